@@ -1,0 +1,86 @@
+# The front door. `make` alone lists the targets; everything is built under build/.
+
+MODEL ?= default
+PROMPT ?= Tell me in one sentence what a quarrel is.
+override PROMPT := $(value PROMPT)
+export MODEL PROMPT
+
+JOBS := $(shell nproc)
+QUARREL := build/release/quarrel
+SOURCES = git ls-files -z --cached --others --exclude-standard -- \
+  $(foreach folder,src tests bench examples,'$(folder)/*.h' '$(folder)/*.cpp' '$(folder)/*.inl')
+# ThreadSanitizer needs a memory layout that some kernels only give without randomisation.
+FIXED_LAYOUT := $(shell setarch -R true 2> /dev/null && echo setarch -R)
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup setup-lint pull build run test test-release test-asan test-tsan bench soak format lint clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+build: build/release/build.ninja  ## the program: build/release/quarrel
+	@ninja -C build/release -j $(JOBS) quarrel 1>&2
+
+run: build  ## a chat in the terminal; without one, the answer to PROMPT. MODEL=name or file
+	@[ "$$MODEL" != default ] || $(QUARREL) pull default > /dev/null
+	@if [ -t 0 ] && [ -t 1 ]; then exec $(QUARREL) run "$$MODEL"; \
+	else exec $(QUARREL) run "$$MODEL" "$$PROMPT" < /dev/null; fi
+
+test: test-release test-asan test-tsan  ## every test, then the sanitizer builds
+	@echo 'All tests passed.'
+
+bench:  ## kernel benchmarks, then the speed of the default model
+	@scripts/setup
+	@cmake --preset release -DQUARREL_BENCH=ON > /dev/null
+	@ninja -C build/release -j $(JOBS) bench/all quarrel 1>&2
+	@set -e; for program in build/release/*_bench; do "$$program"; done
+	@$(QUARREL) pull default > /dev/null
+	@$(QUARREL) bench default
+
+soak: pull  ## the long tests and the fuzzing campaign
+	@ninja -C build/release -j $(JOBS) 1>&2
+	@ctest --test-dir build/release --output-on-failure -L '^soak$$' -j 1
+	@[ ! -x scripts/fuzz ] || scripts/fuzz
+
+format: setup-lint  ## lays out the C++ sources
+	@$(SOURCES) | xargs -0 -r clang-format-19 -i
+
+lint: setup-lint build/release/build.ninja  ## the house rules, the layout, clang-tidy
+	@python3 tools/check_source.py --self-test
+	@python3 tools/check_source.py
+	@$(SOURCES) | xargs -0 -r clang-format-19 --dry-run --Werror
+	@ninja -C build/release quarrel_version 1>&2
+	@run-clang-tidy-19 -quiet -p build/release -j $(JOBS) '^$(CURDIR)/src/.*\.cpp$$'
+
+clean:  ## removes build/
+	rm -rf build
+
+setup:
+	@scripts/setup
+
+setup-lint:
+	@scripts/setup lint
+
+pull: build
+	@$(QUARREL) pull default > /dev/null
+
+# Ninja runs CMake again by itself when a CMake file changes.
+build/%/build.ninja: | setup
+	@cmake --preset $* 1>&2
+
+# Quick tests first. What runs the real model has the cores to itself.
+test-release: pull
+	@ninja -C build/release -j $(JOBS) 1>&2
+	@ctest --test-dir build/release --output-on-failure --no-tests=error -L '^unit$$' -j $(JOBS)
+	@ctest --test-dir build/release --output-on-failure -LE '^(unit|golden|soak)$$' -j $(JOBS)
+	@ctest --test-dir build/release --output-on-failure -L '^golden$$' -j 1
+
+test-asan: build/asan-ubsan/build.ninja
+	@ninja -C build/asan-ubsan -j $(JOBS) tests_unit tests_ops tests_models tests_fuzz 1>&2
+	@UBSAN_OPTIONS=print_stacktrace=1 ctest --test-dir build/asan-ubsan --output-on-failure --no-tests=error \
+	  -L '^(unit|ops|models|fuzz)$$' -j $(JOBS)
+
+test-tsan: build/tsan/build.ninja
+	@ninja -C build/tsan -j $(JOBS) tests_threads 1>&2
+	@$(FIXED_LAYOUT) ctest --test-dir build/tsan --output-on-failure -L '^threads$$' -j $(JOBS)

@@ -1,0 +1,25 @@
+# One place for how our own code is compiled: `quarrel_flags` is linked by every library and program of the tree.
+add_library(quarrel_flags INTERFACE)
+target_compile_options(quarrel_flags INTERFACE
+  -Wall -Wextra -Wconversion -Wsign-conversion -Wshadow -Wnon-virtual-dtor -Werror
+  # A product and a sum stay two roundings unless the code says fma: results must not depend on what the compiler fuses.
+  -ffp-contract=off
+  $<$<CONFIG:Debug>:-O1>)
+target_include_directories(quarrel_flags INTERFACE ${PROJECT_SOURCE_DIR}/src)
+
+if(QUARREL_SANITIZE)
+  target_compile_options(quarrel_flags INTERFACE -fsanitize=${QUARREL_SANITIZE} -fno-sanitize-recover=all
+    -fno-omit-frame-pointer)
+  target_link_options(quarrel_flags INTERFACE -fsanitize=${QUARREL_SANITIZE})
+endif()
+if(QUARREL_FUZZ)
+  target_compile_options(quarrel_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
+# quarrel_library(NAME SOURCES a.cpp … LINKS quarrel_base … PRIVATE_LINKS fmt::fmt …)
+# A folder is a library and links only what it may, so the linker keeps the layers apart.
+function(quarrel_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(${name} PUBLIC quarrel_flags ${ARG_LINKS} PRIVATE ${ARG_PRIVATE_LINKS})
+endfunction()

@@ -1,0 +1,283 @@
+#include "app/chat_parameters.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <limits>
+
+#include <CLI/CLI.hpp>
+
+#include "app/input.h"
+#include "base/error.h"
+#include "base/nearest.h"
+#include "base/printable.h"
+
+namespace quarrel {
+namespace {
+
+struct Row {
+  const char* name;
+  const char* flags;  // on the command line; null: none
+  const char* type;   // of the flag's value
+  const char* help;
+  void (*set)(ChatParameters& parameters, std::string_view value);
+  std::string (*show)(const ChatParameters& parameters);
+};
+
+[[noreturn]] void refuse(std::string_view value, std::string_view wanted) {
+  fail(ErrorKind::bad_input, "'{}' is not {}", printable(value), wanted);
+}
+
+template <typename Number>
+Number parse_number(std::string_view text, std::string_view wanted) {
+  Number value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) refuse(text, wanted);
+  return value;
+}
+
+template <float SamplingParams::* Member>
+void set_float(ChatParameters& parameters, std::string_view value) {
+  parameters.sampling.*Member = parse_number<float>(value, "a number");
+}
+template <float SamplingParams::* Member>
+std::string show_float(const ChatParameters& parameters) {
+  return fmt::format("{}", parameters.sampling.*Member);
+}
+template <std::int32_t SamplingParams::* Member>
+void set_integer(ChatParameters& parameters, std::string_view value) {
+  parameters.sampling.*Member = parse_number<std::int32_t>(value, "a whole number");
+}
+template <std::int32_t SamplingParams::* Member>
+std::string show_integer(const ChatParameters& parameters) {
+  return fmt::format("{}", parameters.sampling.*Member);
+}
+
+bool parse_switch(std::string_view value) {
+  if (value.empty() || value == "on" || value == "true" || value == "1") return true;
+  if (value == "off" || value == "false" || value == "0") return false;
+  refuse(value, "on or off");
+}
+
+void set_mirostat(ChatParameters& parameters, std::string_view value) {
+  if (value == "1") fail(ErrorKind::bad_input, "mirostat 1 is not supported; 0 is off and 2 is on");
+  parameters.sampling.mirostat = value == "2" || parse_switch(value);
+}
+
+void set_seed(ChatParameters& parameters, std::string_view value) {
+  if (value.empty() || value == "-1" || value == "random") {
+    parameters.seed.reset();
+  } else {
+    parameters.seed = parse_number<std::uint64_t>(value, "a seed (a whole number from 0, or random)");
+  }
+}
+
+void set_max_tokens(ChatParameters& parameters, std::string_view value) {
+  const auto count = parse_number<std::int32_t>(value, "a number of tokens (-1: no limit)");
+  if (count < -2) refuse(value, "a number of tokens (-1: no limit)");
+  parameters.max_tokens = std::max(count, -1);
+}
+
+// On one line of a terminal a line feed can only be written as \n.
+std::string unescape(std::string_view text) {
+  std::string result;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char next = i + 1 < text.size() ? text[i + 1] : '\0';
+    const bool escape = text[i] == '\\' && (next == 'n' || next == 't' || next == '\\');
+    result += !escape ? text[i] : next == 'n' ? '\n' : next == 't' ? '\t' : '\\';
+    if (escape) ++i;
+  }
+  return result;
+}
+
+void set_stop(ChatParameters& parameters, std::string_view value) {
+  constexpr std::size_t kMostStops = 64;
+  if (value.empty()) {
+    parameters.stop.clear();
+  } else if (parameters.stop.size() >= kMostStops) {
+    fail(ErrorKind::bad_input, "there are {} stop strings already, which is the most", kMostStops);
+  } else {
+    parameters.stop.push_back(unescape(value));
+  }
+}
+
+void set_logit_bias(ChatParameters& parameters, std::string_view value) {
+  constexpr std::string_view kWanted = "a token and its bias, as 1234=-5";
+  auto& biases = parameters.sampling.logit_bias;
+  if (value.empty()) {
+    biases.clear();
+    return;
+  }
+  const std::size_t equals = value.find('=');
+  if (equals == std::string_view::npos) refuse(value, kWanted);
+  const auto id = parse_number<TokenId>(value.substr(0, equals), kWanted);
+  const auto bias = parse_number<float>(value.substr(equals + 1), kWanted);
+  if (id < 0) refuse(value, kWanted);
+  std::erase_if(biases, [&](const auto& entry) { return entry.first == id; });
+  biases.emplace_back(id, bias);
+}
+
+std::string show_stop(const ChatParameters& parameters) {
+  std::vector<std::string> shown;
+  for (const std::string& text : parameters.stop) shown.push_back(nlohmann::json(text).dump());
+  return fmt::format("{}", fmt::join(shown, " "));
+}
+
+std::string show_logit_bias(const ChatParameters& parameters) {
+  std::vector<std::string> shown;
+  for (const auto& [id, bias] : parameters.sampling.logit_bias) shown.push_back(fmt::format("{}={}", id, bias));
+  return fmt::format("{}", fmt::join(shown, " "));
+}
+
+std::string show_seed(const ChatParameters& parameters) {
+  return parameters.seed ? fmt::format("{}", *parameters.seed) : "random";
+}
+
+using P = SamplingParams;
+using Parameters = ChatParameters;
+
+constexpr std::array kRows{
+    Row{"temperature", "--temperature,--temp", "X", "how freely it chooses; 0 always takes the likeliest",
+        set_float<&P::temperature>, show_float<&P::temperature>},
+    Row{"top_k", "--top-k", "N", "choose among this many; 0: all", set_integer<&P::top_k>, show_integer<&P::top_k>},
+    Row{"top_p", "--top-p", "X", "choose among those that together reach this probability; 1: all",
+        set_float<&P::top_p>, show_float<&P::top_p>},
+    Row{"min_p", "--min-p", "X", "choose among those with at least this share of the best; 0: all",
+        set_float<&P::min_p>, show_float<&P::min_p>},
+    Row{"typical_p", "--typical-p", "X", "locally typical sampling; 1: off", set_float<&P::typical_p>,
+        show_float<&P::typical_p>},
+    Row{"repeat_penalty", "--repeat-penalty", "X", "holds back tokens seen lately; 1: off",
+        set_float<&P::repeat_penalty>, show_float<&P::repeat_penalty>},
+    Row{"presence_penalty", "--presence-penalty", "X", "taken from a token's score once it was seen",
+        set_float<&P::presence_penalty>, show_float<&P::presence_penalty>},
+    Row{"frequency_penalty", "--frequency-penalty", "X", "taken from a token's score each time it was seen",
+        set_float<&P::frequency_penalty>, show_float<&P::frequency_penalty>},
+    Row{"repeat_last_n", "--repeat-last-n", "N", "how many last tokens count as seen; -1: all",
+        set_integer<&P::penalty_window>, show_integer<&P::penalty_window>},
+    Row{"mirostat", "--mirostat", "0|2", "mirostat 2 in place of the filters above", set_mirostat,
+        [](const Parameters& p) { return std::string(p.sampling.mirostat ? "2" : "0"); }},
+    Row{"mirostat_tau", "--mirostat-tau", "X", "the surprise mirostat aims at, in bits", set_float<&P::mirostat_tau>,
+        show_float<&P::mirostat_tau>},
+    Row{"mirostat_eta", "--mirostat-eta", "X", "how fast mirostat learns", set_float<&P::mirostat_eta>,
+        show_float<&P::mirostat_eta>},
+    Row{"logit_bias", "--logit-bias", "ID=X", "added to a token's score; may be repeated", set_logit_bias,
+        show_logit_bias},
+    Row{"seed", "--seed", "N", "of the random numbers: the same seed, the same answer", set_seed, show_seed},
+    Row{"num_predict", "-n,--max-tokens", "N", "tokens of an answer at most; -1: no limit", set_max_tokens,
+        [](const Parameters& p) { return fmt::format("{}", p.max_tokens); }},
+    Row{"stop", "--stop", "TEXT", "ends the answer where it would appear; may be repeated", set_stop, show_stop},
+    Row{"system", "--system", "TEXT", "the system prompt",
+        [](Parameters& p, std::string_view value) { p.system = value; }, [](const Parameters& p) { return p.system; }},
+    Row{"verbose", nullptr, "", "timings after each answer: on or off",
+        [](Parameters& p, std::string_view value) { p.verbose = parse_switch(value); },
+        [](const Parameters& p) { return std::string(p.verbose ? "on" : "off"); }},
+};
+
+const Row* find_row(std::string_view name) {
+  const auto* row = std::find_if(kRows.begin(), kRows.end(), [&](const Row& r) { return name == r.name; });
+  return row == kRows.end() ? nullptr : row;
+}
+
+void apply_model_value(ChatParameters& parameters, const std::string& name, const nlohmann::ordered_json& value) {
+  if (name == "stop") {
+    for (const auto& text : value.is_array() ? value : nlohmann::ordered_json::array({value})) {
+      if (!text.is_string()) fail(ErrorKind::bad_input, "a stop string is no text");
+      if (!text.get_ref<const std::string&>().empty()) parameters.stop.push_back(text.get<std::string>());
+    }
+  } else if (value.is_string()) {
+    set_parameter(parameters, name, value.get_ref<const std::string&>());
+  } else if (value.is_primitive()) {
+    set_parameter(parameters, name, dump_json(value));
+  } else {
+    fail(ErrorKind::bad_input, "it is a list or an object");
+  }
+}
+
+}  // namespace
+
+std::vector<ParameterInfo> list_parameters(const ChatParameters& parameters) {
+  std::vector<ParameterInfo> result;
+  for (const Row& row : kRows) result.push_back({row.name, row.show(parameters), row.help});
+  return result;
+}
+
+void set_parameter(ChatParameters& parameters, std::string_view name, std::string_view value) {
+  const Row* row = find_row(name);
+  if (row == nullptr) {
+    std::vector<std::string> names;
+    for (const Row& known : kRows) names.emplace_back(known.name);
+    const std::vector<std::string> near = nearest(name, names);
+    fail(ErrorKind::bad_input, "there is no parameter '{}'{}", printable(name),
+         near.empty() ? "" : fmt::format("; did you mean {}?", fmt::join(near, ", ")));
+  }
+  ChatParameters changed = parameters;
+  row->set(changed, value);
+  check(changed.sampling);
+  parameters = std::move(changed);
+}
+
+std::int32_t apply_model_parameters(ChatParameters& parameters, std::string_view json, Log& log) {
+  nlohmann::ordered_json values;
+  try {
+    values = parse_json(json, "the text of the model's parameters");
+  } catch (const Error& error) {
+    log.warn("{}; they are not used", error.what());
+    return 0;
+  }
+  if (!values.is_object()) {
+    log.warn("the model's parameters are not a JSON object; they are not used");
+    return 0;
+  }
+  std::int32_t context = 0;
+  for (const auto& [name, value] : values.items()) {
+    try {
+      if (name == "num_ctx") {
+        const bool fits = value.is_number_integer() && value.get<std::int64_t>() > 0 &&
+                          value.get<std::int64_t>() <= std::numeric_limits<std::int32_t>::max();
+        if (!fits) fail(ErrorKind::bad_input, "it is no number of tokens");
+        context = value.get<std::int32_t>();
+      } else {
+        apply_model_value(parameters, name, value);
+      }
+    } catch (const Error& error) {
+      log.warn("the model's own parameter '{}' is not used: {}", printable(name), error.what());
+    }
+  }
+  return context;
+}
+
+void add_parameter_options(CLI::App& command, GivenParameters& given) {
+  const ChatParameters defaults;
+  for (const Row& row : kRows) {
+    if (row.flags == nullptr) continue;
+    const std::string value = row.show(defaults);
+    std::string help = row.help;
+    help[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(help[0])));
+    if (!value.empty()) help += fmt::format(" [{}]", value);
+    command
+        .add_option_function<std::vector<std::string>>(
+            row.flags,
+            [&given, name = row.name](const std::vector<std::string>& values) {
+              for (const std::string& text : values) given.emplace_back(name, text);
+            },
+            help)
+        ->type_name(row.type)
+        ->allow_extra_args(false)
+        ->group("Answer");
+  }
+}
+
+void apply_given(ChatParameters& parameters, const GivenParameters& given) {
+  for (const auto& [name, value] : given) {
+    try {
+      set_parameter(parameters, name, value);
+    } catch (const Error& error) {
+      const std::string_view flags = find_row(name)->flags;
+      fail(ErrorKind::usage, "{}: {}", flags.substr(flags.find("--")), error.what());
+    }
+  }
+}
+
+}  // namespace quarrel

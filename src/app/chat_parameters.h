@@ -1,0 +1,55 @@
+// How an answer is made: sampling, length, stop strings, the system prompt. One table of names serves the flags of
+// `run`,
+// `/set` in a session and the parameters that Ollama's store keeps beside a model. Plain values, one thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "backend/sampling.h"
+#include "base/log.h"
+
+namespace CLI {
+class App;
+}
+
+namespace quarrel {
+
+struct ChatParameters {
+  SamplingParams sampling{
+      .temperature = 0.7f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1.1f, .logit_bias = {}};
+  std::optional<std::uint64_t> seed;  // none: another one for each answer
+  std::int32_t max_tokens = -1;       // -1: until the model ends or the context is full
+  std::vector<std::string> stop;
+  std::string system;
+  bool verbose = false;
+};
+
+struct ParameterInfo {
+  std::string name;
+  std::string value;
+  std::string help;
+};
+
+// Every parameter with its value, in the order of the table.
+std::vector<ParameterInfo> list_parameters(const ChatParameters& parameters);
+
+// Sets one by its name. An empty value clears `stop`, `logit_bias`, `seed` and `system`. Throws Error(bad_input) for an
+// unknown name (with the nearest) or a value that is no number or out of range; nothing is changed then.
+void set_parameter(ChatParameters& parameters, std::string_view name, std::string_view value);
+
+// Takes over what a model's own parameters say (the text of a JSON object); what is unknown or unusable is warned of.
+// The context it asks for is given back; 0: none.
+std::int32_t apply_model_parameters(ChatParameters& parameters, std::string_view json, Log& log);
+
+// Flags in the order they were given, to be set after the model's own parameters.
+using GivenParameters = std::vector<std::pair<std::string, std::string>>;
+void add_parameter_options(CLI::App& command, GivenParameters& given);
+// Throws Error(usage).
+void apply_given(ChatParameters& parameters, const GivenParameters& given);
+
+}  // namespace quarrel

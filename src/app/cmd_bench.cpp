@@ -1,0 +1,256 @@
+// `quarrel bench`: tokens a second, and which share of what the machine could do that is.
+#include <chrono>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "app/commands.h"
+#include "app/input.h"
+#include "app/machine_speed.h"
+#include "app/model_options.h"
+#include "app/progress_bar.h"
+#include "app/speed_bench.h"
+#include "app/text_table.h"
+#include "app/token_list.h"
+#include "app/workbench.h"
+#include "base/error.h"
+#include "base/printable.h"
+#include "base/thread_pool.h"
+#include "model/architectures.h"
+
+namespace quarrel {
+namespace {
+
+struct BenchCommand {
+  std::string model;
+  ModelOptions options;
+  SpeedSettings settings;
+  bool profile = false;
+  bool json = false;
+};
+
+struct MachineSpeed {
+  int threads = 1;
+  ReadSpeed read;
+  ArithmeticSpeed f32;
+};
+
+struct BenchReport {
+  std::string device;
+  double load_seconds = 0.0;
+  std::optional<MachineSpeed> machine;  // none for a device whose memory is not the machine's
+  ModelCost cost;
+  std::optional<Speed> prefill, decode;
+
+  double flops_per_s() const { return prefill->tokens_per_s.mean() * cost.flops_per_token; }
+  double bytes_per_s(const SpeedSettings& settings) const {
+    return decode->tokens_per_s.mean() / settings.batch * (cost.weight_bytes_per_step + cost.cache_bytes_per_step);
+  }
+};
+
+double share(double part, double whole) { return whole > 0.0 ? part / whole : 0.0; }
+
+// Only as much context as the benchmark fills, and not more than the model was trained for unless the user insists.
+std::int32_t needed_context(const BenchCommand& command, const GgufFile& file, std::int32_t given) {
+  const SpeedSettings& settings = command.settings;
+  const std::int64_t needed =
+      std::max<std::int64_t>(settings.prompt, std::int64_t{settings.depth} + settings.generated);
+  check_fits_context(needed, given > 0 ? given : read_spec(file).context_length);
+  return given > 0 ? given : static_cast<std::int32_t>(needed);
+}
+
+MachineSpeed measure_machine(const ModelOptions& options, const Device& device) {
+  MachineSpeed machine;
+  machine.threads = options.threads > 0 ? options.threads : usable_threads();
+  machine.read = measure_read_speed(machine.threads, device.memory_available());
+  machine.f32 = measure_f32_peak(machine.threads);
+  return machine;
+}
+
+// ---- JSON ----
+
+nlohmann::ordered_json profile_json(const std::vector<OpTime>& profile) {
+  double total = 0.0;
+  for (const OpTime& op : profile) total += op.seconds;
+  auto list = nlohmann::ordered_json::array();
+  for (const OpTime& op : profile) {
+    list.push_back(
+        {{"op", op.name}, {"seconds", op.seconds}, {"share", share(op.seconds, total)}, {"calls", op.calls}});
+  }
+  return list;
+}
+
+nlohmann::ordered_json speed_json(const Speed& speed, std::int64_t tokens, bool with_profile) {
+  nlohmann::ordered_json value{{"tokens", tokens},
+                               {"tokens_per_s", speed.tokens_per_s.mean()},
+                               {"tokens_per_s_deviation", speed.tokens_per_s.deviation()},
+                               {"seconds", speed.seconds}};
+  if (with_profile) value["profile"] = profile_json(speed.profile);
+  return value;
+}
+
+nlohmann::ordered_json to_json(const BenchReport& report, const BenchCommand& command, const Executor& executor) {
+  const SpeedSettings& settings = command.settings;
+  nlohmann::ordered_json value{{"model",
+                                {{"name", executor.spec().name},
+                                 {"path", executor.file().path().string()},
+                                 {"architecture", executor.spec().architecture},
+                                 {"parameters", parameter_count(executor.file())},
+                                 {"file_bytes", executor.file().file_bytes()}}},
+                               {"device", {{"backend", command.options.backend}, {"description", report.device}}},
+                               {"settings",
+                                {{"prompt", settings.prompt},
+                                 {"generated", settings.generated},
+                                 {"depth", settings.depth},
+                                 {"batch", settings.batch},
+                                 {"repeat", settings.repeat},
+                                 {"kv", name_of(executor.kv_type())},
+                                 {"activations", command.options.activations}}},
+                               {"load_seconds", report.load_seconds},
+                               {"machine", nullptr},
+                               {"prefill", nullptr},
+                               {"decode", nullptr}};
+  if (report.machine) {
+    value["machine"] = {{"threads", report.machine->threads},
+                        {"read_bytes_per_s", report.machine->read.bytes_per_s},
+                        {"read_buffer_bytes", report.machine->read.buffer_bytes},
+                        {"f32_fma_flops_per_s", report.machine->f32.flops_per_s},
+                        {"f32_fma_instructions", report.machine->f32.instructions}};
+  }
+  if (report.prefill) {
+    auto& prefill = value["prefill"] = speed_json(*report.prefill, settings.prompt, command.profile);
+    prefill["flops_per_token"] = report.cost.flops_per_token;
+    prefill["flops_per_s"] = report.flops_per_s();
+    if (report.machine) {
+      prefill["peak"] = "F32 FMA";
+      prefill["share_of_peak"] = share(report.flops_per_s(), report.machine->f32.flops_per_s);
+    }
+  }
+  if (report.decode) {
+    auto& decode = value["decode"] =
+        speed_json(*report.decode, std::int64_t{settings.generated} * settings.batch, command.profile);
+    decode["weight_bytes_per_step"] = report.cost.weight_bytes_per_step;
+    decode["cache_bytes_per_step"] = report.cost.cache_bytes_per_step;
+    decode["bytes_per_s"] = report.bytes_per_s(settings);
+    if (report.machine) {
+      decode["share_of_read_bandwidth"] = share(report.bytes_per_s(settings), report.machine->read.bytes_per_s);
+    }
+  }
+  return value;
+}
+
+// ---- A table for people ----
+
+std::string profile_text(const char* title, const std::vector<OpTime>& profile) {
+  double total = 0.0;
+  for (const OpTime& op : profile) total += op.seconds;
+  using Side = TextTable::Side;
+  TextTable table({{title, Side::left}, {"seconds", Side::right}, {"share", Side::right}, {"calls", Side::right}});
+  for (const OpTime& op : profile) {
+    table.add_row({std::string(op.name), fmt::format("{:.4f}", op.seconds),
+                   fmt::format("{:.1f} %", 100.0 * share(op.seconds, total)), fmt::format("{}", op.calls)});
+  }
+  return "\n" + table.text();
+}
+
+std::string speed_text(const BenchReport& report, const SpeedSettings& settings) {
+  using Side = TextTable::Side;
+  TextTable table({{"", Side::left}, {"tokens/s", Side::right}, {"±", Side::right}, {"of the machine", Side::left}});
+  const auto add = [&](std::string name, const Speed& speed, std::string machine) {
+    table.add_row({std::move(name), fmt::format("{:.2f}", speed.tokens_per_s.mean()),
+                   fmt::format("{:.2f}", speed.tokens_per_s.deviation()), std::move(machine)});
+  };
+  if (report.prefill) {
+    std::string machine = fmt::format("{:.1f} GFLOP/s", report.flops_per_s() / 1e9);
+    if (report.machine) {
+      machine += fmt::format(", {:.1f} % of the F32 FMA peak",
+                             100.0 * share(report.flops_per_s(), report.machine->f32.flops_per_s));
+    }
+    add(fmt::format("prefill of {}", settings.prompt), *report.prefill, machine);
+  }
+  if (report.decode) {
+    std::string machine = fmt::format("{:.1f} GB/s", report.bytes_per_s(settings) / 1e9);
+    if (report.machine) {
+      machine += fmt::format(", {:.1f} % of the read bandwidth",
+                             100.0 * share(report.bytes_per_s(settings), report.machine->read.bytes_per_s));
+    }
+    add(fmt::format("decode of {} for {} at depth {}", settings.generated, settings.batch, settings.depth),
+        *report.decode, machine);
+  }
+  return table.text();
+}
+
+std::string to_text(const BenchReport& report, const BenchCommand& command, const Executor& executor) {
+  const std::string name = executor.spec().name.empty() ? command.model : executor.spec().name;
+  std::string text = fmt::format("model    {}, {:.1f} million parameters, {}\n", printable(name),
+                                 static_cast<double>(parameter_count(executor.file())) / 1e6,
+                                 human_bytes(executor.file().file_bytes()));
+  text += fmt::format("device   {}, {} cache, {} activations, loaded in {}\n", report.device,
+                      name_of(executor.kv_type()), command.options.activations, human_duration(report.load_seconds));
+  if (report.machine) {
+    text += fmt::format("machine  reads {:.1f} GB/s, F32 FMA peak {:.1f} GFLOP/s ({}, {} threads)\n",
+                        report.machine->read.bytes_per_s / 1e9, report.machine->f32.flops_per_s / 1e9,
+                        report.machine->f32.instructions, report.machine->threads);
+  }
+  text += fmt::format("mean of {} after a warm-up\n\n", command.settings.repeat) + speed_text(report, command.settings);
+  if (command.profile && report.prefill) text += profile_text("prefill", report.prefill->profile);
+  if (command.profile && report.decode) text += profile_text("decode", report.decode->profile);
+  return text;
+}
+
+int run_bench(const BenchCommand& command, const Interrupts& interrupts) {
+  if (command.settings.prompt == 0 && command.settings.generated == 0) {
+    fail(ErrorKind::usage, "there is nothing to measure: give -p or -n a number above 0");
+  }
+  const auto device = open_device(command.options);
+  ExecutorOptions settings = executor_options(command.options);
+  settings.sequences = command.settings.batch;
+  const auto start = std::chrono::steady_clock::now();
+  GgufFile file = open_model_file(command.model);
+  settings.context = needed_context(command, file, settings.context);
+  Executor executor(std::move(file), *device, settings);
+  require_logits(executor.spec());
+
+  BenchReport report;
+  report.load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  report.device = device->description();
+  report.cost = model_cost(executor, executor.backend(), command.settings);
+  check_interrupt(interrupts);
+  if (device->name() != "cuda") report.machine = measure_machine(command.options, *device);
+  SpeedBench bench(executor, command.settings, [&] { check_interrupt(interrupts); });
+  if (command.settings.prompt > 0) report.prefill = bench.prefill(command.profile);
+  if (command.settings.generated > 0) report.decode = bench.decode(command.profile);
+  write_output(command.json ? dump_json(to_json(report, command, executor)) + "\n"
+                            : to_text(report, command, executor));
+  return 0;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, CommandContext& context) {
+  auto options = std::make_shared<BenchCommand>();
+  CLI::App* command = app.add_subcommand("bench", "Measure how fast a model runs");
+  command->add_option("model", options->model, "A GGUF file or the name of a model")->required();
+  const auto add = [&](const char* name, std::int32_t& value, int least, int most, const char* description) {
+    command->add_option(name, value, description)
+        ->check(CLI::Range(least, most))
+        ->type_name("N")
+        ->capture_default_str();
+  };
+  add("-p,--prompt", options->settings.prompt, 0, 1 << 24, "Tokens of the prompt; 0: do not measure it");
+  add("-n,--generate", options->settings.generated, 0, 1 << 24, "Tokens to generate; 0: do not measure it");
+  add("--depth", options->settings.depth, 0, 1 << 24, "Tokens in the cache before those that are generated");
+  add("--batch", options->settings.batch, 1, 256, "Sequences to generate together");
+  add("--repeat", options->settings.repeat, 1, 1000, "How often to measure, after a warm-up");
+  command->add_flag("--profile", options->profile, "Show how long each kind of operation took");
+  command->add_flag("--json", options->json, "Everything as JSON");
+  add_model_options(*command, options->options);
+  command->callback([options, &context] {
+    context.run = [options] {
+      return run_interruptible([&](const Interrupts& interrupts) { return run_bench(*options, interrupts); });
+    };
+  });
+}
+
+}  // namespace quarrel

@@ -1,0 +1,77 @@
+// quarrel list: the models of Quarrel's store and of Ollama's.
+
+#include <fmt/chrono.h>
+
+#include <chrono>
+#include <ctime>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+
+#include "app/commands.h"
+#include "app/input.h"
+#include "app/progress_bar.h"
+#include "app/terminal.h"
+#include "app/text_table.h"
+#include "base/printable.h"
+#include "gguf/store.h"
+
+namespace quarrel {
+namespace {
+
+std::tm broken_down(std::chrono::system_clock::time_point time, bool local) {
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
+  std::tm result{};
+  if (local) {
+    ::localtime_r(&seconds, &result);
+  } else {
+    ::gmtime_r(&seconds, &result);
+  }
+  return result;
+}
+
+std::string list_json(const std::vector<ListedModel>& models) {
+  auto list = nlohmann::ordered_json::array();
+  for (const ListedModel& model : models) {
+    list.push_back({{"name", model.name},
+                    {"bytes", model.bytes},
+                    {"parameters", model.parameters},
+                    {"quantisation", model.quantisation},
+                    {"modified", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", broken_down(model.modified, false))},
+                    {"store", place_name(model.place)},
+                    {"problem", model.problem}});
+  }
+  return dump_json(list) + "\n";
+}
+
+std::string list_text(const std::vector<ListedModel>& models) {
+  using Side = TextTable::Side;
+  TextTable table(
+      {{"NAME"}, {"PARAMETERS", Side::right}, {"TYPE"}, {"SIZE", Side::right}, {"MODIFIED"}, {"STORE"}, {"PROBLEM"}});
+  for (const ListedModel& model : models) {
+    table.add_row({printable(model.name), printable(model.parameters, 16), printable(model.quantisation, 16),
+                   human_bytes(model.bytes), fmt::format("{:%Y-%m-%d %H:%M}", broken_down(model.modified, true)),
+                   std::string(place_name(model.place)), printable(model.problem, 200)});
+  }
+  return table.text();
+}
+
+int list(bool json) {
+  const std::vector<ListedModel> models = ModelStore(StorePaths::from_environment()).list();
+  write_output(json ? list_json(models) : list_text(models));
+  if (models.empty() && !json) write_error("There are no models yet; `quarrel pull default` fetches a small one.\n");
+  return 0;
+}
+
+}  // namespace
+
+void add_list(CLI::App& app, CommandContext& context) {
+  CLI::App* command = app.add_subcommand("list", "List the models in the stores");
+  command->alias("ls");
+  auto json = std::make_shared<bool>(false);
+  command->add_flag("--json", *json, "A JSON array");
+  command->footer("Example:\n  quarrel list --json");
+  command->callback([json, &context] { context.run = [json] { return list(*json); }; });
+}
+
+}  // namespace quarrel

@@ -1,0 +1,80 @@
+// `quarrel logits`: every logit of a token sequence as raw numbers, for comparing engines and backends.
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "app/commands.h"
+#include "app/input.h"
+#include "app/logit_reader.h"
+#include "app/model_options.h"
+#include "app/output_file.h"
+#include "app/token_list.h"
+#include "app/workbench.h"
+
+namespace quarrel {
+namespace {
+
+// Users who ask for larger steps get the memory they ask for, within reason.
+constexpr std::int32_t kMaxChunk = 4096;
+
+struct LogitsOptions {
+  std::string model;
+  ModelOptions options;
+  std::string tokens;
+  std::string out;
+  std::int32_t chunk = kLogitRows;
+  std::string row_class = "prompt";
+  bool json = false;
+};
+
+int run_logits(const LogitsOptions& options, const Interrupts& interrupts) {
+  const std::vector<TokenId> tokens = read_token_list(options.tokens);
+  const auto device = open_device(options.options);
+  ExecutorOptions executor_settings = executor_options(options.options);
+  executor_settings.batch_rows = options.chunk;
+  Executor executor(open_model_file(options.model), *device, executor_settings);
+  require_logits(executor.spec());
+  check_token_ids(tokens, executor.spec().vocabulary);
+  check_fits_context(std::ssize(tokens), executor.context());
+
+  OutputFile file(options.out);
+  LogitReader reader(executor, tokens, row_class_of(options.row_class), options.chunk);
+  for (auto rows = reader.next(); !rows.empty(); rows = reader.next()) {
+    check_interrupt(interrupts);
+    file.write(std::as_bytes(rows));
+  }
+  file.commit();
+  if (options.json) {
+    write_output(dump_json({{"file", options.out},
+                            {"rows", tokens.size()},
+                            {"vocabulary", executor.spec().vocabulary},
+                            {"backend", device->name()},
+                            {"kv", name_of(executor.kv_type())},
+                            {"class", options.row_class}}) +
+                 "\n");
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_logits(CLI::App& app, CommandContext& context) {
+  auto options = std::make_shared<LogitsOptions>();
+  CLI::App* command = app.add_subcommand("logits", "Write all logits of a token sequence to a file");
+  command->add_option("model", options->model, "A GGUF file or the name of a model")->required();
+  command->add_option("--tokens", options->tokens, "The token ids: 1,2,3 or @FILE")->required();
+  command->add_option("--out,-o", options->out, "Where to write them: raw float32 [tokens][vocabulary]")->required();
+  command->add_option("--chunk", options->chunk, "Tokens a step; the result does not depend on it")
+      ->check(CLI::Range(1, kMaxChunk))
+      ->type_name("N")
+      ->capture_default_str();
+  add_class_option(*command, options->row_class);
+  command->add_flag("--json", options->json, "Say as JSON what was written");
+  add_model_options(*command, options->options);
+  command->callback([options, &context] {
+    context.run = [options] {
+      return run_interruptible([&](const Interrupts& interrupts) { return run_logits(*options, interrupts); });
+    };
+  });
+}
+
+}  // namespace quarrel

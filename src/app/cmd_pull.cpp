@@ -1,0 +1,45 @@
+// quarrel pull: fetches a model into Quarrel's store.
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include <CLI/CLI.hpp>
+
+#include "app/commands.h"
+#include "app/pull_with_progress.h"
+#include "app/terminal.h"
+#include "base/error.h"
+#include "gguf/pull.h"
+#include "gguf/store.h"
+
+namespace quarrel {
+namespace {
+
+int pull_model(const std::string& name) {
+  const StorePaths paths = StorePaths::from_environment();
+  try {
+    write_output(pull_with_progress(name, paths.quarrel).string() + "\n");
+    return 0;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::cancelled) throw;
+    write_error(fmt::format("error: {}\n", error.what()));
+    return kInterruptedExit;
+  }
+}
+
+}  // namespace
+
+void add_pull(CLI::App& app, CommandContext& context) {
+  CLI::App* command = app.add_subcommand("pull", "Fetch a model and print its path");
+  auto name = std::make_shared<std::string>();
+  command->add_option("NAME", *name, "What to fetch")->required();
+  std::string known;
+  for (const Pullable& row : pullables()) {
+    known += fmt::format("\n  {:<12}{} ({} MB)", row.name, row.file, row.file_bytes / 1'000'000);
+  }
+  command->footer("Models that can be fetched:" + known + "\n\nExample:\n  quarrel pull default");
+  command->callback([name, &context] { context.run = [name] { return pull_model(*name); }; });
+}
+
+}  // namespace quarrel

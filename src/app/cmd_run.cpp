@@ -1,0 +1,150 @@
+// quarrel run: a chat in the terminal, or one answer on standard output.
+
+#include <fmt/ranges.h>
+
+#include <chrono>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+
+#include "app/chat_commands.h"
+#include "app/chat_parameters.h"
+#include "app/chat_session.h"
+#include "app/commands.h"
+#include "app/input.h"
+#include "app/pull_with_progress.h"
+#include "app/terminal.h"
+#include "base/error.h"
+#include "gguf/store.h"
+
+namespace quarrel {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* kDefaultModel = "default";
+constexpr std::size_t kPromptLimit = 64u << 20;
+
+struct RunOptions {
+  std::string model = kDefaultModel;
+  std::vector<std::string> words;
+  ChatOptions chat;
+  GivenParameters given;
+  bool verbose = false;
+  bool json = false;
+};
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// The first run brings its model along.
+ResolvedModel find_model(const std::string& name) {
+  const ModelStore store(StorePaths::from_environment());
+  if (name != kDefaultModel) return store.resolve(name);
+  try {
+    return store.resolve(name);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::not_found) throw;
+  }
+  write_error("The default model is not here yet; fetching it once.\n");
+  pull_with_progress(name, store.paths().quarrel);
+  return store.resolve(name);
+}
+
+// The words of the command line, then what was piped in.
+std::string one_shot_prompt(const RunOptions& options) {
+  std::string prompt = fmt::format("{}", fmt::join(options.words, " "));
+  if (!is_terminal(Stream::input)) {
+    const std::string piped = read_standard_input(kPromptLimit);
+    if (!prompt.empty() && !piped.empty()) prompt += "\n\n";
+    prompt += piped;
+  }
+  if (prompt.find_first_not_of(" \t\r\n") == std::string::npos) {
+    fail(ErrorKind::usage,
+         "there is no prompt: give one after the model's name or on standard input, or start from a "
+         "terminal to chat");
+  }
+  return prompt;
+}
+
+nlohmann::ordered_json reply_json(const RunOptions& options, const Reply& reply, double total, double load) {
+  return {{"model", options.model},
+          {"text", reply.text},
+          {"tokens", reply.tokens},
+          {"finish_reason", reason_name(reply.reason)},
+          {"seed", reply.seed},
+          {"prompt_tokens", reply.prompt_tokens},
+          {"timings",
+           {{"total_seconds", total},
+            {"load_seconds", load},
+            {"prompt_seconds", reply.prompt_seconds},
+            {"generate_seconds", reply.generate_seconds}}}};
+}
+
+int answer_once(ChatSession& session, const RunOptions& options, const ChatParameters& parameters,
+                const std::string& prompt, Clock::time_point start) {
+  const bool terminal = is_terminal(Stream::output);
+  const auto show_text = [&](std::string_view piece) {
+    if (!options.json) write_output(terminal ? without_control(piece) : std::string(piece));
+  };
+  Interrupts interrupts;
+  const Conversation conversation{.system = parameters.system, .messages = {{.role = "user", .content = prompt}}};
+  const Reply reply = session.raw() ? session.complete(prompt, parameters, interrupts.requested(), show_text)
+                                    : session.answer(conversation, parameters, interrupts.requested(), show_text);
+  const double total = seconds_since(start);
+  const double load = session.load_seconds();
+  write_output(options.json ? dump_json(reply_json(options, reply, total, load)) + "\n" : "\n");
+  if (parameters.verbose) write_error("\n" + timing_text(reply, total, load));
+  return reply.reason == FinishReason::cancelled ? kInterruptedExit : 0;
+}
+
+int run(RunOptions options, Log& log) {
+  const auto start = Clock::now();
+  const bool chat = options.words.empty() && is_terminal(Stream::input) && is_terminal(Stream::output);
+  if (chat && options.json) fail(ErrorKind::usage, "--json needs a prompt");
+  if (options.chat.raw && !options.chat.chat_template.empty()) {
+    fail(ErrorKind::usage, "--raw uses no template, but --template was given too");
+  }
+  // Mistakes of the command line are told before a model is looked for.
+  ChatParameters parameters;
+  apply_given(parameters, options.given);
+  executor_options(options.chat.model);
+  const std::string prompt = chat ? "" : one_shot_prompt(options);
+
+  const ResolvedModel model = find_model(options.model);
+  parameters = {};
+  if (model.system) parameters.system = *model.system;
+  if (model.params) {
+    const std::int32_t context = apply_model_parameters(parameters, *model.params, log);
+    if (context > 0 && options.chat.model.context.empty()) options.chat.model.context = std::to_string(context);
+  }
+  apply_given(parameters, options.given);
+  parameters.verbose = options.verbose;
+
+  ChatSession session(model, options.chat, log);
+  if (!chat) return answer_once(session, options, parameters, prompt, start);
+  ChatLoop(session, std::move(parameters)).run();
+  return 0;
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, CommandContext& context) {
+  CLI::App* command = app.add_subcommand("run", "Chat with a model, or answer one prompt");
+  auto options = std::make_shared<RunOptions>();
+  command->add_option("MODEL", options->model, "A GGUF file or the name of a model; default: a small one")
+      ->capture_default_str();
+  command->add_option("PROMPT", options->words, "What to answer; without it, a chat on a terminal");
+  command->add_flag("--verbose", options->verbose, "Timings after each answer, on standard error");
+  command->add_flag("--json", options->json, "One JSON object with text, tokens, finish reason and timings");
+  command->add_option("--template", options->chat.chat_template, "Chat template: a built-in name or a Jinja file")
+      ->type_name("NAME|FILE");
+  command->add_flag("--raw", options->chat.raw, "No template: continue the prompt as it is, control tokens included");
+  add_parameter_options(*command, options->given);
+  add_model_options(*command, options->chat.model);
+  command->footer(
+      "What is piped in joins the prompt. Ctrl-C stops an answer, twice leaves.\n\nExamples:\n  quarrel run\n"
+      "  quarrel run default \"Why is the sky blue?\"\n  quarrel run model.gguf \"Summarise this:\" < letter.txt");
+  command->callback([options, &context] { context.run = [options, &context] { return run(*options, context.log); }; });
+}
+
+}  // namespace quarrel

@@ -1,0 +1,121 @@
+// The program: declares the subcommands, runs the one that was chosen, and turns every failure into one sentence on
+// standard error and an exit code: 0 success, 1 failure, 2 usage.
+
+#include <fmt/format.h>
+
+#include <csignal>
+#include <cstdio>
+#include <new>
+#include <system_error>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "app/commands.h"
+#include "app/terminal.h"
+#include "backend/create.h"
+#include "base/error.h"
+#include "base/nearest.h"
+#include "base/printable.h"
+#include "quarrel_version.h"
+
+namespace {
+
+using namespace quarrel;
+
+constexpr int kFailure = 1;
+constexpr int kUsage = 2;
+
+std::string version_text() {
+  return fmt::format("quarrel {} ({}, {}; SIMD: {})", QUARREL_VERSION, QUARREL_COMMIT, QUARREL_BUILD_TYPE,
+                     available_isa_levels());
+}
+
+void say(std::string_view sentence) {
+  const bool colour = wants_colour(Stream::error);
+  write_error(fmt::format("{}error:{} {}\n", colour ? "\x1b[31m" : "", colour ? "\x1b[0m" : "", sentence));
+}
+
+void add_commands(CLI::App& app, CommandContext& context) {
+  add_run(app, context);
+  add_list(app, context);
+  add_pull(app, context);
+  add_inspect(app, context);
+  add_tokenize(app, context);
+  add_template(app, context);
+  add_logits(app, context);
+  add_generate(app, context);
+  add_perplexity(app, context);
+  add_bench(app, context);
+  add_regress(app, context);
+}
+
+std::string unknown_command(const CLI::App& app, const std::string& word) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands(nullptr)) names.push_back(command->get_name());
+  std::string sentence = fmt::format("there is no command '{}'", printable(word));
+  const std::vector<std::string> near = nearest(word, names);
+  if (!near.empty()) sentence += fmt::format("; did you mean {}?", fmt::join(near, ", "));
+  return sentence;
+}
+
+// What the parser throws: a call for help or the version, which it prints, or a mistake.
+int finish_parsing(CLI::App& app, const CLI::ParseError& error) {
+  if (error.get_exit_code() == 0) return app.exit(error);
+  const std::vector<std::string> rest = app.remaining();
+  if (app.get_subcommands().empty() && !rest.empty() && !rest.front().starts_with('-')) {
+    say(unknown_command(app, rest.front()));
+    return kUsage;
+  }
+  std::string sentence = printable(error.what(), 400);
+  for (const CLI::App* command : app.get_subcommands()) {
+    sentence += fmt::format(" (see quarrel {} --help)", command->get_name());
+  }
+  say(sentence);
+  return kUsage;
+}
+
+int parse_and_run(int argc, char** argv) {
+  const std::unique_ptr<Log> log = make_stderr_log(LogLevel::warning);
+  CommandContext context{.log = *log, .run = {}};
+  CLI::App app("Runs language models from GGUF files.", "quarrel");
+  app.set_version_flag("--version", version_text, "Print version, commit, build and the SIMD levels of this machine");
+  app.set_help_flag("-h,--help", "Print this help");
+  app.require_subcommand(0, 1);
+  app.footer(
+      "Examples:\n  quarrel run default \"Why is the sky blue?\"\n  quarrel inspect model.gguf\n"
+      "\nquarrel COMMAND --help tells more.");
+  add_commands(app, context);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return finish_parsing(app, error);
+  }
+  if (!context.run) {
+    write_output(app.help());
+    return 0;
+  }
+  const int code = context.run();
+  write_output({});  // what still waits in the buffer must come out, or the failure be told
+  return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // A reader that goes away is told by the write, not by a signal.
+  std::signal(SIGPIPE, SIG_IGN);
+  try {
+    return parse_and_run(argc, argv);
+  } catch (const Error& error) {
+    say(error.what());
+    return exit_code(error.kind());
+  } catch (const std::bad_alloc&) {
+    say("out of memory");
+  } catch (const std::system_error& error) {
+    if (error.code() != std::errc::broken_pipe) say(error.what());
+  } catch (const std::exception& error) {
+    say(fmt::format("unexpected: {}", printable(error.what(), 400)));
+  }
+  return kFailure;
+}

@@ -1,0 +1,74 @@
+#include "app/model_options.h"
+
+#include <charconv>
+#include <cstdint>
+#include <limits>
+
+#include <CLI/CLI.hpp>
+
+#include "base/environment.h"
+#include "base/error.h"
+#include "base/printable.h"
+
+namespace quarrel {
+
+void add_model_options(CLI::App& command, ModelOptions& options) {
+  const char* group = "Model";
+  command.add_option("--backend", options.backend, "Where the model runs: cpu or reference")
+      ->check(CLI::IsMember({"cpu", "reference", "cuda"}))
+      ->type_name("NAME")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("-t,--threads", options.threads, "Threads to use; 0: as many as the process may")
+      ->check(CLI::Range(0, 4096))
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("-c,--ctx", options.context, "Tokens of context, as 4096 or 32k; default: the model's own")
+      ->type_name("N")
+      ->group(group);
+  command.add_option("--kv", options.kv, "How keys and values are kept: f16 or f32; default: the backend's own")
+      ->check(CLI::IsMember({"f16", "f32"}))
+      ->type_name("TYPE")
+      ->group(group);
+  command.add_option("--activations", options.activations, "What meets quantised weights: int8 or f32")
+      ->check(CLI::IsMember({"int8", "f32"}))
+      ->type_name("TYPE")
+      ->capture_default_str()
+      ->group(group);
+}
+
+std::unique_ptr<Device> open_device(const ModelOptions& options) {
+  return make_device(
+      {.backend = options.backend, .threads = options.threads, .isa = environment("QUARREL_ISA").value_or("")});
+}
+
+ExecutorOptions executor_options(const ModelOptions& options) {
+  ExecutorOptions result;
+  if (!options.context.empty()) result.context = parse_count(options.context, "--ctx");
+  if (!options.kv.empty()) result.kv_type = options.kv == "f16" ? KvType::f16 : KvType::f32;
+  result.activations = options.activations == "f32" ? ActivationDigits::f32 : ActivationDigits::integer;
+  return result;
+}
+
+int parse_count(const std::string& text, const char* option) {
+  const auto refuse = [&](const char* why) {
+    fail(ErrorKind::usage, "{} takes a number such as 4096, 32k or 1M, but '{}' {}", option, printable(text), why);
+  };
+  std::int64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error == std::errc::result_out_of_range) refuse("is too large");
+  if (error != std::errc{}) refuse("is none");
+  std::int64_t unit = 1;
+  if (stop != end) {
+    const char letter = *stop;
+    unit = letter == 'k' || letter == 'K' ? 1024 : letter == 'm' || letter == 'M' ? 1024 * 1024 : 0;
+    if (unit == 0 || stop + 1 != end) refuse("is none");
+  }
+  if (value < 1) refuse("is less than 1");
+  if (value > std::numeric_limits<int>::max() / unit) refuse("is too large");
+  return static_cast<int>(value * unit);
+}
+
+}  // namespace quarrel

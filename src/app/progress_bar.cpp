@@ -1,0 +1,91 @@
+#include "app/progress_bar.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "app/terminal.h"
+
+namespace quarrel {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kWidestBar = 40;
+
+}  // namespace
+
+std::string human_bytes(std::uint64_t bytes) {
+  constexpr std::array<const char*, 5> kUnits{"B", "kB", "MB", "GB", "TB"};
+  auto value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  while (value >= 999.95 && unit + 1 < kUnits.size()) {
+    value /= 1000.0;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+std::string human_duration(double seconds) {
+  if (seconds < 1.0) return fmt::format("{:.0f}ms", seconds * 1000.0);
+  if (seconds < 60.0) return fmt::format("{:.1f}s", seconds);
+  const auto whole = static_cast<std::int64_t>(seconds);
+  return fmt::format("{}m{:02}s", whole / 60, whole % 60);
+}
+
+ProgressBar::ProgressBar() : terminal_(is_terminal(Stream::error)) {}
+
+ProgressBar::~ProgressBar() { end_line(); }
+
+void ProgressBar::show(std::string_view label, std::uint64_t done, std::uint64_t total) {
+  if (label != label_ || start_ == Clock::time_point{}) begin(label);
+  if (finished_) return;
+  done_ = std::max(done_, total > 0 ? std::min(done, total) : done);
+  finished_ = total > 0 && done_ == total;
+  if (terminal_) {
+    const double elapsed = std::chrono::duration<double>(Clock::now() - start_).count();
+    write_error("\r" + bar_line(total, elapsed) + "\x1b[K");
+    open_ = true;
+    if (finished_) end_line();
+    return;
+  }
+  const int tenths = total > 0 ? static_cast<int>(static_cast<double>(done_) / static_cast<double>(total) * 10.0) : 0;
+  if (tenths <= tenths_) return;
+  tenths_ = tenths;
+  write_error(total > 0 ? fmt::format("{}: {} of {}\n", label_, human_bytes(done_), human_bytes(total))
+                        : fmt::format("{}\n", label_));
+}
+
+void ProgressBar::begin(std::string_view label) {
+  end_line();
+  label_ = label;
+  done_ = 0;
+  tenths_ = -1;
+  finished_ = false;
+  start_ = Clock::now();
+}
+
+void ProgressBar::end_line() {
+  if (open_) write_error("\n");
+  open_ = false;
+}
+
+std::string ProgressBar::bar_line(std::uint64_t total, double elapsed) const {
+  const double rate = elapsed > 0.2 ? static_cast<double>(done_) / elapsed : 0.0;
+  if (total == 0) return fmt::format("{} {}", label_, human_bytes(done_));
+  const double share = static_cast<double>(done_) / static_cast<double>(total);
+  std::string numbers = fmt::format(" {:3.0f}% {}/{}", share * 100.0, human_bytes(done_), human_bytes(total));
+  if (rate > 0.0 && done_ < total) {
+    numbers += fmt::format(" {}/s {}", human_bytes(static_cast<std::uint64_t>(rate)),
+                           human_duration(static_cast<double>(total - done_) / rate));
+  }
+  const int room = terminal_columns(Stream::error) - static_cast<int>(label_.size() + numbers.size()) - 4;
+  const int width = std::min(room, kWidestBar);
+  if (width < 5) return label_ + numbers;
+  const int full = static_cast<int>(share * width);
+  return fmt::format("{} [{}{}]{}", label_, std::string(static_cast<std::size_t>(full), '='),
+                     std::string(static_cast<std::size_t>(width - full), ' '), numbers);
+}
+
+}  // namespace quarrel

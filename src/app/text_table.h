@@ -1,0 +1,35 @@
+// A table of text in columns, for people: widths fit the widest cell, numbers stand to the right. One thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace quarrel {
+
+class TextTable {
+ public:
+  enum class Side { left, right };
+  struct Column {
+    std::string title;
+    Side side = Side::left;
+  };
+
+  explicit TextTable(std::vector<Column> columns) : columns_(std::move(columns)) {}
+
+  // As many cells as there are columns.
+  void add_row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+  // A line across all columns.
+  void add_line(std::string text) { rows_.push_back({std::move(text)}); }
+
+  // All lines, each with its line feed and no blanks at its end.
+  std::string text() const;
+
+ private:
+  std::vector<Column> columns_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+// Characters of a UTF-8 text, for lining up: continuation bytes do not count.
+std::size_t display_width(const std::string& text) noexcept;
+
+}  // namespace quarrel

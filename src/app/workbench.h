@@ -1,0 +1,43 @@
+// What the commands that measure and compare models share: opening a model that may have no vocabulary, the row class as
+// an option, Ctrl-C. Used on the main thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "app/terminal.h"
+#include "base/log.h"
+#include "engine/executor.h"
+#include "gguf/file.h"
+#include "text/tokenizer.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace quarrel {
+
+// A path or a name of a store. Throws what ModelStore::resolve and GgufFile::open throw.
+GgufFile open_model_file(const std::string& model);
+
+// Null for a file without a vocabulary (synthetic models have none).
+std::unique_ptr<Tokenizer> load_tokenizer_if_any(const GgufFile& file, Log& log);
+
+// Throws Error(unsupported) for a model that embeds texts instead of foretelling tokens.
+void require_logits(const ModelSpec& spec);
+
+// "prompt" or "generated"; other values are refused when the command line is parsed.
+CLI::Option* add_class_option(CLI::App& command, std::string& value);
+RowClass row_class_of(const std::string& value);  // throws Error(usage)
+
+// "cpu (avx2, 2 threads)" is one line to a person; these are the words of the other settings.
+const char* name_of(KvType type) noexcept;
+
+// Throws Error(cancelled) once Ctrl-C was pressed: called between steps.
+void check_interrupt(const Interrupts& interrupts);
+// Runs a command's work with Ctrl-C caught; the work's exit code, or kInterruptedExit once check_interrupt() threw.
+int run_interruptible(const std::function<int(const Interrupts&)>& work);
+
+}  // namespace quarrel

@@ -1,0 +1,172 @@
+// The contract between models and machines. A Device is the machine's part (workers or a stream, memory); a Backend is
+// one model's part on a Device: its prepared weights, its KV cache, its workspace, and the ops. Implemented by
+// `reference` (plain loops in F32 with double sums: the meaning of every op), `cpu`, and `cuda`.
+//
+// Threads: a Device may be shared by several Backends; their steps take turns in the order they came. One Backend is
+// driven by one thread at a time. Ops may only be called from inside the forward function given to `submit`.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backend/ops.h"
+#include "backend/step.h"
+#include "quant/types.h"
+
+namespace quarrel {
+
+// What a weight is for: how it is laid out, and along which side it could be split over devices.
+enum class WeightRole : std::uint8_t {
+  embedding,        // rows are looked up by token (and multiplied with, when tied)
+  vector,           // norms, biases, sinks, scan parameters: decoded to F32
+  column_parallel,  // each out row stands alone: q, k, v, gate, up, output
+  row_parallel,     // partial sums would be added: attention output, down
+  expert_column,    // the same for stacked experts
+  expert_row,
+};
+
+struct WeightSource {
+  std::string_view name;  // for messages
+  WeightRole role = WeightRole::column_parallel;
+  QuantType type = QuantType::f32;
+  std::int64_t rows = 1;     // of one expert
+  std::int64_t columns = 0;  // a multiple of the type's block
+  std::int64_t experts = 1;
+  const std::byte* data = nullptr;  // must outlive the backend: weights may be read in place
+};
+
+enum class RopeKind : std::uint8_t {
+  interleaved,  // pairs (0,1), (2,3) …
+  half,         // pairs (0, n/2), (1, n/2 + 1) …
+};
+
+struct RopeSource {
+  RopeKind kind = RopeKind::interleaved;
+  std::span<const double> frequencies;  // radians a position, one a pair; dimensions beyond the pairs pass unrotated
+  double magnitude = 1.0;               // factor on cos and sin
+};
+
+enum class KvType : std::uint8_t { f32, f16 };
+
+// Layers that see the same window share block tables: one block id serves them all.
+struct KvGroup {
+  std::int32_t layers = 0;
+  std::int32_t kv_heads = 0;
+  std::int32_t key_dim = 0;
+  std::int32_t value_dim = 0;
+  std::int32_t window = 0;
+};
+
+// Recurrent state of one sequence in one layer, F32.
+struct StateLayer {
+  std::int64_t conv_values = 0;
+  std::int64_t scan_values = 0;
+};
+
+struct CacheConfig {
+  std::vector<KvGroup> groups;
+  std::vector<StateLayer> state_layers;
+  KvType kv_type = KvType::f16;
+  std::int32_t blocks = 0;       // of each group
+  std::int32_t state_slots = 0;
+};
+
+using Ticket = std::uint64_t;
+
+// How long each kind of op took since profiling was switched on.
+struct OpTime {
+  std::string_view name;
+  double seconds = 0.0;
+  std::uint64_t calls = 0;
+};
+
+struct BackendCounters {
+  std::uint64_t kv_saturated = 0;  // values clamped to ±65504 on their way into an F16 cache
+};
+
+class Backend {
+ public:
+  // Issues a step's ops. It may depend on the shape and on nothing else that changes from step to step.
+  using Forward = std::function<void(Backend&, const StepShape&)>;
+
+  virtual ~Backend() = default;
+  virtual std::string_view name() const noexcept = 0;
+
+  // ---- Weights and workspace: before the first step ----
+  // May return a private repacked copy or keep reading the source. Throws Error(unsupported, out_of_memory).
+  virtual Weight prepare_weight(const WeightSource& source) = 0;
+  virtual Rope prepare_rope(const RopeSource& source) = 0;
+  virtual Activation make_activation(std::int32_t width, RowSet rows) = 0;
+  // Makes room for steps up to `limits` with a vocabulary of that size; after all weights and activations.
+  virtual void reserve(const StepLimits& limits, std::int32_t vocabulary) = 0;
+  virtual std::size_t prepared_bytes() const noexcept = 0;  // memory held for weights beyond their source
+  virtual std::size_t workspace_bytes(const StepLimits& limits, std::int32_t vocabulary) const noexcept = 0;
+
+  // ---- KV blocks and state slots: the layout is the backend's own ----
+  virtual std::int32_t block_tokens() const noexcept = 0;
+  virtual std::size_t kv_bytes(const KvGroup& group, KvType type) const noexcept = 0;  // of one block
+  virtual std::size_t state_bytes(std::span<const StateLayer> layers) const noexcept = 0;  // of one slot
+  virtual void allocate_cache(const CacheConfig& config) = 0;
+  virtual void copy_block(std::int32_t group, std::int32_t from, std::int32_t to) = 0;
+  virtual void copy_slot(std::int32_t from, std::int32_t to) = 0;
+  virtual void export_block(std::int32_t group, std::int32_t block, std::span<std::byte> out) const = 0;
+  virtual void import_block(std::int32_t group, std::int32_t block, std::span<const std::byte> in) = 0;
+  virtual void export_slot(std::int32_t slot, std::span<std::byte> out) const = 0;
+  virtual void import_slot(std::int32_t slot, std::span<const std::byte> in) = 0;
+
+  // ---- Steps ----
+  // The shape this step runs under: its own, or the next larger bucket of a backend that replays captured graphs.
+  virtual StepShape shape_of(const Step& step) const noexcept = 0;
+  // Copies what it needs of `step` but the destinations of logits and embeddings, then runs `forward` (or replays what
+  // it captured for this shape). At most two tickets may be open: results can be awaited one step late.
+  virtual Ticket submit(const Step& step, const Forward& forward) = 0;
+  virtual StepResults wait(Ticket ticket) = 0;
+
+  // ---- Measuring ----
+  virtual void set_profiling(bool on) = 0;
+  virtual std::vector<OpTime> profile() const = 0;
+  virtual BackendCounters counters() const noexcept = 0;
+
+  // ---- Ops ----
+  virtual void embed(const EmbedOp& op) = 0;
+  virtual void norm(const NormOp& op) = 0;
+  virtual void qkv(const QkvOp& op) = 0;
+  virtual void attend(const AttendOp& op) = 0;
+  virtual void linear(const LinearOp& op) = 0;
+  virtual void glu(const GluOp& op) = 0;
+  virtual void moe(const MoeOp& op) = 0;
+  virtual void ssm(const SsmOp& op) = 0;
+  virtual void select_rows(const SelectRowsOp& op) = 0;
+  virtual void head(const HeadOp& op) = 0;
+  virtual void sample(const SampleOp& op) = 0;
+  virtual void pool(const PoolOp& op) = 0;
+};
+
+// How rows meet quantised weights.
+enum class ActivationDigits : std::uint8_t {
+  integer,  // int8 digits with a scale every 32: two for generated rows, one for prompt rows
+  f32,      // weight-only: activations stay F32 for both classes
+};
+
+struct BackendOptions {
+  ActivationDigits activations = ActivationDigits::integer;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual std::string_view name() const noexcept = 0;      // "reference", "cpu", "cuda"
+  virtual std::string description() const = 0;             // for people: "cpu (avx512, 2 threads)"
+  virtual KvType default_kv_type() const noexcept = 0;
+  virtual std::size_t memory_available() const = 0;        // bytes this process could still take; 0: nobody knows
+  // The device must outlive its backends.
+  virtual std::unique_ptr<Backend> make_backend(const BackendOptions& options) = 0;
+};
+
+}  // namespace quarrel

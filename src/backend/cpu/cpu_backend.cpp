@@ -1,0 +1,348 @@
+#include "backend/cpu/cpu_backend.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "backend/host_memory.h"
+#include "base/error.h"
+#include "quant/decode.h"
+
+namespace quarrel {
+namespace {
+
+std::size_t as_size(std::int32_t value) noexcept { return static_cast<std::size_t>(value); }
+
+// Bytes of the digits of `rows` rows: two planes of int8, scales and sums for groups of 32 and of 16.
+struct DigitLayout {
+  std::size_t stride, groups32, groups16;
+  explicit DigitLayout(std::size_t columns)
+      : stride(padded(columns, kRowPadding)),
+        groups32(padded(stride / 32, kGroupPadding)),
+        groups16(padded(stride / 16, kGroupPadding)) {}
+  std::size_t bytes(std::size_t rows) const {
+    return rows * (2 * stride + 2 * (groups32 + groups16) * sizeof(float));
+  }
+};
+
+QuantizedRows lay_out(std::byte* memory, std::size_t rows, std::size_t columns) {
+  const DigitLayout layout(columns);
+  QuantizedRows view{.stride = layout.stride, .groups32 = layout.groups32, .groups16 = layout.groups16};
+  view.scales32 = reinterpret_cast<float*>(memory);
+  view.sums32 = view.scales32 + rows * layout.groups32;
+  view.scales16 = view.sums32 + rows * layout.groups32;
+  view.sums16 = view.scales16 + rows * layout.groups16;
+  view.high = reinterpret_cast<std::int8_t*>(view.sums16 + rows * layout.groups16);
+  view.low = view.high + rows * layout.stride;
+  return view;
+}
+
+}  // namespace
+
+std::size_t matmul_scratch_bytes(std::size_t columns) {
+  // A panel of 32 rows at most and two at least, each of bytes with a scale and an offset every 16; or two rows of F32.
+  const std::size_t stride = padded(columns, kRowPadding);
+  const std::size_t row = stride + 2 * padded(stride / 16, kGroupPadding) * sizeof(float);
+  const std::size_t panel = std::min<std::size_t>(32, std::max<std::size_t>(2, 192 * 1024 / row)) * row;
+  return std::max(panel, 2 * padded(columns, kGroupPadding) * sizeof(float)) + 64;
+}
+
+std::size_t attend_scratch_bytes(std::size_t group, std::size_t dims) {
+  // A block of keys and values in F32, and two numbers a head.
+  return (static_cast<std::size_t>(kAttendBlock) * dims + 2 * group) * sizeof(float);
+}
+
+CpuDevice::CpuDevice(int threads, IsaLevel level)
+    : level_(level), kernels_(kernels_of(level)), pool_(threads > 0 ? threads : usable_threads()) {}
+
+std::string CpuDevice::description() const {
+  return fmt::format("cpu ({}, {} thread{})", level_name(level_), pool_.size(), pool_.size() == 1 ? "" : "s");
+}
+
+std::size_t CpuDevice::memory_available() const { return host_memory_available(); }
+
+std::unique_ptr<Backend> CpuDevice::make_backend(const BackendOptions& options) {
+  return std::make_unique<CpuBackend>(*this, options);
+}
+
+CpuBackend::CpuBackend(CpuDevice& device, const BackendOptions& options)
+    : device_(device), kernels_(device.kernels()), options_(options) {}
+
+Weight CpuBackend::prepare_weight(const WeightSource& source) {
+  const TypeInfo& info = type_info(source.type);
+  const auto columns = static_cast<std::size_t>(source.columns);
+  if (columns % info.block_weights != 0) {
+    fail(ErrorKind::bad_file, "tensor {}: a row of {} weights is not a whole number of {} blocks", source.name, columns,
+         info.name);
+  }
+  Prepared weight{.data = source.data,
+                  .type = source.type,
+                  .rows = static_cast<std::size_t>(source.rows),
+                  .columns = columns,
+                  .row_bytes = row_bytes(info, columns),
+                  .decoded = {}};
+  if (source.role == WeightRole::vector) {
+    weight.decoded.resize(weight.rows * columns);
+    decode_row(source.type, source.data, weight.decoded.data(), weight.decoded.size());
+  } else {
+    widest_input_ = std::max(widest_input_, columns);
+    if (source.role != WeightRole::embedding) widest_output_ = std::max(widest_output_, weight.rows);
+  }
+  weights_.push_back(std::move(weight));
+  return {.id = static_cast<std::int32_t>(weights_.size()) - 1,
+          .rows = static_cast<std::int32_t>(source.rows),
+          .columns = static_cast<std::int32_t>(source.columns),
+          .experts = static_cast<std::int32_t>(source.experts)};
+}
+
+std::size_t CpuBackend::prepared_bytes() const noexcept {
+  std::size_t bytes = 0;
+  for (const Prepared& weight : weights_) bytes += weight.decoded.size() * sizeof(float);
+  return bytes;
+}
+
+std::size_t CpuBackend::workspace_bytes(const StepLimits& limits, std::int32_t vocabulary) const noexcept {
+  const auto rows = static_cast<std::size_t>(std::max(limits.rows, limits.outputs));
+  return HostBackend::workspace_bytes(limits, vocabulary) + DigitLayout(widest_input_).bytes(rows) +
+         rows * (widest_input_ + 2 * widest_output_) * sizeof(float) +
+         static_cast<std::size_t>(device_.pool().size()) * matmul_scratch_bytes(widest_input_);
+}
+
+void CpuBackend::reserve(const StepLimits& limits, std::int32_t vocabulary) {
+  HostBackend::reserve(limits, vocabulary);
+  const auto rows = static_cast<std::size_t>(std::max(limits.rows, limits.outputs));
+  digit_memory_ = AlignedBuffer(DigitLayout(widest_input_).bytes(rows), "activation digits");
+  digits_ = lay_out(digit_memory_.data(), rows, widest_input_);
+  normed_ = AlignedBuffer(rows * widest_input_ * sizeof(float), "normed rows");
+  first_ = AlignedBuffer(rows * widest_output_ * sizeof(float), "projections");
+  second_ = AlignedBuffer(rows * widest_output_ * sizeof(float), "projections");
+  scratch_.clear();
+  // A head's keys and values are parts of projections, and there are no more heads than values in a row.
+  const std::size_t attend = attend_scratch_bytes(widest_input_, widest_input_ + widest_output_);
+  for (int worker = 0; worker < device_.pool().size(); ++worker) {
+    scratch_.emplace_back(std::max(matmul_scratch_bytes(widest_input_), attend), "a worker's scratch");
+  }
+}
+
+void CpuBackend::begin_step() {
+  device_.turns().take();
+  ++step_;
+}
+
+void CpuBackend::end_step() { device_.turns().give_back(); }
+
+bool CpuBackend::wants_digits(const Weight& weight) const {
+  return options_.activations == ActivationDigits::integer && kernels_.has_integer_kernel(prepared(weight).type);
+}
+
+bool CpuBackend::apply_norm(const Norm& norm, const float* in, float* out, std::size_t count) const {
+  const float* weight = vector(norm.weight);
+  const float squares = norm.kind == NormKind::rms
+                            ? kernels_.rms_norm(in, weight, out, count, norm.epsilon)
+                            : kernels_.layer_norm(in, weight, vector(norm.bias), out, count, norm.epsilon);
+  return std::isfinite(squares);
+}
+
+CpuBackend::Input CpuBackend::prepare_input(const Activation& in, std::int32_t first, std::int32_t rows,
+                                            const Norm& before, std::int32_t layer, std::span<const Weight> weights) {
+  const Timer timer(*this, "norms");
+  const std::size_t columns = as_size(weights.front().columns);
+  Input input{.plain = row(in, first),
+              .stride = as_size(in.width),
+              .columns = columns,
+              .rows = as_size(rows),
+              .generated = as_size(std::clamp(generated_count(in.rows) - first, 0, rows)),
+              .digits = std::ranges::any_of(weights, [&](const Weight& weight) { return wants_digits(weight); })};
+  if (before.kind != NormKind::none) {
+    input.plain = normed_.floats();
+    input.stride = columns;
+  }
+  if (input.digits) digits_ = lay_out(digit_memory_.data(), input.rows, columns);
+  if (before.kind == NormKind::none && !input.digits) return input;
+  for_rows(rows, [&](std::int32_t r) {
+    const float* values = row(in, first + r);
+    if (before.kind != NormKind::none) {
+      float* normed = normed_.floats() + as_size(r) * columns;
+      if (!apply_norm(before, values, normed, columns)) flag_bad_row(in.rows, first + r, layer);
+      values = normed;
+    }
+    if (input.digits) kernels_.quantize_row(values, columns, digits_, as_size(r), as_size(r) < input.generated);
+  });
+  return input;
+}
+
+template <typename Finish>
+void CpuBackend::multiply(const Input& input, std::span<const Product> products, Finish finish) {
+  constexpr std::size_t kGrain = 16;
+  device_.pool().run([&](int worker, int workers) {
+    for (const Product& product : products) {
+      const Prepared& weight = prepared(product.weight);
+      const std::size_t grains = (weight.rows + kGrain - 1) / kGrain;
+      const std::size_t first = grains * static_cast<std::size_t>(worker) / static_cast<std::size_t>(workers) * kGrain;
+      const std::size_t last = std::min(
+          weight.rows, grains * static_cast<std::size_t>(worker + 1) / static_cast<std::size_t>(workers) * kGrain);
+      if (first >= last) continue;
+      kernels_.matmul({.weights = weight.data,
+                       .type = weight.type,
+                       .columns = weight.columns,
+                       .row_bytes = weight.row_bytes,
+                       .first = first,
+                       .last = last,
+                       .quantized = input.digits && wants_digits(product.weight) ? &digits_ : nullptr,
+                       .plain = input.plain,
+                       .plain_stride = input.stride,
+                       .two_digit_rows = input.generated,
+                       .rows = input.rows,
+                       .out = product.out,
+                       .out_stride = product.stride,
+                       .scratch = scratch_[static_cast<std::size_t>(worker)].data()});
+      if (&product == &products.back()) finish(first, last);
+    }
+  });
+}
+
+void CpuBackend::multiply(const Input& input, std::span<const Product> products) {
+  multiply(input, products, [](std::size_t, std::size_t) {});
+}
+
+void CpuBackend::finish_branch(const BranchEnd& end, const Weight& bias, float* values, std::size_t stride,
+                               std::int32_t layer) {
+  const std::size_t width = as_size(end.x.width);
+  for_rows(row_count(end.x.rows), [&](std::int32_t r) {
+    float* value = values + as_size(r) * stride;
+    float* x = row(end.x, r);
+    if (bias.valid()) kernels_.add(value, vector(bias), width);
+    if (end.branch.kind != NormKind::none && !apply_norm(end.branch, value, value, width)) {
+      flag_bad_row(end.x.rows, r, layer);
+    }
+    kernels_.add_scaled(x, value, end.scale, width);
+    if (end.after.kind != NormKind::none && !apply_norm(end.after, x, x, width)) flag_bad_row(end.x.rows, r, layer);
+  });
+}
+
+void CpuBackend::embed(const EmbedOp& op) {
+  const Timer timer(*this, "embedding");
+  const Prepared& table = prepared(op.table);
+  for_rows(row_count(op.out.rows), [&](std::int32_t r) {
+    float* x = row(op.out, r);
+    decode_row(table.type, table.data + as_size(tokens()[as_size(r)]) * table.row_bytes, x, table.columns);
+    kernels_.soft_cap(x, op.scale, 0.0f, table.columns);
+    const auto add_table_row = [&](const Weight& weight, std::int32_t index) {
+      const Prepared& more = prepared(weight);
+      std::vector<float> values(more.columns);
+      decode_row(more.type, more.data + as_size(index) * more.row_bytes, values.data(), more.columns);
+      kernels_.add(x, values.data(), more.columns);
+    };
+    if (op.positions.valid()) add_table_row(op.positions, rows()[as_size(r)].position);
+    if (op.types.valid()) add_table_row(op.types, 0);
+    if (op.norm.kind != NormKind::none && !apply_norm(op.norm, x, x, table.columns)) flag_bad_row(op.out.rows, r, 0);
+  });
+}
+
+void CpuBackend::norm(const NormOp& op) {
+  const Timer timer(*this, "norms");
+  for_rows(row_count(op.in.rows), [&](std::int32_t r) {
+    if (!apply_norm(op.norm, row(op.in, r), row(op.out, r), as_size(op.in.width))) {
+      flag_bad_row(op.in.rows, r, op.layer);
+    }
+  });
+}
+
+void CpuBackend::linear(const LinearOp& op) {
+  const Input input = prepare_input(op.in, 0, row_count(op.in.rows), op.before, op.layer, {&op.weight, 1});
+  const Timer timer(*this, op.part == LayerPart::attention      ? "attention"
+                           : op.part == LayerPart::feed_forward ? "feed-forward"
+                           : op.part == LayerPart::ssm          ? "ssm"
+                                                                : "other");
+  if (op.end.x.valid()) {
+    const std::size_t stride = as_size(op.weight.rows);
+    const Product product{.weight = op.weight, .out = first_.floats(), .stride = stride};
+    multiply(input, {&product, 1});
+    finish_branch(op.end, op.bias, first_.floats(), stride, op.layer);
+    return;
+  }
+  const Product product{.weight = op.weight, .out = data(op.out), .stride = as_size(op.out.width)};
+  multiply(input, {&product, 1});
+  if (op.bias.valid()) {
+    for_rows(row_count(op.out.rows), [&](std::int32_t r) {
+      kernels_.add(row(op.out, r), vector(op.bias), as_size(op.weight.rows));
+    });
+  }
+}
+
+void CpuBackend::activate(ActivationKind kind, float* values, std::size_t count) const {
+  switch (kind) {
+    case ActivationKind::none: return;
+    case ActivationKind::silu: kernels_.silu(values, count); return;
+    case ActivationKind::gelu_tanh: kernels_.gelu_tanh(values, count); return;
+    case ActivationKind::relu_squared: kernels_.relu_squared(values, count); return;
+    case ActivationKind::gelu_erf:
+      for (std::size_t i = 0; i < count; ++i) {
+        values[i] = 0.5f * values[i] * (1.0f + std::erf(values[i] * 0.70710678118654752f));
+      }
+      return;
+    case ActivationKind::swiglu_clamped: break;
+  }
+  fail(ErrorKind::unsupported, "the cpu backend has no dense feed-forward with a clamped SwiGLU");
+}
+
+void CpuBackend::glu(const GluOp& op) {
+  const std::array weights = {op.up, op.gate.valid() ? op.gate : op.up};
+  const Input input = prepare_input(op.x, 0, row_count(op.x.rows), op.before, op.layer, weights);
+  const Timer timer(*this, "feed-forward");
+  const std::size_t stride = as_size(op.out.width);
+  std::vector<Product> products;
+  if (op.gate.valid()) {
+    products.push_back({.weight = op.up, .out = second_.floats(), .stride = widest_output_});
+    products.push_back({.weight = op.gate, .out = data(op.out), .stride = stride});
+  } else {
+    products.push_back({.weight = op.up, .out = data(op.out), .stride = stride});
+  }
+  const Weight& inner_bias = op.gate.valid() ? op.gate_bias : op.up_bias;
+  multiply(input, products, [&](std::size_t first, std::size_t last) {
+    const std::size_t count = last - first;
+    for (std::size_t r = 0; r < input.rows; ++r) {
+      float* out = data(op.out) + r * stride + first;
+      if (inner_bias.valid()) kernels_.add(out, vector(inner_bias) + first, count);
+      activate(op.activation, out, count);
+      if (!op.gate.valid()) continue;
+      float* up = second_.floats() + r * widest_output_ + first;
+      if (op.up_bias.valid()) kernels_.add(up, vector(op.up_bias) + first, count);
+      kernels_.multiply(out, up, count);
+    }
+  });
+}
+
+void CpuBackend::head(const HeadOp& op) {
+  const std::int32_t first = op.slice * kLogitRows;
+  const std::int32_t count = std::min(kLogitRows, row_count(op.in.rows) - first);
+  const std::size_t width = as_size(op.in.width);
+  for (std::int32_t r = 0; r < count; ++r) {
+    HostOutput& output = outputs()[as_size(first + r)];
+    if (output.embedding == nullptr) continue;
+    if (op.norm.kind == NormKind::none) {
+      std::copy_n(row(op.in, first + r), width, output.embedding);
+    } else if (!apply_norm(op.norm, row(op.in, first + r), output.embedding, width)) {
+      flag_bad_row(op.in.rows, first + r, op.layer);
+    }
+  }
+  if (!op.weight.valid()) return;
+  const Input input = prepare_input(op.in, first, count, op.norm, op.layer, {&op.weight, 1});
+  const Timer timer(*this, "head");
+  const std::size_t vocabulary = as_size(op.weight.rows);
+  const Product product{.weight = op.weight, .out = logits_row(0), .stride = vocabulary};
+  multiply(input, {&product, 1}, [&](std::size_t begin, std::size_t end) {
+    for (std::int32_t r = 0; r < count; ++r) {
+      float* logits = logits_row(r) + begin;
+      if (op.bias.valid()) kernels_.add(logits, vector(op.bias) + begin, end - begin);
+      kernels_.soft_cap(logits, op.scale, op.soft_cap, end - begin);
+    }
+  });
+}
+
+void CpuBackend::moe(const MoeOp&) { fail(ErrorKind::unsupported, "the cpu backend does not run experts yet"); }
+
+void CpuBackend::ssm(const SsmOp&) { fail(ErrorKind::unsupported, "the cpu backend does not run state-space layers yet"); }
+
+}  // namespace quarrel

@@ -1,0 +1,137 @@
+// The CPU backend: ops as parallel loops over a level's kernels. Weights are read in place, in their quantised form.
+// Each op is one or two regions of the device's thread pool; a matrix's rows are split evenly and in the same way every
+// time, so a worker meets the same weights again at the next token.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/cpu/isa.h"
+#include "backend/device_turns.h"
+#include "backend/host_backend.h"
+#include "base/thread_pool.h"
+
+namespace quarrel {
+
+class CpuDevice final : public Device {
+ public:
+  CpuDevice(int threads, IsaLevel level);
+
+  std::string_view name() const noexcept override { return "cpu"; }
+  std::string description() const override;
+  KvType default_kv_type() const noexcept override { return KvType::f16; }
+  std::size_t memory_available() const override;
+  std::unique_ptr<Backend> make_backend(const BackendOptions& options) override;
+
+  ThreadPool& pool() noexcept { return pool_; }
+  DeviceTurns& turns() noexcept { return turns_; }
+  const CpuKernels& kernels() const noexcept { return kernels_; }
+
+ private:
+  IsaLevel level_;
+  const CpuKernels& kernels_;
+  ThreadPool pool_;
+  DeviceTurns turns_;
+};
+
+class CpuBackend final : public HostBackend {
+ public:
+  CpuBackend(CpuDevice& device, const BackendOptions& options);
+
+  std::string_view name() const noexcept override { return "cpu"; }
+  Weight prepare_weight(const WeightSource& source) override;
+  void reserve(const StepLimits& limits, std::int32_t vocabulary) override;
+  std::size_t prepared_bytes() const noexcept override;
+  std::size_t workspace_bytes(const StepLimits& limits, std::int32_t vocabulary) const noexcept override;
+
+  void embed(const EmbedOp& op) override;
+  void norm(const NormOp& op) override;
+  void qkv(const QkvOp& op) override;
+  void attend(const AttendOp& op) override;
+  void linear(const LinearOp& op) override;
+  void glu(const GluOp& op) override;
+  void moe(const MoeOp& op) override;
+  void ssm(const SsmOp& op) override;
+  void head(const HeadOp& op) override;
+
+ private:
+  struct Prepared {
+    const std::byte* data;
+    QuantType type;
+    std::size_t rows, columns, row_bytes;
+    std::vector<float> decoded;  // vectors only
+  };
+
+  // Rows that a product takes: as they are, and as digits if some weight wants those.
+  struct Input {
+    const float* plain;
+    std::size_t stride;
+    std::size_t columns;
+    std::size_t rows;
+    std::size_t generated;  // how many of them are of class generated
+    bool digits;
+  };
+
+  struct Product {
+    Weight weight;
+    float* out;
+    std::size_t stride;
+  };
+
+  struct RopeRows {
+    std::uint64_t step = 0;
+    std::vector<float> cosines, sines;  // [rows][pairs]
+  };
+
+  void begin_step() override;
+  void end_step() override;
+
+  const Prepared& prepared(const Weight& weight) const { return weights_[static_cast<std::size_t>(weight.id)]; }
+  const float* vector(const Weight& weight) const {
+    return weight.valid() ? prepared(weight).decoded.data() : nullptr;
+  }
+  bool wants_digits(const Weight& weight) const;
+
+  // Applies a norm to one row; false if its sum of squares was not finite.
+  bool apply_norm(const Norm& norm, const float* in, float* out, std::size_t count) const;
+  // Rows [first, first + rows) of `in`, normed and turned into digits as the weights want.
+  Input prepare_input(const Activation& in, std::int32_t first, std::int32_t rows, const Norm& before,
+                      std::int32_t layer, std::span<const Weight> weights);
+  // Products of one input, in one region of the pool; `finish(first, last)` runs on the worker that computed these rows
+  // of every product, which must then all have the same number.
+  template <typename Finish>
+  void multiply(const Input& input, std::span<const Product> products, Finish finish);
+  void multiply(const Input& input, std::span<const Product> products);
+  void finish_branch(const BranchEnd& end, const Weight& bias, float* values, std::size_t stride, std::int32_t layer);
+  const RopeRows& rope_rows(const Rope& rope);
+  void rotate(const QkvOp& op, std::int32_t row, float* heads, std::int32_t count, const RopeRows& angles) const;
+  std::uint64_t store_cache(const QkvOp& op, std::int32_t row, const float* keys, const float* values);
+  void activate(ActivationKind kind, float* values, std::size_t count) const;
+
+  template <typename Task>
+  void for_rows(std::int64_t rows, Task&& task) {
+    device_.pool().for_range(rows, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) task(static_cast<std::int32_t>(row));
+    });
+  }
+
+  CpuDevice& device_;
+  const CpuKernels& kernels_;
+  const BackendOptions options_;
+  std::vector<Prepared> weights_;
+  std::size_t widest_input_ = 0;    // columns of any matrix
+  std::size_t widest_output_ = 0;   // rows of any matrix but the embedding and the head
+
+  QuantizedRows digits_;
+  AlignedBuffer digit_memory_;
+  AlignedBuffer normed_;   // [rows][widest_input_]
+  AlignedBuffer first_;    // [rows][widest_output_]
+  AlignedBuffer second_;   // [rows][widest_output_]
+  std::vector<AlignedBuffer> scratch_;  // one a worker
+  std::vector<RopeRows> ropes_;
+  std::uint64_t step_ = 0;
+};
+
+}  // namespace quarrel

@@ -1,0 +1,45 @@
+// Gathers a level's kernels. A kernels_*.cpp file includes its simd header, then this; what it compiles lies in the
+// level's own namespace and uses no templates of the standard library, so that no code for a newer processor can be
+// picked by the linker where an older one runs.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "backend/cpu/kernels.h"
+#include "quant/blocks.h"
+
+namespace quarrel {
+// As quant/decode.h declares it; that header's inline conversions must not be compiled with this level's flags.
+void decode_row(QuantType type, const std::byte* source, float* values, std::size_t weights) noexcept;
+}  // namespace quarrel
+
+#include "backend/cpu/math.inl"
+#include "backend/cpu/unpack.inl"
+#include "backend/cpu/matmul.inl"
+#include "backend/cpu/attention.inl"
+#include "backend/cpu/rowwise.inl"
+
+namespace quarrel::QUARREL_LEVEL {
+
+static constexpr CpuKernels make_table(const char* name) {
+  return {.name = name,
+          .has_integer_kernel = has_integer_kernel,
+          .quantize_row = quantize_row,
+          .matmul = matmul,
+          .attend = attend,
+          .rms_norm = rms_norm,
+          .layer_norm = layer_norm,
+          .add = add_row,
+          .add_scaled = add_scaled,
+          .silu = silu,
+          .gelu_tanh = gelu_tanh,
+          .relu_squared = relu_squared,
+          .multiply = multiply,
+          .soft_cap = soft_cap,
+          .rotate_half = rotate_half,
+          .rotate_interleaved = rotate_interleaved,
+          .store_half = store_half_row};
+}
+
+}  // namespace quarrel::QUARREL_LEVEL

@@ -1,0 +1,87 @@
+// The vector type on AVX-512 (F, BW, DQ, VL) with VNNI: sixteen lanes.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+#define QUARREL_LEVEL avx512_level
+
+namespace quarrel::avx512_level {
+
+inline constexpr int kLanes = 16;
+inline constexpr int kBytes = 64;
+
+using Floats = __m512;
+using Ints = __m512i;
+using Bytes = __m512i;
+
+static inline Floats set(float value) { return _mm512_set1_ps(value); }
+static inline Floats load(const float* from) { return _mm512_loadu_ps(from); }
+static inline void store(float* to, Floats v) { _mm512_storeu_ps(to, v); }
+static inline Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
+static inline Floats sub(Floats a, Floats b) { return _mm512_sub_ps(a, b); }
+static inline Floats mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
+static inline Floats div(Floats a, Floats b) { return _mm512_div_ps(a, b); }
+static inline Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
+static inline Floats max(Floats a, Floats b) { return _mm512_max_ps(a, b); }
+static inline Floats min(Floats a, Floats b) { return _mm512_min_ps(a, b); }
+static inline Floats round(Floats a) {
+  return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+static inline Floats power_of_two(Floats n) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23));
+}
+static inline float sum(Floats v) {
+  const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+  __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  four = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  four = _mm_add_ss(four, _mm_shuffle_ps(four, four, 1));
+  return _mm_cvtss_f32(four);
+}
+static inline float largest(Floats v) { return _mm512_reduce_max_ps(v); }
+
+static inline float half_to_float(std::uint16_t bits) { return _cvtsh_ss(bits); }
+static inline std::uint16_t float_to_half(float value) { return _cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT); }
+static inline Floats load_half(const std::uint16_t* from) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+}
+static inline void store_half(std::uint16_t* to, Floats v) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+static inline Floats load_bfloat(const std::uint16_t* from) {
+  const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+
+static inline Floats to_floats(Ints v) { return _mm512_cvtepi32_ps(v); }
+static inline Bytes load_bytes(const std::uint8_t* from) { return _mm512_loadu_si512(from); }
+
+template <bool kWide>
+static inline Ints dot(Bytes weights, const std::int8_t* values) {
+  return _mm512_dpbusd_epi32(_mm512_setzero_si512(), weights, _mm512_loadu_si512(values));
+}
+template <bool kWide>
+static inline Ints dot_two(Bytes weights, const std::int8_t* high, const std::int8_t* low) {
+  const Ints upper = _mm512_slli_epi32(dot<kWide>(weights, high), 8);
+  return _mm512_dpbusd_epi32(upper, weights, _mm512_loadu_si512(low));
+}
+
+struct Scales {
+  __m512 product;
+};
+static inline Scales scale_products(const float* a, const float* b) {
+  return {_mm512_mul_ps(_mm512_loadu_ps(a), _mm512_loadu_ps(b))};
+}
+template <int kGroup>
+static inline Floats spread(const Scales& scales, int index) {
+  // Sixteen lanes cover 64 / kGroup groups: which group a lane belongs to, moved on by the vectors before this one.
+  constexpr int kGroups = 64 / kGroup;
+  const __m512i lane_group =
+      kGroup == 32 ? _mm512_set_epi32(1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0)
+                   : _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
+  return _mm512_permutexvar_ps(_mm512_add_epi32(lane_group, _mm512_set1_epi32(index * kGroups)), scales.product);
+}
+
+}  // namespace quarrel::avx512_level

@@ -1,0 +1,203 @@
+// The vector type in plain C++: eight lanes in arrays, which a compiler may or may not turn into instructions. It is the
+// fallback everywhere and what the other levels are compared with.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#define QUARREL_LEVEL scalar_level
+
+namespace quarrel::scalar_level {
+
+inline constexpr int kLanes = 8;
+inline constexpr int kBytes = 32;
+
+struct Floats {
+  float lane[kLanes];
+};
+struct Ints {
+  std::int32_t lane[kLanes];
+};
+
+#define QUARREL_EACH_LANE for (int i = 0; i < kLanes; ++i)
+
+static inline Floats set(float value) {
+  Floats r;
+  QUARREL_EACH_LANE r.lane[i] = value;
+  return r;
+}
+static inline Floats load(const float* from) {
+  Floats r;
+  std::memcpy(r.lane, from, sizeof r.lane);
+  return r;
+}
+static inline void store(float* to, Floats v) { std::memcpy(to, v.lane, sizeof v.lane); }
+static inline Floats add(Floats a, Floats b) {
+  QUARREL_EACH_LANE a.lane[i] += b.lane[i];
+  return a;
+}
+static inline Floats sub(Floats a, Floats b) {
+  QUARREL_EACH_LANE a.lane[i] -= b.lane[i];
+  return a;
+}
+static inline Floats mul(Floats a, Floats b) {
+  QUARREL_EACH_LANE a.lane[i] *= b.lane[i];
+  return a;
+}
+static inline Floats div(Floats a, Floats b) {
+  QUARREL_EACH_LANE a.lane[i] /= b.lane[i];
+  return a;
+}
+static inline Floats fma(Floats a, Floats b, Floats c) {
+  QUARREL_EACH_LANE c.lane[i] += a.lane[i] * b.lane[i];
+  return c;
+}
+static inline Floats max(Floats a, Floats b) {
+  QUARREL_EACH_LANE a.lane[i] = a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i];
+  return a;
+}
+static inline Floats min(Floats a, Floats b) {
+  QUARREL_EACH_LANE a.lane[i] = a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i];
+  return a;
+}
+// To the nearest whole number, ties to even, for |x| < 2^22.
+static inline Floats round(Floats a) {
+  constexpr float kMagic = 12582912.0f;  // 1.5 * 2^23
+  QUARREL_EACH_LANE {
+    volatile float shifted = a.lane[i] + kMagic;
+    a.lane[i] = shifted - kMagic;
+  }
+  return a;
+}
+// 2^n for whole n in [-126, 127].
+static inline Floats power_of_two(Floats n) {
+  Floats r;
+  QUARREL_EACH_LANE {
+    const std::int32_t bits = (static_cast<std::int32_t>(n.lane[i]) + 127) << 23;
+    std::memcpy(&r.lane[i], &bits, sizeof bits);
+  }
+  return r;
+}
+// The halves are added until one lane is left: the same tree at every level of that width.
+static inline float sum(Floats v) {
+  for (int width = kLanes / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) v.lane[i] += v.lane[i + width];
+  }
+  return v.lane[0];
+}
+static inline float largest(Floats v) {
+  float r = v.lane[0];
+  QUARREL_EACH_LANE r = v.lane[i] > r ? v.lane[i] : r;
+  return r;
+}
+
+static inline float half_to_float(std::uint16_t bits) {
+  const std::uint32_t sign = (bits & 0x8000u) << 16;
+  std::uint32_t exponent = (bits >> 10) & 31u;
+  std::uint32_t mantissa = bits & 0x3ffu;
+  std::uint32_t out;
+  if (exponent == 31) {
+    out = sign | 0x7f800000u | (mantissa << 13);
+  } else if (exponent != 0) {
+    out = sign | ((exponent + 112) << 23) | (mantissa << 13);
+  } else {
+    const float value = static_cast<float>(mantissa) * 5.9604644775390625e-8f;  // 2^-24
+    std::memcpy(&out, &value, sizeof out);
+    out |= sign;
+  }
+  float result;
+  std::memcpy(&result, &out, sizeof result);
+  return result;
+}
+
+static inline std::uint16_t float_to_half(float value) {
+  std::uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000u);
+  bits &= 0x7fffffffu;
+  if (bits > 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7e00u);
+  if (bits >= 0x477ff000u) return static_cast<std::uint16_t>(sign | 0x7c00u);
+  if (bits >= 0x38800000u) {
+    const std::uint32_t rebiased = bits - 0x38000000u;
+    return static_cast<std::uint16_t>(sign | ((rebiased + 0xfffu + ((rebiased >> 13) & 1u)) >> 13));
+  }
+  // Adding 0.5 lets the adder round a subnormal half to the nearest even.
+  float magnitude;
+  std::memcpy(&magnitude, &bits, sizeof magnitude);
+  magnitude += 0.5f;
+  std::memcpy(&bits, &magnitude, sizeof bits);
+  return static_cast<std::uint16_t>(sign | (bits - 0x3f000000u));
+}
+
+static inline Floats load_half(const std::uint16_t* from) {
+  std::uint16_t bits[kLanes];
+  std::memcpy(bits, from, sizeof bits);  // a file's weights may lie at any address
+  Floats r;
+  QUARREL_EACH_LANE r.lane[i] = half_to_float(bits[i]);
+  return r;
+}
+static inline void store_half(std::uint16_t* to, Floats v) { QUARREL_EACH_LANE to[i] = float_to_half(v.lane[i]); }
+static inline Floats load_bfloat(const std::uint16_t* from) {
+  std::uint16_t halves[kLanes];
+  std::memcpy(halves, from, sizeof halves);
+  Floats r;
+  QUARREL_EACH_LANE {
+    const std::uint32_t bits = static_cast<std::uint32_t>(halves[i]) << 16;
+    std::memcpy(&r.lane[i], &bits, sizeof bits);
+  }
+  return r;
+}
+
+static inline Floats to_floats(Ints v) {
+  Floats r;
+  QUARREL_EACH_LANE r.lane[i] = static_cast<float>(v.lane[i]);
+  return r;
+}
+
+struct Bytes {
+  std::uint8_t lane[kBytes];
+};
+static inline Bytes load_bytes(const std::uint8_t* from) {
+  Bytes r;
+  std::memcpy(r.lane, from, sizeof r.lane);
+  return r;
+}
+
+// Sums of four neighbouring products. `kWide` says that weights may exceed 127.
+template <bool kWide>
+static inline Ints dot(Bytes weights, const std::int8_t* values) {
+  Ints r;
+  QUARREL_EACH_LANE {
+    r.lane[i] = 0;
+    for (int j = 0; j < 4; ++j) r.lane[i] += weights.lane[4 * i + j] * values[4 * i + j];
+  }
+  return r;
+}
+// 256 * dot(high) + dot(low).
+template <bool kWide>
+static inline Ints dot_two(Bytes weights, const std::int8_t* high, const std::int8_t* low) {
+  Ints a = dot<kWide>(weights, high);
+  const Ints b = dot<kWide>(weights, low);
+  QUARREL_EACH_LANE a.lane[i] = a.lane[i] * 256 + b.lane[i];
+  return a;
+}
+
+// The products of 16 neighbouring scales, and the one that belongs to each lane of byte vector number `index`.
+struct Scales {
+  float product[16];
+};
+static inline Scales scale_products(const float* a, const float* b) {
+  Scales r;
+  for (int i = 0; i < 16; ++i) r.product[i] = a[i] * b[i];
+  return r;
+}
+template <int kGroup>
+static inline Floats spread(const Scales& scales, int index) {
+  Floats r;
+  QUARREL_EACH_LANE r.lane[i] = scales.product[(index * kBytes + 4 * i) / kGroup];
+  return r;
+}
+
+#undef QUARREL_EACH_LANE
+
+}  // namespace quarrel::scalar_level

@@ -1,0 +1,27 @@
+#include "backend/create.h"
+
+#include "backend/cpu/cpu_backend.h"
+#include "backend/reference/reference_backend.h"
+#include "base/error.h"
+
+namespace quarrel {
+
+std::unique_ptr<Device> make_device(const DeviceOptions& options) {
+  if (options.backend == "cpu") return std::make_unique<CpuDevice>(options.threads, choose_level(options.isa));
+  if (options.backend == "reference") {
+    return make_reference_device(options.threads > 0 ? options.threads : usable_threads());
+  }
+  if (options.backend == "cuda") fail(ErrorKind::unsupported, "this build has no CUDA backend");
+  fail(ErrorKind::usage, "'{}' is not a backend; there are cpu, cuda and reference", options.backend);
+}
+
+std::string available_isa_levels() {
+  std::string names;
+  for (const IsaLevel level : available_levels()) {
+    if (!names.empty()) names += ' ';
+    names += level_name(level);
+  }
+  return names;
+}
+
+}  // namespace quarrel

@@ -1,0 +1,25 @@
+// From a name to a device: the one place that knows which backends are built in.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "backend/backend.h"
+
+namespace quarrel {
+
+struct DeviceOptions {
+  std::string backend = "cpu";  // "reference", "cpu" or "cuda"
+  int threads = 0;              // 0: as many as the process may use
+  std::string isa = {};              // "scalar", "avx2", "avx512"; empty: the best this machine has
+};
+
+// Throws Error(unsupported) for a backend that is not built in or an instruction set the machine lacks, and
+// Error(usage) for an unknown name.
+std::unique_ptr<Device> make_device(const DeviceOptions& options);
+
+// Every level this machine can run, best last: "scalar avx2 avx512".
+std::string available_isa_levels();
+
+}  // namespace quarrel

@@ -1,0 +1,319 @@
+#include "backend/host_backend.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace quarrel {
+namespace {
+
+std::size_t as_size(std::int32_t value) noexcept { return static_cast<std::size_t>(value); }
+
+// The step comes from our own engine, but a wrong plan must end in an error, not in another request's memory.
+void require(bool condition, const char* what) {
+  if (!condition) fail(ErrorKind::internal, "a step is malformed: {}", what);
+}
+
+}  // namespace
+
+Activation HostBackend::make_activation(std::int32_t width, RowSet rows) {
+  activations_.push_back({.width = width, .rows = rows, .memory = {}});
+  return {.id = static_cast<std::int32_t>(activations_.size()) - 1, .width = width, .rows = rows};
+}
+
+std::size_t HostBackend::workspace_bytes(const StepLimits& limits, std::int32_t vocabulary) const noexcept {
+  std::size_t bytes = as_size(std::min(limits.outputs, kLogitRows)) * as_size(vocabulary) * sizeof(float);
+  for (const ActivationSlot& slot : activations_) {
+    bytes += as_size(slot.rows == RowSet::all ? limits.rows : limits.outputs) * as_size(slot.width) * sizeof(float);
+  }
+  return bytes;
+}
+
+void HostBackend::reserve(const StepLimits& limits, std::int32_t vocabulary) {
+  limits_ = limits;
+  vocabulary_ = vocabulary;
+  logits_ = AlignedBuffer(as_size(std::min(limits.outputs, kLogitRows)) * as_size(vocabulary) * sizeof(float), "logits");
+  for (ActivationSlot& slot : activations_) {
+    const std::int32_t rows = slot.rows == RowSet::all ? limits.rows : limits.outputs;
+    slot.memory = AlignedBuffer(as_size(rows) * as_size(slot.width) * sizeof(float), "activations");
+  }
+}
+
+Rope HostBackend::prepare_rope(const RopeSource& source) {
+  ropes_.push_back({.kind = source.kind,
+                    .frequencies = {source.frequencies.begin(), source.frequencies.end()},
+                    .magnitude = source.magnitude});
+  return {.id = static_cast<std::int32_t>(ropes_.size()) - 1};
+}
+
+std::size_t HostBackend::kv_bytes(const KvGroup& group, KvType type) const noexcept {
+  return as_size(group.layers) * as_size(group.kv_heads) * as_size(kBlockTokens) *
+         as_size(group.key_dim + group.value_dim) * kv_element_bytes(type);
+}
+
+std::size_t HostBackend::state_bytes(std::span<const StateLayer> layers) const noexcept {
+  std::size_t values = 0;
+  for (const StateLayer& layer : layers) values += static_cast<std::size_t>(layer.conv_values + layer.scan_values);
+  return values * sizeof(float);
+}
+
+void HostBackend::allocate_cache(const CacheConfig& config) {
+  cache_ = config;
+  kv_.clear();
+  block_bytes_.clear();
+  for (const KvGroup& group : config.groups) {
+    block_bytes_.push_back(kv_bytes(group, config.kv_type));
+    kv_.emplace_back(block_bytes_.back() * as_size(config.blocks), "the KV cache");
+  }
+  state_offsets_.clear();
+  std::size_t offset = 0;
+  for (const StateLayer& layer : config.state_layers) {
+    state_offsets_.push_back(offset);
+    offset += static_cast<std::size_t>(layer.conv_values + layer.scan_values);
+  }
+  slot_bytes_ = offset * sizeof(float);
+  states_ = AlignedBuffer(slot_bytes_ * as_size(config.state_slots), "recurrent state");
+}
+
+std::span<std::byte> HostBackend::block_span(std::int32_t group, std::int32_t block) {
+  const std::size_t bytes = block_bytes_[as_size(group)];
+  return {kv_[as_size(group)].data() + bytes * as_size(block), bytes};
+}
+
+void HostBackend::copy_block(std::int32_t group, std::int32_t from, std::int32_t to) {
+  std::ranges::copy(block_span(group, from), block_span(group, to).begin());
+}
+
+void HostBackend::copy_slot(std::int32_t from, std::int32_t to) {
+  std::memcpy(states_.data() + slot_bytes_ * as_size(to), states_.data() + slot_bytes_ * as_size(from), slot_bytes_);
+}
+
+void HostBackend::export_block(std::int32_t group, std::int32_t block, std::span<std::byte> out) const {
+  const std::size_t bytes = block_bytes_[as_size(group)];
+  require(out.size() == bytes, "export of a block into a buffer of another size");
+  std::memcpy(out.data(), kv_[as_size(group)].data() + bytes * as_size(block), bytes);
+}
+
+void HostBackend::import_block(std::int32_t group, std::int32_t block, std::span<const std::byte> in) {
+  require(in.size() == block_bytes_[as_size(group)], "import of a block of another size");
+  std::ranges::copy(in, block_span(group, block).begin());
+}
+
+void HostBackend::export_slot(std::int32_t slot, std::span<std::byte> out) const {
+  require(out.size() == slot_bytes_, "export of a slot into a buffer of another size");
+  std::memcpy(out.data(), states_.data() + slot_bytes_ * as_size(slot), slot_bytes_);
+}
+
+void HostBackend::import_slot(std::int32_t slot, std::span<const std::byte> in) {
+  require(in.size() == slot_bytes_, "import of a slot of another size");
+  std::memcpy(states_.data() + slot_bytes_ * as_size(slot), in.data(), slot_bytes_);
+}
+
+StepShape HostBackend::shape_of(const Step& step) const noexcept {
+  StepShape shape{.generated_rows = step.generated_rows,
+                  .prompt_rows = static_cast<std::int32_t>(step.rows.size()) - step.generated_rows};
+  for (const StepOutput& output : step.outputs) {
+    ++(output.row < step.generated_rows ? shape.generated_outputs : shape.prompt_outputs);
+  }
+  return shape;
+}
+
+void HostBackend::load_step(const Step& step) {
+  require(step.rows.size() <= as_size(limits_.rows), "more rows than were reserved");
+  require(step.outputs.size() <= as_size(limits_.outputs), "more outputs than were reserved");
+  require(step.generated_rows >= 0 && as_size(step.generated_rows) <= step.rows.size(), "generated rows");
+  rows_.assign(step.rows.begin(), step.rows.end());
+  sequences_.clear();
+  for (const StepSequence& sequence : step.sequences) {
+    require(sequence.tables.size() == cache_.groups.size(), "a block table for each KV group");
+    HostSequence& copy = sequences_.emplace_back();
+    for (const BlockTable& table : sequence.tables) {
+      for (const std::int32_t block : table.blocks) require(block < cache_.blocks, "a block beyond the cache");
+      copy.tables.emplace_back(table.blocks.begin(), table.blocks.end());
+      copy.first_live.push_back(table.first_live);
+    }
+    require(sequence.state_in < cache_.state_slots && sequence.state_out < cache_.state_slots, "a slot beyond the state");
+    copy.length = sequence.length;
+    copy.state_in = sequence.state_in;
+    copy.state_out = sequence.state_out;
+  }
+  tokens_.clear();
+  for (const StepRow& row : rows_) {
+    require(row.sequence >= 0 && as_size(row.sequence) < sequences_.size(), "a row's sequence");
+    const HostSequence& sequence = sequences_[as_size(row.sequence)];
+    require(row.position >= 0, "a negative position");
+    for (const auto& table : sequence.tables) {
+      const std::size_t entry = as_size(row.position / kBlockTokens);
+      require(entry < table.size() && table[entry] >= 0, "a row without a block");
+    }
+    std::int32_t token = row.token;
+    if (token < 0) {
+      require(as_size(~token) < last_sampled_.size(), "a token that no row sampled");
+      token = last_sampled_[as_size(~token)];
+    }
+    require(token >= 0 && token < vocabulary_, "a token beyond the vocabulary");
+    tokens_.push_back(token);
+  }
+  outputs_.clear();
+  std::int32_t last_row = -1;
+  for (const StepOutput& output : step.outputs) {
+    require(output.row > last_row && as_size(output.row) < rows_.size(), "outputs in ascending order of rows");
+    last_row = output.row;
+    HostOutput& copy = outputs_.emplace_back();
+    copy.row = output.row;
+    copy.logits = output.logits;
+    copy.embedding = output.embedding;
+    copy.wants_sample = output.sample != nullptr;
+    if (output.sample != nullptr) {
+      copy.sample = *output.sample;
+      copy.seen.assign(output.sample->seen.begin(), output.sample->seen.end());
+      copy.mask.assign(output.sample->mask.begin(), output.sample->mask.end());
+      copy.sample.seen = copy.seen;
+      copy.sample.mask = copy.mask;
+    }
+  }
+  for (const StateSnapshot& snapshot : step.snapshots) {
+    require(snapshot.row >= 0 && as_size(snapshot.row) < rows_.size(), "a snapshot's row");
+    require(snapshot.slot >= 0 && snapshot.slot < cache_.state_slots, "a snapshot beyond the state");
+  }
+  snapshots_.assign(step.snapshots.begin(), step.snapshots.end());
+  shape_ = shape_of(step);
+}
+
+Ticket HostBackend::submit(const Step& step, const Forward& forward) {
+  require(finished_.size() < 2, "more than two open tickets");
+  load_step(step);
+  results_ = {};
+  results_.samples.resize(outputs_.size());
+  results_.first_bad_layer.assign(rows_.size(), -1);
+  begin_step();
+  try {
+    forward(*this, shape_);
+  } catch (...) {
+    end_step();
+    throw;
+  }
+  end_step();
+  last_sampled_.clear();
+  for (const SampleResult& sample : results_.samples) last_sampled_.push_back(sample.id);
+  finished_[++last_ticket_] = std::move(results_);
+  return last_ticket_;
+}
+
+StepResults HostBackend::wait(Ticket ticket) {
+  auto node = finished_.extract(ticket);
+  require(!node.empty(), "a ticket that was never given out or already awaited");
+  return std::move(node.mapped());
+}
+
+void HostBackend::flag_bad_row(RowSet rows, std::int32_t row, std::int32_t layer) noexcept {
+  const std::int32_t origin = rows == RowSet::all ? row : outputs_[as_size(row)].row;
+  std::int32_t& first = results_.first_bad_layer[as_size(origin)];
+  if (first < 0) first = layer;
+}
+
+float* HostBackend::data(const Activation& activation) noexcept { return activations_[as_size(activation.id)].memory.floats(); }
+
+float* HostBackend::row(const Activation& activation, std::int32_t index) noexcept {
+  return data(activation) + as_size(index) * as_size(activation.width);
+}
+
+float* HostBackend::logits_row(std::int32_t index) noexcept { return logits_.floats() + as_size(index) * as_size(vocabulary_); }
+
+std::byte* HostBackend::key_at(std::int32_t group, std::int32_t layer, std::int32_t block, std::int32_t head,
+                               std::int32_t slot) noexcept {
+  const KvGroup& shape = cache_.groups[as_size(group)];
+  const std::size_t element = kv_element_bytes(cache_.kv_type);
+  const std::size_t head_bytes = as_size(kBlockTokens) * as_size(shape.key_dim + shape.value_dim) * element;
+  const std::size_t place = (as_size(layer) * as_size(shape.kv_heads) + as_size(head)) * head_bytes;
+  return kv_[as_size(group)].data() + block_bytes_[as_size(group)] * as_size(block) + place +
+         as_size(slot) * as_size(shape.key_dim) * element;
+}
+
+std::byte* HostBackend::value_at(std::int32_t group, std::int32_t layer, std::int32_t block, std::int32_t head,
+                                 std::int32_t slot) noexcept {
+  const KvGroup& shape = cache_.groups[as_size(group)];
+  const std::size_t element = kv_element_bytes(cache_.kv_type);
+  return key_at(group, layer, block, head, 0) + as_size(kBlockTokens) * as_size(shape.key_dim) * element +
+         as_size(slot) * as_size(shape.value_dim) * element;
+}
+
+float* HostBackend::conv_state(std::int32_t slot, std::int32_t state_layer) noexcept {
+  return reinterpret_cast<float*>(states_.data() + slot_bytes_ * as_size(slot)) + state_offsets_[as_size(state_layer)];
+}
+
+float* HostBackend::scan_state(std::int32_t slot, std::int32_t state_layer) noexcept {
+  return conv_state(slot, state_layer) + cache_.state_layers[as_size(state_layer)].conv_values;
+}
+
+void HostBackend::select_rows(const SelectRowsOp& op) {
+  const Timer timer(*this, "other");
+  for (std::size_t output = 0; output < outputs_.size(); ++output) {
+    std::memcpy(row(op.out, static_cast<std::int32_t>(output)), row(op.in, outputs_[output].row),
+                as_size(op.in.width) * sizeof(float));
+  }
+}
+
+void HostBackend::sample(const SampleOp& op) {
+  const Timer timer(*this, "sampling");
+  const std::size_t first = as_size(op.slice * kLogitRows);
+  const std::size_t last = std::min(outputs_.size(), first + as_size(kLogitRows));
+  for (std::size_t output = first; output < last; ++output) {
+    const std::span<const float> logits{logits_row(static_cast<std::int32_t>(output - first)), as_size(op.vocabulary)};
+    HostOutput& wanted = outputs_[output];
+    if (wanted.logits != nullptr) std::ranges::copy(logits, wanted.logits);
+    if (wanted.wants_sample) results_.samples[output] = sample_row(logits, wanted.sample);
+  }
+}
+
+void HostBackend::pool(const PoolOp& op) {
+  const Timer timer(*this, "other");
+  const std::size_t width = as_size(op.in.width);
+  for (const HostOutput& output : outputs_) {
+    if (output.embedding == nullptr) continue;
+    const std::int32_t sequence = rows_[as_size(output.row)].sequence;
+    std::vector<std::int32_t> members;
+    for (std::size_t r = 0; r < rows_.size(); ++r) {
+      if (rows_[r].sequence == sequence) members.push_back(static_cast<std::int32_t>(r));
+    }
+    if (op.pooling == Pooling::cls || op.pooling == Pooling::rank) members.resize(1);
+    if (op.pooling == Pooling::last) members = {members.back()};
+    std::vector<double> sum(width, 0.0);
+    for (const std::int32_t member : members) {
+      const float* values = row(op.in, member);
+      for (std::size_t i = 0; i < width; ++i) sum[i] += static_cast<double>(values[i]);
+    }
+    for (std::size_t i = 0; i < width; ++i) {
+      output.embedding[i] = static_cast<float>(sum[i] / static_cast<double>(members.size()));
+    }
+  }
+}
+
+void HostBackend::set_profiling(bool on) {
+  profiling_ = on;
+  times_.clear();
+}
+
+std::vector<OpTime> HostBackend::profile() const {
+  std::vector<OpTime> times;
+  for (const auto& [name, time] : times_) times.push_back(time);
+  return times;
+}
+
+HostBackend::Timer::Timer(HostBackend& backend, std::string_view name)
+    : backend_(backend.profiling_ ? &backend : nullptr), name_(name) {
+  if (backend_ != nullptr) start_ = std::chrono::steady_clock::now();
+}
+
+HostBackend::Timer::~Timer() {
+  if (backend_ == nullptr) return;
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start_;
+  OpTime& time = backend_->times_[name_];
+  time.name = name_;
+  time.seconds += taken.count();
+  ++time.calls;
+}
+
+}  // namespace quarrel

@@ -1,0 +1,223 @@
+// The stateful middle of a Mamba layer. State is kept in F32 and rounded after every row, so a text gives the same bits
+// at once, in chunks and token by token.
+#include <algorithm>
+#include <cmath>
+
+#include "backend/reference/reference_backend.h"
+#include "backend/reference/reference_math.h"
+#include "base/error.h"
+
+namespace quarrel {
+namespace {
+
+std::size_t as_size(std::int32_t value) noexcept { return static_cast<std::size_t>(value); }
+
+// Where things lie in a row of the input projection.
+struct SsmShape {
+  std::size_t heads, dim, state, inner;
+  std::size_t channels;  // that the convolution runs over: x, and in version 2 B and C
+  std::size_t z_at, x_at, dt_at;
+};
+
+SsmShape ssm_shape(const SsmOp& op) {
+  const bool first = op.version == 1;
+  SsmShape shape{};
+  shape.inner = as_size(op.inner);
+  shape.state = as_size(op.state);
+  shape.heads = first ? shape.inner : as_size(op.heads);  // version 1: every channel is a head of its own
+  shape.dim = shape.inner / shape.heads;
+  shape.channels = first ? shape.inner : shape.inner + 2 * as_size(op.groups) * shape.state;
+  shape.z_at = first ? shape.inner : 0;
+  shape.x_at = first ? 0 : shape.inner;
+  shape.dt_at = shape.x_at + shape.channels;  // version 2 alone
+  return shape;
+}
+
+void check_shape(const SsmOp& op, const StateLayer& layer) {
+  const bool known = op.version == 1 || op.version == 2;
+  const bool sizes = op.inner > 0 && op.state > 0 && op.conv_width > 1 && (op.version == 1 || op.heads > 0);
+  if (!known || !sizes || (op.version == 2 && (op.inner % op.heads != 0 || op.groups < 1 || op.heads % op.groups != 0 ||
+                                               op.inner % op.groups != 0))) {
+    fail(ErrorKind::internal, "the recurrent layer {} is malformed", op.layer);
+  }
+  const SsmShape shape = ssm_shape(op);
+  const std::size_t width = op.version == 1 ? 2 * shape.inner : shape.dt_at + shape.heads;
+  if (as_size(op.in.width) < width || as_size(op.out.width) < shape.inner ||
+      static_cast<std::size_t>(layer.conv_values) != as_size(op.conv_width - 1) * shape.channels ||
+      static_cast<std::size_t>(layer.scan_values) != shape.inner * shape.state) {
+    fail(ErrorKind::internal, "the recurrent layer {} does not fit its input, output or state", op.layer);
+  }
+}
+
+}  // namespace
+
+struct ReferenceBackend::SsmStep {
+  SsmShape shape;
+  std::vector<SequenceRows> sequences;
+  std::vector<float> mixed;            // [rows][channels]: after convolution and SiLU
+  std::vector<float> dt;               // [rows][heads]: after softplus
+  std::vector<float> b, c;             // [rows][groups * state]
+  std::vector<float> y;                // [rows][inner]
+};
+
+void ReferenceBackend::ssm(const SsmOp& op) {
+  const Timer timer(*this, "ssm");
+  if (op.state_layer < 0 || as_size(op.state_layer) >= cache().state_layers.size()) {
+    fail(ErrorKind::internal, "layer {} has no state", op.layer);
+  }
+  check_shape(op, cache().state_layers[as_size(op.state_layer)]);
+  SsmStep step{};
+  step.shape = ssm_shape(op);
+  step.sequences = sequence_rows();
+  convolve(op, step);
+  project_scan_inputs(op, step);
+  step.y.resize(rows().size() * step.shape.inner);
+  const auto heads = static_cast<std::int64_t>(step.shape.heads);
+  device_.pool().for_range(static_cast<std::int64_t>(step.sequences.size()) * heads, 1,
+                           [&](std::int64_t begin, std::int64_t end) {
+                             for (std::int64_t task = begin; task < end; ++task) {
+                               scan_head(op, step.sequences[static_cast<std::size_t>(task / heads)],
+                                         static_cast<std::int32_t>(task % heads), step);
+                             }
+                           });
+  gate_rows(op, step);
+}
+
+void ReferenceBackend::convolve(const SsmOp& op, SsmStep& step) {
+  const SsmShape& shape = step.shape;
+  const std::size_t taps = as_size(op.conv_width);
+  const std::size_t history = (taps - 1) * shape.channels;
+  const float* weight = vector_of(op.conv, shape.channels * taps);
+  const float* bias = vector_of(op.conv_bias, shape.channels);
+  if (weight == nullptr) fail(ErrorKind::internal, "the recurrent layer {} lacks its convolution", op.layer);
+  step.mixed.resize(rows().size() * shape.channels);
+  for (const SequenceRows& sequence : step.sequences) {
+    const HostSequence& slots = sequence_of(sequence.rows.front());
+    // The last inputs of the steps before, oldest first, and then this step's: [time][channels].
+    std::vector<float> inputs(history, 0.0f);
+    if (slots.state_in >= 0) std::copy_n(conv_state(slots.state_in, op.state_layer), history, inputs.data());
+    for (const std::int32_t r : sequence.rows) {
+      const float* x = row(op.in, r) + shape.x_at;
+      inputs.insert(inputs.end(), x, x + shape.channels);
+    }
+    for (std::size_t t = 0; t < sequence.rows.size(); ++t) {
+      const std::size_t r = as_size(sequence.rows[t]);
+      for (std::size_t channel = 0; channel < shape.channels; ++channel) {
+        double sum = bias == nullptr ? 0.0 : static_cast<double>(bias[channel]);
+        for (std::size_t tap = 0; tap < taps; ++tap) {
+          sum += static_cast<double>(inputs[(t + tap) * shape.channels + channel]) *
+                 static_cast<double>(weight[channel * taps + tap]);
+        }
+        step.mixed[r * shape.channels + channel] = static_cast<float>(reference::silu(sum));
+      }
+      const float* latest = inputs.data() + (t + 1) * shape.channels;
+      for (const StateSnapshot& wanted : snapshots()) {
+        if (as_size(wanted.row) == r) std::copy_n(latest, history, conv_state(wanted.slot, op.state_layer));
+      }
+      const bool last = t + 1 == sequence.rows.size();
+      if (last && slots.state_out >= 0) std::copy_n(latest, history, conv_state(slots.state_out, op.state_layer));
+    }
+  }
+}
+
+// dt, B and C of every row: cut from the input (version 2) or projected from the convolution's result (version 1).
+void ReferenceBackend::project_scan_inputs(const SsmOp& op, SsmStep& step) {
+  const SsmShape& shape = step.shape;
+  const std::size_t count = rows().size();
+  const std::size_t shared = op.version == 1 ? shape.state : as_size(op.groups) * shape.state;
+  const float* dt_bias = vector_of(op.dt_bias, shape.heads);
+  step.b.resize(count * shared);
+  step.c.resize(count * shared);
+  if (op.version == 2) {
+    step.dt.resize(count * shape.heads);
+    for (std::size_t r = 0; r < count; ++r) {
+      const float* mixed = step.mixed.data() + r * shape.channels + shape.inner;
+      std::copy_n(mixed, shared, step.b.data() + r * shared);
+      std::copy_n(mixed + shared, shared, step.c.data() + r * shared);
+      const float* dt = row(op.in, static_cast<std::int32_t>(r)) + shape.dt_at;
+      for (std::size_t head = 0; head < shape.heads; ++head) {
+        const double added = dt_bias == nullptr ? 0.0 : static_cast<double>(dt_bias[head]);
+        step.dt[r * shape.heads + head] = static_cast<float>(static_cast<double>(dt[head]) + added);
+      }
+    }
+  } else {
+    const std::size_t rank = as_size(op.dt_rank);
+    const std::size_t width = rank + 2 * shape.state;
+    if (as_size(op.x_proj.rows) != width || as_size(op.dt_proj.columns) != rank || as_size(op.dt_proj.rows) != shape.inner) {
+      fail(ErrorKind::internal, "the projections of the recurrent layer {} do not fit", op.layer);
+    }
+    std::vector<float> projected;
+    multiply(op.x_proj, 0, std::vector<double>(step.mixed.begin(), step.mixed.end()), nullptr, projected);
+    std::vector<double> ranks;
+    for (std::size_t r = 0; r < count; ++r) {
+      const float* from = projected.data() + r * width;
+      ranks.insert(ranks.end(), from, from + rank);
+      std::copy_n(from + rank, shared, step.b.data() + r * shared);
+      std::copy_n(from + rank + shared, shared, step.c.data() + r * shared);
+    }
+    multiply(op.dt_proj, 0, ranks, dt_bias, step.dt);
+  }
+  for (float& dt : step.dt) dt = static_cast<float>(reference::softplus(static_cast<double>(dt)));
+}
+
+// state = state * exp(dt A) + dt x B;  y = state · C + D x
+void ReferenceBackend::scan_head(const SsmOp& op, const SequenceRows& sequence, std::int32_t head, SsmStep& step) {
+  const SsmShape& shape = step.shape;
+  const bool first = op.version == 1;
+  const std::size_t h = as_size(head);
+  const std::size_t shared = first ? shape.state : as_size(op.groups) * shape.state;
+  const std::size_t group_at = first ? 0 : h / (shape.heads / as_size(op.groups)) * shape.state;
+  const float* a = vector_of(op.a, first ? shape.inner * shape.state : shape.heads);
+  const float* d = vector_of(op.d, shape.heads);
+  if (a == nullptr) fail(ErrorKind::internal, "the recurrent layer {} lacks A", op.layer);
+  const std::size_t values = shape.dim * shape.state;
+  const HostSequence& slots = sequence_of(sequence.rows.front());
+  std::vector<float> state(values, 0.0f);  // [dim][state]
+  std::vector<double> decay(shape.state);
+  if (slots.state_in >= 0) std::copy_n(scan_state(slots.state_in, op.state_layer) + h * values, values, state.data());
+  for (const std::int32_t row_index : sequence.rows) {
+    const std::size_t r = as_size(row_index);
+    const auto dt = static_cast<double>(step.dt[r * shape.heads + h]);
+    const float* b = step.b.data() + r * shared + group_at;
+    const float* c = step.c.data() + r * shared + group_at;
+    for (std::size_t s = 0; s < shape.state; ++s) {
+      if (first || s == 0) decay[s] = std::exp(dt * static_cast<double>(first ? a[h * shape.state + s] : a[h]));
+      if (!first) decay[s] = decay[0];  // version 2 has one A a head
+    }
+    for (std::size_t i = 0; i < shape.dim; ++i) {
+      const auto x = static_cast<double>(step.mixed[r * shape.channels + h * shape.dim + i]);
+      double y = d == nullptr ? 0.0 : static_cast<double>(d[h]) * x;
+      for (std::size_t s = 0; s < shape.state; ++s) {
+        float& value = state[i * shape.state + s];
+        value = static_cast<float>(static_cast<double>(value) * decay[s] + dt * x * static_cast<double>(b[s]));
+        y += static_cast<double>(value) * static_cast<double>(c[s]);
+      }
+      step.y[r * shape.inner + h * shape.dim + i] = static_cast<float>(y);
+    }
+    for (const StateSnapshot& wanted : snapshots()) {
+      if (wanted.row == row_index) std::ranges::copy(state, scan_state(wanted.slot, op.state_layer) + h * values);
+    }
+  }
+  if (slots.state_out >= 0) std::ranges::copy(state, scan_state(slots.state_out, op.state_layer) + h * values);
+}
+
+void ReferenceBackend::gate_rows(const SsmOp& op, SsmStep& step) {
+  const SsmShape& shape = step.shape;
+  const std::size_t groups = op.version == 1 ? 1 : as_size(op.groups);
+  const std::size_t group = shape.inner / groups;
+  vector_of(op.norm.weight, shape.inner);
+  vector_of(op.norm.bias, shape.inner);
+  for (std::int32_t r = 0; r < row_count(op.out.rows); ++r) {
+    const float* z = row(op.in, r) + shape.z_at;
+    float* out = row(op.out, r);
+    for (std::size_t i = 0; i < shape.inner; ++i) {
+      out[i] = static_cast<float>(static_cast<double>(step.y[as_size(r) * shape.inner + i]) *
+                                  reference::silu(static_cast<double>(z[i])));
+    }
+    for (std::size_t at = 0; at < shape.inner; at += group) {
+      if (!normalise(op.norm, {out + at, group}, out + at, at)) flag_bad_row(op.out.rows, r, op.layer);
+    }
+  }
+}
+
+}  // namespace quarrel

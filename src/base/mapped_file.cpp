@@ -1,0 +1,82 @@
+#include "base/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+
+namespace quarrel {
+namespace {
+
+struct Descriptor {
+  int fd;
+  explicit Descriptor(int value) : fd(value) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+}  // namespace
+
+MappedFile MappedFile::open(const std::filesystem::path& path) {
+  // O_NONBLOCK: opening a fifo must not wait for a writer that never comes.
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.fd < 0) {
+    const int reason = errno;
+    const auto kind = reason == ENOENT || reason == ENOTDIR ? ErrorKind::not_found : ErrorKind::io;
+    fail(kind, "cannot open '{}': {}", path.string(), std::strerror(reason));
+  }
+  struct stat status{};
+  if (::fstat(file.fd, &status) != 0) {
+    fail(ErrorKind::io, "cannot read the size of '{}': {}", path.string(), std::strerror(errno));
+  }
+  if (S_ISDIR(status.st_mode)) fail(ErrorKind::io, "'{}' is a directory, not a file", path.string());
+  if (!S_ISREG(status.st_mode)) fail(ErrorKind::io, "'{}' is not a regular file", path.string());
+  const auto size = static_cast<std::size_t>(status.st_size);
+  if (size == 0) return {path, nullptr, 0};
+  void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd, 0);
+  if (data == MAP_FAILED) {
+    fail(ErrorKind::io, "cannot map '{}' ({} bytes): {}", path.string(), size, std::strerror(errno));
+  }
+  return {path, static_cast<const std::byte*>(data), size};
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  if (this != &other) {
+    unmap();
+    path_ = std::move(other.path_);
+    data_ = std::exchange(other.data_, nullptr);
+    size_ = std::exchange(other.size_, 0);
+  }
+  return *this;
+}
+
+MappedFile::~MappedFile() { unmap(); }
+
+void MappedFile::unmap() noexcept {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+  data_ = nullptr;
+}
+
+void MappedFile::release_pages(std::size_t offset, std::size_t length) const noexcept {
+  if (data_ == nullptr || offset >= size_) return;
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  // Only pages that lie wholly inside the range: a neighbour's bytes stay mapped.
+  const std::size_t first = (offset + page - 1) / page * page;
+  const std::size_t last = (offset + std::min(length, size_ - offset)) / page * page;
+  if (first < last) ::madvise(const_cast<std::byte*>(data_) + first, last - first, MADV_DONTNEED);
+}
+
+}  // namespace quarrel

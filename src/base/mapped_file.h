@@ -1,0 +1,39 @@
+// A file mapped read-only into memory. The mapping is private to the object and unmapped with it; views into
+// `bytes()` must not outlive it. Immutable after `open`, so any thread may read.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+
+namespace quarrel {
+
+class MappedFile {
+ public:
+  // Throws Error (not_found, io) with the path in the message; a directory or other non-file is refused. An empty file
+  // maps to an empty span.
+  static MappedFile open(const std::filesystem::path& path);
+
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  ~MappedFile();
+
+  std::span<const std::byte> bytes() const noexcept { return {data_, size_}; }
+  const std::filesystem::path& path() const noexcept { return path_; }
+
+  // Gives the pages of a range back to the system; the page cache keeps the file warm, and a later read maps it again.
+  void release_pages(std::size_t offset, std::size_t length) const noexcept;
+
+ private:
+  MappedFile(std::filesystem::path path, const std::byte* data, std::size_t size) noexcept
+      : path_(std::move(path)), data_(data), size_(size) {}
+  void unmap() noexcept;
+
+  std::filesystem::path path_;
+  const std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+}  // namespace quarrel

@@ -1,0 +1,291 @@
+#include "gguf/store.h"
+
+#include <algorithm>
+#include <map>
+#include <system_error>
+
+#include "base/environment.h"
+#include "base/error.h"
+#include "base/nearest.h"
+#include "base/printable.h"
+#include "gguf/file.h"
+#include "gguf/ollama_store.h"
+#include "gguf/pull.h"
+
+namespace quarrel {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kExtension = ".gguf";
+constexpr std::string_view kServiceHome = "/usr/share/ollama";
+constexpr std::size_t kMostFiles = 10'000;
+
+bool ends_with(std::string_view text, std::string_view end) {
+  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
+}
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  for (char& c : result) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return result;
+}
+
+// As Ollama reads it: white space around it falls away, then quotes.
+std::string trimmed(std::string_view text) {
+  const auto strip = [&](std::string_view unwanted) {
+    const auto first = text.find_first_not_of(unwanted);
+    text = first == std::string_view::npos ? std::string_view() : text.substr(first);
+    const auto last = text.find_last_not_of(unwanted);
+    text = text.substr(0, last == std::string_view::npos ? 0 : last + 1);
+  };
+  strip(" \t\r\n");
+  strip("\"'");
+  return std::string(text);
+}
+
+// Regular GGUF files of a folder, sorted; hidden ones are somebody's work in progress.
+std::vector<fs::path> gguf_files(const fs::path& folder) {
+  std::vector<fs::path> result;
+  std::error_code fault;
+  for (fs::directory_iterator it(folder, fault), end; !fault && it != end; it.increment(fault)) {
+    const std::string name = it->path().filename().string();
+    std::error_code ignored;
+    if (!ends_with(name, kExtension) || name[0] == '.' || !it->is_regular_file(ignored)) continue;
+    result.push_back(it->path());
+    if (result.size() >= kMostFiles) break;
+  }
+  std::sort(result.begin(), result.end());
+  return result;
+}
+
+struct StoredFile {
+  std::string name;  // without the extension and, for a split model, without the part's number
+  fs::path path;     // of the first part
+};
+
+// "-00002-of-00003" at the end of a name; a d in the pattern stands for a digit.
+bool has_part_number(std::string_view stem) {
+  constexpr std::string_view kPattern = "-ddddd-of-ddddd";
+  if (stem.size() <= kPattern.size()) return false;
+  const std::string_view tail = stem.substr(stem.size() - kPattern.size());
+  for (std::size_t i = 0; i < kPattern.size(); ++i) {
+    const bool fits = kPattern[i] == 'd' ? tail[i] >= '0' && tail[i] <= '9' : tail[i] == kPattern[i];
+    if (!fits) return false;
+  }
+  return true;
+}
+
+std::vector<StoredFile> stored_files(const fs::path& folder) {
+  std::vector<StoredFile> result;
+  if (folder.empty()) return result;
+  for (const fs::path& path : gguf_files(folder)) {
+    std::string name = path.stem().string();
+    if (has_part_number(name)) {
+      const std::string_view first_part = "-00001";
+      const std::size_t at = name.size() - std::string_view("-00001-of-00001").size();
+      if (name.compare(at, first_part.size(), first_part) != 0) continue;
+      name.resize(at);
+    }
+    result.push_back({std::move(name), path});
+  }
+  return result;
+}
+
+// The row of the table whose name a user may write instead of the file's.
+const Pullable* find_alias(std::string_view name) {
+  for (const Pullable& row : pullables()) {
+    if (row.name == name) return &row;
+  }
+  return nullptr;
+}
+
+std::optional<ResolvedModel> find_stored(const fs::path& folder, const std::string& name) {
+  std::string wanted = name;
+  if (const Pullable* row = find_alias(name)) wanted = row->file;
+  const std::string key = lower(wanted);
+  for (const StoredFile& file : stored_files(folder)) {
+    if (key != lower(file.name) && key != lower(file.path.filename().string())) continue;
+    return ResolvedModel{file.path, file.name, ModelPlace::quarrel, {}, {}, {}};
+  }
+  return std::nullopt;
+}
+
+// A directory is a likely mistake; say what lies in it.
+[[noreturn]] void refuse_directory(const std::string& name) {
+  std::string files;
+  const auto found = gguf_files(name);
+  for (std::size_t i = 0; i < std::min<std::size_t>(found.size(), 5); ++i) {
+    files += fmt::format("{}'{}'", i == 0 ? "" : ", ", printable(found[i].string(), 512));
+  }
+  if (found.empty())
+    fail(ErrorKind::usage, "'{}' is a directory without GGUF files, not a model", printable(name, 512));
+  fail(ErrorKind::usage, "'{}' is a directory, not a model; it contains {}{}", printable(name, 512), files,
+       found.size() > 5 ? " and others" : "");
+}
+
+// Everything a name could have meant. Ollama's default tag may be left out, so both spellings are known.
+std::vector<std::string> known_names(const std::vector<StoredFile>& files, const std::vector<OllamaEntry>& entries) {
+  constexpr std::string_view kLatest = ":latest";
+  std::vector<std::string> names;
+  names.reserve(files.size() + entries.size() + pullables().size());
+  for (const StoredFile& file : files) names.push_back(file.name);
+  for (const OllamaEntry& entry : entries) {
+    names.push_back(entry.display);
+    if (ends_with(entry.display, kLatest)) names.back().resize(entry.display.size() - kLatest.size());
+  }
+  for (const Pullable& row : pullables()) names.emplace_back(row.name);
+  return names;
+}
+
+[[noreturn]] void refuse_unknown(const std::string& name, const StorePaths& paths,
+                                 const std::vector<OllamaEntry>& entries) {
+  if (find_alias(name) != nullptr) {
+    fail(ErrorKind::not_found, "the model '{}' is not here yet: run `quarrel pull {}`", name, name);
+  }
+  const auto files = stored_files(paths.quarrel);
+  std::string message = fmt::format("there is no file and no model '{}'", printable(name, 512));
+  const auto names = known_names(files, entries);
+  std::string meant;
+  for (const std::string& near : nearest(name, names)) {
+    meant += fmt::format("{}'{}'", meant.empty() ? "" : ", ", printable(near));
+  }
+  if (!meant.empty()) message += "; did you mean " + meant + "?";
+  const Pullable& standard = pullables().front();
+  if (!find_stored(paths.quarrel, std::string(standard.name))) {
+    message += fmt::format("{} For a small model to begin with, run `quarrel pull {}`", meant.empty() ? "." : "",
+                           standard.name);
+  }
+  throw Error(ErrorKind::not_found, message);
+}
+
+std::chrono::system_clock::time_point modified_time(const fs::path& path) {
+  std::error_code fault;
+  const auto time = fs::last_write_time(path, fault);
+  return fault ? std::chrono::system_clock::time_point()
+               : std::chrono::time_point_cast<std::chrono::system_clock::duration>(
+                     fs::file_time_type::clock::to_sys(time));
+}
+
+std::string count_text(std::uint64_t parameters) {
+  const auto count = static_cast<double>(parameters);
+  if (count >= 9.95e9) return fmt::format("{:.0f}B", count / 1e9);
+  if (count >= 999.5e6) return fmt::format("{:.1f}B", count / 1e9);
+  if (count >= 999.5e3) return fmt::format("{:.0f}M", count / 1e6);
+  return fmt::format("{:.0f}K", count / 1e3);
+}
+
+// The directory of a GGUF file says it all; reading it also shows whether the file is sound.
+void describe_file(const fs::path& path, ListedModel& model) {
+  try {
+    const GgufFile file = GgufFile::open(path);
+    model.bytes = file.file_bytes();
+    std::uint64_t parameters = 0;
+    std::map<QuantType, std::uint64_t> bytes_by_type;
+    for (const GgufTensor& tensor : file.tensors()) {
+      parameters += tensor.elements();
+      bytes_by_type[tensor.type] += tensor.bytes;
+    }
+    if (bytes_by_type.empty()) {
+      model.problem = "the file has no tensors";
+      return;
+    }
+    const auto less = [](const auto& a, const auto& b) { return a.second < b.second; };
+    const auto most = std::max_element(bytes_by_type.begin(), bytes_by_type.end(), less);
+    model.quantisation = type_info(most->first).name;
+    model.parameters = count_text(parameters);
+  } catch (const Error& error) {
+    model.problem = error.what();
+    std::error_code fault;
+    const auto size = fs::file_size(path, fault);
+    if (!fault) model.bytes = size;
+  }
+}
+
+}  // namespace
+
+StorePaths StorePaths::from(const Lookup& lookup) {
+  const auto folder = [&](std::string_view name) { return trimmed(lookup(name).value_or("")); };
+  const fs::path home = folder("HOME");
+  StorePaths paths;
+  if (const auto own = folder("QUARREL_MODELS"); !own.empty()) {
+    paths.quarrel = own;
+  } else if (const fs::path data = folder("XDG_DATA_HOME"); data.is_absolute()) {
+    paths.quarrel = data / "quarrel" / "models";
+  } else if (!home.empty()) {
+    paths.quarrel = home / ".local" / "share" / "quarrel" / "models";
+  }
+  if (const auto theirs = folder("OLLAMA_MODELS"); !theirs.empty()) {
+    paths.ollama = {theirs};
+    return paths;
+  }
+  if (!home.empty()) paths.ollama.push_back(home / ".ollama" / "models");
+  paths.ollama.push_back(fs::path(kServiceHome) / ".ollama" / "models");
+  return paths;
+}
+
+StorePaths StorePaths::from_environment() { return from(environment); }
+
+std::string_view place_name(ModelPlace place) noexcept {
+  switch (place) {
+    case ModelPlace::file: return "file";
+    case ModelPlace::quarrel: return "quarrel";
+    case ModelPlace::ollama: return "ollama";
+  }
+  return "unknown";
+}
+
+ResolvedModel ModelStore::resolve(const std::string& name) const {
+  if (name.empty()) fail(ErrorKind::usage, "no model given");
+  if (name.find('\0') != std::string::npos) fail(ErrorKind::usage, "a model's name must not hold a zero byte");
+  const fs::path path = name;
+  std::error_code fault;
+  const fs::file_status status = fs::status(path, fault);
+  if (fs::is_regular_file(status)) return {path, path.stem().string(), ModelPlace::file, {}, {}, {}};
+  const bool named_like_path = name[0] == '/' || name[0] == '.' || ends_with(name, kExtension);
+  if (fs::is_directory(status) && named_like_path) refuse_directory(name);
+
+  if (name.find('/') == std::string::npos) {
+    if (auto found = find_stored(paths_.quarrel, name)) return std::move(*found);
+  }
+  const auto entries = list_ollama(paths_.ollama);
+  const auto parsed = OllamaName::parse(name);
+  if (const auto entry = parsed ? find_ollama(entries, *parsed) : std::nullopt) {
+    OllamaModel model = read_ollama(*entry);
+    return {model.path,
+            entry->display,
+            ModelPlace::ollama,
+            std::move(model.system),
+            std::move(model.template_text),
+            std::move(model.params)};
+  }
+  if (fs::is_directory(status)) refuse_directory(name);
+  if (fs::exists(status)) fail(ErrorKind::usage, "'{}' is not a regular file", printable(name, 512));
+  refuse_unknown(name, paths_, entries);
+}
+
+std::vector<ListedModel> ModelStore::list() const {
+  std::vector<ListedModel> models;
+  for (const StoredFile& file : stored_files(paths_.quarrel)) {
+    ListedModel model{file.name, ModelPlace::quarrel, 0, modified_time(file.path), {}, {}, {}};
+    describe_file(file.path, model);
+    models.push_back(std::move(model));
+  }
+  for (const OllamaEntry& entry : list_ollama(paths_.ollama)) {
+    ListedModel model{entry.display, ModelPlace::ollama, 0, modified_time(entry.manifest), {}, {}, {}};
+    try {
+      const OllamaModel found = read_ollama(entry);
+      model.bytes = found.bytes;
+      model.parameters = found.parameters;
+      model.quantisation = found.quantisation;
+    } catch (const Error& error) {
+      model.problem = error.what();
+    }
+    models.push_back(std::move(model));
+  }
+  return models;
+}
+
+}  // namespace quarrel

@@ -1,0 +1,69 @@
+// Finds models: by path, by name in Quarrel's own store (a folder of GGUF files), by name in Ollama's store. Used by
+// the command line and the server. Holds only the places to look in and looks anew at each call, so that a model pulled
+// meanwhile is found; any thread may call.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace quarrel {
+
+struct StorePaths {
+  std::filesystem::path quarrel;              // empty when there is no place for a store (no home)
+  std::vector<std::filesystem::path> ollama;  // in the order of precedence
+
+  using Lookup = std::function<std::optional<std::string>(std::string_view name)>;
+  // QUARREL_MODELS, else XDG_DATA_HOME or ~/.local/share with quarrel/models; OLLAMA_MODELS, else ~/.ollama/models and
+  // then the folder of Ollama's service user.
+  static StorePaths from(const Lookup& lookup);
+  static StorePaths from_environment();
+};
+
+enum class ModelPlace { file, quarrel, ollama };
+std::string_view place_name(ModelPlace place) noexcept;
+
+struct ResolvedModel {
+  std::filesystem::path path;  // of the GGUF file
+  std::string name;            // what to call it
+  ModelPlace place = ModelPlace::file;
+  // Only Ollama's store has these.
+  std::optional<std::string> system;
+  std::optional<std::string> template_text;
+  std::optional<std::string> params;  // the text of a JSON object
+};
+
+struct ListedModel {
+  std::string name;
+  ModelPlace place = ModelPlace::quarrel;
+  std::uint64_t bytes = 0;
+  std::chrono::system_clock::time_point modified;
+  std::string parameters;    // "135M"; empty if unknown
+  std::string quantisation;  // "Q4_1"; empty if unknown
+  std::string problem;       // why it cannot be used; empty if it can
+};
+
+class ModelStore {
+ public:
+  explicit ModelStore(StorePaths paths) : paths_(std::move(paths)) {}
+
+  // A path if a file of that name exists or the text can only be one; otherwise a name of Quarrel's store, then one of
+  // Ollama's. Throws Error: not_found with the nearest names, usage for a directory or an ambiguous name, and what
+  // read_ollama() throws. The file itself is not opened.
+  ResolvedModel resolve(const std::string& name) const;
+
+  // Both stores' models, Quarrel's first. Broken ones are listed with their problem; nothing in a store is fatal.
+  std::vector<ListedModel> list() const;
+
+  const StorePaths& paths() const noexcept { return paths_; }
+
+ private:
+  StorePaths paths_;
+};
+
+}  // namespace quarrel

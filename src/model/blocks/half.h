@@ -1,0 +1,50 @@
+// Half a layer: a part with its norms and residual. A block is built once from the spec and the weights, and then only
+// issues ops whose arguments never change.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "backend/backend.h"
+#include "model/spec.h"
+#include "model/weights.h"
+
+namespace quarrel {
+
+class HalfBlock {
+ public:
+  virtual ~HalfBlock() = default;
+  virtual void apply(Backend& backend) const = 0;
+};
+
+// Activations that all layers share, each made once at the largest width any layer needs.
+struct SharedActivations {
+  Activation x;          // [width], the residual stream
+  Activation q;          // [heads * key_dim]
+  Activation attention;  // [heads * value_dim]
+  Activation hidden;     // [feed-forward length]
+};
+
+// What a block needs to know of its place.
+struct BlockContext {
+  WeightBinder& weights;
+  Backend& backend;
+  SharedActivations shared;
+  std::int32_t layer = 0;
+  std::int32_t width = 0;
+  std::string prefix;          // "blk.3."
+  std::int32_t kv_group = -1;  // of an attention layer
+  std::int32_t kv_layer = -1;
+};
+
+// Null when the half has no part.
+std::unique_ptr<HalfBlock> make_half(const HalfSpec& spec, BlockContext& context);
+
+// The end of a half as op arguments.
+BranchEnd branch_end(const HalfSpec& spec, BlockContext& context);
+
+// One builder a part, each in its own file.
+std::unique_ptr<HalfBlock> make_attention(const HalfSpec& half, const AttentionSpec& spec, BlockContext& context);
+std::unique_ptr<HalfBlock> make_ffn(const HalfSpec& half, const FfnSpec& spec, BlockContext& context);
+
+}  // namespace quarrel

@@ -1,0 +1,54 @@
+// A model's weights on a backend, and its forward pass: the one loop over layers. It holds no state of any sequence, so
+// one Model serves all of them. `forward` is called by the backend, on the thread that drives it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "gguf/file.h"
+#include "model/blocks/half.h"
+#include "model/spec.h"
+
+namespace quarrel {
+
+class Model {
+ public:
+  // Binds and prepares every weight. `file` and `backend` must outlive the model. Throws Error(bad_file) for a tensor
+  // that is missing or of the wrong shape.
+  Model(const GgufFile& file, ModelSpec spec, Backend& backend);
+
+  const ModelSpec& spec() const noexcept { return spec_; }
+  const std::vector<KvGroup>& kv_groups() const noexcept { return kv_groups_; }
+  const std::vector<StateLayer>& state_layers() const noexcept { return state_layers_; }
+  const std::vector<std::string>& unused_tensors() const noexcept { return unused_tensors_; }
+
+  // Issues one step's ops. Depends on the shape alone, so a captured graph can be replayed.
+  void forward(Backend& backend, const StepShape& shape) const;
+
+ private:
+  struct Layer {
+    std::unique_ptr<HalfBlock> mixer;
+    std::unique_ptr<HalfBlock> ffn;
+  };
+
+  ModelSpec spec_;
+  std::vector<KvGroup> kv_groups_;
+  std::vector<StateLayer> state_layers_;
+  std::vector<std::string> unused_tensors_;
+  EmbedOp embed_;
+  std::vector<Layer> layers_;
+  SelectRowsOp select_;
+  HeadOp head_;
+  PoolOp pool_;
+};
+
+// Parameters of a file: the elements of all its tensors.
+std::uint64_t parameter_count(const GgufFile& file);
+
+// KV groups of a spec, without loading anything: layers with the same window share one.
+std::vector<KvGroup> kv_groups_of(const ModelSpec& spec);
+
+}  // namespace quarrel

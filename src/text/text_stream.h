@@ -1,0 +1,49 @@
+// Tokens in, text out, as they come: never half a UTF-8 character, never the beginning of a stop string that may still
+// be completed. One TextStream a reply; not thread-safe.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/tokenizer.h"
+
+namespace quarrel {
+
+class TextStream {
+ public:
+  // `continues` says that the reply follows other text (a prompt), so its first token is not the first of the text.
+  // Empty stop strings are ignored; the tokenizer must outlive the stream.
+  TextStream(const Tokenizer& tokenizer, std::vector<std::string> stop_strings, bool continues);
+
+  // Text that may be shown now. Bytes that can never become a character come out as U+FFFD.
+  std::string push(TokenId id);
+
+  // What is left at the end: an unfinished character becomes U+FFFD, a held-back stop prefix comes out as it is.
+  std::string finish();
+
+  // A stop string was met: it and everything after it was dropped, `push` gives nothing any more. The first one to be
+  // complete counts, of several that end together the longest.
+  bool stopped() const noexcept { return stopped_; }
+
+ private:
+  // A stop string with how much of it the text's end matches, and where to go on after a mismatch (Knuth, Morris,
+  // Pratt): a byte costs constant time whatever the strings are.
+  struct Stop {
+    std::string text;
+    std::vector<std::size_t> fallback;
+    std::size_t matched = 0;
+  };
+
+  std::string release(bool at_end);
+  void put(std::string_view character);
+
+  const Tokenizer& tokenizer_;
+  std::vector<Stop> stops_;
+  std::string bytes_;  // decoded, not yet text: at most an unfinished character
+  std::string held_;   // whole characters that could begin a stop string
+  bool first_;
+  bool stopped_ = false;
+};
+
+}  // namespace quarrel

@@ -1,0 +1,57 @@
+// UTF-8 and the few character properties the tokenizers ask for. Pure functions over utf8proc's tables: any thread may
+// call them. Nothing here trusts its input to be well-formed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace quarrel {
+
+inline constexpr char32_t kReplacementChar = 0xFFFD;
+inline constexpr std::string_view kReplacementText = "\xEF\xBF\xBD";
+inline constexpr std::string_view kLowerBlock = "\xE2\x96\x81";  // "▁", how SentencePiece spells a space
+
+enum class Utf8Status : std::uint8_t {
+  valid,
+  invalid,   // can never become a character
+  truncated  // the text ends inside what may still become one
+};
+
+struct Utf8Char {
+  char32_t code = kReplacementChar;
+  std::size_t length = 1;  // for what is not valid: the longest prefix of a character, at least one byte
+  Utf8Status status = Utf8Status::invalid;
+};
+
+// The character at `offset`, which must lie inside `text`.
+Utf8Char decode_utf8(std::string_view text, std::size_t offset) noexcept;
+void append_utf8(std::string& text, char32_t code);
+// Every ill-formed sequence becomes one U+FFFD.
+std::string to_valid_utf8(std::string_view text);
+// Every "▁" becomes a space.
+std::string unescape_spaces(std::string_view text);
+
+// A general category of the Unicode standard, as far as anybody here distinguishes them.
+enum class CharCategory : std::uint8_t {
+  unassigned,
+  upper,
+  lower,
+  title,
+  modifier,
+  other_letter,
+  mark,
+  number,
+  punctuation,
+  symbol,
+  separator,
+  control,  // control, format, surrogate and private use
+};
+CharCategory char_category(char32_t code) noexcept;
+bool is_white_space(char32_t code) noexcept;  // the White_Space property
+char32_t to_lower(char32_t code) noexcept;
+// The first code point of the canonical decomposition: a letter without its accents.
+char32_t first_of_decomposition(char32_t code) noexcept;
+
+}  // namespace quarrel

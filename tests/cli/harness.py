@@ -1,0 +1,136 @@
+"""What the tests of the program share: running it with an environment of its own, alone or on a pseudo-terminal."""
+import fcntl
+import os
+import pty
+import select
+import signal
+import subprocess
+import tempfile
+import termios
+import time
+import unittest
+
+QUARREL = os.environ.get("QUARREL", "build/release/quarrel")
+MAKE_TOY = os.environ.get("MAKE_TOY", "build/release/make_toy")
+DATA = os.environ.get("QUARREL_TEST_DATA", os.path.join(os.path.dirname(os.path.dirname(__file__)), "data"))
+TIMEOUT = 60
+
+
+class Result:
+    def __init__(self, code, out, err):
+        self.code, self.out, self.err = code, out, err
+
+    def __repr__(self):
+        return f"code {self.code}\n--- out\n{self.out!r}\n--- err\n{self.err!r}"
+
+
+class Terminal:
+    """The program on a pseudo-terminal, driven by what it shows."""
+
+    def __init__(self, arguments, environment):
+        self.master, slave = pty.openpty()
+
+        def take_terminal():
+            os.setsid()
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+        self.process = subprocess.Popen([QUARREL, *arguments], stdin=slave, stdout=slave, stderr=slave,
+                                        env=environment, preexec_fn=take_terminal)
+        os.close(slave)
+        self.shown = ""
+
+    def expect(self, text, timeout=TIMEOUT):
+        """Reads until `text` was shown; gives what came before it and keeps what came after."""
+        end = time.monotonic() + timeout
+        while text not in self.shown:
+            left = end - time.monotonic()
+            if left <= 0 or not self._read(left):
+                raise AssertionError(f"{text!r} did not come; shown: {self.shown!r}")
+        before, self.shown = self.shown.split(text, 1)
+        return before
+
+    def _read(self, seconds):
+        if not select.select([self.master], [], [], seconds)[0]:
+            return False
+        try:
+            data = os.read(self.master, 65536)
+        except OSError:
+            return False
+        self.shown += data.decode("utf-8", "replace")
+        return bool(data)
+
+    def type(self, text):
+        os.write(self.master, text.encode())
+
+    def wait(self):
+        while self._read(TIMEOUT):
+            pass
+        return self.process.wait(TIMEOUT)
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        os.close(self.master)
+
+
+class ProgramTest(unittest.TestCase):
+    """A folder, stores and a home of its own for each class of tests, and a toy that chats."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder_object = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder_object.cleanup)
+        cls.folder = cls.folder_object.name
+        cls.environment = {**os.environ, "HOME": cls.folder, "QUARREL_MODELS": cls.path("models"),
+                           "OLLAMA_MODELS": cls.path("ollama"), "XDG_STATE_HOME": cls.path("state"),
+                           "TERM": "xterm", "LC_ALL": "C.UTF-8"}
+        for name in ("NO_COLOR", "QUARREL_HISTORY", "QUARREL_ISA", "QUARREL_LOG"):
+            cls.environment.pop(name, None)
+        os.mkdir(cls.path("models"))
+        cls.toy = cls.make_toy("chat", "toy.gguf")
+
+    @classmethod
+    def path(cls, name):
+        return os.path.join(cls.folder, name)
+
+    @classmethod
+    def make_toy(cls, name, file, context=None):
+        path = cls.path(file)
+        subprocess.run([MAKE_TOY, name, path, *([str(context)] if context else [])], check=True)
+        return path
+
+    def run_program(self, *arguments, input=b"", environment=None):
+        if isinstance(input, str):
+            input = input.encode()
+        done = subprocess.run([QUARREL, *arguments], input=input, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              env={**self.environment, **(environment or {})}, timeout=TIMEOUT, check=False)
+        return Result(done.returncode, done.stdout, done.stderr.decode("utf-8", "replace"))
+
+    def succeed(self, *arguments, **options):
+        result = self.run_program(*arguments, **options)
+        self.assertEqual(result.code, 0, result)
+        return result
+
+    def refuse(self, code, words, *arguments, **options):
+        """The program ends with `code`, nothing on standard output and one sentence that holds all `words`."""
+        result = self.run_program(*arguments, **options)
+        self.assertEqual(result.code, code, result)
+        self.assertEqual(result.out, b"", result)
+        lines = result.err.splitlines()
+        self.assertEqual(len([line for line in lines if line.startswith("error: ")]), 1, result)
+        for word in words:
+            self.assertIn(word, lines[-1])
+        return result
+
+    def start(self, *arguments):
+        return subprocess.Popen([QUARREL, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, env=self.environment)
+
+    def open_terminal(self, *arguments, environment=None):
+        terminal = Terminal(arguments, {**self.environment, **(environment or {})})
+        self.addCleanup(terminal.close)
+        return terminal
+
+
+INTERRUPT = signal.SIGINT

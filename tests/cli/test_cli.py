@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+"""The commands that read files and print: exit codes, sentences, JSON, round trips."""
+import json
+import os
+import subprocess
+import unittest
+
+from harness import DATA, QUARREL, ProgramTest
+
+COMMANDS = ("run", "list", "pull", "inspect", "tokenize", "template", "logits", "generate", "perplexity", "bench",
+            "regress")
+
+
+class Usage(ProgramTest):
+    def test_alone_prints_help(self):
+        out = self.succeed().out.decode()
+        for command in COMMANDS:
+            self.assertIn(command, out)
+
+    def test_every_command_has_help_with_an_example(self):
+        for command in COMMANDS:
+            out = self.succeed(command, "--help").out.decode()
+            self.assertIn("quarrel " + command, out, command)
+            self.assertIn("xample", out, command)
+
+    def test_version(self):
+        out = self.succeed("--version").out.decode()
+        self.assertRegex(out, r"^quarrel \d+\.\d+\.\d+ \(.+; SIMD: .*scalar.*\)\n$")
+
+    def test_mistakes_end_with_2(self):
+        self.refuse(2, ["frob"], "frob")
+        self.refuse(2, ["did you mean", "inspect"], "inspekt")
+        self.refuse(2, ["--frob", "list --help"], "list", "--frob")
+        self.refuse(2, ["MODEL"], "inspect")
+        self.refuse(2, ["--top-k", "'many'"], "run", self.toy, "hi", "--top-k", "many")
+        self.refuse(2, ["--temperature"], "run", self.toy, "hi", "--temperature", "-1")
+        self.refuse(2, ["--ctx", "'lots'"], "run", self.toy, "hi", "--ctx", "lots")
+        self.refuse(2, ["--backend"], "run", self.toy, "hi", "--backend", "abacus")
+        self.refuse(2, ["--raw"], "run", self.toy, "hi", "--raw", "--template", "chatml")
+        self.refuse(2, ["no prompt"], "run", self.toy)
+
+    def test_a_reader_that_leaves_is_no_error(self):
+        with subprocess.Popen([QUARREL, "inspect", self.toy, "--metadata", "--tensors"], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, env=self.environment) as process:
+            process.stdout.close()
+            self.assertEqual(process.stderr.read(), b"")
+            process.wait()
+        self.assertGreaterEqual(process.returncode, 0)
+
+
+class BadFiles(ProgramTest):
+    def test_each_gets_a_sentence(self):
+        with open(self.path("notes.gguf"), "w", encoding="utf-8") as file:
+            file.write("these are notes, not a model\n" * 10)
+        with open(self.toy, "rb") as file:
+            whole = file.read()
+        with open(self.path("cut.gguf"), "wb") as file:
+            file.write(whole[:len(whole) // 2])
+        with open(self.path("empty.gguf"), "wb"):
+            pass
+        for command in (["inspect"], ["tokenize"], ["run"]):
+            prompt = ["hi"] if command == ["run"] else []
+            for name, words in (("notes.gguf", ["notes.gguf"]), ("cut.gguf", ["cut.gguf"]),
+                                ("empty.gguf", ["empty.gguf"]), ("missing.gguf", ["missing.gguf"])):
+                self.refuse(1, words, *command, self.path(name), *prompt)
+            self.refuse(2, ["directory"], *command, self.folder, *prompt)
+
+    def test_an_unknown_name_gets_the_nearest(self):
+        os.symlink(self.toy, self.path("models/pocket-parrot.gguf"))
+        self.refuse(1, ["pocket-parot", "pocket-parrot"], "inspect", "pocket-parot")
+        self.succeed("inspect", "pocket-parrot")
+
+    def test_the_first_run_wants_its_model(self):
+        result = self.run_program("run", "default", "hi", environment={"PATH": self.path("nowhere")})
+        self.assertEqual(result.code, 1, result)
+        self.assertIn("fetching", result.err)
+        self.assertIn("error: ", result.err)
+
+
+class List(ProgramTest):
+    def test_both_ways(self):
+        os.symlink(self.toy, self.path("models/parrot.gguf"))
+        with open(self.path("models/broken.gguf"), "w", encoding="utf-8") as file:
+            file.write("broken")
+        models = {model["name"]: model for model in json.loads(self.succeed("list", "--json").out)}
+        self.assertEqual(set(models), {"parrot", "broken"})
+        self.assertEqual(models["parrot"]["problem"], "")
+        self.assertEqual(models["parrot"]["bytes"], os.path.getsize(self.toy))
+        self.assertNotEqual(models["broken"]["problem"], "")
+        text = self.succeed("list").out.decode()
+        self.assertEqual(text.splitlines()[0].split()[0], "NAME")
+        self.assertIn("parrot", text)
+
+    def test_nothing_there(self):
+        empty = {"QUARREL_MODELS": self.path("none"), "OLLAMA_MODELS": self.path("none")}
+        self.assertEqual(json.loads(self.succeed("list", "--json", environment=empty).out), [])
+
+
+class Inspect(ProgramTest):
+    def test_json(self):
+        value = json.loads(self.succeed("inspect", self.toy, "--json", "--tensors", "--metadata").out)
+        self.assertEqual(value["architecture"], "llama")
+        self.assertTrue(value["runs"])
+        self.assertEqual(value["file_bytes"], os.path.getsize(self.toy))
+        self.assertEqual(value["layers"], 3)
+        self.assertEqual(value["width"], 128)
+        self.assertEqual(len(value["tensor_list"]), value["tensors"])
+        self.assertEqual(sum(t["bytes"] for t in value["tensor_list"]), value["weight_bytes"])
+        self.assertEqual(len(value["template_sha256"]), 64)
+        # 3 layers of 2 heads of 16 keys and 16 values
+        self.assertEqual(value["kv_cache"][0], {"context": 512, "f16_bytes": 512 * 3 * 2 * 32 * 2,
+                                                "f32_bytes": 512 * 3 * 2 * 32 * 4})
+        keys = [entry["key"] for entry in value["metadata"]]
+        self.assertIn("general.architecture", keys)
+
+    def test_text(self):
+        out = self.succeed("inspect", self.toy, "--tensors", "--metadata").out.decode()
+        for word in ("architecture", "token_embd.weight", "tokenizer.ggml.tokens", "SHA-256", "KV F16"):
+            self.assertIn(word, out)
+        self.assertNotRegex(out, r"[\x00-\x09\x0b-\x1f]")
+
+    def test_a_vocabulary_alone(self):
+        value = json.loads(self.succeed("inspect", os.path.join(DATA, "tokenizer", "gpt-2.gguf"), "--json").out)
+        self.assertFalse(value["runs"])
+        self.assertNotEqual(value["problem"], "")
+        self.assertEqual(value["vocabulary"], 50257)
+
+    def test_an_encoder(self):
+        bert = self.make_toy("bert", "bert.gguf")
+        value = json.loads(self.succeed("inspect", bert, "--json").out)
+        self.assertEqual(value["architecture"], "bert")
+        self.refuse(1, [], "run", bert, "hi")
+
+
+class Tokenize(ProgramTest):
+    VOCABULARY = os.path.join(DATA, "tokenizer", "llama-spm.gguf")
+
+    def cases(self):
+        with open(os.path.join(DATA, "tokenizer", "llama-spm.json"), encoding="utf-8") as file:
+            cases = [case for case in json.load(file) if case["text"].strip()]
+        return cases[::9]
+
+    def test_matches_the_goldens_and_comes_back(self):
+        self.assertGreater(len(self.cases()), 3)
+        for case in self.cases():
+            out = self.succeed("tokenize", self.VOCABULARY, input=case["text"]).out
+            self.assertEqual(json.loads(out), case["ids"], case["text"])
+            back = self.succeed("tokenize", self.VOCABULARY, "--decode", input=out).out
+            self.assertEqual(back.decode(), case["decoded"])
+
+    def test_special(self):
+        case = self.cases()[0]
+        out = self.succeed("tokenize", self.VOCABULARY, "--special", input=case["text"]).out
+        self.assertEqual(json.loads(out), case["ids_with_special"])
+        plain = json.loads(self.succeed("tokenize", self.toy, input="<|im_end|>").out)
+        parsed = json.loads(self.succeed("tokenize", self.toy, "--parse-special", input="<|im_end|>").out)
+        self.assertGreater(len(plain), 1)
+        self.assertEqual(len(parsed), 1)
+
+    def test_any_bytes_come_back(self):
+        data = bytes(range(256)) + "Grüße, мир 🙂\n".encode()
+        out = self.succeed("tokenize", self.toy, input=data).out
+        self.assertEqual(self.succeed("tokenize", self.toy, "--decode", input=out).out, data)
+
+    def test_forms_of_lists(self):
+        forms = [self.succeed("tokenize", self.toy, "--decode", input=text).out
+                 for text in ("[75, 76]", "75 76", "75,76\n")]
+        self.assertEqual(len(set(forms)), 1)
+        self.assertEqual(self.succeed("tokenize", self.toy, "--decode", input="[]").out, b"")
+        self.assertEqual(self.succeed("tokenize", self.toy, input="").out, b"[]\n")
+
+    def test_bad_ids(self):
+        self.refuse(1, ["99999999"], "tokenize", self.toy, "--decode", input="[99999999]")
+        self.refuse(1, [], "tokenize", self.toy, "--decode", input="[1, x]")
+        self.refuse(1, [], "tokenize", self.toy, "--decode", input="-1")
+
+
+class Template(ProgramTest):
+    def goldens(self, name):
+        with open(os.path.join(DATA, "template", name + ".json"), encoding="utf-8") as file:
+            return json.load(file)
+
+    def test_matches_the_goldens(self):
+        name = "Qwen-Qwen3-0.6B"
+        for case, golden in self.goldens(name).items():
+            if "text" not in golden:
+                continue
+            out = self.succeed("template", os.path.join(DATA, "template", name + ".jinja"), "--input", "-", "--now",
+                               "2026-07-26", input=json.dumps(golden["input"])).out
+            self.assertEqual(out.decode(), golden["text"], case)
+
+    def test_a_model_and_a_list_of_messages(self):
+        with open(self.path("input.json"), "w", encoding="utf-8") as file:
+            json.dump([{"role": "user", "content": "Hi"}], file)
+        out = self.succeed("template", self.toy, "--input", self.path("input.json")).out
+        self.assertEqual(out, b"<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n")
+
+    def test_bos_and_eos(self):
+        with open(self.path("tokens.jinja"), "w", encoding="utf-8") as file:
+            file.write("{{ bos_token }}|{{ eos_token }}|{{ more }}")
+        out = self.succeed("template", self.path("tokens.jinja"), "--input", "-", input='{"more": "x"}').out
+        self.assertEqual(out, b"<s>|</s>|x")
+        out = self.succeed("template", self.path("tokens.jinja"), "--input", "-", "--bos", "B", "--eos", "E",
+                           input="{}").out
+        self.assertEqual(out, b"B|E|")
+
+    def test_bad_input(self):
+        self.refuse(1, ["line 2", "column"], "template", self.toy, "--input", "-", input='{"messages":\n [}')
+        self.refuse(1, ["levels"], "template", self.toy, "--input", "-", input="[" * 100000)
+        self.refuse(1, ["standard input"], "template", self.toy, "--input", "-", input="3")
+        self.refuse(1, ["missing.json"], "template", self.toy, "--input", self.path("missing.json"))
+        self.refuse(2, ["tomorrow"], "template", self.toy, "--input", "-", "--now", "tomorrow", input="[]")
+        self.refuse(2, ["--input"], "template", self.toy)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,59 @@
+// The same small llama in every weight type against exact logits of its decoded weights, on every device and row class.
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "models/runner.h"
+#include "support/golden.h"
+
+namespace quarrel::test {
+namespace {
+
+struct TypeCase {
+  const char* name;
+  double one_digit;  // bound on NMSE with one int8 digit for activations
+  double wide;       // with two digits or F32
+};
+
+void PrintTo(const TypeCase& type, std::ostream* out) { *out << type.name; }
+
+// What ideal int8 activations give (1.14e-4 to 1.27e-4), with a margin; ternary weights are harder on them.
+constexpr double kDigit = 1.5e-4;
+constexpr double kTernary = 2.1e-4;
+
+constexpr std::array kTypes = {
+    TypeCase{"F16", 1.5e-7, 1.5e-7},     TypeCase{"BF16", 1e-5, 1e-5},      TypeCase{"Q4_0", kDigit, 1e-6},
+    TypeCase{"Q4_1", kDigit, 1e-6},      TypeCase{"Q5_0", kDigit, 1e-6},    TypeCase{"Q5_1", kDigit, 1e-6},
+    TypeCase{"Q8_0", kDigit, 1e-6},      TypeCase{"Q2_K", kDigit, 1e-6},    TypeCase{"Q3_K_S", kDigit, 1e-6},
+    TypeCase{"Q4_K_S", kDigit, 1e-6},    TypeCase{"Q5_K_S", kDigit, 1e-6},  TypeCase{"Q6_K", kDigit, 1e-6},
+    TypeCase{"IQ4_NL", kDigit, 1e-6},    TypeCase{"IQ4_XS", kDigit, 1e-6},  TypeCase{"MXFP4_MOE", kDigit, 1e-6},
+    TypeCase{"TQ1_0", kTernary, 1e-6},   TypeCase{"TQ2_0", kTernary, 1e-6},
+};
+
+class QuantGolden : public testing::TestWithParam<TypeCase> {};
+
+TEST_P(QuantGolden, LogitsAreWithinTheBoundOfTheArithmetic) {
+  const TypeCase& type = GetParam();
+  const auto file = test_data(std::string("quant/") + type.name + ".gguf");
+  const auto golden = load_f32(test_data(std::string("quant/") + type.name + ".f32"));
+  const auto tokens = golden_tokens();
+  for (const NamedDevice& named : all_devices()) {
+    SCOPED_TRACE(named.name);
+    const double prompt = nmse(logits_of(file, *named.device, tokens), golden);
+    const double generated =
+        nmse(logits_of(file, *named.device, tokens, {.row_class = RowClass::generated}), golden);
+    const double plain =
+        nmse(logits_of(file, *named.device, tokens, {.activations = ActivationDigits::f32}), golden);
+    std::printf("%-10s %-12s prompt %.2e  generated %.2e  f32 %.2e\n", type.name, named.name.c_str(), prompt, generated,
+                plain);
+    EXPECT_LE(prompt, named.exact ? 1e-9 : type.one_digit);
+    EXPECT_LE(generated, named.exact ? 1e-9 : type.wide);
+    EXPECT_LE(plain, named.exact ? 1e-9 : type.wide);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, QuantGolden, testing::ValuesIn(kTypes),
+                         [](const auto& param) { return std::string(param.param.name); });
+
+}  // namespace
+}  // namespace quarrel::test

@@ -1,0 +1,255 @@
+// The ends of a model: embeddings, norms, bad numbers, the head, sampling, pooling.
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "ops/harness.h"
+
+namespace quarrel::test {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+TEST(Norm, RmsAndLayer) {
+  for_each_device([](const DeviceUnderTest& device) {
+    OpBench bench(device);
+    Floats x = random_grid(4, 48, 1, 3.0, 1.0);
+    for (std::size_t i = 0; i < 48; ++i) x.at(3, i) = i % 2 == 0 ? 1e-4f : -1e-4f;  // the epsilon matters
+    const std::vector<float> weight = random_grid(1, 48, 2, 0.5, 1.0).values;
+    const std::vector<float> bias = random_grid(1, 48, 3).values;
+    const Activation in = bench.input(x);
+    const Activation rms_out = bench.activation(48);
+    const Activation layer_out = bench.activation(48);
+    const Weight w = bench.vector(weight);
+    const Weight b = bench.vector(bias);
+    const NormOp rms{.in = in, .out = rms_out, .norm = {.kind = NormKind::rms, .epsilon = 1e-6f, .weight = w}};
+    const NormOp layer{
+        .in = in, .out = layer_out, .norm = {.kind = NormKind::layer, .epsilon = 1e-6f, .weight = w, .bias = b}};
+    Doubles rms_expected(4, 48);
+    Doubles layer_expected(4, 48);
+    for (std::size_t r = 0; r < 4; ++r) {
+      std::ranges::copy(rms_norm(widen(x.row(r)), weight, 1e-6f), &rms_expected.at(r, 0));
+      std::ranges::copy(layer_norm(widen(x.row(r)), weight, bias, 1e-6f), &layer_expected.at(r, 0));
+    }
+    const StepPlan plan = StepPlan().add(0, 4, {});
+    expect_close(bench.run(plan, rms_out, [&](Backend& be) { be.norm(rms); }), rms_expected, bench.epsilon() * 10.0);
+    expect_close(bench.run(plan, layer_out, [&](Backend& be) { be.norm(layer); }), layer_expected,
+                 bench.epsilon() * 10.0);
+    EXPECT_EQ(bench.results().first_bad_layer, std::vector<std::int32_t>(4, -1));
+  });
+}
+
+TEST(Norm, FlagsRowsWithBadNumbersAndNoOthers) {
+  for_each_device([](const DeviceUnderTest& device) {
+    OpBench bench(device);
+    Floats x = random_grid(5, 32, 4);
+    x.at(1, 7) = kNan;
+    x.at(3, 31) = -kInf;
+    const Activation in = bench.input(x);
+    const Activation good = bench.input(random_grid(5, 32, 5));
+    const Activation out = bench.activation(32);
+    const Weight w = bench.vector(random_grid(1, 32, 6).values);
+    const Norm norm{.kind = NormKind::rms, .epsilon = 1e-6f, .weight = w};
+    const Weight matrix = bench.matrix(random_grid(32, 32, 7));
+    const StepPlan plan = StepPlan().add(0, 5, {});
+    const std::vector<std::int32_t> clean(5, -1);
+
+    bench.run(plan, [&](Backend& b) { b.norm({.layer = 3, .in = good, .out = out, .norm = norm}); });
+    EXPECT_EQ(bench.results().first_bad_layer, clean);
+    // The first layer stays.
+    bench.run(plan, [&](Backend& b) {
+      b.norm({.layer = 4, .in = in, .out = out, .norm = norm});
+      b.norm({.layer = 5, .in = in, .out = out, .norm = norm});
+    });
+    EXPECT_EQ(bench.results().first_bad_layer, (std::vector<std::int32_t>{-1, 4, -1, 4, -1}));
+    // Norms inside other ops flag, too: before a product, on a branch, after the residual.
+    bench.run(plan, [&](Backend& b) { b.linear({.layer = 6, .in = in, .before = norm, .weight = matrix, .out = out}); });
+    EXPECT_EQ(bench.results().first_bad_layer, (std::vector<std::int32_t>{-1, 6, -1, 6, -1}));
+    bench.run(plan, [&](Backend& b) {
+      b.linear({.layer = 7, .in = in, .weight = matrix, .end = {.x = good, .branch = norm}});
+    });
+    EXPECT_EQ(bench.results().first_bad_layer, (std::vector<std::int32_t>{-1, 7, -1, 7, -1}));
+    bench.run(plan, [&](Backend& b) {
+      b.linear({.layer = 8, .in = good, .weight = matrix, .end = {.x = in, .after = norm}});
+    });
+    EXPECT_EQ(bench.results().first_bad_layer, (std::vector<std::int32_t>{-1, 8, -1, 8, -1}));
+    bench.run(plan, [&](Backend& b) {
+      b.glu({.layer = 9, .x = in, .before = norm, .gate = matrix, .up = matrix, .out = out});
+    });
+    EXPECT_EQ(bench.results().first_bad_layer, (std::vector<std::int32_t>{-1, 9, -1, 9, -1}));
+    bench.run(plan, [&](Backend& b) { b.norm({.layer = 3, .in = good, .out = out, .norm = norm}); });
+    EXPECT_EQ(bench.results().first_bad_layer, clean) << "flags are of their own step";
+  });
+}
+
+TEST(Embed, ScalePositionsTypesAndNorm) {
+  for_each_device([](const DeviceUnderTest& device) {
+    for (int parts = 0; parts < 8; ++parts) {
+      SCOPED_TRACE(parts);
+      OpBench bench(device);
+      const Floats table = random_grid(9, 32, 8);
+      const Floats positions = random_grid(12, 32, 9);
+      const Floats types = random_grid(2, 32, 10);
+      const std::vector<float> weight = random_grid(1, 32, 11, 0.5, 1.0).values;
+      const std::vector<float> bias = random_grid(1, 32, 12).values;
+      bench.input(table);  // makes room for nine tokens
+      EmbedOp op{.out = bench.activation(32), .table = bench.matrix(table, WeightRole::embedding), .scale = 5.5f};
+      if ((parts & 1) != 0) op.positions = bench.matrix(positions, WeightRole::embedding);
+      if ((parts & 2) != 0) op.types = bench.matrix(types, WeightRole::embedding);
+      if ((parts & 4) != 0) {
+        op.norm = {
+            .kind = NormKind::layer, .epsilon = 1e-5f, .weight = bench.vector(weight), .bias = bench.vector(bias)};
+      }
+      StepPlan plan;
+      plan.sequences.push_back({.length = 12});
+      plan.rows = {{.sequence = 0, .position = 3, .token = 8}, {.sequence = 0, .position = 11, .token = 0}};
+      Doubles expected(2, 32);
+      for (std::size_t r = 0; r < 2; ++r) {
+        Row row = widen(table.row(as_size(plan.rows[r].token)));
+        for (std::size_t i = 0; i < 32; ++i) {
+          row[i] *= 5.5;
+          if ((parts & 1) != 0) row[i] += static_cast<double>(positions.at(as_size(plan.rows[r].position), i));
+          if ((parts & 2) != 0) row[i] += static_cast<double>(types.at(0, i));
+        }
+        if ((parts & 4) != 0) row = layer_norm(row, weight, bias, 1e-5);
+        std::ranges::copy(row, &expected.at(r, 0));
+      }
+      expect_close(bench.run(plan, op.out, [&](Backend& b) { b.embed(op); }), expected, bench.epsilon() * 20.0);
+    }
+  });
+}
+
+// Enough outputs for three slices, among rows that want nothing.
+struct HeadCase {
+  Floats x = random_grid(150, 32, 13);
+  Floats weight = random_grid(150, 32, 14);
+  std::vector<float> bias = random_grid(1, 150, 15).values;
+  std::vector<float> norm = random_grid(1, 32, 16, 0.5, 1.0).values;
+  std::vector<std::int32_t> wanted;
+  HeadCase() {
+    for (std::int32_t r = 0; r < 150; ++r) {
+      if (r % 10 != 3) wanted.push_back(r);
+    }
+  }
+  Row normed(std::int32_t row) const { return rms_norm(widen(x.row(as_size(row))), norm, 1e-5); }
+  Row logits(std::int32_t row) const {
+    Row y = matvec(weight, normed(row), bias);
+    for (double& value : y) value = 4.0 * std::tanh(1.5 * value / 4.0);
+    return y;
+  }
+};
+
+TEST(Head, LogitsEmbeddingsAndSamplesBySlices) {
+  for_each_device([](const DeviceUnderTest& device) {
+    const HeadCase c;
+    OpBench bench(device);
+    const Activation x = bench.input(c.x);
+    const Activation selected = bench.activation(32, RowSet::outputs);
+    HeadOp head{.layer = 9,
+                .in = selected,
+                .norm = {.kind = NormKind::rms, .epsilon = 1e-5f, .weight = bench.vector(c.norm)},
+                .weight = bench.matrix(c.weight),
+                .bias = bench.vector(c.bias),
+                .scale = 1.5f,
+                .soft_cap = 4.0f};
+    StepPlan plan = StepPlan().add(0, 150, {});
+    Floats logits(c.wanted.size(), 150);
+    Floats embeddings(c.wanted.size(), 32);
+    SampleRequest greedy;
+    greedy.top = 3;
+    SampleRequest score;
+    score.score = 17;
+    for (std::size_t o = 0; o < c.wanted.size(); ++o) {
+      StepOutput output{.row = c.wanted[o]};
+      if (o % 2 == 0) output.logits = &logits.at(o, 0);
+      if (o % 3 == 0) output.embedding = &embeddings.at(o, 0);
+      if (o % 5 == 0) output.sample = &greedy;
+      if (o % 5 == 1) output.sample = &score;
+      plan.outputs.push_back(output);
+    }
+    const StepResults results = bench.run(plan, [&](Backend& b) {
+      b.select_rows({.in = x, .out = selected});
+      for (head.slice = 0; head.slice < 3; ++head.slice) {
+        b.head(head);
+        b.sample({.slice = head.slice, .vocabulary = 150});
+      }
+    });
+    const double tolerance = bench.epsilon() * 10.0 * largest_row(c.weight);
+    ASSERT_EQ(results.samples.size(), c.wanted.size());
+    for (std::size_t o = 0; o < c.wanted.size(); ++o) {
+      const Row expected = c.logits(c.wanted[o]);
+      if (o % 2 == 0) expect_close(widen(logits.row(o)), expected, tolerance);
+      if (o % 3 == 0) expect_close(widen(embeddings.row(o)), c.normed(c.wanted[o]), bench.epsilon() * 10.0);
+      const SampleResult& sample = results.samples[o];
+      double sum = 0.0;
+      for (const double value : expected) sum += std::exp(value);
+      const auto best = std::max_element(expected.begin(), expected.end()) - expected.begin();
+      if (o % 5 == 0) {
+        EXPECT_EQ(sample.id, best);
+        EXPECT_NEAR(sample.logprob, expected[as_size(best)] - std::log(sum), 2.0 * tolerance);
+        ASSERT_EQ(sample.top.size(), 3u);
+        EXPECT_EQ(sample.top[0].id, best);
+      } else if (o % 5 == 1) {
+        EXPECT_EQ(sample.id, 17);
+        EXPECT_NEAR(sample.logprob, expected[17] - std::log(sum), 2.0 * tolerance);
+      } else {
+        EXPECT_EQ(sample.id, -1);
+      }
+    }
+  });
+}
+
+TEST(Head, BadRowIsFlaggedWhereItCameFromAndGivesNoToken) {
+  for_each_device([](const DeviceUnderTest& device) {
+    OpBench bench(device);
+    Floats x = random_grid(3, 32, 17);
+    x.at(2, 0) = kNan;
+    const Activation in = bench.input(x);
+    const Activation selected = bench.activation(32, RowSet::outputs);
+    const Norm norm{.kind = NormKind::rms, .epsilon = 1e-5f, .weight = bench.vector(random_grid(1, 32, 18).values)};
+    const Weight weight = bench.matrix(random_grid(3, 32, 19));
+    StepPlan plan = StepPlan().add(0, 3, {});
+    const SampleRequest greedy;
+    plan.outputs = {{.row = 1, .sample = &greedy}, {.row = 2, .sample = &greedy}};
+    const StepResults results = bench.run(plan, [&](Backend& b) {
+      b.select_rows({.in = in, .out = selected});
+      b.head({.layer = 30, .in = selected, .norm = norm, .weight = weight});
+      b.sample({.slice = 0, .vocabulary = 3});
+    });
+    EXPECT_EQ(results.first_bad_layer, (std::vector<std::int32_t>{-1, -1, 30}));
+    EXPECT_GE(results.samples[0].id, 0);
+    EXPECT_EQ(results.samples[1].id, -1);
+  });
+}
+
+TEST(Pool, OneVectorASequence) {
+  for_each_device([](const DeviceUnderTest& device) {
+    const Floats x = random_grid(7, 32, 20);
+    for (const Pooling pooling : {Pooling::mean, Pooling::cls, Pooling::last}) {
+      SCOPED_TRACE(static_cast<int>(pooling));
+      OpBench bench(device);
+      const Activation in = bench.input(x);
+      StepPlan plan = StepPlan().add(0, 3, {}).add(0, 4, {}, 3);
+      Floats pooled(2, 32);
+      plan.outputs = {{.row = 2, .embedding = &pooled.at(0, 0)}, {.row = 6, .embedding = &pooled.at(1, 0)}};
+      bench.run(plan, [&](Backend& b) { b.pool({.in = in, .pooling = pooling}); });
+      for (std::size_t s = 0; s < 2; ++s) {
+        const std::size_t first = s == 0 ? 0 : 3;
+        const std::size_t last = s == 0 ? 2 : 6;
+        Row expected(32, 0.0);
+        for (std::size_t i = 0; i < 32; ++i) {
+          if (pooling == Pooling::cls) expected[i] = static_cast<double>(x.at(first, i));
+          if (pooling == Pooling::last) expected[i] = static_cast<double>(x.at(last, i));
+          for (std::size_t r = first; pooling == Pooling::mean && r <= last; ++r) {
+            expected[i] += static_cast<double>(x.at(r, i)) / static_cast<double>(last - first + 1);
+          }
+        }
+        expect_close(widen(pooled.row(s)), expected, bench.epsilon() * 2.0);
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace quarrel::test

@@ -1,0 +1,204 @@
+#include "ops/harness.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "backend/sampling.h"
+#include "quant/encode.h"
+
+namespace quarrel::test {
+
+constexpr std::int32_t kMaxRows = 160;
+
+Floats random_grid(std::size_t rows, std::size_t columns, std::uint64_t seed, double scale, double centre) {
+  Floats grid(rows, columns);
+  for (std::size_t i = 0; i < grid.values.size(); ++i) {
+    grid.values[i] = static_cast<float>(centre + scale * (2.0 * uniform(seed, i) - 1.0));
+  }
+  return grid;
+}
+
+Row widen(const std::vector<float>& row) { return {row.begin(), row.end()}; }
+
+double euclidean(const Row& row) {
+  double sum = 0.0;
+  for (const double value : row) sum += value * value;
+  return std::sqrt(sum);
+}
+
+double largest_row(const Floats& grid) {
+  double largest = 0.0;
+  for (std::size_t r = 0; r < grid.rows; ++r) largest = std::max(largest, euclidean(widen(grid.row(r))));
+  return largest;
+}
+
+void expect_close(const Row& actual, const Row& expected, double tolerance) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    ASSERT_LE(std::abs(actual[i] - expected[i]), tolerance)
+        << "value " << i << " is " << actual[i] << ", not " << expected[i];
+  }
+}
+
+void expect_close(const Floats& actual, const Doubles& expected, double tolerance) {
+  ASSERT_EQ(actual.rows, expected.rows);
+  ASSERT_GE(actual.columns, expected.columns);
+  for (std::size_t r = 0; r < actual.rows; ++r) {
+    SCOPED_TRACE(testing::Message() << "row " << r);
+    Row row = widen(actual.row(r));
+    row.resize(expected.columns);  // an activation may be wider than what the op at hand puts there
+    expect_close(row, expected.row(r), tolerance);
+    if (testing::Test::HasFatalFailure()) return;
+  }
+}
+
+Row matvec(const Floats& weight, const Row& x, const std::vector<float>& bias, std::size_t first_row, std::size_t rows) {
+  Row y(rows == 0 ? weight.rows : rows, 0.0);
+  for (std::size_t o = 0; o < y.size(); ++o) {
+    for (std::size_t i = 0; i < x.size(); ++i) y[o] += static_cast<double>(weight.at(first_row + o, i)) * x[i];
+    if (!bias.empty()) y[o] += static_cast<double>(bias[first_row + o]);
+  }
+  return y;
+}
+
+Row rms_norm(const Row& x, const std::vector<float>& weight, double epsilon) {
+  double squares = 0.0;
+  for (const double value : x) squares += value * value;
+  Row y = x;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    y[i] = x[i] / std::sqrt(squares / static_cast<double>(x.size()) + epsilon) * static_cast<double>(weight[i]);
+  }
+  return y;
+}
+
+Row layer_norm(const Row& x, const std::vector<float>& weight, const std::vector<float>& bias, double epsilon) {
+  double mean = 0.0;
+  for (const double value : x) mean += value / static_cast<double>(x.size());
+  double variance = 0.0;
+  for (const double value : x) variance += (value - mean) * (value - mean) / static_cast<double>(x.size());
+  Row y = x;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    y[i] = (x[i] - mean) / std::sqrt(variance + epsilon) * static_cast<double>(weight[i]) + static_cast<double>(bias[i]);
+  }
+  return y;
+}
+
+StepPlan& StepPlan::add(std::int32_t position, std::int32_t count, const PlannedSequence& sequence,
+                        std::int32_t first_token) {
+  const auto index = static_cast<std::int32_t>(sequences.size());
+  sequences.push_back(sequence);
+  if (sequences.back().length == 0) sequences.back().length = position + count;
+  for (std::int32_t i = 0; i < count; ++i) {
+    rows.push_back({.sequence = index, .position = position + i, .token = position + i + first_token});
+  }
+  return *this;
+}
+
+OpBench::OpBench(const DeviceUnderTest& device) : epsilon_(device.epsilon), backend_(device.device.make_backend({})) {}
+
+Weight OpBench::prepare(const Floats& values, WeightRole role, QuantType type, std::int64_t experts) {
+  const std::size_t bytes = row_bytes(type_info(type), values.columns);
+  std::vector<std::byte>& memory = memory_.emplace_back(values.rows * bytes);
+  for (std::size_t r = 0; r < values.rows; ++r) {
+    encode_row(type, values.values.data() + r * values.columns, memory.data() + r * bytes, values.columns);
+  }
+  return backend_->prepare_weight({.name = "a test's weight",
+                                   .role = role,
+                                   .type = type,
+                                   .rows = static_cast<std::int64_t>(values.rows) / experts,
+                                   .columns = static_cast<std::int64_t>(values.columns),
+                                   .experts = experts,
+                                   .data = memory.data()});
+}
+
+Weight OpBench::matrix(const Floats& values, WeightRole role, QuantType type) { return prepare(values, role, type, 1); }
+
+Weight OpBench::experts(const Floats& values, std::int32_t count, WeightRole role) {
+  return prepare(values, role, QuantType::f32, count);
+}
+
+Weight OpBench::vector(const std::vector<float>& values) {
+  Floats grid(1, values.size());
+  grid.values = values;
+  return prepare(grid, WeightRole::vector, QuantType::f32, 1);
+}
+
+Rope OpBench::rope(RopeKind kind, const std::vector<double>& frequencies, double magnitude) {
+  return backend_->prepare_rope({.kind = kind, .frequencies = frequencies, .magnitude = magnitude});
+}
+
+Activation OpBench::activation(std::int32_t width, RowSet rows) {
+  const Activation made = backend_->make_activation(width, rows);
+  if (rows == RowSet::all) readable_[made.id] = backend_->make_activation(width, RowSet::outputs);
+  return made;
+}
+
+Activation OpBench::input(const Floats& values) {
+  const Activation made = activation(static_cast<std::int32_t>(values.columns));
+  // Bytes as they are: infinities and NaNs are inputs, too, and an encoder would refuse them.
+  std::vector<std::byte>& memory = memory_.emplace_back(values.values.size() * sizeof(float));
+  std::ranges::copy(std::as_bytes(std::span(values.values)), memory.begin());
+  const Weight table = backend_->prepare_weight({.name = "a test's input",
+                                                 .role = WeightRole::embedding,
+                                                 .type = QuantType::f32,
+                                                 .rows = static_cast<std::int64_t>(values.rows),
+                                                 .columns = static_cast<std::int64_t>(values.columns),
+                                                 .experts = 1,
+                                                 .data = memory.data()});
+  inputs_.push_back({.activation = made, .table = table});
+  vocabulary_ = std::max(vocabulary_, static_cast<std::int32_t>(values.rows));
+  return made;
+}
+
+void OpBench::cache(const CacheConfig& config) { backend_->allocate_cache(config); }
+
+void OpBench::reserve() {
+  if (!reserved_) backend_->reserve({.rows = kMaxRows, .outputs = kMaxRows}, vocabulary_);
+  reserved_ = true;
+}
+
+Floats OpBench::run(const StepPlan& plan, const Activation& wanted, const Ops& ops) {
+  Floats values(plan.rows.size(), static_cast<std::size_t>(wanted.width));
+  StepPlan reading = plan;
+  reading.outputs.clear();
+  for (std::size_t r = 0; r < plan.rows.size(); ++r) {
+    reading.outputs.push_back({.row = static_cast<std::int32_t>(r), .embedding = values.values.data() + r * values.columns});
+  }
+  const Activation selected = readable_.at(wanted.id);
+  run(reading, [&](Backend& backend) {
+    ops(backend);
+    backend.select_rows({.in = wanted, .out = selected});
+    for (std::int32_t slice = 0; slice * kLogitRows < static_cast<std::int32_t>(plan.rows.size()); ++slice) {
+      backend.head({.slice = slice, .in = selected});
+    }
+  });
+  return values;
+}
+
+StepResults OpBench::run(const StepPlan& plan, const Ops& ops) {
+  reserve();
+  std::vector<std::vector<BlockTable>> tables;
+  std::vector<StepSequence> sequences;
+  for (const PlannedSequence& sequence : plan.sequences) {
+    std::vector<BlockTable>& of_sequence = tables.emplace_back();
+    for (const auto& blocks : sequence.tables) of_sequence.push_back({.blocks = blocks, .first_live = 0});
+    sequences.push_back({.tables = of_sequence,
+                         .length = sequence.length,
+                         .state_in = sequence.state_in,
+                         .state_out = sequence.state_out});
+  }
+  const Step step{.rows = plan.rows,
+                  .generated_rows = plan.generated_rows,
+                  .sequences = sequences,
+                  .outputs = plan.outputs,
+                  .snapshots = plan.snapshots};
+  const Ticket ticket = backend_->submit(step, [&](Backend& backend, const StepShape&) {
+    for (const Input& input : inputs_) backend.embed({.out = input.activation, .table = input.table});
+    ops(backend);
+  });
+  results_ = backend_->wait(ticket);
+  return results_;
+}
+
+}  // namespace quarrel::test

@@ -1,0 +1,120 @@
+// What an op case is made of: numbers, one backend with its weights and activations, steps, and comparisons.
+//
+// Nobody but the backend touches activations, so rows come in through `embed` (a table with one row a token) and leave
+// through `select_rows` and a `head` without a weight.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "backend/backend.h"
+#include "ops/devices.h"
+
+namespace quarrel::test {
+
+inline std::size_t as_size(std::int64_t value) { return static_cast<std::size_t>(value); }
+
+template <typename Number>
+struct Grid {
+  std::size_t rows = 0;
+  std::size_t columns = 0;
+  std::vector<Number> values = {};
+
+  Grid() = default;
+  Grid(std::size_t r, std::size_t c) : rows(r), columns(c), values(r * c) {}
+  Number& at(std::size_t r, std::size_t c) { return values[r * columns + c]; }
+  const Number& at(std::size_t r, std::size_t c) const { return values[r * columns + c]; }
+  std::vector<Number> row(std::size_t r) const {
+    const auto begin = values.begin() + static_cast<std::ptrdiff_t>(r * columns);
+    return {begin, begin + static_cast<std::ptrdiff_t>(columns)};
+  }
+};
+using Floats = Grid<float>;
+using Doubles = Grid<double>;
+using Row = std::vector<double>;
+
+// Numbers between -scale and scale around `centre`, the same in every run.
+Floats random_grid(std::size_t rows, std::size_t columns, std::uint64_t seed, double scale = 1.0, double centre = 0.0);
+
+Row widen(const std::vector<float>& row);
+double euclidean(const Row& row);
+// The largest norm of a row: what bounds a product with it.
+double largest_row(const Floats& grid);
+
+void expect_close(const Row& actual, const Row& expected, double tolerance);
+void expect_close(const Floats& actual, const Doubles& expected, double tolerance);
+
+// ---- The plain computations that several cases share ----
+
+Row matvec(const Floats& weight, const Row& x, const std::vector<float>& bias = {}, std::size_t first_row = 0,
+           std::size_t rows = 0);
+Row rms_norm(const Row& x, const std::vector<float>& weight, double epsilon);
+Row layer_norm(const Row& x, const std::vector<float>& weight, const std::vector<float>& bias, double epsilon);
+
+// ---- A step, with everything it points to ----
+
+struct PlannedSequence {
+  std::vector<std::vector<std::int32_t>> tables = {};  // [group][entry]
+  std::int32_t length = 0;
+  std::int32_t state_in = -1;
+  std::int32_t state_out = -1;
+};
+
+struct StepPlan {
+  std::vector<StepRow> rows = {};
+  std::int32_t generated_rows = 0;
+  std::vector<PlannedSequence> sequences = {};
+  std::vector<StateSnapshot> snapshots = {};
+  std::vector<StepOutput> outputs = {};  // empty: every row, when an activation is read
+
+  // `count` rows of one sequence from `position`; the token of a row is its position plus `first_token`.
+  StepPlan& add(std::int32_t position, std::int32_t count, const PlannedSequence& sequence, std::int32_t first_token = 0);
+};
+
+class OpBench {
+ public:
+  explicit OpBench(const DeviceUnderTest& device);
+
+  Backend& backend() { return *backend_; }
+  double epsilon() const { return epsilon_; }
+
+  Weight matrix(const Floats& values, WeightRole role = WeightRole::column_parallel, QuantType type = QuantType::f32);
+  Weight vector(const std::vector<float>& values);
+  Weight experts(const Floats& values, std::int32_t count, WeightRole role);  // rows of all experts, one after the other
+  Rope rope(RopeKind kind, const std::vector<double>& frequencies, double magnitude = 1.0);
+  Activation activation(std::int32_t width, RowSet rows = RowSet::all);
+  // An activation that holds row `token` of `values` for each row of a step when the ops begin.
+  Activation input(const Floats& values);
+  void cache(const CacheConfig& config);
+
+  using Ops = std::function<void(Backend&)>;
+  // Runs a step and gives back the rows of `wanted` (of all rows) as they are in the end.
+  Floats run(const StepPlan& plan, const Activation& wanted, const Ops& ops);
+  // Runs a step for its results alone.
+  StepResults run(const StepPlan& plan, const Ops& ops);
+  const StepResults& results() const { return results_; }
+
+ private:
+  Weight prepare(const Floats& values, WeightRole role, QuantType type, std::int64_t experts);
+  void reserve();
+
+  double epsilon_;
+  std::deque<std::vector<std::byte>> memory_;  // weights are read in place
+  std::unique_ptr<Backend> backend_;
+  struct Input {
+    Activation activation;
+    Weight table;
+  };
+  std::vector<Input> inputs_;
+  std::map<std::int32_t, Activation> readable_;  // of outputs, by the id of the one of all rows
+  std::int32_t vocabulary_ = 1;
+  bool reserved_ = false;
+  StepResults results_;
+};
+
+}  // namespace quarrel::test

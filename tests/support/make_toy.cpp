@@ -1,0 +1,26 @@
+// Writes a toy model to a file, for tests that run the program: make_toy NAME FILE [CONTEXT]. NAME is "chat" or one of
+// toy_names().
+
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+#include "support/golden.h"
+#include "support/toy_model.h"
+
+int main(int argc, char** argv) {
+  using namespace quarrel::test;
+  try {
+    if (argc < 3 || argc > 4) quarrel::fail(quarrel::ErrorKind::usage, "make_toy NAME FILE [CONTEXT]");
+    ToyOptions options;
+    if (argc == 4) options.context = static_cast<std::uint32_t>(std::stoul(argv[3]));
+    const std::string_view name = argv[1];
+    save_bytes(argv[2], name == "chat" ? make_toy_chat(options) : make_toy(name, options));
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "error: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,129 @@
+// The parameters of an answer, by name and from a model's own JSON, and counts on the command line.
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "app/chat_parameters.h"
+#include "app/model_options.h"
+#include "base/error.h"
+
+namespace quarrel {
+namespace {
+
+std::string refusal(ErrorKind kind, const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), kind);
+    return error.what();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return {};
+}
+
+std::string value_of(const ChatParameters& parameters, const std::string& name) {
+  for (const ParameterInfo& info : list_parameters(parameters)) {
+    if (info.name == name) return info.value;
+  }
+  return "absent";
+}
+
+TEST(ChatParameters, EveryOneIsSetByNameAndShown) {
+  ChatParameters parameters;
+  const std::vector<std::pair<std::string, std::string>> values{{"temperature", "0.25"},   {"top_k", "3"},
+                                                                {"top_p", "0.5"},          {"min_p", "0.125"},
+                                                                {"typical_p", "0.75"},     {"repeat_penalty", "1.5"},
+                                                                {"presence_penalty", "1"}, {"frequency_penalty", "-1"},
+                                                                {"repeat_last_n", "-1"},   {"mirostat", "2"},
+                                                                {"mirostat_tau", "4"},     {"mirostat_eta", "0.5"},
+                                                                {"logit_bias", "7=-5"},    {"seed", "42"},
+                                                                {"num_predict", "9"},      {"system", "Be brief."},
+                                                                {"verbose", "on"}};
+  for (const auto& [name, value] : values) {
+    EXPECT_NE(value_of(parameters, name), value) << name;
+    set_parameter(parameters, name, value);
+    EXPECT_EQ(value_of(parameters, name), value) << name;
+  }
+  EXPECT_EQ(list_parameters(parameters).size(), values.size() + 1);  // and `stop`, below
+}
+
+TEST(ChatParameters, StopStringsAddUpAndAreCleared) {
+  ChatParameters parameters;
+  set_parameter(parameters, "stop", "END");
+  set_parameter(parameters, "stop", "a\\nb\\\\n");
+  EXPECT_EQ(parameters.stop, (std::vector<std::string>{"END", "a\nb\\n"}));
+  set_parameter(parameters, "stop", "");
+  EXPECT_TRUE(parameters.stop.empty());
+}
+
+TEST(ChatParameters, ARefusedValueChangesNothing) {
+  ChatParameters parameters;
+  for (const auto& [name, value] : std::vector<std::pair<std::string, std::string>>{{"temperature", "-1"},
+                                                                                    {"temperature", "nan"},
+                                                                                    {"temperature", "warm"},
+                                                                                    {"temperature", ""},
+                                                                                    {"top_p", "7"},
+                                                                                    {"top_k", "2.5"},
+                                                                                    {"seed", "-3"},
+                                                                                    {"mirostat", "1"},
+                                                                                    {"num_predict", "-3"},
+                                                                                    {"logit_bias", "x=1"},
+                                                                                    {"logit_bias", "-1=1"},
+                                                                                    {"verbose", "maybe"}}) {
+    const std::string before = value_of(parameters, name);
+    refusal(ErrorKind::bad_input, [&] { set_parameter(parameters, name, value); });
+    EXPECT_EQ(value_of(parameters, name), before) << name;
+  }
+}
+
+TEST(ChatParameters, AnUnknownNameGetsTheNearest) {
+  ChatParameters parameters;
+  const std::string message = refusal(ErrorKind::bad_input, [&] { set_parameter(parameters, "temprature", "1"); });
+  EXPECT_NE(message.find("temperature"), std::string::npos);
+}
+
+TEST(ChatParameters, AModelsOwnAreTakenOverWhereTheyMakeSense) {
+  ChatParameters parameters;
+  MemoryLog log;
+  const std::int32_t context = apply_model_parameters(
+      parameters, R"({"temperature": 0.25, "stop": ["<|end|>", "\\n"], "num_ctx": 2048, "num_gpu": 3, "top_p": 9})",
+      log);
+  EXPECT_EQ(context, 2048);
+  EXPECT_EQ(parameters.sampling.temperature, 0.25f);
+  EXPECT_EQ(parameters.stop, (std::vector<std::string>{"<|end|>", "\\n"}));
+  EXPECT_EQ(parameters.sampling.top_p, ChatParameters{}.sampling.top_p);
+  EXPECT_EQ(log.lines.size(), 2u);
+}
+
+TEST(ChatParameters, AModelsOwnMayBeNonsense) {
+  for (const char* text : {"", "[]", "3", "{\"stop\": 3, \"num_ctx\": -1, \"seed\": {}}", "{\"num_ctx\": 1e99}", "{"}) {
+    ChatParameters parameters;
+    MemoryLog log;
+    EXPECT_EQ(apply_model_parameters(parameters, text, log), 0) << text;
+    EXPECT_FALSE(log.lines.empty()) << text;
+  }
+}
+
+TEST(ChatParameters, FlagsAreRefusedByTheirOwnNames) {
+  ChatParameters parameters;
+  const std::string message = refusal(ErrorKind::usage, [&] { apply_given(parameters, {{"num_predict", "many"}}); });
+  EXPECT_TRUE(message.starts_with("--max-tokens: ")) << message;
+}
+
+TEST(ParseCount, TakesUnits) {
+  EXPECT_EQ(parse_count("4096", "--ctx"), 4096);
+  EXPECT_EQ(parse_count("32k", "--ctx"), 32768);
+  EXPECT_EQ(parse_count("1M", "--ctx"), 1048576);
+}
+
+TEST(ParseCount, RefusesWhatIsNoCount) {
+  for (const char* text :
+       {"", "k", "0", "-1", "4k2", "4.5k", "3000000000", "2048M", "99999999999999999999", " 4", "4 "}) {
+    const std::string message = refusal(ErrorKind::usage, [&] { parse_count(text, "--ctx"); });
+    EXPECT_NE(message.find("--ctx"), std::string::npos) << text;
+  }
+}
+
+}  // namespace
+}  // namespace quarrel

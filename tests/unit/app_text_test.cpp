@@ -1,0 +1,128 @@
+// What the commands read and show: JSON from users, saved conversations, tables, numbers for people.
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "app/conversation.h"
+#include "app/input.h"
+#include "app/progress_bar.h"
+#include "app/terminal.h"
+#include "app/text_table.h"
+#include "base/error.h"
+#include "support/temp_dir.h"
+
+namespace quarrel {
+namespace {
+
+std::string refusal_of(std::string_view json) {
+  try {
+    parse_json(json, "the text");
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::bad_input);
+    return error.what();
+  }
+  return {};
+}
+
+TEST(ParseJson, KeepsTheOrderOfKeys) {
+  EXPECT_EQ(dump_json(parse_json(R"({"b":1,"a":2})", "x"), false), R"({"b":1,"a":2})");
+}
+
+TEST(ParseJson, TellsThePlaceOfAMistake) {
+  EXPECT_NE(refusal_of("{\n  \"a\": 1,\n  b\n}").find("line 3, column 3"), std::string::npos);
+  EXPECT_NE(refusal_of("").find("line 1, column 1"), std::string::npos);
+  EXPECT_NE(refusal_of("[1, 2").find("line 1, column 6"), std::string::npos);
+}
+
+TEST(ParseJson, BoundsTheNesting) {
+  const auto nested = [](std::size_t depth) { return std::string(depth, '[') + std::string(depth, ']'); };
+  EXPECT_EQ(refusal_of(nested(128)), "");
+  EXPECT_NE(refusal_of(nested(129)).find("128 levels"), std::string::npos);
+  EXPECT_EQ(refusal_of("\"" + std::string(1000, '[') + "\\\"[\""), "");  // inside a string they are text
+}
+
+TEST(ParseJson, RefusesBytesThatAreNoText) { EXPECT_NE(refusal_of("\"\xff\""), ""); }
+
+class ConversationFile : public testing::Test {
+ protected:
+  void write(const std::string& text) { std::ofstream(path_) << text; }
+  std::string refusal() {
+    try {
+      load_conversation(path_);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::bad_input);
+      return error.what();
+    }
+    return {};
+  }
+
+  test::TempDir folder_;
+  std::filesystem::path path_ = folder_ / "talk.json";
+};
+
+TEST_F(ConversationFile, ComesBackAsItWas) {
+  const Conversation talk{.system = "Be brief.", .messages = {{"user", "Grüße\n\"x\""}, {"assistant", ""}}};
+  save_conversation(talk, path_);
+  save_conversation(talk, path_);  // over an older one
+  const Conversation back = load_conversation(path_);
+  EXPECT_EQ(back.system, talk.system);
+  ASSERT_EQ(back.messages.size(), 2u);
+  EXPECT_EQ(back.messages[0].content, talk.messages[0].content);
+  EXPECT_EQ(back.messages[1].role, "assistant");
+}
+
+TEST_F(ConversationFile, IsCheckedPartByPart) {
+  const std::string head = R"({"format": "quarrel-conversation", "version": 1, )";
+  for (const std::string& text :
+       {std::string("[]"), std::string("{}"), std::string(R"({"format": 3})"),
+        std::string(R"({"format": "quarrel-conversation", "version": 2, "messages": []})"), head + "\"messages\": 3}",
+        head + R"("messages": [3]})", head + R"("messages": [{"role": "user"}]})",
+        head + R"("messages": [{"role": 1, "content": "x"}]})", head + R"("system": 3, "messages": []})",
+        head + R"("messages": [{"role": "root", "content": "x"}]})"}) {
+    write(text);
+    EXPECT_NE(refusal(), "") << text;
+  }
+}
+
+TEST_F(ConversationFile, NeverReplacesAnotherFile) {
+  write("dear diary");
+  EXPECT_THROW(save_conversation({}, path_), Error);
+  std::string line;
+  std::getline(std::ifstream(path_) >> std::ws, line);
+  EXPECT_EQ(line, "dear diary");
+}
+
+TEST(Conversation, PutsTheSystemPromptFirst) {
+  const Conversation talk{.system = "S", .messages = {{"user", "U"}}};
+  EXPECT_EQ(dump_json(talk.to_template(), false), R"([{"role":"system","content":"S"},{"role":"user","content":"U"}])");
+}
+
+TEST(HumanNumbers, AreShort) {
+  EXPECT_EQ(human_bytes(999), "999 B");
+  EXPECT_EQ(human_bytes(1000), "1.0 kB");
+  EXPECT_EQ(human_bytes(999'949), "999.9 kB");
+  EXPECT_EQ(human_bytes(999'950), "1.0 MB");
+  EXPECT_EQ(human_bytes(98'362'432), "98.4 MB");
+  EXPECT_EQ(human_duration(0.0123), "12ms");
+  EXPECT_EQ(human_duration(3.25), "3.2s");
+  EXPECT_EQ(human_duration(125), "2m05s");
+}
+
+TEST(TextTable, LinesColumnsUp) {
+  TextTable table({{"NAME"}, {"N", TextTable::Side::right}, {"NOTE"}});
+  table.add_row({"é", "5", ""});
+  table.add_line("gap of 7 bytes");
+  table.add_row({"longer", "100", "x"});
+  EXPECT_EQ(table.text(), "NAME      N  NOTE\né         5\ngap of 7 bytes\nlonger  100  x\n");
+}
+
+TEST(WithoutControl, LeavesTextAlone) {
+  EXPECT_EQ(without_control("Grüße\n\t🙂"), "Grüße\n\t🙂");
+  EXPECT_EQ(without_control("a\x1b[31mb\r"), "a\xEF\xBF\xBD[31mb\xEF\xBF\xBD");
+  EXPECT_EQ(without_control("\xC2\x9Bx\x7F"), "\xEF\xBF\xBDx\xEF\xBF\xBD");
+  EXPECT_EQ(without_control("\xC2\xA0"), "\xC2\xA0");
+}
+
+}  // namespace
+}  // namespace quarrel

@@ -1,0 +1,1 @@
+#include "unit/chat_template_support.h"

