@@ -6,4 +6,4 @@ add_custom_target(quarrel_version
     -DVERSION=${PROJECT_VERSION} -DBUILD_TYPE=${CMAKE_BUILD_TYPE} -DGIT=${GIT_EXECUTABLE}
     -P ${PROJECT_SOURCE_DIR}/cmake/write_version.cmake
   BYPRODUCTS ${CMAKE_BINARY_DIR}/generated/quarrel_version.h
-  COMMENT "")
+  COMMENT "Version")

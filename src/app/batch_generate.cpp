@@ -67,6 +67,7 @@ bool step(Executor& executor, std::vector<Running>& all, const BatchOptions& opt
   }
   if (active.empty()) return false;
   std::vector<Want> wants;
+  wants.reserve(active.size());
   for (Running* running : active) {
     prepare_draw(*running);
     wants.push_back({.index = 0, .sample = &running->request});

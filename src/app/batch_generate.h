@@ -1,5 +1,5 @@
-// Several replies to one prompt, decoded together: each step holds a row of every reply that goes on. A reply is the same
-// as if it were alone. Used by `generate`. One thread at a time.
+// Several replies to one prompt, decoded together: each step holds a row of every reply that goes on. A reply is the
+// same as if it were alone. Used by `generate`. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@
 namespace quarrel {
 
 struct BatchOptions {
-  SamplingParams sampling;  // reply i draws with seed + i
-  std::int32_t sequences = 1;          // at least 1
-  std::int32_t max_tokens = 1;         // of each reply, at least 1
+  SamplingParams sampling;               // reply i draws with seed + i
+  std::int32_t sequences = 1;            // at least 1
+  std::int32_t max_tokens = 1;           // of each reply, at least 1
   std::span<const TokenId> stop_tokens;  // ascending; the one met is a reply's last token
   std::function<void()> between_steps;   // may throw to stop everything
 };
@@ -32,8 +32,8 @@ struct BatchResult {
   std::int64_t generated_steps = 0;
 };
 
-// The executor must have been made for as many sequences. Throws what Executor::run throws, and Error(bad_file) where the
-// model gives no token a probability.
+// The executor must have been made for as many sequences. Throws what Executor::run throws, and Error(bad_file) where
+// the model gives no token a probability.
 BatchResult generate_together(Executor& executor, std::span<const TokenId> prompt, const BatchOptions& options);
 
 }  // namespace quarrel

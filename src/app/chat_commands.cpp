@@ -87,8 +87,8 @@ ChatLoop::ChatLoop(ChatSession& session, ChatParameters parameters)
 }
 
 void ChatLoop::run() {
-  say(fmt::format("{} on {}, context of {} tokens. /help lists commands, Ctrl-D leaves.", printable(session_.name()),
-                  session_.device(), session_.executor().context()));
+  say(fmt::format("{} on {}, context {}. /help lists commands.", printable(session_.name()), session_.device(),
+                  session_.executor().context()));
   Next next = Next::go_on;
   while (next == Next::go_on) {
     const auto [input, quoted] = read_message();

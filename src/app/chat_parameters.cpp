@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <limits>
 
@@ -24,6 +25,7 @@ struct Row {
   const char* help;
   void (*set)(ChatParameters& parameters, std::string_view value);
   std::string (*show)(const ChatParameters& parameters);
+  bool several = false;  // the flag may be repeated, each adding to those before
 };
 
 [[noreturn]] void refuse(std::string_view value, std::string_view wanted) {
@@ -162,12 +164,11 @@ constexpr std::array kRows{
         show_float<&P::mirostat_tau>},
     Row{"mirostat_eta", "--mirostat-eta", "X", "how fast mirostat learns", set_float<&P::mirostat_eta>,
         show_float<&P::mirostat_eta>},
-    Row{"logit_bias", "--logit-bias", "ID=X", "added to a token's score; may be repeated", set_logit_bias,
-        show_logit_bias},
+    Row{"logit_bias", "--logit-bias", "ID=X", "added to a token's score", set_logit_bias, show_logit_bias, true},
     Row{"seed", "--seed", "N", "of the random numbers: the same seed, the same answer", set_seed, show_seed},
     Row{"num_predict", "-n,--max-tokens", "N", "tokens of an answer at most; -1: no limit", set_max_tokens,
         [](const Parameters& p) { return fmt::format("{}", p.max_tokens); }},
-    Row{"stop", "--stop", "TEXT", "ends the answer where it would appear; may be repeated", set_stop, show_stop},
+    Row{"stop", "--stop", "TEXT", "ends the answer where it would appear", set_stop, show_stop, true},
     Row{"system", "--system", "TEXT", "the system prompt",
         [](Parameters& p, std::string_view value) { p.system = value; }, [](const Parameters& p) { return p.system; }},
     Row{"verbose", nullptr, "", "timings after each answer: on or off",
@@ -256,16 +257,15 @@ void add_parameter_options(CLI::App& command, GivenParameters& given) {
     std::string help = row.help;
     help[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(help[0])));
     if (!value.empty()) help += fmt::format(" [{}]", value);
-    command
-        .add_option_function<std::vector<std::string>>(
-            row.flags,
-            [&given, name = row.name](const std::vector<std::string>& values) {
-              for (const std::string& text : values) given.emplace_back(name, text);
-            },
-            help)
-        ->type_name(row.type)
-        ->allow_extra_args(false)
-        ->group("Answer");
+    CLI::Option* option = command.add_option_function<std::vector<std::string>>(
+        row.flags,
+        [&given, name = row.name](const std::vector<std::string>& values) {
+          for (const std::string& text : values) given.emplace_back(name, text);
+        },
+        help);
+    option->allow_extra_args(false)->group("Answer");
+    if (!row.several) option->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    option->type_name(row.type);
   }
 }
 

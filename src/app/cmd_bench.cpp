@@ -1,8 +1,11 @@
 // `quarrel bench`: tokens a second, and which share of what the machine could do that is.
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <chrono>
+#include <optional>
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "app/commands.h"
@@ -42,12 +45,15 @@ struct BenchReport {
   std::optional<MachineSpeed> machine;  // none for a device whose memory is not the machine's
   ModelCost cost;
   std::optional<Speed> prefill, decode;
-
-  double flops_per_s() const { return prefill->tokens_per_s.mean() * cost.flops_per_token; }
-  double bytes_per_s(const SpeedSettings& settings) const {
-    return decode->tokens_per_s.mean() / settings.batch * (cost.weight_bytes_per_step + cost.cache_bytes_per_step);
-  }
 };
+
+double flops_per_s(const Speed& prefill, const ModelCost& cost) {
+  return prefill.tokens_per_s.mean() * cost.flops_per_token;
+}
+
+double bytes_per_s(const Speed& decode, const ModelCost& cost, std::int32_t batch) {
+  return decode.tokens_per_s.mean() / batch * (cost.weight_bytes_per_step + cost.cache_bytes_per_step);
+}
 
 double share(double part, double whole) { return whole > 0.0 ? part / whole : 0.0; }
 
@@ -121,10 +127,10 @@ nlohmann::ordered_json to_json(const BenchReport& report, const BenchCommand& co
   if (report.prefill) {
     auto& prefill = value["prefill"] = speed_json(*report.prefill, settings.prompt, command.profile);
     prefill["flops_per_token"] = report.cost.flops_per_token;
-    prefill["flops_per_s"] = report.flops_per_s();
+    prefill["flops_per_s"] = flops_per_s(*report.prefill, report.cost);
     if (report.machine) {
       prefill["peak"] = "F32 FMA";
-      prefill["share_of_peak"] = share(report.flops_per_s(), report.machine->f32.flops_per_s);
+      prefill["share_of_peak"] = share(flops_per_s(*report.prefill, report.cost), report.machine->f32.flops_per_s);
     }
   }
   if (report.decode) {
@@ -132,9 +138,10 @@ nlohmann::ordered_json to_json(const BenchReport& report, const BenchCommand& co
         speed_json(*report.decode, std::int64_t{settings.generated} * settings.batch, command.profile);
     decode["weight_bytes_per_step"] = report.cost.weight_bytes_per_step;
     decode["cache_bytes_per_step"] = report.cost.cache_bytes_per_step;
-    decode["bytes_per_s"] = report.bytes_per_s(settings);
+    decode["bytes_per_s"] = bytes_per_s(*report.decode, report.cost, settings.batch);
     if (report.machine) {
-      decode["share_of_read_bandwidth"] = share(report.bytes_per_s(settings), report.machine->read.bytes_per_s);
+      decode["share_of_read_bandwidth"] =
+          share(bytes_per_s(*report.decode, report.cost, settings.batch), report.machine->read.bytes_per_s);
     }
   }
   return value;
@@ -162,18 +169,19 @@ std::string speed_text(const BenchReport& report, const SpeedSettings& settings)
                    fmt::format("{:.2f}", speed.tokens_per_s.deviation()), std::move(machine)});
   };
   if (report.prefill) {
-    std::string machine = fmt::format("{:.1f} GFLOP/s", report.flops_per_s() / 1e9);
+    std::string machine = fmt::format("{:.1f} GFLOP/s", flops_per_s(*report.prefill, report.cost) / 1e9);
     if (report.machine) {
       machine += fmt::format(", {:.1f} % of the F32 FMA peak",
-                             100.0 * share(report.flops_per_s(), report.machine->f32.flops_per_s));
+                             100.0 * share(flops_per_s(*report.prefill, report.cost), report.machine->f32.flops_per_s));
     }
     add(fmt::format("prefill of {}", settings.prompt), *report.prefill, machine);
   }
   if (report.decode) {
-    std::string machine = fmt::format("{:.1f} GB/s", report.bytes_per_s(settings) / 1e9);
+    std::string machine = fmt::format("{:.1f} GB/s", bytes_per_s(*report.decode, report.cost, settings.batch) / 1e9);
     if (report.machine) {
-      machine += fmt::format(", {:.1f} % of the read bandwidth",
-                             100.0 * share(report.bytes_per_s(settings), report.machine->read.bytes_per_s));
+      machine += fmt::format(
+          ", {:.1f} % of the read bandwidth",
+          100.0 * share(bytes_per_s(*report.decode, report.cost, settings.batch), report.machine->read.bytes_per_s));
     }
     add(fmt::format("decode of {} for {} at depth {}", settings.generated, settings.batch, settings.depth),
         *report.decode, machine);
@@ -231,7 +239,7 @@ int run_bench(const BenchCommand& command, const Interrupts& interrupts) {
 void add_bench(CLI::App& app, CommandContext& context) {
   auto options = std::make_shared<BenchCommand>();
   CLI::App* command = app.add_subcommand("bench", "Measure how fast a model runs");
-  command->add_option("model", options->model, "A GGUF file or the name of a model")->required();
+  command->add_option("MODEL", options->model, "A GGUF file or the name of a model")->required();
   const auto add = [&](const char* name, std::int32_t& value, int least, int most, const char* description) {
     command->add_option(name, value, description)
         ->check(CLI::Range(least, most))
@@ -246,6 +254,8 @@ void add_bench(CLI::App& app, CommandContext& context) {
   command->add_flag("--profile", options->profile, "Show how long each kind of operation took");
   command->add_flag("--json", options->json, "Everything as JSON");
   add_model_options(*command, options->options);
+  command->footer(
+      "Examples:\n  quarrel bench default\n  quarrel bench model.gguf -p 0 -n 64 --batch 8 --depth 1024 --profile");
   command->callback([options, &context] {
     context.run = [options] {
       return run_interruptible([&](const Interrupts& interrupts) { return run_bench(*options, interrupts); });

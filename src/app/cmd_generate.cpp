@@ -1,7 +1,8 @@
 // `quarrel generate`: token ids in, token ids out, with no text between; several replies at once on demand.
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "app/batch_generate.h"
@@ -105,8 +106,10 @@ void add_sampling_options(CLI::App& command, SamplingParams& params) {
 void add_generate(CLI::App& app, CommandContext& context) {
   auto options = std::make_shared<GenerateCommand>();
   CLI::App* command = app.add_subcommand("generate", "Continue a token sequence: ids in, ids out");
-  command->add_option("model", options->model, "A GGUF file or the name of a model")->required();
-  command->add_option("--tokens", options->tokens, "The prompt's token ids: 1,2,3 or @FILE")->required();
+  command->add_option("MODEL", options->model, "A GGUF file or the name of a model")->required();
+  command->add_option("--tokens", options->tokens, "The prompt's token ids: 1,2,3 or @FILE")
+      ->required()
+      ->type_name("IDS");
   command->add_option("-n", options->count, "How many tokens to generate at most")
       ->check(CLI::Range(1, 1 << 24))
       ->type_name("N")
@@ -119,6 +122,9 @@ void add_generate(CLI::App& app, CommandContext& context) {
   command->add_flag("--json", options->json, "Tokens, log-probabilities and timings as JSON");
   add_sampling_options(*command, options->sampling);
   add_model_options(*command, options->options);
+  command->footer(
+      "Examples:\n  quarrel generate model.gguf --tokens 1,2,3 -n 8\n"
+      "  quarrel generate model.gguf --tokens @prompt.json -n 64 --seqs 4 --temperature 0.8 --json");
   command->callback([options, &context] {
     context.run = [options, &context] {
       return run_interruptible(

@@ -60,9 +60,11 @@ int run_logits(const LogitsOptions& options, const Interrupts& interrupts) {
 void add_logits(CLI::App& app, CommandContext& context) {
   auto options = std::make_shared<LogitsOptions>();
   CLI::App* command = app.add_subcommand("logits", "Write all logits of a token sequence to a file");
-  command->add_option("model", options->model, "A GGUF file or the name of a model")->required();
-  command->add_option("--tokens", options->tokens, "The token ids: 1,2,3 or @FILE")->required();
-  command->add_option("--out,-o", options->out, "Where to write them: raw float32 [tokens][vocabulary]")->required();
+  command->add_option("MODEL", options->model, "A GGUF file or the name of a model")->required();
+  command->add_option("--tokens", options->tokens, "The token ids: 1,2,3 or @FILE")->required()->type_name("IDS");
+  command->add_option("--out,-o", options->out, "Where to write them: raw float32 [tokens][vocabulary]")
+      ->required()
+      ->type_name("FILE");
   command->add_option("--chunk", options->chunk, "Tokens a step; the result does not depend on it")
       ->check(CLI::Range(1, kMaxChunk))
       ->type_name("N")
@@ -70,6 +72,7 @@ void add_logits(CLI::App& app, CommandContext& context) {
   add_class_option(*command, options->row_class);
   command->add_flag("--json", options->json, "Say as JSON what was written");
   add_model_options(*command, options->options);
+  command->footer("Example:\n  quarrel logits model.gguf --tokens 1,2,3 --out logits.f32 --backend reference");
   command->callback([options, &context] {
     context.run = [options] {
       return run_interruptible([&](const Interrupts& interrupts) { return run_logits(*options, interrupts); });

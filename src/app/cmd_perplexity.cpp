@@ -1,8 +1,9 @@
 // `quarrel perplexity`: how well a model foretells a text; the number that tells whether its arithmetic is sound.
+#include <fmt/format.h>
+
 #include <chrono>
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "app/commands.h"
@@ -105,8 +106,8 @@ int run_perplexity(const PerplexityCommand& command, Log& log, const Interrupts&
 void add_perplexity(CLI::App& app, CommandContext& context) {
   auto options = std::make_shared<PerplexityCommand>();
   CLI::App* command = app.add_subcommand("perplexity", "Measure how well a model foretells a text");
-  command->add_option("model", options->model, "A GGUF file or the name of a model")->required();
-  command->add_option("--file,-f", options->file, "The text")->required();
+  command->add_option("MODEL", options->model, "A GGUF file or the name of a model")->required();
+  command->add_option("--file,-f", options->file, "The text; -: standard input")->required()->type_name("FILE");
   command->add_option("--window", options->window, "Tokens a window; the second half of each is scored")
       ->check(CLI::Range(kSmallestWindow, 1 << 20))
       ->type_name("N")
@@ -118,6 +119,7 @@ void add_perplexity(CLI::App& app, CommandContext& context) {
   add_class_option(*command, options->row_class);
   command->add_flag("--json", options->json, "The result and each window's own as JSON");
   add_model_options(*command, options->options);
+  command->footer("Example:\n  quarrel perplexity default --file text.txt --windows 40");
   command->callback([options, &context] {
     context.run = [options, &context] {
       return run_interruptible(

@@ -1,6 +1,10 @@
 // `quarrel regress`: a suite of models, prompts and limits; says which are kept and fails when one is not.
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "app/commands.h"
@@ -61,9 +65,8 @@ std::vector<SuiteModel> models_to_check(const Suite& suite) {
 }
 
 nlohmann::ordered_json to_json(const CheckResult& result) {
-  nlohmann::ordered_json value{{"model", result.model},     {"check", result.check},
-                               {"subject", result.subject}, {"passed", result.passed},
-                               {"summary", result.summary}, {"seconds", result.seconds}};
+  nlohmann::ordered_json value{{"model", result.model},   {"check", result.check},     {"subject", result.subject},
+                               {"passed", result.passed}, {"summary", result.summary}, {"seconds", result.seconds}};
   value.update(result.details);
   return value;
 }
@@ -113,10 +116,13 @@ int run_regress(const RegressCommand& command, Log& log, const Interrupts& inter
 void add_regress(CLI::App& app, CommandContext& context) {
   auto options = std::make_shared<RegressCommand>();
   CLI::App* command = app.add_subcommand("regress", "Check models against a suite of limits");
-  command->add_option("suite", options->suite, "A TOML file: models, prompts and limits (docs/regress.md)")->required();
+  command->add_option("SUITE", options->suite, "A TOML file: models, prompts and limits (docs/regress.md)")->required();
   command->add_option("--report", options->report, "Write a JSON report to this file")->type_name("FILE");
   command->add_flag("--json", options->json, "The report on standard output instead of lines for people");
   add_model_options(*command, options->options);
+  command->footer(
+      "QUARREL_TEST_MODELS=name,... runs the suite's generic checks on those models instead of the listed ones.\n\n"
+      "Example:\n  quarrel regress suite.toml --report report.json");
   command->callback([options, &context] {
     context.run = [options, &context] {
       return run_interruptible(

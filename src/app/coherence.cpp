@@ -1,10 +1,10 @@
 #include "app/coherence.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <unordered_set>
-
-#include <fmt/format.h>
 
 #include "text/unicode.h"
 
@@ -22,13 +22,13 @@ struct ScriptRange {
 
 // Where most letters of a script stand, ascending; what is not listed is `other`.
 constexpr ScriptRange kScriptRanges[] = {
-    {0x0041, 0x02AF, Script::latin},      {0x0370, 0x03FF, Script::greek},      {0x0400, 0x052F, Script::cyrillic},
-    {0x0590, 0x05FF, Script::hebrew},     {0x0600, 0x06FF, Script::arabic},     {0x0750, 0x077F, Script::arabic},
-    {0x0900, 0x0DFF, Script::indic},      {0x0E00, 0x0EFF, Script::thai},       {0x1100, 0x11FF, Script::east_asian},
-    {0x1E00, 0x1EFF, Script::latin},      {0x1F00, 0x1FFF, Script::greek},      {0x2C60, 0x2C7F, Script::latin},
-    {0x3005, 0x4DBF, Script::east_asian}, {0x4E00, 0x9FFF, Script::east_asian}, {0xA640, 0xA69F, Script::cyrillic},
-    {0xA720, 0xA7FF, Script::latin},      {0xAC00, 0xD7FF, Script::east_asian}, {0xF900, 0xFAFF, Script::east_asian},
-    {0xFB50, 0xFDFF, Script::arabic},     {0xFE70, 0xFEFC, Script::arabic},     {0xFF21, 0xFF5A, Script::latin},
+    {0x0041, 0x02AF, Script::latin},      {0x0370, 0x03FF, Script::greek},        {0x0400, 0x052F, Script::cyrillic},
+    {0x0590, 0x05FF, Script::hebrew},     {0x0600, 0x06FF, Script::arabic},       {0x0750, 0x077F, Script::arabic},
+    {0x0900, 0x0DFF, Script::indic},      {0x0E00, 0x0EFF, Script::thai},         {0x1100, 0x11FF, Script::east_asian},
+    {0x1E00, 0x1EFF, Script::latin},      {0x1F00, 0x1FFF, Script::greek},        {0x2C60, 0x2C7F, Script::latin},
+    {0x3005, 0x4DBF, Script::east_asian}, {0x4E00, 0x9FFF, Script::east_asian},   {0xA640, 0xA69F, Script::cyrillic},
+    {0xA720, 0xA7FF, Script::latin},      {0xAC00, 0xD7FF, Script::east_asian},   {0xF900, 0xFAFF, Script::east_asian},
+    {0xFB50, 0xFDFF, Script::arabic},     {0xFE70, 0xFEFC, Script::arabic},       {0xFF21, 0xFF5A, Script::latin},
     {0xFF66, 0xFFDC, Script::east_asian}, {0x20000, 0x323AF, Script::east_asian},
 };
 
@@ -151,8 +151,7 @@ std::vector<std::string> coherence_faults(const Coherence& coherence, const Cohe
   share("letters of other scripts", coherence.foreign, limits.max_foreign);
   share("words that mix alphabets", coherence.mixed_words, limits.max_mixed_words);
   if (coherence.noise > limits.max_noise) {
-    faults.push_back(
-        fmt::format("characters that no text has: {} (limit {})", coherence.noise, limits.max_noise));
+    faults.push_back(fmt::format("characters that no text has: {} (limit {})", coherence.noise, limits.max_noise));
   }
   if (coherence.letters < limits.min_letters) {
     faults.push_back(fmt::format("letters: {} (at least {})", coherence.letters, limits.min_letters));

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <clocale>
 #include <cstdio>
+#include <optional>
 #include <string_view>
 #include <system_error>
 
@@ -33,16 +34,23 @@ struct LineReader::State {
   History* history = nullptr;
   fs::path path;
   std::string prompt;
+  std::optional<std::string> interrupted;  // what stood on the line when Ctrl-C was pressed
 
   ~State() {
     if (editor != nullptr) ::el_end(editor);
     if (history != nullptr) ::history_end(history);
   }
 
-  static char* prompt_of(EditLine* editor) {
+  static State& of(EditLine* editor) {
     void* state = nullptr;
     ::el_get(editor, EL_CLIENTDATA, &state);
-    return static_cast<State*>(state)->prompt.data();
+    return *static_cast<State*>(state);
+  }
+  static char* prompt_of(EditLine* editor) { return of(editor).prompt.data(); }
+  static unsigned char interrupt(EditLine* editor, int) {
+    const LineInfo* line = ::el_line(editor);
+    of(editor).interrupted = std::string(line->buffer, line->lastchar);
+    return CC_EOF;
   }
 };
 
@@ -57,6 +65,10 @@ LineReader::LineReader(fs::path history) : state_(std::make_unique<State>()) {
   ::el_set(state.editor, EL_PROMPT, &State::prompt_of);
   ::el_set(state.editor, EL_EDITOR, "emacs");
   ::el_set(state.editor, EL_SIGNAL, 0);
+  // Ctrl-C is a key while a line is edited: a signal would lose what stands on it.
+  ::el_set(state.editor, EL_SETTY, "-d", "intr=", nullptr);
+  ::el_set(state.editor, EL_ADDFN, "quarrel-interrupt", "Give the line up", &State::interrupt);
+  ::el_set(state.editor, EL_BIND, "^C", "quarrel-interrupt", nullptr);
   ::el_set(state.editor, EL_BIND, "^R", "em-inc-search-prev", nullptr);
   ::el_set(state.editor, EL_BIND, "^W", "ed-delete-prev-word", nullptr);
   HistEvent event;
@@ -85,14 +97,14 @@ LineInput LineReader::read(const std::string& prompt) {
   State& state = *state_;
   state.prompt = prompt;
   ::el_resize(state.editor);
+  state.interrupted.reset();
   int count = 0;
   errno = 0;
   const char* line = ::el_gets(state.editor, &count);
-  const int error = errno;
+  const bool signalled = errno == EINTR;
+  if (state.interrupted) return {.event = LineEvent::interrupted, .text = *state.interrupted};
   if (line == nullptr || count <= 0) {
-    if (error != EINTR) return {.event = LineEvent::end, .text = {}};
-    const LineInfo* info = ::el_line(state.editor);
-    return {.event = LineEvent::interrupted, .text = std::string(info->buffer, info->lastchar)};
+    return {.event = signalled ? LineEvent::interrupted : LineEvent::end, .text = {}};
   }
   std::string text(line, static_cast<std::size_t>(count));
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();

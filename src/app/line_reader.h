@@ -22,7 +22,7 @@ class LineReader {
   explicit LineReader(std::filesystem::path history);
   ~LineReader();
 
-  // Interrupted: a signal came (see Interrupts); end: Ctrl-D on an empty line, or the terminal is gone.
+  // Interrupted: Ctrl-C, or a signal came (see Interrupts); end: Ctrl-D on an empty line, or the terminal is gone.
   LineInput read(const std::string& prompt);
   void remember(const std::string& line);
 

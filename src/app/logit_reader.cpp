@@ -20,6 +20,7 @@ std::span<const float> LogitReader::next() {
   const std::span<const TokenId> tokens = tokens_.subspan(read_, std::min(chunk_, tokens_.size() - read_));
   if (tokens.empty()) return {};
   std::vector<Want> wants;
+  wants.reserve(tokens.size());
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     wants.push_back({.index = static_cast<std::int32_t>(i), .logits = logits_.data() + i * vocabulary});
   }

@@ -1,5 +1,5 @@
-// All logits of a token sequence, a few rows at a time, because a long text's do not fit in memory. Used by `logits` and
-// `regress`. One thread at a time.
+// All logits of a token sequence, a few rows at a time, because a long text's do not fit in memory. Used by `logits`
+// and `regress`. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace quarrel {
 
 class LogitReader {
  public:
-  // `executor` and `tokens` must outlive the reader. The tokens must be in the vocabulary and fit the context; `chunk` is
-  // how many rows a step holds and `next` gives at most, bounded by the executor's batch.
+  // `executor` and `tokens` must outlive the reader. The tokens must be in the vocabulary and fit the context; `chunk`
+  // is how many rows a step holds and `next` gives at most, bounded by the executor's batch.
   LogitReader(Executor& executor, std::span<const TokenId> tokens, RowClass row_class, std::int32_t chunk = kLogitRows);
   ~LogitReader();
   LogitReader(const LogitReader&) = delete;

@@ -9,7 +9,8 @@
 #include "base/aligned_buffer.h"
 #include "base/thread_pool.h"
 
-// This file is compiled with optimisation and fused multiply-adds in every build: it measures the machine, not the build.
+// This file is compiled with optimisation and fused multiply-adds in every build: it measures the machine, not the
+// build.
 namespace quarrel {
 namespace {
 
@@ -28,39 +29,39 @@ struct Vectors {
 struct Loops {
   const char* instructions;
   std::size_t vector_bytes;
-  float (*multiply_add)(std::int64_t rounds);                               // each round: kChains vectors
+  float (*multiply_add)(std::int64_t rounds);                      // each round: kChains vectors
   std::uint64_t (*sum)(const std::byte* data, std::size_t bytes);  // of 64-bit words; `bytes` a multiple of 512
 };
 
 // A macro, because a target attribute cannot be a template's parameter, and a vector must not be passed between
 // functions compiled for different targets.
-#define QUARREL_SPEED_LOOPS(name, vector_bytes_, attributes)                              \
-  attributes float multiply_add_##name(std::int64_t rounds) {                             \
-    using Floats = Vectors<vector_bytes_>::Floats;                                        \
-    Floats sums[kChains];                                                                 \
-    for (int i = 0; i < kChains; ++i) sums[i] = Floats{} + static_cast<float>(i);         \
-    const Floats factor = Floats{} + 0.9999f;                                             \
-    const Floats term = Floats{} + 0.0001f;                                               \
-    for (std::int64_t round = 0; round < rounds; ++round) {                               \
-      for (Floats& sum : sums) sum = sum * factor + term;                                 \
-    }                                                                                     \
-    Floats total = sums[0];                                                               \
-    for (int i = 1; i < kChains; ++i) total += sums[i];                                   \
-    return total[0];                                                                      \
-  }                                                                                       \
-  attributes std::uint64_t sum_##name(const std::byte* data, std::size_t bytes) {         \
-    using Words = Vectors<vector_bytes_>::Words;                                          \
-    constexpr std::size_t kStreams = 512 / sizeof(Words);                                 \
-    Words sums[kStreams] = {};                                                            \
-    for (std::size_t at = 0; at < bytes; at += 512) {                                     \
-      const Words* words = reinterpret_cast<const Words*>(data + at);                     \
-      for (std::size_t i = 0; i < kStreams; ++i) sums[i] += words[i];                     \
-    }                                                                                     \
-    Words total = {};                                                                     \
-    for (const Words& sum : sums) total += sum;                                           \
-    std::uint64_t result = 0;                                                             \
+#define QUARREL_SPEED_LOOPS(name, vector_bytes_, attributes)                                    \
+  attributes float multiply_add_##name(std::int64_t rounds) {                                   \
+    using Floats = Vectors<vector_bytes_>::Floats;                                              \
+    Floats sums[kChains];                                                                       \
+    for (int i = 0; i < kChains; ++i) sums[i] = Floats{} + static_cast<float>(i);               \
+    const Floats factor = Floats{} + 0.9999f;                                                   \
+    const Floats term = Floats{} + 0.0001f;                                                     \
+    for (std::int64_t round = 0; round < rounds; ++round) {                                     \
+      for (Floats & sum : sums) sum = sum * factor + term;                                      \
+    }                                                                                           \
+    Floats total = sums[0];                                                                     \
+    for (int i = 1; i < kChains; ++i) total += sums[i];                                         \
+    return total[0];                                                                            \
+  }                                                                                             \
+  attributes std::uint64_t sum_##name(const std::byte* data, std::size_t bytes) {               \
+    using Words = Vectors<vector_bytes_>::Words;                                                \
+    constexpr std::size_t kStreams = 512 / sizeof(Words);                                       \
+    Words sums[kStreams] = {};                                                                  \
+    for (std::size_t at = 0; at < bytes; at += 512) {                                           \
+      const Words* words = reinterpret_cast<const Words*>(data + at);                           \
+      for (std::size_t i = 0; i < kStreams; ++i) sums[i] += words[i];                           \
+    }                                                                                           \
+    Words total = {};                                                                           \
+    for (const Words& sum : sums) total += sum;                                                 \
+    std::uint64_t result = 0;                                                                   \
     for (std::size_t i = 0; i < sizeof(Words) / sizeof(std::uint64_t); ++i) result += total[i]; \
-    return result;                                                                        \
+    return result;                                                                              \
   }
 
 QUARREL_SPEED_LOOPS(baseline, 16, )
@@ -112,9 +113,8 @@ ReadSpeed measure_read_speed(int threads, std::size_t memory_available) {
   };
   each_part([](std::byte* data, std::size_t size) { std::memset(data, 1, size); });
   std::atomic<std::uint64_t> total{0};  // what is summed must be wanted, or nothing would be read
-  const double seconds = fastest([&] {
-    each_part([&](const std::byte* data, std::size_t size) { total += loops.sum(data, size); });
-  });
+  const double seconds =
+      fastest([&] { each_part([&](const std::byte* data, std::size_t size) { total += loops.sum(data, size); }); });
   return {.bytes_per_s = total != 0 ? static_cast<double>(bytes) / seconds : 0.0, .buffer_bytes = bytes};
 }
 
@@ -123,9 +123,8 @@ ArithmeticSpeed measure_f32_peak(int threads) {
   const Loops loops = best_loops();
   ThreadPool pool(std::max(1, threads));
   std::atomic<float> kept{0.0f};
-  const double seconds =
-      fastest([&] { pool.run([&](int, int) { kept = loops.multiply_add(kRounds); }); });
-  const double lanes = static_cast<double>(loops.vector_bytes / sizeof(float));
+  const double seconds = fastest([&] { pool.run([&](int, int) { kept = loops.multiply_add(kRounds); }); });
+  const auto lanes = static_cast<double>(loops.vector_bytes) / sizeof(float);
   const double flops = 2.0 * lanes * kChains * static_cast<double>(kRounds) * pool.size();
   return {.flops_per_s = kept != 0.0f ? flops / seconds : 0.0, .instructions = loops.instructions};
 }

@@ -1,6 +1,6 @@
-// What the machine could do at best, measured: how fast it reads memory and how fast it multiplies and adds. A benchmark
-// measures both in the same run and on the same number of threads, so that its shares compare like with like. The calls
-// start threads of their own and return when they are done.
+// What the machine could do at best, measured: how fast it reads memory and how fast it multiplies and adds. A
+// benchmark measures both in the same run and on the same number of threads, so that its shares compare like with like.
+// The calls start threads of their own and return when they are done.
 #pragma once
 
 #include <cstddef>

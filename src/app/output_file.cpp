@@ -1,14 +1,13 @@
 #include "app/output_file.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <system_error>
 #include <utility>
-
-#include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/printable.h"

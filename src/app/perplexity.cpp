@@ -19,7 +19,8 @@ Perplexity measure_perplexity(std::span<const TokenId> tokens, const PerplexityO
   const auto window = static_cast<std::size_t>(options.window);
   std::size_t count = tokens.size() / window;
   if (count == 0) {
-    fail(ErrorKind::bad_input, "the text has {} tokens, but one window alone needs {} (--window)", tokens.size(), window);
+    fail(ErrorKind::bad_input, "the text has {} tokens, but one window alone needs {} (--window)", tokens.size(),
+         window);
   }
   if (options.windows > 0) count = std::min(count, static_cast<std::size_t>(options.windows));
 
@@ -67,6 +68,7 @@ WindowScorer executor_scorer(Executor& executor, RowClass row_class) {
         executor.run_chunked({.sequence = &sequence, .tokens = window, .row_class = row_class, .wants = wants});
     executor.truncate(sequence, 0);
     std::vector<float> logprobs;
+    logprobs.reserve(samples.size());
     for (const SampleResult& sample : samples) {
       if (sample.id < 0) fail(ErrorKind::bad_file, "the model gave no token a probability; its file may be damaged");
       logprobs.push_back(sample.logprob);

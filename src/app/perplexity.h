@@ -1,5 +1,5 @@
-// How well a model foretells a text. The text's tokens are cut into windows that stand alone; the second half of each is
-// scored, so that every scored token has at least half a window before it. Used by `perplexity` and `regress`; what
+// How well a model foretells a text. The text's tokens are cut into windows that stand alone; the second half of each
+// is scored, so that every scored token has at least half a window before it. Used by `perplexity` and `regress`; what
 // scores a window is a parameter, so that the arithmetic can be tested without a model. One thread at a time.
 #pragma once
 
@@ -43,7 +43,8 @@ using PerplexityProgress = std::function<void(const Perplexity&, std::int32_t wi
 Perplexity measure_perplexity(std::span<const TokenId> tokens, const PerplexityOptions& options,
                               const WindowScorer& scorer, const PerplexityProgress& progress = {});
 
-// A text's tokens as the measurement wants them: a BOS before the text where the vocabulary asks for one, nothing after.
+// A text's tokens as the measurement wants them: a BOS before the text where the vocabulary asks for one, nothing
+// after.
 std::vector<TokenId> perplexity_tokens(const Tokenizer& tokenizer, std::string_view text);
 // The token that begins each window, where the vocabulary asks for one.
 std::optional<TokenId> window_bos(const Tokenizer& tokenizer);

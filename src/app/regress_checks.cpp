@@ -1,10 +1,10 @@
 #include "app/regress_checks.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-
-#include <fmt/ranges.h>
 
 #include "app/chat_session.h"
 #include "app/input.h"
@@ -179,21 +179,22 @@ CheckResult run_answer(const SuitePrompt& prompt, const CoherenceLimits& limits,
       faults.push_back(fmt::format("'{}' does not occur", printable(wanted)));
     }
   }
-  return {.check = "answer",
-          .subject = prompt.name,
-          .passed = faults.empty(),
-          .summary = fmt::format("{}; answer: {}", faults.empty() ? "coherent" : fmt::format("{}", fmt::join(faults, ", ")),
-                                 printable(reply.text, 120)),
-          .details = {{"text", reply.text},
-                      {"tokens", reply.tokens},
-                      {"finish", reason_name(reply.reason)},
-                      {"faults", faults},
-                      {"looped", coherence.looped},
-                      {"repeated", coherence.repeated},
-                      {"foreign", coherence.foreign},
-                      {"mixed_words", coherence.mixed_words},
-                      {"noise", coherence.noise},
-                      {"letters", coherence.letters}}};
+  return {
+      .check = "answer",
+      .subject = prompt.name,
+      .passed = faults.empty(),
+      .summary = fmt::format("{}; answer: {}", faults.empty() ? "coherent" : fmt::format("{}", fmt::join(faults, ", ")),
+                             printable(reply.text, 120)),
+      .details = {{"text", reply.text},
+                  {"tokens", reply.tokens},
+                  {"finish", reason_name(reply.reason)},
+                  {"faults", faults},
+                  {"looped", coherence.looped},
+                  {"repeated", coherence.repeated},
+                  {"foreign", coherence.foreign},
+                  {"mixed_words", coherence.mixed_words},
+                  {"noise", coherence.noise},
+                  {"letters", coherence.letters}}};
 }
 
 // Runs one check and hands its result on; what it throws becomes a miss, all but an interruption.

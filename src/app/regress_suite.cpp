@@ -1,11 +1,11 @@
 #include "app/regress_suite.h"
 
-#include <cmath>
-#include <limits>
-#include <utility>
-
 #include <fmt/ranges.h>
 #include <toml++/toml.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
 
 #include "app/input.h"
 #include "app/perplexity.h"
@@ -224,7 +224,8 @@ SuiteModel read_model(TableReader reader, const std::filesystem::path& folder, c
   if (reader.has("prompts")) {
     for (const std::string& name : reader.texts("prompts")) {
       const auto found = std::ranges::find(prompts, name, &SuitePrompt::name);
-      if (found == prompts.end()) reader.refuse_table(fmt::format("names no prompt of this suite: '{}'", printable(name)));
+      if (found == prompts.end())
+        reader.refuse_table(fmt::format("names no prompt of this suite: '{}'", printable(name)));
       model.prompts.push_back(static_cast<std::size_t>(found - prompts.begin()));
     }
   } else {

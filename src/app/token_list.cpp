@@ -66,8 +66,8 @@ std::vector<TokenId> read_token_list(const std::string& argument) {
   const MappedFile file = MappedFile::open(argument.substr(1));
   const auto bytes = file.bytes();
   if (bytes.size() > kMaxTokenFileBytes) {
-    fail(ErrorKind::bad_input, "the token list '{}' has {} bytes; {} are the most",
-         printable(argument.substr(1), 512), bytes.size(), kMaxTokenFileBytes);
+    fail(ErrorKind::bad_input, "the token list '{}' has {} bytes; {} are the most", printable(argument.substr(1), 512),
+         bytes.size(), kMaxTokenFileBytes);
   }
   return parse_token_list({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
@@ -75,8 +75,9 @@ std::vector<TokenId> read_token_list(const std::string& argument) {
 void check_token_ids(std::span<const TokenId> tokens, std::int32_t vocabulary) {
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] < 0 || tokens[i] >= vocabulary) {
-      fail(ErrorKind::bad_input, "the token id {} (number {} of the list) is not in the model's vocabulary of {} tokens",
-           tokens[i], i + 1, vocabulary);
+      fail(ErrorKind::bad_input,
+           "the token id {} (number {} of the list) is not in the model's vocabulary of {} tokens", tokens[i], i + 1,
+           vocabulary);
     }
   }
 }

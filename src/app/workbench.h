@@ -1,5 +1,5 @@
-// What the commands that measure and compare models share: opening a model that may have no vocabulary, the row class as
-// an option, Ctrl-C. Used on the main thread.
+// What the commands that measure and compare models share: opening a model that may have no vocabulary, the row class
+// as an option, Ctrl-C. Used on the main thread.
 #pragma once
 
 #include <functional>

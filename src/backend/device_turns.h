@@ -28,7 +28,7 @@ class DeviceTurns {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::uint64_t next_ = 0;     // guarded by mutex_, like the rest
+  std::uint64_t next_ = 0;  // guarded by mutex_, like the rest
   std::uint64_t serving_ = 0;
 };
 

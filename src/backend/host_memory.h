@@ -5,7 +5,8 @@
 
 namespace quarrel {
 
-// What the system reports as available, or what the process's control group leaves if that is less. 0 when neither says.
+// What the system reports as available, or what the process's control group leaves if that is less. 0 when neither
+// says.
 std::size_t host_memory_available();
 
 }  // namespace quarrel

@@ -43,14 +43,20 @@ Candidate find_best(std::span<const float> logits) noexcept {
   return best;
 }
 
-// log Σ exp(logit), where `best` is the largest logit.
-double log_sum_exp(std::span<const float> logits, float best) noexcept {
+// Turns logits into log-probabilities. The best logit stays apart from the sum, which it could swallow otherwise.
+struct LogSum {
+  double best = 0.0;
+  double log_sum = 0.0;  // log Σ exp(logit - best)
+  double logprob(float logit) const noexcept { return (static_cast<double>(logit) - best) - log_sum; }
+};
+
+LogSum log_sum_exp(std::span<const float> logits, float best) noexcept {
   double sum = 0.0;
   for (const float logit : logits) {
     const double below = static_cast<double>(logit) - static_cast<double>(best);
     if (below > kNegligible) sum += std::exp(below);
   }
-  return static_cast<double>(best) + std::log(sum);
+  return {.best = static_cast<double>(best), .log_sum = std::log(sum)};
 }
 
 // ---- Bias, mask, penalties ----
@@ -66,12 +72,14 @@ float as_logit(double value) noexcept {
 
 bool changes_logits(const SampleRequest& request) noexcept {
   const SamplingParams& params = request.params;
-  const bool penalises = params.repeat_penalty != 1.0f || params.presence_penalty != 0.0f || params.frequency_penalty != 0.0f;
+  const bool penalises =
+      params.repeat_penalty != 1.0f || params.presence_penalty != 0.0f || params.frequency_penalty != 0.0f;
   return !params.logit_bias.empty() || !request.mask.empty() || (penalises && !request.seen.empty());
 }
 
 // The logits after bias, mask and penalties: `logits` itself where none of them asks for a change, or `changed`.
-std::span<const float> adjust(std::span<const float> logits, const SampleRequest& request, std::vector<float>& changed) {
+std::span<const float> adjust(std::span<const float> logits, const SampleRequest& request,
+                              std::vector<float>& changed) {
   if (!changes_logits(request)) return logits;
   changed.assign(logits.begin(), logits.end());
   const auto known = [&](TokenId id) { return id >= 0 && static_cast<std::size_t>(id) < changed.size(); };
@@ -171,8 +179,8 @@ void keep_leading(std::vector<Candidate>& tokens, double wanted, const Before& b
 // The smallest set of tokens whose surprise is nearest to the expected one.
 void keep_typical(std::vector<Candidate>& tokens, double share) {
   const double total = weigh(tokens, 1.0);
-  const double log_total = static_cast<double>(best_logit(tokens)) + std::log(total);
-  const auto surprise = [log_total](const Candidate& token) { return log_total - static_cast<double>(token.logit); };
+  const LogSum all{.best = static_cast<double>(best_logit(tokens)), .log_sum = std::log(total)};
+  const auto surprise = [&all](const Candidate& token) { return -all.logprob(token.logit); };
   double entropy = 0.0;
   for (const Candidate& token : tokens) entropy += token.weight / total * surprise(token);
   keep_leading(tokens, share * total, [&](const Candidate& a, const Candidate& b) {
@@ -188,7 +196,7 @@ void keep_typical(std::vector<Candidate>& tokens, double share) {
 struct Field {
   std::vector<Candidate> tokens;  // by ascending id, with their final weights
   double total = 0.0;             // of the weights
-  double log_sum = 0.0;           // log Σ exp(logit) before anything was filtered out; mirostat alone asks for it
+  LogSum all;                     // of the tokens before anything was filtered out; mirostat alone asks for it
 };
 
 double begin_mu(const SampleRequest& request) noexcept {
@@ -196,8 +204,8 @@ double begin_mu(const SampleRequest& request) noexcept {
                                      : static_cast<double>(request.mirostat_mu);
 }
 
-double surprise_in_bits(const Candidate& token, double log_sum) noexcept {
-  return (log_sum - static_cast<double>(token.logit)) / std::log(2.0);
+double surprise_in_bits(const Candidate& token, const LogSum& all) noexcept {
+  return -all.logprob(token.logit) / std::log(2.0);
 }
 
 // `logits` after adjustment; `best` is the likeliest of them and exists.
@@ -206,11 +214,11 @@ Field make_field(std::span<const float> logits, const Candidate& best, const Sam
   Field field;
   std::vector<Candidate>& tokens = field.tokens;
   if (params.mirostat) {
-    field.log_sum = log_sum_exp(logits, best.logit);
+    field.all = log_sum_exp(logits, best.logit);
     const double mu = begin_mu(request);
     for (std::size_t i = 0; i < logits.size(); ++i) {
       const Candidate token = make_candidate(i, logits[i]);
-      if (surprise_in_bits(token, field.log_sum) <= mu) tokens.push_back(token);
+      if (surprise_in_bits(token, field.all) <= mu) tokens.push_back(token);
     }
     if (tokens.empty()) tokens.push_back(best);
   } else {
@@ -279,7 +287,8 @@ void check(const SamplingParams& params) {
 
 double uniform(std::uint64_t seed, std::uint64_t draw_number) noexcept {
   // Philox-4x32 with ten rounds (Salmon and others, "Parallel random numbers: as easy as 1, 2, 3").
-  std::uint32_t counter[4] = {static_cast<std::uint32_t>(draw_number), static_cast<std::uint32_t>(draw_number >> 32), 0, 0};
+  std::uint32_t counter[4] = {static_cast<std::uint32_t>(draw_number), static_cast<std::uint32_t>(draw_number >> 32), 0,
+                              0};
   std::uint32_t key[2] = {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)};
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t a = std::uint64_t{0xD2511F53u} * counter[0];
@@ -300,11 +309,12 @@ SampleResult sample_row(std::span<const float> logits, const SampleRequest& requ
   result.mirostat_mu = request.mirostat_mu;
   const Candidate model_best = find_best(logits);
   if (model_best.id < 0) return result;
-  const double log_sum = log_sum_exp(logits, model_best.logit);
+  const LogSum all = log_sum_exp(logits, model_best.logit);
   const auto logprob = [&](TokenId id) {
-    return static_cast<float>(static_cast<double>(logits[static_cast<std::size_t>(id)]) - log_sum);
+    return static_cast<float>(all.logprob(logits[static_cast<std::size_t>(id)]));
   };
-  for (const Candidate& token : best_tokens(logits, static_cast<std::size_t>(std::clamp(request.top, 0, kMaxTopTokens)))) {
+  for (const Candidate& token :
+       best_tokens(logits, static_cast<std::size_t>(std::clamp(request.top, 0, kMaxTopTokens)))) {
     result.top.push_back({.id = token.id, .logprob = logprob(token.id)});
   }
   if (request.score >= 0) {
@@ -318,8 +328,9 @@ SampleResult sample_row(std::span<const float> logits, const SampleRequest& requ
       const Candidate& drawn = draw(field, uniform(request.params.seed, request.draw));
       result.id = drawn.id;
       if (request.params.mirostat) {
-        const double error = surprise_in_bits(drawn, field.log_sum) - static_cast<double>(request.params.mirostat_tau);
-        result.mirostat_mu = static_cast<float>(begin_mu(request) - static_cast<double>(request.params.mirostat_eta) * error);
+        const double error = surprise_in_bits(drawn, field.all) - static_cast<double>(request.params.mirostat_tau);
+        result.mirostat_mu =
+            static_cast<float>(begin_mu(request) - static_cast<double>(request.params.mirostat_eta) * error);
       }
     } else {
       result.id = best.id;
@@ -329,7 +340,8 @@ SampleResult sample_row(std::span<const float> logits, const SampleRequest& requ
   return result;
 }
 
-std::vector<std::pair<TokenId, double>> sampling_distribution(std::span<const float> logits, const SampleRequest& request) {
+std::vector<std::pair<TokenId, double>> sampling_distribution(std::span<const float> logits,
+                                                              const SampleRequest& request) {
   if (find_best(logits).id < 0) return {};
   std::vector<float> changed;
   const std::span<const float> adjusted = adjust(logits, request, changed);
@@ -339,6 +351,7 @@ std::vector<std::pair<TokenId, double>> sampling_distribution(std::span<const fl
   Field field = make_field(adjusted, best, request);
   std::sort(field.tokens.begin(), field.tokens.end(), likelier);
   std::vector<std::pair<TokenId, double>> distribution;
+  distribution.reserve(field.tokens.size());
   for (const Candidate& token : field.tokens) distribution.emplace_back(token.id, token.weight / field.total);
   return distribution;
 }

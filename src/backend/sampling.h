@@ -17,14 +17,14 @@
 namespace quarrel {
 
 struct SamplingParams {
-  float temperature = 0.0f;  // 0 is greedy: the most likely token, no draw
-  std::int32_t top_k = 0;    // 0 keeps all
-  float top_p = 1.0f;        // the smallest set whose probability reaches it; 1 keeps all
-  float min_p = 0.0f;        // at least this share of the best token's probability
-  float typical_p = 1.0f;    // locally typical sampling; 1 keeps all
-  float repeat_penalty = 1.0f;     // divides positive logits of seen tokens, multiplies negative ones
-  float presence_penalty = 0.0f;   // subtracted once from a seen token
-  float frequency_penalty = 0.0f;  // subtracted once for each time it was seen
+  float temperature = 0.0f;          // 0 is greedy: the most likely token, no draw
+  std::int32_t top_k = 0;            // 0 keeps all
+  float top_p = 1.0f;                // the smallest set whose probability reaches it; 1 keeps all
+  float min_p = 0.0f;                // at least this share of the best token's probability
+  float typical_p = 1.0f;            // locally typical sampling; 1 keeps all
+  float repeat_penalty = 1.0f;       // divides positive logits of seen tokens, multiplies negative ones
+  float presence_penalty = 0.0f;     // subtracted once from a seen token
+  float frequency_penalty = 0.0f;    // subtracted once for each time it was seen
   std::int32_t penalty_window = 64;  // how many last tokens count as seen; -1 for all
   bool mirostat = false;             // mirostat 2: replaces the filters above
   float mirostat_tau = 5.0f;         // the surprise aimed at, in bits
@@ -50,7 +50,7 @@ struct SampleRequest {
   std::span<const std::uint64_t> mask = {};  // a bit a token: 1 may come; empty: all may
   float mirostat_mu = 0.0f;                  // carried from result to request; 0 begins at 2 tau
   std::int32_t top = 0;                      // how many of the most likely tokens to report, at most kMaxTopTokens
-  TokenId score = -1;                        // report this token instead of drawing one (perplexity, prompt log-probabilities)
+  TokenId score = -1;  // report this token instead of drawing one (perplexity, prompt log-probabilities)
 };
 
 struct TokenLogprob {
@@ -71,6 +71,7 @@ double uniform(std::uint64_t seed, std::uint64_t draw) noexcept;
 SampleResult sample_row(std::span<const float> logits, const SampleRequest& request);
 
 // The distribution that `sample_row` draws from, as (token, probability) by falling probability: what tests check.
-std::vector<std::pair<TokenId, double>> sampling_distribution(std::span<const float> logits, const SampleRequest& request);
+std::vector<std::pair<TokenId, double>> sampling_distribution(std::span<const float> logits,
+                                                              const SampleRequest& request);
 
 }  // namespace quarrel

@@ -84,10 +84,10 @@ class BpeTokenizer final : public Tokenizer {
 
   const PreTokenizer& pre_tokenizer_;
   MergeTable merges_;
-  // Symbols below size() are tokens; the others are strings that only merges and bytes speak of.
+  // Symbols below size() are tokens; the others are strings that only merges speak of.
   std::unordered_map<std::string, SymbolId> extra_index_;
   std::vector<std::string> extras_;
-  std::array<SymbolId, 256> byte_symbols_{};  // of the byte alphabet
+  std::array<SymbolId, 256> byte_symbols_{};  // of the byte alphabet; a byte without one is written as U+FFFD
   std::array<TokenId, 256> byte_tokens_{};    // <0xNN>
 };
 
@@ -129,8 +129,8 @@ void BpeTokenizer::load_bytes() {
     append_utf8(spelled, kAlphabet.character[b]);
     // A user-defined token of that spelling stands for the character, not for the byte.
     const auto id = vocabulary().find(spelled);
-    const bool is_text = id && vocabulary().kind(*id) == TokenKind::user_defined;
-    byte_symbols_[b] = is_text ? kNoSymbol : intern(spelled);
+    const bool is_byte = id && vocabulary().kind(*id) != TokenKind::user_defined && !is_hidden(*id);
+    byte_symbols_[b] = is_byte ? static_cast<SymbolId>(*id) : kNoSymbol;
   }
 }
 
@@ -243,18 +243,19 @@ void BpeTokenizer::append(SymbolId symbol, std::vector<TokenId>& ids) const {
     ids.push_back(static_cast<TokenId>(symbol));
   } else if (symbol != kNoSymbol) {
     append_spelled(extras_[symbol - size()], ids);
-  } else if (special().unknown) {
+  } else if (pre_tokenizer_.raw && special().unknown) {
+    // Byte-level files often name their end-of-text token here, which no text of a user may become.
     ids.push_back(*special().unknown);
   }
 }
 
-// The characters of a merge that has no token of its own; a byte without a token is unknown.
+// The characters of a merge that has no token of its own.
 void BpeTokenizer::append_spelled(std::string_view text, std::vector<TokenId>& ids) const {
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t length = decode_utf8(text, at).length;
     const auto id = vocabulary().find(text.substr(at, length));
     at += length;
-    if (id || special().unknown) ids.push_back(id ? *id : *special().unknown);
+    if (id) ids.push_back(*id);
   }
 }
 

@@ -7,9 +7,9 @@ namespace quarrel {
 ByteTrie::ByteTrie(std::vector<Entry> entries) {
   std::erase_if(entries, [](const Entry& entry) { return entry.first.empty(); });
   std::sort(entries.begin(), entries.end());
-  entries.erase(std::unique(entries.begin(), entries.end(),
-                            [](const Entry& a, const Entry& b) { return a.first == b.first; }),
-                entries.end());
+  entries.erase(
+      std::unique(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.first == b.first; }),
+      entries.end());
 
   // Breadth first, so that the children of a node lie side by side in the order of their labels.
   struct Range {

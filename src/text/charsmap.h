@@ -1,6 +1,6 @@
-// SentencePiece's precompiled normalisation: a double-array trie from byte sequences to their replacements, as a GGUF file
-// carries it. Comes from outside: every index is checked where it is used, and what does not fit counts as no match.
-// Immutable after construction: any thread may ask.
+// SentencePiece's precompiled normalisation: a double-array trie from byte sequences to their replacements, as a GGUF
+// file carries it. Comes from outside: every index is checked where it is used, and what does not fit counts as no
+// match. Immutable after construction: any thread may ask.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The merges of a BPE vocabulary: which symbol two neighbours become, and how early. An open-addressing hash table, since
-// every pair of every text asks it. Filled while loading, then immutable: any thread may ask.
+// The merges of a BPE vocabulary: which symbol two neighbours become, and how early. An open-addressing hash table,
+// since every pair of every text asks it. Filled while loading, then immutable: any thread may ask.
 #pragma once
 
 #include <bit>

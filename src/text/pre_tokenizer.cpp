@@ -95,8 +95,8 @@ class Splitter {
     const char first = letter(at + 1);
     if (first == 's' || first == 't' || first == 'm' || first == 'd') return at + 2;
     const char second = letter(at + 2);
-    const bool two = (first == 'r' && second == 'e') || (first == 'v' && second == 'e') ||
-                     (first == 'l' && second == 'l');
+    const bool two =
+        (first == 'r' && second == 'e') || (first == 'v' && second == 'e') || (first == 'l' && second == 'l');
     return two ? at + 3 : at;
   }
 

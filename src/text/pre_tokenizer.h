@@ -1,7 +1,8 @@
 // Pre-tokenisers cut a text into the words that BPE works on. A model was trained with one of a few dozen regular
 // expressions; here each is data: a list of steps, a step a list of rules, tried in order at each position. A step cuts
 // every piece of the step before. A rule looks only as far as it consumes, or keeps what it saw, so that the whole is
-// linear in the text: no backtracking machine runs over what a user sends. The tables are constant; any thread may split.
+// linear in the text: no backtracking machine runs over what a user sends. The tables are constant; any thread may
+// split.
 #pragma once
 
 #include <cstdint>
@@ -32,9 +33,9 @@ struct SplitRule {
   std::uint32_t most = UINT32_MAX;
   std::uint32_t tail_most = UINT32_MAX;
   bool needs_prefix = false;
-  bool any_case = false;         // contractions in capitals as well
-  bool with_contraction = false; // a cased word takes one along
-  bool at_word_end = false;      // digits only where no letter follows
+  bool any_case = false;          // contractions in capitals as well
+  bool with_contraction = false;  // a cased word takes one along
+  bool at_word_end = false;       // digits only where no letter follows
 };
 
 using SplitStep = std::span<const SplitRule>;

@@ -44,8 +44,12 @@ constexpr SplitRule kOneNumber = run_of(kNumbers, 1, 1);
 constexpr SplitRule kThreeNumbers = run_of(kNumbers, 1, 3);
 
 // 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
-constexpr std::array kGpt2Rules = {kContraction,  prefixed(kSpaceSet, kLetters), prefixed(kSpaceSet, kNumbers),
-                                   prefixed(kSpaceSet, kOthers), kSpacesBefore,  kSpaces};
+constexpr std::array kGpt2Rules = {kContraction,
+                                   prefixed(kSpaceSet, kLetters),
+                                   prefixed(kSpaceSet, kNumbers),
+                                   prefixed(kSpaceSet, kOthers),
+                                   kSpacesBefore,
+                                   kSpaces};
 constexpr std::array<SplitStep, 1> kGpt2 = {kGpt2Rules};
 
 // \p{N}, then gpt-2's
@@ -75,18 +79,16 @@ constexpr std::array kLineRules = {run(none_of(kLineFeed)), run(any_of(kLineFeed
 constexpr std::array<SplitStep, 2> kLaguna = {kLineRules, kQwen2Rules};
 
 // qwen2's with [\p{L}\p{M}]+ for a word and no \p{M} among the others
-constexpr std::array kQwen35Rules = {kAnyContraction,
-                                     prefixed(kWordPrefix, any_of(kLetter | kMark)),
-                                     kOneNumber,
-                                     prefixed(kSpaceSet, none_of(kWhite | kLetter | kMark | kNumber), kNewlines),
-                                     kSpacesNewline,
-                                     kSpacesBefore,
-                                     kSpaces};
+constexpr std::array kQwen35Rules = {
+    kAnyContraction, prefixed(kWordPrefix, any_of(kLetter | kMark)),
+    kOneNumber,      prefixed(kSpaceSet, none_of(kWhite | kLetter | kMark | kNumber), kNewlines),
+    kSpacesNewline,  kSpacesBefore,
+    kSpaces};
 constexpr std::array<SplitStep, 1> kQwen35 = {kQwen35Rules};
 
 // qwen2's with | ?[^\s\p{L}\p{N}]+ that takes no newlines along
-constexpr std::array kSeedCoderRules = {
-    kAnyContraction, kWord, kOneNumber, prefixed(kSpaceSet, kOthers), kSpacesNewline, kSpacesBefore, kSpaces};
+constexpr std::array kSeedCoderRules = {kAnyContraction, kWord,         kOneNumber, prefixed(kSpaceSet, kOthers),
+                                        kSpacesNewline,  kSpacesBefore, kSpaces};
 constexpr std::array<SplitStep, 1> kSeedCoder = {kSeedCoderRules};
 
 // \p{N}{1,3}, then llama3's with \p{N}+
@@ -115,14 +117,16 @@ constexpr std::array kGroupedRules = {SplitRule{.kind = SplitKind::digits_by_thr
 constexpr std::array<SplitStep, 2> kTinyAya = {kGroupedRules, kGpt4oRules};
 
 // \p{N}+, then cut where (?=(\d{3})+(?!\d))
-constexpr std::array kDigitsByThreeRules = {
-    SplitRule{.kind = SplitKind::digits_by_three, .body = any_of(kDigit)}};
+constexpr std::array kDigitsByThreeRules = {SplitRule{.kind = SplitKind::digits_by_three, .body = any_of(kDigit)}};
 constexpr std::array<SplitStep, 2> kSuperBpe = {kNumbersRules, kDigitsByThreeRules};
 
 // \p{Han}+, then gpt-4o's with words of everything but \p{Han}, and without the slash
-constexpr std::array kKimiRules = {run(any_of(kHan)), cased_word(kWordPrefix, kHan, true),
-                                   kThreeNumbers,     kOther,
-                                   kSpacesNewline,    kSpacesBefore,
+constexpr std::array kKimiRules = {run(any_of(kHan)),
+                                   cased_word(kWordPrefix, kHan, true),
+                                   kThreeNumbers,
+                                   kOther,
+                                   kSpacesNewline,
+                                   kSpacesBefore,
                                    kSpaces};
 constexpr std::array<SplitStep, 1> kKimi = {kKimiRules};
 

@@ -33,7 +33,9 @@ struct Candidate {
 class SpmTokenizer final : public Tokenizer {
  public:
   SpmTokenizer(Vocabulary vocabulary, bool add_space_prefix)
-      : Tokenizer(std::move(vocabulary)), bytes_(byte_tokens(this->vocabulary())), add_space_prefix_(add_space_prefix) {}
+      : Tokenizer(std::move(vocabulary)),
+        bytes_(byte_tokens(this->vocabulary())),
+        add_space_prefix_(add_space_prefix) {}
 
   std::string_view algorithm() const noexcept override { return "spm"; }
 

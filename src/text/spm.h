@@ -1,5 +1,5 @@
-// SentencePiece's merging algorithm ("llama" vocabularies): characters are joined pairwise, the best-scored token first,
-// and what no token covers falls back to bytes. Made by Tokenizer::load; immutable.
+// SentencePiece's merging algorithm ("llama" vocabularies): characters are joined pairwise, the best-scored token
+// first, and what no token covers falls back to bytes. Made by Tokenizer::load; immutable.
 #pragma once
 
 #include <memory>

@@ -41,9 +41,7 @@ class Tokenizer {
   // Of an id outside the vocabulary: undefined, and no spelling.
   TokenKind kind(TokenId id) const noexcept { return contains(id) ? vocabulary_.kind(id) : TokenKind::undefined; }
   // Control and unknown tokens: text shows them only when asked to, and what follows them may still be the first of it.
-  bool is_hidden(TokenId id) const noexcept {
-    return kind(id) == TokenKind::control || kind(id) == TokenKind::unknown;
-  }
+  bool is_hidden(TokenId id) const noexcept { return kind(id) == TokenKind::control || kind(id) == TokenKind::unknown; }
   // As the vocabulary spells it ("Ġthe", "▁the", "##ing"), not the text it stands for.
   std::string_view spelling(TokenId id) const noexcept {
     return contains(id) ? vocabulary_.text(id) : std::string_view{};

@@ -1,5 +1,5 @@
-// SentencePiece's unigram model ("t5" vocabularies): of all ways to cut the normalised text into pieces, the one with the
-// highest sum of scores. Made by Tokenizer::load; immutable.
+// SentencePiece's unigram model ("t5" vocabularies): of all ways to cut the normalised text into pieces, the one with
+// the highest sum of scores. Made by Tokenizer::load; immutable.
 #pragma once
 
 #include <memory>

@@ -16,16 +16,38 @@ constexpr std::string_view kKindsKey = "tokenizer.ggml.token_type";
 
 // Converters often lose what a token is for, so a well-known spelling decides as well. In order of preference.
 constexpr std::array<std::string_view, 12> kEndOfTurn = {
-    "<|eot_id|>",      "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>",
-    "<|end_of_text|>", "<EOT>",      "_<EOT>",  "[EOT]",         "<｜end▁of▁sentence｜>",
-    "<turn|>",         "<end_of_utterance>"};
-constexpr std::array<std::string_view, 30> kEndOfGeneration = {
-    "<|eot_id|>",      "<|im_end|>",      "<|end|>",  "<|return|>", "<|call|>",
-    "<|flush|>",       "<|calls|>",       "<end_of_turn>", "<|endoftext|>", "</s>",
-    "<|eom_id|>",      "<EOT>",           "_<EOT>",   "[EOT]",      "[EOS]",
-    "<|end_of_text|>", "<end_of_utterance>", "<eos>", "<turn|>",    "<|tool_response>",
-    "<｜end▁of▁sentence｜>", "[e~[",     "<|fim_pad|>", "<fim-pad>", "<fim_pad>",
-    "<|fim_repo|>",    "<|repo_name|>",   "<fim-repo>", "<reponame>", "<|file_sep|>"};
+    "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>",         "<|endoftext|>", "<|end_of_text|>",
+    "<EOT>",      "_<EOT>",     "[EOT]",   "<｜end▁of▁sentence｜>", "<turn|>",       "<end_of_utterance>"};
+constexpr std::array<std::string_view, 30> kEndOfGeneration = {"<|eot_id|>",
+                                                               "<|im_end|>",
+                                                               "<|end|>",
+                                                               "<|return|>",
+                                                               "<|call|>",
+                                                               "<|flush|>",
+                                                               "<|calls|>",
+                                                               "<end_of_turn>",
+                                                               "<|endoftext|>",
+                                                               "</s>",
+                                                               "<|eom_id|>",
+                                                               "<EOT>",
+                                                               "_<EOT>",
+                                                               "[EOT]",
+                                                               "[EOS]",
+                                                               "<|end_of_text|>",
+                                                               "<end_of_utterance>",
+                                                               "<eos>",
+                                                               "<turn|>",
+                                                               "<|tool_response>",
+                                                               "<｜end▁of▁sentence｜>",
+                                                               "[e~[",
+                                                               "<|fim_pad|>",
+                                                               "<fim-pad>",
+                                                               "<fim_pad>",
+                                                               "<|fim_repo|>",
+                                                               "<|repo_name|>",
+                                                               "<fim-repo>",
+                                                               "<reponame>",
+                                                               "<|file_sep|>"};
 // Fill-in-the-middle marks: control tokens, but no end of anything.
 constexpr std::array<std::string_view, 18> kFillMarks = {
     "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<|code_prefix|>", "<|prefix|>",

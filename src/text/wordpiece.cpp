@@ -145,8 +145,8 @@ std::string WordPieceTokenizer::clean_up(std::string text) const {
   std::string result;  // without the space before 's 'm 're 've
   for (std::size_t i = 0; i < quoted.size(); ++i) {
     const std::string_view rest = std::string_view(quoted).substr(i);
-    const bool contraction = rest.starts_with("'s") || rest.starts_with("'m") || rest.starts_with("'re") ||
-                             rest.starts_with("'ve");
+    const bool contraction =
+        rest.starts_with("'s") || rest.starts_with("'m") || rest.starts_with("'re") || rest.starts_with("'ve");
     if (contraction && result.ends_with(' ')) result.pop_back();
     result += quoted[i];
   }

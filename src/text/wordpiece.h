@@ -1,5 +1,5 @@
-// BERT's WordPiece: text is normalised and cut into words, each word into the longest known pieces from its left. Made by
-// Tokenizer::load; immutable.
+// BERT's WordPiece: text is normalised and cut into words, each word into the longest known pieces from its left. Made
+// by Tokenizer::load; immutable.
 #pragma once
 
 #include <memory>

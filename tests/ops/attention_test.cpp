@@ -1,4 +1,5 @@
-// `qkv` and `attend` together, as a layer uses them: projections, head norms, rotation, paged cache, and what a row sees.
+// `qkv` and `attend` together, as a layer uses them: projections, head norms, rotation, paged cache, and what a row
+// sees.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -57,8 +58,10 @@ Row rotated(Row head, const AttentionCase& c, double position) {
   for (std::size_t i = 0; c.rope && i < pairs; ++i) {
     const std::size_t a = c.kind == RopeKind::interleaved ? 2 * i : i;
     const std::size_t b = c.kind == RopeKind::interleaved ? 2 * i + 1 : i + pairs;
-    head[a] = c.magnitude * (in[a] * std::cos(position * kFrequencies[i]) - in[b] * std::sin(position * kFrequencies[i]));
-    head[b] = c.magnitude * (in[a] * std::sin(position * kFrequencies[i]) + in[b] * std::cos(position * kFrequencies[i]));
+    head[a] =
+        c.magnitude * (in[a] * std::cos(position * kFrequencies[i]) - in[b] * std::sin(position * kFrequencies[i]));
+    head[b] =
+        c.magnitude * (in[a] * std::sin(position * kFrequencies[i]) + in[b] * std::cos(position * kFrequencies[i]));
   }
   return head;
 }
@@ -252,8 +255,7 @@ TEST(Attention, SequencesDoNotSeeEachOther) {
     const Floats first = alone.run(StepPlan().add(0, 20, {.tables = {{1, 3}}}));
     const Floats second = alone.run(StepPlan().add(0, 18, {.tables = {{5, 8}}}, 20));
     AttentionBench both(device, c, data);
-    const Floats together =
-        both.run(StepPlan().add(0, 20, {.tables = {{8, 2}}}).add(0, 18, {.tables = {{0, 7}}}, 20));
+    const Floats together = both.run(StepPlan().add(0, 20, {.tables = {{8, 2}}}).add(0, 18, {.tables = {{0, 7}}}, 20));
     for (std::size_t r = 0; r < 20; ++r) EXPECT_EQ(together.row(r), first.row(r));
     for (std::size_t r = 0; r < 18; ++r) EXPECT_EQ(together.row(20 + r), second.row(r));
   });

@@ -64,7 +64,8 @@ TEST(Norm, FlagsRowsWithBadNumbersAndNoOthers) {
     });
     EXPECT_EQ(bench.results().first_bad_layer, (std::vector<std::int32_t>{-1, 4, -1, 4, -1}));
     // Norms inside other ops flag, too: before a product, on a branch, after the residual.
-    bench.run(plan, [&](Backend& b) { b.linear({.layer = 6, .in = in, .before = norm, .weight = matrix, .out = out}); });
+    bench.run(plan,
+              [&](Backend& b) { b.linear({.layer = 6, .in = in, .before = norm, .weight = matrix, .out = out}); });
     EXPECT_EQ(bench.results().first_bad_layer, (std::vector<std::int32_t>{-1, 6, -1, 6, -1}));
     bench.run(plan, [&](Backend& b) {
       b.linear({.layer = 7, .in = in, .weight = matrix, .end = {.x = good, .branch = norm}});

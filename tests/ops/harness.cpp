@@ -53,7 +53,8 @@ void expect_close(const Floats& actual, const Doubles& expected, double toleranc
   }
 }
 
-Row matvec(const Floats& weight, const Row& x, const std::vector<float>& bias, std::size_t first_row, std::size_t rows) {
+Row matvec(const Floats& weight, const Row& x, const std::vector<float>& bias, std::size_t first_row,
+           std::size_t rows) {
   Row y(rows == 0 ? weight.rows : rows, 0.0);
   for (std::size_t o = 0; o < y.size(); ++o) {
     for (std::size_t i = 0; i < x.size(); ++i) y[o] += static_cast<double>(weight.at(first_row + o, i)) * x[i];
@@ -79,7 +80,8 @@ Row layer_norm(const Row& x, const std::vector<float>& weight, const std::vector
   for (const double value : x) variance += (value - mean) * (value - mean) / static_cast<double>(x.size());
   Row y = x;
   for (std::size_t i = 0; i < x.size(); ++i) {
-    y[i] = (x[i] - mean) / std::sqrt(variance + epsilon) * static_cast<double>(weight[i]) + static_cast<double>(bias[i]);
+    y[i] =
+        (x[i] - mean) / std::sqrt(variance + epsilon) * static_cast<double>(weight[i]) + static_cast<double>(bias[i]);
   }
   return y;
 }
@@ -163,7 +165,8 @@ Floats OpBench::run(const StepPlan& plan, const Activation& wanted, const Ops& o
   StepPlan reading = plan;
   reading.outputs.clear();
   for (std::size_t r = 0; r < plan.rows.size(); ++r) {
-    reading.outputs.push_back({.row = static_cast<std::int32_t>(r), .embedding = values.values.data() + r * values.columns});
+    reading.outputs.push_back(
+        {.row = static_cast<std::int32_t>(r), .embedding = values.values.data() + r * values.columns});
   }
   const Activation selected = readable_.at(wanted.id);
   run(reading, [&](Backend& backend) {

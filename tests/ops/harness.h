@@ -73,7 +73,8 @@ struct StepPlan {
   std::vector<StepOutput> outputs = {};  // empty: every row, when an activation is read
 
   // `count` rows of one sequence from `position`; the token of a row is its position plus `first_token`.
-  StepPlan& add(std::int32_t position, std::int32_t count, const PlannedSequence& sequence, std::int32_t first_token = 0);
+  StepPlan& add(std::int32_t position, std::int32_t count, const PlannedSequence& sequence,
+                std::int32_t first_token = 0);
 };
 
 class OpBench {
@@ -85,7 +86,8 @@ class OpBench {
 
   Weight matrix(const Floats& values, WeightRole role = WeightRole::column_parallel, QuantType type = QuantType::f32);
   Weight vector(const std::vector<float>& values);
-  Weight experts(const Floats& values, std::int32_t count, WeightRole role);  // rows of all experts, one after the other
+  Weight experts(const Floats& values, std::int32_t count,
+                 WeightRole role);  // rows of all experts, one after the other
   Rope rope(RopeKind kind, const std::vector<double>& frequencies, double magnitude = 1.0);
   Activation activation(std::int32_t width, RowSet rows = RowSet::all);
   // An activation that holds row `token` of `values` for each row of a step when the ops begin.

@@ -67,10 +67,8 @@ TEST(Linear, EveryPartOfTheEnd) {
       if ((parts & 1) != 0) op.before = {.kind = NormKind::rms, .epsilon = 1e-5f, .weight = bench.vector(before)};
       if ((parts & 2) != 0) op.end.branch = {.kind = NormKind::rms, .epsilon = 1e-5f, .weight = bench.vector(branch)};
       if ((parts & 4) != 0) {
-        op.end.after = {.kind = NormKind::layer,
-                        .epsilon = 1e-5f,
-                        .weight = bench.vector(after),
-                        .bias = bench.vector(after_bias)};
+        op.end.after = {
+            .kind = NormKind::layer, .epsilon = 1e-5f, .weight = bench.vector(after), .bias = bench.vector(after_bias)};
       }
       Doubles expected(4, 24);
       for (std::size_t r = 0; r < 4; ++r) {
@@ -99,8 +97,7 @@ TEST(Linear, QuantisedWeights) {
       const Floats weight = random_grid(9, 512, 14);
       const Activation in = bench.input(x);
       const Activation out = bench.activation(9);
-      const LinearOp op{
-          .in = in, .weight = bench.matrix(weight, WeightRole::column_parallel, info.type), .out = out};
+      const LinearOp op{.in = in, .weight = bench.matrix(weight, WeightRole::column_parallel, info.type), .out = out};
       // The weights that the encoder left.
       Floats decoded(9, 512);
       std::vector<std::byte> bytes(row_bytes(info, 512));

@@ -39,9 +39,9 @@ struct MoeData {
   std::vector<float> before = random_grid(1, kWidth, 58, 0.5, 1.0).values;
   std::vector<float> router_bias = random_grid(1, kExperts, 59).values;
   std::vector<float> selection_bias = random_grid(1, kExperts, 60).values;
-  std::vector<float> gate_bias = random_grid(1, kExperts * kHidden, 61).values;
-  std::vector<float> up_bias = random_grid(1, kExperts * kHidden, 62).values;
-  std::vector<float> down_bias = random_grid(1, kExperts * kWidth, 63).values;
+  std::vector<float> gate_bias = random_grid(1, kExperts* kHidden, 61).values;
+  std::vector<float> up_bias = random_grid(1, kExperts* kHidden, 62).values;
+  std::vector<float> down_bias = random_grid(1, kExperts* kWidth, 63).values;
 };
 
 constexpr double kClamp = 1.25;
@@ -164,7 +164,12 @@ TEST(Moe, Biases) { run_case({.biases = true}); }
 TEST(Moe, ClampedSwigluWithBiases) { run_case({.biases = true, .activation = ActivationKind::swiglu_clamped}); }
 TEST(Moe, SharedExpert) { run_case({.shared = true}); }
 TEST(Moe, SigmoidWithSelectionBiasScaleAndSharedWithoutGates) {
-  run_case({.used = 3, .gating = Gating::sigmoid, .selection_bias = true, .weight_scale = 2.5, .gate = false, .shared = true});
+  run_case({.used = 3,
+            .gating = Gating::sigmoid,
+            .selection_bias = true,
+            .weight_scale = 2.5,
+            .gate = false,
+            .shared = true});
 }
 TEST(Moe, SoftmaxWithSelectionBias) { run_case({.selection_bias = true}); }
 

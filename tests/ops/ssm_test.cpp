@@ -29,7 +29,8 @@ struct SsmData {
   explicit SsmData(const SsmCase& c)
       : in(random_grid(2 * kTokens, as_size(c.in_width()), 70)),
         conv(random_grid(as_size(c.channels()), kTaps, 71)),
-        a(random_grid(c.version == 1 ? as_size(c.inner) : 1, c.version == 1 ? kState : as_size(c.heads), 72, 0.5, -1.0)),
+        a(random_grid(c.version == 1 ? as_size(c.inner) : 1, c.version == 1 ? kState : as_size(c.heads), 72, 0.5,
+                      -1.0)),
         x_proj(random_grid(as_size(c.rank + 2 * kState), as_size(c.inner), 73, 0.5)),
         dt_proj(random_grid(as_size(c.inner), as_size(c.rank), 74)),
         conv_bias(random_grid(1, as_size(c.channels()), 75).values),
@@ -46,7 +47,7 @@ Row cut(const Row& row, std::size_t first, std::size_t count) {
 
 // What the scan of one time step takes.
 struct ScanInput {
-  Row x, b, c, dt;  // b and c: [groups][state]
+  Row x = {}, b = {}, c = {}, dt = {};  // b and c: [groups][state]
 };
 
 ScanInput scan_input(const SsmCase& c, const SsmData& data, const Row& in, const Row& mixed) {
@@ -257,9 +258,9 @@ INSTANTIATE_TEST_SUITE_P(Versions, Ssm,
                          testing::Values(SsmCase{.version = 1}, SsmCase{.version = 2},
                                          SsmCase{.version = 2, .heads = 4, .groups = 1},
                                          SsmCase{.version = 2, .heads = 24, .groups = 3}),
-                         [](const auto& info) {
-                           return "v" + std::to_string(info.param.version) + "h" + std::to_string(info.param.heads) + "g" +
-                                  std::to_string(info.param.groups);
+                         [](const auto& tested) {
+                           return "v" + std::to_string(tested.param.version) + "h" +
+                                  std::to_string(tested.param.heads) + "g" + std::to_string(tested.param.groups);
                          });
 
 }  // namespace

@@ -153,6 +153,7 @@ TEST(Step, BackendsOfOneDeviceTakeTurns) {
   for_each_device([](const DeviceUnderTest& device) {
     constexpr int kThreads = 3;
     std::vector<std::thread> threads;
+    threads.reserve(kThreads);
     std::vector<int> right(kThreads, 0);
     for (int t = 0; t < kThreads; ++t) {
       threads.emplace_back([&device, &right, t] {

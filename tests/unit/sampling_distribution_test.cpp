@@ -39,7 +39,8 @@ std::vector<std::size_t> order_by(const std::vector<double>& keys) {
   return order;
 }
 
-Probabilities keep_first(const Probabilities& p, const std::vector<std::size_t>& order, std::size_t count, double share) {
+Probabilities keep_first(const Probabilities& p, const std::vector<std::size_t>& order, std::size_t count,
+                         double share) {
   Probabilities kept(p.size(), 0.0);
   double reached = 0.0;
   for (std::size_t i = 0; i < count && reached < share; ++i) {
@@ -145,22 +146,23 @@ TEST(SamplingDistribution, MinP) {
 
 TEST(SamplingDistribution, TypicalLeavesOutTheMostLikely) {
   SampleRequest request = request_with(1.0f, 7);
-  request.params.typical_p = 0.4f;
-  const Probabilities expected = typical(softmax(kLogits), 0.4);
-  ASSERT_EQ(expected[4], 0.0) << "the best token is less surprising than the mean: the case distinguishes it from top-p";
-  expect_distribution(request, expected, top_p(softmax(kLogits), 0.4));
+  request.params.typical_p = 0.25f;
+  const Probabilities expected = typical(softmax(kLogits), 0.25);
+  ASSERT_EQ(expected[4], 0.0)
+      << "the best token is less surprising than the mean: the case distinguishes it from top-p";
+  expect_distribution(request, expected, top_p(softmax(kLogits), 0.25));
 }
 
 TEST(SamplingDistribution, FiltersInTheirOrderOnTheUntemperedDistribution) {
-  SampleRequest request = request_with(1.7f, 8);
+  SampleRequest request = request_with(1.75f, 8);
   request.params.top_k = 8;
   request.params.typical_p = 0.95f;
   request.params.top_p = 0.9f;
   request.params.min_p = 0.1f;
   const Probabilities filtered = min_p(top_p(typical(top_k(softmax(kLogits), 8), 0.95), 0.9), 0.1);
   // Filtering after the temperature would let more tokens through.
-  const Probabilities wrong = min_p(top_p(typical(top_k(softmax(kLogits, 1.7), 8), 0.95), 0.9), 0.1);
-  expect_distribution(request, tempered(filtered, 1.7), wrong);
+  const Probabilities wrong = min_p(top_p(typical(top_k(softmax(kLogits, 1.75), 8), 0.95), 0.9), 0.1);
+  expect_distribution(request, tempered(filtered, 1.75), wrong);
 }
 
 TEST(SamplingDistribution, LaterFiltersSeeWhatEarlierOnesLeft) {
@@ -203,7 +205,7 @@ TEST(SamplingDistribution, BiasMaskAndPenaltiesChangeWhatIsDrawnFrom) {
 }
 
 TEST(SamplingDistribution, MirostatCutsAtItsSurpriseThenTempers) {
-  SampleRequest request = request_with(1.3f, 11);
+  SampleRequest request = request_with(1.25f, 11);
   request.params.mirostat = true;
   request.params.top_k = 1;  // replaced by mirostat, like the other filters
   request.mirostat_mu = 3.5f;
@@ -212,13 +214,13 @@ TEST(SamplingDistribution, MirostatCutsAtItsSurpriseThenTempers) {
   Probabilities longer = softmax(kLogits);
   for (double& p : longer) p = -std::log2(p) > 4.0 ? 0.0 : p;
   ASSERT_NE(expected, longer);
-  expect_distribution(request, tempered(normalised(expected), 1.3), tempered(normalised(longer), 1.3));
+  expect_distribution(request, tempered(normalised(expected), 1.25), tempered(normalised(longer), 1.25));
 }
 
 TEST(SamplingDistribution, LargeVocabulariesMatchTheDefinitionToo) {
   // Long enough for every path of partial sorting.
-  std::vector<float> logits;
-  for (std::uint64_t i = 0; i < 6000; ++i) logits.push_back(static_cast<float>(uniform(99, i) * 3.0));
+  std::vector<float> logits(6000);
+  for (std::size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>(uniform(99, i) * 3.0);
   const auto expect_same = [&](const SamplingParams& params, const Probabilities& expected) {
     SampleRequest request;
     request.params = params;

@@ -52,7 +52,8 @@ TEST(Uniform, IsUniformAlongDrawsAndAlongSeeds) {
 }
 
 TEST(Uniform, NeighboursAreIndependent) {
-  // Pairs (draw, next draw) and (seed, next seed) fill a 16 by 16 square evenly, and their correlation is that of chance.
+  // Pairs (draw, next draw) and (seed, next seed) fill a 16 by 16 square evenly, and their correlation is that of
+  // chance.
   constexpr std::size_t kSide = 16;
   for (const bool along_draws : {true, false}) {
     std::vector<std::int64_t> counts(kSide * kSide, 0);
@@ -63,7 +64,8 @@ TEST(Uniform, NeighboursAreIndependent) {
       ++counts[static_cast<std::size_t>(a * kSide) * kSide + static_cast<std::size_t>(b * kSide)];
       correlation += 12.0 * (a - 0.5) * (b - 0.5);
     }
-    EXPECT_GT(p_value(counts, std::vector<double>(counts.size(), 1.0 / static_cast<double>(counts.size()))), kSignificance);
+    EXPECT_GT(p_value(counts, std::vector<double>(counts.size(), 1.0 / static_cast<double>(counts.size()))),
+              kSignificance);
     EXPECT_LT(std::abs(correlation / kDraws), 5.0 / std::sqrt(static_cast<double>(kDraws)));
   }
 }

@@ -17,8 +17,8 @@ inline double chi_square_tail(double statistic, int freedom) {
   if (x < a + 1.0) {
     double term = 1.0 / a;
     double sum = term;
-    for (double n = a + 1.0; term > sum * 1e-16; n += 1.0) {
-      term *= x / n;
+    for (int n = 1; term > sum * 1e-16; ++n) {
+      term *= x / (a + n);
       sum += term;
     }
     return 1.0 - front * sum;

@@ -1,9 +1,10 @@
 // Ten real vocabularies against the ids another implementation gives.
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <fstream>
+
+#include <nlohmann/json.hpp>
 
 #include "unit/tokenizer_support.h"
 

@@ -62,10 +62,12 @@ TEST(HostileVocabulary, ErrorsNameTheKey) {
                "tokenizer.ggml.bos_token_id");
   expect_error({.more = [](GgufWriter& w) { w.put_string("tokenizer.ggml.bos_token_id", "1"); }}, ErrorKind::bad_file,
                "tokenizer.ggml.bos_token_id");
-  expect_error({.model = "t5", .more = [](GgufWriter& w) {
-                  const std::vector<float> wrong = {1, 2, 3};
-                  w.put_f32s("tokenizer.ggml.precompiled_charsmap", wrong);
-                }},
+  expect_error({.model = "t5",
+                .more =
+                    [](GgufWriter& w) {
+                      const std::vector<float> wrong = {1, 2, 3};
+                      w.put_f32s("tokenizer.ggml.precompiled_charsmap", wrong);
+                    }},
                ErrorKind::bad_file, "tokenizer.ggml.precompiled_charsmap");
 }
 
@@ -139,8 +141,9 @@ TEST(HostileVocabulary, RandomOnesNeitherCrashNorHang) {
   for (unsigned seed = 0; seed < 400; ++seed) {
     std::mt19937 random(seed);
     const auto text_of = [&](std::size_t most) {
-      static const std::vector<std::string> kPieces = {"a",      "b",  " ",  "▁",        "Ġ",    "##", "<0x41>",
-                                                       "<0x-1>", "é",  "\n", "<|end|>", "\xFF", "\xC3", std::string(1, '\0')};
+      static const std::vector<std::string> kPieces = {
+          "a",      "b", " ",  "▁",       "Ġ",    "##",   "<0x41>",
+          "<0x-1>", "é", "\n", "<|end|>", "\xFF", "\xC3", std::string(1, '\0')};
       std::string text;
       for (std::size_t i = random() % (most + 1); i > 0; --i) text += kPieces[random() % kPieces.size()];
       return text;

@@ -1,8 +1,7 @@
 // The pre-tokenisers against the regular expressions they stand for, run by PCRE2 on random text.
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
-
 #include <gtest/gtest.h>
+#include <pcre2.h>
 
 #include <random>
 #include <string>
@@ -89,8 +88,7 @@ std::vector<Family> families() {
       {"bailingmoe",
        {R"('(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)"}},
       {"qwen35",
-       {kEnds +
-        R"(|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"}},
+       {kEnds + R"(|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"}},
       {"seed-coder", {kEnds + kPlainWord + R"(|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)"}},
       {"minicpm5", {R"(\p{N}{1,3})", kEnds + kPlainWord + R"(|\p{N}+)" + kTail}},
       {"laguna", {R"([^\n]+|[\n]+)", kEnds + kPlainWord + R"(|\p{N})" + kTail}},
@@ -98,7 +96,8 @@ std::vector<Family> families() {
       {"tekken", {cased("", "") + R"(|\p{N})" + kTailSlash}},
       {"kimi-k2", {R"(\p{sc:Han}+|)" + cased(R"((?!\p{sc:Han}))", kEnds + "?") + R"(|\p{N}{1,3})" + kTail}},
       {"tiny_aya",
-       {R"([0-9]{1,3}(?=(?:[0-9]{3})*(?![0-9\p{L}\p{M}\p{N}_])))", cased("", kEnds + "?") + R"(|\p{N}{1,3})" + kTailSlash}},
+       {R"([0-9]{1,3}(?=(?:[0-9]{3})*(?![0-9\p{L}\p{M}\p{N}_])))",
+        cased("", kEnds + "?") + R"(|\p{N}{1,3})" + kTailSlash}},
       {"superbpe", {R"(\p{N}+)", R"([0-9]{1,3}(?=(?:[0-9]{3})*(?![0-9])))"}},
       {"deepseek-coder", {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", east, R"(\p{N})"}},
       {"deepseek-v3",
@@ -113,12 +112,14 @@ std::vector<Family> families() {
 // Characters of every kind the patterns tell apart, the common ones often.
 std::string random_text(std::mt19937& random) {
   static const std::vector<std::string> kPieces = {
-      "a", "b", "s", "t", "d", "m", "re", "ll", "ve", "A", "B", "S", "LL", "'", "'s", "'RE", "1", "2", "3", "0",
-      " ", " ", " ", "  ", "\n", "\r", "\t", "\v", ".", ",", "!", "?", "/", "_", "-", "$", "+", "<", "|", "`", "(",
-      "\"", "\\", "é", "É", "ß", "ǅ", "ʰ", "ª", "中", "文", "々", "〇", "か", "ナ", "한", "글", "ж", "Ж", "א", "ع",
-      "क", "ि", "्", "\u0301", "\u20DD", "½", "Ⅷ", "٣", "²", "€", "©", "→", "🚀", "\u200d", "\u00ad", "\u0001",
-      "\u00a0", "\u3000", "\u2028", "\u0085", "…", "。", "，", "「", "ﬁ", "Ω", "\U0001D400", "\U00020000",
-      "\U000E0001", "\uE000", "\u0378"};
+      "a",  "b",  "s",      "t",          "d",          "m",          "re",     "ll",     "ve",     "A", "B",  "S",
+      "LL", "'",  "'s",     "'RE",        "1",          "2",          "3",      "0",      " ",      " ", " ",  "  ",
+      "\n", "\r", "\t",     "\v",         ".",          ",",          "!",      "?",      "/",      "_", "-",  "$",
+      "+",  "<",  "|",      "`",          "(",          "\"",         "\\",     "é",      "É",      "ß", "ǅ",  "ʰ",
+      "ª",  "中", "文",     "々",         "〇",         "か",         "ナ",     "한",     "글",     "ж", "Ж",  "א",
+      "ع",  "क",  "ि",      "्",           "\u0301",     "\u20DD",     "½",      "Ⅷ",      "٣",      "²", "€",  "©",
+      "→",  "🚀", "\u200d", "\u00ad",     "\u0001",     "\u00a0",     "\u3000", "\u2028", "\u0085", "…", "。", "，",
+      "「", "ﬁ",  "Ω",      "\U0001D400", "\U00020000", "\U000E0001", "\uE000", "\u0378"};
   std::string text;
   const std::size_t length = random() % 40;
   for (std::size_t i = 0; i < length; ++i) {

@@ -1,10 +1,11 @@
 // Unigram vocabularies against SentencePiece's own ids; tools/make_unigram_test_data.py made the data.
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <fstream>
 #include <random>
+
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "text/charsmap.h"

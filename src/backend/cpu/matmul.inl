@@ -51,7 +51,7 @@ static inline void integer_tile(const Panel& panel, std::size_t weight, const Qu
       }
     }
     if (vector + kVectors <= vectors) {
-#pragma GCC unroll 16
+#pragma GCC unroll kUnroll
       for (int index = 0; index < kVectors; ++index) step(scales, vector + static_cast<std::size_t>(index), index);
     } else {
       for (int index = 0; vector + static_cast<std::size_t>(index) < vectors; ++index) {
@@ -73,7 +73,7 @@ static inline void integer_tile(const Panel& panel, std::size_t weight, const Qu
 
 // All pairs of a panel's weights and rows [first, last) of one class.
 template <int kGroup, bool kWide, bool kTwoDigits>
-static inline void integer_panel(const Panel& panel, std::size_t weights, const MatmulTask& task, std::size_t first,
+[[gnu::noinline]] static void integer_panel(const Panel& panel, std::size_t weights, const MatmulTask& task, std::size_t first,
                                  std::size_t last, float* out) {
   const QuantizedRows& x = *task.quantized;
   std::size_t row = first;
@@ -132,9 +132,10 @@ static void integer_matmul(const MatmulTask& task) {
         to.offsets += kGroups;
       }
     }
+    constexpr bool kWide = Type::kWide && kWideWeightsDiffer;
     float* out = task.out + begin;
-    integer_panel<Type::kGroup, Type::kWide, true>(panel, weights, task, 0, task.two_digit_rows, out);
-    integer_panel<Type::kGroup, Type::kWide, false>(panel, weights, task, task.two_digit_rows, task.rows, out);
+    integer_panel<Type::kGroup, kWide, true>(panel, weights, task, 0, task.two_digit_rows, out);
+    integer_panel<Type::kGroup, kWide, false>(panel, weights, task, task.two_digit_rows, task.rows, out);
   }
 }
 

@@ -12,6 +12,8 @@ namespace quarrel::avx2_level {
 
 inline constexpr int kLanes = 8;
 inline constexpr int kBytes = 32;
+inline constexpr int kUnroll = 16;                // of the innermost loop over vectors
+inline constexpr bool kWideWeightsDiffer = true;  // bytes above 127 need another dot product
 
 using Floats = __m256;
 using Ints = __m256i;

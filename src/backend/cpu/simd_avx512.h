@@ -12,6 +12,8 @@ namespace quarrel::avx512_level {
 
 inline constexpr int kLanes = 16;
 inline constexpr int kBytes = 64;
+inline constexpr int kUnroll = 16;                // of the innermost loop over vectors
+inline constexpr bool kWideWeightsDiffer = false;  // bytes above 127 need another dot product
 
 using Floats = __m512;
 using Ints = __m512i;

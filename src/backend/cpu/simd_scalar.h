@@ -11,6 +11,8 @@ namespace quarrel::scalar_level {
 
 inline constexpr int kLanes = 8;
 inline constexpr int kBytes = 32;
+inline constexpr int kUnroll = 1;                // of the innermost loop over vectors
+inline constexpr bool kWideWeightsDiffer = false;  // bytes above 127 need another dot product
 
 struct Floats {
   float lane[kLanes];

@@ -169,12 +169,14 @@ void ReferenceBackend::attend_head(const AttendOp& op, const SequenceRows& seque
     const Visible seen = visible(op, rows()[as_size(r)].position, tables.length);
     for (std::int32_t head = kv_head * shared_by; head < (kv_head + 1) * shared_by; ++head) {
       std::copy_n(row(op.q, r) + as_size(head) * key_dim, key_dim, query.begin());
-      const double sink = sinks == nullptr ? -std::numeric_limits<double>::infinity() : static_cast<double>(sinks[head]);
+      const double sink =
+          sinks == nullptr ? -std::numeric_limits<double>::infinity() : static_cast<double>(sinks[head]);
       double best = sink;
       scores.clear();
       for (std::int32_t j = seen.begin; j < seen.end; ++j) {
         const double product = reference::dot(query.data(), keys.data() + as_size(j - first) * key_dim, key_dim);
-        scores.push_back(reference::soft_cap(product * static_cast<double>(op.scale), static_cast<double>(op.soft_cap)));
+        scores.push_back(
+            reference::soft_cap(product * static_cast<double>(op.scale), static_cast<double>(op.soft_cap)));
         best = std::max(best, scores.back());
       }
       double total = std::exp(sink - best);

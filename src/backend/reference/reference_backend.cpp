@@ -85,7 +85,8 @@ const float* ReferenceBackend::vector_of(const Weight& weight, std::size_t count
 void ReferenceBackend::decode(const Weight& weight, std::int32_t expert, std::int32_t row,
                               std::span<float> values) const {
   const PreparedWeight& found = prepared(weight);
-  if (row < 0 || row >= weight.rows || expert < 0 || expert >= weight.experts || values.size() != as_size(weight.columns)) {
+  if (row < 0 || row >= weight.rows || expert < 0 || expert >= weight.experts ||
+      values.size() != as_size(weight.columns)) {
     fail(ErrorKind::internal, "an op reads row {} of a weight of [{}, {}]", row, weight.columns, weight.rows);
   }
   const std::size_t index = as_size(expert) * as_size(weight.rows) + as_size(row);
@@ -150,7 +151,8 @@ void ReferenceBackend::finish(const BranchEnd& end, std::vector<float>& values, 
     float* x = row(end.x, r);
     if (!normalise(end.branch, {value, width}, value)) flag_bad_row(end.x.rows, r, layer);
     for (std::size_t i = 0; i < width; ++i) {
-      x[i] = static_cast<float>(static_cast<double>(x[i]) + static_cast<double>(end.scale) * static_cast<double>(value[i]));
+      x[i] = static_cast<float>(static_cast<double>(x[i]) +
+                                static_cast<double>(end.scale) * static_cast<double>(value[i]));
     }
     if (!normalise(end.after, {x, width}, x)) flag_bad_row(end.x.rows, r, layer);
   }
@@ -225,8 +227,8 @@ void ReferenceBackend::head(const HeadOp& op) {
   for (std::int32_t output = first; output < last; ++output) {
     const float* from = logits.data() + as_size(output - first) * vocabulary;
     std::transform(from, from + vocabulary, logits_row(output - first), [&op](float value) {
-      return static_cast<float>(
-          reference::soft_cap(static_cast<double>(op.scale) * static_cast<double>(value), static_cast<double>(op.soft_cap)));
+      return static_cast<float>(reference::soft_cap(static_cast<double>(op.scale) * static_cast<double>(value),
+                                                    static_cast<double>(op.soft_cap)));
     });
   }
 }

@@ -74,7 +74,8 @@ class ReferenceBackend final : public HostBackend {
   void decode(const Weight& weight, std::int32_t expert, std::int32_t row, std::span<float> values) const;
 
   // ---- Pieces that several ops are made of ----
-  // False, and a row of NaNs, when the sum of squares is not finite. `out` may be `in`; `offset` is into norm's weights.
+  // False, and a row of NaNs, when the sum of squares is not finite. `out` may be `in`; `offset` is into norm's
+  // weights.
   bool normalise(const Norm& norm, std::span<const float> in, float* out, std::size_t offset = 0) const;
   // Rows of `in`, the first `width` values of each, normed and rounded to F32; a bad row is flagged with `layer`.
   std::vector<double> input_rows(const Activation& in, const Norm& before, std::int32_t width, std::int32_t layer);

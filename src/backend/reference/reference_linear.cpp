@@ -12,11 +12,12 @@ std::size_t as_size(std::int32_t value) noexcept { return static_cast<std::size_
 
 }  // namespace
 
-void ReferenceBackend::multiply(const Weight& weight, std::int32_t expert, std::span<const double> in, const float* bias,
-                                std::vector<float>& out) {
+void ReferenceBackend::multiply(const Weight& weight, std::int32_t expert, std::span<const double> in,
+                                const float* bias, std::vector<float>& out) {
   const std::size_t columns = as_size(weight.columns);
   const std::size_t out_rows = as_size(weight.rows);
-  if (in.size() % columns != 0) fail(ErrorKind::internal, "a weight of {} columns meets rows of another width", columns);
+  if (in.size() % columns != 0)
+    fail(ErrorKind::internal, "a weight of {} columns meets rows of another width", columns);
   const std::size_t count = in.size() / columns;
   out.resize(count * out_rows);
   // Each weight row is decoded once and meets all rows of the step.
@@ -45,13 +46,15 @@ void ReferenceBackend::linear(const LinearOp& op) {
     return;
   }
   const std::size_t width = as_size(op.weight.rows);
-  if (width > as_size(op.out.width)) fail(ErrorKind::internal, "a projection of layer {} is wider than its output", op.layer);
+  if (width > as_size(op.out.width))
+    fail(ErrorKind::internal, "a projection of layer {} is wider than its output", op.layer);
   for (std::int32_t r = 0; r < row_count(op.out.rows); ++r) {
     std::copy_n(values.data() + as_size(r) * width, width, row(op.out, r));
   }
 }
 
-std::vector<float> ReferenceBackend::glu_rows(const GluWeights& weights, std::int32_t expert, std::span<const double> in) {
+std::vector<float> ReferenceBackend::glu_rows(const GluWeights& weights, std::int32_t expert,
+                                              std::span<const double> in) {
   std::vector<float> up;
   multiply(weights.up, expert, in, weights.up_bias, up);
   if (!weights.gate.valid()) {

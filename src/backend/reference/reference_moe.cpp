@@ -49,8 +49,10 @@ ReferenceBackend::Routing ReferenceBackend::route(const MoeOp& op, std::span<con
     const std::vector<double> scores = gate_scores(op.gating, {logits.data() + first, experts});
     for (std::size_t e = 0; e < experts; ++e) {
       // Scores rise with the logits, and logits still differ where the scores have run into 0 or 1.
-      preference[e] = bias == nullptr ? static_cast<double>(logits[first + e]) : scores[e] + static_cast<double>(bias[e]);
-      if (std::isnan(preference[e])) preference[e] = -std::numeric_limits<double>::infinity();  // has no place in an order
+      preference[e] =
+          bias == nullptr ? static_cast<double>(logits[first + e]) : scores[e] + static_cast<double>(bias[e]);
+      if (std::isnan(preference[e]))
+        preference[e] = -std::numeric_limits<double>::infinity();  // has no place in an order
     }
     std::iota(order.begin(), order.end(), 0);
     std::partial_sort(order.begin(), order.begin() + op.used, order.end(), [&](std::int32_t a, std::int32_t b) {
@@ -68,7 +70,8 @@ ReferenceBackend::Routing ReferenceBackend::route(const MoeOp& op, std::span<con
 }
 
 // [rows][used][width of down]
-std::vector<float> ReferenceBackend::expert_outputs(const MoeOp& op, const Routing& routing, std::span<const double> in) {
+std::vector<float> ReferenceBackend::expert_outputs(const MoeOp& op, const Routing& routing,
+                                                    std::span<const double> in) {
   const std::size_t columns = as_size(op.up.columns);
   const std::size_t hidden = as_size(op.up.rows);
   const std::size_t width = as_size(op.down.rows);
@@ -89,14 +92,15 @@ std::vector<float> ReferenceBackend::expert_outputs(const MoeOp& op, const Routi
       gathered.insert(gathered.end(), from, from + columns);
     }
     if (places.empty()) continue;
-    const std::vector<float> inner = glu_rows({.gate = op.gate,
-                                               .up = op.up,
-                                               .gate_bias = gate_bias == nullptr ? nullptr : gate_bias + expert * hidden,
-                                               .up_bias = up_bias == nullptr ? nullptr : up_bias + expert * hidden,
-                                               .activation = op.activation,
-                                               .clamp = op.clamp,
-                                               .alpha = op.alpha},
-                                              static_cast<std::int32_t>(expert), gathered);
+    const std::vector<float> inner =
+        glu_rows({.gate = op.gate,
+                  .up = op.up,
+                  .gate_bias = gate_bias == nullptr ? nullptr : gate_bias + expert * hidden,
+                  .up_bias = up_bias == nullptr ? nullptr : up_bias + expert * hidden,
+                  .activation = op.activation,
+                  .clamp = op.clamp,
+                  .alpha = op.alpha},
+                 static_cast<std::int32_t>(expert), gathered);
     const std::vector<double> wide(inner.begin(), inner.end());
     multiply(op.down, static_cast<std::int32_t>(expert), wide,
              down_bias == nullptr ? nullptr : down_bias + expert * width, values);
@@ -119,12 +123,9 @@ void ReferenceBackend::moe(const MoeOp& op) {
   const std::vector<float> outputs = expert_outputs(op, routing, in);
   std::vector<float> shared;
   if (op.shared_up.valid()) {
-    const std::vector<float> inner = glu_rows({.gate = op.shared_gate,
-                                               .up = op.shared_up,
-                                               .activation = op.activation,
-                                               .clamp = op.clamp,
-                                               .alpha = op.alpha},
-                                              0, in);
+    const std::vector<float> inner = glu_rows(
+        {.gate = op.shared_gate, .up = op.shared_up, .activation = op.activation, .clamp = op.clamp, .alpha = op.alpha},
+        0, in);
     const std::vector<double> wide(inner.begin(), inner.end());
     multiply(op.shared_down, 0, wide, nullptr, shared);
   }

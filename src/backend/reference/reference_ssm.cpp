@@ -36,8 +36,9 @@ SsmShape ssm_shape(const SsmOp& op) {
 void check_shape(const SsmOp& op, const StateLayer& layer) {
   const bool known = op.version == 1 || op.version == 2;
   const bool sizes = op.inner > 0 && op.state > 0 && op.conv_width > 1 && (op.version == 1 || op.heads > 0);
-  if (!known || !sizes || (op.version == 2 && (op.inner % op.heads != 0 || op.groups < 1 || op.heads % op.groups != 0 ||
-                                               op.inner % op.groups != 0))) {
+  if (!known || !sizes ||
+      (op.version == 2 &&
+       (op.inner % op.heads != 0 || op.groups < 1 || op.heads % op.groups != 0 || op.inner % op.groups != 0))) {
     fail(ErrorKind::internal, "the recurrent layer {} is malformed", op.layer);
   }
   const SsmShape shape = ssm_shape(op);
@@ -54,10 +55,10 @@ void check_shape(const SsmOp& op, const StateLayer& layer) {
 struct ReferenceBackend::SsmStep {
   SsmShape shape;
   std::vector<SequenceRows> sequences;
-  std::vector<float> mixed;            // [rows][channels]: after convolution and SiLU
-  std::vector<float> dt;               // [rows][heads]: after softplus
-  std::vector<float> b, c;             // [rows][groups * state]
-  std::vector<float> y;                // [rows][inner]
+  std::vector<float> mixed;  // [rows][channels]: after convolution and SiLU
+  std::vector<float> dt;     // [rows][heads]: after softplus
+  std::vector<float> b, c;   // [rows][groups * state]
+  std::vector<float> y;      // [rows][inner]
 };
 
 void ReferenceBackend::ssm(const SsmOp& op) {
@@ -143,7 +144,8 @@ void ReferenceBackend::project_scan_inputs(const SsmOp& op, SsmStep& step) {
   } else {
     const std::size_t rank = as_size(op.dt_rank);
     const std::size_t width = rank + 2 * shape.state;
-    if (as_size(op.x_proj.rows) != width || as_size(op.dt_proj.columns) != rank || as_size(op.dt_proj.rows) != shape.inner) {
+    if (as_size(op.x_proj.rows) != width || as_size(op.dt_proj.columns) != rank ||
+        as_size(op.dt_proj.rows) != shape.inner) {
       fail(ErrorKind::internal, "the projections of the recurrent layer {} do not fit", op.layer);
     }
     std::vector<float> projected;

@@ -252,7 +252,7 @@ class Lexer {
 
   void string_literal(char quote) {
     const std::size_t begin = at_++;
-    while (at_ < source_.size() && source_[at_] != quote) at_ += source_[at_] == '\\' ? 2 : 1;
+    while (at_ < source_.size() && source_[at_] != quote) at_ += source_[at_] == '\\' ? 2u : 1u;
     if (at_ >= source_.size()) throw Fault("a string is not closed", begin);
     push(TokenType::string, begin, unescape(source_.substr(begin + 1, at_ - begin - 1), begin));
     ++at_;

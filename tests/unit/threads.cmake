@@ -1,0 +1,1 @@
+quarrel_test(thread_pool_test LABEL unit threads SOURCES thread_pool_test.cpp LINKS quarrel_base)
