@@ -1,6 +1,7 @@
 #include "app/line_reader.h"
 
 #include <histedit.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -52,6 +53,12 @@ struct LineReader::State {
     of(editor).interrupted = std::string(line->buffer, line->lastchar);
     return CC_EOF;
   }
+  static unsigned char suspend(EditLine* editor, int) {
+    ::el_set(editor, EL_PREP_TERM, 0);
+    ::raise(SIGTSTP);
+    ::el_set(editor, EL_PREP_TERM, 1);
+    return CC_REDISPLAY;
+  }
 };
 
 LineReader::LineReader(fs::path history) : state_(std::make_unique<State>()) {
@@ -65,10 +72,12 @@ LineReader::LineReader(fs::path history) : state_(std::make_unique<State>()) {
   ::el_set(state.editor, EL_PROMPT, &State::prompt_of);
   ::el_set(state.editor, EL_EDITOR, "emacs");
   ::el_set(state.editor, EL_SIGNAL, 0);
-  // Ctrl-C is a key while a line is edited: a signal would lose what stands on it.
-  ::el_set(state.editor, EL_SETTY, "-d", "intr=", nullptr);
+  // Ctrl-C and Ctrl-Z are keys while a line is edited: a signal would lose what stands on it.
+  ::el_set(state.editor, EL_SETTY, "-d", "-isig", nullptr);
   ::el_set(state.editor, EL_ADDFN, "quarrel-interrupt", "Give the line up", &State::interrupt);
+  ::el_set(state.editor, EL_ADDFN, "quarrel-suspend", "Go to the background", &State::suspend);
   ::el_set(state.editor, EL_BIND, "^C", "quarrel-interrupt", nullptr);
+  ::el_set(state.editor, EL_BIND, "^Z", "quarrel-suspend", nullptr);
   ::el_set(state.editor, EL_BIND, "^R", "em-inc-search-prev", nullptr);
   ::el_set(state.editor, EL_BIND, "^W", "ed-delete-prev-word", nullptr);
   HistEvent event;

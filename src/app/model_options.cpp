@@ -31,8 +31,8 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       ->check(CLI::IsMember({"f16", "f32"}))
       ->type_name("TYPE")
       ->group(group);
-  command.add_option("--activations", options.activations, "What meets quantised weights: int8 or f32")
-      ->check(CLI::IsMember({"int8", "f32"}))
+  command.add_option("--activations", options.activations, "What meets quantised weights: int8x2 (near exact), int8 (faster prompts, coarser), f32")
+      ->check(CLI::IsMember({"int8x2", "int8", "f32"}))
       ->type_name("TYPE")
       ->capture_default_str()
       ->group(group);
@@ -47,7 +47,9 @@ ExecutorOptions executor_options(const ModelOptions& options) {
   ExecutorOptions result;
   if (!options.context.empty()) result.context = parse_count(options.context, "--ctx");
   if (!options.kv.empty()) result.kv_type = options.kv == "f16" ? KvType::f16 : KvType::f32;
-  result.activations = options.activations == "f32" ? ActivationDigits::f32 : ActivationDigits::integer;
+  result.activations = options.activations == "f32"    ? ActivationDigits::f32
+                       : options.activations == "int8" ? ActivationDigits::one_for_prompt
+                                                       : ActivationDigits::two;
   return result;
 }
 

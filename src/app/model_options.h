@@ -18,7 +18,7 @@ struct ModelOptions {
   int threads = 0;
   std::string context;             // "4096", "32k"; empty: the model's own
   std::string kv;                  // "f32", "f16"; empty: the backend's default
-  std::string activations = "int8";  // "int8" or "f32"
+  std::string activations = "int8x2";  // "int8x2", "int8" or "f32"
 };
 
 void add_model_options(CLI::App& command, ModelOptions& options);

@@ -148,14 +148,15 @@ class Backend {
   virtual void pool(const PoolOp& op) = 0;
 };
 
-// How rows meet quantised weights.
+// How rows meet quantised weights: as int8 digits with a scale every 32 values, or as they are.
 enum class ActivationDigits : std::uint8_t {
-  integer,  // int8 digits with a scale every 32: two for generated rows, one for prompt rows
-  f32,      // weight-only: activations stay F32 for both classes
+  two,             // value and residual, for both row classes
+  one_for_prompt,  // prompt rows lose the residual: faster, and as coarse as int8 is
+  f32,             // weight-only: activations stay F32 for both classes
 };
 
 struct BackendOptions {
-  ActivationDigits activations = ActivationDigits::integer;
+  ActivationDigits activations = ActivationDigits::two;
 };
 
 class Device {

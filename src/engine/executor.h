@@ -19,7 +19,7 @@ struct ExecutorOptions {
   std::int32_t sequences = 1;        // how many at once
   std::int32_t batch_rows = 512;     // rows a step at most
   std::optional<KvType> kv_type = {};     // none: the device's default
-  ActivationDigits activations = ActivationDigits::integer;
+  ActivationDigits activations = ActivationDigits::two;
 };
 
 // One text on its way through the model: how many positions are in the cache, and where.

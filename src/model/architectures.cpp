@@ -79,6 +79,9 @@ ModelSpec dense_decoder(const HyperParameters& hyper, RopeKind rope_kind) {
     if (attention.heads % attention.kv_heads != 0) {
       fail(ErrorKind::bad_file, "{} heads cannot share {} key-value heads evenly", attention.heads, attention.kv_heads);
     }
+    if (attention.heads > spec.width) {
+      fail(ErrorKind::bad_file, "an embedding of {} cannot have {} heads", spec.width, attention.heads);
+    }
     attention.key_dim = hyper.integer_or("attention.key_length", spec.width / attention.heads, 1, kMaxWidth);
     attention.value_dim = hyper.integer_or("attention.value_length", spec.width / attention.heads, 1, kMaxWidth);
     attention.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(attention.key_dim)));

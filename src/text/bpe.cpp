@@ -166,13 +166,13 @@ void BpeTokenizer::encode_plain(std::string_view text, bool, std::vector<TokenId
 std::optional<TokenId> BpeTokenizer::whole_word(std::string_view word, Scratch& scratch) const {
   if (pre_tokenizer_.raw) {
     const bool only_newlines = word.find_first_not_of('\n') == std::string_view::npos;
-    return only_newlines ? vocabulary().find(word) : std::nullopt;
+    return only_newlines ? find_plain(word) : std::nullopt;
   }
   // A byte takes at least one byte to spell, so a longer word cannot be a token.
   if (!pre_tokenizer_.ignore_merges || word.size() > vocabulary().longest) return std::nullopt;
   scratch.spelled.clear();
   for (const char c : word) append_utf8(scratch.spelled, kAlphabet.character[static_cast<std::uint8_t>(c)]);
-  return vocabulary().find(scratch.spelled);
+  return find_plain(scratch.spelled);
 }
 
 void BpeTokenizer::link_word(std::string_view word, Scratch& scratch) const {
@@ -198,7 +198,7 @@ void BpeTokenizer::link_word(std::string_view word, Scratch& scratch) const {
     const std::size_t length = decode_utf8(word, at).length;
     const std::string_view character = word.substr(at, length);
     at += length;
-    if (const auto id = vocabulary().find(character)) {
+    if (const auto id = find_plain(character)) {
       add(static_cast<SymbolId>(*id));
       continue;
     }
@@ -253,7 +253,7 @@ void BpeTokenizer::append(SymbolId symbol, std::vector<TokenId>& ids) const {
 void BpeTokenizer::append_spelled(std::string_view text, std::vector<TokenId>& ids) const {
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t length = decode_utf8(text, at).length;
-    const auto id = vocabulary().find(text.substr(at, length));
+    const auto id = find_plain(text.substr(at, length));
     at += length;
     if (id) ids.push_back(*id);
   }

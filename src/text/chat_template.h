@@ -1,6 +1,6 @@
 // Chat templates: a Jinja interpreter over plain JSON values, compiled once a model. A template comes from a model file
-// and is hostile: it can read nothing but what it is given, and fuel, depth, memory and output are bounded. Errors carry
-// line and column. Immutable after `compile`: any thread may render.
+// and is hostile: it can read nothing but what it is given, and fuel, depth, memory and output are bounded. Errors
+// carry line and column. Immutable after `compile`: any thread may render.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +16,18 @@
 namespace quarrel {
 
 struct TemplateLimits {
-  std::uint64_t steps = 1'000'000;         // fuel: expressions evaluated and loop turns
-  std::uint32_t depth = 64;                // nested calls, blocks and expressions
-  std::size_t output_bytes = 4u << 20;     // of the rendered text
-  std::size_t memory_bytes = 64u << 20;    // of all strings and lists made on the way
-  std::size_t source_bytes = 1u << 20;     // of the template itself
+  std::uint64_t steps = 1'000'000;       // fuel: expressions evaluated and loop turns
+  std::uint32_t depth = 64;              // nested calls, blocks and expressions
+  std::size_t output_bytes = 4u << 20;   // of the rendered text
+  std::size_t memory_bytes = 64u << 20;  // of all strings and lists made on the way
+  std::size_t source_bytes = 1u << 20;   // of the template itself
 };
 
 // A date for `strftime_now`, so that rendering is a function of its arguments.
 struct TemplateClock {
   int year = 1970, month = 1, day = 1, hour = 0, minute = 0, second = 0;
-  static TemplateClock now();                              // local time
-  static TemplateClock parse(std::string_view iso_date);   // YYYY-MM-DD; throws Error(usage)
+  static TemplateClock now();                             // local time
+  static TemplateClock parse(std::string_view iso_date);  // YYYY-MM-DD; throws Error(usage)
 };
 
 struct RenderedText {

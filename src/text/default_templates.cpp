@@ -156,7 +156,7 @@ constexpr Format kFormats[] = {
     {"plain", "", kPlain, "", ""},
 };
 
-constexpr std::string_view kNames[] = {"chatml", "llama3", "gemma",   "granite", "deepseek", "phi3",
+constexpr std::string_view kNames[] = {"chatml", "llama3",  "gemma",  "granite", "deepseek", "phi3",
                                        "zephyr", "mistral", "llama2", "vicuna",  "alpaca",   "plain"};
 static_assert(std::size(kNames) == std::size(kFormats));
 

@@ -87,7 +87,7 @@ void SpmTokenizer::encode_plain(std::string_view text, bool after_special, std::
     const std::size_t length = first.length + symbols[static_cast<std::size_t>(right)].length;
     if (length > vocabulary().longest) return;  // bounds what a look-up costs
     steps += length;
-    if (const auto id = vocabulary().find(whole.substr(first.begin, length))) {
+    if (const auto id = find_plain(whole.substr(first.begin, length))) {
       queue.push({vocabulary().score(*id), left, right, length});
     }
   };
@@ -112,7 +112,7 @@ void SpmTokenizer::encode_plain(std::string_view text, bool after_special, std::
   for (std::int32_t at = 0; at != kNobody; at = symbols[static_cast<std::size_t>(at)].next) {
     const Symbol& symbol = symbols[static_cast<std::size_t>(at)];
     const std::string_view piece = whole.substr(symbol.begin, symbol.length);
-    if (const auto id = vocabulary().find(piece)) {
+    if (const auto id = find_plain(piece)) {
       ids.push_back(*id);
     } else {
       append_bytes(piece, ids);

@@ -66,6 +66,11 @@ class Tokenizer {
   explicit Tokenizer(Vocabulary vocabulary);
 
   const Vocabulary& vocabulary() const noexcept { return vocabulary_; }
+  // A token that plain text may become: control and unknown ones are named by special text alone.
+  std::optional<TokenId> find_plain(std::string_view spelling) const noexcept {
+    const auto id = vocabulary_.find(spelling);
+    return id && !is_hidden(*id) ? id : std::nullopt;
+  }
 
   // Appends the tokens of a stretch that holds no special token; never called with an empty one. `after_special` says
   // that it begins the text or follows a special token.

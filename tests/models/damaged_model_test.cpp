@@ -18,7 +18,7 @@ namespace {
 // Copies a toy and lets the caller change each tensor: another shape, other values, or none at all.
 struct Change {
   bool drop = false;
-  std::vector<std::uint64_t> shape;  // empty: as it was
+  std::vector<std::uint64_t> shape = {};  // empty: as it was
   float poison = 0;                  // written over the first value when not zero
 };
 

@@ -25,7 +25,7 @@ struct RunOptions {
   std::int32_t chunk = 0;  // 0: at once
   RowClass row_class = RowClass::prompt;
   KvType kv_type = KvType::f32;
-  ActivationDigits activations = ActivationDigits::integer;
+  ActivationDigits activations = ActivationDigits::two;
 };
 
 // [tokens][vocabulary]

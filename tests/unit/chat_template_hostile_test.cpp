@@ -7,22 +7,27 @@ namespace quarrel {
 namespace {
 
 TEST(TemplateSandbox, NoWayOutLeadsAnywhere) {
-  const char* objects[] = {"''", "[]", "{}", "()", "1", "none", "true", "messages", "messages[0]", "range", "namespace", "dict",
-                           "cycler('a')", "joiner()", "self", "loop", "raise_exception", "strftime_now", "''.join", "m"};
-  const char* steps[] = {"__class__", "__mro__", "__subclasses__", "__globals__", "__init__", "__builtins__", "__import__", "func_globals",
-                         "gi_frame", "f_back", "mro", "_module", "__dict__", "__getattribute__", "__reduce__"};
+  const char* objects[] = {
+      "''",      "[]",        "{}",   "()",          "1",        "none", "true", "messages",        "messages[0]",
+      "range",   "namespace", "dict", "cycler('a')", "joiner()", "self", "loop", "raise_exception", "strftime_now",
+      "''.join", "m"};
+  const char* steps[] = {"__class__",    "__mro__",    "__subclasses__", "__globals__",      "__init__",
+                         "__builtins__", "__import__", "func_globals",   "gi_frame",         "f_back",
+                         "mro",          "_module",    "__dict__",       "__getattribute__", "__reduce__"};
   const std::string prelude = "{% macro m() %}{% endmacro %}{% set messages = [{'a': 1}] %}";
   std::size_t payloads = 0;
   for (const std::string object : objects) {
     for (const std::string step : steps) {
       for (const std::string& source : {"{{ " + object + "." + step + " }}", "{{ " + object + "['" + step + "'] }}",
-                                        "{{ " + object + " | attr('" + step + "') }}", "{{ [" + object + "] | map(attribute='" + step + "') | list }}"}) {
+                                        "{{ " + object + " | attr('" + step + "') }}",
+                                        "{{ [" + object + "] | map(attribute='" + step + "') | list }}"}) {
         ++payloads;
         const std::string result = render_or_error(prelude + source, Json::object());
         const bool inert = result.empty() || result == "[Undefined]" || result.starts_with("error: ");
         EXPECT_TRUE(inert) << source << " gave " << result;
       }
-      const std::string deeper = render_or_error(prelude + "{{ " + object + "." + step + ".__base__ }}", Json::object());
+      const std::string deeper =
+          render_or_error(prelude + "{{ " + object + "." + step + ".__base__ }}", Json::object());
       EXPECT_TRUE(deeper.starts_with("error: ")) << object << "." << step << " gave " << deeper;
     }
   }
@@ -83,7 +88,8 @@ TEST(TemplateHostile, ChangingListsAndDictsStaysInsideTheRendering) {
       {"{{ d.setdefault('a', 5) }}{{ d.setdefault('z', 5) }}{{ d }}", "15{'a': 1, 'z': 5}"},
       {"{% for i in l %}{% if i < 6 %}{% set _ = l.append(i + 3) %}{% endif %}{{ i }}{% endfor %}", "12345678"},
       {"{% for i in l %}{{ i }}{% set _ = l.clear() %}{{ loop.last }}{{ loop.nextitem }}{% endfor %}", "1True"},
-      {"{% set d = {} %}{% for i in range(20) %}{% set _ = d.update({i ~ '': i}) %}{% endfor %}{{ d['17'] }}{{ d.pop('3') }}{{ '3' in d }}{{ d | length }}",
+      {"{% set d = {} %}{% for i in range(20) %}{% set _ = d.update({i ~ '': i}) %}{% endfor %}{{ d['17'] }}{{ "
+       "d.pop('3') }}{{ '3' in d }}{{ d | length }}",
        "173False19"},
   };
   for (const auto& [source, expected] : cases) EXPECT_EQ(render_or_error(source, variables), expected) << source;
@@ -92,11 +98,14 @@ TEST(TemplateHostile, ChangingListsAndDictsStaysInsideTheRendering) {
 
 TEST(TemplateHostile, BytesThatAreNoTextPassThrough) {
   const std::string broken = "a\xff\xc3(\xed\xa0\x80\xf5z\xe2\x82";
-  for (const std::string use : {"{{ x }}", "{{ x | trim }}", "{{ x[::-1][::-1] }}", "{{ x | list | join }}", "{{ (x ~ ' ').rstrip() }}"}) {
+  for (const std::string use :
+       {"{{ x }}", "{{ x | trim }}", "{{ x[::-1][::-1] }}", "{{ x | list | join }}", "{{ (x ~ ' ').rstrip() }}"}) {
     EXPECT_EQ(render_or_error(use, {{"x", broken}}), broken) << use;
   }
-  for (const std::string use : {"{{ x | upper }}", "{{ [x] }}", "{{ x | tojson }}", "{{ x.split() }}", "{{ x | title }}", "{{ x.splitlines() }}", "{{ x | e }}",
-                                "{{ x | wordcount }}", "{{ x.center(40, 'é') }}", "{{ '%5.2s' % x }}", "{{ x | from_json }}", "{{ x | urlencode }}"}) {
+  for (const std::string use :
+       {"{{ x | upper }}", "{{ [x] }}", "{{ x | tojson }}", "{{ x.split() }}", "{{ x | title }}",
+        "{{ x.splitlines() }}", "{{ x | e }}", "{{ x | wordcount }}", "{{ x.center(40, 'é') }}", "{{ '%5.2s' % x }}",
+        "{{ x | from_json }}", "{{ x | urlencode }}"}) {
     render_or_error(use, {{"x", broken}});
   }
   EXPECT_EQ(render_or_error("{{ '" + broken + "' }}", Json::object()), broken);
@@ -111,11 +120,17 @@ TEST(TemplateHostile, NamesOfArgumentsMayGrowWhileTheyAreBound) {
 
 // Small damage of the kinds that find parsers' weak spots.
 std::string mutate(const std::string& source, const std::string& other, std::mt19937& random) {
-  static const std::string kPieces[] = {"{{", "}}", "{%", "%}", "{#", "#}", "-", "|", "(", ")", "[", "]", "{", "}", "'", "\"", "\\", ".", ",", ":", "if ", "else ",
-                                        "for x in ", " is ", " not ", "~", "*", "**", "//", "%", "0", "9223372036854775807", "1e308", "messages", "loop.", "\n", "\xff",
-                                        "namespace(", "{% endif %}", "{% endfor %}", "{% macro m(", "|tojson", "|join(", ".split(", "[::-1]", "|map(", "range(99)"};
+  static const std::string kPieces[] = {
+      "{{",          "}}",       "{%",     "%}",      "{#",     "#}",         "-",           "|",
+      "(",           ")",        "[",      "]",       "{",      "}",          "'",           "\"",
+      "\\",          ".",        ",",      ":",       "if ",    "else ",      "for x in ",   " is ",
+      " not ",       "~",        "*",      "**",      "//",     "%",          "0",           "9223372036854775807",
+      "1e308",       "messages", "loop.",  "\n",      "\xff",   "namespace(", "{% endif %}", "{% endfor %}",
+      "{% macro m(", "|tojson",  "|join(", ".split(", "[::-1]", "|map(",      "range(99)"};
   std::string out = source;
-  const auto below = [&random](std::size_t limit) { return static_cast<std::size_t>(random() % std::max<std::size_t>(limit, 1)); };
+  const auto below = [&random](std::size_t limit) {
+    return static_cast<std::size_t>(random() % std::max<std::size_t>(limit, 1));
+  };
   for (std::size_t rounds = 1 + below(4); rounds > 0; --rounds) {
     const std::size_t at = below(out.size());
     switch (below(6)) {
@@ -156,17 +171,86 @@ TEST(TemplateHostile, DamagedRealTemplatesRenderOrFailButNeverCrash) {
 
 // Random expressions over values of every kind, so that every operator and filter meets every type.
 TEST(TemplateHostile, EveryFilterTestAndMethodMeetsEveryKindOfValue) {
-  const char* values[] = {"none", "true", "-3", "2.5", "''", "'ab c'", "[]", "[1, 'a', none]", "[[1, 2], [3, 4]]", "{}", "{'a': 1}", "(1, 2)", "missing", "range(3)",
-                          "u", "messages", "namespace(a=1)", "1e308", "'%s {} \xff'", "9223372036854775807", "joiner()", "u.upper", "messages | map('string')"};
-  const char* filters[] = {"abs", "attr('a')", "batch(2)", "capitalize", "center(9)", "count", "default('x', true)", "dictsort", "escape", "first", "float", "format(1)",
-                           "from_json", "groupby('role')", "indent", "int", "items", "join('-')", "last", "length", "list", "lower", "map('upper')", "max", "min", "reject",
-                           "rejectattr('role')", "replace('a', 'b')", "reverse", "round(1)", "round(-1, 'ceil')", "safe", "select('string')", "selectattr('role', 'eq', 'user')", "slice(2)",
-                           "sort", "sort(attribute='role')", "string", "sum", "title", "tojson", "tojson(indent=1, sort_keys=true)", "trim", "unique", "upper", "urlencode", "wordcount"};
-  const char* tests[] = {"defined", "string", "none", "mapping", "iterable", "sequence", "boolean", "number", "integer", "float", "true", "callable", "eq(1)", "lt('a')",
-                         "in([1])", "in('abc')", "even", "divisibleby(3)", "sameas(none)", "lower", "filter"};
-  const char* methods[] = {"get('a')", "split('a', 1)", "rsplit()", "strip('a')", "items()", "keys()", "values()", "startswith('a')", "endswith(('a',))", "replace('a', '')", "format(1)",
-                           "append(1)", "pop()", "insert(0, 1)", "extend('ab')", "update(a=2)", "title()", "find('a')", "rindex('a')", "count('a')", "join(['a'])", "splitlines()",
-                           "isdigit()", "removeprefix('a')", "zfill(5)", "partition('a')", "index(1)", "copy()"};
+  const char* values[] = {"none",
+                          "true",
+                          "-3",
+                          "2.5",
+                          "''",
+                          "'ab c'",
+                          "[]",
+                          "[1, 'a', none]",
+                          "[[1, 2], [3, 4]]",
+                          "{}",
+                          "{'a': 1}",
+                          "(1, 2)",
+                          "missing",
+                          "range(3)",
+                          "u",
+                          "messages",
+                          "namespace(a=1)",
+                          "1e308",
+                          "'%s {} \xff'",
+                          "9223372036854775807",
+                          "joiner()",
+                          "u.upper",
+                          "messages | map('string')"};
+  const char* filters[] = {"abs",
+                           "attr('a')",
+                           "batch(2)",
+                           "capitalize",
+                           "center(9)",
+                           "count",
+                           "default('x', true)",
+                           "dictsort",
+                           "escape",
+                           "first",
+                           "float",
+                           "format(1)",
+                           "from_json",
+                           "groupby('role')",
+                           "indent",
+                           "int",
+                           "items",
+                           "join('-')",
+                           "last",
+                           "length",
+                           "list",
+                           "lower",
+                           "map('upper')",
+                           "max",
+                           "min",
+                           "reject",
+                           "rejectattr('role')",
+                           "replace('a', 'b')",
+                           "reverse",
+                           "round(1)",
+                           "round(-1, 'ceil')",
+                           "safe",
+                           "select('string')",
+                           "selectattr('role', 'eq', 'user')",
+                           "slice(2)",
+                           "sort",
+                           "sort(attribute='role')",
+                           "string",
+                           "sum",
+                           "title",
+                           "tojson",
+                           "tojson(indent=1, sort_keys=true)",
+                           "trim",
+                           "unique",
+                           "upper",
+                           "urlencode",
+                           "wordcount"};
+  const char* tests[] = {"defined", "string",    "none",  "mapping",        "iterable",     "sequence", "boolean",
+                         "number",  "integer",   "float", "true",           "callable",     "eq(1)",    "lt('a')",
+                         "in([1])", "in('abc')", "even",  "divisibleby(3)", "sameas(none)", "lower",    "filter"};
+  const char* methods[] = {
+      "get('a')",       "split('a', 1)", "rsplit()",        "strip('a')",        "items()",
+      "keys()",         "values()",      "startswith('a')", "endswith(('a',))",  "replace('a', '')",
+      "format(1)",      "append(1)",     "pop()",           "insert(0, 1)",      "extend('ab')",
+      "update(a=2)",    "title()",       "find('a')",       "rindex('a')",       "count('a')",
+      "join(['a'])",    "splitlines()",  "isdigit()",       "removeprefix('a')", "zfill(5)",
+      "partition('a')", "index(1)",      "copy()"};
   const Json variables = golden_variables(golden_cases("Qwen-Qwen3-0.6B").at("tools").at("input"));
   std::size_t rendered = 0;
   const auto run = [&](const std::string& expression) {
@@ -180,7 +264,6 @@ TEST(TemplateHostile, EveryFilterTestAndMethodMeetsEveryKindOfValue) {
     for (const std::string method : methods) run("(" + value + ")." + method);
     for (const std::string other : values) {
       for (const std::string op : {"+", "-", "*", "/", "//", "%", "**", "~", "==", "<", "in", "and"}) {
-        if (op == "**" && value == "9223372036854775807") continue;
         run("(" + value + ") " + op + " (" + other + ")");
       }
       run("(" + value + ")[" + other + "]");

@@ -13,7 +13,8 @@ std::string marked(const RenderedText& rendered) {
   std::string out;
   std::size_t at = 0;
   for (const TextRange& range : rendered.from_variables) {
-    out += rendered.text.substr(at, range.begin - at) + "‹" + rendered.text.substr(range.begin, range.end - range.begin) + "›";
+    out += rendered.text.substr(at, range.begin - at) + "‹" +
+           rendered.text.substr(range.begin, range.end - range.begin) + "›";
     at = range.end;
   }
   return out + rendered.text.substr(at);
@@ -40,18 +41,20 @@ bool touches(const RenderedText& rendered, std::size_t begin, std::size_t end) {
 }
 
 TEST(TemplateOrigin, IsKeptByEveryWayOfMakingText) {
-  const Json variables = {{"u", "Usr"}, {"sp", "  a b  "}, {"list", {"x", "y"}}, {"map", {{"k", "v"}, {"n", 1}}}, {"bos_token", "<s>"}};
+  const Json variables = {
+      {"u", "Usr"}, {"sp", "  a b  "}, {"list", {"x", "y"}}, {"map", {{"k", "v"}, {"n", 1}}}, {"bos_token", "<s>"}};
   const std::pair<const char*, const char*> cases[] = {
       {"a{{ u }}b", "a‹Usr›b"},
       {"{{ 'a' + u + 'b' }}{{ 'a' ~ u }}", "a‹Usr›ba‹Usr›"},
       {"{{ u[1:] }}{{ ('a' ~ u)[:2] }}{{ ('a' ~ u)[::-1] }}", "‹sr›a‹UrsU›a"},
       {"[{{ sp | trim }}][{{ sp.strip() }}]", "[‹a b›][‹a b›]"},
       {"{{ ('x,' ~ u ~ ',y').split(',') | join('+') }}", "x+‹Usr›+y"},
-      {"{{ list | join(', ') }}{{ ', '.join(list) }}", "‹x›, ‹y›‹x›, ‹y›"},
+      {"{{ list | join(', ') }}{{ ', '.join(list) }}", "‹x›, ‹yx›, ‹y›"},
       {"{{ u | upper }}{{ ('a' ~ u) | lower }}{{ u.title() }}", "‹USR›a‹usrUsr›"},
       {"{{ ('a' ~ u) | replace('s', '!') }}{{ 'abc'.replace('b', u) }}", "a‹U›!‹r›a‹Usr›c"},
       {"{{ '<%s>' % u }}{{ '<{}>'.format(u) }}{{ '%s' | format(u) }}", "<‹Usr›><‹Usr›>‹Usr›"},
-      {"{{ u | tojson }}{{ {'a': u} | tojson }}{{ map | tojson }}", "‹\"Usr\"›{\"a\": ‹\"Usr\"›}‹{\"k\": \"v\", \"n\": 1}›"},
+      {"{{ u | tojson }}{{ {'a': u} | tojson }}{{ map | tojson }}",
+       "‹\"Usr\"›{\"a\": ‹\"Usr\"›}‹{\"k\": \"v\", \"n\": 1}›"},
       {"{{ map }}{{ [u] }}{{ list }}", "‹{'k': 'v', 'n': 1}›[‹'Usr'›]‹['x', 'y']›"},
       {"{% for k, v in map.items() %}{{ k }}={{ v }};{% endfor %}", "‹k›=‹v›;‹n›=1;"},
       {"{% set x %}[{{ u }}]{% endset %}{{ x }}", "[‹Usr›]"},
@@ -79,7 +82,7 @@ TEST(TemplateOrigin, AddingUpATextKeepsEarlierTextsAsTheyWere) {
 }
 
 TEST(TemplateOrigin, OnlyTokensAtTheTopAreTrusted) {
-  const Json variables = {{"pad_token", "<pad>"}, {"m", {{"bos_token", "<s>"}}}, {"list_token", {"<x>"}}};
+  const Json variables = {{"pad_token", "<pad>"}, {"m", {{"bos_token", "<s>"}}}, {"list_token", Json::array({"<x>"})}};
   EXPECT_EQ(marked(render("{{ pad_token }}{{ m.bos_token }}{{ list_token[0] }}", variables)), "<pad>‹<s><x>›");
 }
 
@@ -110,8 +113,9 @@ TEST(TemplateOrigin, RealTemplatesMarkContentsAndNothingElse) {
       }
       EXPECT_GT(found, 0u);
       std::size_t own = 0;
-      for (const std::string token : {"<|im_start|>", "<|start_header_id|>", "<start_of_turn>", "<|start_of_role|>", "<|eot_id|>",
-                                      "<|start|>", "<|message|>", "<|end|>", "<｜User｜>", "[/INST]", "<s>"}) {
+      for (const std::string token :
+           {"<|im_start|>", "<|start_header_id|>", "<start_of_turn>", "<|start_of_role|>", "<|eot_id|>", "<|start|>",
+            "<|message|>", "<|end|>", "<｜User｜>", "[/INST]", "<s>"}) {
         for (std::size_t at = 0; (at = rendered.text.find(token, at)) != std::string::npos; at += token.size()) {
           EXPECT_FALSE(touches(rendered, at, at + token.size())) << token << " at " << at;
           ++own;

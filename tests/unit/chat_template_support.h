@@ -1,6 +1,8 @@
 // What the chat template tests share: the real templates of the test data, and rendering as they were rendered.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -8,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -53,7 +54,8 @@ inline Json golden_variables(const Json& input) {
 inline const TemplateClock kGoldenClock{2026, 11, 15, 0, 0, 0};
 
 // The rendered text, or "error: " and the message.
-inline std::string render_or_error(const std::string& source, const Json& variables, const TemplateLimits& limits = {}) {
+inline std::string render_or_error(const std::string& source, const Json& variables,
+                                   const TemplateLimits& limits = {}) {
   try {
     return ChatTemplate::compile(source, limits).render(variables, kGoldenClock).text;
   } catch (const Error& error) {

@@ -133,7 +133,7 @@ void CpuBackend::begin_step() {
 void CpuBackend::end_step() { device_.turns().give_back(); }
 
 bool CpuBackend::wants_digits(const Weight& weight) const {
-  return options_.activations == ActivationDigits::integer && kernels_.has_integer_kernel(prepared(weight).type);
+  return options_.activations != ActivationDigits::f32 && kernels_.has_integer_kernel(prepared(weight).type);
 }
 
 bool CpuBackend::apply_norm(const Norm& norm, const float* in, float* out, std::size_t count) const {
@@ -152,7 +152,9 @@ CpuBackend::Input CpuBackend::prepare_input(const Activation& in, std::int32_t f
               .stride = as_size(in.width),
               .columns = columns,
               .rows = as_size(rows),
-              .generated = as_size(std::clamp(generated_count(in.rows) - first, 0, rows)),
+              .two_digits = options_.activations == ActivationDigits::one_for_prompt
+                                ? as_size(std::clamp(generated_count(in.rows) - first, 0, rows))
+                                : as_size(rows),
               .digits = std::ranges::any_of(weights, [&](const Weight& weight) { return wants_digits(weight); })};
   if (before.kind != NormKind::none) {
     input.plain = normed_.floats();
@@ -167,7 +169,7 @@ CpuBackend::Input CpuBackend::prepare_input(const Activation& in, std::int32_t f
       if (!apply_norm(before, values, normed, columns)) flag_bad_row(in.rows, first + r, layer);
       values = normed;
     }
-    if (input.digits) kernels_.quantize_row(values, columns, digits_, as_size(r), as_size(r) < input.generated);
+    if (input.digits) kernels_.quantize_row(values, columns, digits_, as_size(r), as_size(r) < input.two_digits);
   });
   return input;
 }
@@ -192,7 +194,7 @@ void CpuBackend::multiply(const Input& input, std::span<const Product> products,
                        .quantized = input.digits && wants_digits(product.weight) ? &digits_ : nullptr,
                        .plain = input.plain,
                        .plain_stride = input.stride,
-                       .two_digit_rows = input.generated,
+                       .two_digit_rows = input.two_digits,
                        .rows = input.rows,
                        .out = product.out,
                        .out_stride = product.stride,

@@ -70,7 +70,7 @@ class CpuBackend final : public HostBackend {
     std::size_t stride;
     std::size_t columns;
     std::size_t rows;
-    std::size_t generated;  // how many of them are of class generated
+    std::size_t two_digits;  // how many of them, from the first, have a residual digit
     bool digits;
   };
 

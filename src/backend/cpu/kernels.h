@@ -42,7 +42,7 @@ struct MatmulTask {
   const QuantizedRows* quantized = nullptr;  // for integer arithmetic
   const float* plain = nullptr;              // [rows][plain_stride], for F32 arithmetic
   std::size_t plain_stride = 0;
-  std::size_t two_digit_rows = 0;  // how many, from the first
+  std::size_t two_digit_rows = 0;  // how many, from the first; the others have one
   std::size_t rows = 0;
   float* out = nullptr;  // out[row * out_stride + weight row]
   std::size_t out_stride = 0;

@@ -137,7 +137,8 @@ Value attribute(Runtime& runtime, const Value& object, Text name) {
 Value item(Runtime& runtime, const Value& object, const Value& index) {
   if (!object.is_defined()) fail_undefined(object);
   if (object.is(Kind::dict)) {
-    const bool hashable = !index.is(Kind::dict) && !(index.is(Kind::list) && index.as_list().flavor == ListFlavor::list);
+    const bool hashable =
+        !index.is(Kind::dict) && !(index.is(Kind::list) && index.as_list().flavor == ListFlavor::list);
     if (hashable) {
       if (const Value* found = object.as_dict().find(runtime, index)) return *found;
     }
@@ -181,9 +182,8 @@ Value attribute_path(Runtime& runtime, const Value& object, const Value& path) {
     const Text part = path.as_text().slice(begin, dot - begin);
     const std::string_view name = part.view();
     runtime.spend(1);
-    if (!name.empty() && name.size() < 10 && std::all_of(name.begin(), name.end(), [](char c) {
-          return c >= '0' && c <= '9';
-        })) {
+    if (!name.empty() && name.size() < 10 &&
+        std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; })) {
       current = item(runtime, current, Value::integer(std::stoll(std::string(name))));
     } else {
       current = item(runtime, current, Value::text(part));

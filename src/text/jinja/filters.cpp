@@ -32,8 +32,8 @@ Value trim(Runtime& runtime, const Value& input, const Arguments& arguments) {
 Value replace_filter(Runtime& runtime, const Value& input, const Arguments& arguments) {
   const BoundArguments bound("replace", arguments, {"old", "new", "count"}, 2);
   const std::int64_t limit = bound.given(2) ? bound.integer(2, -1) : -1;
-  return Value::text(replace(runtime, to_text(runtime, input), to_text(runtime, bound[0]), to_text(runtime, bound[1]),
-                             limit));
+  return Value::text(
+      replace(runtime, to_text(runtime, input), to_text(runtime, bound[0]), to_text(runtime, bound[1]), limit));
 }
 
 Value indent(Runtime& runtime, const Value& input, const Arguments& arguments) {

@@ -149,9 +149,9 @@ Value attribute_filter(Runtime& runtime, const Value& input, const Arguments& ar
 }
 
 constexpr FilterEntry kNumberFilters[] = {
-    {"int", to_integer},           {"float", to_float},    {"abs", absolute},        {"round", round_filter},
-    {"default", default_filter},   {"d", default_filter},  {"length", length_filter}, {"count", length_filter},
-    {"attr", attribute_filter},
+    {"int", to_integer},       {"float", to_float},         {"abs", absolute},
+    {"round", round_filter},   {"default", default_filter}, {"d", default_filter},
+    {"length", length_filter}, {"count", length_filter},    {"attr", attribute_filter},
 };
 
 }  // namespace

@@ -273,10 +273,9 @@ Value slice_filter(Runtime& runtime, const Value& input, const Arguments& argume
 }
 
 constexpr FilterEntry kSequenceFilters[] = {
-    {"sort", sort_filter},  {"dictsort", dictsort}, {"unique", unique},   {"min", extreme<false>},
-    {"max", extreme<true>}, {"groupby", group_by},  {"join", join},       {"sum", sum},
-    {"first", first},       {"last", last},         {"list", to_list},    {"reverse", reverse},
-    {"items", items},       {"batch", batch},       {"slice", slice_filter},
+    {"sort", sort_filter}, {"dictsort", dictsort}, {"unique", unique}, {"min", extreme<false>}, {"max", extreme<true>},
+    {"groupby", group_by}, {"join", join},         {"sum", sum},       {"first", first},        {"last", last},
+    {"list", to_list},     {"reverse", reverse},   {"items", items},   {"batch", batch},        {"slice", slice_filter},
 };
 
 }  // namespace

@@ -209,9 +209,13 @@ class BraceFormatter {
     std::size_t at = std::min(view.find_first_of(".["), view.size());
     const std::string_view head = view.substr(0, at);
     Value value;
-    if (head.empty()) {
+    const bool counts = head.empty();
+    const bool numbered = !counts && head.find_first_not_of("0123456789") == std::string_view::npos;
+    if ((counts && numbered_) || (numbered && next_ > 0)) fault("the format mixes numbered fields with others");
+    numbered_ = numbered_ || numbered;
+    if (counts) {
       value = positional(next_++);
-    } else if (head.find_first_not_of("0123456789") == std::string_view::npos) {
+    } else if (numbered) {
       std::size_t zero = 0;
       value = positional(static_cast<std::size_t>(read_number(head, zero)));
     } else {
@@ -325,6 +329,7 @@ class BraceFormatter {
   TextBuilder out_;
   std::size_t at_ = 0;
   std::size_t next_ = 0;
+  bool numbered_ = false;  // a field with a number was seen
 };
 
 }  // namespace

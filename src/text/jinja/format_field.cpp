@@ -101,8 +101,8 @@ void append_integer_field(TextBuilder& out, Runtime& runtime, std::int64_t value
     return;
   }
   const bool negative = value < 0;
-  const std::uint64_t magnitude = negative ? std::uint64_t{0} - static_cast<std::uint64_t>(value)
-                                           : static_cast<std::uint64_t>(value);
+  const std::uint64_t magnitude =
+      negative ? std::uint64_t{0} - static_cast<std::uint64_t>(value) : static_cast<std::uint64_t>(value);
   const int base = spec.type == 'x' || spec.type == 'X' ? 16 : spec.type == 'o' ? 8 : spec.type == 'b' ? 2 : 10;
   char buffer[72];
   const auto end = std::to_chars(buffer, buffer + sizeof buffer, magnitude, base);

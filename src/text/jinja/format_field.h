@@ -9,14 +9,14 @@
 namespace quarrel::jinja {
 
 struct FieldSpec {
-  Text fill;                        // one character; empty for a blank
-  char align = 0;                   // '<', '>', '^', '=', or 0 for the kind's own
-  char sign = '-';                  // '+', ' ' or '-'
-  bool alternate = false;           // 0x and its like
-  char grouping = 0;                // ',' or '_' between thousands
+  Text fill;               // one character; empty for a blank
+  char align = 0;          // '<', '>', '^', '=', or 0 for the kind's own
+  char sign = '-';         // '+', ' ' or '-'
+  bool alternate = false;  // 0x and its like
+  char grouping = 0;       // ',' or '_' between thousands
   std::int64_t width = 0;
   std::optional<std::int64_t> precision;
-  char type = 0;                    // the letter, or 0
+  char type = 0;  // the letter, or 0
 };
 
 // Reads digits at `at` and moves it. Throws Fault for a number no field could have.

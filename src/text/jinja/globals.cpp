@@ -174,8 +174,13 @@ struct Entry {
 };
 
 constexpr Entry kGlobals[] = {
-    {"range", range},           {"dict", make_dict},     {"namespace", make_namespace}, {"raise_exception", raise_exception},
-    {"strftime_now", strftime_now}, {"joiner", make_joiner}, {"cycler", make_cycler},
+    {"range", range},
+    {"dict", make_dict},
+    {"namespace", make_namespace},
+    {"raise_exception", raise_exception},
+    {"strftime_now", strftime_now},
+    {"joiner", make_joiner},
+    {"cycler", make_cycler},
 };
 
 }  // namespace

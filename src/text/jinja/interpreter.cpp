@@ -235,9 +235,9 @@ Value Interpreter::call_macro(const MacroDefinition& definition, Scope* scope, c
   Scope* inner = open_scope(scope);
   const ScopeGuard guard(*this, inner);
   ++calls_;
-  bind_macro_arguments(runtime_, template_, definition, arguments, [&](NameId name, const Value& value) {
-    set(inner, name, value);
-  }, [&](const Expression& otherwise) { return evaluate(otherwise); });
+  bind_macro_arguments(
+      runtime_, template_, definition, arguments, [&](NameId name, const Value& value) { set(inner, name, value); },
+      [&](const Expression& otherwise) { return evaluate(otherwise); });
   const Text text = capture(definition.body, inner);
   --calls_;
   position_ = called_at;

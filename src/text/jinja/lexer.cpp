@@ -1,6 +1,7 @@
 #include "text/jinja/lexer.h"
 
 #include <charconv>
+#include <limits>
 
 #include "text/jinja/characters.h"
 #include "text/jinja/fault.h"
@@ -282,7 +283,8 @@ class Lexer {
     if (base != 10) at_ += 2;
     std::string text = digits(base == 16);
     bool is_float = false;
-    if (base == 10) {
+    const bool follows_dot = begin > 0 && source_[begin - 1] == '.';  // a.1.0 is two subscripts
+    if (base == 10 && !follows_dot) {
       if (here(".") && at_ + 1 < source_.size() && is_digit_char(source_[at_ + 1])) {
         ++at_;
         text += '.';
@@ -305,13 +307,17 @@ class Lexer {
     const char* const last = text.data() + text.size();
     const auto result = is_float ? std::from_chars(text.data(), last, token.floating)
                                  : std::from_chars(text.data(), last, token.integer, base);
+    if (is_float && result.ec == std::errc::result_out_of_range) {
+      token.floating = text.find("e-") == std::string::npos ? std::numeric_limits<double>::infinity() : 0;
+      return;
+    }
     if (result.ec != std::errc() || result.ptr != last) throw Fault("a number is malformed or too large", begin);
   }
 
   void operator_token() {
-    static constexpr std::string_view kOperators[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~",
-                                                      "[",  "]",  "(",  ")",  "{",  "}",  ">", "<", "=", ".", ":", "|",
-                                                      ",",  ";"};
+    static constexpr std::string_view kOperators[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/",
+                                                      "*",  "%",  "~",  "[",  "]",  "(",  ")", "{", "}",
+                                                      ">",  "<",  "=",  ".",  ":",  "|",  ",", ";"};
     for (const std::string_view op : kOperators) {
       if (!here(op)) continue;
       balance(op);

@@ -193,8 +193,8 @@ struct Entry {
 };
 
 constexpr Entry kListMethods[] = {
-    {"append", list_append}, {"extend", list_extend},   {"insert", list_insert}, {"pop", list_pop},
-    {"remove", list_remove}, {"copy", list_copy},       {"clear", list_clear},   {"reverse", list_reverse},
+    {"append", list_append}, {"extend", list_extend}, {"insert", list_insert}, {"pop", list_pop},
+    {"remove", list_remove}, {"copy", list_copy},     {"clear", list_clear},   {"reverse", list_reverse},
     {"index", list_index},   {"count", list_count},
 };
 constexpr std::size_t kReadOnlyListMethods = 2;  // the last ones, which tuples and ranges have too

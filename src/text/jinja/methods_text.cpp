@@ -33,8 +33,8 @@ Value strip_method(Runtime& runtime, const Value& self, const Arguments& argumen
 template <bool right>
 Value split_method(Runtime& runtime, const Value& self, const Arguments& arguments) {
   const BoundArguments bound("split", arguments, {"sep", "maxsplit"});
-  return Value::list((right ? split_right : split)(runtime, self.as_text(), optional_text(bound, 0),
-                                                   bound.integer(1, -1)));
+  return Value::list(
+      (right ? split_right : split)(runtime, self.as_text(), optional_text(bound, 0), bound.integer(1, -1)));
 }
 
 Value splitlines(Runtime& runtime, const Value& self, const Arguments& arguments) {
@@ -104,7 +104,8 @@ Value find_method_of_text(Runtime& runtime, const Value& self, const Arguments& 
   runtime.spend_bytes(text.size());
   std::size_t at = kNowhere;
   if (window.valid) at = last ? find_last(runtime, text, part) : find_text(runtime, text, part, 0);
-  if (at != kNowhere) return Value::integer(window.first + static_cast<std::int64_t>(count_characters(text.substr(0, at))));
+  if (at != kNowhere)
+    return Value::integer(window.first + static_cast<std::int64_t>(count_characters(text.substr(0, at))));
   if (missing == Missing::fails) fault("the substring is not there");
   return Value::integer(-1);
 }
@@ -172,8 +173,8 @@ Value partition(Runtime& runtime, const Value& self, const Arguments& arguments)
   const Text text = self.as_text();
   const Text separator = bound.text(0);
   if (separator.size == 0) fault("the separator is empty");
-  const std::size_t at = last ? find_last(runtime, text.view(), separator.view())
-                              : find_text(runtime, text.view(), separator.view(), 0);
+  const std::size_t at =
+      last ? find_last(runtime, text.view(), separator.view()) : find_text(runtime, text.view(), separator.view(), 0);
   ListObject* parts = runtime.list(ListFlavor::tuple);
   const auto add = [&](Text part) { parts->push(runtime.heap(), Value::text(part)); };
   const Text nothing = text.slice(0, 0);

@@ -13,7 +13,7 @@ namespace quarrel::jinja {
 
 // ---- printing (printing.cpp)
 
-Text to_text(Runtime& runtime, const Value& value);             // str()
+Text to_text(Runtime& runtime, const Value& value);  // str()
 void append_text(TextBuilder& out, Runtime& runtime, const Value& value);
 void append_repr(TextBuilder& out, Runtime& runtime, const Value& value, Origin origin = Origin::of_template,
                  std::size_t depth = 0);

@@ -187,7 +187,7 @@ StatementPtr Parser::loop(std::size_t offset) {
   }
   result->source = std::move(first);
   if (skip_name("if")) result->filter = expression();
-  if (is_name("recursive")) throw Fault("recursive loops are not supported", current().offset);
+  skip_name("recursive");  // such a loop works as long as it does not call itself
   expect(TokenType::block_end, "'%}'");
   ++loops_;
   result->body = statements_until({"else", "endfor"}, offset);

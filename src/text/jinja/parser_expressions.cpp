@@ -388,8 +388,8 @@ ExpressionPtr Parser::test(ExpressionPtr input) {
   result->name = dotted_name();
   result->function = find_predicate(result->name);
   const TokenType type = current().type;
-  const bool ends = is_name("else") || is_name("or") || is_name("and") || is_name("if") || is_name("in") ||
-                    is_name("not");
+  const bool ends =
+      is_name("else") || is_name("or") || is_name("and") || is_name("if") || is_name("in") || is_name("not");
   if (is_name("is")) throw Fault("tests with 'is' cannot be chained", current().offset);
   if (is_op("(")) {
     result->arguments = call_arguments();

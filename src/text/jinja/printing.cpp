@@ -63,8 +63,8 @@ void append_list_repr(TextBuilder& out, Runtime& runtime, const ListObject& list
     out.append(list.items.size() == 1 ? ",)" : ")", origin);
     return;
   }
-  const bool view = list.flavor == ListFlavor::keys || list.flavor == ListFlavor::values ||
-                    list.flavor == ListFlavor::items;
+  const bool view =
+      list.flavor == ListFlavor::keys || list.flavor == ListFlavor::values || list.flavor == ListFlavor::items;
   if (view) out.append(fmt::format("{}(", type_name(Value::list(const_cast<ListObject*>(&list)))), origin);
   out.append("[", origin);
   append_items(out, runtime, list, origin, depth);

@@ -22,7 +22,7 @@ void add_range(Runtime& runtime, StringBuffer& buffer, std::size_t begin, std::s
 
 // Makes room for `extra` more bytes, doubling, and counts the growth before it happens.
 void grow(Runtime& runtime, StringBuffer& buffer, std::size_t extra) {
-  runtime.spend_bytes(extra);
+  runtime.spend_bytes(extra + 8);
   const std::size_t size = buffer.own.size();
   if (extra <= buffer.charged - std::min(buffer.charged, size)) return;
   if (extra > runtime.limits().memory_bytes) memory_fault(runtime);  // the sums below cannot wrap

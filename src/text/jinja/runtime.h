@@ -31,8 +31,13 @@ class Runtime {
     if (steps > limits_.steps - spent_) fault("the template runs for more than {} steps", limits_.steps);
     spent_ += steps;
   }
-  void spend_bytes(std::size_t bytes) { spend(bytes / 128); }
-  void spend_items(std::size_t items) { spend(items / 16); }
+  void spend_bytes(std::size_t bytes) {
+    work_ += bytes;
+    if (work_ < kBytesPerStep) return;
+    spend(work_ / kBytesPerStep);
+    work_ %= kBytesPerStep;
+  }
+  void spend_items(std::size_t items) { spend_bytes(items * 8); }
 
   Text text(std::string bytes, Origin origin);
   Value text_value(std::string_view bytes, Origin origin = Origin::of_template) {
@@ -44,10 +49,13 @@ class Runtime {
   DictObject* dict() { return heap_.make<DictObject>(); }
 
  private:
+  static constexpr std::uint64_t kBytesPerStep = 128;
+
   TemplateLimits limits_;
   TemplateClock clock_;
   Heap heap_;
   std::uint64_t spent_ = 0;
+  std::uint64_t work_ = 0;  // bytes gone through that do not make a step yet
 };
 
 inline Origin origin_of(bool from_variables) { return from_variables ? Origin::of_variables : Origin::of_template; }

@@ -37,7 +37,9 @@ bool begins_word_in_title(char32_t code) {
   return is_space(code) || code == '-' || code == '(' || code == '{' || code == '[' || code == '<';
 }
 
-bool strippable(std::string_view text, std::size_t at, std::size_t size, const std::optional<std::string_view>& set) {
+bool strippable(Runtime& runtime, std::string_view text, std::size_t at, std::size_t size,
+                const std::optional<std::string_view>& set) {
+  runtime.spend_bytes(set ? set->size() : 1);
   if (!set) return is_space(character_at(text, at).code);
   const std::string_view character = text.substr(at, size);
   for (std::size_t i = 0; i < set->size();) {
@@ -66,8 +68,7 @@ void split_blanks(Runtime& runtime, Text text, std::int64_t limit, ListObject& r
   for (skip(true); at < view.size(); skip(true)) {
     const std::size_t begin = at;
     if (limit >= 0 && static_cast<std::int64_t>(result.items.size()) >= limit) {
-      const Text rest = text.slice(begin, view.size() - begin);
-      result.push(runtime.heap(), Value::text(strip(runtime, rest, Side::right, std::nullopt)));
+      result.push(runtime.heap(), Value::text(text.slice(begin, view.size() - begin)));
       return;
     }
     skip(false);
@@ -86,11 +87,12 @@ std::vector<std::pair<Text, Origin>> runs_of(Text text) {
     if (to > at) runs.emplace_back(Text{text.buffer, at, to - at}, origin);
     at = std::max(at, to);
   };
-  for (const TextRange& range : text.buffer->from_variables) {
-    if (range.end <= text.begin) continue;
-    if (range.begin >= end) break;
-    add(std::max(range.begin, text.begin), Origin::of_template);
-    add(std::min(range.end, end), Origin::of_variables);
+  const auto& ranges = text.buffer->from_variables;
+  auto range = std::upper_bound(ranges.begin(), ranges.end(), text.begin,
+                                [](std::size_t begin, const TextRange& candidate) { return begin < candidate.end; });
+  for (; range != ranges.end() && range->begin < end; ++range) {
+    add(std::max(range->begin, text.begin), Origin::of_template);
+    add(std::min(range->end, end), Origin::of_variables);
   }
   add(end, Origin::of_template);
   return runs;
@@ -133,15 +135,14 @@ Text strip(Runtime& runtime, Text text, Side side, std::optional<Text> character
   std::size_t end = view.size();
   while (side != Side::right && begin < end) {
     const std::size_t size = character_at(view, begin).size;
-    if (!strippable(view, begin, size, set)) break;
+    if (!strippable(runtime, view, begin, size, set)) break;
     begin += size;
   }
   while (side != Side::left && end > begin) {
     const std::size_t previous = previous_character(view.substr(0, end), end);
-    if (!strippable(view, previous, end - previous, set)) break;
+    if (!strippable(runtime, view, previous, end - previous, set)) break;
     end = previous;
   }
-  runtime.spend_bytes((view.size() - (end - begin)) * (set ? set->size() : 1));
   return text.slice(begin, end - begin);
 }
 
@@ -199,8 +200,7 @@ ListObject* split_right(Runtime& runtime, Text text, std::optional<Text> separat
     for (skip(true); end > 0; skip(true)) {
       const std::size_t to = end;
       if (limit-- == 0) {
-        const Text rest = strip(runtime, text.slice(0, to), Side::left, std::nullopt);
-        result->push(runtime.heap(), Value::text(rest));
+        add(0, to);
         break;
       }
       skip(false);

@@ -153,7 +153,8 @@ struct DictObject : Object {
   std::map<std::string, std::size_t, std::less<>> index_;
 };
 
-// Dict keys that are equal have equal canonical forms: 1, 1.0 and true are one key. Throws Fault for what cannot be one.
+// Dict keys that are equal have equal canonical forms: 1, 1.0 and true are one key. Throws Fault for what cannot be
+// one.
 std::string canonical_key(Runtime& runtime, const Value& key, std::size_t depth = 0);
 
 struct NamedValue {
