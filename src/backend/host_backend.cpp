@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
+#include "base/checked.h"
 #include "base/error.h"
+#include "quant/decode.h"
 
 namespace quarrel {
 namespace {
@@ -39,6 +42,31 @@ void HostBackend::reserve(const StepLimits& limits, std::int32_t vocabulary) {
     const std::int32_t rows = slot.rows == RowSet::all ? limits.rows : limits.outputs;
     slot.memory = AlignedBuffer(as_size(rows) * as_size(slot.width) * sizeof(float), "activations");
   }
+}
+
+void HostBackend::check_weight(const WeightSource& source) {
+  const TypeInfo& info = type_info(source.type);
+  const auto fits = [](std::int64_t value) { return value >= 1 && value <= std::numeric_limits<std::int32_t>::max(); };
+  if (!fits(source.rows) || !fits(source.columns) || !fits(source.experts) ||
+      source.columns % std::int64_t{info.block_weights} != 0 || source.data == nullptr) {
+    fail(ErrorKind::unsupported, "weight {} of type {} and shape [{}, {}, {}] cannot be used", source.name, info.name,
+         source.columns, source.rows, source.experts);
+  }
+}
+
+std::vector<float> HostBackend::decode_vector(const WeightSource& source) {
+  const auto columns = static_cast<std::size_t>(source.columns);
+  const auto rows = static_cast<std::size_t>(source.rows) * static_cast<std::size_t>(source.experts);
+  const auto count = checked_mul(rows, columns);
+  if (!count || *count > std::numeric_limits<std::int32_t>::max()) {
+    fail(ErrorKind::unsupported, "weight {} is too large to be decoded as a vector", source.name);
+  }
+  std::vector<float> values(*count);
+  const std::size_t stride = row_bytes(type_info(source.type), columns);
+  for (std::size_t row = 0; row < rows; ++row) {
+    decode_row(source.type, source.data + row * stride, values.data() + row * columns, columns);
+  }
+  return values;
 }
 
 Rope HostBackend::prepare_rope(const RopeSource& source) {
@@ -130,7 +158,12 @@ void HostBackend::load_step(const Step& step) {
     require(sequence.tables.size() == cache_.groups.size(), "a block table for each KV group");
     HostSequence& copy = sequences_.emplace_back();
     for (const BlockTable& table : sequence.tables) {
-      for (const std::int32_t block : table.blocks) require(block < cache_.blocks, "a block beyond the cache");
+      bool live = false;
+      for (const std::int32_t block : table.blocks) {
+        require(block < cache_.blocks, "a block beyond the cache");
+        require(block >= 0 || !live, "a freed block between live ones");
+        live = block >= 0;
+      }
       copy.tables.emplace_back(table.blocks.begin(), table.blocks.end());
       copy.first_live.push_back(table.first_live);
     }
@@ -151,7 +184,8 @@ void HostBackend::load_step(const Step& step) {
     std::int32_t token = row.token;
     if (token < 0) {
       require(as_size(~token) < last_sampled_.size(), "a token that no row sampled");
-      token = last_sampled_[as_size(~token)];
+      // Where no token could be chosen any will do: whoever reads that result drops the row.
+      token = std::max(0, last_sampled_[as_size(~token)]);
     }
     require(token >= 0 && token < vocabulary_, "a token beyond the vocabulary");
     tokens_.push_back(token);

@@ -122,6 +122,10 @@ class HostBackend : public Backend {
   const RopeTable& rope_table(const Rope& rope) const noexcept {
     return ropes_[static_cast<std::size_t>(rope.id)];
   }
+  // Refuses a weight that no backend on the host could use: sizes out of range, a row that is no whole number of blocks.
+  static void check_weight(const WeightSource& source);
+  // All values of a weight of role `vector`.
+  static std::vector<float> decode_vector(const WeightSource& source);
   void count_saturated(std::uint64_t values) noexcept { counters_.kv_saturated += values; }
 
  private:

@@ -142,7 +142,7 @@ void run_case(const MoeCase& c) {
   const MoeData data;
   Doubles expected(kRows, kWidth);
   for (std::size_t r = 0; r < kRows; ++r) std::ranges::copy(moe_of(c, data, r), &expected.at(r, 0));
-  for_each_device([&](const DeviceUnderTest& device) {
+  for_each_complete_device([&](const DeviceUnderTest& device) {
     OpBench bench(device);
     const MoeOp op = make_op(bench, c, data);
     const auto ops = [&](Backend& b) { b.moe(op); };
@@ -174,7 +174,7 @@ TEST(Moe, SigmoidWithSelectionBiasScaleAndSharedWithoutGates) {
 TEST(Moe, SoftmaxWithSelectionBias) { run_case({.selection_bias = true}); }
 
 TEST(Moe, TiesGoToTheLowerExpert) {
-  for_each_device([](const DeviceUnderTest& device) {
+  for_each_complete_device([](const DeviceUnderTest& device) {
     MoeData data;
     data.router = Floats(kExperts, kWidth);  // all scores are equal
     OpBench bench(device);
@@ -187,7 +187,7 @@ TEST(Moe, TiesGoToTheLowerExpert) {
 }
 
 TEST(Moe, NanRowHarmsNobodyElse) {
-  for_each_device([](const DeviceUnderTest& device) {
+  for_each_complete_device([](const DeviceUnderTest& device) {
     MoeData data;
     OpBench clean(device);
     const MoeOp clean_op = make_op(clean, {}, data);

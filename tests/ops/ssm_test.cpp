@@ -169,7 +169,7 @@ class Ssm : public testing::TestWithParam<SsmCase> {
 
 TEST_P(Ssm, MatchesTheLoop) {
   const Doubles expected = ssm_of(c_, data_, 0);
-  for_each_device([&](const DeviceUnderTest& device) {
+  for_each_complete_device([&](const DeviceUnderTest& device) {
     SsmBench bench(device, c_, data_);
     const double tolerance = bench.bench.epsilon() * 10.0 * largest_row(data_.in);
     expect_close(bench.run(StepPlan().add(0, kTokens, {.state_out = 0})), expected, tolerance);
@@ -177,7 +177,7 @@ TEST_P(Ssm, MatchesTheLoop) {
 }
 
 TEST_P(Ssm, ChunksAndSingleTokensGiveTheSameBits) {
-  for_each_device([&](const DeviceUnderTest& device) {
+  for_each_complete_device([&](const DeviceUnderTest& device) {
     SsmBench bench(device, c_, data_);
     const Floats at_once = bench.run(StepPlan().add(0, kTokens, {.state_out = 0}));
     for (const std::int32_t chunk : {7, 2, 1}) {
@@ -200,7 +200,7 @@ TEST_P(Ssm, ChunksAndSingleTokensGiveTheSameBits) {
 }
 
 TEST_P(Ssm, SnapshotsAreTheStateAfterTheirRow) {
-  for_each_device([&](const DeviceUnderTest& device) {
+  for_each_complete_device([&](const DeviceUnderTest& device) {
     SsmBench bench(device, c_, data_);
     bench.run(StepPlan().add(0, 9, {.state_out = 0}));
     StepPlan plan = StepPlan().add(0, kTokens, {.state_out = 1});
@@ -219,7 +219,7 @@ TEST_P(Ssm, SnapshotsAreTheStateAfterTheirRow) {
 TEST_P(Ssm, SequencesKeepTheirOwnState) {
   const Doubles first = ssm_of(c_, data_, 0);
   const Doubles second = ssm_of(c_, data_, kTokens);
-  for_each_device([&](const DeviceUnderTest& device) {
+  for_each_complete_device([&](const DeviceUnderTest& device) {
     SsmBench bench(device, c_, data_);
     const double tolerance = bench.bench.epsilon() * 10.0 * largest_row(data_.in);
     for (std::int32_t t = 0; t < kTokens; t += 4) {
@@ -237,7 +237,7 @@ TEST_P(Ssm, SequencesKeepTheirOwnState) {
 
 TEST_P(Ssm, GeneratedRowsOfASequenceMayFollowItsPromptRows) {
   // Both classes in one step: the generated rows come first in it, whatever their positions.
-  for_each_device([&](const DeviceUnderTest& device) {
+  for_each_complete_device([&](const DeviceUnderTest& device) {
     SsmBench bench(device, c_, data_);
     const Floats ordered = bench.run(StepPlan().add(0, 6, {.state_out = 0}));
     StepPlan plan;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "backend/cpu/cpu_backend.h"
+#include "base/error.h"
 
 namespace quarrel {
 namespace {
@@ -107,6 +108,16 @@ void CpuBackend::qkv(const QkvOp& op) {
 void CpuBackend::attend(const AttendOp& op) {
   const Timer timer(*this, "attention");
   const std::int32_t group = op.heads / op.kv_heads;
+  const auto first_seen = [&](std::int32_t r) {
+    return op.window > 0 ? std::max(0, rows()[as_size(r)].position - op.window + 1) : 0;
+  };
+  for (std::int32_t r = 0; r < row_count(op.q.rows); ++r) {
+    // What a window has freed is a table's beginning, so the first block a row sees tells for all of them.
+    const std::int32_t first = first_seen(r) / kBlockTokens;
+    if (sequence_of(r).tables[as_size(op.kv_group)][as_size(first)] < 0) {
+      fail(ErrorKind::internal, "a row at position {} needs a block that was freed", rows()[as_size(r)].position);
+    }
+  }
   const std::int64_t units = std::int64_t{row_count(op.q.rows)} * op.kv_heads;
   const auto one = [&](std::int64_t unit, int worker) {
     const auto r = static_cast<std::int32_t>(unit / op.kv_heads);
@@ -123,7 +134,7 @@ void CpuBackend::attend(const AttendOp& op) {
                      .base = key_at(op.kv_group, op.kv_layer, 0, head, 0),
                      .block_bytes = kv_bytes(cache().groups[as_size(op.kv_group)], kv_type()),
                      .blocks = sequence.tables[as_size(op.kv_group)].data(),
-                     .begin = op.window > 0 ? std::max(0, position - op.window + 1) : 0,
+                     .begin = first_seen(r),
                      .end = end,
                      .scale = op.scale,
                      .soft_cap = op.soft_cap,

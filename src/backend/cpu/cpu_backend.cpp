@@ -42,7 +42,7 @@ QuantizedRows lay_out(std::byte* memory, std::size_t rows, std::size_t columns) 
 
 std::size_t matmul_scratch_bytes(std::size_t columns) {
   // A panel of 32 rows at most and two at least, each of bytes with a scale and an offset every 16; or two rows of F32.
-  const std::size_t stride = padded(columns, kRowPadding);
+  const std::size_t stride = padded(std::max<std::size_t>(columns, 1), kRowPadding);
   const std::size_t row = stride + 2 * padded(stride / 16, kGroupPadding) * sizeof(float);
   const std::size_t panel = std::min<std::size_t>(32, std::max<std::size_t>(2, 192 * 1024 / row)) * row;
   return std::max(panel, 2 * padded(columns, kGroupPadding) * sizeof(float)) + 64;
@@ -70,21 +70,16 @@ CpuBackend::CpuBackend(CpuDevice& device, const BackendOptions& options)
     : device_(device), kernels_(device.kernels()), options_(options) {}
 
 Weight CpuBackend::prepare_weight(const WeightSource& source) {
-  const TypeInfo& info = type_info(source.type);
+  check_weight(source);
   const auto columns = static_cast<std::size_t>(source.columns);
-  if (columns % info.block_weights != 0) {
-    fail(ErrorKind::bad_file, "tensor {}: a row of {} weights is not a whole number of {} blocks", source.name, columns,
-         info.name);
-  }
   Prepared weight{.data = source.data,
                   .type = source.type,
                   .rows = static_cast<std::size_t>(source.rows),
                   .columns = columns,
-                  .row_bytes = row_bytes(info, columns),
+                  .row_bytes = row_bytes(type_info(source.type), columns),
                   .decoded = {}};
   if (source.role == WeightRole::vector) {
-    weight.decoded.resize(weight.rows * columns);
-    decode_row(source.type, source.data, weight.decoded.data(), weight.decoded.size());
+    weight.decoded = decode_vector(source);
   } else {
     widest_input_ = std::max(widest_input_, columns);
     if (source.role != WeightRole::embedding) widest_output_ = std::max(widest_output_, weight.rows);

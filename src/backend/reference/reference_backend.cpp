@@ -35,31 +35,15 @@ std::unique_ptr<Backend> ReferenceDevice::make_backend(const BackendOptions& /*a
 // ---- Weights ----
 
 Weight ReferenceBackend::prepare_weight(const WeightSource& source) {
-  const TypeInfo& info = type_info(source.type);
-  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
-  const auto fits = [](std::int64_t value) { return value >= 1 && value <= kMost; };
-  if (!fits(source.rows) || !fits(source.columns) || !fits(source.experts) ||
-      source.columns % std::int64_t{info.block_weights} != 0 || source.data == nullptr) {
-    fail(ErrorKind::unsupported, "weight {} of type {} and shape [{}, {}, {}] cannot be used", source.name, info.name,
-         source.columns, source.rows, source.experts);
-  }
+  check_weight(source);
   PreparedWeight weight{.type = source.type,
                         .data = source.data,
-                        .row_bytes = row_bytes(info, static_cast<std::size_t>(source.columns)),
+                        .row_bytes = row_bytes(type_info(source.type), static_cast<std::size_t>(source.columns)),
                         .is_vector = source.role == WeightRole::vector,
                         .values = {}};
   if (weight.is_vector) {
-    const auto columns = static_cast<std::size_t>(source.columns);
-    const auto rows = static_cast<std::size_t>(source.rows) * static_cast<std::size_t>(source.experts);
-    const auto count = checked_mul(rows, columns);
-    if (!count || *count > static_cast<std::size_t>(kMost)) {
-      fail(ErrorKind::unsupported, "weight {} is too large to be decoded as a vector", source.name);
-    }
-    weight.values.resize(*count);
-    for (std::size_t row = 0; row < rows; ++row) {
-      decode_row(weight.type, weight.data + row * weight.row_bytes, weight.values.data() + row * columns, columns);
-    }
-    prepared_bytes_ += *count * sizeof(float);
+    weight.values = decode_vector(source);
+    prepared_bytes_ += weight.values.size() * sizeof(float);
   }
   weights_.push_back(std::move(weight));
   return {.id = static_cast<std::int32_t>(weights_.size()) - 1,
