@@ -14,15 +14,35 @@ struct UnpackedRow {
 template <typename Block>
 struct Unpack;
 
+// Bytes may alias anything, so a loop from memory to memory is compiled one byte at a time. These work on copies, which
+// the compiler keeps in registers.
+template <std::size_t kCount>
+struct ByteCopy {
+  std::uint8_t at[kCount];
+  explicit ByteCopy(const void* from) { std::memcpy(at, from, kCount); }
+  ByteCopy() = default;
+  void put(std::uint8_t* to) const { std::memcpy(to, at, kCount); }
+};
+
 // Nibbles of 32 weights: the low ones first.
 static inline void unpack_nibbles32(const std::uint8_t* nibbles, std::uint8_t* bytes) {
-  for (int i = 0; i < 16; ++i) bytes[i] = nibbles[i] & 15;
-  for (int i = 0; i < 16; ++i) bytes[16 + i] = nibbles[i] >> 4;
+  const ByteCopy<16> in(nibbles);
+  ByteCopy<16> low, high;
+  for (int i = 0; i < 16; ++i) low.at[i] = in.at[i] & 15;
+  for (int i = 0; i < 16; ++i) high.at[i] = in.at[i] >> 4;
+  low.put(bytes);
+  high.put(bytes + 16);
 }
 
-// Adds a fifth bit to each of 32 weights.
+// Adds a fifth bit to each of 32 weights: each byte of `bits` is repeated eight times and meets a mask of its own bit.
 static inline void add_fifth_bits32(std::uint32_t bits, std::uint8_t* bytes) {
-  for (std::uint32_t i = 0; i < 32; ++i) bytes[i] = static_cast<std::uint8_t>(bytes[i] | ((bits >> i) & 1u) << 4);
+  ByteCopy<32> out(bytes);
+  ByteCopy<32> spread;
+  for (int i = 0; i < 32; ++i) spread.at[i] = static_cast<std::uint8_t>(bits >> (i / 8 * 8));
+  for (int i = 0; i < 32; ++i) {
+    out.at[i] = static_cast<std::uint8_t>(out.at[i] | ((spread.at[i] & (1 << (i % 8))) != 0 ? 16 : 0));
+  }
+  out.put(bytes);
 }
 
 template <>
@@ -79,7 +99,9 @@ struct Unpack<BlockQ8_0> {
   static constexpr bool kWide = true;
   static inline void block(const BlockQ8_0& b, const UnpackedRow& to) {
     const float scale = half_to_float(b.scale);
-    for (int i = 0; i < 32; ++i) to.bytes[i] = static_cast<std::uint8_t>(b.quants[i] ^ 0x80);
+    ByteCopy<32> out(b.quants);
+    for (int i = 0; i < 32; ++i) out.at[i] ^= 0x80;
+    out.put(to.bytes);
     to.scales[0] = scale;
     to.offsets[0] = -128.0f * scale;
   }
@@ -90,13 +112,27 @@ struct Unpack<BlockQ8K> {
   static constexpr int kGroup = 32;
   static constexpr bool kWide = true;
   static inline void block(const BlockQ8K& b, const UnpackedRow& to) {
-    for (int i = 0; i < 256; ++i) to.bytes[i] = static_cast<std::uint8_t>(b.quants[i] ^ 0x80);
+    ByteCopy<256> out(b.quants);
+    for (int i = 0; i < 256; ++i) out.at[i] ^= 0x80;
+    out.put(to.bytes);
     for (int g = 0; g < 8; ++g) {
       to.scales[g] = b.scale;
       to.offsets[g] = -128.0f * b.scale;
     }
   }
 };
+
+// Two bits of each of 256 weights: 32 bytes hold 128 of them, in four runs from the low bits up.
+static inline void unpack_two_bits(const std::uint8_t* quants, std::uint8_t* bytes) {
+  for (int half = 0; half < 2; ++half) {
+    const ByteCopy<32> in(quants + 32 * half);
+    for (int shift = 0; shift < 4; ++shift) {
+      ByteCopy<32> out;
+      for (int i = 0; i < 32; ++i) out.at[i] = (in.at[i] >> (2 * shift)) & 3;
+      out.put(bytes + 128 * half + 32 * shift);
+    }
+  }
+}
 
 template <>
 struct Unpack<BlockQ2K> {
@@ -105,13 +141,7 @@ struct Unpack<BlockQ2K> {
   static inline void block(const BlockQ2K& b, const UnpackedRow& to) {
     const float scale = half_to_float(b.scale);
     const float min_scale = half_to_float(b.min_scale);
-    for (int half = 0; half < 2; ++half) {
-      for (int shift = 0; shift < 4; ++shift) {
-        for (int i = 0; i < 32; ++i) {
-          to.bytes[128 * half + 32 * shift + i] = (b.quants[32 * half + i] >> (2 * shift)) & 3;
-        }
-      }
-    }
+    unpack_two_bits(b.quants, to.bytes);
     for (int g = 0; g < 16; ++g) {
       to.scales[g] = scale * static_cast<float>(b.scales[g] & 15);
       to.offsets[g] = -min_scale * static_cast<float>(b.scales[g] >> 4);
@@ -125,14 +155,12 @@ struct Unpack<BlockQ3K> {
   static constexpr bool kWide = false;
   static inline void block(const BlockQ3K& b, const UnpackedRow& to) {
     const float scale = half_to_float(b.scale);
-    for (int half = 0; half < 2; ++half) {
-      for (int shift = 0; shift < 4; ++shift) {
-        for (int i = 0; i < 32; ++i) {
-          const int low = (b.quants[32 * half + i] >> (2 * shift)) & 3;
-          const int high = (b.third_bits[i] >> (4 * half + shift)) & 1;
-          to.bytes[128 * half + 32 * shift + i] = static_cast<std::uint8_t>(low | high << 2);
-        }
-      }
+    unpack_two_bits(b.quants, to.bytes);
+    const ByteCopy<32> third(b.third_bits);
+    for (int run = 0; run < 8; ++run) {
+      ByteCopy<32> out(to.bytes + 32 * run);
+      for (int i = 0; i < 32; ++i) out.at[i] = static_cast<std::uint8_t>(out.at[i] | ((third.at[i] >> run) & 1) << 2);
+      out.put(to.bytes + 32 * run);
     }
     for (int g = 0; g < 16; ++g) {
       const int low = (b.scales[g % 8] >> (g / 8 * 4)) & 15;
@@ -156,8 +184,12 @@ static inline void unpack_k_scales(const std::uint8_t* packed, float scale, floa
 
 static inline void unpack_nibbles256(const std::uint8_t* nibbles, std::uint8_t* bytes) {
   for (int quarter = 0; quarter < 4; ++quarter) {
-    for (int i = 0; i < 32; ++i) bytes[64 * quarter + i] = nibbles[32 * quarter + i] & 15;
-    for (int i = 0; i < 32; ++i) bytes[64 * quarter + 32 + i] = nibbles[32 * quarter + i] >> 4;
+    const ByteCopy<32> in(nibbles + 32 * quarter);
+    ByteCopy<32> low, high;
+    for (int i = 0; i < 32; ++i) low.at[i] = in.at[i] & 15;
+    for (int i = 0; i < 32; ++i) high.at[i] = in.at[i] >> 4;
+    low.put(bytes + 64 * quarter);
+    high.put(bytes + 64 * quarter + 32);
   }
 }
 
@@ -177,10 +209,11 @@ struct Unpack<BlockQ5K> {
   static constexpr bool kWide = false;
   static inline void block(const BlockQ5K& b, const UnpackedRow& to) {
     unpack_nibbles256(b.nibbles, to.bytes);
+    const ByteCopy<32> fifth(b.fifth_bits);
     for (int run = 0; run < 8; ++run) {
-      for (int i = 0; i < 32; ++i) {
-        to.bytes[32 * run + i] = static_cast<std::uint8_t>(to.bytes[32 * run + i] | ((b.fifth_bits[i] >> run) & 1) << 4);
-      }
+      ByteCopy<32> out(to.bytes + 32 * run);
+      for (int i = 0; i < 32; ++i) out.at[i] = static_cast<std::uint8_t>(out.at[i] | ((fifth.at[i] >> run) & 1) << 4);
+      out.put(to.bytes + 32 * run);
     }
     unpack_k_scales(b.scales, half_to_float(b.scale), half_to_float(b.min_scale), to);
   }
@@ -193,13 +226,18 @@ struct Unpack<BlockQ6K> {
   static inline void block(const BlockQ6K& b, const UnpackedRow& to) {
     const float scale = half_to_float(b.scale);
     for (int half = 0; half < 2; ++half) {
-      const std::uint8_t* low = b.nibbles + 64 * half;
-      const std::uint8_t* high = b.high_bits + 32 * half;
-      std::uint8_t* bytes = to.bytes + 128 * half;
-      for (int i = 0; i < 32; ++i) bytes[i] = static_cast<std::uint8_t>((low[i] & 15) | (high[i] & 3) << 4);
-      for (int i = 0; i < 32; ++i) bytes[32 + i] = static_cast<std::uint8_t>((low[32 + i] & 15) | (high[i] & 12) << 2);
-      for (int i = 0; i < 32; ++i) bytes[64 + i] = static_cast<std::uint8_t>((low[i] >> 4) | (high[i] & 48));
-      for (int i = 0; i < 32; ++i) bytes[96 + i] = static_cast<std::uint8_t>((low[32 + i] >> 4) | (high[i] & 192) >> 2);
+      const ByteCopy<64> low(b.nibbles + 64 * half);
+      const ByteCopy<32> high(b.high_bits + 32 * half);
+      ByteCopy<128> out;
+      for (int i = 0; i < 32; ++i) out.at[i] = static_cast<std::uint8_t>((low.at[i] & 15) | (high.at[i] & 3) << 4);
+      for (int i = 0; i < 32; ++i) {
+        out.at[32 + i] = static_cast<std::uint8_t>((low.at[32 + i] & 15) | (high.at[i] & 12) << 2);
+      }
+      for (int i = 0; i < 32; ++i) out.at[64 + i] = static_cast<std::uint8_t>((low.at[i] >> 4) | (high.at[i] & 48));
+      for (int i = 0; i < 32; ++i) {
+        out.at[96 + i] = static_cast<std::uint8_t>((low.at[32 + i] >> 4) | (high.at[i] & 192) >> 2);
+      }
+      out.put(to.bytes + 128 * half);
     }
     for (int g = 0; g < 16; ++g) {
       const float group_scale = scale * static_cast<float>(b.scales[g]);
@@ -214,8 +252,11 @@ static constexpr std::uint8_t kIq4Bytes[16] = {1, 24, 45, 63, 79, 93, 106, 118, 
 static constexpr std::uint8_t kMxfp4Bytes[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
 
 static inline void look_up_nibbles32(const std::uint8_t* nibbles, const std::uint8_t* table, std::uint8_t* bytes) {
-  for (int i = 0; i < 16; ++i) bytes[i] = table[nibbles[i] & 15];
-  for (int i = 0; i < 16; ++i) bytes[16 + i] = table[nibbles[i] >> 4];
+  const ByteCopy<16> in(nibbles);
+  ByteCopy<32> out;
+  for (int i = 0; i < 16; ++i) out.at[i] = table[in.at[i] & 15];
+  for (int i = 0; i < 16; ++i) out.at[16 + i] = table[in.at[i] >> 4];
+  out.put(bytes);
 }
 
 template <>
@@ -268,13 +309,7 @@ struct Unpack<BlockTq2_0> {
   static constexpr bool kWide = false;
   static inline void block(const BlockTq2_0& b, const UnpackedRow& to) {
     const float scale = half_to_float(b.scale);
-    for (int half = 0; half < 2; ++half) {
-      for (int shift = 0; shift < 4; ++shift) {
-        for (int i = 0; i < 32; ++i) {
-          to.bytes[128 * half + 32 * shift + i] = (b.quants[32 * half + i] >> (2 * shift)) & 3;
-        }
-      }
-    }
+    unpack_two_bits(b.quants, to.bytes);
     for (int g = 0; g < 8; ++g) {
       to.scales[g] = scale;
       to.offsets[g] = -scale;

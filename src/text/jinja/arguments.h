@@ -27,7 +27,7 @@ class BoundArguments {
   // The argument's text. Throws Fault for another kind.
   Text text(std::size_t index) const;
   // Neither absent nor None.
-  bool given(std::size_t index) const { return has(index) && !values_[index]->is(Kind::none); }
+  bool given(std::size_t index) const { return !get(index, Value::none()).is(Kind::none); }
 
  private:
   std::string_view callee_;
