@@ -26,22 +26,23 @@ BoundArguments::BoundArguments(std::string_view callee, const Arguments& argumen
 }
 
 bool BoundArguments::flag(std::size_t index, bool otherwise) const {
-  return values_[index] ? truth(*values_[index]) : otherwise;
+  return truth(get(index, Value::boolean(otherwise)));
 }
 
 std::int64_t BoundArguments::integer(std::size_t index, std::int64_t otherwise) const {
-  if (!values_[index]) return otherwise;
-  if (!values_[index]->is_integral()) {
-    fault("'{}' of {} must be an integer, not a {}", names_[index], callee_, type_name(*values_[index]));
+  const Value value = get(index, Value::integer(otherwise));
+  if (!value.is_integral()) {
+    fault("'{}' of {} must be an integer, not a {}", names_[index], callee_, type_name(value));
   }
-  return values_[index]->as_integer();
+  return value.as_integer();
 }
 
 Text BoundArguments::text(std::size_t index) const {
-  if (!values_[index] || !values_[index]->is(Kind::text)) {
-    fault("'{}' of {} must be a string, not a {}", names_[index], callee_, type_name((*this)[index]));
+  const Value value = (*this)[index];
+  if (!value.is(Kind::text)) {
+    fault("'{}' of {} must be a string, not a {}", names_[index], callee_, type_name(value));
   }
-  return values_[index]->as_text();
+  return value.as_text();
 }
 
 }  // namespace quarrel::jinja

@@ -144,6 +144,7 @@ Value group_by(Runtime& runtime, const Value& input, const Arguments& arguments)
   const ListObject& list = elements(runtime, input);
   runtime.spend(list.items.size());
   runtime.heap().charge(list.items.size() * sizeof(Keyed));
+  keyed.reserve(list.items.size());
   for (const Value& element : list.items) keyed.push_back({keyed_by(element, bound.flag(2)), element});
   sort_by_key(runtime, keyed, false);
   ListObject* groups = runtime.list();

@@ -186,6 +186,7 @@ Interpreter::Flow Interpreter::run_loop(const Loop& loop) {
 Interpreter::Flow Interpreter::run_scope(const ScopeBlock& block) {
   Scope* scope = open_scope(scope_);
   std::vector<Value> values;
+  values.reserve(block.values.size());
   for (const auto& [target, value] : block.values) values.push_back(evaluate(*value));
   const ScopeGuard guard(*this, scope);
   for (std::size_t i = 0; i < values.size(); ++i) assign(block.values[i].first, values[i]);

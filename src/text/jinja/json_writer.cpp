@@ -123,6 +123,7 @@ class JsonWriter {
       return;
     }
     std::vector<const DictObject::Entry*> order;
+    order.reserve(dict.entries.size());
     runtime_.spend_items(dict.entries.size());
     for (const auto& entry : dict.entries) order.push_back(&entry);
     if (style_.sort_keys) {

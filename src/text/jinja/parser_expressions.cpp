@@ -191,16 +191,19 @@ ExpressionPtr Parser::product() {
 // Left to right, unlike Python's: so Jinja reads it.
 ExpressionPtr Parser::power() {
   ExpressionPtr first = unary(true);
-  if (!is_op("**")) return first;
-  auto node = std::make_unique<Arithmetic>(current().offset);
-  raise(*node, first.get());
-  node->first = std::move(first);
+  std::unique_ptr<Arithmetic> node;
   while (is_op("**")) {
     const std::size_t offset = advance().offset;
+    if (!node) {
+      node = std::make_unique<Arithmetic>(offset);
+      raise(*node, first.get());
+      node->first = std::move(first);
+    }
     node->steps.push_back({ArithmeticOp::power, unary(true), offset});
     raise(*node, node->steps.back().operand.get());
   }
-  return node;
+  if (node) return node;
+  return first;
 }
 
 ExpressionPtr Parser::unary(bool with_filters) {
