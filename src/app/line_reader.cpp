@@ -1,11 +1,11 @@
 #include "app/line_reader.h"
 
 #include <histedit.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <clocale>
+#include <csignal>
 #include <cstdio>
 #include <optional>
 #include <string_view>

@@ -2,9 +2,8 @@
 // commands, on the main thread.
 #pragma once
 
-#include <signal.h>
-
 #include <atomic>
+#include <csignal>
 #include <string>
 #include <string_view>
 

@@ -10,8 +10,14 @@ std::size_t display_width(const std::string& text) noexcept {
 }
 
 std::string TextTable::text() const {
+  std::vector<std::string> titles;
   std::vector<std::size_t> widths;
-  for (const Column& column : columns_) widths.push_back(display_width(column.title));
+  titles.reserve(columns_.size());
+  widths.reserve(columns_.size());
+  for (const Column& column : columns_) {
+    titles.push_back(column.title);
+    widths.push_back(display_width(column.title));
+  }
   const auto is_table_row = [&](const auto& row) { return row.size() == columns_.size(); };
   for (const auto& row : rows_) {
     if (!is_table_row(row)) continue;
@@ -29,8 +35,6 @@ std::string TextTable::text() const {
     line.erase(line.find_last_not_of(' ') + 1);
     result += line + "\n";
   };
-  std::vector<std::string> titles;
-  for (const Column& column : columns_) titles.push_back(column.title);
   put(titles);
   for (const auto& row : rows_) {
     if (is_table_row(row)) {

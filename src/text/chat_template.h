@@ -1,6 +1,10 @@
 // Chat templates: a Jinja interpreter over plain JSON values, compiled once a model. A template comes from a model file
 // and is hostile: it can read nothing but what it is given, and fuel, depth, memory and output are bounded. Errors
 // carry line and column. Immutable after `compile`: any thread may render.
+//
+// The rules are those of Python's jinja2 in the sandbox chat templates are written for, with three deviations: lists
+// and dicts can be changed (append, update …; only copies that die with the rendering), `from_json` exists, and `safe`
+// and `escape` give plain strings, so adding to them escapes nothing.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +21,7 @@ namespace quarrel {
 
 struct TemplateLimits {
   std::uint64_t steps = 1'000'000;       // fuel: expressions evaluated and loop turns
-  std::uint32_t depth = 64;              // nested calls, blocks and expressions
+  std::uint32_t depth = 64;              // nested macro calls; nested blocks and expressions in the source
   std::size_t output_bytes = 4u << 20;   // of the rendered text
   std::size_t memory_bytes = 64u << 20;  // of all strings and lists made on the way
   std::size_t source_bytes = 1u << 20;   // of the template itself

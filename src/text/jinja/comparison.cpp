@@ -95,11 +95,14 @@ int compare(Runtime& runtime, const Value& a, const Value& b, std::size_t depth)
 }
 
 std::size_t find_text(Runtime& runtime, std::string_view haystack, std::string_view needle, std::size_t from) {
-  if (from > haystack.size() || haystack.size() - from < needle.size()) return std::string_view::npos;
+  if (from > haystack.size()) return std::string_view::npos;
   if (needle.empty()) return from;
   runtime.spend_bytes(needle.size() + 16);  // a search costs something even where it finds at once
   if (needle.size() > haystack.size() - from) return std::string_view::npos;  // an empty text may have no address
-  const void* found = memmem(haystack.data() + from, haystack.size() - from, needle.data(), needle.size());
+  const char* const begin = haystack.data() + from;
+  const std::size_t size = haystack.size() - from;
+  const void* const found =
+      needle.size() == 1 ? std::memchr(begin, needle[0], size) : memmem(begin, size, needle.data(), needle.size());
   if (found == nullptr) {
     runtime.spend_bytes(haystack.size() - from);
     return std::string_view::npos;
