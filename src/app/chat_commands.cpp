@@ -111,6 +111,8 @@ void ChatLoop::run() {
 }
 
 ChatLoop::Typed ChatLoop::read_message() {
+  // A Ctrl-C between two lines comes as a signal, which no reader would see.
+  if (interrupts_.requested()) return {.input = {.event = LineEvent::interrupted, .text = {}}};
   LineInput input = reader_.read(">>> ");
   if (input.event != LineEvent::line) return {.input = std::move(input)};
   reader_.remember(input.text);
