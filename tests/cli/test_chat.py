@@ -231,14 +231,16 @@ class Chat(ProgramTest):
         terminal.expect(">>> ")
         terminal.type(f"/save {self.path('cut.json')}\n")
         terminal.expect("Saved 2")
-        for keys, answer in (("half a line\x03", ""), ("\x03", "once more")):
+
+        def press(keys):
             terminal.expect(">>> ")
             time.sleep(0.3)  # until the line is being read: before that a Ctrl-C is a signal
             terminal.type(keys)
-            terminal.expect(answer)
-        terminal.expect(">>> ")
-        time.sleep(0.3)
-        terminal.type("\x03")
+
+        press("half a line\x03")
+        press("\x03")
+        terminal.expect("once more")
+        press("\x03")
         self.assertEqual(terminal.wait(), 0)
         with open(self.path("cut.json"), encoding="utf-8") as saved:
             self.assertTrue(json.load(saved)["messages"][1]["content"])
