@@ -106,6 +106,8 @@ LineInput LineReader::read(const std::string& prompt) {
   State& state = *state_;
   state.prompt = prompt;
   ::el_resize(state.editor);
+  // The library shows the prompt first and takes the keys over after: a Ctrl-D in between would be lost.
+  ::el_set(state.editor, EL_PREP_TERM, 1);
   state.interrupted.reset();
   int count = 0;
   errno = 0;

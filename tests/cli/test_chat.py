@@ -234,7 +234,6 @@ class Chat(ProgramTest):
 
         def press(keys):
             terminal.expect(">>> ")
-            time.sleep(0.3)  # until the line is being read: before that a Ctrl-C is a signal
             terminal.type(keys)
 
         press("half a line\x03")
