@@ -14,7 +14,7 @@ target_include_directories(quarrel_flags INTERFACE ${PROJECT_SOURCE_DIR}/src)
 
 if(QUARREL_SANITIZE)
   target_compile_options(quarrel_flags INTERFACE -fsanitize=${QUARREL_SANITIZE} -fno-sanitize-recover=all
-    -fno-omit-frame-pointer)
+    -fno-omit-frame-pointer -g1)
   target_link_options(quarrel_flags INTERFACE -fsanitize=${QUARREL_SANITIZE})
 endif()
 if(QUARREL_FUZZ)

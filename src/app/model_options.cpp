@@ -31,7 +31,9 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       ->check(CLI::IsMember({"f16", "f32"}))
       ->type_name("TYPE")
       ->group(group);
-  command.add_option("--activations", options.activations, "What meets quantised weights: int8x2 (near exact), int8 (faster prompts, coarser), f32")
+  command
+      .add_option("--activations", options.activations,
+                  "What meets quantised weights: int8x2 (near exact), int8 (faster prompts, coarser), f32")
       ->check(CLI::IsMember({"int8x2", "int8", "f32"}))
       ->type_name("TYPE")
       ->capture_default_str()

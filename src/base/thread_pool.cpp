@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <fstream>
 #include <string>
 
@@ -25,7 +26,7 @@ int cgroup_threads() {
   double period = 0;
   if (!(file >> quota >> period) || quota == "max" || period <= 0) return 0;
   try {
-    return std::max(1, static_cast<int>(std::stod(quota) / period + 0.5));
+    return std::max(1, static_cast<int>(std::lround(std::stod(quota) / period)));
   } catch (const std::exception&) {
     return 0;  // not a number: as good as no quota
   }

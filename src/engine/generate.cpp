@@ -19,6 +19,7 @@ std::vector<TokenCount> count_seen(std::span<const TokenId> tokens, std::int32_t
   std::map<TokenId, std::int32_t> counts;
   for (const TokenId id : tokens) ++counts[id];
   std::vector<TokenCount> seen;
+  seen.reserve(counts.size());
   for (const auto& [id, count] : counts) seen.push_back({.id = id, .count = count});
   return seen;
 }

@@ -38,14 +38,13 @@ RopeSpec read_rope(const HyperParameters& hyper, RopeKind kind, std::int32_t hea
   rope.base = hyper.number_or("rope.freq_base", 10000.0);
   if (rope.base <= 0) fail(ErrorKind::bad_file, "key {}.rope.freq_base is not positive", hyper.architecture());
   const auto scaling = hyper.string("rope.scaling.type").value_or("");
-  if (scaling == "linear") {
+  // Old files carry a key of their own instead of naming the scaling.
+  if (scaling == "linear" || (scaling.empty() && hyper.has("rope.scale_linear"))) {
     rope.scaling = RopeScaling::linear;
   } else if (scaling == "yarn") {
     rope.scaling = RopeScaling::yarn;
   } else if (!scaling.empty() && scaling != "none" && scaling != "longrope" && scaling != "su") {
     fail(ErrorKind::unsupported, "rope scaling '{}' is not known", scaling);
-  } else if (scaling.empty() && hyper.has("rope.scale_linear")) {
-    rope.scaling = RopeScaling::linear;  // the key that old files carry
   }
   if (rope.scaling != RopeScaling::none) {
     rope.factor = hyper.number_or("rope.scaling.factor", hyper.number_or("rope.scale_linear", 1.0));
@@ -157,7 +156,7 @@ ModelSpec gemma3(const HyperParameters& hyper, std::int32_t context) {
     AttentionSpec& attention = attention_of(layer);
     attention.soft_cap = static_cast<float>(hyper.number_or("attn_logit_softcapping", 0.0));
     if (spec.layers.size() == kLayersOf27B) {
-      attention.scale = 1.0f / std::sqrt(static_cast<float>(spec.width / attention.heads));
+      attention.scale = 1.0f / std::sqrt(static_cast<float>(spec.width) / static_cast<float>(attention.heads));
     }
     if ((i + 1) % global_every != 0) {
       attention.window = window;
@@ -199,6 +198,7 @@ constexpr std::array kArchitectures = {
 
 std::vector<std::string_view> known_architectures() {
   std::vector<std::string_view> names;
+  names.reserve(kArchitectures.size());
   for (const Row& row : kArchitectures) names.push_back(row.name);
   return names;
 }
