@@ -1,5 +1,5 @@
-// The matrix kernel of every weight type at every level this machine has, on one thread: weight bytes per second for one
-// row of activations (what decoding does), multiply-accumulates per second for 64 rows (what a prompt does).
+// The matrix kernel of every weight type at every level this machine has, on one thread: weight bytes per second for
+// one row of activations (what decoding does), multiply-accumulates per second for 64 rows (what a prompt does).
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -48,7 +48,8 @@ void matmul(benchmark::State& state, IsaLevel level, QuantType type, std::size_t
   // Zero blocks: every bit pattern costs the same, and no scale is a NaN.
   const std::vector<std::byte> weights(kWeightRows * bytes);
   Rows x(rows);
-  for (std::size_t r = 0; r < rows; ++r) kernels.quantize_row(x.plain.data() + r * kColumns, kColumns, x.digits, r, true);
+  for (std::size_t r = 0; r < rows; ++r)
+    kernels.quantize_row(x.plain.data() + r * kColumns, kColumns, x.digits, r, true);
   std::vector<float> out(rows * kWeightRows);
   std::vector<std::byte> scratch(512 * 1024);
   const MatmulTask task{.weights = weights.data(),
@@ -70,7 +71,8 @@ void matmul(benchmark::State& state, IsaLevel level, QuantType type, std::size_t
     benchmark::DoNotOptimize(out.data());
   }
   const auto turns = static_cast<double>(state.iterations());
-  state.counters["weight_bytes/s"] = benchmark::Counter(turns * static_cast<double>(weights.size()), benchmark::Counter::kIsRate);
+  state.counters["weight_bytes/s"] =
+      benchmark::Counter(turns * static_cast<double>(weights.size()), benchmark::Counter::kIsRate);
   state.counters["MAC/s"] =
       benchmark::Counter(turns * static_cast<double>(rows * kWeightRows * kColumns), benchmark::Counter::kIsRate);
 }
@@ -80,7 +82,8 @@ void register_all() {
     for (const TypeInfo& info : all_types()) {
       for (const std::size_t rows : {std::size_t{1}, std::size_t{64}}) {
         const std::string name = fmt::format("matmul/{}/{}/rows:{}", level_name(level), info.name, rows);
-        benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) { matmul(state, level, info.type, rows); })
+        benchmark::RegisterBenchmark(name.c_str(),
+                                     [=](benchmark::State& state) { matmul(state, level, info.type, rows); })
             ->Unit(benchmark::kMicrosecond)
             ->MinTime(0.05);
       }

@@ -73,7 +73,7 @@ struct CacheConfig {
   std::vector<KvGroup> groups;
   std::vector<StateLayer> state_layers;
   KvType kv_type = KvType::f16;
-  std::int32_t blocks = 0;       // of each group
+  std::int32_t blocks = 0;  // of each group
   std::int32_t state_slots = 0;
 };
 
@@ -110,7 +110,7 @@ class Backend {
 
   // ---- KV blocks and state slots: the layout is the backend's own ----
   virtual std::int32_t block_tokens() const noexcept = 0;
-  virtual std::size_t kv_bytes(const KvGroup& group, KvType type) const noexcept = 0;  // of one block
+  virtual std::size_t kv_bytes(const KvGroup& group, KvType type) const noexcept = 0;      // of one block
   virtual std::size_t state_bytes(std::span<const StateLayer> layers) const noexcept = 0;  // of one slot
   virtual void allocate_cache(const CacheConfig& config) = 0;
   virtual void copy_block(std::int32_t group, std::int32_t from, std::int32_t to) = 0;
@@ -162,10 +162,10 @@ struct BackendOptions {
 class Device {
  public:
   virtual ~Device() = default;
-  virtual std::string_view name() const noexcept = 0;      // "reference", "cpu", "cuda"
-  virtual std::string description() const = 0;             // for people: "cpu (avx512, 2 threads)"
+  virtual std::string_view name() const noexcept = 0;  // "reference", "cpu", "cuda"
+  virtual std::string description() const = 0;         // for people: "cpu (avx512, 2 threads)"
   virtual KvType default_kv_type() const noexcept = 0;
-  virtual std::size_t memory_available() const = 0;        // bytes this process could still take; 0: nobody knows
+  virtual std::size_t memory_available() const = 0;  // bytes this process could still take; 0: nobody knows
   // The device must outlive its backends.
   virtual std::unique_ptr<Backend> make_backend(const BackendOptions& options) = 0;
 };

@@ -12,7 +12,7 @@ namespace quarrel {
 struct DeviceOptions {
   std::string backend = "cpu";  // "reference", "cpu" or "cuda"
   int threads = 0;              // 0: as many as the process may use
-  std::string isa = {};              // "scalar", "avx2", "avx512"; empty: the best this machine has
+  std::string isa = {};         // "scalar", "avx2", "avx512"; empty: the best this machine has
 };
 
 // Throws Error(unsupported) for a backend that is not built in or an instruction set the machine lacks, and

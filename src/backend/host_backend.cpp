@@ -37,7 +37,8 @@ std::size_t HostBackend::workspace_bytes(const StepLimits& limits, std::int32_t 
 void HostBackend::reserve(const StepLimits& limits, std::int32_t vocabulary) {
   limits_ = limits;
   vocabulary_ = vocabulary;
-  logits_ = AlignedBuffer(as_size(std::min(limits.outputs, kLogitRows)) * as_size(vocabulary) * sizeof(float), "logits");
+  logits_ =
+      AlignedBuffer(as_size(std::min(limits.outputs, kLogitRows)) * as_size(vocabulary) * sizeof(float), "logits");
   for (ActivationSlot& slot : activations_) {
     const std::int32_t rows = slot.rows == RowSet::all ? limits.rows : limits.outputs;
     slot.memory = AlignedBuffer(as_size(rows) * as_size(slot.width) * sizeof(float), "activations");
@@ -167,7 +168,8 @@ void HostBackend::load_step(const Step& step) {
       copy.tables.emplace_back(table.blocks.begin(), table.blocks.end());
       copy.first_live.push_back(table.first_live);
     }
-    require(sequence.state_in < cache_.state_slots && sequence.state_out < cache_.state_slots, "a slot beyond the state");
+    require(sequence.state_in < cache_.state_slots && sequence.state_out < cache_.state_slots,
+            "a slot beyond the state");
     copy.length = sequence.length;
     copy.state_in = sequence.state_in;
     copy.state_out = sequence.state_out;
@@ -248,13 +250,17 @@ void HostBackend::flag_bad_row(RowSet rows, std::int32_t row, std::int32_t layer
   if (first < 0) first = layer;
 }
 
-float* HostBackend::data(const Activation& activation) noexcept { return activations_[as_size(activation.id)].memory.floats(); }
+float* HostBackend::data(const Activation& activation) noexcept {
+  return activations_[as_size(activation.id)].memory.floats();
+}
 
 float* HostBackend::row(const Activation& activation, std::int32_t index) noexcept {
   return data(activation) + as_size(index) * as_size(activation.width);
 }
 
-float* HostBackend::logits_row(std::int32_t index) noexcept { return logits_.floats() + as_size(index) * as_size(vocabulary_); }
+float* HostBackend::logits_row(std::int32_t index) noexcept {
+  return logits_.floats() + as_size(index) * as_size(vocabulary_);
+}
 
 std::byte* HostBackend::key_at(std::int32_t group, std::int32_t layer, std::int32_t block, std::int32_t head,
                                std::int32_t slot) noexcept {

@@ -27,8 +27,8 @@ struct HostOutput {
   std::int32_t row = 0;
   bool wants_sample = false;
   SampleRequest sample;
-  std::vector<TokenCount> seen;        // what sample.seen points at
-  std::vector<std::uint64_t> mask;     // what sample.mask points at
+  std::vector<TokenCount> seen;     // what sample.seen points at
+  std::vector<std::uint64_t> mask;  // what sample.mask points at
   float* logits = nullptr;
   float* embedding = nullptr;
 };
@@ -119,10 +119,9 @@ class HostBackend : public Backend {
   // A slot's state in a layer; `scan` begins after the convolution's values.
   float* conv_state(std::int32_t slot, std::int32_t state_layer) noexcept;
   float* scan_state(std::int32_t slot, std::int32_t state_layer) noexcept;
-  const RopeTable& rope_table(const Rope& rope) const noexcept {
-    return ropes_[static_cast<std::size_t>(rope.id)];
-  }
-  // Refuses a weight that no backend on the host could use: sizes out of range, a row that is no whole number of blocks.
+  const RopeTable& rope_table(const Rope& rope) const noexcept { return ropes_[static_cast<std::size_t>(rope.id)]; }
+  // Refuses a weight that no backend on the host could use: sizes out of range, a row that is no whole number of
+  // blocks.
   static void check_weight(const WeightSource& source);
   // All values of a weight of role `vector`.
   static std::vector<float> decode_vector(const WeightSource& source);
@@ -145,11 +144,11 @@ class HostBackend : public Backend {
   AlignedBuffer logits_;
 
   CacheConfig cache_;
-  std::vector<AlignedBuffer> kv_;            // one a group
-  std::vector<std::size_t> block_bytes_;     // one a group
+  std::vector<AlignedBuffer> kv_;         // one a group
+  std::vector<std::size_t> block_bytes_;  // one a group
   AlignedBuffer states_;
   std::size_t slot_bytes_ = 0;
-  std::vector<std::size_t> state_offsets_;   // of each recurrent layer in a slot, in floats
+  std::vector<std::size_t> state_offsets_;  // of each recurrent layer in a slot, in floats
 
   StepShape shape_;
   std::vector<StepRow> rows_;

@@ -110,10 +110,10 @@ struct AttendOp {
   std::int32_t key_dim = 0;
   std::int32_t value_dim = 0;
   float scale = 1.0f;
-  float soft_cap = 0.0f;     // 0: none
-  std::int32_t window = 0;   // 0: none
+  float soft_cap = 0.0f;    // 0: none
+  std::int32_t window = 0;  // 0: none
   bool causal = true;
-  Weight sinks = {};              // [heads]
+  Weight sinks = {};  // [heads]
   bool operator==(const AttendOp&) const = default;
 };
 
@@ -147,15 +147,16 @@ struct GluOp {
 
 enum class Gating : std::uint8_t { softmax, sigmoid };
 
-// h = before(x); the router scores all experts, the `used` best (with `selection_bias` added for choosing only) get their
-// scores as weights (renormalised, scaled); value = Σ weight * expert(h) in routing order + shared(h); then `end`.
+// h = before(x); the router scores all experts, the `used` best (with `selection_bias` added for choosing only) get
+// their scores as weights (renormalised, scaled); value = Σ weight * expert(h) in routing order + shared(h); then
+// `end`.
 struct MoeOp {
   std::int32_t layer = 0;
   Activation x = {};
   Norm before = {};
   Weight router = {}, router_bias = {}, selection_bias = {};
-  Weight gate = {}, up = {}, down = {};                  // [experts][out][in]
-  Weight gate_bias = {}, up_bias = {}, down_bias = {};   // [experts][out]
+  Weight gate = {}, up = {}, down = {};                 // [experts][out][in]
+  Weight gate_bias = {}, up_bias = {}, down_bias = {};  // [experts][out]
   Weight shared_gate = {}, shared_up = {}, shared_down = {};
   std::int32_t used = 0;
   Gating gating = Gating::softmax;
@@ -173,14 +174,14 @@ struct MoeOp {
 // finds them in the input. State lives in slots: the convolution's last inputs and the scan's [heads][dim][state].
 struct SsmOp {
   std::int32_t layer = 0;
-  std::int32_t state_layer = 0;  // which of the recurrent layers
-  std::int32_t version = 2;      // 1 or 2
-  Activation in = {};                 // [z, x, B, C, dt] for version 2, [x, z] for version 1
-  Activation out = {};                // [inner]
-  Weight conv = {}, conv_bias = {};        // [channels][width]
+  std::int32_t state_layer = 0;      // which of the recurrent layers
+  std::int32_t version = 2;          // 1 or 2
+  Activation in = {};                // [z, x, B, C, dt] for version 2, [x, z] for version 1
+  Activation out = {};               // [inner]
+  Weight conv = {}, conv_bias = {};  // [channels][width]
   Weight a = {}, d = {}, dt_bias = {};
-  Weight x_proj = {}, dt_proj = {};        // version 1
-  Norm norm = {};                     // over each group, after the gate
+  Weight x_proj = {}, dt_proj = {};  // version 1
+  Norm norm = {};                    // over each group, after the gate
   std::int32_t inner = 0;
   std::int32_t state = 0;
   std::int32_t heads = 0;
@@ -204,8 +205,8 @@ struct SelectRowsOp {
   bool operator==(const SelectRowsOp&) const = default;
 };
 
-// logits = cap(scale * (W norm(in) + b)) for one slice of at most kLogitRows outputs, into the backend's own buffer. The
-// normed row goes to the outputs that ask for an embedding.
+// logits = cap(scale * (W norm(in) + b)) for one slice of at most kLogitRows outputs, into the backend's own buffer.
+// The normed row goes to the outputs that ask for an embedding.
 struct HeadOp {
   std::int32_t layer = 0;  // the number of layers: where a bad final norm is reported
   std::int32_t slice = 0;

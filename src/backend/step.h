@@ -32,9 +32,9 @@ struct BlockTable {
 
 struct StepSequence {
   std::span<const BlockTable> tables = {};  // one a KV group; empty for a model without attention
-  std::int32_t length = 0;             // positions after this step: what non-causal rows see
-  std::int32_t state_in = -1;          // slot the recurrent layers start from; -1: zeros
-  std::int32_t state_out = -1;         // slot they leave their state in
+  std::int32_t length = 0;                  // positions after this step: what non-causal rows see
+  std::int32_t state_in = -1;               // slot the recurrent layers start from; -1: zeros
+  std::int32_t state_out = -1;              // slot they leave their state in
 };
 
 // A row whose result is wanted. Ascending by row, so those of `generated` rows come first.
@@ -79,8 +79,8 @@ struct StepLimits {
 };
 
 struct StepResults {
-  std::vector<SampleResult> samples;           // one an output; default where none was asked for
-  std::vector<std::int32_t> first_bad_layer;   // one a row: the first layer whose norm met a non-finite sum; -1: none
+  std::vector<SampleResult> samples;          // one an output; default where none was asked for
+  std::vector<std::int32_t> first_bad_layer;  // one a row: the first layer whose norm met a non-finite sum; -1: none
 };
 
 }  // namespace quarrel

@@ -3,10 +3,10 @@
 // impossible ones are asserts, and nothing a user can send may reach an assert.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <stdexcept>
 #include <string>
-
-#include <fmt/format.h>
 
 namespace quarrel {
 

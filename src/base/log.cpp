@@ -8,8 +8,7 @@ namespace {
 
 class StderrLog final : public Log {
  public:
-  explicit StderrLog(LogLevel least)
-      : logger_("quarrel", std::make_shared<spdlog::sinks::stderr_color_sink_mt>()) {
+  explicit StderrLog(LogLevel least) : logger_("quarrel", std::make_shared<spdlog::sinks::stderr_color_sink_mt>()) {
     logger_.set_level(level_of(least));
     logger_.set_pattern("%^%l%$: %v");
   }

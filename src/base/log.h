@@ -2,12 +2,12 @@
 // write to a stream of their own. Safe to call from any thread.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include <fmt/format.h>
 
 namespace quarrel {
 

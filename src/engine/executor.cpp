@@ -8,7 +8,9 @@
 namespace quarrel {
 namespace {
 
-std::int32_t blocks_for(std::int32_t tokens, std::int32_t block_tokens) { return (tokens + block_tokens - 1) / block_tokens; }
+std::int32_t blocks_for(std::int32_t tokens, std::int32_t block_tokens) {
+  return (tokens + block_tokens - 1) / block_tokens;
+}
 
 double mebibytes(std::size_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024.0); }
 
@@ -126,8 +128,8 @@ std::vector<SampleResult> Executor::run(std::span<const Feed> feeds) {
   for (std::size_t i = 0; i < sequences.size(); ++i) sequences[i].tables = tables[i];
 
   const Step step{.rows = rows, .generated_rows = generated, .sequences = sequences, .outputs = outputs};
-  const Ticket ticket = backend_->submit(
-      step, [this](Backend& backend, const StepShape& shape) { model_->forward(backend, shape); });
+  const Ticket ticket =
+      backend_->submit(step, [this](Backend& backend, const StepShape& shape) { model_->forward(backend, shape); });
   StepResults results = backend_->wait(ticket);
   for (const std::int32_t layer : results.first_bad_layer) {
     if (layer >= 0) {

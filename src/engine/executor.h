@@ -15,10 +15,10 @@
 namespace quarrel {
 
 struct ExecutorOptions {
-  std::int32_t context = 0;          // tokens a sequence may hold; 0: what the model was trained for, or what fits
-  std::int32_t sequences = 1;        // how many at once
-  std::int32_t batch_rows = 512;     // rows a step at most
-  std::optional<KvType> kv_type = {};     // none: the device's default
+  std::int32_t context = 0;            // tokens a sequence may hold; 0: what the model was trained for, or what fits
+  std::int32_t sequences = 1;          // how many at once
+  std::int32_t batch_rows = 512;       // rows a step at most
+  std::optional<KvType> kv_type = {};  // none: the device's default
   ActivationDigits activations = ActivationDigits::two;
 };
 
@@ -85,8 +85,8 @@ class Executor {
   std::int32_t context_ = 0;
   KvType kv_type_ = KvType::f16;
   std::int32_t batch_rows_ = 0;
-  std::int32_t blocks_ = 0;                              // of each KV group
-  std::vector<std::vector<std::int32_t>> free_blocks_;   // [KV group]
+  std::int32_t blocks_ = 0;                             // of each KV group
+  std::vector<std::vector<std::int32_t>> free_blocks_;  // [KV group]
 };
 
 }  // namespace quarrel

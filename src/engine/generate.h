@@ -15,9 +15,9 @@ enum class FinishReason { stop, length, context, cancelled };
 
 struct GenerateOptions {
   SamplingParams sampling;
-  std::int32_t max_tokens = -1;                 // -1: until the context is full
-  std::span<const TokenId> stop_tokens = {};         // ascending; the one met is the last token reported
-  const std::atomic<bool>* cancel = nullptr;    // looked at before each token
+  std::int32_t max_tokens = -1;               // -1: until the context is full
+  std::span<const TokenId> stop_tokens = {};  // ascending; the one met is the last token reported
+  const std::atomic<bool>* cancel = nullptr;  // looked at before each token
 };
 
 struct GenerateResult {

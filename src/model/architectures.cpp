@@ -15,7 +15,9 @@ constexpr std::int32_t kMaxWidth = 1 << 20;
 constexpr std::int32_t kMaxHeads = 1 << 16;
 constexpr std::int32_t kMaxContext = 1 << 30;
 
-NormSpec rms(const char* tensor, float epsilon) { return {.kind = NormKind::rms, .epsilon = epsilon, .tensor = tensor}; }
+NormSpec rms(const char* tensor, float epsilon) {
+  return {.kind = NormKind::rms, .epsilon = epsilon, .tensor = tensor};
+}
 
 AttentionSpec& attention_of(LayerSpec& layer) { return std::get<AttentionSpec>(layer.mixer.part); }
 FfnSpec& ffn_of(LayerSpec& layer) { return std::get<FfnSpec>(layer.ffn.part); }
@@ -144,7 +146,8 @@ ModelSpec gemma3(const HyperParameters& hyper, std::int32_t context) {
   spec.embedding_scale = std::sqrt(static_cast<float>(spec.width));
   spec.logit_soft_cap = static_cast<float>(hyper.number_or("final_logit_softcapping", 0.0));
   const std::int32_t window = hyper.integer_or("attention.sliding_window", 0, 0, kMaxContext);
-  const auto global_every = static_cast<std::size_t>(hyper.integer_or("attention.sliding_window_pattern", 6, 1, kMaxLayers));
+  const auto global_every =
+      static_cast<std::size_t>(hyper.integer_or("attention.sliding_window_pattern", 6, 1, kMaxLayers));
   constexpr double kLocalRopeBase = 10000.0;
   constexpr std::size_t kLayersOf27B = 62;  // the one size that scales scores by width / heads, which no key says
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {

@@ -1,5 +1,5 @@
-// Reads an architecture's hyper-parameters ("llama.embedding_length") with bounds, so that no number from a file reaches
-// an allocation or a division unchecked. Errors name the key.
+// Reads an architecture's hyper-parameters ("llama.embedding_length") with bounds, so that no number from a file
+// reaches an allocation or a division unchecked. Errors name the key.
 #pragma once
 
 #include <cstdint>

@@ -41,10 +41,8 @@ std::vector<KvGroup> kv_groups_of(const ModelSpec& spec) {
     if (part == nullptr) continue;
     auto group = std::ranges::find_if(groups, [&](const KvGroup& known) { return same_group(known, *part); });
     if (group == groups.end()) {
-      groups.push_back({.kv_heads = part->kv_heads,
-                        .key_dim = part->key_dim,
-                        .value_dim = part->value_dim,
-                        .window = part->window});
+      groups.push_back(
+          {.kv_heads = part->kv_heads, .key_dim = part->key_dim, .value_dim = part->value_dim, .window = part->window});
       group = groups.end() - 1;
     }
     ++group->layers;
@@ -87,9 +85,9 @@ Model::Model(const GgufFile& file, ModelSpec spec, Backend& backend)
            .soft_cap = spec_.logit_soft_cap};
   if (spec_.has_head) {
     const bool tied = !weights.has("output.weight");
-    head_.weight = weights.matrix(tied ? "token_embd.weight" : "output.weight",
-                                  tied ? WeightRole::embedding : WeightRole::column_parallel, spec_.vocabulary,
-                                  spec_.width);
+    head_.weight =
+        weights.matrix(tied ? "token_embd.weight" : "output.weight",
+                       tied ? WeightRole::embedding : WeightRole::column_parallel, spec_.vocabulary, spec_.width);
     head_.bias = weights.optional_vector("output.bias", spec_.vocabulary);
   }
   pool_ = {.in = shared.x, .pooling = spec_.pooling};

@@ -35,8 +35,8 @@ struct RopeSpec {
   std::int32_t original_context = 0;
   double beta_fast = 32.0;
   double beta_slow = 1.0;
-  double attention_factor = 1.0;      // on top of what YaRN prescribes
-  std::string factors_tensor = {};         // frequency divisors, one a pair: "rope_freqs.weight"; empty: none
+  double attention_factor = 1.0;    // on top of what YaRN prescribes
+  std::string factors_tensor = {};  // frequency divisors, one a pair: "rope_freqs.weight"; empty: none
 };
 
 struct AttentionSpec {

@@ -19,7 +19,7 @@ namespace {
 struct Change {
   bool drop = false;
   std::vector<std::uint64_t> shape = {};  // empty: as it was
-  float poison = 0;                  // written over the first value when not zero
+  float poison = 0;                       // written over the first value when not zero
 };
 
 std::filesystem::path damaged(const TempDir& folder, const std::function<Change(std::string_view)>& change) {
@@ -60,7 +60,8 @@ std::string message_of(const std::filesystem::path& path, const char* backend, E
 
 TEST(DamagedModel, MissingTensorIsNamed) {
   const TempDir folder;
-  const auto path = damaged(folder, [](std::string_view name) { return Change{.drop = name == "blk.1.ffn_up.weight"}; });
+  const auto path =
+      damaged(folder, [](std::string_view name) { return Change{.drop = name == "blk.1.ffn_up.weight"}; });
   EXPECT_NE(message_of(path, "cpu", ErrorKind::bad_file).find("blk.1.ffn_up.weight"), std::string::npos);
 }
 
@@ -80,9 +81,8 @@ TEST(DamagedModel, NumbersThatAreNotFiniteAreReportedWithTheirLayer) {
   for (const char* tensor : {"blk.1.attn_k.weight", "blk.1.attn_v.weight", "blk.1.attn_output.weight",
                              "blk.1.ffn_gate.weight", "blk.1.ffn_down.weight"}) {
     for (const float poison : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
-      const auto path = damaged(folder, [&](std::string_view name) {
-        return name == tensor ? Change{.poison = poison} : Change{};
-      });
+      const auto path =
+          damaged(folder, [&](std::string_view name) { return name == tensor ? Change{.poison = poison} : Change{}; });
       for (const char* backend : {"reference", "cpu"}) {
         const std::string message = message_of(path, backend, ErrorKind::bad_file);
         EXPECT_NE(message.find("not finite"), std::string::npos) << tensor << " on " << backend << ": " << message;
@@ -104,18 +104,18 @@ TEST(DamagedModel, UnknownArchitectureNamesTheKnownOnes) {
 
 TEST(DamagedModel, HyperParametersAreBounded) {
   const TempDir folder;
-  for (const auto& [key, value] : std::initializer_list<std::pair<const char*, std::uint32_t>>{
-           {"llama.block_count", 0},
-           {"llama.block_count", 4000000000u},
-           {"llama.embedding_length", 0},
-           {"llama.attention.head_count", 0},
-           {"llama.attention.head_count_kv", 3},
-           {"llama.attention.head_count_kv", 0},
-           {"llama.attention.key_length", 0},
-           {"llama.rope.dimension_count", 7},
-           {"llama.rope.dimension_count", 1 << 20},
-           {"llama.feed_forward_length", 0},
-           {"llama.context_length", 0}}) {
+  for (const auto& [key, value] :
+       std::initializer_list<std::pair<const char*, std::uint32_t>>{{"llama.block_count", 0},
+                                                                    {"llama.block_count", 4000000000u},
+                                                                    {"llama.embedding_length", 0},
+                                                                    {"llama.attention.head_count", 0},
+                                                                    {"llama.attention.head_count_kv", 3},
+                                                                    {"llama.attention.head_count_kv", 0},
+                                                                    {"llama.attention.key_length", 0},
+                                                                    {"llama.rope.dimension_count", 7},
+                                                                    {"llama.rope.dimension_count", 1 << 20},
+                                                                    {"llama.feed_forward_length", 0},
+                                                                    {"llama.context_length", 0}}) {
     const std::vector<std::byte> bytes = make_toy("llama");
     const GgufFile file = GgufFile::view(bytes, "toy");
     GgufWriter writer;

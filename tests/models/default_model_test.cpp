@@ -1,11 +1,12 @@
-// The real default model against exact arithmetic: token by token on recorded texts, and as perplexity. Skipped, with the
-// reason printed, where the model has not been pulled.
+// The real default model against exact arithmetic: token by token on recorded texts, and as perplexity. Skipped, with
+// the reason printed, where the model has not been pulled.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
+
+#include <nlohmann/json.hpp>
 
 #include "app/perplexity.h"
 #include "base/error.h"
@@ -121,7 +122,6 @@ TEST_F(DefaultModel, FollowsTheRecordedAnswers) {
   }
 }
 
-
 class DefaultModelPerplexity : public DefaultModel {
  protected:
   // Compares the running value after `windows` windows with the recorded one.
@@ -133,13 +133,12 @@ class DefaultModelPerplexity : public DefaultModel {
     const auto tokens = perplexity_tokens(*vocabulary, read_text(test_data("wikitext/wikitext-2-test-head.txt")));
     Executor executor(GgufFile::open(path_), device,
                       {.context = 512, .batch_rows = 512, .activations = options.activations});
-    const Perplexity measured =
-        measure_perplexity(tokens, {.windows = windows, .bos = window_bos(*vocabulary)},
-                           executor_scorer(executor, options.row_class));
+    const Perplexity measured = measure_perplexity(tokens, {.windows = windows, .bos = window_bos(*vocabulary)},
+                                                   executor_scorer(executor, options.row_class));
     ASSERT_EQ(std::ssize(measured.windows), windows);
     const double deviation = measured.value() / exact - 1;
-    std::printf("%-12s %2d windows: %.4f, %+.4f %% of %.4f\n", name.c_str(), windows, measured.value(),
-                100 * deviation, exact);
+    std::printf("%-12s %2d windows: %.4f, %+.4f %% of %.4f\n", name.c_str(), windows, measured.value(), 100 * deviation,
+                exact);
     EXPECT_LE(std::abs(deviation), tolerance);
   }
 };

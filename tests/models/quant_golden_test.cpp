@@ -22,12 +22,12 @@ constexpr double kDigit = 1.5e-4;
 constexpr double kTernary = 2.1e-4;
 
 constexpr std::array kTypes = {
-    TypeCase{"F16", 1.5e-7, 1.5e-7},     TypeCase{"BF16", 1e-5, 1e-5},      TypeCase{"Q4_0", kDigit, 1e-6},
-    TypeCase{"Q4_1", kDigit, 1e-6},      TypeCase{"Q5_0", kDigit, 1e-6},    TypeCase{"Q5_1", kDigit, 1e-6},
-    TypeCase{"Q8_0", kDigit, 1e-6},      TypeCase{"Q2_K", kDigit, 1e-6},    TypeCase{"Q3_K_S", kDigit, 1e-6},
-    TypeCase{"Q4_K_S", kDigit, 1e-6},    TypeCase{"Q5_K_S", kDigit, 1e-6},  TypeCase{"Q6_K", kDigit, 1e-6},
-    TypeCase{"IQ4_NL", kDigit, 1e-6},    TypeCase{"IQ4_XS", kDigit, 1e-6},  TypeCase{"MXFP4_MOE", kDigit, 1e-6},
-    TypeCase{"TQ1_0", kTernary, 1e-6},   TypeCase{"TQ2_0", kTernary, 1e-6},
+    TypeCase{"F16", 1.5e-7, 1.5e-7},   TypeCase{"BF16", 1e-5, 1e-5},      TypeCase{"Q4_0", kDigit, 1e-6},
+    TypeCase{"Q4_1", kDigit, 1e-6},    TypeCase{"Q5_0", kDigit, 1e-6},    TypeCase{"Q5_1", kDigit, 1e-6},
+    TypeCase{"Q8_0", kDigit, 1e-6},    TypeCase{"Q2_K", kDigit, 1e-6},    TypeCase{"Q3_K_S", kDigit, 1e-6},
+    TypeCase{"Q4_K_S", kDigit, 1e-6},  TypeCase{"Q5_K_S", kDigit, 1e-6},  TypeCase{"Q6_K", kDigit, 1e-6},
+    TypeCase{"IQ4_NL", kDigit, 1e-6},  TypeCase{"IQ4_XS", kDigit, 1e-6},  TypeCase{"MXFP4_MOE", kDigit, 1e-6},
+    TypeCase{"TQ1_0", kTernary, 1e-6}, TypeCase{"TQ2_0", kTernary, 1e-6},
 };
 
 class QuantGolden : public testing::TestWithParam<TypeCase> {};

@@ -12,8 +12,8 @@
 namespace quarrel::test {
 namespace {
 
-using Call = std::variant<EmbedOp, NormOp, QkvOp, AttendOp, LinearOp, GluOp, MoeOp, SsmOp, SelectRowsOp, HeadOp, SampleOp,
-                          PoolOp>;
+using Call = std::variant<EmbedOp, NormOp, QkvOp, AttendOp, LinearOp, GluOp, MoeOp, SsmOp, SelectRowsOp, HeadOp,
+                          SampleOp, PoolOp>;
 
 class RecordingBackend final : public Backend {
  public:
@@ -83,7 +83,8 @@ class RecordingBackend final : public Backend {
 Step plan(std::vector<StepRow>& rows, std::vector<StepOutput>& outputs, std::int32_t salt) {
   rows.clear();
   outputs.clear();
-  for (std::int32_t i = 0; i < 9; ++i) rows.push_back({.sequence = i % 3, .position = i + salt, .token = (i * 7 + salt) % 300});
+  for (std::int32_t i = 0; i < 9; ++i)
+    rows.push_back({.sequence = i % 3, .position = i + salt, .token = (i * 7 + salt) % 300});
   for (const std::int32_t row : {0, 1, 8}) outputs.push_back({.row = row});
   return {.rows = rows, .generated_rows = 2, .outputs = outputs};
 }
@@ -119,7 +120,9 @@ TEST(RecordingItself, NoticesAnArgumentThatChanges) {
   std::vector<StepRow> rows;
   std::vector<StepOutput> outputs;
   std::int32_t position = 0;
-  const Backend::Forward leaky = [&](Backend& to, const StepShape&) { to.sample({.slice = position, .vocabulary = 1}); };
+  const Backend::Forward leaky = [&](Backend& to, const StepShape&) {
+    to.sample({.slice = position, .vocabulary = 1});
+  };
   backend.submit(plan(rows, outputs, 0), leaky);
   const std::vector<Call> first = backend.calls;
   position = 1;

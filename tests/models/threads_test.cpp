@@ -1,5 +1,5 @@
-// Several models on one device, driven from several threads: their steps take turns, and nobody's numbers change. Small,
-// because it also runs under the thread sanitizer.
+// Several models on one device, driven from several threads: their steps take turns, and nobody's numbers change.
+// Small, because it also runs under the thread sanitizer.
 #include <gtest/gtest.h>
 
 #include <thread>

@@ -1,4 +1,5 @@
-// Every dense architecture's toy model against exact logits, on every device; and that how a text is fed changes no bit.
+// Every dense architecture's toy model against exact logits, on every device; and that how a text is fed changes no
+// bit.
 #include <gtest/gtest.h>
 
 #include "models/runner.h"
@@ -78,9 +79,11 @@ TEST(Batching, TruncatedSequencesContinueAsIfFresh) {
     const Want want_first{.index = 9, .logits = first.data()};
     const Want want_again{.index = 9, .logits = again.data()};
     executor.run_chunked({.sequence = &sequence, .tokens = std::span(tokens).first(20)});
-    executor.run_chunked({.sequence = &sequence, .tokens = std::span(tokens).subspan(20, 10), .wants = {&want_first, 1}});
+    executor.run_chunked(
+        {.sequence = &sequence, .tokens = std::span(tokens).subspan(20, 10), .wants = {&want_first, 1}});
     executor.truncate(sequence, 20);
-    executor.run_chunked({.sequence = &sequence, .tokens = std::span(tokens).subspan(20, 10), .wants = {&want_again, 1}});
+    executor.run_chunked(
+        {.sequence = &sequence, .tokens = std::span(tokens).subspan(20, 10), .wants = {&want_again, 1}});
     EXPECT_EQ(first, again);
     EXPECT_EQ(sequence.length(), 30);
   }

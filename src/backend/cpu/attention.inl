@@ -1,5 +1,5 @@
-// Attention of one row over the paged cache: an online softmax, one cache block of absolute positions at a time. Where a
-// prompt was cut into chunks therefore changes nothing. Query heads that share a key-value head share its decoding.
+// Attention of one row over the paged cache: an online softmax, one cache block of absolute positions at a time. Where
+// a prompt was cut into chunks therefore changes nothing. Query heads that share a key-value head share its decoding.
 
 namespace quarrel::QUARREL_LEVEL {
 
@@ -77,7 +77,8 @@ static void attend(const AttendTask& task) {
       float scores[kAttendBlock];
       for (float& score : scores) score = kLowest;
       for (std::int32_t s = first; s < last; ++s) {
-        float score = dot_floats(task.q + g * key_dim, keys + static_cast<std::size_t>(s) * key_dim, key_dim) * task.scale;
+        float score =
+            dot_floats(task.q + g * key_dim, keys + static_cast<std::size_t>(s) * key_dim, key_dim) * task.scale;
         if (task.soft_cap > 0.0f) {
           float lanes[kLanes];
           store(lanes, hyperbolic_tangent(set(score / task.soft_cap)));

@@ -21,9 +21,7 @@ struct DigitLayout {
       : stride(padded(columns, kRowPadding)),
         groups32(padded(stride / 32, kGroupPadding)),
         groups16(padded(stride / 16, kGroupPadding)) {}
-  std::size_t bytes(std::size_t rows) const {
-    return rows * (2 * stride + 2 * (groups32 + groups16) * sizeof(float));
-  }
+  std::size_t bytes(std::size_t rows) const { return rows * (2 * stride + 2 * (groups32 + groups16) * sizeof(float)); }
 };
 
 QuantizedRows lay_out(std::byte* memory, std::size_t rows, std::size_t columns) {
@@ -262,9 +260,8 @@ void CpuBackend::linear(const LinearOp& op) {
   const Product product{.weight = op.weight, .out = data(op.out), .stride = as_size(op.out.width)};
   multiply(input, {&product, 1});
   if (op.bias.valid()) {
-    for_rows(row_count(op.out.rows), [&](std::int32_t r) {
-      kernels_.add(row(op.out, r), vector(op.bias), as_size(op.weight.rows));
-    });
+    for_rows(row_count(op.out.rows),
+             [&](std::int32_t r) { kernels_.add(row(op.out, r), vector(op.bias), as_size(op.weight.rows)); });
   }
 }
 
@@ -340,6 +337,8 @@ void CpuBackend::head(const HeadOp& op) {
 
 void CpuBackend::moe(const MoeOp&) { fail(ErrorKind::unsupported, "the cpu backend does not run experts yet"); }
 
-void CpuBackend::ssm(const SsmOp&) { fail(ErrorKind::unsupported, "the cpu backend does not run state-space layers yet"); }
+void CpuBackend::ssm(const SsmOp&) {
+  fail(ErrorKind::unsupported, "the cpu backend does not run state-space layers yet");
+}
 
 }  // namespace quarrel

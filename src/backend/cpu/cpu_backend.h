@@ -89,9 +89,7 @@ class CpuBackend final : public HostBackend {
   void end_step() override;
 
   const Prepared& prepared(const Weight& weight) const { return weights_[static_cast<std::size_t>(weight.id)]; }
-  const float* vector(const Weight& weight) const {
-    return weight.valid() ? prepared(weight).decoded.data() : nullptr;
-  }
+  const float* vector(const Weight& weight) const { return weight.valid() ? prepared(weight).decoded.data() : nullptr; }
   bool wants_digits(const Weight& weight) const;
 
   // Applies a norm to one row; false if its sum of squares was not finite.
@@ -121,14 +119,14 @@ class CpuBackend final : public HostBackend {
   const CpuKernels& kernels_;
   const BackendOptions options_;
   std::vector<Prepared> weights_;
-  std::size_t widest_input_ = 0;    // columns of any matrix
-  std::size_t widest_output_ = 0;   // rows of any matrix but the embedding and the head
+  std::size_t widest_input_ = 0;   // columns of any matrix
+  std::size_t widest_output_ = 0;  // rows of any matrix but the embedding and the head
 
   QuantizedRows digits_;
   AlignedBuffer digit_memory_;
-  AlignedBuffer normed_;   // [rows][widest_input_]
-  AlignedBuffer first_;    // [rows][widest_output_]
-  AlignedBuffer second_;   // [rows][widest_output_]
+  AlignedBuffer normed_;                // [rows][widest_input_]
+  AlignedBuffer first_;                 // [rows][widest_output_]
+  AlignedBuffer second_;                // [rows][widest_output_]
   std::vector<AlignedBuffer> scratch_;  // one a worker
   std::vector<RopeRows> ropes_;
   std::uint64_t step_ = 0;

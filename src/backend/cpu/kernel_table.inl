@@ -14,11 +14,13 @@ namespace quarrel {
 void decode_row(QuantType type, const std::byte* source, float* values, std::size_t weights) noexcept;
 }  // namespace quarrel
 
+// clang-format off: each stands on those before it.
 #include "backend/cpu/math.inl"
 #include "backend/cpu/unpack.inl"
 #include "backend/cpu/matmul.inl"
 #include "backend/cpu/attention.inl"
 #include "backend/cpu/rowwise.inl"
+// clang-format on
 
 namespace quarrel::QUARREL_LEVEL {
 

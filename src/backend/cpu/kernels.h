@@ -16,19 +16,19 @@ namespace quarrel {
 // digit have no low part. Rows are padded with zeros to whole vectors; scales and sums are kept for groups of 32 and,
 // repeated, of 16, because some weight types change scale that often.
 struct QuantizedRows {
-  std::int8_t* high = nullptr;      // [rows][stride]
-  std::int8_t* low = nullptr;       // [rows][stride]; for rows of two digits
-  float* scales32 = nullptr;        // [rows][groups32]: what an integer dot is multiplied by
-  float* sums32 = nullptr;          // [rows][groups32]: the sum of the group's values
-  float* scales16 = nullptr;        // [rows][groups16]
+  std::int8_t* high = nullptr;  // [rows][stride]
+  std::int8_t* low = nullptr;   // [rows][stride]; for rows of two digits
+  float* scales32 = nullptr;    // [rows][groups32]: what an integer dot is multiplied by
+  float* sums32 = nullptr;      // [rows][groups32]: the sum of the group's values
+  float* scales16 = nullptr;    // [rows][groups16]
   float* sums16 = nullptr;
   std::size_t stride = 0;
   std::size_t groups32 = 0;
   std::size_t groups16 = 0;
 };
 
-inline constexpr std::size_t kRowPadding = 64;     // values: the widest vector of bytes
-inline constexpr std::size_t kGroupPadding = 16;   // floats: the widest vector of floats
+inline constexpr std::size_t kRowPadding = 64;    // values: the widest vector of bytes
+inline constexpr std::size_t kGroupPadding = 16;  // floats: the widest vector of floats
 
 static inline std::size_t padded(std::size_t value, std::size_t step) { return (value + step - 1) / step * step; }
 
@@ -58,15 +58,15 @@ struct AttendTask {
   std::int32_t group = 1;
   std::int32_t key_dim = 0;
   std::int32_t value_dim = 0;
-  bool half = false;                       // the cache holds F16, else F32
-  const std::byte* base = nullptr;         // this layer's and head's keys in block 0
-  std::size_t block_bytes = 0;             // from a block to the next
-  const std::int32_t* blocks = nullptr;    // the sequence's table
-  std::int32_t begin = 0, end = 0;         // positions seen: [begin, end)
+  bool half = false;                     // the cache holds F16, else F32
+  const std::byte* base = nullptr;       // this layer's and head's keys in block 0
+  std::size_t block_bytes = 0;           // from a block to the next
+  const std::int32_t* blocks = nullptr;  // the sequence's table
+  std::int32_t begin = 0, end = 0;       // positions seen: [begin, end)
   float scale = 1.0f;
   float soft_cap = 0.0f;
-  const float* sinks = nullptr;            // [group], or null
-  float* scratch = nullptr;                // attend_scratch_bytes(group, key_dim + value_dim), of this worker alone
+  const float* sinks = nullptr;  // [group], or null
+  float* scratch = nullptr;      // attend_scratch_bytes(group, key_dim + value_dim), of this worker alone
 };
 
 std::size_t attend_scratch_bytes(std::size_t group, std::size_t dims);
@@ -76,19 +76,21 @@ inline constexpr std::int32_t kAttendBlock = 16;  // positions a step of the onl
 struct CpuKernels {
   const char* name;
   bool (*has_integer_kernel)(QuantType type);
-  void (*quantize_row)(const float* values, std::size_t count, const QuantizedRows& rows, std::size_t row, bool two_digits);
+  void (*quantize_row)(const float* values, std::size_t count, const QuantizedRows& rows, std::size_t row,
+                       bool two_digits);
   void (*matmul)(const MatmulTask& task);
   void (*attend)(const AttendTask& task);
   // Both return the sum of squares they divided by, so that the caller sees numbers that are not finite.
   float (*rms_norm)(const float* in, const float* weight, float* out, std::size_t count, float epsilon);
-  float (*layer_norm)(const float* in, const float* weight, const float* bias, float* out, std::size_t count, float epsilon);
-  void (*add)(float* values, const float* more, std::size_t count);                       // values += more
-  void (*add_scaled)(float* values, const float* more, float scale, std::size_t count);   // values += scale * more
+  float (*layer_norm)(const float* in, const float* weight, const float* bias, float* out, std::size_t count,
+                      float epsilon);
+  void (*add)(float* values, const float* more, std::size_t count);                      // values += more
+  void (*add_scaled)(float* values, const float* more, float scale, std::size_t count);  // values += scale * more
   void (*silu)(float* values, std::size_t count);
   void (*gelu_tanh)(float* values, std::size_t count);
   void (*relu_squared)(float* values, std::size_t count);
   void (*multiply)(float* values, const float* factors, std::size_t count);
-  void (*soft_cap)(float* values, float scale, float cap, std::size_t count);             // cap 0: only scale
+  void (*soft_cap)(float* values, float scale, float cap, std::size_t count);  // cap 0: only scale
   void (*rotate_half)(float* head, const float* cosines, const float* sines, std::size_t pairs);
   void (*rotate_interleaved)(float* head, const float* cosines, const float* sines, std::size_t pairs);
   // Returns how many values were clamped to ±65504.

@@ -1,7 +1,7 @@
-// Weights times activations. A panel of weight rows is unpacked once into bytes that fit the second-level cache and then
-// meets every row of activations, four at a time; a type is only a way to unpack. Each pair of rows goes through the same
-// operations in the same order whatever the tile: integer dots exact within a group, F32 sums over groups in ascending
-// order lane by lane, one tree at the end.
+// Weights times activations. A panel of weight rows is unpacked once into bytes that fit the second-level cache and
+// then meets every row of activations, four at a time; a type is only a way to unpack. Each pair of rows goes through
+// the same operations in the same order whatever the tile: integer dots exact within a group, F32 sums over groups in
+// ascending order lane by lane, one tree at the end.
 
 namespace quarrel::QUARREL_LEVEL {
 
@@ -73,8 +73,8 @@ static inline void integer_tile(const Panel& panel, std::size_t weight, const Qu
 
 // All pairs of a panel's weights and rows [first, last) of one class.
 template <int kGroup, bool kWide, bool kTwoDigits>
-[[gnu::noinline]] static void integer_panel(const Panel& panel, std::size_t weights, const MatmulTask& task, std::size_t first,
-                                 std::size_t last, float* out) {
+[[gnu::noinline]] static void integer_panel(const Panel& panel, std::size_t weights, const MatmulTask& task,
+                                            std::size_t first, std::size_t last, float* out) {
   const QuantizedRows& x = *task.quantized;
   std::size_t row = first;
   for (; row + kTileRows <= last; row += kTileRows) {

@@ -137,9 +137,8 @@ static void multiply(float* values, const float* factors, std::size_t count) {
 
 static void soft_cap(float* values, float scale, float cap, std::size_t count) {
   if (cap > 0.0f) {
-    transform(values, count, [scale, cap](Floats v) {
-      return mul(set(cap), hyperbolic_tangent(mul(v, set(scale / cap))));
-    });
+    transform(values, count,
+              [scale, cap](Floats v) { return mul(set(cap), hyperbolic_tangent(mul(v, set(scale / cap)))); });
   } else if (scale != 1.0f) {
     transform(values, count, [scale](Floats v) { return mul(v, set(scale)); });
   }

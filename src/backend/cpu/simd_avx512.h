@@ -12,7 +12,7 @@ namespace quarrel::avx512_level {
 
 inline constexpr int kLanes = 16;
 inline constexpr int kBytes = 64;
-inline constexpr int kUnroll = 16;                // of the innermost loop over vectors
+inline constexpr int kUnroll = 16;                 // of the innermost loop over vectors
 inline constexpr bool kWideWeightsDiffer = false;  // bytes above 127 need another dot product
 
 using Floats = __m512;
@@ -29,9 +29,7 @@ static inline Floats div(Floats a, Floats b) { return _mm512_div_ps(a, b); }
 static inline Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
 static inline Floats max(Floats a, Floats b) { return _mm512_max_ps(a, b); }
 static inline Floats min(Floats a, Floats b) { return _mm512_min_ps(a, b); }
-static inline Floats round(Floats a) {
-  return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-}
+static inline Floats round(Floats a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 static inline Floats power_of_two(Floats n) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23));
 }
@@ -80,9 +78,8 @@ template <int kGroup>
 static inline Floats spread(const Scales& scales, int index) {
   // Sixteen lanes cover 64 / kGroup groups: which group a lane belongs to, moved on by the vectors before this one.
   constexpr int kGroups = 64 / kGroup;
-  const __m512i lane_group =
-      kGroup == 32 ? _mm512_set_epi32(1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0)
-                   : _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
+  const __m512i lane_group = kGroup == 32 ? _mm512_set_epi32(1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0)
+                                          : _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
   return _mm512_permutexvar_ps(_mm512_add_epi32(lane_group, _mm512_set1_epi32(index * kGroups)), scales.product);
 }
 

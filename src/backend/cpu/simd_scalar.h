@@ -1,5 +1,5 @@
-// The vector type in plain C++: eight lanes in arrays, which a compiler may or may not turn into instructions. It is the
-// fallback everywhere and what the other levels are compared with.
+// The vector type in plain C++: eight lanes in arrays, which a compiler may or may not turn into instructions. It is
+// the fallback everywhere and what the other levels are compared with.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace quarrel::scalar_level {
 
 inline constexpr int kLanes = 8;
 inline constexpr int kBytes = 32;
-inline constexpr int kUnroll = 1;                // of the innermost loop over vectors
+inline constexpr int kUnroll = 1;                  // of the innermost loop over vectors
 inline constexpr bool kWideWeightsDiffer = false;  // bytes above 127 need another dot product
 
 struct Floats {

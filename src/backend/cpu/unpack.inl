@@ -295,7 +295,8 @@ struct Unpack<BlockMxfp4> {
   static inline void block(const BlockMxfp4& b, const UnpackedRow& to) {
     look_up_nibbles32(b.nibbles, kMxfp4Bytes, to.bytes);
     // Half of 2^(exponent - 127), because the table is doubled; the two smallest exponents are subnormal floats.
-    const std::uint32_t bits = b.exponent >= 2 ? static_cast<std::uint32_t>(b.exponent - 1) << 23 : 0x00200000u << b.exponent;
+    const std::uint32_t bits =
+        b.exponent >= 2 ? static_cast<std::uint32_t>(b.exponent - 1) << 23 : 0x00200000u << b.exponent;
     float scale;
     std::memcpy(&scale, &bits, sizeof scale);
     to.scales[0] = scale;

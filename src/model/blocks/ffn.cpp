@@ -34,8 +34,8 @@ std::unique_ptr<HalfBlock> make_ffn(const HalfSpec& half, const FfnSpec& spec, B
   if (spec.gated && weights.rows_of(up + ".weight") == 2 * std::int64_t{spec.length}) {
     // One tensor with the gate's rows before those of the up projection.
     glu.gate = weights.rows(up + ".weight", kColumns, 0, spec.length, 2 * std::int64_t{spec.length}, context.width);
-    glu.up = weights.rows(up + ".weight", kColumns, spec.length, spec.length, 2 * std::int64_t{spec.length},
-                          context.width);
+    glu.up =
+        weights.rows(up + ".weight", kColumns, spec.length, spec.length, 2 * std::int64_t{spec.length}, context.width);
   } else {
     glu.up = weights.matrix(up + ".weight", kColumns, spec.length, context.width);
     glu.up_bias = weights.optional_vector(up + ".bias", spec.length);
