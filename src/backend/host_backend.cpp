@@ -338,6 +338,7 @@ void HostBackend::set_profiling(bool on) {
 
 std::vector<OpTime> HostBackend::profile() const {
   std::vector<OpTime> times;
+  times.reserve(times_.size());
   for (const auto& [name, time] : times_) times.push_back(time);
   return times;
 }
