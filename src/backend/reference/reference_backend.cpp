@@ -7,7 +7,6 @@
 
 #include "backend/host_memory.h"
 #include "backend/reference/reference_math.h"
-#include "base/checked.h"
 #include "base/error.h"
 #include "quant/decode.h"
 
