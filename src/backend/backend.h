@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,6 +18,7 @@
 
 #include "backend/ops.h"
 #include "backend/step.h"
+#include "base/mapped_file.h"
 #include "quant/types.h"
 
 namespace quarrel {
@@ -24,11 +26,18 @@ namespace quarrel {
 // What a weight is for: how it is laid out, and along which side it could be split over devices.
 enum class WeightRole : std::uint8_t {
   embedding,        // rows are looked up by token (and multiplied with, when tied)
-  vector,           // norms, biases, sinks, scan parameters: decoded to F32
+  vector,           // norms, biases, sinks, scan parameters: decoded to F32 at once, so its source may go
   column_parallel,  // each out row stands alone: q, k, v, gate, up, output
   row_parallel,     // partial sums would be added: attention output, down
   expert_column,    // the same for stacked experts
   expert_row,
+};
+
+// Where one expert's rows lie: mapped, and for whoever would rather read than map, where in which file.
+struct ExpertPlace {
+  const std::byte* data = nullptr;
+  const MappedFile* file = nullptr;  // null: only in memory
+  std::uint64_t offset = 0;
 };
 
 struct WeightSource {
@@ -38,7 +47,9 @@ struct WeightSource {
   std::int64_t rows = 1;     // of one expert
   std::int64_t columns = 0;  // a multiple of the type's block
   std::int64_t experts = 1;
-  const std::byte* data = nullptr;  // must outlive the backend: weights may be read in place
+  const std::byte* data = nullptr;           // must outlive the backend: weights may be read in place
+  std::size_t row_stride = 0;                // bytes from a row to the next; 0: rows lie one after the other
+  std::span<const ExpertPlace> places = {};  // one an expert, instead of `data`; empty: experts follow each other
 };
 
 enum class RopeKind : std::uint8_t {
@@ -73,7 +84,7 @@ struct CacheConfig {
   std::vector<KvGroup> groups;
   std::vector<StateLayer> state_layers;
   KvType kv_type = KvType::f16;
-  std::int32_t blocks = 0;  // of each group
+  std::vector<std::int32_t> blocks;  // of each group
   std::int32_t state_slots = 0;
 };
 
@@ -88,6 +99,16 @@ struct OpTime {
 
 struct BackendCounters {
   std::uint64_t kv_saturated = 0;  // values clamped to ±65504 on their way into an F16 cache
+  // Of the expert cache, where there is one. A hit found its expert in memory.
+  std::uint64_t expert_hits = 0;
+  std::uint64_t expert_misses = 0;
+  std::uint64_t expert_bytes_read = 0;
+};
+
+// How often each expert of a layer was chosen: the counts sum to experts used x rows.
+struct ExpertUse {
+  std::int32_t layer = 0;
+  std::vector<std::uint64_t> chosen;
 };
 
 class Backend {
@@ -106,6 +127,7 @@ class Backend {
   // Makes room for steps up to `limits` with a vocabulary of that size; after all weights and activations.
   virtual void reserve(const StepLimits& limits, std::int32_t vocabulary) = 0;
   virtual std::size_t prepared_bytes() const noexcept = 0;  // memory held for weights beyond their source
+  virtual std::size_t expert_cache_bytes() const noexcept = 0;  // what the expert cache may take; 0: there is none
   virtual std::size_t workspace_bytes(const StepLimits& limits, std::int32_t vocabulary) const noexcept = 0;
 
   // ---- KV blocks and state slots: the layout is the backend's own ----
@@ -132,6 +154,7 @@ class Backend {
   virtual void set_profiling(bool on) = 0;
   virtual std::vector<OpTime> profile() const = 0;
   virtual BackendCounters counters() const noexcept = 0;
+  virtual std::vector<ExpertUse> expert_use() const = 0;  // by layer, since the backend was made
 
   // ---- Ops ----
   virtual void embed(const EmbedOp& op) = 0;
@@ -157,6 +180,11 @@ enum class ActivationDigits : std::uint8_t {
 
 struct BackendOptions {
   ActivationDigits activations = ActivationDigits::two;
+  // Bytes that experts may take: they are then read into a cache as they are chosen, and the least recently used go.
+  // None: experts are used where they lie.
+  std::optional<std::size_t> expert_memory = {};
+  // Only adds up sizes: weights are neither read nor decoded, and no step may be submitted.
+  bool plan_only = false;
 };
 
 class Device {

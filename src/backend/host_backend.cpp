@@ -94,7 +94,7 @@ void HostBackend::allocate_cache(const CacheConfig& config) {
   block_bytes_.clear();
   for (const KvGroup& group : config.groups) {
     block_bytes_.push_back(kv_bytes(group, config.kv_type));
-    kv_.emplace_back(block_bytes_.back() * as_size(config.blocks), "the KV cache");
+    kv_.emplace_back(block_bytes_.back() * as_size(config.blocks.at(kv_.size())), "the KV cache");
   }
   state_offsets_.clear();
   std::size_t offset = 0;
@@ -140,14 +140,7 @@ void HostBackend::import_slot(std::int32_t slot, std::span<const std::byte> in) 
   std::memcpy(states_.data() + slot_bytes_ * as_size(slot), in.data(), slot_bytes_);
 }
 
-StepShape HostBackend::shape_of(const Step& step) const noexcept {
-  StepShape shape{.generated_rows = step.generated_rows,
-                  .prompt_rows = static_cast<std::int32_t>(step.rows.size()) - step.generated_rows};
-  for (const StepOutput& output : step.outputs) {
-    ++(output.row < step.generated_rows ? shape.generated_outputs : shape.prompt_outputs);
-  }
-  return shape;
-}
+StepShape HostBackend::shape_of(const Step& step) const noexcept { return exact_shape(step); }
 
 void HostBackend::load_step(const Step& step) {
   require(step.rows.size() <= as_size(limits_.rows), "more rows than were reserved");
@@ -159,9 +152,10 @@ void HostBackend::load_step(const Step& step) {
     require(sequence.tables.size() == cache_.groups.size(), "a block table for each KV group");
     HostSequence& copy = sequences_.emplace_back();
     for (const BlockTable& table : sequence.tables) {
+      const std::int32_t blocks = cache_.blocks[copy.tables.size()];
       bool live = false;
       for (const std::int32_t block : table.blocks) {
-        require(block < cache_.blocks, "a block beyond the cache");
+        require(block < blocks, "a block beyond the cache");
         require(block >= 0 || !live, "a freed block between live ones");
         live = block >= 0;
       }
@@ -311,6 +305,7 @@ void HostBackend::sample(const SampleOp& op) {
 void HostBackend::pool(const PoolOp& op) {
   const Timer timer(*this, "other");
   const std::size_t width = as_size(op.in.width);
+  std::vector<float> normed(width);
   for (const HostOutput& output : outputs_) {
     if (output.embedding == nullptr) continue;
     const std::int32_t sequence = rows_[as_size(output.row)].sequence;
@@ -323,12 +318,51 @@ void HostBackend::pool(const PoolOp& op) {
     std::vector<double> sum(width, 0.0);
     for (const std::int32_t member : members) {
       const float* values = row(op.in, member);
+      if (op.norm.kind != NormKind::none) {
+        if (!norm_row(op.norm, values, normed.data(), width)) flag_bad_row(op.in.rows, member, op.layer);
+        values = normed.data();
+      }
       for (std::size_t i = 0; i < width; ++i) sum[i] += static_cast<double>(values[i]);
     }
-    for (std::size_t i = 0; i < width; ++i) {
-      output.embedding[i] = static_cast<float>(sum[i] / static_cast<double>(members.size()));
+    for (double& value : sum) value /= static_cast<double>(members.size());
+    if (op.pooling == Pooling::rank) {
+      rank(op, sum, output.embedding);
+    } else {
+      std::ranges::transform(sum, output.embedding, [](double value) { return static_cast<float>(value); });
     }
   }
+}
+
+void HostBackend::rank(const PoolOp& op, std::span<double> row, float* out) const {
+  const auto product = [this](const Weight& weight, const Weight& bias, std::span<const double> in) {
+    const std::span<const float> values = vector_values(weight);
+    std::vector<double> result(as_size(weight.rows));
+    for (std::size_t o = 0; o < result.size(); ++o) {
+      result[o] = bias.valid() ? static_cast<double>(vector_values(bias)[o]) : 0.0;
+      for (std::size_t i = 0; i < in.size(); ++i) result[o] += static_cast<double>(values[o * in.size() + i]) * in[i];
+    }
+    return result;
+  };
+  std::vector<double> dense(row.begin(), row.end());
+  if (op.dense.valid()) {
+    dense = product(op.dense, op.dense_bias, dense);
+    for (double& value : dense) value = std::tanh(value);
+  }
+  std::ranges::transform(product(op.score, op.score_bias, dense), out,
+                         [](double value) { return static_cast<float>(value); });
+}
+
+void HostBackend::count_experts(std::int32_t layer, std::int32_t experts, std::span<const std::int32_t> chosen) {
+  std::vector<std::uint64_t>& counts = expert_use_[layer];
+  counts.resize(as_size(experts));
+  for (const std::int32_t expert : chosen) ++counts[as_size(expert)];
+}
+
+std::vector<ExpertUse> HostBackend::expert_use() const {
+  std::vector<ExpertUse> use;
+  use.reserve(expert_use_.size());
+  for (const auto& [layer, chosen] : expert_use_) use.push_back({.layer = layer, .chosen = chosen});
+  return use;
 }
 
 void HostBackend::set_profiling(bool on) {

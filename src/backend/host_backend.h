@@ -60,6 +60,8 @@ class HostBackend : public Backend {
   void set_profiling(bool on) override;
   std::vector<OpTime> profile() const override;
   BackendCounters counters() const noexcept override { return counters_; }
+  std::vector<ExpertUse> expert_use() const override;
+  std::size_t expert_cache_bytes() const noexcept override { return 0; }
 
   void select_rows(const SelectRowsOp& op) override;
   void sample(const SampleOp& op) override;
@@ -85,6 +87,11 @@ class HostBackend : public Backend {
     std::string_view name_;
     std::chrono::steady_clock::time_point start_;
   };
+
+  // Norms one row; false if its sum of squares was not finite. `out` may be `in`.
+  virtual bool norm_row(const Norm& norm, const float* in, float* out, std::size_t count) const = 0;
+  // All values of a weight of role `vector`.
+  virtual std::span<const float> vector_values(const Weight& weight) const = 0;
 
   // Called around the forward of each step: take the device's turn, wake workers.
   virtual void begin_step() {}
@@ -126,9 +133,12 @@ class HostBackend : public Backend {
   // All values of a weight of role `vector`.
   static std::vector<float> decode_vector(const WeightSource& source);
   void count_saturated(std::uint64_t values) noexcept { counters_.kv_saturated += values; }
+  // Notes which of a layer's experts were chosen.
+  void count_experts(std::int32_t layer, std::int32_t experts, std::span<const std::int32_t> chosen);
 
  private:
   void load_step(const Step& step);
+  void rank(const PoolOp& op, std::span<double> row, float* out) const;
   std::size_t kv_element_bytes(KvType type) const noexcept { return type == KvType::f32 ? 4 : 2; }
   std::span<std::byte> block_span(std::int32_t group, std::int32_t block);
 
@@ -162,6 +172,7 @@ class HostBackend : public Backend {
   std::map<Ticket, StepResults> finished_;
 
   BackendCounters counters_;
+  std::map<std::int32_t, std::vector<std::uint64_t>> expert_use_;  // by layer
   bool profiling_ = false;
   std::map<std::string_view, OpTime> times_;
 };

@@ -120,7 +120,7 @@ struct AttendOp {
 // Which part of a layer a projection belongs to. It changes nothing that is computed: profiles are told by it.
 enum class LayerPart : std::uint8_t { other, attention, feed_forward, ssm };
 
-// value = W before(in) + b; then `end`, or into `out` when end.x is invalid.
+// value = W before(in) + b; then `end`, or into `out` from column `out_at` on when end.x is invalid.
 struct LinearOp {
   std::int32_t layer = 0;
   LayerPart part = LayerPart::other;
@@ -129,6 +129,7 @@ struct LinearOp {
   Weight weight = {};
   Weight bias = {};
   Activation out = {};
+  std::int32_t out_at = 0;
   BranchEnd end = {};
   bool operator==(const LinearOp&) const = default;
 };
@@ -180,7 +181,8 @@ struct SsmOp {
   Activation out = {};               // [inner]
   Weight conv = {}, conv_bias = {};  // [channels][width]
   Weight a = {}, d = {}, dt_bias = {};
-  Weight x_proj = {}, dt_proj = {};  // version 1
+  Weight x_proj = {}, dt_proj = {};            // version 1
+  Norm dt_norm = {}, b_norm = {}, c_norm = {};  // version 1: of what x_proj gives; a norm without weight only divides
   Norm norm = {};                    // over each group, after the gate
   std::int32_t inner = 0;
   std::int32_t state = 0;
@@ -230,10 +232,15 @@ struct SampleOp {
 
 enum class Pooling : std::uint8_t { none, mean, cls, last, rank };
 
-// One vector a sequence from its rows of this step, into the embedding of that sequence's output.
+// One vector a sequence from its rows of this step, each normed, into the embedding of that sequence's output. `rank`
+// takes the first row to scores: score tanh(dense row + dense_bias) + score_bias; without `dense` the row itself.
 struct PoolOp {
+  std::int32_t layer = 0;  // where a bad norm is reported
   Activation in = {};
+  Norm norm = {};
   Pooling pooling = Pooling::mean;
+  Weight dense = {}, dense_bias = {};  // of role vector, like all here
+  Weight score = {}, score_bias = {};
   bool operator==(const PoolOp&) const = default;
 };
 

@@ -72,6 +72,16 @@ struct StepShape {
   bool operator==(const StepShape&) const = default;
 };
 
+// A step's own shape, before a backend rounds it up.
+inline StepShape exact_shape(const Step& step) noexcept {
+  StepShape shape{.generated_rows = step.generated_rows,
+                  .prompt_rows = static_cast<std::int32_t>(step.rows.size()) - step.generated_rows};
+  for (const StepOutput& output : step.outputs) {
+    ++(output.row < step.generated_rows ? shape.generated_outputs : shape.prompt_outputs);
+  }
+  return shape;
+}
+
 // The largest step a backend must be ready for.
 struct StepLimits {
   std::int32_t rows = 512;

@@ -29,7 +29,7 @@ struct Descriptor {
 
 MappedFile MappedFile::open(const std::filesystem::path& path) {
   // O_NONBLOCK: opening a fifo must not wait for a writer that never comes.
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.fd < 0) {
     const int reason = errno;
     const auto kind = reason == ENOENT || reason == ENOTDIR ? ErrorKind::not_found : ErrorKind::io;
@@ -42,32 +42,49 @@ MappedFile MappedFile::open(const std::filesystem::path& path) {
   if (S_ISDIR(status.st_mode)) fail(ErrorKind::io, "'{}' is a directory, not a file", path.string());
   if (!S_ISREG(status.st_mode)) fail(ErrorKind::io, "'{}' is not a regular file", path.string());
   const auto size = static_cast<std::size_t>(status.st_size);
-  if (size == 0) return {path, nullptr, 0};
+  if (size == 0) return {path, std::exchange(file.fd, -1), nullptr, 0};
   void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd, 0);
   if (data == MAP_FAILED) {
     fail(ErrorKind::io, "cannot map '{}' ({} bytes): {}", path.string(), size, std::strerror(errno));
   }
-  return {path, static_cast<const std::byte*>(data), size};
+  return {path, std::exchange(file.fd, -1), static_cast<const std::byte*>(data), size};
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    : path_(std::move(other.path_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   if (this != &other) {
-    unmap();
+    close();
     path_ = std::move(other.path_);
+    descriptor_ = std::exchange(other.descriptor_, -1);
     data_ = std::exchange(other.data_, nullptr);
     size_ = std::exchange(other.size_, 0);
   }
   return *this;
 }
 
-MappedFile::~MappedFile() { unmap(); }
+MappedFile::~MappedFile() { close(); }
 
-void MappedFile::unmap() noexcept {
+void MappedFile::close() noexcept {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
   data_ = nullptr;
+  if (descriptor_ >= 0) ::close(descriptor_);
+  descriptor_ = -1;
+}
+
+void MappedFile::read(std::uint64_t offset, std::span<std::byte> out) const {
+  while (!out.empty()) {
+    const ssize_t got = ::pread(descriptor_, out.data(), out.size(), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail(ErrorKind::io, "cannot read '{}' at byte {}: {}", path_.string(), offset, std::strerror(errno));
+    if (got == 0) fail(ErrorKind::io, "'{}' ends at byte {}: it was cut while in use", path_.string(), offset);
+    offset += static_cast<std::uint64_t>(got);
+    out = out.subspan(static_cast<std::size_t>(got));
+  }
 }
 
 void MappedFile::release_pages(std::size_t offset, std::size_t length) const noexcept {

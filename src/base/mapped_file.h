@@ -1,8 +1,9 @@
-// A file mapped read-only into memory. The mapping is private to the object and unmapped with it; views into
-// `bytes()` must not outlive it. Immutable after `open`, so any thread may read.
+// A file mapped read-only into memory, and open for those who would rather read it. The mapping is private to the object
+// and unmapped with it; views into `bytes()` must not outlive it. Immutable after `open`, so any thread may read.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 
@@ -23,15 +24,20 @@ class MappedFile {
   std::span<const std::byte> bytes() const noexcept { return {data_, size_}; }
   const std::filesystem::path& path() const noexcept { return path_; }
 
+  // Reads bytes [offset, offset + out.size()) with the system's read call, so that a file which was cut or whose disk
+  // fails gives Error(io) and no signal.
+  void read(std::uint64_t offset, std::span<std::byte> out) const;
+
   // Gives the pages of a range back to the system; the page cache keeps the file warm, and a later read maps it again.
   void release_pages(std::size_t offset, std::size_t length) const noexcept;
 
  private:
-  MappedFile(std::filesystem::path path, const std::byte* data, std::size_t size) noexcept
-      : path_(std::move(path)), data_(data), size_(size) {}
-  void unmap() noexcept;
+  MappedFile(std::filesystem::path path, int descriptor, const std::byte* data, std::size_t size) noexcept
+      : path_(std::move(path)), descriptor_(descriptor), data_(data), size_(size) {}
+  void close() noexcept;
 
   std::filesystem::path path_;
+  int descriptor_ = -1;
   const std::byte* data_ = nullptr;
   std::size_t size_ = 0;
 };

@@ -51,7 +51,7 @@ Executor::Executor(GgufFile file, Device& device, const ExecutorOptions& options
   backend_->allocate_cache({.groups = model_->kv_groups(),
                             .state_layers = model_->state_layers(),
                             .kv_type = kv_type_,
-                            .blocks = blocks_,
+                            .blocks = std::vector<std::int32_t>(model_->kv_groups().size(), blocks_),
                             .state_slots = options.sequences});
   for (std::size_t group = 0; group < model_->kv_groups().size(); ++group) {
     std::vector<std::int32_t>& free_list = free_blocks_.emplace_back();

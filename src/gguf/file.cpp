@@ -332,9 +332,14 @@ const std::byte* GgufFile::data(const GgufTensor& tensor) const noexcept {
   return parts_[tensor.part].bytes.data() + tensor.offset;
 }
 
-void GgufFile::release_pages(const GgufTensor& tensor) const noexcept {
+const MappedFile* GgufFile::file_of(const GgufTensor& tensor) const noexcept {
   const auto& mapping = parts_[tensor.part].mapping;
-  if (mapping) mapping->release_pages(tensor.offset, tensor.bytes);
+  return mapping ? &*mapping : nullptr;
+}
+
+void GgufFile::release_pages(const GgufTensor& tensor) const noexcept {
+  const MappedFile* mapping = file_of(tensor);
+  if (mapping != nullptr) mapping->release_pages(tensor.offset, tensor.bytes);
 }
 
 }  // namespace quarrel

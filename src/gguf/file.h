@@ -104,6 +104,8 @@ class GgufFile {
 
   const GgufTensor* find_tensor(std::string_view name) const noexcept;
   const std::byte* data(const GgufTensor& tensor) const noexcept;
+  // The file that holds a tensor, whose offset is into it; null for a view of memory.
+  const MappedFile* file_of(const GgufTensor& tensor) const noexcept;
   // See MappedFile::release_pages; nothing for a view of memory.
   void release_pages(const GgufTensor& tensor) const noexcept;
 

@@ -44,14 +44,7 @@ class RecordingBackend final : public Backend {
   void export_slot(std::int32_t, std::span<std::byte>) const override {}
   void import_slot(std::int32_t, std::span<const std::byte>) override {}
 
-  StepShape shape_of(const Step& step) const noexcept override {
-    StepShape shape{.generated_rows = step.generated_rows,
-                    .prompt_rows = static_cast<std::int32_t>(step.rows.size()) - step.generated_rows};
-    for (const StepOutput& output : step.outputs) {
-      ++(output.row < step.generated_rows ? shape.generated_outputs : shape.prompt_outputs);
-    }
-    return shape;
-  }
+  StepShape shape_of(const Step& step) const noexcept override { return exact_shape(step); }
   Ticket submit(const Step& step, const Forward& forward) override {
     calls.clear();
     forward(*this, shape_of(step));
@@ -61,6 +54,8 @@ class RecordingBackend final : public Backend {
   void set_profiling(bool) override {}
   std::vector<OpTime> profile() const override { return {}; }
   BackendCounters counters() const noexcept override { return {}; }
+  std::vector<ExpertUse> expert_use() const override { return {}; }
+  std::size_t expert_cache_bytes() const noexcept override { return 0; }
 
   void embed(const EmbedOp& op) override { calls.emplace_back(op); }
   void norm(const NormOp& op) override { calls.emplace_back(op); }

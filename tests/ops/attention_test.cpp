@@ -186,7 +186,7 @@ struct AttentionBench {
                              .window = c.window}},
                  .state_layers = {},
                  .kv_type = c.kv_type,
-                 .blocks = 9});
+                 .blocks = {9}});
   }
 
   Floats run(const StepPlan& plan) {

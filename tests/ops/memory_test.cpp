@@ -39,7 +39,7 @@ struct CacheBench {
               .key_dim = kDim,
               .value_dim = kDim,
               .scale = 0.3f};
-    bench.cache({.groups = groups, .state_layers = {}, .kv_type = type, .blocks = 8});
+    bench.cache({.groups = groups, .state_layers = {}, .kv_type = type, .blocks = std::vector<std::int32_t>(groups.size(), 8)});
   }
   Floats run(std::int32_t position, std::int32_t count, const std::vector<std::int32_t>& table) {
     const std::vector<std::int32_t> other(table.size(), 7);
@@ -95,7 +95,7 @@ TEST(Memory, SlotsCopyExportAndImport) {
   for_each_device([](const DeviceUnderTest& device) {
     OpBench bench(device);
     const std::vector<StateLayer> layers = {{.conv_values = 7, .scan_values = 3}, {.conv_values = 1, .scan_values = 5}};
-    bench.cache({.groups = {}, .state_layers = layers, .kv_type = KvType::f32, .blocks = 0, .state_slots = 3});
+    bench.cache({.groups = {}, .state_layers = layers, .kv_type = KvType::f32, .blocks = {}, .state_slots = 3});
     Backend& backend = bench.backend();
     const std::size_t size = backend.state_bytes(layers);
     ASSERT_GE(size, 16 * sizeof(float));

@@ -146,7 +146,7 @@ struct SsmBench {
     const StateLayer layer{.conv_values = std::int64_t{kTaps - 1} * c.channels(),
                            .scan_values = std::int64_t{c.inner} * kState};
     layers = {{.conv_values = 3, .scan_values = 5}, layer};  // another layer's state comes first in a slot
-    bench.cache({.groups = {}, .state_layers = layers, .kv_type = KvType::f32, .blocks = 0, .state_slots = 6});
+    bench.cache({.groups = {}, .state_layers = layers, .kv_type = KvType::f32, .blocks = {}, .state_slots = 6});
   }
 
   Weight vector_of(const Floats& values) { return bench.matrix(values, WeightRole::vector); }

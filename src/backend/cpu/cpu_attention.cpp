@@ -90,7 +90,7 @@ void CpuBackend::qkv(const QkvOp& op) {
       if (norm.kind == NormKind::none) return;
       for (std::int32_t head = 0; head < count; ++head) {
         float* values_of_head = heads + as_size(head) * as_size(op.key_dim);
-        if (!apply_norm(norm, values_of_head, values_of_head, as_size(op.key_dim)))
+        if (!norm_row(norm, values_of_head, values_of_head, as_size(op.key_dim)))
           flag_bad_row(op.x.rows, r, op.layer);
       }
     };

@@ -129,7 +129,7 @@ bool CpuBackend::wants_digits(const Weight& weight) const {
   return options_.activations != ActivationDigits::f32 && kernels_.has_integer_kernel(prepared(weight).type);
 }
 
-bool CpuBackend::apply_norm(const Norm& norm, const float* in, float* out, std::size_t count) const {
+bool CpuBackend::norm_row(const Norm& norm, const float* in, float* out, std::size_t count) const {
   const float* weight = vector(norm.weight);
   const float squares = norm.kind == NormKind::rms
                             ? kernels_.rms_norm(in, weight, out, count, norm.epsilon)
@@ -159,7 +159,7 @@ CpuBackend::Input CpuBackend::prepare_input(const Activation& in, std::int32_t f
     const float* values = row(in, first + r);
     if (before.kind != NormKind::none) {
       float* normed = normed_.floats() + as_size(r) * columns;
-      if (!apply_norm(before, values, normed, columns)) flag_bad_row(in.rows, first + r, layer);
+      if (!norm_row(before, values, normed, columns)) flag_bad_row(in.rows, first + r, layer);
       values = normed;
     }
     if (input.digits) kernels_.quantize_row(values, columns, digits_, as_size(r), as_size(r) < input.two_digits);
@@ -208,11 +208,11 @@ void CpuBackend::finish_branch(const BranchEnd& end, const Weight& bias, float* 
     float* value = values + as_size(r) * stride;
     float* x = row(end.x, r);
     if (bias.valid()) kernels_.add(value, vector(bias), width);
-    if (end.branch.kind != NormKind::none && !apply_norm(end.branch, value, value, width)) {
+    if (end.branch.kind != NormKind::none && !norm_row(end.branch, value, value, width)) {
       flag_bad_row(end.x.rows, r, layer);
     }
     kernels_.add_scaled(x, value, end.scale, width);
-    if (end.after.kind != NormKind::none && !apply_norm(end.after, x, x, width)) flag_bad_row(end.x.rows, r, layer);
+    if (end.after.kind != NormKind::none && !norm_row(end.after, x, x, width)) flag_bad_row(end.x.rows, r, layer);
   });
 }
 
@@ -231,14 +231,14 @@ void CpuBackend::embed(const EmbedOp& op) {
     };
     if (op.positions.valid()) add_table_row(op.positions, rows()[as_size(r)].position);
     if (op.types.valid()) add_table_row(op.types, 0);
-    if (op.norm.kind != NormKind::none && !apply_norm(op.norm, x, x, table.columns)) flag_bad_row(op.out.rows, r, 0);
+    if (op.norm.kind != NormKind::none && !norm_row(op.norm, x, x, table.columns)) flag_bad_row(op.out.rows, r, 0);
   });
 }
 
 void CpuBackend::norm(const NormOp& op) {
   const Timer timer(*this, "norms");
   for_rows(row_count(op.in.rows), [&](std::int32_t r) {
-    if (!apply_norm(op.norm, row(op.in, r), row(op.out, r), as_size(op.in.width))) {
+    if (!norm_row(op.norm, row(op.in, r), row(op.out, r), as_size(op.in.width))) {
       flag_bad_row(op.in.rows, r, op.layer);
     }
   });
@@ -257,11 +257,12 @@ void CpuBackend::linear(const LinearOp& op) {
     finish_branch(op.end, op.bias, first_.floats(), stride, op.layer);
     return;
   }
-  const Product product{.weight = op.weight, .out = data(op.out), .stride = as_size(op.out.width)};
+  const Product product{.weight = op.weight, .out = data(op.out) + op.out_at, .stride = as_size(op.out.width)};
   multiply(input, {&product, 1});
   if (op.bias.valid()) {
-    for_rows(row_count(op.out.rows),
-             [&](std::int32_t r) { kernels_.add(row(op.out, r), vector(op.bias), as_size(op.weight.rows)); });
+    for_rows(row_count(op.out.rows), [&](std::int32_t r) {
+      kernels_.add(row(op.out, r) + op.out_at, vector(op.bias), as_size(op.weight.rows));
+    });
   }
 }
 
@@ -317,7 +318,7 @@ void CpuBackend::head(const HeadOp& op) {
     if (output.embedding == nullptr) continue;
     if (op.norm.kind == NormKind::none) {
       std::copy_n(row(op.in, first + r), width, output.embedding);
-    } else if (!apply_norm(op.norm, row(op.in, first + r), output.embedding, width)) {
+    } else if (!norm_row(op.norm, row(op.in, first + r), output.embedding, width)) {
       flag_bad_row(op.in.rows, first + r, op.layer);
     }
   }

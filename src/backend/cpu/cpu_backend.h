@@ -92,8 +92,8 @@ class CpuBackend final : public HostBackend {
   const float* vector(const Weight& weight) const { return weight.valid() ? prepared(weight).decoded.data() : nullptr; }
   bool wants_digits(const Weight& weight) const;
 
-  // Applies a norm to one row; false if its sum of squares was not finite.
-  bool apply_norm(const Norm& norm, const float* in, float* out, std::size_t count) const;
+  bool norm_row(const Norm& norm, const float* in, float* out, std::size_t count) const override;
+  std::span<const float> vector_values(const Weight& weight) const override { return prepared(weight).decoded; }
   // Rows [first, first + rows) of `in`, normed and turned into digits as the weights want.
   Input prepare_input(const Activation& in, std::int32_t first, std::int32_t rows, const Norm& before,
                       std::int32_t layer, std::span<const Weight> weights);

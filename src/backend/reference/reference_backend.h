@@ -64,6 +64,10 @@ class ReferenceBackend final : public HostBackend {
   struct SsmStep;       // what the stages of one `ssm` hand on
   struct Routing;       // which experts the rows of one `moe` go to
 
+  bool norm_row(const Norm& norm, const float* in, float* out, std::size_t count) const override {
+    return normalise(norm, {in, count}, out);
+  }
+  std::span<const float> vector_values(const Weight& weight) const override { return prepared(weight).values; }
   void begin_step() override { device_.turns().take(); }
   void end_step() override { device_.turns().give_back(); }
 

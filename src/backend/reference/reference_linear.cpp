@@ -46,10 +46,11 @@ void ReferenceBackend::linear(const LinearOp& op) {
     return;
   }
   const std::size_t width = as_size(op.weight.rows);
-  if (width > as_size(op.out.width))
+  if (op.out_at < 0 || op.out_at + op.weight.rows > op.out.width) {
     fail(ErrorKind::internal, "a projection of layer {} is wider than its output", op.layer);
+  }
   for (std::int32_t r = 0; r < row_count(op.out.rows); ++r) {
-    std::copy_n(values.data() + as_size(r) * width, width, row(op.out, r));
+    std::copy_n(values.data() + as_size(r) * width, width, row(op.out, r) + op.out_at);
   }
 }
 
