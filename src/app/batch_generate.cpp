@@ -73,6 +73,7 @@ bool step(Executor& executor, std::vector<Running>& all, const BatchOptions& opt
     wants.push_back({.index = 0, .sample = &running->request});
   }
   std::vector<Feed> feeds;
+  feeds.reserve(active.size());
   for (std::size_t i = 0; i < active.size(); ++i) {
     feeds.push_back({.sequence = &active[i]->sequence,
                      .tokens = {&active[i]->text.back(), 1},

@@ -123,12 +123,14 @@ void set_logit_bias(ChatParameters& parameters, std::string_view value) {
 
 std::string show_stop(const ChatParameters& parameters) {
   std::vector<std::string> shown;
+  shown.reserve(parameters.stop.size());
   for (const std::string& text : parameters.stop) shown.push_back(nlohmann::json(text).dump());
   return fmt::format("{}", fmt::join(shown, " "));
 }
 
 std::string show_logit_bias(const ChatParameters& parameters) {
   std::vector<std::string> shown;
+  shown.reserve(parameters.sampling.logit_bias.size());
   for (const auto& [id, bias] : parameters.sampling.logit_bias) shown.push_back(fmt::format("{}={}", id, bias));
   return fmt::format("{}", fmt::join(shown, " "));
 }
@@ -200,6 +202,7 @@ void apply_model_value(ChatParameters& parameters, const std::string& name, cons
 
 std::vector<ParameterInfo> list_parameters(const ChatParameters& parameters) {
   std::vector<ParameterInfo> result;
+  result.reserve(std::size(kRows));
   for (const Row& row : kRows) result.push_back({row.name, row.show(parameters), row.help});
   return result;
 }
@@ -208,6 +211,7 @@ void set_parameter(ChatParameters& parameters, std::string_view name, std::strin
   const Row* row = find_row(name);
   if (row == nullptr) {
     std::vector<std::string> names;
+    names.reserve(std::size(kRows));
     for (const Row& known : kRows) names.emplace_back(known.name);
     const std::vector<std::string> near = nearest(name, names);
     fail(ErrorKind::bad_input, "there is no parameter '{}'{}", printable(name),

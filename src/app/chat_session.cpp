@@ -91,9 +91,9 @@ void ChatSession::choose_template(const GgufFile& file, const std::string& choic
 }
 
 void ChatSession::put_bos(std::vector<TokenId>& ids) const {
-  const SpecialTokens& special = tokenizer_->special();
-  if (!special.add_bos || !special.bos) return;
-  if (ids.empty() || ids.front() != *special.bos) ids.insert(ids.begin(), *special.bos);
+  const std::optional<TokenId> bos = tokenizer_->special().bos;
+  if (!tokenizer_->special().add_bos || !bos) return;
+  if (ids.empty() || ids.front() != *bos) ids.insert(ids.begin(), *bos);
 }
 
 std::vector<TokenId> ChatSession::encode_conversation(const Conversation& conversation) const {
@@ -153,7 +153,8 @@ Reply ChatSession::continue_tokens(const std::vector<TokenId>& prompt, const Cha
   reply.prompt_tokens = prompt.size();
   // At least one token must be fed: its row is what the first word is drawn from.
   reply.cached_tokens = std::min(common_prefix(cached_, prompt), prompt.size() - 1);
-  executor_->truncate(sequence_, static_cast<std::int32_t>(reply.cached_tokens));
+  reply.cached_tokens = static_cast<std::size_t>(
+      executor_->truncate(sequence_, static_cast<std::int32_t>(reply.cached_tokens)));
   cached_.resize(reply.cached_tokens);
 
   GenerateOptions options{.sampling = parameters.sampling,

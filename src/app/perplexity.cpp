@@ -60,6 +60,7 @@ WindowScorer executor_scorer(Executor& executor, RowClass row_class) {
     std::vector<SampleRequest> requests;
     for (const TokenId token : window.subspan(static_cast<std::size_t>(first))) requests.emplace_back().score = token;
     std::vector<Want> wants;
+    wants.reserve(requests.size());
     for (std::size_t i = 0; i < requests.size(); ++i) {
       wants.push_back({.index = first - 1 + static_cast<std::int32_t>(i), .sample = &requests[i]});
     }

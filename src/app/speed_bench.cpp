@@ -82,16 +82,25 @@ double SpeedBench::prefill_once() {
 
 Speed SpeedBench::decode(bool with_profile) {
   std::vector<Sequence> sequences;
-  const std::span<const TokenId> before(tokens_.data(), static_cast<std::size_t>(settings_.depth));
   for (std::int32_t i = 0; i < settings_.batch; ++i) {
     Sequence& sequence = sequences.emplace_back(executor_.make_sequence());
-    executor_.run_chunked({.sequence = &sequence, .tokens = before, .row_class = RowClass::prompt, .wants = {}});
+    return_to_depth(sequence);
+    executor_.mark(sequence);
     between_steps_();
   }
   const std::int64_t tokens = std::int64_t{settings_.generated} * settings_.batch;
   Speed speed = measure(tokens, with_profile, [&] { return decode_once(sequences); });
   for (Sequence& sequence : sequences) executor_.truncate(sequence, 0);
   return speed;
+}
+
+// What a window or a recurrent state cannot go back to is fed again.
+void SpeedBench::return_to_depth(Sequence& sequence) {
+  const auto kept = static_cast<std::size_t>(executor_.truncate(sequence, settings_.depth));
+  const auto missing = static_cast<std::size_t>(settings_.depth) - kept;
+  if (missing == 0) return;
+  const std::span<const TokenId> tokens(tokens_.data() + kept, missing);
+  executor_.run_chunked({.sequence = &sequence, .tokens = tokens, .row_class = RowClass::prompt, .wants = {}});
 }
 
 double SpeedBench::decode_once(std::vector<Sequence>& sequences) {
@@ -111,7 +120,7 @@ double SpeedBench::decode_once(std::vector<Sequence>& sequences) {
     between_steps_();
   }
   const double seconds = seconds_since(start);
-  for (Sequence& sequence : sequences) executor_.truncate(sequence, settings_.depth);
+  for (Sequence& sequence : sequences) return_to_depth(sequence);
   return seconds;
 }
 

@@ -45,6 +45,7 @@ class SpeedBench {
 
  private:
   double prefill_once();
+  void return_to_depth(Sequence& sequence);
   double decode_once(std::vector<Sequence>& sequences);
   Speed measure(std::int64_t tokens, bool with_profile, const std::function<double()>& once);
 

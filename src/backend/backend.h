@@ -129,6 +129,7 @@ class Backend {
   virtual std::size_t prepared_bytes() const noexcept = 0;  // memory held for weights beyond their source
   virtual std::size_t expert_cache_bytes() const noexcept = 0;  // what the expert cache may take; 0: there is none
   virtual std::size_t workspace_bytes(const StepLimits& limits, std::int32_t vocabulary) const noexcept = 0;
+  virtual std::size_t expert_workspace_bytes(const StepLimits& limits) const noexcept = 0;  // the experts' part of that
 
   // ---- KV blocks and state slots: the layout is the backend's own ----
   virtual std::int32_t block_tokens() const noexcept = 0;

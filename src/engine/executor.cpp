@@ -1,6 +1,7 @@
 #include "engine/executor.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "model/architectures.h"
@@ -12,60 +13,28 @@ std::int32_t blocks_for(std::int32_t tokens, std::int32_t block_tokens) {
   return (tokens + block_tokens - 1) / block_tokens;
 }
 
-double mebibytes(std::size_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024.0); }
-
 }  // namespace
 
-Executor::Executor(GgufFile file, Device& device, const ExecutorOptions& options) : file_(std::move(file)) {
-  backend_ = device.make_backend({.activations = options.activations});
-  ModelSpec trained = read_spec(file_);
-  kv_type_ = options.kv_type.value_or(device.default_kv_type());
-  const std::int32_t block_tokens = backend_->block_tokens();
-
-  std::size_t block_bytes = 0;
-  for (const KvGroup& group : kv_groups_of(trained)) block_bytes += backend_->kv_bytes(group, kv_type_);
-  context_ = options.context > 0 ? options.context : trained.context_length;
-  // A share of the memory stays free for activations, the file's pages and everybody else.
-  const std::size_t budget = device.memory_available() / 10 * 8;
-  const std::size_t per_sequence = block_bytes * static_cast<std::size_t>(options.sequences);
-  if (per_sequence > 0 && budget > 0) {
-    const auto fitting = static_cast<std::int32_t>(
-        std::min<std::size_t>(budget / per_sequence * static_cast<std::size_t>(block_tokens), 1u << 30));
-    if (context_ > fitting) {
-      if (options.context > 0 || fitting < 1) {
-        fail(ErrorKind::out_of_memory,
-             "a context of {} tokens for {} sequence(s) needs {:.0f} MiB of KV cache, but only {:.0f} MiB are free; a "
-             "context of {} would fit (--ctx)",
-             context_, options.sequences,
-             mebibytes(per_sequence * static_cast<std::size_t>(blocks_for(context_, block_tokens))), mebibytes(budget),
-             fitting);
-      }
-      context_ = fitting;
-    }
-  }
-
-  model_ = std::make_unique<Model>(file_, read_spec(file_, context_), *backend_);
-  batch_rows_ = std::max(options.batch_rows, options.sequences);
-  backend_->reserve({.rows = batch_rows_, .outputs = batch_rows_}, spec().vocabulary);
-  blocks_ = blocks_for(context_, block_tokens) * options.sequences;
+Executor::Executor(GgufFile file, Device& device, const ExecutorOptions& options)
+    : file_(std::move(file)), plan_(plan_memory(file_, device, options)) {
+  backend_ = device.make_backend({.activations = options.activations, .expert_memory = plan_.expert_cache});
+  ModelSpec spec = read_spec(file_, plan_.context);
+  if (options.pooling) spec.pooling = *options.pooling;
+  model_ = std::make_unique<Model>(file_, std::move(spec), *backend_);
+  backend_->reserve(plan_.limits, this->spec().vocabulary);
   backend_->allocate_cache({.groups = model_->kv_groups(),
                             .state_layers = model_->state_layers(),
-                            .kv_type = kv_type_,
-                            .blocks = std::vector<std::int32_t>(model_->kv_groups().size(), blocks_),
-                            .state_slots = options.sequences});
-  for (std::size_t group = 0; group < model_->kv_groups().size(); ++group) {
+                            .kv_type = plan_.kv_type,
+                            .blocks = plan_.blocks,
+                            .state_slots = plan_.state_slots});
+  for (const std::int32_t blocks : plan_.blocks) {
     std::vector<std::int32_t>& free_list = free_blocks_.emplace_back();
-    for (std::int32_t block = blocks_ - 1; block >= 0; --block) free_list.push_back(block);
+    for (std::int32_t block = blocks - 1; block >= 0; --block) free_list.push_back(block);
   }
+  for (std::int32_t slot = plan_.state_slots - 1; slot >= 0; --slot) free_slots_.push_back(slot);
 }
 
 Executor::~Executor() = default;
-
-std::size_t Executor::kv_cache_bytes() const noexcept {
-  std::size_t bytes = 0;
-  for (const KvGroup& group : model_->kv_groups()) bytes += backend_->kv_bytes(group, kv_type_);
-  return bytes * static_cast<std::size_t>(blocks_);
-}
 
 Sequence Executor::make_sequence() const {
   Sequence sequence;
@@ -73,21 +42,64 @@ Sequence Executor::make_sequence() const {
   return sequence;
 }
 
-void Executor::truncate(Sequence& sequence, std::int32_t length) {
-  sequence.length_ = std::min(sequence.length_, std::max(0, length));
-  const auto keep = static_cast<std::size_t>(blocks_for(sequence.length_, backend_->block_tokens()));
+void Executor::take_slot(std::int32_t& slot) {
+  if (slot >= 0) return;
+  if (free_slots_.empty()) fail(ErrorKind::out_of_memory, "no slot for recurrent state is free");
+  slot = free_slots_.back();
+  free_slots_.pop_back();
+}
+
+void Executor::free_slot(std::int32_t& slot) {
+  if (slot >= 0) free_slots_.push_back(slot);
+  slot = -1;
+}
+
+void Executor::mark(Sequence& sequence) {
+  if (sequence.slot_ < 0) return;
+  take_slot(sequence.marked_slot_);
+  backend_->copy_slot(sequence.slot_, sequence.marked_slot_);
+  sequence.marked_length_ = sequence.length_;
+}
+
+bool Executor::window_reaches(const Sequence& sequence, std::int32_t length) const {
+  for (std::size_t group = 0; group < sequence.blocks_.size(); ++group) {
+    const std::int32_t window = model_->kv_groups()[group].window;
+    const std::int32_t first = window > 0 ? std::max(0, length - window + 1) / backend_->block_tokens() : 0;
+    const std::int32_t end = blocks_for(length, backend_->block_tokens());
+    for (std::int32_t entry = first; entry < end; ++entry) {
+      if (sequence.blocks_[group][static_cast<std::size_t>(entry)] < 0) return false;
+    }
+  }
+  return true;
+}
+
+std::int32_t Executor::truncate(Sequence& sequence, std::int32_t length) {
+  length = std::clamp(length, 0, sequence.length_);
+  if (sequence.slot_ >= 0 && length < sequence.length_) {
+    const bool returns = sequence.marked_slot_ >= 0 && sequence.marked_length_ <= length;
+    length = returns ? sequence.marked_length_ : 0;
+    if (returns) backend_->copy_slot(sequence.marked_slot_, sequence.slot_);
+  }
+  if (!window_reaches(sequence, length)) length = 0;
+  sequence.length_ = length;
+  const auto keep = static_cast<std::size_t>(blocks_for(length, backend_->block_tokens()));
   for (std::size_t group = 0; group < sequence.blocks_.size(); ++group) {
     std::vector<std::int32_t>& blocks = sequence.blocks_[group];
     while (blocks.size() > keep) {
-      free_blocks_[group].push_back(blocks.back());
+      if (blocks.back() >= 0) free_blocks_[group].push_back(blocks.back());
       blocks.pop_back();
     }
   }
+  if (length == 0) {
+    free_slot(sequence.slot_);
+    free_slot(sequence.marked_slot_);
+  }
+  return length;
 }
 
 void Executor::append_blocks(Sequence& sequence, std::int32_t length) {
-  if (length > context_) {
-    fail(ErrorKind::bad_input, "the text has {} tokens, but the context holds only {}", length, context_);
+  if (length > plan_.context) {
+    fail(ErrorKind::bad_input, "the text has {} tokens, but the context holds only {}", length, plan_.context);
   }
   const auto needed = static_cast<std::size_t>(blocks_for(length, backend_->block_tokens()));
   for (std::size_t group = 0; group < sequence.blocks_.size(); ++group) {
@@ -99,7 +111,42 @@ void Executor::append_blocks(Sequence& sequence, std::int32_t length) {
   }
 }
 
+void Executor::free_passed_blocks(Sequence& sequence) {
+  for (std::size_t group = 0; group < sequence.blocks_.size(); ++group) {
+    const std::int32_t window = model_->kv_groups()[group].window;
+    if (window == 0) continue;
+    // The next position sees those from here on.
+    const std::int32_t first_seen = std::max(0, sequence.length_ - window + 1);
+    const auto passed = static_cast<std::size_t>(first_seen / backend_->block_tokens());
+    std::vector<std::int32_t>& blocks = sequence.blocks_[group];
+    for (std::size_t entry = passed; entry-- > 0 && blocks[entry] >= 0;) {
+      free_blocks_[group].push_back(std::exchange(blocks[entry], -1));
+    }
+  }
+}
+
 std::vector<SampleResult> Executor::run(std::span<const Feed> feeds) {
+  StepResults results;
+  try {
+    results = submit(feeds);
+    for (const std::int32_t layer : results.first_bad_layer) {
+      if (layer < 0) continue;
+      fail(ErrorKind::bad_file, "the model's numbers are not finite from layer {} on; its file may be damaged", layer);
+    }
+  } catch (...) {
+    for (const Feed& feed : feeds) {
+      if (feed.sequence->slot_ >= 0) truncate(*feed.sequence, 0);
+    }
+    throw;
+  }
+  for (const Feed& feed : feeds) {
+    feed.sequence->length_ += static_cast<std::int32_t>(feed.tokens.size());
+    free_passed_blocks(*feed.sequence);
+  }
+  return std::move(results.samples);
+}
+
+StepResults Executor::submit(std::span<const Feed> feeds) {
   std::vector<StepRow> rows;
   std::vector<std::vector<BlockTable>> tables;
   std::vector<StepSequence> sequences;
@@ -109,6 +156,8 @@ std::vector<SampleResult> Executor::run(std::span<const Feed> feeds) {
     Sequence& sequence = *feed.sequence;
     const auto count = static_cast<std::int32_t>(feed.tokens.size());
     append_blocks(sequence, sequence.length_ + count);
+    const bool continues = sequence.length_ > 0;
+    if (!model_->state_layers().empty()) take_slot(sequence.slot_);
     for (const Want& want : feed.wants) {
       outputs.push_back({.row = static_cast<std::int32_t>(rows.size()) + want.index,
                          .sample = want.sample,
@@ -123,25 +172,19 @@ std::vector<SampleResult> Executor::run(std::span<const Feed> feeds) {
     if (feed.row_class == RowClass::generated) generated += count;
     std::vector<BlockTable>& own = tables.emplace_back();
     for (const auto& blocks : sequence.blocks_) own.push_back({.blocks = blocks});
-    sequences.push_back({.length = sequence.length_ + count});
+    sequences.push_back({.length = sequence.length_ + count,
+                         .state_in = continues ? sequence.slot_ : -1,
+                         .state_out = sequence.slot_});
   }
   for (std::size_t i = 0; i < sequences.size(); ++i) sequences[i].tables = tables[i];
 
   const Step step{.rows = rows, .generated_rows = generated, .sequences = sequences, .outputs = outputs};
-  const Ticket ticket =
-      backend_->submit(step, [this](Backend& backend, const StepShape& shape) { model_->forward(backend, shape); });
-  StepResults results = backend_->wait(ticket);
-  for (const std::int32_t layer : results.first_bad_layer) {
-    if (layer >= 0) {
-      fail(ErrorKind::bad_file, "the model's numbers are not finite from layer {} on; its file may be damaged", layer);
-    }
-  }
-  for (const Feed& feed : feeds) feed.sequence->length_ += static_cast<std::int32_t>(feed.tokens.size());
-  return std::move(results.samples);
+  return backend_->wait(
+      backend_->submit(step, [this](Backend& backend, const StepShape& shape) { model_->forward(backend, shape); }));
 }
 
 std::vector<SampleResult> Executor::run_chunked(const Feed& feed, std::int32_t chunk) {
-  const auto step = static_cast<std::size_t>(chunk > 0 ? std::min(chunk, batch_rows_) : batch_rows_);
+  const auto step = static_cast<std::size_t>(chunk > 0 ? std::min(chunk, batch_rows()) : batch_rows());
   std::vector<SampleResult> samples;
   for (std::size_t begin = 0; begin < feed.tokens.size(); begin += step) {
     Feed part = feed;

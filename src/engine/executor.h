@@ -4,25 +4,18 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
 #include "backend/backend.h"
 #include "gguf/file.h"
+#include "engine/memory_plan.h"
 #include "model/model.h"
 
 namespace quarrel {
 
-struct ExecutorOptions {
-  std::int32_t context = 0;            // tokens a sequence may hold; 0: what the model was trained for, or what fits
-  std::int32_t sequences = 1;          // how many at once
-  std::int32_t batch_rows = 512;       // rows a step at most
-  std::optional<KvType> kv_type = {};  // none: the device's default
-  ActivationDigits activations = ActivationDigits::two;
-};
-
-// One text on its way through the model: how many positions are in the cache, and where.
+// One text on its way through the model: how many positions are in the cache, and where. A block table, a state slot, or
+// both, as the model needs.
 class Sequence {
  public:
   std::int32_t length() const noexcept { return length_; }
@@ -30,7 +23,10 @@ class Sequence {
  private:
   friend class Executor;
   std::int32_t length_ = 0;
-  std::vector<std::vector<std::int32_t>> blocks_;  // [KV group][entry]
+  std::vector<std::vector<std::int32_t>> blocks_;  // [KV group][entry]; -1: freed, the window has passed it
+  std::int32_t slot_ = -1;                         // recurrent state after `length_` positions
+  std::int32_t marked_slot_ = -1;                  // and after `marked_length_`
+  std::int32_t marked_length_ = 0;
 };
 
 // What is wanted of one token that is fed: `index` counts within the feed's tokens.
@@ -59,18 +55,23 @@ class Executor {
   const ModelSpec& spec() const noexcept { return model_->spec(); }
   const Model& model() const noexcept { return *model_; }
   Backend& backend() noexcept { return *backend_; }
-  std::int32_t context() const noexcept { return context_; }
-  KvType kv_type() const noexcept { return kv_type_; }
-  std::int32_t batch_rows() const noexcept { return batch_rows_; }
-  std::size_t kv_cache_bytes() const noexcept;  // of the whole cache, touched or not
+  const MemoryPlan& plan() const noexcept { return plan_; }
+  std::int32_t context() const noexcept { return plan_.context; }
+  KvType kv_type() const noexcept { return plan_.kv_type; }
+  std::int32_t batch_rows() const noexcept { return plan_.limits.rows; }
 
   Sequence make_sequence() const;
-  // Forgets what lies beyond the first `length` positions; its blocks are free again.
-  void truncate(Sequence& sequence, std::int32_t length);
+  // Remembers the recurrent state of this moment, so that `truncate` can return to it; attention needs no mark.
+  void mark(Sequence& sequence);
+  // Forgets what lies beyond the first `length` positions; its blocks and slots are free again. Returns how many are
+  // kept, which is the sequence's length from now on: a recurrent state can only return to its mark or to the start, and
+  // a window that has moved on to the start.
+  std::int32_t truncate(Sequence& sequence, std::int32_t length);
 
   // One step; feeds of class generated must come before those of class prompt and the rows must fit a batch. Results
   // come in the order of the wants. Throws Error(bad_input) when a sequence would outgrow the context, and
-  // Error(bad_file) when the model's numbers are not finite.
+  // Error(bad_file) when the model's numbers are not finite, naming the layer. After a throw recurrent sequences are
+  // empty: their state may be half of the old and half of the new.
   std::vector<SampleResult> run(std::span<const Feed> feeds);
 
   // A feed of any length, in steps of at most `chunk` rows (0: the batch).
@@ -78,15 +79,19 @@ class Executor {
 
  private:
   void append_blocks(Sequence& sequence, std::int32_t length);
+  void take_slot(std::int32_t& slot);
+  void free_slot(std::int32_t& slot);
+  // Whether all positions that position `length` sees are still there.
+  bool window_reaches(const Sequence& sequence, std::int32_t length) const;
+  void free_passed_blocks(Sequence& sequence);
+  StepResults submit(std::span<const Feed> feeds);
 
   GgufFile file_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Model> model_;
-  std::int32_t context_ = 0;
-  KvType kv_type_ = KvType::f16;
-  std::int32_t batch_rows_ = 0;
-  std::int32_t blocks_ = 0;                             // of each KV group
+  MemoryPlan plan_;
   std::vector<std::vector<std::int32_t>> free_blocks_;  // [KV group]
+  std::vector<std::int32_t> free_slots_;
 };
 
 }  // namespace quarrel

@@ -62,6 +62,7 @@ GenerateResult generate(Executor& executor, Sequence& sequence, std::span<const 
   }
   const auto start = Clock::now();
   SampleResult sample = next(prompt, RowClass::prompt);
+  executor.mark(sequence);  // the next turn often shares the prompt, but not how the answer is written into it
   result.prompt_seconds = seconds_since(start);
   const auto generating = Clock::now();
   for (;;) {

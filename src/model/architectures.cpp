@@ -6,111 +6,28 @@
 
 #include "base/error.h"
 #include "model/hyper.h"
+#include "model/spec_readers.h"
 
 namespace quarrel {
 namespace {
-
-constexpr std::int32_t kMaxLayers = 4096;
-constexpr std::int32_t kMaxWidth = 1 << 20;
-constexpr std::int32_t kMaxHeads = 1 << 16;
-constexpr std::int32_t kMaxContext = 1 << 30;
 
 NormSpec rms(const char* tensor, float epsilon) {
   return {.kind = NormKind::rms, .epsilon = epsilon, .tensor = tensor};
 }
 
 AttentionSpec& attention_of(LayerSpec& layer) { return std::get<AttentionSpec>(layer.mixer.part); }
-FfnSpec& ffn_of(LayerSpec& layer) { return std::get<FfnSpec>(layer.ffn.part); }
 
-std::int32_t read_vocabulary(const HyperParameters& hyper) {
-  const GgufTensor* table = hyper.file().find_tensor("token_embd.weight");
-  if (table == nullptr) fail(ErrorKind::bad_file, "the file has no tensor token_embd.weight");
-  if (table->shape[1] < 1 || table->shape[1] > (1u << 24)) {
-    fail(ErrorKind::bad_file, "tensor token_embd.weight has {} rows, which is no vocabulary", table->shape[1]);
-  }
-  return static_cast<std::int32_t>(table->shape[1]);
-}
-
-RopeSpec read_rope(const HyperParameters& hyper, RopeKind kind, std::int32_t head_dim) {
-  RopeSpec rope{.enabled = true, .kind = kind};
-  rope.dimensions = hyper.integer_or("rope.dimension_count", head_dim, 2, head_dim);
-  if (rope.dimensions % 2 != 0) {
-    fail(ErrorKind::bad_file, "key {}.rope.dimension_count is odd", hyper.architecture());
-  }
-  rope.base = hyper.number_or("rope.freq_base", 10000.0);
-  if (rope.base <= 0) fail(ErrorKind::bad_file, "key {}.rope.freq_base is not positive", hyper.architecture());
-  const auto scaling = hyper.string("rope.scaling.type").value_or("");
-  // Old files carry a key of their own instead of naming the scaling.
-  if (scaling == "linear" || (scaling.empty() && hyper.has("rope.scale_linear"))) {
-    rope.scaling = RopeScaling::linear;
-  } else if (scaling == "yarn") {
-    rope.scaling = RopeScaling::yarn;
-  } else if (!scaling.empty() && scaling != "none" && scaling != "longrope" && scaling != "su") {
-    fail(ErrorKind::unsupported, "rope scaling '{}' is not known", scaling);
-  }
-  if (rope.scaling != RopeScaling::none) {
-    rope.factor = hyper.number_or("rope.scaling.factor", hyper.number_or("rope.scale_linear", 1.0));
-    if (rope.factor <= 0) fail(ErrorKind::bad_file, "key {}.rope.scaling.factor is not positive", hyper.architecture());
-    rope.original_context = hyper.integer_or("rope.scaling.original_context_length",
-                                             hyper.integer("context_length", 1, kMaxContext), 1, kMaxContext);
-    rope.attention_factor = hyper.number_or("rope.scaling.attn_factor", 1.0);
-    rope.beta_fast = hyper.number_or("rope.scaling.yarn_beta_fast", 32.0);
-    rope.beta_slow = hyper.number_or("rope.scaling.yarn_beta_slow", 1.0);
-  }
-  if (hyper.file().find_tensor("rope_freqs.weight") != nullptr) rope.factors_tensor = "rope_freqs.weight";
-  return rope;
-}
-
-// The plain pre-norm decoder that every other reader starts from.
-ModelSpec dense_decoder(const HyperParameters& hyper, RopeKind rope_kind) {
-  ModelSpec spec;
-  spec.architecture = hyper.architecture();
-  spec.name = hyper.file().string("general.name").value_or("");
-  spec.context_length = hyper.integer("context_length", 1, kMaxContext);
-  spec.width = hyper.integer("embedding_length", 1, kMaxWidth);
-  spec.vocabulary = read_vocabulary(hyper);
-  const std::int32_t layers = hyper.integer("block_count", 1, kMaxLayers);
-  const auto epsilon = static_cast<float>(hyper.number("attention.layer_norm_rms_epsilon"));
-  for (std::int32_t i = 0; i < layers; ++i) {
-    AttentionSpec attention;
-    attention.heads = hyper.layer_integer("attention.head_count", i, layers, 1, kMaxHeads);
-    attention.kv_heads = hyper.has("attention.head_count_kv")
-                             ? hyper.layer_integer("attention.head_count_kv", i, layers, 1, attention.heads)
-                             : attention.heads;
-    if (attention.heads % attention.kv_heads != 0) {
-      fail(ErrorKind::bad_file, "{} heads cannot share {} key-value heads evenly", attention.heads, attention.kv_heads);
-    }
-    if (attention.heads > spec.width) {
-      fail(ErrorKind::bad_file, "an embedding of {} cannot have {} heads", spec.width, attention.heads);
-    }
-    attention.key_dim = hyper.integer_or("attention.key_length", spec.width / attention.heads, 1, kMaxWidth);
-    attention.value_dim = hyper.integer_or("attention.value_length", spec.width / attention.heads, 1, kMaxWidth);
-    attention.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(attention.key_dim)));
-    attention.rope = read_rope(hyper, rope_kind, attention.key_dim);
-    LayerSpec layer;
-    layer.mixer.before = rms("attn_norm", epsilon);
-    layer.mixer.part = attention;
-    layer.ffn.before = rms("ffn_norm", epsilon);
-    layer.ffn.part = FfnSpec{.length = hyper.layer_integer("feed_forward_length", i, layers, 1, kMaxWidth)};
-    spec.layers.push_back(std::move(layer));
-  }
-  spec.output_norm = rms("output_norm", epsilon);
-  return spec;
-}
-
-void refuse_experts(const HyperParameters& hyper) {
-  if (hyper.integer_or("expert_count", 0, 0, kMaxHeads) > 0) {
-    fail(ErrorKind::unsupported, "mixture-of-experts models of architecture {} are not supported yet",
-         hyper.architecture());
-  }
+FfnSpec& ffn_of(LayerSpec& layer) {
+  auto* ffn = std::get_if<FfnSpec>(&layer.ffn.part);
+  if (ffn == nullptr) fail(ErrorKind::unsupported, "experts are not known in this architecture");
+  return *ffn;
 }
 
 ModelSpec llama(const HyperParameters& hyper, std::int32_t) {
-  refuse_experts(hyper);
-  return dense_decoder(hyper, RopeKind::interleaved);
+  return read_decoder(hyper, RopeKind::interleaved);
 }
 
-ModelSpec qwen2(const HyperParameters& hyper, std::int32_t) { return dense_decoder(hyper, RopeKind::half); }
+ModelSpec qwen2(const HyperParameters& hyper, std::int32_t) { return read_decoder(hyper, RopeKind::half); }
 
 ModelSpec qwen3(const HyperParameters& hyper, std::int32_t context) {
   ModelSpec spec = qwen2(hyper, context);
@@ -123,7 +40,7 @@ ModelSpec qwen3(const HyperParameters& hyper, std::int32_t context) {
 }
 
 ModelSpec phi3(const HyperParameters& hyper, std::int32_t context) {
-  ModelSpec spec = dense_decoder(hyper, RopeKind::half);
+  ModelSpec spec = read_decoder(hyper, RopeKind::half);
   const std::int32_t window = hyper.integer_or("attention.sliding_window", 0, 0, kMaxContext);
   const std::int32_t original =
       hyper.integer_or("rope.scaling.original_context_length", spec.context_length, 1, kMaxContext);
@@ -170,22 +87,170 @@ ModelSpec gemma3(const HyperParameters& hyper, std::int32_t context) {
   return spec;
 }
 
-ModelSpec granite(const HyperParameters& hyper, std::int32_t) {
-  refuse_experts(hyper);
-  ModelSpec spec = dense_decoder(hyper, RopeKind::interleaved);
+// The four scales of the family, and the switch that takes the rotation away.
+void apply_granite_scales(const HyperParameters& hyper, ModelSpec& spec) {
   spec.embedding_scale = static_cast<float>(hyper.number_or("embedding_scale", 1.0));
   const double logit_divisor = hyper.number_or("logit_scale", 1.0);
   if (logit_divisor == 0) fail(ErrorKind::bad_file, "key {}.logit_scale is zero", hyper.architecture());
   spec.logit_scale = static_cast<float>(1.0 / logit_divisor);
   const auto residual = static_cast<float>(hyper.number_or("residual_scale", 1.0));
+  const double scale = hyper.number_or("attention.scale", 0.0);
+  const bool rotates = hyper.boolean_or("rope.scaling.finetuned", true);
   for (LayerSpec& layer : spec.layers) {
     layer.mixer.residual_scale = residual;
     layer.ffn.residual_scale = residual;
-    const double scale = hyper.number_or("attention.scale", 0.0);
-    if (scale != 0) attention_of(layer).scale = static_cast<float>(scale);
+    auto* attention = std::get_if<AttentionSpec>(&layer.mixer.part);
+    if (attention == nullptr) continue;
+    if (scale != 0) attention->scale = static_cast<float>(scale);
+    attention->rope.enabled = rotates;
+  }
+}
+
+ModelSpec granite(const HyperParameters& hyper, std::int32_t) {
+  ModelSpec spec = read_decoder(hyper, RopeKind::interleaved);
+  apply_granite_scales(hyper, spec);
+  return spec;
+}
+
+// A layer without key-value heads is recurrent; every layer has a feed-forward.
+ModelSpec granite_hybrid(const HyperParameters& hyper, std::int32_t) {
+  ModelSpec spec = read_model(hyper);
+  const LayerReader reader = layer_reader(hyper, NormKind::rms, RopeKind::interleaved);
+  for (std::int32_t i = 0; i < reader.layers; ++i) {
+    LayerSpec layer;
+    layer.mixer.before = reader.norm("attn_norm");
+    if (hyper.layer_integer("attention.head_count_kv", i, reader.layers, 0, kMaxHeads) == 0) {
+      layer.mixer.part = reader.mamba(2);
+    } else {
+      layer.mixer.part = reader.attention(i);
+    }
+    layer.ffn.before = reader.norm("ffn_norm");
+    layer.ffn.part = reader.ffn_or_experts(i);
+    spec.layers.push_back(std::move(layer));
+  }
+  spec.output_norm = reader.norm("output_norm");
+  apply_granite_scales(hyper, spec);
+  return spec;
+}
+
+void make_plain_relu_squared(LayerSpec& layer) {
+  if (auto* ffn = std::get_if<FfnSpec>(&layer.ffn.part)) {
+    ffn->gated = false;
+    ffn->activation = ActivationKind::relu_squared;
+  }
+  if (auto* moe = std::get_if<MoeSpec>(&layer.ffn.part)) {
+    moe->gated = false;
+    moe->activation = ActivationKind::relu_squared;
+    moe->gating = Gating::sigmoid;
+  }
+}
+
+ModelSpec nemotron(const HyperParameters& hyper, std::int32_t) {
+  ModelSpec spec = read_decoder(hyper, RopeKind::half, NormKind::layer);
+  for (LayerSpec& layer : spec.layers) make_plain_relu_squared(layer);
+  return spec;
+}
+
+// Each layer is one thing: a feed-forward where it has a length, else attention where it has key-value heads, else
+// recurrent. Positions come from the recurrent layers: nothing is rotated.
+ModelSpec nemotron_hybrid(const HyperParameters& hyper, std::int32_t) {
+  ModelSpec spec = read_model(hyper);
+  const LayerReader reader = layer_reader(hyper, NormKind::rms, RopeKind::half);
+  for (std::int32_t i = 0; i < reader.layers; ++i) {
+    LayerSpec layer;
+    if (hyper.layer_integer("feed_forward_length", i, reader.layers, 0, kMaxWidth) > 0) {
+      layer.ffn.before = reader.norm("attn_norm");
+      layer.ffn.part = reader.ffn_or_experts(i);
+      make_plain_relu_squared(layer);
+    } else if (hyper.layer_integer("attention.head_count_kv", i, reader.layers, 0, kMaxHeads) > 0) {
+      layer.mixer.before = reader.norm("attn_norm");
+      AttentionSpec attention = reader.attention(i);
+      attention.rope.enabled = false;
+      layer.mixer.part = attention;
+    } else {
+      layer.mixer.before = reader.norm("attn_norm");
+      layer.mixer.part = reader.mamba(2);
+    }
+    spec.layers.push_back(std::move(layer));
+  }
+  spec.output_norm = reader.norm("output_norm");
+  return spec;
+}
+
+// Sinks, a window on every other layer, YaRN and a clamped gate. Two converters wrote such files: tensors of one go by
+// other names than the other's, and only one of them says that the rotation is scaled by YaRN.
+ModelSpec gpt_oss(const HyperParameters& hyper, std::int32_t) {
+  ModelSpec spec = read_decoder(hyper, RopeKind::half);
+  const std::int32_t window = hyper.integer_or("attention.sliding_window", 0, 0, kMaxContext);
+  const std::string ffn_norm = present_tensor(hyper, {"post_attention_norm", "ffn_norm"});
+  constexpr float kClamp = 7.0f;
+  constexpr float kAlpha = 1.702f;
+  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
+    LayerSpec& layer = spec.layers[i];
+    layer.ffn.before.tensor = ffn_norm;
+    AttentionSpec& attention = attention_of(layer);
+    attention.sinks = true;
+    if (i % 2 == 0) attention.window = window;
+    if (attention.rope.factor != 1.0) attention.rope.scaling = RopeScaling::yarn;
+    auto* moe = std::get_if<MoeSpec>(&layer.ffn.part);
+    if (moe == nullptr) fail(ErrorKind::bad_file, "key {}.expert_count is missing or 0", hyper.architecture());
+    moe->activation = ActivationKind::swiglu_clamped;
+    moe->clamp = kClamp;
+    moe->alpha = kAlpha;
   }
   return spec;
 }
+
+ModelSpec recurrent(const HyperParameters& hyper, std::int32_t version) {
+  ModelSpec spec = read_model(hyper);
+  const LayerReader reader = layer_reader(hyper, NormKind::rms, RopeKind::interleaved);
+  for (std::int32_t i = 0; i < reader.layers; ++i) {
+    LayerSpec layer;
+    layer.mixer.before = reader.norm("attn_norm");
+    layer.mixer.part = reader.mamba(version);
+    spec.layers.push_back(std::move(layer));
+  }
+  spec.output_norm = reader.norm("output_norm");
+  return spec;
+}
+
+ModelSpec mamba(const HyperParameters& hyper, std::int32_t) { return recurrent(hyper, 1); }
+ModelSpec mamba2(const HyperParameters& hyper, std::int32_t) { return recurrent(hyper, 2); }
+
+// Post-norm, every row sees every other, no logits.
+ModelSpec encoder(const HyperParameters& hyper) {
+  ModelSpec spec = read_model(hyper);
+  const LayerReader reader = layer_reader(hyper, NormKind::layer, RopeKind::half);
+  const bool causal = hyper.boolean_or("attention.causal", false);
+  for (std::int32_t i = 0; i < reader.layers; ++i) {
+    LayerSpec layer;
+    AttentionSpec attention = reader.attention(i);
+    attention.causal = causal;
+    layer.mixer.part = attention;
+    layer.mixer.after = reader.norm("attn_output_norm");
+    layer.ffn.part = reader.ffn(i);
+    layer.ffn.after = reader.norm("layer_output_norm");
+    spec.layers.push_back(std::move(layer));
+  }
+  spec.embedding_norm = reader.norm("token_embd_norm");
+  spec.token_types = hyper.file().find_tensor("token_types.weight") != nullptr;
+  spec.has_head = false;
+  spec.pooling = read_pooling(hyper);
+  return spec;
+}
+
+ModelSpec bert(const HyperParameters& hyper, std::int32_t) {
+  ModelSpec spec = encoder(hyper);
+  spec.position_table = true;
+  for (LayerSpec& layer : spec.layers) {
+    attention_of(layer).rope.enabled = false;
+    ffn_of(layer).gated = false;
+    ffn_of(layer).activation = ActivationKind::gelu_erf;
+  }
+  return spec;
+}
+
+ModelSpec nomic_bert(const HyperParameters& hyper, std::int32_t) { return encoder(hyper); }
 
 struct Row {
   std::string_view name;
@@ -193,8 +258,24 @@ struct Row {
 };
 
 constexpr std::array kArchitectures = {
-    Row{"gemma3", gemma3}, Row{"granite", granite}, Row{"llama", llama},
-    Row{"phi3", phi3},     Row{"qwen2", qwen2},     Row{"qwen3", qwen3},
+    Row{"bert", bert},
+    Row{"gemma3", gemma3},
+    Row{"gpt-oss", gpt_oss},
+    Row{"gptoss", gpt_oss},
+    Row{"granite", granite},
+    Row{"granitehybrid", granite_hybrid},
+    Row{"granitemoe", granite},
+    Row{"llama", llama},
+    Row{"mamba", mamba},
+    Row{"mamba2", mamba2},
+    Row{"nemotron", nemotron},
+    Row{"nemotron_h", nemotron_hybrid},
+    Row{"nemotron_h_moe", nemotron_hybrid},
+    Row{"nomic-bert", nomic_bert},
+    Row{"phi3", phi3},
+    Row{"qwen2", qwen2},
+    Row{"qwen3", qwen3},
+    Row{"qwen3moe", qwen3},
 };
 
 }  // namespace

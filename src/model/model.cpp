@@ -8,24 +8,43 @@ namespace quarrel {
 namespace {
 
 // Widths of the activations that all layers share.
-SharedActivations make_shared(const ModelSpec& spec, Backend& backend) {
-  std::int32_t q = 0;
-  std::int32_t attention = 0;
-  std::int32_t hidden = 0;
-  for (const LayerSpec& layer : spec.layers) {
-    if (const auto* part = std::get_if<AttentionSpec>(&layer.mixer.part)) {
-      q = std::max(q, part->heads * part->key_dim);
-      attention = std::max(attention, part->heads * part->value_dim);
+class SharedWidths {
+ public:
+  explicit SharedWidths(const ModelSpec& spec) {
+    for (const LayerSpec& layer : spec.layers) {
+      if (const auto* part = std::get_if<AttentionSpec>(&layer.mixer.part)) {
+        grow(q_, std::int64_t{part->heads} * part->key_dim);
+        grow(attention_, std::int64_t{part->heads} * part->value_dim);
+      }
+      if (const auto* part = std::get_if<MambaSpec>(&layer.mixer.part)) {
+        grow(ssm_in_, mamba_input_width(*part));
+        grow(ssm_out_, part->inner);
+      }
+      if (const auto* part = std::get_if<FfnSpec>(&layer.ffn.part)) grow(hidden_, part->length);
     }
-    if (const auto* part = std::get_if<FfnSpec>(&layer.ffn.part)) hidden = std::max(hidden, part->length);
   }
-  SharedActivations shared;
-  shared.x = backend.make_activation(spec.width, RowSet::all);
-  if (q > 0) shared.q = backend.make_activation(q, RowSet::all);
-  if (attention > 0) shared.attention = backend.make_activation(attention, RowSet::all);
-  if (hidden > 0) shared.hidden = backend.make_activation(hidden, RowSet::all);
-  return shared;
-}
+
+  SharedActivations make(std::int32_t width, Backend& backend) const {
+    const auto maybe = [&backend](std::int32_t columns) {
+      return columns > 0 ? backend.make_activation(columns, RowSet::all) : Activation{};
+    };
+    return {.x = maybe(width),
+            .q = maybe(q_),
+            .attention = maybe(attention_),
+            .hidden = maybe(hidden_),
+            .ssm_in = maybe(ssm_in_),
+            .ssm_out = maybe(ssm_out_)};
+  }
+
+ private:
+  static void grow(std::int32_t& widest, std::int64_t width) {
+    constexpr std::int64_t kMost = 1 << 24;
+    if (width > kMost) fail(ErrorKind::bad_file, "a layer would be {} values wide, more than {}", width, kMost);
+    widest = std::max(widest, static_cast<std::int32_t>(width));
+  }
+
+  std::int32_t q_ = 0, attention_ = 0, hidden_ = 0, ssm_in_ = 0, ssm_out_ = 0;
+};
 
 bool same_group(const KvGroup& group, const AttentionSpec& spec) {
   return group.window == spec.window && group.kv_heads == spec.kv_heads && group.key_dim == spec.key_dim &&
@@ -50,16 +69,40 @@ std::vector<KvGroup> kv_groups_of(const ModelSpec& spec) {
   return groups;
 }
 
+std::vector<StateLayer> state_layers_of(const ModelSpec& spec) {
+  std::vector<StateLayer> layers;
+  for (const LayerSpec& layer : spec.layers) {
+    const auto* part = std::get_if<MambaSpec>(&layer.mixer.part);
+    if (part == nullptr) continue;
+    layers.push_back({.conv_values = (std::int64_t{part->conv_width} - 1) * mamba_channels(*part),
+                      .scan_values = std::int64_t{part->inner} * part->state});
+  }
+  return layers;
+}
+
 Model::Model(const GgufFile& file, ModelSpec spec, Backend& backend)
-    : spec_(std::move(spec)), kv_groups_(kv_groups_of(spec_)) {
+    : spec_(std::move(spec)), kv_groups_(kv_groups_of(spec_)), state_layers_(state_layers_of(spec_)) {
   WeightBinder weights(file, backend);
-  const SharedActivations shared = make_shared(spec_, backend);
+  const SharedActivations shared = SharedWidths(spec_).make(spec_.width, backend);
   embed_ = {.out = shared.x,
             .table = weights.matrix("token_embd.weight", WeightRole::embedding, spec_.vocabulary, spec_.width),
             .scale = spec_.embedding_scale,
             .norm = weights.norm(spec_.embedding_norm, "", spec_.width)};
+  constexpr auto kTable = WeightRole::embedding;
+  if (spec_.token_types) {
+    embed_.types = weights.matrix("token_types.weight", kTable, weights.rows_of("token_types.weight"), spec_.width);
+  }
+  if (spec_.position_table) {
+    const std::int64_t positions = weights.rows_of("position_embd.weight");
+    if (positions < spec_.context_length) {
+      fail(ErrorKind::bad_file, "tensor position_embd.weight has {} rows, but the model's context is {} tokens",
+           positions, spec_.context_length);
+    }
+    embed_.positions = weights.matrix("position_embd.weight", kTable, positions, spec_.width);
+  }
 
   std::vector<std::int32_t> layers_in_group(kv_groups_.size(), 0);
+  std::int32_t recurrent_layers = 0;
   for (std::size_t i = 0; i < spec_.layers.size(); ++i) {
     const LayerSpec& layer = spec_.layers[i];
     BlockContext context{.weights = weights,
@@ -73,6 +116,7 @@ Model::Model(const GgufFile& file, ModelSpec spec, Backend& backend)
       context.kv_group = static_cast<std::int32_t>(group - kv_groups_.begin());
       context.kv_layer = layers_in_group[static_cast<std::size_t>(context.kv_group)]++;
     }
+    if (std::holds_alternative<MambaSpec>(layer.mixer.part)) context.state_layer = recurrent_layers++;
     layers_.push_back({.mixer = make_half(layer.mixer, context), .ffn = make_half(layer.ffn, context)});
   }
 
@@ -90,8 +134,33 @@ Model::Model(const GgufFile& file, ModelSpec spec, Backend& backend)
                        tied ? WeightRole::embedding : WeightRole::column_parallel, spec_.vocabulary, spec_.width);
     head_.bias = weights.optional_vector("output.bias", spec_.vocabulary);
   }
-  pool_ = {.in = shared.x, .pooling = spec_.pooling};
+  pool_ = {.layer = head_.layer, .in = shared.x, .norm = head_.norm, .pooling = spec_.pooling};
+  embedding_width_ = spec_.width;
+  if (spec_.pooling == Pooling::rank) bind_ranking(weights);
   unused_tensors_ = weights.unused();
+  shared_bytes_ = weights.shared_bytes();
+  expert_bytes_ = weights.expert_bytes();
+}
+
+bool Model::needs_whole_text() const noexcept {
+  return std::ranges::any_of(spec_.layers, [](const LayerSpec& layer) {
+    const auto* part = std::get_if<AttentionSpec>(&layer.mixer.part);
+    return part != nullptr && !part->causal;
+  });
+}
+
+void Model::bind_ranking(WeightBinder& weights) {
+  const std::int64_t width = spec_.width;
+  const std::int64_t scores = weights.rows_of("cls.output.weight");
+  if (scores < 1) fail(ErrorKind::bad_file, "the file has no tensor cls.output.weight, which ranking needs");
+  constexpr auto kRole = WeightRole::vector;
+  if (weights.has("cls.weight")) {
+    pool_.dense = weights.matrix("cls.weight", kRole, width, width);
+    pool_.dense_bias = weights.optional_vector("cls.bias", width);
+  }
+  pool_.score = weights.matrix("cls.output.weight", kRole, scores, width);
+  pool_.score_bias = weights.optional_vector("cls.output.bias", scores);
+  embedding_width_ = static_cast<std::int32_t>(scores);
 }
 
 void Model::forward(Backend& backend, const StepShape& shape) const {

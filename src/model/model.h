@@ -24,6 +24,11 @@ class Model {
   const std::vector<KvGroup>& kv_groups() const noexcept { return kv_groups_; }
   const std::vector<StateLayer>& state_layers() const noexcept { return state_layers_; }
   const std::vector<std::string>& unused_tensors() const noexcept { return unused_tensors_; }
+  std::uint64_t shared_bytes() const noexcept { return shared_bytes_; }  // of matrices in the file that are no experts
+  std::uint64_t expert_bytes() const noexcept { return expert_bytes_; }
+  // Whether some row sees rows after it, so that a text must be fed in one step.
+  bool needs_whole_text() const noexcept;
+  std::int32_t embedding_width() const noexcept { return embedding_width_; }  // of what outputs give, or of scores
 
   // Issues one step's ops. Depends on the shape alone, so a captured graph can be replayed.
   void forward(Backend& backend, const StepShape& shape) const;
@@ -34,7 +39,12 @@ class Model {
     std::unique_ptr<HalfBlock> ffn;
   };
 
+  void bind_ranking(WeightBinder& weights);
+
   ModelSpec spec_;
+  std::int32_t embedding_width_ = 0;
+  std::uint64_t shared_bytes_ = 0;
+  std::uint64_t expert_bytes_ = 0;
   std::vector<KvGroup> kv_groups_;
   std::vector<StateLayer> state_layers_;
   std::vector<std::string> unused_tensors_;
@@ -48,7 +58,8 @@ class Model {
 // Parameters of a file: the elements of all its tensors.
 std::uint64_t parameter_count(const GgufFile& file);
 
-// KV groups of a spec, without loading anything: layers with the same window share one.
+// KV groups and recurrent layers of a spec, without loading anything. Layers with the same window share a group.
 std::vector<KvGroup> kv_groups_of(const ModelSpec& spec);
+std::vector<StateLayer> state_layers_of(const ModelSpec& spec);
 
 }  // namespace quarrel

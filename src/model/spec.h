@@ -20,7 +20,8 @@ namespace quarrel {
 struct NormSpec {
   NormKind kind = NormKind::none;
   float epsilon = 0.0f;
-  std::string tensor = {};  // "attn_norm": `.weight`, and `.bias` where there is one, are added by the loader
+  std::string tensor = {};  // "attn_norm": `.weight`, and `.bias` where there is one, are added by the loader; "": no
+                            // weight, the norm only divides
 };
 
 enum class RopeScaling : std::uint8_t { none, linear, yarn };
@@ -81,6 +82,8 @@ struct MambaSpec {
   std::int32_t groups = 1;
   std::int32_t conv_width = 0;
   std::int32_t dt_rank = 0;
+  NormSpec norm = {};                               // after the gate, by group; files may lack it
+  NormSpec dt_norm = {}, b_norm = {}, c_norm = {};  // of version 1's projections
 };
 
 struct HalfSpec {

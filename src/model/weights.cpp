@@ -13,6 +13,13 @@ std::int64_t WeightBinder::rows_of(const std::string& name) const {
   return found == nullptr ? 0 : static_cast<std::int64_t>(found->shape[1]);
 }
 
+std::string WeightBinder::present(std::initializer_list<std::string> names) const {
+  for (const std::string& name : names) {
+    if (has(name)) return name;
+  }
+  return *names.begin();
+}
+
 const GgufTensor& WeightBinder::tensor(const std::string& name, std::int64_t rows, std::int64_t columns) const {
   const GgufTensor* found = file_.find_tensor(name);
   if (found == nullptr) {
@@ -25,6 +32,49 @@ const GgufTensor& WeightBinder::tensor(const std::string& name, std::int64_t row
   }
   used_[name] = true;
   return *found;
+}
+
+const GgufTensor& WeightBinder::shaped(const std::string& name, std::initializer_list<TensorShape> shapes) const {
+  std::vector<std::string> needed;
+  for (const TensorShape& shape : shapes) needed.push_back(fmt::format("[{}]", fmt::join(shape, ", ")));
+  const GgufTensor* found = file_.find_tensor(name);
+  if (found == nullptr) {
+    fail(ErrorKind::bad_file, "the file has no tensor {}; a {} one is needed", name, fmt::join(needed, " or "));
+  }
+  const auto squeeze = [](auto begin, auto end) {
+    TensorShape kept;
+    for (; begin != end; ++begin) {
+      if (*begin != 1) kept.push_back(static_cast<std::int64_t>(*begin));
+    }
+    return kept;
+  };
+  const TensorShape held = squeeze(found->shape.begin(), found->shape.end());
+  for (const TensorShape& shape : shapes) {
+    if (squeeze(shape.begin(), shape.end()) != held) continue;
+    used_[name] = true;
+    return *found;
+  }
+  fail(ErrorKind::bad_file, "tensor {} has the shape [{}], but {} is needed", name,
+       fmt::join(found->shape.begin(), found->shape.begin() + found->dimensions, ", "), fmt::join(needed, " or "));
+}
+
+std::vector<float> WeightBinder::decoded(const GgufTensor& tensor) const {
+  std::vector<float> values(tensor.elements());
+  const auto columns = static_cast<std::size_t>(tensor.shape[0]);
+  const std::size_t stride = row_bytes(type_info(tensor.type), columns);
+  for (std::size_t row = 0; row * columns < values.size(); ++row) {
+    decode_row(tensor.type, file_.data(tensor) + row * stride, values.data() + row * columns, columns);
+  }
+  return values;
+}
+
+Weight WeightBinder::prepare_vector(const std::string& name, std::span<const float> values) {
+  return backend_.prepare_weight({.name = name,
+                                  .role = WeightRole::vector,
+                                  .type = QuantType::f32,
+                                  .rows = 1,
+                                  .columns = static_cast<std::int64_t>(values.size()),
+                                  .data = reinterpret_cast<const std::byte*>(values.data())});
 }
 
 Weight WeightBinder::matrix(const std::string& name, WeightRole role, std::int64_t rows, std::int64_t columns) {
@@ -43,6 +93,7 @@ Weight WeightBinder::rows(const std::string& name, WeightRole role, std::int64_t
                                                  .rows = rows,
                                                  .columns = columns,
                                                  .data = file_.data(found) + stride * static_cast<std::size_t>(first)});
+  if (role != WeightRole::vector) shared_bytes_ += stride * static_cast<std::size_t>(rows);
   prepared_.emplace(key, weight);
   return weight;
 }
@@ -52,14 +103,78 @@ Weight WeightBinder::vector(const std::string& name, std::int64_t length) {
 }
 
 Weight WeightBinder::vector_part(const std::string& name, std::int64_t first, std::int64_t length, std::int64_t total) {
-  const GgufTensor& found = tensor(name, 1, total);
-  if (found.type != QuantType::f32) fail(ErrorKind::unsupported, "tensor {} must be F32 to be cut into parts", name);
+  const std::vector<float> values = decoded(tensor(name, 1, total));
+  return prepare_vector(name, std::span(values).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(length)));
+}
+
+Weight WeightBinder::shaped_vector(const std::string& name, std::initializer_list<TensorShape> shapes,
+                                   const std::function<void(std::span<float>)>& change) {
+  std::vector<float> values = decoded(shaped(name, shapes));
+  if (change) change(values);
+  return prepare_vector(name, values);
+}
+
+Weight WeightBinder::experts(const std::string& name, WeightRole role, const ExpertShape& shape) {
+  const std::string stacked = name + "_exps.weight";
+  if (has(stacked) || !has(name + ".0.weight")) return experts_alternating(stacked, role, 0, 1, shape);
+  // One tensor an expert, wherever each lies.
+  std::vector<ExpertPlace> places;
+  QuantType type = QuantType::f32;
+  for (std::int64_t expert = 0; expert < shape.experts; ++expert) {
+    const std::string own = fmt::format("{}.{}.weight", name, expert);
+    const GgufTensor& found = tensor(own, shape.rows, shape.columns);
+    if (expert == 0) type = found.type;
+    if (found.type != type) {
+      fail(ErrorKind::unsupported, "tensor {} is {}, but the experts before it are {}", own, type_info(found.type).name,
+           type_info(type).name);
+    }
+    places.push_back({.data = file_.data(found), .file = file_.file_of(found), .offset = found.offset});
+  }
+  return prepare_experts(name, role, type, shape, 1, places);
+}
+
+Weight WeightBinder::experts_alternating(const std::string& name, WeightRole role, std::int64_t first,
+                                         std::int64_t step, const ExpertShape& shape) {
+  const GgufTensor& found = shaped(name, {{shape.columns, step * shape.rows, shape.experts}});
+  const std::size_t row = row_bytes(type_info(found.type), static_cast<std::size_t>(shape.columns));
+  std::vector<ExpertPlace> places;
+  for (std::int64_t expert = 0; expert < shape.experts; ++expert) {
+    const std::size_t at = row * static_cast<std::size_t>(expert * step * shape.rows + first);
+    places.push_back(
+        {.data = file_.data(found) + at, .file = file_.file_of(found), .offset = found.offset + at});
+  }
+  return prepare_experts(name, role, found.type, shape, step, places);
+}
+
+Weight WeightBinder::prepare_experts(const std::string& name, WeightRole role, QuantType type,
+                                     const ExpertShape& shape, std::int64_t step,
+                                     std::span<const ExpertPlace> places) {
+  const std::size_t row = row_bytes(type_info(type), static_cast<std::size_t>(shape.columns));
+  expert_bytes_ += row * static_cast<std::size_t>(shape.rows * shape.experts);
   return backend_.prepare_weight({.name = name,
-                                  .role = WeightRole::vector,
-                                  .type = found.type,
-                                  .rows = 1,
-                                  .columns = length,
-                                  .data = file_.data(found) + sizeof(float) * static_cast<std::size_t>(first)});
+                                  .role = role,
+                                  .type = type,
+                                  .rows = shape.rows,
+                                  .columns = shape.columns,
+                                  .experts = shape.experts,
+                                  .data = places.front().data,
+                                  .row_stride = row * static_cast<std::size_t>(step),
+                                  .places = places});
+}
+
+Weight WeightBinder::expert_bias(const std::string& name, const ExpertShape& shape) {
+  return has(name) ? shaped_vector(name, {{shape.rows, shape.experts}}) : Weight{};
+}
+
+Weight WeightBinder::alternating_bias(const std::string& name, std::int64_t first, std::int64_t step,
+                                      const ExpertShape& shape) {
+  const std::vector<float> all = decoded(shaped(name, {{step * shape.rows, shape.experts}}));
+  std::vector<float> own;
+  own.reserve(all.size() / static_cast<std::size_t>(step));
+  for (auto i = static_cast<std::size_t>(first); i < all.size(); i += static_cast<std::size_t>(step)) {
+    own.push_back(all[i]);
+  }
+  return prepare_vector(name, own);
 }
 
 Weight WeightBinder::optional_vector(const std::string& name, std::int64_t length) {
@@ -68,6 +183,7 @@ Weight WeightBinder::optional_vector(const std::string& name, std::int64_t lengt
 
 Norm WeightBinder::norm(const NormSpec& spec, const std::string& prefix, std::int64_t length) {
   if (spec.kind == NormKind::none) return {};
+  if (spec.tensor.empty()) return {.kind = spec.kind, .epsilon = spec.epsilon};
   const std::string name = prefix + spec.tensor;
   return {.kind = spec.kind,
           .epsilon = spec.epsilon,
@@ -76,10 +192,8 @@ Norm WeightBinder::norm(const NormSpec& spec, const std::string& prefix, std::in
 }
 
 std::vector<double> WeightBinder::values(const std::string& name, std::int64_t length) const {
-  const GgufTensor& found = tensor(name, 1, length);
-  std::vector<float> decoded(static_cast<std::size_t>(length));
-  decode_row(found.type, file_.data(found), decoded.data(), decoded.size());
-  return {decoded.begin(), decoded.end()};
+  const std::vector<float> values = decoded(tensor(name, 1, length));
+  return {values.begin(), values.end()};
 }
 
 std::vector<std::string> WeightBinder::unused() const {

@@ -243,9 +243,9 @@ void BpeTokenizer::append(SymbolId symbol, std::vector<TokenId>& ids) const {
     ids.push_back(static_cast<TokenId>(symbol));
   } else if (symbol != kNoSymbol) {
     append_spelled(extras_[symbol - size()], ids);
-  } else if (pre_tokenizer_.raw && special().unknown) {
+  } else if (const std::optional<TokenId> unknown = special().unknown; pre_tokenizer_.raw && unknown) {
     // Byte-level files often name their end-of-text token here, which no text of a user may become.
-    ids.push_back(*special().unknown);
+    ids.push_back(*unknown);
   }
 }
 

@@ -21,7 +21,7 @@ std::uint32_t unit_value(std::uint32_t unit) noexcept { return unit & ~(1u << 31
 
 }  // namespace
 
-CharsMap::CharsMap(std::string bytes, std::string_view key) {
+CharsMap::CharsMap(const std::string& bytes, std::string_view key) {
   if (bytes.size() < 4) fail(ErrorKind::bad_file, "{} has {} bytes, too few for its header", key, bytes.size());
   const std::size_t trie_bytes = read_u32(bytes, 0);
   if (trie_bytes % 4 != 0 || trie_bytes > bytes.size() - 4) {

@@ -19,7 +19,7 @@ class CharsMap {
 
   CharsMap() = default;
   // Throws Error(bad_file) naming `key` if the sizes do not fit.
-  CharsMap(std::string bytes, std::string_view key);
+  CharsMap(const std::string& bytes, std::string_view key);
 
   // The longest sequence at `offset` that has a replacement.
   Match match(std::string_view text, std::size_t offset, std::uint64_t& steps) const;

@@ -125,8 +125,8 @@ void SpmTokenizer::append_bytes(std::string_view text, std::vector<TokenId>& ids
     const TokenId id = bytes_[static_cast<std::uint8_t>(c)];
     if (id >= 0) {
       ids.push_back(id);
-    } else if (special().unknown) {
-      ids.push_back(*special().unknown);
+    } else if (const std::optional<TokenId> unknown = special().unknown) {
+      ids.push_back(*unknown);
       return;  // one unknown token stands for the whole character
     }
   }

@@ -21,7 +21,7 @@ std::vector<std::size_t> fallbacks(std::string_view text) {
 
 }  // namespace
 
-TextStream::TextStream(const Tokenizer& tokenizer, std::vector<std::string> stop_strings, bool continues)
+TextStream::TextStream(const Tokenizer& tokenizer, const std::vector<std::string>& stop_strings, bool continues)
     : tokenizer_(tokenizer), first_(!continues) {
   for (const std::string& stop : stop_strings) {
     std::string text = to_valid_utf8(stop);  // as the text itself will be

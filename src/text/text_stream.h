@@ -14,7 +14,7 @@ class TextStream {
  public:
   // `continues` says that the reply follows other text (a prompt), so its first token is not the first of the text.
   // Empty stop strings are ignored; the tokenizer must outlive the stream.
-  TextStream(const Tokenizer& tokenizer, std::vector<std::string> stop_strings, bool continues);
+  TextStream(const Tokenizer& tokenizer, const std::vector<std::string>& stop_strings, bool continues);
 
   // Text that may be shown now. Bytes that can never become a character come out as U+FFFD.
   std::string push(TokenId id);

@@ -41,7 +41,8 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, const EncodeOption
   }
   std::uint64_t steps = 0;
   std::vector<TokenId> ids;
-  if (options.add_special && special().add_bos) ids.push_back(special().bos.value());
+  const std::optional<TokenId> bos = special().bos;
+  if (options.add_special && special().add_bos && bos) ids.push_back(*bos);
   bool after_special = true;
   for (const TextFragment& fragment : matcher_.cut(text, options.parse_special, options.literal, steps)) {
     if (fragment.token) {
@@ -52,7 +53,8 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, const EncodeOption
     }
     after_special = fragment.token.has_value();
   }
-  if (options.add_special && special().add_eos) ids.push_back(special().eos.value());
+  const std::optional<TokenId> eos = special().eos;
+  if (options.add_special && special().add_eos && eos) ids.push_back(*eos);
   if (options.steps != nullptr) *options.steps += steps;
   return ids;
 }

@@ -152,8 +152,8 @@ void UnigramTokenizer::encode_plain(std::string_view text, bool, std::vector<Tok
 void UnigramTokenizer::append_unknown(std::string_view text, std::vector<TokenId>& ids) const {
   if (has_bytes_) {
     for (const char c : text) ids.push_back(bytes_[static_cast<std::uint8_t>(c)]);
-  } else if (special().unknown) {
-    ids.push_back(*special().unknown);
+  } else if (const std::optional<TokenId> unknown = special().unknown) {
+    ids.push_back(*unknown);
   }
 }
 

@@ -111,7 +111,7 @@ void WordPieceTokenizer::encode_word(std::string_view word, std::vector<TokenId>
     }
     if (best < 0) {  // a part nobody knows makes the whole word unknown
       ids.resize(before);
-      if (special().unknown) ids.push_back(*special().unknown);
+      if (const std::optional<TokenId> unknown = special().unknown) ids.push_back(*unknown);
       return;
     }
     ids.push_back(best);

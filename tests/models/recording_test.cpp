@@ -56,6 +56,7 @@ class RecordingBackend final : public Backend {
   BackendCounters counters() const noexcept override { return {}; }
   std::vector<ExpertUse> expert_use() const override { return {}; }
   std::size_t expert_cache_bytes() const noexcept override { return 0; }
+  std::size_t expert_workspace_bytes(const StepLimits&) const noexcept override { return 0; }
 
   void embed(const EmbedOp& op) override { calls.emplace_back(op); }
   void norm(const NormOp& op) override { calls.emplace_back(op); }

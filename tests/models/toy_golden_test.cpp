@@ -31,8 +31,12 @@ TEST_P(ToyGolden, LogitsAreExactAndChunksChangeNoBit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Dense, ToyGolden,
-                         testing::Values("llama", "llama3", "qwen2", "qwen3", "phi3", "gemma3", "granite"),
-                         [](const auto& param) { return std::string(param.param); });
+                         testing::Values("llama", "llama3", "qwen2", "qwen3", "phi3", "gemma3", "granite", "nemotron", "mixtral", "qwen3moe", "granitemoe", "granitehybrid", "granitehybrid-dense", "nemotron_h", "nemotron_h_moe", "gpt-oss", "mamba", "mamba2"),
+                         [](const auto& param) {
+                           std::string name = param.param;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
 
 // Rows of other sequences in the same step, and the number of threads, must not change a row's bits.
 TEST(Batching, NeighboursAndThreadsChangeNoBit) {

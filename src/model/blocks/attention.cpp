@@ -25,6 +25,10 @@ class AttentionBlock final : public HalfBlock {
 
 Rope make_rope(const RopeSpec& spec, BlockContext& context) {
   if (!spec.enabled) return {};
+  if (spec.dimensions % 2 != 0) {
+    fail(ErrorKind::bad_file, "layer {} would rotate {} dimensions, which are no pairs", context.layer,
+         spec.dimensions);
+  }
   std::vector<double> divisors;
   if (!spec.factors_tensor.empty()) divisors = context.weights.values(spec.factors_tensor, spec.dimensions / 2);
   const RopeFrequencies frequencies = rope_frequencies(spec, divisors);
@@ -92,9 +96,13 @@ std::unique_ptr<HalfBlock> make_attention(const HalfSpec& half, const AttentionS
                   .soft_cap = spec.soft_cap,
                   .window = spec.window,
                   .causal = spec.causal};
-  if (spec.sinks) attend.sinks = weights.vector(context.prefix + "attn_sinks.weight", spec.heads);
+  if (spec.sinks) {
+    attend.sinks = weights.vector(weights.present({context.prefix + "attn_sinks.weight", context.prefix + "attn_sinks"}),
+                                  spec.heads);
+  }
 
-  const std::string output = context.prefix + "attn_output";
+  const std::string joint = context.prefix + "attn_out";
+  const std::string output = weights.has(joint + ".weight") ? joint : context.prefix + "attn_output";
   LinearOp linear{.layer = context.layer,
                   .part = LayerPart::attention,
                   .in = context.shared.attention,

@@ -1,7 +1,5 @@
 #include "model/blocks/half.h"
 
-#include "base/error.h"
-
 namespace quarrel {
 
 BranchEnd branch_end(const HalfSpec& spec, BlockContext& context) {
@@ -13,10 +11,9 @@ BranchEnd branch_end(const HalfSpec& spec, BlockContext& context) {
 
 std::unique_ptr<HalfBlock> make_half(const HalfSpec& spec, BlockContext& context) {
   if (const auto* attention = std::get_if<AttentionSpec>(&spec.part)) return make_attention(spec, *attention, context);
+  if (const auto* mamba = std::get_if<MambaSpec>(&spec.part)) return make_mamba(spec, *mamba, context);
   if (const auto* ffn = std::get_if<FfnSpec>(&spec.part)) return make_ffn(spec, *ffn, context);
-  if (!std::holds_alternative<std::monostate>(spec.part)) {
-    fail(ErrorKind::unsupported, "layer {} has a part that this build cannot run", context.layer);
-  }
+  if (const auto* moe = std::get_if<MoeSpec>(&spec.part)) return make_moe(spec, *moe, context);
   return nullptr;
 }
 

@@ -23,6 +23,8 @@ struct SharedActivations {
   Activation q;          // [heads * key_dim]
   Activation attention;  // [heads * value_dim]
   Activation hidden;     // [feed-forward length]
+  Activation ssm_in;     // [z, x, B, C, dt] of a recurrent layer
+  Activation ssm_out;    // [inner]
 };
 
 // What a block needs to know of its place.
@@ -35,6 +37,7 @@ struct BlockContext {
   std::string prefix;          // "blk.3."
   std::int32_t kv_group = -1;  // of an attention layer
   std::int32_t kv_layer = -1;
+  std::int32_t state_layer = -1;  // of a recurrent layer
 };
 
 // Null when the half has no part.
@@ -45,6 +48,12 @@ BranchEnd branch_end(const HalfSpec& spec, BlockContext& context);
 
 // One builder a part, each in its own file.
 std::unique_ptr<HalfBlock> make_attention(const HalfSpec& half, const AttentionSpec& spec, BlockContext& context);
+std::unique_ptr<HalfBlock> make_mamba(const HalfSpec& half, const MambaSpec& spec, BlockContext& context);
 std::unique_ptr<HalfBlock> make_ffn(const HalfSpec& half, const FfnSpec& spec, BlockContext& context);
+std::unique_ptr<HalfBlock> make_moe(const HalfSpec& half, const MoeSpec& spec, BlockContext& context);
+
+// Values of one row of a recurrent layer's input projection, and of those that its convolution runs over.
+std::int64_t mamba_input_width(const MambaSpec& spec);
+std::int64_t mamba_channels(const MambaSpec& spec);
 
 }  // namespace quarrel

@@ -1,0 +1,161 @@
+#include "engine/memory_plan.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "base/error.h"
+#include "model/architectures.h"
+#include "model/model.h"
+
+namespace quarrel {
+namespace {
+
+std::int32_t blocks_for(std::int64_t tokens, std::int32_t block_tokens) {
+  return static_cast<std::int32_t>((tokens + block_tokens - 1) / block_tokens);
+}
+
+double mebibytes(std::uint64_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024.0); }
+
+// A model bound to a backend that only adds up, and the sums at any context.
+class Planner {
+ public:
+  Planner(const GgufFile& file, Device& device, const ExecutorOptions& options)
+      : options_(options),
+        kv_type_(options.kv_type.value_or(device.default_kv_type())),
+        available_(device.memory_available()),
+        backend_(device.make_backend({.activations = options.activations,
+                                      .expert_memory = options.expert_memory,
+                                      .plan_only = true})) {
+    ModelSpec spec = read_spec(file, options.context);
+    if (options.pooling) spec.pooling = *options.pooling;
+    model_ = std::make_unique<Model>(file, std::move(spec), *backend_);
+  }
+
+  const ModelSpec& spec() const { return model_->spec(); }
+  std::uint64_t available() const { return available_; }
+  bool has_experts() const { return model_->expert_bytes() > 0; }
+
+  MemoryPlan at(std::int32_t context) const {
+    MemoryPlan plan{.context = context,
+                    .trained_context = spec().context_length,
+                    .sequences = options_.sequences,
+                    .limits = limits(context),
+                    .kv_type = kv_type_};
+    const std::int32_t block = backend_->block_tokens();
+    for (const KvGroup& group : model_->kv_groups()) {
+      const std::int64_t whole = std::int64_t{blocks_for(context, block)} * options_.sequences;
+      // A window frees what it has left behind: beside the rows of one step only its own length is held.
+      const std::int64_t live = std::int64_t{blocks_for(group.window, block) + 2} * options_.sequences +
+                                blocks_for(plan.limits.rows, block);
+      const std::int64_t blocks = group.window > 0 ? std::min(whole, live) : whole;
+      if (blocks > (1 << 30)) fail(ErrorKind::out_of_memory, "a context of {} tokens is beyond any memory", context);
+      plan.blocks.push_back(static_cast<std::int32_t>(blocks));
+      plan.kv += static_cast<std::uint64_t>(blocks) * backend_->kv_bytes(group, kv_type_);
+    }
+    if (!model_->state_layers().empty()) {
+      plan.state_slots = 2 * options_.sequences;
+      plan.state =
+          static_cast<std::uint64_t>(plan.state_slots) * backend_->state_bytes(model_->state_layers());
+    }
+    plan.shared_weights = model_->shared_bytes();
+    plan.expert_weights = model_->expert_bytes();
+    plan.prepared = backend_->prepared_bytes();
+    plan.expert_workspace = backend_->expert_workspace_bytes(plan.limits);
+    plan.workspace = backend_->workspace_bytes(plan.limits, spec().vocabulary) - plan.expert_workspace;
+    if (options_.expert_memory && *options_.expert_memory < plan.expert_weights) {
+      plan.expert_cache = options_.expert_memory;
+    }
+    return plan;
+  }
+
+  // The largest context up to `most` for which `fits` holds; 0: none does.
+  template <typename Fits>
+  std::int32_t largest_context(std::int32_t most, Fits&& fits) const {
+    const std::int32_t block = backend_->block_tokens();
+    std::int32_t low = 0;
+    std::int32_t high = blocks_for(most, block);
+    while (low < high) {
+      const std::int32_t middle = low + (high - low + 1) / 2;
+      if (fits(at(std::min(middle * block, most)))) {
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
+    }
+    return std::min(low * block, most);
+  }
+
+ private:
+  StepLimits limits(std::int32_t context) const {
+    std::int32_t rows = std::max(options_.batch_rows, options_.sequences);
+    // Rows that see those after them must all be in one step.
+    if (model_->needs_whole_text()) rows = std::max(rows, context);
+    return {.rows = rows, .outputs = rows};
+  }
+
+  const ExecutorOptions& options_;
+  KvType kv_type_;
+  std::uint64_t available_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Model> model_;
+};
+
+[[noreturn]] void refuse(const MemoryPlan& asked, std::uint64_t there, std::int32_t fitting, bool budget) {
+  const std::string advice = fitting > 0 ? fmt::format("; a context of {} would fit (--ctx)", fitting)
+                                         : std::string("; no context would fit");
+  fail(ErrorKind::out_of_memory,
+       "a context of {} tokens for {} sequence(s) needs {:.0f} MiB ({:.0f} of KV cache, {:.0f} of state, {:.0f} of "
+       "workspace{}), but only {:.0f} MiB are {}{}",
+       asked.context, asked.sequences, mebibytes(budget ? asked.total() : asked.anonymous()), mebibytes(asked.kv),
+       mebibytes(asked.state), mebibytes(asked.workspace + asked.expert_workspace),
+       budget ? fmt::format(", {:.0f} of weights", mebibytes(asked.shared_weights + asked.experts_held())) : "",
+       mebibytes(there), budget ? "allowed (--memory-budget)" : "free", advice);
+}
+
+// Everything within the budget: first with all experts in memory; when that leaves too little context, with a cache for
+// the experts that takes what the rest leaves.
+MemoryPlan plan_within(const Planner& planner, const ExecutorOptions& options, std::uint64_t budget) {
+  constexpr std::int32_t kEnough = 4096;
+  const std::int32_t trained = planner.spec().context_length;
+  const auto fits = [&](const MemoryPlan& plan) { return plan.total() <= budget; };
+  if (options.context > 0) {
+    const MemoryPlan plan = planner.at(options.context);
+    if (fits(plan)) return plan;
+  } else if (const std::int32_t context = planner.largest_context(trained, fits);
+             context >= std::min(trained, kEnough) || (context > 0 && !planner.has_experts())) {
+    return planner.at(context);
+  }
+  MemoryPlan plan = planner.at(options.context > 0 ? options.context : std::min(trained, kEnough));
+  const std::uint64_t rest = plan.total() - plan.experts_held();
+  if (!planner.has_experts() || options.expert_memory || rest >= budget) {
+    refuse(plan, budget, planner.largest_context(trained, fits), true);
+  }
+  plan.expert_cache = budget - rest;
+  return plan;
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const GgufFile& file, Device& device, const ExecutorOptions& options) {
+  const Planner planner(file, device, options);
+  const std::int32_t trained = planner.spec().context_length;
+  if (planner.spec().position_table && options.context > trained) {
+    fail(ErrorKind::bad_input, "the model has positions for {} tokens, so a context of {} is not possible", trained,
+         options.context);
+  }
+  if (options.memory_budget) return plan_within(planner, options, *options.memory_budget);
+  // A share stays free for the file's pages and everybody else.
+  const std::uint64_t there = planner.available() / 10 * 9;
+  if (planner.available() == 0) return planner.at(options.context > 0 ? options.context : trained);
+  const auto fits = [&](const MemoryPlan& plan) { return plan.anonymous() <= there; };
+  if (options.context > 0) {
+    const MemoryPlan plan = planner.at(options.context);
+    if (!fits(plan)) refuse(plan, there, planner.largest_context(options.context, fits), false);
+    return plan;
+  }
+  const std::int32_t context = planner.largest_context(trained, fits);
+  if (context < 1) refuse(planner.at(std::min(trained, 512)), there, 0, false);
+  return planner.at(context);
+}
+
+}  // namespace quarrel

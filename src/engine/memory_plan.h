@@ -1,0 +1,58 @@
+// What a model will take of the machine's memory, before anything is loaded: the one arithmetic behind `estimate`, the
+// choice of the context at load time, and the refusal of what cannot fit. The executor allocates exactly what a plan
+// says.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "backend/backend.h"
+#include "gguf/file.h"
+
+namespace quarrel {
+
+struct ExecutorOptions {
+  std::int32_t context = 0;            // tokens a sequence may hold; 0: what the model was trained for, or what fits
+  std::int32_t sequences = 1;          // how many at once
+  std::int32_t batch_rows = 512;       // rows a step at most
+  std::optional<KvType> kv_type = {};  // none: the device's default
+  ActivationDigits activations = ActivationDigits::two;
+  std::optional<Pooling> pooling = {};              // none: what the file says
+  std::optional<std::uint64_t> memory_budget = {};  // bytes for everything below; none: what the device has
+  std::optional<std::uint64_t> expert_memory = {};  // bytes for experts alone; none: all of them, or what the budget leaves
+};
+
+struct MemoryPlan {
+  std::int32_t context = 0;
+  std::int32_t trained_context = 0;
+  std::int32_t sequences = 0;
+  StepLimits limits = {};
+  KvType kv_type = KvType::f16;
+  std::vector<std::int32_t> blocks = {};  // of each KV group
+  std::int32_t state_slots = 0;       // two a sequence of a recurrent model: the state, and the one it may return to
+  std::optional<std::uint64_t> expert_cache = {};  // bytes; none: experts are used where they lie
+
+  std::uint64_t shared_weights = 0;  // mapped: what every token needs
+  std::uint64_t expert_weights = 0;  // all experts of the file
+  std::uint64_t prepared = 0;        // decoded vectors and repacked weights
+  std::uint64_t kv = 0;
+  std::uint64_t state = 0;
+  std::uint64_t expert_workspace = 0;  // routing and what experts hand on
+  std::uint64_t workspace = 0;         // all other activations and scratch
+
+  std::uint64_t experts_held() const noexcept { return expert_cache.value_or(expert_weights); }
+  // What cannot be given back under pressure: everything but the mapped weights.
+  std::uint64_t anonymous() const noexcept {
+    return prepared + kv + state + expert_workspace + workspace + expert_cache.value_or(0);
+  }
+  std::uint64_t total() const noexcept {
+    return shared_weights + (expert_cache ? 0 : expert_weights) + anonymous();
+  }
+};
+
+// Chooses the context and the expert cache within the budget or the device's free memory. Throws Error(out_of_memory)
+// with what was asked, what there is and which context would fit; Error(bad_file) for a file that cannot be bound.
+MemoryPlan plan_memory(const GgufFile& file, Device& device, const ExecutorOptions& options);
+
+}  // namespace quarrel
