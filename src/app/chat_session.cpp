@@ -153,8 +153,8 @@ Reply ChatSession::continue_tokens(const std::vector<TokenId>& prompt, const Cha
   reply.prompt_tokens = prompt.size();
   // At least one token must be fed: its row is what the first word is drawn from.
   reply.cached_tokens = std::min(common_prefix(cached_, prompt), prompt.size() - 1);
-  reply.cached_tokens = static_cast<std::size_t>(
-      executor_->truncate(sequence_, static_cast<std::int32_t>(reply.cached_tokens)));
+  reply.cached_tokens =
+      static_cast<std::size_t>(executor_->truncate(sequence_, static_cast<std::int32_t>(reply.cached_tokens)));
   cached_.resize(reply.cached_tokens);
 
   GenerateOptions options{.sampling = parameters.sampling,

@@ -126,7 +126,7 @@ class Backend {
   virtual Activation make_activation(std::int32_t width, RowSet rows) = 0;
   // Makes room for steps up to `limits` with a vocabulary of that size; after all weights and activations.
   virtual void reserve(const StepLimits& limits, std::int32_t vocabulary) = 0;
-  virtual std::size_t prepared_bytes() const noexcept = 0;  // memory held for weights beyond their source
+  virtual std::size_t prepared_bytes() const noexcept = 0;      // memory held for weights beyond their source
   virtual std::size_t expert_cache_bytes() const noexcept = 0;  // what the expert cache may take; 0: there is none
   virtual std::size_t workspace_bytes(const StepLimits& limits, std::int32_t vocabulary) const noexcept = 0;
   virtual std::size_t expert_workspace_bytes(const StepLimits& limits) const noexcept = 0;  // the experts' part of that

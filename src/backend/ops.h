@@ -181,9 +181,9 @@ struct SsmOp {
   Activation out = {};               // [inner]
   Weight conv = {}, conv_bias = {};  // [channels][width]
   Weight a = {}, d = {}, dt_bias = {};
-  Weight x_proj = {}, dt_proj = {};            // version 1
+  Weight x_proj = {}, dt_proj = {};             // version 1
   Norm dt_norm = {}, b_norm = {}, c_norm = {};  // version 1: of what x_proj gives; a norm without weight only divides
-  Norm norm = {};                    // over each group, after the gate
+  Norm norm = {};                               // over each group, after the gate
   std::int32_t inner = 0;
   std::int32_t state = 0;
   std::int32_t heads = 0;

@@ -172,9 +172,8 @@ StepResults Executor::submit(std::span<const Feed> feeds) {
     if (feed.row_class == RowClass::generated) generated += count;
     std::vector<BlockTable>& own = tables.emplace_back();
     for (const auto& blocks : sequence.blocks_) own.push_back({.blocks = blocks});
-    sequences.push_back({.length = sequence.length_ + count,
-                         .state_in = continues ? sequence.slot_ : -1,
-                         .state_out = sequence.slot_});
+    sequences.push_back(
+        {.length = sequence.length_ + count, .state_in = continues ? sequence.slot_ : -1, .state_out = sequence.slot_});
   }
   for (std::size_t i = 0; i < sequences.size(); ++i) sequences[i].tables = tables[i];
 

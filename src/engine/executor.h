@@ -8,14 +8,14 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "gguf/file.h"
 #include "engine/memory_plan.h"
+#include "gguf/file.h"
 #include "model/model.h"
 
 namespace quarrel {
 
-// One text on its way through the model: how many positions are in the cache, and where. A block table, a state slot, or
-// both, as the model needs.
+// One text on its way through the model: how many positions are in the cache, and where. A block table, a state slot,
+// or both, as the model needs.
 class Sequence {
  public:
   std::int32_t length() const noexcept { return length_; }
@@ -64,8 +64,8 @@ class Executor {
   // Remembers the recurrent state of this moment, so that `truncate` can return to it; attention needs no mark.
   void mark(Sequence& sequence);
   // Forgets what lies beyond the first `length` positions; its blocks and slots are free again. Returns how many are
-  // kept, which is the sequence's length from now on: a recurrent state can only return to its mark or to the start, and
-  // a window that has moved on to the start.
+  // kept, which is the sequence's length from now on: a recurrent state can only return to its mark or to the start,
+  // and a window that has moved on to the start.
   std::int32_t truncate(Sequence& sequence, std::int32_t length);
 
   // One step; feeds of class generated must come before those of class prompt and the rows must fit a batch. Results

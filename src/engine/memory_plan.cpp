@@ -23,9 +23,8 @@ class Planner {
       : options_(options),
         kv_type_(options.kv_type.value_or(device.default_kv_type())),
         available_(device.memory_available()),
-        backend_(device.make_backend({.activations = options.activations,
-                                      .expert_memory = options.expert_memory,
-                                      .plan_only = true})) {
+        backend_(device.make_backend(
+            {.activations = options.activations, .expert_memory = options.expert_memory, .plan_only = true})) {
     ModelSpec spec = read_spec(file, options.context);
     if (options.pooling) spec.pooling = *options.pooling;
     model_ = std::make_unique<Model>(file, std::move(spec), *backend_);
@@ -45,8 +44,8 @@ class Planner {
     for (const KvGroup& group : model_->kv_groups()) {
       const std::int64_t whole = std::int64_t{blocks_for(context, block)} * options_.sequences;
       // A window frees what it has left behind: beside the rows of one step only its own length is held.
-      const std::int64_t live = std::int64_t{blocks_for(group.window, block) + 2} * options_.sequences +
-                                blocks_for(plan.limits.rows, block);
+      const std::int64_t live =
+          std::int64_t{blocks_for(group.window, block) + 2} * options_.sequences + blocks_for(plan.limits.rows, block);
       const std::int64_t blocks = group.window > 0 ? std::min(whole, live) : whole;
       if (blocks > (1 << 30)) fail(ErrorKind::out_of_memory, "a context of {} tokens is beyond any memory", context);
       plan.blocks.push_back(static_cast<std::int32_t>(blocks));
@@ -54,8 +53,7 @@ class Planner {
     }
     if (!model_->state_layers().empty()) {
       plan.state_slots = 2 * options_.sequences;
-      plan.state =
-          static_cast<std::uint64_t>(plan.state_slots) * backend_->state_bytes(model_->state_layers());
+      plan.state = static_cast<std::uint64_t>(plan.state_slots) * backend_->state_bytes(model_->state_layers());
     }
     plan.shared_weights = model_->shared_bytes();
     plan.expert_weights = model_->expert_bytes();
@@ -101,8 +99,8 @@ class Planner {
 };
 
 [[noreturn]] void refuse(const MemoryPlan& asked, std::uint64_t there, std::int32_t fitting, bool budget) {
-  const std::string advice = fitting > 0 ? fmt::format("; a context of {} would fit (--ctx)", fitting)
-                                         : std::string("; no context would fit");
+  const std::string advice =
+      fitting > 0 ? fmt::format("; a context of {} would fit (--ctx)", fitting) : std::string("; no context would fit");
   fail(ErrorKind::out_of_memory,
        "a context of {} tokens for {} sequence(s) needs {:.0f} MiB ({:.0f} of KV cache, {:.0f} of state, {:.0f} of "
        "workspace{}), but only {:.0f} MiB are {}{}",

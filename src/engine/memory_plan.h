@@ -20,7 +20,8 @@ struct ExecutorOptions {
   ActivationDigits activations = ActivationDigits::two;
   std::optional<Pooling> pooling = {};              // none: what the file says
   std::optional<std::uint64_t> memory_budget = {};  // bytes for everything below; none: what the device has
-  std::optional<std::uint64_t> expert_memory = {};  // bytes for experts alone; none: all of them, or what the budget leaves
+  std::optional<std::uint64_t> expert_memory =
+      {};  // bytes for experts alone; none: all of them, or what the budget leaves
 };
 
 struct MemoryPlan {
@@ -30,7 +31,7 @@ struct MemoryPlan {
   StepLimits limits = {};
   KvType kv_type = KvType::f16;
   std::vector<std::int32_t> blocks = {};  // of each KV group
-  std::int32_t state_slots = 0;       // two a sequence of a recurrent model: the state, and the one it may return to
+  std::int32_t state_slots = 0;  // two a sequence of a recurrent model: the state, and the one it may return to
   std::optional<std::uint64_t> expert_cache = {};  // bytes; none: experts are used where they lie
 
   std::uint64_t shared_weights = 0;  // mapped: what every token needs
@@ -46,9 +47,7 @@ struct MemoryPlan {
   std::uint64_t anonymous() const noexcept {
     return prepared + kv + state + expert_workspace + workspace + expert_cache.value_or(0);
   }
-  std::uint64_t total() const noexcept {
-    return shared_weights + (expert_cache ? 0 : expert_weights) + anonymous();
-  }
+  std::uint64_t total() const noexcept { return shared_weights + (expert_cache ? 0 : expert_weights) + anonymous(); }
 };
 
 // Chooses the context and the expert cache within the budget or the device's free memory. Throws Error(out_of_memory)

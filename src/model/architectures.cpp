@@ -23,9 +23,7 @@ FfnSpec& ffn_of(LayerSpec& layer) {
   return *ffn;
 }
 
-ModelSpec llama(const HyperParameters& hyper, std::int32_t) {
-  return read_decoder(hyper, RopeKind::interleaved);
-}
+ModelSpec llama(const HyperParameters& hyper, std::int32_t) { return read_decoder(hyper, RopeKind::interleaved); }
 
 ModelSpec qwen2(const HyperParameters& hyper, std::int32_t) { return read_decoder(hyper, RopeKind::half); }
 

@@ -112,8 +112,8 @@ LayerReader layer_reader(const HyperParameters& hyper, NormKind norm, RopeKind r
           .layers = hyper.integer("block_count", 1, kMaxLayers),
           .width = hyper.integer("embedding_length", 1, kMaxWidth),
           .norm_kind = norm,
-          .epsilon = static_cast<float>(hyper.number(
-              norm == NormKind::rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon")),
+          .epsilon = static_cast<float>(hyper.number(norm == NormKind::rms ? "attention.layer_norm_rms_epsilon"
+                                                                           : "attention.layer_norm_epsilon")),
           .rope_kind = rope};
 }
 
@@ -129,7 +129,7 @@ ModelSpec read_model(const HyperParameters& hyper) {
 
 RopeSpec read_rope(const HyperParameters& hyper, RopeKind kind, std::int32_t head_dim) {
   RopeSpec rope{.enabled = true, .kind = kind};
-  rope.dimensions = hyper.integer_or("rope.dimension_count", head_dim, 2, head_dim);
+  rope.dimensions = hyper.integer_or("rope.dimension_count", head_dim, 0, kMaxWidth);
   rope.base = hyper.number_or("rope.freq_base", 10000.0);
   if (rope.base <= 0) fail(ErrorKind::bad_file, "key {}.rope.freq_base is not positive", hyper.architecture());
   const auto scaling = hyper.string("rope.scaling.type").value_or("");

@@ -104,7 +104,8 @@ Weight WeightBinder::vector(const std::string& name, std::int64_t length) {
 
 Weight WeightBinder::vector_part(const std::string& name, std::int64_t first, std::int64_t length, std::int64_t total) {
   const std::vector<float> values = decoded(tensor(name, 1, total));
-  return prepare_vector(name, std::span(values).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(length)));
+  return prepare_vector(name,
+                        std::span(values).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(length)));
 }
 
 Weight WeightBinder::shaped_vector(const std::string& name, std::initializer_list<TensorShape> shapes,
@@ -140,15 +141,13 @@ Weight WeightBinder::experts_alternating(const std::string& name, WeightRole rol
   std::vector<ExpertPlace> places;
   for (std::int64_t expert = 0; expert < shape.experts; ++expert) {
     const std::size_t at = row * static_cast<std::size_t>(expert * step * shape.rows + first);
-    places.push_back(
-        {.data = file_.data(found) + at, .file = file_.file_of(found), .offset = found.offset + at});
+    places.push_back({.data = file_.data(found) + at, .file = file_.file_of(found), .offset = found.offset + at});
   }
   return prepare_experts(name, role, found.type, shape, step, places);
 }
 
-Weight WeightBinder::prepare_experts(const std::string& name, WeightRole role, QuantType type,
-                                     const ExpertShape& shape, std::int64_t step,
-                                     std::span<const ExpertPlace> places) {
+Weight WeightBinder::prepare_experts(const std::string& name, WeightRole role, QuantType type, const ExpertShape& shape,
+                                     std::int64_t step, std::span<const ExpertPlace> places) {
   const std::size_t row = row_bytes(type_info(type), static_cast<std::size_t>(shape.columns));
   expert_bytes_ += row * static_cast<std::size_t>(shape.rows * shape.experts);
   return backend_.prepare_weight({.name = name,

@@ -84,6 +84,14 @@ struct [[gnu::packed]] BlockMxfp4 {
 };
 static_assert(sizeof(BlockMxfp4) == 17);
 
+// The same numbers with the nibbles of neighbours in one byte, as the first files of gpt-oss for Ollama have them.
+struct [[gnu::packed]] BlockMxfp4Pairs {
+  static constexpr std::size_t kWeights = 32;
+  std::uint8_t exponent;
+  std::uint8_t nibbles[16];  // weights 2 i and 2 i + 1
+};
+static_assert(sizeof(BlockMxfp4Pairs) == 17);
+
 // Blocks of 256. Where bits of a weight are spread over bytes, 32 neighbouring weights take the same bit positions of
 // 32 neighbouring bytes.
 

@@ -92,6 +92,7 @@ void decode_row(QuantType type, const std::byte* source, float* values, std::siz
     case QuantType::iq4_nl: return decode_blocks<BlockIq4Nl>(source, values, weights);
     case QuantType::iq4_xs: return decode_blocks<BlockIq4Xs>(source, values, weights);
     case QuantType::mxfp4: return decode_blocks<BlockMxfp4>(source, values, weights);
+    case QuantType::mxfp4_pairs: return decode_blocks<BlockMxfp4Pairs>(source, values, weights);
     case QuantType::iq2_xxs: return decode_blocks<BlockIq2Xxs>(source, values, weights);
     case QuantType::iq2_xs: return decode_blocks<BlockIq2Xs>(source, values, weights);
     case QuantType::iq2_s: return decode_blocks<BlockIq2S>(source, values, weights);

@@ -31,6 +31,7 @@ void decode_block(const BlockTq2_0& block, float* values) noexcept;
 void decode_block(const BlockIq4Nl& block, float* values) noexcept;
 void decode_block(const BlockIq4Xs& block, float* values) noexcept;
 void decode_block(const BlockMxfp4& block, float* values) noexcept;
+void decode_block(const BlockMxfp4Pairs& block, float* values) noexcept;
 void decode_block(const BlockIq2Xxs& block, float* values) noexcept;
 void decode_block(const BlockIq2Xs& block, float* values) noexcept;
 void decode_block(const BlockIq2S& block, float* values) noexcept;

@@ -55,12 +55,26 @@ void decode_block(const BlockIq4Xs& block, float* values) noexcept {
   }
 }
 
+namespace {
+
 // The table is doubled, so the scale is 2^(exponent - 128), which is subnormal for the two smallest exponents. The
 // largest is a scale like any other here, not a NaN.
+float mxfp4_scale(std::uint32_t exponent) noexcept {
+  return std::bit_cast<float>(exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23);
+}
+
+}  // namespace
+
 void decode_block(const BlockMxfp4& block, float* values) noexcept {
-  const std::uint32_t exponent = block.exponent;
-  const std::uint32_t bits = exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23;
-  decode_nibbles(kE2m1Doubled, block.nibbles, std::bit_cast<float>(bits), values);
+  decode_nibbles(kE2m1Doubled, block.nibbles, mxfp4_scale(block.exponent), values);
+}
+
+void decode_block(const BlockMxfp4Pairs& block, float* values) noexcept {
+  const float scale = mxfp4_scale(block.exponent);
+  for (std::size_t i = 0; i < 16; ++i) {
+    values[2 * i] = scale * static_cast<float>(kE2m1Doubled[block.nibbles[i] & 15]);
+    values[2 * i + 1] = scale * static_cast<float>(kE2m1Doubled[block.nibbles[i] >> 4]);
+  }
 }
 
 void decode_block(const BlockIq2Xxs& block, float* values) noexcept {

@@ -2,6 +2,7 @@
 // every call instead of computing runs the forward with different plans of one shape and compares what was issued.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <variant>
 
 #include "model/architectures.h"
@@ -85,7 +86,7 @@ Step plan(std::vector<StepRow>& rows, std::vector<StepOutput>& outputs, std::int
   return {.rows = rows, .generated_rows = 2, .outputs = outputs};
 }
 
-class Recording : public testing::TestWithParam<const char*> {};
+class Recording : public testing::TestWithParam<std::string_view> {};
 
 TEST_P(Recording, CallsDependOnTheShapeAlone) {
   const TempDir folder;
@@ -97,7 +98,7 @@ TEST_P(Recording, CallsDependOnTheShapeAlone) {
   std::vector<StepOutput> outputs;
   backend.submit(plan(rows, outputs, 0), forward);
   const std::vector<Call> first = backend.calls;
-  ASSERT_GE(first.size(), 3 + 5 * model.spec().layers.size());
+  ASSERT_GE(first.size(), 2 + model.spec().layers.size());
   backend.submit(plan(rows, outputs, 101), forward);
   EXPECT_TRUE(first == backend.calls);
 }
@@ -126,9 +127,12 @@ TEST(RecordingItself, NoticesAnArgumentThatChanges) {
   EXPECT_FALSE(first == backend.calls);
 }
 
-INSTANTIATE_TEST_SUITE_P(Dense, Recording,
-                         testing::Values("llama", "llama3", "qwen2", "qwen3", "phi3", "gemma3", "granite"),
-                         [](const auto& param) { return std::string(param.param); });
+INSTANTIATE_TEST_SUITE_P(Toys, Recording, testing::ValuesIn(toy_names().begin(), toy_names().end()),
+                         [](const auto& param) {
+                           std::string name(param.param);
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace quarrel::test

@@ -1,6 +1,8 @@
-// Every dense architecture's toy model against exact logits, on every device; and that how a text is fed changes no
+// Every architecture's toy model against exact logits, on every device; and that how a text is fed changes no
 // bit.
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "models/runner.h"
 #include "support/golden.h"
@@ -30,13 +32,50 @@ TEST_P(ToyGolden, LogitsAreExactAndChunksChangeNoBit) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Dense, ToyGolden,
-                         testing::Values("llama", "llama3", "qwen2", "qwen3", "phi3", "gemma3", "granite", "nemotron", "mixtral", "qwen3moe", "granitemoe", "granitehybrid", "granitehybrid-dense", "nemotron_h", "nemotron_h_moe", "gpt-oss", "mamba", "mamba2"),
+INSTANTIATE_TEST_SUITE_P(Decoders, ToyGolden,
+                         testing::Values("llama", "llama3", "qwen2", "qwen3", "phi3", "gemma3", "granite", "nemotron",
+                                         "mixtral", "qwen3moe", "granitemoe", "granitehybrid", "granitehybrid-dense",
+                                         "nemotron_h", "nemotron_h_moe", "gpt-oss", "mamba", "mamba2"),
                          [](const auto& param) {
                            std::string name = param.param;
                            std::ranges::replace(name, '-', '_');
                            return name;
                          });
+
+class ToyEncoder : public testing::TestWithParam<const char*> {};
+
+TEST_P(ToyEncoder, PooledVectorIsExactWhateverElseIsInTheStep) {
+  const TempDir folder;
+  const auto file = write_toy(GetParam(), folder.path());
+  const auto golden = load_f32(test_data(std::string("arch/") + GetParam() + ".f32"));
+  const auto tokens = golden_tokens();
+  for (const NamedDevice& named : all_devices()) {
+    SCOPED_TRACE(named.name);
+    Executor executor(GgufFile::open(file), *named.device,
+                      {.context = 64, .sequences = 3, .batch_rows = 128, .kv_type = KvType::f32});
+    std::vector<float> alone(golden.size());
+    std::vector<float> together(golden.size());
+    const auto last = static_cast<std::int32_t>(tokens.size()) - 1;
+    const Want want_alone{.index = last, .embedding = alone.data()};
+    const Want want_together{.index = last, .embedding = together.data()};
+    Sequence first = executor.make_sequence();
+    executor.run_chunked({.sequence = &first, .tokens = tokens, .wants = {&want_alone, 1}});
+    const double error = nmse(alone, golden);
+    EXPECT_LE(error, named.exact ? 1e-9 : 1e-6);
+    std::printf("%-10s %-12s NMSE %.2e\n", GetParam(), named.name.c_str(), error);
+    executor.truncate(first, 0);
+    Sequence second = executor.make_sequence();
+    const std::array feeds = {
+        Feed{.sequence = &second, .tokens = std::span(tokens).first(17)},
+        Feed{.sequence = &first, .tokens = tokens, .wants = {&want_together, 1}},
+    };
+    executor.run(feeds);
+    EXPECT_EQ(alone, together);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Encoders, ToyEncoder, testing::Values("bert", "nomic-bert"),
+                         [](const auto& param) { return std::string(param.index == 0 ? "bert" : "nomic_bert"); });
 
 // Rows of other sequences in the same step, and the number of threads, must not change a row's bits.
 TEST(Batching, NeighboursAndThreadsChangeNoBit) {
@@ -69,27 +108,63 @@ TEST(Batching, NeighboursAndThreadsChangeNoBit) {
   }
 }
 
+// Going back: attention can at any place, a window that moved on and a recurrent state only to the start or to a mark.
+// Whatever is kept, continuing from there gives the bits of a text that never went further.
 TEST(Batching, TruncatedSequencesContinueAsIfFresh) {
+  struct Case {
+    const char* toy;
+    std::int32_t kept;
+    std::int32_t kept_with_mark;
+  };
   const TempDir folder;
-  const auto file = write_toy("gemma3", folder.path());
   const auto tokens = golden_tokens();
+  for (const Case& c :
+       {Case{"llama", 20, 20}, Case{"gemma3", 0, 0}, Case{"mamba2", 0, 15}, Case{"nemotron_h", 0, 15}}) {
+    const auto file = write_toy(c.toy, folder.path());
+    for (const NamedDevice& named : all_devices()) {
+      SCOPED_TRACE(named.name + " " + c.toy);
+      const auto fresh = logits_of(file, *named.device, std::span(tokens).first(30), {.kv_type = KvType::f32});
+      for (const bool mark : {false, true}) {
+        Executor executor(GgufFile::open(file), *named.device,
+                          {.context = 64, .batch_rows = 64, .kv_type = KvType::f32});
+        const auto vocabulary = static_cast<std::size_t>(executor.spec().vocabulary);
+        Sequence sequence = executor.make_sequence();
+        executor.run_chunked({.sequence = &sequence, .tokens = std::span(tokens).first(15)});
+        if (mark) executor.mark(sequence);
+        executor.run_chunked({.sequence = &sequence, .tokens = std::span(tokens).subspan(15, 20)});
+        const std::int32_t kept = executor.truncate(sequence, 20);
+        EXPECT_EQ(kept, mark ? c.kept_with_mark : c.kept);
+        EXPECT_EQ(sequence.length(), kept);
+        std::vector<float> last(vocabulary);
+        const auto rest = std::span(tokens).first(30).subspan(static_cast<std::size_t>(kept));
+        const Want want{.index = static_cast<std::int32_t>(rest.size()) - 1, .logits = last.data()};
+        executor.run_chunked({.sequence = &sequence, .tokens = rest, .wants = {&want, 1}});
+        EXPECT_TRUE(std::ranges::equal(last, std::span(fresh).last(vocabulary)));
+      }
+    }
+  }
+}
+
+// A window's group holds blocks for the window and one step, not for the context; they must suffice for ever.
+TEST(Windows, FreeWhatTheyHavePassed) {
+  const TempDir folder;
+  const auto file = write_toy("gpt-oss", folder.path());
+  const auto tokens = golden_tokens(400);
   for (const NamedDevice& named : all_devices()) {
     SCOPED_TRACE(named.name);
-    Executor executor(GgufFile::open(file), *named.device, {.context = 64, .batch_rows = 64});
-    const auto vocabulary = static_cast<std::size_t>(executor.spec().vocabulary);
+    const auto at_once = logits_of(file, *named.device, tokens, {.kv_type = KvType::f32});
+    Executor executor(GgufFile::open(file), *named.device, {.context = 400, .batch_rows = 16, .kv_type = KvType::f32});
+    ASSERT_EQ(executor.plan().blocks.size(), 2u);
+    EXPECT_EQ(std::ranges::max(executor.plan().blocks), 25);
+    EXPECT_LE(std::ranges::min(executor.plan().blocks), 4);
     Sequence sequence = executor.make_sequence();
-    std::vector<float> first(vocabulary);
-    std::vector<float> again(vocabulary);
-    const Want want_first{.index = 9, .logits = first.data()};
-    const Want want_again{.index = 9, .logits = again.data()};
-    executor.run_chunked({.sequence = &sequence, .tokens = std::span(tokens).first(20)});
-    executor.run_chunked(
-        {.sequence = &sequence, .tokens = std::span(tokens).subspan(20, 10), .wants = {&want_first, 1}});
-    executor.truncate(sequence, 20);
-    executor.run_chunked(
-        {.sequence = &sequence, .tokens = std::span(tokens).subspan(20, 10), .wants = {&want_again, 1}});
-    EXPECT_EQ(first, again);
-    EXPECT_EQ(sequence.length(), 30);
+    std::vector<float> last(static_cast<std::size_t>(executor.spec().vocabulary));
+    const Want want{.index = 399, .logits = last.data()};
+    executor.run_chunked({.sequence = &sequence, .tokens = tokens, .wants = {&want, 1}});
+    EXPECT_TRUE(std::ranges::equal(last, std::span(at_once).last(last.size())));
+    executor.truncate(sequence, 0);
+    executor.run_chunked({.sequence = &sequence, .tokens = tokens, .wants = {&want, 1}}, 5);
+    EXPECT_TRUE(std::ranges::equal(last, std::span(at_once).last(last.size())));
   }
 }
 

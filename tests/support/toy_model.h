@@ -15,6 +15,12 @@
 
 namespace quarrel::test {
 
+struct ToySsm {
+  std::uint32_t conv = 4, inner = 256, state = 32;
+  std::uint32_t heads = 8, groups = 2;  // Mamba-2
+  std::uint32_t rank = 0;               // Mamba-1, which has neither heads nor groups
+};
+
 // Departures from a toy's recipe. The golden logits are those of the defaults.
 struct ToyOptions {
   std::uint64_t seed = 1;
@@ -23,6 +29,7 @@ struct ToyOptions {
   std::optional<std::uint32_t> embedding = {}, layers = {}, feed_forward = {}, heads = {}, kv_heads = {}, head = {};
   std::optional<std::uint32_t> rotary = {}, vocabulary = {}, context = {}, experts = {}, experts_used = {}, window = {};
   std::optional<double> rope_base = {};
+  std::optional<ToySsm> ssm = {};
 };
 
 // Every toy: "llama", "llama3", "mixtral", "qwen2" … "bert".

@@ -137,6 +137,7 @@ ToyRecipe toy_recipe(std::string_view name, const ToyOptions& options) {
   depart(recipe.rotary, options.rotary);
   depart(recipe.vocabulary, options.vocabulary);
   depart(recipe.context, options.context);
+  depart(recipe.ssm, options.ssm);
   depart(recipe.experts, options.experts);
   depart(recipe.experts_used, options.experts_used);
   depart(recipe.window, options.window);

@@ -16,12 +16,6 @@ enum class ToyNorm { rms, layer };
 enum class ToyActivation { swiglu, geglu, gelu, relu2 };
 enum class ToyBias { none, qkv, all };
 
-struct ToySsm {
-  std::uint32_t conv = 4, inner = 256, state = 32;
-  std::uint32_t heads = 8, groups = 2;  // Mamba-2
-  std::uint32_t rank = 0;               // Mamba-1, which has neither heads nor groups
-};
-
 struct ToyScales {
   double logit, residual, embedding, attention;
 };

@@ -236,7 +236,7 @@ TEST(QuantEncodeRow, UnsupportedTypesAndLengths) {
     if (can_encode(info.type)) continue;
     EXPECT_EQ(kind_of(info.type, kWeights), ErrorKind::unsupported) << info.name;
   }
-  const auto unknown = static_cast<QuantType>(4);  // NOLINT(clang-analyzer-optin.core.EnumCastOutOfRange)
+  const auto unknown = static_cast<QuantType>(5);  // NOLINT(clang-analyzer-optin.core.EnumCastOutOfRange)
   EXPECT_FALSE(can_encode(unknown));
   EXPECT_EQ(kind_of(unknown, kWeights), ErrorKind::unsupported);
   EXPECT_EQ(kind_of(QuantType::q8_0, 33), ErrorKind::bad_input);

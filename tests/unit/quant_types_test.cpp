@@ -17,7 +17,7 @@ TEST(QuantTypes, NumbersAscendAndNamesAreUnique) {
     EXPECT_TRUE(names.insert(info.name).second) << info.name;
     previous = number;
   }
-  EXPECT_EQ(names.size(), 26u);
+  EXPECT_EQ(names.size(), 27u);
 }
 
 TEST(QuantTypes, SizesAreTheFormats) {
@@ -32,7 +32,7 @@ TEST(QuantTypes, SizesAreTheFormats) {
       {"Q6_K", 14, 256, 210},   {"Q8_K", 15, 256, 292},   {"IQ2_XXS", 16, 256, 66}, {"IQ2_XS", 17, 256, 74},
       {"IQ3_XXS", 18, 256, 98}, {"IQ1_S", 19, 256, 50},   {"IQ4_NL", 20, 32, 18},   {"IQ3_S", 21, 256, 110},
       {"IQ2_S", 22, 256, 82},   {"IQ4_XS", 23, 256, 136}, {"IQ1_M", 29, 256, 56},   {"TQ1_0", 34, 256, 54},
-      {"TQ2_0", 35, 256, 66},   {"MXFP4", 39, 32, 17},
+      {"TQ2_0", 35, 256, 66},   {"MXFP4", 39, 32, 17},    {"MXFP4_PAIRS", 4, 32, 17},
   };
   EXPECT_EQ(std::size(kExpected), all_types().size());
   for (const Expected& expected : kExpected) {
@@ -48,7 +48,7 @@ TEST(QuantTypes, SizesAreTheFormats) {
 }
 
 TEST(QuantTypes, UnknownNumbersAndNamesGiveNull) {
-  for (const std::uint32_t number : {4u, 5u, 9u, 24u, 28u, 31u, 33u, 36u, 38u, 40u, 255u, 0x80000000u, 0xffffffffu}) {
+  for (const std::uint32_t number : {5u, 9u, 24u, 28u, 31u, 33u, 36u, 38u, 40u, 255u, 0x80000000u, 0xffffffffu}) {
     EXPECT_EQ(find_type(number), nullptr) << number;
   }
   for (const char* name : {"", "Q4", "Q4_", "Q4_KK", "Q4_K ", "Q4-K", "q9_k"}) {

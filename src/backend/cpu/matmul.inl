@@ -217,7 +217,7 @@ static constexpr IntegerRow kIntegerTypes[] = {
     {QuantType::q5_k, integer_matmul<BlockQ5K>},     {QuantType::q6_k, integer_matmul<BlockQ6K>},
     {QuantType::q8_k, integer_matmul<BlockQ8K>},     {QuantType::iq4_nl, integer_matmul<BlockIq4Nl>},
     {QuantType::iq4_xs, integer_matmul<BlockIq4Xs>}, {QuantType::mxfp4, integer_matmul<BlockMxfp4>},
-    {QuantType::tq2_0, integer_matmul<BlockTq2_0>},
+    {QuantType::tq2_0, integer_matmul<BlockTq2_0>},  {QuantType::mxfp4_pairs, integer_matmul<BlockMxfp4Pairs>},
 };
 
 static bool has_integer_kernel(QuantType type) {

@@ -288,19 +288,35 @@ struct Unpack<BlockIq4Xs> {
   }
 };
 
+// Half of 2^(exponent - 127), because the table is doubled; the two smallest exponents are subnormal floats.
+static inline void put_mxfp4_scale(std::uint8_t exponent, const UnpackedRow& to) {
+  const std::uint32_t bits = exponent >= 2 ? static_cast<std::uint32_t>(exponent - 1) << 23 : 0x00200000u << exponent;
+  float scale;
+  std::memcpy(&scale, &bits, sizeof scale);
+  to.scales[0] = scale;
+  to.offsets[0] = -12.0f * scale;
+}
+
 template <>
 struct Unpack<BlockMxfp4> {
   static constexpr int kGroup = 32;
   static constexpr bool kWide = false;
   static inline void block(const BlockMxfp4& b, const UnpackedRow& to) {
     look_up_nibbles32(b.nibbles, kMxfp4Bytes, to.bytes);
-    // Half of 2^(exponent - 127), because the table is doubled; the two smallest exponents are subnormal floats.
-    const std::uint32_t bits =
-        b.exponent >= 2 ? static_cast<std::uint32_t>(b.exponent - 1) << 23 : 0x00200000u << b.exponent;
-    float scale;
-    std::memcpy(&scale, &bits, sizeof scale);
-    to.scales[0] = scale;
-    to.offsets[0] = -12.0f * scale;
+    put_mxfp4_scale(b.exponent, to);
+  }
+};
+
+template <>
+struct Unpack<BlockMxfp4Pairs> {
+  static constexpr int kGroup = 32;
+  static constexpr bool kWide = false;
+  static inline void block(const BlockMxfp4Pairs& b, const UnpackedRow& to) {
+    const ByteCopy<16> in(b.nibbles);
+    ByteCopy<32> out;
+    for (int i = 0; i < 32; ++i) out.at[i] = kMxfp4Bytes[(in.at[i / 2] >> (4 * (i % 2))) & 15];
+    out.put(to.bytes);
+    put_mxfp4_scale(b.exponent, to);
   }
 };
 

@@ -23,11 +23,11 @@ class AttentionBlock final : public HalfBlock {
   LinearOp output_;
 };
 
-Rope make_rope(const RopeSpec& spec, BlockContext& context) {
+Rope make_rope(const RopeSpec& spec, std::int32_t key_dim, BlockContext& context) {
   if (!spec.enabled) return {};
-  if (spec.dimensions % 2 != 0) {
-    fail(ErrorKind::bad_file, "layer {} would rotate {} dimensions, which are no pairs", context.layer,
-         spec.dimensions);
+  if (spec.dimensions < 2 || spec.dimensions > key_dim || spec.dimensions % 2 != 0) {
+    fail(ErrorKind::bad_file, "layer {} would rotate {} of {} dimensions (key rope.dimension_count)", context.layer,
+         spec.dimensions, key_dim);
   }
   std::vector<double> divisors;
   if (!spec.factors_tensor.empty()) divisors = context.weights.values(spec.factors_tensor, spec.dimensions / 2);
@@ -75,7 +75,7 @@ std::unique_ptr<HalfBlock> make_attention(const HalfSpec& half, const AttentionS
             .before = weights.norm(half.before, context.prefix, context.width),
             .q_norm = weights.norm(spec.q_norm, context.prefix, spec.key_dim),
             .k_norm = weights.norm(spec.k_norm, context.prefix, spec.key_dim),
-            .rope = make_rope(spec.rope, context),
+            .rope = make_rope(spec.rope, spec.key_dim, context),
             .heads = spec.heads,
             .kv_heads = spec.kv_heads,
             .key_dim = spec.key_dim,
@@ -97,8 +97,8 @@ std::unique_ptr<HalfBlock> make_attention(const HalfSpec& half, const AttentionS
                   .window = spec.window,
                   .causal = spec.causal};
   if (spec.sinks) {
-    attend.sinks = weights.vector(weights.present({context.prefix + "attn_sinks.weight", context.prefix + "attn_sinks"}),
-                                  spec.heads);
+    attend.sinks = weights.vector(
+        weights.present({context.prefix + "attn_sinks.weight", context.prefix + "attn_sinks"}), spec.heads);
   }
 
   const std::string joint = context.prefix + "attn_out";

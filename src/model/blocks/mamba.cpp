@@ -140,12 +140,13 @@ std::unique_ptr<HalfBlock> make_mamba(const HalfSpec& half, const MambaSpec& spe
             .dt_rank = spec.dt_rank};
   bind_scan(ssm, spec, context);
   const std::string output = context.prefix + "ssm_out";
-  const LinearOp linear{.layer = context.layer,
-                        .part = LayerPart::ssm,
-                        .in = context.shared.ssm_out,
-                        .weight = weights.matrix(output + ".weight", WeightRole::row_parallel, context.width, spec.inner),
-                        .bias = weights.optional_vector(output + ".bias", context.width),
-                        .end = branch_end(half, context)};
+  const LinearOp linear{
+      .layer = context.layer,
+      .part = LayerPart::ssm,
+      .in = context.shared.ssm_out,
+      .weight = weights.matrix(output + ".weight", WeightRole::row_parallel, context.width, spec.inner),
+      .bias = weights.optional_vector(output + ".bias", context.width),
+      .end = branch_end(half, context)};
   return std::make_unique<MambaBlock>(bind_input(half, spec, context), ssm, linear);
 }
 

@@ -18,8 +18,7 @@ class MoeBlock final : public HalfBlock {
 void bind_gate_and_up(MoeOp& op, const MoeSpec& spec, BlockContext& context) {
   WeightBinder& weights = context.weights;
   constexpr auto kRole = WeightRole::expert_column;
-  const ExpertShape shape{
-      .rows = spec.length, .columns = context.width, .experts = spec.experts, .used = spec.used};
+  const ExpertShape shape{.rows = spec.length, .columns = context.width, .experts = spec.experts, .used = spec.used};
   const std::string joined = context.prefix + "ffn_gate_up_exps";
   if (spec.gated && weights.has(joined + ".weight")) {
     op.gate = weights.experts_alternating(joined + ".weight", kRole, 0, 2, shape);
@@ -46,8 +45,8 @@ std::unique_ptr<HalfBlock> make_moe(const HalfSpec& half, const MoeSpec& spec, B
   MoeOp op{.layer = context.layer,
            .x = context.shared.x,
            .before = weights.norm(half.before, prefix, context.width),
-           .router = weights.matrix(prefix + "ffn_gate_inp.weight", WeightRole::column_parallel, spec.experts,
-                                    context.width),
+           .router =
+               weights.matrix(prefix + "ffn_gate_inp.weight", WeightRole::column_parallel, spec.experts, context.width),
            .router_bias = weights.optional_vector(prefix + "ffn_gate_inp.bias", spec.experts),
            .selection_bias = weights.optional_vector(
                weights.present({prefix + "exp_probs_b.bias", prefix + "exp_probs_b"}), spec.experts),
@@ -60,8 +59,7 @@ std::unique_ptr<HalfBlock> make_moe(const HalfSpec& half, const MoeSpec& spec, B
            .alpha = spec.alpha,
            .end = branch_end(half, context)};
   bind_gate_and_up(op, spec, context);
-  const ExpertShape down{
-      .rows = context.width, .columns = spec.length, .experts = spec.experts, .used = spec.used};
+  const ExpertShape down{.rows = context.width, .columns = spec.length, .experts = spec.experts, .used = spec.used};
   op.down = weights.experts(prefix + "ffn_down", WeightRole::expert_row, down);
   op.down_bias = weights.expert_bias(prefix + "ffn_down_exps.bias", down);
   if (spec.shared_length > 0) {
@@ -70,8 +68,8 @@ std::unique_ptr<HalfBlock> make_moe(const HalfSpec& half, const MoeSpec& spec, B
       op.shared_gate = weights.matrix(prefix + "ffn_gate_shexp.weight", kColumns, spec.shared_length, context.width);
     }
     op.shared_up = weights.matrix(prefix + "ffn_up_shexp.weight", kColumns, spec.shared_length, context.width);
-    op.shared_down = weights.matrix(prefix + "ffn_down_shexp.weight", WeightRole::row_parallel, context.width,
-                                    spec.shared_length);
+    op.shared_down =
+        weights.matrix(prefix + "ffn_down_shexp.weight", WeightRole::row_parallel, context.width, spec.shared_length);
   }
   return std::make_unique<MoeBlock>(op);
 }
