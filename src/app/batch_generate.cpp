@@ -1,17 +1,13 @@
 #include "app/batch_generate.h"
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 
+#include "base/clock.h"
 #include "base/error.h"
 
 namespace quarrel {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 // One reply on its way.
 struct Running {

@@ -2,10 +2,11 @@
 
 #include <fmt/ranges.h>
 
-#include <chrono>
 #include <filesystem>
 
+#include "app/observation_text.h"
 #include "app/progress_bar.h"
+#include "base/clock.h"
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/nearest.h"
@@ -13,8 +14,6 @@
 
 namespace quarrel {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view kQuotes = "\"\"\"";
 
@@ -65,7 +64,7 @@ std::string timing_text(const Reply& reply, double total_seconds, double load_se
   line("eval duration", human_duration(reply.generate_seconds));
   line("eval rate", rate(timed, reply.generate_seconds));
   line("seed", fmt::format("{}", reply.seed));
-  return text;
+  return text + observation_text(reply.seen);
 }
 
 const ChatLoop::Command ChatLoop::kCommands[] = {
@@ -186,7 +185,7 @@ ChatLoop::Next ChatLoop::send(const std::string& text) {
                     session_.executor().context()));
   }
   if (parameters_.verbose) {
-    const double total = std::chrono::duration<double>(Clock::now() - start).count();
+    const double total = seconds_since(start);
     write_error(timing_text(reply, total, session_.load_seconds()));
   }
   say("");

@@ -3,11 +3,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <chrono>
 #include <random>
 
 #include "app/input.h"
 #include "app/workbench.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/printable.h"
 #include "model/architectures.h"
@@ -16,10 +16,6 @@
 
 namespace quarrel {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 std::uint64_t random_seed() {
   std::random_device device;
@@ -162,6 +158,7 @@ Reply ChatSession::continue_tokens(const std::vector<TokenId>& prompt, const Cha
                           .stop_tokens = tokenizer_->special().end_of_generation,
                           .cancel = &cancel};
   options.sampling.seed = reply.seed;
+  executor_->watch_times(parameters.verbose);
   TextStream stream(*tokenizer_, parameters.stop, true);
   const auto emit = [&](const std::string& piece) {
     if (piece.empty()) return;
@@ -190,6 +187,7 @@ Reply ChatSession::continue_tokens(const std::vector<TokenId>& prompt, const Cha
     reply.tokens = std::move(result.tokens);
     reply.prompt_seconds = fed_seconds + result.prompt_seconds;
     reply.generate_seconds = result.generate_seconds;
+    if (parameters.verbose) reply.seen = executor_->observe();
   } catch (...) {
     executor_->truncate(sequence_, 0);
     cached_.clear();

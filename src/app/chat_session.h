@@ -38,6 +38,7 @@ struct Reply {
   std::size_t cached_tokens = 0;  // of those, how many were in the cache already
   double prompt_seconds = 0.0;
   double generate_seconds = 0.0;
+  Observations seen = {};  // when timings are wanted: counts since loading, times of this answer
 };
 
 std::string_view reason_name(FinishReason reason) noexcept;

@@ -2,7 +2,6 @@
 
 #include <fmt/ranges.h>
 
-#include <chrono>
 #include <memory>
 
 #include <CLI/CLI.hpp>
@@ -14,13 +13,12 @@
 #include "app/input.h"
 #include "app/pull_with_progress.h"
 #include "app/terminal.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "gguf/store.h"
 
 namespace quarrel {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr const char* kDefaultModel = "default";
 constexpr std::size_t kPromptLimit = 64u << 20;
@@ -33,8 +31,6 @@ struct RunOptions {
   bool verbose = false;
   bool json = false;
 };
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 // The first run brings its model along.
 ResolvedModel find_model(const std::string& name) {

@@ -41,6 +41,7 @@ void add_commands(CLI::App& app, CommandContext& context) {
   add_list(app, context);
   add_pull(app, context);
   add_inspect(app, context);
+  add_estimate(app, context);
   add_tokenize(app, context);
   add_template(app, context);
   add_logits(app, context);

@@ -1,6 +1,9 @@
 #include "app/model_options.h"
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 
@@ -38,6 +41,18 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       ->type_name("TYPE")
       ->capture_default_str()
       ->group(group);
+  command
+      .add_option(
+          "--memory-budget", options.memory_budget,
+          "Memory for weights, cache and workspace together, as 800M or 8G; experts that do not fit are read as "
+          "they are needed")
+      ->type_name("SIZE")
+      ->group(group);
+  command
+      .add_option("--expert-memory", options.expert_memory,
+                  "Memory for experts alone: those used least recently make room; default: all stay")
+      ->type_name("SIZE")
+      ->group(group);
 }
 
 std::unique_ptr<Device> open_device(const ModelOptions& options) {
@@ -52,7 +67,38 @@ ExecutorOptions executor_options(const ModelOptions& options) {
   result.activations = options.activations == "f32"    ? ActivationDigits::f32
                        : options.activations == "int8" ? ActivationDigits::one_for_prompt
                                                        : ActivationDigits::two;
+  if (!options.memory_budget.empty()) result.memory_budget = parse_bytes(options.memory_budget, "--memory-budget");
+  if (!options.expert_memory.empty()) result.expert_memory = parse_bytes(options.expert_memory, "--expert-memory");
   return result;
+}
+
+std::uint64_t parse_bytes(const std::string& text, const char* option) {
+  const auto refuse = [&](const char* why) {
+    fail(ErrorKind::usage, "{} takes a size such as 800M, 8G or 1.5GiB, but '{}' {}", option, printable(text), why);
+  };
+  double value = 0.0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value, std::chars_format::fixed);
+  if (error != std::errc{}) refuse("is none");
+  std::string unit(stop, end);
+  std::ranges::transform(unit, unit.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  for (const char* tail : {"IB", "B"}) {
+    if (unit.ends_with(tail)) {
+      unit.resize(unit.size() - std::string_view(tail).size());
+      break;
+    }
+  }
+  constexpr std::string_view kUnits = "KMGT";
+  double factor = 1.0;
+  if (!unit.empty()) {
+    const std::size_t power = unit.size() == 1 ? kUnits.find(unit.front()) : std::string_view::npos;
+    if (power == std::string_view::npos) refuse("has another unit");
+    factor = std::pow(1024.0, static_cast<double>(power + 1));
+  }
+  const double bytes = value * factor;
+  if (!(bytes >= 1.0)) refuse("is less than a byte");
+  if (bytes > 1e18) refuse("is too large");
+  return static_cast<std::uint64_t>(bytes);
 }
 
 int parse_count(const std::string& text, const char* option) {

@@ -1,6 +1,8 @@
-// Options that every command which runs a model shares, declared once: backend, threads, context, KV type, activations.
+// Options that every command which runs a model shares, declared once: backend, threads, context, KV type, activations,
+// memory.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -19,6 +21,8 @@ struct ModelOptions {
   std::string context;                 // "4096", "32k"; empty: the model's own
   std::string kv;                      // "f32", "f16"; empty: the backend's default
   std::string activations = "int8x2";  // "int8x2", "int8" or "f32"
+  std::string memory_budget;           // "8G"; empty: what the machine has
+  std::string expert_memory;           // "4G"; empty: all experts, or what the budget leaves
 };
 
 void add_model_options(CLI::App& command, ModelOptions& options);
@@ -29,5 +33,7 @@ ExecutorOptions executor_options(const ModelOptions& options);
 
 // "4096", "32k", "1M" to a number; throws Error(usage).
 int parse_count(const std::string& text, const char* option);
+// "800M", "8G", "1.5GiB", "1000000" to bytes, units of 1024; throws Error(usage).
+std::uint64_t parse_bytes(const std::string& text, const char* option);
 
 }  // namespace quarrel

@@ -1,17 +1,14 @@
 #include "app/speed_bench.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <string_view>
 #include <utility>
 
+#include "base/clock.h"
+
 namespace quarrel {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 // Which share of the experts' weights `rows` tokens meet on average, were they routed evenly.
 double expert_share(const ModelSpec& spec, std::int32_t rows) {

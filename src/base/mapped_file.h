@@ -1,5 +1,6 @@
-// A file mapped read-only into memory, and open for those who would rather read it. The mapping is private to the object
-// and unmapped with it; views into `bytes()` must not outlive it. Immutable after `open`, so any thread may read.
+// A file mapped read-only into memory, and open for those who would rather read it. The mapping is private to the
+// object and unmapped with it; views into `bytes()` must not outlive it. Immutable after `open`, so any thread may
+// read.
 #pragma once
 
 #include <cstddef>

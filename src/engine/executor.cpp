@@ -125,12 +125,30 @@ void Executor::free_passed_blocks(Sequence& sequence) {
   }
 }
 
+Observations Executor::observe() const {
+  Observations result = seen_;
+  const BackendCounters counters = backend_->counters();
+  result.kv_saturated = counters.kv_saturated;
+  result.expert_hits = counters.expert_hits;
+  result.expert_misses = counters.expert_misses;
+  result.expert_bytes_read = counters.expert_bytes_read;
+  result.expert_cache_bytes = backend_->expert_cache_bytes();
+  result.experts = backend_->expert_use();
+  result.state_bytes = backend_->state_bytes(model_->state_layers());
+  result.times = backend_->profile();
+  return result;
+}
+
 std::vector<SampleResult> Executor::run(std::span<const Feed> feeds) {
   StepResults results;
   try {
     results = submit(feeds);
+    ++seen_.steps;
+    seen_.rows += results.first_bad_layer.size();
     for (const std::int32_t layer : results.first_bad_layer) {
       if (layer < 0) continue;
+      ++seen_.divergences;
+      seen_.last_bad_layer = layer;
       fail(ErrorKind::bad_file, "the model's numbers are not finite from layer {} on; its file may be damaged", layer);
     }
   } catch (...) {

@@ -9,6 +9,7 @@
 
 #include "backend/backend.h"
 #include "engine/memory_plan.h"
+#include "engine/observations.h"
 #include "gguf/file.h"
 #include "model/model.h"
 
@@ -59,6 +60,8 @@ class Executor {
   std::int32_t context() const noexcept { return plan_.context; }
   KvType kv_type() const noexcept { return plan_.kv_type; }
   std::int32_t batch_rows() const noexcept { return plan_.limits.rows; }
+  Observations observe() const;
+  void watch_times(bool on) { backend_->set_profiling(on); }  // starts them at zero
 
   Sequence make_sequence() const;
   // Remembers the recurrent state of this moment, so that `truncate` can return to it; attention needs no mark.
@@ -92,6 +95,7 @@ class Executor {
   MemoryPlan plan_;
   std::vector<std::vector<std::int32_t>> free_blocks_;  // [KV group]
   std::vector<std::int32_t> free_slots_;
+  Observations seen_;  // what the executor itself counts
 };
 
 }  // namespace quarrel

@@ -1,17 +1,13 @@
 #include "engine/generate.h"
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 
+#include "base/clock.h"
 #include "base/error.h"
 
 namespace quarrel {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 // How often each token stands among the last `window`.
 std::vector<TokenCount> count_seen(std::span<const TokenId> tokens, std::int32_t window) {

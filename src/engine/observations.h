@@ -1,0 +1,40 @@
+// What can be watched of a running model: the one interface that `--verbose` and a metrics endpoint read. Counting is
+// always on because it costs next to nothing; the times of ops only when asked for.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "backend/backend.h"
+
+namespace quarrel {
+
+struct Observations {
+  std::uint64_t rows = 0;               // tokens that went through the model
+  std::uint64_t steps = 0;              // in how many steps
+  std::uint64_t divergences = 0;        // steps given up because a row's numbers were not finite
+  std::int32_t last_bad_layer = -1;     // where the last of them was first seen
+  std::uint64_t kv_saturated = 0;       // values clamped on their way into an F16 cache
+  std::uint64_t state_bytes = 0;        // recurrent state of one sequence
+  std::vector<ExpertUse> experts = {};  // by layer; the counts of a layer sum to experts used x rows
+  std::uint64_t expert_hits = 0;        // of the expert cache
+  std::uint64_t expert_misses = 0;
+  std::uint64_t expert_bytes_read = 0;
+  std::uint64_t expert_cache_bytes = 0;  // 0: there is no cache
+  std::vector<OpTime> times = {};        // "router", "experts", "conv", "scan" …; empty unless asked for
+
+  double expert_hit_rate() const noexcept {
+    const std::uint64_t uses = expert_hits + expert_misses;
+    return uses == 0 ? 0.0 : static_cast<double>(expert_hits) / static_cast<double>(uses);
+  }
+};
+
+// How unevenly a layer's experts are used: the share of the most and of the least chosen one, and how many were never.
+struct ExpertBalance {
+  double most = 0.0;
+  double least = 0.0;
+  std::uint64_t unused = 0;
+};
+ExpertBalance balance_of(const ExpertUse& use);
+
+}  // namespace quarrel
