@@ -50,6 +50,9 @@ struct WeightSource {
   const std::byte* data = nullptr;           // must outlive the backend: weights may be read in place
   std::size_t row_stride = 0;                // bytes from a row to the next; 0: rows lie one after the other
   std::span<const ExpertPlace> places = {};  // one an expert, instead of `data`; empty: experts follow each other
+  // Of the two expert roles: the matrices of a layer are kept together, and room is made for what a row uses.
+  std::int32_t layer = 0;
+  std::int32_t experts_used = 1;
 };
 
 enum class RopeKind : std::uint8_t {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -35,6 +36,7 @@ std::size_t HostBackend::workspace_bytes(const StepLimits& limits, std::int32_t 
 }
 
 void HostBackend::reserve(const StepLimits& limits, std::int32_t vocabulary) {
+  if (plan_only_) fail(ErrorKind::internal, "a backend that only plans cannot be made ready for steps");
   limits_ = limits;
   vocabulary_ = vocabulary;
   logits_ =
@@ -45,27 +47,67 @@ void HostBackend::reserve(const StepLimits& limits, std::int32_t vocabulary) {
   }
 }
 
-void HostBackend::check_weight(const WeightSource& source) {
+void HostBackend::check_weight(const WeightSource& source) const {
   const TypeInfo& info = type_info(source.type);
   const auto fits = [](std::int64_t value) { return value >= 1 && value <= std::numeric_limits<std::int32_t>::max(); };
   if (!fits(source.rows) || !fits(source.columns) || !fits(source.experts) ||
-      source.columns % std::int64_t{info.block_weights} != 0 || source.data == nullptr) {
+      source.columns % std::int64_t{info.block_weights} != 0) {
     fail(ErrorKind::unsupported, "weight {} of type {} and shape [{}, {}, {}] cannot be used", source.name, info.name,
          source.columns, source.rows, source.experts);
   }
+  const std::size_t row = row_bytes(info, static_cast<std::size_t>(source.columns));
+  const auto expert = checked_mul(row_stride(source), static_cast<std::uint64_t>(source.rows));
+  if ((source.row_stride != 0 && source.row_stride < row) || !expert ||
+      !checked_mul(*expert, static_cast<std::uint64_t>(source.experts))) {
+    fail(ErrorKind::unsupported, "rows of weight {} cannot lie {} bytes apart", source.name, source.row_stride);
+  }
+  if (source.experts_used < 1 || source.experts_used > source.experts) {
+    fail(ErrorKind::unsupported, "weight {} has {} experts of which {} are used", source.name, source.experts,
+         source.experts_used);
+  }
+  const bool placed = source.places.empty()
+                          ? source.data != nullptr
+                          : std::ranges::none_of(source.places, [](const ExpertPlace& p) { return p.data == nullptr; });
+  if ((!source.places.empty() && std::cmp_not_equal(source.places.size(), source.experts)) ||
+      (!placed && !plan_only_)) {
+    fail(ErrorKind::unsupported, "weight {} of {} experts lacks a place for some of them", source.name, source.experts);
+  }
+}
+
+std::size_t HostBackend::row_stride(const WeightSource& source) {
+  if (source.row_stride != 0) return source.row_stride;
+  return row_bytes(type_info(source.type), static_cast<std::size_t>(source.columns));
+}
+
+std::vector<ExpertPlace> HostBackend::expert_places(const WeightSource& source) {
+  if (!source.places.empty()) return {source.places.begin(), source.places.end()};
+  const std::size_t bytes = row_stride(source) * static_cast<std::size_t>(source.rows);
+  std::vector<ExpertPlace> places(static_cast<std::size_t>(source.experts));
+  for (std::size_t expert = 0; source.data != nullptr && expert < places.size(); ++expert) {
+    places[expert].data = source.data + expert * bytes;
+  }
+  return places;
+}
+
+std::size_t HostBackend::vector_bytes(const WeightSource& source) {
+  const auto rows = static_cast<std::uint64_t>(source.rows) * static_cast<std::uint64_t>(source.experts);
+  const auto count = checked_mul(rows, static_cast<std::uint64_t>(source.columns));
+  if (!count || *count > std::numeric_limits<std::int32_t>::max()) {
+    fail(ErrorKind::unsupported, "weight {} is too large to be decoded as a vector", source.name);
+  }
+  return *count * sizeof(float);
 }
 
 std::vector<float> HostBackend::decode_vector(const WeightSource& source) {
   const auto columns = static_cast<std::size_t>(source.columns);
-  const auto rows = static_cast<std::size_t>(source.rows) * static_cast<std::size_t>(source.experts);
-  const auto count = checked_mul(rows, columns);
-  if (!count || *count > std::numeric_limits<std::int32_t>::max()) {
-    fail(ErrorKind::unsupported, "weight {} is too large to be decoded as a vector", source.name);
-  }
-  std::vector<float> values(*count);
-  const std::size_t stride = row_bytes(type_info(source.type), columns);
-  for (std::size_t row = 0; row < rows; ++row) {
-    decode_row(source.type, source.data + row * stride, values.data() + row * columns, columns);
+  const auto rows = static_cast<std::size_t>(source.rows);
+  const std::size_t stride = row_stride(source);
+  std::vector<float> values(vector_bytes(source) / sizeof(float));
+  float* to = values.data();
+  for (const ExpertPlace& place : expert_places(source)) {
+    for (std::size_t row = 0; row < rows; ++row, to += columns) {
+      decode_row(source.type, place.data + row * stride, to, columns);
+    }
   }
   return values;
 }
@@ -213,6 +255,7 @@ void HostBackend::load_step(const Step& step) {
 }
 
 Ticket HostBackend::submit(const Step& step, const Forward& forward) {
+  if (plan_only_) fail(ErrorKind::internal, "a backend that only plans runs no steps");
   require(finished_.size() < 2, "more than two open tickets");
   load_step(step);
   results_ = {};

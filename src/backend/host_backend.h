@@ -37,6 +37,8 @@ class HostBackend : public Backend {
  public:
   static constexpr std::int32_t kBlockTokens = 16;
 
+  explicit HostBackend(bool plan_only) noexcept : plan_only_(plan_only) {}
+
   Activation make_activation(std::int32_t width, RowSet rows) override;
   void reserve(const StepLimits& limits, std::int32_t vocabulary) override;
   std::size_t workspace_bytes(const StepLimits& limits, std::int32_t vocabulary) const noexcept override;
@@ -128,11 +130,17 @@ class HostBackend : public Backend {
   float* conv_state(std::int32_t slot, std::int32_t state_layer) noexcept;
   float* scan_state(std::int32_t slot, std::int32_t state_layer) noexcept;
   const RopeTable& rope_table(const Rope& rope) const noexcept { return ropes_[static_cast<std::size_t>(rope.id)]; }
+  bool plan_only() const noexcept { return plan_only_; }
   // Refuses a weight that no backend on the host could use: sizes out of range, a row that is no whole number of
-  // blocks.
-  static void check_weight(const WeightSource& source);
-  // All values of a weight of role `vector`.
+  // blocks, rows that overlap, places that are missing.
+  void check_weight(const WeightSource& source) const;
+  // Bytes from a row of a checked weight to the next.
+  static std::size_t row_stride(const WeightSource& source);
+  // Where each expert of a checked weight begins; a weight that is none has one.
+  static std::vector<ExpertPlace> expert_places(const WeightSource& source);
+  // All values of a weight of role `vector`, and the memory they take.
   static std::vector<float> decode_vector(const WeightSource& source);
+  static std::size_t vector_bytes(const WeightSource& source);
   void count_saturated(std::uint64_t values) noexcept { counters_.kv_saturated += values; }
   // Notes which of a layer's experts were chosen.
   void count_experts(std::int32_t layer, std::int32_t experts, std::span<const std::int32_t> chosen);
@@ -148,6 +156,7 @@ class HostBackend : public Backend {
     RowSet rows;
     AlignedBuffer memory;
   };
+  const bool plan_only_;
   std::vector<ActivationSlot> activations_;
   std::vector<RopeTable> ropes_;
   StepLimits limits_{.rows = 0, .outputs = 0};

@@ -3,13 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "backend/sampling.h"
+#include "quant/decode.h"
 #include "quant/encode.h"
 
 namespace quarrel::test {
 
 constexpr std::int32_t kMaxRows = 160;
+constexpr std::string_view kName = "a test's weight";
 
 Floats random_grid(std::size_t rows, std::size_t columns, std::uint64_t seed, double scale, double centre) {
   Floats grid(rows, columns);
@@ -86,6 +89,25 @@ Row layer_norm(const Row& x, const std::vector<float>& weight, const std::vector
   return y;
 }
 
+std::vector<std::byte> encoded(const Floats& values, QuantType type) {
+  const std::size_t bytes = row_bytes(type_info(type), values.columns);
+  std::vector<std::byte> memory(values.rows * bytes);
+  for (std::size_t r = 0; r < values.rows; ++r) {
+    encode_row(type, values.values.data() + r * values.columns, memory.data() + r * bytes, values.columns);
+  }
+  return memory;
+}
+
+Floats rounded(const Floats& values, QuantType type) {
+  const std::size_t bytes = row_bytes(type_info(type), values.columns);
+  const std::vector<std::byte> memory = encoded(values, type);
+  Floats decoded(values.rows, values.columns);
+  for (std::size_t r = 0; r < values.rows; ++r) {
+    decode_row(type, memory.data() + r * bytes, &decoded.at(r, 0), values.columns);
+  }
+  return decoded;
+}
+
 StepPlan& StepPlan::add(std::int32_t position, std::int32_t count, const PlannedSequence& sequence,
                         std::int32_t first_token) {
   const auto index = static_cast<std::int32_t>(sequences.size());
@@ -97,33 +119,31 @@ StepPlan& StepPlan::add(std::int32_t position, std::int32_t count, const Planned
   return *this;
 }
 
-OpBench::OpBench(const DeviceUnderTest& device) : epsilon_(device.epsilon), backend_(device.device.make_backend({})) {}
+OpBench::OpBench(const DeviceUnderTest& device, const BackendOptions& options)
+    : epsilon_(device.epsilon), backend_(device.device.make_backend(options)) {}
 
-Weight OpBench::prepare(const Floats& values, WeightRole role, QuantType type, std::int64_t experts) {
-  const std::size_t bytes = row_bytes(type_info(type), values.columns);
-  std::vector<std::byte>& memory = memory_.emplace_back(values.rows * bytes);
-  for (std::size_t r = 0; r < values.rows; ++r) {
-    encode_row(type, values.values.data() + r * values.columns, memory.data() + r * bytes, values.columns);
-  }
-  return backend_->prepare_weight({.name = "a test's weight",
-                                   .role = role,
-                                   .type = type,
-                                   .rows = static_cast<std::int64_t>(values.rows) / experts,
-                                   .columns = static_cast<std::int64_t>(values.columns),
-                                   .experts = experts,
-                                   .data = memory.data()});
+Weight OpBench::prepare(const Floats& values, WeightSource source) {
+  const std::vector<std::byte>& memory = memory_.emplace_back(encoded(values, source.type));
+  source.rows = static_cast<std::int64_t>(values.rows) / source.experts;
+  source.columns = static_cast<std::int64_t>(values.columns);
+  source.data = memory.data();
+  return backend_->prepare_weight(source);
 }
 
-Weight OpBench::matrix(const Floats& values, WeightRole role, QuantType type) { return prepare(values, role, type, 1); }
+Weight OpBench::matrix(const Floats& values, WeightRole role, QuantType type) {
+  return prepare(values, {.name = kName, .role = role, .type = type});
+}
 
-Weight OpBench::experts(const Floats& values, std::int32_t count, WeightRole role) {
-  return prepare(values, role, QuantType::f32, count);
+Weight OpBench::experts(const Floats& values, std::int32_t count, WeightRole role, std::int32_t used, QuantType type,
+                        std::int32_t layer) {
+  return prepare(values,
+                 {.name = kName, .role = role, .type = type, .experts = count, .layer = layer, .experts_used = used});
 }
 
 Weight OpBench::vector(const std::vector<float>& values) {
   Floats grid(1, values.size());
   grid.values = values;
-  return prepare(grid, WeightRole::vector, QuantType::f32, 1);
+  return prepare(grid, {.name = kName, .role = WeightRole::vector});
 }
 
 Rope OpBench::rope(RopeKind kind, const std::vector<double>& frequencies, double magnitude) {

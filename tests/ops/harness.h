@@ -56,6 +56,11 @@ Row matvec(const Floats& weight, const Row& x, const std::vector<float>& bias = 
 Row rms_norm(const Row& x, const std::vector<float>& weight, double epsilon);
 Row layer_norm(const Row& x, const std::vector<float>& weight, const std::vector<float>& bias, double epsilon);
 
+// ---- Weights as a file has them ----
+
+std::vector<std::byte> encoded(const Floats& values, QuantType type);
+Floats rounded(const Floats& values, QuantType type);  // what is left of them
+
 // ---- A step, with everything it points to ----
 
 struct PlannedSequence {
@@ -79,15 +84,16 @@ struct StepPlan {
 
 class OpBench {
  public:
-  explicit OpBench(const DeviceUnderTest& device);
+  explicit OpBench(const DeviceUnderTest& device, const BackendOptions& options = {});
 
   Backend& backend() { return *backend_; }
   double epsilon() const { return epsilon_; }
 
   Weight matrix(const Floats& values, WeightRole role = WeightRole::column_parallel, QuantType type = QuantType::f32);
   Weight vector(const std::vector<float>& values);
-  Weight experts(const Floats& values, std::int32_t count,
-                 WeightRole role);  // rows of all experts, one after the other
+  // Rows of all experts, one after the other; `used` of them by each row.
+  Weight experts(const Floats& values, std::int32_t count, WeightRole role, std::int32_t used,
+                 QuantType type = QuantType::f32, std::int32_t layer = 0);
   Rope rope(RopeKind kind, const std::vector<double>& frequencies, double magnitude = 1.0);
   Activation activation(std::int32_t width, RowSet rows = RowSet::all);
   // An activation that holds row `token` of `values` for each row of a step when the ops begin.
@@ -102,7 +108,7 @@ class OpBench {
   const StepResults& results() const { return results_; }
 
  private:
-  Weight prepare(const Floats& values, WeightRole role, QuantType type, std::int64_t experts);
+  Weight prepare(const Floats& values, WeightSource source);
   void reserve();
 
   double epsilon_;

@@ -10,12 +10,12 @@
 namespace quarrel::test {
 namespace {
 
-constexpr std::int32_t kWidth = 32;
-constexpr std::int32_t kHidden = 24;
-constexpr std::int32_t kExperts = 6;
-constexpr std::int32_t kRows = 13;
-
 struct MoeCase {
+  std::size_t width = 32;
+  std::size_t hidden = 24;
+  std::size_t experts = 6;
+  std::size_t rows = 13;
+  QuantType type = QuantType::f32;  // of the experts
   std::int32_t used = 2;
   Gating gating = Gating::softmax;
   bool selection_bias = false;
@@ -24,24 +24,28 @@ struct MoeCase {
   bool gate = true;
   bool biases = false;
   bool shared = false;
+  bool shared_gate = true;
   ActivationKind activation = ActivationKind::silu;
 };
 
 struct MoeData {
-  Floats x = random_grid(kRows, kWidth, 50);
-  Floats router = random_grid(kExperts, kWidth, 51);
-  Floats gate = random_grid(kExperts * kHidden, kWidth, 52, 0.5);
-  Floats up = random_grid(kExperts * kHidden, kWidth, 53, 0.5);
-  Floats down = random_grid(kExperts * kWidth, kHidden, 54, 0.5);
-  Floats shared_gate = random_grid(16, kWidth, 55, 0.5);
-  Floats shared_up = random_grid(16, kWidth, 56, 0.5);
-  Floats shared_down = random_grid(kWidth, 16, 57, 0.5);
-  std::vector<float> before = random_grid(1, kWidth, 58, 0.5, 1.0).values;
-  std::vector<float> router_bias = random_grid(1, kExperts, 59).values;
-  std::vector<float> selection_bias = random_grid(1, kExperts, 60).values;
-  std::vector<float> gate_bias = random_grid(1, kExperts* kHidden, 61).values;
-  std::vector<float> up_bias = random_grid(1, kExperts* kHidden, 62).values;
-  std::vector<float> down_bias = random_grid(1, kExperts* kWidth, 63).values;
+  explicit MoeData(const MoeCase& c)
+      : x(random_grid(c.rows, c.width, 50)),
+        router(random_grid(c.experts, c.width, 51)),
+        gate(rounded(random_grid(c.experts * c.hidden, c.width, 52, 0.5), c.type)),
+        up(rounded(random_grid(c.experts * c.hidden, c.width, 53, 0.5), c.type)),
+        down(rounded(random_grid(c.experts * c.width, c.hidden, 54, 0.5), c.type)),
+        shared_gate(random_grid(16, c.width, 55, 0.5)),
+        shared_up(random_grid(16, c.width, 56, 0.5)),
+        shared_down(random_grid(c.width, 16, 57, 0.5)),
+        before(random_grid(1, c.width, 58, 0.5, 1.0).values),
+        router_bias(random_grid(1, c.experts, 59).values),
+        selection_bias(random_grid(1, c.experts, 60).values),
+        gate_bias(random_grid(1, c.experts * c.hidden, 61).values),
+        up_bias(random_grid(1, c.experts * c.hidden, 62).values),
+        down_bias(random_grid(1, c.experts * c.width, 63).values) {}
+  Floats x, router, gate, up, down, shared_gate, shared_up, shared_down;
+  std::vector<float> before, router_bias, selection_bias, gate_bias, up_bias, down_bias;
 };
 
 constexpr double kClamp = 1.25;
@@ -53,6 +57,8 @@ double gated_product(ActivationKind kind, double gate, double up) {
     const double u = up > kClamp ? kClamp : up < -kClamp ? -kClamp : up;
     return g / (1.0 + std::exp(-kAlpha * g)) * (u + 1.0);
   }
+  if (kind == ActivationKind::relu_squared) return gate > 0.0 ? gate * gate * up : 0.0;
+  if (kind == ActivationKind::gelu_erf) return 0.5 * gate * std::erfc(-gate * 0.7071067811865476) * up;
   return gate / (1.0 + std::exp(-gate)) * up;
 }
 
@@ -85,7 +91,7 @@ Row moe_of(const MoeCase& c, const MoeData& data, std::size_t r) {
   for (std::size_t e = 0; c.selection_bias && e < preference.size(); ++e) {
     preference[e] += static_cast<double>(data.selection_bias[e]);
   }
-  std::vector<std::size_t> order(kExperts);
+  std::vector<std::size_t> order(c.experts);
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return preference[a] > preference[b]; });
   double chosen = 0.0;
@@ -94,13 +100,16 @@ Row moe_of(const MoeCase& c, const MoeData& data, std::size_t r) {
   for (std::int32_t i = 0; i < c.used; ++i) {
     const std::size_t e = order[as_size(i)];
     const double weight = scores[e] / (c.normalise ? chosen : 1.0) * c.weight_scale;
-    const Row gate = matvec(data.gate, h, with(data.gate_bias), e * kHidden, kHidden);
-    const Row up = matvec(data.up, h, with(data.up_bias), e * kHidden, kHidden);
-    const Row down = matvec(data.down, inner_of(c, gate, up), with(data.down_bias), e * kWidth, kWidth);
+    const Row gate = matvec(data.gate, h, with(data.gate_bias), e * c.hidden, c.hidden);
+    const Row up = matvec(data.up, h, with(data.up_bias), e * c.hidden, c.hidden);
+    const Row down = matvec(data.down, inner_of(c, gate, up), with(data.down_bias), e * c.width, c.width);
     for (std::size_t d = 0; d < sum.size(); ++d) sum[d] += 0.5 * weight * down[d];
   }
   if (c.shared) {
-    const Row inner = inner_of(c, matvec(data.shared_gate, h), matvec(data.shared_up, h));
+    MoeCase shared = c;
+    shared.gate = c.shared_gate;
+    if (!c.gate) shared.activation = ActivationKind::relu_squared;
+    const Row inner = inner_of(shared, matvec(data.shared_gate, h), matvec(data.shared_up, h));
     const Row down = matvec(data.shared_down, inner);
     for (std::size_t d = 0; d < sum.size(); ++d) sum[d] += 0.5 * down[d];
   }
@@ -108,12 +117,13 @@ Row moe_of(const MoeCase& c, const MoeData& data, std::size_t r) {
 }
 
 MoeOp make_op(OpBench& bench, const MoeCase& c, const MoeData& data) {
+  const auto experts = static_cast<std::int32_t>(c.experts);
   MoeOp op{.layer = 2,
            .x = bench.input(data.x),
            .before = {.kind = NormKind::rms, .epsilon = 1e-5f, .weight = bench.vector(data.before)},
            .router = bench.matrix(data.router),
-           .up = bench.experts(data.up, kExperts, WeightRole::expert_column),
-           .down = bench.experts(data.down, kExperts, WeightRole::expert_row),
+           .up = bench.experts(data.up, experts, WeightRole::expert_column, c.used, c.type, 2),
+           .down = bench.experts(data.down, experts, WeightRole::expert_row, c.used, c.type, 2),
            .used = c.used,
            .gating = c.gating,
            .normalise = c.normalise,
@@ -122,7 +132,7 @@ MoeOp make_op(OpBench& bench, const MoeCase& c, const MoeData& data) {
            .clamp = static_cast<float>(kClamp),
            .alpha = static_cast<float>(kAlpha)};
   op.end = {.x = op.x, .scale = 0.5f};
-  if (c.gate) op.gate = bench.experts(data.gate, kExperts, WeightRole::expert_column);
+  if (c.gate) op.gate = bench.experts(data.gate, experts, WeightRole::expert_column, c.used, c.type, 2);
   if (c.selection_bias) op.selection_bias = bench.vector(data.selection_bias);
   if (c.biases) {
     op.router_bias = bench.vector(data.router_bias);
@@ -131,34 +141,43 @@ MoeOp make_op(OpBench& bench, const MoeCase& c, const MoeData& data) {
     op.down_bias = bench.vector(data.down_bias);
   }
   if (c.shared) {
-    if (c.gate) op.shared_gate = bench.matrix(data.shared_gate);
+    if (c.shared_gate) op.shared_gate = bench.matrix(data.shared_gate);
     op.shared_up = bench.matrix(data.shared_up);
     op.shared_down = bench.matrix(data.shared_down, WeightRole::row_parallel);
   }
   return op;
 }
 
+StepPlan rows_from(std::int32_t first, std::size_t count) {
+  return StepPlan().add(first, static_cast<std::int32_t>(count), {});
+}
+
 void run_case(const MoeCase& c) {
-  const MoeData data;
-  Doubles expected(kRows, kWidth);
-  for (std::size_t r = 0; r < kRows; ++r) std::ranges::copy(moe_of(c, data, r), &expected.at(r, 0));
-  for_each_complete_device([&](const DeviceUnderTest& device) {
+  const MoeData data(c);
+  Doubles expected(c.rows, c.width);
+  for (std::size_t r = 0; r < c.rows; ++r) std::ranges::copy(moe_of(c, data, r), &expected.at(r, 0));
+  for_each_device([&](const DeviceUnderTest& device) {
     OpBench bench(device);
     const MoeOp op = make_op(bench, c, data);
     const auto ops = [&](Backend& b) { b.moe(op); };
     const double reach = 10.0 * largest_row(data.up);
-    const Floats together = bench.run(StepPlan().add(0, kRows, {}), op.x, ops);
+    const Floats together = bench.run(rows_from(0, c.rows), op.x, ops);
     expect_close(together, expected, bench.epsilon() * reach * reach * largest_row(data.down));
+    const std::vector<ExpertUse> use = bench.backend().expert_use();
+    ASSERT_EQ(use.size(), 1u);
+    EXPECT_EQ(use[0].layer, 2);
+    ASSERT_EQ(use[0].chosen.size(), c.experts);
+    EXPECT_EQ(std::accumulate(use[0].chosen.begin(), use[0].chosen.end(), std::uint64_t{0}), as_size(c.used) * c.rows);
     // How many rows an expert serves does not change a row's bits.
-    for (std::int32_t r = 0; r < kRows; r += 5) {
-      EXPECT_EQ(bench.run(StepPlan().add(r, 1, {}), op.x, ops).row(0), together.row(as_size(r)));
+    for (std::size_t r = 0; r < c.rows; r += 5) {
+      EXPECT_EQ(bench.run(rows_from(static_cast<std::int32_t>(r), 1), op.x, ops).row(0), together.row(r));
     }
   });
 }
 
 TEST(Moe, SoftmaxTopTwo) { run_case({}); }
 TEST(Moe, OneExpert) { run_case({.used = 1}); }
-TEST(Moe, AllExperts) { run_case({.used = kExperts}); }
+TEST(Moe, AllExperts) { run_case({.used = 6}); }
 TEST(Moe, NotRenormalised) { run_case({.used = 3, .normalise = false}); }
 TEST(Moe, Biases) { run_case({.biases = true}); }
 TEST(Moe, ClampedSwigluWithBiases) { run_case({.biases = true, .activation = ActivationKind::swiglu_clamped}); }
@@ -169,34 +188,43 @@ TEST(Moe, SigmoidWithSelectionBiasScaleAndSharedWithoutGates) {
             .selection_bias = true,
             .weight_scale = 2.5,
             .gate = false,
-            .shared = true});
+            .shared = true,
+            .shared_gate = false});
 }
+TEST(Moe, SharedExpertGatedBesideExpertsWithout) { run_case({.gate = false, .shared = true}); }
+TEST(Moe, Gelu) { run_case({.activation = ActivationKind::gelu_erf}); }
+TEST(Moe, OddWidths) { run_case({.width = 37, .hidden = 45, .experts = 16, .used = 4, .biases = true}); }
+TEST(Moe, OddWidthsInHalves) { run_case({.width = 37, .hidden = 45, .type = QuantType::f16, .shared = true}); }
+TEST(Moe, OneRow) { run_case({.experts = 16, .rows = 1, .used = 4}); }
+TEST(Moe, ManyRows) { run_case({.experts = 16, .rows = 70, .used = 4, .shared = true}); }
 TEST(Moe, SoftmaxWithSelectionBias) { run_case({.selection_bias = true}); }
 
 TEST(Moe, TiesGoToTheLowerExpert) {
-  for_each_complete_device([](const DeviceUnderTest& device) {
-    MoeData data;
-    data.router = Floats(kExperts, kWidth);  // all scores are equal
+  for_each_device([](const DeviceUnderTest& device) {
+    const MoeCase c;
+    MoeData data(c);
+    data.router = Floats(c.experts, c.width);  // all scores are equal
     OpBench bench(device);
-    const MoeOp op = make_op(bench, {}, data);
-    Doubles expected(1, kWidth);
-    std::ranges::copy(moe_of({}, data, 0), &expected.at(0, 0));  // experts 0 and 1, by a stable sort
-    expect_close(bench.run(StepPlan().add(0, 1, {}), op.x, [&](Backend& b) { b.moe(op); }), expected,
+    const MoeOp op = make_op(bench, c, data);
+    Doubles expected(1, c.width);
+    std::ranges::copy(moe_of(c, data, 0), &expected.at(0, 0));  // experts 0 and 1, by a stable sort
+    expect_close(bench.run(rows_from(0, 1), op.x, [&](Backend& b) { b.moe(op); }), expected,
                  bench.epsilon() * 100.0 * largest_row(data.up) * largest_row(data.up) * largest_row(data.down));
   });
 }
 
 TEST(Moe, NanRowHarmsNobodyElse) {
-  for_each_complete_device([](const DeviceUnderTest& device) {
-    MoeData data;
+  for_each_device([](const DeviceUnderTest& device) {
+    const MoeCase c;
+    MoeData data(c);
     OpBench clean(device);
-    const MoeOp clean_op = make_op(clean, {}, data);
-    const Floats before = clean.run(StepPlan().add(0, kRows, {}), clean_op.x, [&](Backend& b) { b.moe(clean_op); });
+    const MoeOp clean_op = make_op(clean, c, data);
+    const Floats before = clean.run(rows_from(0, c.rows), clean_op.x, [&](Backend& b) { b.moe(clean_op); });
     data.x.at(4, 4) = std::numeric_limits<float>::quiet_NaN();
     OpBench bench(device);
-    const MoeOp op = make_op(bench, {}, data);
-    const Floats after = bench.run(StepPlan().add(0, kRows, {}), op.x, [&](Backend& b) { b.moe(op); });
-    for (std::size_t r = 0; r < kRows; ++r) {
+    const MoeOp op = make_op(bench, c, data);
+    const Floats after = bench.run(rows_from(0, c.rows), op.x, [&](Backend& b) { b.moe(op); });
+    for (std::size_t r = 0; r < c.rows; ++r) {
       if (r != 4) {
         EXPECT_EQ(after.row(r), before.row(r));
       }

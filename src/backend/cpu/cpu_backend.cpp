@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "backend/cpu/digits.h"
 #include "backend/host_memory.h"
 #include "base/error.h"
 #include "quant/decode.h"
@@ -13,28 +14,6 @@ namespace quarrel {
 namespace {
 
 std::size_t as_size(std::int32_t value) noexcept { return static_cast<std::size_t>(value); }
-
-// Bytes of the digits of `rows` rows: two planes of int8, scales and sums for groups of 32 and of 16.
-struct DigitLayout {
-  std::size_t stride, groups32, groups16;
-  explicit DigitLayout(std::size_t columns)
-      : stride(padded(columns, kRowPadding)),
-        groups32(padded(stride / 32, kGroupPadding)),
-        groups16(padded(stride / 16, kGroupPadding)) {}
-  std::size_t bytes(std::size_t rows) const { return rows * (2 * stride + 2 * (groups32 + groups16) * sizeof(float)); }
-};
-
-QuantizedRows lay_out(std::byte* memory, std::size_t rows, std::size_t columns) {
-  const DigitLayout layout(columns);
-  QuantizedRows view{.stride = layout.stride, .groups32 = layout.groups32, .groups16 = layout.groups16};
-  view.scales32 = reinterpret_cast<float*>(memory);
-  view.sums32 = view.scales32 + rows * layout.groups32;
-  view.scales16 = view.sums32 + rows * layout.groups32;
-  view.sums16 = view.scales16 + rows * layout.groups16;
-  view.high = reinterpret_cast<std::int8_t*>(view.sums16 + rows * layout.groups16);
-  view.low = view.high + rows * layout.stride;
-  return view;
-}
 
 }  // namespace
 
@@ -65,22 +44,30 @@ std::unique_ptr<Backend> CpuDevice::make_backend(const BackendOptions& options) 
 }
 
 CpuBackend::CpuBackend(CpuDevice& device, const BackendOptions& options)
-    : device_(device), kernels_(device.kernels()), options_(options) {}
+    : HostBackend(options.plan_only), device_(device), kernels_(device.kernels()), options_(options) {}
 
 Weight CpuBackend::prepare_weight(const WeightSource& source) {
   check_weight(source);
   const auto columns = static_cast<std::size_t>(source.columns);
-  Prepared weight{.data = source.data,
+  std::vector<ExpertPlace> places = expert_places(source);
+  Prepared weight{.data = places.front().data,
                   .type = source.type,
                   .rows = static_cast<std::size_t>(source.rows),
                   .columns = columns,
                   .row_bytes = row_bytes(type_info(source.type), columns),
-                  .decoded = {}};
+                  .row_stride = row_stride(source),
+                  .decoded = {},
+                  .places = {}};
   if (source.role == WeightRole::vector) {
-    weight.decoded = decode_vector(source);
+    prepared_bytes_ += vector_bytes(source);
+    if (!plan_only()) weight.decoded = decode_vector(source);
   } else {
     widest_input_ = std::max(widest_input_, columns);
     if (source.role != WeightRole::embedding) widest_output_ = std::max(widest_output_, weight.rows);
+  }
+  if (source.role == WeightRole::expert_column || source.role == WeightRole::expert_row) {
+    weight.places = std::move(places);
+    add_experts(source, static_cast<std::int32_t>(weights_.size()), weight);
   }
   weights_.push_back(std::move(weight));
   return {.id = static_cast<std::int32_t>(weights_.size()) - 1,
@@ -89,24 +76,19 @@ Weight CpuBackend::prepare_weight(const WeightSource& source) {
           .experts = static_cast<std::int32_t>(source.experts)};
 }
 
-std::size_t CpuBackend::prepared_bytes() const noexcept {
-  std::size_t bytes = 0;
-  for (const Prepared& weight : weights_) bytes += weight.decoded.size() * sizeof(float);
-  return bytes;
-}
-
 std::size_t CpuBackend::workspace_bytes(const StepLimits& limits, std::int32_t vocabulary) const noexcept {
   const auto rows = static_cast<std::size_t>(std::max(limits.rows, limits.outputs));
   return HostBackend::workspace_bytes(limits, vocabulary) + DigitLayout(widest_input_).bytes(rows) +
          rows * (widest_input_ + 2 * widest_output_) * sizeof(float) +
-         static_cast<std::size_t>(device_.pool().size()) * matmul_scratch_bytes(widest_input_);
+         static_cast<std::size_t>(device_.pool().size()) * matmul_scratch_bytes(widest_input_) +
+         MoeSpace(moe_).lay_out(nullptr, rows, as_size(device_.pool().size()));
 }
 
 void CpuBackend::reserve(const StepLimits& limits, std::int32_t vocabulary) {
   HostBackend::reserve(limits, vocabulary);
   const auto rows = static_cast<std::size_t>(std::max(limits.rows, limits.outputs));
   digit_memory_ = AlignedBuffer(DigitLayout(widest_input_).bytes(rows), "activation digits");
-  digits_ = lay_out(digit_memory_.data(), rows, widest_input_);
+  digits_ = lay_out_digits(digit_memory_.data(), rows, widest_input_);
   normed_ = AlignedBuffer(rows * widest_input_ * sizeof(float), "normed rows");
   first_ = AlignedBuffer(rows * widest_output_ * sizeof(float), "projections");
   second_ = AlignedBuffer(rows * widest_output_ * sizeof(float), "projections");
@@ -115,6 +97,14 @@ void CpuBackend::reserve(const StepLimits& limits, std::int32_t vocabulary) {
   const std::size_t attend = attend_scratch_bytes(widest_input_, widest_input_ + widest_output_);
   for (int worker = 0; worker < device_.pool().size(); ++worker) {
     scratch_.emplace_back(std::max(matmul_scratch_bytes(widest_input_), attend), "a worker's scratch");
+  }
+  const std::size_t workers = as_size(device_.pool().size());
+  step_rows_ = rows;
+  moe_memory_ = AlignedBuffer(moe_.lay_out(nullptr, rows, workers), "experts");
+  moe_.lay_out(moe_memory_.data(), rows, workers);
+  expert_cache_.reset();
+  if (const std::size_t budget = expert_cache_bytes(); budget > 0) {
+    expert_cache_ = std::make_unique<ExpertCache>(expert_sets_, budget);
   }
 }
 
@@ -153,7 +143,7 @@ CpuBackend::Input CpuBackend::prepare_input(const Activation& in, std::int32_t f
     input.plain = normed_.floats();
     input.stride = columns;
   }
-  if (input.digits) digits_ = lay_out(digit_memory_.data(), input.rows, columns);
+  if (input.digits) digits_ = lay_out_digits(digit_memory_.data(), input.rows, columns);
   if (before.kind == NormKind::none && !input.digits) return input;
   for_rows(rows, [&](std::int32_t r) {
     const float* values = row(in, first + r);
@@ -182,6 +172,7 @@ void CpuBackend::multiply(const Input& input, std::span<const Product> products,
                        .type = weight.type,
                        .columns = weight.columns,
                        .row_bytes = weight.row_bytes,
+                       .row_stride = weight.row_stride,
                        .first = first,
                        .last = last,
                        .quantized = input.digits && wants_digits(product.weight) ? &digits_ : nullptr,
@@ -221,12 +212,12 @@ void CpuBackend::embed(const EmbedOp& op) {
   const Prepared& table = prepared(op.table);
   for_rows(row_count(op.out.rows), [&](std::int32_t r) {
     float* x = row(op.out, r);
-    decode_row(table.type, table.data + as_size(tokens()[as_size(r)]) * table.row_bytes, x, table.columns);
+    decode_row(table.type, table.data + as_size(tokens()[as_size(r)]) * table.row_stride, x, table.columns);
     kernels_.soft_cap(x, op.scale, 0.0f, table.columns);
     const auto add_table_row = [&](const Weight& weight, std::int32_t index) {
       const Prepared& more = prepared(weight);
       std::vector<float> values(more.columns);
-      decode_row(more.type, more.data + as_size(index) * more.row_bytes, values.data(), more.columns);
+      decode_row(more.type, more.data + as_size(index) * more.row_stride, values.data(), more.columns);
       kernels_.add(x, values.data(), more.columns);
     };
     if (op.positions.valid()) add_table_row(op.positions, rows()[as_size(r)].position);
@@ -279,34 +270,51 @@ void CpuBackend::activate(ActivationKind kind, float* values, std::size_t count)
       return;
     case ActivationKind::swiglu_clamped: break;
   }
-  fail(ErrorKind::unsupported, "the cpu backend has no dense feed-forward with a clamped SwiGLU");
+  fail(ErrorKind::internal, "a clamped SwiGLU needs both of its factors");
 }
 
 void CpuBackend::glu(const GluOp& op) {
+  if (op.activation == ActivationKind::swiglu_clamped) {
+    fail(ErrorKind::unsupported, "the cpu backend has no dense feed-forward with a clamped SwiGLU");
+  }
   const std::array weights = {op.up, op.gate.valid() ? op.gate : op.up};
   const Input input = prepare_input(op.x, 0, row_count(op.x.rows), op.before, op.layer, weights);
   const Timer timer(*this, "feed-forward");
-  const std::size_t stride = as_size(op.out.width);
-  std::vector<Product> products;
-  if (op.gate.valid()) {
-    products.push_back({.weight = op.up, .out = second_.floats(), .stride = widest_output_});
-    products.push_back({.weight = op.gate, .out = data(op.out), .stride = stride});
-  } else {
-    products.push_back({.weight = op.up, .out = data(op.out), .stride = stride});
-  }
-  const Weight& inner_bias = op.gate.valid() ? op.gate_bias : op.up_bias;
-  multiply(input, products, [&](std::size_t first, std::size_t last) {
+  multiply_gated(input, {.gate = op.gate,
+                         .up = op.up,
+                         .gate_bias = op.gate_bias,
+                         .up_bias = op.up_bias,
+                         .activation = {.kind = op.activation},
+                         .out = data(op.out),
+                         .stride = as_size(op.out.width)});
+}
+
+// Without a gate the product with `up` takes its place.
+void CpuBackend::multiply_gated(const Input& input, const GatedProduct& product) {
+  const bool gated = product.gate.valid();
+  const Product inner{.weight = gated ? product.gate : product.up, .out = product.out, .stride = product.stride};
+  const std::array products = {
+      gated ? Product{.weight = product.up, .out = second_.floats(), .stride = widest_output_} : inner, inner};
+  const Weight& inner_bias = gated ? product.gate_bias : product.up_bias;
+  multiply(input, std::span(products).subspan(gated ? 0 : 1), [&](std::size_t first, std::size_t last) {
     const std::size_t count = last - first;
     for (std::size_t r = 0; r < input.rows; ++r) {
-      float* out = data(op.out) + r * stride + first;
+      float* out = product.out + r * product.stride + first;
+      float* up = gated ? second_.floats() + r * widest_output_ + first : nullptr;
       if (inner_bias.valid()) kernels_.add(out, vector(inner_bias) + first, count);
-      activate(op.activation, out, count);
-      if (!op.gate.valid()) continue;
-      float* up = second_.floats() + r * widest_output_ + first;
-      if (op.up_bias.valid()) kernels_.add(up, vector(op.up_bias) + first, count);
-      kernels_.multiply(out, up, count);
+      if (gated && product.up_bias.valid()) kernels_.add(up, vector(product.up_bias) + first, count);
+      gate_values(product.activation, out, up, count);
     }
   });
+}
+
+void CpuBackend::gate_values(const Gate& gate, float* values, float* up, std::size_t count) const {
+  if (gate.kind == ActivationKind::swiglu_clamped) {
+    kernels_.swiglu_clamped(values, up, gate.clamp, gate.alpha, count);
+    return;
+  }
+  activate(gate.kind, values, count);
+  if (up != nullptr) kernels_.multiply(values, up, count);
 }
 
 void CpuBackend::head(const HeadOp& op) {
@@ -335,8 +343,6 @@ void CpuBackend::head(const HeadOp& op) {
     }
   });
 }
-
-void CpuBackend::moe(const MoeOp&) { fail(ErrorKind::unsupported, "the cpu backend does not run experts yet"); }
 
 void CpuBackend::ssm(const SsmOp&) {
   fail(ErrorKind::unsupported, "the cpu backend does not run state-space layers yet");

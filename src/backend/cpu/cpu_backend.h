@@ -8,7 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "backend/cpu/expert_cache.h"
 #include "backend/cpu/isa.h"
+#include "backend/cpu/moe_space.h"
 #include "backend/device_turns.h"
 #include "backend/host_backend.h"
 #include "base/thread_pool.h"
@@ -43,8 +45,10 @@ class CpuBackend final : public HostBackend {
   std::string_view name() const noexcept override { return "cpu"; }
   Weight prepare_weight(const WeightSource& source) override;
   void reserve(const StepLimits& limits, std::int32_t vocabulary) override;
-  std::size_t prepared_bytes() const noexcept override;
+  std::size_t prepared_bytes() const noexcept override { return prepared_bytes_; }
+  std::size_t expert_cache_bytes() const noexcept override;
   std::size_t workspace_bytes(const StepLimits& limits, std::int32_t vocabulary) const noexcept override;
+  BackendCounters counters() const noexcept override;
 
   void embed(const EmbedOp& op) override;
   void norm(const NormOp& op) override;
@@ -60,8 +64,9 @@ class CpuBackend final : public HostBackend {
   struct Prepared {
     const std::byte* data;
     QuantType type;
-    std::size_t rows, columns, row_bytes;
-    std::vector<float> decoded;  // vectors only
+    std::size_t rows, columns, row_bytes, row_stride;
+    std::vector<float> decoded;       // vectors only
+    std::vector<ExpertPlace> places;  // experts only
   };
 
   // Rows that a product takes: as they are, and as digits if some weight wants those.
@@ -78,6 +83,22 @@ class CpuBackend final : public HostBackend {
     Weight weight;
     float* out;
     std::size_t stride;
+  };
+
+  // An activation, with the parameters of the one that has any.
+  struct Gate {
+    ActivationKind kind = ActivationKind::silu;
+    float clamp = 0.0f;
+    float alpha = 0.0f;
+  };
+
+  // The gated products of a feed-forward, into `out`.
+  struct GatedProduct {
+    Weight gate = {}, up = {};
+    Weight gate_bias = {}, up_bias = {};
+    Gate activation = {};
+    float* out = nullptr;
+    std::size_t stride = 0;
   };
 
   struct RopeRows {
@@ -107,6 +128,23 @@ class CpuBackend final : public HostBackend {
   void rotate(const QkvOp& op, std::int32_t row, float* heads, std::int32_t count, const RopeRows& angles) const;
   std::uint64_t store_cache(const QkvOp& op, std::int32_t row, const float* keys, const float* values);
   void activate(ActivationKind kind, float* values, std::size_t count) const;
+  // values = act(values) * up; `up` null: act(values).
+  void gate_values(const Gate& gate, float* values, float* up, std::size_t count) const;
+  void multiply_gated(const Input& input, const GatedProduct& product);
+
+  // ---- Mixture of experts ----
+  void add_experts(const WeightSource& source, std::int32_t id, const Prepared& weight);
+  void check_experts(const MoeOp& op) const;
+  void route(const MoeOp& op, const Input& input);
+  std::span<ExpertGroup> group_rows(const MoeOp& op, const Input& input);
+  void expert_inner(const MoeOp& op, const Input& input, const ExpertGroup& group, std::size_t first, std::size_t count,
+                    std::size_t worker);
+  void expert_output(const MoeOp& op, const ExpertGroup& group, const QuantizedRows* digits, std::size_t first,
+                     std::size_t count, std::size_t worker);
+  void run_experts(const MoeOp& op, const Input& input, std::span<const ExpertGroup> groups);
+  void run_cached(const MoeOp& op, const Input& input, std::span<ExpertGroup> groups);
+  void run_in_place(const MoeOp& op, const Input& input, std::span<ExpertGroup> groups);
+  void run_shared(const MoeOp& op, const Input& input);
 
   template <typename Task>
   void for_rows(std::int64_t rows, Task&& task) {
@@ -119,6 +157,7 @@ class CpuBackend final : public HostBackend {
   const CpuKernels& kernels_;
   const BackendOptions options_;
   std::vector<Prepared> weights_;
+  std::size_t prepared_bytes_ = 0;
   std::size_t widest_input_ = 0;   // columns of any matrix
   std::size_t widest_output_ = 0;  // rows of any matrix but the embedding and the head
 
@@ -130,6 +169,12 @@ class CpuBackend final : public HostBackend {
   std::vector<AlignedBuffer> scratch_;  // one a worker
   std::vector<RopeRows> ropes_;
   std::uint64_t step_ = 0;
+
+  ExpertSets expert_sets_;
+  std::unique_ptr<ExpertCache> expert_cache_;  // null: experts are used where they lie
+  MoeSpace moe_;
+  AlignedBuffer moe_memory_;
+  std::size_t step_rows_ = 0;  // the most that a step may have
 };
 
 }  // namespace quarrel

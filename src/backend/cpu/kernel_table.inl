@@ -38,6 +38,7 @@ static constexpr CpuKernels make_table(const char* name) {
           .gelu_tanh = gelu_tanh,
           .relu_squared = relu_squared,
           .multiply = multiply,
+          .swiglu_clamped = swiglu_clamped,
           .soft_cap = soft_cap,
           .rotate_half = rotate_half,
           .rotate_interleaved = rotate_interleaved,

@@ -38,11 +38,13 @@ struct MatmulTask {
   QuantType type = QuantType::f32;
   std::size_t columns = 0;
   std::size_t row_bytes = 0;
+  std::size_t row_stride = 0;  // bytes from a row to the next; 0: rows follow each other
   std::size_t first = 0, last = 0;
   const QuantizedRows* quantized = nullptr;  // for integer arithmetic
   const float* plain = nullptr;              // [rows][plain_stride], for F32 arithmetic
   std::size_t plain_stride = 0;
-  std::size_t two_digit_rows = 0;  // how many, from the first; the others have one
+  const std::uint32_t* row_index = nullptr;  // which of the activations' rows each row is; null: the first ones
+  std::size_t two_digit_rows = 0;            // how many, from the first; the others have one
   std::size_t rows = 0;
   float* out = nullptr;  // out[row * out_stride + weight row]
   std::size_t out_stride = 0;
@@ -90,6 +92,8 @@ struct CpuKernels {
   void (*gelu_tanh)(float* values, std::size_t count);
   void (*relu_squared)(float* values, std::size_t count);
   void (*multiply)(float* values, const float* factors, std::size_t count);
+  // gate = g * sigmoid(alpha * g) * (u + 1), where g is gate up to `clamp` and u is up within ±clamp.
+  void (*swiglu_clamped)(float* gate, const float* up, float clamp, float alpha, std::size_t count);
   void (*soft_cap)(float* values, float scale, float cap, std::size_t count);  // cap 0: only scale
   void (*rotate_half)(float* head, const float* cosines, const float* sines, std::size_t pairs);
   void (*rotate_interleaved)(float* head, const float* cosines, const float* sines, std::size_t pairs);

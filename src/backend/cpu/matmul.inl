@@ -9,6 +9,15 @@ static constexpr std::size_t kTileRows = 4;     // activations a tile
 static constexpr std::size_t kTileWeights = 2;  // weight rows a tile
 static constexpr std::size_t kPanelBytes = 192 * 1024;
 
+// The row of activations that a product's row is.
+static inline std::size_t source_row(const std::uint32_t* index, std::size_t row) {
+  return index == nullptr ? row : index[row];
+}
+
+static inline const std::byte* weight_row(const MatmulTask& task, std::size_t row) {
+  return task.weights + row * (task.row_stride != 0 ? task.row_stride : task.row_bytes);
+}
+
 struct Panel {
   std::uint8_t* bytes;
   float* scales;
@@ -18,14 +27,16 @@ struct Panel {
 };
 
 template <int kGroup, bool kWide, bool kTwoDigits, std::size_t kWeights, std::size_t kRows>
-static inline void integer_tile(const Panel& panel, std::size_t weight, const QuantizedRows& x, std::size_t row,
-                                float* out, std::size_t out_stride) {
+static inline void integer_tile(const Panel& panel, std::size_t weight, const QuantizedRows& x,
+                                const std::uint32_t* row_index, std::size_t row, float* out, std::size_t out_stride) {
   const float* row_scales = kGroup == 32 ? x.scales32 : x.scales16;
   const float* row_sums = kGroup == 32 ? x.sums32 : x.sums16;
   const std::size_t row_groups = kGroup == 32 ? x.groups32 : x.groups16;
   constexpr int kVectors = 16 * kGroup / kBytes;  // of bytes, for 16 scales
   const std::size_t vectors = panel.stride / kBytes;
 
+  std::size_t source[kRows];
+  for (std::size_t r = 0; r < kRows; ++r) source[r] = source_row(row_index, row + r);
   Floats total[kWeights][kRows];
   for (auto& line : total) {
     for (Floats& cell : line) cell = set(0.0f);
@@ -34,7 +45,7 @@ static inline void integer_tile(const Panel& panel, std::size_t weight, const Qu
     for (std::size_t w = 0; w < kWeights; ++w) {
       const Bytes bytes = load_bytes(panel.bytes + (weight + w) * panel.stride + vector * kBytes);
       for (std::size_t r = 0; r < kRows; ++r) {
-        const std::size_t place = (row + r) * x.stride + vector * kBytes;
+        const std::size_t place = source[r] * x.stride + vector * kBytes;
         const Ints products =
             kTwoDigits ? dot_two<kWide>(bytes, x.high + place, x.low + place) : dot<kWide>(bytes, x.high + place);
         total[w][r] = fma(to_floats(products), spread<kGroup>(scales[w][r], index), total[w][r]);
@@ -47,7 +58,7 @@ static inline void integer_tile(const Panel& panel, std::size_t weight, const Qu
     for (std::size_t w = 0; w < kWeights; ++w) {
       for (std::size_t r = 0; r < kRows; ++r) {
         scales[w][r] = scale_products(panel.scales + (weight + w) * panel.groups + group,
-                                      row_scales + (row + r) * row_groups + group);
+                                      row_scales + source[r] * row_groups + group);
       }
     }
     if (vector + kVectors <= vectors) {
@@ -63,7 +74,7 @@ static inline void integer_tile(const Panel& panel, std::size_t weight, const Qu
     for (std::size_t r = 0; r < kRows; ++r) {
       Floats offset = set(0.0f);
       for (std::size_t g = 0; g < panel.groups; g += kLanes) {
-        offset = fma(load(panel.offsets + (weight + w) * panel.groups + g), load(row_sums + (row + r) * row_groups + g),
+        offset = fma(load(panel.offsets + (weight + w) * panel.groups + g), load(row_sums + source[r] * row_groups + g),
                      offset);
       }
       out[(row + r) * out_stride + w] = sum(total[w][r]) + sum(offset);
@@ -80,19 +91,21 @@ template <int kGroup, bool kWide, bool kTwoDigits>
   for (; row + kTileRows <= last; row += kTileRows) {
     std::size_t w = 0;
     for (; w + kTileWeights <= weights; w += kTileWeights) {
-      integer_tile<kGroup, kWide, kTwoDigits, kTileWeights, kTileRows>(panel, w, x, row, out + w, task.out_stride);
+      integer_tile<kGroup, kWide, kTwoDigits, kTileWeights, kTileRows>(panel, w, x, task.row_index, row, out + w,
+                                                                       task.out_stride);
     }
     for (; w < weights; ++w) {
-      integer_tile<kGroup, kWide, kTwoDigits, 1, kTileRows>(panel, w, x, row, out + w, task.out_stride);
+      integer_tile<kGroup, kWide, kTwoDigits, 1, kTileRows>(panel, w, x, task.row_index, row, out + w, task.out_stride);
     }
   }
   for (; row < last; ++row) {
     std::size_t w = 0;
     for (; w + kTileWeights <= weights; w += kTileWeights) {
-      integer_tile<kGroup, kWide, kTwoDigits, kTileWeights, 1>(panel, w, x, row, out + w, task.out_stride);
+      integer_tile<kGroup, kWide, kTwoDigits, kTileWeights, 1>(panel, w, x, task.row_index, row, out + w,
+                                                               task.out_stride);
     }
     for (; w < weights; ++w) {
-      integer_tile<kGroup, kWide, kTwoDigits, 1, 1>(panel, w, x, row, out + w, task.out_stride);
+      integer_tile<kGroup, kWide, kTwoDigits, 1, 1>(panel, w, x, task.row_index, row, out + w, task.out_stride);
     }
   }
 }
@@ -120,7 +133,7 @@ static void integer_matmul(const MatmulTask& task) {
   for (std::size_t begin = task.first; begin < task.last; begin += most) {
     const std::size_t weights = task.last - begin < most ? task.last - begin : most;
     for (std::size_t w = 0; w < weights; ++w) {
-      const std::byte* from = task.weights + (begin + w) * task.row_bytes;
+      const std::byte* from = weight_row(task, begin + w);
       UnpackedRow to{panel.bytes + w * stride, panel.scales + w * groups, panel.offsets + w * groups};
       for (std::size_t g = used_groups; g < groups; ++g) to.scales[g] = to.offsets[g] = 0.0f;
       for (std::size_t i = task.columns; i < stride; ++i) to.bytes[i] = 0;
@@ -142,6 +155,10 @@ static void integer_matmul(const MatmulTask& task) {
 template <std::size_t kWeights, std::size_t kRows>
 static inline void float_tile(const float* weights, std::size_t stride, const MatmulTask& task, std::size_t row,
                               float* out) {
+  const float* rows[kRows];
+  for (std::size_t r = 0; r < kRows; ++r) {
+    rows[r] = task.plain + source_row(task.row_index, row + r) * task.plain_stride;
+  }
   Floats total[kWeights][kRows];
   for (auto& line : total) {
     for (Floats& cell : line) cell = set(0.0f);
@@ -151,7 +168,7 @@ static inline void float_tile(const float* weights, std::size_t stride, const Ma
     for (std::size_t w = 0; w < kWeights; ++w) {
       const Floats weight = load(weights + w * stride + i);
       for (std::size_t r = 0; r < kRows; ++r) {
-        total[w][r] = fma(weight, load(task.plain + (row + r) * task.plain_stride + i), total[w][r]);
+        total[w][r] = fma(weight, load(rows[r] + i), total[w][r]);
       }
     }
   }
@@ -159,7 +176,7 @@ static inline void float_tile(const float* weights, std::size_t stride, const Ma
     for (std::size_t r = 0; r < kRows; ++r) {
       float result = sum(total[w][r]);
       for (std::size_t k = i; k < task.columns; ++k) {
-        result += weights[w * stride + k] * task.plain[(row + r) * task.plain_stride + k];
+        result += weights[w * stride + k] * rows[r][k];
       }
       out[(row + r) * task.out_stride + w] = result;
     }
@@ -167,7 +184,7 @@ static inline void float_tile(const float* weights, std::size_t stride, const Ma
 }
 
 static inline void decode_floats(const MatmulTask& task, std::size_t weight, float* to) {
-  const std::byte* from = task.weights + weight * task.row_bytes;
+  const std::byte* from = weight_row(task, weight);
   const auto* halves = reinterpret_cast<const std::uint16_t*>(from);
   if (task.type == QuantType::f32) {
     std::memcpy(to, from, task.columns * sizeof(float));

@@ -135,6 +135,26 @@ static void multiply(float* values, const float* factors, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) values[i] *= factors[i];
 }
 
+// As with `transform`, the last values go through padded vectors. The limits come first in min and max: a NaN stays
+// one.
+static void swiglu_clamped(float* gate, const float* up, float clamp, float alpha, std::size_t count) {
+  const auto product = [clamp, alpha](Floats g, Floats u) {
+    g = min(set(clamp), g);
+    u = max(set(-clamp), min(set(clamp), u));
+    return mul(mul(g, sigmoid(mul(set(alpha), g))), add(u, set(1.0f)));
+  };
+  std::size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) store(gate + i, product(load(gate + i), load(up + i)));
+  if (i < count) {
+    float rest[kLanes] = {};
+    float rest_up[kLanes] = {};
+    std::memcpy(rest, gate + i, (count - i) * sizeof(float));
+    std::memcpy(rest_up, up + i, (count - i) * sizeof(float));
+    store(rest, product(load(rest), load(rest_up)));
+    std::memcpy(gate + i, rest, (count - i) * sizeof(float));
+  }
+}
+
 static void soft_cap(float* values, float scale, float cap, std::size_t count) {
   if (cap > 0.0f) {
     transform(values, count,

@@ -27,8 +27,9 @@ std::string ReferenceDevice::description() const { return fmt::format("reference
 
 std::size_t ReferenceDevice::memory_available() const { return host_memory_available(); }
 
-std::unique_ptr<Backend> ReferenceDevice::make_backend(const BackendOptions& /*activations are always F32*/) {
-  return std::make_unique<ReferenceBackend>(*this);
+std::unique_ptr<Backend> ReferenceDevice::make_backend(const BackendOptions& options) {
+  // Activations are always F32, and experts are used where they lie.
+  return std::make_unique<ReferenceBackend>(*this, options.plan_only);
 }
 
 // ---- Weights ----
@@ -36,13 +37,13 @@ std::unique_ptr<Backend> ReferenceDevice::make_backend(const BackendOptions& /*a
 Weight ReferenceBackend::prepare_weight(const WeightSource& source) {
   check_weight(source);
   PreparedWeight weight{.type = source.type,
-                        .data = source.data,
-                        .row_bytes = row_bytes(type_info(source.type), static_cast<std::size_t>(source.columns)),
+                        .places = expert_places(source),
+                        .row_stride = row_stride(source),
                         .is_vector = source.role == WeightRole::vector,
                         .values = {}};
   if (weight.is_vector) {
-    weight.values = decode_vector(source);
-    prepared_bytes_ += weight.values.size() * sizeof(float);
+    prepared_bytes_ += vector_bytes(source);
+    if (!plan_only()) weight.values = decode_vector(source);
   }
   weights_.push_back(std::move(weight));
   return {.id = static_cast<std::int32_t>(weights_.size()) - 1,
@@ -72,8 +73,8 @@ void ReferenceBackend::decode(const Weight& weight, std::int32_t expert, std::in
       values.size() != as_size(weight.columns)) {
     fail(ErrorKind::internal, "an op reads row {} of a weight of [{}, {}]", row, weight.columns, weight.rows);
   }
-  const std::size_t index = as_size(expert) * as_size(weight.rows) + as_size(row);
-  decode_row(found.type, found.data + index * found.row_bytes, values.data(), values.size());
+  const std::byte* first = found.places[as_size(expert)].data;
+  decode_row(found.type, first + as_size(row) * found.row_stride, values.data(), values.size());
 }
 
 // ---- Pieces that several ops are made of ----

@@ -37,7 +37,7 @@ class ReferenceDevice final : public Device {
 
 class ReferenceBackend final : public HostBackend {
  public:
-  explicit ReferenceBackend(ReferenceDevice& device) : device_(device) {}
+  ReferenceBackend(ReferenceDevice& device, bool plan_only) : HostBackend(plan_only), device_(device) {}
   std::string_view name() const noexcept override { return "reference"; }
   Weight prepare_weight(const WeightSource& source) override;
   std::size_t prepared_bytes() const noexcept override { return prepared_bytes_; }
@@ -55,8 +55,8 @@ class ReferenceBackend final : public HostBackend {
  private:
   struct PreparedWeight {
     QuantType type;
-    const std::byte* data;
-    std::size_t row_bytes;
+    std::vector<ExpertPlace> places;  // one an expert
+    std::size_t row_stride;
     bool is_vector;
     std::vector<float> values;  // of vectors alone: all of them
   };

@@ -37,6 +37,7 @@ struct ReferenceBackend::Routing {
 };
 
 ReferenceBackend::Routing ReferenceBackend::route(const MoeOp& op, std::span<const double> in) {
+  const Timer timer(*this, "router");
   const std::size_t experts = as_size(op.router.rows);
   const std::size_t used = as_size(op.used);
   std::vector<float> logits;
@@ -72,6 +73,7 @@ ReferenceBackend::Routing ReferenceBackend::route(const MoeOp& op, std::span<con
 // [rows][used][width of down]
 std::vector<float> ReferenceBackend::expert_outputs(const MoeOp& op, const Routing& routing,
                                                     std::span<const double> in) {
+  const Timer timer(*this, "experts");
   const std::size_t columns = as_size(op.up.columns);
   const std::size_t hidden = as_size(op.up.rows);
   const std::size_t width = as_size(op.down.rows);
@@ -112,7 +114,6 @@ std::vector<float> ReferenceBackend::expert_outputs(const MoeOp& op, const Routi
 }
 
 void ReferenceBackend::moe(const MoeOp& op) {
-  const Timer timer(*this, "feed-forward");
   if (op.used < 1 || op.used > op.router.rows || op.router.rows != op.up.experts || op.down.experts != op.up.experts ||
       op.router.columns != op.up.columns || !op.end.x.valid() ||
       (op.activation == ActivationKind::swiglu_clamped && !op.gate.valid())) {
@@ -120,9 +121,11 @@ void ReferenceBackend::moe(const MoeOp& op) {
   }
   const std::vector<double> in = input_rows(op.x, op.before, op.up.columns, op.layer);
   const Routing routing = route(op, in);
+  count_experts(op.layer, op.up.experts, routing.experts);
   const std::vector<float> outputs = expert_outputs(op, routing, in);
   std::vector<float> shared;
   if (op.shared_up.valid()) {
+    const Timer timer(*this, "shared experts");
     const std::vector<float> inner = glu_rows(
         {.gate = op.shared_gate, .up = op.shared_up, .activation = op.activation, .clamp = op.clamp, .alpha = op.alpha},
         0, in);

@@ -1,0 +1,376 @@
+// Mixture of experts on the CPU. Rows are sorted by the expert they chose, so an expert's weights are read once a step
+// whatever the number of its rows; workers take pieces of 32 weight rows of all experts in turn. Each pair of a row and
+// an expert has a place of its own for its result, and a row adds up its own in the order of its choice: neither the
+// grouping nor who computed what can be seen in the bits.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/digits.h"
+#include "base/error.h"
+
+namespace quarrel {
+namespace {
+
+std::size_t as_size(std::int32_t value) noexcept { return static_cast<std::size_t>(value); }
+
+// Scores and preferences of one row's experts from its logits, in double as `reference` has them.
+void score(const MoeOp& op, const float* logits, const float* selection_bias, std::span<ExpertChoice> choices) {
+  const auto count = static_cast<std::int32_t>(choices.size());
+  double best = -std::numeric_limits<double>::infinity();
+  for (std::size_t e = 0; e < choices.size(); ++e) best = std::max(best, static_cast<double>(logits[e]));
+  double total = 0.0;
+  for (std::int32_t e = 0; e < count; ++e) {
+    ExpertChoice& choice = choices[as_size(e)];
+    const auto logit = static_cast<double>(logits[e]);
+    choice.expert = e;
+    choice.score = op.gating == Gating::sigmoid ? 1.0 / (1.0 + std::exp(-logit)) : std::exp(logit - best);
+    total += choice.score;
+  }
+  for (ExpertChoice& choice : choices) {
+    if (op.gating == Gating::softmax) choice.score /= total;
+    // Scores rise with the logits, and logits still differ where the scores have run into 0 or 1.
+    choice.preference = selection_bias == nullptr ? static_cast<double>(logits[choice.expert])
+                                                  : choice.score + static_cast<double>(selection_bias[choice.expert]);
+    if (std::isnan(choice.preference)) choice.preference = -std::numeric_limits<double>::infinity();
+  }
+}
+
+// Runs task(unit, worker) for all units; whoever is free takes the next.
+template <typename Task>
+void share(ThreadPool& pool, std::size_t units, Task task) {
+  std::atomic<std::size_t> next{0};
+  pool.run([&](int worker, int) {
+    for (std::size_t unit = next.fetch_add(1); unit < units; unit = next.fetch_add(1)) task(unit, as_size(worker));
+  });
+}
+
+}  // namespace
+
+std::size_t MoeSpace::lay_out(std::byte* memory, std::size_t rows, std::size_t workers) {
+  std::size_t at = 0;
+  const auto take = [&]<typename T>(T*& place, std::size_t count) {
+    if (memory != nullptr) place = reinterpret_cast<T*>(memory + at);
+    at += padded(count * sizeof(T), 64);
+  };
+  const std::size_t slots = rows * used;
+  take(logits, rows * experts);
+  take(choices, workers * experts);
+  take(chosen, slots);
+  take(weights, slots);
+  take(slot_of, slots);
+  take(row_of, slots);
+  take(groups, experts);
+  take(batch, experts);
+  take(inner, slots * hidden);
+  take(inner_digits, DigitLayout(hidden).bytes(slots));
+  take(outputs, slots * width);
+  take(ups, workers * rows * kUnit);
+  return used == 0 ? 0 : at;
+}
+
+// Notes what the experts of a layer ask of the workspace and of the cache.
+void CpuBackend::add_experts(const WeightSource& source, std::int32_t id, const Prepared& weight) {
+  moe_.experts = std::max(moe_.experts, weight.places.size());
+  moe_.used = std::max(moe_.used, as_size(source.experts_used));
+  std::size_t& width = source.role == WeightRole::expert_row ? moe_.width : moe_.hidden;
+  width = std::max(width, weight.rows);
+  expert_sets_[source.layer].add(id, source.experts_used, weight.rows, weight.row_bytes, weight.row_stride,
+                                 weight.places);
+}
+
+std::size_t CpuBackend::expert_cache_bytes() const noexcept {
+  if (!options_.expert_memory.has_value()) return 0;
+  std::size_t all = 0;
+  for (const auto& [layer, experts] : expert_sets_) all += experts.bytes();
+  const std::size_t budget = options_.expert_memory.value();
+  return all > budget ? budget : 0;
+}
+
+BackendCounters CpuBackend::counters() const noexcept {
+  BackendCounters counters = HostBackend::counters();
+  if (expert_cache_ != nullptr) {
+    counters.expert_hits = expert_cache_->hits();
+    counters.expert_misses = expert_cache_->misses();
+    counters.expert_bytes_read = expert_cache_->bytes_read();
+  }
+  return counters;
+}
+
+void CpuBackend::check_experts(const MoeOp& op) const {
+  const auto same = [](const Weight& a, const Weight& b) {
+    return a.rows == b.rows && a.columns == b.columns && a.experts == b.experts;
+  };
+  const bool routed = op.used >= 1 && op.used <= op.router.rows && op.router.rows == op.up.experts &&
+                      op.router.columns == op.up.columns && op.x.width >= op.up.columns;
+  const bool gated = op.gate.valid() ? same(op.gate, op.up) : op.activation != ActivationKind::swiglu_clamped;
+  const bool shared =
+      !op.shared_up.valid() ||
+      (op.shared_up.columns == op.up.columns && op.shared_down.columns == op.shared_up.rows &&
+       op.shared_down.rows == op.down.rows &&
+       (op.shared_gate.valid() ? same(op.shared_gate, op.shared_up) : op.activation != ActivationKind::swiglu_clamped));
+  if (!routed || !gated || !shared || op.down.experts != op.up.experts || op.down.columns != op.up.rows ||
+      !op.end.x.valid() || op.end.x.width != op.down.rows) {
+    fail(ErrorKind::internal, "the experts of layer {} are malformed", op.layer);
+  }
+  if (as_size(op.used) > moe_.used || as_size(op.up.experts) > moe_.experts) {
+    fail(ErrorKind::internal, "layer {} uses {} experts, more than its weights were prepared for", op.layer, op.used);
+  }
+}
+
+void CpuBackend::route(const MoeOp& op, const Input& input) {
+  const Timer timer(*this, "router");
+  const std::size_t experts = as_size(op.router.rows);
+  const std::size_t used = as_size(op.used);
+  // Which experts a row goes to must not hang on the last bit of a digit: the router always works in F32.
+  Input plain = input;
+  plain.digits = false;
+  const Product product{.weight = op.router, .out = moe_.logits, .stride = experts};
+  multiply(plain, {&product, 1});
+  const float* selection_bias = vector(op.selection_bias);
+  const auto choose = [&](std::size_t r, std::span<ExpertChoice> choices) {
+    float* logits = moe_.logits + r * experts;
+    if (op.router_bias.valid()) kernels_.add(logits, vector(op.router_bias), experts);
+    score(op, logits, selection_bias, choices);
+    std::partial_sort(choices.begin(), choices.begin() + op.used, choices.end(),
+                      [](const ExpertChoice& a, const ExpertChoice& b) {
+                        return a.preference != b.preference ? a.preference > b.preference : a.expert < b.expert;
+                      });
+    double total = 0.0;
+    for (const ExpertChoice& choice : choices.first(used)) total += choice.score;
+    const double share = op.normalise && total != 0.0 ? 1.0 / total : 1.0;
+    for (std::size_t i = 0; i < used; ++i) {
+      moe_.chosen[r * used + i] = choices[i].expert;
+      moe_.weights[r * used + i] = static_cast<float>(choices[i].score * share * static_cast<double>(op.weight_scale));
+    }
+  };
+  if (input.rows == 1) {
+    choose(0, {moe_.choices, experts});
+  } else {
+    device_.pool().run([&](int worker, int workers) {
+      const std::span<ExpertChoice> choices{moe_.choices + as_size(worker) * experts, experts};
+      for (std::size_t r = as_size(worker); r < input.rows; r += as_size(workers)) choose(r, choices);
+    });
+  }
+  count_experts(op.layer, op.up.experts, {moe_.chosen, input.rows * used});
+}
+
+// Sorts the slots by expert and gives back the groups that have any.
+std::span<ExpertGroup> CpuBackend::group_rows(const MoeOp& op, const Input& input) {
+  const std::size_t used = as_size(op.used);
+  const std::span<ExpertGroup> all{moe_.groups, as_size(op.up.experts)};
+  for (std::size_t e = 0; e < all.size(); ++e) all[e] = {.expert = static_cast<std::int32_t>(e)};
+  for (std::size_t i = 0; i < input.rows * used; ++i) ++all[as_size(moe_.chosen[i])].rows;
+  std::size_t slots = 0;
+  for (ExpertGroup& group : all) {
+    group.first = slots;
+    slots += std::exchange(group.rows, 0);
+  }
+  for (std::size_t i = 0; i < input.rows * used; ++i) {
+    const std::size_t row = i / used;
+    ExpertGroup& group = all[as_size(moe_.chosen[i])];
+    const std::size_t slot = group.first + group.rows++;
+    if (row < input.two_digits) ++group.two_digits;
+    moe_.slot_of[i] = static_cast<std::uint32_t>(slot);
+    moe_.row_of[slot] = static_cast<std::uint32_t>(row);
+  }
+  const auto end = std::remove_if(all.begin(), all.end(), [](const ExpertGroup& group) { return group.rows == 0; });
+  return {all.begin(), end};
+}
+
+// Values [first, first + count) of the hidden rows of one expert's group.
+void CpuBackend::expert_inner(const MoeOp& op, const Input& input, const ExpertGroup& group, std::size_t first,
+                              std::size_t count, std::size_t worker) {
+  const std::size_t hidden = as_size(op.up.rows);
+  float* values = moe_.inner + group.first * hidden + first;
+  float* ups = moe_.ups + worker * step_rows_ * MoeSpace::kUnit;
+  const auto product = [&](const Weight& handle, const std::byte* data, float* out, std::size_t stride) {
+    const Prepared& weight = prepared(handle);
+    kernels_.matmul({.weights = data + first * weight.row_stride,
+                     .type = weight.type,
+                     .columns = weight.columns,
+                     .row_bytes = weight.row_bytes,
+                     .row_stride = weight.row_stride,
+                     .first = 0,
+                     .last = count,
+                     .quantized = input.digits && wants_digits(handle) ? &digits_ : nullptr,
+                     .plain = input.plain,
+                     .plain_stride = input.stride,
+                     .row_index = moe_.row_of + group.first,
+                     .two_digit_rows = group.two_digits,
+                     .rows = group.rows,
+                     .out = out,
+                     .out_stride = stride,
+                     .scratch = scratch_[worker].data()});
+  };
+  const auto bias = [&](const Weight& handle) {
+    return handle.valid() ? vector(handle) + as_size(group.expert) * hidden + first : nullptr;
+  };
+  const float* up_bias = bias(op.up_bias);
+  const float* value_bias = op.gate.valid() ? bias(op.gate_bias) : up_bias;
+  if (op.gate.valid()) {
+    product(op.up, group.up, ups, MoeSpace::kUnit);
+    product(op.gate, group.gate, values, hidden);
+  } else {
+    product(op.up, group.up, values, hidden);
+  }
+  const Gate gate{.kind = op.activation, .clamp = op.clamp, .alpha = op.alpha};
+  for (std::size_t r = 0; r < group.rows; ++r) {
+    float* up = op.gate.valid() ? ups + r * MoeSpace::kUnit : nullptr;
+    if (up != nullptr && up_bias != nullptr) kernels_.add(up, up_bias, count);
+    if (value_bias != nullptr) kernels_.add(values + r * hidden, value_bias, count);
+    gate_values(gate, values + r * hidden, up, count);
+  }
+}
+
+// Values [first, first + count) of what one expert gives back for its group.
+void CpuBackend::expert_output(const MoeOp& op, const ExpertGroup& group, const QuantizedRows* digits,
+                               std::size_t first, std::size_t count, std::size_t worker) {
+  const Prepared& weight = prepared(op.down);
+  const QuantizedRows view = digits == nullptr ? QuantizedRows{} : digits_from(*digits, group.first);
+  float* out = moe_.outputs + group.first * weight.rows + first;
+  kernels_.matmul({.weights = group.down + first * weight.row_stride,
+                   .type = weight.type,
+                   .columns = weight.columns,
+                   .row_bytes = weight.row_bytes,
+                   .row_stride = weight.row_stride,
+                   .first = 0,
+                   .last = count,
+                   .quantized = digits == nullptr ? nullptr : &view,
+                   .plain = moe_.inner + group.first * weight.columns,
+                   .plain_stride = weight.columns,
+                   .two_digit_rows = group.two_digits,
+                   .rows = group.rows,
+                   .out = out,
+                   .out_stride = weight.rows,
+                   .scratch = scratch_[worker].data()});
+  if (!op.down_bias.valid()) return;
+  const float* bias = vector(op.down_bias) + as_size(group.expert) * weight.rows + first;
+  for (std::size_t r = 0; r < group.rows; ++r) kernels_.add(out + r * weight.rows, bias, count);
+}
+
+// All that these experts compute, in two regions of the pool and one for digits between them.
+void CpuBackend::run_experts(const MoeOp& op, const Input& input, std::span<const ExpertGroup> groups) {
+  constexpr std::size_t kUnit = MoeSpace::kUnit;
+  const std::size_t hidden = as_size(op.up.rows);
+  const std::size_t width = as_size(op.down.rows);
+  const auto each_unit = [&](std::size_t weight_rows, auto task) {
+    const std::size_t units = (weight_rows + kUnit - 1) / kUnit;
+    share(device_.pool(), groups.size() * units, [&](std::size_t unit, std::size_t worker) {
+      const std::size_t first = unit % units * kUnit;
+      task(groups[unit / units], first, std::min(kUnit, weight_rows - first), worker);
+    });
+  };
+  each_unit(hidden, [&](const ExpertGroup& group, std::size_t first, std::size_t count, std::size_t worker) {
+    expert_inner(op, input, group, first, count, worker);
+  });
+  const bool wants = wants_digits(op.down);
+  const QuantizedRows digits = lay_out_digits(moe_.inner_digits, input.rows * as_size(op.used), hidden);
+  if (wants) {
+    share(device_.pool(), groups.size(), [&](std::size_t g, std::size_t) {
+      const ExpertGroup& group = groups[g];
+      for (std::size_t r = 0; r < group.rows; ++r) {
+        const std::size_t slot = group.first + r;
+        kernels_.quantize_row(moe_.inner + slot * hidden, hidden, digits, slot, r < group.two_digits);
+      }
+    });
+  }
+  each_unit(width, [&](const ExpertGroup& group, std::size_t first, std::size_t count, std::size_t worker) {
+    expert_output(op, group, wants ? &digits : nullptr, first, count, worker);
+  });
+}
+
+// Experts that are in the cache come first, so that nothing goes before it was of use; then as many at a time as fit.
+void CpuBackend::run_cached(const MoeOp& op, const Input& input, std::span<ExpertGroup> groups) {
+  const ExpertSet& set = expert_sets_.at(op.layer);
+  const std::size_t up = set.offset_of(op.up.id);
+  const std::size_t gate = op.gate.valid() ? set.offset_of(op.gate.id) : 0;
+  const std::size_t down = set.offset_of(op.down.id);
+  std::stable_partition(groups.begin(), groups.end(),
+                        [&](const ExpertGroup& group) { return expert_cache_->holds(op.layer, group.expert); });
+  const std::size_t most = expert_cache_->most(op.layer);
+  for (std::size_t begin = 0; begin < groups.size(); begin += most) {
+    const std::span<ExpertGroup> part = groups.subspan(begin, std::min(most, groups.size() - begin));
+    std::ranges::transform(part, moe_.batch, &ExpertGroup::expert);
+    expert_cache_->load(op.layer, {moe_.batch, part.size()}, device_.pool());
+    for (ExpertGroup& group : part) {
+      const std::byte* entry = expert_cache_->entry(op.layer, group.expert);
+      group.up = entry + up;
+      group.gate = entry + gate;
+      group.down = entry + down;
+    }
+    run_experts(op, input, part);
+  }
+}
+
+void CpuBackend::run_in_place(const MoeOp& op, const Input& input, std::span<ExpertGroup> groups) {
+  for (ExpertGroup& group : groups) {
+    const std::size_t expert = as_size(group.expert);
+    group.up = prepared(op.up).places[expert].data;
+    group.gate = op.gate.valid() ? prepared(op.gate).places[expert].data : nullptr;
+    group.down = prepared(op.down).places[expert].data;
+  }
+  run_experts(op, input, groups);
+}
+
+// [rows][width of down], in second_.
+void CpuBackend::run_shared(const MoeOp& op, const Input& input) {
+  const Timer timer(*this, "shared experts");
+  const std::size_t hidden = as_size(op.shared_up.rows);
+  multiply_gated(input, {.gate = op.shared_gate,
+                         .up = op.shared_up,
+                         .activation = {.kind = op.activation, .clamp = op.clamp, .alpha = op.alpha},
+                         .out = first_.floats(),
+                         .stride = hidden});
+  Input inner{.plain = first_.floats(),
+              .stride = hidden,
+              .columns = hidden,
+              .rows = input.rows,
+              .two_digits = input.two_digits,
+              .digits = wants_digits(op.shared_down)};
+  if (inner.digits) {
+    digits_ = lay_out_digits(digit_memory_.data(), inner.rows, hidden);
+    for_rows(static_cast<std::int64_t>(inner.rows), [&](std::int32_t r) {
+      kernels_.quantize_row(inner.plain + as_size(r) * hidden, hidden, digits_, as_size(r),
+                            as_size(r) < inner.two_digits);
+    });
+  }
+  const Product product{.weight = op.shared_down, .out = second_.floats(), .stride = as_size(op.shared_down.rows)};
+  multiply(inner, {&product, 1});
+}
+
+void CpuBackend::moe(const MoeOp& op) {
+  check_experts(op);
+  const std::array weights = {op.up, op.gate.valid() ? op.gate : op.up, op.shared_up.valid() ? op.shared_up : op.up,
+                              op.shared_gate.valid() ? op.shared_gate : op.up};
+  const Input input = prepare_input(op.x, 0, row_count(op.x.rows), op.before, op.layer, weights);
+  route(op, input);
+  {
+    const Timer timer(*this, "experts");
+    const std::span<ExpertGroup> groups = group_rows(op, input);
+    if (expert_cache_ != nullptr) {
+      run_cached(op, input, groups);
+    } else {
+      run_in_place(op, input, groups);
+    }
+  }
+  if (op.shared_up.valid()) run_shared(op, input);
+  const Timer timer(*this, "experts");
+  const std::size_t width = as_size(op.down.rows);
+  const std::size_t used = as_size(op.used);
+  for_rows(row_count(op.x.rows), [&](std::int32_t r) {
+    float* value = first_.floats() + as_size(r) * width;
+    std::fill_n(value, width, 0.0f);
+    for (std::size_t i = as_size(r) * used; i < (as_size(r) + 1) * used; ++i) {
+      kernels_.add_scaled(value, moe_.outputs + moe_.slot_of[i] * width, moe_.weights[i], width);
+    }
+    if (op.shared_up.valid()) kernels_.add(value, second_.floats() + as_size(r) * width, width);
+  });
+  finish_branch(op.end, {}, first_.floats(), width, op.layer);
+}
+
+}  // namespace quarrel
