@@ -33,6 +33,8 @@ class Planner {
   const ModelSpec& spec() const { return model_->spec(); }
   std::uint64_t available() const { return available_; }
   bool has_experts() const { return model_->expert_bytes() > 0; }
+  // What a cache must at least hold: the experts of one token in one layer.
+  std::uint64_t least_experts() const { return model_->least_expert_bytes(); }
 
   MemoryPlan at(std::int32_t context) const {
     MemoryPlan plan{.context = context,
@@ -125,7 +127,7 @@ MemoryPlan plan_within(const Planner& planner, const ExecutorOptions& options, s
   }
   MemoryPlan plan = planner.at(options.context > 0 ? options.context : std::min(trained, kEnough));
   const std::uint64_t rest = plan.total() - plan.experts_held();
-  if (!planner.has_experts() || options.expert_memory || rest >= budget) {
+  if (!planner.has_experts() || options.expert_memory || rest + planner.least_experts() > budget) {
     refuse(plan, budget, planner.largest_context(trained, fits), true);
   }
   plan.expert_cache = budget - rest;
@@ -140,6 +142,11 @@ MemoryPlan plan_memory(const GgufFile& file, Device& device, const ExecutorOptio
   if (planner.spec().position_table && options.context > trained) {
     fail(ErrorKind::bad_input, "the model has positions for {} tokens, so a context of {} is not possible", trained,
          options.context);
+  }
+  if (options.expert_memory && planner.has_experts() && *options.expert_memory < planner.least_experts()) {
+    fail(ErrorKind::out_of_memory,
+         "{:.1f} MiB for experts are too few: one token needs {:.1f} MiB of them at once (--expert-memory)",
+         mebibytes(*options.expert_memory), mebibytes(planner.least_experts()));
   }
   if (options.memory_budget) return plan_within(planner, options, *options.memory_budget);
   // A share stays free for the file's pages and everybody else.

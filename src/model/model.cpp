@@ -140,6 +140,7 @@ Model::Model(const GgufFile& file, ModelSpec spec, Backend& backend)
   unused_tensors_ = weights.unused();
   shared_bytes_ = weights.shared_bytes();
   expert_bytes_ = weights.expert_bytes();
+  least_expert_bytes_ = weights.least_expert_bytes();
 }
 
 bool Model::needs_whole_text() const noexcept {

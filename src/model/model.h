@@ -26,6 +26,7 @@ class Model {
   const std::vector<std::string>& unused_tensors() const noexcept { return unused_tensors_; }
   std::uint64_t shared_bytes() const noexcept { return shared_bytes_; }  // of matrices in the file that are no experts
   std::uint64_t expert_bytes() const noexcept { return expert_bytes_; }
+  std::uint64_t least_expert_bytes() const noexcept { return least_expert_bytes_; }  // that one token needs at once
   // Whether some row sees rows after it, so that a text must be fed in one step.
   bool needs_whole_text() const noexcept;
   std::int32_t embedding_width() const noexcept { return embedding_width_; }  // of what outputs give, or of scores
@@ -45,6 +46,7 @@ class Model {
   std::int32_t embedding_width_ = 0;
   std::uint64_t shared_bytes_ = 0;
   std::uint64_t expert_bytes_ = 0;
+  std::uint64_t least_expert_bytes_ = 0;
   std::vector<KvGroup> kv_groups_;
   std::vector<StateLayer> state_layers_;
   std::vector<std::string> unused_tensors_;

@@ -150,15 +150,23 @@ Weight WeightBinder::prepare_experts(const std::string& name, WeightRole role, Q
                                      std::int64_t step, std::span<const ExpertPlace> places) {
   const std::size_t row = row_bytes(type_info(type), static_cast<std::size_t>(shape.columns));
   expert_bytes_ += row * static_cast<std::size_t>(shape.rows * shape.experts);
+  used_expert_bytes_[shape.layer] += row * static_cast<std::size_t>(shape.rows * shape.used);
   return backend_.prepare_weight({.name = name,
                                   .role = role,
                                   .type = type,
                                   .rows = shape.rows,
                                   .columns = shape.columns,
                                   .experts = shape.experts,
-                                  .data = places.front().data,
                                   .row_stride = row * static_cast<std::size_t>(step),
-                                  .places = places});
+                                  .places = places,
+                                  .layer = shape.layer,
+                                  .experts_used = shape.used});
+}
+
+std::uint64_t WeightBinder::least_expert_bytes() const noexcept {
+  std::uint64_t most = 0;
+  for (const auto& [layer, bytes] : used_expert_bytes_) most = std::max(most, bytes);
+  return most;
 }
 
 Weight WeightBinder::expert_bias(const std::string& name, const ExpertShape& shape) {

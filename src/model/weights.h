@@ -24,7 +24,8 @@ struct ExpertShape {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
   std::int64_t experts = 0;
-  std::int64_t used = 0;  // how many of them a token goes to
+  std::int32_t used = 0;  // how many of them a token goes to
+  std::int32_t layer = 0;
 };
 
 class WeightBinder {
@@ -65,6 +66,8 @@ class WeightBinder {
   // Bytes of the file's matrices that were bound: those of experts, and all others.
   std::uint64_t expert_bytes() const noexcept { return expert_bytes_; }
   std::uint64_t shared_bytes() const noexcept { return shared_bytes_; }
+  // Of the experts that one token needs in the layer where they are largest.
+  std::uint64_t least_expert_bytes() const noexcept;
 
   // Tensors of the file that nobody asked for: a file with more than we understand is suspicious.
   std::vector<std::string> unused() const;
@@ -80,6 +83,7 @@ class WeightBinder {
   const GgufFile& file_;
   Backend& backend_;
   std::uint64_t expert_bytes_ = 0;
+  std::unordered_map<std::int32_t, std::uint64_t> used_expert_bytes_;  // by layer
   std::uint64_t shared_bytes_ = 0;
   std::unordered_map<std::string, Weight> prepared_;  // by name and row range: tied tensors are prepared once
   mutable std::unordered_map<std::string, bool> used_;

@@ -81,7 +81,12 @@ std::size_t CpuBackend::workspace_bytes(const StepLimits& limits, std::int32_t v
   return HostBackend::workspace_bytes(limits, vocabulary) + DigitLayout(widest_input_).bytes(rows) +
          rows * (widest_input_ + 2 * widest_output_) * sizeof(float) +
          static_cast<std::size_t>(device_.pool().size()) * matmul_scratch_bytes(widest_input_) +
-         MoeSpace(moe_).lay_out(nullptr, rows, as_size(device_.pool().size()));
+         expert_workspace_bytes(limits);
+}
+
+std::size_t CpuBackend::expert_workspace_bytes(const StepLimits& limits) const noexcept {
+  const auto rows = static_cast<std::size_t>(std::max(limits.rows, limits.outputs));
+  return MoeSpace(moe_).lay_out(nullptr, rows, as_size(device_.pool().size()));
 }
 
 void CpuBackend::reserve(const StepLimits& limits, std::int32_t vocabulary) {

@@ -48,6 +48,7 @@ class CpuBackend final : public HostBackend {
   std::size_t prepared_bytes() const noexcept override { return prepared_bytes_; }
   std::size_t expert_cache_bytes() const noexcept override;
   std::size_t workspace_bytes(const StepLimits& limits, std::int32_t vocabulary) const noexcept override;
+  std::size_t expert_workspace_bytes(const StepLimits& limits) const noexcept override;
   BackendCounters counters() const noexcept override;
 
   void embed(const EmbedOp& op) override;

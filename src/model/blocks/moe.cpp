@@ -18,7 +18,11 @@ class MoeBlock final : public HalfBlock {
 void bind_gate_and_up(MoeOp& op, const MoeSpec& spec, BlockContext& context) {
   WeightBinder& weights = context.weights;
   constexpr auto kRole = WeightRole::expert_column;
-  const ExpertShape shape{.rows = spec.length, .columns = context.width, .experts = spec.experts, .used = spec.used};
+  const ExpertShape shape{.rows = spec.length,
+                          .columns = context.width,
+                          .experts = spec.experts,
+                          .used = spec.used,
+                          .layer = context.layer};
   const std::string joined = context.prefix + "ffn_gate_up_exps";
   if (spec.gated && weights.has(joined + ".weight")) {
     op.gate = weights.experts_alternating(joined + ".weight", kRole, 0, 2, shape);
@@ -59,7 +63,11 @@ std::unique_ptr<HalfBlock> make_moe(const HalfSpec& half, const MoeSpec& spec, B
            .alpha = spec.alpha,
            .end = branch_end(half, context)};
   bind_gate_and_up(op, spec, context);
-  const ExpertShape down{.rows = context.width, .columns = spec.length, .experts = spec.experts, .used = spec.used};
+  const ExpertShape down{.rows = context.width,
+                         .columns = spec.length,
+                         .experts = spec.experts,
+                         .used = spec.used,
+                         .layer = context.layer};
   op.down = weights.experts(prefix + "ffn_down", WeightRole::expert_row, down);
   op.down_bias = weights.expert_bias(prefix + "ffn_down_exps.bias", down);
   if (spec.shared_length > 0) {

@@ -1,0 +1,283 @@
+// What a model is said to take and what it takes; budgets that are kept; experts that come and go without a trace in the
+// results.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <numeric>
+
+#include "backend/create.h"
+#include "base/error.h"
+#include "models/runner.h"
+#include "support/golden.h"
+#include "support/temp_dir.h"
+#include "support/toy_model.h"
+
+namespace quarrel::test {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+
+constexpr std::uint64_t kMegabyte = 1000 * 1000;
+
+// A line of /proc/self/status, in bytes.
+std::uint64_t status_bytes(const std::string& field) {
+  std::ifstream file("/proc/self/status");
+  std::string name;
+  while (file >> name) {
+    std::uint64_t kibibytes = 0;
+    if (name == field + ":" && file >> kibibytes) return kibibytes * 1024;
+    std::string rest;
+    std::getline(file, rest);
+  }
+  return 0;
+}
+
+struct Measured {
+  std::uint64_t anonymous = 0;
+  std::uint64_t mapped = 0;
+};
+
+// Every position of every sequence filled, in full steps with as many outputs as a slice has: the most it can take.
+void fill(Executor& executor, std::int32_t sequences) {
+  const auto vocabulary = static_cast<std::size_t>(executor.spec().vocabulary);
+  std::vector<float> logits(vocabulary);
+  const auto tokens = golden_tokens(static_cast<std::size_t>(executor.context()));
+  std::vector<Sequence> all;
+  for (std::int32_t i = 0; i < sequences; ++i) {
+    Sequence& sequence = all.emplace_back(executor.make_sequence());
+    std::vector<Want> wants;
+    const std::int32_t first = executor.context() - std::min(kLogitRows, executor.context());
+    for (std::int32_t row = first; row < executor.context(); ++row) {
+      wants.push_back({.index = row, .logits = logits.data()});
+    }
+    executor.run_chunked({.sequence = &sequence, .tokens = tokens, .wants = wants});
+    executor.mark(sequence);
+  }
+}
+
+// In a process of its own, so that nothing else's memory is counted.
+Measured measure(const std::filesystem::path& path, const ExecutorOptions& options) {
+  int ends[2];
+  if (::pipe(ends) != 0) fail(ErrorKind::io, "no pipe");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    Measured result;
+    try {
+      const auto device = make_device({.backend = "cpu", .threads = 2});
+      const std::uint64_t anonymous = status_bytes("RssAnon");
+      const std::uint64_t mapped = status_bytes("RssFile");
+      Executor executor(GgufFile::open(path), *device, options);
+      fill(executor, options.sequences);
+      result = {.anonymous = status_bytes("RssAnon") - anonymous, .mapped = status_bytes("RssFile") - mapped};
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+    }
+    const bool written = ::write(ends[1], &result, sizeof result) == sizeof result;
+    ::_exit(written ? 0 : 1);
+  }
+  Measured result;
+  const bool read = ::read(ends[0], &result, sizeof result) == sizeof result;
+  ::close(ends[0]);
+  ::close(ends[1]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  if (!read || status != 0) fail(ErrorKind::internal, "the measuring process failed");
+  return result;
+}
+
+void expect_estimate(const std::filesystem::path& path, const ExecutorOptions& options) {
+  const auto device = make_device({.backend = "cpu", .threads = 2});
+  const MemoryPlan plan = plan_memory(GgufFile::open(path), *device, options);
+  const Measured measured = measure(path, options);
+  // Mapped bytes are those of the file's matrices, touched or not; they are compared as a bound.
+  const auto said = static_cast<double>(plan.anonymous());
+  const auto took = static_cast<double>(measured.anonymous);
+  const double margin = std::max(0.02 * static_cast<double>(plan.total()), 32.0 * kMegabyte);
+  EXPECT_NEAR(took, said, margin);
+  const std::uint64_t may_map = plan.shared_weights + (plan.expert_cache ? 0 : plan.expert_weights);
+  EXPECT_LE(measured.mapped, may_map + 16 * kMegabyte);
+  std::printf("said %.1f MB, took %.1f MB anonymous; may map %.1f MB, mapped %.1f MB\n", said / 1e6, took / 1e6,
+              static_cast<double>(may_map) / 1e6, static_cast<double>(measured.mapped) / 1e6);
+}
+
+TEST(MemoryEstimate, HoldsOverContextsAndSequences) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers take memory of their own";
+  const TempDir folder;
+  // Many keys and values for little arithmetic.
+  const auto dense = write_toy("llama", folder.path(),
+                               {.embedding = 64, .layers = 2, .heads = 8, .kv_heads = 8, .head = 128, .rotary = 64});
+  for (const auto& [context, sequences] : {std::pair{64, 1}, {256, 16}, {256, 96}, {1024, 16}}) {
+    SCOPED_TRACE(std::to_string(context) + " x " + std::to_string(sequences));
+    expect_estimate(dense, {.context = context, .sequences = sequences});
+  }
+  expect_estimate(dense, {.context = 1024, .sequences = 8, .kv_type = KvType::f32});
+  expect_estimate(write_toy("gpt-oss", folder.path()), {.context = 512, .sequences = 16});
+  const auto recurrent = write_toy("mamba2", folder.path(),
+                                   {.embedding = 64, .ssm = ToySsm{.inner = 2048, .state = 128, .heads = 32, .groups = 1}});
+  expect_estimate(recurrent, {.context = 64, .sequences = 32});
+}
+
+TEST(MemoryEstimate, HoldsOverExpertCountsAndBudgets) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers take memory of their own";
+  const TempDir folder;
+  for (const std::uint32_t experts : {4u, 16u}) {
+    SCOPED_TRACE(experts);
+    const auto file = write_toy("mixtral", folder.path(), {.embedding = 256, .feed_forward = 768, .experts = experts});
+    expect_estimate(file, {.context = 256});
+    const auto device = make_device({.backend = "cpu", .threads = 2});
+    const std::uint64_t all = plan_memory(GgufFile::open(file), *device, {.context = 256}).expert_weights;
+    EXPECT_EQ(all, std::uint64_t{experts} * 3 * 3 * 256 * 768 * 4);
+    expect_estimate(file, {.context = 256, .expert_memory = all / 2});
+    const MemoryPlan whole = plan_memory(GgufFile::open(file), *device, {.context = 256});
+    expect_estimate(file, {.context = 256, .memory_budget = whole.total() - all / 2});
+  }
+}
+
+TEST(MemoryBudget, ChoosesTheContextAndThenTheExperts) {
+  const TempDir folder;
+  const auto device = make_device({.backend = "cpu"});
+  const auto dense = write_toy("llama", folder.path());
+  const MemoryPlan whole = plan_memory(GgufFile::open(dense), *device, {});
+  EXPECT_EQ(whole.context, 512);
+  const MemoryPlan half = plan_memory(GgufFile::open(dense), *device, {.memory_budget = whole.total() - whole.kv / 2});
+  EXPECT_LE(half.context, 256);
+  EXPECT_GE(half.context, 240);
+  EXPECT_LE(half.total(), whole.total() - whole.kv / 2);
+
+  const auto experts = write_toy("mixtral", folder.path());
+  const MemoryPlan all = plan_memory(GgufFile::open(experts), *device, {});
+  EXPECT_FALSE(all.expert_cache.has_value());
+  const MemoryPlan fewer =
+      plan_memory(GgufFile::open(experts), *device, {.memory_budget = all.total() - all.expert_weights / 2});
+  EXPECT_EQ(fewer.context, 512);
+  ASSERT_TRUE(fewer.expert_cache.has_value());
+  EXPECT_LE(fewer.total(), all.total() - all.expert_weights / 2);
+}
+
+std::string refusal(const std::filesystem::path& file, const ExecutorOptions& options) {
+  const auto device = make_device({.backend = "cpu"});
+  try {
+    plan_memory(GgufFile::open(file), *device, options);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::out_of_memory);
+    return error.what();
+  }
+  ADD_FAILURE() << "nothing was refused";
+  return {};
+}
+
+TEST(MemoryBudget, RefusesWithASentence) {
+  const TempDir folder;
+  const auto dense = write_toy("llama", folder.path());
+  const std::string long_context = refusal(dense, {.context = 1 << 30});
+  EXPECT_NE(long_context.find("1073741824 tokens"), std::string::npos) << long_context;
+  EXPECT_NE(long_context.find("would fit (--ctx)"), std::string::npos) << long_context;
+  const std::string budget = refusal(dense, {.context = 512, .memory_budget = kMegabyte});
+  EXPECT_NE(budget.find("--memory-budget"), std::string::npos) << budget;
+  const std::string few = refusal(write_toy("mixtral", folder.path()), {.expert_memory = 1000});
+  EXPECT_NE(few.find("--expert-memory"), std::string::npos) << few;
+}
+
+std::vector<float> logits_with(const std::filesystem::path& file, Device& device, const ExecutorOptions& options,
+                               Observations& seen) {
+  Executor executor(GgufFile::open(file), device, options);
+  const auto tokens = golden_tokens();
+  const auto vocabulary = static_cast<std::size_t>(executor.spec().vocabulary);
+  std::vector<float> logits(tokens.size() * vocabulary);
+  std::vector<Want> wants;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    wants.push_back({.index = static_cast<std::int32_t>(i), .logits = logits.data() + i * vocabulary});
+  }
+  Sequence sequence = executor.make_sequence();
+  executor.run_chunked({.sequence = &sequence, .tokens = tokens, .wants = wants}, 5);
+  seen = executor.observe();
+  return logits;
+}
+
+TEST(ExpertMemory, ChangesNoBitAndCountsWhatItDoes) {
+  const TempDir folder;
+  for (const char* toy : {"mixtral", "gpt-oss", "nemotron_h_moe", "granitehybrid"}) {
+    for (const QuantType type : {QuantType::f32, QuantType::q8_0}) {
+      const auto file = write_toy(toy, folder.path(), {.type = type});
+      const auto device = make_device({.backend = "cpu"});
+      SCOPED_TRACE(toy);
+      Observations free_run;
+      const auto expected = logits_with(file, *device, {.context = 48}, free_run);
+      EXPECT_EQ(free_run.expert_cache_bytes, 0u);
+      const std::uint64_t all = plan_memory(GgufFile::open(file), *device, {}).expert_weights;
+      std::uint64_t least = all;
+      try {
+        plan_memory(GgufFile::open(file), *device, {.expert_memory = 1});
+      } catch (const Error&) {
+        // The least that works is found by halving.
+        for (std::uint64_t low = 1; low < least;) {
+          const std::uint64_t middle = low + (least - low) / 2;
+          try {
+            plan_memory(GgufFile::open(file), *device, {.expert_memory = middle});
+            least = middle;
+          } catch (const Error&) {
+            low = middle + 1;
+          }
+        }
+      }
+      for (const std::uint64_t budget : {all / 2, least}) {
+        Observations seen;
+        EXPECT_EQ(logits_with(file, *device, {.context = 48, .expert_memory = budget}, seen), expected) << budget;
+        EXPECT_GT(seen.expert_misses, 0u);
+        EXPECT_GT(seen.expert_bytes_read, 0u);
+        EXPECT_LE(seen.expert_cache_bytes, budget);
+        EXPECT_GT(seen.expert_hit_rate(), 0.0);
+      }
+    }
+  }
+}
+
+TEST(Observed, ExpertChoicesSumToUsedTimesTokens) {
+  const TempDir folder;
+  for (const auto& [toy, used] : {std::pair{"mixtral", 2u}, {"nemotron_h_moe", 3u}}) {
+    const auto file = write_toy(toy, folder.path());
+    for (const NamedDevice& named : all_devices()) {
+      SCOPED_TRACE(named.name + " " + toy);
+      Observations seen;
+      logits_with(file, *named.device, {.context = 48}, seen);
+      EXPECT_EQ(seen.rows, kGoldenTokens);
+      EXPECT_EQ(seen.steps, 10u);
+      ASSERT_FALSE(seen.experts.empty());
+      for (const ExpertUse& use : seen.experts) {
+        EXPECT_EQ(use.chosen.size(), 8u);
+        EXPECT_EQ(std::accumulate(use.chosen.begin(), use.chosen.end(), std::uint64_t{0}), used * kGoldenTokens);
+        const ExpertBalance balance = balance_of(use);
+        EXPECT_GE(balance.most, 1.0 / 8.0);
+        EXPECT_LE(balance.least, 1.0 / 8.0);
+      }
+    }
+  }
+}
+
+TEST(Observed, TimesAreThereWhenAskedFor) {
+  const TempDir folder;
+  const auto device = make_device({.backend = "cpu"});
+  Executor executor(GgufFile::open(write_toy("nemotron_h_moe", folder.path())), *device, {.context = 48});
+  const auto tokens = golden_tokens();
+  Sequence sequence = executor.make_sequence();
+  executor.run_chunked({.sequence = &sequence, .tokens = std::span(tokens).first(8)});
+  EXPECT_TRUE(executor.observe().times.empty());
+  executor.watch_times(true);
+  executor.run_chunked({.sequence = &sequence, .tokens = std::span(tokens).subspan(8, 8)});
+  const Observations seen = executor.observe();
+  for (const char* name : {"router", "experts", "shared experts", "conv", "scan"}) {
+    EXPECT_TRUE(std::ranges::any_of(seen.times, [&](const OpTime& op) { return op.name == name && op.calls > 0; }))
+        << name;
+  }
+  EXPECT_EQ(seen.state_bytes, 2u * (3 * 384 + 256 * 32) * sizeof(float));
+}
+
+}  // namespace
+}  // namespace quarrel::test
