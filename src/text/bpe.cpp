@@ -281,11 +281,21 @@ std::string BpeTokenizer::plain_piece(TokenId id) const {
   return bytes;
 }
 
+// The name of the pre-tokeniser, as the file has it or as it should. One converter of gpt-oss left the general name in
+// its files, but the tokens that frame that family's messages tell it apart.
+std::string_view pre_tokenizer_name(const GgufFile& file) {
+  if (file.string("tokenizer.ggml.model") == "gemma4") return "gemma4";
+  const std::string_view name = file.string("tokenizer.ggml.pre").value_or("");
+  if (!name.empty() && name != "default" && name != "gpt-2") return name;
+  const auto tokens = file.strings("tokenizer.ggml.tokens");
+  const auto has = [&](std::string_view token) { return tokens && std::ranges::find(*tokens, token) != tokens->end(); };
+  return has("<|channel|>") && has("<|message|>") && has("<|return|>") ? "gpt-4o" : name;
+}
+
 }  // namespace
 
 std::unique_ptr<Tokenizer> load_bpe(const GgufFile& file, Log& log) {
-  const bool is_gemma4 = file.string("tokenizer.ggml.model") == "gemma4";
-  const std::string_view name = is_gemma4 ? "gemma4" : file.string("tokenizer.ggml.pre").value_or("");
+  const std::string_view name = pre_tokenizer_name(file);
   const PreTokenizer* pre_tokenizer = find_pre_tokenizer(name);
   SpecialTokens defaults;
   if (pre_tokenizer != nullptr) {

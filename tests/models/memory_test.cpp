@@ -1,5 +1,5 @@
-// What a model is said to take and what it takes; budgets that are kept; experts that come and go without a trace in the
-// results.
+// What a model is said to take and what it takes; budgets that are kept; experts that come and go without a trace in
+// the results.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -119,8 +119,8 @@ TEST(MemoryEstimate, HoldsOverContextsAndSequences) {
   }
   expect_estimate(dense, {.context = 1024, .sequences = 8, .kv_type = KvType::f32});
   expect_estimate(write_toy("gpt-oss", folder.path()), {.context = 512, .sequences = 16});
-  const auto recurrent = write_toy("mamba2", folder.path(),
-                                   {.embedding = 64, .ssm = ToySsm{.inner = 2048, .state = 128, .heads = 32, .groups = 1}});
+  const auto recurrent = write_toy(
+      "mamba2", folder.path(), {.embedding = 64, .ssm = ToySsm{.inner = 2048, .state = 128, .heads = 32, .groups = 1}});
   expect_estimate(recurrent, {.context = 64, .sequences = 32});
 }
 

@@ -195,5 +195,25 @@ TEST(Tokenizer, LinesAreMergedRawWhereTheModelSaysSo) {
   EXPECT_EQ(tokenizer->decode(ids), "b a\n\né");
 }
 
+// Files that say nothing of how their text is cut, or only the general name, but frame messages as gpt-oss does.
+TEST(PreTokenizerChoice, MessageFramesTellGptOssApart) {
+  const auto algorithm = [](const char* pre, bool framed) {
+    const auto tokenizer = load_made([&](GgufWriter& writer) {
+      std::vector<std::string> tokens = {"a", "b", "<|channel|>", "<|message|>"};
+      if (framed) tokens.emplace_back("<|return|>");
+      writer.put_string("tokenizer.ggml.model", "gpt2");
+      if (pre != nullptr) writer.put_string("tokenizer.ggml.pre", pre);
+      writer.put_strings("tokenizer.ggml.tokens", tokens);
+      writer.put_strings("tokenizer.ggml.merges", std::vector<std::string>{"a b"});
+    });
+    return std::string(tokenizer->pre_tokenizer());
+  };
+  EXPECT_EQ(algorithm(nullptr, true), "gpt-4o");
+  EXPECT_EQ(algorithm("default", true), "gpt-4o");
+  EXPECT_EQ(algorithm("gpt-2", true), "gpt-4o");
+  EXPECT_EQ(algorithm("default", false), "default");
+  EXPECT_EQ(algorithm("qwen2", true), "qwen2");
+}
+
 }  // namespace
 }  // namespace quarrel
