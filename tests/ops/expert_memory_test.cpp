@@ -29,7 +29,7 @@ constexpr std::int32_t kRows = 70;
 // The two layers of these tests: their experts differ in type, so in size.
 struct LayerWeights {
   explicit LayerWeights(std::int32_t layer)
-      : type(layer == 0 ? QuantType::q8_0 : QuantType::q4_0),
+      : type(layer == 0 ? QuantType::q4_0 : QuantType::q8_0),
         router(random_grid(kExperts, kWidth, 200 + as_size(layer))),
         gate(random_grid(as_size(kExperts) * kHidden, kWidth, 210 + as_size(layer), 0.4)),
         up(random_grid(as_size(kExperts) * kHidden, kWidth, 220 + as_size(layer), 0.4)),
@@ -235,7 +235,7 @@ TEST(ExpertMemory, ImpossiblePlacesAreRefused) {
                             .places = places,
                             .experts_used = 2};
     EXPECT_TRUE(backend->prepare_weight(good).valid());
-    const auto refused = [&](auto change) {
+    const auto refused = [&](const auto& change) {
       WeightSource bad = good;
       change(bad);
       EXPECT_THROW(backend->prepare_weight(bad), Error);
@@ -371,13 +371,15 @@ TEST(ExpertCache, IsUsableAfterAReadThatFailed) {
 
 TEST(ExpertCache, RefusesABudgetThatOneTokenExceeds) {
   for_each_cpu({1}, [](const DeviceUnderTest& device) {
-    ExpertBench bench(device, Where::together, {.expert_memory = least_budget() - 1});
-    try {
-      bench.run(0, 1);
-      ADD_FAILURE() << "the budget is too small";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::out_of_memory);
-      EXPECT_NE(std::string(error.what()).find(std::to_string(least_budget())), std::string::npos) << error.what();
+    for (const std::size_t budget : {std::size_t{0}, least_budget() - 1}) {
+      ExpertBench bench(device, Where::together, {.expert_memory = budget});
+      try {
+        bench.run(0, 1);
+        ADD_FAILURE() << budget << " bytes are too few";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::out_of_memory);
+        EXPECT_NE(std::string(error.what()).find(std::to_string(least_budget())), std::string::npos) << error.what();
+      }
     }
   });
 }
@@ -388,6 +390,22 @@ TEST(ExpertCache, IsNotMadeWhereAllExpertsFit) {
     EXPECT_EQ(bench.bench.backend().expert_cache_bytes(), 0u);
     EXPECT_EQ(bench.run(0, kRows).values, ExpertBench(device).run(0, kRows).values);
     EXPECT_EQ(bench.bench.backend().counters().expert_misses, 0u);
+  });
+}
+
+TEST(ExpertMemory, MoreExpertsThanRoomWasMadeForAreRefused) {
+  for_each_cpu({1}, [](const DeviceUnderTest& device) {
+    OpBench bench(device);
+    const Floats weights = random_grid(4 * 32, 32, 261);
+    MoeOp op{.x = bench.input(random_grid(2, 32, 262)),
+             .router = bench.matrix(random_grid(4, 32, 263)),
+             .up = bench.experts(weights, 4, WeightRole::expert_column, 2),
+             .down = bench.experts(weights, 4, WeightRole::expert_row, 2),
+             .used = 3};
+    op.end = {.x = op.x};
+    EXPECT_THROW(bench.run(StepPlan().add(0, 1, {}), [&](Backend& b) { b.moe(op); }), Error);
+    op.used = 2;
+    EXPECT_NO_THROW(bench.run(StepPlan().add(0, 1, {}), [&](Backend& b) { b.moe(op); }));
   });
 }
 

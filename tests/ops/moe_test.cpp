@@ -213,6 +213,21 @@ TEST(Moe, TiesGoToTheLowerExpert) {
   });
 }
 
+TEST(Moe, AProfileTellsItsParts) {
+  for_each_device([](const DeviceUnderTest& device) {
+    const MoeCase c{.shared = true};
+    const MoeData data(c);
+    OpBench bench(device);
+    const MoeOp op = make_op(bench, c, data);
+    bench.backend().set_profiling(true);
+    bench.run(rows_from(0, 3), [&](Backend& b) { b.moe(op); });
+    for (const char* part : {"router", "experts", "shared experts"}) {
+      EXPECT_TRUE(std::ranges::any_of(bench.backend().profile(), [&](const OpTime& t) { return t.name == part; }))
+          << part;
+    }
+  });
+}
+
 TEST(Moe, NanRowHarmsNobodyElse) {
   for_each_device([](const DeviceUnderTest& device) {
     const MoeCase c;

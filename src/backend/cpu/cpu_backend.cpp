@@ -108,9 +108,7 @@ void CpuBackend::reserve(const StepLimits& limits, std::int32_t vocabulary) {
   moe_memory_ = AlignedBuffer(moe_.lay_out(nullptr, rows, workers), "experts");
   moe_.lay_out(moe_memory_.data(), rows, workers);
   expert_cache_.reset();
-  if (const std::size_t budget = expert_cache_bytes(); budget > 0) {
-    expert_cache_ = std::make_unique<ExpertCache>(expert_sets_, budget);
-  }
+  if (caches_experts()) expert_cache_ = std::make_unique<ExpertCache>(expert_sets_, expert_cache_bytes());
 }
 
 void CpuBackend::begin_step() {

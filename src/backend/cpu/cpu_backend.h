@@ -135,6 +135,7 @@ class CpuBackend final : public HostBackend {
 
   // ---- Mixture of experts ----
   void add_experts(const WeightSource& source, std::int32_t id, const Prepared& weight);
+  bool caches_experts() const noexcept;  // there is a budget, and not all fit
   void check_experts(const MoeOp& op) const;
   void route(const MoeOp& op, const Input& input);
   std::span<ExpertGroup> group_rows(const MoeOp& op, const Input& input);

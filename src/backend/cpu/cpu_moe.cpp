@@ -42,7 +42,7 @@ void score(const MoeOp& op, const float* logits, const float* selection_bias, st
 
 // Runs task(unit, worker) for all units; whoever is free takes the next.
 template <typename Task>
-void share(ThreadPool& pool, std::size_t units, Task task) {
+void share(ThreadPool& pool, std::size_t units, const Task& task) {
   std::atomic<std::size_t> next{0};
   pool.run([&](int worker, int) {
     for (std::size_t unit = next.fetch_add(1); unit < units; unit = next.fetch_add(1)) task(unit, as_size(worker));
@@ -79,16 +79,20 @@ void CpuBackend::add_experts(const WeightSource& source, std::int32_t id, const 
   moe_.used = std::max(moe_.used, as_size(source.experts_used));
   std::size_t& width = source.role == WeightRole::expert_row ? moe_.width : moe_.hidden;
   width = std::max(width, weight.rows);
+  if (!options_.expert_memory.has_value()) return;
   expert_sets_[source.layer].add(id, source.experts_used, weight.rows, weight.row_bytes, weight.row_stride,
                                  weight.places);
 }
 
-std::size_t CpuBackend::expert_cache_bytes() const noexcept {
-  if (!options_.expert_memory.has_value()) return 0;
+bool CpuBackend::caches_experts() const noexcept {
+  if (!options_.expert_memory.has_value()) return false;
   std::size_t all = 0;
   for (const auto& [layer, experts] : expert_sets_) all += experts.bytes();
-  const std::size_t budget = options_.expert_memory.value();
-  return all > budget ? budget : 0;
+  return all > *options_.expert_memory;
+}
+
+std::size_t CpuBackend::expert_cache_bytes() const noexcept {
+  return caches_experts() ? options_.expert_memory.value_or(0) : 0;
 }
 
 BackendCounters CpuBackend::counters() const noexcept {
@@ -178,8 +182,8 @@ std::span<ExpertGroup> CpuBackend::group_rows(const MoeOp& op, const Input& inpu
     moe_.slot_of[i] = static_cast<std::uint32_t>(slot);
     moe_.row_of[slot] = static_cast<std::uint32_t>(row);
   }
-  const auto end = std::remove_if(all.begin(), all.end(), [](const ExpertGroup& group) { return group.rows == 0; });
-  return {all.begin(), end};
+  const auto empty = std::ranges::remove_if(all, [](const ExpertGroup& group) { return group.rows == 0; });
+  return {all.begin(), empty.begin()};
 }
 
 // Values [first, first + count) of the hidden rows of one expert's group.
@@ -258,7 +262,7 @@ void CpuBackend::run_experts(const MoeOp& op, const Input& input, std::span<cons
   constexpr std::size_t kUnit = MoeSpace::kUnit;
   const std::size_t hidden = as_size(op.up.rows);
   const std::size_t width = as_size(op.down.rows);
-  const auto each_unit = [&](std::size_t weight_rows, auto task) {
+  const auto each_unit = [&](std::size_t weight_rows, const auto& task) {
     const std::size_t units = (weight_rows + kUnit - 1) / kUnit;
     share(device_.pool(), groups.size() * units, [&](std::size_t unit, std::size_t worker) {
       const std::size_t first = unit % units * kUnit;
@@ -290,8 +294,8 @@ void CpuBackend::run_cached(const MoeOp& op, const Input& input, std::span<Exper
   const std::size_t up = set.offset_of(op.up.id);
   const std::size_t gate = op.gate.valid() ? set.offset_of(op.gate.id) : 0;
   const std::size_t down = set.offset_of(op.down.id);
-  std::stable_partition(groups.begin(), groups.end(),
-                        [&](const ExpertGroup& group) { return expert_cache_->holds(op.layer, group.expert); });
+  std::ranges::stable_partition(groups,
+                                [&](const ExpertGroup& group) { return expert_cache_->holds(op.layer, group.expert); });
   const std::size_t most = expert_cache_->most(op.layer);
   for (std::size_t begin = 0; begin < groups.size(); begin += most) {
     const std::span<ExpertGroup> part = groups.subspan(begin, std::min(most, groups.size() - begin));

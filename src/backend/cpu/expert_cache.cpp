@@ -56,8 +56,8 @@ bool ExpertSet::join(std::int32_t weight, std::size_t rows, std::size_t row_byte
     const std::ptrdiff_t apart = distance(part.places.front(), places.front());
     const auto between = static_cast<std::size_t>(apart < 0 ? -apart : apart);
     if (part.rows != rows || part.row_stride != row_stride || between < row_bytes || between > row_stride) continue;
-    if (!std::equal(part.places.begin(), part.places.end(), places.begin(), places.end(),
-                    [apart](const ExpertPlace& a, const ExpertPlace& b) { return agree(a, b, apart); })) {
+    if (!std::ranges::equal(part.places, places,
+                            [apart](const ExpertPlace& a, const ExpertPlace& b) { return agree(a, b, apart); })) {
       continue;
     }
     if (apart < 0) {
@@ -96,13 +96,14 @@ std::size_t ExpertSet::offset_of(std::int32_t weight) const {
 // ---- The cache ----
 
 ExpertCache::ExpertCache(const ExpertSets& sets, std::size_t budget) : sets_(sets), budget_(budget) {
+  std::size_t least = 0;
   for (const auto& [layer, experts] : sets) {
-    if (experts.least_bytes() > budget) {
-      fail(ErrorKind::out_of_memory,
-           "{} bytes are too few for experts: those that layer {} needs for a single token take {} bytes", budget,
-           layer, experts.least_bytes());
-    }
+    least = std::max(least, experts.least_bytes());
     places_[layer].assign(experts.experts(), entries_.end());
+  }
+  if (least > budget) {
+    fail(ErrorKind::out_of_memory,
+         "{} bytes are too few for experts: those that a single token needs in one layer take {} bytes", budget, least);
   }
 }
 
