@@ -89,6 +89,11 @@ Weight CpuBackend::prepare_weight(const WeightSource& source) {
           .experts = static_cast<std::int32_t>(source.experts)};
 }
 
+Activation CpuBackend::make_activation(std::int32_t width, RowSet rows) {
+  if (rows == RowSet::all) widest_output_ = std::max(widest_output_, as_size(width));
+  return HostBackend::make_activation(width, rows);
+}
+
 std::size_t CpuBackend::prepared_bytes() const noexcept {
   std::size_t bytes = 0;
   for (const Prepared& weight : weights_) bytes += weight.decoded.size() * sizeof(float);
@@ -163,6 +168,25 @@ CpuBackend::Input CpuBackend::prepare_input(const Activation& in, std::int32_t f
       values = normed;
     }
     if (input.digits) kernels_.quantize_row(values, columns, digits_, as_size(r), as_size(r) < input.two_digits);
+  });
+  return input;
+}
+
+CpuBackend::Input CpuBackend::prepare_values(const float* values, std::size_t stride, const Weight& weight) {
+  const std::size_t rows = as_size(shape().rows());
+  const Input input{.plain = values,
+                    .stride = stride,
+                    .columns = as_size(weight.columns),
+                    .rows = rows,
+                    .two_digits = options_.activations == ActivationDigits::one_for_prompt
+                                      ? as_size(generated_count(RowSet::all))
+                                      : rows,
+                    .digits = wants_digits(weight)};
+  if (!input.digits) return input;
+  digits_ = lay_out(digit_memory_.data(), rows, input.columns);
+  for_rows(shape().rows(), [&](std::int32_t r) {
+    kernels_.quantize_row(values + as_size(r) * stride, input.columns, digits_, as_size(r),
+                          as_size(r) < input.two_digits);
   });
   return input;
 }
@@ -337,9 +361,5 @@ void CpuBackend::head(const HeadOp& op) {
 }
 
 void CpuBackend::moe(const MoeOp&) { fail(ErrorKind::unsupported, "the cpu backend does not run experts yet"); }
-
-void CpuBackend::ssm(const SsmOp&) {
-  fail(ErrorKind::unsupported, "the cpu backend does not run state-space layers yet");
-}
 
 }  // namespace quarrel
