@@ -27,7 +27,8 @@ namespace quarrel {
 enum class WeightRole : std::uint8_t {
   embedding,        // rows are looked up by token (and multiplied with, when tied)
   vector,           // norms, biases, sinks, scan parameters: decoded to F32 at once, so its source may go
-  column_parallel,  // each out row stands alone: q, k, v, gate, up, output
+  head,             // gives the logits; each out row stands alone
+  column_parallel,  // each out row stands alone: q, k, v, gate, up
   row_parallel,     // partial sums would be added: attention output, down
   expert_column,    // the same for stacked experts
   expert_row,

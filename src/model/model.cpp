@@ -129,9 +129,8 @@ Model::Model(const GgufFile& file, ModelSpec spec, Backend& backend)
            .soft_cap = spec_.logit_soft_cap};
   if (spec_.has_head) {
     const bool tied = !weights.has("output.weight");
-    head_.weight =
-        weights.matrix(tied ? "token_embd.weight" : "output.weight",
-                       tied ? WeightRole::embedding : WeightRole::column_parallel, spec_.vocabulary, spec_.width);
+    head_.weight = weights.matrix(tied ? "token_embd.weight" : "output.weight",
+                                  tied ? WeightRole::embedding : WeightRole::head, spec_.vocabulary, spec_.width);
     head_.bias = weights.optional_vector("output.bias", spec_.vocabulary);
   }
   pool_ = {.layer = head_.layer, .in = shared.x, .norm = head_.norm, .pooling = spec_.pooling};

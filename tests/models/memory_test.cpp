@@ -233,7 +233,9 @@ TEST(ExpertMemory, ChangesNoBitAndCountsWhatItDoes) {
         EXPECT_GT(seen.expert_misses, 0u);
         EXPECT_GT(seen.expert_bytes_read, 0u);
         EXPECT_LE(seen.expert_cache_bytes, budget);
-        if (budget > all / 2) EXPECT_GT(seen.expert_hit_rate(), 0.0);
+        if (budget > all / 2) {
+          EXPECT_GT(seen.expert_hit_rate(), 0.0);
+        }
       }
     }
   }

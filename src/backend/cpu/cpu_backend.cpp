@@ -63,7 +63,9 @@ Weight CpuBackend::prepare_weight(const WeightSource& source) {
     if (!plan_only()) weight.decoded = decode_vector(source);
   } else {
     widest_input_ = std::max(widest_input_, columns);
-    if (source.role != WeightRole::embedding) widest_output_ = std::max(widest_output_, weight.rows);
+    // Logits have a buffer of their own.
+    const bool logits = source.role == WeightRole::embedding || source.role == WeightRole::head;
+    if (!logits) widest_output_ = std::max(widest_output_, weight.rows);
   }
   if (source.role == WeightRole::expert_column || source.role == WeightRole::expert_row) {
     weight.places = std::move(places);
@@ -76,11 +78,22 @@ Weight CpuBackend::prepare_weight(const WeightSource& source) {
           .experts = static_cast<std::int32_t>(source.experts)};
 }
 
+Activation CpuBackend::make_activation(std::int32_t width, RowSet rows) {
+  if (rows == RowSet::all) widest_output_ = std::max(widest_output_, as_size(width));
+  return HostBackend::make_activation(width, rows);
+}
+
+std::size_t CpuBackend::worker_scratch_bytes() const noexcept {
+  // A head's keys and values are parts of projections, and there are no more heads than values in a row.
+  const std::size_t attend = attend_scratch_bytes(widest_input_, widest_input_ + widest_output_);
+  return std::max(matmul_scratch_bytes(widest_input_), attend);
+}
+
 std::size_t CpuBackend::workspace_bytes(const StepLimits& limits, std::int32_t vocabulary) const noexcept {
   const auto rows = static_cast<std::size_t>(std::max(limits.rows, limits.outputs));
   return HostBackend::workspace_bytes(limits, vocabulary) + DigitLayout(widest_input_).bytes(rows) +
          rows * (widest_input_ + 2 * widest_output_) * sizeof(float) +
-         static_cast<std::size_t>(device_.pool().size()) * matmul_scratch_bytes(widest_input_) +
+         as_size(device_.pool().size()) * worker_scratch_bytes() +
          expert_workspace_bytes(limits);
 }
 
@@ -98,10 +111,8 @@ void CpuBackend::reserve(const StepLimits& limits, std::int32_t vocabulary) {
   first_ = AlignedBuffer(rows * widest_output_ * sizeof(float), "projections");
   second_ = AlignedBuffer(rows * widest_output_ * sizeof(float), "projections");
   scratch_.clear();
-  // A head's keys and values are parts of projections, and there are no more heads than values in a row.
-  const std::size_t attend = attend_scratch_bytes(widest_input_, widest_input_ + widest_output_);
   for (int worker = 0; worker < device_.pool().size(); ++worker) {
-    scratch_.emplace_back(std::max(matmul_scratch_bytes(widest_input_), attend), "a worker's scratch");
+    scratch_.emplace_back(worker_scratch_bytes(), "a worker's scratch");
   }
   const std::size_t workers = as_size(device_.pool().size());
   step_rows_ = rows;
@@ -156,6 +167,25 @@ CpuBackend::Input CpuBackend::prepare_input(const Activation& in, std::int32_t f
       values = normed;
     }
     if (input.digits) kernels_.quantize_row(values, columns, digits_, as_size(r), as_size(r) < input.two_digits);
+  });
+  return input;
+}
+
+CpuBackend::Input CpuBackend::prepare_values(const float* values, std::size_t stride, const Weight& weight) {
+  const std::size_t rows = as_size(shape().rows());
+  const Input input{.plain = values,
+                    .stride = stride,
+                    .columns = as_size(weight.columns),
+                    .rows = rows,
+                    .two_digits = options_.activations == ActivationDigits::one_for_prompt
+                                      ? as_size(generated_count(RowSet::all))
+                                      : rows,
+                    .digits = wants_digits(weight)};
+  if (!input.digits) return input;
+  digits_ = lay_out_digits(digit_memory_.data(), rows, input.columns);
+  for_rows(shape().rows(), [&](std::int32_t r) {
+    kernels_.quantize_row(values + as_size(r) * stride, input.columns, digits_, as_size(r),
+                          as_size(r) < input.two_digits);
   });
   return input;
 }
@@ -345,10 +375,6 @@ void CpuBackend::head(const HeadOp& op) {
       kernels_.soft_cap(logits, op.scale, op.soft_cap, end - begin);
     }
   });
-}
-
-void CpuBackend::ssm(const SsmOp&) {
-  fail(ErrorKind::unsupported, "the cpu backend does not run state-space layers yet");
 }
 
 }  // namespace quarrel

@@ -44,6 +44,7 @@ class CpuBackend final : public HostBackend {
 
   std::string_view name() const noexcept override { return "cpu"; }
   Weight prepare_weight(const WeightSource& source) override;
+  Activation make_activation(std::int32_t width, RowSet rows) override;
   void reserve(const StepLimits& limits, std::int32_t vocabulary) override;
   std::size_t prepared_bytes() const noexcept override { return prepared_bytes_; }
   std::size_t expert_cache_bytes() const noexcept override;
@@ -107,18 +108,34 @@ class CpuBackend final : public HostBackend {
     std::vector<float> cosines, sines;  // [rows][pairs]
   };
 
+  // The step's rows by sequence and position, and its snapshots: made once a step, for all recurrent layers.
+  struct StateRows {
+    struct Sequence {
+      std::span<const std::int32_t> rows;
+      std::span<const StateSnapshot> snapshots;  // ascending; `row` is a place in `rows`
+    };
+    std::uint64_t step = 0;
+    std::vector<std::int32_t> order;
+    std::vector<StateSnapshot> snapshots;
+    std::vector<Sequence> sequences;
+  };
+  struct SsmStep;  // what the stages of one `ssm` hand on
+
   void begin_step() override;
   void end_step() override;
 
   const Prepared& prepared(const Weight& weight) const { return weights_[static_cast<std::size_t>(weight.id)]; }
   const float* vector(const Weight& weight) const { return weight.valid() ? prepared(weight).decoded.data() : nullptr; }
   bool wants_digits(const Weight& weight) const;
+  std::size_t worker_scratch_bytes() const noexcept;
 
   bool norm_row(const Norm& norm, const float* in, float* out, std::size_t count) const override;
   std::span<const float> vector_values(const Weight& weight) const override { return prepared(weight).decoded; }
   // Rows [first, first + rows) of `in`, normed and turned into digits as the weights want.
   Input prepare_input(const Activation& in, std::int32_t first, std::int32_t rows, const Norm& before,
                       std::int32_t layer, std::span<const Weight> weights);
+  // The same for rows of the step that lie elsewhere, [rows][stride], and need no norm.
+  Input prepare_values(const float* values, std::size_t stride, const Weight& weight);
   // Products of one input, in one region of the pool; `finish(first, last)` runs on the worker that computed these rows
   // of every product, which must then all have the same number.
   template <typename Finish>
@@ -148,6 +165,16 @@ class CpuBackend final : public HostBackend {
   void run_in_place(const MoeOp& op, const Input& input, std::span<ExpertGroup> groups);
   void run_shared(const MoeOp& op, const Input& input);
 
+  // ---- Recurrent layers: cpu_ssm.cpp ----
+  const float* vector_of(const Weight& weight, std::size_t count) const;  // null when there is none
+  bool norm_part(const Norm& norm, float* values, std::size_t at, std::size_t count) const;
+  const StateRows& state_rows();
+  void convolve(const SsmStep& step);
+  void convolve_block(const SsmStep& step, const StateRows::Sequence& sequence, std::size_t first, float* scratch);
+  void project_scan_inputs(SsmStep& step);
+  void scan(const SsmStep& step);
+  void scan_unit(const SsmStep& step, const StateRows::Sequence& sequence, std::size_t first, float* values);
+
   template <typename Task>
   void for_rows(std::int64_t rows, Task&& task) {
     device_.pool().for_range(rows, 1, [&](std::int64_t begin, std::int64_t end) {
@@ -161,7 +188,7 @@ class CpuBackend final : public HostBackend {
   std::vector<Prepared> weights_;
   std::size_t prepared_bytes_ = 0;
   std::size_t widest_input_ = 0;   // columns of any matrix
-  std::size_t widest_output_ = 0;  // rows of any matrix but the embedding and the head
+  std::size_t widest_output_ = 0;  // rows of any matrix but the embedding and the head, or width of any activation
 
   QuantizedRows digits_;
   AlignedBuffer digit_memory_;
@@ -170,6 +197,7 @@ class CpuBackend final : public HostBackend {
   AlignedBuffer second_;                // [rows][widest_output_]
   std::vector<AlignedBuffer> scratch_;  // one a worker
   std::vector<RopeRows> ropes_;
+  StateRows state_rows_;
   std::uint64_t step_ = 0;
 
   ExpertSets expert_sets_;

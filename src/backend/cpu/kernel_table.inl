@@ -20,6 +20,7 @@ void decode_row(QuantType type, const std::byte* source, float* values, std::siz
 #include "backend/cpu/matmul.inl"
 #include "backend/cpu/attention.inl"
 #include "backend/cpu/rowwise.inl"
+#include "backend/cpu/ssm.inl"
 // clang-format on
 
 namespace quarrel::QUARREL_LEVEL {
@@ -42,7 +43,11 @@ static constexpr CpuKernels make_table(const char* name) {
           .soft_cap = soft_cap,
           .rotate_half = rotate_half,
           .rotate_interleaved = rotate_interleaved,
-          .store_half = store_half_row};
+          .store_half = store_half_row,
+          .convolve = convolve,
+          .softplus = softplus_row,
+          .scan_head = scan_head,
+          .scan_channels = scan_channels};
 }
 
 }  // namespace quarrel::QUARREL_LEVEL

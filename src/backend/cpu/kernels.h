@@ -75,6 +75,48 @@ std::size_t attend_scratch_bytes(std::size_t group, std::size_t dims);
 
 inline constexpr std::int32_t kAttendBlock = 16;  // positions a step of the online softmax: a block of the cache
 
+inline constexpr std::size_t kSsmBlock = 64;  // channels a piece of a convolution or of a scan by channels
+
+// The causal convolution and SiLU of up to kSsmBlock channels of one sequence. What comes before its first row lies in
+// `history`, oldest first.
+struct ConvTask {
+  const float* in = nullptr;  // the first channel in row 0; rows of the step lie `in_stride` apart
+  std::size_t in_stride = 0;
+  float* out = nullptr;  // the same
+  std::size_t out_stride = 0;
+  const std::int32_t* rows = nullptr;  // of the sequence, in the order of time
+  std::size_t count = 0;
+  std::size_t channels = 0;
+  std::size_t taps = 1;
+  const float* history = nullptr;  // [taps - 1][kSsmBlock], padded with zeros like the two below
+  const float* weights = nullptr;  // [taps][kSsmBlock]
+  const float* bias = nullptr;     // [kSsmBlock]
+};
+
+// The selective scan, D and the gate of some channels of one sequence: state = state * exp(dt A) + dt x B, and
+// out = (state · C + D x) * silu(z). Pointers are to row 0 of the step, rows lie a stride apart.
+struct ScanTask {
+  const std::int32_t* rows = nullptr;  // of the sequence, in the order of time
+  std::size_t count = 0;
+  std::size_t dim = 0;    // channels; at most kSsmBlock of them by scan_channels
+  std::size_t state = 0;  // values a channel
+  const float* x = nullptr;
+  std::size_t x_stride = 0;
+  const float* b = nullptr;
+  const float* c = nullptr;
+  std::size_t shared_stride = 0;  // of b and c
+  const float* dt = nullptr;      // scan_head: one number after softplus; scan_channels: [dim] before bias and softplus
+  std::size_t dt_stride = 0;
+  const float* dt_bias = nullptr;  // scan_channels: [dim], or null
+  const float* z = nullptr;
+  std::size_t z_stride = 0;
+  float* out = nullptr;
+  std::size_t out_stride = 0;
+  const float* a = nullptr;  // scan_head: one; scan_channels: [dim][state]
+  const float* d = nullptr;  // scan_head: one; scan_channels: [dim]; null: none
+  float* values = nullptr;   // the state, [dim][state]: read and left as it is after the last row
+};
+
 struct CpuKernels {
   const char* name;
   bool (*has_integer_kernel)(QuantType type);
@@ -99,6 +141,11 @@ struct CpuKernels {
   void (*rotate_interleaved)(float* head, const float* cosines, const float* sines, std::size_t pairs);
   // Returns how many values were clamped to ±65504.
   std::uint64_t (*store_half)(const float* values, std::uint16_t* out, std::size_t count);
+  void (*convolve)(const ConvTask& task);
+  // out = log(1 + e^(values + bias)); the bias may be null.
+  void (*softplus)(const float* values, const float* bias, float* out, std::size_t count);
+  void (*scan_head)(const ScanTask& task);      // one dt and one A for all channels (version 2)
+  void (*scan_channels)(const ScanTask& task);  // a dt a channel, an A a value of the state (version 1)
 };
 
 const CpuKernels& scalar_kernels() noexcept;

@@ -2,11 +2,8 @@
 
 namespace quarrel::QUARREL_LEVEL {
 
-// e^x within 2 units in the last place for x in [-87, 88]; beyond, as at the border. A NaN stays one: min and max give
-// their second operand when either is not a number.
-static inline Floats exponential(Floats x) {
-  x = min(set(88.0f), max(set(-87.0f), x));
-  const Floats n = round(mul(x, set(1.44269504088896341f)));
+// e^(x - n ln 2), for n nearest to x / ln 2.
+static inline Floats exponential_rest(Floats x, Floats n) {
   // ln 2 in two parts, so that the remainder is exact to the last bit.
   Floats r = fma(n, set(-0.693359375f), x);
   r = fma(n, set(2.12194440e-4f), r);
@@ -17,8 +14,24 @@ static inline Floats exponential(Floats x) {
   p = fma(p, r, set(1.0f / 6.0f));
   p = fma(p, r, set(0.5f));
   p = fma(p, r, set(1.0f));
-  p = fma(p, r, set(1.0f));
-  return mul(p, power_of_two(n));
+  return fma(p, r, set(1.0f));
+}
+
+// e^x within 2 units in the last place for x in [-87, 88]; beyond, as at the border. A NaN stays one: min and max give
+// their second operand when either is not a number.
+static inline Floats exponential(Floats x) {
+  x = min(set(88.0f), max(set(-87.0f), x));
+  const Floats n = round(mul(x, set(1.44269504088896341f)));
+  return mul(exponential_rest(x, n), power_of_two(n));
+}
+
+// The same wherever the result is a float: down to the denormals, then zero, and up to infinity. 2^n is no float for
+// every such n, so it is multiplied in two halves, of which only the last rounds.
+static inline Floats exponential_full(Floats x) {
+  x = min(set(89.0f), max(set(-105.0f), x));
+  const Floats n = round(mul(x, set(1.44269504088896341f)));
+  const Floats half = round(mul(n, set(0.5f)));
+  return mul(mul(exponential_rest(x, n), power_of_two(half)), power_of_two(sub(n, half)));
 }
 
 static inline Floats sigmoid(Floats x) { return div(set(1.0f), add(set(1.0f), exponential(sub(set(0.0f), x)))); }

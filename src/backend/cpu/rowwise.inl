@@ -81,11 +81,20 @@ static void quantize_row(const float* values, std::size_t count, const Quantized
 }
 
 static float rms_norm(const float* in, const float* weight, float* out, std::size_t count, float epsilon) {
-  const float squares = dot_floats(in, in, count);
+  float squares = dot_floats(in, in, count);
+  if (squares > 3.4028234e38f) {  // values that are finite may have squares that are not
+    for (std::size_t i = 0; i < count; ++i) out[i] = in[i] * 0x1p-80f;
+    in = out;
+    epsilon = 0.0f;
+    squares = dot_floats(in, in, count);
+  }
   const float factor = 1.0f / __builtin_sqrtf(squares / static_cast<float>(count) + epsilon);
   std::size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) store(out + i, mul(mul(load(in + i), set(factor)), load(weight + i)));
-  for (; i < count; ++i) out[i] = in[i] * factor * weight[i];
+  for (; i + kLanes <= count; i += kLanes) {
+    const Floats value = mul(load(in + i), set(factor));
+    store(out + i, weight == nullptr ? value : mul(value, load(weight + i)));
+  }
+  for (; i < count; ++i) out[i] = in[i] * factor * (weight == nullptr ? 1.0f : weight[i]);
   return squares;
 }
 
@@ -100,7 +109,9 @@ static float layer_norm(const float* in, const float* weight, const float* bias,
   for (i = 0; i < count; ++i) out[i] = in[i] - mean;
   const float squares = dot_floats(out, out, count);
   const float factor = 1.0f / __builtin_sqrtf(squares / static_cast<float>(count) + epsilon);
-  for (i = 0; i < count; ++i) out[i] = out[i] * factor * weight[i] + (bias != nullptr ? bias[i] : 0.0f);
+  for (i = 0; i < count; ++i) {
+    out[i] = out[i] * factor * (weight == nullptr ? 1.0f : weight[i]) + (bias == nullptr ? 0.0f : bias[i]);
+  }
   return squares;
 }
 

@@ -5,50 +5,13 @@
 
 #include "backend/reference/reference_backend.h"
 #include "backend/reference/reference_math.h"
+#include "backend/ssm_shape.h"
 #include "base/error.h"
 
 namespace quarrel {
 namespace {
 
 std::size_t as_size(std::int32_t value) noexcept { return static_cast<std::size_t>(value); }
-
-// Where things lie in a row of the input projection.
-struct SsmShape {
-  std::size_t heads, dim, state, inner;
-  std::size_t channels;  // that the convolution runs over: x, and in version 2 B and C
-  std::size_t z_at, x_at, dt_at;
-};
-
-SsmShape ssm_shape(const SsmOp& op) {
-  const bool first = op.version == 1;
-  SsmShape shape{};
-  shape.inner = as_size(op.inner);
-  shape.state = as_size(op.state);
-  shape.heads = first ? shape.inner : as_size(op.heads);  // version 1: every channel is a head of its own
-  shape.dim = shape.inner / shape.heads;
-  shape.channels = first ? shape.inner : shape.inner + 2 * as_size(op.groups) * shape.state;
-  shape.z_at = first ? shape.inner : 0;
-  shape.x_at = first ? 0 : shape.inner;
-  shape.dt_at = shape.x_at + shape.channels;  // version 2 alone
-  return shape;
-}
-
-void check_shape(const SsmOp& op, const StateLayer& layer) {
-  const bool known = op.version == 1 || op.version == 2;
-  const bool sizes = op.inner > 0 && op.state > 0 && op.conv_width > 1 && (op.version == 1 || op.heads > 0);
-  if (!known || !sizes ||
-      (op.version == 2 &&
-       (op.inner % op.heads != 0 || op.groups < 1 || op.heads % op.groups != 0 || op.inner % op.groups != 0))) {
-    fail(ErrorKind::internal, "the recurrent layer {} is malformed", op.layer);
-  }
-  const SsmShape shape = ssm_shape(op);
-  const std::size_t width = op.version == 1 ? 2 * shape.inner : shape.dt_at + shape.heads;
-  if (as_size(op.in.width) < width || as_size(op.out.width) < shape.inner ||
-      static_cast<std::size_t>(layer.conv_values) != as_size(op.conv_width - 1) * shape.channels ||
-      static_cast<std::size_t>(layer.scan_values) != shape.inner * shape.state) {
-    fail(ErrorKind::internal, "the recurrent layer {} does not fit its input, output or state", op.layer);
-  }
-}
 
 }  // namespace
 
@@ -63,12 +26,8 @@ struct ReferenceBackend::SsmStep {
 
 void ReferenceBackend::ssm(const SsmOp& op) {
   const Timer timer(*this, "ssm");
-  if (op.state_layer < 0 || as_size(op.state_layer) >= cache().state_layers.size()) {
-    fail(ErrorKind::internal, "layer {} has no state", op.layer);
-  }
-  check_shape(op, cache().state_layers[as_size(op.state_layer)]);
   SsmStep step{};
-  step.shape = ssm_shape(op);
+  step.shape = ssm_shape(op, cache().state_layers);
   step.sequences = sequence_rows();
   convolve(op, step);
   project_scan_inputs(op, step);
@@ -87,7 +46,7 @@ void ReferenceBackend::ssm(const SsmOp& op) {
 void ReferenceBackend::convolve(const SsmOp& op, SsmStep& step) {
   const SsmShape& shape = step.shape;
   const std::size_t taps = as_size(op.conv_width);
-  const std::size_t history = (taps - 1) * shape.channels;
+  const std::size_t history = shape.history * shape.channels;
   const float* weight = vector_of(op.conv, shape.channels * taps);
   const float* bias = vector_of(op.conv_bias, shape.channels);
   if (weight == nullptr) fail(ErrorKind::internal, "the recurrent layer {} lacks its convolution", op.layer);
@@ -125,7 +84,7 @@ void ReferenceBackend::convolve(const SsmOp& op, SsmStep& step) {
 void ReferenceBackend::project_scan_inputs(const SsmOp& op, SsmStep& step) {
   const SsmShape& shape = step.shape;
   const std::size_t count = rows().size();
-  const std::size_t shared = op.version == 1 ? shape.state : as_size(op.groups) * shape.state;
+  const std::size_t shared = shape.groups * shape.state;
   const float* dt_bias = vector_of(op.dt_bias, shape.heads);
   step.b.resize(count * shared);
   step.c.resize(count * shared);
@@ -144,18 +103,22 @@ void ReferenceBackend::project_scan_inputs(const SsmOp& op, SsmStep& step) {
   } else {
     const std::size_t rank = as_size(op.dt_rank);
     const std::size_t width = rank + 2 * shape.state;
-    if (as_size(op.x_proj.rows) != width || as_size(op.dt_proj.columns) != rank ||
-        as_size(op.dt_proj.rows) != shape.inner) {
-      fail(ErrorKind::internal, "the projections of the recurrent layer {} do not fit", op.layer);
-    }
     std::vector<float> projected;
     multiply(op.x_proj, 0, std::vector<double>(step.mixed.begin(), step.mixed.end()), nullptr, projected);
-    std::vector<double> ranks;
+    const auto norm_part = [&](const Norm& norm, std::size_t r, std::size_t at, std::size_t size, float* to) {
+      vector_of(norm.weight, size);
+      vector_of(norm.bias, size);
+      if (!normalise(norm, {projected.data() + r * width + at, size}, to)) {
+        flag_bad_row(RowSet::all, static_cast<std::int32_t>(r), op.layer);
+      }
+    };
+    std::vector<double> ranks(count * rank);
+    std::vector<float> normed(rank);
     for (std::size_t r = 0; r < count; ++r) {
-      const float* from = projected.data() + r * width;
-      ranks.insert(ranks.end(), from, from + rank);
-      std::copy_n(from + rank, shared, step.b.data() + r * shared);
-      std::copy_n(from + rank + shared, shared, step.c.data() + r * shared);
+      norm_part(op.dt_norm, r, 0, rank, normed.data());
+      std::ranges::copy(normed, ranks.begin() + static_cast<std::ptrdiff_t>(r * rank));
+      norm_part(op.b_norm, r, rank, shape.state, step.b.data() + r * shared);
+      norm_part(op.c_norm, r, rank + shape.state, shape.state, step.c.data() + r * shared);
     }
     multiply(op.dt_proj, 0, ranks, dt_bias, step.dt);
   }
@@ -167,8 +130,8 @@ void ReferenceBackend::scan_head(const SsmOp& op, const SequenceRows& sequence, 
   const SsmShape& shape = step.shape;
   const bool first = op.version == 1;
   const std::size_t h = as_size(head);
-  const std::size_t shared = first ? shape.state : as_size(op.groups) * shape.state;
-  const std::size_t group_at = first ? 0 : h / (shape.heads / as_size(op.groups)) * shape.state;
+  const std::size_t shared = shape.groups * shape.state;
+  const std::size_t group_at = h / (shape.heads / shape.groups) * shape.state;
   const float* a = vector_of(op.a, first ? shape.inner * shape.state : shape.heads);
   const float* d = vector_of(op.d, shape.heads);
   if (a == nullptr) fail(ErrorKind::internal, "the recurrent layer {} lacks A", op.layer);
@@ -205,8 +168,7 @@ void ReferenceBackend::scan_head(const SsmOp& op, const SequenceRows& sequence, 
 
 void ReferenceBackend::gate_rows(const SsmOp& op, SsmStep& step) {
   const SsmShape& shape = step.shape;
-  const std::size_t groups = op.version == 1 ? 1 : as_size(op.groups);
-  const std::size_t group = shape.inner / groups;
+  const std::size_t group = shape.inner / shape.groups;
   vector_of(op.norm.weight, shape.inner);
   vector_of(op.norm.bias, shape.inner);
   for (std::int32_t r = 0; r < row_count(op.out.rows); ++r) {
