@@ -87,7 +87,10 @@ class Planner {
 
  private:
   StepLimits limits(std::int32_t context) const {
-    std::int32_t rows = std::max(options_.batch_rows, options_.sequences);
+    // No step has more rows than all sequences together may hold.
+    const std::int64_t most = std::int64_t{context} * options_.sequences;
+    auto rows = static_cast<std::int32_t>(std::min<std::int64_t>(options_.batch_rows, most));
+    rows = std::max(rows, options_.sequences);
     // Rows that see those after them must all be in one step.
     if (model_->needs_whole_text()) rows = std::max(rows, context);
     return {.rows = rows, .outputs = rows};
