@@ -121,7 +121,19 @@ void CpuBackend::check_experts(const MoeOp& op) const {
       !op.end.x.valid() || op.end.x.width != op.down.rows) {
     fail(ErrorKind::internal, "the experts of layer {} are malformed", op.layer);
   }
-  if (as_size(op.used) > moe_.used || as_size(op.up.experts) > moe_.experts) {
+  const std::size_t experts = as_size(op.up.experts);
+  const auto stacked = [&](const Weight& weight) { return prepared(weight).places.size() == experts; };
+  const auto holds = [&](const Weight& bias, std::size_t count) {
+    return !bias.valid() || prepared(bias).decoded.size() == count;
+  };
+  const std::size_t hidden = as_size(op.up.rows);
+  if (!stacked(op.up) || !stacked(op.down) || (op.gate.valid() && !stacked(op.gate)) ||
+      !holds(op.router_bias, experts) || !holds(op.selection_bias, experts) || !holds(op.gate_bias, experts * hidden) ||
+      !holds(op.up_bias, experts * hidden) || !holds(op.down_bias, experts * as_size(op.down.rows))) {
+    fail(ErrorKind::internal, "layer {} has weights that are not its experts'", op.layer);
+  }
+  if (as_size(op.used) > moe_.used || experts > moe_.experts || hidden > moe_.hidden ||
+      as_size(op.down.rows) > moe_.width) {
     fail(ErrorKind::internal, "layer {} uses {} experts, more than its weights were prepared for", op.layer, op.used);
   }
 }
@@ -290,7 +302,7 @@ void CpuBackend::run_experts(const MoeOp& op, const Input& input, std::span<cons
 
 // Experts that are in the cache come first, so that nothing goes before it was of use; then as many at a time as fit.
 void CpuBackend::run_cached(const MoeOp& op, const Input& input, std::span<ExpertGroup> groups) {
-  const ExpertSet& set = expert_sets_.at(op.layer);
+  const ExpertSet& set = expert_cache_->set(op.layer);
   const std::size_t up = set.offset_of(op.up.id);
   const std::size_t gate = op.gate.valid() ? set.offset_of(op.gate.id) : 0;
   const std::size_t down = set.offset_of(op.down.id);

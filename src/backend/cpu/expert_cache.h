@@ -67,7 +67,9 @@ class ExpertCache {
   ExpertCache(const ExpertCache&) = delete;
   ExpertCache& operator=(const ExpertCache&) = delete;
 
-  // How many experts of a layer fit at once.
+  // The experts of a layer. Throws Error(internal) when there are none.
+  const ExpertSet& set(std::int32_t layer) const;
+  // How many of them fit at once.
   std::size_t most(std::int32_t layer) const;
   bool holds(std::int32_t layer, std::int32_t expert) const;
   // Makes these experts of a layer, at most `most`, present until the next call; what is missing is read. An error in
@@ -88,7 +90,6 @@ class ExpertCache {
   };
   using Entries = std::list<Entry>;
 
-  const ExpertSet& set(std::int32_t layer) const;
   // Entries for the experts that are not here, with memory but without content; older ones make room.
   Entries make_room(std::int32_t layer, std::span<const std::int32_t> missing);
   static void read(const ExpertSet& set, Entries& entries, ThreadPool& pool);
