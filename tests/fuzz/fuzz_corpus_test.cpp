@@ -63,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(Targets, FuzzCorpus,
                                          Target{"tokenizer_wordpiece", tokenizer_wordpiece, nullptr},
                                          Target{"tokenizer_unigram", tokenizer_unigram, nullptr},
                                          Target{"template_compile_render", template_compile_render, "template"},
-                                         Target{"quant_decode", quant_decode, nullptr}),
+                                         Target{"quant_decode", quant_decode, nullptr}, Target{"ssm", ssm, nullptr}),
                          [](const auto& one) { return std::string(one.param.name); });
 
 }  // namespace

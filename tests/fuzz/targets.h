@@ -20,6 +20,7 @@ void tokenizer_wordpiece(Input input);
 void tokenizer_unigram(Input input);
 void template_compile_render(Input input);
 void quant_decode(Input input);
+void ssm(Input input);
 
 // A promise of the code under test that some input broke.
 class Violation : public std::logic_error {
