@@ -17,12 +17,13 @@ BELOW = {
     "quant": {"base"},
     "gguf": {"base", "quant"},
     "text": {"base", "quant", "gguf"},
+    "convert": {"base", "quant", "gguf", "text"},
     "backend": {"base", "quant"},
     "model": {"base", "quant", "gguf", "backend"},
     "sched": {"base"},
     "engine": {"base", "quant", "gguf", "backend", "model", "sched"},
     "server": {"base", "quant", "gguf", "backend", "model", "sched", "text", "engine"},
-    "app": {"base", "quant", "gguf", "backend", "model", "sched", "text", "engine", "server"},
+    "app": {"base", "quant", "gguf", "backend", "model", "sched", "text", "convert", "engine", "server"},
 }
 GENERATED_HEADERS = {"quarrel_version.h"}
 ARCHITECTURES = ("llama|llama4|mixtral|mistral|mistral3|qwen2|qwen2moe|qwen3|qwen3moe|qwen3next|phi2|phi3|gemma|gemma2|"
@@ -44,7 +45,8 @@ CODE_RULES = (
 )
 # On the same with its string literals.
 STRING_RULES = (
-    (rf'"(?:{ARCHITECTURES})(?:\.[^"\s]*)?"', r"src/model/architectures\.cpp|src/text/.*",
+    (rf'"(?:{ARCHITECTURES})(?:\.[^"\s]*)?"',
+     r"src/model/architectures\.cpp|src/text/.*|src/convert/(?:hugging_face_\w+|tokenizer_json)\.cpp",
      "architectures are named in src/model/architectures.cpp alone"),
 )
 # On the whole text of every file; split, so that this file does not break them.
@@ -144,6 +146,8 @@ def check_tree():
 CASES = (
     ("src/base/a.cpp", '#include "quant/types.h"\n', "point down"),
     ("src/engine/a.cpp", '#include "text/tokenizer.h"\n', "point down"),
+    ("src/gguf/a.cpp", '#include "convert/convert.h"\n', "point down"),
+    ("src/convert/a.cpp", '#include "model/spec.h"\n', "point down"),
     ("src/sched/a.cpp", '#include "backend/backend.h"\n', "point down"),
     ("src/model/a.cpp", '#include "backend/tensor.h"\n#include "model/spec.h"\n', None),
     ("src/app/a.cpp", '#include "quarrel_version.h"\n// #include "nowhere/a.h"\n', None),
@@ -170,6 +174,8 @@ CASES = (
     ("src/app/a.cpp", 'auto a = file.number("qwen2.context_length");\n', "architectures"),
     ("src/model/architectures.cpp", 'auto a = "llama";\n', None),
     ("src/text/tokenizer.cpp", 'auto a = "llama";\n', None),
+    ("src/convert/hugging_face_names.cpp", 'auto a = "llama";\n', None),
+    ("src/convert/recode.cpp", 'auto a = "llama";\n', "architectures"),
     ("src/app/a.cpp", '// a "llama" in words\nauto a = "llamas eat grass";\n', None),
     ("tests/unit/a.cpp", 'auto a = "llama";\n', None),
     ("src/base/a.cpp", "\tint a;\n", "tab"),

@@ -36,7 +36,7 @@ void add_pull(CLI::App& app, CommandContext& context) {
   command->add_option("NAME", *name, "What to fetch")->required();
   std::string known;
   for (const Pullable& row : pullables()) {
-    known += fmt::format("\n  {:<12}{} ({} MB)", row.name, row.file, row.file_bytes / 1'000'000);
+    known += fmt::format("\n  {:<12}{} ({} MB)", row.name, row.file, row.member_bytes / 1'000'000);
   }
   command->footer("Models that can be fetched:" + known + "\n\nExample:\n  quarrel pull default");
   command->callback([name, &context] { context.run = [name] { return pull_model(*name); }; });

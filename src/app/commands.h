@@ -30,6 +30,8 @@ void add_generate(CLI::App& app, CommandContext& context);
 void add_perplexity(CLI::App& app, CommandContext& context);
 void add_bench(CLI::App& app, CommandContext& context);
 void add_estimate(CLI::App& app, CommandContext& context);
+void add_convert(CLI::App& app, CommandContext& context);
+void add_quantize(CLI::App& app, CommandContext& context);
 void add_regress(CLI::App& app, CommandContext& context);
 
 }  // namespace quarrel

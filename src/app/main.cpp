@@ -48,6 +48,8 @@ void add_commands(CLI::App& app, CommandContext& context) {
   add_generate(app, context);
   add_perplexity(app, context);
   add_bench(app, context);
+  add_convert(app, context);
+  add_quantize(app, context);
   add_regress(app, context);
 }
 

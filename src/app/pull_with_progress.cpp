@@ -5,6 +5,8 @@
 #include "app/progress_bar.h"
 #include "app/terminal.h"
 #include "base/error.h"
+#include "base/log.h"
+#include "convert/convert.h"
 #include "gguf/pull.h"
 
 namespace quarrel {
@@ -19,6 +21,13 @@ std::filesystem::path pull_with_progress(const std::string& name, const std::fil
   options.progress = [&](PullPhase phase, std::uint64_t done, std::uint64_t total) {
     if (interrupts.requested().load(std::memory_order_relaxed)) stop.request_stop();
     bar.show(phase_name(phase), done, total);
+  };
+  MemoryLog unsaid;  // what is worth saying of these models was said before they came into the table
+  options.convert = [&](const std::filesystem::path& folder, const std::filesystem::path& target,
+                        const std::string& model, const PullOptions::Progress& progress) {
+    const ConvertOptions conversion{
+        .name = model, .type = &find_target_type("F32"), .recode = {.progress = progress, .stop = options.stop}};
+    convert_folder(folder, target, conversion, unsaid);
   };
   return pull(name, store, options);
 }

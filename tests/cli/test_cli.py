@@ -8,7 +8,7 @@ import unittest
 from harness import DATA, QUARREL, ProgramTest
 
 COMMANDS = ("run", "list", "pull", "inspect", "tokenize", "template", "logits", "generate", "perplexity", "bench",
-            "regress")
+            "regress", "convert", "quantize")
 
 
 class Usage(ProgramTest):

@@ -58,7 +58,8 @@ TEST_P(FuzzCorpus, ShortestInputs) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, FuzzCorpus,
-                         testing::Values(Target{"gguf", gguf, nullptr}, Target{"tokenizer_bpe", tokenizer_bpe, nullptr},
+                         testing::Values(Target{"gguf", gguf, nullptr}, Target{"safetensors", safetensors, nullptr},
+                                         Target{"tokenizer_bpe", tokenizer_bpe, nullptr},
                                          Target{"tokenizer_spm", tokenizer_spm, nullptr},
                                          Target{"tokenizer_wordpiece", tokenizer_wordpiece, nullptr},
                                          Target{"tokenizer_unigram", tokenizer_unigram, nullptr},

@@ -14,6 +14,7 @@ namespace quarrel::fuzz {
 using Input = std::span<const std::byte>;
 
 void gguf(Input input);
+void safetensors(Input input);
 void tokenizer_bpe(Input input);
 void tokenizer_spm(Input input);
 void tokenizer_wordpiece(Input input);

