@@ -6,14 +6,13 @@
 #include <limits>
 #include <utility>
 
+#include "base/as_size.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "quant/decode.h"
 
 namespace quarrel {
 namespace {
-
-std::size_t as_size(std::int32_t value) noexcept { return static_cast<std::size_t>(value); }
 
 // The step comes from our own engine, but a wrong plan must end in an error, not in another request's memory.
 void require(bool condition, const char* what) {
@@ -195,14 +194,13 @@ void HostBackend::load_step(const Step& step) {
     HostSequence& copy = sequences_.emplace_back();
     for (const BlockTable& table : sequence.tables) {
       const std::int32_t blocks = cache_.blocks[copy.tables.size()];
-      bool live = false;
+      std::int32_t end = 0;  // of the entry's positions
       for (const std::int32_t block : table.blocks) {
+        end += kBlockTokens;
         require(block < blocks, "a block beyond the cache");
-        require(block >= 0 || !live, "a freed block between live ones");
-        live = block >= 0;
+        require(block >= 0 || end <= table.first_live, "a freed block among live ones");
       }
       copy.tables.emplace_back(table.blocks.begin(), table.blocks.end());
-      copy.first_live.push_back(table.first_live);
     }
     require(sequence.state_in < cache_.state_slots && sequence.state_out < cache_.state_slots,
             "a slot beyond the state");

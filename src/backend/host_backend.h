@@ -17,7 +17,6 @@ namespace quarrel {
 // A sequence of the running step, with tables that the step owns.
 struct HostSequence {
   std::vector<std::vector<std::int32_t>> tables;  // [group][entry]
-  std::vector<std::int32_t> first_live;           // [group]
   std::int32_t length = 0;
   std::int32_t state_in = -1;
   std::int32_t state_out = -1;

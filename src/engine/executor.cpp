@@ -189,7 +189,11 @@ StepResults Executor::submit(std::span<const Feed> feeds) {
     }
     if (feed.row_class == RowClass::generated) generated += count;
     std::vector<BlockTable>& own = tables.emplace_back();
-    for (const auto& blocks : sequence.blocks_) own.push_back({.blocks = blocks});
+    for (const auto& blocks : sequence.blocks_) {
+      const auto live = std::ranges::find_if(blocks, [](std::int32_t block) { return block >= 0; });
+      const auto freed = static_cast<std::int32_t>(live - blocks.begin());
+      own.push_back({.blocks = blocks, .first_live = freed * backend_->block_tokens()});
+    }
     sequences.push_back(
         {.length = sequence.length_ + count, .state_in = continues ? sequence.slot_ : -1, .state_out = sequence.slot_});
   }

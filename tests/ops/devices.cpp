@@ -17,7 +17,6 @@ struct DeviceRow {
   std::string label;
   double epsilon;
   double quantised_epsilon;
-  bool complete;  // has experts and state-space layers
   std::function<std::unique_ptr<Device>()> make;
 };
 
@@ -26,12 +25,10 @@ std::vector<DeviceRow> device_rows() {
       {.label = "reference, 1 thread",
        .epsilon = 1e-6,
        .quantised_epsilon = 1e-6,
-       .complete = true,
        .make = [] { return make_reference_device(1); }},
       {.label = "reference, 3 threads",
        .epsilon = 1e-6,
        .quantised_epsilon = 1e-6,
-       .complete = true,
        .make = [] { return make_reference_device(3); }},
   };
   std::istringstream levels(available_isa_levels());
@@ -40,7 +37,6 @@ std::vector<DeviceRow> device_rows() {
       rows.push_back({.label = fmt::format("cpu {}, {} threads", level, threads),
                       .epsilon = 4e-6,
                       .quantised_epsilon = 1e-4,
-                      .complete = false,
                       .make = [=] { return make_device({.backend = "cpu", .threads = threads, .isa = level}); }});
     }
   }
@@ -57,12 +53,6 @@ void run_on(const DeviceRow& row, const std::function<void(const DeviceUnderTest
 
 void for_each_device(const std::function<void(const DeviceUnderTest&)>& test) {
   for (const DeviceRow& row : device_rows()) run_on(row, test);
-}
-
-void for_each_complete_device(const std::function<void(const DeviceUnderTest&)>& test) {
-  for (const DeviceRow& row : device_rows()) {
-    if (row.complete) run_on(row, test);
-  }
 }
 
 }  // namespace quarrel::test

@@ -17,7 +17,5 @@ struct DeviceUnderTest {
 
 // Runs `test` on each device in turn; failures say which.
 void for_each_device(const std::function<void(const DeviceUnderTest&)>& test);
-// Only on those that run experts and state-space layers.
-void for_each_complete_device(const std::function<void(const DeviceUnderTest&)>& test);
 
 }  // namespace quarrel::test

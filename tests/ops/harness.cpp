@@ -205,7 +205,10 @@ StepResults OpBench::run(const StepPlan& plan, const Ops& ops) {
   std::vector<StepSequence> sequences;
   for (const PlannedSequence& sequence : plan.sequences) {
     std::vector<BlockTable>& of_sequence = tables.emplace_back();
-    for (const auto& blocks : sequence.tables) of_sequence.push_back({.blocks = blocks, .first_live = 0});
+    for (const auto& blocks : sequence.tables) {
+      const auto live = std::ranges::find_if(blocks, [](std::int32_t block) { return block >= 0; });
+      of_sequence.push_back({.blocks = blocks, .first_live = 16 * static_cast<std::int32_t>(live - blocks.begin())});
+    }
     sequences.push_back({.tables = of_sequence,
                          .length = sequence.length,
                          .state_in = sequence.state_in,

@@ -39,7 +39,8 @@ struct CacheBench {
               .key_dim = kDim,
               .value_dim = kDim,
               .scale = 0.3f};
-    bench.cache({.groups = groups, .state_layers = {}, .kv_type = type, .blocks = std::vector<std::int32_t>(groups.size(), 8)});
+    bench.cache(
+        {.groups = groups, .state_layers = {}, .kv_type = type, .blocks = std::vector<std::int32_t>(groups.size(), 8)});
   }
   Floats run(std::int32_t position, std::int32_t count, const std::vector<std::int32_t>& table) {
     const std::vector<std::int32_t> other(table.size(), 7);

@@ -4,15 +4,10 @@
 #include <cstring>
 
 #include "backend/cpu/cpu_backend.h"
+#include "base/as_size.h"
 #include "base/error.h"
 
 namespace quarrel {
-namespace {
-
-std::size_t as_size(std::int32_t value) noexcept { return static_cast<std::size_t>(value); }
-
-}  // namespace
-
 // Cosines and sines of every row's position, once a step: all layers with the same rope share them.
 const CpuBackend::RopeRows& CpuBackend::rope_rows(const Rope& rope) {
   if (ropes_.size() <= as_size(rope.id)) ropes_.resize(as_size(rope.id) + 1);
@@ -90,8 +85,7 @@ void CpuBackend::qkv(const QkvOp& op) {
       if (norm.kind == NormKind::none) return;
       for (std::int32_t head = 0; head < count; ++head) {
         float* values_of_head = heads + as_size(head) * as_size(op.key_dim);
-        if (!norm_row(norm, values_of_head, values_of_head, as_size(op.key_dim)))
-          flag_bad_row(op.x.rows, r, op.layer);
+        if (!norm_row(norm, values_of_head, values_of_head, as_size(op.key_dim))) flag_bad_row(op.x.rows, r, op.layer);
       }
     };
     norm_heads(op.q_norm, q, op.heads);

@@ -7,16 +7,11 @@
 
 #include "backend/cpu/digits.h"
 #include "backend/host_memory.h"
+#include "base/as_size.h"
 #include "base/error.h"
 #include "quant/decode.h"
 
 namespace quarrel {
-namespace {
-
-std::size_t as_size(std::int32_t value) noexcept { return static_cast<std::size_t>(value); }
-
-}  // namespace
-
 std::size_t matmul_scratch_bytes(std::size_t columns) {
   // A panel of 32 rows at most and two at least, each of bytes with a scale and an offset every 16; or two rows of F32.
   const std::size_t stride = padded(std::max<std::size_t>(columns, 1), kRowPadding);
@@ -93,8 +88,7 @@ std::size_t CpuBackend::workspace_bytes(const StepLimits& limits, std::int32_t v
   const auto rows = static_cast<std::size_t>(std::max(limits.rows, limits.outputs));
   return HostBackend::workspace_bytes(limits, vocabulary) + DigitLayout(widest_input_).bytes(rows) +
          rows * (widest_input_ + 2 * widest_output_) * sizeof(float) +
-         as_size(device_.pool().size()) * worker_scratch_bytes() +
-         expert_workspace_bytes(limits);
+         as_size(device_.pool().size()) * worker_scratch_bytes() + expert_workspace_bytes(limits);
 }
 
 std::size_t CpuBackend::expert_workspace_bytes(const StepLimits& limits) const noexcept {

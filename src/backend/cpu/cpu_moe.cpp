@@ -11,12 +11,11 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/digits.h"
+#include "base/as_size.h"
 #include "base/error.h"
 
 namespace quarrel {
 namespace {
-
-std::size_t as_size(std::int32_t value) noexcept { return static_cast<std::size_t>(value); }
 
 // Scores and preferences of one row's experts from its logits, in double as `reference` has them.
 void score(const MoeOp& op, const float* logits, const float* selection_bias, std::span<ExpertChoice> choices) {

@@ -4,14 +4,13 @@
 #include <cstring>
 #include <utility>
 
+#include "base/as_size.h"
 #include "base/error.h"
 
 namespace quarrel {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
-
-std::size_t as_size(std::int32_t value) noexcept { return static_cast<std::size_t>(value); }
 
 std::size_t aligned(std::size_t bytes) noexcept { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 

@@ -7,6 +7,7 @@
 
 #include "backend/reference/reference_backend.h"
 #include "backend/reference/reference_math.h"
+#include "base/as_size.h"
 #include "base/error.h"
 #include "quant/half.h"
 
@@ -14,8 +15,6 @@ namespace quarrel {
 namespace {
 
 constexpr float kLargestHalf = 65504.0f;
-
-std::size_t as_size(std::int32_t value) noexcept { return static_cast<std::size_t>(value); }
 
 // The cached positions [begin, end) that a row may see.
 struct Visible {

@@ -7,16 +7,11 @@
 
 #include "backend/host_memory.h"
 #include "backend/reference/reference_math.h"
+#include "base/as_size.h"
 #include "base/error.h"
 #include "quant/decode.h"
 
 namespace quarrel {
-namespace {
-
-std::size_t as_size(std::int32_t value) noexcept { return static_cast<std::size_t>(value); }
-
-}  // namespace
-
 // ---- The device ----
 
 std::unique_ptr<Device> make_reference_device(int threads) { return std::make_unique<ReferenceDevice>(threads); }

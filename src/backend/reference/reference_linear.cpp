@@ -3,15 +3,10 @@
 
 #include "backend/reference/reference_backend.h"
 #include "backend/reference/reference_math.h"
+#include "base/as_size.h"
 #include "base/error.h"
 
 namespace quarrel {
-namespace {
-
-std::size_t as_size(std::int32_t value) noexcept { return static_cast<std::size_t>(value); }
-
-}  // namespace
-
 void ReferenceBackend::multiply(const Weight& weight, std::int32_t expert, std::span<const double> in,
                                 const float* bias, std::vector<float>& out) {
   const std::size_t columns = as_size(weight.columns);

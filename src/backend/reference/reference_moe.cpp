@@ -7,12 +7,11 @@
 
 #include "backend/reference/reference_backend.h"
 #include "backend/reference/reference_math.h"
+#include "base/as_size.h"
 #include "base/error.h"
 
 namespace quarrel {
 namespace {
-
-std::size_t as_size(std::int32_t value) noexcept { return static_cast<std::size_t>(value); }
 
 // The experts' scores from the router's logits.
 std::vector<double> gate_scores(Gating gating, std::span<const float> logits) {
