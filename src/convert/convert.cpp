@@ -1,13 +1,13 @@
 #include "convert/convert.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <set>
 
 #include "base/error.h"
 #include "base/printable.h"
 #include "convert/hugging_face_config.h"
+#include "convert/hugging_face_plan.h"
 #include "convert/hugging_face_tokenizer.h"
 #include "convert/safetensors.h"
 

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <numbers>
 #include <optional>
-#include <unordered_set>
 
 #include "base/error.h"
 #include "base/printable.h"
@@ -57,16 +56,24 @@ void refuse_quantised(const JsonFields& fields) {
   }
 }
 
-void read_sizes(const JsonFields& fields, HuggingFaceConfig& config) {
-  config.width = bounded(fields, "hidden_size", kMaxWidth);
-  config.layers = bounded(fields, "num_hidden_layers", kMaxLayers);
-  config.feed_forward = bounded(fields, "intermediate_size", kMaxWidth);
-  config.heads = bounded(fields, "num_attention_heads", kMaxHeads);
-  config.context = bounded(fields, "max_position_embeddings", kMaxContext);
+// What a family's configuration calls its sizes.
+struct SizeNames {
+  std::string_view width = "hidden_size";
+  std::string_view layers = "num_hidden_layers";
+  std::string_view feed_forward = "intermediate_size";
+  std::string_view heads = "num_attention_heads";
+  std::string_view context = "max_position_embeddings";
+};
+
+void read_sizes(const JsonFields& fields, const SizeNames& names, HuggingFaceConfig& config) {
+  config.width = bounded(fields, names.width, kMaxWidth);
+  config.layers = bounded(fields, names.layers, kMaxLayers);
+  config.feed_forward = bounded(fields, names.feed_forward, kMaxWidth);
+  config.heads = bounded(fields, names.heads, kMaxHeads);
+  config.context = bounded(fields, names.context, kMaxContext);
   config.kv_heads = config.heads;
   if (config.heads > config.width) {
-    fail(ErrorKind::bad_file, "{}: a hidden_size of {} cannot have {} heads", fields.what(), config.width,
-         config.heads);
+    fail(ErrorKind::bad_file, "{}: a width of {} cannot have {} heads", fields.what(), config.width, config.heads);
   }
   config.head = config.width / config.heads;
 }
@@ -160,14 +167,12 @@ PoolingNumber read_pooling(const fs::path& folder) {
   return *number;
 }
 
-void read_encoder(const JsonFields& fields, const fs::path& folder, HuggingFaceConfig& config) {
-  require(fields, "hidden_act", "gelu", "gelu");
-  require(fields, "position_embedding_type", "absolute", "absolute");
+// What both kinds of encoders have.
+void read_embedding(const JsonFields& fields, const fs::path& folder, HuggingFaceConfig& config) {
   if (config.width % config.heads != 0) {
-    fail(ErrorKind::bad_file, "{}: {} heads cannot share a hidden_size of {} evenly", fields.what(), config.heads,
+    fail(ErrorKind::bad_file, "{}: {} heads cannot share a width of {} evenly", fields.what(), config.heads,
          config.width);
   }
-  config.epsilon = fields.number_or("layer_norm_eps", 1e-12);
   config.token_types = static_cast<std::uint32_t>(fields.integer_or("type_vocab_size", 2, 1, kMaxHeads));
   config.pooling = read_pooling(folder);
   // What the model was trained to embed is often shorter than its table of positions.
@@ -177,101 +182,32 @@ void read_encoder(const JsonFields& fields, const fs::path& folder, HuggingFaceC
   config.context = static_cast<std::uint32_t>(std::min<std::int64_t>(config.context, longest));
 }
 
-std::string with_layer(std::string_view pattern, std::uint32_t layer) {
-  const std::size_t at = pattern.find("{}");
-  if (at == std::string_view::npos) return std::string(pattern);
-  return fmt::format("{}{}{}", pattern.substr(0, at), layer, pattern.substr(at + 2));
+void read_encoder(const JsonFields& fields, HuggingFaceConfig& config) {
+  require(fields, "hidden_act", "gelu", "gelu");
+  require(fields, "position_embedding_type", "absolute", "absolute");
+  config.epsilon = fields.number_or("layer_norm_eps", 1e-12);
 }
 
-class Planner {
- public:
-  Planner(const HuggingFaceConfig& config, const SafetensorsModel& model) : config_(config), model_(model) {
-    const std::string_view prefix = config.family->prefix;
-    const std::string first = fmt::format("{}{}", prefix, config.family->tensors.front().theirs);
-    if (!prefix.empty() && model.find(first).tensor != nullptr) prefix_ = prefix;
+void read_rotary_encoder(const JsonFields& fields, HuggingFaceConfig& config, Log& log) {
+  require(fields, "activation_function", "swiglu", "swiglu");
+  const bool known = fields.number_or("rotary_emb_fraction", 1.0) == 1.0 && fields.number_or("num_experts", 0) == 0 &&
+                     !fields.boolean("rotary_emb_interleaved").value_or(false) &&
+                     !fields.boolean("prenorm").value_or(false) && !fields.boolean("use_rms_norm").value_or(false);
+  if (!known) {
+    fail(ErrorKind::unsupported,
+         "{}: a partial or interleaved rotation, experts, a norm before its layer and RMS norms are not supported",
+         fields.what());
   }
-
-  std::vector<PlannedTensor> plan() && {
-    const auto of_a_layer = [](const TensorRule& rule) { return rule.ours.find("{}") != std::string_view::npos; };
-    for (const TensorRule& rule : config_.family->tensors) {
-      if (!of_a_layer(rule)) add(rule, 0);
-    }
-    for (std::uint32_t layer = 0; layer < config_.layers; ++layer) {
-      for (const TensorRule& rule : config_.family->tensors) {
-        if (of_a_layer(rule)) add(rule, layer);
-      }
-    }
-    for (const SafetensorsModel::Entry& entry : model_.entries()) {
-      const std::string& name = entry.tensor->name;
-      if (used_.contains(name) || is_ignored_tensor(name)) continue;
-      fail(ErrorKind::bad_file, "tensor '{}' has no place in a model of class {} with {} layers", printable(name),
-           config_.family->class_name, config_.layers);
-    }
-    return std::move(tensors_);
+  config.epsilon = fields.number("layer_norm_epsilon");
+  config.rope_base = fields.number_or("rotary_emb_base", 10000.0);
+  if (config.rope_base <= 0) fail(ErrorKind::bad_file, "{}: rotary_emb_base is not positive", fields.what());
+  // Beyond what it was trained with, a scaling that changes with the text would be needed.
+  const std::int64_t trained = fields.integer_or("max_trained_positions", config.context, 1, kMaxContext);
+  if (trained < config.context) {
+    log.warn("the model was trained with {} positions: its context is cut to them", trained);
+    config.context = static_cast<std::uint32_t>(trained);
   }
-
- private:
-  void add(const TensorRule& rule, std::uint32_t layer) {
-    const std::string name = prefix_ + with_layer(rule.theirs, layer);
-    const SafetensorsModel::Entry entry = model_.find(name);
-    if (entry.tensor == nullptr) {
-      const bool replaced = rule.role == RowRole::output && config_.tied;
-      if (rule.optional || replaced) return;
-      fail(ErrorKind::bad_file, "the model has no tensor '{}', which one of class {} needs", name,
-           config_.family->class_name);
-    }
-    used_.insert(entry.tensor->name);
-    if (rule.role == RowRole::output && config_.tied) return;
-    tensors_.push_back(planned(rule, with_layer(rule.ours, layer), entry));
-  }
-
-  PlannedTensor planned(const TensorRule& rule, std::string name, const SafetensorsModel::Entry& entry) const {
-    const SafetensorsTensor& tensor = *entry.tensor;
-    if (!tensor.type) {
-      fail(ErrorKind::unsupported, "tensor '{}' has the dtype {}; F32, F16 and BF16 are supported",
-           printable(tensor.name), tensor.dtype);
-    }
-    PlannedTensor result{.name = std::move(name), .shape = {tensor.shape.rbegin(), tensor.shape.rend()}};
-    TensorSource& source = result.source;
-    source = {.name = tensor.name,
-              .type = *tensor.type,
-              .file = entry.file->file(),
-              .offset = tensor.offset,
-              .data = entry.file->data(tensor)};
-    if (rule.role == RowRole::positions) cut_positions(tensor, result.shape);
-    source.row = result.shape.empty() ? 1 : result.shape[0];
-    source.rows = 1;
-    for (std::size_t i = 1; i < result.shape.size(); ++i) source.rows *= result.shape[i];
-    const bool rotates = rule.role == RowRole::query || rule.role == RowRole::key;
-    if (rotates && config_.family->rotates_pairs) reorder(rule, tensor, source);
-    return result;
-  }
-
-  void cut_positions(const SafetensorsTensor& tensor, std::vector<std::uint64_t>& shape) const {
-    if (shape.size() != 2 || shape[1] < config_.context) {
-      fail(ErrorKind::bad_file, "tensor '{}' has the shape [{}], but {} positions are needed", printable(tensor.name),
-           fmt::join(tensor.shape, ", "), config_.context);
-    }
-    shape[1] = config_.context;
-  }
-
-  void reorder(const TensorRule& rule, const SafetensorsTensor& tensor, TensorSource& source) const {
-    if (tensor.shape.size() == 1) std::swap(source.row, source.rows);  // a bias has a value a row
-    const std::uint64_t heads = rule.role == RowRole::query ? config_.heads : config_.kv_heads;
-    if (source.rows != heads * config_.head) {
-      fail(ErrorKind::bad_file, "tensor '{}' has {} rows, but {} heads of {} are needed", printable(tensor.name),
-           source.rows, heads, config_.head);
-    }
-    source.order = RowOrder::halves_to_pairs;
-    source.head = config_.head;
-  }
-
-  const HuggingFaceConfig& config_;
-  const SafetensorsModel& model_;
-  std::string prefix_;
-  std::unordered_set<std::string_view> used_;
-  std::vector<PlannedTensor> tensors_;
-};
+}
 
 }  // namespace
 
@@ -294,11 +230,23 @@ HuggingFaceConfig HuggingFaceConfig::read(const fs::path& folder, Log& log) {
   HuggingFaceConfig config;
   config.family = &find_family(fields);
   refuse_quantised(fields);
-  read_sizes(fields, config);
-  if (config.family->kind == ConfigKind::encoder) {
-    read_encoder(fields, folder, config);
-  } else {
-    read_decoder(fields, config, log);
+  const SizeNames own{
+      .width = "n_embd", .layers = "n_layer", .feed_forward = "n_inner", .heads = "n_head", .context = "n_positions"};
+  switch (config.family->kind) {
+    case ConfigKind::decoder:
+      read_sizes(fields, {}, config);
+      read_decoder(fields, config, log);
+      break;
+    case ConfigKind::encoder:
+      read_sizes(fields, {}, config);
+      read_encoder(fields, config);
+      read_embedding(fields, folder, config);
+      break;
+    case ConfigKind::rotary_encoder:
+      read_sizes(fields, own, config);
+      read_rotary_encoder(fields, config, log);
+      read_embedding(fields, folder, config);
+      break;
   }
   return config;
 }
@@ -310,7 +258,11 @@ void HuggingFaceConfig::put(GgufWriter& writer) const {
   writer.put_u32(key("block_count"), layers);
   writer.put_u32(key("feed_forward_length"), feed_forward);
   writer.put_u32(key("attention.head_count"), heads);
-  if (family->kind == ConfigKind::encoder) {
+  if (rope_base > 0) {
+    writer.put_u32(key("rope.dimension_count"), head);
+    writer.put_f32(key("rope.freq_base"), static_cast<float>(rope_base));
+  }
+  if (family->kind != ConfigKind::decoder) {
     writer.put_f32(key("attention.layer_norm_epsilon"), static_cast<float>(epsilon));
     writer.put_bool(key("attention.causal"), false);
     writer.put_u32(key("pooling_type"), static_cast<std::uint32_t>(pooling));
@@ -321,17 +273,11 @@ void HuggingFaceConfig::put(GgufWriter& writer) const {
   writer.put_f32(key("attention.layer_norm_rms_epsilon"), static_cast<float>(epsilon));
   writer.put_u32(key("attention.key_length"), head);
   writer.put_u32(key("attention.value_length"), head);
-  writer.put_u32(key("rope.dimension_count"), head);
-  writer.put_f32(key("rope.freq_base"), static_cast<float>(rope_base));
   if (!rope_scaling.empty()) {
     writer.put_string(key("rope.scaling.type"), rope_scaling);
     writer.put_f32(key("rope.scaling.factor"), static_cast<float>(rope_factor));
     writer.put_u32(key("rope.scaling.original_context_length"), rope_original_context);
   }
-}
-
-std::vector<PlannedTensor> plan_tensors(const HuggingFaceConfig& config, const SafetensorsModel& model) {
-  return Planner(config, model).plan();
 }
 
 }  // namespace quarrel

@@ -1,6 +1,6 @@
 // What `config.json` and its neighbours in a model's folder say about the model, made fit for GGUF: hyper-parameters
-// under the names GGUF has for them, and the list of its tensors. Everything is bounded and checked; messages name the
-// file and the field. Immutable after reading.
+// under the names GGUF has for them. Everything is bounded and checked; messages name the file and the field. Immutable
+// after reading.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,6 @@
 
 #include "base/log.h"
 #include "convert/hugging_face_names.h"
-#include "convert/safetensors.h"
-#include "convert/write_model.h"
 #include "gguf/writer.h"
 
 namespace quarrel {
@@ -36,7 +34,7 @@ struct HuggingFaceConfig {
   std::uint32_t head = 0;  // values a head
   double epsilon = 0;
   bool tied = false;  // the embedding table is the output matrix as well
-  // Of decoders.
+  // Of those that rotate.
   double rope_base = 0;
   std::string rope_scaling = {};  // "linear", "yarn" or nothing
   double rope_factor = 1;
@@ -46,11 +44,6 @@ struct HuggingFaceConfig {
   PoolingNumber pooling = PoolingNumber::mean;
   std::uint32_t token_types = 0;
 };
-
-// Every tensor of the family's table, in its order. Throws Error(bad_file) for one that is missing or has no place, and
-// Error(unsupported) for one of a dtype that is not F32, F16 or BF16. Their types are left at F32. `model` must outlive
-// the result.
-std::vector<PlannedTensor> plan_tensors(const HuggingFaceConfig& config, const SafetensorsModel& model);
 
 // The divisors of a rotation's frequencies that the "llama3" scaling prescribes: none for short waves, `factor` for
 // those longer than the context the model was first trained with, and a blend between.

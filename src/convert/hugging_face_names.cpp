@@ -30,6 +30,22 @@ constexpr std::array kBertTensors = {
     TensorRule{"encoder.layer.{}.output.LayerNorm.bias", "blk.{}.layer_output_norm.bias"},
 };
 
+constexpr std::array kNomicBertTensors = {
+    TensorRule{"embeddings.word_embeddings.weight", "token_embd.weight"},
+    TensorRule{"embeddings.token_type_embeddings.weight", "token_types.weight"},
+    TensorRule{"emb_ln.weight", "token_embd_norm.weight"},
+    TensorRule{"emb_ln.bias", "token_embd_norm.bias"},
+    TensorRule{"encoder.layers.{}.attn.Wqkv.weight", "blk.{}.attn_qkv.weight"},
+    TensorRule{"encoder.layers.{}.attn.out_proj.weight", "blk.{}.attn_output.weight"},
+    TensorRule{"encoder.layers.{}.norm1.weight", "blk.{}.attn_output_norm.weight"},
+    TensorRule{"encoder.layers.{}.norm1.bias", "blk.{}.attn_output_norm.bias"},
+    TensorRule{"encoder.layers.{}.mlp.fc11.weight", "blk.{}.ffn_up.weight"},
+    TensorRule{"encoder.layers.{}.mlp.fc12.weight", "blk.{}.ffn_gate.weight"},
+    TensorRule{"encoder.layers.{}.mlp.fc2.weight", "blk.{}.ffn_down.weight"},
+    TensorRule{"encoder.layers.{}.norm2.weight", "blk.{}.layer_output_norm.weight"},
+    TensorRule{"encoder.layers.{}.norm2.bias", "blk.{}.layer_output_norm.bias"},
+};
+
 // What the decoders here have or may have; each reads what its configuration promises.
 constexpr std::array kDecoderTensors = {
     TensorRule{"model.embed_tokens.weight", "token_embd.weight"},
@@ -57,6 +73,7 @@ constexpr std::span<const TensorRule> kWithoutHeadNorms = kWithHeadNorms.first(k
 
 constexpr std::array kFamilies = {
     ModelFamily{"BertModel", "bert", ConfigKind::encoder, false, "bert.", kBertTensors},
+    ModelFamily{"NomicBertModel", "nomic-bert", ConfigKind::rotary_encoder, false, "", kNomicBertTensors},
     ModelFamily{"LlamaForCausalLM", "llama", ConfigKind::decoder, true, "", kWithoutHeadNorms},
     ModelFamily{"MistralForCausalLM", "llama", ConfigKind::decoder, true, "", kWithoutHeadNorms},
     ModelFamily{"Qwen2ForCausalLM", "qwen2", ConfigKind::decoder, false, "", kWithoutHeadNorms},

@@ -24,7 +24,7 @@ struct TensorRule {
 };
 
 // How config.json is read.
-enum class ConfigKind : std::uint8_t { decoder, encoder };
+enum class ConfigKind : std::uint8_t { decoder, encoder, rotary_encoder };
 
 struct ModelFamily {
   std::string_view class_name;    // as config.json's `architectures` has it

@@ -38,7 +38,12 @@ constexpr std::array kTasks = {
     Task{"mask_token", "tokenizer.ggml.mask_token_id", "[MASK]"},
 };
 
-constexpr std::size_t kBos = 0, kEos = 1, kUnknown = 2, kSep = 3, kCls = 5;
+// Places in that table.
+constexpr std::size_t kBos = 0;
+constexpr std::size_t kEos = 1;
+constexpr std::size_t kUnknown = 2;
+constexpr std::size_t kSep = 3;
+constexpr std::size_t kCls = 5;
 
 // A token is written as its text, or as an object that holds it.
 std::optional<std::string> text_of(const json* token) {

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "convert/convert.h"
-#include "convert/hugging_face_config.h"
+#include "convert/safetensors.h"
 #include "model/architectures.h"
 #include "model/rope.h"
 #include "support/temp_dir.h"
@@ -64,7 +64,7 @@ class Converting : public ::testing::Test {
                                   .layers = kLayers,
                                   .feed_forward = 96,
                                   .heads = 4,
-                                  .kv_heads = std::string_view(toy) == "bert" ? 4U : 2U,
+                                  .kv_heads = std::string_view(toy).ends_with("bert") ? 4U : 2U,
                                   .head = kHead,
                                   .rotary = kHead,
                                   .vocabulary = 64});
@@ -167,6 +167,35 @@ TEST_F(Converting, EncodersComeOutAsTheyWere) {
     if (expected.name == "position_embd.weight") values.resize(std::size_t{100} * 64);
     EXPECT_EQ(values_of(made, *tensor), values) << expected.name;
   }
+}
+
+TEST_F(Converting, EncodersThatRotateToo) {
+  Json config = {{"architectures", {"NomicBertModel"}},
+                 {"n_embd", 64},
+                 {"n_layer", kLayers},
+                 {"n_inner", 96},
+                 {"n_head", 4},
+                 {"n_positions", 512},
+                 {"max_trained_positions", 128},
+                 {"layer_norm_epsilon", 1e-12},
+                 {"activation_function", "swiglu"},
+                 {"rotary_emb_fraction", 1.0},
+                 {"rotary_emb_interleaved", false},
+                 {"rotary_emb_base", 1000},
+                 {"prenorm", false},
+                 {"type_vocab_size", 2}};
+  store("nomic-bert", "NomicBertModel", config);
+  EXPECT_EQ(run().architecture, "nomic-bert");
+  const GgufFile made = GgufFile::open(target_);
+  EXPECT_EQ(made.unsigned_integer("nomic-bert.context_length"), 128U);
+  EXPECT_EQ(made.number("nomic-bert.rope.freq_base"), 1000.0);
+  EXPECT_EQ(made.unsigned_integer("nomic-bert.rope.dimension_count"), kHead);
+  EXPECT_EQ(made.boolean("nomic-bert.attention.causal"), false);
+  EXPECT_EQ(made.unsigned_integer("nomic-bert.pooling_type"), 1U);
+  expect_same_tensors(made);
+  config["prenorm"] = true;
+  write_json(model_ / "config.json", config);
+  expect_error(ErrorKind::unsupported, {"before its layer"}, [&] { run({.overwrite = true}); });
 }
 
 TEST_F(Converting, EncodersMayHaveAPrefixAndHeads) {
