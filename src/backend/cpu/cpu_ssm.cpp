@@ -66,7 +66,7 @@ const CpuBackend::StateRows& CpuBackend::state_rows() {
   for (StateSnapshot& snapshot : found.snapshots) {
     snapshot.row = static_cast<std::int32_t>(std::ranges::find(found.order, snapshot.row) - found.order.begin());
   }
-  std::ranges::stable_sort(found.snapshots, {}, &StateSnapshot::row);
+  std::ranges::sort(found.snapshots, {}, [](const StateSnapshot& one) { return std::tuple(one.row, one.slot); });
   found.sequences.clear();
   const std::span<const std::int32_t> order = found.order;
   const std::span<StateSnapshot> all = found.snapshots;

@@ -71,11 +71,15 @@ static inline Floats round(Floats a) {
   }
   return a;
 }
-// 2^n for whole n in [-126, 127].
+// 2^n for whole n in [-126, 127]; anything at all for a NaN, which has no integer to be cast to.
 static inline Floats power_of_two(Floats n) {
+  constexpr float kMagic = 12582912.0f;  // 1.5 * 2^23: the sum's low bits are n's
   Floats r;
   QUARREL_EACH_LANE {
-    const std::int32_t bits = (static_cast<std::int32_t>(n.lane[i]) + 127) << 23;
+    const float shifted = n.lane[i] + kMagic;
+    std::uint32_t bits;
+    std::memcpy(&bits, &shifted, sizeof bits);
+    bits = (bits + 127u) << 23;
     std::memcpy(&r.lane[i], &bits, sizeof bits);
   }
   return r;

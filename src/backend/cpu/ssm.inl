@@ -94,6 +94,7 @@ static inline void scan_tile(float* values, std::size_t state, Floats decay, flo
   for (; s + kLanes <= state; s += kLanes) {
     const Floats b_part = load(b + s);
     const Floats c_part = load(c + s);
+#pragma GCC unroll 4
     for (std::size_t k = 0; k < kRows; ++k) {
       const Floats value = fma(load(values + k * state + s), decay, mul(input[k], b_part));
       store(values + k * state + s, value);
@@ -104,12 +105,14 @@ static inline void scan_tile(float* values, std::size_t state, Floats decay, flo
     const std::size_t rest = state - s;
     const Floats b_part = load_some(b + s, rest);
     const Floats c_part = load_some(c + s, rest);
+#pragma GCC unroll 4
     for (std::size_t k = 0; k < kRows; ++k) {
       const Floats value = fma(load_some(values + k * state + s, rest), decay, mul(input[k], b_part));
       store_some(values + k * state + s, value, rest);
       total[k] = fma(value, c_part, total[k]);
     }
   }
+#pragma GCC unroll 4
   for (std::size_t k = 0; k < kRows; ++k) out[k] = sum(total[k]) + skip * x[k];
 }
 
