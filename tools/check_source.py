@@ -20,7 +20,7 @@ BELOW = {
     "backend": {"base", "quant"},
     "model": {"base", "quant", "gguf", "backend"},
     "sched": {"base"},
-    "engine": {"base", "quant", "gguf", "backend", "model", "sched"},
+    "engine": {"base", "quant", "gguf", "text", "backend", "model", "sched"},
     "server": {"base", "quant", "gguf", "backend", "model", "sched", "text", "engine"},
     "app": {"base", "quant", "gguf", "backend", "model", "sched", "text", "engine", "server"},
 }
@@ -143,7 +143,8 @@ def check_tree():
 # path, text, and a word of the complaint it must earn, or None if it must earn none
 CASES = (
     ("src/base/a.cpp", '#include "quant/types.h"\n', "point down"),
-    ("src/engine/a.cpp", '#include "text/tokenizer.h"\n', "point down"),
+    ("src/engine/a.cpp", '#include "text/tokenizer.h"\n', None),
+    ("src/model/a.cpp", '#include "text/tokenizer.h"\n', "point down"),
     ("src/sched/a.cpp", '#include "backend/backend.h"\n', "point down"),
     ("src/model/a.cpp", '#include "backend/tensor.h"\n#include "model/spec.h"\n', None),
     ("src/app/a.cpp", '#include "quarrel_version.h"\n// #include "nowhere/a.h"\n', None),
