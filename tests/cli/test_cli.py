@@ -7,8 +7,8 @@ import unittest
 
 from harness import DATA, QUARREL, ProgramTest
 
-COMMANDS = ("run", "list", "pull", "inspect", "tokenize", "template", "logits", "generate", "perplexity", "bench",
-            "regress")
+COMMANDS = ("run", "list", "pull", "inspect", "tokenize", "template", "logits", "generate", "embed", "perplexity",
+            "bench", "regress")
 
 
 class Usage(ProgramTest):
