@@ -21,7 +21,7 @@ BELOW = {
     "backend": {"base", "quant"},
     "model": {"base", "quant", "gguf", "backend"},
     "sched": {"base"},
-    "engine": {"base", "quant", "gguf", "backend", "model", "sched"},
+    "engine": {"base", "quant", "gguf", "text", "backend", "model", "sched"},
     "server": {"base", "quant", "gguf", "backend", "model", "sched", "text", "engine"},
     "app": {"base", "quant", "gguf", "backend", "model", "sched", "text", "convert", "engine", "server"},
 }
@@ -145,7 +145,8 @@ def check_tree():
 # path, text, and a word of the complaint it must earn, or None if it must earn none
 CASES = (
     ("src/base/a.cpp", '#include "quant/types.h"\n', "point down"),
-    ("src/engine/a.cpp", '#include "text/tokenizer.h"\n', "point down"),
+    ("src/engine/a.cpp", '#include "text/tokenizer.h"\n', None),
+    ("src/model/a.cpp", '#include "text/tokenizer.h"\n', "point down"),
     ("src/gguf/a.cpp", '#include "convert/convert.h"\n', "point down"),
     ("src/convert/a.cpp", '#include "model/spec.h"\n', "point down"),
     ("src/sched/a.cpp", '#include "backend/backend.h"\n', "point down"),

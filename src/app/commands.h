@@ -27,6 +27,7 @@ void add_tokenize(CLI::App& app, CommandContext& context);
 void add_template(CLI::App& app, CommandContext& context);
 void add_logits(CLI::App& app, CommandContext& context);
 void add_generate(CLI::App& app, CommandContext& context);
+void add_embed(CLI::App& app, CommandContext& context);
 void add_perplexity(CLI::App& app, CommandContext& context);
 void add_bench(CLI::App& app, CommandContext& context);
 void add_estimate(CLI::App& app, CommandContext& context);

@@ -46,6 +46,7 @@ void add_commands(CLI::App& app, CommandContext& context) {
   add_template(app, context);
   add_logits(app, context);
   add_generate(app, context);
+  add_embed(app, context);
   add_perplexity(app, context);
   add_bench(app, context);
   add_convert(app, context);

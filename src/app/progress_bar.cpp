@@ -34,7 +34,7 @@ std::string human_duration(double seconds) {
   return fmt::format("{}m{:02}s", whole / 60, whole % 60);
 }
 
-ProgressBar::ProgressBar() : terminal_(is_terminal(Stream::error)) {}
+ProgressBar::ProgressBar(ProgressUnit unit) : unit_(unit), terminal_(is_terminal(Stream::error)) {}
 
 ProgressBar::~ProgressBar() { end_line(); }
 
@@ -53,8 +53,12 @@ void ProgressBar::show(std::string_view label, std::uint64_t done, std::uint64_t
   const int tenths = total > 0 ? static_cast<int>(static_cast<double>(done_) / static_cast<double>(total) * 10.0) : 0;
   if (tenths <= tenths_) return;
   tenths_ = tenths;
-  write_error(total > 0 ? fmt::format("{}: {} of {}\n", label_, human_bytes(done_), human_bytes(total))
+  write_error(total > 0 ? fmt::format("{}: {} of {}\n", label_, amount(done_), amount(total))
                         : fmt::format("{}\n", label_));
+}
+
+std::string ProgressBar::amount(std::uint64_t value) const {
+  return unit_ == ProgressUnit::bytes ? human_bytes(value) : fmt::format("{}", value);
 }
 
 void ProgressBar::begin(std::string_view label) {
@@ -73,11 +77,11 @@ void ProgressBar::end_line() {
 
 std::string ProgressBar::bar_line(std::uint64_t total, double elapsed) const {
   const double rate = elapsed > 0.2 ? static_cast<double>(done_) / elapsed : 0.0;
-  if (total == 0) return fmt::format("{} {}", label_, human_bytes(done_));
+  if (total == 0) return fmt::format("{} {}", label_, amount(done_));
   const double share = static_cast<double>(done_) / static_cast<double>(total);
-  std::string numbers = fmt::format(" {:3.0f}% {}/{}", share * 100.0, human_bytes(done_), human_bytes(total));
+  std::string numbers = fmt::format(" {:3.0f}% {}/{}", share * 100.0, amount(done_), amount(total));
   if (rate > 0.0 && done_ < total) {
-    numbers += fmt::format(" {}/s {}", human_bytes(static_cast<std::uint64_t>(rate)),
+    numbers += fmt::format(" {}/s {}", amount(static_cast<std::uint64_t>(rate)),
                            human_duration(static_cast<double>(total - done_) / rate));
   }
   const int room = terminal_columns(Stream::error) - static_cast<int>(label_.size() + numbers.size()) - 4;

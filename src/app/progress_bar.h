@@ -14,9 +14,12 @@ std::string human_bytes(std::uint64_t bytes);
 // "850ms", "3.2s", "2m05s".
 std::string human_duration(double seconds);
 
+// What is counted, and so how numbers are shown.
+enum class ProgressUnit { bytes, items };
+
 class ProgressBar {
  public:
-  ProgressBar();
+  explicit ProgressBar(ProgressUnit unit = ProgressUnit::bytes);
   // Ends the line of an unfinished bar, so that what follows begins on one of its own.
   ~ProgressBar();
   ProgressBar(const ProgressBar&) = delete;
@@ -29,7 +32,9 @@ class ProgressBar {
   void begin(std::string_view label);
   void end_line();
   std::string bar_line(std::uint64_t total, double elapsed) const;
+  std::string amount(std::uint64_t value) const;
 
+  const ProgressUnit unit_;
   const bool terminal_;
   std::string label_;
   std::uint64_t done_ = 0;

@@ -1,11 +1,10 @@
 #include "backend/ssm_shape.h"
 
+#include "base/as_size.h"
 #include "base/error.h"
 
 namespace quarrel {
 namespace {
-
-std::size_t as_size(std::int32_t value) noexcept { return static_cast<std::size_t>(value); }
 
 bool well_formed(const SsmOp& op) {
   if (op.inner < 1 || op.state < 1 || op.conv_width < 1) return false;

@@ -20,6 +20,7 @@ Executor::Executor(GgufFile file, Device& device, const ExecutorOptions& options
   backend_ = device.make_backend({.activations = options.activations, .expert_memory = plan_.expert_cache});
   ModelSpec spec = read_spec(file_, plan_.context);
   if (options.pooling) spec.pooling = *options.pooling;
+  if (!options.logits) spec.has_head = false;
   model_ = std::make_unique<Model>(file_, std::move(spec), *backend_);
   backend_->reserve(plan_.limits, this->spec().vocabulary);
   backend_->allocate_cache({.groups = model_->kv_groups(),

@@ -27,6 +27,7 @@ class Planner {
             {.activations = options.activations, .expert_memory = options.expert_memory, .plan_only = true})) {
     ModelSpec spec = read_spec(file, options.context);
     if (options.pooling) spec.pooling = *options.pooling;
+    if (!options.logits) spec.has_head = false;
     model_ = std::make_unique<Model>(file, std::move(spec), *backend_);
   }
 

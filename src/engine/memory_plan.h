@@ -19,6 +19,7 @@ struct ExecutorOptions {
   std::optional<KvType> kv_type = {};  // none: the device's default
   ActivationDigits activations = ActivationDigits::two;
   std::optional<Pooling> pooling = {};              // none: what the file says
+  bool logits = true;                               // false: only embeddings are wanted, so the head is left out
   std::optional<std::uint64_t> memory_budget = {};  // bytes for everything below; none: what the device has
   std::optional<std::uint64_t> expert_memory =
       {};  // bytes for experts alone; none: all of them, or what the budget leaves

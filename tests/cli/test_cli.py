@@ -7,8 +7,8 @@ import unittest
 
 from harness import DATA, QUARREL, ProgramTest
 
-COMMANDS = ("run", "list", "pull", "inspect", "tokenize", "template", "logits", "generate", "perplexity", "bench",
-            "regress", "convert", "quantize")
+COMMANDS = ("run", "list", "pull", "inspect", "estimate", "tokenize", "template", "logits", "generate", "embed",
+            "perplexity", "bench", "convert", "quantize", "regress")
 
 
 class Usage(ProgramTest):

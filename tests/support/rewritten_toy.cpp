@@ -63,6 +63,7 @@ std::filesystem::path ToyRewriter::write(const std::filesystem::path& path) {
     entry.key = key;
     writer_.put_entry(entry);
   }
+  if (put) put(writer_);
   for (const ToyTensor& tensor : tensors_) {
     if (change) {
       change(tensor, *this);

@@ -31,6 +31,8 @@ class ToyRewriter {
   std::function<std::string(std::string_view)> rename_key;
   // Text values by key.
   std::function<std::string(std::string_view key, std::string_view value)> change_string;
+  // Puts keys that the toy does not have.
+  std::function<void(GgufWriter&)> put;
   // Emits what becomes of a tensor; default: itself.
   std::function<void(const ToyTensor&, ToyRewriter&)> change;
 

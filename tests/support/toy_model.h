@@ -47,6 +47,11 @@ std::filesystem::path write_toy(std::string_view name, const std::filesystem::pa
 std::vector<std::byte> make_toy_chat(const ToyOptions& options = {});
 std::filesystem::path write_toy_chat(const std::filesystem::path& folder, const ToyOptions& options = {});
 
+// A toy bert that embeds texts: a WordPiece vocabulary of [PAD], [UNK], [CLS], [SEP], [MASK], the lower-case letters
+// and digits at a word's begin and within it, and a few whole words. Its size is its own, as above.
+std::vector<std::byte> make_toy_embed(const ToyOptions& options = {});
+std::filesystem::path write_toy_embed(const std::filesystem::path& folder, const ToyOptions& options = {});
+
 // What make_toy_chat puts in the file, by id.
 std::vector<std::string> toy_chat_tokens();
 

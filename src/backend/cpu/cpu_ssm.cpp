@@ -9,12 +9,11 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/ssm_shape.h"
+#include "base/as_size.h"
 #include "base/error.h"
 
 namespace quarrel {
 namespace {
-
-std::size_t as_size(std::int32_t value) noexcept { return static_cast<std::size_t>(value); }
 
 std::size_t pieces(std::size_t count, std::size_t size) noexcept { return (count + size - 1) / size; }
 

@@ -6,15 +6,10 @@
 #include "backend/reference/reference_backend.h"
 #include "backend/reference/reference_math.h"
 #include "backend/ssm_shape.h"
+#include "base/as_size.h"
 #include "base/error.h"
 
 namespace quarrel {
-namespace {
-
-std::size_t as_size(std::int32_t value) noexcept { return static_cast<std::size_t>(value); }
-
-}  // namespace
-
 struct ReferenceBackend::SsmStep {
   SsmShape shape;
   std::vector<SequenceRows> sequences;
