@@ -13,6 +13,7 @@
 #include "app/model_options.h"
 #include "app/output_file.h"
 #include "app/progress_bar.h"
+#include "app/text_argument.h"
 #include "app/token_list.h"
 #include "app/vector_writer.h"
 #include "app/workbench.h"
@@ -207,26 +208,13 @@ int run_embed(const EmbedCommand& command, Log& log, const Interrupts& interrupt
   return 0;
 }
 
-// The parser takes the brackets off a text like "[a, b]" and cuts it at its commas when an option holds many values,
-// unless extra values are forbidden; then it takes as many as it expects, which may be more than there are.
-void add_texts(CLI::App& command, std::vector<std::string>& texts) {
-  const auto take = [&texts](const CLI::results_t& results) {
-    texts = results;
-    return true;
-  };
-  command.add_option("TEXT", take, "Texts to embed; - reads them from standard input, one a line")
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->expected(static_cast<int>(kMostTexts), CLI::detail::expected_max_vector_size)
-      ->allow_extra_args(false);
-}
-
 }  // namespace
 
 void add_embed(CLI::App& app, CommandContext& context) {
   auto options = std::make_shared<EmbedCommand>();
   CLI::App* command = app.add_subcommand("embed", "Turn texts into vectors");
   command->add_option("MODEL", options->model, "A GGUF file or the name of a model")->required();
-  add_texts(*command, options->texts);
+  add_texts(*command, "TEXT", options->texts, "Texts to embed; - reads them from standard input, one a line");
   command->add_option("--file", options->file, "Texts to embed, one a line")->type_name("FILE");
   command->add_option("--tokens", options->tokens, "Token ids instead of a text: 1,2,3 or @FILE; may be repeated")
       ->type_name("IDS")

@@ -13,6 +13,7 @@
 #include "app/input.h"
 #include "app/pull_with_progress.h"
 #include "app/terminal.h"
+#include "app/text_argument.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "gguf/store.h"
@@ -129,7 +130,7 @@ void add_run(CLI::App& app, CommandContext& context) {
   auto options = std::make_shared<RunOptions>();
   command->add_option("MODEL", options->model, "A GGUF file or the name of a model; default: a small one")
       ->capture_default_str();
-  command->add_option("PROMPT", options->words, "What to answer; without it, a chat on a terminal");
+  add_texts(*command, "PROMPT", options->words, "What to answer; without it, a chat on a terminal");
   command->add_flag("--verbose", options->verbose, "Timings after each answer, on standard error");
   command->add_flag("--json", options->json, "One JSON object with text, tokens, finish reason and timings");
   command->add_option("--template", options->chat.chat_template, "Chat template: a built-in name or a Jinja file")

@@ -42,6 +42,8 @@ class OneShot(ProgramTest):
         joined = prompt_tokens("Hello", "there", piped="world")
         self.assertEqual(joined, prompt_tokens(piped="Hello there\n\nworld"))
         self.assertGreater(joined, prompt_tokens("Hello", "there"))
+        for text in ("[a, b]", "{}", "a,b", "[x]"):
+            self.assertEqual(prompt_tokens(text), prompt_tokens(piped=text), text)
 
     def test_nobody_forges_a_role(self):
         def prompt_tokens(text):

@@ -7,7 +7,8 @@ static inline std::int32_t round_digits(const float* values, float inverse, std:
   float rounded[32];
   for (int i = 0; i < 32; i += kLanes) {
     const Floats scaled = mul(load(values + i), set(inverse));
-    const Floats whole = min(set(127.0f), max(set(-127.0f), round(scaled)));
+    // In this order what is not a number becomes one, so that it has a digit; the scale keeps the poison.
+    const Floats whole = min(max(round(scaled), set(-127.0f)), set(127.0f));
     store(rounded + i, whole);
     store(remainders + i, sub(scaled, whole));
   }
