@@ -93,6 +93,7 @@ void ChatSession::put_bos(std::vector<TokenId>& ids) const {
 }
 
 std::vector<TokenId> ChatSession::encode_conversation(const Conversation& conversation) const {
+  if (!template_) fail(ErrorKind::internal, "a conversation needs a template");
   const std::string bos = spelling(*tokenizer_, tokenizer_->special().bos);
   const nlohmann::ordered_json variables{{"messages", conversation.to_template()},
                                          {"tools", nullptr},

@@ -12,6 +12,7 @@
 #include "app/input.h"
 #include "app/machine_speed.h"
 #include "app/model_options.h"
+#include "app/observation_text.h"
 #include "app/progress_bar.h"
 #include "app/speed_bench.h"
 #include "app/text_table.h"
@@ -200,6 +201,9 @@ std::string to_text(const BenchReport& report, const BenchCommand& command, cons
     text += fmt::format("machine  reads {:.1f} GB/s, F32 FMA peak {:.1f} GFLOP/s ({}, {} threads)\n",
                         report.machine->read.bytes_per_s / 1e9, report.machine->f32.flops_per_s / 1e9,
                         report.machine->f32.instructions, report.machine->threads);
+  }
+  if (const std::string cache = expert_cache_text(executor.observe()); !cache.empty()) {
+    text += fmt::format("experts  {}\n", cache);
   }
   text += fmt::format("mean of {} after a warm-up\n\n", command.settings.repeat) + speed_text(report, command.settings);
   if (command.profile && report.prefill) text += profile_text("prefill", report.prefill->profile);

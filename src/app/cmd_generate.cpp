@@ -33,7 +33,7 @@ double per_second(std::int64_t count, double seconds) {
   return seconds > 0.0 ? static_cast<double>(count) / seconds : 0.0;
 }
 
-nlohmann::ordered_json to_json(const BatchResult& result, std::size_t prompt_tokens) {
+nlohmann::ordered_json to_json(const BatchResult& result, std::size_t prompt_tokens, const Observations& seen) {
   auto sequences = nlohmann::ordered_json::array();
   std::int64_t decoded = 0;
   for (const BatchReply& reply : result.replies) {
@@ -42,14 +42,22 @@ nlohmann::ordered_json to_json(const BatchResult& result, std::size_t prompt_tok
     decoded += std::ssize(reply.tokens) - 1;  // the first comes out of the prompt
   }
   const auto fed = static_cast<std::int64_t>(prompt_tokens * result.replies.size());
-  return {{"sequences", sequences},
-          {"prompt_tokens", prompt_tokens},
-          {"timings",
-           {{"prompt_seconds", result.prompt_seconds},
-            {"prompt_tokens_per_s", per_second(fed, result.prompt_seconds)},
-            {"generate_seconds", result.generate_seconds},
-            {"generate_steps", result.generated_steps},
-            {"generate_tokens_per_s", per_second(decoded, result.generate_seconds)}}}};
+  nlohmann::ordered_json value{{"sequences", sequences},
+                               {"prompt_tokens", prompt_tokens},
+                               {"timings",
+                                {{"prompt_seconds", result.prompt_seconds},
+                                 {"prompt_tokens_per_s", per_second(fed, result.prompt_seconds)},
+                                 {"generate_seconds", result.generate_seconds},
+                                 {"generate_steps", result.generated_steps},
+                                 {"generate_tokens_per_s", per_second(decoded, result.generate_seconds)}}}};
+  if (seen.expert_cache_bytes > 0) {
+    value["expert_cache"] = {{"bytes", seen.expert_cache_bytes},
+                             {"hits", seen.expert_hits},
+                             {"misses", seen.expert_misses},
+                             {"hit_rate", seen.expert_hit_rate()},
+                             {"bytes_read", seen.expert_bytes_read}};
+  }
+  return value;
 }
 
 int run_generate(const GenerateCommand& command, Log& log, const Interrupts& interrupts) {
@@ -75,7 +83,7 @@ int run_generate(const GenerateCommand& command, Log& log, const Interrupts& int
                                                 .stop_tokens = stops,
                                                 .between_steps = [&] { check_interrupt(interrupts); }});
   if (command.json) {
-    write_output(dump_json(to_json(result, prompt.size()), false) + "\n");
+    write_output(dump_json(to_json(result, prompt.size(), executor.observe()), false) + "\n");
   } else {
     for (const BatchReply& reply : result.replies) write_output(fmt::format("{}\n", fmt::join(reply.tokens, " ")));
   }

@@ -26,15 +26,18 @@ std::string expert_lines(const Observations& seen) {
       "{:<22}{} choices in {} layers; least even is layer {}: {:.1f} % to one expert, {} of {} never chosen\n",
       "experts:", choices, seen.experts.size(), worst_layer, 100.0 * worst.most, worst.unused,
       seen.experts.front().chosen.size());
-  if (seen.expert_cache_bytes > 0) {
-    text += fmt::format("{:<22}{} allowed, hit rate {:.1f} % ({} of {}), {} read\n",
-                        "expert cache:", human_bytes(seen.expert_cache_bytes), 100.0 * seen.expert_hit_rate(),
-                        seen.expert_hits, seen.expert_hits + seen.expert_misses, human_bytes(seen.expert_bytes_read));
-  }
+  if (seen.expert_cache_bytes > 0) text += fmt::format("{:<22}{}\n", "expert cache:", expert_cache_text(seen));
   return text;
 }
 
 }  // namespace
+
+std::string expert_cache_text(const Observations& seen) {
+  if (seen.expert_cache_bytes == 0) return {};
+  return fmt::format("{} allowed, hit rate {:.1f} % ({} of {}), {} read", human_bytes(seen.expert_cache_bytes),
+                     100.0 * seen.expert_hit_rate(), seen.expert_hits, seen.expert_hits + seen.expert_misses,
+                     human_bytes(seen.expert_bytes_read));
+}
 
 std::string observation_text(const Observations& seen) {
   std::string text = expert_lines(seen);

@@ -118,9 +118,10 @@ void Executor::free_passed_blocks(Sequence& sequence) {
     if (window == 0) continue;
     // The next position sees those from here on.
     const std::int32_t first_seen = std::max(0, sequence.length_ - window + 1);
-    const auto passed = static_cast<std::size_t>(first_seen / backend_->block_tokens());
+    auto entry = static_cast<std::size_t>(first_seen / backend_->block_tokens());
     std::vector<std::int32_t>& blocks = sequence.blocks_[group];
-    for (std::size_t entry = passed; entry-- > 0 && blocks[entry] >= 0;) {
+    while (entry > 0 && blocks[entry - 1] >= 0) {
+      --entry;
       free_blocks_[group].push_back(std::exchange(blocks[entry], -1));
     }
   }

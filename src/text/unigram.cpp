@@ -172,7 +172,7 @@ CharsMap load_charsmap(const GgufFile& file) {
   }
   std::string bytes(numbers->count, '\0');
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(numbers->data[i]);
-  return {std::move(bytes), kCharsMapKey};
+  return {bytes, kCharsMapKey};
 }
 
 }  // namespace

@@ -52,8 +52,13 @@ class Estimate(ProgramTest):
         free = json.loads(self.succeed(*arguments).out)["sequences"]
         whole = self.estimate(self.experts)["bytes"]["expert_weights"]
         for memory in (whole // 2, whole // 10):
-            tight = json.loads(self.succeed(*arguments, "--expert-memory", str(memory)).out)["sequences"]
-            self.assertEqual(free, tight)
+            tight = json.loads(self.succeed(*arguments, "--expert-memory", str(memory)).out)
+            self.assertEqual(free, tight["sequences"])
+            cache = tight["expert_cache"]
+            self.assertLessEqual(cache["bytes"], memory)
+            # Three layers, two experts for each of 7 + 19 rows; rows of one step that share an expert ask for it once.
+            self.assertLessEqual(cache["hits"] + cache["misses"], 3 * 2 * 26)
+            self.assertGreater(cache["misses"], 0)
 
 
 if __name__ == "__main__":

@@ -112,7 +112,10 @@ const ExpertSet& ExpertCache::set(std::int32_t layer) const {
   return found->second;
 }
 
-std::size_t ExpertCache::most(std::int32_t layer) const { return budget_ / set(layer).entry_bytes(); }
+std::size_t ExpertCache::most(std::int32_t layer) const {
+  const std::size_t bytes = set(layer).entry_bytes();
+  return bytes == 0 ? 0 : budget_ / bytes;
+}
 
 bool ExpertCache::holds(std::int32_t layer, std::int32_t expert) const {
   return places_.at(layer).at(as_size(expert)) != entries_.end();

@@ -70,7 +70,7 @@ std::vector<LinearOp> bind_input(const HalfSpec& half, const MambaSpec& spec, Bl
     const std::string suffix = part.suffix;
     if (middle_joined && suffix == "x") add(joined + "_xbc", mamba_channels(spec));
     if (middle_joined && (suffix == "x" || suffix == "b" || suffix == "c")) continue;
-    add(joined + "_" + suffix, part.width);
+    add(fmt::format("{}_{}", joined, suffix), part.width);
   }
   return ops;
 }
