@@ -142,7 +142,12 @@ RopeSpec read_rope(const HyperParameters& hyper, RopeKind kind, std::int32_t hea
     fail(ErrorKind::unsupported, "rope scaling '{}' is not known", scaling);
   }
   rope.factor = hyper.number_or("rope.scaling.factor", hyper.number_or("rope.scale_linear", 1.0));
-  if (rope.factor <= 0) fail(ErrorKind::bad_file, "key {}.rope.scaling.factor is not positive", hyper.architecture());
+  if (rope.factor <= 0) {
+    if (rope.scaling != RopeScaling::none) {
+      fail(ErrorKind::bad_file, "key {}.rope.scaling.factor is not positive", hyper.architecture());
+    }
+    rope.factor = 1.0;  // some files write 0 where nothing is scaled
+  }
   rope.original_context = hyper.integer_or("rope.scaling.original_context_length",
                                            hyper.integer("context_length", 1, kMaxContext), 1, kMaxContext);
   rope.beta_fast = hyper.number_or("rope.scaling.yarn_beta_fast", 32.0);
