@@ -2,6 +2,8 @@
 // Small, because it also runs under the thread sanitizer.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <thread>
 
 #include "backend/create.h"
@@ -15,22 +17,41 @@ namespace {
 
 TEST(SharedDevice, StepsOfSeveralModelsTakeTurns) {
   const TempDir folder;
-  const auto llama = write_toy("llama", folder.path(), {.type = QuantType::q8_0});
-  const auto gemma = write_toy("gemma3", folder.path());
+  // Attention, a window, experts and both kinds of recurrent layers.
+  const std::array files = {write_toy("llama", folder.path(), {.type = QuantType::q8_0}),
+                            write_toy("gemma3", folder.path()), write_toy("nemotron_h_moe", folder.path()),
+                            write_toy("mamba", folder.path())};
   const auto tokens = golden_tokens();
   for (const char* backend : {"cpu", "reference"}) {
     SCOPED_TRACE(backend);
     const auto device = make_device({.backend = backend, .threads = 3});
-    const auto llama_alone = logits_of(llama, *device, tokens, {.chunk = 5});
-    const auto gemma_alone = logits_of(gemma, *device, tokens, {.chunk = 5});
-    std::vector<float> llama_beside, gemma_beside;
-    std::thread first([&] { llama_beside = logits_of(llama, *device, tokens, {.chunk = 5}); });
-    std::thread second([&] { gemma_beside = logits_of(gemma, *device, tokens, {.chunk = 5}); });
-    first.join();
-    second.join();
-    EXPECT_EQ(llama_beside, llama_alone);
-    EXPECT_EQ(gemma_beside, gemma_alone);
+    std::array<std::vector<float>, files.size()> alone;
+    std::array<std::vector<float>, files.size()> beside;
+    for (std::size_t i = 0; i < files.size(); ++i) alone[i] = logits_of(files[i], *device, tokens, {.chunk = 5});
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < files.size(); ++i) {
+      threads.emplace_back([&, i] { beside[i] = logits_of(files[i], *device, tokens, {.chunk = 5}); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (std::size_t i = 0; i < files.size(); ++i) EXPECT_EQ(beside[i], alone[i]) << files[i];
   }
+}
+
+// Experts that workers read into the cache while the others wait for them.
+TEST(SharedDevice, ExpertsComeAndGo) {
+  const TempDir folder;
+  const auto file = write_toy("mixtral", folder.path());
+  const auto tokens = golden_tokens();
+  const auto device = make_device({.backend = "cpu", .threads = 3});
+  const auto expected = logits_of(file, *device, tokens, {.chunk = 5});
+  const std::uint64_t experts = plan_memory(GgufFile::open(file), *device, {}).expert_weights;
+  Executor executor(GgufFile::open(file), *device,
+                    {.context = 48, .batch_rows = 48, .kv_type = KvType::f32, .expert_memory = experts / 3});
+  std::vector<float> last(static_cast<std::size_t>(executor.spec().vocabulary));
+  const Want want{.index = 47, .logits = last.data()};
+  Sequence sequence = executor.make_sequence();
+  executor.run_chunked({.sequence = &sequence, .tokens = tokens, .wants = {&want, 1}}, 5);
+  EXPECT_TRUE(std::ranges::equal(last, std::span(expected).last(last.size())));
 }
 
 TEST(SharedDevice, TwoDevicesInOneProcessDoNotMeet) {
