@@ -281,6 +281,17 @@ TEST(MambaFiles, VariantsGiveTheSameLogits) {
   }
 }
 
+TEST(MambaFiles, AWrongPartOfASplitProjectionIsNamed) {
+  const TempDir folder;
+  ToyRewriter rewriter("mamba2", {});
+  rewriter.change = [](const ToyTensor& tensor, ToyRewriter& out) {
+    const auto [prefix, name] = cut_prefix(tensor.name);
+    if (name != "ssm_in.weight") return out.keep(tensor);
+    split_input(tensor, out, prefix, {{"z", 256}, {"x", 256}, {"b", 60}, {"c", 68}, {"dt", 8}});
+  };
+  expect_words(refusal_of(rewriter.write(folder / "wrong.gguf")), {"blk.0.ssm_in_b.weight", "[128, 60]", "[128, 64]"});
+}
+
 TEST(MambaFiles, AMissingNormIsLeftOut) {
   const TempDir folder;
   ToyRewriter without("mamba2", {});
