@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/json_depth.h"
 #include "base/printable.h"
 
 namespace quarrel {
@@ -51,23 +52,9 @@ std::string read_all(int descriptor, std::string_view what, std::size_t limit) {
   }
 }
 
-// A parser that recurses, or makes a tree that does when it is freed, must not see more nesting than this.
 void check_depth(std::string_view text, std::string_view what) {
-  int depth = 0;
-  bool in_string = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > kMaxJsonDepth) fail(ErrorKind::bad_input, "{} nests deeper than {} levels", what, kMaxJsonDepth);
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
+  if (!nests_deeper(text, kMaxJsonDepth)) return;
+  fail(ErrorKind::bad_input, "{} nests deeper than {} levels", what, kMaxJsonDepth);
 }
 
 // Of the library's sentence only what follows the place, which is told in our own words.

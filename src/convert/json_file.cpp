@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/json_depth.h"
 #include "base/mapped_file.h"
 #include "base/printable.h"
 
@@ -11,23 +12,9 @@ namespace {
 
 constexpr int kMaxDepth = 64;
 
-// A parser that recurses, or makes a tree that does when it is freed, must not see more nesting than this.
 void check_depth(std::string_view text, const std::string& name) {
-  int depth = 0;
-  bool in_string = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > kMaxDepth) fail(ErrorKind::bad_file, "'{}' nests deeper than {} levels", name, kMaxDepth);
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
+  if (!nests_deeper(text, kMaxDepth)) return;
+  fail(ErrorKind::bad_file, "'{}' nests deeper than {} levels", name, kMaxDepth);
 }
 
 }  // namespace

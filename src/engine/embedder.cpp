@@ -156,7 +156,7 @@ std::vector<Embedding> Embedder::embed(std::span<const std::vector<TokenId>> tex
 std::size_t Embedder::texts_that_fit(std::span<const std::vector<TokenId>> texts,
                                      std::span<const std::size_t> order) const {
   const MemoryPlan& plan = executor_->plan();
-  const auto block = static_cast<std::size_t>(executor_->backend().block_tokens());
+  const std::int32_t block = executor_->backend().block_tokens();
   auto rows = static_cast<std::size_t>(executor_->batch_rows());
   std::size_t blocks = rows;  // a model without attention needs none
   for (const std::int32_t there : plan.blocks) blocks = std::min(blocks, static_cast<std::size_t>(there));
@@ -164,7 +164,8 @@ std::size_t Embedder::texts_that_fit(std::span<const std::vector<TokenId>> texts
   std::size_t count = 0;
   for (const std::size_t index : order) {
     const std::size_t length = texts[index].size();
-    const std::size_t needed = plan.blocks.empty() ? 0 : (length + block - 1) / block;
+    const std::size_t needed =
+        plan.blocks.empty() ? 0 : static_cast<std::size_t>(blocks_for(static_cast<std::int64_t>(length), block));
     if (count == most || length > rows || needed > blocks) break;
     rows -= length;
     blocks -= needed;

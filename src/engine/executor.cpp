@@ -7,14 +7,6 @@
 #include "model/architectures.h"
 
 namespace quarrel {
-namespace {
-
-std::int32_t blocks_for(std::int32_t tokens, std::int32_t block_tokens) {
-  return (tokens + block_tokens - 1) / block_tokens;
-}
-
-}  // namespace
-
 Executor::Executor(GgufFile file, Device& device, const ExecutorOptions& options)
     : file_(std::move(file)), plan_(plan_memory(file_, device, options)) {
   backend_ = device.make_backend({.activations = options.activations, .expert_memory = plan_.expert_cache});
@@ -62,10 +54,14 @@ void Executor::mark(Sequence& sequence) {
   sequence.marked_length_ = sequence.length_;
 }
 
+std::int32_t Executor::first_entry_seen(std::size_t group, std::int32_t position) const {
+  const std::int32_t window = model_->kv_groups()[group].window;
+  return window > 0 ? std::max(0, position - window + 1) / backend_->block_tokens() : 0;
+}
+
 bool Executor::window_reaches(const Sequence& sequence, std::int32_t length) const {
   for (std::size_t group = 0; group < sequence.blocks_.size(); ++group) {
-    const std::int32_t window = model_->kv_groups()[group].window;
-    const std::int32_t first = window > 0 ? std::max(0, length - window + 1) / backend_->block_tokens() : 0;
+    const std::int32_t first = first_entry_seen(group, length);
     const std::int32_t end = blocks_for(length, backend_->block_tokens());
     for (std::int32_t entry = first; entry < end; ++entry) {
       if (sequence.blocks_[group][static_cast<std::size_t>(entry)] < 0) return false;
@@ -114,11 +110,7 @@ void Executor::append_blocks(Sequence& sequence, std::int32_t length) {
 
 void Executor::free_passed_blocks(Sequence& sequence) {
   for (std::size_t group = 0; group < sequence.blocks_.size(); ++group) {
-    const std::int32_t window = model_->kv_groups()[group].window;
-    if (window == 0) continue;
-    // The next position sees those from here on.
-    const std::int32_t first_seen = std::max(0, sequence.length_ - window + 1);
-    auto entry = static_cast<std::size_t>(first_seen / backend_->block_tokens());
+    auto entry = static_cast<std::size_t>(first_entry_seen(group, sequence.length_));
     std::vector<std::int32_t>& blocks = sequence.blocks_[group];
     while (entry > 0 && blocks[entry - 1] >= 0) {
       --entry;
@@ -191,10 +183,9 @@ StepResults Executor::submit(std::span<const Feed> feeds) {
     }
     if (feed.row_class == RowClass::generated) generated += count;
     std::vector<BlockTable>& own = tables.emplace_back();
-    for (const auto& blocks : sequence.blocks_) {
-      const auto live = std::ranges::find_if(blocks, [](std::int32_t block) { return block >= 0; });
-      const auto freed = static_cast<std::int32_t>(live - blocks.begin());
-      own.push_back({.blocks = blocks, .first_live = freed * backend_->block_tokens()});
+    for (std::size_t group = 0; group < sequence.blocks_.size(); ++group) {
+      own.push_back({.blocks = sequence.blocks_[group],
+                     .first_live = first_entry_seen(group, sequence.length_) * backend_->block_tokens()});
     }
     sequences.push_back(
         {.length = sequence.length_ + count, .state_in = continues ? sequence.slot_ : -1, .state_out = sequence.slot_});

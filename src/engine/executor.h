@@ -84,6 +84,8 @@ class Executor {
   void append_blocks(Sequence& sequence, std::int32_t length);
   void take_slot(std::int32_t& slot);
   void free_slot(std::int32_t& slot);
+  // The first entry of a group's block table that holds something this position sees.
+  std::int32_t first_entry_seen(std::size_t group, std::int32_t position) const;
   // Whether all positions that position `length` sees are still there.
   bool window_reaches(const Sequence& sequence, std::int32_t length) const;
   void free_passed_blocks(Sequence& sequence);

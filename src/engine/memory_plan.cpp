@@ -10,10 +10,6 @@
 namespace quarrel {
 namespace {
 
-std::int32_t blocks_for(std::int64_t tokens, std::int32_t block_tokens) {
-  return static_cast<std::int32_t>((tokens + block_tokens - 1) / block_tokens);
-}
-
 double mebibytes(std::uint64_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024.0); }
 
 // A model bound to a backend that only adds up, and the sums at any context.

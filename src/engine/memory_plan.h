@@ -51,6 +51,11 @@ struct MemoryPlan {
   std::uint64_t total() const noexcept { return shared_weights + (expert_cache ? 0 : expert_weights) + anonymous(); }
 };
 
+// Blocks that hold so many tokens.
+inline std::int32_t blocks_for(std::int64_t tokens, std::int32_t block_tokens) noexcept {
+  return static_cast<std::int32_t>((tokens + block_tokens - 1) / block_tokens);
+}
+
 // Chooses the context and the expert cache within the budget or the device's free memory. Throws Error(out_of_memory)
 // with what was asked, what there is and which context would fit; Error(bad_file) for a file that cannot be bound.
 MemoryPlan plan_memory(const GgufFile& file, Device& device, const ExecutorOptions& options);

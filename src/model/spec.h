@@ -86,10 +86,13 @@ struct MambaSpec {
   NormSpec dt_norm = {}, b_norm = {}, c_norm = {};  // of version 1's projections
 };
 
+// What a half computes.
+using PartSpec = std::variant<std::monostate, AttentionSpec, MambaSpec, FfnSpec, MoeSpec>;
+
 struct HalfSpec {
   NormSpec before = {}, branch = {}, after = {};
   float residual_scale = 1.0f;
-  std::variant<std::monostate, AttentionSpec, MambaSpec, FfnSpec, MoeSpec> part = {};
+  PartSpec part = {};
 };
 
 struct LayerSpec {

@@ -101,8 +101,7 @@ MambaSpec LayerReader::mamba(std::int32_t version) const {
   return mamba;
 }
 
-std::variant<std::monostate, AttentionSpec, MambaSpec, FfnSpec, MoeSpec> LayerReader::ffn_or_experts(
-    std::int32_t layer) const {
+PartSpec LayerReader::ffn_or_experts(std::int32_t layer) const {
   if (hyper.integer_or("expert_count", 0, 0, kMaxHeads) > 0) return experts(layer);
   return ffn(layer);
 }
