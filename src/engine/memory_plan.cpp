@@ -60,6 +60,10 @@ class Planner {
     plan.expert_workspace = backend_->expert_workspace_bytes(plan.limits);
     plan.workspace = backend_->workspace_bytes(plan.limits, spec().vocabulary) - plan.expert_workspace;
     if (options_.expert_memory && *options_.expert_memory < plan.expert_weights) {
+      if (backend_->expert_cache_bytes() == 0) {
+        fail(ErrorKind::unsupported, "the {} backend keeps no cache of experts: give it memory for all of them",
+             backend_->name());
+      }
       plan.expert_cache = options_.expert_memory;
     }
     return plan;
@@ -114,7 +118,8 @@ class Planner {
 
 // Everything within the budget: first with all experts in memory; when that leaves too little context, with a cache for
 // the experts that takes what the rest leaves.
-MemoryPlan plan_within(const Planner& planner, const ExecutorOptions& options, std::uint64_t budget) {
+MemoryPlan plan_within(const GgufFile& file, Device& device, const Planner& planner, const ExecutorOptions& options,
+                       std::uint64_t budget) {
   constexpr std::int32_t kEnough = 4096;
   const std::int32_t trained = planner.spec().context_length;
   const auto fits = [&](const MemoryPlan& plan) { return plan.total() <= budget; };
@@ -125,13 +130,14 @@ MemoryPlan plan_within(const Planner& planner, const ExecutorOptions& options, s
              context >= std::min(trained, kEnough) || (context > 0 && !planner.has_experts())) {
     return planner.at(context);
   }
-  MemoryPlan plan = planner.at(options.context > 0 ? options.context : std::min(trained, kEnough));
+  const MemoryPlan plan = planner.at(options.context > 0 ? options.context : std::min(trained, kEnough));
   const std::uint64_t rest = plan.total() - plan.experts_held();
   if (!planner.has_experts() || options.expert_memory || rest + planner.least_experts() > budget) {
     refuse(plan, budget, planner.largest_context(trained, fits), true);
   }
-  plan.expert_cache = budget - rest;
-  return plan;
+  ExecutorOptions cached = options;
+  cached.expert_memory = budget - rest;
+  return Planner(file, device, cached).at(plan.context);
 }
 
 }  // namespace
@@ -148,7 +154,7 @@ MemoryPlan plan_memory(const GgufFile& file, Device& device, const ExecutorOptio
          "{:.1f} MiB for experts are too few: one token needs {:.1f} MiB of them at once (--expert-memory)",
          mebibytes(*options.expert_memory), mebibytes(planner.least_experts()));
   }
-  if (options.memory_budget) return plan_within(planner, options, *options.memory_budget);
+  if (options.memory_budget) return plan_within(file, device, planner, options, *options.memory_budget);
   // A share stays free for the file's pages and everybody else.
   const std::uint64_t there = planner.available() / 10 * 9;
   if (planner.available() == 0) return planner.at(options.context > 0 ? options.context : trained);

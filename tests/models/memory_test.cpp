@@ -196,6 +196,24 @@ TEST(MemoryBudget, RefusesWithASentence) {
   EXPECT_NE(few.find("--expert-memory"), std::string::npos) << few;
 }
 
+// A backend that would use all experts where they lie must not take a budget for them and ignore it.
+TEST(MemoryBudget, IsRefusedWhereItCannotBeKept) {
+  const TempDir folder;
+  const auto file = write_toy("mixtral", folder.path());
+  const auto device = make_device({.backend = "reference"});
+  const MemoryPlan whole = plan_memory(GgufFile::open(file), *device, {});
+  for (const ExecutorOptions& options : {ExecutorOptions{.expert_memory = whole.expert_weights / 2},
+                                         ExecutorOptions{.memory_budget = whole.total() - whole.expert_weights / 2}}) {
+    try {
+      plan_memory(GgufFile::open(file), *device, options);
+      ADD_FAILURE() << "nothing was refused";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::unsupported) << error.what();
+      EXPECT_NE(std::string(error.what()).find("reference"), std::string::npos) << error.what();
+    }
+  }
+}
+
 std::vector<float> logits_with(const std::filesystem::path& file, Device& device, const ExecutorOptions& options,
                                Observations& seen) {
   Executor executor(GgufFile::open(file), device, options);
