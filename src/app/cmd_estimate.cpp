@@ -35,6 +35,7 @@ nlohmann::ordered_json to_json(const MemoryPlan& plan, const Device& device) {
             {"expert_weights", plan.expert_weights},
             {"experts_held", plan.experts_held()},
             {"prepared", plan.prepared},
+            {"released", plan.released},
             {"kv", plan.kv},
             {"state", plan.state},
             {"expert_workspace", plan.expert_workspace},
@@ -51,13 +52,18 @@ std::string to_text(const MemoryPlan& plan, const Device& device) {
   const auto add = [&](const char* part, std::uint64_t bytes, std::string note) {
     if (bytes > 0) table.add_row({part, human_bytes(bytes), std::move(note)});
   };
-  add("weights", plan.shared_weights, "mapped: the system may take them back and read them again");
+  if (plan.released > 0) {
+    add("weights", plan.prepared, "repacked for this machine");
+    add("tables", plan.mapped(), "mapped: the system may take them back and read them again");
+  } else {
+    add("weights", plan.shared_weights, "mapped: the system may take them back and read them again");
+  }
   if (plan.expert_cache) {
     add("experts", *plan.expert_cache, fmt::format("a cache for {} of experts", human_bytes(plan.expert_weights)));
-  } else {
+  } else if (plan.released == 0) {
     add("experts", plan.expert_weights, "mapped");
   }
-  add("prepared", plan.prepared, "decoded vectors");
+  if (plan.released == 0) add("prepared", plan.prepared, "decoded vectors");
   add("KV cache", plan.kv,
       fmt::format("{} tokens for {} sequence(s), {}", plan.context, plan.sequences, name_of(plan.kv_type)));
   add("state", plan.state, fmt::format("{} slots", plan.state_slots));

@@ -36,10 +36,16 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       ->group(group);
   command
       .add_option("--activations", options.activations,
-                  "What meets quantised weights: int8x2 (near exact), int8 (faster prompts, coarser), f32")
-      ->check(CLI::IsMember({"int8x2", "int8", "f32"}))
+                  "What meets quantised weights: int8x2 (near exact), int8 (coarser prompts), auto (a second digit in "
+                  "prompts only where it is heard), f32")
+      ->check(CLI::IsMember({"auto", "int8x2", "int8", "f32"}))
       ->type_name("TYPE")
       ->capture_default_str()
+      ->group(group);
+  command
+      .add_flag(
+          "--no-repack", options.no_repack,
+          "Compute from the mapped file itself: loads at once and shares its memory between processes, but slower")
       ->group(group);
   command
       .add_option(
@@ -66,7 +72,9 @@ ExecutorOptions executor_options(const ModelOptions& options) {
   if (!options.kv.empty()) result.kv_type = options.kv == "f16" ? KvType::f16 : KvType::f32;
   result.activations = options.activations == "f32"    ? ActivationDigits::f32
                        : options.activations == "int8" ? ActivationDigits::one_for_prompt
+                       : options.activations == "auto" ? ActivationDigits::where_heard
                                                        : ActivationDigits::two;
+  result.repack = !options.no_repack;
   if (!options.memory_budget.empty()) result.memory_budget = parse_bytes(options.memory_budget, "--memory-budget");
   if (!options.expert_memory.empty()) result.expert_memory = parse_bytes(options.expert_memory, "--expert-memory");
   return result;

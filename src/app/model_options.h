@@ -18,11 +18,12 @@ namespace quarrel {
 struct ModelOptions {
   std::string backend = "cpu";
   int threads = 0;
-  std::string context;                 // "4096", "32k"; empty: the model's own
-  std::string kv;                      // "f32", "f16"; empty: the backend's default
-  std::string activations = "int8x2";  // "int8x2", "int8" or "f32"
-  std::string memory_budget;           // "8G"; empty: what the machine has
-  std::string expert_memory;           // "4G"; empty: all experts, or what the budget leaves
+  std::string context;               // "4096", "32k"; empty: the model's own
+  std::string kv;                    // "f32", "f16"; empty: the backend's default
+  std::string activations = "auto";  // "auto", "int8x2", "int8" or "f32"
+  bool no_repack = false;
+  std::string memory_budget;  // "8G"; empty: what the machine has
+  std::string expert_memory;  // "4G"; empty: all experts, or what the budget leaves
 };
 
 void add_model_options(CLI::App& command, ModelOptions& options);

@@ -34,6 +34,10 @@ enum class WeightRole : std::uint8_t {
   expert_row,
 };
 
+constexpr bool is_expert(WeightRole role) noexcept {
+  return role == WeightRole::expert_column || role == WeightRole::expert_row;
+}
+
 // Where one expert's rows lie: mapped, and for whoever would rather read than map, where in which file.
 struct ExpertPlace {
   const std::byte* data = nullptr;
@@ -131,6 +135,7 @@ class Backend {
   // Makes room for steps up to `limits` with a vocabulary of that size; after all weights and activations.
   virtual void reserve(const StepLimits& limits, std::int32_t vocabulary) = 0;
   virtual std::size_t prepared_bytes() const noexcept = 0;      // memory held for weights beyond their source
+  virtual std::size_t released_bytes() const noexcept = 0;      // of sources that are not read again
   virtual std::size_t expert_cache_bytes() const noexcept = 0;  // what the expert cache may take; 0: there is none
   virtual std::size_t workspace_bytes(const StepLimits& limits, std::int32_t vocabulary) const noexcept = 0;
   virtual std::size_t expert_workspace_bytes(const StepLimits& limits) const noexcept = 0;  // the experts' part of that
@@ -176,15 +181,21 @@ class Backend {
   virtual void pool(const PoolOp& op) = 0;
 };
 
-// How rows meet quantised weights: as int8 digits with a scale every 32 values, or as they are.
+// How rows meet quantised weights: as int8 digits with a scale every 32 values, or as they are. Generated rows always
+// have two digits, value and residual, where they have digits.
 enum class ActivationDigits : std::uint8_t {
-  two,             // value and residual, for both row classes
-  one_for_prompt,  // prompt rows lose the residual: faster, and as coarse as int8 is
+  where_heard,     // prompt rows have the second digit where values stand out: nearly as good as two, nearly as fast as
+                   // one
+  two,             // prompt rows too
+  one_for_prompt,  // prompt rows have no second digit: as coarse as int8 is
   f32,             // weight-only: activations stay F32 for both classes
 };
 
 struct BackendOptions {
-  ActivationDigits activations = ActivationDigits::two;
+  ActivationDigits activations = ActivationDigits::where_heard;
+  // Weights are copied into the layout that the machine reads fastest; false: they are used where they lie, which
+  // takes no memory of this process and more time.
+  bool repack = true;
   // Bytes that experts may take: they are then read into a cache as they are chosen, and the least recently used go.
   // None: experts are used where they lie.
   std::optional<std::size_t> expert_memory = {};

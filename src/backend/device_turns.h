@@ -32,4 +32,16 @@ class DeviceTurns {
   std::uint64_t serving_ = 0;
 };
 
+// The device, from the making to the end of this.
+class DeviceTurn {
+ public:
+  explicit DeviceTurn(DeviceTurns& turns) : turns_(turns) { turns_.take(); }
+  ~DeviceTurn() { turns_.give_back(); }
+  DeviceTurn(const DeviceTurn&) = delete;
+  DeviceTurn& operator=(const DeviceTurn&) = delete;
+
+ private:
+  DeviceTurns& turns_;
+};
+
 }  // namespace quarrel

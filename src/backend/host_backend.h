@@ -62,6 +62,7 @@ class HostBackend : public Backend {
   std::vector<OpTime> profile() const override;
   BackendCounters counters() const noexcept override { return counters_; }
   std::vector<ExpertUse> expert_use() const override;
+  std::size_t released_bytes() const noexcept override { return 0; }
   std::size_t expert_cache_bytes() const noexcept override { return 0; }
   std::size_t expert_workspace_bytes(const StepLimits& /*limits*/) const noexcept override { return 0; }
 

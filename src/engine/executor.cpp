@@ -9,7 +9,8 @@
 namespace quarrel {
 Executor::Executor(GgufFile file, Device& device, const ExecutorOptions& options)
     : file_(std::move(file)), plan_(plan_memory(file_, device, options)) {
-  backend_ = device.make_backend({.activations = options.activations, .expert_memory = plan_.expert_cache});
+  backend_ = device.make_backend(
+      {.activations = options.activations, .repack = plan_.repack, .expert_memory = plan_.expert_cache});
   ModelSpec spec = read_spec(file_, plan_.context);
   if (options.pooling) spec.pooling = *options.pooling;
   if (!options.logits) spec.has_head = false;

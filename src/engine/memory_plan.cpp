@@ -10,6 +10,8 @@
 namespace quarrel {
 namespace {
 
+constexpr std::int32_t kEnough = 4096;  // tokens of context: with more, a smaller one is no reason to save elsewhere
+
 double mebibytes(std::uint64_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024.0); }
 
 // A model bound to a backend that only adds up, and the sums at any context.
@@ -19,8 +21,10 @@ class Planner {
       : options_(options),
         kv_type_(options.kv_type.value_or(device.default_kv_type())),
         available_(device.memory_available()),
-        backend_(device.make_backend(
-            {.activations = options.activations, .expert_memory = options.expert_memory, .plan_only = true})) {
+        backend_(device.make_backend({.activations = options.activations,
+                                      .repack = options.repack,
+                                      .expert_memory = options.expert_memory,
+                                      .plan_only = true})) {
     ModelSpec spec = read_spec(file, options.context);
     if (options.pooling) spec.pooling = *options.pooling;
     if (!options.logits) spec.has_head = false;
@@ -38,7 +42,8 @@ class Planner {
                     .trained_context = spec().context_length,
                     .sequences = options_.sequences,
                     .limits = limits(context),
-                    .kv_type = kv_type_};
+                    .kv_type = kv_type_,
+                    .repack = options_.repack};
     const std::int32_t block = backend_->block_tokens();
     for (const KvGroup& group : model_->kv_groups()) {
       const std::int64_t whole = std::int64_t{blocks_for(context, block)} * options_.sequences;
@@ -57,6 +62,7 @@ class Planner {
     plan.shared_weights = model_->shared_bytes();
     plan.expert_weights = model_->expert_bytes();
     plan.prepared = backend_->prepared_bytes();
+    plan.released = backend_->released_bytes();
     plan.expert_workspace = backend_->expert_workspace_bytes(plan.limits);
     plan.workspace = backend_->workspace_bytes(plan.limits, spec().vocabulary) - plan.expert_workspace;
     if (options_.expert_memory && *options_.expert_memory < plan.expert_weights) {
@@ -120,7 +126,6 @@ class Planner {
 // the experts that takes what the rest leaves.
 MemoryPlan plan_within(const GgufFile& file, Device& device, const Planner& planner, const ExecutorOptions& options,
                        std::uint64_t budget) {
-  constexpr std::int32_t kEnough = 4096;
   const std::int32_t trained = planner.spec().context_length;
   const auto fits = [&](const MemoryPlan& plan) { return plan.total() <= budget; };
   if (options.context > 0) {
@@ -159,6 +164,12 @@ MemoryPlan plan_memory(const GgufFile& file, Device& device, const ExecutorOptio
   const std::uint64_t there = planner.available() / 10 * 9;
   if (planner.available() == 0) return planner.at(options.context > 0 ? options.context : trained);
   const auto fits = [&](const MemoryPlan& plan) { return plan.anonymous() <= there; };
+  // Weights that are used where they lie can be given back and read again; copies of them cannot.
+  if (options.repack && !fits(planner.at(options.context > 0 ? options.context : std::min(trained, kEnough)))) {
+    ExecutorOptions in_place = options;
+    in_place.repack = false;
+    return plan_memory(file, device, in_place);
+  }
   if (options.context > 0) {
     const MemoryPlan plan = planner.at(options.context);
     if (!fits(plan)) refuse(plan, there, planner.largest_context(options.context, fits), false);

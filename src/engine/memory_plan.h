@@ -17,7 +17,8 @@ struct ExecutorOptions {
   std::int32_t sequences = 1;          // how many at once
   std::int32_t batch_rows = 512;       // rows a step at most
   std::optional<KvType> kv_type = {};  // none: the device's default
-  ActivationDigits activations = ActivationDigits::two;
+  ActivationDigits activations = ActivationDigits::where_heard;
+  bool repack = true;                               // weights in the machine's own layout, where memory allows it
   std::optional<Pooling> pooling = {};              // none: what the file says
   bool logits = true;                               // false: only embeddings are wanted, so the head is left out
   std::optional<std::uint64_t> memory_budget = {};  // bytes for everything below; none: what the device has
@@ -34,10 +35,12 @@ struct MemoryPlan {
   std::vector<std::int32_t> blocks = {};  // of each KV group
   std::int32_t state_slots = 0;  // two a sequence of a recurrent model: the state, and the one it may return to
   std::optional<std::uint64_t> expert_cache = {};  // bytes; none: experts are used where they lie
+  bool repack = true;
 
   std::uint64_t shared_weights = 0;  // mapped: what every token needs
   std::uint64_t expert_weights = 0;  // all experts of the file
   std::uint64_t prepared = 0;        // decoded vectors and repacked weights
+  std::uint64_t released = 0;        // of the mapped weights: those that were repacked are not read again
   std::uint64_t kv = 0;
   std::uint64_t state = 0;
   std::uint64_t expert_workspace = 0;  // routing and what experts hand on
@@ -48,7 +51,8 @@ struct MemoryPlan {
   std::uint64_t anonymous() const noexcept {
     return prepared + kv + state + expert_workspace + workspace + expert_cache.value_or(0);
   }
-  std::uint64_t total() const noexcept { return shared_weights + (expert_cache ? 0 : expert_weights) + anonymous(); }
+  std::uint64_t mapped() const noexcept { return shared_weights + (expert_cache ? 0 : expert_weights) - released; }
+  std::uint64_t total() const noexcept { return mapped() + anonymous(); }
 };
 
 // Blocks that hold so many tokens.
@@ -56,8 +60,9 @@ inline std::int32_t blocks_for(std::int64_t tokens, std::int32_t block_tokens) n
   return static_cast<std::int32_t>((tokens + block_tokens - 1) / block_tokens);
 }
 
-// Chooses the context and the expert cache within the budget or the device's free memory. Throws Error(out_of_memory)
-// with what was asked, what there is and which context would fit; Error(bad_file) for a file that cannot be bound.
+// Chooses the context, the expert cache and whether weights are repacked within the budget or the device's free memory.
+// Throws Error(out_of_memory) with what was asked, what there is and which context would fit; Error(bad_file) for a
+// file that cannot be bound.
 MemoryPlan plan_memory(const GgufFile& file, Device& device, const ExecutorOptions& options);
 
 }  // namespace quarrel

@@ -84,11 +84,13 @@ Model::Model(const GgufFile& file, ModelSpec spec, Backend& backend)
     : spec_(std::move(spec)), kv_groups_(kv_groups_of(spec_)), state_layers_(state_layers_of(spec_)) {
   WeightBinder weights(file, backend);
   const SharedActivations shared = SharedWidths(spec_).make(spec_.width, backend);
-  embed_ = {.out = shared.x,
-            .table = weights.matrix("token_embd.weight", WeightRole::embedding, spec_.vocabulary, spec_.width),
-            .scale = spec_.embedding_scale,
-            .norm = weights.norm(spec_.embedding_norm, "", spec_.width)};
+  const bool tied = spec_.has_head && !weights.has("output.weight");
   constexpr auto kTable = WeightRole::embedding;
+  embed_ = {
+      .out = shared.x,
+      .table = weights.matrix("token_embd.weight", tied ? WeightRole::head : kTable, spec_.vocabulary, spec_.width),
+      .scale = spec_.embedding_scale,
+      .norm = weights.norm(spec_.embedding_norm, "", spec_.width)};
   if (spec_.token_types) {
     embed_.types = weights.matrix("token_types.weight", kTable, weights.rows_of("token_types.weight"), spec_.width);
   }
@@ -128,9 +130,8 @@ Model::Model(const GgufFile& file, ModelSpec spec, Backend& backend)
            .scale = spec_.logit_scale,
            .soft_cap = spec_.logit_soft_cap};
   if (spec_.has_head) {
-    const bool tied = !weights.has("output.weight");
-    head_.weight = weights.matrix(tied ? "token_embd.weight" : "output.weight",
-                                  tied ? WeightRole::embedding : WeightRole::head, spec_.vocabulary, spec_.width);
+    head_.weight =
+        tied ? embed_.table : weights.matrix("output.weight", WeightRole::head, spec_.vocabulary, spec_.width);
     head_.bias = weights.optional_vector("output.bias", spec_.vocabulary);
   }
   pool_ = {.layer = head_.layer, .in = shared.x, .norm = head_.norm, .pooling = spec_.pooling};

@@ -93,9 +93,16 @@ Weight WeightBinder::rows(const std::string& name, WeightRole role, std::int64_t
                                                  .rows = rows,
                                                  .columns = columns,
                                                  .data = file_.data(found) + stride * static_cast<std::size_t>(first)});
+  release_if_copied(found);
   if (role != WeightRole::vector) shared_bytes_ += stride * static_cast<std::size_t>(rows);
   prepared_.emplace(key, weight);
   return weight;
+}
+
+void WeightBinder::release_if_copied(const GgufTensor& tensor) {
+  if (backend_.released_bytes() == released_bytes_) return;
+  released_bytes_ = backend_.released_bytes();
+  file_.release_pages(tensor);
 }
 
 Weight WeightBinder::vector(const std::string& name, std::int64_t length) {
@@ -143,7 +150,9 @@ Weight WeightBinder::experts_alternating(const std::string& name, WeightRole rol
     const std::size_t at = row * static_cast<std::size_t>(expert * step * shape.rows + first);
     places.push_back({.data = file_.data(found) + at, .file = file_.file_of(found), .offset = found.offset + at});
   }
-  return prepare_experts(name, role, found.type, shape, step, places);
+  const Weight weight = prepare_experts(name, role, found.type, shape, step, places);
+  release_if_copied(found);
+  return weight;
 }
 
 Weight WeightBinder::prepare_experts(const std::string& name, WeightRole role, QuantType type, const ExpertShape& shape,

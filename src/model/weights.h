@@ -84,7 +84,11 @@ class WeightBinder {
   Backend& backend_;
   std::uint64_t expert_bytes_ = 0;
   std::unordered_map<std::int32_t, std::uint64_t> used_expert_bytes_;  // by layer
+  // The file's pages of a tensor that the backend has copied need not stay in memory.
+  void release_if_copied(const GgufTensor& tensor);
+
   std::uint64_t shared_bytes_ = 0;
+  std::size_t released_bytes_ = 0;                    // what the backend said last
   std::unordered_map<std::string, Weight> prepared_;  // by name and row range: tied tensors are prepared once
   mutable std::unordered_map<std::string, bool> used_;
 };

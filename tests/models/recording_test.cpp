@@ -33,6 +33,7 @@ class RecordingBackend final : public Backend {
   }
   void reserve(const StepLimits&, std::int32_t) override {}
   std::size_t prepared_bytes() const noexcept override { return 0; }
+  std::size_t released_bytes() const noexcept override { return 0; }
   std::size_t workspace_bytes(const StepLimits&, std::int32_t) const noexcept override { return 0; }
   std::int32_t block_tokens() const noexcept override { return 16; }
   std::size_t kv_bytes(const KvGroup&, KvType) const noexcept override { return 0; }

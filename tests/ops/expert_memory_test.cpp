@@ -412,25 +412,31 @@ TEST(ExpertMemory, MoreExpertsThanRoomWasMadeForAreRefused) {
 TEST(PlanOnly, AddsUpTheSameSizesAndReadsNothing) {
   for_each_device([](const DeviceUnderTest& device) {
     const StepLimits limits{.rows = 40, .outputs = 8};
-    const auto planned = device.device.make_backend({.expert_memory = 4096, .plan_only = true});
-    const auto real = device.device.make_backend({.expert_memory = 4096});
-    const std::vector<std::byte> bytes(256 * 1024);
-    for (Backend* backend : {planned.get(), real.get()}) {
-      const std::byte* data = backend == real.get() ? bytes.data() : nullptr;
-      backend->prepare_weight({.name = "v", .role = WeightRole::vector, .columns = 300, .data = data});
-      backend->prepare_weight({.name = "m", .rows = 96, .columns = 64, .data = data});
-      for (const WeightRole role : {WeightRole::expert_column, WeightRole::expert_row}) {
-        backend->prepare_weight(
-            {.name = "e", .role = role, .rows = 64, .columns = 64, .experts = 8, .data = data, .experts_used = 3});
+    for (const bool repack : {false, true}) {
+      const auto planned = device.device.make_backend({.repack = repack, .expert_memory = 4096, .plan_only = true});
+      const auto real = device.device.make_backend({.repack = repack, .expert_memory = 4096});
+      const std::vector<std::byte> bytes(256 * 1024);
+      for (Backend* backend : {planned.get(), real.get()}) {
+        const std::byte* data = backend == real.get() ? bytes.data() : nullptr;
+        backend->prepare_weight({.name = "v", .role = WeightRole::vector, .columns = 300, .data = data});
+        backend->prepare_weight({.name = "m", .rows = 96, .columns = 64, .data = data});
+        for (const WeightRole role : {WeightRole::expert_column, WeightRole::expert_row}) {
+          backend->prepare_weight(
+              {.name = "e", .role = role, .rows = 64, .columns = 64, .experts = 8, .data = data, .experts_used = 3});
+        }
+        backend->make_activation(64, RowSet::all);
       }
-      backend->make_activation(64, RowSet::all);
+      // Experts that a cache may hold stay where they are; the other matrix has 96 rows of 64 floats.
+      const std::size_t packed = planned->released_bytes();
+      EXPECT_EQ(packed, repack && device.device.name() == "cpu" ? 96 * 64 * sizeof(float) : 0);
+      EXPECT_EQ(planned->prepared_bytes(), 300 * sizeof(float) + packed);
+      EXPECT_EQ(planned->prepared_bytes(), real->prepared_bytes());
+      EXPECT_EQ(planned->released_bytes(), real->released_bytes());
+      EXPECT_EQ(planned->workspace_bytes(limits, 100), real->workspace_bytes(limits, 100));
+      EXPECT_EQ(planned->expert_cache_bytes(), real->expert_cache_bytes());
+      EXPECT_THROW(planned->reserve(limits, 100), Error);
+      EXPECT_THROW(planned->submit({}, [](Backend&, const StepShape&) {}), Error);
     }
-    EXPECT_EQ(planned->prepared_bytes(), 300 * sizeof(float));
-    EXPECT_EQ(planned->prepared_bytes(), real->prepared_bytes());
-    EXPECT_EQ(planned->workspace_bytes(limits, 100), real->workspace_bytes(limits, 100));
-    EXPECT_EQ(planned->expert_cache_bytes(), real->expert_cache_bytes());
-    EXPECT_THROW(planned->reserve(limits, 100), Error);
-    EXPECT_THROW(planned->submit({}, [](Backend&, const StepShape&) {}), Error);
   });
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "backend/cpu/digits.h"
 #include "backend/host_memory.h"
@@ -12,12 +13,34 @@
 #include "quant/decode.h"
 
 namespace quarrel {
+namespace {
+
+// A group of a prompt row has a second digit if its largest value is so many times the row's root mean square. At 4,
+// one group in five has one, and what one digit loses everywhere is halved (docs/numerics.md).
+constexpr float kHeard = 4.0f;
+
+// Rows of a matrix go to workers in multiples of this: whole panels, whatever the level.
+constexpr std::size_t kGrain = 16;
+
+struct Share {
+  std::size_t first, last;
+};
+Share share_of(std::size_t rows, int worker, int workers) {
+  const std::size_t grains = (rows + kGrain - 1) / kGrain;
+  const auto bound = [&](int w) { return std::min(rows, grains * as_size(w) / as_size(workers) * kGrain); };
+  return {bound(worker), bound(worker + 1)};
+}
+
+}  // namespace
+
 std::size_t matmul_scratch_bytes(std::size_t columns) {
-  // A panel of 32 rows at most and two at least, each of bytes with a scale and an offset every 16; or two rows of F32.
-  const std::size_t stride = padded(std::max<std::size_t>(columns, 1), kRowPadding);
-  const std::size_t row = stride + 2 * padded(stride / 16, kGroupPadding) * sizeof(float);
-  const std::size_t panel = std::min<std::size_t>(32, std::max<std::size_t>(2, 192 * 1024 / row)) * row;
-  return std::max(panel, 2 * padded(columns, kGroupPadding) * sizeof(float)) + 64;
+  // Rows are 16 at most. Either a packed panel of up to a byte and an eighth a weight, and plain ones with two F32
+  // every 16 columns: a cacheful, or a single one that is larger; or two panels of F32 and one row.
+  const std::size_t groups = digit_columns(std::max<std::size_t>(columns, 1));
+  const std::size_t plain = groups * (32 * 16 + 4 * 16 * sizeof(float));
+  const std::size_t packed = groups * 40 * 16 + 64;
+  const std::size_t floats = (2 * 16 + 1) * padded(columns, kGroupPadding) * sizeof(float);
+  return std::max(packed + std::max<std::size_t>(plain, 256 * 1024), floats) + 64;
 }
 
 std::size_t attend_scratch_bytes(std::size_t group, std::size_t dims) {
@@ -47,10 +70,12 @@ Weight CpuBackend::prepare_weight(const WeightSource& source) {
   std::vector<ExpertPlace> places = expert_places(source);
   Prepared weight{.data = places.front().data,
                   .type = source.type,
+                  .packed = false,
                   .rows = static_cast<std::size_t>(source.rows),
                   .columns = columns,
                   .row_bytes = row_bytes(type_info(source.type), columns),
                   .row_stride = row_stride(source),
+                  .memory = {},
                   .decoded = {},
                   .places = {}};
   if (source.role == WeightRole::vector) {
@@ -62,8 +87,9 @@ Weight CpuBackend::prepare_weight(const WeightSource& source) {
     const bool logits = source.role == WeightRole::embedding || source.role == WeightRole::head;
     if (!logits) widest_output_ = std::max(widest_output_, weight.rows);
   }
-  if (source.role == WeightRole::expert_column || source.role == WeightRole::expert_row) {
-    weight.places = std::move(places);
+  if (wants_packing(source)) pack(source, places, weight);
+  if (is_expert(source.role)) {
+    if (!weight.packed) weight.places = std::move(places);
     add_experts(source, static_cast<std::int32_t>(weights_.size()), weight);
   }
   weights_.push_back(std::move(weight));
@@ -71,6 +97,50 @@ Weight CpuBackend::prepare_weight(const WeightSource& source) {
           .rows = static_cast<std::int32_t>(source.rows),
           .columns = static_cast<std::int32_t>(source.columns),
           .experts = static_cast<std::int32_t>(source.experts)};
+}
+
+bool CpuBackend::wants_packing(const WeightSource& source) const {
+  if (!options_.repack || kernels_.panel_bytes(source.type, static_cast<std::size_t>(source.columns)) == 0)
+    return false;
+  switch (source.role) {
+    case WeightRole::embedding:  // one row a token is read of it
+    case WeightRole::vector: return false;
+    case WeightRole::expert_column:
+    case WeightRole::expert_row: return !options_.expert_memory.has_value();
+    default: return true;
+  }
+}
+
+// Each worker packs, and so is the first to touch, the rows that it will multiply. Experts go to whoever is free, so
+// theirs are only spread.
+void CpuBackend::pack(const WeightSource& source, std::span<const ExpertPlace> places, Prepared& weight) {
+  const std::size_t panel_rows = kernels_.panel_rows;
+  const std::size_t panel_bytes = kernels_.panel_bytes(weight.type, weight.columns);
+  const std::size_t matrix_bytes = (weight.rows + panel_rows - 1) / panel_rows * panel_bytes;
+  prepared_bytes_ += padded(matrix_bytes * places.size(), 64);
+  released_bytes_ += weight.rows * weight.row_bytes * places.size();
+  weight.packed = true;
+  if (is_expert(source.role)) weight.places.resize(places.size());
+  if (plan_only()) return;
+  weight.memory = AlignedBuffer(matrix_bytes * places.size(), "repacked weights");
+  weight.data = weight.memory.data();
+  const DeviceTurn turn(device_.turns());
+  device_.pool().run([&](int worker, int workers) {
+    const Share share = share_of(weight.rows, worker, workers);
+    for (std::size_t place = 0; place < places.size(); ++place) {
+      for (std::size_t row = share.first; row < share.last; row += panel_rows) {
+        kernels_.pack({.type = weight.type,
+                       .rows = places[place].data + row * weight.row_stride,
+                       .row_stride = weight.row_stride,
+                       .count = std::min(panel_rows, weight.rows - row),
+                       .columns = weight.columns,
+                       .out = weight.memory.data() + place * matrix_bytes + row / panel_rows * panel_bytes});
+      }
+    }
+  });
+  for (std::size_t place = 0; place < weight.places.size(); ++place) {
+    weight.places[place] = {.data = weight.memory.data() + place * matrix_bytes};
+  }
 }
 
 Activation CpuBackend::make_activation(std::int32_t width, RowSet rows) {
@@ -81,12 +151,14 @@ Activation CpuBackend::make_activation(std::int32_t width, RowSet rows) {
 std::size_t CpuBackend::worker_scratch_bytes() const noexcept {
   // A head's keys and values are parts of projections, and there are no more heads than values in a row.
   const std::size_t attend = attend_scratch_bytes(widest_input_, widest_input_ + widest_output_);
-  return std::max(matmul_scratch_bytes(widest_input_), attend);
+  const std::size_t tiles = has_bfloats() ? kernels_.bfloat.scratch_bytes(widest_input_) : 0;
+  return std::max({matmul_scratch_bytes(widest_input_), attend, tiles});
 }
 
 std::size_t CpuBackend::workspace_bytes(const StepLimits& limits, std::int32_t vocabulary) const noexcept {
   const auto rows = static_cast<std::size_t>(std::max(limits.rows, limits.outputs));
-  return HostBackend::workspace_bytes(limits, vocabulary) + DigitLayout(widest_input_).bytes(rows) +
+  return HostBackend::workspace_bytes(limits, vocabulary) + digit_bytes(rows, widest_input_) +
+         (has_bfloats() ? bfloat_bytes(rows, widest_input_) : 0) +
          rows * (widest_input_ + 2 * widest_output_) * sizeof(float) +
          as_size(device_.pool().size()) * worker_scratch_bytes() + expert_workspace_bytes(limits);
 }
@@ -99,8 +171,8 @@ std::size_t CpuBackend::expert_workspace_bytes(const StepLimits& limits) const n
 void CpuBackend::reserve(const StepLimits& limits, std::int32_t vocabulary) {
   HostBackend::reserve(limits, vocabulary);
   const auto rows = static_cast<std::size_t>(std::max(limits.rows, limits.outputs));
-  digit_memory_ = AlignedBuffer(DigitLayout(widest_input_).bytes(rows), "activation digits");
-  digits_ = lay_out_digits(digit_memory_.data(), rows, widest_input_);
+  digit_memory_ = AlignedBuffer(digit_bytes(rows, widest_input_), "activation digits");
+  if (has_bfloats()) bfloat_memory_ = AlignedBuffer(bfloat_bytes(rows, widest_input_), "activations in bf16");
   normed_ = AlignedBuffer(rows * widest_input_ * sizeof(float), "normed rows");
   first_ = AlignedBuffer(rows * widest_output_ * sizeof(float), "projections");
   second_ = AlignedBuffer(rows * widest_output_ * sizeof(float), "projections");
@@ -127,12 +199,55 @@ bool CpuBackend::wants_digits(const Weight& weight) const {
   return options_.activations != ActivationDigits::f32 && kernels_.has_integer_kernel(prepared(weight).type);
 }
 
+bool CpuBackend::has_bfloats() const noexcept {
+  return kernels_.bfloat.matmul != nullptr && options_.activations == ActivationDigits::where_heard;
+}
+
+bool CpuBackend::wants_bfloats(const Weight& weight) const {
+  return has_bfloats() && kernels_.bfloat.has_kernel(prepared(weight).type);
+}
+
 bool CpuBackend::norm_row(const Norm& norm, const float* in, float* out, std::size_t count) const {
   const float* weight = vector(norm.weight);
   const float squares = norm.kind == NormKind::rms
                             ? kernels_.rms_norm(in, weight, out, count, norm.epsilon)
                             : kernels_.layer_norm(in, weight, vector(norm.bias), out, count, norm.epsilon);
   return std::isfinite(squares);
+}
+
+void CpuBackend::quantize(const float* values, const Input& input, const DigitRows& to, std::size_t row) const {
+  float threshold = 0.0f;
+  if (row >= input.generated) {
+    if (options_.activations == ActivationDigits::where_heard) threshold = kHeard;
+    if (options_.activations == ActivationDigits::one_for_prompt) threshold = std::numeric_limits<float>::infinity();
+  }
+  kernels_.quantize_row(values, input.columns, to, row, threshold);
+}
+
+void CpuBackend::lay_out(const Input& input) {
+  if (input.digits) digits_ = lay_out_digits(digit_memory_.data(), input.columns);
+  if (input.bfloats) bfloats_ = lay_out_bfloats(bfloat_memory_.data(), input.rows, input.columns);
+}
+
+void CpuBackend::convert(const float* values, const Input& input, const DigitRows& digits, const BfloatRows& bfloats,
+                         std::size_t row) const {
+  if (input.bfloats && row >= input.generated) {
+    kernels_.bfloat.convert_row(values, input.columns, bfloats, row, input.bfloat_pairs);
+  } else if (input.digits) {
+    quantize(values, input, digits, row);
+  }
+}
+
+void CpuBackend::multiply_rows(MatmulTask task, std::size_t generated) const {
+  if (task.bfloats == nullptr) return kernels_.matmul(task);
+  if (task.rows > generated) {
+    MatmulTask prompt = task;
+    prompt.digit_rows = generated;
+    prompt.first_bfloat += generated;
+    kernels_.bfloat.matmul(prompt);
+  }
+  task.rows = std::min(task.rows, generated);
+  if (task.rows > 0) kernels_.matmul(task);
 }
 
 CpuBackend::Input CpuBackend::prepare_input(const Activation& in, std::int32_t first, std::int32_t rows,
@@ -143,16 +258,16 @@ CpuBackend::Input CpuBackend::prepare_input(const Activation& in, std::int32_t f
               .stride = as_size(in.width),
               .columns = columns,
               .rows = as_size(rows),
-              .two_digits = options_.activations == ActivationDigits::one_for_prompt
-                                ? as_size(std::clamp(generated_count(in.rows) - first, 0, rows))
-                                : as_size(rows),
-              .digits = std::ranges::any_of(weights, [&](const Weight& weight) { return wants_digits(weight); })};
+              .generated = as_size(std::clamp(generated_count(in.rows) - first, 0, rows)),
+              .digits = std::ranges::any_of(weights, [&](const Weight& weight) { return wants_digits(weight); }),
+              .bfloats = std::ranges::any_of(weights, [&](const Weight& weight) { return wants_bfloats(weight); }),
+              .bfloat_pairs = std::ranges::any_of(weights, [&](const Weight& weight) { return is_f16(weight); })};
   if (before.kind != NormKind::none) {
     input.plain = normed_.floats();
     input.stride = columns;
   }
-  if (input.digits) digits_ = lay_out_digits(digit_memory_.data(), input.rows, columns);
-  if (before.kind == NormKind::none && !input.digits) return input;
+  lay_out(input);
+  if (before.kind == NormKind::none && !input.digits && !input.bfloats) return input;
   for_rows(rows, [&](std::int32_t r) {
     const float* values = row(in, first + r);
     if (before.kind != NormKind::none) {
@@ -160,7 +275,7 @@ CpuBackend::Input CpuBackend::prepare_input(const Activation& in, std::int32_t f
       if (!norm_row(before, values, normed, columns)) flag_bad_row(in.rows, first + r, layer);
       values = normed;
     }
-    if (input.digits) kernels_.quantize_row(values, columns, digits_, as_size(r), as_size(r) < input.two_digits);
+    convert(values, input, digits_, bfloats_, as_size(r));
   });
   return input;
 }
@@ -171,45 +286,40 @@ CpuBackend::Input CpuBackend::prepare_values(const float* values, std::size_t st
                     .stride = stride,
                     .columns = as_size(weight.columns),
                     .rows = rows,
-                    .two_digits = options_.activations == ActivationDigits::one_for_prompt
-                                      ? as_size(generated_count(RowSet::all))
-                                      : rows,
-                    .digits = wants_digits(weight)};
-  if (!input.digits) return input;
-  digits_ = lay_out_digits(digit_memory_.data(), rows, input.columns);
-  for_rows(shape().rows(), [&](std::int32_t r) {
-    kernels_.quantize_row(values + as_size(r) * stride, input.columns, digits_, as_size(r),
-                          as_size(r) < input.two_digits);
-  });
+                    .generated = as_size(generated_count(RowSet::all)),
+                    .digits = wants_digits(weight),
+                    .bfloats = wants_bfloats(weight),
+                    .bfloat_pairs = is_f16(weight)};
+  if (!input.digits && !input.bfloats) return input;
+  lay_out(input);
+  for_rows(shape().rows(),
+           [&](std::int32_t r) { convert(values + as_size(r) * stride, input, digits_, bfloats_, as_size(r)); });
   return input;
 }
 
 template <typename Finish>
 void CpuBackend::multiply(const Input& input, std::span<const Product> products, Finish finish) {
-  constexpr std::size_t kGrain = 16;
   device_.pool().run([&](int worker, int workers) {
     for (const Product& product : products) {
       const Prepared& weight = prepared(product.weight);
-      const std::size_t grains = (weight.rows + kGrain - 1) / kGrain;
-      const std::size_t first = grains * static_cast<std::size_t>(worker) / static_cast<std::size_t>(workers) * kGrain;
-      const std::size_t last = std::min(
-          weight.rows, grains * static_cast<std::size_t>(worker + 1) / static_cast<std::size_t>(workers) * kGrain);
+      const auto [first, last] = share_of(weight.rows, worker, workers);
       if (first >= last) continue;
-      kernels_.matmul({.weights = weight.data,
-                       .type = weight.type,
-                       .columns = weight.columns,
-                       .row_bytes = weight.row_bytes,
-                       .row_stride = weight.row_stride,
-                       .first = first,
-                       .last = last,
-                       .quantized = input.digits && wants_digits(product.weight) ? &digits_ : nullptr,
-                       .plain = input.plain,
-                       .plain_stride = input.stride,
-                       .two_digit_rows = input.two_digits,
-                       .rows = input.rows,
-                       .out = product.out,
-                       .out_stride = product.stride,
-                       .scratch = scratch_[static_cast<std::size_t>(worker)].data()});
+      multiply_rows({.weights = weight.data,
+                     .type = weight.type,
+                     .packed = weight.packed,
+                     .columns = weight.columns,
+                     .row_stride = weight.row_stride,
+                     .first = first,
+                     .last = last,
+                     .digits = input.digits && wants_digits(product.weight) ? &digits_ : nullptr,
+                     .plain = input.plain,
+                     .plain_stride = input.stride,
+                     .rows = input.rows,
+                     .bfloats = input.bfloats && wants_bfloats(product.weight) ? &bfloats_ : nullptr,
+                     .out = product.out + first,
+                     .out_stride = product.stride,
+                     .scratch = scratch_[as_size(worker)].data()},
+                    input.generated);
       if (&product == &products.back()) finish(first, last);
     }
   });
@@ -234,17 +344,23 @@ void CpuBackend::finish_branch(const BranchEnd& end, const Weight& bias, float* 
   });
 }
 
+void CpuBackend::decode_table_row(const Prepared& table, std::size_t row, float* values) const {
+  if (!table.packed) return decode_row(table.type, table.data + row * table.row_stride, values, table.columns);
+  const std::size_t panel = row / kernels_.panel_rows * kernels_.panel_bytes(table.type, table.columns);
+  kernels_.decode_packed(table.type, table.data + panel, row % kernels_.panel_rows, table.columns, values);
+}
+
 void CpuBackend::embed(const EmbedOp& op) {
   const Timer timer(*this, "embedding");
   const Prepared& table = prepared(op.table);
   for_rows(row_count(op.out.rows), [&](std::int32_t r) {
     float* x = row(op.out, r);
-    decode_row(table.type, table.data + as_size(tokens()[as_size(r)]) * table.row_stride, x, table.columns);
+    decode_table_row(table, as_size(tokens()[as_size(r)]), x);
     kernels_.soft_cap(x, op.scale, 0.0f, table.columns);
     const auto add_table_row = [&](const Weight& weight, std::int32_t index) {
       const Prepared& more = prepared(weight);
       std::vector<float> values(more.columns);
-      decode_row(more.type, more.data + as_size(index) * more.row_stride, values.data(), more.columns);
+      decode_table_row(more, as_size(index), values.data());
       kernels_.add(x, values.data(), more.columns);
     };
     if (op.positions.valid()) add_table_row(op.positions, rows()[as_size(r)].position);

@@ -1,4 +1,5 @@
-// The CPU backend: ops as parallel loops over a level's kernels. Weights are read in place, in their quantised form.
+// The CPU backend: ops as parallel loops over a level's kernels. Weights keep their quantised form; at load time they
+// are copied into panels that a vector's lanes read side by side, each part by the worker that will read it.
 // Each op is one or two regions of the device's thread pool; a matrix's rows are split evenly and in the same way every
 // time, so a worker meets the same weights again at the next token.
 #pragma once
@@ -47,6 +48,7 @@ class CpuBackend final : public HostBackend {
   Activation make_activation(std::int32_t width, RowSet rows) override;
   void reserve(const StepLimits& limits, std::int32_t vocabulary) override;
   std::size_t prepared_bytes() const noexcept override { return prepared_bytes_; }
+  std::size_t released_bytes() const noexcept override { return released_bytes_; }
   std::size_t expert_cache_bytes() const noexcept override;
   std::size_t workspace_bytes(const StepLimits& limits, std::int32_t vocabulary) const noexcept override;
   std::size_t expert_workspace_bytes(const StepLimits& limits) const noexcept override;
@@ -66,19 +68,23 @@ class CpuBackend final : public HostBackend {
   struct Prepared {
     const std::byte* data;
     QuantType type;
+    bool packed;  // `data` and `places` are panels, in `memory`
     std::size_t rows, columns, row_bytes, row_stride;
+    AlignedBuffer memory;
     std::vector<float> decoded;       // vectors only
     std::vector<ExpertPlace> places;  // experts only
   };
 
   // Rows that a product takes: as they are, and as digits if some weight wants those.
   struct Input {
-    const float* plain;
-    std::size_t stride;
-    std::size_t columns;
-    std::size_t rows;
-    std::size_t two_digits;  // how many of them, from the first, have a residual digit
-    bool digits;
+    const float* plain = nullptr;
+    std::size_t stride = 0;
+    std::size_t columns = 0;
+    std::size_t rows = 0;
+    std::size_t generated = 0;  // how many of them, from the first, are of that class
+    bool digits = false;        // the rows are in digits_: all, or with `bfloats` the generated ones
+    bool bfloats = false;       // the other rows are in bfloats_, for the weights that want them
+    bool bfloat_pairs = false;  // as two numbers, because a weight is F16
   };
 
   struct Product {
@@ -127,6 +133,21 @@ class CpuBackend final : public HostBackend {
   const Prepared& prepared(const Weight& weight) const { return weights_[static_cast<std::size_t>(weight.id)]; }
   const float* vector(const Weight& weight) const { return weight.valid() ? prepared(weight).decoded.data() : nullptr; }
   bool wants_digits(const Weight& weight) const;
+  // Whether prompt rows meet this weight as bf16 numbers.
+  bool wants_bfloats(const Weight& weight) const;
+  bool has_bfloats() const noexcept;
+  bool is_f16(const Weight& weight) const { return prepared(weight).type == QuantType::f16; }
+  bool wants_packing(const WeightSource& source) const;
+  void pack(const WeightSource& source, std::span<const ExpertPlace> places, Prepared& weight);
+  void decode_table_row(const Prepared& table, std::size_t row, float* values) const;
+  // Rows as digits; a row's class chooses how many.
+  void quantize(const float* values, const Input& input, const DigitRows& to, std::size_t row) const;
+  // One row in the form that its class and the weights ask for.
+  void convert(const float* values, const Input& input, const DigitRows& digits, const BfloatRows& bfloats,
+               std::size_t row) const;
+  void lay_out(const Input& input);
+  // A product of rows of which the first `generated` are of that class.
+  void multiply_rows(MatmulTask task, std::size_t generated) const;
   std::size_t worker_scratch_bytes() const noexcept;
 
   bool norm_row(const Norm& norm, const float* in, float* out, std::size_t count) const override;
@@ -158,8 +179,8 @@ class CpuBackend final : public HostBackend {
   std::span<ExpertGroup> group_rows(const MoeOp& op, const Input& input);
   void expert_inner(const MoeOp& op, const Input& input, const ExpertGroup& group, std::size_t first, std::size_t count,
                     std::size_t worker);
-  void expert_output(const MoeOp& op, const ExpertGroup& group, const QuantizedRows* digits, std::size_t first,
-                     std::size_t count, std::size_t worker);
+  void expert_output(const MoeOp& op, const ExpertGroup& group, const DigitRows* digits, const BfloatRows* bfloats,
+                     std::size_t first, std::size_t count, std::size_t worker);
   void run_experts(const MoeOp& op, const Input& input, std::span<const ExpertGroup> groups);
   void run_cached(const MoeOp& op, const Input& input, std::span<ExpertGroup> groups);
   void run_in_place(const MoeOp& op, const Input& input, std::span<ExpertGroup> groups);
@@ -187,10 +208,13 @@ class CpuBackend final : public HostBackend {
   const BackendOptions options_;
   std::vector<Prepared> weights_;
   std::size_t prepared_bytes_ = 0;
+  std::size_t released_bytes_ = 0;
   std::size_t widest_input_ = 0;   // columns of any matrix
   std::size_t widest_output_ = 0;  // rows of any matrix but the embedding and the head, or width of any activation
 
-  QuantizedRows digits_;
+  DigitRows digits_;
+  BfloatRows bfloats_;
+  AlignedBuffer bfloat_memory_;
   AlignedBuffer digit_memory_;
   AlignedBuffer normed_;                // [rows][widest_input_]
   AlignedBuffer first_;                 // [rows][widest_output_]

@@ -50,34 +50,47 @@ void share(ThreadPool& pool, std::size_t units, const Task& task) {
 
 }  // namespace
 
+std::size_t MoeSpace::slots(std::size_t rows) const noexcept {
+  const std::size_t pairs = rows * used;
+  return pairs + (rows == 1 ? 0 : std::min(experts, pairs) * (kDigitRows - 1));
+}
+
 std::size_t MoeSpace::lay_out(std::byte* memory, std::size_t rows, std::size_t workers) {
   std::size_t at = 0;
   const auto take = [&]<typename T>(T*& place, std::size_t count) {
     if (memory != nullptr) place = reinterpret_cast<T*>(memory + at);
     at += padded(count * sizeof(T), 64);
   };
-  const std::size_t slots = rows * used;
+  const std::size_t places = slots(rows);
+  const std::size_t pairs = rows * used;
   take(logits, rows * experts);
   take(choices, workers * experts);
-  take(chosen, slots);
-  take(weights, slots);
-  take(slot_of, slots);
-  take(row_of, slots);
+  take(chosen, pairs);
+  take(weights, pairs);
+  take(slot_of, pairs);
+  take(row_of, places);
   take(groups, experts);
   take(batch, experts);
-  take(inner, slots * hidden);
-  take(inner_digits, DigitLayout(hidden).bytes(slots));
-  take(outputs, slots * width);
+  take(inner, places * hidden);
+  take(input_digits, digit_bytes(places, input));
+  take(inner_digits, digit_bytes(places, hidden));
+  if (bfloats) {
+    take(input_bfloats, bfloat_bytes(places, input));
+    take(inner_bfloats, bfloat_bytes(places, hidden));
+  }
+  take(outputs, places * width);
   take(ups, workers * rows * kUnit);
   return used == 0 ? 0 : at;
 }
 
 // Notes what the experts of a layer ask of the workspace and of the cache.
 void CpuBackend::add_experts(const WeightSource& source, std::int32_t id, const Prepared& weight) {
+  moe_.bfloats = has_bfloats();
   moe_.experts = std::max(moe_.experts, weight.places.size());
   moe_.used = std::max(moe_.used, as_size(source.experts_used));
   std::size_t& width = source.role == WeightRole::expert_row ? moe_.width : moe_.hidden;
   width = std::max(width, weight.rows);
+  if (source.role == WeightRole::expert_column) moe_.input = std::max(moe_.input, weight.columns);
   if (!options_.expert_memory.has_value()) return;
   expert_sets_[source.layer].add(id, source.experts_used, weight.rows, weight.row_bytes, weight.row_stride,
                                  weight.places);
@@ -132,7 +145,7 @@ void CpuBackend::check_experts(const MoeOp& op) const {
     fail(ErrorKind::internal, "layer {} has weights that are not its experts'", op.layer);
   }
   if (as_size(op.used) > moe_.used || experts > moe_.experts || hidden > moe_.hidden ||
-      as_size(op.down.rows) > moe_.width) {
+      as_size(op.down.rows) > moe_.width || as_size(op.up.columns) > moe_.input) {
     fail(ErrorKind::internal, "layer {} uses {} experts, more than its weights were prepared for", op.layer, op.used);
   }
 }
@@ -144,6 +157,7 @@ void CpuBackend::route(const MoeOp& op, const Input& input) {
   // Which experts a row goes to must not hang on the last bit of a digit: the router always works in F32.
   Input plain = input;
   plain.digits = false;
+  plain.bfloats = false;
   const Product product{.weight = op.router, .out = moe_.logits, .stride = experts};
   multiply(plain, {&product, 1});
   const float* selection_bias = vector(op.selection_bias);
@@ -183,13 +197,14 @@ std::span<ExpertGroup> CpuBackend::group_rows(const MoeOp& op, const Input& inpu
   std::size_t slots = 0;
   for (ExpertGroup& group : all) {
     group.first = slots;
-    slots += std::exchange(group.rows, 0);
+    const std::size_t count = std::exchange(group.rows, 0);
+    slots += input.rows == 1 ? count : padded(count, kDigitRows);
   }
   for (std::size_t i = 0; i < input.rows * used; ++i) {
     const std::size_t row = i / used;
     ExpertGroup& group = all[as_size(moe_.chosen[i])];
     const std::size_t slot = group.first + group.rows++;
-    if (row < input.two_digits) ++group.two_digits;
+    if (row < input.generated) ++group.generated;
     moe_.slot_of[i] = static_cast<std::uint32_t>(slot);
     moe_.row_of[slot] = static_cast<std::uint32_t>(row);
   }
@@ -200,27 +215,35 @@ std::span<ExpertGroup> CpuBackend::group_rows(const MoeOp& op, const Input& inpu
 // Values [first, first + count) of the hidden rows of one expert's group.
 void CpuBackend::expert_inner(const MoeOp& op, const Input& input, const ExpertGroup& group, std::size_t first,
                               std::size_t count, std::size_t worker) {
+  const bool one_row = input.rows == 1;
+  const DigitRows sorted = one_row ? digits_ : lay_out_digits(moe_.input_digits, input.columns);
+  const BfloatRows sorted_bfloats =
+      one_row ? bfloats_ : lay_out_bfloats(moe_.input_bfloats, moe_.slots(input.rows), input.columns);
   const std::size_t hidden = as_size(op.up.rows);
   float* values = moe_.inner + group.first * hidden + first;
   float* ups = moe_.ups + worker * step_rows_ * MoeSpace::kUnit;
   const auto product = [&](const Weight& handle, const std::byte* data, float* out, std::size_t stride) {
     const Prepared& weight = prepared(handle);
-    kernels_.matmul({.weights = data + first * weight.row_stride,
-                     .type = weight.type,
-                     .columns = weight.columns,
-                     .row_bytes = weight.row_bytes,
-                     .row_stride = weight.row_stride,
-                     .first = 0,
-                     .last = count,
-                     .quantized = input.digits && wants_digits(handle) ? &digits_ : nullptr,
-                     .plain = input.plain,
-                     .plain_stride = input.stride,
-                     .row_index = moe_.row_of + group.first,
-                     .two_digit_rows = group.two_digits,
-                     .rows = group.rows,
-                     .out = out,
-                     .out_stride = stride,
-                     .scratch = scratch_[worker].data()});
+    const bool digits = input.digits && wants_digits(handle);
+    multiply_rows({.weights = data,
+                   .type = weight.type,
+                   .packed = weight.packed,
+                   .columns = weight.columns,
+                   .row_stride = weight.row_stride,
+                   .first = first,
+                   .last = first + count,
+                   .digits = digits ? &sorted : nullptr,
+                   .first_row = one_row ? 0 : group.first,
+                   .plain = input.plain,
+                   .plain_stride = input.stride,
+                   .row_index = digits ? nullptr : moe_.row_of + group.first,
+                   .rows = group.rows,
+                   .bfloats = input.bfloats && wants_bfloats(handle) ? &sorted_bfloats : nullptr,
+                   .first_bfloat = one_row ? 0 : group.first,
+                   .out = out,
+                   .out_stride = stride,
+                   .scratch = scratch_[worker].data()},
+                  group.generated);
   };
   const auto bias = [&](const Weight& handle) {
     return handle.valid() ? vector(handle) + as_size(group.expert) * hidden + first : nullptr;
@@ -243,32 +266,34 @@ void CpuBackend::expert_inner(const MoeOp& op, const Input& input, const ExpertG
 }
 
 // Values [first, first + count) of what one expert gives back for its group.
-void CpuBackend::expert_output(const MoeOp& op, const ExpertGroup& group, const QuantizedRows* digits,
-                               std::size_t first, std::size_t count, std::size_t worker) {
+void CpuBackend::expert_output(const MoeOp& op, const ExpertGroup& group, const DigitRows* digits,
+                               const BfloatRows* bfloats, std::size_t first, std::size_t count, std::size_t worker) {
   const Prepared& weight = prepared(op.down);
-  const QuantizedRows view = digits == nullptr ? QuantizedRows{} : digits_from(*digits, group.first);
   float* out = moe_.outputs + group.first * weight.rows + first;
-  kernels_.matmul({.weights = group.down + first * weight.row_stride,
-                   .type = weight.type,
-                   .columns = weight.columns,
-                   .row_bytes = weight.row_bytes,
-                   .row_stride = weight.row_stride,
-                   .first = 0,
-                   .last = count,
-                   .quantized = digits == nullptr ? nullptr : &view,
-                   .plain = moe_.inner + group.first * weight.columns,
-                   .plain_stride = weight.columns,
-                   .two_digit_rows = group.two_digits,
-                   .rows = group.rows,
-                   .out = out,
-                   .out_stride = weight.rows,
-                   .scratch = scratch_[worker].data()});
+  multiply_rows({.weights = group.down,
+                 .type = weight.type,
+                 .packed = weight.packed,
+                 .columns = weight.columns,
+                 .row_stride = weight.row_stride,
+                 .first = first,
+                 .last = first + count,
+                 .digits = digits,
+                 .first_row = group.first,
+                 .plain = moe_.inner + group.first * weight.columns,
+                 .plain_stride = weight.columns,
+                 .rows = group.rows,
+                 .bfloats = bfloats,
+                 .first_bfloat = group.first,
+                 .out = out,
+                 .out_stride = weight.rows,
+                 .scratch = scratch_[worker].data()},
+                group.generated);
   if (!op.down_bias.valid()) return;
   const float* bias = vector(op.down_bias) + as_size(group.expert) * weight.rows + first;
   for (std::size_t r = 0; r < group.rows; ++r) kernels_.add(out + r * weight.rows, bias, count);
 }
 
-// All that these experts compute, in two regions of the pool and one for digits between them.
+// All that these experts compute: two regions of the pool for products, each after one for their digits.
 void CpuBackend::run_experts(const MoeOp& op, const Input& input, std::span<const ExpertGroup> groups) {
   constexpr std::size_t kUnit = MoeSpace::kUnit;
   const std::size_t hidden = as_size(op.up.rows);
@@ -280,22 +305,43 @@ void CpuBackend::run_experts(const MoeOp& op, const Input& input, std::span<cons
       task(groups[unit / units], first, std::min(kUnit, weight_rows - first), worker);
     });
   };
+  const std::size_t slots = moe_.slots(input.rows);
+  if ((input.digits || input.bfloats) && input.rows > 1) {
+    const DigitRows sorted = lay_out_digits(moe_.input_digits, input.columns);
+    const BfloatRows sorted_bfloats = lay_out_bfloats(moe_.input_bfloats, slots, input.columns);
+    share(device_.pool(), groups.size(), [&](std::size_t g, std::size_t) {
+      for (std::size_t slot = groups[g].first; slot < groups[g].first + groups[g].rows; ++slot) {
+        const std::size_t row = moe_.row_of[slot];
+        if (input.bfloats && row >= input.generated) {
+          copy_bfloats(bfloats_, row, sorted_bfloats, slot);
+        } else if (input.digits) {
+          copy_digits(digits_, row, sorted, slot);
+        }
+      }
+    });
+  }
   each_unit(hidden, [&](const ExpertGroup& group, std::size_t first, std::size_t count, std::size_t worker) {
     expert_inner(op, input, group, first, count, worker);
   });
-  const bool wants = wants_digits(op.down);
-  const QuantizedRows digits = lay_out_digits(moe_.inner_digits, input.rows * as_size(op.used), hidden);
-  if (wants) {
+  Input inner{.columns = hidden,
+              .digits = wants_digits(op.down),
+              .bfloats = wants_bfloats(op.down),
+              .bfloat_pairs = is_f16(op.down)};
+  const DigitRows digits = lay_out_digits(moe_.inner_digits, hidden);
+  const BfloatRows bfloats = lay_out_bfloats(moe_.inner_bfloats, slots, hidden);
+  if (inner.digits || inner.bfloats) {
     share(device_.pool(), groups.size(), [&](std::size_t g, std::size_t) {
       const ExpertGroup& group = groups[g];
-      for (std::size_t r = 0; r < group.rows; ++r) {
-        const std::size_t slot = group.first + r;
-        kernels_.quantize_row(moe_.inner + slot * hidden, hidden, digits, slot, r < group.two_digits);
+      Input own = inner;
+      own.generated = group.first + group.generated;
+      for (std::size_t slot = group.first; slot < group.first + group.rows; ++slot) {
+        convert(moe_.inner + slot * hidden, own, digits, bfloats, slot);
       }
     });
   }
   each_unit(width, [&](const ExpertGroup& group, std::size_t first, std::size_t count, std::size_t worker) {
-    expert_output(op, group, wants ? &digits : nullptr, first, count, worker);
+    expert_output(op, group, inner.digits ? &digits : nullptr, inner.bfloats ? &bfloats : nullptr, first, count,
+                  worker);
   });
 }
 
@@ -345,14 +391,14 @@ void CpuBackend::run_shared(const MoeOp& op, const Input& input) {
               .stride = hidden,
               .columns = hidden,
               .rows = input.rows,
-              .two_digits = input.two_digits,
-              .digits = wants_digits(op.shared_down)};
-  if (inner.digits) {
-    digits_ = lay_out_digits(digit_memory_.data(), inner.rows, hidden);
-    for_rows(static_cast<std::int64_t>(inner.rows), [&](std::int32_t r) {
-      kernels_.quantize_row(inner.plain + as_size(r) * hidden, hidden, digits_, as_size(r),
-                            as_size(r) < inner.two_digits);
-    });
+              .generated = input.generated,
+              .digits = wants_digits(op.shared_down),
+              .bfloats = wants_bfloats(op.shared_down),
+              .bfloat_pairs = is_f16(op.shared_down)};
+  if (inner.digits || inner.bfloats) {
+    lay_out(inner);
+    for_rows(static_cast<std::int64_t>(inner.rows),
+             [&](std::int32_t r) { convert(inner.plain + as_size(r) * hidden, inner, digits_, bfloats_, as_size(r)); });
   }
   const Product product{.weight = op.shared_down, .out = second_.floats(), .stride = as_size(op.shared_down.rows)};
   multiply(inner, {&product, 1});

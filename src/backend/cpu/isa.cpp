@@ -1,14 +1,38 @@
 #include "backend/cpu/isa.h"
 
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include "base/error.h"
 
 namespace quarrel {
+namespace {
+
+// Tiles of bf16 and int8 numbers, and the conversion to bf16.
+bool has_amx() {
+  unsigned int a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
+  constexpr unsigned int kTiles = (1u << 22) | (1u << 24) | (1u << 25);
+  if ((d & kTiles) != kTiles) return false;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & (1u << 5)) != 0;
+}
+
+// The system saves a thread's tiles only for a process that has asked for it. Asking again changes nothing.
+bool tiles_permitted() {
+  constexpr long kRequestPermission = 0x1023;
+  constexpr long kTileData = 18;
+  return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+}  // namespace
 
 std::string_view level_name(IsaLevel level) noexcept {
   switch (level) {
     case IsaLevel::scalar: return "scalar";
     case IsaLevel::avx2: return "avx2";
     case IsaLevel::avx512: return "avx512";
+    case IsaLevel::amx: return "amx";
   }
   return "unknown";
 }
@@ -23,6 +47,7 @@ std::vector<IsaLevel> available_levels() {
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                       __builtin_cpu_supports("avx512vnni");
   if (avx2 && avx512) levels.push_back(IsaLevel::avx512);
+  if (avx2 && avx512 && has_amx() && tiles_permitted()) levels.push_back(IsaLevel::amx);
   return levels;
 }
 
@@ -32,16 +57,18 @@ IsaLevel choose_level(std::string_view forced) {
   for (const IsaLevel level : levels) {
     if (level_name(level) == forced) return level;
   }
-  for (const IsaLevel level : {IsaLevel::scalar, IsaLevel::avx2, IsaLevel::avx512}) {
+  for (const IsaLevel level : {IsaLevel::scalar, IsaLevel::avx2, IsaLevel::avx512, IsaLevel::amx}) {
     if (level_name(level) == forced) {
       fail(ErrorKind::unsupported, "this processor does not have the instruction set level '{}'", forced);
     }
   }
-  fail(ErrorKind::usage, "'{}' is not an instruction set level; there are scalar, avx2 and avx512", forced);
+  fail(ErrorKind::usage, "'{}' is not an instruction set level; there are scalar, avx2, avx512 and amx", forced);
 }
 
 const CpuKernels& kernels_of(IsaLevel level) noexcept {
+  static const CpuKernels kAmx = amx_kernels();
   switch (level) {
+    case IsaLevel::amx: return kAmx;
     case IsaLevel::avx512: return avx512_kernels();
     case IsaLevel::avx2: return avx2_kernels();
     case IsaLevel::scalar: break;

@@ -8,7 +8,7 @@
 
 namespace quarrel {
 
-enum class IsaLevel { scalar, avx2, avx512 };
+enum class IsaLevel { scalar, avx2, avx512, amx };
 
 std::string_view level_name(IsaLevel level) noexcept;
 

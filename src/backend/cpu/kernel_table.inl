@@ -17,6 +17,9 @@ void decode_row(QuantType type, const std::byte* source, float* values, std::siz
 // clang-format off: each stands on those before it.
 #include "backend/cpu/math.inl"
 #include "backend/cpu/unpack.inl"
+#include "backend/cpu/packed.inl"
+#include "backend/cpu/panels.inl"
+#include "backend/cpu/float_matmul.inl"
 #include "backend/cpu/matmul.inl"
 #include "backend/cpu/attention.inl"
 #include "backend/cpu/rowwise.inl"
@@ -27,9 +30,14 @@ namespace quarrel::QUARREL_LEVEL {
 
 static constexpr CpuKernels make_table(const char* name) {
   return {.name = name,
+          .panel_rows = kPanelRows,
           .has_integer_kernel = has_integer_kernel,
+          .panel_bytes = panel_bytes,
+          .pack = pack,
+          .decode_packed = decode_packed,
           .quantize_row = quantize_row,
           .matmul = matmul,
+          .bfloat = {},
           .attend = attend,
           .rms_norm = rms_norm,
           .layer_norm = layer_norm,

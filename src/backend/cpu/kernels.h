@@ -8,45 +8,46 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "backend/cpu/bfloat_rows.h"
+#include "backend/cpu/digits.h"
 #include "quant/types.h"
 
 namespace quarrel {
 
-// Activations as int8 digits with a scale every 32 values: value ≈ scale * (256 * high + low) / 256, where rows of one
-// digit have no low part. Rows are padded with zeros to whole vectors; scales and sums are kept for groups of 32 and,
-// repeated, of 16, because some weight types change scale that often.
-struct QuantizedRows {
-  std::int8_t* high = nullptr;  // [rows][stride]
-  std::int8_t* low = nullptr;   // [rows][stride]; for rows of two digits
-  float* scales32 = nullptr;    // [rows][groups32]: what an integer dot is multiplied by
-  float* sums32 = nullptr;      // [rows][groups32]: the sum of the group's values
-  float* scales16 = nullptr;    // [rows][groups16]
-  float* sums16 = nullptr;
-  std::size_t stride = 0;
-  std::size_t groups32 = 0;
-  std::size_t groups16 = 0;
-};
-
-inline constexpr std::size_t kRowPadding = 64;    // values: the widest vector of bytes
 inline constexpr std::size_t kGroupPadding = 16;  // floats: the widest vector of floats
 
 static inline std::size_t padded(std::size_t value, std::size_t step) { return (value + step - 1) / step * step; }
 
-// One product: rows [first, last) of a weight matrix with all rows of activations.
+// Up to a panel's rows of one matrix, on their way into the layout that products read: as many rows as a vector has
+// lanes, four columns of each side by side.
+struct PackTask {
+  QuantType type = QuantType::f32;
+  const std::byte* rows = nullptr;  // the first of them
+  std::size_t row_stride = 0;       // bytes from a row to the next
+  std::size_t count = 0;            // at most panel_rows; the panel's other rows become zero
+  std::size_t columns = 0;
+  std::byte* out = nullptr;  // panel_bytes(type, columns)
+};
+
+// One product: rows [first, last) of a weight matrix with some rows of activations.
 struct MatmulTask {
   const std::byte* weights = nullptr;  // row 0 of the matrix
   QuantType type = QuantType::f32;
+  bool packed = false;  // as panels; `first` is then the beginning of one
   std::size_t columns = 0;
-  std::size_t row_bytes = 0;
-  std::size_t row_stride = 0;  // bytes from a row to the next; 0: rows follow each other
+  std::size_t row_stride = 0;  // bytes from a row to the next where they are not packed
   std::size_t first = 0, last = 0;
-  const QuantizedRows* quantized = nullptr;  // for integer arithmetic
-  const float* plain = nullptr;              // [rows][plain_stride], for F32 arithmetic
+  const DigitRows* digits = nullptr;  // for integer arithmetic; the first row may be any
+  std::size_t first_row = 0;          // of `digits`
+  const float* plain = nullptr;       // [rows][plain_stride], for F32 arithmetic
   std::size_t plain_stride = 0;
-  const std::uint32_t* row_index = nullptr;  // which of the activations' rows each row is; null: the first ones
-  std::size_t two_digit_rows = 0;            // how many, from the first; the others have one
+  const std::uint32_t* row_index = nullptr;  // which of the activations' rows each row is; null: one after the other
   std::size_t rows = 0;
-  float* out = nullptr;  // out[row * out_stride + weight row]
+  // Products in bf16: of the rows behind the first `digit_rows`, which are left alone.
+  const BfloatRows* bfloats = nullptr;
+  std::size_t digit_rows = 0;
+  std::size_t first_bfloat = 0;  // where the first of them lies
+  float* out = nullptr;          // out[row * out_stride + weight row - first]
   std::size_t out_stride = 0;
   std::byte* scratch = nullptr;  // matmul_scratch_bytes(columns), of this worker alone
 };
@@ -117,12 +118,31 @@ struct ScanTask {
   float* values = nullptr;   // the state, [dim][state]: read and left as it is after the last row
 };
 
+// Products in tiles of bf16 numbers, where a level has them.
+struct BfloatKernels {
+  bool (*has_kernel)(QuantType type) = nullptr;  // null: this level has none at all
+  std::size_t (*scratch_bytes)(std::size_t columns) = nullptr;
+  // `with_low`: the second number too, for weights of type F16.
+  void (*convert_row)(const float* values, std::size_t count, const BfloatRows& rows, std::size_t row,
+                      bool with_low) = nullptr;
+  void (*matmul)(const MatmulTask& task) = nullptr;
+};
+
 struct CpuKernels {
   const char* name;
+  std::size_t panel_rows;
+  // Whether products with this type take digits; the others take F32.
   bool (*has_integer_kernel)(QuantType type);
-  void (*quantize_row)(const float* values, std::size_t count, const QuantizedRows& rows, std::size_t row,
-                       bool two_digits);
+  // What a packed panel takes: the bytes of its rows, all of them. 0: this type is read where it lies.
+  std::size_t (*panel_bytes)(QuantType type, std::size_t columns);
+  void (*pack)(const PackTask& task);
+  // One row of a panel, decoded.
+  void (*decode_packed)(QuantType type, const std::byte* panel, std::size_t row, std::size_t columns, float* values);
+  // A group of columns has a second digit if its largest value is at least `threshold` times the row's root mean
+  // square.
+  void (*quantize_row)(const float* values, std::size_t count, const DigitRows& rows, std::size_t row, float threshold);
   void (*matmul)(const MatmulTask& task);
+  BfloatKernels bfloat;
   void (*attend)(const AttendTask& task);
   // Both return the sum of squares they divided by, so that the caller sees numbers that are not finite.
   float (*rms_norm)(const float* in, const float* weight, float* out, std::size_t count, float epsilon);
@@ -151,5 +171,6 @@ struct CpuKernels {
 const CpuKernels& scalar_kernels() noexcept;
 const CpuKernels& avx2_kernels() noexcept;
 const CpuKernels& avx512_kernels() noexcept;
+CpuKernels amx_kernels() noexcept;
 
 }  // namespace quarrel

@@ -1,256 +1,340 @@
-// Weights times activations. A panel of weight rows is unpacked once into bytes that fit the second-level cache and
-// then meets every row of activations, four at a time; a type is only a way to unpack. Each pair of rows goes through
-// the same operations in the same order whatever the tile: integer dots exact within a group, F32 sums over groups in
-// ascending order lane by lane, one tree at the end.
+// Quantised weights times activations in digits. A lane sums one row of weights: integer dots exact within a group of
+// 32 (or 16) columns, then one F32 multiply-add a group in ascending order. Every pair of rows goes through exactly
+// these operations, whatever the tile it was computed in and wherever its weights came from:
+//
+//   a packed panel, unpacked in registers        for few rows of activations: memory is the limit
+//   a plain panel: bytes and F32 scales          for many: unpacked once into the second-level cache, then met by all
+//
+// A matrix that was not packed is packed (or, if its type has no packed form, made plain) panel by panel on the way.
 
 namespace quarrel::QUARREL_LEVEL {
 
-static constexpr std::size_t kTileRows = 4;     // activations a tile
-static constexpr std::size_t kTileWeights = 2;  // weight rows a tile
-static constexpr std::size_t kPanelBytes = 192 * 1024;
+static constexpr std::size_t kDirectRows = 8;           // up to so many meet the packed panel itself
+static constexpr std::size_t kPlainBytes = 256 * 1024;  // of panels that stay in the second-level cache together
+static constexpr std::size_t kNearAhead = 2048;         // bytes
+static constexpr std::size_t kFarAhead = 8192;
 
-// The row of activations that a product's row is.
-static inline std::size_t source_row(const std::uint32_t* index, std::size_t row) {
-  return index == nullptr ? row : index[row];
+// The same pointer, of which the compiler knows nothing: what it points at is read again instead of kept in registers.
+template <typename T>
+static inline const T* hidden(const T* pointer) {
+  asm volatile("" : "+r"(pointer) : : "memory");
+  return pointer;
 }
 
-static inline const std::byte* weight_row(const MatmulTask& task, std::size_t row) {
-  return task.weights + row * (task.row_stride != 0 ? task.row_stride : task.row_bytes);
-}
-
-struct Panel {
-  std::uint8_t* bytes;
-  float* scales;
-  float* offsets;
-  std::size_t stride;  // bytes a row
-  std::size_t groups;  // scales a row, padded
+// The bytes of columns [32 g, 32 g + 32) of a block: in registers if they had to be unpacked, in memory if not.
+template <typename Source>
+struct GroupBytes {
+  Bytes vectors[8];
+  GroupBytes(const typename Source::Rows& rows, int g) {
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) vectors[i] = Source::bytes(rows, g, i);
+  }
+  Bytes operator()(std::size_t i) const { return vectors[i]; }
+  const GroupBytes& again() const { return *this; }
+};
+template <int kGroupSize, bool kHasMinimums, int kLargest>
+struct GroupBytes<Plain<kGroupSize, kHasMinimums, kLargest>> {
+  using Rows = typename Plain<kGroupSize, kHasMinimums, kLargest>::Rows;
+  const Rows* rows;
+  GroupBytes(const Rows& from, int /*g*/) : rows(&from) {}
+  Bytes operator()(std::size_t i) const { return load_bytes(rows->bytes[i]); }
+  GroupBytes again() const { return GroupBytes(*hidden(rows), 0); }
 };
 
-template <int kGroup, bool kWide, bool kTwoDigits, std::size_t kWeights, std::size_t kRows>
-static inline void integer_tile(const Panel& panel, std::size_t weight, const QuantizedRows& x,
-                                const std::uint32_t* row_index, std::size_t row, float* out, std::size_t out_stride) {
-  const float* row_scales = kGroup == 32 ? x.scales32 : x.scales16;
-  const float* row_sums = kGroup == 32 ? x.sums32 : x.sums16;
-  const std::size_t row_groups = kGroup == 32 ? x.groups32 : x.groups16;
-  constexpr int kVectors = 16 * kGroup / kBytes;  // of bytes, for 16 scales
-  const std::size_t vectors = panel.stride / kBytes;
+template <std::size_t kTokens>
+static inline bool any_low(const std::uint8_t* has_low) {
+  if constexpr (kTokens == 1) {
+    return has_low[0] != 0;
+  } else {
+    std::uint64_t all = 0;
+    constexpr int kFirst = kTokens < 8 ? kTokens : 8;
+    std::memcpy(&all, has_low, kFirst);
+    std::uint64_t more = 0;
+    if constexpr (kTokens > 8) std::memcpy(&more, has_low + 8, kTokens - 8);
+    return (all | more) != 0;
+  }
+}
 
-  std::size_t source[kRows];
-  for (std::size_t r = 0; r < kRows; ++r) source[r] = source_row(row_index, row + r);
-  Floats total[kWeights][kRows];
-  for (auto& line : total) {
-    for (Floats& cell : line) cell = set(0.0f);
+// acc[t] = -bias * sums[t], what the dots begin with.
+template <std::size_t kTokens>
+static inline void begin_dots(const std::int32_t* sums, const std::int32_t* more, int bias, Ints (&acc)[kTokens]) {
+#pragma GCC unroll 12
+  for (std::size_t t = 0; t < kTokens; ++t) acc[t] = broadcast(0);
+  if (bias == 0) return;
+  if constexpr (kTokens <= 2) {
+    for (std::size_t t = 0; t < kTokens; ++t) acc[t] = broadcast(-bias * (sums[t] + (more == nullptr ? 0 : more[t])));
+  } else {
+    static_assert(kTokens <= kLanes);
+    Ints all = load_ints(sums);
+    if (more != nullptr) all = add_ints(all, load_ints(more));
+    std::int32_t offsets[kLanes];
+    store_ints(offsets, multiply_ints(all, broadcast(-bias)));
+    // Repeating a number from memory costs no arithmetic unit; taking it out of a vector costs two.
+    const std::int32_t* stored = hidden(offsets);
+#pragma GCC unroll 12
+    for (std::size_t t = 0; t < kTokens; ++t) acc[t] = broadcast(stored[t]);
   }
-  const auto step = [&](const Scales(&scales)[kWeights][kRows], std::size_t vector, int index) {
-    for (std::size_t w = 0; w < kWeights; ++w) {
-      const Bytes bytes = load_bytes(panel.bytes + (weight + w) * panel.stride + vector * kBytes);
-      for (std::size_t r = 0; r < kRows; ++r) {
-        const std::size_t place = source[r] * x.stride + vector * kBytes;
-        const Ints products =
-            kTwoDigits ? dot_two<kWide>(bytes, x.high + place, x.low + place) : dot<kWide>(bytes, x.high + place);
-        total[w][r] = fma(to_floats(products), spread<kGroup>(scales[w][r], index), total[w][r]);
-      }
+}
+
+// Columns [32 g, 32 g + 32) of a block, of which `weights` has the bytes, into the totals.
+template <typename Source, std::size_t kTokens>
+static inline void add_group(const typename Source::Rows& rows, int g, int bias, const DigitGroup& x, std::size_t slot,
+                             Floats (&total)[kTokens]) {
+  constexpr std::size_t kParts = 32 / Source::kGroup;
+  constexpr std::size_t kVectors = 8 / kParts;
+  const GroupBytes<Source> weights(rows, g);
+  const bool two = any_low<kTokens>(x.has_low + slot);
+#pragma GCC unroll 2
+  for (std::size_t part = 0; part < kParts; ++part) {
+    const std::int32_t* high_more = kParts == 1 ? x.high_sums[1] + slot : nullptr;
+    const std::int32_t* low_more = kParts == 1 ? x.low_sums[1] + slot : nullptr;
+    Floats scale = Source::scale(rows, kParts * static_cast<std::size_t>(g) + part);
+    Ints acc[kTokens];
+    begin_dots(x.high_sums[part] + slot, high_more, bias, acc);
+    const auto part_of = [part](const auto& all) {
+      return [part, &all](std::size_t i) { return all(kVectors * part + i); };
+    };
+    dots<kTokens, kVectors, Source::kMost>(part_of(weights), x.high[slot] + 16 * part, acc);
+    if (two) {
+      Ints low[kTokens];
+      begin_dots(x.low_sums[part] + slot, low_more, bias, low);
+#pragma GCC unroll 12
+      for (std::size_t t = 0; t < kTokens; ++t) acc[t] = add_ints(shift_ints_left<8>(acc[t]), low[t]);
+      const auto& again = weights.again();
+      dots<kTokens, kVectors, Source::kMost>(part_of(again), x.low[slot] + 16 * part, acc);
+      scale = mul(scale, set(1.0f / 256.0f));
     }
-  };
-  std::size_t group = 0;
-  for (std::size_t vector = 0; vector < vectors; vector += kVectors, group += 16) {
-    Scales scales[kWeights][kRows];
-    for (std::size_t w = 0; w < kWeights; ++w) {
-      for (std::size_t r = 0; r < kRows; ++r) {
-        scales[w][r] = scale_products(panel.scales + (weight + w) * panel.groups + group,
-                                      row_scales + source[r] * row_groups + group);
-      }
+#pragma GCC unroll 12
+    for (std::size_t t = 0; t < kTokens; ++t) {
+      total[t] = fma(to_floats(acc[t]), mul(scale, set(x.scale[slot + t])), total[t]);
     }
-    if (vector + kVectors <= vectors) {
-#pragma GCC unroll kUnroll
-      for (int index = 0; index < kVectors; ++index) step(scales, vector + static_cast<std::size_t>(index), index);
-    } else {
-      for (int index = 0; vector + static_cast<std::size_t>(index) < vectors; ++index) {
-        step(scales, vector + static_cast<std::size_t>(index), index);
-      }
-    }
-  }
-  for (std::size_t w = 0; w < kWeights; ++w) {
-    for (std::size_t r = 0; r < kRows; ++r) {
-      Floats offset = set(0.0f);
-      for (std::size_t g = 0; g < panel.groups; g += kLanes) {
-        offset = fma(load(panel.offsets + (weight + w) * panel.groups + g), load(row_sums + source[r] * row_groups + g),
-                     offset);
-      }
-      out[(row + r) * out_stride + w] = sum(total[w][r]) + sum(offset);
+    if constexpr (Source::kMinimums) {
+      const Floats minimum = Source::minimum(rows, kParts * static_cast<std::size_t>(g) + part);
+      const float* sums = (kParts == 1 ? x.value_sum : x.value_sums[part]) + slot;
+#pragma GCC unroll 12
+      for (std::size_t t = 0; t < kTokens; ++t) total[t] = fma(minimum, set(sums[t]), total[t]);
     }
   }
 }
 
-// All pairs of a panel's weights and rows [first, last) of one class.
-template <int kGroup, bool kWide, bool kTwoDigits>
-[[gnu::noinline]] static void integer_panel(const Panel& panel, std::size_t weights, const MatmulTask& task,
-                                            std::size_t first, std::size_t last, float* out) {
-  const QuantizedRows& x = *task.quantized;
-  std::size_t row = first;
-  for (; row + kTileRows <= last; row += kTileRows) {
-    std::size_t w = 0;
-    for (; w + kTileWeights <= weights; w += kTileWeights) {
-      integer_tile<kGroup, kWide, kTwoDigits, kTileWeights, kTileRows>(panel, w, x, task.row_index, row, out + w,
-                                                                       task.out_stride);
-    }
-    for (; w < weights; ++w) {
-      integer_tile<kGroup, kWide, kTwoDigits, 1, kTileRows>(panel, w, x, task.row_index, row, out + w, task.out_stride);
+// Where the results of a tile go: `count` of the panel's rows. Every loop over tokens is unrolled, for an array that is
+// indexed by a variable anywhere lives in memory everywhere.
+template <std::size_t kTokens>
+static inline void put_tile(const Floats (&total)[kTokens], float* out, std::size_t stride, std::size_t count) {
+  if (count == kPanelRows) {
+#pragma GCC unroll 12
+    for (std::size_t t = 0; t < kTokens; ++t) store(out + t * stride, total[t]);
+    return;
+  }
+#pragma GCC unroll 12
+  for (std::size_t t = 0; t < kTokens; ++t) {
+    float lanes[kPanelRows];
+    store(lanes, total[t]);
+    std::memcpy(out + t * stride, lanes, count * sizeof(float));
+  }
+}
+
+// A panel of `columns` groups and kTokens rows of activations from place `slot` of their tile on.
+template <typename Source, std::size_t kTokens, bool kFromMemory>
+[[gnu::noinline]] static void multiply_tile(const typename Source::Rows* rows, std::size_t columns, int bias,
+                                            const DigitGroup* x, std::size_t slot, float* out, std::size_t stride,
+                                            std::size_t count) {
+  constexpr int kGroups = columns_of_block<Source>() / 32;
+  Floats total[kTokens];
+#pragma GCC unroll 12
+  for (std::size_t t = 0; t < kTokens; ++t) total[t] = set(0.0f);
+  for (std::size_t done = 0; done < columns; done += kGroups, ++rows) {
+#pragma GCC unroll 8
+    for (int g = 0; g < kGroups; ++g, ++x) {
+      if constexpr (kFromMemory) {
+        constexpr std::size_t kShare = sizeof(*rows) / kGroups;
+        const auto* at = reinterpret_cast<const std::byte*>(rows) + static_cast<std::size_t>(g) * kShare;
+#pragma GCC unroll 16
+        for (std::size_t line = 0; line < kShare; line += 64) {
+          prefetch_near(at + kNearAhead + line);
+          prefetch_far(at + kFarAhead + line);
+        }
+      }
+      add_group<Source>(*rows, g, bias, *x, slot, total);
     }
   }
-  for (; row < last; ++row) {
-    std::size_t w = 0;
-    for (; w + kTileWeights <= weights; w += kTileWeights) {
-      integer_tile<kGroup, kWide, kTwoDigits, kTileWeights, 1>(panel, w, x, task.row_index, row, out + w,
-                                                               task.out_stride);
+  put_tile(total, out, stride, count);
+}
+
+template <typename Source>
+struct TileShape {
+  const typename Source::Rows* rows;
+  std::size_t columns;  // in groups
+  int bias;
+  std::size_t count;  // of the panel's rows that are wanted
+};
+
+// As many rows from `row` on as one tile takes; returns how many.
+template <typename Source, bool kFromMemory>
+static inline std::size_t multiply_some(const TileShape<Source>& shape, const DigitRows& x, std::size_t row,
+                                        std::size_t rows, float* out, std::size_t stride) {
+  const std::size_t slot = row % kDigitRows;
+  const std::size_t left = kDigitRows - slot < rows ? kDigitRows - slot : rows;
+  const auto run = [&]<std::size_t kTokens>() {
+    multiply_tile<Source, kTokens, kFromMemory>(shape.rows, shape.columns, shape.bias, x.tile(row), slot, out, stride,
+                                                shape.count);
+    return kTokens;
+  };
+  if constexpr (kTileTokens >= 12 && !kFromMemory) {
+    if (left >= 12) return run.template operator()<12>();
+  }
+  if constexpr (kTileTokens >= 8) {
+    if (left >= 8) return run.template operator()<8>();
+  }
+  if (left >= 4) return run.template operator()<4>();
+  if (left >= 2) return run.template operator()<2>();
+  return run.template operator()<1>();
+}
+
+template <typename Source, bool kFromMemory>
+static inline void multiply_panel(const TileShape<Source>& shape, const MatmulTask& task, std::size_t first,
+                                  std::size_t rows, float* out) {
+  for (std::size_t done = 0; done < rows;) {
+    const bool scattered = task.row_index != nullptr;
+    const std::size_t row = scattered ? task.row_index[first + done] : task.first_row + first + done;
+    float* to = out + done * task.out_stride;
+    done +=
+        multiply_some<Source, kFromMemory>(shape, *task.digits, row, scattered ? 1 : rows - done, to, task.out_stride);
+  }
+}
+
+// Calls task(panel, begin, count, place) for the panels of a run that fit the cache together, then meets each tile of
+// activations with all of them.
+template <typename Source, typename MakePlain>
+static void multiply_plain(const MatmulTask& task, int bias, std::byte* space, MakePlain make) {
+  using Rows = typename Source::Rows;
+  const std::size_t columns = task.columns / 32;
+  const std::size_t panel_bytes = columns * sizeof(Rows);
+  const std::size_t together = panel_bytes * 2 > kPlainBytes ? 1 : kPlainBytes / panel_bytes;
+  const std::size_t step = together * kPanelRows;
+  auto* plain = reinterpret_cast<Rows*>(space);
+  for (std::size_t begin = task.first; begin < task.last; begin += step) {
+    const std::size_t end = smaller(task.last, begin + step);
+    std::size_t place = 0;
+    for (std::size_t panel = begin; panel < end; panel += kPanelRows, ++place) {
+      make(panel, smaller(kPanelRows, end - panel), plain + place * columns);
     }
-    for (; w < weights; ++w) {
-      integer_tile<kGroup, kWide, kTwoDigits, 1, 1>(panel, w, x, task.row_index, row, out + w, task.out_stride);
+    for (std::size_t row = 0; row < task.rows; row += kDigitRows) {
+      const std::size_t rows = smaller(kDigitRows, task.rows - row);
+      place = 0;
+      for (std::size_t panel = begin; panel < end; panel += kPanelRows, ++place) {
+        const TileShape<Source> shape{plain + place * columns, columns, bias, smaller(kPanelRows, end - panel)};
+        multiply_panel<Source, false>(shape, task, row, rows, task.out + row * task.out_stride + (panel - task.first));
+      }
     }
   }
 }
 
 template <typename Block>
-static void integer_matmul(const MatmulTask& task) {
+static void packed_matmul(const MatmulTask& task) {
+  using Source = Packed<Block>;
+  constexpr int kBias = Source::kBias - kDotOffset<Source::kMost>;
+  if (task.rows > kDirectRows) {
+    std::byte* space = task.scratch + padded(packed_bytes<Block>(task.columns), 64);
+    multiply_plain<PlainOf<Block>>(task, kBias, space, [&](std::size_t begin, std::size_t count, auto* to) {
+      make_plain<Block>(packed_panel<Block>(task, begin, count, task.scratch), task.columns / 32, to);
+    });
+    return;
+  }
+  for (std::size_t begin = task.first; begin < task.last; begin += kPanelRows) {
+    const std::size_t count = smaller(kPanelRows, task.last - begin);
+    const TileShape<Source> shape{packed_panel<Block>(task, begin, count, task.scratch), task.columns / 32, kBias,
+                                  count};
+    multiply_panel<Source, true>(shape, task, 0, task.rows, task.out + (begin - task.first));
+  }
+}
+
+template <typename Block>
+static void plain_matmul(const MatmulTask& task) {
   using Type = Unpack<Block>;
-  constexpr std::size_t kGroups = Block::kWeights / Type::kGroup;  // a block
-  const std::size_t stride = padded(task.columns, kRowPadding);
-  const std::size_t groups = padded(stride / Type::kGroup, kGroupPadding);
-  const std::size_t used_groups = task.columns / Type::kGroup;
-  const std::size_t row_cost = stride + 2 * groups * sizeof(float);
-  // With few rows the unpacked bytes should still be in the first-level cache when they are used.
-  const std::size_t budget = task.rows <= kTileRows ? 16 * 1024 : kPanelBytes;
-  std::size_t most = budget / row_cost / kTileWeights * kTileWeights;
-  if (most < kTileWeights) most = kTileWeights;
-  if (most > 32) most = 32;
-
-  Panel panel;
-  panel.stride = stride;
-  panel.groups = groups;
-  panel.scales = reinterpret_cast<float*>(task.scratch);
-  panel.offsets = panel.scales + most * groups;
-  panel.bytes = reinterpret_cast<std::uint8_t*>(panel.offsets + most * groups);
-  for (std::size_t begin = task.first; begin < task.last; begin += most) {
-    const std::size_t weights = task.last - begin < most ? task.last - begin : most;
-    for (std::size_t w = 0; w < weights; ++w) {
-      const std::byte* from = weight_row(task, begin + w);
-      UnpackedRow to{panel.bytes + w * stride, panel.scales + w * groups, panel.offsets + w * groups};
-      for (std::size_t g = used_groups; g < groups; ++g) to.scales[g] = to.offsets[g] = 0.0f;
-      for (std::size_t i = task.columns; i < stride; ++i) to.bytes[i] = 0;
-      for (std::size_t done = 0; done < task.columns; done += Block::kWeights) {
-        Type::block(*reinterpret_cast<const Block*>(from), to);
-        from += sizeof(Block);
-        to.bytes += Block::kWeights;
-        to.scales += kGroups;
-        to.offsets += kGroups;
-      }
-    }
-    constexpr bool kWide = Type::kWide && kWideWeightsDiffer;
-    float* out = task.out + begin;
-    integer_panel<Type::kGroup, kWide, true>(panel, weights, task, 0, task.two_digit_rows, out);
-    integer_panel<Type::kGroup, kWide, false>(panel, weights, task, task.two_digit_rows, task.rows, out);
-  }
+  using Source = GatheredPlain<Block>;
+  multiply_plain<Source>(task, -kDotOffset<Type::kMost>, task.scratch,
+                         [&](std::size_t begin, std::size_t count, typename Source::Rows* to) {
+                           gather_plain<Block>(task, begin, count, to);
+                         });
 }
 
-template <std::size_t kWeights, std::size_t kRows>
-static inline void float_tile(const float* weights, std::size_t stride, const MatmulTask& task, std::size_t row,
-                              float* out) {
-  const float* rows[kRows];
-  for (std::size_t r = 0; r < kRows; ++r) {
-    rows[r] = task.plain + source_row(task.row_index, row + r) * task.plain_stride;
-  }
-  Floats total[kWeights][kRows];
-  for (auto& line : total) {
-    for (Floats& cell : line) cell = set(0.0f);
-  }
-  std::size_t i = 0;
-  for (; i + kLanes <= task.columns; i += kLanes) {
-    for (std::size_t w = 0; w < kWeights; ++w) {
-      const Floats weight = load(weights + w * stride + i);
-      for (std::size_t r = 0; r < kRows; ++r) {
-        total[w][r] = fma(weight, load(rows[r] + i), total[w][r]);
-      }
-    }
-  }
-  for (std::size_t w = 0; w < kWeights; ++w) {
-    for (std::size_t r = 0; r < kRows; ++r) {
-      float result = sum(total[w][r]);
-      for (std::size_t k = i; k < task.columns; ++k) {
-        result += weights[w * stride + k] * rows[r][k];
-      }
-      out[(row + r) * task.out_stride + w] = result;
-    }
-  }
-}
+// ---- The table of types ----
 
-static inline void decode_floats(const MatmulTask& task, std::size_t weight, float* to) {
-  const std::byte* from = weight_row(task, weight);
-  const auto* halves = reinterpret_cast<const std::uint16_t*>(from);
-  if (task.type == QuantType::f32) {
-    std::memcpy(to, from, task.columns * sizeof(float));
-    return;
-  }
-  std::size_t i = 0;
-  if (task.type == QuantType::f16) {
-    for (; i + kLanes <= task.columns; i += kLanes) store(to + i, load_half(halves + i));
-  } else if (task.type == QuantType::bf16) {
-    for (; i + kLanes <= task.columns; i += kLanes) store(to + i, load_bfloat(halves + i));
-  } else {
-    decode_row(task.type, from, to, task.columns);
-    return;
-  }
-  decode_row(task.type, from + 2 * i, to + i, task.columns - i);
-}
-
-// F32 arithmetic: for weights that are floats, for types without an Unpack, and for activations kept in F32.
-static void float_matmul(const MatmulTask& task) {
-  const std::size_t stride = padded(task.columns, kGroupPadding);
-  auto* decoded = reinterpret_cast<float*>(task.scratch);
-  for (std::size_t begin = task.first; begin < task.last; begin += kTileWeights) {
-    const std::size_t weights = task.last - begin < kTileWeights ? task.last - begin : kTileWeights;
-    for (std::size_t w = 0; w < weights; ++w) decode_floats(task, begin + w, decoded + w * stride);
-    float* out = task.out + begin;
-    std::size_t row = 0;
-    if (weights == kTileWeights) {
-      for (; row + kTileRows <= task.rows; row += kTileRows) {
-        float_tile<kTileWeights, kTileRows>(decoded, stride, task, row, out);
-      }
-      for (; row < task.rows; ++row) float_tile<kTileWeights, 1>(decoded, stride, task, row, out);
-    } else {
-      for (; row < task.rows; ++row) float_tile<1, 1>(decoded, stride, task, row, out);
-    }
-  }
-}
-
-struct IntegerRow {
+struct IntegerType {
   QuantType type;
   void (*matmul)(const MatmulTask&);
-};
-static constexpr IntegerRow kIntegerTypes[] = {
-    {QuantType::q4_0, integer_matmul<BlockQ4_0>},    {QuantType::q4_1, integer_matmul<BlockQ4_1>},
-    {QuantType::q5_0, integer_matmul<BlockQ5_0>},    {QuantType::q5_1, integer_matmul<BlockQ5_1>},
-    {QuantType::q8_0, integer_matmul<BlockQ8_0>},    {QuantType::q2_k, integer_matmul<BlockQ2K>},
-    {QuantType::q3_k, integer_matmul<BlockQ3K>},     {QuantType::q4_k, integer_matmul<BlockQ4K>},
-    {QuantType::q5_k, integer_matmul<BlockQ5K>},     {QuantType::q6_k, integer_matmul<BlockQ6K>},
-    {QuantType::q8_k, integer_matmul<BlockQ8K>},     {QuantType::iq4_nl, integer_matmul<BlockIq4Nl>},
-    {QuantType::iq4_xs, integer_matmul<BlockIq4Xs>}, {QuantType::mxfp4, integer_matmul<BlockMxfp4>},
-    {QuantType::tq2_0, integer_matmul<BlockTq2_0>},  {QuantType::mxfp4_pairs, integer_matmul<BlockMxfp4Pairs>},
+  std::size_t (*bytes)(std::size_t columns);  // null, like the two below: not packed
+  void (*pack)(const PackTask&);
+  void (*decode)(QuantType, const std::byte*, std::size_t, std::size_t, float*);
 };
 
-static bool has_integer_kernel(QuantType type) {
-  for (const IntegerRow& row : kIntegerTypes) {
-    if (row.type == type) return true;
+template <typename Block>
+static constexpr IntegerType packed_type(QuantType type) {
+  return {type, packed_matmul<Block>, packed_bytes<Block>, pack_rows<Block>, decode_packed_row<Block>};
+}
+template <typename Block>
+static constexpr IntegerType plain_type(QuantType type) {
+  return {type, plain_matmul<Block>, nullptr, nullptr, nullptr};
+}
+
+static constexpr IntegerType kIntegerTypes[] = {
+    packed_type<BlockQ4_0>(QuantType::q4_0),    packed_type<BlockQ4_1>(QuantType::q4_1),
+    packed_type<BlockQ5_0>(QuantType::q5_0),    packed_type<BlockQ5_1>(QuantType::q5_1),
+    packed_type<BlockQ8_0>(QuantType::q8_0),    packed_type<BlockQ4K>(QuantType::q4_k),
+    packed_type<BlockQ5K>(QuantType::q5_k),     packed_type<BlockQ6K>(QuantType::q6_k),
+    packed_type<BlockIq4Nl>(QuantType::iq4_nl), packed_type<BlockMxfp4>(QuantType::mxfp4),
+    plain_type<BlockQ2K>(QuantType::q2_k),      packed_type<BlockMxfp4Pairs>(QuantType::mxfp4_pairs),
+    plain_type<BlockQ3K>(QuantType::q3_k),      plain_type<BlockQ8K>(QuantType::q8_k),
+    plain_type<BlockIq4Xs>(QuantType::iq4_xs),  plain_type<BlockTq2_0>(QuantType::tq2_0),
+};
+
+static inline const IntegerType* integer_type(QuantType type) {
+  for (const IntegerType& row : kIntegerTypes) {
+    if (row.type == type) return &row;
   }
-  return false;
+  return nullptr;
+}
+
+static bool has_integer_kernel(QuantType type) { return integer_type(type) != nullptr; }
+
+static std::size_t panel_bytes(QuantType type, std::size_t columns) {
+  const std::size_t float_bytes = float_panel_bytes(type, columns);
+  if (float_bytes > 0) return float_bytes;
+  const IntegerType* row = integer_type(type);
+  return row == nullptr || row->bytes == nullptr ? 0 : row->bytes(columns);
+}
+
+static void pack(const PackTask& task) {
+  if (float_panel_bytes(task.type, task.columns) > 0) return pack_floats(task);
+  integer_type(task.type)->pack(task);
+}
+
+static void decode_packed(QuantType type, const std::byte* panel, std::size_t row, std::size_t columns, float* values) {
+  if (float_panel_bytes(type, columns) > 0) return decode_float_row(type, panel, row, columns, values);
+  integer_type(type)->decode(type, panel, row, columns, values);
+}
+
+static void decode_panel(const MatmulTask& task, std::size_t begin, std::size_t count, float* row_space, float* to) {
+  const std::byte* panel = task.weights + begin / kPanelRows * panel_bytes(task.type, task.columns);
+  for (std::size_t row = 0; row < kPanelRows; ++row) {
+    if (row >= count) {
+      std::memset(row_space, 0, task.columns * sizeof(float));
+    } else if (task.packed) {
+      decode_packed(task.type, panel, row, task.columns, row_space);
+    } else {
+      decode_row(task.type, task.weights + (begin + row) * task.row_stride, row_space, task.columns);
+    }
+    for (std::size_t k = 0; k < task.columns; ++k) to[k * kPanelRows + row] = row_space[k];
+  }
 }
 
 static void matmul(const MatmulTask& task) {
-  if (task.quantized != nullptr) {
-    for (const IntegerRow& row : kIntegerTypes) {
-      if (row.type == task.type) return row.matmul(task);
-    }
+  if (task.digits != nullptr) {
+    integer_type(task.type)->matmul(task);
+  } else {
+    float_matmul(task);
   }
-  float_matmul(task);
 }
 
 }  // namespace quarrel::QUARREL_LEVEL

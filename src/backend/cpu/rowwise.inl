@@ -2,8 +2,8 @@
 
 namespace quarrel::QUARREL_LEVEL {
 
-// The nearest int8 digit of each of 32 values, and the sum of them.
-static inline std::int32_t round_digits(const float* values, float inverse, std::int8_t* digits, float* remainders) {
+// The nearest int8 digits of 32 values, and what is left of the values.
+static inline void round_digits(const float* values, float inverse, std::int8_t* digits, float* remainders) {
   float rounded[32];
   for (int i = 0; i < 32; i += kLanes) {
     const Floats scaled = mul(load(values + i), set(inverse));
@@ -12,72 +12,69 @@ static inline std::int32_t round_digits(const float* values, float inverse, std:
     store(rounded + i, whole);
     store(remainders + i, sub(scaled, whole));
   }
+  std::int8_t bytes[32];
+  for (int i = 0; i < 32; ++i) bytes[i] = static_cast<std::int8_t>(static_cast<std::int32_t>(rounded[i]));
+  std::memcpy(digits, bytes, sizeof bytes);
+}
+
+static inline std::int32_t sum_of16(const std::int8_t* digits) {
+  std::int8_t bytes[16];
+  std::memcpy(bytes, digits, sizeof bytes);
   std::int32_t total = 0;
-  for (int i = 0; i < 32; ++i) {
-    digits[i] = static_cast<std::int8_t>(static_cast<std::int32_t>(rounded[i]));
-    total += digits[i];
+  for (const std::int8_t byte : bytes) total += byte;
+  return total;
+}
+
+// One row's 32 columns, which begin at `values`. `loud`: what the largest of them must reach to have a second digit.
+static inline void quantize_group(const float* values, float loud, DigitGroup& to, std::size_t slot) {
+  Floats greatest = set(0.0f);
+  Floats total = set(0.0f);
+  for (int i = 0; i < 32; i += kLanes) {
+    const Floats v = load(values + i);
+    greatest = max(greatest, max(v, sub(set(0.0f), v)));
+    total = add(total, mul(v, set(0.0f)));  // zero, unless a value is not finite
   }
-  return total;
+  const float peak = largest(greatest);
+  const float poison = sum(total);
+  const float scale = peak / 127.0f + poison;
+  const float inverse = poison == 0.0f && peak > 1e-30f ? 127.0f / peak : 0.0f;
+  const bool two = inverse > 0.0f && peak >= loud;
+  float remainders[32];
+  round_digits(values, inverse, to.high[slot], remainders);
+  to.has_low[slot] = two ? 1 : 0;
+  if (two) {
+    float unused[32];
+    round_digits(remainders, 256.0f, to.low[slot], unused);
+  } else {
+    std::memset(to.low[slot], 0, 32);
+  }
+  to.scale[slot] = scale;
+  std::int32_t both[2];
+  for (int half = 0; half < 2; ++half) {
+    const std::int32_t high = sum_of16(to.high[slot] + 16 * half);
+    const std::int32_t low = two ? sum_of16(to.low[slot] + 16 * half) : 0;
+    to.high_sums[half][slot] = high;
+    to.low_sums[half][slot] = low;
+    both[half] = high * 256 + low;
+    to.value_sums[half][slot] = scale * (1.0f / 256.0f) * static_cast<float>(both[half]);
+  }
+  to.value_sum[slot] = scale * (1.0f / 256.0f) * static_cast<float>(both[0] + both[1]);
 }
 
-static inline std::int32_t sum_of(const std::int8_t* digits, int first, int count) {
-  std::int32_t total = 0;
-  for (int i = first; i < first + count; ++i) total += digits[i];
-  return total;
-}
-
-static void quantize_row(const float* values, std::size_t count, const QuantizedRows& to, std::size_t row, bool two) {
-  std::int8_t* high = to.high + row * to.stride;
-  std::int8_t* low = two ? to.low + row * to.stride : nullptr;
-  float* scales32 = to.scales32 + row * to.groups32;
-  float* sums32 = to.sums32 + row * to.groups32;
-  float* scales16 = to.scales16 + row * to.groups16;
-  float* sums16 = to.sums16 + row * to.groups16;
-  for (std::size_t g = 0; g < to.groups32; ++g) scales32[g] = sums32[g] = 0.0f;
-  for (std::size_t g = 0; g < to.groups16; ++g) scales16[g] = sums16[g] = 0.0f;
-  for (std::size_t group = 0; group * 32 < to.stride; ++group) {
-    const std::size_t begin = group * 32;
-    std::int8_t* digits = high + begin;
-    if (begin >= count) {
-      std::memset(digits, 0, 32);
-      if (two) std::memset(low + begin, 0, 32);
-      continue;
-    }
-    float padded_values[32] = {};
-    const float* from = values + begin;
-    if (count - begin < 32) {
-      std::memcpy(padded_values, from, (count - begin) * sizeof(float));
-      from = padded_values;
-    }
-    Floats greatest = set(0.0f);
-    Floats total = set(0.0f);
-    for (int i = 0; i < 32; i += kLanes) {
-      const Floats v = load(from + i);
-      const Floats size = max(v, sub(set(0.0f), v));
-      greatest = max(greatest, size);
-      total = add(total, mul(v, set(0.0f)));  // zero, unless a value is not finite
-    }
-    const float peak = largest(greatest);
-    const float poison = sum(total);
-    float remainders[32];
-    float unit = peak / 127.0f + poison;
-    const float inverse = poison == 0.0f && peak > 1e-30f ? 127.0f / peak : 0.0f;
-    round_digits(from, inverse, digits, remainders);
-    std::int32_t first = sum_of(digits, 0, 16);
-    std::int32_t second = sum_of(digits, 16, 16);
-    if (two) {
-      std::int8_t* low_digits = low + begin;
-      float unused[32];
-      round_digits(remainders, 256.0f, low_digits, unused);
-      first = first * 256 + sum_of(low_digits, 0, 16);
-      second = second * 256 + sum_of(low_digits, 16, 16);
-      unit *= 1.0f / 256.0f;
-    }
-    scales32[group] = unit;
-    sums32[group] = unit * static_cast<float>(first + second);
-    scales16[2 * group] = scales16[2 * group + 1] = unit;
-    sums16[2 * group] = unit * static_cast<float>(first);
-    sums16[2 * group + 1] = unit * static_cast<float>(second);
+static void quantize_row(const float* values, std::size_t count, const DigitRows& to, std::size_t row,
+                         float threshold) {
+  // The threshold of a row that is not finite does not matter: its scales are not either.
+  const float loud = threshold > 0.0f
+                         ? threshold * __builtin_sqrtf(dot_floats(values, values, count) / static_cast<float>(count))
+                         : 0.0f;
+  DigitGroup* groups = to.tile(row);
+  const std::size_t slot = row % kDigitRows;
+  std::size_t begin = 0;
+  for (; begin + 32 <= count; begin += 32, ++groups) quantize_group(values + begin, loud, *groups, slot);
+  if (begin < count) {
+    float rest[32] = {};
+    std::memcpy(rest, values + begin, (count - begin) * sizeof(float));
+    quantize_group(rest, loud, *groups, slot);
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <immintrin.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -12,8 +13,8 @@ namespace quarrel::avx2_level {
 
 inline constexpr int kLanes = 8;
 inline constexpr int kBytes = 32;
-inline constexpr int kUnroll = 16;                // of the innermost loop over vectors
-inline constexpr bool kWideWeightsDiffer = true;  // bytes above 127 need another dot product
+inline constexpr std::size_t kTileTokens = 4;   // the most that a tile of integer products holds in registers
+inline constexpr std::size_t kFloatTokens = 4;  // the same for products of floats, beside two panels
 
 using Floats = __m256;
 using Ints = __m256i;
@@ -60,46 +61,99 @@ static inline Floats load_bfloat(const std::uint16_t* from) {
 }
 
 static inline Floats to_floats(Ints v) { return _mm256_cvtepi32_ps(v); }
+static inline Ints broadcast(std::int32_t value) { return _mm256_set1_epi32(value); }
+static inline Ints load_ints(const std::int32_t* from) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+}
+static inline void store_ints(std::int32_t* to, Ints v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), v); }
+static inline Ints add_ints(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
+static inline Ints multiply_ints(Ints a, Ints b) { return _mm256_mullo_epi32(a, b); }
+static inline Ints and_ints(Ints a, std::int32_t mask) { return _mm256_and_si256(a, _mm256_set1_epi32(mask)); }
+static inline Ints or_ints(Ints a, Ints b) { return _mm256_or_si256(a, b); }
+template <int kBits>
+static inline Ints shift_ints_left(Ints v) {
+  return _mm256_slli_epi32(v, kBits);
+}
+template <int kBits>
+static inline Ints shift_ints_right(Ints v) {
+  return _mm256_srli_epi32(v, kBits);
+}
+// One byte a lane.
+static inline Ints load_lane_bytes(const std::uint8_t* from) {
+  return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
+}
+static inline Ints load_lane_bytes(const std::int8_t* from) {
+  return _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
+}
+static inline Floats as_floats(Ints bits) { return _mm256_castsi256_ps(bits); }
+
 static inline Bytes load_bytes(const std::uint8_t* from) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
 }
-
-template <bool kWide>
-static inline Ints dot(Bytes weights, const std::int8_t* values) {
-  const __m256i a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(values));
-  if constexpr (kWide) {
-    // A pair of products may not fit 16 bits: the even and the odd bytes are multiplied apart, in 16 bits each.
-    const __m256i low_byte = _mm256_set1_epi16(0x00ff);
-    const __m256i even =
-        _mm256_madd_epi16(_mm256_and_si256(weights, low_byte), _mm256_srai_epi16(_mm256_slli_epi16(a, 8), 8));
-    const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(weights, 8), _mm256_srai_epi16(a, 8));
-    return _mm256_add_epi32(even, odd);
-  } else {
-    return _mm256_madd_epi16(_mm256_maddubs_epi16(weights, a), _mm256_set1_epi16(1));
-  }
+static inline void store_bytes(std::uint8_t* to, Bytes v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), v); }
+static inline Bytes or_bytes(Bytes a, Bytes b) { return _mm256_or_si256(a, b); }
+// Each byte's bits moved from place `from` to place `to`, all but those of `mask` cleared.
+static inline Bytes move_bits(Bytes v, int from, int to, int mask) {
+  const __m128i left = _mm_cvtsi32_si128(to - from);
+  const __m128i right = _mm_cvtsi32_si128(from - to);
+  const Bytes moved = from < to ? _mm256_sll_epi16(v, left) : _mm256_srl_epi16(v, right);
+  return _mm256_and_si256(moved, _mm256_set1_epi8(static_cast<char>(mask)));
 }
-template <bool kWide>
-static inline Ints dot_two(Bytes weights, const std::int8_t* high, const std::int8_t* low) {
-  return _mm256_add_epi32(_mm256_slli_epi32(dot<kWide>(weights, high), 8), dot<kWide>(weights, low));
+static inline Bytes look_up(const std::uint8_t* sixteen, Bytes indices) {
+  const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(sixteen));
+  return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), indices);
 }
 
-struct Scales {
-  alignas(32) float product[16];
-};
-static inline Scales scale_products(const float* a, const float* b) {
-  Scales r;
-  _mm256_store_ps(r.product, _mm256_mul_ps(_mm256_loadu_ps(a), _mm256_loadu_ps(b)));
-  _mm256_store_ps(r.product + 8, _mm256_mul_ps(_mm256_loadu_ps(a + 8), _mm256_loadu_ps(b + 8)));
-  return r;
-}
-template <int kGroup>
-static inline Floats spread(const Scales& scales, int index) {
-  if constexpr (kGroup == 32) {
-    return _mm256_broadcast_ss(scales.product + index);
+// How much less than its byte `dots` takes a weight for: a pair of products of bytes above 127 may not fit 16 bits, so
+// it makes signed numbers of such.
+template <int kMost>
+inline constexpr int kDotOffset = kMost > 127 ? 128 : 0;
+
+// acc[token] += sums of four neighbouring weights, none above kMost, times four values of that token: vector i of the
+// weights meets values 4 i to 4 i + 3. Tokens lie 32 values apart.
+template <std::size_t kTokens, std::size_t kVectors, int kMost, typename Weights>
+static inline void dots(const Weights& weights, const std::int8_t* values, Ints (&acc)[kTokens]) {
+  const __m256i ones = _mm256_set1_epi16(1);
+  const auto four = [&](std::size_t t, std::size_t i) {
+    std::int32_t bits;
+    std::memcpy(&bits, values + 32 * t + 4 * i, sizeof bits);
+    return _mm256_set1_epi32(bits);
+  };
+  if constexpr (kMost > 127) {
+#pragma GCC unroll 8
+    for (std::size_t i = 0; i < kVectors; ++i) {
+      const __m256i weight = _mm256_xor_si256(weights(i), _mm256_set1_epi8(static_cast<char>(0x80)));
+      const __m256i size = _mm256_abs_epi8(weight);
+#pragma GCC unroll 4
+      for (std::size_t t = 0; t < kTokens; ++t) {
+        const __m256i pairs = _mm256_maddubs_epi16(size, _mm256_sign_epi8(four(t, i), weight));
+        acc[t] = _mm256_add_epi32(acc[t], _mm256_madd_epi16(pairs, ones));
+      }
+    }
   } else {
-    return _mm256_set_m128(_mm_broadcast_ss(scales.product + 2 * index + 1),
-                           _mm_broadcast_ss(scales.product + 2 * index));
+    // So many pairs of products fit 16 bits together.
+    constexpr int kFit = 32767 / (2 * 127 * kMost);
+    constexpr std::size_t kRun = kFit >= 8 ? 8 : kFit >= 4 ? 4 : kFit >= 2 ? 2 : 1;
+    constexpr std::size_t kStep = kRun < kVectors ? kRun : kVectors;
+#pragma GCC unroll 8
+    for (std::size_t first = 0; first < kVectors; first += kStep) {
+      __m256i pairs[kTokens];
+#pragma GCC unroll 8
+      for (std::size_t i = first; i < first + kStep; ++i) {
+        const __m256i weight = weights(i);
+#pragma GCC unroll 4
+        for (std::size_t t = 0; t < kTokens; ++t) {
+          const __m256i more = _mm256_maddubs_epi16(weight, four(t, i));
+          pairs[t] = i == first ? more : _mm256_add_epi16(pairs[t], more);
+        }
+      }
+#pragma GCC unroll 4
+      for (std::size_t t = 0; t < kTokens; ++t) acc[t] = _mm256_add_epi32(acc[t], _mm256_madd_epi16(pairs[t], ones));
+    }
   }
 }
+
+static inline void prefetch_near(const void* address) { _mm_prefetch(address, _MM_HINT_T0); }
+static inline void prefetch_far(const void* address) { _mm_prefetch(address, _MM_HINT_T1); }
 
 }  // namespace quarrel::avx2_level

@@ -3,17 +3,20 @@
 
 #include <immintrin.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
+#ifndef QUARREL_LEVEL  // AMX stands on this
 #define QUARREL_LEVEL avx512_level
+#endif
 
-namespace quarrel::avx512_level {
+namespace quarrel::QUARREL_LEVEL {
 
 inline constexpr int kLanes = 16;
 inline constexpr int kBytes = 64;
-inline constexpr int kUnroll = 16;                 // of the innermost loop over vectors
-inline constexpr bool kWideWeightsDiffer = false;  // bytes above 127 need another dot product
+inline constexpr std::size_t kTileTokens = 12;  // the most that a tile of integer products holds in registers
+inline constexpr std::size_t kFloatTokens = 8;  // the same for products of floats, beside two panels
 
 using Floats = __m512;
 using Ints = __m512i;
@@ -56,31 +59,68 @@ static inline Floats load_bfloat(const std::uint16_t* from) {
 }
 
 static inline Floats to_floats(Ints v) { return _mm512_cvtepi32_ps(v); }
+static inline Ints broadcast(std::int32_t value) { return _mm512_set1_epi32(value); }
+static inline Ints load_ints(const std::int32_t* from) { return _mm512_loadu_si512(from); }
+static inline void store_ints(std::int32_t* to, Ints v) { _mm512_storeu_si512(to, v); }
+static inline Ints add_ints(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
+static inline Ints multiply_ints(Ints a, Ints b) { return _mm512_mullo_epi32(a, b); }
+static inline Ints and_ints(Ints a, std::int32_t mask) { return _mm512_and_si512(a, _mm512_set1_epi32(mask)); }
+static inline Ints or_ints(Ints a, Ints b) { return _mm512_or_si512(a, b); }
+template <int kBits>
+static inline Ints shift_ints_left(Ints v) {
+  return _mm512_slli_epi32(v, kBits);
+}
+template <int kBits>
+static inline Ints shift_ints_right(Ints v) {
+  return _mm512_srli_epi32(v, kBits);
+}
+// One byte a lane.
+static inline Ints load_lane_bytes(const std::uint8_t* from) {
+  return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+}
+static inline Ints load_lane_bytes(const std::int8_t* from) {
+  return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+}
+static inline Floats as_floats(Ints bits) { return _mm512_castsi512_ps(bits); }
+
 static inline Bytes load_bytes(const std::uint8_t* from) { return _mm512_loadu_si512(from); }
-
-template <bool kWide>
-static inline Ints dot(Bytes weights, const std::int8_t* values) {
-  return _mm512_dpbusd_epi32(_mm512_setzero_si512(), weights, _mm512_loadu_si512(values));
+static inline void store_bytes(std::uint8_t* to, Bytes v) { _mm512_storeu_si512(to, v); }
+static inline Bytes or_bytes(Bytes a, Bytes b) { return _mm512_or_si512(a, b); }
+// Each byte's bits moved from place `from` to place `to`, all but those of `mask` cleared.
+static inline Bytes move_bits(Bytes v, int from, int to, int mask) {
+  const __m128i left = _mm_cvtsi32_si128(to - from);
+  const __m128i right = _mm_cvtsi32_si128(from - to);
+  const Bytes moved = from < to ? _mm512_sll_epi16(v, left) : _mm512_srl_epi16(v, right);
+  return _mm512_and_si512(moved, _mm512_set1_epi8(static_cast<char>(mask)));
 }
-template <bool kWide>
-static inline Ints dot_two(Bytes weights, const std::int8_t* high, const std::int8_t* low) {
-  const Ints upper = _mm512_slli_epi32(dot<kWide>(weights, high), 8);
-  return _mm512_dpbusd_epi32(upper, weights, _mm512_loadu_si512(low));
-}
-
-struct Scales {
-  __m512 product;
-};
-static inline Scales scale_products(const float* a, const float* b) {
-  return {_mm512_mul_ps(_mm512_loadu_ps(a), _mm512_loadu_ps(b))};
-}
-template <int kGroup>
-static inline Floats spread(const Scales& scales, int index) {
-  // Sixteen lanes cover 64 / kGroup groups: which group a lane belongs to, moved on by the vectors before this one.
-  constexpr int kGroups = 64 / kGroup;
-  const __m512i lane_group = kGroup == 32 ? _mm512_set_epi32(1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0)
-                                          : _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
-  return _mm512_permutexvar_ps(_mm512_add_epi32(lane_group, _mm512_set1_epi32(index * kGroups)), scales.product);
+static inline Bytes look_up(const std::uint8_t* sixteen, Bytes indices) {
+  const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(sixteen));
+  return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), indices);
 }
 
-}  // namespace quarrel::avx512_level
+// How much less than its byte `dots` takes a weight for.
+template <int kMost>
+inline constexpr int kDotOffset = 0;
+
+// acc += weights * four values, repeated. GCC 12 does not fold the repetition into the instruction by itself.
+static inline Ints dot_repeated(Ints acc, Bytes weights, const std::int8_t* four) {
+  asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(weights), "m"(*reinterpret_cast<const std::int32_t*>(four)));
+  return acc;
+}
+
+// acc[token] += sums of four neighbouring weights, none above kMost, times four values of that token: vector i of the
+// weights meets values 4 i to 4 i + 3. Tokens lie 32 values apart.
+template <std::size_t kTokens, std::size_t kVectors, int kMost, typename Weights>
+static inline void dots(const Weights& weights, const std::int8_t* values, Ints (&acc)[kTokens]) {
+#pragma GCC unroll 8
+  for (std::size_t i = 0; i < kVectors; ++i) {
+    const Bytes weight = weights(i);
+#pragma GCC unroll 12
+    for (std::size_t t = 0; t < kTokens; ++t) acc[t] = dot_repeated(acc[t], weight, values + 32 * t + 4 * i);
+  }
+}
+
+static inline void prefetch_near(const void* address) { _mm_prefetch(address, _MM_HINT_T0); }
+static inline void prefetch_far(const void* address) { _mm_prefetch(address, _MM_HINT_T1); }
+
+}  // namespace quarrel::QUARREL_LEVEL

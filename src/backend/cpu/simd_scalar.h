@@ -2,6 +2,7 @@
 // the fallback everywhere and what the other levels are compared with.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -11,8 +12,8 @@ namespace quarrel::scalar_level {
 
 inline constexpr int kLanes = 8;
 inline constexpr int kBytes = 32;
-inline constexpr int kUnroll = 1;                  // of the innermost loop over vectors
-inline constexpr bool kWideWeightsDiffer = false;  // bytes above 127 need another dot product
+inline constexpr std::size_t kTileTokens = 4;   // the most that a tile of integer products holds in registers
+inline constexpr std::size_t kFloatTokens = 4;  // the same for products of floats, beside two panels
 
 struct Floats {
   float lane[kLanes];
@@ -160,6 +161,60 @@ static inline Floats to_floats(Ints v) {
   return r;
 }
 
+static inline Ints broadcast(std::int32_t value) {
+  Ints r;
+  QUARREL_EACH_LANE r.lane[i] = value;
+  return r;
+}
+static inline Ints load_ints(const std::int32_t* from) {
+  Ints r;
+  std::memcpy(r.lane, from, sizeof r.lane);
+  return r;
+}
+static inline void store_ints(std::int32_t* to, Ints v) { std::memcpy(to, v.lane, sizeof v.lane); }
+static inline Ints add_ints(Ints a, Ints b) {
+  QUARREL_EACH_LANE a.lane[i] += b.lane[i];
+  return a;
+}
+static inline Ints multiply_ints(Ints a, Ints b) {
+  QUARREL_EACH_LANE a.lane[i] *= b.lane[i];
+  return a;
+}
+static inline Ints and_ints(Ints a, std::int32_t mask) {
+  QUARREL_EACH_LANE a.lane[i] &= mask;
+  return a;
+}
+static inline Ints or_ints(Ints a, Ints b) {
+  QUARREL_EACH_LANE a.lane[i] |= b.lane[i];
+  return a;
+}
+template <int kBits>
+static inline Ints shift_ints_left(Ints v) {
+  QUARREL_EACH_LANE v.lane[i] = static_cast<std::int32_t>(static_cast<std::uint32_t>(v.lane[i]) << kBits);
+  return v;
+}
+template <int kBits>
+static inline Ints shift_ints_right(Ints v) {
+  QUARREL_EACH_LANE v.lane[i] = static_cast<std::int32_t>(static_cast<std::uint32_t>(v.lane[i]) >> kBits);
+  return v;
+}
+// One byte a lane.
+static inline Ints load_lane_bytes(const std::uint8_t* from) {
+  Ints r;
+  QUARREL_EACH_LANE r.lane[i] = from[i];
+  return r;
+}
+static inline Ints load_lane_bytes(const std::int8_t* from) {
+  Ints r;
+  QUARREL_EACH_LANE r.lane[i] = from[i];
+  return r;
+}
+static inline Floats as_floats(Ints bits) {
+  Floats r;
+  std::memcpy(r.lane, bits.lane, sizeof r.lane);
+  return r;
+}
+
 struct Bytes {
   std::uint8_t lane[kBytes];
 };
@@ -168,41 +223,44 @@ static inline Bytes load_bytes(const std::uint8_t* from) {
   std::memcpy(r.lane, from, sizeof r.lane);
   return r;
 }
-
-// Sums of four neighbouring products. `kWide` says that weights may exceed 127.
-template <bool kWide>
-static inline Ints dot(Bytes weights, const std::int8_t* values) {
-  Ints r;
-  QUARREL_EACH_LANE {
-    r.lane[i] = 0;
-    for (int j = 0; j < 4; ++j) r.lane[i] += weights.lane[4 * i + j] * values[4 * i + j];
-  }
-  return r;
-}
-// 256 * dot(high) + dot(low).
-template <bool kWide>
-static inline Ints dot_two(Bytes weights, const std::int8_t* high, const std::int8_t* low) {
-  Ints a = dot<kWide>(weights, high);
-  const Ints b = dot<kWide>(weights, low);
-  QUARREL_EACH_LANE a.lane[i] = a.lane[i] * 256 + b.lane[i];
+static inline void store_bytes(std::uint8_t* to, Bytes v) { std::memcpy(to, v.lane, sizeof v.lane); }
+static inline Bytes or_bytes(Bytes a, Bytes b) {
+  for (int i = 0; i < kBytes; ++i) a.lane[i] |= b.lane[i];
   return a;
 }
+// Each byte's bits moved from place `from` to place `to`, all but those of `mask` cleared.
+static inline Bytes move_bits(Bytes v, int from, int to, int mask) {
+  const int left = from < to ? to - from : 0;
+  const int right = from < to ? 0 : from - to;
+  for (std::uint8_t& byte : v.lane) byte = static_cast<std::uint8_t>(((byte << left) >> right) & mask);
+  return v;
+}
+static inline Bytes look_up(const std::uint8_t* sixteen, Bytes indices) {
+  for (std::uint8_t& byte : indices.lane) byte = sixteen[byte];
+  return indices;
+}
 
-// The products of 16 neighbouring scales, and the one that belongs to each lane of byte vector number `index`.
-struct Scales {
-  float product[16];
-};
-static inline Scales scale_products(const float* a, const float* b) {
-  Scales r;
-  for (int i = 0; i < 16; ++i) r.product[i] = a[i] * b[i];
-  return r;
+// How much less than its byte `dots` takes a weight for.
+template <int kMost>
+inline constexpr int kDotOffset = 0;
+
+// acc[token] += sums of four neighbouring weights, none above kMost, times four values of that token: vector i of the
+// weights meets values 4 i to 4 i + 3. Tokens lie 32 values apart.
+template <std::size_t kTokens, std::size_t kVectors, int kMost, typename Weights>
+static inline void dots(const Weights& weights, const std::int8_t* values, Ints (&acc)[kTokens]) {
+  for (std::size_t v = 0; v < kVectors; ++v) {
+    const Bytes weight = weights(v);
+    for (std::size_t t = 0; t < kTokens; ++t) {
+      const std::int8_t* four = values + 32 * t + 4 * v;
+      QUARREL_EACH_LANE {
+        for (int j = 0; j < 4; ++j) acc[t].lane[i] += weight.lane[4 * i + j] * four[j];
+      }
+    }
+  }
 }
-template <int kGroup>
-static inline Floats spread(const Scales& scales, int index) {
-  Floats r;
-  QUARREL_EACH_LANE r.lane[i] = scales.product[(index * kBytes + 4 * i) / kGroup];
-  return r;
-}
+
+static inline void prefetch_near(const void* /*address*/) {}
+static inline void prefetch_far(const void* /*address*/) {}
 
 #undef QUARREL_EACH_LANE
 

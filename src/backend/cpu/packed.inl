@@ -1,0 +1,418 @@
+// How the rows of a panel lie together, for each type that is multiplied often: as many rows as a vector has lanes,
+// four bytes of each side by side, so that a vector of bytes meets four values of an activation and every lane sums one
+// row. No shuffles, the same bytes a weight as in the file, and one pass over memory from the first byte to the last.
+//
+// A type is a struct: its fields for a panel, the way in and out of them for one row, and its weights as vectors of
+// unsigned bytes with a scale a lane: weight = scale * (byte - kBias), or scale * byte + minimum.
+
+namespace quarrel::QUARREL_LEVEL {
+
+static constexpr int kPanelRows = kLanes;
+
+// Moves a value between a file's block and a panel.
+template <bool kPack, typename T, typename U>
+static inline void move_value(T& in_block, U& in_panel) {
+  if constexpr (kPack) {
+    in_panel = static_cast<U>(in_block);
+  } else {
+    in_block = static_cast<T>(in_panel);
+  }
+}
+
+// The same for bytes, four at a time: byte i of row r goes to panel[i / 4][4 r + i % 4].
+template <bool kPack, std::size_t kVectors, typename Byte>
+static inline void move_bytes(Byte* in_block, std::uint8_t (&panel)[kVectors][kBytes], int row) {
+  for (std::size_t i = 0; i < kVectors; ++i) {
+    if constexpr (kPack) {
+      std::memcpy(panel[i] + 4 * row, in_block + 4 * i, 4);
+    } else {
+      std::memcpy(in_block + 4 * i, panel[i] + 4 * row, 4);
+    }
+  }
+}
+
+static inline Bytes low_nibbles(const std::uint8_t* bytes) { return move_bits(load_bytes(bytes), 0, 0, 15); }
+static inline Bytes high_nibbles(const std::uint8_t* bytes) { return move_bits(load_bytes(bytes), 4, 0, 15); }
+// Vector i of a group of 32 whose low nibbles come first.
+static inline Bytes nibbles32(const std::uint8_t (&nibbles)[4][kBytes], int i) {
+  return i < 4 ? low_nibbles(nibbles[i]) : high_nibbles(nibbles[i - 4]);
+}
+
+template <typename Block>
+struct Packed;
+
+template <>
+struct Packed<BlockQ4_0> {
+  static constexpr int kGroup = 32, kBias = 8, kMost = 15;
+  static constexpr bool kMinimums = false;
+  struct Rows {
+    HalfBits scale[kPanelRows];
+    std::uint8_t nibbles[4][kBytes];
+  };
+  template <bool kPack>
+  static inline void move(BlockQ4_0& block, Rows& rows, int row) {
+    HalfBits scale = block.scale;
+    move_value<kPack>(scale, rows.scale[row]);
+    block.scale = scale;
+    move_bytes<kPack>(block.nibbles, rows.nibbles, row);
+  }
+  static inline Bytes bytes(const Rows& rows, int /*group*/, int i) { return nibbles32(rows.nibbles, i); }
+  static inline Floats scale(const Rows& rows, std::size_t /*part*/) { return load_half(rows.scale); }
+};
+
+template <>
+struct Packed<BlockQ4_1> {
+  static constexpr int kGroup = 32, kBias = 0, kMost = 15;
+  static constexpr bool kMinimums = true;
+  struct Rows {
+    HalfBits scale[kPanelRows];
+    HalfBits minimum[kPanelRows];
+    std::uint8_t nibbles[4][kBytes];
+  };
+  template <bool kPack>
+  static inline void move(BlockQ4_1& block, Rows& rows, int row) {
+    HalfBits scale = block.scale;
+    HalfBits minimum = block.minimum;
+    move_value<kPack>(scale, rows.scale[row]);
+    move_value<kPack>(minimum, rows.minimum[row]);
+    block.scale = scale;
+    block.minimum = minimum;
+    move_bytes<kPack>(block.nibbles, rows.nibbles, row);
+  }
+  static inline Bytes bytes(const Rows& rows, int /*group*/, int i) { return nibbles32(rows.nibbles, i); }
+  static inline Floats scale(const Rows& rows, std::size_t /*part*/) { return load_half(rows.scale); }
+  static inline Floats minimum(const Rows& rows, std::size_t /*part*/) { return load_half(rows.minimum); }
+};
+
+// The fifth bits of 32 weights: bit i of byte b of a row belongs to weight 4 i + b, that is to vector i.
+template <bool kPack>
+static inline void move_fifth_bits(std::uint32_t& in_block, std::uint8_t (&panel)[kBytes], int row) {
+  if constexpr (kPack) {
+    for (int b = 0; b < 4; ++b) {
+      std::uint32_t byte = 0;
+      for (int i = 0; i < 8; ++i) byte |= (in_block >> (4 * i + b) & 1) << i;
+      panel[4 * row + b] = static_cast<std::uint8_t>(byte);
+    }
+  } else {
+    in_block = 0;
+    for (int b = 0; b < 4; ++b) {
+      for (int i = 0; i < 8; ++i) in_block |= (std::uint32_t{panel[4 * row + b]} >> i & 1) << (4 * i + b);
+    }
+  }
+}
+
+template <>
+struct Packed<BlockQ5_0> {
+  static constexpr int kGroup = 32, kBias = 16, kMost = 31;
+  static constexpr bool kMinimums = false;
+  struct Rows {
+    HalfBits scale[kPanelRows];
+    std::uint8_t fifth_bits[kBytes];
+    std::uint8_t nibbles[4][kBytes];
+  };
+  template <bool kPack>
+  static inline void move(BlockQ5_0& block, Rows& rows, int row) {
+    HalfBits scale = block.scale;
+    std::uint32_t fifth = block.fifth_bits;
+    move_value<kPack>(scale, rows.scale[row]);
+    move_fifth_bits<kPack>(fifth, rows.fifth_bits, row);
+    block.scale = scale;
+    block.fifth_bits = fifth;
+    move_bytes<kPack>(block.nibbles, rows.nibbles, row);
+  }
+  static inline Bytes bytes(const Rows& rows, int /*group*/, int i) {
+    return or_bytes(nibbles32(rows.nibbles, i), move_bits(load_bytes(rows.fifth_bits), i, 4, 16));
+  }
+  static inline Floats scale(const Rows& rows, std::size_t /*part*/) { return load_half(rows.scale); }
+};
+
+template <>
+struct Packed<BlockQ5_1> {
+  static constexpr int kGroup = 32, kBias = 0, kMost = 31;
+  static constexpr bool kMinimums = true;
+  struct Rows {
+    HalfBits scale[kPanelRows];
+    HalfBits minimum[kPanelRows];
+    std::uint8_t fifth_bits[kBytes];
+    std::uint8_t nibbles[4][kBytes];
+  };
+  template <bool kPack>
+  static inline void move(BlockQ5_1& block, Rows& rows, int row) {
+    HalfBits scale = block.scale;
+    HalfBits minimum = block.minimum;
+    std::uint32_t fifth = block.fifth_bits;
+    move_value<kPack>(scale, rows.scale[row]);
+    move_value<kPack>(minimum, rows.minimum[row]);
+    move_fifth_bits<kPack>(fifth, rows.fifth_bits, row);
+    block.scale = scale;
+    block.minimum = minimum;
+    block.fifth_bits = fifth;
+    move_bytes<kPack>(block.nibbles, rows.nibbles, row);
+  }
+  static inline Bytes bytes(const Rows& rows, int /*group*/, int i) {
+    return or_bytes(nibbles32(rows.nibbles, i), move_bits(load_bytes(rows.fifth_bits), i, 4, 16));
+  }
+  static inline Floats scale(const Rows& rows, std::size_t /*part*/) { return load_half(rows.scale); }
+  static inline Floats minimum(const Rows& rows, std::size_t /*part*/) { return load_half(rows.minimum); }
+};
+
+template <>
+struct Packed<BlockQ8_0> {
+  static constexpr int kGroup = 32, kBias = 128, kMost = 255;
+  static constexpr bool kMinimums = false;
+  struct Rows {
+    HalfBits scale[kPanelRows];
+    std::uint8_t quants[8][kBytes];  // 128 added
+  };
+  template <bool kPack>
+  static inline void move(BlockQ8_0& block, Rows& rows, int row) {
+    HalfBits scale = block.scale;
+    move_value<kPack>(scale, rows.scale[row]);
+    block.scale = scale;
+    std::uint8_t shifted[32];
+    for (int i = 0; kPack && i < 32; ++i) shifted[i] = static_cast<std::uint8_t>(block.quants[i] ^ 0x80);
+    move_bytes<kPack>(shifted, rows.quants, row);
+    for (int i = 0; !kPack && i < 32; ++i) block.quants[i] = static_cast<std::int8_t>(shifted[i] ^ 0x80);
+  }
+  static inline Bytes bytes(const Rows& rows, int /*group*/, int i) { return load_bytes(rows.quants[i]); }
+  static inline Floats scale(const Rows& rows, std::size_t /*part*/) { return load_half(rows.scale); }
+};
+
+template <>
+struct Packed<BlockIq4Nl> {
+  static constexpr int kGroup = 32, kBias = 128, kMost = 255;
+  static constexpr bool kMinimums = false;
+  struct Rows {
+    HalfBits scale[kPanelRows];
+    std::uint8_t nibbles[4][kBytes];
+  };
+  template <bool kPack>
+  static inline void move(BlockIq4Nl& block, Rows& rows, int row) {
+    HalfBits scale = block.scale;
+    move_value<kPack>(scale, rows.scale[row]);
+    block.scale = scale;
+    move_bytes<kPack>(block.nibbles, rows.nibbles, row);
+  }
+  static inline Bytes bytes(const Rows& rows, int /*group*/, int i) {
+    return look_up(kIq4Bytes, nibbles32(rows.nibbles, i));
+  }
+  static inline Floats scale(const Rows& rows, std::size_t /*part*/) { return load_half(rows.scale); }
+};
+
+// Panels of both kinds of MXFP4 are alike; only the way in and out differs.
+struct PackedMxfp4 {
+  static constexpr int kGroup = 32, kBias = 12, kMost = 24;
+  static constexpr bool kMinimums = false;
+  struct Rows {
+    std::uint8_t exponent[kPanelRows];
+    std::uint8_t nibbles[4][kBytes];
+  };
+  static inline Bytes bytes(const Rows& rows, int /*group*/, int i) {
+    return look_up(kMxfp4Bytes, nibbles32(rows.nibbles, i));
+  }
+  // Half of 2^(exponent - 127), because the table is doubled.
+  static inline Floats scale(const Rows& rows, std::size_t /*part*/) {
+    return mul(as_floats(shift_ints_left<23>(load_lane_bytes(rows.exponent))), set(0.5f));
+  }
+};
+
+template <>
+struct Packed<BlockMxfp4> : PackedMxfp4 {
+  template <bool kPack>
+  static inline void move(BlockMxfp4& block, Rows& rows, int row) {
+    move_value<kPack>(block.exponent, rows.exponent[row]);
+    move_bytes<kPack>(block.nibbles, rows.nibbles, row);
+  }
+};
+
+template <>
+struct Packed<BlockMxfp4Pairs> : PackedMxfp4 {
+  template <bool kPack>
+  static inline void move(BlockMxfp4Pairs& block, Rows& rows, int row) {
+    move_value<kPack>(block.exponent, rows.exponent[row]);
+    const auto nibble = [](const std::uint8_t* bytes, int low_byte, int i) {
+      return static_cast<std::uint8_t>(bytes[low_byte] >> (4 * i) & 15);
+    };
+    std::uint8_t halves[16];
+    for (int i = 0; kPack && i < 16; ++i) {
+      halves[i] =
+          static_cast<std::uint8_t>(nibble(block.nibbles, i / 2, i % 2) | nibble(block.nibbles, 8 + i / 2, i % 2) << 4);
+    }
+    move_bytes<kPack>(halves, rows.nibbles, row);
+    for (int i = 0; !kPack && i < 16; ++i) {
+      const int first = 2 * i % 16;
+      const int half = i / 8;
+      block.nibbles[i] = static_cast<std::uint8_t>(nibble(halves, first, half) | nibble(halves, first + 1, half) << 4);
+    }
+  }
+};
+
+// The scales of Q4_K and Q5_K, 12 bytes a row as in the file: for each of eight groups a byte with the scale and the
+// two upper bits of the minimum, and the minimums' lower nibbles in pairs.
+struct PackedKScales {
+  HalfBits scale[kPanelRows];
+  HalfBits min_scale[kPanelRows];
+  std::uint8_t scales[8][kPanelRows];
+  std::uint8_t minimums[4][kPanelRows];
+
+  template <bool kPack, typename Block>
+  inline void move(Block& block, int row) {
+    HalfBits block_scale = block.scale;
+    HalfBits block_min = block.min_scale;
+    move_value<kPack>(block_scale, scale[row]);
+    move_value<kPack>(block_min, min_scale[row]);
+    block.scale = block_scale;
+    block.min_scale = block_min;
+    std::uint8_t* packed = block.scales;
+    if constexpr (kPack) {
+      for (int g = 0; g < 4; ++g) minimums[g][row] = 0;
+      for (int g = 0; g < 8; ++g) {
+        const int low = g < 4 ? packed[g] & 63 : (packed[g + 4] & 15) | (packed[g - 4] >> 6 << 4);
+        const int least = g < 4 ? packed[g + 4] & 63 : (packed[g + 4] >> 4) | (packed[g] >> 6 << 4);
+        scales[g][row] = static_cast<std::uint8_t>(low | least >> 4 << 6);
+        minimums[g / 2][row] = static_cast<std::uint8_t>(minimums[g / 2][row] | (least & 15) << (4 * (g % 2)));
+      }
+    } else {
+      const auto low = [&](int g) { return scales[g][row] & 63; };
+      const auto least = [&](int g) { return scales[g][row] >> 6 << 4 | (minimums[g / 2][row] >> (4 * (g % 2)) & 15); };
+      for (int g = 0; g < 4; ++g) {
+        packed[g] = static_cast<std::uint8_t>(low(g) | low(g + 4) >> 4 << 6);
+        packed[g + 4] = static_cast<std::uint8_t>(least(g) | least(g + 4) >> 4 << 6);
+        packed[g + 8] = static_cast<std::uint8_t>((low(g + 4) & 15) | (least(g + 4) & 15) << 4);
+      }
+    }
+  }
+  inline Floats group_scale(int g) const {
+    return mul(load_half(scale), to_floats(and_ints(load_lane_bytes(scales[g]), 63)));
+  }
+  inline Floats group_minimum(int g) const {
+    const Ints pair = load_lane_bytes(minimums[g / 2]);
+    const Ints low = and_ints(g % 2 == 0 ? pair : shift_ints_right<4>(pair), 15);
+    const Ints high = shift_ints_left<4>(shift_ints_right<6>(load_lane_bytes(scales[g])));
+    return mul(sub(set(0.0f), load_half(min_scale)), to_floats(or_ints(low, high)));
+  }
+};
+
+// Vector i of group g of a block whose groups share bytes in pairs.
+static inline Bytes paired_nibbles(const std::uint8_t (&nibbles)[32][kBytes], int g, int i) {
+  const std::uint8_t* bytes = nibbles[g / 2 * 8 + i];
+  return g % 2 == 0 ? low_nibbles(bytes) : high_nibbles(bytes);
+}
+
+template <>
+struct Packed<BlockQ4K> {
+  static constexpr int kGroup = 32, kBias = 0, kMost = 15;
+  static constexpr bool kMinimums = true;
+  struct Rows {
+    PackedKScales scales;
+    std::uint8_t nibbles[32][kBytes];
+  };
+  template <bool kPack>
+  static inline void move(BlockQ4K& block, Rows& rows, int row) {
+    rows.scales.template move<kPack>(block, row);
+    move_bytes<kPack>(block.nibbles, rows.nibbles, row);
+  }
+  static inline Bytes bytes(const Rows& rows, int group, int i) { return paired_nibbles(rows.nibbles, group, i); }
+  static inline Floats scale(const Rows& rows, std::size_t part) {
+    return rows.scales.group_scale(static_cast<int>(part));
+  }
+  static inline Floats minimum(const Rows& rows, std::size_t part) {
+    return rows.scales.group_minimum(static_cast<int>(part));
+  }
+};
+
+template <>
+struct Packed<BlockQ5K> {
+  static constexpr int kGroup = 32, kBias = 0, kMost = 31;
+  static constexpr bool kMinimums = true;
+  struct Rows {
+    PackedKScales scales;
+    std::uint8_t fifth_bits[8][kBytes];
+    std::uint8_t nibbles[32][kBytes];
+  };
+  template <bool kPack>
+  static inline void move(BlockQ5K& block, Rows& rows, int row) {
+    rows.scales.template move<kPack>(block, row);
+    move_bytes<kPack>(block.fifth_bits, rows.fifth_bits, row);
+    move_bytes<kPack>(block.nibbles, rows.nibbles, row);
+  }
+  static inline Bytes bytes(const Rows& rows, int group, int i) {
+    return or_bytes(paired_nibbles(rows.nibbles, group, i), move_bits(load_bytes(rows.fifth_bits[i]), group, 4, 16));
+  }
+  static inline Floats scale(const Rows& rows, std::size_t part) {
+    return rows.scales.group_scale(static_cast<int>(part));
+  }
+  static inline Floats minimum(const Rows& rows, std::size_t part) {
+    return rows.scales.group_minimum(static_cast<int>(part));
+  }
+};
+
+template <>
+struct Packed<BlockQ6K> {
+  static constexpr int kGroup = 16, kBias = 32, kMost = 63;
+  static constexpr bool kMinimums = false;
+  struct Rows {
+    HalfBits scale[kPanelRows];
+    std::int8_t scales[16][kPanelRows];
+    std::uint8_t nibbles[32][kBytes];
+    std::uint8_t high_bits[16][kBytes];
+  };
+  template <bool kPack>
+  static inline void move(BlockQ6K& block, Rows& rows, int row) {
+    HalfBits scale = block.scale;
+    move_value<kPack>(scale, rows.scale[row]);
+    block.scale = scale;
+    for (int g = 0; g < 16; ++g) move_value<kPack>(block.scales[g], rows.scales[g][row]);
+    move_bytes<kPack>(block.nibbles, rows.nibbles, row);
+    move_bytes<kPack>(block.high_bits, rows.high_bits, row);
+  }
+  // Group 4 h + q of 32 lies in half h: its nibbles are the low or high ones of 64 bytes, its upper bits at place 2 q.
+  static inline Bytes bytes(const Rows& rows, int group, int i) {
+    const int half = group / 4;
+    const int quarter = group % 4;
+    const std::uint8_t* nibbles = rows.nibbles[16 * half + 8 * (quarter % 2) + i];
+    const Bytes low = quarter < 2 ? low_nibbles(nibbles) : high_nibbles(nibbles);
+    return or_bytes(low, move_bits(load_bytes(rows.high_bits[8 * half + i]), 2 * quarter, 4, 48));
+  }
+  static inline Floats scale(const Rows& rows, std::size_t part) {
+    return mul(load_half(rows.scale), to_floats(load_lane_bytes(rows.scales[part])));
+  }
+};
+
+template <typename Block>
+static inline std::size_t packed_bytes(std::size_t columns) {
+  using Rows = typename Packed<Block>::Rows;
+  static_assert(sizeof(Rows) == kPanelRows * sizeof(Block), "a panel takes the bytes of its rows");
+  return columns / Block::kWeights * sizeof(Rows);
+}
+
+template <typename Block>
+static void pack_rows(const PackTask& task) {
+  using Rows = typename Packed<Block>::Rows;
+  auto* out = reinterpret_cast<Rows*>(task.out);
+  const std::size_t blocks = task.columns / Block::kWeights;
+  const Block nothing = {};
+  for (std::size_t b = 0; b < blocks; ++b) {
+    for (std::size_t row = 0; row < kPanelRows; ++row) {
+      Block block = nothing;
+      if (row < task.count) std::memcpy(&block, task.rows + row * task.row_stride + b * sizeof(Block), sizeof(Block));
+      Packed<Block>::template move<true>(block, out[b], static_cast<int>(row));
+    }
+  }
+}
+
+template <typename Block>
+static void decode_packed_row(QuantType type, const std::byte* panel, std::size_t row, std::size_t columns,
+                              float* values) {
+  using Rows = typename Packed<Block>::Rows;
+  const std::size_t blocks = columns / Block::kWeights;
+  for (std::size_t b = 0; b < blocks; ++b) {
+    Rows rows;
+    std::memcpy(&rows, panel + b * sizeof(Rows), sizeof rows);
+    Block block = {};
+    Packed<Block>::template move<false>(block, rows, static_cast<int>(row));
+    decode_row(type, reinterpret_cast<const std::byte*>(&block), values + b * Block::kWeights, Block::kWeights);
+  }
+}
+
+}  // namespace quarrel::QUARREL_LEVEL

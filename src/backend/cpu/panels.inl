@@ -1,0 +1,105 @@
+// Panels on their way from a file's rows to a product: packed where they are not, and made plain where many rows of
+// activations are to meet them.
+
+namespace quarrel::QUARREL_LEVEL {
+
+static inline std::size_t smaller(std::size_t a, std::size_t b) { return a < b ? a : b; }
+
+// What a type leaves of a group of 32 columns once unpacked. `kMost` stays known, for the dot product's sake.
+template <int kGroupSize, bool kHasMinimums, int kLargest>
+struct Plain {
+  static constexpr int kGroup = kGroupSize, kMost = kLargest;
+  static constexpr bool kMinimums = kHasMinimums;
+  static constexpr std::size_t kParts = 32 / kGroup;
+  struct Rows {
+    float scale[kParts][kPanelRows];
+    float minimum[kMinimums ? kParts : 1][kPanelRows];
+    std::uint8_t bytes[8][kBytes];
+  };
+  static inline Bytes bytes(const Rows& rows, int /*group*/, int i) { return load_bytes(rows.bytes[i]); }
+  static inline Floats scale(const Rows& rows, std::size_t part) { return load(rows.scale[part]); }
+  static inline Floats minimum(const Rows& rows, std::size_t part) { return load(rows.minimum[part]); }
+};
+
+template <typename Block>
+using PlainOf = Plain<Packed<Block>::kGroup, Packed<Block>::kMinimums, Packed<Block>::kMost>;
+
+template <typename Source>
+struct BlockColumns {
+  static constexpr int kColumns = 32;
+};
+template <typename Block>
+struct BlockColumns<Packed<Block>> {
+  static constexpr int kColumns = static_cast<int>(Block::kWeights);
+};
+template <typename Source>
+static constexpr int columns_of_block() {
+  return BlockColumns<Source>::kColumns;
+}
+
+template <typename Block>
+static void make_plain(const typename Packed<Block>::Rows* from, std::size_t columns,
+                       typename PlainOf<Block>::Rows* to) {
+  using Source = Packed<Block>;
+  constexpr int kGroups = static_cast<int>(Block::kWeights) / 32;
+  constexpr std::size_t kParts = 32 / Source::kGroup;
+  for (std::size_t done = 0; done < columns; done += kGroups, ++from) {
+    for (int g = 0; g < kGroups; ++g, ++to) {
+      for (int i = 0; i < 8; ++i) store_bytes(to->bytes[i], Source::bytes(*from, g, i));
+      for (std::size_t part = 0; part < kParts; ++part) {
+        store(to->scale[part], Source::scale(*from, kParts * static_cast<std::size_t>(g) + part));
+        if constexpr (Source::kMinimums)
+          store(to->minimum[part], Source::minimum(*from, kParts * static_cast<std::size_t>(g) + part));
+      }
+    }
+  }
+}
+
+// The panel of a matrix that begins at row `begin`, packed: where it lies, or packed into `space` now.
+template <typename Block>
+static const typename Packed<Block>::Rows* packed_panel(const MatmulTask& task, std::size_t begin, std::size_t count,
+                                                        std::byte* space) {
+  using Rows = typename Packed<Block>::Rows;
+  if (task.packed) {
+    return reinterpret_cast<const Rows*>(task.weights + begin / kPanelRows * packed_bytes<Block>(task.columns));
+  }
+  pack_rows<Block>({.type = task.type,
+                    .rows = task.weights + begin * task.row_stride,
+                    .row_stride = task.row_stride,
+                    .count = count,
+                    .columns = task.columns,
+                    .out = space});
+  return reinterpret_cast<const Rows*>(space);
+}
+
+// Types without a packed form: rows are unpacked one by one, and a panel is put together from them.
+template <typename Block>
+using GatheredPlain = Plain<Unpack<Block>::kGroup, true, Unpack<Block>::kMost>;
+
+template <typename Block>
+static void gather_plain(const MatmulTask& task, std::size_t begin, std::size_t count,
+                         typename GatheredPlain<Block>::Rows* to) {
+  constexpr std::size_t kParts = 32 / Unpack<Block>::kGroup;
+  constexpr std::size_t kGroups = Block::kWeights / 32;
+  for (std::size_t row = 0; row < kPanelRows; ++row) {
+    const std::byte* from = task.weights + (begin + row) * task.row_stride;
+    std::uint8_t bytes[Block::kWeights] = {};
+    float scales[kGroups * kParts] = {};
+    float offsets[kGroups * kParts] = {};
+    for (std::size_t g = 0; g < task.columns / 32; ++g) {
+      const std::size_t in_block = g % kGroups;
+      if (in_block == 0 && row < count) {
+        Block block;
+        std::memcpy(&block, from + g / kGroups * sizeof(Block), sizeof block);
+        Unpack<Block>::block(block, UnpackedRow{bytes, scales, offsets});
+      }
+      for (std::size_t i = 0; i < 8; ++i) std::memcpy(to[g].bytes[i] + 4 * row, bytes + 32 * in_block + 4 * i, 4);
+      for (std::size_t part = 0; part < kParts; ++part) {
+        to[g].scale[part][row] = scales[in_block * kParts + part];
+        to[g].minimum[part][row] = offsets[in_block * kParts + part];
+      }
+    }
+  }
+}
+
+}  // namespace quarrel::QUARREL_LEVEL

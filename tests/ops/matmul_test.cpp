@@ -1,0 +1,275 @@
+// The matrix kernels themselves, at every level, for every type: what packing keeps, and that a result depends on its
+// two rows alone.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <initializer_list>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "backend/cpu/isa.h"
+#include "base/aligned_buffer.h"
+#include "quant/decode.h"
+#include "quant/types.h"
+
+namespace quarrel::test {
+namespace {
+
+constexpr std::size_t kColumns = 512;
+constexpr std::size_t kRows = 41;  // neither whole panels nor an even number of them
+
+// Blocks of any bits, drawn again until all their weights are of a size that sums can bear.
+std::vector<std::byte> random_weights(QuantType type, std::uint32_t seed) {
+  const std::size_t stride = row_bytes(type_info(type), kColumns);
+  const std::size_t block_bytes = type_info(type).block_bytes;
+  const std::size_t block_weights = type_info(type).block_weights;
+  std::vector<std::byte> bytes(kRows * stride);
+  std::mt19937 random(seed);
+  std::vector<float> values(block_weights);
+  for (std::size_t at = 0; at < bytes.size(); at += block_bytes) {
+    for (;;) {
+      for (std::size_t i = 0; i < block_bytes; ++i) bytes[at + i] = static_cast<std::byte>(random() & 255);
+      decode_row(type, bytes.data() + at, values.data(), block_weights);
+      bool tame = true;
+      for (const float value : values) tame = tame && std::abs(value) < 1e4f;
+      if (tame) break;
+    }
+  }
+  return bytes;
+}
+
+template <typename Test>
+void for_each_case(const Test& test) {
+  for (const IsaLevel level : available_levels()) {
+    for (const TypeInfo& info : all_types()) {
+      SCOPED_TRACE(fmt::format("{} {}", level_name(level), info.name));
+      test(kernels_of(level), info.type);
+    }
+  }
+}
+
+class Matrix {
+ public:
+  Matrix(const CpuKernels& kernels, QuantType type, std::uint32_t seed)
+      : kernels_(kernels), type_(type), source_(random_weights(type, seed)) {
+    stride_ = row_bytes(type_info(type), kColumns);
+    panel_bytes_ = kernels.panel_bytes(type, kColumns);
+    if (panel_bytes_ == 0) return;
+    const std::size_t panels = (kRows + kernels.panel_rows - 1) / kernels.panel_rows;
+    packed_ = AlignedBuffer(panels * panel_bytes_, "panels");
+    for (std::size_t panel = 0; panel < panels; ++panel) {
+      const std::size_t first = panel * kernels.panel_rows;
+      kernels.pack({.type = type,
+                    .rows = source_.data() + first * stride_,
+                    .row_stride = stride_,
+                    .count = std::min(kernels.panel_rows, kRows - first),
+                    .columns = kColumns,
+                    .out = packed_.data() + panel * panel_bytes_});
+    }
+  }
+  bool packs() const { return panel_bytes_ > 0; }
+  const std::byte* row(std::size_t r) const { return source_.data() + r * stride_; }
+  const std::byte* panel(std::size_t r) const { return packed_.data() + r / kernels_.panel_rows * panel_bytes_; }
+
+  std::vector<float> multiply(const MatmulTask& task, bool packed, std::size_t first, std::size_t last) const {
+    const AlignedBuffer scratch(matmul_scratch_bytes(kColumns), "scratch");
+    return run(kernels_.matmul, task, packed, first, last, scratch);
+  }
+  std::vector<float> multiply_bfloats(const MatmulTask& task, bool packed) const {
+    const AlignedBuffer scratch(kernels_.bfloat.scratch_bytes(kColumns), "scratch");
+    return run(kernels_.bfloat.matmul, task, packed, 0, kRows, scratch);
+  }
+
+ private:
+  std::vector<float> run(void (*matmul)(const MatmulTask&), MatmulTask task, bool packed, std::size_t first,
+                         std::size_t last, const AlignedBuffer& scratch) const {
+    std::vector<float> out(task.rows * (last - first), -1e30f);
+    task.weights = packed ? packed_.data() : source_.data();
+    task.type = type_;
+    task.packed = packed;
+    task.columns = kColumns;
+    task.row_stride = stride_;
+    task.first = first;
+    task.last = last;
+    task.out = out.data();
+    task.out_stride = last - first;
+    task.scratch = scratch.data();
+    matmul(task);
+    return out;
+  }
+
+  const CpuKernels& kernels_;
+  QuantType type_;
+  std::vector<std::byte> source_;
+  std::size_t stride_ = 0;
+  std::size_t panel_bytes_ = 0;
+  AlignedBuffer packed_;
+};
+
+// Rows of activations with a few values that stand out, plain and as digits.
+struct Activations {
+  Activations(const CpuKernels& kernels, std::size_t rows, float threshold)
+      : plain(rows * kColumns), memory(digit_bytes(rows, kColumns), "digits") {
+    std::mt19937 random(7);
+    std::normal_distribution<float> normal;
+    for (float& value : plain) value = normal(random) * (random() % 61 == 0 ? 9.0f : 1.0f);
+    digits = lay_out_digits(memory.data(), kColumns);
+    for (std::size_t r = 0; r < rows; ++r) {
+      kernels.quantize_row(plain.data() + r * kColumns, kColumns, digits, r, threshold);
+    }
+  }
+  std::vector<float> plain;
+  AlignedBuffer memory;
+  DigitRows digits;
+};
+
+TEST(Packing, KeepsEveryBit) {
+  for_each_case([](const CpuKernels& kernels, QuantType type) {
+    const Matrix matrix(kernels, type, 1);
+    if (!matrix.packs()) return;
+    EXPECT_EQ(kernels.panel_bytes(type, kColumns), kernels.panel_rows * row_bytes(type_info(type), kColumns));
+    std::vector<float> expected(kColumns), actual(kColumns);
+    for (std::size_t r = 0; r < kRows; ++r) {
+      decode_row(type, matrix.row(r), expected.data(), kColumns);
+      kernels.decode_packed(type, matrix.panel(r), r % kernels.panel_rows, kColumns, actual.data());
+      ASSERT_EQ(std::memcmp(expected.data(), actual.data(), kColumns * sizeof(float)), 0) << "row " << r;
+    }
+  });
+}
+
+// Against sums in double of what the weights and the digits stand for.
+TEST(Matmul, IsTheSumOfTheProducts) {
+  for_each_case([](const CpuKernels& kernels, QuantType type) {
+    constexpr std::size_t kTokens = 3;
+    const Matrix matrix(kernels, type, 2);
+    const Activations x(kernels, kTokens, 0.0f);
+    const bool integer = kernels.has_integer_kernel(type);
+    const std::vector<float> out = matrix.multiply(
+        {.digits = integer ? &x.digits : nullptr, .plain = x.plain.data(), .plain_stride = kColumns, .rows = kTokens},
+        matrix.packs(), 0, kRows);
+    std::vector<float> weights(kColumns);
+    for (std::size_t r = 0; r < kRows; ++r) {
+      decode_row(type, matrix.row(r), weights.data(), kColumns);
+      for (std::size_t t = 0; t < kTokens; ++t) {
+        double expected = 0.0;
+        double size = 0.0;
+        for (std::size_t k = 0; k < kColumns; ++k) {
+          const double product = double{weights[k]} * double{x.plain[t * kColumns + k]};
+          expected += product;
+          size += std::abs(product);
+        }
+        ASSERT_NEAR(out[t * kRows + r], expected, size * (integer ? 1e-4 : 2e-6)) << "row " << r << " token " << t;
+      }
+    }
+  });
+}
+
+// One row alone, a tile, many rows with the weights made plain, a matrix where it lies, a part of it: the same bits.
+TEST(Matmul, DoesNotDependOnTheNeighbours) {
+  constexpr std::size_t kTokens = 29;
+  for_each_case([](const CpuKernels& kernels, QuantType type) {
+    const Matrix matrix(kernels, type, 3);
+    for (const float threshold : {0.0f, 4.0f, 1e30f}) {
+      const Activations x(kernels, kTokens, threshold);
+      const DigitRows* digits = kernels.has_integer_kernel(type) ? &x.digits : nullptr;
+      if (digits == nullptr && threshold > 0.0f) continue;
+      const auto run = [&](bool packed, std::size_t row, std::size_t rows, std::size_t first, std::size_t last) {
+        return matrix.multiply({.digits = digits,
+                                .first_row = row,
+                                .plain = x.plain.data() + row * kColumns,
+                                .plain_stride = kColumns,
+                                .rows = rows},
+                               packed, first, last);
+      };
+      const std::vector<float> all = run(false, 0, kTokens, 0, kRows);
+      const auto expect_part = [&](const std::vector<float>& part, std::size_t row, std::size_t first,
+                                   std::size_t last) {
+        for (std::size_t i = 0; i < part.size(); ++i) {
+          const std::size_t token = row + i / (last - first);
+          const std::size_t weight = first + i % (last - first);
+          const float expected = all[token * kRows + weight];
+          ASSERT_EQ(std::memcmp(&part[i], &expected, sizeof(float)), 0) << "token " << token << " weight " << weight;
+        }
+      };
+      for (const bool packed : {false, true}) {
+        if (packed && !matrix.packs()) continue;
+        for (std::size_t row = 0; row < kTokens; ++row) expect_part(run(packed, row, 1, 0, kRows), row, 0, kRows);
+        for (const std::size_t rows : std::initializer_list<std::size_t>{2u, 3u, 5u, 7u, 8u, 12u, 17u, 29u}) {
+          for (const std::size_t row : {std::size_t{0}, std::size_t{5}, kTokens - rows}) {
+            if (row + rows <= kTokens) expect_part(run(packed, row, rows, 0, kRows), row, 0, kRows);
+          }
+        }
+        expect_part(run(packed, 0, 11, 16, 32), 0, 16, 32);
+      }
+    }
+  });
+}
+
+// Tiles of bf16 numbers, where the machine has them: near the sum of the products, and the same bits for a row alone,
+// in the middle of others, and with the weights where they lie.
+TEST(Matmul, InTilesOfBfloats) {
+  constexpr std::size_t kTokens = 37;
+  for_each_case([](const CpuKernels& kernels, QuantType type) {
+    if (kernels.bfloat.matmul == nullptr || !kernels.bfloat.has_kernel(type)) return;
+    const Matrix matrix(kernels, type, 4);
+    const Activations x(kernels, kTokens, 0.0f);
+    const AlignedBuffer memory(bfloat_bytes(kTokens, kColumns), "bf16");
+    const BfloatRows bfloats = lay_out_bfloats(memory.data(), kTokens, kColumns);
+    for (std::size_t r = 0; r < kTokens; ++r) {
+      kernels.bfloat.convert_row(x.plain.data() + r * kColumns, kColumns, bfloats, r, true);
+    }
+    const auto run = [&](bool packed, std::size_t row, std::size_t rows) {
+      return matrix.multiply_bfloats({.rows = rows, .bfloats = &bfloats, .first_bfloat = row}, packed);
+    };
+    const std::vector<float> all = run(false, 0, kTokens);
+    std::vector<float> weights(kColumns);
+    const double share = type == QuantType::f16 ? 1e-4 : 2e-2;
+    for (std::size_t r = 0; r < kRows; ++r) {
+      decode_row(type, matrix.row(r), weights.data(), kColumns);
+      for (std::size_t t = 0; t < kTokens; ++t) {
+        double expected = 0.0;
+        double squares = 0.0;
+        for (std::size_t k = 0; k < kColumns; ++k) {
+          const double product = double{weights[k]} * double{x.plain[t * kColumns + k]};
+          expected += product;
+          squares += product * product;
+        }
+        ASSERT_NEAR(all[t * kRows + r], expected, share * std::sqrt(squares) + 1e-30) << "row " << r << " token " << t;
+      }
+    }
+    for (const bool packed : {false, true}) {
+      if (packed && !matrix.packs()) continue;
+      for (const auto& [row, rows] : std::initializer_list<std::pair<std::size_t, std::size_t>>{
+               {0, 1}, {5, 1}, {36, 1}, {3, 16}, {1, 17}, {2, 33}, {0, 37}}) {
+        const std::vector<float> part = run(packed, row, rows);
+        ASSERT_EQ(std::memcmp(part.data(), all.data() + row * kRows, part.size() * sizeof(float)), 0)
+            << packed << " " << row << "+" << rows;
+      }
+    }
+  });
+}
+
+TEST(Digits, ASecondOneWhereAGroupStandsOut) {
+  for (const IsaLevel level : available_levels()) {
+    const CpuKernels& kernels = kernels_of(level);
+    std::vector<float> values(96, 1.0f);
+    values[40] = 20.0f;
+    const AlignedBuffer memory(digit_bytes(1, values.size()), "digits");
+    const DigitRows digits = lay_out_digits(memory.data(), values.size());
+    const auto second = [&](float threshold) {
+      kernels.quantize_row(values.data(), values.size(), digits, 0, threshold);
+      std::vector<int> has;
+      for (std::size_t g = 0; g < 3; ++g) has.push_back(digits.groups[g].has_low[0]);
+      return has;
+    };
+    EXPECT_EQ(second(0.0f), (std::vector<int>{1, 1, 1}));
+    EXPECT_EQ(second(4.0f), (std::vector<int>{0, 1, 0}));
+    EXPECT_EQ(second(1e30f), (std::vector<int>{0, 0, 0}));
+  }
+}
+
+}  // namespace
+}  // namespace quarrel::test
