@@ -132,6 +132,19 @@ TEST(Attention, Sinks) { run_case({.sinks = true}); }
 TEST(Attention, WindowAndSinksInHalf) { run_case({.window = 20, .sinks = true, .kv_type = KvType::f16}); }
 TEST(Attention, HalfCache) { run_case({.kv_type = KvType::f16}); }
 TEST(Attention, NotCausal) { run_case({.rope = false, .causal = false}); }
+TEST(Attention, HeadsLargerThanAWorkerHasRoomFor) {
+  run_case({.heads = 4, .kv_heads = 1, .key_dim = 700, .value_dim = 700, .k_scale = 0.01});
+}
+
+TEST(Attention, PositionsWithoutABlockAreAnError) {
+  const AttentionCase c{.causal = false};
+  const AttentionData data(c);
+  for_each_device([&](const DeviceUnderTest& device) {
+    AttentionBench bench(device, c, data);
+    EXPECT_NO_THROW(bench.run(StepPlan().add(0, 20, {.tables = {{4, 0}}, .length = 32})));
+    EXPECT_THROW(bench.run(StepPlan().add(0, 20, {.tables = {{4, 0}}, .length = 33})), Error);
+  });
+}
 
 TEST(Attention, LargeScoresStaySane) {
   // Scores in the hundreds: exp would overflow without the usual shift.
