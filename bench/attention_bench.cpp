@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <numeric>
 #include <random>
@@ -21,9 +22,9 @@ struct HeadShape {
   std::int32_t group;  // query heads that share a head of keys and values
   std::int32_t dim;
 };
-constexpr HeadShape kShapes[] = {{.name = "3x64", .group = 3, .dim = 64},
-                                 {.name = "8x64", .group = 8, .dim = 64},
-                                 {.name = "4x128", .group = 4, .dim = 128}};
+constexpr std::array kShapes = {HeadShape{.name = "3x64", .group = 3, .dim = 64},
+                                HeadShape{.name = "8x64", .group = 8, .dim = 64},
+                                HeadShape{.name = "4x128", .group = 4, .dim = 128}};
 
 std::size_t as_size(std::int64_t value) { return static_cast<std::size_t>(value); }
 

@@ -19,6 +19,7 @@ std::vector<float> last_logits(const std::filesystem::path& file, Device& device
   const auto vocabulary = static_cast<std::size_t>(executor.spec().vocabulary);
   std::vector<float> logits(kWanted * vocabulary);
   std::vector<Want> wants;
+  wants.reserve(kWanted);
   for (std::size_t i = 0; i < kWanted; ++i) {
     wants.push_back(
         {.index = static_cast<std::int32_t>(tokens.size() - kWanted + i), .logits = logits.data() + i * vocabulary});

@@ -2,6 +2,7 @@
 // row what the row would get alone.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
