@@ -1,106 +1,531 @@
-// Attention of one row over the paged cache: an online softmax, one cache block of absolute positions at a time. Where
-// a prompt was cut into chunks therefore changes nothing. Query heads that share a key-value head share its decoding.
+// Attention over the paged cache: an online softmax in steps of 64 absolute positions, begun anew in every partition of
+// 256; partitions are joined in ascending order. Each query goes through the same operations whether its row is alone
+// or in a tile, and whether one worker walks all partitions or each has another: how a prompt was cut, who else is in
+// the batch and how many threads there are change nothing.
+//
+// A tile is some queries that share each key or value they load. A score is one chain over the dimensions, lane by lane
+// for neighbouring positions, so nothing is summed across lanes but once a step. Positions that a row does not see get
+// neither a weight nor a product: what a block holds there may be anything.
 
 namespace quarrel::QUARREL_LEVEL {
 
-static inline void load_rows(const std::byte* from, bool half, std::size_t count, float* to) {
-  if (!half) {
-    std::memcpy(to, from, count * sizeof(float));
-    return;
-  }
-  const auto* halves = reinterpret_cast<const std::uint16_t*>(from);
-  std::size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) store(to + i, load_half(halves + i));
-  for (; i < count; ++i) to[i] = half_to_float(halves[i]);
-}
+static constexpr float kLowestScore = -1e30f;  // below every score, and its distance to any of them is finite
+static constexpr std::size_t kStepBlocks = kAttendStep / kAttendBlock;
+static constexpr std::size_t kBlockVectors = kAttendBlock / kLanes;
+static constexpr std::size_t kTileQueries = kAccumulators / 2;
+
+static inline Floats load_stored(const float* from) { return load(from); }
+static inline Floats load_stored(const std::uint16_t* from) { return load_half(from); }
+static inline float widen_stored(float value) { return value; }
+static inline float widen_stored(std::uint16_t bits) { return half_to_float(bits); }
 
 static inline float exponential_of(float x) {
   float lanes[kLanes];
-  store(lanes, exponential(set(x)));
+  store(lanes, exponential_below(set(x)));
   return lanes[0];
 }
 
-struct SoftmaxState {
-  float largest;
-  float total;
-};
+static void exponential_row(float* values, std::size_t count) { transform(values, count, exponential_below); }
 
-// One block of scores joins a head's running softmax.
-static inline void accumulate(SoftmaxState& state, float* scores, std::int32_t first, std::int32_t last,
-                              const float* values, std::size_t value_dim, float* out) {
-  float block_largest = scores[first];
-  for (std::int32_t s = first + 1; s < last; ++s) block_largest = scores[s] > block_largest ? scores[s] : block_largest;
-  const float largest = block_largest > state.largest ? block_largest : state.largest;
-  const float shrink = exponential_of(state.largest - largest);
-  for (std::int32_t s = 0; s < kAttendBlock; s += kLanes) {
-    store(scores + s, exponential(sub(load(scores + s), set(largest))));
+// ---- Tiles: their sizes are known to the compiler, their cells stay in registers ----
+
+// The largest power of two of cells, each `size` vectors, that `queries` may have in registers; 1 at least.
+static constexpr std::size_t cells_beside(std::size_t queries, std::size_t size, std::size_t most) {
+  std::size_t cells = most;
+  while (cells > 1 && queries * cells * size > kAccumulators) cells /= 2;
+  return cells;
+}
+
+// scores[query][position] of kBlocks blocks. Queries come by dimension, [key_dim][kQueries].
+template <std::size_t kQueries, std::size_t kBlocks, typename Stored>
+static inline void score_tile(const float* queries, std::size_t key_dim, const Stored* const* keys,
+                              const Stored* const* ahead, float* scores) {
+  constexpr std::size_t kVectors = kBlocks * kBlockVectors;
+  const Stored* from[kBlocks];
+  for (std::size_t block = 0; block < kBlocks; ++block) from[block] = keys[block];
+  Floats cells[kQueries][kVectors];
+#pragma GCC unroll 16
+  for (std::size_t query = 0; query < kQueries; ++query) {
+#pragma GCC unroll 16
+    for (std::size_t v = 0; v < kVectors; ++v) cells[query][v] = set(0.0f);
   }
-  float block_total = 0.0f;
-  for (std::int32_t s = first; s < last; ++s) block_total += scores[s];
-  state.total = state.total * shrink + block_total;
-  state.largest = largest;
-  std::size_t i = 0;
-  for (; i + kLanes <= value_dim; i += kLanes) {
-    Floats cell = mul(load(out + i), set(shrink));
-    for (std::int32_t s = first; s < last; ++s) {
-      cell = fma(set(scores[s]), load(values + static_cast<std::size_t>(s) * value_dim + i), cell);
+  for (std::size_t d = 0; d < key_dim; ++d) {
+    Floats key[kVectors];
+#pragma GCC unroll 16
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      key[v] = load_stored(from[v / kBlockVectors] + d * kAttendBlock + v % kBlockVectors * kLanes);
     }
-    store(out + i, cell);
+    if (ahead != nullptr) {
+#pragma GCC unroll 16
+      for (std::size_t block = 0; block < kBlocks; ++block) __builtin_prefetch(ahead[block] + d * kAttendBlock);
+    }
+#pragma GCC unroll 16
+    for (std::size_t query = 0; query < kQueries; ++query) {
+      const Floats one = set(queries[d * kQueries + query]);
+#pragma GCC unroll 16
+      for (std::size_t v = 0; v < kVectors; ++v) cells[query][v] = fma(one, key[v], cells[query][v]);
+    }
   }
-  for (; i < value_dim; ++i) {
-    float cell = out[i] * shrink;
-    for (std::int32_t s = first; s < last; ++s) cell += scores[s] * values[static_cast<std::size_t>(s) * value_dim + i];
-    out[i] = cell;
+#pragma GCC unroll 16
+  for (std::size_t query = 0; query < kQueries; ++query) {
+#pragma GCC unroll 16
+    for (std::size_t v = 0; v < kVectors; ++v) store(scores + query * kAttendStep + v * kLanes, cells[query][v]);
   }
 }
 
-static void attend(const AttendTask& task) {
-  const auto group = static_cast<std::size_t>(task.group);
-  const auto key_dim = static_cast<std::size_t>(task.key_dim);
-  const auto value_dim = static_cast<std::size_t>(task.value_dim);
-  const std::size_t element = task.half ? sizeof(std::uint16_t) : sizeof(float);
-  constexpr float kLowest = -1e30f;  // below every score, and its distance to any of them is finite
-  float* keys = task.scratch;
-  float* values = keys + kAttendBlock * key_dim;
-  auto* states = reinterpret_cast<SoftmaxState*>(values + kAttendBlock * value_dim);
-  for (std::size_t g = 0; g < group; ++g) states[g] = {kLowest, 0.0f};
-  for (std::size_t i = 0; i < group * value_dim; ++i) task.out[i] = 0.0f;
-
-  for (std::int32_t block = task.begin / kAttendBlock; block * kAttendBlock < task.end; ++block) {
-    const std::byte* base = task.base + task.block_bytes * static_cast<std::size_t>(task.blocks[block]);
-    const std::int32_t start = block * kAttendBlock;
-    const std::int32_t first = task.begin > start ? task.begin - start : 0;
-    const std::int32_t last = task.end - start < kAttendBlock ? task.end - start : kAttendBlock;
-    load_rows(base, task.half, static_cast<std::size_t>(last) * key_dim, keys);
-    load_rows(base + kAttendBlock * key_dim * element, task.half, static_cast<std::size_t>(last) * value_dim, values);
-    for (std::size_t g = 0; g < group; ++g) {
-      float scores[kAttendBlock];
-      for (float& score : scores) score = kLowest;
-      for (std::int32_t s = first; s < last; ++s) {
-        float score =
-            dot_floats(task.q + g * key_dim, keys + static_cast<std::size_t>(s) * key_dim, key_dim) * task.scale;
-        if (task.soft_cap > 0.0f) {
-          float lanes[kLanes];
-          store(lanes, hyperbolic_tangent(set(score / task.soft_cap)));
-          score = task.soft_cap * lanes[0];
-        }
-        scores[s] = score;
-      }
-      accumulate(states[g], scores, first, last, values, value_dim, task.out + g * value_dim);
+// out += weights * values, for positions [first, last) of a step and kVectors vectors of columns.
+template <std::size_t kQueries, std::size_t kVectors, typename Stored>
+static inline void value_tile(const float* weights, std::size_t first, std::size_t last, const Stored* const* values,
+                              const Stored* const* ahead, std::size_t stride, float* out, std::size_t width) {
+  Floats cells[kQueries][kVectors];
+#pragma GCC unroll 16
+  for (std::size_t query = 0; query < kQueries; ++query) {
+#pragma GCC unroll 16
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      cells[query][v] = load(out + query * width + v * kLanes);
     }
   }
-  for (std::size_t g = 0; g < group; ++g) {
-    float* out = task.out + g * value_dim;
-    float total = states[g].total;
+  for (std::size_t position = first; position < last;) {
+    const std::size_t block = position / kAttendBlock;
+    const std::size_t until = (block + 1) * kAttendBlock < last ? (block + 1) * kAttendBlock : last;
+    const std::size_t place = position % kAttendBlock * stride;
+    const Stored* from = values[block] + place;
+    const Stored* next = ahead == nullptr ? nullptr : ahead[block] + place;
+    for (; position < until; ++position, from += stride) {
+      Floats value[kVectors];
+#pragma GCC unroll 16
+      for (std::size_t v = 0; v < kVectors; ++v) value[v] = load_stored(from + v * kLanes);
+      if (next != nullptr) {
+#pragma GCC unroll 16
+        for (std::size_t v = 0; v < kVectors; ++v) __builtin_prefetch(next + v * kLanes);
+        next += stride;
+      }
+#pragma GCC unroll 16
+      for (std::size_t query = 0; query < kQueries; ++query) {
+        const Floats one = set(weights[query * kAttendStep + position]);
+#pragma GCC unroll 16
+        for (std::size_t v = 0; v < kVectors; ++v) cells[query][v] = fma(one, value[v], cells[query][v]);
+      }
+    }
+  }
+#pragma GCC unroll 16
+  for (std::size_t query = 0; query < kQueries; ++query) {
+#pragma GCC unroll 16
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      store(out + query * width + v * kLanes, cells[query][v]);
+    }
+  }
+}
+
+// ---- A task, and where its numbers lie ----
+
+// Sums of values, largest scores and sums of weights of a task's queries, in one piece of memory.
+struct AttendState {
+  float* out;  // [queries][width]
+  float* largest;
+  float* total;
+};
+
+static inline AttendState state_at(float* memory, std::size_t queries, std::size_t width) {
+  return {memory, memory + queries * width, memory + queries * width + queries};
+}
+
+struct Attention {
+  const AttendTask& task;
+  std::size_t queries, key_dim, value_dim;
+  std::size_t width;         // of a query's sums: value_dim in whole vectors
+  std::size_t value_stride;  // from a position's values to the next, as a tile meets them
+  std::size_t pieces;        // tiles that the queries are cut into
+  bool unpack;               // a step is first widened into scratch
+  float* packed;             // queries of each piece by dimension, scaled
+  float* scores;             // [queries][kAttendStep]
+  float* keys;               // a step in F32, when it is unpacked
+  float* values;
+  float* own;      // a state
+  float* another;  // a state
+
+  explicit Attention(const AttendTask& of)
+      : task(of),
+        queries(static_cast<std::size_t>(of.rows) * static_cast<std::size_t>(of.group)),
+        key_dim(static_cast<std::size_t>(of.key_dim)),
+        value_dim(static_cast<std::size_t>(of.value_dim)),
+        width(padded(value_dim, kGroupPadding)),
+        pieces((queries + kTileQueries - 1) / kTileQueries),
+        unpack((of.half && pieces > 1) || value_dim % kLanes != 0) {
+    value_stride = unpack ? width : value_dim;
+    packed = of.scratch;
+    scores = packed + padded(queries * key_dim, kGroupPadding);
+    keys = scores + queries * kAttendStep;
+    values = keys + kAttendStep * key_dim;
+    own = values + kAttendStep * width;
+    another = own + attend_state_floats(queries, value_dim);
+  }
+  std::size_t piece_begin(std::size_t piece) const { return queries * piece / pieces; }
+};
+
+static void pack_queries(const Attention& a) {
+  const auto group = static_cast<std::size_t>(a.task.group);
+  for (std::size_t piece = 0; piece < a.pieces; ++piece) {
+    const std::size_t begin = a.piece_begin(piece);
+    const std::size_t count = a.piece_begin(piece + 1) - begin;
+    float* to = a.packed + begin * a.key_dim;
+    for (std::size_t query = 0; query < count; ++query) {
+      const std::size_t row = (begin + query) / group;
+      const float* from = a.task.q + row * a.task.q_stride + (begin + query) % group * a.key_dim;
+      for (std::size_t d = 0; d < a.key_dim; ++d) to[d * count + query] = from[d] * a.task.scale;
+    }
+  }
+}
+
+// ---- One step of 64 positions ----
+
+// The part of a step that row r sees, as places in it; nothing if first >= last.
+struct Places {
+  int first;
+  int last;
+};
+static inline Places seen_in_step(const AttendTask& task, std::int32_t row, std::int32_t start) {
+  const std::int32_t first = task.begins[row] - start;
+  const std::int32_t last = task.ends[row] - start;
+  return {first > 0 ? first : 0, last < kAttendStep ? last : kAttendStep};
+}
+
+template <typename Stored>
+struct StepBlocks {
+  const Stored* keys[kStepBlocks];
+  const Stored* values[kStepBlocks];
+};
+
+// `function(Count<n>())` for n = count, which is between 1 and kMost.
+template <std::size_t kCount>
+struct Count {};
+template <std::size_t kMost, typename Function>
+static inline void with_count(std::size_t count, Function function) {
+  if constexpr (kMost == 1) {
+    function(Count<1>());
+  } else if (count == kMost) {
+    function(Count<kMost>());
+  } else {
+    with_count<kMost - 1>(count, function);
+  }
+}
+
+// Scores of all queries with blocks [first, last) of a step.
+template <typename Stored>
+static void score_step(const Attention& a, const StepBlocks<Stored>& blocks, const StepBlocks<Stored>* ahead,
+                       std::size_t first, std::size_t last) {
+  for (std::size_t piece = 0; piece < a.pieces; ++piece) {
+    const std::size_t begin = a.piece_begin(piece);
+    const float* queries = a.packed + begin * a.key_dim;
+    with_count<kTileQueries>(a.piece_begin(piece + 1) - begin, [&]<std::size_t kQueries>(Count<kQueries>) {
+      constexpr std::size_t kBlocks = cells_beside(kQueries, kBlockVectors, kStepBlocks);
+      const auto tile = [&]<std::size_t kMany>(Count<kMany>, std::size_t block) {
+        score_tile<kQueries, kMany>(queries, a.key_dim, blocks.keys + block, ahead ? ahead->keys + block : nullptr,
+                                    a.scores + begin * kAttendStep + block * kAttendBlock);
+      };
+      std::size_t block = first;
+      for (; block + kBlocks <= last; block += kBlocks) tile(Count<kBlocks>(), block);
+      for (; block < last; ++block) tile(Count<1>(), block);
+    });
+  }
+}
+
+// Adds positions [first, last) of a step to the sums of some queries.
+template <typename Stored>
+static void add_values(const Attention& a, const StepBlocks<Stored>& blocks, const StepBlocks<Stored>* ahead,
+                       std::size_t query, std::size_t count, Places places, float* out) {
+  if (places.first >= places.last) return;
+  const auto first = static_cast<std::size_t>(places.first);
+  const auto last = static_cast<std::size_t>(places.last);
+  while (count > 0) {
+    // As even as they can be cut.
+    const std::size_t parts = (count + kTileQueries - 1) / kTileQueries;
+    const std::size_t some = count / parts;
+    with_count<kTileQueries>(some, [&]<std::size_t kQueries>(Count<kQueries>) {
+      constexpr std::size_t kVectors = cells_beside(kQueries, 1, 8);
+      const auto tile = [&]<std::size_t kMany>(Count<kMany>, std::size_t column) {
+        const Stored* from[kStepBlocks] = {};
+        const Stored* next[kStepBlocks] = {};
+        for (std::size_t block = first / kAttendBlock; block * kAttendBlock < last; ++block) {
+          from[block] = blocks.values[block] + column;
+          if (ahead != nullptr) next[block] = ahead->values[block] + column;
+        }
+        value_tile<kQueries, kMany>(a.scores + query * kAttendStep, first, last, from, ahead ? next : nullptr,
+                                    a.value_stride, out + query * a.width + column, a.width);
+      };
+      std::size_t column = 0;
+      for (; column + kVectors * kLanes <= a.value_dim; column += kVectors * kLanes) tile(Count<kVectors>(), column);
+      if constexpr (kVectors > 4) {
+        for (; column + 4 * kLanes <= a.value_dim; column += 4 * kLanes) tile(Count<4>(), column);
+      }
+      for (; column < a.value_dim; column += kLanes) tile(Count<1>(), column);
+    });
+    query += some;
+    count -= some;
+  }
+}
+
+// Turns a query's scores of positions [first, last) into weights, and joins them to its state.
+template <bool kWhole>
+static inline void soften(float* scores, int first, int last, float soft_cap, std::size_t width, std::size_t query,
+                          const AttendState& state) {
+  constexpr int kVectors = kAttendStep / kLanes;
+  Floats v[kVectors];
+  const auto keep = [=](Floats vector, int at, float other) {
+    const int begin = first > at ? first - at : 0;
+    const int end = last - at < kLanes ? last - at : kLanes;
+    return begin < end ? keep_lanes(vector, set(other), begin, end) : set(other);
+  };
+  Floats peaks = set(kLowestScore);
+#pragma GCC unroll 8
+  for (int i = 0; i < kVectors; ++i) {
+    v[i] = load(scores + i * kLanes);
+    if (soft_cap > 0.0f) v[i] = mul(set(soft_cap), hyperbolic_tangent(mul(v[i], set(1.0f / soft_cap))));
+    if constexpr (!kWhole) v[i] = keep(v[i], i * kLanes, kLowestScore);
+    peaks = max(v[i], peaks);  // in this order a score that is no number is passed over, and shows in the weights
+  }
+  const float peak = largest(peaks);
+  const float before = state.largest[query];
+  const float now = peak > before ? peak : before;
+  Floats totals = set(0.0f);
+#pragma GCC unroll 8
+  for (int i = 0; i < kVectors; ++i) {
+    v[i] = exponential_below(sub(v[i], set(now)));
+    if constexpr (!kWhole) v[i] = keep(v[i], i * kLanes, 0.0f);
+    store(scores + i * kLanes, v[i]);
+    totals = add(totals, v[i]);
+  }
+  const float block_total = sum(totals);
+  if (now == before) {
+    state.total[query] += block_total;
+    return;
+  }
+  const float shrink = exponential_of(before - now);
+  state.total[query] = state.total[query] * shrink + block_total;
+  state.largest[query] = now;
+  float* out = state.out + query * width;
+  for (std::size_t i = 0; i < width; i += kLanes) store(out + i, mul(load(out + i), set(shrink)));
+}
+
+template <typename Stored>
+static void attend_step(const Attention& a, std::int32_t start, std::size_t first_block, std::size_t last_block,
+                        const StepBlocks<Stored>& blocks, const StepBlocks<Stored>* ahead, const AttendState& state) {
+  const AttendTask& task = a.task;
+  const auto group = static_cast<std::size_t>(task.group);
+  score_step(a, blocks, ahead, first_block, last_block);
+  Places common{0, kAttendStep};
+  for (std::int32_t row = 0; row < task.rows; ++row) {
+    const Places seen = seen_in_step(task, row, start);
+    common.first = seen.first > common.first ? seen.first : common.first;
+    common.last = seen.last < common.last ? seen.last : common.last;
+    if (seen.first >= seen.last) continue;
+    const bool whole = seen.first == 0 && seen.last == kAttendStep;
+    for (std::size_t g = 0; g < group; ++g) {
+      const std::size_t query = static_cast<std::size_t>(row) * group + g;
+      (whole ? soften<true> : soften<false>)(a.scores + query * kAttendStep, seen.first, seen.last, task.soft_cap,
+                                             a.width, query, state);
+    }
+  }
+  // What all rows see goes through whole tiles; what only some see, before and after it, row by row.
+  const bool shared = common.first < common.last;
+  const auto alone = [&](bool before) {
+    for (std::int32_t row = 0; row < task.rows; ++row) {
+      const Places seen = seen_in_step(task, row, start);
+      const int first = shared && !before ? common.last : seen.first;
+      const int last = shared && before ? common.first : seen.last;
+      add_values(a, blocks, ahead, static_cast<std::size_t>(row) * group, group, {first, last}, state.out);
+    }
+  };
+  alone(true);
+  if (!shared) return;
+  add_values(a, blocks, ahead, 0, a.queries, common, state.out);
+  alone(false);
+}
+
+// ---- Partitions ----
+
+template <typename Stored>
+static inline StepBlocks<Stored> step_blocks(const AttendTask& task, std::int32_t start, std::size_t first,
+                                             std::size_t last) {
+  const std::size_t key_values = kAttendBlock * static_cast<std::size_t>(task.key_dim);
+  const std::int32_t* table = task.blocks + start / kAttendBlock;
+  StepBlocks<Stored> blocks{};
+  for (std::size_t block = first; block < last; ++block) {
+    const auto entry = static_cast<std::size_t>(table[block]);
+    blocks.keys[block] = reinterpret_cast<const Stored*>(task.base + task.block_bytes * entry);
+    blocks.values[block] = blocks.keys[block] + key_values;
+  }
+  return blocks;
+}
+
+// The same numbers in F32, a position's values padded to whole vectors.
+template <typename Stored>
+static StepBlocks<float> unpack_step(const Attention& a, const StepBlocks<Stored>& blocks, std::size_t first,
+                                     std::size_t last) {
+  StepBlocks<float> unpacked{};
+  for (std::size_t block = first; block < last; ++block) {
+    float* keys = a.keys + block * kAttendBlock * a.key_dim;
+    for (std::size_t i = 0; i < kAttendBlock * a.key_dim; i += kLanes)
+      store(keys + i, load_stored(blocks.keys[block] + i));
+    float* values = a.values + block * kAttendBlock * a.width;
+    unpacked.keys[block] = keys;
+    unpacked.values[block] = values;
+    const Stored* from = blocks.values[block];
+    for (int position = 0; position < kAttendBlock; ++position, from += a.value_dim, values += a.width) {
+      std::size_t i = 0;
+      for (; i + kLanes <= a.value_dim; i += kLanes) store(values + i, load_stored(from + i));
+      for (; i < a.value_dim; ++i) values[i] = widen_stored(from[i]);
+      for (; i < a.width; ++i) values[i] = 0.0f;
+    }
+  }
+  return unpacked;
+}
+
+// The positions that any row of a task sees, within [begin, end).
+static inline Places seen_by_any(const AttendTask& task, std::int32_t begin, std::int32_t end) {
+  Places seen{end, begin};
+  for (std::int32_t row = 0; row < task.rows; ++row) {
+    const std::int32_t first = task.begins[row] > begin ? task.begins[row] : begin;
+    const std::int32_t last = task.ends[row] < end ? task.ends[row] : end;
+    if (first >= last) continue;
+    seen.first = first < seen.first ? first : seen.first;
+    seen.last = last > seen.last ? last : seen.last;
+  }
+  return seen;
+}
+
+template <typename Stored>
+static void partition_of(const Attention& a, std::int32_t partition, const AttendState& state) {
+  for (std::size_t i = 0; i < a.queries * a.width; ++i) state.out[i] = 0.0f;
+  for (std::size_t query = 0; query < a.queries; ++query) {
+    state.largest[query] = kLowestScore;
+    state.total[query] = 0.0f;
+  }
+  const std::int32_t begin = partition * kAttendPartition;
+  const Places seen = seen_by_any(a.task, begin, begin + kAttendPartition);
+  for (std::int32_t start = seen.first / kAttendStep * kAttendStep; start < seen.last; start += kAttendStep) {
+    const auto first = static_cast<std::size_t>(seen.first > start ? seen.first - start : 0) / kAttendBlock;
+    const std::size_t places = static_cast<std::size_t>(seen.last - start);
+    const std::size_t last = places < kAttendStep ? (places + kAttendBlock - 1) / kAttendBlock : kStepBlocks;
+    const StepBlocks<Stored> blocks = step_blocks<Stored>(a.task, start, first, last);
+    if (a.unpack) {
+      attend_step<float>(a, start, first, last, unpack_step(a, blocks, first, last), nullptr, state);
+      continue;
+    }
+    // A lone row reads each number once: the next step's are asked for while this one's are used.
+    const bool more = start + 2 * kAttendStep <= seen.last;
+    const StepBlocks<Stored> ahead = more ? step_blocks<Stored>(a.task, start + kAttendStep, 0, kStepBlocks) : blocks;
+    attend_step<Stored>(a, start, first, last, blocks, more ? &ahead : nullptr, state);
+  }
+}
+
+static void partition_into(const Attention& a, std::int32_t partition, float* memory) {
+  const AttendState state = state_at(memory, a.queries, a.width);
+  if (a.task.half) {
+    partition_of<std::uint16_t>(a, partition, state);
+  } else {
+    partition_of<float>(a, partition, state);
+  }
+}
+
+// A row's sums begin with those of the first partition it sees; every later one is scaled to the larger peak and added.
+static void join_partition(const Attention& a, std::int32_t partition, const AttendState& part,
+                           const AttendState& whole) {
+  const auto group = static_cast<std::size_t>(a.task.group);
+  for (std::size_t query = 0; query < a.queries; ++query) {
+    const std::size_t row = query / group;
+    const std::int32_t first = a.task.begins[row] / kAttendPartition;
+    if (partition < first || partition * kAttendPartition >= a.task.ends[row]) continue;
+    const float* from = part.out + query * a.width;
+    float* to = whole.out + query * a.width;
+    if (partition == first) {
+      whole.largest[query] = part.largest[query];
+      whole.total[query] = part.total[query];
+      std::memcpy(to, from, a.width * sizeof(float));
+      continue;
+    }
+    const float peak = part.largest[query] > whole.largest[query] ? part.largest[query] : whole.largest[query];
+    const float old_factor = exponential_of(whole.largest[query] - peak);
+    const float new_factor = exponential_of(part.largest[query] - peak);
+    whole.largest[query] = peak;
+    whole.total[query] = whole.total[query] * old_factor + part.total[query] * new_factor;
+    for (std::size_t i = 0; i < a.width; i += kLanes) {
+      store(to + i, fma(load(from + i), set(new_factor), mul(load(to + i), set(old_factor))));
+    }
+  }
+}
+
+static void finish_queries(const Attention& a, const AttendState& whole) {
+  const auto group = static_cast<std::size_t>(a.task.group);
+  for (std::size_t query = 0; query < a.queries; ++query) {
+    float total = whole.total[query];
     float factor = 1.0f;
-    if (task.sinks != nullptr) {
-      const float largest = task.sinks[g] > states[g].largest ? task.sinks[g] : states[g].largest;
-      factor = exponential_of(states[g].largest - largest);
-      total = total * factor + exponential_of(task.sinks[g] - largest);
+    if (a.task.sinks != nullptr) {
+      const float sink = a.task.sinks[query % group];
+      const float peak = sink > whole.largest[query] ? sink : whole.largest[query];
+      factor = exponential_of(whole.largest[query] - peak);
+      total = total * factor + exponential_of(sink - peak);
     }
     const float share = factor / total;
-    transform(out, value_dim, [share](Floats v) { return mul(v, set(share)); });
+    const float* from = whole.out + query * a.width;
+    float* to = a.task.out + query / group * a.task.out_stride + query % group * a.value_dim;
+    std::size_t i = 0;
+    for (; i + kLanes <= a.value_dim; i += kLanes) store(to + i, mul(load(from + i), set(share)));
+    for (; i < a.value_dim; ++i) to[i] = from[i] * share;
   }
+}
+
+static void attend_partition(const AttendTask& task, std::int32_t partition, float* state) {
+  const Attention a(task);
+  pack_queries(a);
+  partition_into(a, partition, state);
+}
+
+static void attend_join(const AttendTask& task, std::int32_t partition, float* state, float* whole) {
+  const Attention a(task);
+  join_partition(a, partition, state_at(state, a.queries, a.width), state_at(whole, a.queries, a.width));
+}
+
+static void attend_finish(const AttendTask& task, float* whole) {
+  const Attention a(task);
+  finish_queries(a, state_at(whole, a.queries, a.width));
+}
+
+static void attend(const AttendTask& task) {
+  const Attention a(task);
+  pack_queries(a);
+  std::int32_t begin = task.begins[0];
+  std::int32_t end = task.ends[0];
+  for (std::int32_t row = 1; row < task.rows; ++row) {
+    begin = task.begins[row] < begin ? task.begins[row] : begin;
+    end = task.ends[row] > end ? task.ends[row] : end;
+  }
+  const AttendState whole = state_at(a.own, a.queries, a.width);
+  std::int32_t partition = begin / kAttendPartition;
+  partition_into(a, partition, a.own);
+  for (++partition; partition * kAttendPartition < end; ++partition) {
+    partition_into(a, partition, a.another);
+    join_partition(a, partition, state_at(a.another, a.queries, a.width), whole);
+  }
+  finish_queries(a, whole);
+}
+
+// A key's way into the cache: its values go `stride` places apart. Returns how many were clamped to ±65504.
+static std::uint64_t store_half_apart(const float* values, std::uint16_t* out, std::size_t count, std::size_t stride) {
+  constexpr float kMost = 65504.0f;
+  std::uint64_t clamped = 0;
+  for (std::size_t i = 0; i < count; ++i) clamped += values[i] > kMost || values[i] < -kMost;
+  std::size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    std::uint16_t halves[kLanes];
+    store_half(halves, min(set(kMost), max(set(-kMost), load(values + i))));
+    for (std::size_t lane = 0; lane < kLanes; ++lane) out[(i + lane) * stride] = halves[lane];
+  }
+  for (; i < count; ++i) {
+    const float v = values[i];
+    out[i * stride] = float_to_half(v > kMost ? kMost : v < -kMost ? -kMost : v);
+  }
+  return clamped;
 }
 
 }  // namespace quarrel::QUARREL_LEVEL

@@ -1,4 +1,6 @@
 // The two attention ops of the CPU backend: projections with rotation and the way into the cache, and the weighted sum.
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -8,6 +10,14 @@
 #include "base/error.h"
 
 namespace quarrel {
+namespace {
+
+// Floats that a worker has for a tile of rows: enough for heads of 256. And its part of the room for partitions' sums.
+constexpr std::size_t kScratchFloats = 80 * 1024;
+constexpr std::size_t kSumsFloats = 64 * 1024;
+
+}  // namespace
+
 // Cosines and sines of every row's position, once a step: all layers with the same rope share them.
 const CpuBackend::RopeRows& CpuBackend::rope_rows(const Rope& rope) {
   if (ropes_.size() <= as_size(rope.id)) ropes_.resize(as_size(rope.id) + 1);
@@ -40,22 +50,29 @@ void CpuBackend::rotate(const QkvOp& op, std::int32_t row, float* heads, std::in
   }
 }
 
+// Keys lie by dimension in a block, values by position: see AttendTask.
 std::uint64_t CpuBackend::store_cache(const QkvOp& op, std::int32_t row, const float* keys, const float* values) {
+  static_assert(kAttendBlock == kBlockTokens);
+  constexpr std::size_t kApart = kBlockTokens;
   const std::int32_t position = rows()[as_size(row)].position;
   const std::int32_t block = sequence_of(row).tables[as_size(op.kv_group)][as_size(position / kBlockTokens)];
   const std::int32_t slot = position % kBlockTokens;
+  const std::size_t key_dim = as_size(op.key_dim);
+  const std::size_t value_dim = as_size(op.value_dim);
   std::uint64_t clamped = 0;
-  const auto put = [&](const float* from, std::byte* to, std::size_t count) {
-    if (kv_type() == KvType::f32) {
-      std::memcpy(to, from, count * sizeof(float));
-    } else {
-      clamped += kernels_.store_half(from, reinterpret_cast<std::uint16_t*>(to), count);
-    }
-  };
   for (std::int32_t head = 0; head < op.kv_heads; ++head) {
-    put(keys + as_size(head * op.key_dim), key_at(op.kv_group, op.kv_layer, block, head, slot), as_size(op.key_dim));
-    put(values + as_size(head * op.value_dim), value_at(op.kv_group, op.kv_layer, block, head, slot),
-        as_size(op.value_dim));
+    const float* key = keys + as_size(head) * key_dim;
+    const float* value = values + as_size(head) * value_dim;
+    std::byte* key_place = key_at(op.kv_group, op.kv_layer, block, head, 0);
+    std::byte* value_place = value_at(op.kv_group, op.kv_layer, block, head, slot);
+    if (kv_type() == KvType::f32) {
+      float* to = reinterpret_cast<float*>(key_place) + slot;
+      for (std::size_t d = 0; d < key_dim; ++d) to[d * kApart] = key[d];
+      std::memcpy(value_place, value, value_dim * sizeof(float));
+    } else {
+      clamped += kernels_.store_half_apart(key, reinterpret_cast<std::uint16_t*>(key_place) + slot, key_dim, kApart);
+      clamped += kernels_.store_half(value, reinterpret_cast<std::uint16_t*>(value_place), value_dim);
+    }
   }
   return clamped;
 }
@@ -100,46 +117,145 @@ void CpuBackend::qkv(const QkvOp& op) {
   count_saturated(clamped.load());
 }
 
+std::size_t CpuBackend::attend_workspace_bytes() const noexcept {
+  return as_size(device_.pool().size()) * (kScratchFloats + kSumsFloats) * sizeof(float);
+}
+
+void CpuBackend::plan_attention(const AttendOp& op) {
+  const std::int32_t group = op.heads / op.kv_heads;
+  const std::size_t key_dim = as_size(op.key_dim);
+  const std::size_t value_dim = as_size(op.value_dim);
+  std::int32_t most = std::clamp(kAttendQueries / group, 1, kAttendRows);
+  const auto needed = [&] { return attend_scratch_floats(as_size(most) * as_size(group), key_dim, value_dim); };
+  while (most > 1 && needed() > kScratchFloats) most /= 2;
+  attend_scratch_ = std::max(kScratchFloats, padded(needed(), kGroupPadding));
+  const std::size_t memory = as_size(device_.pool().size()) * (attend_scratch_ + kSumsFloats) * sizeof(float);
+  // Heads so large that a lone row needs more than was planned for.
+  if (attend_memory_.size() < memory) attend_memory_ = AlignedBuffer(memory, "attention");
+
+  attend_begins_.clear();
+  attend_ends_.clear();
+  attend_tiles_.clear();
+  for (std::int32_t r = 0; r < row_count(op.q.rows); ++r) {
+    const StepRow& row = rows()[as_size(r)];
+    const HostSequence& sequence = sequence_of(r);
+    const std::vector<std::int32_t>& table = sequence.tables[as_size(op.kv_group)];
+    const std::int32_t begin = op.window > 0 ? std::max(0, row.position - op.window + 1) : 0;
+    const std::int32_t end = op.causal ? row.position + 1 : std::max(sequence.length, row.position + 1);
+    // What a window has freed is a table's beginning, so the first block a row sees tells for all of them.
+    if (table[as_size(begin / kBlockTokens)] < 0) {
+      fail(ErrorKind::internal, "a row at position {} needs a block that was freed", row.position);
+    }
+    if (as_size((end - 1) / kBlockTokens) >= table.size()) {
+      fail(ErrorKind::internal, "a row at position {} sees {} positions, which have no blocks", row.position, end);
+    }
+    attend_begins_.push_back(begin);
+    attend_ends_.push_back(end);
+    const bool joins = !attend_tiles_.empty() && attend_tiles_.back().rows < most &&
+                       rows()[as_size(attend_tiles_.back().first)].sequence == row.sequence;
+    if (!joins) attend_tiles_.push_back({.first = r, .rows = 0, .begin = begin, .end = end});
+    AttendTile& tile = attend_tiles_.back();
+    ++tile.rows;
+    tile.begin = std::min(tile.begin, begin);
+    tile.end = std::max(tile.end, end);
+  }
+}
+
+AttendTask CpuBackend::attend_task(const AttendOp& op, const AttendTile& tile, std::int32_t head, float* scratch) {
+  const std::int32_t group = op.heads / op.kv_heads;
+  return {.q = row(op.q, tile.first) + as_size(head * group) * as_size(op.key_dim),
+          .q_stride = as_size(op.q.width),
+          .out = row(op.out, tile.first) + as_size(head * group) * as_size(op.value_dim),
+          .out_stride = as_size(op.out.width),
+          .rows = tile.rows,
+          .group = group,
+          .key_dim = op.key_dim,
+          .value_dim = op.value_dim,
+          .half = kv_type() == KvType::f16,
+          .base = key_at(op.kv_group, op.kv_layer, 0, head, 0),
+          .block_bytes = kv_bytes(cache().groups[as_size(op.kv_group)], kv_type()),
+          .blocks = sequence_of(tile.first).tables[as_size(op.kv_group)].data(),
+          .begins = attend_begins_.data() + tile.first,
+          .ends = attend_ends_.data() + tile.first,
+          .scale = op.scale,
+          .soft_cap = op.soft_cap,
+          .sinks = op.sinks.valid() ? vector(op.sinks) + as_size(head * group) : nullptr,
+          .scratch = scratch};
+}
+
 void CpuBackend::attend(const AttendOp& op) {
   const Timer timer(*this, "attention");
-  const std::int32_t group = op.heads / op.kv_heads;
-  const auto first_seen = [&](std::int32_t r) {
-    return op.window > 0 ? std::max(0, rows()[as_size(r)].position - op.window + 1) : 0;
-  };
-  for (std::int32_t r = 0; r < row_count(op.q.rows); ++r) {
-    // What a window has freed is a table's beginning, so the first block a row sees tells for all of them.
-    const std::int32_t first = first_seen(r) / kBlockTokens;
-    if (sequence_of(r).tables[as_size(op.kv_group)][as_size(first)] < 0) {
-      fail(ErrorKind::internal, "a row at position {} needs a block that was freed", rows()[as_size(r)].position);
-    }
+  if (op.kv_heads <= 0 || op.heads % op.kv_heads != 0) fail(ErrorKind::internal, "layer {} has uneven heads", op.layer);
+  plan_attention(op);
+  if (attend_tiles_.empty()) return;
+  const auto units = static_cast<std::int64_t>(attend_tiles_.size()) * op.kv_heads;
+  std::int32_t partitions = 1;
+  for (const AttendTile& tile : attend_tiles_) {
+    partitions = std::max(partitions, (tile.end - 1) / kAttendPartition - tile.begin / kAttendPartition + 1);
   }
-  const std::int64_t units = std::int64_t{row_count(op.q.rows)} * op.kv_heads;
-  const auto one = [&](std::int64_t unit, int worker) {
-    const auto r = static_cast<std::int32_t>(unit / op.kv_heads);
-    const auto head = static_cast<std::int32_t>(unit % op.kv_heads);
-    const HostSequence& sequence = sequence_of(r);
-    const std::int32_t position = rows()[as_size(r)].position;
-    const std::int32_t end = op.causal ? position + 1 : sequence.length;
-    kernels_.attend({.q = row(op.q, r) + as_size(head * group) * as_size(op.key_dim),
-                     .out = row(op.out, r) + as_size(head * group) * as_size(op.value_dim),
-                     .group = group,
-                     .key_dim = op.key_dim,
-                     .value_dim = op.value_dim,
-                     .half = kv_type() == KvType::f16,
-                     .base = key_at(op.kv_group, op.kv_layer, 0, head, 0),
-                     .block_bytes = kv_bytes(cache().groups[as_size(op.kv_group)], kv_type()),
-                     .blocks = sequence.tables[as_size(op.kv_group)].data(),
-                     .begin = first_seen(r),
-                     .end = end,
-                     .scale = op.scale,
-                     .soft_cap = op.soft_cap,
-                     .sinks = op.sinks.valid() ? vector(op.sinks) + as_size(head * group) : nullptr,
-                     .scratch = scratch_[static_cast<std::size_t>(worker)].floats()});
-  };
-  // Later rows of a prompt see more and cost more, so the workers take turns instead of halves.
-  device_.pool().run([&](int worker, int workers) {
-    for (std::int64_t unit = worker; unit < units; unit += workers) one(unit, worker);
+  if (partitions > 1 && device_.pool().size() > 1 && units < std::int64_t{4} * device_.pool().size() &&
+      attend_split(op, units, partitions)) {
+    return;
+  }
+  // Whoever is free takes the next unit. Later rows of a prompt see more and cost more, so they come first.
+  std::atomic<std::int64_t> next{0};
+  device_.pool().run([&](int worker, int) {
+    float* scratch = attend_memory_.floats() + as_size(worker) * attend_scratch_;
+    for (std::int64_t taken = next++; taken < units; taken = next++) {
+      const std::int64_t unit = units - 1 - taken;
+      const AttendTile& tile = attend_tiles_[static_cast<std::size_t>(unit / op.kv_heads)];
+      kernels_.attend(attend_task(op, tile, static_cast<std::int32_t>(unit % op.kv_heads), scratch));
+    }
   });
+}
+
+// Few units with much to see: the workers share partitions, whose sums are then joined in their order, some at a time.
+bool CpuBackend::attend_split(const AttendOp& op, std::int64_t units, std::int32_t partitions) {
+  const std::int32_t group = op.heads / op.kv_heads;
+  std::size_t queries = 0;
+  for (const AttendTile& tile : attend_tiles_) queries = std::max(queries, as_size(tile.rows * group));
+  const std::size_t workers = as_size(device_.pool().size());
+  float* sums = attend_memory_.floats() + workers * attend_scratch_;
+  const std::size_t state = attend_state_floats(queries, as_size(op.value_dim));
+  const std::size_t room = workers * kSumsFloats / state / static_cast<std::size_t>(units);
+  if (room < 2) return false;
+  const auto at_once = static_cast<std::int32_t>(std::min(room - 1, as_size(partitions)));
+  const auto task_of = [&](std::int64_t unit, int worker) {
+    return attend_task(op, attend_tiles_[static_cast<std::size_t>(unit / op.kv_heads)],
+                       static_cast<std::int32_t>(unit % op.kv_heads),
+                       attend_memory_.floats() + as_size(worker) * attend_scratch_);
+  };
+  // Each unit has the joined sums, then those of the partitions at hand.
+  const auto sums_of = [&](std::int64_t unit) {
+    return sums + static_cast<std::size_t>(unit) * as_size(at_once + 1) * state;
+  };
+  for (std::int32_t done = 0; done < partitions; done += at_once) {
+    std::atomic<std::int64_t> next{0};
+    device_.pool().run([&](int worker, int) {
+      for (std::int64_t taken = next++; taken < units * at_once; taken = next++) {
+        const std::int64_t unit = taken / at_once;
+        const AttendTile& tile = attend_tiles_[static_cast<std::size_t>(unit / op.kv_heads)];
+        const auto place = static_cast<std::int32_t>(taken % at_once);
+        const std::int32_t partition = tile.begin / kAttendPartition + done + place;
+        if (partition * kAttendPartition >= tile.end) continue;
+        kernels_.attend_partition(task_of(unit, worker), partition, sums_of(unit) + as_size(place + 1) * state);
+      }
+    });
+    device_.pool().for_range(units, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t unit = begin; unit < end; ++unit) {
+        const AttendTile& tile = attend_tiles_[static_cast<std::size_t>(unit / op.kv_heads)];
+        const AttendTask task = task_of(unit, 0);  // without use for scratch
+        float* whole = sums_of(unit);
+        const std::int32_t first = tile.begin / kAttendPartition + done;
+        const std::int32_t last = std::min(first + at_once, (tile.end - 1) / kAttendPartition + 1);
+        for (std::int32_t partition = first; partition < last; ++partition) {
+          kernels_.attend_join(task, partition, whole + as_size(partition - first + 1) * state, whole);
+        }
+        if (done + at_once >= partitions) kernels_.attend_finish(task, whole);
+      }
+    });
+  }
+  return true;
 }
 
 }  // namespace quarrel

@@ -43,11 +43,6 @@ std::size_t matmul_scratch_bytes(std::size_t columns) {
   return std::max(packed + std::max<std::size_t>(plain, 256 * 1024), floats) + 64;
 }
 
-std::size_t attend_scratch_bytes(std::size_t group, std::size_t dims) {
-  // A block of keys and values in F32, and two numbers a head.
-  return (static_cast<std::size_t>(kAttendBlock) * dims + 2 * group) * sizeof(float);
-}
-
 CpuDevice::CpuDevice(int threads, IsaLevel level)
     : level_(level), kernels_(kernels_of(level)), pool_(threads > 0 ? threads : usable_threads()) {}
 
@@ -149,10 +144,8 @@ Activation CpuBackend::make_activation(std::int32_t width, RowSet rows) {
 }
 
 std::size_t CpuBackend::worker_scratch_bytes() const noexcept {
-  // A head's keys and values are parts of projections, and there are no more heads than values in a row.
-  const std::size_t attend = attend_scratch_bytes(widest_input_, widest_input_ + widest_output_);
   const std::size_t tiles = has_bfloats() ? kernels_.bfloat.scratch_bytes(widest_input_) : 0;
-  return std::max({matmul_scratch_bytes(widest_input_), attend, tiles});
+  return std::max(matmul_scratch_bytes(widest_input_), tiles);
 }
 
 std::size_t CpuBackend::workspace_bytes(const StepLimits& limits, std::int32_t vocabulary) const noexcept {
@@ -160,7 +153,8 @@ std::size_t CpuBackend::workspace_bytes(const StepLimits& limits, std::int32_t v
   return HostBackend::workspace_bytes(limits, vocabulary) + digit_bytes(rows, widest_input_) +
          (has_bfloats() ? bfloat_bytes(rows, widest_input_) : 0) +
          rows * (widest_input_ + 2 * widest_output_) * sizeof(float) +
-         as_size(device_.pool().size()) * worker_scratch_bytes() + expert_workspace_bytes(limits);
+         as_size(device_.pool().size()) * worker_scratch_bytes() + attend_workspace_bytes() +
+         expert_workspace_bytes(limits);
 }
 
 std::size_t CpuBackend::expert_workspace_bytes(const StepLimits& limits) const noexcept {
@@ -180,6 +174,7 @@ void CpuBackend::reserve(const StepLimits& limits, std::int32_t vocabulary) {
   for (int worker = 0; worker < device_.pool().size(); ++worker) {
     scratch_.emplace_back(worker_scratch_bytes(), "a worker's scratch");
   }
+  attend_memory_ = AlignedBuffer(attend_workspace_bytes(), "attention");
   const std::size_t workers = as_size(device_.pool().size());
   step_rows_ = rows;
   moe_memory_ = AlignedBuffer(moe_.lay_out(nullptr, rows, workers), "experts");

@@ -109,6 +109,13 @@ class CpuBackend final : public HostBackend {
     std::size_t stride = 0;
   };
 
+  // Consecutive rows of one sequence that attend together.
+  struct AttendTile {
+    std::int32_t first = 0;
+    std::int32_t rows = 0;
+    std::int32_t begin = 0, end = 0;  // positions that any of them sees
+  };
+
   struct RopeRows {
     std::uint64_t step = 0;
     std::vector<float> cosines, sines;  // [rows][pairs]
@@ -149,6 +156,7 @@ class CpuBackend final : public HostBackend {
   // A product of rows of which the first `generated` are of that class.
   void multiply_rows(MatmulTask task, std::size_t generated) const;
   std::size_t worker_scratch_bytes() const noexcept;
+  std::size_t attend_workspace_bytes() const noexcept;
 
   bool norm_row(const Norm& norm, const float* in, float* out, std::size_t count) const override;
   std::span<const float> vector_values(const Weight& weight) const override { return prepared(weight).decoded; }
@@ -165,6 +173,12 @@ class CpuBackend final : public HostBackend {
   void finish_branch(const BranchEnd& end, const Weight& bias, float* values, std::size_t stride, std::int32_t layer);
   const RopeRows& rope_rows(const Rope& rope);
   void rotate(const QkvOp& op, std::int32_t row, float* heads, std::int32_t count, const RopeRows& angles) const;
+  // Where each row of the step begins and ends to see, and the tiles of rows; sets attend_begins_, attend_ends_ and
+  // attend_tiles_.
+  void plan_attention(const AttendOp& op);
+  AttendTask attend_task(const AttendOp& op, const AttendTile& tile, std::int32_t head, float* scratch);
+  // False if there is no room for the sums of partitions.
+  bool attend_split(const AttendOp& op, std::int64_t units, std::int32_t partitions);
   std::uint64_t store_cache(const QkvOp& op, std::int32_t row, const float* keys, const float* values);
   void activate(ActivationKind kind, float* values, std::size_t count) const;
   // values = act(values) * up; `up` null: act(values).
@@ -220,6 +234,10 @@ class CpuBackend final : public HostBackend {
   AlignedBuffer first_;                 // [rows][widest_output_]
   AlignedBuffer second_;                // [rows][widest_output_]
   std::vector<AlignedBuffer> scratch_;  // one a worker
+  AlignedBuffer attend_memory_;         // [workers]: scratch, then sums of partitions
+  std::size_t attend_scratch_ = 0;      // floats of a worker's scratch
+  std::vector<std::int32_t> attend_begins_, attend_ends_;
+  std::vector<AttendTile> attend_tiles_;
   std::vector<RopeRows> ropes_;
   StateRows state_rows_;
   std::uint64_t step_ = 0;

@@ -54,10 +54,22 @@ struct MatmulTask {
 
 std::size_t matmul_scratch_bytes(std::size_t columns);
 
-// One row's attention for the query heads that share one key-value head.
+inline constexpr std::int32_t kAttendBlock = 16;       // positions in a block of the cache
+inline constexpr std::int32_t kAttendStep = 64;        // positions a step of the online softmax
+inline constexpr std::int32_t kAttendPartition = 256;  // positions whose sums are made alone, then joined in order
+inline constexpr std::int32_t kAttendRows = 32;        // rows that may share a reading of keys and values
+inline constexpr std::int32_t kAttendQueries = 48;     // the same in rows times query heads, for more than one row
+
+// Attention of some rows of one sequence, for the query heads that share one key-value head. A query is one head of one
+// row; query r * group + g is head g of row r. A block of the cache holds a head's keys by dimension,
+// [key_dim][kAttendBlock], so that a vector is one dimension of neighbouring positions; then its values by position,
+// [kAttendBlock][value_dim].
 struct AttendTask {
-  const float* q = nullptr;  // [group][key_dim]
-  float* out = nullptr;      // [group][value_dim]
+  const float* q = nullptr;  // [rows][group][key_dim], rows `q_stride` apart
+  std::size_t q_stride = 0;
+  float* out = nullptr;  // [rows][group][value_dim], rows `out_stride` apart
+  std::size_t out_stride = 0;
+  std::int32_t rows = 1;
   std::int32_t group = 1;
   std::int32_t key_dim = 0;
   std::int32_t value_dim = 0;
@@ -65,16 +77,25 @@ struct AttendTask {
   const std::byte* base = nullptr;       // this layer's and head's keys in block 0
   std::size_t block_bytes = 0;           // from a block to the next
   const std::int32_t* blocks = nullptr;  // the sequence's table
-  std::int32_t begin = 0, end = 0;       // positions seen: [begin, end)
+  const std::int32_t* begins = nullptr;  // [rows]: a row sees positions [begin, end), at least one
+  const std::int32_t* ends = nullptr;
   float scale = 1.0f;
   float soft_cap = 0.0f;
   const float* sinks = nullptr;  // [group], or null
-  float* scratch = nullptr;      // attend_scratch_bytes(group, key_dim + value_dim), of this worker alone
+  float* scratch = nullptr;      // attend_scratch_floats of this task, of this worker alone
 };
 
-std::size_t attend_scratch_bytes(std::size_t group, std::size_t dims);
+// What attention over some positions leaves of each query: sums of values [queries][padded value_dim], the largest
+// score [queries], the sum of weights [queries].
+static inline std::size_t attend_state_floats(std::size_t queries, std::size_t value_dim) {
+  return padded(queries * (padded(value_dim, kGroupPadding) + 2), kGroupPadding);
+}
 
-inline constexpr std::int32_t kAttendBlock = 16;  // positions a step of the online softmax: a block of the cache
+static inline std::size_t attend_scratch_floats(std::size_t queries, std::size_t key_dim, std::size_t value_dim) {
+  const std::size_t step = kAttendStep;
+  return padded(queries * key_dim, kGroupPadding) + queries * step +
+         step * (key_dim + padded(value_dim, kGroupPadding)) + 2 * attend_state_floats(queries, value_dim);
+}
 
 inline constexpr std::size_t kSsmBlock = 64;  // channels a piece of a convolution or of a scan by channels
 
@@ -144,6 +165,12 @@ struct CpuKernels {
   void (*matmul)(const MatmulTask& task);
   BfloatKernels bfloat;
   void (*attend)(const AttendTask& task);
+  // The same in pieces: the sums of each partition that any of the rows sees, all of them joined to `whole` in
+  // ascending order, and the end. A row's first partition begins `whole`, which needs no initial value.
+  void (*attend_partition)(const AttendTask& task, std::int32_t partition, float* state);
+  void (*attend_join)(const AttendTask& task, std::int32_t partition, float* state, float* whole);
+  void (*attend_finish)(const AttendTask& task, float* whole);
+  void (*exponential)(float* values, std::size_t count);  // of values up to 0, as attention does it
   // Both return the sum of squares they divided by, so that the caller sees numbers that are not finite.
   float (*rms_norm)(const float* in, const float* weight, float* out, std::size_t count, float epsilon);
   float (*layer_norm)(const float* in, const float* weight, const float* bias, float* out, std::size_t count,
@@ -161,6 +188,8 @@ struct CpuKernels {
   void (*rotate_interleaved)(float* head, const float* cosines, const float* sines, std::size_t pairs);
   // Returns how many values were clamped to ±65504.
   std::uint64_t (*store_half)(const float* values, std::uint16_t* out, std::size_t count);
+  // The same into every `stride`-th place.
+  std::uint64_t (*store_half_apart)(const float* values, std::uint16_t* out, std::size_t count, std::size_t stride);
   void (*convolve)(const ConvTask& task);
   // out = log(1 + e^(values + bias)); the bias may be null.
   void (*softplus)(const float* values, const float* bias, float* out, std::size_t count);

@@ -16,6 +16,8 @@ inline constexpr int kBytes = 32;
 inline constexpr std::size_t kTileTokens = 4;   // the most that a tile of integer products holds in registers
 inline constexpr std::size_t kFloatTokens = 4;  // the same for products of floats, beside two panels
 
+inline constexpr int kAccumulators = 12;  // vectors that a tile may sum into without leaving the registers
+
 using Floats = __m256;
 using Ints = __m256i;
 using Bytes = __m256i;
@@ -33,6 +35,15 @@ static inline Floats min(Floats a, Floats b) { return _mm256_min_ps(a, b); }
 static inline Floats round(Floats a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 static inline Floats power_of_two(Floats n) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
+}
+// x * 2^n for whole n.
+static inline Floats times_power_of_two(Floats x, Floats n) { return mul(x, power_of_two(n)); }
+// Lanes [first, last) of v, with 0 <= first < last <= kLanes, among those of `other`.
+static inline Floats keep_lanes(Floats v, Floats other, int first, int last) {
+  const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  const __m256i kept = _mm256_andnot_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(first), lane),
+                                           _mm256_cmpgt_epi32(_mm256_set1_epi32(last), lane));
+  return _mm256_blendv_ps(other, v, _mm256_castsi256_ps(kept));
 }
 static inline float sum(Floats v) {
   __m128 four = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));

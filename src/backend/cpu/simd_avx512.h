@@ -18,6 +18,8 @@ inline constexpr int kBytes = 64;
 inline constexpr std::size_t kTileTokens = 12;  // the most that a tile of integer products holds in registers
 inline constexpr std::size_t kFloatTokens = 8;  // the same for products of floats, beside two panels
 
+inline constexpr int kAccumulators = 24;  // vectors that a tile may sum into without leaving the registers
+
 using Floats = __m512;
 using Ints = __m512i;
 using Bytes = __m512i;
@@ -35,6 +37,13 @@ static inline Floats min(Floats a, Floats b) { return _mm512_min_ps(a, b); }
 static inline Floats round(Floats a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 static inline Floats power_of_two(Floats n) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23));
+}
+// x * 2^n for whole n.
+static inline Floats times_power_of_two(Floats x, Floats n) { return _mm512_scalef_ps(x, n); }
+// Lanes [first, last) of v, with 0 <= first < last <= kLanes, among those of `other`.
+static inline Floats keep_lanes(Floats v, Floats other, int first, int last) {
+  const auto lanes = static_cast<__mmask16>(((1u << last) - 1u) & ~((1u << first) - 1u));
+  return _mm512_mask_mov_ps(other, lanes, v);
 }
 static inline float sum(Floats v) {
   const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));

@@ -15,6 +15,8 @@ inline constexpr int kBytes = 32;
 inline constexpr std::size_t kTileTokens = 4;   // the most that a tile of integer products holds in registers
 inline constexpr std::size_t kFloatTokens = 4;  // the same for products of floats, beside two panels
 
+inline constexpr int kAccumulators = 4;  // vectors that a tile may sum into without leaving the registers
+
 struct Floats {
   float lane[kLanes];
 };
@@ -84,6 +86,13 @@ static inline Floats power_of_two(Floats n) {
     std::memcpy(&r.lane[i], &bits, sizeof bits);
   }
   return r;
+}
+// x * 2^n for whole n.
+static inline Floats times_power_of_two(Floats x, Floats n) { return mul(x, power_of_two(n)); }
+// Lanes [first, last) of v, with 0 <= first < last <= kLanes, among those of `other`.
+static inline Floats keep_lanes(Floats v, Floats other, int first, int last) {
+  for (int i = first; i < last; ++i) other.lane[i] = v.lane[i];
+  return other;
 }
 // The halves are added until one lane is left: the same tree at every level of that width.
 static inline float sum(Floats v) {
