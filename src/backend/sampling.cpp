@@ -80,39 +80,29 @@ struct Vocabulary {
   }
 };
 
-template <typename Task>
-void for_pieces(const Vocabulary& all, const Task& task) {
-  constexpr std::size_t kWorthSharing = 4;
-  if (all.for_each && all.pieces() >= kWorthSharing) {
-    all.for_each(all.pieces(), task);
-  } else {
-    for (std::size_t i = 0; i < all.pieces(); ++i) task(i);
-  }
-}
-
 // The most likely token; id -1 when nothing has a probability, or when one of the logits is NaN or +infinity.
 Candidate find_best(const Vocabulary& all) {
-  std::vector<float> largest(all.pieces());
-  for_pieces(all, [&](std::size_t i) {
-    const std::span<const float> piece = all.piece(i);
-    if (!all.kernels.largest(piece.data(), piece.size(), &largest[i])) largest[i] = kInfinity;
-  });
-  const auto best = std::ranges::max_element(largest);  // the first of equals
-  if (best == largest.end() || *best == -kInfinity || *best == kInfinity) {
+  float best = -kInfinity;
+  if (!all.kernels.largest(all.logits.data(), all.size(), &best) || best == -kInfinity) {
     return {.id = -1, .logit = -kInfinity, .weight = 0.0};
   }
-  const auto from = static_cast<std::size_t>(best - largest.begin()) * kPiece;
-  const std::size_t place = all.next_above(from, std::nextafter(*best, -kInfinity));
+  const std::size_t place = all.next_above(0, std::nextafter(best, -kInfinity));
   return make_candidate(place, all.logits[place]);
 }
 
 // Σ e^((logit - best) * scale) of each piece.
 std::vector<double> sum_pieces(const Vocabulary& all, float best, double scale) {
+  constexpr std::size_t kWorthSharing = 8;  // waking other threads takes about as long as one piece
   std::vector<double> sums(all.pieces());
-  for_pieces(all, [&](std::size_t i) {
+  const auto sum_piece = [&](std::size_t i) {
     const std::span<const float> piece = all.piece(i);
     sums[i] = all.kernels.sum_exponentials(piece.data(), piece.size(), static_cast<double>(best), scale);
-  });
+  };
+  if (all.for_each && sums.size() >= kWorthSharing) {
+    all.for_each(sums.size(), sum_piece);
+  } else {
+    for (std::size_t i = 0; i < sums.size(); ++i) sum_piece(i);
+  }
   return sums;
 }
 
@@ -136,7 +126,13 @@ std::vector<Candidate> tokens_from(const Vocabulary& all, double least) {
     limit = std::nextafter(static_cast<float>(least), -kInfinity);
   }
   std::vector<Candidate> tokens;
-  if (limit == -kInfinity) tokens.reserve(all.size());
+  if (limit == -kInfinity) {
+    tokens.reserve(all.size());
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (all.logits[i] != -kInfinity) tokens.push_back(make_candidate(i, all.logits[i]));
+    }
+    return tokens;
+  }
   for (std::size_t i = all.next_above(0, limit); i < all.size(); i = all.next_above(i + 1, limit)) {
     tokens.push_back(make_candidate(i, all.logits[i]));
   }
@@ -277,6 +273,24 @@ void keep_leading(std::vector<Candidate>& tokens, double wanted, const Before& b
   }
 }
 
+// A distance within which tokens of `wanted` weight lie, not much beyond what is needed.
+template <typename Distance>
+double distance_reaching(const std::vector<Candidate>& tokens, double wanted, const Distance& distance) {
+  constexpr std::size_t kSteps = 1024;
+  constexpr double kStepsPerUnit = 32.0;
+  std::array<double, kSteps> weights{};
+  for (const Candidate& token : tokens) {
+    const double steps = distance(token) * kStepsPerUnit;
+    if (steps < static_cast<double>(kSteps)) weights[static_cast<std::size_t>(steps)] += token.weight;
+  }
+  double reached = 0.0;
+  for (std::size_t step = 0; step < kSteps; ++step) {
+    reached += weights[step];
+    if (reached > wanted * (1.0 + 1e-9)) return static_cast<double>(step + 1) / kStepsPerUnit;  // whatever the rounding
+  }
+  return std::numeric_limits<double>::infinity();
+}
+
 // The smallest set of tokens whose surprise is nearest to the expected one.
 void keep_typical(std::vector<Candidate>& tokens, double share) {
   const double total = weigh(tokens, 1.0);
@@ -284,9 +298,12 @@ void keep_typical(std::vector<Candidate>& tokens, double share) {
   const auto surprise = [&all](const Candidate& token) { return -all.logprob(token.logit); };
   double entropy = 0.0;
   for (const Candidate& token : tokens) entropy += token.weight / total * surprise(token);
+  const auto distance = [&](const Candidate& token) { return std::abs(surprise(token) - entropy); };
+  const double most = distance_reaching(tokens, share * total, distance);
+  std::erase_if(tokens, [&](const Candidate& token) { return distance(token) > most; });
   keep_leading(tokens, share * total, [&](const Candidate& a, const Candidate& b) {
-    const double from_a = std::abs(surprise(a) - entropy);
-    const double from_b = std::abs(surprise(b) - entropy);
+    const double from_a = distance(a);
+    const double from_b = distance(b);
     return from_a < from_b || (from_a == from_b && a.id < b.id);
   });
 }

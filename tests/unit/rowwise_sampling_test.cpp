@@ -98,6 +98,7 @@ TEST(RowwiseSampling, TheChoiceIsThatOfPlainLoops) {
   for (std::size_t i = 0; i < mask.size(); ++i) mask[i] = i % 3 == 0 ? ~std::uint64_t{0} : 0x1234567890abcdefu * i;
   const std::vector<TokenCount> seen = {{.id = 4, .count = 2}, {.id = 50000, .count = 1}, {.id = 777, .count = 5}};
   std::vector<std::vector<float>> rows;
+  rows.reserve(3);
   for (unsigned seed = 0; seed < 3; ++seed) rows.push_back(model_logits(kVocabulary, seed));
   for (SampleRequest& request : requests(mask, seen)) {
     for (std::uint64_t draw = 0; draw < 12; ++draw) {
