@@ -152,7 +152,7 @@ static inline void scan_tile(const ScanTask& task, const ScanRow* rows, std::siz
 
 template <std::size_t kTimes>
 static inline void scan_rows(const ScanTask& task, std::size_t first_time) {
-  constexpr std::size_t kTile = kLanes == 16 ? 4 : 2;  // as many sums as there are registers for
+  constexpr std::size_t kTile = 4;
   const float skip = task.d == nullptr ? 0.0f : *task.d;
   ScanRow rows[kTimes];
   for (std::size_t t = 0; t < kTimes; ++t) {
