@@ -335,11 +335,19 @@ void HostBackend::sample(const SampleOp& op) {
   const Timer timer(*this, "sampling");
   const std::size_t first = as_size(op.slice * kLogitRows);
   const std::size_t last = std::min(outputs_.size(), first + as_size(kLogitRows));
-  for (std::size_t output = first; output < last; ++output) {
+  const auto choose = [&](std::size_t output, const ForEach& for_each) {
     const std::span<const float> logits{logits_row(static_cast<std::int32_t>(output - first)), as_size(op.vocabulary)};
     HostOutput& wanted = outputs_[output];
     if (wanted.logits != nullptr) std::ranges::copy(logits, wanted.logits);
-    if (wanted.wants_sample) results_.samples[output] = sample_row(logits, wanted.sample);
+    if (wanted.wants_sample) {
+      results_.samples[output] = sample_row(logits, wanted.sample, sampling_kernels(), for_each);
+    }
+  };
+  const ForEach for_each = [this](std::size_t count, const auto& task) { run_for_each(count, task); };
+  if (first + 1 == last) {
+    choose(first, for_each);  // its vocabulary is shared out
+  } else if (first < last) {
+    for_each(last - first, [&](std::size_t index) { choose(first + index, {}); });
   }
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string_view>
@@ -95,6 +96,12 @@ class HostBackend : public Backend {
   virtual bool norm_row(const Norm& norm, const float* in, float* out, std::size_t count) const = 0;
   // All values of a weight of role `vector`.
   virtual std::span<const float> vector_values(const Weight& weight) const = 0;
+
+  // What looks through the logits, and with how many threads: run_for_each calls task(i) for every i below `count`.
+  virtual const SamplingKernels& sampling_kernels() const noexcept { return plain_sampling_kernels(); }
+  virtual void run_for_each(std::size_t count, const std::function<void(std::size_t)>& task) {
+    for (std::size_t i = 0; i < count; ++i) task(i);
+  }
 
   // Called around the forward of each step: take the device's turn, wake workers.
   virtual void begin_step() {}

@@ -1,9 +1,12 @@
 #include "backend/sampling.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <numeric>
+#include <optional>
 
 #include "base/error.h"
 
@@ -31,16 +34,81 @@ Candidate make_candidate(std::size_t index, float logit) noexcept {
   return {.id = static_cast<TokenId>(index), .logit = logit, .weight = 0.0};
 }
 
-// The most likely token; id -1 when nothing has a probability, or when one of the logits is NaN or +infinity.
-Candidate find_best(std::span<const float> logits) noexcept {
-  Candidate best{.id = -1, .logit = -kInfinity, .weight = 0.0};
+// ---- Plain kernels ----
+
+bool plain_largest(const float* logits, std::size_t count, float* best) {
+  *best = -kInfinity;
   bool numbers = true;
-  for (std::size_t i = 0; i < logits.size(); ++i) {
+  for (std::size_t i = 0; i < count; ++i) {
     numbers &= logits[i] < kInfinity;
-    if (logits[i] > best.logit) best = make_candidate(i, logits[i]);
+    if (logits[i] > *best) *best = logits[i];
   }
-  if (!numbers) best.id = -1;
-  return best;
+  return numbers;
+}
+
+std::size_t plain_next_above(const float* logits, std::size_t first, std::size_t count, float limit) {
+  while (first < count && !(logits[first] > limit)) ++first;
+  return first;
+}
+
+double plain_sum_exponentials(const float* logits, std::size_t count, double best, double scale) {
+  double sum = 0.0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const double below = (static_cast<double>(logits[i]) - best) * scale;
+    if (below > kNegligible) sum += std::exp(below);
+  }
+  return sum;
+}
+
+// ---- Looking through all tokens ----
+
+constexpr std::size_t kPiece = 4096;  // tokens: whoever computes the pieces, and when, they are always the same
+
+// Logits with what looks through them.
+struct Vocabulary {
+  std::span<const float> logits;
+  const SamplingKernels& kernels;
+  const ForEach& for_each;
+
+  std::size_t size() const noexcept { return logits.size(); }
+  std::size_t pieces() const noexcept { return (logits.size() + kPiece - 1) / kPiece; }
+  std::span<const float> piece(std::size_t index) const noexcept {
+    return logits.subspan(index * kPiece, std::min(kPiece, logits.size() - index * kPiece));
+  }
+  std::size_t next_above(std::size_t first, float limit) const {
+    return kernels.next_above(logits.data(), first, logits.size(), limit);
+  }
+};
+
+// The most likely token; id -1 when nothing has a probability, or when one of the logits is NaN or +infinity.
+Candidate find_best(const Vocabulary& all) {
+  float best = -kInfinity;
+  if (!all.kernels.largest(all.logits.data(), all.size(), &best) || best == -kInfinity) {
+    return {.id = -1, .logit = -kInfinity, .weight = 0.0};
+  }
+  const std::size_t place = all.next_above(0, std::nextafter(best, -kInfinity));
+  return make_candidate(place, all.logits[place]);
+}
+
+// Σ e^((logit - best) * scale) of each piece.
+std::vector<double> sum_pieces(const Vocabulary& all, float best, double scale) {
+  constexpr std::size_t kWorthSharing = 8;  // waking other threads takes about as long as one piece
+  std::vector<double> sums(all.pieces());
+  const auto sum_piece = [&](std::size_t i) {
+    const std::span<const float> piece = all.piece(i);
+    sums[i] = all.kernels.sum_exponentials(piece.data(), piece.size(), static_cast<double>(best), scale);
+  };
+  if (all.for_each && sums.size() >= kWorthSharing) {
+    all.for_each(sums.size(), sum_piece);
+  } else {
+    for (std::size_t i = 0; i < sums.size(); ++i) sum_piece(i);
+  }
+  return sums;
+}
+
+double sum_exponentials(const Vocabulary& all, float best) {
+  const std::vector<double> sums = sum_pieces(all, best, 1.0);
+  return std::accumulate(sums.begin(), sums.end(), 0.0);
 }
 
 // Turns logits into log-probabilities. The best logit stays apart from the sum, which it could swallow otherwise.
@@ -50,19 +118,38 @@ struct LogSum {
   double logprob(float logit) const noexcept { return (static_cast<double>(logit) - best) - log_sum; }
 };
 
-LogSum log_sum_exp(std::span<const float> logits, float best) noexcept {
-  double sum = 0.0;
-  for (const float logit : logits) {
-    const double below = static_cast<double>(logit) - static_cast<double>(best);
-    if (below > kNegligible) sum += std::exp(below);
+// All tokens that have a probability and a logit of at least `least`, by ascending id; a few below it may be among
+// them.
+std::vector<Candidate> tokens_from(const Vocabulary& all, double least) {
+  float limit = -kInfinity;
+  if (least > static_cast<double>(std::numeric_limits<float>::lowest())) {
+    limit = std::nextafter(static_cast<float>(least), -kInfinity);
   }
-  return {.best = static_cast<double>(best), .log_sum = std::log(sum)};
+  std::vector<Candidate> tokens;
+  if (limit == -kInfinity) {
+    tokens.reserve(all.size());
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (all.logits[i] != -kInfinity) tokens.push_back(make_candidate(i, all.logits[i]));
+    }
+    return tokens;
+  }
+  for (std::size_t i = all.next_above(0, limit); i < all.size(); i = all.next_above(i + 1, limit)) {
+    tokens.push_back(make_candidate(i, all.logits[i]));
+  }
+  return tokens;
 }
 
 // ---- Bias, mask, penalties ----
 
-bool may_come(std::span<const std::uint64_t> mask, std::size_t id) noexcept {
-  return id / 64 < mask.size() && ((mask[id / 64] >> (id % 64)) & 1u) != 0;
+void apply_mask(std::span<const std::uint64_t> mask, std::span<float> logits) noexcept {
+  for (std::size_t word = 0; word * 64 < logits.size(); ++word) {
+    const std::uint64_t bits = word < mask.size() ? mask[word] : 0;
+    if (bits == ~std::uint64_t{0}) continue;
+    const std::span<float> part = logits.subspan(word * 64, std::min<std::size_t>(64, logits.size() - word * 64));
+    for (std::size_t i = 0; i < part.size(); ++i) {
+      if (((bits >> i) & 1u) == 0) part[i] = -kInfinity;
+    }
+  }
 }
 
 // A changed logit must not become an infinity that would crowd out everything else.
@@ -88,11 +175,7 @@ std::span<const float> adjust(std::span<const float> logits, const SampleRequest
     float& logit = changed[static_cast<std::size_t>(id)];
     logit = as_logit(static_cast<double>(logit) + static_cast<double>(bias));
   }
-  if (!request.mask.empty()) {
-    for (std::size_t id = 0; id < changed.size(); ++id) {
-      if (!may_come(request.mask, id)) changed[id] = -kInfinity;
-    }
-  }
+  if (!request.mask.empty()) apply_mask(request.mask, changed);
   const auto repeat = static_cast<double>(request.params.repeat_penalty);
   const auto presence = static_cast<double>(request.params.presence_penalty);
   const auto frequency = static_cast<double>(request.params.frequency_penalty);
@@ -109,33 +192,47 @@ std::span<const float> adjust(std::span<const float> logits, const SampleRequest
 
 // ---- Filters: each leaves at least one candidate ----
 
-// The `count` likeliest tokens, likeliest first.
-std::vector<Candidate> best_tokens(std::span<const float> logits, std::size_t count) {
-  constexpr std::size_t kHeapLimit = 512;  // beyond it the heap's turnover costs more than a partition of all tokens
-  std::vector<Candidate> best;
-  if (count == 0) return best;
-  if (count <= kHeapLimit) {
-    best.reserve(count);
-    for (std::size_t i = 0; i < logits.size(); ++i) {
-      if (best.size() == count && !(logits[i] > best.front().logit)) continue;
-      if (logits[i] == -kInfinity) continue;
-      if (best.size() == count) {
-        std::pop_heap(best.begin(), best.end(), likelier);
-        best.pop_back();
-      }
-      best.push_back(make_candidate(i, logits[i]));
-      std::push_heap(best.begin(), best.end(), likelier);  // the least likely is in front
-    }
-  } else {
-    for (std::size_t i = 0; i < logits.size(); ++i) {
-      if (logits[i] != -kInfinity) best.push_back(make_candidate(i, logits[i]));
-    }
+// A logit that at least `count` tokens reach, not much below what the least likely of them has.
+double logit_of_rank(const Vocabulary& all, float best, std::size_t count) {
+  constexpr std::size_t kSteps = 1024;
+  constexpr double kStepsPerUnit = 32.0;
+  std::array<std::size_t, kSteps> found{};  // how many tokens are that many steps below the best
+  for (const float logit : all.logits) {
+    const double below = (static_cast<double>(best) - static_cast<double>(logit)) * kStepsPerUnit;
+    if (below < static_cast<double>(kSteps)) ++found[static_cast<std::size_t>(below)];
+  }
+  std::size_t reached = 0;
+  for (std::size_t step = 0; step < kSteps; ++step) {
+    reached += found[step];
+    if (reached >= count) return static_cast<double>(best) - static_cast<double>(step + 1) / kStepsPerUnit;
+  }
+  return -std::numeric_limits<double>::infinity();
+}
+
+// The `count` likeliest tokens, in no order.
+std::vector<Candidate> best_tokens(const Vocabulary& all, float best_logit, std::size_t count) {
+  constexpr std::size_t kHeapLimit = 128;  // beyond it the heap's turnover costs more than a partition of the likeliest
+  if (count == 0) return {};
+  if (count > kHeapLimit) {
+    std::vector<Candidate> best = tokens_from(all, logit_of_rank(all, best_logit, count));
     if (count < best.size()) {
       std::nth_element(best.begin(), best.begin() + static_cast<std::ptrdiff_t>(count), best.end(), likelier);
       best.resize(count);
     }
+    return best;
   }
-  std::sort(best.begin(), best.end(), likelier);
+  std::vector<Candidate> best;
+  best.reserve(count);
+  float limit = -kInfinity;  // what a token must be above to be among them
+  for (std::size_t i = all.next_above(0, limit); i < all.size(); i = all.next_above(i + 1, limit)) {
+    if (best.size() == count) {
+      std::pop_heap(best.begin(), best.end(), likelier);
+      best.pop_back();
+    }
+    best.push_back(make_candidate(i, all.logits[i]));
+    std::push_heap(best.begin(), best.end(), likelier);  // the least likely is in front
+    if (best.size() == count) limit = best.front().logit;
+  }
   return best;
 }
 
@@ -176,6 +273,24 @@ void keep_leading(std::vector<Candidate>& tokens, double wanted, const Before& b
   }
 }
 
+// A distance within which tokens of `wanted` weight lie, not much beyond what is needed.
+template <typename Distance>
+double distance_reaching(const std::vector<Candidate>& tokens, double wanted, const Distance& distance) {
+  constexpr std::size_t kSteps = 1024;
+  constexpr double kStepsPerUnit = 32.0;
+  std::array<double, kSteps> weights{};
+  for (const Candidate& token : tokens) {
+    const double steps = distance(token) * kStepsPerUnit;
+    if (steps < static_cast<double>(kSteps)) weights[static_cast<std::size_t>(steps)] += token.weight;
+  }
+  double reached = 0.0;
+  for (std::size_t step = 0; step < kSteps; ++step) {
+    reached += weights[step];
+    if (reached > wanted * (1.0 + 1e-9)) return static_cast<double>(step + 1) / kStepsPerUnit;  // whatever the rounding
+  }
+  return std::numeric_limits<double>::infinity();
+}
+
 // The smallest set of tokens whose surprise is nearest to the expected one.
 void keep_typical(std::vector<Candidate>& tokens, double share) {
   const double total = weigh(tokens, 1.0);
@@ -183,9 +298,12 @@ void keep_typical(std::vector<Candidate>& tokens, double share) {
   const auto surprise = [&all](const Candidate& token) { return -all.logprob(token.logit); };
   double entropy = 0.0;
   for (const Candidate& token : tokens) entropy += token.weight / total * surprise(token);
+  const auto distance = [&](const Candidate& token) { return std::abs(surprise(token) - entropy); };
+  const double most = distance_reaching(tokens, share * total, distance);
+  std::erase_if(tokens, [&](const Candidate& token) { return distance(token) > most; });
   keep_leading(tokens, share * total, [&](const Candidate& a, const Candidate& b) {
-    const double from_a = std::abs(surprise(a) - entropy);
-    const double from_b = std::abs(surprise(b) - entropy);
+    const double from_a = distance(a);
+    const double from_b = distance(b);
     return from_a < from_b || (from_a == from_b && a.id < b.id);
   });
 }
@@ -208,41 +326,58 @@ double surprise_in_bits(const Candidate& token, const LogSum& all) noexcept {
   return -all.logprob(token.logit) / std::log(2.0);
 }
 
-// `logits` after adjustment; `best` is the likeliest of them and exists.
-Field make_field(std::span<const float> logits, const Candidate& best, const SampleRequest& request) {
-  const SamplingParams& params = request.params;
+// The tokens that mirostat leaves: those whose surprise is at most mu.
+void fill_by_surprise(Field& field, const Vocabulary& all, const Candidate& best, double sum, double mu) {
+  field.all = {.best = static_cast<double>(best.logit), .log_sum = std::log(sum)};
+  // A little is allowed for the rounding of this limit; the rule itself is applied to what comes near it.
+  const double least = field.all.best + field.all.log_sum - mu * std::log(2.0);
+  field.tokens = tokens_from(all, least - 1e-6 * (1.0 + std::abs(least)));
+  std::erase_if(field.tokens, [&](const Candidate& token) { return !(surprise_in_bits(token, field.all) <= mu); });
+  if (field.tokens.empty()) field.tokens.push_back(best);
+}
+
+// The tokens that the filters leave. `sum` gives that of all tokens' e^(logit - best).
+template <typename Sum>
+void fill_by_filters(Field& field, const Vocabulary& all, const Candidate& best, const SamplingParams& params,
+                     const Sum& sum) {
+  std::vector<Candidate>& tokens = field.tokens;
+  const std::size_t top_k = params.top_k > 0 ? static_cast<std::size_t>(params.top_k) : all.size();
+  const auto top_p = static_cast<double>(params.top_p);
+  const auto min_p = static_cast<double>(params.min_p);
+  const auto logit_of = [&](double share) { return static_cast<double>(best.logit) + std::log(share); };
+  double total = 0.0;  // what top-p takes its share of
+  if (top_k < all.size() || params.typical_p < 1.0f) {
+    tokens = top_k < all.size() ? best_tokens(all, best.logit, top_k) : tokens_from(all, logit_of(0.0));
+    if (params.typical_p < 1.0f) keep_typical(tokens, static_cast<double>(params.typical_p));
+    if (params.top_p < 1.0f) total = weigh(tokens, 1.0);
+  } else if (params.top_p < 1.0f) {
+    // Tokens that, had all of them this probability, would not make up the missing share need not be looked at.
+    total = sum();
+    tokens = tokens_from(all, logit_of(0.99 * (1.0 - top_p) * total / static_cast<double>(all.size())));
+    weigh(tokens, 1.0);
+  } else {
+    tokens = tokens_from(all, logit_of(min_p));
+  }
+  if (params.top_p < 1.0f) keep_leading(tokens, top_p * total, likelier);
+  if (params.min_p > 0.0f) {
+    const double least = static_cast<double>(best_logit(tokens)) + std::log(min_p);
+    std::erase_if(tokens, [least](const Candidate& token) { return static_cast<double>(token.logit) < least; });
+  }
+}
+
+// `all` after adjustment; `best` is the likeliest of them and exists. The sum of their e^(logit - best) may be known.
+Field make_field(const Vocabulary& all, const Candidate& best, const SampleRequest& request,
+                 std::optional<double> known_sum) {
+  const auto sum = [&] { return known_sum.has_value() ? *known_sum : sum_exponentials(all, best.logit); };
   Field field;
   std::vector<Candidate>& tokens = field.tokens;
-  if (params.mirostat) {
-    field.all = log_sum_exp(logits, best.logit);
-    const double mu = begin_mu(request);
-    for (std::size_t i = 0; i < logits.size(); ++i) {
-      const Candidate token = make_candidate(i, logits[i]);
-      if (surprise_in_bits(token, field.all) <= mu) tokens.push_back(token);
-    }
-    if (tokens.empty()) tokens.push_back(best);
+  if (request.params.mirostat) {
+    fill_by_surprise(field, all, best, sum(), begin_mu(request));
   } else {
-    const std::size_t top_k = params.top_k > 0 ? static_cast<std::size_t>(params.top_k) : logits.size();
-    if (top_k < logits.size()) {
-      tokens = best_tokens(logits, top_k);
-    } else {
-      tokens.reserve(logits.size());
-      for (std::size_t i = 0; i < logits.size(); ++i) {
-        if (logits[i] != -kInfinity) tokens.push_back(make_candidate(i, logits[i]));
-      }
-    }
-    if (params.typical_p < 1.0f) keep_typical(tokens, static_cast<double>(params.typical_p));
-    if (params.top_p < 1.0f) {
-      const double total = weigh(tokens, 1.0);
-      keep_leading(tokens, static_cast<double>(params.top_p) * total, likelier);
-    }
-    if (params.min_p > 0.0f) {
-      const double least = static_cast<double>(best_logit(tokens)) + std::log(static_cast<double>(params.min_p));
-      std::erase_if(tokens, [least](const Candidate& token) { return static_cast<double>(token.logit) < least; });
-    }
+    fill_by_filters(field, all, best, request.params, sum);
   }
   if (!std::is_sorted(tokens.begin(), tokens.end(), lower_id)) std::sort(tokens.begin(), tokens.end(), lower_id);
-  field.total = weigh(tokens, static_cast<double>(params.temperature));
+  field.total = weigh(tokens, static_cast<double>(request.params.temperature));
   return field;
 }
 
@@ -257,6 +392,35 @@ const Candidate& draw(const Field& field, double random) noexcept {
     if (reached > target) break;
   }
   return *last;
+}
+
+bool keeps_all(const SamplingParams& params, std::size_t vocabulary) noexcept {
+  return !params.mirostat && (params.top_k == 0 || static_cast<std::size_t>(params.top_k) >= vocabulary) &&
+         params.typical_p >= 1.0f && params.top_p >= 1.0f && params.min_p <= 0.0f;
+}
+
+// The same from all tokens, without a list of them: the piece is found by its sum, then the token within.
+TokenId draw_from_all(const Vocabulary& all, const Candidate& best, double temperature, double random) {
+  const std::vector<double> sums = sum_pieces(all, best.logit, 1.0 / temperature);
+  const double target = random * std::accumulate(sums.begin(), sums.end(), 0.0);
+  double reached = 0.0;
+  std::size_t begin = 0;
+  for (const double sum : sums) {
+    if (reached + sum > target) break;
+    reached += sum;
+    begin += kPiece;
+  }
+  // Rounding may leave the target just beyond the last token of its piece, or of all.
+  TokenId last = best.id;
+  for (std::size_t i = begin; i < all.size(); ++i) {
+    const double below = static_cast<double>(all.logits[i]) - static_cast<double>(best.logit);
+    const double weight = std::exp(below / temperature);
+    if (weight == 0.0) continue;
+    last = static_cast<TokenId>(i);
+    reached += weight;
+    if (reached > target) break;
+  }
+  return last;
 }
 
 void require(bool condition, const char* parameter, const char* range) {
@@ -304,51 +468,65 @@ double uniform(std::uint64_t seed, std::uint64_t draw_number) noexcept {
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 
-SampleResult sample_row(std::span<const float> logits, const SampleRequest& request) {
+const SamplingKernels& plain_sampling_kernels() noexcept {
+  static constexpr SamplingKernels kPlain{
+      .largest = plain_largest, .next_above = plain_next_above, .sum_exponentials = plain_sum_exponentials};
+  return kPlain;
+}
+
+SampleResult sample_row(std::span<const float> logits, const SampleRequest& request, const SamplingKernels& kernels,
+                        const ForEach& for_each) {
   SampleResult result;
   result.mirostat_mu = request.mirostat_mu;
-  const Candidate model_best = find_best(logits);
+  const Vocabulary model{.logits = logits, .kernels = kernels, .for_each = for_each};
+  const Candidate model_best = find_best(model);
   if (model_best.id < 0) return result;
-  const LogSum all = log_sum_exp(logits, model_best.logit);
-  const auto logprob = [&](TokenId id) {
-    return static_cast<float>(all.logprob(logits[static_cast<std::size_t>(id)]));
-  };
-  for (const Candidate& token :
-       best_tokens(logits, static_cast<std::size_t>(std::clamp(request.top, 0, kMaxTopTokens)))) {
-    result.top.push_back({.id = token.id, .logprob = logprob(token.id)});
-  }
+  const double sum = sum_exponentials(model, model_best.logit);
+  const LogSum all{.best = static_cast<double>(model_best.logit), .log_sum = std::log(sum)};
+  const auto logprob = [&](float logit) { return static_cast<float>(all.logprob(logit)); };
+  const auto wanted = static_cast<std::size_t>(std::clamp(request.top, 0, kMaxTopTokens));
+  std::vector<Candidate> top = best_tokens(model, model_best.logit, wanted);
+  std::sort(top.begin(), top.end(), likelier);
+  result.top.reserve(top.size());
+  for (const Candidate& token : top) result.top.push_back({.id = token.id, .logprob = logprob(token.logit)});
   if (request.score >= 0) {
     if (static_cast<std::size_t>(request.score) < logits.size()) result.id = request.score;
   } else {
     std::vector<float> changed;
-    const std::span<const float> adjusted = adjust(logits, request, changed);
-    const Candidate best = adjusted.data() == logits.data() ? model_best : find_best(adjusted);
-    if (best.id >= 0 && request.params.temperature > 0.0f) {
-      const Field field = make_field(adjusted, best, request);
-      const Candidate& drawn = draw(field, uniform(request.params.seed, request.draw));
-      result.id = drawn.id;
-      if (request.params.mirostat) {
-        const double error = surprise_in_bits(drawn, field.all) - static_cast<double>(request.params.mirostat_tau);
-        result.mirostat_mu =
-            static_cast<float>(begin_mu(request) - static_cast<double>(request.params.mirostat_eta) * error);
-      }
-    } else {
+    const Vocabulary adjusted{.logits = adjust(logits, request, changed), .kernels = kernels, .for_each = for_each};
+    const bool same = adjusted.logits.data() == logits.data();
+    const Candidate best = same ? model_best : find_best(adjusted);
+    const SamplingParams& params = request.params;
+    const double random = uniform(params.seed, request.draw);
+    if (best.id < 0 || !(params.temperature > 0.0f)) {
       result.id = best.id;
+    } else if (keeps_all(params, logits.size())) {
+      result.id = draw_from_all(adjusted, best, static_cast<double>(params.temperature), random);
+    } else {
+      const Field field = make_field(adjusted, best, request, same ? std::optional(sum) : std::nullopt);
+      const Candidate& drawn = draw(field, random);
+      result.id = drawn.id;
+      if (params.mirostat) {
+        const double error = surprise_in_bits(drawn, field.all) - static_cast<double>(params.mirostat_tau);
+        result.mirostat_mu = static_cast<float>(begin_mu(request) - static_cast<double>(params.mirostat_eta) * error);
+      }
     }
   }
-  if (result.id >= 0) result.logprob = logprob(result.id);
+  if (result.id >= 0) result.logprob = logprob(logits[static_cast<std::size_t>(result.id)]);
   return result;
 }
 
 std::vector<std::pair<TokenId, double>> sampling_distribution(std::span<const float> logits,
-                                                              const SampleRequest& request) {
-  if (find_best(logits).id < 0) return {};
+                                                              const SampleRequest& request,
+                                                              const SamplingKernels& kernels) {
+  const ForEach alone;
+  if (find_best({.logits = logits, .kernels = kernels, .for_each = alone}).id < 0) return {};
   std::vector<float> changed;
-  const std::span<const float> adjusted = adjust(logits, request, changed);
+  const Vocabulary adjusted{.logits = adjust(logits, request, changed), .kernels = kernels, .for_each = alone};
   const Candidate best = find_best(adjusted);
   if (best.id < 0) return {};
   if (!(request.params.temperature > 0.0f)) return {{best.id, 1.0}};
-  Field field = make_field(adjusted, best, request);
+  Field field = make_field(adjusted, best, request, std::nullopt);
   std::sort(field.tokens.begin(), field.tokens.end(), likelier);
   std::vector<std::pair<TokenId, double>> distribution;
   distribution.reserve(field.tokens.size());

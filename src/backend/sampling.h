@@ -7,11 +7,14 @@
 // among its logits gives no token; -infinity is a probability of zero. Pure functions, safe from any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "backend/sampling_kernels.h"
 #include "base/token.h"
 
 namespace quarrel {
@@ -68,10 +71,17 @@ struct SampleResult {
 // A number in [0, 1) from a seed and its place in the sequence: the same on every machine, no state to keep.
 double uniform(std::uint64_t seed, std::uint64_t draw) noexcept;
 
-SampleResult sample_row(std::span<const float> logits, const SampleRequest& request);
+// Calls task(i) for every i below `count`, perhaps on several threads, and returns when all are done.
+using ForEach = std::function<void(std::size_t count, const std::function<void(std::size_t)>& task)>;
+
+// A backend may lend its kernels and its threads: the result is the same whatever the threads, and with other kernels
+// up to the last bits of a double.
+SampleResult sample_row(std::span<const float> logits, const SampleRequest& request,
+                        const SamplingKernels& kernels = plain_sampling_kernels(), const ForEach& for_each = {});
 
 // The distribution that `sample_row` draws from, as (token, probability) by falling probability: what tests check.
-std::vector<std::pair<TokenId, double>> sampling_distribution(std::span<const float> logits,
-                                                              const SampleRequest& request);
+std::vector<std::pair<TokenId, double>> sampling_distribution(
+    std::span<const float> logits, const SampleRequest& request,
+    const SamplingKernels& kernels = plain_sampling_kernels());
 
 }  // namespace quarrel

@@ -401,11 +401,7 @@ void CpuBackend::activate(ActivationKind kind, float* values, std::size_t count)
     case ActivationKind::silu: kernels_.silu(values, count); return;
     case ActivationKind::gelu_tanh: kernels_.gelu_tanh(values, count); return;
     case ActivationKind::relu_squared: kernels_.relu_squared(values, count); return;
-    case ActivationKind::gelu_erf:
-      for (std::size_t i = 0; i < count; ++i) {
-        values[i] = 0.5f * values[i] * (1.0f + std::erf(values[i] * 0.70710678118654752f));
-      }
-      return;
+    case ActivationKind::gelu_erf: kernels_.gelu_erf(values, count); return;
     case ActivationKind::swiglu_clamped: break;
   }
   fail(ErrorKind::internal, "a clamped SwiGLU needs both of its factors");
@@ -447,12 +443,15 @@ void CpuBackend::multiply_gated(const Input& input, const GatedProduct& product)
 }
 
 void CpuBackend::gate_values(const Gate& gate, float* values, float* up, std::size_t count) const {
-  if (gate.kind == ActivationKind::swiglu_clamped) {
-    kernels_.swiglu_clamped(values, up, gate.clamp, gate.alpha, count);
-    return;
+  if (up == nullptr) return activate(gate.kind, values, count);
+  switch (gate.kind) {
+    case ActivationKind::none: kernels_.multiply(values, up, count); return;
+    case ActivationKind::silu: kernels_.swiglu(values, up, count); return;
+    case ActivationKind::gelu_tanh: kernels_.geglu_tanh(values, up, count); return;
+    case ActivationKind::gelu_erf: kernels_.geglu_erf(values, up, count); return;
+    case ActivationKind::relu_squared: kernels_.reglu_squared(values, up, count); return;
+    case ActivationKind::swiglu_clamped: kernels_.swiglu_clamped(values, up, gate.clamp, gate.alpha, count); return;
   }
-  activate(gate.kind, values, count);
-  if (up != nullptr) kernels_.multiply(values, up, count);
 }
 
 void CpuBackend::head(const HeadOp& op) {

@@ -137,6 +137,11 @@ class CpuBackend final : public HostBackend {
   void begin_step() override;
   void end_step() override;
 
+  const SamplingKernels& sampling_kernels() const noexcept override { return kernels_.sampling; }
+  void run_for_each(std::size_t count, const std::function<void(std::size_t)>& task) override {
+    for_rows(static_cast<std::int64_t>(count), [&](std::int32_t i) { task(static_cast<std::size_t>(i)); });
+  }
+
   const Prepared& prepared(const Weight& weight) const { return weights_[static_cast<std::size_t>(weight.id)]; }
   const float* vector(const Weight& weight) const { return weight.valid() ? prepared(weight).decoded.data() : nullptr; }
   bool wants_digits(const Weight& weight) const;

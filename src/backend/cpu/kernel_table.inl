@@ -23,6 +23,8 @@ void decode_row(QuantType type, const std::byte* source, float* values, std::siz
 #include "backend/cpu/matmul.inl"
 #include "backend/cpu/attention.inl"
 #include "backend/cpu/rowwise.inl"
+#include "backend/cpu/activations.inl"
+#include "backend/cpu/vocabulary.inl"
 #include "backend/cpu/ssm.inl"
 // clang-format on
 
@@ -49,18 +51,26 @@ static constexpr CpuKernels make_table(const char* name) {
           .add_scaled = add_scaled,
           .silu = silu,
           .gelu_tanh = gelu_tanh,
+          .gelu_erf = gelu_erf,
           .relu_squared = relu_squared,
           .multiply = multiply,
+          .swiglu = swiglu,
+          .geglu_tanh = geglu_tanh,
+          .geglu_erf = geglu_erf,
+          .reglu_squared = reglu_squared,
           .swiglu_clamped = swiglu_clamped,
           .soft_cap = soft_cap,
+          .softmax = softmax,
           .rotate_half = rotate_half,
           .rotate_interleaved = rotate_interleaved,
           .store_half = store_half_row,
           .store_half_apart = store_half_apart,
+          .load_half = load_half_row,
           .convolve = convolve,
           .softplus = softplus_row,
           .scan_head = scan_head,
-          .scan_channels = scan_channels};
+          .scan_channels = scan_channels,
+          .sampling = {.largest = largest_logit, .next_above = next_above, .sum_exponentials = sum_exponentials}};
 }
 
 }  // namespace quarrel::QUARREL_LEVEL

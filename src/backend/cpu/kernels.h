@@ -10,6 +10,7 @@
 
 #include "backend/cpu/bfloat_rows.h"
 #include "backend/cpu/digits.h"
+#include "backend/sampling_kernels.h"
 #include "quant/types.h"
 
 namespace quarrel {
@@ -179,22 +180,31 @@ struct CpuKernels {
   void (*add_scaled)(float* values, const float* more, float scale, std::size_t count);  // values += scale * more
   void (*silu)(float* values, std::size_t count);
   void (*gelu_tanh)(float* values, std::size_t count);
+  void (*gelu_erf)(float* values, std::size_t count);
   void (*relu_squared)(float* values, std::size_t count);
   void (*multiply)(float* values, const float* factors, std::size_t count);
+  // gate = activation(gate) * up, with SiLU, the two GELUs and the squared ReLU.
+  void (*swiglu)(float* gate, const float* up, std::size_t count);
+  void (*geglu_tanh)(float* gate, const float* up, std::size_t count);
+  void (*geglu_erf)(float* gate, const float* up, std::size_t count);
+  void (*reglu_squared)(float* gate, const float* up, std::size_t count);
   // gate = g * sigmoid(alpha * g) * (u + 1), where g is gate up to `clamp` and u is up within ±clamp.
   void (*swiglu_clamped)(float* gate, const float* up, float clamp, float alpha, std::size_t count);
   void (*soft_cap)(float* values, float scale, float cap, std::size_t count);  // cap 0: only scale
+  void (*softmax)(float* values, std::size_t count);
   void (*rotate_half)(float* head, const float* cosines, const float* sines, std::size_t pairs);
   void (*rotate_interleaved)(float* head, const float* cosines, const float* sines, std::size_t pairs);
   // Returns how many values were clamped to ±65504.
   std::uint64_t (*store_half)(const float* values, std::uint16_t* out, std::size_t count);
   // The same into every `stride`-th place.
   std::uint64_t (*store_half_apart)(const float* values, std::uint16_t* out, std::size_t count, std::size_t stride);
+  void (*load_half)(const std::uint16_t* halves, float* out, std::size_t count);
   void (*convolve)(const ConvTask& task);
   // out = log(1 + e^(values + bias)); the bias may be null.
   void (*softplus)(const float* values, const float* bias, float* out, std::size_t count);
   void (*scan_head)(const ScanTask& task);      // one dt and one A for all channels (version 2)
   void (*scan_channels)(const ScanTask& task);  // a dt a channel, an A a value of the state (version 1)
+  SamplingKernels sampling;
 };
 
 const CpuKernels& scalar_kernels() noexcept;

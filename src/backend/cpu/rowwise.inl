@@ -1,4 +1,4 @@
-// What is done to one row at a time: digits, norms, activations, rotation, the way into the cache.
+// What is done to one row at a time: digits, norms, sums, rotation, the way into the cache and back.
 
 namespace quarrel::QUARREL_LEVEL {
 
@@ -79,89 +79,62 @@ static void quantize_row(const float* values, std::size_t count, const DigitRows
 }
 
 static float rms_norm(const float* in, const float* weight, float* out, std::size_t count, float epsilon) {
-  float squares = dot_floats(in, in, count);
+  float squares = sum_of_squares(in, count);
   if (squares > 3.4028234e38f) {  // values that are finite may have squares that are not
-    for (std::size_t i = 0; i < count; ++i) out[i] = in[i] * 0x1p-80f;
+    for_vectors(count, [in, out](std::size_t i, auto lanes) {
+      store(out + i, mul(load(in + i, lanes), set(0x1p-80f)), lanes);
+    });
     in = out;
     epsilon = 0.0f;
-    squares = dot_floats(in, in, count);
+    squares = sum_of_squares(in, count);
   }
-  const float factor = 1.0f / __builtin_sqrtf(squares / static_cast<float>(count) + epsilon);
-  std::size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    const Floats value = mul(load(in + i), set(factor));
-    store(out + i, weight == nullptr ? value : mul(value, load(weight + i)));
+  const Floats factor = set(1.0f / __builtin_sqrtf(squares / static_cast<float>(count) + epsilon));
+  if (weight == nullptr) {
+    for_vectors(count, [=](std::size_t i, auto lanes) { store(out + i, mul(load(in + i, lanes), factor), lanes); });
+  } else {
+    for_vectors(count, [=](std::size_t i, auto lanes) {
+      store(out + i, mul(mul(load(in + i, lanes), factor), load(weight + i, lanes)), lanes);
+    });
   }
-  for (; i < count; ++i) out[i] = in[i] * factor * (weight == nullptr ? 1.0f : weight[i]);
   return squares;
 }
 
 static float layer_norm(const float* in, const float* weight, const float* bias, float* out, std::size_t count,
                         float epsilon) {
-  Floats lanes = set(0.0f);
-  std::size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) lanes = add(lanes, load(in + i));
-  float total = sum(lanes);
-  for (; i < count; ++i) total += in[i];
-  const float mean = total / static_cast<float>(count);
-  for (i = 0; i < count; ++i) out[i] = in[i] - mean;
-  const float squares = dot_floats(out, out, count);
-  const float factor = 1.0f / __builtin_sqrtf(squares / static_cast<float>(count) + epsilon);
-  for (i = 0; i < count; ++i) {
-    out[i] = out[i] * factor * (weight == nullptr ? 1.0f : weight[i]) + (bias == nullptr ? 0.0f : bias[i]);
-  }
+  const float total =
+      sum_over(count, [in](Floats sum, std::size_t i, auto lanes) { return add(sum, load(in + i, lanes)); });
+  const Floats mean = set(total / static_cast<float>(count));
+  const float squares = sum_over(count, [=](Floats sum, std::size_t i, auto lanes) {
+    store(out + i, sub(load(in + i, lanes), mean), lanes);
+    const Floats difference = load(out + i, lanes);  // zero, not -mean, beyond the last value
+    return fma(difference, difference, sum);
+  });
+  const Floats factor = set(1.0f / __builtin_sqrtf(squares / static_cast<float>(count) + epsilon));
+  for_vectors(count, [=](std::size_t i, auto lanes) {
+    Floats value = mul(load(out + i, lanes), factor);
+    if (weight != nullptr) value = mul(value, load(weight + i, lanes));
+    if (bias != nullptr) value = add(value, load(bias + i, lanes));
+    store(out + i, value, lanes);
+  });
   return squares;
 }
 
 static void add_row(float* values, const float* more, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) values[i] += more[i];
-}
-
-static void add_scaled(float* values, const float* more, float scale, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) values[i] += scale * more[i];
-}
-
-static void silu(float* values, std::size_t count) {
-  transform(values, count, [](Floats v) { return mul(v, sigmoid(v)); });
-}
-
-static void gelu_tanh(float* values, std::size_t count) {
-  transform(values, count, [](Floats v) {
-    const Floats cube = mul(mul(v, v), v);
-    const Floats inner = mul(set(0.7978845608028654f), fma(set(0.044715f), cube, v));
-    return mul(mul(set(0.5f), v), add(set(1.0f), hyperbolic_tangent(inner)));
+  for_vectors(count, [=](std::size_t i, auto lanes) {
+    store(values + i, add(load(values + i, lanes), load(more + i, lanes)), lanes);
   });
 }
 
-static void relu_squared(float* values, std::size_t count) {
-  transform(values, count, [](Floats v) {
-    const Floats positive = max(set(0.0f), v);
-    return mul(positive, positive);
+static void add_scaled(float* values, const float* more, float scale, std::size_t count) {
+  for_vectors(count, [=](std::size_t i, auto lanes) {
+    store(values + i, fma(set(scale), load(more + i, lanes), load(values + i, lanes)), lanes);
   });
 }
 
 static void multiply(float* values, const float* factors, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) values[i] *= factors[i];
-}
-
-// As with `transform`, the last values go through padded vectors. The limits come first in min and max: a NaN stays
-// one.
-static void swiglu_clamped(float* gate, const float* up, float clamp, float alpha, std::size_t count) {
-  const auto product = [clamp, alpha](Floats g, Floats u) {
-    g = min(set(clamp), g);
-    u = max(set(-clamp), min(set(clamp), u));
-    return mul(mul(g, sigmoid(mul(set(alpha), g))), add(u, set(1.0f)));
-  };
-  std::size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) store(gate + i, product(load(gate + i), load(up + i)));
-  if (i < count) {
-    float rest[kLanes] = {};
-    float rest_up[kLanes] = {};
-    std::memcpy(rest, gate + i, (count - i) * sizeof(float));
-    std::memcpy(rest_up, up + i, (count - i) * sizeof(float));
-    store(rest, product(load(rest), load(rest_up)));
-    std::memcpy(gate + i, rest, (count - i) * sizeof(float));
-  }
+  for_vectors(count, [=](std::size_t i, auto lanes) {
+    store(values + i, mul(load(values + i, lanes), load(factors + i, lanes)), lanes);
+  });
 }
 
 static void soft_cap(float* values, float scale, float cap, std::size_t count) {
@@ -173,37 +146,64 @@ static void soft_cap(float* values, float scale, float cap, std::size_t count) {
   }
 }
 
+// What is further below the largest than e^-87 becomes zero. A NaN or +infinity makes all of them NaN.
+static void softmax(float* values, std::size_t count) {
+  if (count == 0) return;
+  const Floats best = set(largest_of(values, count));
+  const float total = sum_over(count, [=](Floats sum, std::size_t i, auto lanes) {
+    const Floats below = sub(load(values + i, lanes), best);
+    store(values + i, zero_below(exponential(below), below, set(-87.0f)), lanes);
+    return add(sum, load(values + i, lanes));  // nothing beyond the last value
+  });
+  const Floats share = set(1.0f / total);
+  transform(values, count, [share](Floats v) { return mul(v, share); });
+}
+
 static void rotate_half(float* head, const float* cosines, const float* sines, std::size_t pairs) {
-  for (std::size_t i = 0; i < pairs; ++i) {
-    const float a = head[i];
-    const float b = head[i + pairs];
-    head[i] = a * cosines[i] - b * sines[i];
-    head[i + pairs] = a * sines[i] + b * cosines[i];
-  }
+  for_vectors(pairs, [=](std::size_t i, auto lanes) {
+    const Floats a = load(head + i, lanes);
+    const Floats b = load(head + pairs + i, lanes);
+    const Floats cosine = load(cosines + i, lanes);
+    const Floats sine = load(sines + i, lanes);
+    store(head + i, sub(mul(a, cosine), mul(b, sine)), lanes);
+    store(head + pairs + i, add(mul(a, sine), mul(b, cosine)), lanes);
+  });
 }
 
 static void rotate_interleaved(float* head, const float* cosines, const float* sines, std::size_t pairs) {
-  for (std::size_t i = 0; i < pairs; ++i) {
-    const float a = head[2 * i];
-    const float b = head[2 * i + 1];
-    head[2 * i] = a * cosines[i] - b * sines[i];
-    head[2 * i + 1] = a * sines[i] + b * cosines[i];
+  constexpr std::size_t kPairs = kLanes / 2;
+  const auto turned = [](Floats v, const float* cosine, const float* sine) {
+    return subtract_add(mul(v, twice_each(cosine)), mul(swap_pairs(v), twice_each(sine)));
+  };
+  std::size_t i = 0;
+  for (; i + kPairs <= pairs; i += kPairs) {
+    store(head + 2 * i, turned(load(head + 2 * i), cosines + i, sines + i));
+  }
+  if (i < pairs) {
+    const std::size_t rest = pairs - i;
+    float cosine[kPairs] = {};
+    float sine[kPairs] = {};
+    std::memcpy(cosine, cosines + i, rest * sizeof(float));
+    std::memcpy(sine, sines + i, rest * sizeof(float));
+    store_some(head + 2 * i, turned(load_some(head + 2 * i, 2 * rest), cosine, sine), 2 * rest);
   }
 }
 
 static std::uint64_t store_half_row(const float* values, std::uint16_t* out, std::size_t count) {
-  constexpr float kMost = 65504.0f;
+  const Floats most = set(65504.0f);
+  const Floats least = set(-65504.0f);
   std::uint64_t clamped = 0;
-  for (std::size_t i = 0; i < count; ++i) clamped += values[i] > kMost || values[i] < -kMost;
-  std::size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    store_half(out + i, min(set(kMost), max(set(-kMost), load(values + i))));
-  }
-  for (; i < count; ++i) {
-    const float v = values[i];
-    out[i] = float_to_half(v > kMost ? kMost : v < -kMost ? -kMost : v);
-  }
+  for_vectors(count, [&](std::size_t i, auto lanes) {
+    const Floats v = load(values + i, lanes);
+    const std::uint32_t beyond = above(max(v, sub(set(0.0f), v)), most);
+    if (beyond != 0) clamped += static_cast<std::uint64_t>(__builtin_popcount(beyond));
+    store_half(out + i, min(most, max(least, v)), lanes);  // in this order a NaN stays one
+  });
   return clamped;
+}
+
+static void load_half_row(const std::uint16_t* halves, float* out, std::size_t count) {
+  for_vectors(count, [=](std::size_t i, auto lanes) { store(out + i, load_half(halves + i, lanes), lanes); });
 }
 
 }  // namespace quarrel::QUARREL_LEVEL

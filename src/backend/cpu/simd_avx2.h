@@ -58,6 +58,34 @@ static inline float largest(Floats v) {
   return _mm_cvtss_f32(four);
 }
 
+// Fewer lanes than all; the others are zero, and the memory beyond is not touched.
+inline constexpr std::int32_t kLaneMasks[2 * kLanes] = {-1, -1, -1, -1, -1, -1, -1, -1};
+static inline Ints first_lanes(std::size_t count) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(kLaneMasks + kLanes - count));
+}
+static inline Floats load_some(const float* from, std::size_t count) {
+  return _mm256_maskload_ps(from, first_lanes(count));
+}
+static inline void store_some(float* to, Floats v, std::size_t count) {
+  _mm256_maskstore_ps(to, first_lanes(count), v);
+}
+
+static inline std::uint32_t above(Floats a, Floats b) {
+  return static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GT_OQ)));
+}
+static inline std::uint32_t not_below(Floats a, Floats b) {
+  return static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_NLT_UQ)));
+}
+static inline Floats zero_below(Floats v, Floats x, Floats limit) {
+  return _mm256_andnot_ps(_mm256_cmp_ps(x, limit, _CMP_LT_OQ), v);
+}
+
+static inline Floats swap_pairs(Floats v) { return _mm256_permute_ps(v, 0xb1); }
+static inline Floats twice_each(const float* from) {
+  return _mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps(from)), _mm256_set_epi32(3, 3, 2, 2, 1, 1, 0, 0));
+}
+static inline Floats subtract_add(Floats a, Floats b) { return _mm256_addsub_ps(a, b); }
+
 static inline float half_to_float(std::uint16_t bits) { return _cvtsh_ss(bits); }
 static inline std::uint16_t float_to_half(float value) { return _cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT); }
 static inline Floats load_half(const std::uint16_t* from) {
@@ -66,9 +94,37 @@ static inline Floats load_half(const std::uint16_t* from) {
 static inline void store_half(std::uint16_t* to, Floats v) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 }
+static inline Floats load_half_some(const std::uint16_t* from, std::size_t count) {
+  std::uint16_t halves[kLanes] = {};
+  std::memcpy(halves, from, count * sizeof(std::uint16_t));
+  return load_half(halves);
+}
+static inline void store_half_some(std::uint16_t* to, Floats v, std::size_t count) {
+  std::uint16_t halves[kLanes];
+  store_half(halves, v);
+  std::memcpy(to, halves, count * sizeof(std::uint16_t));
+}
 static inline Floats load_bfloat(const std::uint16_t* from) {
   const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+}
+
+using Doubles = __m256d;
+static inline Doubles set_wide(double value) { return _mm256_set1_pd(value); }
+static inline Doubles widen(const float* from) { return _mm256_cvtps_pd(_mm_loadu_ps(from)); }
+static inline Doubles add(Doubles a, Doubles b) { return _mm256_add_pd(a, b); }
+static inline Doubles sub(Doubles a, Doubles b) { return _mm256_sub_pd(a, b); }
+static inline Doubles mul(Doubles a, Doubles b) { return _mm256_mul_pd(a, b); }
+static inline Doubles fma(Doubles a, Doubles b, Doubles c) { return _mm256_fmadd_pd(a, b, c); }
+static inline Doubles max(Doubles a, Doubles b) { return _mm256_max_pd(a, b); }
+static inline Doubles round(Doubles a) { return _mm256_round_pd(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+static inline Doubles power_of_two(Doubles n) {
+  const __m256i whole = _mm256_castpd_si256(_mm256_add_pd(n, _mm256_set1_pd(6755399441055744.0)));
+  return _mm256_castsi256_pd(_mm256_slli_epi64(_mm256_add_epi64(whole, _mm256_set1_epi64x(1023)), 52));
+}
+static inline double sum(Doubles v) {
+  const __m128d two = _mm_add_pd(_mm256_castpd256_pd128(v), _mm256_extractf128_pd(v, 1));
+  return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
 }
 
 static inline Floats to_floats(Ints v) { return _mm256_cvtepi32_ps(v); }

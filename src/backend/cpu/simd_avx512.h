@@ -54,6 +54,27 @@ static inline float sum(Floats v) {
 }
 static inline float largest(Floats v) { return _mm512_reduce_max_ps(v); }
 
+static inline __mmask16 first_lanes(std::size_t count) { return static_cast<__mmask16>((1u << count) - 1u); }
+static inline Floats load_some(const float* from, std::size_t count) {
+  return _mm512_maskz_loadu_ps(first_lanes(count), from);
+}
+static inline void store_some(float* to, Floats v, std::size_t count) {
+  _mm512_mask_storeu_ps(to, first_lanes(count), v);
+}
+
+static inline std::uint32_t above(Floats a, Floats b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
+static inline std::uint32_t not_below(Floats a, Floats b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ); }
+static inline Floats zero_below(Floats v, Floats x, Floats limit) {
+  return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, limit, _CMP_NLT_UQ), v);
+}
+
+static inline Floats swap_pairs(Floats v) { return _mm512_permute_ps(v, 0xb1); }
+static inline Floats twice_each(const float* from) {
+  const __m512i places = _mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0);
+  return _mm512_permutexvar_ps(places, _mm512_castps256_ps512(_mm256_loadu_ps(from)));
+}
+static inline Floats subtract_add(Floats a, Floats b) { return _mm512_fmaddsub_ps(a, _mm512_set1_ps(1.0f), b); }
+
 static inline float half_to_float(std::uint16_t bits) { return _cvtsh_ss(bits); }
 static inline std::uint16_t float_to_half(float value) { return _cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT); }
 static inline Floats load_half(const std::uint16_t* from) {
@@ -62,9 +83,35 @@ static inline Floats load_half(const std::uint16_t* from) {
 static inline void store_half(std::uint16_t* to, Floats v) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 }
+static inline Floats load_half_some(const std::uint16_t* from, std::size_t count) {
+  return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first_lanes(count), from));
+}
+static inline void store_half_some(std::uint16_t* to, Floats v, std::size_t count) {
+  _mm256_mask_storeu_epi16(to, first_lanes(count), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
 static inline Floats load_bfloat(const std::uint16_t* from) {
   const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+
+using Doubles = __m512d;
+static inline Doubles set_wide(double value) { return _mm512_set1_pd(value); }
+static inline Doubles widen(const float* from) { return _mm512_cvtps_pd(_mm256_loadu_ps(from)); }
+static inline Doubles add(Doubles a, Doubles b) { return _mm512_add_pd(a, b); }
+static inline Doubles sub(Doubles a, Doubles b) { return _mm512_sub_pd(a, b); }
+static inline Doubles mul(Doubles a, Doubles b) { return _mm512_mul_pd(a, b); }
+static inline Doubles fma(Doubles a, Doubles b, Doubles c) { return _mm512_fmadd_pd(a, b, c); }
+static inline Doubles max(Doubles a, Doubles b) { return _mm512_max_pd(a, b); }
+static inline Doubles round(Doubles a) {
+  return _mm512_roundscale_pd(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+static inline Doubles power_of_two(Doubles n) {
+  return _mm512_castsi512_pd(_mm512_slli_epi64(_mm512_add_epi64(_mm512_cvtpd_epi64(n), _mm512_set1_epi64(1023)), 52));
+}
+static inline double sum(Doubles v) {
+  const __m256d four = _mm256_add_pd(_mm512_castpd512_pd256(v), _mm512_extractf64x4_pd(v, 1));
+  const __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
+  return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
 }
 
 static inline Floats to_floats(Ints v) { return _mm512_cvtepi32_ps(v); }

@@ -107,13 +107,60 @@ static inline float largest(Floats v) {
   return r;
 }
 
+// Fewer lanes than all; the others are zero, and the memory beyond is not touched.
+static inline Floats load_some(const float* from, std::size_t count) {
+  Floats r = {};
+  std::memcpy(r.lane, from, count * sizeof(float));
+  return r;
+}
+static inline void store_some(float* to, Floats v, std::size_t count) {
+  std::memcpy(to, v.lane, count * sizeof(float));
+}
+
+// A bit for each lane where a > b.
+static inline std::uint32_t above(Floats a, Floats b) {
+  std::uint32_t bits = 0;
+  QUARREL_EACH_LANE bits |= static_cast<std::uint32_t>(a.lane[i] > b.lane[i]) << i;
+  return bits;
+}
+// A bit for each lane where a < b is false: also where one of them is a NaN.
+static inline std::uint32_t not_below(Floats a, Floats b) {
+  std::uint32_t bits = 0;
+  QUARREL_EACH_LANE bits |= static_cast<std::uint32_t>(!(a.lane[i] < b.lane[i])) << i;
+  return bits;
+}
+// v, and zero where x < limit.
+static inline Floats zero_below(Floats v, Floats x, Floats limit) {
+  QUARREL_EACH_LANE v.lane[i] = x.lane[i] < limit.lane[i] ? 0.0f : v.lane[i];
+  return v;
+}
+
+// Neighbouring lanes as pairs: the two change places; kLanes / 2 values, each in both lanes of a pair; a - b in the
+// first lane of a pair and a + b in the second.
+static inline Floats swap_pairs(Floats v) {
+  Floats r;
+  QUARREL_EACH_LANE r.lane[i] = v.lane[i ^ 1];
+  return r;
+}
+static inline Floats twice_each(const float* from) {
+  Floats r;
+  QUARREL_EACH_LANE r.lane[i] = from[i / 2];
+  return r;
+}
+static inline Floats subtract_add(Floats a, Floats b) {
+  QUARREL_EACH_LANE a.lane[i] = i % 2 == 0 ? a.lane[i] - b.lane[i] : a.lane[i] + b.lane[i];
+  return a;
+}
+
+// A NaN keeps its sign and what fits of its payload and becomes a quiet one, here and on the way back, as the
+// instructions of other levels have it.
 static inline float half_to_float(std::uint16_t bits) {
   const std::uint32_t sign = (bits & 0x8000u) << 16;
   std::uint32_t exponent = (bits >> 10) & 31u;
   std::uint32_t mantissa = bits & 0x3ffu;
   std::uint32_t out;
   if (exponent == 31) {
-    out = sign | 0x7f800000u | (mantissa << 13);
+    out = sign | 0x7f800000u | (mantissa << 13) | (mantissa != 0 ? 0x400000u : 0u);
   } else if (exponent != 0) {
     out = sign | ((exponent + 112) << 23) | (mantissa << 13);
   } else {
@@ -131,7 +178,7 @@ static inline std::uint16_t float_to_half(float value) {
   std::memcpy(&bits, &value, sizeof bits);
   const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000u);
   bits &= 0x7fffffffu;
-  if (bits > 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7e00u);
+  if (bits > 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7e00u | ((bits >> 13) & 0x3ffu));
   if (bits >= 0x477ff000u) return static_cast<std::uint16_t>(sign | 0x7c00u);
   if (bits >= 0x38800000u) {
     const std::uint32_t rebiased = bits - 0x38000000u;
@@ -153,6 +200,16 @@ static inline Floats load_half(const std::uint16_t* from) {
   return r;
 }
 static inline void store_half(std::uint16_t* to, Floats v) { QUARREL_EACH_LANE to[i] = float_to_half(v.lane[i]); }
+static inline Floats load_half_some(const std::uint16_t* from, std::size_t count) {
+  std::uint16_t halves[kLanes] = {};
+  std::memcpy(halves, from, count * sizeof(std::uint16_t));
+  return load_half(halves);
+}
+static inline void store_half_some(std::uint16_t* to, Floats v, std::size_t count) {
+  std::uint16_t halves[kLanes];
+  store_half(halves, v);
+  std::memcpy(to, halves, count * sizeof(std::uint16_t));
+}
 static inline Floats load_bfloat(const std::uint16_t* from) {
   std::uint16_t halves[kLanes];
   std::memcpy(halves, from, sizeof halves);
@@ -163,6 +220,66 @@ static inline Floats load_bfloat(const std::uint16_t* from) {
   }
   return r;
 }
+
+// Half as many lanes of double, for sums over a whole vocabulary. Rounding and powers are for |n| < 2^51.
+struct Doubles {
+  double lane[kLanes / 2];
+};
+#define QUARREL_EACH_WIDE_LANE for (int i = 0; i < kLanes / 2; ++i)
+static inline Doubles set_wide(double value) {
+  Doubles r;
+  QUARREL_EACH_WIDE_LANE r.lane[i] = value;
+  return r;
+}
+static inline Doubles widen(const float* from) {
+  Doubles r;
+  QUARREL_EACH_WIDE_LANE r.lane[i] = static_cast<double>(from[i]);
+  return r;
+}
+static inline Doubles add(Doubles a, Doubles b) {
+  QUARREL_EACH_WIDE_LANE a.lane[i] += b.lane[i];
+  return a;
+}
+static inline Doubles sub(Doubles a, Doubles b) {
+  QUARREL_EACH_WIDE_LANE a.lane[i] -= b.lane[i];
+  return a;
+}
+static inline Doubles mul(Doubles a, Doubles b) {
+  QUARREL_EACH_WIDE_LANE a.lane[i] *= b.lane[i];
+  return a;
+}
+static inline Doubles fma(Doubles a, Doubles b, Doubles c) {
+  QUARREL_EACH_WIDE_LANE c.lane[i] += a.lane[i] * b.lane[i];
+  return c;
+}
+static inline Doubles max(Doubles a, Doubles b) {
+  QUARREL_EACH_WIDE_LANE a.lane[i] = a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i];
+  return a;
+}
+static inline Doubles round(Doubles a) {
+  constexpr double kMagic = 6755399441055744.0;  // 1.5 * 2^52
+  QUARREL_EACH_WIDE_LANE a.lane[i] = (a.lane[i] + kMagic) - kMagic;
+  return a;
+}
+static inline Doubles power_of_two(Doubles n) {
+  constexpr double kMagic = 6755399441055744.0;
+  Doubles r;
+  QUARREL_EACH_WIDE_LANE {
+    const double shifted = n.lane[i] + kMagic;
+    std::uint64_t bits;
+    std::memcpy(&bits, &shifted, sizeof bits);
+    bits = (bits + 1023u) << 52;
+    std::memcpy(&r.lane[i], &bits, sizeof bits);
+  }
+  return r;
+}
+static inline double sum(Doubles v) {
+  for (int width = kLanes / 4; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) v.lane[i] += v.lane[i + width];
+  }
+  return v.lane[0];
+}
+#undef QUARREL_EACH_WIDE_LANE
 
 static inline Floats to_floats(Ints v) {
   Floats r;

@@ -1,22 +1,8 @@
 // The pieces of a state-space layer. Convolution and softplus run over channels, the scan over the values of a
-// channel's state. Time goes row by row and the state is F32 after each, so where a text was cut changes nothing;
-// values beyond the last whole vector go through a padded one, by the same operations.
+// channel's state. Time goes row by row and the state is F32 after each, so where a text was cut changes nothing; a few
+// rows may share one walk over the state, each by the operations it would have alone.
 
 namespace quarrel::QUARREL_LEVEL {
-
-static inline Floats load_some(const float* from, std::size_t count) {
-  if (count >= kLanes) return load(from);
-  float lanes[kLanes] = {};
-  std::memcpy(lanes, from, count * sizeof(float));
-  return load(lanes);
-}
-
-static inline void store_some(float* to, Floats v, std::size_t count) {
-  if (count >= kLanes) return store(to, v);
-  float lanes[kLanes];
-  store(lanes, v);
-  std::memcpy(to, lanes, count * sizeof(float));
-}
 
 static inline Floats negative_size(Floats v) { return min(v, sub(set(0.0f), v)); }
 
@@ -45,97 +31,155 @@ static inline Floats softplus(Floats z) {
 }
 
 static void softplus_row(const float* values, const float* bias, float* out, std::size_t count) {
-  for (std::size_t i = 0; i < count; i += kLanes) {
-    Floats z = load_some(values + i, count - i);
-    if (bias != nullptr) z = add(z, load_some(bias + i, count - i));
-    store_some(out + i, softplus(z), count - i);
+  for_vectors(count, [=](std::size_t i, auto lanes) {
+    Floats z = load(values + i, lanes);
+    if (bias != nullptr) z = add(z, load(bias + i, lanes));
+    store(out + i, softplus(z), lanes);
+  });
+}
+
+// What a convolution reads at a time, which begins with the history.
+template <typename Lanes>
+static inline Floats conv_input(const ConvTask& task, std::size_t time, std::size_t i, Lanes lanes) {
+  const std::size_t history = task.taps - 1;
+  if (time < history) return load(task.history + time * kSsmBlock + i);
+  return load(task.in + static_cast<std::size_t>(task.rows[time - history]) * task.in_stride + i, lanes);
+}
+
+// Rows [begin, end) of a vector of channels, with its weights and the last inputs in registers.
+template <std::size_t kTaps, typename Lanes>
+static inline void convolve_taps(const ConvTask& task, std::size_t begin, std::size_t end, std::size_t i, Lanes lanes) {
+  Floats weights[kTaps];
+  Floats inputs[kTaps];
+  for (std::size_t tap = 0; tap < kTaps; ++tap) weights[tap] = load(task.weights + tap * kSsmBlock + i);
+  for (std::size_t tap = 0; tap + 1 < kTaps; ++tap) inputs[tap + 1] = conv_input(task, begin + tap, i, lanes);
+  const Floats bias = load(task.bias + i);
+  for (std::size_t t = begin; t < end; ++t) {
+    const auto row = static_cast<std::size_t>(task.rows[t]);
+#pragma GCC unroll 8
+    for (std::size_t tap = 0; tap + 1 < kTaps; ++tap) inputs[tap] = inputs[tap + 1];
+    inputs[kTaps - 1] = load(task.in + row * task.in_stride + i, lanes);
+    Floats total = bias;
+#pragma GCC unroll 8
+    for (std::size_t tap = 0; tap < kTaps; ++tap) total = fma(inputs[tap], weights[tap], total);
+    store(task.out + row * task.out_stride + i, silu_full(total), lanes);
+  }
+}
+
+// The same for any number of taps.
+template <typename Lanes>
+static inline void convolve_any(const ConvTask& task, std::size_t begin, std::size_t end, std::size_t i, Lanes lanes) {
+  for (std::size_t t = begin; t < end; ++t) {
+    Floats total = load(task.bias + i);
+    for (std::size_t tap = 0; tap < task.taps; ++tap) {
+      total = fma(conv_input(task, t + tap, i, lanes), load(task.weights + tap * kSsmBlock + i), total);
+    }
+    store(task.out + static_cast<std::size_t>(task.rows[t]) * task.out_stride + i, silu_full(total), lanes);
   }
 }
 
 static void convolve(const ConvTask& task) {
-  const std::size_t history = task.taps - 1;
-  for (std::size_t t = 0; t < task.count; ++t) {
-    float* out = task.out + static_cast<std::size_t>(task.rows[t]) * task.out_stride;
-    for (std::size_t i = 0; i < task.channels; i += kLanes) {
-      const std::size_t rest = task.channels - i;
-      Floats total = load(task.bias + i);
-      for (std::size_t tap = 0; tap < task.taps; ++tap) {
-        const std::size_t time = t + tap;
-        const Floats x =
-            time < history
-                ? load(task.history + time * kSsmBlock + i)
-                : load_some(task.in + static_cast<std::size_t>(task.rows[time - history]) * task.in_stride + i, rest);
-        total = fma(x, load(task.weights + tap * kSsmBlock + i), total);
+  constexpr std::size_t kTimes = 32;  // rows whose inputs stay near while the block's vectors go over them
+  for (std::size_t begin = 0; begin < task.count; begin += kTimes) {
+    const std::size_t end = task.count - begin < kTimes ? task.count : begin + kTimes;
+    for_vectors(task.channels, [&](std::size_t i, auto lanes) {
+      if (task.taps == 4) {
+        convolve_taps<4>(task, begin, end, i, lanes);
+      } else {
+        convolve_any(task, begin, end, i, lanes);
       }
-      store_some(out + i, silu_full(total), rest);
-    }
+    });
   }
 }
 
 // out *= silu(z)
 static inline void gate_row(float* out, const float* z, std::size_t count) {
-  for (std::size_t i = 0; i < count; i += kLanes) {
-    const std::size_t rest = count - i;
-    store_some(out + i, mul(load_some(out + i, rest), silu_full(load_some(z + i, rest))), rest);
+  for_vectors(count, [=](std::size_t i, auto lanes) {
+    store(out + i, mul(load(out + i, lanes), silu_full(load(z + i, lanes))), lanes);
+  });
+}
+
+// One row in time, as a head sees it.
+struct ScanRow {
+  const float* x;
+  const float* b;
+  const float* c;
+  float* out;
+  float dt;
+  float decay;
+};
+
+// kTimes rows for kRows channels of a head from `first` on: they share B and C, and each value of the state is read and
+// written once.
+template <std::size_t kRows, std::size_t kTimes>
+static inline void scan_tile(const ScanTask& task, const ScanRow* rows, std::size_t first, float skip) {
+  float* values = task.values + first * task.state;
+  float input[kTimes][kRows];
+  Floats total[kTimes][kRows];
+  for (std::size_t t = 0; t < kTimes; ++t) {
+    for (std::size_t k = 0; k < kRows; ++k) {
+      input[t][k] = rows[t].dt * rows[t].x[first + k];
+      total[t][k] = set(0.0f);
+    }
+  }
+  const auto advance = [&](std::size_t s, auto lanes) {
+    Floats value[kRows];
+#pragma GCC unroll 4
+    for (std::size_t k = 0; k < kRows; ++k) value[k] = load(values + k * task.state + s, lanes);
+#pragma GCC unroll 4
+    for (std::size_t t = 0; t < kTimes; ++t) {
+      const Floats b = load(rows[t].b + s, lanes);
+      const Floats c = load(rows[t].c + s, lanes);
+      const Floats decay = set(rows[t].decay);
+#pragma GCC unroll 4
+      for (std::size_t k = 0; k < kRows; ++k) {
+        value[k] = fma(value[k], decay, mul(set(input[t][k]), b));
+        total[t][k] = fma(value[k], c, total[t][k]);
+      }
+    }
+#pragma GCC unroll 4
+    for (std::size_t k = 0; k < kRows; ++k) store(values + k * task.state + s, value[k], lanes);
+  };
+  std::size_t s = 0;
+  for (; s + kLanes <= task.state; s += kLanes) advance(s, AllLanes{});
+  if (s < task.state) advance(s, SomeLanes{task.state - s});
+#pragma GCC unroll 4
+  for (std::size_t t = 0; t < kTimes; ++t) {
+#pragma GCC unroll 4
+    for (std::size_t k = 0; k < kRows; ++k) rows[t].out[first + k] = sum(total[t][k]) + skip * rows[t].x[first + k];
   }
 }
 
-// One row in time for kRows channels of a head: they share B and C.
-template <std::size_t kRows>
-static inline void scan_tile(float* values, std::size_t state, Floats decay, float dt, const float* x, const float* b,
-                             const float* c, float skip, float* out) {
-  Floats total[kRows];
-  Floats input[kRows];
-  for (std::size_t k = 0; k < kRows; ++k) {
-    total[k] = set(0.0f);
-    input[k] = set(dt * x[k]);
+template <std::size_t kTimes>
+static inline void scan_rows(const ScanTask& task, std::size_t first_time) {
+  constexpr std::size_t kTile = 4;
+  const float skip = task.d == nullptr ? 0.0f : *task.d;
+  ScanRow rows[kTimes];
+  for (std::size_t t = 0; t < kTimes; ++t) {
+    const auto row = static_cast<std::size_t>(task.rows[first_time + t]);
+    const float dt = task.dt[row * task.dt_stride];
+    float decay[kLanes];
+    store(decay, exponential_full(set(dt * *task.a)));
+    rows[t] = {.x = task.x + row * task.x_stride,
+               .b = task.b + row * task.shared_stride,
+               .c = task.c + row * task.shared_stride,
+               .out = task.out + row * task.out_stride,
+               .dt = dt,
+               .decay = decay[0]};
   }
-  std::size_t s = 0;
-  for (; s + kLanes <= state; s += kLanes) {
-    const Floats b_part = load(b + s);
-    const Floats c_part = load(c + s);
-#pragma GCC unroll 4
-    for (std::size_t k = 0; k < kRows; ++k) {
-      const Floats value = fma(load(values + k * state + s), decay, mul(input[k], b_part));
-      store(values + k * state + s, value);
-      total[k] = fma(value, c_part, total[k]);
-    }
+  std::size_t i = 0;
+  for (; i + kTile <= task.dim; i += kTile) scan_tile<kTile, kTimes>(task, rows, i, skip);
+  for (; i < task.dim; ++i) scan_tile<1, kTimes>(task, rows, i, skip);
+  for (std::size_t t = 0; t < kTimes; ++t) {
+    gate_row(rows[t].out, task.z + static_cast<std::size_t>(task.rows[first_time + t]) * task.z_stride, task.dim);
   }
-  if (s < state) {
-    const std::size_t rest = state - s;
-    const Floats b_part = load_some(b + s, rest);
-    const Floats c_part = load_some(c + s, rest);
-#pragma GCC unroll 4
-    for (std::size_t k = 0; k < kRows; ++k) {
-      const Floats value = fma(load_some(values + k * state + s, rest), decay, mul(input[k], b_part));
-      store_some(values + k * state + s, value, rest);
-      total[k] = fma(value, c_part, total[k]);
-    }
-  }
-#pragma GCC unroll 4
-  for (std::size_t k = 0; k < kRows; ++k) out[k] = sum(total[k]) + skip * x[k];
 }
 
 static void scan_head(const ScanTask& task) {
-  constexpr std::size_t kTile = 4;
-  const float skip = task.d == nullptr ? 0.0f : *task.d;
-  for (std::size_t t = 0; t < task.count; ++t) {
-    const auto row = static_cast<std::size_t>(task.rows[t]);
-    const float* x = task.x + row * task.x_stride;
-    const float* b = task.b + row * task.shared_stride;
-    const float* c = task.c + row * task.shared_stride;
-    float* out = task.out + row * task.out_stride;
-    const float dt = task.dt[row * task.dt_stride];
-    const Floats decay = exponential_full(set(dt * *task.a));
-    std::size_t i = 0;
-    for (; i + kTile <= task.dim; i += kTile) {
-      scan_tile<kTile>(task.values + i * task.state, task.state, decay, dt, x + i, b, c, skip, out + i);
-    }
-    for (; i < task.dim; ++i) {
-      scan_tile<1>(task.values + i * task.state, task.state, decay, dt, x + i, b, c, skip, out + i);
-    }
-    gate_row(out, task.z + row * task.z_stride, task.dim);
-  }
+  constexpr std::size_t kTimes = 4;
+  std::size_t t = 0;
+  for (; t + kTimes <= task.count; t += kTimes) scan_rows<kTimes>(task, t);
+  for (; t < task.count; ++t) scan_rows<1>(task, t);
 }
 
 static void scan_channels(const ScanTask& task) {
@@ -151,14 +195,13 @@ static void scan_channels(const ScanTask& task) {
       const Floats step = set(dt[i]);
       const Floats input = set(dt[i] * x[i]);
       Floats total = set(0.0f);
-      for (std::size_t s = 0; s < task.state; s += kLanes) {
-        const std::size_t rest = task.state - s;
+      for_vectors(task.state, [&](std::size_t s, auto lanes) {
         float* values = task.values + i * task.state + s;
-        const Floats decay = exponential_full(mul(step, load_some(task.a + i * task.state + s, rest)));
-        const Floats value = fma(load_some(values, rest), decay, mul(input, load_some(b + s, rest)));
-        store_some(values, value, rest);
-        total = fma(value, load_some(c + s, rest), total);
-      }
+        const Floats decay = exponential_full(mul(step, load(task.a + i * task.state + s, lanes)));
+        const Floats value = fma(load(values, lanes), decay, mul(input, load(b + s, lanes)));
+        store(values, value, lanes);
+        total = fma(value, load(c + s, lanes), total);
+      });
       out[i] = sum(total) + (task.d == nullptr ? 0.0f : task.d[i] * x[i]);
     }
     gate_row(out, task.z + row * task.z_stride, task.dim);
