@@ -14,9 +14,9 @@
 namespace quarrel {
 // ---- The device ----
 
-std::unique_ptr<Device> make_reference_device(int threads) { return std::make_unique<ReferenceDevice>(threads); }
-
-ReferenceDevice::ReferenceDevice(int threads) : pool_(threads > 0 ? threads : usable_threads()) {}
+std::unique_ptr<Device> make_reference_device(const ThreadOptions& threads) {
+  return std::make_unique<ReferenceDevice>(threads);
+}
 
 std::string ReferenceDevice::description() const { return fmt::format("reference ({} threads)", pool_.size()); }
 
