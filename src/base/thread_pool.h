@@ -114,14 +114,14 @@ class ThreadPool {
     std::atomic<std::uint32_t> sleepers{0};
     std::atomic<int> sleeper_cpu{-1};  // where the last of them ran
   };
-  // What a worker tells the caller, on cache lines of its own. `begun` has another one, because it is looked at only
-  // when `done` is long in coming.
+  // What a worker tells the caller, on a cache line of its own; and on another one, which the caller looks at only when
+  // `done` is long in coming, what the worker writes while the caller waits.
   struct alignas(64) WorkerState {
     Signal done;                 // the last phase that it has finished
-    std::uint32_t phase = 0;     // the one it is in; the worker's own
     bool waits_in_task = false;  // whether it finished that by `sync`; written before `done`
     LogicalCpu place = {};       // never changes
     alignas(64) std::atomic<std::uint32_t> begun{0};
+    std::uint32_t phase = 0;  // the one it is in; the worker's own
   };
   // What the caller tells the workers, on one line, so that it comes to them in one piece.
   struct alignas(64) Start {
