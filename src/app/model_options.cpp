@@ -22,10 +22,12 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       ->type_name("NAME")
       ->capture_default_str()
       ->group(group);
-  command.add_option("-t,--threads", options.threads, "Threads to use; 0: as many as the process may")
+  command.add_option("-t,--threads", options.threads, "Threads to use; 0: one a core that the process may use")
       ->check(CLI::Range(0, 4096))
       ->type_name("N")
       ->capture_default_str()
+      ->group(group);
+  command.add_flag("--pin", options.pin, "Keep each thread on a core of its own: for a machine that does nothing else")
       ->group(group);
   command.add_option("-c,--ctx", options.context, "Tokens of context, as 4096 or 32k; default: the model's own")
       ->type_name("N")
@@ -62,8 +64,10 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
 }
 
 std::unique_ptr<Device> open_device(const ModelOptions& options) {
-  return make_device(
-      {.backend = options.backend, .threads = options.threads, .isa = environment("QUARREL_ISA").value_or("")});
+  return make_device({.backend = options.backend,
+                      .threads = options.threads,
+                      .pin = options.pin,
+                      .isa = environment("QUARREL_ISA").value_or("")});
 }
 
 ExecutorOptions executor_options(const ModelOptions& options) {

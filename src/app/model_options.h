@@ -18,6 +18,7 @@ namespace quarrel {
 struct ModelOptions {
   std::string backend = "cpu";
   int threads = 0;
+  bool pin = false;
   std::string context;               // "4096", "32k"; empty: the model's own
   std::string kv;                    // "f32", "f16"; empty: the backend's default
   std::string activations = "auto";  // "auto", "int8x2", "int8" or "f32"

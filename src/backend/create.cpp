@@ -7,10 +7,9 @@
 namespace quarrel {
 
 std::unique_ptr<Device> make_device(const DeviceOptions& options) {
-  if (options.backend == "cpu") return std::make_unique<CpuDevice>(options.threads, choose_level(options.isa));
-  if (options.backend == "reference") {
-    return make_reference_device(options.threads > 0 ? options.threads : usable_threads());
-  }
+  const ThreadOptions threads{.count = options.threads, .pin = options.pin};
+  if (options.backend == "cpu") return std::make_unique<CpuDevice>(threads, choose_level(options.isa));
+  if (options.backend == "reference") return make_reference_device(threads);
   if (options.backend == "cuda") fail(ErrorKind::unsupported, "this build has no CUDA backend");
   fail(ErrorKind::usage, "'{}' is not a backend; there are cpu, cuda and reference", options.backend);
 }

@@ -11,7 +11,8 @@ namespace quarrel {
 
 struct DeviceOptions {
   std::string backend = "cpu";  // "reference", "cpu" or "cuda"
-  int threads = 0;              // 0: as many as the process may use
+  int threads = 0;              // 0: one a core that the process may use
+  bool pin = false;             // each thread to a core of its own
   std::string isa = {};         // "scalar", "avx2", "avx512"; empty: the best this machine has
 };
 

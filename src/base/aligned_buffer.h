@@ -1,5 +1,7 @@
-// Anonymous memory, 64-byte aligned and zero, whose pages cost nothing until they are touched. The one place through
-// which large buffers are taken, so that a test can make it fail.
+// Anonymous memory, 64-byte aligned and zero, whose pages cost nothing until they are touched, and which lie near the
+// processor that touches them first. From 2 MiB on it begins at a multiple of that and asks for huge pages, because
+// weights are read from end to end, and with small pages the processor would look up one every few dozen lines. The one
+// place through which large buffers are taken, so that a test can make it fail.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +11,8 @@ namespace quarrel {
 
 class AlignedBuffer {
  public:
+  static constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
   AlignedBuffer() = default;
   // Throws Error(out_of_memory) naming what it was for.
   AlignedBuffer(std::size_t bytes, const char* purpose);

@@ -2,16 +2,20 @@
 
 #include <sched.h>
 
-#include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <fstream>
-#include <string>
+#include <system_error>
+
+#include "base/as_size.h"
+#include "base/error.h"
 
 namespace quarrel {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr auto kSpinTime = std::chrono::microseconds(50);
+constexpr auto kShortTime = std::chrono::microseconds(5);  // where the processor may be what the other lacks
+constexpr int kTurns = 64;                                 // from one look at the clock to the next
 
 void relax() noexcept {
 #if defined(__x86_64__)
@@ -19,84 +23,181 @@ void relax() noexcept {
 #endif
 }
 
-// The quota of the process's control group in whole threads; 0 when there is none.
-int cgroup_threads() {
-  std::ifstream file("/sys/fs/cgroup/cpu.max");
-  std::string quota;
-  double period = 0;
-  if (!(file >> quota >> period) || quota == "max" || period <= 0) return 0;
+}  // namespace
+
+// How long one wait may spin. The awaited number is read every turn, the clock rarely: asking it takes as long as many
+// turns, and what is waited for would be noticed that much later.
+class ThreadPool::Patience {
+ public:
+  explicit Patience(bool crowded) noexcept : crowded_(crowded) {}
+
+  // Lets a moment pass; false when it is time to sleep. `hopeful()` tells whether the other is known to be running.
+  template <typename Hopeful>
+  bool lasts(const Hopeful& hopeful) noexcept {
+    relax();
+    if (++turns_ % kTurns != 0) return true;
+    const Clock::time_point now = Clock::now();
+    if (turns_ == kTurns) begin_ = now;
+    return now - begin_ < (crowded_ || !hopeful() ? kShortTime : kSpinTime);
+  }
+
+ private:
+  const bool crowded_;
+  std::uint32_t turns_ = 0;
+  Clock::time_point begin_;
+};
+
+ThreadPool::ThreadPool(const ThreadOptions& options, CpuTopology topology)
+    : topology_(std::move(topology)),
+      workers_(options.count > 0 ? options.count : topology_.default_threads()),
+      pin_(options.pin),
+      binds_(options.pin || topology_.several_nodes()),
+      crowded_(workers_ > topology_.most_threads()),
+      mode_(options.mode),
+      states_(as_size(workers_)) {
+  const std::vector<LogicalCpu> places = topology_.place(workers_);
+  for (std::size_t i = 0; i < states_.size(); ++i) states_[i].place = places[i];
+  threads_.reserve(states_.size() - 1);
   try {
-    return std::max(1, static_cast<int>(std::lround(std::stod(quota) / period)));
-  } catch (const std::exception&) {
-    return 0;  // not a number: as good as no quota
+    for (int worker = 1; worker < workers_; ++worker) threads_.emplace_back([this, worker] { work(worker); });
+  } catch (const std::system_error& error) {
+    const std::size_t made = threads_.size();
+    stop();
+    fail(ErrorKind::out_of_memory, "the system gives {} threads, not {}: {}", made + 1, workers_, error.what());
   }
 }
 
-}  // namespace
+ThreadPool::~ThreadPool() { stop(); }
 
-int usable_threads() {
-  int count = 0;
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  if (::sched_getaffinity(0, sizeof mask, &mask) == 0) count = CPU_COUNT(&mask);
-  if (count <= 0) count = static_cast<int>(std::thread::hardware_concurrency());
-  const int quota = cgroup_threads();
-  if (quota > 0) count = std::min(count, quota);
-  return std::max(1, count);
-}
-
-ThreadPool::ThreadPool(int workers) : workers_(std::max(1, workers)) {
-  for (int worker = 1; worker < workers_; ++worker) threads_.emplace_back([this, worker] { work(worker); });
-}
-
-ThreadPool::~ThreadPool() {
-  stopping_.store(true, std::memory_order_release);
-  generation_.fetch_add(1, std::memory_order_release);
-  generation_.notify_all();
+void ThreadPool::stop() noexcept {
+  start_.entry = nullptr;
+  begin_phase(false);
   for (std::thread& thread : threads_) thread.join();
+}
+
+CpuMask ThreadPool::mask_of(int worker) const noexcept {
+  const LogicalCpu& place = states_[as_size(worker)].place;
+  if (!pin_) return topology_.node_mask(place.node);
+  CpuMask mask;
+  mask.add(place.id);
+  return mask;
+}
+
+// ---- The caller as a worker ----
+
+void ThreadPool::Caller::enter() noexcept {
+  pool_->has_caller_ = true;
+  if (pool_->mode_.enter != nullptr) mode_ = pool_->mode_.enter();
+  if (!pool_->binds_) return;
+  const CpuMask before = CpuMask::of_this_thread();
+  const CpuMask bound = pool_->mask_of(0);
+  if (before != bound && bound.bind_this_thread()) cpus_ = before;
+}
+
+void ThreadPool::Caller::leave() noexcept {
+  // Somebody else may have moved the thread meanwhile: then it stays there.
+  if (cpus_ && CpuMask::of_this_thread() == pool_->mask_of(0)) cpus_->bind_this_thread();
+  if (pool_->mode_.leave != nullptr) pool_->mode_.leave(mode_);
+  pool_->has_caller_ = false;
+}
+
+// ---- Signals ----
+
+// Whoever waits says that it will sleep before it looks a last time, and whoever raises looks for sleepers afterwards;
+// both in one order for all threads, so one of the two notices the other.
+bool ThreadPool::raise(Signal& signal, std::uint32_t value) noexcept {
+  signal.value.store(value, std::memory_order_seq_cst);
+  if (signal.sleepers.load(std::memory_order_seq_cst) == 0) return false;
+  signal.value.notify_all();
+  return signal.sleeper_cpu.load(std::memory_order_relaxed) == ::sched_getcpu();
+}
+
+void ThreadPool::sleep(Signal& signal, std::uint32_t value) noexcept {
+  signal.sleeper_cpu.store(::sched_getcpu(), std::memory_order_relaxed);
+  signal.sleepers.fetch_add(1, std::memory_order_seq_cst);
+  for (std::uint32_t seen = signal.value.load(std::memory_order_seq_cst); seen != value;
+       seen = signal.value.load(std::memory_order_seq_cst)) {
+    signal.value.wait(seen, std::memory_order_seq_cst);
+  }
+  signal.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+// ---- Regions ----
+
+void ThreadPool::begin_phase(bool goes_on) noexcept {
+  start_.goes_on = goes_on;
+  raise(start_.phase, start_.phase.value.load(std::memory_order_relaxed) + 1);
+}
+
+bool ThreadPool::gather() noexcept {
+  const std::uint32_t phase = start_.phase.value.load(std::memory_order_relaxed);
+  Patience patience(crowded_);
+  bool some_wait = false;
+  for (int worker = 1; worker < workers_; ++worker) {
+    WorkerState& state = states_[as_size(worker)];
+    const auto begun = [&] { return state.begun.load(std::memory_order_relaxed) == phase; };
+    while (state.done.value.load(std::memory_order_acquire) != phase) {
+      if (!patience.lasts(begun)) sleep(state.done, phase);
+    }
+    some_wait = some_wait || state.waits_in_task;
+  }
+  return some_wait;
+}
+
+void ThreadPool::finish_phase(WorkerState& state) noexcept {
+  const bool in_the_way = raise(state.done, state.phase);
+  ++state.phase;
+  Patience patience(crowded_ || in_the_way);
+  while (start_.phase.value.load(std::memory_order_acquire) != state.phase) {
+    if (!patience.lasts([] { return true; })) sleep(start_.phase, state.phase);
+  }
+  state.begun.store(state.phase, std::memory_order_relaxed);
 }
 
 void ThreadPool::call(int worker) noexcept {
   try {
-    entry_(context_, worker, workers_);
+    start_.entry(start_.context, worker, workers_);
+  } catch (const Stopped&) {
+    return;  // whoever threw first has left its reason
   } catch (...) {
     const std::lock_guard lock(failure_mutex_);
     if (!failure_) failure_ = std::current_exception();
+    failed_.store(true, std::memory_order_release);
   }
 }
 
 void ThreadPool::run_task(Entry entry, void* context) {
-  entry_ = entry;
-  context_ = context;
-  unfinished_.store(workers_ - 1, std::memory_order_relaxed);
-  generation_.fetch_add(1, std::memory_order_release);
-  generation_.notify_all();
+  const Caller caller(*this);
+  start_.entry = entry;
+  start_.context = context;
+  begin_phase(false);
   call(0);
-  for (int turns = 0; unfinished_.load(std::memory_order_acquire) != 0; ++turns) {
-    if (turns < 4096) {
-      relax();
-    } else {
-      std::this_thread::yield();  // somebody else has the core a worker needs
-    }
+  while (gather()) begin_phase(true);
+  if (!failed_.load(std::memory_order_acquire)) return;
+  failed_.store(false, std::memory_order_relaxed);
+  std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+void ThreadPool::sync(int worker) {
+  if (workers_ == 1) return;
+  if (worker == 0) {
+    gather();
+    begin_phase(true);
+  } else {
+    WorkerState& state = states_[as_size(worker)];
+    state.waits_in_task = true;
+    finish_phase(state);
+    state.waits_in_task = false;
   }
-  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+  if (failed_.load(std::memory_order_acquire)) throw Stopped{};
 }
 
 void ThreadPool::work(int worker) {
-  std::uint32_t seen = 0;
-  for (;;) {
-    const auto give_up = std::chrono::steady_clock::now() + kSpinTime;
-    while (generation_.load(std::memory_order_acquire) == seen) {
-      if (std::chrono::steady_clock::now() < give_up) {
-        for (int turn = 0; turn < 32; ++turn) relax();
-      } else {
-        generation_.wait(seen, std::memory_order_acquire);
-      }
-    }
-    ++seen;
-    if (stopping_.load(std::memory_order_acquire)) return;
-    call(worker);
-    unfinished_.fetch_sub(1, std::memory_order_release);
+  if (mode_.enter != nullptr) mode_.enter();
+  if (binds_) mask_of(worker).bind_this_thread();
+  WorkerState& state = states_[as_size(worker)];
+  for (finish_phase(state); start_.entry != nullptr; finish_phase(state)) {
+    if (!start_.goes_on) call(worker);
   }
 }
 

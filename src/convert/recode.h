@@ -46,7 +46,7 @@ struct RecodeOptions {
   // Called on the caller's thread, several times a second and at the end; amounts in bytes of the source.
   std::function<void(std::uint64_t done, std::uint64_t total)> progress = {};
   std::stop_token stop = {};
-  int threads = 0;  // 0: as many as the process may use
+  int threads = 0;  // 0: one a core that the process may use
 };
 
 class Recoder {

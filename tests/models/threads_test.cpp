@@ -54,6 +54,19 @@ TEST(SharedDevice, ExpertsComeAndGo) {
   EXPECT_TRUE(std::ranges::equal(last, std::span(expected).last(last.size())));
 }
 
+TEST(PinnedDevice, GivesTheSameBits) {
+  const TempDir folder;
+  const auto file = write_toy("llama", folder.path(), {.type = QuantType::q8_0});
+  const auto tokens = golden_tokens();
+  for (const char* backend : {"cpu", "reference"}) {
+    const auto free = make_device({.backend = backend, .threads = 3});
+    const auto pinned = make_device({.backend = backend, .threads = 3, .pin = true});
+    EXPECT_EQ(logits_of(file, *pinned, tokens, {.chunk = 5}), logits_of(file, *free, tokens, {.chunk = 5})) << backend;
+    EXPECT_EQ(free->description().find("pinned"), std::string::npos);
+    EXPECT_NE(pinned->description().find("pinned"), std::string::npos);
+  }
+}
+
 TEST(SharedDevice, TwoDevicesInOneProcessDoNotMeet) {
   const TempDir folder;
   const auto file = write_toy("qwen3", folder.path());

@@ -25,11 +25,11 @@ std::vector<DeviceRow> device_rows() {
       {.label = "reference, 1 thread",
        .epsilon = 1e-6,
        .quantised_epsilon = 1e-6,
-       .make = [] { return make_reference_device(1); }},
+       .make = [] { return make_reference_device({.count = 1}); }},
       {.label = "reference, 3 threads",
        .epsilon = 1e-6,
        .quantised_epsilon = 1e-6,
-       .make = [] { return make_reference_device(3); }},
+       .make = [] { return make_reference_device({.count = 3}); }},
   };
   std::istringstream levels(available_isa_levels());
   for (std::string level; levels >> level;) {

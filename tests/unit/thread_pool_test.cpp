@@ -1,15 +1,28 @@
 #include "base/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <numeric>
 #include <stdexcept>
+#include <string>
 #include <vector>
+
+#include "base/error.h"
 
 namespace quarrel {
 namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
 
 TEST(ThreadPool, EveryWorkerRunsOnceATask) {
   ThreadPool pool(4);
@@ -74,7 +87,232 @@ TEST(ThreadPool, SleepersWake) {
 
 TEST(ThreadPool, CanBeDestroyedAsleepOrUnused) {
   for (int round = 0; round < 50; ++round) ThreadPool pool(4);
-  EXPECT_GE(usable_threads(), 1);
+}
+
+// Many more workers than any test machine has processors: nobody may keep the others from theirs.
+TEST(ThreadPool, MoreWorkersThanProcessors) {
+  ThreadPool pool(40);
+  std::array<int, 40> sums{};
+  for (int round = 0; round < 100; ++round) {
+    pool.run([&](int worker, int) {
+      ++sums[static_cast<std::size_t>(worker)];
+      pool.sync(worker);
+      ++sums[static_cast<std::size_t>((worker + 1) % 40)];
+    });
+  }
+  for (const int sum : sums) EXPECT_EQ(sum, 200);
+}
+
+// A caller that would spin for as long as a worker needs would not give its processor away of its own accord.
+TEST(ThreadPool, TheCallerSleepsWhenAWorkerTakesLong) {
+  ThreadPool pool(2);
+  rusage before{};
+  rusage after{};
+  ASSERT_EQ(::getrusage(RUSAGE_THREAD, &before), 0);
+  pool.run([](int worker, int) {
+    if (worker == 1) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  });
+  ASSERT_EQ(::getrusage(RUSAGE_THREAD, &after), 0);
+  EXPECT_GT(after.ru_nvcsw, before.ru_nvcsw);
+}
+
+// ---- sync ----
+
+// In each phase everybody reads what its neighbour wrote in the one before.
+TEST(ThreadPoolSync, SeparatesPhases) {
+  for (const int workers : {1, 2, 3, 5}) {
+    ThreadPool pool(workers);
+    for (int round = 0; round < 50; ++round) {
+      std::vector<int> values(static_cast<std::size_t>(workers), 0);
+      std::atomic<int> wrong{0};
+      pool.run([&](int worker, int) {
+        int& mine = values[static_cast<std::size_t>(worker)];
+        const int& neighbour = values[static_cast<std::size_t>((worker + 1) % workers)];
+        for (int phase = 1; phase <= 20; ++phase) {
+          mine = phase;
+          pool.sync(worker);
+          wrong += neighbour == phase ? 0 : 1;
+          pool.sync(worker);
+        }
+      });
+      ASSERT_EQ(wrong.load(), 0);
+    }
+  }
+}
+
+TEST(ThreadPoolSync, WhoHasLeftIsNotWaitedFor) {
+  ThreadPool pool(4);
+  for (int round = 0; round < 200; ++round) {
+    std::array<int, 4> passed{};
+    pool.run([&](int worker, int workers) {
+      const int turns = (worker + round) % workers * 3;
+      for (int turn = 0; turn < turns; ++turn) {
+        pool.sync(worker);
+        ++passed[static_cast<std::size_t>(worker)];
+      }
+    });
+    for (int worker = 0; worker < 4; ++worker) {
+      ASSERT_EQ(passed[static_cast<std::size_t>(worker)], (worker + round) % 4 * 3);
+    }
+  }
+}
+
+// One throws, before or after a few phases; the others would wait for it for ever.
+TEST(ThreadPoolSync, AnExceptionFreesTheOthers) {
+  ThreadPool pool(4);
+  for (int round = 0; round < 100; ++round) {
+    const int thrower = round % 4;
+    const int phases = round / 4 % 3;
+    std::atomic<int> unwound{0};
+    struct Counter {
+      std::atomic<int>& count;
+      ~Counter() { ++count; }
+    };
+    EXPECT_THROW(pool.run([&](int worker, int) {
+      const Counter counter{unwound};
+      for (int phase = 0;; ++phase) {
+        if (worker == thrower && phase == phases) throw std::runtime_error("from a worker");
+        pool.sync(worker);
+      }
+    }),
+                 std::runtime_error);
+    EXPECT_EQ(unwound.load(), 4);
+    std::atomic<int> calls{0};
+    pool.run([&](int worker, int) {
+      pool.sync(worker);
+      ++calls;
+    });
+    ASSERT_EQ(calls.load(), 4);
+  }
+}
+
+// ---- Modes and places ----
+
+thread_local std::uint32_t thread_mode = 1;
+
+constexpr ThreadMode kTestMode = {
+    .enter = []() noexcept { return std::exchange(thread_mode, std::uint32_t{7}); },
+    .leave = [](std::uint32_t before) noexcept { thread_mode = before; },
+};
+
+TEST(ThreadPoolMode, HoldsOnEveryWorkerAndIsTakenBackFromTheCaller) {
+  for (const int workers : {1, 3}) {
+    ThreadPool pool({.count = workers, .mode = kTestMode});
+    thread_mode = 5;
+    std::atomic<int> wrong{0};
+    const auto look = [&] { wrong += thread_mode == 7 ? 0 : 1; };
+    pool.run([&](int, int) { look(); });
+    EXPECT_EQ(thread_mode, 5u);
+    pool.for_range(100, 1, [&](std::int64_t, std::int64_t) { look(); });
+    EXPECT_EQ(thread_mode, 5u);
+    pool.for_range(1, 16, [&](std::int64_t, std::int64_t) { look(); });  // by the caller alone
+    EXPECT_EQ(thread_mode, 5u);
+    EXPECT_THROW(pool.run([&](int, int) { throw std::runtime_error("from a worker"); }), std::runtime_error);
+    EXPECT_EQ(thread_mode, 5u);
+    EXPECT_EQ(wrong.load(), 0);
+    {
+      const ThreadPool::Caller caller(pool);
+      EXPECT_EQ(thread_mode, 7u);
+      pool.run([](int, int) {});
+      EXPECT_EQ(thread_mode, 7u);  // until the outer one ends
+    }
+    EXPECT_EQ(thread_mode, 5u);
+  }
+}
+
+std::vector<CpuMask> masks_in(ThreadPool& pool) {
+  std::vector<CpuMask> masks(static_cast<std::size_t>(pool.size()));
+  pool.run([&](int worker, int) { masks[static_cast<std::size_t>(worker)] = CpuMask::of_this_thread(); });
+  return masks;
+}
+
+TEST(ThreadPoolPlaces, PinnedWorkersHaveAProcessorEach) {
+  const CpuMask before = CpuMask::of_this_thread();
+  if (before.count() == 0) GTEST_SKIP() << "the system does not tell the affinity mask";
+  const CpuTopology topology = read_cpu_topology();
+  const int workers = static_cast<int>(topology.cpus.size());
+  ThreadPool pool({.count = workers, .pin = true});
+  EXPECT_TRUE(pool.pinned());
+  CpuMask all;
+  const std::vector<CpuMask> masks = masks_in(pool);
+  for (std::size_t i = 0; i < masks.size(); ++i) {
+    EXPECT_EQ(masks[i].count(), 1);
+    EXPECT_TRUE(masks[i].contains(topology.cpus[i].id));
+    all.add(topology.cpus[i].id);
+  }
+  EXPECT_EQ(all.count(), workers);
+  EXPECT_EQ(CpuMask::of_this_thread(), before);
+  {
+    const ThreadPool::Caller caller(pool);
+    EXPECT_EQ(CpuMask::of_this_thread(), masks[0]);
+  }
+  EXPECT_EQ(CpuMask::of_this_thread(), before);
+}
+
+TEST(ThreadPoolPlaces, WithoutPinsOnOneNodeNobodyIsBound) {
+  CpuTopology topology = read_cpu_topology();
+  for (LogicalCpu& cpu : topology.cpus) cpu.node = 0;
+  ThreadPool pool({.count = 3}, topology);
+  for (const CpuMask& mask : masks_in(pool)) EXPECT_EQ(mask, CpuMask::of_this_thread());
+}
+
+// A made-up machine whose nodes are halves of this one's processors.
+TEST(ThreadPoolPlaces, OnSeveralNodesEachWorkerStaysOnItsOwn) {
+  const CpuMask before = CpuMask::of_this_thread();
+  CpuTopology topology = read_cpu_topology();
+  if (before.count() < 2 || topology.cpus.size() < 2) GTEST_SKIP() << "two nodes need two processors";
+  const std::size_t half = topology.cpus.size() / 2;
+  for (std::size_t i = 0; i < topology.cpus.size(); ++i) topology.cpus[i].node = i < half ? 0 : 3;
+  ThreadPool pool({.count = 4}, topology);
+  EXPECT_FALSE(pool.pinned());
+  EXPECT_EQ(pool.node_of(0), 0);
+  EXPECT_EQ(pool.node_of(3), 3);
+  const std::vector<CpuMask> masks = masks_in(pool);
+  for (int worker = 0; worker < 4; ++worker) {
+    EXPECT_EQ(masks[static_cast<std::size_t>(worker)], topology.node_mask(pool.node_of(worker)));
+    if (worker > 0) {
+      EXPECT_GE(pool.node_of(worker), pool.node_of(worker - 1));
+    }
+  }
+  EXPECT_EQ(CpuMask::of_this_thread(), before);
+}
+
+// Who moves the caller's thread while it works for the pool means it.
+TEST(ThreadPoolPlaces, ACallerThatWasMovedStaysThere) {
+  const CpuMask before = CpuMask::of_this_thread();
+  const CpuTopology topology = read_cpu_topology();
+  if (before.count() < 2 || topology.cpus.size() < 2) GTEST_SKIP() << "there is only one place";
+  CpuMask other;
+  other.add(topology.cpus.back().id);
+  ThreadPool pool({.count = 1, .pin = true});
+  {
+    const ThreadPool::Caller caller(pool);
+    ASSERT_TRUE(other.bind_this_thread());
+  }
+  EXPECT_EQ(CpuMask::of_this_thread(), other);
+  ASSERT_TRUE(before.bind_this_thread());
+}
+
+// A system that gives no more threads must not end the process. In a process of its own, because the limit would stay.
+TEST(ThreadPool, TooManyThreadsAreAnError) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers take address space of their own";
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const rlimit limit{.rlim_cur = rlim_t{1} << 30, .rlim_max = rlim_t{1} << 30};
+    bool refused = false;
+    if (::setrlimit(RLIMIT_AS, &limit) == 0) {
+      try {
+        ThreadPool pool(4096);
+      } catch (const Error& error) {
+        refused = error.kind() == ErrorKind::out_of_memory && std::string(error.what()).ends_with("unavailable");
+      }
+    }
+    ::_exit(refused ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "backend/cpu/digits.h"
+#include "backend/cpu/float_mode.h"
 #include "backend/host_memory.h"
 #include "base/as_size.h"
 #include "base/error.h"
@@ -43,11 +44,14 @@ std::size_t matmul_scratch_bytes(std::size_t columns) {
   return std::max(packed + std::max<std::size_t>(plain, 256 * 1024), floats) + 64;
 }
 
-CpuDevice::CpuDevice(int threads, IsaLevel level)
-    : level_(level), kernels_(kernels_of(level)), pool_(threads > 0 ? threads : usable_threads()) {}
+CpuDevice::CpuDevice(const ThreadOptions& threads, IsaLevel level)
+    : level_(level),
+      kernels_(kernels_of(level)),
+      pool_(ThreadOptions{.count = threads.count, .pin = threads.pin, .mode = kFloatThreadMode}) {}
 
 std::string CpuDevice::description() const {
-  return fmt::format("cpu ({}, {} thread{})", level_name(level_), pool_.size(), pool_.size() == 1 ? "" : "s");
+  return fmt::format("cpu ({}, {} thread{}{})", level_name(level_), pool_.size(), pool_.size() == 1 ? "" : "s",
+                     pool_.pinned() ? ", pinned" : "");
 }
 
 std::size_t CpuDevice::memory_available() const { return host_memory_available(); }
@@ -185,10 +189,14 @@ void CpuBackend::reserve(const StepLimits& limits, std::int32_t vocabulary) {
 
 void CpuBackend::begin_step() {
   device_.turns().take();
+  caller_.emplace(device_.pool());
   ++step_;
 }
 
-void CpuBackend::end_step() { device_.turns().give_back(); }
+void CpuBackend::end_step() {
+  caller_.reset();
+  device_.turns().give_back();
+}
 
 bool CpuBackend::wants_digits(const Weight& weight) const {
   return options_.activations != ActivationDigits::f32 && kernels_.has_integer_kernel(prepared(weight).type);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,7 +21,7 @@ namespace quarrel {
 
 class CpuDevice final : public Device {
  public:
-  CpuDevice(int threads, IsaLevel level);
+  CpuDevice(const ThreadOptions& threads, IsaLevel level);  // the mode is the device's own
 
   std::string_view name() const noexcept override { return "cpu"; }
   std::string description() const override;
@@ -246,6 +247,7 @@ class CpuBackend final : public HostBackend {
   std::vector<RopeRows> ropes_;
   StateRows state_rows_;
   std::uint64_t step_ = 0;
+  std::optional<ThreadPool::Caller> caller_;  // while a step runs
 
   ExpertSets expert_sets_;
   std::unique_ptr<ExpertCache> expert_cache_;  // null: experts are used where they lie

@@ -14,11 +14,13 @@
 namespace quarrel {
 // ---- The device ----
 
-std::unique_ptr<Device> make_reference_device(int threads) { return std::make_unique<ReferenceDevice>(threads); }
+std::unique_ptr<Device> make_reference_device(const ThreadOptions& threads) {
+  return std::make_unique<ReferenceDevice>(threads);
+}
 
-ReferenceDevice::ReferenceDevice(int threads) : pool_(threads > 0 ? threads : usable_threads()) {}
-
-std::string ReferenceDevice::description() const { return fmt::format("reference ({} threads)", pool_.size()); }
+std::string ReferenceDevice::description() const {
+  return fmt::format("reference ({} threads{})", pool_.size(), pool_.pinned() ? ", pinned" : "");
+}
 
 std::size_t ReferenceDevice::memory_available() const { return host_memory_available(); }
 

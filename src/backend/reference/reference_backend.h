@@ -15,12 +15,11 @@
 
 namespace quarrel {
 
-// `threads` 0: as many as the process may use.
-std::unique_ptr<Device> make_reference_device(int threads);
+std::unique_ptr<Device> make_reference_device(const ThreadOptions& threads);
 
 class ReferenceDevice final : public Device {
  public:
-  explicit ReferenceDevice(int threads);
+  explicit ReferenceDevice(const ThreadOptions& threads) : pool_(threads) {}
   std::string_view name() const noexcept override { return "reference"; }
   std::string description() const override;
   KvType default_kv_type() const noexcept override { return KvType::f32; }
