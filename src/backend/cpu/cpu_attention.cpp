@@ -63,7 +63,8 @@ std::uint64_t CpuBackend::store_cache(const QkvOp& op, std::int32_t row, const f
 void CpuBackend::qkv(const QkvOp& op) {
   const std::array weights = {op.q, op.k, op.v};
   const Input input = prepare_input(op.x, 0, row_count(op.x.rows), op.before, op.layer, weights);
-  const Timer timer(*this, "attention");
+  Timer timer(*this, "qkv");
+  timer.products(input.rows, {op.q, op.k, op.v});
   float* keys = first_.floats();
   float* values = second_.floats();
   const std::array products = {
@@ -101,7 +102,8 @@ void CpuBackend::qkv(const QkvOp& op) {
 }
 
 void CpuBackend::attend(const AttendOp& op) {
-  const Timer timer(*this, "attention");
+  Timer timer(*this, "attend");
+  timer.attention(op);
   const std::int32_t group = op.heads / op.kv_heads;
   const auto first_seen = [&](std::int32_t r) {
     return op.window > 0 ? std::max(0, rows()[as_size(r)].position - op.window + 1) : 0;
