@@ -3,7 +3,7 @@
 MODEL ?= default
 PROMPT ?= Tell me in one sentence what a quarrel is.
 override PROMPT := $(value PROMPT)
-export MODEL PROMPT
+export MODEL PROMPT TYPES
 
 JOBS := $(shell nproc)
 QUARREL := build/release/quarrel
@@ -14,13 +14,29 @@ FIXED_LAYOUT := $(shell setarch -R true 2> /dev/null && echo setarch -R)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-lint pull build run test test-release test-asan test-tsan bench soak format lint clean
+.PHONY: help setup setup-lint pull build release pgo run test test-release test-asan test-tsan bench soak format lint clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 build: build/release/build.ninja  ## the program: build/release/quarrel
 	@ninja -C build/release -j $(JOBS) quarrel 1>&2
+
+release: build/lto/build.ninja  ## the program optimised across files: build/lto/quarrel
+	@ninja -C build/lto -j $(JOBS) quarrel 1>&2
+	@python3 tools/check_levels.py build/lto/quarrel
+	@ls -l build/lto/quarrel
+
+# Ninja does not see that the counts have changed: what was compiled by older ones goes.
+pgo: build/pgo-train/build.ninja  ## the same, and for what the default model does: build/pgo/quarrel
+	@ninja -C build/pgo-train -j $(JOBS) quarrel 1>&2
+	@rm -rf build/profile
+	@scripts/train_profile build/pgo-train/quarrel
+	@cmake --preset pgo 1>&2
+	@ninja -C build/pgo -t clean 1>&2
+	@ninja -C build/pgo -j $(JOBS) quarrel 1>&2
+	@python3 tools/check_levels.py build/pgo/quarrel
+	@ls -l build/pgo/quarrel
 
 run: build  ## a chat in the terminal; without one, the answer to PROMPT. MODEL=name or file
 	@[ "$$MODEL" != default ] || $(QUARREL) pull default > /dev/null
@@ -30,13 +46,13 @@ run: build  ## a chat in the terminal; without one, the answer to PROMPT. MODEL=
 test: test-release test-asan test-tsan  ## every test, then the sanitizer builds
 	@echo 'All tests passed.'
 
-bench:  ## kernel benchmarks, then the speed of the default model
+bench:  ## kernels and a model a weight type: build/bench/bench.json, bench.svg; then the default model. TYPES="Q4_0 …"
 	@scripts/setup
 	@cmake --preset release -DQUARREL_BENCH=ON > /dev/null
 	@ninja -C build/release -j $(JOBS) bench/all quarrel 1>&2
-	@set -e; for program in build/release/*_bench; do "$$program"; done
+	@python3 tools/run_bench.py $(if $(TYPES),--types "$$TYPES")
 	@$(QUARREL) pull default > /dev/null
-	@$(QUARREL) bench default
+	@$(QUARREL) bench default --profile
 
 soak: pull  ## the long tests and the fuzzing campaign
 	@ninja -C build/release -j $(JOBS) 1>&2

@@ -13,6 +13,7 @@
 #include "app/machine_speed.h"
 #include "app/model_options.h"
 #include "app/observation_text.h"
+#include "app/op_profile.h"
 #include "app/progress_bar.h"
 #include "app/speed_bench.h"
 #include "app/text_table.h"
@@ -34,12 +35,6 @@ struct BenchCommand {
   bool json = false;
 };
 
-struct MachineSpeed {
-  int threads = 1;
-  ReadSpeed read;
-  ArithmeticSpeed f32;
-};
-
 struct BenchReport {
   std::string device;
   double load_seconds = 0.0;
@@ -56,6 +51,17 @@ double bytes_per_s(const Speed& decode, const ModelCost& cost, std::int32_t batc
   return decode.tokens_per_s.mean() / batch * (cost.weight_bytes_per_step + cost.cache_bytes_per_step);
 }
 
+// The share of what the machine's arithmetic could do, were every product of a layer at its peak.
+double share_of_peak(const Speed& prefill, const ModelCost& cost, const MachineSpeed& machine) {
+  return prefill.tokens_per_s.mean() *
+         arithmetic_seconds(cost.flops_per_token / 2.0, cost.quantised_flops_per_token / 2.0, machine);
+}
+
+// The arithmetic that most of the model's products are held to.
+const ArithmeticSpeed& peak_of(const ModelCost& cost, const MachineSpeed& machine) {
+  return 2.0 * cost.quantised_flops_per_token >= cost.flops_per_token ? machine.fastest_integer() : machine.f32;
+}
+
 double share(double part, double whole) { return whole > 0.0 ? part / whole : 0.0; }
 
 // Only as much context as the benchmark fills, and not more than the model was trained for unless the user insists.
@@ -67,33 +73,35 @@ std::int32_t needed_context(const BenchCommand& command, const GgufFile& file, s
   return given > 0 ? given : static_cast<std::int32_t>(needed);
 }
 
-MachineSpeed measure_machine(const ModelOptions& options, const Device& device) {
-  MachineSpeed machine;
-  machine.threads = options.threads > 0 ? options.threads : usable_threads();
-  machine.read = measure_read_speed(machine.threads, device.memory_available());
-  machine.f32 = measure_f32_peak(machine.threads);
-  return machine;
-}
-
 // ---- JSON ----
 
-nlohmann::ordered_json profile_json(const std::vector<OpTime>& profile) {
-  double total = 0.0;
-  for (const OpTime& op : profile) total += op.seconds;
-  auto list = nlohmann::ordered_json::array();
-  for (const OpTime& op : profile) {
-    list.push_back(
-        {{"op", op.name}, {"seconds", op.seconds}, {"share", share(op.seconds, total)}, {"calls", op.calls}});
-  }
-  return list;
+nlohmann::ordered_json machine_json(const MachineSpeed& machine) {
+  nlohmann::ordered_json value{{"threads", machine.threads},
+                               {"read_bytes_per_s", machine.read.bytes_per_s},
+                               {"read_buffer_bytes", machine.read.buffer_bytes},
+                               {"read_method", machine.read.method},
+                               {"f32_fma_flops_per_s", 2.0 * machine.f32.macs_per_s},
+                               {"f32_fma_instructions", machine.f32.instructions}};
+  const auto add = [&](const char* name, const std::optional<ArithmeticSpeed>& speed) {
+    value[name] = nullptr;
+    if (speed) value[name] = {{"macs_per_s", speed->macs_per_s}, {"instructions", speed->instructions}};
+  };
+  add("integer", machine.integer);
+  add("int8_tiles", machine.int8_tiles);
+  add("bf16_tiles", machine.bf16_tiles);
+  return value;
 }
 
-nlohmann::ordered_json speed_json(const Speed& speed, std::int64_t tokens, bool with_profile) {
+// `profile` null: none was asked for.
+nlohmann::ordered_json speed_json(const Speed& speed, std::int64_t tokens, const OpProfile* profile) {
   nlohmann::ordered_json value{{"tokens", tokens},
                                {"tokens_per_s", speed.tokens_per_s.mean()},
                                {"tokens_per_s_deviation", speed.tokens_per_s.deviation()},
                                {"seconds", speed.seconds}};
-  if (with_profile) value["profile"] = profile_json(speed.profile);
+  if (profile != nullptr) {
+    value["profile"] = profile_json(*profile);
+    value["share_of_limit"] = profile->all.of_limit();
+  }
   return value;
 }
 
@@ -119,24 +127,25 @@ nlohmann::ordered_json to_json(const BenchReport& report, const BenchCommand& co
                                {"prefill", nullptr},
                                {"decode", nullptr}};
   if (report.machine) {
-    value["machine"] = {{"threads", report.machine->threads},
-                        {"read_bytes_per_s", report.machine->read.bytes_per_s},
-                        {"read_buffer_bytes", report.machine->read.buffer_bytes},
-                        {"f32_fma_flops_per_s", report.machine->f32.flops_per_s},
-                        {"f32_fma_instructions", report.machine->f32.instructions}};
+    value["machine"] = machine_json(*report.machine);
   }
   if (report.prefill) {
-    auto& prefill = value["prefill"] = speed_json(*report.prefill, settings.prompt, command.profile);
+    const OpProfile profile = profile_of(report.prefill->profile, report.machine);
+    auto& prefill = value["prefill"] =
+        speed_json(*report.prefill, settings.prompt, command.profile ? &profile : nullptr);
     prefill["flops_per_token"] = report.cost.flops_per_token;
     prefill["flops_per_s"] = flops_per_s(*report.prefill, report.cost);
     if (report.machine) {
-      prefill["peak"] = "F32 FMA";
-      prefill["share_of_peak"] = share(flops_per_s(*report.prefill, report.cost), report.machine->f32.flops_per_s);
+      prefill["peak"] = peak_of(report.cost, *report.machine).instructions;
+      prefill["share_of_peak"] = share_of_peak(*report.prefill, report.cost, *report.machine);
+      prefill["share_of_f32_peak"] =
+          share(flops_per_s(*report.prefill, report.cost), 2.0 * report.machine->f32.macs_per_s);
     }
   }
   if (report.decode) {
-    auto& decode = value["decode"] =
-        speed_json(*report.decode, std::int64_t{settings.generated} * settings.batch, command.profile);
+    const OpProfile profile = profile_of(report.decode->profile, report.machine);
+    auto& decode = value["decode"] = speed_json(*report.decode, std::int64_t{settings.generated} * settings.batch,
+                                                command.profile ? &profile : nullptr);
     decode["weight_bytes_per_step"] = report.cost.weight_bytes_per_step;
     decode["cache_bytes_per_step"] = report.cost.cache_bytes_per_step;
     decode["bytes_per_s"] = bytes_per_s(*report.decode, report.cost, settings.batch);
@@ -150,18 +159,6 @@ nlohmann::ordered_json to_json(const BenchReport& report, const BenchCommand& co
 
 // ---- A table for people ----
 
-std::string profile_text(const char* title, const std::vector<OpTime>& profile) {
-  double total = 0.0;
-  for (const OpTime& op : profile) total += op.seconds;
-  using Side = TextTable::Side;
-  TextTable table({{title, Side::left}, {"seconds", Side::right}, {"share", Side::right}, {"calls", Side::right}});
-  for (const OpTime& op : profile) {
-    table.add_row({std::string(op.name), fmt::format("{:.4f}", op.seconds),
-                   fmt::format("{:.1f} %", 100.0 * share(op.seconds, total)), fmt::format("{}", op.calls)});
-  }
-  return "\n" + table.text();
-}
-
 std::string speed_text(const BenchReport& report, const SpeedSettings& settings) {
   using Side = TextTable::Side;
   TextTable table({{"", Side::left}, {"tokens/s", Side::right}, {"±", Side::right}, {"of the machine", Side::left}});
@@ -172,8 +169,9 @@ std::string speed_text(const BenchReport& report, const SpeedSettings& settings)
   if (report.prefill) {
     std::string machine = fmt::format("{:.1f} GFLOP/s", flops_per_s(*report.prefill, report.cost) / 1e9);
     if (report.machine) {
-      machine += fmt::format(", {:.1f} % of the F32 FMA peak",
-                             100.0 * share(flops_per_s(*report.prefill, report.cost), report.machine->f32.flops_per_s));
+      machine +=
+          fmt::format(", {:.1f} % of the {} peak", 100.0 * share_of_peak(*report.prefill, report.cost, *report.machine),
+                      peak_of(report.cost, *report.machine).instructions);
     }
     add(fmt::format("prefill of {}", settings.prompt), *report.prefill, machine);
   }
@@ -190,6 +188,21 @@ std::string speed_text(const BenchReport& report, const SpeedSettings& settings)
   return table.text();
 }
 
+std::string machine_text(const MachineSpeed& machine) {
+  std::string text =
+      fmt::format("machine  reads {:.1f} GB/s ({}), F32 FMA peak {:.1f} GFLOP/s ({}, {} thread{})\n",
+                  machine.read.bytes_per_s / 1e9, machine.read.method, 2.0 * machine.f32.macs_per_s / 1e9,
+                  machine.f32.instructions, machine.threads, machine.threads == 1 ? "" : "s");
+  std::string more;
+  for (const auto* speed : {&machine.integer, &machine.int8_tiles, &machine.bf16_tiles}) {
+    if (!speed->has_value()) continue;
+    more += fmt::format("{}{} {:.1f} GMAC/s", more.empty() ? "" : ", ", speed->value().instructions,
+                        speed->value().macs_per_s / 1e9);
+  }
+  if (!more.empty()) text += fmt::format("         8-bit and tile peaks: {}\n", more);
+  return text;
+}
+
 std::string to_text(const BenchReport& report, const BenchCommand& command, const Executor& executor) {
   const std::string name = executor.spec().name.empty() ? command.model : executor.spec().name;
   std::string text = fmt::format("model    {}, {:.1f} million parameters, {}\n", printable(name),
@@ -198,16 +211,17 @@ std::string to_text(const BenchReport& report, const BenchCommand& command, cons
   text += fmt::format("device   {}, {} cache, {} activations, loaded in {}\n", report.device,
                       name_of(executor.kv_type()), command.options.activations, human_duration(report.load_seconds));
   if (report.machine) {
-    text += fmt::format("machine  reads {:.1f} GB/s, F32 FMA peak {:.1f} GFLOP/s ({}, {} threads)\n",
-                        report.machine->read.bytes_per_s / 1e9, report.machine->f32.flops_per_s / 1e9,
-                        report.machine->f32.instructions, report.machine->threads);
+    text += machine_text(*report.machine);
   }
   if (const std::string cache = expert_cache_text(executor.observe()); !cache.empty()) {
     text += fmt::format("experts  {}\n", cache);
   }
   text += fmt::format("mean of {} after a warm-up\n\n", command.settings.repeat) + speed_text(report, command.settings);
-  if (command.profile && report.prefill) text += profile_text("prefill", report.prefill->profile);
-  if (command.profile && report.decode) text += profile_text("decode", report.decode->profile);
+  const auto add_profile = [&](const char* title, const Speed& speed) {
+    text += "\n" + profile_text(title, profile_of(speed.profile, report.machine));
+  };
+  if (command.profile && report.prefill) add_profile("prefill", *report.prefill);
+  if (command.profile && report.decode) add_profile("decode", *report.decode);
   return text;
 }
 
@@ -229,7 +243,10 @@ int run_bench(const BenchCommand& command, const Interrupts& interrupts) {
   report.device = device->description();
   report.cost = model_cost(executor, executor.backend(), command.settings);
   check_interrupt(interrupts);
-  if (device->name() != "cuda") report.machine = measure_machine(command.options, *device);
+  if (device->name() != "cuda") {
+    const int threads = command.options.threads > 0 ? command.options.threads : usable_threads();
+    report.machine = measure_machine(threads, device->memory_available());
+  }
   SpeedBench bench(executor, command.settings, [&] { check_interrupt(interrupts); });
   if (command.settings.prompt > 0) report.prefill = bench.prefill(command.profile);
   if (command.settings.generated > 0) report.decode = bench.decode(command.profile);
@@ -255,7 +272,8 @@ void add_bench(CLI::App& app, CommandContext& context) {
   add("--depth", options->settings.depth, 0, 1 << 24, "Tokens in the cache before those that are generated");
   add("--batch", options->settings.batch, 1, 256, "Sequences to generate together");
   add("--repeat", options->settings.repeat, 1, 1000, "How often to measure, after a warm-up");
-  command->add_flag("--profile", options->profile, "Show how long each kind of operation took");
+  command->add_flag("--profile", options->profile,
+                    "Show how long each kind of operation took, and how near it came to the machine's limit");
   command->add_flag("--json", options->json, "Everything as JSON");
   add_model_options(*command, options->options);
   command->footer(

@@ -1,9 +1,10 @@
 // What the machine could do at best, measured: how fast it reads memory and how fast it multiplies and adds. A
 // benchmark measures both in the same run and on the same number of threads, so that its shares compare like with like.
-// The calls start threads of their own and return when they are done.
+// The calls start threads of their own, each on a core of its own, and return when they are done.
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 
 namespace quarrel {
@@ -11,18 +12,28 @@ namespace quarrel {
 struct ReadSpeed {
   double bytes_per_s = 0.0;
   std::size_t buffer_bytes = 0;
+  std::string method;  // which of the ways of reading was the fastest: "plain", "prefetch 4 KiB ahead" …
 };
-
-// The best of several passes in which all threads read a buffer too large for the caches: 1 GiB if `memory_available`
-// allows, less if not.
-ReadSpeed measure_read_speed(int threads, std::size_t memory_available);
 
 struct ArithmeticSpeed {
-  double flops_per_s = 0.0;  // a multiplication and an addition are two
-  std::string instructions;  // "avx512", "avx2" or "baseline"
+  double macs_per_s = 0.0;   // a multiplication and the addition of its result
+  std::string instructions;  // "avx512", "avx2" or "baseline"; "avx512-vnni"; "amx-int8"
 };
 
-// The best of several passes of F32 multiply-adds in registers.
-ArithmeticSpeed measure_f32_peak(int threads);
+struct MachineSpeed {
+  int threads = 1;
+  ReadSpeed read;
+  ArithmeticSpeed f32;                     // fused multiply-adds
+  std::optional<ArithmeticSpeed> integer;  // 8-bit products in vectors
+  std::optional<ArithmeticSpeed> int8_tiles;
+  std::optional<ArithmeticSpeed> bf16_tiles;
+
+  // The fastest there is for quantised weights.
+  const ArithmeticSpeed& fastest_integer() const;
+};
+
+// The best of several passes each. Reading goes through a buffer too large for the caches: 1 GiB if `memory_available`
+// allows, less if not.
+MachineSpeed measure_machine(int threads, std::size_t memory_available);
 
 }  // namespace quarrel

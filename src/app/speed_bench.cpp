@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "quant/types.h"
 
 namespace quarrel {
 namespace {
@@ -37,7 +38,9 @@ ModelCost model_cost(const Executor& executor, const Backend& backend, const Spe
       cost.weight_bytes_per_step += static_cast<double>(tensor.bytes) * (expert ? one_step : 1.0);
     }
     if (tensor.dimensions >= 2 && tensor.name.starts_with("blk.")) {
-      cost.flops_per_token += 2.0 * static_cast<double>(tensor.elements()) * (expert ? one_token : 1.0);
+      const double flops = 2.0 * static_cast<double>(tensor.elements()) * (expert ? one_token : 1.0);
+      cost.flops_per_token += flops;
+      if (type_info(tensor.type).block_weights > 1) cost.quantised_flops_per_token += flops;
     }
   }
   const double positions = settings.depth + (settings.generated + 1) / 2.0;

@@ -98,11 +98,15 @@ struct CacheConfig {
 
 using Ticket = std::uint64_t;
 
-// How long each kind of op took since profiling was switched on.
+// How long each kind of op took since profiling was switched on, and what it could not do without: bytes of weights,
+// cache and state that it had to read once, and products that it had to add up.
 struct OpTime {
   std::string_view name;
   double seconds = 0.0;
   std::uint64_t calls = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t macs = 0;
+  std::uint64_t quantised_macs = 0;  // of `macs`, those with weights of a quantised type
 };
 
 struct BackendCounters {

@@ -414,30 +414,4 @@ std::vector<ExpertUse> HostBackend::expert_use() const {
   return use;
 }
 
-void HostBackend::set_profiling(bool on) {
-  profiling_ = on;
-  times_.clear();
-}
-
-std::vector<OpTime> HostBackend::profile() const {
-  std::vector<OpTime> times;
-  times.reserve(times_.size());
-  for (const auto& [name, time] : times_) times.push_back(time);
-  return times;
-}
-
-HostBackend::Timer::Timer(HostBackend& backend, std::string_view name)
-    : backend_(backend.profiling_ ? &backend : nullptr), name_(name) {
-  if (backend_ != nullptr) start_ = std::chrono::steady_clock::now();
-}
-
-HostBackend::Timer::~Timer() {
-  if (backend_ == nullptr) return;
-  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start_;
-  OpTime& time = backend_->times_[name_];
-  time.name = name_;
-  time.seconds += taken.count();
-  ++time.calls;
-}
-
 }  // namespace quarrel

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <string_view>
@@ -78,7 +79,15 @@ class HostBackend : public Backend {
     double magnitude;
   };
 
-  // Adds the time until its end to a kind of op, when profiling is on.
+  // What an op cannot do without: see OpTime.
+  struct Work {
+    std::uint64_t bytes = 0;
+    std::uint64_t macs = 0;
+    std::uint64_t quantised_macs = 0;
+  };
+
+  // Adds the time until its end to a kind of op, when profiling is on. The op may say what it has to do; nothing is
+  // counted when profiling is off.
   class Timer {
    public:
     Timer(HostBackend& backend, std::string_view name);
@@ -86,11 +95,31 @@ class HostBackend : public Backend {
     Timer(const Timer&) = delete;
     Timer& operator=(const Timer&) = delete;
 
+    // `rows` rows meet each of these weights; those that are none do not count. Of experts `read` are read, and a row
+    // counts once for each that it meets.
+    void products(std::size_t rows, std::initializer_list<Weight> weights, std::size_t read = 1);
+    void embedding(const EmbedOp& op);
+    void attention(const AttendOp& op);
+    void convolution(const SsmOp& op);
+    void scan(const SsmOp& op);
+
    private:
+    void add(const Work& work);
+
     HostBackend* backend_;  // null when profiling is off
     std::string_view name_;
     std::chrono::steady_clock::time_point start_;
   };
+
+  // What a projection is called in a profile.
+  static std::string_view profile_name(const LinearOp& op) noexcept;
+
+  // What a weight's matrix takes where it is read from, one expert's if it has several.
+  struct WeightSize {
+    std::size_t bytes = 0;
+    bool quantised = false;
+  };
+  virtual WeightSize weight_size(const Weight& weight) const = 0;
 
   // Norms one row; false if its sum of squares was not finite. `out` may be `in`.
   virtual bool norm_row(const Norm& norm, const float* in, float* out, std::size_t count) const = 0;
@@ -154,6 +183,7 @@ class HostBackend : public Backend {
 
  private:
   void load_step(const Step& step);
+  Work attention_work(const AttendOp& op) const;
   void rank(const PoolOp& op, std::span<double> row, float* out) const;
   std::size_t kv_element_bytes(KvType type) const noexcept { return type == KvType::f32 ? 4 : 2; }
   std::span<std::byte> block_span(std::int32_t group, std::int32_t block);

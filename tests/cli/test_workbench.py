@@ -219,6 +219,16 @@ class Bench(WorkbenchTest):
             self.assertTrue(ops)
             self.assertAlmostEqual(sum(op["share"] for op in ops), 1, places=6)
             self.assertEqual([op["seconds"] for op in ops], sorted((op["seconds"] for op in ops), reverse=True))
+            self.assertGreater(value[part]["share_of_limit"], 0)
+            by_name = {op["op"]: op for op in ops}
+            for name in ("qkv", "attend", "attention out", "glu", "down", "head", "norms and digits", "sampling"):
+                self.assertIn(name, by_name)
+            for name in ("qkv", "attend", "head"):
+                self.assertGreater(by_name[name]["bytes"], 0)
+                self.assertGreater(by_name[name]["macs"], 0)
+                self.assertGreater(by_name[name]["share_of_limit"], 0)
+                self.assertIn(by_name[name]["limit"], ("reading", "arithmetic"))
+            self.assertIsNone(by_name["sampling"]["share_of_limit"])
         self.assertGreater(value["prefill"]["share_of_peak"], 0)
         self.assertGreater(value["decode"]["share_of_read_bandwidth"], 0)
         # All of the file's weights but the embedding, which is looked up.
@@ -226,6 +236,11 @@ class Bench(WorkbenchTest):
         self.assertGreater(value["decode"]["weight_bytes_per_step"], value["model"]["file_bytes"] * 0.7)
         self.assertGreater(value["machine"]["read_bytes_per_s"], 1e8)
         self.assertGreater(value["machine"]["f32_fma_flops_per_s"], 1e8)
+        for name in ("integer", "int8_tiles", "bf16_tiles"):
+            speed = value["machine"][name]
+            if speed is not None:
+                self.assertGreater(speed["macs_per_s"], 1e8)
+                self.assertTrue(speed["instructions"])
         self.assertGreater(value["load_seconds"], 0)
         self.assertEqual(value["model"]["architecture"], "llama")
         self.assertIn("cpu", value["device"]["description"])
@@ -238,7 +253,7 @@ class Bench(WorkbenchTest):
 
     def test_table(self):
         out = self.succeed("bench", self.llama, *self.ARGUMENTS, "--profile").out.decode()
-        for word in ("prefill of 16", "decode of 4", "F32 FMA peak", "read bandwidth", "loaded in"):
+        for word in ("prefill of 16", "decode of 4", "F32 FMA peak", "read bandwidth", "loaded in", "of the limit", "set by"):
             self.assertIn(word, out)
 
     def test_mistakes(self):

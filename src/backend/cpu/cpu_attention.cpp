@@ -80,7 +80,8 @@ std::uint64_t CpuBackend::store_cache(const QkvOp& op, std::int32_t row, const f
 void CpuBackend::qkv(const QkvOp& op) {
   const std::array weights = {op.q, op.k, op.v};
   const Input input = prepare_input(op.x, 0, row_count(op.x.rows), op.before, op.layer, weights);
-  const Timer timer(*this, "attention");
+  Timer timer(*this, "qkv");
+  timer.products(input.rows, {op.q, op.k, op.v});
   float* keys = first_.floats();
   float* values = second_.floats();
   const std::array products = {
@@ -184,7 +185,8 @@ AttendTask CpuBackend::attend_task(const AttendOp& op, const AttendTile& tile, s
 }
 
 void CpuBackend::attend(const AttendOp& op) {
-  const Timer timer(*this, "attention");
+  Timer timer(*this, "attend");
+  timer.attention(op);
   if (op.kv_heads <= 0 || op.heads % op.kv_heads != 0) fail(ErrorKind::internal, "layer {} has uneven heads", op.layer);
   plan_attention(op);
   if (attend_tiles_.empty()) return;

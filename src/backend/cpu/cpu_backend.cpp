@@ -210,6 +210,11 @@ bool CpuBackend::wants_bfloats(const Weight& weight) const {
   return has_bfloats() && kernels_.bfloat.has_kernel(prepared(weight).type);
 }
 
+HostBackend::WeightSize CpuBackend::weight_size(const Weight& weight) const {
+  const Prepared& found = prepared(weight);
+  return {.bytes = found.rows * found.row_bytes, .quantised = type_info(found.type).block_weights > 1};
+}
+
 bool CpuBackend::norm_row(const Norm& norm, const float* in, float* out, std::size_t count) const {
   const float* weight = vector(norm.weight);
   const float squares = norm.kind == NormKind::rms
@@ -255,7 +260,7 @@ void CpuBackend::multiply_rows(MatmulTask task, std::size_t generated) const {
 
 CpuBackend::Input CpuBackend::prepare_input(const Activation& in, std::int32_t first, std::int32_t rows,
                                             const Norm& before, std::int32_t layer, std::span<const Weight> weights) {
-  const Timer timer(*this, "norms");
+  const Timer timer(*this, "norms and digits");
   const std::size_t columns = as_size(weights.front().columns);
   Input input{.plain = row(in, first),
               .stride = as_size(in.width),
@@ -354,7 +359,8 @@ void CpuBackend::decode_table_row(const Prepared& table, std::size_t row, float*
 }
 
 void CpuBackend::embed(const EmbedOp& op) {
-  const Timer timer(*this, "embedding");
+  Timer timer(*this, "embedding");
+  timer.embedding(op);
   const Prepared& table = prepared(op.table);
   for_rows(row_count(op.out.rows), [&](std::int32_t r) {
     float* x = row(op.out, r);
@@ -373,7 +379,7 @@ void CpuBackend::embed(const EmbedOp& op) {
 }
 
 void CpuBackend::norm(const NormOp& op) {
-  const Timer timer(*this, "norms");
+  const Timer timer(*this, "norms and digits");
   for_rows(row_count(op.in.rows), [&](std::int32_t r) {
     if (!norm_row(op.norm, row(op.in, r), row(op.out, r), as_size(op.in.width))) {
       flag_bad_row(op.in.rows, r, op.layer);
@@ -383,10 +389,8 @@ void CpuBackend::norm(const NormOp& op) {
 
 void CpuBackend::linear(const LinearOp& op) {
   const Input input = prepare_input(op.in, 0, row_count(op.in.rows), op.before, op.layer, {&op.weight, 1});
-  const Timer timer(*this, op.part == LayerPart::attention      ? "attention"
-                           : op.part == LayerPart::feed_forward ? "feed-forward"
-                           : op.part == LayerPart::ssm          ? "ssm"
-                                                                : "other");
+  Timer timer(*this, profile_name(op));
+  timer.products(input.rows, {op.weight});
   if (op.end.x.valid()) {
     const std::size_t stride = as_size(op.weight.rows);
     const Product product{.weight = op.weight, .out = first_.floats(), .stride = stride};
@@ -421,7 +425,8 @@ void CpuBackend::glu(const GluOp& op) {
   }
   const std::array weights = {op.up, op.gate.valid() ? op.gate : op.up};
   const Input input = prepare_input(op.x, 0, row_count(op.x.rows), op.before, op.layer, weights);
-  const Timer timer(*this, "feed-forward");
+  Timer timer(*this, "glu");
+  timer.products(input.rows, {op.gate, op.up});
   multiply_gated(input, {.gate = op.gate,
                          .up = op.up,
                          .gate_bias = op.gate_bias,
@@ -477,7 +482,8 @@ void CpuBackend::head(const HeadOp& op) {
   }
   if (!op.weight.valid()) return;
   const Input input = prepare_input(op.in, first, count, op.norm, op.layer, {&op.weight, 1});
-  const Timer timer(*this, "head");
+  Timer timer(*this, "head");
+  timer.products(input.rows, {op.weight});
   const std::size_t vocabulary = as_size(op.weight.rows);
   const Product product{.weight = op.weight, .out = logits_row(0), .stride = vocabulary};
   multiply(input, {&product, 1}, [&](std::size_t begin, std::size_t end) {

@@ -165,6 +165,7 @@ class CpuBackend final : public HostBackend {
   std::size_t attend_workspace_bytes() const noexcept;
 
   bool norm_row(const Norm& norm, const float* in, float* out, std::size_t count) const override;
+  WeightSize weight_size(const Weight& weight) const override;
   std::span<const float> vector_values(const Weight& weight) const override { return prepared(weight).decoded; }
   // Rows [first, first + rows) of `in`, normed and turned into digits as the weights want.
   Input prepare_input(const Activation& in, std::int32_t first, std::int32_t rows, const Norm& before,

@@ -151,7 +151,8 @@ void CpuBackend::check_experts(const MoeOp& op) const {
 }
 
 void CpuBackend::route(const MoeOp& op, const Input& input) {
-  const Timer timer(*this, "router");
+  Timer timer(*this, "router");
+  timer.products(input.rows, {op.router});
   const std::size_t experts = as_size(op.router.rows);
   const std::size_t used = as_size(op.used);
   // Which experts a row goes to must not hang on the last bit of a digit: the router always works in F32.
@@ -380,7 +381,8 @@ void CpuBackend::run_in_place(const MoeOp& op, const Input& input, std::span<Exp
 
 // [rows][width of down], in second_.
 void CpuBackend::run_shared(const MoeOp& op, const Input& input) {
-  const Timer timer(*this, "shared experts");
+  Timer timer(*this, "shared experts");
+  timer.products(input.rows, {op.shared_gate, op.shared_up, op.shared_down});
   const std::size_t hidden = as_size(op.shared_up.rows);
   multiply_gated(input, {.gate = op.shared_gate,
                          .up = op.shared_up,
@@ -411,8 +413,9 @@ void CpuBackend::moe(const MoeOp& op) {
   const Input input = prepare_input(op.x, 0, row_count(op.x.rows), op.before, op.layer, weights);
   route(op, input);
   {
-    const Timer timer(*this, "experts");
+    Timer timer(*this, "experts");
     const std::span<ExpertGroup> groups = group_rows(op, input);
+    timer.products(input.rows * as_size(op.used), {op.gate, op.up, op.down}, groups.size());
     if (expert_cache_ != nullptr) {
       run_cached(op, input, groups);
     } else {

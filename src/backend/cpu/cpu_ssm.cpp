@@ -110,7 +110,7 @@ void CpuBackend::ssm(const SsmOp& op) {
   project_scan_inputs(step);
   scan(step);
   if (op.norm.kind == NormKind::none) return;
-  const Timer timer(*this, "norms");
+  const Timer timer(*this, "norms and digits");
   const std::size_t group = shape.inner / shape.groups;
   for_rows(row_count(op.out.rows), [&](std::int32_t r) {
     float* out = row(op.out, r);
@@ -122,7 +122,8 @@ void CpuBackend::ssm(const SsmOp& op) {
 
 // One region: the convolution, and in version 2 dt, which needs nothing of it.
 void CpuBackend::convolve(const SsmStep& step) {
-  const Timer timer(*this, "conv");
+  Timer timer(*this, "conv");
+  timer.convolution(step.op);
   const SsmShape& shape = step.shape;
   const std::size_t blocks = pieces(shape.channels, kSsmBlock);
   const std::size_t units = step.state_rows.sequences.size() * blocks;
@@ -202,7 +203,8 @@ void CpuBackend::project_scan_inputs(SsmStep& step) {
     step.shared_stride = shape.channels;
     return;
   }
-  const Timer timer(*this, "ssm");
+  Timer timer(*this, "scan inputs");
+  timer.products(rows().size(), {op.x_proj, op.dt_proj});
   const std::size_t rank = as_size(op.dt_rank);
   const std::size_t width = as_size(op.x_proj.rows);
   float* projected = second_.floats();
@@ -233,7 +235,8 @@ void CpuBackend::project_scan_inputs(SsmStep& step) {
 }
 
 void CpuBackend::scan(const SsmStep& step) {
-  const Timer timer(*this, "scan");
+  Timer timer(*this, "scan");
+  timer.scan(step.op);
   const SsmShape& shape = step.shape;
   const std::size_t block = step.op.version == 1 ? kSsmBlock : shape.dim;
   const std::size_t blocks = pieces(shape.inner, block);

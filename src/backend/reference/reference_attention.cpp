@@ -91,7 +91,8 @@ void ReferenceBackend::load_kv(const std::byte* place, std::span<double> values)
 }
 
 void ReferenceBackend::qkv(const QkvOp& op) {
-  const Timer timer(*this, "attention");
+  Timer timer(*this, "qkv");
+  timer.products(as_size(row_count(op.x.rows)), {op.q, op.k, op.v});
   const std::size_t q_width = as_size(op.heads) * as_size(op.key_dim);
   const std::size_t k_width = as_size(op.kv_heads) * as_size(op.key_dim);
   const std::size_t v_width = as_size(op.kv_heads) * as_size(op.value_dim);
@@ -125,7 +126,8 @@ void ReferenceBackend::qkv(const QkvOp& op) {
 }
 
 void ReferenceBackend::attend(const AttendOp& op) {
-  const Timer timer(*this, "attention");
+  Timer timer(*this, "attend");
+  timer.attention(op);
   if (op.kv_heads <= 0 || op.heads % op.kv_heads != 0) fail(ErrorKind::internal, "layer {} has uneven heads", op.layer);
   vector_of(op.sinks, as_size(op.heads));
   const std::vector<SequenceRows> sequences = sequence_rows();

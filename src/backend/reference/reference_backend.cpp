@@ -49,6 +49,12 @@ Weight ReferenceBackend::prepare_weight(const WeightSource& source) {
           .experts = static_cast<std::int32_t>(source.experts)};
 }
 
+HostBackend::WeightSize ReferenceBackend::weight_size(const Weight& weight) const {
+  const TypeInfo& info = type_info(prepared(weight).type);
+  return {.bytes = as_size(weight.rows) * row_bytes(info, as_size(weight.columns)),
+          .quantised = info.block_weights > 1};
+}
+
 const ReferenceBackend::PreparedWeight& ReferenceBackend::prepared(const Weight& weight) const {
   if (weight.id < 0 || as_size(weight.id) >= weights_.size()) fail(ErrorKind::internal, "an op lacks a weight");
   return weights_[as_size(weight.id)];
@@ -157,7 +163,8 @@ std::vector<ReferenceBackend::SequenceRows> ReferenceBackend::sequence_rows() co
 // ---- Ops at the ends of a model ----
 
 void ReferenceBackend::embed(const EmbedOp& op) {
-  const Timer timer(*this, "embedding");
+  Timer timer(*this, "embedding");
+  timer.embedding(op);
   const std::size_t width = as_size(op.table.columns);
   if (op.out.width != op.table.columns) fail(ErrorKind::internal, "the embedding has another width than its output");
   vector_of(op.norm.weight, width);
@@ -179,13 +186,13 @@ void ReferenceBackend::embed(const EmbedOp& op) {
 }
 
 void ReferenceBackend::norm(const NormOp& op) {
-  const Timer timer(*this, "norms");
+  const Timer timer(*this, "norms and digits");
   const std::vector<double> values = input_rows(op.in, op.norm, op.out.width, op.layer);
   std::ranges::transform(values, data(op.out), [](double value) { return static_cast<float>(value); });
 }
 
 void ReferenceBackend::head(const HeadOp& op) {
-  const Timer timer(*this, "head");
+  Timer timer(*this, "head");
   const std::size_t width = as_size(op.weight.valid() ? op.weight.columns : op.in.width);
   if (width > as_size(op.in.width)) fail(ErrorKind::internal, "the head is wider than its input");
   vector_of(op.norm.weight, width);
@@ -202,6 +209,7 @@ void ReferenceBackend::head(const HeadOp& op) {
     in.insert(in.end(), normed.begin(), normed.end());
   }
   if (!op.weight.valid() || in.empty()) return;
+  timer.products(as_size(last - first), {op.weight});
   std::vector<float> logits;
   multiply(op.weight, 0, in, vector_of(op.bias, as_size(op.weight.rows)), logits);
   const std::size_t vocabulary = as_size(op.weight.rows);

@@ -66,6 +66,7 @@ class ReferenceBackend final : public HostBackend {
   bool norm_row(const Norm& norm, const float* in, float* out, std::size_t count) const override {
     return normalise(norm, {in, count}, out);
   }
+  WeightSize weight_size(const Weight& weight) const override;
   std::span<const float> vector_values(const Weight& weight) const override { return prepared(weight).values; }
   void begin_step() override { device_.turns().take(); }
   void end_step() override { device_.turns().give_back(); }

@@ -32,7 +32,8 @@ void ReferenceBackend::multiply(const Weight& weight, std::int32_t expert, std::
 }
 
 void ReferenceBackend::linear(const LinearOp& op) {
-  const Timer timer(*this, "linear");
+  Timer timer(*this, profile_name(op));
+  timer.products(as_size(row_count(op.in.rows)), {op.weight});
   const std::vector<double> in = input_rows(op.in, op.before, op.weight.columns, op.layer);
   std::vector<float> values;
   multiply(op.weight, 0, in, vector_of(op.bias, as_size(op.weight.rows)), values);
@@ -71,7 +72,8 @@ std::vector<float> ReferenceBackend::glu_rows(const GluWeights& weights, std::in
 }
 
 void ReferenceBackend::glu(const GluOp& op) {
-  const Timer timer(*this, "feed-forward");
+  Timer timer(*this, "glu");
+  timer.products(as_size(row_count(op.x.rows)), {op.gate, op.up});
   const std::size_t width = as_size(op.up.rows);
   if (op.activation == ActivationKind::swiglu_clamped || width > as_size(op.out.width)) {
     fail(ErrorKind::internal, "the feed-forward of layer {} is malformed", op.layer);

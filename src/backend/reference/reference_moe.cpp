@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <set>
 
 #include "backend/reference/reference_backend.h"
 #include "backend/reference/reference_math.h"
@@ -36,7 +37,8 @@ struct ReferenceBackend::Routing {
 };
 
 ReferenceBackend::Routing ReferenceBackend::route(const MoeOp& op, std::span<const double> in) {
-  const Timer timer(*this, "router");
+  Timer timer(*this, "router");
+  timer.products(in.size() / as_size(op.router.columns), {op.router});
   const std::size_t experts = as_size(op.router.rows);
   const std::size_t used = as_size(op.used);
   std::vector<float> logits;
@@ -72,7 +74,9 @@ ReferenceBackend::Routing ReferenceBackend::route(const MoeOp& op, std::span<con
 // [rows][used][width of down]
 std::vector<float> ReferenceBackend::expert_outputs(const MoeOp& op, const Routing& routing,
                                                     std::span<const double> in) {
-  const Timer timer(*this, "experts");
+  Timer timer(*this, "experts");
+  const std::set<std::int32_t> chosen(routing.experts.begin(), routing.experts.end());
+  timer.products(routing.experts.size(), {op.gate, op.up, op.down}, chosen.size());
   const std::size_t columns = as_size(op.up.columns);
   const std::size_t hidden = as_size(op.up.rows);
   const std::size_t width = as_size(op.down.rows);
@@ -124,7 +128,8 @@ void ReferenceBackend::moe(const MoeOp& op) {
   const std::vector<float> outputs = expert_outputs(op, routing, in);
   std::vector<float> shared;
   if (op.shared_up.valid()) {
-    const Timer timer(*this, "shared experts");
+    Timer timer(*this, "shared experts");
+    timer.products(in.size() / as_size(op.up.columns), {op.shared_gate, op.shared_up, op.shared_down});
     const std::vector<float> inner = glu_rows(
         {.gate = op.shared_gate, .up = op.shared_up, .activation = op.activation, .clamp = op.clamp, .alpha = op.alpha},
         0, in);

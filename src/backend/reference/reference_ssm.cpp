@@ -20,9 +20,12 @@ struct ReferenceBackend::SsmStep {
 };
 
 void ReferenceBackend::ssm(const SsmOp& op) {
-  const Timer timer(*this, "ssm");
+  Timer timer(*this, "scan");
   SsmStep step{};
   step.shape = ssm_shape(op, cache().state_layers);
+  timer.scan(op);
+  timer.convolution(op);
+  if (op.version == 1) timer.products(rows().size(), {op.x_proj, op.dt_proj});
   step.sequences = sequence_rows();
   convolve(op, step);
   project_scan_inputs(op, step);

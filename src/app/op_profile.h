@@ -1,0 +1,44 @@
+// Where a model's time went, op by op, and how near each op came to what the machine could do at best: the longer of
+// the time that reading its bytes takes and of the time that its products take. Used by `bench`. Pure functions.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "app/machine_speed.h"
+#include "backend/backend.h"
+
+namespace quarrel {
+
+enum class Bound { none, reading, arithmetic };
+
+struct OpShare {
+  OpTime op;
+  double of_time = 0.0;        // of all ops together
+  double limit_seconds = 0.0;  // what the machine needs at best; 0: nothing was counted
+  Bound bound = Bound::none;   // which of the two that is
+
+  double of_limit() const noexcept { return op.seconds > 0.0 ? limit_seconds / op.seconds : 0.0; }
+};
+
+struct OpProfile {
+  std::vector<OpShare> ops;  // as they were given
+  OpShare all;               // the sum; its limit is the sum of theirs
+};
+
+// How long these bytes and products take at best. Quantised weights are held to the fastest integer arithmetic, the
+// others to F32.
+double read_seconds(double bytes, const MachineSpeed& machine);
+double arithmetic_seconds(double macs, double quantised_macs, const MachineSpeed& machine);
+
+// Without a machine there are no limits.
+OpProfile profile_of(const std::vector<OpTime>& times, const std::optional<MachineSpeed>& machine);
+
+std::string profile_text(std::string_view title, const OpProfile& profile);
+nlohmann::ordered_json profile_json(const OpProfile& profile);
+
+}  // namespace quarrel

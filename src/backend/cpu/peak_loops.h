@@ -1,0 +1,33 @@
+// Loops that multiply and add in registers and do nothing else: what this processor's integer units and matrix tiles
+// could do at best. A benchmark runs them on as many threads as it measures with. Pure functions of the machine: any
+// thread may call them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace quarrel {
+
+struct PeakLoop {
+  const char* instructions = "";  // "avx512-vnni"
+  double macs_per_round = 0.0;    // products that are added to a sum
+  // Gives back a sum that the caller must want, or nothing would be computed.
+  std::int64_t (*run)(std::int64_t rounds) = nullptr;
+};
+
+// Products of 8-bit integers, summed in 32 bits. None where the processor has neither AVX-512 VNNI nor AVX2.
+std::optional<PeakLoop> integer_peak_loop();
+
+// What may be done with AMX tiles. A process must ask its operating system before any of its threads touches a tile;
+// asking again costs nothing. All false where the processor has no tiles or the answer is no.
+struct TileSupport {
+  bool int8 = false;
+  bool bf16 = false;
+};
+TileSupport request_tiles();
+
+// The same for tiles. None without support.
+std::optional<PeakLoop> int8_tile_peak_loop();
+std::optional<PeakLoop> bf16_tile_peak_loop();
+
+}  // namespace quarrel

@@ -1,0 +1,97 @@
+// The arithmetic of a profile: shares of the time, and of what the machine could do at best.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "app/op_profile.h"
+#include "backend/cpu/peak_loops.h"
+
+namespace quarrel {
+namespace {
+
+// Reads 10 GB/s, multiplies 100 G a second in F32 and 400 G in integers.
+MachineSpeed machine() {
+  MachineSpeed speed;
+  speed.read.bytes_per_s = 10e9;
+  speed.f32 = {.macs_per_s = 100e9, .instructions = "plain"};
+  speed.integer = {.macs_per_s = 400e9, .instructions = "integers"};
+  return speed;
+}
+
+// Both read 1 GB in a quarter of the time they took.
+std::vector<OpTime> times() {
+  return {{.name = "head", .seconds = 0.4, .calls = 4, .bytes = 1'000'000'000, .macs = 2'000'000'000},
+          {.name = "qkv",
+           .seconds = 0.4,
+           .calls = 8,
+           .bytes = 1'000'000'000,
+           .macs = 80'000'000'000,
+           .quantised_macs = 80'000'000'000},
+          {.name = "sampling", .seconds = 0.2, .calls = 4}};
+}
+
+TEST(OpProfile, TheLongerOfReadingAndArithmeticIsTheLimit) {
+  const OpProfile profile = profile_of(times(), machine());
+  ASSERT_EQ(profile.ops.size(), 3u);
+  const OpShare& head = profile.ops[0];
+  EXPECT_EQ(head.bound, Bound::reading);
+  EXPECT_DOUBLE_EQ(head.of_limit(), 0.25);
+  EXPECT_DOUBLE_EQ(head.of_time, 0.4);
+  const OpShare& qkv = profile.ops[1];
+  EXPECT_EQ(qkv.bound, Bound::arithmetic);
+  EXPECT_DOUBLE_EQ(qkv.limit_seconds, 0.2);
+  EXPECT_DOUBLE_EQ(qkv.of_limit(), 0.5);
+  EXPECT_EQ(profile.ops[2].bound, Bound::none);
+  EXPECT_DOUBLE_EQ(profile.ops[2].of_limit(), 0.0);
+  EXPECT_DOUBLE_EQ(profile.all.op.seconds, 1.0);
+  EXPECT_DOUBLE_EQ(profile.all.of_limit(), 0.3);
+  EXPECT_EQ(profile.all.op.calls, 16u);
+}
+
+TEST(OpProfile, QuantisedWeightsAreHeldToTheFastestIntegers) {
+  MachineSpeed speed = machine();
+  EXPECT_DOUBLE_EQ(arithmetic_seconds(200e9, 0.0, speed), 2.0);
+  EXPECT_DOUBLE_EQ(arithmetic_seconds(200e9, 200e9, speed), 0.5);
+  EXPECT_DOUBLE_EQ(arithmetic_seconds(300e9, 200e9, speed), 1.5);
+  speed.int8_tiles = {.macs_per_s = 4000e9, .instructions = "tiles"};
+  EXPECT_DOUBLE_EQ(arithmetic_seconds(200e9, 200e9, speed), 0.05);
+  speed.integer.reset();
+  speed.int8_tiles.reset();
+  EXPECT_DOUBLE_EQ(arithmetic_seconds(200e9, 200e9, speed), 2.0) << "without integers, F32 is what there is";
+}
+
+TEST(OpProfile, WithoutAMachineThereAreTimesAlone) {
+  const OpProfile profile = profile_of(times(), std::nullopt);
+  for (const OpShare& share : profile.ops) EXPECT_EQ(share.bound, Bound::none);
+  const auto json = profile_json(profile);
+  EXPECT_TRUE(json[0]["share_of_limit"].is_null());
+  EXPECT_TRUE(json[0]["limit"].is_null());
+  EXPECT_TRUE(profile_of({}, machine()).ops.empty());
+}
+
+TEST(OpProfile, TextAndJsonSayTheSame) {
+  const OpProfile profile = profile_of(times(), machine());
+  const auto json = profile_json(profile);
+  ASSERT_EQ(json.size(), 3u);
+  EXPECT_EQ(json[1]["op"], "qkv");
+  EXPECT_EQ(json[1]["bytes"], 1'000'000'000);
+  EXPECT_EQ(json[1]["macs"], 80'000'000'000);
+  EXPECT_EQ(json[1]["limit"], "arithmetic");
+  EXPECT_DOUBLE_EQ(json[1]["share_of_limit"].get<double>(), 0.5);
+  const std::string text = profile_text("decode", profile);
+  for (const char* word : {"decode", "qkv", "200.0", "50.0 %", "arithmetic", "25.0 %", "reading", "all"}) {
+    EXPECT_NE(text.find(word), std::string::npos) << word << " in\n" << text;
+  }
+}
+
+TEST(PeakLoops, ThoseThatAreThereComputeSomething) {
+  for (const auto& loop : {integer_peak_loop(), int8_tile_peak_loop(), bf16_tile_peak_loop()}) {
+    if (!loop) continue;
+    EXPECT_GT(loop->macs_per_round, 0.0);
+    EXPECT_STRNE(loop->instructions, "");
+    EXPECT_NE(loop->run(3), loop->run(1000)) << loop->instructions;
+  }
+}
+
+}  // namespace
+}  // namespace quarrel
