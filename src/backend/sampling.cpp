@@ -92,7 +92,7 @@ Candidate find_best(const Vocabulary& all) {
 
 // Σ e^((logit - best) * scale) of each piece.
 std::vector<double> sum_pieces(const Vocabulary& all, float best, double scale) {
-  constexpr std::size_t kWorthSharing = 8;  // waking other threads takes about as long as one piece
+  constexpr std::size_t kWorthSharing = 24;  // less is done before a thread that sleeps has woken up
   std::vector<double> sums(all.pieces());
   const auto sum_piece = [&](std::size_t i) {
     const std::span<const float> piece = all.piece(i);

@@ -114,7 +114,7 @@ TEST(RowwiseSampling, TheChoiceIsThatOfPlainLoops) {
 }
 
 TEST(RowwiseSampling, ThreadsChangeNoBit) {
-  constexpr std::size_t kVocabulary = 50001;
+  constexpr std::size_t kVocabulary = 110001;  // enough to be shared
   const std::vector<float> logits = model_logits(kVocabulary, 9);
   const CpuKernels& kernels = kernels_of(available_levels().back());
   for (SampleRequest& request : requests({}, {})) {
