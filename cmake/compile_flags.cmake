@@ -23,6 +23,26 @@ if(QUARREL_FUZZ)
   target_compile_options(quarrel_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
+# Optimisation by profile, with GCC. Object files are named in the profile by their path below the build folder, so that
+# one build can use what another one counted. Code that the training never reached is compiled as if there were no
+# profile: it is what other models and other machines need, not what nobody needs.
+if(QUARREL_PGO AND NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  message(FATAL_ERROR "QUARREL_PGO needs GCC")
+elseif(QUARREL_PGO STREQUAL "train")
+  # Counters are not atomic: threads that share them in a kernel's inner loop would crawl. The training has one thread.
+  set(profile_flags -fprofile-generate=${QUARREL_PROFILE} -fprofile-update=single)
+elseif(QUARREL_PGO STREQUAL "use")
+  set(profile_flags -fprofile-use=${QUARREL_PROFILE} -fprofile-partial-training -Wno-missing-profile -Wno-error=coverage-mismatch
+    -Wno-stringop-overflow)  # seen by GCC 12 in std::string once counts steer its inlining
+elseif(QUARREL_PGO)
+  message(FATAL_ERROR "QUARREL_PGO is '${QUARREL_PGO}': it can be train or use")
+endif()
+if(QUARREL_PGO)
+  list(APPEND profile_flags -fprofile-prefix-path=${CMAKE_BINARY_DIR})
+  target_compile_options(quarrel_flags INTERFACE ${profile_flags})
+  target_link_options(quarrel_flags INTERFACE ${profile_flags})
+endif()
+
 # quarrel_library(NAME SOURCES a.cpp … LINKS quarrel_base … PRIVATE_LINKS fmt::fmt …)
 # A folder is a library and links only what it may, so the linker keeps the layers apart.
 function(quarrel_library name)
