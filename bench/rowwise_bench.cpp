@@ -10,6 +10,7 @@
 
 #include "backend/cpu/digits.h"
 #include "backend/cpu/isa.h"
+#include "base/aligned_buffer.h"
 
 namespace quarrel {
 namespace {
@@ -35,8 +36,8 @@ struct Rows {
   std::vector<float> other = random_row(kColumns, 3);
   std::vector<float> values = source;
   std::vector<std::uint16_t> halves = std::vector<std::uint16_t>(kColumns);
-  std::vector<std::byte> digit_memory = std::vector<std::byte>(DigitLayout(kColumns).bytes(1) + 64);
-  QuantizedRows digits = lay_out_digits(digit_memory.data(), 1, kColumns);
+  AlignedBuffer digit_memory = AlignedBuffer(digit_bytes(1, kColumns), "digits");
+  DigitRows digits = lay_out_digits(digit_memory.data(), kColumns);
 };
 
 struct RowKernel {
@@ -64,9 +65,9 @@ std::vector<RowKernel> row_kernels() {
          k.layer_norm(r.source.data(), r.weight.data(), r.other.data(), r.values.data(), kColumns, 1e-5f);
        }},
       {"quantize_row/digits:1", 5,
-       [](const CpuKernels& k, Rows& r) { k.quantize_row(r.source.data(), kColumns, r.digits, 0, false); }},
+       [](const CpuKernels& k, Rows& r) { k.quantize_row(r.source.data(), kColumns, r.digits, 0, 1e30f); }},
       {"quantize_row/digits:2", 6,
-       [](const CpuKernels& k, Rows& r) { k.quantize_row(r.source.data(), kColumns, r.digits, 0, true); }},
+       [](const CpuKernels& k, Rows& r) { k.quantize_row(r.source.data(), kColumns, r.digits, 0, 0.0f); }},
       {"store_half", 6, [](const CpuKernels& k, Rows& r) { k.store_half(r.source.data(), r.halves.data(), kColumns); }},
       {"add", 12, in_place([](const CpuKernels& k, float* v, Rows& r) { k.add(v, r.other.data(), kColumns); })},
       {"add_scaled", 12,
@@ -74,10 +75,9 @@ std::vector<RowKernel> row_kernels() {
       {"multiply", 12,
        in_place([](const CpuKernels& k, float* v, Rows& r) { k.multiply(v, r.other.data(), kColumns); })},
       {"silu", 8, in_place([](const CpuKernels& k, float* v, Rows&) { k.silu(v, kColumns); })},
-      {"swiglu", 12, in_place([](const CpuKernels& k, float* v, Rows& r) {
-         k.silu(v, kColumns);
-         k.multiply(v, r.other.data(), kColumns);
-       })},
+      {"swiglu", 12, in_place([](const CpuKernels& k, float* v, Rows& r) { k.swiglu(v, r.other.data(), kColumns); })},
+      {"softmax", 8, in_place([](const CpuKernels& k, float* v, Rows&) { k.softmax(v, kColumns); })},
+      {"load_half", 6, [](const CpuKernels& k, Rows& r) { k.load_half(r.halves.data(), r.values.data(), kColumns); }},
       {"swiglu_clamped", 12, in_place([](const CpuKernels& k, float* v, Rows& r) {
          k.swiglu_clamped(v, r.other.data(), 7.0f, 1.702f, kColumns);
        })},
@@ -114,43 +114,6 @@ void row_kernel(benchmark::State& state, IsaLevel level, const RowKernel& kernel
     benchmark::ClobberMemory();
   }
   count(state, kColumns, kernel.bytes);
-}
-
-// One row's attention with its softmax: four query heads of 64 values on one head of keys and values, half precision.
-void attend(benchmark::State& state, IsaLevel level, std::int32_t positions) {
-  constexpr std::int32_t kGroup = 4;
-  const CpuKernels& kernels = kernels_of(level);
-  const std::int32_t blocks = (positions + kAttendBlock - 1) / kAttendBlock;
-  const std::size_t block_values = std::size_t{kAttendBlock} * 2 * kHead;
-  const std::vector<float> values = random_row(static_cast<std::size_t>(blocks) * block_values, 4);
-  std::vector<std::uint16_t> cache(values.size());
-  kernels.store_half(values.data(), cache.data(), cache.size());
-  std::vector<std::int32_t> table(static_cast<std::size_t>(blocks));
-  for (std::int32_t block = 0; block < blocks; ++block) table[static_cast<std::size_t>(block)] = block;
-  const std::vector<float> q = random_row(kGroup * kHead, 5);
-  std::vector<float> out(kGroup * kHead);
-  std::vector<float> scratch(attend_scratch_bytes(kGroup, 2 * kHead) / sizeof(float) + 16);
-  const AttendTask task{.q = q.data(),
-                        .out = out.data(),
-                        .group = kGroup,
-                        .key_dim = kHead,
-                        .value_dim = kHead,
-                        .half = true,
-                        .base = reinterpret_cast<const std::byte*>(cache.data()),
-                        .block_bytes = block_values * sizeof(std::uint16_t),
-                        .blocks = table.data(),
-                        .begin = 0,
-                        .end = positions,
-                        .scale = 0.125f,
-                        .scratch = scratch.data()};
-  for (auto _ : state) {
-    kernels.attend(task);
-    benchmark::DoNotOptimize(out.data());
-  }
-  const auto turns = static_cast<double>(state.iterations());
-  const double seen = turns * positions * 2.0 * kHead;
-  state.counters["cache_bytes/s"] = benchmark::Counter(seen * sizeof(std::uint16_t), benchmark::Counter::kIsRate);
-  state.counters["MAC/s"] = benchmark::Counter(seen * kGroup, benchmark::Counter::kIsRate);
 }
 
 // One row through one head of a Mamba-2 layer, and through the convolution of a block of channels.
@@ -216,10 +179,6 @@ void register_all() {
     for (const RowKernel& kernel : row_kernels()) {
       register_one(fmt::format("{}/{}", kernel.name, level_name(level)),
                    [level, kernel](benchmark::State& state) { row_kernel(state, level, kernel); });
-    }
-    for (const std::int32_t positions : {256, 4096}) {
-      register_one(fmt::format("attend/{}/positions:{}", level_name(level), positions),
-                   [=](benchmark::State& state) { attend(state, level, positions); });
     }
     register_one(fmt::format("scan_head/{}", level_name(level)), [=](benchmark::State& state) { scan(state, level); });
     register_one(fmt::format("convolve/{}", level_name(level)),
