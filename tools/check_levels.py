@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 # The kernels of a level lie in its namespace; the loops that measure a peak bear the name of their instructions.
-ALLOWED = re.compile(r"\bquarrel::(?:avx2_level|avx512_level)::"
+ALLOWED = re.compile(r"\bquarrel::(?:avx2_level|avx512_level|amx_level)::"
                      r"|\bquarrel::\(anonymous namespace\)::(?:\w+_avx2|\w+_avx512|avx2_loop|vnni_loop|\w+_tile_loop)\(")
 # Registers of 256 and 512 bits and tiles, masks, and what only the newer encodings have: names that begin with v.
 WIDE = re.compile(r"%[yzt]mm\d|%k[0-7]\b|^\s*[0-9a-f]+:\s+v[a-z]")

@@ -46,6 +46,14 @@ bool plain_largest(const float* logits, std::size_t count, float* best) {
   return numbers;
 }
 
+// The next smaller number that is no denormal: vectors may take those for zero.
+float just_below(float value) noexcept {
+  constexpr float kLeast = std::numeric_limits<float>::min();
+  const float next = std::nextafter(value, -kInfinity);
+  if (value > 0.0f) return next < kLeast ? 0.0f : next;
+  return next > -kLeast ? -kLeast : next;
+}
+
 std::size_t plain_next_above(const float* logits, std::size_t first, std::size_t count, float limit) {
   while (first < count && !(logits[first] > limit)) ++first;
   return first;
@@ -86,7 +94,7 @@ Candidate find_best(const Vocabulary& all) {
   if (!all.kernels.largest(all.logits.data(), all.size(), &best) || best == -kInfinity) {
     return {.id = -1, .logit = -kInfinity, .weight = 0.0};
   }
-  const std::size_t place = all.next_above(0, std::nextafter(best, -kInfinity));
+  const std::size_t place = all.next_above(0, just_below(best));
   return make_candidate(place, all.logits[place]);
 }
 
@@ -123,7 +131,7 @@ struct LogSum {
 std::vector<Candidate> tokens_from(const Vocabulary& all, double least) {
   float limit = -kInfinity;
   if (least > static_cast<double>(std::numeric_limits<float>::lowest())) {
-    limit = std::nextafter(static_cast<float>(least), -kInfinity);
+    limit = just_below(static_cast<float>(least));
   }
   std::vector<Candidate> tokens;
   if (limit == -kInfinity) {

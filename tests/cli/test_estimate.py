@@ -22,7 +22,8 @@ class Estimate(ProgramTest):
         parts = value["bytes"]
         anonymous = sum(parts[name] for name in ("prepared", "kv", "state", "expert_workspace", "workspace"))
         self.assertEqual(parts["anonymous"], anonymous)
-        self.assertEqual(parts["total"], anonymous + parts["shared_weights"] + parts["expert_weights"])
+        mapped = parts["shared_weights"] + parts["expert_weights"] - parts["released"]
+        self.assertEqual(parts["total"], anonymous + mapped)
         # One attention layer of four: 2 heads of 16 for keys and values, F32, 256 tokens for three.
         self.assertEqual(parts["kv"], 2 * 2 * 16 * 4 * 256 * 3)
         # Three recurrent layers: a convolution of 4 over 384 channels, 256 x 32 of scan; two slots a sequence.

@@ -82,11 +82,12 @@ TEST(Batching, NeighboursAndThreadsChangeNoBit) {
   const TempDir folder;
   const auto file = write_toy("llama", folder.path(), {.type = QuantType::q4_k, .embedding = 256});
   const auto tokens = golden_tokens();
-  for (const NamedDevice& named : all_devices()) {
+  const auto expect_same = [&](const NamedDevice& named, ActivationDigits activations) {
     SCOPED_TRACE(named.name);
-    const auto alone = logits_of(file, *named.device, tokens, {.kv_type = KvType::f16});
-    Executor executor(GgufFile::open(file), *named.device,
-                      {.context = 64, .sequences = 3, .batch_rows = 128, .kv_type = KvType::f16});
+    const auto alone = logits_of(file, *named.device, tokens, {.kv_type = KvType::f16, .activations = activations});
+    Executor executor(
+        GgufFile::open(file), *named.device,
+        {.context = 64, .sequences = 3, .batch_rows = 128, .kv_type = KvType::f16, .activations = activations});
     const auto vocabulary = static_cast<std::size_t>(executor.spec().vocabulary);
     std::vector<float> together(tokens.size() * vocabulary);
     std::vector<Want> wants;
@@ -105,6 +106,12 @@ TEST(Batching, NeighboursAndThreadsChangeNoBit) {
     };
     executor.run(feeds);
     EXPECT_EQ(together, alone);
+  };
+  for (const NamedDevice& named : all_devices()) {
+    for (const ActivationDigits activations :
+         {ActivationDigits::where_heard, ActivationDigits::two, ActivationDigits::one_for_prompt}) {
+      expect_same(named, activations);
+    }
   }
 }
 

@@ -66,7 +66,13 @@ IsaLevel choose_level(std::string_view forced) {
 }
 
 const CpuKernels& kernels_of(IsaLevel level) noexcept {
-  static const CpuKernels kAmx = amx_kernels();
+  // Put together here: nothing compiled for AMX may run before it is known to be there.
+  static const CpuKernels kAmx = [] {
+    CpuKernels table = avx512_kernels();
+    table.name = "amx";
+    table.bfloat = amx_tiles();
+    return table;
+  }();
   switch (level) {
     case IsaLevel::amx: return kAmx;
     case IsaLevel::avx512: return avx512_kernels();

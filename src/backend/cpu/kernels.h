@@ -210,6 +210,6 @@ struct CpuKernels {
 const CpuKernels& scalar_kernels() noexcept;
 const CpuKernels& avx2_kernels() noexcept;
 const CpuKernels& avx512_kernels() noexcept;
-CpuKernels amx_kernels() noexcept;
+const BfloatKernels& amx_tiles() noexcept;
 
 }  // namespace quarrel

@@ -1,4 +1,4 @@
-// AMX stands on AVX-512: its table is that level's, with products of prompt rows in tiles besides.
+// What AMX adds to AVX-512: products of prompt rows in tiles.
 #define QUARREL_LEVEL amx_level
 
 #include <cstddef>
@@ -23,14 +23,12 @@ void decode_row(QuantType type, const std::byte* source, float* values, std::siz
 
 namespace quarrel {
 
-CpuKernels amx_kernels() noexcept {
-  CpuKernels table = avx512_kernels();
-  table.name = "amx";
-  table.bfloat = {.has_kernel = amx_level::has_bfloat_kernel,
-                  .scratch_bytes = amx_level::bfloat_scratch_bytes,
-                  .convert_row = amx_level::to_bfloats,
-                  .matmul = amx_level::matmul_bfloats};
-  return table;
+const BfloatKernels& amx_tiles() noexcept {
+  static constexpr BfloatKernels kTable = {.has_kernel = amx_level::has_bfloat_kernel,
+                                           .scratch_bytes = amx_level::bfloat_scratch_bytes,
+                                           .convert_row = amx_level::to_bfloats,
+                                           .matmul = amx_level::matmul_bfloats};
+  return kTable;
 }
 
 }  // namespace quarrel
