@@ -45,12 +45,21 @@ TEST_P(QuantGolden, LogitsAreWithinTheBoundOfTheArithmetic) {
     const double prompt = error({});
     const double generated = error({.row_class = RowClass::generated});
     const double one_digit = error({.activations = ActivationDigits::one_for_prompt});
+    const double heard = error({.activations = ActivationDigits::where_heard});
     const double plain = error({.activations = ActivationDigits::f32});
-    std::printf("%-10s %-12s prompt %.2e  generated %.2e  one digit %.2e  f32 %.2e\n", type.name, named.name.c_str(),
-                prompt, generated, one_digit, plain);
+    const auto logits = [&](ActivationDigits activations, bool repack) {
+      return logits_of(file, *named.device, tokens, {.activations = activations, .repack = repack});
+    };
+    for (const ActivationDigits activations :
+         {ActivationDigits::two, ActivationDigits::where_heard, ActivationDigits::f32}) {
+      EXPECT_EQ(logits(activations, false), logits(activations, true)) << "weights where they lie";
+    }
+    std::printf("%-10s %-12s prompt %.2e  generated %.2e  one digit %.2e  where heard %.2e  f32 %.2e\n", type.name,
+                named.name.c_str(), prompt, generated, one_digit, heard, plain);
     EXPECT_LE(prompt, named.exact ? 1e-9 : type.wide);
     EXPECT_LE(generated, named.exact ? 1e-9 : type.wide);
     EXPECT_LE(one_digit, named.exact ? 1e-9 : type.one_digit);
+    EXPECT_LE(heard, named.exact ? 1e-9 : type.one_digit);
     EXPECT_LE(plain, named.exact ? 1e-9 : type.wide);
   }
 }

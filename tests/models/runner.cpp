@@ -23,7 +23,8 @@ std::vector<float> logits_of(const std::filesystem::path& file, Device& device, 
                     {.context = static_cast<std::int32_t>(tokens.size()),
                      .batch_rows = static_cast<std::int32_t>(tokens.size()),
                      .kv_type = options.kv_type,
-                     .activations = options.activations});
+                     .activations = options.activations,
+                     .repack = options.repack});
   const auto vocabulary = static_cast<std::size_t>(executor.spec().vocabulary);
   std::vector<float> logits(tokens.size() * vocabulary);
   std::vector<Want> wants;

@@ -26,6 +26,7 @@ struct RunOptions {
   RowClass row_class = RowClass::prompt;
   KvType kv_type = KvType::f32;
   ActivationDigits activations = ActivationDigits::two;
+  bool repack = true;
 };
 
 // [tokens][vocabulary]

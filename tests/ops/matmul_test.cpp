@@ -243,10 +243,18 @@ TEST(Matmul, InTilesOfBfloats) {
     for (const bool packed : {false, true}) {
       if (packed && !matrix.packs()) continue;
       for (const auto& [row, rows] : std::initializer_list<std::pair<std::size_t, std::size_t>>{
-               {0, 1}, {5, 1}, {36, 1}, {3, 16}, {1, 17}, {2, 33}, {0, 37}}) {
+               {0, 1}, {16, 1}, {32, 5}, {0, 16}, {16, 17}, {0, 33}, {0, 37}}) {
         const std::vector<float> part = run(packed, row, rows);
         ASSERT_EQ(std::memcmp(part.data(), all.data() + row * kRows, part.size() * sizeof(float)), 0)
             << packed << " " << row << "+" << rows;
+      }
+      // Rows in digits come first and are left alone.
+      for (const std::size_t others : {std::size_t{3}, std::size_t{16}, std::size_t{21}}) {
+        const std::vector<float> rest =
+            matrix.multiply_bfloats({.rows = kTokens, .bfloats = &bfloats, .digit_rows = others}, packed);
+        for (std::size_t i = 0; i < rest.size(); ++i) {
+          ASSERT_EQ(rest[i], i < others * kRows ? -1e30f : all[i]) << others << " " << i / kRows;
+        }
       }
     }
   });

@@ -251,7 +251,6 @@ void CpuBackend::multiply_rows(MatmulTask task, std::size_t generated) const {
   if (task.rows > generated) {
     MatmulTask prompt = task;
     prompt.digit_rows = generated;
-    prompt.first_bfloat += generated;
     kernels_.bfloat.matmul(prompt);
   }
   task.rows = std::min(task.rows, generated);

@@ -52,7 +52,7 @@ void share(ThreadPool& pool, std::size_t units, const Task& task) {
 
 std::size_t MoeSpace::slots(std::size_t rows) const noexcept {
   const std::size_t pairs = rows * used;
-  return pairs + (rows == 1 ? 0 : std::min(experts, pairs) * (kDigitRows - 1));
+  return pairs + std::min(experts, pairs) * (alignment(rows) - 1);
 }
 
 std::size_t MoeSpace::lay_out(std::byte* memory, std::size_t rows, std::size_t workers) {
@@ -199,7 +199,7 @@ std::span<ExpertGroup> CpuBackend::group_rows(const MoeOp& op, const Input& inpu
   for (ExpertGroup& group : all) {
     group.first = slots;
     const std::size_t count = std::exchange(group.rows, 0);
-    slots += input.rows == 1 ? count : padded(count, kDigitRows);
+    slots += padded(count, moe_.alignment(input.rows));
   }
   for (std::size_t i = 0; i < input.rows * used; ++i) {
     const std::size_t row = i / used;

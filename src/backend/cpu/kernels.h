@@ -47,7 +47,7 @@ struct MatmulTask {
   // Products in bf16: of the rows behind the first `digit_rows`, which are left alone.
   const BfloatRows* bfloats = nullptr;
   std::size_t digit_rows = 0;
-  std::size_t first_bfloat = 0;  // where the first of them lies
+  std::size_t first_bfloat = 0;  // where row 0 would lie among them: the beginning of a tile
   float* out = nullptr;          // out[row * out_stride + weight row - first]
   std::size_t out_stride = 0;
   std::byte* scratch = nullptr;  // matmul_scratch_bytes(columns), of this worker alone

@@ -8,9 +8,7 @@ namespace quarrel::QUARREL_LEVEL {
 
 static_assert(kPanelRows == kTileRows);
 
-static constexpr std::size_t kTileColumns = 32;                       // bf16 numbers of a tile's line
-static constexpr std::size_t kTileValues = kTileRows * kTileColumns;  // of a tile
-static constexpr std::size_t kBfloatPanels = 2;                       // met by a tile of activations at a time
+static constexpr std::size_t kBfloatBytes = 512 * 1024;  // of panels that stay in the second-level cache together
 
 struct alignas(64) TileConfig {
   std::uint8_t palette = 1;
@@ -110,41 +108,49 @@ static void floats_to_bfloats(const MatmulTask& task, std::size_t begin, std::si
   }
 }
 
+static inline void prefetch_tile(const std::uint16_t* tile) {
+#pragma GCC unroll 16
+  for (std::size_t line = 0; line < kTileRows; ++line) prefetch_near(tile + line * kTileColumns);
+}
+
 // C[4] += A[2] x B[2] over all columns, where the second of each may be missing.
 template <bool kTwoTokens, bool kTwoPanels>
-static inline void add_tiles(const std::uint16_t* x, std::size_t stride, const std::uint16_t* panel,
-                             std::size_t panel_values, std::size_t tiles) {
-  const auto line = static_cast<long>(stride * sizeof(std::uint16_t));
-  for (std::size_t k = 0; k < tiles; ++k, x += kTileColumns, panel += kTileValues) {
-    _tile_loadd(4, x, line);
+static inline void add_tiles(const std::uint16_t* x, const std::uint16_t* panel, std::size_t tiles) {
+  const std::size_t next = tiles * kTileValues;
+  for (std::size_t k = 0; k < tiles; ++k, x += kTileValues, panel += kTileValues) {
+    prefetch_tile(x + 2 * kTileValues);
+    prefetch_tile(panel + 2 * kTileValues);
+    if constexpr (kTwoTokens) prefetch_tile(x + next + 2 * kTileValues);
+    if constexpr (kTwoPanels) prefetch_tile(panel + next + 2 * kTileValues);
+    _tile_loadd(4, x, 64);
     _tile_loadd(6, panel, 64);
     _tile_dpbf16ps(0, 4, 6);
     if constexpr (kTwoPanels) {
-      _tile_loadd(7, panel + panel_values, 64);
+      _tile_loadd(7, panel + next, 64);
       _tile_dpbf16ps(1, 4, 7);
     }
     if constexpr (kTwoTokens) {
-      _tile_loadd(5, x + kTileRows * stride, line);
+      _tile_loadd(5, x + next, 64);
       _tile_dpbf16ps(2, 5, 6);
       if constexpr (kTwoPanels) _tile_dpbf16ps(3, 5, 7);
     }
   }
 }
 
-// Where a tile of results goes.
+// Where a tile of results goes: its rows [first, last) of activations and `count` of weights.
 struct TilePlace {
-  float* out;
+  float* out;  // of row 0
   std::size_t stride;
-  std::size_t rows;   // of activations
-  std::size_t count;  // of weights
+  std::size_t first, last;
+  std::size_t count;
 };
 
 template <int kTile>
 static inline void store_tile(const TilePlace& place) {
-  if (place.rows == 0 || place.count == 0) return;
+  if (place.first >= place.last) return;
   alignas(64) float values[kTileRows][kTileRows];
   const auto line = static_cast<long>(place.stride * sizeof(float));
-  if (place.rows == kTileRows && place.count == kTileRows) {
+  if (place.last - place.first == kTileRows && place.count == kTileRows) {
     if constexpr (kTile == 0) _tile_stored(0, place.out, line);
     if constexpr (kTile == 1) _tile_stored(1, place.out, line);
     if constexpr (kTile == 2) _tile_stored(2, place.out, line);
@@ -156,7 +162,7 @@ static inline void store_tile(const TilePlace& place) {
   if constexpr (kTile == 2) _tile_stored(2, values, 64);
   if constexpr (kTile == 3) _tile_stored(3, values, 64);
   asm volatile("" : : : "memory");
-  for (std::size_t r = 0; r < place.rows; ++r) {
+  for (std::size_t r = place.first; r < place.last; ++r) {
     std::memcpy(place.out + r * place.stride, values[r], place.count * sizeof(float));
   }
 }
@@ -164,37 +170,45 @@ static inline void store_tile(const TilePlace& place) {
 struct BfloatPanels {
   const std::uint16_t* high;
   const std::uint16_t* low;  // null: none
-  std::size_t values;        // of a panel
-  std::size_t count;         // rows of both
+  std::size_t count;         // rows of weights
+  float* out;                // of row 0
 };
 
+// One or two panels, and the one or two rows of tiles that begin at `row` of the product.
 template <bool kTwoTokens, bool kTwoPanels>
-static void multiply_tiles(const MatmulTask& task, const BfloatPanels& panels, std::size_t row, float* out) {
+static void multiply_tiles(const MatmulTask& task, const BfloatPanels& panels, std::size_t row) {
   const BfloatRows& x = *task.bfloats;
-  const std::size_t first = (task.first_bfloat + row) * x.stride;
-  const std::size_t tiles = x.stride / kTileColumns;
+  const std::size_t first = x.tile_row(task.first_bfloat + row);
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
   _tile_zero(3);
-  add_tiles<kTwoTokens, kTwoPanels>(x.high + first, x.stride, panels.high, panels.values, tiles);
+  add_tiles<kTwoTokens, kTwoPanels>(x.high + first, panels.high, x.tiles);
   if (panels.low != nullptr) {
-    add_tiles<kTwoTokens, kTwoPanels>(x.high + first, x.stride, panels.low, panels.values, tiles);
-    add_tiles<kTwoTokens, kTwoPanels>(x.low + first, x.stride, panels.high, panels.values, tiles);
+    add_tiles<kTwoTokens, kTwoPanels>(x.high + first, panels.low, x.tiles);
+    add_tiles<kTwoTokens, kTwoPanels>(x.low + first, panels.high, x.tiles);
   }
-  const std::size_t rows = task.rows - task.digit_rows - row;
   const auto place = [&](std::size_t token, std::size_t panel) {
-    const std::size_t done_rows = token * kTileRows;
-    const std::size_t done_count = panel * kTileRows;
-    return TilePlace{.out = out + (task.digit_rows + row + done_rows) * task.out_stride + done_count,
+    const std::size_t begin = row + token * kTileRows;
+    return TilePlace{.out = panels.out + begin * task.out_stride + panel * kTileRows,
                      .stride = task.out_stride,
-                     .rows = rows > done_rows ? smaller(rows - done_rows, kTileRows) : 0,
-                     .count = panels.count > done_count ? smaller(panels.count - done_count, kTileRows) : 0};
+                     .first = task.digit_rows > begin ? task.digit_rows - begin : 0,
+                     .last = smaller(kTileRows, task.rows - begin),
+                     .count = smaller(kTileRows, panels.count - panel * kTileRows)};
   };
   store_tile<0>(place(0, 0));
   if constexpr (kTwoPanels) store_tile<1>(place(0, 1));
   if constexpr (kTwoTokens) store_tile<2>(place(1, 0));
   if constexpr (kTwoTokens && kTwoPanels) store_tile<3>(place(1, 1));
+}
+
+template <bool kTwoTokens>
+static void multiply_tiles(const MatmulTask& task, const BfloatPanels& panels, std::size_t row) {
+  if (panels.count > kTileRows) {
+    multiply_tiles<kTwoTokens, true>(task, panels, row);
+  } else {
+    multiply_tiles<kTwoTokens, false>(task, panels, row);
+  }
 }
 
 using ToBfloats = void (*)(const MatmulTask&, std::size_t begin, std::size_t count, std::uint16_t* to,
@@ -226,50 +240,56 @@ static bool has_bfloat_kernel(QuantType type) {
   return type == QuantType::f16 || type == QuantType::bf16 || bfloat_unpacking(type) != nullptr;
 }
 
-// Two panels in bf16, two more for what F16 leaves, and a packed or plain one on the way.
+// How many panels are unpacked at a time: an even number of them.
+static std::size_t panels_together(std::size_t panel_values) {
+  const std::size_t fit = kBfloatBytes / (panel_values * sizeof(std::uint16_t)) / 2 * 2;
+  return fit < 2 ? 2 : fit;
+}
+
+// Panels in bf16, as many for what F16 leaves, and a packed or plain one on the way.
 static std::size_t bfloat_scratch_bytes(std::size_t columns) {
-  const std::size_t groups = digit_columns(columns);
-  return 4 * groups * kTileValues * sizeof(std::uint16_t) + groups * (32 * 16 + 4 * 16 * sizeof(float)) + 64;
+  const std::size_t values = bfloat_tiles(columns) * kTileValues;
+  const std::size_t two = 2 * values * sizeof(std::uint16_t);
+  const std::size_t panels = kBfloatBytes > two ? kBfloatBytes : two;
+  return 2 * panels + digit_columns(columns) * (32 * 16 + 4 * 16 * sizeof(float)) + 64;
+}
+
+static void unpack_panel(const MatmulTask& task, std::size_t begin, std::size_t count, std::uint16_t* high,
+                         std::uint16_t* low, std::byte* space) {
+  const ToBfloats unpack = bfloat_unpacking(task.type);
+  if (unpack != nullptr) {
+    unpack(task, begin, count, high, space);
+  } else {
+    floats_to_bfloats(task, begin, count, high, low);
+  }
 }
 
 static void matmul_bfloats(const MatmulTask& task) {
   const TileConfig config;
   _tile_loadconfig(&config);
-  const std::size_t values = task.bfloats->stride * kTileRows;
+  const std::size_t values = task.bfloats->tiles * kTileValues;
+  const std::size_t together = panels_together(values);
+  const bool pairs = task.type == QuantType::f16;
   auto* high = reinterpret_cast<std::uint16_t*>(task.scratch);
-  auto* low = task.type == QuantType::f16 ? high + kBfloatPanels * values : nullptr;
-  std::byte* space = task.scratch + 2 * kBfloatPanels * values * sizeof(std::uint16_t);
-  const ToBfloats unpack = bfloat_unpacking(task.type);
-  const std::size_t rows = task.rows - task.digit_rows;
-  for (std::size_t begin = task.first; begin < task.last; begin += kBfloatPanels * kPanelRows) {
-    const std::size_t count = smaller(task.last - begin, kBfloatPanels * kPanelRows);
-    for (std::size_t panel = 0; panel * kPanelRows < count; ++panel) {
-      const std::size_t at = begin + panel * kPanelRows;
-      const std::size_t own = smaller(kPanelRows, count - panel * kPanelRows);
-      if (unpack != nullptr) {
-        unpack(task, at, own, high + panel * values, space);
-      } else {
-        floats_to_bfloats(task, at, own, high + panel * values, low == nullptr ? nullptr : low + panel * values);
-      }
+  std::uint16_t* low = pairs ? high + together * values : nullptr;
+  auto* space = reinterpret_cast<std::byte*>(high + 2 * together * values);
+  for (std::size_t begin = task.first; begin < task.last; begin += together * kPanelRows) {
+    const std::size_t end = smaller(task.last, begin + together * kPanelRows);
+    for (std::size_t at = begin; at < end; at += kPanelRows) {
+      const std::size_t place = (at - begin) / kPanelRows * values;
+      unpack_panel(task, at, smaller(kPanelRows, end - at), high + place, pairs ? low + place : nullptr, space);
     }
     // The compiler does not know what tile loads read.
     asm volatile("" : : : "memory");
-    const BfloatPanels panels{high, low, values, count};
-    float* out = task.out + (begin - task.first);
-    const bool two = count > kPanelRows;
-    std::size_t row = 0;
-    for (; row + kTileRows < rows; row += 2 * kTileRows) {
-      if (two) {
-        multiply_tiles<true, true>(task, panels, row, out);
-      } else {
-        multiply_tiles<true, false>(task, panels, row, out);
-      }
-    }
-    if (row < rows) {
-      if (two) {
-        multiply_tiles<false, true>(task, panels, row, out);
-      } else {
-        multiply_tiles<false, false>(task, panels, row, out);
+    for (std::size_t row = task.digit_rows / kTileRows * kTileRows; row < task.rows; row += 2 * kTileRows) {
+      for (std::size_t at = begin; at < end; at += 2 * kPanelRows) {
+        const std::size_t place = (at - begin) / kPanelRows * values;
+        const BfloatPanels panels{high + place, pairs ? low + place : nullptr, end - at, task.out + (at - task.first)};
+        if (row + kTileRows < task.rows) {
+          multiply_tiles<true>(task, panels, row);
+        } else {
+          multiply_tiles<false>(task, panels, row);
+        }
       }
     }
     asm volatile("" : : : "memory");
@@ -278,20 +298,24 @@ static void matmul_bfloats(const MatmulTask& task) {
 }
 
 static void to_bfloats(const float* values, std::size_t count, const BfloatRows& to, std::size_t row, bool with_low) {
-  std::uint16_t* high = to.high + row * to.stride;
-  std::uint16_t* low = to.low + row * to.stride;
-  for (std::size_t k = 0; k < to.stride; k += kLanes) {
-    float rest[kLanes] = {};
-    const float* from = values + k;
-    if (k + kLanes > count) {
-      if (k < count) std::memcpy(rest, from, (count - k) * sizeof(float));
-      from = rest;
+  for (std::size_t tile = 0; tile < to.tiles; ++tile) {
+    const std::size_t place = to.place(row, tile);
+    for (std::size_t i = 0; i < kTileColumns; i += kLanes) {
+      const std::size_t k = tile * kTileColumns + i;
+      float rest[kLanes] = {};
+      const float* from = values + k;
+      if (k + kLanes > count) {
+        if (k < count) std::memcpy(rest, from, (count - k) * sizeof(float));
+        from = rest;
+      }
+      const Floats v = load(from);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to.high + place + i),
+                          reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v)));
+      if (!with_low) continue;
+      const Floats left = sub(v, rounded_to_bfloat(v));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to.low + place + i),
+                          reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(left)));
     }
-    const Floats v = load(from);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(high + k), reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v)));
-    if (!with_low) continue;
-    const Floats left = sub(v, rounded_to_bfloat(v));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(low + k), reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(left)));
   }
 }
 

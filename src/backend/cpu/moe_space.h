@@ -5,6 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "backend/cpu/bfloat_rows.h"
+#include "backend/cpu/digits.h"
+
 namespace quarrel {
 
 // The rows that chose one expert: those of class generated first, as in the step.
@@ -55,6 +58,9 @@ struct MoeSpace {
   float* outputs = nullptr;  // [slots][width]
   float* ups = nullptr;      // [workers][rows][kUnit]
 
+  // What an expert's first slot is a multiple of in a step of so many rows: tiles of bf16 numbers cannot begin
+  // elsewhere, and tiles of digits should not.
+  std::size_t alignment(std::size_t rows) const noexcept { return bfloats ? kTileRows : rows == 1 ? 1 : kDigitRows; }
   std::size_t slots(std::size_t rows) const noexcept;
   // Points everything into `memory` and gives back its size; null only counts.
   std::size_t lay_out(std::byte* memory, std::size_t rows, std::size_t workers);
