@@ -5,15 +5,35 @@
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <limits>
+#include <memory>
 
 #include <CLI/CLI.hpp>
 
+#include "app/progress_bar.h"
+#include "app/terminal.h"
+#include "base/clock.h"
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/printable.h"
 
 namespace quarrel {
+namespace {
+
+// A bar for loads that one would wait for, on a terminal only.
+std::function<void(std::uint64_t, std::uint64_t)> load_progress() {
+  if (!is_terminal(Stream::error)) return {};
+  constexpr double kPatience = 0.5;  // seconds
+  return [start = Clock::now(), bar = std::shared_ptr<ProgressBar>()](std::uint64_t done, std::uint64_t total) mutable {
+    if (bar == nullptr && done < total && seconds_since(start) > kPatience) bar = std::make_shared<ProgressBar>();
+    if (bar == nullptr) return;
+    bar->show("loading", done, total);
+    if (done >= total) bar.reset();
+  };
+}
+
+}  // namespace
 
 void add_model_options(CLI::App& command, ModelOptions& options) {
   const char* group = "Model";
@@ -79,6 +99,7 @@ ExecutorOptions executor_options(const ModelOptions& options) {
                        : options.activations == "auto" ? ActivationDigits::where_heard
                                                        : ActivationDigits::two;
   result.repack = !options.no_repack;
+  result.on_load = load_progress();
   if (!options.memory_budget.empty()) result.memory_budget = parse_bytes(options.memory_budget, "--memory-budget");
   if (!options.expert_memory.empty()) result.expert_memory = parse_bytes(options.expert_memory, "--expert-memory");
   return result;

@@ -203,6 +203,8 @@ struct BackendOptions {
   // Bytes that experts may take: they are then read into a cache as they are chosen, and the least recently used go.
   // None: experts are used where they lie.
   std::optional<std::size_t> expert_memory = {};
+  // Called from the loading thread after each weight that was repacked, with released_bytes() so far.
+  std::function<void(std::uint64_t)> on_repacked = {};
   // Only adds up sizes: weights are neither read nor decoded, and no step may be submitted.
   bool plan_only = false;
 };

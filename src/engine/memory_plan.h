@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -22,6 +23,8 @@ struct ExecutorOptions {
   std::optional<Pooling> pooling = {};              // none: what the file says
   bool logits = true;                               // false: only embeddings are wanted, so the head is left out
   std::optional<std::uint64_t> memory_budget = {};  // bytes for everything below; none: what the device has
+  // How far loading is, in bytes of weights; called by the loading thread, for the last time with done = total.
+  std::function<void(std::uint64_t done, std::uint64_t total)> on_load = {};
   std::optional<std::uint64_t> expert_memory =
       {};  // bytes for experts alone; none: all of them, or what the budget leaves
 };

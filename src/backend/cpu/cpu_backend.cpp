@@ -137,6 +137,7 @@ void CpuBackend::pack(const WeightSource& source, std::span<const ExpertPlace> p
       }
     }
   });
+  if (options_.on_repacked) options_.on_repacked(released_bytes_);
   for (std::size_t place = 0; place < weight.places.size(); ++place) {
     weight.places[place] = {.data = weight.memory.data() + place * matrix_bytes};
   }
