@@ -236,7 +236,10 @@ int run_bench(const BenchCommand& command, const Interrupts& interrupts) {
   GgufFile file = open_model_file(command.model);
   settings.context = needed_context(command, file, settings.context);
   Executor executor(std::move(file), *device, settings);
-  require_logits(executor.spec());
+  if (!executor.spec().has_head && command.settings.generated > 0) {
+    fail(ErrorKind::unsupported, "this model ({}) embeds texts and generates none: measure it with -n 0",
+         printable(executor.spec().architecture));
+  }
 
   BenchReport report;
   report.load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

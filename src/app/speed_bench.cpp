@@ -71,7 +71,13 @@ Speed SpeedBench::prefill(bool with_profile) {
 double SpeedBench::prefill_once() {
   const std::span<const TokenId> tokens(tokens_.data(), static_cast<std::size_t>(settings_.prompt));
   const SampleRequest request;
-  const Want want{.index = settings_.prompt - 1, .sample = &request};
+  Want want{.index = settings_.prompt - 1, .sample = &request};
+  std::vector<float> embedding;
+  if (!executor_.spec().has_head) {  // an encoder: its text becomes one vector
+    embedding.resize(static_cast<std::size_t>(executor_.model().embedding_width()));
+    want.sample = nullptr;
+    want.embedding = embedding.data();
+  }
   Sequence sequence = executor_.make_sequence();
   const auto start = Clock::now();
   executor_.run_chunked({.sequence = &sequence, .tokens = tokens, .row_class = RowClass::prompt, .wants = {&want, 1}});

@@ -9,16 +9,12 @@
 namespace quarrel {
 Executor::Executor(GgufFile file, Device& device, const ExecutorOptions& options)
     : file_(std::move(file)), plan_(plan_memory(file_, device, options)) {
-  BackendOptions backend{
-      .activations = options.activations, .repack = plan_.repack, .expert_memory = plan_.expert_cache};
+  BackendOptions backend{.activations = plan_.activations, .repack = plan_.repack, .expert_memory = plan_.expert_cache};
   if (options.on_load) {
     backend.on_repacked = [&](std::uint64_t done) { options.on_load(done, plan_.released); };
   }
   backend_ = device.make_backend(backend);
-  ModelSpec spec = read_spec(file_, plan_.context);
-  if (options.pooling) spec.pooling = *options.pooling;
-  if (!options.logits) spec.has_head = false;
-  model_ = std::make_unique<Model>(file_, std::move(spec), *backend_);
+  model_ = std::make_unique<Model>(file_, requested_spec(file_, plan_.context, options), *backend_);
   backend_->reserve(plan_.limits, this->spec().vocabulary);
   backend_->allocate_cache({.groups = model_->kv_groups(),
                             .state_layers = model_->state_layers(),

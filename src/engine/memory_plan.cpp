@@ -21,15 +21,15 @@ class Planner {
       : options_(options),
         kv_type_(options.kv_type.value_or(device.default_kv_type())),
         available_(device.memory_available()),
-        backend_(device.make_backend({.activations = options.activations,
+        spec_(requested_spec(file, options.context, options)),
+        // Vectors are told apart by small angles, so texts that become some have both digits unless someone insists.
+        activations_(options.activations == ActivationDigits::where_heard && !spec_.has_head ? ActivationDigits::two
+                                                                                             : options.activations),
+        backend_(device.make_backend({.activations = activations_,
                                       .repack = options.repack,
                                       .expert_memory = options.expert_memory,
-                                      .plan_only = true})) {
-    ModelSpec spec = read_spec(file, options.context);
-    if (options.pooling) spec.pooling = *options.pooling;
-    if (!options.logits) spec.has_head = false;
-    model_ = std::make_unique<Model>(file, std::move(spec), *backend_);
-  }
+                                      .plan_only = true})),
+        model_(std::make_unique<Model>(file, spec_, *backend_)) {}
 
   const ModelSpec& spec() const { return model_->spec(); }
   std::uint64_t available() const { return available_; }
@@ -43,6 +43,7 @@ class Planner {
                     .sequences = options_.sequences,
                     .limits = limits(context),
                     .kv_type = kv_type_,
+                    .activations = activations_,
                     .repack = options_.repack};
     const std::int32_t block = backend_->block_tokens();
     for (const KvGroup& group : model_->kv_groups()) {
@@ -106,6 +107,8 @@ class Planner {
   const ExecutorOptions& options_;
   KvType kv_type_;
   std::uint64_t available_;
+  ModelSpec spec_;
+  ActivationDigits activations_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Model> model_;
 };
@@ -146,6 +149,13 @@ MemoryPlan plan_within(const GgufFile& file, Device& device, const Planner& plan
 }
 
 }  // namespace
+
+ModelSpec requested_spec(const GgufFile& file, std::int32_t context, const ExecutorOptions& options) {
+  ModelSpec spec = read_spec(file, context);
+  if (options.pooling) spec.pooling = *options.pooling;
+  if (!options.logits) spec.has_head = false;
+  return spec;
+}
 
 MemoryPlan plan_memory(const GgufFile& file, Device& device, const ExecutorOptions& options) {
   const Planner planner(file, device, options);

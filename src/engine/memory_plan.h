@@ -10,6 +10,7 @@
 
 #include "backend/backend.h"
 #include "gguf/file.h"
+#include "model/spec.h"
 
 namespace quarrel {
 
@@ -38,6 +39,7 @@ struct MemoryPlan {
   std::vector<std::int32_t> blocks = {};  // of each KV group
   std::int32_t state_slots = 0;  // two a sequence of a recurrent model: the state, and the one it may return to
   std::optional<std::uint64_t> expert_cache = {};  // bytes; none: experts are used where they lie
+  ActivationDigits activations = ActivationDigits::where_heard;
   bool repack = true;
 
   std::uint64_t shared_weights = 0;  // mapped: what every token needs
@@ -62,6 +64,9 @@ struct MemoryPlan {
 inline std::int32_t blocks_for(std::int64_t tokens, std::int32_t block_tokens) noexcept {
   return static_cast<std::int32_t>((tokens + block_tokens - 1) / block_tokens);
 }
+
+// The file's spec with what the options change of it.
+ModelSpec requested_spec(const GgufFile& file, std::int32_t context, const ExecutorOptions& options);
 
 // Chooses the context, the expert cache and whether weights are repacked within the budget or the device's free memory.
 // Throws Error(out_of_memory) with what was asked, what there is and which context would fit; Error(bad_file) for a

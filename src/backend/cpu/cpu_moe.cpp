@@ -301,9 +301,16 @@ void CpuBackend::run_experts(const MoeOp& op, const Input& input, std::span<cons
   const std::size_t width = as_size(op.down.rows);
   const auto each_unit = [&](std::size_t weight_rows, const auto& task) {
     const std::size_t units = (weight_rows + kUnit - 1) / kUnit;
-    share(device_.pool(), groups.size() * units, [&](std::size_t unit, std::size_t worker) {
+    const std::size_t all = groups.size() * units;
+    const auto one = [&](std::size_t unit, std::size_t worker) {
       const std::size_t first = unit % units * kUnit;
       task(groups[unit / units], first, std::min(kUnit, weight_rows - first), worker);
+    };
+    if (input.rows > 1) return share(device_.pool(), all, one);
+    // For one row all units cost the same, and a worker that goes on where it stopped reads one stream.
+    device_.pool().run([&](int worker, int workers) {
+      const auto bound = [&](int w) { return all * as_size(w) / as_size(workers); };
+      for (std::size_t unit = bound(worker); unit < bound(worker + 1); ++unit) one(unit, as_size(worker));
     });
   };
   const std::size_t slots = moe_.slots(input.rows);

@@ -42,7 +42,7 @@ struct MatmulTask {
   std::size_t first_row = 0;          // of `digits`
   const float* plain = nullptr;       // [rows][plain_stride], for F32 arithmetic
   std::size_t plain_stride = 0;
-  const std::uint32_t* row_index = nullptr;  // which of the activations' rows each row is; null: one after the other
+  const std::uint32_t* row_index = nullptr;  // which row of `plain` each row is; null: one after the other
   std::size_t rows = 0;
   // Products in bf16: of the rows behind the first `digit_rows`, which are left alone.
   const BfloatRows* bfloats = nullptr;

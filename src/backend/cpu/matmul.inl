@@ -195,16 +195,13 @@ template <typename Source, bool kFromMemory>
 static inline void multiply_panel(const TileShape<Source>& shape, const MatmulTask& task, std::size_t first,
                                   std::size_t rows, float* out) {
   for (std::size_t done = 0; done < rows;) {
-    const bool scattered = task.row_index != nullptr;
-    const std::size_t row = scattered ? task.row_index[first + done] : task.first_row + first + done;
-    float* to = out + done * task.out_stride;
-    done +=
-        multiply_some<Source, kFromMemory>(shape, *task.digits, row, scattered ? 1 : rows - done, to, task.out_stride);
+    done += multiply_some<Source, kFromMemory>(shape, *task.digits, task.first_row + first + done, rows - done,
+                                               out + done * task.out_stride, task.out_stride);
   }
 }
 
-// Calls task(panel, begin, count, place) for the panels of a run that fit the cache together, then meets each tile of
-// activations with all of them.
+// As many panels as fit the cache together are made plain by make(first row, rows, where), then every tile of
+// activations meets all of them.
 template <typename Source, typename MakePlain>
 static void multiply_plain(const MatmulTask& task, int bias, std::byte* space, MakePlain make) {
   using Rows = typename Source::Rows;

@@ -176,6 +176,9 @@ static inline Bytes look_up(const std::uint8_t* sixteen, Bytes indices) {
 template <int kMost>
 inline constexpr int kDotOffset = kMost > 127 ? 128 : 0;
 
+// GCC would make all products of a sum first and add them up in a tree, for which there are too few registers.
+static inline void keep_order(__m256i& sum) { asm("" : "+x"(sum)); }
+
 // acc[token] += sums of four neighbouring weights, none above kMost, times four values of that token: vector i of the
 // weights meets values 4 i to 4 i + 3. Tokens lie 32 values apart.
 template <std::size_t kTokens, std::size_t kVectors, int kMost, typename Weights>
@@ -195,6 +198,7 @@ static inline void dots(const Weights& weights, const std::int8_t* values, Ints 
       for (std::size_t t = 0; t < kTokens; ++t) {
         const __m256i pairs = _mm256_maddubs_epi16(size, _mm256_sign_epi8(four(t, i), weight));
         acc[t] = _mm256_add_epi32(acc[t], _mm256_madd_epi16(pairs, ones));
+        keep_order(acc[t]);
       }
     }
   } else {
@@ -212,6 +216,7 @@ static inline void dots(const Weights& weights, const std::int8_t* values, Ints 
         for (std::size_t t = 0; t < kTokens; ++t) {
           const __m256i more = _mm256_maddubs_epi16(weight, four(t, i));
           pairs[t] = i == first ? more : _mm256_add_epi16(pairs[t], more);
+          keep_order(pairs[t]);
         }
       }
 #pragma GCC unroll 4
