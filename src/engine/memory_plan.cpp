@@ -33,7 +33,8 @@ class Planner {
 
   const ModelSpec& spec() const { return model_->spec(); }
   std::uint64_t available() const { return available_; }
-  bool has_experts() const { return model_->expert_bytes() > 0; }
+  bool has_experts() const { return all_experts() > 0; }
+  std::uint64_t all_experts() const { return model_->expert_bytes(); }
   // What a cache must at least hold: the experts of one token in one layer.
   std::uint64_t least_experts() const { return model_->least_expert_bytes(); }
 
@@ -159,6 +160,12 @@ ModelSpec requested_spec(const GgufFile& file, std::int32_t context, const Execu
 
 MemoryPlan plan_memory(const GgufFile& file, Device& device, const ExecutorOptions& options) {
   const Planner planner(file, device, options);
+  if (options.expert_memory && *options.expert_memory >= planner.all_experts()) {
+    // Room for all experts is no cache of them: they are prepared like every other weight.
+    ExecutorOptions all = options;
+    all.expert_memory.reset();
+    return plan_memory(file, device, all);
+  }
   const std::int32_t trained = planner.spec().context_length;
   if (planner.spec().position_table && options.context > trained) {
     fail(ErrorKind::bad_input, "the model has positions for {} tokens, so a context of {} is not possible", trained,

@@ -144,6 +144,7 @@ TEST(MemoryEstimate, HoldsOverExpertCountsAndBudgets) {
     const std::uint64_t all = plan_memory(GgufFile::open(file), *device, {.context = 256}).expert_weights;
     EXPECT_EQ(all, std::uint64_t{experts} * 3 * 3 * 256 * 768 * 4);
     expect_estimate(file, {.context = 256, .expert_memory = all / 2});
+    expect_estimate(file, {.context = 256, .expert_memory = 2 * all});
     const MemoryPlan whole = plan_memory(GgufFile::open(file), *device, {.context = 256});
     expect_estimate(file, {.context = 256, .memory_budget = whole.total() - all / 2});
   }
