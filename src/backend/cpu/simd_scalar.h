@@ -298,12 +298,14 @@ static inline Ints load_ints(const std::int32_t* from) {
   return r;
 }
 static inline void store_ints(std::int32_t* to, Ints v) { std::memcpy(to, v.lane, sizeof v.lane); }
+// Lanes that nobody wants may hold anything, so both wrap as vectors do.
+static inline std::uint32_t bits_of(std::int32_t value) { return static_cast<std::uint32_t>(value); }
 static inline Ints add_ints(Ints a, Ints b) {
-  QUARREL_EACH_LANE a.lane[i] += b.lane[i];
+  QUARREL_EACH_LANE a.lane[i] = static_cast<std::int32_t>(bits_of(a.lane[i]) + bits_of(b.lane[i]));
   return a;
 }
 static inline Ints multiply_ints(Ints a, Ints b) {
-  QUARREL_EACH_LANE a.lane[i] *= b.lane[i];
+  QUARREL_EACH_LANE a.lane[i] = static_cast<std::int32_t>(bits_of(a.lane[i]) * bits_of(b.lane[i]));
   return a;
 }
 static inline Ints and_ints(Ints a, std::int32_t mask) {
@@ -316,12 +318,12 @@ static inline Ints or_ints(Ints a, Ints b) {
 }
 template <int kBits>
 static inline Ints shift_ints_left(Ints v) {
-  QUARREL_EACH_LANE v.lane[i] = static_cast<std::int32_t>(static_cast<std::uint32_t>(v.lane[i]) << kBits);
+  QUARREL_EACH_LANE v.lane[i] = static_cast<std::int32_t>(bits_of(v.lane[i]) << kBits);
   return v;
 }
 template <int kBits>
 static inline Ints shift_ints_right(Ints v) {
-  QUARREL_EACH_LANE v.lane[i] = static_cast<std::int32_t>(static_cast<std::uint32_t>(v.lane[i]) >> kBits);
+  QUARREL_EACH_LANE v.lane[i] = static_cast<std::int32_t>(bits_of(v.lane[i]) >> kBits);
   return v;
 }
 // One byte a lane.
