@@ -13,6 +13,7 @@
 
 #include "backend/cpu/isa.h"
 #include "base/aligned_buffer.h"
+#include "register.h"
 
 namespace quarrel {
 namespace {
@@ -122,6 +123,8 @@ void add(IsaLevel level, const HeadShape& shape, const char* kind, std::int32_t 
       ->MinTime(0.1);
 }
 
+}  // namespace
+
 void register_all() {
   for (const IsaLevel level : available_levels()) {
     for (const HeadShape& shape : kShapes) {
@@ -131,13 +134,4 @@ void register_all() {
   }
 }
 
-}  // namespace
 }  // namespace quarrel
-
-int main(int argc, char** argv) {
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  quarrel::register_all();
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
-}

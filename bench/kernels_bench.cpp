@@ -11,6 +11,7 @@
 #include "backend/cpu/isa.h"
 #include "base/aligned_buffer.h"
 #include "quant/types.h"
+#include "register.h"
 
 namespace quarrel {
 namespace {
@@ -62,6 +63,8 @@ void matmul(benchmark::State& state, IsaLevel level, QuantType type, std::size_t
       benchmark::Counter(turns * static_cast<double>(rows * kWeightRows * kColumns), benchmark::Counter::kIsRate);
 }
 
+}  // namespace
+
 void register_all() {
   const auto add = [](IsaLevel level, const TypeInfo& info, std::size_t rows, bool packed, float threshold) {
     const std::string name = fmt::format("matmul/{}/{}/{}/rows:{}/{}", level_name(level), info.name,
@@ -85,13 +88,4 @@ void register_all() {
   }
 }
 
-}  // namespace
 }  // namespace quarrel
-
-int main(int argc, char** argv) {
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  quarrel::register_all();
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
-}

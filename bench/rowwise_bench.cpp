@@ -11,6 +11,7 @@
 #include "backend/cpu/digits.h"
 #include "backend/cpu/isa.h"
 #include "base/aligned_buffer.h"
+#include "register.h"
 
 namespace quarrel {
 namespace {
@@ -174,6 +175,8 @@ void register_one(const std::string& name, const std::function<void(benchmark::S
   benchmark::RegisterBenchmark(name.c_str(), run)->Unit(benchmark::kMicrosecond)->MinTime(0.05);
 }
 
+}  // namespace
+
 void register_all() {
   for (const IsaLevel level : available_levels()) {
     for (const RowKernel& kernel : row_kernels()) {
@@ -186,13 +189,4 @@ void register_all() {
   }
 }
 
-}  // namespace
 }  // namespace quarrel
-
-int main(int argc, char** argv) {
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  quarrel::register_all();
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
-}

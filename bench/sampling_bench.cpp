@@ -12,6 +12,7 @@
 
 #include "backend/cpu/isa.h"
 #include "backend/sampling.h"
+#include "register.h"
 
 namespace quarrel {
 namespace {
@@ -79,18 +80,11 @@ void register_with(std::string_view name, const SamplingKernels& kernels) {
   }
 }
 
+}  // namespace
+
 void register_all() {
   register_with("plain", plain_sampling_kernels());
   for (const IsaLevel level : available_levels()) register_with(level_name(level), kernels_of(level).sampling);
 }
 
-}  // namespace
 }  // namespace quarrel
-
-int main(int argc, char** argv) {
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  quarrel::register_all();
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
-}

@@ -41,7 +41,7 @@ std::size_t matmul_scratch_bytes(std::size_t columns) {
   const std::size_t plain = groups * (32 * 16 + 4 * 16 * sizeof(float));
   const std::size_t packed = groups * 40 * 16 + 64;
   const std::size_t floats = (2 * 16 + 1) * padded(columns, kGroupPadding) * sizeof(float);
-  return std::max(packed + std::max<std::size_t>(plain, 256 * 1024), floats) + 64;
+  return std::max(packed + std::max(plain, kPlainBytes), floats) + 64;
 }
 
 CpuDevice::CpuDevice(const ThreadOptions& threads, IsaLevel level)

@@ -4,28 +4,33 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "backend/cpu/tiles.h"
 #include "base/error.h"
 
 namespace quarrel {
 namespace {
 
-// Tiles of bf16 and int8 numbers, and the conversion to bf16.
-bool has_amx() {
+// AVX-512's conversion to bf16, which the tiles' kernels use.
+bool converts_to_bf16() {
   unsigned int a = 0, b = 0, c = 0, d = 0;
-  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
-  constexpr unsigned int kTiles = (1u << 22) | (1u << 24) | (1u << 25);
-  if ((d & kTiles) != kTiles) return false;
   return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & (1u << 5)) != 0;
 }
 
-// The system saves a thread's tiles only for a process that has asked for it. Asking again changes nothing.
-bool tiles_permitted() {
+}  // namespace
+
+TileSupport request_tiles() {
+  unsigned int a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return {};
+  constexpr unsigned int kBf16 = 1u << 22;
+  constexpr unsigned int kTiles = 1u << 24;
+  constexpr unsigned int kInt8 = 1u << 25;
+  if ((d & kTiles) == 0) return {};
+  // The system refuses what it does not save for a thread, so its yes is all that there is to know.
   constexpr long kRequestPermission = 0x1023;
   constexpr long kTileData = 18;
-  return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  if (::syscall(SYS_arch_prctl, kRequestPermission, kTileData) != 0) return {};
+  return {.int8 = (d & kInt8) != 0, .bf16 = (d & kBf16) != 0};
 }
-
-}  // namespace
 
 std::string_view level_name(IsaLevel level) noexcept {
   switch (level) {
@@ -47,7 +52,8 @@ std::vector<IsaLevel> available_levels() {
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                       __builtin_cpu_supports("avx512vnni");
   if (avx2 && avx512) levels.push_back(IsaLevel::avx512);
-  if (avx2 && avx512 && has_amx() && tiles_permitted()) levels.push_back(IsaLevel::amx);
+  const TileSupport tiles = request_tiles();
+  if (avx2 && avx512 && converts_to_bf16() && tiles.int8 && tiles.bf16) levels.push_back(IsaLevel::amx);
   return levels;
 }
 

@@ -53,6 +53,8 @@ struct MatmulTask {
   std::byte* scratch = nullptr;  // matmul_scratch_bytes(columns), of this worker alone
 };
 
+inline constexpr std::size_t kPlainBytes = 256 * 1024;  // of plain panels that stay in the second-level cache together
+
 std::size_t matmul_scratch_bytes(std::size_t columns);
 
 inline constexpr std::int32_t kAttendBlock = 16;       // positions in a block of the cache

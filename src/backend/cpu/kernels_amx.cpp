@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "backend/cpu/kernels.h"
+#include "backend/cpu/tiles.h"
 #include "quant/blocks.h"
 
 namespace quarrel {

@@ -9,9 +9,8 @@
 
 namespace quarrel::QUARREL_LEVEL {
 
-static constexpr std::size_t kDirectRows = 8;           // up to so many meet the packed panel itself
-static constexpr std::size_t kPlainBytes = 256 * 1024;  // of panels that stay in the second-level cache together
-static constexpr std::size_t kNearAhead = 2048;         // bytes
+static constexpr std::size_t kDirectRows = 8;    // up to so many meet the packed panel itself
+static constexpr std::size_t kNearAhead = 2048;  // bytes
 static constexpr std::size_t kFarAhead = 8192;
 
 // The same pointer, of which the compiler knows nothing: what it points at is read again instead of kept in registers.

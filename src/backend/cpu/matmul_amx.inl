@@ -10,14 +10,6 @@ static_assert(kPanelRows == kTileRows);
 
 static constexpr std::size_t kBfloatBytes = 512 * 1024;  // of panels that stay in the second-level cache together
 
-struct alignas(64) TileConfig {
-  std::uint8_t palette = 1;
-  std::uint8_t start_row = 0;
-  std::uint8_t reserved[14] = {};
-  std::uint16_t line_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  std::uint8_t lines[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-
 // Two vectors of F32 as bf16 pairs: lane r holds even[r] below odd[r].
 static inline __m512i bfloat_pairs(Floats even, Floats odd) {
   alignas(64) static constexpr std::uint16_t kOrder[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,

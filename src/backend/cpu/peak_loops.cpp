@@ -1,13 +1,12 @@
 #include "backend/cpu/peak_loops.h"
 
 #if defined(__x86_64__)
-#include <cpuid.h>
 #include <immintrin.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <span>
+
+#include "backend/cpu/tiles.h"
 #endif
 
 // This file is compiled with optimisation in every build, like the read loops: it measures the machine, not the build.
@@ -73,34 +72,15 @@ constexpr int kTileRows = 16;
 constexpr int kTileRowBytes = 64;
 constexpr int kTileChains = 6;  // sums; the other two of the eight tiles are the factors
 
-// As LDTILECFG reads it: 16 rows of 64 bytes for each of the eight tiles.
-struct alignas(64) TileConfig {
-  std::uint8_t palette = 1;
-  std::uint8_t start_row = 0;
-  std::uint8_t reserved[14] = {};
-  std::uint16_t row_bytes[16] = {};
-  std::uint8_t rows[16] = {};
-};
-static_assert(sizeof(TileConfig) == 64);
-
 struct alignas(64) Tile {
   std::uint8_t bytes[kTileRows * kTileRowBytes];
 };
-
-TileConfig eight_full_tiles() {
-  TileConfig config;
-  for (int tile = 0; tile < 8; ++tile) {
-    config.row_bytes[tile] = kTileRowBytes;
-    config.rows[tile] = kTileRows;
-  }
-  return config;
-}
 
 // A macro, because the tiles of an instruction are written into it. The thread loads its own configuration and leaves
 // none behind. The compiler does not know that a tile is loaded from memory: the barrier tells it.
 #define QUARREL_TILE_LOOP(name, features, multiply)                          \
   __attribute__((target(features))) std::int64_t name(std::int64_t rounds) { \
-    const TileConfig config = eight_full_tiles();                            \
+    const TileConfig config;                                                 \
     Tile factors;                                                            \
     for (std::size_t i = 0; i < sizeof factors.bytes; i += 2) {              \
       factors.bytes[i] = 0x80; /* 1.0 in BF16 */                             \
@@ -152,23 +132,6 @@ std::optional<PeakLoop> integer_peak_loop() {
   return std::nullopt;
 }
 
-TileSupport request_tiles() {
-  unsigned a = 0;
-  unsigned b = 0;
-  unsigned c = 0;
-  unsigned d = 0;
-  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return {};
-  constexpr unsigned kBf16 = 1u << 22;
-  constexpr unsigned kTiles = 1u << 24;
-  constexpr unsigned kInt8 = 1u << 25;
-  if ((d & kTiles) == 0) return {};
-  // The system refuses what it does not save for a thread, so its yes is all that there is to know.
-  constexpr long kRequestPermission = 0x1023;
-  constexpr long kTileData = 18;
-  if (::syscall(SYS_arch_prctl, kRequestPermission, kTileData) != 0) return {};
-  return {.int8 = (d & kInt8) != 0, .bf16 = (d & kBf16) != 0};
-}
-
 std::optional<PeakLoop> int8_tile_peak_loop() {
   if (!request_tiles().int8) return std::nullopt;
   return PeakLoop{.instructions = "amx-int8", .macs_per_round = 64 * kTileProducts, .run = int8_tile_loop};
@@ -182,7 +145,6 @@ std::optional<PeakLoop> bf16_tile_peak_loop() {
 #else
 
 std::optional<PeakLoop> integer_peak_loop() { return std::nullopt; }
-TileSupport request_tiles() { return {}; }
 std::optional<PeakLoop> int8_tile_peak_loop() { return std::nullopt; }
 std::optional<PeakLoop> bf16_tile_peak_loop() { return std::nullopt; }
 

@@ -18,14 +18,6 @@ struct PeakLoop {
 // Products of 8-bit integers, summed in 32 bits. None where the processor has neither AVX-512 VNNI nor AVX2.
 std::optional<PeakLoop> integer_peak_loop();
 
-// What may be done with AMX tiles. A process must ask its operating system before any of its threads touches a tile;
-// asking again costs nothing. All false where the processor has no tiles or the answer is no.
-struct TileSupport {
-  bool int8 = false;
-  bool bf16 = false;
-};
-TileSupport request_tiles();
-
 // The same for tiles. None without support.
 std::optional<PeakLoop> int8_tile_peak_loop();
 std::optional<PeakLoop> bf16_tile_peak_loop();
