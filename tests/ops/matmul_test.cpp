@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <initializer_list>
@@ -21,21 +22,26 @@ namespace {
 constexpr std::size_t kColumns = 512;
 constexpr std::size_t kRows = 41;  // neither whole panels nor an even number of them
 
-// Blocks of any bits, drawn again until all their weights are of a size that sums can bear.
-std::vector<std::byte> random_weights(QuantType type, std::uint32_t seed) {
-  const std::size_t stride = row_bytes(type_info(type), kColumns);
+// A shape of which tiles make several blocks of columns and several chunks of rows.
+constexpr std::size_t kWideColumns = 4352;
+constexpr std::size_t kManyRows = 281;
+
+// Blocks of any bits, drawn again until all their weights are of a size that sums can bear: not so large that they
+// overflow, not all so small that a scale loses bits.
+std::vector<std::byte> random_weights(QuantType type, std::uint32_t seed, std::size_t rows, std::size_t columns) {
+  const std::size_t stride = row_bytes(type_info(type), columns);
   const std::size_t block_bytes = type_info(type).block_bytes;
   const std::size_t block_weights = type_info(type).block_weights;
-  std::vector<std::byte> bytes(kRows * stride);
+  std::vector<std::byte> bytes(rows * stride);
   std::mt19937 random(seed);
   std::vector<float> values(block_weights);
   for (std::size_t at = 0; at < bytes.size(); at += block_bytes) {
     for (;;) {
       for (std::size_t i = 0; i < block_bytes; ++i) bytes[at + i] = static_cast<std::byte>(random() & 255);
       decode_row(type, bytes.data() + at, values.data(), block_weights);
-      bool tame = true;
-      for (const float value : values) tame = tame && std::abs(value) < 1e4f;
-      if (tame) break;
+      float largest = 0.0f;
+      for (const float value : values) largest = std::isnan(value) ? 1e30f : std::max(largest, std::abs(value));
+      if (largest > 1e-20f && largest < 1e4f) break;
     }
   }
   return bytes;
@@ -53,20 +59,25 @@ void for_each_case(const Test& test) {
 
 class Matrix {
  public:
-  Matrix(const CpuKernels& kernels, QuantType type, std::uint32_t seed)
-      : kernels_(kernels), type_(type), source_(random_weights(type, seed)) {
-    stride_ = row_bytes(type_info(type), kColumns);
-    panel_bytes_ = kernels.panel_bytes(type, kColumns);
+  Matrix(const CpuKernels& kernels, QuantType type, std::uint32_t seed, std::size_t rows = kRows,
+         std::size_t columns = kColumns)
+      : kernels_(kernels),
+        type_(type),
+        rows_(rows),
+        columns_(columns),
+        source_(random_weights(type, seed, rows, columns)) {
+    stride_ = row_bytes(type_info(type), columns_);
+    panel_bytes_ = kernels.panel_bytes(type, columns_);
     if (panel_bytes_ == 0) return;
-    const std::size_t panels = (kRows + kernels.panel_rows - 1) / kernels.panel_rows;
+    const std::size_t panels = (rows_ + kernels.panel_rows - 1) / kernels.panel_rows;
     packed_ = AlignedBuffer(panels * panel_bytes_, "panels");
     for (std::size_t panel = 0; panel < panels; ++panel) {
       const std::size_t first = panel * kernels.panel_rows;
       kernels.pack({.type = type,
                     .rows = source_.data() + first * stride_,
                     .row_stride = stride_,
-                    .count = std::min(kernels.panel_rows, kRows - first),
-                    .columns = kColumns,
+                    .count = std::min(kernels.panel_rows, rows_ - first),
+                    .columns = columns_,
                     .out = packed_.data() + panel * panel_bytes_});
     }
   }
@@ -75,12 +86,17 @@ class Matrix {
   const std::byte* panel(std::size_t r) const { return packed_.data() + r / kernels_.panel_rows * panel_bytes_; }
 
   std::vector<float> multiply(const MatmulTask& task, bool packed, std::size_t first, std::size_t last) const {
-    const AlignedBuffer scratch(matmul_scratch_bytes(kColumns), "scratch");
+    const AlignedBuffer scratch(matmul_scratch_bytes(columns_), "scratch");
     return run(kernels_.matmul, task, packed, first, last, scratch);
   }
   std::vector<float> multiply_bfloats(const MatmulTask& task, bool packed) const {
-    const AlignedBuffer scratch(kernels_.bfloat.scratch_bytes(kColumns), "scratch");
-    return run(kernels_.bfloat.matmul, task, packed, 0, kRows, scratch);
+    const AlignedBuffer scratch(kernels_.tiles.scratch_bytes(columns_), "scratch");
+    return run(kernels_.tiles.matmul_bfloats, task, packed, 0, rows_, scratch);
+  }
+
+  std::vector<float> multiply_digit_tiles(const MatmulTask& task, bool packed) const {
+    const AlignedBuffer scratch(kernels_.tiles.scratch_bytes(columns_), "scratch");
+    return run(kernels_.tiles.matmul_digits, task, packed, 0, rows_, scratch);
   }
 
  private:
@@ -90,7 +106,7 @@ class Matrix {
     task.weights = packed ? packed_.data() : source_.data();
     task.type = type_;
     task.packed = packed;
-    task.columns = kColumns;
+    task.columns = columns_;
     task.row_stride = stride_;
     task.first = first;
     task.last = last;
@@ -103,6 +119,7 @@ class Matrix {
 
   const CpuKernels& kernels_;
   QuantType type_;
+  std::size_t rows_, columns_;
   std::vector<std::byte> source_;
   std::size_t stride_ = 0;
   std::size_t panel_bytes_ = 0;
@@ -111,14 +128,14 @@ class Matrix {
 
 // Rows of activations with a few values that stand out, plain and as digits.
 struct Activations {
-  Activations(const CpuKernels& kernels, std::size_t rows, float threshold)
-      : plain(rows * kColumns), memory(digit_bytes(rows, kColumns), "digits") {
+  Activations(const CpuKernels& kernels, std::size_t rows, float threshold, std::size_t columns = kColumns)
+      : plain(rows * columns), memory(digit_bytes(rows, columns), "digits") {
     std::mt19937 random(7);
     std::normal_distribution<float> normal;
     for (float& value : plain) value = normal(random) * (random() % 61 == 0 ? 9.0f : 1.0f);
-    digits = lay_out_digits(memory.data(), kColumns);
+    digits = lay_out_digits(memory.data(), columns);
     for (std::size_t r = 0; r < rows; ++r) {
-      kernels.quantize_row(plain.data() + r * kColumns, kColumns, digits, r, threshold);
+      kernels.quantize_row(plain.data() + r * columns, columns, digits, r, threshold);
     }
   }
   std::vector<float> plain;
@@ -210,50 +227,86 @@ TEST(Matmul, DoesNotDependOnTheNeighbours) {
 
 // Tiles of bf16 numbers, where the machine has them: near the sum of the products, and the same bits for a row alone,
 // in the middle of others, and with the weights where they lie.
-TEST(Matmul, InTilesOfBfloats) {
+void expect_bfloat_tiles(const CpuKernels& kernels, QuantType type, std::size_t weights, std::size_t columns,
+                         bool pairs) {
   constexpr std::size_t kTokens = 37;
+  const Matrix matrix(kernels, type, 4, weights, columns);
+  const Activations x(kernels, kTokens, 0.0f, columns);
+  const AlignedBuffer memory(bfloat_bytes(kTokens, columns), "bf16");
+  const BfloatRows bfloats = lay_out_bfloats(memory.data(), kTokens, columns);
+  for (std::size_t r = 0; r < kTokens; ++r) {
+    kernels.tiles.convert_row(x.plain.data() + r * columns, columns, bfloats, r, true);
+  }
+  const auto run = [&](bool packed, std::size_t row, std::size_t rows, std::size_t others = 0) {
+    return matrix.multiply_bfloats(
+        {.rows = rows, .bfloats = &bfloats, .digit_rows = others, .bfloat_pairs = pairs, .first_bfloat = row}, packed);
+  };
+  const std::vector<float> all = run(false, 0, kTokens);
+  std::vector<float> decoded(columns);
+  for (std::size_t r = 0; r < weights; ++r) {
+    decode_row(type, matrix.row(r), decoded.data(), columns);
+    for (std::size_t t = 0; t < kTokens; ++t) {
+      double expected = 0.0;
+      double squares = 0.0;
+      for (std::size_t k = 0; k < columns; ++k) {
+        const double product = double{decoded[k]} * double{x.plain[t * columns + k]};
+        expected += product;
+        squares += product * product;
+      }
+      ASSERT_NEAR(all[t * weights + r], expected, (pairs ? 1e-4 : 2e-2) * std::sqrt(squares) + 1e-30)
+          << "row " << r << " token " << t;
+    }
+  }
+  for (const bool packed : {false, true}) {
+    if (packed && !matrix.packs()) continue;
+    for (const auto& [row, rows] : std::initializer_list<std::pair<std::size_t, std::size_t>>{
+             {0, 1}, {16, 1}, {32, 5}, {0, 16}, {16, 17}, {0, 33}, {0, 37}}) {
+      const std::vector<float> part = run(packed, row, rows);
+      ASSERT_EQ(std::memcmp(part.data(), all.data() + row * weights, part.size() * sizeof(float)), 0)
+          << packed << " " << row << "+" << rows;
+    }
+    // Rows in digits come first and are left alone.
+    for (const std::size_t others : {std::size_t{3}, std::size_t{16}, std::size_t{21}}) {
+      const std::vector<float> rest = run(packed, 0, kTokens, others);
+      for (std::size_t i = 0; i < rest.size(); ++i) {
+        ASSERT_EQ(rest[i], i < others * weights ? -1e30f : all[i]) << others << " " << i / weights;
+      }
+    }
+  }
+}
+
+TEST(Matmul, InTilesOfBfloats) {
   for_each_case([](const CpuKernels& kernels, QuantType type) {
-    if (kernels.bfloat.matmul == nullptr || !kernels.bfloat.has_kernel(type)) return;
-    const Matrix matrix(kernels, type, 4);
-    const Activations x(kernels, kTokens, 0.0f);
-    const AlignedBuffer memory(bfloat_bytes(kTokens, kColumns), "bf16");
-    const BfloatRows bfloats = lay_out_bfloats(memory.data(), kTokens, kColumns);
-    for (std::size_t r = 0; r < kTokens; ++r) {
-      kernels.bfloat.convert_row(x.plain.data() + r * kColumns, kColumns, bfloats, r, true);
+    if (kernels.tiles.matmul_bfloats == nullptr || !kernels.tiles.has_bfloat_kernel(type)) return;
+    const bool wide = type == QuantType::q4_0 || type == QuantType::q6_k || type == QuantType::q2_k;
+    expect_bfloat_tiles(kernels, type, kRows, kColumns, type == QuantType::f16);
+    if (type == QuantType::bf16) expect_bfloat_tiles(kernels, type, kRows, kColumns, true);
+    if (wide || type == QuantType::f16) {
+      expect_bfloat_tiles(kernels, type, kManyRows, kWideColumns, type == QuantType::f16);
     }
-    const auto run = [&](bool packed, std::size_t row, std::size_t rows) {
-      return matrix.multiply_bfloats({.rows = rows, .bfloats = &bfloats, .first_bfloat = row}, packed);
-    };
-    const std::vector<float> all = run(false, 0, kTokens);
-    std::vector<float> weights(kColumns);
-    const double share = type == QuantType::f16 ? 1e-4 : 2e-2;
-    for (std::size_t r = 0; r < kRows; ++r) {
-      decode_row(type, matrix.row(r), weights.data(), kColumns);
-      for (std::size_t t = 0; t < kTokens; ++t) {
-        double expected = 0.0;
-        double squares = 0.0;
-        for (std::size_t k = 0; k < kColumns; ++k) {
-          const double product = double{weights[k]} * double{x.plain[t * kColumns + k]};
-          expected += product;
-          squares += product * product;
-        }
-        ASSERT_NEAR(all[t * kRows + r], expected, share * std::sqrt(squares) + 1e-30) << "row " << r << " token " << t;
-      }
-    }
-    for (const bool packed : {false, true}) {
-      if (packed && !matrix.packs()) continue;
-      for (const auto& [row, rows] : std::initializer_list<std::pair<std::size_t, std::size_t>>{
-               {0, 1}, {16, 1}, {32, 5}, {0, 16}, {16, 17}, {0, 33}, {0, 37}}) {
-        const std::vector<float> part = run(packed, row, rows);
-        ASSERT_EQ(std::memcmp(part.data(), all.data() + row * kRows, part.size() * sizeof(float)), 0)
-            << packed << " " << row << "+" << rows;
-      }
-      // Rows in digits come first and are left alone.
-      for (const std::size_t others : {std::size_t{3}, std::size_t{16}, std::size_t{21}}) {
-        const std::vector<float> rest =
-            matrix.multiply_bfloats({.rows = kTokens, .bfloats = &bfloats, .digit_rows = others}, packed);
-        for (std::size_t i = 0; i < rest.size(); ++i) {
-          ASSERT_EQ(rest[i], i < others * kRows ? -1e30f : all[i]) << others << " " << i / kRows;
+  });
+}
+
+// Tiles of digits are another way to the same bits, wherever the rows begin.
+TEST(Matmul, InTilesOfDigits) {
+  constexpr std::size_t kTokens = 29;
+  for_each_case([](const CpuKernels& kernels, QuantType type) {
+    if (kernels.tiles.matmul_digits == nullptr || !kernels.has_integer_kernel(type)) return;
+    const bool wide = type == QuantType::q4_0 || type == QuantType::q6_k || type == QuantType::q3_k;
+    const std::size_t weights = wide ? kManyRows : kRows;
+    const std::size_t columns = wide ? kWideColumns : kColumns;
+    const Matrix matrix(kernels, type, 5, weights, columns);
+    for (const float threshold : {0.0f, 4.0f}) {
+      const Activations x(kernels, kTokens, threshold, columns);
+      for (const bool packed : {false, true}) {
+        if (packed && !matrix.packs()) continue;
+        for (const auto& [row, rows] :
+             std::initializer_list<std::pair<std::size_t, std::size_t>>{{0, 29}, {0, 12}, {12, 9}, {5, 20}, {16, 13}}) {
+          const MatmulTask task{.digits = &x.digits, .first_row = row, .rows = rows};
+          const std::vector<float> expected = matrix.multiply(task, packed, 0, weights);
+          const std::vector<float> actual = matrix.multiply_digit_tiles(task, packed);
+          ASSERT_EQ(std::memcmp(actual.data(), expected.data(), expected.size() * sizeof(float)), 0)
+              << packed << " " << row << "+" << rows;
         }
       }
     }

@@ -8,6 +8,7 @@
 
 #include "backend/cpu/digits.h"
 #include "backend/cpu/float_mode.h"
+#include "backend/cpu/shares.h"
 #include "backend/host_memory.h"
 #include "base/as_size.h"
 #include "base/error.h"
@@ -20,17 +21,8 @@ namespace {
 // one group in five has one, and what one digit loses everywhere is halved (docs/numerics.md).
 constexpr float kHeard = 4.0f;
 
-// Rows of a matrix go to workers in multiples of this: whole panels, whatever the level.
-constexpr std::size_t kGrain = 16;
-
-struct Share {
-  std::size_t first, last;
-};
-Share share_of(std::size_t rows, int worker, int workers) {
-  const std::size_t grains = (rows + kGrain - 1) / kGrain;
-  const auto bound = [&](int w) { return std::min(rows, grains * as_size(w) / as_size(workers) * kGrain); };
-  return {bound(worker), bound(worker + 1)};
-}
+// Up to so many rows memory is the limit of a product, beyond them arithmetic.
+constexpr std::size_t kStreamedRows = 8;
 
 }  // namespace
 
@@ -149,7 +141,7 @@ Activation CpuBackend::make_activation(std::int32_t width, RowSet rows) {
 }
 
 std::size_t CpuBackend::worker_scratch_bytes() const noexcept {
-  const std::size_t tiles = has_bfloats() ? kernels_.bfloat.scratch_bytes(widest_input_) : 0;
+  const std::size_t tiles = kernels_.tiles.scratch_bytes != nullptr ? kernels_.tiles.scratch_bytes(widest_input_) : 0;
   return std::max(matmul_scratch_bytes(widest_input_), tiles);
 }
 
@@ -204,11 +196,19 @@ bool CpuBackend::wants_digits(const Weight& weight) const {
 }
 
 bool CpuBackend::has_bfloats() const noexcept {
-  return kernels_.bfloat.matmul != nullptr && options_.activations == ActivationDigits::where_heard;
+  return kernels_.tiles.matmul_bfloats != nullptr &&
+         (options_.activations == ActivationDigits::where_heard || options_.activations == ActivationDigits::two);
 }
 
 bool CpuBackend::wants_bfloats(const Weight& weight) const {
-  return has_bfloats() && kernels_.bfloat.has_kernel(prepared(weight).type);
+  const QuantType type = prepared(weight).type;
+  if (!has_bfloats() || !kernels_.tiles.has_bfloat_kernel(type)) return false;
+  return options_.activations == ActivationDigits::where_heard || type == QuantType::f16 || type == QuantType::bf16;
+}
+
+bool CpuBackend::wants_bfloat_pairs(const Weight& weight) const {
+  const QuantType type = prepared(weight).type;
+  return type == QuantType::f16 || (type == QuantType::bf16 && options_.activations == ActivationDigits::two);
 }
 
 HostBackend::WeightSize CpuBackend::weight_size(const Weight& weight) const {
@@ -241,35 +241,50 @@ void CpuBackend::lay_out(const Input& input) {
 void CpuBackend::convert(const float* values, const Input& input, const DigitRows& digits, const BfloatRows& bfloats,
                          std::size_t row) const {
   if (input.bfloats && row >= input.generated) {
-    kernels_.bfloat.convert_row(values, input.columns, bfloats, row, input.bfloat_pairs);
+    kernels_.tiles.convert_row(values, input.columns, bfloats, row, input.bfloat_pairs);
   } else if (input.digits) {
     quantize(values, input, digits, row);
   }
 }
 
+// Whole tiles of rows in tiles, where there are any; a small rest is for vectors.
+void CpuBackend::multiply_digits(MatmulTask task) const {
+  if (task.digits != nullptr && kernels_.tiles.matmul_digits != nullptr) {
+    const std::size_t rest = task.rows % kDigitRows;
+    MatmulTask tiles = task;
+    if (rest <= kStreamedRows) tiles.rows -= rest;
+    if (tiles.rows > 0) kernels_.tiles.matmul_digits(tiles);
+    task.first_row += tiles.rows;
+    task.out += tiles.rows * task.out_stride;
+    task.rows -= tiles.rows;
+  }
+  if (task.rows > 0) kernels_.matmul(task);
+}
+
 void CpuBackend::multiply_rows(MatmulTask task, std::size_t generated) const {
-  if (task.bfloats == nullptr) return kernels_.matmul(task);
+  if (task.bfloats == nullptr) return multiply_digits(task);
   if (task.rows > generated) {
     MatmulTask prompt = task;
     prompt.digit_rows = generated;
-    kernels_.bfloat.matmul(prompt);
+    kernels_.tiles.matmul_bfloats(prompt);
   }
   task.rows = std::min(task.rows, generated);
-  if (task.rows > 0) kernels_.matmul(task);
+  multiply_digits(task);
 }
 
 CpuBackend::Input CpuBackend::prepare_input(const Activation& in, std::int32_t first, std::int32_t rows,
                                             const Norm& before, std::int32_t layer, std::span<const Weight> weights) {
   const Timer timer(*this, "norms and digits");
   const std::size_t columns = as_size(weights.front().columns);
-  Input input{.plain = row(in, first),
-              .stride = as_size(in.width),
-              .columns = columns,
-              .rows = as_size(rows),
-              .generated = as_size(std::clamp(generated_count(in.rows) - first, 0, rows)),
-              .digits = std::ranges::any_of(weights, [&](const Weight& weight) { return wants_digits(weight); }),
-              .bfloats = std::ranges::any_of(weights, [&](const Weight& weight) { return wants_bfloats(weight); }),
-              .bfloat_pairs = std::ranges::any_of(weights, [&](const Weight& weight) { return is_f16(weight); })};
+  Input input{
+      .plain = row(in, first),
+      .stride = as_size(in.width),
+      .columns = columns,
+      .rows = as_size(rows),
+      .generated = as_size(std::clamp(generated_count(in.rows) - first, 0, rows)),
+      .digits = std::ranges::any_of(weights, [&](const Weight& weight) { return wants_digits(weight); }),
+      .bfloats = std::ranges::any_of(weights, [&](const Weight& weight) { return wants_bfloats(weight); }),
+      .bfloat_pairs = std::ranges::any_of(weights, [&](const Weight& weight) { return wants_bfloat_pairs(weight); })};
   if (before.kind != NormKind::none) {
     input.plain = normed_.floats();
     input.stride = columns;
@@ -297,7 +312,7 @@ CpuBackend::Input CpuBackend::prepare_values(const float* values, std::size_t st
                     .generated = as_size(generated_count(RowSet::all)),
                     .digits = wants_digits(weight),
                     .bfloats = wants_bfloats(weight),
-                    .bfloat_pairs = is_f16(weight)};
+                    .bfloat_pairs = wants_bfloat_pairs(weight)};
   if (!input.digits && !input.bfloats) return input;
   lay_out(input);
   for_rows(shape().rows(),
@@ -305,36 +320,35 @@ CpuBackend::Input CpuBackend::prepare_values(const float* values, std::size_t st
   return input;
 }
 
-template <typename Finish>
-void CpuBackend::multiply(const Input& input, std::span<const Product> products, Finish finish) {
-  device_.pool().run([&](int worker, int workers) {
-    for (const Product& product : products) {
-      const Prepared& weight = prepared(product.weight);
-      const auto [first, last] = share_of(weight.rows, worker, workers);
-      if (first >= last) continue;
-      multiply_rows({.weights = weight.data,
-                     .type = weight.type,
-                     .packed = weight.packed,
-                     .columns = weight.columns,
-                     .row_stride = weight.row_stride,
-                     .first = first,
-                     .last = last,
-                     .digits = input.digits && wants_digits(product.weight) ? &digits_ : nullptr,
-                     .plain = input.plain,
-                     .plain_stride = input.stride,
-                     .rows = input.rows,
-                     .bfloats = input.bfloats && wants_bfloats(product.weight) ? &bfloats_ : nullptr,
-                     .out = product.out + first,
-                     .out_stride = product.stride,
-                     .scratch = scratch_[as_size(worker)].data()},
-                    input.generated);
-      if (&product == &products.back()) finish(first, last);
-    }
-  });
+void CpuBackend::multiply_part(const Input& input, const Product& product, std::size_t first, std::size_t last,
+                               std::size_t worker) {
+  const Prepared& weight = prepared(product.weight);
+  multiply_rows({.weights = weight.data,
+                 .type = weight.type,
+                 .packed = weight.packed,
+                 .columns = weight.columns,
+                 .row_stride = weight.row_stride,
+                 .first = first,
+                 .last = last,
+                 .digits = input.digits && wants_digits(product.weight) ? &digits_ : nullptr,
+                 .plain = input.plain,
+                 .plain_stride = input.stride,
+                 .rows = input.rows,
+                 .bfloats = input.bfloats && wants_bfloats(product.weight) ? &bfloats_ : nullptr,
+                 .bfloat_pairs = wants_bfloat_pairs(product.weight),
+                 .out = product.out + first,
+                 .out_stride = product.stride,
+                 .scratch = scratch_[worker].data()},
+                input.generated);
 }
 
 void CpuBackend::multiply(const Input& input, std::span<const Product> products) {
-  multiply(input, products, [](std::size_t, std::size_t) {});
+  std::array<std::size_t, 3> rows = {};
+  for (std::size_t i = 0; i < products.size(); ++i) rows.at(i) = prepared(products[i].weight).rows;
+  share_rows(device_.pool(), std::span(rows).first(products.size()), input.rows <= kStreamedRows,
+             [&](std::size_t i, const Share& part, std::size_t worker) {
+               multiply_part(input, products[i], part.first, part.last, worker);
+             });
 }
 
 void CpuBackend::finish_branch(const BranchEnd& end, const Weight& bias, float* values, std::size_t stride,
@@ -440,19 +454,23 @@ void CpuBackend::glu(const GluOp& op) {
 void CpuBackend::multiply_gated(const Input& input, const GatedProduct& product) {
   const bool gated = product.gate.valid();
   const Product inner{.weight = gated ? product.gate : product.up, .out = product.out, .stride = product.stride};
-  const std::array products = {
-      gated ? Product{.weight = product.up, .out = second_.floats(), .stride = widest_output_} : inner, inner};
+  const Product up{.weight = product.up, .out = second_.floats(), .stride = widest_output_};
   const Weight& inner_bias = gated ? product.gate_bias : product.up_bias;
-  multiply(input, std::span(products).subspan(gated ? 0 : 1), [&](std::size_t first, std::size_t last) {
-    const std::size_t count = last - first;
-    for (std::size_t r = 0; r < input.rows; ++r) {
-      float* out = product.out + r * product.stride + first;
-      float* up = gated ? second_.floats() + r * widest_output_ + first : nullptr;
-      if (inner_bias.valid()) kernels_.add(out, vector(inner_bias) + first, count);
-      if (gated && product.up_bias.valid()) kernels_.add(up, vector(product.up_bias) + first, count);
-      gate_values(product.activation, out, up, count);
-    }
-  });
+  const std::size_t rows = prepared(inner.weight).rows;
+  share_rows(device_.pool(), {&rows, 1}, input.rows <= kStreamedRows,
+             [&](std::size_t, const Share& part, std::size_t worker) {
+               const auto [first, last] = part;
+               if (gated) multiply_part(input, up, first, last, worker);
+               multiply_part(input, inner, first, last, worker);
+               for (std::size_t r = 0; r < input.rows; ++r) {
+                 float* out = inner.out + r * inner.stride + first;
+                 float* factors = gated ? up.out + r * up.stride + first : nullptr;
+                 if (inner_bias.valid()) kernels_.add(out, vector(inner_bias) + first, last - first);
+                 if (gated && product.up_bias.valid())
+                   kernels_.add(factors, vector(product.up_bias) + first, last - first);
+                 gate_values(product.activation, out, factors, last - first);
+               }
+             });
 }
 
 void CpuBackend::gate_values(const Gate& gate, float* values, float* up, std::size_t count) const {
@@ -486,13 +504,16 @@ void CpuBackend::head(const HeadOp& op) {
   timer.products(input.rows, {op.weight});
   const std::size_t vocabulary = as_size(op.weight.rows);
   const Product product{.weight = op.weight, .out = logits_row(0), .stride = vocabulary};
-  multiply(input, {&product, 1}, [&](std::size_t begin, std::size_t end) {
-    for (std::int32_t r = 0; r < count; ++r) {
-      float* logits = logits_row(r) + begin;
-      if (op.bias.valid()) kernels_.add(logits, vector(op.bias) + begin, end - begin);
-      kernels_.soft_cap(logits, op.scale, op.soft_cap, end - begin);
-    }
-  });
+  share_rows(device_.pool(), {&vocabulary, 1}, input.rows <= kStreamedRows,
+             [&](std::size_t, const Share& part, std::size_t worker) {
+               const auto [begin, end] = part;
+               multiply_part(input, product, begin, end, worker);
+               for (std::int32_t r = 0; r < count; ++r) {
+                 float* logits = logits_row(r) + begin;
+                 if (op.bias.valid()) kernels_.add(logits, vector(op.bias) + begin, end - begin);
+                 kernels_.soft_cap(logits, op.scale, op.soft_cap, end - begin);
+               }
+             });
 }
 
 }  // namespace quarrel

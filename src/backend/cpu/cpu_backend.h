@@ -85,7 +85,7 @@ class CpuBackend final : public HostBackend {
     std::size_t generated = 0;  // how many of them, from the first, are of that class
     bool digits = false;        // the rows are in digits_: all, or with `bfloats` the generated ones
     bool bfloats = false;       // the other rows are in bfloats_, for the weights that want them
-    bool bfloat_pairs = false;  // as two numbers, because a weight is F16
+    bool bfloat_pairs = false;  // as two numbers, because a weight wants them
   };
 
   struct Product {
@@ -149,7 +149,8 @@ class CpuBackend final : public HostBackend {
   // Whether prompt rows meet this weight as bf16 numbers.
   bool wants_bfloats(const Weight& weight) const;
   bool has_bfloats() const noexcept;
-  bool is_f16(const Weight& weight) const { return prepared(weight).type == QuantType::f16; }
+  // Whether those are two numbers each: where weights have more digits than one, or both digits were asked for.
+  bool wants_bfloat_pairs(const Weight& weight) const;
   bool wants_packing(const WeightSource& source) const;
   void pack(const WeightSource& source, std::span<const ExpertPlace> places, Prepared& weight);
   void decode_table_row(const Prepared& table, std::size_t row, float* values) const;
@@ -161,6 +162,7 @@ class CpuBackend final : public HostBackend {
   void lay_out(const Input& input);
   // A product of rows of which the first `generated` are of that class.
   void multiply_rows(MatmulTask task, std::size_t generated) const;
+  void multiply_digits(MatmulTask task) const;
   std::size_t worker_scratch_bytes() const noexcept;
   std::size_t attend_workspace_bytes() const noexcept;
 
@@ -172,10 +174,10 @@ class CpuBackend final : public HostBackend {
                       std::int32_t layer, std::span<const Weight> weights);
   // The same for rows of the step that lie elsewhere, [rows][stride], and need no norm.
   Input prepare_values(const float* values, std::size_t stride, const Weight& weight);
-  // Products of one input, in one region of the pool; `finish(first, last)` runs on the worker that computed these rows
-  // of every product, which must then all have the same number.
-  template <typename Finish>
-  void multiply(const Input& input, std::span<const Product> products, Finish finish);
+  // The product with rows [first, last) of its weight.
+  void multiply_part(const Input& input, const Product& product, std::size_t first, std::size_t last,
+                     std::size_t worker);
+  // Up to three products of one input, in one region of the pool.
   void multiply(const Input& input, std::span<const Product> products);
   void finish_branch(const BranchEnd& end, const Weight& bias, float* values, std::size_t stride, std::int32_t layer);
   const RopeRows& rope_rows(const Rope& rope);

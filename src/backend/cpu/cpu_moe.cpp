@@ -4,13 +4,13 @@
 // grouping nor who computed what can be seen in the bits.
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cmath>
 #include <limits>
 #include <utility>
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/digits.h"
+#include "backend/cpu/shares.h"
 #include "base/as_size.h"
 #include "base/error.h"
 
@@ -37,15 +37,6 @@ void score(const MoeOp& op, const float* logits, const float* selection_bias, st
                                                   : choice.score + static_cast<double>(selection_bias[choice.expert]);
     if (std::isnan(choice.preference)) choice.preference = -std::numeric_limits<double>::infinity();
   }
-}
-
-// Runs task(unit, worker) for all units; whoever is free takes the next.
-template <typename Task>
-void share(ThreadPool& pool, std::size_t units, const Task& task) {
-  std::atomic<std::size_t> next{0};
-  pool.run([&](int worker, int) {
-    for (std::size_t unit = next.fetch_add(1); unit < units; unit = next.fetch_add(1)) task(unit, as_size(worker));
-  });
 }
 
 }  // namespace
@@ -240,6 +231,7 @@ void CpuBackend::expert_inner(const MoeOp& op, const Input& input, const ExpertG
                    .row_index = digits ? nullptr : moe_.row_of + group.first,
                    .rows = group.rows,
                    .bfloats = input.bfloats && wants_bfloats(handle) ? &sorted_bfloats : nullptr,
+                   .bfloat_pairs = wants_bfloat_pairs(handle),
                    .first_bfloat = one_row ? 0 : group.first,
                    .out = out,
                    .out_stride = stride,
@@ -284,6 +276,7 @@ void CpuBackend::expert_output(const MoeOp& op, const ExpertGroup& group, const 
                  .plain_stride = weight.columns,
                  .rows = group.rows,
                  .bfloats = bfloats,
+                 .bfloat_pairs = wants_bfloat_pairs(op.down),
                  .first_bfloat = group.first,
                  .out = out,
                  .out_stride = weight.rows,
@@ -334,7 +327,7 @@ void CpuBackend::run_experts(const MoeOp& op, const Input& input, std::span<cons
   Input inner{.columns = hidden,
               .digits = wants_digits(op.down),
               .bfloats = wants_bfloats(op.down),
-              .bfloat_pairs = is_f16(op.down)};
+              .bfloat_pairs = wants_bfloat_pairs(op.down)};
   const DigitRows digits = lay_out_digits(moe_.inner_digits, hidden);
   const BfloatRows bfloats = lay_out_bfloats(moe_.inner_bfloats, slots, hidden);
   if (inner.digits || inner.bfloats) {
@@ -403,7 +396,7 @@ void CpuBackend::run_shared(const MoeOp& op, const Input& input) {
               .generated = input.generated,
               .digits = wants_digits(op.shared_down),
               .bfloats = wants_bfloats(op.shared_down),
-              .bfloat_pairs = is_f16(op.shared_down)};
+              .bfloat_pairs = wants_bfloat_pairs(op.shared_down)};
   if (inner.digits || inner.bfloats) {
     lay_out(inner);
     for_rows(static_cast<std::int64_t>(inner.rows),

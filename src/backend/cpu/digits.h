@@ -22,9 +22,16 @@ struct alignas(64) DigitGroup {
   float value_sums[2][kDigitRows];  // scale * (high + low / 256), summed over each half of the columns
   float value_sum[kDigitRows];      // and over all of them
   std::int32_t high_sums[2][kDigitRows];
-  std::int32_t low_sums[2][kDigitRows];
-  std::uint8_t has_low[16];  // of each row: whether any of `low` is not zero
+  std::int32_t both_sums[2][kDigitRows];  // 256 * high + low
+  std::uint8_t has_low[16];               // of each row: whether any of `low` is not zero
 };
+
+// Where the digits of row t lie from those of row 0 on, if rows from kFirst on mean the second digits of rows from 0
+// on.
+template <std::size_t kFirst>
+static constexpr std::size_t digits_at(std::size_t t) {
+  return kGroupColumns * (t < kFirst ? t : kDigitRows + t - kFirst);
+}
 
 struct DigitRows {
   DigitGroup* groups = nullptr;  // [tiles][columns / 32]
@@ -59,7 +66,7 @@ static inline void copy_digits(const DigitRows& from, std::size_t row, const Dig
     for (std::size_t half = 0; half < 2; ++half) {
       target->value_sums[half][p] = source->value_sums[half][r];
       target->high_sums[half][p] = source->high_sums[half][r];
-      target->low_sums[half][p] = source->low_sums[half][r];
+      target->both_sums[half][p] = source->both_sums[half][r];
     }
     target->has_low[p] = source->has_low[r];
   }

@@ -76,7 +76,7 @@ const CpuKernels& kernels_of(IsaLevel level) noexcept {
   static const CpuKernels kAmx = [] {
     CpuKernels table = avx512_kernels();
     table.name = "amx";
-    table.bfloat = amx_tiles();
+    table.tiles = amx_tiles();
     return table;
   }();
   switch (level) {

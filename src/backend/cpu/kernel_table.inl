@@ -39,7 +39,7 @@ static constexpr CpuKernels make_table(const char* name) {
           .decode_packed = decode_packed,
           .quantize_row = quantize_row,
           .matmul = matmul,
-          .bfloat = {},
+          .tiles = {},
           .attend = attend,
           .attend_partition = attend_partition,
           .attend_join = attend_join,

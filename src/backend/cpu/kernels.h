@@ -47,6 +47,7 @@ struct MatmulTask {
   // Products in bf16: of the rows behind the first `digit_rows`, which are left alone.
   const BfloatRows* bfloats = nullptr;
   std::size_t digit_rows = 0;
+  bool bfloat_pairs = false;     // both numbers of each value count
   std::size_t first_bfloat = 0;  // where row 0 would lie among them: the beginning of a tile
   float* out = nullptr;          // out[row * out_stride + weight row - first]
   std::size_t out_stride = 0;
@@ -142,14 +143,16 @@ struct ScanTask {
   float* values = nullptr;   // the state, [dim][state]: read and left as it is after the last row
 };
 
-// Products in tiles of bf16 numbers, where a level has them.
-struct BfloatKernels {
-  bool (*has_kernel)(QuantType type) = nullptr;  // null: this level has none at all
+// Products in tiles, where a level has them; all null where it has not.
+struct TileKernels {
+  bool (*has_bfloat_kernel)(QuantType type) = nullptr;
   std::size_t (*scratch_bytes)(std::size_t columns) = nullptr;
-  // `with_low`: the second number too, for weights of type F16.
+  // `with_low`: the second number too.
   void (*convert_row)(const float* values, std::size_t count, const BfloatRows& rows, std::size_t row,
                       bool with_low) = nullptr;
-  void (*matmul)(const MatmulTask& task) = nullptr;
+  void (*matmul_bfloats)(const MatmulTask& task) = nullptr;
+  // Bit for bit what CpuKernels::matmul gives for digits; faster for a tile of rows and more.
+  void (*matmul_digits)(const MatmulTask& task) = nullptr;
 };
 
 struct CpuKernels {
@@ -166,7 +169,7 @@ struct CpuKernels {
   // square.
   void (*quantize_row)(const float* values, std::size_t count, const DigitRows& rows, std::size_t row, float threshold);
   void (*matmul)(const MatmulTask& task);
-  BfloatKernels bfloat;
+  TileKernels tiles;
   void (*attend)(const AttendTask& task);
   // The same in pieces: the sums of each partition that any of the rows sees, all of them joined to `whole` in
   // ascending order, and the end. A row's first partition begins `whole`, which needs no initial value.
@@ -212,6 +215,6 @@ struct CpuKernels {
 const CpuKernels& scalar_kernels() noexcept;
 const CpuKernels& avx2_kernels() noexcept;
 const CpuKernels& avx512_kernels() noexcept;
-const BfloatKernels& amx_tiles() noexcept;
+const TileKernels& amx_tiles() noexcept;
 
 }  // namespace quarrel

@@ -1,4 +1,4 @@
-// What AMX adds to AVX-512: products of prompt rows in tiles.
+// What AMX adds to AVX-512: products of many rows in tiles.
 #define QUARREL_LEVEL amx_level
 
 #include <cstddef>
@@ -19,16 +19,25 @@ void decode_row(QuantType type, const std::byte* source, float* values, std::siz
 #include "backend/cpu/unpack.inl"
 #include "backend/cpu/packed.inl"
 #include "backend/cpu/panels.inl"
+#include "backend/cpu/bfloat_panels.inl"
 #include "backend/cpu/matmul_amx.inl"
+#include "backend/cpu/matmul_amx_int8.inl"
 // clang-format on
 
 namespace quarrel {
 
-const BfloatKernels& amx_tiles() noexcept {
-  static constexpr BfloatKernels kTable = {.has_kernel = amx_level::has_bfloat_kernel,
-                                           .scratch_bytes = amx_level::bfloat_scratch_bytes,
-                                           .convert_row = amx_level::to_bfloats,
-                                           .matmul = amx_level::matmul_bfloats};
+static std::size_t tile_scratch_bytes(std::size_t columns) {
+  const std::size_t bfloats = amx_level::bfloat_scratch_bytes(columns);
+  const std::size_t digits = amx_level::digit_tile_scratch_bytes(columns);
+  return bfloats > digits ? bfloats : digits;
+}
+
+const TileKernels& amx_tiles() noexcept {
+  static constexpr TileKernels kTable = {.has_bfloat_kernel = amx_level::has_bfloat_kernel,
+                                         .scratch_bytes = tile_scratch_bytes,
+                                         .convert_row = amx_level::to_bfloats,
+                                         .matmul_bfloats = amx_level::matmul_bfloats,
+                                         .matmul_digits = amx_level::matmul_digit_tiles};
   return kTable;
 }
 

@@ -13,13 +13,6 @@ static constexpr std::size_t kDirectRows = 8;    // up to so many meet the packe
 static constexpr std::size_t kNearAhead = 2048;  // bytes
 static constexpr std::size_t kFarAhead = 8192;
 
-// The same pointer, of which the compiler knows nothing: what it points at is read again instead of kept in registers.
-template <typename T>
-static inline const T* hidden(const T* pointer) {
-  asm volatile("" : "+r"(pointer) : : "memory");
-  return pointer;
-}
-
 // The bytes of columns [32 g, 32 g + 32) of a block: in registers if they had to be unpacked, in memory if not.
 template <typename Source>
 struct GroupBytes {
@@ -54,18 +47,19 @@ static inline bool any_low(const std::uint8_t* has_low) {
   }
 }
 
-// acc[t] = -bias * sums[t], what the dots begin with.
-template <std::size_t kTokens>
-static inline void begin_dots(const std::int32_t* sums, const std::int32_t* more, int bias, Ints (&acc)[kTokens]) {
-#pragma GCC unroll 12
-  for (std::size_t t = 0; t < kTokens; ++t) acc[t] = broadcast(0);
-  if (bias == 0) return;
+// What the bias takes off each token's sum: the bytes of weights are larger than the weights by it. Sums of both halves
+// are wanted where one scale serves them.
+template <bool kHalves, std::size_t kTokens>
+static inline void bias_of(const std::int32_t (&sums)[2][kDigitRows], std::size_t slot, std::size_t part, int bias,
+                           Ints (&acc)[kTokens]) {
   if constexpr (kTokens <= 2) {
-    for (std::size_t t = 0; t < kTokens; ++t) acc[t] = broadcast(-bias * (sums[t] + (more == nullptr ? 0 : more[t])));
+    for (std::size_t t = 0; t < kTokens; ++t) {
+      acc[t] = broadcast(-bias * (sums[part][slot + t] + (kHalves ? 0 : sums[1][slot + t])));
+    }
   } else {
     static_assert(kTokens <= kLanes);
-    Ints all = load_ints(sums);
-    if (more != nullptr) all = add_ints(all, load_ints(more));
+    Ints all = load_ints(sums[part] + slot);
+    if constexpr (!kHalves) all = add_ints(all, load_ints(sums[1] + slot));
     std::int32_t offsets[kLanes];
     store_ints(offsets, multiply_ints(all, broadcast(-bias)));
     // Repeating a number from memory costs no arithmetic unit; taking it out of a vector costs two.
@@ -75,43 +69,97 @@ static inline void begin_dots(const std::int32_t* sums, const std::int32_t* more
   }
 }
 
-// Columns [32 g, 32 g + 32) of a block, of which `weights` has the bytes, into the totals.
+template <std::size_t kTokens>
+static inline void no_sums(Ints (&acc)[kTokens]) {
+#pragma GCC unroll 16
+  for (std::size_t t = 0; t < kTokens; ++t) acc[t] = broadcast(0);
+}
+
+template <std::size_t kTokens>
+static inline void add_sums(Ints (&acc)[kTokens], const Ints (&more)[kTokens]) {
+#pragma GCC unroll 12
+  for (std::size_t t = 0; t < kTokens; ++t) acc[t] = add_ints(acc[t], more[t]);
+}
+
+// acc[t] = 256 acc[t] + more[t]
+template <std::size_t kTokens>
+static inline void next_digit(Ints (&acc)[kTokens], const Ints (&more)[kTokens]) {
+#pragma GCC unroll 12
+  for (std::size_t t = 0; t < kTokens; ++t) acc[t] = add_ints(shift_ints_left<8>(acc[t]), more[t]);
+}
+
+// The integer sums of one scale's columns with some tokens: of their first digits, or of both (`two`): 256 times the
+// first digits' plus the second digits'. There are two ways to the same numbers. Where registers do, both digits are
+// summed at once, so that a vector of weights is done with when it has met them, and the bias is taken off at the end.
+// For a tile of many tokens the digits come one after the other, the first written once for both cases.
+template <typename Source, std::size_t kTokens, typename Weights>
+static inline void sums_of_part(const Weights& weights, const DigitGroup& x, std::size_t slot, std::size_t part,
+                                int bias, bool two, Ints (&acc)[kTokens]) {
+  constexpr bool kHalves = Source::kGroup < 32;
+  constexpr std::size_t kVectors = Source::kGroup / 4;
+  const auto part_of = [part](const auto& all) {
+    return [part, &all](std::size_t i) { return all(kVectors * part + i); };
+  };
+  const auto add_dots = [&](const auto& bytes, const std::int8_t* values) {
+    dots<kTokens, kVectors, Source::kMost, kTokens>(part_of(bytes), values, acc);
+  };
+  Ints other[kTokens];
+  if constexpr (kTokens <= kBothTokens || kTileTokens <= 4) {
+    if (two && kTokens <= kBothTokens) {
+      Ints both[2 * kTokens];
+      no_sums(both);
+      dots<2 * kTokens, kVectors, Source::kMost, kTokens>(part_of(weights), x.high[slot] + 16 * part, both);
+#pragma GCC unroll 8
+      for (std::size_t t = 0; t < kTokens; ++t) acc[t] = add_ints(shift_ints_left<8>(both[t]), both[kTokens + t]);
+    } else {
+      no_sums(acc);
+      add_dots(weights, x.high[slot] + 16 * part);
+      if (two) {
+        no_sums(other);
+        next_digit(acc, other);
+        add_dots(weights.again(), x.low[slot] + 16 * part);
+      }
+    }
+    if (bias == 0) return;
+    bias_of<kHalves>(two ? x.both_sums : x.high_sums, slot, part, bias, other);
+    add_sums(acc, other);
+  } else {
+    no_sums(acc);
+    add_dots(weights, x.high[slot] + 16 * part);
+    no_sums(other);
+    if (two) {
+      if (bias != 0) bias_of<kHalves>(x.both_sums, slot, part, bias, other);
+      next_digit(acc, other);
+      add_dots(weights.again(), x.low[slot] + 16 * part);
+    } else {
+      if (bias != 0) bias_of<kHalves>(x.high_sums, slot, part, bias, other);
+      add_sums(acc, other);
+    }
+  }
+}
+
+// Columns [32 g, 32 g + 32) of a block into the totals.
 template <typename Source, std::size_t kTokens>
 static inline void add_group(const typename Source::Rows& rows, int g, int bias, const DigitGroup& x, std::size_t slot,
                              Floats (&total)[kTokens]) {
   constexpr std::size_t kParts = 32 / Source::kGroup;
-  constexpr std::size_t kVectors = 8 / kParts;
   const GroupBytes<Source> weights(rows, g);
   const bool two = any_low<kTokens>(x.has_low + slot);
 #pragma GCC unroll 2
   for (std::size_t part = 0; part < kParts; ++part) {
-    const std::int32_t* high_more = kParts == 1 ? x.high_sums[1] + slot : nullptr;
-    const std::int32_t* low_more = kParts == 1 ? x.low_sums[1] + slot : nullptr;
     Floats scale = Source::scale(rows, kParts * static_cast<std::size_t>(g) + part);
     Ints acc[kTokens];
-    begin_dots(x.high_sums[part] + slot, high_more, bias, acc);
-    const auto part_of = [part](const auto& all) {
-      return [part, &all](std::size_t i) { return all(kVectors * part + i); };
-    };
-    dots<kTokens, kVectors, Source::kMost>(part_of(weights), x.high[slot] + 16 * part, acc);
-    if (two) {
-      Ints low[kTokens];
-      begin_dots(x.low_sums[part] + slot, low_more, bias, low);
-#pragma GCC unroll 12
-      for (std::size_t t = 0; t < kTokens; ++t) acc[t] = add_ints(shift_ints_left<8>(acc[t]), low[t]);
-      const auto& again = weights.again();
-      dots<kTokens, kVectors, Source::kMost>(part_of(again), x.low[slot] + 16 * part, acc);
-      scale = mul(scale, set(1.0f / 256.0f));
-    }
+    sums_of_part<Source>(weights, x, slot, part, bias, two, acc);
+    if (two) scale = mul(scale, set(1.0f / 256.0f));
 #pragma GCC unroll 12
     for (std::size_t t = 0; t < kTokens; ++t) {
       total[t] = fma(to_floats(acc[t]), mul(scale, set(x.scale[slot + t])), total[t]);
     }
     if constexpr (Source::kMinimums) {
       const Floats minimum = Source::minimum(rows, kParts * static_cast<std::size_t>(g) + part);
-      const float* sums = (kParts == 1 ? x.value_sum : x.value_sums[part]) + slot;
+      const float* values = (kParts == 1 ? x.value_sum : x.value_sums[part]) + slot;
 #pragma GCC unroll 12
-      for (std::size_t t = 0; t < kTokens; ++t) total[t] = fma(minimum, set(sums[t]), total[t]);
+      for (std::size_t t = 0; t < kTokens; ++t) total[t] = fma(minimum, set(values[t]), total[t]);
     }
   }
 }
@@ -199,31 +247,13 @@ static inline void multiply_panel(const TileShape<Source>& shape, const MatmulTa
   }
 }
 
-// As many panels as fit the cache together are made plain by make(first row, rows, where), then every tile of
-// activations meets all of them.
-template <typename Source, typename MakePlain>
-static void multiply_plain(const MatmulTask& task, int bias, std::byte* space, MakePlain make) {
-  using Rows = typename Source::Rows;
-  const std::size_t columns = task.columns / 32;
-  const std::size_t panel_bytes = columns * sizeof(Rows);
-  const std::size_t together = panel_bytes * 2 > kPlainBytes ? 1 : kPlainBytes / panel_bytes;
-  const std::size_t step = together * kPanelRows;
-  auto* plain = reinterpret_cast<Rows*>(space);
-  for (std::size_t begin = task.first; begin < task.last; begin += step) {
-    const std::size_t end = smaller(task.last, begin + step);
-    std::size_t place = 0;
-    for (std::size_t panel = begin; panel < end; panel += kPanelRows, ++place) {
-      make(panel, smaller(kPanelRows, end - panel), plain + place * columns);
-    }
-    for (std::size_t row = 0; row < task.rows; row += kDigitRows) {
-      const std::size_t rows = smaller(kDigitRows, task.rows - row);
-      place = 0;
-      for (std::size_t panel = begin; panel < end; panel += kPanelRows, ++place) {
-        const TileShape<Source> shape{plain + place * columns, columns, bias, smaller(kPanelRows, end - panel)};
-        multiply_panel<Source, false>(shape, task, row, rows, task.out + row * task.out_stride + (panel - task.first));
-      }
-    }
-  }
+// Tiles of activations against plain panels.
+template <typename Source>
+static inline auto multiply_plain_panel(const MatmulTask& task, int bias) {
+  return [&task, bias](const typename Source::Rows* plain, std::size_t count, std::size_t row, std::size_t rows,
+                       float* out) {
+    multiply_panel<Source, false>({plain, task.columns / 32, bias, count}, task, row, rows, out);
+  };
 }
 
 template <typename Block>
@@ -232,9 +262,8 @@ static void packed_matmul(const MatmulTask& task) {
   constexpr int kBias = Source::kBias - kDotOffset<Source::kMost>;
   if (task.rows > kDirectRows) {
     std::byte* space = task.scratch + padded(packed_bytes<Block>(task.columns), 64);
-    multiply_plain<PlainOf<Block>>(task, kBias, space, [&](std::size_t begin, std::size_t count, auto* to) {
-      make_plain<Block>(packed_panel<Block>(task, begin, count, task.scratch), task.columns / 32, to);
-    });
+    for_plain_panels<PlainOf<Block>, 1>(task, space, packed_to_plain<Block>(task),
+                                        multiply_plain_panel<PlainOf<Block>>(task, kBias));
     return;
   }
   for (std::size_t begin = task.first; begin < task.last; begin += kPanelRows) {
@@ -249,10 +278,8 @@ template <typename Block>
 static void plain_matmul(const MatmulTask& task) {
   using Type = Unpack<Block>;
   using Source = GatheredPlain<Block>;
-  multiply_plain<Source>(task, -kDotOffset<Type::kMost>, task.scratch,
-                         [&](std::size_t begin, std::size_t count, typename Source::Rows* to) {
-                           gather_plain<Block>(task, begin, count, to);
-                         });
+  for_plain_panels<Source, 1>(task, task.scratch, gathered_to_plain<Block>(task),
+                              multiply_plain_panel<Source>(task, -kDotOffset<Type::kMost>));
 }
 
 // ---- The table of types ----

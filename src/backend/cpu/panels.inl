@@ -5,6 +5,13 @@ namespace quarrel::QUARREL_LEVEL {
 
 static inline std::size_t smaller(std::size_t a, std::size_t b) { return a < b ? a : b; }
 
+// The same pointer, of which the compiler knows nothing: what it points at is read again instead of kept in registers.
+template <typename T>
+static inline const T* hidden(const T* pointer) {
+  asm volatile("" : "+r"(pointer) : : "memory");
+  return pointer;
+}
+
 // What a type leaves of a group of 32 columns once unpacked. `kMost` stays known, for the dot product's sake.
 template <int kGroupSize, bool kHasMinimums, int kLargest>
 struct Plain {
@@ -97,6 +104,46 @@ static void gather_plain(const MatmulTask& task, std::size_t begin, std::size_t 
       for (std::size_t part = 0; part < kParts; ++part) {
         to[g].scale[part][row] = scales[in_block * kParts + part];
         to[g].minimum[part][row] = offsets[in_block * kParts + part];
+      }
+    }
+  }
+}
+
+// What makes a panel plain: make(first row, rows, where).
+template <typename Block>
+static inline auto packed_to_plain(const MatmulTask& task) {
+  return [&task](std::size_t begin, std::size_t count, typename PlainOf<Block>::Rows* to) {
+    make_plain<Block>(packed_panel<Block>(task, begin, count, task.scratch), task.columns / 32, to);
+  };
+}
+template <typename Block>
+static inline auto gathered_to_plain(const MatmulTask& task) {
+  return [&task](std::size_t begin, std::size_t count, typename GatheredPlain<Block>::Rows* to) {
+    gather_plain<Block>(task, begin, count, to);
+  };
+}
+
+// As many panels as fit the cache together are made plain, then every tile of activations meets all of them, kPanels at
+// a time: multiply(panels, rows of weights, first row of the tile, its rows, where results go).
+template <typename Source, std::size_t kPanels, typename MakePlain, typename Multiply>
+static void for_plain_panels(const MatmulTask& task, std::byte* space, const MakePlain& make,
+                             const Multiply& multiply) {
+  using Rows = typename Source::Rows;
+  const std::size_t columns = task.columns / 32;
+  const std::size_t fit = kPlainBytes / (columns * sizeof(Rows)) / kPanels * kPanels;
+  const std::size_t step = (fit < kPanels ? kPanels : fit) * kPanelRows;
+  auto* plain = reinterpret_cast<Rows*>(space);
+  for (std::size_t begin = task.first; begin < task.last; begin += step) {
+    const std::size_t end = smaller(task.last, begin + step);
+    std::size_t place = 0;
+    for (std::size_t panel = begin; panel < end; panel += kPanelRows, ++place) {
+      make(panel, smaller(kPanelRows, end - panel), plain + place * columns);
+    }
+    for (std::size_t row = 0; row < task.rows; row += kDigitRows) {
+      place = 0;
+      for (std::size_t panel = begin; panel < end; panel += kPanels * kPanelRows, place += kPanels) {
+        multiply(plain + place * columns, smaller(kPanels * kPanelRows, end - panel), row,
+                 smaller(kDigitRows, task.rows - row), task.out + row * task.out_stride + (panel - task.first));
       }
     }
   }

@@ -54,8 +54,8 @@ static inline void quantize_group(const float* values, float loud, DigitGroup& t
     const std::int32_t high = sum_of16(to.high[slot] + 16 * half);
     const std::int32_t low = two ? sum_of16(to.low[slot] + 16 * half) : 0;
     to.high_sums[half][slot] = high;
-    to.low_sums[half][slot] = low;
     both[half] = high * 256 + low;
+    to.both_sums[half][slot] = both[half];
     to.value_sums[half][slot] = scale * (1.0f / 256.0f) * static_cast<float>(both[half]);
   }
   to.value_sum[slot] = scale * (1.0f / 256.0f) * static_cast<float>(both[0] + both[1]);

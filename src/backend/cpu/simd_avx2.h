@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "backend/cpu/digits.h"
+
 #define QUARREL_LEVEL avx2_level
 
 namespace quarrel::avx2_level {
@@ -14,6 +16,7 @@ namespace quarrel::avx2_level {
 inline constexpr int kLanes = 8;
 inline constexpr int kBytes = 32;
 inline constexpr std::size_t kTileTokens = 4;   // the most that a tile of integer products holds in registers
+inline constexpr std::size_t kBothTokens = 2;   // the same where sums of both digits are made at once
 inline constexpr std::size_t kFloatTokens = 4;  // the same for products of floats, beside two panels
 
 inline constexpr int kAccumulators = 12;  // vectors that a tile may sum into without leaving the registers
@@ -180,13 +183,13 @@ inline constexpr int kDotOffset = kMost > 127 ? 128 : 0;
 static inline void keep_order(__m256i& sum) { asm("" : "+x"(sum)); }
 
 // acc[token] += sums of four neighbouring weights, none above kMost, times four values of that token: vector i of the
-// weights meets values 4 i to 4 i + 3. Tokens lie 32 values apart.
-template <std::size_t kTokens, std::size_t kVectors, int kMost, typename Weights>
+// weights meets values 4 i to 4 i + 3. Token t's values lie digits_at<kFirst>(t) behind the first.
+template <std::size_t kTokens, std::size_t kVectors, int kMost, std::size_t kFirst, typename Weights>
 static inline void dots(const Weights& weights, const std::int8_t* values, Ints (&acc)[kTokens]) {
   const __m256i ones = _mm256_set1_epi16(1);
   const auto four = [&](std::size_t t, std::size_t i) {
     std::int32_t bits;
-    std::memcpy(&bits, values + 32 * t + 4 * i, sizeof bits);
+    std::memcpy(&bits, values + digits_at<kFirst>(t) + 4 * i, sizeof bits);
     return _mm256_set1_epi32(bits);
   };
   if constexpr (kMost > 127) {

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "backend/cpu/digits.h"
+
 #ifndef QUARREL_LEVEL  // AMX stands on this
 #define QUARREL_LEVEL avx512_level
 #endif
@@ -16,6 +18,7 @@ namespace quarrel::QUARREL_LEVEL {
 inline constexpr int kLanes = 16;
 inline constexpr int kBytes = 64;
 inline constexpr std::size_t kTileTokens = 12;  // the most that a tile of integer products holds in registers
+inline constexpr std::size_t kBothTokens = 4;   // the same where sums of both digits are made at once
 inline constexpr std::size_t kFloatTokens = 8;  // the same for products of floats, beside two panels
 
 inline constexpr int kAccumulators = 24;  // vectors that a tile may sum into without leaving the registers
@@ -165,14 +168,15 @@ static inline Ints dot_repeated(Ints acc, Bytes weights, const std::int8_t* four
 }
 
 // acc[token] += sums of four neighbouring weights, none above kMost, times four values of that token: vector i of the
-// weights meets values 4 i to 4 i + 3. Tokens lie 32 values apart.
-template <std::size_t kTokens, std::size_t kVectors, int kMost, typename Weights>
+// weights meets values 4 i to 4 i + 3. Token t's values lie digits_at<kFirst>(t) behind the first.
+template <std::size_t kTokens, std::size_t kVectors, int kMost, std::size_t kFirst, typename Weights>
 static inline void dots(const Weights& weights, const std::int8_t* values, Ints (&acc)[kTokens]) {
 #pragma GCC unroll 8
   for (std::size_t i = 0; i < kVectors; ++i) {
     const Bytes weight = weights(i);
-#pragma GCC unroll 12
-    for (std::size_t t = 0; t < kTokens; ++t) acc[t] = dot_repeated(acc[t], weight, values + 32 * t + 4 * i);
+#pragma GCC unroll 16
+    for (std::size_t t = 0; t < kTokens; ++t)
+      acc[t] = dot_repeated(acc[t], weight, values + digits_at<kFirst>(t) + 4 * i);
   }
 }
 

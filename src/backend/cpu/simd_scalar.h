@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "backend/cpu/digits.h"
+
 #define QUARREL_LEVEL scalar_level
 
 namespace quarrel::scalar_level {
@@ -13,6 +15,7 @@ namespace quarrel::scalar_level {
 inline constexpr int kLanes = 8;
 inline constexpr int kBytes = 32;
 inline constexpr std::size_t kTileTokens = 4;   // the most that a tile of integer products holds in registers
+inline constexpr std::size_t kBothTokens = 2;   // the same where sums of both digits are made at once
 inline constexpr std::size_t kFloatTokens = 4;  // the same for products of floats, beside two panels
 
 inline constexpr int kAccumulators = 4;  // vectors that a tile may sum into without leaving the registers
@@ -373,13 +376,13 @@ template <int kMost>
 inline constexpr int kDotOffset = 0;
 
 // acc[token] += sums of four neighbouring weights, none above kMost, times four values of that token: vector i of the
-// weights meets values 4 i to 4 i + 3. Tokens lie 32 values apart.
-template <std::size_t kTokens, std::size_t kVectors, int kMost, typename Weights>
+// weights meets values 4 i to 4 i + 3. Token t's values lie digits_at<kFirst>(t) behind the first.
+template <std::size_t kTokens, std::size_t kVectors, int kMost, std::size_t kFirst, typename Weights>
 static inline void dots(const Weights& weights, const std::int8_t* values, Ints (&acc)[kTokens]) {
   for (std::size_t v = 0; v < kVectors; ++v) {
     const Bytes weight = weights(v);
     for (std::size_t t = 0; t < kTokens; ++t) {
-      const std::int8_t* four = values + 32 * t + 4 * v;
+      const std::int8_t* four = values + digits_at<kFirst>(t) + 4 * v;
       QUARREL_EACH_LANE {
         for (int j = 0; j < 4; ++j) acc[t].lane[i] += weight.lane[4 * i + j] * four[j];
       }
