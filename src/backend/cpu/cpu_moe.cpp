@@ -39,6 +39,14 @@ void score(const MoeOp& op, const float* logits, const float* selection_bias, st
   }
 }
 
+// The first bytes of a matrix that will be read soon: what a product would have prefetched had the matrix before it not
+// ended. Null: there is none.
+void call_into_cache(const std::byte* matrix) {
+  constexpr std::size_t kBytes = 4096, kLine = 64;
+  if (matrix == nullptr) return;
+  for (std::size_t at = 0; at < kBytes; at += kLine) __builtin_prefetch(matrix + at, 0, 2);
+}
+
 }  // namespace
 
 std::size_t MoeSpace::slots(std::size_t rows) const noexcept {
@@ -292,7 +300,7 @@ void CpuBackend::run_experts(const MoeOp& op, const Input& input, std::span<cons
   constexpr std::size_t kUnit = MoeSpace::kUnit;
   const std::size_t hidden = as_size(op.up.rows);
   const std::size_t width = as_size(op.down.rows);
-  const auto each_unit = [&](std::size_t weight_rows, const auto& task) {
+  const auto each_unit = [&](std::size_t weight_rows, const auto& call_in, const auto& task) {
     const std::size_t units = (weight_rows + kUnit - 1) / kUnit;
     const std::size_t all = groups.size() * units;
     const auto one = [&](std::size_t unit, std::size_t worker) {
@@ -303,7 +311,13 @@ void CpuBackend::run_experts(const MoeOp& op, const Input& input, std::span<cons
     // For one row all units cost the same, and a worker that goes on where it stopped reads one stream.
     device_.pool().run([&](int worker, int workers) {
       const auto bound = [&](int w) { return all * as_size(w) / as_size(workers); };
-      for (std::size_t unit = bound(worker); unit < bound(worker + 1); ++unit) one(unit, as_size(worker));
+      const std::size_t end = bound(worker + 1);
+      for (std::size_t unit = bound(worker); unit < end; ++unit) {
+        // The stream breaks off where an expert ends; the next one is known, so its beginning can be on its way.
+        const bool last_of_expert = unit % units + 1 == units;
+        if (last_of_expert && unit + 1 < end) call_in(groups[unit / units + 1]);
+        one(unit, as_size(worker));
+      }
     });
   };
   const std::size_t slots = moe_.slots(input.rows);
@@ -321,9 +335,14 @@ void CpuBackend::run_experts(const MoeOp& op, const Input& input, std::span<cons
       }
     });
   }
-  each_unit(hidden, [&](const ExpertGroup& group, std::size_t first, std::size_t count, std::size_t worker) {
-    expert_inner(op, input, group, first, count, worker);
-  });
+  const auto call_inner = [](const ExpertGroup& group) {
+    call_into_cache(group.up);
+    call_into_cache(group.gate);
+  };
+  each_unit(hidden, call_inner,
+            [&](const ExpertGroup& group, std::size_t first, std::size_t count, std::size_t worker) {
+              expert_inner(op, input, group, first, count, worker);
+            });
   Input inner{.columns = hidden,
               .digits = wants_digits(op.down),
               .bfloats = wants_bfloats(op.down),
@@ -340,10 +359,12 @@ void CpuBackend::run_experts(const MoeOp& op, const Input& input, std::span<cons
       }
     });
   }
-  each_unit(width, [&](const ExpertGroup& group, std::size_t first, std::size_t count, std::size_t worker) {
-    expert_output(op, group, inner.digits ? &digits : nullptr, inner.bfloats ? &bfloats : nullptr, first, count,
-                  worker);
-  });
+  const auto call_output = [](const ExpertGroup& group) { call_into_cache(group.down); };
+  each_unit(width, call_output,
+            [&](const ExpertGroup& group, std::size_t first, std::size_t count, std::size_t worker) {
+              expert_output(op, group, inner.digits ? &digits : nullptr, inner.bfloats ? &bfloats : nullptr, first,
+                            count, worker);
+            });
 }
 
 // Experts that are in the cache come first, so that nothing goes before it was of use; then as many at a time as fit.
