@@ -18,6 +18,9 @@ struct KeyAccount {
 
 struct Job;
 
+// Nobody is preempted more often. After that a branch runs only as the one that is exempt, one at a time.
+inline constexpr std::int32_t kMostPreemptions = 3;
+
 struct Branch {
   enum class State : std::uint8_t {
     dormant,  // the prompt is not computed yet: branch 0 does it for all
@@ -30,6 +33,7 @@ struct Branch {
   std::int32_t index = 0;
   State state = State::dormant;
   bool returning = false;  // it ran before and lost its blocks
+  bool exempt = false;     // it runs before all others: it has been preempted often enough
   bool cache_open = true;  // its blocks enter the prefix cache
   std::int32_t level = 0;  // its priority at this plan, with age
   std::int32_t queue_index = -1;

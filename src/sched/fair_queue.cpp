@@ -76,9 +76,10 @@ void FairQueue::remove(Branch& branch) noexcept {
   branch.queue_index = -1;
 }
 
-Branch* FairQueue::best(std::int64_t now_us, bool returning_only) noexcept {
+Branch* FairQueue::best(std::int64_t now_us, bool returning_only, bool exempt) noexcept {
   Branch* best = nullptr;
   for (Branch* branch : returning_) {
+    if (!exempt && branch->preemptions >= kMostPreemptions) continue;
     branch->level = level(*branch->job, now_us);
     if (best == nullptr || outranks(*branch, *best)) best = branch;
   }

@@ -24,8 +24,9 @@ class FairQueue {
 
   void push(Branch& branch) noexcept;
   void remove(Branch& branch) noexcept;
-  // The next one; null: nobody waits. With `returning_only` those that never ran stay.
-  Branch* best(std::int64_t now_us, bool returning_only) noexcept;
+  // The next one; null: nobody waits. With `returning_only` those that never ran stay, without `exempt` those that
+  // could only run exempt.
+  Branch* best(std::int64_t now_us, bool returning_only, bool exempt) noexcept;
   // The branch starts to run: the clock moves to what its key has had.
   void note_start(const Branch& branch) noexcept;
   static void charge(Job& job, std::int32_t rows) noexcept { job.account->served += static_cast<std::uint64_t>(rows); }

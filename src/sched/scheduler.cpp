@@ -229,6 +229,7 @@ void Scheduler::leave_queue_limits(Job& job) noexcept {
 
 void Scheduler::leave_running(Branch& branch) noexcept {
   running_.erase(std::find(running_.begin(), running_.end(), &branch));
+  if (std::exchange(branch.exempt, false)) exempt_runs_ = false;
 }
 
 void Scheduler::release_memory(Branch& branch) noexcept {
@@ -267,7 +268,7 @@ void Scheduler::step_aside(Branch& branch) noexcept {
 }
 
 void Scheduler::preempt(Branch& branch) noexcept {
-  ++branch.preemptions;
+  counts_.most_preemptions = std::max(counts_.most_preemptions, ++branch.preemptions);
   ++counts_.preemptions;
   step_aside(branch);
 }

@@ -63,7 +63,8 @@ struct SchedulerCounters {
   std::uint64_t finished = 0;  // requests
   std::uint64_t refused = 0;
   std::uint64_t preemptions = 0;
-  std::uint64_t stalls = 0;  // a branch that had to sit out a step for want of blocks
+  std::int32_t most_preemptions = 0;  // of one branch
+  std::uint64_t stalls = 0;           // a branch that had to sit out a step for want of blocks
   std::uint64_t shifts = 0;
   std::uint64_t cache_hit_tokens = 0;
   std::uint64_t cache_miss_tokens = 0;
@@ -218,6 +219,7 @@ class Scheduler {
   std::int32_t outputs_left_ = 0;
   std::int32_t row_cap_ = 0;  // below max_rows after a step that failed
 
+  bool exempt_runs_ = false;
   bool paused_ = false;
   bool draining_ = false;
   std::int64_t waiting_tokens_ = 0;

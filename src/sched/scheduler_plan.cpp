@@ -14,7 +14,8 @@ namespace quarrel {
 namespace {
 
 // A branch that lost its blocks so often starts again only when all it may ever need is there.
-constexpr std::int32_t kPatience = 2;
+constexpr std::int32_t kPatience = kMostPreemptions - 1;
+constexpr std::int32_t kExemptLevel = std::numeric_limits<std::int32_t>::min();
 // Room for that many more tokens whenever a text has none left.
 constexpr std::int32_t kTokenRoom = 64;
 
@@ -79,7 +80,7 @@ void Scheduler::expire(std::int64_t now_us) noexcept {
 }
 
 void Scheduler::rank_running(std::int64_t now_us) noexcept {
-  for (Branch* branch : running_) branch->level = queue_.level(*branch->job, now_us);
+  for (Branch* branch : running_) branch->level = branch->exempt ? kExemptLevel : queue_.level(*branch->job, now_us);
   std::sort(running_.begin(), running_.end(), [](const Branch* a, const Branch* b) { return outranks(*a, *b); });
 }
 
@@ -156,7 +157,7 @@ void Scheduler::admit(std::int64_t now_us) {
     }
   }
   while (running_.size() < as_size(config_.max_sequences)) {
-    Branch* next = queue_.best(now_us, paused_);
+    Branch* next = queue_.best(now_us, paused_, !exempt_runs_);
     if (next == nullptr || !try_start(*next)) return;
     for (std::size_t group = 0; group < committed_.size(); ++group) {
       committed_[group] += blocks_wanted(*next, group, next->length());
@@ -218,6 +219,10 @@ bool Scheduler::try_start(Branch& branch) {
     leave_queue_limits(job);
   }
   branch.state = Branch::State::running;
+  if (branch.preemptions >= kMostPreemptions) {
+    branch.exempt = exempt_runs_ = true;
+    branch.level = kExemptLevel;
+  }
   running_.push_back(&branch);
   return true;
 }
