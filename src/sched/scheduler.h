@@ -64,6 +64,7 @@ struct SchedulerCounters {
   std::uint64_t refused = 0;
   std::uint64_t preemptions = 0;
   std::int32_t most_preemptions = 0;  // of one branch
+  std::uint64_t best_stalls = 0;      // steps in which the best branch had no row: always 0
   std::uint64_t stalls = 0;           // a branch that had to sit out a step for want of blocks
   std::uint64_t shifts = 0;
   std::uint64_t cache_hit_tokens = 0;
@@ -156,7 +157,7 @@ class Scheduler {
   bool try_start(Branch& branch);
   std::int32_t blocks_wanted(const Branch& branch, std::size_t group, std::int32_t end) const noexcept;
   void choose_prefills(std::size_t started);
-  bool choose_chunk(Branch& branch, std::int32_t most);
+  void choose_chunk(Branch& branch, std::int32_t most, std::int32_t most_outputs);
   bool wants_snapshot(const Branch& branch, std::int32_t length) const noexcept;
   std::int32_t outputs_of(const Branch& branch, std::int32_t rows) const noexcept;
   void select(Branch& branch, std::int32_t rows, bool generated);

@@ -32,6 +32,7 @@ bool Scheduler::plan(std::int64_t now_us, StepPlan& plan) {
   events_.reserve(events_.size() + 3 * live_branches_);
   expire(now_us);
   rank_running(now_us);
+  const Branch* best = running_.empty() ? nullptr : running_[0];
   rows_left_ = std::min(config_.max_rows, row_cap_);
   outputs_left_ = config_.max_outputs;
   decode_rows_ = 0;
@@ -44,6 +45,8 @@ bool Scheduler::plan(std::int64_t now_us, StepPlan& plan) {
       const std::size_t before = running_.size();
       admit(now_us);
       choose_prefills(before);
+      const bool sat_out = best != nullptr && best->state == Branch::State::running && best->planned_rows == 0;
+      if (sat_out) ++counts_.best_stalls;
     }
     emit(plan);
   } catch (...) {
@@ -239,26 +242,31 @@ void Scheduler::choose_prefills(std::size_t started) {
     return std::tuple(branch->level, branch->pending(), branch->job->order, branch->index);
   };
   std::sort(prefills_.begin(), prefills_.end(), [&](const Branch* a, const Branch* b) { return rank(a) < rank(b); });
+  // Until the best branch has its turn, a row and its outputs are kept for it.
   const Branch* best = running_.empty() ? nullptr : running_[0];
-  bool best_waits = std::find(prefills_.begin(), prefills_.end(), best) != prefills_.end();
+  const bool kept = std::find(prefills_.begin(), prefills_.end(), best) != prefills_.end();
+  std::int32_t kept_rows = kept ? 1 : 0;
+  std::int32_t kept_outputs = kept ? outputs_of(*best, 1) : 0;
+  std::size_t level_end = 0;
   for (std::size_t i = 0; i < prefills_.size() && rows_left_ > 0; ++i) {
     Branch& branch = *prefills_[i];
     if (branch.state != Branch::State::running) continue;  // preempted meanwhile
-    if (&branch == best) best_waits = false;
-    const std::int32_t most = rows_left_ - (best_waits ? 1 : 0);
-    std::int32_t equals = 0;
-    for (std::size_t j = i; j < prefills_.size() && prefills_[j]->level == branch.level; ++j) ++equals;
-    if (most > 0) choose_chunk(branch, std::max(1, most / equals));
+    if (&branch == best) kept_rows = kept_outputs = 0;
+    for (level_end = std::max(level_end, i); level_end < prefills_.size(); ++level_end) {
+      if (prefills_[level_end]->level != branch.level) break;
+    }
+    const std::int32_t most = rows_left_ - kept_rows;
+    const auto equals = static_cast<std::int32_t>(level_end - i);
+    if (most > 0) choose_chunk(branch, std::max(1, most / equals), outputs_left_ - kept_outputs);
   }
 }
 
-bool Scheduler::choose_chunk(Branch& branch, std::int32_t most) {
+void Scheduler::choose_chunk(Branch& branch, std::int32_t most, std::int32_t most_outputs) {
   const bool generated = branch.computed >= branch.prompt_end;
   const std::int32_t end = generated ? branch.length() : branch.prompt_end;
   std::int32_t rows = std::min(most, end - branch.computed);
-  while (rows > 0 && outputs_of(branch, rows) > outputs_left_) --rows;
-  if (rows == 0) return false;
-  if (!fits(branch, branch.computed + 1) && !make_room(branch, branch.computed + 1)) return false;
+  while (rows > 0 && outputs_of(branch, rows) > most_outputs) --rows;
+  if (rows == 0 || !make_room(branch, branch.computed + 1)) return;
   for (std::size_t group = 0; group < branch.tables.size(); ++group) {
     const std::int64_t entries =
         static_cast<std::int64_t>(branch.tables[group].size()) + cache_.blocks(group).available();
@@ -266,7 +274,6 @@ bool Scheduler::choose_chunk(Branch& branch, std::int32_t most) {
   }
   grow_tables(branch, branch.computed + rows);
   select(branch, rows, generated);
-  return true;
 }
 
 std::int32_t Scheduler::outputs_of(const Branch& branch, std::int32_t rows) const noexcept {

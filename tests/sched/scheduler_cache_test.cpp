@@ -89,6 +89,19 @@ TEST(SchedulerCache, RunningPromptsShareBlocksAtOnce) {
   driver.finish_step();
 }
 
+TEST(SchedulerCache, UnderPressureTheBeginningOfATextStays) {
+  SchedulerConfig config = dense();
+  config.groups = {{.blocks = 20}};
+  config.context = 80;
+  Driver driver(config);
+  driver.submit({.prompt = tokens_from(0, 41), .max_tokens = 1});
+  driver.run();
+  driver.submit({.prompt = tokens_from(500, 52), .max_tokens = 1});  // 13 blocks, 10 of them free
+  driver.run();
+  driver.submit({.prompt = tokens_from(0, 41), .max_tokens = 1});
+  EXPECT_EQ(first_position(driver), 28);
+}
+
 TEST(SchedulerCache, BadNumbersNeverEnter) {
   Driver driver(dense());
   const RequestId bad = driver.submit({.prompt = tokens_from(0, 18), .max_tokens = 4, .branches = 2});

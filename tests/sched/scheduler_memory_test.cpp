@@ -127,6 +127,31 @@ TEST(SchedulerMemory, AFailedStepTakesRecurrentTextsBackToTheirSnapshot) {
   driver.expect_all_free();
 }
 
+TEST(SchedulerMemory, AFailedStepTakesStatesWithItThatWereStillToBeCopied) {
+  SchedulerConfig config = dense(64);
+  config.recurrent = true;
+  config.state_slots = 12;
+  Driver driver(config);
+  const RequestId id = driver.submit({.prompt = {5}, .max_tokens = 4, .branches = 3});
+  ASSERT_TRUE(driver.make_plan());
+  driver.scheduler.abort_step();  // from here on a row a step, then two
+  driver.step();
+  ASSERT_TRUE(driver.make_plan());
+  ASSERT_EQ(driver.plan.sequences.size(), 2U);
+  ASSERT_EQ(driver.plan.slot_copies.size(), 2U);  // the third branch is not in this step, but its copy is
+  driver.scheduler.abort_step();
+  driver.collect();
+  while (driver.make_plan()) {
+    if (driver.sequence_of(id, 2) != nullptr && driver.tokens_of(id, 2) == 1 && driver.plan.rows[0].position == 0) {
+      EXPECT_EQ(driver.sequence_of(id, 2)->state_in, -1);  // it begins again
+    }
+    EXPECT_TRUE(driver.plan.slot_copies.empty());
+    driver.finish_step();
+  }
+  for (std::int32_t branch = 0; branch < 3; ++branch) EXPECT_EQ(driver.tokens_of(id, branch), 4);
+  driver.expect_all_free();
+}
+
 TEST(SchedulerMemory, TheYoungestOfTheLowestPriorityGivesItsBlocks) {
   // Three texts of 14 tokens, which grow by as many: there are blocks for two and a half.
   Driver driver(dense(17));
@@ -176,24 +201,45 @@ TEST(SchedulerMemory, RecomputedAnswersKeepTheirClass) {
   EXPECT_EQ(driver.tokens_of(id), 20);
 }
 
+// Its prompt goes at a row a step, while decoders want blocks and younger prompts, all shorter, want the row.
 TEST(SchedulerMemory, TheBestAdvancesInEveryStepWhateverTheRest) {
   SchedulerConfig config = dense(33);
-  config.max_rows = 16;
   Driver driver(config);
-  for (TokenId i = 0; i < 6; ++i)
+  driver.micros = [](const StepPlan& plan) {
+    std::int64_t micros = 1000;
+    for (const PlanSequence& sequence : plan.sequences)
+      micros += sequence.length < 70 ? 2000 * (sequence.rows - 1) : 10;
+    return micros + 2500 * static_cast<std::int64_t>(plan.rows.size() - static_cast<std::size_t>(plan.generated_rows));
+  };
+  for (TokenId i = 0; i < 4; ++i) {
     driver.submit({.prompt = tokens_from(i * 100, 8), .max_tokens = 100, .priority = Priority::batch});
-  for (int i = 0; i < 12; ++i) driver.step();
+  }
+  for (int i = 0; i < 6; ++i) driver.step();
   const RequestId quick =
       driver.submit({.prompt = tokens_from(1000, 60), .max_tokens = 20, .priority = Priority::interactive});
   while (driver.rows_of(quick) == 0) ASSERT_TRUE(driver.step());
   int idle = 0;
-  while (driver.tokens_of(quick) < 20) {
+  for (int steps = 0; driver.tokens_of(quick) < 20; ++steps) {
+    if (steps % 2 == 0)
+      driver.scheduler.submit({.prompt = {3, steps}, .priority = Priority::interactive}, driver.now_us);
     ASSERT_TRUE(driver.step());
     idle += driver.rows_of(quick) == 0 ? 1 : 0;
   }
   EXPECT_LE(idle, 2);  // decode rows are measured alone now and then
+  EXPECT_GT(driver.scheduler.counters().preemptions, 0U);
+  EXPECT_EQ(driver.scheduler.counters().best_stalls, 0U);
+}
+
+TEST(SchedulerMemory, APromptStartsWhenThereIsRoomForAllOfIt) {
+  Driver driver(dense(24));
+  const RequestId first = driver.submit({.prompt = tokens_from(0, 60), .max_tokens = 8});
+  const RequestId second = driver.submit({.prompt = tokens_from(100, 50), .max_tokens = 8});
+  driver.step();
+  EXPECT_EQ(driver.scheduler.counters().running, 1);  // 15 blocks of 24 are spoken for, 13 are wanted
   driver.run();
-  driver.expect_all_free();
+  EXPECT_EQ(driver.scheduler.counters().preemptions, 0U);
+  EXPECT_EQ(driver.tokens_of(first), 8);
+  EXPECT_EQ(driver.tokens_of(second), 8);
 }
 
 TEST(SchedulerMemory, AHundredThousandCancelledRequestsLeaveNothing) {

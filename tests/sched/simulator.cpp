@@ -194,6 +194,7 @@ std::string Simulator::after_drain() {
     if (group.free != group.total) return "blocks were lost";
   }
   if (counters.accepted != counters.finished) return "requests are miscounted";
+  if (counters.best_stalls != 0) return "the best branch had to wait";
   return "";
 }
 

@@ -20,10 +20,8 @@ TEST_P(SchedulerSimulation, EveryAnswerIsRightAndNothingIsLost) {
   constexpr int kSeeds = 10;
   for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(testing::Message() << "configuration " << GetParam().name << ", seed " << seed);
-    SimulatorConfig config = GetParam().config;
-    config.seed = seed;
-    config.steps = kSteps / kSeeds / static_cast<std::int64_t>(simulator_configs().size()) + 1;
-    Simulator simulator(config);
+    const auto steps = kSteps / kSeeds / static_cast<std::int64_t>(simulator_configs().size()) + 1;
+    Simulator simulator(seeded(GetParam().config, seed, steps));
     ASSERT_EQ(simulator.run(), "");
     const SimulatorReport& report = simulator.report();
     EXPECT_GT(report.answered, 20);

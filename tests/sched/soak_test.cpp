@@ -19,10 +19,7 @@ TEST(SchedulerSoak, EveryAnswerIsRightAndNothingIsLost) {
   for (std::uint64_t seed = 1000; done < wanted; ++seed) {
     for (const NamedConfig& named : simulator_configs()) {
       SCOPED_TRACE(testing::Message() << "configuration " << named.name << ", seed " << seed);
-      SimulatorConfig config = named.config;
-      config.seed = seed;
-      config.steps = kStepsASeed;
-      Simulator simulator(config);
+      Simulator simulator(seeded(named.config, seed, kStepsASeed));
       ASSERT_EQ(simulator.run(), "");
       done += simulator.report().steps;
     }
