@@ -1,6 +1,7 @@
 // The kinds of model and machine that simulations run with.
 #pragma once
 
+#include <algorithm>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -75,6 +76,41 @@ inline std::vector<NamedConfig> simulator_configs() {
   }
   all[9].config.arrival_per_mille = 60;
   return all;
+}
+
+// Any machine that can run at all, however odd.
+inline SimulatorConfig random_config(std::uint64_t seed) {
+  Random random(seed * 977);
+  SimulatorConfig config;
+  SchedulerConfig& scheduler = config.scheduler;
+  scheduler.block_tokens = random.between(1, 9);
+  scheduler.context = random.between(8, 150);
+  const std::int32_t whole = scheduler.context / scheduler.block_tokens + 1;
+  for (std::int32_t groups = random.below(4); groups > 0; --groups) {
+    const std::int32_t window = random.chance(500) ? random.between(1, 40) : 0;
+    scheduler.groups.push_back(
+        {.blocks = random.between(10 / scheduler.block_tokens + 2, 4 * whole), .window = window});
+  }
+  scheduler.recurrent = scheduler.groups.empty() || random.chance(400);
+  scheduler.state_slots = scheduler.recurrent ? random.between(1, 20) : 0;
+  scheduler.max_snapshots = random.between(-1, 6);
+  scheduler.max_rows = random.between(1, 60);
+  scheduler.max_sequences = random.between(1, std::min(scheduler.max_rows, 10));
+  scheduler.max_outputs = scheduler.max_sequences + random.below(8);
+  scheduler.queue_limit = random.between(1, 40);
+  scheduler.queue_token_limit = random.between(10, 3000);
+  scheduler.prefix_cache = !random.chance(100);
+  scheduler.pin_percent = random.below(101);
+  scheduler.snapshot_interval = random.below(40);
+  scheduler.ageing_us = random.between(1, 200'000);
+  scheduler.hash_seed = random.next();
+  config.workload = {.vocabulary = random.between(2, 60),
+                     .longest_prompt = random.between(2, 120),
+                     .longest_answer = random.between(1, 80),
+                     .branches = random.between(1, 6),
+                     .special_per_mille = random.below(500)};
+  config.arrival_per_mille = random.between(20, 600);
+  return config;
 }
 
 }  // namespace quarrel::sim

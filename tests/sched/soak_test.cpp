@@ -17,6 +17,12 @@ TEST(SchedulerSoak, EveryAnswerIsRightAndNothingIsLost) {
   constexpr std::int64_t kStepsASeed = 5000;
   std::int64_t done = 0;
   for (std::uint64_t seed = 1000; done < wanted; ++seed) {
+    {
+      SCOPED_TRACE(testing::Message() << "random machine, seed " << seed);
+      Simulator simulator(seeded(random_config(seed), seed, kStepsASeed));
+      ASSERT_EQ(simulator.run(), "");
+      done += simulator.report().steps;
+    }
     for (const NamedConfig& named : simulator_configs()) {
       SCOPED_TRACE(testing::Message() << "configuration " << named.name << ", seed " << seed);
       Simulator simulator(seeded(named.config, seed, kStepsASeed));
