@@ -21,6 +21,9 @@ struct Job;
 // Nobody is preempted more often. After that a branch runs only as the one that is exempt, one at a time.
 inline constexpr std::int32_t kMostPreemptions = 3;
 
+// What can be told of a branch between two calls: that it started, was given a token, was shifted, finished.
+inline constexpr std::size_t kEventsABranch = 4;
+
 struct Branch {
   enum class State : std::uint8_t {
     dormant,  // the prompt is not computed yet: branch 0 does it for all

@@ -45,15 +45,17 @@ enum class EndReason : std::uint8_t {
   failed,     // the model's numbers were not finite
 };
 
-// Every branch of an accepted request ends with exactly one `finished`; no `token` of it follows.
+// Every branch of an accepted request ends with exactly one `finished`; no `token` of it follows. `started` is told
+// once a request, of branch 0, when it leaves the queue.
 struct SchedEvent {
-  enum class Kind : std::uint8_t { token, finished, shifted };
+  enum class Kind : std::uint8_t { started, token, finished, shifted };
   Kind kind = Kind::token;
   EndReason reason = EndReason::stop;  // of finished
   std::int32_t branch = 0;
   RequestId request = 0;
   TokenId token = 0;         // of token; a stop token is told too, before `finished`
   std::int32_t output = -1;  // of token: its place in StepPlan::outputs and so in the step's results
+  std::int32_t cached = 0;   // of started: tokens of the prompt that the cache had
   std::int32_t dropped = 0;  // of shifted: tokens forgotten behind the first `keep`
 };
 

@@ -96,7 +96,8 @@ Scheduler::Scheduler(const SchedulerConfig& config)
       queue_(config_.ageing_us, config_.queue_limit + config_.max_sequences),
       budget_(config_.gap_factor),
       committed_(config_.groups.size()),
-      row_cap_(config_.max_rows) {
+      row_cap_(config_.max_rows),
+      blocked_room_(config_.groups.size()) {
   const std::size_t sequences = as_size(config_.max_sequences);
   running_.reserve(sequences);
   picks_.reserve(sequences);
@@ -193,7 +194,7 @@ SubmitResult Scheduler::submit(SchedRequest request, std::int64_t now_us) {
   const std::size_t branches = live_branches_ + job.branches.size();
   queue_.reserve(branches);
   reserve_more(ended_, jobs_.size() + 1);
-  reserve_more(events_, events_.size() + 3 * branches);
+  reserve_more(events_, events_.size() + kEventsABranch * branches);
   const auto [place, fresh] = jobs_.emplace(job.id, std::move(made));
   try {
     job.account = &queue_.open(job.key);

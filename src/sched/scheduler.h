@@ -154,6 +154,8 @@ class Scheduler {
   void secure_best();
   void choose_decodes();
   void admit(std::int64_t now_us);
+  bool still_blocked(const Branch& branch) const noexcept;
+  void note_blocked(const Branch& branch) noexcept;
   bool try_start(Branch& branch);
   std::int32_t blocks_wanted(const Branch& branch, std::size_t group, std::int32_t end) const noexcept;
   void choose_prefills(std::size_t started);
@@ -219,6 +221,12 @@ class Scheduler {
   std::int32_t rows_left_ = 0;
   std::int32_t outputs_left_ = 0;
   std::int32_t row_cap_ = 0;  // below max_rows after a step that failed
+
+  // the branch that last did not fit, and what there was
+  RequestId blocked_job_ = 0;
+  std::int32_t blocked_branch_ = 0;
+  std::size_t blocked_running_ = 0;
+  std::vector<std::int32_t> blocked_room_;  // [group]
 
   bool exempt_runs_ = false;
   bool paused_ = false;

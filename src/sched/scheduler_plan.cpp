@@ -29,7 +29,7 @@ bool Scheduler::plan(std::int64_t now_us, StepPlan& plan) {
   if (in_flight_) fail(ErrorKind::internal, "a step was planned while another is in flight");
   plan.clear();
   plan.groups = static_cast<std::int32_t>(cache_.groups());
-  events_.reserve(events_.size() + 3 * live_branches_);
+  events_.reserve(events_.size() + kEventsABranch * live_branches_);
   expire(now_us);
   rank_running(now_us);
   const Branch* best = running_.empty() ? nullptr : running_[0];
@@ -168,8 +168,29 @@ void Scheduler::admit(std::int64_t now_us) {
   }
 }
 
+// Whether a branch that did not fit was asked again, and nothing has been freed since.
+bool Scheduler::still_blocked(const Branch& branch) const noexcept {
+  if (running_.empty() || blocked_job_ != branch.job->id || blocked_branch_ != branch.index) return false;
+  if (running_.size() < blocked_running_) return false;
+  for (std::size_t group = 0; group < committed_.size(); ++group) {
+    if (cache_.blocks(group).available() - committed_[group] > blocked_room_[group]) return false;
+  }
+  return true;
+}
+
+void Scheduler::note_blocked(const Branch& branch) noexcept {
+  blocked_job_ = branch.job->id;
+  blocked_branch_ = branch.index;
+  blocked_running_ = running_.size();
+  for (std::size_t group = 0; group < committed_.size(); ++group) {
+    blocked_room_[group] = cache_.blocks(group).available() - committed_[group];
+  }
+}
+
 bool Scheduler::try_start(Branch& branch) {
   Job& job = *branch.job;
+  if (config_.recurrent && cache_.slots().available() < 1) return false;
+  if (still_blocked(branch)) return false;
   PrefixCache::Match match;
   if (job.use_cache) {
     // The last token is always computed: its logits are wanted. So is every row of a prompt whose scores are.
@@ -178,7 +199,6 @@ bool Scheduler::try_start(Branch& branch) {
   }
   if (config_.recurrent) {
     const BlockPool& slots = cache_.slots();
-    if (slots.available() < 1) return false;
     if (match.node >= 0 && slots.idle(cache_.snapshot_of(match.node)) && slots.available() < 2) match = {};
   }
   const bool patient = branch.preemptions >= kPatience;
@@ -191,7 +211,10 @@ bool Scheduler::try_start(Branch& branch) {
     // One block for each that runs, so that the first to need another does not have to preempt at once.
     const std::int32_t reserve = std::min(static_cast<std::int32_t>(running_.size()), pool.size() / 4);
     const std::int32_t wanted = std::max(0, blocks_wanted(branch, group, end) - found);
-    if (pool.available() - cache_.idle_blocks(match, group) - committed_[group] < wanted + reserve) return false;
+    if (pool.available() - cache_.idle_blocks(match, group) - committed_[group] < wanted + reserve) {
+      note_blocked(branch);
+      return false;
+    }
   }
   for (std::vector<std::int32_t>& table : branch.tables)
     table.reserve(as_size(blocks_for(branch.length() + kTokenRoom)));
@@ -220,6 +243,7 @@ bool Scheduler::try_start(Branch& branch) {
     queue_.note_start(branch);
     FairQueue::charge(job, branch.pending());
     leave_queue_limits(job);
+    events_.push_back({.kind = SchedEvent::Kind::started, .request = job.id, .cached = match.tokens});
   }
   branch.state = Branch::State::running;
   if (branch.preemptions >= kMostPreemptions) {
@@ -379,7 +403,10 @@ void Scheduler::emit_outputs(StepPlan& plan, const Selection& selection, std::in
 
 bool Scheduler::wants_snapshot(const Branch& branch, std::int32_t length) const noexcept {
   const std::int32_t block = config_.block_tokens;
-  const std::int32_t interval = (config_.snapshot_interval + block - 1) / block * block;
+  // One long prompt does not take the place of everybody's snapshots: its own lie farther apart.
+  const std::int32_t spread = branch.prompt_end / std::max(1, config_.max_snapshots / 4);
+  std::int32_t interval = (config_.snapshot_interval + block - 1) / block * block;
+  while (interval > 0 && interval < spread) interval *= 2;
   // The end of the last full block that the same prompt, sent again, could use; and of what should stay.
   return (interval > 0 && length % interval == 0) || length == (branch.prompt_end - 1) / block * block ||
          length == branch.job->pinned / block * block;

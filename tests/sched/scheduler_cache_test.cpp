@@ -18,7 +18,7 @@ SchedulerConfig dense() {
 SchedulerConfig hybrid() {
   SchedulerConfig config = dense();
   config.recurrent = true;
-  config.state_slots = 12;
+  config.state_slots = 24;
   config.snapshot_interval = 16;
   return config;
 }
@@ -40,6 +40,8 @@ TEST(SchedulerCache, APromptSeenBeforeIsComputedFromItsLastBlockOn) {
   // Full blocks all the way: the last token is computed all the same.
   driver.submit({.prompt = tokens_from(0, 16), .max_tokens = 4});
   EXPECT_EQ(first_position(driver), 12);
+  EXPECT_EQ(driver.events.front().kind, SchedEvent::Kind::started);
+  EXPECT_EQ(driver.events.front().cached, 0);
   EXPECT_EQ(driver.scheduler.counters().cache_hit_tokens, 28U);
   EXPECT_EQ(driver.scheduler.counters().cache_miss_tokens, 24U);
   driver.scheduler.clear_cache();
@@ -185,6 +187,18 @@ TEST(SchedulerCache, ARecurrentPromptStartsFromItsSnapshot) {
   driver.finish_step();
   driver.run();
   driver.expect_all_free();
+}
+
+TEST(SchedulerCache, SnapshotsOfALongPromptLieFartherApart) {
+  SchedulerConfig config = hybrid();
+  config.max_rows = 128;
+  Driver driver(config);
+  driver.submit({.prompt = tokens_from(0, 120), .max_tokens = 1});  // 16 snapshots in all: about four for one prompt
+  ASSERT_TRUE(driver.make_plan());
+  std::vector<std::int32_t> ends;
+  for (const PlanSnapshot& snapshot : driver.plan.snapshots) ends.push_back(snapshot.row + 1);
+  EXPECT_EQ(ends, (std::vector<std::int32_t>{32, 64, 96, 116}));
+  driver.finish_step();
 }
 
 TEST(SchedulerCache, SnapshotsAreLimitedInNumber) {

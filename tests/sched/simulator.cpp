@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/as_size.h"
 
@@ -47,6 +48,7 @@ void Simulator::maybe_cancel() {
 
 std::string Simulator::on_token(LiveRequest& live, const SchedEvent& event) {
   LiveBranch& branch = live.branches[as_size(event.branch)];
+  if (!live.started) return "a token before its start";
   if (branch.told >= branch.expected.tokens.size()) return "a token after the answer's end";
   if (branch.expected.tokens[branch.told] != event.token) return "a wrong token";
   if (as_size(event.output) >= plan_.outputs.size()) return "a token of no output";
@@ -89,6 +91,10 @@ std::string Simulator::handle_events() {
     LiveRequest& live = found->second;
     LiveBranch& branch = live.branches[as_size(event.branch)];
     std::string wrong = branch.finished ? "it had finished" : "";
+    if (wrong.empty() && event.kind == SchedEvent::Kind::started) {
+      if (std::exchange(live.started, true)) wrong = "it had started";
+      if (event.cached >= static_cast<std::int32_t>(live.request.prompt.size())) wrong = "all of it was cached";
+    }
     if (wrong.empty() && event.kind == SchedEvent::Kind::token) wrong = on_token(live, event);
     if (wrong.empty() && event.kind == SchedEvent::Kind::finished) wrong = on_finished(live, event);
     if (wrong.empty() && event.kind == SchedEvent::Kind::shifted) {

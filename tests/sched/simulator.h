@@ -25,7 +25,7 @@ struct SimulatorConfig {
   std::int32_t bad_per_mille = 3;
   std::int32_t pause_per_mille = 2;
   std::int32_t clear_per_mille = 1;
-  std::int64_t longest_stay = 20000;  // steps from a request's arrival to its end
+  std::int64_t longest_stay = 5000;  // steps from a request's arrival to its end
 };
 
 struct SimulatorReport {
@@ -59,6 +59,7 @@ class Simulator {
     std::int64_t arrived_step = 0;
     std::int32_t scores = 0;
     std::int32_t open = 0;
+    bool started = false;
     bool cancelled = false;
   };
 
