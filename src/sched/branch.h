@@ -2,7 +2,9 @@
 // blocks and the slot that hold what has been computed of it. Only the scheduler and its queue touch these.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "base/token.h"
@@ -20,9 +22,13 @@ struct Job;
 
 // Nobody is preempted more often. After that a branch runs only as the one that is exempt, one at a time.
 inline constexpr std::int32_t kMostPreemptions = 3;
+inline constexpr std::int32_t kExemptLevel = std::numeric_limits<std::int32_t>::min();
 
 // What can be told of a branch between two calls: that it started, was given a token, was shifted, finished.
 inline constexpr std::size_t kEventsABranch = 4;
+
+// A text that has outgrown its memory is given room for that many more tokens.
+inline constexpr std::int32_t kTokenRoom = 64;
 
 struct Branch {
   enum class State : std::uint8_t {

@@ -1,9 +1,9 @@
 // Which rows run next, and who owns which block: the whole of it, as arithmetic on integers. The engine submits
 // requests, asks for a plan, runs it, and commits what came out; the scheduler answers with events.
 //
-//   submit → waiting → (plan) running: prompt in chunks, then a row a step → finished
-//                  ↖ preempted: blocks are given up, the text is computed again later, as far as the cache has lost it
-//                  ↙
+//   submit → waiting → running: its prompt in chunks, then a row a step → finished
+//               ↑         ↓
+//              preempted: its blocks are given up; what the cache loses of its text is computed again
 //
 // Promises: an answer does not depend on who else runs; the oldest branch of the highest priority advances in every
 // step; every branch ends exactly once; memory is bounded by the configuration. Nothing here takes time in the size of
@@ -22,30 +22,10 @@
 #include "sched/prefix_cache.h"
 #include "sched/request.h"
 #include "sched/row_budget.h"
+#include "sched/scheduler_config.h"
 #include "sched/step_plan.h"
 
 namespace quarrel {
-
-struct SchedulerConfig {
-  std::int32_t block_tokens = 16;
-  std::vector<KvGroupConfig> groups = {};
-  bool recurrent = false;
-  std::int32_t state_slots = 0;  // of a recurrent model: one a running sequence, the others hold snapshots
-  std::int32_t context = 4096;   // tokens of one text at most
-  std::int32_t max_rows = 512;   // a step
-  std::int32_t max_outputs = 0;  // a step; 0: as many as rows
-  std::int32_t max_sequences = 64;
-  std::int32_t max_branches = 16;  // a request
-  std::int32_t queue_limit = 1024;
-  std::int64_t queue_token_limit = std::int64_t{1} << 22;
-  bool prefix_cache = true;
-  std::int32_t pin_percent = 25;         // of the blocks and snapshots, at most
-  std::int32_t max_snapshots = -1;       // -1: what running sequences leave of the slots
-  std::int32_t snapshot_interval = 256;  // tokens of a prompt; 0: only at its end
-  std::int32_t gap_factor = 4;           // of a step with prefill to one without
-  std::int64_t ageing_us = 10'000'000;   // waiting that counts for one priority
-  std::uint64_t hash_seed = 0;           // a secret of the process
-};
 
 struct GroupCounters {
   std::int32_t total = 0;
@@ -153,22 +133,26 @@ class Scheduler {
   void grow_tables(Branch& branch, std::int32_t end);
   void secure_best();
   void choose_decodes();
+  void choose_prefills(std::size_t started);
+  void choose_chunk(Branch& branch, std::int32_t most, std::int32_t most_outputs);
+  std::int32_t outputs_of(const Branch& branch, std::int32_t rows) const noexcept;
+  void select(Branch& branch, std::int32_t rows, bool generated);
+  void reserve_for_commit(const Branch& branch);
+  void abandon_plan() noexcept;
+
+  // scheduler_admit.cpp
   void admit(std::int64_t now_us);
   bool still_blocked(const Branch& branch) const noexcept;
   void note_blocked(const Branch& branch) noexcept;
   bool try_start(Branch& branch);
   std::int32_t blocks_wanted(const Branch& branch, std::size_t group, std::int32_t end) const noexcept;
-  void choose_prefills(std::size_t started);
-  void choose_chunk(Branch& branch, std::int32_t most, std::int32_t most_outputs);
-  bool wants_snapshot(const Branch& branch, std::int32_t length) const noexcept;
-  std::int32_t outputs_of(const Branch& branch, std::int32_t rows) const noexcept;
-  void select(Branch& branch, std::int32_t rows, bool generated);
-  void reserve_for_commit(const Branch& branch);
+
+  // scheduler_emit.cpp
   void emit(StepPlan& plan);
   void emit_sequence(StepPlan& plan, const Selection& selection);
   void emit_outputs(StepPlan& plan, const Selection& selection, std::int32_t first_row);
   void emit_snapshots(StepPlan& plan, const Selection& selection, std::int32_t first_row);
-  void abandon_plan() noexcept;
+  bool wants_snapshot(const Branch& branch, std::int32_t length) const noexcept;
 
   // scheduler_commit.cpp
   void release_copies() noexcept;

@@ -61,6 +61,7 @@ std::optional<std::string> compare(const BlockPool& pool, const std::vector<std:
 
 std::optional<std::string> Scheduler::check() const {
   Holdings held;
+  held.blocks.reserve(config_.groups.size());
   for (const KvGroupConfig& group : config_.groups) held.blocks.emplace_back(as_size(group.blocks), 0);
   held.slots.assign(as_size(config_.state_slots), 0);
   std::size_t running = 0;

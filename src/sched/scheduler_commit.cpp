@@ -88,9 +88,10 @@ void Scheduler::settle(const Selection& selection, bool bad) noexcept {
     branch.state = Branch::State::done;
     --job.leaving;
     end_if_done(job);
+  } else if (bad && !job.forked) {
+    finish_all(job, EndReason::failed);  // its rows are those of every branch
   } else if (bad) {
-    // Before the fork its rows are those of every branch.
-    job.forked ? finish(branch, EndReason::failed) : finish_all(job, EndReason::failed);
+    finish(branch, EndReason::failed);
   } else {
     advance(branch, selection.rows);
   }
