@@ -44,7 +44,7 @@ struct SchedulerCounters {
   std::uint64_t refused = 0;
   std::uint64_t preemptions = 0;
   std::int32_t most_preemptions = 0;  // of one branch
-  std::uint64_t best_stalls = 0;      // steps in which the best branch had no row: always 0
+  std::uint64_t best_stalls = 0;      // plans in which the best branch could have had a row and had none: always 0
   std::uint64_t stalls = 0;           // a branch that had to sit out a step for want of blocks
   std::uint64_t shifts = 0;
   std::uint64_t cache_hit_tokens = 0;

@@ -43,8 +43,8 @@ void Scheduler::admit(std::int64_t now_us) {
 
 // Whether a branch that did not fit was asked again, and nothing has been freed since.
 bool Scheduler::still_blocked(const Branch& branch) const noexcept {
-  if (running_.empty() || blocked_job_ != branch.job->id || blocked_branch_ != branch.index) return false;
-  if (running_.size() < blocked_running_) return false;
+  if (blocked_job_ != branch.job->id || blocked_branch_ != branch.index) return false;
+  if (running_.size() < blocked_running_) return false;  // and so never where nobody runs
   for (std::size_t group = 0; group < committed_.size(); ++group) {
     if (cache_.blocks(group).available() - committed_[group] > blocked_room_[group]) return false;
   }

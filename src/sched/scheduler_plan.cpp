@@ -39,9 +39,10 @@ bool Scheduler::plan(std::int64_t now_us, StepPlan& plan) {
       const std::size_t before = running_.size();
       admit(now_us);
       choose_prefills(before);
-      const bool sat_out = best != nullptr && best->state == Branch::State::running && best->planned_rows == 0;
-      if (sat_out) ++counts_.best_stalls;
     }
+    const bool measuring = budget == 0 && rows_left_ > 0;
+    const bool sat_out = best != nullptr && best->state == Branch::State::running && best->planned_rows == 0;
+    if (sat_out && !measuring) ++counts_.best_stalls;
     emit(plan);
   } catch (...) {
     abandon_plan();

@@ -40,6 +40,18 @@ TEST(RowBudget, FollowsTheMicrosecondsOfSteps) {
   EXPECT_LE(std::max(1, budget.prefill_rows(8, 500)), 20);
 }
 
+TEST(RowBudget, GrowsFromWhatHasGoneWell) {
+  RowBudget budget(4);
+  budget.note(8, 0, 10'000);
+  budget.note(0, 512, 512);  // a microsecond a row: so many more would fit, if it holds
+  std::int32_t rows = budget.prefill_rows(8, 500);
+  EXPECT_EQ(rows, 16);
+  budget.note(8, rows, 10'016);
+  EXPECT_EQ(budget.prefill_rows(8, 500), 32);
+  budget.note(8, 32, 100'000);  // that was too much
+  EXPECT_LE(budget.prefill_rows(8, 500), 32);
+}
+
 TEST(RowBudget, OneRowIsAlwaysAllowed) {
   RowBudget budget(4);
   budget.note(1, 0, 1);

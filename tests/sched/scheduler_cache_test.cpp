@@ -131,6 +131,20 @@ TEST(SchedulerCache, PinnedPrefixesOutliveOthers) {
   }
 }
 
+TEST(SchedulerCache, APrefixThatWasThereIsPinnedToo) {
+  Driver driver(dense());
+  driver.submit({.prompt = tokens_from(0, 18), .max_tokens = 1});
+  driver.run();
+  driver.submit({.prompt = tokens_from(0, 18), .max_tokens = 1, .pinned = 18});
+  driver.run();
+  for (TokenId first = 1000; first < 4000; first += 200) {
+    driver.submit({.prompt = tokens_from(first, 100), .max_tokens = 1});
+    driver.run();
+  }
+  driver.submit({.prompt = tokens_from(0, 18), .max_tokens = 1});
+  EXPECT_EQ(first_position(driver), 16);
+}
+
 TEST(SchedulerCache, AWindowKeepsWhatTheNextPositionSees) {
   SchedulerConfig config = dense();
   config.groups.push_back({.blocks = 32, .window = 6});

@@ -278,6 +278,51 @@ TEST(SchedulerMemory, AHundredThousandCancelledRequestsLeaveNothing) {
   for (const GroupCounters& group : counters.groups) EXPECT_EQ(group.free, group.total);
 }
 
+TEST(SchedulerMemory, WhatAPromptFindsInTheCacheIsNoRoomForTheRestOfIt) {
+  Driver driver(dense(24));
+  driver.submit({.prompt = tokens_from(0, 41), .max_tokens = 1});
+  driver.run();  // ten blocks are known and idle
+  driver.submit({.prompt = tokens_from(500, 45), .max_tokens = 20});
+  driver.step();
+  driver.step();  // twelve are held, two free
+  const RequestId id = driver.submit({.prompt = tokens_from(0, 56), .max_tokens = 1});
+  for (int i = 0; i < 5; ++i) driver.step();
+  EXPECT_EQ(driver.scheduler.counters().running, 1);
+  driver.run();
+  EXPECT_EQ(driver.scheduler.counters().preemptions, 0U);
+  EXPECT_EQ(driver.tokens_of(id), 1);
+}
+
+TEST(SchedulerMemory, ADayOfWorkLeavesNoMoreMemoryTakenThanAnHour) {
+  SchedulerConfig config = dense(48);
+  config.queue_limit = 20;
+  Scheduler scheduler(config);
+  StepPlan plan;
+  std::vector<SchedEvent> events;
+  std::vector<TokenId> sampled;
+  std::int64_t now = 1;
+  std::uint64_t key = 0;
+  std::vector<std::int64_t> taken;
+  for (int hour = 0; hour < 12; ++hour) {
+    for (int i = 0; i < 3000; ++i) {
+      ++key;  // everybody is somebody else
+      scheduler.submit({.prompt = tokens_from(i % 17, 1 + i % 60), .max_tokens = 1 + i % 30, .key = key}, now);
+      if (!scheduler.plan(now, plan)) continue;
+      sampled.assign(plan.outputs.size(), 3);
+      now += 100;
+      scheduler.commit({.micros = 100, .sampled = sampled}, now);
+      scheduler.take_events(events);
+    }
+    while (scheduler.plan(now, plan)) {
+      sampled.assign(plan.outputs.size(), 3);
+      scheduler.commit({.micros = 100, .sampled = sampled}, ++now);
+      scheduler.take_events(events);
+    }
+    taken.push_back(sim::live_bytes());
+  }
+  EXPECT_LE(taken.back(), taken[2] + 4096);
+}
+
 TEST(SchedulerMemory, WhenMemoryRunsOutInSubmitNothingHasHappened) {
   Driver driver(dense(64));
   const auto request = [] {

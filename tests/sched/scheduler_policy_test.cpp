@@ -75,6 +75,20 @@ TEST(SchedulerPolicy, AgeRaisesAPriority) {
   EXPECT_LE(before, 30);
 }
 
+TEST(SchedulerPolicy, BeyondTheHighestPriorityAgeCountsSlowly) {
+  const FairQueue queue(1000, 10);
+  Job job;
+  job.priority = Priority::batch;
+  job.arrived_us = 5000;
+  EXPECT_EQ(queue.level(job, 0), 2);  // a clock that went back
+  EXPECT_EQ(queue.level(job, 5999), 2);
+  EXPECT_EQ(queue.level(job, 6000), 1);
+  EXPECT_EQ(queue.level(job, 7000), 0);
+  EXPECT_EQ(queue.level(job, 20'999), 0);
+  EXPECT_EQ(queue.level(job, 21'000), -1);
+  EXPECT_LT(queue.level(job, std::int64_t{1} << 62), -1'000'000);
+}
+
 TEST(SchedulerPolicy, KeysShareEvenlyHoweverManyRequestsTheySend) {
   SchedulerConfig config = roomy();
   config.max_sequences = 4;
