@@ -3,6 +3,7 @@
 // first, and is given away again when no other is free; pinned ones last of all. Everything takes constant time.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -68,7 +69,7 @@ class BlockPool {
 
   std::vector<Place> places_;
   std::vector<std::int32_t> free_;
-  List lists_[2];  // idle places: plain ones, pinned ones
+  std::array<List, 2> lists_;  // idle places: plain ones, pinned ones
   std::int32_t max_pins_;
   std::int32_t cached_ = 0;
   std::int32_t pinned_ = 0;
