@@ -1,0 +1,88 @@
+// What the scheduler itself costs a step: plan, commit and the events, for so many answers at once; and what it costs
+// to take in a prompt of which the cache has nearly all.
+#include <benchmark/benchmark.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "sched/scheduler.h"
+
+namespace quarrel {
+namespace {
+
+std::vector<TokenId> tokens_from(std::int64_t first, std::int64_t count) {
+  std::vector<TokenId> tokens;
+  tokens.reserve(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) tokens.push_back(static_cast<TokenId>((first + i) % 100'000));
+  return tokens;
+}
+
+struct Loop {
+  explicit Loop(const SchedulerConfig& config) : scheduler(config) {}
+
+  bool step() {
+    if (!scheduler.plan(now_us, plan)) return false;
+    sampled.assign(plan.outputs.size(), 3);
+    now_us += 10'000;
+    scheduler.commit({.micros = 10'000, .sampled = sampled}, now_us);
+    scheduler.take_events(events);
+    return true;
+  }
+
+  Scheduler scheduler;
+  StepPlan plan;
+  std::vector<TokenId> sampled;
+  std::vector<SchedEvent> events;
+  std::int64_t now_us = 1;
+};
+
+SchedulerConfig config_of(std::int64_t sequences) {
+  return {.groups = {{.blocks = 1 << 16}, {.blocks = 1 << 14, .window = 1024}},
+          .context = 16384,
+          .max_sequences = static_cast<std::int32_t>(sequences),
+          .hash_seed = 42};
+}
+
+// A sequence whose answer ends is replaced, so that there are always as many.
+void decode_step(benchmark::State& state) {
+  Loop loop(config_of(state.range(0)));
+  std::int64_t asked = 0;
+  const auto top_up = [&] {
+    for (; loop.scheduler.counters().accepted - loop.scheduler.counters().finished <
+           static_cast<std::uint64_t>(state.range(0));
+         ++asked) {
+      loop.scheduler.submit({.prompt = tokens_from(asked * 777, 100), .max_tokens = 15'000}, loop.now_us);
+    }
+  };
+  top_up();
+  for (int i = 0; i < 200; ++i) loop.step();
+  std::int64_t until_check = 1000;
+  for (auto _ : state) {
+    loop.step();
+    if (--until_check > 0) continue;
+    state.PauseTiming();
+    until_check = 1000;
+    top_up();
+    state.ResumeTiming();
+  }
+  state.counters["ns_a_sequence"] = benchmark::Counter(static_cast<double>(state.iterations() * state.range(0)),
+                                                       benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+}
+
+void cached_prompt(benchmark::State& state) {
+  Loop loop(config_of(16));
+  const std::vector<TokenId> prompt = tokens_from(0, state.range(0));
+  for (auto _ : state) {
+    loop.scheduler.submit({.prompt = prompt, .max_tokens = 1}, loop.now_us);
+    while (loop.step()) {
+    }
+  }
+}
+
+BENCHMARK(decode_step)->ArgName("sequences")->Arg(1)->Arg(8)->Arg(64)->Arg(256);
+BENCHMARK(cached_prompt)->ArgName("tokens")->Arg(512)->Arg(8192);
+
+}  // namespace
+}  // namespace quarrel
+
+BENCHMARK_MAIN();

@@ -1,0 +1,102 @@
+// The scheduler's own record of a request and its branches. A branch is one text: the prompt and one answer, with the
+// blocks and the slot that hold what has been computed of it. Only the scheduler and its queue touch these.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "base/token.h"
+#include "sched/request.h"
+
+namespace quarrel {
+
+// What one key has had; keys with less go first.
+struct KeyAccount {
+  std::uint64_t served = 0;  // rows, on the queue's virtual clock
+  std::int32_t live = 0;     // requests
+};
+
+struct Job;
+
+// Nobody is preempted more often. After that a branch runs only as the one that is exempt, one at a time.
+inline constexpr std::int32_t kMostPreemptions = 3;
+inline constexpr std::int32_t kExemptLevel = std::numeric_limits<std::int32_t>::min();
+
+// What can be told of a branch between two calls: that it started, was given a token, was shifted, finished.
+inline constexpr std::size_t kEventsABranch = 4;
+
+// A text that has outgrown its memory is given room for that many more tokens.
+inline constexpr std::int32_t kTokenRoom = 64;
+
+struct Branch {
+  enum class State : std::uint8_t {
+    dormant,  // the prompt is not computed yet: branch 0 does it for all
+    waiting,
+    running,  // has blocks
+    leaving,  // finished while its rows are in the step in flight, which may still write its blocks
+    done,
+  };
+  Job* job = nullptr;
+  std::int32_t index = 0;
+  State state = State::dormant;
+  bool returning = false;  // it ran before and lost its blocks
+  bool exempt = false;     // it runs before all others: it has been preempted often enough
+  bool cache_open = true;  // its blocks enter the prefix cache
+  std::int32_t level = 0;  // its priority at this plan, with age
+  std::int32_t queue_index = -1;
+  std::int32_t planned_rows = 0;  // in the plan being made or in flight
+  std::int32_t preemptions = 0;
+
+  std::vector<TokenId> tokens = {};
+  std::int32_t prompt_end = 0;  // tokens before it are of class prompt, the others generated
+  std::int32_t generated = 0;   // tokens sampled so far, dropped ones included
+  std::int32_t computed = 0;    // tokens whose keys, values and state are there
+  std::int32_t scored = 0;      // of a prompt whose scores are wanted: rows that were output
+
+  std::vector<std::vector<std::int32_t>> tables = {};  // [KV group][entry]; -1: the window has passed it
+  std::vector<std::int32_t> first_entries = {};        // [KV group]: the first that is held
+  std::int32_t slot = -1;                              // recurrent state after `computed` tokens
+  std::int32_t source_slot = -1;                       // the snapshot that state is still to be read from; -1: `slot`
+  std::int32_t node = -1;                              // of the prefix cache, held
+  std::int32_t node_entries = 0;                       // blocks of the text up to that node
+
+  std::int32_t length() const noexcept { return static_cast<std::int32_t>(tokens.size()); }
+  std::int32_t pending() const noexcept { return length() - computed; }
+  bool decodes() const noexcept { return pending() == 1 && computed >= prompt_end; }
+};
+
+struct Job {
+  RequestId id = 0;
+  std::uint64_t order = 0;  // of arrival
+  std::int64_t arrived_us = 0;
+  std::int32_t prompt_tokens = 0;
+  std::int32_t max_tokens = 0;
+  std::vector<TokenId> stop_tokens = {};  // ascending
+  Priority priority = Priority::normal;
+  Overflow overflow = Overflow::stop;
+  std::uint64_t key = 0;
+  std::uint64_t salt = 0;
+  std::int64_t deadline_us = 0;
+  std::int32_t pinned = 0;
+  std::int32_t keep = 0;
+  bool score_prompt = false;
+  bool use_cache = true;
+  bool forked = false;
+  bool queued = true;  // counts against the limits of the queue
+  bool ended = false;  // all branches have finished; erased at the end of the call
+  KeyAccount* account = nullptr;
+  std::int32_t unfinished = 0;  // branches without a `finished`
+  std::int32_t leaving = 0;     // branches in state leaving
+  std::vector<Branch> branches = {};
+};
+
+// Whether `a` goes before `b` where both want the same blocks. Never equal for two branches.
+inline bool outranks(const Branch& a, const Branch& b) noexcept {
+  if (a.level != b.level) return a.level < b.level;
+  if (a.job->order != b.job->order) return a.job->order < b.job->order;
+  return a.index < b.index;
+}
+
+}  // namespace quarrel

@@ -1,0 +1,101 @@
+#include "sched/fair_queue.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace quarrel {
+namespace {
+
+// Beyond its highest priority a request climbs on, but slowly: fairness between keys rules an hour of overload, and
+// still nobody waits for ever.
+constexpr std::int64_t kSlowAgeing = 16;
+
+}  // namespace
+
+FairQueue::FairQueue(std::int64_t ageing_us, std::int32_t idle_accounts)
+    : ageing_us_(std::max<std::int64_t>(1, ageing_us)), idle_accounts_(static_cast<std::size_t>(idle_accounts)) {}
+
+std::int32_t FairQueue::level(const Job& job, std::int64_t now_us) const noexcept {
+  const auto base = static_cast<std::int64_t>(job.priority);
+  const std::int64_t age = std::max<std::int64_t>(0, now_us - job.arrived_us) / ageing_us_;
+  return static_cast<std::int32_t>(base - std::min(base, age) - std::min<std::int64_t>(age / kSlowAgeing, 1 << 30));
+}
+
+void FairQueue::reserve(std::size_t branches) {
+  const auto grow = [branches](std::vector<Branch*>& list) {
+    if (list.capacity() < branches) list.reserve(std::max(branches, 2 * list.capacity()));
+  };
+  grow(fresh_);
+  grow(returning_);
+}
+
+KeyAccount& FairQueue::open(std::uint64_t key) {
+  const auto [found, made] = accounts_.try_emplace(key);
+  KeyAccount& account = found->second;
+  if (account.live == 0) {
+    if (!made) --idle_;
+    account.served = std::max(account.served, clock_);
+  }
+  ++account.live;
+  return account;
+}
+
+void FairQueue::close(std::uint64_t key) noexcept {
+  const auto found = accounts_.find(key);
+  if (found == accounts_.end() || --found->second.live > 0) return;
+  ++idle_;
+  if (found->second.served <= clock_) {
+    accounts_.erase(found);
+    --idle_;
+    return;
+  }
+  if (idle_ <= idle_accounts_) return;
+  // Debts that the clock has passed are worth nothing; if there are too many others, all are forgiven.
+  std::erase_if(accounts_,
+                [this](const auto& entry) { return entry.second.live == 0 && entry.second.served <= clock_; });
+  const auto idle = [](const auto& entry) { return entry.second.live == 0; };
+  idle_ = static_cast<std::size_t>(std::count_if(accounts_.begin(), accounts_.end(), idle));
+  if (2 * idle_ > idle_accounts_) {
+    std::erase_if(accounts_, idle);
+    idle_ = 0;
+  }
+}
+
+void FairQueue::push(Branch& branch) noexcept {
+  std::vector<Branch*>& list = branch.returning ? returning_ : fresh_;
+  branch.queue_index = static_cast<std::int32_t>(list.size());
+  list.push_back(&branch);  // room was made when its request came
+}
+
+void FairQueue::remove(Branch& branch) noexcept {
+  std::vector<Branch*>& list = branch.returning ? returning_ : fresh_;
+  const auto at = static_cast<std::size_t>(branch.queue_index);
+  list[at] = list.back();
+  list[at]->queue_index = branch.queue_index;
+  list.pop_back();
+  branch.queue_index = -1;
+}
+
+Branch* FairQueue::best(std::int64_t now_us, bool returning_only, bool exempt) noexcept {
+  Branch* best = nullptr;
+  for (Branch* branch : returning_) {
+    if (!exempt && branch->preemptions >= kMostPreemptions) continue;
+    branch->level = level(*branch->job, now_us);
+    if (best == nullptr || outranks(*branch, *best)) best = branch;
+  }
+  if (returning_only) return best;
+  Branch* fresh = nullptr;
+  const auto rank = [](const Branch& branch) {
+    return std::tuple(branch.level, branch.job->account->served, branch.job->order);
+  };
+  for (Branch* branch : fresh_) {
+    branch->level = level(*branch->job, now_us);
+    if (fresh == nullptr || rank(*branch) < rank(*fresh)) fresh = branch;
+  }
+  if (best == nullptr || fresh == nullptr) return best != nullptr ? best : fresh;
+  return fresh->level < best->level ? fresh : best;
+}
+
+void FairQueue::note_start(const Branch& branch) noexcept { clock_ = std::max(clock_, branch.job->account->served); }
+
+}  // namespace quarrel

@@ -1,0 +1,49 @@
+// The branches that wait for blocks, and who is next: by priority, which age raises; then those that ran before; then
+// the key that has had least, on a virtual clock of rows; then the oldest. A key that was idle does not save up.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "sched/branch.h"
+
+namespace quarrel {
+
+class FairQueue {
+ public:
+  // Every `ageing_us` of waiting count for one priority, up to the highest; far beyond that age alone decides.
+  FairQueue(std::int64_t ageing_us, std::int32_t idle_accounts);
+
+  std::int32_t level(const Job& job, std::int64_t now_us) const noexcept;
+
+  // Makes room for one more job of so many branches, so that nothing later needs memory. Strong guarantee.
+  void reserve(std::size_t branches);
+  KeyAccount& open(std::uint64_t key);
+  void close(std::uint64_t key) noexcept;
+
+  void push(Branch& branch) noexcept;
+  void remove(Branch& branch) noexcept;
+  // The next one; null: nobody waits. With `returning_only` those that never ran stay, without `exempt` those that
+  // could only run exempt.
+  Branch* best(std::int64_t now_us, bool returning_only, bool exempt) noexcept;
+  // The branch starts to run: the clock moves to what its key has had.
+  void note_start(const Branch& branch) noexcept;
+  static void charge(Job& job, std::int32_t rows) noexcept { job.account->served += static_cast<std::uint64_t>(rows); }
+
+  std::size_t fresh() const noexcept { return fresh_.size(); }
+  std::size_t returning() const noexcept { return returning_.size(); }
+  std::size_t size() const noexcept { return fresh_.size() + returning_.size(); }
+  std::size_t accounts() const noexcept { return accounts_.size(); }
+
+ private:
+  std::int64_t ageing_us_;
+  std::size_t idle_accounts_;  // that may be remembered
+  std::size_t idle_ = 0;
+  std::uint64_t clock_ = 0;
+  std::vector<Branch*> fresh_;
+  std::vector<Branch*> returning_;
+  std::unordered_map<std::uint64_t, KeyAccount> accounts_;
+};
+
+}  // namespace quarrel

@@ -1,0 +1,79 @@
+// What the scheduler is asked for and what it answers, as plain values: no text, no sampling, no clock. Times are
+// microseconds on whatever clock the caller uses for all of them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/token.h"
+
+namespace quarrel {
+
+using RequestId = std::uint64_t;  // never used twice by one scheduler; 0 is none
+
+enum class Priority : std::uint8_t { interactive, normal, batch };
+
+// What happens to a text that would outgrow the context.
+enum class Overflow : std::uint8_t {
+  refuse,  // it is not accepted, if it could
+  stop,    // it ends there
+  shift,   // the older half of what stands behind the first `keep` tokens is forgotten
+};
+
+struct SchedRequest {
+  std::vector<TokenId> prompt = {};
+  std::int32_t max_tokens = -1;           // of an answer; -1: what the context leaves; 0: the prompt alone
+  std::vector<TokenId> stop_tokens = {};  // each ends an answer; sorted by `submit`
+  std::int32_t branches = 1;              // answers to the one prompt
+  Priority priority = Priority::normal;
+  Overflow overflow = Overflow::stop;
+  std::uint64_t key = 0;         // whose request it is: keys share the machine evenly
+  std::uint64_t salt = 0;        // texts of different salts never share cached blocks
+  std::int64_t deadline_us = 0;  // when nobody waits any more; 0: never
+  std::int32_t pinned = 0;       // so many tokens of the prompt should stay cached, as far as pins reach
+  std::int32_t keep = 0;         // first tokens that a shift leaves
+  bool score_prompt = false;     // every row of the prompt is computed and is an output
+  bool use_cache = true;         // false: neither reads nor feeds the prefix cache
+};
+
+enum class EndReason : std::uint8_t {
+  stop,       // a stop token was sampled
+  length,     // max_tokens, or the context with Overflow::stop
+  context,    // a shift could not make room
+  cancelled,  // by the caller
+  deadline,   // it passed
+  failed,     // the model's numbers were not finite
+};
+
+// Every branch of an accepted request ends with exactly one `finished`; no `token` of it follows. `started` is told
+// once a request, of branch 0, when it leaves the queue.
+struct SchedEvent {
+  enum class Kind : std::uint8_t { started, token, finished, shifted };
+  Kind kind = Kind::token;
+  EndReason reason = EndReason::stop;  // of finished
+  std::int32_t branch = 0;
+  RequestId request = 0;
+  TokenId token = 0;         // of token; a stop token is told too, before `finished`
+  std::int32_t output = -1;  // of token: its place in StepPlan::outputs and so in the step's results
+  std::int32_t cached = 0;   // of started: tokens of the prompt that the cache had
+  std::int32_t dropped = 0;  // of shifted: tokens forgotten behind the first `keep`
+};
+
+enum class SubmitStatus : std::uint8_t {
+  accepted,
+  queue_full,  // try again in `retry_after_us`
+  draining,    // no new requests are taken
+  too_long,    // `tokens` are asked for, `limit` is the most
+  empty,       // no prompt
+  malformed,   // a negative token, branches or a length beyond the limits
+};
+
+struct SubmitResult {
+  SubmitStatus status = SubmitStatus::accepted;
+  RequestId id = 0;
+  std::int64_t retry_after_us = 0;
+  std::int64_t tokens = 0;
+  std::int64_t limit = 0;
+};
+
+}  // namespace quarrel

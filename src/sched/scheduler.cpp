@@ -1,0 +1,285 @@
+// The life of a request: in, through the queue, out.
+#include "sched/scheduler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/as_size.h"
+
+namespace quarrel {
+namespace {
+
+constexpr std::size_t kMostStopTokens = 1024;
+constexpr std::int64_t kUnknownGapUs = 1'000'000;
+constexpr std::int64_t kShortestRetryUs = 1'000;
+constexpr std::int64_t kLongestRetryUs = 60'000'000;
+
+template <typename T>
+void reserve_more(std::vector<T>& list, std::size_t size) {
+  if (list.capacity() < size) list.reserve(std::max(size, 2 * list.capacity()));
+}
+
+}  // namespace
+
+Scheduler::Scheduler(const SchedulerConfig& config)
+    : config_(resolved(config)),
+      longest_(longest_text(config_)),
+      cache_(cache_config(config_)),
+      queue_(config_.ageing_us, config_.queue_limit + config_.max_sequences),
+      budget_(config_.gap_factor),
+      committed_(config_.groups.size()),
+      row_cap_(config_.max_rows),
+      blocked_room_(config_.groups.size()) {
+  const std::size_t sequences = as_size(config_.max_sequences);
+  running_.reserve(sequences);
+  picks_.reserve(sequences);
+  selections_.reserve(sequences);
+  prefills_.reserve(sequences);
+  output_branches_.reserve(as_size(config_.max_outputs));
+  snapshots_.reserve(as_size(config_.max_snapshots));
+  block_copies_.reserve(sequences * config_.groups.size());  // a running branch has at most one a group
+  slot_copies_.reserve(sequences);
+}
+
+Scheduler::~Scheduler() = default;
+
+SubmitResult Scheduler::refusal(SubmitStatus status) noexcept {
+  ++counts_.refused;
+  return {.status = status};
+}
+
+// A place in the queue falls free when a request ends. Who is refused is sent to the next such moment that no other
+// was sent to.
+std::int64_t Scheduler::retry_after(std::int64_t now_us) noexcept {
+  const std::int64_t gap = end_gap_us_ > 0 ? end_gap_us_ : kUnknownGapUs;
+  next_retry_us_ = std::min(std::max(next_retry_us_, now_us) + gap, now_us + kLongestRetryUs);
+  return std::clamp(next_retry_us_ - now_us, kShortestRetryUs, kLongestRetryUs);
+}
+
+std::optional<SubmitResult> Scheduler::judge(const SchedRequest& request, std::int64_t now_us) {
+  if (request.prompt.empty()) return refusal(SubmitStatus::empty);
+  const auto tokens = static_cast<std::int64_t>(request.prompt.size());
+  if (request.branches < 1 || request.branches > config_.max_branches || request.max_tokens < -1 || request.keep < 0 ||
+      request.pinned < 0 || request.stop_tokens.size() > kMostStopTokens || request.priority > Priority::batch ||
+      request.overflow > Overflow::shift) {
+    return refusal(SubmitStatus::malformed);
+  }
+  const bool whole = request.overflow == Overflow::refuse && request.max_tokens > 0;
+  const std::int64_t answer = whole ? request.max_tokens : (request.max_tokens == 0 ? 0 : 1);
+  if (tokens + answer > longest_) {
+    SubmitResult result = refusal(SubmitStatus::too_long);
+    result.tokens = tokens + answer;
+    result.limit = longest_;
+    return result;
+  }
+  const bool negative = std::any_of(request.prompt.begin(), request.prompt.end(), [](TokenId id) { return id < 0; });
+  if (negative) return refusal(SubmitStatus::malformed);
+  if (draining_) return refusal(SubmitStatus::draining);
+  const bool crowded = waiting_tokens_ > 0 && waiting_tokens_ + tokens > config_.queue_token_limit;
+  if (waiting_jobs_ >= as_size(config_.queue_limit) || crowded) {
+    SubmitResult result = refusal(SubmitStatus::queue_full);
+    result.retry_after_us = retry_after(now_us);
+    return result;
+  }
+  return std::nullopt;
+}
+
+std::unique_ptr<Job> Scheduler::make_job(SchedRequest&& request, std::int64_t now_us) const {
+  auto job = std::make_unique<Job>();
+  job->id = next_id_;
+  job->order = next_id_;
+  job->arrived_us = now_us;
+  job->prompt_tokens = static_cast<std::int32_t>(request.prompt.size());
+  job->max_tokens = request.max_tokens >= 0 ? request.max_tokens : longest_ - job->prompt_tokens;
+  job->stop_tokens = std::move(request.stop_tokens);
+  std::sort(job->stop_tokens.begin(), job->stop_tokens.end());
+  job->priority = request.priority;
+  job->overflow = request.overflow;
+  job->key = request.key;
+  job->salt = request.salt;
+  job->deadline_us = std::max<std::int64_t>(0, request.deadline_us);
+  job->pinned = std::min(request.pinned, job->prompt_tokens);
+  // A shift that left nearly everything would come again after a few tokens.
+  job->keep = std::min({request.keep, job->prompt_tokens, longest_ / 2});
+  job->score_prompt = request.score_prompt;
+  job->use_cache = request.use_cache && config_.prefix_cache;
+  job->unfinished = request.branches;
+  job->branches.resize(as_size(request.branches));
+  for (Branch& branch : job->branches) {
+    branch.job = job.get();
+    branch.index = static_cast<std::int32_t>(&branch - job->branches.data());
+    branch.tables.resize(config_.groups.size());
+    branch.first_entries.resize(config_.groups.size());
+  }
+  Branch& first = job->branches[0];
+  first.tokens = std::move(request.prompt);
+  first.prompt_end = job->prompt_tokens;
+  first.state = Branch::State::waiting;
+  return job;
+}
+
+SubmitResult Scheduler::submit(SchedRequest request, std::int64_t now_us) {
+  if (const auto refused = judge(request, now_us)) return *refused;
+  std::unique_ptr<Job> made = make_job(std::move(request), now_us);
+  Job& job = *made;
+  const std::size_t branches = live_branches_ + job.branches.size();
+  queue_.reserve(branches);
+  reserve_more(ended_, jobs_.size() + 1);
+  reserve_more(events_, events_.size() + kEventsABranch * branches);
+  const auto [place, fresh] = jobs_.emplace(job.id, std::move(made));
+  try {
+    job.account = &queue_.open(job.key);
+  } catch (...) {
+    jobs_.erase(place);
+    throw;
+  }
+  live_branches_ = branches;
+  queue_.push(job.branches[0]);
+  ++waiting_jobs_;
+  waiting_tokens_ += job.prompt_tokens;
+  if (job.deadline_us > 0 && (earliest_deadline_ == 0 || job.deadline_us < earliest_deadline_)) {
+    earliest_deadline_ = job.deadline_us;
+  }
+  ++counts_.accepted;
+  ++next_id_;
+  return {.status = SubmitStatus::accepted, .id = job.id};
+}
+
+bool Scheduler::cancel(RequestId id, EndReason reason) {
+  const auto found = jobs_.find(id);
+  if (found == jobs_.end() || found->second->unfinished == 0) return false;
+  finish_all(*found->second, reason);
+  sweep();
+  return true;
+}
+
+void Scheduler::leave_queue_limits(Job& job) noexcept {
+  if (!std::exchange(job.queued, false)) return;
+  --waiting_jobs_;
+  waiting_tokens_ -= job.prompt_tokens;
+}
+
+void Scheduler::leave_running(Branch& branch) noexcept {
+  running_.erase(std::find(running_.begin(), running_.end(), &branch));
+  if (std::exchange(branch.exempt, false)) exempt_runs_ = false;
+}
+
+void Scheduler::release_memory(Branch& branch) noexcept {
+  std::erase_if(block_copies_, [&](const PendingBlockCopy& pending) {
+    if (pending.owner != &branch) return false;
+    cache_.blocks(as_size(pending.copy.group)).release(pending.copy.from);
+    return true;
+  });
+  std::erase_if(slot_copies_, [&](const PendingSlotCopy& pending) {
+    if (pending.owner != &branch) return false;
+    cache_.slots().release(pending.copy.from);
+    return true;
+  });
+  // The end of the text first: what comes later in a text is the first to go from the cache.
+  for (std::size_t group = 0; group < branch.tables.size(); ++group) {
+    std::vector<std::int32_t>& table = branch.tables[group];
+    for (std::size_t entry = table.size(); entry > as_size(branch.first_entries[group]); --entry) {
+      cache_.blocks(group).release(table[entry - 1]);
+    }
+    table.clear();
+    branch.first_entries[group] = 0;
+  }
+  if (branch.slot >= 0) cache_.slots().release(std::exchange(branch.slot, -1));
+  if (branch.source_slot >= 0) cache_.slots().release(std::exchange(branch.source_slot, -1));
+  cache_.drop(std::exchange(branch.node, -1));
+  branch.node_entries = 0;
+  branch.computed = 0;
+}
+
+void Scheduler::step_aside(Branch& branch) noexcept {
+  leave_running(branch);
+  release_memory(branch);
+  branch.state = Branch::State::waiting;
+  branch.returning = true;
+  queue_.push(branch);
+}
+
+void Scheduler::preempt(Branch& branch) noexcept {
+  counts_.most_preemptions = std::max(counts_.most_preemptions, ++branch.preemptions);
+  ++counts_.preemptions;
+  step_aside(branch);
+}
+
+void Scheduler::end_if_done(Job& job) noexcept {
+  if (job.unfinished > 0 || job.leaving > 0 || job.ended) return;
+  job.ended = true;
+  ended_.push_back(job.id);
+}
+
+void Scheduler::finish(Branch& branch, EndReason reason) noexcept {
+  Job& job = *branch.job;
+  switch (branch.state) {
+    case Branch::State::leaving:
+    case Branch::State::done: return;
+    case Branch::State::dormant: branch.state = Branch::State::done; break;
+    case Branch::State::waiting:
+      queue_.remove(branch);
+      branch.state = Branch::State::done;
+      break;
+    case Branch::State::running:
+      leave_running(branch);
+      if (in_flight_ && branch.planned_rows > 0) {
+        branch.state = Branch::State::leaving;
+        ++job.leaving;
+      } else {
+        release_memory(branch);
+        branch.state = Branch::State::done;
+      }
+      break;
+  }
+  events_.push_back({.kind = SchedEvent::Kind::finished, .reason = reason, .branch = branch.index, .request = job.id});
+  --job.unfinished;
+  --live_branches_;
+  if (job.unfinished == 0) leave_queue_limits(job);
+  end_if_done(job);
+}
+
+void Scheduler::finish_all(Job& job, EndReason reason) noexcept {
+  for (Branch& branch : job.branches) finish(branch, reason);
+}
+
+void Scheduler::sweep() noexcept {
+  for (const RequestId id : ended_) {
+    const auto found = jobs_.find(id);
+    queue_.close(found->second->key);
+    jobs_.erase(found);
+    ++counts_.finished;
+  }
+  ended_.clear();
+}
+
+void Scheduler::take_events(std::vector<SchedEvent>& events) {
+  events.assign(events_.begin(), events_.end());
+  events_.clear();
+}
+
+void Scheduler::pause(bool refuse) noexcept {
+  paused_ = true;
+  draining_ = draining_ || refuse;
+}
+
+void Scheduler::resume() noexcept { paused_ = draining_ = false; }
+
+SchedulerCounters Scheduler::counters() const {
+  SchedulerCounters result = counts_;
+  result.running = static_cast<std::int32_t>(running_.size());
+  result.waiting = static_cast<std::int32_t>(waiting_jobs_);
+  result.returning = static_cast<std::int32_t>(queue_.returning());
+  result.waiting_tokens = waiting_tokens_;
+  result.snapshots = cache_.snapshot_count();
+  result.slots_used = cache_.slots().used_count();
+  result.groups.reserve(cache_.groups());
+  for (std::size_t group = 0; group < cache_.groups(); ++group) {
+    const BlockPool& pool = cache_.blocks(group);
+    result.groups.push_back(
+        {.total = pool.size(), .used = pool.used_count(), .cached = pool.idle_count(), .free = pool.free_count()});
+  }
+  return result;
+}
+
+}  // namespace quarrel

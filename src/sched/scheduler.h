@@ -1,0 +1,227 @@
+// Which rows run next, and who owns which block: the whole of it, as arithmetic on integers. The engine submits
+// requests, asks for a plan, runs it, and commits what came out; the scheduler answers with events.
+//
+//   submit → waiting → running: its prompt in chunks, then a row a step → finished
+//               ↑         ↓
+//              preempted: its blocks are given up; what the cache loses of its text is computed again
+//
+// Promises: an answer does not depend on who else runs; the oldest branch of the highest priority advances in every
+// step; every branch ends exactly once; memory is bounded by the configuration. Nothing here takes time in the size of
+// the pools. One thread at a time (the engine's); no clock: the caller says what time it is.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "sched/branch.h"
+#include "sched/fair_queue.h"
+#include "sched/prefix_cache.h"
+#include "sched/request.h"
+#include "sched/row_budget.h"
+#include "sched/scheduler_config.h"
+#include "sched/step_plan.h"
+
+namespace quarrel {
+
+struct GroupCounters {
+  std::int32_t total = 0;
+  std::int32_t used = 0;    // held by running sequences
+  std::int32_t cached = 0;  // held by nobody, but known to the prefix cache
+  std::int32_t free = 0;
+};
+
+struct SchedulerCounters {
+  std::int32_t running = 0;
+  std::int32_t waiting = 0;    // requests that never ran
+  std::int32_t returning = 0;  // branches that lost their blocks
+  std::int64_t waiting_tokens = 0;
+  std::uint64_t accepted = 0;
+  std::uint64_t finished = 0;  // requests
+  std::uint64_t refused = 0;
+  std::uint64_t preemptions = 0;
+  std::int32_t most_preemptions = 0;  // of one branch
+  std::uint64_t best_stalls = 0;      // plans in which the best branch could have had a row and had none: always 0
+  std::uint64_t stalls = 0;           // a branch that had to sit out a step for want of blocks
+  std::uint64_t shifts = 0;
+  std::uint64_t cache_hit_tokens = 0;
+  std::uint64_t cache_miss_tokens = 0;
+  std::uint64_t steps = 0;
+  std::uint64_t aborted_steps = 0;
+  std::uint64_t generated_rows = 0;
+  std::uint64_t prompt_rows = 0;
+  std::int32_t snapshots = 0;
+  std::int32_t slots_used = 0;
+  std::vector<GroupCounters> groups = {};
+};
+
+class Scheduler {
+ public:
+  // Throws Error(usage) for a configuration that could not run anything.
+  explicit Scheduler(const SchedulerConfig& config);
+  ~Scheduler();
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  // Strong guarantee: when memory for the request cannot be had (std::bad_alloc), nothing has happened.
+  SubmitResult submit(SchedRequest request, std::int64_t now_us);
+  // Every branch that has not finished does so now, for `reason`. False: there is no such request.
+  bool cancel(RequestId id, EndReason reason = EndReason::cancelled);
+
+  // Decides the next step; false: there is nothing to compute. After true, exactly one commit or abort_step follows.
+  // Throws std::bad_alloc and stays sound.
+  bool plan(std::int64_t now_us, StepPlan& plan);
+  void commit(const StepOutcome& outcome, std::int64_t now_us);
+  // The step failed as a whole: none of its rows were computed, copies may have been. Its recurrent states are lost
+  // and computed again. The next steps are smaller, in case it was too large.
+  void abort_step();
+
+  // What has happened since the last call, in order, into `events`. To be called after each of the above.
+  void take_events(std::vector<SchedEvent>& events);
+
+  // No request that waits is started; those that ran go on. With `refuse` no new ones are taken either.
+  void pause(bool refuse = false) noexcept;
+  void resume() noexcept;
+  // Nothing runs or waits to run again: what a drain waits for.
+  bool idle() const noexcept { return running_.empty() && queue_.returning() == 0; }
+  void clear_cache() noexcept { cache_.clear(); }
+
+  // The longest text that can be computed here: the context, or what the blocks hold.
+  std::int32_t longest() const noexcept { return longest_; }
+  SchedulerCounters counters() const;
+  // For tests: walks everything and says what does not add up; none: all does.
+  std::optional<std::string> check() const;
+
+ private:
+  struct Selection {
+    Branch* branch = nullptr;
+    std::int32_t rows = 0;
+    bool generated = false;
+  };
+  struct PendingBlockCopy {
+    BlockCopy copy = {};
+    Branch* owner = nullptr;  // of `to`; `from` is held until the copy is made
+  };
+  struct PendingSlotCopy {
+    SlotCopy copy = {};
+    Branch* owner = nullptr;
+  };
+
+  // scheduler.cpp: the life of a request
+  SubmitResult refusal(SubmitStatus status) noexcept;
+  std::optional<SubmitResult> judge(const SchedRequest& request, std::int64_t now_us);
+  std::int64_t retry_after(std::int64_t now_us) noexcept;
+  std::unique_ptr<Job> make_job(SchedRequest&& request, std::int64_t now_us) const;
+  void finish(Branch& branch, EndReason reason) noexcept;
+  void finish_all(Job& job, EndReason reason) noexcept;
+  void sweep() noexcept;
+  void release_memory(Branch& branch) noexcept;
+  void step_aside(Branch& branch) noexcept;
+  void preempt(Branch& branch) noexcept;
+  void leave_running(Branch& branch) noexcept;
+  void end_if_done(Job& job) noexcept;
+  void leave_queue_limits(Job& job) noexcept;
+
+  // scheduler_plan.cpp
+  void expire(std::int64_t now_us) noexcept;
+  void rank_running(std::int64_t now_us) noexcept;
+  bool fits(const Branch& branch, std::int32_t end) const noexcept;
+  bool make_room(Branch& branch, std::int32_t end) noexcept;
+  void grow_tables(Branch& branch, std::int32_t end);
+  void secure_best();
+  void choose_decodes();
+  void choose_prefills(std::size_t started);
+  void choose_chunk(Branch& branch, std::int32_t most, std::int32_t most_outputs);
+  std::int32_t outputs_of(const Branch& branch, std::int32_t rows) const noexcept;
+  void select(Branch& branch, std::int32_t rows, bool generated);
+  void reserve_for_commit(const Branch& branch);
+  void abandon_plan() noexcept;
+
+  // scheduler_admit.cpp
+  void admit(std::int64_t now_us);
+  bool still_blocked(const Branch& branch) const noexcept;
+  void note_blocked(const Branch& branch) noexcept;
+  bool try_start(Branch& branch);
+  std::int32_t blocks_wanted(const Branch& branch, std::size_t group, std::int32_t end) const noexcept;
+
+  // scheduler_emit.cpp
+  void emit(StepPlan& plan);
+  void emit_sequence(StepPlan& plan, const Selection& selection);
+  void emit_outputs(StepPlan& plan, const Selection& selection, std::int32_t first_row);
+  void emit_snapshots(StepPlan& plan, const Selection& selection, std::int32_t first_row);
+  bool wants_snapshot(const Branch& branch, std::int32_t length) const noexcept;
+
+  // scheduler_commit.cpp
+  void release_copies() noexcept;
+  void settle(const Selection& selection, bool bad) noexcept;
+  void advance(Branch& branch, std::int32_t rows) noexcept;
+  void enter_cache(Branch& branch) noexcept;
+  void free_passed(Branch& branch) noexcept;
+  void fork(Job& job) noexcept;
+  void copy_memory(const Branch& from, Branch& to) noexcept;
+  bool can_copy_memory() const noexcept;
+  void deliver(Branch& branch, TokenId token, std::int32_t output) noexcept;
+  void overflow(Branch& branch) noexcept;
+  void end_step() noexcept;
+
+  std::int32_t blocks_for(std::int32_t tokens) const noexcept {
+    return (tokens + config_.block_tokens - 1) / config_.block_tokens;
+  }
+  PrefixCache::Text text(const Branch& branch) const noexcept {
+    return {.tokens = branch.tokens, .prompt_end = branch.prompt_end, .salt = branch.job->salt};
+  }
+
+  SchedulerConfig config_;
+  std::int32_t longest_ = 0;
+  PrefixCache cache_;
+  FairQueue queue_;
+  RowBudget budget_;
+  std::unordered_map<RequestId, std::unique_ptr<Job>> jobs_;
+  std::size_t live_branches_ = 0;
+  std::vector<Branch*> running_;  // best first, as of the last plan
+  std::vector<RequestId> ended_;  // to be erased at the end of the call
+  std::vector<SchedEvent> events_;
+  RequestId next_id_ = 1;
+
+  // the step being planned or in flight
+  bool in_flight_ = false;
+  std::vector<Selection> picks_;          // as they were chosen
+  std::vector<Selection> selections_;     // the same, one a sequence of the plan
+  std::vector<Branch*> output_branches_;  // one an output; null where only a score is wanted
+  struct ReservedSnapshot {
+    Branch* branch = nullptr;
+    std::int32_t length = 0;
+    std::int32_t slot = -1;
+  };
+  std::vector<ReservedSnapshot> snapshots_;
+  std::vector<PendingBlockCopy> block_copies_;
+  std::vector<PendingSlotCopy> slot_copies_;
+  std::vector<Branch*> prefills_;        // scratch
+  std::vector<std::int32_t> committed_;  // scratch, [group]: blocks that started prompts will still want
+  std::int32_t decode_rows_ = 0;
+  std::int32_t rows_left_ = 0;
+  std::int32_t outputs_left_ = 0;
+  std::int32_t row_cap_ = 0;  // below max_rows after a step that failed
+
+  // the branch that last did not fit, and what there was
+  RequestId blocked_job_ = 0;
+  std::int32_t blocked_branch_ = 0;
+  std::size_t blocked_running_ = 0;
+  std::vector<std::int32_t> blocked_room_;  // [group]
+
+  bool exempt_runs_ = false;
+  bool paused_ = false;
+  bool draining_ = false;
+  std::int64_t waiting_tokens_ = 0;
+  std::size_t waiting_jobs_ = 0;
+  std::int64_t earliest_deadline_ = 0;  // 0: none
+  std::int64_t last_end_us_ = 0;
+  std::int64_t end_gap_us_ = 0;  // between requests that end, smoothed
+  std::int64_t next_retry_us_ = 0;
+  SchedulerCounters counts_;
+};
+
+}  // namespace quarrel

@@ -1,0 +1,130 @@
+// Who starts: the next in the queue, when there are blocks and a slot for all of its text, less what the cache has of
+// it.
+#include <algorithm>
+
+#include "base/as_size.h"
+#include "sched/scheduler.h"
+
+namespace quarrel {
+namespace {
+
+// A branch that lost its blocks so often starts again only when all it may ever need is there.
+constexpr std::int32_t kPatience = kMostPreemptions - 1;
+
+}  // namespace
+
+std::int32_t Scheduler::blocks_wanted(const Branch& branch, std::size_t group, std::int32_t end) const noexcept {
+  const std::int32_t whole = blocks_for(end);
+  const std::int32_t window = config_.groups[group].window;
+  // A window, where it ends within a block one more, and one that a chunk fills before the window has moved on.
+  const std::int32_t live =
+      window == 0 ? whole : std::min(whole, (window + config_.block_tokens - 2) / config_.block_tokens + 2);
+  const auto held = static_cast<std::int32_t>(branch.tables[group].size()) - branch.first_entries[group];
+  return std::max(0, live - held);
+}
+
+void Scheduler::admit(std::int64_t now_us) {
+  if (queue_.size() == 0 || running_.size() >= as_size(config_.max_sequences)) return;
+  std::fill(committed_.begin(), committed_.end(), 0);
+  for (const Branch* branch : running_) {
+    if (branch->decodes()) continue;
+    for (std::size_t group = 0; group < committed_.size(); ++group) {
+      committed_[group] += blocks_wanted(*branch, group, branch->length());
+    }
+  }
+  while (running_.size() < as_size(config_.max_sequences)) {
+    Branch* next = queue_.best(now_us, paused_, !exempt_runs_);
+    if (next == nullptr || !try_start(*next)) return;
+    for (std::size_t group = 0; group < committed_.size(); ++group) {
+      committed_[group] += blocks_wanted(*next, group, next->length());
+    }
+  }
+}
+
+// Whether a branch that did not fit was asked again, and nothing has been freed since.
+bool Scheduler::still_blocked(const Branch& branch) const noexcept {
+  if (blocked_job_ != branch.job->id || blocked_branch_ != branch.index) return false;
+  if (running_.size() < blocked_running_) return false;  // and so never where nobody runs
+  for (std::size_t group = 0; group < committed_.size(); ++group) {
+    if (cache_.blocks(group).available() - committed_[group] > blocked_room_[group]) return false;
+  }
+  return true;
+}
+
+void Scheduler::note_blocked(const Branch& branch) noexcept {
+  blocked_job_ = branch.job->id;
+  blocked_branch_ = branch.index;
+  blocked_running_ = running_.size();
+  for (std::size_t group = 0; group < committed_.size(); ++group) {
+    blocked_room_[group] = cache_.blocks(group).available() - committed_[group];
+  }
+}
+
+bool Scheduler::try_start(Branch& branch) {
+  Job& job = *branch.job;
+  if (config_.recurrent && cache_.slots().available() < 1) return false;
+  if (still_blocked(branch)) return false;
+  PrefixCache::Match match;
+  if (job.use_cache) {
+    // The last token is always computed: its logits are wanted. So is every row of a prompt whose scores are.
+    const bool scoring = job.score_prompt && !job.forked;
+    match = cache_.find(text(branch), scoring ? std::min(branch.scored, branch.length() - 1) : branch.length() - 1);
+  }
+  if (config_.recurrent) {
+    const BlockPool& slots = cache_.slots();
+    if (match.node >= 0 && slots.idle(cache_.snapshot_of(match.node)) && slots.available() < 2) match = {};
+  }
+  const bool patient = branch.preemptions >= kPatience;
+  const std::int32_t rest = patient ? job.max_tokens - branch.generated : 1;
+  const std::int32_t end = std::min(longest_, branch.length() + std::min(rest, longest_));
+  // Alone it always fits: a text that does not is never accepted.
+  for (std::size_t group = 0; group < committed_.size() && !running_.empty(); ++group) {
+    const BlockPool& pool = cache_.blocks(group);
+    const std::int32_t found = match.tokens / config_.block_tokens - cache_.first_entry(group, match.tokens);
+    // One block for each that runs, so that the first to need another does not have to preempt at once.
+    const std::int32_t reserve = std::min(static_cast<std::int32_t>(running_.size()), pool.size() / 4);
+    const std::int32_t wanted = std::max(0, blocks_wanted(branch, group, end) - found);
+    if (pool.available() - cache_.idle_blocks(match, group) - committed_[group] < wanted + reserve) {
+      note_blocked(branch);
+      return false;
+    }
+  }
+  for (std::vector<std::int32_t>& table : branch.tables)
+    table.reserve(as_size(blocks_for(branch.length() + kTokenRoom)));
+  // From here on nothing throws.
+  queue_.remove(branch);
+  for (std::size_t group = 0; group < branch.tables.size(); ++group) {
+    cache_.share(match, group, branch.tables[group]);
+    branch.first_entries[group] = cache_.first_entry(group, match.tokens);
+  }
+  if (job.pinned > 0) cache_.pin_path(match, job.pinned);
+  cache_.hold(match.node);
+  branch.node = match.node;
+  branch.node_entries = match.tokens / config_.block_tokens;
+  branch.computed = match.tokens;
+  branch.cache_open = job.use_cache;
+  if (config_.recurrent) {
+    if (match.node >= 0) {
+      branch.source_slot = cache_.snapshot_of(match.node);
+      cache_.slots().retain(branch.source_slot);
+    }
+    branch.slot = cache_.take_slot();
+  }
+  if (!branch.returning) {
+    counts_.cache_hit_tokens += static_cast<std::uint64_t>(match.tokens);
+    counts_.cache_miss_tokens += static_cast<std::uint64_t>(branch.pending());
+    queue_.note_start(branch);
+    FairQueue::charge(job, branch.pending());
+    leave_queue_limits(job);
+    events_.push_back({.kind = SchedEvent::Kind::started, .request = job.id, .cached = match.tokens});
+  }
+  branch.state = Branch::State::running;
+  if (branch.preemptions >= kMostPreemptions) {
+    branch.exempt = exempt_runs_ = true;
+    branch.level = kExemptLevel;
+  }
+  running_.push_back(&branch);
+  return true;
+}
+
+}  // namespace quarrel

@@ -1,0 +1,119 @@
+// The books, audited from scratch: what every branch holds must be what the pools say is held.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/as_size.h"
+#include "sched/scheduler.h"
+
+namespace quarrel {
+namespace {
+
+struct Holdings {
+  std::vector<std::vector<std::int32_t>> blocks;  // [group][block]: references
+  std::vector<std::int32_t> slots;
+  std::unordered_map<std::int32_t, std::int32_t> nodes;
+};
+
+void count_branch(const Branch& branch, Holdings& held) {
+  for (std::size_t group = 0; group < branch.tables.size(); ++group) {
+    for (const std::int32_t block : branch.tables[group]) {
+      if (block >= 0) ++held.blocks[group][as_size(block)];
+    }
+  }
+  if (branch.slot >= 0) ++held.slots[as_size(branch.slot)];
+  if (branch.source_slot >= 0) ++held.slots[as_size(branch.source_slot)];
+  if (branch.node >= 0) ++held.nodes[branch.node];
+}
+
+// What a branch will write next must be its own.
+std::optional<std::string> check_writable(const Branch& branch, const PrefixCache& cache, std::int32_t block_tokens,
+                                          const Holdings& tables_only) {
+  for (std::size_t group = 0; group < branch.tables.size(); ++group) {
+    const std::vector<std::int32_t>& table = branch.tables[group];
+    for (std::size_t entry = as_size(branch.computed / block_tokens); entry < table.size(); ++entry) {
+      const std::int32_t block = table[entry];
+      if (block < 0) return fmt::format("request {} will write a block it has freed", branch.job->id);
+      if (tables_only.blocks[group][as_size(block)] != 1 || cache.blocks(group).cached(block)) {
+        return fmt::format("request {} will write block {} of group {}, which others see", branch.job->id, block,
+                           group);
+      }
+    }
+    for (std::size_t entry = 0; entry < table.size(); ++entry) {
+      if ((table[entry] >= 0) != (entry >= as_size(branch.first_entries[group]))) {
+        return fmt::format("request {}: freed and held entries are mixed", branch.job->id);
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> compare(const BlockPool& pool, const std::vector<std::int32_t>& held, const char* what) {
+  for (std::int32_t id = 0; id < pool.size(); ++id) {
+    if (pool.references(id) != held[as_size(id)]) {
+      return fmt::format("{} {} has {} references, but {} are held", what, id, pool.references(id), held[as_size(id)]);
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::string> Scheduler::check() const {
+  Holdings held;
+  held.blocks.reserve(config_.groups.size());
+  for (const KvGroupConfig& group : config_.groups) held.blocks.emplace_back(as_size(group.blocks), 0);
+  held.slots.assign(as_size(config_.state_slots), 0);
+  std::size_t running = 0;
+  std::size_t waiting = 0;
+  std::size_t unfinished = 0;
+  std::size_t queued = 0;
+  std::int64_t queued_tokens = 0;
+  for (const auto& [id, job] : jobs_) {
+    std::int32_t open = 0;
+    std::int32_t leaving = 0;
+    for (const Branch& branch : job->branches) {
+      count_branch(branch, held);
+      running += branch.state == Branch::State::running ? 1 : 0;
+      waiting += branch.state == Branch::State::waiting ? 1 : 0;
+      leaving += branch.state == Branch::State::leaving ? 1 : 0;
+      open += branch.state <= Branch::State::running ? 1 : 0;
+      const bool bare = branch.slot < 0 && branch.node < 0 && branch.computed == 0;
+      if (branch.state < Branch::State::running && !bare) return fmt::format("request {} waits with memory", id);
+      if (!in_flight_ && branch.planned_rows != 0) return fmt::format("request {} is in no step", id);
+    }
+    if (open != job->unfinished || leaving != job->leaving) return fmt::format("request {}: branches are lost", id);
+    if (open == 0 && leaving == 0) return fmt::format("request {} has ended and is still here", id);
+    unfinished += as_size(open);
+    queued += job->queued ? 1U : 0U;
+    queued_tokens += job->queued ? job->prompt_tokens : 0;
+  }
+  if (running != running_.size() || waiting != queue_.size())
+    return "the lists of branches do not agree with their states";
+  if (unfinished != live_branches_) return "branches are miscounted";
+  if (queued != waiting_jobs_ || queued_tokens != waiting_tokens_) return "the queue is miscounted";
+  if (running_.size() > as_size(config_.max_sequences)) return "too many sequences run";
+  for (const Branch* branch : running_) {
+    if (branch->pending() < 1) return fmt::format("request {} runs with nothing to compute", branch->job->id);
+    if (auto wrong = check_writable(*branch, cache_, config_.block_tokens, held)) return wrong;
+  }
+  for (const PendingBlockCopy& pending : block_copies_) {
+    ++held.blocks[as_size(pending.copy.group)][as_size(pending.copy.from)];
+  }
+  for (const PendingSlotCopy& pending : slot_copies_) ++held.slots[as_size(pending.copy.from)];
+  for (const ReservedSnapshot& reserved : snapshots_) ++held.slots[as_size(reserved.slot)];
+  for (std::size_t group = 0; group < cache_.groups(); ++group) {
+    if (auto wrong = compare(cache_.blocks(group), held.blocks[group], "block")) return wrong;
+  }
+  if (auto wrong = compare(cache_.slots(), held.slots, "slot")) return wrong;
+  for (const auto& [node, holders] : held.nodes) {
+    if (cache_.holders(node) != holders) return fmt::format("node {} is held by a wrong number", node);
+  }
+  if (!cache_.sound()) return "the prefix cache does not add up";
+  if (queue_.accounts() > jobs_.size() + as_size(config_.queue_limit + config_.max_sequences) + 1) {
+    return "too many accounts";
+  }
+  return std::nullopt;
+}
+
+}  // namespace quarrel

@@ -1,0 +1,109 @@
+#include "sched/row_budget.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "sched/driver.h"
+
+namespace quarrel {
+namespace {
+
+TEST(RowBudget, WithoutDecodeRowsPromptsHaveTheWholeStep) {
+  const RowBudget budget(4);
+  EXPECT_EQ(budget.prefill_rows(0, 512), 512);
+  EXPECT_EQ(budget.prefill_rows(0, 0), 0);
+}
+
+TEST(RowBudget, DecodingIsMeasuredBeforePromptsJoin) {
+  RowBudget budget(4);
+  EXPECT_EQ(budget.prefill_rows(8, 500), 0);
+  budget.note(8, 0, 10'000);
+  EXPECT_EQ(budget.decode_nanos(8), 10'000'000);
+  EXPECT_EQ(budget.decode_nanos(1), 0);
+  EXPECT_EQ(budget.prefill_rows(8, 500), 2);  // nothing is known of a row: it is taken for a whole step
+}
+
+TEST(RowBudget, FollowsTheMicrosecondsOfSteps) {
+  RowBudget budget(4);
+  budget.note(8, 0, 10'000);
+  for (int i = 0; i < 60; ++i) {
+    const std::int32_t rows = budget.prefill_rows(8, 500);
+    budget.note(8, rows, 10'000 + 100 * rows);
+  }
+  // Three times ten milliseconds: 200 rows of a tenth beside the decode rows.
+  EXPECT_NEAR(budget.prefill_rows(8, 500), 200, 30);
+  for (int i = 0; i < 20; ++i) {
+    const std::int32_t rows = std::max(1, budget.prefill_rows(8, 500));
+    budget.note(8, rows, 10'000 + 1000 * rows);
+  }
+  EXPECT_LE(std::max(1, budget.prefill_rows(8, 500)), 20);
+}
+
+TEST(RowBudget, GrowsFromWhatHasGoneWell) {
+  RowBudget budget(4);
+  budget.note(8, 0, 10'000);
+  budget.note(0, 512, 512);  // a microsecond a row: so many more would fit, if it holds
+  std::int32_t rows = budget.prefill_rows(8, 500);
+  EXPECT_EQ(rows, 16);
+  budget.note(8, rows, 10'016);
+  EXPECT_EQ(budget.prefill_rows(8, 500), 32);
+  budget.note(8, 32, 100'000);  // that was too much
+  EXPECT_LE(budget.prefill_rows(8, 500), 32);
+}
+
+TEST(RowBudget, OneRowIsAlwaysAllowed) {
+  RowBudget budget(4);
+  budget.note(1, 0, 1);
+  for (int i = 0; i < 10; ++i) budget.note(1, 1, 1'000'000);
+  EXPECT_EQ(budget.prefill_rows(1, 100), 1);
+}
+
+TEST(RowBudget, DecodingIsMeasuredAgainNowAndThen) {
+  RowBudget budget(4);
+  budget.note(4, 0, 1000);
+  int alone = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const std::int32_t rows = budget.prefill_rows(4, 100);
+    alone += rows == 0 ? 1 : 0;
+    budget.note(4, rows, 1000 + 10 * rows);
+  }
+  EXPECT_GE(alone, 10);
+  EXPECT_LE(alone, 20);
+}
+
+// One long prompt among eight answers, on machines whose prompt rows are dear, cheap, or dearer with every token.
+TEST(RowBudget, ALongPromptNeverStretchesTheGapBeyondFourTimes) {
+  for (const std::int64_t row : {5, 90, 900, 3000}) {
+    for (const std::int64_t growth : {0, 1}) {
+      SCOPED_TRACE(testing::Message() << row << " microseconds a row, growth " << growth);
+      sim::Driver driver({.groups = {{.blocks = 4096}}, .context = 32768, .max_sequences = 16});
+      driver.micros = [&](const StepPlan& plan) {
+        std::int64_t micros = 10'000;
+        for (const PlanRow& each : plan.rows) {
+          const bool prompt = plan.sequences[static_cast<std::size_t>(each.sequence)].rows > 1;
+          micros += prompt ? row + growth * row * each.position / 16000 : 50;
+        }
+        return micros;
+      };
+      for (TokenId i = 0; i < 8; ++i) driver.submit({.prompt = sim::tokens_from(1000 * i, 40), .max_tokens = 20000});
+      for (int i = 0; i < 20; ++i) driver.step();
+      const RequestId asked = driver.submit({.prompt = sim::tokens_from(50000, 16000), .max_tokens = 4});
+      int steps = 0;
+      for (; driver.tokens_of(asked) == 0 && steps < 30000; ++steps) {
+        const std::int64_t before = driver.now_us;
+        ASSERT_TRUE(driver.step());
+        ASSERT_LE(driver.now_us - before, 4 * 10'400) << "step " << steps;
+      }
+      EXPECT_EQ(driver.tokens_of(asked), 1);
+      // And it does use the time it may have.
+      const std::int64_t rows_a_step = std::clamp<std::int64_t>(13'000 / row, 1, 504);
+      if (growth == 0) {
+        EXPECT_LE(steps, 100 + 16000 / rows_a_step);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quarrel

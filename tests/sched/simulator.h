@@ -1,0 +1,92 @@
+// The real scheduler against a backend that remembers (echo_backend.h), with a virtual clock and a day full of trouble:
+// arrivals, cancels, deadlines, failing steps, bad numbers, pauses. Everything follows from the seed. After each step
+// the books are audited, and every answer must be the one that was known beforehand, told once.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "sched/echo_backend.h"
+#include "sched/scheduler.h"
+#include "sched/workload.h"
+
+namespace quarrel::sim {
+
+struct SimulatorConfig {
+  SchedulerConfig scheduler = {};
+  WorkloadConfig workload = {};
+  std::uint64_t seed = 1;
+  std::int64_t steps = 1000;
+  std::int32_t arrival_per_mille = 300;  // a step
+  std::int32_t cancel_per_mille = 15;
+  std::int32_t abort_per_mille = 5;
+  std::int32_t bad_per_mille = 3;
+  std::int32_t pause_per_mille = 2;
+  std::int32_t clear_per_mille = 1;
+  std::int64_t longest_stay = 5000;  // steps from a request's arrival to its end
+};
+
+struct SimulatorReport {
+  std::int64_t steps = 0;
+  std::int64_t answered = 0;  // branches that ended by themselves
+  std::int64_t cut_short = 0;
+  std::int64_t longest_stay = 0;
+  std::size_t largest_queue = 0;
+  SchedulerCounters counters = {};
+};
+
+class Simulator {
+ public:
+  explicit Simulator(const SimulatorConfig& config);
+  // What went wrong first; empty: nothing.
+  std::string run();
+  const SimulatorReport& report() const noexcept { return report_; }
+
+ private:
+  struct LiveBranch {
+    Text text = {};
+    Answer expected = {};
+    std::size_t told = 0;  // tokens
+    std::size_t shifts = 0;
+    bool finished = false;
+    bool spoiled = false;  // its numbers were bad
+  };
+  struct LiveRequest {
+    SchedRequest request = {};
+    std::vector<LiveBranch> branches = {};
+    std::int64_t arrived_step = 0;
+    std::int32_t scores = 0;
+    std::int32_t open = 0;
+    bool started = false;
+    bool cancelled = false;
+  };
+
+  std::string step(bool arrivals);
+  void arrive();
+  void maybe_cancel();
+  std::string run_step();
+  std::string handle_events();
+  std::string on_token(LiveRequest& live, const SchedEvent& event);
+  std::string on_finished(LiveRequest& live, const SchedEvent& event);
+  std::string after_drain();
+  const Text* text_of(RequestId id, std::int32_t branch) const;
+
+  SimulatorConfig config_;
+  Random random_;
+  Workload workload_;
+  Scheduler scheduler_;
+  EchoBackend backend_;
+  std::unordered_map<RequestId, LiveRequest> live_;
+  std::vector<RequestId> ids_;  // of live_, for choosing one
+  StepPlan plan_;
+  std::vector<TokenId> sampled_;
+  std::vector<std::uint8_t> bad_;
+  std::vector<SchedEvent> events_;
+  std::int64_t now_us_ = 1;
+  bool paused_ = false;
+  SimulatorReport report_;
+};
+
+}  // namespace quarrel::sim
