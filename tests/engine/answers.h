@@ -1,0 +1,80 @@
+// Requests put to an engine by tests, and all that came of them.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "engine/engine.h"
+
+namespace quarrel::test {
+
+struct Answer {
+  std::vector<TokenId> tokens = {};
+  std::vector<float> logprobs = {};
+  std::vector<float> prompt_logprobs = {};
+  EndReason reason = EndReason::stop;
+  std::int32_t cached = 0;
+  std::int32_t shifts = 0;
+  std::int32_t endings = 0;  // must be one
+  std::string error = {};
+
+  // What must not depend on anything but the request; bit for bit.
+  bool operator==(const Answer& other) const {
+    return tokens == other.tokens && logprobs == other.logprobs && prompt_logprobs == other.prompt_logprobs &&
+           reason == other.reason;
+  }
+};
+
+// Reads a stream to its end: one answer a branch.
+inline std::vector<Answer> read_answers(TokenStream& stream, std::int32_t branches = 1) {
+  std::vector<Answer> answers(static_cast<std::size_t>(branches));
+  while (auto event = stream.next()) {
+    Answer& answer = answers.at(static_cast<std::size_t>(event->branch));
+    switch (event->kind) {
+      case TokenEvent::Kind::started: answer.cached = event->cached; break;
+      case TokenEvent::Kind::prompt_score: answer.prompt_logprobs.push_back(event->sample.logprob); break;
+      case TokenEvent::Kind::token:
+        answer.tokens.push_back(event->sample.id);
+        answer.logprobs.push_back(event->sample.logprob);
+        break;
+      case TokenEvent::Kind::shifted: ++answer.shifts; break;
+      case TokenEvent::Kind::finished:
+        answer.reason = event->reason;
+        answer.error = event->error;
+        ++answer.endings;
+        break;
+    }
+  }
+  return answers;
+}
+
+inline Answer ask(Engine& engine, const GenerateRequest& request) {
+  const Engine::Submission submission = engine.submit(request);
+  if (!submission.stream) return {.endings = -1};
+  return read_answers(*submission.stream, request.branches).front();
+}
+
+// All at once, while the engine pauses, so that they run together as far as they fit.
+inline std::vector<Answer> ask_together(Engine& engine, const std::vector<GenerateRequest>& requests) {
+  engine.pause();
+  std::vector<Engine::Submission> submissions;
+  submissions.reserve(requests.size());
+  for (const GenerateRequest& request : requests) submissions.push_back(engine.submit(request));
+  engine.resume();
+  std::vector<Answer> answers;
+  answers.reserve(requests.size());
+  for (Engine::Submission& submission : submissions) {
+    answers.push_back(submission.stream ? read_answers(*submission.stream).front() : Answer{.endings = -1});
+  }
+  return answers;
+}
+
+inline std::vector<TokenId> random_tokens(std::size_t count, std::int32_t vocabulary, std::uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<TokenId> tokens(count);
+  for (TokenId& token : tokens) token = static_cast<TokenId>(random() % static_cast<std::uint32_t>(vocabulary));
+  return tokens;
+}
+
+}  // namespace quarrel::test
