@@ -18,6 +18,9 @@ namespace {
 // A step that fails is tried again, smaller; after so many failures in a row its requests end instead.
 constexpr std::int32_t kMostFailures = 4;
 
+// Letters that wait to be delivered, at most: their room is made beforehand, so that news can be told without memory.
+constexpr std::size_t kMostLetters = 1024;
+
 // How long a thread that has nothing to do sleeps before it looks at deadlines again.
 constexpr std::chrono::milliseconds kIdle{20};
 
@@ -54,6 +57,8 @@ std::uint64_t branch_seed(std::uint64_t seed, std::int32_t branch) {
 
 Engine::Engine(Executor& executor, const EngineOptions& options)
     : executor_(executor), options_(options), scheduler_(scheduler_config(executor, options)) {
+  letters_.reserve(kMostLetters);
+  delivering_.reserve(kMostLetters);
   if (options_.start_paused) scheduler_.pause();
   thread_ = std::thread([this] { run(); });
 }
@@ -124,8 +129,9 @@ SubmitResult Engine::submit(GenerateRequest request, Sink sink) {
 
 Engine::Submission Engine::submit(GenerateRequest request) {
   auto stream = std::make_shared<TokenStream>(request.branches);
-  const SubmitResult result =
-      submit(std::move(request), [stream](const TokenEvent& event) { stream->put(TokenEvent(event)); });
+  const SubmitResult result = submit(std::move(request), [stream](const TokenEvent& event) {
+    if (!stream->put(event)) throw std::bad_alloc();
+  });
   return {.result = result, .stream = result.status == SubmitStatus::accepted ? stream : nullptr};
 }
 
@@ -184,14 +190,14 @@ void Engine::run() {
     if (!ran && !stopping_) changed_.wait_for(lock, kIdle);
   }
   for (const auto& [id, running] : requests_) scheduler_.cancel(id);
-  collect({});
+  collect({}, lock);
   deliver(lock);
 }
 
 // Plans a step, runs it with the lock open, and commits it. False: there was nothing to run.
 bool Engine::run_step(std::unique_lock<std::mutex>& lock) {
   const bool planned = scheduler_.plan(now(), plan_);
-  collect({});  // what was started, and whose deadline has passed
+  collect({}, lock);  // what was started, and whose deadline has passed
   if (!planned) return false;
   std::string why;
   bool again = false;  // whether a smaller step might do
@@ -202,7 +208,7 @@ bool Engine::run_step(std::unique_lock<std::mutex>& lock) {
     StepResults results = compute();
     const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start).count();
     lock.lock();
-    commit(std::move(results), micros);
+    commit(std::move(results), micros, lock);
     failures_in_a_row_ = 0;
     return true;
   } catch (const std::bad_alloc&) {
@@ -213,7 +219,7 @@ bool Engine::run_step(std::unique_lock<std::mutex>& lock) {
     again = error.kind() == ErrorKind::out_of_memory;
   }
   if (!lock.owns_lock()) lock.lock();
-  give_up(why, again);
+  give_up(std::move(why), again, lock);
   return true;
 }
 
@@ -247,6 +253,7 @@ void Engine::load_step() {
       Running& running = *found->second;
       BranchState& branch = running.branches[as_size(output.branch)];
       if (output.score < 0 && running.penalties) {
+        branch.text.reserve(branch.text.size() + 1);
         branch.seen = count_seen(branch.text, branch.sample.params.penalty_window);
         branch.sample.seen = branch.seen;
       }
@@ -271,7 +278,7 @@ StepResults Engine::compute() {
                          .snapshots = snapshots_});
 }
 
-void Engine::commit(StepResults&& results, std::int64_t micros) {
+void Engine::commit(StepResults&& results, std::int64_t micros, std::unique_lock<std::mutex>& lock) {
   std::vector<std::uint8_t> bad(plan_.sequences.size(), 0);
   const auto condemn = [&](std::int32_t row, const std::string& why) {
     const auto sequence = as_size(plan_.rows[as_size(row)].sequence);
@@ -294,24 +301,26 @@ void Engine::commit(StepResults&& results, std::int64_t micros) {
       condemn(plan_.outputs[i].row, "the model gave no token a probability; its file may be damaged");
     }
   }
+  scheduler_.commit({.micros = micros, .sampled = sampled, .bad = bad}, now());
+  // From here on nothing needs memory: what was committed is told.
   for (std::size_t i = 0; i < results.samples.size(); ++i) {
     const PlanOutput& output = plan_.outputs[i];
     const auto found = requests_.find(output.request);
     if (output.score < 0 || found == requests_.end() || bad[as_size(plan_.rows[as_size(output.row)].sequence)] != 0) {
       continue;
     }
-    letters_.push_back({found->second,
-                        {.kind = TokenEvent::Kind::prompt_score,
-                         .request = output.request,
-                         .branch = output.branch,
-                         .sample = std::move(results.samples[i])}});
+    send({found->second,
+          {.kind = TokenEvent::Kind::prompt_score,
+           .request = output.request,
+           .branch = output.branch,
+           .sample = std::move(results.samples[i])}},
+         lock);
   }
-  scheduler_.commit({.micros = micros, .sampled = sampled, .bad = bad}, now());
-  collect(results.samples);
+  collect(results.samples, lock);
 }
 
 // The step came to nothing. What it was for is tried again, or ends.
-void Engine::give_up(const std::string& why, bool again) {
+void Engine::give_up(std::string why, bool again, std::unique_lock<std::mutex>& lock) {
   ++failed_steps_;
   ++failures_in_a_row_;
   scheduler_.abort_step();
@@ -319,61 +328,75 @@ void Engine::give_up(const std::string& why, bool again) {
     failures_in_a_row_ = 0;
     for (const PlanSequence& sequence : plan_.sequences) {
       const auto found = requests_.find(sequence.request);
-      if (found != requests_.end()) found->second->error = why;
+      if (found != requests_.end()) found->second->error.swap(why);
       scheduler_.cancel(sequence.request, EndReason::failed);
     }
   }
-  collect({});
+  collect({}, lock);
 }
 
 // Turns the scheduler's events into letters. `samples` are the results of the step they speak of.
-void Engine::collect(std::span<SampleResult> samples) {
-  scheduler_.take_events(events_);
-  letters_.reserve(letters_.size() + events_.size());
-  for (const SchedEvent& event : events_) {
+void Engine::collect(std::span<SampleResult> samples, std::unique_lock<std::mutex>& lock) {
+  // Letters may be delivered on the way, with the lock open, and others may add to the events then.
+  for (std::size_t i = 0; i < scheduler_.events().size(); ++i) {
+    const SchedEvent event = scheduler_.events()[i];
     const auto found = requests_.find(event.request);
     if (found == requests_.end()) continue;
-    Running& running = *found->second;
-    Letter letter{found->second, {.request = event.request, .branch = event.branch}};
+    const std::shared_ptr<Running> running = found->second;
+    TokenEvent told{.request = event.request, .branch = event.branch};
     switch (event.kind) {
       case SchedEvent::Kind::started:
-        letter.event.kind = TokenEvent::Kind::started;
-        letter.event.cached = event.cached;
+        told.kind = TokenEvent::Kind::started;
+        told.cached = event.cached;
         break;
       case SchedEvent::Kind::token: {
-        letter.event.kind = TokenEvent::Kind::token;
-        letter.event.sample = std::move(samples[as_size(event.output)]);
-        BranchState& branch = running.branches[as_size(event.branch)];
+        told.kind = TokenEvent::Kind::token;
+        told.sample = std::move(samples[as_size(event.output)]);
+        BranchState& branch = running->branches[as_size(event.branch)];
         ++branch.sample.draw;
-        branch.sample.mirostat_mu = letter.event.sample.mirostat_mu;
-        if (running.penalties) branch.text.push_back(event.token);
+        branch.sample.mirostat_mu = told.sample.mirostat_mu;
+        if (running->penalties) branch.text.push_back(event.token);  // its room was made with the step
         ++tokens_;
         break;
       }
       case SchedEvent::Kind::shifted:
-        letter.event.kind = TokenEvent::Kind::shifted;
-        letter.event.dropped = event.dropped;
+        told.kind = TokenEvent::Kind::shifted;
+        told.dropped = event.dropped;
         break;
       case SchedEvent::Kind::finished:
-        letter.event.kind = TokenEvent::Kind::finished;
-        letter.event.reason = event.reason;
-        if (event.reason == EndReason::failed) letter.event.error = running.error;
+        told.kind = TokenEvent::Kind::finished;
+        told.reason = event.reason;
+        // Of several branches the last is told why; they fail together.
+        if (--running->unfinished == 0) {
+          told.error.swap(running->error);
+          requests_.erase(found);
+        }
         break;
     }
-    letters_.push_back(std::move(letter));
-    if (event.kind == SchedEvent::Kind::finished && --running.unfinished == 0) requests_.erase(found);
+    send({running, std::move(told)}, lock);
   }
-  events_.clear();
+  scheduler_.clear_events();
+}
+
+void Engine::send(Letter letter, std::unique_lock<std::mutex>& lock) {
+  if (letters_.size() == kMostLetters) deliver(lock);
+  letters_.push_back(std::move(letter));
 }
 
 // Hands out the letters with the lock open: a sink may call the engine.
 void Engine::deliver(std::unique_lock<std::mutex>& lock) {
   if (letters_.empty()) return;
-  std::vector<Letter> letters;
-  letters.swap(letters_);
+  letters_.swap(delivering_);
   lock.unlock();
-  for (const Letter& letter : letters) letter.to->sink(letter.event);
-  letters.clear();
+  for (const Letter& letter : delivering_) {
+    try {
+      letter.to->sink(letter.event);
+    } catch (...) {
+      // Whoever cannot hear the rest has no use for it.
+      cancel(letter.event.request, EndReason::failed);
+    }
+  }
+  delivering_.clear();
   lock.lock();
   if (requests_.empty()) changed_.notify_all();
 }

@@ -3,7 +3,7 @@
 // cached prefix, after a preemption (docs/numerics.md).
 //
 // Threads: every member may be called from any thread. Sinks are called from the engine's thread and must not block;
-// they may call the engine. The executor belongs to the engine while it lives.
+// they may call the engine. A sink that throws ends its request. The executor belongs to the engine while it lives.
 #pragma once
 
 #include <condition_variable>
@@ -97,9 +97,10 @@ class Engine {
   bool run_step(std::unique_lock<std::mutex>& lock);
   void load_step();
   StepResults compute();
-  void commit(StepResults&& results, std::int64_t micros);
-  void give_up(const std::string& why, bool again);
-  void collect(std::span<SampleResult> samples);
+  void commit(StepResults&& results, std::int64_t micros, std::unique_lock<std::mutex>& lock);
+  void give_up(std::string why, bool again, std::unique_lock<std::mutex>& lock);
+  void collect(std::span<SampleResult> samples, std::unique_lock<std::mutex>& lock);
+  void send(Letter letter, std::unique_lock<std::mutex>& lock);
   void deliver(std::unique_lock<std::mutex>& lock);
   std::int64_t now() const;
 
@@ -123,8 +124,8 @@ class Engine {
   std::vector<StepOutput> outputs_;
   std::vector<SampleRequest> samples_;
   std::vector<StateSnapshot> snapshots_;
-  std::vector<SchedEvent> events_;
-  std::vector<Letter> letters_;
+  std::vector<Letter> letters_;     // never grows: when it is full, it is delivered
+  std::vector<Letter> delivering_;  // the same
 
   std::thread thread_;
 };

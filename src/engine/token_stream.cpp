@@ -1,11 +1,18 @@
 #include "engine/token_stream.h"
 
+#include <new>
 #include <utility>
 
 namespace quarrel {
 
 std::optional<TokenEvent> TokenStream::take() {
-  if (events_.empty()) return std::nullopt;
+  if (events_.empty()) {
+    if (unfinished_ > 0 || lost_endings_ == 0) return std::nullopt;
+    --lost_endings_;
+    return TokenEvent{.kind = TokenEvent::Kind::finished,
+                      .reason = EndReason::failed,
+                      .error = "there was no memory to tell how this answer ended"};
+  }
   TokenEvent event = std::move(events_.front());
   events_.pop_front();
   return event;
@@ -13,28 +20,36 @@ std::optional<TokenEvent> TokenStream::take() {
 
 std::optional<TokenEvent> TokenStream::next() {
   std::unique_lock lock(mutex_);
-  came_.wait(lock, [&] { return !events_.empty() || unfinished_ == 0; });
+  came_.wait(lock, [&] { return has_something(); });
   return take();
 }
 
 std::optional<TokenEvent> TokenStream::next_within(std::chrono::microseconds time) {
   std::unique_lock lock(mutex_);
-  came_.wait_for(lock, time, [&] { return !events_.empty() || unfinished_ == 0; });
+  came_.wait_for(lock, time, [&] { return has_something(); });
   return take();
 }
 
 bool TokenStream::done() const {
   const std::scoped_lock lock(mutex_);
-  return events_.empty() && unfinished_ == 0;
+  return events_.empty() && unfinished_ == 0 && lost_endings_ == 0;
 }
 
-void TokenStream::put(TokenEvent event) {
+bool TokenStream::put(const TokenEvent& event) noexcept {
+  bool told = true;
   {
     const std::scoped_lock lock(mutex_);
-    if (event.kind == TokenEvent::Kind::finished) --unfinished_;
-    events_.push_back(std::move(event));
+    const bool ends = event.kind == TokenEvent::Kind::finished;
+    if (ends) --unfinished_;
+    try {
+      events_.push_back(event);
+    } catch (const std::bad_alloc&) {
+      told = false;
+      if (ends) ++lost_endings_;
+    }
   }
   came_.notify_all();
+  return told;
 }
 
 }  // namespace quarrel

@@ -24,16 +24,18 @@ class TokenStream {
   std::optional<TokenEvent> next_within(std::chrono::microseconds time);
   bool done() const;
 
-  // The engine's side.
-  void put(TokenEvent event);
+  // The engine's side. False: there was no memory for the event; the reader will at least hear of the end.
+  bool put(const TokenEvent& event) noexcept;
 
  private:
+  bool has_something() const { return !events_.empty() || unfinished_ == 0; }
   std::optional<TokenEvent> take();
 
   mutable std::mutex mutex_;
   std::condition_variable came_;
   std::deque<TokenEvent> events_;
-  std::int32_t unfinished_;  // branches
+  std::int32_t unfinished_;        // branches
+  std::int32_t lost_endings_ = 0;  // of branches that have finished, but could not be told
 };
 
 }  // namespace quarrel

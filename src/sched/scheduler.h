@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -81,6 +82,9 @@ class Scheduler {
 
   // What has happened since the last call, in order, into `events`. To be called after each of the above.
   void take_events(std::vector<SchedEvent>& events);
+  // The same without a copy, for whoever must not need memory; good until the next call that is not const.
+  std::span<const SchedEvent> events() const noexcept { return events_; }
+  void clear_events() noexcept { events_.clear(); }
 
   // No request that waits is started; those that ran go on. With `refuse` no new ones are taken either.
   void pause(bool refuse = false) noexcept;

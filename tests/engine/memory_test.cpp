@@ -1,0 +1,138 @@
+// Memory that runs out at every single allocation of a load and of a request: whoever asked gets an error or an ending,
+// and the engine goes on as if nothing had been. This program's own `operator new` fails once, when it is told to.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "backend/create.h"
+#include "base/error.h"
+#include "engine/answers.h"
+#include "support/temp_dir.h"
+#include "support/toy_model.h"
+
+namespace {
+
+std::atomic<long> allocations_left{-1};  // below zero: all succeed
+
+bool fails_now() {
+  if (allocations_left.load(std::memory_order_relaxed) < 0) return false;
+  return allocations_left.fetch_sub(1) == 0;
+}
+
+void* allocate(std::size_t size, std::size_t alignment) {
+  if (fails_now()) throw std::bad_alloc();
+  size = size == 0 ? 1 : size;
+  void* memory = alignment == 0 ? std::malloc(size)
+                                : std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace
+
+void* operator new(std::size_t size) { return allocate(size, 0); }
+void* operator new(std::size_t size, std::align_val_t alignment) {
+  return allocate(size, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace quarrel::test {
+namespace {
+
+// Calls attempt() with the n-th allocation failing, for n = 0, 1, … until it needs fewer than n.
+template <typename Attempt>
+long fail_each_allocation(const Attempt& attempt) {
+  for (long n = 0;; ++n) {
+    allocations_left = n;
+    attempt(n);
+    const bool failed = allocations_left.exchange(-1) < 0;
+    if (!failed) return n;
+  }
+}
+
+class MemoryTest : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Toys, MemoryTest, testing::Values("llama", "granitehybrid"));
+
+TEST_P(MemoryTest, ARequestMayFailButTheEngineDoesNot) {
+  const TempDir folder;
+  const auto device = make_device({.backend = "cpu", .threads = 2});
+  Executor executor(GgufFile::open(write_toy(GetParam(), folder.path(), {.context = 96})), *device,
+                    {.context = 96, .sequences = 3, .snapshots = 4, .batch_rows = 32});
+  Engine engine(executor);
+  GenerateRequest request{.prompt = random_tokens(40, executor.spec().vocabulary, 1), .max_tokens = 6, .top = 3};
+  request.sampling.repeat_penalty = 1.1f;
+  const Answer expected = ask(engine, request);
+  int refused = 0, failed = 0, answered = 0;
+  const long allocations = fail_each_allocation([&](long n) {
+    Engine::Submission submission;
+    try {
+      submission = engine.submit(request);
+    } catch (const std::bad_alloc&) {
+      ++refused;
+      return;
+    }
+    ASSERT_NE(submission.stream, nullptr) << n;
+    std::vector<TokenId> tokens;
+    tokens.reserve(16);
+    EndReason reason = EndReason::stop;
+    int endings = 0;
+    for (;;) {
+      try {
+        const auto event = submission.stream->next();
+        if (!event) break;
+        if (event->kind == TokenEvent::Kind::token) tokens.push_back(event->sample.id);
+        if (event->kind == TokenEvent::Kind::finished) {
+          reason = event->reason;
+          ++endings;
+        }
+      } catch (const std::bad_alloc&) {
+        // This thread's own: the event is gone, the stream is not.
+      }
+    }
+    EXPECT_LE(endings, 1) << n;
+    if (reason == EndReason::length) {
+      ++answered;
+      EXPECT_LE(tokens.size(), expected.tokens.size());
+    } else {
+      ++failed;
+    }
+  });
+  EXPECT_GT(allocations, 100);
+  EXPECT_GT(refused, 0);
+  EXPECT_GT(answered, 0);
+  EXPECT_EQ(ask(engine, request), expected);
+  engine.drain();
+  const SchedulerCounters counters = engine.counters().scheduler;
+  EXPECT_EQ(counters.running + counters.waiting + counters.returning, 0);
+  for (const GroupCounters& group : counters.groups) EXPECT_EQ(group.used, 0);
+}
+
+TEST_P(MemoryTest, ALoadFailsWithAnError) {
+  const TempDir folder;
+  const auto path = write_toy(GetParam(), folder.path(), {.context = 96});
+  const auto device = make_device({.backend = "cpu", .threads = 2});
+  int errors = 0;
+  const long allocations = fail_each_allocation([&](long) {
+    try {
+      Executor executor(GgufFile::open(path), *device, {.context = 96, .sequences = 2, .batch_rows = 32});
+      Engine engine(executor);
+    } catch (const std::bad_alloc&) {
+      ++errors;
+    } catch (const Error&) {
+      ++errors;
+    }
+  });
+  EXPECT_GT(allocations, 100);
+  EXPECT_GT(errors, 100);
+  Executor executor(GgufFile::open(path), *device, {.context = 96, .sequences = 2, .batch_rows = 32});
+  Engine engine(executor);
+  EXPECT_EQ(ask(engine, {.prompt = {1, 2, 3}, .max_tokens = 2}).tokens.size(), 2u);
+}
+
+}  // namespace
+}  // namespace quarrel::test
