@@ -12,7 +12,6 @@
 #include "base/printable.h"
 #include "model/architectures.h"
 #include "text/default_templates.h"
-#include "text/text_stream.h"
 
 namespace quarrel {
 namespace {
@@ -38,8 +37,16 @@ std::string read_template(const std::string& choice) {
   }
 }
 
-std::size_t common_prefix(const std::vector<TokenId>& a, const std::vector<TokenId>& b) {
-  return static_cast<std::size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+// Recurrent states that turns may return to.
+constexpr std::int32_t kSnapshots = 4;
+
+// How long Ctrl-C may go unseen.
+constexpr std::chrono::milliseconds kLook{20};
+
+ExecutorOptions chat_executor_options(const ModelOptions& options) {
+  ExecutorOptions result = executor_options(options);
+  result.snapshots = kSnapshots;
+  return result;
 }
 
 }  // namespace
@@ -62,8 +69,8 @@ ChatSession::ChatSession(const ResolvedModel& model, const ChatOptions& options,
   if (!options.raw) choose_template(file, options.chat_template, log);
   device_ = open_device(options.model);
   device_description_ = device_->description();
-  executor_ = std::make_unique<Executor>(std::move(file), *device_, executor_options(options.model));
-  sequence_ = executor_->make_sequence();
+  executor_ = std::make_unique<Executor>(std::move(file), *device_, chat_executor_options(options.model));
+  engine_ = std::make_unique<Engine>(*executor_);
   load_seconds_ = seconds_since(start);
 }
 
@@ -119,16 +126,49 @@ Reply ChatSession::complete(std::string_view text, const ChatParameters& paramet
   return continue_tokens(ids, parameters, cancel, sink);
 }
 
-// Batch by batch, so that Ctrl-C need not wait for the whole of a long prompt. False when it was pressed.
-bool ChatSession::feed_all_but_last_batch(const std::vector<TokenId>& prompt, const std::atomic<bool>& cancel) {
-  const auto batch = static_cast<std::size_t>(executor_->batch_rows());
-  while (prompt.size() - cached_.size() > batch) {
-    if (cancel.load(std::memory_order_relaxed)) return false;
-    const std::span<const TokenId> part(prompt.data() + cached_.size(), batch);
-    executor_->run_chunked({.sequence = &sequence_, .tokens = part, .row_class = RowClass::prompt, .wants = {}});
-    cached_.insert(cached_.end(), part.begin(), part.end());
+void ChatSession::follow(Engine::Submission& submission, const std::atomic<bool>& cancel, TextStream& text,
+                         const TextSink& sink, Reply& reply) {
+  const auto start = Clock::now();
+  auto first = start;
+  const auto emit = [&](const std::string& piece) {
+    if (piece.empty()) return;
+    reply.text += piece;
+    sink(piece);
+  };
+  bool over = false;  // the answer is complete; only its end is waited for
+  while (!submission.stream->done()) {
+    if (!over && cancel.load(std::memory_order_relaxed)) {
+      over = true;
+      engine_->cancel(submission.result.id);
+    }
+    const std::optional<TokenEvent> event = submission.stream->next_within(kLook);
+    if (!event) continue;
+    if (event->kind == TokenEvent::Kind::started) reply.cached_tokens = static_cast<std::size_t>(event->cached);
+    if (event->kind == TokenEvent::Kind::token && !over) {
+      if (reply.tokens.empty()) first = Clock::now();
+      reply.tokens.push_back(event->sample.id);
+      if (tokenizer_->is_end_of_generation(event->sample.id)) continue;
+      emit(text.push(event->sample.id));
+      if (text.stopped()) {
+        over = true;
+        engine_->cancel(submission.result.id, EndReason::stop);
+      }
+    }
+    if (event->kind != TokenEvent::Kind::finished) continue;
+    switch (event->reason) {
+      case EndReason::stop: reply.reason = FinishReason::stop; break;
+      case EndReason::length: reply.reason = FinishReason::length; break;
+      case EndReason::context: reply.reason = FinishReason::context; break;
+      case EndReason::deadline:
+      case EndReason::cancelled: reply.reason = FinishReason::cancelled; break;
+      case EndReason::failed: fail(ErrorKind::bad_file, "{}", event->error);
+    }
   }
-  return !cancel.load(std::memory_order_relaxed);
+  emit(text.finish());
+  const auto end = Clock::now();
+  if (reply.tokens.empty()) first = end;
+  reply.prompt_seconds = std::chrono::duration<double>(first - start).count();
+  reply.generate_seconds = std::chrono::duration<double>(end - first).count();
 }
 
 Reply ChatSession::continue_tokens(const std::vector<TokenId>& prompt, const ChatParameters& parameters,
@@ -148,52 +188,31 @@ Reply ChatSession::continue_tokens(const std::vector<TokenId>& prompt, const Cha
   Reply reply;
   reply.seed = parameters.seed ? *parameters.seed : random_seed();
   reply.prompt_tokens = prompt.size();
-  // At least one token must be fed: its row is what the first word is drawn from.
-  reply.cached_tokens = std::min(common_prefix(cached_, prompt), prompt.size() - 1);
-  reply.cached_tokens =
-      static_cast<std::size_t>(executor_->truncate(sequence_, static_cast<std::int32_t>(reply.cached_tokens)));
-  cached_.resize(reply.cached_tokens);
-
-  GenerateOptions options{.sampling = parameters.sampling,
+  GenerateRequest request{.prompt = prompt,
+                          .sampling = parameters.sampling,
                           .max_tokens = parameters.max_tokens,
                           .stop_tokens = tokenizer_->special().end_of_generation,
-                          .cancel = &cancel};
-  options.sampling.seed = reply.seed;
+                          .priority = Priority::interactive,
+                          .overflow = Overflow::stop,
+                          .deadline = std::chrono::microseconds(0)};
+  request.sampling.seed = reply.seed;
   executor_->watch_times(parameters.verbose);
-  TextStream stream(*tokenizer_, parameters.stop, true);
-  const auto emit = [&](const std::string& piece) {
-    if (piece.empty()) return;
-    reply.text += piece;
-    sink(piece);
-  };
+  Engine::Submission submission = engine_->submit(std::move(request));
+  if (!submission.stream) fail(ErrorKind::internal, "the engine refused a request that fits");
+  TextStream text(*tokenizer_, parameters.stop, true);
   try {
-    const auto start = Clock::now();
-    if (!feed_all_but_last_batch(prompt, cancel)) {
-      reply.reason = FinishReason::cancelled;
-      reply.prompt_seconds = seconds_since(start);
-      return reply;
-    }
-    const double fed_seconds = seconds_since(start);
-    const std::span<const TokenId> last(prompt.data() + cached_.size(), prompt.size() - cached_.size());
-    GenerateResult result = generate(*executor_, sequence_, cached_, last, options, [&](const SampleResult& sample) {
-      if (tokenizer_->is_end_of_generation(sample.id)) return true;
-      emit(stream.push(sample.id));
-      return !stream.stopped();
-    });
-    emit(stream.finish());
-    cached_ = prompt;
-    cached_.insert(cached_.end(), result.tokens.begin(), result.tokens.end());
-    cached_.resize(static_cast<std::size_t>(sequence_.length()));
-    reply.reason = result.reason;
-    reply.tokens = std::move(result.tokens);
-    reply.prompt_seconds = fed_seconds + result.prompt_seconds;
-    reply.generate_seconds = result.generate_seconds;
-    if (parameters.verbose) reply.seen = executor_->observe();
+    follow(submission, cancel, text, sink, reply);
   } catch (...) {
-    executor_->truncate(sequence_, 0);
-    cached_.clear();
+    engine_->cancel(submission.result.id);
     throw;
   }
+  // The context ended it, if it was not the number of tokens.
+  if (reply.reason == FinishReason::length &&
+      (parameters.max_tokens < 0 || std::ssize(reply.tokens) < parameters.max_tokens)) {
+    reply.reason = FinishReason::context;
+  }
+  cached_tokens_ = prompt.size() + reply.tokens.size();
+  if (parameters.verbose) reply.seen = executor_->observe();
   return reply;
 }
 

@@ -1,5 +1,5 @@
-// A model that answers conversations: file, vocabulary, template, weights, and one sequence whose cache is kept from
-// turn to turn. `run` owns one; the terminal's part (lines, commands, colours) lies elsewhere. One thread.
+// A model that answers conversations: file, vocabulary, template, weights, and the engine, whose prefix cache keeps
+// what turns have in common. `run` owns one; the terminal's part (lines, commands, colours) lies elsewhere. One thread.
 #pragma once
 
 #include <atomic>
@@ -15,10 +15,11 @@
 #include "app/conversation.h"
 #include "app/model_options.h"
 #include "base/log.h"
-#include "engine/executor.h"
+#include "engine/engine.h"
 #include "engine/generate.h"
 #include "gguf/store.h"
 #include "text/chat_template.h"
+#include "text/text_stream.h"
 #include "text/tokenizer.h"
 
 namespace quarrel {
@@ -51,8 +52,8 @@ class ChatSession {
   // Throws Error: what opening and loading throw, unsupported for a model without a head, bad_input for a template.
   ChatSession(const ResolvedModel& model, const ChatOptions& options, Log& log);
 
-  // The assistant's next message. The cache keeps what this prompt shares with the last one. Throws Error(bad_input)
-  // with both numbers when the conversation does not fit the context; the cache is sound after any failure.
+  // The assistant's next message. What this prompt shares with those before it is in the cache. Throws Error(bad_input)
+  // with both numbers when the conversation does not fit the context; the engine is sound after any failure.
   Reply answer(const Conversation& conversation, const ChatParameters& parameters, const std::atomic<bool>& cancel,
                const TextSink& sink);
   // Continues a text as it is, control tokens included.
@@ -64,7 +65,7 @@ class ChatSession {
   const std::string& template_origin() const noexcept { return template_origin_; }
   const Executor& executor() const noexcept { return *executor_; }
   const std::string& device() const noexcept { return device_description_; }
-  std::size_t cached_tokens() const noexcept { return cached_.size(); }
+  std::size_t cached_tokens() const noexcept { return cached_tokens_; }
   double load_seconds() const noexcept { return load_seconds_; }
 
  private:
@@ -73,7 +74,9 @@ class ChatSession {
   void put_bos(std::vector<TokenId>& ids) const;
   Reply continue_tokens(const std::vector<TokenId>& prompt, const ChatParameters& parameters,
                         const std::atomic<bool>& cancel, const TextSink& sink);
-  bool feed_all_but_last_batch(const std::vector<TokenId>& prompt, const std::atomic<bool>& cancel);
+  // Reads an answer to its end, which comes early when a stop string was met or somebody pressed Ctrl-C.
+  void follow(Engine::Submission& submission, const std::atomic<bool>& cancel, TextStream& text, const TextSink& sink,
+              Reply& reply);
 
   std::string name_;
   std::string template_origin_;
@@ -82,8 +85,8 @@ class ChatSession {
   std::optional<ChatTemplate> template_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Executor> executor_;
-  Sequence sequence_;
-  std::vector<TokenId> cached_;  // the tokens whose keys and values the sequence holds
+  std::unique_ptr<Engine> engine_;
+  std::size_t cached_tokens_ = 0;  // of the last turn: its prompt and its answer
   double load_seconds_ = 0.0;
 };
 
