@@ -24,7 +24,7 @@ ModelRegistry::ModelRegistry(Device& device, RegistryOptions options)
 
 ModelRegistry::~ModelRegistry() = default;
 
-void ModelRegistry::tell(LoadEvent event) const {
+void ModelRegistry::tell(const LoadEvent& event) const {
   if (options_.on_event) options_.on_event(event);
 }
 

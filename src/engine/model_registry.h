@@ -113,7 +113,7 @@ class ModelRegistry {
     std::uint64_t bytes = 0;
   };
 
-  void tell(LoadEvent event) const;
+  void tell(const LoadEvent& event) const;
   Plan plan(const std::filesystem::path& path) const;
   std::shared_ptr<LoadedModel> load(const std::string& name, const std::filesystem::path& path, const Plan& plan) const;
   std::uint64_t used() const;

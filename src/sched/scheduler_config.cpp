@@ -26,7 +26,7 @@ SchedulerConfig resolved(SchedulerConfig config) {
   require(config.pin_percent >= 0 && config.pin_percent <= 100, "such a share of pins");
   require(config.gap_factor >= 2 && config.gap_factor <= 1024, "such a gap factor");
   require(config.snapshot_interval >= 0 && config.snapshot_interval <= kMostTokens, "such a snapshot interval");
-  require(config.recurrent ? config.state_slots >= 1 : config.groups.size() > 0, "neither blocks nor slots");
+  require(config.recurrent ? config.state_slots >= 1 : !config.groups.empty(), "neither blocks nor slots");
   for (const KvGroupConfig& group : config.groups) {
     require(group.blocks >= 1 && group.blocks <= kMostTokens && group.window >= 0, "such a KV group");
   }

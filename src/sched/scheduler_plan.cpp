@@ -161,7 +161,7 @@ void Scheduler::choose_prefills(std::size_t started) {
       if (prefills_[level_end]->level != branch.level) break;
     }
     const std::int32_t most = rows_left_ - kept_rows;
-    const auto equals = static_cast<std::int32_t>(level_end - i);
+    const auto equals = std::max(1, static_cast<std::int32_t>(level_end - i));  // itself among them
     if (most > 0) choose_chunk(branch, std::max(1, most / equals), outputs_left_ - kept_outputs);
   }
 }
