@@ -1,4 +1,5 @@
-// `quarrel bench`: tokens a second, and which share of what the machine could do that is.
+// `quarrel bench`: tokens a second, and which share of what the machine could do that is. With `--serve` the engine
+// under the load of many clients instead (serve_command.h).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include "app/observation_text.h"
 #include "app/op_profile.h"
 #include "app/progress_bar.h"
+#include "app/serve_command.h"
 #include "app/speed_bench.h"
 #include "app/text_table.h"
 #include "app/token_list.h"
@@ -31,6 +33,8 @@ struct BenchCommand {
   std::string model;
   ModelOptions options;
   SpeedSettings settings;
+  ServeCommand serving;
+  bool serve = false;
   bool profile = false;
   bool json = false;
 };
@@ -264,10 +268,13 @@ void add_bench(CLI::App& app, CommandContext& context) {
   auto options = std::make_shared<BenchCommand>();
   CLI::App* command = app.add_subcommand("bench", "Measure how fast a model runs");
   command->add_option("MODEL", options->model, "A GGUF file or the name of a model")->required();
+  CLI::Option* serve =
+      command->add_flag("--serve", options->serve, "Measure many requests at once instead, as a server has them");
   const auto add = [&](const char* name, std::int32_t& value, int least, int most, const char* description) {
     command->add_option(name, value, description)
         ->check(CLI::Range(least, most))
         ->type_name("N")
+        ->excludes(serve)
         ->capture_default_str();
   };
   add("-p,--prompt", options->settings.prompt, 0, 1 << 24, "Tokens of the prompt; 0: do not measure it");
@@ -275,15 +282,24 @@ void add_bench(CLI::App& app, CommandContext& context) {
   add("--depth", options->settings.depth, 0, 1 << 24, "Tokens in the cache before those that are generated");
   add("--batch", options->settings.batch, 1, 256, "Sequences to generate together");
   add("--repeat", options->settings.repeat, 1, 1000, "How often to measure, after a warm-up");
-  command->add_flag("--profile", options->profile,
-                    "Show how long each kind of operation took, and how near it came to the machine's limit");
+  command
+      ->add_flag("--profile", options->profile,
+                 "Show how long each kind of operation took, and how near it came to the machine's limit")
+      ->excludes(serve);
   command->add_flag("--json", options->json, "Everything as JSON");
+  add_serve_options(*command, serve, options->serving);
   add_model_options(*command, options->options);
   command->footer(
-      "Examples:\n  quarrel bench default\n  quarrel bench model.gguf -p 0 -n 64 --batch 8 --depth 1024 --profile");
+      "Examples:\n  quarrel bench default\n  quarrel bench model.gguf -p 0 -n 64 --batch 8 --depth 1024 --profile\n"
+      "  quarrel bench default --serve --clients 32 --prompt-tokens 64:256 --shared-prefix 32\n"
+      "  quarrel bench default --serve --rate 2.5 --requests 100 --json");
   command->callback([options, &context] {
     context.run = [options] {
-      return run_interruptible([&](const Interrupts& interrupts) { return run_bench(*options, interrupts); });
+      return run_interruptible([&](const Interrupts& interrupts) {
+        return options->serve
+                   ? run_serve_bench(options->model, options->options, options->serving, options->json, interrupts)
+                   : run_bench(*options, interrupts);
+      });
     };
   });
 }
