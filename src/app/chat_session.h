@@ -68,9 +68,8 @@ class ChatSession {
   double load_seconds() const noexcept { return load_seconds_; }
 
  private:
-  void choose_template(const GgufFile& file, const std::string& choice, Log& log);
+  void compile_template(const GgufFile& file, const std::string& choice, Log& log);
   std::vector<TokenId> encode_conversation(const Conversation& conversation) const;
-  void put_bos(std::vector<TokenId>& ids) const;
   Reply continue_tokens(const std::vector<TokenId>& prompt, const ChatParameters& parameters,
                         const std::atomic<bool>& cancel, const TextSink& sink);
   bool feed_all_but_last_batch(const std::vector<TokenId>& prompt, const std::atomic<bool>& cancel);
