@@ -229,7 +229,7 @@ void HostBackend::load_step(const Step& step) {
   outputs_.clear();
   std::int32_t last_row = -1;
   for (const StepOutput& output : step.outputs) {
-    require(output.row > last_row && as_size(output.row) < rows_.size(), "outputs in ascending order of rows");
+    require(output.row >= last_row && as_size(output.row) < rows_.size(), "outputs in ascending order of rows");
     last_row = output.row;
     HostOutput& copy = outputs_.emplace_back();
     copy.row = output.row;

@@ -37,7 +37,8 @@ struct StepSequence {
   std::int32_t state_out = -1;              // slot they leave their state in
 };
 
-// A row whose result is wanted. Ascending by row, so those of `generated` rows come first.
+// A row whose result is wanted. Ascending by row, so those of `generated` rows come first; a row may be wanted more
+// than once, to sample several tokens from it.
 struct StepOutput {
   std::int32_t row = 0;
   const SampleRequest* sample = nullptr;  // null: no token is chosen

@@ -113,6 +113,7 @@ class Engine {
   std::uint64_t tokens_ = 0;
   std::int32_t failures_in_a_row_ = 0;
   bool stopping_ = false;
+  bool draining_ = false;
 
   // The step in flight; only the engine's thread touches these.
   StepPlan plan_;

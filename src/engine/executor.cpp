@@ -193,9 +193,24 @@ StepResults Executor::submit(std::span<const Feed> feeds) {
   }
   for (std::size_t i = 0; i < sequences.size(); ++i) sequences[i].tables = tables[i];
 
-  const Step step{.rows = rows, .generated_rows = generated, .sequences = sequences, .outputs = outputs};
+  return compute({.rows = rows, .generated_rows = generated, .sequences = sequences, .outputs = outputs});
+}
+
+StepResults Executor::compute(const Step& step) {
   return backend_->wait(
       backend_->submit(step, [this](Backend& backend, const StepShape& shape) { model_->forward(backend, shape); }));
+}
+
+StepResults Executor::step(const Step& step) {
+  StepResults results = compute(step);
+  ++seen_.steps;
+  seen_.rows += results.first_bad_layer.size();
+  for (const std::int32_t layer : results.first_bad_layer) {
+    if (layer < 0) continue;
+    ++seen_.divergences;
+    seen_.last_bad_layer = layer;
+  }
+  return results;
 }
 
 std::vector<SampleResult> Executor::run_chunked(const Feed& feed, std::int32_t chunk) {

@@ -77,6 +77,10 @@ class Executor {
   // empty: their state may be half of the old and half of the new.
   std::vector<SampleResult> run(std::span<const Feed> feeds);
 
+  // One step as it is: blocks and slots are the caller's business, and so are numbers that are not finite. Whoever
+  // calls this makes no Sequence here.
+  StepResults step(const Step& step);
+
   // A feed of any length, in steps of at most `chunk` rows (0: the batch).
   std::vector<SampleResult> run_chunked(const Feed& feed, std::int32_t chunk = 0);
 
@@ -90,6 +94,7 @@ class Executor {
   bool window_reaches(const Sequence& sequence, std::int32_t length) const;
   void free_passed_blocks(Sequence& sequence);
   StepResults submit(std::span<const Feed> feeds);
+  StepResults compute(const Step& step);
 
   GgufFile file_;
   std::unique_ptr<Backend> backend_;

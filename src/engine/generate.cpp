@@ -1,30 +1,12 @@
 #include "engine/generate.h"
 
 #include <algorithm>
-#include <map>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "engine/token_counts.h"
 
 namespace quarrel {
-namespace {
-
-// How often each token stands among the last `window`.
-std::vector<TokenCount> count_seen(std::span<const TokenId> tokens, std::int32_t window) {
-  if (window >= 0) tokens = tokens.last(std::min(tokens.size(), static_cast<std::size_t>(window)));
-  std::map<TokenId, std::int32_t> counts;
-  for (const TokenId id : tokens) ++counts[id];
-  std::vector<TokenCount> seen;
-  seen.reserve(counts.size());
-  for (const auto& [id, count] : counts) seen.push_back({.id = id, .count = count});
-  return seen;
-}
-
-bool has_penalties(const SamplingParams& params) {
-  return params.repeat_penalty != 1.0f || params.presence_penalty != 0.0f || params.frequency_penalty != 0.0f;
-}
-
-}  // namespace
 
 GenerateResult generate(Executor& executor, Sequence& sequence, std::span<const TokenId> history,
                         std::span<const TokenId> prompt, const GenerateOptions& options, const TokenSink& sink) {

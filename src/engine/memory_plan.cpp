@@ -48,7 +48,10 @@ class Planner {
                     .repack = options_.repack};
     const std::int32_t block = backend_->block_tokens();
     for (const KvGroup& group : model_->kv_groups()) {
-      const std::int64_t whole = std::int64_t{blocks_for(context, block)} * options_.sequences;
+      const std::int64_t all = std::int64_t{blocks_for(context, block)} * options_.sequences;
+      // Each sequence may leave its last block half empty.
+      const std::int64_t asked = blocks_for(options_.cache_tokens, block) + std::int64_t{options_.sequences};
+      const std::int64_t whole = options_.cache_tokens > 0 ? std::min(all, asked) : all;
       // A window frees what it has left behind: beside the rows of one step only its own length is held.
       const std::int64_t live =
           std::int64_t{blocks_for(group.window, block) + 2} * options_.sequences + blocks_for(plan.limits.rows, block);
@@ -58,7 +61,7 @@ class Planner {
       plan.kv += static_cast<std::uint64_t>(blocks) * backend_->kv_bytes(group, kv_type_);
     }
     if (!model_->state_layers().empty()) {
-      plan.state_slots = 2 * options_.sequences;
+      plan.state_slots = 2 * options_.sequences + options_.snapshots;
       plan.state = static_cast<std::uint64_t>(plan.state_slots) * backend_->state_bytes(model_->state_layers());
     }
     plan.shared_weights = model_->shared_bytes();

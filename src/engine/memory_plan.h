@@ -17,6 +17,8 @@ namespace quarrel {
 struct ExecutorOptions {
   std::int32_t context = 0;            // tokens a sequence may hold; 0: what the model was trained for, or what fits
   std::int32_t sequences = 1;          // how many at once
+  std::int64_t cache_tokens = 0;       // that the KV cache holds of all of them together; 0: every context in full
+  std::int32_t snapshots = 0;          // recurrent states that are kept beside those of the sequences
   std::int32_t batch_rows = 512;       // rows a step at most
   std::optional<KvType> kv_type = {};  // none: the device's default
   ActivationDigits activations = ActivationDigits::where_heard;
