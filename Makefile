@@ -8,13 +8,13 @@ export MODEL PROMPT TYPES
 JOBS := $(shell nproc)
 QUARREL := build/release/quarrel
 SOURCES = git ls-files -z --cached --others --exclude-standard -- \
-  $(foreach folder,src tests bench examples,'$(folder)/*.h' '$(folder)/*.cpp' '$(folder)/*.inl')
+  $(foreach folder,src include tests bench examples,'$(folder)/*.h' '$(folder)/*.c' '$(folder)/*.cpp' '$(folder)/*.inl')
 # ThreadSanitizer needs a memory layout that some kernels only give without randomisation.
 FIXED_LAYOUT := $(shell setarch -R true 2> /dev/null && echo setarch -R)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-lint pull build release pgo run test test-release test-asan test-tsan bench soak format lint clean
+.PHONY: help setup setup-lint pull build release pgo shared run test test-release test-asan test-tsan bench soak format lint clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -37,6 +37,11 @@ pgo: build/pgo-train/build.ninja  ## the same, and for what the default model do
 	@ninja -C build/pgo -j $(JOBS) quarrel 1>&2
 	@python3 tools/check_levels.py build/pgo/quarrel
 	@ls -l build/pgo/quarrel
+
+shared: build/shared/build.ninja  ## the library for other programs: build/shared/libquarrel.so
+	@ninja -C build/shared -j $(JOBS) quarrel_shared 1>&2
+	@python3 tools/check_exports.py build/shared/libquarrel.so
+	@ls -l build/shared/libquarrel.so
 
 run: build  ## a chat in the terminal; without one, the answer to PROMPT. MODEL=name or file
 	@[ "$$MODEL" != default ] || $(QUARREL) pull default > /dev/null

@@ -11,7 +11,8 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-# Includes point down only: what each folder of src may include besides itself.
+# Includes point down only: what each folder of src may include besides itself. "quarrel" are the public headers, which
+# include nothing of src.
 BELOW = {
     "base": set(),
     "quant": {"base"},
@@ -22,6 +23,7 @@ BELOW = {
     "model": {"base", "quant", "gguf", "backend"},
     "sched": {"base"},
     "engine": {"base", "quant", "gguf", "text", "backend", "model", "sched"},
+    "api": {"base", "quant", "gguf", "backend", "model", "sched", "text", "engine", "quarrel"},
     "server": {"base", "quant", "gguf", "backend", "model", "sched", "text", "engine"},
     "app": {"base", "quant", "gguf", "backend", "model", "sched", "text", "convert", "engine", "server"},
 }
@@ -103,6 +105,9 @@ def check(path, text):
         yield from matches("\t", text, "a tab: indent with spaces")
     if path.endswith((".h", ".cuh")) and not re.search(r"^#pragma once$", text, re.MULTILINE):
         yield 1, "a header begins with #pragma once"
+    if path.startswith(("include/", "examples/")):
+        for match in re.finditer(r'^\s*#\s*include\s*"(?!quarrel/)', text, re.MULTILINE):
+            yield text.count("\n", 0, match.start()) + 1, "what is public includes the standard library and itself alone"
     if path.startswith("src/") and path.endswith(CPP):
         code = without(text, strings=True)
         yield from check_includes(path, code)
@@ -151,6 +156,12 @@ CASES = (
     ("src/convert/a.cpp", '#include "model/spec.h"\n', "point down"),
     ("src/sched/a.cpp", '#include "backend/backend.h"\n', "point down"),
     ("src/model/a.cpp", '#include "backend/tensor.h"\n#include "model/spec.h"\n', None),
+    ("src/api/a.cpp", '#include "engine/engine.h"\n#include "quarrel/quarrel.h"\n', None),
+    ("src/engine/a.cpp", '#include "quarrel/quarrel.h"\n', "point down"),
+    ("src/app/a.cpp", '#include "api/model_impl.h"\n', "point down"),
+    ("include/quarrel/a.h", '#pragma once\n#include "base/error.h"\n', "public"),
+    ("include/quarrel/a.h", '#pragma once\n#include "quarrel/b.h"\n#include <string>\n', None),
+    ("examples/a.cpp", '#include "engine/engine.h"\n', "public"),
     ("src/app/a.cpp", '#include "quarrel_version.h"\n// #include "nowhere/a.h"\n', None),
     ("src/quant/a.cpp", '#include "types.h"\n', "with its folder"),
     ("src/stray/a.cpp", "int a;\n", "no row"),

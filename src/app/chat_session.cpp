@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/printable.h"
 #include "model/architectures.h"
+#include "text/chat_prompt.h"
 #include "text/default_templates.h"
 
 namespace quarrel {
@@ -20,10 +21,6 @@ std::uint64_t random_seed() {
   std::random_device device;
   // 53 bits: the number survives a trip through any JSON reader.
   return ((std::uint64_t{device()} << 32) | device()) >> 11;
-}
-
-std::string spelling(const Tokenizer& tokenizer, const std::optional<TokenId>& id) {
-  return id ? std::string(tokenizer.spelling(*id)) : std::string();
 }
 
 // A file, if there is one; who wrote neither a file's name nor a format's is told the formats.
@@ -66,7 +63,7 @@ ChatSession::ChatSession(const ResolvedModel& model, const ChatOptions& options,
   GgufFile file = GgufFile::open(model.path);
   require_logits(read_spec(file));
   tokenizer_ = Tokenizer::load(file, log);
-  if (!options.raw) choose_template(file, options.chat_template, log);
+  if (!options.raw) compile_template(file, options.chat_template, log);
   device_ = open_device(options.model);
   device_description_ = device_->description();
   executor_ = std::make_unique<Executor>(std::move(file), *device_, chat_executor_options(options.model));
@@ -74,44 +71,26 @@ ChatSession::ChatSession(const ResolvedModel& model, const ChatOptions& options,
   load_seconds_ = seconds_since(start);
 }
 
-void ChatSession::choose_template(const GgufFile& file, const std::string& choice, Log& log) {
-  const auto own = file.string("tokenizer.chat_template");
+void ChatSession::compile_template(const GgufFile& file, const std::string& choice, Log& log) {
   std::string source;
   if (!choice.empty()) {
     template_origin_ = choice;
     source = find_default_template(choice);
     if (source.empty()) source = read_template(choice);
-  } else if (own && !own->empty()) {
-    template_origin_ = "the model's own";
-    source = *own;
   } else {
-    template_origin_ =
-        choose_default_template([&](std::string_view token) { return tokenizer_->find(token).has_value(); });
-    source = find_default_template(template_origin_);
-    log.warn("the model has no chat template; using '{}' (--template chooses another, --raw none)", template_origin_);
+    TemplateChoice chosen = choose_template(file, *tokenizer_);
+    source = std::move(chosen.source);
+    template_origin_ = chosen.name.empty() ? "the model's own" : chosen.name;
+    if (!chosen.name.empty()) {
+      log.warn("the model has no chat template; using '{}' (--template chooses another, --raw none)", chosen.name);
+    }
   }
   template_ = ChatTemplate::compile(std::move(source));
 }
 
-void ChatSession::put_bos(std::vector<TokenId>& ids) const {
-  const std::optional<TokenId> bos = tokenizer_->special().bos;
-  if (!tokenizer_->special().add_bos || !bos) return;
-  if (ids.empty() || ids.front() != *bos) ids.insert(ids.begin(), *bos);
-}
-
 std::vector<TokenId> ChatSession::encode_conversation(const Conversation& conversation) const {
   if (!template_) fail(ErrorKind::internal, "a conversation needs a template");
-  const std::string bos = spelling(*tokenizer_, tokenizer_->special().bos);
-  const nlohmann::ordered_json variables{{"messages", conversation.to_template()},
-                                         {"tools", nullptr},
-                                         {"add_generation_prompt", true},
-                                         {"bos_token", bos},
-                                         {"eos_token", spelling(*tokenizer_, tokenizer_->special().eos)}};
-  const RenderedText rendered = template_->render(variables, TemplateClock::now());
-  std::vector<TokenId> ids =
-      tokenizer_->encode(rendered.text, {.parse_special = true, .literal = rendered.from_variables});
-  put_bos(ids);
-  return ids;
+  return encode_chat(*tokenizer_, *template_, conversation.to_template(), TemplateClock::now()).tokens;
 }
 
 Reply ChatSession::answer(const Conversation& conversation, const ChatParameters& parameters,
@@ -122,7 +101,7 @@ Reply ChatSession::answer(const Conversation& conversation, const ChatParameters
 Reply ChatSession::complete(std::string_view text, const ChatParameters& parameters, const std::atomic<bool>& cancel,
                             const TextSink& sink) {
   std::vector<TokenId> ids = tokenizer_->encode(text, {.parse_special = true});
-  put_bos(ids);
+  put_bos(*tokenizer_, ids);
   return continue_tokens(ids, parameters, cancel, sink);
 }
 

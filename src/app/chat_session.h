@@ -69,9 +69,8 @@ class ChatSession {
   double load_seconds() const noexcept { return load_seconds_; }
 
  private:
-  void choose_template(const GgufFile& file, const std::string& choice, Log& log);
+  void compile_template(const GgufFile& file, const std::string& choice, Log& log);
   std::vector<TokenId> encode_conversation(const Conversation& conversation) const;
-  void put_bos(std::vector<TokenId>& ids) const;
   Reply continue_tokens(const std::vector<TokenId>& prompt, const ChatParameters& parameters,
                         const std::atomic<bool>& cancel, const TextSink& sink);
   // Reads an answer to its end, which comes early when a stop string was met or somebody pressed Ctrl-C.

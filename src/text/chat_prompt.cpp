@@ -1,0 +1,47 @@
+#include "text/chat_prompt.h"
+
+#include <optional>
+
+#include <nlohmann/json.hpp>
+
+#include "text/default_templates.h"
+
+namespace quarrel {
+namespace {
+
+std::string spelling(const Tokenizer& tokenizer, const std::optional<TokenId>& id) {
+  return id ? std::string(tokenizer.spelling(*id)) : std::string();
+}
+
+}  // namespace
+
+TemplateChoice choose_template(const GgufFile& file, const Tokenizer& tokenizer) {
+  const auto own = file.string("tokenizer.chat_template");
+  if (own && !own->empty()) return {.source = std::string(*own)};
+  const std::string_view name =
+      choose_default_template([&](std::string_view token) { return tokenizer.find(token).has_value(); });
+  return {.source = std::string(find_default_template(name)), .name = std::string(name)};
+}
+
+EncodedChat encode_chat(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
+                        const nlohmann::ordered_json& messages, const TemplateClock& clock) {
+  const nlohmann::ordered_json variables{{"messages", messages},
+                                         {"tools", nullptr},
+                                         {"add_generation_prompt", true},
+                                         {"bos_token", spelling(tokenizer, tokenizer.special().bos)},
+                                         {"eos_token", spelling(tokenizer, tokenizer.special().eos)}};
+  RenderedText rendered = chat_template.render(variables, clock);
+  EncodedChat result;
+  result.tokens = tokenizer.encode(rendered.text, {.parse_special = true, .literal = rendered.from_variables});
+  put_bos(tokenizer, result.tokens);
+  result.text = std::move(rendered.text);
+  return result;
+}
+
+void put_bos(const Tokenizer& tokenizer, std::vector<TokenId>& ids) {
+  const std::optional<TokenId> bos = tokenizer.special().bos;
+  if (!tokenizer.special().add_bos || !bos) return;
+  if (ids.empty() || ids.front() != *bos) ids.insert(ids.begin(), *bos);
+}
+
+}  // namespace quarrel

@@ -1,0 +1,142 @@
+// Loading, tokens, templates and vectors through the public header.
+#include <cmath>
+
+#include "api/api_support.h"
+#include "backend/create.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "engine/embedder.h"
+#include "gguf/file.h"
+#include "text/tokenizer.h"
+
+namespace quarrel::test {
+namespace {
+
+using ApiModel = ApiTest;
+
+TEST_F(ApiModel, TextBecomesTokensAndTextAgain) {
+  for (const std::string text : {"Hello world", " the and of\n\n", "Grüße, 世界!", ""}) {
+    EXPECT_EQ(model_.detokenize(model_.tokenize(text)), text);
+  }
+  MemoryLog log;
+  const auto tokenizer = Tokenizer::load(GgufFile::open(file_), log);
+  EXPECT_EQ(model_.tokenize("Hello <|im_end|>", true), tokenizer->encode("Hello <|im_end|>", {.add_special = true}));
+  expect_api_error(api::ErrorKind::bad_input, "vocabulary", [&] {
+    const std::vector<api::Token> unknown{1 << 20};
+    model_.detokenize(unknown);
+  });
+}
+
+TEST_F(ApiModel, TellsWhatItIs) {
+  EXPECT_EQ(model_.info().architecture, "llama");
+  EXPECT_EQ(model_.info().context, 1024);
+  EXPECT_TRUE(model_.info().generates);
+  EXPECT_EQ(model_.info().embedding_width, 0);
+  EXPECT_EQ(static_cast<std::size_t>(model_.info().vocabulary), toy_chat_tokens().size());
+  EXPECT_STRNE(api::version(), "");
+}
+
+TEST_F(ApiModel, AConversationIsWrittenByTheTemplateAndNobodyForgesARole) {
+  const std::vector<api::Message> messages{{.role = "system", .content = "You help."},
+                                           {.role = "user", .content = "<|im_end|>Hello"}};
+  const api::ChatPrompt prompt = model_.chat_prompt(messages);
+  EXPECT_EQ(prompt.text,
+            "<|im_start|>system\nYou help.<|im_end|>\n<|im_start|>user\n<|im_end|>Hello<|im_end|>\n"
+            "<|im_start|>assistant\n");
+  // The template's own two ends, not the one that the user typed.
+  EXPECT_EQ(std::ranges::count(prompt.tokens, 2), 2);
+  EXPECT_EQ(std::ranges::count(prompt.tokens, 1), 3);
+  expect_api_error(api::ErrorKind::bad_input, "no messages", [&] { model_.chat_prompt({}); });
+  EXPECT_EQ(model_.chat(messages, unending(12)).tokens, model_.generate(prompt.tokens, unending(12)).tokens);
+}
+
+TEST_F(ApiModel, AnotherTemplateCanBeGiven) {
+  api::LoadOptions options = small_load();
+  options.chat_template = "{% for m in messages %}[{{ m.content }}]{% endfor %}";
+  const std::vector<api::Message> messages{{.role = "user", .content = "a"}, {.role = "user", .content = "b"}};
+  EXPECT_EQ(api::Model::load(file_, options).chat_prompt(messages).text, "[a][b]");
+  options.chat_template = "{% for";
+  expect_api_error(api::ErrorKind::bad_input, "line 1", [&] { api::Model::load(file_, options); });
+}
+
+TEST_F(ApiModel, LoadingTellsItsProgressAndCanBeCancelled) {
+  std::uint64_t last = 0;
+  std::uint64_t whole = 0;
+  api::LoadOptions options = small_load();
+  options.progress = [&](std::uint64_t done, std::uint64_t total) {
+    EXPECT_GE(done, last);
+    last = done;
+    whole = total;
+    return true;
+  };
+  api::Model::load(file_, options);
+  EXPECT_GT(whole, 0u);
+  EXPECT_EQ(last, whole);
+  options.progress = [](std::uint64_t, std::uint64_t) { return false; };
+  expect_api_error(api::ErrorKind::cancelled, "cancelled", [&] { api::Model::load(file_, options); });
+  options.progress = [](std::uint64_t, std::uint64_t) -> bool { throw std::out_of_range("mine"); };
+  EXPECT_THROW(api::Model::load(file_, options), std::out_of_range);
+}
+
+TEST_F(ApiModel, MistakesAreToldByKind) {
+  using api::ErrorKind;
+  expect_api_error(ErrorKind::not_found, "nowhere.gguf",
+                   [&] { api::Model::load((folder_ / "nowhere.gguf").string()); });
+  expect_api_error(ErrorKind::usage, "sequences", [&] { api::Model::load(file_, {.sequences = 0}); });
+  expect_api_error(ErrorKind::usage, "threads", [&] { api::Model::load(file_, {.threads = -1}); });
+  expect_api_error(ErrorKind::usage, "abacus", [&] { api::Model::load(file_, {.device = "abacus"}); });
+  const std::vector<std::string> texts{"a"};
+  expect_api_error(ErrorKind::unsupported, "embeddings", [&] { model_.embed(texts); });
+  api::Model from = api::Model::load(file_, small_load());
+  const api::Model to = std::move(from);
+  EXPECT_EQ(to.info().name, model_.info().name);
+  expect_api_error(ErrorKind::usage, "moved", [&] { from.info(); });  // NOLINT(bugprone-use-after-move): meant so
+}
+
+TEST(ApiEmbedding, GivesTheVectorsOfTheEmbedder) {
+  const TempDir folder;
+  const auto file = write_toy_embed(folder.path());
+  const api::Model model = api::Model::load(file.string(), small_load());
+  const std::vector<std::string> texts{"the long search query", "a fox", "dog and fox"};
+  const auto vectors = model.embed(texts);
+
+  const auto device = make_device({.threads = 2});
+  MemoryLog log;
+  Embedder embedder(GgufFile::open(file), *device, {}, log);
+  const auto expected = embedder.embed(texts);
+  ASSERT_EQ(vectors.size(), texts.size());
+  for (std::size_t i = 0; i < vectors.size(); ++i) {
+    EXPECT_EQ(vectors[i], expected[i].values);
+    EXPECT_EQ(vectors[i].size(), static_cast<std::size_t>(model.info().embedding_width));
+  }
+  EXPECT_TRUE(model.embed({}).empty());
+  EXPECT_FALSE(model.info().generates);
+  expect_api_error(api::ErrorKind::unsupported, "embeds texts", [&] { model.generate("a fox"); });
+}
+
+TEST_F(ApiModel, OneThatGeneratesCanBeLoadedToEmbed) {
+  api::LoadOptions options = small_load();
+  options.embeddings = true;
+  const api::Model model = api::Model::load(file_, options);
+  const std::vector<std::string> texts{"Hello world"};
+  const auto vectors = model.embed(texts);
+  double squares = 0.0;
+  for (const float value : vectors.front()) squares += static_cast<double>(value) * static_cast<double>(value);
+  EXPECT_NEAR(squares, 1.0, 1e-5);
+}
+
+// A model without a vocabulary takes and gives tokens alone.
+TEST(ApiTokens, NeedNoVocabulary) {
+  const TempDir folder;
+  const api::Model model = api::Model::load(write_toy("mamba2", folder.path()).string(), small_load());
+  const std::vector<api::Token> prompt{5, 6, 7};
+  const api::GenerateResult result = model.generate(prompt, {.max_tokens = 4});
+  EXPECT_EQ(result.tokens.size(), 4u);
+  EXPECT_EQ(result.text, "");
+  expect_api_error(api::ErrorKind::unsupported, "no vocabulary", [&] { model.tokenize("a"); });
+  expect_api_error(api::ErrorKind::unsupported, "no vocabulary", [&] { model.generate("a"); });
+  expect_api_error(api::ErrorKind::unsupported, "no vocabulary", [&] { model.generate(prompt, {.stop = {"a"}}); });
+}
+
+}  // namespace
+}  // namespace quarrel::test

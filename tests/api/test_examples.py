@@ -1,0 +1,49 @@
+"""The examples as a reader would run them, on a toy that chats."""
+import os
+import subprocess
+import tempfile
+import unittest
+
+EXAMPLES = os.environ.get("EXAMPLES", "build/release/examples")
+MAKE_TOY = os.environ.get("MAKE_TOY", "build/release/make_toy")
+
+
+class Examples(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.model = os.path.join(cls.folder.name, "toy.gguf")
+        subprocess.run([MAKE_TOY, "chat", cls.model], check=True)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def run_example(self, name, *arguments):
+        return subprocess.run([os.path.join(EXAMPLES, name), *arguments], capture_output=True, timeout=60)
+
+    def test_hello_says_the_same_in_both_languages(self):
+        first = self.run_example("hello", self.model, "Hello world")
+        second = self.run_example("hello_c", self.model, "Hello world")
+        self.assertEqual(first.returncode, 0, first.stderr)
+        self.assertEqual(second.returncode, 0, second.stderr)
+        self.assertGreater(len(first.stdout.strip()), 10)
+        self.assertEqual(first.stdout, second.stdout)
+        self.assertEqual(first.stderr, second.stderr)
+        self.assertRegex(first.stderr, rb"^\d+ tokens in, \d+ out\n$")
+
+    def test_threads_agree(self):
+        result = self.run_example("threads", self.model)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertIn(b"Each is the same alone.", result.stdout)
+
+    def test_mistakes_are_told(self):
+        for name in ("hello", "hello_c", "threads"):
+            result = self.run_example(name, os.path.join(self.folder.name, "nowhere.gguf"))
+            self.assertEqual(result.returncode, 1, name)
+            self.assertIn(b"nowhere.gguf", result.stderr, name)
+            self.assertEqual(self.run_example(name).returncode, 2, name)
+
+
+if __name__ == "__main__":
+    unittest.main()
