@@ -40,6 +40,7 @@ pgo: build/pgo-train/build.ninja  ## the same, and for what the default model do
 
 shared: build/shared/build.ninja  ## the library for other programs: build/shared/libquarrel.so
 	@ninja -C build/shared -j $(JOBS) quarrel_shared 1>&2
+	@python3 tools/check_levels.py build/shared/libquarrel.so
 	@python3 tools/check_exports.py build/shared/libquarrel.so
 	@ls -l build/shared/libquarrel.so
 

@@ -190,13 +190,15 @@ struct CancelToken::State {
 
 CancelToken::CancelToken() : state_(std::make_shared<State>()) {}
 
+// One that was moved elsewhere cancels nothing.
 void CancelToken::cancel() const {
+  if (state_ == nullptr) return;
   const std::scoped_lock lock(state_->mutex);
   state_->cancelled = true;
   for (const State::Entry& entry : state_->running) entry.engine->cancel(entry.id);
 }
 
-bool CancelToken::cancelled() const noexcept { return state_->cancelled; }
+bool CancelToken::cancelled() const noexcept { return state_ != nullptr && state_->cancelled; }
 
 GenerateRequest Model::Impl::request_for(std::span<const Token> prompt, const GenerateOptions& options) const {
   GenerateRequest request{.prompt = {prompt.begin(), prompt.end()},

@@ -101,6 +101,16 @@ TEST_F(ApiThreads, OneTokenEndsManyAnswers) {
   for (const api::FinishReason reason : reasons) EXPECT_EQ(reason, api::FinishReason::cancelled);
 }
 
+TEST(ApiCancelToken, OneThatWasMovedCancelsNothing) {
+  api::CancelToken from;
+  const api::CancelToken to = std::move(from);
+  from.cancel();  // NOLINT(bugprone-use-after-move): meant so
+  EXPECT_FALSE(from.cancelled());
+  EXPECT_FALSE(to.cancelled());
+  to.cancel();
+  EXPECT_TRUE(to.cancelled());
+}
+
 TEST(ApiEmbeddingThreads, TakeTurns) {
   const TempDir folder;
   const api::Model model = api::Model::load(write_toy_embed(folder.path()).string(), small_load());
