@@ -217,6 +217,8 @@ bool Engine::run_step(std::unique_lock<std::mutex>& lock) {
   } catch (const Error& error) {
     why = error.what();
     again = error.kind() == ErrorKind::out_of_memory;
+  } catch (const std::exception& error) {
+    why = error.what();
   }
   if (!lock.owns_lock()) lock.lock();
   give_up(std::move(why), again, lock);
