@@ -1,45 +1,15 @@
 // Memory that runs out at every single allocation of a load and of a request: whoever asked gets an error or an ending,
-// and the engine goes on as if nothing had been. This program's own `operator new` fails once, when it is told to.
+// and the engine goes on as if nothing had been.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
 #include <new>
 
 #include "backend/create.h"
 #include "base/error.h"
 #include "engine/answers.h"
+#include "engine/failing_allocation.h"
 #include "support/temp_dir.h"
 #include "support/toy_model.h"
-
-namespace {
-
-std::atomic<long> allocations_left{-1};  // below zero: all succeed
-
-bool fails_now() {
-  if (allocations_left.load(std::memory_order_relaxed) < 0) return false;
-  return allocations_left.fetch_sub(1) == 0;
-}
-
-void* allocate(std::size_t size, std::size_t alignment) {
-  if (fails_now()) throw std::bad_alloc();
-  size = size == 0 ? 1 : size;
-  void* memory = alignment == 0 ? std::malloc(size)
-                                : std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-}  // namespace
-
-void* operator new(std::size_t size) { return allocate(size, 0); }
-void* operator new(std::size_t size, std::align_val_t alignment) {
-  return allocate(size, static_cast<std::size_t>(alignment));
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
 
 namespace quarrel::test {
 namespace {
@@ -48,10 +18,9 @@ namespace {
 template <typename Attempt>
 long fail_each_allocation(const Attempt& attempt) {
   for (long n = 0;; ++n) {
-    allocations_left = n;
+    fail_allocation(n);
     attempt(n);
-    const bool failed = allocations_left.exchange(-1) < 0;
-    if (!failed) return n;
+    if (!fail_no_allocation()) return n;
   }
 }
 
