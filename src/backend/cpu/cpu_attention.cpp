@@ -219,7 +219,8 @@ bool CpuBackend::attend_split(const AttendOp& op, std::int64_t units, std::int32
   const std::size_t workers = as_size(device_.pool().size());
   float* sums = attend_memory_.floats() + workers * attend_scratch_;
   const std::size_t state = attend_state_floats(queries, as_size(op.value_dim));
-  const std::size_t room = workers * kSumsFloats / state / static_cast<std::size_t>(units);
+  if (queries == 0 || units <= 0) return false;
+  const std::size_t room = workers * kSumsFloats / std::max<std::size_t>(1, state) / static_cast<std::size_t>(units);
   if (room < 2) return false;
   const auto at_once = static_cast<std::int32_t>(std::min(room - 1, as_size(partitions)));
   const auto task_of = [&](std::int64_t unit, int worker) {
