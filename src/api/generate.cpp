@@ -3,11 +3,11 @@
 #include <atomic>
 #include <mutex>
 #include <optional>
-#include <random>
 #include <utility>
 
 #include "api/model_impl.h"
 #include "backend/sampling.h"
+#include "base/random_seed.h"
 #include "text/text_stream.h"
 
 namespace quarrel::api {
@@ -16,12 +16,6 @@ namespace {
 constexpr std::size_t kMostStops = 256;
 constexpr std::size_t kLongestStop = 1u << 16;
 constexpr std::chrono::milliseconds kLongestTimeout = std::chrono::hours(24 * 365);
-
-std::uint64_t random_seed() {
-  std::random_device device;
-  // 53 bits: the number survives a trip through any JSON reader.
-  return ((std::uint64_t{device()} << 32) | device()) >> 11;
-}
 
 void check_options(const GenerateOptions& options) {
   if (options.max_tokens < -1) refuse(ErrorKind::bad_input, "max_tokens is -1 or more, not {}", options.max_tokens);

@@ -3,25 +3,19 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <random>
 
 #include "app/input.h"
 #include "app/workbench.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/printable.h"
+#include "base/random_seed.h"
 #include "model/architectures.h"
 #include "text/chat_prompt.h"
 #include "text/default_templates.h"
 
 namespace quarrel {
 namespace {
-
-std::uint64_t random_seed() {
-  std::random_device device;
-  // 53 bits: the number survives a trip through any JSON reader.
-  return ((std::uint64_t{device()} << 32) | device()) >> 11;
-}
 
 // A file, if there is one; who wrote neither a file's name nor a format's is told the formats.
 std::string read_template(const std::string& choice) {

@@ -59,7 +59,6 @@ Engine::Engine(Executor& executor, const EngineOptions& options)
     : executor_(executor), options_(options), scheduler_(scheduler_config(executor, options)) {
   letters_.reserve(kMostLetters);
   delivering_.reserve(kMostLetters);
-  if (options_.start_paused) scheduler_.pause();
   thread_ = std::thread([this] { run(); });
 }
 
@@ -90,7 +89,6 @@ SubmitResult Engine::submit(GenerateRequest request, Sink sink) {
   }
   auto running = std::make_shared<Running>();
   running->sink = std::move(sink);
-  running->top = request.top;
   running->penalties = has_penalties(request.sampling);
   running->unfinished = request.branches;
   for (std::int32_t branch = 0; branch < std::min(request.branches, executor_.plan().limits.outputs); ++branch) {

@@ -29,7 +29,6 @@ struct EngineOptions {
   std::int32_t chunk = 0;                // rows a step at most; 0: the executor's batch
   std::int32_t snapshot_interval = 256;  // tokens of a prompt between kept recurrent states; 0: only at its end
   std::int32_t gap_factor = 4;           // how much longer a step with prompt rows may take than one without
-  bool start_paused = false;             // requests wait until `resume`
 };
 
 struct EngineCounters {
@@ -81,7 +80,6 @@ class Engine {
   };
   struct Running {
     Sink sink = {};
-    std::int32_t top = 0;
     std::int32_t unfinished = 0;  // branches
     bool penalties = false;
     std::vector<BranchState> branches = {};

@@ -138,12 +138,8 @@ std::vector<SampleResult> Executor::run(std::span<const Feed> feeds) {
   StepResults results;
   try {
     results = submit(feeds);
-    ++seen_.steps;
-    seen_.rows += results.first_bad_layer.size();
     for (const std::int32_t layer : results.first_bad_layer) {
       if (layer < 0) continue;
-      ++seen_.divergences;
-      seen_.last_bad_layer = layer;
       fail(ErrorKind::bad_file, "the model's numbers are not finite from layer {} on; its file may be damaged", layer);
     }
   } catch (...) {
@@ -193,22 +189,18 @@ StepResults Executor::submit(std::span<const Feed> feeds) {
   }
   for (std::size_t i = 0; i < sequences.size(); ++i) sequences[i].tables = tables[i];
 
-  return compute({.rows = rows, .generated_rows = generated, .sequences = sequences, .outputs = outputs});
-}
-
-StepResults Executor::compute(const Step& step) {
-  return backend_->wait(
-      backend_->submit(step, [this](Backend& backend, const StepShape& shape) { model_->forward(backend, shape); }));
+  return step({.rows = rows, .generated_rows = generated, .sequences = sequences, .outputs = outputs});
 }
 
 StepResults Executor::step(const Step& step) {
-  StepResults results = compute(step);
+  StepResults results = backend_->wait(
+      backend_->submit(step, [this](Backend& backend, const StepShape& shape) { model_->forward(backend, shape); }));
   ++seen_.steps;
   seen_.rows += results.first_bad_layer.size();
-  for (const std::int32_t layer : results.first_bad_layer) {
-    if (layer < 0) continue;
+  const auto bad = std::ranges::find_if(results.first_bad_layer, [](std::int32_t layer) { return layer >= 0; });
+  if (bad != results.first_bad_layer.end()) {
     ++seen_.divergences;
-    seen_.last_bad_layer = layer;
+    seen_.last_bad_layer = *bad;
   }
   return results;
 }

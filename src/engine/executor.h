@@ -94,7 +94,6 @@ class Executor {
   bool window_reaches(const Sequence& sequence, std::int32_t length) const;
   void free_passed_blocks(Sequence& sequence);
   StepResults submit(std::span<const Feed> feeds);
-  StepResults compute(const Step& step);
 
   GgufFile file_;
   std::unique_ptr<Backend> backend_;

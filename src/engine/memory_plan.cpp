@@ -12,8 +12,6 @@ namespace {
 
 constexpr std::int32_t kEnough = 4096;  // tokens of context: with more, a smaller one is no reason to save elsewhere
 
-double mebibytes(std::uint64_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024.0); }
-
 // A model bound to a backend that only adds up, and the sums at any context.
 class Planner {
  public:

@@ -62,6 +62,9 @@ struct MemoryPlan {
   std::uint64_t total() const noexcept { return mapped() + anonymous(); }
 };
 
+// For messages.
+inline double mebibytes(std::uint64_t bytes) noexcept { return static_cast<double>(bytes) / (1024.0 * 1024.0); }
+
 // Blocks that hold so many tokens.
 inline std::int32_t blocks_for(std::int64_t tokens, std::int32_t block_tokens) noexcept {
   return static_cast<std::int32_t>((tokens + block_tokens - 1) / block_tokens);

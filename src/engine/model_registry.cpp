@@ -11,8 +11,6 @@ namespace {
 // How often a thread that waits for leases to end looks again.
 constexpr std::chrono::milliseconds kLook{10};
 
-double mebibytes(std::uint64_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024.0); }
-
 std::uint64_t budget_of(const Device& device, const RegistryOptions& options) {
   return options.budget > 0 ? options.budget : device.memory_available() / 10 * 9;
 }
