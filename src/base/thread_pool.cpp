@@ -57,6 +57,7 @@ ThreadPool::ThreadPool(const ThreadOptions& options, CpuTopology topology)
       states_(as_size(workers_)) {
   const std::vector<LogicalCpu> places = topology_.place(workers_);
   for (std::size_t i = 0; i < states_.size(); ++i) states_[i].place = places[i];
+  form_teams();
   threads_.reserve(states_.size() - 1);
   try {
     for (int worker = 1; worker < workers_; ++worker) threads_.emplace_back([this, worker] { work(worker); });
@@ -69,8 +70,20 @@ ThreadPool::ThreadPool(const ThreadOptions& options, CpuTopology topology)
 
 ThreadPool::~ThreadPool() { stop(); }
 
+void ThreadPool::form_teams() {
+  std::vector<TeamRange> ranges;
+  ranges.reserve(states_.size());
+  for (int worker = 0; worker < workers_; ++worker) {
+    if (worker == 0 || node_of(worker) != node_of(worker - 1)) ranges.push_back({.first = worker, .last = worker});
+    ranges.back().last = worker + 1;
+    states_[as_size(worker)].team = static_cast<int>(ranges.size()) - 1;
+  }
+  teams_ = std::vector<Team>(ranges.size());
+  for (std::size_t i = 0; i < ranges.size(); ++i) teams_[i].workers = ranges[i];
+}
+
 void ThreadPool::stop() noexcept {
-  start_.entry = nullptr;
+  entry_ = nullptr;
   begin_phase(false);
   for (std::thread& thread : threads_) thread.join();
 }
@@ -125,38 +138,61 @@ void ThreadPool::sleep(Signal& signal, std::uint32_t value) noexcept {
 // ---- Regions ----
 
 void ThreadPool::begin_phase(bool goes_on) noexcept {
-  start_.goes_on = goes_on;
-  raise(start_.phase, start_.phase.value.load(std::memory_order_relaxed) + 1);
+  ++phase_;
+  for (Team& team : teams_) {
+    team.start.entry = entry_;
+    team.start.context = context_;
+    team.start.goes_on = goes_on;
+    raise(team.start.phase, phase_);
+  }
 }
 
-bool ThreadPool::gather() noexcept {
-  const std::uint32_t phase = start_.phase.value.load(std::memory_order_relaxed);
+bool ThreadPool::gather(int first, int last, std::uint32_t phase) noexcept {
   Patience patience(crowded_);
   bool some_wait = false;
-  for (int worker = 1; worker < workers_; ++worker) {
+  for (int worker = first; worker < last; ++worker) {
     WorkerState& state = states_[as_size(worker)];
     const auto begun = [&] { return state.begun.load(std::memory_order_relaxed) == phase; };
     while (state.done.value.load(std::memory_order_acquire) != phase) {
       if (!patience.lasts(begun)) sleep(state.done, phase);
     }
-    some_wait = some_wait || state.waits_in_task;
+    some_wait = some_wait || state.some_wait;
   }
   return some_wait;
 }
 
-void ThreadPool::finish_phase(WorkerState& state) noexcept {
+bool ThreadPool::gather() noexcept {
+  bool some_wait = gather(1, teams_[0].workers.last, phase_);
+  for (std::size_t i = 1; i < teams_.size(); ++i) {
+    const int leader = teams_[i].workers.first;
+    some_wait = gather(leader, leader + 1, phase_) || some_wait;
+  }
+  return some_wait;
+}
+
+void ThreadPool::finish_phase(int worker) noexcept {
+  WorkerState& state = states_[as_size(worker)];
+  const TeamRange team = teams_[as_size(state.team)].workers;
+  const bool others_wait = team.first == worker && gather(worker + 1, team.last, state.phase);
+  state.some_wait = state.in_task || others_wait;
   const bool in_the_way = raise(state.done, state.phase);
+  await_phase(state, in_the_way);
+}
+
+void ThreadPool::await_phase(WorkerState& state, bool in_the_way) noexcept {
   ++state.phase;
+  Signal& start = teams_[as_size(state.team)].start.phase;
   Patience patience(crowded_ || in_the_way);
-  while (start_.phase.value.load(std::memory_order_acquire) != state.phase) {
-    if (!patience.lasts([] { return true; })) sleep(start_.phase, state.phase);
+  while (start.value.load(std::memory_order_acquire) != state.phase) {
+    if (!patience.lasts([] { return true; })) sleep(start, state.phase);
   }
   state.begun.store(state.phase, std::memory_order_relaxed);
 }
 
 void ThreadPool::call(int worker) noexcept {
+  const Start& start = teams_[as_size(team_of(worker))].start;
   try {
-    start_.entry(start_.context, worker, workers_);
+    start.entry(start.context, worker, workers_);
   } catch (const Stopped&) {
     return;  // whoever threw first has left its reason
   } catch (...) {
@@ -168,8 +204,8 @@ void ThreadPool::call(int worker) noexcept {
 
 void ThreadPool::run_task(Entry entry, void* context) {
   const Caller caller(*this);
-  start_.entry = entry;
-  start_.context = context;
+  entry_ = entry;
+  context_ = context;
   begin_phase(false);
   call(0);
   while (gather()) begin_phase(true);
@@ -185,9 +221,9 @@ void ThreadPool::sync(int worker) {
     begin_phase(true);
   } else {
     WorkerState& state = states_[as_size(worker)];
-    state.waits_in_task = true;
-    finish_phase(state);
-    state.waits_in_task = false;
+    state.in_task = true;
+    finish_phase(worker);
+    state.in_task = false;
   }
   if (failed_.load(std::memory_order_acquire)) throw Stopped{};
 }
@@ -195,9 +231,10 @@ void ThreadPool::sync(int worker) {
 void ThreadPool::work(int worker) {
   if (mode_.enter != nullptr) mode_.enter();
   if (binds_) mask_of(worker).bind_this_thread();
-  WorkerState& state = states_[as_size(worker)];
-  for (finish_phase(state); start_.entry != nullptr; finish_phase(state)) {
-    if (!start_.goes_on) call(worker);
+  const Start& start = teams_[as_size(team_of(worker))].start;
+  await_phase(states_[as_size(worker)], false);
+  for (; start.entry != nullptr; finish_phase(worker)) {
+    if (!start.goes_on) call(worker);
   }
 }
 

@@ -6,10 +6,11 @@
 // not.
 //
 // Memory belongs to the node of the processor that touches it first. Workers are therefore numbered node by node, and
-// on a machine with several nodes each may only run on its own: neighbouring workers, which own neighbouring slices of
-// a matrix's rows, are of one node, and a slice that its worker fills lies where it will be read. So one pool does what
-// a pool a node would, with one caller and one barrier. Within a node the system balances, unless each worker is pinned
-// to a processor.
+// on a machine with several nodes each may only run on its own: the workers of a node are a team. Neighbouring workers,
+// which own neighbouring slices of a matrix's rows, are of one team, and a slice that its worker fills lies where it
+// will be read. Each team has its own start signal and a leader, its first worker, who gathers the others; the caller
+// meets the leaders alone, so that a barrier crosses from node to node once each way. Within a node the system
+// balances, unless each worker is pinned to a processor.
 #pragma once
 
 #include <algorithm>
@@ -76,6 +77,14 @@ class ThreadPool {
     std::optional<CpuMask> cpus_;  // where the thread could run, if that was changed
   };
 
+  // The workers of one node: [first, last).
+  struct TeamRange {
+    int first = 0, last = 0;
+  };
+  int teams() const noexcept { return static_cast<int>(teams_.size()); }
+  int team_of(int worker) const noexcept { return states_[static_cast<std::size_t>(worker)].team; }
+  TeamRange team(int index) const noexcept { return teams_[static_cast<std::size_t>(index)].workers; }
+
   // Calls task(worker, workers) once on each worker. The first exception thrown is rethrown here.
   template <typename Task>
   void run(Task&& task) {
@@ -88,6 +97,21 @@ class ThreadPool {
   // It costs what a region costs. Once some worker has thrown, nobody's results are wanted: the others leave by an
   // exception from here, so that no one waits for who will never come. Memory they hold must belong to objects.
   void sync(int worker);
+
+  // Each team has units(team) pieces of work: task(team, unit, worker) for all of them. Whoever is free takes the next
+  // of its own team, and when there is none left helps the others.
+  template <typename Units, typename Task>
+  void share(const Units& units, const Task& task) {
+    for (Team& team : teams_) team.next.store(0, std::memory_order_relaxed);
+    run([&](int worker, int) {
+      for (int k = 0; k < teams(); ++k) {
+        const int index = (team_of(worker) + k) % teams();
+        const std::size_t count = units(index);
+        std::atomic<std::size_t>& next = teams_[static_cast<std::size_t>(index)].next;
+        for (std::size_t unit = next.fetch_add(1); unit < count; unit = next.fetch_add(1)) task(index, unit, worker);
+      }
+    });
+  }
 
   // Splits [0, count) into one contiguous, equal part a worker, in multiples of `grain`: task(begin, end).
   template <typename Task>
@@ -114,23 +138,31 @@ class ThreadPool {
     std::atomic<std::uint32_t> sleepers{0};
     std::atomic<int> sleeper_cpu{-1};  // where the last of them ran
   };
-  // What a worker tells the caller, on a cache line of its own; and on another one, which the caller looks at only when
-  // `done` is long in coming, what the worker writes while the caller waits.
+  // What a worker tells whoever gathers it, on a cache line of its own; and on another one, which the other looks at
+  // only when `done` is long in coming, what the worker writes while the other waits.
   // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): the padding is the point
   struct alignas(64) WorkerState {
-    Signal done;                 // the last phase that it has finished
-    bool waits_in_task = false;  // whether it finished that by `sync`; written before `done`
-    LogicalCpu place = {};       // never changes
+    Signal done;             // the last phase that it has finished
+    bool some_wait = false;  // whether it, or one whom it leads, finished that by `sync`; written before `done`
+    LogicalCpu place = {};   // never changes
+    int team = 0;            // the same
     alignas(64) std::atomic<std::uint32_t> begun{0};
     std::uint32_t phase = 0;  // the one it is in; the worker's own
+    bool in_task = false;     // whether it finishes the phase by `sync`; the same
   };
-  // What the caller tells the workers, on one line, so that it comes to them in one piece.
+  // What the caller tells a team, on one line, so that it comes to them in one piece.
   struct alignas(64) Start {
     Signal phase;  // a region is one, or one more for each `sync`
     // Written before `phase` is raised, read after.
     Entry entry = nullptr;  // null: stop
     void* context = nullptr;
     bool goes_on = false;  // with the same task: whoever has left it only says so again
+  };
+  // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): the padding is the point
+  struct Team {
+    Start start;
+    alignas(64) std::atomic<std::size_t> next{0};  // of `share`
+    TeamRange workers;                             // never changes
   };
   class Patience;
   struct Stopped {};  // what `sync` throws
@@ -142,9 +174,13 @@ class ThreadPool {
   // True if it woke somebody who will probably want the processor that this thread is on.
   static bool raise(Signal& signal, std::uint32_t value) noexcept;
   static void sleep(Signal& signal, std::uint32_t value) noexcept;
+  void form_teams();
   void begin_phase(bool goes_on) noexcept;
-  void finish_phase(WorkerState& state) noexcept;  // and returns when the next one has begun
-  bool gather() noexcept;                          // waits for all; true if some are not through with the task
+  void finish_phase(int worker) noexcept;  // and returns when the next one has begun
+  void await_phase(WorkerState& state, bool in_the_way) noexcept;
+  // These wait until workers have finished the phase, and say whether some are not through with the task.
+  bool gather() noexcept;                                          // all
+  bool gather(int first, int last, std::uint32_t phase) noexcept;  // these
   CpuMask mask_of(int worker) const noexcept;
 
   const CpuTopology topology_;
@@ -157,7 +193,10 @@ class ThreadPool {
   std::vector<std::thread> threads_;
   bool has_caller_ = false;  // a Caller lives
 
-  Start start_;
+  std::vector<Team> teams_;
+  Entry entry_ = nullptr;  // what the teams are told; the caller's own, like the rest up to failed_
+  void* context_ = nullptr;
+  std::uint32_t phase_ = 0;
   alignas(64) std::atomic<bool> failed_{false};  // failure_ is set
   std::mutex failure_mutex_;
   std::exception_ptr failure_;  // guarded by failure_mutex_

@@ -6,6 +6,8 @@
 #include <array>
 #include <thread>
 
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/isa.h"
 #include "backend/create.h"
 #include "models/runner.h"
 #include "support/golden.h"
@@ -64,6 +66,28 @@ TEST(PinnedDevice, GivesTheSameBits) {
     EXPECT_EQ(logits_of(file, *pinned, tokens, {.chunk = 5}), logits_of(file, *free, tokens, {.chunk = 5})) << backend;
     EXPECT_EQ(free->description().find("pinned"), std::string::npos);
     EXPECT_NE(pinned->description().find("pinned"), std::string::npos);
+  }
+}
+
+// Rows belong to the team that packed them; which team that is must not be seen, in streams (chunks of 1) or pieces.
+TEST(SeveralNodes, GiveTheSameBits) {
+  const TempDir folder;
+  const auto tokens = golden_tokens();
+  const std::vector<LogicalCpu> real = read_cpu_topology().cpus;
+  CpuTopology two_nodes;
+  for (int i = 0; i < 3; ++i) {
+    two_nodes.cpus.push_back({.id = real[static_cast<std::size_t>(i) % real.size()].id, .core = i, .node = i / 2});
+  }
+  const IsaLevel level = available_levels().back();
+  CpuDevice device({.count = 3}, level, two_nodes);
+  ASSERT_EQ(device.pool().teams(), 2);
+  CpuDevice plain({.count = 3}, level);
+  for (const char* name : {"llama", "mixtral", "nemotron_h_moe"}) {
+    const auto file = write_toy(name, folder.path(), {.type = QuantType::q8_0});
+    for (const int chunk : {1, 24}) {
+      EXPECT_EQ(logits_of(file, device, tokens, {.chunk = chunk}), logits_of(file, plain, tokens, {.chunk = chunk}))
+          << name << " in chunks of " << chunk;
+    }
   }
 }
 

@@ -11,6 +11,8 @@
 #include <numeric>
 #include <stdexcept>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -118,16 +120,27 @@ TEST(ThreadPool, TheCallerSleepsWhenAWorkerTakesLong) {
 
 // ---- sync ----
 
+// A made-up machine of so many nodes with a core each; they share the processors that there are.
+CpuTopology machine_of(int nodes) {
+  CpuTopology topology;
+  const std::vector<LogicalCpu> real = read_cpu_topology().cpus;
+  for (int node = 0; node < nodes; ++node) {
+    const LogicalCpu& cpu = real[static_cast<std::size_t>(node) % real.size()];
+    topology.cpus.push_back({.id = cpu.id, .core = node, .node = node});
+  }
+  return topology;
+}
+
 // In each phase everybody reads what its neighbour wrote in the one before.
 TEST(ThreadPoolSync, SeparatesPhases) {
-  for (const int workers : {1, 2, 3, 5}) {
-    ThreadPool pool(workers);
+  for (const auto& [workers, nodes] : {std::pair(1, 1), {2, 1}, {3, 1}, {5, 1}, {2, 2}, {5, 2}, {7, 3}}) {
+    ThreadPool pool({.count = workers}, machine_of(nodes));
     for (int round = 0; round < 50; ++round) {
       std::vector<int> values(static_cast<std::size_t>(workers), 0);
       std::atomic<int> wrong{0};
       pool.run([&](int worker, int) {
         int& mine = values[static_cast<std::size_t>(worker)];
-        const int& neighbour = values[static_cast<std::size_t>((worker + 1) % workers)];
+        const int& neighbour = values[static_cast<std::size_t>((worker + 1) % pool.size())];
         for (int phase = 1; phase <= 20; ++phase) {
           mine = phase;
           pool.sync(worker);
@@ -140,8 +153,11 @@ TEST(ThreadPoolSync, SeparatesPhases) {
   }
 }
 
-TEST(ThreadPoolSync, WhoHasLeftIsNotWaitedFor) {
-  ThreadPool pool(4);
+class ThreadPoolNodes : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Machines, ThreadPoolNodes, testing::Values(1, 2, 3));
+
+TEST_P(ThreadPoolNodes, WhoHasLeftIsNotWaitedFor) {
+  ThreadPool pool({.count = 4}, machine_of(GetParam()));
   for (int round = 0; round < 200; ++round) {
     std::array<int, 4> passed{};
     pool.run([&](int worker, int workers) {
@@ -158,8 +174,8 @@ TEST(ThreadPoolSync, WhoHasLeftIsNotWaitedFor) {
 }
 
 // One throws, before or after a few phases; the others would wait for it for ever.
-TEST(ThreadPoolSync, AnExceptionFreesTheOthers) {
-  ThreadPool pool(4);
+TEST_P(ThreadPoolNodes, AnExceptionFreesTheOthers) {
+  ThreadPool pool({.count = 4}, machine_of(GetParam()));
   for (int round = 0; round < 100; ++round) {
     const int thrower = round % 4;
     const int phases = round / 4 % 3;
@@ -183,6 +199,66 @@ TEST(ThreadPoolSync, AnExceptionFreesTheOthers) {
       ++calls;
     });
     ASSERT_EQ(calls.load(), 4);
+  }
+}
+
+TEST(ThreadPoolTeams, AreTheWorkersOfANode) {
+  const ThreadPool pool({.count = 7}, machine_of(3));
+  ASSERT_EQ(pool.teams(), 3);
+  EXPECT_EQ(pool.team(0).first, 0);
+  EXPECT_EQ(pool.team(2).last, 7);
+  for (int team = 0; team < 3; ++team) {
+    if (team > 0) {
+      EXPECT_EQ(pool.team(team).first, pool.team(team - 1).last);
+    }
+    EXPECT_LT(pool.team(team).first, pool.team(team).last);
+    for (int worker = pool.team(team).first; worker < pool.team(team).last; ++worker) {
+      EXPECT_EQ(pool.team_of(worker), team);
+      EXPECT_EQ(pool.node_of(worker), team);
+    }
+  }
+  EXPECT_EQ(ThreadPool({.count = 3}, machine_of(1)).teams(), 1);
+}
+
+// Every unit once; and whoever has begun to help another team has found nothing left of its own.
+TEST_P(ThreadPoolNodes, ShareTheirOwnWorkFirst) {
+  ThreadPool pool({.count = 6}, machine_of(GetParam()));
+  const auto units = [](int team) { return std::size_t{40} + 13 * static_cast<std::size_t>(team); };
+  for (int round = 0; round < 50; ++round) {
+    std::vector<std::vector<std::atomic<int>>> seen;
+    for (int team = 0; team < pool.teams(); ++team) seen.emplace_back(units(team));
+    std::vector<char> abroad(6, 0);
+    std::atomic<int> came_back{0};
+    pool.share(units, [&](int team, std::size_t unit, int worker) {
+      seen[static_cast<std::size_t>(team)][unit].fetch_add(1);
+      char& away = abroad[static_cast<std::size_t>(worker)];
+      if (team != pool.team_of(worker)) {
+        away = 1;
+      } else if (away != 0) {
+        ++came_back;
+      }
+    });
+    for (const auto& team : seen) {
+      for (const auto& count : team) ASSERT_EQ(count.load(), 1);
+    }
+    ASSERT_EQ(came_back.load(), 0);
+  }
+}
+
+// One team sits in its first unit until all else is done: somebody else must do its other units.
+TEST(ThreadPoolTeams, HelpWhoIsSlow) {
+  ThreadPool pool({.count = 2}, machine_of(2));
+  ASSERT_EQ(pool.teams(), 2);
+  for (const int slow : {0, 1}) {
+    std::atomic<int> done{0};
+    pool.share([](int) { return std::size_t{10}; },
+               [&](int, std::size_t, int worker) {
+                 if (worker == slow) {
+                   while (done.load() < 19) std::this_thread::yield();
+                 }
+                 ++done;
+               });
+    EXPECT_EQ(done.load(), 20);
   }
 }
 

@@ -8,7 +8,6 @@
 
 #include "backend/cpu/digits.h"
 #include "backend/cpu/float_mode.h"
-#include "backend/cpu/shares.h"
 #include "backend/host_memory.h"
 #include "base/as_size.h"
 #include "base/error.h"
@@ -20,9 +19,6 @@ namespace {
 // A group of a prompt row has a second digit if its largest value is so many times the row's root mean square. At 4,
 // one group in five has one, and what one digit loses everywhere is halved (docs/numerics.md).
 constexpr float kHeard = 4.0f;
-
-// Up to so many rows memory is the limit of a product, beyond them arithmetic.
-constexpr std::size_t kStreamedRows = 8;
 
 }  // namespace
 
@@ -36,10 +32,10 @@ std::size_t matmul_scratch_bytes(std::size_t columns) {
   return std::max(packed + std::max(plain, kPlainBytes), floats) + 64;
 }
 
-CpuDevice::CpuDevice(const ThreadOptions& threads, IsaLevel level)
+CpuDevice::CpuDevice(const ThreadOptions& threads, IsaLevel level, CpuTopology topology)
     : level_(level),
       kernels_(kernels_of(level)),
-      pool_(ThreadOptions{.count = threads.count, .pin = threads.pin, .mode = kFloatThreadMode}) {}
+      pool_(ThreadOptions{.count = threads.count, .pin = threads.pin, .mode = kFloatThreadMode}, std::move(topology)) {}
 
 std::string CpuDevice::description() const {
   return fmt::format("cpu ({}, {} thread{}{})", level_name(level_), pool_.size(), pool_.size() == 1 ? "" : "s",
@@ -102,8 +98,7 @@ bool CpuBackend::wants_packing(const WeightSource& source) const {
   }
 }
 
-// Each worker packs, and so is the first to touch, the rows that it will multiply. Experts go to whoever is free, so
-// theirs are only spread.
+// Each worker packs, and so is the first to touch, the rows that it or its team will multiply.
 void CpuBackend::pack(const WeightSource& source, std::span<const ExpertPlace> places, Prepared& weight) {
   const std::size_t panel_rows = kernels_.panel_rows;
   const std::size_t panel_bytes = kernels_.panel_bytes(weight.type, weight.columns);
@@ -323,32 +318,25 @@ CpuBackend::Input CpuBackend::prepare_values(const float* values, std::size_t st
 void CpuBackend::multiply_part(const Input& input, const Product& product, std::size_t first, std::size_t last,
                                std::size_t worker) {
   const Prepared& weight = prepared(product.weight);
-  multiply_rows({.weights = weight.data,
-                 .type = weight.type,
-                 .packed = weight.packed,
-                 .columns = weight.columns,
-                 .row_stride = weight.row_stride,
-                 .first = first,
-                 .last = last,
-                 .digits = input.digits && wants_digits(product.weight) ? &digits_ : nullptr,
-                 .plain = input.plain,
-                 .plain_stride = input.stride,
-                 .rows = input.rows,
-                 .bfloats = input.bfloats && wants_bfloats(product.weight) ? &bfloats_ : nullptr,
-                 .bfloat_pairs = wants_bfloat_pairs(product.weight),
-                 .out = product.out + first,
-                 .out_stride = product.stride,
-                 .scratch = scratch_[worker].data()},
-                input.generated);
+  MatmulTask task = weight.task(weight.data, first, last);
+  task.digits = input.digits && wants_digits(product.weight) ? &digits_ : nullptr;
+  task.plain = input.plain;
+  task.plain_stride = input.stride;
+  task.rows = input.rows;
+  task.bfloats = input.bfloats && wants_bfloats(product.weight) ? &bfloats_ : nullptr;
+  task.bfloat_pairs = wants_bfloat_pairs(product.weight);
+  task.out = product.out + first;
+  task.out_stride = product.stride;
+  task.scratch = scratch_[worker].data();
+  multiply_rows(task, input.generated);
 }
 
 void CpuBackend::multiply(const Input& input, std::span<const Product> products) {
   std::array<std::size_t, 3> rows = {};
   for (std::size_t i = 0; i < products.size(); ++i) rows.at(i) = prepared(products[i].weight).rows;
-  share_rows(device_.pool(), std::span(rows).first(products.size()), input.rows <= kStreamedRows,
-             [&](std::size_t i, const Share& part, std::size_t worker) {
-               multiply_part(input, products[i], part.first, part.last, worker);
-             });
+  for_parts(input, std::span(rows).first(products.size()), [&](std::size_t i, const Share& part, std::size_t worker) {
+    multiply_part(input, products[i], part.first, part.last, worker);
+  });
 }
 
 void CpuBackend::finish_branch(const BranchEnd& end, const Weight& bias, float* values, std::size_t stride,
@@ -457,20 +445,18 @@ void CpuBackend::multiply_gated(const Input& input, const GatedProduct& product)
   const Product up{.weight = product.up, .out = second_.floats(), .stride = widest_output_};
   const Weight& inner_bias = gated ? product.gate_bias : product.up_bias;
   const std::size_t rows = prepared(inner.weight).rows;
-  share_rows(device_.pool(), {&rows, 1}, input.rows <= kStreamedRows,
-             [&](std::size_t, const Share& part, std::size_t worker) {
-               const auto [first, last] = part;
-               if (gated) multiply_part(input, up, first, last, worker);
-               multiply_part(input, inner, first, last, worker);
-               for (std::size_t r = 0; r < input.rows; ++r) {
-                 float* out = inner.out + r * inner.stride + first;
-                 float* factors = gated ? up.out + r * up.stride + first : nullptr;
-                 if (inner_bias.valid()) kernels_.add(out, vector(inner_bias) + first, last - first);
-                 if (gated && product.up_bias.valid())
-                   kernels_.add(factors, vector(product.up_bias) + first, last - first);
-                 gate_values(product.activation, out, factors, last - first);
-               }
-             });
+  for_parts(input, {&rows, 1}, [&](std::size_t, const Share& part, std::size_t worker) {
+    const auto [first, last] = part;
+    if (gated) multiply_part(input, up, first, last, worker);
+    multiply_part(input, inner, first, last, worker);
+    for (std::size_t r = 0; r < input.rows; ++r) {
+      float* out = inner.out + r * inner.stride + first;
+      float* factors = gated ? up.out + r * up.stride + first : nullptr;
+      if (inner_bias.valid()) kernels_.add(out, vector(inner_bias) + first, last - first);
+      if (gated && product.up_bias.valid()) kernels_.add(factors, vector(product.up_bias) + first, last - first);
+      gate_values(product.activation, out, factors, last - first);
+    }
+  });
 }
 
 void CpuBackend::gate_values(const Gate& gate, float* values, float* up, std::size_t count) const {
@@ -504,16 +490,15 @@ void CpuBackend::head(const HeadOp& op) {
   timer.products(input.rows, {op.weight});
   const std::size_t vocabulary = as_size(op.weight.rows);
   const Product product{.weight = op.weight, .out = logits_row(0), .stride = vocabulary};
-  share_rows(device_.pool(), {&vocabulary, 1}, input.rows <= kStreamedRows,
-             [&](std::size_t, const Share& part, std::size_t worker) {
-               const auto [begin, end] = part;
-               multiply_part(input, product, begin, end, worker);
-               for (std::int32_t r = 0; r < count; ++r) {
-                 float* logits = logits_row(r) + begin;
-                 if (op.bias.valid()) kernels_.add(logits, vector(op.bias) + begin, end - begin);
-                 kernels_.soft_cap(logits, op.scale, op.soft_cap, end - begin);
-               }
-             });
+  for_parts(input, {&vocabulary, 1}, [&](std::size_t, const Share& part, std::size_t worker) {
+    const auto [begin, end] = part;
+    multiply_part(input, product, begin, end, worker);
+    for (std::int32_t r = 0; r < count; ++r) {
+      float* logits = logits_row(r) + begin;
+      if (op.bias.valid()) kernels_.add(logits, vector(op.bias) + begin, end - begin);
+      kernels_.soft_cap(logits, op.scale, op.soft_cap, end - begin);
+    }
+  });
 }
 
 }  // namespace quarrel

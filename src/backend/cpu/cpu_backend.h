@@ -13,6 +13,7 @@
 #include "backend/cpu/expert_cache.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/moe_space.h"
+#include "backend/cpu/shares.h"
 #include "backend/device_turns.h"
 #include "backend/host_backend.h"
 #include "base/thread_pool.h"
@@ -21,7 +22,9 @@ namespace quarrel {
 
 class CpuDevice final : public Device {
  public:
-  CpuDevice(const ThreadOptions& threads, IsaLevel level);  // the mode is the device's own
+  // The threads' mode is the device's own.
+  CpuDevice(const ThreadOptions& threads, IsaLevel level) : CpuDevice(threads, level, read_cpu_topology()) {}
+  CpuDevice(const ThreadOptions& threads, IsaLevel level, CpuTopology topology);
 
   std::string_view name() const noexcept override { return "cpu"; }
   std::string description() const override;
@@ -74,6 +77,17 @@ class CpuBackend final : public HostBackend {
     AlignedBuffer memory;
     std::vector<float> decoded;       // vectors only
     std::vector<ExpertPlace> places;  // experts only
+
+    // A product with rows [first, last) of `matrix`, which is `data` or an expert's; with what is yet to be said.
+    MatmulTask task(const std::byte* matrix, std::size_t first, std::size_t last) const noexcept {
+      return {.weights = matrix,
+              .type = type,
+              .packed = packed,
+              .columns = columns,
+              .row_stride = row_stride,
+              .first = first,
+              .last = last};
+    }
   };
 
   // Rows that a product takes: as they are, and as digits if some weight wants those.
@@ -218,6 +232,14 @@ class CpuBackend final : public HostBackend {
   void project_scan_inputs(SsmStep& step);
   void scan(const SsmStep& step);
   void scan_unit(const SsmStep& step, const StateRows::Sequence& sequence, std::size_t first, float* values);
+
+  // Up to so many rows memory is the limit of a product, beyond them arithmetic.
+  static constexpr std::size_t kStreamedRows = 8;
+  // task(matrix, rows, worker) for all rows of the matrices that the input meets.
+  template <typename Task>
+  void for_parts(const Input& input, std::span<const std::size_t> rows, const Task& task) {
+    share_rows(device_.pool(), rows, input.rows <= kStreamedRows, task);
+  }
 
   template <typename Task>
   void for_rows(std::int64_t rows, Task&& task) {

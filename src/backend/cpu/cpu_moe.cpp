@@ -225,26 +225,20 @@ void CpuBackend::expert_inner(const MoeOp& op, const Input& input, const ExpertG
   const auto product = [&](const Weight& handle, const std::byte* data, float* out, std::size_t stride) {
     const Prepared& weight = prepared(handle);
     const bool digits = input.digits && wants_digits(handle);
-    multiply_rows({.weights = data,
-                   .type = weight.type,
-                   .packed = weight.packed,
-                   .columns = weight.columns,
-                   .row_stride = weight.row_stride,
-                   .first = first,
-                   .last = first + count,
-                   .digits = digits ? &sorted : nullptr,
-                   .first_row = one_row ? 0 : group.first,
-                   .plain = input.plain,
-                   .plain_stride = input.stride,
-                   .row_index = digits ? nullptr : moe_.row_of + group.first,
-                   .rows = group.rows,
-                   .bfloats = input.bfloats && wants_bfloats(handle) ? &sorted_bfloats : nullptr,
-                   .bfloat_pairs = wants_bfloat_pairs(handle),
-                   .first_bfloat = one_row ? 0 : group.first,
-                   .out = out,
-                   .out_stride = stride,
-                   .scratch = scratch_[worker].data()},
-                  group.generated);
+    MatmulTask task = weight.task(data, first, first + count);
+    task.digits = digits ? &sorted : nullptr;
+    task.first_row = one_row ? 0 : group.first;
+    task.plain = input.plain;
+    task.plain_stride = input.stride;
+    task.row_index = digits ? nullptr : moe_.row_of + group.first;
+    task.rows = group.rows;
+    task.bfloats = input.bfloats && wants_bfloats(handle) ? &sorted_bfloats : nullptr;
+    task.bfloat_pairs = wants_bfloat_pairs(handle);
+    task.first_bfloat = task.first_row;
+    task.out = out;
+    task.out_stride = stride;
+    task.scratch = scratch_[worker].data();
+    multiply_rows(task, group.generated);
   };
   const auto bias = [&](const Weight& handle) {
     return handle.valid() ? vector(handle) + as_size(group.expert) * hidden + first : nullptr;
@@ -271,25 +265,19 @@ void CpuBackend::expert_output(const MoeOp& op, const ExpertGroup& group, const 
                                const BfloatRows* bfloats, std::size_t first, std::size_t count, std::size_t worker) {
   const Prepared& weight = prepared(op.down);
   float* out = moe_.outputs + group.first * weight.rows + first;
-  multiply_rows({.weights = group.down,
-                 .type = weight.type,
-                 .packed = weight.packed,
-                 .columns = weight.columns,
-                 .row_stride = weight.row_stride,
-                 .first = first,
-                 .last = first + count,
-                 .digits = digits,
-                 .first_row = group.first,
-                 .plain = moe_.inner + group.first * weight.columns,
-                 .plain_stride = weight.columns,
-                 .rows = group.rows,
-                 .bfloats = bfloats,
-                 .bfloat_pairs = wants_bfloat_pairs(op.down),
-                 .first_bfloat = group.first,
-                 .out = out,
-                 .out_stride = weight.rows,
-                 .scratch = scratch_[worker].data()},
-                group.generated);
+  MatmulTask task = weight.task(group.down, first, first + count);
+  task.digits = digits;
+  task.first_row = group.first;
+  task.plain = moe_.inner + group.first * weight.columns;
+  task.plain_stride = weight.columns;
+  task.rows = group.rows;
+  task.bfloats = bfloats;
+  task.bfloat_pairs = wants_bfloat_pairs(op.down);
+  task.first_bfloat = group.first;
+  task.out = out;
+  task.out_stride = weight.rows;
+  task.scratch = scratch_[worker].data();
+  multiply_rows(task, group.generated);
   if (!op.down_bias.valid()) return;
   const float* bias = vector(op.down_bias) + as_size(group.expert) * weight.rows + first;
   for (std::size_t r = 0; r < group.rows; ++r) kernels_.add(out + r * weight.rows, bias, count);
@@ -300,23 +288,34 @@ void CpuBackend::run_experts(const MoeOp& op, const Input& input, std::span<cons
   constexpr std::size_t kUnit = MoeSpace::kUnit;
   const std::size_t hidden = as_size(op.up.rows);
   const std::size_t width = as_size(op.down.rows);
+  ThreadPool& pool = device_.pool();
+  // A team takes the rows that it has packed, of every expert.
   const auto each_unit = [&](std::size_t weight_rows, const auto& call_in, const auto& task) {
-    const std::size_t units = (weight_rows + kUnit - 1) / kUnit;
-    const std::size_t all = groups.size() * units;
-    const auto one = [&](std::size_t unit, std::size_t worker) {
-      const std::size_t first = unit % units * kUnit;
-      task(groups[unit / units], first, std::min(kUnit, weight_rows - first), worker);
+    const auto units_of = [&](int team) {
+      const Share part = team_share(weight_rows, pool, team);
+      return (part.last - part.first + kUnit - 1) / kUnit;
     };
-    if (input.rows > 1) return share(device_.pool(), all, one);
+    const auto one = [&](int team, std::size_t unit, int worker) {
+      const std::size_t units = units_of(team);
+      const Share part = team_share(weight_rows, pool, team);
+      const std::size_t first = part.first + unit % units * kUnit;
+      task(groups[unit / units], first, std::min(kUnit, part.last - first), as_size(worker));
+    };
+    if (input.rows > 1) return pool.share([&](int team) { return groups.size() * units_of(team); }, one);
     // For one row all units cost the same, and a worker that goes on where it stopped reads one stream.
-    device_.pool().run([&](int worker, int workers) {
-      const auto bound = [&](int w) { return all * as_size(w) / as_size(workers); };
+    pool.run([&](int worker, int) {
+      const int team = pool.team_of(worker);
+      const ThreadPool::TeamRange members = pool.team(team);
+      const std::size_t units = units_of(team);
+      const auto bound = [&](int w) {
+        return groups.size() * units * as_size(w - members.first) / as_size(members.last - members.first);
+      };
       const std::size_t end = bound(worker + 1);
       for (std::size_t unit = bound(worker); unit < end; ++unit) {
         // The stream breaks off where an expert ends; the next one is known, so its beginning can be on its way.
         const bool last_of_expert = unit % units + 1 == units;
-        if (last_of_expert && unit + 1 < end) call_in(groups[unit / units + 1]);
-        one(unit, as_size(worker));
+        if (last_of_expert && unit + 1 < end && team == 0) call_in(groups[unit / units + 1]);
+        one(team, unit, worker);
       }
     });
   };
@@ -324,7 +323,7 @@ void CpuBackend::run_experts(const MoeOp& op, const Input& input, std::span<cons
   if ((input.digits || input.bfloats) && input.rows > 1) {
     const DigitRows sorted = lay_out_digits(moe_.input_digits, input.columns);
     const BfloatRows sorted_bfloats = lay_out_bfloats(moe_.input_bfloats, slots, input.columns);
-    share(device_.pool(), groups.size(), [&](std::size_t g, std::size_t) {
+    share(pool, groups.size(), [&](std::size_t g, std::size_t) {
       for (std::size_t slot = groups[g].first; slot < groups[g].first + groups[g].rows; ++slot) {
         const std::size_t row = moe_.row_of[slot];
         if (input.bfloats && row >= input.generated) {
@@ -350,7 +349,7 @@ void CpuBackend::run_experts(const MoeOp& op, const Input& input, std::span<cons
   const DigitRows digits = lay_out_digits(moe_.inner_digits, hidden);
   const BfloatRows bfloats = lay_out_bfloats(moe_.inner_bfloats, slots, hidden);
   if (inner.digits || inner.bfloats) {
-    share(device_.pool(), groups.size(), [&](std::size_t g, std::size_t) {
+    share(pool, groups.size(), [&](std::size_t g, std::size_t) {
       const ExpertGroup& group = groups[g];
       Input own = inner;
       own.generated = group.first + group.generated;

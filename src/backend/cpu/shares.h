@@ -25,18 +25,24 @@ inline Share share_of(std::size_t rows, int worker, int workers) {
   return {bound(worker), bound(worker + 1)};
 }
 
-// Runs task(unit, worker) for all units; whoever is free takes the next.
+// What the workers of a team have together.
+inline Share team_share(std::size_t rows, const ThreadPool& pool, int team) {
+  const ThreadPool::TeamRange workers = pool.team(team);
+  return {share_of(rows, workers.first, pool.size()).first, share_of(rows, workers.last - 1, pool.size()).last};
+}
+
+// Runs task(unit, worker) for all units, which lie nowhere in particular; whoever is free takes the next.
 template <typename Task>
 void share(ThreadPool& pool, std::size_t units, const Task& task) {
-  std::atomic<std::size_t> next{0};
-  pool.run([&](int worker, int) {
-    for (std::size_t unit = next.fetch_add(1); unit < units; unit = next.fetch_add(1)) task(unit, as_size(worker));
-  });
+  const auto bound = [&](int worker) { return units * as_size(worker) / as_size(pool.size()); };
+  pool.share(
+      [&](int team) { return bound(pool.team(team).last) - bound(pool.team(team).first); },
+      [&](int team, std::size_t unit, int worker) { task(bound(pool.team(team).first) + unit, as_size(worker)); });
 }
 
 // Runs task(matrix, rows, worker) until all rows of all matrices, of which `rows` are the numbers, are done. Either
-// each worker has its own part; or, where arithmetic is the limit, whoever is free takes the next piece, since cores
-// are seldom equally fast: another program or the sibling thread may slow one of them.
+// each worker has its own part; or, where arithmetic is the limit, whoever is free takes the next piece of its team's,
+// since cores are seldom equally fast: another program or the sibling thread may slow one of them.
 template <typename Task>
 void share_rows(ThreadPool& pool, std::span<const std::size_t> rows, bool own_parts, const Task& task) {
   if (own_parts) {
@@ -53,17 +59,22 @@ void share_rows(ThreadPool& pool, std::span<const std::size_t> rows, bool own_pa
     const std::size_t even = matrix_rows / (kPiecesEach * as_size(pool.size()));
     return std::clamp((even + kLeast - 1) / kLeast * kLeast, kLeast, kMost);
   };
-  const auto pieces_of = [&](std::size_t matrix_rows) {
+  const auto pieces_of = [&](int team, std::size_t matrix_rows) {
+    const Share part = team_share(matrix_rows, pool, team);
     const std::size_t piece = piece_of(matrix_rows);
-    return (matrix_rows + piece - 1) / piece;
+    return (part.last - part.first + piece - 1) / piece;
   };
-  std::size_t units = 0;
-  for (const std::size_t matrix_rows : rows) units += pieces_of(matrix_rows);
-  share(pool, units, [&](std::size_t unit, std::size_t worker) {
+  const auto units = [&](int team) {
+    std::size_t sum = 0;
+    for (const std::size_t matrix_rows : rows) sum += pieces_of(team, matrix_rows);
+    return sum;
+  };
+  pool.share(units, [&](int team, std::size_t unit, int worker) {
     std::size_t matrix = 0;
-    while (unit >= pieces_of(rows[matrix])) unit -= pieces_of(rows[matrix++]);
-    const std::size_t first = unit * piece_of(rows[matrix]);
-    task(matrix, Share{first, std::min(first + piece_of(rows[matrix]), rows[matrix])}, worker);
+    while (unit >= pieces_of(team, rows[matrix])) unit -= pieces_of(team, rows[matrix++]);
+    const Share part = team_share(rows[matrix], pool, team);
+    const std::size_t first = part.first + unit * piece_of(rows[matrix]);
+    task(matrix, Share{first, std::min(first + piece_of(rows[matrix]), part.last)}, as_size(worker));
   });
 }
 
