@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <string_view>
 
+#include "quant/iq_codes.h"
+
 // A grid's row is written as four hexadecimal digits, sixteen bits: eight two-bit or four four-bit indices into a short
 // list of values, the row's first value in the lowest bits. The compiler spreads them out. The rows of every grid
 // happen to be in ascending order, which the compiler checks against slips.
@@ -10,7 +12,7 @@
 namespace quarrel {
 namespace {
 
-constexpr std::string_view kIq2XxsCodes =
+constexpr std::string_view kIq2XxsText =
     "0000000200050008000a00110014002000220028002a00410044005000580061006400800082008a00a20101010401100115014001840198"
     "020002020222028204010404041004210424044004420448046004810484049004a405000502050805200546056905800591060906100640"
     "068406a40800080508080814082808410844085008520888090409400a020a14100110041010102110401060108410901095110011081120"
@@ -22,7 +24,7 @@ constexpr std::string_view kIq2XxsCodes =
     "8460850085468594860986408660880289048a11900490109024904090a1911691809245940094229444955198819920a002a050a085a109"
     "a200a418a850a904";
 
-constexpr std::string_view kIq2XsCodes =
+constexpr std::string_view kIq2XsText =
     "0000000200050008000a00110014001600190020002200250028004100440046004900500052005500580061006400800082008500880091"
     "0094009900a001010104010601090110011201150118011a0121012401400142014501480151015401600168018101840190020002020205"
     "020802110214022002410244025002550280028a040104040406040904100412041504180421042404400442044504480451045404560460"
@@ -43,7 +45,7 @@ constexpr std::string_view kIq2XsCodes =
     "99499a159a60a000a002a008a00aa020a02aa0a0a151a159a1a6a200a202a208a22aa280a2a0a440a495a665a698a80aa820a822a828a8a0"
     "a8a8a904a984a986aa28aa2aaa91aaaa";
 
-constexpr std::string_view kIq2SCodes =
+constexpr std::string_view kIq2SText =
     "0000000200050008000a00110014001600190020002200250028004100440046004900500052005500580061006400660069008000820085"
     "00880091009400a000a500aa0101010401060109011001120115011801210124014001420145014801510154015601590160016501680181"
     "018401900192019501a101a40200020202050208021102140220022a02410244024602490250025502800285028a029402a2040104040406"
@@ -82,7 +84,7 @@ constexpr std::string_view kIq2SCodes =
     "9a90a000a005a00aa014a022a02aa041a044a050a0a2a0aaa140a165a202a20aa222a228a22aa282a288a28aa2a8a401a404a410a440a489"
     "a4a4a500a519a651a80aa828a8a2a954a986aa08aa0aaa20aa22aa28aa88aaaa";
 
-constexpr std::string_view kIq1Codes =
+constexpr std::string_view kIq1Text =
     "0000000200050008000a00110015002000220028002a00450051005400560065008000820088008a009500a000a200a800aa010401050111"
     "011401160119011a012501410146014901520155015a0161016401660168018501910194019601a5020002020208020a0215022002220228"
     "022a02450251025902640269028002820288028a02910295029902a002a202a802aa0411041404160425044104490455045a046404650491"
@@ -158,7 +160,7 @@ constexpr std::string_view kIq1Codes =
     "a919a921a925a941a950a955a95aa961a966a969a990a996aa00aa02aa08aa0aaa20aa22aa28aa2aaa51aa54aa56aa80aa82aa88aa8aaa95"
     "aaa0aaa2aaa8aaaa";
 
-constexpr std::string_view kIq3XxsCodes =
+constexpr std::string_view kIq3XxsText =
     "0000000200040011001300170020002200310042007300750101010301100112012101250130013201410154017002000202020402110220"
     "0222023102330237025102570275030103070310031203250370041304370444045704730475050105070532055206350664071007140716"
     "0743076110011003101010121021102310301032103410471050110011021111112011221201120312101212122112301272130013021320"
@@ -170,7 +172,7 @@ constexpr std::string_view kIq3XxsCodes =
     "6161621762646330633664446505655266336703672170037005700770107032705271267140721272457252730073157333736074217441"
     "7500750275247630";
 
-constexpr std::string_view kIq3SCodes =
+constexpr std::string_view kIq3SText =
     "0000000100020005000700100011001200140016002000210025003300400042004500470051005300600062007100740077010001010102"
     "0104011001110115012001230127013101350144016101650172020002010205020702100213021602210225023002340242024502470251"
     "0253027002730303031103150320032203310333033603440350035203670371037504000413041704210424043204400443045104700502"
@@ -221,26 +223,39 @@ constexpr std::array<Row, rows> spread(std::string_view codes, const std::array<
   return grid;
 }
 
+template <std::size_t rows>
+constexpr GridCodes<rows> codes_of(std::string_view text) {
+  GridCodes<rows> codes{};
+  for (std::size_t row = 0; row < rows; ++row) codes.at[row] = static_cast<std::uint16_t>(code_at(text, row));
+  return codes;
+}
+
 constexpr std::array<std::int8_t, 3> kIq2Values = {8, 25, 43};
 constexpr std::array<std::int8_t, 8> kIq3XxsValues = {4, 12, 20, 28, 36, 44, 52, 62};
 constexpr std::array<std::int8_t, 8> kIq3SValues = {1, 3, 5, 7, 9, 11, 13, 15};
 constexpr std::array<std::int8_t, 3> kIq1Values = {-1, 0, 1};
 
-static_assert(kIq2XxsCodes.size() == 4 * std::size_t{256} && ascending(kIq2XxsCodes));
-static_assert(kIq2XsCodes.size() == 4 * std::size_t{512} && ascending(kIq2XsCodes));
-static_assert(kIq2SCodes.size() == 4 * std::size_t{1024} && ascending(kIq2SCodes));
-static_assert(kIq1Codes.size() == 4 * std::size_t{2048} && ascending(kIq1Codes));
-static_assert(kIq3XxsCodes.size() == 4 * std::size_t{256} && ascending(kIq3XxsCodes));
-static_assert(kIq3SCodes.size() == 4 * std::size_t{512} && ascending(kIq3SCodes));
+static_assert(kIq2XxsText.size() == 4 * std::size_t{256} && ascending(kIq2XxsText));
+static_assert(kIq2XsText.size() == 4 * std::size_t{512} && ascending(kIq2XsText));
+static_assert(kIq2SText.size() == 4 * std::size_t{1024} && ascending(kIq2SText));
+static_assert(kIq1Text.size() == 4 * std::size_t{2048} && ascending(kIq1Text));
+static_assert(kIq3XxsText.size() == 4 * std::size_t{256} && ascending(kIq3XxsText));
+static_assert(kIq3SText.size() == 4 * std::size_t{512} && ascending(kIq3SText));
 
 }  // namespace
 
-// Aligned so that a kernel may load a row as one integer.
-alignas(64) constexpr std::array<GridRow8, 256> kIq2XxsGrid = spread<GridRow8, 256>(kIq2XxsCodes, kIq2Values);
-alignas(64) constexpr std::array<GridRow8, 512> kIq2XsGrid = spread<GridRow8, 512>(kIq2XsCodes, kIq2Values);
-alignas(64) constexpr std::array<GridRow8, 1024> kIq2SGrid = spread<GridRow8, 1024>(kIq2SCodes, kIq2Values);
-alignas(64) constexpr std::array<GridRow4, 256> kIq3XxsGrid = spread<GridRow4, 256>(kIq3XxsCodes, kIq3XxsValues);
-alignas(64) constexpr std::array<GridRow4, 512> kIq3SGrid = spread<GridRow4, 512>(kIq3SCodes, kIq3SValues);
-alignas(64) constexpr std::array<GridRow8, 2048> kIq1Grid = spread<GridRow8, 2048>(kIq1Codes, kIq1Values);
+alignas(64) constexpr std::array<GridRow8, 256> kIq2XxsGrid = spread<GridRow8, 256>(kIq2XxsText, kIq2Values);
+alignas(64) constexpr std::array<GridRow8, 512> kIq2XsGrid = spread<GridRow8, 512>(kIq2XsText, kIq2Values);
+alignas(64) constexpr std::array<GridRow8, 1024> kIq2SGrid = spread<GridRow8, 1024>(kIq2SText, kIq2Values);
+alignas(64) constexpr std::array<GridRow4, 256> kIq3XxsGrid = spread<GridRow4, 256>(kIq3XxsText, kIq3XxsValues);
+alignas(64) constexpr std::array<GridRow4, 512> kIq3SGrid = spread<GridRow4, 512>(kIq3SText, kIq3SValues);
+alignas(64) constexpr std::array<GridRow8, 2048> kIq1Grid = spread<GridRow8, 2048>(kIq1Text, kIq1Values);
+
+alignas(64) constexpr GridCodes<256> kIq2XxsCodes = codes_of<256>(kIq2XxsText);
+alignas(64) constexpr GridCodes<512> kIq2XsCodes = codes_of<512>(kIq2XsText);
+alignas(64) constexpr GridCodes<1024> kIq2SCodes = codes_of<1024>(kIq2SText);
+alignas(64) constexpr GridCodes<2048> kIq1Codes = codes_of<2048>(kIq1Text);
+alignas(64) constexpr GridCodes<256> kIq3XxsCodes = codes_of<256>(kIq3XxsText);
+alignas(64) constexpr GridCodes<512> kIq3SCodes = codes_of<512>(kIq3SText);
 
 }  // namespace quarrel

@@ -32,13 +32,15 @@ static inline Floats rounded_to_bfloat(Floats v) {
 template <typename Source>
 static inline void group_to_bfloats(const typename Source::Rows& rows, int g, int bias, std::uint16_t* to) {
   constexpr std::size_t kParts = 32 / Source::kGroup;
+  Bytes vectors[8];
+  unpack_group<Source>(rows, g, vectors);
 #pragma GCC unroll 8
   for (int i = 0; i < 8; ++i) {
     const std::size_t part = kParts * static_cast<std::size_t>(g) + static_cast<std::size_t>(i) * kParts / 8;
     const Floats scale = Source::scale(rows, part);
     Floats offset = mul(scale, set(static_cast<float>(-bias)));
     if constexpr (Source::kMinimums) offset = Source::minimum(rows, part);
-    const Ints bytes = Source::bytes(rows, g, i);
+    const Ints bytes = vectors[i];
     const auto value = [&](Ints byte) { return fma(to_floats(and_ints(byte, 255)), scale, offset); };
     _mm512_store_si512(to + 64 * i, bfloat_pairs(value(bytes), value(shift_ints_right<8>(bytes))));
     _mm512_store_si512(to + 64 * i + 32,
@@ -66,16 +68,6 @@ static void packed_to_bfloats(const MatmulTask& task, const PanelPart& part, std
   for (std::size_t done = 0; done < columns.count; done += Block::kWeights, ++rows) {
 #pragma GCC unroll 8
     for (int g = 0; g < kGroups; ++g, to += kTileValues) group_to_bfloats<Source>(*rows, g, Source::kBias, to);
-  }
-}
-
-template <typename Block>
-static void gathered_to_bfloats(const MatmulTask& task, const PanelPart& part, std::uint16_t* to, std::byte* space) {
-  using Source = GatheredPlain<Block>;
-  auto* plain = reinterpret_cast<typename Source::Rows*>(space);
-  gather_plain<Block>(from_column<Block>(task, part.columns), part.begin, part.count, plain);
-  for (std::size_t g = 0; g < part.columns.count / 32; ++g, to += kTileValues) {
-    group_to_bfloats<Source>(plain[g], 0, 0, to);
   }
 }
 
@@ -121,14 +113,30 @@ struct BfloatType {
   ToBfloats unpack;
 };
 static constexpr BfloatType kBfloatTypes[] = {
-    {QuantType::q4_0, packed_to_bfloats<BlockQ4_0>},      {QuantType::q4_1, packed_to_bfloats<BlockQ4_1>},
-    {QuantType::q5_0, packed_to_bfloats<BlockQ5_0>},      {QuantType::q5_1, packed_to_bfloats<BlockQ5_1>},
-    {QuantType::q8_0, packed_to_bfloats<BlockQ8_0>},      {QuantType::q4_k, packed_to_bfloats<BlockQ4K>},
-    {QuantType::q5_k, packed_to_bfloats<BlockQ5K>},       {QuantType::q6_k, packed_to_bfloats<BlockQ6K>},
-    {QuantType::iq4_nl, packed_to_bfloats<BlockIq4Nl>},   {QuantType::mxfp4, packed_to_bfloats<BlockMxfp4>},
-    {QuantType::q2_k, gathered_to_bfloats<BlockQ2K>},     {QuantType::mxfp4_pairs, packed_to_bfloats<BlockMxfp4Pairs>},
-    {QuantType::q3_k, gathered_to_bfloats<BlockQ3K>},     {QuantType::q8_k, gathered_to_bfloats<BlockQ8K>},
-    {QuantType::iq4_xs, gathered_to_bfloats<BlockIq4Xs>}, {QuantType::tq2_0, gathered_to_bfloats<BlockTq2_0>},
+    {QuantType::q4_0, packed_to_bfloats<BlockQ4_0>},
+    {QuantType::q4_1, packed_to_bfloats<BlockQ4_1>},
+    {QuantType::q5_0, packed_to_bfloats<BlockQ5_0>},
+    {QuantType::q5_1, packed_to_bfloats<BlockQ5_1>},
+    {QuantType::q8_0, packed_to_bfloats<BlockQ8_0>},
+    {QuantType::q2_k, packed_to_bfloats<BlockQ2K>},
+    {QuantType::q3_k, packed_to_bfloats<BlockQ3K>},
+    {QuantType::q4_k, packed_to_bfloats<BlockQ4K>},
+    {QuantType::q5_k, packed_to_bfloats<BlockQ5K>},
+    {QuantType::q6_k, packed_to_bfloats<BlockQ6K>},
+    {QuantType::q8_k, packed_to_bfloats<BlockQ8K>},
+    {QuantType::tq1_0, packed_to_bfloats<BlockTq1_0>},
+    {QuantType::tq2_0, packed_to_bfloats<BlockTq2_0>},
+    {QuantType::mxfp4, packed_to_bfloats<BlockMxfp4>},
+    {QuantType::mxfp4_pairs, packed_to_bfloats<BlockMxfp4Pairs>},
+    {QuantType::iq1_s, packed_to_bfloats<BlockIq1S>},
+    {QuantType::iq1_m, packed_to_bfloats<BlockIq1M>},
+    {QuantType::iq2_xxs, packed_to_bfloats<BlockIq2Xxs>},
+    {QuantType::iq2_xs, packed_to_bfloats<BlockIq2Xs>},
+    {QuantType::iq2_s, packed_to_bfloats<BlockIq2S>},
+    {QuantType::iq3_xxs, packed_to_bfloats<BlockIq3Xxs>},
+    {QuantType::iq3_s, packed_to_bfloats<BlockIq3S>},
+    {QuantType::iq4_nl, packed_to_bfloats<BlockIq4Nl>},
+    {QuantType::iq4_xs, packed_to_bfloats<BlockIq4Xs>},
 };
 
 static ToBfloats bfloat_unpacking(QuantType type) {

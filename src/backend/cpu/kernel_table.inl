@@ -8,6 +8,7 @@
 
 #include "backend/cpu/kernels.h"
 #include "quant/blocks.h"
+#include "quant/iq_codes.h"
 
 namespace quarrel {
 // As quant/decode.h declares it; that header's inline conversions must not be compiled with this level's flags.
@@ -16,8 +17,9 @@ void decode_row(QuantType type, const std::byte* source, float* values, std::siz
 
 // clang-format off: each stands on those before it.
 #include "backend/cpu/math.inl"
-#include "backend/cpu/unpack.inl"
 #include "backend/cpu/packed.inl"
+#include "backend/cpu/packed_bits.inl"
+#include "backend/cpu/packed_grids.inl"
 #include "backend/cpu/panels.inl"
 #include "backend/cpu/float_matmul.inl"
 #include "backend/cpu/matmul.inl"

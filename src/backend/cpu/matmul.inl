@@ -5,7 +5,7 @@
 //   a packed panel, unpacked in registers        for few rows of activations: memory is the limit
 //   a plain panel: bytes and F32 scales          for many: unpacked once into the second-level cache, then met by all
 //
-// A matrix that was not packed is packed (or, if its type has no packed form, made plain) panel by panel on the way.
+// A matrix that was not packed is packed panel by panel on the way.
 
 namespace quarrel::QUARREL_LEVEL {
 
@@ -17,10 +17,7 @@ static constexpr std::size_t kFarAhead = 8192;
 template <typename Source>
 struct GroupBytes {
   Bytes vectors[8];
-  GroupBytes(const typename Source::Rows& rows, int g) {
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; ++i) vectors[i] = Source::bytes(rows, g, i);
-  }
+  GroupBytes(const typename Source::Rows& rows, int g) { unpack_group<Source>(rows, g, vectors); }
   Bytes operator()(std::size_t i) const { return vectors[i]; }
   const GroupBytes& again() const { return *this; }
 };
@@ -274,20 +271,12 @@ static void packed_matmul(const MatmulTask& task) {
   }
 }
 
-template <typename Block>
-static void plain_matmul(const MatmulTask& task) {
-  using Type = Unpack<Block>;
-  using Source = GatheredPlain<Block>;
-  for_plain_panels<Source, 1>(task, task.scratch, gathered_to_plain<Block>(task),
-                              multiply_plain_panel<Source>(task, -kDotOffset<Type::kMost>));
-}
-
 // ---- The table of types ----
 
 struct IntegerType {
   QuantType type;
   void (*matmul)(const MatmulTask&);
-  std::size_t (*bytes)(std::size_t columns);  // null, like the two below: not packed
+  std::size_t (*bytes)(std::size_t columns);
   void (*pack)(const PackTask&);
   void (*decode)(QuantType, const std::byte*, std::size_t, std::size_t, float*);
 };
@@ -296,20 +285,20 @@ template <typename Block>
 static constexpr IntegerType packed_type(QuantType type) {
   return {type, packed_matmul<Block>, packed_bytes<Block>, pack_rows<Block>, decode_packed_row<Block>};
 }
-template <typename Block>
-static constexpr IntegerType plain_type(QuantType type) {
-  return {type, plain_matmul<Block>, nullptr, nullptr, nullptr};
-}
 
 static constexpr IntegerType kIntegerTypes[] = {
-    packed_type<BlockQ4_0>(QuantType::q4_0),    packed_type<BlockQ4_1>(QuantType::q4_1),
-    packed_type<BlockQ5_0>(QuantType::q5_0),    packed_type<BlockQ5_1>(QuantType::q5_1),
-    packed_type<BlockQ8_0>(QuantType::q8_0),    packed_type<BlockQ4K>(QuantType::q4_k),
-    packed_type<BlockQ5K>(QuantType::q5_k),     packed_type<BlockQ6K>(QuantType::q6_k),
-    packed_type<BlockIq4Nl>(QuantType::iq4_nl), packed_type<BlockMxfp4>(QuantType::mxfp4),
-    plain_type<BlockQ2K>(QuantType::q2_k),      packed_type<BlockMxfp4Pairs>(QuantType::mxfp4_pairs),
-    plain_type<BlockQ3K>(QuantType::q3_k),      plain_type<BlockQ8K>(QuantType::q8_k),
-    plain_type<BlockIq4Xs>(QuantType::iq4_xs),  plain_type<BlockTq2_0>(QuantType::tq2_0),
+    packed_type<BlockQ4_0>(QuantType::q4_0),      packed_type<BlockQ4_1>(QuantType::q4_1),
+    packed_type<BlockQ5_0>(QuantType::q5_0),      packed_type<BlockQ5_1>(QuantType::q5_1),
+    packed_type<BlockQ8_0>(QuantType::q8_0),      packed_type<BlockQ2K>(QuantType::q2_k),
+    packed_type<BlockQ3K>(QuantType::q3_k),       packed_type<BlockQ4K>(QuantType::q4_k),
+    packed_type<BlockQ5K>(QuantType::q5_k),       packed_type<BlockQ6K>(QuantType::q6_k),
+    packed_type<BlockQ8K>(QuantType::q8_k),       packed_type<BlockTq1_0>(QuantType::tq1_0),
+    packed_type<BlockTq2_0>(QuantType::tq2_0),    packed_type<BlockMxfp4>(QuantType::mxfp4),
+    packed_type<BlockIq1S>(QuantType::iq1_s),     packed_type<BlockMxfp4Pairs>(QuantType::mxfp4_pairs),
+    packed_type<BlockIq1M>(QuantType::iq1_m),     packed_type<BlockIq2Xxs>(QuantType::iq2_xxs),
+    packed_type<BlockIq2Xs>(QuantType::iq2_xs),   packed_type<BlockIq2S>(QuantType::iq2_s),
+    packed_type<BlockIq3Xxs>(QuantType::iq3_xxs), packed_type<BlockIq3S>(QuantType::iq3_s),
+    packed_type<BlockIq4Nl>(QuantType::iq4_nl),   packed_type<BlockIq4Xs>(QuantType::iq4_xs),
 };
 
 static inline const IntegerType* integer_type(QuantType type) {
@@ -325,7 +314,7 @@ static std::size_t panel_bytes(QuantType type, std::size_t columns) {
   const std::size_t float_bytes = float_panel_bytes(type, columns);
   if (float_bytes > 0) return float_bytes;
   const IntegerType* row = integer_type(type);
-  return row == nullptr || row->bytes == nullptr ? 0 : row->bytes(columns);
+  return row == nullptr ? 0 : row->bytes(columns);
 }
 
 static void pack(const PackTask& task) {

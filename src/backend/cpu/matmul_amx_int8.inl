@@ -157,15 +157,6 @@ static void packed_digit_tiles(const MatmulTask& task) {
   _tile_release();
 }
 
-template <typename Block>
-static void gathered_digit_tiles(const MatmulTask& task) {
-  using Source = GatheredPlain<Block>;
-  const DigitTileConfig config(Source::kGroup);
-  _tile_loadconfig(&config);
-  for_plain_panels<Source, 2>(task, task.scratch, gathered_to_plain<Block>(task), multiply_in_tiles<Source, 0>(task));
-  _tile_release();
-}
-
 // A packed panel and plain ones, as matmul_scratch_bytes has them, but two at least.
 static std::size_t digit_tile_scratch_bytes(std::size_t columns) {
   const std::size_t groups = digit_columns(columns);
@@ -180,17 +171,25 @@ static void matmul_digit_tiles(const MatmulTask& task) {
     case QuantType::q5_0: return packed_digit_tiles<BlockQ5_0>(task);
     case QuantType::q5_1: return packed_digit_tiles<BlockQ5_1>(task);
     case QuantType::q8_0: return packed_digit_tiles<BlockQ8_0>(task);
+    case QuantType::q2_k: return packed_digit_tiles<BlockQ2K>(task);
+    case QuantType::q3_k: return packed_digit_tiles<BlockQ3K>(task);
     case QuantType::q4_k: return packed_digit_tiles<BlockQ4K>(task);
     case QuantType::q5_k: return packed_digit_tiles<BlockQ5K>(task);
     case QuantType::q6_k: return packed_digit_tiles<BlockQ6K>(task);
-    case QuantType::iq4_nl: return packed_digit_tiles<BlockIq4Nl>(task);
+    case QuantType::q8_k: return packed_digit_tiles<BlockQ8K>(task);
+    case QuantType::tq1_0: return packed_digit_tiles<BlockTq1_0>(task);
+    case QuantType::tq2_0: return packed_digit_tiles<BlockTq2_0>(task);
     case QuantType::mxfp4: return packed_digit_tiles<BlockMxfp4>(task);
     case QuantType::mxfp4_pairs: return packed_digit_tiles<BlockMxfp4Pairs>(task);
-    case QuantType::q2_k: return gathered_digit_tiles<BlockQ2K>(task);
-    case QuantType::q3_k: return gathered_digit_tiles<BlockQ3K>(task);
-    case QuantType::q8_k: return gathered_digit_tiles<BlockQ8K>(task);
-    case QuantType::iq4_xs: return gathered_digit_tiles<BlockIq4Xs>(task);
-    case QuantType::tq2_0: return gathered_digit_tiles<BlockTq2_0>(task);
+    case QuantType::iq1_s: return packed_digit_tiles<BlockIq1S>(task);
+    case QuantType::iq1_m: return packed_digit_tiles<BlockIq1M>(task);
+    case QuantType::iq2_xxs: return packed_digit_tiles<BlockIq2Xxs>(task);
+    case QuantType::iq2_xs: return packed_digit_tiles<BlockIq2Xs>(task);
+    case QuantType::iq2_s: return packed_digit_tiles<BlockIq2S>(task);
+    case QuantType::iq3_xxs: return packed_digit_tiles<BlockIq3Xxs>(task);
+    case QuantType::iq3_s: return packed_digit_tiles<BlockIq3S>(task);
+    case QuantType::iq4_nl: return packed_digit_tiles<BlockIq4Nl>(task);
+    case QuantType::iq4_xs: return packed_digit_tiles<BlockIq4Xs>(task);
     default: return;  // has_integer_kernel said no
   }
 }

@@ -3,7 +3,9 @@
 // row. No shuffles, the same bytes a weight as in the file, and one pass over memory from the first byte to the last.
 //
 // A type is a struct: its fields for a panel, the way in and out of them for one row, and its weights as vectors of
-// unsigned bytes with a scale a lane: weight = scale * (byte - kBias), or scale * byte + minimum.
+// unsigned bytes with a scale a lane: weight = scale * (byte - kBias), or scale * byte + minimum. The vectors come one
+// by one (`bytes`) or, where they share work, a group of 32 columns at a time (`group`, which is not inlined: it is
+// long and would stand in many places).
 
 namespace quarrel::QUARREL_LEVEL {
 
@@ -30,6 +32,16 @@ static inline void move_bytes(Byte* in_block, std::uint8_t (&panel)[kVectors][kB
     }
   }
 }
+
+// Where a field of a block begins that is not made of bytes.
+template <typename Block>
+static inline std::uint8_t* field_bytes(Block& block, std::size_t offset) {
+  return reinterpret_cast<std::uint8_t*>(&block) + offset;
+}
+
+// The 16 values of IQ4_NL and IQ4_XS with 128 added, and those of MXFP4, doubled, with 12 added.
+static constexpr std::uint8_t kIq4Bytes[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
+static constexpr std::uint8_t kMxfp4Bytes[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
 
 static inline Bytes low_nibbles(const std::uint8_t* bytes) { return move_bits(load_bytes(bytes), 0, 0, 15); }
 static inline Bytes high_nibbles(const std::uint8_t* bytes) { return move_bits(load_bytes(bytes), 4, 0, 15); }

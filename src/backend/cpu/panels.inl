@@ -44,6 +44,17 @@ static constexpr int columns_of_block() {
   return BlockColumns<Source>::kColumns;
 }
 
+// Columns [32 g, 32 g + 32) of a block.
+template <typename Source>
+static inline void unpack_group(const typename Source::Rows& rows, int g, Bytes (&vectors)[8]) {
+  if constexpr (requires { Source::group(rows, g, vectors); }) {
+    Source::group(rows, g, vectors);
+  } else {
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) vectors[i] = Source::bytes(rows, g, i);
+  }
+}
+
 template <typename Block>
 static void make_plain(const typename Packed<Block>::Rows* from, std::size_t columns,
                        typename PlainOf<Block>::Rows* to) {
@@ -52,7 +63,10 @@ static void make_plain(const typename Packed<Block>::Rows* from, std::size_t col
   constexpr std::size_t kParts = 32 / Source::kGroup;
   for (std::size_t done = 0; done < columns; done += kGroups, ++from) {
     for (int g = 0; g < kGroups; ++g, ++to) {
-      for (int i = 0; i < 8; ++i) store_bytes(to->bytes[i], Source::bytes(*from, g, i));
+      Bytes vectors[8];
+      unpack_group<Source>(*from, g, vectors);
+#pragma GCC unroll 8
+      for (int i = 0; i < 8; ++i) store_bytes(to->bytes[i], vectors[i]);
       for (std::size_t part = 0; part < kParts; ++part) {
         store(to->scale[part], Source::scale(*from, kParts * static_cast<std::size_t>(g) + part));
         if constexpr (Source::kMinimums)
@@ -79,36 +93,6 @@ static const typename Packed<Block>::Rows* packed_panel(const MatmulTask& task, 
   return reinterpret_cast<const Rows*>(space);
 }
 
-// Types without a packed form: rows are unpacked one by one, and a panel is put together from them.
-template <typename Block>
-using GatheredPlain = Plain<Unpack<Block>::kGroup, true, Unpack<Block>::kMost>;
-
-template <typename Block>
-static void gather_plain(const MatmulTask& task, std::size_t begin, std::size_t count,
-                         typename GatheredPlain<Block>::Rows* to) {
-  constexpr std::size_t kParts = 32 / Unpack<Block>::kGroup;
-  constexpr std::size_t kGroups = Block::kWeights / 32;
-  for (std::size_t row = 0; row < kPanelRows; ++row) {
-    const std::byte* from = task.weights + (begin + row) * task.row_stride;
-    std::uint8_t bytes[Block::kWeights] = {};
-    float scales[kGroups * kParts] = {};
-    float offsets[kGroups * kParts] = {};
-    for (std::size_t g = 0; g < task.columns / 32; ++g) {
-      const std::size_t in_block = g % kGroups;
-      if (in_block == 0 && row < count) {
-        Block block;
-        std::memcpy(&block, from + g / kGroups * sizeof(Block), sizeof block);
-        Unpack<Block>::block(block, UnpackedRow{bytes, scales, offsets});
-      }
-      for (std::size_t i = 0; i < 8; ++i) std::memcpy(to[g].bytes[i] + 4 * row, bytes + 32 * in_block + 4 * i, 4);
-      for (std::size_t part = 0; part < kParts; ++part) {
-        to[g].scale[part][row] = scales[in_block * kParts + part];
-        to[g].minimum[part][row] = offsets[in_block * kParts + part];
-      }
-    }
-  }
-}
-
 // What makes a panel plain: make(first row, rows, where).
 template <typename Block>
 static inline auto packed_to_plain(const MatmulTask& task) {
@@ -116,13 +100,6 @@ static inline auto packed_to_plain(const MatmulTask& task) {
     make_plain<Block>(packed_panel<Block>(task, begin, count, task.scratch), task.columns / 32, to);
   };
 }
-template <typename Block>
-static inline auto gathered_to_plain(const MatmulTask& task) {
-  return [&task](std::size_t begin, std::size_t count, typename GatheredPlain<Block>::Rows* to) {
-    gather_plain<Block>(task, begin, count, to);
-  };
-}
-
 // As many panels as fit the cache together are made plain, then every tile of activations meets all of them, kPanels at
 // a time: multiply(panels, rows of weights, first row of the tile, its rows, where results go).
 template <typename Source, std::size_t kPanels, typename MakePlain, typename Multiply>

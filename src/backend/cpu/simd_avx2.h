@@ -140,6 +140,7 @@ static inline Ints add_ints(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
 static inline Ints multiply_ints(Ints a, Ints b) { return _mm256_mullo_epi32(a, b); }
 static inline Ints and_ints(Ints a, std::int32_t mask) { return _mm256_and_si256(a, _mm256_set1_epi32(mask)); }
 static inline Ints or_ints(Ints a, Ints b) { return _mm256_or_si256(a, b); }
+static inline Ints xor_ints(Ints a, Ints b) { return _mm256_xor_si256(a, b); }
 template <int kBits>
 static inline Ints shift_ints_left(Ints v) {
   return _mm256_slli_epi32(v, kBits);
@@ -147,6 +148,30 @@ static inline Ints shift_ints_left(Ints v) {
 template <int kBits>
 static inline Ints shift_ints_right(Ints v) {
   return _mm256_srli_epi32(v, kBits);
+}
+static inline Ints shifted_right(Ints v, int bits) { return _mm256_srl_epi32(v, _mm_cvtsi32_si128(bits)); }
+// Each lane's bits moved from place `from` to place `to`, all but those of `mask` cleared.
+static inline Ints move_lane_bits(Ints v, int from, int to, int mask) {
+  const Ints moved = from < to ? _mm256_sll_epi32(v, _mm_cvtsi32_si128(to - from)) : shifted_right(v, from - to);
+  return and_ints(moved, mask);
+}
+// Entries of a table of 16-bit numbers by the two 16-bit indices of each lane; 32 bits are read at each.
+template <std::size_t kEntries>
+static inline Ints look_up_pairs(const std::uint16_t* table, Ints indices) {
+  const auto gather = [&](Ints index) { return _mm256_i32gather_epi32(reinterpret_cast<const int*>(table), index, 2); };
+  const Ints low = gather(and_ints(indices, 0xffff));
+  return _mm256_blend_epi16(low, _mm256_slli_epi32(gather(_mm256_srli_epi32(indices, 16)), 16), 0xaa);
+}
+// Byte i of a lane: 255 where bit i of the lane is set.
+static inline Ints sign_masks(Ints bits) {
+  const __m128i lowest = _mm_set_epi8(12, 12, 12, 12, 8, 8, 8, 8, 4, 4, 4, 4, 0, 0, 0, 0);
+  const __m256i each = _mm256_set1_epi32(0x08040201);
+  const __m256i repeated = _mm256_shuffle_epi8(bits, _mm256_broadcastsi128_si256(lowest));
+  return _mm256_cmpeq_epi8(_mm256_and_si256(repeated, each), each);
+}
+// Two bytes a lane.
+static inline Ints load_lane_words(const std::uint16_t* from) {
+  return _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
 }
 // One byte a lane.
 static inline Ints load_lane_bytes(const std::uint8_t* from) {
@@ -161,6 +186,8 @@ static inline Bytes load_bytes(const std::uint8_t* from) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
 }
 static inline void store_bytes(std::uint8_t* to, Bytes v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), v); }
+static inline Bytes as_bytes(Ints v) { return v; }
+static inline Ints as_ints(Bytes v) { return v; }
 static inline Bytes or_bytes(Bytes a, Bytes b) { return _mm256_or_si256(a, b); }
 // Each byte's bits moved from place `from` to place `to`, all but those of `mask` cleared.
 static inline Bytes move_bits(Bytes v, int from, int to, int mask) {
@@ -172,6 +199,19 @@ static inline Bytes move_bits(Bytes v, int from, int to, int mask) {
 static inline Bytes look_up(const std::uint8_t* sixteen, Bytes indices) {
   const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(sixteen));
   return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), indices);
+}
+
+// Digit number `digit` in base three of a byte that is a fraction: whole parts of three times what is left of it.
+static inline Bytes ternary_digit(Bytes v, int digit) {
+  constexpr short kPowers[5] = {1, 3, 9, 27, 81};
+  const __m256i power = _mm256_set1_epi16(kPowers[digit]);
+  const __m256i low = _mm256_set1_epi16(255);
+  const auto whole = [&](__m256i bytes) {
+    const __m256i rest = _mm256_and_si256(_mm256_mullo_epi16(bytes, power), low);
+    return _mm256_srli_epi16(_mm256_add_epi16(rest, _mm256_add_epi16(rest, rest)), 8);
+  };
+  const __m256i odd = whole(_mm256_srli_epi16(v, 8));
+  return _mm256_or_si256(whole(_mm256_and_si256(v, low)), _mm256_slli_epi16(odd, 8));
 }
 
 // How much less than its byte `dots` takes a weight for: a pair of products of bytes above 127 may not fit 16 bits, so

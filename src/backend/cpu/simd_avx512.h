@@ -125,6 +125,7 @@ static inline Ints add_ints(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
 static inline Ints multiply_ints(Ints a, Ints b) { return _mm512_mullo_epi32(a, b); }
 static inline Ints and_ints(Ints a, std::int32_t mask) { return _mm512_and_si512(a, _mm512_set1_epi32(mask)); }
 static inline Ints or_ints(Ints a, Ints b) { return _mm512_or_si512(a, b); }
+static inline Ints xor_ints(Ints a, Ints b) { return _mm512_xor_si512(a, b); }
 template <int kBits>
 static inline Ints shift_ints_left(Ints v) {
   return _mm512_slli_epi32(v, kBits);
@@ -132,6 +133,54 @@ static inline Ints shift_ints_left(Ints v) {
 template <int kBits>
 static inline Ints shift_ints_right(Ints v) {
   return _mm512_srli_epi32(v, kBits);
+}
+static inline Ints shifted_right(Ints v, int bits) { return _mm512_srl_epi32(v, _mm_cvtsi32_si128(bits)); }
+// Each lane's bits moved from place `from` to place `to`, all but those of `mask` cleared.
+static inline Ints move_lane_bits(Ints v, int from, int to, int mask) {
+  const Ints moved = from < to ? _mm512_sll_epi32(v, _mm_cvtsi32_si128(to - from)) : shifted_right(v, from - to);
+  return and_ints(moved, mask);
+}
+// Entries of a table of 16-bit numbers by the two 16-bit indices of each lane. A table of up to 512 fits in registers:
+// permutations give what the index's low six bits choose of each 64 entries, the others choose among these. A larger
+// one is gathered, into zeros, because what is left undefined is some register's last value, and the instruction would
+// wait for it; and 32 bits are read at each entry.
+template <std::size_t kEntries>
+static inline Ints look_up_pairs(const std::uint16_t* table, Ints indices) {
+  if constexpr (kEntries <= 512) {
+    constexpr std::size_t kParts = kEntries / 64;
+    Ints found[kParts];
+#pragma GCC unroll 8
+    for (std::size_t i = 0; i < kParts; ++i) {
+      found[i] = _mm512_permutex2var_epi16(_mm512_loadu_si512(table + 64 * i), indices,
+                                           _mm512_loadu_si512(table + 64 * i + 32));
+    }
+    short bit = 64;
+#pragma GCC unroll 3
+    for (std::size_t parts = kParts / 2; parts > 0; parts /= 2, bit = static_cast<short>(2 * bit)) {
+      const __mmask32 second = _mm512_test_epi16_mask(indices, _mm512_set1_epi16(bit));
+#pragma GCC unroll 4
+      for (std::size_t i = 0; i < parts; ++i) found[i] = _mm512_mask_mov_epi16(found[2 * i], second, found[2 * i + 1]);
+    }
+    return found[0];
+  } else {
+    const auto gather = [&](Ints index) {
+      return _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), 0xffff, index, table, 2);
+    };
+    const Ints low = gather(and_ints(indices, 0xffff));
+    return _mm512_or_si512(and_ints(low, 0xffff), _mm512_slli_epi32(gather(_mm512_srli_epi32(indices, 16)), 16));
+  }
+}
+// Byte i of a lane: 255 where bit i of the lane is set.
+static inline Ints sign_masks(Ints bits) {
+  const Ints masks =
+      _mm512_set_epi32(-1, static_cast<int>(0xffffff00), static_cast<int>(0xffff00ff), static_cast<int>(0xffff0000),
+                       static_cast<int>(0xff00ffff), static_cast<int>(0xff00ff00), static_cast<int>(0xff0000ff),
+                       static_cast<int>(0xff000000), 0xffffff, 0xffff00, 0xff00ff, 0xff0000, 0xffff, 0xff00, 0xff, 0);
+  return _mm512_permutexvar_epi32(bits, masks);
+}
+// Two bytes a lane.
+static inline Ints load_lane_words(const std::uint16_t* from) {
+  return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
 }
 // One byte a lane.
 static inline Ints load_lane_bytes(const std::uint8_t* from) {
@@ -144,6 +193,8 @@ static inline Floats as_floats(Ints bits) { return _mm512_castsi512_ps(bits); }
 
 static inline Bytes load_bytes(const std::uint8_t* from) { return _mm512_loadu_si512(from); }
 static inline void store_bytes(std::uint8_t* to, Bytes v) { _mm512_storeu_si512(to, v); }
+static inline Bytes as_bytes(Ints v) { return v; }
+static inline Ints as_ints(Bytes v) { return v; }
 static inline Bytes or_bytes(Bytes a, Bytes b) { return _mm512_or_si512(a, b); }
 // Each byte's bits moved from place `from` to place `to`, all but those of `mask` cleared.
 static inline Bytes move_bits(Bytes v, int from, int to, int mask) {
@@ -155,6 +206,19 @@ static inline Bytes move_bits(Bytes v, int from, int to, int mask) {
 static inline Bytes look_up(const std::uint8_t* sixteen, Bytes indices) {
   const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(sixteen));
   return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), indices);
+}
+
+// Digit number `digit` in base three of a byte that is a fraction: whole parts of three times what is left of it.
+static inline Bytes ternary_digit(Bytes v, int digit) {
+  constexpr short kPowers[5] = {1, 3, 9, 27, 81};
+  const __m512i power = _mm512_set1_epi16(kPowers[digit]);
+  const __m512i low = _mm512_set1_epi16(255);
+  const auto whole = [&](__m512i bytes) {
+    const __m512i rest = _mm512_and_si512(_mm512_mullo_epi16(bytes, power), low);
+    return _mm512_srli_epi16(_mm512_add_epi16(rest, _mm512_add_epi16(rest, rest)), 8);
+  };
+  const __m512i odd = whole(_mm512_srli_epi16(v, 8));
+  return _mm512_or_si512(whole(_mm512_and_si512(v, low)), _mm512_slli_epi16(odd, 8));
 }
 
 // How much less than its byte `dots` takes a weight for.

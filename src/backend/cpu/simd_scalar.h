@@ -319,6 +319,10 @@ static inline Ints or_ints(Ints a, Ints b) {
   QUARREL_EACH_LANE a.lane[i] |= b.lane[i];
   return a;
 }
+static inline Ints xor_ints(Ints a, Ints b) {
+  QUARREL_EACH_LANE a.lane[i] ^= b.lane[i];
+  return a;
+}
 template <int kBits>
 static inline Ints shift_ints_left(Ints v) {
   QUARREL_EACH_LANE v.lane[i] = static_cast<std::int32_t>(bits_of(v.lane[i]) << kBits);
@@ -328,6 +332,41 @@ template <int kBits>
 static inline Ints shift_ints_right(Ints v) {
   QUARREL_EACH_LANE v.lane[i] = static_cast<std::int32_t>(bits_of(v.lane[i]) >> kBits);
   return v;
+}
+static inline Ints shifted_right(Ints v, int bits) {
+  QUARREL_EACH_LANE v.lane[i] = static_cast<std::int32_t>(bits_of(v.lane[i]) >> bits);
+  return v;
+}
+// Each lane's bits moved from place `from` to place `to`, all but those of `mask` cleared.
+static inline Ints move_lane_bits(Ints v, int from, int to, int mask) {
+  const int left = from < to ? to - from : 0;
+  const int right = from < to ? 0 : from - to;
+  QUARREL_EACH_LANE v.lane[i] = static_cast<std::int32_t>(bits_of(v.lane[i]) << left >> right) & mask;
+  return v;
+}
+// Entries of a table of 16-bit numbers by the two 16-bit indices of each lane.
+template <std::size_t kEntries>
+static inline Ints look_up_pairs(const std::uint16_t* table, Ints indices) {
+  QUARREL_EACH_LANE {
+    const std::uint32_t pair = bits_of(indices.lane[i]);
+    indices.lane[i] = static_cast<std::int32_t>(table[pair & 0xffff] | std::uint32_t{table[pair >> 16]} << 16);
+  }
+  return indices;
+}
+// Byte i of a lane: 255 where bit i of the lane is set.
+static inline Ints sign_masks(Ints bits) {
+  QUARREL_EACH_LANE {
+    std::uint32_t masks = 0;
+    for (int b = 0; b < 4; ++b) masks |= (bits_of(bits.lane[i]) >> b & 1) * (255u << (8 * b));
+    bits.lane[i] = static_cast<std::int32_t>(masks);
+  }
+  return bits;
+}
+// Two bytes a lane.
+static inline Ints load_lane_words(const std::uint16_t* from) {
+  Ints r;
+  QUARREL_EACH_LANE r.lane[i] = from[i];
+  return r;
 }
 // One byte a lane.
 static inline Ints load_lane_bytes(const std::uint8_t* from) {
@@ -355,6 +394,16 @@ static inline Bytes load_bytes(const std::uint8_t* from) {
   return r;
 }
 static inline void store_bytes(std::uint8_t* to, Bytes v) { std::memcpy(to, v.lane, sizeof v.lane); }
+static inline Bytes as_bytes(Ints v) {
+  Bytes r;
+  std::memcpy(r.lane, v.lane, sizeof r.lane);
+  return r;
+}
+static inline Ints as_ints(Bytes v) {
+  Ints r;
+  std::memcpy(r.lane, v.lane, sizeof r.lane);
+  return r;
+}
 static inline Bytes or_bytes(Bytes a, Bytes b) {
   for (int i = 0; i < kBytes; ++i) a.lane[i] |= b.lane[i];
   return a;
@@ -369,6 +418,13 @@ static inline Bytes move_bits(Bytes v, int from, int to, int mask) {
 static inline Bytes look_up(const std::uint8_t* sixteen, Bytes indices) {
   for (std::uint8_t& byte : indices.lane) byte = sixteen[byte];
   return indices;
+}
+
+// Digit number `digit` in base three of a byte that is a fraction: whole parts of three times what is left of it.
+static inline Bytes ternary_digit(Bytes v, int digit) {
+  constexpr int kPowers[5] = {1, 3, 9, 27, 81};
+  for (std::uint8_t& byte : v.lane) byte = static_cast<std::uint8_t>((byte * kPowers[digit] & 255) * 3 >> 8);
+  return v;
 }
 
 // How much less than its byte `dots` takes a weight for.

@@ -1,0 +1,386 @@
+// Panels of the types that take four or eight weights at a time from a grid (quant/iq_codes.h): a lane looks up its own
+// row's weights, two of the grid's rows at a time, so that one look-up serves all rows of the panel. What a panel is:
+// packed.inl.
+
+namespace quarrel::QUARREL_LEVEL {
+
+// Weights are taken for so much more than they are, so that they are positive.
+static constexpr int kGridBias = 64;
+
+// 32 bits of each row, of four bytes that move_bytes laid side by side.
+static inline Ints load_words(const std::uint8_t* bytes) { return as_ints(load_bytes(bytes)); }
+
+// Indices of the grid's rows in pairs: bytes 0 and 2 of a word, and 1 and 3.
+static inline Ints even_bytes(Ints words) { return and_ints(words, 0x00ff00ff); }
+static inline Ints odd_bytes(Ints words) { return and_ints(shift_ints_right<8>(words), 0x00ff00ff); }
+
+// A byte whose lowest bit makes the number of its bits even, four times: the highest bit of each is to be found.
+static inline Ints with_even_bits(Ints sevens) {
+  Ints odd = and_ints(xor_ints(sevens, shift_ints_right<4>(sevens)), 0x0f0f0f0f);
+  odd = xor_ints(odd, shift_ints_right<2>(odd));
+  odd = and_ints(xor_ints(odd, shift_ints_right<1>(odd)), 0x01010101);
+  return or_ints(sevens, shift_ints_left<7>(odd));
+}
+
+// The 32 signs of a word that holds four patterns of seven, and a scale above them.
+static inline Ints packed_signs(Ints word) {
+  const Ints low = or_ints(and_ints(word, 0x7f), and_ints(shift_ints_left<1>(word), 0x7f00));
+  const Ints high =
+      or_ints(and_ints(shift_ints_left<2>(word), 0x7f0000), and_ints(shift_ints_left<3>(word), 0x7f000000));
+  return with_even_bits(or_ints(low, high));
+}
+
+// The four two-bit numbers of a lane's lowest byte, or the four-bit ones of its lower half, a byte each.
+static inline Ints spread_crumbs(Ints v) {
+  const Ints byte = and_ints(v, 255);
+  const Ints halves = and_ints(or_ints(byte, shift_ints_left<12>(byte)), 0x000f000f);
+  return and_ints(or_ints(halves, shift_ints_left<6>(halves)), 0x03030303);
+}
+static inline Ints spread_nibbles(Ints v) {
+  const Ints word = and_ints(v, 0xffff);
+  const Ints halves = and_ints(or_ints(word, shift_ints_left<8>(word)), 0x00ff00ff);
+  return and_ints(or_ints(halves, shift_ints_left<4>(halves)), 0x0f0f0f0f);
+}
+
+// The values by number and, above it, sign.
+static constexpr std::uint8_t kIq2Bytes[16] = {kGridBias + 8, kGridBias + 25, kGridBias + 43, kGridBias,
+                                               kGridBias - 8, kGridBias - 25, kGridBias - 43, kGridBias};
+static constexpr std::uint8_t kIq3XxsBytes[16] = {kGridBias + 4,  kGridBias + 12, kGridBias + 20, kGridBias + 28,
+                                                  kGridBias + 36, kGridBias + 44, kGridBias + 52, kGridBias + 62,
+                                                  kGridBias - 4,  kGridBias - 12, kGridBias - 20, kGridBias - 28,
+                                                  kGridBias - 36, kGridBias - 44, kGridBias - 52, kGridBias - 62};
+static constexpr std::uint8_t kIq3SBytes[16] = {kGridBias + 1, kGridBias + 3,  kGridBias + 5,  kGridBias + 7,
+                                                kGridBias + 9, kGridBias + 11, kGridBias + 13, kGridBias + 15,
+                                                kGridBias - 1, kGridBias - 3,  kGridBias - 5,  kGridBias - 7,
+                                                kGridBias - 9, kGridBias - 11, kGridBias - 13, kGridBias - 15};
+
+// Four weights of an IQ2 type: the lowest byte of a code, and four signs.
+static inline Bytes iq2_bytes(Ints code, Ints signs) {
+  return look_up(kIq2Bytes, as_bytes(or_ints(spread_crumbs(code), and_ints(sign_masks(signs), 0x04040404))));
+}
+// Eight: vectors 2 k and 2 k + 1 of a group whose 32 signs these are.
+static inline void iq2_row(Ints code, Ints signs, int k, Bytes (&vectors)[8]) {
+  vectors[2 * k] = iq2_bytes(code, shifted_right(signs, 8 * k));
+  vectors[2 * k + 1] = iq2_bytes(shift_ints_right<8>(code), shifted_right(signs, 8 * k + 4));
+}
+// Codes in pairs: of rows k and `second` of the group.
+static inline void iq2_rows(Ints codes, Ints signs, int k, int second, Bytes (&vectors)[8]) {
+  iq2_row(codes, signs, k, vectors);
+  iq2_row(shift_ints_right<16>(codes), signs, second, vectors);
+}
+
+// The same for IQ3, whose codes are four weights each: vector i.
+static inline Bytes iq3_bytes(const std::uint8_t* values, Ints code, Ints signs, int i) {
+  const Ints negative = and_ints(sign_masks(shifted_right(signs, 4 * i)), 0x08080808);
+  return look_up(values, as_bytes(or_ints(spread_nibbles(code), negative)));
+}
+// Codes of vectors i and i + 2.
+static inline void iq3_rows(const std::uint8_t* values, Ints codes, Ints signs, int i, Bytes (&vectors)[8]) {
+  vectors[i] = iq3_bytes(values, codes, signs, i);
+  vectors[i + 2] = iq3_bytes(values, shift_ints_right<16>(codes), signs, i + 2);
+}
+
+// (1/2 + stored) * unit, of the block's scale.
+static inline Floats half_step(const HalfBits* scale, Ints stored, float unit) {
+  return mul(mul(load_half(scale), add(to_floats(stored), set(0.5f))), set(unit));
+}
+static inline Floats odd_step(const HalfBits* scale, Ints stored) {
+  return mul(load_half(scale), to_floats(add_ints(shift_ints_left<1>(stored), broadcast(1))));
+}
+
+template <>
+struct Packed<BlockIq2Xxs> {
+  static constexpr int kGroup = 32, kBias = kGridBias, kMost = 127;
+  static constexpr bool kMinimums = false;
+  struct Rows {
+    HalfBits scale[kPanelRows];
+    std::uint8_t groups[16][kBytes];  // of each group the four rows, then signs and scale
+  };
+  template <bool kPack>
+  static inline void move(BlockIq2Xxs& block, Rows& rows, int row) {
+    HalfBits scale = block.scale;
+    move_value<kPack>(scale, rows.scale[row]);
+    block.scale = scale;
+    move_bytes<kPack>(field_bytes(block, offsetof(BlockIq2Xxs, groups)), rows.groups, row);
+  }
+  [[gnu::noinline]] static void group(const Rows& rows, int g, Bytes (&vectors)[8]) {
+    const Ints indices = load_words(rows.groups[2 * g]);
+    const Ints signs = packed_signs(load_words(rows.groups[2 * g + 1]));
+    iq2_rows(look_up_pairs<256>(kIq2XxsCodes.at, even_bytes(indices)), signs, 0, 2, vectors);
+    iq2_rows(look_up_pairs<256>(kIq2XxsCodes.at, odd_bytes(indices)), signs, 1, 3, vectors);
+  }
+  static inline Floats scale(const Rows& rows, std::size_t part) {
+    return half_step(rows.scale, shift_ints_right<28>(load_words(rows.groups[2 * part + 1])), 0.25f);
+  }
+};
+
+// Scales of the other IQ2 types: a nibble for each 16 weights.
+static inline Floats iq2_scale(const HalfBits* scale, const std::uint8_t (&scales)[2][kBytes], std::size_t part) {
+  const int p = static_cast<int>(part);
+  return half_step(scale, move_lane_bits(load_words(scales[p / 8]), 4 * (p % 8), 0, 15), 0.25f);
+}
+
+template <>
+struct Packed<BlockIq2Xs> {
+  static constexpr int kGroup = 16, kBias = kGridBias, kMost = 127;
+  static constexpr bool kMinimums = false;
+  struct Rows {
+    HalfBits scale[kPanelRows];
+    std::uint8_t quants[16][kBytes];
+    std::uint8_t scales[2][kBytes];
+  };
+  template <bool kPack>
+  static inline void move(BlockIq2Xs& block, Rows& rows, int row) {
+    HalfBits scale = block.scale;
+    move_value<kPack>(scale, rows.scale[row]);
+    block.scale = scale;
+    move_bytes<kPack>(field_bytes(block, offsetof(BlockIq2Xs, quants)), rows.quants, row);
+    move_bytes<kPack>(block.scales, rows.scales, row);
+  }
+  [[gnu::noinline]] static void group(const Rows& rows, int g, Bytes (&vectors)[8]) {
+    const Ints first = load_words(rows.quants[2 * g]);
+    const Ints second = load_words(rows.quants[2 * g + 1]);
+    const Ints low = or_ints(move_lane_bits(first, 9, 0, 0x7f), move_lane_bits(first, 25, 8, 0x7f00));
+    const Ints high = or_ints(move_lane_bits(second, 9, 16, 0x7f0000), move_lane_bits(second, 25, 24, 0x7f000000));
+    const Ints signs = with_even_bits(or_ints(low, high));
+    iq2_rows(look_up_pairs<512>(kIq2XsCodes.at, and_ints(first, 0x01ff01ff)), signs, 0, 1, vectors);
+    iq2_rows(look_up_pairs<512>(kIq2XsCodes.at, and_ints(second, 0x01ff01ff)), signs, 2, 3, vectors);
+  }
+  static inline Floats scale(const Rows& rows, std::size_t part) { return iq2_scale(rows.scale, rows.scales, part); }
+};
+
+template <>
+struct Packed<BlockIq2S> {
+  static constexpr int kGroup = 16, kBias = kGridBias, kMost = 127;
+  static constexpr bool kMinimums = false;
+  struct Rows {
+    HalfBits scale[kPanelRows];
+    std::uint8_t rows[8][kBytes];
+    std::uint8_t signs[8][kBytes];
+    std::uint8_t rows_high[2][kBytes];
+    std::uint8_t scales[2][kBytes];
+  };
+  template <bool kPack>
+  static inline void move(BlockIq2S& block, Rows& rows, int row) {
+    HalfBits scale = block.scale;
+    move_value<kPack>(scale, rows.scale[row]);
+    block.scale = scale;
+    move_bytes<kPack>(block.rows, rows.rows, row);
+    move_bytes<kPack>(block.signs, rows.signs, row);
+    move_bytes<kPack>(block.rows_high, rows.rows_high, row);
+    move_bytes<kPack>(block.scales, rows.scales, row);
+  }
+  [[gnu::noinline]] static void group(const Rows& rows, int g, Bytes (&vectors)[8]) {
+    const Ints indices = load_words(rows.rows[g]);
+    const Ints high = shifted_right(load_words(rows.rows_high[g / 4]), 8 * (g % 4));
+    const Ints signs = load_words(rows.signs[g]);
+    const auto high_of = [&](int k) {
+      return or_ints(move_lane_bits(high, 2 * k, 8, 0x300), move_lane_bits(high, 2 * k + 4, 24, 0x3000000));
+    };
+    iq2_rows(look_up_pairs<1024>(kIq2SCodes.at, or_ints(even_bytes(indices), high_of(0))), signs, 0, 2, vectors);
+    iq2_rows(look_up_pairs<1024>(kIq2SCodes.at, or_ints(odd_bytes(indices), high_of(1))), signs, 1, 3, vectors);
+  }
+  static inline Floats scale(const Rows& rows, std::size_t part) { return iq2_scale(rows.scale, rows.scales, part); }
+};
+
+template <>
+struct Packed<BlockIq3Xxs> {
+  static constexpr int kGroup = 32, kBias = kGridBias, kMost = 127;
+  static constexpr bool kMinimums = false;
+  struct Rows {
+    HalfBits scale[kPanelRows];
+    std::uint8_t rows[16][kBytes];
+    std::uint8_t signs_and_scale[8][kBytes];
+  };
+  template <bool kPack>
+  static inline void move(BlockIq3Xxs& block, Rows& rows, int row) {
+    HalfBits scale = block.scale;
+    move_value<kPack>(scale, rows.scale[row]);
+    block.scale = scale;
+    move_bytes<kPack>(block.rows, rows.rows, row);
+    move_bytes<kPack>(field_bytes(block, offsetof(BlockIq3Xxs, signs_and_scale)), rows.signs_and_scale, row);
+  }
+  [[gnu::noinline]] static void group(const Rows& rows, int g, Bytes (&vectors)[8]) {
+    const Ints signs = packed_signs(load_words(rows.signs_and_scale[g]));
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+      const Ints indices = load_words(rows.rows[2 * g + half]);
+      iq3_rows(kIq3XxsBytes, look_up_pairs<256>(kIq3XxsCodes.at, even_bytes(indices)), signs, 4 * half, vectors);
+      iq3_rows(kIq3XxsBytes, look_up_pairs<256>(kIq3XxsCodes.at, odd_bytes(indices)), signs, 4 * half + 1, vectors);
+    }
+  }
+  static inline Floats scale(const Rows& rows, std::size_t part) {
+    return half_step(rows.scale, shift_ints_right<28>(load_words(rows.signs_and_scale[part])), 0.5f);
+  }
+};
+
+template <>
+struct Packed<BlockIq3S> {
+  static constexpr int kGroup = 32, kBias = kGridBias, kMost = 127;
+  static constexpr bool kMinimums = false;
+  struct Rows {
+    HalfBits scale[kPanelRows];
+    std::uint8_t rows[16][kBytes];
+    std::uint8_t rows_high[2][kBytes];
+    std::uint8_t signs[8][kBytes];
+    std::uint8_t scales[1][kBytes];
+  };
+  template <bool kPack>
+  static inline void move(BlockIq3S& block, Rows& rows, int row) {
+    HalfBits scale = block.scale;
+    move_value<kPack>(scale, rows.scale[row]);
+    block.scale = scale;
+    move_bytes<kPack>(block.rows, rows.rows, row);
+    move_bytes<kPack>(block.rows_high, rows.rows_high, row);
+    move_bytes<kPack>(block.signs, rows.signs, row);
+    move_bytes<kPack>(block.scales, rows.scales, row);
+  }
+  [[gnu::noinline]] static void group(const Rows& rows, int g, Bytes (&vectors)[8]) {
+    const Ints high = shifted_right(load_words(rows.rows_high[g / 4]), 8 * (g % 4));
+    const Ints signs = load_words(rows.signs[g]);
+    const auto ninth_of = [&](int i) {
+      return or_ints(move_lane_bits(high, i, 8, 0x100), move_lane_bits(high, i + 2, 24, 0x1000000));
+    };
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+      const Ints indices = load_words(rows.rows[2 * g + half]);
+      const Ints even = or_ints(even_bytes(indices), ninth_of(4 * half));
+      const Ints odd = or_ints(odd_bytes(indices), ninth_of(4 * half + 1));
+      iq3_rows(kIq3SBytes, look_up_pairs<512>(kIq3SCodes.at, even), signs, 4 * half, vectors);
+      iq3_rows(kIq3SBytes, look_up_pairs<512>(kIq3SCodes.at, odd), signs, 4 * half + 1, vectors);
+    }
+  }
+  static inline Floats scale(const Rows& rows, std::size_t part) {
+    return odd_step(rows.scale, move_lane_bits(load_words(rows.scales[0]), 4 * static_cast<int>(part), 0, 15));
+  }
+};
+
+// ---- IQ1: -1, 0 or 1, shifted up or down by an eighth. In eighths they are whole: 8 c - 8 + 1 or - 1, plus kIq1Bias.
+// ----
+
+static constexpr int kIq1Bias = 9, kIq1Most = 18;
+
+// Four of them: a byte of a code; `up` is 2 in every byte, or 0 where they are shifted down.
+static inline Bytes iq1_bytes(Ints code, Ints up) {
+  return as_bytes(or_ints(shift_ints_left<3>(spread_crumbs(code)), up));
+}
+// 32 of them: two pairs of rows (0 and 2, 1 and 3), and where in `extra` the shift of row k is told.
+template <typename Down>
+static inline void iq1_group(Ints even, Ints odd, Ints extra, const Down& down, Bytes (&vectors)[8]) {
+  const Ints even_codes = look_up_pairs<2048>(kIq1Codes.at, even);
+  const Ints odd_codes = look_up_pairs<2048>(kIq1Codes.at, odd);
+#pragma GCC unroll 4
+  for (int k = 0; k < 4; ++k) {
+    Ints up = xor_ints(move_lane_bits(extra, down(k), 1, 2), broadcast(2));
+    up = or_ints(up, shift_ints_left<8>(up));
+    up = or_ints(up, shift_ints_left<16>(up));
+    const Ints code = shifted_right(k % 2 == 0 ? even_codes : odd_codes, k / 2 * 16);
+    vectors[2 * k] = iq1_bytes(code, up);
+    vectors[2 * k + 1] = iq1_bytes(shift_ints_right<8>(code), up);
+  }
+}
+// The upper three bits of the indices of rows k and k + 2, each `apart` bits from the next.
+static inline Ints iq1_high(Ints extra, int k, int apart) {
+  return or_ints(move_lane_bits(extra, apart * k, 8, 0x700), move_lane_bits(extra, apart * (k + 2), 24, 0x7000000));
+}
+
+template <>
+struct Packed<BlockIq1S> {
+  static constexpr int kGroup = 32, kBias = kIq1Bias, kMost = kIq1Most;
+  static constexpr bool kMinimums = false;
+  struct Rows {
+    HalfBits scale[kPanelRows];
+    std::uint8_t rows[8][kBytes];
+    std::uint8_t extra[4][kBytes];  // 16 bits a group
+  };
+  template <bool kPack>
+  static inline void move(BlockIq1S& block, Rows& rows, int row) {
+    HalfBits scale = block.scale;
+    move_value<kPack>(scale, rows.scale[row]);
+    block.scale = scale;
+    move_bytes<kPack>(block.rows, rows.rows, row);
+    move_bytes<kPack>(field_bytes(block, offsetof(BlockIq1S, extra)), rows.extra, row);
+  }
+  [[gnu::noinline]] static void group(const Rows& rows, int g, Bytes (&vectors)[8]) {
+    const Ints indices = load_words(rows.rows[g]);
+    const Ints extra = shifted_right(load_words(rows.extra[g / 2]), 16 * (g % 2));
+    iq1_group(
+        or_ints(even_bytes(indices), iq1_high(extra, 0, 3)), or_ints(odd_bytes(indices), iq1_high(extra, 1, 3)), extra,
+        [](int) { return 15; }, vectors);
+  }
+  static inline Floats scale(const Rows& rows, std::size_t part) {
+    const int g = static_cast<int>(part);
+    const Ints stored = move_lane_bits(load_words(rows.extra[g / 2]), 16 * (g % 2) + 12, 0, 7);
+    return mul(odd_step(rows.scale, stored), set(0.125f));
+  }
+};
+
+// The block's scale, of which four words hold a nibble each, is put together; the words' sixteen scales of three bits
+// lie in three words, five from the lowest bit of each and of the last one a bit at the top of each.
+template <>
+struct Packed<BlockIq1M> {
+  static constexpr int kGroup = 16, kBias = kIq1Bias, kMost = kIq1Most;
+  static constexpr bool kMinimums = false;
+  struct Rows {
+    HalfBits scale[kPanelRows];
+    std::uint16_t scales[3][kPanelRows];
+    std::uint8_t rows[8][kBytes];
+    std::uint8_t extra[4][kBytes];  // a nibble a row
+  };
+  template <bool kPack>
+  static inline void move(BlockIq1M& block, Rows& rows, int row) {
+    move_bytes<kPack>(block.rows, rows.rows, row);
+    move_bytes<kPack>(block.extra, rows.extra, row);
+    // The place of scale p: its first bit, and how far apart its bits are in words.
+    const auto bit_of = [](int p, int bit) { return p < 15 ? 16 * (p / 5) + p % 5 * 3 + bit : 16 * bit + 15; };
+    std::uint32_t words[4] = {};
+    std::uint32_t packed[4] = {};  // three words, then the scale
+    if constexpr (kPack) {
+      for (int i = 0; i < 4; ++i) {
+        words[i] = block.scales[i];
+        packed[3] |= words[i] >> 12 << (4 * i);
+      }
+    } else {
+      for (int i = 0; i < 3; ++i) packed[i] = rows.scales[i][row];
+      for (int i = 0; i < 4; ++i) words[i] = (std::uint32_t{rows.scale[row]} >> (4 * i) & 15) << 12;
+    }
+    for (int p = 0; p < 16; ++p) {
+      for (int bit = 0; bit < 3; ++bit) {
+        const int from = 3 * (p % 4) + bit;
+        const int to = bit_of(p, bit);
+        if constexpr (kPack) {
+          packed[to / 16] |= (words[p / 4] >> from & 1) << (to % 16);
+        } else {
+          words[p / 4] |= (packed[to / 16] >> (to % 16) & 1) << from;
+        }
+      }
+    }
+    if constexpr (kPack) {
+      for (int i = 0; i < 3; ++i) rows.scales[i][row] = static_cast<std::uint16_t>(packed[i]);
+      rows.scale[row] = static_cast<HalfBits>(packed[3]);
+    } else {
+      for (int i = 0; i < 4; ++i) block.scales[i] = static_cast<std::uint16_t>(words[i]);
+    }
+  }
+  [[gnu::noinline]] static void group(const Rows& rows, int g, Bytes (&vectors)[8]) {
+    const Ints indices = load_words(rows.rows[g]);
+    const Ints extra = shifted_right(load_words(rows.extra[g / 2]), 16 * (g % 2));
+    iq1_group(
+        or_ints(even_bytes(indices), iq1_high(extra, 0, 4)), or_ints(odd_bytes(indices), iq1_high(extra, 1, 4)), extra,
+        [](int k) { return 4 * k + 3; }, vectors);
+  }
+  static inline Floats scale(const Rows& rows, std::size_t part) {
+    const int p = static_cast<int>(part);
+    Ints stored = broadcast(0);
+    if (p < 15) {
+      stored = move_lane_bits(load_lane_words(rows.scales[p / 5]), p % 5 * 3, 0, 7);
+    } else {
+      for (int bit = 0; bit < 3; ++bit) {
+        stored = or_ints(stored, move_lane_bits(load_lane_words(rows.scales[bit]), 15, bit, 1 << bit));
+      }
+    }
+    return mul(odd_step(rows.scale, stored), set(0.125f));
+  }
+};
+
+}  // namespace quarrel::QUARREL_LEVEL

@@ -1,0 +1,23 @@
+// The grids of quant/iq_tables.h as plain integers, for kernels that look up many rows at once: sixteen bits a row,
+// eight two-bit or four four-bit numbers of values, the row's first in the lowest bits. What the values are: 8, 25, 43
+// (IQ2); 4, 12, 20, 28, 36, 44, 52, 62 (IQ3_XXS); 1, 3, 5 to 15 (IQ3_S); -1, 0, 1 (IQ1).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace quarrel {
+
+// One number more than the grid has rows, because a kernel may read 32 bits at each.
+template <std::size_t kRows>
+struct GridCodes {
+  std::uint16_t at[kRows + 1];
+};
+extern const GridCodes<256> kIq2XxsCodes;
+extern const GridCodes<512> kIq2XsCodes;
+extern const GridCodes<1024> kIq2SCodes;
+extern const GridCodes<256> kIq3XxsCodes;
+extern const GridCodes<512> kIq3SCodes;
+extern const GridCodes<2048> kIq1Codes;
+
+}  // namespace quarrel
