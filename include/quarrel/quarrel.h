@@ -101,9 +101,10 @@ struct Piece {
   Token token = kNoToken;
   float logprob = 0.0f;                 // of the token, as the model has it
   std::span<const TokenLogprob> top{};  // most likely first, as many as were asked for
+  std::size_t answer = 0;               // of several answers, its place in the list that `generate_many` gives
 };
 
-// False ends the answer.
+// False ends the answer that the piece belongs to.
 using PieceCallback = std::function<bool(const Piece& piece)>;
 
 // Ends answers from another thread, however many were started with it. Copies are the same token. An answer that was
@@ -138,6 +139,11 @@ struct GenerateOptions {
   std::int32_t logprobs = 0;                        // how many most likely tokens to tell of each, at most 20
   std::chrono::milliseconds timeout{0};             // waiting included; 0: none
   std::optional<CancelToken> cancel{};
+  std::int32_t answers = 1;  // that `generate_many` and `chat_many` give, each drawn with a seed of its own
+  // Of so many answers that are computed, the best ones are given: those whose tokens are likeliest on the average, as
+  // the model has it. 0: no more than are given. Beyond that, no callback can be told what will be chosen: there must
+  // be none.
+  std::int32_t best_of = 0;
 };
 
 enum class FinishReason {
@@ -156,7 +162,7 @@ struct GenerateResult {
   FinishReason reason = FinishReason::stop;
   std::size_t prompt_tokens = 0;
   std::size_t cached_tokens = 0;  // of the prompt, how many needed no computing
-  std::uint64_t seed = 0;
+  std::uint64_t seed = 0;         // gives this answer again, of several too when it is asked for alone
 };
 
 struct ModelInfo {
@@ -193,6 +199,16 @@ class QUARREL_API Model {
   // Answers a conversation.
   GenerateResult chat(std::span<const Message> messages, const GenerateOptions& options = {},
                       const PieceCallback& callback = {}) const;
+
+  // The same for `options.answers` answers to the one prompt, which is computed once. Where `best_of` is more than
+  // that, the best comes first; else they come by their numbers, which is how pieces name them. Answers of a call run
+  // together as far as `LoadOptions::sequences` lets them.
+  std::vector<GenerateResult> generate_many(std::span<const Token> prompt, const GenerateOptions& options = {},
+                                            const PieceCallback& callback = {}) const;
+  std::vector<GenerateResult> generate_many(std::string_view prompt, const GenerateOptions& options = {},
+                                            const PieceCallback& callback = {}) const;
+  std::vector<GenerateResult> chat_many(std::span<const Message> messages, const GenerateOptions& options = {},
+                                        const PieceCallback& callback = {}) const;
 
   // A vector of length 1 for each text, of `info().embedding_width` numbers. A text beyond the model's limit is cut to
   // it.

@@ -27,7 +27,7 @@ extern "C" {
 #endif
 
 /* Raised when something is added; nothing is ever taken away. */
-#define QUARREL_ABI_VERSION 1
+#define QUARREL_ABI_VERSION 2
 
 typedef int32_t quarrel_token;
 #define QUARREL_NO_TOKEN ((quarrel_token) - 1)
@@ -91,9 +91,10 @@ typedef struct quarrel_piece {
   uint32_t top_count;
   quarrel_text text;
   const quarrel_logprob* top;
+  size_t answer; /* of several, which one it belongs to */
 } quarrel_piece;
 
-/* Zero ends what is going on. */
+/* Zero ends what is going on; of several answers, the one that the piece belongs to. */
 typedef int (*quarrel_piece_callback)(const quarrel_piece* piece, void* user);
 typedef int (*quarrel_progress_callback)(uint64_t done, uint64_t total, void* user);
 
@@ -132,6 +133,9 @@ typedef struct quarrel_generate_options {
   int32_t has_stop_tokens;
   int32_t timeout_ms; /* waiting included; 0: none */
   const quarrel_cancel* cancel;
+  int32_t answers; /* how many to give */
+  int32_t best_of; /* how many to compute and choose the likeliest of, best first; 0: no more than are given. If more,
+                      there must be no callback */
 } quarrel_generate_options;
 
 typedef struct quarrel_model_info {
@@ -146,6 +150,7 @@ typedef struct quarrel_model_info {
   quarrel_text device;
 } quarrel_model_info;
 
+/* Of one answer. */
 typedef struct quarrel_result_info {
   uint32_t size;
   int32_t reason; /* QUARREL_FINISH_… */
@@ -156,6 +161,7 @@ typedef struct quarrel_result_info {
   const quarrel_token* tokens;
   const float* logprobs; /* of each token */
   size_t token_count;
+  size_t answer_count; /* how many answers the result has */
 } quarrel_result_info;
 
 static inline quarrel_text quarrel_text_of(const char* zero_terminated) {
@@ -208,12 +214,18 @@ QUARREL_C_API quarrel_status quarrel_chat(const quarrel_model* model, const quar
                                           quarrel_piece_callback callback, void* user, quarrel_result** result,
                                           quarrel_error* error);
 
-/* Set `info->size` first. */
+/* Of the first answer, or the only one. Set `info->size` first. */
 QUARREL_C_API quarrel_status quarrel_result_get_info(const quarrel_result* result, quarrel_result_info* info,
                                                      quarrel_error* error);
 /* The most likely tokens in the place of token `index`, where they were asked for. */
 QUARREL_C_API quarrel_status quarrel_result_get_top(const quarrel_result* result, size_t index,
                                                     const quarrel_logprob** top, size_t* count, quarrel_error* error);
+/* The same of any answer. */
+QUARREL_C_API quarrel_status quarrel_result_get_answer_info(const quarrel_result* result, size_t answer,
+                                                            quarrel_result_info* info, quarrel_error* error);
+QUARREL_C_API quarrel_status quarrel_result_get_answer_top(const quarrel_result* result, size_t answer, size_t index,
+                                                           const quarrel_logprob** top, size_t* count,
+                                                           quarrel_error* error);
 QUARREL_C_API void quarrel_result_free(quarrel_result* result);
 
 /* Ends answers from another thread: those that run with it, and those that would be started with it. It may be freed

@@ -30,20 +30,16 @@ quarrel_status generate(const quarrel_model* model, const quarrel_generate_optio
                                  .logprob = piece.logprob,
                                  .top_count = static_cast<std::uint32_t>(top.size()),
                                  .text = api::text_of(piece.text),
-                                 .top = top.data()};
+                                 .top = top.data(),
+                                 .answer = piece.answer};
         return callback(&told, user) != 0;
       };
     }
-    api::GenerateResult answer = work(loaded, settings, each);
+    std::vector<api::GenerateResult> answers = work(loaded, settings, each);
     if (result == nullptr) return;
     auto handle = std::make_unique<quarrel_result>();
-    handle->top.reserve(answer.top.size());
-    for (const auto& likely : answer.top) {
-      auto& list = handle->top.emplace_back();
-      list.reserve(likely.size());
-      for (const auto& [token, logprob] : likely) list.push_back({.token = token, .logprob = logprob});
-    }
-    handle->result = std::move(answer);
+    handle->answers.reserve(answers.size());
+    for (api::GenerateResult& answer : answers) handle->answers.push_back(api::answer_of(std::move(answer)));
     *result = handle.release();
   });
 }
@@ -106,6 +102,7 @@ quarrel_status quarrel_generate_options_init(quarrel_generate_options* options, 
   defaults.presence_penalty = from.presence_penalty;
   defaults.frequency_penalty = from.frequency_penalty;
   defaults.penalty_window = from.penalty_window;
+  defaults.answers = from.answers;
   return init_struct(options, size, defaults);
 }
 
@@ -191,7 +188,7 @@ quarrel_status quarrel_generate(const quarrel_model* model, const quarrel_token*
                                 quarrel_result** result, quarrel_error* error) {
   return generate(model, options, callback, user, result, error,
                   [&](const api::Model& loaded, const auto& settings, const auto& each) {
-                    return loaded.generate(api::check_array(prompt, count, "the prompt"), settings, each);
+                    return loaded.generate_many(api::check_array(prompt, count, "the prompt"), settings, each);
                   });
 }
 
@@ -200,7 +197,7 @@ quarrel_status quarrel_generate_text(const quarrel_model* model, quarrel_text pr
                                      void* user, quarrel_result** result, quarrel_error* error) {
   return generate(model, options, callback, user, result, error,
                   [&](const api::Model& loaded, const auto& settings, const auto& each) {
-                    return loaded.generate(api::view_of(prompt, "the prompt"), settings, each);
+                    return loaded.generate_many(api::view_of(prompt, "the prompt"), settings, each);
                   });
 }
 
@@ -209,13 +206,24 @@ quarrel_status quarrel_chat(const quarrel_model* model, const quarrel_message* m
                             quarrel_result** result, quarrel_error* error) {
   return generate(model, options, callback, user, result, error,
                   [&](const api::Model& loaded, const auto& settings, const auto& each) {
-                    return loaded.chat(api::messages_of(messages, message_count), settings, each);
+                    return loaded.chat_many(api::messages_of(messages, message_count), settings, each);
                   });
 }
 
 quarrel_status quarrel_result_get_info(const quarrel_result* result, quarrel_result_info* info, quarrel_error* error) {
+  return quarrel_result_get_answer_info(result, 0, info, error);
+}
+
+quarrel_status quarrel_result_get_top(const quarrel_result* result, size_t index, const quarrel_logprob** top,
+                                      size_t* count, quarrel_error* error) {
+  return quarrel_result_get_answer_top(result, 0, index, top, count, error);
+}
+
+quarrel_status quarrel_result_get_answer_info(const quarrel_result* result, size_t answer, quarrel_result_info* info,
+                                              quarrel_error* error) {
   return api::run(error, [&] {
-    const api::GenerateResult& from = api::check_handle(result, "result").result;
+    const quarrel_result& all = api::check_handle(result, "result");
+    const api::GenerateResult& from = api::answer_at(all, answer).result;
     const quarrel_result_info told{.size = sizeof(quarrel_result_info),
                                    .reason = static_cast<std::int32_t>(from.reason),
                                    .prompt_tokens = from.prompt_tokens,
@@ -224,17 +232,18 @@ quarrel_status quarrel_result_get_info(const quarrel_result* result, quarrel_res
                                    .text = api::text_of(from.text),
                                    .tokens = from.tokens.data(),
                                    .logprobs = from.logprobs.data(),
-                                   .token_count = from.tokens.size()};
+                                   .token_count = from.tokens.size(),
+                                   .answer_count = all.answers.size()};
     api::write_struct(info, told, "the result's info");
   });
 }
 
-quarrel_status quarrel_result_get_top(const quarrel_result* result, size_t index, const quarrel_logprob** top,
-                                      size_t* count, quarrel_error* error) {
+quarrel_status quarrel_result_get_answer_top(const quarrel_result* result, size_t answer, size_t index,
+                                             const quarrel_logprob** top, size_t* count, quarrel_error* error) {
   return api::run(error, [&] {
     api::check_pointer(top, "the place for the list") = nullptr;
     api::check_pointer(count, "the place for the count") = 0;
-    const auto& lists = api::check_handle(result, "result").top;
+    const auto& lists = api::answer_at(api::check_handle(result, "result"), answer).top;
     if (index >= lists.size()) {
       api::refuse(api::ErrorKind::bad_input, "there are {} lists of likely tokens, but that of {} was asked for",
                   lists.size(), index);

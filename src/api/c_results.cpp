@@ -1,4 +1,4 @@
-// The C interface's values: errors, options and messages as C++ has them.
+// The C interface's values: errors, options, messages and answers as C++ has them.
 #include <array>
 #include <new>
 
@@ -66,6 +66,26 @@ quarrel_status status_of_exception(quarrel_error* error) noexcept {
   }
 }
 
+quarrel_result::Answer answer_of(GenerateResult&& result) {
+  quarrel_result::Answer answer;
+  answer.top.reserve(result.top.size());
+  for (const auto& likely : result.top) {
+    auto& list = answer.top.emplace_back();
+    list.reserve(likely.size());
+    for (const auto& [token, logprob] : likely) list.push_back({.token = token, .logprob = logprob});
+  }
+  answer.result = std::move(result);
+  return answer;
+}
+
+const quarrel_result::Answer& answer_at(const quarrel_result& result, std::size_t answer) {
+  if (answer >= result.answers.size()) {
+    refuse(ErrorKind::bad_input, "the result has {} answers, but number {} was asked for", result.answers.size(),
+           answer);
+  }
+  return result.answers[answer];
+}
+
 GenerateOptions generate_options_of(const quarrel_generate_options* options) {
   quarrel_generate_options defaults;
   quarrel_generate_options_init(&defaults, sizeof defaults);
@@ -80,7 +100,9 @@ GenerateOptions generate_options_of(const quarrel_generate_options* options) {
                          .frequency_penalty = given.frequency_penalty,
                          .penalty_window = given.penalty_window,
                          .logprobs = given.logprobs,
-                         .timeout = std::chrono::milliseconds(given.timeout_ms)};
+                         .timeout = std::chrono::milliseconds(given.timeout_ms),
+                         .answers = given.answers,
+                         .best_of = given.best_of};
   if (given.has_seed != 0) result.seed = given.seed;
   const auto stops = check_array(given.stop, given.stop_count, "the list of stop strings");
   result.stop.reserve(stops.size());

@@ -31,9 +31,12 @@ struct quarrel_cancel {
 
 struct quarrel_result {
   static constexpr std::uint64_t kKind = 0x71726573756c7401;
+  struct Answer {
+    quarrel::api::GenerateResult result = {};
+    std::vector<std::vector<quarrel_logprob>> top = {};  // of each token
+  };
   std::uint64_t kind = kKind;
-  quarrel::api::GenerateResult result;
-  std::vector<std::vector<quarrel_logprob>> top;
+  std::vector<Answer> answers;  // at least one
 };
 
 namespace quarrel::api {
@@ -143,6 +146,9 @@ void write_array(const Values& values, T* data, std::size_t capacity, std::size_
   std::copy(values.begin(), values.end(), &check_pointer(data, "the array"));
 }
 
+quarrel_result::Answer answer_of(GenerateResult&& result);
+// Of a result whose kind was checked. Throws for an answer that it does not have.
+const quarrel_result::Answer& answer_at(const quarrel_result& result, std::size_t answer);
 GenerateOptions generate_options_of(const quarrel_generate_options* options);
 std::vector<Message> messages_of(const quarrel_message* messages, std::size_t count);
 

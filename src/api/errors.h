@@ -49,6 +49,7 @@ class Caught {
       return false;
     }
   }
+  bool thrown() const noexcept { return thrown_ != nullptr; }
   void rethrow() const {
     if (thrown_) std::rethrow_exception(thrown_);
   }

@@ -1,13 +1,19 @@
-// One answer: a request to the engine, its tokens to text, and everything that can end it early.
+// Answers to one prompt: a request to the engine, its tokens to text, everything that can end an answer early, and
+// which answers are the best.
 #include <algorithm>
 #include <atomic>
+#include <deque>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <utility>
 
 #include "api/model_impl.h"
 #include "backend/sampling.h"
+#include "base/as_size.h"
 #include "base/random_seed.h"
+#include "engine/best_of.h"
+#include "engine/finish_reason.h"
 #include "text/text_stream.h"
 
 namespace quarrel::api {
@@ -33,6 +39,25 @@ void check_options(const GenerateOptions& options) {
   }
 }
 
+// How many answers are computed.
+std::int32_t branches_of(const GenerateOptions& options) noexcept {
+  return options.best_of == 0 ? options.answers : options.best_of;
+}
+
+void check_answers(const GenerateOptions& options, std::int32_t most, bool callback) {
+  if (options.answers < 1 || options.answers > most) {
+    refuse(ErrorKind::bad_input, "answers can be 1 to {}, not {}", most, options.answers);
+  }
+  if (options.best_of != 0 && (options.best_of < options.answers || options.best_of > most)) {
+    refuse(ErrorKind::bad_input, "best_of can be {} (the answers asked for) to {}, or 0, not {}", options.answers, most,
+           options.best_of);
+  }
+  if (callback && branches_of(options) > options.answers) {
+    refuse(ErrorKind::bad_input, "a callback cannot be told pieces of the best {} of {} answers before they are chosen",
+           options.answers, options.best_of);
+  }
+}
+
 [[noreturn]] void refuse_submission(const SubmitResult& result) {
   switch (result.status) {
     case SubmitStatus::empty: refuse(ErrorKind::bad_input, "the prompt is empty");
@@ -53,40 +78,33 @@ void check_options(const GenerateOptions& options) {
 class Request {
  public:
   Request(Engine& engine, RequestId id) noexcept : engine_(engine), id_(id) {}
-  ~Request() {
-    if (!finished_) engine_.cancel(id_);
-  }
+  ~Request() { engine_.cancel(id_); }  // which does nothing to one that has ended
   Request(const Request&) = delete;
   Request& operator=(const Request&) = delete;
-
-  void finish() noexcept { finished_ = true; }
 
  private:
   Engine& engine_;
   RequestId id_;
-  bool finished_ = false;
 };
 
-FinishReason reason_of(const TokenEvent& event, std::size_t tokens, std::int32_t max_tokens) {
-  switch (event.reason) {
-    case EndReason::stop: return FinishReason::stop;
-    case EndReason::length:
-      return max_tokens >= 0 && std::cmp_greater_equal(tokens, max_tokens) ? FinishReason::length
-                                                                           : FinishReason::context;
-    case EndReason::context: return FinishReason::context;
-    case EndReason::cancelled: return FinishReason::cancelled;
-    case EndReason::deadline: return FinishReason::timeout;
-    case EndReason::failed: break;
-  }
-  refuse(ErrorKind::failed, "{}", event.error.empty() ? "the model could not compute an answer" : event.error);
-}
+// The names are the same.
+static_assert(static_cast<int>(FinishReason::stop) == static_cast<int>(quarrel::FinishReason::stop));
+static_assert(static_cast<int>(FinishReason::length) == static_cast<int>(quarrel::FinishReason::length));
+static_assert(static_cast<int>(FinishReason::context) == static_cast<int>(quarrel::FinishReason::context));
+static_assert(static_cast<int>(FinishReason::cancelled) == static_cast<int>(quarrel::FinishReason::cancelled));
+static_assert(static_cast<int>(FinishReason::timeout) == static_cast<int>(quarrel::FinishReason::timeout));
 
-// The answer as it grows: tokens in, pieces to the callback.
+// An answer as it grows: tokens in, pieces to the callback.
 class Answer {
  public:
-  Answer(const Tokenizer* tokenizer, const GenerateOptions& options, std::span<const TokenId> stop_tokens,
-         const PieceCallback& callback, Caught& caught)
-      : top_(options.logprobs > 0), stop_tokens_(stop_tokens), callback_(callback), caught_(caught) {
+  Answer(std::size_t number, const Tokenizer* tokenizer, const GenerateOptions& options,
+         std::span<const TokenId> stop_tokens, const PieceCallback& callback, Caught& caught)
+      : number_(number),
+        max_tokens_(options.max_tokens),
+        top_(options.logprobs > 0),
+        stop_tokens_(stop_tokens),
+        callback_(callback),
+        caught_(caught) {
     if (tokenizer != nullptr) {
       stream_.emplace(*tokenizer, options.stop, true);
     } else if (!options.stop.empty()) {
@@ -94,8 +112,8 @@ class Answer {
     }
   }
 
-  // False: the answer ends here, for `result.reason`.
-  bool take(const SampleResult& sample) {
+  // Why the answer ends with this token; none: it goes on.
+  std::optional<EndReason> take(const SampleResult& sample) {
     if (sample.id < 0) refuse(ErrorKind::failed, "the model gave no token a probability; its file may be damaged");
     result.tokens.push_back(sample.id);
     result.logprobs.push_back(sample.logprob);
@@ -106,42 +124,58 @@ class Answer {
     std::string text;
     const bool is_stop = std::ranges::find(stop_tokens_, sample.id) != stop_tokens_.end();
     if (stream_ && !is_stop) text = stream_->push(sample.id);
-    const bool wanted = tell({.text = text, .token = sample.id, .logprob = sample.logprob, .top = top});
+    const bool wanted =
+        tell({.text = text, .token = sample.id, .logprob = sample.logprob, .top = top, .answer = number_});
     if (top_) result.top.push_back(std::move(top));
     result.text += text;
-    if (stream_ && stream_->stopped()) {
-      result.reason = FinishReason::stop;
-      return false;
-    }
-    return wanted;
+    if (stream_ && stream_->stopped()) return EndReason::stop;
+    return wanted ? std::nullopt : std::optional(EndReason::cancelled);
   }
 
-  // What the stream still held.
-  void flush() {
-    if (!stream_ || result.reason == FinishReason::cancelled) return;
+  // The answer has ended: what the stream still held is told, unless nobody wants it.
+  void finish(EndReason end) {
+    const auto reason = finish_reason(end, result.tokens.size(), max_tokens_);
+    if (!reason) return;
+    result.reason = static_cast<FinishReason>(*reason);
+    if (!stream_ || end == EndReason::cancelled) return;
     const std::string text = stream_->finish();
     if (text.empty()) return;
     result.text += text;
-    const FinishReason reason = result.reason;
-    tell({.text = text});
-    result.reason = reason;  // the answer has ended already
+    tell({.text = text, .answer = number_});
   }
 
   GenerateResult result = {};
 
  private:
   bool tell(const Piece& piece) {
-    if (!callback_ || caught_.call([&] { return callback_(piece); })) return true;
-    result.reason = FinishReason::cancelled;
-    return false;
+    return !callback_ || caught_.call([&] { return callback_(piece); });
   }
 
+  const std::size_t number_;
+  const std::int32_t max_tokens_;
   const bool top_;
   std::span<const TokenId> stop_tokens_;
   const PieceCallback& callback_;
   Caught& caught_;
   std::optional<TextStream> stream_;
 };
+
+// The best answers, or all of them by their numbers.
+std::vector<GenerateResult> choose(std::deque<Answer>& answers, const BestOf& ends, const GenerateOptions& options,
+                                   const std::string& error) {
+  std::vector<std::int32_t> chosen(as_size(options.answers));
+  std::iota(chosen.begin(), chosen.end(), 0);
+  if (std::cmp_greater(answers.size(), options.answers)) chosen = ends.best(options.answers);
+  std::vector<GenerateResult> results;
+  results.reserve(chosen.size());
+  for (const std::int32_t number : chosen) {
+    if (ends.reason(number) == EndReason::failed) {
+      refuse(ErrorKind::failed, "{}", error.empty() ? "the model could not compute an answer" : error);
+    }
+    results.push_back(std::move(answers[as_size(number)].result));
+  }
+  return results;
+}
 
 }  // namespace
 
@@ -206,6 +240,7 @@ GenerateRequest Model::Impl::request_for(std::span<const Token> prompt, const Ge
                                        .penalty_window = options.penalty_window,
                                        .seed = options.seed ? *options.seed : random_seed()},
                           .max_tokens = options.max_tokens,
+                          .branches = branches_of(options),
                           .top = options.logprobs,
                           .overflow = Overflow::stop,
                           .deadline = std::min(options.timeout, kLongestTimeout)};
@@ -217,39 +252,59 @@ GenerateRequest Model::Impl::request_for(std::span<const Token> prompt, const Ge
   return request;
 }
 
-GenerateResult Model::Impl::generate(std::span<const Token> prompt, const GenerateOptions& options,
-                                     const PieceCallback& callback, Caught& caught) {
+std::vector<GenerateResult> Model::Impl::generate(std::span<const Token> prompt, const GenerateOptions& options,
+                                                  const PieceCallback& callback, Caught& caught) {
   if (!engine_) {
     refuse(ErrorKind::unsupported, "this model ({}) embeds texts; it foretells no tokens", info.architecture);
   }
   check_options(options);
+  check_answers(options, engine_->most_branches(), static_cast<bool>(callback));
   GenerateRequest request = request_for(prompt, options);
   const std::vector<TokenId> stop_tokens = request.stop_tokens;
-  Answer answer(tokenizer_, options, stop_tokens, callback, caught);
-  answer.result.prompt_tokens = prompt.size();
-  answer.result.seed = request.sampling.seed;
+  const std::int32_t branches = request.branches;
+  std::deque<Answer> answers;
+  for (std::int32_t branch = 0; branch < branches; ++branch) {
+    GenerateResult& result =
+        answers.emplace_back(as_size(branch), tokenizer_, options, stop_tokens, callback, caught).result;
+    result.prompt_tokens = prompt.size();
+    result.seed = branch_seed(request.sampling.seed, branch);
+  }
+  BestOf ends(branches);
+  std::string error;
 
   const Engine::Submission submission = engine_->submit(std::move(request));
   if (submission.result.status != SubmitStatus::accepted) refuse_submission(submission.result);
-  Request running(*engine_, submission.result.id);
+  const Request running(*engine_, submission.result.id);
   const CancelToken::State::Watch watch(options.cancel ? options.cancel->state_.get() : nullptr, *engine_,
                                         submission.result.id);
-  while (const auto event = submission.stream->next()) {
-    if (watch.cancelled()) {
-      answer.result.reason = FinishReason::cancelled;
-      break;
-    }
+  // An answer that ends early is computed on beside those that do not, and not listened to.
+  while (!ends.done() && !caught.thrown()) {
+    const auto event = submission.stream->next();
+    if (!event || watch.cancelled()) break;
     if (event->kind == TokenEvent::Kind::started) {
-      answer.result.cached_tokens = static_cast<std::size_t>(std::max(event->cached, 0));
-    } else if (event->kind == TokenEvent::Kind::token) {
-      if (!answer.take(event->sample)) break;
-    } else if (event->kind == TokenEvent::Kind::finished) {
-      running.finish();
-      answer.result.reason = reason_of(*event, answer.result.tokens.size(), options.max_tokens);
+      for (Answer& answer : answers) answer.result.cached_tokens = static_cast<std::size_t>(std::max(event->cached, 0));
     }
+    if (!event->error.empty()) error = event->error;
+    if (!ends.take(*event)) continue;
+    Answer& answer = answers[as_size(event->branch)];
+    std::optional<EndReason> end;
+    if (event->kind == TokenEvent::Kind::token) {
+      end = answer.take(event->sample);
+      if (end) ends.end(event->branch, *end);
+    } else if (event->kind == TokenEvent::Kind::finished) {
+      end = event->reason;
+    }
+    if (end) answer.finish(*end);
   }
-  answer.flush();
-  return std::move(answer.result);
+  // The others were cancelled, or their endings were lost.
+  const bool cancelled = watch.cancelled() || caught.thrown();
+  for (std::int32_t branch = 0; branch < branches; ++branch) {
+    if (!ends.open(branch)) continue;
+    ends.end(branch, cancelled ? EndReason::cancelled : EndReason::failed);
+    answers[as_size(branch)].finish(ends.reason(branch));
+  }
+  if (caught.thrown()) return {};  // it is thrown again
+  return choose(answers, ends, options, error);
 }
 
 }  // namespace quarrel::api

@@ -182,13 +182,33 @@ ChatPrompt Model::chat_prompt(std::span<const Message> messages) const {
   return guarded([&] { return impl().chat_prompt(messages); });
 }
 
-GenerateResult Model::generate(std::span<const Token> prompt, const GenerateOptions& options,
-                               const PieceCallback& callback) const {
+std::vector<GenerateResult> Model::generate_many(std::span<const Token> prompt, const GenerateOptions& options,
+                                                 const PieceCallback& callback) const {
   const Model kept = *this;  // a callback may let go of the last other copy
   Caught caught;
-  GenerateResult result = guarded([&] { return kept.impl().generate(prompt, options, callback, caught); });
+  auto results = guarded([&] { return kept.impl().generate(prompt, options, callback, caught); });
   caught.rethrow();
-  return result;
+  return results;
+}
+
+std::vector<GenerateResult> Model::generate_many(std::string_view prompt, const GenerateOptions& options,
+                                                 const PieceCallback& callback) const {
+  const std::vector<Token> tokens = guarded([&] { return impl().encode_prompt(prompt); });
+  return generate_many(tokens, options, callback);
+}
+
+std::vector<GenerateResult> Model::chat_many(std::span<const Message> messages, const GenerateOptions& options,
+                                             const PieceCallback& callback) const {
+  return generate_many(chat_prompt(messages).tokens, options, callback);
+}
+
+GenerateResult Model::generate(std::span<const Token> prompt, const GenerateOptions& options,
+                               const PieceCallback& callback) const {
+  if (options.answers != 1) {
+    refuse(ErrorKind::bad_input, "{} answers are asked for, but this call gives one: generate_many gives several",
+           options.answers);
+  }
+  return std::move(generate_many(prompt, options, callback).front());
 }
 
 GenerateResult Model::generate(std::string_view prompt, const GenerateOptions& options,

@@ -30,8 +30,9 @@ struct Model::Impl {
   ChatPrompt chat_prompt(std::span<const Message> messages) const;
   // The tokens of a text to continue.
   std::vector<Token> encode_prompt(std::string_view text) const;
-  GenerateResult generate(std::span<const Token> prompt, const GenerateOptions& options, const PieceCallback& callback,
-                          Caught& caught);
+  // As many answers as the options say.
+  std::vector<GenerateResult> generate(std::span<const Token> prompt, const GenerateOptions& options,
+                                       const PieceCallback& callback, Caught& caught);
   std::vector<std::vector<float>> embed(std::span<const std::string> texts);
 
   ModelInfo info = {};

@@ -7,7 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "engine/generate.h"
+#include "engine/executor.h"
+#include "engine/finish_reason.h"
 
 namespace quarrel {
 

@@ -2,8 +2,6 @@
 
 #include <fmt/ranges.h>
 
-#include <algorithm>
-
 #include "app/input.h"
 #include "app/workbench.h"
 #include "base/clock.h"
@@ -48,6 +46,7 @@ std::string_view reason_name(FinishReason reason) noexcept {
     case FinishReason::length: return "length";
     case FinishReason::context: return "context";
     case FinishReason::cancelled: return "cancelled";
+    case FinishReason::timeout: return "timeout";
   }
   return "unknown";
 }
@@ -99,8 +98,8 @@ Reply ChatSession::complete(std::string_view text, const ChatParameters& paramet
   return continue_tokens(ids, parameters, cancel, sink);
 }
 
-void ChatSession::follow(Engine::Submission& submission, const std::atomic<bool>& cancel, TextStream& text,
-                         const TextSink& sink, Reply& reply) {
+void ChatSession::follow(Engine::Submission& submission, const ChatParameters& parameters,
+                         const std::atomic<bool>& cancel, TextStream& text, const TextSink& sink, Reply& reply) {
   const auto start = Clock::now();
   auto first = start;
   const auto emit = [&](const std::string& piece) {
@@ -128,14 +127,14 @@ void ChatSession::follow(Engine::Submission& submission, const std::atomic<bool>
       }
     }
     if (event->kind != TokenEvent::Kind::finished) continue;
-    switch (event->reason) {
-      case EndReason::stop: reply.reason = FinishReason::stop; break;
-      case EndReason::length: reply.reason = FinishReason::length; break;
-      case EndReason::context: reply.reason = FinishReason::context; break;
-      case EndReason::deadline:
-      case EndReason::cancelled: reply.reason = FinishReason::cancelled; break;
-      case EndReason::failed: fail(ErrorKind::bad_file, "{}", event->error);
+    if (over) {
+      // However the engine ended it meanwhile.
+      reply.reason = text.stopped() ? FinishReason::stop : FinishReason::cancelled;
+      continue;
     }
+    const auto reason = finish_reason(event->reason, reply.tokens.size(), parameters.max_tokens);
+    if (!reason) fail(ErrorKind::bad_file, "{}", event->error);
+    reply.reason = *reason;
   }
   emit(text.finish());
   const auto end = Clock::now();
@@ -174,15 +173,10 @@ Reply ChatSession::continue_tokens(const std::vector<TokenId>& prompt, const Cha
   if (!submission.stream) fail(ErrorKind::internal, "the engine refused a request that fits");
   TextStream text(*tokenizer_, parameters.stop, true);
   try {
-    follow(submission, cancel, text, sink, reply);
+    follow(submission, parameters, cancel, text, sink, reply);
   } catch (...) {
     engine_->cancel(submission.result.id);
     throw;
-  }
-  // The context ended it, if it was not the number of tokens.
-  if (reply.reason == FinishReason::length &&
-      (parameters.max_tokens < 0 || std::ssize(reply.tokens) < parameters.max_tokens)) {
-    reply.reason = FinishReason::context;
   }
   cached_tokens_ = prompt.size() + reply.tokens.size();
   if (parameters.verbose) reply.seen = executor_->observe();

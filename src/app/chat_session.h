@@ -16,7 +16,7 @@
 #include "app/model_options.h"
 #include "base/log.h"
 #include "engine/engine.h"
-#include "engine/generate.h"
+#include "engine/finish_reason.h"
 #include "gguf/store.h"
 #include "text/chat_template.h"
 #include "text/text_stream.h"
@@ -74,8 +74,8 @@ class ChatSession {
   Reply continue_tokens(const std::vector<TokenId>& prompt, const ChatParameters& parameters,
                         const std::atomic<bool>& cancel, const TextSink& sink);
   // Reads an answer to its end, which comes early when a stop string was met or somebody pressed Ctrl-C.
-  void follow(Engine::Submission& submission, const std::atomic<bool>& cancel, TextStream& text, const TextSink& sink,
-              Reply& reply);
+  void follow(Engine::Submission& submission, const ChatParameters& parameters, const std::atomic<bool>& cancel,
+              TextStream& text, const TextSink& sink, Reply& reply);
 
   std::string name_;
   std::string template_origin_;

@@ -48,15 +48,13 @@ SchedulerConfig scheduler_config(Executor& executor, const EngineOptions& option
   return config;
 }
 
-// Branch 0 draws what a request alone would; the others have seeds of their own.
-std::uint64_t branch_seed(std::uint64_t seed, std::int32_t branch) {
-  return seed + static_cast<std::uint64_t>(branch) * 0x9e3779b97f4a7c15u;
-}
-
 }  // namespace
 
 Engine::Engine(Executor& executor, const EngineOptions& options)
-    : executor_(executor), options_(options), scheduler_(scheduler_config(executor, options)) {
+    : executor_(executor),
+      options_(options),
+      most_branches_(resolved(scheduler_config(executor, options)).max_branches),
+      scheduler_(scheduler_config(executor, options)) {
   letters_.reserve(kMostLetters);
   delivering_.reserve(kMostLetters);
   thread_ = std::thread([this] { run(); });
@@ -91,7 +89,7 @@ SubmitResult Engine::submit(GenerateRequest request, Sink sink) {
   running->sink = std::move(sink);
   running->penalties = has_penalties(request.sampling);
   running->unfinished = request.branches;
-  for (std::int32_t branch = 0; branch < std::min(request.branches, executor_.plan().limits.outputs); ++branch) {
+  for (std::int32_t branch = 0; branch < std::min(request.branches, most_branches_); ++branch) {
     BranchState& state = running->branches.emplace_back();
     state.sample = {.params = request.sampling, .top = request.top};
     state.sample.params.seed = branch_seed(request.sampling.seed, branch);

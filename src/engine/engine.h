@@ -68,7 +68,8 @@ class Engine {
 
   EngineCounters counters() const;
   Executor& executor() noexcept { return executor_; }
-  std::int32_t longest_text() const;  // tokens, prompt and answer together
+  std::int32_t longest_text() const;                                      // tokens, prompt and answer together
+  std::int32_t most_branches() const noexcept { return most_branches_; }  // of one request
   void clear_cache();
 
  private:
@@ -104,6 +105,7 @@ class Engine {
 
   Executor& executor_;
   const EngineOptions options_;
+  const std::int32_t most_branches_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;  // something was submitted, cancelled, ended, or the engine should stop
   Scheduler scheduler_;

@@ -11,6 +11,9 @@ namespace {
 // How often a thread that waits for leases to end looks again.
 constexpr std::chrono::milliseconds kLook{10};
 
+// How often a warm-up tells that it goes on.
+constexpr std::chrono::milliseconds kWarming{100};
+
 std::uint64_t budget_of(const Device& device, const RegistryOptions& options) {
   return options.budget > 0 ? options.budget : device.memory_available() / 10 * 9;
 }
@@ -37,6 +40,29 @@ ModelRegistry::Plan ModelRegistry::plan(const std::filesystem::path& path) const
   return plan;
 }
 
+// One small request, so that no other pays for pages that nobody has touched: rows of a prompt, and a generated one. It
+// leaves nothing in the prefix cache.
+void ModelRegistry::warm_up(const std::string& name, LoadedModel& model) const {
+  if (!model.executor().spec().has_head) return;  // it answers nothing
+  tell({.kind = LoadEvent::Kind::warming, .name = name});
+  GenerateRequest request{.prompt = {0, 0},
+                          .max_tokens = 2,
+                          .overflow = Overflow::stop,
+                          .use_cache = false,
+                          .deadline = std::chrono::microseconds(0)};
+  if (model.engine().longest_text() <= std::ssize(request.prompt)) request.prompt.pop_back();
+  const Engine::Submission submission = model.engine().submit(std::move(request));
+  if (!submission.stream) fail(ErrorKind::internal, "the first request to '{}' was refused", name);
+  while (!submission.stream->done()) {
+    const auto event = submission.stream->next_within(kWarming);
+    if (!event) {
+      tell({.kind = LoadEvent::Kind::warming, .name = name});
+    } else if (event->kind == TokenEvent::Kind::finished && event->reason == EndReason::failed) {
+      fail(ErrorKind::bad_file, "{}", event->error);
+    }
+  }
+}
+
 std::shared_ptr<LoadedModel> ModelRegistry::load(const std::string& name, const std::filesystem::path& path,
                                                  const Plan& plan) const {
   tell({.kind = LoadEvent::Kind::loading, .name = name});
@@ -46,6 +72,7 @@ std::shared_ptr<LoadedModel> ModelRegistry::load(const std::string& name, const 
       tell({.kind = LoadEvent::Kind::progress, .name = name, .done = done, .total = total});
     };
     auto model = std::make_shared<LoadedModel>(path, device_, options, options_.engine);
+    warm_up(name, *model);
     tell({.kind = LoadEvent::Kind::ready, .name = name});
     return model;
   } catch (const std::exception& error) {

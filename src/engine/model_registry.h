@@ -1,5 +1,5 @@
-// The models in memory: loaded when somebody asks for one, kept while they are used and for a while after, given up
-// oldest first when another needs the room, exchanged without dropping a request.
+// The models in memory: loaded when somebody asks for one, warmed up by a small request, kept while they are used and
+// for a while after, given up oldest first when another needs the room, exchanged without dropping a request.
 //
 // Threads: every member may be called from any thread. A load runs on the thread that asked for it; others that want
 // the same model wait for it, and requests to other models go on. Whoever holds a Lease keeps its model where it is.
@@ -38,7 +38,8 @@ class LoadedModel {
 };
 
 struct LoadEvent {
-  enum class Kind : std::uint8_t { loading, progress, ready, failed, unloaded };
+  // `warming` is told when the weights are there and a first request runs, and again while it takes its time.
+  enum class Kind : std::uint8_t { loading, progress, warming, ready, failed, unloaded };
   Kind kind = Kind::loading;
   std::string name = {};
   std::uint64_t done = 0, total = 0;  // of progress: bytes of weights
@@ -54,7 +55,8 @@ struct RegistryOptions {
   std::chrono::milliseconds patience = std::chrono::minutes(5);  // how long a load waits for room
   // What a name stands for; throws Error(not_found) for none.
   std::function<std::filesystem::path(const std::string&)> resolve = {};
-  // Called from whatever thread loads or unloads; must not call the registry.
+  // Called from whatever thread loads or unloads; must not call the registry. What it throws of `loading`, `progress`
+  // or `warming` ends that load.
   std::function<void(const LoadEvent&)> on_event = {};
 };
 
@@ -68,13 +70,13 @@ class ModelRegistry {
   ModelRegistry(const ModelRegistry&) = delete;
   ModelRegistry& operator=(const ModelRegistry&) = delete;
 
-  // The model, loaded if it must be. Throws what the load threw; Error(out_of_memory) if it does not fit even alone, or
-  // if nobody left in time.
+  // The model, loaded if it must be. Throws what the load threw, Error(bad_file) if it cannot answer even a small
+  // request; Error(out_of_memory) if it does not fit even alone, or if nobody left in time.
   Lease acquire(const std::string& name);
 
   // From now on `name` is this file. The old model goes on serving until the new one is ready, if there is room for
-  // both; else it ends what it has begun, and new requests wait. If the new file cannot be loaded, the old one stays
-  // and the error is thrown.
+  // both; else it ends what it has begun, and new requests wait. If the new file cannot be loaded or does not answer,
+  // the old one stays and the error is thrown.
   void exchange(const std::string& name, const std::filesystem::path& path);
 
   // Gives the model up as soon as its last lease ends. False: there is none.
@@ -115,6 +117,7 @@ class ModelRegistry {
 
   void tell(const LoadEvent& event) const;
   Plan plan(const std::filesystem::path& path) const;
+  void warm_up(const std::string& name, LoadedModel& model) const;
   std::shared_ptr<LoadedModel> load(const std::string& name, const std::filesystem::path& path, const Plan& plan) const;
   std::uint64_t used() const;
   // Only the registry holds it, and only under the lock could somebody else come to.

@@ -17,7 +17,7 @@ struct GenerateRequest {
   SamplingParams sampling = {};
   std::int32_t max_tokens = -1;           // of an answer; -1: what the context leaves; 0: the prompt alone
   std::vector<TokenId> stop_tokens = {};  // each ends an answer, and is told as its last token
-  std::int32_t branches = 1;              // answers to the one prompt, each with random numbers of its own
+  std::int32_t branches = 1;              // answers to the one prompt, each with a `branch_seed`; best_of.h chooses
   std::int32_t top = 0;                   // of each token, so many most likely ones are told, at most kMaxTopTokens
   bool score_prompt = false;              // log-probabilities of the prompt's tokens are told too
   Priority priority = Priority::normal;
@@ -29,6 +29,11 @@ struct GenerateRequest {
   std::uint64_t salt = 0;                                        // texts of different salts never share what is cached
   std::chrono::microseconds deadline = std::chrono::minutes(5);  // from now, waiting included; 0: none
 };
+
+// What a branch draws with: branch 0 as a request alone would, and any other as one alone with this seed would.
+inline std::uint64_t branch_seed(std::uint64_t seed, std::int32_t branch) noexcept {
+  return seed + static_cast<std::uint64_t>(branch) * 0x9e3779b97f4a7c15u;
+}
 
 // Of one request, in order: `started`, scores of the prompt, then tokens of its branches; each branch ends with one
 // `finished`, and nothing of it follows.

@@ -3,8 +3,8 @@
 
 #include "api/api_support.h"
 #include "backend/create.h"
-#include "engine/generate.h"
 #include "gguf/file.h"
+#include "support/one_sequence.h"
 
 namespace quarrel::test {
 namespace {
@@ -15,13 +15,10 @@ constexpr const char* kPrompt = "Hello world, what is";
 
 // The answer without engine, scheduler and API.
 std::vector<TokenId> generated_below(const std::string& file, std::span<const TokenId> prompt,
-                                     const SamplingParams& sampling, std::int32_t max_tokens) {
+                                     const SamplingParams& sampling, std::size_t tokens) {
   const auto device = make_device({.threads = 2});
   Executor executor(GgufFile::open(file), *device, {});
-  Sequence sequence = executor.make_sequence();
-  return generate(executor, sequence, {}, prompt, {.sampling = sampling, .max_tokens = max_tokens},
-                  [](const SampleResult&) { return true; })
-      .tokens;
+  return answer_alone(executor, prompt, sampling, tokens).tokens;
 }
 
 TEST_F(ApiGenerate, IsWhatThePartsBelowGive) {

@@ -37,8 +37,17 @@ class Examples(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         self.assertIn(b"Each is the same alone.", result.stdout)
 
+    def test_best_of_shows_the_best_first(self):
+        result = self.run_example("best_of", self.model, "Hello")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.stdout.count(b"Hello"), 2, result.stdout)
+        lines = result.stderr.splitlines()
+        self.assertEqual(len(lines), 2, result.stderr)
+        likelihoods = [float(line.split()[0]) for line in lines]
+        self.assertGreaterEqual(likelihoods[0], likelihoods[1])
+
     def test_mistakes_are_told(self):
-        for name in ("hello", "hello_c", "threads"):
+        for name in ("best_of", "hello", "hello_c", "threads"):
             result = self.run_example(name, os.path.join(self.folder.name, "nowhere.gguf"))
             self.assertEqual(result.returncode, 1, name)
             self.assertIn(b"nowhere.gguf", result.stderr, name)

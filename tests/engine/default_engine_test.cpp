@@ -2,24 +2,13 @@
 // reason printed, where the model has not been pulled.
 #include <gtest/gtest.h>
 
-#include "base/error.h"
 #include "engine/served.h"
-#include "gguf/store.h"
+#include "support/default_model.h"
 
 namespace quarrel::test {
 namespace {
 
-class DefaultEngine : public testing::Test {
- protected:
-  void SetUp() override {
-    try {
-      path_ = ModelStore(StorePaths::from_environment()).resolve("default").path;
-    } catch (const Error& error) {
-      GTEST_SKIP() << "the default model is not here: " << error.what();
-    }
-  }
-  std::filesystem::path path_;
-};
+using DefaultEngine = DefaultModelTest;
 
 TEST_F(DefaultEngine, ACrowdChangesNothing) {
   expect_a_crowd_changes_nothing(path_, 512, 512,

@@ -5,8 +5,8 @@
 #include <array>
 #include <string>
 
-#include "engine/generate.h"
 #include "engine/served.h"
+#include "support/one_sequence.h"
 #include "support/temp_dir.h"
 #include "support/toy_model.h"
 
@@ -40,7 +40,6 @@ TEST_P(Toys, ACrowdChangesNothing) {
                                   {.sequences = 8, .cache_tokens = 256}});
 }
 
-// What the command line's own loop writes.
 TEST_P(Toys, TheSameAsOneSequenceAlone) {
   Served served(model(), kContext, kRows, {});
   const auto device = make_device({.backend = "cpu", .threads = 1});
@@ -50,18 +49,10 @@ TEST_P(Toys, TheSameAsOneSequenceAlone) {
     request.sampling.temperature = temperature;
     request.sampling.seed = 5;
     request.sampling.presence_penalty = 0.5f;
-    Sequence sequence = executor.make_sequence();
-    std::vector<float> logprobs;
-    const GenerateResult expected =
-        generate(executor, sequence, {}, request.prompt, {.sampling = request.sampling, .max_tokens = 20},
-                 [&](const SampleResult& sample) {
-                   logprobs.push_back(sample.logprob);
-                   return true;
-                 });
+    const LoneAnswer expected = answer_alone(executor, request.prompt, request.sampling, 20);
     const Answer answer = ask(served.engine(), request);
     EXPECT_EQ(answer.tokens, expected.tokens);
-    EXPECT_EQ(answer.logprobs, logprobs);
-    executor.truncate(sequence, 0);
+    EXPECT_EQ(answer.logprobs, expected.logprobs);
   }
 }
 
@@ -81,6 +72,8 @@ TEST_P(Toys, BranchesForkOnePrompt) {
   for (const Answer& branch : branches) EXPECT_EQ(branch.endings, 1);
   EXPECT_NE(branches[1].tokens, branches[0].tokens);
   EXPECT_NE(branches[2].tokens, branches[1].tokens);
+  single.sampling.seed = branch_seed(request.sampling.seed, 3);
+  EXPECT_EQ(branches[3], ask(served.engine(), single));
 }
 
 }  // namespace

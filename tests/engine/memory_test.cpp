@@ -7,7 +7,7 @@
 #include "backend/create.h"
 #include "base/error.h"
 #include "engine/answers.h"
-#include "engine/failing_allocation.h"
+#include "support/failing_allocation.h"
 #include "support/temp_dir.h"
 #include "support/toy_model.h"
 

@@ -1,13 +1,17 @@
 // Models that come and go: within a budget, by age, for as long as somebody holds them, and exchanged under load.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <fstream>
+#include <limits>
+#include <optional>
 #include <thread>
 
 #include "backend/create.h"
 #include "base/error.h"
 #include "engine/answers.h"
 #include "engine/model_registry.h"
+#include "support/rewritten_toy.h"
 #include "support/temp_dir.h"
 #include "support/toy_model.h"
 
@@ -43,6 +47,9 @@ class RegistryTest : public testing::Test {
                                                                          [this](const LoadEvent& event) {
                                                                            const std::scoped_lock lock(mutex_);
                                                                            events_.push_back(event);
+                                                                           if (event.kind == refused_) {
+                                                                             fail(ErrorKind::cancelled, "no more");
+                                                                           }
                                                                          }});
   }
   static std::vector<std::string> names(const ModelRegistry& registry) {
@@ -54,12 +61,25 @@ class RegistryTest : public testing::Test {
     const std::scoped_lock lock(mutex_);
     return static_cast<int>(std::ranges::count(events_, kind, &LoadEvent::kind));
   }
+  // A model that can be loaded, but whose numbers are not finite.
+  std::filesystem::path write_mute() const {
+    ToyRewriter toy("llama", {.context = 96});
+    toy.change = [](const ToyTensor& tensor, ToyRewriter& to) {
+      if (tensor.name != "blk.1.ffn_down.weight") return to.keep(tensor);
+      std::vector<std::byte> bytes = tensor.bytes;
+      const float poison = std::numeric_limits<float>::quiet_NaN();
+      std::memcpy(bytes.data(), &poison, sizeof poison);
+      to.add_bytes(tensor.name, tensor.type, tensor.shape, std::move(bytes));
+    };
+    return toy.write(file("mute"));
+  }
   static GenerateRequest request() { return {.prompt = {1, 2, 3, 4, 5}, .max_tokens = 8}; }
 
   TempDir folder_;
   std::unique_ptr<Device> device_;
   std::mutex mutex_;
   std::vector<LoadEvent> events_;
+  std::optional<LoadEvent::Kind> refused_;  // whoever is told of it ends the load
 };
 
 using Names = std::vector<std::string>;
@@ -170,6 +190,81 @@ TEST_F(RegistryTest, WithoutRoomForBothTheQueueWaits) {
   exchange.join();
   client.join();
   EXPECT_EQ(models->acquire("llama")->path(), file("qwen3"));
+}
+
+TEST_F(RegistryTest, AModelHasAnsweredBeforeItIsReady) {
+  const auto models = registry(0);
+  const ModelRegistry::Lease model = models->acquire("llama");
+  std::vector<LoadEvent::Kind> kinds;
+  for (const LoadEvent& event : events_) {
+    if (kinds.empty() || kinds.back() != event.kind) kinds.push_back(event.kind);
+  }
+  using Kind = LoadEvent::Kind;
+  EXPECT_EQ(kinds, (std::vector<Kind>{Kind::loading, Kind::progress, Kind::warming, Kind::ready}));
+  const SchedulerCounters counters = model->engine().counters().scheduler;
+  EXPECT_EQ(counters.finished, 1u);
+  EXPECT_EQ(counters.prompt_rows, 2u);
+  EXPECT_EQ(counters.generated_rows, 1u);
+  for (const GroupCounters& group : counters.groups) EXPECT_EQ(group.free, group.total);
+  // Nobody's answer knows of it.
+  Executor executor(GgufFile::open(file("llama")), *device_, executor_options());
+  Engine cold(executor);
+  EXPECT_EQ(ask(model->engine(), request()), ask(cold, request()));
+}
+
+TEST_F(RegistryTest, AModelThatCannotAnswerIsNotLoaded) {
+  write_mute();
+  const auto models = registry(0);
+  EXPECT_THROW(models->acquire("mute"), Error);
+  EXPECT_TRUE(models->list().empty());
+  EXPECT_EQ(models->bytes_used(), 0u);
+  EXPECT_EQ(count(LoadEvent::Kind::ready), 0);
+  EXPECT_EQ(count(LoadEvent::Kind::failed), 1);
+  EXPECT_NE(events_.back().error.find("not finite"), std::string::npos) << events_.back().error;
+}
+
+TEST_F(RegistryTest, NorIsItExchanged) {
+  const std::filesystem::path mute = write_mute();
+  {
+    const auto models = registry(0);
+    const ModelRegistry::Lease old = models->acquire("llama");
+    EXPECT_THROW(models->exchange("llama", mute), Error);
+    EXPECT_EQ(models->acquire("llama"), old);
+    EXPECT_EQ(models->bytes_used(), bytes_of("llama"));
+  }
+  // Without room for both the old one comes back.
+  const auto models = registry(bytes_of("llama"));
+  models->acquire("llama");
+  EXPECT_THROW(models->exchange("llama", mute), Error);
+  const ModelRegistry::Lease back = models->acquire("llama");
+  EXPECT_EQ(back->path(), file("llama"));
+  EXPECT_EQ(ask(back->engine(), request()).tokens.size(), 8u);
+}
+
+TEST_F(RegistryTest, AWarmUpCanBeCancelled) {
+  const auto models = registry(0);
+  refused_ = LoadEvent::Kind::warming;
+  EXPECT_THROW(models->acquire("llama"), Error);
+  EXPECT_TRUE(models->list().empty());
+  refused_.reset();
+  EXPECT_NE(models->acquire("llama"), nullptr);
+}
+
+// What gives no logits has nothing to warm up with.
+TEST_F(RegistryTest, AModelWithoutAHeadIsLoadedAsItIs) {
+  ExecutorOptions options = executor_options();
+  options.logits = false;
+  ModelRegistry models(*device_,
+                       {.executor = options, .resolve = [this](const std::string& name) { return file(name); }});
+  const ModelRegistry::Lease model = models.acquire("llama");
+  EXPECT_FALSE(model->executor().spec().has_head);
+  EXPECT_EQ(model->engine().counters().scheduler.accepted, 0u);
+}
+
+TEST_F(RegistryTest, AnEncoderToo) {
+  write_toy("bert", folder_.path(), {.context = 96});
+  const auto models = registry(0);
+  EXPECT_NE(models->acquire("bert"), nullptr);
 }
 
 TEST_F(RegistryTest, ManyThreadsShareOneLoad) {

@@ -57,15 +57,19 @@ inline std::vector<GenerateRequest> many_requests(std::int32_t vocabulary, std::
   return requests;
 }
 
+using MakeRequests = std::vector<GenerateRequest> (*)(std::int32_t vocabulary);
+
 // Every request alone, then all of them together under each setting: the same bits, nothing left behind. At least one
 // setting must have preempted somebody, and one must have found something in the cache.
-inline void expect_a_crowd_changes_nothing(const std::filesystem::path& model, std::int32_t context,
-                                           std::int32_t batch_rows, const std::vector<Setting>& settings) {
+inline void expect_a_crowd_changes_nothing(
+    const std::filesystem::path& model, std::int32_t context, std::int32_t batch_rows,
+    const std::vector<Setting>& settings,
+    MakeRequests make = [](std::int32_t vocabulary) { return many_requests(vocabulary, 64); }) {
   std::vector<Answer> alone;
   std::vector<GenerateRequest> requests;
   {
     Served served(model, context, batch_rows, {.sequences = 1, .prefix_cache = false});
-    requests = many_requests(served.vocabulary(), 64);
+    requests = make(served.vocabulary());
     alone.reserve(requests.size());
     for (const GenerateRequest& request : requests) alone.push_back(ask(served.engine(), request));
   }

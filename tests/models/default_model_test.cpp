@@ -1,5 +1,7 @@
 // The real default model against exact arithmetic: token by token on recorded texts, and as perplexity. Skipped, with
 // the reason printed, where the model has not been pulled.
+#include "support/default_model.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,8 +10,6 @@
 #include <nlohmann/json.hpp>
 
 #include "app/perplexity.h"
-#include "base/error.h"
-#include "gguf/store.h"
 #include "models/runner.h"
 #include "support/golden.h"
 #include "text/tokenizer.h"
@@ -19,22 +19,12 @@ namespace {
 
 using nlohmann::json;
 
-class DefaultModel : public testing::Test {
+class DefaultModel : public DefaultModelTest {
  protected:
-  void SetUp() override {
-    try {
-      path_ = ModelStore(StorePaths::from_environment()).resolve("default").path;
-    } catch (const Error& error) {
-      GTEST_SKIP() << "the default model is not here: " << error.what();
-    }
-  }
-
   std::unique_ptr<Tokenizer> tokenizer() const {
     MemoryLog log;
     return Tokenizer::load(GgufFile::open(path_), log);
   }
-
-  std::filesystem::path path_;
 };
 
 std::string read_text(const std::filesystem::path& path) {
