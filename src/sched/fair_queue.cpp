@@ -81,6 +81,7 @@ Branch* FairQueue::best(std::int64_t now_us, bool returning_only, bool exempt) n
   for (Branch* branch : returning_) {
     if (!exempt && branch->preemptions >= kMostPreemptions) continue;
     branch->level = level(*branch->job, now_us);
+    if (held(*branch)) continue;
     if (best == nullptr || outranks(*branch, *best)) best = branch;
   }
   if (returning_only) return best;
@@ -90,6 +91,7 @@ Branch* FairQueue::best(std::int64_t now_us, bool returning_only, bool exempt) n
   };
   for (Branch* branch : fresh_) {
     branch->level = level(*branch->job, now_us);
+    if (held(*branch)) continue;
     if (fresh == nullptr || rank(*branch) < rank(*fresh)) fresh = branch;
   }
   if (best == nullptr || fresh == nullptr) return best != nullptr ? best : fresh;

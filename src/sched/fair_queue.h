@@ -24,9 +24,14 @@ class FairQueue {
 
   void push(Branch& branch) noexcept;
   void remove(Branch& branch) noexcept;
-  // The next one; null: nobody waits. With `returning_only` those that never ran stay, without `exempt` those that
-  // could only run exempt.
+  // The next one that no leader holds; null: there is none. With `returning_only` those that never ran stay, without
+  // `exempt` those that could only run exempt.
   Branch* best(std::int64_t now_us, bool returning_only, bool exempt) noexcept;
+  template <typename Visit>
+  void each(const Visit& visit) const {
+    for (Branch* branch : returning_) visit(*branch);
+    for (Branch* branch : fresh_) visit(*branch);
+  }
   // The branch starts to run: the clock moves to what its key has had.
   void note_start(const Branch& branch) noexcept;
   static void charge(Job& job, std::int32_t rows) noexcept { job.account->served += static_cast<std::uint64_t>(rows); }

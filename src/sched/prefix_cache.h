@@ -64,6 +64,11 @@ class PrefixCache {
   void pin_path(const Match& match, std::int32_t tokens) noexcept;
   std::int32_t snapshot_of(std::int32_t node) const noexcept { return nodes_[index(node)].snapshot; }
 
+  // Whether there is a node of the text's block number `entry` behind `node`.
+  bool knows(std::int32_t node, const Text& text, std::int32_t entry) const noexcept {
+    return look_up(edge(node, text, entry)).node >= 0;
+  }
+
   // A text keeps its newest node from being removed.
   void hold(std::int32_t node) noexcept;
   void drop(std::int32_t node) noexcept;

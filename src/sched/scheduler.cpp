@@ -112,6 +112,7 @@ std::unique_ptr<Job> Scheduler::make_job(SchedRequest&& request, std::int64_t no
     branch.first_entries.resize(config_.groups.size());
   }
   Branch& first = job->branches[0];
+  job->prefixes = prefix_hashes(*job, request.prompt);
   first.tokens = std::move(request.prompt);
   first.prompt_end = job->prompt_tokens;
   first.state = Branch::State::waiting;
@@ -134,7 +135,8 @@ SubmitResult Scheduler::submit(SchedRequest request, std::int64_t now_us) {
     throw;
   }
   live_branches_ = branches;
-  queue_.push(job.branches[0]);
+  job.branches[0].level = queue_.level(job, now_us);
+  enqueue(job.branches[0]);
   ++waiting_jobs_;
   waiting_tokens_ += job.prompt_tokens;
   if (job.deadline_us > 0 && (earliest_deadline_ == 0 || job.deadline_us < earliest_deadline_)) {
@@ -162,6 +164,7 @@ void Scheduler::leave_queue_limits(Job& job) noexcept {
 void Scheduler::leave_running(Branch& branch) noexcept {
   running_.erase(std::find(running_.begin(), running_.end(), &branch));
   if (std::exchange(branch.exempt, false)) exempt_runs_ = false;
+  abandon_followers(branch);
 }
 
 void Scheduler::release_memory(Branch& branch) noexcept {
@@ -196,7 +199,7 @@ void Scheduler::step_aside(Branch& branch) noexcept {
   release_memory(branch);
   branch.state = Branch::State::waiting;
   branch.returning = true;
-  queue_.push(branch);
+  enqueue(branch);
 }
 
 void Scheduler::preempt(Branch& branch) noexcept {
@@ -218,7 +221,7 @@ void Scheduler::finish(Branch& branch, EndReason reason) noexcept {
     case Branch::State::done: return;
     case Branch::State::dormant: branch.state = Branch::State::done; break;
     case Branch::State::waiting:
-      queue_.remove(branch);
+      dequeue(branch);
       branch.state = Branch::State::done;
       break;
     case Branch::State::running:

@@ -50,6 +50,8 @@ struct SchedulerCounters {
   std::uint64_t shifts = 0;
   std::uint64_t cache_hit_tokens = 0;
   std::uint64_t cache_miss_tokens = 0;
+  std::uint64_t follows = 0;         // waits for a branch that computed the same beginning
+  std::uint64_t longest_follow = 0;  // such a wait, in steps
   std::uint64_t steps = 0;
   std::uint64_t aborted_steps = 0;
   std::uint64_t generated_rows = 0;
@@ -156,7 +158,21 @@ class Scheduler {
   void emit_sequence(StepPlan& plan, const Selection& selection);
   void emit_outputs(StepPlan& plan, const Selection& selection, std::int32_t first_row);
   void emit_snapshots(StepPlan& plan, const Selection& selection, std::int32_t first_row);
-  bool wants_snapshot(const Branch& branch, std::int32_t length) const noexcept;
+  std::int32_t last_snapshot(const Branch& branch, std::int32_t most) const noexcept;
+
+  // scheduler_follow.cpp
+  std::vector<std::uint64_t> prefix_hashes(const Job& job, const std::vector<TokenId>& prompt) const;
+  void enqueue(Branch& branch) noexcept;
+  void dequeue(Branch& branch) noexcept;
+  bool can_lead(const Branch& branch) const noexcept;
+  std::int32_t common_tokens(const Branch& branch, const Branch& leader) const noexcept;
+  std::int32_t useful_end(const Branch& leader, std::int32_t common) const noexcept;
+  void follow(Branch& branch, Branch& leader, std::int32_t end) noexcept;
+  void unfollow(Branch& branch) noexcept;
+  void seek_leader(Branch& branch) noexcept;
+  void lead(Branch& leader) noexcept;
+  void release_followers(Branch& leader) noexcept;
+  void abandon_followers(Branch& leader) noexcept;
 
   // scheduler_commit.cpp
   void release_copies() noexcept;

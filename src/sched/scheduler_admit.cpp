@@ -92,7 +92,7 @@ bool Scheduler::try_start(Branch& branch) {
   for (std::vector<std::int32_t>& table : branch.tables)
     table.reserve(as_size(blocks_for(branch.length() + kTokenRoom)));
   // From here on nothing throws.
-  queue_.remove(branch);
+  dequeue(branch);
   for (std::size_t group = 0; group < branch.tables.size(); ++group) {
     cache_.share(match, group, branch.tables[group]);
     branch.first_entries[group] = cache_.first_entry(group, match.tokens);
@@ -123,7 +123,9 @@ bool Scheduler::try_start(Branch& branch) {
     branch.exempt = exempt_runs_ = true;
     branch.level = kExemptLevel;
   }
+  branch.idle = false;
   running_.push_back(&branch);
+  lead(branch);
   return true;
 }
 

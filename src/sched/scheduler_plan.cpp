@@ -172,6 +172,7 @@ void Scheduler::choose_prefills(std::size_t started) {
     const auto equals = std::max(1, static_cast<std::int32_t>(level_end - i));  // itself among them
     if (most > 0) choose_chunk(branch, std::max(1, most / equals), outputs_left_ - kept_outputs);
   }
+  for (Branch* branch : prefills_) branch->idle = branch->planned_rows == 0;
 }
 
 void Scheduler::choose_chunk(Branch& branch, std::int32_t most, std::int32_t most_outputs) {
