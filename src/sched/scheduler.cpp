@@ -28,6 +28,7 @@ Scheduler::Scheduler(const SchedulerConfig& config)
       queue_(config_.ageing_us, config_.queue_limit + config_.max_sequences),
       budget_(config_.gap_factor),
       committed_(config_.groups.size()),
+      shortage_(config_.groups.size()),
       row_cap_(config_.max_rows),
       blocked_room_(config_.groups.size()) {
   const std::size_t sequences = as_size(config_.max_sequences);
@@ -35,6 +36,9 @@ Scheduler::Scheduler(const SchedulerConfig& config)
   picks_.reserve(sequences);
   selections_.reserve(sequences);
   prefills_.reserve(sequences);
+  victims_.reserve(sequences);
+  marks_.reserve(config_.groups.size());
+  for (const KvGroupConfig& group : config_.groups) marks_.emplace_back(as_size(group.blocks), 0);
   output_branches_.reserve(as_size(config_.max_outputs));
   snapshots_.reserve(as_size(config_.max_snapshots));
   block_copies_.reserve(sequences * config_.groups.size());  // a running branch has at most one a group

@@ -128,11 +128,11 @@ void Scheduler::seek_leader(Branch& branch) noexcept {
   if (best != nullptr) follow(branch, *best, best_end);
 }
 
-// The branch has started: whoever waits and shares its beginning waits for it.
+// The branch has started, the best of those that could: whoever waits and shares its beginning waits for it.
 void Scheduler::lead(Branch& leader) noexcept {
   if (!can_lead(leader)) return;
   queue_.each([&](Branch& branch) {
-    if (branch.leader != nullptr || branch.level < leader.level || !can_follow(branch)) return;
+    if (branch.leader != nullptr || !can_follow(branch)) return;
     const std::int32_t common = common_tokens(branch, leader);
     const std::int32_t end = common > leader.computed ? useful_end(leader, common) : 0;
     if (end > 0) follow(branch, leader, end);

@@ -27,6 +27,7 @@ bool Scheduler::plan(std::int64_t now_us, StepPlan& plan) {
   events_.reserve(events_.size() + kEventsABranch * live_branches_);
   expire(now_us);
   rank_running(now_us);
+  make_way(now_us);
   const Branch* best = running_.empty() ? nullptr : running_[0];
   rows_left_ = std::min(config_.max_rows, row_cap_);
   outputs_left_ = config_.max_outputs;

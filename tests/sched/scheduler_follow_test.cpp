@@ -260,6 +260,20 @@ TEST(SchedulerFollow, NeverForALowerPriority) {
   EXPECT_TRUE(waits(plain(), request(0, Priority::interactive), request(1, Priority::batch)));
 }
 
+TEST(SchedulerFollow, NorForOneThatAgeHasLeftBehind) {
+  SchedulerConfig config = plain();
+  config.ageing_us = 1'000'000;
+  Driver driver(config);
+  const RequestId old_one = driver.submit({.prompt = prompt_of(0, 4), .max_tokens = 1, .priority = Priority::batch});
+  driver.now_us += 1'500'000;
+  driver.submit({.prompt = prompt_of(1, 200), .max_tokens = 1, .priority = Priority::interactive});
+  driver.step();
+  EXPECT_EQ(driver.scheduler.counters().follows, 1U);
+  driver.now_us = 16'200'000;  // one has waited for sixteen periods and stands above the highest priority
+  driver.step();
+  EXPECT_GT(driver.rows_of(old_one), 0);
+}
+
 TEST(SchedulerFollow, WhatTheCacheHasIsNotWaitedFor) {
   Driver driver(plain());
   driver.submit({.prompt = prompt_of(0), .max_tokens = 1});

@@ -206,6 +206,7 @@ std::string Simulator::after_drain() {
   }
   if (counters.accepted != counters.finished) return "requests are miscounted";
   if (counters.best_stalls != 0) return "the best branch had to wait";
+  if (counters.vain_displacements != 0) return "somebody was preempted for nothing";
   if (counters.longest_follow > config_.longest_follow) return "a prefix was waited for too long";
   return "";
 }
