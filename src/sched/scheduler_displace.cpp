@@ -46,6 +46,7 @@ bool Scheduler::displace_for(Branch& branch) {
   for (std::size_t i = 0; i < count; ++i) preempt(*victims_[i]);
   counts_.displaced += count;
   count_committed();
+  blocked_job_ = 0;  // it may have been noted when the cache had less of its text
   if (try_start(branch)) {
     commit_blocks(branch);
     return true;
@@ -100,7 +101,8 @@ bool Scheduler::would_start(std::size_t fewer) const noexcept {
   if (fewer > running_.size()) return false;
   const std::size_t running = running_.size() - fewer;
   if (running >= as_size(config_.max_sequences)) return false;
-  if (config_.recurrent && cache_.slots().available() + static_cast<std::int32_t>(fewer) < 1) return false;
+  // The first to go is the youngest of its request: nobody still waits for a copy of its state.
+  if (config_.recurrent && fewer == 0 && cache_.slots().available() < 1) return false;
   return running == 0 || !short_of_blocks(running);
 }
 

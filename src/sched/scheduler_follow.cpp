@@ -110,6 +110,7 @@ void Scheduler::unfollow(Branch& branch) noexcept {
   counts_.longest_follow = std::max(counts_.longest_follow, counts_.steps - branch.followed_at);
   --branch.leader->followers;
   branch.leader = nullptr;
+  if (blocked_job_ == branch.job->id) blocked_job_ = 0;  // the cache has more of its text now
 }
 
 // Of those that run, whoever has most in common with a branch that begins to wait.

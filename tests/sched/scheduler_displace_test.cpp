@@ -95,6 +95,30 @@ TEST(SchedulerDisplace, ForWantOfASlot) {
   driver.expect_all_free();
 }
 
+// A prompt has ended in two branches, whose state is one until the next step copies it: the one with the copy goes.
+TEST(SchedulerDisplace, AStateThatIsStillToBeCopiedIsNotTaken) {
+  SchedulerConfig config = machine(64, 4);
+  config.recurrent = true;
+  config.state_slots = 3;
+  config.max_snapshots = 0;
+  Driver driver(config);
+  driver.submit(request(0, 8, 40, Priority::interactive));
+  SchedRequest pair = request(100, 8, 40, Priority::batch);
+  pair.branches = 2;
+  const RequestId batch = driver.submit(pair);
+  driver.step();
+  ASSERT_EQ(driver.scheduler.counters().running, 3);
+  const RequestId quick = driver.submit(request(200, 8, 2, Priority::normal));
+  driver.step();
+  EXPECT_EQ(driver.scheduler.counters().displaced, 1U);
+  EXPECT_EQ(driver.scheduler.counters().running, 3);
+  driver.run();
+  EXPECT_EQ(driver.tokens_of(quick), 2);
+  for (std::int32_t branch = 0; branch < 2; ++branch) EXPECT_EQ(driver.tokens_of(batch, branch), 40);
+  EXPECT_EQ(driver.scheduler.counters().vain_displacements, 0U);
+  driver.expect_all_free();
+}
+
 // One runs, has waited for so many periods, and another comes: whether it gives way.
 bool gives_way(Priority runs, int periods, Priority comes) {
   Driver driver(machine(64, 1));

@@ -105,6 +105,29 @@ TEST(SchedulerFollow, ACommonPrefixIsComputedOnce) {
   }
 }
 
+// No snapshot would lie where the common part ends, if nobody waited for it.
+TEST(SchedulerFollow, ARecurrentLeaderLeavesASnapshotWhereFollowersGoOn) {
+  EchoDriver driver(recurrent());
+  for (TokenId own = 0; own < 8; ++own) driver.submit({.prompt = prompt_of(own, 7), .max_tokens = 4});
+  driver.expect_all_answered();
+  EXPECT_EQ(driver.scheduler.counters().cache_hit_tokens, 7U * 40);
+  EXPECT_EQ(driver.scheduler.counters().cache_miss_tokens, 40U + 8U * 7);
+}
+
+TEST(SchedulerFollow, WhoHasMoreInCommonWaitsOn) {
+  SchedulerConfig config = recurrent();
+  config.max_rows = config.max_sequences = 4;
+  EchoDriver driver(config);
+  std::vector<TokenId> beginning = tokens_from(100, 8);
+  beginning.resize(20, 7);
+  driver.submit({.prompt = prompt_of(0, 7), .max_tokens = 4});
+  driver.submit({.prompt = prompt_of(1, 7), .max_tokens = 4});
+  driver.submit({.prompt = beginning, .max_tokens = 4});  // the leader's next snapshot is for this one
+  driver.expect_all_answered();
+  EXPECT_EQ(driver.scheduler.counters().cache_hit_tokens, 8U + 40U);
+  EXPECT_EQ(driver.scheduler.counters().follows, 3U);
+}
+
 TEST(SchedulerFollow, EqualPromptsAreComputedOnce) {
   for (const SchedulerConfig& config : {plain(), recurrent()}) {
     EchoDriver driver(config);
@@ -183,6 +206,39 @@ TEST(SchedulerFollow, WhenTheLeaderGoesAnotherTakesItsPlace) {
     EXPECT_EQ(driver.scheduler.counters().cache_miss_tokens, 43U + 27U + 6U * 3);
     driver.expect_all_free();
   }
+}
+
+TEST(SchedulerFollow, WhenTheLeaderGoesAnotherThatRunsLeads) {
+  Driver driver(plain());
+  const RequestId leader = driver.submit({.prompt = prompt_of(0), .max_tokens = 1, .score_prompt = true});
+  driver.submit({.prompt = prompt_of(1), .max_tokens = 1, .score_prompt = true});
+  driver.step();
+  ASSERT_EQ(driver.scheduler.counters().running, 2);
+  const RequestId follower = driver.submit({.prompt = prompt_of(2), .max_tokens = 1});
+  driver.scheduler.cancel(leader);
+  driver.step();
+  EXPECT_EQ(driver.rows_of(follower), 0);
+  EXPECT_EQ(driver.scheduler.counters().follows, 2U);
+  driver.run();
+  EXPECT_EQ(driver.scheduler.counters().cache_hit_tokens, 40U);
+}
+
+// What a shift has left is not the text that was hashed.
+TEST(SchedulerFollow, AShiftedPromptLeadsNobody) {
+  SchedulerConfig config = plain();
+  config.context = 128;
+  Driver driver(config);
+  const SchedRequest request{
+      .prompt = tokens_from(100, 20), .max_tokens = 150, .overflow = Overflow::shift, .keep = 10};
+  const RequestId shifts = driver.submit(request);
+  while (driver.tokens_of(shifts) < 108) ASSERT_TRUE(driver.step());
+  ASSERT_EQ(driver.events.back().kind, SchedEvent::Kind::shifted);
+  const RequestId other = driver.submit(request);
+  ASSERT_TRUE(driver.make_plan());
+  EXPECT_GT(driver.rows_of(shifts), 1);
+  EXPECT_GT(driver.rows_of(other), 0);
+  EXPECT_EQ(driver.scheduler.counters().follows, 0U);
+  driver.finish_step();
 }
 
 TEST(SchedulerFollow, AFollowerThatGoesIsForgotten) {
