@@ -81,17 +81,20 @@ void cached_prompt(benchmark::State& state) {
   }
 }
 
-// So many requests with the same prompt come at once: its first sixteen plans, and the dearest of them.
+// So many requests with the same prompt, or the same beginning and a tail of their own, come at once: the first plans,
+// in which it is computed and the others start, and the dearest of them.
 void equal_prompts(benchmark::State& state) {
   constexpr int kPlans = 16;
-  const std::vector<TokenId> prompt = tokens_from(0, 16'000);
+  const std::vector<TokenId> prompt = tokens_from(0, state.range(1));
   double dearest = 0;
   for (auto _ : state) {
     SchedulerConfig config = config_of(64);
     config.queue_token_limit = std::int64_t{1} << 30;
     Loop loop(config);
     for (std::int64_t i = 0; i < state.range(0); ++i) {
-      loop.scheduler.submit({.prompt = prompt, .max_tokens = 100}, loop.now_us);
+      std::vector<TokenId> own = prompt;
+      for (std::int64_t tail = 0; tail < state.range(2); ++tail) own.push_back(static_cast<TokenId>(i * 100 + tail));
+      loop.scheduler.submit({.prompt = own, .max_tokens = 100}, loop.now_us);
     }
     double total = 0;
     for (int i = 0; i < kPlans; ++i) {
@@ -113,9 +116,11 @@ void equal_prompts(benchmark::State& state) {
 BENCHMARK(decode_step)->ArgName("sequences")->Arg(1)->Arg(8)->Arg(64)->Arg(256);
 BENCHMARK(cached_prompt)->ArgName("tokens")->Arg(512)->Arg(8192);
 BENCHMARK(equal_prompts)
-    ->ArgName("requests")
-    ->Arg(64)
-    ->Arg(1000)
+    ->ArgNames({"requests", "tokens", "tail"})
+    ->Args({64, 16'000, 0})
+    ->Args({1000, 16'000, 0})
+    ->Args({1000, 512, 0})
+    ->Args({1000, 512, 40})
     ->Iterations(20)
     ->UseManualTime()
     ->Unit(benchmark::kMicrosecond);

@@ -139,8 +139,7 @@ SubmitResult Scheduler::submit(SchedRequest request, std::int64_t now_us) {
     throw;
   }
   live_branches_ = branches;
-  job.branches[0].level = queue_.level(job, now_us);
-  enqueue(job.branches[0]);
+  queue_.push(job.branches[0]);
   ++waiting_jobs_;
   waiting_tokens_ += job.prompt_tokens;
   if (job.deadline_us > 0 && (earliest_deadline_ == 0 || job.deadline_us < earliest_deadline_)) {
@@ -203,7 +202,7 @@ void Scheduler::step_aside(Branch& branch) noexcept {
   release_memory(branch);
   branch.state = Branch::State::waiting;
   branch.returning = true;
-  enqueue(branch);
+  queue_.push(branch);
 }
 
 void Scheduler::preempt(Branch& branch) noexcept {

@@ -183,7 +183,7 @@ class Scheduler {
 
   // scheduler_follow.cpp
   std::vector<std::uint64_t> prefix_hashes(const Job& job, const std::vector<TokenId>& prompt) const;
-  void enqueue(Branch& branch) noexcept;
+  Branch* next_to_start(std::int64_t now_us) noexcept;
   void dequeue(Branch& branch) noexcept;
   bool can_lead(const Branch& branch) const noexcept;
   std::int32_t common_tokens(const Branch& branch, const Branch& leader) const noexcept;

@@ -40,7 +40,7 @@ void Scheduler::admit(std::int64_t now_us) {
   if (queue_.size() == 0 || running_.size() >= as_size(config_.max_sequences)) return;
   count_committed();
   while (running_.size() < as_size(config_.max_sequences)) {
-    Branch* next = queue_.best(now_us, paused_, !exempt_runs_);
+    Branch* next = next_to_start(now_us);
     if (next == nullptr || !try_start(*next)) return;
     commit_blocks(*next);
   }
@@ -154,7 +154,6 @@ bool Scheduler::try_start(Branch& branch) {
   }
   branch.idle = false;
   running_.push_back(&branch);
-  lead(branch);
   return true;
 }
 

@@ -200,7 +200,7 @@ void Scheduler::fork(Job& job) noexcept {
     } else {
       branch.state = Branch::State::waiting;
       branch.returning = true;
-      enqueue(branch);
+      queue_.push(branch);
     }
   }
 }

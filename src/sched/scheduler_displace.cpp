@@ -24,7 +24,7 @@ void Scheduler::make_way(std::int64_t now_us) {
     return;
   count_committed();
   bool changed = false;
-  while (Branch* next = queue_.best(now_us, paused_, !exempt_runs_)) {
+  while (Branch* next = next_to_start(now_us)) {
     if (!displace_for(*next)) break;
     changed = true;
   }

@@ -50,9 +50,15 @@ std::vector<std::uint64_t> Scheduler::prefix_hashes(const Job& job, const std::v
   return hashes;
 }
 
-void Scheduler::enqueue(Branch& branch) noexcept {
-  queue_.push(branch);
-  seek_leader(branch);
+// The next of the queue that need not wait for a prefix. When one must, so do all that begin like it: they are found in
+// one go, so that a crowd costs no more than one look at each.
+Branch* Scheduler::next_to_start(std::int64_t now_us) noexcept {
+  while (Branch* next = queue_.best(now_us, paused_, !exempt_runs_)) {
+    if (next->leader == nullptr) seek_leader(*next);
+    if (!held(*next)) return next;
+    lead(*next->leader);
+  }
+  return nullptr;
 }
 
 void Scheduler::dequeue(Branch& branch) noexcept {
@@ -76,7 +82,10 @@ bool Scheduler::can_lead(const Branch& branch) const noexcept {
 std::int32_t Scheduler::common_tokens(const Branch& branch, const Branch& leader) const noexcept {
   const std::vector<std::uint64_t>& own = branch.job->prefixes;
   const std::vector<std::uint64_t>& other = leader.job->prefixes;
-  if (own.empty() || other.empty() || own[0] != other[0] || branch.job->salt != leader.job->salt) return 0;
+  // Only what the leader has not entered into the cache yet is of use.
+  const std::size_t next = as_size(leader.node_entries);
+  if (own.size() <= next || other.size() <= next || own[next] != other[next] || branch.job->salt != leader.job->salt)
+    return 0;
   const std::size_t most = std::min({own.size(), other.size(), as_size((branch.length() - 1) / config_.block_tokens)});
   // Most often all is the same: then one look is enough.
   std::size_t same = most > 0 && own[most - 1] == other[most - 1] ? most : 0;
@@ -113,7 +122,7 @@ void Scheduler::unfollow(Branch& branch) noexcept {
   if (blocked_job_ == branch.job->id) blocked_job_ = 0;  // the cache has more of its text now
 }
 
-// Of those that run, whoever has most in common with a branch that begins to wait.
+// Of those that run, whoever has most in common with a branch that waits.
 void Scheduler::seek_leader(Branch& branch) noexcept {
   if (!can_follow(branch)) return;
   Branch* best = nullptr;
@@ -129,9 +138,8 @@ void Scheduler::seek_leader(Branch& branch) noexcept {
   if (best != nullptr) follow(branch, *best, best_end);
 }
 
-// The branch has started, the best of those that could: whoever waits and shares its beginning waits for it.
+// Whoever waits and shares the leader's beginning waits for it.
 void Scheduler::lead(Branch& leader) noexcept {
-  if (!can_lead(leader)) return;
   queue_.each([&](Branch& branch) {
     if (branch.leader != nullptr || !can_follow(branch)) return;
     const std::int32_t common = common_tokens(branch, leader);
@@ -140,7 +148,7 @@ void Scheduler::lead(Branch& leader) noexcept {
   });
 }
 
-// Those that waited for what the leader has computed by now. It, or another, may have more for them.
+// Those that waited for what the leader has computed by now. It, or another, may have more for them at their turn.
 void Scheduler::release_followers(Branch& leader) noexcept {
   if (leader.followers == 0 || (leader.cache_open && leader.computed < leader.first_release)) return;
   leader.first_release = std::numeric_limits<std::int32_t>::max();
@@ -148,21 +156,18 @@ void Scheduler::release_followers(Branch& leader) noexcept {
     if (branch.leader != &leader) return;
     if (!leader.cache_open || branch.follow_end <= leader.computed) {
       unfollow(branch);
-      seek_leader(branch);
     } else {
       leader.first_release = std::min(leader.first_release, branch.follow_end);
     }
   });
 }
 
-// It runs no more: another may lead in its place.
+// It runs no more: the first of those that waited may lead in its place.
 void Scheduler::abandon_followers(Branch& leader) noexcept {
   leader.wished_snapshot = 0;
   if (leader.followers == 0) return;
   queue_.each([&](Branch& branch) {
-    if (branch.leader != &leader) return;
-    unfollow(branch);
-    seek_leader(branch);
+    if (branch.leader == &leader) unfollow(branch);
   });
 }
 

@@ -121,8 +121,8 @@ TEST(SchedulerFollow, WhoHasMoreInCommonWaitsOn) {
   std::vector<TokenId> beginning = tokens_from(100, 8);
   beginning.resize(20, 7);
   driver.submit({.prompt = prompt_of(0, 7), .max_tokens = 4});
-  driver.submit({.prompt = prompt_of(1, 7), .max_tokens = 4});
   driver.submit({.prompt = beginning, .max_tokens = 4});  // the leader's next snapshot is for this one
+  driver.submit({.prompt = prompt_of(1, 7), .max_tokens = 4});
   driver.expect_all_answered();
   EXPECT_EQ(driver.scheduler.counters().cache_hit_tokens, 8U + 40U);
   EXPECT_EQ(driver.scheduler.counters().follows, 3U);
@@ -215,6 +215,7 @@ TEST(SchedulerFollow, WhenTheLeaderGoesAnotherThatRunsLeads) {
   driver.step();
   ASSERT_EQ(driver.scheduler.counters().running, 2);
   const RequestId follower = driver.submit({.prompt = prompt_of(2), .max_tokens = 1});
+  driver.step();
   driver.scheduler.cancel(leader);
   driver.step();
   EXPECT_EQ(driver.rows_of(follower), 0);
@@ -373,7 +374,6 @@ TEST(SchedulerFollow, ALeaderWithoutRowsHoldsUpNoShorterPrompt) {
   while (driver.rows_of(shorter) == 0 || driver.rows_of(leader) > 0);
   const RequestId longer = driver.submit({.prompt = prompt_of(1, 80), .max_tokens = 1});
   const RequestId follower = driver.submit({.prompt = prompt_of(2), .max_tokens = 1});
-  EXPECT_EQ(driver.scheduler.counters().follows, 2U);
   do ASSERT_TRUE(driver.step());
   while (driver.plan.rows.size() < 2);  // decode rows are measured alone now and then
   EXPECT_EQ(driver.rows_of(follower), 1);
