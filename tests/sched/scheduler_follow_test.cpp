@@ -351,7 +351,7 @@ TEST(SchedulerFollow, ARecurrentPrefixNeedsASnapshot) {
   EXPECT_FALSE(waits(none, leader, follower));
   SchedulerConfig full = recurrent();
   full.max_snapshots = 4;
-  full.max_sequences = full.state_slots = 1;  // the leader's own state is all there is
+  full.state_slots = 1;  // the leader's own state is all there is
   Driver driver(full);
   driver.submit(leader);
   driver.submit(follower);
