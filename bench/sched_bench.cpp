@@ -1,7 +1,9 @@
-// What the scheduler itself costs a step: plan, commit and the events, for so many answers at once; and what it costs
-// to take in a prompt of which the cache has nearly all.
+// What the scheduler itself costs a step: plan, commit and the events, for so many answers at once; what it costs to
+// take in a prompt of which the cache has nearly all; and what a plan costs while a crowd waits with one prompt.
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <vector>
 
@@ -79,8 +81,49 @@ void cached_prompt(benchmark::State& state) {
   }
 }
 
+// So many requests with the same prompt, or the same beginning and a tail of their own, come at once: the first plans,
+// in which it is computed and the others start, and the dearest of them.
+void equal_prompts(benchmark::State& state) {
+  constexpr int kPlans = 16;
+  const std::vector<TokenId> prompt = tokens_from(0, state.range(1));
+  double dearest = 0;
+  for (auto _ : state) {
+    SchedulerConfig config = config_of(64);
+    config.queue_token_limit = std::int64_t{1} << 30;
+    Loop loop(config);
+    for (std::int64_t i = 0; i < state.range(0); ++i) {
+      std::vector<TokenId> own = prompt;
+      for (std::int64_t tail = 0; tail < state.range(2); ++tail) own.push_back(static_cast<TokenId>(i * 100 + tail));
+      loop.scheduler.submit({.prompt = own, .max_tokens = 100}, loop.now_us);
+    }
+    double total = 0;
+    for (int i = 0; i < kPlans; ++i) {
+      const auto begin = std::chrono::steady_clock::now();
+      loop.scheduler.plan(loop.now_us, loop.plan);
+      const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+      total += taken.count();
+      dearest = std::max(dearest, taken.count());
+      loop.sampled.assign(loop.plan.outputs.size(), 3);
+      loop.now_us += 10'000;
+      loop.scheduler.commit({.micros = 10'000, .sampled = loop.sampled}, loop.now_us);
+      loop.scheduler.take_events(loop.events);
+    }
+    state.SetIterationTime(total / kPlans);
+  }
+  state.counters["dearest_us"] = dearest * 1e6;
+}
+
 BENCHMARK(decode_step)->ArgName("sequences")->Arg(1)->Arg(8)->Arg(64)->Arg(256);
 BENCHMARK(cached_prompt)->ArgName("tokens")->Arg(512)->Arg(8192);
+BENCHMARK(equal_prompts)
+    ->ArgNames({"requests", "tokens", "tail"})
+    ->Args({64, 16'000, 0})
+    ->Args({1000, 16'000, 0})
+    ->Args({1000, 512, 0})
+    ->Args({1000, 512, 40})
+    ->Iterations(20)
+    ->UseManualTime()
+    ->Unit(benchmark::kMicrosecond);
 
 }  // namespace
 }  // namespace quarrel

@@ -62,6 +62,16 @@ struct Branch {
   std::int32_t node = -1;                              // of the prefix cache, held
   std::int32_t node_entries = 0;                       // blocks of the text up to that node
 
+  // Prefixes in flight: a branch that waits may have a leader, one that runs may have followers.
+  Branch* leader = nullptr;          // it computes the beginning of this branch's prompt meanwhile
+  std::int32_t follow_end = 0;       // so many tokens of it are waited for
+  std::int32_t leaders = 0;          // that it has had
+  std::uint64_t followed_at = 0;     // steps that there had been
+  std::int32_t followers = 0;        // branches that wait for this one
+  std::int32_t first_release = 0;    // the least that one of them waits for
+  std::int32_t wished_snapshot = 0;  // of recurrent state, where followers want to go on; 0: none
+  bool idle = false;                 // the last plan with rows for prompts had none for its own
+
   std::int32_t length() const noexcept { return static_cast<std::int32_t>(tokens.size()); }
   std::int32_t pending() const noexcept { return length() - computed; }
   bool decodes() const noexcept { return pending() == 1 && computed >= prompt_end; }
@@ -73,7 +83,8 @@ struct Job {
   std::int64_t arrived_us = 0;
   std::int32_t prompt_tokens = 0;
   std::int32_t max_tokens = 0;
-  std::vector<TokenId> stop_tokens = {};  // ascending
+  std::vector<TokenId> stop_tokens = {};     // ascending
+  std::vector<std::uint64_t> prefixes = {};  // [full block]: a hash of the prompt up to its end; none without the cache
   Priority priority = Priority::normal;
   Overflow overflow = Overflow::stop;
   std::uint64_t key = 0;
@@ -91,6 +102,14 @@ struct Job {
   std::int32_t leaving = 0;     // branches in state leaving
   std::vector<Branch> branches = {};
 };
+
+// Whether a branch that waits leaves this plan to others, since its leader computes what it needs.
+inline bool held(const Branch& branch) noexcept {
+  const Branch* leader = branch.leader;
+  if (leader == nullptr || leader->level > branch.level) return false;
+  // Short prompts get their rows first. A leader without any holds up nobody who would have some.
+  return !leader->idle || leader->length() <= branch.length();
+}
 
 // Whether `a` goes before `b` where both want the same blocks. Never equal for two branches.
 inline bool outranks(const Branch& a, const Branch& b) noexcept {

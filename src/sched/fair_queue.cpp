@@ -65,6 +65,7 @@ void FairQueue::push(Branch& branch) noexcept {
   std::vector<Branch*>& list = branch.returning ? returning_ : fresh_;
   branch.queue_index = static_cast<std::int32_t>(list.size());
   list.push_back(&branch);  // room was made when its request came
+  ++counts_[branch.returning ? 1 : 0][static_cast<std::size_t>(branch.job->priority)];
 }
 
 void FairQueue::remove(Branch& branch) noexcept {
@@ -74,6 +75,15 @@ void FairQueue::remove(Branch& branch) noexcept {
   list[at]->queue_index = branch.queue_index;
   list.pop_back();
   branch.queue_index = -1;
+  --counts_[branch.returning ? 1 : 0][static_cast<std::size_t>(branch.job->priority)];
+}
+
+std::int32_t FairQueue::highest(bool returning_only) const noexcept {
+  std::size_t priority = 0;
+  while (priority < counts_[0].size() && counts_[1][priority] == 0 && (returning_only || counts_[0][priority] == 0)) {
+    ++priority;
+  }
+  return static_cast<std::int32_t>(priority);
 }
 
 Branch* FairQueue::best(std::int64_t now_us, bool returning_only, bool exempt) noexcept {
@@ -81,6 +91,7 @@ Branch* FairQueue::best(std::int64_t now_us, bool returning_only, bool exempt) n
   for (Branch* branch : returning_) {
     if (!exempt && branch->preemptions >= kMostPreemptions) continue;
     branch->level = level(*branch->job, now_us);
+    if (held(*branch)) continue;
     if (best == nullptr || outranks(*branch, *best)) best = branch;
   }
   if (returning_only) return best;
@@ -90,6 +101,7 @@ Branch* FairQueue::best(std::int64_t now_us, bool returning_only, bool exempt) n
   };
   for (Branch* branch : fresh_) {
     branch->level = level(*branch->job, now_us);
+    if (held(*branch)) continue;
     if (fresh == nullptr || rank(*branch) < rank(*fresh)) fresh = branch;
   }
   if (best == nullptr || fresh == nullptr) return best != nullptr ? best : fresh;

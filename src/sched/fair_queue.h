@@ -2,6 +2,7 @@
 // the key that has had least, on a virtual clock of rows; then the oldest. A key that was idle does not save up.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <unordered_map>
 #include <vector>
@@ -24,9 +25,16 @@ class FairQueue {
 
   void push(Branch& branch) noexcept;
   void remove(Branch& branch) noexcept;
-  // The next one; null: nobody waits. With `returning_only` those that never ran stay, without `exempt` those that
-  // could only run exempt.
+  // The next one that no leader holds; null: there is none. With `returning_only` those that never ran stay, without
+  // `exempt` those that could only run exempt.
   Branch* best(std::int64_t now_us, bool returning_only, bool exempt) noexcept;
+  // The highest priority that waits, without age; beyond the lowest: nobody waits.
+  std::int32_t highest(bool returning_only) const noexcept;
+  template <typename Visit>
+  void each(const Visit& visit) const {
+    for (Branch* branch : returning_) visit(*branch);
+    for (Branch* branch : fresh_) visit(*branch);
+  }
   // The branch starts to run: the clock moves to what its key has had.
   void note_start(const Branch& branch) noexcept;
   static void charge(Job& job, std::int32_t rows) noexcept { job.account->served += static_cast<std::uint64_t>(rows); }
@@ -43,6 +51,7 @@ class FairQueue {
   std::uint64_t clock_ = 0;
   std::vector<Branch*> fresh_;
   std::vector<Branch*> returning_;
+  std::array<std::array<std::int32_t, 3>, 2> counts_ = {};  // [returning][priority]
   std::unordered_map<std::uint64_t, KeyAccount> accounts_;
 };
 

@@ -36,7 +36,8 @@ PrefixCache::PrefixCache(const PrefixCacheConfig& config)
       nodes_(as_size(config.max_nodes)),
       node_tokens_(as_size(config.max_nodes) * as_size(config.block_tokens)),
       node_blocks_(as_size(config.max_nodes) * config.groups.size(), -1),
-      buckets_(std::bit_ceil(std::max<std::size_t>(1, as_size(config.max_nodes))), -1),
+      buckets_(std::bit_ceil(std::max<std::size_t>(1, as_size(config.buckets > 0 ? config.buckets : config.max_nodes))),
+               -1),
       run_start_(config.groups.size()) {
   windows_.reserve(config.groups.size());
   pools_.reserve(config.groups.size());

@@ -28,6 +28,7 @@ struct PrefixCacheConfig {
   std::int32_t state_slots = 0;
   std::int32_t max_snapshots = 0;  // of the slots
   std::int32_t max_nodes = 0;
+  std::int32_t buckets = 0;       // of the hashes, at least; 0: as many as nodes
   std::int32_t pin_percent = 25;  // of each group's blocks and of the snapshots
   std::uint64_t seed = 0;         // of the hashes
 };
@@ -60,9 +61,17 @@ class PrefixCache {
   // Takes a reference to each block of the match just found that its next position sees, and appends them to an empty
   // table, with -1 for those before.
   void share(const Match& match, std::size_t group, std::vector<std::int32_t>& table);
+  std::int32_t matched_block(std::size_t group, std::int32_t entry) const noexcept {
+    return block(path_[index(entry)], group);
+  }
   // Pins the nodes of the match just found, as far as their text ends within so many tokens.
   void pin_path(const Match& match, std::int32_t tokens) noexcept;
   std::int32_t snapshot_of(std::int32_t node) const noexcept { return nodes_[index(node)].snapshot; }
+
+  // Whether there is a node of the text's block number `entry` behind `node`.
+  bool knows(std::int32_t node, const Text& text, std::int32_t entry) const noexcept {
+    return look_up(edge(node, text, entry)).node >= 0;
+  }
 
   // A text keeps its newest node from being removed.
   void hold(std::int32_t node) noexcept;

@@ -28,6 +28,7 @@ Scheduler::Scheduler(const SchedulerConfig& config)
       queue_(config_.ageing_us, config_.queue_limit + config_.max_sequences),
       budget_(config_.gap_factor),
       committed_(config_.groups.size()),
+      shortage_(config_.groups.size()),
       row_cap_(config_.max_rows),
       blocked_room_(config_.groups.size()) {
   const std::size_t sequences = as_size(config_.max_sequences);
@@ -35,6 +36,9 @@ Scheduler::Scheduler(const SchedulerConfig& config)
   picks_.reserve(sequences);
   selections_.reserve(sequences);
   prefills_.reserve(sequences);
+  victims_.reserve(sequences);
+  marks_.reserve(config_.groups.size());
+  for (const KvGroupConfig& group : config_.groups) marks_.emplace_back(as_size(group.blocks), 0);
   output_branches_.reserve(as_size(config_.max_outputs));
   snapshots_.reserve(as_size(config_.max_snapshots));
   block_copies_.reserve(sequences * config_.groups.size());  // a running branch has at most one a group
@@ -112,6 +116,7 @@ std::unique_ptr<Job> Scheduler::make_job(SchedRequest&& request, std::int64_t no
     branch.first_entries.resize(config_.groups.size());
   }
   Branch& first = job->branches[0];
+  job->prefixes = prefix_hashes(*job, request.prompt);
   first.tokens = std::move(request.prompt);
   first.prompt_end = job->prompt_tokens;
   first.state = Branch::State::waiting;
@@ -162,6 +167,7 @@ void Scheduler::leave_queue_limits(Job& job) noexcept {
 void Scheduler::leave_running(Branch& branch) noexcept {
   running_.erase(std::find(running_.begin(), running_.end(), &branch));
   if (std::exchange(branch.exempt, false)) exempt_runs_ = false;
+  abandon_followers(branch);
 }
 
 void Scheduler::release_memory(Branch& branch) noexcept {
@@ -218,7 +224,7 @@ void Scheduler::finish(Branch& branch, EndReason reason) noexcept {
     case Branch::State::done: return;
     case Branch::State::dormant: branch.state = Branch::State::done; break;
     case Branch::State::waiting:
-      queue_.remove(branch);
+      dequeue(branch);
       branch.state = Branch::State::done;
       break;
     case Branch::State::running:

@@ -6,8 +6,9 @@
 //              preempted: its blocks are given up; what the cache loses of its text is computed again
 //
 // Promises: an answer does not depend on who else runs; the oldest branch of the highest priority advances in every
-// step; every branch ends exactly once; memory is bounded by the configuration. Nothing here takes time in the size of
-// the pools. One thread at a time (the engine's); no clock: the caller says what time it is.
+// step; a higher priority does not wait behind lower ones that run, unless age has raised them; every branch ends
+// exactly once; memory is bounded by the configuration. Nothing here takes time in the size of the pools. One thread at
+// a time (the engine's); no clock: the caller says what time it is.
 #pragma once
 
 #include <cstdint>
@@ -44,12 +45,17 @@ struct SchedulerCounters {
   std::uint64_t finished = 0;  // requests
   std::uint64_t refused = 0;
   std::uint64_t preemptions = 0;
-  std::int32_t most_preemptions = 0;  // of one branch
-  std::uint64_t best_stalls = 0;      // plans in which the best branch could have had a row and had none: always 0
-  std::uint64_t stalls = 0;           // a branch that had to sit out a step for want of blocks
+  std::int32_t most_preemptions = 0;     // of one branch
+  std::uint64_t displaced = 0;           // of the preemptions: for a higher priority that waited
+  std::uint64_t vain_displacements = 0;  // after which it did not start: always 0
+  std::uint64_t best_stalls = 0;         // plans in which the best branch could have had a row and had none: always 0
+  std::uint64_t stalls = 0;              // a branch that had to sit out a step for want of blocks
   std::uint64_t shifts = 0;
   std::uint64_t cache_hit_tokens = 0;
   std::uint64_t cache_miss_tokens = 0;
+  std::uint64_t searches = 0;        // of the cache for the text of a branch that might start
+  std::uint64_t follows = 0;         // waits for a branch that computed the same beginning
+  std::uint64_t longest_follow = 0;  // such a wait, in steps
   std::uint64_t steps = 0;
   std::uint64_t aborted_steps = 0;
   std::uint64_t generated_rows = 0;
@@ -105,6 +111,11 @@ class Scheduler {
     std::int32_t rows = 0;
     bool generated = false;
   };
+  // What a branch that waits would start with, and how far its blocks should reach.
+  struct Start {
+    PrefixCache::Match match = {};
+    std::int32_t end = 0;
+  };
   struct PendingBlockCopy {
     BlockCopy copy = {};
     Branch* owner = nullptr;  // of `to`; `from` is held until the copy is made
@@ -147,16 +158,42 @@ class Scheduler {
   // scheduler_admit.cpp
   void admit(std::int64_t now_us);
   bool still_blocked(const Branch& branch) const noexcept;
-  void note_blocked(const Branch& branch) noexcept;
+  void note_blocked(const Branch& branch, bool by_all) noexcept;
   bool try_start(Branch& branch);
+  Start start_of(const Branch& branch);
+  void measure_shortage(const Branch& branch, const Start& start) noexcept;
+  bool short_of_blocks(std::size_t running) const noexcept;
+  void count_committed() noexcept;
+  void commit_blocks(const Branch& branch) noexcept;
   std::int32_t blocks_wanted(const Branch& branch, std::size_t group, std::int32_t end) const noexcept;
+
+  // scheduler_displace.cpp
+  void make_way(std::int64_t now_us);
+  bool displace_for(Branch& branch);
+  std::size_t victims_needed(const Branch& branch, const Start& start) noexcept;
+  void count_freed(const Branch& victim) noexcept;
+  bool would_start(std::size_t fewer) const noexcept;
 
   // scheduler_emit.cpp
   void emit(StepPlan& plan);
   void emit_sequence(StepPlan& plan, const Selection& selection);
   void emit_outputs(StepPlan& plan, const Selection& selection, std::int32_t first_row);
   void emit_snapshots(StepPlan& plan, const Selection& selection, std::int32_t first_row);
-  bool wants_snapshot(const Branch& branch, std::int32_t length) const noexcept;
+  std::int32_t last_snapshot(const Branch& branch, std::int32_t most) const noexcept;
+
+  // scheduler_follow.cpp
+  std::vector<std::uint64_t> prefix_hashes(const Job& job, const std::vector<TokenId>& prompt) const;
+  Branch* next_to_start(std::int64_t now_us) noexcept;
+  void dequeue(Branch& branch) noexcept;
+  bool can_lead(const Branch& branch) const noexcept;
+  std::int32_t common_tokens(const Branch& branch, const Branch& leader) const noexcept;
+  std::int32_t useful_end(const Branch& leader, std::int32_t common) const noexcept;
+  void follow(Branch& branch, Branch& leader, std::int32_t end) noexcept;
+  void unfollow(Branch& branch) noexcept;
+  void seek_leader(Branch& branch) noexcept;
+  void lead(Branch& leader) noexcept;
+  void release_followers(Branch& leader) noexcept;
+  void abandon_followers(Branch& leader) noexcept;
 
   // scheduler_commit.cpp
   void release_copies() noexcept;
@@ -204,7 +241,10 @@ class Scheduler {
   std::vector<PendingBlockCopy> block_copies_;
   std::vector<PendingSlotCopy> slot_copies_;
   std::vector<Branch*> prefills_;        // scratch
+  std::vector<Branch*> victims_;         // scratch
   std::vector<std::int32_t> committed_;  // scratch, [group]: blocks that started prompts will still want
+  std::vector<std::int32_t> shortage_;   // scratch, [group]: blocks that a branch would want beyond what is there
+  std::vector<std::vector<std::int32_t>> marks_;  // scratch, [group][block]: zeros between calls
   std::int32_t decode_rows_ = 0;
   std::int32_t rows_left_ = 0;
   std::int32_t outputs_left_ = 0;
@@ -215,6 +255,7 @@ class Scheduler {
   std::int32_t blocked_branch_ = 0;
   std::size_t blocked_running_ = 0;
   std::vector<std::int32_t> blocked_room_;  // [group]
+  bool blocked_by_all_ = false;             // nor would it have fitted without those of lower priority
 
   bool exempt_runs_ = false;
   bool paused_ = false;

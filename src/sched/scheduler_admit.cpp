@@ -23,21 +23,26 @@ std::int32_t Scheduler::blocks_wanted(const Branch& branch, std::size_t group, s
   return std::max(0, live - held);
 }
 
-void Scheduler::admit(std::int64_t now_us) {
-  if (queue_.size() == 0 || running_.size() >= as_size(config_.max_sequences)) return;
+void Scheduler::commit_blocks(const Branch& branch) noexcept {
+  for (std::size_t group = 0; group < committed_.size(); ++group) {
+    committed_[group] += blocks_wanted(branch, group, branch.length());
+  }
+}
+
+void Scheduler::count_committed() noexcept {
   std::fill(committed_.begin(), committed_.end(), 0);
   for (const Branch* branch : running_) {
-    if (branch->decodes()) continue;
-    for (std::size_t group = 0; group < committed_.size(); ++group) {
-      committed_[group] += blocks_wanted(*branch, group, branch->length());
-    }
+    if (!branch->decodes()) commit_blocks(*branch);
   }
+}
+
+void Scheduler::admit(std::int64_t now_us) {
+  if (queue_.size() == 0 || running_.size() >= as_size(config_.max_sequences)) return;
+  count_committed();
   while (running_.size() < as_size(config_.max_sequences)) {
-    Branch* next = queue_.best(now_us, paused_, !exempt_runs_);
+    Branch* next = next_to_start(now_us);
     if (next == nullptr || !try_start(*next)) return;
-    for (std::size_t group = 0; group < committed_.size(); ++group) {
-      committed_[group] += blocks_wanted(*next, group, next->length());
-    }
+    commit_blocks(*next);
   }
 }
 
@@ -51,7 +56,8 @@ bool Scheduler::still_blocked(const Branch& branch) const noexcept {
   return true;
 }
 
-void Scheduler::note_blocked(const Branch& branch) noexcept {
+void Scheduler::note_blocked(const Branch& branch, bool by_all) noexcept {
+  blocked_by_all_ = by_all;
   blocked_job_ = branch.job->id;
   blocked_branch_ = branch.index;
   blocked_running_ = running_.size();
@@ -60,39 +66,62 @@ void Scheduler::note_blocked(const Branch& branch) noexcept {
   }
 }
 
+Scheduler::Start Scheduler::start_of(const Branch& branch) {
+  const Job& job = *branch.job;
+  Start start;
+  if (job.use_cache) {
+    // The last token is always computed: its logits are wanted. So is every row of a prompt whose scores are.
+    const bool scoring = job.score_prompt && !job.forked;
+    start.match =
+        cache_.find(text(branch), scoring ? std::min(branch.scored, branch.length() - 1) : branch.length() - 1);
+  }
+  ++counts_.searches;
+  if (config_.recurrent && start.match.node >= 0) {
+    const BlockPool& slots = cache_.slots();
+    if (slots.idle(cache_.snapshot_of(start.match.node)) && slots.available() < 2) start.match = {};
+  }
+  const bool patient = branch.preemptions >= kPatience;
+  const std::int32_t rest = patient ? job.max_tokens - branch.generated : 1;
+  start.end = std::min(longest_, branch.length() + std::min(rest, longest_));
+  return start;
+}
+
+void Scheduler::measure_shortage(const Branch& branch, const Start& start) noexcept {
+  for (std::size_t group = 0; group < shortage_.size(); ++group) {
+    const std::int32_t found =
+        start.match.tokens / config_.block_tokens - cache_.first_entry(group, start.match.tokens);
+    const std::int32_t wanted = std::max(0, blocks_wanted(branch, group, start.end) - found);
+    const std::int32_t room =
+        cache_.blocks(group).available() - cache_.idle_blocks(start.match, group) - committed_[group];
+    shortage_[group] = wanted - room;
+  }
+}
+
+// One block for each that runs is kept, so that the first to need another does not have to preempt at once.
+bool Scheduler::short_of_blocks(std::size_t running) const noexcept {
+  for (std::size_t group = 0; group < shortage_.size(); ++group) {
+    const std::int32_t reserve = std::min(static_cast<std::int32_t>(running), cache_.blocks(group).size() / 4);
+    if (shortage_[group] + reserve > 0) return true;
+  }
+  return false;
+}
+
 bool Scheduler::try_start(Branch& branch) {
   Job& job = *branch.job;
   if (config_.recurrent && cache_.slots().available() < 1) return false;
   if (still_blocked(branch)) return false;
-  PrefixCache::Match match;
-  if (job.use_cache) {
-    // The last token is always computed: its logits are wanted. So is every row of a prompt whose scores are.
-    const bool scoring = job.score_prompt && !job.forked;
-    match = cache_.find(text(branch), scoring ? std::min(branch.scored, branch.length() - 1) : branch.length() - 1);
-  }
-  if (config_.recurrent) {
-    const BlockPool& slots = cache_.slots();
-    if (match.node >= 0 && slots.idle(cache_.snapshot_of(match.node)) && slots.available() < 2) match = {};
-  }
-  const bool patient = branch.preemptions >= kPatience;
-  const std::int32_t rest = patient ? job.max_tokens - branch.generated : 1;
-  const std::int32_t end = std::min(longest_, branch.length() + std::min(rest, longest_));
+  const Start start = start_of(branch);
+  const PrefixCache::Match& match = start.match;
+  measure_shortage(branch, start);
   // Alone it always fits: a text that does not is never accepted.
-  for (std::size_t group = 0; group < committed_.size() && !running_.empty(); ++group) {
-    const BlockPool& pool = cache_.blocks(group);
-    const std::int32_t found = match.tokens / config_.block_tokens - cache_.first_entry(group, match.tokens);
-    // One block for each that runs, so that the first to need another does not have to preempt at once.
-    const std::int32_t reserve = std::min(static_cast<std::int32_t>(running_.size()), pool.size() / 4);
-    const std::int32_t wanted = std::max(0, blocks_wanted(branch, group, end) - found);
-    if (pool.available() - cache_.idle_blocks(match, group) - committed_[group] < wanted + reserve) {
-      note_blocked(branch);
-      return false;
-    }
+  if (!running_.empty() && short_of_blocks(running_.size())) {
+    note_blocked(branch, false);
+    return false;
   }
   for (std::vector<std::int32_t>& table : branch.tables)
     table.reserve(as_size(blocks_for(branch.length() + kTokenRoom)));
   // From here on nothing throws.
-  queue_.remove(branch);
+  dequeue(branch);
   for (std::size_t group = 0; group < branch.tables.size(); ++group) {
     cache_.share(match, group, branch.tables[group]);
     branch.first_entries[group] = cache_.first_entry(group, match.tokens);
@@ -123,6 +152,7 @@ bool Scheduler::try_start(Branch& branch) {
     branch.exempt = exempt_runs_ = true;
     branch.level = kExemptLevel;
   }
+  branch.idle = false;
   running_.push_back(&branch);
   return true;
 }

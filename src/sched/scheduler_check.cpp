@@ -57,6 +57,28 @@ std::optional<std::string> compare(const BlockPool& pool, const std::vector<std:
   return std::nullopt;
 }
 
+// Who waits for whom: leaders run, and have not yet computed what is waited for.
+std::optional<std::string> check_followers(const FairQueue& queue, const std::vector<Branch*>& running) {
+  std::unordered_map<const Branch*, std::int32_t> followers;
+  for (const Branch* branch : running) followers[branch] = 0;
+  std::optional<std::string> wrong;
+  queue.each([&](const Branch& branch) {
+    if (branch.leader == nullptr) return;
+    const auto found = followers.find(branch.leader);
+    if (found == followers.end()) {
+      wrong = fmt::format("request {} waits for somebody who does not run", branch.job->id);
+    } else if (branch.follow_end <= branch.leader->computed || branch.follow_end < branch.leader->first_release) {
+      wrong = fmt::format("request {} waits for what is there", branch.job->id);
+    } else {
+      ++found->second;
+    }
+  });
+  for (const auto& [leader, count] : followers) {
+    if (leader->followers != count || leader->leader != nullptr) wrong = "followers are miscounted";
+  }
+  return wrong;
+}
+
 }  // namespace
 
 std::optional<std::string> Scheduler::check() const {
@@ -93,6 +115,7 @@ std::optional<std::string> Scheduler::check() const {
   if (unfinished != live_branches_) return "branches are miscounted";
   if (queued != waiting_jobs_ || queued_tokens != waiting_tokens_) return "the queue is miscounted";
   if (running_.size() > as_size(config_.max_sequences)) return "too many sequences run";
+  if (auto wrong = check_followers(queue_, running_)) return wrong;
   for (const Branch* branch : running_) {
     if (branch->pending() < 1) return fmt::format("request {} runs with nothing to compute", branch->job->id);
     if (auto wrong = check_writable(*branch, cache_, config_.block_tokens, held)) return wrong;

@@ -103,6 +103,7 @@ void Scheduler::advance(Branch& branch, std::int32_t rows) noexcept {
   branch.scored = std::max(branch.scored, branch.computed);
   if (branch.source_slot >= 0) cache_.slots().release(std::exchange(branch.source_slot, -1));
   enter_cache(branch);
+  release_followers(branch);
   free_passed(branch);
   if (job.forked || branch.computed < branch.length()) return;
   if (job.max_tokens == 0) {

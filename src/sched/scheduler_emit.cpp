@@ -67,25 +67,29 @@ void Scheduler::emit_outputs(StepPlan& plan, const Selection& selection, std::in
   }
 }
 
-bool Scheduler::wants_snapshot(const Branch& branch, std::int32_t length) const noexcept {
+// The last place within `most` tokens of its prompt where a branch leaves a snapshot; 0: there is none.
+std::int32_t Scheduler::last_snapshot(const Branch& branch, std::int32_t most) const noexcept {
   const std::int32_t block = config_.block_tokens;
   // One long prompt does not take the place of everybody's snapshots: its own lie farther apart.
   const std::int32_t spread = branch.prompt_end / std::max(1, config_.max_snapshots / 4);
   std::int32_t interval = (config_.snapshot_interval + block - 1) / block * block;
   while (interval > 0 && interval < spread) interval *= 2;
-  // The end of the last full block that the same prompt, sent again, could use; and of what should stay.
-  return (interval > 0 && length % interval == 0) || length == (branch.prompt_end - 1) / block * block ||
-         length == branch.job->pinned / block * block;
+  std::int32_t last = interval > 0 ? most / interval * interval : 0;
+  // The end of the last full block that the same prompt, sent again, could use; of what should stay; and of what others
+  // wait for.
+  for (const std::int32_t end :
+       {(branch.prompt_end - 1) / block * block, branch.job->pinned / block * block, branch.wished_snapshot}) {
+    if (end <= most) last = std::max(last, end);
+  }
+  return last;
 }
 
 void Scheduler::emit_snapshots(StepPlan& plan, const Selection& selection, std::int32_t first_row) {
   Branch& branch = *selection.branch;
-  const std::int32_t block = config_.block_tokens;
   const std::size_t before = plan.snapshots.size();
   // The last ones are worth most: if there are not enough slots, they have theirs.
-  for (std::int32_t length = (branch.computed + selection.rows) / block * block; length > branch.computed;
-       length -= block) {
-    if (!wants_snapshot(branch, length)) continue;
+  for (std::int32_t length = last_snapshot(branch, branch.computed + selection.rows); length > branch.computed;
+       length = last_snapshot(branch, length - 1)) {
     if (snapshots_.size() >= as_size(config_.max_snapshots)) break;
     const std::int32_t slot = cache_.take_snapshot();
     if (slot < 0) break;

@@ -1,6 +1,7 @@
 // What the next step holds. Decode rows first, best rank first; then prompts, as many rows as the budget allows, shared
-// among those of equal priority. A branch that needs a block takes it from the worst that is not in the step yet, or
-// sits the step out: nobody gives way to a lower rank, so the best one always advances.
+// among those of equal priority; age brings a prompt into the company of the best, and no further. A branch that needs
+// a block takes it from the worst that is not in the step yet, or sits the step out: nobody gives way to a lower rank,
+// so the best one always advances.
 #include <algorithm>
 #include <limits>
 #include <tuple>
@@ -26,6 +27,7 @@ bool Scheduler::plan(std::int64_t now_us, StepPlan& plan) {
   events_.reserve(events_.size() + kEventsABranch * live_branches_);
   expire(now_us);
   rank_running(now_us);
+  make_way(now_us);
   const Branch* best = running_.empty() ? nullptr : running_[0];
   rows_left_ = std::min(config_.max_rows, row_cap_);
   outputs_left_ = config_.max_outputs;
@@ -142,9 +144,16 @@ void Scheduler::choose_prefills(std::size_t started) {
   for (std::size_t i = 0; i < running_.size(); ++i) {
     if (i >= started || !running_[i]->decodes()) prefills_.push_back(running_[i]);
   }
+  // Age earns an even share with the best who are here, not all of it: else a long prompt that has waited would keep
+  // every fresh one from its first token.
+  std::int32_t top = std::numeric_limits<std::int32_t>::max();
+  for (const Branch* branch : prefills_) top = std::min(top, static_cast<std::int32_t>(branch->job->priority));
+  const auto share = [top](const Branch* branch) {
+    return branch->exempt ? kExemptLevel : std::max(branch->level, top);
+  };
   // The short ones first, each within its even share: what they leave goes to the long ones.
-  const auto rank = [](const Branch* branch) {
-    return std::tuple(branch->level, branch->pending(), branch->job->order, branch->index);
+  const auto rank = [&](const Branch* branch) {
+    return std::tuple(share(branch), branch->pending(), branch->job->order, branch->index);
   };
   std::sort(prefills_.begin(), prefills_.end(), [&](const Branch* a, const Branch* b) { return rank(a) < rank(b); });
   // Until the best branch has its turn, a row and its outputs are kept for it.
@@ -158,12 +167,13 @@ void Scheduler::choose_prefills(std::size_t started) {
     if (branch.state != Branch::State::running) continue;  // preempted meanwhile
     if (&branch == best) kept_rows = kept_outputs = 0;
     for (level_end = std::max(level_end, i); level_end < prefills_.size(); ++level_end) {
-      if (prefills_[level_end]->level != branch.level) break;
+      if (share(prefills_[level_end]) != share(&branch)) break;
     }
     const std::int32_t most = rows_left_ - kept_rows;
     const auto equals = std::max(1, static_cast<std::int32_t>(level_end - i));  // itself among them
     if (most > 0) choose_chunk(branch, std::max(1, most / equals), outputs_left_ - kept_outputs);
   }
+  for (Branch* branch : prefills_) branch->idle = branch->planned_rows == 0;
 }
 
 void Scheduler::choose_chunk(Branch& branch, std::int32_t most, std::int32_t most_outputs) {

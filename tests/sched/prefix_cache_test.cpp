@@ -116,6 +116,48 @@ TEST(PrefixCache, CollidingTextsStayApart) {
   }
 }
 
+TEST(PrefixCache, ABucketTakesOnlySoMany) {
+  PrefixCacheConfig config = dense(256, 256);
+  config.buckets = 1;  // as if somebody had found texts whose hashes are all alike
+  PrefixCache cache(config);
+  for (TokenId first = 0; first < 64; ++first) {
+    const std::vector<TokenId> text = tokens_from(first, kBlock);
+    store(cache, {.tokens = text, .prompt_end = kBlock});
+  }
+  const std::vector<TokenId> one_more = tokens_from(1000, kBlock);
+  EXPECT_EQ(cache.extend(-1, {.tokens = one_more, .prompt_end = kBlock}, 0), -1);
+  EXPECT_EQ(cache.node_count(), 64);
+  EXPECT_EQ(cache.find({.tokens = one_more, .prompt_end = kBlock}, kBlock).tokens, 0);
+  for (TokenId first = 0; first < 64; ++first) {  // the others are still found
+    const std::vector<TokenId> text = tokens_from(first, kBlock);
+    EXPECT_EQ(cache.find({.tokens = text, .prompt_end = kBlock}, kBlock).tokens, kBlock);
+  }
+  while (cache.take_block(0) >= 0 && cache.node_count() == 64) {
+  }
+  EXPECT_GE(cache.extend(-1, {.tokens = one_more, .prompt_end = kBlock}, 0), 0);  // there is room again
+}
+
+TEST(PrefixCache, OffersBeyondTheNumberOfSnapshotsAreRefused) {
+  PrefixCache cache({.block_tokens = kBlock, .recurrent = true, .state_slots = 6, .max_snapshots = 2, .max_nodes = 16});
+  // Slots for three are taken before the first is offered: none of them counts yet.
+  std::vector<std::int32_t> slots;
+  for (int i = 0; i < 3; ++i) slots.push_back(cache.take_snapshot());
+  for (TokenId i = 0; i < 3; ++i) {
+    const std::vector<TokenId> text = tokens_from(100 * i, kBlock);
+    const std::int32_t node = cache.extend(-1, {.tokens = text, .prompt_end = kBlock}, 0);
+    ASSERT_GE(node, 0);
+    cache.hold(node);
+    cache.offer_snapshot(node, slots[as_size(i)]);
+    cache.slots().release(slots[as_size(i)]);
+    cache.drop(node);
+    EXPECT_EQ(cache.snapshot_count(), std::min(i + 1, 2));
+    EXPECT_TRUE(cache.sound());
+  }
+  EXPECT_EQ(cache.slots().free_count(), 4);
+  PrefixCache none({.block_tokens = kBlock, .recurrent = true, .state_slots = 6, .max_nodes = 16});
+  EXPECT_EQ(none.take_snapshot(), -1);
+}
+
 TEST(PrefixCache, AWindowNeedsOnlyItsOwnBlocks) {
   PrefixCache cache({.block_tokens = kBlock, .groups = {{.blocks = 32}, {.blocks = 32, .window = 6}}, .max_nodes = 64});
   const std::vector<TokenId> text = tokens_from(100, 24);

@@ -231,5 +231,28 @@ TEST(SchedulerCache, SnapshotsAreLimitedInNumber) {
   EXPECT_EQ(first_position(driver), 76);
 }
 
+TEST(SchedulerCache, AStepLeavesNoMoreSnapshotsThanThereMayBe) {
+  SchedulerConfig config = hybrid();
+  config.max_snapshots = 2;
+  Driver driver(config);
+  for (TokenId first = 0; first < 500; first += 100) {
+    driver.submit({.prompt = tokens_from(first, 9), .max_tokens = 2});  // each would like one, all in one step
+  }
+  ASSERT_TRUE(driver.make_plan());
+  EXPECT_EQ(driver.plan.sequences.size(), 5U);
+  EXPECT_EQ(driver.plan.snapshots.size(), 2U);
+  driver.finish_step();
+  EXPECT_EQ(driver.scheduler.counters().snapshots, 2);
+  driver.run();
+  // One place is taken by a prefix in use, one text after another has the other.
+  driver.submit({.prompt = tokens_from(0, 9), .max_tokens = 40});
+  driver.step();
+  for (TokenId first = 1000; first < 1300; first += 100) {
+    driver.submit({.prompt = tokens_from(first, 9), .max_tokens = 1});
+    while (driver.scheduler.counters().running + driver.scheduler.counters().waiting > 1) ASSERT_TRUE(driver.step());
+    EXPECT_LE(driver.scheduler.counters().snapshots, 2);
+  }
+}
+
 }  // namespace
 }  // namespace quarrel

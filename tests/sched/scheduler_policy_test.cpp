@@ -43,6 +43,56 @@ TEST(SchedulerPolicy, SeveralPromptsShareAStepAndTheShortOneIsNotHeldUp) {
   EXPECT_EQ(driver.tokens_of(short_one), 1);
 }
 
+// How the rows of a step are shared by a prompt that has waited for so many periods and a fresh one, of 64.
+struct Shares {
+  std::int32_t aged = 0;
+  std::int32_t fresh = 0;
+};
+Shares shares_of(Priority aged, int periods, Priority fresh) {
+  SchedulerConfig config = roomy();
+  config.ageing_us = 1'000'000;
+  Driver driver(config);
+  const RequestId old_one = driver.submit({.prompt = tokens_from(0, 3000), .max_tokens = 1, .priority = aged});
+  driver.step();
+  driver.now_us += periods * config.ageing_us;
+  const RequestId new_one = driver.submit({.prompt = tokens_from(5000, 2000), .max_tokens = 1, .priority = fresh});
+  EXPECT_TRUE(driver.make_plan());
+  const Shares shares{.aged = driver.rows_of(old_one), .fresh = driver.rows_of(new_one)};
+  driver.finish_step();
+  EXPECT_EQ(driver.scheduler.counters().best_stalls, 0U);
+  return shares;
+}
+
+TEST(SchedulerPolicy, AnAgedPromptGetsItsEvenShareAndNotEverything) {
+  for (const int periods : {1, 2, 40}) {  // after forty it stands above the highest priority
+    SCOPED_TRACE(periods);
+    // Half of what is left beside the one row that is kept for the best.
+    const Shares alike = shares_of(Priority::normal, periods, Priority::normal);
+    EXPECT_EQ(alike.aged, 33);
+    EXPECT_EQ(alike.fresh, 31);
+    // And it stands beside a higher one when it has waited long enough.
+    const Shares raised = shares_of(Priority::normal, periods, Priority::interactive);
+    EXPECT_EQ(raised.aged, 33);
+    EXPECT_EQ(raised.fresh, 31);
+  }
+  // One that has not aged so far keeps a row, since it was the best of those that ran.
+  EXPECT_EQ(shares_of(Priority::normal, 0, Priority::interactive).aged, 1);
+  EXPECT_EQ(shares_of(Priority::batch, 1, Priority::interactive).fresh, 63);
+  EXPECT_EQ(shares_of(Priority::batch, 1, Priority::normal).aged, 33);
+}
+
+TEST(SchedulerPolicy, AShortRequestIsAnsweredAtOnceBesideAnAgedPrompt) {
+  SchedulerConfig config = roomy();
+  config.ageing_us = 100'000;
+  Driver driver(config);
+  driver.submit({.prompt = tokens_from(0, 4000), .max_tokens = 1});
+  driver.step();
+  driver.now_us += 5 * config.ageing_us;
+  const RequestId short_one = driver.submit({.prompt = tokens_from(5000, 20), .max_tokens = 1});
+  driver.step();
+  EXPECT_EQ(driver.tokens_of(short_one), 1);
+}
+
 TEST(SchedulerPolicy, PrioritiesGoFirst) {
   SchedulerConfig config = roomy();
   config.max_sequences = 1;

@@ -164,6 +164,11 @@ std::string Simulator::step(bool arrivals) {
     for (std::int32_t i = 0; i < crowd; ++i) {
       if (random_.chance(config_.arrival_per_mille)) arrive();
     }
+    if (random_.chance(config_.crowd_per_mille)) {
+      workload_.gather();
+      for (std::int32_t i = random_.between(2, 12); i > 0; --i) arrive();
+      workload_.disperse();
+    }
     if (!paused_ && random_.chance(config_.pause_per_mille)) {
       paused_ = true;
       scheduler_.pause(random_.chance(300));
@@ -201,6 +206,8 @@ std::string Simulator::after_drain() {
   }
   if (counters.accepted != counters.finished) return "requests are miscounted";
   if (counters.best_stalls != 0) return "the best branch had to wait";
+  if (counters.vain_displacements != 0) return "somebody was preempted for nothing";
+  if (counters.longest_follow > config_.longest_follow) return "a prefix was waited for too long";
   return "";
 }
 

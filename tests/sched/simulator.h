@@ -25,7 +25,9 @@ struct SimulatorConfig {
   std::int32_t bad_per_mille = 3;
   std::int32_t pause_per_mille = 2;
   std::int32_t clear_per_mille = 1;
-  std::int64_t longest_stay = 5000;  // steps from a request's arrival to its end
+  std::int32_t crowd_per_mille = 10;   // requests that come at once and begin alike
+  std::int64_t longest_stay = 5000;    // steps from a request's arrival to its end
+  std::uint64_t longest_follow = 400;  // steps that one waits for another's prefix
 };
 
 struct SimulatorReport {

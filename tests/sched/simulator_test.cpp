@@ -18,6 +18,8 @@ constexpr std::uint64_t kSeeds = 10;
 class SchedulerMachines : public testing::TestWithParam<NamedConfig> {};
 
 TEST_P(SchedulerMachines, EveryAnswerIsRightAndNothingIsLost) {
+  std::uint64_t follows = 0;
+  std::uint64_t displaced = 0;
   for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(testing::Message() << "configuration " << GetParam().name << ", seed " << seed);
     const std::int64_t steps = 100'000 / static_cast<std::int64_t>(simulator_configs().size()) + 1;
@@ -27,7 +29,12 @@ TEST_P(SchedulerMachines, EveryAnswerIsRightAndNothingIsLost) {
     EXPECT_GT(report.answered, 20);
     EXPECT_GT(report.cut_short, 5);
     EXPECT_LE(report.counters.most_preemptions, 3);
+    follows += report.counters.follows;
+    displaced += report.counters.displaced;
   }
+  // What is to be tested did happen.
+  EXPECT_EQ(follows > 0, GetParam().config.scheduler.prefix_cache);
+  EXPECT_GT(displaced, 0U);
 }
 
 TEST(SchedulerSimulation, AnyMachine) {

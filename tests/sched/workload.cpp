@@ -99,10 +99,16 @@ void Workload::remember(std::span<const TokenId> prompt, std::span<const TokenId
   }
 }
 
+void Workload::gather() { gathered_ = random_tokens(random_.between(1, config_.longest_prompt)); }
+
 SchedRequest Workload::next(std::int64_t now_us, std::int32_t longest) {
   SchedRequest request;
   const std::int32_t most = std::min(config_.longest_prompt, longest - 1);
-  if (!past_.empty() && random_.chance(250)) {
+  if (!gathered_.empty()) {
+    request.prompt = gathered_;
+    if (random_.chance(300))
+      request.prompt.resize(as_size(random_.between(1, static_cast<std::int32_t>(gathered_.size()))));
+  } else if (!past_.empty() && random_.chance(250)) {
     request.prompt = past_[as_size(random_.below(static_cast<std::int32_t>(past_.size())))];
   } else if (random_.chance(700)) {
     request.prompt = shared_[as_size(random_.below(config_.shared_prompts))];

@@ -63,6 +63,9 @@ class Workload {
  public:
   Workload(const WorkloadConfig& config, std::uint64_t seed);
   SchedRequest next(std::int64_t now_us, std::int32_t longest);
+  // The next requests begin alike, with a text that nobody has seen; or as they like again.
+  void gather();
+  void disperse() { gathered_.clear(); }
   // A conversation that may be continued by a later request.
   void remember(std::span<const TokenId> prompt, std::span<const TokenId> answer);
 
@@ -74,6 +77,7 @@ class Workload {
   std::vector<std::vector<TokenId>> shared_;
   std::vector<std::vector<TokenId>> past_;
   std::size_t oldest_ = 0;
+  std::vector<TokenId> gathered_;  // what requests of a crowd begin with
 };
 
 }  // namespace quarrel::sim
