@@ -5,7 +5,7 @@
 #include <set>
 
 #include "sched/driver.h"
-#include "sched/failing_memory.h"
+#include "support/failing_allocation.h"
 
 namespace quarrel {
 namespace {
@@ -318,7 +318,7 @@ TEST(SchedulerMemory, ADayOfWorkLeavesNoMoreMemoryTakenThanAnHour) {
       scheduler.commit({.micros = 100, .sampled = sampled}, ++now);
       scheduler.take_events(events);
     }
-    taken.push_back(sim::live_bytes());
+    taken.push_back(test::live_bytes());
   }
   EXPECT_LE(taken.back(), taken[2] + 4096);
 }
@@ -333,7 +333,7 @@ TEST(SchedulerMemory, WhenMemoryRunsOutInSubmitNothingHasHappened) {
   for (int allowed = 0;; ++allowed) {
     SchedRequest next = request();
     const SchedulerCounters before = driver.scheduler.counters();
-    sim::fail_allocations_after(allowed);
+    test::fail_allocations_after(allowed);
     SubmitResult result;
     bool failed = false;
     try {
@@ -341,7 +341,7 @@ TEST(SchedulerMemory, WhenMemoryRunsOutInSubmitNothingHasHappened) {
     } catch (const std::bad_alloc&) {
       failed = true;
     }
-    sim::fail_allocations_after(-1);
+    test::fail_no_allocation();
     driver.collect();
     if (!failed) {
       EXPECT_EQ(result.status, SubmitStatus::accepted);
@@ -366,7 +366,7 @@ TEST(SchedulerMemory, WhenMemoryRunsOutInPlanItIsPlannedLater) {
     Driver driver(config);
     const RequestId id = driver.submit({.prompt = tokens_from(0, 30), .max_tokens = 70, .branches = 3});
     for (int round = 0; round < 30; ++round) {
-      sim::fail_allocations_after(allowed);
+      test::fail_allocations_after(allowed);
       bool planned = false;
       try {
         planned = driver.scheduler.plan(driver.now_us, driver.plan);
@@ -374,7 +374,7 @@ TEST(SchedulerMemory, WhenMemoryRunsOutInPlanItIsPlannedLater) {
         ++failures;
         driver.plan = {};
       }
-      sim::fail_allocations_after(-1);
+      test::fail_no_allocation();
       driver.collect();
       if (planned) driver.finish_step();
       if (round % 3 == 2) driver.step();
