@@ -49,7 +49,7 @@ class Planner {
       const std::int64_t all = std::int64_t{blocks_for(context, block)} * options_.sequences;
       // Each sequence may leave its last block half empty.
       const std::int64_t asked = blocks_for(options_.cache_tokens, block) + std::int64_t{options_.sequences};
-      const std::int64_t whole = options_.cache_tokens > 0 ? std::min(all, asked) : all;
+      const std::int64_t whole = options_.cache_tokens > 0 ? asked : all;
       // A window frees what it has left behind: beside the rows of one step only its own length is held.
       const std::int64_t live =
           std::int64_t{blocks_for(group.window, block) + 2} * options_.sequences + blocks_for(plan.limits.rows, block);

@@ -257,13 +257,30 @@ void CpuBackend::multiply_digits(MatmulTask task) const {
 }
 
 void CpuBackend::multiply_rows(MatmulTask task, std::size_t generated) const {
-  if (task.bfloats == nullptr) return multiply_digits(task);
+  const bool in_prompts = options_.activations == ActivationDigits::two;
+  if (task.bfloats == nullptr) {
+    // Tiles of digits begin where the rows do, so those stay together.
+    const bool apart = task.digits != nullptr && kernels_.tiles.matmul_digits == nullptr && !in_prompts;
+    if (apart && generated > 0 && generated < task.rows) {
+      MatmulTask first = task;
+      first.rows = generated;
+      first.both_digits = true;
+      multiply_digits(first);
+      task.first_row += generated;
+      task.out += generated * task.out_stride;
+      task.rows -= generated;
+      generated = 0;
+    }
+    task.both_digits = in_prompts || generated > 0;
+    return multiply_digits(task);
+  }
   if (task.rows > generated) {
     MatmulTask prompt = task;
     prompt.digit_rows = generated;
     kernels_.tiles.matmul_bfloats(prompt);
   }
   task.rows = std::min(task.rows, generated);
+  task.both_digits = true;
   multiply_digits(task);
 }
 

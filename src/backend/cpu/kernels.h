@@ -40,6 +40,7 @@ struct MatmulTask {
   std::size_t first = 0, last = 0;
   const DigitRows* digits = nullptr;  // for integer arithmetic; the first row may be any
   std::size_t first_row = 0;          // of `digits`
+  bool both_digits = false;           // they have two nearly everywhere
   const float* plain = nullptr;       // [rows][plain_stride], for F32 arithmetic
   std::size_t plain_stride = 0;
   const std::uint32_t* row_index = nullptr;  // which row of `plain` each row is; null: one after the other

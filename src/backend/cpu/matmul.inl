@@ -2,14 +2,14 @@
 // 32 (or 16) columns, then one F32 multiply-add a group in ascending order. Every pair of rows goes through exactly
 // these operations, whatever the tile it was computed in and wherever its weights came from:
 //
-//   a packed panel, unpacked in registers        for few rows of activations: memory is the limit
+//   a packed panel, unpacked in registers        for few rows, since memory is the limit, and for rows of two digits,
+//                                                since then there is arithmetic enough beside the unpacking
 //   a plain panel: bytes and F32 scales          for many: unpacked once into the second-level cache, then met by all
 //
 // A matrix that was not packed is packed panel by panel on the way.
 
 namespace quarrel::QUARREL_LEVEL {
 
-static constexpr std::size_t kDirectRows = 8;    // up to so many meet the packed panel itself
 static constexpr std::size_t kNearAhead = 2048;  // bytes
 static constexpr std::size_t kFarAhead = 8192;
 
@@ -253,11 +253,18 @@ static inline auto multiply_plain_panel(const MatmulTask& task, int bias) {
   };
 }
 
+// Whether rows meet the packed panel itself, tile by tile, each of which unpacks it again.
+template <typename Source>
+static inline bool meets_packed(const MatmulTask& task) {
+  if constexpr (kUnpacksLong<Source>) return task.rows <= 8;
+  return task.both_digits || task.rows <= 32;
+}
+
 template <typename Block>
 static void packed_matmul(const MatmulTask& task) {
   using Source = Packed<Block>;
   constexpr int kBias = Source::kBias - kDotOffset<Source::kMost>;
-  if (task.rows > kDirectRows) {
+  if (!meets_packed<Source>(task)) {
     std::byte* space = task.scratch + padded(packed_bytes<Block>(task.columns), 64);
     for_plain_panels<PlainOf<Block>, 1>(task, space, packed_to_plain<Block>(task),
                                         multiply_plain_panel<PlainOf<Block>>(task, kBias));

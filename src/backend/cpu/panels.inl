@@ -44,10 +44,14 @@ static constexpr int columns_of_block() {
   return BlockColumns<Source>::kColumns;
 }
 
+template <typename Source>
+static constexpr bool kUnpacksLong =
+    requires(const typename Source::Rows& rows, Bytes (&vectors)[8]) { Source::group(rows, 0, vectors); };
+
 // Columns [32 g, 32 g + 32) of a block.
 template <typename Source>
 static inline void unpack_group(const typename Source::Rows& rows, int g, Bytes (&vectors)[8]) {
-  if constexpr (requires { Source::group(rows, g, vectors); }) {
+  if constexpr (kUnpacksLong<Source>) {
     Source::group(rows, g, vectors);
   } else {
 #pragma GCC unroll 8
