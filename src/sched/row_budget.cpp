@@ -10,61 +10,109 @@ constexpr std::int64_t kNanos = 1000;  // a microsecond
 constexpr std::int64_t kLongestStep = 3'600'000'000;
 // Prompts without end would let the cost of decoding grow stale: now and then it is measured again.
 constexpr std::int32_t kMixedStepsInARow = 64;
-// Fewer rows than this measure the fixed cost of a step, not their own.
-constexpr std::int32_t kTellingRows = 16;
 
 // Rises fast and falls slowly: a budget that is too small costs less than a gap that is too long.
 std::int64_t cautious(std::int64_t known, std::int64_t seen) noexcept {
-  if (known == 0) return seen;
   return seen > known ? known + (seen - known) / 2 : known - (known - seen) / 8;
 }
 
+constexpr std::int64_t power(std::size_t size) noexcept { return std::int64_t{1} << size; }
+
 }  // namespace
 
-std::size_t RowBudget::bucket(std::int32_t decode_rows) noexcept {
-  const auto width = static_cast<std::size_t>(std::bit_width(static_cast<std::uint32_t>(std::max(1, decode_rows))));
-  return std::min(width, kBuckets) - 1;
+std::size_t RowBudget::size_of(std::int32_t rows) noexcept {
+  const auto width = static_cast<std::size_t>(std::bit_width(static_cast<std::uint32_t>(std::max(1, rows))));
+  return std::min(width, kSizes) - 1;
 }
 
 std::int64_t RowBudget::decode_nanos(std::int32_t decode_rows) const noexcept {
-  const std::size_t own = bucket(decode_rows);
-  for (std::size_t i = own + 1; i-- > 0;) {
+  for (std::size_t i = size_of(decode_rows) + 1; i-- > 0;) {
     if (decode_nanos_[i] > 0) return decode_nanos_[i];
   }
   return 0;
+}
+
+// Of so many rows, known or guessed: more of them along the line through the two largest known sizes, or in proportion;
+// fewer in proportion, which is hopeful, but what is hoped for is tried and then known.
+std::int64_t RowBudget::prefill_nanos(std::size_t size) const noexcept {
+  if (prefill_nanos_[size] > 0) return prefill_nanos_[size];
+  for (std::size_t above = size + 1; above < kSizes; ++above) {
+    if (prefill_nanos_[above] > 0) return std::max<std::int64_t>(1, prefill_nanos_[above] >> (above - size));
+  }
+  for (std::size_t below = size; below-- > 0;) {
+    const std::int64_t known = prefill_nanos_[below];
+    if (known == 0) continue;
+    const std::int64_t half = below > 0 ? prefill_nanos_[below - 1] : 0;
+    const std::int64_t slope = half > 0 && half < known ? known - half : known / 2;  // of half as many rows
+    return known + slope * (power(size - below + 1) - 2);
+  }
+  return 0;
+}
+
+// The most rows, up to `most`, that cost no more than so much; 0: none do.
+std::int64_t RowBudget::rows_within(std::int64_t nanos, std::int64_t most) const noexcept {
+  std::int64_t rows = 0;
+  for (std::size_t size = 0; size + 1 < kSizes && power(size) <= most; ++size) {
+    const std::int64_t cost = prefill_nanos(size);
+    if (cost > nanos) break;
+    const std::int64_t next = prefill_nanos(size + 1);
+    rows = power(size);
+    if (next > nanos) return std::min(most, rows + rows * (nanos - cost) / (next - cost));
+  }
+  return std::min(most, rows);
 }
 
 std::int32_t RowBudget::prefill_rows(std::int32_t decode_rows, std::int32_t room) const noexcept {
   if (decode_rows == 0 || room <= 0) return room;
   const std::int64_t decode = decode_nanos(decode_rows);
   if (decode == 0 || mixed_steps_ >= kMixedStepsInARow) return 0;
-  const std::int64_t row = std::max<std::int64_t>(1, row_nanos_ > 0 ? row_nanos_ : decode);
-  const std::int64_t spare = decode * (gap_factor_ * 3 - 4) / 4;
-  const std::int64_t rows = std::clamp<std::int64_t>(spare / row, 1, std::int64_t{2} * proven_rows_);
-  return static_cast<std::int32_t>(std::min<std::int64_t>(rows, room));
+  const std::int64_t most = std::min<std::int64_t>(room, std::int64_t{2} * tried_rows_);
+  const std::int64_t aimed = decode * (gap_factor_ * 3 - 4) / 4;
+  const std::int64_t bearable = decode * (gap_factor_ * 15 - 16) / 16;
+  const std::int64_t one = prefill_nanos(0);
+  if (one == 0) return static_cast<std::int32_t>(std::clamp<std::int64_t>(aimed / decode, 1, most));
+  const std::int64_t worth = one + one / 2;
+  std::int64_t rows = rows_within(std::max(aimed, one > bearable ? worth : std::min(worth, bearable)), most);
+  // Whether more rows than that cost more at all is not known before they are tried.
+  if (one > aimed && rows > 0 && prefill_nanos_[size_of(static_cast<std::int32_t>(rows)) + 1] == 0) rows *= 2;
+  return static_cast<std::int32_t>(std::clamp<std::int64_t>(rows, 1, most));
+}
+
+void RowBudget::learn(std::int32_t rows, std::int64_t nanos) noexcept {
+  const std::size_t size = std::min(size_of(rows), kSizes - 2);
+  std::int64_t& low = prefill_nanos_[size];
+  std::int64_t& high = prefill_nanos_[size + 1];
+  const std::int64_t beyond = rows - power(size);
+  if (beyond == 0 || low == 0 || high == 0) {
+    // What lies between two sizes is told to the nearer one, in proportion.
+    const bool up = beyond > 0 && low != 0 && high == 0;
+    const std::int64_t seen = nanos / rows * power(up ? size + 1 : size);
+    std::int64_t& known = up ? high : low;
+    known = std::max<std::int64_t>(1, known == 0 ? seen : cautious(known, beyond == 0 ? nanos : seen));
+  } else {
+    const std::int64_t expected = low + (high - low) * beyond / power(size);
+    const std::int64_t change = cautious(expected, nanos) - expected;
+    const std::int64_t sixteenths = 16 * beyond / power(size);
+    low = std::max<std::int64_t>(1, low + change * (16 - sixteenths) / 16);
+    high = std::max<std::int64_t>(1, high + change * sixteenths / 16);
+  }
+  // Larger sizes are not seen again while they are thought too dear: that must not be for ever.
+  for (std::size_t i = size + 2; i < kSizes; ++i) prefill_nanos_[i] -= prefill_nanos_[i] / 256;
 }
 
 void RowBudget::note(std::int32_t decode_rows, std::int32_t prefill_rows, std::int64_t micros) noexcept {
   const std::int64_t nanos = std::clamp<std::int64_t>(micros, 1, kLongestStep) * kNanos;
   if (prefill_rows == 0) {
-    std::int64_t& known = decode_nanos_[bucket(decode_rows)];
+    std::int64_t& known = decode_nanos_[size_of(decode_rows)];
     known = known == 0 ? nanos : known + (nanos - known) / 4;
     mixed_steps_ = 0;
     return;
   }
-  if (decode_rows == 0) {
-    if (prefill_rows >= kTellingRows) row_nanos_ = cautious(row_nanos_, nanos / prefill_rows);
-    return;
+  if (decode_rows > 0) {
+    ++mixed_steps_;
+    tried_rows_ = std::max(tried_rows_, prefill_rows);
   }
-  ++mixed_steps_;
-  const std::int64_t decode = decode_nanos(decode_rows);
-  row_nanos_ =
-      std::max<std::int64_t>(1, cautious(row_nanos_, std::max<std::int64_t>(1, nanos - decode) / prefill_rows));
-  if (nanos > decode * gap_factor_) {
-    proven_rows_ = std::max(1, prefill_rows / 2);
-  } else {
-    proven_rows_ = std::max(proven_rows_, prefill_rows);
-  }
+  learn(prefill_rows, std::max<std::int64_t>(1, nanos - (decode_rows > 0 ? decode_nanos(decode_rows) : 0)));
 }
 
 }  // namespace quarrel

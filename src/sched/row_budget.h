@@ -1,8 +1,13 @@
 // How many rows of prompts a step may carry beside its decode rows, so that nobody who is being answered waits longer
 // than a few times the usual for the next token. Learned from the microseconds of the steps before; integers only.
+//
+// Prompt rows have a price that does not depend on their number (weights are unpacked for one as for fifty) and one a
+// row. So what 1, 2, 4, 8 … of them cost is remembered, and what lies between is interpolated. Where the first row
+// alone takes nearly all that a step may have, more of them cost hardly more: then half as much again is spent.
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace quarrel {
@@ -17,19 +22,21 @@ class RowBudget {
   // What a step has taken.
   void note(std::int32_t decode_rows, std::int32_t prefill_rows, std::int64_t micros) noexcept;
 
-  std::int64_t row_nanos() const noexcept { return row_nanos_; }
   // Of a step of so many decode rows alone; 0: not known.
   std::int64_t decode_nanos(std::int32_t decode_rows) const noexcept;
 
  private:
-  static constexpr std::size_t kBuckets = 16;
-  static std::size_t bucket(std::int32_t decode_rows) noexcept;
+  static constexpr std::size_t kSizes = 24;  // powers of two of rows
+  static std::size_t size_of(std::int32_t rows) noexcept;
+  std::int64_t prefill_nanos(std::size_t size) const noexcept;
+  std::int64_t rows_within(std::int64_t nanos, std::int64_t most) const noexcept;
+  void learn(std::int32_t rows, std::int64_t nanos) noexcept;
 
   std::int32_t gap_factor_;
-  std::array<std::int64_t, kBuckets> decode_nanos_ = {};  // by the logarithm of the decode rows
-  std::int64_t row_nanos_ = 0;                            // a row of prefill; 0: not known
-  std::int32_t proven_rows_ = 8;                          // of prefill that have kept within the gap
-  std::int32_t mixed_steps_ = 0;                          // since decode rows ran alone
+  std::array<std::int64_t, kSizes> decode_nanos_ = {};   // of 2^i decode rows and up to twice as many; 0: not known
+  std::array<std::int64_t, kSizes> prefill_nanos_ = {};  // of 2^i rows of prefill; 0: not known
+  std::int32_t tried_rows_ = 8;                          // the most rows of prefill that stood beside decode rows
+  std::int32_t mixed_steps_ = 0;                         // since decode rows ran alone
 };
 
 }  // namespace quarrel

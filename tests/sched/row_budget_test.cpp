@@ -55,8 +55,49 @@ TEST(RowBudget, GrowsFromWhatHasGoneWell) {
 TEST(RowBudget, OneRowIsAlwaysAllowed) {
   RowBudget budget(4);
   budget.note(1, 0, 1);
-  for (int i = 0; i < 10; ++i) budget.note(1, 1, 1'000'000);
+  budget.note(1, 1, 1'000'000);
+  EXPECT_EQ(budget.prefill_rows(1, 100), 2);  // perhaps two cost no more
+  budget.note(1, 2, 2'000'000);               // they do
   EXPECT_EQ(budget.prefill_rows(1, 100), 1);
+}
+
+// Where the first row costs as much as thirty, fewer rows are no way out: neither small steps for ever nor long ones.
+TEST(RowBudget, APriceThatDoesNotDependOnTheRowsIsNotPaidForOneRow) {
+  for (const std::int64_t fixed : {1'000, 6'000, 9'000, 12'000, 60'000}) {
+    SCOPED_TRACE(fixed);
+    const auto cost = [&](std::int32_t rows) { return rows == 0 ? 0 : fixed + 200 * rows; };
+    RowBudget budget(4);
+    budget.note(0, 512, 3'000 + cost(512));
+    budget.note(3, 0, 4'000);
+    std::int64_t rows_sum = 0;
+    std::int64_t longest = 0;
+    for (int i = 0; i < 2000; ++i) {
+      const std::int32_t rows = budget.prefill_rows(3, 512);
+      budget.note(3, rows, 4'000 + cost(rows));
+      if (i < 100) continue;
+      rows_sum += rows;
+      longest = std::max(longest, 4'000 + cost(rows));
+    }
+    EXPECT_GT(rows_sum, 1900 * 8);
+    EXPECT_LE(longest, std::max<std::int64_t>(4 * 4'000, 4'000 + 2 * cost(1)));
+  }
+}
+
+// A machine that is slow for a while is not taken for slow ever after.
+TEST(RowBudget, RecoversFromASlowMoment) {
+  RowBudget budget(4);
+  budget.note(8, 0, 10'000);
+  const auto steps = [&](int count, std::int64_t row) {
+    for (int i = 0; i < count; ++i) {
+      const std::int32_t rows = budget.prefill_rows(8, 500);
+      budget.note(8, rows, 10'000 + row * rows);
+    }
+  };
+  steps(100, 100);
+  steps(30, 5'000);
+  EXPECT_LE(budget.prefill_rows(8, 500), 8);
+  steps(1500, 100);
+  EXPECT_GE(budget.prefill_rows(8, 500), 100);
 }
 
 TEST(RowBudget, DecodingIsMeasuredAgainNowAndThen) {
