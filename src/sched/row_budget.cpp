@@ -32,34 +32,40 @@ std::int64_t RowBudget::decode_nanos(std::int32_t decode_rows) const noexcept {
   return 0;
 }
 
-// Of so many rows, known or guessed: more of them along the line through the two largest known sizes, or in proportion;
-// fewer in proportion, which is hopeful, but what is hoped for is tried and then known.
-std::int64_t RowBudget::prefill_nanos(std::size_t size) const noexcept {
-  if (prefill_nanos_[size] > 0) return prefill_nanos_[size];
-  for (std::size_t above = size + 1; above < kSizes; ++above) {
-    if (prefill_nanos_[above] > 0) return std::max<std::int64_t>(1, prefill_nanos_[above] >> (above - size));
-  }
-  for (std::size_t below = size; below-- > 0;) {
-    const std::int64_t known = prefill_nanos_[below];
-    if (known == 0) continue;
-    const std::int64_t half = below > 0 ? prefill_nanos_[below - 1] : 0;
-    const std::int64_t slope = half > 0 && half < known ? known - half : known / 2;  // of half as many rows
-    return known + slope * (power(size - below + 1) - 2);
-  }
-  return 0;
+// What a larger size would cost by the line through a known size and half of it, or in proportion.
+std::int64_t RowBudget::extrapolated(std::size_t known, std::size_t size) const noexcept {
+  const std::int64_t cost = prefill_nanos_[known];
+  const std::int64_t half = known > 0 ? prefill_nanos_[known - 1] : 0;
+  const std::int64_t slope = half > 0 && half < cost ? cost - half : cost / 2;  // of half as many rows
+  return cost + slope * (power(size - known + 1) - 2);
 }
 
-// The most rows, up to `most`, that cost no more than so much; 0: none do.
-std::int64_t RowBudget::rows_within(std::int64_t nanos, std::int64_t most) const noexcept {
-  std::int64_t rows = 0;
-  for (std::size_t size = 0; size + 1 < kSizes && power(size) <= most; ++size) {
-    const std::int64_t cost = prefill_nanos(size);
-    if (cost > nanos) break;
-    const std::int64_t next = prefill_nanos(size + 1);
-    rows = power(size);
-    if (next > nanos) return std::min(most, rows + rows * (nanos - cost) / (next - cost));
+// Of so many rows, known or guessed. From what more rows cost in proportion, which is hopeful, but what is hoped for is
+// tried and then known; though no less than fewer rows cost.
+std::int64_t RowBudget::prefill_nanos(std::size_t size) const noexcept {
+  if (prefill_nanos_[size] > 0) return prefill_nanos_[size];
+  std::size_t below = size;
+  while (below > 0 && prefill_nanos_[below - 1] == 0) --below;
+  for (std::size_t above = size + 1; above < kSizes; ++above) {
+    if (prefill_nanos_[above] == 0) continue;
+    const std::int64_t least = below > 0 ? prefill_nanos_[below - 1] : 1;
+    return std::max(least, prefill_nanos_[above] >> (above - size));
   }
-  return std::min(most, rows);
+  return below > 0 ? extrapolated(below - 1, size) : 0;
+}
+
+// The most rows, up to `most`, that cost no more than so much; 0: none do. A smaller size that seems to cost more than
+// a larger one had a bad moment.
+std::int64_t RowBudget::rows_within(std::int64_t nanos, std::int64_t most) const noexcept {
+  for (std::size_t size = kSizes - 1; size-- > 0;) {
+    if (power(size) > most) continue;
+    const std::int64_t cost = prefill_nanos(size);
+    if (cost > nanos) continue;
+    const std::int64_t next = prefill_nanos(size + 1);
+    const std::int64_t more = next > nanos ? power(size) * (nanos - cost) / (next - cost) : 0;
+    return std::min(most, power(size) + more);
+  }
+  return 0;
 }
 
 std::int32_t RowBudget::prefill_rows(std::int32_t decode_rows, std::int32_t room) const noexcept {
@@ -69,8 +75,9 @@ std::int32_t RowBudget::prefill_rows(std::int32_t decode_rows, std::int32_t room
   const std::int64_t most = std::min<std::int64_t>(room, std::int64_t{2} * tried_rows_);
   const std::int64_t aimed = decode * (gap_factor_ * 3 - 4) / 4;
   const std::int64_t bearable = decode * (gap_factor_ * 15 - 16) / 16;
-  const std::int64_t one = prefill_nanos(0);
-  if (one == 0) return static_cast<std::int32_t>(std::clamp<std::int64_t>(aimed / decode, 1, most));
+  if (prefill_nanos(0) == 0) return static_cast<std::int32_t>(std::clamp<std::int64_t>(aimed / decode, 1, most));
+  std::int64_t one = prefill_nanos(0);
+  for (const std::int64_t cost : prefill_nanos_) one = cost > 0 ? std::min(one, cost) : one;
   const std::int64_t worth = one + one / 2;
   std::int64_t rows = rows_within(std::max(aimed, one > bearable ? worth : std::min(worth, bearable)), most);
   // Whether more rows than that cost more at all is not known before they are tried.
@@ -96,8 +103,13 @@ void RowBudget::learn(std::int32_t rows, std::int64_t nanos) noexcept {
     low = std::max<std::int64_t>(1, low + change * (16 - sixteenths) / 16);
     high = std::max<std::int64_t>(1, high + change * sixteenths / 16);
   }
-  // Larger sizes are not seen again while they are thought too dear: that must not be for ever.
-  for (std::size_t i = size + 2; i < kSizes; ++i) prefill_nanos_[i] -= prefill_nanos_[i] / 256;
+  // Sizes that are thought too dear are not seen again: that must not be for ever. Larger ones come down to what these
+  // rows foretell.
+  for (std::size_t i = size + 2; i < kSizes; ++i) {
+    const std::int64_t cost = prefill_nanos_[i];
+    if (cost > 0) prefill_nanos_[i] = std::max(cost - cost / 256, std::min(cost, extrapolated(size, i)));
+  }
+  for (std::size_t i = 0; i < size; ++i) prefill_nanos_[i] -= prefill_nanos_[i] / 256;
 }
 
 void RowBudget::note(std::int32_t decode_rows, std::int32_t prefill_rows, std::int64_t micros) noexcept {

@@ -29,6 +29,7 @@ class RowBudget {
   static constexpr std::size_t kSizes = 24;  // powers of two of rows
   static std::size_t size_of(std::int32_t rows) noexcept;
   std::int64_t prefill_nanos(std::size_t size) const noexcept;
+  std::int64_t extrapolated(std::size_t known, std::size_t size) const noexcept;
   std::int64_t rows_within(std::int64_t nanos, std::int64_t most) const noexcept;
   void learn(std::int32_t rows, std::int64_t nanos) noexcept;
 

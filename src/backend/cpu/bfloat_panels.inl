@@ -66,7 +66,7 @@ static void packed_to_bfloats(const MatmulTask& task, const PanelPart& part, std
                          ? packed_panel<Block>(task, part.begin, part.count, space) + columns.first / Block::kWeights
                          : packed_panel<Block>(from_column<Block>(task, columns), part.begin, part.count, space);
   for (std::size_t done = 0; done < columns.count; done += Block::kWeights, ++rows) {
-#pragma GCC unroll 8
+    QUARREL_UNROLL_GROUPS
     for (int g = 0; g < kGroups; ++g, to += kTileValues) group_to_bfloats<Source>(*rows, g, Source::kBias, to);
   }
 }

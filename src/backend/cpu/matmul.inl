@@ -188,7 +188,7 @@ template <typename Source, std::size_t kTokens, bool kFromMemory>
 #pragma GCC unroll 12
   for (std::size_t t = 0; t < kTokens; ++t) total[t] = set(0.0f);
   for (std::size_t done = 0; done < columns; done += kGroups, ++rows) {
-#pragma GCC unroll 8
+    QUARREL_UNROLL_GROUPS
     for (int g = 0; g < kGroups; ++g, ++x) {
       if constexpr (kFromMemory) {
         constexpr std::size_t kShare = sizeof(*rows) / kGroups;

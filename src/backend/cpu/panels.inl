@@ -1,6 +1,14 @@
 // Panels on their way from a file's rows to a product: packed where they are not, and made plain where many rows of
 // activations are to meet them.
 
+// Before a loop over the groups of a block: everything in it is then known to the compiler. Under a sanitizer that
+// would take it minutes.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define QUARREL_UNROLL_GROUPS _Pragma("GCC unroll 1")
+#else
+#define QUARREL_UNROLL_GROUPS _Pragma("GCC unroll 8")
+#endif
+
 namespace quarrel::QUARREL_LEVEL {
 
 static inline std::size_t smaller(std::size_t a, std::size_t b) { return a < b ? a : b; }
