@@ -242,16 +242,22 @@ void CpuBackend::convert(const float* values, const Input& input, const DigitRow
   }
 }
 
+// Cuts the first rows of digits off a product and gives them back as one of their own.
+static MatmulTask take_digit_rows(MatmulTask& task, std::size_t rows) {
+  MatmulTask first = task;
+  first.rows = rows;
+  task.first_row += rows;
+  task.out += rows * task.out_stride;
+  task.rows -= rows;
+  return first;
+}
+
 // Whole tiles of rows in tiles, where there are any; a small rest is for vectors.
 void CpuBackend::multiply_digits(MatmulTask task) const {
   if (task.digits != nullptr && kernels_.tiles.matmul_digits != nullptr) {
     const std::size_t rest = task.rows % kDigitRows;
-    MatmulTask tiles = task;
-    if (rest <= kStreamedRows) tiles.rows -= rest;
+    const MatmulTask tiles = take_digit_rows(task, rest <= kStreamedRows ? task.rows - rest : task.rows);
     if (tiles.rows > 0) kernels_.tiles.matmul_digits(tiles);
-    task.first_row += tiles.rows;
-    task.out += tiles.rows * task.out_stride;
-    task.rows -= tiles.rows;
   }
   if (task.rows > 0) kernels_.matmul(task);
 }
@@ -262,13 +268,9 @@ void CpuBackend::multiply_rows(MatmulTask task, std::size_t generated) const {
     // Tiles of digits begin where the rows do, so those stay together.
     const bool apart = task.digits != nullptr && kernels_.tiles.matmul_digits == nullptr && !in_prompts;
     if (apart && generated > 0 && generated < task.rows) {
-      MatmulTask first = task;
-      first.rows = generated;
+      MatmulTask first = take_digit_rows(task, generated);
       first.both_digits = true;
       multiply_digits(first);
-      task.first_row += generated;
-      task.out += generated * task.out_stride;
-      task.rows -= generated;
       generated = 0;
     }
     task.both_digits = in_prompts || generated > 0;
