@@ -1,6 +1,7 @@
 // The grids of quant/iq_tables.h as plain integers, for kernels that look up many rows at once: sixteen bits a row,
-// eight two-bit or four four-bit numbers of values, the row's first in the lowest bits. What the values are: 8, 25, 43
-// (IQ2); 4, 12, 20, 28, 36, 44, 52, 62 (IQ3_XXS); 1, 3, 5 to 15 (IQ3_S); -1, 0, 1 (IQ1).
+// eight two-bit or four four-bit numbers of values. The lower byte holds the row's even columns, the upper its odd
+// ones, each from its lowest bits up: a shift puts two neighbours into place. What the values are: 8, 25, 43 (IQ2); 4,
+// 12, 20, 28, 36, 44, 52, 62 (IQ3_XXS); 1, 3, 5 to 15 (IQ3_S); -1, 0, 1 (IQ1).
 #pragma once
 
 #include <cstddef>

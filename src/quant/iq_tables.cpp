@@ -223,10 +223,18 @@ constexpr std::array<Row, rows> spread(std::string_view codes, const std::array<
   return grid;
 }
 
-template <std::size_t rows>
+template <std::size_t rows, std::size_t columns>
 constexpr GridCodes<rows> codes_of(std::string_view text) {
+  constexpr std::size_t bits = 16 / columns;
   GridCodes<rows> codes{};
-  for (std::size_t row = 0; row < rows; ++row) codes.at[row] = static_cast<std::uint16_t>(code_at(text, row));
+  for (std::size_t row = 0; row < rows; ++row) {
+    std::uint32_t code = 0;
+    for (std::size_t column = 0; column < columns; ++column) {
+      const std::uint32_t number = code_at(text, row) >> (column * bits) & ((1u << bits) - 1u);
+      code |= number << (column % 2 * 8 + column / 2 * bits);
+    }
+    codes.at[row] = static_cast<std::uint16_t>(code);
+  }
   return codes;
 }
 
@@ -251,11 +259,11 @@ alignas(64) constexpr std::array<GridRow4, 256> kIq3XxsGrid = spread<GridRow4, 2
 alignas(64) constexpr std::array<GridRow4, 512> kIq3SGrid = spread<GridRow4, 512>(kIq3SText, kIq3SValues);
 alignas(64) constexpr std::array<GridRow8, 2048> kIq1Grid = spread<GridRow8, 2048>(kIq1Text, kIq1Values);
 
-alignas(64) constexpr GridCodes<256> kIq2XxsCodes = codes_of<256>(kIq2XxsText);
-alignas(64) constexpr GridCodes<512> kIq2XsCodes = codes_of<512>(kIq2XsText);
-alignas(64) constexpr GridCodes<1024> kIq2SCodes = codes_of<1024>(kIq2SText);
-alignas(64) constexpr GridCodes<2048> kIq1Codes = codes_of<2048>(kIq1Text);
-alignas(64) constexpr GridCodes<256> kIq3XxsCodes = codes_of<256>(kIq3XxsText);
-alignas(64) constexpr GridCodes<512> kIq3SCodes = codes_of<512>(kIq3SText);
+alignas(64) constexpr GridCodes<256> kIq2XxsCodes = codes_of<256, 8>(kIq2XxsText);
+alignas(64) constexpr GridCodes<512> kIq2XsCodes = codes_of<512, 8>(kIq2XsText);
+alignas(64) constexpr GridCodes<1024> kIq2SCodes = codes_of<1024, 8>(kIq2SText);
+alignas(64) constexpr GridCodes<2048> kIq1Codes = codes_of<2048, 8>(kIq1Text);
+alignas(64) constexpr GridCodes<256> kIq3XxsCodes = codes_of<256, 4>(kIq3XxsText);
+alignas(64) constexpr GridCodes<512> kIq3SCodes = codes_of<512, 4>(kIq3SText);
 
 }  // namespace quarrel

@@ -39,12 +39,10 @@ void score(const MoeOp& op, const float* logits, const float* selection_bias, st
   }
 }
 
-// The first bytes of a matrix that will be read soon: what a product would have prefetched had the matrix before it not
-// ended. Null: there is none.
-void call_into_cache(const std::byte* matrix) {
+// Bytes that will be read soon: what a product would have prefetched had the matrix before it not ended.
+void call_into_cache(const std::byte* bytes) {
   constexpr std::size_t kBytes = 4096, kLine = 64;
-  if (matrix == nullptr) return;
-  for (std::size_t at = 0; at < kBytes; at += kLine) __builtin_prefetch(matrix + at, 0, 2);
+  for (std::size_t at = 0; at < kBytes; at += kLine) __builtin_prefetch(bytes + at, 0, 2);
 }
 
 }  // namespace
@@ -307,6 +305,7 @@ void CpuBackend::run_experts(const MoeOp& op, const Input& input, std::span<cons
       const int team = pool.team_of(worker);
       const ThreadPool::TeamRange members = pool.team(team);
       const std::size_t units = units_of(team);
+      const Share part = team_share(weight_rows, pool, team);
       const auto bound = [&](int w) {
         return groups.size() * units * as_size(w - members.first) / as_size(members.last - members.first);
       };
@@ -314,7 +313,7 @@ void CpuBackend::run_experts(const MoeOp& op, const Input& input, std::span<cons
       for (std::size_t unit = bound(worker); unit < end; ++unit) {
         // The stream breaks off where an expert ends; the next one is known, so its beginning can be on its way.
         const bool last_of_expert = unit % units + 1 == units;
-        if (last_of_expert && unit + 1 < end && team == 0) call_in(groups[unit / units + 1]);
+        if (last_of_expert && unit + 1 < end) call_in(groups[unit / units + 1], part.first);
         one(team, unit, worker);
       }
     });
@@ -334,9 +333,14 @@ void CpuBackend::run_experts(const MoeOp& op, const Input& input, std::span<cons
       }
     });
   }
-  const auto call_inner = [](const ExpertGroup& group) {
-    call_into_cache(group.up);
-    call_into_cache(group.gate);
+  // A panel takes the bytes of its rows.
+  const auto call_row = [this](const Weight& handle, const std::byte* matrix, std::size_t row) {
+    const Prepared& weight = prepared(handle);
+    call_into_cache(matrix + row * (weight.packed ? weight.row_bytes : weight.row_stride));
+  };
+  const auto call_inner = [&](const ExpertGroup& group, std::size_t row) {
+    call_row(op.up, group.up, row);
+    if (op.gate.valid()) call_row(op.gate, group.gate, row);
   };
   each_unit(hidden, call_inner,
             [&](const ExpertGroup& group, std::size_t first, std::size_t count, std::size_t worker) {
@@ -358,7 +362,7 @@ void CpuBackend::run_experts(const MoeOp& op, const Input& input, std::span<cons
       }
     });
   }
-  const auto call_output = [](const ExpertGroup& group) { call_into_cache(group.down); };
+  const auto call_output = [&](const ExpertGroup& group, std::size_t row) { call_row(op.down, group.down, row); };
   each_unit(width, call_output,
             [&](const ExpertGroup& group, std::size_t first, std::size_t count, std::size_t worker) {
               expert_output(op, group, inner.digits ? &digits : nullptr, inner.bfloats ? &bfloats : nullptr, first,

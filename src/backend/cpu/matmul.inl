@@ -253,11 +253,15 @@ static inline auto multiply_plain_panel(const MatmulTask& task, int bias) {
   };
 }
 
+// More rows than these are quicker with a plain panel, if they have one digit or unpacking takes long.
+static constexpr std::size_t kRowsForPacked = 32;
+static constexpr std::size_t kRowsForLongUnpacking = 8;
+
 // Whether rows meet the packed panel itself, tile by tile, each of which unpacks it again.
 template <typename Source>
 static inline bool meets_packed(const MatmulTask& task) {
-  if constexpr (kUnpacksLong<Source>) return task.rows <= 8;
-  return task.both_digits || task.rows <= 32;
+  if constexpr (kUnpacksLong<Source>) return task.rows <= kRowsForLongUnpacking;
+  return task.both_digits || task.rows <= kRowsForPacked;
 }
 
 template <typename Block>

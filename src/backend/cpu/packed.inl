@@ -33,10 +33,19 @@ static inline void move_bytes(Byte* in_block, std::uint8_t (&panel)[kVectors][kB
   }
 }
 
-// Where a field of a block begins that is not made of bytes.
+// Where a field of a block begins that is not made of bytes: a block is packed, so that nothing may refer to it.
 template <typename Block>
 static inline std::uint8_t* field_bytes(Block& block, std::size_t offset) {
   return reinterpret_cast<std::uint8_t*>(&block) + offset;
+}
+// Moves such a field, one value.
+template <bool kPack, typename Block, typename T>
+static inline void move_field(Block& block, std::size_t offset, T& in_panel) {
+  if constexpr (kPack) {
+    std::memcpy(&in_panel, field_bytes(block, offset), sizeof in_panel);
+  } else {
+    std::memcpy(field_bytes(block, offset), &in_panel, sizeof in_panel);
+  }
 }
 
 // The 16 values of IQ4_NL and IQ4_XS with 128 added, and those of MXFP4, doubled, with 12 added.
@@ -63,9 +72,7 @@ struct Packed<BlockQ4_0> {
   };
   template <bool kPack>
   static inline void move(BlockQ4_0& block, Rows& rows, int row) {
-    HalfBits scale = block.scale;
-    move_value<kPack>(scale, rows.scale[row]);
-    block.scale = scale;
+    move_field<kPack>(block, offsetof(BlockQ4_0, scale), rows.scale[row]);
     move_bytes<kPack>(block.nibbles, rows.nibbles, row);
   }
   static inline Bytes bytes(const Rows& rows, int /*group*/, int i) { return nibbles32(rows.nibbles, i); }
@@ -83,12 +90,8 @@ struct Packed<BlockQ4_1> {
   };
   template <bool kPack>
   static inline void move(BlockQ4_1& block, Rows& rows, int row) {
-    HalfBits scale = block.scale;
-    HalfBits minimum = block.minimum;
-    move_value<kPack>(scale, rows.scale[row]);
-    move_value<kPack>(minimum, rows.minimum[row]);
-    block.scale = scale;
-    block.minimum = minimum;
+    move_field<kPack>(block, offsetof(BlockQ4_1, scale), rows.scale[row]);
+    move_field<kPack>(block, offsetof(BlockQ4_1, minimum), rows.minimum[row]);
     move_bytes<kPack>(block.nibbles, rows.nibbles, row);
   }
   static inline Bytes bytes(const Rows& rows, int /*group*/, int i) { return nibbles32(rows.nibbles, i); }
@@ -124,11 +127,9 @@ struct Packed<BlockQ5_0> {
   };
   template <bool kPack>
   static inline void move(BlockQ5_0& block, Rows& rows, int row) {
-    HalfBits scale = block.scale;
     std::uint32_t fifth = block.fifth_bits;
-    move_value<kPack>(scale, rows.scale[row]);
+    move_field<kPack>(block, offsetof(BlockQ5_0, scale), rows.scale[row]);
     move_fifth_bits<kPack>(fifth, rows.fifth_bits, row);
-    block.scale = scale;
     block.fifth_bits = fifth;
     move_bytes<kPack>(block.nibbles, rows.nibbles, row);
   }
@@ -150,14 +151,10 @@ struct Packed<BlockQ5_1> {
   };
   template <bool kPack>
   static inline void move(BlockQ5_1& block, Rows& rows, int row) {
-    HalfBits scale = block.scale;
-    HalfBits minimum = block.minimum;
     std::uint32_t fifth = block.fifth_bits;
-    move_value<kPack>(scale, rows.scale[row]);
-    move_value<kPack>(minimum, rows.minimum[row]);
+    move_field<kPack>(block, offsetof(BlockQ5_1, scale), rows.scale[row]);
+    move_field<kPack>(block, offsetof(BlockQ5_1, minimum), rows.minimum[row]);
     move_fifth_bits<kPack>(fifth, rows.fifth_bits, row);
-    block.scale = scale;
-    block.minimum = minimum;
     block.fifth_bits = fifth;
     move_bytes<kPack>(block.nibbles, rows.nibbles, row);
   }
@@ -178,9 +175,7 @@ struct Packed<BlockQ8_0> {
   };
   template <bool kPack>
   static inline void move(BlockQ8_0& block, Rows& rows, int row) {
-    HalfBits scale = block.scale;
-    move_value<kPack>(scale, rows.scale[row]);
-    block.scale = scale;
+    move_field<kPack>(block, offsetof(BlockQ8_0, scale), rows.scale[row]);
     std::uint8_t shifted[32];
     for (int i = 0; kPack && i < 32; ++i) shifted[i] = static_cast<std::uint8_t>(block.quants[i] ^ 0x80);
     move_bytes<kPack>(shifted, rows.quants, row);
@@ -200,9 +195,7 @@ struct Packed<BlockIq4Nl> {
   };
   template <bool kPack>
   static inline void move(BlockIq4Nl& block, Rows& rows, int row) {
-    HalfBits scale = block.scale;
-    move_value<kPack>(scale, rows.scale[row]);
-    block.scale = scale;
+    move_field<kPack>(block, offsetof(BlockIq4Nl, scale), rows.scale[row]);
     move_bytes<kPack>(block.nibbles, rows.nibbles, row);
   }
   static inline Bytes bytes(const Rows& rows, int /*group*/, int i) {
@@ -269,12 +262,8 @@ struct PackedKScales {
 
   template <bool kPack, typename Block>
   inline void move(Block& block, int row) {
-    HalfBits block_scale = block.scale;
-    HalfBits block_min = block.min_scale;
-    move_value<kPack>(block_scale, scale[row]);
-    move_value<kPack>(block_min, min_scale[row]);
-    block.scale = block_scale;
-    block.min_scale = block_min;
+    move_field<kPack>(block, offsetof(Block, scale), scale[row]);
+    move_field<kPack>(block, offsetof(Block, min_scale), min_scale[row]);
     std::uint8_t* packed = block.scales;
     if constexpr (kPack) {
       for (int g = 0; g < 4; ++g) minimums[g][row] = 0;
@@ -371,9 +360,7 @@ struct Packed<BlockQ6K> {
   };
   template <bool kPack>
   static inline void move(BlockQ6K& block, Rows& rows, int row) {
-    HalfBits scale = block.scale;
-    move_value<kPack>(scale, rows.scale[row]);
-    block.scale = scale;
+    move_field<kPack>(block, offsetof(BlockQ6K, scale), rows.scale[row]);
     for (int g = 0; g < 16; ++g) move_value<kPack>(block.scales[g], rows.scales[g][row]);
     move_bytes<kPack>(block.nibbles, rows.nibbles, row);
     move_bytes<kPack>(block.high_bits, rows.high_bits, row);

@@ -20,12 +20,8 @@ struct Packed<BlockQ2K> {
   };
   template <bool kPack>
   static inline void move(BlockQ2K& block, Rows& rows, int row) {
-    HalfBits scale = block.scale;
-    HalfBits min_scale = block.min_scale;
-    move_value<kPack>(scale, rows.scale[row]);
-    move_value<kPack>(min_scale, rows.min_scale[row]);
-    block.scale = scale;
-    block.min_scale = min_scale;
+    move_field<kPack>(block, offsetof(BlockQ2K, scale), rows.scale[row]);
+    move_field<kPack>(block, offsetof(BlockQ2K, min_scale), rows.min_scale[row]);
     for (int g = 0; g < 16; ++g) move_value<kPack>(block.scales[g], rows.scales[g][row]);
     move_bytes<kPack>(block.quants, rows.quants, row);
   }
@@ -51,9 +47,7 @@ struct Packed<BlockQ3K> {
   };
   template <bool kPack>
   static inline void move(BlockQ3K& block, Rows& rows, int row) {
-    HalfBits scale = block.scale;
-    move_value<kPack>(scale, rows.scale[row]);
-    block.scale = scale;
+    move_field<kPack>(block, offsetof(BlockQ3K, scale), rows.scale[row]);
     for (int i = 0; i < 12; ++i) move_value<kPack>(block.scales[i], rows.scales[i][row]);
     move_bytes<kPack>(block.third_bits, rows.third_bits, row);
     move_bytes<kPack>(block.quants, rows.quants, row);
@@ -80,17 +74,14 @@ struct Packed<BlockQ8K> {
   };
   template <bool kPack>
   static inline void move(BlockQ8K& block, Rows& rows, int row) {
-    float scale = block.scale;
-    move_value<kPack>(scale, rows.scale[row]);
-    block.scale = scale;
+    move_field<kPack>(block, offsetof(BlockQ8K, scale), rows.scale[row]);
     std::uint8_t shifted[256];
     for (int i = 0; kPack && i < 256; ++i) shifted[i] = static_cast<std::uint8_t>(block.quants[i] ^ 0x80);
     move_bytes<kPack>(shifted, rows.quants, row);
     for (int i = 0; !kPack && i < 256; ++i) block.quants[i] = static_cast<std::int8_t>(shifted[i] ^ 0x80);
     for (int i = 0; i < 16; ++i) {
-      std::int16_t sum = block.sums[i];
-      move_value<kPack>(sum, rows.sums[i][row]);
-      block.sums[i] = sum;
+      const std::size_t offset = offsetof(BlockQ8K, sums) + static_cast<std::size_t>(i) * sizeof(std::int16_t);
+      move_field<kPack>(block, offset, rows.sums[i][row]);
     }
   }
   static inline Bytes bytes(const Rows& rows, int group, int i) { return load_bytes(rows.quants[8 * group + i]); }
@@ -109,9 +100,7 @@ struct Packed<BlockIq4Xs> {
   };
   template <bool kPack>
   static inline void move(BlockIq4Xs& block, Rows& rows, int row) {
-    HalfBits scale = block.scale;
-    move_value<kPack>(scale, rows.scale[row]);
-    block.scale = scale;
+    move_field<kPack>(block, offsetof(BlockIq4Xs, scale), rows.scale[row]);
     if constexpr (kPack) {
       for (int i = 0; i < 2; ++i) rows.scales_high[i][row] = static_cast<std::uint8_t>(block.scales_high >> (8 * i));
     } else {
@@ -142,45 +131,103 @@ struct Packed<BlockTq2_0> {
   };
   template <bool kPack>
   static inline void move(BlockTq2_0& block, Rows& rows, int row) {
-    HalfBits scale = block.scale;
-    move_value<kPack>(scale, rows.scale[row]);
-    block.scale = scale;
+    move_field<kPack>(block, offsetof(BlockTq2_0, scale), rows.scale[row]);
     move_bytes<kPack>(block.quants, rows.quants, row);
   }
   static inline Bytes bytes(const Rows& rows, int group, int i) { return two_bits(rows.quants, group, i); }
   static inline Floats scale(const Rows& rows, std::size_t /*part*/) { return load_half(rows.scale); }
 };
 
-// A byte holds five weights, or in the last four bytes four: digits in base three of a fixed-point fraction.
+// Ternary weights, five to a byte as the digits of a fraction, in the last four bytes four. A panel's bytes hold other
+// weights together than the file's, so that a group of eight vectors finds five in a vector of bytes of its own, the
+// rest in one that it shares with its neighbour, and every second group its last one in the last.
+struct TernaryPlace {
+  std::uint8_t byte, digit;
+};
+static constexpr std::size_t kTernaryBytes = sizeof(BlockTq1_0::fives) + sizeof(BlockTq1_0::fours);
+
+static constexpr TernaryPlace ternary_place_in_file(int weight) {
+  const auto place = [](int byte, int digit) {
+    return TernaryPlace{static_cast<std::uint8_t>(byte), static_cast<std::uint8_t>(digit)};
+  };
+  if (weight < 160) return place(weight % 32, weight / 32);
+  if (weight < 240) return place(32 + weight % 16, (weight - 160) / 16);
+  return place(48 + weight % 4, (weight - 240) / 4);
+}
+static constexpr TernaryPlace ternary_place_in_panel(int weight) {
+  const int group = weight / 32;
+  const int i = weight % 32 / 4;
+  const auto place = [weight](int vector, int digit) {
+    return TernaryPlace{static_cast<std::uint8_t>(4 * vector + weight % 4), static_cast<std::uint8_t>(digit)};
+  };
+  if (i < 5) return place(group, i);
+  if (group % 2 == 0) return place(8 + group / 2, i - 5);
+  return i < 7 ? place(8 + group / 2, i - 2) : place(12, group / 2);
+}
+struct TernaryTables {
+  TernaryPlace file[256] = {};
+  TernaryPlace panel[256] = {};
+  std::uint8_t digits[256][5] = {};  // of each byte
+};
+static constexpr TernaryTables kTernary = [] {
+  TernaryTables tables;
+  for (int i = 0; i < 256; ++i) {
+    tables.file[i] = ternary_place_in_file(i);
+    tables.panel[i] = ternary_place_in_panel(i);
+    int rest = i;
+    for (std::uint8_t& digit : tables.digits[i]) {
+      digit = static_cast<std::uint8_t>(3 * rest >> 8);
+      rest = 3 * rest & 255;
+    }
+  }
+  return tables;
+}();
+
+// The same weights in bytes that hold them elsewhere.
+static inline void regroup_ternary(const std::uint8_t* from, const TernaryPlace (&places)[256], std::uint8_t* to,
+                                   const TernaryPlace (&new_places)[256]) {
+  std::uint8_t digits[kTernaryBytes][5] = {};
+  for (int i = 0; i < 256; ++i) {
+    digits[new_places[i].byte][new_places[i].digit] = kTernary.digits[from[places[i].byte]][places[i].digit];
+  }
+  for (std::size_t byte = 0; byte < kTernaryBytes; ++byte) {
+    unsigned number = 0;
+    for (const std::uint8_t digit : digits[byte]) number = 3 * number + digit;
+    to[byte] = static_cast<std::uint8_t>((256 * number + 242) / 243);
+  }
+}
+
 template <>
 struct Packed<BlockTq1_0> {
   static constexpr int kGroup = 32, kBias = 1, kMost = 2;
   static constexpr bool kMinimums = false;
   struct Rows {
     HalfBits scale[kPanelRows];
-    std::uint8_t fives[12][kBytes];
-    std::uint8_t fours[1][kBytes];
+    std::uint8_t fractions[kTernaryBytes / 4][kBytes];
   };
   template <bool kPack>
   static inline void move(BlockTq1_0& block, Rows& rows, int row) {
-    HalfBits scale = block.scale;
-    move_value<kPack>(scale, rows.scale[row]);
-    block.scale = scale;
-    move_bytes<kPack>(block.fives, rows.fives, row);
-    move_bytes<kPack>(block.fours, rows.fours, row);
+    move_field<kPack>(block, offsetof(BlockTq1_0, scale), rows.scale[row]);
+    std::uint8_t* in_block = field_bytes(block, offsetof(BlockTq1_0, fives));
+    std::uint8_t fractions[kTernaryBytes];
+    if constexpr (kPack) regroup_ternary(in_block, kTernary.file, fractions, kTernary.panel);
+    move_bytes<kPack>(fractions, rows.fractions, row);
+    if constexpr (!kPack) regroup_ternary(fractions, kTernary.panel, in_block, kTernary.file);
   }
-  // The first 32 bytes are groups 0 to 4, a digit each; a digit of the next 16 is half a group, and the rest is the
-  // last four bytes', a digit a vector.
   [[gnu::noinline]] static void group(const Rows& rows, int g, Bytes (&vectors)[8]) {
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; ++i) {
-      const int digit = g < 5 ? g : 2 * (g - 5) + i / 4;
-      if (digit < 5) {
-        vectors[i] = ternary_digit(load_bytes(rows.fives[g < 5 ? i : 8 + i % 4]), digit);
-      } else {
-        vectors[i] = ternary_digit(load_bytes(rows.fours[0]), i % 4);
-      }
+    Bytes own = load_bytes(rows.fractions[g]);
+    Bytes shared = load_bytes(rows.fractions[8 + g / 2]);
+    Bytes last = load_bytes(rows.fractions[12]);
+#pragma GCC unroll 5
+    for (int i = 0; i < 5; ++i, own = ternary_rest(own)) vectors[i] = ternary_digit(own);
+    if (g % 2 != 0) {
+      shared = ternary_rest(ternary_rest(ternary_rest(shared)));
+      for (int digit = 0; digit < g / 2; ++digit) last = ternary_rest(last);
     }
+    vectors[5] = ternary_digit(shared);
+    shared = ternary_rest(shared);
+    vectors[6] = ternary_digit(shared);
+    vectors[7] = ternary_digit(g % 2 != 0 ? last : ternary_rest(shared));
   }
   static inline Floats scale(const Rows& rows, std::size_t /*part*/) { return load_half(rows.scale); }
 };

@@ -30,21 +30,10 @@ static inline Ints packed_signs(Ints word) {
   return with_even_bits(or_ints(low, high));
 }
 
-// The four two-bit numbers of a lane's lowest byte, or the four-bit ones of its lower half, a byte each.
-static inline Ints spread_crumbs(Ints v) {
-  const Ints byte = and_ints(v, 255);
-  const Ints halves = and_ints(or_ints(byte, shift_ints_left<12>(byte)), 0x000f000f);
-  return and_ints(or_ints(halves, shift_ints_left<6>(halves)), 0x03030303);
-}
-static inline Ints spread_nibbles(Ints v) {
-  const Ints word = and_ints(v, 0xffff);
-  const Ints halves = and_ints(or_ints(word, shift_ints_left<8>(word)), 0x00ff00ff);
-  return and_ints(or_ints(halves, shift_ints_left<4>(halves)), 0x0f0f0f0f);
-}
-
-// The values by number and, above it, sign.
-static constexpr std::uint8_t kIq2Bytes[16] = {kGridBias + 8, kGridBias + 25, kGridBias + 43, kGridBias,
-                                               kGridBias - 8, kGridBias - 25, kGridBias - 43, kGridBias};
+// The values by number, and from eight on the negative ones.
+static constexpr std::uint8_t kIq2Bytes[16] = {
+    kGridBias + 8, kGridBias + 25, kGridBias + 43, kGridBias, kGridBias, kGridBias, kGridBias, kGridBias,
+    kGridBias - 8, kGridBias - 25, kGridBias - 43, kGridBias, kGridBias, kGridBias, kGridBias, kGridBias};
 static constexpr std::uint8_t kIq3XxsBytes[16] = {kGridBias + 4,  kGridBias + 12, kGridBias + 20, kGridBias + 28,
                                                   kGridBias + 36, kGridBias + 44, kGridBias + 52, kGridBias + 62,
                                                   kGridBias - 4,  kGridBias - 12, kGridBias - 20, kGridBias - 28,
@@ -54,30 +43,24 @@ static constexpr std::uint8_t kIq3SBytes[16] = {kGridBias + 1, kGridBias + 3,  k
                                                 kGridBias - 1, kGridBias - 3,  kGridBias - 5,  kGridBias - 7,
                                                 kGridBias - 9, kGridBias - 11, kGridBias - 13, kGridBias - 15};
 
-// Four weights of an IQ2 type: the lowest byte of a code, and four signs.
-static inline Bytes iq2_bytes(Ints code, Ints signs) {
-  return look_up(kIq2Bytes, as_bytes(or_ints(spread_crumbs(code), and_ints(sign_masks(signs), 0x04040404))));
-}
-// Eight: vectors 2 k and 2 k + 1 of a group whose 32 signs these are.
+// Row k of a group of an IQ2 type, whose code stands twice in its lane: vectors 2 k and 2 k + 1. These are the group's
+// 32 signs.
 static inline void iq2_row(Ints code, Ints signs, int k, Bytes (&vectors)[8]) {
-  vectors[2 * k] = iq2_bytes(code, shifted_right(signs, 8 * k));
-  vectors[2 * k + 1] = iq2_bytes(shift_ints_right<8>(code), shifted_right(signs, 8 * k + 4));
+  const Ints first = and_ints(move_halves<0, -2>(code), 0x03030303);
+  const Ints second = and_ints(move_halves<-4, -6>(code), 0x03030303);
+  vectors[2 * k] = look_up_signed(kIq2Bytes, first, signs, 2 * k);
+  vectors[2 * k + 1] = look_up_signed(kIq2Bytes, second, signs, 2 * k + 1);
 }
-// Codes in pairs: of rows k and `second` of the group.
-static inline void iq2_rows(Ints codes, Ints signs, int k, int second, Bytes (&vectors)[8]) {
-  iq2_row(codes, signs, k, vectors);
-  iq2_row(shift_ints_right<16>(codes), signs, second, vectors);
+static inline void iq2_rows(IntPair codes, Ints signs, int k, int second, Bytes (&vectors)[8]) {
+  iq2_row(codes.low, signs, k, vectors);
+  iq2_row(codes.high, signs, second, vectors);
 }
 
-// The same for IQ3, whose codes are four weights each: vector i.
-static inline Bytes iq3_bytes(const std::uint8_t* values, Ints code, Ints signs, int i) {
-  const Ints negative = and_ints(sign_masks(shifted_right(signs, 4 * i)), 0x08080808);
-  return look_up(values, as_bytes(or_ints(spread_nibbles(code), negative)));
-}
-// Codes of vectors i and i + 2.
-static inline void iq3_rows(const std::uint8_t* values, Ints codes, Ints signs, int i, Bytes (&vectors)[8]) {
-  vectors[i] = iq3_bytes(values, codes, signs, i);
-  vectors[i + 2] = iq3_bytes(values, shift_ints_right<16>(codes), signs, i + 2);
+// The same for IQ3, whose rows are four weights: vectors i and i + 2.
+static inline void iq3_rows(const std::uint8_t* values, IntPair codes, Ints signs, int i, Bytes (&vectors)[8]) {
+  const auto numbers = [](Ints code) { return and_ints(move_halves<0, -4>(code), 0x07070707); };
+  vectors[i] = look_up_signed(values, numbers(codes.low), signs, i);
+  vectors[i + 2] = look_up_signed(values, numbers(codes.high), signs, i + 2);
 }
 
 // (1/2 + stored) * unit, of the block's scale.
@@ -98,9 +81,7 @@ struct Packed<BlockIq2Xxs> {
   };
   template <bool kPack>
   static inline void move(BlockIq2Xxs& block, Rows& rows, int row) {
-    HalfBits scale = block.scale;
-    move_value<kPack>(scale, rows.scale[row]);
-    block.scale = scale;
+    move_field<kPack>(block, offsetof(BlockIq2Xxs, scale), rows.scale[row]);
     move_bytes<kPack>(field_bytes(block, offsetof(BlockIq2Xxs, groups)), rows.groups, row);
   }
   [[gnu::noinline]] static void group(const Rows& rows, int g, Bytes (&vectors)[8]) {
@@ -131,9 +112,7 @@ struct Packed<BlockIq2Xs> {
   };
   template <bool kPack>
   static inline void move(BlockIq2Xs& block, Rows& rows, int row) {
-    HalfBits scale = block.scale;
-    move_value<kPack>(scale, rows.scale[row]);
-    block.scale = scale;
+    move_field<kPack>(block, offsetof(BlockIq2Xs, scale), rows.scale[row]);
     move_bytes<kPack>(field_bytes(block, offsetof(BlockIq2Xs, quants)), rows.quants, row);
     move_bytes<kPack>(block.scales, rows.scales, row);
   }
@@ -162,9 +141,7 @@ struct Packed<BlockIq2S> {
   };
   template <bool kPack>
   static inline void move(BlockIq2S& block, Rows& rows, int row) {
-    HalfBits scale = block.scale;
-    move_value<kPack>(scale, rows.scale[row]);
-    block.scale = scale;
+    move_field<kPack>(block, offsetof(BlockIq2S, scale), rows.scale[row]);
     move_bytes<kPack>(block.rows, rows.rows, row);
     move_bytes<kPack>(block.signs, rows.signs, row);
     move_bytes<kPack>(block.rows_high, rows.rows_high, row);
@@ -194,9 +171,7 @@ struct Packed<BlockIq3Xxs> {
   };
   template <bool kPack>
   static inline void move(BlockIq3Xxs& block, Rows& rows, int row) {
-    HalfBits scale = block.scale;
-    move_value<kPack>(scale, rows.scale[row]);
-    block.scale = scale;
+    move_field<kPack>(block, offsetof(BlockIq3Xxs, scale), rows.scale[row]);
     move_bytes<kPack>(block.rows, rows.rows, row);
     move_bytes<kPack>(field_bytes(block, offsetof(BlockIq3Xxs, signs_and_scale)), rows.signs_and_scale, row);
   }
@@ -227,9 +202,7 @@ struct Packed<BlockIq3S> {
   };
   template <bool kPack>
   static inline void move(BlockIq3S& block, Rows& rows, int row) {
-    HalfBits scale = block.scale;
-    move_value<kPack>(scale, rows.scale[row]);
-    block.scale = scale;
+    move_field<kPack>(block, offsetof(BlockIq3S, scale), rows.scale[row]);
     move_bytes<kPack>(block.rows, rows.rows, row);
     move_bytes<kPack>(block.rows_high, rows.rows_high, row);
     move_bytes<kPack>(block.signs, rows.signs, row);
@@ -260,23 +233,19 @@ struct Packed<BlockIq3S> {
 
 static constexpr int kIq1Bias = 9, kIq1Most = 18;
 
-// Four of them: a byte of a code; `up` is 2 in every byte, or 0 where they are shifted down.
-static inline Bytes iq1_bytes(Ints code, Ints up) {
-  return as_bytes(or_ints(shift_ints_left<3>(spread_crumbs(code)), up));
-}
 // 32 of them: two pairs of rows (0 and 2, 1 and 3), and where in `extra` the shift of row k is told.
 template <typename Down>
 static inline void iq1_group(Ints even, Ints odd, Ints extra, const Down& down, Bytes (&vectors)[8]) {
-  const Ints even_codes = look_up_pairs<2048>(kIq1Codes.at, even);
-  const Ints odd_codes = look_up_pairs<2048>(kIq1Codes.at, odd);
+  const IntPair even_codes = look_up_pairs<2048>(kIq1Codes.at, even);
+  const IntPair odd_codes = look_up_pairs<2048>(kIq1Codes.at, odd);
+  const Ints codes[4] = {even_codes.low, odd_codes.low, even_codes.high, odd_codes.high};
 #pragma GCC unroll 4
   for (int k = 0; k < 4; ++k) {
-    Ints up = xor_ints(move_lane_bits(extra, down(k), 1, 2), broadcast(2));
-    up = or_ints(up, shift_ints_left<8>(up));
-    up = or_ints(up, shift_ints_left<16>(up));
-    const Ints code = shifted_right(k % 2 == 0 ? even_codes : odd_codes, k / 2 * 16);
-    vectors[2 * k] = iq1_bytes(code, up);
-    vectors[2 * k + 1] = iq1_bytes(shift_ints_right<8>(code), up);
+    const int place = down(k);
+    Ints up = order_bytes(extra, place / 8 * 0x01010101);
+    up = xor_ints(move_lane_bits(up, place % 8, 1, 0x02020202), broadcast(0x02020202));
+    vectors[2 * k] = as_bytes(masked_or(move_halves<3, 1>(codes[k]), 0x18181818, up));
+    vectors[2 * k + 1] = as_bytes(masked_or(move_halves<-1, -3>(codes[k]), 0x18181818, up));
   }
 }
 // The upper three bits of the indices of rows k and k + 2, each `apart` bits from the next.
@@ -295,9 +264,7 @@ struct Packed<BlockIq1S> {
   };
   template <bool kPack>
   static inline void move(BlockIq1S& block, Rows& rows, int row) {
-    HalfBits scale = block.scale;
-    move_value<kPack>(scale, rows.scale[row]);
-    block.scale = scale;
+    move_field<kPack>(block, offsetof(BlockIq1S, scale), rows.scale[row]);
     move_bytes<kPack>(block.rows, rows.rows, row);
     move_bytes<kPack>(field_bytes(block, offsetof(BlockIq1S, extra)), rows.extra, row);
   }

@@ -155,19 +155,31 @@ static inline Ints move_lane_bits(Ints v, int from, int to, int mask) {
   const Ints moved = from < to ? _mm256_sll_epi32(v, _mm_cvtsi32_si128(to - from)) : shifted_right(v, from - to);
   return and_ints(moved, mask);
 }
-// Entries of a table of 16-bit numbers by the two 16-bit indices of each lane; 32 bits are read at each.
-template <std::size_t kEntries>
-static inline Ints look_up_pairs(const std::uint16_t* table, Ints indices) {
-  const auto gather = [&](Ints index) { return _mm256_i32gather_epi32(reinterpret_cast<const int*>(table), index, 2); };
-  const Ints low = gather(and_ints(indices, 0xffff));
-  return _mm256_blend_epi16(low, _mm256_slli_epi32(gather(_mm256_srli_epi32(indices, 16)), 16), 0xaa);
+// Both halves of each lane moved left by so many bits, each on its own; to the right where negative.
+template <int kLow, int kHigh>
+static inline Ints move_halves(Ints v) {
+  const auto moved = [&](int left) { return left > 0 ? _mm256_slli_epi16(v, left) : _mm256_srli_epi16(v, -left); };
+  return _mm256_blend_epi16(moved(kLow), moved(kHigh), 0xaa);
 }
-// Byte i of a lane: 255 where bit i of the lane is set.
-static inline Ints sign_masks(Ints bits) {
-  const __m128i lowest = _mm_set_epi8(12, 12, 12, 12, 8, 8, 8, 8, 4, 4, 4, 4, 0, 0, 0, 0);
-  const __m256i each = _mm256_set1_epi32(0x08040201);
-  const __m256i repeated = _mm256_shuffle_epi8(bits, _mm256_broadcastsi128_si256(lowest));
-  return _mm256_cmpeq_epi8(_mm256_and_si256(repeated, each), each);
+// The bytes of each lane, chosen by the bytes of `order`: 0 is the lowest.
+static inline Ints order_bytes(Ints v, std::int32_t order) {
+  const __m256i lanes = _mm256_broadcastsi128_si256(_mm_set_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0));
+  return _mm256_shuffle_epi8(v, _mm256_or_si256(lanes, _mm256_set1_epi32(order)));
+}
+// (v & mask) | other
+static inline Ints masked_or(Ints v, std::int32_t mask, Ints other) { return or_ints(and_ints(v, mask), other); }
+
+struct IntPair {
+  Ints low, high;
+};
+// Entries of a table of 16-bit numbers by the lower and by the upper 16-bit index of each lane, each entry twice in its
+// lane; 32 bits are read at each.
+template <std::size_t kEntries>
+static inline IntPair look_up_pairs(const std::uint16_t* table, Ints indices) {
+  const auto gather = [&](Ints index) {
+    return order_bytes(_mm256_i32gather_epi32(reinterpret_cast<const int*>(table), index, 2), 0x01000100);
+  };
+  return {gather(and_ints(indices, 0xffff)), gather(_mm256_srli_epi32(indices, 16))};
 }
 // Two bytes a lane.
 static inline Ints load_lane_words(const std::uint16_t* from) {
@@ -201,17 +213,22 @@ static inline Bytes look_up(const std::uint8_t* sixteen, Bytes indices) {
   return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), indices);
 }
 
-// Digit number `digit` in base three of a byte that is a fraction: whole parts of three times what is left of it.
-static inline Bytes ternary_digit(Bytes v, int digit) {
-  constexpr short kPowers[5] = {1, 3, 9, 27, 81};
-  const __m256i power = _mm256_set1_epi16(kPowers[digit]);
-  const __m256i low = _mm256_set1_epi16(255);
-  const auto whole = [&](__m256i bytes) {
-    const __m256i rest = _mm256_and_si256(_mm256_mullo_epi16(bytes, power), low);
-    return _mm256_srli_epi16(_mm256_add_epi16(rest, _mm256_add_epi16(rest, rest)), 8);
-  };
-  const __m256i odd = whole(_mm256_srli_epi16(v, 8));
-  return _mm256_or_si256(whole(_mm256_and_si256(v, low)), _mm256_slli_epi16(odd, 8));
+// Byte b of a lane: the entry that its index, below eight, names, or where bit b of the lane's nibble number `nibble`
+// is set the one eight further.
+static inline Bytes look_up_signed(const std::uint8_t* sixteen, Ints indices, Ints signs, int nibble) {
+  const Ints each = _mm256_set1_epi32(nibble % 2 == 0 ? 0x08040201 : static_cast<int>(0x80402010));
+  const Ints bits = _mm256_and_si256(order_bytes(signs, nibble / 2 * 0x01010101), each);
+  const Ints eight = and_ints(_mm256_cmpeq_epi8(bits, each), 0x08080808);
+  return look_up(sixteen, or_ints(indices, eight));
+}
+
+// Bytes that are fractions: three times each, without its whole part, and that whole part. The second way rounds up
+// twice on the way to three quarters, which one less makes good.
+static inline Bytes ternary_rest(Bytes v) { return _mm256_add_epi8(v, _mm256_add_epi8(v, v)); }
+static inline Bytes ternary_digit(Bytes v) {
+  const __m256i zero = _mm256_setzero_si256();
+  const __m256i less = _mm256_subs_epu8(v, _mm256_set1_epi8(1));
+  return move_bits(_mm256_avg_epu8(less, _mm256_avg_epu8(less, zero)), 6, 0, 3);
 }
 
 // How much less than its byte `dots` takes a weight for: a pair of products of bytes above 127 may not fit 16 bits, so

@@ -140,43 +140,56 @@ static inline Ints move_lane_bits(Ints v, int from, int to, int mask) {
   const Ints moved = from < to ? _mm512_sll_epi32(v, _mm_cvtsi32_si128(to - from)) : shifted_right(v, from - to);
   return and_ints(moved, mask);
 }
-// Entries of a table of 16-bit numbers by the two 16-bit indices of each lane. A table of up to 512 fits in registers:
-// permutations give what the index's low six bits choose of each 64 entries, the others choose among these. A larger
-// one is gathered, into zeros, because what is left undefined is some register's last value, and the instruction would
-// wait for it; and 32 bits are read at each entry.
-template <std::size_t kEntries>
-static inline Ints look_up_pairs(const std::uint16_t* table, Ints indices) {
-  if constexpr (kEntries <= 512) {
-    constexpr std::size_t kParts = kEntries / 64;
-    Ints found[kParts];
-#pragma GCC unroll 8
-    for (std::size_t i = 0; i < kParts; ++i) {
-      found[i] = _mm512_permutex2var_epi16(_mm512_loadu_si512(table + 64 * i), indices,
-                                           _mm512_loadu_si512(table + 64 * i + 32));
-    }
-    short bit = 64;
-#pragma GCC unroll 3
-    for (std::size_t parts = kParts / 2; parts > 0; parts /= 2, bit = static_cast<short>(2 * bit)) {
-      const __mmask32 second = _mm512_test_epi16_mask(indices, _mm512_set1_epi16(bit));
-#pragma GCC unroll 4
-      for (std::size_t i = 0; i < parts; ++i) found[i] = _mm512_mask_mov_epi16(found[2 * i], second, found[2 * i + 1]);
-    }
-    return found[0];
+// Both halves of each lane moved left by so many bits, each on its own; to the right where negative.
+template <int kLow, int kHigh>
+static inline Ints move_halves(Ints v) {
+  if constexpr (kLow > 0) {
+    static_assert(kHigh > 0);
+    return _mm512_sllv_epi16(v, _mm512_set1_epi32(kHigh << 16 | kLow));
   } else {
-    const auto gather = [&](Ints index) {
-      return _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), 0xffff, index, table, 2);
-    };
-    const Ints low = gather(and_ints(indices, 0xffff));
-    return _mm512_or_si512(and_ints(low, 0xffff), _mm512_slli_epi32(gather(_mm512_srli_epi32(indices, 16)), 16));
+    static_assert(kHigh <= 0);
+    return _mm512_srlv_epi16(v, _mm512_set1_epi32(-kHigh << 16 | -kLow));
   }
 }
-// Byte i of a lane: 255 where bit i of the lane is set.
-static inline Ints sign_masks(Ints bits) {
-  const Ints masks =
-      _mm512_set_epi32(-1, static_cast<int>(0xffffff00), static_cast<int>(0xffff00ff), static_cast<int>(0xffff0000),
-                       static_cast<int>(0xff00ffff), static_cast<int>(0xff00ff00), static_cast<int>(0xff0000ff),
-                       static_cast<int>(0xff000000), 0xffffff, 0xffff00, 0xff00ff, 0xff0000, 0xffff, 0xff00, 0xff, 0);
-  return _mm512_permutexvar_epi32(bits, masks);
+// The bytes of each lane, chosen by the bytes of `order`: 0 is the lowest.
+static inline Ints order_bytes(Ints v, std::int32_t order) {
+  const __m512i lanes = _mm512_broadcast_i32x4(_mm_set_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0));
+  return _mm512_shuffle_epi8(v, _mm512_or_si512(lanes, _mm512_set1_epi32(order)));
+}
+// (v & mask) | other
+static inline Ints masked_or(Ints v, std::int32_t mask, Ints other) {
+  return _mm512_ternarylogic_epi32(v, _mm512_set1_epi32(mask), other, 0xea);
+}
+
+struct IntPair {
+  Ints low, high;
+};
+// A table of up to 512 numbers fits in registers: permutations give what the index's low six bits choose of each 64,
+// the other bits choose among these. Halves first, so that few registers are wanted at a time.
+template <std::size_t kEntries>
+static inline Ints look_up_halves(const std::uint16_t* table, Ints indices) {
+  if constexpr (kEntries == 64) {
+    return _mm512_permutex2var_epi16(_mm512_loadu_si512(table), indices, _mm512_loadu_si512(table + 32));
+  } else {
+    const Ints first = look_up_halves<kEntries / 2>(table, indices);
+    const Ints second = look_up_halves<kEntries / 2>(table + kEntries / 2, indices);
+    return _mm512_mask_mov_epi16(first, _mm512_test_epi16_mask(indices, _mm512_set1_epi16(kEntries / 2)), second);
+  }
+}
+// Entries of a table of 16-bit numbers by the lower and by the upper 16-bit index of each lane, each entry twice in its
+// lane. A larger table is gathered, into zeros, because what is left undefined is some register's last value, and the
+// instruction would wait for it; and 32 bits are read at each entry.
+template <std::size_t kEntries>
+static inline IntPair look_up_pairs(const std::uint16_t* table, Ints indices) {
+  if constexpr (kEntries <= 512) {
+    const Ints found = look_up_halves<kEntries>(table, indices);
+    return {order_bytes(found, 0x01000100), order_bytes(found, 0x03020302)};
+  } else {
+    const auto gather = [&](Ints index) {
+      return order_bytes(_mm512_mask_i32gather_epi32(_mm512_setzero_si512(), 0xffff, index, table, 2), 0x01000100);
+    };
+    return {gather(and_ints(indices, 0xffff)), gather(_mm512_srli_epi32(indices, 16))};
+  }
 }
 // Two bytes a lane.
 static inline Ints load_lane_words(const std::uint16_t* from) {
@@ -208,17 +221,22 @@ static inline Bytes look_up(const std::uint8_t* sixteen, Bytes indices) {
   return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), indices);
 }
 
-// Digit number `digit` in base three of a byte that is a fraction: whole parts of three times what is left of it.
-static inline Bytes ternary_digit(Bytes v, int digit) {
-  constexpr short kPowers[5] = {1, 3, 9, 27, 81};
-  const __m512i power = _mm512_set1_epi16(kPowers[digit]);
-  const __m512i low = _mm512_set1_epi16(255);
-  const auto whole = [&](__m512i bytes) {
-    const __m512i rest = _mm512_and_si512(_mm512_mullo_epi16(bytes, power), low);
-    return _mm512_srli_epi16(_mm512_add_epi16(rest, _mm512_add_epi16(rest, rest)), 8);
-  };
-  const __m512i odd = whole(_mm512_srli_epi16(v, 8));
-  return _mm512_or_si512(whole(_mm512_and_si512(v, low)), _mm512_slli_epi16(odd, 8));
+// Byte b of a lane: the entry that its index, below eight, names, or where bit b of the lane's nibble number `nibble`
+// is set the one eight further.
+static inline Bytes look_up_signed(const std::uint8_t* sixteen, Ints indices, Ints signs, int nibble) {
+  const Ints repeated = order_bytes(signs, nibble / 2 * 0x01010101);
+  const Ints each = _mm512_set1_epi32(nibble % 2 == 0 ? 0x08040201 : static_cast<int>(0x80402010));
+  const __mmask64 set = _mm512_test_epi8_mask(repeated, each);
+  return look_up(sixteen, _mm512_mask_add_epi8(indices, set, indices, _mm512_set1_epi8(8)));
+}
+
+// Bytes that are fractions: three times each, without its whole part, and that whole part. The second way rounds up
+// twice on the way to three quarters, which one less makes good.
+static inline Bytes ternary_rest(Bytes v) { return _mm512_add_epi8(v, _mm512_add_epi8(v, v)); }
+static inline Bytes ternary_digit(Bytes v) {
+  const __m512i zero = _mm512_setzero_si512();
+  const __m512i less = _mm512_subs_epu8(v, _mm512_set1_epi8(1));
+  return move_bits(_mm512_avg_epu8(less, _mm512_avg_epu8(less, zero)), 6, 0, 3);
 }
 
 // How much less than its byte `dots` takes a weight for.

@@ -344,23 +344,45 @@ static inline Ints move_lane_bits(Ints v, int from, int to, int mask) {
   QUARREL_EACH_LANE v.lane[i] = static_cast<std::int32_t>(bits_of(v.lane[i]) << left >> right) & mask;
   return v;
 }
-// Entries of a table of 16-bit numbers by the two 16-bit indices of each lane.
+// Both halves of each lane moved left by so many bits, each on its own; to the right where negative.
+template <int kLow, int kHigh>
+static inline Ints move_halves(Ints v) {
+  const auto moved = [](std::uint32_t half, int left) { return (left > 0 ? half << left : half >> -left) & 0xffff; };
+  QUARREL_EACH_LANE {
+    const std::uint32_t bits = bits_of(v.lane[i]);
+    v.lane[i] = static_cast<std::int32_t>(moved(bits & 0xffff, kLow) | moved(bits >> 16, kHigh) << 16);
+  }
+  return v;
+}
+// The bytes of each lane, chosen by the bytes of `order`: 0 is the lowest.
+static inline Ints order_bytes(Ints v, std::int32_t order) {
+  QUARREL_EACH_LANE {
+    std::uint32_t ordered = 0;
+    for (int b = 0; b < 4; ++b) {
+      const std::uint32_t place = bits_of(order) >> (8 * b) & 3;
+      ordered |= (bits_of(v.lane[i]) >> (8 * place) & 255) << (8 * b);
+    }
+    v.lane[i] = static_cast<std::int32_t>(ordered);
+  }
+  return v;
+}
+// (v & mask) | other
+static inline Ints masked_or(Ints v, std::int32_t mask, Ints other) { return or_ints(and_ints(v, mask), other); }
+
+struct IntPair {
+  Ints low, high;
+};
+// Entries of a table of 16-bit numbers by the lower and by the upper 16-bit index of each lane, each entry twice in its
+// lane.
 template <std::size_t kEntries>
-static inline Ints look_up_pairs(const std::uint16_t* table, Ints indices) {
+static inline IntPair look_up_pairs(const std::uint16_t* table, Ints indices) {
+  IntPair found;
   QUARREL_EACH_LANE {
     const std::uint32_t pair = bits_of(indices.lane[i]);
-    indices.lane[i] = static_cast<std::int32_t>(table[pair & 0xffff] | std::uint32_t{table[pair >> 16]} << 16);
+    found.low.lane[i] = static_cast<std::int32_t>(table[pair & 0xffff] * 0x10001u);
+    found.high.lane[i] = static_cast<std::int32_t>(table[pair >> 16] * 0x10001u);
   }
-  return indices;
-}
-// Byte i of a lane: 255 where bit i of the lane is set.
-static inline Ints sign_masks(Ints bits) {
-  QUARREL_EACH_LANE {
-    std::uint32_t masks = 0;
-    for (int b = 0; b < 4; ++b) masks |= (bits_of(bits.lane[i]) >> b & 1) * (255u << (8 * b));
-    bits.lane[i] = static_cast<std::int32_t>(masks);
-  }
-  return bits;
+  return found;
 }
 // Two bytes a lane.
 static inline Ints load_lane_words(const std::uint16_t* from) {
@@ -420,10 +442,24 @@ static inline Bytes look_up(const std::uint8_t* sixteen, Bytes indices) {
   return indices;
 }
 
-// Digit number `digit` in base three of a byte that is a fraction: whole parts of three times what is left of it.
-static inline Bytes ternary_digit(Bytes v, int digit) {
-  constexpr int kPowers[5] = {1, 3, 9, 27, 81};
-  for (std::uint8_t& byte : v.lane) byte = static_cast<std::uint8_t>((byte * kPowers[digit] & 255) * 3 >> 8);
+// Byte b of a lane: the entry that its index, below eight, names, or where bit b of the lane's nibble number `nibble`
+// is set the one eight further.
+static inline Bytes look_up_signed(const std::uint8_t* sixteen, Ints indices, Ints signs, int nibble) {
+  Bytes bytes = as_bytes(indices);
+  for (int b = 0; b < kBytes; ++b) {
+    const std::uint32_t bit = bits_of(signs.lane[b / 4]) >> (4 * nibble + b % 4) & 1;
+    bytes.lane[b] = sixteen[bytes.lane[b] + 8 * bit];
+  }
+  return bytes;
+}
+
+// Bytes that are fractions: three times each, without its whole part, and that whole part.
+static inline Bytes ternary_rest(Bytes v) {
+  for (std::uint8_t& byte : v.lane) byte = static_cast<std::uint8_t>(3 * byte);
+  return v;
+}
+static inline Bytes ternary_digit(Bytes v) {
+  for (std::uint8_t& byte : v.lane) byte = static_cast<std::uint8_t>(3 * byte >> 8);
   return v;
 }
 
