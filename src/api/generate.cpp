@@ -277,7 +277,7 @@ std::vector<GenerateResult> Model::Impl::generate(std::span<const Token> prompt,
   const Request running(*engine_, submission.result.id);
   const CancelToken::State::Watch watch(options.cancel ? options.cancel->state_.get() : nullptr, *engine_,
                                         submission.result.id);
-  // An answer that ends early is computed on beside those that do not, and not listened to.
+  // An answer that ends early is cancelled; what was computed of it meanwhile is not listened to.
   while (!ends.done() && !caught.thrown()) {
     const auto event = submission.stream->next();
     if (!event || watch.cancelled()) break;
@@ -290,7 +290,10 @@ std::vector<GenerateResult> Model::Impl::generate(std::span<const Token> prompt,
     std::optional<EndReason> end;
     if (event->kind == TokenEvent::Kind::token) {
       end = answer.take(event->sample);
-      if (end) ends.end(event->branch, *end);
+      if (end) {
+        ends.end(event->branch, *end);
+        engine_->cancel_branch(submission.result.id, event->branch, *end);
+      }
     } else if (event->kind == TokenEvent::Kind::finished) {
       end = event->reason;
     }

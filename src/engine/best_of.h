@@ -17,7 +17,7 @@ class BestOf {
 
   // False: the event is of a branch that has ended, and does not count.
   bool take(const TokenEvent& event);
-  // The branch ends here, whatever the engine still computes of it: somebody met a stop string.
+  // The branch ends here, whatever the engine has computed of it meanwhile: somebody met a stop string.
   void end(std::int32_t branch, EndReason reason);
 
   bool open(std::int32_t branch) const { return tallies_.at(static_cast<std::size_t>(branch)).open; }

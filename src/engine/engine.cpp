@@ -138,6 +138,13 @@ bool Engine::cancel(RequestId id, EndReason reason) {
   return found;
 }
 
+bool Engine::cancel_branch(RequestId id, std::int32_t branch, EndReason reason) {
+  const std::scoped_lock lock(mutex_);
+  const bool found = scheduler_.cancel_branch(id, branch, reason);
+  changed_.notify_all();
+  return found;
+}
+
 void Engine::pause() {
   const std::scoped_lock lock(mutex_);
   scheduler_.pause();

@@ -61,6 +61,9 @@ class Engine {
 
   // Ends every branch of the request, for `reason`; its blocks are free after the step that runs. False: there is none.
   bool cancel(RequestId id, EndReason reason = EndReason::cancelled);
+  // Ends one branch, where its text has met a stop string or nobody reads on: it has no row in any later step. The
+  // others go on as they would have. False: there is none by that number, or it has ended.
+  bool cancel_branch(RequestId id, std::int32_t branch, EndReason reason = EndReason::cancelled);
 
   void pause();  // what waits is not started; what runs goes on
   void resume();

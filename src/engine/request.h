@@ -36,7 +36,7 @@ inline std::uint64_t branch_seed(std::uint64_t seed, std::int32_t branch) noexce
 }
 
 // Of one request, in order: `started`, scores of the prompt, then tokens of its branches; each branch ends with one
-// `finished`, and nothing of it follows.
+// `finished`, and nothing of it follows. The prompt's events are those of the first branch that has not finished.
 struct TokenEvent {
   enum class Kind : std::uint8_t { started, prompt_score, token, shifted, finished };
   Kind kind = Kind::token;

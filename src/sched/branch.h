@@ -32,14 +32,14 @@ inline constexpr std::int32_t kTokenRoom = 64;
 
 struct Branch {
   enum class State : std::uint8_t {
-    dormant,  // the prompt is not computed yet: branch 0 does it for all
+    dormant,  // the prompt is not computed yet: the first of Job::branches does it for all
     waiting,
     running,  // has blocks
     leaving,  // finished while its rows are in the step in flight, which may still write its blocks
     done,
   };
   Job* job = nullptr;
-  std::int32_t index = 0;
+  std::int32_t index = 0;  // its number; its place in Job::branches, unless a prompt was handed on
   State state = State::dormant;
   bool returning = false;  // it ran before and lost its blocks
   bool exempt = false;     // it runs before all others: it has been preempted often enough

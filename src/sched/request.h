@@ -45,8 +45,8 @@ enum class EndReason : std::uint8_t {
   failed,     // the model's numbers were not finite
 };
 
-// Every branch of an accepted request ends with exactly one `finished`; no `token` of it follows. `started` is told
-// once a request, of branch 0, when it leaves the queue.
+// Every branch of an accepted request ends with exactly one `finished`; nothing of it follows. `started` is told once a
+// request, of the first branch that has not finished, when it leaves the queue.
 struct SchedEvent {
   enum class Kind : std::uint8_t { started, token, finished, shifted };
   Kind kind = Kind::token;

@@ -158,6 +158,34 @@ bool Scheduler::cancel(RequestId id, EndReason reason) {
   return true;
 }
 
+bool Scheduler::cancel_branch(RequestId id, std::int32_t branch, EndReason reason) {
+  const auto found = jobs_.find(id);
+  if (found == jobs_.end()) return false;
+  std::vector<Branch>& branches = found->second->branches;
+  const auto named =
+      std::find_if(branches.begin(), branches.end(), [&](const Branch& each) { return each.index == branch; });
+  if (named == branches.end() || named->state >= Branch::State::leaving) return false;
+  finish(hand_on_prompt(*named), reason);
+  sweep();
+  return true;
+}
+
+// Until the fork one branch computes the prompt for all. If it is to end, it exchanges numbers with the next, whose
+// record ends in its stead: text, blocks, place and followers of the prompt stay what they are.
+Branch& Scheduler::hand_on_prompt(Branch& branch) noexcept {
+  Job& job = *branch.job;
+  if (job.forked || branch.state == Branch::State::dormant) return branch;
+  const auto heir = std::find_if(job.branches.begin(), job.branches.end(),
+                                 [](const Branch& each) { return each.state == Branch::State::dormant; });
+  if (heir == job.branches.end()) return branch;
+  std::swap(branch.index, heir->index);
+  // What the step in flight samples is for the numbers it was planned with.
+  for (Branch*& owner : output_branches_) {
+    if (owner == &branch || owner == &*heir) owner = owner == &branch ? &*heir : &branch;
+  }
+  return *heir;
+}
+
 void Scheduler::leave_queue_limits(Job& job) noexcept {
   if (!std::exchange(job.queued, false)) return;
   --waiting_jobs_;

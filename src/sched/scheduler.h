@@ -77,6 +77,8 @@ class Scheduler {
   SubmitResult submit(SchedRequest request, std::int64_t now_us);
   // Every branch that has not finished does so now, for `reason`. False: there is no such request.
   bool cancel(RequestId id, EndReason reason = EndReason::cancelled);
+  // That branch alone does, and the others never notice. False: there is none by that number, or it has finished.
+  bool cancel_branch(RequestId id, std::int32_t branch, EndReason reason = EndReason::cancelled);
 
   // Decides the next step; false: there is nothing to compute. After true, exactly one commit or abort_step follows.
   // Throws std::bad_alloc and stays sound.
@@ -132,6 +134,7 @@ class Scheduler {
   std::unique_ptr<Job> make_job(SchedRequest&& request, std::int64_t now_us) const;
   void finish(Branch& branch, EndReason reason) noexcept;
   void finish_all(Job& job, EndReason reason) noexcept;
+  Branch& hand_on_prompt(Branch& branch) noexcept;
   void sweep() noexcept;
   void release_memory(Branch& branch) noexcept;
   void step_aside(Branch& branch) noexcept;
@@ -152,7 +155,7 @@ class Scheduler {
   void choose_chunk(Branch& branch, std::int32_t most, std::int32_t most_outputs);
   std::int32_t outputs_of(const Branch& branch, std::int32_t rows) const noexcept;
   void select(Branch& branch, std::int32_t rows, bool generated);
-  void reserve_for_commit(const Branch& branch);
+  void reserve_for_commit(Branch& branch);
   void abandon_plan() noexcept;
 
   // scheduler_admit.cpp

@@ -145,7 +145,8 @@ bool Scheduler::try_start(Branch& branch) {
     queue_.note_start(branch);
     FairQueue::charge(job, branch.pending());
     leave_queue_limits(job);
-    events_.push_back({.kind = SchedEvent::Kind::started, .request = job.id, .cached = match.tokens});
+    events_.push_back(
+        {.kind = SchedEvent::Kind::started, .branch = branch.index, .request = job.id, .cached = match.tokens});
   }
   branch.state = Branch::State::running;
   if (branch.preemptions >= kMostPreemptions) {

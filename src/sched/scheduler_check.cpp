@@ -26,6 +26,11 @@ void count_branch(const Branch& branch, Holdings& held) {
   if (branch.node >= 0) ++held.nodes[branch.node];
 }
 
+bool holds_nothing(const Branch& branch) noexcept {
+  return branch.slot < 0 && branch.source_slot < 0 && branch.node < 0 && branch.computed == 0 &&
+         std::all_of(branch.tables.begin(), branch.tables.end(), [](const auto& table) { return table.empty(); });
+}
+
 // What a branch will write next must be its own.
 std::optional<std::string> check_writable(const Branch& branch, const PrefixCache& cache, std::int32_t block_tokens,
                                           const Holdings& tables_only) {
@@ -100,8 +105,8 @@ std::optional<std::string> Scheduler::check() const {
       waiting += branch.state == Branch::State::waiting ? 1 : 0;
       leaving += branch.state == Branch::State::leaving ? 1 : 0;
       open += branch.state <= Branch::State::running ? 1 : 0;
-      const bool bare = branch.slot < 0 && branch.node < 0 && branch.computed == 0;
-      if (branch.state < Branch::State::running && !bare) return fmt::format("request {} waits with memory", id);
+      const bool has_memory = branch.state == Branch::State::running || branch.state == Branch::State::leaving;
+      if (!has_memory && !holds_nothing(branch)) return fmt::format("request {} keeps memory it has no use for", id);
       if (!in_flight_ && branch.planned_rows != 0) return fmt::format("request {} is in no step", id);
     }
     if (open != job->unfinished || leaving != job->leaving) return fmt::format("request {}: branches are lost", id);

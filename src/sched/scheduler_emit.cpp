@@ -61,7 +61,7 @@ void Scheduler::emit_outputs(StepPlan& plan, const Selection& selection, std::in
   if (end != branch.length() || job.max_tokens == 0) return;
   const std::int32_t last_row = first_row + selection.rows - 1;
   for (Branch& each : job.branches) {
-    if (job.forked && &each != &branch) continue;
+    if (job.forked ? &each != &branch : each.state == Branch::State::done) continue;
     plan.outputs.push_back({.row = last_row, .branch = each.index, .request = job.id});
     output_branches_.push_back(&each);
   }

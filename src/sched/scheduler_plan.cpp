@@ -199,7 +199,7 @@ std::int32_t Scheduler::outputs_of(const Branch& branch, std::int32_t rows) cons
     count += std::max(0, std::min(end, branch.prompt_end - 1) - std::max(branch.computed, branch.scored));
   }
   if (end == branch.length() && job.max_tokens > 0) {
-    count += job.forked ? 1 : static_cast<std::int32_t>(job.branches.size());
+    count += job.forked ? 1 : job.unfinished;
   }
   return count;
 }
@@ -214,17 +214,18 @@ void Scheduler::select(Branch& branch, std::int32_t rows, bool generated) {
 }
 
 // What commit will append to is made large enough here, where running out of memory does no harm.
-void Scheduler::reserve_for_commit(const Branch& branch) {
+void Scheduler::reserve_for_commit(Branch& branch) {
   Job& job = *branch.job;
   const std::size_t tokens = branch.tokens.size();
   const auto grow = [](std::vector<TokenId>& list, std::size_t size) {
     if (list.capacity() < size) list.reserve(size + std::min<std::size_t>(size, kTokenRoom * 16));
   };
   if (job.forked) {
-    grow(job.branches[as_size(branch.index)].tokens, tokens + 1);
+    grow(branch.tokens, tokens + 1);
     return;
   }
   for (Branch& each : job.branches) {
+    if (each.state == Branch::State::done) continue;
     grow(each.tokens, tokens + 1);
     for (std::vector<std::int32_t>& table : each.tables)
       table.reserve(as_size(blocks_for(branch.length() + kTokenRoom)));

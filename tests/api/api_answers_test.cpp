@@ -2,15 +2,13 @@
 #include <algorithm>
 #include <numeric>
 
-#include "api/api_support.h"
-#include "quarrel/quarrel_c.h"
+#include "api/c_api_support.h"
 
 namespace quarrel::test {
 namespace {
 
 using ApiAnswers = ApiTest;
-
-constexpr const char* kPrompt = "Hello world, what is";
+using ApiAnswersInC = CApiTest;
 
 api::GenerateOptions several(std::int32_t answers, std::int32_t best_of = 0) {
   api::GenerateOptions options = unending(24);
@@ -136,45 +134,38 @@ TEST_F(ApiAnswers, WhatCannotBeIsRefused) {
   EXPECT_EQ(model_.generate_many(kPrompt, several(16)).size(), 16u);
 }
 
-TEST_F(ApiAnswers, TheSameInC) {
+TEST_F(ApiAnswersInC, AreTheSame) {
   const auto expected = model_.generate_many(kPrompt, several(2, 4));
-  quarrel_error error = QUARREL_ERROR_INIT;
-  quarrel_model* model = nullptr;
-  ASSERT_EQ(quarrel_model_load(quarrel_text_of(file_.c_str()), nullptr, &model, &error), QUARREL_OK) << error.message;
-  quarrel_generate_options options;
-  ASSERT_EQ(quarrel_generate_options_init(&options, sizeof options), QUARREL_OK);
+  quarrel_generate_options options = unending_c(24);
   EXPECT_EQ(options.answers, 1);
   EXPECT_EQ(options.best_of, 0);
-  options.max_tokens = 24;
   options.temperature = 1.5f;
-  options.has_seed = 1;
   options.seed = 5;
-  options.has_stop_tokens = 1;
   options.logprobs = 1;
   options.answers = 2;
   options.best_of = 4;
   const quarrel_text prompt = quarrel_text_of(kPrompt);
   quarrel_result* result = nullptr;
-  ASSERT_EQ(quarrel_generate_text(model, prompt, &options, nullptr, nullptr, &result, &error), QUARREL_OK)
-      << error.message;
+  ASSERT_EQ(quarrel_generate_text(handle_, prompt, &options, nullptr, nullptr, &result, &error_), QUARREL_OK)
+      << error_.message;
   for (std::size_t i = 0; i < expected.size(); ++i) {
     quarrel_result_info info{};
     info.size = sizeof info;
-    ASSERT_EQ(quarrel_result_get_answer_info(result, i, &info, &error), QUARREL_OK) << error.message;
+    ASSERT_EQ(quarrel_result_get_answer_info(result, i, &info, &error_), QUARREL_OK) << error_.message;
     EXPECT_EQ(info.answer_count, 2u);
     EXPECT_EQ(std::string_view(info.text.data, info.text.bytes), expected[i].text);
     EXPECT_EQ(info.seed, expected[i].seed);
     const quarrel_logprob* top = nullptr;
     std::size_t count = 0;
-    EXPECT_EQ(quarrel_result_get_answer_top(result, i, 23, &top, &count, &error), QUARREL_OK);
+    EXPECT_EQ(quarrel_result_get_answer_top(result, i, 23, &top, &count, &error_), QUARREL_OK);
     EXPECT_EQ(count, 1u);
-    EXPECT_EQ(quarrel_result_get_answer_top(result, i, 24, &top, &count, &error), QUARREL_BAD_INPUT);
-    EXPECT_EQ(quarrel_result_get_answer_top(result, 2, 0, &top, &count, &error), QUARREL_BAD_INPUT);
-    EXPECT_EQ(quarrel_result_get_answer_info(result, 2, &info, &error), QUARREL_BAD_INPUT);
+    EXPECT_EQ(quarrel_result_get_answer_top(result, i, 24, &top, &count, &error_), QUARREL_BAD_INPUT);
+    EXPECT_EQ(quarrel_result_get_answer_top(result, 2, 0, &top, &count, &error_), QUARREL_BAD_INPUT);
+    EXPECT_EQ(quarrel_result_get_answer_info(result, 2, &info, &error_), QUARREL_BAD_INPUT);
   }
   quarrel_result_info info{};
   info.size = sizeof info;
-  EXPECT_EQ(quarrel_result_get_answer_info(nullptr, 0, &info, &error), QUARREL_USAGE);
+  EXPECT_EQ(quarrel_result_get_answer_info(nullptr, 0, &info, &error_), QUARREL_USAGE);
   quarrel_result_free(result);
 
   std::size_t places = 0;
@@ -182,11 +173,10 @@ TEST_F(ApiAnswers, TheSameInC) {
     *static_cast<std::size_t*>(user) |= std::size_t{1} << piece->answer;
     return 1;
   };
-  EXPECT_EQ(quarrel_generate_text(model, prompt, &options, count, &places, nullptr, &error), QUARREL_BAD_INPUT);
+  EXPECT_EQ(quarrel_generate_text(handle_, prompt, &options, count, &places, nullptr, &error_), QUARREL_BAD_INPUT);
   options.best_of = 0;
-  EXPECT_EQ(quarrel_generate_text(model, prompt, &options, count, &places, nullptr, &error), QUARREL_OK);
+  EXPECT_EQ(quarrel_generate_text(handle_, prompt, &options, count, &places, nullptr, &error_), QUARREL_OK);
   EXPECT_EQ(places, 3u);
-  quarrel_model_free(model);
 }
 
 }  // namespace

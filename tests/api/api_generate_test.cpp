@@ -11,8 +11,6 @@ namespace {
 
 using ApiGenerate = ApiTest;
 
-constexpr const char* kPrompt = "Hello world, what is";
-
 // The answer without engine, scheduler and API.
 std::vector<TokenId> generated_below(const std::string& file, std::span<const TokenId> prompt,
                                      const SamplingParams& sampling, std::size_t tokens) {

@@ -15,6 +15,8 @@ namespace quarrel::test {
 // Sequences are few and the context short, so that a test can fill both.
 inline api::LoadOptions small_load() { return {.threads = 2, .sequences = 2}; }
 
+inline constexpr const char* kPrompt = "Hello world, what is";
+
 // Answers go on whatever the toy says.
 inline api::GenerateOptions unending(std::int32_t max_tokens) {
   return {.max_tokens = max_tokens, .seed = 1, .stop_tokens = std::vector<api::Token>{}};

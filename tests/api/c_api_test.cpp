@@ -5,24 +5,13 @@
 #include <limits>
 #include <stdexcept>
 
-#include "api/api_support.h"
-#include "quarrel/quarrel_c.h"
+#include "api/c_api_support.h"
 
 namespace quarrel::test {
 namespace {
 
-class CApi : public ApiTest {
+class CApi : public CApiTest {
  protected:
-  void SetUp() override {
-    quarrel_load_options options;
-    ASSERT_EQ(quarrel_load_options_init(&options, sizeof options), QUARREL_OK);
-    options.threads = 2;
-    options.sequences = 2;
-    ASSERT_EQ(quarrel_model_load(quarrel_text_of(file_.c_str()), &options, &handle_, &error_), QUARREL_OK)
-        << error_.message;
-  }
-  void TearDown() override { quarrel_model_free(handle_); }
-
   // Of a call that must fail: its status, and a message with these words.
   void expect_failure(quarrel_status status, quarrel_status expected, std::string_view words) {
     EXPECT_EQ(status, expected) << error_.message;
@@ -31,19 +20,6 @@ class CApi : public ApiTest {
         << '"' << error_.message << "\" has no: " << words;
     error_ = QUARREL_ERROR_INIT;
   }
-
-  static quarrel_generate_options unending_c(std::int32_t max_tokens) {
-    quarrel_generate_options options;
-    quarrel_generate_options_init(&options, sizeof options);
-    options.max_tokens = max_tokens;
-    options.has_stop_tokens = 1;
-    options.has_seed = 1;
-    options.seed = 1;
-    return options;
-  }
-
-  quarrel_model* handle_ = nullptr;
-  quarrel_error error_ = QUARREL_ERROR_INIT;
 };
 
 template <typename Struct>

@@ -1,11 +1,12 @@
-// A hundred thousand requests (fewer in builds that are not optimised) from four threads, every one of them cancelled:
-// while it waits, while it runs, or just after its end. Nothing of them may stay behind, and nobody after them may
-// notice.
+// A hundred thousand requests (fewer in builds that are not optimised) from four threads, every one of them cancelled,
+// at once or branch by branch: while it waits, while it runs, or just after its end. Nothing of them may stay behind,
+// and nobody after them may notice.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -35,7 +36,8 @@ enum Stage : int { waiting, running, ended };
 struct Ticket {
   RequestId id = 0;
   std::atomic<int> stage = waiting;
-  std::atomic<std::int32_t> unfinished = 0;
+  std::int32_t branches = 1;
+  std::uint32_t finished = 0;  // a bit a branch; the engine's thread alone looks at it
 
   void reach(Stage next) {
     stage = next;
@@ -84,9 +86,10 @@ class Client {
     if (below(4) == 0) request.sampling.repeat_penalty = 1.1f;
     const bool rash = below(8) == 0;  // cancelled by its own sink as soon as it runs
     const auto ticket = std::make_shared<Ticket>();
-    ticket->unfinished = request.branches;
+    ticket->branches = request.branches;
     const SubmitResult result = engine_.submit(std::move(request), [this, ticket, rash](const TokenEvent& event) {
-      if (ticket->stage == ended) ++wrong;
+      const std::uint32_t branch = 1u << static_cast<std::uint32_t>(event.branch);
+      if ((ticket->finished & branch) != 0) ++wrong;
       if (event.kind == TokenEvent::Kind::started) {
         ticket->reach(running);
         if (rash) {
@@ -94,7 +97,9 @@ class Client {
           engine_.cancel(event.request);
         }
       }
-      if (event.kind != TokenEvent::Kind::finished || --ticket->unfinished > 0) return;
+      if (event.kind != TokenEvent::Kind::finished) return;
+      ticket->finished |= branch;
+      if (std::popcount(ticket->finished) < ticket->branches) return;
       ++endings;
       ticket->reach(ended);
     });
@@ -119,7 +124,14 @@ class Client {
     open_.pop_back();
     ticket->wait_for(stage);
     ++cancelled_at[static_cast<std::size_t>(ticket->stage)];
-    engine_.cancel(ticket->id);
+    if (below(2) == 0) {
+      engine_.cancel(ticket->id);
+      return;
+    }
+    const auto first = static_cast<std::int32_t>(below(static_cast<std::size_t>(ticket->branches)));
+    for (std::int32_t i = 0; i < ticket->branches; ++i) {
+      engine_.cancel_branch(ticket->id, (first + i) % ticket->branches);
+    }
   }
 
   Engine& engine_;

@@ -9,14 +9,13 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/error.h"
 #include "engine/embedder.h"
-#include "gguf/store.h"
 #include "gguf/writer.h"
 #include "models/runner.h"
 #include "quant/decode.h"
 #include "quant/encode.h"
 #include "support/golden.h"
+#include "support/stored_model.h"
 #include "support/temp_dir.h"
 
 namespace quarrel::test {
@@ -27,14 +26,13 @@ using nlohmann::json;
 // The recorded texts were cut to what the model was trained on, which is less than it has positions for.
 constexpr std::int32_t kLimit = 256;
 
-class EmbeddingModel : public testing::Test {
+class EmbeddingModel : public StoredModelTest {
  protected:
+  EmbeddingModel() : StoredModelTest("minilm") {}
+
   void SetUp() override {
-    try {
-      path_ = ModelStore(StorePaths::from_environment()).resolve("minilm").path;
-    } catch (const Error& error) {
-      GTEST_SKIP() << "the embedding model is not here: " << error.what();
-    }
+    StoredModelTest::SetUp();
+    if (IsSkipped()) return;
     std::ifstream file(test_data("minilm.json"), std::ios::binary);
     if (!file) GTEST_SKIP() << "tests/data/minilm.json, the recorded vectors, is not here";
     for (const json& recorded : json::parse(file)) {
@@ -47,7 +45,6 @@ class EmbeddingModel : public testing::Test {
 
   void compare(const std::filesystem::path& file, double least_cosine, const char* what) const;
 
-  std::filesystem::path path_;
   std::vector<std::string> texts_;
   std::vector<std::vector<TokenId>> tokens_;
   std::vector<std::vector<double>> vectors_;

@@ -18,8 +18,18 @@ SchedulerConfig machine(std::int32_t blocks, std::int32_t sequences) {
           .ageing_us = 1'000'000};
 }
 
-SchedRequest request(TokenId first, std::int32_t prompt, std::int32_t answer, Priority priority) {
-  return {.prompt = tokens_from(first, prompt), .max_tokens = answer, .priority = priority};
+// With so few slots that states compete for them, and no snapshots beside them.
+SchedulerConfig recurrent_machine(std::int32_t slots) {
+  SchedulerConfig config = machine(64, 4);
+  config.recurrent = true;
+  config.state_slots = slots;
+  config.max_snapshots = 0;
+  return config;
+}
+
+SchedRequest request(TokenId first, std::int32_t prompt, std::int32_t answer, Priority priority,
+                     std::int32_t branches = 1) {
+  return {.prompt = tokens_from(first, prompt), .max_tokens = answer, .branches = branches, .priority = priority};
 }
 
 TEST(SchedulerDisplace, ALowerPriorityGivesItsPlaceAndGoesOnLater) {
@@ -76,11 +86,7 @@ TEST(SchedulerDisplace, TheLowestGoesBeforeTheYoungest) {
 }
 
 TEST(SchedulerDisplace, ForWantOfASlot) {
-  SchedulerConfig config = machine(64, 4);
-  config.recurrent = true;
-  config.state_slots = 2;
-  config.max_snapshots = 0;
-  Driver driver(config);
+  Driver driver(recurrent_machine(2));
   driver.submit(request(0, 8, 40, Priority::interactive));
   const RequestId batch = driver.submit(request(100, 8, 40, Priority::batch));
   driver.step();
@@ -97,15 +103,9 @@ TEST(SchedulerDisplace, ForWantOfASlot) {
 
 // A prompt has ended in two branches, whose state is one until the next step copies it: the one with the copy goes.
 TEST(SchedulerDisplace, AStateThatIsStillToBeCopiedIsNotTaken) {
-  SchedulerConfig config = machine(64, 4);
-  config.recurrent = true;
-  config.state_slots = 3;
-  config.max_snapshots = 0;
-  Driver driver(config);
+  Driver driver(recurrent_machine(3));
   driver.submit(request(0, 8, 40, Priority::interactive));
-  SchedRequest pair = request(100, 8, 40, Priority::batch);
-  pair.branches = 2;
-  const RequestId batch = driver.submit(pair);
+  const RequestId batch = driver.submit(request(100, 8, 40, Priority::batch, 2));
   driver.step();
   ASSERT_EQ(driver.scheduler.counters().running, 3);
   const RequestId quick = driver.submit(request(200, 8, 2, Priority::normal));
@@ -210,9 +210,7 @@ TEST(SchedulerDisplace, WhatAPromptWouldStillHaveWantedIsRoom) {
 TEST(SchedulerDisplace, BlocksThatVictimsShareAreFreedWithTheLastOfThem) {
   Driver driver(machine(24, 8));
   const RequestId quick = driver.submit(request(0, 4, 30, Priority::interactive));
-  SchedRequest pair = request(100, 40, 30, Priority::batch);
-  pair.branches = 2;
-  driver.submit(pair);
+  driver.submit(request(100, 40, 30, Priority::batch, 2));
   for (int i = 0; i < 3; ++i) driver.step();
   ASSERT_EQ(driver.scheduler.counters().groups[0].used, 2 + 12);
   const RequestId waits = driver.submit(request(200, 56, 1, Priority::interactive));  // 15 blocks

@@ -39,11 +39,35 @@ void Simulator::arrive() {
   report_.largest_queue = std::max(report_.largest_queue, live_.size());
 }
 
-void Simulator::maybe_cancel() {
-  if (ids_.empty() || !random_.chance(config_.cancel_per_mille)) return;
-  const RequestId id = ids_[as_size(random_.below(static_cast<std::int32_t>(ids_.size())))];
-  live_.at(id).cancelled = true;
-  scheduler_.cancel(id);
+std::string Simulator::cancel_some() {
+  if (!ids_.empty() && random_.chance(config_.cancel_per_mille)) {
+    const RequestId id = ids_[as_size(random_.below(static_cast<std::int32_t>(ids_.size())))];
+    live_.at(id).cancelled = true;
+    scheduler_.cancel(id);
+  }
+  return !ids_.empty() && random_.chance(config_.branch_cancel_per_mille) ? cancel_branch() : "";
+}
+
+// Of a request with several, if there is one. What has ended is asked for too.
+std::string Simulator::cancel_branch() {
+  std::size_t at = as_size(random_.below(static_cast<std::int32_t>(ids_.size())));
+  for (std::size_t tries = ids_.size(); tries > 0 && live_.at(ids_[at]).branches.size() == 1; --tries) {
+    at = (at + 1) % ids_.size();
+  }
+  LiveRequest& live = live_.at(ids_[at]);
+  const auto index = random_.below(static_cast<std::int32_t>(live.branches.size()));
+  const auto ends = [&live](const LiveBranch& each) { return !each.finished && !each.cancelled && !live.cancelled; };
+  LiveBranch& branch = live.branches[as_size(index)];
+  const bool open = ends(branch);
+  const bool first = std::find_if(live.branches.begin(), live.branches.end(), ends) - live.branches.begin() == index;
+  const bool forked =
+      std::any_of(live.branches.begin(), live.branches.end(), [](const auto& each) { return each.told > 0; });
+  branch.cancelled = branch.cancelled || open;
+  if (scheduler_.cancel_branch(ids_[at], index) != open) return "a cancelled branch was not what it should be";
+  if (!open) return "";
+  ++report_.branches_cancelled;
+  if (first && !forked && std::any_of(live.branches.begin(), live.branches.end(), ends)) ++report_.prompts_handed_on;
+  return "";
 }
 
 std::string Simulator::on_token(LiveRequest& live, const SchedEvent& event) {
@@ -67,7 +91,9 @@ std::string Simulator::on_finished(LiveRequest& live, const SchedEvent& event) {
   --live.open;
   report_.longest_stay = std::max(report_.longest_stay, report_.steps - live.arrived_step);
   switch (event.reason) {
-    case EndReason::cancelled: ++report_.cut_short; return live.cancelled ? "" : "ended by nobody's wish";
+    case EndReason::cancelled:
+      ++report_.cut_short;
+      return live.cancelled || branch.cancelled ? "" : "ended by nobody's wish";
     case EndReason::deadline:
       ++report_.cut_short;
       return live.request.deadline_us > 0 && live.request.deadline_us <= now_us_ ? "" : "ended before its deadline";
@@ -120,10 +146,10 @@ std::string Simulator::run_step() {
   const std::int64_t micros = 800 + 20 * decode_rows + 60 * (rows - decode_rows) + random_.below(100);
   if (random_.chance(config_.abort_per_mille)) {
     backend_.run_badly(plan_, random_);
-    maybe_cancel();
+    std::string wrong = cancel_some();
     now_us_ += micros;
     scheduler_.abort_step();
-    return "";
+    return wrong;
   }
   std::string wrong = backend_.run(plan_, [this](RequestId id, std::int32_t branch) { return text_of(id, branch); });
   if (!wrong.empty()) return wrong;
@@ -150,10 +176,10 @@ std::string Simulator::run_step() {
     const PlanRow& row = plan_.rows[as_size(output.row)];
     if (output.score >= 0 && bad_[as_size(row.sequence)] == 0) ++live_.at(output.request).scores;
   }
-  maybe_cancel();
+  wrong = cancel_some();
   now_us_ += micros;
   scheduler_.commit({.micros = micros, .sampled = sampled_, .bad = bad_}, now_us_);
-  return "";
+  return wrong;
 }
 
 std::string Simulator::step(bool arrivals) {
@@ -178,7 +204,7 @@ std::string Simulator::step(bool arrivals) {
     }
     if (random_.chance(config_.clear_per_mille)) scheduler_.clear_cache();
   }
-  maybe_cancel();
+  if (std::string wrong = cancel_some(); !wrong.empty()) return wrong;
   const bool planned = scheduler_.plan(now_us_, plan_);
   if (std::string wrong = handle_events(); !wrong.empty()) return wrong;
   if (const auto wrong = scheduler_.check()) return "after plan: " + *wrong;

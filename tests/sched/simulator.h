@@ -1,6 +1,7 @@
 // The real scheduler against a backend that remembers (echo_backend.h), with a virtual clock and a day full of trouble:
-// arrivals, cancels, deadlines, failing steps, bad numbers, pauses. Everything follows from the seed. After each step
-// the books are audited, and every answer must be the one that was known beforehand, told once.
+// arrivals, cancels of requests and of single branches, deadlines, failing steps, bad numbers, pauses. Everything
+// follows from the seed. After each step the books are audited, and every answer must be the one that was known
+// beforehand, told once.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,7 @@ struct SimulatorConfig {
   std::int64_t steps = 1000;
   std::int32_t arrival_per_mille = 300;  // a step
   std::int32_t cancel_per_mille = 15;
+  std::int32_t branch_cancel_per_mille = 30;
   std::int32_t abort_per_mille = 5;
   std::int32_t bad_per_mille = 3;
   std::int32_t pause_per_mille = 2;
@@ -34,6 +36,8 @@ struct SimulatorReport {
   std::int64_t steps = 0;
   std::int64_t answered = 0;  // branches that ended by themselves
   std::int64_t cut_short = 0;
+  std::int64_t branches_cancelled = 0;  // alone
+  std::int64_t prompts_handed_on = 0;   // of those: the branch computed a prompt, or waited to, that others wanted
   std::int64_t longest_stay = 0;
   std::size_t largest_queue = 0;
   SchedulerCounters counters = {};
@@ -53,7 +57,8 @@ class Simulator {
     std::size_t told = 0;  // tokens
     std::size_t shifts = 0;
     bool finished = false;
-    bool spoiled = false;  // its numbers were bad
+    bool spoiled = false;    // its numbers were bad
+    bool cancelled = false;  // alone
   };
   struct LiveRequest {
     SchedRequest request = {};
@@ -67,7 +72,8 @@ class Simulator {
 
   std::string step(bool arrivals);
   void arrive();
-  void maybe_cancel();
+  std::string cancel_some();
+  std::string cancel_branch();
   std::string run_step();
   std::string handle_events();
   std::string on_token(LiveRequest& live, const SchedEvent& event);

@@ -24,6 +24,7 @@ inline SimulatorConfig seeded(SimulatorConfig config, std::uint64_t seed, std::i
   if (seed % 3 == 0) {
     config.abort_per_mille = 150;
     config.cancel_per_mille = 60;
+    config.branch_cancel_per_mille = 120;
     config.bad_per_mille = 30;
   }
   return config;

@@ -20,6 +20,8 @@ class SchedulerMachines : public testing::TestWithParam<NamedConfig> {};
 TEST_P(SchedulerMachines, EveryAnswerIsRightAndNothingIsLost) {
   std::uint64_t follows = 0;
   std::uint64_t displaced = 0;
+  std::int64_t branches_cancelled = 0;
+  std::int64_t prompts_handed_on = 0;
   for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(testing::Message() << "configuration " << GetParam().name << ", seed " << seed);
     const std::int64_t steps = 100'000 / static_cast<std::int64_t>(simulator_configs().size()) + 1;
@@ -31,10 +33,14 @@ TEST_P(SchedulerMachines, EveryAnswerIsRightAndNothingIsLost) {
     EXPECT_LE(report.counters.most_preemptions, 3);
     follows += report.counters.follows;
     displaced += report.counters.displaced;
+    branches_cancelled += report.branches_cancelled;
+    prompts_handed_on += report.prompts_handed_on;
   }
   // What is to be tested did happen.
   EXPECT_EQ(follows > 0, GetParam().config.scheduler.prefix_cache);
   EXPECT_GT(displaced, 0U);
+  EXPECT_GT(branches_cancelled, 100);
+  EXPECT_GT(prompts_handed_on, 10);
 }
 
 TEST(SchedulerSimulation, AnyMachine) {

@@ -6,25 +6,16 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/error.h"
-#include "gguf/store.h"
 #include "support/golden.h"
+#include "support/stored_model.h"
 #include "text/tokenizer.h"
 
 namespace quarrel {
 namespace {
 
-class MiniLm : public ::testing::Test {
+class MiniLm : public test::StoredModelTest {
  protected:
-  void SetUp() override {
-    try {
-      path_ = ModelStore(StorePaths::from_environment()).resolve("minilm").path;
-    } catch (const Error& error) {
-      GTEST_SKIP() << "the model is not here: " << error.what();
-    }
-  }
-
-  std::filesystem::path path_;
+  MiniLm() : StoredModelTest("minilm") {}
 };
 
 TEST_F(MiniLm, HasTheKeysOfAnEncoder) {
