@@ -37,6 +37,9 @@ TEST_P(MemoryTest, ARequestMayFailButTheEngineDoesNot) {
   request.sampling.repeat_penalty = 1.1f;
   const Answer expected = ask(engine, request);
   int refused = 0, failed = 0, answered = 0;
+  // Outside of what may fail: while the engine works, the allocation that does could be this one.
+  std::vector<TokenId> tokens;
+  tokens.reserve(16);
   const long allocations = fail_each_allocation([&](long n) {
     Engine::Submission submission;
     try {
@@ -46,8 +49,7 @@ TEST_P(MemoryTest, ARequestMayFailButTheEngineDoesNot) {
       return;
     }
     ASSERT_NE(submission.stream, nullptr) << n;
-    std::vector<TokenId> tokens;
-    tokens.reserve(16);
+    tokens.clear();
     EndReason reason = EndReason::stop;
     int endings = 0;
     for (;;) {
