@@ -14,11 +14,16 @@ template <std::size_t kRows>
 struct GridCodes {
   std::uint16_t at[kRows + 1];
 };
+// A grid that is too large for anything but reading its rows one by one: each code twice, as it will be wanted.
+template <std::size_t kRows>
+struct TwiceCodes {
+  std::int32_t at[kRows];
+};
 extern const GridCodes<256> kIq2XxsCodes;
 extern const GridCodes<512> kIq2XsCodes;
 extern const GridCodes<1024> kIq2SCodes;
 extern const GridCodes<256> kIq3XxsCodes;
 extern const GridCodes<512> kIq3SCodes;
-extern const GridCodes<2048> kIq1Codes;
+extern const TwiceCodes<2048> kIq1Codes;
 
 }  // namespace quarrel

@@ -238,6 +238,13 @@ constexpr GridCodes<rows> codes_of(std::string_view text) {
   return codes;
 }
 
+template <std::size_t rows>
+constexpr TwiceCodes<rows> twice(const GridCodes<rows>& codes) {
+  TwiceCodes<rows> both{};
+  for (std::size_t row = 0; row < rows; ++row) both.at[row] = static_cast<std::int32_t>(codes.at[row] * 0x10001u);
+  return both;
+}
+
 constexpr std::array<std::int8_t, 3> kIq2Values = {8, 25, 43};
 constexpr std::array<std::int8_t, 8> kIq3XxsValues = {4, 12, 20, 28, 36, 44, 52, 62};
 constexpr std::array<std::int8_t, 8> kIq3SValues = {1, 3, 5, 7, 9, 11, 13, 15};
@@ -262,7 +269,7 @@ alignas(64) constexpr std::array<GridRow8, 2048> kIq1Grid = spread<GridRow8, 204
 alignas(64) constexpr GridCodes<256> kIq2XxsCodes = codes_of<256, 8>(kIq2XxsText);
 alignas(64) constexpr GridCodes<512> kIq2XsCodes = codes_of<512, 8>(kIq2XsText);
 alignas(64) constexpr GridCodes<1024> kIq2SCodes = codes_of<1024, 8>(kIq2SText);
-alignas(64) constexpr GridCodes<2048> kIq1Codes = codes_of<2048, 8>(kIq1Text);
+alignas(64) constexpr TwiceCodes<2048> kIq1Codes = twice(codes_of<2048, 8>(kIq1Text));
 alignas(64) constexpr GridCodes<256> kIq3XxsCodes = codes_of<256, 4>(kIq3XxsText);
 alignas(64) constexpr GridCodes<512> kIq3SCodes = codes_of<512, 4>(kIq3SText);
 

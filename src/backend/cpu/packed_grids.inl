@@ -43,24 +43,56 @@ static constexpr std::uint8_t kIq3SBytes[16] = {kGridBias + 1, kGridBias + 3,  k
                                                 kGridBias - 1, kGridBias - 3,  kGridBias - 5,  kGridBias - 7,
                                                 kGridBias - 9, kGridBias - 11, kGridBias - 13, kGridBias - 15};
 
-// Row k of a group of an IQ2 type, whose code stands twice in its lane: vectors 2 k and 2 k + 1. These are the group's
-// 32 signs.
-static inline void iq2_row(Ints code, Ints signs, int k, Bytes (&vectors)[8]) {
+// The signs of a group as the file has them, 32 bits of each row, or as a panel holds them where a row has them to
+// spare: for each vector of the group a bit of every byte.
+struct RowSigns {
+  Ints bits;
+  Bytes apply(const std::uint8_t* values, Ints numbers, int i) const {
+    return look_up_signed(values, numbers, bits, i);
+  }
+};
+struct VectorSigns {
+  const std::uint8_t* bits;
+  Bytes apply(const std::uint8_t* values, Ints numbers, int i) const {
+    return look_up_signed(values, numbers, bits + i * kBytes / 8);
+  }
+};
+template <bool kPack>
+static inline void move_signs(std::uint8_t (&in_block)[32], std::uint8_t (&panel)[8][kBytes], int row) {
+  for (int i = 0; i < 64; ++i) {
+    std::uint8_t& signs = in_block[i / 2];
+    std::uint8_t& pair = panel[i / 8][i % 8 * kBytes / 8 + row / 2];
+    const int from = i % 2 * 4;
+    const int to = row % 2 * 4;
+    if constexpr (kPack) {
+      // An even row comes before its neighbour, into memory that holds anything.
+      pair = static_cast<std::uint8_t>((to == 0 ? 0 : pair & 15) | (signs >> from & 15) << to);
+    } else {
+      signs = static_cast<std::uint8_t>((from == 0 ? 0 : signs & 15) | (pair >> to & 15) << from);
+    }
+  }
+}
+
+// Row k of a group of an IQ2 type, whose code stands twice in its lane: vectors 2 k and 2 k + 1.
+template <typename Signs>
+static inline void iq2_row(Ints code, const Signs& signs, int k, Bytes (&vectors)[8]) {
   const Ints first = and_ints(move_halves<0, -2>(code), 0x03030303);
   const Ints second = and_ints(move_halves<-4, -6>(code), 0x03030303);
-  vectors[2 * k] = look_up_signed(kIq2Bytes, first, signs, 2 * k);
-  vectors[2 * k + 1] = look_up_signed(kIq2Bytes, second, signs, 2 * k + 1);
+  vectors[2 * k] = signs.apply(kIq2Bytes, first, 2 * k);
+  vectors[2 * k + 1] = signs.apply(kIq2Bytes, second, 2 * k + 1);
 }
-static inline void iq2_rows(IntPair codes, Ints signs, int k, int second, Bytes (&vectors)[8]) {
+template <typename Signs>
+static inline void iq2_rows(IntPair codes, const Signs& signs, int k, int second, Bytes (&vectors)[8]) {
   iq2_row(codes.low, signs, k, vectors);
   iq2_row(codes.high, signs, second, vectors);
 }
 
 // The same for IQ3, whose rows are four weights: vectors i and i + 2.
-static inline void iq3_rows(const std::uint8_t* values, IntPair codes, Ints signs, int i, Bytes (&vectors)[8]) {
+template <typename Signs>
+static inline void iq3_rows(const std::uint8_t* values, IntPair codes, const Signs& signs, int i, Bytes (&vectors)[8]) {
   const auto numbers = [](Ints code) { return and_ints(move_halves<0, -4>(code), 0x07070707); };
-  vectors[i] = look_up_signed(values, numbers(codes.low), signs, i);
-  vectors[i + 2] = look_up_signed(values, numbers(codes.high), signs, i + 2);
+  vectors[i] = signs.apply(values, numbers(codes.low), i);
+  vectors[i + 2] = signs.apply(values, numbers(codes.high), i + 2);
 }
 
 // (1/2 + stored) * unit, of the block's scale.
@@ -86,7 +118,7 @@ struct Packed<BlockIq2Xxs> {
   }
   [[gnu::noinline]] static void group(const Rows& rows, int g, Bytes (&vectors)[8]) {
     const Ints indices = load_words(rows.groups[2 * g]);
-    const Ints signs = packed_signs(load_words(rows.groups[2 * g + 1]));
+    const RowSigns signs{packed_signs(load_words(rows.groups[2 * g + 1]))};
     iq2_rows(look_up_pairs<256>(kIq2XxsCodes.at, even_bytes(indices)), signs, 0, 2, vectors);
     iq2_rows(look_up_pairs<256>(kIq2XxsCodes.at, odd_bytes(indices)), signs, 1, 3, vectors);
   }
@@ -121,7 +153,7 @@ struct Packed<BlockIq2Xs> {
     const Ints second = load_words(rows.quants[2 * g + 1]);
     const Ints low = or_ints(move_lane_bits(first, 9, 0, 0x7f), move_lane_bits(first, 25, 8, 0x7f00));
     const Ints high = or_ints(move_lane_bits(second, 9, 16, 0x7f0000), move_lane_bits(second, 25, 24, 0x7f000000));
-    const Ints signs = with_even_bits(or_ints(low, high));
+    const RowSigns signs{with_even_bits(or_ints(low, high))};
     iq2_rows(look_up_pairs<512>(kIq2XsCodes.at, and_ints(first, 0x01ff01ff)), signs, 0, 1, vectors);
     iq2_rows(look_up_pairs<512>(kIq2XsCodes.at, and_ints(second, 0x01ff01ff)), signs, 2, 3, vectors);
   }
@@ -143,14 +175,14 @@ struct Packed<BlockIq2S> {
   static inline void move(BlockIq2S& block, Rows& rows, int row) {
     move_field<kPack>(block, offsetof(BlockIq2S, scale), rows.scale[row]);
     move_bytes<kPack>(block.rows, rows.rows, row);
-    move_bytes<kPack>(block.signs, rows.signs, row);
+    move_signs<kPack>(block.signs, rows.signs, row);
     move_bytes<kPack>(block.rows_high, rows.rows_high, row);
     move_bytes<kPack>(block.scales, rows.scales, row);
   }
   [[gnu::noinline]] static void group(const Rows& rows, int g, Bytes (&vectors)[8]) {
     const Ints indices = load_words(rows.rows[g]);
     const Ints high = shifted_right(load_words(rows.rows_high[g / 4]), 8 * (g % 4));
-    const Ints signs = load_words(rows.signs[g]);
+    const VectorSigns signs{rows.signs[g]};
     const auto high_of = [&](int k) {
       return or_ints(move_lane_bits(high, 2 * k, 8, 0x300), move_lane_bits(high, 2 * k + 4, 24, 0x3000000));
     };
@@ -176,7 +208,7 @@ struct Packed<BlockIq3Xxs> {
     move_bytes<kPack>(field_bytes(block, offsetof(BlockIq3Xxs, signs_and_scale)), rows.signs_and_scale, row);
   }
   [[gnu::noinline]] static void group(const Rows& rows, int g, Bytes (&vectors)[8]) {
-    const Ints signs = packed_signs(load_words(rows.signs_and_scale[g]));
+    const RowSigns signs{packed_signs(load_words(rows.signs_and_scale[g]))};
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
       const Ints indices = load_words(rows.rows[2 * g + half]);
@@ -205,12 +237,12 @@ struct Packed<BlockIq3S> {
     move_field<kPack>(block, offsetof(BlockIq3S, scale), rows.scale[row]);
     move_bytes<kPack>(block.rows, rows.rows, row);
     move_bytes<kPack>(block.rows_high, rows.rows_high, row);
-    move_bytes<kPack>(block.signs, rows.signs, row);
+    move_signs<kPack>(block.signs, rows.signs, row);
     move_bytes<kPack>(block.scales, rows.scales, row);
   }
   [[gnu::noinline]] static void group(const Rows& rows, int g, Bytes (&vectors)[8]) {
     const Ints high = shifted_right(load_words(rows.rows_high[g / 4]), 8 * (g % 4));
-    const Ints signs = load_words(rows.signs[g]);
+    const VectorSigns signs{rows.signs[g]};
     const auto ninth_of = [&](int i) {
       return or_ints(move_lane_bits(high, i, 8, 0x100), move_lane_bits(high, i + 2, 24, 0x1000000));
     };
@@ -233,25 +265,64 @@ struct Packed<BlockIq3S> {
 
 static constexpr int kIq1Bias = 9, kIq1Most = 18;
 
-// 32 of them: two pairs of rows (0 and 2, 1 and 3), and where in `extra` the shift of row k is told.
-template <typename Down>
-static inline void iq1_group(Ints even, Ints odd, Ints extra, const Down& down, Bytes (&vectors)[8]) {
-  const IntPair even_codes = look_up_pairs<2048>(kIq1Codes.at, even);
-  const IntPair odd_codes = look_up_pairs<2048>(kIq1Codes.at, odd);
-  const Ints codes[4] = {even_codes.low, odd_codes.low, even_codes.high, odd_codes.high};
-#pragma GCC unroll 4
-  for (int k = 0; k < 4; ++k) {
-    const int place = down(k);
-    Ints up = order_bytes(extra, place / 8 * 0x01010101);
-    up = xor_ints(move_lane_bits(up, place % 8, 1, 0x02020202), broadcast(0x02020202));
-    vectors[2 * k] = as_bytes(masked_or(move_halves<3, 1>(codes[k]), 0x18181818, up));
-    vectors[2 * k + 1] = as_bytes(masked_or(move_halves<-1, -3>(codes[k]), 0x18181818, up));
+// A group as a panel holds it: four indices of eleven bits and four bits more in a word and a half, put so that few
+// operations take them apart.
+struct Iq1Group {
+  std::uint32_t index[4];
+  std::uint32_t more;
+};
+template <bool kPack>
+static inline void move_iq1_group(Iq1Group& group, std::uint8_t* word_at, std::uint8_t* half_at) {
+  std::uint32_t(&index)[4] = group.index;
+  if constexpr (kPack) {
+    const std::uint32_t word = index[0] | index[1] << 11 | index[2] << 22;
+    const auto half = static_cast<std::uint16_t>(index[3] | index[2] >> 10 << 11 | group.more << 12);
+    std::memcpy(word_at, &word, sizeof word);
+    std::memcpy(half_at, &half, sizeof half);
+  } else {
+    std::uint32_t word;
+    std::uint16_t half;
+    std::memcpy(&word, word_at, sizeof word);
+    std::memcpy(&half, half_at, sizeof half);
+    index[0] = word & 0x7ff;
+    index[1] = word >> 11 & 0x7ff;
+    index[2] = word >> 22 | (half >> 11 & 1u) << 10;
+    index[3] = half & 0x7ffu;
+    group.more = half >> 12;
   }
 }
-// The upper three bits of the indices of rows k and k + 2, each `apart` bits from the next.
-static inline Ints iq1_high(Ints extra, int k, int apart) {
-  return or_ints(move_lane_bits(extra, apart * k, 8, 0x700), move_lane_bits(extra, apart * (k + 2), 24, 0x7000000));
-}
+
+// What both types have: for each group a word and half a word.
+struct Iq1Rows {
+  std::uint8_t words[8][kBytes];
+  std::uint8_t halves[4][kBytes];
+
+  template <bool kPack>
+  void move(Iq1Group& group, int g, int row) {
+    move_iq1_group<kPack>(group, words[g] + 4 * row, halves[g / 2] + 4 * row + g % 2 * 2);
+  }
+  // Lowest bits of a lane; what lies above belongs to somebody else.
+  Ints half(int g) const { return shifted_right(load_words(halves[g / 2]), 16 * (g % 2)); }
+
+  // The weights, where bit `down(k)` of the half tells which way row k is shifted.
+  template <typename Down>
+  void unpack(int g, const Down& down, Bytes (&vectors)[8]) const {
+    const Ints word = load_words(words[g]);
+    const Ints rest = half(g);
+    const Ints indices[4] = {and_ints(word, 0x7ff), and_ints(shift_ints_right<11>(word), 0x7ff),
+                             masked_or(shift_ints_right<1>(rest), 0x400, shift_ints_right<22>(word)),
+                             and_ints(rest, 0x7ff)};
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; ++k) {
+      const Ints code = look_up_each(kIq1Codes.at, indices[k]);
+      const int place = down(k);
+      Ints up = order_bytes(rest, place / 8 * 0x01010101);
+      up = xor_ints(move_lane_bits(up, place % 8, 1, 0x02020202), broadcast(0x02020202));
+      vectors[2 * k] = as_bytes(masked_or(move_halves<3, 1>(code), 0x18181818, up));
+      vectors[2 * k + 1] = as_bytes(masked_or(move_halves<-1, -3>(code), 0x18181818, up));
+    }
+  }
+};
 
 template <>
 struct Packed<BlockIq1S> {
@@ -259,26 +330,36 @@ struct Packed<BlockIq1S> {
   static constexpr bool kMinimums = false;
   struct Rows {
     HalfBits scale[kPanelRows];
-    std::uint8_t rows[8][kBytes];
-    std::uint8_t extra[4][kBytes];  // 16 bits a group
+    Iq1Rows groups;  // beside the indices the group's scale of three bits, then the way of its shift
   };
   template <bool kPack>
   static inline void move(BlockIq1S& block, Rows& rows, int row) {
     move_field<kPack>(block, offsetof(BlockIq1S, scale), rows.scale[row]);
-    move_bytes<kPack>(block.rows, rows.rows, row);
-    move_bytes<kPack>(field_bytes(block, offsetof(BlockIq1S, extra)), rows.extra, row);
+    for (int g = 0; g < 8; ++g) {
+      std::uint8_t* low = block.rows + 4 * g;
+      std::uint16_t extra = block.extra[g];
+      Iq1Group group = {};
+      if constexpr (kPack) {
+        for (int k = 0; k < 4; ++k) group.index[k] = low[k] | (extra >> (3 * k) & 7u) << 8;
+        group.more = extra >> 12;
+      }
+      rows.groups.move<kPack>(group, g, row);
+      if constexpr (!kPack) {
+        extra = static_cast<std::uint16_t>(group.more << 12);
+        for (int k = 0; k < 4; ++k) {
+          low[k] = static_cast<std::uint8_t>(group.index[k]);
+          extra = static_cast<std::uint16_t>(extra | group.index[k] >> 8 << (3 * k));
+        }
+        block.extra[g] = extra;
+      }
+    }
   }
   [[gnu::noinline]] static void group(const Rows& rows, int g, Bytes (&vectors)[8]) {
-    const Ints indices = load_words(rows.rows[g]);
-    const Ints extra = shifted_right(load_words(rows.extra[g / 2]), 16 * (g % 2));
-    iq1_group(
-        or_ints(even_bytes(indices), iq1_high(extra, 0, 3)), or_ints(odd_bytes(indices), iq1_high(extra, 1, 3)), extra,
-        [](int) { return 15; }, vectors);
+    rows.groups.unpack(g, [](int) { return 15; }, vectors);
   }
   static inline Floats scale(const Rows& rows, std::size_t part) {
     const int g = static_cast<int>(part);
-    const Ints stored = move_lane_bits(load_words(rows.extra[g / 2]), 16 * (g % 2) + 12, 0, 7);
-    return mul(odd_step(rows.scale, stored), set(0.125f));
+    return mul(odd_step(rows.scale, move_lane_bits(rows.groups.half(g), 12, 0, 7)), set(0.125f));
   }
 };
 
@@ -291,13 +372,26 @@ struct Packed<BlockIq1M> {
   struct Rows {
     HalfBits scale[kPanelRows];
     std::uint16_t scales[3][kPanelRows];
-    std::uint8_t rows[8][kBytes];
-    std::uint8_t extra[4][kBytes];  // a nibble a row
+    Iq1Rows groups;  // beside the indices the way of each row's shift
   };
   template <bool kPack>
   static inline void move(BlockIq1M& block, Rows& rows, int row) {
-    move_bytes<kPack>(block.rows, rows.rows, row);
-    move_bytes<kPack>(block.extra, rows.extra, row);
+    for (int g = 0; g < 8; ++g) {
+      std::uint8_t* low = block.rows + 4 * g;
+      std::uint8_t* high = block.extra + 2 * g;  // three bits of an index and one of its shift, in nibbles
+      Iq1Group group = {};
+      for (int k = 0; kPack && k < 4; ++k) {
+        const std::uint32_t nibble = high[k / 2] >> (k % 2 * 4) & 15u;
+        group.index[k] = low[k] | (nibble & 7) << 8;
+        group.more |= nibble >> 3 << k;
+      }
+      rows.groups.move<kPack>(group, g, row);
+      for (int k = 0; !kPack && k < 4; ++k) {
+        const std::uint32_t nibble = group.index[k] >> 8 | (group.more >> k & 1) << 3;
+        low[k] = static_cast<std::uint8_t>(group.index[k]);
+        high[k / 2] = static_cast<std::uint8_t>((k % 2 == 0 ? 0u : high[k / 2]) | nibble << (k % 2 * 4));
+      }
+    }
     // The place of scale p: its first bit, and how far apart its bits are in words.
     const auto bit_of = [](int p, int bit) { return p < 15 ? 16 * (p / 5) + p % 5 * 3 + bit : 16 * bit + 15; };
     std::uint32_t words[4] = {};
@@ -330,11 +424,7 @@ struct Packed<BlockIq1M> {
     }
   }
   [[gnu::noinline]] static void group(const Rows& rows, int g, Bytes (&vectors)[8]) {
-    const Ints indices = load_words(rows.rows[g]);
-    const Ints extra = shifted_right(load_words(rows.extra[g / 2]), 16 * (g % 2));
-    iq1_group(
-        or_ints(even_bytes(indices), iq1_high(extra, 0, 4)), or_ints(odd_bytes(indices), iq1_high(extra, 1, 4)), extra,
-        [](int k) { return 4 * k + 3; }, vectors);
+    rows.groups.unpack(g, [](int k) { return 12 + k; }, vectors);
   }
   static inline Floats scale(const Rows& rows, std::size_t part) {
     const int p = static_cast<int>(part);

@@ -172,6 +172,10 @@ static inline Ints masked_or(Ints v, std::int32_t mask, Ints other) { return or_
 struct IntPair {
   Ints low, high;
 };
+// Entries of a table by the number in each lane.
+static inline Ints look_up_each(const std::int32_t* table, Ints indices) {
+  return _mm256_i32gather_epi32(table, indices, 4);
+}
 // Entries of a table of 16-bit numbers by the lower and by the upper 16-bit index of each lane, each entry twice in its
 // lane; 32 bits are read at each.
 template <std::size_t kEntries>
@@ -220,6 +224,16 @@ static inline Bytes look_up_signed(const std::uint8_t* sixteen, Ints indices, In
   const Ints bits = _mm256_and_si256(order_bytes(signs, nibble / 2 * 0x01010101), each);
   const Ints eight = and_ints(_mm256_cmpeq_epi8(bits, each), 0x08080808);
   return look_up(sixteen, or_ints(indices, eight));
+}
+
+// The same where bit number b of `bits` is set, for byte b of the vector.
+static inline Bytes look_up_signed(const std::uint8_t* sixteen, Ints indices, const std::uint8_t* bits) {
+  std::int32_t all;
+  std::memcpy(&all, bits, sizeof all);
+  const __m256i places = _mm256_set_epi64x(0x0303030303030303, 0x0202020202020202, 0x0101010101010101, 0);
+  const __m256i each = _mm256_set1_epi64x(static_cast<long long>(0x8040201008040201));
+  const __m256i set = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(all), places), each);
+  return look_up(sixteen, or_ints(indices, and_ints(_mm256_cmpeq_epi8(set, each), 0x08080808)));
 }
 
 // Bytes that are fractions: three times each, without its whole part, and that whole part. The second way rounds up

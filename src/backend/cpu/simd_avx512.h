@@ -176,16 +176,20 @@ static inline Ints look_up_halves(const std::uint16_t* table, Ints indices) {
     return _mm512_mask_mov_epi16(first, _mm512_test_epi16_mask(indices, _mm512_set1_epi16(kEntries / 2)), second);
   }
 }
-// Of a larger table entries are gathered: 64 take 24 ns on Zen 4, where the permutations of 1024 take 12 and of 2048
-// take 28; processors with tiles gather them in 15, and take 17 to permute 512.
+// Entries of a larger table are gathered: 64 take 24 ns on Zen 4, where the permutations of 1024 take 12 and of 2048
+// take 28; processors with tiles gather them in 15, and take 17 to permute 512. They are gathered into zeros, because
+// what is left undefined is some register's last value, and the instruction would wait for it.
 #ifdef __AMX_TILE__
 inline constexpr std::size_t kMostPermuted = 256;
 #else
 inline constexpr std::size_t kMostPermuted = 1024;
 #endif
+// Entries of a table by the number in each lane.
+static inline Ints look_up_each(const std::int32_t* table, Ints indices) {
+  return _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), 0xffff, indices, table, 4);
+}
 // Entries of a table of 16-bit numbers by the lower and by the upper 16-bit index of each lane, each entry twice in its
-// lane. They are gathered into zeros, because what is left undefined is some register's last value, and the instruction
-// would wait for it; and 32 bits are read at each.
+// lane; 32 bits are read at each that is gathered.
 template <std::size_t kEntries>
 static inline IntPair look_up_pairs(const std::uint16_t* table, Ints indices) {
   if constexpr (kEntries <= kMostPermuted) {
@@ -234,6 +238,13 @@ static inline Bytes look_up_signed(const std::uint8_t* sixteen, Ints indices, In
   const Ints repeated = order_bytes(signs, nibble / 2 * 0x01010101);
   const Ints each = _mm512_set1_epi32(nibble % 2 == 0 ? 0x08040201 : static_cast<int>(0x80402010));
   const __mmask64 set = _mm512_test_epi8_mask(repeated, each);
+  return look_up(sixteen, _mm512_mask_add_epi8(indices, set, indices, _mm512_set1_epi8(8)));
+}
+
+// The same where bit number b of `bits` is set, for byte b of the vector.
+static inline Bytes look_up_signed(const std::uint8_t* sixteen, Ints indices, const std::uint8_t* bits) {
+  std::uint64_t set;
+  std::memcpy(&set, bits, sizeof set);
   return look_up(sixteen, _mm512_mask_add_epi8(indices, set, indices, _mm512_set1_epi8(8)));
 }
 

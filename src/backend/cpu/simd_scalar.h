@@ -372,6 +372,11 @@ static inline Ints masked_or(Ints v, std::int32_t mask, Ints other) { return or_
 struct IntPair {
   Ints low, high;
 };
+// Entries of a table by the number in each lane.
+static inline Ints look_up_each(const std::int32_t* table, Ints indices) {
+  QUARREL_EACH_LANE indices.lane[i] = table[indices.lane[i]];
+  return indices;
+}
 // Entries of a table of 16-bit numbers by the lower and by the upper 16-bit index of each lane, each entry twice in its
 // lane.
 template <std::size_t kEntries>
@@ -450,6 +455,13 @@ static inline Bytes look_up_signed(const std::uint8_t* sixteen, Ints indices, In
     const std::uint32_t bit = bits_of(signs.lane[b / 4]) >> (4 * nibble + b % 4) & 1;
     bytes.lane[b] = sixteen[bytes.lane[b] + 8 * bit];
   }
+  return bytes;
+}
+
+// The same where bit number b of `bits` is set, for byte b of the vector.
+static inline Bytes look_up_signed(const std::uint8_t* sixteen, Ints indices, const std::uint8_t* bits) {
+  Bytes bytes = as_bytes(indices);
+  for (int b = 0; b < kBytes; ++b) bytes.lane[b] = sixteen[bytes.lane[b] + 8 * (bits[b / 8] >> (b % 8) & 1)];
   return bytes;
 }
 
