@@ -280,14 +280,13 @@ static inline void move_iq1_group(Iq1Group& group, std::uint8_t* word_at, std::u
     std::memcpy(word_at, &word, sizeof word);
     std::memcpy(half_at, &half, sizeof half);
   } else {
-    std::uint32_t word;
-    std::uint16_t half;
+    std::uint32_t word, half = 0;
     std::memcpy(&word, word_at, sizeof word);
-    std::memcpy(&half, half_at, sizeof half);
+    std::memcpy(&half, half_at, sizeof(std::uint16_t));
     index[0] = word & 0x7ff;
     index[1] = word >> 11 & 0x7ff;
-    index[2] = word >> 22 | (half >> 11 & 1u) << 10;
-    index[3] = half & 0x7ffu;
+    index[2] = word >> 22 | (half >> 11 & 1) << 10;
+    index[3] = half & 0x7ff;
     group.more = half >> 12;
   }
 }
@@ -340,8 +339,8 @@ struct Packed<BlockIq1S> {
       std::uint16_t extra = block.extra[g];
       Iq1Group group = {};
       if constexpr (kPack) {
-        for (int k = 0; k < 4; ++k) group.index[k] = low[k] | (extra >> (3 * k) & 7u) << 8;
-        group.more = extra >> 12;
+        for (int k = 0; k < 4; ++k) group.index[k] = low[k] | (std::uint32_t{extra} >> (3 * k) & 7) << 8;
+        group.more = std::uint32_t{extra} >> 12;
       }
       rows.groups.move<kPack>(group, g, row);
       if constexpr (!kPack) {
@@ -381,7 +380,7 @@ struct Packed<BlockIq1M> {
       std::uint8_t* high = block.extra + 2 * g;  // three bits of an index and one of its shift, in nibbles
       Iq1Group group = {};
       for (int k = 0; kPack && k < 4; ++k) {
-        const std::uint32_t nibble = high[k / 2] >> (k % 2 * 4) & 15u;
+        const std::uint32_t nibble = std::uint32_t{high[k / 2]} >> (k % 2 * 4) & 15;
         group.index[k] = low[k] | (nibble & 7) << 8;
         group.more |= nibble >> 3 << k;
       }

@@ -57,7 +57,7 @@ void share_rows(ThreadPool& pool, std::span<const std::size_t> rows, bool own_pa
   constexpr std::size_t kLeast = 2 * kGrain, kMost = 16 * kGrain, kPiecesEach = 6;
   const auto piece_of = [&](std::size_t matrix_rows) {
     const std::size_t even = matrix_rows / (kPiecesEach * as_size(pool.size()));
-    return std::clamp((even + kLeast - 1) / kLeast * kLeast, kLeast, kMost);
+    return std::clamp((even + kGrain - 1) / kGrain * kGrain, kLeast, kMost);
   };
   const auto pieces_of = [&](int team, std::size_t matrix_rows) {
     const Share part = team_share(matrix_rows, pool, team);
