@@ -43,56 +43,24 @@ static constexpr std::uint8_t kIq3SBytes[16] = {kGridBias + 1, kGridBias + 3,  k
                                                 kGridBias - 1, kGridBias - 3,  kGridBias - 5,  kGridBias - 7,
                                                 kGridBias - 9, kGridBias - 11, kGridBias - 13, kGridBias - 15};
 
-// The signs of a group as the file has them, 32 bits of each row, or as a panel holds them where a row has them to
-// spare: for each vector of the group a bit of every byte.
-struct RowSigns {
-  Ints bits;
-  Bytes apply(const std::uint8_t* values, Ints numbers, int i) const {
-    return look_up_signed(values, numbers, bits, i);
-  }
-};
-struct VectorSigns {
-  const std::uint8_t* bits;
-  Bytes apply(const std::uint8_t* values, Ints numbers, int i) const {
-    return look_up_signed(values, numbers, bits + i * kBytes / 8);
-  }
-};
-template <bool kPack>
-static inline void move_signs(std::uint8_t (&in_block)[32], std::uint8_t (&panel)[8][kBytes], int row) {
-  for (int i = 0; i < 64; ++i) {
-    std::uint8_t& signs = in_block[i / 2];
-    std::uint8_t& pair = panel[i / 8][i % 8 * kBytes / 8 + row / 2];
-    const int from = i % 2 * 4;
-    const int to = row % 2 * 4;
-    if constexpr (kPack) {
-      // An even row comes before its neighbour, into memory that holds anything.
-      pair = static_cast<std::uint8_t>((to == 0 ? 0 : pair & 15) | (signs >> from & 15) << to);
-    } else {
-      signs = static_cast<std::uint8_t>((from == 0 ? 0 : signs & 15) | (pair >> to & 15) << from);
-    }
-  }
-}
-
-// Row k of a group of an IQ2 type, whose code stands twice in its lane: vectors 2 k and 2 k + 1.
-template <typename Signs>
-static inline void iq2_row(Ints code, const Signs& signs, int k, Bytes (&vectors)[8]) {
+// Row k of a group of an IQ2 type, whose code stands twice in its lane: vectors 2 k and 2 k + 1. These are the group's
+// 32 signs.
+static inline void iq2_row(Ints code, Ints signs, int k, Bytes (&vectors)[8]) {
   const Ints first = and_ints(move_halves<0, -2>(code), 0x03030303);
   const Ints second = and_ints(move_halves<-4, -6>(code), 0x03030303);
-  vectors[2 * k] = signs.apply(kIq2Bytes, first, 2 * k);
-  vectors[2 * k + 1] = signs.apply(kIq2Bytes, second, 2 * k + 1);
+  vectors[2 * k] = look_up_signed(kIq2Bytes, first, signs, 2 * k);
+  vectors[2 * k + 1] = look_up_signed(kIq2Bytes, second, signs, 2 * k + 1);
 }
-template <typename Signs>
-static inline void iq2_rows(IntPair codes, const Signs& signs, int k, int second, Bytes (&vectors)[8]) {
+static inline void iq2_rows(IntPair codes, Ints signs, int k, int second, Bytes (&vectors)[8]) {
   iq2_row(codes.low, signs, k, vectors);
   iq2_row(codes.high, signs, second, vectors);
 }
 
 // The same for IQ3, whose rows are four weights: vectors i and i + 2.
-template <typename Signs>
-static inline void iq3_rows(const std::uint8_t* values, IntPair codes, const Signs& signs, int i, Bytes (&vectors)[8]) {
+static inline void iq3_rows(const std::uint8_t* values, IntPair codes, Ints signs, int i, Bytes (&vectors)[8]) {
   const auto numbers = [](Ints code) { return and_ints(move_halves<0, -4>(code), 0x07070707); };
-  vectors[i] = signs.apply(values, numbers(codes.low), i);
-  vectors[i + 2] = signs.apply(values, numbers(codes.high), i + 2);
+  vectors[i] = look_up_signed(values, numbers(codes.low), signs, i);
+  vectors[i + 2] = look_up_signed(values, numbers(codes.high), signs, i + 2);
 }
 
 // (1/2 + stored) * unit, of the block's scale.
@@ -118,7 +86,7 @@ struct Packed<BlockIq2Xxs> {
   }
   [[gnu::noinline]] static void group(const Rows& rows, int g, Bytes (&vectors)[8]) {
     const Ints indices = load_words(rows.groups[2 * g]);
-    const RowSigns signs{packed_signs(load_words(rows.groups[2 * g + 1]))};
+    const Ints signs = packed_signs(load_words(rows.groups[2 * g + 1]));
     iq2_rows(look_up_pairs<256>(kIq2XxsCodes.at, even_bytes(indices)), signs, 0, 2, vectors);
     iq2_rows(look_up_pairs<256>(kIq2XxsCodes.at, odd_bytes(indices)), signs, 1, 3, vectors);
   }
@@ -153,7 +121,7 @@ struct Packed<BlockIq2Xs> {
     const Ints second = load_words(rows.quants[2 * g + 1]);
     const Ints low = or_ints(move_lane_bits(first, 9, 0, 0x7f), move_lane_bits(first, 25, 8, 0x7f00));
     const Ints high = or_ints(move_lane_bits(second, 9, 16, 0x7f0000), move_lane_bits(second, 25, 24, 0x7f000000));
-    const RowSigns signs{with_even_bits(or_ints(low, high))};
+    const Ints signs = with_even_bits(or_ints(low, high));
     iq2_rows(look_up_pairs<512>(kIq2XsCodes.at, and_ints(first, 0x01ff01ff)), signs, 0, 1, vectors);
     iq2_rows(look_up_pairs<512>(kIq2XsCodes.at, and_ints(second, 0x01ff01ff)), signs, 2, 3, vectors);
   }
@@ -175,14 +143,14 @@ struct Packed<BlockIq2S> {
   static inline void move(BlockIq2S& block, Rows& rows, int row) {
     move_field<kPack>(block, offsetof(BlockIq2S, scale), rows.scale[row]);
     move_bytes<kPack>(block.rows, rows.rows, row);
-    move_signs<kPack>(block.signs, rows.signs, row);
+    move_bytes<kPack>(block.signs, rows.signs, row);
     move_bytes<kPack>(block.rows_high, rows.rows_high, row);
     move_bytes<kPack>(block.scales, rows.scales, row);
   }
   [[gnu::noinline]] static void group(const Rows& rows, int g, Bytes (&vectors)[8]) {
     const Ints indices = load_words(rows.rows[g]);
     const Ints high = shifted_right(load_words(rows.rows_high[g / 4]), 8 * (g % 4));
-    const VectorSigns signs{rows.signs[g]};
+    const Ints signs = load_words(rows.signs[g]);
     const auto high_of = [&](int k) {
       return or_ints(move_lane_bits(high, 2 * k, 8, 0x300), move_lane_bits(high, 2 * k + 4, 24, 0x3000000));
     };
@@ -208,7 +176,7 @@ struct Packed<BlockIq3Xxs> {
     move_bytes<kPack>(field_bytes(block, offsetof(BlockIq3Xxs, signs_and_scale)), rows.signs_and_scale, row);
   }
   [[gnu::noinline]] static void group(const Rows& rows, int g, Bytes (&vectors)[8]) {
-    const RowSigns signs{packed_signs(load_words(rows.signs_and_scale[g]))};
+    const Ints signs = packed_signs(load_words(rows.signs_and_scale[g]));
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
       const Ints indices = load_words(rows.rows[2 * g + half]);
@@ -237,12 +205,12 @@ struct Packed<BlockIq3S> {
     move_field<kPack>(block, offsetof(BlockIq3S, scale), rows.scale[row]);
     move_bytes<kPack>(block.rows, rows.rows, row);
     move_bytes<kPack>(block.rows_high, rows.rows_high, row);
-    move_signs<kPack>(block.signs, rows.signs, row);
+    move_bytes<kPack>(block.signs, rows.signs, row);
     move_bytes<kPack>(block.scales, rows.scales, row);
   }
   [[gnu::noinline]] static void group(const Rows& rows, int g, Bytes (&vectors)[8]) {
     const Ints high = shifted_right(load_words(rows.rows_high[g / 4]), 8 * (g % 4));
-    const VectorSigns signs{rows.signs[g]};
+    const Ints signs = load_words(rows.signs[g]);
     const auto ninth_of = [&](int i) {
       return or_ints(move_lane_bits(high, i, 8, 0x100), move_lane_bits(high, i + 2, 24, 0x1000000));
     };

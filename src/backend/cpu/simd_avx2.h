@@ -226,16 +226,6 @@ static inline Bytes look_up_signed(const std::uint8_t* sixteen, Ints indices, In
   return look_up(sixteen, or_ints(indices, eight));
 }
 
-// The same where bit number b of `bits` is set, for byte b of the vector.
-static inline Bytes look_up_signed(const std::uint8_t* sixteen, Ints indices, const std::uint8_t* bits) {
-  std::int32_t all;
-  std::memcpy(&all, bits, sizeof all);
-  const __m256i places = _mm256_set_epi64x(0x0303030303030303, 0x0202020202020202, 0x0101010101010101, 0);
-  const __m256i each = _mm256_set1_epi64x(static_cast<long long>(0x8040201008040201));
-  const __m256i set = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(all), places), each);
-  return look_up(sixteen, or_ints(indices, and_ints(_mm256_cmpeq_epi8(set, each), 0x08080808)));
-}
-
 // Bytes that are fractions: three times each, without its whole part, and that whole part. The second way rounds up
 // twice on the way to three quarters, which one less makes good.
 static inline Bytes ternary_rest(Bytes v) { return _mm256_add_epi8(v, _mm256_add_epi8(v, v)); }

@@ -241,13 +241,6 @@ static inline Bytes look_up_signed(const std::uint8_t* sixteen, Ints indices, In
   return look_up(sixteen, _mm512_mask_add_epi8(indices, set, indices, _mm512_set1_epi8(8)));
 }
 
-// The same where bit number b of `bits` is set, for byte b of the vector.
-static inline Bytes look_up_signed(const std::uint8_t* sixteen, Ints indices, const std::uint8_t* bits) {
-  std::uint64_t set;
-  std::memcpy(&set, bits, sizeof set);
-  return look_up(sixteen, _mm512_mask_add_epi8(indices, set, indices, _mm512_set1_epi8(8)));
-}
-
 // Bytes that are fractions: three times each, without its whole part, and that whole part. The second way rounds up
 // twice on the way to three quarters, which one less makes good.
 static inline Bytes ternary_rest(Bytes v) { return _mm512_add_epi8(v, _mm512_add_epi8(v, v)); }

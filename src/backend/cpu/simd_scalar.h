@@ -458,13 +458,6 @@ static inline Bytes look_up_signed(const std::uint8_t* sixteen, Ints indices, In
   return bytes;
 }
 
-// The same where bit number b of `bits` is set, for byte b of the vector.
-static inline Bytes look_up_signed(const std::uint8_t* sixteen, Ints indices, const std::uint8_t* bits) {
-  Bytes bytes = as_bytes(indices);
-  for (int b = 0; b < kBytes; ++b) bytes.lane[b] = sixteen[bytes.lane[b] + 8 * (bits[b / 8] >> (b % 8) & 1)];
-  return bytes;
-}
-
 // Bytes that are fractions: three times each, without its whole part, and that whole part.
 static inline Bytes ternary_rest(Bytes v) {
   for (std::uint8_t& byte : v.lane) byte = static_cast<std::uint8_t>(3 * byte);
