@@ -138,96 +138,39 @@ struct Packed<BlockTq2_0> {
   static inline Floats scale(const Rows& rows, std::size_t /*part*/) { return load_half(rows.scale); }
 };
 
-// Ternary weights, five to a byte as the digits of a fraction, in the last four bytes four. A panel's bytes hold other
-// weights together than the file's, so that a group of eight vectors finds five in a vector of bytes of its own, the
-// rest in one that it shares with its neighbour, and every second group its last one in the last.
-struct TernaryPlace {
-  std::uint8_t byte, digit;
-};
-static constexpr std::size_t kTernaryBytes = sizeof(BlockTq1_0::fives) + sizeof(BlockTq1_0::fours);
-
-static constexpr TernaryPlace ternary_place_in_file(int weight) {
-  const auto place = [](int byte, int digit) {
-    return TernaryPlace{static_cast<std::uint8_t>(byte), static_cast<std::uint8_t>(digit)};
-  };
-  if (weight < 160) return place(weight % 32, weight / 32);
-  if (weight < 240) return place(32 + weight % 16, (weight - 160) / 16);
-  return place(48 + weight % 4, (weight - 240) / 4);
-}
-static constexpr TernaryPlace ternary_place_in_panel(int weight) {
-  const int group = weight / 32;
-  const int i = weight % 32 / 4;
-  const auto place = [weight](int vector, int digit) {
-    return TernaryPlace{static_cast<std::uint8_t>(4 * vector + weight % 4), static_cast<std::uint8_t>(digit)};
-  };
-  if (i < 5) return place(group, i);
-  if (group % 2 == 0) return place(8 + group / 2, i - 5);
-  return i < 7 ? place(8 + group / 2, i - 2) : place(12, group / 2);
-}
-struct TernaryTables {
-  TernaryPlace file[256] = {};
-  TernaryPlace panel[256] = {};
-  std::uint8_t digits[256][5] = {};  // of each byte
-};
-static constexpr TernaryTables kTernary = [] {
-  TernaryTables tables;
-  for (int i = 0; i < 256; ++i) {
-    tables.file[i] = ternary_place_in_file(i);
-    tables.panel[i] = ternary_place_in_panel(i);
-    int rest = i;
-    for (std::uint8_t& digit : tables.digits[i]) {
-      digit = static_cast<std::uint8_t>(3 * rest >> 8);
-      rest = 3 * rest & 255;
-    }
-  }
-  return tables;
-}();
-
-// The same weights in bytes that hold them elsewhere.
-static inline void regroup_ternary(const std::uint8_t* from, const TernaryPlace (&places)[256], std::uint8_t* to,
-                                   const TernaryPlace (&new_places)[256]) {
-  std::uint8_t digits[kTernaryBytes][5] = {};
-  for (int i = 0; i < 256; ++i) {
-    digits[new_places[i].byte][new_places[i].digit] = kTernary.digits[from[places[i].byte]][places[i].digit];
-  }
-  for (std::size_t byte = 0; byte < kTernaryBytes; ++byte) {
-    unsigned number = 0;
-    for (const std::uint8_t digit : digits[byte]) number = 3 * number + digit;
-    to[byte] = static_cast<std::uint8_t>((256 * number + 242) / 243);
-  }
-}
-
+// A byte holds five weights, or in the last four bytes four: digits in base three of a fixed-point fraction.
 template <>
 struct Packed<BlockTq1_0> {
   static constexpr int kGroup = 32, kBias = 1, kMost = 2;
   static constexpr bool kMinimums = false;
   struct Rows {
     HalfBits scale[kPanelRows];
-    std::uint8_t fractions[kTernaryBytes / 4][kBytes];
+    std::uint8_t fives[12][kBytes];
+    std::uint8_t fours[1][kBytes];
   };
   template <bool kPack>
   static inline void move(BlockTq1_0& block, Rows& rows, int row) {
     move_field<kPack>(block, offsetof(BlockTq1_0, scale), rows.scale[row]);
-    std::uint8_t* in_block = field_bytes(block, offsetof(BlockTq1_0, fives));
-    std::uint8_t fractions[kTernaryBytes];
-    if constexpr (kPack) regroup_ternary(in_block, kTernary.file, fractions, kTernary.panel);
-    move_bytes<kPack>(fractions, rows.fractions, row);
-    if constexpr (!kPack) regroup_ternary(fractions, kTernary.panel, in_block, kTernary.file);
+    move_bytes<kPack>(block.fives, rows.fives, row);
+    move_bytes<kPack>(block.fours, rows.fours, row);
   }
+  // The first 32 bytes are groups 0 to 4, a digit each; a digit of the next 16 is half a group, and the rest is the
+  // last four bytes', a digit a vector.
   [[gnu::noinline]] static void group(const Rows& rows, int g, Bytes (&vectors)[8]) {
-    Bytes own = load_bytes(rows.fractions[g]);
-    Bytes shared = load_bytes(rows.fractions[8 + g / 2]);
-    Bytes last = load_bytes(rows.fractions[12]);
-#pragma GCC unroll 5
-    for (int i = 0; i < 5; ++i, own = ternary_rest(own)) vectors[i] = ternary_digit(own);
-    if (g % 2 != 0) {
-      shared = ternary_rest(ternary_rest(ternary_rest(shared)));
-      for (int digit = 0; digit < g / 2; ++digit) last = ternary_rest(last);
+    Bytes rest[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) rest[i] = load_bytes(rows.fives[g < 5 ? i : 8 + i % 4]);
+    for (int digit = g < 5 ? g : 2 * (g - 5); digit > 0; --digit) {
+#pragma GCC unroll 8
+      for (int i = 0; i < 8; ++i) rest[i] = ternary_rest(rest[i]);
     }
-    vectors[5] = ternary_digit(shared);
-    shared = ternary_rest(shared);
-    vectors[6] = ternary_digit(shared);
-    vectors[7] = ternary_digit(g % 2 != 0 ? last : ternary_rest(shared));
+    if (g >= 5) {
+      Bytes last = load_bytes(rows.fours[0]);
+#pragma GCC unroll 4
+      for (int i = 4; i < 8; ++i, last = ternary_rest(last)) rest[i] = g == 7 ? last : ternary_rest(rest[i]);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) vectors[i] = ternary_digit(rest[i]);
   }
   static inline Floats scale(const Rows& rows, std::size_t /*part*/) { return load_half(rows.scale); }
 };
