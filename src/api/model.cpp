@@ -8,9 +8,9 @@
 #include "base/environment.h"
 #include "base/log.h"
 #include "base/printable.h"
-#include "gguf/store.h"
 #include "model/architectures.h"
 #include "quarrel_version.h"
+#include "store/store.h"
 #include "text/chat_prompt.h"
 
 namespace quarrel::api {

@@ -17,7 +17,7 @@
 #include "base/log.h"
 #include "engine/engine.h"
 #include "engine/finish_reason.h"
-#include "gguf/store.h"
+#include "store/store.h"
 #include "text/chat_template.h"
 #include "text/text_stream.h"
 #include "text/tokenizer.h"

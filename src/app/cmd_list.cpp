@@ -14,7 +14,7 @@
 #include "app/terminal.h"
 #include "app/text_table.h"
 #include "base/printable.h"
-#include "gguf/store.h"
+#include "store/store.h"
 
 namespace quarrel {
 namespace {

@@ -10,8 +10,8 @@
 #include "app/pull_with_progress.h"
 #include "app/terminal.h"
 #include "base/error.h"
-#include "gguf/pull.h"
-#include "gguf/store.h"
+#include "store/pull.h"
+#include "store/store.h"
 
 namespace quarrel {
 namespace {

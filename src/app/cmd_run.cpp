@@ -16,7 +16,7 @@
 #include "app/text_argument.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "gguf/store.h"
+#include "store/store.h"
 
 namespace quarrel {
 namespace {

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "convert/convert.h"
-#include "gguf/pull.h"
+#include "store/pull.h"
 
 namespace quarrel {
 

@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "base/printable.h"
-#include "gguf/store.h"
+#include "store/store.h"
 
 namespace quarrel {
 namespace {

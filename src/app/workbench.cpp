@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/printable.h"
-#include "gguf/store.h"
+#include "store/store.h"
 
 namespace quarrel {
 

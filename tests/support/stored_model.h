@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "gguf/store.h"
+#include "store/store.h"
 
 namespace quarrel::test {
 

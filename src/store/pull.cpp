@@ -1,4 +1,4 @@
-#include "gguf/pull.h"
+#include "store/pull.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

@@ -1,12 +1,13 @@
 // Finding models by path and by name, in a made-up Quarrel store and a made-up Ollama store.
+#include "store/store.h"
+
 #include <gtest/gtest.h>
 
 #include <map>
 
 #include "base/sha256.h"
-#include "gguf/ollama_store.h"
-#include "gguf/store.h"
 #include "gguf/writer.h"
+#include "store/ollama_store.h"
 #include "support/temp_dir.h"
 #include "unit/gguf_support.h"
 

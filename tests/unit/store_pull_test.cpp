@@ -3,8 +3,8 @@
 
 #include "base/sha256.h"
 #include "gguf/file.h"
-#include "gguf/pull.h"
 #include "gguf/writer.h"
+#include "store/pull.h"
 #include "support/temp_dir.h"
 #include "unit/gguf_support.h"
 

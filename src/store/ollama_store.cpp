@@ -1,4 +1,4 @@
-#include "gguf/ollama_store.h"
+#include "store/ollama_store.h"
 
 #include <algorithm>
 #include <fstream>

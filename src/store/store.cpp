@@ -1,4 +1,4 @@
-#include "gguf/store.h"
+#include "store/store.h"
 
 #include <algorithm>
 #include <map>
@@ -9,8 +9,8 @@
 #include "base/nearest.h"
 #include "base/printable.h"
 #include "gguf/file.h"
-#include "gguf/ollama_store.h"
-#include "gguf/pull.h"
+#include "store/ollama_store.h"
+#include "store/pull.h"
 
 namespace quarrel {
 namespace {

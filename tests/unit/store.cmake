@@ -1,0 +1,5 @@
+quarrel_test(store_test LABEL unit
+  SOURCES
+    store_pull_test.cpp
+    store_test.cpp
+  LINKS quarrel_store quarrel_test_support)
