@@ -47,14 +47,17 @@ MappedFile MappedFile::open(const std::filesystem::path& path) {
   if (data == MAP_FAILED) {
     fail(ErrorKind::io, "cannot map '{}' ({} bytes): {}", path.string(), size, std::strerror(errno));
   }
-  return {path, std::exchange(file.fd, -1), static_cast<const std::byte*>(data), size};
+  MappedFile result(path, std::exchange(file.fd, -1), static_cast<const std::byte*>(data), size);
+  result.guard_ = MappingGuard(result.bytes());
+  return result;
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : path_(std::move(other.path_)),
       descriptor_(std::exchange(other.descriptor_, -1)),
       data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)) {}
+      size_(std::exchange(other.size_, 0)),
+      guard_(std::move(other.guard_)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   if (this != &other) {
@@ -63,6 +66,7 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
     descriptor_ = std::exchange(other.descriptor_, -1);
     data_ = std::exchange(other.data_, nullptr);
     size_ = std::exchange(other.size_, 0);
+    guard_ = std::move(other.guard_);
   }
   return *this;
 }
@@ -70,6 +74,7 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 MappedFile::~MappedFile() { close(); }
 
 void MappedFile::close() noexcept {
+  guard_ = {};
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
   data_ = nullptr;
   if (descriptor_ >= 0) ::close(descriptor_);
@@ -85,6 +90,20 @@ void MappedFile::read(std::uint64_t offset, std::span<std::byte> out) const {
     offset += static_cast<std::uint64_t>(got);
     out = out.subspan(static_cast<std::size_t>(got));
   }
+}
+
+bool MappedFile::cut_short() const noexcept {
+  if (guard_.cut_short()) return true;
+  // The rest of the last page reads as zeros without any fault.
+  struct stat status{};
+  const bool shorter = size_ > 0 && ::fstat(descriptor_, &status) == 0 && std::cmp_less(status.st_size, size_);
+  if (shorter) guard_.note_cut_short();
+  return shorter;
+}
+
+void MappedFile::require_whole() const {
+  if (!cut_short()) return;
+  fail(ErrorKind::bad_file, "'{}' was cut short while it was being read, or its disk failed", path_.string());
 }
 
 void MappedFile::release_pages(std::size_t offset, std::size_t length) const noexcept {

@@ -1,12 +1,14 @@
 // A file mapped read-only into memory, and open for those who would rather read it. The mapping is private to the
 // object and unmapped with it; views into `bytes()` must not outlive it. Immutable after `open`, so any thread may
-// read.
+// read. Who reads a file that somebody cuts short meanwhile gets zeros and not a signal: ask `cut_short` afterwards.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <span>
+
+#include "base/mapping_guard.h"
 
 namespace quarrel {
 
@@ -29,6 +31,12 @@ class MappedFile {
   // fails gives Error(io) and no signal.
   void read(std::uint64_t offset, std::span<std::byte> out) const;
 
+  // The file is shorter than when it was opened, or a read through the mapping has failed: what was read may be zeros.
+  // Once it is so, it stays so.
+  bool cut_short() const noexcept;
+  // Throws Error(bad_file) then.
+  void require_whole() const;
+
   // Gives the pages of a range back to the system; the page cache keeps the file warm, and a later read maps it again.
   void release_pages(std::size_t offset, std::size_t length) const noexcept;
 
@@ -41,6 +49,7 @@ class MappedFile {
   int descriptor_ = -1;
   const std::byte* data_ = nullptr;
   std::size_t size_ = 0;
+  MappingGuard guard_;
 };
 
 }  // namespace quarrel

@@ -56,6 +56,7 @@ WrittenModel quantize_file(const GgufFile& file, const fs::path& target, const T
     if (!is_replaced(entry.key)) writer.put_entry(entry);
   }
   put_file_type(writer, type);
+  file.require_whole();
   return write_model(writer, tensors, target, options.recode);
 }
 

@@ -26,6 +26,7 @@ Executor::Executor(GgufFile file, Device& device, const ExecutorOptions& options
     for (std::int32_t block = blocks - 1; block >= 0; --block) free_list.push_back(block);
   }
   for (std::int32_t slot = plan_.state_slots - 1; slot >= 0; --slot) free_slots_.push_back(slot);
+  file_.require_whole();  // what was prepared of it is what it says
 }
 
 Executor::~Executor() = default;

@@ -203,6 +203,7 @@ GgufFile GgufFile::open(const std::filesystem::path& path) {
     }
   }
   file.finish();
+  file.require_whole();
   return file;
 }
 
@@ -335,6 +336,16 @@ const std::byte* GgufFile::data(const GgufTensor& tensor) const noexcept {
 const MappedFile* GgufFile::file_of(const GgufTensor& tensor) const noexcept {
   const auto& mapping = parts_[tensor.part].mapping;
   return mapping ? &*mapping : nullptr;
+}
+
+bool GgufFile::cut_short() const noexcept {
+  return std::ranges::any_of(parts_, [](const Part& part) { return part.mapping && part.mapping->cut_short(); });
+}
+
+void GgufFile::require_whole() const {
+  for (const Part& part : parts_) {
+    if (part.mapping) part.mapping->require_whole();
+  }
 }
 
 void GgufFile::release_pages(const GgufTensor& tensor) const noexcept {

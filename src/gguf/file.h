@@ -106,6 +106,9 @@ class GgufFile {
   const std::byte* data(const GgufTensor& tensor) const noexcept;
   // The file that holds a tensor, whose offset is into it; null for a view of memory.
   const MappedFile* file_of(const GgufTensor& tensor) const noexcept;
+  // One of the parts was cut short while it was open: see MappedFile::cut_short. Never so for a view of memory.
+  bool cut_short() const noexcept;
+  void require_whole() const;  // throws Error(bad_file) then, naming the part
   // See MappedFile::release_pages; nothing for a view of memory.
   void release_pages(const GgufTensor& tensor) const noexcept;
 
