@@ -32,7 +32,7 @@ nlohmann::ordered_json Conversation::to_template() const {
 
 void save_conversation(const Conversation& conversation, const std::filesystem::path& path) {
   std::error_code fault;
-  if (std::filesystem::exists(path, fault)) {
+  if (std::filesystem::is_regular_file(path, fault)) {
     try {
       load_conversation(path);
     } catch (const Error&) {

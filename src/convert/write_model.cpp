@@ -72,7 +72,10 @@ void check_target(const fs::path& target, bool overwrite, std::span<const fs::pa
       fail(ErrorKind::usage, "cannot write '{}': it is what would be read", name);
     }
   }
-  if (!overwrite) fail(ErrorKind::usage, "'{}' is there already; --force overwrites it", name);
+  // A device or a FIFO is written to and loses nothing.
+  if (!overwrite && fs::is_regular_file(status)) {
+    fail(ErrorKind::usage, "'{}' already exists; --force overwrites it", name);
+  }
 }
 
 }  // namespace quarrel

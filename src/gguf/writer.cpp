@@ -1,16 +1,13 @@
 #include "gguf/writer.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/output_file.h"
 #include "base/printable.h"
 #include "gguf/parser.h"
 
@@ -122,52 +119,6 @@ std::uint64_t padded(std::uint64_t bytes, std::uint32_t alignment) {
   return *rounded;
 }
 
-// A file that is not there until it is whole: written under another name, removed unless `commit` is reached.
-class PendingFile {
- public:
-  explicit PendingFile(const std::filesystem::path& path) : path_(path) {
-    // O_EXCL with a few names: two writers of one path must not share a file, and what an ended one left may stay.
-    for (int attempt = 0; attempt < 1000 && fd_ < 0; ++attempt) {
-      pending_ = path;
-      pending_ += fmt::format(".partial-{}-{}", ::getpid(), attempt);
-      fd_ = ::open(pending_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-      if (fd_ < 0 && errno != EEXIST) break;
-    }
-    if (fd_ < 0) fail(ErrorKind::io, "cannot create '{}': {}", printable(pending_.string(), 512), std::strerror(errno));
-  }
-  PendingFile(const PendingFile&) = delete;
-  PendingFile& operator=(const PendingFile&) = delete;
-  ~PendingFile() {
-    if (fd_ < 0) return;
-    ::close(fd_);
-    ::unlink(pending_.c_str());
-  }
-
-  void write(std::span<const std::byte> bytes) {
-    while (!bytes.empty()) {
-      const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) refuse("write");
-      bytes = bytes.subspan(static_cast<std::size_t>(written));
-    }
-  }
-
-  void commit() {
-    if (::rename(pending_.c_str(), path_.c_str()) != 0) refuse("rename");
-    const int closed = ::close(std::exchange(fd_, -1));
-    if (closed != 0) fail(ErrorKind::io, "cannot close '{}': {}", printable(path_.string(), 512), std::strerror(errno));
-  }
-
- private:
-  [[noreturn]] void refuse(std::string_view action) const {
-    fail(ErrorKind::io, "cannot {} '{}': {}", action, printable(pending_.string(), 512), std::strerror(errno));
-  }
-
-  std::filesystem::path path_;
-  std::filesystem::path pending_;
-  int fd_ = -1;
-};
-
 }  // namespace
 
 GgufWriter::GgufWriter(std::uint32_t alignment) : alignment_(alignment) {
@@ -276,7 +227,7 @@ void GgufWriter::emit(const Sink& sink) const {
 }
 
 void GgufWriter::write(const std::filesystem::path& path) const {
-  PendingFile file(path);
+  OutputFile file(path);
   emit([&](std::span<const std::byte> bytes) { file.write(bytes); });
   file.commit();
 }

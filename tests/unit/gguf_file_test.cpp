@@ -293,7 +293,7 @@ TEST(GgufWriter, AFailureLeavesTheOldFileAndNothingElse) {
   expect_error(ErrorKind::io, {"no more"}, [&] { failing.write(path); });
   EXPECT_EQ(test::read_file(path), before);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
-  expect_error(ErrorKind::io, {"cannot create"}, [&] { failing.write(folder / "no/such/folder.gguf"); });
+  expect_error(ErrorKind::io, {"cannot write"}, [&] { failing.write(folder / "no/such/folder.gguf"); });
 }
 
 }  // namespace

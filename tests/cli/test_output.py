@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Where commands write: files appear whole, and what is no regular file is written to and never replaced."""
+import os
+import stat
+import subprocess
+import unittest
+
+from harness import QUARREL, TIMEOUT, ProgramTest
+
+
+class OutputPaths(ProgramTest):
+    def logits(self, out):
+        return ("logits", self.toy, "--tokens", "1,2", "--out", out)
+
+    def shell(self, text):
+        """Runs a line of bash in which $quarrel is the program."""
+        done = subprocess.run(["bash", "-c", text], env={**self.environment, "quarrel": QUARREL, "toy": self.toy},
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=TIMEOUT, check=False)
+        self.assertEqual(done.returncode, 0, done)
+        return done.stdout
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.whole = cls.path("whole.f32")
+        subprocess.run([QUARREL, "logits", cls.toy, "--tokens", "1,2", "--out", cls.whole], env=cls.environment,
+                       check=True)
+        cls.size = os.path.getsize(cls.whole)
+
+    def test_a_full_device_is_an_error_and_stays_a_device(self):
+        # By a link, so that a mistake replaces the link and not the machine's device.
+        link = self.path("full")
+        os.symlink("/dev/full", link)
+        for command in (self.logits(link), ("embed", self.make_toy("bert", "bert.gguf"), "--tokens", "1,2", "--out", link),
+                        ("quantize", self.toy, link, "Q8_0")):
+            result = self.refuse(1, [f"cannot write '{link}'", "No space left"], *command)
+            self.assertNotIn("partial", result.err)
+        self.assertTrue(os.path.islink(link))
+        self.assertTrue(stat.S_ISCHR(os.stat("/dev/full").st_mode))
+
+    def test_process_substitution(self):
+        out = self.shell('"$quarrel" logits "$toy" --tokens 1,2 --out >(wc -c) | cat')
+        self.assertEqual(int(out), self.size)
+
+    def test_standard_output_by_name(self):
+        out = self.shell('"$quarrel" logits "$toy" --tokens 1,2 --out /dev/stdout | wc -c')
+        self.assertEqual(int(out), self.size)
+        log = self.path("log")
+        self.shell(f'echo first > {log}; "$quarrel" logits "$toy" --tokens 1,2 --out /dev/stdout >> {log}')
+        with open(log, "rb") as file:
+            text = file.read()
+        self.assertTrue(text.startswith(b"first\n"))
+        self.assertEqual(len(text), len(b"first\n") + self.size)
+
+    def test_a_fifo(self):
+        fifo = self.path("fifo")
+        os.mkfifo(fifo)
+        with subprocess.Popen(["wc", "-c", fifo], stdout=subprocess.PIPE) as reader:
+            self.succeed(*self.logits(fifo))
+            self.assertEqual(int(reader.stdout.read().split()[0]), self.size)
+        self.assertTrue(stat.S_ISFIFO(os.stat(fifo).st_mode))
+
+    def test_a_link_stays(self):
+        os.mkdir(self.path("elsewhere"))
+        os.symlink("elsewhere/real.f32", self.path("link.f32"))
+        for _ in range(2):
+            self.succeed(*self.logits(self.path("link.f32")))
+            self.assertTrue(os.path.islink(self.path("link.f32")))
+            self.assertEqual(os.path.getsize(self.path("elsewhere/real.f32")), self.size)
+        self.assertEqual(os.listdir(self.path("elsewhere")), ["real.f32"])
+
+    def test_a_model_goes_through_a_pipe_too(self):
+        plain = self.path("plain.gguf")
+        self.succeed("quantize", self.toy, plain, "Q8_0")
+        out = self.shell('"$quarrel" quantize "$toy" >(wc -c) Q8_0 | cat')
+        self.assertIn(str(os.path.getsize(plain)).encode(), out.split())
+        self.refuse(2, ["already exists", "--force"], "quantize", self.toy, plain, "Q8_0")
+
+
+if __name__ == "__main__":
+    unittest.main()
