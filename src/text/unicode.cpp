@@ -115,14 +115,27 @@ char32_t to_lower(char32_t code) noexcept {
   return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code)));
 }
 
-char32_t first_of_decomposition(char32_t code) noexcept {
-  if (code < 0x80 || code > kMaxCode) return code;
-  std::array<utf8proc_int32_t, 32> parts{};
+bool is_nonspacing_mark(char32_t code) noexcept {
+  return code <= kMaxCode && utf8proc_category(static_cast<utf8proc_int32_t>(code)) == UTF8PROC_CATEGORY_MN;
+}
+
+std::uint8_t combining_class(char32_t code) noexcept {
+  if (code < 0x300 || code > kMaxCode) return 0;
+  return static_cast<std::uint8_t>(utf8proc_get_property(static_cast<utf8proc_int32_t>(code))->combining_class);
+}
+
+Decomposition decompose(char32_t code) noexcept {
+  Decomposition result{.codes = {code}, .size = 1};
+  if (code < 0xC0 || code > kMaxCode) return result;
+  std::array<utf8proc_int32_t, std::tuple_size_v<decltype(result.codes)>> parts{};
   int boundary = 0;
   const auto count =
       utf8proc_decompose_char(static_cast<utf8proc_int32_t>(code), parts.data(),
                               static_cast<utf8proc_ssize_t>(parts.size()), UTF8PROC_DECOMPOSE, &boundary);
-  return count > 0 ? static_cast<char32_t>(parts[0]) : code;
+  if (count < 1 || count > std::ssize(parts)) return result;  // none is longer than four
+  result.size = static_cast<std::size_t>(count);
+  for (std::size_t i = 0; i < result.size; ++i) result.codes[i] = static_cast<char32_t>(parts[i]);
+  return result;
 }
 
 }  // namespace quarrel

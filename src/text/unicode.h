@@ -2,8 +2,10 @@
 // call them. Nothing here trusts its input to be well-formed.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -51,7 +53,18 @@ enum class CharCategory : std::uint8_t {
 CharCategory char_category(char32_t code) noexcept;
 bool is_white_space(char32_t code) noexcept;  // the White_Space property
 char32_t to_lower(char32_t code) noexcept;
-// The first code point of the canonical decomposition: a letter without its accents.
-char32_t first_of_decomposition(char32_t code) noexcept;
+bool is_nonspacing_mark(char32_t code) noexcept;  // the category Mn: accents, points, some vowel signs
+// Where a mark belongs among those of one letter; 0 for what starts anew.
+std::uint8_t combining_class(char32_t code) noexcept;
+
+// A character's full canonical decomposition: a letter and its marks, a Hangul syllable's two or three jamo, or the
+// character itself. A text of these is in form NFD once runs of marks are sorted by their combining class.
+struct Decomposition {
+  std::array<char32_t, 8> codes{};
+  std::size_t size = 0;
+
+  std::span<const char32_t> parts() const noexcept { return std::span(codes).first(size); }
+};
+Decomposition decompose(char32_t code) noexcept;
 
 }  // namespace quarrel

@@ -1,6 +1,8 @@
 #include "text/wordpiece.h"
 
 #include <algorithm>
+#include <functional>
+#include <utility>
 
 #include "text/byte_trie.h"
 #include "text/unicode.h"
@@ -22,6 +24,83 @@ bool is_ideograph(char32_t c) noexcept {
          (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
          (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
 }
+
+// Normalises a text and cuts it into words, as the models' own tokenizer did in training: control characters fall out,
+// the rest is decomposed (NFD), accents are dropped, letters become small; blanks, punctuation and ideographs divide.
+// Each word is handed over with "▁" before it, or empty in place of one that is too long to be known.
+class WordCutter {
+ public:
+  using OnWord = std::function<void(std::string_view word)>;
+  WordCutter(const WordPieceOptions& options, OnWord on_word) : options_(options), on_word_(std::move(on_word)) {}
+
+  void add(char32_t code) {
+    const bool is_blank = is_white_space(code);
+    const bool is_line_or_tab = code == '\t' || code == '\n' || code == '\r';
+    if (code == 0 || code == kReplacementChar) return;
+    if (char_category(code) == CharCategory::control && !is_line_or_tab) return;
+    if (is_blank) return finish_word();
+    const bool alone = is_ideograph(code);  // asked of the character itself, as it may decompose to another kind
+    if (alone) finish_word();
+    if (options_.strip_accents) {
+      for (const char32_t part : decompose(code).parts()) add_decomposed(part);
+    } else {
+      add_normal(code);
+    }
+    if (alone) finish_word();
+  }
+
+  void finish_word() {
+    put_marks();
+    if (characters_ > kLongestWord) {
+      on_word_({});
+    } else if (characters_ > 0) {
+      on_word_(word_);
+    }
+    word_.resize(kLowerBlock.size());
+    characters_ = 0;
+  }
+
+ private:
+  // Marks of one letter are sorted by their class. Those without a width are dropped afterwards in principle; dropping
+  // them at once keeps the order of the others and bounds the work for a text of nothing but marks.
+  void add_decomposed(char32_t code) {
+    const std::uint8_t order = combining_class(code);
+    if (order == 0) put_marks();
+    if (is_nonspacing_mark(code)) return;
+    if (order == 0) return add_normal(code);
+    marks_.emplace_back(order, code);
+  }
+
+  void put_marks() {
+    if (marks_.empty()) return;
+    std::ranges::stable_sort(marks_, {}, &std::pair<std::uint8_t, char32_t>::first);
+    for (const auto& [order, code] : std::exchange(marks_, {})) add_normal(code);
+  }
+
+  void add_normal(char32_t code) {
+    const CharCategory category = char_category(code);
+    const bool alone = category == CharCategory::punctuation || (code < 0x7F && category == CharCategory::symbol);
+    if (alone && characters_ > 0) finish_word();
+    constexpr char32_t kDottedCapitalI = 0x130;  // the only letter whose small form is two characters
+    if (options_.lowercase && code == kDottedCapitalI) {
+      append_utf8(word_, U'i');
+      append_utf8(word_, 0x307);
+      ++characters_;
+    } else {
+      append_utf8(word_, options_.lowercase ? to_lower(code) : code);
+    }
+    ++characters_;
+    if (alone) finish_word();
+  }
+
+  static constexpr std::size_t kLongestWord = 100;  // in characters: the same for every BERT
+
+  const WordPieceOptions& options_;
+  const OnWord on_word_;
+  std::string word_{kLowerBlock};
+  std::size_t characters_ = 0;
+  std::vector<std::pair<std::uint8_t, char32_t>> marks_;  // class and code, of the letter before them
+};
 
 class WordPieceTokenizer final : public Tokenizer {
  public:
@@ -70,33 +149,22 @@ void WordPieceTokenizer::build_trie() {
 
 void WordPieceTokenizer::encode_plain(std::string_view text, bool, std::vector<TokenId>& ids,
                                       std::uint64_t& steps) const {
-  std::string word(kLowerBlock);
-  const auto finish_word = [&] {
-    if (word.size() > kLowerBlock.size()) encode_word(word, ids, steps);
-    word.resize(kLowerBlock.size());
-  };
+  WordCutter cutter(options_, [&](std::string_view word) { encode_word(word, ids, steps); });
   for (std::size_t at = 0; at < text.size(); ++steps) {
     const Utf8Char c = decode_utf8(text, at);
     at += c.length;
-    const char32_t code = options_.strip_accents ? first_of_decomposition(c.code) : c.code;
-    if (is_white_space(code)) {
-      finish_word();
-      continue;
-    }
-    const CharCategory category = char_category(code);
-    if (code == 0 || code == kReplacementChar || category == CharCategory::control) continue;
-    if (options_.strip_accents && category == CharCategory::mark) continue;
-    const bool stands_alone = category == CharCategory::punctuation ||
-                              (code < 0x7F && category == CharCategory::symbol) || is_ideograph(code);
-    if (stands_alone) finish_word();
-    append_utf8(word, options_.lowercase ? to_lower(code) : code);
-    if (stands_alone) finish_word();
+    cutter.add(c.code);
   }
-  finish_word();
+  cutter.finish_word();
 }
 
 void WordPieceTokenizer::encode_word(std::string_view word, std::vector<TokenId>& ids, std::uint64_t& steps) const {
   const std::size_t before = ids.size();
+  const auto put_unknown = [&] {
+    ids.resize(before);
+    if (const std::optional<TokenId> unknown = special().unknown) ids.push_back(*unknown);
+  };
+  if (word.empty()) return put_unknown();
   for (std::size_t at = 0; at < word.size();) {
     TokenId best = -1;
     std::size_t best_end = at;
@@ -109,11 +177,7 @@ void WordPieceTokenizer::encode_word(std::string_view word, std::vector<TokenId>
       best = trie_.value(node);
       best_end = end;
     }
-    if (best < 0) {  // a part nobody knows makes the whole word unknown
-      ids.resize(before);
-      if (const std::optional<TokenId> unknown = special().unknown) ids.push_back(*unknown);
-      return;
-    }
+    if (best < 0) return put_unknown();  // a part nobody knows makes the whole word unknown
     ids.push_back(best);
     at = best_end;
   }

@@ -10,4 +10,5 @@ quarrel_test(tokenizer_test LABEL unit
     tokenizer_special_test.cpp
     tokenizer_steps_test.cpp
     tokenizer_unigram_test.cpp
+    tokenizer_wordpiece_test.cpp
   LINKS quarrel_text quarrel_gguf PkgConfig::PCRE2)

@@ -1,4 +1,5 @@
-// Ten real vocabularies against the ids another implementation gives.
+// Ten real vocabularies against the ids another implementation gives. (Two of bert-bge are those of `tokenizers`, since
+// that implementation drops vowels: see tokenizer_wordpiece_test.cpp.)
 #include <gtest/gtest.h>
 
 #include <algorithm>
