@@ -10,9 +10,8 @@
 namespace quarrel {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr int kWidestBar = 40;
+constexpr std::chrono::seconds kBetweenLines{10};
 
 }  // namespace
 
@@ -34,7 +33,8 @@ std::string human_duration(double seconds) {
   return fmt::format("{}m{:02}s", whole / 60, whole % 60);
 }
 
-ProgressBar::ProgressBar(ProgressUnit unit) : unit_(unit), terminal_(is_terminal(Stream::error)) {}
+ProgressBar::ProgressBar(ProgressUnit unit, Now now)
+    : unit_(unit), now_(std::move(now)), terminal_(is_terminal(Stream::error)) {}
 
 ProgressBar::~ProgressBar() { end_line(); }
 
@@ -43,16 +43,16 @@ void ProgressBar::show(std::string_view label, std::uint64_t done, std::uint64_t
   if (finished_) return;
   done_ = std::max(done_, total > 0 ? std::min(done, total) : done);
   finished_ = total > 0 && done_ == total;
+  const Clock::time_point now = now_();
   if (terminal_) {
-    const double elapsed = std::chrono::duration<double>(Clock::now() - start_).count();
+    const double elapsed = std::chrono::duration<double>(now - start_).count();
     write_error("\r" + bar_line(total, elapsed) + "\x1b[K");
     open_ = true;
     if (finished_) end_line();
     return;
   }
-  const int tenths = total > 0 ? static_cast<int>(static_cast<double>(done_) / static_cast<double>(total) * 10.0) : 0;
-  if (tenths <= tenths_) return;
-  tenths_ = tenths;
+  if (last_line_ && now - *last_line_ < kBetweenLines) return;
+  last_line_ = now;
   write_error(total > 0 ? fmt::format("{}: {} of {}\n", label_, amount(done_), amount(total))
                         : fmt::format("{}\n", label_));
 }
@@ -65,9 +65,8 @@ void ProgressBar::begin(std::string_view label) {
   end_line();
   label_ = label;
   done_ = 0;
-  tenths_ = -1;
   finished_ = false;
-  start_ = Clock::now();
+  start_ = now_();
 }
 
 void ProgressBar::end_line() {
@@ -77,7 +76,7 @@ void ProgressBar::end_line() {
 
 std::string ProgressBar::bar_line(std::uint64_t total, double elapsed) const {
   const double rate = elapsed > 0.2 ? static_cast<double>(done_) / elapsed : 0.0;
-  if (total == 0) return fmt::format("{} {}", label_, amount(done_));
+  if (total == 0) return done_ == 0 ? label_ : fmt::format("{} {}", label_, amount(done_));
   const double share = static_cast<double>(done_) / static_cast<double>(total);
   std::string numbers = fmt::format(" {:3.0f}% {}/{}", share * 100.0, amount(done_), amount(total));
   if (rate > 0.0 && done_ < total) {

@@ -1,9 +1,11 @@
-// Shows how far something is, on standard error: a bar that never runs backwards on a terminal, a plain line now and
-// then elsewhere. One thread.
+// Shows how far something is, on standard error: a bar that never runs backwards on a terminal; elsewhere, where it
+// ends up in a log, a plain line at first and then one in ten seconds at most. One thread.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -19,7 +21,10 @@ enum class ProgressUnit { bytes, items };
 
 class ProgressBar {
  public:
-  explicit ProgressBar(ProgressUnit unit = ProgressUnit::bytes);
+  using Clock = std::chrono::steady_clock;
+  using Now = std::function<Clock::time_point()>;  // a seam for tests
+
+  explicit ProgressBar(ProgressUnit unit = ProgressUnit::bytes, Now now = Clock::now);
   // Ends the line of an unfinished bar, so that what follows begins on one of its own.
   ~ProgressBar();
   ProgressBar(const ProgressBar&) = delete;
@@ -35,13 +40,14 @@ class ProgressBar {
   std::string amount(std::uint64_t value) const;
 
   const ProgressUnit unit_;
+  const Now now_;
   const bool terminal_;
   std::string label_;
   std::uint64_t done_ = 0;
-  int tenths_ = -1;  // how many tenths a plain line has told of
+  std::optional<Clock::time_point> last_line_;  // when a plain line was last written, whatever its label
   bool open_ = false;
   bool finished_ = false;
-  std::chrono::steady_clock::time_point start_;
+  Clock::time_point start_;
 };
 
 }  // namespace quarrel

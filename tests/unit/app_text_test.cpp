@@ -109,6 +109,23 @@ TEST(HumanNumbers, AreShort) {
   EXPECT_EQ(human_duration(125), "2m05s");
 }
 
+TEST(ProgressBar, WritesALineInTenSecondsAtMostWhereThereIsNoTerminal) {
+  testing::internal::CaptureStderr();
+  ProgressBar::Clock::time_point now{std::chrono::hours(1)};
+  {
+    ProgressBar bar(ProgressUnit::items, [&] { return now; });
+    for (int second = 0; second < 30; ++second) {
+      const char* label = second < 12 ? "download" : second % 2 == 0 ? "verify" : "extract";
+      for (std::uint64_t piece = 0; piece < 5; ++piece) {
+        bar.show(label, 10 * static_cast<std::uint64_t>(second) + piece, 1000);
+      }
+      now += std::chrono::seconds(1);
+    }
+  }
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "download: 0 of 1000\ndownload: 100 of 1000\nverify: 200 of 1000\n");
+}
+
 TEST(TextTable, LinesColumnsUp) {
   TextTable table({{"NAME"}, {"N", TextTable::Side::right}, {"NOTE"}});
   table.add_row({"é", "5", ""});
