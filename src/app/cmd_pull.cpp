@@ -33,7 +33,7 @@ int pull_model(const std::string& name) {
 void add_pull(CLI::App& app, CommandContext& context) {
   CLI::App* command = app.add_subcommand("pull", "Fetch a model and print its path");
   auto name = std::make_shared<std::string>();
-  command->add_option("NAME", *name, "What to fetch")->required();
+  command->add_option("NAME", *name, "Which model to fetch")->required();
   std::string known;
   for (const Pullable& row : pullables()) {
     known += fmt::format("\n  {:<12}{} ({} MB)", row.name, row.file, row.member_bytes / 1'000'000);

@@ -22,6 +22,8 @@ struct CommandContext {
 void add_run(CLI::App& app, CommandContext& context);
 void add_list(CLI::App& app, CommandContext& context);
 void add_pull(CLI::App& app, CommandContext& context);
+void add_remove(CLI::App& app, CommandContext& context);
+void add_copy(CLI::App& app, CommandContext& context);
 void add_inspect(CLI::App& app, CommandContext& context);
 void add_tokenize(CLI::App& app, CommandContext& context);
 void add_template(CLI::App& app, CommandContext& context);

@@ -40,6 +40,8 @@ void add_commands(CLI::App& app, CommandContext& context) {
   add_run(app, context);
   add_list(app, context);
   add_pull(app, context);
+  add_copy(app, context);
+  add_remove(app, context);
   add_inspect(app, context);
   add_estimate(app, context);
   add_tokenize(app, context);

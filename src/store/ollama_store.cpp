@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/lower_case.h"
 #include "base/printable.h"
 
 namespace quarrel {
@@ -25,14 +26,6 @@ constexpr std::string_view kDefaultTag = "latest";
 constexpr std::string_view kDefaultSpace = "library";
 
 bool is_alphanumeric(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
-
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return result;
-}
 
 // One level of a name. `extra` is what may stand in it besides letters, digits, - and _.
 bool is_part(std::string_view text, std::string_view extra, std::size_t longest = 80) {
@@ -94,7 +87,7 @@ std::optional<std::string> blob_name(std::string_view digest) {
   const std::string_view digits = digest.substr(kStart.size() + 1);
   const auto is_hex = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); };
   if (!std::all_of(digits.begin(), digits.end(), is_hex)) return std::nullopt;
-  return "sha256-" + lower(digits);
+  return "sha256-" + lower_case(digits);
 }
 
 std::string read_small(const OllamaEntry& entry, const fs::path& path, std::uint64_t limit, std::string_view what) {
@@ -223,15 +216,15 @@ std::vector<OllamaEntry> list_ollama(const std::vector<fs::path>& roots) {
     std::vector<OllamaEntry> found;
     list_root(root, found);
     for (OllamaEntry& entry : found) {
-      std::string full = lower(entry.name.full());
+      std::string full = lower_case(entry.name.full());
       by_name.emplace(std::move(full), std::move(entry));
     }
   }
   std::map<std::string, int> uses;
-  for (const auto& [full, entry] : by_name) ++uses[lower(without_host(entry.name))];
+  for (const auto& [full, entry] : by_name) ++uses[lower_case(without_host(entry.name))];
   std::vector<OllamaEntry> entries;
   for (auto& [full, entry] : by_name) {
-    const bool alone = uses[lower(without_host(entry.name))] == 1;
+    const bool alone = uses[lower_case(without_host(entry.name))] == 1;
     entry.display = alone ? without_host(entry.name) : entry.name.full();
     entries.push_back(std::move(entry));
   }
@@ -240,14 +233,14 @@ std::vector<OllamaEntry> list_ollama(const std::vector<fs::path>& roots) {
 }
 
 std::optional<OllamaEntry> find_ollama(const std::vector<OllamaEntry>& entries, const OllamaName& name) {
-  const std::string host = lower(name.host);
-  const std::string space = name.space.empty() ? std::string(kDefaultSpace) : lower(name.space);
-  const std::string tag = name.tag.empty() ? std::string(kDefaultTag) : lower(name.tag);
+  const std::string host = lower_case(name.host);
+  const std::string space = name.space.empty() ? std::string(kDefaultSpace) : lower_case(name.space);
+  const std::string tag = name.tag.empty() ? std::string(kDefaultTag) : lower_case(name.tag);
   std::vector<const OllamaEntry*> matches;
   for (const OllamaEntry& entry : entries) {
-    if (lower(entry.name.model) != lower(name.model) || lower(entry.name.tag) != tag) continue;
-    if (lower(entry.name.space) != space) continue;
-    if (!host.empty() && lower(entry.name.host) != host) continue;
+    if (lower_case(entry.name.model) != lower_case(name.model) || lower_case(entry.name.tag) != tag) continue;
+    if (lower_case(entry.name.space) != space) continue;
+    if (!host.empty() && lower_case(entry.name.host) != host) continue;
     matches.push_back(&entry);
   }
   if (matches.empty()) return std::nullopt;

@@ -11,14 +11,16 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <sstream>
 #include <system_error>
+#include <thread>
 
 #include "base/error.h"
+#include "base/output_file.h"
 #include "base/printable.h"
 #include "base/sha256.h"
 #include "gguf/file.h"
+#include "store/client_failure.h"
+#include "store/own_store.h"
 
 namespace quarrel {
 namespace {
@@ -55,6 +57,14 @@ constexpr std::string_view kPartial = ".partial-";
 constexpr std::string_view kLockName = "lock";
 
 std::string shown(const fs::path& path) { return printable(path.string(), 512); }
+
+// Whether a path still names the file that was opened.
+bool names_open_file(const fs::path& path, int fd) {
+  struct stat held{};
+  struct stat named{};
+  return ::fstat(fd, &held) == 0 && ::stat(path.c_str(), &named) == 0 && held.st_ino == named.st_ino &&
+         held.st_dev == named.st_dev;
+}
 
 // A folder of our own inside the store, gone when the pull ends. Holding the lock on its file says that somebody works
 // in it: a folder whose lock is free was left by a process that was killed.
@@ -102,11 +112,7 @@ class PartialFolder {
     return !fault && fs::file_time_type::clock::now() - time > std::chrono::hours(1);
   }
 
-  bool still_there() const {
-    struct stat held{};
-    struct stat named{};
-    return ::fstat(fd_, &held) == 0 && ::stat((path_ / kLockName).c_str(), &named) == 0 && held.st_ino == named.st_ino;
-  }
+  bool still_there() const { return names_open_file(path_ / kLockName, fd_); }
 
   void remove() noexcept {
     std::error_code ignored;
@@ -119,16 +125,53 @@ class PartialFolder {
   int fd_ = -1;
 };
 
+// Held by the one process that fetches a model; others wait for it and find the model there. The file goes with the
+// lock, so whoever got a lock must look whether it is still the file of that name.
+class ModelLock {
+ public:
+  // `wait` is called now and then while another holds the lock; it may throw.
+  ModelLock(const fs::path& path, const std::function<void()>& wait) : path_(path) {
+    for (;;) {
+      fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+      if (fd_ < 0) {
+        fail(ErrorKind::io, "cannot write to the model store '{}': {}", shown(path.parent_path()),
+             std::strerror(errno));
+      }
+      int fault = 0;
+      while ((fault = ::flock(fd_, LOCK_EX | LOCK_NB) == 0 ? 0 : errno) == EWOULDBLOCK) {
+        try {
+          wait();
+        } catch (...) {
+          ::close(fd_);
+          throw;
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      }
+      // A file system without locks: two pulls at once fetch twice, which is no harm.
+      if (fault != 0 || names_open_file(path, fd_)) return;
+      ::close(fd_);
+    }
+  }
+  ModelLock(const ModelLock&) = delete;
+  ModelLock& operator=(const ModelLock&) = delete;
+  ~ModelLock() {
+    ::unlink(path_.c_str());
+    ::close(fd_);
+  }
+
+ private:
+  fs::path path_;
+  int fd_ = -1;
+};
+
 class Pull {
  public:
   Pull(const Pullable& row, const fs::path& store, const PullOptions& options)
-      : row_(row),
-        store_(store),
-        options_(options),
-        target_(store / row.file),
-        stamp_(store / fmt::format(".{}.verified", row.file)) {}
+      : row_(row), store_(store), options_(options), target_(store / row.file) {}
 
   fs::path run() {
+    if (is_whole()) return target_;
+    const ModelLock lock(store_ / fmt::format(".{}.lock", row_.file), [this] { wait_for_another(); });
     if (is_whole()) return target_;
     PartialFolder::clean_up(store_);
     const PartialFolder folder(store_);
@@ -144,7 +187,7 @@ class Pull {
     std::error_code fault;
     fs::rename(model, target_, fault);
     if (fault) fail(ErrorKind::io, "cannot put '{}' into the model store: {}", shown(target_), fault.message());
-    write_stamp(folder.path(), digest);
+    write_stamp(digest);
     return target_;
   }
 
@@ -153,34 +196,23 @@ class Pull {
     if (options_.progress) options_.progress(phase, std::min(done, total), total);
   }
 
-  // Size, modification time and digest in a line: while it still fits the file, the file was not touched since.
-  std::string stamp_text(std::string_view digest) const {
-    struct stat status{};
-    if (::stat(target_.c_str(), &status) != 0) return {};
-    return fmt::format("{} {}.{:09} {}\n", status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec, digest);
+  void wait_for_another() const {
+    report(PullPhase::wait, 0, 0);
+    if (options_.stop.stop_requested()) fail(ErrorKind::cancelled, "pulling '{}' was cancelled", row_.name);
   }
 
   bool is_whole() const {
     std::error_code fault;
     if (!fs::is_regular_file(target_, fault)) return false;
     if (!row_.converted && (fs::file_size(target_, fault) != row_.member_bytes || fault)) return false;
-    std::ostringstream noted;
-    noted << std::ifstream(stamp_).rdbuf();
-    // Which bytes a converter writes is nobody's promise, so the note alone knows their digest.
-    const std::string expected = row_.converted ? last_word(noted.str()) : std::string(row_.member_sha256);
-    const std::string now = stamp_text(expected);
-    if (!expected.empty() && !now.empty() && noted.str() == now) return true;
+    const std::string stamp = read_stamp(target_);
+    // Which bytes a converter writes is nobody's promise, so the stamp alone knows their digest.
+    const std::string expected = row_.converted ? stamp_digest(stamp) : std::string(row_.member_sha256);
+    if (!expected.empty() && !stamp.empty() && stamp == stamp_line(target_, expected)) return true;
     const std::string found = hash(target_);
     if (expected.empty() ? !is_gguf() : found != expected) return false;
-    const PartialFolder folder(store_);
-    write_stamp(folder.path(), found);
+    write_stamp(found);
     return true;
-  }
-
-  static std::string last_word(std::string_view line) {
-    while (line.ends_with('\n')) line.remove_suffix(1);
-    const std::size_t blank = line.rfind(' ');
-    return std::string(blank == std::string_view::npos ? std::string_view() : line.substr(blank + 1));
   }
 
   bool is_gguf() const {
@@ -191,12 +223,15 @@ class Pull {
     }
   }
 
-  // Only saves time later, so a failure is no error.
-  void write_stamp(const fs::path& folder, std::string_view digest) const {
-    const fs::path draft = folder / "stamp";
-    std::ofstream(draft) << stamp_text(digest);
-    std::error_code ignored;
-    fs::rename(draft, stamp_, ignored);
+  // Only saves time later, so that a failure, as in a store that may only be read, is no error.
+  void write_stamp(std::string_view digest) const {
+    try {
+      const std::string line = stamp_line(target_, digest);
+      OutputFile file(stamp_path(target_));
+      file.write(std::as_bytes(std::span(line)));
+      file.commit();
+    } catch (const Error&) {
+    }
   }
 
   std::string hash(const fs::path& path) const {
@@ -265,8 +300,8 @@ class Pull {
     report(phase, 0, total);
     const ProcessResult result = start(arguments, process);
     if (result.exit_code == 0) return report(phase, total, total);
-    fail(ErrorKind::io, "cannot fetch '{}' ({}): {} ended with code {}:\n{}", row_.name, row_.requirement, what,
-         result.exit_code, last_lines(result.output));
+    fail(ErrorKind::io, "cannot fetch '{}' ({}), {} failed: {}", row_.name, row_.requirement, what,
+         client_failure(result.output));
   }
 
   ProcessResult start(const std::vector<std::string>& arguments, const ProcessOptions& process) const {
@@ -290,28 +325,10 @@ class Pull {
     return largest;
   }
 
-  static std::string last_lines(std::string_view output) {
-    constexpr int kLines = 6;
-    while (!output.empty() && (output.back() == '\n' || output.back() == '\r')) output.remove_suffix(1);
-    std::size_t start = output.size();
-    for (int i = 0; i < kLines && start != std::string_view::npos && start != 0; ++i)
-      start = output.rfind('\n', start - 1);
-    std::string_view tail = start == std::string_view::npos ? output : output.substr(start);
-    std::string text;
-    while (!tail.empty()) {
-      const auto end = tail.find('\n');
-      const std::string_view line = tail.substr(0, end);
-      if (!line.empty()) text += (text.empty() ? "  " : "\n  ") + printable(line, 300);
-      tail = end == std::string_view::npos ? std::string_view() : tail.substr(end + 1);
-    }
-    return text;
-  }
-
   const Pullable& row_;
   fs::path store_;
   const PullOptions& options_;
   fs::path target_;
-  fs::path stamp_;
 };
 
 }  // namespace
@@ -320,6 +337,7 @@ std::span<const Pullable> pullables() noexcept { return kPullables; }
 
 std::string_view phase_name(PullPhase phase) noexcept {
   switch (phase) {
+    case PullPhase::wait: return "waiting for another pull";
     case PullPhase::download: return "download";
     case PullPhase::verify: return "verify";
     case PullPhase::extract: return "extract";
@@ -334,10 +352,10 @@ fs::path pull(std::string_view name, const fs::path& store, const PullOptions& o
   if (row == options.table.end()) {
     std::string names;
     for (const Pullable& known : options.table) names += fmt::format("{}'{}'", names.empty() ? "" : ", ", known.name);
-    fail(ErrorKind::not_found, "'{}' is not a model that can be pulled; there is {}", printable(name), names);
+    fail(ErrorKind::not_found, "'{}' is not a model that can be pulled; these are: {}", printable(name), names);
   }
   if (row->converted && !options.convert) {
-    fail(ErrorKind::unsupported, "'{}' has to be converted, which nobody here does", row->name);
+    fail(ErrorKind::unsupported, "'{}' has to be converted, and there is no converter", row->name);
   }
   if (store.empty()) fail(ErrorKind::usage, "there is no place for a model store: set QUARREL_MODELS to a folder");
   std::error_code fault;

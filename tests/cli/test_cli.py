@@ -2,12 +2,13 @@
 """The commands that read files and print: exit codes, sentences, JSON, round trips."""
 import json
 import os
+import shutil
 import subprocess
 import unittest
 
 from harness import DATA, QUARREL, ProgramTest
 
-COMMANDS = ("run", "list", "pull", "inspect", "estimate", "tokenize", "template", "logits", "generate", "embed",
+COMMANDS = ("run", "list", "pull", "cp", "rm", "inspect", "estimate", "tokenize", "template", "logits", "generate", "embed",
             "perplexity", "bench", "convert", "quantize", "regress")
 
 
@@ -91,9 +92,44 @@ class List(ProgramTest):
         self.assertEqual(text.splitlines()[0].split()[0], "NAME")
         self.assertIn("parrot", text)
 
+    def test_a_changed_model_is_noticed(self):
+        name = "SmolLM2-135M-Instruct.Q4_1"
+        shutil.copy(self.toy, self.path(f"models/{name}.gguf"))
+        self.addCleanup(os.remove, self.path(f"models/{name}.gguf"))
+        models = {model["name"]: model for model in json.loads(self.succeed("list", "--json").out)}
+        self.assertEqual(models[name]["alias"], "default")
+        self.assertIn("run `quarrel pull default`", models[name]["problem"])
+        listed = self.succeed("list")
+        self.assertIn("default", listed.out.decode())
+        self.assertIn("`quarrel pull minilm`", listed.err)
+        self.assertNotIn("`quarrel pull default`", listed.err)
+
     def test_nothing_there(self):
         empty = {"QUARREL_MODELS": self.path("none"), "OLLAMA_MODELS": self.path("none")}
         self.assertEqual(json.loads(self.succeed("list", "--json", environment=empty).out), [])
+
+
+class StoreCommands(ProgramTest):
+    def test_a_model_gets_a_further_name_and_loses_it(self):
+        os.symlink(self.toy, self.path("models/parrot.gguf"))
+        out = self.succeed("cp", "parrot", "poll").out.decode()
+        self.assertEqual(out, self.path("models/poll.gguf") + "\n")
+        self.succeed("inspect", "poll")
+        self.refuse(2, ["already exists"], "cp", "parrot", "poll")
+        self.refuse(2, ["default"], "cp", "parrot", "default")
+        self.refuse(1, ["no model 'nobody'", "quarrel list", "quarrel pull"], "cp", "nobody", "x")
+        self.assertIn(b"removed poll", self.succeed("rm", "poll", "parrot").out)
+        self.refuse(1, ["no model 'poll'"], "rm", "poll")
+        self.refuse(2, ["is a file"], "rm", self.toy)
+        self.assertTrue(os.path.exists(self.toy))
+
+    def test_a_pull_without_a_network_says_so(self):
+        # Nobody listens on the port of the discard service.
+        offline = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "1", "PIP_CONFIG_FILE": "/dev/null",
+                   "no_proxy": "*"}
+        self.refuse(1, ["cannot fetch 'default'", "cannot be reached: is there a network?"], "pull", "default",
+                    environment=offline)
+        self.refuse(1, ["'nobody'", "'default', 'minilm'"], "pull", "nobody")
 
 
 class Inspect(ProgramTest):

@@ -1,5 +1,9 @@
 // Pulling a model, with a made-up package client in the place of the real one.
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <future>
+#include <thread>
 
 #include "base/sha256.h"
 #include "gguf/file.h"
@@ -131,16 +135,39 @@ TEST_F(Pulling, AWrongModelIsRefusedAndRemoved) {
   EXPECT_EQ(files_in_store(), 0U);
 }
 
-TEST_F(Pulling, AFailedClientShowsItsLastLines) {
+TEST_F(Pulling, AFailedClientBecomesASentence) {
   exit_code_ = 1;
-  for (int i = 0; i < 50; ++i) output_ += "line " + std::to_string(i) + "\n";
-  output_ += "ERROR: no network\x1b[0m\n";
-  const auto thrown = test::thrown_by([&] { run(); });
-  ASSERT_TRUE(thrown.happened);
-  EXPECT_EQ(thrown.kind, ErrorKind::io);
-  EXPECT_NE(thrown.message.find("ERROR: no network\\x1b"), std::string::npos) << thrown.message;
-  EXPECT_NE(thrown.message.find("line 49"), std::string::npos);
-  EXPECT_EQ(thrown.message.find("line 40"), std::string::npos);
+  const auto message = [&](const std::string& output) {
+    output_ = output;
+    const auto thrown = test::thrown_by([&] { run(); });
+    EXPECT_TRUE(thrown.happened);
+    EXPECT_EQ(thrown.kind, ErrorKind::io);
+    EXPECT_EQ(thrown.message.find('\n'), std::string::npos) << thrown.message;
+    EXPECT_EQ(thrown.message.rfind("cannot fetch 'thing' (thing==1), pip failed: ", 0), 0U) << thrown.message;
+    return thrown.message;
+  };
+  const auto expect = [&](const std::string& output, const std::string& words) {
+    EXPECT_NE(message(output).find(words), std::string::npos) << message(output);
+  };
+  // As pip writes them.
+  expect(
+      "WARNING: Retrying (Retry(total=0, connect=None)) after connection broken by 'NewConnectionError('<pip._vendor."
+      "urllib3.connection.HTTPSConnection object at 0x7f>: Failed to establish a new connection: [Errno -3] Temporary "
+      "failure in name resolution')': /simple/thing/\nERROR: Could not find a version that satisfies the requirement "
+      "thing==1 (from versions: none)\nERROR: No matching distribution found for thing==1\n",
+      "cannot be reached: is there a network?");
+  expect("ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n", "no space left");
+  expect(
+      "ERROR: Could not find a version that satisfies the requirement thing==1 (from versions: 0.9)\n"
+      "ERROR: No matching distribution found for thing==1\n",
+      "failed: the package index does not have it");
+  // Without retries pip does not say why.
+  expect("ERROR: Could not find a version that satisfies the requirement thing==1 (from versions: none)\n",
+         "cannot be reached, or does not have it");
+  expect("/usr/bin/python3: No module named pip\n", "python3-pip");
+  expect("many\nlines\nERROR: something new\x1b[0m\n\nnotice\n", "something new\\x1b");
+  expect("Traceback\nValueError: odd\n\n", "ValueError: odd");
+  expect("", "without a word");
   EXPECT_EQ(files_in_store(), 0U);
 }
 
@@ -169,18 +196,78 @@ TEST_F(Pulling, AbandonedFoldersAreRemovedAndLivingOnesKept) {
   write_file(store_ / ".partial-dead/lock", "");
   write_file(store_ / ".partial-dead/big", "x");
   write_file(store_ / ".partial-young/big", "x");  // no lock yet: its owner may be about to take it
-  // Another pull, in the middle of this one, must not take this one's folder away.
+  // The pull of another model, in the middle of this one, must not take this one's folder away.
+  Pullable other = table_[0];
+  other.name = "other";
+  other.file = "Other.gguf";
+  table_.push_back(other);
+  options_.table = table_;
   bool nested = false;
   before_exit_ = [&] {
     if (std::exchange(nested, true)) return;
-    PullOptions others = options_;
-    EXPECT_EQ(pull("thing", store_, others), store_ / "M.gguf");
+    EXPECT_EQ(pull("other", store_, options_), store_ / "Other.gguf");
   };
   EXPECT_EQ(run(), store_ / "M.gguf");
   EXPECT_EQ(test::read_file(store_ / "M.gguf"), model_);
   EXPECT_FALSE(fs::exists(store_ / ".partial-dead"));
   EXPECT_TRUE(fs::exists(store_ / ".partial-young"));
-  EXPECT_EQ(files_in_store(), 3U);
+  EXPECT_EQ(files_in_store(), 5U);  // two models, two stamps, the young folder
+}
+
+TEST_F(Pulling, TwoAtOnceFetchOnce) {
+  std::promise<void> waits;
+  std::promise<void> fetches;
+  before_exit_ = [&, first = true]() mutable {
+    if (!std::exchange(first, false)) return;
+    fetches.set_value();
+    waits.get_future().wait();
+  };
+  std::jthread first([&] { EXPECT_EQ(run(), store_ / "M.gguf"); });
+  fetches.get_future().wait();
+  PullOptions others = options_;
+  std::vector<PullPhase> phases;
+  others.progress = [&](PullPhase phase, std::uint64_t, std::uint64_t) {
+    if (phases.empty()) waits.set_value();
+    if (phases.empty() || phases.back() != phase) phases.push_back(phase);
+  };
+  EXPECT_EQ(pull("thing", store_, others), store_ / "M.gguf");
+  first.join();
+  EXPECT_EQ(calls_, 2) << "one download, one unpacking";
+  EXPECT_EQ(phases, std::vector{PullPhase::wait});
+  EXPECT_EQ(files_in_store(), 2U) << "no lock stays behind";
+}
+
+TEST_F(Pulling, WaitingForAnotherCanBeCancelled) {
+  bool nested = false;
+  before_exit_ = [&] {
+    if (std::exchange(nested, true)) return;
+    std::stop_source stop;
+    PullOptions others = options_;
+    others.stop = stop.get_token();
+    others.progress = [&](PullPhase, std::uint64_t, std::uint64_t) { stop.request_stop(); };
+    expect_error(ErrorKind::cancelled, {"'thing'"}, [&] { pull("thing", store_, others); });
+  };
+  EXPECT_EQ(run(), store_ / "M.gguf");
+  EXPECT_EQ(files_in_store(), 2U);
+}
+
+// In a process of its own, which has no right to write even where the tests run as root.
+TEST_F(Pulling, AWholeFileInAStoreThatMayOnlyBeReadIsEnough) {
+  write_file(store_ / "M.gguf", model_);
+  fs::permissions(folder_.path(), fs::perms(0755));
+  fs::permissions(store_, fs::perms(0555));
+  const auto pull_without_rights = [&] {
+    constexpr uid_t kNobody = 65534;
+    if (::geteuid() == 0 && ::setuid(kNobody) != 0) std::_Exit(3);
+    if (::access(store_.c_str(), W_OK) == 0) std::_Exit(4);
+    try {
+      std::_Exit(run() == store_ / "M.gguf" && calls_ == 0 ? 0 : 1);
+    } catch (const Error&) {
+      std::_Exit(2);
+    }
+  };
+  EXPECT_EXIT(pull_without_rights(), ::testing::ExitedWithCode(0), "");
+  fs::permissions(store_, fs::perms(0755));
 }
 
 // A row whose package holds a folder to be converted.

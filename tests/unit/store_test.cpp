@@ -8,6 +8,7 @@
 #include "base/sha256.h"
 #include "gguf/writer.h"
 #include "store/ollama_store.h"
+#include "store/own_store.h"
 #include "support/temp_dir.h"
 #include "unit/gguf_support.h"
 
@@ -124,9 +125,8 @@ TEST_F(Store, DefaultMeansTheFirstPullableModel) {
                [&] { resolve("nothing-like-it"); });
   write_file(folder_ / "quarrel" / kDefaultFile, model_);
   EXPECT_EQ(resolve("default").path, folder_ / "quarrel" / kDefaultFile);
-  const auto thrown = test::thrown_by([&] { resolve("nothing-like-it"); });
-  ASSERT_TRUE(thrown.happened);
-  EXPECT_EQ(thrown.message.find("quarrel pull"), std::string::npos) << thrown.message;
+  expect_error(ErrorKind::not_found, {"'nothing-like-it'", "`quarrel list`", "`quarrel pull default`"},
+               [&] { resolve("nothing-like-it"); });
 }
 
 TEST_F(Store, UnknownNamesComeWithTheNearest) {
@@ -314,6 +314,116 @@ TEST_F(Store, ListsBothStores) {
   EXPECT_EQ(theirs.bytes, model_.size());
   EXPECT_TRUE(ModelStore({folder_ / "nowhere", {folder_ / "nowhere"}}).list().empty());
   EXPECT_TRUE(ModelStore(StorePaths{}).list().empty());
+}
+
+TEST_F(Store, ListsAPulledModelByBothNames) {
+  write_file(folder_ / "quarrel" / kDefaultFile, model_);
+  write_file(folder_ / "quarrel/other.gguf", model_);
+  EXPECT_EQ(listed()["SmolLM2-135M-Instruct.Q4_1"].alias, "default");
+  EXPECT_EQ(listed()["other"].alias, "");
+}
+
+TEST_F(Store, APulledModelThatWasChangedIsNoticed) {
+  // minilm is converted, so that its size is not known beforehand.
+  const fs::path path = folder_ / "quarrel/all-MiniLM-L6-v2.F32.gguf";
+  const std::string name = path.stem().string();
+  write_file(path, model_);
+  EXPECT_EQ(listed()[name].problem, "") << "nothing was noted, so nothing is known";
+  EXPECT_FALSE(change_warning(resolve("minilm")).has_value());
+
+  write_file(stamp_path(path), stamp_line(path, sha256(model_)));
+  EXPECT_EQ(listed()[name].problem, "");
+  EXPECT_FALSE(change_warning(resolve("minilm")).has_value());
+
+  std::string damaged = model_;
+  damaged[damaged.size() - 1] ^= 1;
+  write_file(path, damaged);
+  fs::last_write_time(path, fs::last_write_time(path) + std::chrono::seconds(2));  // it may not have moved on
+  EXPECT_NE(listed()[name].problem.find("run `quarrel pull minilm`"), std::string::npos);
+  const auto warning = change_warning(resolve("minilm"));
+  ASSERT_TRUE(warning.has_value());
+  EXPECT_EQ(*warning, listed()[name].problem);
+}
+
+TEST_F(Store, APulledModelOfAnotherSizeIsNoticedWithoutANote) {
+  write_file(folder_ / "quarrel" / kDefaultFile, model_);
+  EXPECT_NE(listed()["SmolLM2-135M-Instruct.Q4_1"].problem.find("`quarrel pull default`"), std::string::npos);
+  write_file(folder_ / "elsewhere" / kDefaultFile, model_);
+  EXPECT_FALSE(change_warning(resolve((folder_ / "elsewhere" / kDefaultFile).string())).has_value())
+      << "a file elsewhere is its owner's affair";
+}
+
+TEST_F(Store, RemovesModelsOfItsOwn) {
+  write_file(folder_ / "quarrel" / kDefaultFile, model_);
+  write_file(stamp_path(folder_ / "quarrel" / kDefaultFile), "stamp");
+  write_file(folder_ / "quarrel/big-00001-of-00002.gguf", model_);
+  write_file(folder_ / "quarrel/big-00002-of-00002.gguf", model_);
+  write_file(folder_ / "quarrel/bigger.gguf", model_);
+  const RemovedModel removed = store().remove("BIG");
+  EXPECT_EQ(removed.name, "big");
+  EXPECT_EQ(removed.bytes, 2 * model_.size());
+  store().remove("default");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_ / "quarrel"), fs::directory_iterator()), 1);
+  EXPECT_TRUE(fs::exists(folder_ / "quarrel/bigger.gguf"));
+}
+
+TEST_F(Store, RemovesNothingElse) {
+  put_model("r.example/library/m/latest");
+  write_file(folder_ / "x.gguf", model_);
+  write_file(folder_ / "quarrel/y.gguf", model_);
+  expect_error(ErrorKind::usage, {"'m:latest'", "Ollama", "never writes"}, [&] { store().remove("m"); });
+  expect_error(ErrorKind::usage, {"is a file"}, [&] { store().remove((folder_ / "x.gguf").string()); });
+  expect_error(ErrorKind::usage, {"is a file"}, [&] { store().remove((folder_ / "quarrel/y.gguf").string()); });
+  expect_error(ErrorKind::not_found, {"'z'"}, [&] { store().remove("z"); });
+  EXPECT_EQ(listed().size(), 2U);
+  EXPECT_TRUE(fs::exists(folder_ / "x.gguf"));
+}
+
+TEST_F(Store, AFurtherNameIsALinkThatOutlivesTheFirst) {
+  write_file(folder_ / "quarrel/a.gguf", model_);
+  const LinkedModel linked = store().add_name("a", "b.gguf");
+  EXPECT_EQ(linked.path, folder_ / "quarrel/b.gguf");
+  EXPECT_FALSE(linked.settings_left);
+  EXPECT_TRUE(fs::equivalent(folder_ / "quarrel/a.gguf", linked.path)) << "no bytes are copied";
+  EXPECT_FALSE(fs::is_symlink(linked.path));
+  store().remove("a");
+  EXPECT_EQ(test::read_file(resolve("b").path), model_);
+}
+
+TEST_F(Store, AllPartsOfASplitModelGetTheName) {
+  write_file(folder_ / "quarrel/a-00001-of-00002.gguf", model_);
+  write_file(folder_ / "quarrel/a-00002-of-00002.gguf", "second");
+  EXPECT_EQ(store().add_name("a", "b").path, folder_ / "quarrel/b-00001-of-00002.gguf");
+  EXPECT_EQ(test::read_file(folder_ / "quarrel/b-00002-of-00002.gguf"), "second");
+}
+
+TEST_F(Store, FilesElsewhereAreLinkedBySymbolAndNothingIsWrittenThere) {
+  const std::string parts = model_layer() + "," + layer("system", blob("be brief"), 8);
+  put_manifest("r.example/library/m/latest", manifest(config(), parts));
+  write_file(folder_ / "x.gguf", model_);
+  EXPECT_TRUE(fs::is_symlink(store().add_name((folder_ / "x.gguf").string(), "mine").path));
+  const LinkedModel theirs = store().add_name("m", "theirs");
+  EXPECT_TRUE(theirs.settings_left);
+  EXPECT_TRUE(fs::is_symlink(theirs.path));
+  EXPECT_EQ(fs::hard_link_count(fs::canonical(theirs.path)), 1U);
+  EXPECT_EQ(test::read_file(resolve("theirs").path), model_);
+  EXPECT_EQ(store().remove("theirs").bytes, 0U);
+  EXPECT_EQ(test::read_file(resolve("m").path), model_);
+}
+
+TEST_F(Store, ANewNameMustBeOneAndBeFree) {
+  write_file(folder_ / "quarrel/a.gguf", model_);
+  write_file(folder_ / "quarrel/Taken.gguf", model_);
+  for (const std::string& name : {std::string(), std::string(".hidden"), std::string("-n"), std::string("x/y"),
+                                  std::string("../x"), std::string("a:b"), std::string("a\nb"), std::string("default"),
+                                  std::string("taken"), std::string(".gguf"), std::string(201, 'x')}) {
+    const auto thrown = test::thrown_by([&] { store().add_name("a", name); });
+    ASSERT_TRUE(thrown.happened) << name;
+    EXPECT_EQ(thrown.kind, ErrorKind::usage) << thrown.message;
+  }
+  expect_error(ErrorKind::usage, {"already exists"}, [&] { store().add_name("a", "taken"); });
+  expect_error(ErrorKind::not_found, {"'absent'"}, [&] { store().add_name("absent", "b"); });
+  EXPECT_EQ(listed().size(), 2U);
 }
 
 }  // namespace

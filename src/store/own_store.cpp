@@ -1,0 +1,134 @@
+#include "store/own_store.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <system_error>
+
+#include "base/lower_case.h"
+#include "base/printable.h"
+
+namespace quarrel {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMostFiles = 10'000;
+// A d in the pattern stands for a digit.
+constexpr std::string_view kPartPattern = "-ddddd-of-ddddd";
+constexpr std::string_view kFirstPart = "-00001";
+
+// "-00002-of-00003" at the end of a name.
+bool has_part_number(std::string_view stem) {
+  if (stem.size() <= kPartPattern.size()) return false;
+  const std::string_view tail = stem.substr(stem.size() - kPartPattern.size());
+  for (std::size_t i = 0; i < kPartPattern.size(); ++i) {
+    const bool fits = kPartPattern[i] == 'd' ? tail[i] >= '0' && tail[i] <= '9' : tail[i] == kPartPattern[i];
+    if (!fits) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::vector<fs::path> gguf_files(const fs::path& folder) {
+  std::vector<fs::path> result;
+  std::error_code fault;
+  for (fs::directory_iterator it(folder, fault), end; !fault && it != end; it.increment(fault)) {
+    const std::string name = it->path().filename().string();
+    std::error_code ignored;
+    if (!name.ends_with(kModelExtension) || name[0] == '.' || !it->is_regular_file(ignored)) continue;
+    result.push_back(it->path());
+    if (result.size() >= kMostFiles) break;
+  }
+  std::sort(result.begin(), result.end());
+  return result;
+}
+
+std::vector<StoredFile> stored_files(const fs::path& folder) {
+  std::vector<StoredFile> result;
+  if (folder.empty()) return result;
+  std::map<std::string, std::size_t> split;  // by name and number of parts: where in `result`
+  for (const fs::path& path : gguf_files(folder)) {
+    const std::string stem = path.stem().string();
+    if (!has_part_number(stem)) {
+      result.push_back({stem, {path}});
+      continue;
+    }
+    const std::size_t at = stem.size() - kPartPattern.size();
+    const std::string key = stem.substr(0, at) + stem.substr(at + kFirstPart.size());
+    if (stem.compare(at, kFirstPart.size(), kFirstPart) == 0) {
+      split[key] = result.size();
+      result.push_back({stem.substr(0, at), {path}});
+    } else if (const auto known = split.find(key); known != split.end()) {  // sorted: the first part came before
+      result[known->second].parts.push_back(path);
+    }
+  }
+  return result;
+}
+
+std::optional<StoredFile> find_stored(const fs::path& folder, const std::string& name) {
+  const Pullable* row = find_pullable(name);
+  const std::string key = lower_case(row != nullptr ? row->file : name);
+  for (StoredFile& file : stored_files(folder)) {
+    if (key == lower_case(file.name) || key == lower_case(file.path().filename().string())) return std::move(file);
+  }
+  return std::nullopt;
+}
+
+const Pullable* find_pullable(std::string_view name) {
+  for (const Pullable& row : pullables()) {
+    if (row.name == name) return &row;
+  }
+  return nullptr;
+}
+
+const Pullable* file_row(const fs::path& path) {
+  const std::string name = path.filename().string();
+  for (const Pullable& row : pullables()) {
+    if (row.file == name) return &row;
+  }
+  return nullptr;
+}
+
+fs::path stamp_path(const fs::path& model) {
+  return model.parent_path() / fmt::format(".{}.verified", model.filename().string());
+}
+
+std::string stamp_line(const fs::path& model, std::string_view digest) {
+  struct stat status{};
+  if (::stat(model.c_str(), &status) != 0) return {};
+  return fmt::format("{} {}.{:09} {}\n", status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec, digest);
+}
+
+std::string read_stamp(const fs::path& model) {
+  std::ostringstream text;
+  text << std::ifstream(stamp_path(model)).rdbuf();
+  return text.str();
+}
+
+std::string stamp_digest(std::string_view stamp) {
+  while (stamp.ends_with('\n')) stamp.remove_suffix(1);
+  const std::size_t blank = stamp.rfind(' ');
+  return std::string(blank == std::string_view::npos ? std::string_view() : stamp.substr(blank + 1));
+}
+
+std::optional<std::string> changed_since_pull(const fs::path& model) {
+  const Pullable* row = file_row(model);
+  if (row == nullptr) return std::nullopt;
+  std::error_code fault;
+  const auto size = fs::file_size(model, fault);
+  if (fault) return std::nullopt;
+  const std::string stamp = read_stamp(model);
+  const bool wrong_size = !row->converted && size != row->member_bytes;
+  const bool touched = !stamp.empty() && stamp != stamp_line(model, stamp_digest(stamp));
+  if (!wrong_size && !touched) return std::nullopt;
+  return fmt::format("'{}' has changed since it was pulled: run `quarrel pull {}`", printable(model.string(), 512),
+                     row->name);
+}
+
+}  // namespace quarrel

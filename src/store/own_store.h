@@ -1,0 +1,50 @@
+// Quarrel's own store: a folder of GGUF files, some of which were pulled. Called by ModelStore and Pull; stateless, so
+// that any thread may call. What a user names is compared with names found on disk, never joined into a path.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "store/pull.h"
+
+namespace quarrel {
+
+inline constexpr std::string_view kModelExtension = ".gguf";
+
+// A model of the store: one file, or the parts of a split one.
+struct StoredFile {
+  std::string name;                          // without the extension and, for a split model, without the part's number
+  std::vector<std::filesystem::path> parts;  // the first one is what is opened
+
+  const std::filesystem::path& path() const { return parts.front(); }
+};
+
+// Regular GGUF files of a folder, sorted; hidden ones are somebody's work in progress.
+std::vector<std::filesystem::path> gguf_files(const std::filesystem::path& folder);
+
+// The models of a store, sorted by name; none where the folder is absent or may not be read.
+std::vector<StoredFile> stored_files(const std::filesystem::path& folder);
+
+// By name or file name, letter case aside, or by the name that `pull` knows it by.
+std::optional<StoredFile> find_stored(const std::filesystem::path& folder, const std::string& name);
+
+// The row of the table with this name; null without one. `file_row`: the row that a file of the store was pulled by.
+const Pullable* find_pullable(std::string_view name);
+const Pullable* file_row(const std::filesystem::path& path);
+
+// What a pull notes beside a model that it found whole: size, time of modification and digest in a line. While that
+// still fits the file, nobody has touched it since.
+std::filesystem::path stamp_path(const std::filesystem::path& model);
+std::string stamp_line(const std::filesystem::path& model, std::string_view digest);  // empty without the model
+std::string read_stamp(const std::filesystem::path& model);                           // empty without a stamp
+std::string stamp_digest(std::string_view stamp);
+
+// Whether a pulled model is no longer what was pulled, by size and stamp alone: a sentence that says so and what to do,
+// or nothing. A file that nobody pulled is its owner's affair.
+std::optional<std::string> changed_since_pull(const std::filesystem::path& model);
+
+}  // namespace quarrel
