@@ -14,21 +14,21 @@ FIXED_LAYOUT := $(shell setarch -R true 2> /dev/null && echo setarch -R)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-lint pull build release pgo shared run test test-release test-asan test-tsan bench soak format lint clean
+.PHONY: help setup setup-format setup-lint pull build man pgo shared run check test test-release test-asan test-tsan \
+  bench soak format check-style lint clean
 
 help:  ## this list
-	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 19
 
 build: build/release/build.ninja  ## the program: build/release/quarrel
 	@ninja -C build/release -j $(JOBS) quarrel 1>&2
 
-release: build/lto/build.ninja  ## the program optimised across files: build/lto/quarrel
-	@ninja -C build/lto -j $(JOBS) quarrel 1>&2
-	@python3 tools/check_levels.py build/lto/quarrel
-	@ls -l build/lto/quarrel
+man: build  ## the manual page: build/quarrel.1
+	@$(QUARREL) help --man > build/quarrel.1
+	@ls -l build/quarrel.1
 
 # Ninja does not see that the counts have changed: what was compiled by older ones goes.
-pgo: build/pgo-train/build.ninja  ## the same, and for what the default model does: build/pgo/quarrel
+pgo: build/pgo-train/build.ninja  ## the program optimised across files and for what the default model does: build/pgo/quarrel
 	@ninja -C build/pgo-train -j $(JOBS) quarrel 1>&2
 	@rm -rf build/profile
 	@scripts/train_profile build/pgo-train/quarrel
@@ -49,6 +49,11 @@ run: build  ## a chat in the terminal; without one, the answer to PROMPT. MODEL=
 	@if [ -t 0 ] && [ -t 1 ]; then exec $(QUARREL) run "$$MODEL"; \
 	else exec $(QUARREL) run "$$MODEL" "$$PROMPT" < /dev/null; fi
 
+# The quick part of `test`: no sanitizers, no real models, not the program itself.
+check: check-style build/release/build.ninja  ## the layout, the house rules, the unit and op tests: before every commit
+	@ninja -C build/release -j $(JOBS) tests_unit tests_ops 1>&2
+	@ctest --test-dir build/release --output-on-failure --no-tests=error -L '^(unit|ops)$$' -j $(JOBS)
+
 test: test-release test-asan test-tsan  ## every test, then the sanitizer builds
 	@echo 'All tests passed.'
 
@@ -65,26 +70,31 @@ soak: pull  ## the long tests and the fuzzing campaign
 	@ctest --test-dir build/release --output-on-failure -L '^soak$$' -j 1
 	@[ ! -x scripts/fuzz ] || scripts/fuzz
 
-format: setup-lint  ## lays out the C++ sources
+format: setup-format  ## lays out the C++ sources
 	@$(SOURCES) | xargs -0 -r clang-format-19 -i
 
-lint: setup-lint build/release/build.ninja  ## the house rules, the layout, clang-tidy
+check-style: setup-format  ## the house rules and the layout
 	@python3 tools/check_source.py --self-test
 	@python3 tools/check_source.py
 	@$(SOURCES) | xargs -0 -r clang-format-19 --dry-run --Werror
+
+lint: check-style setup-lint build/release/build.ninja  ## the same, and clang-tidy
 	@ninja -C build/release quarrel_version 1>&2
 	@run-clang-tidy-19 -quiet -p build/release -j $(JOBS) '^$(CURDIR)/src/.*\.cpp$$'
 
 clean:  ## removes build/
 	rm -rf build
 
-setup:
+setup:  ## installs what building and testing need
 	@scripts/setup
 
-setup-lint:
+setup-format:  ## installs clang-format too
+	@scripts/setup format
+
+setup-lint:  ## installs all clang tools too
 	@scripts/setup lint
 
-pull: build
+pull: build  ## fetches the models that tests run
 	@$(QUARREL) pull default > /dev/null
 	@$(QUARREL) pull minilm > /dev/null || echo 'The model minilm is not here: its tests are skipped.' >&2
 
@@ -93,17 +103,17 @@ build/%/build.ninja: | setup
 	@cmake --preset $* 1>&2
 
 # Quick tests first. What runs the real model has the cores to itself.
-test-release: pull
+test-release: pull  ## every test of the ordinary build
 	@ninja -C build/release -j $(JOBS) 1>&2
 	@ctest --test-dir build/release --output-on-failure --no-tests=error -L '^unit$$' -j $(JOBS)
 	@ctest --test-dir build/release --output-on-failure -LE '^(unit|golden|soak)$$' -j $(JOBS)
 	@ctest --test-dir build/release --output-on-failure -L '^golden$$' -j 1
 
-test-asan: build/asan-ubsan/build.ninja
+test-asan: build/asan-ubsan/build.ninja  ## tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@ninja -C build/asan-ubsan -j $(JOBS) tests_unit tests_ops tests_models tests_fuzz 1>&2
 	@UBSAN_OPTIONS=print_stacktrace=1 ctest --test-dir build/asan-ubsan --output-on-failure --no-tests=error \
 	  -L '^(unit|ops|models|fuzz)$$' -j $(JOBS)
 
-test-tsan: build/tsan/build.ninja
+test-tsan: build/tsan/build.ninja  ## tests of threads under ThreadSanitizer
 	@ninja -C build/tsan -j $(JOBS) tests_threads 1>&2
 	@$(FIXED_LAYOUT) ctest --test-dir build/tsan --output-on-failure -L '^threads$$' -j $(JOBS)
