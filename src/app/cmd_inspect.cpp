@@ -185,6 +185,7 @@ int inspect(const InspectOptions& options, Log& log) {
 
 void add_inspect(CLI::App& app, CommandContext& context) {
   CLI::App* command = app.add_subcommand("inspect", "Show what a GGUF file holds");
+  command->alias("show");
   auto options = std::make_shared<InspectOptions>();
   command->add_option("MODEL", options->model, "A GGUF file or the name of a model")->required();
   command->add_flag("--tensors", options->tensors, "The table of tensors in file order, gaps included");

@@ -76,8 +76,28 @@ std::string missing_text(const std::vector<ListedModel>& models) {
   return text;
 }
 
-int list(bool json) {
+std::string names_text(const std::vector<ListedModel>& models) {
+  std::string text;
+  for (const ListedModel& model : models) {
+    for (const std::string& name : {model.alias, model.name}) {
+      if (!name.empty()) text += printable(name) + "\n";
+    }
+  }
+  return text;
+}
+
+struct ListOptions {
+  bool json = false;
+  bool names = false;
+};
+
+int list(const ListOptions& options) {
   const std::vector<ListedModel> models = ModelStore(StorePaths::from_environment()).list();
+  if (options.names) {
+    write_output(names_text(models));
+    return 0;
+  }
+  const bool json = options.json;
   write_output(json ? list_json(models) : list_text(models));
   if (!json) write_error((models.empty() ? "There are no models yet. " : "") + missing_text(models));
   return 0;
@@ -88,12 +108,13 @@ int list(bool json) {
 void add_list(CLI::App& app, CommandContext& context) {
   CLI::App* command = app.add_subcommand("list", "List the models in the stores");
   command->alias("ls");
-  auto json = std::make_shared<bool>(false);
-  command->add_flag("--json", *json, "A JSON array");
+  auto options = std::make_shared<ListOptions>();
+  CLI::Option* json = command->add_flag("--json", options->json, "A JSON array");
+  command->add_flag("--names", options->names, "Names alone, one a line: for scripts")->excludes(json);
   command->footer(
       "ALIAS is the name that `quarrel pull` knows a model by; both names mean it.\n\n"
       "Example:\n  quarrel list --json");
-  command->callback([json, &context] { context.run = [json] { return list(*json); }; });
+  command->callback([options, &context] { context.run = [options] { return list(*options); }; });
 }
 
 }  // namespace quarrel

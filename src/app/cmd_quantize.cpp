@@ -35,16 +35,16 @@ int quantize(const QuantizeArguments& arguments, Log& log) {
 }  // namespace
 
 void add_quantize(CLI::App& app, CommandContext& context) {
-  CLI::App* command = app.add_subcommand("quantize", "Write a model's weights as another type");
+  CLI::App* command = app.add_subcommand("quantize", "Quantise a model: write its weights as another type");
   auto arguments = std::make_shared<QuantizeArguments>();
   command->add_option("MODEL", arguments->model, "A GGUF file or the name of a model")->required();
   command->add_option("FILE", arguments->output, "The file to write")->required();
-  command->add_option("TYPE", arguments->type, "What the matrices become")->required();
+  command->add_option("TYPE", arguments->type, "The new type of the matrices")->required();
   command->add_flag("--force", arguments->force, "Overwrite the file");
-  command->footer(
-      fmt::format("Types: {}\nThe _M types give more bits to the tensors that feel rounding most.\n\nExample:\n"
-                  "  quarrel quantize model-f16.gguf model-q4.gguf Q4_K_M",
-                  target_type_names()));
+  command->footer(fmt::format(
+      "Types: {}\nThe _M types give more bits to the tensors that are most sensitive to rounding.\n\nExample:\n"
+      "  quarrel quantize model-f16.gguf model-q4.gguf Q4_K_M",
+      target_type_names()));
   command->callback(
       [arguments, &context] { context.run = [arguments, &context] { return quantize(*arguments, context.log); }; });
 }

@@ -36,5 +36,7 @@ void add_estimate(CLI::App& app, CommandContext& context);
 void add_convert(CLI::App& app, CommandContext& context);
 void add_quantize(CLI::App& app, CommandContext& context);
 void add_regress(CLI::App& app, CommandContext& context);
+void add_completion(CLI::App& app, CommandContext& context);
+void add_help(CLI::App& app, CommandContext& context);
 
 }  // namespace quarrel

@@ -79,7 +79,7 @@ std::string read_input(const std::string& path, std::size_t limit) {
   }
   struct stat status{};
   if (::fstat(file.get(), &status) == 0 && S_ISDIR(status.st_mode)) {
-    fail(ErrorKind::bad_input, "{} is a directory", name);
+    fail(ErrorKind::usage, "cannot read '{}': it is a folder", name);
   }
   return read_all(file.get(), name, limit);
 }

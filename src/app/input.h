@@ -12,7 +12,8 @@ namespace quarrel {
 
 inline constexpr std::size_t kInputLimit = 256u << 20;
 
-// The whole of a file, or of standard input for "-". Throws Error: not_found, io, bad_input beyond `limit` bytes.
+// The whole of a file, or of standard input for "-". Throws Error: not_found, io, usage for a folder, bad_input beyond
+// `limit` bytes.
 std::string read_input(const std::string& path, std::size_t limit = kInputLimit);
 std::string read_standard_input(std::size_t limit = kInputLimit);
 

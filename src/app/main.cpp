@@ -1,5 +1,5 @@
 // The program: declares the subcommands, runs the one that was chosen, and turns every failure into one sentence on
-// standard error and an exit code: 0 success, 1 failure, 2 usage.
+// standard error and an exit code (command_reference.cpp lists them).
 
 #include <fmt/format.h>
 
@@ -11,11 +11,11 @@
 
 #include <CLI/CLI.hpp>
 
+#include "app/command_reference.h"
 #include "app/commands.h"
 #include "app/terminal.h"
 #include "backend/create.h"
 #include "base/error.h"
-#include "base/nearest.h"
 #include "base/printable.h"
 #include "quarrel_version.h"
 
@@ -54,15 +54,16 @@ void add_commands(CLI::App& app, CommandContext& context) {
   add_convert(app, context);
   add_quantize(app, context);
   add_regress(app, context);
+  add_completion(app, context);
+  add_help(app, context);
 }
 
-std::string unknown_command(const CLI::App& app, const std::string& word) {
-  std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands(nullptr)) names.push_back(command->get_name());
-  std::string sentence = fmt::format("there is no command '{}'", printable(word));
-  const std::vector<std::string> near = nearest(word, names);
-  if (!near.empty()) sentence += fmt::format("; did you mean {}?", fmt::join(near, ", "));
-  return sentence;
+// What stands below the list of commands.
+std::string footer() {
+  std::string text = "Exit codes:\n";
+  for (const NamedText& code : exit_codes()) text += fmt::format("  {:<4}{}\n", code.name, code.text);
+  text += "\nExamples:\n  quarrel run default \"Why is the sky blue?\"\n  quarrel inspect model.gguf\n";
+  return text + "\n`quarrel help COMMAND` tells more.";
 }
 
 // What the parser throws: a call for help or the version, which it prints, or a mistake.
@@ -88,9 +89,7 @@ int parse_and_run(int argc, char** argv) {
   app.set_version_flag("--version", version_text, "Print version, commit, build and the SIMD levels of this machine");
   app.set_help_flag("-h,--help", "Print this help");
   app.require_subcommand(0, 1);
-  app.footer(
-      "Examples:\n  quarrel run default \"Why is the sky blue?\"\n  quarrel inspect model.gguf\n"
-      "\nquarrel COMMAND --help tells more.");
+  app.footer(footer());
   add_commands(app, context);
   try {
     app.parse(argc, argv);

@@ -31,7 +31,7 @@ class Error : public std::runtime_error {
   ErrorKind kind_;
 };
 
-// The process's exit code for an error: 2 for usage, 1 for everything else.
+// The process's exit code for an error: 2 for usage, 130 for cancelled, 1 for everything else.
 int exit_code(ErrorKind kind) noexcept;
 
 template <typename... Args>

@@ -60,7 +60,9 @@ OutputFile::OutputFile(const fs::path& path) : path_(path) {
   struct stat status{};
   const bool exists = ::stat(target.c_str(), &status) == 0;
   if (!exists && errno != ENOENT) refuse(errno);
-  if (target.filename().empty() || (exists && S_ISDIR(status.st_mode))) refuse(EISDIR);
+  if (target.filename().empty() || (exists && S_ISDIR(status.st_mode))) {
+    fail(ErrorKind::usage, "cannot write '{}': it is a folder", printable(path.string(), 512));
+  }
   if (!exists || S_ISREG(status.st_mode)) {
     create_pending(target);
     // What was private stays so. That it fails on a file system without modes is no loss.

@@ -11,8 +11,8 @@
 
 namespace quarrel {
 
-// Every function throws Error(io), which names the path as the user gave it; opening a FIFO that nobody reads waits,
-// and throws Error(cancelled) when a signal ends the wait.
+// Every function throws Error(io), which names the path as the user gave it. A folder is Error(usage). Opening a FIFO
+// that nobody reads waits, and throws Error(cancelled) when a signal ends the wait.
 class OutputFile {
  public:
   explicit OutputFile(const std::filesystem::path& path);

@@ -50,6 +50,7 @@ WrittenModel quantize_file(const GgufFile& file, const fs::path& target, const T
   tensors.reserve(file.tensors().size());
   for (const GgufTensor& tensor : file.tensors()) tensors.push_back(planned(file, tensor));
   choose_types(tensors, type, log);
+  warn_if_nothing_is_gained(tensors, type, log);
 
   GgufWriter writer;
   for (const GgufEntry& entry : file.entries()) {

@@ -33,6 +33,24 @@ void choose_types(std::span<PlannedTensor> tensors, const TargetType& target, Lo
   }
 }
 
+void warn_if_nothing_is_gained(std::span<const PlannedTensor> tensors, const TargetType& target, Log& log) {
+  std::map<QuantType, std::uint64_t> sources;  // bytes of the matrices by type
+  std::uint64_t before = 0;
+  std::uint64_t after = 0;
+  for (const PlannedTensor& tensor : tensors) {
+    if (keeps_values(tensor.name, tensor.shape.size())) continue;
+    sources[tensor.source.type] += tensor.source.bytes();
+    before += tensor.source.bytes();
+    after += row_bytes(type_info(tensor.type), tensor.source.row * tensor.source.rows);
+  }
+  if (sources.empty() || after < before) return;
+  const auto less = [](const auto& a, const auto& b) { return a.second < b.second; };
+  const auto most = std::max_element(sources.begin(), sources.end(), less);
+  if (type_info(most->first).block_weights == 1) return;  // a float type was chosen for its own sake
+  log.warn("nothing is gained: the weights are {} already, and {} does not bring back what that rounded away",
+           type_info(most->first).name, target.name);
+}
+
 void put_file_type(GgufWriter& writer, const TargetType& target) {
   constexpr std::uint32_t kLayoutVersion = 2;
   writer.put_u32("general.file_type", target.file_type);

@@ -34,6 +34,10 @@ struct WrittenModel {
 // its values is left as it was planned.
 void choose_types(std::span<PlannedTensor> tensors, const TargetType& target, Log& log);
 
+// Warns where the result would be no smaller than the source although that was rounded before: what is lost does not
+// come back with more bits.
+void warn_if_nothing_is_gained(std::span<const PlannedTensor> tensors, const TargetType& target, Log& log);
+
 // Puts general.file_type, and the version of the quantised types' layouts.
 void put_file_type(GgufWriter& writer, const TargetType& target);
 

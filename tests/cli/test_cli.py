@@ -2,14 +2,15 @@
 """The commands that read files and print: exit codes, sentences, JSON, round trips."""
 import json
 import os
+import re
 import shutil
 import subprocess
 import unittest
 
 from harness import DATA, QUARREL, ProgramTest
 
-COMMANDS = ("run", "list", "pull", "cp", "rm", "inspect", "estimate", "tokenize", "template", "logits", "generate", "embed",
-            "perplexity", "bench", "convert", "quantize", "regress")
+COMMANDS = ("run", "list", "pull", "cp", "rm", "inspect", "estimate", "tokenize", "template", "logits", "generate",
+            "embed", "perplexity", "bench", "convert", "quantize", "regress", "completion", "help")
 
 
 class Usage(ProgramTest):
@@ -23,6 +24,32 @@ class Usage(ProgramTest):
             out = self.succeed(command, "--help").out.decode()
             self.assertIn("quarrel " + command, out, command)
             self.assertIn("xample", out, command)
+
+    def test_help_is_a_command_too(self):
+        self.assertEqual(self.succeed("help").out, self.succeed("--help").out)
+        for command in COMMANDS:
+            self.assertEqual(self.succeed("help", command).out, self.succeed(command, "--help").out)
+        self.refuse(2, ["no command 'inspekt'", "inspect"], "help", "inspekt")
+
+    def test_show_is_inspect(self):
+        self.assertEqual(self.succeed("show", self.toy).out, self.succeed("inspect", self.toy).out)
+        self.assertEqual(self.succeed("help", "show").out, self.succeed("help", "inspect").out)
+
+    def test_the_help_lists_the_exit_codes(self):
+        out = self.succeed("help").out.decode()
+        for code in ("0", "1", "2", "130"):
+            self.assertRegex(out, rf"(?m)^  {code} +\w")
+
+    def test_the_same_fault_has_the_same_code(self):
+        out = self.path("out.gguf")
+        for command in (("logits", self.toy, "--tokens", "1", "--out", self.folder),
+                        ("quantize", self.toy, self.folder, "Q8_0"),
+                        ("template", self.toy, "--input", self.folder),
+                        ("convert", self.toy, "-o", out), ("inspect", self.folder)):
+            self.refuse(2, [], *command)
+        for command in (("inspect", "nobody"), ("quantize", "nobody", out, "Q8_0"), ("cp", "nobody", "x"),
+                        ("rm", "nobody"), ("tokenize", "nobody"), ("estimate", "nobody")):
+            self.refuse(1, ["no model 'nobody'", "quarrel list", "quarrel pull"], *command)
 
     def test_version(self):
         out = self.succeed("--version").out.decode()
@@ -47,6 +74,67 @@ class Usage(ProgramTest):
             self.assertEqual(process.stderr.read(), b"")
             process.wait()
         self.assertGreaterEqual(process.returncode, 0)
+
+
+class SelfDescription(ProgramTest):
+    def complete(self, *words):
+        """What bash offers for the last word."""
+        line = " ".join(f"'{word}'" for word in words)
+        program = os.path.abspath(QUARREL)
+        script = (f'source <("{program}" completion bash); COMP_WORDS=("{program}" {line}); COMP_CWORD={len(words)}; '
+                  'COMP_LINE="${COMP_WORDS[*]}"; _quarrel; printf "%s\\n" "${COMPREPLY[@]}"')
+        done = subprocess.run(["bash", "-c", script], env=self.environment, cwd=self.folder, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, check=True)
+        self.assertEqual(done.stderr, b"")
+        return set(done.stdout.decode().split())
+
+    def test_bash_completes(self):
+        os.symlink(self.toy, self.path("models/parrot.gguf"))
+        self.assertLessEqual({*COMMANDS, "--help", "--version"}, self.complete(""))
+        self.assertEqual(self.complete("insp"), {"inspect"})
+        self.assertEqual(self.complete("show", "--tens"), {"--tensors"})
+        self.assertEqual(self.complete("estimate", "--backend", "re"), {"reference"})
+        self.assertLessEqual({"parrot", "toy.gguf"}, self.complete("inspect", ""))
+        self.assertEqual(self.complete("inspect", "--json", "par"), {"parrot"})
+        self.assertEqual(self.complete("estimate", "--ctx", "4", "par"), {"parrot"})
+        self.assertEqual(self.complete("pull", ""), {"default", "minilm"})
+        self.assertEqual(self.complete("help", "quant"), {"quantize"})
+        self.assertEqual(self.complete("completion", ""), {"bash", "zsh", "fish"})
+        self.assertEqual(self.complete("estimate", "parrot", "--kv", ""), {"f16", "f32"})
+
+    def test_every_option_is_in_every_script_and_in_the_manual(self):
+        manual = self.succeed("help", "--man").out.decode()
+        scripts = {shell: self.succeed("completion", shell).out.decode() for shell in ("bash", "zsh", "fish")}
+        for command in COMMANDS:
+            self.assertIn(f".SS {command}\n", manual)
+            options = re.findall(r"(?m)^  (?:-\w,)?--([\w-]+)", self.succeed(command, "--help").out.decode())
+            self.assertIn("help", options)
+            for option in options:
+                if option != "help":
+                    self.assertIn("\\-\\-" + option.replace("-", "\\-"), manual)
+                self.assertIn("--" + option, scripts["bash"])
+                self.assertIn("--" + option, scripts["zsh"])
+                self.assertRegex(scripts["fish"], rf"-l {option}\b")
+        for word in (".SH EXIT STATUS", "130", ".SH ENVIRONMENT", "QUARREL_MODELS"):
+            self.assertIn(word, manual)
+
+    def test_the_scripts_and_the_manual_are_well_formed(self):
+        # Each checker is asked where it is installed.
+        for checker, text in ((["bash", "-n"], ("completion", "bash")), (["zsh", "-n"], ("completion", "zsh")),
+                              (["fish", "-n"], ("completion", "fish")),
+                              (["mandoc", "-Tlint", "-Werror"], ("help", "--man"))):
+            if shutil.which(checker[0]) is None:
+                continue
+            path = self.path("text")
+            with open(path, "wb") as file:
+                file.write(self.succeed(*text).out)
+            done = subprocess.run([*checker, path], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+            self.assertEqual((done.returncode, done.stdout), (0, b""), checker)
+
+    def test_list_names(self):
+        os.symlink(self.toy, self.path("models/Zoe.gguf"))
+        self.assertIn(b"Zoe\n", self.succeed("list", "--names").out)
+        self.refuse(2, ["--json"], "list", "--names", "--json")
 
 
 class BadFiles(ProgramTest):

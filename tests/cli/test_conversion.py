@@ -94,6 +94,13 @@ class Convert(ProgramTest):
         self.refuse(1, ["missing.gguf"], "quantize", self.path("missing.gguf"), self.path("x.gguf"), "Q8_0")
         self.assertFalse(os.path.exists(self.path("x.gguf")))
 
+    def test_more_bits_than_there_were_are_called_in_vain(self):
+        small, large = self.path("four.gguf"), self.path("eight.gguf")
+        self.assertNotIn("nothing is gained", self.succeed("quantize", self.toy, small, "Q4_1").err)
+        result = self.succeed("quantize", small, large, "Q8_0")
+        self.assertIn("nothing is gained: the weights are Q4_1", result.err)
+        self.assertGreater(os.path.getsize(large), os.path.getsize(small))
+
     def test_mistakes_get_a_sentence(self):
         target = self.path("never.gguf")
         self.refuse(1, ["nowhere"], "convert", self.path("nowhere"), "-o", target)

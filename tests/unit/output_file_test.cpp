@@ -139,11 +139,12 @@ TEST_F(Output, AnOpenDescriptorKeepsItsPlace) {
 }
 
 TEST_F(Output, RefusalsNameTheUsersPath) {
-  for (const fs::path& path :
-       {folder_ / "absent/out", folder_.path(), folder_ / "out/", fs::path("/proc/self/fd/9999")}) {
+  for (const auto& [path, kind] :
+       {std::pair(folder_ / "absent/out", ErrorKind::io), std::pair(fs::path("/proc/self/fd/9999"), ErrorKind::io),
+        std::pair(folder_.path(), ErrorKind::usage), std::pair(folder_ / "out/", ErrorKind::usage)}) {
     const auto thrown = thrown_by([&] { write_all(path); });
     ASSERT_TRUE(thrown.happened) << path;
-    EXPECT_EQ(thrown.kind, ErrorKind::io);
+    EXPECT_EQ(thrown.kind, kind);
     EXPECT_NE(thrown.message.find("'" + path.string() + "'"), std::string::npos) << thrown.message;
   }
   EXPECT_EQ(entries(), 0U);

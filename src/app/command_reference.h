@@ -1,0 +1,60 @@
+// The commands and their options as plain values: read from the declarations that `--help` shows, and turned into
+// completion scripts and the manual page, so that there is one table for all of them. One thread.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace quarrel {
+
+// What completes an argument.
+enum class ArgumentKind { text, choice, model, file, folder };
+
+struct ArgumentReference {
+  std::vector<std::string> names;  // "-t", "--threads"; of a positional the one it has in the usage line, "MODEL"
+  std::string value;               // how the help calls its value; empty for a flag
+  std::string description;
+  std::string fallback;  // its default as the help shows it
+  ArgumentKind kind = ArgumentKind::text;
+  std::vector<std::string> choices;
+  bool required = false;
+  bool repeats = false;
+};
+
+struct CommandReference {
+  std::string name;
+  std::vector<std::string> aliases;
+  std::string description;
+  std::vector<ArgumentReference> positionals;
+  std::vector<ArgumentReference> options;
+  std::string footer;
+};
+
+struct ProgramReference {
+  std::string name;
+  std::string version;
+  std::string description;
+  std::vector<ArgumentReference> options;
+  std::vector<CommandReference> commands;
+};
+
+ProgramReference read_reference(const CLI::App& app, std::string version);
+
+// What the whole program documents once: shown by the help and the manual page.
+struct NamedText {
+  std::string_view name;
+  std::string_view text;
+};
+std::span<const NamedText> exit_codes() noexcept;
+std::span<const NamedText> environment_variables() noexcept;
+
+// "there is no command 'inspekt'; did you mean inspect?"
+std::string unknown_command(const CLI::App& app, const std::string& word);
+
+}  // namespace quarrel
