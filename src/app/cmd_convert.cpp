@@ -36,19 +36,21 @@ int convert(const ConvertArguments& arguments, Log& log) {
 }  // namespace
 
 void add_convert(CLI::App& app, CommandContext& context) {
-  CLI::App* command = app.add_subcommand("convert", "Make a GGUF file of a folder with safetensors");
+  CLI::App* command = app.add_subcommand("convert", "Convert a folder with safetensors to a GGUF file");
   auto arguments = std::make_shared<ConvertArguments>();
-  command->add_option("FOLDER", arguments->folder, "Holds config.json, model.safetensors or its parts, and a tokenizer")
+  command
+      ->add_option("FOLDER", arguments->folder,
+                   "A folder with config.json, model.safetensors or its parts, and a tokenizer")
       ->required();
   command->add_option("-o,--output", arguments->output, "The file to write")->required()->type_name("FILE");
-  command->add_option("--type", arguments->type, "What the matrices become; as they are stored if not given")
+  command->add_option("--type", arguments->type, "The type of the matrices; default: as they are stored")
       ->type_name("TYPE");
-  command->add_option("--name", arguments->name, "The model's name; the folder's if not given")->type_name("NAME");
+  command->add_option("--name", arguments->name, "The model's name; default: the folder's")->type_name("NAME");
   command->add_flag("--force", arguments->force, "Overwrite the file");
   std::string classes;
   for (const ModelFamily& family : model_families()) classes += fmt::format("\n  {}", family.class_name);
   command->footer(
-      fmt::format("Types: {}\n\nClasses of models:{}\n\nExample:\n  quarrel convert Qwen3-0.6B -o qwen3.gguf "
+      fmt::format("Types: {}\n\nModel classes:{}\n\nExample:\n  quarrel convert Qwen3-0.6B -o qwen3.gguf "
                   "--type Q8_0",
                   target_type_names(), classes));
   command->callback(

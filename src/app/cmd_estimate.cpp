@@ -54,9 +54,9 @@ std::string to_text(const MemoryPlan& plan, const Device& device) {
   };
   if (plan.released > 0) {
     add("weights", plan.prepared, "repacked for this machine");
-    add("tables", plan.mapped(), "mapped: the system may take them back and read them again");
+    add("tables", plan.mapped(), "mapped from the file: the system may drop and reread them");
   } else {
-    add("weights", plan.shared_weights, "mapped: the system may take them back and read them again");
+    add("weights", plan.shared_weights, "mapped from the file: the system may drop and reread them");
   }
   if (plan.expert_cache) {
     add("experts", *plan.expert_cache, fmt::format("a cache for {} of experts", human_bytes(plan.expert_weights)));
@@ -67,7 +67,7 @@ std::string to_text(const MemoryPlan& plan, const Device& device) {
   add("KV cache", plan.kv,
       fmt::format("{} tokens for {} sequence(s), {}", plan.context, plan.sequences, name_of(plan.kv_type)));
   add("state", plan.state, fmt::format("{} slots", plan.state_slots));
-  add("expert buffers", plan.expert_workspace, "routing and what experts hand on");
+  add("expert buffers", plan.expert_workspace, "routing and the experts' results");
   add("workspace", plan.workspace, fmt::format("{} rows a step", plan.limits.rows));
   table.add_row(
       {"total", human_bytes(plan.total()), fmt::format("{} of it not mapped", human_bytes(plan.anonymous()))});
@@ -93,7 +93,7 @@ int run_estimate(const EstimateCommand& command) {
 
 void add_estimate(CLI::App& app, CommandContext& context) {
   auto command = std::make_shared<EstimateCommand>();
-  CLI::App* sub = app.add_subcommand("estimate", "Tell how much memory a model needs, without loading it");
+  CLI::App* sub = app.add_subcommand("estimate", "Estimate how much memory a model needs, without loading it");
   sub->add_option("MODEL", command->model, "A GGUF file or the name of a model")->required();
   sub->add_option("--parallel", command->sequences, "Sequences at once")
       ->check(CLI::Range(1, 4096))

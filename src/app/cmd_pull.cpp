@@ -31,14 +31,14 @@ int pull_model(const std::string& name) {
 }  // namespace
 
 void add_pull(CLI::App& app, CommandContext& context) {
-  CLI::App* command = app.add_subcommand("pull", "Fetch a model and print its path");
+  CLI::App* command = app.add_subcommand("pull", "Download a model and print its path");
   auto name = std::make_shared<std::string>();
-  command->add_option("NAME", *name, "Which model to fetch")->required();
+  command->add_option("NAME", *name, "Which model to download")->required();
   std::string known;
   for (const Pullable& row : pullables()) {
     known += fmt::format("\n  {:<12}{} ({} MB)", row.name, row.file, row.member_bytes / 1'000'000);
   }
-  command->footer("Models that can be fetched:" + known + "\n\nExample:\n  quarrel pull default");
+  command->footer("Models that can be downloaded:" + known + "\n\nExample:\n  quarrel pull default");
   command->callback([name, &context] { context.run = [name] { return pull_model(*name); }; });
 }
 

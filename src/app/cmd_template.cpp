@@ -86,7 +86,7 @@ int render(const TemplateOptions& options, Log& log) {
 }  // namespace
 
 void add_template(CLI::App& app, CommandContext& context) {
-  CLI::App* command = app.add_subcommand("template", "Render a chat template");
+  CLI::App* command = app.add_subcommand("template", "Render a chat template: print the prompt that a model would get");
   auto options = std::make_shared<TemplateOptions>();
   command->add_option("SOURCE", options->source, "A model, or a Jinja file (.jinja, .jinja2, .j2)")
       ->type_name("MODEL|FILE")
