@@ -9,6 +9,7 @@
 #include "app/chat_session.h"
 #include "app/conversation.h"
 #include "app/line_reader.h"
+#include "app/style.h"
 #include "app/terminal.h"
 
 namespace quarrel {
@@ -32,11 +33,23 @@ class ChatLoop {
     Next (ChatLoop::*act)(std::string_view argument);
   };
   static const Command kCommands[];
+  struct Subject {
+    const char* name;
+    const char* help;
+    void (ChatLoop::*show)() const;
+  };
+  static const Subject kSubjects[];
 
   struct Typed {
     LineInput input;
     bool quoted = false;  // in triple quotes: its lines are joined, and a slash at its start is no command
   };
+
+  Completion complete(std::string_view text, std::size_t cursor) const;
+  void say_error(std::string_view sentence) const;
+  void notice(std::string_view sentence) const;
+  // A question that only "y" or "yes" affirms.
+  bool confirm(std::string_view question);
 
   Typed read_message();
   LineInput read_quoted(std::string first);
@@ -53,10 +66,18 @@ class ChatLoop {
   Next show(std::string_view argument);
   Next bye(std::string_view argument);
 
+  void show_info() const;
+  void show_messages() const;
+  void show_parameters() const;
+  void show_system() const;
+  void show_template() const;
+  void show_license() const;
+
   ChatSession& session_;
   ChatParameters parameters_;
   Conversation conversation_;
   Interrupts interrupts_;
+  Palette palette_{Stream::output};
   LineReader reader_;
   bool hinted_ = false;  // the last thing was Ctrl-C: another one leaves
 };

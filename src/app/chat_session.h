@@ -63,6 +63,7 @@ class ChatSession {
   bool raw() const noexcept { return !template_.has_value(); }
   const std::string& name() const noexcept { return name_; }
   const std::string& template_origin() const noexcept { return template_origin_; }
+  const std::string& template_source() const { return template_->source(); }  // unless raw()
   const Executor& executor() const noexcept { return *executor_; }
   const std::string& device() const noexcept { return device_description_; }
   std::size_t cached_tokens() const noexcept { return cached_tokens_; }

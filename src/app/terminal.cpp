@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <system_error>
 
+#include "app/terminal_mode.h"
 #include "base/environment.h"
 
 namespace quarrel {
@@ -24,26 +25,34 @@ extern "C" void on_interrupt(int number) {
   interrupt_requested.store(true, std::memory_order_relaxed);
   if (number == SIGTERM) terminate_requested.store(true, std::memory_order_relaxed);
   if (interrupt_count.fetch_add(1, std::memory_order_relaxed) + 1 >= kPatience) {
+    restore_terminal();
     ::signal(number, SIG_DFL);
     ::raise(number);
   }
+  wake_terminal_reader();
 }
 
 }  // namespace
 
 bool is_terminal(Stream stream) noexcept { return ::isatty(static_cast<int>(stream)) == 1; }
 
-int terminal_columns(Stream stream) noexcept {
+TerminalSize terminal_size(Stream stream) noexcept {
+  TerminalSize result;
   winsize size{};
-  if (::ioctl(static_cast<int>(stream), TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
-  return size.ws_col;
+  if (::ioctl(static_cast<int>(stream), TIOCGWINSZ, &size) != 0) return result;
+  if (size.ws_col > 0) result.columns = size.ws_col;
+  if (size.ws_row > 0) result.rows = size.ws_row;
+  return result;
 }
 
-bool wants_colour(Stream stream) {
-  if (!is_terminal(stream) || !environment("NO_COLOR").value_or("").empty()) return false;
+int terminal_columns(Stream stream) noexcept { return terminal_size(stream).columns; }
+
+bool moves_cursor(Stream stream) {
   const std::string kind = environment("TERM").value_or("");
-  return !kind.empty() && kind != "dumb";
+  return is_terminal(stream) && !kind.empty() && kind != "dumb";
 }
+
+bool wants_colour(Stream stream) { return moves_cursor(stream) && environment("NO_COLOR").value_or("").empty(); }
 
 void write_output(std::string_view text) {
   errno = 0;
@@ -89,6 +98,8 @@ Interrupts::~Interrupts() {
   ::sigaction(SIGINT, &old_interrupt_, nullptr);
   ::sigaction(SIGTERM, &old_terminate_, nullptr);
 }
+
+bool interrupt_pending() noexcept { return interrupt_requested.load(std::memory_order_relaxed); }
 
 const std::atomic<bool>& Interrupts::requested() const noexcept { return interrupt_requested; }
 

@@ -12,8 +12,15 @@ namespace quarrel {
 enum class Stream { input = 0, output = 1, error = 2 };
 
 bool is_terminal(Stream stream) noexcept;
-// Columns of the terminal; 80 where the stream is none or does not say.
+struct TerminalSize {
+  int columns = 80;
+  int rows = 24;
+};
+// 80 columns and 24 rows where the stream is no terminal or does not say.
+TerminalSize terminal_size(Stream stream) noexcept;
 int terminal_columns(Stream stream) noexcept;
+// It understands more than lines: the cursor can be moved, text be erased.
+bool moves_cursor(Stream stream);
 // A terminal that shows colours, for a user who has not set NO_COLOR.
 bool wants_colour(Stream stream);
 
@@ -46,6 +53,9 @@ class Interrupts {
   struct sigaction old_interrupt_ = {};
   struct sigaction old_terminate_ = {};
 };
+
+// Whether an Interrupts object has seen a signal that nobody has taken yet.
+bool interrupt_pending() noexcept;
 
 // The exit code of a program that Ctrl-C ended.
 inline constexpr int kInterruptedExit = 130;

@@ -1,0 +1,320 @@
+#!/usr/bin/env python3
+"""The chat as a person sees it: a screen, keys, pastes, a window that changes its size or is closed."""
+import json
+import os
+import re
+import signal
+import unittest
+
+import harness
+from harness import INTERRUPT, ProgramTest
+
+USUAL = (True, True, True)  # a terminal's settings when nobody edits
+UP, LEFT, HOME = "\x1b[A", "\x1b[D", "\x1b[H"
+FAMILY, FLAG, ACCENTED = "\U0001f468\u200d\U0001f469\u200d\U0001f467", "\U0001f1e9\U0001f1ea", "e\u0301"
+
+
+def pasted(text):
+    return f"\x1b[200~{text}\x1b[201~"
+
+
+class TerminalTest(ProgramTest):
+    def chat(self, *arguments, **options):
+        terminal = self.open_terminal("run", self.toy, "-n", "8", "--seed", "5", *arguments, **options)
+        terminal.expect_screen([">>>"])
+        return terminal
+
+    def said(self, terminal):
+        """What the model was given so far."""
+        file = self.path("said.json")
+        if os.path.exists(file):
+            os.remove(file)
+        terminal.type(f"/save {file}\r")
+        terminal.expect("Saved")
+        terminal.expect(">>> ")
+        with open(file, encoding="utf-8") as saved:
+            return [message["content"] for message in json.load(saved)["messages"] if message["role"] == "user"]
+
+
+class Editing(TerminalTest):
+    def test_a_paste_is_one_message(self):
+        terminal = self.chat()
+        lines = [f"line {number}" for number in range(40)]
+        terminal.type(pasted("\r".join(lines) + "\x07\x1b[31m"))
+        terminal.expect_screen(["... line 37", "... line 38", "... line 39[31m"])
+        terminal.type("\x17\x17line 39\r")
+        terminal.expect(">>> ")  # all of it is shown again from its start
+        terminal.expect(">>> ")
+        self.assertEqual(self.said(terminal), ["\n".join(lines)])
+        scrolled = "\n".join(terminal.screen.scrolled + terminal.screen.lines())
+        self.assertIn(">>> line 0\n... line 1\n", scrolled)
+
+    def test_a_megabyte(self):
+        terminal = self.chat()
+        terminal.type(pasted("word " * 200_000))
+        terminal.expect_screen(lambda screen: "word word" in screen.lines()[-2])
+        terminal.type("\x03")
+        terminal.expect_screen([">>>"])
+        terminal.type(pasted("x" * (5 << 20)) + "\x15short\r")
+        terminal.expect("left out")
+        terminal.expect(">>> ")
+        self.assertEqual(self.said(terminal), ["short"])
+
+    def test_long_lines_wrap(self):
+        terminal = self.chat(columns=30, rows=20)
+        terminal.type("0123456789" * 5)
+        terminal.expect_screen([">>> 01234567890123456789012345", "678901234567890123456789"])
+        terminal.type(HOME + "<")
+        terminal.expect_screen([">>> <0123456789012345678901234", "5678901234567890123456789"])
+        self.assertEqual((terminal.screen.row, terminal.screen.column), (len(terminal.screen.lines()) - 2, 5))
+        terminal.type("\x05\x15")
+        terminal.expect_screen([">>>"])
+
+    def test_characters_are_edited_whole(self):
+        terminal = self.chat()
+        terminal.type(f"a{FAMILY}{FLAG}{FLAG}{ACCENTED}日本")
+        terminal.expect_screen([f">>> a{FAMILY}{FLAG}{FLAG}{ACCENTED}日本"])
+        terminal.type("\x7f" + LEFT + LEFT + "\x7f" + LEFT + "\x7f!")
+        terminal.expect_screen([f">>> a!{FLAG}{ACCENTED}日"])
+        self.assertEqual(terminal.screen.column, 6)
+        terminal.type("\r")
+        terminal.expect("\n")
+        terminal.expect(">>> ")
+        self.assertEqual(self.said(terminal), [f"a!{FLAG}{ACCENTED}日"])
+
+    def test_what_is_no_text(self):
+        terminal = self.chat()
+        terminal.type(b"a\xff\xc3b\x1b]never ends\x1b[999999999999999999;;;;")
+        terminal.expect_screen([">>> a\ufffd\ufffdb"])
+        terminal.type("\x03")
+        terminal.expect_screen([">>>"])
+        terminal.type("still here")
+        terminal.expect_screen([">>> still here"])
+
+    def test_a_resized_window(self):
+        terminal = self.chat(columns=60, rows=20)
+        terminal.type("abcdefghij" * 4)
+        terminal.expect_screen([">>> " + "abcdefghij" * 4])
+        terminal.resize(30, 20)
+        terminal.type("!")
+        terminal.expect_screen([">>> abcdefghijabcdefghijabcdef", "ghijabcdefghij!"])
+        self.assertEqual(terminal.screen.text().count(">>> abc"), 1)
+        terminal.resize(70, 12)
+        terminal.type("?")
+        terminal.expect_screen([">>> " + "abcdefghij" * 4 + "!?"])
+        self.assertEqual(terminal.screen.text().count("abc"), 4)
+
+    def test_completion(self):
+        terminal = self.chat()
+        terminal.type("/se\t")
+        terminal.expect_screen([">>> /set"])
+        terminal.type("te\t")
+        terminal.expect_screen([">>> /set temperature"])
+        terminal.type("\x15/set mirostat\t\t")
+        terminal.expect_screen(["mirostat      mirostat_eta  mirostat_tau", ">>> /set mirostat"])
+        terminal.type("\x15/load " + self.path("to") + "\t")
+        terminal.expect_screen(lambda screen: "toy.gguf" in screen.text())
+
+    def test_colours(self):
+        terminal = self.open_terminal("run", self.toy)
+        terminal.expect(">>> ")
+        terminal.type("/frob\r/set frob 1\r")
+        self.assertRegex(terminal.expect("error:"), r"\x1b\[[0-9;]+m")
+        for environment in ({"NO_COLOR": "1"}, {"TERM": "dumb"}, {"TERM": ""}):
+            terminal = self.open_terminal("run", self.toy, environment=environment)
+            shown = terminal.expect(">>> ")
+            terminal.type("/set frob 1\r")
+            shown += terminal.expect("error:") + terminal.expect(">>> ")
+            self.assertNotRegex(shown, r"\x1b\[[0-9;]*m")
+
+    def test_a_dumb_terminal_reads_lines(self):
+        terminal = self.open_terminal("run", self.toy, "-n", "8", environment={"TERM": "dumb"})
+        shown = terminal.expect(">>> ")
+        terminal.type("Hello there\n")
+        shown += terminal.expect(">>> ")
+        self.assertEqual(self.said(terminal), ["Hello there"])
+        terminal.type("\x03")
+        shown += terminal.expect("once more")
+        terminal.type("\x04")
+        self.assertEqual(terminal.wait(), 0)
+        self.assertNotIn("\x1b", shown + terminal.shown)
+
+
+class History(TerminalTest):
+    def test_it_survives_a_closed_window(self):
+        for number, leave in enumerate((lambda chat: chat.hang_up(), lambda chat: chat.process.kill())):
+            terminal = self.chat()
+            terminal.type(pasted(f"/set seed {number}\rmore") + "\r")
+            terminal.expect("error:")
+            leave(terminal)
+            terminal = self.chat()
+            terminal.type(UP)
+            terminal.expect_screen([f">>> /set seed {number}", "... more"])
+            terminal.type("\x03")
+            terminal.close()
+
+    def test_two_chats(self):
+        one, other = self.chat(), self.chat()
+        for number in range(5):
+            for name, terminal in (("one", one), ("other", other)):
+                terminal.type(f"/set stop {name}{number}\r")
+                terminal.expect(f'"{name}{number}"')
+                terminal.expect(">>> ")
+        with open(self.path("state/quarrel/history"), encoding="utf-8") as file:
+            lines = file.read().splitlines()
+        for name in ("one", "other"):
+            for number in range(5):
+                self.assertEqual(lines.count(f"/set stop {name}{number}"), 1)
+
+    def test_search(self):
+        terminal = self.chat()
+        for line in ("/set top_k 7", "/set top_p 0.5", "/set min_p 0.25"):
+            terminal.type(line + "\r")
+            terminal.expect("\n")
+            terminal.expect(">>> ")
+        terminal.type("\x12top")
+        terminal.expect_screen(["(search 'top') /set top_p 0.5"])
+        terminal.type("\x12")
+        terminal.expect_screen(["(search 'top') /set top_k 7"])
+        terminal.type("\r")
+        terminal.expect_screen([">>> /set top_k 7", "  top_k                   7", ">>>"])
+
+
+class Leaving(TerminalTest):
+    def test_the_terminal_is_left_as_it_was(self):
+        for leave in (lambda chat: chat.type("\x04"), lambda chat: chat.type("/bye\r"),
+                      lambda chat: chat.process.send_signal(signal.SIGTERM),
+                      lambda chat: chat.process.send_signal(signal.SIGQUIT),
+                      lambda chat: chat.process.send_signal(signal.SIGHUP), lambda chat: chat.type("\x1c"),
+                      self.interrupt_twice):
+            terminal = self.chat()
+            before = terminal.settings()
+            self.assertEqual(before, (False, False, False))
+            leave(terminal)
+            terminal.wait()
+            self.assertEqual(terminal.settings(), USUAL)
+
+    @staticmethod
+    def interrupt_twice(terminal):
+        terminal.process.send_signal(INTERRUPT)
+        terminal.expect("once more")
+        terminal.expect(">>> ")
+        terminal.process.send_signal(INTERRUPT)
+
+    def test_a_signal_is_a_ctrl_c(self):
+        terminal = self.chat()
+        terminal.type("half a line")
+        terminal.expect_screen([">>> half a line"])
+        terminal.process.send_signal(INTERRUPT)
+        terminal.expect_screen([">>> half a line", ">>>"])
+
+    def test_into_the_background_and_back(self):
+        terminal = self.open_terminal("--norc", "--noprofile", "-i", program="bash",
+                                      environment={"PS1": "shell: ", "TERM": "xterm"})
+        terminal.expect_screen(["shell:"])
+        terminal.type(f"{os.path.abspath(harness.QUARREL)} run {self.toy}\r")
+        terminal.expect_screen([">>>"])
+        terminal.type("half")
+        terminal.expect_screen([">>> half"])
+        terminal.type("\x1a")
+        terminal.expect_screen(lambda screen: "Stopped" in screen.text() and screen.lines()[-1] == "shell:")
+        terminal.type("stty | grep -c -- -echo; fg\r")
+        terminal.expect_screen([">>> half"])
+        terminal.type(" a line")
+        terminal.expect_screen([">>> half a line"])
+        self.assertEqual(terminal.settings(), (False, False, False))
+        # A signal of somebody else stops it too.
+        os.kill(self.child_of(terminal.process.pid), signal.SIGTSTP)
+        terminal.expect_screen(lambda screen: screen.text().count("Stopped") == 2 and screen.lines()[-1] == "shell:")
+        terminal.type("fg\r")
+        terminal.expect_screen([">>> half a line"])
+
+    @staticmethod
+    def child_of(process):
+        with open(f"/proc/{process}/task/{process}/children", encoding="ascii") as file:
+            return int(file.read().split()[0])
+
+
+class Commands(TerminalTest):
+    def test_set_says_what_it_set(self):
+        terminal = self.chat()
+        terminal.type("/set temperature 0.25\r")
+        terminal.expect_screen(["  temperature             0.25", ">>>"])
+        terminal.type("/set temperature\r")
+        terminal.expect_screen(lambda screen: re.search(r"0\.25\n.*likeliest\n>>>$", screen.text()))
+        terminal.type("/set seed 7\r/set seed \"\"\r")
+        terminal.expect_screen(["  seed                    random", ">>>"])
+        terminal.type("/set stop\r")
+        terminal.expect_screen(lambda screen: re.search(r"stop +\(none\)\n", screen.text()))
+
+    def test_show_takes_a_subject(self):
+        terminal = self.chat("--system", "Be brief.")
+        terminal.type("/show system\r")
+        terminal.expect_screen(["Be brief.", ">>>"])
+        terminal.type("/show template\r")
+        self.assertIn("messages", terminal.expect(">>> "))
+        terminal.expect_screen([">>>"])
+        terminal.type("/show parameters\r")
+        terminal.expect_screen(lambda screen: re.search(r"top_k +40", screen.text()) and screen.lines()[-1] == ">>>")
+        terminal.type("/show messages\r")
+        terminal.expect_screen(["Nothing was said yet.", ">>>"])
+        terminal.type("/show frob\r")
+        terminal.expect("error:")
+        self.assertIn("info, license", terminal.expect(">>> "))
+
+    def test_save_asks_before_it_overwrites(self):
+        terminal = self.chat()
+        file = self.path("kept.json")
+        terminal.type(f"/save {file}\r")
+        terminal.expect("Saved 0")
+        terminal.expect(">>> ")
+        terminal.type(f"/system Be kind.\r/save {file}\r")
+        terminal.expect("[y/N]")
+        terminal.type("n\r")
+        terminal.expect("Nothing was saved")
+        self.assertNotIn("kind", self.content(file))
+        terminal.expect(">>> ")
+        terminal.type(f"/save {file}\r")
+        terminal.expect("[y/N]")
+        terminal.type("\x03")
+        terminal.expect("Nothing was saved")
+        terminal.expect(">>> ")
+        terminal.type(f"/save {file}\r")
+        terminal.expect("[y/N]")
+        terminal.type("y\r")
+        terminal.expect("Saved 0")
+        self.assertIn("kind", self.content(file))
+
+
+    @staticmethod
+    def content(path):
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+
+
+class Answers(TerminalTest):
+    def test_words_are_not_cut(self):
+        # The toy is made to write words.
+        likely = []
+        for word in (" the", " world", " would", " they", " there", " have", " what"):
+            token = json.loads(self.succeed("tokenize", self.toy, input=word).out)[0]
+            likely += ["--logit-bias", f"{token}=60"]
+        terminal = self.chat("-n", "100", *likely, columns=24, rows=60)
+        terminal.type("Hello\r")
+        terminal.expect("\n")
+        terminal.expect(">>> ")
+        file = self.path("answer.json")
+        terminal.type(f"/save {file}\r")
+        terminal.expect("Saved 2")
+        with open(file, encoding="utf-8") as saved:
+            answer = json.load(saved)["messages"][1]["content"]
+        self.assertGreater(len(answer.split()), 10)
+        lines = terminal.screen.lines()
+        begin = lines.index(">>> Hello") + 1
+        end = next(index for index in range(begin, len(lines)) if lines[index].startswith(">>>"))
+        self.assertGreater(end - begin, 3)
+        self.assertEqual(" ".join(lines[begin:end]).split(), answer.split())
+
+
+if __name__ == "__main__":
+    unittest.main()
