@@ -83,7 +83,7 @@ void register_with(std::string_view name, const SamplingKernels& kernels) {
 }  // namespace
 
 void register_all() {
-  register_with("plain", plain_sampling_kernels());
+  register_with("plain", scalar_sampling_kernels());
   for (const IsaLevel level : available_levels()) register_with(level_name(level), kernels_of(level).sampling);
 }
 

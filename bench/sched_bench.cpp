@@ -23,7 +23,7 @@ struct Loop {
   explicit Loop(const SchedulerConfig& config) : scheduler(config) {}
 
   bool step() {
-    if (!scheduler.plan(now_us, plan)) return false;
+    if (scheduler.plan(now_us, plan) != PlanStatus::planned) return false;
     sampled.assign(plan.outputs.size(), 3);
     now_us += 10'000;
     scheduler.commit({.micros = 10'000, .sampled = sampled}, now_us);

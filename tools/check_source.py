@@ -23,10 +23,12 @@ BELOW = {
     "backend": {"base", "quant"},
     "model": {"base", "quant", "gguf", "backend"},
     "sched": {"base"},
-    "engine": {"base", "quant", "gguf", "text", "backend", "model", "sched"},
-    "api": {"base", "quant", "gguf", "store", "backend", "model", "sched", "text", "engine", "quarrel"},
-    "server": {"base", "quant", "gguf", "store", "backend", "model", "sched", "text", "engine"},
-    "app": {"base", "quant", "gguf", "store", "backend", "model", "sched", "text", "convert", "engine", "server"},
+    "engine": {"base", "quant", "gguf", "backend", "model", "sched"},
+    "session": {"base", "quant", "gguf", "store", "text", "backend", "model", "sched", "engine"},
+    "api": {"base", "quant", "gguf", "store", "backend", "model", "sched", "text", "engine", "session", "quarrel"},
+    "server": {"base", "quant", "gguf", "store", "backend", "model", "sched", "text", "engine", "session"},
+    "app": {"base", "quant", "gguf", "store", "backend", "model", "sched", "text", "convert", "engine", "session",
+            "server"},
 }
 GENERATED_HEADERS = {"quarrel_version.h"}
 ARCHITECTURES = ("llama|llama4|mixtral|mistral|mistral3|qwen2|qwen2moe|qwen3|qwen3moe|qwen3next|phi2|phi3|gemma|gemma2|"
@@ -151,7 +153,10 @@ def check_tree():
 # path, text, and a word of the complaint it must earn, or None if it must earn none
 CASES = (
     ("src/base/a.cpp", '#include "quant/types.h"\n', "point down"),
-    ("src/engine/a.cpp", '#include "text/tokenizer.h"\n', None),
+    ("src/engine/a.cpp", '#include "text/tokenizer.h"\n', "point down"),
+    ("src/engine/a.cpp", '#include "session/ask.h"\n', "point down"),
+    ("src/session/a.cpp", '#include "text/tokenizer.h"\n#include "store/store.h"\n', None),
+    ("src/session/a.cpp", '#include "api/errors.h"\n', "point down"),
     ("src/model/a.cpp", '#include "text/tokenizer.h"\n', "point down"),
     ("src/gguf/a.cpp", '#include "convert/convert.h"\n', "point down"),
     ("src/gguf/a.cpp", '#include "store/pull.h"\n', "point down"),

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,11 +17,16 @@
 #include "quarrel/quarrel.h"
 #include "quarrel/quarrel_c.h"
 
-// A handle begins with a word of its kind, so that a wrong one is told instead of believed.
+// A handle begins with a word of its kind, so that a wrong one is reported instead of believed.
 struct quarrel_model {
   static constexpr std::uint64_t kKind = 0x716d6f64656c0001;
   std::uint64_t kind = kKind;
   quarrel::api::Model model;
+  // What is given out as long as the handle lives.
+  std::vector<std::string> metadata_keys = {};
+  quarrel::api::SpecialTokens special = {};
+  quarrel::api::GenerateOptions recommended = {};
+  std::vector<quarrel_text> recommended_stops = {};
 };
 
 struct quarrel_cancel {
@@ -34,24 +40,54 @@ struct quarrel_result {
   struct Answer {
     quarrel::api::GenerateResult result = {};
     std::vector<std::vector<quarrel_logprob>> top = {};  // of each token
+    std::vector<quarrel_logprob> prompt_logprobs = {};
+    std::vector<std::vector<quarrel_logprob>> prompt_top = {};
   };
   std::uint64_t kind = kKind;
   std::vector<Answer> answers;  // at least one
+};
+
+struct quarrel_generation {
+  static constexpr std::uint64_t kKind = 0x7167656e65726101;
+  std::uint64_t kind = kKind;
+  quarrel::api::Generation generation = {};
+  quarrel::api::Event event = {};  // the one that was read last
+  std::vector<quarrel_logprob> top = {};
+};
+
+struct quarrel_embeddings {
+  static constexpr std::uint64_t kKind = 0x71656d6265640001;
+  struct Text {
+    std::vector<float> values = {};
+    std::size_t width = 0;
+    std::size_t vectors = 0;
+    std::size_t tokens = 0;
+    std::size_t full_tokens = 0;
+    bool cut = false;
+  };
+  std::uint64_t kind = kKind;
+  std::vector<Text> texts;
 };
 
 namespace quarrel::api {
 
 inline constexpr std::uint32_t kLargestStruct = 1u << 16;  // beyond any that will be: the size was never set
 
-// Thrown where the caller's array is too small: its count has been told already.
+// Thrown where the caller's array is too small: its count has been reported already.
 struct TooSmall {
   std::size_t needed = 0;
   std::size_t capacity = 0;
 };
 
+// Thrown for a status that is no error of the C++ interface.
+struct OtherStatus {
+  quarrel_status status = QUARREL_OK;
+  const char* message = "";
+};
+
 // Writes into the caller's struct, as far as that reaches. Never throws.
-void tell(quarrel_error* error, quarrel_status status, std::string_view message) noexcept;
-// The status of the exception in flight, told to `error`.
+void report(quarrel_error* error, quarrel_status status, std::string_view message) noexcept;
+// The status of the exception in flight, reported to `error`.
 quarrel_status status_of_exception(quarrel_error* error) noexcept;
 
 // Runs a function's body; whatever it throws becomes a status.
@@ -59,7 +95,7 @@ template <typename Body>
 quarrel_status run(quarrel_error* error, Body&& body) noexcept {
   try {
     std::forward<Body>(body)();
-    tell(error, QUARREL_OK, {});
+    report(error, QUARREL_OK, {});
     return QUARREL_OK;
   } catch (...) {
     return status_of_exception(error);
@@ -125,13 +161,20 @@ Struct read_struct(const Struct* from, const Struct& defaults, const char* what)
   return result;
 }
 
-// Into a struct of the caller's, whose size says how many fields it has. What we do not know becomes zero.
+// The size of a struct of the caller's that is to be written.
 template <typename Struct>
-void write_struct(Struct* to, Struct from, const char* what) {
+std::uint32_t check_size(const Struct* to, const char* what) {
   check_pointer(to, what);
   std::uint32_t size = 0;
   std::memcpy(&size, static_cast<const void*>(to), sizeof size);
   if (size < sizeof size || size > kLargestStruct) refuse(ErrorKind::usage, "the size of {} is not set", what);
+  return size;
+}
+
+// Into a struct of the caller's, whose size says how many fields it has. What we do not know becomes zero.
+template <typename Struct>
+void write_struct(Struct* to, Struct from, const char* what) {
+  const std::uint32_t size = check_size(to, what);
   from.size = size;
   std::memset(static_cast<void*>(to), 0, size);
   std::memcpy(static_cast<void*>(to), &from, std::min<std::size_t>(size, sizeof(Struct)));
@@ -146,10 +189,31 @@ void write_array(const Values& values, T* data, std::size_t capacity, std::size_
   std::copy(values.begin(), values.end(), &check_pointer(data, "the array"));
 }
 
-quarrel_result::Answer answer_of(GenerateResult&& result);
-// Of a result whose kind was checked. Throws for an answer that it does not have.
-const quarrel_result::Answer& answer_at(const quarrel_result& result, std::size_t answer);
+// c_options.cpp
+LoadOptions load_options_of(const quarrel_load_options* options);
 GenerateOptions generate_options_of(const quarrel_generate_options* options);
+EmbedOptions embed_options_of(const quarrel_embed_options* options);
+Chat chat_of(const quarrel_chat_input* chat);
+Prompt prompt_of(const quarrel_prompt* prompt);
 std::vector<Message> messages_of(const quarrel_message* messages, std::size_t count);
+quarrel_generate_options c_options_of(const GenerateOptions& options);  // less what needs arrays
+
+// c_generate.cpp
+std::vector<quarrel_logprob> logprobs_of(std::span<const TokenLogprob> logprobs);
+std::unique_ptr<quarrel_result> result_of(std::vector<GenerateResult> answers);
+
+// A struct with its defaults, in as many bytes as the caller has for it.
+template <typename Struct>
+quarrel_status init_struct(Struct* options, std::size_t size, const Struct& defaults) noexcept {
+  return run(nullptr, [&] {
+    check_pointer(options, "the struct");
+    if (size < sizeof defaults.size || size > kLargestStruct) {
+      refuse(ErrorKind::usage, "the size of the struct cannot be {}", size);
+    }
+    const auto bytes = static_cast<std::uint32_t>(size);
+    std::memcpy(static_cast<void*>(options), &bytes, sizeof bytes);
+    write_struct(options, defaults, "the struct");
+  });
+}
 
 }  // namespace quarrel::api

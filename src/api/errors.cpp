@@ -11,6 +11,7 @@ ErrorKind kind_of(quarrel::ErrorKind kind) noexcept {
     case quarrel::ErrorKind::unsupported: return ErrorKind::unsupported;
     case quarrel::ErrorKind::out_of_memory: return ErrorKind::out_of_memory;
     case quarrel::ErrorKind::io: return ErrorKind::io;
+    case quarrel::ErrorKind::busy: return ErrorKind::busy;
     case quarrel::ErrorKind::cancelled: return ErrorKind::cancelled;
     case quarrel::ErrorKind::internal: return ErrorKind::internal;
   }

@@ -1,55 +1,82 @@
-// What stands behind the public Model: either an engine that generates, or an embedder. Made whole by its constructor;
-// afterwards only the engine and the embedder change, and they see to their threads themselves.
+// What stands behind the public Model: a loaded model of the session's, and what the library adds to it (where warnings
+// go, a thread for callbacks, which process it belongs to). Made whole by `Model::load`; any thread may use it.
 #pragma once
 
+#include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
-#include <span>
-#include <string>
 #include <string_view>
-#include <vector>
 
+#include "api/callback_thread.h"
 #include "api/errors.h"
+#include "api/home_process.h"
 #include "backend/backend.h"
-#include "engine/embedder.h"
-#include "engine/engine.h"
-#include "engine/executor.h"
-#include "gguf/file.h"
+#include "base/log.h"
 #include "quarrel/quarrel.h"
-#include "text/chat_template.h"
-#include "text/tokenizer.h"
+#include "session/loaded_model.h"
 
 namespace quarrel::api {
 
-struct Model::Impl {
-  // `caught` keeps what the progress callback throws; the constructor throws Error(cancelled) then.
-  Impl(const std::string& name, const LoadOptions& options, Caught& caught);
+// Lines to the user's callback, where there is one.
+class CallbackLog : public Log {
+ public:
+  explicit CallbackLog(std::function<void(std::string_view)> warning) : warning_(std::move(warning)) {}
 
-  const Tokenizer& require_tokenizer() const;
-  ChatPrompt chat_prompt(std::span<const Message> messages) const;
-  // The tokens of a text to continue.
-  std::vector<Token> encode_prompt(std::string_view text) const;
-  // As many answers as the options say.
-  std::vector<GenerateResult> generate(std::span<const Token> prompt, const GenerateOptions& options,
-                                       const PieceCallback& callback, Caught& caught);
-  std::vector<std::vector<float>> embed(std::span<const std::string> texts);
-
-  ModelInfo info = {};
+  // While a model loads: what the callback throws is kept there, and ends the load.
+  void write_loading(std::string_view line, Caught& caught) {
+    if (!warning_) return;
+    const auto call = [&] {
+      warning_(line);
+      return true;
+    };
+    if (!caught.call(call)) refuse(ErrorKind::cancelled, "the warning's callback threw");
+  }
+  // Afterwards: what it throws concerns nobody.
+  void write(LogLevel level, std::string_view line) override {
+    if (!warning_ || level < LogLevel::warning) return;
+    try {
+      warning_(line);
+    } catch (...) {
+      return;
+    }
+  }
 
  private:
-  void load_template(const GgufFile& file, const LoadOptions& options, Log& log);
-  GenerateRequest request_for(std::span<const Token> prompt, const GenerateOptions& options) const;
+  std::function<void(std::string_view)> warning_;
+};
 
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Tokenizer> own_tokenizer_;  // an embedder has its own
-  const Tokenizer* tokenizer_ = nullptr;      // null: the file has no vocabulary
-  std::optional<ChatTemplate> chat_template_;
-  std::string template_problem_;  // why there is none
-  std::unique_ptr<Executor> executor_;
-  std::unique_ptr<Engine> engine_;
-  std::mutex embedding_;  // one thread at a time
-  std::unique_ptr<Embedder> embedder_;
+// Where a loaded model is brought when nobody holds it any more, so that it ends on the thread of the last user and
+// before that goes on: the engine, which may be the last to hold it, cannot end itself. Any thread.
+class LastRest {
+ public:
+  static std::function<void(std::unique_ptr<LoadedModel>)> entrance(std::shared_ptr<LastRest> rest);
+  void await_model() noexcept;  // and end it
+  void abandon() noexcept;      // nobody will: whoever brings it has to
+
+ private:
+  void take(std::unique_ptr<LoadedModel> model) noexcept;
+
+  std::mutex mutex_;
+  std::condition_variable came_;
+  std::unique_ptr<LoadedModel> model_;
+  bool abandoned_ = false;
+};
+
+struct Model::Impl {
+  explicit Impl(std::function<void(std::string_view)> warning)
+      : log(std::make_shared<CallbackLog>(std::move(warning))), rest(std::make_shared<LastRest>()) {}
+  ~Impl();
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  HomeProcess home;
+  std::shared_ptr<CallbackLog> log;
+  std::shared_ptr<LastRest> rest;
+  std::shared_ptr<Device> device;
+  std::shared_ptr<LoadedModel> loaded;
+  ModelInfo info = {};
+  CallbackThread callbacks;
 };
 
 }  // namespace quarrel::api

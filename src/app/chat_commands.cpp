@@ -150,8 +150,8 @@ bool ChatLoop::confirm(std::string_view question) {
 }
 
 void ChatLoop::run() {
-  say(fmt::format("{} on {}, context {}. /help lists commands.", printable(session_.name()), session_.device(),
-                  session_.executor().context()));
+  say(fmt::format("{} on {}, context {}. /help lists commands.", printable(session_.model().name()),
+                  session_.model().device_description(), session_.model().context()));
   Next next = Next::go_on;
   while (next == Next::go_on) {
     const auto [input, quoted] = read_message();
@@ -251,11 +251,11 @@ ChatLoop::Next ChatLoop::send(const std::string& text) {
   }
   if (reply.reason == FinishReason::context) {
     notice(fmt::format("The context of {} tokens is full. /clear begins a new conversation, /save keeps this one.",
-                       session_.executor().context()));
+                       session_.model().context()));
   }
   if (parameters_.verbose) {
     const double total = seconds_since(start);
-    write_error(timing_text(reply, total, session_.load_seconds()));
+    write_error(timing_text(reply, total, session_.model().load_seconds()));
   }
   say("");
   const int presses = interrupts_.take();
@@ -344,13 +344,13 @@ ChatLoop::Next ChatLoop::show(std::string_view argument) {
 }
 
 void ChatLoop::show_info() const {
-  const Executor& executor = session_.executor();
-  say_field("model", printable(session_.name()));
+  const Executor& executor = session_.model().executor();
+  say_field("model", printable(session_.model().name()));
   say_field("file", printable(executor.file().path().string(), 512));
   say_field("architecture", printable(executor.spec().architecture));
-  say_field("runs on", session_.device());
+  say_field("runs on", session_.model().device_description());
   say_field("context", fmt::format("{} of {} tokens", session_.cached_tokens(), executor.context()));
-  say_field("template", session_.raw() ? "none" : printable(session_.template_origin()));
+  say_field("template", session_.raw() ? "none" : printable(session_.model().template_origin()));
   say_field("messages", fmt::format("{}", conversation_.messages.size()));
   say_field("system", printable(parameters_.system, 256));
 }
@@ -373,11 +373,11 @@ void ChatLoop::show_system() const {
 
 void ChatLoop::show_template() const {
   if (session_.raw()) return notice("There is no template: texts are continued as they are.");
-  say(without_control(session_.template_source()));
+  say(without_control(session_.model().require_template().source()));
 }
 
 void ChatLoop::show_license() const {
-  const std::string_view license = session_.executor().file().string("general.license").value_or("");
+  const std::string_view license = session_.model().executor().file().string("general.license").value_or("");
   if (license.empty()) return notice("The model's file names no license.");
   say(without_control(license));
 }

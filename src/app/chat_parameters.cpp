@@ -183,21 +183,6 @@ const Row* find_row(std::string_view name) {
   return row == kRows.end() ? nullptr : row;
 }
 
-void apply_model_value(ChatParameters& parameters, const std::string& name, const nlohmann::ordered_json& value) {
-  if (name == "stop") {
-    for (const auto& text : value.is_array() ? value : nlohmann::ordered_json::array({value})) {
-      if (!text.is_string()) fail(ErrorKind::bad_input, "a stop string is no text");
-      if (!text.get_ref<const std::string&>().empty()) parameters.stop.push_back(text.get<std::string>());
-    }
-  } else if (value.is_string()) {
-    set_parameter(parameters, name, value.get_ref<const std::string&>());
-  } else if (value.is_primitive()) {
-    set_parameter(parameters, name, dump_json(value));
-  } else {
-    fail(ErrorKind::bad_input, "it is a list or an object");
-  }
-}
-
 }  // namespace
 
 std::vector<ParameterInfo> list_parameters(const ChatParameters& parameters) {
@@ -223,34 +208,11 @@ void set_parameter(ChatParameters& parameters, std::string_view name, std::strin
   parameters = std::move(changed);
 }
 
-std::int32_t apply_model_parameters(ChatParameters& parameters, std::string_view json, Log& log) {
-  nlohmann::ordered_json values;
-  try {
-    values = parse_json(json, "the text of the model's parameters");
-  } catch (const Error& error) {
-    log.warn("{}; they are not used", error.what());
-    return 0;
-  }
-  if (!values.is_object()) {
-    log.warn("the model's parameters are not a JSON object; they are not used");
-    return 0;
-  }
-  std::int32_t context = 0;
-  for (const auto& [name, value] : values.items()) {
-    try {
-      if (name == "num_ctx") {
-        const bool fits = value.is_number_integer() && value.get<std::int64_t>() > 0 &&
-                          value.get<std::int64_t>() <= std::numeric_limits<std::int32_t>::max();
-        if (!fits) fail(ErrorKind::bad_input, "it is no number of tokens");
-        context = value.get<std::int32_t>();
-      } else {
-        apply_model_value(parameters, name, value);
-      }
-    } catch (const Error& error) {
-      log.warn("the model's own parameter '{}' is not used: {}", printable(name), error.what());
-    }
-  }
-  return context;
+void apply_recommended(ChatParameters& parameters, const RecommendedSampling& recommended) {
+  parameters.sampling = recommended.over(parameters.sampling);
+  if (recommended.seed) parameters.seed = recommended.seed;
+  parameters.max_tokens = recommended.max_tokens.value_or(parameters.max_tokens);
+  parameters.stop.insert(parameters.stop.end(), recommended.stop.begin(), recommended.stop.end());
 }
 
 void add_parameter_options(CLI::App& command, GivenParameters& given) {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "backend/sampling.h"
-#include "base/log.h"
+#include "session/recommended_sampling.h"
 
 namespace CLI {
 class App;
@@ -20,8 +20,14 @@ class App;
 namespace quarrel {
 
 struct ChatParameters {
-  SamplingParams sampling{
-      .temperature = 0.7f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1.1f, .logit_bias = {}};
+  // Penalties have the meaning that they have for Ollama and llama.cpp, whose names these are.
+  SamplingParams sampling{.temperature = 0.7f,
+                          .top_k = 40,
+                          .top_p = 0.95f,
+                          .min_p = 0.05f,
+                          .repeat_penalty = 1.1f,
+                          .penalty_scope = PenaltyScope::recent,
+                          .logit_bias = {}};
   std::optional<std::uint64_t> seed;  // none: another one for each answer
   std::int32_t max_tokens = -1;       // -1: until the model ends or the context is full
   std::vector<std::string> stop;
@@ -42,9 +48,8 @@ std::vector<ParameterInfo> list_parameters(const ChatParameters& parameters);
 // unknown name (with the nearest) or a value that is no number or out of range; nothing is changed then.
 void set_parameter(ChatParameters& parameters, std::string_view name, std::string_view value);
 
-// Takes over what a model's own parameters say (the text of a JSON object); what is unknown or unusable is warned of.
-// The context it asks for is given back; 0: none.
-std::int32_t apply_model_parameters(ChatParameters& parameters, std::string_view json, Log& log);
+// Takes over what a model's makers recommend; the context is the caller's business.
+void apply_recommended(ChatParameters& parameters, const RecommendedSampling& recommended);
 
 // Flags in the order they were given, to be set after the model's own parameters.
 using GivenParameters = std::vector<std::pair<std::string, std::string>>;

@@ -4,12 +4,9 @@
 
 #include "app/input.h"
 #include "app/workbench.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/printable.h"
-#include "base/random_seed.h"
-#include "model/architectures.h"
-#include "text/chat_prompt.h"
+#include "session/generation_stream.h"
 #include "text/default_templates.h"
 
 namespace quarrel {
@@ -29,157 +26,68 @@ std::string read_template(const std::string& choice) {
 // Recurrent states that turns may return to.
 constexpr std::int32_t kSnapshots = 4;
 
-// How long Ctrl-C may go unseen.
-constexpr std::chrono::milliseconds kLook{20};
-
-ExecutorOptions chat_executor_options(const ModelOptions& options) {
-  ExecutorOptions result = executor_options(options);
-  result.snapshots = kSnapshots;
-  return result;
+TemplateSelection selection_of(const ChatOptions& options) {
+  if (options.raw) return {.kind = TemplateSelection::Kind::none};
+  if (options.chat_template.empty()) return {};
+  if (!find_default_template(options.chat_template).empty()) {
+    return {.kind = TemplateSelection::Kind::named, .value = options.chat_template};
+  }
+  return {.kind = TemplateSelection::Kind::text,
+          .value = read_template(options.chat_template),
+          .origin = options.chat_template};
 }
 
 }  // namespace
 
-std::string_view reason_name(FinishReason reason) noexcept {
-  switch (reason) {
-    case FinishReason::stop: return "stop";
-    case FinishReason::length: return "length";
-    case FinishReason::context: return "context";
-    case FinishReason::cancelled: return "cancelled";
-    case FinishReason::timeout: return "timeout";
-  }
-  return "unknown";
-}
-
-ChatSession::ChatSession(const ResolvedModel& model, const ChatOptions& options, Log& log) : name_(model.name) {
-  const auto start = Clock::now();
+ChatSession::ChatSession(const ResolvedModel& model, const ChatOptions& options, Log& log) {
   GgufFile file = GgufFile::open(model.path);
-  require_logits(read_spec(file));
-  tokenizer_ = Tokenizer::load(file, log);
-  if (!options.raw) compile_template(file, options.chat_template, log);
-  device_ = open_device(options.model);
-  device_description_ = device_->description();
-  executor_ = std::make_unique<Executor>(std::move(file), *device_, chat_executor_options(options.model));
-  engine_ = std::make_unique<Engine>(*executor_);
-  load_seconds_ = seconds_since(start);
-}
-
-void ChatSession::compile_template(const GgufFile& file, const std::string& choice, Log& log) {
-  std::string source;
-  if (!choice.empty()) {
-    template_origin_ = choice;
-    source = find_default_template(choice);
-    if (source.empty()) source = read_template(choice);
-  } else {
-    TemplateChoice chosen = choose_template(file, *tokenizer_);
-    source = std::move(chosen.source);
-    template_origin_ = chosen.name.empty() ? "the model's own" : chosen.name;
-    if (!chosen.name.empty()) {
-      log.warn("the model has no chat template; using '{}' (--template chooses another, --raw none)", chosen.name);
-    }
-  }
-  template_ = ChatTemplate::compile(std::move(source));
-}
-
-std::vector<TokenId> ChatSession::encode_conversation(const Conversation& conversation) const {
-  if (!template_) fail(ErrorKind::internal, "a conversation needs a template");
-  return encode_chat(*tokenizer_, *template_, conversation.to_template(), TemplateClock::now()).tokens;
+  LoadOptions load{.executor = executor_options(options.model), .chat_template = selection_of(options)};
+  load.executor.snapshots = kSnapshots;
+  model_ = LoadedModel::load(std::move(file), model, open_device(options.model), load, log);
+  model_->require_generation();
+  model_->require_tokenizer();
+  if (!options.raw) model_->require_template();
 }
 
 Reply ChatSession::answer(const Conversation& conversation, const ChatParameters& parameters,
                           const std::atomic<bool>& cancel, const TextSink& sink) {
-  return continue_tokens(encode_conversation(conversation), parameters, cancel, sink);
+  ChatInput input;
+  input.messages = conversation.to_template();
+  return reply_to({.prompt = std::move(input)}, parameters, cancel, sink);
 }
 
 Reply ChatSession::complete(std::string_view text, const ChatParameters& parameters, const std::atomic<bool>& cancel,
                             const TextSink& sink) {
-  std::vector<TokenId> ids = tokenizer_->encode(text, {.parse_special = true});
-  put_bos(*tokenizer_, ids);
-  return continue_tokens(ids, parameters, cancel, sink);
+  return reply_to({.prompt = std::string(text)}, parameters, cancel, sink);
 }
 
-void ChatSession::follow(Engine::Submission& submission, const ChatParameters& parameters,
-                         const std::atomic<bool>& cancel, TextStream& text, const TextSink& sink, Reply& reply) {
-  const auto start = Clock::now();
-  auto first = start;
-  const auto emit = [&](const std::string& piece) {
-    if (piece.empty()) return;
-    reply.text += piece;
-    sink(piece);
-  };
-  bool over = false;  // the answer is complete; only its end is waited for
-  while (!submission.stream->done()) {
-    if (!over && cancel.load(std::memory_order_relaxed)) {
-      over = true;
-      engine_->cancel(submission.result.id);
-    }
-    const std::optional<TokenEvent> event = submission.stream->next_within(kLook);
-    if (!event) continue;
-    if (event->kind == TokenEvent::Kind::started) reply.cached_tokens = static_cast<std::size_t>(event->cached);
-    if (event->kind == TokenEvent::Kind::token && !over) {
-      if (reply.tokens.empty()) first = Clock::now();
-      reply.tokens.push_back(event->sample.id);
-      if (tokenizer_->is_end_of_generation(event->sample.id)) continue;
-      emit(text.push(event->sample.id));
-      if (text.stopped()) {
-        over = true;
-        engine_->cancel(submission.result.id, EndReason::stop);
-      }
-    }
-    if (event->kind != TokenEvent::Kind::finished) continue;
-    if (over) {
-      // However the engine ended it meanwhile.
-      reply.reason = text.stopped() ? FinishReason::stop : FinishReason::cancelled;
-      continue;
-    }
-    const auto reason = finish_reason(event->reason, reply.tokens.size(), parameters.max_tokens);
-    if (!reason) fail(ErrorKind::bad_file, "{}", event->error);
-    reply.reason = *reason;
-  }
-  emit(text.finish());
-  const auto end = Clock::now();
-  if (reply.tokens.empty()) first = end;
-  reply.prompt_seconds = std::chrono::duration<double>(first - start).count();
-  reply.generate_seconds = std::chrono::duration<double>(end - first).count();
-}
-
-Reply ChatSession::continue_tokens(const std::vector<TokenId>& prompt, const ChatParameters& parameters,
-                                   const std::atomic<bool>& cancel, const TextSink& sink) {
-  const auto context = static_cast<std::size_t>(executor_->context());
-  if (prompt.empty()) fail(ErrorKind::bad_input, "the prompt is empty");
-  if (prompt.size() >= context) {
-    fail(ErrorKind::bad_input, "the prompt has {} tokens, but the context holds {} including the answer", prompt.size(),
-         context);
-  }
-  for (const auto& [id, bias] : parameters.sampling.logit_bias) {
-    if (static_cast<std::size_t>(id) >= tokenizer_->size()) {
-      fail(ErrorKind::bad_input, "the logit bias names token {}, but the vocabulary has {}", id, tokenizer_->size());
-    }
-  }
-
-  Reply reply;
-  reply.seed = parameters.seed ? *parameters.seed : random_seed();
-  reply.prompt_tokens = prompt.size();
-  GenerateRequest request{.prompt = prompt,
-                          .sampling = parameters.sampling,
-                          .max_tokens = parameters.max_tokens,
-                          .stop_tokens = tokenizer_->special().end_of_generation,
-                          .priority = Priority::interactive,
-                          .overflow = Overflow::stop,
-                          .deadline = std::chrono::microseconds(0)};
-  request.sampling.seed = reply.seed;
-  executor_->watch_times(parameters.verbose);
-  Engine::Submission submission = engine_->submit(std::move(request));
-  if (!submission.stream) fail(ErrorKind::internal, "the engine refused a request that fits");
-  TextStream text(*tokenizer_, parameters.stop, true);
-  try {
-    follow(submission, parameters, cancel, text, sink, reply);
-  } catch (...) {
-    engine_->cancel(submission.result.id);
-    throw;
-  }
-  cached_tokens_ = prompt.size() + reply.tokens.size();
-  if (parameters.verbose) reply.seen = executor_->observe();
+Reply ChatSession::reply_to(Ask ask, const ChatParameters& parameters, const std::atomic<bool>& cancel,
+                            const TextSink& sink) {
+  ask.sampling = parameters.sampling;
+  ask.seed = parameters.seed;
+  ask.max_tokens = parameters.max_tokens;
+  ask.stop = parameters.stop;
+  ask.priority = Priority::interactive;
+  model_->engine().watch_times(parameters.verbose);
+  GenerationResult result = generate(model_, ask,
+                                     {.on_event =
+                                          [&](const GenerationEvent& event) {
+                                            if (!event.text.empty()) sink(event.text);
+                                            return true;
+                                          },
+                                      .cancelled = [&] { return cancel.load(std::memory_order_relaxed); }});
+  Answer& answer = result.answers.front();
+  answer.require_success();
+  Reply reply{.text = std::move(answer.text),
+              .tokens = std::move(answer.tokens),
+              .reason = answer.reason,
+              .seed = answer.seed,
+              .prompt_tokens = result.usage.prompt_tokens,
+              .cached_tokens = result.usage.cached_tokens,
+              .prompt_seconds = result.usage.queue_seconds + result.usage.prompt_seconds,
+              .generate_seconds = result.usage.generate_seconds};
+  cached_tokens_ = reply.prompt_tokens + reply.tokens.size();
+  if (parameters.verbose) reply.seen = model_->engine().observe();
   return reply;
 }
 

@@ -1,5 +1,5 @@
-// A model that answers conversations: file, vocabulary, template, weights, and the engine, whose prefix cache keeps
-// what turns have in common. `run` owns one; the terminal's part (lines, commands, colours) lies elsewhere. One thread.
+// Conversations with a model, whose prefix cache keeps what turns have in common. `run` owns one; the terminal's part
+// (lines, commands, colours) lies elsewhere. One thread.
 #pragma once
 
 #include <atomic>
@@ -15,12 +15,9 @@
 #include "app/conversation.h"
 #include "app/model_options.h"
 #include "base/log.h"
-#include "engine/engine.h"
-#include "engine/finish_reason.h"
+#include "session/ask.h"
+#include "session/loaded_model.h"
 #include "store/store.h"
-#include "text/chat_template.h"
-#include "text/text_stream.h"
-#include "text/tokenizer.h"
 
 namespace quarrel {
 
@@ -42,8 +39,6 @@ struct Reply {
   Observations seen = {};  // when timings are wanted: counts since loading, times of this answer
 };
 
-std::string_view reason_name(FinishReason reason) noexcept;
-
 // Called with text as it comes.
 using TextSink = std::function<void(std::string_view)>;
 
@@ -60,34 +55,15 @@ class ChatSession {
   Reply complete(std::string_view text, const ChatParameters& parameters, const std::atomic<bool>& cancel,
                  const TextSink& sink);
 
-  bool raw() const noexcept { return !template_.has_value(); }
-  const std::string& name() const noexcept { return name_; }
-  const std::string& template_origin() const noexcept { return template_origin_; }
-  const std::string& template_source() const { return template_->source(); }  // unless raw()
-  const Executor& executor() const noexcept { return *executor_; }
-  const std::string& device() const noexcept { return device_description_; }
+  bool raw() const noexcept { return model_->chat_template() == nullptr; }
+  const LoadedModel& model() const noexcept { return *model_; }
   std::size_t cached_tokens() const noexcept { return cached_tokens_; }
-  double load_seconds() const noexcept { return load_seconds_; }
 
  private:
-  void compile_template(const GgufFile& file, const std::string& choice, Log& log);
-  std::vector<TokenId> encode_conversation(const Conversation& conversation) const;
-  Reply continue_tokens(const std::vector<TokenId>& prompt, const ChatParameters& parameters,
-                        const std::atomic<bool>& cancel, const TextSink& sink);
-  // Reads an answer to its end, which comes early when a stop string was met or somebody pressed Ctrl-C.
-  void follow(Engine::Submission& submission, const ChatParameters& parameters, const std::atomic<bool>& cancel,
-              TextStream& text, const TextSink& sink, Reply& reply);
+  Reply reply_to(Ask ask, const ChatParameters& parameters, const std::atomic<bool>& cancel, const TextSink& sink);
 
-  std::string name_;
-  std::string template_origin_;
-  std::string device_description_;
-  std::unique_ptr<Tokenizer> tokenizer_;
-  std::optional<ChatTemplate> template_;
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Executor> executor_;
-  std::unique_ptr<Engine> engine_;
+  std::shared_ptr<LoadedModel> model_;
   std::size_t cached_tokens_ = 0;  // of the last turn: its prompt and its answer
-  double load_seconds_ = 0.0;
 };
 
 }  // namespace quarrel

@@ -71,10 +71,11 @@ double share(double part, double whole) { return whole > 0.0 ? part / whole : 0.
 // Only as much context as the benchmark fills, and not more than the model was trained for unless the user insists.
 std::int32_t needed_context(const BenchCommand& command, const GgufFile& file, std::int32_t given) {
   const SpeedSettings& settings = command.settings;
-  const std::int64_t needed =
-      std::max<std::int64_t>(settings.prompt, std::int64_t{settings.depth} + settings.generated);
-  check_fits_context(needed, given > 0 ? given : read_spec(file).context_length);
-  return given > 0 ? given : static_cast<std::int32_t>(needed);
+  const std::int64_t needed = bench_context(settings);
+  const std::int32_t trained = read_spec(file).context_length;
+  check_fits_context(needed, given > 0 ? given : trained);
+  // A place for the first token after the prompt, too.
+  return given > 0 ? given : static_cast<std::int32_t>(std::min<std::int64_t>(needed + 1, trained));
 }
 
 // ---- JSON ----
@@ -207,7 +208,8 @@ std::string machine_text(const MachineSpeed& machine) {
   return text;
 }
 
-std::string to_text(const BenchReport& report, const BenchCommand& command, const Executor& executor) {
+std::string to_text(const BenchReport& report, const BenchCommand& command, const Executor& executor,
+                    const Observations& seen) {
   const std::string name = executor.spec().name.empty() ? command.model : executor.spec().name;
   std::string text = fmt::format("model    {}, {:.1f} million parameters, {}\n", printable(name),
                                  static_cast<double>(parameter_count(executor.file())) / 1e6,
@@ -217,7 +219,7 @@ std::string to_text(const BenchReport& report, const BenchCommand& command, cons
   if (report.machine) {
     text += machine_text(*report.machine);
   }
-  if (const std::string cache = expert_cache_text(executor.observe()); !cache.empty()) {
+  if (const std::string cache = expert_cache_text(seen); !cache.empty()) {
     text += fmt::format("experts  {}\n", cache);
   }
   text += fmt::format("mean of {} after a warm-up\n\n", command.settings.repeat) + speed_text(report, command.settings);
@@ -229,36 +231,37 @@ std::string to_text(const BenchReport& report, const BenchCommand& command, cons
   return text;
 }
 
-int run_bench(const BenchCommand& command, const Interrupts& interrupts) {
+int run_bench(const BenchCommand& command, Log& log, const Interrupts& interrupts) {
   if (command.settings.prompt == 0 && command.settings.generated == 0) {
     fail(ErrorKind::usage, "there is nothing to measure: give -p or -n a number above 0");
   }
-  const auto device = open_device(command.options);
-  ExecutorOptions settings = executor_options(command.options);
-  settings.sequences = command.settings.batch;
-  const auto start = std::chrono::steady_clock::now();
+  LoadOptions load{.executor = executor_options(command.options), .vocabulary = false};
+  load.executor.sequences = command.settings.batch;
   GgufFile file = open_model_file(command.model);
-  settings.context = needed_context(command, file, settings.context);
-  Executor executor(std::move(file), *device, settings);
-  if (!executor.spec().has_head && command.settings.generated > 0) {
+  load.executor.context = needed_context(command, file, load.executor.context);
+  const auto model = load_model(std::move(file), command.options, load, log);
+  const Executor& executor = model->executor();
+  const Device& device = model->device();
+  if (!model->generates() && command.settings.generated > 0) {
     fail(ErrorKind::unsupported, "this model ({}) embeds texts and generates none: measure it with -n 0",
          printable(executor.spec().architecture));
   }
 
   BenchReport report;
-  report.load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  report.device = device->description();
-  report.cost = model_cost(executor, executor.backend(), command.settings);
+  report.load_seconds = model->load_seconds();
+  report.device = model->device_description();
+  report.cost = model_cost(executor, command.settings);
   check_interrupt(interrupts);
-  if (device->name() != "cuda") {
+  if (device.name() != "cuda") {
     const int threads = command.options.threads > 0 ? command.options.threads : usable_threads();
-    report.machine = measure_machine(threads, device->memory_available());
+    report.machine = measure_machine(threads, device.memory_available());
   }
-  SpeedBench bench(executor, command.settings, [&] { check_interrupt(interrupts); });
+  SpeedBench bench(model, command.settings, [&] { check_interrupt(interrupts); });
   if (command.settings.prompt > 0) report.prefill = bench.prefill(command.profile);
   if (command.settings.generated > 0) report.decode = bench.decode(command.profile);
+  const Observations seen = model->engine().observe();
   write_output(command.json ? dump_json(to_json(report, command, executor)) + "\n"
-                            : to_text(report, command, executor));
+                            : to_text(report, command, executor, seen));
   return 0;
 }
 
@@ -294,11 +297,11 @@ void add_bench(CLI::App& app, CommandContext& context) {
       "  quarrel bench default --serve --clients 32 --prompt-tokens 64:256 --shared-prefix 32\n"
       "  quarrel bench default --serve --rate 2.5 --requests 100 --json");
   command->callback([options, &context] {
-    context.run = [options] {
+    context.run = [options, &context] {
       return run_interruptible([&](const Interrupts& interrupts) {
-        return options->serve
-                   ? run_serve_bench(options->model, options->options, options->serving, options->json, interrupts)
-                   : run_bench(*options, interrupts);
+        return options->serve ? run_serve_bench(options->model, options->options, options->serving, options->json,
+                                                context.log, interrupts)
+                              : run_bench(*options, context.log, interrupts);
       });
     };
   });

@@ -19,7 +19,7 @@
 #include "app/workbench.h"
 #include "base/error.h"
 #include "base/printable.h"
-#include "engine/embedder.h"
+#include "session/embedding.h"
 
 namespace quarrel {
 namespace {
@@ -86,20 +86,20 @@ std::vector<std::vector<TokenId>> read_token_lists(const std::vector<std::string
   return lists;
 }
 
-std::vector<std::vector<TokenId>> encode_texts(const Embedder& embedder, const std::vector<std::string>& texts,
+std::vector<std::vector<TokenId>> encode_texts(const LoadedModel& model, const std::vector<std::string>& texts,
                                                Log& log, const Interrupts& interrupts) {
-  if (embedder.tokenizer() == nullptr) {
+  if (model.tokenizer() == nullptr) {
     fail(ErrorKind::unsupported, "the model's file has no vocabulary: give token ids instead of texts (--tokens)");
   }
   std::vector<std::vector<TokenId>> lists;
   lists.reserve(texts.size());
   for (const std::string& text : texts) {
     check_interrupt(interrupts);
-    EncodedText encoded = embedder.encode(text);
+    EncodedText encoded = encode_text(model, text);
     lists.push_back(std::move(encoded.tokens));
     if (encoded.cut) {
       log.warn("text {} has {} tokens; cut to the model's limit of {}", lists.size(), encoded.full_tokens,
-               embedder.limit());
+               longest_embedded_text(model));
     }
   }
   return lists;
@@ -145,27 +145,21 @@ class Watch {
   std::optional<ProgressBar> bar_;
 };
 
-void write_pooled(Embedder& embedder, std::span<const std::vector<TokenId>> lists, VectorWriter& writer, Watch& watch) {
-  for (std::size_t begin = 0; begin < lists.size(); begin += kTextsAtOnce) {
-    const auto part = lists.subspan(begin, std::min(kTextsAtOnce, lists.size() - begin));
-    const auto results = embedder.embed(part, [&](std::size_t done, std::size_t) {
+// Vectors of single tokens take much memory, so those of one text are held at a time.
+void write_vectors(const std::shared_ptr<LoadedModel>& model, const EmbeddingOptions& options,
+                   std::span<const std::vector<TokenId>> lists, bool by_token, VectorWriter& writer, Watch& watch) {
+  const std::size_t at_once = by_token ? 1 : kTextsAtOnce;
+  for (std::size_t begin = 0; begin < lists.size(); begin += at_once) {
+    const auto part = lists.subspan(begin, std::min(at_once, lists.size() - begin));
+    const auto results = embed(model, {part.begin(), part.end()}, options, [&](std::size_t done, std::size_t) {
       watch.tell(begin + done);
       return true;
     });
-    for (const Embedding& result : results) writer.add(result.tokens, {&result.values, 1});
+    for (const Embedding& result : results) {
+      const std::span<const std::vector<float>> one(&result.values, 1);
+      writer.add(result.tokens, by_token ? std::span<const std::vector<float>>(result.token_vectors) : one);
+    }
   }
-}
-
-void write_by_token(Embedder& embedder, std::span<const std::vector<TokenId>> lists, VectorWriter& writer,
-                    Watch& watch) {
-  for (std::size_t i = 0; i < lists.size(); ++i) {
-    const auto vectors = embedder.token_vectors(lists[i], [&](std::size_t, std::size_t) {
-      watch.tell(i);
-      return true;
-    });
-    writer.add(lists[i].size(), vectors);
-  }
-  watch.tell(lists.size());
 }
 
 int run_embed(const EmbedCommand& command, Log& log, const Interrupts& interrupts) {
@@ -180,29 +174,29 @@ int run_embed(const EmbedCommand& command, Log& log, const Interrupts& interrupt
   if (is_binary(format) && command.out.empty() && is_terminal(Stream::output)) {
     fail(ErrorKind::usage, "--format {} writes no text: name a file (--out) or redirect the output", command.format);
   }
-  EmbedOptions options{.executor = executor_options(command.options),
-                       .normalize = command.normalize == "on",
-                       .dimensions = command.dimensions};
-  options.executor.pooling = pooling_of(command.pooling);
+  const EmbeddingOptions options{
+      .pooling = pooling_of(command.pooling), .normalize = command.normalize == "on", .dimensions = command.dimensions};
+  LoadOptions load{.executor = executor_options(command.options)};
+  load.executor.pooling = options.pooling;
+  load.executor.logits = false;
 
   std::vector<std::vector<TokenId>> lists = read_token_lists(command.tokens);
   const std::vector<std::string> texts = has_texts ? read_texts(command) : std::vector<std::string>{};
-  const auto device = open_device(command.options);
-  Embedder embedder(open_model_file(command.model), *device, options, log);
-  if (has_texts) lists = encode_texts(embedder, texts, log, interrupts);
+  const auto model = load_model(command.model, command.options, load, log);
   // All mistakes are told before anything is written.
-  VectorShape shape{.vectors = lists.size(), .width = static_cast<std::size_t>(embedder.embedding_dim())};
-  const bool by_token = embedder.pooling() == Pooling::none;
-  if (by_token) shape.vectors = 0;
+  VectorShape shape{.vectors = lists.size(), .width = static_cast<std::size_t>(vector_width(*model, options))};
+  if (has_texts) lists = encode_texts(*model, texts, log, interrupts);
+  const bool by_token = options.pooling == Pooling::none;
+  shape.vectors = by_token ? 0 : lists.size();
   for (std::size_t i = 0; i < lists.size(); ++i) {
-    embedder.check(lists[i], i + 1);
+    check_embedded_text(*model, lists[i], i + 1);
     if (by_token) shape.vectors += lists[i].size();
   }
 
   VectorOutput output(command.out);
   Watch watch(lists.size(), interrupts);
   VectorWriter writer(format, by_token, shape, [&output](std::string_view bytes) { output.write(bytes); });
-  (by_token ? write_by_token : write_pooled)(embedder, lists, writer, watch);
+  write_vectors(model, options, lists, by_token, writer, watch);
   writer.finish();
   output.commit();
   return 0;

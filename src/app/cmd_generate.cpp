@@ -2,16 +2,17 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include "app/batch_generate.h"
-#include "app/chat_session.h"
 #include "app/commands.h"
 #include "app/input.h"
 #include "app/model_options.h"
 #include "app/token_list.h"
 #include "app/workbench.h"
+#include "session/generation_stream.h"
 
 namespace quarrel {
 namespace {
@@ -24,7 +25,7 @@ struct GenerateCommand {
   std::string tokens;
   std::int32_t count = 16;
   std::int32_t sequences = 1;
-  SamplingParams sampling;
+  SamplingParams sampling{.penalty_scope = PenaltyScope::recent, .logit_bias = {}};
   bool ignore_eos = false;
   bool json = false;
 };
@@ -33,23 +34,28 @@ double per_second(std::int64_t count, double seconds) {
   return seconds > 0.0 ? static_cast<double>(count) / seconds : 0.0;
 }
 
-nlohmann::ordered_json to_json(const BatchResult& result, std::size_t prompt_tokens, const Observations& seen) {
+nlohmann::ordered_json to_json(const GenerationResult& result, const Observations& seen) {
   auto sequences = nlohmann::ordered_json::array();
   std::int64_t decoded = 0;
-  for (const BatchReply& reply : result.replies) {
+  std::int64_t steps = 0;
+  for (const Answer& answer : result.answers) {
     sequences.push_back(
-        {{"tokens", reply.tokens}, {"logprobs", reply.logprobs}, {"finish", reason_name(reply.reason)}});
-    decoded += std::ssize(reply.tokens) - 1;  // the first comes out of the prompt
+        {{"tokens", answer.tokens}, {"logprobs", answer.logprobs}, {"finish", reason_name(answer.reason)}});
+    if (!answer.error.empty()) sequences.back()["error"] = answer.error;
+    const std::int64_t later = std::max<std::int64_t>(0, std::ssize(answer.tokens) - 1);  // the first is the prompt's
+    decoded += later;
+    steps = std::max(steps, later);
   }
-  const auto fed = static_cast<std::int64_t>(prompt_tokens * result.replies.size());
+  const Usage& usage = result.usage;
+  const auto fed = static_cast<std::int64_t>(usage.prompt_tokens - usage.cached_tokens);
   nlohmann::ordered_json value{{"sequences", sequences},
-                               {"prompt_tokens", prompt_tokens},
+                               {"prompt_tokens", usage.prompt_tokens},
                                {"timings",
-                                {{"prompt_seconds", result.prompt_seconds},
-                                 {"prompt_tokens_per_s", per_second(fed, result.prompt_seconds)},
-                                 {"generate_seconds", result.generate_seconds},
-                                 {"generate_steps", result.generated_steps},
-                                 {"generate_tokens_per_s", per_second(decoded, result.generate_seconds)}}}};
+                                {{"prompt_seconds", usage.prompt_seconds},
+                                 {"prompt_tokens_per_s", per_second(fed, usage.prompt_seconds)},
+                                 {"generate_seconds", usage.generate_seconds},
+                                 {"generate_steps", steps},
+                                 {"generate_tokens_per_s", per_second(decoded, usage.generate_seconds)}}}};
   if (seen.expert_cache_bytes > 0) {
     value["expert_cache"] = {{"bytes", seen.expert_cache_bytes},
                              {"hits", seen.expert_hits},
@@ -63,38 +69,38 @@ nlohmann::ordered_json to_json(const BatchResult& result, std::size_t prompt_tok
 int run_generate(const GenerateCommand& command, Log& log, const Interrupts& interrupts) {
   const std::vector<TokenId> prompt = read_token_list(command.tokens);
   check(command.sampling);
-  const auto device = open_device(command.options);
-  ExecutorOptions settings = executor_options(command.options);
-  settings.sequences = command.sequences;
-  Executor executor(open_model_file(command.model), *device, settings);
-  require_logits(executor.spec());
-  check_token_ids(prompt, executor.spec().vocabulary);
-  check_fits_context(std::ssize(prompt), executor.context());
+  // Only to know which tokens end an answer is its vocabulary read.
+  LoadOptions load{.executor = executor_options(command.options), .vocabulary = !command.ignore_eos};
+  load.executor.sequences = command.sequences;
+  const auto model = load_model(command.model, command.options, load, log);
+  model->require_generation();
+  check_token_ids(prompt, model->spec().vocabulary);
+  check_fits_context(std::ssize(prompt), model->context());
 
-  std::vector<TokenId> stops;
-  if (!command.ignore_eos) {
-    const auto tokenizer = load_tokenizer_if_any(executor.file(), log);
-    if (tokenizer) stops = tokenizer->special().end_of_generation;
-  }
-  const BatchResult result = generate_together(executor, prompt,
-                                               {.sampling = command.sampling,
-                                                .sequences = command.sequences,
-                                                .max_tokens = command.count,
-                                                .stop_tokens = stops,
-                                                .between_steps = [&] { check_interrupt(interrupts); }});
+  Ask ask{.prompt = prompt,
+          .sampling = command.sampling,
+          .seed = command.sampling.seed,
+          .max_tokens = command.count,
+          .answers = command.sequences};
+  if (command.ignore_eos) ask.stop_tokens.emplace();
+  const GenerationResult result = generate(model, ask, {.cancelled = [&] { return interrupts.requested().load(); }});
+  check_interrupt(interrupts);
+  // Those that went well are shown; if none did, the first says why.
+  const auto failed = std::ranges::count(result.answers, FinishReason::failed, &Answer::reason);
+  if (failed == std::ssize(result.answers)) result.answers.front().require_success();
   if (command.json) {
-    write_output(dump_json(to_json(result, prompt.size(), executor.observe()), false) + "\n");
+    write_output(dump_json(to_json(result, model->engine().observe()), false) + "\n");
   } else {
-    for (const BatchReply& reply : result.replies) write_output(fmt::format("{}\n", fmt::join(reply.tokens, " ")));
+    for (const Answer& answer : result.answers) write_output(fmt::format("{}\n", fmt::join(answer.tokens, " ")));
   }
-  return 0;
+  return failed > 0 ? 1 : 0;
 }
 
 void add_sampling_options(CLI::App& command, SamplingParams& params) {
   const auto add = [&](const char* name, auto& value, const char* description) {
     command.add_option(name, value, description)->capture_default_str()->group("Sampling");
   };
-  add("--seed", params.seed, "Of the random numbers; sequence i uses this plus i");
+  add("--seed", params.seed, "Of the random numbers; each sequence has its own, made of this one");
   add("--temperature", params.temperature, "0 always takes the most likely token");
   add("--top-k", params.top_k, "Draw from this many most likely tokens; 0: all");
   add("--top-p", params.top_p, "Draw from the fewest tokens that have this probability together");

@@ -4,11 +4,11 @@
 
 #include "app/commands.h"
 #include "app/input.h"
-#include "app/logit_reader.h"
 #include "app/model_options.h"
 #include "app/output_file.h"
 #include "app/token_list.h"
 #include "app/workbench.h"
+#include "session/scoring.h"
 
 namespace quarrel {
 namespace {
@@ -21,34 +21,33 @@ struct LogitsOptions {
   ModelOptions options;
   std::string tokens;
   std::string out;
-  std::int32_t chunk = kLogitRows;
+  std::int32_t chunk = 64;
   std::string row_class = "prompt";
   bool json = false;
 };
 
-int run_logits(const LogitsOptions& options, const Interrupts& interrupts) {
+int run_logits(const LogitsOptions& options, Log& log, const Interrupts& interrupts) {
   const std::vector<TokenId> tokens = read_token_list(options.tokens);
-  const auto device = open_device(options.options);
-  ExecutorOptions executor_settings = executor_options(options.options);
-  executor_settings.batch_rows = options.chunk;
-  Executor executor(open_model_file(options.model), *device, executor_settings);
-  require_logits(executor.spec());
-  check_token_ids(tokens, executor.spec().vocabulary);
-  check_fits_context(std::ssize(tokens), executor.context());
+  LoadOptions load{.executor = executor_options(options.options), .vocabulary = false};
+  load.executor.batch_rows = options.chunk;
+  const auto model = load_model(options.model, options.options, load, log);
+  model->require_generation();
+  check_token_ids(tokens, model->spec().vocabulary);
+  check_fits_context(std::ssize(tokens), model->context());
 
   OutputFile file(options.out);
-  LogitReader reader(executor, tokens, row_class_of(options.row_class), options.chunk);
-  for (auto rows = reader.next(); !rows.empty(); rows = reader.next()) {
+  LogitReader reader(model, tokens, {.row_class = row_class_of(options.row_class)});
+  for (auto row = reader.next(); !row.empty(); row = reader.next()) {
     check_interrupt(interrupts);
-    file.write(std::as_bytes(rows));
+    file.write(std::as_bytes(row));
   }
   file.commit();
   if (options.json) {
     write_output(dump_json({{"file", options.out},
                             {"rows", tokens.size()},
-                            {"vocabulary", executor.spec().vocabulary},
-                            {"backend", device->name()},
-                            {"kv", name_of(executor.kv_type())},
+                            {"vocabulary", model->spec().vocabulary},
+                            {"backend", model->device().name()},
+                            {"kv", name_of(model->executor().kv_type())},
                             {"class", options.row_class}}) +
                  "\n");
   }
@@ -74,8 +73,9 @@ void add_logits(CLI::App& app, CommandContext& context) {
   add_model_options(*command, options->options);
   command->footer("Example:\n  quarrel logits model.gguf --tokens 1,2,3 --out logits.f32 --backend reference");
   command->callback([options, &context] {
-    context.run = [options] {
-      return run_interruptible([&](const Interrupts& interrupts) { return run_logits(*options, interrupts); });
+    context.run = [options, &context] {
+      return run_interruptible(
+          [&](const Interrupts& interrupts) { return run_logits(*options, context.log, interrupts); });
     };
   });
 }

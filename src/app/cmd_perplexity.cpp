@@ -1,4 +1,4 @@
-// `quarrel perplexity`: how well a model foretells a text; the number that tells whether its arithmetic is sound.
+// `quarrel perplexity`: how well a model predicts a text; the number that tells whether its arithmetic is sound.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -57,16 +57,16 @@ class ProgressLine {
   bool open_ = false;
 };
 
-nlohmann::ordered_json to_json(const Perplexity& result, const PerplexityCommand& command, const Executor& executor,
-                               std::string_view backend, double seconds) {
+nlohmann::ordered_json to_json(const Perplexity& result, const PerplexityCommand& command, const LoadedModel& model,
+                               double seconds) {
   return {{"perplexity", result.value()},
           {"error", result.error()},
           {"mean_loss", result.loss.mean()},
           {"scored_tokens", result.loss.count()},
           {"window", command.window},
           {"windows", result.windows},
-          {"backend", backend},
-          {"kv", name_of(executor.kv_type())},
+          {"backend", model.device().name()},
+          {"kv", name_of(model.executor().kv_type())},
           {"activations", command.options.activations},
           {"class", command.row_class},
           {"seconds", seconds}};
@@ -74,26 +74,25 @@ nlohmann::ordered_json to_json(const Perplexity& result, const PerplexityCommand
 
 int run_perplexity(const PerplexityCommand& command, Log& log, const Interrupts& interrupts) {
   const std::string text = read_input(command.file);
-  const auto device = open_device(command.options);
-  Executor executor(open_model_file(command.model), *device, executor_options(command.options));
-  require_logits(executor.spec());
-  check_fits_context(command.window, executor.context());
-  const auto tokenizer = Tokenizer::load(executor.file(), log);
-  const std::vector<TokenId> tokens = perplexity_tokens(*tokenizer, text);
-  check_token_ids(tokens, executor.spec().vocabulary);
+  const auto model = load_model(command.model, command.options, {.executor = executor_options(command.options)}, log);
+  model->require_generation();
+  check_fits_context(command.window, model->context());
+  const Tokenizer& tokenizer = model->require_tokenizer();
+  const std::vector<TokenId> tokens = perplexity_tokens(tokenizer, text);
+  check_token_ids(tokens, model->spec().vocabulary);
 
   const auto start = std::chrono::steady_clock::now();
   ProgressLine progress;
   const Perplexity result = measure_perplexity(
-      tokens, {.window = command.window, .windows = command.windows, .bos = window_bos(*tokenizer)},
-      executor_scorer(executor, row_class_of(command.row_class)), [&](const Perplexity& so_far, std::int32_t windows) {
+      tokens, {.window = command.window, .windows = command.windows, .bos = window_bos(tokenizer)},
+      model_scorer(model, row_class_of(command.row_class)), [&](const Perplexity& so_far, std::int32_t windows) {
         progress.show(so_far, windows);
         check_interrupt(interrupts);
       });
   progress.finish();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (command.json) {
-    write_output(dump_json(to_json(result, command, executor, device->name(), seconds)) + "\n");
+    write_output(dump_json(to_json(result, command, *model, seconds)) + "\n");
   } else {
     write_output(fmt::format("perplexity {:.4f} ± {:.4f} ({} windows of {})\n", result.value(), result.error(),
                              result.windows.size(), command.window));
@@ -105,7 +104,7 @@ int run_perplexity(const PerplexityCommand& command, Log& log, const Interrupts&
 
 void add_perplexity(CLI::App& app, CommandContext& context) {
   auto options = std::make_shared<PerplexityCommand>();
-  CLI::App* command = app.add_subcommand("perplexity", "Measure how well a model foretells a text");
+  CLI::App* command = app.add_subcommand("perplexity", "Measure how well a model predicts a text");
   command->add_option("MODEL", options->model, "A GGUF file or the name of a model")->required();
   command->add_option("--file,-f", options->file, "The text; -: standard input")->required()->type_name("FILE");
   command->add_option("--window", options->window, "Tokens a window; the second half of each is scored")

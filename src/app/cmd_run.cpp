@@ -16,6 +16,7 @@
 #include "app/text_argument.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "session/generation.h"
 #include "store/store.h"
 
 namespace quarrel {
@@ -88,7 +89,7 @@ int answer_once(ChatSession& session, const RunOptions& options, const ChatParam
   const Reply reply = session.raw() ? session.complete(prompt, parameters, interrupts.requested(), show_text)
                                     : session.answer(conversation, parameters, interrupts.requested(), show_text);
   const double total = seconds_since(start);
-  const double load = session.load_seconds();
+  const double load = session.model().load_seconds();
   write_output(options.json ? dump_json(reply_json(options, reply, total, load)) + "\n" : "\n");
   if (parameters.verbose) write_error("\n" + timing_text(reply, total, load));
   return reply.reason == FinishReason::cancelled ? kInterruptedExit : 0;
@@ -107,12 +108,14 @@ int run(RunOptions options, Log& log) {
   executor_options(options.chat.model);
   const std::string prompt = chat ? "" : one_shot_prompt(options);
 
-  const ResolvedModel model = find_model(options.model);
+  ResolvedModel model = find_model(options.model);
   parameters = {};
   if (model.system) parameters.system = *model.system;
-  if (model.params) {
-    const std::int32_t context = apply_model_parameters(parameters, *model.params, log);
-    if (context > 0 && options.chat.model.context.empty()) options.chat.model.context = std::to_string(context);
+  const auto recommended = read_recommended_sampling(GgufFile::open(model.path), model.params.value_or(""), log);
+  model.params.reset();  // what is wrong with them was told
+  apply_recommended(parameters, recommended);
+  if (recommended.context && options.chat.model.context.empty()) {
+    options.chat.model.context = std::to_string(*recommended.context);
   }
   apply_given(parameters, options.given);
   parameters.verbose = options.verbose;

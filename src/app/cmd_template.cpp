@@ -43,7 +43,8 @@ Source open_source(const std::string& name, Log& log) {
   const auto own = file.string("tokenizer.chat_template");
   if (!own) fail(ErrorKind::not_found, "'{}' has no chat template", printable(name));
   Source source{.text = std::string(*own)};
-  if (const auto tokenizer = load_tokenizer_if_any(file, log)) {
+  if (has_vocabulary(file)) {
+    const auto tokenizer = Tokenizer::load(file, log);
     const auto spelling = [&](const std::optional<TokenId>& id) {
       return id ? std::string(tokenizer->spelling(*id)) : std::string();
     };

@@ -14,7 +14,6 @@
 #include "app/progress_bar.h"
 #include "app/terminal.h"
 #include "base/clock.h"
-#include "base/environment.h"
 #include "base/error.h"
 #include "base/printable.h"
 
@@ -84,20 +83,17 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
 }
 
 std::unique_ptr<Device> open_device(const ModelOptions& options) {
-  return make_device({.backend = options.backend,
-                      .threads = options.threads,
-                      .pin = options.pin,
-                      .isa = environment("QUARREL_ISA").value_or("")});
+  return make_device({.backend = options.backend, .threads = options.threads, .pin = options.pin});
 }
 
 ExecutorOptions executor_options(const ModelOptions& options) {
   ExecutorOptions result;
   if (!options.context.empty()) result.context = parse_count(options.context, "--ctx");
   if (!options.kv.empty()) result.kv_type = options.kv == "f16" ? KvType::f16 : KvType::f32;
-  result.activations = options.activations == "f32"    ? ActivationDigits::f32
-                       : options.activations == "int8" ? ActivationDigits::one_for_prompt
-                       : options.activations == "auto" ? ActivationDigits::where_heard
-                                                       : ActivationDigits::two;
+  result.activations = options.activations == "f32"    ? ActivationPrecision::f32
+                       : options.activations == "int8" ? ActivationPrecision::int8
+                       : options.activations == "auto" ? ActivationPrecision::outlier_groups
+                                                       : ActivationPrecision::int8_split;
   result.repack = !options.no_repack;
   result.on_load = load_progress();
   if (!options.memory_budget.empty()) result.memory_budget = parse_bytes(options.memory_budget, "--memory-budget");

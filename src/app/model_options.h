@@ -29,7 +29,7 @@ struct ModelOptions {
 
 void add_model_options(CLI::App& command, ModelOptions& options);
 
-// The device that the options name, its level forced by QUARREL_ISA where that is set.
+// The device that the options name.
 std::unique_ptr<Device> open_device(const ModelOptions& options);
 ExecutorOptions executor_options(const ModelOptions& options);
 

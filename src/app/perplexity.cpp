@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "session/scoring.h"
 
 namespace quarrel {
 
@@ -24,7 +25,7 @@ Perplexity measure_perplexity(std::span<const TokenId> tokens, const PerplexityO
   }
   if (options.windows > 0) count = std::min(count, static_cast<std::size_t>(options.windows));
 
-  // The token at half the window is the first whose logits are scored: they foretell the one after it.
+  // The token at half the window is the first whose logits are scored: they predict the one after it.
   const std::int32_t first = options.window / 2 + 1;
   Perplexity result;
   for (std::size_t i = 0; i < count; ++i) {
@@ -55,25 +56,10 @@ std::optional<TokenId> window_bos(const Tokenizer& tokenizer) {
   return tokenizer.special().add_bos ? tokenizer.special().bos : std::nullopt;
 }
 
-WindowScorer executor_scorer(Executor& executor, RowClass row_class) {
-  return [&executor, row_class](std::span<const TokenId> window, std::int32_t first) {
-    std::vector<SampleRequest> requests;
-    for (const TokenId token : window.subspan(static_cast<std::size_t>(first))) requests.emplace_back().score = token;
-    std::vector<Want> wants;
-    wants.reserve(requests.size());
-    for (std::size_t i = 0; i < requests.size(); ++i) {
-      wants.push_back({.index = first - 1 + static_cast<std::int32_t>(i), .sample = &requests[i]});
-    }
-    Sequence sequence = executor.make_sequence();
-    const auto samples =
-        executor.run_chunked({.sequence = &sequence, .tokens = window, .row_class = row_class, .wants = wants});
-    executor.truncate(sequence, 0);
-    std::vector<float> logprobs;
-    logprobs.reserve(samples.size());
-    for (const SampleResult& sample : samples) {
-      if (sample.id < 0) fail(ErrorKind::bad_file, "the model gave no token a probability; its file may be damaged");
-      logprobs.push_back(sample.logprob);
-    }
+WindowScorer model_scorer(std::shared_ptr<LoadedModel> model, RowClass row_class) {
+  return [model = std::move(model), row_class](std::span<const TokenId> window, std::int32_t first) {
+    std::vector<float> logprobs = score_tokens(model, window, {.row_class = row_class});
+    logprobs.erase(logprobs.begin(), logprobs.begin() + (first - 1));
     return logprobs;
   };
 }

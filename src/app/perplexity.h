@@ -1,17 +1,18 @@
-// How well a model foretells a text. The text's tokens are cut into windows that stand alone; the second half of each
+// How well a model predicts a text. The text's tokens are cut into windows that stand alone; the second half of each
 // is scored, so that every scored token has at least half a window before it. Used by `perplexity` and `regress`; what
 // scores a window is a parameter, so that the arithmetic can be tested without a model. One thread at a time.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "app/statistics.h"
-#include "engine/executor.h"
+#include "session/loaded_model.h"
 #include "text/tokenizer.h"
 
 namespace quarrel {
@@ -49,7 +50,7 @@ std::vector<TokenId> perplexity_tokens(const Tokenizer& tokenizer, std::string_v
 // The token that begins each window, where the vocabulary asks for one.
 std::optional<TokenId> window_bos(const Tokenizer& tokenizer);
 
-// Feeds each window to a sequence of its own. The executor must outlive the scorer, and its context hold a window.
-WindowScorer executor_scorer(Executor& executor, RowClass row_class);
+// Each window is a text of its own; the model's context must hold one.
+WindowScorer model_scorer(std::shared_ptr<LoadedModel> model, RowClass row_class);
 
 }  // namespace quarrel

@@ -8,13 +8,14 @@
 
 #include "app/chat_session.h"
 #include "app/input.h"
-#include "app/logit_reader.h"
 #include "app/perplexity.h"
 #include "app/token_list.h"
 #include "app/workbench.h"
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "base/printable.h"
+#include "session/generation.h"
+#include "session/scoring.h"
 #include "store/store.h"
 
 namespace quarrel {
@@ -37,41 +38,40 @@ ModelOptions with(ModelOptions options, const CheckOptions& check) {
   return options;
 }
 
-// A loaded model with its device; the last one is kept, because the checks of a model mostly want the same.
-class LoadedModel {
+// The model as it was loaded last, because its checks mostly want the same options.
+class KeptModel {
  public:
-  explicit LoadedModel(std::filesystem::path path) : path_(std::move(path)) {}
+  KeptModel(std::filesystem::path path, Log& log) : path_(std::move(path)), log_(log) {}
 
-  Executor& get(const ModelOptions& options) {
+  std::shared_ptr<LoadedModel> get(const ModelOptions& options) {
     const std::string key = fmt::format("{} {} {}", options.backend, options.kv, options.activations);
-    if (executor_ == nullptr || key != key_) {
-      executor_.reset();
-      device_ = open_device(options);
-      executor_ = std::make_unique<Executor>(GgufFile::open(path_), *device_, executor_options(options));
-      require_logits(executor_->spec());
+    if (model_ == nullptr || key != key_) {
+      model_.reset();
+      model_ = load_model(GgufFile::open(path_), options, {.executor = executor_options(options)}, log_);
+      model_->require_generation();
       key_ = key;
     }
-    return *executor_;
+    return model_;
   }
 
  private:
-  std::filesystem::path path_;
+  const std::filesystem::path path_;
+  Log& log_;
   std::string key_;
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Executor> executor_;
+  std::shared_ptr<LoadedModel> model_;
 };
 
-std::vector<TokenId> tokens_for(const SuiteTokens& source, const Executor& executor, Log& log) {
+std::vector<TokenId> tokens_for(const SuiteTokens& source, const LoadedModel& model) {
   constexpr std::uint64_t kSeed = 1;
   std::vector<TokenId> tokens = source.ids;
   if (!source.file.empty()) tokens = read_token_list("@" + source.file.string());
-  if (!source.text.empty()) tokens = Tokenizer::load(executor.file(), log)->encode(source.text, {.add_special = true});
+  if (!source.text.empty()) tokens = model.require_tokenizer().encode(source.text, {.add_special = true});
   for (std::int32_t i = 0; i < source.random; ++i) {
-    tokens.push_back(static_cast<TokenId>(uniform(kSeed, static_cast<std::uint64_t>(i)) * executor.spec().vocabulary));
+    tokens.push_back(static_cast<TokenId>(uniform(kSeed, static_cast<std::uint64_t>(i)) * model.spec().vocabulary));
   }
   if (tokens.empty()) fail(ErrorKind::bad_input, "the text has no tokens");
-  check_token_ids(tokens, executor.spec().vocabulary);
-  check_fits_context(std::ssize(tokens), executor.context());
+  check_token_ids(tokens, model.spec().vocabulary);
+  check_fits_context(std::ssize(tokens), model.context());
   return tokens;
 }
 
@@ -104,22 +104,21 @@ double nmse_against_reader(LogitReader& reader, LogitReader& truth, const Interr
   return nmse.value();
 }
 
-CheckResult run_logits(const LogitCheck& check, LoadedModel& model, LoadedModel& reference,
-                       const RegressContext& context) {
+CheckResult run_logits(const LogitCheck& check, KeptModel& kept, KeptModel& reference, const RegressContext& context) {
   const ModelOptions options = with(context.options, check.options);
-  Executor& executor = model.get(options);
-  const std::vector<TokenId> tokens = tokens_for(check.tokens, executor, context.log);
-  const RowClass row_class = row_class_of(check.options.row_class);
-  LogitReader reader(executor, tokens, row_class);
+  const auto model = kept.get(options);
+  const std::vector<TokenId> tokens = tokens_for(check.tokens, *model);
+  const ScoreOptions how{.row_class = row_class_of(check.options.row_class)};
+  LogitReader reader(model, tokens, how);
   double nmse = 0.0;
   if (check.golden.empty()) {
     ModelOptions exact = options;
     exact.backend = "reference";
     exact.kv = "f32";
-    LogitReader truth(reference.get(exact), tokens, row_class);
+    LogitReader truth(reference.get(exact), tokens, how);
     nmse = nmse_against_reader(reader, truth, context.interrupts);
   } else {
-    const std::size_t values = tokens.size() * static_cast<std::size_t>(executor.spec().vocabulary);
+    const std::size_t values = tokens.size() * static_cast<std::size_t>(model->spec().vocabulary);
     nmse = nmse_against_file(reader, check.golden, values, context.interrupts);
   }
   const std::string against = check.golden.empty() ? "the reference backend" : check.golden.filename().string();
@@ -130,15 +129,15 @@ CheckResult run_logits(const LogitCheck& check, LoadedModel& model, LoadedModel&
           .details = {{"nmse", nmse}, {"max_nmse", check.max_nmse}, {"tokens", tokens.size()}}};
 }
 
-CheckResult run_perplexity(const PerplexityCheck& check, LoadedModel& model, const RegressContext& context) {
-  Executor& executor = model.get(with(context.options, check.options));
-  check_fits_context(check.window, executor.context());
-  const auto tokenizer = Tokenizer::load(executor.file(), context.log);
-  const std::vector<TokenId> tokens = perplexity_tokens(*tokenizer, read_input(check.text.string()));
-  check_token_ids(tokens, executor.spec().vocabulary);
+CheckResult run_perplexity(const PerplexityCheck& check, KeptModel& kept, const RegressContext& context) {
+  const auto model = kept.get(with(context.options, check.options));
+  check_fits_context(check.window, model->context());
+  const Tokenizer& tokenizer = model->require_tokenizer();
+  const std::vector<TokenId> tokens = perplexity_tokens(tokenizer, read_input(check.text.string()));
+  check_token_ids(tokens, model->spec().vocabulary);
   const Perplexity result =
-      measure_perplexity(tokens, {.window = check.window, .windows = check.windows, .bos = window_bos(*tokenizer)},
-                         executor_scorer(executor, row_class_of(check.options.row_class)),
+      measure_perplexity(tokens, {.window = check.window, .windows = check.windows, .bos = window_bos(tokenizer)},
+                         model_scorer(model, row_class_of(check.options.row_class)),
                          [&](const Perplexity&, std::int32_t) { check_interrupt(context.interrupts); });
   return {.check = "perplexity",
           .subject = printable(check.text.filename().string()),
@@ -228,8 +227,8 @@ void run_checks(const SuiteModel& model, const Suite& suite, const RegressContex
     return;
   }
   {
-    LoadedModel loaded(resolved.path);
-    LoadedModel reference(resolved.path);
+    KeptModel loaded(resolved.path, context.log);
+    KeptModel reference(resolved.path, context.log);
     for (const LogitCheck& check : model.logits) {
       guarded(model.name, {.check = "logits"}, sink, [&] { return run_logits(check, loaded, reference, context); });
     }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "session/generation_stream.h"
 
 namespace quarrel {
 namespace {
@@ -30,20 +31,41 @@ double ServeResult::cache_hit_rate() const noexcept {
 }
 double ServeResult::rows_per_step() const noexcept { return share(prompt_rows + generated_rows, steps); }
 
-ServeBench::ServeBench(Executor& executor, const LoadSettings& load, const EngineOptions& options)
-    : executor_(executor), load_(load), options_(options), plan_(plan_load(load)), progress_(plan_.requests.size()) {}
+// Events may come as long as the engine has requests, and so after a bench that was interrupted.
+class ServeBench::Sink final : public EventSink {
+ public:
+  explicit Sink(ServeBench& bench) : bench_(&bench) {}
+  void take(std::span<TokenEvent> events) override {
+    const std::scoped_lock lock(mutex_);
+    if (bench_ != nullptr) bench_->take(events);
+  }
+  void close() {
+    const std::scoped_lock lock(mutex_);
+    bench_ = nullptr;
+  }
+
+ private:
+  std::mutex mutex_;
+  ServeBench* bench_;
+};
+
+ServeBench::ServeBench(std::shared_ptr<LoadedModel> model, const LoadSettings& load)
+    : model_(std::move(model)),
+      load_(load),
+      plan_(plan_load(load)),
+      sink_(std::make_shared<Sink>(*this)),
+      progress_(plan_.requests.size()) {}
 
 ServeResult ServeBench::run(const GoOn& go_on) {
-  {
-    Engine engine(executor_, options_);
-    warm_up(engine);
-    const EngineCounters before = engine.counters();
-    start_ = last_end_ = Clock::now();
-    send_all(engine, go_on);
-    if (result_.interrupted) last_end_ = Clock::now();
-    add_counters(before, engine.counters());
-  }
-  // The engine has ended what still ran, so nobody else is here any more.
+  Engine& engine = model_->engine();
+  warm_up();
+  const EngineCounters before = engine.counters();
+  start_ = last_end_ = Clock::now();
+  send_all(go_on);
+  sink_->close();
+  if (result_.interrupted) last_end_ = Clock::now();
+  add_counters(before, engine.counters());
+  engine.cancel_all(FinishReason::cancelled, "");
   result_.seconds = std::chrono::duration<double>(last_end_ - start_).count();
   const std::int32_t ended = result_.finished + result_.refused + result_.failed;
   result_.unfinished = static_cast<std::int32_t>(plan_.requests.size()) - ended;
@@ -54,28 +76,22 @@ ServeResult ServeBench::run(const GoOn& go_on) {
 }
 
 // The first steps touch memory that nobody has touched; that is not what a client of a running server meets.
-void ServeBench::warm_up(Engine& engine) {
+void ServeBench::warm_up() {
   constexpr std::int32_t kWarmTokens = 64;
-  GenerateRequest request;
-  request.prompt = load_prompt(load_, plan_, 0, executor_.spec().vocabulary);
-  request.prompt.resize(std::min<std::size_t>(request.prompt.size(), kWarmTokens));
-  request.max_tokens = std::min(4, load_.output.least);
-  request.use_cache = false;
-  const auto submission = engine.submit(std::move(request));
-  if (submission.stream == nullptr) fail(ErrorKind::internal, "the engine takes no request");
-  while (const auto event = submission.stream->next()) {
-    if (event->kind == TokenEvent::Kind::finished && event->reason == EndReason::failed) {
-      fail(ErrorKind::bad_file, "the model does not run: {}", event->error);
-    }
-  }
+  Ask ask{.max_tokens = std::min(4, load_.output.least), .use_cache = false};
+  std::vector<TokenId> prompt = load_prompt(load_, plan_, 0, model_->spec().vocabulary);
+  prompt.resize(std::min<std::size_t>(prompt.size(), kWarmTokens));
+  ask.prompt = std::move(prompt);
+  ask.stop_tokens.emplace();
+  generate(model_, ask).answers.front().require_success();
 }
 
-void ServeBench::send_all(Engine& engine, const GoOn& go_on) {
+void ServeBench::send_all(const GoOn& go_on) {
   std::unique_lock lock(mutex_);
   while (ended_ < plan_.requests.size()) {
     while (const auto request = due()) {
       lock.unlock();
-      send(engine, *request);
+      send(*request);
       lock.lock();
     }
     if (ended_ == plan_.requests.size()) break;
@@ -110,45 +126,48 @@ std::optional<std::size_t> ServeBench::due() {
   return next_++;
 }
 
-void ServeBench::send(Engine& engine, std::size_t request) {
-  GenerateRequest message;
-  message.prompt = load_prompt(load_, plan_, request, executor_.spec().vocabulary);
+void ServeBench::send(std::size_t request) {
+  EngineRequest message;
+  message.prompt = load_prompt(load_, plan_, request, model_->spec().vocabulary);
   message.max_tokens = plan_.requests[request].output;
-  message.deadline = std::chrono::microseconds(0);
-  {
-    const std::scoped_lock lock(mutex_);
-    progress_[request].sent = Clock::now();
-  }
-  const SubmitResult answer = engine.submit(
-      std::move(message), [this, &engine, request](const TokenEvent& event) { hear(engine, request, event); });
+  std::unique_lock lock(mutex_);  // so that its first event finds out what it is of
+  progress_[request].sent = Clock::now();
+  const SubmitResult answer = model_->engine().submit(std::move(message), sink_);
   if (answer.status == SubmitStatus::too_long) {
     fail(ErrorKind::bad_input, "a text of {} tokens is too long: {} are the most (--ctx, --cache-tokens)",
          answer.tokens, answer.limit);
   }
   if (answer.status != SubmitStatus::accepted) {
-    const std::scoped_lock lock(mutex_);
     ++result_.refused;
     ++ended_;
     if (request < plan_.ordinary) ++ordinary_ended_;
     last_end_ = Clock::now();
     return;
   }
-  watch(engine);
+  sent_.emplace(answer.id, request);
+  lock.unlock();
+  watch();
 }
 
-void ServeBench::hear(Engine& engine, std::size_t request, const TokenEvent& event) {
-  const auto now = Clock::now();
-  bool look = event.kind == TokenEvent::Kind::started;
+void ServeBench::take(std::span<TokenEvent> events) {
+  bool look = false;
+  bool ended = false;
   {
     const std::scoped_lock lock(mutex_);
     if (result_.interrupted) return;
-    if (event.kind == TokenEvent::Kind::token) note_token(request, now);
-    if (event.kind == TokenEvent::Kind::finished) note_end(request, event, now);
+    for (const TokenEvent& event : events) {
+      const std::size_t request = sent_.at(event.request);
+      if (event.kind == TokenEvent::Kind::token) note_token(request, event.at);
+      if (event.kind == TokenEvent::Kind::finished) note_end(request, event, event.at);
+      ended = ended || event.kind == TokenEvent::Kind::finished;
+      look = look || event.kind == TokenEvent::Kind::started;
+    }
+    const auto now = Clock::now();
     look = look || now - watched_ >= kWatchEvery;
     if (look) watched_ = now;
   }
-  if (event.kind == TokenEvent::Kind::finished) ended_one_.notify_one();
-  if (look) watch(engine);
+  if (ended) ended_one_.notify_one();
+  if (look) watch();
 }
 
 void ServeBench::note_token(std::size_t request, Clock::time_point now) {
@@ -173,7 +192,7 @@ void ServeBench::note_end(std::size_t request, const TokenEvent& event, Clock::t
   ++ended_;
   if (ordinary) ++ordinary_ended_;
   last_end_ = now;
-  if (event.reason != EndReason::length) {
+  if (event.reason != FinishReason::length) {
     ++result_.failed;
     if (result_.error.empty()) result_.error = event.error.empty() ? "it ended before its length" : event.error;
     return;
@@ -188,8 +207,8 @@ void ServeBench::note_end(std::size_t request, const TokenEvent& event, Clock::t
 }
 
 // Peaks are those of moments at which somebody looked: when a request is sent or starts, and about once a step.
-void ServeBench::watch(Engine& engine) {
-  const SchedulerCounters counters = engine.counters().scheduler;
+void ServeBench::watch() {
+  const SchedulerCounters counters = model_->engine().counters().scheduler;
   const std::scoped_lock lock(mutex_);
   result_.queue_peak = std::max(result_.queue_peak, counters.waiting);
   result_.running_peak = std::max(result_.running_peak, counters.running);

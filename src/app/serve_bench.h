@@ -1,19 +1,22 @@
-// Drives the engine with a planned load and measures what its clients would see. One thread sends; the sinks run on the
-// engine's thread and only write down what time it is.
+// Drives a model's engine with a planned load and measures what its clients would see. One thread sends; the sink runs
+// on the engine's thread and only writes down when what happened.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "app/percentiles.h"
 #include "app/serve_load.h"
 #include "base/clock.h"
-#include "engine/engine.h"
+#include "session/loaded_model.h"
 
 namespace quarrel {
 
@@ -59,8 +62,8 @@ class ServeBench {
   // Called by the sending thread a few times a second with the requests that have ended; false stops everything.
   using GoOn = std::function<bool(std::size_t ended, std::size_t of)>;
 
-  // `load` is resolved; the executor holds its texts and as many sequences as are to run at once.
-  ServeBench(Executor& executor, const LoadSettings& load, const EngineOptions& options);
+  // `load` is resolved; the model holds its texts and as many sequences as are to run at once. Nobody else uses it.
+  ServeBench(std::shared_ptr<LoadedModel> model, const LoadSettings& load);
 
   // Warms up with one short request, then measures. Once an object.
   ServeResult run(const GoOn& go_on);
@@ -73,25 +76,28 @@ class ServeBench {
     std::int32_t tokens = 0;
   };
 
-  void warm_up(Engine& engine);
-  void send_all(Engine& engine, const GoOn& go_on);
+  class Sink;
+
+  void warm_up();
+  void send_all(const GoOn& go_on);
   std::optional<std::size_t> due();
-  void send(Engine& engine, std::size_t request);
-  void hear(Engine& engine, std::size_t request, const TokenEvent& event);
+  void send(std::size_t request);
+  void take(std::span<TokenEvent> events);
   void note_token(std::size_t request, Clock::time_point now);
   void note_end(std::size_t request, const TokenEvent& event, Clock::time_point now);
-  void watch(Engine& engine);
+  void watch();
   void add_counters(const EngineCounters& before, const EngineCounters& after);
 
-  Executor& executor_;
+  const std::shared_ptr<LoadedModel> model_;
   const LoadSettings load_;
-  const EngineOptions options_;
   const LoadPlan plan_;
+  std::shared_ptr<Sink> sink_;  // of all requests
 
   std::mutex mutex_;  // of all below
   std::condition_variable ended_one_;
-  std::vector<Progress> progress_;  // [request]
-  std::size_t next_ = 0;            // ordinary request
+  std::vector<Progress> progress_;                   // [request]
+  std::unordered_map<RequestId, std::size_t> sent_;  // which request it is
+  std::size_t next_ = 0;                             // ordinary request
   std::size_t ended_ = 0;
   std::size_t ordinary_ended_ = 0;
   bool long_sent_ = false;

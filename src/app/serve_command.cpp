@@ -69,28 +69,28 @@ std::int32_t needed_context(const LoadSettings& load, const ModelSpec& spec, std
   return given > 0 ? given : static_cast<std::int32_t>(longest_text(load));
 }
 
-std::string to_text(const ServeSettings& settings, const ServeResult& result, const Executor& executor,
-                    const std::string& device, double load_seconds) {
+std::string to_text(const ServeSettings& settings, const ServeResult& result, const LoadedModel& model) {
+  const Executor& executor = model.executor();
   const std::string& name = executor.spec().name;
   return fmt::format("model    {}, {:.1f} million parameters, {}\n",
                      printable(name.empty() ? executor.file().path().string() : name),
                      static_cast<double>(parameter_count(executor.file())) / 1e6,
                      human_bytes(executor.file().file_bytes())) +
-         fmt::format("device   {}, {} cache, loaded in {}\n", device, name_of(executor.kv_type()),
-                     human_duration(load_seconds)) +
+         fmt::format("device   {}, {} cache, loaded in {}\n", model.device_description(), name_of(executor.kv_type()),
+                     human_duration(model.load_seconds())) +
          settings_text(settings) + result_text(result);
 }
 
-nlohmann::ordered_json to_json(const ServeSettings& settings, const ServeResult& result, const Executor& executor,
-                               const std::string& device, double load_seconds) {
+nlohmann::ordered_json to_json(const ServeSettings& settings, const ServeResult& result, const LoadedModel& model) {
+  const Executor& executor = model.executor();
   return {{"model",
            {{"name", executor.spec().name},
             {"path", executor.file().path().string()},
             {"architecture", executor.spec().architecture},
             {"parameters", parameter_count(executor.file())},
             {"file_bytes", executor.file().file_bytes()}}},
-          {"device", {{"description", device}, {"kv", name_of(executor.kv_type())}}},
-          {"load_seconds", load_seconds},
+          {"device", {{"description", model.device_description()}, {"kv", name_of(executor.kv_type())}}},
+          {"load_seconds", model.load_seconds()},
           {"settings", settings_json(settings)},
           {"serve", result_json(result)}};
 }
@@ -131,27 +131,24 @@ void add_serve_options(CLI::App& command, CLI::Option* serve, ServeCommand& opti
       ->group(group);
 }
 
-int run_serve_bench(const std::string& model, const ModelOptions& options, const ServeCommand& command, bool json,
-                    const Interrupts& interrupts) {
+int run_serve_bench(const std::string& name, const ModelOptions& options, const ServeCommand& command, bool json,
+                    Log& log, const Interrupts& interrupts) {
   const ServeSettings settings = resolve(command);
-  const auto device = open_device(options);
-  ExecutorOptions limits = executor_options(options);
-  const auto start = Clock::now();
-  GgufFile file = open_model_file(model);
-  const ModelSpec spec = read_spec(file);
-  require_logits(spec);
-  limits.context = needed_context(settings.load, spec, limits.context);
+  LoadOptions load{.executor = executor_options(options),
+                   .engine = {.queue_limit = std::max(EngineOptions{}.queue_limit, settings.load.clients + 1),
+                              .prefix_cache = settings.prefix_cache,
+                              .chunk = settings.chunk}};
+  GgufFile file = open_model_file(name);
+  ExecutorOptions& limits = load.executor;
+  limits.context = needed_context(settings.load, read_spec(file), limits.context);
   limits.sequences = settings.sequences;
   limits.cache_tokens = settings.cache_tokens;
   limits.batch_rows = std::max(limits.batch_rows, settings.chunk);
-  Executor executor(std::move(file), *device, limits);
-  const double load_seconds = seconds_since(start);
+  const auto model = load_model(std::move(file), options, load, log);
+  model->require_generation();
   check_interrupt(interrupts);
 
-  ServeBench bench(executor, settings.load,
-                   {.queue_limit = std::max(EngineOptions{}.queue_limit, settings.load.clients + 1),
-                    .prefix_cache = settings.prefix_cache,
-                    .chunk = settings.chunk});
+  ServeBench bench(model, settings.load);
   std::optional<ProgressBar> bar;
   if (is_terminal(Stream::error)) bar.emplace(ProgressUnit::items);
   const ServeResult result = bench.run([&](std::size_t ended, std::size_t of) {
@@ -160,9 +157,7 @@ int run_serve_bench(const std::string& model, const ModelOptions& options, const
   });
   bar.reset();
 
-  const std::string name = device->description();
-  write_output(json ? dump_json(to_json(settings, result, executor, name, load_seconds)) + "\n"
-                    : to_text(settings, result, executor, name, load_seconds));
+  write_output(json ? dump_json(to_json(settings, result, *model)) + "\n" : to_text(settings, result, *model));
   if (result.interrupted) {
     write_error("interrupted\n");
     return kInterruptedExit;

@@ -7,6 +7,7 @@
 #include "app/model_options.h"
 #include "app/serve_load.h"
 #include "app/terminal.h"
+#include "base/log.h"
 
 namespace CLI {
 class App;
@@ -29,7 +30,7 @@ struct ServeCommand {
 void add_serve_options(CLI::App& command, CLI::Option* serve, ServeCommand& options);
 
 // The exit code: kInterruptedExit after Ctrl-C, which ends the measurement but not the report; 1 if a request failed.
-int run_serve_bench(const std::string& model, const ModelOptions& options, const ServeCommand& command, bool json,
-                    const Interrupts& interrupts);
+int run_serve_bench(const std::string& name, const ModelOptions& options, const ServeCommand& command, bool json,
+                    Log& log, const Interrupts& interrupts);
 
 }  // namespace quarrel

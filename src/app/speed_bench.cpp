@@ -1,12 +1,19 @@
 #include "app/speed_bench.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <condition_variable>
+#include <mutex>
+#include <set>
+#include <string>
 #include <string_view>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "quant/types.h"
+#include "session/refusal.h"
 
 namespace quarrel {
 namespace {
@@ -23,9 +30,81 @@ double expert_share(const ModelSpec& spec, std::int32_t rows) {
 
 bool is_expert(std::string_view name) { return name.find("_exps") != std::string_view::npos; }
 
+bool has_experts(const ModelSpec& spec) {
+  return std::ranges::any_of(spec.layers,
+                             [](const LayerSpec& layer) { return std::holds_alternative<MoeSpec>(layer.ffn.part); });
+}
+
+// When what happened, of several requests that run together.
+class Stopwatch final : public EventSink {
+ public:
+  explicit Stopwatch(std::size_t requests) : requests_(requests) {}
+
+  void take(std::span<TokenEvent> events) override {
+    const std::scoped_lock lock(mutex_);
+    for (const TokenEvent& event : events) {
+      if (event.kind == TokenEvent::Kind::started && started_++ == 0) start_ = event.at;
+      if (event.kind == TokenEvent::Kind::token) note_token(event);
+      if (event.kind != TokenEvent::Kind::finished) continue;
+      if (event.reason != FinishReason::length) failure_ = failure_text(event.reason, event.error);
+      end_ = event.at;
+      ++finished_;
+    }
+    changed_.notify_all();
+  }
+
+  // Waits until all have ended; `go_on` may throw. Throws Error(bad_file) if one of them failed.
+  void wait(const std::function<void()>& go_on) {
+    std::unique_lock lock(mutex_);
+    while (finished_ < requests_) {
+      changed_.wait_for(lock, kLook, [this] { return finished_ == requests_; });
+      lock.unlock();
+      go_on();
+      lock.lock();
+    }
+    if (!failure_.empty()) fail(ErrorKind::bad_file, "{}", failure_);
+  }
+
+  double all_seconds() const { return seconds(start_, end_); }
+  // From when all had their first token: the tokens after that, and the time they took.
+  std::int64_t later_tokens() const noexcept { return later_; }
+  double later_seconds() const { return seconds(all_began_, last_); }
+
+ private:
+  static constexpr std::chrono::milliseconds kLook{20};
+  static double seconds(Clock::time_point from, Clock::time_point to) {
+    return std::max(1e-9, std::chrono::duration<double>(to - from).count());
+  }
+  void note_token(const TokenEvent& event) {
+    last_ = event.at;
+    if (began_.insert(event.request).second) {
+      all_began_ = event.at;
+      later_ = 0;
+    } else {
+      ++later_;
+    }
+  }
+
+  const std::size_t requests_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::set<RequestId> began_;
+  std::size_t started_ = 0;
+  std::size_t finished_ = 0;
+  std::int64_t later_ = 0;
+  Clock::time_point start_ = {}, end_ = {}, all_began_ = {}, last_ = {};
+  std::string failure_;
+};
+
 }  // namespace
 
-ModelCost model_cost(const Executor& executor, const Backend& backend, const SpeedSettings& settings) {
+std::int64_t bench_context(const SpeedSettings& settings) noexcept {
+  const std::int64_t generated = settings.generated > 0 ? std::int64_t{settings.generated} + 1 : 0;
+  return std::max<std::int64_t>(settings.prompt, generated > 0 ? std::max(settings.depth, 1) + generated : 0);
+}
+
+ModelCost model_cost(const Executor& executor, const SpeedSettings& settings) {
+  const Backend& backend = executor.backend();
   const GgufFile& file = executor.file();
   const ModelSpec& spec = executor.spec();
   const bool tied = file.find_tensor("output.weight") == nullptr;
@@ -54,97 +133,73 @@ ModelCost model_cost(const Executor& executor, const Backend& backend, const Spe
   return cost;
 }
 
-SpeedBench::SpeedBench(Executor& executor, const SpeedSettings& settings, std::function<void()> between_steps)
-    : executor_(executor), settings_(settings), between_steps_(std::move(between_steps)) {
+SpeedBench::SpeedBench(std::shared_ptr<LoadedModel> model, const SpeedSettings& settings, std::function<void()> go_on)
+    : model_(std::move(model)), settings_(settings), go_on_(std::move(go_on)) {
   // Random ids, so that experts are met as evenly as in a text and not as in a loop.
   constexpr std::uint64_t kSeed = 1;
-  const auto count = static_cast<std::size_t>(std::max({settings.prompt, settings.depth, settings.generated}));
+  const auto count = static_cast<std::size_t>(std::max({settings.prompt, settings.depth, 1}));
   for (std::size_t i = 0; i < count; ++i) {
-    tokens_.push_back(static_cast<TokenId>(uniform(kSeed, i) * executor.spec().vocabulary));
+    tokens_.push_back(static_cast<TokenId>(uniform(kSeed, i) * model_->spec().vocabulary));
   }
 }
 
 Speed SpeedBench::prefill(bool with_profile) {
-  return measure(settings_.prompt, with_profile, [this] { return prefill_once(); });
+  return measure(with_profile, [this] { return prefill_once(); });
 }
 
-double SpeedBench::prefill_once() {
-  const std::span<const TokenId> tokens(tokens_.data(), static_cast<std::size_t>(settings_.prompt));
-  const SampleRequest request;
-  Want want{.index = settings_.prompt - 1, .sample = &request};
-  std::vector<float> embedding;
-  if (!executor_.spec().has_head) {  // an encoder: its text becomes one vector
-    embedding.resize(static_cast<std::size_t>(executor_.model().embedding_width()));
-    want.sample = nullptr;
-    want.embedding = embedding.data();
-  }
-  Sequence sequence = executor_.make_sequence();
-  const auto start = Clock::now();
-  executor_.run_chunked({.sequence = &sequence, .tokens = tokens, .row_class = RowClass::prompt, .wants = {&want, 1}});
-  const double seconds = seconds_since(start);
-  executor_.truncate(sequence, 0);
-  return seconds;
+// The rows of a prompt, with a first token where the context has room for one; or a text's vector.
+SpeedBench::Run SpeedBench::prefill_once() {
+  EngineRequest request;
+  request.prompt.assign(tokens_.begin(), tokens_.begin() + settings_.prompt);
+  request.max_tokens = model_->generates() && settings_.prompt < model_->context() ? 1 : 0;
+  request.pooled = !model_->generates();
+  request.pooling = model_->pooling();
+  request.use_cache = false;
+  const auto watch = std::make_shared<Stopwatch>(1);
+  require_accepted(model_->engine().submit(std::move(request), watch));
+  watch->wait(go_on_);
+  return {.tokens = settings_.prompt, .seconds = watch->all_seconds()};
 }
 
 Speed SpeedBench::decode(bool with_profile) {
-  std::vector<Sequence> sequences;
+  return measure(with_profile, [this] { return decode_once(); });
+}
+
+// Each sequence has blocks of its own for what stands before; they stay cached from one repetition to the next. Rows
+// are measured from when all sequences have their first token.
+SpeedBench::Run SpeedBench::decode_once() {
+  const auto watch = std::make_shared<Stopwatch>(static_cast<std::size_t>(settings_.batch));
+  Engine& engine = model_->engine();
+  engine.pause();
   for (std::int32_t i = 0; i < settings_.batch; ++i) {
-    Sequence& sequence = sequences.emplace_back(executor_.make_sequence());
-    return_to_depth(sequence);
-    executor_.mark(sequence);
-    between_steps_();
+    EngineRequest request;
+    request.prompt.assign(tokens_.begin(), tokens_.begin() + std::max(settings_.depth, 1));
+    request.max_tokens = settings_.generated + 1;
+    request.salt = static_cast<std::uint64_t>(i) + 1;
+    // What is always the likeliest soon goes in circles, and always to the same experts.
+    request.sampling.temperature = has_experts(model_->spec()) ? 1.0f : 0.0f;
+    request.sampling.seed = static_cast<std::uint64_t>(i);
+    require_accepted(engine.submit(std::move(request), watch));
   }
-  const std::int64_t tokens = std::int64_t{settings_.generated} * settings_.batch;
-  Speed speed = measure(tokens, with_profile, [&] { return decode_once(sequences); });
-  for (Sequence& sequence : sequences) executor_.truncate(sequence, 0);
-  return speed;
+  engine.resume();
+  watch->wait(go_on_);
+  return {.tokens = watch->later_tokens(), .seconds = watch->later_seconds()};
 }
 
-// What a window or a recurrent state cannot go back to is fed again.
-void SpeedBench::return_to_depth(Sequence& sequence) {
-  const auto kept = static_cast<std::size_t>(executor_.truncate(sequence, settings_.depth));
-  const auto missing = static_cast<std::size_t>(settings_.depth) - kept;
-  if (missing == 0) return;
-  const std::span<const TokenId> tokens(tokens_.data() + kept, missing);
-  executor_.run_chunked({.sequence = &sequence, .tokens = tokens, .row_class = RowClass::prompt, .wants = {}});
-}
-
-double SpeedBench::decode_once(std::vector<Sequence>& sequences) {
-  const SampleRequest request;
-  const Want want{.index = 0, .sample = &request};
-  const auto start = Clock::now();
-  for (std::int32_t i = 0; i < settings_.generated; ++i) {
-    std::vector<Feed> feeds;
-    for (std::size_t s = 0; s < sequences.size(); ++s) {
-      const std::size_t token = (static_cast<std::size_t>(i) + s * 17) % tokens_.size();
-      feeds.push_back({.sequence = &sequences[s],
-                       .tokens = {&tokens_[token], 1},
-                       .row_class = RowClass::generated,
-                       .wants = {&want, 1}});
-    }
-    executor_.run(feeds);
-    between_steps_();
-  }
-  const double seconds = seconds_since(start);
-  for (Sequence& sequence : sequences) return_to_depth(sequence);
-  return seconds;
-}
-
-Speed SpeedBench::measure(std::int64_t tokens, bool with_profile, const std::function<double()>& once) {
+Speed SpeedBench::measure(bool with_profile, const std::function<Run()>& once) {
   once();
-  between_steps_();
   Speed speed;
   for (std::int32_t i = 0; i < settings_.repeat; ++i) {
-    speed.seconds.push_back(std::max(once(), 1e-9));
-    speed.tokens_per_s.add(static_cast<double>(tokens) / speed.seconds.back());
-    between_steps_();
+    const Run run = once();
+    speed.seconds.push_back(run.seconds);
+    speed.tokens_per_s.add(static_cast<double>(run.tokens) / run.seconds);
   }
   if (with_profile) {
     // A run of its own: reading the clock around each op takes time too.
-    executor_.backend().set_profiling(true);
+    model_->engine().watch_times(true);
     once();
-    speed.profile = executor_.backend().profile();
-    executor_.backend().set_profiling(false);
+    speed.profile = model_->engine().observe().times;
+    model_->engine().watch_times(false);
     std::ranges::sort(speed.profile, std::ranges::greater{}, &OpTime::seconds);
   }
   return speed;

@@ -4,10 +4,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "app/statistics.h"
-#include "engine/executor.h"
+#include "session/loaded_model.h"
 
 namespace quarrel {
 
@@ -32,28 +33,35 @@ struct ModelCost {
   double weight_bytes_per_step = 0.0;      // read once a step; of experts as many as `batch` tokens meet on average
   double cache_bytes_per_step = 0.0;  // keys, values and states of all sequences, the mean over the generated tokens
 };
-ModelCost model_cost(const Executor& executor, const Backend& backend, const SpeedSettings& settings);
+ModelCost model_cost(const Executor& executor, const SpeedSettings& settings);
 
 class SpeedBench {
  public:
-  // `between_steps` may throw to stop. The executor must be made for settings.batch sequences and a context that holds
-  // the prompt, and depth and generated tokens together.
-  SpeedBench(Executor& executor, const SpeedSettings& settings, std::function<void()> between_steps);
+  // `go_on` is asked now and then and may throw to stop. The model was loaded for settings.batch sequences, and a
+  // context that holds bench_context(settings); nobody else uses it.
+  SpeedBench(std::shared_ptr<LoadedModel> model, const SpeedSettings& settings, std::function<void()> go_on);
 
   // Each warms up once, then measures.
   Speed prefill(bool with_profile);
   Speed decode(bool with_profile);
 
  private:
-  double prefill_once();
-  void return_to_depth(Sequence& sequence);
-  double decode_once(std::vector<Sequence>& sequences);
-  Speed measure(std::int64_t tokens, bool with_profile, const std::function<double()>& once);
+  // One repetition: tokens that were computed, and how long that took.
+  struct Run {
+    std::int64_t tokens = 0;
+    double seconds = 0.0;
+  };
+  Run prefill_once();
+  Run decode_once();
+  Speed measure(bool with_profile, const std::function<Run()>& once);
 
-  Executor& executor_;
-  SpeedSettings settings_;
-  std::function<void()> between_steps_;
+  const std::shared_ptr<LoadedModel> model_;
+  const SpeedSettings settings_;
+  const std::function<void()> go_on_;
   std::vector<TokenId> tokens_;  // random, the same in every run
 };
+
+// Tokens of the longest text that is measured.
+std::int64_t bench_context(const SpeedSettings& settings) noexcept;
 
 }  // namespace quarrel

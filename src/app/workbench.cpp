@@ -12,15 +12,17 @@ GgufFile open_model_file(const std::string& model) {
   return GgufFile::open(ModelStore(StorePaths::from_environment()).resolve(model).path);
 }
 
-std::unique_ptr<Tokenizer> load_tokenizer_if_any(const GgufFile& file, Log& log) {
-  if (file.find("tokenizer.ggml.tokens") == nullptr) return nullptr;
-  return Tokenizer::load(file, log);
+std::shared_ptr<LoadedModel> load_model(const std::string& model, const ModelOptions& options, LoadOptions load,
+                                        Log& log) {
+  return load_model(open_model_file(model), options, std::move(load), log);
 }
 
-void require_logits(const ModelSpec& spec) {
-  if (!spec.has_head) {
-    fail(ErrorKind::unsupported, "this model ({}) embeds texts; it foretells no tokens", printable(spec.architecture));
-  }
+std::shared_ptr<LoadedModel> load_model(GgufFile file, const ModelOptions& options, LoadOptions load, Log& log) {
+  load.chat_template.kind = TemplateSelection::Kind::none;
+  ResolvedModel known;
+  known.path = file.path();
+  known.name = file.path().stem().string();
+  return LoadedModel::load(std::move(file), known, open_device(options), load, log);
 }
 
 CLI::Option* add_class_option(CLI::App& command, std::string& value) {

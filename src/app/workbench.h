@@ -6,11 +6,11 @@
 #include <memory>
 #include <string>
 
+#include "app/model_options.h"
 #include "app/terminal.h"
 #include "base/log.h"
-#include "engine/executor.h"
 #include "gguf/file.h"
-#include "text/tokenizer.h"
+#include "session/loaded_model.h"
 
 namespace CLI {
 class App;
@@ -22,11 +22,12 @@ namespace quarrel {
 // A path or a name of a store. Throws what ModelStore::resolve and GgufFile::open throw.
 GgufFile open_model_file(const std::string& model);
 
-// Null for a file without a vocabulary (synthetic models have none).
-std::unique_ptr<Tokenizer> load_tokenizer_if_any(const GgufFile& file, Log& log);
-
-// Throws Error(unsupported) for a model that embeds texts instead of foretelling tokens.
-void require_logits(const ModelSpec& spec);
+// The model that the name and the options mean; `load.executor` says what else is wanted of it. No chat template.
+// Throws what the above and LoadedModel::load throw.
+std::shared_ptr<LoadedModel> load_model(const std::string& model, const ModelOptions& options, LoadOptions load,
+                                        Log& log);
+// The same of a file that is open already.
+std::shared_ptr<LoadedModel> load_model(GgufFile file, const ModelOptions& options, LoadOptions load, Log& log);
 
 // "prompt" or "generated"; other values are refused when the command line is parsed.
 CLI::Option* add_class_option(CLI::App& command, std::string& value);

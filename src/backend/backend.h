@@ -2,8 +2,9 @@
 // one model's part on a Device: its prepared weights, its KV cache, its workspace, and the ops. Implemented by
 // `reference` (plain loops in F32 with double sums: the meaning of every op), `cpu`, and `cuda`.
 //
-// Threads: a Device may be shared by several Backends; their steps take turns in the order they came. One Backend is
-// driven by one thread at a time. Ops may only be called from inside the forward function given to `submit`.
+// Threads: a Device may be shared by several Backends; their steps hold the device lock one at a time, in the order
+// they came. One Backend is driven by one thread at a time. Ops may only be called from inside the forward function
+// given to `submit`, which may run on a thread of the backend's own.
 #pragma once
 
 #include <cstddef>
@@ -89,10 +90,10 @@ struct StateLayer {
 };
 
 struct CacheConfig {
-  std::vector<KvGroup> groups;
-  std::vector<StateLayer> state_layers;
+  std::vector<KvGroup> groups = {};
+  std::vector<StateLayer> state_layers = {};
   KvType kv_type = KvType::f16;
-  std::vector<std::int32_t> blocks;  // of each group
+  std::vector<std::int32_t> blocks = {};  // of each group
   std::int32_t state_slots = 0;
 };
 
@@ -141,6 +142,7 @@ class Backend {
   virtual std::size_t prepared_bytes() const noexcept = 0;      // memory held for weights beyond their source
   virtual std::size_t released_bytes() const noexcept = 0;      // of sources that are not read again
   virtual std::size_t expert_cache_bytes() const noexcept = 0;  // what the expert cache may take; 0: there is none
+  // What `reserve` takes. Logits and vectors that steps hand out come on top, once they are asked for.
   virtual std::size_t workspace_bytes(const StepLimits& limits, std::int32_t vocabulary) const noexcept = 0;
   virtual std::size_t expert_workspace_bytes(const StepLimits& limits) const noexcept = 0;  // the experts' part of that
 
@@ -149,20 +151,36 @@ class Backend {
   virtual std::size_t kv_bytes(const KvGroup& group, KvType type) const noexcept = 0;      // of one block
   virtual std::size_t state_bytes(std::span<const StateLayer> layers) const noexcept = 0;  // of one slot
   virtual void allocate_cache(const CacheConfig& config) = 0;
-  virtual void copy_block(std::int32_t group, std::int32_t from, std::int32_t to) = 0;
-  virtual void copy_slot(std::int32_t from, std::int32_t to) = 0;
-  virtual void export_block(std::int32_t group, std::int32_t block, std::span<std::byte> out) const = 0;
-  virtual void import_block(std::int32_t group, std::int32_t block, std::span<const std::byte> in) = 0;
-  virtual void export_slot(std::int32_t slot, std::span<std::byte> out) const = 0;
-  virtual void import_slot(std::int32_t slot, std::span<const std::byte> in) = 0;
+
+  // ---- Blocks and slots as bytes, between the device and main memory ----
+  // Ordered with steps: behind those submitted before, ahead of those submitted after. `out` and `in` belong to the
+  // backend until the transfer is done. Throws Error(internal) for a place that is not there or a span of another size.
+  virtual Ticket start_export_block(std::int32_t group, std::int32_t block, std::span<std::byte> out) = 0;
+  virtual Ticket start_import_block(std::int32_t group, std::int32_t block, std::span<const std::byte> in) = 0;
+  virtual Ticket start_export_slot(std::int32_t slot, std::span<std::byte> out) = 0;
+  virtual Ticket start_import_slot(std::int32_t slot, std::span<const std::byte> in) = 0;
+  virtual bool transfer_done(Ticket ticket) = 0;
+  virtual void await_transfer(Ticket ticket) = 0;  // throws what it failed with
 
   // ---- Steps ----
   // The shape this step runs under: its own, or the next larger bucket of a backend that replays captured graphs.
   virtual StepShape shape_of(const Step& step) const noexcept = 0;
-  // Copies what it needs of `step` but the destinations of logits and embeddings, then runs `forward` (or replays what
-  // it captured for this shape). At most two tickets may be open: results can be awaited one step late.
+  // How many rows of logits there is room for at a time: `head` and `sample` are issued for slices of so many outputs.
+  virtual std::int32_t logit_rows() const noexcept = 0;
+  // Copies what it needs of `step`, then runs `forward` (or replays what it captured for this shape), perhaps after it
+  // has returned: `forward` must stay good until the step was awaited. At most two tickets may be open: results can be
+  // awaited one step late.
+  //
+  // A step that fails throws from `submit` (nothing was done that later steps could notice, but that its lanes have
+  // begun) or from `wait`: then steps submitted behind it before that was known fail too, and what they would have
+  // written to the cache, to state slots and lanes has to be begun again.
   virtual Ticket submit(const Step& step, const Forward& forward) = 0;
   virtual StepResults wait(Ticket ticket) = 0;
+  // How many steps should be open for the device never to wait for the host: 2 where steps run by themselves.
+  virtual std::int32_t steps_in_flight() const noexcept { return 1; }
+  // How long the steps of other models on the same device take that are running now or were a moment ago: the shortest
+  // of their typical times in microseconds. 0: nobody else is there. Safe from any thread.
+  virtual std::int64_t pace() const = 0;
 
   // ---- Measuring ----
   virtual void set_profiling(bool on) = 0;
@@ -185,18 +203,18 @@ class Backend {
   virtual void pool(const PoolOp& op) = 0;
 };
 
-// How rows meet quantised weights: as int8 digits with a scale every 32 values, or as they are. Generated rows always
-// have two digits, value and residual, where they have digits.
-enum class ActivationDigits : std::uint8_t {
-  where_heard,     // prompt rows have the second digit where values stand out: nearly as good as two, nearly as fast as
-                   // one
-  two,             // prompt rows too
-  one_for_prompt,  // prompt rows have no second digit: as coarse as int8 is
-  f32,             // weight-only: activations stay F32 for both classes
+// What activations are when they meet quantised weights: int8 with a scale every 32 values, or F32. Generated rows
+// always have the residual too (a hi/lo split into two int8) where they are int8 at all.
+enum class ActivationPrecision : std::uint8_t {
+  outlier_groups,  // prompt rows have the split in groups with outliers: nearly as good as int8_split, nearly as fast
+                   // as int8
+  int8_split,      // prompt rows have it everywhere
+  int8,            // prompt rows have it nowhere: as coarse as int8 is
+  f32,             // weight-only quantisation: activations stay F32 for both classes
 };
 
-struct BackendOptions {
-  ActivationDigits activations = ActivationDigits::where_heard;
+// What the CPU backend alone asks for.
+struct CpuBackendOptions {
   // Weights are copied into the layout that the machine reads fastest; false: they are used where they lie, which
   // takes no memory of this process and more time.
   bool repack = true;
@@ -205,17 +223,30 @@ struct BackendOptions {
   std::optional<std::size_t> expert_memory = {};
   // Called from the loading thread after each weight that was repacked, with released_bytes() so far.
   std::function<void(std::uint64_t)> on_repacked = {};
+};
+
+struct BackendOptions {
+  // Where a device does not support it (Device::supports), activations are more exact than asked for.
+  ActivationPrecision activations = ActivationPrecision::outlier_groups;
+  // A row's bits may not depend on who else is in its step. Backends on the host are always so; one that is not by
+  // itself becomes it, and slower.
+  bool deterministic = false;
   // Only adds up sizes: weights are neither read nor decoded, and no step may be submitted.
   bool plan_only = false;
+  CpuBackendOptions cpu = {};
 };
 
 class Device {
  public:
   virtual ~Device() = default;
-  virtual std::string_view name() const noexcept = 0;  // "reference", "cpu", "cuda"
-  virtual std::string description() const = 0;         // for people: "cpu (avx512, 2 threads)"
+  virtual std::string_view name() const noexcept = 0;          // "reference", "cpu", "cuda"
+  virtual std::int32_t ordinal() const noexcept { return 0; }  // which of several of its name
+  virtual std::string description() const = 0;                 // for people: "cpu (avx512, 2 threads)"
   virtual KvType default_kv_type() const noexcept = 0;
+  // Whether it has kernels for activations of that precision.
+  virtual bool supports(ActivationPrecision activations) const noexcept = 0;
   virtual std::size_t memory_available() const = 0;  // bytes this process could still take; 0: nobody knows
+  virtual std::size_t memory_total() const = 0;      // bytes that there are at all; 0: nobody knows
   // The device must outlive its backends.
   virtual std::unique_ptr<Backend> make_backend(const BackendOptions& options) = 0;
 };

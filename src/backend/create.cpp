@@ -2,13 +2,17 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/reference/reference_backend.h"
+#include "base/environment.h"
 #include "base/error.h"
 
 namespace quarrel {
 
 std::unique_ptr<Device> make_device(const DeviceOptions& options) {
   const ThreadOptions threads{.count = options.threads, .pin = options.pin};
-  if (options.backend == "cpu") return std::make_unique<CpuDevice>(threads, choose_level(options.isa));
+  if (options.backend == "cpu") {
+    const std::string isa = options.isa.empty() ? environment("QUARREL_ISA").value_or("") : options.isa;
+    return std::make_unique<CpuDevice>(threads, choose_level(isa));
+  }
   if (options.backend == "reference") return make_reference_device(threads);
   if (options.backend == "cuda") fail(ErrorKind::unsupported, "this build has no CUDA backend");
   fail(ErrorKind::usage, "'{}' is not a backend; there are cpu, cuda and reference", options.backend);

@@ -13,7 +13,7 @@ struct DeviceOptions {
   std::string backend = "cpu";  // "reference", "cpu" or "cuda"
   int threads = 0;              // 0: one a core that the process may use
   bool pin = false;             // each thread to a core of its own
-  std::string isa = {};         // "scalar", "avx2", "avx512"; empty: the best this machine has
+  std::string isa = {};         // "scalar", "avx2", "avx512", "amx"; empty: what QUARREL_ISA says, or the best here
 };
 
 // Throws Error(unsupported) for a backend that is not built in or an instruction set the machine lacks, and

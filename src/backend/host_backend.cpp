@@ -14,9 +14,13 @@
 namespace quarrel {
 namespace {
 
-// The step comes from our own engine, but a wrong plan must end in an error, not in another request's memory.
 void require(bool condition, const char* what) {
-  if (!condition) fail(ErrorKind::internal, "a step is malformed: {}", what);
+  if (!condition) fail(ErrorKind::internal, "a backend was called wrongly: {}", what);
+}
+
+void require_block(const CacheConfig& cache, std::int32_t group, std::int32_t block) {
+  require(group >= 0 && as_size(group) < cache.groups.size(), "a transfer of no KV group");
+  require(block >= 0 && block < cache.blocks[as_size(group)], "a transfer of a block that is not there");
 }
 
 }  // namespace
@@ -36,7 +40,11 @@ std::size_t HostBackend::workspace_bytes(const StepLimits& limits, std::int32_t 
 
 void HostBackend::reserve(const StepLimits& limits, std::int32_t vocabulary) {
   if (plan_only_) fail(ErrorKind::internal, "a backend that only plans cannot be made ready for steps");
-  limits_ = limits;
+  check_.set_limits(limits, vocabulary);
+  lanes_.clear();
+  lanes_.resize(as_size(limits.lanes));
+  last_sampled_.clear();
+  last_sampled_.reserve(as_size(limits.outputs));
   vocabulary_ = vocabulary;
   logits_ =
       AlignedBuffer(as_size(std::min(limits.outputs, kLogitRows)) * as_size(vocabulary) * sizeof(float), "logits");
@@ -131,6 +139,7 @@ std::size_t HostBackend::state_bytes(std::span<const StateLayer> layers) const n
 
 void HostBackend::allocate_cache(const CacheConfig& config) {
   cache_ = config;
+  check_.set_cache(config, kBlockTokens);
   kv_.clear();
   block_bytes_.clear();
   for (const KvGroup& group : config.groups) {
@@ -152,138 +161,44 @@ std::span<std::byte> HostBackend::block_span(std::int32_t group, std::int32_t bl
   return {kv_[as_size(group)].data() + bytes * as_size(block), bytes};
 }
 
-void HostBackend::copy_block(std::int32_t group, std::int32_t from, std::int32_t to) {
-  std::ranges::copy(block_span(group, from), block_span(group, to).begin());
+std::span<std::byte> HostBackend::slot_span(std::int32_t slot) {
+  return {states_.data() + slot_bytes_ * as_size(slot), slot_bytes_};
 }
 
-void HostBackend::copy_slot(std::int32_t from, std::int32_t to) {
-  std::memcpy(states_.data() + slot_bytes_ * as_size(to), states_.data() + slot_bytes_ * as_size(from), slot_bytes_);
+Ticket HostBackend::start_export_block(std::int32_t group, std::int32_t block, std::span<std::byte> out) {
+  require_block(cache_, group, block);
+  require(out.size() == block_bytes_[as_size(group)], "export of a block into a buffer of another size");
+  std::ranges::copy(block_span(group, block), out.begin());
+  return ++last_transfer_;
 }
 
-void HostBackend::export_block(std::int32_t group, std::int32_t block, std::span<std::byte> out) const {
-  const std::size_t bytes = block_bytes_[as_size(group)];
-  require(out.size() == bytes, "export of a block into a buffer of another size");
-  std::memcpy(out.data(), kv_[as_size(group)].data() + bytes * as_size(block), bytes);
-}
-
-void HostBackend::import_block(std::int32_t group, std::int32_t block, std::span<const std::byte> in) {
+Ticket HostBackend::start_import_block(std::int32_t group, std::int32_t block, std::span<const std::byte> in) {
+  require_block(cache_, group, block);
   require(in.size() == block_bytes_[as_size(group)], "import of a block of another size");
   std::ranges::copy(in, block_span(group, block).begin());
+  return ++last_transfer_;
 }
 
-void HostBackend::export_slot(std::int32_t slot, std::span<std::byte> out) const {
+Ticket HostBackend::start_export_slot(std::int32_t slot, std::span<std::byte> out) {
+  require(slot >= 0 && slot < cache_.state_slots, "export of a slot that is not there");
   require(out.size() == slot_bytes_, "export of a slot into a buffer of another size");
-  std::memcpy(out.data(), states_.data() + slot_bytes_ * as_size(slot), slot_bytes_);
+  std::ranges::copy(slot_span(slot), out.begin());
+  return ++last_transfer_;
 }
 
-void HostBackend::import_slot(std::int32_t slot, std::span<const std::byte> in) {
+Ticket HostBackend::start_import_slot(std::int32_t slot, std::span<const std::byte> in) {
+  require(slot >= 0 && slot < cache_.state_slots, "import of a slot that is not there");
   require(in.size() == slot_bytes_, "import of a slot of another size");
-  std::memcpy(states_.data() + slot_bytes_ * as_size(slot), in.data(), slot_bytes_);
+  std::ranges::copy(in, slot_span(slot).begin());
+  return ++last_transfer_;
 }
 
-StepShape HostBackend::shape_of(const Step& step) const noexcept { return exact_shape(step); }
-
-void HostBackend::load_step(const Step& step) {
-  require(step.rows.size() <= as_size(limits_.rows), "more rows than were reserved");
-  require(step.outputs.size() <= as_size(limits_.outputs), "more outputs than were reserved");
-  require(step.generated_rows >= 0 && as_size(step.generated_rows) <= step.rows.size(), "generated rows");
-  rows_.assign(step.rows.begin(), step.rows.end());
-  sequences_.clear();
-  for (const StepSequence& sequence : step.sequences) {
-    require(sequence.tables.size() == cache_.groups.size(), "a block table for each KV group");
-    HostSequence& copy = sequences_.emplace_back();
-    for (const BlockTable& table : sequence.tables) {
-      const std::int32_t blocks = cache_.blocks[copy.tables.size()];
-      std::int32_t end = 0;  // of the entry's positions
-      for (const std::int32_t block : table.blocks) {
-        end += kBlockTokens;
-        require(block < blocks, "a block beyond the cache");
-        require(block >= 0 || end <= table.first_live, "a freed block among live ones");
-      }
-      copy.tables.emplace_back(table.blocks.begin(), table.blocks.end());
-    }
-    require(sequence.state_in < cache_.state_slots && sequence.state_out < cache_.state_slots,
-            "a slot beyond the state");
-    copy.length = sequence.length;
-    copy.state_in = sequence.state_in;
-    copy.state_out = sequence.state_out;
-  }
-  tokens_.clear();
-  for (const StepRow& row : rows_) {
-    require(row.sequence >= 0 && as_size(row.sequence) < sequences_.size(), "a row's sequence");
-    const HostSequence& sequence = sequences_[as_size(row.sequence)];
-    require(row.position >= 0, "a negative position");
-    for (const auto& table : sequence.tables) {
-      const std::size_t entry = as_size(row.position / kBlockTokens);
-      require(entry < table.size() && table[entry] >= 0, "a row without a block");
-    }
-    std::int32_t token = row.token;
-    if (token < 0) {
-      require(as_size(~token) < last_sampled_.size(), "a token that no row sampled");
-      // Where no token could be chosen any will do: whoever reads that result drops the row.
-      token = std::max(0, last_sampled_[as_size(~token)]);
-    }
-    require(token >= 0 && token < vocabulary_, "a token beyond the vocabulary");
-    tokens_.push_back(token);
-  }
-  outputs_.clear();
-  std::int32_t last_row = -1;
-  for (const StepOutput& output : step.outputs) {
-    require(output.row >= last_row && as_size(output.row) < rows_.size(), "outputs in ascending order of rows");
-    last_row = output.row;
-    HostOutput& copy = outputs_.emplace_back();
-    copy.row = output.row;
-    copy.logits = output.logits;
-    copy.embedding = output.embedding;
-    copy.wants_sample = output.sample != nullptr;
-    if (output.sample != nullptr) {
-      copy.sample = *output.sample;
-      copy.seen.assign(output.sample->seen.begin(), output.sample->seen.end());
-      copy.mask.assign(output.sample->mask.begin(), output.sample->mask.end());
-      copy.sample.seen = copy.seen;
-      copy.sample.mask = copy.mask;
-    }
-  }
-  for (const StateSnapshot& snapshot : step.snapshots) {
-    require(snapshot.row >= 0 && as_size(snapshot.row) < rows_.size(), "a snapshot's row");
-    require(snapshot.slot >= 0 && snapshot.slot < cache_.state_slots, "a snapshot beyond the state");
-  }
-  snapshots_.assign(step.snapshots.begin(), step.snapshots.end());
-  shape_ = shape_of(step);
+bool HostBackend::transfer_done(Ticket ticket) {
+  require(ticket >= 1 && ticket <= last_transfer_, "a transfer that was never started");
+  return true;
 }
 
-Ticket HostBackend::submit(const Step& step, const Forward& forward) {
-  if (plan_only_) fail(ErrorKind::internal, "a backend that only plans runs no steps");
-  require(finished_.size() < 2, "more than two open tickets");
-  load_step(step);
-  results_ = {};
-  results_.samples.resize(outputs_.size());
-  results_.first_bad_layer.assign(rows_.size(), -1);
-  begin_step();
-  try {
-    forward(*this, shape_);
-  } catch (...) {
-    end_step();
-    throw;
-  }
-  end_step();
-  last_sampled_.clear();
-  for (const SampleResult& sample : results_.samples) last_sampled_.push_back(sample.id);
-  finished_[++last_ticket_] = std::move(results_);
-  return last_ticket_;
-}
-
-StepResults HostBackend::wait(Ticket ticket) {
-  auto node = finished_.extract(ticket);
-  require(!node.empty(), "a ticket that was never given out or already awaited");
-  return std::move(node.mapped());
-}
-
-void HostBackend::flag_bad_row(RowSet rows, std::int32_t row, std::int32_t layer) noexcept {
-  const std::int32_t origin = rows == RowSet::all ? row : outputs_[as_size(row)].row;
-  std::int32_t& first = results_.first_bad_layer[as_size(origin)];
-  if (first < 0) first = layer;
-}
+void HostBackend::await_transfer(Ticket ticket) { transfer_done(ticket); }
 
 float* HostBackend::data(const Activation& activation) noexcept {
   return activations_[as_size(activation.id)].memory.floats();
@@ -323,88 +238,12 @@ float* HostBackend::scan_state(std::int32_t slot, std::int32_t state_layer) noex
   return conv_state(slot, state_layer) + cache_.state_layers[as_size(state_layer)].conv_values;
 }
 
-void HostBackend::select_rows(const SelectRowsOp& op) {
-  const Timer timer(*this, "other");
-  for (std::size_t output = 0; output < outputs_.size(); ++output) {
-    std::memcpy(row(op.out, static_cast<std::int32_t>(output)), row(op.in, outputs_[output].row),
-                as_size(op.in.width) * sizeof(float));
-  }
-}
-
-void HostBackend::sample(const SampleOp& op) {
-  const Timer timer(*this, "sampling");
-  const std::size_t first = as_size(op.slice * kLogitRows);
-  const std::size_t last = std::min(outputs_.size(), first + as_size(kLogitRows));
-  const auto choose = [&](std::size_t output, const ForEach& for_each) {
-    const std::span<const float> logits{logits_row(static_cast<std::int32_t>(output - first)), as_size(op.vocabulary)};
-    HostOutput& wanted = outputs_[output];
-    if (wanted.logits != nullptr) std::ranges::copy(logits, wanted.logits);
-    if (wanted.wants_sample) {
-      results_.samples[output] = sample_row(logits, wanted.sample, sampling_kernels(), for_each);
-    }
-  };
-  const ForEach for_each = [this](std::size_t count, const auto& task) { run_for_each(count, task); };
-  if (first + 1 == last) {
-    choose(first, for_each);  // its vocabulary is shared out
-  } else if (first < last) {
-    for_each(last - first, [&](std::size_t index) { choose(first + index, {}); });
-  }
-}
-
-void HostBackend::pool(const PoolOp& op) {
-  const Timer timer(*this, "other");
-  const std::size_t width = as_size(op.in.width);
-  std::vector<float> normed(width);
-  for (const HostOutput& output : outputs_) {
-    if (output.embedding == nullptr) continue;
-    const std::int32_t sequence = rows_[as_size(output.row)].sequence;
-    std::vector<std::int32_t> members;
-    for (std::size_t r = 0; r < rows_.size(); ++r) {
-      if (rows_[r].sequence == sequence) members.push_back(static_cast<std::int32_t>(r));
-    }
-    if (op.pooling == Pooling::cls || op.pooling == Pooling::rank) members.resize(1);
-    if (op.pooling == Pooling::last) members = {members.back()};
-    std::vector<double> sum(width, 0.0);
-    for (const std::int32_t member : members) {
-      const float* values = row(op.in, member);
-      if (op.norm.kind != NormKind::none) {
-        if (!norm_row(op.norm, values, normed.data(), width)) flag_bad_row(op.in.rows, member, op.layer);
-        values = normed.data();
-      }
-      for (std::size_t i = 0; i < width; ++i) sum[i] += static_cast<double>(values[i]);
-    }
-    for (double& value : sum) value /= static_cast<double>(members.size());
-    if (op.pooling == Pooling::rank) {
-      rank(op, sum, output.embedding);
-    } else {
-      std::ranges::transform(sum, output.embedding, [](double value) { return static_cast<float>(value); });
-    }
-  }
-}
-
-void HostBackend::rank(const PoolOp& op, std::span<double> row, float* out) const {
-  const auto product = [this](const Weight& weight, const Weight& bias, std::span<const double> in) {
-    const std::span<const float> values = vector_values(weight);
-    std::vector<double> result(as_size(weight.rows));
-    for (std::size_t o = 0; o < result.size(); ++o) {
-      result[o] = bias.valid() ? static_cast<double>(vector_values(bias)[o]) : 0.0;
-      for (std::size_t i = 0; i < in.size(); ++i) result[o] += static_cast<double>(values[o * in.size() + i]) * in[i];
-    }
-    return result;
-  };
-  std::vector<double> dense(row.begin(), row.end());
-  if (op.dense.valid()) {
-    dense = product(op.dense, op.dense_bias, dense);
-    for (double& value : dense) value = std::tanh(value);
-  }
-  std::ranges::transform(product(op.score, op.score_bias, dense), out,
-                         [](double value) { return static_cast<float>(value); });
-}
-
 void HostBackend::count_experts(std::int32_t layer, std::int32_t experts, std::span<const std::int32_t> chosen) {
   std::vector<std::uint64_t>& counts = expert_use_[layer];
   counts.resize(as_size(experts));
-  for (const std::int32_t expert : chosen) ++counts[as_size(expert)];
+  for (const std::int32_t expert : chosen) {
+    if (expert >= 0) ++counts[as_size(expert)];  // padding chooses none
+  }
 }
 
 std::vector<ExpertUse> HostBackend::expert_use() const {

@@ -1,8 +1,12 @@
-// What every backend on the host shares: the copied step, F32 activations, the KV cache and state memory, sampling,
-// profiling. `reference` and `cpu` derive from it and add the arithmetic. Steps run inside `submit`, on the calling
-// thread; `wait` only hands over the results.
+// What every backend on the host shares: the step, padded where `shape_of` rounds it up, F32 activations, the KV cache
+// and state memory, lanes, sampling, pooling, profiling. `reference` and `cpu` derive from it and add the arithmetic.
+// Steps run inside `submit`, on the calling thread; `wait` only hands over the results.
+//
+// A padded step has rows of its own behind those of each class. An op may compute them like any other, since nobody
+// reads what comes of it, but passes over them where it would touch the cache, a state or a count.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <functional>
 #include <initializer_list>
@@ -12,33 +16,29 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/device_lock.h"
+#include "backend/sampler_state.h"
+#include "backend/step_check.h"
 #include "base/aligned_buffer.h"
 
 namespace quarrel {
 
-// A sequence of the running step, with tables that the step owns.
-struct HostSequence {
-  std::vector<std::vector<std::int32_t>> tables;  // [group][entry]
-  std::int32_t length = 0;
-  std::int32_t state_in = -1;
-  std::int32_t state_out = -1;
-};
-
+// A row whose result is wanted; of padding nothing is.
 struct HostOutput {
-  std::int32_t row = 0;
-  bool wants_sample = false;
-  SampleRequest sample;
-  std::vector<TokenCount> seen;     // what sample.seen points at
-  std::vector<std::uint64_t> mask;  // what sample.mask points at
-  float* logits = nullptr;
-  float* embedding = nullptr;
+  std::int32_t row = -1;           // of the padded step; -1: padding
+  std::int32_t index = -1;         // among the outputs of the step as it came
+  std::int32_t logits_place = -1;  // among the logits that are handed out; -1: none are
+  std::int32_t vector_place = -1;  // the same for vectors
+  const StepOutput* wanted = nullptr;
 };
 
 class HostBackend : public Backend {
  public:
   static constexpr std::int32_t kBlockTokens = 16;
 
-  explicit HostBackend(bool plan_only) noexcept : plan_only_(plan_only) {}
+  static constexpr std::int32_t kLogitRows = 64;
+
+  HostBackend(DeviceLock& lock, bool plan_only) : plan_only_(plan_only), user_(lock) {}
 
   Activation make_activation(std::int32_t width, RowSet rows) override;
   void reserve(const StepLimits& limits, std::int32_t vocabulary) override;
@@ -49,16 +49,19 @@ class HostBackend : public Backend {
   std::size_t kv_bytes(const KvGroup& group, KvType type) const noexcept override;
   std::size_t state_bytes(std::span<const StateLayer> layers) const noexcept override;
   void allocate_cache(const CacheConfig& config) override;
-  void copy_block(std::int32_t group, std::int32_t from, std::int32_t to) override;
-  void copy_slot(std::int32_t from, std::int32_t to) override;
-  void export_block(std::int32_t group, std::int32_t block, std::span<std::byte> out) const override;
-  void import_block(std::int32_t group, std::int32_t block, std::span<const std::byte> in) override;
-  void export_slot(std::int32_t slot, std::span<std::byte> out) const override;
-  void import_slot(std::int32_t slot, std::span<const std::byte> in) override;
+  // Transfers are done when they are started.
+  Ticket start_export_block(std::int32_t group, std::int32_t block, std::span<std::byte> out) override;
+  Ticket start_import_block(std::int32_t group, std::int32_t block, std::span<const std::byte> in) override;
+  Ticket start_export_slot(std::int32_t slot, std::span<std::byte> out) override;
+  Ticket start_import_slot(std::int32_t slot, std::span<const std::byte> in) override;
+  bool transfer_done(Ticket ticket) override;
+  void await_transfer(Ticket ticket) override;
 
   StepShape shape_of(const Step& step) const noexcept override;
   Ticket submit(const Step& step, const Forward& forward) override;
   StepResults wait(Ticket ticket) override;
+  std::int32_t logit_rows() const noexcept override { return kLogitRows; }
+  std::int64_t pace() const override { return user_.pace(); }
 
   void set_profiling(bool on) override;
   std::vector<OpTime> profile() const override;
@@ -127,16 +130,16 @@ class HostBackend : public Backend {
   virtual std::span<const float> vector_values(const Weight& weight) const = 0;
 
   // What looks through the logits, and with how many threads: run_for_each calls task(i) for every i below `count`.
-  virtual const SamplingKernels& sampling_kernels() const noexcept { return plain_sampling_kernels(); }
+  virtual const SamplingKernels& sampling_kernels() const noexcept { return scalar_sampling_kernels(); }
   virtual void run_for_each(std::size_t count, const std::function<void(std::size_t)>& task) {
     for (std::size_t i = 0; i < count; ++i) task(i);
   }
 
-  // Called around the forward of each step: take the device's turn, wake workers.
+  // Called around the forward of each step, when the device lock is held: wake workers.
   virtual void begin_step() {}
   virtual void end_step() {}
 
-  // ---- The running step ----
+  // ---- The running step, with its padding ----
   const StepShape& shape() const noexcept { return shape_; }
   std::int32_t row_count(RowSet rows) const noexcept { return rows == RowSet::all ? shape_.rows() : shape_.outputs(); }
   // How many of an activation's rows are of class generated: they come first.
@@ -144,13 +147,26 @@ class HostBackend : public Backend {
     return rows == RowSet::all ? shape_.generated_rows : shape_.generated_outputs;
   }
   std::span<const std::int32_t> tokens() const noexcept { return tokens_; }
-  std::span<const StepRow> rows() const noexcept { return rows_; }
-  const HostSequence& sequence_of(std::int32_t row) const noexcept {
+  std::span<const StepRow> rows() const noexcept { return rows_; }  // padding has no sequence: -1
+  bool is_padding(RowSet rows, std::int32_t row) const noexcept {
+    const auto index = static_cast<std::size_t>(row);
+    return rows == RowSet::all ? rows_[index].sequence < 0 : outputs_[index].row < 0;
+  }
+  std::span<const StepSequence> sequences() const noexcept { return sequences_; }
+  const StepSequence& sequence_of(std::int32_t row) const noexcept {  // of a row that is no padding
     return sequences_[static_cast<std::size_t>(rows_[static_cast<std::size_t>(row)].sequence)];
   }
-  std::span<HostOutput> outputs() noexcept { return outputs_; }
+  std::span<const std::int32_t> table_of(std::int32_t row, std::int32_t group) const noexcept {
+    return sequence_of(row).tables[static_cast<std::size_t>(group)].blocks;
+  }
+  std::span<const HostOutput> outputs() const noexcept { return outputs_; }
   std::span<const StateSnapshot> snapshots() const noexcept { return snapshots_; }
   void flag_bad_row(RowSet rows, std::int32_t row, std::int32_t layer) noexcept;
+  // Makes room for the step's vectors, all of that width; before the first of them is written.
+  void begin_vectors(std::int32_t width);
+  float* output_vector(const HostOutput& output) noexcept;  // null: none is wanted
+  // Whether some output of a slice wants more than its vector.
+  bool wants_logits(std::int32_t slice) const noexcept;
 
   // ---- Memory ----
   float* data(const Activation& activation) noexcept;  // [rows][width], rows 64-byte aligned only if width allows
@@ -182,9 +198,30 @@ class HostBackend : public Backend {
   void count_experts(std::int32_t layer, std::int32_t experts, std::span<const std::int32_t> chosen);
 
  private:
+  // What a branch carries from step to step.
+  struct Lane {
+    SamplerState sampler;
+    Pooling pooling = Pooling::none;  // none: it samples
+    std::int64_t rows = 0;            // gathered so far
+    std::vector<double> sum;          // of them, or the one that counts
+  };
+  // Results of a step live in buffers that are used again two steps later.
+  struct ResultMemory {
+    std::vector<float> logits;
+    std::vector<float> vectors;
+  };
+
   void load_step(const Step& step);
+  void load_outputs(const Step& step);
+  void copy_blocks(const Step& step);
+  void start_lanes(const Step& step);
+  void run_step(const Step& step, const Forward& forward);
+  void finish_step(const Step& step);
   Work attention_work(const AttendOp& op) const;
-  void rank(const PoolOp& op, std::span<double> row, float* out) const;
+  void gather(const PoolOp& op, std::int32_t first, std::int32_t count, float* normed);
+  void rank(const PoolOp& op, std::span<const double> row, float* out) const;
+  std::span<std::byte> slot_span(std::int32_t slot);
+  ResultMemory& result_memory() noexcept { return result_memory_[(last_ticket_ + 1) % 2]; }
   std::size_t kv_element_bytes(KvType type) const noexcept { return type == KvType::f32 ? 4 : 2; }
   std::span<std::byte> block_span(std::int32_t group, std::int32_t block);
 
@@ -196,7 +233,6 @@ class HostBackend : public Backend {
   const bool plan_only_;
   std::vector<ActivationSlot> activations_;
   std::vector<RopeTable> ropes_;
-  StepLimits limits_{.rows = 0, .outputs = 0};
   std::int32_t vocabulary_ = 0;
   AlignedBuffer logits_;
 
@@ -207,16 +243,32 @@ class HostBackend : public Backend {
   std::size_t slot_bytes_ = 0;
   std::vector<std::size_t> state_offsets_;  // of each recurrent layer in a slot, in floats
 
+  DeviceLock::User user_;
+  StepCheck check_;
+  std::vector<Lane> lanes_;
+
   StepShape shape_;
   std::vector<StepRow> rows_;
-  std::vector<std::int32_t> tokens_;  // resolved
-  std::vector<HostSequence> sequences_;
+  std::vector<std::int32_t> tokens_;         // resolved
+  std::vector<std::int32_t> origins_;        // each row's place in the step as it came; -1: padding
+  std::span<const StepSequence> sequences_;  // the caller's, while it submits
   std::vector<HostOutput> outputs_;
+  std::int32_t logits_wanted_ = 0;
+  std::int32_t vectors_wanted_ = 0;
   std::vector<StateSnapshot> snapshots_;
   StepResults results_;
+  std::array<ResultMemory, 2> result_memory_;  // by parity of the ticket
+  std::int32_t logit_width_ = 0;               // of the step's logits; 0: none were computed
+  std::int32_t vector_width_ = 0;              // the same for vectors
+  std::vector<float> pool_scratch_;
   std::vector<TokenId> last_sampled_;  // by output of the step before
   Ticket last_ticket_ = 0;
-  std::map<Ticket, StepResults> finished_;
+  Ticket last_transfer_ = 0;
+  struct Finished {
+    Ticket ticket = 0;  // 0: there is none
+    StepResults results;
+  };
+  std::array<Finished, 2> finished_;
 
   BackendCounters counters_;
   std::map<std::int32_t, std::vector<std::uint64_t>> expert_use_;  // by layer

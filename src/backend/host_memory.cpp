@@ -5,19 +5,20 @@
 #include <fstream>
 #include <limits>
 #include <string>
+#include <string_view>
 
 namespace quarrel {
 namespace {
 
 constexpr std::uint64_t kUnknown = std::numeric_limits<std::uint64_t>::max();
 
-std::uint64_t system_available() {
+std::uint64_t system_memory(std::string_view wanted) {
   std::ifstream file("/proc/meminfo");
   std::string name;
   std::uint64_t kibibytes = 0;
   std::string rest;
   while (file >> name >> kibibytes && std::getline(file, rest)) {
-    if (name == "MemAvailable:") return kibibytes << 10;
+    if (name == wanted) return kibibytes << 10;
   }
   return kUnknown;
 }
@@ -48,8 +49,13 @@ std::uint64_t group_available() {
 }  // namespace
 
 std::size_t host_memory_available() {
-  const std::uint64_t available = std::min(system_available(), group_available());
+  const std::uint64_t available = std::min(system_memory("MemAvailable:"), group_available());
   return available == kUnknown ? 0 : static_cast<std::size_t>(available);
+}
+
+std::size_t host_memory_total() {
+  const std::uint64_t total = std::min(system_memory("MemTotal:"), read_number("/sys/fs/cgroup/memory.max"));
+  return total == kUnknown ? 0 : static_cast<std::size_t>(total);
 }
 
 }  // namespace quarrel

@@ -9,4 +9,7 @@ namespace quarrel {
 // says.
 std::size_t host_memory_available();
 
+// All that the machine has, or the limit of the process's control group if that is less. 0 when neither says.
+std::size_t host_memory_total();
+
 }  // namespace quarrel

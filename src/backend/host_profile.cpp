@@ -62,6 +62,7 @@ HostBackend::Work HostBackend::attention_work(const AttendOp& op) const {
   std::vector<Span> spans(sequences_.size());  // the positions that some row of a sequence sees
   std::uint64_t seen = 0;
   for (const StepRow& row : rows_) {
+    if (row.sequence < 0) continue;  // padding
     const std::size_t sequence = as_size(row.sequence);
     const std::int32_t begin = op.window > 0 ? std::max(0, row.position - op.window + 1) : 0;
     const std::int32_t end = op.causal ? row.position + 1 : sequences_[sequence].length;

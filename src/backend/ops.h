@@ -207,38 +207,36 @@ struct SelectRowsOp {
   bool operator==(const SelectRowsOp&) const = default;
 };
 
-// logits = cap(scale * (W norm(in) + b)) for one slice of at most kLogitRows outputs, into the backend's own buffer.
-// The normed row goes to the outputs that ask for an embedding.
+// logits = cap(scale * (W norm(in) + b)) for one slice of at most Backend::logit_rows() outputs, into the backend's own
+// buffer. The normed row goes to the outputs of kind vector.
 struct HeadOp {
   std::int32_t layer = 0;  // the number of layers: where a bad final norm is reported
   std::int32_t slice = 0;
   Activation in = {};
   Norm norm = {};
-  Weight weight = {};  // invalid: embeddings only
+  Weight weight = {};  // invalid: vectors only
   Weight bias = {};
   float scale = 1.0f;
   float soft_cap = 0.0f;
   bool operator==(const HeadOp&) const = default;
 };
 
-inline constexpr std::int32_t kLogitRows = 64;
-
 // Chooses or scores a token for each output of the slice that the head just computed, and hands out logits asked for.
+// Each lane takes note of its token once the whole step has been computed.
 struct SampleOp {
   std::int32_t slice = 0;
   std::int32_t vocabulary = 0;
   bool operator==(const SampleOp&) const = default;
 };
 
-enum class Pooling : std::uint8_t { none, mean, cls, last, rank };
-
-// One vector a sequence from its rows of this step, each normed, into the embedding of that sequence's output. `rank`
-// takes the first row to scores: score tanh(dense row + dense_bias) + score_bias; without `dense` the row itself.
+// Each row of a sequence that has a lane is normed and gathered there, as the lane's pooling says: added up (mean), or
+// kept if it is the text's first (cls, rank) or its last (last). An output of kind pooled gets what its lane has
+// gathered of the whole text. `rank` takes the first row to scores: score tanh(dense row + dense_bias) + score_bias;
+// without `dense` the row itself.
 struct PoolOp {
   std::int32_t layer = 0;  // where a bad norm is reported
   Activation in = {};
   Norm norm = {};
-  Pooling pooling = Pooling::mean;
   Weight dense = {}, dense_bias = {};  // of role vector, like all here
   Weight score = {}, score_bias = {};
   bool operator==(const PoolOp&) const = default;

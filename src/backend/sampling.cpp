@@ -34,9 +34,9 @@ Candidate make_candidate(std::size_t index, float logit) noexcept {
   return {.id = static_cast<TokenId>(index), .logit = logit, .weight = 0.0};
 }
 
-// ---- Plain kernels ----
+// ---- Scalar kernels ----
 
-bool plain_largest(const float* logits, std::size_t count, float* best) {
+bool scalar_largest(const float* logits, std::size_t count, float* best) {
   *best = -kInfinity;
   bool numbers = true;
   for (std::size_t i = 0; i < count; ++i) {
@@ -54,12 +54,12 @@ float just_below(float value) noexcept {
   return next > -kLeast ? -kLeast : next;
 }
 
-std::size_t plain_next_above(const float* logits, std::size_t first, std::size_t count, float limit) {
+std::size_t scalar_next_above(const float* logits, std::size_t first, std::size_t count, float limit) {
   while (first < count && !(logits[first] > limit)) ++first;
   return first;
 }
 
-double plain_sum_exponentials(const float* logits, std::size_t count, double best, double scale) {
+double scalar_sum_exponentials(const float* logits, std::size_t count, double best, double scale) {
   double sum = 0.0;
   for (std::size_t i = 0; i < count; ++i) {
     const double below = (static_cast<double>(logits[i]) - best) * scale;
@@ -167,9 +167,7 @@ float as_logit(double value) noexcept {
 
 bool changes_logits(const SampleRequest& request) noexcept {
   const SamplingParams& params = request.params;
-  const bool penalises =
-      params.repeat_penalty != 1.0f || params.presence_penalty != 0.0f || params.frequency_penalty != 0.0f;
-  return !params.logit_bias.empty() || !request.mask.empty() || (penalises && !request.seen.empty());
+  return !params.logit_bias.empty() || !request.mask.empty() || (has_penalties(params) && !request.seen.empty());
 }
 
 // The logits after bias, mask and penalties: `logits` itself where none of them asks for a change, or `changed`.
@@ -187,13 +185,16 @@ std::span<const float> adjust(std::span<const float> logits, const SampleRequest
   const auto repeat = static_cast<double>(request.params.repeat_penalty);
   const auto presence = static_cast<double>(request.params.presence_penalty);
   const auto frequency = static_cast<double>(request.params.frequency_penalty);
+  const bool recent = request.params.penalty_scope == PenaltyScope::recent;
   for (const TokenCount& seen : request.seen) {
-    if (!known(seen.id) || seen.count <= 0) continue;
+    if (!known(seen.id)) continue;
     float& logit = changed[static_cast<std::size_t>(seen.id)];
     if (logit == -kInfinity) continue;
-    const auto before = static_cast<double>(logit);
-    const double repeated = before > 0.0 ? before / repeat : before * repeat;
-    logit = as_logit(repeated - presence - frequency * static_cast<double>(seen.count));
+    auto value = static_cast<double>(logit);
+    if (seen.recent > 0) value = value > 0.0 ? value / repeat : value * repeat;
+    const std::int32_t count = recent ? seen.recent : seen.answered;
+    if (count > 0) value = value - presence - frequency * static_cast<double>(count);
+    logit = as_logit(value);
   }
   return changed;
 }
@@ -457,6 +458,10 @@ void check(const SamplingParams& params) {
   }
 }
 
+bool has_penalties(const SamplingParams& params) noexcept {
+  return params.repeat_penalty != 1.0f || params.presence_penalty != 0.0f || params.frequency_penalty != 0.0f;
+}
+
 double uniform(std::uint64_t seed, std::uint64_t draw_number) noexcept {
   // Philox-4x32 with ten rounds (Salmon and others, "Parallel random numbers: as easy as 1, 2, 3").
   std::uint32_t counter[4] = {static_cast<std::uint32_t>(draw_number), static_cast<std::uint32_t>(draw_number >> 32), 0,
@@ -476,10 +481,10 @@ double uniform(std::uint64_t seed, std::uint64_t draw_number) noexcept {
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 
-const SamplingKernels& plain_sampling_kernels() noexcept {
-  static constexpr SamplingKernels kPlain{
-      .largest = plain_largest, .next_above = plain_next_above, .sum_exponentials = plain_sum_exponentials};
-  return kPlain;
+const SamplingKernels& scalar_sampling_kernels() noexcept {
+  static constexpr SamplingKernels kScalar{
+      .largest = scalar_largest, .next_above = scalar_next_above, .sum_exponentials = scalar_sum_exponentials};
+  return kScalar;
 }
 
 SampleResult sample_row(std::span<const float> logits, const SampleRequest& request, const SamplingKernels& kernels,
@@ -488,6 +493,7 @@ SampleResult sample_row(std::span<const float> logits, const SampleRequest& requ
   result.mirostat_mu = request.mirostat_mu;
   const Vocabulary model{.logits = logits, .kernels = kernels, .for_each = for_each};
   const Candidate model_best = find_best(model);
+  result.outcome = SampleOutcome::bad_logits;
   if (model_best.id < 0) return result;
   const double sum = sum_exponentials(model, model_best.logit);
   const LogSum all{.best = static_cast<double>(model_best.logit), .log_sum = std::log(sum)};
@@ -520,6 +526,7 @@ SampleResult sample_row(std::span<const float> logits, const SampleRequest& requ
       }
     }
   }
+  result.outcome = result.id < 0 ? SampleOutcome::no_token : SampleOutcome::token;
   if (result.id >= 0) result.logprob = logprob(logits[static_cast<std::size_t>(result.id)]);
   return result;
 }

@@ -1,4 +1,4 @@
-// The loops over a whole vocabulary that choosing a token needs, as functions a backend may have better ones of. Plain
+// The loops over a whole vocabulary that choosing a token needs, as functions a backend may have better ones of. Scalar
 // ones are in sampling.cpp. This header is also read by code compiled for newer processors: no templates.
 #pragma once
 
@@ -15,6 +15,6 @@ struct SamplingKernels {
   double (*sum_exponentials)(const float* logits, std::size_t count, double best, double scale) = nullptr;
 };
 
-const SamplingKernels& plain_sampling_kernels() noexcept;
+const SamplingKernels& scalar_sampling_kernels() noexcept;
 
 }  // namespace quarrel

@@ -1,55 +1,58 @@
-// One step of work for a backend, as plain arrays: what the scheduler decided, without a word about layers.
+// One step of work for a backend: what the scheduler decided (base/step_rows.h), and what is wanted of its rows. Not a
+// word about layers.
 //
-// A step is a flat list of rows from many sequences, `generated` rows first, then `prompt` rows. A row's class alone
-// chooses its arithmetic, so its bits never depend on its neighbours, the chunk or the threads (docs/numerics.md).
-// Rows of one sequence are consecutive within a class and in ascending position.
+// Padding: a backend that replays captured graphs rounds a step's shape up to a bucket and adds rows and outputs of its
+// own behind those of each class. They belong to no sequence, read and write neither cache nor state nor lanes, flag no
+// bad numbers, and have no place in the results. A step that is submitted never holds any.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
 #include "backend/sampling.h"
+#include "base/step_rows.h"
 #include "base/token.h"
 
 namespace quarrel {
 
-enum class RowClass : std::uint8_t { generated, prompt };
+enum class Pooling : std::uint8_t { none, mean, cls, last, rank };
 
-struct StepRow {
-  std::int32_t sequence = 0;  // index into Step::sequences
-  std::int32_t position = 0;  // in the sequence's text
-  // A token id; or, below zero, ~r: what output r of the step before this one sampled.
-  std::int32_t token = 0;
+// What becomes of a row whose result is wanted.
+enum class OutputKind : std::uint8_t {
+  logits,  // no token is chosen: only what `StepOutput::logits` asks for
+  sample,  // a token is drawn with the sampling state of `lane`, which takes note of it
+  score,   // the log-probability of `score` is reported
+  vector,  // the row after the final norm
+  pooled,  // one vector of all rows of the sequence, those of earlier steps included, from its `lane`; at its last row
 };
 
-// Where a sequence's keys and values lie in one KV group: entry i holds positions [i * block_tokens, …). Entries wholly
-// before `first_live` may be -1: a sliding window has freed them.
-struct BlockTable {
-  std::span<const std::int32_t> blocks = {};
-  std::int32_t first_live = 0;
-};
+// What is said of lanes: a lane is a place of the backend that keeps what a branch carries from step to step beside the
+// cache. It either samples (parameters, draws, mirostat, counts for penalties: sampler_state.h) or gathers a text's
+// rows into one vector. A step's lanes take note of its tokens when all of it was computed.
 
-struct StepSequence {
-  std::span<const BlockTable> tables = {};  // one a KV group; empty for a model without attention
-  std::int32_t length = 0;                  // positions after this step: what non-causal rows see
-  std::int32_t state_in = -1;               // slot the recurrent layers start from; -1: zeros
-  std::int32_t state_out = -1;              // slot they leave their state in
-};
-
-// A row whose result is wanted. Ascending by row, so those of `generated` rows come first; a row may be wanted more
-// than once, to sample several tokens from it.
+// Ascending by row, so those of `generated` rows come first; a row may be wanted more than once, to sample several
+// tokens from it.
 struct StepOutput {
   std::int32_t row = 0;
-  const SampleRequest* sample = nullptr;  // null: no token is chosen
-  float* logits = nullptr;                // where to put all of them, [vocabulary]; null: nowhere
-  float* embedding = nullptr;             // where to put the row after the final norm, [width]; null: nowhere
+  OutputKind kind = OutputKind::sample;
+  bool logits = false;                       // all logits of the row are wanted too
+  std::int32_t lane = -1;                    // of kinds sample and pooled
+  TokenId score = -1;                        // of kind score
+  std::int32_t top = 0;                      // how many of the most likely tokens to report, at most kMaxTopTokens
+  std::span<const std::uint64_t> mask = {};  // of kind sample: a bit a token, 1 may come; empty: all may
 };
 
-// Recurrent state after a row, kept in a slot of its own (prefix sharing, roll-back of refused drafts).
-struct StateSnapshot {
-  std::int32_t row = 0;
-  std::int32_t slot = 0;
+// What a lane begins with: before the rows of this step it forgets all else.
+struct LaneStart {
+  std::int32_t lane = 0;
+  const SamplingParams* sampling = nullptr;  // copied; null: the lane gathers rows into a vector
+  Pooling pooling = Pooling::none;           // how it does
+  std::uint64_t draw = 0;                    // tokens that the answer has
+  float mirostat_mu = 0.0f;                  // of the last result; 0 begins at 2 tau
+  std::span<const TokenId> text = {};        // prompt and answer, where penalties ask for it
+  std::int32_t prompt_tokens = 0;            // of `text`: those before the answer
 };
 
 struct Step {
@@ -58,6 +61,12 @@ struct Step {
   std::span<const StepSequence> sequences = {};
   std::span<const StepOutput> outputs = {};
   std::span<const StateSnapshot> snapshots = {};
+  std::span<const BlockCopy> block_copies = {};
+  std::span<const SlotCopy> slot_copies = {};
+  std::span<const LaneStart> lane_starts = {};
+  // Called once by `submit`, on its thread, when the rows are being computed or are about to be, without the device
+  // lock: what masks point to is good when it returns. May be empty.
+  std::function<void()> fill_masks = {};
 };
 
 // All of a step that a captured graph may depend on. Two steps of equal shape issue exactly the same calls; what
@@ -67,6 +76,10 @@ struct StepShape {
   std::int32_t prompt_rows = 0;
   std::int32_t generated_outputs = 0;
   std::int32_t prompt_outputs = 0;
+  bool tokens = false;   // some output is of kind sample or score
+  bool logits = false;   // some output wants its logits
+  bool vectors = false;  // some output is of kind vector
+  bool pooled = false;   // some output is of kind pooled, or a lane sums rows for one
 
   std::int32_t rows() const noexcept { return generated_rows + prompt_rows; }
   std::int32_t outputs() const noexcept { return generated_outputs + prompt_outputs; }
@@ -74,24 +87,24 @@ struct StepShape {
 };
 
 // A step's own shape, before a backend rounds it up.
-inline StepShape exact_shape(const Step& step) noexcept {
-  StepShape shape{.generated_rows = step.generated_rows,
-                  .prompt_rows = static_cast<std::int32_t>(step.rows.size()) - step.generated_rows};
-  for (const StepOutput& output : step.outputs) {
-    ++(output.row < step.generated_rows ? shape.generated_outputs : shape.prompt_outputs);
-  }
-  return shape;
-}
+StepShape exact_shape(const Step& step) noexcept;
 
 // The largest step a backend must be ready for.
 struct StepLimits {
   std::int32_t rows = 512;
   std::int32_t outputs = 512;
+  std::int32_t sequences = 64;  // of one step
+  std::int32_t lanes = 128;     // two steps may be in flight, and a lane is given away when both are over
+  std::int32_t context = 4096;  // positions of one sequence
 };
 
 struct StepResults {
   std::vector<SampleResult> samples;          // one an output; default where none was asked for
   std::vector<std::int32_t> first_bad_layer;  // one a row: the first layer whose norm met a non-finite sum; -1: none
+  // In memory of the backend, good until two more steps have been submitted.
+  std::span<const float> logits = {};   // [outputs that want them][vocabulary]
+  std::span<const float> vectors = {};  // [outputs of kind vector or pooled][width]; `rank` gives fewer values a row
+  std::int64_t micros = 0;              // that the device computed: no waiting for the device lock
 };
 
 }  // namespace quarrel

@@ -18,6 +18,7 @@ enum class ErrorKind {
   unsupported,    // well-formed, but not something this build can do
   out_of_memory,  // it would not fit, or it did not
   io,             // the operating system refused
+  busy,           // not now: too much waits already
   cancelled,      // somebody asked for it to stop
   internal,       // our own mistake, reported instead of crashing
 };

@@ -1,134 +1,156 @@
-// The serving engine: many requests, one model. Its thread asks the scheduler for a step, runs it on the executor, and
-// tells everybody what came of it. Answers do not depend on who else is there: the same bits alone, in a crowd, with a
-// cached prefix, after a preemption (docs/numerics.md).
+// The serving engine: many requests, one model, texts to continue and texts to turn into vectors alike. Its thread asks
+// the scheduler for a step, has the executor compute it (two may be in flight), and reports what came of it. Answers do
+// not depend on who else is there: the same bits alone, in a crowd, with a cached prefix, after a preemption
+// (docs/numerics.md).
 //
-// Threads: every member may be called from any thread. Sinks are called from the engine's thread and must not block;
-// they may call the engine. A sink that throws ends its request. The executor belongs to the engine while it lives.
+// Threads: every member may be called from any thread, from sinks too unless it says otherwise. Sinks are called from
+// the engine's thread and must not block.
 #pragma once
 
+#include <array>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <string>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
+#include "base/clock.h"
+#include "engine/event_outbox.h"
 #include "engine/executor.h"
 #include "engine/request.h"
+#include "engine/step_builder.h"
 #include "engine/token_stream.h"
 #include "sched/scheduler.h"
 
 namespace quarrel {
 
 struct EngineOptions {
-  std::int32_t queue_limit = 1024;
+  std::int32_t queue_limit = 1024;                         // requests that wait; more are refused
+  std::int64_t queue_token_limit = std::int64_t{1} << 22;  // tokens of theirs
+  std::int32_t key_queue_limit = 0;                        // requests of one key that wait; 0: no limit of its own
+  std::int64_t key_queue_token_limit = 0;                  // the same in tokens
   bool prefix_cache = true;
   std::int32_t chunk = 0;                // rows a step at most; 0: the executor's batch
-  std::int32_t snapshot_interval = 256;  // tokens of a prompt between kept recurrent states; 0: only at its end
-  std::int32_t gap_factor = 4;           // how much longer a step with prompt rows may take than one without
+  std::int32_t snapshot_interval = 256;  // tokens between kept recurrent states; 0: only at the end
+  std::int32_t gap_factor = 4;           // how much longer a step with prompt rows may take
+  std::int32_t pin_percent = 25;         // of the cache that pinned prefixes may hold
+  std::chrono::microseconds ageing = std::chrono::seconds(10);  // waiting that counts for one priority
+  std::int32_t steps_in_flight = 0;                             // 1 or 2; 0: what the backend gains by
 };
 
 struct EngineCounters {
   SchedulerCounters scheduler = {};
   std::uint64_t failed_steps = 0;
-  std::uint64_t tokens = 0;  // sampled and told
+  std::uint64_t tokens = 0;  // sampled and reported
+};
+
+struct DrainOptions {
+  // When what still runs or waits is cancelled; none: never.
+  std::optional<std::chrono::microseconds> within = {};
+  std::string reason = {};             // the `error` of what is cancelled then
+  std::function<void()> on_done = {};  // called once, by the engine's thread, after the last event was taken
 };
 
 class Engine {
  public:
-  using Sink = std::function<void(const TokenEvent&)>;
-
   // `executor` was made for as many sequences as may run at once.
-  explicit Engine(Executor& executor, const EngineOptions& options = {});
-  // Ends what runs or waits, with EndReason::cancelled.
+  explicit Engine(std::unique_ptr<Executor> executor, const EngineOptions& options = {});
+  // Ends what runs or waits, with FinishReason::cancelled. Not from a sink.
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Throws Error(bad_input) for parameters that mean nothing; what is expected (a full queue, a text that is too long)
-  // is a status. Events of an accepted request go to the sink, perhaps before this returns.
-  SubmitResult submit(GenerateRequest request, Sink sink);
+  // Throws Error(bad_input) for parameters that mean nothing, Error(unsupported) for what the model cannot do; what is
+  // expected (a full queue, a text that is too long) is a status. Events of an accepted request go to the sink, perhaps
+  // before this returns. Several requests may have one sink.
+  SubmitResult submit(EngineRequest request, std::shared_ptr<EventSink> sink);
 
   // The same as a stream; its `result` tells whether there is one.
   struct Submission {
     SubmitResult result = {};
     std::shared_ptr<TokenStream> stream = {};
   };
-  Submission submit(GenerateRequest request);
+  Submission submit(EngineRequest request);
 
-  // Ends every branch of the request, for `reason`; its blocks are free after the step that runs. False: there is none.
-  bool cancel(RequestId id, EndReason reason = EndReason::cancelled);
+  // Ends every branch of the request, for `reason`; its blocks are free after the steps in flight. False: there is
+  // none.
+  bool cancel(RequestId id, FinishReason reason = FinishReason::cancelled);
   // Ends one branch, where its text has met a stop string or nobody reads on: it has no row in any later step. The
   // others go on as they would have. False: there is none by that number, or it has ended.
-  bool cancel_branch(RequestId id, std::int32_t branch, EndReason reason = EndReason::cancelled);
+  bool cancel_branch(RequestId id, std::int32_t branch, FinishReason reason = FinishReason::cancelled);
+  // Ends everything that runs or waits; `why` is reported as each one's error.
+  void cancel_all(FinishReason reason, const std::string& why);
 
   void pause();  // what waits is not started; what runs goes on
   void resume();
-  void drain();  // takes no more requests and returns when the last has ended
+  // Takes no more requests, serves what it has, and says when the last event was taken. Returns at once; of several
+  // calls the earliest deadline counts.
+  void drain(DrainOptions options = {});
+  // Drains and waits until it is done. Not from a sink: Error(internal).
+  void drain_and_wait(DrainOptions options = {});
 
   EngineCounters counters() const;
-  Executor& executor() noexcept { return executor_; }
-  std::int32_t longest_text() const;                                      // tokens, prompt and answer together
-  std::int32_t most_branches() const noexcept { return most_branches_; }  // of one request
+  Observations observe() const;  // as of the last steps
+  void watch_times(bool on);     // of ops, in `observe`; starts them at zero
+  const Executor& executor() const noexcept { return *executor_; }
+  std::int32_t longest_text() const noexcept;                                   // tokens, prompt and answer together
+  std::int32_t most_branches() const noexcept { return config_.max_branches; }  // of one request
+  bool on_engine_thread() const noexcept { return std::this_thread::get_id() == thread_.get_id(); }
   void clear_cache();
 
  private:
-  // One branch's way of choosing tokens.
-  struct BranchState {
-    SampleRequest sample = {};
-    std::vector<TokenId> text = {};  // prompt and answer, where penalties ask for it
-    std::vector<TokenCount> seen = {};
-  };
-  struct Running {
-    Sink sink = {};
-    std::int32_t unfinished = 0;  // branches
-    bool penalties = false;
-    std::vector<BranchState> branches = {};
-    std::string error = {};
-  };
-  // An event and whom it is for.
-  struct Letter {
-    std::shared_ptr<Running> to = {};
-    TokenEvent event = {};
-  };
-
-  void run();
-  bool run_step(std::unique_lock<std::mutex>& lock);
-  void load_step();
-  StepResults compute();
-  void commit(StepResults&& results, std::int64_t micros, std::unique_lock<std::mutex>& lock);
-  void give_up(std::string why, bool again, std::unique_lock<std::mutex>& lock);
-  void collect(std::span<SampleResult> samples, std::unique_lock<std::mutex>& lock);
-  void send(Letter letter, std::unique_lock<std::mutex>& lock);
-  void deliver(std::unique_lock<std::mutex>& lock);
+  // engine.cpp
+  void signal();
+  void cancel_everything(FinishReason reason, const std::string& why);
   std::int64_t now() const;
+  std::int64_t after(std::chrono::microseconds time) const;
 
-  Executor& executor_;
-  const EngineOptions options_;
-  const std::int32_t most_branches_;
+  // engine_loop.cpp: what the engine's thread does
+  void run();
+  bool advance(std::unique_lock<std::mutex>& lock);
+  bool begin_step(std::unique_lock<std::mutex>& lock);
+  void finish_step(std::unique_lock<std::mutex>& lock);
+  void commit(StepBuilder& step, StepResults& results, std::unique_lock<std::mutex>& lock);
+  void give_up(StepBuilder& failed, std::unique_lock<std::mutex>& lock);
+  void abandon_steps(std::unique_lock<std::mutex>& lock);
+  void report_output(StepBuilder& step, std::size_t index, SampleResult& sample, std::unique_lock<std::mutex>& lock);
+  void collect(std::span<SampleResult> samples, std::unique_lock<std::mutex>& lock, StepBuilder* step = nullptr);
+  void send(const std::shared_ptr<EngineJob>& job, TokenEvent event, std::unique_lock<std::mutex>& lock);
+  void deliver(std::unique_lock<std::mutex>& lock);
+  void end_drain(std::unique_lock<std::mutex>& lock);
+  void refresh_observations(bool at_once);
+
+  std::unique_ptr<Executor> executor_;
+  const SchedulerConfig config_;
   mutable std::mutex mutex_;
-  std::condition_variable changed_;  // something was submitted, cancelled, ended, or the engine should stop
+  std::condition_variable changed_;
+  std::uint64_t signals_ = 0;  // raised by whatever could give the engine something to do
   Scheduler scheduler_;
-  std::unordered_map<RequestId, std::shared_ptr<Running>> requests_;
+  EngineJobs jobs_;
   std::uint64_t failed_steps_ = 0;
   std::uint64_t tokens_ = 0;
-  std::int32_t failures_in_a_row_ = 0;
+  std::string broken_;  // why no request can be served any more
   bool stopping_ = false;
   bool draining_ = false;
+  std::int64_t drain_until_us_ = 0;  // 0: without end
+  std::string drain_reason_;
+  std::vector<std::function<void()>> on_drained_;
+  std::optional<bool> times_wanted_;  // a change that the engine's thread has to make
+  Observations observed_;
 
-  // The step in flight; only the engine's thread touches these.
-  StepPlan plan_;
-  std::vector<StepRow> rows_;
-  std::vector<BlockTable> tables_;
-  std::vector<StepSequence> sequences_;
-  std::vector<StepOutput> outputs_;
-  std::vector<SampleRequest> samples_;
-  std::vector<StateSnapshot> snapshots_;
-  std::vector<Letter> letters_;     // never grows: when it is full, it is delivered
-  std::vector<Letter> delivering_;  // the same
+  // Only the engine's thread touches these.
+  std::array<StepBuilder, 2> steps_;
+  std::size_t oldest_ = 0;     // of the steps in flight
+  std::size_t in_flight_ = 0;  // how many are
+  std::int32_t failures_in_a_row_ = 0;
+  EventOutbox outbox_;
+  Clock::time_point observed_at_ = {};
 
   std::thread thread_;
 };

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "model/architectures.h"
 #include "model/model.h"
+#include "sched/scheduler_config.h"
 
 namespace quarrel {
 namespace {
@@ -20,13 +21,14 @@ class Planner {
         kv_type_(options.kv_type.value_or(device.default_kv_type())),
         available_(device.memory_available()),
         spec_(requested_spec(file, options.context, options)),
-        // Vectors are told apart by small angles, so texts that become some have both digits unless someone insists.
-        activations_(options.activations == ActivationDigits::where_heard && !spec_.has_head ? ActivationDigits::two
-                                                                                             : options.activations),
+        // Vectors are told apart by small angles, so texts that become some have the int8 split unless someone insists.
+        activations_(options.activations == ActivationPrecision::outlier_groups && !spec_.has_head
+                         ? ActivationPrecision::int8_split
+                         : options.activations),
         backend_(device.make_backend({.activations = activations_,
-                                      .repack = options.repack,
-                                      .expert_memory = options.expert_memory,
-                                      .plan_only = true})),
+                                      .deterministic = options.deterministic,
+                                      .plan_only = true,
+                                      .cpu = {.repack = options.repack, .expert_memory = options.expert_memory}})),
         model_(std::make_unique<Model>(file, spec_, *backend_)) {}
 
   const ModelSpec& spec() const { return model_->spec(); }
@@ -43,6 +45,7 @@ class Planner {
                     .limits = limits(context),
                     .kv_type = kv_type_,
                     .activations = activations_,
+                    .deterministic = options_.deterministic,
                     .repack = options_.repack};
     const std::int32_t block = backend_->block_tokens();
     for (const KvGroup& group : model_->kv_groups()) {
@@ -103,14 +106,18 @@ class Planner {
     rows = std::max(rows, options_.sequences);
     // Rows that see those after them must all be in one step.
     if (model_->needs_whole_text()) rows = std::max(rows, context);
-    return {.rows = rows, .outputs = rows};
+    return {.rows = rows,
+            .outputs = rows,
+            .sequences = options_.sequences,
+            .lanes = 2 * (options_.sequences + SchedulerConfig{}.max_branches),  // what a scheduler gives out at most
+            .context = context};
   }
 
   const ExecutorOptions& options_;
   KvType kv_type_;
   std::uint64_t available_;
   ModelSpec spec_;
-  ActivationDigits activations_;
+  ActivationPrecision activations_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Model> model_;
 };
@@ -151,6 +158,12 @@ MemoryPlan plan_within(const GgufFile& file, Device& device, const Planner& plan
 }
 
 }  // namespace
+
+BackendOptions backend_options(const MemoryPlan& plan) {
+  return {.activations = plan.activations,
+          .deterministic = plan.deterministic,
+          .cpu = {.repack = plan.repack, .expert_memory = plan.expert_cache}};
+}
 
 ModelSpec requested_spec(const GgufFile& file, std::int32_t context, const ExecutorOptions& options) {
   ModelSpec spec = read_spec(file, context);

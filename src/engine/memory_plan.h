@@ -21,7 +21,8 @@ struct ExecutorOptions {
   std::int32_t snapshots = 0;          // recurrent states that are kept beside those of the sequences
   std::int32_t batch_rows = 512;       // rows a step at most
   std::optional<KvType> kv_type = {};  // none: the device's default
-  ActivationDigits activations = ActivationDigits::where_heard;
+  ActivationPrecision activations = ActivationPrecision::outlier_groups;
+  bool deterministic = false;                       // no row's bits depend on its neighbours, on any backend
   bool repack = true;                               // weights in the machine's own layout, where memory allows it
   std::optional<Pooling> pooling = {};              // none: what the file says
   bool logits = true;                               // false: only embeddings are wanted, so the head is left out
@@ -39,9 +40,11 @@ struct MemoryPlan {
   StepLimits limits = {};
   KvType kv_type = KvType::f16;
   std::vector<std::int32_t> blocks = {};  // of each KV group
-  std::int32_t state_slots = 0;  // two a sequence of a recurrent model: the state, and the one it may return to
+  std::int32_t state_slots = 0;  // of a recurrent model: one a sequence, one that a step in flight may still write, and
+                                 // snapshots
   std::optional<std::uint64_t> expert_cache = {};  // bytes; none: experts are used where they lie
-  ActivationDigits activations = ActivationDigits::where_heard;
+  ActivationPrecision activations = ActivationPrecision::outlier_groups;
+  bool deterministic = false;
   bool repack = true;
 
   std::uint64_t shared_weights = 0;  // mapped: what every token needs
@@ -69,6 +72,9 @@ inline double mebibytes(std::uint64_t bytes) noexcept { return static_cast<doubl
 inline std::int32_t blocks_for(std::int64_t tokens, std::int32_t block_tokens) noexcept {
   return static_cast<std::int32_t>((tokens + block_tokens - 1) / block_tokens);
 }
+
+// What a backend for that plan is made with.
+BackendOptions backend_options(const MemoryPlan& plan);
 
 // The file's spec with what the options change of it.
 ModelSpec requested_spec(const GgufFile& file, std::int32_t context, const ExecutorOptions& options);

@@ -1,33 +1,41 @@
-// What the engine is asked for, and what it answers while it works: tokens in, tokens out. Text lies above it.
+// What the engine is asked for, and what it answers while it works: tokens in, tokens and vectors out. Text lies above
+// it.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "backend/sampling.h"
+#include "backend/step.h"
+#include "base/clock.h"
 #include "base/token.h"
 #include "sched/request.h"
 
 namespace quarrel {
 
-struct GenerateRequest {
-  std::vector<TokenId> prompt = {};
-  SamplingParams sampling = {};
-  std::int32_t max_tokens = -1;           // of an answer; -1: what the context leaves; 0: the prompt alone
-  std::vector<TokenId> stop_tokens = {};  // each ends an answer, and is told as its last token
-  std::int32_t branches = 1;              // answers to the one prompt, each with a `branch_seed`; best_of.h chooses
-  std::int32_t top = 0;                   // of each token, so many most likely ones are told, at most kMaxTopTokens
-  bool score_prompt = false;              // log-probabilities of the prompt's tokens are told too
-  Priority priority = Priority::normal;
-  Overflow overflow = Overflow::refuse;
-  std::int32_t keep = 0;    // first tokens that a shift leaves
-  std::int32_t pinned = 0;  // first tokens that should stay in the cache
-  bool use_cache = true;
-  std::uint64_t key = 0;                                         // whose request it is: keys share the machine evenly
-  std::uint64_t salt = 0;                                        // texts of different salts never share what is cached
-  std::chrono::microseconds deadline = std::chrono::minutes(5);  // from now, waiting included; 0: none
+// Which tokens may come next in the answer of one branch: a grammar, a schema. Made for each branch, and called from
+// the engine's thread alone, with no lock held, while the device computes the row that it is for.
+class TokenMask {
+ public:
+  virtual ~TokenMask() = default;
+  // `answer`: all tokens of the branch so far. `allowed`: a bit a token of the vocabulary, all zero; 1 may come. A
+  // branch without any ends with FinishReason::no_token. What it throws ends that branch alone, as failed.
+  virtual void allow(std::span<const TokenId> answer, std::span<std::uint64_t> allowed) = 0;
+};
+
+// The scheduler's part is what SchedRequest says: the text, its length, its place in the queue, what is wanted of it.
+struct EngineRequest : SchedRequest {
+  SamplingParams sampling = {};     // branch i draws with branch_seed(sampling.seed, i)
+  std::int32_t top = 0;             // of each token, so many most likely ones are reported, at most kMaxTopTokens
+  bool prompt_logits = false;       // all logits of each score of the prompt and of the first token
+  Pooling pooling = Pooling::mean;  // of a text that is `pooled`
+  std::function<std::unique_ptr<TokenMask>(std::int32_t branch)> mask = {};  // none: every token may come
+  std::chrono::microseconds timeout = {};  // from now, waiting included; 0: none. Takes the place of `deadline_us`
 };
 
 // What a branch draws with: branch 0 as a request alone would, and any other as one alone with this seed would.
@@ -35,18 +43,39 @@ inline std::uint64_t branch_seed(std::uint64_t seed, std::int32_t branch) noexce
   return seed + static_cast<std::uint64_t>(branch) * 0x9e3779b97f4a7c15u;
 }
 
-// Of one request, in order: `started`, scores of the prompt, then tokens of its branches; each branch ends with one
-// `finished`, and nothing of it follows. The prompt's events are those of the first branch that has not finished.
+// Of one request, in order: `started`, what was wanted of the prompt's rows, then tokens of its branches; each branch
+// ends with one `finished`, and nothing of it follows. The prompt's events are those of the first branch that has not
+// finished.
 struct TokenEvent {
-  enum class Kind : std::uint8_t { started, prompt_score, token, shifted, finished };
+  enum class Kind : std::uint8_t {
+    started,
+    prompt_score,   // the next token of the prompt, as `sample`
+    prompt_vector,  // the next row of the prompt, in `values`
+    token,
+    vector,  // one of the whole text, in `values`
+    shifted,
+    finished,
+  };
   Kind kind = Kind::token;
   RequestId request = 0;
   std::int32_t branch = 0;
-  SampleResult sample = {};            // of token and prompt_score
-  EndReason reason = EndReason::stop;  // of finished
-  std::int32_t cached = 0;             // of started: tokens of the prompt that the cache had
-  std::int32_t dropped = 0;            // of shifted: tokens forgotten behind the first `keep`
-  std::string error = {};              // of finished for EndReason::failed: why
+  Clock::time_point at = {};                 // when it happened; a step's events are reported together, later
+  SampleResult sample = {};                  // of token and prompt_score
+  FinishReason reason = FinishReason::stop;  // of finished
+  std::int32_t cached = 0;                   // of started: tokens of the prompt that the cache had
+  std::int32_t dropped = 0;                  // of shifted: tokens forgotten behind the first `keep`
+  std::vector<float> values = {};            // a vector; or all logits, where they were asked for
+  std::string error = {};  // of finished: why it failed or was cancelled, where somebody gave a reason
+};
+
+// Takes events. The engine calls it once a step with everything that concerns its requests, in order: one call wakes
+// up thousands of streams.
+class EventSink {
+ public:
+  virtual ~EventSink() = default;
+  // On the engine's thread, with no lock held. Must not block; may call the engine, but not wait for it. What it throws
+  // ends, as failed, the requests that these events are of.
+  virtual void take(std::span<TokenEvent> events) = 0;
 };
 
 }  // namespace quarrel

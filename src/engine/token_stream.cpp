@@ -10,8 +10,8 @@ std::optional<TokenEvent> TokenStream::take() {
     if (unfinished_ > 0 || lost_endings_ == 0) return std::nullopt;
     --lost_endings_;
     return TokenEvent{.kind = TokenEvent::Kind::finished,
-                      .reason = EndReason::failed,
-                      .error = "there was no memory to tell how this answer ended"};
+                      .reason = FinishReason::failed,
+                      .error = "there was no memory to report how this answer ended"};
   }
   TokenEvent event = std::move(events_.front());
   events_.pop_front();
@@ -35,21 +35,23 @@ bool TokenStream::done() const {
   return events_.empty() && unfinished_ == 0 && lost_endings_ == 0;
 }
 
-bool TokenStream::put(const TokenEvent& event) noexcept {
-  bool told = true;
+bool TokenStream::put(std::span<TokenEvent> events) noexcept {
+  bool all = true;
   {
     const std::scoped_lock lock(mutex_);
-    const bool ends = event.kind == TokenEvent::Kind::finished;
-    if (ends) --unfinished_;
-    try {
-      events_.push_back(event);
-    } catch (const std::bad_alloc&) {
-      told = false;
-      if (ends) ++lost_endings_;
+    for (TokenEvent& event : events) {
+      const bool ends = event.kind == TokenEvent::Kind::finished;
+      if (ends) --unfinished_;
+      try {
+        events_.push_back(std::move(event));
+      } catch (const std::bad_alloc&) {
+        all = false;
+        if (ends) ++lost_endings_;
+      }
     }
   }
   came_.notify_all();
-  return told;
+  return all;
 }
 
 }  // namespace quarrel

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 
 #include "engine/request.h"
 
@@ -24,8 +25,8 @@ class TokenStream {
   std::optional<TokenEvent> next_within(std::chrono::microseconds time);
   bool done() const;
 
-  // The engine's side. False: there was no memory for the event; the reader will at least hear of the end.
-  bool put(const TokenEvent& event) noexcept;
+  // The engine's side. False: there was no memory for an event; the reader will at least hear of the end.
+  bool put(std::span<TokenEvent> events) noexcept;
 
  private:
   bool has_something() const { return !events_.empty() || unfinished_ == 0; }

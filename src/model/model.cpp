@@ -134,9 +134,8 @@ Model::Model(const GgufFile& file, ModelSpec spec, Backend& backend)
         tied ? embed_.table : weights.matrix("output.weight", WeightRole::head, spec_.vocabulary, spec_.width);
     head_.bias = weights.optional_vector("output.bias", spec_.vocabulary);
   }
-  pool_ = {.layer = head_.layer, .in = shared.x, .norm = head_.norm, .pooling = spec_.pooling};
-  embedding_width_ = spec_.width;
-  if (spec_.pooling == Pooling::rank) bind_ranking(weights);
+  pool_ = {.layer = head_.layer, .in = shared.x, .norm = head_.norm};
+  if (spec_.pooling == Pooling::rank || weights.has("cls.output.weight")) bind_ranking(weights);
   unused_tensors_ = weights.unused();
   shared_bytes_ = weights.shared_bytes();
   expert_bytes_ = weights.expert_bytes();
@@ -154,6 +153,10 @@ void Model::bind_ranking(WeightBinder& weights) {
   const std::int64_t width = spec_.width;
   const std::int64_t scores = weights.rows_of("cls.output.weight");
   if (scores < 1) fail(ErrorKind::bad_file, "the file has no tensor cls.output.weight, which ranking needs");
+  if (scores > width) {
+    fail(ErrorKind::bad_file, "tensor cls.output.weight gives {} scores, more than the {} values of a row", scores,
+         width);
+  }
   constexpr auto kRole = WeightRole::vector;
   if (weights.has("cls.weight")) {
     pool_.dense = weights.matrix("cls.weight", kRole, width, width);
@@ -161,7 +164,6 @@ void Model::bind_ranking(WeightBinder& weights) {
   }
   pool_.score = weights.matrix("cls.output.weight", kRole, scores, width);
   pool_.score_bias = weights.optional_vector("cls.output.bias", scores);
-  embedding_width_ = static_cast<std::int32_t>(scores);
 }
 
 void Model::forward(Backend& backend, const StepShape& shape) const {
@@ -170,18 +172,24 @@ void Model::forward(Backend& backend, const StepShape& shape) const {
     if (layer.mixer) layer.mixer->apply(backend);
     if (layer.ffn) layer.ffn->apply(backend);
   }
-  if (shape.outputs() == 0) return;
-  if (spec_.pooling != Pooling::none) {
-    backend.pool(pool_);
-    return;
+  const bool logits = shape.tokens || shape.logits;
+  if (logits && !spec_.has_head) fail(ErrorKind::unsupported, "the model gives vectors, no tokens");
+  if (logits || shape.vectors) {
+    backend.select_rows(select_);
+    for (std::int32_t slice = 0; slice * backend.logit_rows() < shape.outputs(); ++slice) {
+      HeadOp head = head_;
+      head.slice = slice;
+      if (!logits) head.weight = head.bias = {};
+      backend.head(head);
+      if (logits) backend.sample({.slice = slice, .vocabulary = spec_.vocabulary});
+    }
   }
-  backend.select_rows(select_);
-  for (std::int32_t slice = 0; slice * kLogitRows < shape.outputs(); ++slice) {
-    HeadOp head = head_;
-    head.slice = slice;
-    backend.head(head);
-    if (spec_.has_head) backend.sample({.slice = slice, .vocabulary = spec_.vocabulary});
-  }
+  // Last, so that what lanes gather is not gathered twice when a step that failed comes again.
+  if (shape.pooled) backend.pool(pool_);
+}
+
+std::int32_t Model::vector_width(Pooling pooling) const noexcept {
+  return pooling == Pooling::rank ? pool_.score.rows : spec_.width;
 }
 
 std::uint64_t parameter_count(const GgufFile& file) {

@@ -29,7 +29,12 @@ class Model {
   std::uint64_t least_expert_bytes() const noexcept { return least_expert_bytes_; }  // that one token needs at once
   // Whether some row sees rows after it, so that a text must be fed in one step.
   bool needs_whole_text() const noexcept;
-  std::int32_t embedding_width() const noexcept { return embedding_width_; }  // of what outputs give, or of scores
+  bool can_rank() const noexcept { return pool_.score.valid(); }  // the file has the weights for it
+  // Values of a vector: those of a row of the step's results, or fewer of them, the scores of a ranking.
+  std::int32_t vector_width(Pooling pooling) const noexcept;
+  std::int32_t embedding_width() const noexcept {
+    return vector_width(spec_.pooling);
+  }  // as the model pools by default
 
   // Issues one step's ops. Depends on the shape alone, so a captured graph can be replayed.
   void forward(Backend& backend, const StepShape& shape) const;
@@ -43,7 +48,6 @@ class Model {
   void bind_ranking(WeightBinder& weights);
 
   ModelSpec spec_;
-  std::int32_t embedding_width_ = 0;
   std::uint64_t shared_bytes_ = 0;
   std::uint64_t expert_bytes_ = 0;
   std::uint64_t least_expert_bytes_ = 0;

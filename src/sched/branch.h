@@ -14,8 +14,10 @@ namespace quarrel {
 
 // What one key has had; keys with less go first.
 struct KeyAccount {
-  std::uint64_t served = 0;  // rows, on the queue's virtual clock
-  std::int32_t live = 0;     // requests
+  std::uint64_t served = 0;         // rows, on the queue's virtual clock
+  std::int32_t live = 0;            // requests
+  std::int64_t waiting = 0;         // of those: that count against the limits of the queue
+  std::int64_t waiting_tokens = 0;  // of their prompts
 };
 
 struct Job;
@@ -24,8 +26,9 @@ struct Job;
 inline constexpr std::int32_t kMostPreemptions = 3;
 inline constexpr std::int32_t kExemptLevel = std::numeric_limits<std::int32_t>::min();
 
-// What can be told of a branch between two calls: that it started, was given a token, was shifted, finished.
-inline constexpr std::size_t kEventsABranch = 4;
+// What can be reported of a branch between two plans: that it started, a token of each of two steps, that it was
+// shifted, that it finished.
+inline constexpr std::size_t kEventsABranch = 5;
 
 // A text that has outgrown its memory is given room for that many more tokens.
 inline constexpr std::int32_t kTokenRoom = 64;
@@ -35,7 +38,7 @@ struct Branch {
     dormant,  // the prompt is not computed yet: the first of Job::branches does it for all
     waiting,
     running,  // has blocks
-    leaving,  // finished while its rows are in the step in flight, which may still write its blocks
+    leaving,  // finished while steps in flight hold it: they may still write its blocks and use its lane
     done,
   };
   Job* job = nullptr;
@@ -46,8 +49,15 @@ struct Branch {
   bool cache_open = true;  // its blocks enter the prefix cache
   std::int32_t level = 0;  // its priority at this plan, with age
   std::int32_t queue_index = -1;
-  std::int32_t planned_rows = 0;  // in the plan being made or in flight
+  std::int32_t planned_rows = 0;  // in the plan being made
   std::int32_t preemptions = 0;
+
+  // What steps in flight have of it.
+  std::int32_t rows_in_flight = 0;   // not committed yet; they begin at `computed`
+  std::int32_t places = 0;           // its rows in one step are one, each output of its own is another
+  std::int32_t pending_output = -1;  // of the last step in flight: what samples its next token; -1: nothing does
+  std::int32_t lane = -1;            // where the backend keeps what it remembers of this text; -1: nowhere
+  bool lane_begun = false;           // a plan has said so
 
   std::vector<TokenId> tokens = {};
   std::int32_t prompt_end = 0;  // tokens before it are of class prompt, the others generated
@@ -62,19 +72,22 @@ struct Branch {
   std::int32_t node = -1;                              // of the prefix cache, held
   std::int32_t node_entries = 0;                       // blocks of the text up to that node
 
-  // Prefixes in flight: a branch that waits may have a leader, one that runs may have followers.
-  Branch* leader = nullptr;          // it computes the beginning of this branch's prompt meanwhile
-  std::int32_t follow_end = 0;       // so many tokens of it are waited for
-  std::int32_t leaders = 0;          // that it has had
-  std::uint64_t followed_at = 0;     // steps that there had been
-  std::int32_t followers = 0;        // branches that wait for this one
+  // In-flight prefix sharing: who waits may wait for one that runs and computes what both begin with.
+  Branch* waits_for = nullptr;       // it computes the beginning of this branch's prompt meanwhile
+  std::int32_t wait_end = 0;         // so many tokens of it are waited for
+  std::int32_t prefix_waits = 0;     // that it has had
+  std::uint64_t waiting_since = 0;   // steps that there had been
+  std::int32_t waiters = 0;          // branches that wait for this one
   std::int32_t first_release = 0;    // the least that one of them waits for
-  std::int32_t wished_snapshot = 0;  // of recurrent state, where followers want to go on; 0: none
+  std::int32_t wished_snapshot = 0;  // of recurrent state, where waiters want to go on; 0: none
   bool idle = false;                 // the last plan with rows for prompts had none for its own
 
   std::int32_t length() const noexcept { return static_cast<std::int32_t>(tokens.size()); }
-  std::int32_t pending() const noexcept { return length() - computed; }
-  bool decodes() const noexcept { return pending() == 1 && computed >= prompt_end; }
+  // Where its next row would stand, and where the text will end when what is in flight has been sampled.
+  std::int32_t next() const noexcept { return computed + rows_in_flight; }
+  std::int32_t end() const noexcept { return length() + (pending_output >= 0 ? 1 : 0); }
+  std::int32_t pending() const noexcept { return end() - next(); }
+  inline bool decodes() const noexcept;
 };
 
 struct Job {
@@ -83,6 +96,7 @@ struct Job {
   std::int64_t arrived_us = 0;
   std::int32_t prompt_tokens = 0;
   std::int32_t max_tokens = 0;
+  bool open_ended = false;                   // nobody named a number of tokens: the context did
   std::vector<TokenId> stop_tokens = {};     // ascending
   std::vector<std::uint64_t> prefixes = {};  // [full block]: a hash of the prompt up to its end; none without the cache
   Priority priority = Priority::normal;
@@ -92,7 +106,9 @@ struct Job {
   std::int64_t deadline_us = 0;
   std::int32_t pinned = 0;
   std::int32_t keep = 0;
-  bool score_prompt = false;
+  PromptOutputs prompt_outputs = PromptOutputs::none;
+  bool pooled = false;
+  bool stepwise = false;
   bool use_cache = true;
   bool forked = false;
   bool queued = true;  // counts against the limits of the queue
@@ -103,12 +119,23 @@ struct Job {
   std::vector<Branch> branches = {};
 };
 
-// Whether a branch that waits leaves this plan to others, since its leader computes what it needs.
+// Whether its next row is one that continues an answer: the last of its text, and not of the prompt.
+inline bool Branch::decodes() const noexcept {
+  return pending() == 1 && next() >= (job->forked ? prompt_end : job->prompt_tokens);
+}
+
+// How many rows of a prompt are outputs themselves.
+inline std::int32_t output_rows(const Job& job) noexcept {
+  if (job.forked || job.prompt_outputs == PromptOutputs::none) return 0;
+  return job.prompt_outputs == PromptOutputs::vectors ? job.prompt_tokens : job.prompt_tokens - 1;
+}
+
+// Whether a branch that waits leaves this plan to others, since one that runs computes what it needs.
 inline bool held(const Branch& branch) noexcept {
-  const Branch* leader = branch.leader;
-  if (leader == nullptr || leader->level > branch.level) return false;
-  // Short prompts get their rows first. A leader without any holds up nobody who would have some.
-  return !leader->idle || leader->length() <= branch.length();
+  const Branch* runner = branch.waits_for;
+  if (runner == nullptr || runner->level > branch.level) return false;
+  // Short prompts get their rows first. Nobody who would have some waits for one that has none.
+  return !runner->idle || runner->length() <= branch.length();
 }
 
 // Whether `a` goes before `b` where both want the same blocks. Never equal for two branches.

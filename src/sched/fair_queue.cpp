@@ -15,9 +15,8 @@ constexpr std::int64_t kSlowAgeing = 16;
 FairQueue::FairQueue(std::int64_t ageing_us, std::int32_t idle_accounts)
     : ageing_us_(std::max<std::int64_t>(1, ageing_us)), idle_accounts_(static_cast<std::size_t>(idle_accounts)) {}
 
-std::int32_t FairQueue::level(const Job& job, std::int64_t now_us) const noexcept {
+std::int32_t FairQueue::aged_level(const Job& job, std::int64_t age) noexcept {
   const auto base = static_cast<std::int64_t>(job.priority);
-  const std::int64_t age = std::max<std::int64_t>(0, now_us - job.arrived_us) / ageing_us_;
   return static_cast<std::int32_t>(base - std::min(base, age) - std::min<std::int64_t>(age / kSlowAgeing, 1 << 30));
 }
 
@@ -38,6 +37,11 @@ KeyAccount& FairQueue::open(std::uint64_t key) {
   }
   ++account.live;
   return account;
+}
+
+const KeyAccount* FairQueue::account(std::uint64_t key) const noexcept {
+  const auto found = accounts_.find(key);
+  return found != accounts_.end() ? &found->second : nullptr;
 }
 
 void FairQueue::close(std::uint64_t key) noexcept {

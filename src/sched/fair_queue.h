@@ -16,17 +16,22 @@ class FairQueue {
   // Every `ageing_us` of waiting count for one priority, up to the highest; far beyond that age alone decides.
   FairQueue(std::int64_t ageing_us, std::int32_t idle_accounts);
 
-  std::int32_t level(const Job& job, std::int64_t now_us) const noexcept;
+  std::int32_t level(const Job& job, std::int64_t now_us) const noexcept {
+    const std::int64_t waited = now_us - job.arrived_us;
+    return waited < ageing_us_ ? static_cast<std::int32_t>(job.priority) : aged_level(job, waited / ageing_us_);
+  }
 
   // Makes room for one more job of so many branches, so that nothing later needs memory. Strong guarantee.
   void reserve(std::size_t branches);
   KeyAccount& open(std::uint64_t key);
   void close(std::uint64_t key) noexcept;
+  // Null: nobody of that key is remembered.
+  const KeyAccount* account(std::uint64_t key) const noexcept;
 
   void push(Branch& branch) noexcept;
   void remove(Branch& branch) noexcept;
-  // The next one that no leader holds; null: there is none. With `returning_only` those that never ran stay, without
-  // `exempt` those that could only run exempt.
+  // The next one that waits for no other's prefix; null: there is none. With `returning_only` those that never ran
+  // stay, without `exempt` those that could only run exempt.
   Branch* best(std::int64_t now_us, bool returning_only, bool exempt) noexcept;
   // The highest priority that waits, without age; beyond the lowest: nobody waits.
   std::int32_t highest(bool returning_only) const noexcept;
@@ -45,6 +50,8 @@ class FairQueue {
   std::size_t accounts() const noexcept { return accounts_.size(); }
 
  private:
+  static std::int32_t aged_level(const Job& job, std::int64_t age) noexcept;
+
   std::int64_t ageing_us_;
   std::size_t idle_accounts_;  // that may be remembered
   std::size_t idle_ = 0;

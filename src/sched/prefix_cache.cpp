@@ -53,11 +53,6 @@ PrefixCache::PrefixCache(const PrefixCacheConfig& config)
   }
 }
 
-std::int32_t PrefixCache::first_entry(std::size_t group, std::int32_t length) const noexcept {
-  const std::int32_t window = windows_[group];
-  return window > 0 ? std::max(0, length - window + 1) / block_tokens_ : 0;
-}
-
 std::int32_t PrefixCache::take_block(std::size_t group) noexcept {
   const BlockPool::Taken taken = pools_[group].take();
   if (taken.evicted) {

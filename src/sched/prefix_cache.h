@@ -88,7 +88,14 @@ class PrefixCache {
   void clear() noexcept;
 
   // The first entry of a group's table that position `length` sees.
-  std::int32_t first_entry(std::size_t group, std::int32_t length) const noexcept;
+  std::int32_t first_entry(std::size_t group, std::int32_t length) const noexcept {
+    return first_seen(group, length) / block_tokens_;
+  }
+  // The first position that position `length` sees: a window includes itself.
+  std::int32_t first_seen(std::size_t group, std::int32_t length) const noexcept {
+    const std::int32_t window = windows_[group];
+    return window > 0 && length >= window ? length - window + 1 : 0;
+  }
 
   BlockPool& blocks(std::size_t group) noexcept { return pools_[group]; }
   const BlockPool& blocks(std::size_t group) const noexcept { return pools_[group]; }

@@ -20,9 +20,16 @@ enum class Overflow : std::uint8_t {
   shift,   // the older half of what stands behind the first `keep` tokens is forgotten
 };
 
+// What is wanted of a text's own rows, beside what follows it.
+enum class PromptOutputs : std::uint8_t {
+  none,
+  scores,   // the log-probability of each token but the first
+  vectors,  // each row
+};
+
 struct SchedRequest {
   std::vector<TokenId> prompt = {};
-  std::int32_t max_tokens = -1;           // of an answer; -1: what the context leaves; 0: the prompt alone
+  std::int32_t max_tokens = -1;  // of an answer; -1: what the context leaves, or without end where it shifts; 0: none
   std::vector<TokenId> stop_tokens = {};  // each ends an answer; sorted by `submit`
   std::int32_t branches = 1;              // answers to the one prompt
   Priority priority = Priority::normal;
@@ -32,28 +39,32 @@ struct SchedRequest {
   std::int64_t deadline_us = 0;  // when nobody waits any more; 0: never
   std::int32_t pinned = 0;       // so many tokens of the prompt should stay cached, as far as pins reach
   std::int32_t keep = 0;         // first tokens that a shift leaves
-  bool score_prompt = false;     // every row of the prompt is computed and is an output
-  bool use_cache = true;         // false: neither reads nor feeds the prefix cache
+  PromptOutputs prompt_outputs = PromptOutputs::none;  // any but none: every row of the prompt is computed
+  bool pooled = false;     // the text becomes one vector instead of being continued; max_tokens must be 0
+  bool generated = false;  // the prompt's rows are of class generated: to measure what answers are computed with
+  bool stepwise = false;   // what it samples next is known to the host before its next row is planned: it has a mask
+  bool use_cache = true;   // false: neither reads nor feeds the prefix cache
 };
 
-enum class EndReason : std::uint8_t {
+enum class FinishReason : std::uint8_t {
   stop,       // a stop token was sampled
-  length,     // max_tokens, or the context with Overflow::stop
-  context,    // a shift could not make room
+  length,     // max_tokens
+  context,    // no room for more: with Overflow::stop, or when a shift could not make any
   cancelled,  // by the caller
-  deadline,   // it passed
-  failed,     // the model's numbers were not finite
+  timeout,    // its deadline passed
+  failed,     // the model's numbers were not finite, or a step did not work
+  no_token,   // mask and bias left no token that may come
 };
 
-// Every branch of an accepted request ends with exactly one `finished`; nothing of it follows. `started` is told once a
-// request, of the first branch that has not finished, when it leaves the queue.
+// Every branch of an accepted request ends with exactly one `finished`; nothing of it follows. `started` is reported
+// once a request, of the first branch that has not finished, when it leaves the queue.
 struct SchedEvent {
   enum class Kind : std::uint8_t { started, token, finished, shifted };
   Kind kind = Kind::token;
-  EndReason reason = EndReason::stop;  // of finished
+  FinishReason reason = FinishReason::stop;  // of finished
   std::int32_t branch = 0;
   RequestId request = 0;
-  TokenId token = 0;         // of token; a stop token is told too, before `finished`
+  TokenId token = 0;         // of token; a stop token is reported too, before `finished`
   std::int32_t output = -1;  // of token: its place in StepPlan::outputs and so in the step's results
   std::int32_t cached = 0;   // of started: tokens of the prompt that the cache had
   std::int32_t dropped = 0;  // of shifted: tokens forgotten behind the first `keep`

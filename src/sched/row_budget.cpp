@@ -62,7 +62,7 @@ std::int64_t RowBudget::rows_within(std::int64_t nanos, std::int64_t most) const
     const std::int64_t cost = prefill_nanos(size);
     if (cost > nanos) continue;
     const std::int64_t next = prefill_nanos(size + 1);
-    const std::int64_t more = next > nanos ? power(size) * (nanos - cost) / (next - cost) : 0;
+    const std::int64_t more = next > nanos ? power(size) * (nanos - cost) / (next - cost) : power(size);
     return std::min(most, power(size) + more);
   }
   return 0;
@@ -76,6 +76,21 @@ std::int32_t RowBudget::prefill_rows(std::int32_t decode_rows, std::int32_t room
   const std::int64_t aimed = decode * (gap_factor_ * 3 - 4) / 4;
   const std::int64_t bearable = decode * (gap_factor_ * 15 - 16) / 16;
   if (prefill_nanos(0) == 0) return static_cast<std::int32_t>(std::clamp<std::int64_t>(aimed / decode, 1, most));
+  return affordable(aimed, bearable, most);
+}
+
+std::int32_t RowBudget::paced_rows(std::int64_t pace_us, std::int32_t decode_rows, std::int32_t room) const noexcept {
+  if (room <= 0) return room;
+  const std::int64_t pace = std::clamp<std::int64_t>(pace_us, 1, kLongestStep) * kNanos;
+  const std::int64_t most = std::min<std::int64_t>(room, std::int64_t{2} * seen_rows_);
+  // While nothing is known, a row is thought to cost as much as a step of the others.
+  if (prefill_nanos(0) == 0) return static_cast<std::int32_t>(std::min<std::int64_t>(gap_factor_ - 1, most));
+  const std::int64_t own = decode_rows > 0 ? decode_nanos(decode_rows) : 0;
+  const std::int64_t limit = (gap_factor_ - 1) * pace;
+  return affordable(limit * 3 / 4 - own, limit * 15 / 16 - own, most);
+}
+
+std::int32_t RowBudget::affordable(std::int64_t aimed, std::int64_t bearable, std::int64_t most) const noexcept {
   std::int64_t one = prefill_nanos(0);
   for (const std::int64_t cost : prefill_nanos_) one = cost > 0 ? std::min(one, cost) : one;
   const std::int64_t worth = one + one / 2;
@@ -91,7 +106,7 @@ void RowBudget::learn(std::int32_t rows, std::int64_t nanos) noexcept {
   std::int64_t& high = prefill_nanos_[size + 1];
   const std::int64_t beyond = rows - power(size);
   if (beyond == 0 || low == 0 || high == 0) {
-    // What lies between two sizes is told to the nearer one, in proportion.
+    // What lies between two sizes is reported to the nearer one, in proportion.
     const bool up = beyond > 0 && low != 0 && high == 0;
     const std::int64_t seen = nanos / rows * power(up ? size + 1 : size);
     std::int64_t& known = up ? high : low;
@@ -104,7 +119,7 @@ void RowBudget::learn(std::int32_t rows, std::int64_t nanos) noexcept {
     high = std::max<std::int64_t>(1, high + change * sixteenths / 16);
   }
   // Sizes that are thought too dear are not seen again: that must not be for ever. Larger ones come down to what these
-  // rows foretell.
+  // rows predict.
   for (std::size_t i = size + 2; i < kSizes; ++i) {
     const std::int64_t cost = prefill_nanos_[i];
     if (cost > 0) prefill_nanos_[i] = std::max(cost - cost / 256, std::min(cost, extrapolated(size, i)));
@@ -120,6 +135,7 @@ void RowBudget::note(std::int32_t decode_rows, std::int32_t prefill_rows, std::i
     mixed_steps_ = 0;
     return;
   }
+  seen_rows_ = std::max(seen_rows_, prefill_rows);
   if (decode_rows > 0) {
     ++mixed_steps_;
     tried_rows_ = std::max(tried_rows_, prefill_rows);

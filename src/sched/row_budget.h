@@ -19,6 +19,9 @@ class RowBudget {
 
   // At most `room` rows; without decode rows all of it. Zero when a step of decode rows alone should be measured first.
   std::int32_t prefill_rows(std::int32_t decode_rows, std::int32_t room) const noexcept;
+  // At most `room` rows, and at least one, of a step that others on the device wait for: their own steps take
+  // `pace_us`. With its decode rows it should take at most gap_factor - 1 of theirs.
+  std::int32_t paced_rows(std::int64_t pace_us, std::int32_t decode_rows, std::int32_t room) const noexcept;
   // What a step has taken.
   void note(std::int32_t decode_rows, std::int32_t prefill_rows, std::int64_t micros) noexcept;
 
@@ -31,12 +34,14 @@ class RowBudget {
   std::int64_t prefill_nanos(std::size_t size) const noexcept;
   std::int64_t extrapolated(std::size_t known, std::size_t size) const noexcept;
   std::int64_t rows_within(std::int64_t nanos, std::int64_t most) const noexcept;
+  std::int32_t affordable(std::int64_t aimed, std::int64_t bearable, std::int64_t most) const noexcept;
   void learn(std::int32_t rows, std::int64_t nanos) noexcept;
 
   std::int32_t gap_factor_;
   std::array<std::int64_t, kSizes> decode_nanos_ = {};   // of 2^i decode rows and up to twice as many; 0: not known
   std::array<std::int64_t, kSizes> prefill_nanos_ = {};  // of 2^i rows of prefill; 0: not known
   std::int32_t tried_rows_ = 8;                          // the most rows of prefill that stood beside decode rows
+  std::int32_t seen_rows_ = 8;                           // the most of any step
   std::int32_t mixed_steps_ = 0;                         // since decode rows ran alone
 };
 

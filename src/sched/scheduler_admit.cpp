@@ -17,8 +17,9 @@ std::int32_t Scheduler::blocks_wanted(const Branch& branch, std::size_t group, s
   const std::int32_t whole = blocks_for(end);
   const std::int32_t window = config_.groups[group].window;
   // A window, where it ends within a block one more, and one that a chunk fills before the window has moved on.
-  const std::int32_t live =
-      window == 0 ? whole : std::min(whole, (window + config_.block_tokens - 2) / config_.block_tokens + 2);
+  const std::int32_t live = window == 0 || config_.whole_texts
+                                ? whole
+                                : std::min(whole, (window + config_.block_tokens - 2) / config_.block_tokens + 2);
   const auto held = static_cast<std::int32_t>(branch.tables[group].size()) - branch.first_entries[group];
   return std::max(0, live - held);
 }
@@ -49,7 +50,7 @@ void Scheduler::admit(std::int64_t now_us) {
 // Whether a branch that did not fit was asked again, and nothing has been freed since.
 bool Scheduler::still_blocked(const Branch& branch) const noexcept {
   if (blocked_job_ != branch.job->id || blocked_branch_ != branch.index) return false;
-  if (running_.size() < blocked_running_) return false;  // and so never where nobody runs
+  if (running_.empty() || running_.size() < blocked_running_) return false;
   for (std::size_t group = 0; group < committed_.size(); ++group) {
     if (cache_.blocks(group).available() - committed_[group] > blocked_room_[group]) return false;
   }
@@ -71,7 +72,7 @@ Scheduler::Start Scheduler::start_of(const Branch& branch) {
   Start start;
   if (job.use_cache) {
     // The last token is always computed: its logits are wanted. So is every row of a prompt whose scores are.
-    const bool scoring = job.score_prompt && !job.forked;
+    const bool scoring = job.prompt_outputs == PromptOutputs::scores && !job.forked;
     start.match =
         cache_.find(text(branch), scoring ? std::min(branch.scored, branch.length() - 1) : branch.length() - 1);
   }
@@ -113,8 +114,8 @@ bool Scheduler::try_start(Branch& branch) {
   const Start start = start_of(branch);
   const PrefixCache::Match& match = start.match;
   measure_shortage(branch, start);
-  // Alone it always fits: a text that does not is never accepted.
-  if (!running_.empty() && short_of_blocks(running_.size())) {
+  // Alone it always fits, with nothing in flight: a text that does not is never accepted.
+  if ((!running_.empty() || in_flight_ > 0) && short_of_blocks(running_.size())) {
     note_blocked(branch, false);
     return false;
   }

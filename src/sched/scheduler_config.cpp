@@ -9,6 +9,7 @@ namespace {
 
 constexpr std::int32_t kMostTokens = 1 << 26;
 constexpr std::int32_t kMostSpareNodes = 1 << 16;
+constexpr std::int32_t kAccountsWithoutLimit = 1024;
 
 }  // namespace
 
@@ -21,8 +22,10 @@ SchedulerConfig resolved(SchedulerConfig config) {
   require(config.max_rows >= 1 && config.max_rows <= kMostTokens, "such a number of rows");
   require(config.max_sequences >= 1 && config.max_sequences <= config.max_rows, "more sequences than rows");
   require(config.max_branches >= 1 && config.queue_limit >= 0 && config.queue_limit <= kMostTokens &&
-              config.queue_token_limit >= 0,
+              config.queue_token_limit >= 0 && config.key_queue_limit >= 0 && config.key_queue_token_limit >= 0,
           "such limits");
+  require(config.steps_in_flight == 1 || config.steps_in_flight == 2, "so many steps in flight");
+  require(!config.whole_texts || !config.recurrent, "whole texts and recurrent state");
   require(config.pin_percent >= 0 && config.pin_percent <= 100, "such a share of pins");
   require(config.gap_factor >= 2 && config.gap_factor <= 1024, "such a gap factor");
   require(config.snapshot_interval >= 0 && config.snapshot_interval <= kMostTokens, "such a snapshot interval");
@@ -40,12 +43,20 @@ SchedulerConfig resolved(SchedulerConfig config) {
   return config;
 }
 
+// Without a step in flight only those that run have a lane, one each; then the rest is for the branches of prompts that
+// end. With one, those that have ended keep theirs until it is over.
+std::int32_t lanes(const SchedulerConfig& config) { return 2 * (config.max_sequences + resolved(config).max_branches); }
+
+std::int32_t idle_accounts(const SchedulerConfig& config) noexcept {
+  return (config.queue_limit > 0 ? config.queue_limit : kAccountsWithoutLimit) + config.max_sequences;
+}
+
 std::int32_t longest_text(const SchedulerConfig& config) {
-  std::int64_t longest = config.context;
+  std::int64_t longest = config.whole_texts ? std::min(config.context, config.max_rows) : config.context;
   for (const KvGroupConfig& group : config.groups) {
     // Where a window ends in the middle of a block it reaches into one more.
     const std::int64_t live = (std::int64_t{group.window} + config.block_tokens - 2) / config.block_tokens + 1;
-    if (group.window == 0 || group.blocks < live) {
+    if (group.window == 0 || group.blocks < live || config.whole_texts) {
       longest = std::min(longest, std::int64_t{group.blocks} * config.block_tokens);
     }
   }

@@ -1,78 +1,64 @@
-// One step as the scheduler decided it: plain arrays, filled by Scheduler::plan and reused from step to step. The
-// engine turns it one to one into a backend's step: copies first, then the rows.
-//
-// Rows of class generated come first, then those of class prompt. Rows of one sequence are consecutive, ascend in
-// position and are all of one class: a sequence has its rows in one section only, so that causal order holds.
+// One step as the scheduler decided it: plain arrays, filled by Scheduler::plan and reused from step to step. A backend
+// takes most of them as they are (base/step_rows.h); whose rows and outputs they are stands beside them.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "base/step_rows.h"
 #include "base/token.h"
 #include "sched/request.h"
 
 namespace quarrel {
 
-struct PlanRow {
-  std::int32_t sequence = 0;  // index into StepPlan::sequences
-  std::int32_t position = 0;
-  TokenId token = 0;
-};
-
-// A sequence's blocks in one KV group; entry i holds positions [i * block_tokens, …). Entries before first_live may be
-// -1. The span points into the scheduler and is good until commit or abort_step.
-struct PlanTable {
-  std::span<const std::int32_t> blocks = {};
-  std::int32_t first_live = 0;
-};
-
-struct PlanSequence {
+// Whose rows a sequence of the step are.
+struct PlanOwner {
   RequestId request = 0;
   std::int32_t branch = 0;
   std::int32_t first_row = 0;
   std::int32_t rows = 0;
-  std::int32_t length = 0;      // positions after this step
-  std::int32_t state_in = -1;   // slot its recurrent state is read from; -1: zeros
-  std::int32_t state_out = -1;  // slot it is left in
 };
 
 // A row whose result is wanted, ascending by row. The last row of a prompt has one a branch.
 struct PlanOutput {
+  enum class Kind : std::uint8_t {
+    sample,  // the branch's next token
+    score,   // the log-probability of `score`
+    vector,  // the row itself
+    pooled,  // one vector of the whole text
+  };
   std::int32_t row = 0;
+  Kind kind = Kind::sample;
   std::int32_t branch = 0;
   RequestId request = 0;
-  TokenId score = -1;  // the token whose log-probability is wanted; -1: a token is to be sampled
+  TokenId score = -1;      // of kind score
+  std::int32_t lane = -1;  // of kinds sample and pooled
 };
 
-struct PlanSnapshot {
-  std::int32_t row = 0;
-  std::int32_t slot = 0;  // that keeps the recurrent state after the row
-};
-
-struct BlockCopy {
-  std::int32_t group = 0;
-  std::int32_t from = 0;
-  std::int32_t to = 0;
-};
-
-struct SlotCopy {
-  std::int32_t from = 0;
-  std::int32_t to = 0;
+// A lane that was given to a branch and has to begin with what there is of its text.
+struct PlanLane {
+  std::int32_t lane = 0;
+  RequestId request = 0;
+  std::int32_t branch = 0;
 };
 
 struct StepPlan {
-  std::vector<PlanRow> rows = {};
-  std::int32_t generated_rows = 0;  // how many of `rows` are of class generated
-  std::vector<PlanSequence> sequences = {};
-  std::vector<PlanTable> tables = {};  // [sequence][group]
+  std::vector<StepRow> rows = {};
+  std::int32_t generated_rows = 0;           // how many of `rows` are of class generated
+  std::vector<StepSequence> sequences = {};  // their tables point into `tables`
+  std::vector<PlanOwner> owners = {};        // one a sequence
+  // [sequence][group]. Their spans point into the scheduler and are good until it is called again: the step must have
+  // been submitted by then.
+  std::vector<BlockTable> tables = {};
   std::int32_t groups = 0;
   std::vector<PlanOutput> outputs = {};
-  std::vector<PlanSnapshot> snapshots = {};
-  std::vector<BlockCopy> block_copies = {};  // to be carried out before the rows
+  std::vector<StateSnapshot> snapshots = {};
+  std::vector<BlockCopy> block_copies = {};
   std::vector<SlotCopy> slot_copies = {};
+  std::vector<PlanLane> lane_starts = {};
 
-  std::span<const PlanTable> tables_of(std::size_t sequence) const noexcept {
+  std::span<const BlockTable> tables_of(std::size_t sequence) const noexcept {
     const auto count = static_cast<std::size_t>(groups);
     return std::span(tables).subspan(sequence * count, count);
   }
@@ -80,19 +66,30 @@ struct StepPlan {
     rows.clear();
     generated_rows = 0;
     sequences.clear();
+    owners.clear();
     tables.clear();
     outputs.clear();
     snapshots.clear();
     block_copies.clear();
     slot_copies.clear();
+    lane_starts.clear();
   }
+};
+
+// What planning came to.
+enum class PlanStatus : std::uint8_t {
+  planned,  // there is a step
+  nothing,  // there is nothing to compute
+  wait,     // only after the step in flight is committed can it be said: somebody would have to be preempted, or all
+            // that could run depends on what is being sampled
 };
 
 // What became of a step.
 struct StepOutcome {
-  std::int64_t micros = 0;
-  std::span<const TokenId> sampled = {};   // one an output; any value where a score was asked for
+  std::int64_t micros = 0;                 // of the device's own time
+  std::span<const TokenId> sampled = {};   // one an output; any value where nothing is sampled; kNoToken: none may come
   std::span<const std::uint8_t> bad = {};  // one a sequence: whether its numbers were not finite; empty: none were
 };
+inline constexpr TokenId kNoToken = -1;
 
 }  // namespace quarrel

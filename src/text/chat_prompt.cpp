@@ -2,8 +2,7 @@
 
 #include <optional>
 
-#include <nlohmann/json.hpp>
-
+#include "base/error.h"
 #include "text/default_templates.h"
 
 namespace quarrel {
@@ -23,14 +22,19 @@ TemplateChoice choose_template(const GgufFile& file, const Tokenizer& tokenizer)
   return {.source = std::string(find_default_template(name)), .name = std::string(name)};
 }
 
-EncodedChat encode_chat(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
-                        const nlohmann::ordered_json& messages, const TemplateClock& clock) {
-  const nlohmann::ordered_json variables{{"messages", messages},
-                                         {"tools", nullptr},
-                                         {"add_generation_prompt", true},
-                                         {"bos_token", spelling(tokenizer, tokenizer.special().bos)},
-                                         {"eos_token", spelling(tokenizer, tokenizer.special().eos)}};
-  RenderedText rendered = chat_template.render(variables, clock);
+EncodedChat encode_chat(const Tokenizer& tokenizer, const ChatTemplate& chat_template, const ChatInput& input) {
+  if (!input.messages.is_array() || input.messages.empty()) fail(ErrorKind::bad_input, "there are no messages");
+  if (!input.tools.is_null() && !input.tools.is_array()) fail(ErrorKind::bad_input, "the tools are no list");
+  if (!input.arguments.is_null() && !input.arguments.is_object()) {
+    fail(ErrorKind::bad_input, "the template's arguments are no object");
+  }
+  nlohmann::ordered_json variables{{"messages", input.messages},
+                                   {"tools", input.tools},
+                                   {"add_generation_prompt", input.add_generation_prompt},
+                                   {"bos_token", spelling(tokenizer, tokenizer.special().bos)},
+                                   {"eos_token", spelling(tokenizer, tokenizer.special().eos)}};
+  if (input.arguments.is_object()) variables.insert(input.arguments.begin(), input.arguments.end());
+  RenderedText rendered = chat_template.render(variables, input.clock ? *input.clock : TemplateClock::now());
   EncodedChat result;
   result.tokens = tokenizer.encode(rendered.text, {.parse_special = true, .literal = rendered.from_variables});
   put_bos(tokenizer, result.tokens);

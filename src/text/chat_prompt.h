@@ -2,10 +2,11 @@
 // whatever chats with a model. Pure functions: any thread may call them.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 
 #include "gguf/file.h"
 #include "text/chat_template.h"
@@ -21,15 +22,23 @@ struct TemplateChoice {
 // The file's own template, else the built-in one that its vocabulary was made for.
 TemplateChoice choose_template(const GgufFile& file, const Tokenizer& tokenizer);
 
+// What a template is given.
+struct ChatInput {
+  nlohmann::ordered_json messages = nlohmann::ordered_json::array();
+  nlohmann::ordered_json tools = nullptr;      // a list, or null: none
+  nlohmann::ordered_json arguments = nullptr;  // an object: more variables of the template's own, by name; null: none
+  bool add_generation_prompt = true;           // ends where the assistant's next message begins
+  std::optional<TemplateClock> clock = {};     // none: now
+};
+
 struct EncodedChat {
   std::string text = {};
   std::vector<TokenId> tokens = {};
 };
 
-// `messages` is the list that templates are given. Text that comes from it never becomes a control token. Throws
-// Error(bad_input) as ChatTemplate::render does.
-EncodedChat encode_chat(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
-                        const nlohmann::ordered_json& messages, const TemplateClock& clock);
+// Text that comes from the input never becomes a control token. Arguments do not hide the variables that every template
+// has. Throws Error(bad_input) as ChatTemplate::render does, and for messages, tools or arguments of the wrong kind.
+EncodedChat encode_chat(const Tokenizer& tokenizer, const ChatTemplate& chat_template, const ChatInput& input);
 
 // Puts BOS in front, where the vocabulary asks for it and it does not stand there yet.
 void put_bos(const Tokenizer& tokenizer, std::vector<TokenId>& ids);

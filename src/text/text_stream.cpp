@@ -21,8 +21,9 @@ std::vector<std::size_t> fallbacks(std::string_view text) {
 
 }  // namespace
 
-TextStream::TextStream(const Tokenizer& tokenizer, const std::vector<std::string>& stop_strings, bool continues)
-    : tokenizer_(tokenizer), first_(!continues) {
+TextStream::TextStream(const Tokenizer& tokenizer, const std::vector<std::string>& stop_strings, bool continues,
+                       bool show_special)
+    : tokenizer_(tokenizer), first_(!continues), show_special_(show_special) {
   for (const std::string& stop : stop_strings) {
     std::string text = to_valid_utf8(stop);  // as the text itself will be
     if (text.empty()) continue;
@@ -33,7 +34,7 @@ TextStream::TextStream(const Tokenizer& tokenizer, const std::vector<std::string
 
 std::string TextStream::push(TokenId id) {
   if (stopped_) return {};
-  bytes_ += tokenizer_.piece(id, first_, false);
+  bytes_ += tokenizer_.piece(id, first_, show_special_);
   first_ = first_ && tokenizer_.is_hidden(id);
   return release(false);
 }

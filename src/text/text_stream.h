@@ -13,8 +13,10 @@ namespace quarrel {
 class TextStream {
  public:
   // `continues` says that the reply follows other text (a prompt), so its first token is not the first of the text.
-  // Empty stop strings are ignored; the tokenizer must outlive the stream.
-  TextStream(const Tokenizer& tokenizer, const std::vector<std::string>& stop_strings, bool continues);
+  // Empty stop strings are ignored; the tokenizer must outlive the stream. `show_special`: control tokens appear as
+  // they are spelled.
+  TextStream(const Tokenizer& tokenizer, const std::vector<std::string>& stop_strings, bool continues,
+             bool show_special = false);
 
   // Text that may be shown now. Bytes that can never become a character come out as U+FFFD.
   std::string push(TokenId id);
@@ -43,6 +45,7 @@ class TextStream {
   std::string bytes_;  // decoded, not yet text: at most an unfinished character
   std::string held_;   // whole characters that could begin a stop string
   bool first_;
+  bool show_special_;
   bool stopped_ = false;
 };
 

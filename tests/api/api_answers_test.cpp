@@ -55,6 +55,49 @@ TEST_F(ApiAnswers, TheLikeliestAreChosenBestFirst) {
   EXPECT_EQ(model_.chat(messages, several(1, 3)).tokens, model_.chat_many(messages, several(2, 3)).front().tokens);
 }
 
+// Nobody knows which will be chosen before all have ended: pieces of those that were come then.
+TEST_F(ApiAnswers, PiecesOfTheBestComeAtTheEnd) {
+  std::vector<std::vector<api::Token>> tokens(2);
+  std::size_t last = 0;
+  const auto best = model_.generate_many(kPrompt, several(2, 5), [&](const api::Piece& piece) {
+    EXPECT_GE(piece.answer, last);
+    last = piece.answer;
+    if (piece.token != api::kNoToken) tokens.at(piece.answer).push_back(piece.token);
+    return true;
+  });
+  EXPECT_EQ(tokens[0], best[0].tokens);
+  EXPECT_EQ(tokens[1], best[1].tokens);
+}
+
+// One that fails leaves the others alone, and says why.
+TEST_F(ApiAnswers, OneThatFailsDiscardsNoOther) {
+  const auto whole = model_.generate_many(kPrompt, several(3));
+  api::GenerateOptions options = several(3);
+  options.mask = [](std::size_t answer, std::span<const api::Token> tokens, std::span<std::uint64_t> allowed) {
+    if (answer == 1 && tokens.size() == 6) throw std::runtime_error("no grammar for that");
+    if (answer == 2 && tokens.size() == 9) return;  // nothing may come
+    std::ranges::fill(allowed, ~std::uint64_t{0});
+  };
+  const auto answers = model_.generate_many(kPrompt, options);
+  ASSERT_EQ(answers.size(), 3u);
+  EXPECT_EQ(answers[0].tokens, whole[0].tokens);
+  EXPECT_EQ(answers[0].reason, api::FinishReason::length);
+  EXPECT_EQ(answers[0].error, "");
+  EXPECT_EQ(answers[1].reason, api::FinishReason::failed);
+  EXPECT_NE(answers[1].error.find("no grammar for that"), std::string::npos) << answers[1].error;
+  EXPECT_EQ(answers[1].tokens, std::vector(whole[1].tokens.begin(), whole[1].tokens.begin() + 6));
+  EXPECT_EQ(answers[2].reason, api::FinishReason::no_token);
+  EXPECT_FALSE(answers[2].error.empty());
+  EXPECT_EQ(answers[2].tokens, std::vector(whole[2].tokens.begin(), whole[2].tokens.begin() + 9));
+
+  // Where it is the only one, there is nothing else to give.
+  options.answers = 1;
+  options.mask = [](std::size_t, std::span<const api::Token>, std::span<std::uint64_t>) {
+    throw std::runtime_error("no grammar at all");
+  };
+  expect_api_error(api::ErrorKind::failed, "no grammar at all", [&] { model_.generate(kPrompt, options); });
+}
+
 TEST_F(ApiAnswers, PiecesTellWhoseTheyAre) {
   std::vector<std::string> texts(3);
   std::vector<std::vector<api::Token>> tokens(3);
@@ -120,16 +163,14 @@ TEST_F(ApiAnswers, OneCancelEndsThemAll) {
 }
 
 TEST_F(ApiAnswers, WhatCannotBeIsRefused) {
-  const auto refused = [&](std::string_view words, const api::GenerateOptions& options,
-                           const api::PieceCallback& callback = {}) {
-    expect_api_error(api::ErrorKind::bad_input, words, [&] { model_.generate_many(kPrompt, options, callback); });
+  const auto refused = [&](std::string_view words, const api::GenerateOptions& options) {
+    expect_api_error(api::ErrorKind::bad_input, words, [&] { model_.generate_many(kPrompt, options); });
   };
   refused("answers can be 1 to 16, not 0", several(0));
   refused("answers can be 1 to 16, not 17", several(17));
   refused("best_of can be 3 (the answers asked for) to 16, or 0, not 2", several(3, 2));
   refused("not 17", several(3, 17));
   refused("not -1", several(1, -1));
-  refused("before they are chosen", several(1, 2), [](const api::Piece&) { return true; });
   expect_api_error(api::ErrorKind::bad_input, "generate_many", [&] { model_.generate(kPrompt, several(2)); });
   EXPECT_EQ(model_.generate_many(kPrompt, several(16)).size(), 16u);
 }
@@ -173,7 +214,9 @@ TEST_F(ApiAnswersInC, AreTheSame) {
     *static_cast<std::size_t*>(user) |= std::size_t{1} << piece->answer;
     return 1;
   };
-  EXPECT_EQ(quarrel_generate_text(handle_, prompt, &options, count, &places, nullptr, &error_), QUARREL_BAD_INPUT);
+  EXPECT_EQ(quarrel_generate_text(handle_, prompt, &options, count, &places, nullptr, &error_), QUARREL_OK);
+  EXPECT_EQ(places, 3u);
+  places = 0;
   options.best_of = 0;
   EXPECT_EQ(quarrel_generate_text(handle_, prompt, &options, count, &places, nullptr, &error_), QUARREL_OK);
   EXPECT_EQ(places, 3u);

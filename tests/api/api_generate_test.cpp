@@ -3,20 +3,22 @@
 
 #include "api/api_support.h"
 #include "backend/create.h"
-#include "gguf/file.h"
-#include "support/one_sequence.h"
+#include "base/log.h"
+#include "session/generation_stream.h"
 
 namespace quarrel::test {
 namespace {
 
 using ApiGenerate = ApiTest;
 
-// The answer without engine, scheduler and API.
-std::vector<TokenId> generated_below(const std::string& file, std::span<const TokenId> prompt,
-                                     const SamplingParams& sampling, std::size_t tokens) {
-  const auto device = make_device({.threads = 2});
-  Executor executor(GgufFile::open(file), *device, {});
-  return answer_alone(executor, prompt, sampling, tokens).tokens;
+// The answer of the layer that the program uses, another model with another number of sequences.
+std::vector<TokenId> generated_below(const std::string& file, const std::vector<TokenId>& prompt,
+                                     const SamplingParams& sampling, std::int32_t tokens) {
+  MemoryLog log;
+  const auto model = LoadedModel::load(file, make_device({.threads = 1}), {}, log);
+  Ask ask{.prompt = prompt, .sampling = sampling, .seed = 7, .max_tokens = tokens};
+  ask.stop_tokens.emplace();
+  return generate(model, ask).answers.front().tokens;
 }
 
 TEST_F(ApiGenerate, IsWhatThePartsBelowGive) {
@@ -42,8 +44,7 @@ TEST_F(ApiGenerate, IsWhatThePartsBelowGive) {
                                            .top_p = 0.95f,
                                            .min_p = 0.01f,
                                            .repeat_penalty = 1.3f,
-                                           .penalty_window = 16,
-                                           .seed = 7},
+                                           .penalty_window = 16},
                                           48));
   EXPECT_NE(drawn.tokens, greedy.tokens);
   EXPECT_EQ(drawn.seed, 7u);
@@ -164,7 +165,7 @@ TEST_F(ApiGenerate, WhatCannotBeIsRefused) {
     expect_api_error(ErrorKind::bad_input, words, [&] { model_.generate(kPrompt, options); });
   };
   refused("max_tokens", {.max_tokens = -2});
-  refused("logprobs", {.logprobs = 21});
+  refused("21 tokens", {.logprobs = 21});
   refused("temperature", {.temperature = -1.0f});
   refused("top_p", {.top_p = 2.0f});
   refused("timeout", {.timeout = std::chrono::milliseconds(-1)});

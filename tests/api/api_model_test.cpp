@@ -1,11 +1,6 @@
-// Loading, tokens, templates and vectors through the public header.
-#include <cmath>
-
+// Loading, tokens and templates through the public header.
 #include "api/api_support.h"
-#include "backend/create.h"
-#include "base/error.h"
 #include "base/log.h"
-#include "engine/embedder.h"
 #include "gguf/file.h"
 #include "text/tokenizer.h"
 
@@ -31,7 +26,12 @@ TEST_F(ApiModel, TellsWhatItIs) {
   EXPECT_EQ(model_.info().architecture, "llama");
   EXPECT_EQ(model_.info().context, 1024);
   EXPECT_TRUE(model_.info().generates);
-  EXPECT_EQ(model_.info().embedding_width, 0);
+  EXPECT_TRUE(model_.info().embeds);
+  EXPECT_FALSE(model_.info().ranks);
+  EXPECT_GT(model_.info().embedding_width, 0);
+  EXPECT_EQ(model_.info().path, file_);
+  EXPECT_EQ(model_.info().most_answers, 16);
+  EXPECT_EQ(model_.info().template_from, "the model's own");
   EXPECT_EQ(static_cast<std::size_t>(model_.info().vocabulary), toy_chat_tokens().size());
   EXPECT_STRNE(api::version(), "");
 }
@@ -46,7 +46,7 @@ TEST_F(ApiModel, AConversationIsWrittenByTheTemplateAndNobodyForgesARole) {
   // The template's own two ends, not the one that the user typed.
   EXPECT_EQ(std::ranges::count(prompt.tokens, 2), 2);
   EXPECT_EQ(std::ranges::count(prompt.tokens, 1), 3);
-  expect_api_error(api::ErrorKind::bad_input, "no messages", [&] { model_.chat_prompt({}); });
+  expect_api_error(api::ErrorKind::bad_input, "no messages", [&] { model_.chat_prompt(api::Chat{}); });
   EXPECT_EQ(model_.chat(messages, unending(12)).tokens, model_.generate(prompt.tokens, unending(12)).tokens);
 }
 
@@ -85,44 +85,10 @@ TEST_F(ApiModel, MistakesAreToldByKind) {
   expect_api_error(ErrorKind::usage, "sequences", [&] { api::Model::load(file_, {.sequences = 0}); });
   expect_api_error(ErrorKind::usage, "threads", [&] { api::Model::load(file_, {.threads = -1}); });
   expect_api_error(ErrorKind::usage, "abacus", [&] { api::Model::load(file_, {.device = "abacus"}); });
-  const std::vector<std::string> texts{"a"};
-  expect_api_error(ErrorKind::unsupported, "embeddings", [&] { model_.embed(texts); });
   api::Model from = api::Model::load(file_, small_load());
   const api::Model to = std::move(from);
   EXPECT_EQ(to.info().name, model_.info().name);
   expect_api_error(ErrorKind::usage, "moved", [&] { from.info(); });  // NOLINT(bugprone-use-after-move): meant so
-}
-
-TEST(ApiEmbedding, GivesTheVectorsOfTheEmbedder) {
-  const TempDir folder;
-  const auto file = write_toy_embed(folder.path());
-  const api::Model model = api::Model::load(file.string(), small_load());
-  const std::vector<std::string> texts{"the long search query", "a fox", "dog and fox"};
-  const auto vectors = model.embed(texts);
-
-  const auto device = make_device({.threads = 2});
-  MemoryLog log;
-  Embedder embedder(GgufFile::open(file), *device, {}, log);
-  const auto expected = embedder.embed(texts);
-  ASSERT_EQ(vectors.size(), texts.size());
-  for (std::size_t i = 0; i < vectors.size(); ++i) {
-    EXPECT_EQ(vectors[i], expected[i].values);
-    EXPECT_EQ(vectors[i].size(), static_cast<std::size_t>(model.info().embedding_width));
-  }
-  EXPECT_TRUE(model.embed({}).empty());
-  EXPECT_FALSE(model.info().generates);
-  expect_api_error(api::ErrorKind::unsupported, "embeds texts", [&] { model.generate("a fox"); });
-}
-
-TEST_F(ApiModel, OneThatGeneratesCanBeLoadedToEmbed) {
-  api::LoadOptions options = small_load();
-  options.embeddings = true;
-  const api::Model model = api::Model::load(file_, options);
-  const std::vector<std::string> texts{"Hello world"};
-  const auto vectors = model.embed(texts);
-  double squares = 0.0;
-  for (const float value : vectors.front()) squares += static_cast<double>(value) * static_cast<double>(value);
-  EXPECT_NEAR(squares, 1.0, 1e-5);
 }
 
 // A model without a vocabulary takes and gives tokens alone.

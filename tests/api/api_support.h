@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
+#include <future>
+#include <memory>
 #include <string_view>
 
 #include "quarrel/quarrel.h"
@@ -27,6 +30,30 @@ class ApiTest : public testing::Test {
   const TempDir folder_;
   const std::string file_ = write_toy_chat(folder_.path(), {.context = 1024}).string();
   const api::Model model_ = api::Model::load(file_, small_load());
+};
+
+// Holds a model up in the mask of an answer, until it is opened.
+class Gate {
+ public:
+  api::GenerateOptions holding(api::GenerateOptions options) const {
+    options.mask = [state = state_](std::size_t, std::span<const api::Token> tokens, std::span<std::uint64_t> allowed) {
+      if (tokens.empty()) {
+        state->held.set_value();
+        state->opened.get_future().wait();
+      }
+      std::ranges::fill(allowed, ~std::uint64_t{0});
+    };
+    return options;
+  }
+  void wait_until_held() const { state_->held.get_future().wait(); }
+  void open() const { state_->opened.set_value(); }
+
+ private:
+  struct State {
+    std::promise<void> held;
+    std::promise<void> opened;
+  };
+  std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
 inline void expect_api_error(api::ErrorKind kind, std::string_view words, const std::function<void()>& act) {

@@ -111,17 +111,20 @@ TEST(ApiCancelToken, OneThatWasMovedCancelsNothing) {
   EXPECT_TRUE(to.cancelled());
 }
 
-TEST(ApiEmbeddingThreads, TakeTurns) {
+TEST(ApiEmbeddingThreads, EachGetsWhatItGetsAlone) {
   const TempDir folder;
   const api::Model model = api::Model::load(write_toy_embed(folder.path()).string(), small_load());
   const std::vector<std::string> texts{"the long search query", "a fox"};
   const auto alone = model.embed(texts);
-  std::array<std::vector<std::vector<float>>, 3> beside;
+  std::array<std::vector<api::Embedding>, 3> beside;
   std::vector<std::thread> threads;
   threads.reserve(beside.size());
-  for (auto& vectors : beside) threads.emplace_back([&] { vectors = model.embed(texts); });
+  for (auto& embeddings : beside) threads.emplace_back([&] { embeddings = model.embed(texts); });
   for (std::thread& thread : threads) thread.join();
-  for (const auto& vectors : beside) EXPECT_EQ(vectors, alone);
+  for (const auto& embeddings : beside) {
+    ASSERT_EQ(embeddings.size(), alone.size());
+    for (std::size_t i = 0; i < alone.size(); ++i) EXPECT_EQ(embeddings[i].values, alone[i].values);
+  }
 }
 
 }  // namespace

@@ -305,8 +305,8 @@ TEST_F(CApi, ErrorsHaveTheirKind) {
   std::size_t needed = 0;
   const quarrel_text text = quarrel_text_of("a");
   float value = 0.0f;
-  expect_failure(quarrel_embed(handle_, &text, 1, &value, 1, &needed, &error_), QUARREL_UNSUPPORTED, "embeddings");
-  for (quarrel_status status = QUARREL_OK; status <= QUARREL_TOO_SMALL; ++status) {
+  expect_failure(quarrel_embed(handle_, &text, 1, &value, 1, &needed, &error_), QUARREL_TOO_SMALL, "needed");
+  for (quarrel_status status = QUARREL_OK; status <= QUARREL_END; ++status) {
     EXPECT_STRNE(quarrel_status_name(status), "unknown") << status;
   }
   EXPECT_STREQ(quarrel_status_name(-1), "unknown");
@@ -326,8 +326,8 @@ TEST(CApiEmbedding, GivesOneVectorAfterTheOther) {
   ASSERT_EQ(quarrel_embed(model, texts.data(), 2, values.data(), values.size(), &needed, nullptr), QUARREL_OK);
   std::vector<float> expected;
   const std::vector<std::string> same{"a fox", "the dog"};
-  for (const auto& vector : api::Model::load(file).embed(same)) {
-    expected.insert(expected.end(), vector.begin(), vector.end());
+  for (const auto& embedding : api::Model::load(file).embed(same)) {
+    expected.insert(expected.end(), embedding.values.begin(), embedding.values.end());
   }
   EXPECT_EQ(values, expected);
   quarrel_model_free(model);

@@ -37,6 +37,14 @@ class Examples(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         self.assertIn(b"Each is the same alone.", result.stdout)
 
+    def test_event_loops_bring_the_same_answers(self):
+        loop = self.run_example("event_loop", self.model, "Hello", "Hello world")
+        self.assertEqual(loop.returncode, 0, loop.stderr)
+        answers = sorted(loop.stdout.split(b"\n---\n"))
+        self.assertEqual(len(answers), 3)
+        in_c = [self.run_example("event_loop_c", self.model, prompt) for prompt in ("Hello", "Hello world")]
+        self.assertEqual(answers, sorted([b""] + [one.stdout.removesuffix(b"\n---\n") for one in in_c]))
+
     def test_best_of_shows_the_best_first(self):
         result = self.run_example("best_of", self.model, "Hello")
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -47,7 +55,7 @@ class Examples(unittest.TestCase):
         self.assertGreaterEqual(likelihoods[0], likelihoods[1])
 
     def test_mistakes_are_told(self):
-        for name in ("best_of", "hello", "hello_c", "threads"):
+        for name in ("best_of", "event_loop", "event_loop_c", "hello", "hello_c", "threads"):
             result = self.run_example(name, os.path.join(self.folder.name, "nowhere.gguf"))
             self.assertEqual(result.returncode, 1, name)
             self.assertIn(b"nowhere.gguf", result.stderr, name)

@@ -122,7 +122,8 @@ class Generate(WorkbenchTest):
     def test_sequences_together_are_those_alone(self):
         for sampling in ((), ("--temperature", "1", "--top-k", "50", "--repeat-penalty", "1.2")):
             together = self.generate("--seqs", "3", "--seed", "5", *sampling)["sequences"]
-            alone = [self.generate("--seed", str(5 + i), *sampling)["sequences"][0] for i in range(3)]
+            seeds = [str((5 + i * 0x9e3779b97f4a7c15) % 2**64) for i in range(3)]
+            alone = [self.generate("--seed", seed, *sampling)["sequences"][0] for seed in seeds]
             self.assertEqual(together, alone)
         self.assertNotEqual(together[0]["tokens"], together[1]["tokens"])
 
@@ -135,7 +136,7 @@ class Generate(WorkbenchTest):
 
     def test_the_context_is_the_end(self):
         reply = self.json("generate", self.llama, "--tokens", self.tokens, "-n", "100", "--ctx", "50")["sequences"][0]
-        self.assertEqual((reply["finish"], len(reply["tokens"])), ("context", 3))
+        self.assertEqual((reply["finish"], len(reply["tokens"])), ("context", 2))
 
     def test_end_tokens_stop_unless_ignored(self):
         arguments = ("generate", self.toy, "--tokens", "1,2,3", "-n", "300", "--temperature", "3", "--seqs", "4")

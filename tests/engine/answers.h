@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <random>
 #include <vector>
 
@@ -9,11 +11,36 @@
 
 namespace quarrel::test {
 
+// A request to continue a text.
+inline EngineRequest text_request(std::vector<TokenId> prompt, std::int32_t max_tokens, std::int32_t branches = 1) {
+  EngineRequest request;
+  request.prompt = std::move(prompt);
+  request.max_tokens = max_tokens;
+  request.branches = branches;
+  return request;
+}
+
+// Calls a function with each event.
+class CallingSink final : public EventSink {
+ public:
+  explicit CallingSink(std::function<void(const TokenEvent&)> call) : call_(std::move(call)) {}
+  void take(std::span<TokenEvent> events) override {
+    for (const TokenEvent& event : events) call_(event);
+  }
+
+ private:
+  std::function<void(const TokenEvent&)> call_;
+};
+inline std::shared_ptr<EventSink> calling(std::function<void(const TokenEvent&)> call) {
+  return std::make_shared<CallingSink>(std::move(call));
+}
+
 struct Answer {
   std::vector<TokenId> tokens = {};
   std::vector<float> logprobs = {};
   std::vector<float> prompt_logprobs = {};
-  EndReason reason = EndReason::stop;
+  std::vector<std::vector<float>> values = {};  // vectors and logits, as they came
+  FinishReason reason = FinishReason::stop;
   std::int32_t cached = 0;
   std::int32_t shifts = 0;
   std::int32_t endings = 0;  // must be one
@@ -22,7 +49,7 @@ struct Answer {
   // What must not depend on anything but the request; bit for bit.
   bool operator==(const Answer& other) const {
     return tokens == other.tokens && logprobs == other.logprobs && prompt_logprobs == other.prompt_logprobs &&
-           reason == other.reason;
+           values == other.values && reason == other.reason;
   }
 };
 
@@ -31,6 +58,7 @@ inline std::vector<Answer> read_answers(TokenStream& stream, std::int32_t branch
   std::vector<Answer> answers(static_cast<std::size_t>(branches));
   while (auto event = stream.next()) {
     Answer& answer = answers.at(static_cast<std::size_t>(event->branch));
+    if (!event->values.empty()) answer.values.push_back(event->values);
     switch (event->kind) {
       case TokenEvent::Kind::started: answer.cached = event->cached; break;
       case TokenEvent::Kind::prompt_score: answer.prompt_logprobs.push_back(event->sample.logprob); break;
@@ -38,6 +66,8 @@ inline std::vector<Answer> read_answers(TokenStream& stream, std::int32_t branch
         answer.tokens.push_back(event->sample.id);
         answer.logprobs.push_back(event->sample.logprob);
         break;
+      case TokenEvent::Kind::prompt_vector:
+      case TokenEvent::Kind::vector: break;
       case TokenEvent::Kind::shifted: ++answer.shifts; break;
       case TokenEvent::Kind::finished:
         answer.reason = event->reason;
@@ -49,18 +79,18 @@ inline std::vector<Answer> read_answers(TokenStream& stream, std::int32_t branch
   return answers;
 }
 
-inline Answer ask(Engine& engine, const GenerateRequest& request) {
+inline Answer ask(Engine& engine, const EngineRequest& request) {
   const Engine::Submission submission = engine.submit(request);
   if (!submission.stream) return {.endings = -1};
   return read_answers(*submission.stream, request.branches).front();
 }
 
 // All at once, while the engine pauses, so that they run together as far as they fit.
-inline std::vector<Answer> ask_together(Engine& engine, const std::vector<GenerateRequest>& requests) {
+inline std::vector<Answer> ask_together(Engine& engine, const std::vector<EngineRequest>& requests) {
   engine.pause();
   std::vector<Engine::Submission> submissions;
   submissions.reserve(requests.size());
-  for (const GenerateRequest& request : requests) submissions.push_back(engine.submit(request));
+  for (const EngineRequest& request : requests) submissions.push_back(engine.submit(request));
   engine.resume();
   std::vector<Answer> answers;
   answers.reserve(requests.size());

@@ -27,40 +27,41 @@ std::uint64_t rows_for(const std::vector<Answer>& answers) {
   return rows;
 }
 
-// A branch is cancelled, for EndReason::stop, with the token for which `ends` says so.
+// A branch is cancelled, for FinishReason::stop, with the token for which `ends` says so.
 using Ends = std::function<bool(std::int32_t branch, TokenId token)>;
-Told ask_until(Engine& engine, const GenerateRequest& request, const Ends& ends) {
+Told ask_until(Engine& engine, const EngineRequest& request, const Ends& ends) {
   Told told{.answers = std::vector<Answer>(static_cast<std::size_t>(request.branches))};
   const std::uint64_t before = engine.counters().scheduler.generated_rows;
   // The sink keeps it, since the engine's thread may still be at it when this one goes on.
   const auto done = std::make_shared<std::promise<void>>();
   std::int32_t open = request.branches;
   // The engine's thread calls it between two steps, so that the next one is planned without the branch.
-  const SubmitResult result = engine.submit(request, [&, done](const TokenEvent& event) {
-    Answer& answer = told.answers.at(static_cast<std::size_t>(event.branch));
-    EXPECT_EQ(answer.endings, 0);
-    if (event.kind == TokenEvent::Kind::token) {
-      answer.tokens.push_back(event.sample.id);
-      answer.logprobs.push_back(event.sample.logprob);
-      if (ends(event.branch, event.sample.id)) {
-        // It may have come to its own end with this token.
-        const bool last = std::ssize(answer.tokens) == request.max_tokens;
-        EXPECT_EQ(engine.cancel_branch(event.request, event.branch, EndReason::stop), !last);
-        EXPECT_FALSE(engine.cancel_branch(event.request, event.branch));
-      }
-    }
-    if (event.kind != TokenEvent::Kind::finished) return;
-    answer.reason = event.reason;
-    ++answer.endings;
-    if (--open == 0) done->set_value();
-  });
+  const SubmitResult result =
+      engine.submit(request, calling([&, done](const TokenEvent& event) {
+                      Answer& answer = told.answers.at(static_cast<std::size_t>(event.branch));
+                      EXPECT_EQ(answer.endings, 0);
+                      if (event.kind == TokenEvent::Kind::token) {
+                        answer.tokens.push_back(event.sample.id);
+                        answer.logprobs.push_back(event.sample.logprob);
+                        if (ends(event.branch, event.sample.id)) {
+                          // It may have come to its own end with this token.
+                          const bool last = std::ssize(answer.tokens) == request.max_tokens;
+                          EXPECT_EQ(engine.cancel_branch(event.request, event.branch, FinishReason::stop), !last);
+                          EXPECT_FALSE(engine.cancel_branch(event.request, event.branch));
+                        }
+                      }
+                      if (event.kind != TokenEvent::Kind::finished) return;
+                      answer.reason = event.reason;
+                      ++answer.endings;
+                      if (--open == 0) done->set_value();
+                    }));
   EXPECT_EQ(result.status, SubmitStatus::accepted);
   if (result.status == SubmitStatus::accepted) done->get_future().wait();
   told.generated_rows = engine.counters().scheduler.generated_rows - before;
   return told;
 }
 
-Told ask_whole(Engine& engine, const GenerateRequest& request) {
+Told ask_whole(Engine& engine, const EngineRequest& request) {
   return ask_until(engine, request, [](std::int32_t, TokenId) { return false; });
 }
 
@@ -96,7 +97,7 @@ TEST(EngineBranches, AStopStringEndsOneAndChangesNoBitOfTheOthers) {
   MemoryLog log;
   const auto tokenizer = Tokenizer::load(GgufFile::open(model), log);
   Served served(model, 256, 64, {.sequences = 4});
-  GenerateRequest request{.prompt = tokenizer->encode("Hello world, what is", {}), .max_tokens = 60, .branches = 4};
+  EngineRequest request = text_request(tokenizer->encode("Hello world, what is", {}), 60, 4);
   request.sampling.temperature = 1.2f;
   request.sampling.seed = 3;
   const Told whole = ask_whole(served.engine(), request);
@@ -119,7 +120,7 @@ TEST(EngineBranches, AStopStringEndsOneAndChangesNoBitOfTheOthers) {
         EXPECT_EQ(told.answers[branch], whole.answers[branch]) << branch;
       }
     }
-    EXPECT_EQ(told.answers[stopped].reason, EndReason::stop);
+    EXPECT_EQ(told.answers[stopped].reason, FinishReason::stop);
     EXPECT_LT(told.answers[stopped].tokens.size(), 60u);
     expect_beginning(told.answers[stopped], whole.answers[stopped]);
     EXPECT_EQ(told.generated_rows, rows_for(told.answers));
@@ -137,7 +138,7 @@ TEST_P(EngineBranchesEnd, WhereverTheyLikeInAnyOrder) {
   std::vector<Answer> expected;
   for (const std::int64_t cache_tokens : {0, 80}) {
     Served served(model, 128, 64, {.sequences = 3, .cache_tokens = cache_tokens});
-    GenerateRequest request{.prompt = random_tokens(21, served.vocabulary(), 4), .max_tokens = 40, .branches = 3};
+    EngineRequest request = text_request(random_tokens(21, served.vocabulary(), 4), 40, 3);
     request.sampling.temperature = 1.0f;
     request.sampling.repeat_penalty = 1.1f;
     const Told whole = ask_whole(served.engine(), request);
@@ -152,7 +153,7 @@ TEST_P(EngineBranchesEnd, WhereverTheyLikeInAnyOrder) {
       });
       for (std::size_t branch = 0; branch < 3; ++branch) {
         EXPECT_EQ(told.answers[branch].tokens.size(), lengths[branch]);
-        EXPECT_EQ(told.answers[branch].reason, lengths[branch] < 40 ? EndReason::stop : EndReason::length);
+        EXPECT_EQ(told.answers[branch].reason, lengths[branch] < 40 ? FinishReason::stop : FinishReason::length);
         expect_beginning(told.answers[branch], expected[branch]);
       }
       if (cache_tokens == 0) {
@@ -170,8 +171,8 @@ TEST(EngineBranches, OneThatWaitsIsEndedToo) {
   const TempDir folder;
   Served served(write_toy("llama", folder.path(), {.context = 96}), 96, 64, {.sequences = 3});
   Engine& engine = served.engine();
-  const GenerateRequest request{
-      .prompt = random_tokens(9, served.vocabulary(), 2), .max_tokens = 5, .branches = 3, .score_prompt = true};
+  EngineRequest request = text_request(random_tokens(9, served.vocabulary(), 2), 5, 3);
+  request.prompt_outputs = PromptOutputs::scores;
   engine.pause();
   const Engine::Submission submission = engine.submit(request);
   ASSERT_NE(submission.stream, nullptr);
@@ -181,7 +182,7 @@ TEST(EngineBranches, OneThatWaitsIsEndedToo) {
   EXPECT_TRUE(engine.cancel_branch(submission.result.id, 0));
   engine.resume();
   const std::vector<Answer> answers = read_answers(*submission.stream, 3);
-  EXPECT_EQ(answers[0].reason, EndReason::cancelled);
+  EXPECT_EQ(answers[0].reason, FinishReason::cancelled);
   EXPECT_TRUE(answers[0].tokens.empty() && answers[0].prompt_logprobs.empty());
   EXPECT_EQ(answers[1].prompt_logprobs.size(), 8u);  // it computes the prompt instead
   for (const Answer& answer : answers) EXPECT_EQ(answer.endings, 1);

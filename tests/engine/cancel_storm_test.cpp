@@ -77,32 +77,32 @@ class Client {
   std::size_t below(std::size_t limit) { return random_() % limit; }
 
   void submit(std::uint32_t seed) {
-    GenerateRequest request{.prompt = random_tokens(1 + below(20), vocabulary_, seed),
-                            .max_tokens = static_cast<std::int32_t>(1 + below(5)),
-                            .branches = below(8) == 0 ? 3 : 1,
-                            .priority = below(4) == 0 ? Priority::interactive : Priority::normal,
-                            .use_cache = below(8) != 0};
+    EngineRequest request = text_request(random_tokens(1 + below(20), vocabulary_, seed),
+                                         static_cast<std::int32_t>(1 + below(5)), below(8) == 0 ? 3 : 1);
+    request.priority = below(4) == 0 ? Priority::interactive : Priority::normal;
+    request.use_cache = below(8) != 0;
     if (below(2) == 0) request.prompt.insert(request.prompt.begin(), shared_.begin(), shared_.end());
     if (below(4) == 0) request.sampling.repeat_penalty = 1.1f;
     const bool rash = below(8) == 0;  // cancelled by its own sink as soon as it runs
     const auto ticket = std::make_shared<Ticket>();
     ticket->branches = request.branches;
-    const SubmitResult result = engine_.submit(std::move(request), [this, ticket, rash](const TokenEvent& event) {
-      const std::uint32_t branch = 1u << static_cast<std::uint32_t>(event.branch);
-      if ((ticket->finished & branch) != 0) ++wrong;
-      if (event.kind == TokenEvent::Kind::started) {
-        ticket->reach(running);
-        if (rash) {
-          ++cancelled_at[running];
-          engine_.cancel(event.request);
-        }
-      }
-      if (event.kind != TokenEvent::Kind::finished) return;
-      ticket->finished |= branch;
-      if (std::popcount(ticket->finished) < ticket->branches) return;
-      ++endings;
-      ticket->reach(ended);
-    });
+    const SubmitResult result =
+        engine_.submit(std::move(request), calling([this, ticket, rash](const TokenEvent& event) {
+                         const std::uint32_t branch = 1u << static_cast<std::uint32_t>(event.branch);
+                         if ((ticket->finished & branch) != 0) ++wrong;
+                         if (event.kind == TokenEvent::Kind::started) {
+                           ticket->reach(running);
+                           if (rash) {
+                             ++cancelled_at[running];
+                             engine_.cancel(event.request);
+                           }
+                         }
+                         if (event.kind != TokenEvent::Kind::finished) return;
+                         ticket->finished |= branch;
+                         if (std::popcount(ticket->finished) < ticket->branches) return;
+                         ++endings;
+                         ticket->reach(ended);
+                       }));
     if (result.status != SubmitStatus::accepted) {
       ++wrong;
       ++endings;
@@ -141,13 +141,12 @@ class Client {
   std::vector<std::shared_ptr<Ticket>> open_;
 };
 
-void expect_a_storm_to_pass(const char* toy, std::size_t each) {
+void expect_a_storm_to_pass(const char* toy, std::size_t each, const Setting& setting) {
   const TempDir folder;
   const auto model = write_toy(toy, folder.path(), {.layers = 1, .feed_forward = 64, .context = 96});
-  // Fewer blocks than the sequences would fill.
-  Served served(model, 96, 64, {.sequences = 12, .cache_tokens = 384});
+  Served served(model, 96, 64, setting);
   Engine& engine = served.engine();
-  GenerateRequest request{.prompt = random_tokens(45, served.vocabulary(), 1), .max_tokens = 20};
+  EngineRequest request = text_request(random_tokens(45, served.vocabulary(), 1), 20);
   request.sampling.temperature = 1.0f;
   const Answer before = ask(engine, request);
   ASSERT_EQ(before.tokens.size(), 20u);
@@ -189,9 +188,19 @@ void expect_a_storm_to_pass(const char* toy, std::size_t each) {
   EXPECT_EQ(ask(engine, request), before);
 }
 
-TEST(CancelStorm, ADenseModel) { expect_a_storm_to_pass("llama", kEach); }
+// Fewer blocks than the sequences would fill.
+const Setting kScarce{.sequences = 12, .cache_tokens = 384};
+const Setting kTwoInFlight{.sequences = 12, .cache_tokens = 384, .steps_in_flight = 2, .late = true};
 
-TEST(CancelStorm, ARecurrentModel) { expect_a_storm_to_pass("granitehybrid", kEach / 10); }
+TEST(CancelStorm, ADenseModel) { expect_a_storm_to_pass("llama", kEach, kScarce); }
+
+TEST(CancelStorm, ARecurrentModel) { expect_a_storm_to_pass("granitehybrid", kEach / 10, kScarce); }
+
+TEST(CancelStorm, TwoStepsInFlight) { expect_a_storm_to_pass("llama", kEach / 10, kTwoInFlight); }
+
+TEST(CancelStorm, TwoStepsInFlightOfARecurrentModel) {
+  expect_a_storm_to_pass("granitehybrid", kEach / 10, kTwoInFlight);
+}
 
 }  // namespace
 }  // namespace quarrel::test

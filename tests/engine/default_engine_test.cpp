@@ -15,7 +15,8 @@ TEST_F(DefaultEngine, ACrowdChangesNothing) {
                                  {{.sequences = 64, .chunk = 512},
                                   {.sequences = 64, .prefix_cache = false},
                                   {.chunk = 32},
-                                  {.sequences = 8, .cache_tokens = 400}});
+                                  {.sequences = 8, .cache_tokens = 400},
+                                  {.sequences = 64, .steps_in_flight = 2, .late = true}});
 }
 
 TEST_F(DefaultEngine, TenTurnsWithACachedPrefix) { expect_turns_to_share(path_, 512); }

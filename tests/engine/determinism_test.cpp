@@ -37,7 +37,10 @@ TEST_P(Toys, ACrowdChangesNothing) {
                                  {{.sequences = 64},
                                   {.sequences = 64, .prefix_cache = false},
                                   {.chunk = 32},
-                                  {.sequences = 8, .cache_tokens = 256}});
+                                  {.sequences = 8, .cache_tokens = 256},
+                                  {.sequences = 64, .steps_in_flight = 2},
+                                  {.sequences = 64, .steps_in_flight = 2, .late = true},
+                                  {.sequences = 8, .cache_tokens = 256, .steps_in_flight = 2, .late = true}});
 }
 
 TEST_P(Toys, TheSameAsOneSequenceAlone) {
@@ -45,7 +48,7 @@ TEST_P(Toys, TheSameAsOneSequenceAlone) {
   const auto device = make_device({.backend = "cpu", .threads = 1});
   Executor executor(GgufFile::open(model()), *device, {.context = kContext, .batch_rows = 128});
   for (const float temperature : {0.0f, 1.0f}) {
-    GenerateRequest request{.prompt = random_tokens(41, served.vocabulary(), 9), .max_tokens = 20};
+    EngineRequest request = text_request(random_tokens(41, served.vocabulary(), 9), 20);
     request.sampling.temperature = temperature;
     request.sampling.seed = 5;
     request.sampling.presence_penalty = 0.5f;
@@ -60,13 +63,13 @@ TEST_P(Toys, TenTurnsWithACachedPrefix) { expect_turns_to_share(model(), kContex
 
 TEST_P(Toys, BranchesForkOnePrompt) {
   Served served(model(), kContext, kRows, {});
-  GenerateRequest request{.prompt = random_tokens(37, served.vocabulary(), 4), .max_tokens = 12, .branches = 5};
+  EngineRequest request = text_request(random_tokens(37, served.vocabulary(), 4), 12, 5);
   request.sampling.temperature = 1.5f;
   request.sampling.seed = 77;
   const Engine::Submission submission = served.engine().submit(request);
   ASSERT_NE(submission.stream, nullptr);
   const std::vector<Answer> branches = read_answers(*submission.stream, 5);
-  GenerateRequest single = request;
+  EngineRequest single = request;
   single.branches = 1;
   EXPECT_EQ(branches[0], ask(served.engine(), single));
   for (const Answer& branch : branches) EXPECT_EQ(branch.endings, 1);

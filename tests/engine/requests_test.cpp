@@ -18,12 +18,14 @@ class EngineTest : public testing::Test {
  protected:
   explicit EngineTest(const EngineOptions& options = {.queue_limit = 8})
       : device_(make_device({.backend = "cpu", .threads = 2})),
-        executor_(GgufFile::open(write_toy("llama", folder_.path(), {.context = 128})), *device_,
-                  {.context = 128, .sequences = 4, .batch_rows = 64}),
-        engine_(std::make_unique<Engine>(executor_, options)) {}
+        engine_(std::make_unique<Engine>(
+            std::make_unique<Executor>(GgufFile::open(write_toy("llama", folder_.path(), {.context = 128})), *device_,
+                                       ExecutorOptions{.context = 128, .sequences = 4, .batch_rows = 64}),
+            options)),
+        vocabulary_(engine_->executor().spec().vocabulary) {}
 
-  GenerateRequest request(std::size_t prompt, std::int32_t tokens, std::uint32_t seed = 1) const {
-    return {.prompt = random_tokens(prompt, executor_.spec().vocabulary, seed), .max_tokens = tokens};
+  EngineRequest request(std::size_t prompt, std::int32_t tokens, std::uint32_t seed = 1) const {
+    return text_request(random_tokens(prompt, vocabulary_, seed), tokens);
   }
   void expect_nothing_left() {
     const SchedulerCounters counters = engine_->counters().scheduler;
@@ -33,17 +35,17 @@ class EngineTest : public testing::Test {
 
   TempDir folder_;
   std::unique_ptr<Device> device_;
-  Executor executor_;
   std::unique_ptr<Engine> engine_;
+  const std::int32_t vocabulary_;
 };
 
 TEST_F(EngineTest, StopTokensEndAnAnswer) {
   const Answer whole = ask(*engine_, request(10, 20));
   ASSERT_EQ(whole.tokens.size(), 20u);
-  GenerateRequest stopped = request(10, 20);
+  EngineRequest stopped = request(10, 20);
   stopped.stop_tokens = {whole.tokens[5]};
   const Answer answer = ask(*engine_, stopped);
-  EXPECT_EQ(answer.reason, EndReason::stop);
+  EXPECT_EQ(answer.reason, FinishReason::stop);
   ASSERT_LE(answer.tokens.size(), 6u);
   EXPECT_EQ(answer.tokens.back(), whole.tokens[5]);
 }
@@ -57,20 +59,20 @@ TEST_F(EngineTest, CancelledAtAnyMoment) {
     const bool found = engine_->cancel(submission.result.id);
     EXPECT_TRUE(found || after > 0);
     const Answer answer = read_answers(*submission.stream).front();
-    EXPECT_EQ(answer.reason, found ? EndReason::cancelled : EndReason::length);
+    EXPECT_EQ(answer.reason, found ? FinishReason::cancelled : FinishReason::length);
     EXPECT_EQ(answer.endings, 1);
   }
   EXPECT_FALSE(engine_->cancel(12345));
   // One more goes through the engine after them, so the last step has been committed.
-  EXPECT_EQ(ask(*engine_, request(5, 2)).reason, EndReason::length);
+  EXPECT_EQ(ask(*engine_, request(5, 2)).reason, FinishReason::length);
   expect_nothing_left();
 }
 
 TEST_F(EngineTest, DeadlinesCountTheQueue) {
   engine_->pause();
-  GenerateRequest late = request(5, 5);
-  late.deadline = std::chrono::milliseconds(30);
-  EXPECT_EQ(ask(*engine_, late).reason, EndReason::deadline);
+  EngineRequest late = request(5, 5);
+  late.timeout = std::chrono::milliseconds(30);
+  EXPECT_EQ(ask(*engine_, late).reason, FinishReason::timeout);
   engine_->resume();
   expect_nothing_left();
 }
@@ -84,52 +86,74 @@ TEST_F(EngineTest, AFullQueueSaysWhenToComeBack) {
   EXPECT_EQ(refused.stream, nullptr);
   EXPECT_GT(refused.result.retry_after_us, 0);
   engine_->resume();
-  for (Engine::Submission& each : taken) EXPECT_EQ(read_answers(*each.stream).front().reason, EndReason::length);
+  for (Engine::Submission& each : taken) EXPECT_EQ(read_answers(*each.stream).front().reason, FinishReason::length);
   EXPECT_EQ(engine_->counters().scheduler.refused, 1u);
 }
 
 TEST_F(EngineTest, TextsBeyondTheContext) {
-  const Engine::Submission refused = engine_->submit(request(100, 60));
+  EngineRequest whole = request(100, 60);
+  whole.overflow = Overflow::refuse;
+  const Engine::Submission refused = engine_->submit(whole);
   EXPECT_EQ(refused.result.status, SubmitStatus::too_long);
   EXPECT_EQ(refused.result.limit, engine_->longest_text());
-  GenerateRequest stopping = request(100, 60);
+  EngineRequest stopping = request(100, 60);
   stopping.overflow = Overflow::stop;
   const Answer stopped = ask(*engine_, stopping);
-  EXPECT_EQ(stopped.reason, EndReason::length);
+  EXPECT_EQ(stopped.reason, FinishReason::context);
   EXPECT_GE(stopped.tokens.size(), 28u);
   EXPECT_LT(stopped.tokens.size(), 60u);
-  GenerateRequest shifting = request(100, 60);
+}
+
+// The context is full after 28 tokens. The older half of what stands behind the first 8 tokens is forgotten, and what
+// follows is what the rest alone would have been continued with.
+TEST_F(EngineTest, AShiftLeavesWhatItShouldKeep) {
+  EngineRequest shifting = request(100, 60);
   shifting.overflow = Overflow::shift;
   shifting.keep = 8;
-  const Answer shifted = ask(*engine_, shifting);
-  EXPECT_EQ(shifted.reason, EndReason::length);
-  EXPECT_EQ(shifted.tokens.size(), 60u);
-  EXPECT_GT(shifted.shifts, 0);
+  shifting.use_cache = false;
+  std::vector<TokenId> text = shifting.prompt;
+  std::vector<TokenId> answer;
+  std::vector<TokenId> kept;     // the text that was left by the first shift
+  std::size_t before_shift = 0;  // tokens of the answer
+  const Engine::Submission submission = engine_->submit(shifting);
+  ASSERT_NE(submission.stream, nullptr);
+  while (const auto event = submission.stream->next()) {
+    if (event->kind == TokenEvent::Kind::token) {
+      text.push_back(event->sample.id);
+      answer.push_back(event->sample.id);
+    }
+    if (event->kind != TokenEvent::Kind::shifted) continue;
+    ASSERT_GT(event->dropped, 0);
+    text.erase(text.begin() + 8, text.begin() + 8 + event->dropped);
+    if (!kept.empty()) continue;
+    kept = text;
+    before_shift = answer.size();
+  }
+  ASSERT_EQ(answer.size(), 60u);
+  ASSERT_FALSE(kept.empty());
+  EXPECT_TRUE(std::equal(kept.begin(), kept.begin() + 8, shifting.prompt.begin()));
+  // The answer's own tokens are computed as generated rows, so the first tokens agree, not every bit of them.
+  const Answer rest = ask(*engine_, text_request(kept, 4));
+  EXPECT_TRUE(
+      std::equal(rest.tokens.begin(), rest.tokens.end(), answer.begin() + static_cast<std::ptrdiff_t>(before_shift)));
 }
 
 TEST_F(EngineTest, WhatMeansNothingIsRefused) {
-  EXPECT_EQ(engine_->submit(GenerateRequest{}).result.status, SubmitStatus::empty);
-  GenerateRequest bad = request(5, 5);
-  bad.prompt[2] = executor_.spec().vocabulary;
+  EXPECT_EQ(engine_->submit(EngineRequest{}).result.status, SubmitStatus::empty);
+  EngineRequest bad = request(5, 5);
+  bad.prompt[2] = vocabulary_;
   EXPECT_THROW(engine_->submit(bad), Error);
   bad.prompt[2] = -1;
   EXPECT_THROW(engine_->submit(bad), Error);
-  GenerateRequest top = request(5, 5);
+  EngineRequest top = request(5, 5);
   top.top = kMaxTopTokens + 1;
   EXPECT_THROW(engine_->submit(top), Error);
-  GenerateRequest warm = request(5, 5);
+  EngineRequest warm = request(5, 5);
   warm.sampling.temperature = std::numeric_limits<float>::quiet_NaN();
   EXPECT_THROW(engine_->submit(warm), Error);
-  GenerateRequest many = request(5, 5);
+  EngineRequest many = request(5, 5);
   many.branches = 1 << 20;
   EXPECT_EQ(engine_->submit(many).result.status, SubmitStatus::malformed);
-}
-
-TEST_F(EngineTest, DrainsAndThenTakesNoMore) {
-  const Engine::Submission running = engine_->submit(request(20, 40));
-  engine_->drain();
-  EXPECT_EQ(read_answers(*running.stream).front().tokens.size(), 40u);
-  EXPECT_EQ(engine_->submit(request(5, 5)).result.status, SubmitStatus::draining);
 }
 
 TEST_F(EngineTest, ItsEndEndsEverything) {
@@ -145,12 +169,13 @@ TEST_F(EngineTest, ItsEndEndsEverything) {
 TEST_F(EngineTest, ASinkMayCallTheEngine) {
   std::atomic<int> ended{0};
   std::atomic<int> tokens{0};
-  const SubmitResult result = engine_->submit(request(10, 50), [&](const TokenEvent& event) {
-    if (event.kind == TokenEvent::Kind::token && ++tokens == 3) engine_->cancel(event.request);
-    if (event.kind == TokenEvent::Kind::finished) ++ended;
-  });
+  const SubmitResult result = engine_->submit(request(10, 50), calling([&](const TokenEvent& event) {
+                                                if (event.kind == TokenEvent::Kind::token && ++tokens == 3)
+                                                  engine_->cancel(event.request);
+                                                if (event.kind == TokenEvent::Kind::finished) ++ended;
+                                              }));
   ASSERT_EQ(result.status, SubmitStatus::accepted);
-  engine_->drain();
+  engine_->drain_and_wait();
   EXPECT_EQ(ended, 1);
   EXPECT_GE(tokens, 3);
   EXPECT_LT(tokens, 50);
@@ -177,7 +202,7 @@ TEST_F(EngineTest, ManyClientsComeAndGo) {
   }
   for (std::thread& client : clients) client.join();
   EXPECT_EQ(endings + refused, kClients * kEach);
-  engine_->drain();
+  engine_->drain_and_wait();
   expect_nothing_left();
 }
 

@@ -8,6 +8,7 @@
 
 #include "backend/create.h"
 #include "engine/answers.h"
+#include "support/late_device.h"
 
 namespace quarrel::test {
 
@@ -16,34 +17,39 @@ struct Setting {
   std::int64_t cache_tokens = 0;
   std::int32_t chunk = 0;
   bool prefix_cache = true;
+  std::int32_t steps_in_flight = 1;
+  bool late = false;          // on a device that answers late
+  LateOptions lateness = {};  // and how
 };
 
 class Served {
  public:
   Served(const std::filesystem::path& model, std::int32_t context, std::int32_t batch_rows, const Setting& setting)
-      : device_(make_device({.backend = "cpu", .threads = 2})),
-        executor_(GgufFile::open(model), *device_,
-                  {.context = context,
-                   .sequences = setting.sequences,
-                   .cache_tokens = setting.cache_tokens,
-                   .snapshots = 16,
-                   .batch_rows = batch_rows}),
-        engine_(executor_, {.prefix_cache = setting.prefix_cache, .chunk = setting.chunk}) {}
+      : device_(setting.late ? make_late_device({.backend = "cpu", .threads = 2}, setting.lateness)
+                             : make_device({.backend = "cpu", .threads = 2})),
+        engine_(std::make_unique<Executor>(GgufFile::open(model), *device_,
+                                           ExecutorOptions{.context = context,
+                                                           .sequences = setting.sequences,
+                                                           .cache_tokens = setting.cache_tokens,
+                                                           .snapshots = 16,
+                                                           .batch_rows = batch_rows}),
+                {.prefix_cache = setting.prefix_cache,
+                 .chunk = setting.chunk,
+                 .steps_in_flight = setting.steps_in_flight}) {}
   Engine& engine() { return engine_; }
-  std::int32_t vocabulary() const { return executor_.spec().vocabulary; }
+  std::int32_t vocabulary() const { return engine_.executor().spec().vocabulary; }
 
  private:
   std::unique_ptr<Device> device_;
-  Executor executor_;
   Engine engine_;
 };
 
 // Requests of many lengths, some sharing a beginning, greedy and drawn, with penalties.
-inline std::vector<GenerateRequest> many_requests(std::int32_t vocabulary, std::size_t count) {
+inline std::vector<EngineRequest> many_requests(std::int32_t vocabulary, std::size_t count) {
   const std::vector<TokenId> shared = random_tokens(70, vocabulary, 1);
-  std::vector<GenerateRequest> requests;
+  std::vector<EngineRequest> requests;
   for (std::size_t i = 0; i < count; ++i) {
-    GenerateRequest& request = requests.emplace_back();
+    EngineRequest& request = requests.emplace_back();
     if (i % 2 == 0) request.prompt = shared;
     const std::vector<TokenId> own = random_tokens(3 + 7 * i % 60, vocabulary, static_cast<std::uint32_t>(100 + i));
     request.prompt.insert(request.prompt.end(), own.begin(), own.end());
@@ -51,13 +57,13 @@ inline std::vector<GenerateRequest> many_requests(std::int32_t vocabulary, std::
     request.sampling.seed = i;
     if (i % 3 == 1) request.sampling.temperature = 0.8f;
     if (i % 5 == 2) request.sampling.repeat_penalty = 1.2f;
-    request.score_prompt = i % 7 == 3;
+    request.prompt_outputs = i % 7 == 3 ? PromptOutputs::scores : PromptOutputs::none;
     request.top = i % 4 == 0 ? 5 : 0;
   }
   return requests;
 }
 
-using MakeRequests = std::vector<GenerateRequest> (*)(std::int32_t vocabulary);
+using MakeRequests = std::vector<EngineRequest> (*)(std::int32_t vocabulary);
 
 // Every request alone, then all of them together under each setting: the same bits, nothing left behind. At least one
 // setting must have preempted somebody, and one must have found something in the cache.
@@ -66,26 +72,27 @@ inline void expect_a_crowd_changes_nothing(
     const std::vector<Setting>& settings,
     MakeRequests make = [](std::int32_t vocabulary) { return many_requests(vocabulary, 64); }) {
   std::vector<Answer> alone;
-  std::vector<GenerateRequest> requests;
+  std::vector<EngineRequest> requests;
   {
     Served served(model, context, batch_rows, {.sequences = 1, .prefix_cache = false});
     requests = make(served.vocabulary());
     alone.reserve(requests.size());
-    for (const GenerateRequest& request : requests) alone.push_back(ask(served.engine(), request));
+    for (const EngineRequest& request : requests) alone.push_back(ask(served.engine(), request));
   }
   for (std::size_t i = 0; i < alone.size(); ++i) {
     ASSERT_EQ(alone[i].endings, 1);
-    ASSERT_EQ(alone[i].reason, EndReason::length);
+    ASSERT_EQ(alone[i].reason, FinishReason::length);
     ASSERT_EQ(std::ssize(alone[i].tokens), requests[i].max_tokens);
-    if (requests[i].score_prompt) {
+    if (requests[i].prompt_outputs == PromptOutputs::scores) {
       ASSERT_EQ(alone[i].prompt_logprobs.size(), requests[i].prompt.size() - 1);
     }
   }
   std::uint64_t preemptions = 0;
   std::uint64_t hits = 0;
   for (const Setting& setting : settings) {
-    SCOPED_TRACE(testing::Message() << setting.sequences << " sequences, chunks of " << setting.chunk << ", cache "
-                                    << setting.prefix_cache << " of " << setting.cache_tokens);
+    SCOPED_TRACE(testing::Message() << setting.sequences << " sequences, chunks of " << setting.chunk << ", "
+                                    << setting.steps_in_flight << " steps in flight, cache " << setting.prefix_cache
+                                    << " of " << setting.cache_tokens);
     Served served(model, context, batch_rows, setting);
     const std::vector<Answer> together = ask_together(served.engine(), requests);
     for (std::size_t i = 0; i < alone.size(); ++i) {
@@ -111,7 +118,7 @@ inline void expect_turns_to_share(const std::filesystem::path& model, std::int32
   Served fresh(model, context, 128, {.sequences = 2, .prefix_cache = false});
   std::vector<TokenId> text = random_tokens(33, cached.vocabulary(), 3);
   for (std::uint32_t turn = 0; turn < 10; ++turn) {
-    GenerateRequest request{.prompt = text, .max_tokens = 6};
+    EngineRequest request = text_request(text, 6);
     request.sampling.temperature = 0.7f;
     request.sampling.seed = turn;
     const Answer answer = ask(cached.engine(), request);

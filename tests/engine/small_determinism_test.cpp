@@ -11,13 +11,13 @@ namespace {
 
 // The first four are short and have long answers: they begin together and outgrow a small cache, whatever the clock
 // makes of the rest.
-std::vector<GenerateRequest> few_requests(std::int32_t vocabulary) {
-  std::vector<GenerateRequest> requests;
+std::vector<EngineRequest> few_requests(std::int32_t vocabulary) {
+  std::vector<EngineRequest> requests;
   for (std::uint32_t i = 0; i < 4; ++i) {
-    requests.push_back({.prompt = random_tokens(20, vocabulary, 500 + i), .max_tokens = 110});
+    requests.push_back(text_request(random_tokens(20, vocabulary, 500 + i), 110));
     requests.back().sampling.temperature = i % 2 == 0 ? 0.0f : 0.9f;
   }
-  for (GenerateRequest& request : many_requests(vocabulary, 8)) requests.push_back(std::move(request));
+  for (EngineRequest& request : many_requests(vocabulary, 8)) requests.push_back(std::move(request));
   return requests;
 }
 
@@ -27,7 +27,11 @@ INSTANTIATE_TEST_SUITE_P(Toys, SmallCrowd, testing::Values("llama", "granitehybr
 TEST_P(SmallCrowd, ChangesNothing) {
   const TempDir folder;
   const auto model = write_toy(GetParam(), folder.path(), {.type = QuantType::q8_0, .context = 256});
-  expect_a_crowd_changes_nothing(model, 256, 128, {{.sequences = 12}, {.sequences = 8, .cache_tokens = 208}},
+  expect_a_crowd_changes_nothing(model, 256, 128,
+                                 {{.sequences = 12},
+                                  {.sequences = 8, .cache_tokens = 208},
+                                  {.sequences = 12, .steps_in_flight = 2, .late = true},
+                                  {.sequences = 8, .cache_tokens = 208, .steps_in_flight = 2, .late = true}},
                                  few_requests);
 }
 

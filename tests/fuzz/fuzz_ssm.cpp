@@ -181,15 +181,18 @@ std::vector<float> run(Device& device, const Layer& layer, std::size_t cut) {
     for (std::size_t r = begin; r < end; ++r) {
       const auto place = static_cast<std::int32_t>(r);
       step_rows.push_back({.sequence = 0, .position = place, .token = place});
-      outputs.push_back({.row = static_cast<std::int32_t>(r - begin), .embedding = out.data() + r * inner});
+      outputs.push_back({.row = static_cast<std::int32_t>(r - begin), .kind = OutputKind::vector});
     }
     const Step step{.rows = step_rows, .sequences = {&sequence, 1}, .outputs = outputs};
-    backend->wait(backend->submit(step, [&](Backend& b, const StepShape&) {
+    const StepResults results = backend->wait(backend->submit(step, [&](Backend& b, const StepShape&) {
       b.embed({.out = op.in, .table = table});
       b.ssm(op);
       b.select_rows({.in = op.out, .out = wanted});
-      b.head({.in = wanted});
+      for (std::int32_t slice = 0; slice * b.logit_rows() < static_cast<std::int32_t>(end - begin); ++slice) {
+        b.head({.slice = slice, .in = wanted});
+      }
     }));
+    std::ranges::copy(results.vectors, out.begin() + static_cast<std::ptrdiff_t>(begin * inner));
   }
   return out;
 }

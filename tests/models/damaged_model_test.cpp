@@ -153,10 +153,11 @@ TEST(DamagedModel, TextBeyondTheContextIsRefused) {
   const auto path = write_toy("llama", folder.path());
   const auto device = make_device({.backend = "cpu"});
   Executor executor(GgufFile::open(path), *device, {.context = 40});
-  Sequence sequence = executor.make_sequence();
+  Sequences texts(executor);
+  TestSequence sequence = texts.make();
   const auto tokens = golden_tokens();
   try {
-    executor.run_chunked({.sequence = &sequence, .tokens = tokens});
+    texts.run_chunked({.sequence = &sequence, .tokens = tokens});
     FAIL() << "nothing was thrown";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::bad_input);

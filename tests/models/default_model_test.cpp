@@ -73,13 +73,14 @@ TEST_F(DefaultModel, FollowsTheRecordedAnswers) {
         }
         return list;
       };
-      Sequence sequence = executor.make_sequence();
+      Sequences texts(executor);
+      TestSequence sequence = texts.make();
       const auto prompt_wants = wants(0, tokens.size());
-      executor.run_chunked({.sequence = &sequence, .tokens = tokens, .wants = prompt_wants});
+      texts.run_chunked({.sequence = &sequence, .tokens = tokens, .wants = prompt_wants});
       const auto answer_wants = wants(tokens.size(), answer.size());
-      executor.run_chunked(
+      texts.run_chunked(
           {.sequence = &sequence, .tokens = answer, .row_class = RowClass::generated, .wants = answer_wants});
-      executor.truncate(sequence, 0);
+      texts.truncate(sequence, 0);
       const auto row = [&](std::size_t i) { return std::span(logits).subspan(i * vocabulary, vocabulary); };
 
       for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -120,10 +121,11 @@ class DefaultModelPerplexity : public DefaultModel {
     const double exact = recorded["running"][std::to_string(windows)].get<double>();
     const auto vocabulary = tokenizer();
     const auto tokens = perplexity_tokens(*vocabulary, read_text(test_data("wikitext/wikitext-2-test-head.txt")));
-    Executor executor(GgufFile::open(path_), device,
-                      {.context = 512, .batch_rows = 512, .activations = options.activations});
+    MemoryLog log;
+    LoadOptions load{.executor = {.context = 512, .batch_rows = 512, .activations = options.activations}};
+    const auto model = LoadedModel::load(path_, std::shared_ptr<Device>(&device, [](Device*) {}), load, log);
     const Perplexity measured = measure_perplexity(tokens, {.windows = windows, .bos = window_bos(*vocabulary)},
-                                                   executor_scorer(executor, options.row_class));
+                                                   model_scorer(model, options.row_class));
     ASSERT_EQ(std::ssize(measured.windows), windows);
     const double deviation = measured.value() / exact - 1;
     std::printf("%-12s %2d windows: %.4f, %+.4f %% of %.4f\n", name.c_str(), windows, measured.value(), 100 * deviation,
@@ -139,8 +141,7 @@ TEST_F(DefaultModelPerplexity, BestLevelOver40Windows) {
 
 TEST_F(DefaultModelPerplexity, BestLevelWithOneDigitOver40Windows) {
   const auto devices = all_devices();
-  expect_perplexity(*devices.back().device, devices.back().name, {.activations = ActivationDigits::one_for_prompt}, 40,
-                    0.004);
+  expect_perplexity(*devices.back().device, devices.back().name, {.activations = ActivationPrecision::int8}, 40, 0.004);
 }
 
 TEST_F(DefaultModelPerplexity, BestLevelWithGeneratedRowsOver10Windows) {

@@ -9,8 +9,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "engine/embedder.h"
 #include "gguf/writer.h"
+#include "models/embedder.h"
 #include "models/runner.h"
 #include "quant/decode.h"
 #include "quant/encode.h"
@@ -67,12 +67,12 @@ void EmbeddingModel::compare(const std::filesystem::path& file, double least_cos
   for (const NamedDevice& named : all_devices()) {
     SCOPED_TRACE(named.name);
     MemoryLog log;
-    Embedder embedder(GgufFile::open(file), *named.device, {.executor = {.context = kLimit}}, log);
+    const Embedder embedder(file, *named.device, {.executor = {.context = kLimit}}, log);
     double least = 1;
     const auto results = embedder.embed(texts_);
     for (std::size_t i = 0; i < texts_.size(); ++i) {
       SCOPED_TRACE(texts_[i].substr(0, 40));
-      EXPECT_EQ(embedder.encode(texts_[i]).tokens, tokens_[i]);
+      EXPECT_EQ(encode_text(embedder.model(), texts_[i]).tokens, tokens_[i]);
       EXPECT_EQ(results[i].tokens, tokens_[i].size());
       ASSERT_EQ(results[i].values.size(), vectors_[i].size());
       least = std::min(least, cosine(results[i].values, vectors_[i]));

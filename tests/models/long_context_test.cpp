@@ -24,8 +24,9 @@ std::vector<float> last_logits(const std::filesystem::path& file, Device& device
     wants.push_back(
         {.index = static_cast<std::int32_t>(tokens.size() - kWanted + i), .logits = logits.data() + i * vocabulary});
   }
-  Sequence sequence = executor.make_sequence();
-  executor.run_chunked({.sequence = &sequence, .tokens = tokens, .wants = wants}, chunk);
+  Sequences texts(executor);
+  TestSequence sequence = texts.make();
+  texts.run_chunked({.sequence = &sequence, .tokens = tokens, .wants = wants}, chunk);
   return logits;
 }
 

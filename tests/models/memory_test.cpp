@@ -46,29 +46,31 @@ struct Measured {
 
 // Every position of every sequence filled, in full steps with as many outputs as a slice has: the most it can take.
 void fill(Executor& executor, std::int32_t sequences) {
-  const auto vocabulary = static_cast<std::size_t>(executor.spec().vocabulary);
-  std::vector<float> logits(vocabulary);
   const auto tokens = golden_tokens(static_cast<std::size_t>(executor.context()));
   std::vector<Want> wants;
-  const std::int32_t first = executor.context() - std::min(kLogitRows, executor.context());
+  const std::int32_t first = executor.context() - std::min(executor.backend().logit_rows(), executor.context());
   for (std::int32_t row = first; row < executor.context(); ++row) {
-    wants.push_back({.index = row, .logits = logits.data()});
+    wants.push_back({.index = row, .score = 0});
   }
-  std::vector<Sequence> all;
-  for (std::int32_t i = 0; i < sequences; ++i) all.push_back(executor.make_sequence());
+  Sequences texts(executor);
+  std::vector<TestSequence> all;
+  for (std::int32_t i = 0; i < sequences; ++i) all.push_back(texts.make());
   const std::int32_t together = std::max(1, executor.batch_rows() / executor.context());
   for (std::int32_t i = 0; i < sequences; i += together) {
     if (together == 1) {
-      executor.run_chunked({.sequence = &all[static_cast<std::size_t>(i)], .tokens = tokens, .wants = wants});
+      texts.run_chunked({.sequence = &all[static_cast<std::size_t>(i)], .tokens = tokens, .wants = wants});
       continue;
     }
     std::vector<Feed> feeds;
     for (std::int32_t s = i; s < std::min(i + together, sequences); ++s) {
       feeds.push_back({.sequence = &all[static_cast<std::size_t>(s)], .tokens = tokens, .wants = wants});
     }
-    executor.run(feeds);
+    texts.run(feeds);
   }
-  for (Sequence& sequence : all) executor.mark(sequence);
+  // The slots beside those of the sequences are touched too.
+  std::vector<SlotCopy> copies;
+  for (std::int32_t slot = 1; slot < executor.plan().state_slots; ++slot) copies.push_back({.from = 0, .to = slot});
+  executor.step({.slot_copies = copies});
 }
 
 // In a process of its own, so that nothing else's memory is counted.
@@ -225,8 +227,9 @@ std::vector<float> logits_with(const std::filesystem::path& file, Device& device
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     wants.push_back({.index = static_cast<std::int32_t>(i), .logits = logits.data() + i * vocabulary});
   }
-  Sequence sequence = executor.make_sequence();
-  executor.run_chunked({.sequence = &sequence, .tokens = tokens, .wants = wants}, 5);
+  Sequences texts(executor);
+  TestSequence sequence = texts.make();
+  texts.run_chunked({.sequence = &sequence, .tokens = tokens, .wants = wants}, 5);
   seen = executor.observe();
   return logits;
 }
@@ -298,11 +301,12 @@ TEST(Observed, TimesAreThereWhenAskedFor) {
   const auto device = make_device({.backend = "cpu"});
   Executor executor(GgufFile::open(write_toy("nemotron_h_moe", folder.path())), *device, {.context = 48});
   const auto tokens = golden_tokens();
-  Sequence sequence = executor.make_sequence();
-  executor.run_chunked({.sequence = &sequence, .tokens = std::span(tokens).first(8)});
+  Sequences texts(executor);
+  TestSequence sequence = texts.make();
+  texts.run_chunked({.sequence = &sequence, .tokens = std::span(tokens).first(8)});
   EXPECT_TRUE(executor.observe().times.empty());
   executor.watch_times(true);
-  executor.run_chunked({.sequence = &sequence, .tokens = std::span(tokens).subspan(8, 8)});
+  texts.run_chunked({.sequence = &sequence, .tokens = std::span(tokens).subspan(8, 8)});
   const Observations seen = executor.observe();
   for (const char* name : {"router", "experts", "shared experts", "conv", "scan"}) {
     EXPECT_TRUE(std::ranges::any_of(seen.times, [&](const OpTime& op) { return op.name == name && op.calls > 0; }))

@@ -28,23 +28,24 @@ struct Profiles {
 // A prompt of kPrompt tokens in one step, and one token after it. Both want the last row's logits.
 Profiles profiles_of(Executor& executor) {
   const auto tokens = golden_tokens();
-  const SampleRequest request;
-  Sequence sequence = executor.make_sequence();
+  const SamplingParams greedy;
+  Sequences texts(executor);
+  TestSequence sequence = texts.make();
   Profiles profiles;
   executor.watch_times(true);
-  const Want last{.index = kPrompt - 1, .sample = &request};
-  executor.run_chunked({.sequence = &sequence,
-                        .tokens = std::span(tokens).first(kPrompt),
-                        .row_class = RowClass::prompt,
-                        .wants = {&last, 1}});
+  const Want last{.index = kPrompt - 1, .sampling = &greedy};
+  texts.run_chunked({.sequence = &sequence,
+                     .tokens = std::span(tokens).first(kPrompt),
+                     .row_class = RowClass::prompt,
+                     .wants = {&last, 1}});
   profiles.prompt = profile_of(executor);
   executor.watch_times(true);
-  const Want only{.index = 0, .sample = &request};
+  const Want only{.index = 0, .sampling = &greedy};
   const Feed feed{.sequence = &sequence,
                   .tokens = std::span(tokens).subspan(kPrompt, 1),
                   .row_class = RowClass::generated,
                   .wants = {&only, 1}};
-  executor.run({&feed, 1});
+  texts.run({&feed, 1});
   profiles.generated = profile_of(executor);
   return profiles;
 }

@@ -44,14 +44,14 @@ TEST_P(QuantGolden, LogitsAreWithinTheBoundOfTheArithmetic) {
     };
     const double prompt = error({});
     const double generated = error({.row_class = RowClass::generated});
-    const double one_digit = error({.activations = ActivationDigits::one_for_prompt});
-    const double heard = error({.activations = ActivationDigits::where_heard});
-    const double plain = error({.activations = ActivationDigits::f32});
-    const auto logits = [&](ActivationDigits activations, bool repack) {
+    const double one_digit = error({.activations = ActivationPrecision::int8});
+    const double heard = error({.activations = ActivationPrecision::outlier_groups});
+    const double plain = error({.activations = ActivationPrecision::f32});
+    const auto logits = [&](ActivationPrecision activations, bool repack) {
       return logits_of(file, *named.device, tokens, {.activations = activations, .repack = repack});
     };
-    for (const ActivationDigits activations :
-         {ActivationDigits::two, ActivationDigits::where_heard, ActivationDigits::f32}) {
+    for (const ActivationPrecision activations :
+         {ActivationPrecision::int8_split, ActivationPrecision::outlier_groups, ActivationPrecision::f32}) {
       EXPECT_EQ(logits(activations, false), logits(activations, true)) << "weights where they lie";
     }
     std::printf("%-10s %-12s prompt %.2e  generated %.2e  one digit %.2e  where heard %.2e  f32 %.2e\n", type.name,

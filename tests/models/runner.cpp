@@ -31,9 +31,10 @@ std::vector<float> logits_of(const std::filesystem::path& file, Device& device, 
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     wants.push_back({.index = static_cast<std::int32_t>(i), .logits = logits.data() + i * vocabulary});
   }
-  Sequence sequence = executor.make_sequence();
-  executor.run_chunked({.sequence = &sequence, .tokens = tokens, .row_class = options.row_class, .wants = wants},
-                       options.chunk);
+  Sequences texts(executor);
+  TestSequence sequence = texts.make();
+  texts.run_chunked({.sequence = &sequence, .tokens = tokens, .row_class = options.row_class, .wants = wants},
+                    options.chunk);
   return logits;
 }
 

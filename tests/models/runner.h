@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/executor.h"
+#include "support/sequences.h"
 
 namespace quarrel::test {
 
@@ -25,7 +26,7 @@ struct RunOptions {
   std::int32_t chunk = 0;  // 0: at once
   RowClass row_class = RowClass::prompt;
   KvType kv_type = KvType::f32;
-  ActivationDigits activations = ActivationDigits::two;
+  ActivationPrecision activations = ActivationPrecision::int8_split;
   bool repack = true;
 };
 

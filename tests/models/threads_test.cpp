@@ -51,8 +51,9 @@ TEST(SharedDevice, ExpertsComeAndGo) {
                     {.context = 48, .batch_rows = 48, .kv_type = KvType::f32, .expert_memory = experts / 3});
   std::vector<float> last(static_cast<std::size_t>(executor.spec().vocabulary));
   const Want want{.index = 47, .logits = last.data()};
-  Sequence sequence = executor.make_sequence();
-  executor.run_chunked({.sequence = &sequence, .tokens = tokens, .wants = {&want, 1}}, 5);
+  Sequences texts(executor);
+  TestSequence sequence = texts.make();
+  texts.run_chunked({.sequence = &sequence, .tokens = tokens, .wants = {&want, 1}}, 5);
   EXPECT_TRUE(std::ranges::equal(last, std::span(expected).last(last.size())));
 }
 

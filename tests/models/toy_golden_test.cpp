@@ -56,20 +56,21 @@ TEST_P(ToyEncoder, PooledVectorIsExactWhateverElseIsInTheStep) {
     std::vector<float> alone(golden.size());
     std::vector<float> together(golden.size());
     const auto last = static_cast<std::int32_t>(tokens.size()) - 1;
-    const Want want_alone{.index = last, .embedding = alone.data()};
-    const Want want_together{.index = last, .embedding = together.data()};
-    Sequence first = executor.make_sequence();
-    executor.run_chunked({.sequence = &first, .tokens = tokens, .wants = {&want_alone, 1}});
+    const Want want_alone{.index = last, .pooled = alone.data()};
+    const Want want_together{.index = last, .pooled = together.data()};
+    Sequences texts(executor);
+    TestSequence first = texts.make();
+    texts.run_chunked({.sequence = &first, .tokens = tokens, .wants = {&want_alone, 1}, .pooling = Pooling::mean});
     const double error = nmse(alone, golden);
     EXPECT_LE(error, named.exact ? 1e-9 : 1e-6);
     std::printf("%-10s %-12s NMSE %.2e\n", GetParam(), named.name.c_str(), error);
-    executor.truncate(first, 0);
-    Sequence second = executor.make_sequence();
+    texts.truncate(first, 0);
+    TestSequence second = texts.make();
     const std::array feeds = {
         Feed{.sequence = &second, .tokens = std::span(tokens).first(17)},
-        Feed{.sequence = &first, .tokens = tokens, .wants = {&want_together, 1}},
+        Feed{.sequence = &first, .tokens = tokens, .wants = {&want_together, 1}, .pooling = Pooling::mean},
     };
-    executor.run(feeds);
+    texts.run(feeds);
     EXPECT_EQ(alone, together);
   }
 }
@@ -82,7 +83,7 @@ TEST(Batching, NeighboursAndThreadsChangeNoBit) {
   const TempDir folder;
   const auto file = write_toy("llama", folder.path(), {.type = QuantType::q4_k, .embedding = 256});
   const auto tokens = golden_tokens();
-  const auto expect_same = [&](const NamedDevice& named, ActivationDigits activations) {
+  const auto expect_same = [&](const NamedDevice& named, ActivationPrecision activations) {
     SCOPED_TRACE(named.name);
     const auto alone = logits_of(file, *named.device, tokens, {.kv_type = KvType::f16, .activations = activations});
     Executor executor(
@@ -94,60 +95,54 @@ TEST(Batching, NeighboursAndThreadsChangeNoBit) {
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       wants.push_back({.index = static_cast<std::int32_t>(i), .logits = together.data() + i * vocabulary});
     }
-    Sequence decoding = executor.make_sequence();
-    Sequence other = executor.make_sequence();
-    Sequence mine = executor.make_sequence();
+    Sequences texts(executor);
+    TestSequence decoding = texts.make();
+    TestSequence other = texts.make();
+    TestSequence mine = texts.make();
     const std::vector<TokenId> more(tokens.rbegin(), tokens.rend());
-    executor.run_chunked({.sequence = &decoding, .tokens = std::span(more).first(5)});
+    texts.run_chunked({.sequence = &decoding, .tokens = std::span(more).first(5)});
     const std::array feeds = {
         Feed{.sequence = &decoding, .tokens = std::span(more).subspan(5, 1), .row_class = RowClass::generated},
         Feed{.sequence = &other, .tokens = std::span(more).first(19)},
         Feed{.sequence = &mine, .tokens = tokens, .wants = wants},
     };
-    executor.run(feeds);
+    texts.run(feeds);
     EXPECT_EQ(together, alone);
   };
   for (const NamedDevice& named : all_devices()) {
-    for (const ActivationDigits activations :
-         {ActivationDigits::where_heard, ActivationDigits::two, ActivationDigits::one_for_prompt}) {
+    for (const ActivationPrecision activations :
+         {ActivationPrecision::outlier_groups, ActivationPrecision::int8_split, ActivationPrecision::int8}) {
       expect_same(named, activations);
     }
   }
 }
 
-// Going back: attention can at any place, a window that moved on and a recurrent state only to the start or to a mark.
-// Whatever is kept, continuing from there gives the bits of a text that never went further.
+// Going back: attention can at any place, a window that moved on and a recurrent state only to the start. Whatever is
+// kept, continuing from there gives the bits of a text that never went further.
 TEST(Batching, TruncatedSequencesContinueAsIfFresh) {
   struct Case {
     const char* toy;
     std::int32_t kept;
-    std::int32_t kept_with_mark;
   };
   const TempDir folder;
   const auto tokens = golden_tokens();
-  for (const Case& c :
-       {Case{"llama", 20, 20}, Case{"gemma3", 0, 0}, Case{"mamba2", 0, 15}, Case{"nemotron_h", 0, 15}}) {
+  for (const Case& c : {Case{"llama", 20}, Case{"gemma3", 0}, Case{"mamba2", 0}, Case{"nemotron_h", 0}}) {
     const auto file = write_toy(c.toy, folder.path());
     for (const NamedDevice& named : all_devices()) {
       SCOPED_TRACE(named.name + " " + c.toy);
       const auto fresh = logits_of(file, *named.device, std::span(tokens).first(30), {.kv_type = KvType::f32});
-      for (const bool mark : {false, true}) {
-        Executor executor(GgufFile::open(file), *named.device,
-                          {.context = 64, .batch_rows = 64, .kv_type = KvType::f32});
-        const auto vocabulary = static_cast<std::size_t>(executor.spec().vocabulary);
-        Sequence sequence = executor.make_sequence();
-        executor.run_chunked({.sequence = &sequence, .tokens = std::span(tokens).first(15)});
-        if (mark) executor.mark(sequence);
-        executor.run_chunked({.sequence = &sequence, .tokens = std::span(tokens).subspan(15, 20)});
-        const std::int32_t kept = executor.truncate(sequence, 20);
-        EXPECT_EQ(kept, mark ? c.kept_with_mark : c.kept);
-        EXPECT_EQ(sequence.length(), kept);
-        std::vector<float> last(vocabulary);
-        const auto rest = std::span(tokens).first(30).subspan(static_cast<std::size_t>(kept));
-        const Want want{.index = static_cast<std::int32_t>(rest.size()) - 1, .logits = last.data()};
-        executor.run_chunked({.sequence = &sequence, .tokens = rest, .wants = {&want, 1}});
-        EXPECT_TRUE(std::ranges::equal(last, std::span(fresh).last(vocabulary)));
-      }
+      Executor executor(GgufFile::open(file), *named.device, {.context = 64, .batch_rows = 64, .kv_type = KvType::f32});
+      const auto vocabulary = static_cast<std::size_t>(executor.spec().vocabulary);
+      Sequences texts(executor);
+      TestSequence sequence = texts.make();
+      texts.run_chunked({.sequence = &sequence, .tokens = std::span(tokens).first(35)});
+      EXPECT_EQ(texts.truncate(sequence, 20), c.kept);
+      EXPECT_EQ(sequence.length(), c.kept);
+      std::vector<float> last(vocabulary);
+      const auto rest = std::span(tokens).first(30).subspan(static_cast<std::size_t>(c.kept));
+      const Want want{.index = static_cast<std::int32_t>(rest.size()) - 1, .logits = last.data()};
+      texts.run_chunked({.sequence = &sequence, .tokens = rest, .wants = {&want, 1}});
+      EXPECT_TRUE(std::ranges::equal(last, std::span(fresh).last(vocabulary)));
     }
   }
 }
@@ -164,13 +159,14 @@ TEST(Windows, FreeWhatTheyHavePassed) {
     ASSERT_EQ(executor.plan().blocks.size(), 2u);
     EXPECT_EQ(std::ranges::max(executor.plan().blocks), 25);
     EXPECT_LE(std::ranges::min(executor.plan().blocks), 4);
-    Sequence sequence = executor.make_sequence();
+    Sequences texts(executor);
+    TestSequence sequence = texts.make();
     std::vector<float> last(static_cast<std::size_t>(executor.spec().vocabulary));
     const Want want{.index = 399, .logits = last.data()};
-    executor.run_chunked({.sequence = &sequence, .tokens = tokens, .wants = {&want, 1}});
+    texts.run_chunked({.sequence = &sequence, .tokens = tokens, .wants = {&want, 1}});
     EXPECT_TRUE(std::ranges::equal(last, std::span(at_once).last(last.size())));
-    executor.truncate(sequence, 0);
-    executor.run_chunked({.sequence = &sequence, .tokens = tokens, .wants = {&want, 1}}, 5);
+    texts.truncate(sequence, 0);
+    texts.run_chunked({.sequence = &sequence, .tokens = tokens, .wants = {&want, 1}}, 5);
     EXPECT_TRUE(std::ranges::equal(last, std::span(at_once).last(last.size())));
   }
 }

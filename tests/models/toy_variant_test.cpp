@@ -157,9 +157,10 @@ TEST(EncoderVariant, PooledVectorsAreExact) {
       SCOPED_TRACE(named.name + " " + variant.name);
       Executor executor(GgufFile::open(file), *named.device, {.context = 48, .kv_type = KvType::f32});
       std::vector<float> pooled(golden.size());
-      const Want want{.index = 0, .embedding = pooled.data()};
-      Sequence sequence = executor.make_sequence();
-      executor.run_chunked({.sequence = &sequence, .tokens = tokens, .wants = {&want, 1}});
+      const Want want{.index = static_cast<std::int32_t>(tokens.size()) - 1, .pooled = pooled.data()};
+      Sequences texts(executor);
+      TestSequence sequence = texts.make();
+      texts.run_chunked({.sequence = &sequence, .tokens = tokens, .wants = {&want, 1}, .pooling = Pooling::mean});
       EXPECT_LE(nmse(pooled, golden), named.exact ? 1e-9 : 1e-6);
     }
   }

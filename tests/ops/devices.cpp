@@ -9,6 +9,7 @@
 
 #include "backend/create.h"
 #include "backend/reference/reference_backend.h"
+#include "support/late_device.h"
 
 namespace quarrel::test {
 namespace {
@@ -40,6 +41,13 @@ std::vector<DeviceRow> device_rows() {
                       .make = [=] { return make_device({.backend = "cpu", .threads = threads, .isa = level}); }});
     }
   }
+  // The same arithmetic with padding, on a thread of its own.
+  rows.push_back({.label = "late reference", .epsilon = 1e-6, .quantised_epsilon = 1e-6, .make = [] {
+                    return make_late_device({.backend = "reference", .threads = 1});
+                  }});
+  rows.push_back({.label = "late cpu", .epsilon = 4e-6, .quantised_epsilon = 1e-4, .make = [] {
+                    return make_late_device({.backend = "cpu", .threads = 2});
+                  }});
   return rows;
 }
 

@@ -1,8 +1,11 @@
 // The ends of a model: embeddings, norms, bad numbers, the head, sampling, pooling.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <limits>
+#include <span>
 
+#include "base/error.h"
 #include "ops/harness.h"
 
 namespace quarrel::test {
@@ -84,6 +87,27 @@ TEST(Norm, FlagsRowsWithBadNumbersAndNoOthers) {
   });
 }
 
+// Rows that a device adds to fill a bucket are of token 0. Here its numbers are bad, and nobody asked for it.
+TEST(Norm, PaddingFlagsNothing) {
+  for_each_device([](const DeviceUnderTest& device) {
+    OpBench bench(device);
+    Floats x = random_grid(6, 32, 25);
+    for (std::size_t i = 0; i < 32; ++i) x.at(0, i) = kNan;
+    const Activation in = bench.input(x);
+    const Activation out = bench.activation(32);
+    const Norm norm{.kind = NormKind::rms, .epsilon = 1e-6f, .weight = bench.vector(random_grid(1, 32, 26).values)};
+    StepPlan plan = StepPlan().add(0, 1, {}, 1).add(0, 2, {}, 2).add(0, 2, {}, 4);
+    plan.generated_rows = 3;  // and a bucket of 4; 2 prompt rows fill theirs
+    const Floats normed =
+        bench.run(plan, out, [&](Backend& b) { b.norm({.layer = 3, .in = in, .out = out, .norm = norm}); });
+    EXPECT_EQ(bench.results().first_bad_layer, std::vector<std::int32_t>(5, -1));
+    for (const float value : normed.values) EXPECT_TRUE(std::isfinite(value));
+    plan.rows[3].token = 0;
+    bench.run(plan, out, [&](Backend& b) { b.norm({.layer = 3, .in = in, .out = out, .norm = norm}); });
+    EXPECT_EQ(bench.results().first_bad_layer, (std::vector<std::int32_t>{-1, -1, -1, 3, -1})) << "this one was";
+  });
+}
+
 TEST(Embed, ScalePositionsTypesAndNorm) {
   for_each_device([](const DeviceUnderTest& device) {
     for (int parts = 0; parts < 8; ++parts) {
@@ -121,6 +145,13 @@ TEST(Embed, ScalePositionsTypesAndNorm) {
   });
 }
 
+constexpr std::int32_t kLanes = 8;
+
+Row taken(std::span<const float> values, std::size_t width, std::size_t row) {
+  const std::span<const float> part = values.subspan(row * width, width);
+  return {part.begin(), part.end()};
+}
+
 // Enough outputs for three slices, among rows that want nothing.
 struct HeadCase {
   Floats x = random_grid(150, 32, 13);
@@ -155,20 +186,18 @@ TEST(Head, LogitsEmbeddingsAndSamplesBySlices) {
                 .scale = 1.5f,
                 .soft_cap = 4.0f};
     StepPlan plan = StepPlan().add(0, 150, {});
-    Floats logits(c.wanted.size(), 150);
-    Floats embeddings(c.wanted.size(), 32);
-    SampleRequest greedy;
-    greedy.top = 3;
-    SampleRequest score;
-    score.score = 17;
+    constexpr std::array kKinds = {OutputKind::sample, OutputKind::score, OutputKind::vector, OutputKind::logits};
+    const SamplingParams greedy;
+    std::size_t sampled = 0;
     for (std::size_t o = 0; o < c.wanted.size(); ++o) {
-      StepOutput output{.row = c.wanted[o]};
-      if (o % 2 == 0) output.logits = &logits.at(o, 0);
-      if (o % 3 == 0) output.embedding = &embeddings.at(o, 0);
-      if (o % 5 == 0) output.sample = &greedy;
-      if (o % 5 == 1) output.sample = &score;
+      StepOutput output{.row = c.wanted[o], .kind = kKinds[o % 4], .logits = o % 3 == 0};
+      if (output.kind == OutputKind::sample && sampled == kLanes) output.kind = OutputKind::score;
+      if (output.kind == OutputKind::sample) output.lane = static_cast<std::int32_t>(sampled++);
+      if (output.kind == OutputKind::score) output.score = 17;
+      if (o % 2 == 0 && o % 4 != 2) output.top = 3;
       plan.outputs.push_back(output);
     }
+    for (std::int32_t lane = 0; lane < kLanes; ++lane) plan.lane_starts.push_back({.lane = lane, .sampling = &greedy});
     const StepResults results = bench.run(plan, [&](Backend& b) {
       b.select_rows({.in = x, .out = selected});
       for (head.slice = 0; head.slice < 3; ++head.slice) {
@@ -178,26 +207,39 @@ TEST(Head, LogitsEmbeddingsAndSamplesBySlices) {
     });
     const double tolerance = bench.epsilon() * 10.0 * largest_row(c.weight);
     ASSERT_EQ(results.samples.size(), c.wanted.size());
+    std::size_t logits_seen = 0;
+    std::size_t vectors_seen = 0;
     for (std::size_t o = 0; o < c.wanted.size(); ++o) {
       const Row expected = c.logits(c.wanted[o]);
-      if (o % 2 == 0) expect_close(widen(logits.row(o)), expected, tolerance);
-      if (o % 3 == 0) expect_close(widen(embeddings.row(o)), c.normed(c.wanted[o]), bench.epsilon() * 10.0);
+      const StepOutput& output = plan.outputs[o];
+      if (output.logits) expect_close(taken(results.logits, 150, logits_seen++), expected, tolerance);
+      if (output.kind == OutputKind::vector) {
+        expect_close(taken(results.vectors, 32, vectors_seen++), c.normed(c.wanted[o]), bench.epsilon() * 10.0);
+      }
       const SampleResult& sample = results.samples[o];
       double sum = 0.0;
       for (const double value : expected) sum += std::exp(value);
       const auto best = std::max_element(expected.begin(), expected.end()) - expected.begin();
-      if (o % 5 == 0) {
+      if (output.kind == OutputKind::sample) {
+        EXPECT_EQ(sample.outcome, SampleOutcome::token);
         EXPECT_EQ(sample.id, best);
         EXPECT_NEAR(sample.logprob, expected[as_size(best)] - std::log(sum), 2.0 * tolerance);
-        ASSERT_EQ(sample.top.size(), 3u);
-        EXPECT_EQ(sample.top[0].id, best);
-      } else if (o % 5 == 1) {
+      } else if (output.kind == OutputKind::score) {
+        EXPECT_EQ(sample.outcome, SampleOutcome::token);
         EXPECT_EQ(sample.id, 17);
         EXPECT_NEAR(sample.logprob, expected[17] - std::log(sum), 2.0 * tolerance);
       } else {
+        EXPECT_EQ(sample.outcome, SampleOutcome::none);
         EXPECT_EQ(sample.id, -1);
       }
+      ASSERT_EQ(sample.top.size(), as_size(output.top));
+      if (output.top > 0) {
+        EXPECT_EQ(sample.top[0].id, best);
+      }
     }
+    EXPECT_EQ(results.logits.size(), logits_seen * 150);
+    EXPECT_EQ(results.vectors.size(), vectors_seen * 32);
+    EXPECT_GE(results.micros, 0);
   });
 }
 
@@ -211,8 +253,9 @@ TEST(Head, BadRowIsFlaggedWhereItCameFromAndGivesNoToken) {
     const Norm norm{.kind = NormKind::rms, .epsilon = 1e-5f, .weight = bench.vector(random_grid(1, 32, 18).values)};
     const Weight weight = bench.matrix(random_grid(3, 32, 19));
     StepPlan plan = StepPlan().add(0, 3, {});
-    const SampleRequest greedy;
-    plan.outputs = {{.row = 1, .sample = &greedy}, {.row = 2, .sample = &greedy}};
+    const SamplingParams greedy;
+    plan.lane_starts = {{.lane = 4, .sampling = &greedy}, {.lane = 0, .sampling = &greedy}};
+    plan.outputs = {{.row = 1, .lane = 0}, {.row = 2, .lane = 4}};
     const StepResults results = bench.run(plan, [&](Backend& b) {
       b.select_rows({.in = in, .out = selected});
       b.head({.layer = 30, .in = selected, .norm = norm, .weight = weight});
@@ -220,7 +263,9 @@ TEST(Head, BadRowIsFlaggedWhereItCameFromAndGivesNoToken) {
     });
     EXPECT_EQ(results.first_bad_layer, (std::vector<std::int32_t>{-1, -1, 30}));
     EXPECT_GE(results.samples[0].id, 0);
+    EXPECT_EQ(results.samples[0].outcome, SampleOutcome::token);
     EXPECT_EQ(results.samples[1].id, -1);
+    EXPECT_EQ(results.samples[1].outcome, SampleOutcome::bad_logits);
   });
 }
 
@@ -231,10 +276,12 @@ TEST(Pool, OneVectorASequence) {
       SCOPED_TRACE(static_cast<int>(pooling));
       OpBench bench(device);
       const Activation in = bench.input(x);
-      StepPlan plan = StepPlan().add(0, 3, {}).add(0, 4, {}, 3);
-      Floats pooled(2, 32);
-      plan.outputs = {{.row = 2, .embedding = &pooled.at(0, 0)}, {.row = 6, .embedding = &pooled.at(1, 0)}};
-      bench.run(plan, [&](Backend& b) { b.pool({.in = in, .pooling = pooling}); });
+      StepPlan plan = StepPlan().add(0, 3, {.lane = 2}).add(0, 4, {.lane = 1}, 3);
+      plan.lane_starts = {{.lane = 1, .pooling = pooling}, {.lane = 2, .pooling = pooling}};
+      plan.outputs = {{.row = 2, .kind = OutputKind::pooled, .lane = 2},
+                      {.row = 6, .kind = OutputKind::pooled, .lane = 1}};
+      const StepResults results = bench.run(plan, [&](Backend& b) { b.pool({.in = in}); });
+      ASSERT_EQ(results.vectors.size(), 2u * 32);
       for (std::size_t s = 0; s < 2; ++s) {
         const std::size_t first = s == 0 ? 0 : 3;
         const std::size_t last = s == 0 ? 2 : 6;
@@ -246,9 +293,53 @@ TEST(Pool, OneVectorASequence) {
             expected[i] += static_cast<double>(x.at(r, i)) / static_cast<double>(last - first + 1);
           }
         }
-        expect_close(widen(pooled.row(s)), expected, bench.epsilon() * 2.0);
+        expect_close(taken(results.vectors, 32, s), expected, bench.epsilon() * 2.0);
       }
     }
+  });
+}
+
+// A text in pieces, among others, gives the bits that it gives whole.
+TEST(Pool, ATextMayComeInSteps) {
+  for_each_device([](const DeviceUnderTest& device) {
+    const Floats x = random_grid(40, 32, 21);
+    const std::vector<float> weight = random_grid(1, 32, 22, 0.5, 1.0).values;
+    for (const Pooling pooling : {Pooling::mean, Pooling::cls, Pooling::last, Pooling::rank}) {
+      SCOPED_TRACE(static_cast<int>(pooling));
+      OpBench bench(device);
+      PoolOp op{.in = bench.input(x)};
+      op.norm = {.kind = NormKind::rms, .epsilon = 1e-5f, .weight = bench.vector(weight)};
+      op.score = bench.vector(random_grid(1, 64, 23).values);
+      op.score.rows = 2;
+      op.score.columns = 32;
+      const auto pool = [&](Backend& b) { b.pool(op); };
+      StepPlan whole = StepPlan().add(0, 23, {.lane = 3});
+      whole.lane_starts = {{.lane = 3, .pooling = pooling}};
+      whole.outputs = {{.row = 22, .kind = OutputKind::pooled, .lane = 3}};
+      const StepResults expected = bench.run(whole, pool);
+      const std::vector<float> at_once(expected.vectors.begin(), expected.vectors.end());
+      for (const std::int32_t cut : {1, 7, 22}) {
+        StepPlan first = StepPlan().add(0, cut, {.lane = 0});
+        first.lane_starts = {{.lane = 0, .pooling = pooling}};
+        EXPECT_TRUE(bench.run(first, pool).vectors.empty());
+        StepPlan second = StepPlan().add(0, 5, {.lane = 5}, 20).add(cut, 23 - cut, {.lane = 0});
+        second.lane_starts = {{.lane = 5, .pooling = pooling}};
+        second.outputs = {{.row = 5 + 22 - cut, .kind = OutputKind::pooled, .lane = 0}};
+        const StepResults results = bench.run(second, pool);
+        EXPECT_EQ(std::vector(results.vectors.begin(), results.vectors.end()), at_once);
+      }
+    }
+  });
+}
+
+TEST(Pool, RankingNeedsItsWeights) {
+  for_each_device([](const DeviceUnderTest& device) {
+    OpBench bench(device);
+    const Activation in = bench.input(random_grid(3, 32, 24));
+    StepPlan plan = StepPlan().add(0, 3, {.lane = 0});
+    plan.lane_starts = {{.lane = 0, .pooling = Pooling::rank}};
+    plan.outputs = {{.row = 2, .kind = OutputKind::pooled, .lane = 0}};
+    EXPECT_THROW(bench.run(plan, [&](Backend& b) { b.pool({.in = in}); }), Error);
   });
 }
 

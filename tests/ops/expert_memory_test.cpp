@@ -252,9 +252,9 @@ TEST(ExpertMemory, ImpossiblePlacesAreRefused) {
 }
 
 TEST(ExpertMemory, ARowsBitsAreItsOwn) {
-  for (const ActivationDigits digits :
-       {ActivationDigits::two, ActivationDigits::one_for_prompt, ActivationDigits::f32}) {
-    const BackendOptions options{.activations = digits};
+  for (const ActivationPrecision precision :
+       {ActivationPrecision::int8_split, ActivationPrecision::int8, ActivationPrecision::f32}) {
+    const BackendOptions options{.activations = precision};
     std::string last_level;
     Floats first_of_level;
     for_each_cpu({1, 2, 5}, [&](const DeviceUnderTest& device) {
@@ -284,7 +284,7 @@ TEST(ExpertCache, SameBitsAsWithoutOne) {
     for (const std::size_t budget : {half_budget(), least_budget()}) {
       for (const Where where : {Where::together, Where::alternating, Where::places, Where::file}) {
         SCOPED_TRACE(testing::Message() << "budget " << budget << ", place " << static_cast<int>(where));
-        ExpertBench bench(device, where, {.expert_memory = budget});
+        ExpertBench bench(device, where, {.cpu = {.expert_memory = budget}});
         EXPECT_EQ(bench.bench.backend().expert_cache_bytes(), budget);
         for (int turn = 0; turn < 2; ++turn) EXPECT_EQ(bench.run(0, kRows).values, expected.values);
         for (std::int32_t r = 0; r < kRows; r += 11) EXPECT_EQ(bench.run(r, 1).row(0), expected.row(as_size(r)));
@@ -295,7 +295,7 @@ TEST(ExpertCache, SameBitsAsWithoutOne) {
 
 TEST(ExpertCache, AlternatingMatricesAreReadOnce) {
   for_each_cpu({2}, [](const DeviceUnderTest& device) {
-    ExpertBench bench(device, Where::alternating, {.expert_memory = half_budget()});
+    ExpertBench bench(device, Where::alternating, {.cpu = {.expert_memory = half_budget()}});
     bench.run(0, 1);
     const BackendCounters counters = bench.bench.backend().counters();
     EXPECT_EQ(counters.expert_misses, 2u * kUsed);
@@ -305,7 +305,7 @@ TEST(ExpertCache, AlternatingMatricesAreReadOnce) {
 
 TEST(ExpertCache, CountsHitsAndMisses) {
   for_each_cpu({1}, [](const DeviceUnderTest& device) {
-    ExpertBench bench(device, Where::file, {.expert_memory = half_budget()});
+    ExpertBench bench(device, Where::file, {.cpu = {.expert_memory = half_budget()}});
     bench.run(3, 1);
     const BackendCounters cold = bench.bench.backend().counters();
     EXPECT_EQ(cold.expert_hits, 0u);
@@ -325,7 +325,7 @@ TEST(ExpertCache, TheLeastRecentlyUsedGoes) {
     constexpr std::int32_t kCount = 4;
     Floats x(kCount, 32);
     for (std::size_t r = 0; r < kCount; ++r) x.at(r, r) = 1.0f;
-    OpBench bench(device, {.expert_memory = 2 * 2 * 32 * 32 * sizeof(float)});
+    OpBench bench(device, {.cpu = {.expert_memory = 2 * 2 * 32 * 32 * sizeof(float)}});
     const Floats weights = random_grid(kCount * 32, 32, 260);
     MoeOp op{.x = bench.input(x),
              .router = bench.matrix(x),
@@ -347,7 +347,7 @@ TEST(ExpertCache, TheLeastRecentlyUsedGoes) {
 TEST(ExpertCache, IsUsableAfterAReadThatFailed) {
   for_each_cpu({1, 3}, [](const DeviceUnderTest& device) {
     const Floats expected = ExpertBench(device).run(0, kRows);
-    ExpertBench bench(device, Where::file, {.expert_memory = least_budget()});
+    ExpertBench bench(device, Where::file, {.cpu = {.expert_memory = least_budget()}});
     EXPECT_EQ(bench.run(5, 1).row(0), expected.row(5));
     const std::filesystem::path& path = bench.file_of(2);  // the last matrix of the first layer that is read
     std::ifstream whole(path, std::ios::binary);
@@ -372,7 +372,7 @@ TEST(ExpertCache, IsUsableAfterAReadThatFailed) {
 TEST(ExpertCache, RefusesABudgetThatOneTokenExceeds) {
   for_each_cpu({1}, [](const DeviceUnderTest& device) {
     for (const std::size_t budget : {std::size_t{0}, least_budget() - 1}) {
-      ExpertBench bench(device, Where::together, {.expert_memory = budget});
+      ExpertBench bench(device, Where::together, {.cpu = {.expert_memory = budget}});
       try {
         bench.run(0, 1);
         ADD_FAILURE() << budget << " bytes are too few";
@@ -386,7 +386,7 @@ TEST(ExpertCache, RefusesABudgetThatOneTokenExceeds) {
 
 TEST(ExpertCache, IsNotMadeWhereAllExpertsFit) {
   for_each_device([](const DeviceUnderTest& device) {
-    ExpertBench bench(device, Where::together, {.expert_memory = 2 * half_budget()});
+    ExpertBench bench(device, Where::together, {.cpu = {.expert_memory = 2 * half_budget()}});
     EXPECT_EQ(bench.bench.backend().expert_cache_bytes(), 0u);
     EXPECT_EQ(bench.run(0, kRows).values, ExpertBench(device).run(0, kRows).values);
     EXPECT_EQ(bench.bench.backend().counters().expert_misses, 0u);
@@ -413,8 +413,9 @@ TEST(PlanOnly, AddsUpTheSameSizesAndReadsNothing) {
   for_each_device([](const DeviceUnderTest& device) {
     const StepLimits limits{.rows = 40, .outputs = 8};
     for (const bool repack : {false, true}) {
-      const auto planned = device.device.make_backend({.repack = repack, .expert_memory = 4096, .plan_only = true});
-      const auto real = device.device.make_backend({.repack = repack, .expert_memory = 4096});
+      const auto planned =
+          device.device.make_backend({.plan_only = true, .cpu = {.repack = repack, .expert_memory = 4096}});
+      const auto real = device.device.make_backend({.cpu = {.repack = repack, .expert_memory = 4096}});
       const std::vector<std::byte> bytes(256 * 1024);
       for (Backend* backend : {planned.get(), real.get()}) {
         const std::byte* data = backend == real.get() ? bytes.data() : nullptr;

@@ -176,7 +176,9 @@ Activation OpBench::input(const Floats& values) {
 void OpBench::cache(const CacheConfig& config) { backend_->allocate_cache(config); }
 
 void OpBench::reserve() {
-  if (!reserved_) backend_->reserve({.rows = kMaxRows, .outputs = kMaxRows}, vocabulary_);
+  if (reserved_) return;
+  backend_->reserve({.rows = kMaxRows, .outputs = kMaxRows, .sequences = kMaxRows, .lanes = 8, .context = 1 << 20},
+                    vocabulary_);
   reserved_ = true;
 }
 
@@ -185,21 +187,28 @@ Floats OpBench::run(const StepPlan& plan, const Activation& wanted, const Ops& o
   StepPlan reading = plan;
   reading.outputs.clear();
   for (std::size_t r = 0; r < plan.rows.size(); ++r) {
-    reading.outputs.push_back(
-        {.row = static_cast<std::int32_t>(r), .embedding = values.values.data() + r * values.columns});
+    reading.outputs.push_back({.row = static_cast<std::int32_t>(r), .kind = OutputKind::vector});
   }
   const Activation selected = readable_.at(wanted.id);
-  run(reading, [&](Backend& backend) {
+  const ShapedOps all = [&](Backend& backend, const StepShape& shape) {
     ops(backend);
     backend.select_rows({.in = wanted, .out = selected});
-    for (std::int32_t slice = 0; slice * kLogitRows < static_cast<std::int32_t>(plan.rows.size()); ++slice) {
+    for (std::int32_t slice = 0; slice * backend.logit_rows() < shape.outputs(); ++slice) {
       backend.head({.slice = slice, .in = selected});
     }
-  });
+  };
+  results_ = backend_->wait(submit(reading, all));
+  EXPECT_EQ(results_.vectors.size(), values.values.size());
+  std::ranges::copy(results_.vectors, values.values.begin());
   return values;
 }
 
 StepResults OpBench::run(const StepPlan& plan, const Ops& ops) {
+  results_ = backend_->wait(submit(plan, [&](Backend& backend, const StepShape&) { ops(backend); }));
+  return results_;
+}
+
+Ticket OpBench::submit(const StepPlan& plan, const ShapedOps& ops) {
   reserve();
   std::vector<std::vector<BlockTable>> tables;
   std::vector<StepSequence> sequences;
@@ -212,19 +221,22 @@ StepResults OpBench::run(const StepPlan& plan, const Ops& ops) {
     sequences.push_back({.tables = of_sequence,
                          .length = sequence.length,
                          .state_in = sequence.state_in,
-                         .state_out = sequence.state_out});
+                         .state_out = sequence.state_out,
+                         .lane = sequence.lane});
   }
   const Step step{.rows = plan.rows,
                   .generated_rows = plan.generated_rows,
                   .sequences = sequences,
                   .outputs = plan.outputs,
-                  .snapshots = plan.snapshots};
-  const Ticket ticket = backend_->submit(step, [&](Backend& backend, const StepShape&) {
+                  .snapshots = plan.snapshots,
+                  .block_copies = plan.block_copies,
+                  .slot_copies = plan.slot_copies,
+                  .lane_starts = plan.lane_starts,
+                  .fill_masks = plan.fill_masks};
+  return backend_->submit(step, [this, ops](Backend& backend, const StepShape& shape) {
     for (const Input& input : inputs_) backend.embed({.out = input.activation, .table = input.table});
-    ops(backend);
+    ops(backend, shape);
   });
-  results_ = backend_->wait(ticket);
-  return results_;
 }
 
 }  // namespace quarrel::test

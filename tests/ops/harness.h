@@ -68,6 +68,7 @@ struct PlannedSequence {
   std::int32_t length = 0;
   std::int32_t state_in = -1;
   std::int32_t state_out = -1;
+  std::int32_t lane = -1;
 };
 
 struct StepPlan {
@@ -76,6 +77,10 @@ struct StepPlan {
   std::vector<PlannedSequence> sequences = {};
   std::vector<StateSnapshot> snapshots = {};
   std::vector<StepOutput> outputs = {};  // empty: every row, when an activation is read
+  std::vector<BlockCopy> block_copies = {};
+  std::vector<SlotCopy> slot_copies = {};
+  std::vector<LaneStart> lane_starts = {};
+  std::function<void()> fill_masks = {};
 
   // `count` rows of one sequence from `position`; the token of a row is its position plus `first_token`.
   StepPlan& add(std::int32_t position, std::int32_t count, const PlannedSequence& sequence,
@@ -84,9 +89,10 @@ struct StepPlan {
 
 class OpBench {
  public:
-  // Prompt rows have both digits, so that the bounds are tight; other options are for the cases that are about them.
+  // Prompt rows are split into two int8 everywhere, so that the bounds are tight; other options are for the cases that
+  // are about them.
   explicit OpBench(const DeviceUnderTest& device,
-                   const BackendOptions& options = {.activations = ActivationDigits::two});
+                   const BackendOptions& options = {.activations = ActivationPrecision::int8_split});
 
   Backend& backend() { return *backend_; }
   double epsilon() const { return epsilon_; }
@@ -103,11 +109,14 @@ class OpBench {
   void cache(const CacheConfig& config);
 
   using Ops = std::function<void(Backend&)>;
+  using ShapedOps = std::function<void(Backend&, const StepShape&)>;
   // Runs a step and gives back the rows of `wanted` (of all rows) as they are in the end.
   Floats run(const StepPlan& plan, const Activation& wanted, const Ops& ops);
   // Runs a step for its results alone.
   StepResults run(const StepPlan& plan, const Ops& ops);
   const StepResults& results() const { return results_; }
+  // The same in two halves: submits the step, and gives its ticket to be awaited. The ops must stay good till then.
+  Ticket submit(const StepPlan& plan, const ShapedOps& ops);
 
  private:
   Weight prepare(const Floats& values, WeightSource source);

@@ -42,9 +42,12 @@ struct CacheBench {
     bench.cache(
         {.groups = groups, .state_layers = {}, .kv_type = type, .blocks = std::vector<std::int32_t>(groups.size(), 8)});
   }
-  Floats run(std::int32_t position, std::int32_t count, const std::vector<std::int32_t>& table) {
+  Floats run(std::int32_t position, std::int32_t count, const std::vector<std::int32_t>& table,
+             const std::vector<BlockCopy>& copies = {}) {
     const std::vector<std::int32_t> other(table.size(), 7);
-    return bench.run(StepPlan().add(position, count, {.tables = {other, table}}), attend.out, [&](Backend& b) {
+    StepPlan plan = StepPlan().add(position, count, {.tables = {other, table}});
+    plan.block_copies = copies;
+    return bench.run(plan, attend.out, [&](Backend& b) {
       b.qkv(qkv);
       b.attend(attend);
     });
@@ -56,9 +59,13 @@ TEST(Memory, CopiedBlocksContinueASequence) {
     CacheBench bench(device, KvType::f16);
     ASSERT_EQ(bench.bench.backend().block_tokens(), 16);
     const Floats all = bench.run(0, kPositions, {0, 1, 2});
-    bench.bench.backend().copy_block(1, 0, 5);
-    bench.bench.backend().copy_block(1, 1, 3);
-    EXPECT_EQ(bench.run(32, 4, {5, 3, 4}).values, bench.run(32, 4, {0, 1, 2}).values);
+    // In their order: block 6 is what 0 was, and so is 5.
+    const std::vector<BlockCopy> copies = {{.group = 1, .from = 0, .to = 6},
+                                           {.group = 1, .from = 6, .to = 5},
+                                           {.group = 1, .from = 1, .to = 3},
+                                           {.group = 1, .from = 1, .to = 6}};
+    const Floats copied = bench.run(32, 4, {5, 3, 4}, copies);
+    EXPECT_EQ(copied.values, bench.run(32, 4, {0, 1, 2}).values);
     EXPECT_EQ(bench.run(35, 1, {5, 3, 4}).row(0), all.row(35));
   });
 }
@@ -72,14 +79,45 @@ TEST(Memory, ExportAndImportOfBlocks) {
       target.run(0, 1, {0});  // reserves
       std::vector<std::byte> bytes(source.bench.backend().kv_bytes(source.groups[1], type));
       for (const auto& [from, to] : {std::pair{0, 6}, std::pair{1, 2}, std::pair{2, 4}}) {
-        source.bench.backend().export_block(1, from, bytes);
-        target.bench.backend().import_block(1, to, bytes);
+        Backend& backend = source.bench.backend();
+        const Ticket ticket = backend.start_export_block(1, from, bytes);
+        backend.await_transfer(ticket);
+        EXPECT_TRUE(backend.transfer_done(ticket));
+        target.bench.backend().await_transfer(target.bench.backend().start_import_block(1, to, bytes));
       }
       EXPECT_EQ(target.run(35, 1, {6, 2, 4}).row(0), all.row(35));
+      Backend& backend = source.bench.backend();
+      const auto refuses = [&](std::int32_t group, std::int32_t block) {
+        EXPECT_THROW(backend.await_transfer(backend.start_export_block(group, block, bytes)), Error);
+        EXPECT_THROW(backend.await_transfer(backend.start_import_block(group, block, bytes)), Error);
+      };
+      refuses(2, 0);
+      refuses(-1, 0);
+      refuses(1, 8);
+      refuses(1, -1);
       bytes.pop_back();
-      EXPECT_THROW(source.bench.backend().export_block(1, 0, bytes), Error);
-      EXPECT_THROW(target.bench.backend().import_block(1, 0, bytes), Error);
+      refuses(1, 0);
     }
+  });
+}
+
+// Rows that a device adds have no place in the cache: what was there stays.
+TEST(Memory, PaddingWritesNoBlock) {
+  for_each_device([](const DeviceUnderTest& device) {
+    CacheBench bench(device, KvType::f32);
+    bench.run(0, 16, {0});
+    Backend& backend = bench.bench.backend();
+    const auto read = [&](std::int32_t block) {
+      std::vector<std::byte> bytes(backend.kv_bytes(bench.groups[1], KvType::f32));
+      backend.await_transfer(backend.start_export_block(1, block, bytes));
+      return bytes;
+    };
+    const std::vector<std::byte> before = read(0);
+    const std::vector<std::byte> unused = read(5);
+    bench.run(16, 5, {0, 3});  // five rows in a bucket of eight
+    EXPECT_EQ(read(0), before);
+    EXPECT_EQ(read(5), unused);
+    EXPECT_NE(read(3), unused);
   });
 }
 
@@ -106,16 +144,22 @@ TEST(Memory, SlotsCopyExportAndImport) {
       first[i] = static_cast<std::byte>(i * 7 % 100);
       second[i] = static_cast<std::byte>(i * 11 % 100);
     }
-    backend.import_slot(0, first);
-    backend.import_slot(1, second);
-    backend.copy_slot(1, 2);
+    backend.await_transfer(backend.start_import_slot(0, first));
+    backend.await_transfer(backend.start_import_slot(1, second));
+    StepPlan copying;
+    copying.slot_copies = {{.from = 1, .to = 2}};
+    bench.run(copying, [](Backend&) {});  // a step may have copies and no rows
     std::vector<std::byte> read(size);
     for (const auto& [slot, expected] : {std::pair{0, &first}, std::pair{1, &second}, std::pair{2, &second}}) {
-      backend.export_slot(slot, read);
+      backend.await_transfer(backend.start_export_slot(slot, read));
       EXPECT_EQ(read, *expected) << "slot " << slot;
     }
-    EXPECT_THROW(backend.import_slot(0, std::span(read).first(size - 1)), Error);
-    EXPECT_THROW(backend.export_slot(0, std::span(read).first(size - 1)), Error);
+    const std::span<std::byte> shorter = std::span(read).first(size - 1);
+    EXPECT_THROW(backend.await_transfer(backend.start_import_slot(0, shorter)), Error);
+    EXPECT_THROW(backend.await_transfer(backend.start_export_slot(0, shorter)), Error);
+    EXPECT_THROW(backend.await_transfer(backend.start_import_slot(3, read)), Error);
+    EXPECT_THROW(backend.await_transfer(backend.start_export_slot(-1, read)), Error);
+    EXPECT_THROW(backend.await_transfer(1000), Error) << "never started";
   });
 }
 
@@ -126,6 +170,9 @@ TEST(Memory, VectorsAreCountedAsPrepared) {
     bench.vector(std::vector<float>(100, 1.0f));
     EXPECT_GE(bench.backend().prepared_bytes(), before + 400);
     EXPECT_GT(device.device.memory_available(), 0u);
+    EXPECT_GE(device.device.memory_total(), device.device.memory_available());
+    EXPECT_EQ(device.device.ordinal(), 0);
+    EXPECT_TRUE(device.device.supports(ActivationPrecision::f32));
     EXPECT_GE(bench.backend().workspace_bytes({.rows = 8, .outputs = 8}, 1000), 8u * 1000 * sizeof(float));
   });
 }

@@ -169,7 +169,7 @@ Floats SsmBench::run(const StepPlan& plan) {
 
 std::vector<std::byte> SsmBench::slot(std::int32_t index) {
   std::vector<std::byte> bytes(bench.backend().state_bytes(layers));
-  bench.backend().export_slot(index, bytes);
+  bench.backend().await_transfer(bench.backend().start_export_slot(index, bytes));
   return bytes;
 }
 

@@ -1,54 +1,26 @@
-// Steps as such: tokens that the last step sampled, tickets, malformed plans, profiling, several backends on a device.
+// Steps as such: tokens that the last step sampled, masks, tickets, profiling, several backends on a device.
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <thread>
 
 #include "base/error.h"
-#include "ops/harness.h"
+#include "ops/chain_bench.h"
 
 namespace quarrel::test {
 namespace {
 
-constexpr std::int32_t kVocabulary = 12;
-
-// A model of one product: the next token after t is where column t of the head is largest: here (5 t + 1) mod 12.
-struct ChainBench {
-  OpBench bench;
-  Activation x, selected;
-  Weight table, weight;
-
-  explicit ChainBench(const DeviceUnderTest& device) : bench(device) {
-    Floats identity(kVocabulary, 32);
-    Floats next(kVocabulary, 32);
-    for (std::size_t t = 0; t < kVocabulary; ++t) {
-      identity.at(t, t) = 1.0f;
-      next.at((5 * t + 1) % kVocabulary, t) = 3.0f;
-    }
-    x = bench.input(identity);
-    selected = bench.activation(32, RowSet::outputs);
-    table = bench.matrix(identity, WeightRole::embedding);
-    weight = bench.matrix(next);
-  }
-  void ops(Backend& backend) const {
-    backend.select_rows({.in = x, .out = selected});
-    backend.head({.in = selected, .weight = weight});
-    backend.sample({.slice = 0, .vocabulary = kVocabulary});
-  }
-  StepResults run(const StepPlan& plan) {
-    return bench.run(plan, [&](Backend& b) { ops(b); });
-  }
-};
-
 TEST(Step, TokensTakenFromTheLastStepsSamples) {
   for_each_device([](const DeviceUnderTest& device) {
     ChainBench chain(device);
-    const SampleRequest greedy;
+    const SamplingParams greedy;
     StepPlan first;
     first.sequences = {{.length = 1}, {.length = 1}, {.length = 1}};
     first.rows = {{.sequence = 0, .position = 0, .token = 2},
                   {.sequence = 1, .position = 0, .token = 7},
                   {.sequence = 2, .position = 0, .token = 11}};
-    first.outputs = {{.row = 0, .sample = &greedy}, {.row = 2, .sample = &greedy}};
+    first.lane_starts = {{.lane = 0, .sampling = &greedy}, {.lane = 1, .sampling = &greedy}};
+    first.outputs = {{.row = 0, .lane = 0}, {.row = 2, .lane = 1}};
     const StepResults one = chain.run(first);
     ASSERT_EQ(one.samples.size(), 2u);
     EXPECT_EQ(one.samples[0].id, 11);
@@ -57,7 +29,7 @@ TEST(Step, TokensTakenFromTheLastStepsSamples) {
     StepPlan second;
     second.sequences = {{.length = 2}, {.length = 2}};
     second.rows = {{.sequence = 1, .position = 1, .token = ~1}, {.sequence = 0, .position = 1, .token = ~0}};
-    second.outputs = {{.row = 0, .sample = &greedy}, {.row = 1, .sample = &greedy}};
+    second.outputs = {{.row = 0, .lane = 1}, {.row = 1, .lane = 0}};
     const StepResults two = chain.run(second);
     EXPECT_EQ(two.samples[0].id, (5 * 8 + 1) % kVocabulary);
     EXPECT_EQ(two.samples[1].id, (5 * 11 + 1) % kVocabulary);
@@ -67,66 +39,101 @@ TEST(Step, TokensTakenFromTheLastStepsSamples) {
   });
 }
 
-TEST(Step, MasksAndSeenTokensAreCopiedWithTheStep) {
+TEST(Step, MasksAreFilledWhileTheStepIsSubmitted) {
   for_each_device([](const DeviceUnderTest& device) {
     ChainBench chain(device);
-    std::vector<std::uint64_t> mask = {1u << 4};
-    SampleRequest request;
-    request.mask = mask;
+    const SamplingParams greedy;
+    std::vector<std::uint64_t> mask = {0};
+    int calls = 0;
     StepPlan plan = StepPlan().add(0, 1, {});
-    plan.outputs = {{.row = 0, .sample = &request}};
-    const StepResults results = chain.bench.run(plan, [&](Backend& b) {
-      mask[0] = 0;  // the caller's memory is its own again once the step was taken
-      chain.ops(b);
-    });
-    EXPECT_EQ(results.samples[0].id, 4);
+    plan.lane_starts = {{.lane = 0, .sampling = &greedy}};
+    plan.outputs = {{.row = 0, .lane = 0, .mask = mask}};
+    plan.fill_masks = [&] {
+      ++calls;
+      mask[0] = 1u << 4;
+    };
+    const Ticket ticket = chain.submit(plan);
+    EXPECT_EQ(calls, 1);
+    mask[0] = 0;  // the caller's memory is its own again once the step was submitted
+    const SampleResult result = chain.bench.backend().wait(ticket).samples[0];
+    EXPECT_EQ(result.outcome, SampleOutcome::token);
+    EXPECT_EQ(result.id, 4);
+    plan.fill_masks = {};
+    EXPECT_EQ(chain.run(plan).samples[0].outcome, SampleOutcome::no_token) << "an empty mask";
+  });
+}
+
+TEST(Step, ABiasMayLeaveNoToken) {
+  for_each_device([](const DeviceUnderTest& device) {
+    ChainBench chain(device);
+    SamplingParams nothing;
+    for (TokenId id = 0; id < kVocabulary; ++id) {
+      nothing.logit_bias.emplace_back(id, -std::numeric_limits<float>::infinity());
+    }
+    StepPlan plan = StepPlan().add(0, 1, {});
+    plan.lane_starts = {{.lane = 0, .sampling = &nothing}};
+    plan.outputs = {{.row = 0, .lane = 0}};
+    const SampleResult result = chain.run(plan).samples[0];
+    EXPECT_EQ(result.outcome, SampleOutcome::no_token);
+    EXPECT_EQ(result.id, -1);
   });
 }
 
 TEST(Step, TicketsAreAwaitedOnceAndAtMostTwoAreOpen) {
   for_each_device([](const DeviceUnderTest& device) {
     ChainBench chain(device);
-    chain.run(StepPlan().add(0, 1, {}));
     Backend& backend = chain.bench.backend();
-    const std::vector<StepRow> rows = {{.sequence = 0, .position = 0, .token = 3}};
-    const std::vector<StepSequence> sequences = {{.tables = {}, .length = 1}};
-    const SampleRequest greedy;
-    const std::vector<StepOutput> outputs = {{.row = 0, .sample = &greedy}};
-    const Step step{.rows = rows, .generated_rows = 1, .sequences = sequences, .outputs = outputs, .snapshots = {}};
-    EXPECT_EQ(backend.shape_of(step), (StepShape{.generated_rows = 1, .generated_outputs = 1}));
-    const Backend::Forward forward = [&](Backend& b, const StepShape&) {
-      b.embed({.out = chain.x, .table = chain.table});
-      chain.ops(b);
-    };
-    const Ticket a = backend.submit(step, forward);
-    const Ticket b = backend.submit(step, forward);
-    EXPECT_THROW(backend.submit(step, forward), Error);
+    const SamplingParams greedy;
+    StepPlan plan = StepPlan().add(0, 1, {}, 3);
+    plan.generated_rows = 1;
+    plan.lane_starts = {{.lane = 0, .sampling = &greedy}};
+    plan.outputs = {{.row = 0, .lane = 0}};
+    const Step step{.rows = plan.rows, .generated_rows = 1, .outputs = plan.outputs};
+    EXPECT_EQ(exact_shape(step), (StepShape{.generated_rows = 1, .generated_outputs = 1, .tokens = true}));
+    const Ticket a = chain.submit(plan);
+    const Ticket b = chain.submit(plan);
+    EXPECT_THROW(chain.submit(plan), Error);
     EXPECT_EQ(backend.wait(b).samples.size(), 1u) << "in any order";
     EXPECT_EQ(backend.wait(a).samples.size(), 1u);
     EXPECT_THROW(backend.wait(a), Error);
+    EXPECT_THROW(backend.wait(0), Error);
+    EXPECT_NO_THROW(chain.run(plan));
   });
 }
 
-TEST(Step, MalformedPlansAreErrors) {
+// Two tickets open all the time, each step's tokens those of the step before, which nobody has looked at yet.
+TEST(Step, TwoStepsInFlightGoOnFromEachOther) {
   for_each_device([](const DeviceUnderTest& device) {
     ChainBench chain(device);
-    const StepPlan good = StepPlan().add(0, 3, {});
-    const auto refuses = [&](const char* what, auto&& change) {
-      StepPlan plan = good;
-      change(plan);
-      EXPECT_THROW(chain.run(plan), Error) << what;
-    };
-    EXPECT_NO_THROW(chain.run(good));
-    refuses("token beyond the vocabulary", [](StepPlan& p) { p.rows[1].token = kVocabulary; });
-    refuses("unknown sequence", [](StepPlan& p) { p.rows[1].sequence = 1; });
-    refuses("negative position", [](StepPlan& p) { p.rows[1].position = -1; });
-    refuses("output of no row", [](StepPlan& p) { p.outputs = {{.row = 3}}; });
-    refuses("outputs out of order", [](StepPlan& p) { p.outputs = {{.row = 1}, {.row = 0}}; });
-    refuses("slot beyond the state", [](StepPlan& p) { p.sequences[0].state_out = 0; });
-    refuses("snapshot beyond the state", [](StepPlan& p) { p.snapshots = {{.row = 0, .slot = 0}}; });
-    refuses("a table for a group that is not there", [](StepPlan& p) { p.sequences[0].tables = {{0}}; });
-    refuses("too many generated rows", [](StepPlan& p) { p.generated_rows = 4; });
-    EXPECT_NO_THROW(chain.run(good)) << "an error leaves the backend usable";
+    const SamplingParams greedy;
+    StepPlan plan = StepPlan().add(0, 1, {}, 2).add(0, 1, {}, 7).add(0, 1, {}, 4);
+    plan.generated_rows = 3;
+    plan.lane_starts = {
+        {.lane = 0, .sampling = &greedy}, {.lane = 1, .sampling = &greedy}, {.lane = 2, .sampling = &greedy}};
+    plan.outputs = {
+        {.row = 0, .logits = true, .lane = 0}, {.row = 1, .lane = 1}, {.row = 2, .logits = true, .lane = 2}};
+    std::vector<TokenId> expected = {2, 7, 4};
+    Ticket open = chain.submit(plan);
+    plan.lane_starts.clear();
+    for (std::int32_t step = 1; step < 20; ++step) {
+      for (std::size_t r = 0; r < 3; ++r) {
+        plan.rows[r].token = ~static_cast<std::int32_t>(r);
+        plan.rows[r].position = step;
+        plan.sequences[r].length = step + 1;
+      }
+      const Ticket next = chain.submit(plan);
+      const StepResults results = chain.bench.backend().wait(open);
+      ASSERT_EQ(results.logits.size(), 2u * kVocabulary);
+      for (std::size_t r = 0; r < 3; ++r) {
+        expected[r] = next_in_chain(expected[r]);
+        EXPECT_EQ(results.samples[r].id, expected[r]);
+        if (r == 1) continue;
+        // Good while the step behind it runs, and until yet another one was submitted.
+        EXPECT_GT(results.logits[(r == 0 ? 0 : kVocabulary) + as_size(expected[r])], 2.9f);
+      }
+      open = next;
+    }
+    chain.bench.backend().wait(open);
   });
 }
 
@@ -134,7 +141,7 @@ TEST(Step, ProfileNamesWhatRan) {
   for_each_device([](const DeviceUnderTest& device) {
     ChainBench chain(device);
     StepPlan plan = StepPlan().add(0, 1, {});
-    plan.outputs = {{.row = 0}};
+    plan.outputs = {{.row = 0, .kind = OutputKind::logits, .logits = true}};
     chain.run(plan);
     EXPECT_TRUE(chain.bench.backend().profile().empty());
     chain.bench.backend().set_profiling(true);
@@ -149,7 +156,7 @@ TEST(Step, ProfileNamesWhatRan) {
   });
 }
 
-TEST(Step, BackendsOfOneDeviceTakeTurns) {
+TEST(Step, BackendsOfOneDeviceShareIt) {
   for_each_device([](const DeviceUnderTest& device) {
     constexpr int kThreads = 3;
     std::vector<std::thread> threads;
@@ -158,11 +165,12 @@ TEST(Step, BackendsOfOneDeviceTakeTurns) {
     for (int t = 0; t < kThreads; ++t) {
       threads.emplace_back([&device, &right, t] {
         ChainBench chain(device);
-        const SampleRequest greedy;
+        const SamplingParams greedy;
         TokenId token = t;
         for (int i = 0; i < 50; ++i) {
           StepPlan plan = StepPlan().add(0, 1, {}, token);
-          plan.outputs = {{.row = 0, .sample = &greedy}};
+          plan.lane_starts = {{.lane = 0, .sampling = &greedy}};
+          plan.outputs = {{.row = 0, .lane = 0}};
           const TokenId next = chain.run(plan).samples[0].id;
           right[as_size(t)] += static_cast<int>(next == (5 * token + 1) % kVocabulary);
           token = next;

@@ -174,6 +174,19 @@ TEST(PrefixCache, AWindowNeedsOnlyItsOwnBlocks) {
   EXPECT_GE(table[3], 0);
 }
 
+// A position sees itself and window - 1 before it, so a block that ends right there is not needed any more.
+TEST(PrefixCache, AWindowEndsAtTheBlockBeforeItsFirstPosition) {
+  PrefixCache cache({.block_tokens = kBlock, .groups = {{.blocks = 32, .window = 5}}, .max_nodes = 64});
+  EXPECT_EQ(cache.first_entry(0, 7), 0);  // 3 to 7
+  EXPECT_EQ(cache.first_entry(0, 8), 1);  // 4 to 8
+  EXPECT_EQ(cache.first_entry(0, 11), 1);
+  EXPECT_EQ(cache.first_entry(0, 12), 2);
+  const std::vector<TokenId> text = tokens_from(100, 16);
+  store(cache, {.tokens = text, .prompt_end = 16}, {2});
+  EXPECT_EQ(cache.find({.tokens = text, .prompt_end = 16}, 12).tokens, 12);  // block 2 is all that 12 sees
+  EXPECT_EQ(cache.find({.tokens = text, .prompt_end = 16}, 11).tokens, 0);
+}
+
 TEST(PrefixCache, ARecurrentTextIsUsableAtItsSnapshots) {
   PrefixCache cache({.block_tokens = kBlock,
                      .groups = {{.blocks = 32}},

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "sched/driver.h"
 
@@ -38,6 +39,17 @@ TEST(RowBudget, FollowsTheMicrosecondsOfSteps) {
     budget.note(8, rows, 10'000 + 1000 * rows);
   }
   EXPECT_LE(std::max(1, budget.prefill_rows(8, 500)), 20);
+}
+
+// What fits is not cut down to the power of two below it.
+TEST(RowBudget, CheapRowsFillTheStep) {
+  RowBudget budget(4);
+  budget.note(8, 0, 10'000);
+  for (int i = 0; i < 60; ++i) {
+    const std::int32_t rows = budget.prefill_rows(8, 500);
+    budget.note(8, rows, 10'000 + 10 * rows);
+  }
+  EXPECT_EQ(budget.prefill_rows(8, 500), 500);
 }
 
 TEST(RowBudget, GrowsFromWhatHasGoneWell) {
@@ -120,6 +132,57 @@ TEST(RowBudget, RecoversFromASlowMoment) {
   EXPECT_GE(budget.prefill_rows(8, 500), 100);
 }
 
+// Others on the device have steps of ten milliseconds: three of them are the most, three quarters of that the aim.
+TEST(RowBudget, APaceLimitsStepsWithoutDecodeRows) {
+  for (const std::int64_t row : {10, 100, 1'000, 100'000}) {
+    SCOPED_TRACE(row);
+    RowBudget budget(4);
+    EXPECT_EQ(budget.paced_rows(10'000, 0, 500), 3);  // nothing is known of a row
+    EXPECT_EQ(budget.paced_rows(10'000, 0, 2), 2);
+    EXPECT_EQ(budget.paced_rows(10'000, 0, 0), 0);
+    std::int64_t longest = 0;
+    for (int i = 0; i < 200; ++i) {
+      const std::int32_t rows = budget.paced_rows(10'000, 0, 500);
+      ASSERT_GE(rows, 1);
+      if (i > 0) longest = std::max(longest, row * rows);
+      budget.note(0, rows, row * rows);
+    }
+    const std::int64_t rows = budget.paced_rows(10'000, 0, 500);
+    const std::int64_t fit = std::clamp<std::int64_t>(22'500 / row, 1, 500);
+    EXPECT_GE(rows, fit * 8 / 10);
+    EXPECT_LE(longest, std::max<std::int64_t>(30'000, 2 * row));
+  }
+}
+
+TEST(RowBudget, APaceCountsOnesOwnDecodeRows) {
+  RowBudget budget(4);
+  budget.note(8, 0, 10'000);
+  for (int i = 0; i < 100; ++i) {
+    const std::int32_t rows = budget.paced_rows(10'000, 8, 500);
+    budget.note(8, rows, 10'000 + 100 * rows);
+  }
+  EXPECT_NEAR(budget.paced_rows(10'000, 8, 500), 125, 15);  // 22.5 milliseconds less ten
+  EXPECT_GE(budget.paced_rows(1, 8, 500), 1);               // there is nothing left: a row all the same
+  EXPECT_LE(budget.paced_rows(1, 8, 500), 2);
+  EXPECT_GE(budget.paced_rows(std::numeric_limits<std::int64_t>::max(), 8, 500), 200);
+}
+
+// A price that does not depend on the rows, and is more than others bear, is paid for more than one row.
+TEST(RowBudget, APaceThatCannotBeKeptIsNotKeptForOneRow) {
+  RowBudget budget(4);
+  std::int64_t sum = 0;
+  std::int64_t longest = 0;
+  for (int i = 0; i < 500; ++i) {
+    const std::int32_t rows = budget.paced_rows(1'000, 0, 512);
+    const std::int64_t micros = 10'000 + 100 * rows;
+    budget.note(0, rows, micros);
+    sum += rows;
+    longest = std::max(longest, micros);
+  }
+  EXPECT_GT(sum, 500 * 10);
+  EXPECT_LE(longest, 2 * 10'100);
+}
+
 TEST(RowBudget, DecodingIsMeasuredAgainNowAndThen) {
   RowBudget budget(4);
   budget.note(4, 0, 1000);
@@ -141,8 +204,8 @@ TEST(RowBudget, ALongPromptNeverStretchesTheGapBeyondFourTimes) {
       sim::Driver driver({.groups = {{.blocks = 4096}}, .context = 32768, .max_sequences = 16});
       driver.micros = [&](const StepPlan& plan) {
         std::int64_t micros = 10'000;
-        for (const PlanRow& each : plan.rows) {
-          const bool prompt = plan.sequences[static_cast<std::size_t>(each.sequence)].rows > 1;
+        for (const StepRow& each : plan.rows) {
+          const bool prompt = plan.owners[static_cast<std::size_t>(each.sequence)].rows > 1;
           micros += prompt ? row + growth * row * each.position / 16000 : 50;
         }
         return micros;

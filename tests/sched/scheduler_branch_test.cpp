@@ -36,24 +36,22 @@ void finish_step(Driver& driver) {
   std::vector<TokenId> sampled;
   sampled.reserve(driver.plan.outputs.size());
   for (const PlanOutput& output : driver.plan.outputs) {
-    const PlanRow& row = driver.plan.rows[static_cast<std::size_t>(output.row)];
+    const StepRow& row = driver.plan.rows[static_cast<std::size_t>(output.row)];
     sampled.push_back(1000 * (output.branch + 1) + row.position);
   }
-  driver.now_us += 1000;
-  driver.scheduler.commit({.micros = 1000, .sampled = sampled}, driver.now_us);
-  driver.collect();
+  driver.finish_step(sampled, {});
 }
 
-// Of every branch of a driver's only request: the rows it had after the prompt, and the tokens that were told.
+// Of every branch of a driver's only request: the rows it had after the prompt, and the tokens that were reported.
 struct History {
   std::map<std::int32_t, std::vector<std::pair<std::int32_t, TokenId>>> rows = {};
   std::map<std::int32_t, std::vector<TokenId>> tokens = {};
 
   bool plan(Driver& driver, std::int32_t prompt) {
     if (!driver.make_plan()) return false;
-    for (const PlanRow& row : driver.plan.rows) {
-      const PlanSequence& sequence = driver.plan.sequences[static_cast<std::size_t>(row.sequence)];
-      if (row.position >= prompt) rows[sequence.branch].emplace_back(row.position, row.token);
+    for (const StepRow& row : driver.plan.rows) {
+      const PlanOwner& owner = driver.plan.owners[static_cast<std::size_t>(row.sequence)];
+      if (row.position >= prompt) rows[owner.branch].emplace_back(row.position, row.token);
     }
     return true;
   }
@@ -71,7 +69,7 @@ TEST(SchedulerBranches, OneIsCancelledAndItsMemoryIsFreeAtOnce) {
   for (int i = 0; i < 8; ++i) driver.step();  // 17 positions each: two blocks are shared, three are its own
   const SchedulerCounters before = driver.scheduler.counters();
   test::fail_allocations_after(0);
-  const bool found = driver.scheduler.cancel_branch(id, 1, EndReason::stop);
+  const bool found = driver.scheduler.cancel_branch(id, 1, FinishReason::stop);
   test::fail_no_allocation();
   EXPECT_TRUE(found);
   const SchedulerCounters after = driver.scheduler.counters();
@@ -81,7 +79,7 @@ TEST(SchedulerBranches, OneIsCancelledAndItsMemoryIsFreeAtOnce) {
   EXPECT_EQ(after.running, 2);
   EXPECT_EQ(after.finished, 0U);
   driver.collect();
-  EXPECT_EQ(driver.end_of(id, 1), EndReason::stop);
+  EXPECT_EQ(driver.end_of(id, 1), FinishReason::stop);
   driver.run();
   EXPECT_EQ(driver.tokens_of(id, 1), 8);
   for (const std::int32_t branch : {0, 2}) EXPECT_EQ(driver.tokens_of(id, branch), 30);
@@ -130,18 +128,18 @@ TEST(SchedulerBranches, TheOthersHaveTheRowsAndTokensTheyWouldHaveHad) {
       ASSERT_TRUE(history.plan(driver, kPrompt));
     }
     const std::size_t rows = history.rows[victim].size();
-    const std::int32_t told = driver.tokens_of(id, victim);
+    const std::int32_t reported = driver.tokens_of(id, victim);
     EXPECT_TRUE(driver.scheduler.cancel_branch(id, victim));
     if (in_flight) finish_step(driver);
     history.run(driver, kPrompt);
     for (std::int32_t branch = 0; branch < 3; ++branch) {
-      EXPECT_EQ(driver.end_of(id, branch), branch == victim ? EndReason::cancelled : EndReason::length);
+      EXPECT_EQ(driver.end_of(id, branch), branch == victim ? FinishReason::cancelled : FinishReason::length);
       if (branch == victim) continue;
       EXPECT_EQ(history.rows[branch], expected.rows[branch]);
       EXPECT_EQ(history.tokens[branch], expected.tokens[branch]);
     }
     EXPECT_EQ(history.rows[victim].size(), rows);
-    EXPECT_EQ(driver.tokens_of(id, victim), told);
+    EXPECT_EQ(driver.tokens_of(id, victim), reported);
     driver.expect_all_free();
   };
   for (SchedulerConfig config : {dense(), hybrid()}) {
@@ -184,7 +182,7 @@ TEST(SchedulerBranches, InAnyOrderFromAnyMoment) {
             }
           }
           EXPECT_EQ(driver.scheduler.counters().finished, 1U);
-          for (const std::int32_t branch : order) EXPECT_EQ(driver.end_of(id, branch), EndReason::cancelled);
+          for (const std::int32_t branch : order) EXPECT_EQ(driver.end_of(id, branch), FinishReason::cancelled);
           EXPECT_FALSE(driver.make_plan());
           driver.expect_all_free();
         }
@@ -205,7 +203,7 @@ TEST(SchedulerBranches, InAStepItKeepsItsBlocksUntilThatIsOver) {
     EXPECT_EQ(driver.scheduler.counters().slots_used, before.slots_used);
     driver.collect();
     if (fails) {
-      driver.scheduler.abort_step();
+      driver.abort_step();
       driver.collect();
     } else {
       driver.finish_step();
@@ -237,9 +235,9 @@ TEST(SchedulerBranches, CopiesThatAreStillToBeMadeStayRight) {
     ASSERT_EQ(driver.plan.slot_copies.size(), copies);
     EXPECT_EQ(driver.plan.block_copies[0].from, last);
     EXPECT_EQ(driver.plan.slot_copies[0].from, state);
-    for (const PlanSequence& sequence : driver.plan.sequences) {
-      EXPECT_EQ(sequence.state_in == state, sequence.branch == 0);
-      EXPECT_EQ(driver.table_of(id, sequence.branch)[2] == last, sequence.branch == 0);
+    for (const PlanOwner& owner : driver.plan.owners) {
+      EXPECT_EQ(driver.sequence_of(id, owner.branch)->state_in == state, owner.branch == 0);
+      EXPECT_EQ(driver.table_of(id, owner.branch)[2] == last, owner.branch == 0);
     }
     const std::int32_t used = driver.scheduler.counters().groups[0].used;
     driver.finish_step();
@@ -282,14 +280,14 @@ TEST(SchedulerBranches, OneThatWasPreemptedDoesNotComeBack) {
   while (driver.scheduler.counters().preemptions == 0) ASSERT_TRUE(driver.step());
   ASSERT_EQ(driver.sequence_of(id, 1), nullptr);
   EXPECT_EQ(driver.scheduler.counters().returning, 1);
-  const std::int32_t told = driver.tokens_of(id, 1);
+  const std::int32_t reported = driver.tokens_of(id, 1);
   EXPECT_TRUE(driver.scheduler.cancel_branch(id, 1));
   EXPECT_EQ(driver.scheduler.counters().returning, 0);
   while (driver.make_plan()) {
     EXPECT_EQ(driver.sequence_of(id, 1), nullptr);
     driver.finish_step();
   }
-  EXPECT_EQ(driver.tokens_of(id, 1), told);
+  EXPECT_EQ(driver.tokens_of(id, 1), reported);
   EXPECT_EQ(driver.tokens_of(id, 0), 40);
   EXPECT_EQ(driver.tokens_of(quick), 3);
   driver.expect_all_free();
@@ -300,7 +298,8 @@ TEST(SchedulerBranches, APromptIsHandedOn) {
   SchedulerConfig config = dense();
   config.max_rows = 8;
   Driver driver(config);
-  SchedRequest request{.prompt = tokens_from(0, 30), .max_tokens = 4, .branches = 3, .score_prompt = true};
+  SchedRequest request{
+      .prompt = tokens_from(0, 30), .max_tokens = 4, .branches = 3, .prompt_outputs = PromptOutputs::scores};
   const RequestId id = driver.submit(request);
   EXPECT_TRUE(driver.scheduler.cancel_branch(id, 0));  // it waits
   driver.step();
@@ -309,20 +308,20 @@ TEST(SchedulerBranches, APromptIsHandedOn) {
   ASSERT_NE(started, driver.events.end());
   EXPECT_EQ(started->branch, 1);
   request.branches = 1;
-  request.score_prompt = false;
-  const RequestId follower = driver.submit(request);
+  request.prompt_outputs = PromptOutputs::none;
+  const RequestId waiter = driver.submit(request);
   ASSERT_TRUE(driver.make_plan());
   EXPECT_EQ(driver.rows_of(id), 8);
-  EXPECT_EQ(driver.rows_of(follower), 0);
+  EXPECT_EQ(driver.rows_of(waiter), 0);
   for (const PlanOutput& output : driver.plan.outputs) EXPECT_EQ(output.branch, 1);
   EXPECT_TRUE(driver.scheduler.cancel_branch(id, 1));  // its rows are in flight
   finish_step(driver);
   EXPECT_EQ(driver.scheduler.counters().running, 1);
-  EXPECT_EQ(driver.scheduler.counters().follows, 1U);
+  EXPECT_EQ(driver.scheduler.counters().prefix_waits, 1U);
   std::int32_t prompt_rows = 16;
   while (driver.tokens_of(id, 2) == 0) {
     ASSERT_TRUE(driver.make_plan());
-    EXPECT_EQ(driver.rows_of(follower), 0);
+    EXPECT_EQ(driver.rows_of(waiter), 0);
     prompt_rows += driver.rows_of(id);
     for (const PlanOutput& output : driver.plan.outputs) EXPECT_EQ(output.branch, 2);
     finish_step(driver);
@@ -331,7 +330,7 @@ TEST(SchedulerBranches, APromptIsHandedOn) {
   driver.run();
   EXPECT_EQ(driver.tokens_of(id, 0) + driver.tokens_of(id, 1), 0);
   EXPECT_EQ(driver.tokens_of(id, 2), 4);
-  EXPECT_EQ(driver.tokens_of(follower), 4);
+  EXPECT_EQ(driver.tokens_of(waiter), 4);
   EXPECT_GE(driver.scheduler.counters().cache_hit_tokens, 28U);
   driver.expect_all_free();
 }

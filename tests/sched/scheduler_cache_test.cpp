@@ -109,8 +109,8 @@ TEST(SchedulerCache, BadNumbersNeverEnter) {
   const RequestId bad = driver.submit({.prompt = tokens_from(0, 18), .max_tokens = 4, .branches = 2});
   ASSERT_TRUE(driver.make_plan());
   driver.finish_step({1});
-  EXPECT_EQ(driver.end_of(bad, 0), EndReason::failed);
-  EXPECT_EQ(driver.end_of(bad, 1), EndReason::failed);
+  EXPECT_EQ(driver.end_of(bad, 0), FinishReason::failed);
+  EXPECT_EQ(driver.end_of(bad, 1), FinishReason::failed);
   EXPECT_EQ(driver.tokens_of(bad), 0);
   EXPECT_EQ(driver.scheduler.counters().groups[0].free, 64);
   driver.submit({.prompt = tokens_from(0, 18), .max_tokens = 1});
@@ -210,7 +210,7 @@ TEST(SchedulerCache, SnapshotsOfALongPromptLieFartherApart) {
   driver.submit({.prompt = tokens_from(0, 120), .max_tokens = 1});  // 16 snapshots in all: about four for one prompt
   ASSERT_TRUE(driver.make_plan());
   std::vector<std::int32_t> ends;
-  for (const PlanSnapshot& snapshot : driver.plan.snapshots) ends.push_back(snapshot.row + 1);
+  for (const StateSnapshot& snapshot : driver.plan.snapshots) ends.push_back(snapshot.row + 1);
   EXPECT_EQ(ends, (std::vector<std::int32_t>{32, 64, 96, 116}));
   driver.finish_step();
 }

@@ -60,7 +60,7 @@ TEST(SchedulerMemory, BranchesShareFullBlocksAndCopyTheLast) {
   driver.finish_step();
   driver.run();
   for (std::int32_t branch = 0; branch < 3; ++branch) {
-    EXPECT_EQ(driver.end_of(id, branch), EndReason::length);
+    EXPECT_EQ(driver.end_of(id, branch), FinishReason::length);
     EXPECT_EQ(driver.tokens_of(id, branch), 3);
   }
   driver.expect_all_free();
@@ -95,7 +95,7 @@ TEST(SchedulerMemory, AFailedStepIsPlannedAgainWithItsCopies) {
   ASSERT_TRUE(driver.make_plan());
   const StepPlan before = driver.plan;
   ASSERT_EQ(before.block_copies.size(), 2U);
-  driver.scheduler.abort_step();
+  driver.abort_step();
   driver.collect();
   ASSERT_TRUE(driver.make_plan());
   EXPECT_EQ(driver.plan.rows.size(), 1U);  // half of three: it may have been too much
@@ -116,7 +116,7 @@ TEST(SchedulerMemory, AFailedStepTakesRecurrentTextsBackToTheirSnapshot) {
   const RequestId id = driver.submit({.prompt = tokens_from(0, 10), .max_tokens = 8});
   for (int i = 0; i < 4; ++i) driver.step();
   ASSERT_TRUE(driver.make_plan());
-  driver.scheduler.abort_step();
+  driver.abort_step();
   driver.collect();
   ASSERT_TRUE(driver.make_plan());
   EXPECT_EQ(driver.plan.rows[0].position, 8);
@@ -134,12 +134,12 @@ TEST(SchedulerMemory, AFailedStepTakesStatesWithItThatWereStillToBeCopied) {
   Driver driver(config);
   const RequestId id = driver.submit({.prompt = {5}, .max_tokens = 4, .branches = 3});
   ASSERT_TRUE(driver.make_plan());
-  driver.scheduler.abort_step();  // from here on a row a step, then two
+  driver.abort_step();  // from here on a row a step, then two
   driver.step();
   ASSERT_TRUE(driver.make_plan());
   ASSERT_EQ(driver.plan.sequences.size(), 2U);
   ASSERT_EQ(driver.plan.slot_copies.size(), 2U);  // the third branch is not in this step, but its copy is
-  driver.scheduler.abort_step();
+  driver.abort_step();
   driver.collect();
   while (driver.make_plan()) {
     if (driver.sequence_of(id, 2) != nullptr && driver.tokens_of(id, 2) == 1 && driver.plan.rows[0].position == 0) {
@@ -169,7 +169,7 @@ TEST(SchedulerMemory, TheYoungestOfTheLowestPriorityGivesItsBlocks) {
   EXPECT_EQ(driver.rows_of(young_batch), 0);
   driver.run();
   for (const RequestId id : {old_batch, young_batch, quick}) {
-    EXPECT_EQ(driver.end_of(id), EndReason::length);
+    EXPECT_EQ(driver.end_of(id), FinishReason::length);
     EXPECT_EQ(driver.tokens_of(id), 14);
   }
   driver.expect_all_free();
@@ -184,7 +184,7 @@ TEST(SchedulerMemory, RecomputedAnswersKeepTheirClass) {
   const RequestId id = driver.submit({.prompt = tokens_from(0, 9), .max_tokens = 20});
   for (int i = 0; i < 6; ++i) driver.step();
   ASSERT_TRUE(driver.make_plan());
-  driver.scheduler.abort_step();  // its state is lost, and no snapshot was kept
+  driver.abort_step();  // its state is lost, and no snapshot was kept
   ASSERT_TRUE(driver.make_plan());
   EXPECT_EQ(driver.plan.generated_rows, 0);
   while (driver.plan.sequences[0].length < 9) {
@@ -207,8 +207,8 @@ TEST(SchedulerMemory, TheBestAdvancesInEveryStepWhateverTheRest) {
   Driver driver(config);
   driver.micros = [](const StepPlan& plan) {
     std::int64_t micros = 1000;
-    for (const PlanSequence& sequence : plan.sequences)
-      micros += sequence.length < 70 ? 2000 * (sequence.rows - 1) : 10;
+    for (std::size_t i = 0; i < plan.owners.size(); ++i)
+      micros += plan.sequences[i].length < 70 ? 2000 * (plan.owners[i].rows - 1) : 10;
     return micros + 2500 * static_cast<std::int64_t>(plan.rows.size() - static_cast<std::size_t>(plan.generated_rows));
   };
   for (TokenId i = 0; i < 4; ++i) {
@@ -260,7 +260,7 @@ TEST(SchedulerMemory, AHundredThousandCancelledRequestsLeaveNothing) {
     // It goes while it waits, while its first step is in flight, or some steps later.
     if (i % 4 == 0) scheduler.cancel(result.id);
     for (int step = 0; step < i % 4; ++step) {
-      if (!scheduler.plan(now, plan)) break;
+      if (scheduler.plan(now, plan) != PlanStatus::planned) break;
       if (i % 4 == 1) scheduler.cancel(result.id);
       sampled.assign(plan.outputs.size(), 3);
       now += 100;
@@ -307,13 +307,13 @@ TEST(SchedulerMemory, ADayOfWorkLeavesNoMoreMemoryTakenThanAnHour) {
     for (int i = 0; i < 3000; ++i) {
       ++key;  // everybody is somebody else
       scheduler.submit({.prompt = tokens_from(i % 17, 1 + i % 60), .max_tokens = 1 + i % 30, .key = key}, now);
-      if (!scheduler.plan(now, plan)) continue;
+      if (scheduler.plan(now, plan) != PlanStatus::planned) continue;
       sampled.assign(plan.outputs.size(), 3);
       now += 100;
       scheduler.commit({.micros = 100, .sampled = sampled}, now);
       scheduler.take_events(events);
     }
-    while (scheduler.plan(now, plan)) {
+    while (scheduler.plan(now, plan) == PlanStatus::planned) {
       sampled.assign(plan.outputs.size(), 3);
       scheduler.commit({.micros = 100, .sampled = sampled}, ++now);
       scheduler.take_events(events);
@@ -367,16 +367,16 @@ TEST(SchedulerMemory, WhenMemoryRunsOutInPlanItIsPlannedLater) {
     const RequestId id = driver.submit({.prompt = tokens_from(0, 30), .max_tokens = 70, .branches = 3});
     for (int round = 0; round < 30; ++round) {
       test::fail_allocations_after(allowed);
-      bool planned = false;
+      driver.status = PlanStatus::nothing;
       try {
-        planned = driver.scheduler.plan(driver.now_us, driver.plan);
+        driver.status = driver.scheduler.plan(driver.now_us, driver.plan);
       } catch (const std::bad_alloc&) {
         ++failures;
         driver.plan = {};
       }
       test::fail_no_allocation();
-      driver.collect();
-      if (planned) driver.finish_step();
+      driver.note_planned();
+      if (driver.in_flight() > 0) driver.finish_step();
       if (round % 3 == 2) driver.step();
     }
     driver.run();

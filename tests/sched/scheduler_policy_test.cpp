@@ -23,7 +23,7 @@ TEST(SchedulerPolicy, DecodeRowsComeFirstAndPromptsFillTheStep) {
   const RequestId asked = driver.submit({.prompt = tokens_from(100, 200), .max_tokens = 1});
   ASSERT_TRUE(driver.make_plan());
   EXPECT_EQ(driver.plan.generated_rows, 1);
-  EXPECT_EQ(driver.plan.sequences[0].request, answered);
+  EXPECT_EQ(driver.plan.owners[0].request, answered);
   EXPECT_GT(driver.rows_of(asked), 0);
   EXPECT_LE(driver.plan.rows.size(), 64U);
   ASSERT_EQ(driver.plan.outputs.size(), 1U);
@@ -162,7 +162,7 @@ TEST(SchedulerPolicy, KeysShareEvenlyHoweverManyRequestsTheySend) {
     top_up();
     const std::size_t seen = driver.events.size();
     ASSERT_TRUE(driver.step());
-    for (const PlanSequence& sequence : driver.plan.sequences) served[keys[sequence.request]] += sequence.rows;
+    for (const PlanOwner& owner : driver.plan.owners) served[keys[owner.request]] += owner.rows;
     for (std::size_t at = seen; at < driver.events.size(); ++at) {
       if (driver.events[at].kind == SchedEvent::Kind::finished) --waiting[keys[driver.events[at].request]];
     }
@@ -208,15 +208,15 @@ TEST(SchedulerPolicy, APauseStartsNothingAndKeepsTheQueue) {
   const RequestId late = driver.submit({.prompt = {1}, .max_tokens = 5});
   EXPECT_FALSE(driver.scheduler.idle());
   driver.run();
-  EXPECT_EQ(driver.end_of(runs), EndReason::length);
+  EXPECT_EQ(driver.end_of(runs), FinishReason::length);
   EXPECT_TRUE(driver.scheduler.idle());
   EXPECT_EQ(driver.scheduler.counters().waiting, 2);
   driver.scheduler.pause(true);
   EXPECT_EQ(driver.scheduler.submit({.prompt = {1}}, 1).status, SubmitStatus::draining);
   driver.scheduler.resume();
   driver.run();
-  EXPECT_EQ(driver.end_of(waits), EndReason::length);
-  EXPECT_EQ(driver.end_of(late), EndReason::length);
+  EXPECT_EQ(driver.end_of(waits), FinishReason::length);
+  EXPECT_EQ(driver.end_of(late), FinishReason::length);
 }
 
 TEST(SchedulerPolicy, AQuarterOfTheMemoryDelaysAndNeverFails) {
@@ -233,7 +233,7 @@ TEST(SchedulerPolicy, AQuarterOfTheMemoryDelaysAndNeverFails) {
   }
   driver.run();
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    EXPECT_EQ(driver.end_of(ids[i]), EndReason::length);
+    EXPECT_EQ(driver.end_of(ids[i]), FinishReason::length);
   }
   const SchedulerCounters counters = driver.scheduler.counters();
   EXPECT_GT(counters.preemptions, 0U);

@@ -1,4 +1,4 @@
-// What is accepted, how it ends, and what is told of it.
+// What is accepted, how it ends, and what is reported of it.
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -46,7 +46,7 @@ TEST(SchedulerRequests, TheBlocksMayLimitATextBeforeTheContext) {
   EXPECT_EQ(driver.scheduler.longest(), 20);
   const RequestId id = driver.submit({.prompt = tokens_from(0, 10), .max_tokens = 100});
   driver.run();
-  EXPECT_EQ(driver.end_of(id), EndReason::length);
+  EXPECT_EQ(driver.end_of(id), FinishReason::context);
   EXPECT_EQ(driver.tokens_of(id), 10);
   // A window holds only itself, so its blocks do not limit the text.
   const SchedulerConfig window{
@@ -71,13 +71,13 @@ TEST(SchedulerRequests, AnswersEndByStopTokenOrLength) {
   const RequestId fills = driver.submit({.prompt = {1, 2, 3}});
   const RequestId silent = driver.submit({.prompt = {1, 2, 3}, .max_tokens = 0});
   driver.run();
-  EXPECT_EQ(driver.end_of(stops), EndReason::stop);
+  EXPECT_EQ(driver.end_of(stops), FinishReason::stop);
   EXPECT_EQ(driver.tokens_of(stops), 1);
-  EXPECT_EQ(driver.end_of(ends), EndReason::length);
+  EXPECT_EQ(driver.end_of(ends), FinishReason::length);
   EXPECT_EQ(driver.tokens_of(ends), 5);
-  EXPECT_EQ(driver.end_of(fills), EndReason::length);
+  EXPECT_EQ(driver.end_of(fills), FinishReason::context);
   EXPECT_EQ(driver.tokens_of(fills), 125);
-  EXPECT_EQ(driver.end_of(silent), EndReason::length);
+  EXPECT_EQ(driver.end_of(silent), FinishReason::length);
   EXPECT_EQ(driver.tokens_of(silent), 0);
   driver.expect_all_free();
 }
@@ -101,7 +101,7 @@ TEST(SchedulerRequests, AShiftForgetsTheOlderHalfBehindWhatIsKept) {
   EXPECT_EQ(driver.plan.outputs.size(), 1U);
   driver.finish_step();
   driver.run();
-  EXPECT_EQ(driver.end_of(id), EndReason::length);
+  EXPECT_EQ(driver.end_of(id), FinishReason::length);
   EXPECT_EQ(driver.tokens_of(id), 150);
   driver.expect_all_free();
 }
@@ -152,11 +152,11 @@ TEST(SchedulerRequests, ADeadlineEndsARequestWhereverItIs) {
   const RequestId waits = driver.submit({.prompt = {1, 2}, .deadline_us = 3000});
   const RequestId stays = driver.submit({.prompt = {1, 2}, .max_tokens = 3});
   driver.run();
-  EXPECT_EQ(driver.end_of(runs), EndReason::deadline);
+  EXPECT_EQ(driver.end_of(runs), FinishReason::timeout);
   EXPECT_EQ(driver.tokens_of(runs), 5);
-  EXPECT_EQ(driver.end_of(waits), EndReason::deadline);
+  EXPECT_EQ(driver.end_of(waits), FinishReason::timeout);
   EXPECT_EQ(driver.tokens_of(waits), 0);
-  EXPECT_EQ(driver.end_of(stays), EndReason::length);
+  EXPECT_EQ(driver.end_of(stays), FinishReason::length);
   driver.expect_all_free();
 }
 
@@ -171,8 +171,8 @@ TEST(SchedulerRequests, CancellingInAStepFreesItsBlocksWhenTheStepIsOver) {
   EXPECT_GT(driver.scheduler.counters().groups[0].used, 0);
   driver.collect();
   driver.finish_step();
-  EXPECT_EQ(driver.end_of(id, 0), EndReason::cancelled);
-  EXPECT_EQ(driver.end_of(id, 1), EndReason::cancelled);
+  EXPECT_EQ(driver.end_of(id, 0), FinishReason::cancelled);
+  EXPECT_EQ(driver.end_of(id, 1), FinishReason::cancelled);
   EXPECT_EQ(driver.tokens_of(id), 1);  // none of the step in which it went
   EXPECT_EQ(driver.scheduler.counters().groups[0].used, 0);
   driver.expect_all_free();
@@ -185,7 +185,7 @@ TEST(SchedulerRequests, ScoresAreWantedOfEveryPromptRowOnce) {
   const std::vector<TokenId> prompt = tokens_from(50, 21);
   driver.submit({.prompt = prompt, .max_tokens = 1});
   driver.run();
-  driver.submit({.prompt = prompt, .max_tokens = 1, .branches = 1, .score_prompt = true});
+  driver.submit({.prompt = prompt, .max_tokens = 1, .branches = 1, .prompt_outputs = PromptOutputs::scores});
   std::vector<TokenId> scored;
   std::size_t sampled = 0;
   while (driver.make_plan()) {

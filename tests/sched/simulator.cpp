@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/as_size.h"
+#include "support/failing_allocation.h"
 
 namespace quarrel::sim {
 
@@ -14,18 +16,32 @@ Simulator::Simulator(const SimulatorConfig& config)
       random_(config.seed),
       workload_(config.workload, config.seed + 1),
       scheduler_(config.scheduler),
-      backend_(config.scheduler) {}
+      backend_(config.scheduler, config.workload.vocabulary) {}
 
-const Text* Simulator::text_of(RequestId id, std::int32_t branch) const {
+const Text* Simulator::text_of(RequestId id, std::int32_t branch, bool of_all) const {
   const auto found = live_.find(id);
   if (found == live_.end()) return nullptr;
-  const LiveBranch& live = found->second.branches[as_size(branch)];
-  return live.finished ? nullptr : &live.text;
+  const std::vector<LiveBranch>& branches = found->second.branches;
+  const LiveBranch& named = branches[as_size(branch)];
+  if (!named.finished) return &named.text;
+  if (!of_all) return nullptr;
+  const auto other =
+      std::find_if(branches.begin(), branches.end(), [](const LiveBranch& each) { return !each.finished; });
+  return other != branches.end() ? &other->text : nullptr;
 }
 
 void Simulator::arrive() {
   SchedRequest request = workload_.next(now_us_, scheduler_.longest());
-  const SubmitResult result = scheduler_.submit(request, now_us_);
+  SchedRequest copy = request;
+  SubmitResult result{.status = SubmitStatus::queue_full};
+  if (random_.chance(config_.no_memory_per_mille)) test::fail_allocation(random_.below(12));
+  try {
+    result = scheduler_.submit(std::move(copy), now_us_);
+    test::fail_no_allocation();
+  } catch (const std::bad_alloc&) {
+    test::fail_no_allocation();
+    ++report_.no_memory;
+  }
   if (result.status != SubmitStatus::accepted) return;
   LiveRequest live{.arrived_step = report_.steps, .open = request.branches};
   for (std::int32_t branch = 0; branch < request.branches; ++branch) {
@@ -61,7 +77,7 @@ std::string Simulator::cancel_branch() {
   const bool open = ends(branch);
   const bool first = std::find_if(live.branches.begin(), live.branches.end(), ends) - live.branches.begin() == index;
   const bool forked =
-      std::any_of(live.branches.begin(), live.branches.end(), [](const auto& each) { return each.told > 0; });
+      std::any_of(live.branches.begin(), live.branches.end(), [](const auto& each) { return each.reported > 0; });
   branch.cancelled = branch.cancelled || open;
   if (scheduler_.cancel_branch(ids_[at], index) != open) return "a cancelled branch was not what it should be";
   if (!open) return "";
@@ -73,14 +89,15 @@ std::string Simulator::cancel_branch() {
 std::string Simulator::on_token(LiveRequest& live, const SchedEvent& event) {
   LiveBranch& branch = live.branches[as_size(event.branch)];
   if (!live.started) return "a token before its start";
-  if (branch.told >= branch.expected.tokens.size()) return "a token after the answer's end";
-  if (branch.expected.tokens[branch.told] != event.token) return "a wrong token";
-  if (as_size(event.output) >= plan_.outputs.size()) return "a token of no output";
-  const PlanOutput& output = plan_.outputs[as_size(event.output)];
+  if (branch.reported >= branch.expected.tokens.size()) return "a token after the answer's end";
+  if (branch.expected.tokens[branch.reported] != event.token) return "a wrong token";
+  const StepPlan& plan = submitted_[last_].plan;
+  if (as_size(event.output) >= plan.outputs.size()) return "a token of no output";
+  const PlanOutput& output = plan.outputs[as_size(event.output)];
   if (output.request != event.request || output.branch != event.branch) return "a token of another output";
   const auto scores = static_cast<std::int32_t>(live.request.prompt.size()) - 1;
-  if (live.request.score_prompt && live.scores != scores) return "scores are missing or told twice";
-  ++branch.told;
+  if (live.request.prompt_outputs == PromptOutputs::scores && live.outputs != scores) return "scores are missing";
+  ++branch.reported;
   branch.text.append(event.token);
   return "";
 }
@@ -91,20 +108,27 @@ std::string Simulator::on_finished(LiveRequest& live, const SchedEvent& event) {
   --live.open;
   report_.longest_stay = std::max(report_.longest_stay, report_.steps - live.arrived_step);
   switch (event.reason) {
-    case EndReason::cancelled:
+    case FinishReason::cancelled:
       ++report_.cut_short;
       return live.cancelled || branch.cancelled ? "" : "ended by nobody's wish";
-    case EndReason::deadline:
+    case FinishReason::timeout:
       ++report_.cut_short;
       return live.request.deadline_us > 0 && live.request.deadline_us <= now_us_ ? "" : "ended before its deadline";
-    case EndReason::failed: ++report_.cut_short; return branch.spoiled ? "" : "failed without a reason";
+    case FinishReason::no_token: ++report_.cut_short; return branch.no_token ? "" : "no token without a reason";
+    case FinishReason::failed: ++report_.cut_short; return branch.spoiled ? "" : "failed without a reason";
     default: break;
   }
   ++report_.answered;
   if (branch.spoiled) return "bad numbers went unnoticed";
   if (event.reason != branch.expected.reason) return "ended for the wrong reason";
-  if (branch.told != branch.expected.tokens.size()) return "the answer is too short";
+  if (branch.reported != branch.expected.tokens.size()) return "the answer is too short";
   if (branch.shifts != branch.expected.shifts.size()) return "a shift is missing";
+  if (branch.no_token) return "it went on without a token";
+  if (live.pooled != (live.request.pooled ? 1 : 0)) return "it was not pooled once";
+  const auto tokens = static_cast<std::int32_t>(live.request.prompt.size());
+  if (live.request.prompt_outputs == PromptOutputs::vectors && live.outputs != tokens) return "vectors are missing";
+  const bool vectors = live.request.pooled || live.request.prompt_outputs == PromptOutputs::vectors;
+  report_.vectors += vectors ? 1 : 0;
   if (event.branch == 0 && branch.shifts == 0) workload_.remember(live.request.prompt, branch.expected.tokens);
   return "";
 }
@@ -113,7 +137,7 @@ std::string Simulator::handle_events() {
   scheduler_.take_events(events_);
   for (const SchedEvent& event : events_) {
     const auto found = live_.find(event.request);
-    if (found == live_.end()) return fmt::format("request {} is told of after its end", event.request);
+    if (found == live_.end()) return fmt::format("request {} is reported after its end", event.request);
     LiveRequest& live = found->second;
     LiveBranch& branch = live.branches[as_size(event.branch)];
     std::string wrong = branch.finished ? "it had finished" : "";
@@ -139,84 +163,146 @@ std::string Simulator::handle_events() {
   return "";
 }
 
-std::string Simulator::run_step() {
-  std::int32_t decode_rows = 0;
-  for (const PlanSequence& sequence : plan_.sequences) decode_rows += sequence.rows == 1 ? 1 : 0;
-  const auto rows = static_cast<std::int32_t>(plan_.rows.size());
-  const std::int64_t micros = 800 + 20 * decode_rows + 60 * (rows - decode_rows) + random_.below(100);
-  if (random_.chance(config_.abort_per_mille)) {
-    backend_.run_badly(plan_, random_);
-    std::string wrong = cancel_some();
-    now_us_ += micros;
-    scheduler_.abort_step();
-    return wrong;
+PlanStatus Simulator::make_plan() {
+  const std::int64_t pace = random_.chance(config_.pace_per_mille) ? random_.between(1, 2000) : 0;
+  const bool short_of_memory = random_.chance(config_.no_memory_per_mille);
+  if (short_of_memory) test::fail_allocation(random_.below(4));
+  PlanStatus status = PlanStatus::wait;
+  try {
+    status = scheduler_.plan(now_us_, plan_, pace);
+    test::fail_no_allocation();
+  } catch (const std::bad_alloc&) {
+    test::fail_no_allocation();
+    ++report_.no_memory;
   }
-  std::string wrong = backend_.run(plan_, [this](RequestId id, std::int32_t branch) { return text_of(id, branch); });
-  if (!wrong.empty()) return wrong;
-  sampled_.clear();
-  for (const PlanOutput& output : plan_.outputs) {
-    const PlanRow& row = plan_.rows[as_size(output.row)];
-    const Text& text = *text_of(output.request, output.branch);
-    sampled_.push_back(sample(text.hashes[as_size(row.position)], output.branch, config_.workload.vocabulary));
+  return status;
+}
+
+void Simulator::submit_step() {
+  ++in_flight_;
+  SubmittedStep& step = submitted_[(last_ + in_flight_) % submitted_.size()];
+  step.take(plan_, in_flight_ > 1);
+  step.of_all.clear();
+  for (const PlanOwner& owner : plan_.owners) {
+    const std::vector<LiveBranch>& branches = live_.at(owner.request).branches;
+    const bool forked =
+        std::any_of(branches.begin(), branches.end(), [](const LiveBranch& each) { return each.reported > 0; });
+    step.of_all.push_back(forked ? 0 : 1);
   }
-  bad_.assign(plan_.sequences.size(), 0);
-  if (random_.chance(config_.bad_per_mille)) {
-    const std::size_t index = as_size(random_.below(static_cast<std::int32_t>(bad_.size())));
-    const PlanSequence& sequence = plan_.sequences[index];
-    bad_[index] = 1;
-    backend_.spoil(plan_, index);
-    LiveRequest& live = live_.at(sequence.request);
-    const bool forked = sequence.length > static_cast<std::int32_t>(live.request.prompt.size()) ||
-                        live.branches[as_size(sequence.branch)].told > 0;
-    for (std::size_t i = 0; i < live.branches.size(); ++i) {
-      if (!forked || i == as_size(sequence.branch)) live.branches[i].spoiled = true;
-    }
+}
+
+std::string Simulator::fail_step() {
+  for (std::size_t i = 1; i <= in_flight_; ++i) {
+    backend_.run_badly(submitted_[(last_ + i) % submitted_.size()].plan, random_);
   }
-  for (const PlanOutput& output : plan_.outputs) {
-    const PlanRow& row = plan_.rows[as_size(output.row)];
-    if (output.score >= 0 && bad_[as_size(row.sequence)] == 0) ++live_.at(output.request).scores;
-  }
-  wrong = cancel_some();
-  now_us_ += micros;
-  scheduler_.commit({.micros = micros, .sampled = sampled_, .bad = bad_}, now_us_);
+  std::string wrong = cancel_some();
+  now_us_ += 1000;
+  in_flight_ = 0;
+  scheduler_.abort_step();
   return wrong;
 }
 
-std::string Simulator::step(bool arrivals) {
-  ++report_.steps;
-  if (arrivals) {
-    // Now and then a crowd comes at once.
-    const std::int32_t crowd = random_.chance(5) ? random_.below(30) : 1;
-    for (std::int32_t i = 0; i < crowd; ++i) {
-      if (random_.chance(config_.arrival_per_mille)) arrive();
+// Numbers that are not finite, and branches that may not go on.
+void Simulator::trouble(SubmittedStep& step) {
+  const StepPlan& plan = step.plan;
+  bad_.assign(plan.sequences.size(), 0);
+  if (random_.chance(config_.bad_per_mille)) {
+    const std::size_t index = as_size(random_.below(static_cast<std::int32_t>(bad_.size())));
+    const PlanOwner& owner = plan.owners[index];
+    bad_[index] = 1;
+    backend_.spoil(plan, index);
+    if (const auto found = live_.find(owner.request); found != live_.end()) {
+      for (std::size_t i = 0; i < found->second.branches.size(); ++i) {
+        if (step.of_all[index] != 0 || i == as_size(owner.branch)) found->second.branches[i].spoiled = true;
+      }
     }
-    if (random_.chance(config_.crowd_per_mille)) {
-      workload_.gather();
-      for (std::int32_t i = random_.between(2, 12); i > 0; --i) arrive();
-      workload_.disperse();
-    }
-    if (!paused_ && random_.chance(config_.pause_per_mille)) {
-      paused_ = true;
-      scheduler_.pause(random_.chance(300));
-    } else if (paused_ && random_.chance(50)) {
-      paused_ = false;
-      scheduler_.resume();
-    }
-    if (random_.chance(config_.clear_per_mille)) scheduler_.clear_cache();
   }
+  if (!plan.outputs.empty() && random_.chance(config_.no_token_per_mille)) {
+    const std::size_t index = as_size(random_.below(static_cast<std::int32_t>(plan.outputs.size())));
+    const PlanOutput& output = plan.outputs[index];
+    const auto found = live_.find(output.request);
+    if (output.kind != PlanOutput::Kind::sample || found == live_.end()) return;
+    step.sampled[index] = kNoToken;
+    found->second.branches[as_size(output.branch)].no_token = true;
+  }
+}
+
+// What comes of the oldest step in flight.
+std::string Simulator::run_step() {
+  if (random_.chance(config_.abort_per_mille)) return fail_step();
+  const SubmittedStep& before = submitted_[last_];
+  last_ = (last_ + 1) % submitted_.size();
+  SubmittedStep& step = submitted_[last_];
+  const StepPlan& plan = step.plan;
+  std::int32_t decode_rows = 0;
+  for (const PlanOwner& owner : plan.owners) decode_rows += owner.rows == 1 ? 1 : 0;
+  const auto rows = static_cast<std::int32_t>(plan.rows.size());
+  const std::int64_t micros = 800 + 20 * decode_rows + 60 * (rows - decode_rows) + random_.below(100);
+  std::string wrong = backend_.run(
+      step, before, [this](RequestId id, std::int32_t branch, bool of_all) { return text_of(id, branch, of_all); });
+  if (!wrong.empty()) return wrong;
+  trouble(step);
+  for (const PlanOutput& output : plan.outputs) {
+    const StepRow& row = plan.rows[as_size(output.row)];
+    const auto found = live_.find(output.request);
+    if (found == live_.end() || bad_[as_size(row.sequence)] != 0) continue;
+    found->second.pooled += output.kind == PlanOutput::Kind::pooled ? 1 : 0;
+    const bool own = output.kind == PlanOutput::Kind::score || output.kind == PlanOutput::Kind::vector;
+    if (own && row.position != found->second.outputs++) return "a row of a prompt is missing or comes twice";
+  }
+  wrong = cancel_some();
+  now_us_ += micros;
+  --in_flight_;
+  scheduler_.commit({.micros = micros, .sampled = step.sampled, .bad = bad_}, now_us_);
+  return wrong;
+}
+
+void Simulator::arrivals() {
+  // Now and then a crowd comes at once.
+  const std::int32_t crowd = random_.chance(5) ? random_.below(30) : 1;
+  for (std::int32_t i = 0; i < crowd; ++i) {
+    if (random_.chance(config_.arrival_per_mille)) arrive();
+  }
+  if (random_.chance(config_.crowd_per_mille)) {
+    workload_.gather();
+    for (std::int32_t i = random_.between(2, 12); i > 0; --i) arrive();
+    workload_.disperse();
+  }
+  if (!paused_ && random_.chance(config_.pause_per_mille)) {
+    paused_ = true;
+    scheduler_.pause(random_.chance(300));
+  } else if (paused_ && random_.chance(50)) {
+    paused_ = false;
+    scheduler_.resume();
+  }
+  if (random_.chance(config_.clear_per_mille)) scheduler_.clear_cache();
+}
+
+std::string Simulator::step(bool with_arrivals) {
+  ++report_.steps;
+  if (with_arrivals) arrivals();
   if (std::string wrong = cancel_some(); !wrong.empty()) return wrong;
-  const bool planned = scheduler_.plan(now_us_, plan_);
+  const std::int64_t failures = report_.no_memory;
+  const PlanStatus status = make_plan();
   if (std::string wrong = handle_events(); !wrong.empty()) return wrong;
   if (const auto wrong = scheduler_.check()) return "after plan: " + *wrong;
-  if (!planned) {
+  if (status == PlanStatus::planned) {
+    if (std::string wrong = backend_.check_shape(plan_); !wrong.empty()) return wrong;
+    submit_step();
+  } else if (in_flight_ == 0) {
     now_us_ += 500;
+    if (report_.no_memory > failures) return "";
+    if (status == PlanStatus::wait) return "there is nothing to wait for";
     if (!paused_ && !live_.empty()) return "nothing is planned though requests wait";
     return "";
   }
-  if (plan_.rows.empty()) return "an empty plan";
-  if (std::string wrong = run_step(); !wrong.empty()) return wrong;
-  if (std::string wrong = handle_events(); !wrong.empty()) return wrong;
-  if (const auto wrong = scheduler_.check()) return "after commit: " + *wrong;
+  // Now and then the next plan is late, or one more step is over before it.
+  const bool full = in_flight_ == as_size(config_.scheduler.steps_in_flight) || status != PlanStatus::planned;
+  for (bool more = full || random_.chance(50); more && in_flight_ > 0; more = random_.chance(100)) {
+    if (std::string wrong = run_step(); !wrong.empty()) return wrong;
+    if (std::string wrong = handle_events(); !wrong.empty()) return wrong;
+    if (const auto wrong = scheduler_.check()) return "after commit: " + *wrong;
+  }
   return "";
 }
 
@@ -232,8 +318,8 @@ std::string Simulator::after_drain() {
   }
   if (counters.accepted != counters.finished) return "requests are miscounted";
   if (counters.best_stalls != 0) return "the best branch had to wait";
-  if (counters.vain_displacements != 0) return "somebody was preempted for nothing";
-  if (counters.longest_follow > config_.longest_follow) return "a prefix was waited for too long";
+  if (counters.vain_preemptions != 0) return "somebody was preempted for nothing";
+  if (counters.longest_prefix_wait > config_.longest_prefix_wait) return "a prefix was waited for too long";
   return "";
 }
 
@@ -251,7 +337,7 @@ std::string Simulator::run() {
   }
   scheduler_.resume();
   paused_ = false;
-  for (std::int64_t rest = config_.longest_stay; rest > 0 && !live_.empty(); --rest) {
+  for (std::int64_t rest = config_.longest_stay; rest > 0 && (!live_.empty() || in_flight_ > 0); --rest) {
     if (std::string wrong = step(false); !wrong.empty()) return describe("while draining: " + wrong);
   }
   const std::string wrong = after_drain();

@@ -62,6 +62,8 @@ inline std::vector<NamedConfig> simulator_configs() {
       {"Pressed", make({{.blocks = 40}}, 0)},
       {"FewOutputs", make({{.blocks = 160}}, 0)},
       {"LargeBlocks", make({{.blocks = 24}, {.blocks = 12, .window = 24}}, 0)},
+      {"WholeTexts", make({{.blocks = 60}}, 0)},
+      {"WholeTextsTiny", make({{.blocks = 16}, {.blocks = 14, .window = 6}}, 0)},
   };
   all[9].config.scheduler.max_sequences = 1;
   all[10].config.scheduler.prefix_cache = false;
@@ -70,6 +72,10 @@ inline std::vector<NamedConfig> simulator_configs() {
   all[12].config.scheduler.max_outputs = 11;  // as many as its sequences and branches need
   all[12].config.workload = {.branches = 4, .special_per_mille = 500};
   all[13].config.scheduler.block_tokens = 16;
+  for (const std::size_t encoder : {std::size_t{14}, std::size_t{15}}) {
+    all[encoder].config.scheduler.whole_texts = true;
+    all[encoder].config.workload = {.whole_texts = true};
+  }
   for (NamedConfig& named : all) {
     if (!named.name.ends_with("Tiny")) continue;
     named.config.arrival_per_mille = 100;
@@ -77,6 +83,12 @@ inline std::vector<NamedConfig> simulator_configs() {
   }
   all[9].config.arrival_per_mille = 60;
   return all;
+}
+
+// The same with so many steps in flight.
+inline SimulatorConfig with_steps(SimulatorConfig config, std::int32_t steps_in_flight) {
+  config.scheduler.steps_in_flight = steps_in_flight;
+  return config;
 }
 
 // Any machine that can run at all, however odd.
@@ -101,6 +113,9 @@ inline SimulatorConfig random_config(std::uint64_t seed) {
   scheduler.queue_limit = random.between(1, 40);
   scheduler.queue_token_limit = random.between(10, 3000);
   scheduler.prefix_cache = !random.chance(100);
+  scheduler.key_queue_limit = random.chance(300) ? random.between(1, 20) : 0;
+  scheduler.key_queue_token_limit = random.chance(300) ? random.between(10, 1000) : 0;
+  scheduler.whole_texts = !scheduler.recurrent && random.chance(150);
   scheduler.pin_percent = random.below(101);
   scheduler.snapshot_interval = random.below(40);
   scheduler.ageing_us = random.between(1, 200'000);
@@ -109,7 +124,9 @@ inline SimulatorConfig random_config(std::uint64_t seed) {
                      .longest_prompt = random.between(2, 120),
                      .longest_answer = random.between(1, 80),
                      .branches = random.between(1, 6),
-                     .special_per_mille = random.below(500)};
+                     .special_per_mille = random.below(500),
+                     .vectors_per_mille = random.below(200),
+                     .whole_texts = scheduler.whole_texts};
   config.arrival_per_mille = random.between(20, 600);
   return config;
 }

@@ -44,7 +44,8 @@ void Text::drop(std::int32_t keep, std::int32_t dropped) {
 }
 
 Text make_text(const SchedRequest& request) {
-  Text text{.salt = request.salt, .prompt_end = static_cast<std::int32_t>(request.prompt.size())};
+  Text text{.salt = request.salt,
+            .prompt_end = request.generated ? 0 : static_cast<std::int32_t>(request.prompt.size())};
   for (const TokenId token : request.prompt) text.append(token);
   return text;
 }
@@ -61,15 +62,21 @@ Answer expected_answer(const SchedRequest& request, std::int32_t branch, std::in
     text.append(token);
     answer.tokens.push_back(token);
     if (std::find(request.stop_tokens.begin(), request.stop_tokens.end(), token) != request.stop_tokens.end()) {
-      answer.reason = EndReason::stop;
+      answer.reason = FinishReason::stop;
       return answer;
     }
-    if (static_cast<std::int32_t>(answer.tokens.size()) >= most) return answer;
+    if (static_cast<std::int32_t>(answer.tokens.size()) >= most) {
+      if (request.max_tokens < 0) answer.reason = FinishReason::context;
+      return answer;
+    }
     if (text.length() < longest) continue;
-    if (request.overflow != Overflow::shift) return answer;
+    if (request.overflow != Overflow::shift) {
+      answer.reason = FinishReason::context;
+      return answer;
+    }
     const std::int32_t dropped = (text.length() - keep) / 2;
     if (dropped < 1) {
-      answer.reason = EndReason::context;
+      answer.reason = FinishReason::context;
       return answer;
     }
     answer.shifts.push_back(dropped);
@@ -133,8 +140,16 @@ SchedRequest Workload::next(std::int64_t now_us, std::int32_t longest) {
     request.keep = random_.below(longest);
     request.max_tokens = random_.between(1, 2 * longest);
   }
-  request.score_prompt = random_.chance(special);
+  if (random_.chance(special)) request.prompt_outputs = PromptOutputs::scores;
   request.use_cache = !random_.chance(special / 2);
+  request.stepwise = random_.chance(special);
+  request.generated = random_.chance(special / 2);
+  if (config_.whole_texts || random_.chance(config_.vectors_per_mille)) {
+    request.max_tokens = 0;
+    request.branches = 1;
+    request.pooled = random_.chance(600);
+    request.prompt_outputs = request.pooled ? PromptOutputs::none : PromptOutputs::vectors;
+  }
   return request;
 }
 

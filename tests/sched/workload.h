@@ -45,7 +45,7 @@ Text make_text(const SchedRequest& request);
 struct Answer {
   std::vector<TokenId> tokens = {};
   std::vector<std::int32_t> shifts = {};  // how much each dropped
-  EndReason reason = EndReason::length;
+  FinishReason reason = FinishReason::length;
 };
 // What a branch is answered if nothing ends it early; `longest` is the scheduler's.
 Answer expected_answer(const SchedRequest& request, std::int32_t branch, std::int32_t longest, std::int32_t vocabulary);
@@ -56,7 +56,10 @@ struct WorkloadConfig {
   std::int32_t longest_prompt = 80;
   std::int32_t longest_answer = 40;
   std::int32_t branches = 3;
-  std::int32_t special_per_mille = 150;  // scores, deadlines, shifts, pins, no cache: each so often
+  // Scores, deadlines, shifts, pins, masks, rows of the other class, no cache: each so often.
+  std::int32_t special_per_mille = 150;
+  std::int32_t vectors_per_mille = 50;  // texts that become vectors, pooled or not
+  bool whole_texts = false;             // nothing is continued
 };
 
 class Workload {

@@ -83,26 +83,21 @@ TEST(ChatParameters, AnUnknownNameGetsTheNearest) {
   EXPECT_NE(message.find("temperature"), std::string::npos);
 }
 
-TEST(ChatParameters, AModelsOwnAreTakenOverWhereTheyMakeSense) {
+TEST(ChatParameters, WhatIsRecommendedIsTakenOver) {
   ChatParameters parameters;
-  MemoryLog log;
-  const std::int32_t context = apply_model_parameters(
-      parameters, R"({"temperature": 0.25, "stop": ["<|end|>", "\\n"], "num_ctx": 2048, "num_gpu": 3, "top_p": 9})",
-      log);
-  EXPECT_EQ(context, 2048);
+  RecommendedSampling recommended;
+  recommended.temperature = 0.25f;
+  recommended.max_tokens = 9;
+  recommended.seed = 4;
+  recommended.stop = {"<|end|>", "\\n"};
+  apply_recommended(parameters, recommended);
   EXPECT_EQ(parameters.sampling.temperature, 0.25f);
-  EXPECT_EQ(parameters.stop, (std::vector<std::string>{"<|end|>", "\\n"}));
   EXPECT_EQ(parameters.sampling.top_p, ChatParameters{}.sampling.top_p);
-  EXPECT_EQ(log.lines.size(), 2u);
-}
-
-TEST(ChatParameters, AModelsOwnMayBeNonsense) {
-  for (const char* text : {"", "[]", "3", "{\"stop\": 3, \"num_ctx\": -1, \"seed\": {}}", "{\"num_ctx\": 1e99}", "{"}) {
-    ChatParameters parameters;
-    MemoryLog log;
-    EXPECT_EQ(apply_model_parameters(parameters, text, log), 0) << text;
-    EXPECT_FALSE(log.lines.empty()) << text;
-  }
+  EXPECT_EQ(parameters.max_tokens, 9);
+  EXPECT_EQ(parameters.seed, 4u);
+  EXPECT_EQ(parameters.stop, recommended.stop);
+  apply_recommended(parameters, {});
+  EXPECT_EQ(parameters.max_tokens, 9);
 }
 
 TEST(ChatParameters, FlagsAreRefusedByTheirOwnNames) {

@@ -96,7 +96,8 @@ TEST(RowwiseSampling, TheChoiceIsThatOfPlainLoops) {
   constexpr std::size_t kVocabulary = 50001;  // several pieces, the last one cut
   std::vector<std::uint64_t> mask(kVocabulary / 64 + 1);
   for (std::size_t i = 0; i < mask.size(); ++i) mask[i] = i % 3 == 0 ? ~std::uint64_t{0} : 0x1234567890abcdefu * i;
-  const std::vector<TokenCount> seen = {{.id = 4, .count = 2}, {.id = 50000, .count = 1}, {.id = 777, .count = 5}};
+  const std::vector<TokenCount> seen = {
+      {.id = 4, .recent = 2, .answered = 2}, {.id = 50000, .recent = 1}, {.id = 777, .recent = 5, .answered = 5}};
   std::vector<std::vector<float>> rows;
   rows.reserve(3);
   for (unsigned seed = 0; seed < 3; ++seed) rows.push_back(model_logits(kVocabulary, seed));

@@ -179,7 +179,9 @@ TEST(SamplingDistribution, BiasMaskAndPenaltiesChangeWhatIsDrawnFrom) {
   request.params.repeat_penalty = 1.5f;
   request.params.presence_penalty = 0.25f;
   request.params.frequency_penalty = 0.125f;
-  const std::vector<TokenCount> seen = {{.id = 2, .count = 1}, {.id = 1, .count = 3}, {.id = 9, .count = 2}};
+  const std::vector<TokenCount> seen = {{.id = 2, .recent = 1, .answered = 1},
+                                        {.id = 1, .recent = 1, .answered = 3},
+                                        {.id = 9, .recent = 2, .answered = 2}};
   request.seen = seen;
   const std::vector<std::uint64_t> mask = {0b1111101111};  // all but token 4
   request.mask = mask;

@@ -118,11 +118,11 @@ TEST(Sampling, PenaltiesByTheirFormula) {
   request.params.repeat_penalty = 2.0f;
   request.params.presence_penalty = 0.5f;
   request.params.frequency_penalty = 0.25f;
-  const std::vector<TokenCount> seen = {{.id = 0, .count = 2},
-                                        {.id = 1, .count = 1},
-                                        {.id = 3, .count = 0},
-                                        {.id = -1, .count = 1},
-                                        {.id = 4, .count = 9}};
+  const std::vector<TokenCount> seen = {{.id = 0, .recent = 1, .answered = 2},
+                                        {.id = 1, .recent = 3, .answered = 1},
+                                        {.id = 3, .recent = 0, .answered = 0},
+                                        {.id = -1, .recent = 1, .answered = 1},
+                                        {.id = 4, .recent = 9, .answered = 9}};
   request.seen = seen;
   // 2/2 - 0.5 - 0.5 = 0; -2*2 - 0.5 - 0.25 = -4.75; the others stay.
   const std::vector<float> changed = {0.0f, -4.75f, 3.0f, 1.0f};
@@ -132,11 +132,49 @@ TEST(Sampling, PenaltiesByTheirFormula) {
   // Greedy heeds them, too, and the log-probability is of the logits as they came.
   request.params.temperature = 0.0f;
   request.params.presence_penalty = 10.0f;
-  const std::vector<TokenCount> best = {{.id = 2, .count = 1}};
+  const std::vector<TokenCount> best = {{.id = 2, .answered = 1}};
   request.seen = best;
   const SampleResult result = sample_row(logits, request);
   EXPECT_EQ(result.id, 0);
   EXPECT_FLOAT_EQ(result.logprob, static_cast<float>(exact_logprob(logits, 0)));
+}
+
+// OpenAI's presence and frequency look at the answer, llama.cpp's at the same last tokens as the repeat penalty.
+TEST(Sampling, EachPenaltyLooksAtItsOwnCounts) {
+  const std::vector<float> logits = {2.0f, 2.0f, 2.0f, 2.0f};
+  const std::vector<TokenCount> seen = {{.id = 0, .recent = 2, .answered = 0},   // in the prompt
+                                        {.id = 1, .recent = 0, .answered = 3},   // in the answer, long ago
+                                        {.id = 2, .recent = 1, .answered = 4}};  // both
+  SampleRequest request;
+  request.params.temperature = 1.0f;
+  request.params.presence_penalty = 0.5f;
+  request.params.frequency_penalty = 0.25f;
+  request.params.repeat_penalty = 2.0f;
+  request.seen = seen;
+  const auto expect = [&](PenaltyScope scope, const std::vector<float>& changed) {
+    request.params.penalty_scope = scope;
+    for (const auto& [id, probability] : sampling_distribution(logits, request)) {
+      EXPECT_NEAR(std::log(probability), exact_logprob(changed, static_cast<std::size_t>(id)), 1e-12);
+    }
+  };
+  expect(PenaltyScope::answer, {1.0f, 2.0f - 0.5f - 0.75f, 1.0f - 0.5f - 1.0f, 2.0f});
+  expect(PenaltyScope::recent, {1.0f - 0.5f - 0.5f, 2.0f, 1.0f - 0.5f - 0.25f, 2.0f});
+}
+
+// A row that may give no token is told from one that is no good.
+TEST(Sampling, NoTokenAllowedIsNotBadLogits) {
+  const std::vector<float> logits = {3.0f, 2.0f};
+  SampleRequest request;
+  EXPECT_EQ(sample_row(logits, request).outcome, SampleOutcome::token);
+  request.params.logit_bias = {{0, -kInf}, {1, -kInf}};
+  EXPECT_EQ(sample_row(logits, request).outcome, SampleOutcome::no_token);
+  const std::vector<std::uint64_t> mask = {0};
+  request.params.logit_bias.clear();
+  request.mask = mask;
+  EXPECT_EQ(sample_row(logits, request).outcome, SampleOutcome::no_token);
+  EXPECT_EQ(sample_row(std::vector<float>{kNan, 1.0f}, request).outcome, SampleOutcome::bad_logits);
+  EXPECT_EQ(sample_row(std::vector<float>{-kInf, -kInf}, {}).outcome, SampleOutcome::bad_logits);
+  EXPECT_EQ(SampleResult{}.outcome, SampleOutcome::none);
 }
 
 TEST(Sampling, BiasBeyondTheVocabularyIsIgnoredAndMinusInfinityBans) {

@@ -55,7 +55,7 @@ std::uint64_t CpuBackend::store_cache(const QkvOp& op, std::int32_t row, const f
   static_assert(kAttendBlock == kBlockTokens);
   constexpr std::size_t kApart = kBlockTokens;
   const std::int32_t position = rows()[as_size(row)].position;
-  const std::int32_t block = sequence_of(row).tables[as_size(op.kv_group)][as_size(position / kBlockTokens)];
+  const std::int32_t block = table_of(row, op.kv_group)[as_size(position / kBlockTokens)];
   const std::int32_t slot = position % kBlockTokens;
   const std::size_t key_dim = as_size(op.key_dim);
   const std::size_t value_dim = as_size(op.value_dim);
@@ -112,6 +112,7 @@ void CpuBackend::qkv(const QkvOp& op) {
       rotate(op, r, q, op.heads, *angles);
       rotate(op, r, k, op.kv_heads, *angles);
     }
+    if (is_padding(op.x.rows, r)) return;
     const std::uint64_t lost = store_cache(op, r, k, v);
     if (lost > 0) clamped.fetch_add(lost, std::memory_order_relaxed);
   });
@@ -139,10 +140,15 @@ void CpuBackend::plan_attention(const AttendOp& op) {
   attend_tiles_.clear();
   for (std::int32_t r = 0; r < row_count(op.q.rows); ++r) {
     const StepRow& row = rows()[as_size(r)];
-    const HostSequence& sequence = sequence_of(r);
-    const std::vector<std::int32_t>& table = sequence.tables[as_size(op.kv_group)];
+    if (row.sequence < 0) {  // padding sees nothing and joins no tile
+      attend_begins_.push_back(0);
+      attend_ends_.push_back(0);
+      continue;
+    }
+    const std::int32_t length = sequence_of(r).length;
+    const std::span<const std::int32_t> table = table_of(r, op.kv_group);
     const std::int32_t begin = op.window > 0 ? std::max(0, row.position - op.window + 1) : 0;
-    const std::int32_t end = op.causal ? row.position + 1 : std::max(sequence.length, row.position + 1);
+    const std::int32_t end = op.causal ? row.position + 1 : std::max(length, row.position + 1);
     // What a window has freed is a table's beginning, so the first block a row sees tells for all of them.
     if (table[as_size(begin / kBlockTokens)] < 0) {
       fail(ErrorKind::internal, "a row at position {} needs a block that was freed", row.position);
@@ -175,7 +181,7 @@ AttendTask CpuBackend::attend_task(const AttendOp& op, const AttendTile& tile, s
           .half = kv_type() == KvType::f16,
           .base = key_at(op.kv_group, op.kv_layer, 0, head, 0),
           .block_bytes = kv_bytes(cache().groups[as_size(op.kv_group)], kv_type()),
-          .blocks = sequence_of(tile.first).tables[as_size(op.kv_group)].data(),
+          .blocks = table_of(tile.first, op.kv_group).data(),
           .begins = attend_begins_.data() + tile.first,
           .ends = attend_ends_.data() + tile.first,
           .scale = op.scale,

@@ -18,7 +18,7 @@ namespace {
 
 // A group of a prompt row has a second digit if its largest value is so many times the row's root mean square. At 4,
 // one group in five has one, and what one digit loses everywhere is halved (docs/numerics.md).
-constexpr float kHeard = 4.0f;
+constexpr float kOutlier = 4.0f;
 
 }  // namespace
 
@@ -43,13 +43,14 @@ std::string CpuDevice::description() const {
 }
 
 std::size_t CpuDevice::memory_available() const { return host_memory_available(); }
+std::size_t CpuDevice::memory_total() const { return host_memory_total(); }
 
 std::unique_ptr<Backend> CpuDevice::make_backend(const BackendOptions& options) {
   return std::make_unique<CpuBackend>(*this, options);
 }
 
 CpuBackend::CpuBackend(CpuDevice& device, const BackendOptions& options)
-    : HostBackend(options.plan_only), device_(device), kernels_(device.kernels()), options_(options) {}
+    : HostBackend(device.lock(), options.plan_only), device_(device), kernels_(device.kernels()), options_(options) {}
 
 Weight CpuBackend::prepare_weight(const WeightSource& source) {
   check_weight(source);
@@ -87,13 +88,13 @@ Weight CpuBackend::prepare_weight(const WeightSource& source) {
 }
 
 bool CpuBackend::wants_packing(const WeightSource& source) const {
-  if (!options_.repack || kernels_.panel_bytes(source.type, static_cast<std::size_t>(source.columns)) == 0)
+  if (!options_.cpu.repack || kernels_.panel_bytes(source.type, static_cast<std::size_t>(source.columns)) == 0)
     return false;
   switch (source.role) {
     case WeightRole::embedding:  // one row a token is read of it
     case WeightRole::vector: return false;
     case WeightRole::expert_column:
-    case WeightRole::expert_row: return !options_.expert_memory.has_value();
+    case WeightRole::expert_row: return !options_.cpu.expert_memory.has_value();
     default: return true;
   }
 }
@@ -110,7 +111,7 @@ void CpuBackend::pack(const WeightSource& source, std::span<const ExpertPlace> p
   if (plan_only()) return;
   weight.memory = AlignedBuffer(matrix_bytes * places.size(), "repacked weights");
   weight.data = weight.memory.data();
-  const DeviceTurn turn(device_.turns());
+  const DeviceLock::Hold hold(device_.lock());
   device_.pool().run([&](int worker, int workers) {
     const Share share = share_of(weight.rows, worker, workers);
     for (std::size_t place = 0; place < places.size(); ++place) {
@@ -124,7 +125,7 @@ void CpuBackend::pack(const WeightSource& source, std::span<const ExpertPlace> p
       }
     }
   });
-  if (options_.on_repacked) options_.on_repacked(released_bytes_);
+  if (options_.cpu.on_repacked) options_.cpu.on_repacked(released_bytes_);
   for (std::size_t place = 0; place < weight.places.size(); ++place) {
     weight.places[place] = {.data = weight.memory.data() + place * matrix_bytes};
   }
@@ -176,34 +177,31 @@ void CpuBackend::reserve(const StepLimits& limits, std::int32_t vocabulary) {
 }
 
 void CpuBackend::begin_step() {
-  device_.turns().take();
   caller_.emplace(device_.pool());
   ++step_;
 }
 
-void CpuBackend::end_step() {
-  caller_.reset();
-  device_.turns().give_back();
-}
+void CpuBackend::end_step() { caller_.reset(); }
 
 bool CpuBackend::wants_digits(const Weight& weight) const {
-  return options_.activations != ActivationDigits::f32 && kernels_.has_integer_kernel(prepared(weight).type);
+  return options_.activations != ActivationPrecision::f32 && kernels_.has_integer_kernel(prepared(weight).type);
 }
 
 bool CpuBackend::has_bfloats() const noexcept {
-  return kernels_.tiles.matmul_bfloats != nullptr &&
-         (options_.activations == ActivationDigits::where_heard || options_.activations == ActivationDigits::two);
+  return kernels_.tiles.matmul_bfloats != nullptr && (options_.activations == ActivationPrecision::outlier_groups ||
+                                                      options_.activations == ActivationPrecision::int8_split);
 }
 
 bool CpuBackend::wants_bfloats(const Weight& weight) const {
   const QuantType type = prepared(weight).type;
   if (!has_bfloats() || !kernels_.tiles.has_bfloat_kernel(type)) return false;
-  return options_.activations == ActivationDigits::where_heard || type == QuantType::f16 || type == QuantType::bf16;
+  return options_.activations == ActivationPrecision::outlier_groups || type == QuantType::f16 ||
+         type == QuantType::bf16;
 }
 
 bool CpuBackend::wants_bfloat_pairs(const Weight& weight) const {
   const QuantType type = prepared(weight).type;
-  return type == QuantType::f16 || (type == QuantType::bf16 && options_.activations == ActivationDigits::two);
+  return type == QuantType::f16 || (type == QuantType::bf16 && options_.activations == ActivationPrecision::int8_split);
 }
 
 HostBackend::WeightSize CpuBackend::weight_size(const Weight& weight) const {
@@ -222,8 +220,8 @@ bool CpuBackend::norm_row(const Norm& norm, const float* in, float* out, std::si
 void CpuBackend::quantize(const float* values, const Input& input, const DigitRows& to, std::size_t row) const {
   float threshold = 0.0f;
   if (row >= input.generated) {
-    if (options_.activations == ActivationDigits::where_heard) threshold = kHeard;
-    if (options_.activations == ActivationDigits::one_for_prompt) threshold = std::numeric_limits<float>::infinity();
+    if (options_.activations == ActivationPrecision::outlier_groups) threshold = kOutlier;
+    if (options_.activations == ActivationPrecision::int8) threshold = std::numeric_limits<float>::infinity();
   }
   kernels_.quantize_row(values, input.columns, to, row, threshold);
 }
@@ -263,7 +261,7 @@ void CpuBackend::multiply_digits(MatmulTask task) const {
 }
 
 void CpuBackend::multiply_rows(MatmulTask task, std::size_t generated) const {
-  const bool in_prompts = options_.activations == ActivationDigits::two;
+  const bool in_prompts = options_.activations == ActivationPrecision::int8_split;
   if (task.bfloats == nullptr) {
     // Tiles of digits begin where the rows do, so those stay together.
     const bool apart = task.digits != nullptr && kernels_.tiles.matmul_digits == nullptr && !in_prompts;
@@ -494,16 +492,18 @@ void CpuBackend::head(const HeadOp& op) {
   const std::int32_t first = op.slice * kLogitRows;
   const std::int32_t count = std::min(kLogitRows, row_count(op.in.rows) - first);
   const std::size_t width = as_size(op.in.width);
+  begin_vectors(op.in.width);
   for (std::int32_t r = 0; r < count; ++r) {
-    HostOutput& output = outputs()[as_size(first + r)];
-    if (output.embedding == nullptr) continue;
+    const HostOutput& output = outputs()[as_size(first + r)];
+    if (output.wanted == nullptr || output.wanted->kind != OutputKind::vector) continue;
+    float* vector = output_vector(output);
     if (op.norm.kind == NormKind::none) {
-      std::copy_n(row(op.in, first + r), width, output.embedding);
-    } else if (!norm_row(op.norm, row(op.in, first + r), output.embedding, width)) {
+      std::copy_n(row(op.in, first + r), width, vector);
+    } else if (!norm_row(op.norm, row(op.in, first + r), vector, width)) {
       flag_bad_row(op.in.rows, first + r, op.layer);
     }
   }
-  if (!op.weight.valid()) return;
+  if (!op.weight.valid() || !wants_logits(op.slice)) return;
   const Input input = prepare_input(op.in, first, count, op.norm, op.layer, {&op.weight, 1});
   Timer timer(*this, "head");
   timer.products(input.rows, {op.weight});

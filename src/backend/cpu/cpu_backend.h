@@ -14,7 +14,7 @@
 #include "backend/cpu/isa.h"
 #include "backend/cpu/moe_space.h"
 #include "backend/cpu/shares.h"
-#include "backend/device_turns.h"
+#include "backend/device_lock.h"
 #include "backend/host_backend.h"
 #include "base/thread_pool.h"
 
@@ -29,21 +29,23 @@ class CpuDevice final : public Device {
   std::string_view name() const noexcept override { return "cpu"; }
   std::string description() const override;
   KvType default_kv_type() const noexcept override { return KvType::f16; }
+  bool supports(ActivationPrecision /*activations*/) const noexcept override { return true; }
   std::size_t memory_available() const override;
+  std::size_t memory_total() const override;
   std::unique_ptr<Backend> make_backend(const BackendOptions& options) override;
 
   ThreadPool& pool() noexcept { return pool_; }
-  DeviceTurns& turns() noexcept { return turns_; }
+  DeviceLock& lock() noexcept { return lock_; }
   const CpuKernels& kernels() const noexcept { return kernels_; }
 
  private:
   IsaLevel level_;
   const CpuKernels& kernels_;
   ThreadPool pool_;
-  DeviceTurns turns_;
+  DeviceLock lock_;
 };
 
-class CpuBackend final : public HostBackend {
+class CpuBackend : public HostBackend {
  public:
   CpuBackend(CpuDevice& device, const BackendOptions& options);
 

@@ -88,20 +88,20 @@ void CpuBackend::add_experts(const WeightSource& source, std::int32_t id, const 
   std::size_t& width = source.role == WeightRole::expert_row ? moe_.width : moe_.hidden;
   width = std::max(width, weight.rows);
   if (source.role == WeightRole::expert_column) moe_.input = std::max(moe_.input, weight.columns);
-  if (!options_.expert_memory.has_value()) return;
+  if (!options_.cpu.expert_memory.has_value()) return;
   expert_sets_[source.layer].add(id, source.experts_used, weight.rows, weight.row_bytes, weight.row_stride,
                                  weight.places);
 }
 
 bool CpuBackend::caches_experts() const noexcept {
-  if (!options_.expert_memory.has_value()) return false;
+  if (!options_.cpu.expert_memory.has_value()) return false;
   std::size_t all = 0;
   for (const auto& [layer, experts] : expert_sets_) all += experts.bytes();
-  return all > *options_.expert_memory;
+  return all > *options_.cpu.expert_memory;
 }
 
 std::size_t CpuBackend::expert_cache_bytes() const noexcept {
-  return caches_experts() ? options_.expert_memory.value_or(0) : 0;
+  return caches_experts() ? options_.cpu.expert_memory.value_or(0) : 0;
 }
 
 BackendCounters CpuBackend::counters() const noexcept {
@@ -170,8 +170,9 @@ void CpuBackend::route(const MoeOp& op, const Input& input) {
     double total = 0.0;
     for (const ExpertChoice& choice : choices.first(used)) total += choice.score;
     const double share = op.normalise && total != 0.0 ? 1.0 / total : 1.0;
+    const bool padding = is_padding(op.x.rows, static_cast<std::int32_t>(r));  // goes to no expert
     for (std::size_t i = 0; i < used; ++i) {
-      moe_.chosen[r * used + i] = choices[i].expert;
+      moe_.chosen[r * used + i] = padding ? -1 : choices[i].expert;
       moe_.weights[r * used + i] = static_cast<float>(choices[i].score * share * static_cast<double>(op.weight_scale));
     }
   };
@@ -191,7 +192,9 @@ std::span<ExpertGroup> CpuBackend::group_rows(const MoeOp& op, const Input& inpu
   const std::size_t used = as_size(op.used);
   const std::span<ExpertGroup> all{moe_.groups, as_size(op.up.experts)};
   for (std::size_t e = 0; e < all.size(); ++e) all[e] = {.expert = static_cast<std::int32_t>(e)};
-  for (std::size_t i = 0; i < input.rows * used; ++i) ++all[as_size(moe_.chosen[i])].rows;
+  for (std::size_t i = 0; i < input.rows * used; ++i) {
+    if (moe_.chosen[i] >= 0) ++all[as_size(moe_.chosen[i])].rows;
+  }
   std::size_t slots = 0;
   for (ExpertGroup& group : all) {
     group.first = slots;
@@ -199,6 +202,7 @@ std::span<ExpertGroup> CpuBackend::group_rows(const MoeOp& op, const Input& inpu
     slots += padded(count, moe_.alignment(input.rows));
   }
   for (std::size_t i = 0; i < input.rows * used; ++i) {
+    if (moe_.chosen[i] < 0) continue;
     const std::size_t row = i / used;
     ExpertGroup& group = all[as_size(moe_.chosen[i])];
     const std::size_t slot = group.first + group.rows++;
@@ -453,7 +457,7 @@ void CpuBackend::moe(const MoeOp& op) {
   for_rows(row_count(op.x.rows), [&](std::int32_t r) {
     float* value = first_.floats() + as_size(r) * width;
     std::fill_n(value, width, 0.0f);
-    for (std::size_t i = as_size(r) * used; i < (as_size(r) + 1) * used; ++i) {
+    for (std::size_t i = as_size(r) * used; i < (as_size(r) + 1) * used && moe_.chosen[i] >= 0; ++i) {
       kernels_.add_scaled(value, moe_.outputs + moe_.slot_of[i] * width, moe_.weights[i], width);
     }
     if (op.shared_up.valid()) kernels_.add(value, second_.floats() + as_size(r) * width, width);

@@ -4,7 +4,6 @@
 // give.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <tuple>
 
 #include "backend/cpu/cpu_backend.h"
@@ -53,13 +52,10 @@ const CpuBackend::StateRows& CpuBackend::state_rows() {
   StateRows& found = state_rows_;
   if (found.step == step_) return found;
   found.step = step_;
-  found.order.resize(rows().size());
-  std::iota(found.order.begin(), found.order.end(), 0);
-  // A sequence may have rows of both classes, and those of class generated come first whatever their positions.
-  std::ranges::sort(found.order, {}, [this](std::int32_t r) {
-    const StepRow& row = rows()[as_size(r)];
-    return std::tuple(row.sequence, row.position, r);
-  });
+  found.order.clear();
+  for (std::int32_t r = 0; r < shape().rows(); ++r) {
+    if (!is_padding(RowSet::all, r)) found.order.push_back(r);
+  }
   // Snapshots in the order of their rows, each row given by its place among all, then by that in its sequence.
   found.snapshots.assign(snapshots().begin(), snapshots().end());
   for (StateSnapshot& snapshot : found.snapshots) {
@@ -151,7 +147,7 @@ void CpuBackend::convolve_block(const SsmStep& step, const StateRows::Sequence& 
   const SsmOp& op = step.op;
   const std::size_t taps = shape.history + 1;
   const std::size_t count = std::min(kSsmBlock, shape.channels - first);
-  const HostSequence& slots = sequence_of(sequence.rows.front());
+  const StepSequence& slots = sequence_of(sequence.rows.front());
   float* history = scratch;
   float* weights = history + shape.history * kSsmBlock;
   float* bias = weights + taps * kSsmBlock;

@@ -298,18 +298,9 @@ static constexpr IntegerType packed_type(QuantType type) {
 }
 
 static constexpr IntegerType kIntegerTypes[] = {
-    packed_type<BlockQ4_0>(QuantType::q4_0),      packed_type<BlockQ4_1>(QuantType::q4_1),
-    packed_type<BlockQ5_0>(QuantType::q5_0),      packed_type<BlockQ5_1>(QuantType::q5_1),
-    packed_type<BlockQ8_0>(QuantType::q8_0),      packed_type<BlockQ2K>(QuantType::q2_k),
-    packed_type<BlockQ3K>(QuantType::q3_k),       packed_type<BlockQ4K>(QuantType::q4_k),
-    packed_type<BlockQ5K>(QuantType::q5_k),       packed_type<BlockQ6K>(QuantType::q6_k),
-    packed_type<BlockQ8K>(QuantType::q8_k),       packed_type<BlockTq1_0>(QuantType::tq1_0),
-    packed_type<BlockTq2_0>(QuantType::tq2_0),    packed_type<BlockMxfp4>(QuantType::mxfp4),
-    packed_type<BlockIq1S>(QuantType::iq1_s),     packed_type<BlockMxfp4Pairs>(QuantType::mxfp4_pairs),
-    packed_type<BlockIq1M>(QuantType::iq1_m),     packed_type<BlockIq2Xxs>(QuantType::iq2_xxs),
-    packed_type<BlockIq2Xs>(QuantType::iq2_xs),   packed_type<BlockIq2S>(QuantType::iq2_s),
-    packed_type<BlockIq3Xxs>(QuantType::iq3_xxs), packed_type<BlockIq3S>(QuantType::iq3_s),
-    packed_type<BlockIq4Nl>(QuantType::iq4_nl),   packed_type<BlockIq4Xs>(QuantType::iq4_xs),
+#define QUARREL_ROW(Block, type) packed_type<Block>(QuantType::type),
+    QUARREL_INTEGER_TYPES(QUARREL_ROW)
+#undef QUARREL_ROW
 };
 
 static inline const IntegerType* integer_type(QuantType type) {

@@ -164,34 +164,20 @@ static std::size_t digit_tile_scratch_bytes(std::size_t columns) {
   return groups * 40 * 16 + 128 + (two > kPlainBytes ? two : kPlainBytes);
 }
 
+static constexpr struct {
+  QuantType type;
+  void (*matmul)(const MatmulTask&);
+} kDigitTileTypes[] = {
+#define QUARREL_ROW(Block, type) {QuantType::type, packed_digit_tiles<Block>},
+    QUARREL_INTEGER_TYPES(QUARREL_ROW)
+#undef QUARREL_ROW
+};
+
 static void matmul_digit_tiles(const MatmulTask& task) {
-  switch (task.type) {
-    case QuantType::q4_0: return packed_digit_tiles<BlockQ4_0>(task);
-    case QuantType::q4_1: return packed_digit_tiles<BlockQ4_1>(task);
-    case QuantType::q5_0: return packed_digit_tiles<BlockQ5_0>(task);
-    case QuantType::q5_1: return packed_digit_tiles<BlockQ5_1>(task);
-    case QuantType::q8_0: return packed_digit_tiles<BlockQ8_0>(task);
-    case QuantType::q2_k: return packed_digit_tiles<BlockQ2K>(task);
-    case QuantType::q3_k: return packed_digit_tiles<BlockQ3K>(task);
-    case QuantType::q4_k: return packed_digit_tiles<BlockQ4K>(task);
-    case QuantType::q5_k: return packed_digit_tiles<BlockQ5K>(task);
-    case QuantType::q6_k: return packed_digit_tiles<BlockQ6K>(task);
-    case QuantType::q8_k: return packed_digit_tiles<BlockQ8K>(task);
-    case QuantType::tq1_0: return packed_digit_tiles<BlockTq1_0>(task);
-    case QuantType::tq2_0: return packed_digit_tiles<BlockTq2_0>(task);
-    case QuantType::mxfp4: return packed_digit_tiles<BlockMxfp4>(task);
-    case QuantType::mxfp4_pairs: return packed_digit_tiles<BlockMxfp4Pairs>(task);
-    case QuantType::iq1_s: return packed_digit_tiles<BlockIq1S>(task);
-    case QuantType::iq1_m: return packed_digit_tiles<BlockIq1M>(task);
-    case QuantType::iq2_xxs: return packed_digit_tiles<BlockIq2Xxs>(task);
-    case QuantType::iq2_xs: return packed_digit_tiles<BlockIq2Xs>(task);
-    case QuantType::iq2_s: return packed_digit_tiles<BlockIq2S>(task);
-    case QuantType::iq3_xxs: return packed_digit_tiles<BlockIq3Xxs>(task);
-    case QuantType::iq3_s: return packed_digit_tiles<BlockIq3S>(task);
-    case QuantType::iq4_nl: return packed_digit_tiles<BlockIq4Nl>(task);
-    case QuantType::iq4_xs: return packed_digit_tiles<BlockIq4Xs>(task);
-    default: return;  // has_integer_kernel said no
+  for (const auto& row : kDigitTileTypes) {
+    if (row.type == task.type) return row.matmul(task);
   }
+  __builtin_trap();  // a type without a row in the list has no int8 activations: nobody may come here with one
 }
 
 }  // namespace quarrel::QUARREL_LEVEL

@@ -113,8 +113,9 @@ void ReferenceBackend::qkv(const QkvOp& op) {
   finish_heads(op.k_norm, op.rope, op.key_dim, op.layer, k);
   for (std::int32_t r = 0; r < row_count(RowSet::all); ++r) {
     std::copy_n(q.data() + as_size(r) * q_width, q_width, row(op.q_out, r));
+    if (is_padding(RowSet::all, r)) continue;
     const std::int32_t position = rows()[as_size(r)].position;
-    const std::int32_t block = sequence_of(r).tables[as_size(op.kv_group)][as_size(position / kBlockTokens)];
+    const std::int32_t block = table_of(r, op.kv_group)[as_size(position / kBlockTokens)];
     const std::int32_t slot = position % kBlockTokens;
     for (std::int32_t head = 0; head < op.kv_heads; ++head) {
       const float* key = k.data() + as_size(r) * k_width + as_size(head * op.key_dim);
@@ -142,12 +143,12 @@ void ReferenceBackend::attend(const AttendOp& op) {
 
 // All rows of a sequence, for the query heads that share one head of keys and values.
 void ReferenceBackend::attend_head(const AttendOp& op, const SequenceRows& sequence, std::int32_t kv_head) {
-  const HostSequence& tables = sequence_of(sequence.rows.front());
-  const std::vector<std::int32_t>& table = tables.tables[as_size(op.kv_group)];
+  const std::int32_t length = sequence_of(sequence.rows.front()).length;
+  const std::span<const std::int32_t> table = table_of(sequence.rows.front(), op.kv_group);
   const std::size_t key_dim = as_size(op.key_dim);
   const std::size_t value_dim = as_size(op.value_dim);
-  const std::int32_t first = visible(op, rows()[as_size(sequence.rows.front())].position, tables.length).begin;
-  const std::int32_t last = visible(op, rows()[as_size(sequence.rows.back())].position, tables.length).end;
+  const std::int32_t first = visible(op, rows()[as_size(sequence.rows.front())].position, length).begin;
+  const std::int32_t last = visible(op, rows()[as_size(sequence.rows.back())].position, length).end;
   std::vector<double> keys(as_size(last - first) * key_dim);
   std::vector<double> values(as_size(last - first) * value_dim);
   for (std::int32_t j = first; j < last; ++j) {
@@ -167,7 +168,7 @@ void ReferenceBackend::attend_head(const AttendOp& op, const SequenceRows& seque
   std::vector<double> scores;
   std::vector<double> sums(value_dim);
   for (const std::int32_t r : sequence.rows) {
-    const Visible seen = visible(op, rows()[as_size(r)].position, tables.length);
+    const Visible seen = visible(op, rows()[as_size(r)].position, length);
     for (std::int32_t head = kv_head * shared_by; head < (kv_head + 1) * shared_by; ++head) {
       std::copy_n(row(op.q, r) + as_size(head) * key_dim, key_dim, query.begin());
       const double sink =

@@ -23,10 +23,11 @@ std::string ReferenceDevice::description() const {
 }
 
 std::size_t ReferenceDevice::memory_available() const { return host_memory_available(); }
+std::size_t ReferenceDevice::memory_total() const { return host_memory_total(); }
 
 std::unique_ptr<Backend> ReferenceDevice::make_backend(const BackendOptions& options) {
   // Activations are always F32, and experts are used where they lie.
-  return std::make_unique<ReferenceBackend>(*this, options.plan_only);
+  return std::make_unique<ReferenceBackend>(*this, options);
 }
 
 // ---- Weights ----
@@ -147,15 +148,11 @@ void ReferenceBackend::finish(const BranchEnd& end, std::vector<float>& values, 
 
 std::vector<ReferenceBackend::SequenceRows> ReferenceBackend::sequence_rows() const {
   std::vector<SequenceRows> found;
-  for (std::size_t r = 0; r < rows().size(); ++r) {
-    const std::int32_t sequence = rows()[r].sequence;
-    auto known = std::ranges::find(found, sequence, &SequenceRows::sequence);
-    if (known == found.end()) known = found.insert(found.end(), {.sequence = sequence, .rows = {}});
-    known->rows.push_back(static_cast<std::int32_t>(r));
-  }
-  // A sequence may have rows of both classes, and those of class generated come first whatever their positions.
-  for (SequenceRows& sequence : found) {
-    std::ranges::stable_sort(sequence.rows, {}, [this](std::int32_t r) { return rows()[as_size(r)].position; });
+  for (std::int32_t r = 0; r < row_count(RowSet::all); ++r) {
+    if (is_padding(RowSet::all, r)) continue;
+    const std::int32_t sequence = rows()[as_size(r)].sequence;
+    if (found.empty() || found.back().sequence != sequence) found.push_back({.sequence = sequence, .rows = {}});
+    found.back().rows.push_back(r);
   }
   return found;
 }
@@ -201,14 +198,16 @@ void ReferenceBackend::head(const HeadOp& op) {
   const std::int32_t last = std::min(row_count(RowSet::outputs), first + kLogitRows);
   std::vector<float> normed(width);
   std::vector<double> in;
+  begin_vectors(static_cast<std::int32_t>(width));
   for (std::int32_t output = first; output < last; ++output) {
     const HostOutput& wanted = outputs()[as_size(output)];
-    const std::int32_t source = op.in.rows == RowSet::outputs ? output : wanted.row;
-    if (!normalise(op.norm, {row(op.in, source), width}, normed.data())) flag_bad_row(op.in.rows, source, op.layer);
-    if (wanted.embedding != nullptr) std::ranges::copy(normed, wanted.embedding);
+    if (!normalise(op.norm, {row(op.in, output), width}, normed.data())) flag_bad_row(op.in.rows, output, op.layer);
+    if (wanted.wanted != nullptr && wanted.wanted->kind == OutputKind::vector) {
+      std::ranges::copy(normed, output_vector(wanted));
+    }
     in.insert(in.end(), normed.begin(), normed.end());
   }
-  if (!op.weight.valid() || in.empty()) return;
+  if (!op.weight.valid() || !wants_logits(op.slice)) return;
   timer.products(as_size(last - first), {op.weight});
   std::vector<float> logits;
   multiply(op.weight, 0, in, vector_of(op.bias, as_size(op.weight.rows)), logits);

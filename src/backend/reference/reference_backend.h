@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/device_turns.h"
+#include "backend/device_lock.h"
 #include "backend/host_backend.h"
 #include "base/thread_pool.h"
 
@@ -23,20 +23,25 @@ class ReferenceDevice final : public Device {
   std::string_view name() const noexcept override { return "reference"; }
   std::string description() const override;
   KvType default_kv_type() const noexcept override { return KvType::f32; }
+  bool supports(ActivationPrecision activations) const noexcept override {
+    return activations == ActivationPrecision::f32;
+  }
   std::size_t memory_available() const override;
+  std::size_t memory_total() const override;
   std::unique_ptr<Backend> make_backend(const BackendOptions& options) override;
 
   ThreadPool& pool() noexcept { return pool_; }
-  DeviceTurns& turns() noexcept { return turns_; }
+  DeviceLock& lock() noexcept { return lock_; }
 
  private:
   ThreadPool pool_;
-  DeviceTurns turns_;
+  DeviceLock lock_;
 };
 
-class ReferenceBackend final : public HostBackend {
+class ReferenceBackend : public HostBackend {
  public:
-  ReferenceBackend(ReferenceDevice& device, bool plan_only) : HostBackend(plan_only), device_(device) {}
+  ReferenceBackend(ReferenceDevice& device, const BackendOptions& options)
+      : HostBackend(device.lock(), options.plan_only), device_(device) {}
   std::string_view name() const noexcept override { return "reference"; }
   Weight prepare_weight(const WeightSource& source) override;
   std::size_t prepared_bytes() const noexcept override { return prepared_bytes_; }
@@ -68,8 +73,6 @@ class ReferenceBackend final : public HostBackend {
   }
   WeightSize weight_size(const Weight& weight) const override;
   std::span<const float> vector_values(const Weight& weight) const override { return prepared(weight).values; }
-  void begin_step() override { device_.turns().take(); }
-  void end_step() override { device_.turns().give_back(); }
 
   // ---- Weights ----
   const PreparedWeight& prepared(const Weight& weight) const;

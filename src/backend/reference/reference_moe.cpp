@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "backend/reference/reference_backend.h"
 #include "backend/reference/reference_math.h"
@@ -30,7 +31,7 @@ std::vector<double> gate_scores(Gating gating, std::span<const float> logits) {
 
 }  // namespace
 
-// [rows][used], best choice first.
+// [rows][used], best choice first; padding goes to none, -1.
 struct ReferenceBackend::Routing {
   std::vector<std::int32_t> experts;
   std::vector<double> weights;
@@ -64,7 +65,8 @@ ReferenceBackend::Routing ReferenceBackend::route(const MoeOp& op, std::span<con
     for (std::size_t i = 0; i < used; ++i) total += scores[as_size(order[i])];
     for (std::size_t i = 0; i < used; ++i) {
       const double share = op.normalise && total != 0.0 ? 1.0 / total : 1.0;
-      routing.experts.push_back(order[i]);
+      const auto r = static_cast<std::int32_t>(first / experts);
+      routing.experts.push_back(is_padding(op.x.rows, r) ? -1 : order[i]);
       routing.weights.push_back(scores[as_size(order[i])] * share * static_cast<double>(op.weight_scale));
     }
   }
@@ -75,7 +77,8 @@ ReferenceBackend::Routing ReferenceBackend::route(const MoeOp& op, std::span<con
 std::vector<float> ReferenceBackend::expert_outputs(const MoeOp& op, const Routing& routing,
                                                     std::span<const double> in) {
   Timer timer(*this, "experts");
-  const std::set<std::int32_t> chosen(routing.experts.begin(), routing.experts.end());
+  std::set<std::int32_t> chosen(routing.experts.begin(), routing.experts.end());
+  chosen.erase(-1);
   timer.products(routing.experts.size(), {op.gate, op.up, op.down}, chosen.size());
   const std::size_t columns = as_size(op.up.columns);
   const std::size_t hidden = as_size(op.up.rows);
@@ -91,7 +94,7 @@ std::vector<float> ReferenceBackend::expert_outputs(const MoeOp& op, const Routi
     std::vector<std::size_t> places;  // into [rows][used]
     gathered.clear();
     for (std::size_t place = 0; place < routing.experts.size(); ++place) {
-      if (as_size(routing.experts[place]) != expert) continue;
+      if (std::cmp_not_equal(routing.experts[place], expert)) continue;
       places.push_back(place);
       const double* from = in.data() + place / as_size(op.used) * columns;
       gathered.insert(gathered.end(), from, from + columns);

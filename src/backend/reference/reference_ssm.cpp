@@ -50,7 +50,7 @@ void ReferenceBackend::convolve(const SsmOp& op, SsmStep& step) {
   if (weight == nullptr) fail(ErrorKind::internal, "the recurrent layer {} lacks its convolution", op.layer);
   step.mixed.resize(rows().size() * shape.channels);
   for (const SequenceRows& sequence : step.sequences) {
-    const HostSequence& slots = sequence_of(sequence.rows.front());
+    const StepSequence& slots = sequence_of(sequence.rows.front());
     // The last inputs of the steps before, oldest first, and then this step's: [time][channels].
     std::vector<float> inputs(history, 0.0f);
     if (slots.state_in >= 0) std::copy_n(conv_state(slots.state_in, op.state_layer), history, inputs.data());
@@ -134,7 +134,7 @@ void ReferenceBackend::scan_head(const SsmOp& op, const SequenceRows& sequence, 
   const float* d = vector_of(op.d, shape.heads);
   if (a == nullptr) fail(ErrorKind::internal, "the recurrent layer {} lacks A", op.layer);
   const std::size_t values = shape.dim * shape.state;
-  const HostSequence& slots = sequence_of(sequence.rows.front());
+  const StepSequence& slots = sequence_of(sequence.rows.front());
   std::vector<float> state(values, 0.0f);  // [dim][state]
   std::vector<double> decay(shape.state);
   if (slots.state_in >= 0) std::copy_n(scan_state(slots.state_in, op.state_layer) + h * values, values, state.data());

@@ -1,0 +1,69 @@
+// One step on its way: the scheduler's plan, and what the engine adds to make it a backend's Step (how outputs choose
+// their tokens, what lanes begin with, masks). Buffers keep their size from step to step. Only the engine's thread uses
+// it; `build` is called under the engine's lock, `fill_masks` without.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "backend/backend.h"
+#include "engine/engine_job.h"
+#include "sched/step_plan.h"
+
+namespace quarrel {
+
+using EngineJobs = std::unordered_map<RequestId, std::shared_ptr<EngineJob>>;
+
+class StepBuilder {
+ public:
+  StepPlan plan;
+  Ticket ticket = 0;
+  bool submitted = false;            // and not awaited yet
+  std::string failure;               // why it came to nothing
+  bool may_succeed_smaller = false;  // after that failure
+
+  void fail(std::string why, bool may_succeed) noexcept {
+    failure.swap(why);
+    may_succeed_smaller = may_succeed;
+  }
+
+  // Makes the step of `plan`. What it points to lives in the plan, in the jobs and here.
+  void build(const EngineJobs& jobs, std::int32_t vocabulary);
+  const Step& step() const noexcept { return step_; }
+
+  // What the results mean for the scheduler. Throws std::bad_alloc before anything has changed.
+  void read(const StepResults& results, const EngineJobs& jobs);
+  StepOutcome outcome(std::int64_t micros) const noexcept {
+    return {.micros = micros, .sampled = sampled_, .bad = bad_};
+  }
+  bool bad(const PlanOutput& output) const noexcept;
+  // What is reported of each output beside its sample: logits, a vector. Empty for most.
+  std::vector<float>& values(std::size_t output) noexcept { return values_[output]; }
+
+ private:
+  struct MaskedOutput {
+    EngineBranch* branch = nullptr;
+    std::span<const TokenId> answer = {};
+    std::size_t output = 0;
+  };
+
+  void add_output(const PlanOutput& planned, EngineJob& job);
+  static void make_text_room(EngineBranch& branch);
+  void fill_masks();
+  void note_bad(std::size_t sequence, const EngineJobs& jobs, const std::string& why);
+
+  Step step_;
+  std::vector<StepOutput> outputs_;
+  std::vector<LaneStart> lane_starts_;
+  std::vector<MaskedOutput> masked_;
+  std::vector<std::uint64_t> mask_words_;  // [masked output][words]
+  std::size_t mask_size_ = 0;              // words of one
+  std::vector<TokenId> sampled_;           // one an output
+  std::vector<std::uint8_t> bad_;          // one a sequence
+  std::vector<std::vector<float>> values_;
+};
+
+}  // namespace quarrel

@@ -1,0 +1,143 @@
+// The models in memory: loaded when somebody asks for one, warmed up by a small request, kept while they are used and
+// for a while after, given up oldest first when another needs the room, exchanged without dropping a request.
+//
+// Threads: every member may be called from any thread, from callbacks and from an engine's sinks too, and none waits
+// but those that say so. Models are found, planned and loaded on threads of the registry's own (one load at a time),
+// and end on another, wherever their last lease was dropped. A callback is called exactly once and with no lock held:
+// before the call returns where there is nothing to wait for, else on the registry's thread, so it must not block. What
+// it throws is logged, and nothing else comes of it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "session/loaded_model.h"
+#include "store/store.h"
+
+namespace quarrel {
+
+class RegistryCore;
+
+// Every `loading` is followed by `progress` and `warming`, and by one `ready` or one `failed`; every `ready` by one
+// `unloaded` when the model's memory is free again, unless the registry ends before.
+struct LoadEvent {
+  // `warming` is reported when the weights are there and a first request runs, and again while it takes its time.
+  enum class Kind : std::uint8_t { loading, progress, warming, ready, failed, unloaded };
+  Kind kind = Kind::loading;
+  std::string name = {};
+  std::filesystem::path path = {};
+  std::uint64_t done = 0, total = 0;  // of progress: bytes of weights
+  std::string error = {};             // of failed
+};
+
+struct ModelSettings {
+  // `executor.on_load`, `on_warming`, `warm_up` and `retire` are the registry's own.
+  LoadOptions load = {};
+  std::optional<std::chrono::milliseconds> keep_alive = {};  // none: the registry's
+};
+
+struct RegistryOptions {
+  LoadOptions load = {};  // of every model without settings of its own
+  std::map<std::string, ModelSettings> models = {};
+  std::uint64_t budget = 0;  // bytes for all models; 0: what the device has now
+  // How long an unused model stays; 0: it goes when its last lease ends; below zero: it stays for ever.
+  std::chrono::milliseconds keep_alive = std::chrono::minutes(5);
+  std::chrono::milliseconds patience = std::chrono::minutes(5);  // how long a load waits for room; below zero: for ever
+  // What a name stands for; throws Error(not_found) for none. Called on a thread that may wait for a disk.
+  std::function<ResolvedModel(const std::string&)> resolve = {};
+  // Called from two threads of the registry, perhaps by both at once; may call the registry. What it throws of
+  // `loading`, `progress` or `warming` ends that load; of the others it is logged.
+  std::function<void(const LoadEvent&)> on_event = {};
+  std::function<Clock::time_point()> now = {};  // for tests: another clock; whoever moves it calls `look`
+};
+
+struct AcquireOptions {
+  // From now on the model stays so long after use; none: as it was. It is forgotten with the model.
+  std::optional<std::chrono::milliseconds> keep_alive = {};
+};
+
+class ModelRegistry {
+ public:
+  // While it lives, its model is not unloaded. It may outlive the registry: then the model lives on with it, and ends
+  // on a thread made for that.
+  using Lease = std::shared_ptr<LoadedModel>;
+  using OnAcquired = std::function<void(Lease model, std::exception_ptr error)>;  // one of them is null
+  using OnExchanged = std::function<void(std::exception_ptr error)>;              // null: it is exchanged
+  using OnUnloaded = std::function<void(bool found)>;
+
+  // Takes a call back.
+  class Ticket {
+   public:
+    Ticket() = default;
+    // If it still waits, it completes with Error(cancelled); a load that nobody else waits for is ended. Else nothing
+    // happens.
+    void cancel() const;
+
+   private:
+    friend class ModelRegistry;
+    Ticket(std::weak_ptr<RegistryCore> core, std::uint64_t id) : core_(std::move(core)), id_(id) {}
+    std::weak_ptr<RegistryCore> core_ = {};
+    std::uint64_t id_ = 0;
+  };
+
+  ModelRegistry(std::shared_ptr<Device> device, RegistryOptions options, Log& log);
+  // Ends the load that runs, completes what waits with Error(cancelled), and returns when all of that is over and every
+  // model without a lease has ended. Leases are not waited for. Not from a callback, nor from a sink.
+  ~ModelRegistry();
+  ModelRegistry(const ModelRegistry&) = delete;
+  ModelRegistry& operator=(const ModelRegistry&) = delete;
+
+  // The model, loaded if it must be. Completes at once if it is there, whatever else is being loaded. Errors: what
+  // `resolve` and the load threw, bad_file if it cannot answer even a small request, out_of_memory if it does not fit
+  // even alone or if nobody left in time, cancelled.
+  Ticket acquire(const std::string& name, OnAcquired callback, const AcquireOptions& options = {});
+
+  // From now on `name` is this file. The old model goes on serving until the new one is ready, if there is room for
+  // both; else it ends what it has begun while new requests wait. If the new file cannot be loaded or does not answer,
+  // the old one stays, or is loaded again. A name that is not loaded is only remembered.
+  Ticket exchange(const std::string& name, const std::filesystem::path& path, OnExchanged callback);
+
+  // Nobody gets this model any more; who holds it keeps it. Ends a load or an exchange of the name with
+  // Error(cancelled). Completes when the model is gone, with false if there was none.
+  void unload(const std::string& name, OnUnloaded callback = {});
+
+  // The same for those who may wait; throws the error. Error(internal) on a thread of the registry's own.
+  Lease acquire_and_wait(const std::string& name, const AcquireOptions& options = {});
+  void exchange_and_wait(const std::string& name, const std::filesystem::path& path);
+  bool unload_and_wait(const std::string& name);
+
+  // How the model is loaded from now on: by the next load or exchange.
+  void configure(const std::string& name, ModelSettings settings);
+
+  enum class State : std::uint8_t { loading, ready, unloading };
+  struct Status {
+    std::string name = {};
+    std::filesystem::path path = {};  // empty: it is still looked for
+    std::uint64_t bytes = 0;
+    State state = State::loading;
+    std::uint64_t done = 0, total = 0;  // of loading: bytes of weights; 0: it has not begun
+    bool in_use = false;
+    std::optional<Clock::time_point> expires = {};  // none: it is in use, or stays for ever
+  };
+  // By name; one that is exchanged is there twice.
+  std::vector<Status> list() const;
+  std::uint64_t bytes_used() const;  // of models until they have ended, and of the one that is being loaded
+  std::uint64_t budget() const noexcept;
+  void look();  // the clock was moved
+
+ private:
+  std::shared_ptr<RegistryCore> core_;
+};
+
+}  // namespace quarrel

@@ -1,0 +1,136 @@
+// What runs on the two threads that work: finding and planning a model, and loading it.
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "engine/memory_plan.h"
+#include "session/registry_core.h"
+
+namespace quarrel {
+namespace {
+
+std::string error_text(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    return known.what();
+  } catch (...) {
+    return "something that is no exception was thrown";
+  }
+}
+
+}  // namespace
+
+void RegistryCore::report(const LoadEvent& event) const {
+  if (options_.on_event) options_.on_event(event);
+}
+
+RegistryCore::Plan RegistryCore::make_plan(const std::string& name, ResolvedModel source,
+                                           const ModelSettings& settings) {
+  Plan plan{.source = std::move(source), .options = settings.load};
+  if (plan.source.name.empty()) plan.source.name = name;
+  plan.keep_alive = settings.keep_alive.value_or(options_.keep_alive);
+  const GgufFile file = GgufFile::open(plan.source.path);
+  ExecutorOptions& executor = plan.options.executor;
+  executor = settled(file, executor);
+  if (budget_ > 0) executor.memory_budget = std::min(executor.memory_budget.value_or(budget_), budget_);
+  const MemoryPlan memory = plan_memory(file, *device_, executor);
+  // What fits alone is what is loaded, whoever must go for it.
+  executor.context = memory.context;
+  executor.repack = memory.repack;
+  plan.bytes = memory.total();
+  return plan;
+}
+
+void RegistryCore::plan(Job& job) {
+  Plan plan;
+  std::exception_ptr error;
+  try {
+    ModelSettings settings{.load = options_.load};
+    ResolvedModel source{};
+    source.path = job.path;
+    {
+      const std::scoped_lock lock(mutex_);
+      if (const auto own = settings_.find(job.name); own != settings_.end()) settings = own->second;
+      const auto exchanged = exchanged_.find(job.name);
+      if (job.kind == Job::Kind::load && exchanged != exchanged_.end()) source.path = exchanged->second;
+    }
+    if (job.kind == Job::Kind::load && source.path.empty()) {
+      if (!options_.resolve) fail(ErrorKind::not_found, "there is no model called '{}'", job.name);
+      source = options_.resolve(job.name);
+    }
+    plan = make_plan(job.name, std::move(source), settings);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  const std::scoped_lock lock(mutex_);
+  std::swap(job.plan, plan);
+  job.error = std::move(error);
+  job.phase = Job::Phase::planned;
+  signal();
+}
+
+void RegistryCore::load(Job& job) {
+  std::list<Resident> arrived;
+  std::list<LoadEvent> event;
+  std::exception_ptr error;
+  try {
+    arrived.emplace_back();
+    event.push_back({.kind = LoadEvent::Kind::ready, .name = job.name, .path = job.plan.source.path});
+    load_resident(job, arrived.back());
+  } catch (...) {
+    error = std::current_exception();
+    arrived.clear();
+    guarded([&] {
+      if (event.empty()) return;
+      event.back().kind = LoadEvent::Kind::failed;
+      event.back().error = error_text(error);
+    });
+  }
+  const std::scoped_lock lock(mutex_);
+  job.arrived.splice(job.arrived.end(), arrived);
+  job.report.splice(job.report.end(), event);
+  job.error = std::move(error);
+  job.phase = Job::Phase::loaded;
+  signal();
+}
+
+void RegistryCore::load_resident(Job& job, Resident& resident) {
+  const auto go_on = [&job] {
+    if (job.stop) fail(ErrorKind::cancelled, "loading '{}' was cancelled", job.name);
+  };
+  LoadEvent event{.kind = LoadEvent::Kind::loading, .name = job.name, .path = job.plan.source.path};
+  report(event);
+  go_on();
+  resident.name = job.name;
+  resident.plan = job.plan;
+  LoadOptions options = job.plan.options;
+  options.warm_up = true;
+  options.executor.on_load = [&](std::uint64_t done, std::uint64_t total) {
+    {
+      const std::scoped_lock lock(mutex_);
+      job.done = done;
+      job.total = total;
+    }
+    event.kind = LoadEvent::Kind::progress;
+    event.done = done;
+    event.total = total;
+    report(event);
+    go_on();
+  };
+  options.on_warming = [&] {
+    event.kind = LoadEvent::Kind::warming;
+    report(event);
+    go_on();
+  };
+  {
+    const std::scoped_lock lock(mutex_);
+    resident.id = ++last_id_;
+  }
+  options.retire = retirer_.hook([core = weak_from_this(), id = resident.id] {
+    if (const std::shared_ptr<RegistryCore> registry = core.lock()) registry->gone(id);
+  });
+  resident.model = LoadedModel::load(resident.plan.source, device_, options, log_);
+}
+
+}  // namespace quarrel

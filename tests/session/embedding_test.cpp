@@ -1,0 +1,159 @@
+// Texts to vectors through the engine: the same bits however many there are, in the caller's order.
+#include "session/embedding.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+
+#include "base/error.h"
+#include "session/session_support.h"
+#include "unit/gguf_support.h"
+
+namespace quarrel::test {
+namespace {
+
+class Embed : public testing::Test {
+ protected:
+  std::shared_ptr<LoadedModel> encoder(LoadOptions options = {}) {
+    return load_toy(write_toy_embed(folder_.path()), std::move(options));
+  }
+  std::shared_ptr<LoadedModel> decoder() { return load_toy(write_toy_chat(folder_.path(), {.context = 256})); }
+  static std::vector<std::string> texts(std::size_t count) {
+    std::vector<std::string> made;
+    for (std::size_t i = 0; i < count; ++i)
+      made.push_back("the text " + std::string(i % 13 * 3, 'a') + std::to_string(i));
+    return made;
+  }
+  static double length(const std::vector<float>& values) {
+    double squares = 0.0;
+    for (const float value : values) squares += static_cast<double>(value) * static_cast<double>(value);
+    return std::sqrt(squares);
+  }
+
+  TempDir folder_;
+};
+
+TEST_F(Embed, ManyAreEachAsAlone) {
+  for (const auto& model : {encoder(), decoder()}) {
+    const std::vector<std::string> all = texts(100);
+    const std::vector<Embedding> together = embed(model, all);
+    ASSERT_EQ(together.size(), all.size());
+    for (std::size_t i = 0; i < all.size(); i += 9) {
+      const Embedding alone = embed(model, std::vector<std::string>{all[i]}).at(0);
+      EXPECT_EQ(alone.values, together[i].values) << i;
+      EXPECT_EQ(alone.tokens, encode_text(*model, all[i]).tokens.size());
+      EXPECT_NEAR(length(alone.values), 1.0, 1e-5);
+    }
+    EXPECT_NE(together[0].values, together[1].values);
+  }
+}
+
+TEST_F(Embed, OneModelGeneratesAndEmbeds) {
+  const auto model = decoder();
+  Ask ask{.prompt = std::string("Hello"), .seed = 1, .max_tokens = 60};
+  ask.stop_tokens.emplace();
+  const auto alone = generate(model, ask).answers[0].tokens;
+  GenerationStream stream(model, ask);
+  const std::vector<Embedding> vectors = embed(model, texts(20));
+  EXPECT_EQ(vectors.size(), 20u);
+  GenerationResult result;
+  while (auto event = stream.next()) result.add(*event);
+  EXPECT_EQ(result.answers.at(0).tokens, alone);
+}
+
+TEST_F(Embed, OptionsChangeTheVectors) {
+  const auto model = decoder();
+  const std::vector<std::string> one = {"some words"};
+  const std::vector<float> raw = embed(model, one, {.normalize = false}).at(0).values;
+  const std::vector<float> unit = embed(model, one).at(0).values;
+  ASSERT_EQ(raw.size(), unit.size());
+  for (std::size_t i = 0; i < raw.size(); ++i) EXPECT_NEAR(raw[i] / length(raw), unit[i], 1e-6);
+  const std::vector<float> few = embed(model, one, {.normalize = false, .dimensions = 8}).at(0).values;
+  EXPECT_EQ(few, std::vector<float>(raw.begin(), raw.begin() + 8));
+  EXPECT_NEAR(length(embed(model, one, {.dimensions = 8}).at(0).values), 1.0, 1e-5);
+  EXPECT_NE(embed(model, one, {.pooling = Pooling::mean}).at(0).values, unit);
+
+  const Embedding rows = embed(model, one, {.pooling = Pooling::none, .normalize = false}).at(0);
+  ASSERT_EQ(rows.token_vectors.size(), rows.tokens);
+  EXPECT_EQ(rows.token_vectors.back(), raw);  // a decoder's vector is its last row
+  EXPECT_TRUE(rows.values.empty());
+}
+
+TEST_F(Embed, LongTextsAreCutAndKeepTheirEnd) {
+  const auto model = encoder();
+  const std::size_t limit = longest_embedded_text(*model);
+  const std::string text(4 * limit, 'a');
+  std::string words;
+  for (std::size_t i = 0; i < limit; ++i) words += "a ";
+  const EncodedText encoded = encode_text(*model, words);
+  EXPECT_TRUE(encoded.cut);
+  EXPECT_EQ(encoded.tokens.size(), limit);
+  EXPECT_GT(encoded.full_tokens, limit);
+  EXPECT_EQ(encoded.tokens.back(), *model->tokenizer()->special().eos);
+  const Embedding embedding = embed(model, std::vector<std::string>{words}).at(0);
+  EXPECT_TRUE(embedding.cut);
+  EXPECT_EQ(embedding.full_tokens, encoded.full_tokens);
+  expect_error(ErrorKind::bad_input, {"text 2", std::to_string(limit + 1), std::to_string(limit)},
+               [&] { embed(model, {std::vector<TokenId>{5}, std::vector<TokenId>(limit + 1, 5)}); });
+}
+
+TEST_F(Embed, MistakesAreRefused) {
+  const auto model = encoder();
+  expect_error(ErrorKind::bad_input, {"text 1", "no tokens"}, [&] { embed(model, {std::vector<TokenId>{}}); });
+  expect_error(ErrorKind::bad_input, {"text 1", "1000000"}, [&] { embed(model, {std::vector<TokenId>{1'000'000}}); });
+  expect_error(ErrorKind::usage, {"dimensions"}, [&] { vector_width(*model, {.dimensions = 100'000}); });
+  expect_error(ErrorKind::unsupported, {"ranks"}, [&] { vector_width(*model, {.pooling = Pooling::rank}); });
+  EXPECT_TRUE(embed(model, std::vector<std::vector<TokenId>>{}).empty());
+}
+
+TEST_F(Embed, IsToldAndCancelled) {
+  const auto model = encoder();
+  std::size_t last = 0;
+  embed(model, texts(50), {}, [&](std::size_t done, std::size_t total) {
+    EXPECT_GE(done, last);
+    EXPECT_EQ(total, 50u);
+    last = done;
+    return true;
+  });
+  EXPECT_EQ(last, 50u);
+
+  model->engine().pause();
+  std::atomic<int> calls = 0;
+  std::exception_ptr error;
+  EmbeddingRun run = start_embedding(model, {{5, 6}, {7}}, {}, [&](EmbeddingOutcome outcome) {
+    error = outcome.error;
+    ++calls;
+  });
+  EXPECT_EQ(calls, 0);
+  run.cancel();
+  ASSERT_TRUE(eventually([&] { return calls == 1; }));
+  expect_error(ErrorKind::cancelled, {}, [&] { std::rethrow_exception(error); });
+  expect_error(ErrorKind::cancelled, {},
+               [&] { embed(model, texts(3), {}, [](std::size_t, std::size_t) { return false; }); });
+  model->engine().resume();
+  EXPECT_EQ(embed(model, texts(3)).size(), 3u);
+  EXPECT_EQ(calls, 1);
+}
+
+// A queue that holds two texts is filled again and again.
+TEST_F(Embed, AShortQueueIsNotOverrun) {
+  LoadOptions options;
+  options.engine.queue_limit = 2;
+  const auto model = encoder(options);
+  EXPECT_EQ(embed(model, texts(60)).size(), 60u);
+}
+
+TEST_F(Embed, RowsOfTheTable) {
+  const auto model = decoder();
+  const std::vector<TokenId> ids = {3, 9, 3};
+  const auto rows = embedding_rows(*model, ids);
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[0], rows[2]);
+  EXPECT_NE(rows[0], rows[1]);
+  EXPECT_EQ(std::ssize(rows[0]), model->spec().width);
+  expect_error(ErrorKind::bad_input, {"-1"}, [&] { embedding_rows(*model, std::vector<TokenId>{-1}); });
+}
+
+}  // namespace
+}  // namespace quarrel::test

@@ -1,0 +1,293 @@
+// Models that come and go: within a budget, by age, for as long as somebody holds them.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "session/registry_fixture.h"
+
+namespace quarrel::test {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::minutes;
+using std::chrono::seconds;
+
+TEST_F(RegistryTest, LoadsOnceAndReportsHowFarItIs) {
+  const auto models = registry();
+  const Lease first = models->acquire_and_wait("llama");
+  EXPECT_EQ(models->acquire_and_wait("llama"), first);
+  EXPECT_EQ(ask(first->engine(), request()).tokens.size(), 8u);
+  EXPECT_EQ(count(Kind::loading), 1);
+  EXPECT_EQ(count(Kind::ready), 1);
+  EXPECT_EQ(models->bytes_used(), bytes_of("llama"));
+  const std::vector<ModelRegistry::Status> all = models->list();
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].path, file("llama"));
+  EXPECT_EQ(all[0].bytes, bytes_of("llama"));
+  EXPECT_EQ(all[0].state, State::ready);
+  EXPECT_TRUE(all[0].in_use);
+  EXPECT_EQ(all[0].expires, std::nullopt);
+}
+
+TEST_F(RegistryTest, TheOldestGoesWhenAnotherNeedsTheRoom) {
+  const std::uint64_t two = bytes_of("llama") + std::max(bytes_of("qwen3"), bytes_of("granite"));
+  const auto models = registry(two);
+  models->acquire_and_wait("llama");
+  models->acquire_and_wait("qwen3");
+  models->acquire_and_wait("llama");
+  models->acquire_and_wait("granite");
+  EXPECT_EQ(names(*models), (Names{"granite", "llama"}));
+  EXPECT_LE(models->bytes_used(), two);
+  // One in use stays, whatever its age.
+  const Lease held = models->acquire_and_wait("llama");
+  models->acquire_and_wait("granite");
+  models->acquire_and_wait("qwen3");
+  EXPECT_EQ(names(*models), (Names{"llama", "qwen3"}));
+}
+
+TEST_F(RegistryTest, WaitsForRoomWithoutAThread) {
+  const auto models = registry(room_for_one());
+  Lease held = models->acquire_and_wait("llama");
+  Outcome waiting;
+  models->acquire("qwen3", waiting.acquired());
+  settle(*models);
+  EXPECT_FALSE(waiting.done());
+  // Who has a model is not kept waiting by those who wait.
+  EXPECT_EQ(models->acquire_and_wait("llama"), held);
+  held.reset();
+  EXPECT_EQ(waiting.wait().take()->path(), file("qwen3"));
+  EXPECT_EQ(names(*models), Names{"qwen3"});
+}
+
+TEST_F(RegistryTest, OrSaysThatThereIsNone) {
+  const auto models = registry(room_for_one());
+  const Lease held = models->acquire_and_wait("llama");
+  Outcome waiting;
+  models->acquire("qwen3", waiting.acquired());
+  run_out_of_patience(*models, waiting);
+  EXPECT_EQ(waiting.error(), ErrorKind::out_of_memory);
+  EXPECT_NE(waiting.message().find("MiB"), std::string::npos) << waiting.message();
+  EXPECT_EQ(names(*models), Names{"llama"});
+  EXPECT_EQ(models->acquire_and_wait("llama"), held);
+  // It does not fit even alone.
+  const auto tiny = registry(4096);
+  EXPECT_EQ(kind_of([&] { tiny->acquire_and_wait("llama"); }), ErrorKind::out_of_memory);
+  EXPECT_TRUE(tiny->list().empty());
+}
+
+TEST_F(RegistryTest, NobodyGoesForNothing) {
+  LoadOptions large = load_options();
+  large.executor.cache_tokens = 20000;
+  RegistryOptions all = options(bytes_of("granite", large));
+  all.models["granite"] = {.load = large};
+  const auto models = registry(std::move(all));
+  ASSERT_LE(bytes_of("llama") + bytes_of("qwen3"), models->budget());
+  Lease held = models->acquire_and_wait("llama");
+  models->acquire_and_wait("qwen3");
+  Outcome waiting;
+  models->acquire("granite", waiting.acquired());
+  settle(*models);
+  // Without the one in use there would be no room, so the unused one stays too; and a small one passes a large one.
+  EXPECT_EQ(count(Kind::unloaded), 0);
+  EXPECT_EQ(models->acquire_and_wait("qwen3")->path(), file("qwen3"));
+  EXPECT_TRUE(models->unload_and_wait("qwen3"));
+  EXPECT_EQ(models->acquire_and_wait("qwen3")->path(), file("qwen3"));
+  EXPECT_FALSE(waiting.done());
+  held.reset();
+  EXPECT_EQ(waiting.wait().take()->path(), file("granite"));
+  EXPECT_EQ(names(*models), Names{"granite"});
+}
+
+TEST_F(RegistryTest, EachModelHasItsSettings) {
+  RegistryOptions all = options();
+  all.models["qwen3"] = {.load = load_options(), .keep_alive = minutes(7)};
+  all.models["qwen3"].load.executor.context = 64;
+  const auto models = registry(std::move(all));
+  EXPECT_EQ(models->acquire_and_wait("llama")->context(), 96);
+  EXPECT_EQ(models->acquire_and_wait("qwen3")->context(), 64);
+  const std::vector<ModelRegistry::Status> listed = models->list();
+  ASSERT_EQ(listed.size(), 2u);
+  EXPECT_EQ(listed[0].expires, now() + minutes(1));
+  EXPECT_EQ(listed[1].expires, now() + minutes(7));
+  ModelSettings shorter{.load = load_options()};
+  shorter.load.executor.context = 32;
+  models->configure("qwen3", shorter);
+  EXPECT_EQ(models->acquire_and_wait("qwen3")->context(), 64);
+  models->exchange_and_wait("qwen3", file("qwen3"));
+  EXPECT_EQ(models->acquire_and_wait("qwen3")->context(), 32);
+}
+
+TEST_F(RegistryTest, UnusedModelsExpireByThemselves) {
+  const auto models = registry();
+  models->acquire_and_wait("qwen3");
+  Lease held = models->acquire_and_wait("llama");
+  advance(*models, seconds(59));
+  settle(*models);
+  EXPECT_EQ(names(*models), (Names{"llama", "qwen3"}));
+  advance(*models, seconds(1));
+  wait_for(Kind::unloaded);
+  EXPECT_EQ(names(*models), Names{"llama"});
+  EXPECT_FALSE(models->unload_and_wait("qwen3"));
+  // Its time begins when nobody holds it any more.
+  advance(*models, minutes(10));
+  settle(*models);
+  held.reset();
+  EXPECT_EQ(models->list().at(0).expires, now() + minutes(1));
+  advance(*models, minutes(1));
+  wait_for(Kind::unloaded, 2);
+  EXPECT_TRUE(models->list().empty());
+}
+
+TEST_F(RegistryTest, ARequestSaysHowLongAModelStays) {
+  const auto models = registry();
+  models->acquire_and_wait("llama", {.keep_alive = milliseconds(-1)});
+  EXPECT_EQ(models->list().at(0).expires, std::nullopt);
+  models->acquire_and_wait("llama");  // it says nothing, so nothing changes
+  EXPECT_EQ(models->list().at(0).expires, std::nullopt);
+  models->acquire_and_wait("llama", {.keep_alive = milliseconds::max()});  // as good as for ever
+  EXPECT_EQ(models->list().at(0).expires, std::nullopt);
+  models->acquire_and_wait("llama", {.keep_alive = minutes(2)});
+  EXPECT_EQ(models->list().at(0).expires, now() + minutes(2));
+  // An exchange does not change it.
+  models->exchange_and_wait("llama", file("llama"));
+  wait_for(Kind::unloaded);
+  EXPECT_EQ(models->list().at(0).expires, now() + minutes(2));
+  {
+    const Lease last = models->acquire_and_wait("llama", {.keep_alive = milliseconds(0)});
+    settle(*models);
+    EXPECT_EQ(count(Kind::unloaded), 1);
+  }
+  wait_for(Kind::unloaded, 2);
+  EXPECT_TRUE(models->list().empty());
+  // It is forgotten with the model.
+  models->acquire_and_wait("llama");
+  EXPECT_EQ(models->list().at(0).expires, now() + minutes(1));
+}
+
+TEST_F(RegistryTest, AFailedLoadIsReportedAndForgotten) {
+  const auto models = registry();
+  EXPECT_EQ(kind_of([&] { models->acquire_and_wait("nothing"); }), ErrorKind::not_found);
+  std::ofstream(file("broken")) << "no model at all";
+  EXPECT_EQ(kind_of([&] { models->acquire_and_wait("broken"); }), ErrorKind::bad_file);
+  EXPECT_TRUE(models->list().empty());
+  std::filesystem::copy_file(file("llama"), file("broken"), std::filesystem::copy_options::overwrite_existing);
+  EXPECT_NE(models->acquire_and_wait("broken"), nullptr);
+}
+
+TEST_F(RegistryTest, AModelHasAnsweredBeforeItIsReady) {
+  const auto models = registry();
+  const Lease model = models->acquire_and_wait("llama");
+  std::vector<Kind> kinds;
+  for (const LoadEvent& event : events()) {
+    EXPECT_EQ(event.path, file("llama"));
+    if (kinds.empty() || kinds.back() != event.kind) kinds.push_back(event.kind);
+  }
+  EXPECT_EQ(kinds, (std::vector<Kind>{Kind::loading, Kind::progress, Kind::warming, Kind::ready}));
+  const SchedulerCounters counters = model->engine().counters().scheduler;
+  EXPECT_EQ(counters.finished, 1u);
+  EXPECT_EQ(counters.prompt_rows, 2u);
+  for (const GroupCounters& group : counters.groups) EXPECT_EQ(group.free, group.total);
+  // Nobody's answer knows of it.
+  const auto cold = LoadedModel::load(file("llama"), device_, load_options(), log_);
+  EXPECT_EQ(ask(model->engine(), request()), ask(cold->engine(), request()));
+}
+
+TEST_F(RegistryTest, AModelThatCannotAnswerIsNotLoaded) {
+  write_mute();
+  const auto models = registry();
+  EXPECT_EQ(kind_of([&] { models->acquire_and_wait("mute"); }), ErrorKind::bad_file);
+  EXPECT_TRUE(models->list().empty());
+  EXPECT_EQ(models->bytes_used(), 0u);
+  EXPECT_EQ(count(Kind::ready), 0);
+  EXPECT_EQ(count(Kind::failed), 1);
+  const LoadEvent last = events().back();
+  EXPECT_NE(last.error.find("not finite"), std::string::npos) << last.error;
+}
+
+TEST_F(RegistryTest, ModelsThatOnlyEmbedAreWarmedUpToo) {
+  write_toy("bert", folder_.path(), {.context = 96});
+  RegistryOptions all = options();
+  all.load.executor.logits = false;
+  const auto models = registry(std::move(all));
+  for (const char* name : {"llama", "bert"}) {
+    const Lease model = models->acquire_and_wait(name);
+    EXPECT_FALSE(model->generates());
+    EXPECT_EQ(model->engine().counters().scheduler.finished, 1u) << name;
+  }
+  EXPECT_EQ(models->list().at(0).bytes, bytes_of("bert"));
+}
+
+TEST_F(RegistryTest, AListenerCanEndALoad) {
+  const auto models = registry();
+  for (const Kind kind : {Kind::loading, Kind::progress, Kind::warming}) {
+    set_on_event([kind](const LoadEvent& event) {
+      if (event.kind == kind) fail(ErrorKind::cancelled, "no more");
+    });
+    EXPECT_EQ(kind_of([&] { models->acquire_and_wait("llama"); }), ErrorKind::cancelled);
+    EXPECT_TRUE(models->list().empty());
+  }
+  EXPECT_EQ(count(Kind::failed), 3);
+  EXPECT_EQ(models->bytes_used(), 0u);
+  set_on_event({});
+  EXPECT_NE(models->acquire_and_wait("llama"), nullptr);
+}
+
+// It used to leave a model for ever that was neither there nor gone.
+TEST_F(RegistryTest, AListenerThatThrowsDoesNoHarm) {
+  write_mute();
+  const auto models = registry();
+  set_on_event([](const LoadEvent& event) {
+    if (event.kind == Kind::ready || event.kind == Kind::failed || event.kind == Kind::unloaded) {
+      fail(ErrorKind::internal, "not my day");
+    }
+  });
+  EXPECT_NE(models->acquire_and_wait("llama"), nullptr);
+  EXPECT_TRUE(models->unload_and_wait("llama"));
+  EXPECT_EQ(kind_of([&] { models->acquire_and_wait("mute"); }), ErrorKind::bad_file);
+  EXPECT_TRUE(models->list().empty());
+  EXPECT_NE(models->acquire_and_wait("llama", {.keep_alive = milliseconds(0)}), nullptr);
+  wait_for(Kind::unloaded, 2);
+  EXPECT_NE(models->acquire_and_wait("llama"), nullptr);
+  EXPECT_NE(log_.text().find("not my day"), std::string::npos);
+}
+
+TEST_F(RegistryTest, UnloadingLeavesAModelToThoseWhoHoldIt) {
+  const auto models = registry();
+  EXPECT_FALSE(models->unload_and_wait("llama"));
+  Lease held = models->acquire_and_wait("llama");
+  Outcome unloaded;
+  models->unload("llama", unloaded.unloaded());
+  const std::vector<ModelRegistry::Status> listed = models->list();
+  ASSERT_EQ(listed.size(), 1u);
+  EXPECT_EQ(listed[0].state, State::unloading);
+  EXPECT_TRUE(listed[0].in_use);
+  EXPECT_EQ(ask(held->engine(), request()).tokens.size(), 8u);
+  // Nobody else gets it.
+  const Lease other = models->acquire_and_wait("llama");
+  EXPECT_NE(other, held);
+  EXPECT_EQ(models->bytes_used(), 2 * bytes_of("llama"));
+  EXPECT_FALSE(unloaded.done());
+  held.reset();
+  EXPECT_TRUE(unloaded.wait().found());
+  EXPECT_EQ(models->bytes_used(), bytes_of("llama"));
+  EXPECT_EQ(count(Kind::unloaded), 1);
+}
+
+TEST_F(RegistryTest, UnloadingEndsALoad) {
+  const auto models = registry();
+  Gate gate;
+  hold(gate, Kind::loading, "llama");
+  Outcome acquired, unloaded;
+  models->acquire("llama", acquired.acquired());
+  gate.wait_until_reached();
+  models->unload("llama", unloaded.unloaded());
+  EXPECT_EQ(acquired.wait().error(), ErrorKind::cancelled);
+  EXPECT_FALSE(unloaded.done());
+  gate.open();
+  EXPECT_TRUE(unloaded.wait().found());
+  EXPECT_TRUE(models->list().empty());
+  EXPECT_EQ(count(Kind::ready), 0);
+}
+
+}  // namespace
+}  // namespace quarrel::test
