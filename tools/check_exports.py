@@ -6,7 +6,8 @@ import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-CPP = re.compile(r"(?:(?:typeinfo|typeinfo name|vtable) for )?quarrel::api::(?!Model::Impl::|Generation::Impl::|CancelToken::State::)")
+CPP = re.compile(r"(?:(?:typeinfo|typeinfo name|vtable) for )?"
+                 r"quarrel::api::(?!Model::Impl::|Generation::Impl::|CancelToken::State::)")
 
 
 CLASS = re.compile(r"class QUARREL_API (\w+)[^{;]*\{(.*?)\n\};", re.DOTALL)
@@ -36,8 +37,9 @@ def main(library):
     complaints = [f"it does not show {name}" for name in sorted(promised - set(shown))]
     complaints += [f"it shows {name}" for name in shown if name not in promised and not CPP.match(name)]
     members = set(promised_members())
+    shown_members = {re.split(r"[(\[]", name)[0] for name in shown}
     complaints += [f"it does not show quarrel::api::{member}" for member in sorted(members)
-                   if not any(name.startswith(f"quarrel::api::{member}(") for name in shown)]
+                   if f"quarrel::api::{member}" not in shown_members]
     if not members:
         complaints.append("the C++ headers promise nothing")
     for complaint in complaints:
