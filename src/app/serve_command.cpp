@@ -81,8 +81,17 @@ std::string to_text(const ServeSettings& settings, const ServeResult& result, co
          settings_text(settings) + result_text(result);
 }
 
-nlohmann::ordered_json to_json(const ServeSettings& settings, const ServeResult& result, const LoadedModel& model) {
+std::string neighbour_text(const ServeCommand& command, const std::optional<NeighbourResult>& beside) {
+  if (!beside) return "";
+  return fmt::format("\nBeside it {} turned {:.1f} texts of {} tokens a second into vectors.\n",
+                     printable(command.beside), beside->texts_per_s(), command.neighbour.tokens);
+}
+
+nlohmann::ordered_json to_json(const ServeSettings& settings, const ServeResult& result,
+                               const std::optional<NeighbourResult>& beside, const LoadedModel& model) {
   const Executor& executor = model.executor();
+  nlohmann::ordered_json neighbour;  // null without one
+  if (beside) neighbour = {{"texts", beside->texts}, {"texts_per_s", beside->texts_per_s()}};
   return {{"model",
            {{"name", executor.spec().name},
             {"path", executor.file().path().string()},
@@ -92,7 +101,8 @@ nlohmann::ordered_json to_json(const ServeSettings& settings, const ServeResult&
           {"device", {{"description", model.device_description()}, {"kv", name_of(executor.kv_type())}}},
           {"load_seconds", model.load_seconds()},
           {"settings", settings_json(settings)},
-          {"serve", result_json(result)}};
+          {"serve", result_json(result)},
+          {"beside", neighbour}};
 }
 
 }  // namespace
@@ -126,6 +136,16 @@ void add_serve_options(CLI::App& command, CLI::Option* serve, ServeCommand& opti
       ->check(CLI::Range(1, std::numeric_limits<std::int32_t>::max()));
   add("--chunk", options.chunk, "N", "Rows a step at most; default: 512")->check(CLI::Range(1, 1 << 16));
   add("--seed", load.seed, "N", "Of lengths, tokens and arrivals")->capture_default_str();
+  CLI::Option* beside =
+      add("--beside", options.beside, "MODEL", "Another model on the same device that embeds meanwhile");
+  add("--beside-texts", options.neighbour.texts, "N", "How many texts it has at once")
+      ->check(CLI::Range(1, 1 << 16))
+      ->needs(beside)
+      ->capture_default_str();
+  add("--beside-tokens", options.neighbour.tokens, "N", "Tokens of each")
+      ->check(CLI::Range(1, 1 << 16))
+      ->needs(beside)
+      ->capture_default_str();
   command.add_flag("--no-prefix-cache", options.no_prefix_cache, "Compute every prompt from its first token")
       ->needs(serve)
       ->group(group);
@@ -144,11 +164,17 @@ int run_serve_bench(const std::string& name, const ModelOptions& options, const 
   limits.sequences = settings.sequences;
   limits.cache_tokens = settings.cache_tokens;
   limits.batch_rows = std::max(limits.batch_rows, settings.chunk);
-  const auto model = load_model(std::move(file), options, load, log);
+  const std::shared_ptr<Device> device = open_device(options);
+  const auto model = load_model(std::move(file), device, load, log);
   model->require_generation();
   check_interrupt(interrupts);
 
   ServeBench bench(model, settings.load);
+  std::optional<EmbeddingNeighbour> neighbour;
+  if (!command.beside.empty()) {
+    neighbour.emplace(load_model(open_model_file(command.beside), device, {.executor = executor_options(options)}, log),
+                      command.neighbour);
+  }
   std::optional<ProgressBar> bar;
   if (is_terminal(Stream::error)) bar.emplace(ProgressUnit::items);
   const ServeResult result = bench.run([&](std::size_t ended, std::size_t of) {
@@ -156,8 +182,11 @@ int run_serve_bench(const std::string& name, const ModelOptions& options, const 
     return !interrupts.requested().load(std::memory_order_relaxed);
   });
   bar.reset();
+  std::optional<NeighbourResult> beside;
+  if (neighbour) beside = neighbour->stop();
 
-  write_output(json ? dump_json(to_json(settings, result, *model)) + "\n" : to_text(settings, result, *model));
+  write_output(json ? dump_json(to_json(settings, result, beside, *model)) + "\n"
+                    : to_text(settings, result, *model) + neighbour_text(command, beside));
   if (result.interrupted) {
     write_error("interrupted\n");
     return kInterruptedExit;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "app/embedding_neighbour.h"
 #include "app/model_options.h"
 #include "app/serve_load.h"
 #include "app/terminal.h"
@@ -24,6 +25,8 @@ struct ServeCommand {
   std::int32_t cache_tokens = 0;  // 0: what as many texts of the greatest length take
   std::int32_t chunk = 0;
   bool no_prefix_cache = false;
+  std::string beside;  // another model on the same device; empty: none
+  NeighbourLoad neighbour = {};
 };
 
 // Each of them needs `serve`, the option that asks for this kind of measurement.

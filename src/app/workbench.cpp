@@ -18,11 +18,15 @@ std::shared_ptr<LoadedModel> load_model(const std::string& model, const ModelOpt
 }
 
 std::shared_ptr<LoadedModel> load_model(GgufFile file, const ModelOptions& options, LoadOptions load, Log& log) {
+  return load_model(std::move(file), open_device(options), std::move(load), log);
+}
+
+std::shared_ptr<LoadedModel> load_model(GgufFile file, std::shared_ptr<Device> device, LoadOptions load, Log& log) {
   load.chat_template.kind = TemplateSelection::Kind::none;
   ResolvedModel known;
   known.path = file.path();
   known.name = file.path().stem().string();
-  return LoadedModel::load(std::move(file), known, open_device(options), load, log);
+  return LoadedModel::load(std::move(file), known, std::move(device), load, log);
 }
 
 CLI::Option* add_class_option(CLI::App& command, std::string& value) {

@@ -26,8 +26,9 @@ GgufFile open_model_file(const std::string& model);
 // Throws what the above and LoadedModel::load throw.
 std::shared_ptr<LoadedModel> load_model(const std::string& model, const ModelOptions& options, LoadOptions load,
                                         Log& log);
-// The same of a file that is open already.
+// The same of a file that is open already; and on a device that others share.
 std::shared_ptr<LoadedModel> load_model(GgufFile file, const ModelOptions& options, LoadOptions load, Log& log);
+std::shared_ptr<LoadedModel> load_model(GgufFile file, std::shared_ptr<Device> device, LoadOptions load, Log& log);
 
 // "prompt" or "generated"; other values are refused when the command line is parsed.
 CLI::Option* add_class_option(CLI::App& command, std::string& value);

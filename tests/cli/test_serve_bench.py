@@ -50,6 +50,14 @@ class ServeBench(ProgramTest):
                                (result["prompt_rows"] + result["generated_rows"]) / result["steps"])
         self.assertEqual(result["failed_steps"], 0)
 
+    def test_another_model_beside(self):
+        bert = self.make_toy("bert", "bert.gguf")
+        out = self.succeed("bench", self.llama, "--serve", "--json", "--clients", "2", "--output-tokens", "20",
+                           "--beside", bert, "--beside-texts", "8", "--beside-tokens", "30").out
+        value = json.loads(out)
+        self.check_times(value["serve"], 8, 160)
+        self.assertGreater(value["beside"]["texts"], 0)
+
     def test_a_rate(self):
         settings, result = self.measure("--rate", "500", "--requests", "10", "--prompt-tokens", "16", "--output-tokens",
                                         "2:9", "--seed", "5")
