@@ -1,0 +1,15 @@
+// CUDA's return codes as `Error`: the message names the op that asked. Light enough for CUDA sources, which the
+// formatting library would slow down.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+namespace quarrel::cuda {
+
+// Throws Error(out_of_memory) for a failed allocation and Error(internal) for everything else that is no success.
+void check(cudaError_t status, const char* op);
+
+// The error of the launch just made, if there was one.
+void check_launch(const char* op);
+
+}  // namespace quarrel::cuda

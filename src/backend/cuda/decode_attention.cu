@@ -1,0 +1,350 @@
+#include "backend/cuda/decode_attention.h"
+
+#include <cuda_fp16.h>
+
+#include "backend/cuda/launch.cuh"
+#include "backend/cuda/primitives.cuh"
+
+namespace quarrel::cuda {
+namespace {
+
+constexpr int kWarps = 4;
+constexpr int kThreads = kWarps * 32;
+constexpr int kWarpTokens = kKvBlockTokens / kWarps;  // of each block: one k16 of the second product
+constexpr int kStages = 2;
+constexpr float kLog2E = 1.4426950408889634f;
+
+// The blocks that a row sees, and how they are split. From its own position alone.
+struct Partition {
+  int first_position;
+  int last_position;
+  int first_block;
+  int blocks;
+  int blocks_a_split;
+  int splits;
+
+  __device__ Partition(int position, int window) {
+    first_position = window > 0 ? max(0, position - window + 1) : 0;
+    last_position = position;
+    first_block = first_position / kKvBlockTokens;
+    blocks = position / kKvBlockTokens + 1 - first_block;
+    blocks_a_split = (blocks + kMaxAttentionSplits - 1) / kMaxAttentionSplits;
+    splits = (blocks + blocks_a_split - 1) / blocks_a_split;
+  }
+};
+
+constexpr int tile_bytes(int dim) { return kWarpTokens * dim * 2; }
+constexpr int ring_bytes(int dim) { return kWarps * kStages * 2 * tile_bytes(dim); }
+constexpr int result_floats(int dim) { return dim + 2; }  // a head's sums, then its maximum and its total
+
+// Copies this warp's share of a block, keys then values; positions that the row does not see become zeros. Units of 16
+// bytes are permuted within a row by its number, so that eight rows' units lie in different banks.
+template <int kDim>
+__device__ void copy_block(const DecodeAttentionOp& op, std::int64_t block, int first_token, const Partition& seen,
+                           int head, std::uint32_t to, int lane) {
+  constexpr int kUnits = kDim / 8;
+  const std::int64_t offset = static_cast<std::int64_t>(head * kKvBlockTokens + first_token % kKvBlockTokens) * kDim;
+  const std::uint16_t* keys = op.kv.keys + block * op.kv.key_block_stride + offset;
+  const std::uint16_t* values = op.kv.values + block * op.kv.value_block_stride + offset;
+#pragma unroll
+  for (int i = lane; i < kWarpTokens * kUnits; i += 32) {
+    const int token = i / kUnits;
+    const int unit = i % kUnits;
+    const int position = first_token + token;
+    const int bytes = position >= seen.first_position && position <= seen.last_position ? 16 : 0;
+    const std::uint32_t target = to + (token * kUnits + (unit ^ token % 8)) * 16;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(keys + i * 8), "r"(bytes) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target + tile_bytes(kDim)), "l"(values + i * 8),
+                 "r"(bytes)
+                 : "memory");
+  }
+  commit_copies();
+}
+
+__device__ std::uint32_t packed_halves(__half a, __half b) {
+  return static_cast<std::uint32_t>(__half_as_ushort(a)) | static_cast<std::uint32_t>(__half_as_ushort(b)) << 16;
+}
+
+// Two numbers as F16, and what that leaves.
+__device__ void split_pair(float a, float b, std::uint32_t& value, std::uint32_t& rest) {
+  const __half ha = __float2half_rn(a);
+  const __half hb = __float2half_rn(b);
+  value = packed_halves(ha, hb);
+  rest = packed_halves(__float2half_rn(a - __half2float(ha)), __float2half_rn(b - __half2float(hb)));
+}
+
+// Joins results of `count` parts, `stride` floats apart, for one dimension of one head.
+template <int kDim>
+__device__ float joined_result(const float* parts, int count, std::size_t stride, int dimension, float sink,
+                               float& maximum, float& total) {
+  maximum = sink;
+  for (int i = 0; i < count; ++i) maximum = fmaxf(maximum, parts[i * stride + kDim]);
+  total = sink == -INFINITY ? 0.0f : exp2f(sink - maximum);
+  float sum = 0.0f;
+  for (int i = 0; i < count; ++i) {
+    const float part = parts[i * stride + kDim];
+    const float weight = part == -INFINITY ? 0.0f : exp2f(part - maximum);
+    total += weight * parts[i * stride + kDim + 1];
+    sum += weight * parts[i * stride + dimension];
+  }
+  return sum;
+}
+
+// kResidual: at most eight heads share keys; rows g + 8 of the products are then the residuals of rows g.
+template <int kDim, bool kResidual>
+__global__ void __launch_bounds__(kThreads) decode_attention_kernel(const __grid_constant__ DecodeAttentionOp op) {
+  extern __shared__ __align__(128) std::byte shared[];
+  __shared__ int is_last;
+  allow_next_kernel();
+  const int row = blockIdx.z;
+  const int kv_head = blockIdx.y;
+  const int split = blockIdx.x;
+  const int warp = threadIdx.x / 32;
+  const int lane = threadIdx.x % 32;
+  const int g = lane / 4;
+  const int t = lane % 4;
+  const int group = op.heads / op.kv.heads;
+  wait_for_previous_kernel();
+  const int sequence = op.rows.sequences[row];
+  if (sequence < 0) return;
+  const Partition seen(op.rows.positions[row], op.window);
+  if (split >= seen.splits) return;
+  const std::int32_t* table = op.rows.tables + static_cast<std::size_t>(sequence) * op.rows.table_stride;
+  const int first_block = seen.first_block + split * seen.blocks_a_split;
+  const int end_block = min(first_block + seen.blocks_a_split, seen.first_block + seen.blocks);
+
+  const std::uint32_t ring = shared_address(shared) + warp * kStages * 2 * tile_bytes(kDim);
+  const auto copy = [&](int block) {
+    if (block < end_block) {
+      copy_block<kDim>(op, table[block], block * kKvBlockTokens + warp * kWarpTokens, seen, kv_head,
+                       ring + (block - first_block) % kStages * 2 * tile_bytes(kDim), lane);
+    } else {
+      commit_copies();
+    }
+  };
+  copy(first_block);
+
+  // Q, scaled for scores in powers of two (with a soft cap these come later).
+  constexpr int kSteps = kDim / 16;
+  std::uint32_t q[kSteps][4];
+  {
+    const float factor = op.soft_cap > 0.0f ? op.scale : op.scale * kLog2E;
+    const float* heads = op.q + (static_cast<std::size_t>(row) * op.heads + kv_head * group) * kDim;
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int column = step * 16 + half * 8 + 2 * t;
+        const auto load = [&](int head) {
+          const float2 pair = head < group ? *reinterpret_cast<const float2*>(heads + head * kDim + column)
+                                           : float2{0.0f, 0.0f};
+          return float2{pair.x * factor, pair.y * factor};
+        };
+        const float2 first = load(g);
+        if constexpr (kResidual) {
+          split_pair(first.x, first.y, q[step][2 * half], q[step][2 * half + 1]);
+        } else {
+          const float2 second = load(g + 8);
+          q[step][2 * half] = packed_halves(__float2half_rn(first.x), __float2half_rn(first.y));
+          q[step][2 * half + 1] = packed_halves(__float2half_rn(second.x), __float2half_rn(second.y));
+        }
+      }
+    }
+  }
+
+  constexpr int kRows = kResidual ? 1 : 2;  // heads a lane keeps books for
+  float maximum[kRows];
+  float total[kRows] = {};
+  float sums[kDim / 8][4] = {};
+  for (float& m : maximum) m = -INFINITY;
+  constexpr int kUnits = kDim / 8;
+
+  for (int block = first_block; block < end_block; ++block) {
+    copy(block + 1);
+    wait_for_copies(1);
+    __syncwarp();
+    const std::uint32_t keys = ring + (block - first_block) % kStages * 2 * tile_bytes(kDim);
+    const std::uint32_t values = keys + tile_bytes(kDim);
+    float scores[2][4] = {};  // two times eight positions
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const int token = lane % 8 + lane / 16 * 8;
+      const int unit = step * 2 + lane / 8 % 2;
+      std::uint32_t b[4];
+      load_matrices(b, keys + (token * kUnits + (unit ^ token % 8)) * 16);
+      mma_f16(scores[0], q[step], b[0], b[1]);
+      mma_f16(scores[1], q[step], b[2], b[3]);
+    }
+    const int first_token = block * kKvBlockTokens + warp * kWarpTokens;
+    float weights[kRows][4];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      float best = maximum[r];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int position = first_token + i / 2 * 8 + 2 * t + i % 2;
+        float score = kResidual ? scores[i / 2][i % 2] + scores[i / 2][2 + i % 2] : scores[i / 2][2 * r + i % 2];
+        if (op.soft_cap > 0.0f) score = op.soft_cap * kLog2E * tanhf(score / op.soft_cap);
+        if (position < seen.first_position || position > seen.last_position) score = -INFINITY;
+        weights[r][i] = score;
+        best = score > best || score != score ? score : best;  // a NaN stays
+      }
+      best = fmaxf(best, __shfl_xor_sync(~0u, best, 1));
+      best = fmaxf(best, __shfl_xor_sync(~0u, best, 2));
+      const float base = best == -INFINITY ? 0.0f : best;
+      const float correction = exp2f(maximum[r] - base);
+      maximum[r] = best;
+      total[r] *= correction;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        weights[r][i] = exp2f(weights[r][i] - base);
+        total[r] += weights[r][i];
+      }
+#pragma unroll
+      for (int n = 0; n < kDim / 8; ++n) {
+        if constexpr (kResidual) {
+#pragma unroll
+          for (float& sum : sums[n]) sum *= correction;
+        } else {
+          sums[n][2 * r] *= correction;
+          sums[n][2 * r + 1] *= correction;
+        }
+      }
+    }
+    std::uint32_t p[4];
+    if constexpr (kResidual) {
+      split_pair(weights[0][0], weights[0][1], p[0], p[1]);
+      split_pair(weights[0][2], weights[0][3], p[2], p[3]);
+    } else {
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        p[r] = packed_halves(__float2half_rn(weights[r][0]), __float2half_rn(weights[r][1]));
+        p[2 + r] = packed_halves(__float2half_rn(weights[r][2]), __float2half_rn(weights[r][3]));
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < kDim / 16; ++n) {
+      const int token = lane % 16;
+      const int unit = n * 2 + lane / 16;
+      std::uint32_t b[4];
+      load_matrices_transposed(b, values + (token * kUnits + (unit ^ token % 8)) * 16);
+      mma_f16(sums[2 * n], p, b[0], b[1]);
+      mma_f16(sums[2 * n + 1], p, b[2], b[3]);
+    }
+    __syncwarp();
+  }
+  wait_for_copies(0);
+
+  // The warps' results, joined in their order.
+  __syncthreads();
+  constexpr int kResult = result_floats(kDim);
+  auto* results = reinterpret_cast<float*>(shared);  // [warps][16 heads][result]
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    total[r] += __shfl_xor_sync(~0u, total[r], 1);
+    total[r] += __shfl_xor_sync(~0u, total[r], 2);
+    float* place = results + (warp * 16 + g + 8 * r) * kResult;
+#pragma unroll
+    for (int n = 0; n < kDim / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        place[n * 8 + 2 * t + i] = kResidual ? sums[n][i] + sums[n][2 + i] : sums[n][2 * r + i];
+      }
+    }
+    if (t == 0) {
+      place[kDim] = maximum[r];
+      place[kDim + 1] = total[r];
+    }
+  }
+  __syncthreads();
+
+  const bool is_only = seen.splits == 1;
+  auto* workspace = reinterpret_cast<float*>(op.workspace);
+  const auto workspace_of = [&](int head, int part) {
+    return workspace + ((static_cast<std::size_t>(row) * op.heads + head) * kMaxAttentionSplits + part) * kResult;
+  };
+  const auto sink_of = [&](int head) { return op.sinks == nullptr ? -INFINITY : op.sinks[head] * kLog2E; };
+  for (int i = threadIdx.x; i < group * kDim; i += kThreads) {
+    const int head = kv_head * group + i / kDim;
+    float best;
+    float sum_of_weights;
+    const float sum = joined_result<kDim>(results + i / kDim * kResult, kWarps, 16 * kResult, i % kDim,
+                                          is_only ? sink_of(head) : -INFINITY, best, sum_of_weights);
+    if (is_only) {
+      op.out[(static_cast<std::size_t>(row) * op.heads + head) * kDim + i % kDim] = sum / sum_of_weights;
+    } else {
+      float* place = workspace_of(head, split);
+      place[i % kDim] = sum;
+      if (i % kDim == 0) {
+        place[kDim] = best;
+        place[kDim + 1] = sum_of_weights;
+      }
+    }
+  }
+  if (is_only) return;
+
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    int* arrivals = op.arrivals + row * op.kv.heads + kv_head;
+    is_last = atomicAdd(arrivals, 1) == seen.splits - 1;
+    if (is_last) *arrivals = 0;
+  }
+  __syncthreads();
+  if (!is_last) return;
+  __threadfence();
+  for (int i = threadIdx.x; i < group * kDim; i += kThreads) {
+    const int head = kv_head * group + i / kDim;
+    float best;
+    float sum_of_weights;
+    const float sum = joined_result<kDim>(workspace_of(head, 0), seen.splits, kResult, i % kDim, sink_of(head), best,
+                                          sum_of_weights);
+    op.out[(static_cast<std::size_t>(row) * op.heads + head) * kDim + i % kDim] = sum / sum_of_weights;
+  }
+}
+
+constexpr int shared_bytes(int dim) {
+  const int results = kWarps * 16 * result_floats(dim) * 4;
+  return results > ring_bytes(dim) ? results : ring_bytes(dim);
+}
+
+template <typename Action>
+void with_kernels(int dim, bool residual, const Action& action) {
+  switch (dim) {
+    case 64:
+      residual ? action(decode_attention_kernel<64, true>) : action(decode_attention_kernel<64, false>);
+      break;
+    case 128:
+      residual ? action(decode_attention_kernel<128, true>) : action(decode_attention_kernel<128, false>);
+      break;
+    default: residual ? action(decode_attention_kernel<256, true>) : action(decode_attention_kernel<256, false>); break;
+  }
+}
+
+}  // namespace
+
+bool can_attend(int heads, int kv_heads, int dim) {
+  return kv_heads > 0 && heads % kv_heads == 0 && heads / kv_heads <= 16 && (dim == 64 || dim == 128 || dim == 256);
+}
+
+std::size_t decode_attention_workspace(int rows, int heads, int dim) {
+  return static_cast<std::size_t>(rows) * static_cast<std::size_t>(heads) * kMaxAttentionSplits *
+         static_cast<std::size_t>(result_floats(dim)) * sizeof(float);
+}
+
+void prepare_decode_attention(const LaunchContext&) {
+  for (const int dim : {64, 128, 256}) {
+    for (const bool residual : {false, true}) {
+      with_kernels(dim, residual, [&](auto kernel) { allow_shared_bytes("attention", kernel, shared_bytes(dim)); });
+    }
+  }
+}
+
+void decode_attention(const LaunchContext& context, const DecodeAttentionOp& op) {
+  const dim3 grid(kMaxAttentionSplits, static_cast<unsigned>(op.kv.heads), static_cast<unsigned>(op.rows.count));
+  with_kernels(op.kv.dim, op.heads / op.kv.heads <= 8, [&](auto kernel) {
+    launch("attention", context, kernel, grid, dim3(kThreads), shared_bytes(op.kv.dim), op);
+  });
+}
+
+}  // namespace quarrel::cuda
