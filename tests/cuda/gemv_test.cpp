@@ -261,12 +261,12 @@ void test_gemv(Fixture& fixture) {
   test_bad_numbers(fixture);
   if (!fixture.times()) return;
   for (int format = 0; format <= static_cast<int>(WeightFormat::q6_k); ++format) {
-    time_shape(fixture, static_cast<WeightFormat>(format), 14336, 4096, {1, 4, 8, 16}, GemvOutput::store);
+    time_shape(fixture, static_cast<WeightFormat>(format), 14336, 4096, {1, 2, 4, 8, 16}, GemvOutput::store);
   }
-  time_shape(fixture, WeightFormat::q4_k, 14336, 4096, {1, 4, 8, 16}, GemvOutput::glu);
+  time_shape(fixture, WeightFormat::q4_k, 14336, 4096, {1, 2, 4, 8, 16}, GemvOutput::glu);
   time_shape(fixture, WeightFormat::q4_k, 6144, 4096, {1, 8}, GemvOutput::store);
   time_shape(fixture, WeightFormat::q4_k, 4096, 4096, {1, 8}, GemvOutput::store);
-  time_shape(fixture, WeightFormat::q4_k, 4096, 14336, {1, 4, 8, 16}, GemvOutput::store);
+  time_shape(fixture, WeightFormat::q4_k, 4096, 14336, {1, 2, 4, 8, 16}, GemvOutput::store);
   time_shape(fixture, WeightFormat::q6_k, 4096, 14336, {1, 8}, GemvOutput::store);
   time_shape(fixture, WeightFormat::q6_k, 32000, 4096, {1, 8}, GemvOutput::store);
 }

@@ -256,7 +256,7 @@ void time_model(Fixture& fixture, int layers, int rows, int position) {
   });
   const double bytes = static_cast<double>(model.weight_bytes()) -
                        static_cast<double>(kVocabulary) * kWidth * 0.5625;  // the embedding: a row only
-  fixture.report_bytes(fmt::format("7B Q4_K_M {} rows {} context {}: {:.0f} tokens/s", layers, rows, position + 1,
+  fixture.report_bytes(fmt::format("7B Q4_K_M {} layers, {} rows, context {}: {:.0f} tokens/s", layers, rows, position + 1,
                                    rows * 1e6 / overlapped),
                        overlapped, bytes);
   fixture.report(fmt::format("  without overlap of kernels {:.1f} us ({:.0f} tokens/s); a layer's attention {:.2f} us, "

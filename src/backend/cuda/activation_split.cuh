@@ -24,34 +24,70 @@ __device__ inline float block_sum(float value, float* scratch) {
   return total;
 }
 
+// A thread's share of a row: values of kHeldColumns columns, all asked for before the first is used. Loads that follow
+// stores wait for them, because the compiler cannot know that they are to other places.
+inline constexpr int kHeld = 4;
+inline constexpr int kHeldColumns = kHeld * kSplitThreads * 4;
+
+struct HeldValues {
+  float4 v[kHeld];
+
+  __device__ void load(const SplitInput& input, int row, int first_column) {
+    const float* values = input.rows + static_cast<std::size_t>(row) * input.stride;
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      const int column = first_column + (i * kSplitThreads + static_cast<int>(threadIdx.x)) * 4;
+      v[i] = column < input.columns ? *reinterpret_cast<const float4*>(values + column)
+                                    : float4{0.0f, 0.0f, 0.0f, 0.0f};
+    }
+  }
+  __device__ float sum() const {
+    float total = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) total += (v[i].x + v[i].y) + (v[i].z + v[i].w);
+    return total;
+  }
+  // Of the distances to the mean; columns that do not exist do not count.
+  __device__ float squares(const SplitInput& input, int first_column, float mean) const {
+    float total = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      const int column = first_column + (i * kSplitThreads + static_cast<int>(threadIdx.x)) * 4;
+      if (column >= input.columns) break;
+      const float a = v[i].x - mean;
+      const float b = v[i].y - mean;
+      const float c = v[i].z - mean;
+      const float d = v[i].w - mean;
+      total += (a * a + b * b) + (c * c + d * d);
+    }
+    return total;
+  }
+};
+
 struct RowNorm {
   float mean = 0.0f;
   float scale = 1.0f;
 };
 
-__device__ inline RowNorm row_norm(const SplitInput& input, int row, bool report, float* scratch) {
+// `held` has the first values of the row, and has them again afterwards.
+__device__ inline RowNorm row_norm(const SplitInput& input, int row, bool report, float* scratch, HeldValues& held) {
   RowNorm norm;
   if (input.norm == NormKind::none) return norm;
-  const float* values = input.rows + static_cast<std::size_t>(row) * input.stride;
   const auto count = static_cast<float>(input.columns);
-  if (input.norm == NormKind::layer) {
-    float sum = 0.0f;
-    for (int i = threadIdx.x * 4; i < input.columns; i += kSplitThreads * 4) {
-      const float4 v = *reinterpret_cast<const float4*>(values + i);
-      sum += (v.x + v.y) + (v.z + v.w);
+  const auto over_row = [&](const auto& part) {
+    float total = part(held, 0);
+    if (input.columns > kHeldColumns) {
+      HeldValues more;
+      for (int first = kHeldColumns; first < input.columns; first += kHeldColumns) {
+        more.load(input, row, first);
+        total += part(more, first);
+      }
     }
-    norm.mean = block_sum(sum, scratch) / count;
-  }
-  float squares = 0.0f;
-  for (int i = threadIdx.x * 4; i < input.columns; i += kSplitThreads * 4) {
-    const float4 v = *reinterpret_cast<const float4*>(values + i);
-    const float a = v.x - norm.mean;
-    const float b = v.y - norm.mean;
-    const float c = v.z - norm.mean;
-    const float d = v.w - norm.mean;
-    squares += (a * a + b * b) + (c * c + d * d);
-  }
-  squares = block_sum(squares, scratch);
+    return block_sum(total, scratch);
+  };
+  if (input.norm == NormKind::layer) norm.mean = over_row([](const HeldValues& v, int) { return v.sum(); }) / count;
+  const float squares =
+      over_row([&](const HeldValues& v, int first) { return v.squares(input, first, norm.mean); });
   norm.scale = 1.0f / sqrtf(squares / count + input.epsilon);
   if (!isfinite(squares)) {
     norm.scale = __int_as_float(0x7fc00000);
@@ -62,12 +98,33 @@ __device__ inline RowNorm row_norm(const SplitInput& input, int row, bool report
   return norm;
 }
 
-__device__ inline float4 normed(const SplitInput& input, const RowNorm& norm, float4 v, int column) {
+// The norm's weights for a thread's first values: they are there from the beginning, and a kernel asks for them before it
+// waits for the values.
+inline constexpr int kHeldWeights = 2;
+
+struct HeldWeights {
+  float4 w[kHeldWeights];
+
+  __device__ explicit HeldWeights(const SplitInput& input) {
+#pragma unroll
+    for (int i = 0; i < kHeldWeights; ++i) {
+      const int column = (i * kSplitThreads + static_cast<int>(threadIdx.x)) * 4;
+      w[i] = input.norm_weight != nullptr && column < input.columns
+                 ? __ldg(reinterpret_cast<const float4*>(input.norm_weight + column))
+                 : float4{1.0f, 1.0f, 1.0f, 1.0f};
+    }
+  }
+};
+
+__device__ inline float4 normed(const SplitInput& input, const RowNorm& norm, float4 v, const HeldWeights& weights, int i,
+                                int column) {
   if (input.norm == NormKind::none) return v;
   v = {(v.x - norm.mean) * norm.scale, (v.y - norm.mean) * norm.scale, (v.z - norm.mean) * norm.scale,
        (v.w - norm.mean) * norm.scale};
   if (input.norm_weight != nullptr) {
-    const float4 w = *reinterpret_cast<const float4*>(input.norm_weight + column);
+    const float4 w = i < kHeldWeights && column < kHeldColumns
+                         ? weights.w[i < kHeldWeights ? i : 0]
+                         : __ldg(reinterpret_cast<const float4*>(input.norm_weight + column));
     v = {v.x * w.x, v.y * w.y, v.z * w.z, v.w * w.w};
   }
   if (input.norm_bias != nullptr) {
@@ -87,8 +144,8 @@ __device__ inline void split_four(float4 v, int column, int row, int rows, std::
   for (int mask = 1; mask < 8; mask <<= 1) largest = max(largest, __shfl_xor_sync(~0u, largest, mask));
   const float maximum = __uint_as_float(largest);
   const bool is_zero = maximum < kSmallestSplit;
-  const float inverse = is_zero ? 0.0f : kSplitRange / maximum;
-  float scale = is_zero ? 0.0f : maximum / kSplitRange;
+  float scale = is_zero ? 0.0f : maximum * (1.0f / kSplitRange);
+  const float inverse = is_zero ? 0.0f : __frcp_rn(scale);
   if (largest >= 0x7f800000u) scale = __int_as_float(0x7fc00000);
 
   const int q[4] = {__float2int_rn(v.x * inverse), __float2int_rn(v.y * inverse), __float2int_rn(v.z * inverse),
@@ -123,17 +180,21 @@ __device__ inline void split_four(float4 v, int column, int row, int rows, std::
 }
 
 // All of one row, padded with zeros to whole chunks.
-__device__ inline void split_row(const SplitInput& input, int row, bool report, float* scratch, std::byte* split) {
-  const RowNorm norm = row_norm(input, row, report, scratch);
-  const float* values = input.rows + static_cast<std::size_t>(row) * input.stride;
+__device__ inline void split_row(const SplitInput& input, const HeldWeights& weights, int row, bool report,
+                                 float* scratch, std::byte* split) {
+  HeldValues held;
+  held.load(input, row, 0);
+  const RowNorm norm = row_norm(input, row, report, scratch, held);
   const int padded = (input.columns + kChunkColumns - 1) / kChunkColumns * kChunkColumns;
-#pragma unroll 2
-  for (int column = threadIdx.x * 4; column < padded; column += kSplitThreads * 4) {
-    float4 v = {0.0f, 0.0f, 0.0f, 0.0f};
-    if (column < input.columns) {
-      v = normed(input, norm, *reinterpret_cast<const float4*>(values + column), column);
+  for (int first = 0; first < padded; first += kHeldColumns) {
+    if (first > 0) held.load(input, row, first);
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      const int column = first + (i * kSplitThreads + static_cast<int>(threadIdx.x)) * 4;
+      if (column >= padded) break;
+      split_four(column < input.columns ? normed(input, norm, held.v[i], weights, i, column) : held.v[i], column, row,
+                 split_rows(input.count), split);
     }
-    split_four(v, column, row, input.count, split);
   }
 }
 

@@ -1,7 +1,8 @@
 // Activations as the integer tensor cores take them: groups of 32 values share a scale s, and a value is
 // s * (128 hi + lo) with int8 hi and lo: 15 bits together. Sums of products of a group are exact integers.
 //
-// The rows of a step, up to kMaxSplitRows, lie together. A chunk of 256 columns is one piece for `rows` rows:
+// The rows of a step lie together, with room for 1, 2, 4, 8 or 16 of them. A chunk of 256 columns is one piece for `rows`
+// rows (what lies in the places of rows that are not there does not matter):
 //
 //   operands  [8 steps][2 rows columns of B][4][2] words: lane 4 g + t finds its B operand of mma.m16n8k32 for column g in
 //             eight bytes; columns 2 r and 2 r + 1 are hi and lo of row r
@@ -19,7 +20,10 @@
 namespace quarrel::cuda {
 
 inline constexpr int kMaxSplitRows = 16;
-inline constexpr int kSplitThreads = 256;  // the same everywhere: the sum of squares depends on it
+inline constexpr int kSplitThreads = 512;  // the same everywhere: the sum of squares depends on it
+
+// The room that `count` rows take.
+constexpr int split_rows(int count) { return count <= 2 ? count : count <= 4 ? 4 : count <= 8 ? 8 : 16; }
 
 constexpr int split_operand_bytes(int rows) { return kChunkSteps * 2 * rows * kStepColumns; }
 constexpr int split_scale_bytes(int rows) { return rows * kChunkSteps * 4; }
@@ -40,9 +44,9 @@ struct SplitInput {
   int layer = 0;
 };
 
-constexpr std::size_t split_bytes(int columns, int rows) {
+constexpr std::size_t split_bytes(int columns, int count) {
   return static_cast<std::size_t>((columns + kChunkColumns - 1) / kChunkColumns) *
-         static_cast<std::size_t>(split_chunk_bytes(rows));
+         static_cast<std::size_t>(split_chunk_bytes(split_rows(count)));
 }
 
 // Norms and splits all rows into `split`, split_bytes() long.

@@ -12,4 +12,6 @@ void check(cudaError_t status, const char* op) {
 
 void check_launch(const char* op) { check(cudaGetLastError(), op); }
 
+void fail_launch(const char* op, const char* reason) { fail(ErrorKind::internal, "CUDA, {}: {}", op, reason); }
+
 }  // namespace quarrel::cuda

@@ -12,4 +12,7 @@ void check(cudaError_t status, const char* op);
 // The error of the launch just made, if there was one.
 void check_launch(const char* op);
 
+// Throws Error(internal): a launch that makes no sense.
+[[noreturn]] void fail_launch(const char* op, const char* reason);
+
 }  // namespace quarrel::cuda

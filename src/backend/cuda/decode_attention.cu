@@ -35,7 +35,8 @@ struct Partition {
 
 constexpr int tile_bytes(int dim) { return kWarpTokens * dim * 2; }
 constexpr int ring_bytes(int dim) { return kWarps * kStages * 2 * tile_bytes(dim); }
-constexpr int result_floats(int dim) { return dim + 2; }  // a head's sums, then its maximum and its total
+constexpr int kMaxGroup = 16;
+constexpr int result_floats(int dim) { return dim + 4; }  // a head's sums, its maximum, its total, nothing
 
 // Copies this warp's share of a block, keys then values; positions that the row does not see become zeros. Units of 16
 // bytes are permuted within a row by its number, so that eight rows' units lie in different banks.
@@ -73,19 +74,29 @@ __device__ void split_pair(float a, float b, std::uint32_t& value, std::uint32_t
   rest = packed_halves(__float2half_rn(a - __half2float(ha)), __float2half_rn(b - __half2float(hb)));
 }
 
-// Joins results of `count` parts, `stride` floats apart, for one dimension of one head.
-template <int kDim>
-__device__ float joined_result(const float* parts, int count, std::size_t stride, int dimension, float sink,
-                               float& maximum, float& total) {
-  maximum = sink;
-  for (int i = 0; i < count; ++i) maximum = fmaxf(maximum, parts[i * stride + kDim]);
-  total = sink == -INFINITY ? 0.0f : exp2f(sink - maximum);
-  float sum = 0.0f;
+// How much each part of a head counts, all of them divided by the total: one warp, a lane a part. `part` has a part's
+// maximum and total. Scores are powers of two. The maximum and total of all parts are returned.
+__device__ float2 weigh_parts(bool exists, float2 part, float sink, bool divide, float& weight) {
+  float best = exists ? part.x : -INFINITY;
+  for (int mask = 16; mask > 0; mask >>= 1) best = fmaxf(best, __shfl_xor_sync(~0u, best, mask));
+  best = fmaxf(best, sink);
+  weight = exists && part.x != -INFINITY ? exp2f(part.x - best) : 0.0f;
+  float total = exists ? weight * part.y : 0.0f;
+  for (int mask = 16; mask > 0; mask >>= 1) total += __shfl_xor_sync(~0u, total, mask);
+  if (sink != -INFINITY) total += exp2f(sink - best);
+  if (divide) weight /= total;
+  return {best, total};
+}
+
+// Σ weight * part, in ascending order. Parts are `stride` floats apart.
+__device__ float4 sum_of_parts(const float* parts, std::size_t stride, int count, const float* weights) {
+  float4 sum = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll 8
   for (int i = 0; i < count; ++i) {
-    const float part = parts[i * stride + kDim];
-    const float weight = part == -INFINITY ? 0.0f : exp2f(part - maximum);
-    total += weight * parts[i * stride + kDim + 1];
-    sum += weight * parts[i * stride + dimension];
+    const float4 part = *reinterpret_cast<const float4*>(parts + i * stride);
+    const float weight = weights[i];
+    sum = {fmaf(weight, part.x, sum.x), fmaf(weight, part.y, sum.y), fmaf(weight, part.z, sum.z),
+           fmaf(weight, part.w, sum.w)};
   }
   return sum;
 }
@@ -95,6 +106,7 @@ template <int kDim, bool kResidual>
 __global__ void __launch_bounds__(kThreads) decode_attention_kernel(const __grid_constant__ DecodeAttentionOp op) {
   extern __shared__ __align__(128) std::byte shared[];
   __shared__ int is_last;
+  __shared__ float weights_of_parts[kMaxGroup][kMaxAttentionSplits];
   allow_next_kernel();
   const int row = blockIdx.z;
   const int kv_head = blockIdx.y;
@@ -123,6 +135,7 @@ __global__ void __launch_bounds__(kThreads) decode_attention_kernel(const __grid
     }
   };
   copy(first_block);
+  copy(first_block + 1);
 
   // Q, scaled for scores in powers of two (with a soft cap these come later).
   constexpr int kSteps = kDim / 16;
@@ -160,7 +173,6 @@ __global__ void __launch_bounds__(kThreads) decode_attention_kernel(const __grid
   constexpr int kUnits = kDim / 8;
 
   for (int block = first_block; block < end_block; ++block) {
-    copy(block + 1);
     wait_for_copies(1);
     __syncwarp();
     const std::uint32_t keys = ring + (block - first_block) % kStages * 2 * tile_bytes(kDim);
@@ -232,6 +244,7 @@ __global__ void __launch_bounds__(kThreads) decode_attention_kernel(const __grid
       mma_f16(sums[2 * n + 1], p, b[2], b[3]);
     }
     __syncwarp();
+    copy(block + kStages);
   }
   wait_for_copies(0);
 
@@ -243,7 +256,7 @@ __global__ void __launch_bounds__(kThreads) decode_attention_kernel(const __grid
   for (int r = 0; r < kRows; ++r) {
     total[r] += __shfl_xor_sync(~0u, total[r], 1);
     total[r] += __shfl_xor_sync(~0u, total[r], 2);
-    float* place = results + (warp * 16 + g + 8 * r) * kResult;
+    float* place = results + (warp * kMaxGroup + g + 8 * r) * kResult;
 #pragma unroll
     for (int n = 0; n < kDim / 8; ++n) {
 #pragma unroll
@@ -261,25 +274,28 @@ __global__ void __launch_bounds__(kThreads) decode_attention_kernel(const __grid
   const bool is_only = seen.splits == 1;
   auto* workspace = reinterpret_cast<float*>(op.workspace);
   const auto workspace_of = [&](int head, int part) {
-    return workspace + ((static_cast<std::size_t>(row) * op.heads + head) * kMaxAttentionSplits + part) * kResult;
+    return workspace +
+           ((static_cast<std::size_t>(row) * op.heads + kv_head * group + head) * kMaxAttentionSplits + part) * kResult;
   };
-  const auto sink_of = [&](int head) { return op.sinks == nullptr ? -INFINITY : op.sinks[head] * kLog2E; };
-  for (int i = threadIdx.x; i < group * kDim; i += kThreads) {
-    const int head = kv_head * group + i / kDim;
-    float best;
-    float sum_of_weights;
-    const float sum = joined_result<kDim>(results + i / kDim * kResult, kWarps, 16 * kResult, i % kDim,
-                                          is_only ? sink_of(head) : -INFINITY, best, sum_of_weights);
-    if (is_only) {
-      op.out[(static_cast<std::size_t>(row) * op.heads + head) * kDim + i % kDim] = sum / sum_of_weights;
-    } else {
-      float* place = workspace_of(head, split);
-      place[i % kDim] = sum;
-      if (i % kDim == 0) {
-        place[kDim] = best;
-        place[kDim + 1] = sum_of_weights;
-      }
-    }
+  const auto sink_of = [&](int head) {
+    return op.sinks == nullptr ? -INFINITY : op.sinks[kv_head * group + head] * kLog2E;
+  };
+  float* out = op.out + (static_cast<std::size_t>(row) * op.heads + kv_head * group) * kDim;
+  for (int head = warp; head < group; head += kWarps) {
+    const bool exists = lane < kWarps;
+    const float2 part = exists ? *reinterpret_cast<const float2*>(results + (lane * kMaxGroup + head) * kResult + kDim)
+                               : float2{0.0f, 0.0f};
+    float weight;
+    const float2 all = weigh_parts(exists, part, is_only ? sink_of(head) : -INFINITY, is_only, weight);
+    if (exists) weights_of_parts[head][lane] = weight;
+    if (!is_only && lane == 0) *reinterpret_cast<float2*>(workspace_of(head, split) + kDim) = all;
+  }
+  __syncthreads();
+  for (int i = threadIdx.x * 4; i < group * kDim; i += kThreads * 4) {
+    const int head = i / kDim;
+    const float4 sum =
+        sum_of_parts(results + head * kResult + i % kDim, kMaxGroup * kResult, kWarps, weights_of_parts[head]);
+    *reinterpret_cast<float4*>(is_only ? out + i : workspace_of(head, split) + i % kDim) = sum;
   }
   if (is_only) return;
 
@@ -293,18 +309,24 @@ __global__ void __launch_bounds__(kThreads) decode_attention_kernel(const __grid
   __syncthreads();
   if (!is_last) return;
   __threadfence();
-  for (int i = threadIdx.x; i < group * kDim; i += kThreads) {
-    const int head = kv_head * group + i / kDim;
-    float best;
-    float sum_of_weights;
-    const float sum = joined_result<kDim>(workspace_of(head, 0), seen.splits, kResult, i % kDim, sink_of(head), best,
-                                          sum_of_weights);
-    op.out[(static_cast<std::size_t>(row) * op.heads + head) * kDim + i % kDim] = sum / sum_of_weights;
+  for (int head = warp; head < group; head += kWarps) {
+    const bool exists = lane < seen.splits;
+    const float2 part =
+        exists ? *reinterpret_cast<const float2*>(workspace_of(head, lane) + kDim) : float2{0.0f, 0.0f};
+    float weight;
+    weigh_parts(exists, part, sink_of(head), true, weight);
+    weights_of_parts[head][lane] = weight;
+  }
+  __syncthreads();
+  for (int i = threadIdx.x * 4; i < group * kDim; i += kThreads * 4) {
+    const int head = i / kDim;
+    *reinterpret_cast<float4*>(out + i) =
+        sum_of_parts(workspace_of(head, 0) + i % kDim, kResult, seen.splits, weights_of_parts[head]);
   }
 }
 
 constexpr int shared_bytes(int dim) {
-  const int results = kWarps * 16 * result_floats(dim) * 4;
+  const int results = kWarps * kMaxGroup * result_floats(dim) * 4;
   return results > ring_bytes(dim) ? results : ring_bytes(dim);
 }
 

@@ -13,7 +13,7 @@
 
 namespace quarrel::cuda {
 
-inline constexpr int kMaxAttentionSplits = 32;
+inline constexpr int kMaxAttentionSplits = 32;  // a lane of a warp each
 
 struct DecodeAttentionOp {
   StepRows rows = {};

@@ -1,7 +1,8 @@
-// A thread block walks over tiles of 16 rows; its eight warps share a tile's columns, chunk c belonging to warp c % 8.
-// Each warp has a ring of chunks in shared memory that it fills itself by asynchronous copies, several ahead and across
-// the ends of tiles, so that the memory never waits for arithmetic, a reduction or the kernel before: the first
-// chunks are on their way before this kernel waits for its input.
+// A thread block walks over tiles of 16 rows; its sixteen warps share a tile's columns, chunk c belonging to warp c % 16.
+// Each warp has a ring of chunks in shared memory that it fills itself by asynchronous copies, across the ends of tiles,
+// so that the memory never waits for arithmetic, for a reduction or for the kernel before: the first chunks are on
+// their way before this kernel waits for its input. Warps keep their sums in shared memory and meet only once a batch of
+// tiles.
 #include <algorithm>
 
 #include "backend/cuda/activation_math.cuh"
@@ -16,7 +17,10 @@ namespace {
 constexpr int kWarps = kSplitWarps;
 constexpr int kThreads = kSplitThreads;
 constexpr int kMaxStages = 4;
-constexpr int kRingBytes = 112 * 1024;  // two kernels at a time on a multiprocessor is what dependent launches need
+// What dependent launches need is two kernels at a time on a multiprocessor: rings no larger than this.
+constexpr int kRingBytes = 80 * 1024;
+constexpr int kPartsBytes = 16 * 1024;
+constexpr int kMixedFormats = -1;
 
 struct KernelMatrix {
   const std::byte* data;
@@ -25,6 +29,7 @@ struct KernelMatrix {
   int stride;
   int rows;
   int tiles;
+  int chunk_bytes;
   WeightFormat format;
 };
 
@@ -32,219 +37,321 @@ struct KernelArguments {
   SplitInput input;
   const std::byte* split;
   KernelMatrix matrices[kMaxGemvMatrices];
-  int units;  // tiles, or pairs of them
+  int units;       // tiles to be shared out, or pairs of them
+  int unit_tiles;  // 1, or 2: the gate's tile and up's
   int chunks;
   int stages;
   int stage_bytes;
   int resident_chunks;  // activations of so many chunks lie in shared memory at a time
+  int batch_tiles;      // the warps' sums of so many tiles are kept before they are added up
   GemvOutput output;
   ActivationKind activation;
   float scale;
 };
 
-constexpr int reduction_floats(int groups, int tiles) { return 2 * tiles * kTileRows * 4 * groups * kWarps; }
+// Of the warps' sums of one tile.
+constexpr int tile_floats(int rows) { return kTileRows * rows * kWarps; }
 
-template <int kTiles>
-struct Unit {
+// The block's tiles: every gridDim.x-th unit. The two tiles of a pair, of the first and of the second matrix, follow each
+// other.
+struct Tile {
   const KernelMatrix* matrix;
   int tile;
 
-  __device__ Unit(const KernelArguments& arguments, int unit) : matrix(arguments.matrices), tile(unit) {
-    if constexpr (kTiles == 1) {
+  __device__ Tile(const KernelArguments& arguments, int number) {
+    if (arguments.unit_tiles == 2) {
+      matrix = arguments.matrices + number % 2;
+      tile = blockIdx.x + number / 2 * gridDim.x;
+    } else {
+      matrix = arguments.matrices;
+      tile = blockIdx.x + number * gridDim.x;
       while (tile >= matrix->tiles) tile -= matrix++->tiles;
     }
   }
 };
 
-template <int kTiles>
-__device__ void issue_copies(const KernelArguments& arguments, int unit, int chunk, std::uint32_t to, int lane,
-                             std::uint64_t policy) {
-  if (unit < arguments.units) {
-    const Unit<kTiles> from(arguments, unit);
+// Fills a warp's ring, chunk after chunk of its share of the block's tiles.
+template <int kFormat>
+class RingFiller {
+ public:
+  __device__ RingFiller(const KernelArguments& arguments, int tiles, int warp, int lane, std::uint32_t ring)
+      : arguments_(arguments),
+        lane_(lane),
+        left_(warp < arguments.chunks ? tiles * ((arguments.chunks - warp + kWarps - 1) / kWarps) : 0),
+        warp_(warp),
+        ring_(ring) {
+    if (left_ > 0) start_tile();
+  }
+
+  // Asks for the next chunk; an empty group when there is none, so that groups can be counted.
+  __device__ void fill_next() {
+    if (left_ > 0) {
+      --left_;
+      const std::uint32_t to = ring_ + stage_ + lane_ * 16;
+      if constexpr (kFormat == kMixedFormats) {
+        for (int at = 0; at < bytes() - lane_ * 16; at += 512) copy_async(to + at, source_ + at, policy_);
+      } else {
 #pragma unroll
-    for (int r = 0; r < kTiles; ++r) {
-      const KernelMatrix& matrix = from.matrix[r];
-      const int bytes = chunk_bytes(matrix.format);
-      const std::byte* source =
-          matrix.data + (static_cast<std::size_t>(from.tile) * arguments.chunks + chunk) * static_cast<std::size_t>(bytes);
-      for (int at = lane * 16; at < bytes; at += 32 * 16) {
-        copy_async(to + r * (arguments.stage_bytes / kTiles) + at, source + at, policy);
+        for (int at = 0; at < bytes(); at += 512) {
+          if (at + 512 <= bytes() || lane_ * 16 < bytes() - at) copy_async(to + at, source_ + at, policy_);
+        }
+      }
+      stage_ = stage_ + arguments_.stage_bytes == arguments_.stages * arguments_.stage_bytes
+                   ? 0
+                   : stage_ + arguments_.stage_bytes;
+      chunk_ += kWarps;
+      source_ += kWarps * bytes();
+      if (chunk_ >= arguments_.chunks && left_ > 0) {
+        ++number_;
+        start_tile();
       }
     }
+    commit_copies();
   }
+
+ private:
+  __device__ int bytes() const {
+    if constexpr (kFormat == kMixedFormats) {
+      return mixed_bytes_;
+    } else {
+      return chunk_bytes(static_cast<WeightFormat>(kFormat));
+    }
+  }
+
+  __device__ void start_tile() {
+    const Tile tile(arguments_, number_);
+    mixed_bytes_ = tile.matrix->chunk_bytes;
+    chunk_ = warp_;
+    source_ = tile.matrix->data + lane_ * 16 +
+              static_cast<std::size_t>(tile.tile * arguments_.chunks + chunk_) * static_cast<std::size_t>(bytes());
+  }
+
+  const KernelArguments& arguments_;
+  int lane_;
+  int left_;  // chunks
+  int warp_;
+  std::uint32_t ring_;
+  std::uint64_t policy_ = evict_first_policy();
+  const std::byte* source_ = nullptr;
+  int mixed_bytes_ = 0;
+  int number_ = 0;
+  int chunk_ = 0;
+  int stage_ = 0;
+};
+
+// Asks for them; they are there after a wait for all copies and a barrier.
+template <int kRows>
+__device__ void copy_activations(const KernelArguments& arguments, int first_chunk, int end_chunk, std::uint32_t to) {
+  const std::byte* source = arguments.split + static_cast<std::size_t>(first_chunk) * split_chunk_bytes(kRows);
+  const int bytes = (end_chunk - first_chunk) * split_chunk_bytes(kRows);
+  for (int at = threadIdx.x * 16; at < bytes; at += kThreads * 16) copy_async(to + at, source + at);
   commit_copies();
 }
 
-__device__ void load_activations(const KernelArguments& arguments, int first_chunk, int end_chunk,
-                                 std::byte* activations) {
-  const int chunk_size = split_chunk_bytes(arguments.input.count);
-  const std::byte* source = arguments.split + static_cast<std::size_t>(first_chunk) * chunk_size;
-  const int bytes = (end_chunk - first_chunk) * chunk_size;
-  for (int at = threadIdx.x * 16; at < bytes; at += kThreads * 16) {
-    *reinterpret_cast<uint4*>(activations + at) = *reinterpret_cast<const uint4*>(source + at);
+__device__ float sum_of_warps(const float* parts) {
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kWarps; i += 4) {
+    const float4 four = *reinterpret_cast<const float4*>(parts + i);
+    sum = (((sum + four.x) + four.y) + four.z) + four.w;
+  }
+  return sum;
+}
+
+// One output of a batch of tiles: which one it is, and where it goes.
+template <int kRows>
+struct Output {
+  Tile tile;
+  int slot;  // of the tile among those of the batch
+  int row_in_tile;
+  int input_row;
+  bool exists;
+
+  __device__ Output(const KernelArguments& arguments, int first_tile, int index)
+      : tile(arguments, first_tile + index / (kTileRows * kRows) * arguments.unit_tiles),
+        slot(index / (kTileRows * kRows) * arguments.unit_tiles),
+        row_in_tile(index % kTileRows),
+        input_row(index / kTileRows % kRows) {
+    exists = input_row < arguments.input.count && row() < tile.matrix->rows;
+  }
+  __device__ int row() const { return tile.tile * kTileRows + row_in_tile; }
+  __device__ float* place() const {
+    return tile.matrix->out + static_cast<std::size_t>(input_row) * tile.matrix->stride + row();
+  }
+};
+
+// Adds up the warps' sums of `count` tiles, in ascending order, and writes the results. `residual`: what the thread's
+// only output is added to, if that was read before.
+template <int kRows>
+__device__ void finish(const KernelArguments& arguments, int first_tile, int count, const float* parts,
+                       bool has_residual, float residual) {
+  const int outputs = (arguments.unit_tiles == 2 ? count / 2 : count) * kTileRows * kRows;
+  for (int index = threadIdx.x; index < outputs; index += kThreads) {
+    const Output<kRows> output(arguments, first_tile, index);
+    if (!output.exists) continue;
+    const KernelMatrix* matrix = output.tile.matrix;
+    const float* place = parts + ((output.slot * kTileRows + output.row_in_tile) * kRows + output.input_row) * kWarps;
+    const auto biased = [&](float value, const float* bias) {
+      return bias == nullptr ? value : value + bias[output.row()];
+    };
+    const float value = biased(sum_of_warps(place), matrix->bias);
+    float* out = output.place();
+    if (arguments.output == GemvOutput::glu) {
+      const float up = biased(sum_of_warps(place + tile_floats(kRows)), matrix[1].bias);
+      *out = activated(arguments.activation, value) * up;
+    } else if (arguments.output == GemvOutput::add) {
+      *out = (has_residual ? residual : *out) + arguments.scale * value;
+    } else {
+      *out = value;
+    }
   }
 }
 
-// One output of the unit, its parts from the warps added in ascending order.
-template <int kGroups, int kTiles>
-__device__ void finish(const KernelArguments& arguments, const Unit<kTiles>& unit, const float* parts, int index) {
-  const int row_in_tile = index % kTileRows;
-  const int input_row = index / kTileRows;
-  const int row = unit.tile * kTileRows + row_in_tile;
-  if (input_row >= arguments.input.count || row >= unit.matrix->rows) return;
-  float values[kTiles];
-#pragma unroll
-  for (int r = 0; r < kTiles; ++r) {
-    const float* place = parts + ((r * kTileRows + row_in_tile) * 4 * kGroups + input_row) * kWarps;
-    float value = 0.0f;
-#pragma unroll
-    for (int warp = 0; warp < kWarps; ++warp) value += place[warp];
-    const float* bias = unit.matrix[r].bias;
-    values[r] = bias == nullptr ? value : value + bias[row];
-  }
-  float* out = unit.matrix->out + static_cast<std::size_t>(input_row) * unit.matrix->stride + row;
-  if constexpr (kTiles == 2) {
-    *out = activated(arguments.activation, values[0]) * values[1];
-  } else if (arguments.output == GemvOutput::add) {
-    *out += arguments.scale * values[0];
+__device__ void wait_for_stage(int stages) {
+  if (stages == 2) {
+    wait_for_copies(1);
   } else {
-    *out = values[0];
+    wait_for_copies(stages - 1);
   }
 }
 
-template <int kGroups, int kTiles>
-__global__ void __launch_bounds__(kThreads, kGroups <= 2 ? 2 : 1)
+// kFormat: the format of all matrices, or kMixedFormats.
+template <int kRows, int kFormat>
+__global__ void __launch_bounds__(kThreads, kRows <= 2 ? 2 : 1)
     gemv_kernel(const __grid_constant__ KernelArguments arguments) {
+  // Fewer rows always fit as a whole.
+  constexpr bool kMayNeedPhases = kRows >= 4;
   extern __shared__ __align__(16) std::byte shared[];
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   const int ring_bytes = arguments.stages * arguments.stage_bytes;
   std::byte* ring = shared + warp * ring_bytes;
-  const std::uint32_t ring_address = shared_address(ring);
-  auto* reduction = reinterpret_cast<float*>(shared + kWarps * ring_bytes);
-  float* scratch = reduction + reduction_floats(kGroups, kTiles);
+  auto* parts = reinterpret_cast<float*>(shared + kWarps * ring_bytes);
+  float* scratch = parts + arguments.batch_tiles * tile_floats(kRows);
   auto* activations = reinterpret_cast<std::byte*>(scratch + kWarps);
+  const int units = (arguments.units - static_cast<int>(blockIdx.x) + static_cast<int>(gridDim.x) - 1) /
+                    static_cast<int>(gridDim.x);
+  const int tiles = units * arguments.unit_tiles;
 
-  // The next chunk to ask for, always stages - 1 ahead of the one that is worked on.
-  const std::uint64_t policy = evict_first_policy();
-  int ahead_unit = warp < arguments.chunks ? static_cast<int>(blockIdx.x) : arguments.units;
-  int ahead_chunk = warp;
-  int ahead_stage = 0;
-  const auto issue_next = [&] {
-    issue_copies<kTiles>(arguments, ahead_unit, ahead_chunk, ring_address + ahead_stage * arguments.stage_bytes, lane,
-                         policy);
-    ahead_stage = ahead_stage + 1 == arguments.stages ? 0 : ahead_stage + 1;
-    ahead_chunk += kWarps;
-    if (ahead_chunk >= arguments.chunks) {
-      ahead_chunk = warp;
-      ahead_unit += gridDim.x;
-    }
-  };
-  for (int i = 1; i < arguments.stages; ++i) issue_next();
+  RingFiller<kFormat> filler(arguments, tiles, warp, lane, shared_address(ring));
+  for (int i = 0; i < arguments.stages; ++i) filler.fill_next();
+  const bool splits = arguments.split == nullptr;
+  const HeldWeights norm_weights(arguments.input);
   allow_next_kernel();
   wait_for_previous_kernel();
 
-  const bool in_phases = arguments.resident_chunks < arguments.chunks;
-  if (arguments.split == nullptr) {
+  const bool in_phases = kMayNeedPhases && arguments.resident_chunks < arguments.chunks;
+  float residual = 0.0f;
+  const bool has_residual = arguments.output == GemvOutput::add && tiles <= arguments.batch_tiles &&
+                            tiles * kTileRows * kRows <= kThreads;
+  if (has_residual && static_cast<int>(threadIdx.x) < tiles * kTileRows * kRows) {
+    const Output<kRows> output(arguments, 0, threadIdx.x);
+    if (output.exists) residual = *output.place();
+  }
+  if (splits) {
     for (int row = 0; row < arguments.input.count; ++row) {
-      split_row(arguments.input, row, blockIdx.x == 0, scratch, activations);
+      split_row(arguments.input, norm_weights, row, blockIdx.x == 0, scratch, activations);
     }
   } else if (!in_phases) {
-    load_activations(arguments, 0, arguments.chunks, activations);
+    copy_activations<kRows>(arguments, 0, arguments.chunks, shared_address(activations));
+    wait_for_copies(0);
   }
   __syncthreads();
 
-  const ActivationView<kGroups> view(arguments.input.count, lane);
-  const int activation_bytes = split_chunk_bytes(arguments.input.count);
+  const ColumnPlan<kRows> plan(lane);
   int stage = 0;
-  int iteration = 0;
-  for (int number = blockIdx.x; number < arguments.units; number += gridDim.x, ++iteration) {
-    const Unit<kTiles> unit(arguments, number);
-    float sums[kTiles][kGroups][2] = {};
+  int first_kept = 0;  // the first tile whose sums are kept
+  for (int number = 0; number < tiles; ++number) {
+    const WeightFormat format = kFormat == kMixedFormats ? Tile(arguments, number).matrix->format : WeightFormat{};
+    Sums<kRows> sums;
     int chunk = warp;
-    for (int first = 0; first < arguments.chunks; first += arguments.resident_chunks) {
-      const int end = min(first + arguments.resident_chunks, arguments.chunks);
+    int first = 0;
+    do {
+      int end = arguments.chunks;
       if (in_phases) {
+        end = min(first + arguments.resident_chunks, arguments.chunks);
         __syncthreads();
-        load_activations(arguments, first, end, activations);
+        copy_activations<kRows>(arguments, first, end, shared_address(activations));
+        wait_for_copies(0);
         __syncthreads();
       }
       for (; chunk < end; chunk += kWarps) {
-        wait_for_copies(arguments.stages - 2);
+        wait_for_stage(arguments.stages);
         __syncwarp();
-        issue_next();
-        const std::byte* weights = ring + stage * arguments.stage_bytes;
-        const std::byte* rows = activations + (chunk - first) * activation_bytes;
-        stage = stage + 1 == arguments.stages ? 0 : stage + 1;
-        const auto consume = [&]<WeightFormat F>() {
-#pragma unroll
-          for (int r = 0; r < kTiles; ++r) {
-            consume_chunk<F, kGroups>(weights + r * (arguments.stage_bytes / kTiles), rows, view, lane, sums[r]);
-          }
-        };
-        switch (unit.matrix->format) {
-          case WeightFormat::q4_0: consume.template operator()<WeightFormat::q4_0>(); break;
-          case WeightFormat::q4_1: consume.template operator()<WeightFormat::q4_1>(); break;
-          case WeightFormat::q5_0: consume.template operator()<WeightFormat::q5_0>(); break;
-          case WeightFormat::q5_1: consume.template operator()<WeightFormat::q5_1>(); break;
-          case WeightFormat::q8_0: consume.template operator()<WeightFormat::q8_0>(); break;
-          case WeightFormat::q4_k: consume.template operator()<WeightFormat::q4_k>(); break;
-          case WeightFormat::q5_k: consume.template operator()<WeightFormat::q5_k>(); break;
-          case WeightFormat::q6_k: consume.template operator()<WeightFormat::q6_k>(); break;
+        const std::byte* weights = ring + stage;
+        const std::byte* rows = activations + (chunk - first) * split_chunk_bytes(kRows);
+        stage = stage + arguments.stage_bytes == ring_bytes ? 0 : stage + arguments.stage_bytes;
+        const auto consume = [&]<WeightFormat F>() { consume_chunk<F, kRows>(weights, rows, plan, lane, sums); };
+        if constexpr (kFormat == kMixedFormats) {
+          with_format(format, consume);
+        } else {
+          consume.template operator()<static_cast<WeightFormat>(kFormat)>();
         }
+        __syncwarp();
+        filler.fill_next();
+      }
+      first = end;
+    } while (kMayNeedPhases && first < arguments.chunks);
+    float* place = parts + (number - first_kept) * tile_floats(kRows) + warp;
+#pragma unroll
+    for (int j = 0; j < ColumnPlan<kRows>::kRowSets; ++j) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const float sum = sums.whole(j, h);
+        const int input_row = 4 * j + lane % 4;
+        if (input_row < kRows) place[((lane / 4 + 8 * h) * kRows + input_row) * kWarps] = sum;
       }
     }
-    // Two buffers by turns: nobody can be two tiles ahead of somebody who still reads.
-    float* parts = reduction + iteration % 2 * (reduction_floats(kGroups, kTiles) / 2);
-#pragma unroll
-    for (int r = 0; r < kTiles; ++r) {
-#pragma unroll
-      for (int j = 0; j < kGroups; ++j) {
-        const int column = 4 * j + lane % 4;
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          const int row = r * kTileRows + lane / 4 + 8 * h;
-          parts[(row * 4 * kGroups + column) * kWarps + warp] = sums[r][j][h];
-        }
-      }
+    if (number + 1 == tiles || number + 1 - first_kept == arguments.batch_tiles) {
+      __syncthreads();
+      finish<kRows>(arguments, first_kept, number + 1 - first_kept, parts, has_residual, residual);
+      __syncthreads();
+      first_kept = number + 1;
     }
-    __syncthreads();
-    finish<kGroups, kTiles>(arguments, unit, parts, (threadIdx.x + kThreads - iteration * 32 % kThreads) % kThreads);
   }
 }
 
+template <int kRows, typename Action>
+void with_kernel(int format, const Action& action) {
+  if (format == kMixedFormats) return action(gemv_kernel<kRows, kMixedFormats>);
+  with_format(static_cast<WeightFormat>(format),
+              [&]<WeightFormat F>() { action(gemv_kernel<kRows, static_cast<int>(F)>); });
+}
+
 template <typename Action>
-void with_kernels(int groups, bool pair, const Action& action) {
-  if (pair) {
-    groups == 1 ? action(gemv_kernel<1, 2>) : groups == 2 ? action(gemv_kernel<2, 2>) : action(gemv_kernel<4, 2>);
-  } else {
-    groups == 1 ? action(gemv_kernel<1, 1>) : groups == 2 ? action(gemv_kernel<2, 1>) : action(gemv_kernel<4, 1>);
+void with_kernel(int rows, int format, const Action& action) {
+  switch (split_rows(rows)) {
+    case 1: return with_kernel<1>(format, action);
+    case 2: return with_kernel<2>(format, action);
+    case 4: return with_kernel<4>(format, action);
+    case 8: return with_kernel<8>(format, action);
+    default: return with_kernel<16>(format, action);
   }
 }
 
 }  // namespace
 
 void prepare_gemv(const LaunchContext& context) {
-  for (const int groups : {1, 2, 4}) {
-    for (const bool pair : {false, true}) {
-      with_kernels(groups, pair, [&](auto kernel) { allow_shared_bytes("gemv", kernel, context.shared_bytes); });
+  for (const int rows : {1, 2, 4, 8, 16}) {
+    for (int format = kMixedFormats; format < kWeightFormats; ++format) {
+      with_kernel(rows, format, [&](auto kernel) { allow_shared_bytes("gemv", kernel, context.shared_bytes); });
     }
   }
 }
 
 void gemv(const LaunchContext& context, const GemvOp& op) {
-  const bool pair = op.output == GemvOutput::glu;
-  const int tiles = pair ? 2 : 1;
-  const int rows = op.input.count;
-  const int groups = rows <= 4 ? 1 : rows <= 8 ? 2 : 4;
+  const int rows = split_rows(op.input.count);
+  int format = static_cast<int>(op.matrices[0].weight.format);
   KernelArguments arguments{.input = op.input,
                             .split = op.split,
                             .matrices = {},
                             .units = 0,
+                            .unit_tiles = op.output == GemvOutput::glu ? 2 : 1,
                             .chunks = op.matrices[0].weight.chunks(),
                             .stages = 0,
                             .stage_bytes = 0,
                             .resident_chunks = 0,
+                            .batch_tiles = 0,
                             .output = op.output,
                             .activation = op.activation,
                             .scale = op.scale};
@@ -256,24 +363,37 @@ void gemv(const LaunchContext& context, const GemvOp& op) {
                              .stride = matrix.stride,
                              .rows = matrix.weight.rows,
                              .tiles = matrix.weight.tiles(),
+                             .chunk_bytes = chunk_bytes(matrix.weight.format),
                              .format = matrix.weight.format};
+    if (matrix.weight.format != op.matrices[0].weight.format) format = kMixedFormats;
     arguments.units += matrix.weight.tiles();
-    arguments.stage_bytes = std::max(arguments.stage_bytes, tiles * chunk_bytes(matrix.weight.format));
+    arguments.stage_bytes = std::max(arguments.stage_bytes, chunk_bytes(matrix.weight.format));
   }
-  if (pair) arguments.units /= 2;
-  arguments.stages = std::clamp(std::min(kRingBytes, context.shared_bytes / 2) / (kWarps * arguments.stage_bytes), 2,
-                                kMaxStages);
-  const int fixed = kWarps * arguments.stages * arguments.stage_bytes +
-                    4 * (reduction_floats(groups, tiles) + kWarps);
-  arguments.resident_chunks =
-      std::min(arguments.chunks, (context.shared_bytes - fixed) / split_chunk_bytes(rows));
+  arguments.units /= arguments.unit_tiles;
+  const int grid = std::min(arguments.units, context.multiprocessors);
+  const int tile_bytes = 4 * tile_floats(rows);
+  const int block_tiles = (arguments.units + grid - 1) / grid * arguments.unit_tiles;
+  arguments.batch_tiles = std::clamp(kPartsBytes / tile_bytes / 2 * 2, 2, std::max(2, block_tiles));
+
+  // As deep a ring as fits beside all activations; where these do not fit in any case they come in phases.
+  const int fixed_bytes = arguments.batch_tiles * tile_bytes + 4 * kWarps;
+  const auto resident_with = [&](int stages) {
+    const int left = context.shared_bytes - fixed_bytes - kWarps * stages * arguments.stage_bytes;
+    return std::min(arguments.chunks, left / split_chunk_bytes(rows));
+  };
+  arguments.stages = std::clamp(kRingBytes / (kWarps * arguments.stage_bytes), 2, kMaxStages);
+  while (arguments.stages > 1 && resident_with(arguments.stages) < std::min(arguments.chunks, kWarps)) {
+    --arguments.stages;
+  }
+  arguments.resident_chunks = resident_with(arguments.stages);
   if (arguments.resident_chunks < arguments.chunks) {
+    if (op.split == nullptr) fail_launch(op.name, "these rows are too long to be split by the kernel itself");
     arguments.resident_chunks = std::max(1, arguments.resident_chunks / kWarps * kWarps);
   }
-  const int shared_bytes = fixed + arguments.resident_chunks * split_chunk_bytes(rows);
-  const dim3 grid(static_cast<unsigned>(std::min(arguments.units, context.multiprocessors)));
-  with_kernels(groups, pair, [&](auto kernel) {
-    launch(op.name, context, kernel, grid, dim3(kThreads), shared_bytes, arguments);
+  const int shared_bytes = fixed_bytes + kWarps * arguments.stages * arguments.stage_bytes +
+                           arguments.resident_chunks * split_chunk_bytes(rows);
+  with_kernel(rows, format, [&](auto kernel) {
+    launch(op.name, context, kernel, dim3(static_cast<unsigned>(grid)), dim3(kThreads), shared_bytes, arguments);
   });
 }
 

@@ -14,7 +14,7 @@ namespace quarrel::cuda {
 
 inline constexpr int kMaxGemvMatrices = 3;
 // Up to so many rows each thread block norms and splits the input itself; more are split by a kernel before.
-inline constexpr int kMaxFusedSplitRows = 4;
+inline constexpr int kMaxFusedSplitRows = 2;
 
 enum class GemvOutput : std::uint8_t {
   store,  // out = value

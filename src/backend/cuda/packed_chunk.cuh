@@ -76,19 +76,4 @@ __device__ inline float decoded_weight(const std::uint8_t* chunk, int row, int c
   }
 }
 
-// Calls `action` with the format as a compile-time constant.
-template <typename Action>
-auto with_format(WeightFormat format, const Action& action) {
-  switch (format) {
-    case WeightFormat::q4_0: return action.template operator()<WeightFormat::q4_0>();
-    case WeightFormat::q4_1: return action.template operator()<WeightFormat::q4_1>();
-    case WeightFormat::q5_0: return action.template operator()<WeightFormat::q5_0>();
-    case WeightFormat::q5_1: return action.template operator()<WeightFormat::q5_1>();
-    case WeightFormat::q8_0: return action.template operator()<WeightFormat::q8_0>();
-    case WeightFormat::q4_k: return action.template operator()<WeightFormat::q4_k>();
-    case WeightFormat::q5_k: return action.template operator()<WeightFormat::q5_k>();
-    default: return action.template operator()<WeightFormat::q6_k>();
-  }
-}
-
 }  // namespace quarrel::cuda

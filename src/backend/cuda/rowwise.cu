@@ -12,9 +12,10 @@ namespace {
 __global__ void __launch_bounds__(kSplitThreads) split_kernel(const __grid_constant__ SplitInput input,
                                                               std::byte* split) {
   __shared__ float scratch[kSplitWarps];
+  const HeldWeights weights(input);
   allow_next_kernel();
   wait_for_previous_kernel();
-  split_row(input, blockIdx.x, true, scratch, split);
+  split_row(input, weights, blockIdx.x, true, scratch, split);
 }
 
 __global__ void rope_angles_kernel(StepRows rows, const double* frequencies, int pairs, float magnitude, float2* out) {

@@ -26,6 +26,7 @@ inline constexpr int kStepColumns = 32;
 inline constexpr int kChunkSteps = kChunkColumns / kStepColumns;
 
 enum class WeightFormat : std::uint8_t { q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k };
+inline constexpr int kWeightFormats = 8;
 
 constexpr int code_bits(WeightFormat format) {
   switch (format) {
@@ -66,6 +67,25 @@ constexpr int row_scales_offset(WeightFormat format) {
 
 constexpr int chunk_bytes(WeightFormat format) {
   return row_scales_offset(format) + (format == WeightFormat::q6_k ? kTileRows * 2 : 0);
+}
+
+// Calls `action` with the format as a compile-time constant, on the host or on the device.
+template <typename Action>
+#ifdef __CUDACC__
+__host__ __device__
+#endif
+    void
+    with_format(WeightFormat format, const Action& action) {
+  switch (format) {
+    case WeightFormat::q4_0: return action.template operator()<WeightFormat::q4_0>();
+    case WeightFormat::q4_1: return action.template operator()<WeightFormat::q4_1>();
+    case WeightFormat::q5_0: return action.template operator()<WeightFormat::q5_0>();
+    case WeightFormat::q5_1: return action.template operator()<WeightFormat::q5_1>();
+    case WeightFormat::q8_0: return action.template operator()<WeightFormat::q8_0>();
+    case WeightFormat::q4_k: return action.template operator()<WeightFormat::q4_k>();
+    case WeightFormat::q5_k: return action.template operator()<WeightFormat::q5_k>();
+    case WeightFormat::q6_k: return action.template operator()<WeightFormat::q6_k>();
+  }
 }
 
 // A matrix in device memory.
