@@ -81,6 +81,7 @@ class AttentionData {
   DecodeAttentionOp op() const {
     return {.rows = {.positions = device_positions_.as<std::int32_t>(),
                      .sequences = device_sequences_.as<std::int32_t>(),
+                     .first_new = device_positions_.as<std::int32_t>(),
                      .tables = device_tables_.as<std::int32_t>(),
                      .table_stride = stride_,
                      .count = static_cast<int>(positions_.size())},

@@ -6,9 +6,11 @@
 #include <cstring>
 
 #include "backend/cuda/repack.h"
+#include "backend/cuda/rowwise.h"
 #include "base/as_size.h"
 #include "cuda/fixture.h"
 #include "cuda/random_weights.h"
+#include "quant/half.h"
 
 #include <fmt/format.h>
 
@@ -138,6 +140,7 @@ void test_fusions(Fixture& fixture) {
   const auto in = random_input(kInputs, kColumns, fixture.random());
   const std::vector<double> exact_in(in.begin(), in.end());
   const DeviceBuffer device_in = to_device(in);
+  const DeviceBuffer split = poisoned(split_bytes(kColumns, kInputs));
   const SplitInput input{.rows = device_in.as<float>(), .stride = kColumns, .columns = kColumns, .count = kInputs};
   const RandomMatrix a(WeightFormat::q4_k, 512, kColumns, fixture.random());
   const RandomMatrix b(WeightFormat::q6_k, 128, kColumns, fixture.random());
@@ -156,7 +159,7 @@ void test_fusions(Fixture& fixture) {
   qkv.matrices[0] = {.weight = a.packed, .out = out_a.as<float>(), .stride = 512};
   qkv.matrices[1] = {.weight = b.packed, .bias = device_bias.as<float>(), .out = out_b.as<float>(), .stride = 128};
   qkv.matrices[2] = {.weight = c.packed, .out = out_c.as<float>(), .stride = 100};
-  gemv(fixture.context(), qkv);
+  run(fixture.context(), qkv, split);
   auto exact_b = exact(b);
   for (std::size_t i = 0; i < exact_b.size(); ++i) exact_b[i] += static_cast<double>(bias[i % 128]);
   fixture.check("gemv of three types: Q4_K", difference(to_host(out_a.as<float>(), kInputs * 512), exact(a)), kBound);
@@ -167,7 +170,7 @@ void test_fusions(Fixture& fixture) {
   const DeviceBuffer out_add = to_device(residual);
   GemvOp add{.input = input, .output = GemvOutput::add, .scale = 0.5f};
   add.matrices[0] = {.weight = b.packed, .out = out_add.as<float>(), .stride = 128};
-  gemv(fixture.context(), add);
+  run(fixture.context(), add, split);
   auto exact_add = exact(b);
   for (std::size_t i = 0; i < exact_add.size(); ++i) exact_add[i] = 0.5 * exact_add[i] + static_cast<double>(residual[i]);
   fixture.check("gemv into a residual", difference(to_host(out_add.as<float>(), kInputs * 128), exact_add), kBound);
@@ -176,11 +179,90 @@ void test_fusions(Fixture& fixture) {
   GemvOp glu{.input = input, .matrix_count = 2, .output = GemvOutput::glu};
   glu.matrices[0] = {.weight = a.packed, .out = out_glu.as<float>(), .stride = 512};
   glu.matrices[1] = {.weight = up.packed};
-  gemv(fixture.context(), glu);
+  run(fixture.context(), glu, split);
   auto exact_glu = exact(a);
   const auto exact_up = exact(up);
   for (std::size_t i = 0; i < exact_glu.size(); ++i) exact_glu[i] *= exact_up[i] / (1.0 + std::exp(-exact_glu[i]));
   fixture.check("gemv glu", difference(to_host(out_glu.as<float>(), kInputs * 512), exact_glu), kBound);
+}
+
+// The products of q, k and v with rotation and cache in the same kernel, against the same in separate ones.
+void test_qkv(Fixture& fixture) {
+  constexpr int kColumns = 512;
+  constexpr int kInputs = 3;
+  constexpr int kHeads = 4;
+  constexpr int kKvHeads = 2;
+  constexpr int kDim = 64;
+  constexpr std::size_t kBlock = kKvHeads * kKvBlockTokens * kDim;
+  const auto in = random_input(kInputs, kColumns, fixture.random());
+  const DeviceBuffer device_in = to_device(in);
+  const SplitInput input{.rows = device_in.as<float>(), .stride = kColumns, .columns = kColumns, .count = kInputs};
+  const RandomMatrix q(WeightFormat::q4_k, kHeads * kDim, kColumns, fixture.random());
+  const RandomMatrix k(WeightFormat::q4_k, kKvHeads * kDim, kColumns, fixture.random());
+  const RandomMatrix v(WeightFormat::q6_k, kKvHeads * kDim, kColumns, fixture.random());
+  const DeviceBuffer bias = to_device(random_values(kHeads * kDim, 1.0f, fixture.random()));
+  const DeviceBuffer positions = to_device(std::vector<std::int32_t>{70, 9, 1});
+  const DeviceBuffer sequences = to_device(std::vector<std::int32_t>{0, 1, -1});
+  const DeviceBuffer tables = to_device(std::vector<std::int32_t>{3, 1, 2, 0});
+  std::vector<double> frequencies;
+  for (int i = 0; i < kDim / 2; ++i) frequencies.push_back(std::pow(1e4, -2.0 * i / kDim));
+  const DeviceBuffer device_frequencies = to_device(frequencies);
+  const DeviceBuffer angles = poisoned(kInputs * kDim * 4);
+  const StepRows rows{.positions = positions.as<std::int32_t>(),
+                      .sequences = sequences.as<std::int32_t>(),
+                      .tables = tables.as<std::int32_t>(),
+                      .table_stride = 2,
+                      .count = kInputs};
+  rope_angles(fixture.context(), rows, device_frequencies.as<double>(), kDim / 2, 1.0f, angles.as<float>());
+  std::vector<std::uint16_t> caches[2];
+  std::vector<float> queries[2];
+  for (const bool fused : {false, true}) {
+    const DeviceBuffer cache = poisoned(2 * 4 * kBlock * 2);
+    const PagedKv kv{.keys = cache.as<std::uint16_t>(),
+                     .values = cache.as<std::uint16_t>() + 4 * kBlock,
+                     .key_block_stride = kBlock,
+                     .value_block_stride = kBlock,
+                     .heads = kKvHeads,
+                     .dim = kDim};
+    const DeviceBuffer out_q = poisoned(kInputs * kHeads * kDim * 4);
+    const DeviceBuffer out_k = poisoned(kInputs * kKvHeads * kDim * 4);
+    const DeviceBuffer out_v = poisoned(kInputs * kKvHeads * kDim * 4);
+    GemvOp op{.input = input,
+              .matrix_count = 3,
+              .output = fused ? GemvOutput::qkv : GemvOutput::store,
+              .qkv = {.rows = rows, .kv = kv, .angles = angles.as<float>(), .pairs = kDim / 2}};
+    op.matrices[0] = {.weight = q.packed, .bias = bias.as<float>(), .out = out_q.as<float>(), .stride = kHeads * kDim};
+    op.matrices[1] = {.weight = k.packed, .bias = bias.as<float>(), .out = out_k.as<float>(), .stride = kKvHeads * kDim};
+    op.matrices[2] = {.weight = v.packed, .out = out_v.as<float>(), .stride = kKvHeads * kDim};
+    const DeviceBuffer split = poisoned(split_bytes(kColumns, kInputs));
+    run(fixture.context(), op, split);
+    if (!fused) {
+      rope_store(fixture.context(), {.rows = rows,
+                                     .kv = kv,
+                                     .q = out_q.as<float>(),
+                                     .k = out_k.as<float>(),
+                                     .v = out_v.as<float>(),
+                                     .heads = kHeads,
+                                     .angles = angles.as<float>(),
+                                     .pairs = kDim / 2,
+                                     .interleaved = true});
+    }
+    caches[fused] = to_host(cache.as<std::uint16_t>(), 8 * kBlock);
+    queries[fused] = to_host(out_q.as<float>(), 2 * kHeads * kDim);
+  }
+  fixture.check("qkv in one kernel: q",
+                difference(queries[1], std::vector<double>(queries[0].begin(), queries[0].end())), 1e-13);
+  std::vector<float> cached;
+  std::vector<double> exact;
+  bool same_places = true;
+  for (std::size_t i = 0; i < caches[0].size(); ++i) {
+    same_places = same_places && (caches[0][i] == 0xffff) == (caches[1][i] == 0xffff);
+    if (caches[0][i] == 0xffff) continue;
+    cached.push_back(f16_to_f32(caches[1][i]));
+    exact.push_back(static_cast<double>(f16_to_f32(caches[0][i])));
+  }
+  fixture.check("qkv in one kernel: cache", difference(cached, exact), 1e-8);
+  fixture.check("qkv in one kernel: places", same_places, "the same");
 }
 
 // A NaN in one row reaches that row's results and no other's; the norm's row is flagged.
@@ -258,6 +340,7 @@ void test_gemv(Fixture& fixture) {
   test_format(fixture, WeightFormat::q4_k, 1024, 14336, NormKind::none);
   test_format(fixture, WeightFormat::q6_k, 1024, 14336, NormKind::none);
   test_fusions(fixture);
+  test_qkv(fixture);
   test_bad_numbers(fixture);
   if (!fixture.times()) return;
   for (int format = 0; format <= static_cast<int>(WeightFormat::q6_k); ++format) {

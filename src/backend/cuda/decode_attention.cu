@@ -12,6 +12,7 @@ constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * 32;
 constexpr int kWarpTokens = kKvBlockTokens / kWarps;  // of each block: one k16 of the second product
 constexpr int kStages = 2;
+constexpr int kMinSplitBlocks = 4;  // joining two splits takes longer than walking over a few blocks more
 constexpr float kLog2E = 1.4426950408889634f;
 
 // The blocks that a row sees, and how they are split. From its own position alone.
@@ -28,7 +29,7 @@ struct Partition {
     last_position = position;
     first_block = first_position / kKvBlockTokens;
     blocks = position / kKvBlockTokens + 1 - first_block;
-    blocks_a_split = (blocks + kMaxAttentionSplits - 1) / kMaxAttentionSplits;
+    blocks_a_split = max((blocks + kMaxAttentionSplits - 1) / kMaxAttentionSplits, kMinSplitBlocks);
     splits = (blocks + blocks_a_split - 1) / blocks_a_split;
   }
 };
@@ -107,7 +108,6 @@ __global__ void __launch_bounds__(kThreads) decode_attention_kernel(const __grid
   extern __shared__ __align__(128) std::byte shared[];
   __shared__ int is_last;
   __shared__ float weights_of_parts[kMaxGroup][kMaxAttentionSplits];
-  allow_next_kernel();
   const int row = blockIdx.z;
   const int kv_head = blockIdx.y;
   const int split = blockIdx.x;
@@ -116,11 +116,16 @@ __global__ void __launch_bounds__(kThreads) decode_attention_kernel(const __grid
   const int g = lane / 4;
   const int t = lane % 4;
   const int group = op.heads / op.kv.heads;
-  wait_for_previous_kernel();
+  // What the step's rows are was there before its first kernel, and so were the keys of the positions before it: they are
+  // asked for before the wait.
   const int sequence = op.rows.sequences[row];
-  if (sequence < 0) return;
   const Partition seen(op.rows.positions[row], op.window);
-  if (split >= seen.splits) return;
+  const int first_new_block = op.rows.first_new[row] / kKvBlockTokens;
+  if (sequence < 0 || split >= seen.splits) {
+    wait_for_previous_kernel();
+    allow_next_kernel();
+    return;
+  }
   const std::int32_t* table = op.rows.tables + static_cast<std::size_t>(sequence) * op.rows.table_stride;
   const int first_block = seen.first_block + split * seen.blocks_a_split;
   const int end_block = min(first_block + seen.blocks_a_split, seen.first_block + seen.blocks);
@@ -134,8 +139,11 @@ __global__ void __launch_bounds__(kThreads) decode_attention_kernel(const __grid
       commit_copies();
     }
   };
-  copy(first_block);
-  copy(first_block + 1);
+  const int early = min(max(first_new_block - first_block, 0), kStages);
+  for (int i = 0; i < early; ++i) copy(first_block + i);
+  wait_for_previous_kernel();
+  allow_next_kernel();
+  for (int i = early; i < kStages; ++i) copy(first_block + i);
 
   // Q, scaled for scores in powers of two (with a soft cap these come later).
   constexpr int kSteps = kDim / 16;
@@ -173,7 +181,7 @@ __global__ void __launch_bounds__(kThreads) decode_attention_kernel(const __grid
   constexpr int kUnits = kDim / 8;
 
   for (int block = first_block; block < end_block; ++block) {
-    wait_for_copies(1);
+    wait_for_copies(kStages - 1);
     __syncwarp();
     const std::uint32_t keys = ring + (block - first_block) % kStages * 2 * tile_bytes(kDim);
     const std::uint32_t values = keys + tile_bytes(kDim);

@@ -10,6 +10,7 @@
 #include "backend/cuda/gemv.h"
 #include "backend/cuda/gemv_chunk.cuh"
 #include "backend/cuda/launch.cuh"
+#include "backend/cuda/saturated_half.cuh"
 
 namespace quarrel::cuda {
 namespace {
@@ -17,8 +18,11 @@ namespace {
 constexpr int kWarps = kSplitWarps;
 constexpr int kThreads = kSplitThreads;
 constexpr int kMaxStages = 4;
-// What dependent launches need is two kernels at a time on a multiprocessor: rings no larger than this.
-constexpr int kRingBytes = 80 * 1024;
+// With dependent launches a kernel's blocks are to stand beside those of the kernel before, one of each on every
+// multiprocessor: each may have half of the shared memory. A kernel that needs more does not let the next one start: its
+// blocks would pile up two by two where room becomes free first, and leave the rest of the device idle.
+constexpr int kReservedBytes = 1024;  // the system's own, of each block
+constexpr int half_of_shared(int block_limit) { return (block_limit + kReservedBytes) / 2 - kReservedBytes; }
 constexpr int kPartsBytes = 16 * 1024;
 constexpr int kMixedFormats = -1;
 
@@ -47,6 +51,8 @@ struct KernelArguments {
   GemvOutput output;
   ActivationKind activation;
   float scale;
+  bool next_may_start;
+  QkvOutput qkv;
 };
 
 // Of the warps' sums of one tile.
@@ -180,11 +186,51 @@ struct Output {
   }
 };
 
+// What a thread knows about its input row (the same for all its outputs) before the step's first kernel: where keys and
+// values go. Without a place the row is padding.
+struct CachePlace {
+  int position = 0;
+  std::int64_t block = -1;
+
+  __device__ CachePlace(const KernelArguments& arguments, int input_row) {
+    if (arguments.output != GemvOutput::qkv || input_row >= arguments.input.count) return;
+    const StepRows& rows = arguments.qkv.rows;
+    const int sequence = rows.sequences[input_row];
+    position = rows.positions[input_row];
+    if (sequence >= 0) block = rows.tables[sequence * rows.table_stride + position / kKvBlockTokens];
+  }
+};
+
+// One value of a head of q, k or v; `partner` is the other one of its pair.
+__device__ void store_head_value(const KernelArguments& arguments, const KernelMatrix* matrix, const CachePlace& cache,
+                                 int input_row, int row, float value, float partner, float* out) {
+  const QkvOutput& qkv = arguments.qkv;
+  const int dim = qkv.kv.dim;
+  const bool is_q = matrix == arguments.matrices;
+  const bool is_v = matrix == arguments.matrices + 2;
+  const int pair = row % dim / 2;
+  if (!is_v && qkv.angles != nullptr && pair < qkv.pairs) {
+    const float2 angle = reinterpret_cast<const float2*>(qkv.angles)[input_row * qkv.pairs + pair];
+    value = row % 2 == 0 ? value * angle.x - partner * angle.y : partner * angle.y + value * angle.x;
+  }
+  if (cache.block < 0) return;
+  if (is_q) {
+    *out = value;
+    return;
+  }
+  unsigned saturated = 0;
+  std::uint16_t* target = (is_v ? qkv.kv.values + cache.block * qkv.kv.value_block_stride
+                                : qkv.kv.keys + cache.block * qkv.kv.key_block_stride);
+  target[(row / dim * kKvBlockTokens + cache.position % kKvBlockTokens) * dim + row % dim] =
+      saturated_half(value, saturated);
+  if (saturated > 0 && qkv.saturated != nullptr) atomicAdd(qkv.saturated, 1ull);
+}
+
 // Adds up the warps' sums of `count` tiles, in ascending order, and writes the results. `residual`: what the thread's
 // only output is added to, if that was read before.
 template <int kRows>
 __device__ void finish(const KernelArguments& arguments, int first_tile, int count, const float* parts,
-                       bool has_residual, float residual) {
+                       bool has_residual, float residual, const CachePlace& cache) {
   const int outputs = (arguments.unit_tiles == 2 ? count / 2 : count) * kTileRows * kRows;
   for (int index = threadIdx.x; index < outputs; index += kThreads) {
     const Output<kRows> output(arguments, first_tile, index);
@@ -199,6 +245,12 @@ __device__ void finish(const KernelArguments& arguments, int first_tile, int cou
     if (arguments.output == GemvOutput::glu) {
       const float up = biased(sum_of_warps(place + tile_floats(kRows)), matrix[1].bias);
       *out = activated(arguments.activation, value) * up;
+    } else if (arguments.output == GemvOutput::qkv) {
+      const int other = output.row_in_tile ^ 1;
+      const float* other_place = parts + ((output.slot * kTileRows + other) * kRows + output.input_row) * kWarps;
+      const float* bias = matrix->bias;
+      const float partner = sum_of_warps(other_place) + (bias == nullptr ? 0.0f : bias[output.row() ^ 1]);
+      store_head_value(arguments, matrix, cache, output.input_row, output.row(), value, partner, out);
     } else if (arguments.output == GemvOutput::add) {
       *out = (has_residual ? residual : *out) + arguments.scale * value;
     } else {
@@ -237,8 +289,10 @@ __global__ void __launch_bounds__(kThreads, kRows <= 2 ? 2 : 1)
   for (int i = 0; i < arguments.stages; ++i) filler.fill_next();
   const bool splits = arguments.split == nullptr;
   const HeldWeights norm_weights(arguments.input);
-  allow_next_kernel();
+  const CachePlace cache(arguments, static_cast<int>(threadIdx.x) / kTileRows % kRows);
   wait_for_previous_kernel();
+  // Not before: now every multiprocessor holds one of our blocks and nothing else.
+  if (arguments.next_may_start) allow_next_kernel();
 
   const bool in_phases = kMayNeedPhases && arguments.resident_chunks < arguments.chunks;
   float residual = 0.0f;
@@ -304,7 +358,7 @@ __global__ void __launch_bounds__(kThreads, kRows <= 2 ? 2 : 1)
     }
     if (number + 1 == tiles || number + 1 - first_kept == arguments.batch_tiles) {
       __syncthreads();
-      finish<kRows>(arguments, first_kept, number + 1 - first_kept, parts, has_residual, residual);
+      finish<kRows>(arguments, first_kept, number + 1 - first_kept, parts, has_residual, residual, cache);
       __syncthreads();
       first_kept = number + 1;
     }
@@ -354,7 +408,9 @@ void gemv(const LaunchContext& context, const GemvOp& op) {
                             .batch_tiles = 0,
                             .output = op.output,
                             .activation = op.activation,
-                            .scale = op.scale};
+                            .scale = op.scale,
+                            .next_may_start = false,
+                            .qkv = op.qkv};
   for (int i = 0; i < op.matrix_count; ++i) {
     const GemvMatrix& matrix = op.matrices[i];
     arguments.matrices[i] = {.data = matrix.weight.data,
@@ -373,25 +429,29 @@ void gemv(const LaunchContext& context, const GemvOp& op) {
   const int grid = std::min(arguments.units, context.multiprocessors);
   const int tile_bytes = 4 * tile_floats(rows);
   const int block_tiles = (arguments.units + grid - 1) / grid * arguments.unit_tiles;
-  arguments.batch_tiles = std::clamp(kPartsBytes / tile_bytes / 2 * 2, 2, std::max(2, block_tiles));
+  const int fitting_tiles = std::max(kPartsBytes / tile_bytes, 1) / arguments.unit_tiles * arguments.unit_tiles;
+  arguments.batch_tiles = std::clamp(fitting_tiles, arguments.unit_tiles, block_tiles);
 
-  // As deep a ring as fits beside all activations; where these do not fit in any case they come in phases.
+  // As deep a ring as half of the shared memory allows; where that is not enough, more.
   const int fixed_bytes = arguments.batch_tiles * tile_bytes + 4 * kWarps;
-  const auto resident_with = [&](int stages) {
-    const int left = context.shared_bytes - fixed_bytes - kWarps * stages * arguments.stage_bytes;
-    return std::min(arguments.chunks, left / split_chunk_bytes(rows));
+  const int stage_bytes = kWarps * arguments.stage_bytes;
+  const auto stages_within = [&](int limit) {
+    return std::min(kMaxStages, (limit - fixed_bytes - arguments.chunks * split_chunk_bytes(rows)) / stage_bytes);
   };
-  arguments.stages = std::clamp(kRingBytes / (kWarps * arguments.stage_bytes), 2, kMaxStages);
-  while (arguments.stages > 1 && resident_with(arguments.stages) < std::min(arguments.chunks, kWarps)) {
-    --arguments.stages;
-  }
-  arguments.resident_chunks = resident_with(arguments.stages);
+  const int half = half_of_shared(context.shared_bytes);
+  arguments.stages = stages_within(half);
+  if (arguments.stages < 1) arguments.stages = std::max(1, stages_within(context.shared_bytes));
+  arguments.resident_chunks =
+      std::min(arguments.chunks, (context.shared_bytes - fixed_bytes - arguments.stages * stage_bytes) / split_chunk_bytes(rows));
   if (arguments.resident_chunks < arguments.chunks) {
-    if (op.split == nullptr) fail_launch(op.name, "these rows are too long to be split by the kernel itself");
-    arguments.resident_chunks = std::max(1, arguments.resident_chunks / kWarps * kWarps);
+    if (rows < 4 || op.split == nullptr || arguments.resident_chunks < 1) {
+      fail_launch(op.name, "these rows are too long for the shared memory");
+    }
+    if (arguments.resident_chunks > kWarps) arguments.resident_chunks = arguments.resident_chunks / kWarps * kWarps;
   }
-  const int shared_bytes = fixed_bytes + kWarps * arguments.stages * arguments.stage_bytes +
-                           arguments.resident_chunks * split_chunk_bytes(rows);
+  const int shared_bytes =
+      fixed_bytes + arguments.stages * stage_bytes + arguments.resident_chunks * split_chunk_bytes(rows);
+  arguments.next_may_start = rows <= 2 && shared_bytes <= half;
   with_kernel(rows, format, [&](auto kernel) {
     launch(op.name, context, kernel, dim3(static_cast<unsigned>(grid)), dim3(kThreads), shared_bytes, arguments);
   });

@@ -7,6 +7,7 @@
 
 #include "backend/cuda/activation_split.h"
 #include "backend/cuda/device_memory.h"
+#include "backend/cuda/step_rows.h"
 #include "backend/cuda/weight_format.h"
 #include "backend/ops.h"
 
@@ -20,6 +21,16 @@ enum class GemvOutput : std::uint8_t {
   store,  // out = value
   add,    // out += scale * value: a residual
   glu,    // out = activation(value of the first matrix) * value of the second
+  qkv,    // three matrices: q is rotated and stored, k is rotated, k and v go to the cache
+};
+
+// Where the heads of q, k and v go. Pairs that a rotation turns are neighbouring rows of the matrices.
+struct QkvOutput {
+  StepRows rows = {};
+  PagedKv kv = {};
+  const float* angles = nullptr;  // [rows][pairs] of cosine and sine (rope_angles); null: no rotation
+  int pairs = 0;
+  unsigned long long* saturated = nullptr;  // counts values that F16 could not hold
 };
 
 struct GemvMatrix {
@@ -40,6 +51,7 @@ struct GemvOp {
   GemvOutput output = GemvOutput::store;
   float scale = 1.0f;
   ActivationKind activation = ActivationKind::silu;
+  QkvOutput qkv = {};
 };
 
 // Once a process and device, before the first gemv().

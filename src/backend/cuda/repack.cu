@@ -173,8 +173,8 @@ __global__ void __launch_bounds__(kDecodeThreads) decode_kernel(const std::uint8
 template <WeightFormat F>
 __global__ void __launch_bounds__(256) decode_rows_kernel(const std::uint8_t* data, int rows, int columns,
                                                           const std::int32_t* ids, float scale, float* out) {
-  allow_next_kernel();
   wait_for_previous_kernel();
+  allow_next_kernel();
   const int row = ids[blockIdx.x];
   const int chunks = (columns + kChunkColumns - 1) / kChunkColumns;
   for (int column = threadIdx.x; column < columns; column += blockDim.x) {

@@ -1,10 +1,9 @@
 #include "backend/cuda/rowwise.h"
 
-#include <cuda_fp16.h>
-
 #include "backend/cuda/activation_split.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/primitives.cuh"
+#include "backend/cuda/saturated_half.cuh"
 
 namespace quarrel::cuda {
 namespace {
@@ -13,15 +12,15 @@ __global__ void __launch_bounds__(kSplitThreads) split_kernel(const __grid_const
                                                               std::byte* split) {
   __shared__ float scratch[kSplitWarps];
   const HeldWeights weights(input);
-  allow_next_kernel();
   wait_for_previous_kernel();
+  allow_next_kernel();
   split_row(input, weights, blockIdx.x, true, scratch, split);
 }
 
 __global__ void rope_angles_kernel(StepRows rows, const double* frequencies, int pairs, float magnitude, float2* out) {
   constexpr double kTurn = 6.283185307179586476925;
-  allow_next_kernel();
   wait_for_previous_kernel();
+  allow_next_kernel();
   const int pair = threadIdx.x;
   if (pair >= pairs) return;
   const double angle = static_cast<double>(rows.positions[blockIdx.x]) * frequencies[pair];
@@ -35,14 +34,6 @@ __global__ void rope_angles_kernel(StepRows rows, const double* frequencies, int
 
 constexpr int kHeadWarps = 4;
 constexpr int kMaxHeadElements = 8;  // a lane's share of a head of 256
-constexpr float kLargestHalf = 65504.0f;
-
-__device__ std::uint16_t saturated_half(float value, unsigned& saturated) {
-  saturated += fabsf(value) > kLargestHalf ? 1u : 0u;
-  if (value > kLargestHalf) value = kLargestHalf;  // a NaN stays
-  if (value < -kLargestHalf) value = -kLargestHalf;
-  return __half_as_ushort(__float2half_rn(value));
-}
 
 // Element e of a lane: the pairs of a rotation lie in neighbouring elements of one lane, what is not rotated behind.
 struct HeadPlaces {
@@ -57,8 +48,8 @@ struct HeadPlaces {
 };
 
 __global__ void __launch_bounds__(kHeadWarps * 32) rope_store_kernel(const __grid_constant__ RopeStoreOp op) {
-  allow_next_kernel();
   wait_for_previous_kernel();
+  allow_next_kernel();
   const int row = blockIdx.y;
   const int lane = threadIdx.x % 32;
   const int number = blockIdx.x * kHeadWarps + threadIdx.x / 32;  // heads of q, then of k, then of v
@@ -130,8 +121,8 @@ constexpr int kArgmaxThreads = 1024;
 __global__ void __launch_bounds__(kArgmaxThreads) argmax_kernel(const float* logits, int count, std::int32_t* ids) {
   __shared__ float best_values[32];
   __shared__ int best_ids[32];
-  allow_next_kernel();
   wait_for_previous_kernel();
+  allow_next_kernel();
   const float* row = logits + static_cast<std::size_t>(blockIdx.x) * count;
   float best = -INFINITY;
   int id = count;

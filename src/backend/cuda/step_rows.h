@@ -11,6 +11,7 @@ inline constexpr int kKvBlockTokens = 64;
 struct StepRows {
   const std::int32_t* positions = nullptr;  // [rows]
   const std::int32_t* sequences = nullptr;  // [rows]; -1: padding, which reads and writes nothing
+  const std::int32_t* first_new = nullptr;  // [rows]: from which position on this step writes the row's sequence
   const std::int32_t* tables = nullptr;     // [sequences][table_stride]: block of positions [64 i, 64 i + 64)
   int table_stride = 0;
   int count = 0;
