@@ -115,7 +115,8 @@ class DecodeModel {
                .input = input(x_, kWidth, NormKind::rms),
                .matrix_count = 3,
                .output = GemvOutput::qkv,
-               .qkv = {.rows = step_, .kv = kv, .angles = angles_, .pairs = kDim / 2}};
+               .qkv = {.rows = step_, .kv = kv, .angles = angles_, .pairs = kDim / 2},
+               .follows_small_kernel = layer == 0};
     qkv.matrices[0] = {.weight = w.q, .out = q_, .stride = kWidth};
     qkv.matrices[1].weight = w.k;
     qkv.matrices[2].weight = w.v;
@@ -128,7 +129,10 @@ class DecodeModel {
                                .scale = 1.0f / std::sqrt(static_cast<float>(kDim)),
                                .workspace = workspace_,
                                .arrivals = arrivals_});
-    GemvOp o{.name = "o", .input = input(attended_, kWidth, NormKind::none), .output = GemvOutput::add};
+    GemvOp o{.name = "o",
+             .input = input(attended_, kWidth, NormKind::none),
+             .output = GemvOutput::add,
+             .follows_small_kernel = true};
     o.matrices[0] = {.weight = w.o, .out = x_, .stride = kWidth};
     run(context, o);
   }

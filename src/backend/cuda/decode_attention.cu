@@ -8,53 +8,56 @@
 namespace quarrel::cuda {
 namespace {
 
-constexpr int kWarps = 4;
+constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * 32;
-constexpr int kWarpTokens = kKvBlockTokens / kWarps;  // of each block: one k16 of the second product
-constexpr int kStages = 2;
-constexpr int kMinSplitBlocks = 4;  // joining two splits takes longer than walking over a few blocks more
+constexpr int kWarpTokens = 16;  // one k16 of the second product
+constexpr int kUnitTokens = kWarps * kWarpTokens;  // what the block looks at at a time: two blocks of the cache
+constexpr int kMinSplitUnits = 2;  // joining two splits takes longer than walking over one unit more
 constexpr float kLog2E = 1.4426950408889634f;
 
-// The blocks that a row sees, and how they are split. From its own position alone.
+// The positions that a row sees, and how they are split: runs of units, which begin at multiples of kUnitTokens. From the
+// row's own position alone.
 struct Partition {
   int first_position;
   int last_position;
-  int first_block;
-  int blocks;
-  int blocks_a_split;
+  int first_unit;
+  int units;
+  int units_a_split;
   int splits;
 
   __device__ Partition(int position, int window) {
     first_position = window > 0 ? max(0, position - window + 1) : 0;
     last_position = position;
-    first_block = first_position / kKvBlockTokens;
-    blocks = position / kKvBlockTokens + 1 - first_block;
-    blocks_a_split = max((blocks + kMaxAttentionSplits - 1) / kMaxAttentionSplits, kMinSplitBlocks);
-    splits = (blocks + blocks_a_split - 1) / blocks_a_split;
+    first_unit = first_position / kUnitTokens;
+    units = position / kUnitTokens + 1 - first_unit;
+    units_a_split = max((units + kMaxAttentionSplits - 1) / kMaxAttentionSplits, kMinSplitUnits);
+    splits = (units + units_a_split - 1) / units_a_split;
   }
 };
 
+// Units that are on their way or worked on. Heads of 256 leave no room for a second one.
+constexpr int stages_of(int dim) { return dim > 128 ? 1 : 2; }
 constexpr int tile_bytes(int dim) { return kWarpTokens * dim * 2; }
-constexpr int ring_bytes(int dim) { return kWarps * kStages * 2 * tile_bytes(dim); }
+constexpr int ring_bytes(int dim) { return kWarps * stages_of(dim) * 2 * tile_bytes(dim); }
 constexpr int kMaxGroup = 16;
 constexpr int result_floats(int dim) { return dim + 4; }  // a head's sums, its maximum, its total, nothing
 
-// Copies this warp's share of a block, keys then values; positions that the row does not see become zeros. Units of 16
-// bytes are permuted within a row by its number, so that eight rows' units lie in different banks.
+// Copies this warp's share of a block, keys then values; positions that the row does not see become zeros. Pieces of
+// 16 bytes are permuted within a row by its number, so that those of eight rows lie in different banks.
 template <int kDim>
 __device__ void copy_block(const DecodeAttentionOp& op, std::int64_t block, int first_token, const Partition& seen,
                            int head, std::uint32_t to, int lane) {
-  constexpr int kUnits = kDim / 8;
+  constexpr int kPieces = kDim / 8;
   const std::int64_t offset = static_cast<std::int64_t>(head * kKvBlockTokens + first_token % kKvBlockTokens) * kDim;
   const std::uint16_t* keys = op.kv.keys + block * op.kv.key_block_stride + offset;
   const std::uint16_t* values = op.kv.values + block * op.kv.value_block_stride + offset;
 #pragma unroll
-  for (int i = lane; i < kWarpTokens * kUnits; i += 32) {
-    const int token = i / kUnits;
-    const int unit = i % kUnits;
+  for (int i = lane; i < kWarpTokens * kPieces; i += 32) {
+    const int token = i / kPieces;
+    const int piece = i % kPieces;
     const int position = first_token + token;
     const int bytes = position >= seen.first_position && position <= seen.last_position ? 16 : 0;
-    const std::uint32_t target = to + (token * kUnits + (unit ^ token % 8)) * 16;
+    const std::uint32_t target = to + (token * kPieces + (piece ^ token % 8)) * 16;
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(keys + i * 8), "r"(bytes) : "memory");
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target + tile_bytes(kDim)), "l"(values + i * 8),
                  "r"(bytes)
@@ -105,6 +108,7 @@ __device__ float4 sum_of_parts(const float* parts, std::size_t stride, int count
 // kResidual: at most eight heads share keys; rows g + 8 of the products are then the residuals of rows g.
 template <int kDim, bool kResidual>
 __global__ void __launch_bounds__(kThreads) decode_attention_kernel(const __grid_constant__ DecodeAttentionOp op) {
+  constexpr int kStages = stages_of(kDim);
   extern __shared__ __align__(128) std::byte shared[];
   __shared__ int is_last;
   __shared__ float weights_of_parts[kMaxGroup][kMaxAttentionSplits];
@@ -120,30 +124,33 @@ __global__ void __launch_bounds__(kThreads) decode_attention_kernel(const __grid
   // asked for before the wait.
   const int sequence = op.rows.sequences[row];
   const Partition seen(op.rows.positions[row], op.window);
-  const int first_new_block = op.rows.first_new[row] / kKvBlockTokens;
+  const int first_new_unit = op.rows.first_new[row] / kUnitTokens;
   if (sequence < 0 || split >= seen.splits) {
     wait_for_previous_kernel();
     allow_next_kernel();
     return;
   }
   const std::int32_t* table = op.rows.tables + static_cast<std::size_t>(sequence) * op.rows.table_stride;
-  const int first_block = seen.first_block + split * seen.blocks_a_split;
-  const int end_block = min(first_block + seen.blocks_a_split, seen.first_block + seen.blocks);
+  const int first_unit = seen.first_unit + split * seen.units_a_split;
+  const int end_unit = min(first_unit + seen.units_a_split, seen.first_unit + seen.units);
 
   const std::uint32_t ring = shared_address(shared) + warp * kStages * 2 * tile_bytes(kDim);
-  const auto copy = [&](int block) {
-    if (block < end_block) {
-      copy_block<kDim>(op, table[block], block * kKvBlockTokens + warp * kWarpTokens, seen, kv_head,
-                       ring + (block - first_block) % kStages * 2 * tile_bytes(kDim), lane);
+  const auto copy = [&](int unit) {
+    const int first_token = unit * kUnitTokens + warp * kWarpTokens;
+    // A unit's second block need not exist.
+    const std::int64_t block = unit < end_unit && first_token <= seen.last_position ? table[first_token / kKvBlockTokens] : 0;
+    if (unit < end_unit) {
+      copy_block<kDim>(op, block, first_token, seen, kv_head,
+                       ring + (unit - first_unit) % kStages * 2 * tile_bytes(kDim), lane);
     } else {
       commit_copies();
     }
   };
-  const int early = min(max(first_new_block - first_block, 0), kStages);
-  for (int i = 0; i < early; ++i) copy(first_block + i);
+  const int early = min(max(first_new_unit - first_unit, 0), kStages);
+  for (int i = 0; i < early; ++i) copy(first_unit + i);
   wait_for_previous_kernel();
   allow_next_kernel();
-  for (int i = early; i < kStages; ++i) copy(first_block + i);
+  for (int i = early; i < kStages; ++i) copy(first_unit + i);
 
   // Q, scaled for scores in powers of two (with a soft cap these come later).
   constexpr int kSteps = kDim / 16;
@@ -178,24 +185,24 @@ __global__ void __launch_bounds__(kThreads) decode_attention_kernel(const __grid
   float total[kRows] = {};
   float sums[kDim / 8][4] = {};
   for (float& m : maximum) m = -INFINITY;
-  constexpr int kUnits = kDim / 8;
+  constexpr int kPieces = kDim / 8;
 
-  for (int block = first_block; block < end_block; ++block) {
+  for (int unit = first_unit; unit < end_unit; ++unit) {
     wait_for_copies(kStages - 1);
     __syncwarp();
-    const std::uint32_t keys = ring + (block - first_block) % kStages * 2 * tile_bytes(kDim);
+    const std::uint32_t keys = ring + (unit - first_unit) % kStages * 2 * tile_bytes(kDim);
     const std::uint32_t values = keys + tile_bytes(kDim);
     float scores[2][4] = {};  // two times eight positions
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       const int token = lane % 8 + lane / 16 * 8;
-      const int unit = step * 2 + lane / 8 % 2;
+      const int piece = step * 2 + lane / 8 % 2;
       std::uint32_t b[4];
-      load_matrices(b, keys + (token * kUnits + (unit ^ token % 8)) * 16);
+      load_matrices(b, keys + (token * kPieces + (piece ^ token % 8)) * 16);
       mma_f16(scores[0], q[step], b[0], b[1]);
       mma_f16(scores[1], q[step], b[2], b[3]);
     }
-    const int first_token = block * kKvBlockTokens + warp * kWarpTokens;
+    const int first_token = unit * kUnitTokens + warp * kWarpTokens;
     float weights[kRows][4];
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
@@ -245,14 +252,14 @@ __global__ void __launch_bounds__(kThreads) decode_attention_kernel(const __grid
 #pragma unroll
     for (int n = 0; n < kDim / 16; ++n) {
       const int token = lane % 16;
-      const int unit = n * 2 + lane / 16;
+      const int piece = n * 2 + lane / 16;
       std::uint32_t b[4];
-      load_matrices_transposed(b, values + (token * kUnits + (unit ^ token % 8)) * 16);
+      load_matrices_transposed(b, values + (token * kPieces + (piece ^ token % 8)) * 16);
       mma_f16(sums[2 * n], p, b[0], b[1]);
       mma_f16(sums[2 * n + 1], p, b[2], b[3]);
     }
     __syncwarp();
-    copy(block + kStages);
+    copy(unit + kStages);
   }
   wait_for_copies(0);
 

@@ -22,6 +22,9 @@ constexpr int kMaxStages = 4;
 // multiprocessor: each may have half of the shared memory. A kernel that needs more does not let the next one start: its
 // blocks would pile up two by two where room becomes free first, and leave the rest of the device idle.
 constexpr int kReservedBytes = 1024;  // the system's own, of each block
+// Where the kernel before has only few blocks, a kernel's own would pile up too: then it has so much shared memory that
+// two blocks do not fit, and one of it and one of the next kernel still do.
+constexpr int kLoneBytes = 126 * 1024;
 constexpr int half_of_shared(int block_limit) { return (block_limit + kReservedBytes) / 2 - kReservedBytes; }
 constexpr int kPartsBytes = 16 * 1024;
 constexpr int kMixedFormats = -1;
@@ -54,6 +57,8 @@ struct KernelArguments {
   bool next_may_start;
   QkvOutput qkv;
 };
+
+constexpr int kept_bytes(int rows) { return (4 * kThreads + 8 * rows + 15) / 16 * 16; }
 
 // Of the warps' sums of one tile.
 constexpr int tile_floats(int rows) { return kTileRows * rows * kWarps; }
@@ -186,24 +191,28 @@ struct Output {
   }
 };
 
-// What a thread knows about its input row (the same for all its outputs) before the step's first kernel: where keys and
-// values go. Without a place the row is padding.
-struct CachePlace {
-  int position = 0;
-  std::int64_t block = -1;
+// What is known at a kernel's beginning and needed at its end waits in shared memory: registers are for the loop between.
+template <int kRows>
+struct KeptForEnd {
+  float residuals[kThreads];  // of a thread's only output
+  int positions[kRows];
+  int blocks[kRows];  // where keys and values go; -1: the row is padding
 
-  __device__ CachePlace(const KernelArguments& arguments, int input_row) {
-    if (arguments.output != GemvOutput::qkv || input_row >= arguments.input.count) return;
+  // Before the kernel waits: what the step's rows are has been there all along.
+  __device__ void keep_places(const KernelArguments& arguments) {
+    const int row = threadIdx.x;
+    if (arguments.output != GemvOutput::qkv || row >= arguments.input.count) return;
     const StepRows& rows = arguments.qkv.rows;
-    const int sequence = rows.sequences[input_row];
-    position = rows.positions[input_row];
-    if (sequence >= 0) block = rows.tables[sequence * rows.table_stride + position / kKvBlockTokens];
+    const int sequence = rows.sequences[row];
+    const int position = rows.positions[row];
+    positions[row] = position;
+    blocks[row] = sequence < 0 ? -1 : rows.tables[sequence * rows.table_stride + position / kKvBlockTokens];
   }
 };
 
 // One value of a head of q, k or v; `partner` is the other one of its pair.
-__device__ void store_head_value(const KernelArguments& arguments, const KernelMatrix* matrix, const CachePlace& cache,
-                                 int input_row, int row, float value, float partner, float* out) {
+__device__ void store_head_value(const KernelArguments& arguments, const KernelMatrix* matrix, int position,
+                                 std::int64_t block, int input_row, int row, float value, float partner, float* out) {
   const QkvOutput& qkv = arguments.qkv;
   const int dim = qkv.kv.dim;
   const bool is_q = matrix == arguments.matrices;
@@ -213,24 +222,23 @@ __device__ void store_head_value(const KernelArguments& arguments, const KernelM
     const float2 angle = reinterpret_cast<const float2*>(qkv.angles)[input_row * qkv.pairs + pair];
     value = row % 2 == 0 ? value * angle.x - partner * angle.y : partner * angle.y + value * angle.x;
   }
-  if (cache.block < 0) return;
+  if (block < 0) return;
   if (is_q) {
     *out = value;
     return;
   }
   unsigned saturated = 0;
-  std::uint16_t* target = (is_v ? qkv.kv.values + cache.block * qkv.kv.value_block_stride
-                                : qkv.kv.keys + cache.block * qkv.kv.key_block_stride);
-  target[(row / dim * kKvBlockTokens + cache.position % kKvBlockTokens) * dim + row % dim] =
+  std::uint16_t* target = (is_v ? qkv.kv.values + block * qkv.kv.value_block_stride
+                                : qkv.kv.keys + block * qkv.kv.key_block_stride);
+  target[(row / dim * kKvBlockTokens + position % kKvBlockTokens) * dim + row % dim] =
       saturated_half(value, saturated);
   if (saturated > 0 && qkv.saturated != nullptr) atomicAdd(qkv.saturated, 1ull);
 }
 
-// Adds up the warps' sums of `count` tiles, in ascending order, and writes the results. `residual`: what the thread's
-// only output is added to, if that was read before.
+// Adds up the warps' sums of `count` tiles, in ascending order, and writes the results.
 template <int kRows>
 __device__ void finish(const KernelArguments& arguments, int first_tile, int count, const float* parts,
-                       bool has_residual, float residual, const CachePlace& cache) {
+                       const KeptForEnd<kRows>& kept, bool has_residual) {
   const int outputs = (arguments.unit_tiles == 2 ? count / 2 : count) * kTileRows * kRows;
   for (int index = threadIdx.x; index < outputs; index += kThreads) {
     const Output<kRows> output(arguments, first_tile, index);
@@ -250,9 +258,10 @@ __device__ void finish(const KernelArguments& arguments, int first_tile, int cou
       const float* other_place = parts + ((output.slot * kTileRows + other) * kRows + output.input_row) * kWarps;
       const float* bias = matrix->bias;
       const float partner = sum_of_warps(other_place) + (bias == nullptr ? 0.0f : bias[output.row() ^ 1]);
-      store_head_value(arguments, matrix, cache, output.input_row, output.row(), value, partner, out);
+      store_head_value(arguments, matrix, kept.positions[output.input_row], kept.blocks[output.input_row],
+                       output.input_row, output.row(), value, partner, out);
     } else if (arguments.output == GemvOutput::add) {
-      *out = (has_residual ? residual : *out) + arguments.scale * value;
+      *out = (has_residual ? kept.residuals[threadIdx.x] : *out) + arguments.scale * value;
     } else {
       *out = value;
     }
@@ -280,7 +289,8 @@ __global__ void __launch_bounds__(kThreads, kRows <= 2 ? 2 : 1)
   std::byte* ring = shared + warp * ring_bytes;
   auto* parts = reinterpret_cast<float*>(shared + kWarps * ring_bytes);
   float* scratch = parts + arguments.batch_tiles * tile_floats(kRows);
-  auto* activations = reinterpret_cast<std::byte*>(scratch + kWarps);
+  auto& kept = *reinterpret_cast<KeptForEnd<kRows>*>(scratch + kWarps);
+  auto* activations = reinterpret_cast<std::byte*>(scratch + kWarps) + kept_bytes(kRows);
   const int units = (arguments.units - static_cast<int>(blockIdx.x) + static_cast<int>(gridDim.x) - 1) /
                     static_cast<int>(gridDim.x);
   const int tiles = units * arguments.unit_tiles;
@@ -289,18 +299,17 @@ __global__ void __launch_bounds__(kThreads, kRows <= 2 ? 2 : 1)
   for (int i = 0; i < arguments.stages; ++i) filler.fill_next();
   const bool splits = arguments.split == nullptr;
   const HeldWeights norm_weights(arguments.input);
-  const CachePlace cache(arguments, static_cast<int>(threadIdx.x) / kTileRows % kRows);
+  kept.keep_places(arguments);
   wait_for_previous_kernel();
   // Not before: now every multiprocessor holds one of our blocks and nothing else.
   if (arguments.next_may_start) allow_next_kernel();
 
   const bool in_phases = kMayNeedPhases && arguments.resident_chunks < arguments.chunks;
-  float residual = 0.0f;
   const bool has_residual = arguments.output == GemvOutput::add && tiles <= arguments.batch_tiles &&
                             tiles * kTileRows * kRows <= kThreads;
   if (has_residual && static_cast<int>(threadIdx.x) < tiles * kTileRows * kRows) {
     const Output<kRows> output(arguments, 0, threadIdx.x);
-    if (output.exists) residual = *output.place();
+    if (output.exists) kept.residuals[threadIdx.x] = *output.place();
   }
   if (splits) {
     for (int row = 0; row < arguments.input.count; ++row) {
@@ -358,7 +367,7 @@ __global__ void __launch_bounds__(kThreads, kRows <= 2 ? 2 : 1)
     }
     if (number + 1 == tiles || number + 1 - first_kept == arguments.batch_tiles) {
       __syncthreads();
-      finish<kRows>(arguments, first_kept, number + 1 - first_kept, parts, has_residual, residual, cache);
+      finish<kRows>(arguments, first_kept, number + 1 - first_kept, parts, kept, has_residual);
       __syncthreads();
       first_kept = number + 1;
     }
@@ -433,13 +442,13 @@ void gemv(const LaunchContext& context, const GemvOp& op) {
   arguments.batch_tiles = std::clamp(fitting_tiles, arguments.unit_tiles, block_tiles);
 
   // As deep a ring as half of the shared memory allows; where that is not enough, more.
-  const int fixed_bytes = arguments.batch_tiles * tile_bytes + 4 * kWarps;
+  const int fixed_bytes = arguments.batch_tiles * tile_bytes + 4 * kWarps + kept_bytes(rows);
   const int stage_bytes = kWarps * arguments.stage_bytes;
   const auto stages_within = [&](int limit) {
     return std::min(kMaxStages, (limit - fixed_bytes - arguments.chunks * split_chunk_bytes(rows)) / stage_bytes);
   };
   const int half = half_of_shared(context.shared_bytes);
-  arguments.stages = stages_within(half);
+  arguments.stages = stages_within(op.follows_small_kernel ? kLoneBytes : half);
   if (arguments.stages < 1) arguments.stages = std::max(1, stages_within(context.shared_bytes));
   arguments.resident_chunks =
       std::min(arguments.chunks, (context.shared_bytes - fixed_bytes - arguments.stages * stage_bytes) / split_chunk_bytes(rows));
@@ -449,9 +458,9 @@ void gemv(const LaunchContext& context, const GemvOp& op) {
     }
     if (arguments.resident_chunks > kWarps) arguments.resident_chunks = arguments.resident_chunks / kWarps * kWarps;
   }
-  const int shared_bytes =
-      fixed_bytes + arguments.stages * stage_bytes + arguments.resident_chunks * split_chunk_bytes(rows);
-  arguments.next_may_start = rows <= 2 && shared_bytes <= half;
+  int shared_bytes = fixed_bytes + arguments.stages * stage_bytes + arguments.resident_chunks * split_chunk_bytes(rows);
+  if (op.follows_small_kernel && context.shared_bytes > kLoneBytes) shared_bytes = std::max(shared_bytes, half + 16);
+  arguments.next_may_start = rows <= 2 && shared_bytes <= kLoneBytes;
   with_kernel(rows, format, [&](auto kernel) {
     launch(op.name, context, kernel, dim3(static_cast<unsigned>(grid)), dim3(kThreads), shared_bytes, arguments);
   });

@@ -52,6 +52,8 @@ struct GemvOp {
   float scale = 1.0f;
   ActivationKind activation = ActivationKind::silu;
   QkvOutput qkv = {};
+  // The kernel before has few blocks (attention, embedding), not one for every multiprocessor as those here.
+  bool follows_small_kernel = false;
 };
 
 // Once a process and device, before the first gemv().
