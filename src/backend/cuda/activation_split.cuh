@@ -25,39 +25,51 @@ __device__ inline float block_sum(float value, float* scratch) {
   return total;
 }
 
-// A thread's share of a part of a row, all of it asked for before the first value is used. Loads that follow stores would
-// wait for them, because the compiler cannot know that they are to other places.
-template <int kHeld>
+// A chunk of 256 columns belongs to warp chunk % kSplitWarps, here as in the GEMV: a warp there needs what it has split
+// itself and nothing else, and does not wait for the others. Lane l has columns 4 l to 4 l + 3 of each half of a chunk.
+constexpr int kHeldChunks = 2;
+
+__device__ inline int lane_column(int chunk, int half) {
+  return chunk * kChunkColumns + half * (kChunkColumns / 2) + static_cast<int>(threadIdx.x) % 32 * 4;
+}
+
+// A lane's share of some of its warp's chunks, all of it asked for before the first value is used. Loads that follow
+// stores would wait for them, because the compiler cannot know that they are to other places.
 struct HeldValues {
-  static constexpr int kColumns = kHeld * kSplitThreads * 4;
-  float4 v[kHeld];
+  float4 v[kHeldChunks][2];
 
-  __device__ static int column(int i) { return (i * kSplitThreads + static_cast<int>(threadIdx.x)) * 4; }
-
-  __device__ void load(const SplitInput& input, int row, int first_column) {
-    const float* values = input.rows + static_cast<std::size_t>(row) * input.stride + first_column;
+  __device__ void load(const SplitInput& input, int row, int first_chunk) {
+    const float* values = input.rows + static_cast<std::size_t>(row) * input.stride;
 #pragma unroll
-    for (int i = 0; i < kHeld; ++i) {
-      v[i] = first_column + column(i) < input.columns ? *reinterpret_cast<const float4*>(values + column(i))
-                                                      : float4{0.0f, 0.0f, 0.0f, 0.0f};
+    for (int c = 0; c < kHeldChunks; ++c) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int column = lane_column(first_chunk + c * kSplitWarps, half);
+        v[c][half] = column < input.columns ? *reinterpret_cast<const float4*>(values + column)
+                                            : float4{0.0f, 0.0f, 0.0f, 0.0f};
+      }
     }
   }
   __device__ float sum() const {
     float total = 0.0f;
 #pragma unroll
-    for (int i = 0; i < kHeld; ++i) total += (v[i].x + v[i].y) + (v[i].z + v[i].w);
+    for (const auto& chunk : v) {
+#pragma unroll
+      for (const float4& f : chunk) total += (f.x + f.y) + (f.z + f.w);
+    }
     return total;
   }
   // Of the distances to the mean; columns that do not exist do not count.
-  __device__ float squares(const SplitInput& input, int first_column, float mean) const {
+  __device__ float squares(const SplitInput& input, int first_chunk, float mean) const {
     float total = 0.0f;
 #pragma unroll
-    for (int i = 0; i < kHeld; ++i) {
-      const float a = v[i].x - mean;
-      const float b = v[i].y - mean;
-      const float c = v[i].z - mean;
-      const float d = v[i].w - mean;
-      if (first_column + column(i) < input.columns) total += (a * a + b * b) + (c * c + d * d);
+    for (int c = 0; c < kHeldChunks; ++c) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float4 f = {v[c][half].x - mean, v[c][half].y - mean, v[c][half].z - mean, v[c][half].w - mean};
+        const float squares = (f.x * f.x + f.y * f.y) + (f.z * f.z + f.w * f.w);
+        if (lane_column(first_chunk + c * kSplitWarps, half) < input.columns) total += squares;
+      }
     }
     return total;
   }
@@ -69,26 +81,26 @@ struct RowNorm {
 };
 
 // `held` has the first values of the row.
-template <int kHeld>
 __device__ inline RowNorm row_norm(const SplitInput& input, int row, bool report, float* scratch,
-                                   const HeldValues<kHeld>& held) {
+                                   const HeldValues& held) {
   RowNorm norm;
   if (input.norm == NormKind::none) return norm;
   const auto count = static_cast<float>(input.columns);
+  const int warp = threadIdx.x / 32;
   const auto over_row = [&](const auto& part) {
-    float total = part(held, 0);
-    HeldValues<kHeld> more;
-    for (int first = more.kColumns; first < input.columns; first += more.kColumns) {
+    float total = part(held, warp);
+    for (int first = warp + kHeldChunks * kSplitWarps; first * kChunkColumns < input.columns;
+         first += kHeldChunks * kSplitWarps) {
+      HeldValues more;
       more.load(input, row, first);
       total += part(more, first);
     }
     return block_sum(total, scratch);
   };
   if (input.norm == NormKind::layer) {
-    norm.mean = over_row([](const HeldValues<kHeld>& v, int) { return v.sum(); }) / count;
+    norm.mean = over_row([](const HeldValues& v, int) { return v.sum(); }) / count;
   }
-  const float squares =
-      over_row([&](const HeldValues<kHeld>& v, int first) { return v.squares(input, first, norm.mean); });
+  const float squares = over_row([&](const HeldValues& v, int first) { return v.squares(input, first, norm.mean); });
   norm.scale = 1.0f / sqrtf(squares / count + input.epsilon);
   if (!isfinite(squares)) {
     norm.scale = __int_as_float(0x7fc00000);
@@ -99,20 +111,19 @@ __device__ inline RowNorm row_norm(const SplitInput& input, int row, bool report
   return norm;
 }
 
-// The norm's weights for a thread's first values: they are there from the beginning, and a kernel asks for them before it
+// The norm's weights for a lane's first chunk: they are there from the beginning, and a kernel asks for them before it
 // waits for the values.
 struct HeldWeights {
-  static constexpr int kHeld = 2;
-  float4 w[kHeld];
+  float4 w[2];
 
   __device__ explicit HeldWeights(const SplitInput& input) {
 #pragma unroll
-    for (int i = 0; i < kHeld; ++i) {
-      const int column = HeldValues<kHeld>::column(i);
-      w[i] = input.norm_weight != nullptr && column < input.columns
-                 ? __ldg(reinterpret_cast<const float4*>(input.norm_weight + column))
-                 : float4{1.0f, 1.0f, 1.0f, 1.0f};
-    }
+    for (int half = 0; half < 2; ++half) w[half] = load(input, lane_column(static_cast<int>(threadIdx.x) / 32, half));
+  }
+  __device__ static float4 load(const SplitInput& input, int column) {
+    return input.norm_weight != nullptr && column < input.columns
+               ? __ldg(reinterpret_cast<const float4*>(input.norm_weight + column))
+               : float4{1.0f, 1.0f, 1.0f, 1.0f};
   }
 };
 
@@ -127,68 +138,64 @@ __device__ inline float4 normed(const SplitInput& input, const RowNorm& norm, fl
   return v;
 }
 
-// The values of a part of a row. Four values are one lane's, a group of 32 is eight neighbouring lanes'. Each operation is
-// done for all of a thread's groups before the next one, so that they wait together.
-template <int kHeld>
-__device__ inline void split_values(const HeldValues<kHeld>& values, int first_column, int padded, int row, int rows,
-                                    std::byte* split) {
+// One chunk of a row by one warp; eight neighbouring lanes have a group of 32. Both halves take each step together, so that
+// they wait together.
+__device__ inline void split_chunk(const float4 (&values)[2], int chunk_number, int row, int rows, std::byte* split) {
   // As bits, so that a NaN is larger than everything and is not lost.
-  std::uint32_t largest[kHeld];
+  std::uint32_t largest[2];
 #pragma unroll
-  for (int i = 0; i < kHeld; ++i) {
-    const float4 v = values.v[i];
-    largest[i] = max(max(__float_as_uint(v.x) & 0x7fffffffu, __float_as_uint(v.y) & 0x7fffffffu),
-                     max(__float_as_uint(v.z) & 0x7fffffffu, __float_as_uint(v.w) & 0x7fffffffu));
+  for (int half = 0; half < 2; ++half) {
+    const float4 v = values[half];
+    largest[half] = max(max(__float_as_uint(v.x) & 0x7fffffffu, __float_as_uint(v.y) & 0x7fffffffu),
+                        max(__float_as_uint(v.z) & 0x7fffffffu, __float_as_uint(v.w) & 0x7fffffffu));
   }
 #pragma unroll
   for (int mask = 1; mask < 8; mask <<= 1) {
 #pragma unroll
-    for (int i = 0; i < kHeld; ++i) largest[i] = max(largest[i], __shfl_xor_sync(~0u, largest[i], mask));
+    for (std::uint32_t& most : largest) most = max(most, __shfl_xor_sync(~0u, most, mask));
   }
-  float scales[kHeld];
-  std::uint32_t high[kHeld] = {};
-  std::uint32_t low[kHeld] = {};
-  int sums[kHeld] = {};
+  float scales[2];
+  std::uint32_t high[2] = {0, 0};
+  std::uint32_t low[2] = {0, 0};
+  int sums[2] = {0, 0};
 #pragma unroll
-  for (int i = 0; i < kHeld; ++i) {
-    const float maximum = __uint_as_float(largest[i]);
+  for (int half = 0; half < 2; ++half) {
+    const float maximum = __uint_as_float(largest[half]);
     const bool is_zero = maximum < kSmallestSplit;
-    scales[i] = is_zero ? 0.0f : maximum * (1.0f / kSplitRange);
+    scales[half] = is_zero ? 0.0f : maximum * (1.0f / kSplitRange);
     const float inverse = is_zero ? 0.0f : __fdividef(kSplitRange, maximum);
-    if (largest[i] >= 0x7f800000u) scales[i] = __int_as_float(0x7fc00000);
-    const float4 v = values.v[i];
-    const float four[4] = {v.x, v.y, v.z, v.w};
+    if (largest[half] >= 0x7f800000u) scales[half] = __int_as_float(0x7fc00000);
+    const float four[4] = {values[half].x, values[half].y, values[half].z, values[half].w};
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       // One unit in the last place of the quotient must not lead out of the range.
       const int q = min(max(__float2int_rn(four[k] * inverse), -kSplitLargest), kSplitLargest);
       const int hi = (q + 64) >> 7;
-      high[i] |= (static_cast<std::uint32_t>(hi) & 255u) << (8 * k);
-      low[i] |= (static_cast<std::uint32_t>(q - hi * 128) & 255u) << (8 * k);
-      sums[i] += q;
+      high[half] |= (static_cast<std::uint32_t>(hi) & 255u) << (8 * k);
+      low[half] |= (static_cast<std::uint32_t>(q - hi * 128) & 255u) << (8 * k);
+      sums[half] += q;
     }
   }
 #pragma unroll
   for (int mask = 1; mask < 8; mask <<= 1) {
 #pragma unroll
-    for (int i = 0; i < kHeld; ++i) sums[i] += __shfl_xor_sync(~0u, sums[i], mask);
+    for (int& sum : sums) sum += __shfl_xor_sync(~0u, sum, mask);
   }
+  const int lane = threadIdx.x % 32;
+  std::byte* chunk = split + static_cast<std::size_t>(chunk_number) * split_chunk_bytes(rows);
 #pragma unroll
-  for (int i = 0; i < kHeld; ++i) {
-    const int column = first_column + values.column(i);
-    if (column >= padded) continue;
-    std::byte* chunk = split + static_cast<std::size_t>(column / kChunkColumns) * split_chunk_bytes(rows);
-    const int step = column % kChunkColumns / kStepColumns;
-    const int word = column % kStepColumns / 4;  // t in the first half of the step, t + 4 in the second
+  for (int half = 0; half < 2; ++half) {
+    const int step = half * 4 + lane / 8;
+    const int word = lane % 8;  // t in the first half of the step, t + 4 in the second
     auto* operands =
         reinterpret_cast<std::uint32_t*>(chunk) + ((step * 2 * rows + 2 * row) * 4 + word % 4) * 2 + word / 4;
-    operands[0] = high[i];
-    operands[8] = low[i];
+    operands[0] = high[half];
+    operands[8] = low[half];
     if (word == 0) {
       auto* group_scales = reinterpret_cast<float*>(chunk + split_operand_bytes(rows));
-      group_scales[row * kChunkSteps + step] = scales[i];
+      group_scales[row * kChunkSteps + step] = scales[half];
       float* group_sums = group_scales + rows * kChunkSteps + (2 * row * 4 + step % 4) * 2 + step / 4;
-      const float whole = scales[i] * static_cast<float>(sums[i]);
+      const float whole = scales[half] * static_cast<float>(sums[half]);
       const float coarse = __uint_as_float(__float_as_uint(whole) & 0xffffe000u);
       group_sums[0] = coarse;
       group_sums[8] = whole - coarse;
@@ -196,42 +203,30 @@ __device__ inline void split_values(const HeldValues<kHeld>& values, int first_c
   }
 }
 
-template <int kHeld>
-__device__ inline void split_row_by(const SplitInput& input, const HeldWeights& weights, int row, bool report,
-                                    float* scratch, std::byte* split) {
-  HeldValues<kHeld> held;
-  held.load(input, row, 0);
-  const RowNorm norm = row_norm(input, row, report, scratch, held);
-  const int padded = (input.columns + kChunkColumns - 1) / kChunkColumns * kChunkColumns;
-  for (int first = 0; first < padded; first += held.kColumns) {
-    HeldValues<kHeld> next;
-    if (first + held.kColumns < padded) next.load(input, row, first + held.kColumns);
-    if (input.norm != NormKind::none) {
-#pragma unroll
-      for (int i = 0; i < kHeld; ++i) {
-        const int column = first + held.column(i);
-        if (column >= input.columns) continue;
-        float4 w = {1.0f, 1.0f, 1.0f, 1.0f};
-        if (i < weights.kHeld && first == 0) {
-          w = weights.w[i < weights.kHeld ? i : 0];
-        } else if (input.norm_weight != nullptr) {
-          w = __ldg(reinterpret_cast<const float4*>(input.norm_weight + column));
-        }
-        held.v[i] = normed(input, norm, held.v[i], w, column);
-      }
-    }
-    split_values(held, first, padded, row, split_rows(input.count), split);
-    held = next;
-  }
-}
-
-// All of one row, padded with zeros to whole chunks.
+// A warp's chunks of one row; the last one is padded with zeros. Without a norm warps do not wait for each other.
 __device__ inline void split_row(const SplitInput& input, const HeldWeights& weights, int row, bool report,
                                  float* scratch, std::byte* split) {
-  if (input.columns <= HeldValues<2>::kColumns) {
-    split_row_by<2>(input, weights, row, report, scratch, split);
-  } else {
-    split_row_by<4>(input, weights, row, report, scratch, split);
+  const int warp = threadIdx.x / 32;
+  const int chunks = (input.columns + kChunkColumns - 1) / kChunkColumns;
+  HeldValues held;
+  held.load(input, row, warp);
+  const RowNorm norm = row_norm(input, row, report, scratch, held);
+  for (int first = warp; first < chunks; first += kHeldChunks * kSplitWarps) {
+    if (first > warp) held.load(input, row, first);
+#pragma unroll
+    for (int c = 0; c < kHeldChunks; ++c) {
+      const int chunk = first + c * kSplitWarps;
+      if (chunk >= chunks) break;
+      if (input.norm != NormKind::none) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int column = lane_column(chunk, half);
+          const float4 w = c == 0 && first == warp ? weights.w[half] : HeldWeights::load(input, column);
+          if (column < input.columns) held.v[c][half] = normed(input, norm, held.v[c][half], w, column);
+        }
+      }
+      split_chunk(held.v[c], chunk, row, split_rows(input.count), split);
+    }
   }
 }
 

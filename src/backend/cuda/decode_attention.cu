@@ -8,11 +8,13 @@
 namespace quarrel::cuda {
 namespace {
 
-constexpr int kWarps = 8;
+constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * 32;
 constexpr int kWarpTokens = 16;  // one k16 of the second product
-constexpr int kUnitTokens = kWarps * kWarpTokens;  // what the block looks at at a time: two blocks of the cache
-constexpr int kMinSplitUnits = 2;  // joining two splits takes longer than walking over one unit more
+constexpr int kUnitTokens = kWarps * kWarpTokens;  // what the thread block looks at at a time: a block of the cache
+static_assert(kUnitTokens == kKvBlockTokens);
+constexpr int kStages = 3;  // units that are on their way or worked on
+constexpr int kMinSplitUnits = 4;  // joining two splits takes longer than walking over a few units more
 constexpr float kLog2E = 1.4426950408889634f;
 
 // The positions that a row sees, and how they are split: runs of units, which begin at multiples of kUnitTokens. From the
@@ -35,10 +37,8 @@ struct Partition {
   }
 };
 
-// Units that are on their way or worked on. Heads of 256 leave no room for a second one.
-constexpr int stages_of(int dim) { return dim > 128 ? 1 : 2; }
 constexpr int tile_bytes(int dim) { return kWarpTokens * dim * 2; }
-constexpr int ring_bytes(int dim) { return kWarps * stages_of(dim) * 2 * tile_bytes(dim); }
+constexpr int ring_bytes(int dim) { return kWarps * kStages * 2 * tile_bytes(dim); }
 constexpr int kMaxGroup = 16;
 constexpr int result_floats(int dim) { return dim + 4; }  // a head's sums, its maximum, its total, nothing
 
@@ -108,7 +108,6 @@ __device__ float4 sum_of_parts(const float* parts, std::size_t stride, int count
 // kResidual: at most eight heads share keys; rows g + 8 of the products are then the residuals of rows g.
 template <int kDim, bool kResidual>
 __global__ void __launch_bounds__(kThreads) decode_attention_kernel(const __grid_constant__ DecodeAttentionOp op) {
-  constexpr int kStages = stages_of(kDim);
   extern __shared__ __align__(128) std::byte shared[];
   __shared__ int is_last;
   __shared__ float weights_of_parts[kMaxGroup][kMaxAttentionSplits];
@@ -125,32 +124,32 @@ __global__ void __launch_bounds__(kThreads) decode_attention_kernel(const __grid
   const int sequence = op.rows.sequences[row];
   const Partition seen(op.rows.positions[row], op.window);
   const int first_new_unit = op.rows.first_new[row] / kUnitTokens;
-  if (sequence < 0 || split >= seen.splits) {
-    wait_for_previous_kernel();
-    allow_next_kernel();
-    return;
-  }
+  // Blocks that have nothing to do are gone at once; the first one of each head stays to hold the kernels' order.
+  if (split > 0 && (sequence < 0 || split >= seen.splits)) return;
+  if (sequence < 0) return wait_for_previous_kernel();
   const std::int32_t* table = op.rows.tables + static_cast<std::size_t>(sequence) * op.rows.table_stride;
   const int first_unit = seen.first_unit + split * seen.units_a_split;
   const int end_unit = min(first_unit + seen.units_a_split, seen.first_unit + seen.units);
 
   const std::uint32_t ring = shared_address(shared) + warp * kStages * 2 * tile_bytes(kDim);
   const auto copy = [&](int unit) {
-    const int first_token = unit * kUnitTokens + warp * kWarpTokens;
-    // A unit's second block need not exist.
-    const std::int64_t block = unit < end_unit && first_token <= seen.last_position ? table[first_token / kKvBlockTokens] : 0;
     if (unit < end_unit) {
-      copy_block<kDim>(op, block, first_token, seen, kv_head,
+      copy_block<kDim>(op, table[unit], unit * kUnitTokens + warp * kWarpTokens, seen, kv_head,
                        ring + (unit - first_unit) % kStages * 2 * tile_bytes(kDim), lane);
     } else {
       commit_copies();
     }
   };
-  const int early = min(max(first_new_unit - first_unit, 0), kStages);
-  for (int i = 0; i < early; ++i) copy(first_unit + i);
-  wait_for_previous_kernel();
-  allow_next_kernel();
-  for (int i = early; i < kStages; ++i) copy(first_unit + i);
+  // Code that runs once is code that is not in the instruction cache: loops here are not unrolled.
+  const int early = min(max(first_new_unit - first_unit, 0), kStages - 1);
+#pragma unroll 1
+  for (int i = 0; i < kStages; ++i) {
+    if (i == early) {
+      wait_for_previous_kernel();
+      allow_next_kernel();
+    }
+    copy(first_unit + i);
+  }
 
   // Q, scaled for scores in powers of two (with a soft cap these come later).
   constexpr int kSteps = kDim / 16;

@@ -27,7 +27,10 @@ constexpr int kReservedBytes = 1024;  // the system's own, of each block
 constexpr int kLoneBytes = 126 * 1024;
 constexpr int half_of_shared(int block_limit) { return (block_limit + kReservedBytes) / 2 - kReservedBytes; }
 constexpr int kPartsBytes = 16 * 1024;
+// Kernels for one format are numbered as the formats are; the others are for Q4_K and Q6_K together, which the usual
+// mixtures have, and for anything.
 constexpr int kMixedFormats = -1;
+constexpr int kQ4KAndQ6K = -2;
 
 struct KernelMatrix {
   const std::byte* data;
@@ -99,7 +102,12 @@ class RingFiller {
     if (left_ > 0) {
       --left_;
       const std::uint32_t to = ring_ + stage_ + lane_ * 16;
-      if constexpr (kFormat == kMixedFormats) {
+      if constexpr (kFormat == kQ4KAndQ6K) {
+#pragma unroll
+        for (int at = 0; at < chunk_bytes(WeightFormat::q6_k); at += 512) {
+          if (lane_ * 16 < bytes() - at) copy_async(to + at, source_ + at, policy_);
+        }
+      } else if constexpr (kFormat == kMixedFormats) {
         for (int at = 0; at < bytes() - lane_ * 16; at += 512) copy_async(to + at, source_ + at, policy_);
       } else {
 #pragma unroll
@@ -122,7 +130,7 @@ class RingFiller {
 
  private:
   __device__ int bytes() const {
-    if constexpr (kFormat == kMixedFormats) {
+    if constexpr (kFormat < 0) {
       return mixed_bytes_;
     } else {
       return chunk_bytes(static_cast<WeightFormat>(kFormat));
@@ -155,6 +163,7 @@ template <int kRows>
 __device__ void copy_activations(const KernelArguments& arguments, int first_chunk, int end_chunk, std::uint32_t to) {
   const std::byte* source = arguments.split + static_cast<std::size_t>(first_chunk) * split_chunk_bytes(kRows);
   const int bytes = (end_chunk - first_chunk) * split_chunk_bytes(kRows);
+#pragma unroll 1
   for (int at = threadIdx.x * 16; at < bytes; at += kThreads * 16) copy_async(to + at, source + at);
   commit_copies();
 }
@@ -240,6 +249,7 @@ template <int kRows>
 __device__ void finish(const KernelArguments& arguments, int first_tile, int count, const float* parts,
                        const KeptForEnd<kRows>& kept, bool has_residual) {
   const int outputs = (arguments.unit_tiles == 2 ? count / 2 : count) * kTileRows * kRows;
+#pragma unroll 1
   for (int index = threadIdx.x; index < outputs; index += kThreads) {
     const Output<kRows> output(arguments, first_tile, index);
     if (!output.exists) continue;
@@ -276,7 +286,6 @@ __device__ void wait_for_stage(int stages) {
   }
 }
 
-// kFormat: the format of all matrices, or kMixedFormats.
 template <int kRows, int kFormat>
 __global__ void __launch_bounds__(kThreads, kRows <= 2 ? 2 : 1)
     gemv_kernel(const __grid_constant__ KernelArguments arguments) {
@@ -296,6 +305,7 @@ __global__ void __launch_bounds__(kThreads, kRows <= 2 ? 2 : 1)
   const int tiles = units * arguments.unit_tiles;
 
   RingFiller<kFormat> filler(arguments, tiles, warp, lane, shared_address(ring));
+#pragma unroll 1
   for (int i = 0; i < arguments.stages; ++i) filler.fill_next();
   const bool splits = arguments.split == nullptr;
   const HeldWeights norm_weights(arguments.input);
@@ -312,20 +322,22 @@ __global__ void __launch_bounds__(kThreads, kRows <= 2 ? 2 : 1)
     if (output.exists) kept.residuals[threadIdx.x] = *output.place();
   }
   if (splits) {
+#pragma unroll 1
     for (int row = 0; row < arguments.input.count; ++row) {
       split_row(arguments.input, norm_weights, row, blockIdx.x == 0, scratch, activations);
     }
+    __syncwarp();
   } else if (!in_phases) {
     copy_activations<kRows>(arguments, 0, arguments.chunks, shared_address(activations));
     wait_for_copies(0);
+    __syncthreads();
   }
-  __syncthreads();
 
   const ColumnPlan<kRows> plan(lane);
   int stage = 0;
   int first_kept = 0;  // the first tile whose sums are kept
   for (int number = 0; number < tiles; ++number) {
-    const WeightFormat format = kFormat == kMixedFormats ? Tile(arguments, number).matrix->format : WeightFormat{};
+    const WeightFormat format = kFormat < 0 ? Tile(arguments, number).matrix->format : WeightFormat{};
     Sums<kRows> sums;
     int chunk = warp;
     int first = 0;
@@ -347,6 +359,12 @@ __global__ void __launch_bounds__(kThreads, kRows <= 2 ? 2 : 1)
         const auto consume = [&]<WeightFormat F>() { consume_chunk<F, kRows>(weights, rows, plan, lane, sums); };
         if constexpr (kFormat == kMixedFormats) {
           with_format(format, consume);
+        } else if constexpr (kFormat == kQ4KAndQ6K) {
+          if (format == WeightFormat::q4_k) {
+            consume.template operator()<WeightFormat::q4_k>();
+          } else {
+            consume.template operator()<WeightFormat::q6_k>();
+          }
         } else {
           consume.template operator()<static_cast<WeightFormat>(kFormat)>();
         }
@@ -377,6 +395,7 @@ __global__ void __launch_bounds__(kThreads, kRows <= 2 ? 2 : 1)
 template <int kRows, typename Action>
 void with_kernel(int format, const Action& action) {
   if (format == kMixedFormats) return action(gemv_kernel<kRows, kMixedFormats>);
+  if (format == kQ4KAndQ6K) return action(gemv_kernel<kRows, kQ4KAndQ6K>);
   with_format(static_cast<WeightFormat>(format),
               [&]<WeightFormat F>() { action(gemv_kernel<kRows, static_cast<int>(F)>); });
 }
@@ -392,11 +411,23 @@ void with_kernel(int rows, int format, const Action& action) {
   }
 }
 
+int kernel_format(const GemvOp& op) {
+  bool uniform = true;
+  bool usual = true;
+  for (int i = 0; i < op.matrix_count; ++i) {
+    const WeightFormat format = op.matrices[i].weight.format;
+    uniform = uniform && format == op.matrices[0].weight.format;
+    usual = usual && (format == WeightFormat::q4_k || format == WeightFormat::q6_k);
+  }
+  if (uniform) return static_cast<int>(op.matrices[0].weight.format);
+  return usual ? kQ4KAndQ6K : kMixedFormats;
+}
+
 }  // namespace
 
 void prepare_gemv(const LaunchContext& context) {
   for (const int rows : {1, 2, 4, 8, 16}) {
-    for (int format = kMixedFormats; format < kWeightFormats; ++format) {
+    for (int format = kQ4KAndQ6K; format < kWeightFormats; ++format) {
       with_kernel(rows, format, [&](auto kernel) { allow_shared_bytes("gemv", kernel, context.shared_bytes); });
     }
   }
@@ -404,7 +435,7 @@ void prepare_gemv(const LaunchContext& context) {
 
 void gemv(const LaunchContext& context, const GemvOp& op) {
   const int rows = split_rows(op.input.count);
-  int format = static_cast<int>(op.matrices[0].weight.format);
+  const int format = kernel_format(op);
   KernelArguments arguments{.input = op.input,
                             .split = op.split,
                             .matrices = {},
@@ -430,7 +461,6 @@ void gemv(const LaunchContext& context, const GemvOp& op) {
                              .tiles = matrix.weight.tiles(),
                              .chunk_bytes = chunk_bytes(matrix.weight.format),
                              .format = matrix.weight.format};
-    if (matrix.weight.format != op.matrices[0].weight.format) format = kMixedFormats;
     arguments.units += matrix.weight.tiles();
     arguments.stage_bytes = std::max(arguments.stage_bytes, chunk_bytes(matrix.weight.format));
   }
