@@ -132,49 +132,64 @@ __global__ void __launch_bounds__(kThreads) decode_attention_kernel(const __grid
   const int end_unit = min(first_unit + seen.units_a_split, seen.first_unit + seen.units);
 
   const std::uint32_t ring = shared_address(shared) + warp * kStages * 2 * tile_bytes(kDim);
+  // Lane l knows the l-th block of the run; every 32 units they are read again.
+  int blocks_from = first_unit;
+  int block_of_lane = first_unit + lane < end_unit ? table[first_unit + lane] : 0;
   const auto copy = [&](int unit) {
     if (unit < end_unit) {
-      copy_block<kDim>(op, table[unit], unit * kUnitTokens + warp * kWarpTokens, seen, kv_head,
+      if (unit - blocks_from >= 32) {
+        blocks_from = unit;
+        block_of_lane = unit + lane < end_unit ? table[unit + lane] : 0;
+      }
+      copy_block<kDim>(op, __shfl_sync(~0u, block_of_lane, unit - blocks_from),
+                       unit * kUnitTokens + warp * kWarpTokens, seen, kv_head,
                        ring + (unit - first_unit) % kStages * 2 * tile_bytes(kDim), lane);
     } else {
       commit_copies();
     }
   };
   // Code that runs once is code that is not in the instruction cache: loops here are not unrolled.
-  const int early = min(max(first_new_unit - first_unit, 0), kStages - 1);
+  const int early = min(max(first_new_unit - first_unit, 0), kStages);
 #pragma unroll 1
-  for (int i = 0; i < kStages; ++i) {
-    if (i == early) {
-      wait_for_previous_kernel();
-      allow_next_kernel();
-    }
-    copy(first_unit + i);
-  }
+  for (int i = 0; i < early; ++i) copy(first_unit + i);
+  wait_for_previous_kernel();
+  allow_next_kernel();
 
-  // Q, scaled for scores in powers of two (with a soft cap these come later).
+  // Q: asked for before the remaining keys, used after.
   constexpr int kSteps = kDim / 16;
+  constexpr int kQRows = kResidual ? 1 : 2;
+  float2 loaded[kSteps][2][kQRows];
+  const float* heads = op.q + (static_cast<std::size_t>(row) * op.heads + kv_head * group) * kDim;
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int r = 0; r < kQRows; ++r) {
+        const int head = g + 8 * r;
+        loaded[step][half][r] =
+            head < group ? *reinterpret_cast<const float2*>(heads + head * kDim + step * 16 + half * 8 + 2 * t)
+                         : float2{0.0f, 0.0f};
+      }
+    }
+  }
+#pragma unroll 1
+  for (int i = early; i < kStages; ++i) copy(first_unit + i);
+
+  // Scaled for scores in powers of two (with a soft cap these come later).
   std::uint32_t q[kSteps][4];
-  {
-    const float factor = op.soft_cap > 0.0f ? op.scale : op.scale * kLog2E;
-    const float* heads = op.q + (static_cast<std::size_t>(row) * op.heads + kv_head * group) * kDim;
+  const float factor = op.soft_cap > 0.0f ? op.scale : op.scale * kLog2E;
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int column = step * 16 + half * 8 + 2 * t;
-        const auto load = [&](int head) {
-          const float2 pair = head < group ? *reinterpret_cast<const float2*>(heads + head * kDim + column)
-                                           : float2{0.0f, 0.0f};
-          return float2{pair.x * factor, pair.y * factor};
-        };
-        const float2 first = load(g);
-        if constexpr (kResidual) {
-          split_pair(first.x, first.y, q[step][2 * half], q[step][2 * half + 1]);
-        } else {
-          const float2 second = load(g + 8);
-          q[step][2 * half] = packed_halves(__float2half_rn(first.x), __float2half_rn(first.y));
-          q[step][2 * half + 1] = packed_halves(__float2half_rn(second.x), __float2half_rn(second.y));
-        }
+    for (int half = 0; half < 2; ++half) {
+      const float2 first = loaded[step][half][0];
+      if constexpr (kResidual) {
+        split_pair(first.x * factor, first.y * factor, q[step][2 * half], q[step][2 * half + 1]);
+      } else {
+        const float2 second = loaded[step][half][kQRows - 1];
+        q[step][2 * half] = packed_halves(__float2half_rn(first.x * factor), __float2half_rn(first.y * factor));
+        q[step][2 * half + 1] = packed_halves(__float2half_rn(second.x * factor), __float2half_rn(second.y * factor));
       }
     }
   }
