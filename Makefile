@@ -8,13 +8,17 @@ export MODEL PROMPT TYPES
 JOBS := $(shell nproc)
 QUARREL := build/release/quarrel
 SOURCES = git ls-files -z --cached --others --exclude-standard -- \
-  $(foreach folder,src include tests bench examples,'$(folder)/*.h' '$(folder)/*.c' '$(folder)/*.cpp' '$(folder)/*.inl')
+  $(foreach folder,src include tests bench examples,'$(folder)/*.h' '$(folder)/*.c' '$(folder)/*.cpp' '$(folder)/*.inl' \
+  '$(folder)/*.cu' '$(folder)/*.cuh')
 # ThreadSanitizer needs a memory layout that some kernels only give without randomisation.
 FIXED_LAYOUT := $(shell setarch -R true 2> /dev/null && echo setarch -R)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-lint pull build release pgo shared run test test-release test-asan test-tsan bench soak format lint clean
+# CUDA is compiled for those who ask for it: QUARREL_CUDA=1.
+TEST_CUDA := $(if $(filter 1,$(QUARREL_CUDA)),test-cuda)
+
+.PHONY: help setup setup-lint pull build release pgo shared run test test-release test-asan test-tsan test-cuda bench soak format lint clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -49,7 +53,7 @@ run: build  ## a chat in the terminal; without one, the answer to PROMPT. MODEL=
 	@if [ -t 0 ] && [ -t 1 ]; then exec $(QUARREL) run "$$MODEL"; \
 	else exec $(QUARREL) run "$$MODEL" "$$PROMPT" < /dev/null; fi
 
-test: test-release test-asan test-tsan  ## every test, then the sanitizer builds
+test: test-release test-asan test-tsan $(TEST_CUDA)  ## every test, then the sanitizer builds; CUDA's with QUARREL_CUDA=1
 	@echo 'All tests passed.'
 
 bench:  ## kernels and a model a weight type: build/bench/bench.json, bench.svg; then the default model. TYPES="Q4_0 …"
@@ -107,3 +111,10 @@ test-asan: build/asan-ubsan/build.ninja
 test-tsan: build/tsan/build.ninja
 	@ninja -C build/tsan -j $(JOBS) tests_threads 1>&2
 	@$(FIXED_LAYOUT) ctest --test-dir build/tsan --output-on-failure -L '^threads$$' -j $(JOBS)
+
+# A folder of its own: the other builds know nothing of CUDA. Without a GPU the test says so and is skipped.
+test-cuda:
+	@scripts/setup cuda
+	@cmake -G Ninja -B build/cuda -DCMAKE_BUILD_TYPE=Release -DQUARREL_CUDA=ON -DQUARREL_EXAMPLES=OFF . > /dev/null
+	@ninja -C build/cuda -j $(JOBS) tests_cuda 1>&2
+	@ctest --test-dir build/cuda --output-on-failure --no-tests=error -L '^cuda$$'

@@ -1,5 +1,7 @@
 // Attention of single rows over a paged cache against sums in double: lengths around the ends of blocks and splits,
 // windows, sinks, soft caps, padding, numbers at the edges; then times.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -11,12 +13,10 @@
 #include "cuda/fixture.h"
 #include "quant/half.h"
 
-#include <fmt/format.h>
-
 namespace quarrel::cuda {
 namespace {
 
-constexpr double kBound = 1e-8;  // scores in the hundreds stand at 1e-9, others at 1e-13
+constexpr double kBound = 1e-8;           // scores in the hundreds stand at 1e-9, others at 1e-13
 constexpr double kBoundManyHeads = 1e-6;  // more than eight heads a group: no residuals
 
 struct AttentionCase {
@@ -112,7 +112,8 @@ class AttentionData {
       const int kv_head = head / (setting_.heads / setting_.kv_heads);
       const float* query = q_.data() + (r * as_size(setting_.heads) + as_size(head)) * dim;
       std::vector<double> scores;
-      double best = sinks_.empty() ? -std::numeric_limits<double>::infinity() : static_cast<double>(sinks_[as_size(head)]);
+      double best =
+          sinks_.empty() ? -std::numeric_limits<double>::infinity() : static_cast<double>(sinks_[as_size(head)]);
       for (int j = begin; j <= positions_[r]; ++j) {
         const std::size_t at = place(r, j, kv_head);
         double score = 0.0;
@@ -167,11 +168,10 @@ void test_case(Fixture& fixture, const AttentionCase& setting, const std::vector
   decode_attention(fixture.context(), data.op());
   const auto second = data.results();
   const std::size_t width = as_size(setting.heads * setting.dim);
-  const std::string name =
-      fmt::format("attention {}/{} heads of {}{}{}{}{}", setting.heads, setting.kv_heads, setting.dim,
-                  setting.window > 0 ? fmt::format(" window {}", setting.window) : "",
-                  setting.soft_cap > 0.0f ? " soft cap" : "", setting.sinks ? " sinks" : "",
-                  setting.size > 1.0f ? " large" : "");
+  const std::string name = fmt::format("attention {}/{} heads of {}{}{}{}{}", setting.heads, setting.kv_heads,
+                                       setting.dim, setting.window > 0 ? fmt::format(" window {}", setting.window) : "",
+                                       setting.soft_cap > 0.0f ? " soft cap" : "", setting.sinks ? " sinks" : "",
+                                       setting.size > 1.0f ? " large" : "");
   Difference worst;
   bool padding_kept = true;
   for (std::size_t r = 0; r < positions.size(); ++r) {
@@ -192,7 +192,8 @@ void time_case(Fixture& fixture, const AttentionCase& setting, int rows, int pos
   std::vector<AttentionData> copies;
   const double bytes = 4.0 * rows * (position + 1) * setting.kv_heads * setting.dim;
   const int count = std::clamp(static_cast<int>(3e8 / bytes), 1, 8);
-  for (int i = 0; i < count; ++i) copies.emplace_back(fixture, setting, std::vector<std::int32_t>(as_size(rows), position));
+  for (int i = 0; i < count; ++i)
+    copies.emplace_back(fixture, setting, std::vector<std::int32_t>(as_size(rows), position));
   const auto call = [&](int i, const LaunchContext& context) {
     decode_attention(context, copies[as_size(i % count)].op());
   };

@@ -25,8 +25,9 @@ void copy_on_device(const LaunchContext& context, std::byte* to, const std::byte
   const std::size_t count = bytes / sizeof(uint4);
   LaunchContext plain = context;
   plain.dependent_launch = false;
-  launch("copy", plain, copy_kernel, dim3(static_cast<unsigned>((count + kThreads * kUnroll - 1) / (kThreads * kUnroll))),
-         dim3(kThreads), 0, reinterpret_cast<uint4*>(to), reinterpret_cast<const uint4*>(from), count);
+  launch("copy", plain, copy_kernel,
+         dim3(static_cast<unsigned>((count + kThreads * kUnroll - 1) / (kThreads * kUnroll))), dim3(kThreads), 0,
+         reinterpret_cast<uint4*>(to), reinterpret_cast<const uint4*>(from), count);
 }
 
 }  // namespace quarrel::cuda

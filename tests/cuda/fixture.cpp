@@ -1,5 +1,7 @@
 #include "cuda/fixture.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -10,8 +12,6 @@
 
 #include "backend/cuda/cuda_error.h"
 #include "base/as_size.h"
-
-#include <fmt/format.h>
 
 namespace quarrel::cuda {
 
@@ -80,9 +80,8 @@ void Fixture::measure_copy_rate() {
   const DeviceBuffer from(kBytes, "copy");
   const DeviceBuffer to(kBytes, "copy");
   cuda::check(cudaMemset(from.data(), 0x5a, kBytes), "copy");
-  const double time = microseconds(4, context_, [&](int, const LaunchContext& context) {
-    copy_on_device(context, to.data(), from.data(), kBytes);
-  });
+  const double time = microseconds(
+      4, context_, [&](int, const LaunchContext& context) { copy_on_device(context, to.data(), from.data(), kBytes); });
   copy_rate_ = 2.0 * static_cast<double>(kBytes) / (time * 1e-6);
 }
 

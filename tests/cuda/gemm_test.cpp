@@ -1,12 +1,12 @@
 // Products of many rows on weights decoded to F16, through cuBLASLt.
+#include <fmt/format.h>
+
 #include "backend/cuda/dense_gemm.h"
 #include "backend/cuda/repack.h"
 #include "base/as_size.h"
 #include "cuda/fixture.h"
 #include "cuda/random_weights.h"
 #include "quant/half.h"
-
-#include <fmt/format.h>
 
 namespace quarrel::cuda {
 namespace {
@@ -55,9 +55,10 @@ double time_shape(Fixture& fixture, const std::string& name, int tokens, int row
   const DeviceBuffer out = poisoned(as_size(tokens) * as_size(rows) * 2);
   DenseGemm gemm(tokens, rows, columns, false);
   const double operations = 2.0 * tokens * rows * columns;
-  const double time = fixture.microseconds(8, fixture.context_without_overlap(), [&](int, const LaunchContext& context) {
-    gemm.run(context, weight.as<std::uint16_t>(), in.as<std::uint16_t>(), out.data());
-  });
+  const double time =
+      fixture.microseconds(8, fixture.context_without_overlap(), [&](int, const LaunchContext& context) {
+        gemm.run(context, weight.as<std::uint16_t>(), in.as<std::uint16_t>(), out.data());
+      });
   if (fixture.gemm_rate() == 0.0) fixture.set_gemm_rate(operations / (time * 1e-6));
   fixture.report_operations(fmt::format("{} {}x{}x{}", name, tokens, rows, columns), time, operations);
   return time;
@@ -68,9 +69,9 @@ void time_decoding(Fixture& fixture, WeightFormat format) {
   constexpr int kColumns = 4096;
   const RandomMatrix matrix(format, kRows, kColumns, fixture.random());
   const DeviceBuffer out = poisoned(std::size_t{kRows} * kColumns * 2);
-  const double time = fixture.microseconds(8, fixture.context_without_overlap(), [&](int, const LaunchContext& context) {
-    decode_to_f16(context, matrix.packed, out.as<std::uint16_t>());
-  });
+  const double time = fixture.microseconds(
+      8, fixture.context_without_overlap(),
+      [&](int, const LaunchContext& context) { decode_to_f16(context, matrix.packed, out.as<std::uint16_t>()); });
   fixture.report_bytes(fmt::format("decode to f16 {} {}x{}", type_info(quant_type(format)).name, kRows, kColumns), time,
                        static_cast<double>(matrix.packed.bytes()) + 2.0 * kRows * kColumns);
 }
@@ -88,8 +89,8 @@ void test_gemm(Fixture& fixture) {
     layer += time_shape(fixture, "cuBLASLt o", tokens, 4096, 4096);
     layer += time_shape(fixture, "cuBLASLt gate and up", tokens, 28672, 4096);
     layer += time_shape(fixture, "cuBLASLt down", tokens, 4096, 14336);
-    fixture.report(fmt::format("products of 32 layers, {} tokens: {:.2f} ms, {:.0f} tokens/s without anything else", tokens,
-                               32.0 * layer * 1e-3, tokens / (32.0 * layer * 1e-6)));
+    fixture.report(fmt::format("products of 32 layers, {} tokens: {:.2f} ms, {:.0f} tokens/s without anything else",
+                               tokens, 32.0 * layer * 1e-3, tokens / (32.0 * layer * 1e-6)));
   }
   time_decoding(fixture, WeightFormat::q4_k);
   time_decoding(fixture, WeightFormat::q6_k);

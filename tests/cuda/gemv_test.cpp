@@ -2,6 +2,8 @@
 // of rows, the fused prologues and epilogues; then times on the shapes of a 7B model.
 #include "backend/cuda/gemv.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <cstring>
 
@@ -11,8 +13,6 @@
 #include "cuda/fixture.h"
 #include "cuda/random_weights.h"
 #include "quant/half.h"
-
-#include <fmt/format.h>
 
 namespace quarrel::cuda {
 namespace {
@@ -98,7 +98,8 @@ void test_format(Fixture& fixture, WeightFormat format, int rows, int columns, N
   constexpr int kInputs = kMaxSplitRows;
   const auto in = random_input(kInputs, columns, fixture.random());
   const auto weight = random_values(as_size(columns), 1.0f, fixture.random());
-  const auto bias = norm == NormKind::layer ? random_values(as_size(columns), 0.5f, fixture.random()) : std::vector<float>{};
+  const auto bias =
+      norm == NormKind::layer ? random_values(as_size(columns), 0.5f, fixture.random()) : std::vector<float>{};
   const DeviceBuffer device_in = to_device(in);
   const DeviceBuffer device_weight = to_device(weight);
   const DeviceBuffer device_bias = to_device(bias);
@@ -114,7 +115,9 @@ void test_format(Fixture& fixture, WeightFormat format, int rows, int columns, N
   const auto checked = some_rows(rows, 192, fixture.random());
   const auto exact = exact_products(matrix, norm_rows(in, kInputs, columns, input, weight, bias), kInputs, checked);
   const std::string name = fmt::format("gemv {} {}x{}{}", format_name(format), rows, columns,
-                                       norm == NormKind::none ? "" : norm == NormKind::rms ? " rms" : " layer norm");
+                                       norm == NormKind::none  ? ""
+                                       : norm == NormKind::rms ? " rms"
+                                                               : " layer norm");
   std::vector<float> all;
   bool same = true;
   for (const int count : {16, 11, 8, 5, 4, 3, 1}) {
@@ -149,7 +152,9 @@ void test_fusions(Fixture& fixture) {
   const auto bias = random_values(128, 1.0f, fixture.random());
   const auto residual = random_values(as_size(kInputs) * 128, 1.0f, fixture.random());
   const DeviceBuffer device_bias = to_device(bias);
-  const auto all_rows = [&](const RandomMatrix& m) { return some_rows(m.packed.rows, m.packed.rows, fixture.random()); };
+  const auto all_rows = [&](const RandomMatrix& m) {
+    return some_rows(m.packed.rows, m.packed.rows, fixture.random());
+  };
   const auto exact = [&](const RandomMatrix& m) { return exact_products(m, exact_in, kInputs, all_rows(m)); };
 
   const DeviceBuffer out_a = poisoned(kInputs * 512 * 4);
@@ -172,7 +177,8 @@ void test_fusions(Fixture& fixture) {
   add.matrices[0] = {.weight = b.packed, .out = out_add.as<float>(), .stride = 128};
   run(fixture.context(), add, split);
   auto exact_add = exact(b);
-  for (std::size_t i = 0; i < exact_add.size(); ++i) exact_add[i] = 0.5 * exact_add[i] + static_cast<double>(residual[i]);
+  for (std::size_t i = 0; i < exact_add.size(); ++i)
+    exact_add[i] = 0.5 * exact_add[i] + static_cast<double>(residual[i]);
   fixture.check("gemv into a residual", difference(to_host(out_add.as<float>(), kInputs * 128), exact_add), kBound);
 
   const DeviceBuffer out_glu = poisoned(kInputs * 512 * 4);
@@ -232,7 +238,8 @@ void test_qkv(Fixture& fixture) {
               .output = fused ? GemvOutput::qkv : GemvOutput::store,
               .qkv = {.rows = rows, .kv = kv, .angles = angles.as<float>(), .pairs = kDim / 2}};
     op.matrices[0] = {.weight = q.packed, .bias = bias.as<float>(), .out = out_q.as<float>(), .stride = kHeads * kDim};
-    op.matrices[1] = {.weight = k.packed, .bias = bias.as<float>(), .out = out_k.as<float>(), .stride = kKvHeads * kDim};
+    op.matrices[1] = {
+        .weight = k.packed, .bias = bias.as<float>(), .out = out_k.as<float>(), .stride = kKvHeads * kDim};
     op.matrices[2] = {.weight = v.packed, .out = out_v.as<float>(), .stride = kKvHeads * kDim};
     const DeviceBuffer split = poisoned(split_bytes(kColumns, kInputs));
     run(fixture.context(), op, split);
@@ -288,7 +295,8 @@ void test_bad_numbers(Fixture& fixture) {
     const auto values = to_host(out.as<float>(), 128);
     bool right = true;
     for (std::size_t i = 0; i < 128; ++i) right = right && std::isnan(values[i]) == (i >= 64);
-    fixture.check(norm == NormKind::none ? "gemv with a NaN" : "gemv with a NaN before a norm", right, "in its own row");
+    fixture.check(norm == NormKind::none ? "gemv with a NaN" : "gemv with a NaN before a norm", right,
+                  "in its own row");
   }
   fixture.check("bad rows", to_host(flags.as<std::int32_t>(), 2) == std::vector<std::int32_t>{-1, 9}, "flagged");
 }

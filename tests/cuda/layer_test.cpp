@@ -1,5 +1,7 @@
 // One token of a model in the shape of Mistral-7B Q4_K_M: 32 layers of five kernels and the head, captured once and
 // replayed. Random weights; what is checked is that replays, with and without overlap of kernels, agree in every bit.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -12,8 +14,6 @@
 #include "base/as_size.h"
 #include "cuda/fixture.h"
 #include "cuda/random_weights.h"
-
-#include <fmt/format.h>
 
 namespace quarrel::cuda {
 namespace {
@@ -252,21 +252,19 @@ void time_model(Fixture& fixture, int layers, int rows, int position) {
   const double feed_forward_apart =
       fixture.microseconds(layers, fixture.context_without_overlap(),
                            [&](int i, const LaunchContext& context) { model.feed_forward(context, i); });
-  const double attention = fixture.microseconds(layers, fixture.context(), [&](int i, const LaunchContext& context) {
-    model.attention(context, i);
-  });
-  const double feed_forward = fixture.microseconds(layers, fixture.context(), [&](int i, const LaunchContext& context) {
-    model.feed_forward(context, i);
-  });
+  const double attention = fixture.microseconds(
+      layers, fixture.context(), [&](int i, const LaunchContext& context) { model.attention(context, i); });
+  const double feed_forward = fixture.microseconds(
+      layers, fixture.context(), [&](int i, const LaunchContext& context) { model.feed_forward(context, i); });
   const double bytes = static_cast<double>(model.weight_bytes()) -
                        static_cast<double>(kVocabulary) * kWidth * 0.5625;  // the embedding: a row only
-  fixture.report_bytes(fmt::format("7B Q4_K_M {} layers, {} rows, context {}: {:.0f} tokens/s", layers, rows, position + 1,
-                                   rows * 1e6 / overlapped),
+  fixture.report_bytes(fmt::format("7B Q4_K_M {} layers, {} rows, context {}: {:.0f} tokens/s", layers, rows,
+                                   position + 1, rows * 1e6 / overlapped),
                        overlapped, bytes);
-  fixture.report(fmt::format("  without overlap {:.1f} us ({:.0f} tokens/s); a layer's attention {:.2f} us (without {:.2f}), "
-                             "feed-forward {:.2f} us (without {:.2f})",
-                             apart_time, rows * 1e6 / apart_time, attention, attention_apart, feed_forward,
-                             feed_forward_apart));
+  fixture.report(
+      fmt::format("  without overlap {:.1f} us ({:.0f} tokens/s); a layer's attention {:.2f} us (without {:.2f}), "
+                  "feed-forward {:.2f} us (without {:.2f})",
+                  apart_time, rows * 1e6 / apart_time, attention, attention_apart, feed_forward, feed_forward_apart));
 }
 
 }  // namespace

@@ -1,13 +1,13 @@
 #include "backend/cuda/rowwise.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
 #include "base/as_size.h"
 #include "cuda/fixture.h"
 #include "quant/half.h"
-
-#include <fmt/format.h>
 
 namespace quarrel::cuda {
 namespace {
@@ -19,7 +19,8 @@ void test_rope(Fixture& fixture, int heads, int kv_heads, int dim, int pairs, bo
   const std::vector<std::int32_t> positions{0, 63, 64, 31999, 5};
   const std::vector<std::int32_t> sequences{0, 1, 2, 3, -1};
   std::vector<std::int32_t> tables(4 * kStride, -1);
-  for (std::size_t i = 0; i < 4; ++i) tables[i * kStride + as_size(positions[i] / kKvBlockTokens)] = static_cast<int>(i) + 2;
+  for (std::size_t i = 0; i < 4; ++i)
+    tables[i * kStride + as_size(positions[i] / kKvBlockTokens)] = static_cast<int>(i) + 2;
   std::vector<double> frequencies;
   for (int i = 0; i < pairs; ++i) frequencies.push_back(std::pow(10000.0, -static_cast<double>(i) / pairs));
   auto q = random_values(as_size(kRows * heads * dim), 2.0f, fixture.random());
@@ -111,8 +112,8 @@ void test_rope(Fixture& fixture, int heads, int kv_heads, int dim, int pairs, bo
     if (sequences[as_size(r)] < 0) continue;
     for (int head = 0; head < kv_heads; ++head) {
       const std::size_t at = as_size((r * kv_heads + head) * dim);
-      const std::size_t place = as_size(r + 2) * block +
-                                as_size((head * kKvBlockTokens + positions[as_size(r)] % kKvBlockTokens) * dim);
+      const std::size_t place =
+          as_size(r + 2) * block + as_size((head * kKvBlockTokens + positions[as_size(r)] % kKvBlockTokens) * dim);
       const auto key_exact = rotated(k.data() + at, positions[as_size(r)]);
       for (std::size_t i = 0; i < as_size(dim); ++i) {
         cached.push_back(f16_to_f32(key_out[place + i]));
@@ -125,8 +126,8 @@ void test_rope(Fixture& fixture, int heads, int kv_heads, int dim, int pairs, bo
   const auto is_poison = [](std::uint16_t bits) { return bits == 0xffff; };
   const std::size_t kept = static_cast<std::size_t>(std::ranges::count_if(key_out, is_poison)) +
                            static_cast<std::size_t>(std::ranges::count_if(value_out, is_poison));
-  const std::string name = fmt::format("dim {} {} pairs{}{}", dim, pairs, interleaved ? " interleaved" : "",
-                                       norms ? " normed" : "");
+  const std::string name =
+      fmt::format("dim {} {} pairs{}{}", dim, pairs, interleaved ? " interleaved" : "", norms ? " normed" : "");
   fixture.check("rope q " + name, difference(results, exact), 1e-12);
   fixture.check("store v " + name, values_right, "rounded once");
   fixture.check("rope and store k " + name, difference(cached, exact_cached), 1e-7);

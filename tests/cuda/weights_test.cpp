@@ -1,4 +1,6 @@
 // Upload and repacking: what comes back is bit for bit what quant/ decodes.
+#include <fmt/format.h>
+
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -10,8 +12,6 @@
 #include "cuda/fixture.h"
 #include "cuda/random_weights.h"
 #include "quant/half.h"
-
-#include <fmt/format.h>
 
 namespace quarrel::cuda {
 namespace {

@@ -45,8 +45,8 @@ struct HeldValues {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int column = lane_column(first_chunk + c * kSplitWarps, half);
-        v[c][half] = column < input.columns ? *reinterpret_cast<const float4*>(values + column)
-                                            : float4{0.0f, 0.0f, 0.0f, 0.0f};
+        v[c][half] =
+            column < input.columns ? *reinterpret_cast<const float4*>(values + column) : float4{0.0f, 0.0f, 0.0f, 0.0f};
       }
     }
   }
@@ -138,8 +138,8 @@ __device__ inline float4 normed(const SplitInput& input, const RowNorm& norm, fl
   return v;
 }
 
-// One chunk of a row by one warp; eight neighbouring lanes have a group of 32. Both halves take each step together, so that
-// they wait together.
+// One chunk of a row by one warp; eight neighbouring lanes have a group of 32. Both halves take each step together, so
+// that they wait together.
 __device__ inline void split_chunk(const float4 (&values)[2], int chunk_number, int row, int rows, std::byte* split) {
   // As bits, so that a NaN is larger than everything and is not lost.
   std::uint32_t largest[2];

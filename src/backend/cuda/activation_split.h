@@ -1,10 +1,11 @@
 // Activations as the integer tensor cores take them: groups of 32 values share a scale s, and a value is
 // s * (128 hi + lo) with int8 hi and lo: 15 bits together. Sums of products of a group are exact integers.
 //
-// The rows of a step lie together, with room for 1, 2, 4, 8 or 16 of them. A chunk of 256 columns is one piece for `rows`
-// rows (what lies in the places of rows that are not there does not matter):
+// The rows of a step lie together, with room for 1, 2, 4, 8 or 16 of them. A chunk of 256 columns is one piece for
+// `rows` rows (what lies in the places of rows that are not there does not matter):
 //
-//   operands  [8 steps][2 rows columns of B][4][2] words: lane 4 g + t finds its B operand of mma.m16n8k32 for column g in
+//   operands  [8 steps][2 rows columns of B][4][2] words: lane 4 g + t finds its B operand of mma.m16n8k32 for column g
+//   in
 //             eight bytes; columns 2 r and 2 r + 1 are hi and lo of row r
 //   scales    [rows][8 steps] F32
 //   sums      [2 rows][4][2] F32: the sum over each group, as two numbers that tf32 can hold, steps t and t + 4

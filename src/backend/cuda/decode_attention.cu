@@ -1,7 +1,6 @@
-#include "backend/cuda/decode_attention.h"
-
 #include <cuda_fp16.h>
 
+#include "backend/cuda/decode_attention.h"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/primitives.cuh"
 
@@ -10,15 +9,15 @@ namespace {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * 32;
-constexpr int kWarpTokens = 16;  // one k16 of the second product
+constexpr int kWarpTokens = 16;                    // one k16 of the second product
 constexpr int kUnitTokens = kWarps * kWarpTokens;  // what the thread block looks at at a time: a block of the cache
 static_assert(kUnitTokens == kKvBlockTokens);
-constexpr int kStages = 3;  // units that are on their way or worked on
+constexpr int kStages = 3;         // units that are on their way or worked on
 constexpr int kMinSplitUnits = 4;  // joining two splits takes longer than walking over a few units more
 constexpr float kLog2E = 1.4426950408889634f;
 
-// The positions that a row sees, and how they are split: runs of units, which begin at multiples of kUnitTokens. From the
-// row's own position alone.
+// The positions that a row sees, and how they are split: runs of units, which begin at multiples of kUnitTokens. From
+// the row's own position alone.
 struct Partition {
   int first_position;
   int last_position;
@@ -58,7 +57,8 @@ __device__ void copy_block(const DecodeAttentionOp& op, std::int64_t block, int 
     const int position = first_token + token;
     const int bytes = position >= seen.first_position && position <= seen.last_position ? 16 : 0;
     const std::uint32_t target = to + (token * kPieces + (piece ^ token % 8)) * 16;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(keys + i * 8), "r"(bytes) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(keys + i * 8), "r"(bytes)
+                 : "memory");
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target + tile_bytes(kDim)), "l"(values + i * 8),
                  "r"(bytes)
                  : "memory");
@@ -119,8 +119,8 @@ __global__ void __launch_bounds__(kThreads) decode_attention_kernel(const __grid
   const int g = lane / 4;
   const int t = lane % 4;
   const int group = op.heads / op.kv.heads;
-  // What the step's rows are was there before its first kernel, and so were the keys of the positions before it: they are
-  // asked for before the wait.
+  // What the step's rows are was there before its first kernel, and so were the keys of the positions before it: they
+  // are asked for before the wait.
   const int sequence = op.rows.sequences[row];
   const Partition seen(op.rows.positions[row], op.window);
   const int first_new_unit = op.rows.first_new[row] / kUnitTokens;
@@ -141,9 +141,8 @@ __global__ void __launch_bounds__(kThreads) decode_attention_kernel(const __grid
         blocks_from = unit;
         block_of_lane = unit + lane < end_unit ? table[unit + lane] : 0;
       }
-      copy_block<kDim>(op, __shfl_sync(~0u, block_of_lane, unit - blocks_from),
-                       unit * kUnitTokens + warp * kWarpTokens, seen, kv_head,
-                       ring + (unit - first_unit) % kStages * 2 * tile_bytes(kDim), lane);
+      copy_block<kDim>(op, __shfl_sync(~0u, block_of_lane, unit - blocks_from), unit * kUnitTokens + warp * kWarpTokens,
+                       seen, kv_head, ring + (unit - first_unit) % kStages * 2 * tile_bytes(kDim), lane);
     } else {
       commit_copies();
     }
@@ -340,8 +339,7 @@ __global__ void __launch_bounds__(kThreads) decode_attention_kernel(const __grid
   __threadfence();
   for (int head = warp; head < group; head += kWarps) {
     const bool exists = lane < seen.splits;
-    const float2 part =
-        exists ? *reinterpret_cast<const float2*>(workspace_of(head, lane) + kDim) : float2{0.0f, 0.0f};
+    const float2 part = exists ? *reinterpret_cast<const float2*>(workspace_of(head, lane) + kDim) : float2{0.0f, 0.0f};
     float weight;
     weigh_parts(exists, part, sink_of(head), true, weight);
     weights_of_parts[head][lane] = weight;
@@ -362,9 +360,7 @@ constexpr int shared_bytes(int dim) {
 template <typename Action>
 void with_kernels(int dim, bool residual, const Action& action) {
   switch (dim) {
-    case 64:
-      residual ? action(decode_attention_kernel<64, true>) : action(decode_attention_kernel<64, false>);
-      break;
+    case 64: residual ? action(decode_attention_kernel<64, true>) : action(decode_attention_kernel<64, false>); break;
     case 128:
       residual ? action(decode_attention_kernel<128, true>) : action(decode_attention_kernel<128, false>);
       break;

@@ -10,7 +10,8 @@ namespace {
 constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
 
 void check_blas(cublasStatus_t status, const char* op) {
-  if (status != CUBLAS_STATUS_SUCCESS) fail(ErrorKind::internal, "cuBLASLt, {}: status {}", op, static_cast<int>(status));
+  if (status != CUBLAS_STATUS_SUCCESS)
+    fail(ErrorKind::internal, "cuBLASLt, {}: status {}", op, static_cast<int>(status));
 }
 
 }  // namespace
@@ -66,10 +67,10 @@ DenseGemm::~DenseGemm() = default;
 void DenseGemm::run(const LaunchContext& context, const std::uint16_t* weight, const std::uint16_t* in, void* out) {
   const float one = 1.0f;
   const float zero = 0.0f;
-  check_blas(cublasLtMatmul(plan_->handle, plan_->op, &one, weight, plan_->weight, in, plan_->in, &zero, out, plan_->out,
-                            out, plan_->out, &plan_->algorithm, plan_->workspace.data(), kWorkspaceBytes,
-                            context.stream),
-             "multiply");
+  check_blas(
+      cublasLtMatmul(plan_->handle, plan_->op, &one, weight, plan_->weight, in, plan_->in, &zero, out, plan_->out, out,
+                     plan_->out, &plan_->algorithm, plan_->workspace.data(), kWorkspaceBytes, context.stream),
+      "multiply");
 }
 
 }  // namespace quarrel::cuda

@@ -1,6 +1,7 @@
 #include "backend/cuda/device_memory.h"
 
 #include "backend/cuda/cuda_error.h"
+#include "backend/cuda/rowwise.h"
 #include "base/error.h"
 
 namespace quarrel::cuda {
@@ -73,7 +74,7 @@ LaunchContext launch_context(int device, const Stream& stream) {
   return {.stream = stream.get(),
           .multiprocessors = properties.multiProcessorCount,
           .shared_bytes = static_cast<int>(properties.sharedMemPerBlockOptin),
-          .dependent_launch = properties.major >= 9};
+          .dependent_launch = properties.major >= 9 && kernels_wait_for_previous()};
 }
 
 }  // namespace quarrel::cuda

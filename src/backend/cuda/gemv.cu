@@ -1,8 +1,8 @@
-// A thread block walks over tiles of 16 rows; its sixteen warps share a tile's columns, chunk c belonging to warp c % 16.
-// Each warp has a ring of chunks in shared memory that it fills itself by asynchronous copies, across the ends of tiles,
-// so that the memory never waits for arithmetic, for a reduction or for the kernel before: the first chunks are on
-// their way before this kernel waits for its input. Warps keep their sums in shared memory and meet only once a batch of
-// tiles.
+// A thread block walks over tiles of 16 rows; its sixteen warps share a tile's columns, chunk c belonging to warp c
+// % 16. Each warp has a ring of chunks in shared memory that it fills itself by asynchronous copies, across the ends of
+// tiles, so that the memory never waits for arithmetic, for a reduction or for the kernel before: the first chunks are
+// on their way before this kernel waits for its input. Warps keep their sums in shared memory and meet only once a
+// batch of tiles.
 #include <algorithm>
 
 #include "backend/cuda/activation_math.cuh"
@@ -19,8 +19,8 @@ constexpr int kWarps = kSplitWarps;
 constexpr int kThreads = kSplitThreads;
 constexpr int kMaxStages = 4;
 // With dependent launches a kernel's blocks are to stand beside those of the kernel before, one of each on every
-// multiprocessor: each may have half of the shared memory. A kernel that needs more does not let the next one start: its
-// blocks would pile up two by two where room becomes free first, and leave the rest of the device idle.
+// multiprocessor: each may have half of the shared memory. A kernel that needs more does not let the next one start:
+// its blocks would pile up two by two where room becomes free first, and leave the rest of the device idle.
 constexpr int kReservedBytes = 1024;  // the system's own, of each block
 // Where the kernel before has only few blocks, a kernel's own would pile up too: then it has so much shared memory that
 // two blocks do not fit, and one of it and one of the next kernel still do.
@@ -66,8 +66,8 @@ constexpr int kept_bytes(int rows) { return (4 * kThreads + 8 * rows + 15) / 16 
 // Of the warps' sums of one tile.
 constexpr int tile_floats(int rows) { return kTileRows * rows * kWarps; }
 
-// The block's tiles: every gridDim.x-th unit. The two tiles of a pair, of the first and of the second matrix, follow each
-// other.
+// The block's tiles: every gridDim.x-th unit. The two tiles of a pair, of the first and of the second matrix, follow
+// each other.
 struct Tile {
   const KernelMatrix* matrix;
   int tile;
@@ -200,7 +200,8 @@ struct Output {
   }
 };
 
-// What is known at a kernel's beginning and needed at its end waits in shared memory: registers are for the loop between.
+// What is known at a kernel's beginning and needed at its end waits in shared memory: registers are for the loop
+// between.
 template <int kRows>
 struct KeptForEnd {
   float residuals[kThreads];  // of a thread's only output
@@ -237,10 +238,9 @@ __device__ void store_head_value(const KernelArguments& arguments, const KernelM
     return;
   }
   unsigned saturated = 0;
-  std::uint16_t* target = (is_v ? qkv.kv.values + block * qkv.kv.value_block_stride
-                                : qkv.kv.keys + block * qkv.kv.key_block_stride);
-  target[(row / dim * kKvBlockTokens + position % kKvBlockTokens) * dim + row % dim] =
-      saturated_half(value, saturated);
+  std::uint16_t* target =
+      (is_v ? qkv.kv.values + block * qkv.kv.value_block_stride : qkv.kv.keys + block * qkv.kv.key_block_stride);
+  target[(row / dim * kKvBlockTokens + position % kKvBlockTokens) * dim + row % dim] = saturated_half(value, saturated);
   if (saturated > 0 && qkv.saturated != nullptr) atomicAdd(qkv.saturated, 1ull);
 }
 
@@ -300,8 +300,8 @@ __global__ void __launch_bounds__(kThreads, kRows <= 2 ? 2 : 1)
   float* scratch = parts + arguments.batch_tiles * tile_floats(kRows);
   auto& kept = *reinterpret_cast<KeptForEnd<kRows>*>(scratch + kWarps);
   auto* activations = reinterpret_cast<std::byte*>(scratch + kWarps) + kept_bytes(kRows);
-  const int units = (arguments.units - static_cast<int>(blockIdx.x) + static_cast<int>(gridDim.x) - 1) /
-                    static_cast<int>(gridDim.x);
+  const int units =
+      (arguments.units - static_cast<int>(blockIdx.x) + static_cast<int>(gridDim.x) - 1) / static_cast<int>(gridDim.x);
   const int tiles = units * arguments.unit_tiles;
 
   RingFiller<kFormat> filler(arguments, tiles, warp, lane, shared_address(ring));
@@ -315,8 +315,8 @@ __global__ void __launch_bounds__(kThreads, kRows <= 2 ? 2 : 1)
   if (arguments.next_may_start) allow_next_kernel();
 
   const bool in_phases = kMayNeedPhases && arguments.resident_chunks < arguments.chunks;
-  const bool has_residual = arguments.output == GemvOutput::add && tiles <= arguments.batch_tiles &&
-                            tiles * kTileRows * kRows <= kThreads;
+  const bool has_residual =
+      arguments.output == GemvOutput::add && tiles <= arguments.batch_tiles && tiles * kTileRows * kRows <= kThreads;
   if (has_residual && static_cast<int>(threadIdx.x) < tiles * kTileRows * kRows) {
     const Output<kRows> output(arguments, 0, threadIdx.x);
     if (output.exists) kept.residuals[threadIdx.x] = *output.place();
@@ -481,7 +481,8 @@ void gemv(const LaunchContext& context, const GemvOp& op) {
   arguments.stages = stages_within(op.follows_small_kernel ? kLoneBytes : half);
   if (arguments.stages < 1) arguments.stages = std::max(1, stages_within(context.shared_bytes));
   arguments.resident_chunks =
-      std::min(arguments.chunks, (context.shared_bytes - fixed_bytes - arguments.stages * stage_bytes) / split_chunk_bytes(rows));
+      std::min(arguments.chunks,
+               (context.shared_bytes - fixed_bytes - arguments.stages * stage_bytes) / split_chunk_bytes(rows));
   if (arguments.resident_chunks < arguments.chunks) {
     if (rows < 4 || op.split == nullptr || arguments.resident_chunks < 1) {
       fail_launch(op.name, "these rows are too long for the shared memory");

@@ -2,8 +2,8 @@
 //
 // A product of the tensor cores has eight columns, and an input row needs two of them (hi and lo). With one row the
 // other six are not left idle: four steps go into one set of sums, each step's activations in columns of their own and
-// zeros in the others', so that lane t of a quad ends up with the sum of step t and scales it, while its neighbours scale
-// theirs. With two rows two steps share a set; from four rows on, every lane has a row.
+// zeros in the others', so that lane t of a quad ends up with the sum of step t and scales it, while its neighbours
+// scale theirs. With two rows two steps share a set; from four rows on, every lane has a row.
 //
 // So a row's sums are kept in four parts, by step modulo four, and added in one order, whatever the number of rows.
 #pragma once
@@ -178,7 +178,8 @@ __device__ inline SetProducts products_of_32(const std::uint32_t (&a)[ColumnPlan
   return products;
 }
 
-// The activations' scales of a lane's groups, for sets of groups of 32 columns: four at a time where the lane has them all.
+// The activations' scales of a lane's groups, for sets of groups of 32 columns: four at a time where the lane has them
+// all.
 template <int kRows>
 struct ScaleReader {
   using Plan = ColumnPlan<kRows>;
@@ -318,10 +319,11 @@ __device__ inline void consume_k_scales(const std::byte* chunk, const std::byte*
 }
 
 // Q6_K: a scale every 16 columns, so the groups that share a set are half a step each. Codes stand four times too large
-// at the top of their bytes; the sums are made smaller again before the scales come, at most 16 * 32 * 16256 * 128 < 2^31.
+// at the top of their bytes; the sums are made smaller again before the scales come, at most 16 * 32 * 16256 * 128 <
+// 2^31.
 template <int kRows>
-__device__ inline void consume_q6_k(const std::byte* chunk, const std::byte* activations,
-                                    const ColumnPlan<kRows>& plan, int lane, Sums<kRows>& sums) {
+__device__ inline void consume_q6_k(const std::byte* chunk, const std::byte* activations, const ColumnPlan<kRows>& plan,
+                                    int lane, Sums<kRows>& sums) {
   using Plan = ColumnPlan<kRows>;
   constexpr WeightFormat F = WeightFormat::q6_k;
   const auto scales0 = at<uint4>(chunk + records_offset(F) + plan.g * 16);
@@ -330,8 +332,8 @@ __device__ inline void consume_q6_k(const std::byte* chunk, const std::byte* act
   float parts[Plan::kRowSets][2][Plan::kParts] = {};
   std::uint32_t a[4];
   // Where a lane's own word lies: its column, its group's step and half of it.
-  const int own = (plan.g % (2 * Plan::kParts) * 4 + plan.t) * 8 + plan.shares_b / 2 * Plan::kStepBytes +
-                  plan.shares_b % 2 * 4;
+  const int own =
+      (plan.g % (2 * Plan::kParts) * 4 + plan.t) * 8 + plan.shares_b / 2 * Plan::kStepBytes + plan.shares_b % 2 * 4;
 #pragma unroll
   for (int set = 0; set < 2 * kChunkSteps / Plan::kSharing; ++set) {
     const int first = set * Plan::kSharing;  // of the chunk's sixteen groups
@@ -339,8 +341,8 @@ __device__ inline void consume_q6_k(const std::byte* chunk, const std::byte* act
     std::uint32_t b[Plan::kRowSets];
 #pragma unroll
     for (int j = 0; j < Plan::kRowSets; ++j) {
-      b[j] = at<std::uint32_t>(activations + own + j * Plan::kRowSetBytes + first / 2 * Plan::kStepBytes +
-                               first % 2 * 4);
+      b[j] =
+          at<std::uint32_t>(activations + own + j * Plan::kRowSetBytes + first / 2 * Plan::kStepBytes + first % 2 * 4);
     }
 #pragma unroll
     for (int e = 0; e < Plan::kSharing; ++e) {

@@ -24,12 +24,13 @@ void launch(const char* op, const LaunchContext& context, void (*kernel)(Paramet
   check(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), op);
 }
 
-// More than 48 KiB of shared memory must be asked for, once a kernel and process; and that a multiprocessor gives all of
-// its memory to be shared: otherwise it keeps as much as one kernel needs, and the next one finds no room beside it.
+// More than 48 KiB of shared memory must be asked for, once a kernel and process; and that a multiprocessor gives all
+// of its memory to be shared: otherwise it keeps as much as one kernel needs, and the next one finds no room beside it.
 template <typename... Parameters>
 void allow_shared_bytes(const char* op, void (*kernel)(Parameters...), int bytes) {
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), op);
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared), op);
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
+        op);
 }
 
 }  // namespace quarrel::cuda

@@ -11,8 +11,8 @@
 
 namespace quarrel::cuda {
 
-// Where the code of a weight lies: a byte within the 512 of its plane. Lane 4 g + t of a warp holds rows g and g + 8 and
-// columns 4 t to 4 t + 3 of each half of a step.
+// Where the code of a weight lies: a byte within the 512 of its plane. Lane 4 g + t of a warp holds rows g and g + 8
+// and columns 4 t to 4 t + 3 of each half of a step.
 struct CodePlace {
   int row;     // 0-15
   int column;  // 0-31

@@ -27,7 +27,7 @@ __device__ std::uint32_t code(const BlockQ4K& block, int i) {
 }
 __device__ std::uint32_t code(const BlockQ5K& block, int i) {
   return (block.nibbles[i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15u) | (block.fifth_bits[i % 32] >> (i / 32) & 1u)
-                                                                              << 4;
+                                                                               << 4;
 }
 __device__ std::uint32_t code(const BlockQ6K& block, int i) {
   const std::uint32_t low = block.nibbles[i / 128 * 64 + i % 64] >> (i / 64 % 2 * 4) & 15u;
@@ -72,21 +72,37 @@ __device__ void write_record(const BlockQ6K* blocks, int count, std::uint8_t* ch
 template <WeightFormat F>
 struct FileBlock;
 template <>
-struct FileBlock<WeightFormat::q4_0> { using Type = BlockQ4_0; };
+struct FileBlock<WeightFormat::q4_0> {
+  using Type = BlockQ4_0;
+};
 template <>
-struct FileBlock<WeightFormat::q4_1> { using Type = BlockQ4_1; };
+struct FileBlock<WeightFormat::q4_1> {
+  using Type = BlockQ4_1;
+};
 template <>
-struct FileBlock<WeightFormat::q5_0> { using Type = BlockQ5_0; };
+struct FileBlock<WeightFormat::q5_0> {
+  using Type = BlockQ5_0;
+};
 template <>
-struct FileBlock<WeightFormat::q5_1> { using Type = BlockQ5_1; };
+struct FileBlock<WeightFormat::q5_1> {
+  using Type = BlockQ5_1;
+};
 template <>
-struct FileBlock<WeightFormat::q8_0> { using Type = BlockQ8_0; };
+struct FileBlock<WeightFormat::q8_0> {
+  using Type = BlockQ8_0;
+};
 template <>
-struct FileBlock<WeightFormat::q4_k> { using Type = BlockQ4K; };
+struct FileBlock<WeightFormat::q4_k> {
+  using Type = BlockQ4K;
+};
 template <>
-struct FileBlock<WeightFormat::q5_k> { using Type = BlockQ5K; };
+struct FileBlock<WeightFormat::q5_k> {
+  using Type = BlockQ5K;
+};
 template <>
-struct FileBlock<WeightFormat::q6_k> { using Type = BlockQ6K; };
+struct FileBlock<WeightFormat::q6_k> {
+  using Type = BlockQ6K;
+};
 
 // ---- Kernels ----
 
@@ -95,8 +111,8 @@ constexpr int kDecodeThreads = 128;  // one a word of a plane
 
 // One thread block a chunk. `blocks` begins with the first row of the first tile.
 template <WeightFormat F>
-__global__ void __launch_bounds__(kRepackThreads) repack_kernel(std::uint8_t* target, const std::byte* blocks, int rows,
-                                                                int columns) {
+__global__ void __launch_bounds__(kRepackThreads)
+    repack_kernel(std::uint8_t* target, const std::byte* blocks, int rows, int columns) {
   using Block = typename FileBlock<F>::Type;
   constexpr int kBlockColumns = static_cast<int>(Block::kWeights);
   wait_for_previous_kernel();
@@ -149,8 +165,8 @@ __global__ void __launch_bounds__(kRepackThreads) repack_kernel(std::uint8_t* ta
 }
 
 template <WeightFormat F>
-__global__ void __launch_bounds__(kDecodeThreads) decode_kernel(const std::uint8_t* data, int rows, int columns,
-                                                                __half* out) {
+__global__ void __launch_bounds__(kDecodeThreads)
+    decode_kernel(const std::uint8_t* data, int rows, int columns, __half* out) {
   wait_for_previous_kernel();
   const std::uint8_t* chunk = data + (static_cast<std::size_t>(blockIdx.y) * gridDim.x + blockIdx.x) * chunk_bytes(F);
   const CodePlace place = place_of(threadIdx.x * 4);

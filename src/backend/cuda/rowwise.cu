@@ -1,15 +1,14 @@
-#include "backend/cuda/rowwise.h"
-
 #include "backend/cuda/activation_split.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/primitives.cuh"
+#include "backend/cuda/rowwise.h"
 #include "backend/cuda/saturated_half.cuh"
 
 namespace quarrel::cuda {
 namespace {
 
-__global__ void __launch_bounds__(kSplitThreads) split_kernel(const __grid_constant__ SplitInput input,
-                                                              std::byte* split) {
+__global__ void __launch_bounds__(kSplitThreads)
+    split_kernel(const __grid_constant__ SplitInput input, std::byte* split) {
   __shared__ float scratch[kSplitWarps];
   const HeldWeights weights(input);
   wait_for_previous_kernel();
@@ -102,9 +101,9 @@ __global__ void __launch_bounds__(kHeadWarps * 32) rope_store_kernel(const __gri
   }
   const int position = op.rows.positions[row];
   const std::int64_t block = op.rows.tables[sequence * op.rows.table_stride + position / kKvBlockTokens];
-  std::uint16_t* target = (is_v ? op.kv.values + block * op.kv.value_block_stride
-                                : op.kv.keys + block * op.kv.key_block_stride) +
-                          (head * kKvBlockTokens + position % kKvBlockTokens) * dim;
+  std::uint16_t* target =
+      (is_v ? op.kv.values + block * op.kv.value_block_stride : op.kv.keys + block * op.kv.key_block_stride) +
+      (head * kKvBlockTokens + position % kKvBlockTokens) * dim;
   unsigned saturated = 0;
 #pragma unroll
   for (int e = 0; e < kMaxHeadElements; ++e) {
@@ -156,6 +155,12 @@ __global__ void __launch_bounds__(kArgmaxThreads) argmax_kernel(const float* log
 }
 
 }  // namespace
+
+bool kernels_wait_for_previous() {
+  cudaFuncAttributes attributes{};
+  check(cudaFuncGetAttributes(&attributes, argmax_kernel), "kernel attributes");
+  return attributes.ptxVersion >= 90;
+}
 
 void split_activations(const LaunchContext& context, const SplitInput& input, std::byte* split) {
   launch("split activations", context, split_kernel, dim3(static_cast<unsigned>(input.count)), dim3(kSplitThreads), 0,

@@ -8,6 +8,10 @@
 
 namespace quarrel::cuda {
 
+// True when the code that runs here is that for Hopper, in which kernels wait for the one before. What was made from
+// the PTX for older devices does not, and must not be started early.
+bool kernels_wait_for_previous();
+
 // angles[row][pair] = magnitude * (cos, sin) of position * frequency: once a step, for all layers. The product is
 // reduced in double: at position 30000 an F32 angle would be off by a thousandth.
 void rope_angles(const LaunchContext& context, const StepRows& rows, const double* frequencies, int pairs,

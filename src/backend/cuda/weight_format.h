@@ -3,16 +3,17 @@
 // A matrix is cut into tiles of 16 rows, a tile into chunks of 256 columns; a chunk is what one warp works on at a time
 // and lies in one piece:
 //
-//   codes     for every two steps of 32 columns 512 bytes: lane l has 16 of them, the four registers of its A operand of
-//             mma.m16n8k32, the first step in the low nibbles, the second in the high ones. Codes of eight bits take 512
-//             bytes a step.
+//   codes     for every two steps of 32 columns 512 bytes: lane l has 16 of them, the four registers of its A operand
+//   of
+//             mma.m16n8k32, the first step in the low nibbles, the second in the high ones. Codes of eight bits take
+//             512 bytes a step.
 //   high bits of codes of five or six bits, in the same order: one bit for each of eight steps, or two for each of four
 //   records   16 (or 32) bytes a row: its scales, as exact as in the file
 //   Q6_K      has the rows' own scales behind these
 //
 // Codes of symmetric types are stored in two's complement, so that masking them to the top of a byte gives a signed
-// number: a power of two times the weight's integer. A tile's last chunk and a matrix's last tile are filled with zeros.
-// The order of rows and columns is the file's, every bit of it is kept, and no type grows.
+// number: a power of two times the weight's integer. A tile's last chunk and a matrix's last tile are filled with
+// zeros. The order of rows and columns is the file's, every bit of it is kept, and no type grows.
 #pragma once
 
 #include <cstddef>
