@@ -151,8 +151,8 @@ __global__ void __launch_bounds__(kThreads) decode_attention_kernel(const __grid
   const int early = min(max(first_new_unit - first_unit, 0), kStages);
 #pragma unroll 1
   for (int i = 0; i < early; ++i) copy(first_unit + i);
-  wait_for_previous_kernel();
   allow_next_kernel();
+  wait_for_previous_kernel();
 
   // Q: asked for before the remaining keys, used after.
   constexpr int kSteps = kDim / 16;

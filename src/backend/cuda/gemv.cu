@@ -310,9 +310,9 @@ __global__ void __launch_bounds__(kThreads, kRows <= 2 ? 2 : 1)
   const bool splits = arguments.split == nullptr;
   const HeldWeights norm_weights(arguments.input);
   kept.keep_places(arguments);
-  wait_for_previous_kernel();
-  // Not before: now every multiprocessor holds one of our blocks and nothing else.
+  // At once: then the next kernel's blocks take the places that the one before leaves, one on every multiprocessor.
   if (arguments.next_may_start) allow_next_kernel();
+  wait_for_previous_kernel();
 
   const bool in_phases = kMayNeedPhases && arguments.resident_chunks < arguments.chunks;
   const bool has_residual =
