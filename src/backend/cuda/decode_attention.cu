@@ -42,24 +42,28 @@ constexpr int kMaxGroup = 16;
 constexpr int result_floats(int dim) { return dim + 4; }  // a head's sums, its maximum, its total, nothing
 
 // Copies this warp's share of a block, keys then values; positions that the row does not see become zeros. Pieces of
-// 16 bytes are permuted within a row by its number, so that those of eight rows lie in different banks.
+// 16 bytes are permuted within a row by its number, so that those of eight rows lie in different banks. Tiles are
+// aligned to their rows, so a permutation is one exclusive or.
 template <int kDim>
 __device__ void copy_block(const DecodeAttentionOp& op, std::int64_t block, int first_token, const Partition& seen,
                            int head, std::uint32_t to, int lane) {
   constexpr int kPieces = kDim / 8;
-  const std::int64_t offset = static_cast<std::int64_t>(head * kKvBlockTokens + first_token % kKvBlockTokens) * kDim;
+  constexpr int kTokensACopy = 32 / kPieces;  // of one instruction of the warp; 512 bytes
+  const int token = lane / kPieces;
+  const std::int64_t offset =
+      static_cast<std::int64_t>(head * kKvBlockTokens + first_token % kKvBlockTokens) * kDim + lane * 8;
   const std::uint16_t* keys = op.kv.keys + block * op.kv.key_block_stride + offset;
   const std::uint16_t* values = op.kv.values + block * op.kv.value_block_stride + offset;
+  const std::uint32_t target = to + token * kDim * 2 + (lane % kPieces ^ token) * 16;
+  const int from_first = first_token + token - seen.first_position;
+  const auto length = static_cast<unsigned>(seen.last_position - seen.first_position);
 #pragma unroll
-  for (int i = lane; i < kWarpTokens * kPieces; i += 32) {
-    const int token = i / kPieces;
-    const int piece = i % kPieces;
-    const int position = first_token + token;
-    const int bytes = position >= seen.first_position && position <= seen.last_position ? 16 : 0;
-    const std::uint32_t target = to + (token * kPieces + (piece ^ token % 8)) * 16;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(keys + i * 8), "r"(bytes)
+  for (int i = 0; i < kWarpTokens / kTokensACopy; ++i) {
+    const int bytes = static_cast<unsigned>(from_first + i * kTokensACopy) <= length ? 16 : 0;
+    const std::uint32_t place = (target ^ (i * kTokensACopy % 8 * 16)) + i * 512;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(keys + i * 256), "r"(bytes)
                  : "memory");
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target + tile_bytes(kDim)), "l"(values + i * 8),
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place + tile_bytes(kDim)), "l"(values + i * 256),
                  "r"(bytes)
                  : "memory");
   }
@@ -108,7 +112,7 @@ __device__ float4 sum_of_parts(const float* parts, std::size_t stride, int count
 // kResidual: at most eight heads share keys; rows g + 8 of the products are then the residuals of rows g.
 template <int kDim, bool kResidual>
 __global__ void __launch_bounds__(kThreads) decode_attention_kernel(const __grid_constant__ DecodeAttentionOp op) {
-  extern __shared__ __align__(128) std::byte shared[];
+  extern __shared__ __align__(1024) std::byte shared[];
   __shared__ int is_last;
   __shared__ float weights_of_parts[kMaxGroup][kMaxAttentionSplits];
   const int row = blockIdx.z;
@@ -198,20 +202,22 @@ __global__ void __launch_bounds__(kThreads) decode_attention_kernel(const __grid
   float total[kRows] = {};
   float sums[kDim / 8][4] = {};
   for (float& m : maximum) m = -INFINITY;
-  constexpr int kPieces = kDim / 8;
+  // The rows that a lane names when four matrices are loaded, permuted as copy_block does it.
+  const int key_token = lane % 8 + lane / 16 * 8;
+  const int key_offset = key_token * kDim * 2 + (lane / 8 % 2 ^ key_token % 8) * 16;
+  const int value_offset = lane % 16 * kDim * 2 + (lane / 16 ^ lane % 8) * 16;
 
   for (int unit = first_unit; unit < end_unit; ++unit) {
     wait_for_copies(kStages - 1);
     __syncwarp();
-    const std::uint32_t keys = ring + (unit - first_unit) % kStages * 2 * tile_bytes(kDim);
-    const std::uint32_t values = keys + tile_bytes(kDim);
+    const std::uint32_t tile = ring + (unit - first_unit) % kStages * 2 * tile_bytes(kDim);
+    const std::uint32_t keys = tile + key_offset;
+    const std::uint32_t values = tile + tile_bytes(kDim) + value_offset;
     float scores[2][4] = {};  // two times eight positions
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      const int token = lane % 8 + lane / 16 * 8;
-      const int piece = step * 2 + lane / 8 % 2;
       std::uint32_t b[4];
-      load_matrices(b, keys + (token * kPieces + (piece ^ token % 8)) * 16);
+      load_matrices(b, keys ^ (step * 32));
       mma_f16(scores[0], q[step], b[0], b[1]);
       mma_f16(scores[1], q[step], b[2], b[3]);
     }
@@ -240,14 +246,17 @@ __global__ void __launch_bounds__(kThreads) decode_attention_kernel(const __grid
         weights[r][i] = exp2f(weights[r][i] - base);
         total[r] += weights[r][i];
       }
+      // Most units do not move the maximum.
+      if (__any_sync(~0u, correction != 1.0f)) {
 #pragma unroll
-      for (int n = 0; n < kDim / 8; ++n) {
-        if constexpr (kResidual) {
+        for (int n = 0; n < kDim / 8; ++n) {
+          if constexpr (kResidual) {
 #pragma unroll
-          for (float& sum : sums[n]) sum *= correction;
-        } else {
-          sums[n][2 * r] *= correction;
-          sums[n][2 * r + 1] *= correction;
+            for (float& sum : sums[n]) sum *= correction;
+          } else {
+            sums[n][2 * r] *= correction;
+            sums[n][2 * r + 1] *= correction;
+          }
         }
       }
     }
@@ -264,10 +273,8 @@ __global__ void __launch_bounds__(kThreads) decode_attention_kernel(const __grid
     }
 #pragma unroll
     for (int n = 0; n < kDim / 16; ++n) {
-      const int token = lane % 16;
-      const int piece = n * 2 + lane / 16;
       std::uint32_t b[4];
-      load_matrices_transposed(b, values + (token * kPieces + (piece ^ token % 8)) * 16);
+      load_matrices_transposed(b, values ^ (n * 32));
       mma_f16(sums[2 * n], p, b[0], b[1]);
       mma_f16(sums[2 * n + 1], p, b[2], b[3]);
     }
