@@ -61,7 +61,7 @@ struct KernelArguments {
   QkvOutput qkv;
 };
 
-constexpr int kept_bytes(int rows) { return (4 * kThreads + 8 * rows + 15) / 16 * 16; }
+constexpr int kept_bytes(int rows) { return (8 * kThreads + 8 * rows + 15) / 16 * 16; }
 
 // Of the warps' sums of one tile.
 constexpr int tile_floats(int rows) { return kTileRows * rows * kWarps; }
@@ -204,7 +204,7 @@ struct Output {
 // between.
 template <int kRows>
 struct KeptForEnd {
-  float residuals[kThreads];  // of a thread's only output
+  float2 of_output[kThreads];  // of a thread's only output: what it is added to, or its angle
   int positions[kRows];
   int blocks[kRows];  // where keys and values go; -1: the row is padding
 
@@ -220,18 +220,22 @@ struct KeptForEnd {
   }
 };
 
+// The angle by which row `row` of q or k is turned; (1, 0) where nothing is.
+__device__ float2 angle_of(const KernelArguments& arguments, const KernelMatrix* matrix, int input_row, int row) {
+  const QkvOutput& qkv = arguments.qkv;
+  const int pair = row % qkv.kv.dim / 2;
+  const bool turns = matrix != arguments.matrices + 2 && qkv.angles != nullptr && pair < qkv.pairs;
+  return turns ? reinterpret_cast<const float2*>(qkv.angles)[input_row * qkv.pairs + pair] : float2{1.0f, 0.0f};
+}
+
 // One value of a head of q, k or v; `partner` is the other one of its pair.
 __device__ void store_head_value(const KernelArguments& arguments, const KernelMatrix* matrix, int position,
-                                 std::int64_t block, int input_row, int row, float value, float partner, float* out) {
+                                 std::int64_t block, int row, float value, float partner, float2 angle, float* out) {
   const QkvOutput& qkv = arguments.qkv;
   const int dim = qkv.kv.dim;
   const bool is_q = matrix == arguments.matrices;
   const bool is_v = matrix == arguments.matrices + 2;
-  const int pair = row % dim / 2;
-  if (!is_v && qkv.angles != nullptr && pair < qkv.pairs) {
-    const float2 angle = reinterpret_cast<const float2*>(qkv.angles)[input_row * qkv.pairs + pair];
-    value = row % 2 == 0 ? value * angle.x - partner * angle.y : partner * angle.y + value * angle.x;
-  }
+  if (!is_v) value = row % 2 == 0 ? value * angle.x - partner * angle.y : partner * angle.y + value * angle.x;
   if (block < 0) return;
   if (is_q) {
     *out = value;
@@ -247,7 +251,7 @@ __device__ void store_head_value(const KernelArguments& arguments, const KernelM
 // Adds up the warps' sums of `count` tiles, in ascending order, and writes the results.
 template <int kRows>
 __device__ void finish(const KernelArguments& arguments, int first_tile, int count, const float* parts,
-                       const KeptForEnd<kRows>& kept, bool has_residual) {
+                       const KeptForEnd<kRows>& kept, bool has_early) {
   const int outputs = (arguments.unit_tiles == 2 ? count / 2 : count) * kTileRows * kRows;
 #pragma unroll 1
   for (int index = threadIdx.x; index < outputs; index += kThreads) {
@@ -268,10 +272,12 @@ __device__ void finish(const KernelArguments& arguments, int first_tile, int cou
       const float* other_place = parts + ((output.slot * kTileRows + other) * kRows + output.input_row) * kWarps;
       const float* bias = matrix->bias;
       const float partner = sum_of_warps(other_place) + (bias == nullptr ? 0.0f : bias[output.row() ^ 1]);
-      store_head_value(arguments, matrix, kept.positions[output.input_row], kept.blocks[output.input_row],
-                       output.input_row, output.row(), value, partner, out);
+      const float2 angle =
+          has_early ? kept.of_output[threadIdx.x] : angle_of(arguments, matrix, output.input_row, output.row());
+      store_head_value(arguments, matrix, kept.positions[output.input_row], kept.blocks[output.input_row], output.row(),
+                       value, partner, angle, out);
     } else if (arguments.output == GemvOutput::add) {
-      *out = (has_residual ? kept.residuals[threadIdx.x] : *out) + arguments.scale * value;
+      *out = (has_early ? kept.of_output[threadIdx.x].x : *out) + arguments.scale * value;
     } else {
       *out = value;
     }
@@ -315,11 +321,15 @@ __global__ void __launch_bounds__(kThreads, kRows <= 2 ? 2 : 1)
   wait_for_previous_kernel();
 
   const bool in_phases = kMayNeedPhases && arguments.resident_chunks < arguments.chunks;
-  const bool has_residual =
-      arguments.output == GemvOutput::add && tiles <= arguments.batch_tiles && tiles * kTileRows * kRows <= kThreads;
-  if (has_residual && static_cast<int>(threadIdx.x) < tiles * kTileRows * kRows) {
+  // What the end will need from memory, if the block's outputs are few enough that a thread has one at most.
+  const bool has_early =
+      arguments.unit_tiles == 1 && tiles <= arguments.batch_tiles && tiles * kTileRows * kRows <= kThreads;
+  if (has_early && static_cast<int>(threadIdx.x) < tiles * kTileRows * kRows) {
     const Output<kRows> output(arguments, 0, threadIdx.x);
-    if (output.exists) kept.residuals[threadIdx.x] = *output.place();
+    if (output.exists && arguments.output == GemvOutput::add) kept.of_output[threadIdx.x].x = *output.place();
+    if (output.exists && arguments.output == GemvOutput::qkv) {
+      kept.of_output[threadIdx.x] = angle_of(arguments, output.tile.matrix, output.input_row, output.row());
+    }
   }
   if (splits) {
 #pragma unroll 1
@@ -385,7 +395,7 @@ __global__ void __launch_bounds__(kThreads, kRows <= 2 ? 2 : 1)
     }
     if (number + 1 == tiles || number + 1 - first_kept == arguments.batch_tiles) {
       __syncthreads();
-      finish<kRows>(arguments, first_kept, number + 1 - first_kept, parts, kept, has_residual);
+      finish<kRows>(arguments, first_kept, number + 1 - first_kept, parts, kept, has_early);
       __syncthreads();
       first_kept = number + 1;
     }
