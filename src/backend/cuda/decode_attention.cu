@@ -359,6 +359,8 @@ __global__ void __launch_bounds__(kThreads) decode_attention_kernel(const __grid
   }
 }
 
+constexpr int kStaticBytes = 3 * 1024;  // what the kernels have beside it, rounded up
+
 constexpr int shared_bytes(int dim) {
   const int results = kWarps * kMaxGroup * result_floats(dim) * 4;
   return results > ring_bytes(dim) ? results : ring_bytes(dim);
@@ -377,8 +379,9 @@ void with_kernels(int dim, bool residual, const Action& action) {
 
 }  // namespace
 
-bool can_attend(int heads, int kv_heads, int dim) {
-  return kv_heads > 0 && heads % kv_heads == 0 && heads / kv_heads <= 16 && (dim == 64 || dim == 128 || dim == 256);
+bool can_attend(const LaunchContext& context, int heads, int kv_heads, int dim) {
+  return kv_heads > 0 && heads % kv_heads == 0 && heads / kv_heads <= kMaxGroup &&
+         (dim == 64 || dim == 128 || dim == 256) && shared_bytes(dim) + kStaticBytes <= context.shared_bytes;
 }
 
 std::size_t decode_attention_workspace(int rows, int heads, int dim) {
@@ -386,8 +389,9 @@ std::size_t decode_attention_workspace(int rows, int heads, int dim) {
          static_cast<std::size_t>(result_floats(dim)) * sizeof(float);
 }
 
-void prepare_decode_attention(const LaunchContext&) {
+void prepare_decode_attention(const LaunchContext& context) {
   for (const int dim : {64, 128, 256}) {
+    if (!can_attend(context, 1, 1, dim)) continue;
     for (const bool residual : {false, true}) {
       with_kernels(dim, residual, [&](auto kernel) { allow_shared_bytes("attention", kernel, shared_bytes(dim)); });
     }

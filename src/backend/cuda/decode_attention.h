@@ -29,7 +29,8 @@ struct DecodeAttentionOp {
   int* arrivals = nullptr;  // [rows][kv heads], zero before the first call and after each
 };
 
-bool can_attend(int heads, int kv_heads, int dim);
+// Heads of 256 need more shared memory than devices with 99 KiB a block have.
+bool can_attend(const LaunchContext& context, int heads, int kv_heads, int dim);
 std::size_t decode_attention_workspace(int rows, int heads, int dim);
 
 // Once a process and device, before the first decode_attention().

@@ -488,7 +488,7 @@ void gemv(const LaunchContext& context, const GemvOp& op) {
     return std::min(kMaxStages, (limit - fixed_bytes - arguments.chunks * split_chunk_bytes(rows)) / stage_bytes);
   };
   const int half = half_of_shared(context.shared_bytes);
-  arguments.stages = stages_within(op.follows_small_kernel ? kLoneBytes : half);
+  arguments.stages = stages_within(op.follows_small_kernel ? std::min(kLoneBytes, context.shared_bytes) : half);
   if (arguments.stages < 1) arguments.stages = std::max(1, stages_within(context.shared_bytes));
   arguments.resident_chunks =
       std::min(arguments.chunks,
@@ -501,7 +501,7 @@ void gemv(const LaunchContext& context, const GemvOp& op) {
   }
   int shared_bytes = fixed_bytes + arguments.stages * stage_bytes + arguments.resident_chunks * split_chunk_bytes(rows);
   if (op.follows_small_kernel && context.shared_bytes > kLoneBytes) shared_bytes = std::max(shared_bytes, half + 16);
-  arguments.next_may_start = rows <= 2 && shared_bytes <= kLoneBytes;
+  arguments.next_may_start = rows <= 2 && (shared_bytes <= half || op.follows_small_kernel);
   with_kernel(rows, format, [&](auto kernel) {
     launch(op.name, context, kernel, dim3(static_cast<unsigned>(grid)), dim3(kThreads), shared_bytes, arguments);
   });
