@@ -10,8 +10,6 @@ void check(cudaError_t status, const char* op) {
   fail(kind, "CUDA, {}: {} ({})", op, cudaGetErrorString(status), cudaGetErrorName(status));
 }
 
-void check_launch(const char* op) { check(cudaGetLastError(), op); }
-
 void fail_launch(const char* op, const char* reason) { fail(ErrorKind::internal, "CUDA, {}: {}", op, reason); }
 
 }  // namespace quarrel::cuda

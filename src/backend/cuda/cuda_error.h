@@ -9,9 +9,6 @@ namespace quarrel::cuda {
 // Throws Error(out_of_memory) for a failed allocation and Error(internal) for everything else that is no success.
 void check(cudaError_t status, const char* op);
 
-// The error of the launch just made, if there was one.
-void check_launch(const char* op);
-
 // Throws Error(internal): a launch that makes no sense.
 [[noreturn]] void fail_launch(const char* op, const char* reason);
 

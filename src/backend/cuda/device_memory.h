@@ -5,7 +5,6 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
-#include <memory>
 #include <utility>
 
 namespace quarrel::cuda {
@@ -70,7 +69,6 @@ class Arena {
   T* take_array(std::size_t count) {
     return reinterpret_cast<T*>(take(count * sizeof(T)));
   }
-  std::size_t used() const noexcept { return used_; }
 
  private:
   DeviceBuffer buffer_;
