@@ -8,14 +8,18 @@ export MODEL PROMPT TYPES
 JOBS := $(shell nproc)
 QUARREL := build/release/quarrel
 SOURCES = git ls-files -z --cached --others --exclude-standard -- \
-  $(foreach folder,src include tests bench examples,'$(folder)/*.h' '$(folder)/*.c' '$(folder)/*.cpp' '$(folder)/*.inl')
+  $(foreach folder,src include tests bench examples,'$(folder)/*.h' '$(folder)/*.c' '$(folder)/*.cpp' '$(folder)/*.inl' \
+  '$(folder)/*.cu' '$(folder)/*.cuh')
 # ThreadSanitizer needs a memory layout that some kernels only give without randomisation.
 FIXED_LAYOUT := $(shell setarch -R true 2> /dev/null && echo setarch -R)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
+# CUDA is compiled for those who ask for it: QUARREL_CUDA=1.
+TEST_CUDA := $(if $(filter 1,$(QUARREL_CUDA)),test-cuda)
+
 .PHONY: help setup setup-format setup-lint pull build man pgo shared run check test test-release test-asan test-tsan \
-  bench soak format check-style lint clean
+  test-cuda bench soak format check-style lint clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 19
@@ -54,7 +58,7 @@ check: check-style build/release/build.ninja  ## the layout, the house rules, th
 	@ninja -C build/release -j $(JOBS) tests_unit tests_ops 1>&2
 	@ctest --test-dir build/release --output-on-failure --no-tests=error -L '^(unit|ops)$$' -j $(JOBS)
 
-test: test-release test-asan test-tsan  ## every test, then the sanitizer builds
+test: test-release test-asan test-tsan $(TEST_CUDA)  ## every test, then the sanitizer builds; CUDA's with QUARREL_CUDA=1
 	@echo 'All tests passed.'
 
 bench:  ## kernels and a model a weight type: build/bench/bench.json, bench.svg; then the default model. TYPES="Q4_0 …"
@@ -117,3 +121,10 @@ test-asan: build/asan-ubsan/build.ninja  ## tests under AddressSanitizer and Und
 test-tsan: build/tsan/build.ninja  ## tests of threads under ThreadSanitizer
 	@ninja -C build/tsan -j $(JOBS) tests_threads 1>&2
 	@$(FIXED_LAYOUT) ctest --test-dir build/tsan --output-on-failure -L '^threads$$' -j $(JOBS)
+
+# A folder of its own: the other builds know nothing of CUDA. Without a GPU the program says so and returns 77.
+test-cuda:  ## CUDA kernels compiled, and tested where there is a GPU
+	@scripts/setup cuda
+	@cmake -G Ninja -B build/cuda -DCMAKE_BUILD_TYPE=Release -DQUARREL_CUDA=ON -DQUARREL_EXAMPLES=OFF . > /dev/null
+	@ninja -C build/cuda -j $(JOBS) tests_cuda 1>&2
+	@build/cuda/cuda_kernels --check || [ $$? -eq 77 ]

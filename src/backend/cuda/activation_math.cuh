@@ -1,0 +1,21 @@
+// The functions of feed-forward layers, in F32.
+#pragma once
+
+#include "backend/ops.h"
+
+namespace quarrel::cuda {
+
+__device__ inline float activated(ActivationKind kind, float x) {
+  switch (kind) {
+    case ActivationKind::silu: return x / (1.0f + expf(-x));
+    case ActivationKind::gelu_tanh: {
+      const float inner = 0.7978845608028654f * (x + 0.044715f * x * x * x);
+      return 0.5f * x * (1.0f + tanhf(inner));
+    }
+    case ActivationKind::gelu_erf: return 0.5f * x * (1.0f + erff(x * 0.7071067811865476f));
+    case ActivationKind::relu_squared: return x > 0.0f ? x * x : 0.0f;
+    default: return x;
+  }
+}
+
+}  // namespace quarrel::cuda

@@ -1,0 +1,15 @@
+// CUDA's return codes as `Error`: the message names the op that asked. Light enough for CUDA sources, which the
+// formatting library would slow down.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+namespace quarrel::cuda {
+
+// Throws Error(out_of_memory) for a failed allocation and Error(internal) for everything else that is no success.
+void check(cudaError_t status, const char* op);
+
+// Throws Error(internal): a launch that makes no sense.
+[[noreturn]] void fail_launch(const char* op, const char* reason);
+
+}  // namespace quarrel::cuda

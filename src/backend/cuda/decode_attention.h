@@ -1,0 +1,41 @@
+// Attention of single rows over a paged cache: what generated rows need.
+//
+// The query heads that share a head of keys and values are the rows of one tensor-core product, in two F16 numbers each
+// (value and residual), and so are the softmax's weights: 16-bit operands, nearly F32 results. A row's context is cut
+// into at most kMaxAttentionSplits runs of whole blocks; where, depends on its own position alone. The thread block
+// that ends last joins them in ascending order.
+#pragma once
+
+#include <cstddef>
+
+#include "backend/cuda/device_memory.h"
+#include "backend/cuda/step_rows.h"
+
+namespace quarrel::cuda {
+
+inline constexpr int kMaxAttentionSplits = 32;  // a lane of a warp each
+
+struct DecodeAttentionOp {
+  StepRows rows = {};
+  PagedKv kv = {};
+  const float* q = nullptr;  // [rows][heads * dim]
+  float* out = nullptr;      // the same shape
+  int heads = 0;             // at most 16 for each head of the cache
+  float scale = 1.0f;
+  float soft_cap = 0.0f;         // 0: none
+  int window = 0;                // 0: none
+  const float* sinks = nullptr;  // [heads]
+  std::byte* workspace = nullptr;
+  int* arrivals = nullptr;  // [rows][kv heads], zero before the first call and after each
+};
+
+// Heads of 256 need more shared memory than devices with 99 KiB a block have.
+bool can_attend(const LaunchContext& context, int heads, int kv_heads, int dim);
+std::size_t decode_attention_workspace(int rows, int heads, int dim);
+
+// Once a process and device, before the first decode_attention().
+void prepare_decode_attention(const LaunchContext& context);
+
+void decode_attention(const LaunchContext& context, const DecodeAttentionOp& op);
+
+}  // namespace quarrel::cuda

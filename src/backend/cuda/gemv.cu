@@ -1,0 +1,510 @@
+// A thread block walks over tiles of 16 rows; its sixteen warps share a tile's columns, chunk c belonging to warp c
+// % 16. Each warp has a ring of chunks in shared memory that it fills itself by asynchronous copies, across the ends of
+// tiles, so that the memory never waits for arithmetic, for a reduction or for the kernel before: the first chunks are
+// on their way before this kernel waits for its input. Warps keep their sums in shared memory and meet only once a
+// batch of tiles.
+#include <algorithm>
+
+#include "backend/cuda/activation_math.cuh"
+#include "backend/cuda/activation_split.cuh"
+#include "backend/cuda/gemv.h"
+#include "backend/cuda/gemv_chunk.cuh"
+#include "backend/cuda/launch.cuh"
+#include "backend/cuda/saturated_half.cuh"
+
+namespace quarrel::cuda {
+namespace {
+
+constexpr int kWarps = kSplitWarps;
+constexpr int kThreads = kSplitThreads;
+constexpr int kMaxStages = 4;
+// With dependent launches a kernel's blocks are to stand beside those of the kernel before, one of each on every
+// multiprocessor: each may have half of the shared memory. A kernel that needs more does not let the next one start:
+// its blocks would pile up two by two where room becomes free first, and leave the rest of the device idle.
+constexpr int kReservedBytes = 1024;  // the system's own, of each block
+// Where the kernel before has only few blocks, a kernel's own would pile up too: then it has so much shared memory that
+// two blocks do not fit, and one of it and one of the next kernel still do.
+constexpr int kLoneBytes = 126 * 1024;
+constexpr int half_of_shared(int block_limit) { return (block_limit + kReservedBytes) / 2 - kReservedBytes; }
+constexpr int kPartsBytes = 16 * 1024;
+// Kernels for one format are numbered as the formats are; the others are for Q4_K and Q6_K together, which the usual
+// mixtures have, and for anything.
+constexpr int kMixedFormats = -1;
+constexpr int kQ4KAndQ6K = -2;
+
+struct KernelMatrix {
+  const std::byte* data;
+  const float* bias;
+  float* out;
+  int stride;
+  int rows;
+  int tiles;
+  int chunk_bytes;
+  WeightFormat format;
+};
+
+struct KernelArguments {
+  SplitInput input;
+  const std::byte* split;
+  KernelMatrix matrices[kMaxGemvMatrices];
+  int units;       // tiles to be shared out, or pairs of them
+  int unit_tiles;  // 1, or 2: the gate's tile and up's
+  int chunks;
+  int stages;
+  int stage_bytes;
+  int resident_chunks;  // activations of so many chunks lie in shared memory at a time
+  int batch_tiles;      // the warps' sums of so many tiles are kept before they are added up
+  GemvOutput output;
+  ActivationKind activation;
+  float scale;
+  bool next_may_start;
+  QkvOutput qkv;
+};
+
+constexpr int kept_bytes(int rows) { return (8 * kThreads + 8 * rows + 15) / 16 * 16; }
+
+// Of the warps' sums of one tile.
+constexpr int tile_floats(int rows) { return kTileRows * rows * kWarps; }
+
+// The block's tiles: every gridDim.x-th unit. The two tiles of a pair, of the first and of the second matrix, follow
+// each other.
+struct Tile {
+  const KernelMatrix* matrix;
+  int tile;
+
+  __device__ Tile(const KernelArguments& arguments, int number) {
+    if (arguments.unit_tiles == 2) {
+      matrix = arguments.matrices + number % 2;
+      tile = blockIdx.x + number / 2 * gridDim.x;
+    } else {
+      matrix = arguments.matrices;
+      tile = blockIdx.x + number * gridDim.x;
+      while (tile >= matrix->tiles) tile -= matrix++->tiles;
+    }
+  }
+};
+
+// Fills a warp's ring, chunk after chunk of its share of the block's tiles.
+template <int kFormat>
+class RingFiller {
+ public:
+  __device__ RingFiller(const KernelArguments& arguments, int tiles, int warp, int lane, std::uint32_t ring)
+      : arguments_(arguments),
+        lane_(lane),
+        left_(warp < arguments.chunks ? tiles * ((arguments.chunks - warp + kWarps - 1) / kWarps) : 0),
+        warp_(warp),
+        ring_(ring) {
+    if (left_ > 0) start_tile();
+  }
+
+  // Asks for the next chunk; an empty group when there is none, so that groups can be counted.
+  __device__ void fill_next() {
+    if (left_ > 0) {
+      --left_;
+      const std::uint32_t to = ring_ + stage_ + lane_ * 16;
+      if constexpr (kFormat == kQ4KAndQ6K) {
+#pragma unroll
+        for (int at = 0; at < chunk_bytes(WeightFormat::q6_k); at += 512) {
+          if (lane_ * 16 < bytes() - at) copy_async(to + at, source_ + at, policy_);
+        }
+      } else if constexpr (kFormat == kMixedFormats) {
+        for (int at = 0; at < bytes() - lane_ * 16; at += 512) copy_async(to + at, source_ + at, policy_);
+      } else {
+#pragma unroll
+        for (int at = 0; at < bytes(); at += 512) {
+          if (at + 512 <= bytes() || lane_ * 16 < bytes() - at) copy_async(to + at, source_ + at, policy_);
+        }
+      }
+      stage_ = stage_ + arguments_.stage_bytes == arguments_.stages * arguments_.stage_bytes
+                   ? 0
+                   : stage_ + arguments_.stage_bytes;
+      chunk_ += kWarps;
+      source_ += kWarps * bytes();
+      if (chunk_ >= arguments_.chunks && left_ > 0) {
+        ++number_;
+        start_tile();
+      }
+    }
+    commit_copies();
+  }
+
+ private:
+  __device__ int bytes() const {
+    if constexpr (kFormat < 0) {
+      return mixed_bytes_;
+    } else {
+      return chunk_bytes(static_cast<WeightFormat>(kFormat));
+    }
+  }
+
+  __device__ void start_tile() {
+    const Tile tile(arguments_, number_);
+    mixed_bytes_ = tile.matrix->chunk_bytes;
+    chunk_ = warp_;
+    source_ = tile.matrix->data + lane_ * 16 +
+              static_cast<std::size_t>(tile.tile * arguments_.chunks + chunk_) * static_cast<std::size_t>(bytes());
+  }
+
+  const KernelArguments& arguments_;
+  int lane_;
+  int left_;  // chunks
+  int warp_;
+  std::uint32_t ring_;
+  std::uint64_t policy_ = evict_first_policy();
+  const std::byte* source_ = nullptr;
+  int mixed_bytes_ = 0;
+  int number_ = 0;
+  int chunk_ = 0;
+  int stage_ = 0;
+};
+
+// Asks for them; they are there after a wait for all copies and a barrier.
+template <int kRows>
+__device__ void copy_activations(const KernelArguments& arguments, int first_chunk, int end_chunk, std::uint32_t to) {
+  const std::byte* source = arguments.split + static_cast<std::size_t>(first_chunk) * split_chunk_bytes(kRows);
+  const int bytes = (end_chunk - first_chunk) * split_chunk_bytes(kRows);
+#pragma unroll 1
+  for (int at = threadIdx.x * 16; at < bytes; at += kThreads * 16) copy_async(to + at, source + at);
+  commit_copies();
+}
+
+__device__ float sum_of_warps(const float* parts) {
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kWarps; i += 4) {
+    const float4 four = *reinterpret_cast<const float4*>(parts + i);
+    sum = (((sum + four.x) + four.y) + four.z) + four.w;
+  }
+  return sum;
+}
+
+// One output of a batch of tiles: which one it is, and where it goes.
+template <int kRows>
+struct Output {
+  Tile tile;
+  int slot;  // of the tile among those of the batch
+  int row_in_tile;
+  int input_row;
+  bool exists;
+
+  __device__ Output(const KernelArguments& arguments, int first_tile, int index)
+      : tile(arguments, first_tile + index / (kTileRows * kRows) * arguments.unit_tiles),
+        slot(index / (kTileRows * kRows) * arguments.unit_tiles),
+        row_in_tile(index % kTileRows),
+        input_row(index / kTileRows % kRows) {
+    exists = input_row < arguments.input.count && row() < tile.matrix->rows;
+  }
+  __device__ int row() const { return tile.tile * kTileRows + row_in_tile; }
+  __device__ float* place() const {
+    return tile.matrix->out + static_cast<std::size_t>(input_row) * tile.matrix->stride + row();
+  }
+};
+
+// What is known at a kernel's beginning and needed at its end waits in shared memory: registers are for the loop
+// between.
+template <int kRows>
+struct KeptForEnd {
+  float2 of_output[kThreads];  // of a thread's only output: what it is added to, or its angle
+  int positions[kRows];
+  int blocks[kRows];  // where keys and values go; -1: the row is padding
+
+  // Before the kernel waits: what the step's rows are has been there all along.
+  __device__ void keep_places(const KernelArguments& arguments) {
+    const int row = threadIdx.x;
+    if (arguments.output != GemvOutput::qkv || row >= arguments.input.count) return;
+    const StepRows& rows = arguments.qkv.rows;
+    const int sequence = rows.sequences[row];
+    const int position = rows.positions[row];
+    positions[row] = position;
+    blocks[row] = sequence < 0 ? -1 : rows.tables[sequence * rows.table_stride + position / kKvBlockTokens];
+  }
+};
+
+// The angle by which row `row` of q or k is turned; (1, 0) where nothing is.
+__device__ float2 angle_of(const KernelArguments& arguments, const KernelMatrix* matrix, int input_row, int row) {
+  const QkvOutput& qkv = arguments.qkv;
+  const int pair = row % qkv.kv.dim / 2;
+  const bool turns = matrix != arguments.matrices + 2 && qkv.angles != nullptr && pair < qkv.pairs;
+  return turns ? reinterpret_cast<const float2*>(qkv.angles)[input_row * qkv.pairs + pair] : float2{1.0f, 0.0f};
+}
+
+// One value of a head of q, k or v; `partner` is the other one of its pair.
+__device__ void store_head_value(const KernelArguments& arguments, const KernelMatrix* matrix, int position,
+                                 std::int64_t block, int row, float value, float partner, float2 angle, float* out) {
+  const QkvOutput& qkv = arguments.qkv;
+  const int dim = qkv.kv.dim;
+  const bool is_q = matrix == arguments.matrices;
+  const bool is_v = matrix == arguments.matrices + 2;
+  if (!is_v) value = row % 2 == 0 ? value * angle.x - partner * angle.y : partner * angle.y + value * angle.x;
+  if (block < 0) return;
+  if (is_q) {
+    *out = value;
+    return;
+  }
+  unsigned saturated = 0;
+  std::uint16_t* target =
+      (is_v ? qkv.kv.values + block * qkv.kv.value_block_stride : qkv.kv.keys + block * qkv.kv.key_block_stride);
+  target[(row / dim * kKvBlockTokens + position % kKvBlockTokens) * dim + row % dim] = saturated_half(value, saturated);
+  if (saturated > 0 && qkv.saturated != nullptr) atomicAdd(qkv.saturated, 1ull);
+}
+
+// Adds up the warps' sums of `count` tiles, in ascending order, and writes the results.
+template <int kRows>
+__device__ void finish(const KernelArguments& arguments, int first_tile, int count, const float* parts,
+                       const KeptForEnd<kRows>& kept, bool has_early) {
+  const int outputs = (arguments.unit_tiles == 2 ? count / 2 : count) * kTileRows * kRows;
+#pragma unroll 1
+  for (int index = threadIdx.x; index < outputs; index += kThreads) {
+    const Output<kRows> output(arguments, first_tile, index);
+    if (!output.exists) continue;
+    const KernelMatrix* matrix = output.tile.matrix;
+    const float* place = parts + ((output.slot * kTileRows + output.row_in_tile) * kRows + output.input_row) * kWarps;
+    const auto biased = [&](float value, const float* bias) {
+      return bias == nullptr ? value : value + bias[output.row()];
+    };
+    const float value = biased(sum_of_warps(place), matrix->bias);
+    float* out = output.place();
+    if (arguments.output == GemvOutput::glu) {
+      const float up = biased(sum_of_warps(place + tile_floats(kRows)), matrix[1].bias);
+      *out = activated(arguments.activation, value) * up;
+    } else if (arguments.output == GemvOutput::qkv) {
+      const int other = output.row_in_tile ^ 1;
+      const float* other_place = parts + ((output.slot * kTileRows + other) * kRows + output.input_row) * kWarps;
+      const float* bias = matrix->bias;
+      const float partner = sum_of_warps(other_place) + (bias == nullptr ? 0.0f : bias[output.row() ^ 1]);
+      const float2 angle =
+          has_early ? kept.of_output[threadIdx.x] : angle_of(arguments, matrix, output.input_row, output.row());
+      store_head_value(arguments, matrix, kept.positions[output.input_row], kept.blocks[output.input_row], output.row(),
+                       value, partner, angle, out);
+    } else if (arguments.output == GemvOutput::add) {
+      *out = (has_early ? kept.of_output[threadIdx.x].x : *out) + arguments.scale * value;
+    } else {
+      *out = value;
+    }
+  }
+}
+
+__device__ void wait_for_stage(int stages) {
+  if (stages == 2) {
+    wait_for_copies(1);
+  } else {
+    wait_for_copies(stages - 1);
+  }
+}
+
+template <int kRows, int kFormat>
+__global__ void __launch_bounds__(kThreads, kRows <= 2 ? 2 : 1)
+    gemv_kernel(const __grid_constant__ KernelArguments arguments) {
+  // Fewer rows always fit as a whole.
+  constexpr bool kMayNeedPhases = kRows >= 4;
+  extern __shared__ __align__(16) std::byte shared[];
+  const int warp = threadIdx.x / 32;
+  const int lane = threadIdx.x % 32;
+  const int ring_bytes = arguments.stages * arguments.stage_bytes;
+  std::byte* ring = shared + warp * ring_bytes;
+  auto* parts = reinterpret_cast<float*>(shared + kWarps * ring_bytes);
+  float* scratch = parts + arguments.batch_tiles * tile_floats(kRows);
+  auto& kept = *reinterpret_cast<KeptForEnd<kRows>*>(scratch + kWarps);
+  auto* activations = reinterpret_cast<std::byte*>(scratch + kWarps) + kept_bytes(kRows);
+  const int units =
+      (arguments.units - static_cast<int>(blockIdx.x) + static_cast<int>(gridDim.x) - 1) / static_cast<int>(gridDim.x);
+  const int tiles = units * arguments.unit_tiles;
+
+  RingFiller<kFormat> filler(arguments, tiles, warp, lane, shared_address(ring));
+#pragma unroll 1
+  for (int i = 0; i < arguments.stages; ++i) filler.fill_next();
+  const bool splits = arguments.split == nullptr;
+  const HeldWeights norm_weights(arguments.input);
+  kept.keep_places(arguments);
+  // At once: then the next kernel's blocks take the places that the one before leaves, one on every multiprocessor.
+  if (arguments.next_may_start) allow_next_kernel();
+  wait_for_previous_kernel();
+
+  const bool in_phases = kMayNeedPhases && arguments.resident_chunks < arguments.chunks;
+  // What the end will need from memory, if the block's outputs are few enough that a thread has one at most.
+  const bool has_early =
+      arguments.unit_tiles == 1 && tiles <= arguments.batch_tiles && tiles * kTileRows * kRows <= kThreads;
+  if (has_early && static_cast<int>(threadIdx.x) < tiles * kTileRows * kRows) {
+    const Output<kRows> output(arguments, 0, threadIdx.x);
+    if (output.exists && arguments.output == GemvOutput::add) kept.of_output[threadIdx.x].x = *output.place();
+    if (output.exists && arguments.output == GemvOutput::qkv) {
+      kept.of_output[threadIdx.x] = angle_of(arguments, output.tile.matrix, output.input_row, output.row());
+    }
+  }
+  if (splits) {
+#pragma unroll 1
+    for (int row = 0; row < arguments.input.count; ++row) {
+      split_row(arguments.input, norm_weights, row, blockIdx.x == 0, scratch, activations);
+    }
+    __syncwarp();
+  } else if (!in_phases) {
+    copy_activations<kRows>(arguments, 0, arguments.chunks, shared_address(activations));
+    wait_for_copies(0);
+    __syncthreads();
+  }
+
+  const ColumnPlan<kRows> plan(lane);
+  int stage = 0;
+  int first_kept = 0;  // the first tile whose sums are kept
+  for (int number = 0; number < tiles; ++number) {
+    const WeightFormat format = kFormat < 0 ? Tile(arguments, number).matrix->format : WeightFormat{};
+    Sums<kRows> sums;
+    int chunk = warp;
+    int first = 0;
+    do {
+      int end = arguments.chunks;
+      if (in_phases) {
+        end = min(first + arguments.resident_chunks, arguments.chunks);
+        __syncthreads();
+        copy_activations<kRows>(arguments, first, end, shared_address(activations));
+        wait_for_copies(0);
+        __syncthreads();
+      }
+      for (; chunk < end; chunk += kWarps) {
+        wait_for_stage(arguments.stages);
+        __syncwarp();
+        const std::byte* weights = ring + stage;
+        const std::byte* rows = activations + (chunk - first) * split_chunk_bytes(kRows);
+        stage = stage + arguments.stage_bytes == ring_bytes ? 0 : stage + arguments.stage_bytes;
+        const auto consume = [&]<WeightFormat F>() { consume_chunk<F, kRows>(weights, rows, plan, lane, sums); };
+        if constexpr (kFormat == kMixedFormats) {
+          with_format(format, consume);
+        } else if constexpr (kFormat == kQ4KAndQ6K) {
+          if (format == WeightFormat::q4_k) {
+            consume.template operator()<WeightFormat::q4_k>();
+          } else {
+            consume.template operator()<WeightFormat::q6_k>();
+          }
+        } else {
+          consume.template operator()<static_cast<WeightFormat>(kFormat)>();
+        }
+        __syncwarp();
+        filler.fill_next();
+      }
+      first = end;
+    } while (kMayNeedPhases && first < arguments.chunks);
+    float* place = parts + (number - first_kept) * tile_floats(kRows) + warp;
+#pragma unroll
+    for (int j = 0; j < ColumnPlan<kRows>::kRowSets; ++j) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const float sum = sums.whole(j, h);
+        const int input_row = 4 * j + lane % 4;
+        if (input_row < kRows) place[((lane / 4 + 8 * h) * kRows + input_row) * kWarps] = sum;
+      }
+    }
+    if (number + 1 == tiles || number + 1 - first_kept == arguments.batch_tiles) {
+      __syncthreads();
+      finish<kRows>(arguments, first_kept, number + 1 - first_kept, parts, kept, has_early);
+      __syncthreads();
+      first_kept = number + 1;
+    }
+  }
+}
+
+template <int kRows, typename Action>
+void with_kernel(int format, const Action& action) {
+  if (format == kMixedFormats) return action(gemv_kernel<kRows, kMixedFormats>);
+  if (format == kQ4KAndQ6K) return action(gemv_kernel<kRows, kQ4KAndQ6K>);
+  with_format(static_cast<WeightFormat>(format),
+              [&]<WeightFormat F>() { action(gemv_kernel<kRows, static_cast<int>(F)>); });
+}
+
+template <typename Action>
+void with_kernel(int rows, int format, const Action& action) {
+  switch (split_rows(rows)) {
+    case 1: return with_kernel<1>(format, action);
+    case 2: return with_kernel<2>(format, action);
+    case 4: return with_kernel<4>(format, action);
+    case 8: return with_kernel<8>(format, action);
+    default: return with_kernel<16>(format, action);
+  }
+}
+
+int kernel_format(const GemvOp& op) {
+  bool uniform = true;
+  bool usual = true;
+  for (int i = 0; i < op.matrix_count; ++i) {
+    const WeightFormat format = op.matrices[i].weight.format;
+    uniform = uniform && format == op.matrices[0].weight.format;
+    usual = usual && (format == WeightFormat::q4_k || format == WeightFormat::q6_k);
+  }
+  if (uniform) return static_cast<int>(op.matrices[0].weight.format);
+  return usual ? kQ4KAndQ6K : kMixedFormats;
+}
+
+}  // namespace
+
+void prepare_gemv(const LaunchContext& context) {
+  for (const int rows : {1, 2, 4, 8, 16}) {
+    for (int format = kQ4KAndQ6K; format < kWeightFormats; ++format) {
+      with_kernel(rows, format, [&](auto kernel) { allow_shared_bytes("gemv", kernel, context.shared_bytes); });
+    }
+  }
+}
+
+void gemv(const LaunchContext& context, const GemvOp& op) {
+  const int rows = split_rows(op.input.count);
+  const int format = kernel_format(op);
+  KernelArguments arguments{.input = op.input,
+                            .split = op.split,
+                            .matrices = {},
+                            .units = 0,
+                            .unit_tiles = op.output == GemvOutput::glu ? 2 : 1,
+                            .chunks = op.matrices[0].weight.chunks(),
+                            .stages = 0,
+                            .stage_bytes = 0,
+                            .resident_chunks = 0,
+                            .batch_tiles = 0,
+                            .output = op.output,
+                            .activation = op.activation,
+                            .scale = op.scale,
+                            .next_may_start = false,
+                            .qkv = op.qkv};
+  for (int i = 0; i < op.matrix_count; ++i) {
+    const GemvMatrix& matrix = op.matrices[i];
+    arguments.matrices[i] = {.data = matrix.weight.data,
+                             .bias = matrix.bias,
+                             .out = matrix.out,
+                             .stride = matrix.stride,
+                             .rows = matrix.weight.rows,
+                             .tiles = matrix.weight.tiles(),
+                             .chunk_bytes = chunk_bytes(matrix.weight.format),
+                             .format = matrix.weight.format};
+    arguments.units += matrix.weight.tiles();
+    arguments.stage_bytes = std::max(arguments.stage_bytes, chunk_bytes(matrix.weight.format));
+  }
+  arguments.units /= arguments.unit_tiles;
+  const int grid = std::min(arguments.units, context.multiprocessors);
+  const int tile_bytes = 4 * tile_floats(rows);
+  const int block_tiles = (arguments.units + grid - 1) / grid * arguments.unit_tiles;
+  const int fitting_tiles = std::max(kPartsBytes / tile_bytes, 1) / arguments.unit_tiles * arguments.unit_tiles;
+  arguments.batch_tiles = std::clamp(fitting_tiles, arguments.unit_tiles, block_tiles);
+
+  // As deep a ring as half of the shared memory allows; where that is not enough, more.
+  const int fixed_bytes = arguments.batch_tiles * tile_bytes + 4 * kWarps + kept_bytes(rows);
+  const int stage_bytes = kWarps * arguments.stage_bytes;
+  const auto stages_within = [&](int limit) {
+    return std::min(kMaxStages, (limit - fixed_bytes - arguments.chunks * split_chunk_bytes(rows)) / stage_bytes);
+  };
+  const int half = half_of_shared(context.shared_bytes);
+  arguments.stages = stages_within(op.follows_small_kernel ? std::min(kLoneBytes, context.shared_bytes) : half);
+  if (arguments.stages < 1) arguments.stages = std::max(1, stages_within(context.shared_bytes));
+  arguments.resident_chunks =
+      std::min(arguments.chunks,
+               (context.shared_bytes - fixed_bytes - arguments.stages * stage_bytes) / split_chunk_bytes(rows));
+  if (arguments.resident_chunks < arguments.chunks) {
+    if (rows < 4 || op.split == nullptr || arguments.resident_chunks < 1) {
+      fail_launch(op.name, "these rows are too long for the shared memory");
+    }
+    if (arguments.resident_chunks > kWarps) arguments.resident_chunks = arguments.resident_chunks / kWarps * kWarps;
+  }
+  int shared_bytes = fixed_bytes + arguments.stages * stage_bytes + arguments.resident_chunks * split_chunk_bytes(rows);
+  if (op.follows_small_kernel && context.shared_bytes > kLoneBytes) shared_bytes = std::max(shared_bytes, half + 16);
+  arguments.next_may_start = rows <= 2 && (shared_bytes <= half || op.follows_small_kernel);
+  with_kernel(rows, format, [&](auto kernel) {
+    launch(op.name, context, kernel, dim3(static_cast<unsigned>(grid)), dim3(kThreads), shared_bytes, arguments);
+  });
+}
+
+}  // namespace quarrel::cuda

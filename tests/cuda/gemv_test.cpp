@@ -1,0 +1,379 @@
+// GEMV on 1 to 16 rows: every format against sums in double over decoded weights, bits that do not depend on the number
+// of rows, the fused prologues and epilogues; then times on the shapes of a 7B model.
+#include "backend/cuda/gemv.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "backend/cuda/repack.h"
+#include "backend/cuda/rowwise.h"
+#include "base/as_size.h"
+#include "cuda/fixture.h"
+#include "cuda/random_weights.h"
+#include "quant/half.h"
+
+namespace quarrel::cuda {
+namespace {
+
+constexpr double kBound = 1e-7;  // two int8 a value; 1e-6 is what a model may lose in all
+
+std::string format_name(WeightFormat format) { return std::string(type_info(quant_type(format)).name); }
+
+// A step's input with an outlier here and there, as activations have them.
+std::vector<float> random_input(int rows, int columns, std::mt19937_64& random) {
+  auto values = random_values(as_size(rows) * as_size(columns), 1.0f, random);
+  for (std::size_t i = 0; i < values.size(); i += 997) values[i] *= 50.0f;
+  return values;
+}
+
+std::vector<double> norm_rows(const std::vector<float>& in, int rows, int columns, const SplitInput& input,
+                              const std::vector<float>& weight, const std::vector<float>& bias) {
+  std::vector<double> out(in.begin(), in.end());
+  if (input.norm == NormKind::none) return out;
+  for (int r = 0; r < rows; ++r) {
+    double* row = out.data() + as_size(r) * as_size(columns);
+    double mean = 0.0;
+    for (int i = 0; i < columns; ++i) mean += row[i] / columns;
+    if (input.norm == NormKind::rms) mean = 0.0;
+    double squares = 0.0;
+    for (int i = 0; i < columns; ++i) squares += (row[i] - mean) * (row[i] - mean);
+    const double scale = 1.0 / std::sqrt(squares / columns + static_cast<double>(input.epsilon));
+    for (int i = 0; i < columns; ++i) {
+      row[i] = (row[i] - mean) * scale * static_cast<double>(weight[as_size(i)]);
+      if (!bias.empty()) row[i] += static_cast<double>(bias[as_size(i)]);
+    }
+  }
+  return out;
+}
+
+// exact[r][i] = row checked[i] of the matrix times input row r.
+std::vector<double> exact_products(const RandomMatrix& matrix, const std::vector<double>& in, int rows,
+                                   const std::vector<int>& checked) {
+  std::vector<double> exact(as_size(rows) * checked.size());
+  const std::size_t columns = as_size(matrix.packed.columns);
+  parallel_for(static_cast<int>(checked.size()), [&](int i) {
+    const std::vector<float> weights = matrix.row(checked[as_size(i)]);
+    for (std::size_t r = 0; r < as_size(rows); ++r) {
+      double sum = 0.0;
+      for (std::size_t c = 0; c < columns; ++c) sum += static_cast<double>(weights[c]) * in[r * columns + c];
+      exact[r * checked.size() + as_size(i)] = sum;
+    }
+  });
+  return exact;
+}
+
+std::vector<int> some_rows(int rows, int count, std::mt19937_64& random) {
+  std::vector<int> chosen;
+  if (rows <= count) {
+    for (int i = 0; i < rows; ++i) chosen.push_back(i);
+  } else {
+    for (int i = 0; i < count; ++i) chosen.push_back(static_cast<int>(random() % as_size(rows)));
+    chosen.push_back(rows - 1);
+  }
+  return chosen;
+}
+
+std::vector<float> pick(const std::vector<float>& values, int rows, int width, const std::vector<int>& chosen) {
+  std::vector<float> picked;
+  for (int r = 0; r < rows; ++r) {
+    for (const int i : chosen) picked.push_back(values[as_size(r) * as_size(width) + as_size(i)]);
+  }
+  return picked;
+}
+
+// Runs the op on `rows` rows, splitting them first when they are many.
+void run(const LaunchContext& context, GemvOp op, const DeviceBuffer& split) {
+  if (op.input.count > kMaxFusedSplitRows) {
+    split_activations(context, op.input, split.data());
+    op.split = split.data();
+  }
+  gemv(context, op);
+}
+
+// The same rows alone and among others must give the same bits, and nearly the exact product.
+void test_format(Fixture& fixture, WeightFormat format, int rows, int columns, NormKind norm) {
+  const RandomMatrix matrix(format, rows, columns, fixture.random());
+  constexpr int kInputs = kMaxSplitRows;
+  const auto in = random_input(kInputs, columns, fixture.random());
+  const auto weight = random_values(as_size(columns), 1.0f, fixture.random());
+  const auto bias =
+      norm == NormKind::layer ? random_values(as_size(columns), 0.5f, fixture.random()) : std::vector<float>{};
+  const DeviceBuffer device_in = to_device(in);
+  const DeviceBuffer device_weight = to_device(weight);
+  const DeviceBuffer device_bias = to_device(bias);
+  const DeviceBuffer split = poisoned(split_bytes(columns, kInputs));
+  SplitInput input{.rows = device_in.as<float>(),
+                   .stride = columns,
+                   .columns = columns,
+                   .count = kInputs,
+                   .norm = norm,
+                   .epsilon = 1e-5f,
+                   .norm_weight = norm == NormKind::none ? nullptr : device_weight.as<float>(),
+                   .norm_bias = bias.empty() ? nullptr : device_bias.as<float>()};
+  const auto checked = some_rows(rows, 192, fixture.random());
+  const auto exact = exact_products(matrix, norm_rows(in, kInputs, columns, input, weight, bias), kInputs, checked);
+  const std::string name = fmt::format("gemv {} {}x{}{}", format_name(format), rows, columns,
+                                       norm == NormKind::none  ? ""
+                                       : norm == NormKind::rms ? " rms"
+                                                               : " layer norm");
+  std::vector<float> all;
+  bool same = true;
+  for (const int count : {16, 11, 8, 5, 4, 3, 1}) {
+    const DeviceBuffer out = poisoned(as_size(count) * as_size(rows) * sizeof(float));
+    GemvOp op{.input = input};
+    op.input.count = count;
+    op.matrices[0] = {.weight = matrix.packed, .out = out.as<float>(), .stride = rows};
+    run(fixture.context(), op, split);
+    const auto values = to_host(out.as<float>(), as_size(count) * as_size(rows));
+    if (all.empty()) {
+      all = values;
+      fixture.check(name, difference(pick(values, count, rows, checked), exact), kBound);
+    }
+    same = same && std::memcmp(values.data(), all.data(), values.size() * sizeof(float)) == 0;
+  }
+  fixture.check(name + ", 1 to 16 rows", same, "the same bits");
+  // As on devices that give a block no more: shallower rings, and the rows in pieces if need be.
+  bool same_within_less = true;
+  for (const int count : {16, 8, 1}) {
+    LaunchContext small = fixture.context();
+    small.shared_bytes = 99 * 1024;
+    const DeviceBuffer out = poisoned(as_size(count) * as_size(rows) * sizeof(float));
+    GemvOp op{.input = input};
+    op.input.count = count;
+    op.matrices[0] = {.weight = matrix.packed, .out = out.as<float>(), .stride = rows};
+    run(small, op, split);
+    const auto values = to_host(out.as<float>(), as_size(count) * as_size(rows));
+    same_within_less = same_within_less && std::memcmp(values.data(), all.data(), values.size() * sizeof(float)) == 0;
+  }
+  fixture.check(name + ", 99 KiB of shared memory", same_within_less, "the same bits");
+}
+
+// Three matrices of different types with biases, a residual, and a gated pair.
+void test_fusions(Fixture& fixture) {
+  constexpr int kColumns = 1024;
+  constexpr int kInputs = 3;
+  const auto in = random_input(kInputs, kColumns, fixture.random());
+  const std::vector<double> exact_in(in.begin(), in.end());
+  const DeviceBuffer device_in = to_device(in);
+  const DeviceBuffer split = poisoned(split_bytes(kColumns, kInputs));
+  const SplitInput input{.rows = device_in.as<float>(), .stride = kColumns, .columns = kColumns, .count = kInputs};
+  const RandomMatrix a(WeightFormat::q4_k, 512, kColumns, fixture.random());
+  const RandomMatrix b(WeightFormat::q6_k, 128, kColumns, fixture.random());
+  const RandomMatrix c(WeightFormat::q8_0, 100, kColumns, fixture.random());
+  const RandomMatrix up(WeightFormat::q4_k, 512, kColumns, fixture.random());
+  const auto bias = random_values(128, 1.0f, fixture.random());
+  const auto residual = random_values(as_size(kInputs) * 128, 1.0f, fixture.random());
+  const DeviceBuffer device_bias = to_device(bias);
+  const auto all_rows = [&](const RandomMatrix& m) {
+    return some_rows(m.packed.rows, m.packed.rows, fixture.random());
+  };
+  const auto exact = [&](const RandomMatrix& m) { return exact_products(m, exact_in, kInputs, all_rows(m)); };
+
+  const DeviceBuffer out_a = poisoned(kInputs * 512 * 4);
+  const DeviceBuffer out_b = poisoned(kInputs * 128 * 4);
+  const DeviceBuffer out_c = poisoned(kInputs * 100 * 4);
+  GemvOp qkv{.input = input, .matrix_count = 3};
+  qkv.matrices[0] = {.weight = a.packed, .out = out_a.as<float>(), .stride = 512};
+  qkv.matrices[1] = {.weight = b.packed, .bias = device_bias.as<float>(), .out = out_b.as<float>(), .stride = 128};
+  qkv.matrices[2] = {.weight = c.packed, .out = out_c.as<float>(), .stride = 100};
+  run(fixture.context(), qkv, split);
+  auto exact_b = exact(b);
+  for (std::size_t i = 0; i < exact_b.size(); ++i) exact_b[i] += static_cast<double>(bias[i % 128]);
+  fixture.check("gemv of three types: Q4_K", difference(to_host(out_a.as<float>(), kInputs * 512), exact(a)), kBound);
+  fixture.check("gemv of three types: Q6_K with bias", difference(to_host(out_b.as<float>(), kInputs * 128), exact_b),
+                kBound);
+  fixture.check("gemv of three types: Q8_0", difference(to_host(out_c.as<float>(), kInputs * 100), exact(c)), kBound);
+
+  const DeviceBuffer out_add = to_device(residual);
+  GemvOp add{.input = input, .output = GemvOutput::add, .scale = 0.5f};
+  add.matrices[0] = {.weight = b.packed, .out = out_add.as<float>(), .stride = 128};
+  run(fixture.context(), add, split);
+  auto exact_add = exact(b);
+  for (std::size_t i = 0; i < exact_add.size(); ++i)
+    exact_add[i] = 0.5 * exact_add[i] + static_cast<double>(residual[i]);
+  fixture.check("gemv into a residual", difference(to_host(out_add.as<float>(), kInputs * 128), exact_add), kBound);
+
+  const DeviceBuffer out_glu = poisoned(kInputs * 512 * 4);
+  GemvOp glu{.input = input, .matrix_count = 2, .output = GemvOutput::glu};
+  glu.matrices[0] = {.weight = a.packed, .out = out_glu.as<float>(), .stride = 512};
+  glu.matrices[1] = {.weight = up.packed};
+  run(fixture.context(), glu, split);
+  auto exact_glu = exact(a);
+  const auto exact_up = exact(up);
+  for (std::size_t i = 0; i < exact_glu.size(); ++i) exact_glu[i] *= exact_up[i] / (1.0 + std::exp(-exact_glu[i]));
+  fixture.check("gemv glu", difference(to_host(out_glu.as<float>(), kInputs * 512), exact_glu), kBound);
+}
+
+// The products of q, k and v with rotation and cache in the same kernel, against the same in separate ones.
+void test_qkv(Fixture& fixture) {
+  constexpr int kColumns = 512;
+  constexpr int kInputs = 3;
+  constexpr int kHeads = 4;
+  constexpr int kKvHeads = 2;
+  constexpr int kDim = 64;
+  constexpr std::size_t kBlock = kKvHeads * kKvBlockTokens * kDim;
+  const auto in = random_input(kInputs, kColumns, fixture.random());
+  const DeviceBuffer device_in = to_device(in);
+  const SplitInput input{.rows = device_in.as<float>(), .stride = kColumns, .columns = kColumns, .count = kInputs};
+  const RandomMatrix q(WeightFormat::q4_k, kHeads * kDim, kColumns, fixture.random());
+  const RandomMatrix k(WeightFormat::q4_k, kKvHeads * kDim, kColumns, fixture.random());
+  const RandomMatrix v(WeightFormat::q6_k, kKvHeads * kDim, kColumns, fixture.random());
+  const DeviceBuffer bias = to_device(random_values(kHeads * kDim, 1.0f, fixture.random()));
+  const DeviceBuffer positions = to_device(std::vector<std::int32_t>{70, 9, 1});
+  const DeviceBuffer sequences = to_device(std::vector<std::int32_t>{0, 1, -1});
+  const DeviceBuffer tables = to_device(std::vector<std::int32_t>{3, 1, 2, 0});
+  std::vector<double> frequencies;
+  for (int i = 0; i < kDim / 2; ++i) frequencies.push_back(std::pow(1e4, -2.0 * i / kDim));
+  const DeviceBuffer device_frequencies = to_device(frequencies);
+  const DeviceBuffer angles = poisoned(kInputs * kDim * 4);
+  const StepRows rows{.positions = positions.as<std::int32_t>(),
+                      .sequences = sequences.as<std::int32_t>(),
+                      .tables = tables.as<std::int32_t>(),
+                      .table_stride = 2,
+                      .count = kInputs};
+  rope_angles(fixture.context(), rows, device_frequencies.as<double>(), kDim / 2, 1.0f, angles.as<float>());
+  std::vector<std::uint16_t> caches[2];
+  std::vector<float> queries[2];
+  for (const bool fused : {false, true}) {
+    const DeviceBuffer cache = poisoned(2 * 4 * kBlock * 2);
+    const PagedKv kv{.keys = cache.as<std::uint16_t>(),
+                     .values = cache.as<std::uint16_t>() + 4 * kBlock,
+                     .key_block_stride = kBlock,
+                     .value_block_stride = kBlock,
+                     .heads = kKvHeads,
+                     .dim = kDim};
+    const DeviceBuffer out_q = poisoned(kInputs * kHeads * kDim * 4);
+    const DeviceBuffer out_k = poisoned(kInputs * kKvHeads * kDim * 4);
+    const DeviceBuffer out_v = poisoned(kInputs * kKvHeads * kDim * 4);
+    GemvOp op{.input = input,
+              .matrix_count = 3,
+              .output = fused ? GemvOutput::qkv : GemvOutput::store,
+              .qkv = {.rows = rows, .kv = kv, .angles = angles.as<float>(), .pairs = kDim / 2}};
+    op.matrices[0] = {.weight = q.packed, .bias = bias.as<float>(), .out = out_q.as<float>(), .stride = kHeads * kDim};
+    op.matrices[1] = {
+        .weight = k.packed, .bias = bias.as<float>(), .out = out_k.as<float>(), .stride = kKvHeads * kDim};
+    op.matrices[2] = {.weight = v.packed, .out = out_v.as<float>(), .stride = kKvHeads * kDim};
+    const DeviceBuffer split = poisoned(split_bytes(kColumns, kInputs));
+    run(fixture.context(), op, split);
+    if (!fused) {
+      rope_store(fixture.context(), {.rows = rows,
+                                     .kv = kv,
+                                     .q = out_q.as<float>(),
+                                     .k = out_k.as<float>(),
+                                     .v = out_v.as<float>(),
+                                     .heads = kHeads,
+                                     .angles = angles.as<float>(),
+                                     .pairs = kDim / 2,
+                                     .interleaved = true});
+    }
+    caches[fused] = to_host(cache.as<std::uint16_t>(), 8 * kBlock);
+    queries[fused] = to_host(out_q.as<float>(), 2 * kHeads * kDim);
+  }
+  fixture.check("qkv in one kernel: q",
+                difference(queries[1], std::vector<double>(queries[0].begin(), queries[0].end())), 1e-13);
+  std::vector<float> cached;
+  std::vector<double> exact;
+  bool same_places = true;
+  for (std::size_t i = 0; i < caches[0].size(); ++i) {
+    same_places = same_places && (caches[0][i] == 0xffff) == (caches[1][i] == 0xffff);
+    if (caches[0][i] == 0xffff) continue;
+    cached.push_back(f16_to_f32(caches[1][i]));
+    exact.push_back(static_cast<double>(f16_to_f32(caches[0][i])));
+  }
+  fixture.check("qkv in one kernel: cache", difference(cached, exact), 1e-8);
+  fixture.check("qkv in one kernel: places", same_places, "the same");
+}
+
+// A NaN in one row reaches that row's results and no other's; the norm's row is flagged.
+void test_bad_numbers(Fixture& fixture) {
+  constexpr int kColumns = 512;
+  const RandomMatrix matrix(WeightFormat::q4_k, 64, kColumns, fixture.random());
+  auto in = random_input(2, kColumns, fixture.random());
+  in[kColumns + 40] = std::nanf("");
+  const DeviceBuffer device_in = to_device(in);
+  const DeviceBuffer flags = to_device(std::vector<std::int32_t>{-1, -1});
+  const DeviceBuffer out = poisoned(2 * 64 * 4);
+  for (const NormKind norm : {NormKind::none, NormKind::rms}) {
+    GemvOp op{.input = {.rows = device_in.as<float>(),
+                        .stride = kColumns,
+                        .columns = kColumns,
+                        .count = 2,
+                        .norm = norm,
+                        .epsilon = 1e-5f,
+                        .first_bad_layer = flags.as<std::int32_t>(),
+                        .layer = 9}};
+    op.matrices[0] = {.weight = matrix.packed, .out = out.as<float>(), .stride = 64};
+    gemv(fixture.context(), op);
+    const auto values = to_host(out.as<float>(), 128);
+    bool right = true;
+    for (std::size_t i = 0; i < 128; ++i) right = right && std::isnan(values[i]) == (i >= 64);
+    fixture.check(norm == NormKind::none ? "gemv with a NaN" : "gemv with a NaN before a norm", right,
+                  "in its own row");
+  }
+  fixture.check("bad rows", to_host(flags.as<std::int32_t>(), 2) == std::vector<std::int32_t>{-1, 9}, "flagged");
+}
+
+// Several copies of the weights, so that the cache has none of them.
+void time_shape(Fixture& fixture, WeightFormat format, int rows, int columns, std::initializer_list<int> counts,
+                GemvOutput output) {
+  const RandomMatrix matrix(format, rows, columns, fixture.random());
+  const int copies = static_cast<int>(std::max<std::size_t>(4, (std::size_t{400} << 20) / matrix.packed.bytes()));
+  const bool pair = output == GemvOutput::glu;
+  std::vector<DeviceBuffer> memory;
+  for (int i = 0; i < copies * (pair ? 2 : 1); ++i) memory.push_back(copy_of(matrix.packed));
+  const auto in = random_input(kMaxSplitRows, columns, fixture.random());
+  const DeviceBuffer device_in = to_device(in);
+  const DeviceBuffer out = poisoned(as_size(kMaxSplitRows) * as_size(rows) * 4);
+  const DeviceBuffer split = poisoned(split_bytes(columns, kMaxSplitRows));
+  for (const int count : counts) {
+    const auto call = [&](int i, const LaunchContext& context) {
+      GemvOp op{.input = {.rows = device_in.as<float>(), .stride = columns, .columns = columns, .count = count},
+                .output = output};
+      op.matrices[0] = {.weight = matrix.packed, .out = out.as<float>(), .stride = rows};
+      op.matrices[0].weight.data = memory[as_size(i % copies)].data();
+      if (pair) {
+        op.matrix_count = 2;
+        op.matrices[1].weight = matrix.packed;
+        op.matrices[1].weight.data = memory[as_size(copies + i % copies)].data();
+      }
+      run(context, op, split);
+    };
+    const double bytes = static_cast<double>(matrix.packed.bytes()) * (pair ? 2.0 : 1.0);
+    const double overlapped = fixture.microseconds(2 * copies, fixture.context(), call);
+    const double alone = fixture.microseconds(2 * copies, fixture.context_without_overlap(), call);
+    fixture.report_bytes(fmt::format("gemv {}{} {}x{} rows {:2} (alone {:.2f} us)", format_name(format),
+                                     pair ? " glu 2x" : "", rows, columns, count, alone),
+                         overlapped, bytes);
+  }
+}
+
+}  // namespace
+
+void test_gemv(Fixture& fixture) {
+  prepare_gemv(fixture.context());
+  for (int format = 0; format <= static_cast<int>(WeightFormat::q6_k); ++format) {
+    const auto f = static_cast<WeightFormat>(format);
+    test_format(fixture, f, 200, 512, NormKind::none);
+    test_format(fixture, f, 4096, 4096, NormKind::rms);
+    if (!is_k_format(f)) test_format(fixture, f, 48, 352, NormKind::layer);
+  }
+  test_format(fixture, WeightFormat::q4_k, 1024, 14336, NormKind::none);
+  test_format(fixture, WeightFormat::q6_k, 1024, 14336, NormKind::none);
+  test_fusions(fixture);
+  test_qkv(fixture);
+  test_bad_numbers(fixture);
+  if (!fixture.times()) return;
+  for (int format = 0; format <= static_cast<int>(WeightFormat::q6_k); ++format) {
+    time_shape(fixture, static_cast<WeightFormat>(format), 14336, 4096, {1, 2, 4, 8, 16}, GemvOutput::store);
+  }
+  time_shape(fixture, WeightFormat::q4_k, 14336, 4096, {1, 2, 4, 8, 16}, GemvOutput::glu);
+  time_shape(fixture, WeightFormat::q4_k, 6144, 4096, {1, 8}, GemvOutput::store);
+  time_shape(fixture, WeightFormat::q4_k, 4096, 4096, {1, 8}, GemvOutput::store);
+  time_shape(fixture, WeightFormat::q4_k, 4096, 14336, {1, 2, 4, 8, 16}, GemvOutput::store);
+  time_shape(fixture, WeightFormat::q6_k, 4096, 14336, {1, 8}, GemvOutput::store);
+  time_shape(fixture, WeightFormat::q6_k, 32000, 4096, {1, 8}, GemvOutput::store);
+}
+
+}  // namespace quarrel::cuda

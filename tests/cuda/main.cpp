@@ -1,0 +1,56 @@
+// cuda_kernels [--check] [subject …]: tests every kernel against sums in double and, without --check, times it.
+#include <cstdio>
+#include <cstring>
+#include <set>
+#include <string>
+
+#include "base/error.h"
+#include "cuda/fixture.h"
+
+namespace {
+
+constexpr int kSkipped = 77;
+
+struct Subject {
+  const char* name;
+  void (*run)(quarrel::cuda::Fixture&);
+};
+
+constexpr Subject kSubjects[] = {
+    {"weights", quarrel::cuda::test_weights}, {"rowwise", quarrel::cuda::test_rowwise},
+    {"gemv", quarrel::cuda::test_gemv},       {"attention", quarrel::cuda::test_attention},
+    {"gemm", quarrel::cuda::test_gemm},       {"layer", quarrel::cuda::test_layer},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  bool times = true;
+  std::set<std::string> wanted;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--check") == 0) {
+      times = false;
+    } else {
+      wanted.insert(argv[i]);
+    }
+  }
+  int devices = 0;
+  const cudaError_t status = cudaGetDeviceCount(&devices);
+  if (status != cudaSuccess || devices == 0) {
+    std::printf("skipped: no CUDA device (%s)\n", cudaGetErrorString(status));
+    return kSkipped;
+  }
+  try {
+    quarrel::cuda::Fixture fixture(times);
+    if (times) fixture.report("copy: " + std::to_string(fixture.copy_rate() * 1e-9) + " GB/s, read and written");
+    for (const Subject& subject : kSubjects) {
+      if (!wanted.empty() && !wanted.contains(subject.name)) continue;
+      std::printf("%s\n", subject.name);
+      subject.run(fixture);
+    }
+    return fixture.finish() == 0 ? 0 : 1;
+  } catch (const quarrel::Error& error) {
+    std::printf("FAILED: %s\n", error.what());
+    return 1;
+  }
+}
