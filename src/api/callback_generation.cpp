@@ -30,12 +30,15 @@ class Conversation {
       if (closed_) return;
       calling_ = std::this_thread::get_id();
     }
-    for (GenerationEvent& event : events) hear(event);
-    if (collector_.finished()) report_end();
-    const std::scoped_lock lock(mutex_);
-    calling_ = {};
-    done_ = done_ || collector_.finished();
-    changed_.notify_all();
+    try {
+      for (GenerationEvent& event : events) hear(event);
+      if (collector_.finished()) report_end();
+    } catch (...) {
+      // There is no memory. The listener will not be called again, so whoever waits shall not wait for it.
+      end_call(true);
+      throw;
+    }
+    end_call(collector_.finished());
   }
 
   void begin(quarrel::Generation& generation) {
@@ -82,6 +85,13 @@ class Conversation {
   }
 
  private:
+  void end_call(bool finished) noexcept {
+    const std::scoped_lock lock(mutex_);
+    calling_ = {};
+    done_ = done_ || finished;
+    changed_.notify_all();
+  }
+
   void hear(GenerationEvent& event) {
     const std::optional<Event> shown = collector_.take(event);
     if (!shown || !callbacks_.on_event || failed() || is_closed()) return;
@@ -171,7 +181,12 @@ class CallbackGeneration final : public Generation::Impl {
   std::optional<Event> next(std::optional<std::chrono::microseconds>) override { refuse_reading(); }
   int event_fd() override { refuse_reading(); }
   bool done() const noexcept override { return conversation_->done(); }
-  std::vector<GenerateResult> wait() override { return conversation_->wait(); }
+  std::vector<GenerateResult> wait() override {
+    if (model_->callbacks.on_thread() && !done()) {
+      refuse(ErrorKind::usage, "a callback cannot wait for a generation whose callbacks run on the same thread");
+    }
+    return conversation_->wait();
+  }
   void cancel() noexcept override { conversation_->cancel(); }
   void cancel_answer(std::size_t answer) noexcept override { conversation_->cancel_answer(answer); }
 

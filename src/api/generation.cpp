@@ -41,7 +41,7 @@ std::optional<Event> Generation::next(std::chrono::microseconds timeout) {
   return guarded([&] { return impl().next(timeout); });
 }
 
-bool Generation::done() const noexcept { return impl_ == nullptr || impl_->done(); }
+bool Generation::done() const noexcept { return impl_ == nullptr || !impl_->home.here() || impl_->done(); }
 
 std::vector<GenerateResult> Generation::wait() {
   if (impl_ == nullptr) return {};

@@ -109,6 +109,7 @@ int run(RunOptions options, Log& log) {
   const std::string prompt = chat ? "" : one_shot_prompt(options);
 
   ResolvedModel model = find_model(options.model);
+  if (const auto changed = change_warning(model)) log.warn("{}", *changed);
   parameters = {};
   if (model.system) parameters.system = *model.system;
   const auto recommended = read_recommended_sampling(GgufFile::open(model.path), model.params.value_or(""), log);

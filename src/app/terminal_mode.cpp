@@ -104,9 +104,11 @@ void TerminalMode::enter() noexcept {
 }
 
 void TerminalMode::leave() noexcept {
-  if (!terminal_ || !settings_changed.exchange(false)) return;
+  if (!terminal_ || !settings_changed.load()) return;
   if (paste_marked.exchange(false)) write_sequence(kPasteOff);
+  // Until that is done, which a stopped terminal may delay, a signal's handler has to know that it is not.
   ::tcsetattr(STDIN_FILENO, TCSADRAIN, &original_settings);
+  settings_changed.store(false);
 }
 
 TerminalSignals::TerminalSignals() {

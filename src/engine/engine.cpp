@@ -83,7 +83,8 @@ std::shared_ptr<EngineJob> make_job(const EngineRequest& request, std::int32_t m
   const bool penalties = has_penalties(request.sampling);
   job->unfinished = request.branches;
   job->keeps_text = penalties || request.mask;
-  job->prompt_tokens = penalties ? static_cast<std::int32_t>(request.prompt.size()) : 0;
+  job->prompt_length = static_cast<std::int32_t>(request.prompt.size());
+  job->prompt_tokens = penalties ? job->prompt_length : 0;
   job->top = request.top;
   job->prompt_logits = request.prompt_logits;
   job->pooling = request.pooled ? request.pooling : Pooling::none;

@@ -25,6 +25,7 @@ struct EngineJob {
   std::shared_ptr<EventSink> sink = {};
   std::int32_t unfinished = 0;  // branches
   bool keeps_text = false;
+  std::int32_t prompt_length = 0;  // tokens
   std::int32_t prompt_tokens = 0;  // of each branch's `text`
   std::int32_t top = 0;
   bool prompt_logits = false;

@@ -69,7 +69,13 @@ void Engine::run() {
 // done. False: there was nothing to do.
 bool Engine::advance(std::unique_lock<std::mutex>& lock) {
   if (in_flight_ < as_size(config_.steps_in_flight)) {
-    const bool begun = begin_step(lock);
+    bool begun = false;
+    try {
+      begun = begin_step(lock);
+    } catch (const std::bad_alloc&) {
+      if (in_flight_ == 0) throw;
+      ++failed_steps_;  // ending the one in flight may free memory, and needs little
+    }
     if (begun && in_flight_ < as_size(config_.steps_in_flight)) return true;
   }
   if (in_flight_ == 0) return false;
@@ -99,6 +105,7 @@ bool Engine::begin_step(std::unique_lock<std::mutex>& lock) {
   } catch (const std::exception& error) {
     step.fail(error.what(), false);
   }
+  step.let_go();
   if (!lock.owns_lock()) lock.lock();
   return true;
 }

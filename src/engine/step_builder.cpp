@@ -35,7 +35,9 @@ void StepBuilder::add_output(const PlanOutput& planned, EngineJob& job) {
   output.score = planned.score;
   output.top = job.top;
   EngineBranch& branch = job.branches[as_size(planned.branch)];
-  output.logits = job.prompt_logits && branch.drawn == 0;
+  // With two steps in flight its first token may not be known yet, but where the row stands is.
+  const auto sequence = as_size(plan.rows[as_size(planned.row)].sequence);
+  output.logits = job.prompt_logits && plan.sequences[sequence].length <= job.prompt_length;
   if (planned.kind != PlanOutput::Kind::sample) return;
   if (job.keeps_text) make_text_room(branch);
   if (branch.mask == nullptr) return;
@@ -50,9 +52,15 @@ void StepBuilder::build(const EngineJobs& jobs, std::int32_t vocabulary) {
   outputs_.clear();
   lane_starts_.clear();
   masked_.clear();
-  for (const PlanOutput& planned : plan.outputs) add_output(planned, *jobs.at(planned.request));
+  held_.clear();
+  held_.reserve(plan.outputs.size() + plan.lane_starts.size());
+  for (const PlanOutput& planned : plan.outputs) {
+    held_.push_back(jobs.at(planned.request));
+    add_output(planned, *held_.back());
+  }
   for (const PlanLane& planned : plan.lane_starts) {
-    const EngineJob& job = *jobs.at(planned.request);
+    held_.push_back(jobs.at(planned.request));
+    const EngineJob& job = *held_.back();
     const EngineBranch& branch = job.branches[as_size(planned.branch)];
     const bool samples = job.pooling == Pooling::none;
     lane_starts_.push_back({.lane = planned.lane,
@@ -97,6 +105,9 @@ void StepBuilder::fill_masks() {
     } catch (const std::exception& error) {
       std::ranges::fill(words, 0);
       masked_[i].branch->error = error.what();
+    } catch (...) {
+      std::ranges::fill(words, 0);
+      masked_[i].branch->error = "the mask threw something";
     }
   }
 }

@@ -33,6 +33,8 @@ class StepBuilder {
   // Makes the step of `plan`. What it points to lives in the plan, in the jobs and here.
   void build(const EngineJobs& jobs, std::int32_t vocabulary);
   const Step& step() const noexcept { return step_; }
+  // The step was submitted, and what it points to in jobs was copied: those that have ended since may go.
+  void let_go() noexcept { held_.clear(); }
 
   // What the results mean for the scheduler. Throws std::bad_alloc before anything has changed.
   void read(const StepResults& results, const EngineJobs& jobs);
@@ -56,6 +58,7 @@ class StepBuilder {
   void note_bad(std::size_t sequence, const EngineJobs& jobs, const std::string& why);
 
   Step step_;
+  std::vector<std::shared_ptr<EngineJob>> held_;  // whoever the step points to
   std::vector<StepOutput> outputs_;
   std::vector<LaneStart> lane_starts_;
   std::vector<MaskedOutput> masked_;

@@ -164,7 +164,13 @@ void EmbeddingRun::State::fill() {
     // When one of ours is done there will be room again.
     if (result.status == SubmitStatus::queue_full && !in_flight_.empty()) return;
     require_accepted(result);
-    in_flight_.emplace(result.id, text);
+    try {
+      in_flight_.emplace(result.id, text);
+    } catch (...) {
+      model_->engine().cancel(result.id);  // nobody would know what its events are of
+      next_ = order_.size();
+      throw;
+    }
     tokens_in_flight_ += texts_[text].size();
     ++next_;
   }
@@ -175,7 +181,10 @@ void EmbeddingRun::State::start() {
   try {
     fill();
   } catch (...) {
-    if (in_flight_.empty()) throw;
+    if (in_flight_.empty()) {
+      on_done_ = nullptr;  // who asked hears of it now, and not again
+      throw;
+    }
     end_with(std::current_exception());
   }
   report_if_done(lock);

@@ -206,7 +206,12 @@ void Generation::State::process() noexcept {
 // There is no memory: what is open ends here, and needs none.
 void Generation::State::fail_open_branches() noexcept {
   cancel(FinishReason::failed);
-  out_.clear();
+  // Ends that were not reported yet are still to be; all else goes, so that there is room for the other ends.
+  if (chooses_) {
+    out_.clear();
+  } else {
+    std::erase_if(out_, [](const GenerationEvent& event) { return event.kind != GenerationEvent::Kind::finished; });
+  }
   for (std::int32_t branch = 0; std::cmp_less(branch, branches_.size()); ++branch) {
     if (!chooses_ && !ends_.open(branch)) continue;
     ends_.end(branch, FinishReason::failed);

@@ -21,14 +21,17 @@ constexpr std::chrono::milliseconds kLook{20};
 struct GenerationStream::Queue {
   std::mutex mutex;
   std::condition_variable came;
-  std::function<void()> task;          // turns what has come into events
-  bool closed = false;                 // there is no reader any more
-  std::deque<GenerationEvent> events;  // the reader's own: its task fills it
+  std::function<void()> task;  // turns what has come into events
+  bool closed = false;         // there is no reader any more
+  // The reader's task fills it; or, without memory for a task, the engine's thread.
+  std::deque<GenerationEvent> events;
 };
 
 GenerationStream::GenerationStream(std::shared_ptr<LoadedModel> model, const Ask& ask, std::function<void()> on_ready)
     : model_(std::move(model)), queue_(std::make_shared<Queue>()) {
   const auto listen = [queue = queue_](std::span<GenerationEvent> events) {
+    const std::scoped_lock lock(queue->mutex);
+    queue->came.notify_all();
     for (GenerationEvent& event : events) queue->events.push_back(std::move(event));
   };
   const auto post = [queue = queue_, on_ready = std::move(on_ready)](std::function<void()> task) {
@@ -59,19 +62,22 @@ std::optional<GenerationEvent> GenerationStream::take(std::optional<Clock::time_
   if (model_->engine().on_engine_thread()) {
     fail(ErrorKind::internal, "a sink cannot wait for the engine that calls it");
   }
+  std::unique_lock lock(queue_->mutex);
+  const auto came = [this] { return queue_->task || !queue_->events.empty() || generation_.done(); };
   while (queue_->events.empty() && !generation_.done()) {
-    std::function<void()> task;
-    {
-      std::unique_lock lock(queue_->mutex);
-      const auto came = [this] { return static_cast<bool>(queue_->task); };
-      if (!until) {
-        queue_->came.wait(lock, came);
-      } else if (!queue_->came.wait_until(lock, *until, came)) {
-        return std::nullopt;
+    if (!until) {
+      // Where there was no memory for a task, the end is known a moment after its event and nobody says so.
+      while (!queue_->came.wait_for(lock, kLook, came)) {
       }
-      task.swap(queue_->task);
+    } else if (!queue_->came.wait_until(lock, *until, came)) {
+      return std::nullopt;
     }
+    std::function<void()> task;
+    task.swap(queue_->task);
+    if (!task) continue;
+    lock.unlock();
     task();
+    lock.lock();
   }
   if (queue_->events.empty()) return std::nullopt;
   GenerationEvent event = std::move(queue_->events.front());
@@ -86,12 +92,14 @@ std::optional<GenerationEvent> GenerationStream::next(std::chrono::microseconds 
   return take(Clock::now() + std::min<std::chrono::microseconds>(timeout, kLongest));
 }
 
-bool GenerationStream::done() const { return queue_->events.empty() && generation_.done(); }
+bool GenerationStream::done() const {
+  const std::scoped_lock lock(queue_->mutex);
+  return queue_->events.empty() && generation_.done();
+}
 
 bool GenerationStream::ready() const {
-  if (!queue_->events.empty() || generation_.done()) return true;
   const std::scoped_lock lock(queue_->mutex);
-  return static_cast<bool>(queue_->task);
+  return queue_->task || !queue_->events.empty() || generation_.done();
 }
 
 void GenerationStream::cancel(FinishReason reason) { generation_.cancel(reason); }

@@ -98,8 +98,10 @@ std::shared_ptr<LoadedModel> LoadedModel::load(GgufFile file, const ResolvedMode
   loaded->engine_ = std::make_unique<Engine>(std::move(executor), options.engine);
   if (options.warm_up) loaded->warm_up(options.on_warming);
   loaded->load_seconds_ = seconds_since(start);
-  return {loaded.release(),
-          [retire = options.retire](LoadedModel* ending) { end_model(std::unique_ptr<LoadedModel>(ending), retire); }};
+  auto end = [retire = options.retire](LoadedModel* ending) {
+    end_model(std::unique_ptr<LoadedModel>(ending), retire);
+  };
+  return std::shared_ptr<LoadedModel>(loaded.release(), std::move(end));
 }
 
 // A template of the file's own that is broken still leaves a model that continues texts.

@@ -111,8 +111,7 @@ void CpuBackend::pack(const WeightSource& source, std::span<const ExpertPlace> p
   if (plan_only()) return;
   weight.memory = AlignedBuffer(matrix_bytes * places.size(), "repacked weights");
   weight.data = weight.memory.data();
-  const DeviceLock::Hold hold(device_.lock());
-  device_.pool().run([&](int worker, int workers) {
+  const auto pack_share = [&](int worker, int workers) {
     const Share share = share_of(weight.rows, worker, workers);
     for (std::size_t place = 0; place < places.size(); ++place) {
       for (std::size_t row = share.first; row < share.last; row += panel_rows) {
@@ -124,7 +123,12 @@ void CpuBackend::pack(const WeightSource& source, std::span<const ExpertPlace> p
                        .out = weight.memory.data() + place * matrix_bytes + row / panel_rows * panel_bytes});
       }
     }
-  });
+  };
+  {
+    const DeviceLock::Hold hold(device_.lock());
+    device_.pool().run(pack_share);
+  }
+  // Without the device lock: whoever is told of progress may wait for another model's answer.
   if (options_.cpu.on_repacked) options_.cpu.on_repacked(released_bytes_);
   for (std::size_t place = 0; place < weight.places.size(); ++place) {
     weight.places[place] = {.data = weight.memory.data() + place * matrix_bytes};
