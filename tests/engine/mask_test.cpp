@@ -118,6 +118,18 @@ TEST_P(Mask, OneThatThrowsFailsItsBranchAlone) {
   EXPECT_EQ(answers[2].tokens.size(), 3u);
 }
 
+// Whatever it throws.
+TEST_P(Mask, OneThatThrowsNoExceptionFailsItsBranchToo) {
+  EngineRequest masked = request(15);
+  masked.mask = [](std::int32_t) {
+    return std::make_unique<CallingMask>([](auto, std::span<std::uint64_t>) { throw 7; });
+  };
+  const Answer answer = ask_all(masked).front();
+  EXPECT_EQ(answer.reason, FinishReason::failed);
+  EXPECT_FALSE(answer.error.empty());
+  EXPECT_EQ(ask_all(request(5)).front().tokens.size(), 5u);
+}
+
 // A bias that forbids every token is the caller's doing: no damaged file, and nobody else's end.
 TEST_P(Mask, ABiasMayLeaveNoTokenEither) {
   EngineRequest biased = request(5, 2);

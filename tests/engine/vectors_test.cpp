@@ -130,5 +130,18 @@ TEST_F(Vectors, LogitsOfEachRow) {
   }
 }
 
+// Of the prompt and of the first token, however many steps are in flight.
+TEST_F(Vectors, LogitsEndWithTheFirstToken) {
+  for (const std::int32_t steps : {1, 2}) {
+    Served served(model("llama"), 256, 64, {.sequences = 2, .steps_in_flight = steps, .late = steps == 2});
+    EngineRequest scored = text_request(random_tokens(20, served.vocabulary(), 8), 6);
+    scored.prompt_outputs = PromptOutputs::scores;
+    scored.prompt_logits = true;
+    const Answer answer = ask(served.engine(), scored);
+    EXPECT_EQ(answer.tokens.size(), 6u);
+    EXPECT_EQ(answer.values.size(), 20u);
+  }
+}
+
 }  // namespace
 }  // namespace quarrel::test
