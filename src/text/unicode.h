@@ -63,7 +63,8 @@ struct Decomposition {
   std::array<char32_t, 8> codes{};
   std::size_t size = 0;
 
-  std::span<const char32_t> parts() const noexcept { return std::span(codes).first(size); }
+  std::span<const char32_t> parts() const& noexcept { return std::span(codes).first(size); }
+  void parts() const&& = delete;  // it would outlive what it shows
 };
 Decomposition decompose(char32_t code) noexcept;
 

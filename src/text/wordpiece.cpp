@@ -42,7 +42,8 @@ class WordCutter {
     const bool alone = is_ideograph(code);  // asked of the character itself, as it may decompose to another kind
     if (alone) finish_word();
     if (options_.strip_accents) {
-      for (const char32_t part : decompose(code).parts()) add_decomposed(part);
+      const Decomposition decomposition = decompose(code);
+      for (const char32_t part : decomposition.parts()) add_decomposed(part);
     } else {
       add_normal(code);
     }
