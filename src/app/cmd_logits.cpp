@@ -5,9 +5,9 @@
 #include "app/commands.h"
 #include "app/input.h"
 #include "app/model_options.h"
-#include "app/output_file.h"
 #include "app/token_list.h"
 #include "app/workbench.h"
+#include "base/output_file.h"
 #include "session/scoring.h"
 
 namespace quarrel {

@@ -10,11 +10,11 @@
 #include "app/commands.h"
 #include "app/input.h"
 #include "app/model_options.h"
-#include "app/output_file.h"
 #include "app/regress_checks.h"
 #include "app/workbench.h"
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/output_file.h"
 #include "base/printable.h"
 
 namespace quarrel {

@@ -1,8 +1,8 @@
 #include "app/conversation.h"
 
 #include "app/input.h"
-#include "app/output_file.h"
 #include "base/error.h"
+#include "base/output_file.h"
 #include "base/printable.h"
 
 namespace quarrel {

@@ -94,7 +94,6 @@ std::shared_ptr<LoadedModel> LoadedModel::load(GgufFile file, const ResolvedMode
   auto executor = std::make_unique<Executor>(std::move(file), *loaded->device_, settings);
   loaded->pooling_ = settled_pooling(executor->file(), options.executor);
   loaded->generates_ = executor->spec().has_head && settings.logits;
-  executor->file().require_whole();
   loaded->engine_ = std::make_unique<Engine>(std::move(executor), options.engine);
   if (options.warm_up) loaded->warm_up(options.on_warming);
   loaded->load_seconds_ = seconds_since(start);
