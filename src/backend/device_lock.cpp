@@ -46,6 +46,7 @@ Clock::time_point DeviceLock::acquire(User* user) {
   {
     std::unique_lock guard(mutex_);
     const std::uint64_t mine = next_++;
+    ++queue_;
     if (user != nullptr) ++user->waiting_;
     changed_.wait(guard, [&] { return serving_ == mine; });
     if (user != nullptr) {
@@ -56,17 +57,38 @@ Clock::time_point DeviceLock::acquire(User* user) {
   return now_();
 }
 
-void DeviceLock::release(User* user, Clock::time_point began) noexcept {
+void DeviceLock::release(User* user, std::int64_t held_before, Clock::time_point began) noexcept {
   const Clock::time_point now = now_();
   {
     const std::lock_guard guard(mutex_);
-    ++serving_;
     if (user != nullptr) {
-      user->holding_ = false;
       user->last_ = now;
       user->steps_[user->taken_++ % user->steps_.size()] =
-          std::chrono::duration_cast<std::chrono::microseconds>(now - began).count();
+          held_before + std::chrono::duration_cast<std::chrono::microseconds>(now - began).count();
     }
+  }
+  hand_on(user);
+}
+
+bool DeviceLock::shorter_waits(Clock::time_point began) const {
+  const std::int64_t held = micros_since(began);
+  const std::lock_guard guard(mutex_);
+  return std::ranges::any_of(
+      users_, [&](const User* user) { return user->waiting_ > 0 && user->taken_ > 0 && user->typical() <= held; });
+}
+
+void DeviceLock::Hold::give_way() {
+  held_before_ += lock_.micros_since(began_);
+  lock_.hand_on(user_);
+  began_ = lock_.acquire(user_);
+}
+
+void DeviceLock::hand_on(User* user) noexcept {
+  {
+    const std::lock_guard guard(mutex_);
+    ++serving_;
+    --queue_;
+    if (user != nullptr) user->holding_ = false;
   }
   changed_.notify_all();
 }

@@ -135,9 +135,15 @@ class HostBackend : public Backend {
     for (std::size_t i = 0; i < count; ++i) task(i);
   }
 
-  // Called around the forward of each step, when the device lock is held: wake workers.
+  // Called before the forward of each step, when the device lock is held.
   virtual void begin_step() {}
-  virtual void end_step() {}
+  // Called when a step gets the device and when it gives it back: at its ends and where it gives way.
+  virtual void enter_device() {}
+  virtual void leave_device() {}
+
+  // Between two ops of a long step: lets the shorter steps of other models go first, if any wait. A step is one unit to
+  // whoever submits it, so nothing that an op keeps for the next may lie in what backends of a device share.
+  void give_way();
 
   // ---- The running step, with its padding ----
   const StepShape& shape() const noexcept { return shape_; }
@@ -244,6 +250,7 @@ class HostBackend : public Backend {
   std::vector<std::size_t> state_offsets_;  // of each recurrent layer in a slot, in floats
 
   DeviceLock::User user_;
+  DeviceLock::Hold* hold_ = nullptr;  // the running step's
   StepCheck check_;
   std::vector<Lane> lanes_;
 

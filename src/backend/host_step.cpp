@@ -85,17 +85,28 @@ void HostBackend::start_lanes(const Step& step) {
 }
 
 void HostBackend::run_step(const Step& step, const Forward& forward) {
-  const DeviceLock::Hold hold(user_);
+  DeviceLock::Hold hold(user_);
   copy_blocks(step);
+  hold_ = &hold;
   begin_step();
+  enter_device();
   try {
     if (!step.rows.empty()) forward(*this, shape_);  // there may be nothing but copies
   } catch (...) {
-    end_step();
+    leave_device();
+    hold_ = nullptr;
     throw;
   }
-  end_step();
+  leave_device();
+  hold_ = nullptr;
   results_.micros = hold.micros();
+}
+
+void HostBackend::give_way() {
+  if (hold_ == nullptr || !hold_->should_give_way()) return;
+  leave_device();
+  hold_->give_way();
+  enter_device();
 }
 
 void HostBackend::finish_step(const Step& step) {

@@ -153,7 +153,8 @@ void Engine::report_output(StepBuilder& step, std::size_t index, SampleResult& s
   const PlanOutput& output = step.plan.outputs[index];
   const auto found = jobs_.find(output.request);
   if (output.kind == PlanOutput::Kind::sample || found == jobs_.end() || step.bad(output)) return;
-  TokenEvent event{.request = output.request, .branch = output.branch, .values = std::move(step.values(index))};
+  TokenEvent event{{.branch = output.branch, .request = output.request}};
+  event.values = std::move(step.values(index));
   switch (output.kind) {
     case PlanOutput::Kind::sample: return;
     case PlanOutput::Kind::score:
@@ -206,7 +207,7 @@ void Engine::abandon_steps(std::unique_lock<std::mutex>& lock) {
   in_flight_ = 0;
 }
 
-// Turns the scheduler's events into the engine's. `samples` are the results of the step they speak of.
+// Adds to the scheduler's events what the step computed. `samples` are the results of the step they speak of.
 void Engine::collect(std::span<SampleResult> samples, std::unique_lock<std::mutex>& lock, StepBuilder* step) {
   // Events may be delivered on the way, with the lock open, and others may add to them then.
   for (std::size_t i = 0; i < scheduler_.events().size(); ++i) {
@@ -215,14 +216,9 @@ void Engine::collect(std::span<SampleResult> samples, std::unique_lock<std::mute
     if (found == jobs_.end()) continue;
     const std::shared_ptr<EngineJob> job = found->second;
     EngineBranch& branch = job->branches[as_size(event.branch)];
-    TokenEvent reported{.request = event.request, .branch = event.branch};
+    TokenEvent reported{event};
     switch (event.kind) {
-      case SchedEvent::Kind::started:
-        reported.kind = TokenEvent::Kind::started;
-        reported.cached = event.cached;
-        break;
       case SchedEvent::Kind::token:
-        reported.kind = TokenEvent::Kind::token;
         reported.sample = std::move(samples[as_size(event.output)]);
         reported.values = std::move(step->values(as_size(event.output)));
         ++branch.drawn;
@@ -230,18 +226,13 @@ void Engine::collect(std::span<SampleResult> samples, std::unique_lock<std::mute
         if (job->keeps_text) branch.text.push_back(event.token);  // its room was made with the step
         ++tokens_;
         break;
-      case SchedEvent::Kind::shifted:
-        reported.kind = TokenEvent::Kind::shifted;
-        reported.dropped = event.dropped;
-        break;
       case SchedEvent::Kind::finished:
-        reported.kind = TokenEvent::Kind::finished;
         reported.error = end_note(*job, branch, event.reason);
         // A mask that threw left no token.
-        reported.reason =
-            event.reason == FinishReason::no_token && !reported.error.empty() ? FinishReason::failed : event.reason;
+        if (event.reason == FinishReason::no_token && !reported.error.empty()) reported.reason = FinishReason::failed;
         if (--job->unfinished == 0) jobs_.erase(found);
         break;
+      default: break;
     }
     send(job, std::move(reported), lock);
   }

@@ -46,26 +46,11 @@ inline std::uint64_t branch_seed(std::uint64_t seed, std::int32_t branch) noexce
 // Of one request, in order: `started`, what was wanted of the prompt's rows, then tokens of its branches; each branch
 // ends with one `finished`, and nothing of it follows. The prompt's events are those of the first branch that has not
 // finished.
-struct TokenEvent {
-  enum class Kind : std::uint8_t {
-    started,
-    prompt_score,   // the next token of the prompt, as `sample`
-    prompt_vector,  // the next row of the prompt, in `values`
-    token,
-    vector,  // one of the whole text, in `values`
-    shifted,
-    finished,
-  };
-  Kind kind = Kind::token;
-  RequestId request = 0;
-  std::int32_t branch = 0;
-  Clock::time_point at = {};                 // when it happened; a step's events are reported together, later
-  SampleResult sample = {};                  // of token and prompt_score
-  FinishReason reason = FinishReason::stop;  // of finished
-  std::int32_t cached = 0;                   // of started: tokens of the prompt that the cache had
-  std::int32_t dropped = 0;                  // of shifted: tokens forgotten behind the first `keep`
-  std::vector<float> values = {};            // a vector; or all logits, where they were asked for
-  std::string error = {};  // of finished: why it failed or was cancelled, where somebody gave a reason
+struct TokenEvent : SchedEvent {
+  Clock::time_point at = {};       // when it happened; a step's events are reported together, later
+  SampleResult sample = {};        // of token and prompt_score
+  std::vector<float> values = {};  // a vector; or all logits, where they were asked for
+  std::string error = {};          // of finished: why it failed or was cancelled, where somebody gave a reason
 };
 
 // Takes events. The engine calls it once a step with everything that concerns its requests, in order: one call wakes

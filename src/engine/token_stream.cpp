@@ -9,9 +9,9 @@ std::optional<TokenEvent> TokenStream::take() {
   if (events_.empty()) {
     if (unfinished_ > 0 || lost_endings_ == 0) return std::nullopt;
     --lost_endings_;
-    return TokenEvent{.kind = TokenEvent::Kind::finished,
-                      .reason = FinishReason::failed,
-                      .error = "there was no memory to report how this answer ended"};
+    TokenEvent end{{.kind = SchedEvent::Kind::finished, .reason = FinishReason::failed}};
+    end.error = "there was no memory to report how this answer ended";
+    return end;
   }
   TokenEvent event = std::move(events_.front());
   events_.pop_front();

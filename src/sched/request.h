@@ -57,9 +57,18 @@ enum class FinishReason : std::uint8_t {
 };
 
 // Every branch of an accepted request ends with exactly one `finished`; nothing of it follows. `started` is reported
-// once a request, of the first branch that has not finished, when it leaves the queue.
+// once a request, of the first branch that has not finished, when it leaves the queue. The engine's events are these
+// with what the step computed (TokenEvent), and those kinds that only it knows of.
 struct SchedEvent {
-  enum class Kind : std::uint8_t { started, token, finished, shifted };
+  enum class Kind : std::uint8_t {
+    started,
+    token,
+    shifted,
+    finished,
+    prompt_score,   // the engine's: the next token of the prompt, as `sample`
+    prompt_vector,  // the engine's: the next row of the prompt, in `values`
+    vector,         // the engine's: one of the whole text, in `values`
+  };
   Kind kind = Kind::token;
   FinishReason reason = FinishReason::stop;  // of finished
   std::int32_t branch = 0;

@@ -111,5 +111,55 @@ TEST(DeviceLock, FirstComeFirstServed) {
   EXPECT_EQ(order, (std::vector<int>{0, 1, 2, 3, 4}));
 }
 
+// Whoever has the device for longer than another's whole step lets it go first, and its own time leaves that out.
+TEST(DeviceLock, ALongStepGivesWayToAShorterOne) {
+  Timed timed;
+  DeviceLock::User longer(timed.lock);
+  DeviceLock::User shorter(timed.lock);
+  timed.step(shorter, 300);
+  std::thread waiting;
+  {
+    DeviceLock::Hold hold(longer);
+    timed.now += std::chrono::microseconds(5000);
+    EXPECT_FALSE(hold.should_give_way()) << "nobody waits";
+    hold.give_way();
+    EXPECT_EQ(hold.micros(), 5000);
+    waiting = std::thread([&] { timed.step(shorter, 200); });
+    while (timed.lock.waiting() < 2) std::this_thread::yield();
+    EXPECT_FALSE(hold.should_give_way()) << "it got the device only now";
+    timed.now += std::chrono::microseconds(299);
+    EXPECT_FALSE(hold.should_give_way());
+    timed.now += std::chrono::microseconds(1);
+    EXPECT_TRUE(hold.should_give_way());
+    hold.give_way();
+    EXPECT_EQ(timed.lock.waiting(), 1) << "the other has had its step";
+    timed.now += std::chrono::microseconds(7);
+    EXPECT_EQ(hold.micros(), 5307);
+  }
+  waiting.join();
+  EXPECT_EQ(shorter.pace(), 5307) << "the whole of a step counts, in however many pieces";
+}
+
+TEST(DeviceLock, AShortStepDoesNotGiveWay) {
+  Timed timed;
+  DeviceLock::User mine(timed.lock);
+  DeviceLock::User longer(timed.lock);
+  DeviceLock::User unknown(timed.lock);
+  timed.step(longer, 9000);
+  std::vector<std::thread> waiting;
+  {
+    const DeviceLock::Hold hold(mine);
+    waiting.emplace_back([&] { const DeviceLock::Hold its(longer); });
+    waiting.emplace_back([&] { const DeviceLock::Hold its(unknown); });
+    waiting.emplace_back([&] { const DeviceLock::Hold its(timed.lock); });
+    while (timed.lock.waiting() < 4) std::this_thread::yield();
+    timed.now += std::chrono::microseconds(8999);
+    EXPECT_FALSE(hold.should_give_way());
+    timed.now += std::chrono::microseconds(1);
+    EXPECT_TRUE(hold.should_give_way()) << "now it has had as much";
+  }
+  for (std::thread& thread : waiting) thread.join();
+}
+
 }  // namespace
 }  // namespace quarrel::test

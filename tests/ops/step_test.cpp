@@ -1,9 +1,11 @@
 // Steps as such: tokens that the last step sampled, masks, tickets, profiling, several backends on a device.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <limits>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "ops/chain_bench.h"
 
@@ -179,6 +181,39 @@ TEST(Step, BackendsOfOneDeviceShareIt) {
     }
     for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(right, std::vector<int>(kThreads, 50));
+  });
+}
+
+// A text of many rows does not keep the stream of another model waiting until its end.
+TEST(Step, AShortStepRunsBetweenTwoOpsOfALongOne) {
+  for_each_device([](const DeviceUnderTest& device) {
+    if (device.device.name() != "cpu") return;  // the reference computes a step at a stretch
+    ChainBench quick(device);
+    const StepPlan one_row = StepPlan().add(0, 1, {});
+    quick.run(one_row);
+    OpBench slow(device);
+    const Floats values = random_grid(8, 64, 31);
+    const Activation in = slow.input(values);
+    const Activation out = slow.activation(64);
+    const LinearOp linear{.in = in, .weight = slow.matrix(random_grid(64, 64, 32)), .out = out};
+    const StepPlan rows = StepPlan().add(0, 8, {});
+    const Floats alone = slow.run(rows, out, [&](Backend& b) { b.linear(linear); });
+
+    std::atomic<bool> done = false;
+    bool done_before_the_end = false;
+    std::thread other;
+    const Floats beside = slow.run(rows, out, [&](Backend& b) {
+      other = std::thread([&] {
+        quick.run(one_row);
+        done = true;
+      });
+      const auto start = Clock::now();
+      while (!done && seconds_since(start) < 30) b.linear(linear);
+      done_before_the_end = done;
+    });
+    other.join();
+    EXPECT_TRUE(done_before_the_end);
+    EXPECT_EQ(beside.values, alone.values);
   });
 }
 

@@ -16,13 +16,13 @@ using Order = std::vector<std::int32_t>;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 TokenEvent token(std::int32_t branch, float logprob) {
-  TokenEvent event{.kind = TokenEvent::Kind::token, .branch = branch};
+  TokenEvent event{{.kind = TokenEvent::Kind::token, .branch = branch}};
   event.sample.logprob = logprob;
   return event;
 }
 
 TokenEvent finished(std::int32_t branch, FinishReason reason) {
-  return {.kind = TokenEvent::Kind::finished, .branch = branch, .reason = reason};
+  return {{.kind = TokenEvent::Kind::finished, .reason = reason, .branch = branch}};
 }
 
 TEST(BestOf, TheMeanDecidesAndNotTheLength) {

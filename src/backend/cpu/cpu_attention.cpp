@@ -78,6 +78,7 @@ std::uint64_t CpuBackend::store_cache(const QkvOp& op, std::int32_t row, const f
 }
 
 void CpuBackend::qkv(const QkvOp& op) {
+  give_way();
   const std::array weights = {op.q, op.k, op.v};
   const Input input = prepare_input(op.x, 0, row_count(op.x.rows), op.before, op.layer, weights);
   Timer timer(*this, "qkv");
@@ -191,6 +192,7 @@ AttendTask CpuBackend::attend_task(const AttendOp& op, const AttendTile& tile, s
 }
 
 void CpuBackend::attend(const AttendOp& op) {
+  give_way();
   Timer timer(*this, "attend");
   timer.attention(op);
   if (op.kv_heads <= 0 || op.heads % op.kv_heads != 0) fail(ErrorKind::internal, "layer {} has uneven heads", op.layer);

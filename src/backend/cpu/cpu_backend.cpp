@@ -180,12 +180,9 @@ void CpuBackend::reserve(const StepLimits& limits, std::int32_t vocabulary) {
   if (caches_experts()) expert_cache_ = std::make_unique<ExpertCache>(expert_sets_, expert_cache_bytes());
 }
 
-void CpuBackend::begin_step() {
-  caller_.emplace(device_.pool());
-  ++step_;
-}
+void CpuBackend::enter_device() { caller_.emplace(device_.pool()); }
 
-void CpuBackend::end_step() { caller_.reset(); }
+void CpuBackend::leave_device() { caller_.reset(); }
 
 bool CpuBackend::wants_digits(const Weight& weight) const {
   return options_.activations != ActivationPrecision::f32 && kernels_.has_integer_kernel(prepared(weight).type);
@@ -411,6 +408,7 @@ void CpuBackend::norm(const NormOp& op) {
 }
 
 void CpuBackend::linear(const LinearOp& op) {
+  give_way();
   const Input input = prepare_input(op.in, 0, row_count(op.in.rows), op.before, op.layer, {&op.weight, 1});
   Timer timer(*this, profile_name(op));
   timer.products(input.rows, {op.weight});
@@ -443,6 +441,7 @@ void CpuBackend::activate(ActivationKind kind, float* values, std::size_t count)
 }
 
 void CpuBackend::glu(const GluOp& op) {
+  give_way();
   if (op.activation == ActivationKind::swiglu_clamped) {
     fail(ErrorKind::unsupported, "the cpu backend has no dense feed-forward with a clamped SwiGLU");
   }
@@ -493,6 +492,7 @@ void CpuBackend::gate_values(const Gate& gate, float* values, float* up, std::si
 }
 
 void CpuBackend::head(const HeadOp& op) {
+  give_way();
   const std::int32_t first = op.slice * kLogitRows;
   const std::int32_t count = std::min(kLogitRows, row_count(op.in.rows) - first);
   const std::size_t width = as_size(op.in.width);

@@ -151,8 +151,9 @@ class CpuBackend : public HostBackend {
   };
   struct SsmStep;  // what the stages of one `ssm` hand on
 
-  void begin_step() override;
-  void end_step() override;
+  void begin_step() override { ++step_; }
+  void enter_device() override;
+  void leave_device() override;
 
   const SamplingKernels& sampling_kernels() const noexcept override { return kernels_.sampling; }
   void run_for_each(std::size_t count, const std::function<void(std::size_t)>& task) override {

@@ -435,6 +435,7 @@ void CpuBackend::run_shared(const MoeOp& op, const Input& input) {
 }
 
 void CpuBackend::moe(const MoeOp& op) {
+  give_way();
   check_experts(op);
   const std::array weights = {op.up, op.gate.valid() ? op.gate : op.up, op.shared_up.valid() ? op.shared_up : op.up,
                               op.shared_gate.valid() ? op.shared_gate : op.up};

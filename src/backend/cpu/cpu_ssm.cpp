@@ -82,6 +82,7 @@ const CpuBackend::StateRows& CpuBackend::state_rows() {
 }
 
 void CpuBackend::ssm(const SsmOp& op) {
+  give_way();
   const SsmShape shape = ssm_shape(op, cache().state_layers);
   const std::size_t heads = shape.heads;
   const std::size_t taps = shape.history + 1;
