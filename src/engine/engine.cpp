@@ -115,6 +115,7 @@ class StreamSink final : public EventSink {
 Engine::Engine(std::unique_ptr<Executor> executor, const EngineOptions& options)
     : executor_(std::move(executor)),
       config_(scheduler_config(*executor_, options)),
+      deadline_check_(options.deadline_check),
       scheduler_(config_),
       outbox_(kMostEvents) {
   thread_ = std::thread([this] { run(); });

@@ -42,6 +42,7 @@ struct EngineOptions {
   std::int32_t pin_percent = 25;         // of the cache that pinned prefixes may hold
   std::chrono::microseconds ageing = std::chrono::seconds(10);  // waiting that counts for one priority
   std::int32_t steps_in_flight = 0;                             // 1 or 2; 0: what the backend gains by
+  std::chrono::microseconds deadline_check = std::chrono::milliseconds(20);  // how often, while no step runs
 };
 
 struct EngineCounters {
@@ -128,6 +129,7 @@ class Engine {
 
   std::unique_ptr<Executor> executor_;
   const SchedulerConfig config_;
+  const std::chrono::microseconds deadline_check_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::uint64_t signals_ = 0;  // raised by whatever could give the engine something to do

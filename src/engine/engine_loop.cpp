@@ -14,8 +14,6 @@ namespace {
 
 // A step that fails is tried again, smaller; after so many failures in a row its requests end instead.
 constexpr std::int32_t kMostFailures = 4;
-// How long a thread that has nothing to do sleeps before it looks at deadlines again.
-constexpr std::chrono::milliseconds kIdle{20};
 // How old what `observe` gives may be while steps run.
 constexpr std::chrono::milliseconds kObserveEvery{100};
 
@@ -54,7 +52,7 @@ void Engine::run() {
     if (jobs_.empty()) {
       changed_.wait(lock, something_came);
     } else {
-      changed_.wait_for(lock, kIdle, something_came);
+      changed_.wait_for(lock, deadline_check_, something_came);
     }
   }
   abandon_steps(lock);

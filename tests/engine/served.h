@@ -18,6 +18,7 @@ struct Setting {
   std::int32_t chunk = 0;
   bool prefix_cache = true;
   std::int32_t steps_in_flight = 1;
+  std::chrono::microseconds deadline_check = EngineOptions{}.deadline_check;
   bool late = false;          // on a device that answers late
   LateOptions lateness = {};  // and how
 };
@@ -35,7 +36,8 @@ class Served {
                                                            .batch_rows = batch_rows}),
                 {.prefix_cache = setting.prefix_cache,
                  .chunk = setting.chunk,
-                 .steps_in_flight = setting.steps_in_flight}) {}
+                 .steps_in_flight = setting.steps_in_flight,
+                 .deadline_check = setting.deadline_check}) {}
   Engine& engine() { return engine_; }
   std::int32_t vocabulary() const { return engine_.executor().spec().vocabulary; }
 

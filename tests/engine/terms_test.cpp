@@ -100,6 +100,23 @@ TEST_F(Terms, ASinkHearsOfAStepInOneCall) {
   for (const auto& [id, tokens] : sink->tokens) EXPECT_EQ(tokens, 40) << id;
 }
 
+// A request that comes while the end of another is reported wakes the engine: it does not wait for a look at deadlines,
+// which here would come in an hour.
+TEST_F(Terms, WhatASinkSubmitsBeginsAtOnce) {
+  Served served(model_, 256, 64, {.sequences = 2, .deadline_check = std::chrono::hours(1)});
+  std::promise<void> done;
+  EngineRequest late = request(served, 20, 5, 1);
+  late.timeout = std::chrono::microseconds(1);
+  served.engine().submit(late, calling([&](const TokenEvent& event) {
+                           if (event.kind != TokenEvent::Kind::finished) return;
+                           EXPECT_EQ(event.reason, FinishReason::timeout);
+                           served.engine().submit(request(served, 20, 5, 2), calling([&](const TokenEvent& next) {
+                                                    if (next.kind == TokenEvent::Kind::finished) done.set_value();
+                                                  }));
+                         }));
+  EXPECT_EQ(done.get_future().wait_for(std::chrono::minutes(1)), std::future_status::ready);
+}
+
 // A sink that throws ends its requests, and nobody else's.
 TEST_F(Terms, ASinkThatThrowsEndsItsOwn) {
   Served served(model_, 256, 64, {.sequences = 4});
