@@ -40,8 +40,8 @@ struct EngineOptions {
   std::int32_t snapshot_interval = 256;  // tokens between kept recurrent states; 0: only at the end
   std::int32_t gap_factor = 4;           // how much longer a step with prompt rows may take
   std::int32_t pin_percent = 25;         // of the cache that pinned prefixes may hold
-  std::chrono::microseconds ageing = std::chrono::seconds(10);  // waiting that counts for one priority
-  std::int32_t steps_in_flight = 0;                             // 1 or 2; 0: what the backend gains by
+  std::chrono::microseconds ageing = std::chrono::seconds(10);               // waiting that counts for one priority
+  std::int32_t steps_in_flight = 0;                                          // 1 or 2; 0: what the backend gains by
   std::chrono::microseconds deadline_check = std::chrono::milliseconds(20);  // how often, while no step runs
 };
 
