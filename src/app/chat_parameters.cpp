@@ -82,6 +82,11 @@ void set_max_tokens(ChatParameters& parameters, std::string_view value) {
   parameters.max_tokens = std::max(count, -1);
 }
 
+void set_overflow(ChatParameters& parameters, std::string_view value) {
+  if (value != "drop" && value != "stop") refuse(value, "drop or stop");
+  parameters.overflow = value == "drop" ? ContextOverflow::drop : ContextOverflow::stop;
+}
+
 // On one line of a terminal a line feed can only be written as \n.
 std::string unescape(std::string_view text) {
   std::string result;
@@ -160,7 +165,7 @@ constexpr std::array kRows{
         set_float<&P::frequency_penalty>, show_float<&P::frequency_penalty>},
     Row{"repeat_last_n", "--repeat-last-n", "N", "how many last tokens count as seen; -1: all",
         set_integer<&P::penalty_window>, show_integer<&P::penalty_window>},
-    Row{"mirostat", "--mirostat", "0|2", "mirostat 2 in place of the filters above", set_mirostat,
+    Row{"mirostat", "--mirostat", "0|2", "mirostat 2 in place of top-k, top-p, min-p and typical-p", set_mirostat,
         [](const Parameters& p) { return std::string(p.sampling.mirostat ? "2" : "0"); }},
     Row{"mirostat_tau", "--mirostat-tau", "X", "the surprise mirostat aims at, in bits", set_float<&P::mirostat_tau>,
         show_float<&P::mirostat_tau>},
@@ -173,6 +178,8 @@ constexpr std::array kRows{
     Row{"stop", "--stop", "TEXT", "ends the answer where it would appear", set_stop, show_stop, true},
     Row{"system", "--system", "TEXT", "the system prompt",
         [](Parameters& p, std::string_view value) { p.system = value; }, [](const Parameters& p) { return p.system; }},
+    Row{"overflow", nullptr, "", "a full context: drop the oldest turns, or stop", set_overflow,
+        [](const Parameters& p) { return std::string(p.overflow == ContextOverflow::drop ? "drop" : "stop"); }},
     Row{"verbose", nullptr, "", "timings after each answer: on or off",
         [](Parameters& p, std::string_view value) { p.verbose = parse_switch(value); },
         [](const Parameters& p) { return std::string(p.verbose ? "on" : "off"); }},

@@ -1,6 +1,5 @@
 // How an answer is made: sampling, length, stop strings, the system prompt. One table of names serves the flags of
-// `run`,
-// `/set` in a session and the parameters that Ollama's store keeps beside a model. Plain values, one thread.
+// `run` and `/set` in a chat. Plain values, one thread.
 #pragma once
 
 #include <cstdint>
@@ -19,19 +18,26 @@ class App;
 
 namespace quarrel {
 
+// What a chat does when its conversation outgrows the context.
+enum class ContextOverflow {
+  drop,  // the oldest turns are not sent any more
+  stop,  // messages are refused
+};
+
 struct ChatParameters {
-  // Penalties have the meaning that they have for Ollama and llama.cpp, whose names these are.
+  // What is used where neither the model's makers nor the user say otherwise. Penalties are off; given ones have the
+  // meaning that they have for Ollama and llama.cpp, whose names these are.
   SamplingParams sampling{.temperature = 0.7f,
                           .top_k = 40,
                           .top_p = 0.95f,
                           .min_p = 0.05f,
-                          .repeat_penalty = 1.1f,
                           .penalty_scope = PenaltyScope::recent,
                           .logit_bias = {}};
   std::optional<std::uint64_t> seed;  // none: another one for each answer
   std::int32_t max_tokens = -1;       // -1: until the model ends or the context is full
   std::vector<std::string> stop;
   std::string system;
+  ContextOverflow overflow = ContextOverflow::drop;
   bool verbose = false;
 };
 

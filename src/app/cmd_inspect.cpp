@@ -13,8 +13,8 @@
 #include "app/model_report.h"
 #include "app/terminal.h"
 #include "app/text_table.h"
-#include "app/workbench.h"
 #include "base/printable.h"
+#include "store/store.h"
 
 namespace quarrel {
 namespace {
@@ -162,8 +162,9 @@ std::string metadata_text(const GgufFile& file) {
 }
 
 int inspect(const InspectOptions& options, Log& log) {
-  const GgufFile file = open_model_file(options.model);
-  const ModelReport report = make_report(file, log);
+  const ResolvedModel model = ModelStore(StorePaths::from_environment()).resolve(options.model);
+  const GgufFile file = GgufFile::open(model.path);
+  const ModelReport report = make_report(file, model.params.value_or(""), log);
   if (options.json) {
     nlohmann::ordered_json value = report_json(report);
     if (options.metadata) {

@@ -104,13 +104,21 @@ void add_spec(const GgufFile& file, ModelReport& report) {
   }
 }
 
+nlohmann::ordered_json sampling_json(const RecommendedSampling& sampling) {
+  if (sampling.origin.empty()) return nullptr;
+  nlohmann::ordered_json value{{"origin", sampling.origin}};
+  for (const auto& [name, text] : sampling.list()) value[std::string(name)] = nlohmann::ordered_json::parse(text);
+  if (!sampling.stop.empty()) value["stop"] = sampling.stop;
+  return value;
+}
+
 }  // namespace
 
 double ModelReport::bits_per_weight() const {
   return parameters == 0 ? 0.0 : static_cast<double>(weight_bytes) * 8.0 / static_cast<double>(parameters);
 }
 
-ModelReport make_report(const GgufFile& file, Log& log) {
+ModelReport make_report(const GgufFile& file, std::string_view store_parameters, Log& log) {
   ModelReport report;
   report.file = file.path().string();
   report.file_bytes = file.file_bytes();
@@ -132,6 +140,7 @@ ModelReport make_report(const GgufFile& file, Log& log) {
   add_spec(file, report);
   const std::string source = text_or_empty(file, "tokenizer.chat_template");
   if (!source.empty()) report.template_sha256 = sha256(source);
+  report.sampling = read_recommended_sampling(file, store_parameters, log);
   return report;
 }
 
@@ -176,6 +185,7 @@ nlohmann::ordered_json report_json(const ModelReport& report) {
     if (text.empty()) value[key] = nullptr;
   }
   value["template_sha256"] = report.template_sha256 ? nlohmann::ordered_json(*report.template_sha256) : nullptr;
+  value["sampling"] = sampling_json(report.sampling);
   return value;
 }
 
@@ -205,6 +215,7 @@ std::string report_text(const ModelReport& report) {
   line("tokenizer", report.tokenizer_problem.empty() ? report.tokenizer : "unusable: " + report.tokenizer_problem);
   line("chat template",
        report.template_sha256 ? "SHA-256 " + report.template_sha256->substr(0, kShownDigits) : std::string("none"));
+  line("sampling", report.sampling.summary());
   if (!report.types.empty()) {
     using Side = TextTable::Side;
     TextTable table({{"TYPE"}, {"TENSORS", Side::right}, {"SIZE", Side::right}, {"SHARE", Side::right}});

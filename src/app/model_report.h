@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "gguf/file.h"
+#include "session/recommended_sampling.h"
 
 namespace quarrel {
 
@@ -50,11 +51,13 @@ struct ModelReport {
   std::string tokenizer_problem;  // why texts cannot be encoded
   std::vector<KvNeed> kv;         // empty when it is not known or there are no keys and values
   std::optional<std::string> template_sha256;
+  RecommendedSampling sampling;
 
   double bits_per_weight() const;
 };
 
-ModelReport make_report(const GgufFile& file, Log& log);
+// `store_parameters`: as read_recommended_sampling() has them.
+ModelReport make_report(const GgufFile& file, std::string_view store_parameters, Log& log);
 
 nlohmann::ordered_json report_json(const ModelReport& report);
 std::string report_text(const ModelReport& report);

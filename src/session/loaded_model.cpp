@@ -90,7 +90,9 @@ std::shared_ptr<LoadedModel> LoadedModel::load(GgufFile file, const ResolvedMode
     loaded->compile_template(file, options.chat_template, log);
   }
   loaded->recommended_ = read_recommended_sampling(file, model.params.value_or(""), log);
-  const ExecutorOptions settings = settled(file, options.executor);
+  ExecutorOptions wanted = options.executor;
+  if (options.recommended_context && wanted.context == 0) wanted.context = loaded->recommended_.context.value_or(0);
+  const ExecutorOptions settings = settled(file, wanted);
   auto executor = std::make_unique<Executor>(std::move(file), *loaded->device_, settings);
   loaded->pooling_ = settled_pooling(executor->file(), options.executor);
   loaded->generates_ = executor->spec().has_head && settings.logits;

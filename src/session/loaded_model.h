@@ -44,6 +44,8 @@ struct LoadOptions {
   // False: ids alone are used, so the file's vocabulary is not even read.
   bool vocabulary = true;
   TemplateSelection chat_template = {};
+  // Where no context is asked for, the one that is recommended is used.
+  bool recommended_context = false;
   // A small request is answered before anybody gets the model, so that no other pays for pages that nobody has touched
   // yet. Error(bad_file) if that fails.
   bool warm_up = false;

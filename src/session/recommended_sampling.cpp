@@ -1,5 +1,7 @@
 #include "session/recommended_sampling.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -11,6 +13,7 @@
 #include "base/error.h"
 #include "base/json_depth.h"
 #include "base/printable.h"
+#include "session/known_sampling.h"
 
 namespace quarrel {
 namespace {
@@ -23,11 +26,18 @@ struct Row {
   const char* file_key;
   const char* store_name;
   void (*set)(Recommended& recommended, double value);
+  std::optional<std::string> (*show)(const Recommended& recommended);
 };
 
 template <std::optional<float> Recommended::* Member>
 void set_float(Recommended& recommended, double value) {
   recommended.*Member = static_cast<float>(value);
+}
+
+template <auto Member>
+std::optional<std::string> show(const Recommended& recommended) {
+  if (!(recommended.*Member)) return std::nullopt;
+  return fmt::format("{}", *(recommended.*Member));
 }
 
 std::int32_t whole_number(double value) {
@@ -47,6 +57,11 @@ void set_mirostat(Recommended& recommended, double value) {
   recommended.mirostat = version == 2;
 }
 
+std::optional<std::string> show_mirostat(const Recommended& recommended) {
+  if (!recommended.mirostat) return std::nullopt;
+  return *recommended.mirostat ? "2" : "0";
+}
+
 void set_seed(Recommended& recommended, double value) {
   const std::int32_t seed = whole_number(value);
   if (seed >= 0) recommended.seed = static_cast<std::uint64_t>(seed);  // below 0: another one each time
@@ -63,21 +78,26 @@ void set_context(Recommended& recommended, double value) {
 }
 
 constexpr std::array kRows{
-    Row{"general.sampling.temp", "temperature", set_float<&Recommended::temperature>},
-    Row{"general.sampling.top_k", "top_k", set_integer<&Recommended::top_k>},
-    Row{"general.sampling.top_p", "top_p", set_float<&Recommended::top_p>},
-    Row{"general.sampling.min_p", "min_p", set_float<&Recommended::min_p>},
-    Row{nullptr, "typical_p", set_float<&Recommended::typical_p>},
-    Row{"general.sampling.penalty_repeat", "repeat_penalty", set_float<&Recommended::repeat_penalty>},
-    Row{"general.sampling.penalty_last_n", "repeat_last_n", set_integer<&Recommended::penalty_window>},
-    Row{nullptr, "presence_penalty", set_float<&Recommended::presence_penalty>},
-    Row{nullptr, "frequency_penalty", set_float<&Recommended::frequency_penalty>},
-    Row{"general.sampling.mirostat", "mirostat", set_mirostat},
-    Row{"general.sampling.mirostat_tau", "mirostat_tau", set_float<&Recommended::mirostat_tau>},
-    Row{"general.sampling.mirostat_eta", "mirostat_eta", set_float<&Recommended::mirostat_eta>},
-    Row{nullptr, "seed", set_seed},
-    Row{nullptr, "num_predict", set_max_tokens},
-    Row{nullptr, "num_ctx", set_context},
+    Row{"general.sampling.temp", "temperature", set_float<&Recommended::temperature>, show<&Recommended::temperature>},
+    Row{"general.sampling.top_k", "top_k", set_integer<&Recommended::top_k>, show<&Recommended::top_k>},
+    Row{"general.sampling.top_p", "top_p", set_float<&Recommended::top_p>, show<&Recommended::top_p>},
+    Row{"general.sampling.min_p", "min_p", set_float<&Recommended::min_p>, show<&Recommended::min_p>},
+    Row{nullptr, "typical_p", set_float<&Recommended::typical_p>, show<&Recommended::typical_p>},
+    Row{"general.sampling.penalty_repeat", "repeat_penalty", set_float<&Recommended::repeat_penalty>,
+        show<&Recommended::repeat_penalty>},
+    Row{"general.sampling.penalty_last_n", "repeat_last_n", set_integer<&Recommended::penalty_window>,
+        show<&Recommended::penalty_window>},
+    Row{nullptr, "presence_penalty", set_float<&Recommended::presence_penalty>, show<&Recommended::presence_penalty>},
+    Row{nullptr, "frequency_penalty", set_float<&Recommended::frequency_penalty>,
+        show<&Recommended::frequency_penalty>},
+    Row{"general.sampling.mirostat", "mirostat", set_mirostat, show_mirostat},
+    Row{"general.sampling.mirostat_tau", "mirostat_tau", set_float<&Recommended::mirostat_tau>,
+        show<&Recommended::mirostat_tau>},
+    Row{"general.sampling.mirostat_eta", "mirostat_eta", set_float<&Recommended::mirostat_eta>,
+        show<&Recommended::mirostat_eta>},
+    Row{nullptr, "seed", set_seed, show<&Recommended::seed>},
+    Row{nullptr, "num_predict", set_max_tokens, show<&Recommended::max_tokens>},
+    Row{nullptr, "num_ctx", set_context, show<&Recommended::context>},
 };
 
 // Only what sampling accepts is taken over.
@@ -130,7 +150,51 @@ void read_store(std::string_view text, Recommended& recommended, Log& log) {
   }
 }
 
+// Whether it has any.
+bool read_file(const GgufFile& file, Recommended& recommended, Log& log) {
+  bool any = false;
+  for (const Row& row : kRows) {
+    if (row.file_key == nullptr || file.find(row.file_key) == nullptr) continue;
+    try {
+      set_checked(row, recommended, *file.number(row.file_key));
+      any = true;
+    } catch (const Error& error) {
+      log.warn("'{}' of the model's file is not used: {}", row.file_key, error.what());
+    }
+  }
+  return any;
+}
+
+void take_family(const KnownSampling& family, Recommended& recommended) {
+  recommended.temperature = family.temperature;
+  recommended.top_k = family.top_k;
+  recommended.top_p = family.top_p;
+  recommended.min_p = family.min_p;
+}
+
+// A recommendation is one whole: what is known of a family is not mixed with what somebody else says.
+bool says_how_to_choose(const Recommended& recommended) {
+  return recommended.temperature || recommended.top_k || recommended.top_p || recommended.min_p ||
+         recommended.typical_p || recommended.mirostat;
+}
+
 }  // namespace
+
+std::vector<std::pair<std::string_view, std::string>> RecommendedSampling::list() const {
+  std::vector<std::pair<std::string_view, std::string>> result;
+  for (const Row& row : kRows) {
+    if (auto value = row.show(*this)) result.emplace_back(row.store_name, std::move(*value));
+  }
+  return result;
+}
+
+std::string RecommendedSampling::summary() const {
+  if (origin.empty()) return {};
+  std::vector<std::string> parts;
+  for (const auto& [name, value] : list()) parts.push_back(fmt::format("{} {}", name, value));
+  for (const std::string& text : stop) parts.push_back(fmt::format("stop '{}'", printable(text, 32)));
+  return fmt::format("{} ({})", fmt::join(parts, ", "), origin);
+}
 
 SamplingParams RecommendedSampling::over(SamplingParams defaults) const {
   defaults.temperature = temperature.value_or(defaults.temperature);
@@ -152,16 +216,16 @@ SamplingParams RecommendedSampling::over(SamplingParams defaults) const {
 
 RecommendedSampling read_recommended_sampling(const GgufFile& file, std::string_view store_parameters, Log& log) {
   RecommendedSampling result;
+  std::vector<std::string> origins;
   if (!store_parameters.empty()) read_store(store_parameters, result, log);
-  // The file's own word counts more.
-  for (const Row& row : kRows) {
-    if (row.file_key == nullptr || file.find(row.file_key) == nullptr) continue;
-    try {
-      set_checked(row, result, *file.number(row.file_key));
-    } catch (const Error& error) {
-      log.warn("'{}' of the model's file is not used: {}", row.file_key, error.what());
-    }
+  if (!result.list().empty() || !result.stop.empty()) origins.emplace_back("from the store");
+  if (read_file(file, result, log)) origins.emplace_back("from the file");  // whose own word counts more
+  const KnownSampling* family = says_how_to_choose(result) ? nullptr : find_known_sampling(file);
+  if (family != nullptr) {
+    take_family(*family, result);
+    origins.push_back(fmt::format("preset for {}", family->family));
   }
+  result.origin = fmt::format("{}", fmt::join(origins, ", "));
   return result;
 }
 

@@ -1,11 +1,13 @@
-// What the makers of a model recommend for its answers: the file's `general.sampling.*`, and where that is silent the
-// parameters that a store keeps beside the model. Plain values; any thread.
+// What the makers of a model recommend for its answers: the file's `general.sampling.*`, where that is silent the
+// parameters that a store keeps beside the model, and where neither says how tokens are chosen what is known of its
+// family (known_sampling.h). Plain values; any thread.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "backend/sampling.h"
@@ -32,7 +34,12 @@ struct RecommendedSampling {
   std::optional<std::int32_t> max_tokens = {};
   std::optional<std::int32_t> context = {};
   std::vector<std::string> stop = {};
+  std::string origin = {};  // in words: "from the file", "from the store", "preset for SmolLM2"; empty: nothing is
 
+  // Every number that is recommended, by the name that `run` and Ollama have for it, in a fixed order; no stop strings.
+  std::vector<std::pair<std::string_view, std::string>> list() const;
+  // "temperature 0.2, top_p 0.9 (preset for SmolLM2)"; empty where nothing is recommended.
+  std::string summary() const;
   // `defaults` with what is recommended in its place.
   SamplingParams over(SamplingParams defaults) const;
 };

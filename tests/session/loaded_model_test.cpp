@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <optional>
 
 #include "base/error.h"
 #include "gguf/writer.h"
@@ -117,6 +118,49 @@ TEST_F(Load, WhatTheMakersRecommend) {
     EXPECT_FALSE(read_recommended_sampling(file, wrong, log_).min_p);
   }
   EXPECT_EQ(log_.lines.size(), 6u);  // each with the file's own mistake
+}
+
+RecommendedSampling recommended_for(const std::string& key, const std::string& name, const char* store, KeptLog& log,
+                                    std::optional<float> temperature = {}) {
+  GgufWriter writer;
+  writer.put_string(key, name);
+  if (temperature) writer.put_f32("general.sampling.temp", *temperature);
+  writer.add_tensor("w", {4}, std::vector<float>(4));
+  const std::vector<std::byte> bytes = writer.to_bytes();
+  return read_recommended_sampling(GgufFile::view(bytes, "made up"), store, log);
+}
+
+TEST_F(Load, AFamilyIsKnownByItsName) {
+  const RecommendedSampling small = recommended_for("general.basename", "smollm2", "", log_);
+  EXPECT_EQ(small.summary(), "temperature 0.2, top_p 0.9 (preset for SmolLM2)");
+  EXPECT_EQ(recommended_for("general.name", "meta-llama_3.1-8B Instruct", "", log_).origin, "preset for Meta Llama 3");
+  EXPECT_EQ(recommended_for("general.name", "Qwen2.5 7B", "", log_).top_k, 20);
+  EXPECT_EQ(recommended_for("general.name", "gpt-oss 20b", "", log_).top_p, 1.0f);
+  for (const char* stranger : {"", "llama", "Llama 30B", "not smollm2", "Qwen"}) {
+    EXPECT_EQ(recommended_for("general.name", stranger, "", log_).summary(), "") << stranger;
+  }
+  EXPECT_TRUE(log_.lines.empty());
+}
+
+// Stop strings leave room for what a family is known for; somebody else's way to choose tokens does not.
+TEST_F(Load, WhatIsSaidOfTheModelItselfCountsMoreThanItsFamily) {
+  const RecommendedSampling stops = recommended_for("general.name", "SmolLM2", R"({"stop": ["x"]})", log_);
+  EXPECT_EQ(stops.summary(), "temperature 0.2, top_p 0.9, stop 'x' (from the store, preset for SmolLM2)");
+  const RecommendedSampling store = recommended_for("general.name", "SmolLM2", R"({"top_k": 7})", log_);
+  EXPECT_EQ(store.summary(), "top_k 7 (from the store)");
+  const RecommendedSampling file = recommended_for("general.name", "SmolLM2", "", log_, 0.5f);
+  EXPECT_EQ(file.summary(), "temperature 0.5 (from the file)");
+}
+
+TEST_F(Load, ARecommendedContextIsUsedWhereItIsWanted) {
+  const ResolvedModel model{
+      .path = chat(), .name = "toy", .system = {}, .template_text = {}, .params = R"({"num_ctx": 64})"};
+  const auto context = [&](const LoadOptions& options) {
+    return LoadedModel::load(model, make_device({.backend = "cpu", .threads = 1}), options, log_)->context();
+  };
+  EXPECT_EQ(context({}), 128);
+  EXPECT_EQ(context({.recommended_context = true}), 64);
+  EXPECT_EQ(context({.executor = {.context = 96}, .recommended_context = true}), 96);
 }
 
 // Weights are read where they lie in the file, and the file is cut: answers end with an error, and the process lives.

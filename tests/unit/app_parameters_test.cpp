@@ -39,13 +39,22 @@ TEST(ChatParameters, EveryOneIsSetByNameAndShown) {
                                                                 {"mirostat_tau", "4"},     {"mirostat_eta", "0.5"},
                                                                 {"logit_bias", "7=-5"},    {"seed", "42"},
                                                                 {"num_predict", "9"},      {"system", "Be brief."},
-                                                                {"verbose", "on"}};
+                                                                {"overflow", "stop"},      {"verbose", "on"}};
   for (const auto& [name, value] : values) {
     EXPECT_NE(value_of(parameters, name), value) << name;
     set_parameter(parameters, name, value);
     EXPECT_EQ(value_of(parameters, name), value) << name;
   }
   EXPECT_EQ(list_parameters(parameters).size(), values.size() + 1);  // and `stop`, below
+}
+
+// A penalty that nobody asked for makes small models say that two and two is five.
+TEST(ChatParameters, NoPenaltyByDefault) {
+  EXPECT_FALSE(has_penalties(ChatParameters{}.sampling));
+  for (const auto& [name, value] : std::vector<std::pair<std::string, std::string>>{
+           {"temperature", "0.7"}, {"top_p", "0.95"}, {"min_p", "0.05"}, {"repeat_penalty", "1"}}) {
+    EXPECT_EQ(value_of({}, name), value);
+  }
 }
 
 TEST(ChatParameters, StopStringsAddUpAndAreCleared) {
@@ -70,6 +79,7 @@ TEST(ChatParameters, ARefusedValueChangesNothing) {
                                                                                     {"num_predict", "-3"},
                                                                                     {"logit_bias", "x=1"},
                                                                                     {"logit_bias", "-1=1"},
+                                                                                    {"overflow", "shift"},
                                                                                     {"verbose", "maybe"}}) {
     const std::string before = value_of(parameters, name);
     refusal(ErrorKind::bad_input, [&] { set_parameter(parameters, name, value); });
