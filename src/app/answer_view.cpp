@@ -4,6 +4,7 @@
 
 #include "app/style.h"
 #include "app/terminal.h"
+#include "base/error.h"
 
 namespace quarrel {
 
@@ -17,21 +18,31 @@ AnswerView::AnswerView()
 
 AnswerView::~AnswerView() {
   try {
-    write_output(progress_.finish());
+    write(progress_.finish());
   } catch (const std::exception&) {  // whoever writes next will notice
   }
 }
 
 void AnswerView::progress(std::size_t done, std::size_t total) {
-  if (moves_) write_output(progress_.update(done, total, terminal_columns(Stream::output), Clock::now()));
+  if (moves_) write(progress_.update(done, total, terminal_columns(Stream::output), Clock::now()));
 }
 
 void AnswerView::show(std::string_view piece) {
-  if (!terminal_) return write_output(piece);
+  if (!terminal_) return write(piece);
   const std::string text = without_control(piece);
-  write_output(progress_.finish() + (moves_ ? wrap_.push(text) : text));
+  write(progress_.finish() + (moves_ ? wrap_.push(text) : text));
 }
 
-void AnswerView::finish() { write_output(progress_.finish() + wrap_.finish()); }
+void AnswerView::finish() { write(progress_.finish() + wrap_.finish() + "\n"); }
+
+void AnswerView::write(std::string_view text) {
+  if (stuck_ || text.empty()) return;
+  try {
+    write_output(text);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::cancelled) throw;
+    stuck_ = true;
+  }
+}
 
 }  // namespace quarrel

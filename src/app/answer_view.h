@@ -24,17 +24,21 @@ class AnswerView {
   // `done` of the prompt's `total` tokens are read. To be called some times a second until the answer begins, with the
   // same numbers if need be.
   void progress(std::size_t done, std::size_t total);
-  // The next piece of the answer. Throws as write_output() does.
+  // The next piece of the answer. Throws as write_output() does, but for a reader that takes nothing when the user asks
+  // to stop: then nothing more is written, and whoever makes the answer sees the same wish.
   void show(std::string_view piece);
-  // The answer is complete.
+  // The answer is complete, and so is its last line.
   void finish();
 
  private:
+  void write(std::string_view text);
+
   bool terminal_;
   bool moves_;
   PromptProgress progress_;
   WordWrap wrap_;
   std::optional<TerminalMode> quiet_;
+  bool stuck_ = false;
 };
 
 }  // namespace quarrel

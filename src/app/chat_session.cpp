@@ -2,8 +2,9 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "app/input.h"
-#include "app/workbench.h"
 #include "base/error.h"
 #include "base/printable.h"
 #include "session/generation_stream.h"
@@ -39,43 +40,94 @@ TemplateSelection selection_of(const ChatOptions& options) {
 
 }  // namespace
 
-ChatSession::ChatSession(const ResolvedModel& model, const ChatOptions& options, Log& log) {
-  GgufFile file = GgufFile::open(model.path);
-  LoadOptions load{.executor = executor_options(options.model), .chat_template = selection_of(options)};
+ChatSession::ChatSession(const ResolvedModel& model, const ChatOptions& options, std::shared_ptr<Device> device,
+                         Log& log)
+    : system_(model.system.value_or("")), options_(options.model) {
+  LoadOptions load{
+      .executor = executor_options(options.model), .chat_template = selection_of(options), .recommended_context = true};
   load.executor.snapshots = kSnapshots;
-  model_ = LoadedModel::load(std::move(file), model, open_device(options.model), load, log);
+  model_ = LoadedModel::load(model, std::move(device), load, log);
   model_->require_generation();
   model_->require_tokenizer();
   if (!options.raw) model_->require_template();
 }
 
-Reply ChatSession::answer(const Conversation& conversation, const ChatParameters& parameters,
-                          const std::atomic<bool>& cancel, const TextSink& sink) {
+ChatParameters ChatSession::parameters(const GivenParameters& given) const {
+  ChatParameters result;
+  result.system = system_;
+  apply_recommended(result, model_->recommended());
+  apply_given(result, given);
+  return result;
+}
+
+Reply ChatSession::answer(const Conversation& conversation, const ChatParameters& parameters, const ReplySink& sink,
+                          std::size_t first) {
   ChatInput input;
-  input.messages = conversation.to_template();
-  return reply_to({.prompt = std::move(input)}, parameters, cancel, sink);
+  input.messages = conversation.to_template(first);
+  return reply_to({.prompt = std::move(input)}, parameters, sink);
 }
 
-Reply ChatSession::complete(std::string_view text, const ChatParameters& parameters, const std::atomic<bool>& cancel,
-                            const TextSink& sink) {
-  return reply_to({.prompt = std::string(text)}, parameters, cancel, sink);
+Reply ChatSession::complete(std::string_view text, const ChatParameters& parameters, const ReplySink& sink) {
+  return reply_to({.prompt = std::string(text)}, parameters, sink);
 }
 
-Reply ChatSession::reply_to(Ask ask, const ChatParameters& parameters, const std::atomic<bool>& cancel,
-                            const TextSink& sink) {
+std::optional<std::size_t> ChatSession::first_fitting(const Conversation& conversation,
+                                                      const ChatParameters& parameters, std::size_t first) const {
+  const auto context = static_cast<std::size_t>(model_->context());
+  std::size_t answer = context / 4;
+  if (parameters.max_tokens >= 0) answer = std::min(answer, static_cast<std::size_t>(parameters.max_tokens));
+  const ContextLimits limits{
+      .comfortable = context / 2, .roomy = context - std::max<std::size_t>(answer, 1), .most = context - 1};
+  return first_sent(conversation, first, limits, [&](std::size_t from) {
+    ChatInput input;
+    input.messages = conversation.to_template(from);
+    return render_chat(*model_, input).tokens.size();
+  });
+}
+
+std::string ChatSession::full_context() const {
+  const MemoryPlan& plan = model_->executor().plan();
+  std::string text = fmt::format("the context of {} tokens is full", plan.context);
+  if (plan.context >= plan.trained_context) return text;
+  const bool recommended = options_.context.empty() && model_->recommended().context;
+  if (!options_.context.empty()) {
+    text += fmt::format(" (--ctx {}", options_.context);
+  } else if (recommended) {
+    text += " (the store's num_ctx; --ctx changes it";
+  } else if (!options_.memory_budget.empty()) {
+    text += fmt::format(" (--memory-budget {} has room for no more", options_.memory_budget);
+  } else {
+    text += " (memory has room for no more";
+  }
+  return text + fmt::format("; the model was trained for {})", plan.trained_context);
+}
+
+Reply ChatSession::reply_to(Ask ask, const ChatParameters& parameters, const ReplySink& sink) {
+  std::vector<TokenId> prompt = encode_prompt(*model_, ask);
+  const std::size_t total = prompt.size();
+  ask.prompt = std::move(prompt);
   ask.sampling = parameters.sampling;
   ask.seed = parameters.seed;
   ask.max_tokens = parameters.max_tokens;
   ask.stop = parameters.stop;
   ask.priority = Priority::interactive;
-  model_->engine().watch_times(parameters.verbose);
-  GenerationResult result = generate(model_, ask,
-                                     {.on_event =
-                                          [&](const GenerationEvent& event) {
-                                            if (!event.text.empty()) sink(event.text);
-                                            return true;
-                                          },
-                                      .cancelled = [&] { return cancel.load(std::memory_order_relaxed); }});
+  Engine& engine = model_->engine();
+  engine.watch_times(parameters.verbose);
+  // Nobody else uses this engine: the rows that it counts are this prompt's.
+  const std::uint64_t rows_before = engine.counters().scheduler.prompt_rows;
+  std::size_t cached = 0;
+  bool reading = true;
+  const auto on_event = [&](const GenerationEvent& event) {
+    if (event.kind == GenerationEvent::Kind::started) cached = static_cast<std::size_t>(std::max(event.cached, 0));
+    if (event.kind == GenerationEvent::Kind::piece) reading = false;
+    if (!event.text.empty()) sink.text(event.text);
+    return true;
+  };
+  const auto cancelled = [&] {
+    if (reading && sink.progress) sink.progress(cached + engine.counters().scheduler.prompt_rows - rows_before, total);
+    return sink.cancelled && sink.cancelled();
+  };
+  GenerationResult result = generate(model_, ask, {.on_event = on_event, .cancelled = cancelled});
   Answer& answer = result.answers.front();
   answer.require_success();
   Reply reply{.text = std::move(answer.text),
@@ -87,7 +139,7 @@ Reply ChatSession::reply_to(Ask ask, const ChatParameters& parameters, const std
               .prompt_seconds = result.usage.queue_seconds + result.usage.prompt_seconds,
               .generate_seconds = result.usage.generate_seconds};
   cached_tokens_ = reply.prompt_tokens + reply.tokens.size();
-  if (parameters.verbose) reply.seen = model_->engine().observe();
+  if (parameters.verbose) reply.seen = engine.observe();
   return reply;
 }
 

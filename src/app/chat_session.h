@@ -2,7 +2,6 @@
 // (lines, commands, colours) lies elsewhere. One thread.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -39,30 +38,46 @@ struct Reply {
   Observations seen = {};  // when timings are wanted: counts since loading, times of this answer
 };
 
-// Called with text as it comes.
-using TextSink = std::function<void(std::string_view)>;
+// Whom an answer is for. Called on the thread that waits for it.
+struct ReplySink {
+  std::function<void(std::string_view)> text;  // as it comes
+  // How many of the prompt's tokens are read: some times a second until the answer begins.
+  std::function<void(std::size_t done, std::size_t total)> progress = {};
+  std::function<bool()> cancelled = {};  // asked as often
+};
 
 class ChatSession {
  public:
   // Throws Error: what opening and loading throw, unsupported for a model without a head, bad_input for a template.
-  ChatSession(const ResolvedModel& model, const ChatOptions& options, Log& log);
+  ChatSession(const ResolvedModel& model, const ChatOptions& options, std::shared_ptr<Device> device, Log& log);
 
-  // The assistant's next message. What this prompt shares with those before it is in the cache. Throws Error(bad_input)
-  // with both numbers when the conversation does not fit the context; the engine is sound after any failure.
-  Reply answer(const Conversation& conversation, const ChatParameters& parameters, const std::atomic<bool>& cancel,
-               const TextSink& sink);
+  // What answers are made with: the defaults, then what comes with the model, then what the user has given.
+  ChatParameters parameters(const GivenParameters& given) const;
+
+  // The assistant's next message to a conversation without the messages before `first`. What this prompt shares with
+  // those before it is in the cache. Throws Error(bad_input) with both numbers when it does not fit the context; the
+  // engine is sound after any failure.
+  Reply answer(const Conversation& conversation, const ChatParameters& parameters, const ReplySink& sink,
+               std::size_t first = 0);
   // Continues a text as it is, control tokens included.
-  Reply complete(std::string_view text, const ChatParameters& parameters, const std::atomic<bool>& cancel,
-                 const TextSink& sink);
+  Reply complete(std::string_view text, const ChatParameters& parameters, const ReplySink& sink);
+
+  // From which message on a conversation fits the context: see first_sent().
+  std::optional<std::size_t> first_fitting(const Conversation& conversation, const ChatParameters& parameters,
+                                           std::size_t first) const;
+  // "the context of 512 tokens is full", and what made it so small, if something did.
+  std::string full_context() const;
 
   bool raw() const noexcept { return model_->chat_template() == nullptr; }
   const LoadedModel& model() const noexcept { return *model_; }
   std::size_t cached_tokens() const noexcept { return cached_tokens_; }
 
  private:
-  Reply reply_to(Ask ask, const ChatParameters& parameters, const std::atomic<bool>& cancel, const TextSink& sink);
+  Reply reply_to(Ask ask, const ChatParameters& parameters, const ReplySink& sink);
 
   std::shared_ptr<LoadedModel> model_;
+  std::string system_;  // that comes with the model
+  ModelOptions options_;
   std::size_t cached_tokens_ = 0;  // of the last turn: its prompt and its answer
 };
 

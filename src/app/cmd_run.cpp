@@ -3,15 +3,18 @@
 #include <fmt/ranges.h>
 
 #include <memory>
+#include <optional>
 
 #include <CLI/CLI.hpp>
 
-#include "app/chat_commands.h"
+#include "app/answer_view.h"
+#include "app/chat_loop.h"
 #include "app/chat_parameters.h"
 #include "app/chat_session.h"
 #include "app/commands.h"
 #include "app/input.h"
 #include "app/pull_with_progress.h"
+#include "app/reply_timing.h"
 #include "app/terminal.h"
 #include "app/text_argument.h"
 #include "base/clock.h"
@@ -48,11 +51,19 @@ ResolvedModel find_model(const std::string& name) {
   return store.resolve(name);
 }
 
+// The newline that ends a text's last line, as `echo` writes it, is no part of a question.
+std::string without_last_newline(std::string text) {
+  if (!text.ends_with('\n')) return text;
+  text.pop_back();
+  if (text.ends_with('\r')) text.pop_back();
+  return text;
+}
+
 // The words of the command line, then what was piped in.
 std::string one_shot_prompt(const RunOptions& options) {
   std::string prompt = fmt::format("{}", fmt::join(options.words, " "));
   if (!is_terminal(Stream::input)) {
-    const std::string piped = read_standard_input(kPromptLimit);
+    const std::string piped = without_last_newline(read_standard_input(kPromptLimit));
     if (!prompt.empty() && !piped.empty()) prompt += "\n\n";
     prompt += piped;
   }
@@ -78,19 +89,35 @@ nlohmann::ordered_json reply_json(const RunOptions& options, const Reply& reply,
             {"generate_seconds", reply.generate_seconds}}}};
 }
 
-int answer_once(ChatSession& session, const RunOptions& options, const ChatParameters& parameters,
-                const std::string& prompt, Clock::time_point start) {
-  const bool terminal = is_terminal(Stream::output);
-  const auto show_text = [&](std::string_view piece) {
-    if (!options.json) write_output(terminal ? without_control(piece) : std::string(piece));
-  };
-  Interrupts interrupts;
+Reply answer_shown(ChatSession& session, const RunOptions& options, const ChatParameters& parameters,
+                   const std::string& prompt, const Interrupts& interrupts) {
+  std::optional<AnswerView> view;
+  if (!options.json) view.emplace();
+  const ReplySink sink{.text =
+                           [&](std::string_view piece) {
+                             if (view) view->show(piece);
+                           },
+                       .progress =
+                           [&](std::size_t done, std::size_t total) {
+                             if (view) view->progress(done, total);
+                           },
+                       .cancelled = [&] { return interrupts.requested().load(std::memory_order_relaxed); }};
   const Conversation conversation{.system = parameters.system, .messages = {{.role = "user", .content = prompt}}};
-  const Reply reply = session.raw() ? session.complete(prompt, parameters, interrupts.requested(), show_text)
-                                    : session.answer(conversation, parameters, interrupts.requested(), show_text);
+  Reply reply =
+      session.raw() ? session.complete(prompt, parameters, sink) : session.answer(conversation, parameters, sink);
+  if (view) view->finish();
+  return reply;
+}
+
+int answer_once(ChatSession& session, const RunOptions& options, const std::string& prompt, Clock::time_point start,
+                Log& log) {
+  const Interrupts interrupts;
+  const ChatParameters parameters = session.parameters(options.given);
+  const Reply reply = answer_shown(session, options, parameters, prompt, interrupts);
   const double total = seconds_since(start);
   const double load = session.model().load_seconds();
-  write_output(options.json ? dump_json(reply_json(options, reply, total, load)) + "\n" : "\n");
+  if (options.json) write_output(dump_json(reply_json(options, reply, total, load)) + "\n");
+  if (reply.reason == FinishReason::context) log.warn("the answer was cut: {}", session.full_context());
   if (parameters.verbose) write_error("\n" + timing_text(reply, total, load));
   return reply.reason == FinishReason::cancelled ? kInterruptedExit : 0;
 }
@@ -103,27 +130,21 @@ int run(RunOptions options, Log& log) {
     fail(ErrorKind::usage, "--raw uses no template, but --template was given too");
   }
   // Mistakes of the command line are told before a model is looked for.
-  ChatParameters parameters;
-  apply_given(parameters, options.given);
+  if (options.verbose) options.given.emplace_back("verbose", "on");
+  ChatParameters checked;
+  apply_given(checked, options.given);
   executor_options(options.chat.model);
   const std::string prompt = chat ? "" : one_shot_prompt(options);
 
-  ResolvedModel model = find_model(options.model);
-  if (const auto changed = change_warning(model)) log.warn("{}", *changed);
-  parameters = {};
-  if (model.system) parameters.system = *model.system;
-  const auto recommended = read_recommended_sampling(GgufFile::open(model.path), model.params.value_or(""), log);
-  model.params.reset();  // what is wrong with them was told
-  apply_recommended(parameters, recommended);
-  if (recommended.context && options.chat.model.context.empty()) {
-    options.chat.model.context = std::to_string(*recommended.context);
-  }
-  apply_given(parameters, options.given);
-  parameters.verbose = options.verbose;
-
-  ChatSession session(model, options.chat, log);
-  if (!chat) return answer_once(session, options, parameters, prompt, start);
-  ChatLoop(session, std::move(parameters)).run();
+  const std::shared_ptr<Device> device = open_device(options.chat.model);
+  const auto open = [&](const std::string& name) {
+    const ResolvedModel model = find_model(name);
+    if (const auto changed = change_warning(model)) log.warn("{}", *changed);
+    return std::make_unique<ChatSession>(model, options.chat, device, log);
+  };
+  std::unique_ptr<ChatSession> session = open(options.model);
+  if (!chat) return answer_once(*session, options, prompt, start, log);
+  ChatLoop(std::move(session), options.given, open).run();
   return 0;
 }
 
@@ -143,7 +164,9 @@ void add_run(CLI::App& app, CommandContext& context) {
   add_parameter_options(*command, options->given);
   add_model_options(*command, options->chat.model);
   command->footer(
-      "What is piped in joins the prompt. Ctrl-C stops an answer, twice leaves.\n\nExamples:\n  quarrel run\n"
+      "What is piped in joins the prompt, without its last newline. What the model's makers recommend\n"
+      "takes the place of the defaults above (quarrel inspect MODEL shows it); options that are given\n"
+      "count more. Ctrl-C stops an answer, twice leaves.\n\nExamples:\n  quarrel run\n"
       "  quarrel run default \"Why is the sky blue?\"\n  quarrel run model.gguf \"Summarise this:\" < letter.txt");
   command->callback([options, &context] { context.run = [options, &context] { return run(*options, context.log); }; });
 }

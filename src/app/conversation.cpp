@@ -1,5 +1,7 @@
 #include "app/conversation.h"
 
+#include <algorithm>
+
 #include "app/input.h"
 #include "base/error.h"
 #include "base/output_file.h"
@@ -23,11 +25,35 @@ std::string text_of(const nlohmann::ordered_json& object, const char* key, const
 
 }  // namespace
 
-nlohmann::ordered_json Conversation::to_template() const {
+nlohmann::ordered_json Conversation::to_template(std::size_t first) const {
   auto list = nlohmann::ordered_json::array();
   if (!system.empty()) list.push_back({{"role", "system"}, {"content", system}});
-  for (const ChatMessage& message : messages) list.push_back({{"role", message.role}, {"content", message.content}});
+  for (std::size_t i = first; i < messages.size(); ++i) {
+    list.push_back({{"role", messages[i].role}, {"content", messages[i].content}});
+  }
   return list;
+}
+
+std::vector<std::size_t> turn_starts(const Conversation& conversation) {
+  std::vector<std::size_t> starts;
+  for (std::size_t i = 0; i < conversation.messages.size(); ++i) {
+    if (conversation.messages[i].role == "user") starts.push_back(i);
+  }
+  return starts;
+}
+
+std::optional<std::size_t> first_sent(const Conversation& conversation, std::size_t first, const ContextLimits& limits,
+                                      const std::function<std::size_t(std::size_t)>& tokens_from) {
+  if (tokens_from(first) <= limits.roomy) return first;
+  std::vector<std::size_t> starts = turn_starts(conversation);
+  std::erase_if(starts, [&](std::size_t start) { return start <= first; });
+  starts.insert(starts.begin(), first);
+  for (const std::size_t limit : {limits.comfortable, limits.roomy, limits.most}) {
+    const auto found =
+        std::ranges::partition_point(starts, [&](std::size_t start) { return tokens_from(start) > limit; });
+    if (found != starts.end()) return *found;
+  }
+  return std::nullopt;
 }
 
 void save_conversation(const Conversation& conversation, const std::filesystem::path& path) {

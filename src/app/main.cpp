@@ -13,6 +13,7 @@
 
 #include "app/command_reference.h"
 #include "app/commands.h"
+#include "app/style.h"
 #include "app/terminal.h"
 #include "backend/create.h"
 #include "base/error.h"
@@ -32,8 +33,7 @@ std::string version_text() {
 }
 
 void say(std::string_view sentence) {
-  const bool colour = wants_colour(Stream::error);
-  write_error(fmt::format("{}error:{} {}\n", colour ? "\x1b[31m" : "", colour ? "\x1b[0m" : "", sentence));
+  write_error(fmt::format("{} {}\n", Palette(Stream::error).paint(Style::error, "error:"), sentence));
 }
 
 void add_commands(CLI::App& app, CommandContext& context) {

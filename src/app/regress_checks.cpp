@@ -164,12 +164,12 @@ CheckResult run_answer(const SuitePrompt& prompt, const CoherenceLimits& limits,
   parameters.sampling.repeat_penalty = static_cast<float>(prompt.repeat_penalty);
   parameters.seed = prompt.seed;
   parameters.max_tokens = prompt.max_tokens;
-  const auto& cancel = context.interrupts.requested();
-  const auto ignore = [](std::string_view) {};
+  const ReplySink sink{.text = [](std::string_view) {},
+                       .cancelled = [&] { return context.interrupts.requested().load(); }};
   const Reply reply =
-      prompt.raw ? session.complete(prompt.text, parameters, cancel, ignore)
+      prompt.raw ? session.complete(prompt.text, parameters, sink)
                  : session.answer({.system = prompt.system, .messages = {{.role = "user", .content = prompt.text}}},
-                                  parameters, cancel, ignore);
+                                  parameters, sink);
   check_interrupt(context.interrupts);
   const Coherence coherence = measure_coherence(reply.text);
   std::vector<std::string> faults = coherence_faults(coherence, limits);
@@ -244,7 +244,7 @@ void run_checks(const SuiteModel& model, const Suite& suite, const RegressContex
       if (!session) {
         ChatOptions options;
         options.model = context.options;
-        session = std::make_unique<ChatSession>(resolved, options, context.log);
+        session = std::make_unique<ChatSession>(resolved, options, open_device(options.model), context.log);
       }
       return run_answer(prompt, suite.coherence, *session, context);
     });

@@ -9,6 +9,7 @@
 
 #include "app/terminal_mode.h"
 #include "base/environment.h"
+#include "base/error.h"
 
 namespace quarrel {
 namespace {
@@ -55,9 +56,20 @@ bool moves_cursor(Stream stream) {
 bool wants_colour(Stream stream) { return moves_cursor(stream) && environment("NO_COLOR").value_or("").empty(); }
 
 void write_output(std::string_view text) {
+  constexpr const char* kFailure = "cannot write to standard output";
   errno = 0;
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
-    throw std::system_error(errno, std::generic_category(), "cannot write to standard output");
+  // What others left in the buffer goes first; the rest past it, since a stream cannot tell what of an interrupted
+  // write came out.
+  if (std::fflush(stdout) != 0) throw std::system_error(errno, std::generic_category(), kFailure);
+  while (!text.empty()) {
+    const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());
+    if (written >= 0) {
+      text.remove_prefix(static_cast<std::size_t>(written));
+    } else if (errno != EINTR) {
+      throw std::system_error(errno, std::generic_category(), kFailure);
+    } else if (interrupt_pending()) {
+      fail(ErrorKind::cancelled, "interrupted");
+    }
   }
 }
 

@@ -25,7 +25,7 @@ bool moves_cursor(Stream stream);
 bool wants_colour(Stream stream);
 
 // Writes to standard output at once. Throws std::system_error: with std::errc::broken_pipe the reader has gone, and the
-// program ends without a word.
+// program ends without a word. Error(cancelled) when the reader takes nothing and the user asked to stop meanwhile.
 void write_output(std::string_view text);
 // The same for standard error, where a failure is nobody's business.
 void write_error(std::string_view text) noexcept;

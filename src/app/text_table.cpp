@@ -9,6 +9,29 @@ std::size_t display_width(const std::string& text) noexcept {
       text.begin(), text.end(), [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }));
 }
 
+std::string field_line(std::string_view name, std::string_view value, std::size_t indent, std::size_t width) {
+  std::string line = "  " + std::string(name);
+  std::string result;
+  const auto begin_value = [&] { line.resize(std::max(line.size(), indent), ' '); };
+  begin_value();
+  bool first = true;
+  while (!value.empty()) {
+    const std::size_t end = std::min(value.find(' '), value.size());
+    const std::string word(value.substr(0, end));
+    value.remove_prefix(std::min(end + 1, value.size()));
+    if (!first && width > 0 && display_width(line) + 1 + display_width(word) > width) {
+      result += line + "\n";
+      line.clear();
+      begin_value();
+      first = true;
+    }
+    line += (first ? "" : " ") + word;
+    first = false;
+  }
+  line.erase(line.find_last_not_of(' ') + 1);
+  return result + line + "\n";
+}
+
 std::string TextTable::text() const {
   std::vector<std::string> titles;
   std::vector<std::size_t> widths;

@@ -1,7 +1,9 @@
 // A table of text in columns, for people: widths fit the widest cell, numbers stand to the right. One thread.
 #pragma once
 
+#include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace quarrel {
@@ -28,6 +30,10 @@ class TextTable {
   std::vector<Column> columns_;
   std::vector<std::vector<std::string>> rows_;
 };
+
+// "  name   value": the value from column `indent` on, its further lines below its first one. Broken between words
+// where it would pass `width` columns; 0: not at all. With a line feed at its end.
+std::string field_line(std::string_view name, std::string_view value, std::size_t indent, std::size_t width);
 
 // Characters of a UTF-8 text, for lining up: continuation bytes do not count.
 std::size_t display_width(const std::string& text) noexcept;

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """quarrel run: one answer from a pipe, Ctrl-C, and the chat on a terminal, with a toy that answers nonsense."""
+import fcntl
 import json
 import os
 import re
 import stat
+import struct
+import termios
 import time
 import unittest
 
@@ -45,6 +48,16 @@ class OneShot(ProgramTest):
         for text in ("[a, b]", "{}", "a,b", "[x]"):
             self.assertEqual(prompt_tokens(text), prompt_tokens(piped=text), text)
 
+    def test_a_pipe_loses_its_last_newline(self):
+        def prompt_tokens(*words, piped):
+            return json.loads(self.succeed("run", self.toy, *words, "-n", "1", "--json", input=piped).out)["prompt_tokens"]
+        for text in ("Hello there", "Hello\nthere"):
+            bare = prompt_tokens(piped=text)
+            for end in ("\n", "\r\n"):
+                self.assertEqual(prompt_tokens(piped=text + end), bare)
+            self.assertGreater(prompt_tokens(piped=text + "\n\n"), bare)
+        self.assertEqual(prompt_tokens("Hello", piped="\n"), prompt_tokens("Hello", piped=""))
+
     def test_nobody_forges_a_role(self):
         def prompt_tokens(text):
             return json.loads(self.succeed("run", self.toy, text, "-n", "1", "--json").out)["prompt_tokens"]
@@ -75,6 +88,21 @@ class OneShot(ProgramTest):
     def test_too_long_a_prompt(self):
         self.refuse(1, ["tokens", "512"], "run", self.toy, input="x!" * 2000)
 
+    def test_an_answer_that_is_cut(self):
+        result = self.succeed("run", self.toy, "Hello", "--seed", "1", *ENDLESS)
+        self.assertEqual(result.err, "warning: the answer was cut: the context of 512 tokens is full\n")
+        for options, words in ((("--ctx", "64"), ["64 tokens is full", "--ctx 64", "512"]),
+                               (("--memory-budget", self.budget()), ["--memory-budget", "512"])):
+            result = self.succeed("run", self.toy, "Hello", "--seed", "1", *options, *ENDLESS)
+            for word in words:
+                self.assertIn(word, result.err)
+        self.assertEqual(self.succeed("run", self.toy, "Hello", "-n", "4", *ENDLESS).err, "")
+
+    def budget(self):
+        """Memory for half of the toy's context."""
+        plan = json.loads(self.succeed("estimate", self.toy, "--ctx", "256", "--json").out)
+        return str(plan["bytes"]["total"])
+
     def test_templates(self):
         with open(self.path("shout.jinja"), "w", encoding="utf-8") as file:
             file.write("{{ messages[0].content | upper }}")
@@ -99,6 +127,31 @@ class OneShot(ProgramTest):
         self.assertEqual(err, b"")
         self.assertTrue(first)
         self.assertTrue(out.endswith(b"\n"))
+
+
+    def test_ctrl_c_while_nobody_reads(self):
+        toy = self.make_toy("chat", "long.gguf", 60000)
+        process = self.start("run", toy, "Hello", "--seed", "1", *ENDLESS)
+        with process:
+            fcntl.fcntl(process.stdout.fileno(), fcntl.F_SETPIPE_SZ, 4096)
+            os.read(process.stdout.fileno(), 1)
+            self.wait_until_full(process.stdout.fileno())
+            process.send_signal(INTERRUPT)
+            self.assertEqual(process.wait(TIMEOUT), 130)
+            self.assertEqual(process.stderr.read(), b"")
+
+    @staticmethod
+    def wait_until_full(pipe):
+        """Until no byte more came into a pipe for a while: whoever writes to it waits."""
+        end, held, since = time.monotonic() + TIMEOUT, 0, time.monotonic()
+        while time.monotonic() < end:
+            before, held = held, struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))[0]
+            if held != before:
+                since = time.monotonic()
+            if held > 0 and time.monotonic() - since > 0.5:
+                return
+            time.sleep(0.05)
+        raise AssertionError(f"the pipe holds {held} bytes and more")
 
 
 class OllamaStore(ProgramTest):
@@ -138,6 +191,8 @@ class OllamaStore(ProgramTest):
         self.assertEqual(len(value["tokens"]), 6)
         self.assertEqual(value["prompt_tokens"], bare["prompt_tokens"])
         self.refuse(1, ["256"], "run", "parrot", input="x!" * 400)
+        shown = self.succeed("inspect", "parrot").out.decode()
+        self.assertIn("seed 11, num_predict 4, num_ctx 256, stop '@@' (from the store)", shown)
 
 
 class Chat(ProgramTest):

@@ -292,14 +292,117 @@ class Commands(TerminalTest):
             return file.read()
 
 
+class Overflow(TerminalTest):
+    MESSAGE = "x!" * 45 + "\r"  # of about 100 tokens, where the toy's context is 512
+
+    def turns(self, terminal, count):
+        """What was shown while so many messages were answered."""
+        shown = ""
+        for _ in range(count):
+            terminal.type(self.MESSAGE)
+            terminal.expect("\n")
+            shown += terminal.expect(">>> ")
+        return shown
+
+    def test_the_oldest_turns_are_dropped(self):
+        terminal = self.chat("--system", "Be brief.")
+        shown = self.turns(terminal, 4)
+        self.assertNotIn("dropped", shown)
+        shown = self.turns(terminal, 2)
+        self.assertRegex(shown, r"The context of 512 tokens is full: the \d oldest turns were dropped\.")
+        self.assertNotIn("error:", shown)
+        terminal.type("/show\r")
+        terminal.expect_screen(lambda screen: re.search(r"messages +12, the first \d+ dropped", screen.text()))
+        self.assertEqual(len(self.said(terminal)), 6)  # what is saved is whole
+        self.turns(terminal, 6)  # it goes on and on
+        terminal.type("/clear\r/show\r")
+        terminal.expect_screen(lambda screen: re.search(r"messages +0\n", screen.text()))
+
+    def test_or_it_stops(self):
+        terminal = self.chat()
+        terminal.type("/set overflow\r")
+        terminal.expect_screen(lambda screen: re.search(r"overflow +drop\n", screen.text()))
+        terminal.type("/set overflow shift\r")
+        terminal.expect("is not drop or stop")
+        terminal.type("/set overflow stop\r")
+        terminal.expect_screen(["  overflow                stop", ">>>"])
+        shown = self.turns(terminal, 6)
+        self.assertIn("error:", shown)
+        self.assertIn("not kept", shown)
+        self.assertNotIn("dropped", shown)
+
+    def test_an_answer_that_is_cut(self):
+        terminal = self.chat("-n", "-1", "--ctx", "64", *(word for token in range(3) for word in
+                                                         ("--logit-bias", f"{token}=-1000")))
+        terminal.type("Hello\r")
+        terminal.expect("The answer was cut: the context of 64 tokens is full")
+
+
+class Model(TerminalTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        for name in ("parrot", "sparrow"):
+            os.symlink(cls.make_toy("chat", f"{name}.gguf", 700), cls.path(f"models/{name}.gguf"))
+        with open(cls.path("models/broken.gguf"), "wb") as file:
+            file.write(b"GGUF and no more")
+
+    def test_a_chat_goes_on_with_another_model(self):
+        terminal = self.chat("--temp", "0.5")
+        terminal.type("/set top_k 7\r/set stop END\r/system Be kind.\r")
+        terminal.expect("system prompt is set")
+        terminal.type("Hello\r")
+        terminal.expect("\n")
+        terminal.expect(">>> ")
+        terminal.type("/model par\t\r")
+        terminal.expect("parrot on ")
+        self.assertIn("context 700", terminal.expect("2 message(s)"))
+        terminal.expect(">>> ")
+        terminal.type("/show parameters\r")
+        shown = terminal.expect(">>> ")
+        for line in (r"temperature +0\.5", r"top_k +7", r'stop +"END"', r"system +Be kind\."):
+            self.assertRegex(shown, line)
+        terminal.type("And you?\r")
+        terminal.expect("\n")
+        terminal.expect(">>> ")
+        self.assertEqual(self.said(terminal), ["Hello", "And you?"])
+
+    def test_a_failed_load_keeps_the_old_one(self):
+        terminal = self.chat()
+        terminal.type("Hello\r")
+        terminal.expect("\n")
+        terminal.expect(">>> ")
+        for name in ("broken", "nonesuch", "/nowhere.gguf"):
+            terminal.type(f"/model {name}\r")
+            terminal.expect("error:")
+            terminal.expect("The model is still toy.")
+            terminal.expect(">>> ")
+        terminal.type("And you?\r")
+        terminal.expect("\n")
+        terminal.expect(">>> ")
+        self.assertEqual(self.said(terminal), ["Hello", "And you?"])
+
+    def test_which_there_are(self):
+        terminal = self.chat()
+        terminal.type("/model\r")
+        terminal.expect_screen(lambda screen: re.search(r"model +toy\n +there are +parrot\n +sparrow\n", screen.text()))
+        terminal.type("/model \t\t")
+        terminal.expect_screen(["parrot   sparrow", ">>> /model"])
+
+
 class Answers(TerminalTest):
+    def test_a_sign_of_life_while_a_prompt_is_read(self):
+        toy = self.make_toy("chat", "long.gguf", 60000)
+        terminal = self.open_terminal("run", toy, "-n", "8", "-t", "1", environment={"QUARREL_ISA": "scalar"})
+        terminal.expect_screen([">>>"])
+        terminal.type(pasted("word " * 2_500) + "\r")
+        terminal.expect("reading the prompt: ")
+        self.assertRegex(terminal.expect(" tokens"), r"\d+ of \d{4}")
+        terminal.expect(">>> ")
+        self.assertNotIn("reading", terminal.screen.text())
+
     def test_words_are_not_cut(self):
-        # The toy is made to write words.
-        likely = []
-        for word in (" the", " world", " would", " they", " there", " have", " what"):
-            token = json.loads(self.succeed("tokenize", self.toy, input=word).out)[0]
-            likely += ["--logit-bias", f"{token}=60"]
-        terminal = self.chat("-n", "100", *likely, columns=24, rows=60)
+        terminal = self.chat("-n", "100", *self.words_only(), columns=24, rows=60)
         terminal.type("Hello\r")
         terminal.expect("\n")
         terminal.expect(">>> ")
@@ -314,6 +417,24 @@ class Answers(TerminalTest):
         end = next(index for index in range(begin, len(lines)) if lines[index].startswith(">>>"))
         self.assertGreater(end - begin, 3)
         self.assertEqual(" ".join(lines[begin:end]).split(), answer.split())
+
+    def test_nor_those_of_one_answer(self):
+        options = ("-n", "100", "--seed", "5", *self.words_only())
+        answer = self.succeed("run", self.toy, "Hello", *options).out.decode()
+        self.assertGreater(len(answer), 200)
+        terminal = self.open_terminal("run", self.toy, "Hello", *options, columns=24, rows=60)
+        self.assertEqual(terminal.wait(), 0)
+        lines = terminal.screen.lines()
+        self.assertGreater(len(lines), 3)
+        self.assertEqual(" ".join(lines).split(), answer.split())
+
+    def words_only(self):
+        """Makes the toy write words."""
+        likely = []
+        for word in (" the", " world", " would", " they", " there", " have", " what"):
+            token = json.loads(self.succeed("tokenize", self.toy, input=word).out)[0]
+            likely += ["--logit-bias", f"{token}=60"]
+        return likely
 
 
 if __name__ == "__main__":

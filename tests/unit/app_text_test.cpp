@@ -134,6 +134,15 @@ TEST(TextTable, LinesColumnsUp) {
   EXPECT_EQ(table.text(), "NAME      N  NOTE\né         5\ngap of 7 bytes\nlonger  100  x\n");
 }
 
+TEST(FieldLine, BreaksItsValueBelowItself) {
+  EXPECT_EQ(field_line("name", "value", 8, 0), "  name  value\n");
+  EXPECT_EQ(field_line("name", "", 8, 20), "  name\n");
+  EXPECT_EQ(field_line("name", "one two three four", 8, 16), "  name  one two\n        three\n        four\n");
+  EXPECT_EQ(field_line("name", "/a/path/that/is/too/long and more", 8, 16),
+            "  name  /a/path/that/is/too/long\n        and more\n");
+  EXPECT_EQ(field_line("a longer name", "é é", 8, 18), "  a longer nameé é\n");
+}
+
 TEST(WithoutControl, LeavesTextAlone) {
   EXPECT_EQ(without_control("Grüße\n\t🙂"), "Grüße\n\t🙂");
   EXPECT_EQ(without_control("a\x1b[31mb\r"), "a\xEF\xBF\xBD[31mb\xEF\xBF\xBD");

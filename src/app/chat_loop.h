@@ -1,9 +1,13 @@
-// The chat in a terminal: reads lines, carries out what begins with a slash, sends the rest to the model and shows the
-// answer as it comes. One thread.
+// The chat in a terminal: reads lines, carries out what begins with a slash (chat_commands.cpp, chat_show.cpp), sends
+// the rest to the model and shows the answer as it comes. Made by `run`. One thread.
 #pragma once
 
+#include <cstddef>
+#include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "app/chat_parameters.h"
 #include "app/chat_session.h"
@@ -14,12 +18,12 @@
 
 namespace quarrel {
 
-// Ollama's lines, which people compare, on standard error; `total_seconds` is the answer's, `load` the model's.
-std::string timing_text(const Reply& reply, double total_seconds, double load_seconds);
-
 class ChatLoop {
  public:
-  ChatLoop(ChatSession& session, ChatParameters parameters);
+  // Loads the model of that name; throws Error.
+  using Open = std::function<std::unique_ptr<ChatSession>(const std::string& name)>;
+  // `given`: what the user wants of answers, whatever the model.
+  ChatLoop(std::unique_ptr<ChatSession> session, GivenParameters given, Open open);
 
   // Until the user leaves.
   void run();
@@ -39,6 +43,7 @@ class ChatLoop {
     void (ChatLoop::*show)() const;
   };
   static const Subject kSubjects[];
+  static std::vector<std::string> subject_names();
 
   struct Typed {
     LineInput input;
@@ -46,6 +51,7 @@ class ChatLoop {
   };
 
   Completion complete(std::string_view text, std::size_t cursor) const;
+  void say_model() const;
   void say_error(std::string_view sentence) const;
   void notice(std::string_view sentence) const;
   // A question that only "y" or "yes" affirms.
@@ -55,10 +61,14 @@ class ChatLoop {
   LineInput read_quoted(std::string first);
   Next command(std::string_view line);
   Next send(const std::string& text);
+  void drop_turns();
+  Reply answer(const std::string& text);
+  void end_turn(const Reply& reply);
   Next interrupted(const std::string& line);
 
   Next help(std::string_view argument);
   Next set(std::string_view argument);
+  Next model(std::string_view argument);
   Next system(std::string_view argument);
   Next clear(std::string_view argument);
   Next save(std::string_view argument);
@@ -73,9 +83,15 @@ class ChatLoop {
   void show_template() const;
   void show_license() const;
 
-  ChatSession& session_;
+  // For every model of this chat.
+  void give(std::string_view name, std::string_view value);
+
+  std::unique_ptr<ChatSession> session_;
+  GivenParameters given_;
+  Open open_;
   ChatParameters parameters_;
   Conversation conversation_;
+  std::size_t first_sent_ = 0;  // the messages before it were dropped from the context
   Interrupts interrupts_;
   Palette palette_{Stream::output};
   LineReader reader_;

@@ -1,0 +1,170 @@
+#include "app/chat_loop.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <new>
+
+#include "app/answer_view.h"
+#include "app/chat_text.h"
+#include "app/reply_timing.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/printable.h"
+
+namespace quarrel {
+
+ChatLoop::ChatLoop(std::unique_ptr<ChatSession> session, GivenParameters given, Open open)
+    : session_(std::move(session)),
+      given_(std::move(given)),
+      open_(std::move(open)),
+      parameters_(session_->parameters(given_)),
+      reader_(history_path(), [this](std::string_view text, std::size_t cursor) { return complete(text, cursor); }) {
+  conversation_.system = parameters_.system;
+}
+
+void ChatLoop::say_model() const {
+  say(fmt::format("{} on {}, context {}.", printable(session_->model().name()), session_->model().device_description(),
+                  session_->model().context()));
+}
+
+void ChatLoop::say_error(std::string_view sentence) const {
+  say(fmt::format("{} {}", palette_.paint(Style::error, "error:"), sentence));
+}
+
+void ChatLoop::notice(std::string_view sentence) const { say(palette_.paint(Style::notice, sentence)); }
+
+bool ChatLoop::confirm(std::string_view question) {
+  const std::string prompt = fmt::format("{} [y/N] ", question);
+  const LineInput answer = reader_.read({.plain = prompt, .shown = prompt}, LineUse::answer);
+  if (answer.event != LineEvent::line) {
+    interrupts_.take();
+    say("");
+  }
+  const std::string_view word = trim(answer.text);
+  return answer.event == LineEvent::line && (word == "y" || word == "Y" || word == "yes");
+}
+
+void ChatLoop::run() {
+  say_model();
+  notice("/help lists commands.");
+  Next next = Next::go_on;
+  while (next == Next::go_on) {
+    const auto [input, quoted] = read_message();
+    switch (input.event) {
+      case LineEvent::end: say(""); return;
+      case LineEvent::interrupted: next = interrupted(input.text); break;
+      case LineEvent::line:
+        hinted_ = false;
+        try {
+          if (input.text.starts_with('/') && !quoted) {
+            next = command(input.text);
+          } else if (!trim(input.text).empty()) {
+            next = send(input.text);
+          }
+        } catch (const Error& error) {
+          say_error(error.what());
+        } catch (const std::bad_alloc&) {
+          say_error("out of memory");
+        }
+    }
+  }
+}
+
+ChatLoop::Typed ChatLoop::read_message() {
+  // A Ctrl-C between two lines comes as a signal, which no reader would see.
+  if (interrupts_.requested()) return {.input = {.event = LineEvent::interrupted, .text = {}}};
+  LineInput input = reader_.read({.plain = ">>> ", .shown = palette_.paint(Style::prompt, ">>> ")});
+  if (input.event != LineEvent::line) return {.input = std::move(input)};
+  if (input.dropped > 0) notice(fmt::format("That was too long: the last {} bytes were left out.", input.dropped));
+  if (input.text.starts_with(kQuotes)) {
+    return {.input = read_quoted(input.text.substr(kQuotes.size())), .quoted = true};
+  }
+  reader_.remember(input.text);
+  return {.input = std::move(input)};
+}
+
+LineInput ChatLoop::read_quoted(std::string first) {
+  std::string text;
+  std::string line = std::move(first);
+  for (;;) {
+    if (line.ends_with(kQuotes)) {
+      text += line.substr(0, line.size() - kQuotes.size());
+      reader_.remember(fmt::format("{}{}{}", kQuotes, text, kQuotes));
+      return {.event = LineEvent::line, .text = std::move(text)};
+    }
+    text += line + "\n";
+    LineInput more = reader_.read({.plain = "... ", .shown = palette_.paint(Style::prompt, "... ")});
+    if (more.event != LineEvent::line) return more;
+    line = std::move(more.text);
+  }
+}
+
+ChatLoop::Next ChatLoop::interrupted(const std::string& line) {
+  const bool again = interrupts_.take() > 1 || (hinted_ && line.empty());
+  say("");
+  if (again || interrupts_.terminated()) return Next::leave;
+  if (line.empty()) notice("Ctrl-C once more, Ctrl-D or /bye leaves.");
+  hinted_ = line.empty();
+  return Next::go_on;
+}
+
+ChatLoop::Next ChatLoop::send(const std::string& text) {
+  conversation_.system = parameters_.system;
+  conversation_.messages.push_back({.role = "user", .content = text});
+  const auto start = Clock::now();
+  Reply reply;
+  interrupts_.take();
+  try {
+    if (!session_->raw() && parameters_.overflow == ContextOverflow::drop) drop_turns();
+    reply = answer(text);
+  } catch (const Error& error) {
+    conversation_.messages.pop_back();
+    say_error(error.what());
+    notice("Your message was not kept. /clear begins a new conversation, /save keeps this one.");
+    return Next::go_on;
+  }
+  end_turn(reply);
+  if (parameters_.verbose) write_error(timing_text(reply, seconds_since(start), session_->model().load_seconds()));
+  say("");
+  const int presses = interrupts_.take();
+  hinted_ = presses > 0;
+  return presses > 1 || interrupts_.terminated() ? Next::leave : Next::go_on;
+}
+
+// What does not fit even without them is refused by the engine, with both numbers.
+void ChatLoop::drop_turns() {
+  const auto first = session_->first_fitting(conversation_, parameters_, first_sent_);
+  if (!first || *first == first_sent_) return;
+  const auto turns = std::ranges::count_if(turn_starts(conversation_),
+                                           [&](std::size_t start) { return start >= first_sent_ && start < *first; });
+  first_sent_ = *first;
+  notice(fmt::format("The context of {} tokens is full: {} dropped.", session_->model().context(),
+                     turns == 1 ? "the oldest turn was" : fmt::format("the {} oldest turns were", turns)));
+}
+
+Reply ChatLoop::answer(const std::string& text) {
+  AnswerView view;
+  const ReplySink sink{.text = [&](std::string_view piece) { view.show(piece); },
+                       .progress = [&](std::size_t done, std::size_t total) { view.progress(done, total); },
+                       .cancelled = [&] { return interrupts_.requested().load(std::memory_order_relaxed); }};
+  Reply reply = session_->raw() ? session_->complete(text, parameters_, sink)
+                                : session_->answer(conversation_, parameters_, sink, first_sent_);
+  view.finish();
+  return reply;
+}
+
+void ChatLoop::end_turn(const Reply& reply) {
+  if (reply.reason == FinishReason::cancelled && reply.text.empty()) {
+    conversation_.messages.pop_back();
+    notice("Stopped before the answer began; your message was not kept.");
+  } else {
+    conversation_.messages.push_back({.role = "assistant", .content = reply.text});
+  }
+  if (reply.reason != FinishReason::context) return;
+  warn(fmt::format(
+      "The answer was cut: {}.{}", session_->full_context(),
+      parameters_.overflow == ContextOverflow::drop ? "" : " /clear begins a new conversation, /save keeps this one."));
+}
+
+}  // namespace quarrel

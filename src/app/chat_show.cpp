@@ -1,0 +1,80 @@
+// What /show tells.
+#include <fmt/ranges.h>
+
+#include "app/chat_loop.h"
+#include "app/chat_text.h"
+#include "base/error.h"
+#include "base/printable.h"
+
+namespace quarrel {
+
+const ChatLoop::Subject ChatLoop::kSubjects[] = {
+    {"info", "the model, its context, the conversation", &ChatLoop::show_info},
+    {"license", "under which the model is given", &ChatLoop::show_license},
+    {"messages", "what was said so far", &ChatLoop::show_messages},
+    {"parameters", "what /set changes", &ChatLoop::show_parameters},
+    {"system", "the system prompt", &ChatLoop::show_system},
+    {"template", "the chat template's source", &ChatLoop::show_template},
+};
+
+ChatLoop::Next ChatLoop::show(std::string_view argument) {
+  for (const Subject& subject : kSubjects) {
+    if (argument != subject.name && !(argument.empty() && &subject == kSubjects)) continue;
+    (this->*subject.show)();
+    return Next::go_on;
+  }
+  fail(ErrorKind::usage, "/show does not know '{}'; it knows {}", printable(argument, 32),
+       fmt::join(subject_names(), ", "));
+}
+
+std::vector<std::string> ChatLoop::subject_names() {
+  std::vector<std::string> names;
+  for (const Subject& subject : kSubjects) names.emplace_back(subject.name);
+  return names;
+}
+
+void ChatLoop::show_info() const {
+  const Executor& executor = session_->model().executor();
+  const RecommendedSampling& recommended = session_->model().recommended();
+  say_field("model", printable(session_->model().name()));
+  say_field("file", printable(executor.file().path().string(), 512));
+  say_field("architecture", printable(executor.spec().architecture));
+  say_field("runs on", session_->model().device_description());
+  say_field("context", fmt::format("{} of {} tokens", session_->cached_tokens(), executor.context()));
+  say_field("template", session_->raw() ? "none" : printable(session_->model().template_origin()));
+  say_field("sampling", recommended.origin.empty() ? "nothing is recommended" : recommended.summary());
+  say_field("messages", fmt::format("{}{}", conversation_.messages.size(),
+                                    first_sent_ == 0 ? "" : fmt::format(", the first {} dropped", first_sent_)));
+  say_field("system", printable(parameters_.system, 256));
+}
+
+void ChatLoop::show_parameters() const {
+  for (const ParameterInfo& info : list_parameters(parameters_)) say_field(info.name, printable(info.value, 256));
+  const std::string recommended = session_->model().recommended().summary();
+  if (!recommended.empty()) notice(fmt::format("  Recommended: {}.", recommended));
+}
+
+void ChatLoop::show_messages() const {
+  if (conversation_.messages.empty()) notice("Nothing was said yet.");
+  for (const ChatMessage& message : conversation_.messages) {
+    say(fmt::format("{} {}", palette_.paint(Style::prompt, message.role + ":"), without_control(message.content)));
+  }
+}
+
+void ChatLoop::show_system() const {
+  if (parameters_.system.empty()) return notice("There is no system prompt.");
+  say(without_control(parameters_.system));
+}
+
+void ChatLoop::show_template() const {
+  if (session_->raw()) return notice("There is no template: texts are continued as they are.");
+  say(without_control(session_->model().require_template().source()));
+}
+
+void ChatLoop::show_license() const {
+  const std::string_view license = session_->model().executor().file().string("general.license").value_or("");
+  if (license.empty()) return notice("The model's file names no license.");
+  say(without_control(license));
+}
+
+}  // namespace quarrel
