@@ -104,6 +104,8 @@ enum class Overflow {
 using TokenMask =
     std::function<void(std::size_t answer, std::span<const Token> tokens, std::span<std::uint64_t> allowed)>;
 
+// How tokens are chosen does not depend on the order of these fields: bias and mask come first, then penalties, then
+// mirostat or top_k, typical_p, top_p and min_p, and temperature last.
 struct GenerateOptions {
   std::int32_t max_tokens = -1;  // -1: until the model ends or the context is full
   float temperature = 0.0f;      // 0: always the most likely token

@@ -44,7 +44,7 @@ class QUARREL_API Model {
 
   const ModelInfo& info() const;
   Metrics metrics() const;
-  // What the model's makers recommend, over the defaults.
+  // What the model's makers recommend, or else a preset for its family, over the defaults.
   GenerateOptions recommended() const;
 
   // Keys of the file, in its order; a value by its key, none where there is no such key.

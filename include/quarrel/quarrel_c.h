@@ -427,7 +427,8 @@ QUARREL_C_API quarrel_status quarrel_model_get_metrics(const quarrel_model* mode
                                                        quarrel_error* error);
 QUARREL_C_API quarrel_status quarrel_model_get_special_tokens(const quarrel_model* model,
                                                               quarrel_special_tokens* special, quarrel_error* error);
-/* What the model's makers recommend, over the defaults. Stop strings live as long as the model. */
+/* What the model's makers recommend, or else a preset for its family, over the defaults. Stop strings live as long as
+ * the model. */
 QUARREL_C_API quarrel_status quarrel_model_get_recommended(const quarrel_model* model,
                                                            quarrel_generate_options* options, quarrel_error* error);
 /* Keys of the file, in its order; `key` lives as long as the model. Beyond the last: QUARREL_NOT_FOUND. */

@@ -190,6 +190,14 @@ const Row* find_row(std::string_view name) {
   return row == kRows.end() ? nullptr : row;
 }
 
+// The first long name on the command line, where it has one.
+std::string_view option_name(const Row& row) {
+  const std::string_view flags = row.flags == nullptr ? "" : row.flags;
+  const std::size_t begin = flags.find("--");
+  if (begin == std::string_view::npos) return row.name;
+  return flags.substr(begin, flags.find(',', begin) - begin);
+}
+
 }  // namespace
 
 std::vector<ParameterInfo> list_parameters(const ChatParameters& parameters) {
@@ -247,8 +255,7 @@ void apply_given(ChatParameters& parameters, const GivenParameters& given) {
     try {
       set_parameter(parameters, name, value);
     } catch (const Error& error) {
-      const std::string_view flags = find_row(name)->flags;
-      fail(ErrorKind::usage, "{}: {}", flags.substr(flags.find("--")), error.what());
+      fail(ErrorKind::usage, "{}: {}", option_name(*find_row(name)), error.what());
     }
   }
 }

@@ -29,7 +29,7 @@ struct PerplexityCommand {
 // The running value on standard error: a line that is rewritten on a terminal, elsewhere a line every few windows.
 class ProgressLine {
  public:
-  ProgressLine() : terminal_(is_terminal(Stream::error)) {}
+  ProgressLine() : terminal_(moves_cursor(Stream::error)) {}
   ~ProgressLine() { finish(); }
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;

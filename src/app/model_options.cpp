@@ -22,7 +22,7 @@ namespace {
 
 // A bar for loads that one would wait for, on a terminal only.
 std::function<void(std::uint64_t, std::uint64_t)> load_progress() {
-  if (!is_terminal(Stream::error)) return {};
+  if (!moves_cursor(Stream::error)) return {};
   constexpr double kPatience = 0.5;  // seconds
   return [start = Clock::now(), bar = std::shared_ptr<ProgressBar>()](std::uint64_t done, std::uint64_t total) mutable {
     if (bar == nullptr && done < total && seconds_since(start) > kPatience) bar = std::make_shared<ProgressBar>();

@@ -34,7 +34,7 @@ std::string human_duration(double seconds) {
 }
 
 ProgressBar::ProgressBar(ProgressUnit unit, Now now)
-    : unit_(unit), now_(std::move(now)), terminal_(is_terminal(Stream::error)) {}
+    : unit_(unit), now_(std::move(now)), terminal_(moves_cursor(Stream::error)) {}
 
 ProgressBar::~ProgressBar() { end_line(); }
 

@@ -127,6 +127,12 @@ class Editing(TerminalTest):
             shown += terminal.expect("error:") + terminal.expect(">>> ")
             self.assertNotRegex(shown, r"\x1b\[[0-9;]*m")
 
+    def test_colours_of_other_commands(self):
+        for environment, coloured in (({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)):
+            terminal = self.open_terminal("inspect", "nonesuch", environment=environment)
+            self.assertEqual("\x1b[" in terminal.expect("error:"), coloured)
+            self.assertEqual(terminal.wait(), 1)
+
     def test_a_dumb_terminal_reads_lines(self):
         terminal = self.open_terminal("run", self.toy, "-n", "8", environment={"TERM": "dumb"})
         shown = terminal.expect(">>> ")

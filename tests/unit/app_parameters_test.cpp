@@ -114,6 +114,10 @@ TEST(ChatParameters, FlagsAreRefusedByTheirOwnNames) {
   ChatParameters parameters;
   const std::string message = refusal(ErrorKind::usage, [&] { apply_given(parameters, {{"num_predict", "many"}}); });
   EXPECT_TRUE(message.starts_with("--max-tokens: ")) << message;
+  const std::string hot = refusal(ErrorKind::usage, [&] { apply_given(parameters, {{"temperature", "hot"}}); });
+  EXPECT_TRUE(hot.starts_with("--temperature: ")) << hot;
+  const std::string chat = refusal(ErrorKind::usage, [&] { apply_given(parameters, {{"overflow", "shift"}}); });
+  EXPECT_TRUE(chat.starts_with("overflow: ")) << chat;
 }
 
 TEST(ParseCount, TakesUnits) {
