@@ -121,7 +121,9 @@ ChatLoop::Next ChatLoop::send(const std::string& text) {
   } catch (const Error& error) {
     conversation_.messages.pop_back();
     say_error(error.what());
-    notice("Your message was not kept. /clear begins a new conversation, /save keeps this one.");
+    notice(fmt::format(
+        "Your message was not kept. /clear begins a new conversation, /save keeps this one{}.",
+        parameters_.overflow == ContextOverflow::stop ? ", /set overflow drop goes on without the oldest turns" : ""));
     return Next::go_on;
   }
   end_turn(reply);
