@@ -24,15 +24,14 @@ enum class ContextOverflow {
   stop,  // messages are refused
 };
 
+inline SamplingParams recent_penalties(SamplingParams params) {
+  params.penalty_scope = PenaltyScope::recent;
+  return params;
+}
+
 struct ChatParameters {
-  // What is used where neither the model's makers nor the user say otherwise. Penalties are off; given ones have the
-  // meaning that they have for Ollama and llama.cpp, whose names these are.
-  SamplingParams sampling{.temperature = 0.7f,
-                          .top_k = 40,
-                          .top_p = 0.95f,
-                          .min_p = 0.05f,
-                          .penalty_scope = PenaltyScope::recent,
-                          .logit_bias = {}};
+  // Given penalties have the meaning that they have for Ollama and llama.cpp, whose names these are.
+  SamplingParams sampling = recent_penalties(default_sampling());
   std::optional<std::uint64_t> seed;  // none: another one for each answer
   std::int32_t max_tokens = -1;       // -1: until the model ends or the context is full
   std::vector<std::string> stop;

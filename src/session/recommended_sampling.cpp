@@ -196,6 +196,10 @@ std::string RecommendedSampling::summary() const {
   return fmt::format("{} ({})", fmt::join(parts, ", "), origin);
 }
 
+SamplingParams default_sampling() {
+  return {.temperature = 0.7f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .logit_bias = {}};
+}
+
 SamplingParams RecommendedSampling::over(SamplingParams defaults) const {
   defaults.temperature = temperature.value_or(defaults.temperature);
   defaults.top_k = top_k.value_or(defaults.top_k);

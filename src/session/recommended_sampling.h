@@ -16,6 +16,9 @@
 
 namespace quarrel {
 
+// How tokens are chosen where neither the user nor the model's makers say it; penalties are off.
+SamplingParams default_sampling();
+
 // An empty field: not a word on it.
 struct RecommendedSampling {
   std::optional<float> temperature = {};
