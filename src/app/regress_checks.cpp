@@ -223,6 +223,10 @@ void run_checks(const SuiteModel& model, const Suite& suite, const RegressContex
   try {
     resolved = find_model(model.name, context.folder);
   } catch (const Error& error) {
+    if (model.optional && error.kind() == ErrorKind::not_found) {
+      sink({.model = model.name, .check = "load", .skipped = true, .summary = "there is no such model here"});
+      return;
+    }
     sink({.model = model.name, .check = "load", .summary = error.what(), .details = {{"error", error.what()}}});
     return;
   }
