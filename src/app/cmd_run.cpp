@@ -51,6 +51,14 @@ ResolvedModel find_model(const std::string& name) {
   return store.resolve(name);
 }
 
+// The newline that ends a text's last line, as `echo` writes it, is no part of a question.
+std::string without_last_newline(std::string text) {
+  if (!text.ends_with('\n')) return text;
+  text.pop_back();
+  if (text.ends_with('\r')) text.pop_back();
+  return text;
+}
+
 // `run "Why is the sky blue?"` names no model but asks a question.
 void refuse_question_as_name(const RunOptions& options) {
   const std::string& name = options.model;
@@ -70,14 +78,13 @@ void refuse_question_as_name(const RunOptions& options) {
 // The words of the command line, then the file, then what was piped in.
 std::string one_shot_prompt(const RunOptions& options) {
   std::string prompt = fmt::format("{}", fmt::join(options.words, " "));
-  // The last line of a file or of what `echo` writes ends with a newline that nobody means.
-  const auto append = [&prompt](std::string text) {
-    if (text.ends_with('\n')) text.pop_back();
+  const auto append = [&prompt](const std::string& text) {
     if (!prompt.empty() && !text.empty()) prompt += "\n\n";
     prompt += text;
   };
-  if (!options.file.empty()) append(read_input(options.file, kPromptLimit));
-  if (!is_terminal(Stream::input) && options.file != "-") append(read_standard_input(kPromptLimit));
+  if (!options.file.empty()) append(without_last_newline(read_input(options.file, kPromptLimit)));
+  if (!is_terminal(Stream::input) && options.file != "-")
+    append(without_last_newline(read_standard_input(kPromptLimit)));
   if (prompt.find_first_not_of(" \t\r\n") == std::string::npos) {
     fail(ErrorKind::usage,
          "there is no prompt: give one after the model's name, in a file (-f) or on standard input, or start from a "
