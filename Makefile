@@ -18,7 +18,7 @@ FIXED_LAYOUT := $(shell setarch -R true 2> /dev/null && echo setarch -R)
 # CUDA is compiled for those who ask for it: QUARREL_CUDA=1.
 TEST_CUDA := $(if $(filter 1,$(QUARREL_CUDA)),test-cuda)
 
-.PHONY: help setup setup-format setup-lint pull build man pgo shared run check test test-release test-asan test-tsan \
+.PHONY: help setup setup-format setup-lint pull build man pgo shared run check test test-release test-asan test-tsan cross \
   test-cuda bench soak format check-style lint clean
 
 help:  ## this list
@@ -121,6 +121,19 @@ test-asan: build/asan-ubsan/build.ninja  ## tests under AddressSanitizer and Und
 test-tsan: build/tsan/build.ninja  ## tests of threads under ThreadSanitizer
 	@ninja -C build/tsan -j $(JOBS) tests_threads 1>&2
 	@$(FIXED_LAYOUT) ctest --test-dir build/tsan --output-on-failure -L '^threads$$' -j $(JOBS)
+
+# Debian's cross compiler, and qemu-user for the tests. Left out by name: programs that take minutes there and test nothing
+# that depends on the processor, and what emulation cannot show: death tests that start themselves again, whether a program
+# or a thread could be started, and whose the mappings of memory are.
+CROSS_SLOW := convert_quantize_test|sched_simulator_test
+CROSS_NOT_EMULATED := ForeignFault.*:Subprocess.AMissingProgramIsNotFound:ThreadPool.TooManyThreadsAreAnError:$\
+  AlignedBuffer.AsksForHugePagesWhereTheyFit:AlignedBuffer.MapsAndUnmapsExactly
+cross:  ## the program compiled for arm64, its unit and op tests under qemu-user
+	@scripts/setup cross
+	@[ -f build/arm64/build.ninja ] || cmake --preset arm64 1>&2
+	@ninja -C build/arm64 -j $(JOBS) quarrel tests_unit tests_ops 1>&2
+	@GTEST_FILTER='-$(CROSS_NOT_EMULATED)' ctest --test-dir build/arm64 --output-on-failure --no-tests=error \
+	  -L '^(unit|ops)$$' -E '^($(CROSS_SLOW))$$' -j $(JOBS)
 
 # A folder of its own: the other builds know nothing of CUDA. Without a GPU the program says so and returns 77.
 test-cuda:  ## CUDA kernels compiled, and tested where there is a GPU

@@ -40,11 +40,11 @@ std::unique_ptr<quarrel_embeddings> handle_of(std::vector<Embedding> embeddings)
   return handle;
 }
 
-// Rows one after the other into the caller's array.
-void write_rows(const std::vector<std::vector<float>>& rows, float* values, std::size_t capacity, std::size_t& needed) {
+// Rows one after the other.
+std::vector<float> joined(const std::vector<std::vector<float>>& rows) {
   std::vector<float> all;
   for (const std::vector<float>& row : rows) all.insert(all.end(), row.begin(), row.end());
-  write_array(all, values, capacity, needed);
+  return all;
 }
 
 }  // namespace
@@ -121,22 +121,15 @@ void quarrel_embeddings_free(quarrel_embeddings* embeddings) { api::free_handle(
 
 quarrel_status quarrel_embedding_rows(const quarrel_model* model, const quarrel_token* tokens, size_t count,
                                       float* values, size_t capacity, size_t* needed, quarrel_error* error) {
-  return api::run(error, [&] {
-    size_t& result = api::check_pointer(needed, "the place for the count");
-    result = 0;
-    const api::Model& loaded = api::check_handle(model, "model").model;
-    const auto list = api::check_array(tokens, count, "the list of tokens");
-    api::write_rows(loaded.embedding_rows(list), values, capacity, result);
+  return api::give_array(model, values, capacity, needed, error, [&](const api::Model& loaded) {
+    return api::joined(loaded.embedding_rows(api::check_array(tokens, count, "the list of tokens")));
   });
 }
 
 quarrel_status quarrel_embedding_rows_of_text(const quarrel_model* model, quarrel_text text, float* values,
                                               size_t capacity, size_t* needed, quarrel_error* error) {
-  return api::run(error, [&] {
-    size_t& result = api::check_pointer(needed, "the place for the count");
-    result = 0;
-    const api::Model& loaded = api::check_handle(model, "model").model;
-    api::write_rows(loaded.embedding_rows(api::view_of(text, "the text")), values, capacity, result);
+  return api::give_array(model, values, capacity, needed, error, [&](const api::Model& loaded) {
+    return api::joined(loaded.embedding_rows(api::view_of(text, "the text")));
   });
 }
 

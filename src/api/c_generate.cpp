@@ -97,33 +97,21 @@ extern "C" {
 
 quarrel_status quarrel_chat_prompt(const quarrel_model* model, const quarrel_message* messages, size_t message_count,
                                    quarrel_token* tokens, size_t capacity, size_t* count, quarrel_error* error) {
-  return api::run(error, [&] {
-    size_t& needed = api::check_pointer(count, "the place for the count");
-    needed = 0;
-    const api::Model& loaded = api::check_handle(model, "model").model;
-    const std::vector<api::Message> list = api::messages_of(messages, message_count);
-    api::write_array(loaded.chat_prompt(list).tokens, tokens, capacity, needed);
+  return api::give_array(model, tokens, capacity, count, error, [&](const api::Model& loaded) {
+    return loaded.chat_prompt(api::messages_of(messages, message_count)).tokens;
   });
 }
 
 quarrel_status quarrel_chat_tokens(const quarrel_model* model, const quarrel_chat_input* chat, quarrel_token* tokens,
                                    size_t capacity, size_t* count, quarrel_error* error) {
-  return api::run(error, [&] {
-    size_t& needed = api::check_pointer(count, "the place for the count");
-    needed = 0;
-    const api::Model& loaded = api::check_handle(model, "model").model;
-    api::write_array(loaded.chat_prompt(api::chat_of(chat)).tokens, tokens, capacity, needed);
-  });
+  return api::give_array(model, tokens, capacity, count, error,
+                         [&](const api::Model& loaded) { return loaded.chat_prompt(api::chat_of(chat)).tokens; });
 }
 
 quarrel_status quarrel_chat_text(const quarrel_model* model, const quarrel_chat_input* chat, char* text,
                                  size_t capacity, size_t* bytes, quarrel_error* error) {
-  return api::run(error, [&] {
-    size_t& needed = api::check_pointer(bytes, "the place for the count");
-    needed = 0;
-    const api::Model& loaded = api::check_handle(model, "model").model;
-    api::write_array(loaded.chat_prompt(api::chat_of(chat)).text, text, capacity, needed);
-  });
+  return api::give_array(model, text, capacity, bytes, error,
+                         [&](const api::Model& loaded) { return loaded.chat_prompt(api::chat_of(chat)).text; });
 }
 
 quarrel_status quarrel_generate(const quarrel_model* model, const quarrel_token* prompt, size_t count,

@@ -221,12 +221,8 @@ quarrel_status quarrel_tokenize(const quarrel_model* model, quarrel_text text, i
 quarrel_status quarrel_tokenize_special(const quarrel_model* model, quarrel_text text, int add_special,
                                         int parse_special, quarrel_token* tokens, size_t capacity, size_t* count,
                                         quarrel_error* error) {
-  return api::run(error, [&] {
-    size_t& needed = api::check_pointer(count, "the place for the count");
-    needed = 0;
-    const api::Model& loaded = api::check_handle(model, "model").model;
-    const std::string_view view = api::view_of(text, "the text");
-    api::write_array(loaded.tokenize(view, add_special != 0, parse_special != 0), tokens, capacity, needed);
+  return api::give_array(model, tokens, capacity, count, error, [&](const api::Model& loaded) {
+    return loaded.tokenize(api::view_of(text, "the text"), add_special != 0, parse_special != 0);
   });
 }
 
@@ -238,23 +234,15 @@ quarrel_status quarrel_detokenize(const quarrel_model* model, const quarrel_toke
 quarrel_status quarrel_detokenize_special(const quarrel_model* model, const quarrel_token* tokens, size_t count,
                                           int show_special, char* text, size_t capacity, size_t* bytes,
                                           quarrel_error* error) {
-  return api::run(error, [&] {
-    size_t& needed = api::check_pointer(bytes, "the place for the count");
-    needed = 0;
-    const api::Model& loaded = api::check_handle(model, "model").model;
-    const auto list = api::check_array(tokens, count, "the list of tokens");
-    api::write_array(loaded.detokenize(list, show_special != 0), text, capacity, needed);
+  return api::give_array(model, text, capacity, bytes, error, [&](const api::Model& loaded) {
+    return loaded.detokenize(api::check_array(tokens, count, "the list of tokens"), show_special != 0);
   });
 }
 
 quarrel_status quarrel_token_bytes(const quarrel_model* model, quarrel_token token, int show_special, char* bytes,
                                    size_t capacity, size_t* count, quarrel_error* error) {
-  return api::run(error, [&] {
-    size_t& needed = api::check_pointer(count, "the place for the count");
-    needed = 0;
-    const api::Model& loaded = api::check_handle(model, "model").model;
-    api::write_array(loaded.token_bytes(token, show_special != 0), bytes, capacity, needed);
-  });
+  return api::give_array(model, bytes, capacity, count, error,
+                         [&](const api::Model& loaded) { return loaded.token_bytes(token, show_special != 0); });
 }
 
 quarrel_status quarrel_cancel_new(quarrel_cancel** cancel, quarrel_error* error) {

@@ -189,6 +189,17 @@ void write_array(const Values& values, T* data, std::size_t capacity, std::size_
   std::copy(values.begin(), values.end(), &check_pointer(data, "the array"));
 }
 
+// The whole of a function that hands out a list in the caller's array: `make` gives the list of a model.
+template <typename T, typename Make>
+quarrel_status give_array(const quarrel_model* model, T* data, std::size_t capacity, std::size_t* count,
+                          quarrel_error* error, const Make& make) noexcept {
+  return run(error, [&] {
+    std::size_t& needed = check_pointer(count, "the place for the count");
+    needed = 0;
+    write_array(make(check_handle(model, "model").model), data, capacity, needed);
+  });
+}
+
 // c_options.cpp
 LoadOptions load_options_of(const quarrel_load_options* options);
 GenerateOptions generate_options_of(const quarrel_generate_options* options);

@@ -72,14 +72,16 @@ void set_seed(ChatParameters& parameters, std::string_view value) {
   if (value.empty() || value == "-1" || value == "random") {
     parameters.seed.reset();
   } else {
-    parameters.seed = parse_number<std::uint64_t>(value, "a seed (a whole number from 0, or random)");
+    parameters.seed =
+        parse_number<std::uint64_t>(value, "a seed (a whole number from 0; -1 or random: a new one each time)");
   }
 }
 
 void set_max_tokens(ChatParameters& parameters, std::string_view value) {
-  const auto count = parse_number<std::int32_t>(value, "a number of tokens (-1: no limit)");
-  if (count < -2) refuse(value, "a number of tokens (-1: no limit)");
-  parameters.max_tokens = std::max(count, -1);
+  constexpr std::string_view kWanted = "a number of tokens (1 or more, or -1 for no limit)";
+  const auto count = parse_number<std::int32_t>(value, kWanted);
+  if (count < 1 && count != -1) refuse(value, kWanted);
+  parameters.max_tokens = count;
 }
 
 void set_overflow(ChatParameters& parameters, std::string_view value) {
@@ -148,20 +150,21 @@ using P = SamplingParams;
 using Parameters = ChatParameters;
 
 constexpr std::array kRows{
-    Row{"temperature", "--temperature,--temp", "X", "how freely it chooses; 0 always takes the likeliest",
+    Row{"temperature", "--temperature,--temp", "X", "how freely it chooses; 0 always takes the most likely token",
         set_float<&P::temperature>, show_float<&P::temperature>},
-    Row{"top_k", "--top-k", "N", "choose among this many; 0: all", set_integer<&P::top_k>, show_integer<&P::top_k>},
-    Row{"top_p", "--top-p", "X", "choose among those that together reach this probability; 1: all",
+    Row{"top_k", "--top-k", "N", "choose among this many most likely tokens; 0: all", set_integer<&P::top_k>,
+        show_integer<&P::top_k>},
+    Row{"top_p", "--top-p", "X", "choose among the tokens that together reach this probability; 1: all",
         set_float<&P::top_p>, show_float<&P::top_p>},
-    Row{"min_p", "--min-p", "X", "choose among those with at least this share of the best; 0: all",
+    Row{"min_p", "--min-p", "X", "choose among tokens with at least this share of the best one's probability; 0: all",
         set_float<&P::min_p>, show_float<&P::min_p>},
     Row{"typical_p", "--typical-p", "X", "locally typical sampling; 1: off", set_float<&P::typical_p>,
         show_float<&P::typical_p>},
-    Row{"repeat_penalty", "--repeat-penalty", "X", "holds back tokens seen lately; 1: off",
+    Row{"repeat_penalty", "--repeat-penalty", "X", "makes recent tokens less likely; 1: off",
         set_float<&P::repeat_penalty>, show_float<&P::repeat_penalty>},
-    Row{"presence_penalty", "--presence-penalty", "X", "taken from a token's score once it was seen",
+    Row{"presence_penalty", "--presence-penalty", "X", "subtracted once from the score of a token that was seen",
         set_float<&P::presence_penalty>, show_float<&P::presence_penalty>},
-    Row{"frequency_penalty", "--frequency-penalty", "X", "taken from a token's score each time it was seen",
+    Row{"frequency_penalty", "--frequency-penalty", "X", "subtracted from a token's score for each time it was seen",
         set_float<&P::frequency_penalty>, show_float<&P::frequency_penalty>},
     Row{"repeat_last_n", "--repeat-last-n", "N", "how many last tokens count as seen; -1: all",
         set_integer<&P::penalty_window>, show_integer<&P::penalty_window>},
@@ -172,8 +175,10 @@ constexpr std::array kRows{
     Row{"mirostat_eta", "--mirostat-eta", "X", "how fast mirostat learns", set_float<&P::mirostat_eta>,
         show_float<&P::mirostat_eta>},
     Row{"logit_bias", "--logit-bias", "ID=X", "added to a token's score", set_logit_bias, show_logit_bias, true},
-    Row{"seed", "--seed", "N", "of the random numbers: the same seed, the same answer", set_seed, show_seed},
-    Row{"num_predict", "-n,--max-tokens", "N", "tokens of an answer at most; -1: no limit", set_max_tokens,
+    Row{"seed", "--seed", "N",
+        "seed of the random numbers: the same seed gives the same answer; -1: a new one each time", set_seed,
+        show_seed},
+    Row{"num_predict", "-n,--max-tokens", "N", "most tokens of an answer; -1: no limit", set_max_tokens,
         [](const Parameters& p) { return fmt::format("{}", p.max_tokens); }},
     Row{"stop", "--stop", "TEXT", "ends the answer where it would appear", set_stop, show_stop, true},
     Row{"system", "--system", "TEXT", "the system prompt",
@@ -184,6 +189,14 @@ constexpr std::array kRows{
         [](Parameters& p, std::string_view value) { p.verbose = parse_switch(value); },
         [](const Parameters& p) { return std::string(p.verbose ? "on" : "off"); }},
 };
+
+// Nothing is changed if it fails. `shown` is the name that the user knows the parameter by.
+void set_row(ChatParameters& parameters, const Row& row, std::string_view value, std::string_view shown) {
+  ChatParameters changed = parameters;
+  row.set(changed, value);
+  if (const auto fault = find_fault(changed.sampling)) fail(ErrorKind::bad_input, "{} must be {}", shown, fault->range);
+  parameters = std::move(changed);
+}
 
 const Row* find_row(std::string_view name) {
   const auto* row = std::find_if(kRows.begin(), kRows.end(), [&](const Row& r) { return name == r.name; });
@@ -217,10 +230,7 @@ void set_parameter(ChatParameters& parameters, std::string_view name, std::strin
     fail(ErrorKind::bad_input, "there is no parameter '{}'{}", printable(name),
          near.empty() ? "" : fmt::format("; did you mean {}?", fmt::join(near, ", ")));
   }
-  ChatParameters changed = parameters;
-  row->set(changed, value);
-  check(changed.sampling);
-  parameters = std::move(changed);
+  set_row(parameters, *row, value, row->name);
 }
 
 void apply_recommended(ChatParameters& parameters, const RecommendedSampling& recommended) {
@@ -252,10 +262,16 @@ void add_parameter_options(CLI::App& command, GivenParameters& given) {
 
 void apply_given(ChatParameters& parameters, const GivenParameters& given) {
   for (const auto& [name, value] : given) {
+    const Row& row = *find_row(name);
+    const std::string_view flag = option_name(row);
+    // An empty value clears a list, which is what somebody in a chat may want.
+    if (row.several && value.empty()) fail(ErrorKind::usage, "{}: the text is empty", flag);
     try {
-      set_parameter(parameters, name, value);
+      set_row(parameters, row, value, flag);
     } catch (const Error& error) {
-      fail(ErrorKind::usage, "{}: {}", option_name(*find_row(name)), error.what());
+      const std::string_view sentence = error.what();
+      if (sentence.starts_with(flag)) fail(ErrorKind::usage, "{}", sentence);
+      fail(ErrorKind::usage, "{}: {}", flag, sentence);
     }
   }
 }

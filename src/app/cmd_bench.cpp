@@ -171,6 +171,7 @@ std::string speed_text(const BenchReport& report, const SpeedSettings& settings)
     table.add_row({std::move(name), fmt::format("{:.2f}", speed.tokens_per_s.mean()),
                    fmt::format("{:.2f}", speed.tokens_per_s.deviation()), std::move(machine)});
   };
+  std::string excess;  // a share above 100 % and why
   if (report.prefill) {
     std::string machine = fmt::format("{:.1f} GFLOP/s", flops_per_s(*report.prefill, report.cost) / 1e9);
     if (report.machine) {
@@ -183,14 +184,19 @@ std::string speed_text(const BenchReport& report, const SpeedSettings& settings)
   if (report.decode) {
     std::string machine = fmt::format("{:.1f} GB/s", bytes_per_s(*report.decode, report.cost, settings.batch) / 1e9);
     if (report.machine) {
-      machine += fmt::format(
-          ", {:.1f} % of the read bandwidth",
-          100.0 * share(bytes_per_s(*report.decode, report.cost, settings.batch), report.machine->read.bytes_per_s));
+      const double of_bandwidth =
+          share(bytes_per_s(*report.decode, report.cost, settings.batch), report.machine->read.bytes_per_s);
+      machine += fmt::format(", {:.1f} % of the read bandwidth", 100.0 * of_bandwidth);
+      if (of_bandwidth > 1.0) {
+        excess = fmt::format(
+            "decode reads faster than memory: {}\n",
+            cache_reason(report.cost.weight_bytes_per_step + report.cost.cache_bytes_per_step, *report.machine));
+      }
     }
     add(fmt::format("decode of {} for {} at depth {}", settings.generated, settings.batch, settings.depth),
         *report.decode, machine);
   }
-  return table.text();
+  return table.text() + excess;
 }
 
 std::string machine_text(const MachineSpeed& machine) {
@@ -224,7 +230,9 @@ std::string to_text(const BenchReport& report, const BenchCommand& command, cons
   }
   text += fmt::format("mean of {} after a warm-up\n\n", command.settings.repeat) + speed_text(report, command.settings);
   const auto add_profile = [&](const char* title, const Speed& speed) {
-    text += "\n" + profile_text(title, profile_of(speed.profile, report.machine));
+    const OpProfile profile = profile_of(speed.profile, report.machine);
+    text += "\n" + profile_text(title, profile);
+    if (report.machine) text += excess_text(profile, *report.machine);
   };
   if (command.profile && report.prefill) add_profile("prefill", *report.prefill);
   if (command.profile && report.decode) add_profile("decode", *report.decode);

@@ -25,11 +25,11 @@ int copy_model(const std::string& model, const std::string& name, Log& log) {
 }  // namespace
 
 void add_copy(CLI::App& app, CommandContext& context) {
-  CLI::App* command = app.add_subcommand("cp", "Give a model a further name in Quarrel's store, and print its path");
+  CLI::App* command = app.add_subcommand("cp", "Give a model an additional name in Quarrel's store and print its path");
   auto model = std::make_shared<std::string>();
   auto name = std::make_shared<std::string>();
   command->add_option("MODEL", *model, "A GGUF file or the name of a model")->required();
-  command->add_option("NAME", *name, "Its further name")->required();
+  command->add_option("NAME", *name, "Its additional name")->required();
   command->footer(
       "The weights are linked, not copied. Within the store either name can be removed and the other stays; a file\n"
       "elsewhere, such as one of Ollama's, must stay where it is.\n\n"

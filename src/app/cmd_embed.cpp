@@ -208,33 +208,36 @@ void add_embed(CLI::App& app, CommandContext& context) {
   auto options = std::make_shared<EmbedCommand>();
   CLI::App* command = app.add_subcommand("embed", "Turn texts into vectors");
   command->add_option("MODEL", options->model, "A GGUF file or the name of a model")->required();
-  add_texts(*command, "TEXT", options->texts, "Texts to embed; - reads them from standard input, one a line");
-  command->add_option("--file", options->file, "Texts to embed, one a line")->type_name("FILE");
+  add_texts(*command, "TEXT", options->texts, "Texts to embed; - reads them from standard input, one per line");
+  command->add_option("--file", options->file, "Texts to embed, one per line")->type_name("FILE");
   command->add_option("--tokens", options->tokens, "Token ids instead of a text: 1,2,3 or @FILE; may be repeated")
       ->type_name("IDS")
       ->allow_extra_args(false);
-  command->add_option("--normalize", options->normalize, "Whether vectors get the length 1: on or off")
+  command->add_option("--normalize", options->normalize, "Scale vectors to length 1: on or off")
       ->check(CLI::IsMember({"on", "off"}))
-      ->type_name("WHETHER")
+      ->type_name("SWITCH")
       ->capture_default_str();
   command
-      ->add_option("--pooling", options->pooling,
-                   "How rows become a vector: none (a vector a token), mean, cls, last or rank (scores); default: what "
-                   "the file says, else mean for encoders and last for decoders")
+      ->add_option(
+          "--pooling", options->pooling,
+          "How rows become a vector: none (one vector per token), mean, cls, last or rank (scores); default: what "
+          "the file says, else mean for encoders and last for decoders")
       ->check(CLI::IsMember({"none", "mean", "cls", "last", "rank"}))
       ->type_name("KIND");
-  command->add_option("--dimensions", options->dimensions, "Only the first N values, for models made to be cut so")
+  command
+      ->add_option("--dimensions", options->dimensions,
+                   "Only the first N values, for models that allow it (Matryoshka)")
       ->check(CLI::Range(1, 1 << 24))
       ->type_name("N");
-  command->add_option("--format", options->format, "json, jsonl (an object a line), f32 (raw) or npy")
+  command->add_option("--format", options->format, "json, jsonl (one object per line), f32 (raw) or npy")
       ->check(CLI::IsMember({"json", "jsonl", "f32", "npy"}))
       ->type_name("FORMAT")
       ->capture_default_str();
   command->add_option("--out,-o", options->out, "Where to write; default: standard output")->type_name("FILE");
   add_model_options(*command, options->options);
   command->footer(
-      "A prefix that a model wants before its texts (\"search_query: \", \"query: \") is yours to write: nothing is "
-      "added.\nTexts longer than the model's limit are cut, with a warning.\n\nExamples:\n"
+      "Prefixes that some models expect (\"search_query: \", \"query: \") are not added for you.\nTexts longer than "
+      "the model's limit are cut, with a warning.\n\nExamples:\n"
       "  quarrel embed model.gguf \"A sentence.\" \"Another one.\"\n"
       "  quarrel embed model.gguf --file lines.txt --format npy --out vectors.npy");
   command->callback([options, &context] {

@@ -68,7 +68,7 @@ std::string to_text(const MemoryPlan& plan, const Device& device) {
       fmt::format("{} tokens for {} sequence(s), {}", plan.context, plan.sequences, name_of(plan.kv_type)));
   add("state", plan.state, fmt::format("{} slots", plan.state_slots));
   add("expert buffers", plan.expert_workspace, "routing and the experts' results");
-  add("workspace", plan.workspace, fmt::format("{} rows a step", plan.limits.rows));
+  add("workspace", plan.workspace, fmt::format("{} rows per step", plan.limits.rows));
   table.add_row(
       {"total", human_bytes(plan.total()), fmt::format("{} of it not mapped", human_bytes(plan.anonymous()))});
   std::string text = table.text();
@@ -79,11 +79,12 @@ std::string to_text(const MemoryPlan& plan, const Device& device) {
   return text;
 }
 
-int run_estimate(const EstimateCommand& command) {
+int run_estimate(const EstimateCommand& command, Log& log) {
   const GgufFile file = open_model_file(command.model);
-  const auto device = open_device(command.options);
+  const auto device = open_device(command.options, log);
   ExecutorOptions options = executor_options(command.options);
   options.sequences = command.sequences;
+  if (const auto warning = context_warning(file, options.context)) log.warn("{}", *warning);
   const MemoryPlan plan = plan_memory(file, *device, options);
   write_output(command.json ? dump_json(to_json(plan, *device)) + "\n" : to_text(plan, *device));
   return 0;
@@ -104,7 +105,8 @@ void add_estimate(CLI::App& app, CommandContext& context) {
   sub->footer(
       "Examples:\n  quarrel estimate default --ctx 8192 --parallel 4\n"
       "  quarrel estimate mixtral --memory-budget 16G");
-  sub->callback([command, &context] { context.run = [command] { return run_estimate(*command); }; });
+  sub->callback(
+      [command, &context] { context.run = [command, &context] { return run_estimate(*command, context.log); }; });
 }
 
 }  // namespace quarrel

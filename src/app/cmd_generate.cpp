@@ -12,6 +12,8 @@
 #include "app/model_options.h"
 #include "app/token_list.h"
 #include "app/workbench.h"
+#include "base/error.h"
+#include "base/printable.h"
 #include "session/generation_stream.h"
 
 namespace quarrel {
@@ -66,9 +68,18 @@ nlohmann::ordered_json to_json(const GenerationResult& result, const Observation
   return value;
 }
 
+// By the names that the options have.
+void check_sampling(const SamplingParams& params) {
+  const auto fault = find_fault(params);
+  if (!fault) return;
+  std::string option = std::string_view(fault->parameter) == "penalty_window" ? "repeat_last_n" : fault->parameter;
+  std::ranges::replace(option, '_', '-');
+  fail(ErrorKind::usage, "--{} must be {}", option, fault->range);
+}
+
 int run_generate(const GenerateCommand& command, Log& log, const Interrupts& interrupts) {
   const std::vector<TokenId> prompt = read_token_list(command.tokens);
-  check(command.sampling);
+  check_sampling(command.sampling);
   // Only to know which tokens end an answer is its vocabulary read.
   LoadOptions load{.executor = executor_options(command.options), .vocabulary = !command.ignore_eos};
   load.executor.sequences = command.sequences;
@@ -98,18 +109,23 @@ int run_generate(const GenerateCommand& command, Log& log, const Interrupts& int
 
 void add_sampling_options(CLI::App& command, SamplingParams& params) {
   const auto add = [&](const char* name, auto& value, const char* description) {
-    command.add_option(name, value, description)->capture_default_str()->group("Sampling");
+    return command.add_option(name, value, description)->capture_default_str()->group("Sampling");
   };
-  add("--seed", params.seed, "Of the random numbers; each sequence has its own, made of this one");
+  // The parser would take -1 for the largest number there is.
+  add("--seed", params.seed, "Seed of the random numbers; each sequence derives its own from it")
+      ->check([](const std::string& text) {
+        return text.starts_with('-') ? fmt::format("'{}' is not a seed (a whole number from 0)", printable(text))
+                                     : std::string();
+      });
   add("--temperature", params.temperature, "0 always takes the most likely token");
   add("--top-k", params.top_k, "Draw from this many most likely tokens; 0: all");
-  add("--top-p", params.top_p, "Draw from the fewest tokens that have this probability together");
-  add("--min-p", params.min_p, "Draw from tokens with this share of the best one's probability");
-  add("--typical-p", params.typical_p, "Draw from the tokens of typical surprise");
-  add("--repeat-penalty", params.repeat_penalty, "Divides the logits of tokens that were seen");
-  add("--presence-penalty", params.presence_penalty, "Taken off once for a token that was seen");
-  add("--frequency-penalty", params.frequency_penalty, "Taken off for each time it was seen");
-  add("--penalty-window", params.penalty_window, "How many last tokens count as seen; -1: all");
+  add("--top-p", params.top_p, "Draw from the fewest tokens that together reach this probability; 1: all");
+  add("--min-p", params.min_p, "Draw from tokens with at least this share of the best one's probability; 0: all");
+  add("--typical-p", params.typical_p, "Locally typical sampling; 1: off");
+  add("--repeat-penalty", params.repeat_penalty, "Divides the logits of tokens that were seen; 1: off");
+  add("--presence-penalty", params.presence_penalty, "Subtracted once from the logit of a token that was seen");
+  add("--frequency-penalty", params.frequency_penalty, "Subtracted from a token's logit for each time it was seen");
+  add("--repeat-last-n", params.penalty_window, "How many last tokens count as seen; -1: all");
   add("--mirostat-tau", params.mirostat_tau, "The surprise that mirostat aims at, in bits");
   add("--mirostat-eta", params.mirostat_eta, "How fast mirostat learns");
   command.add_flag("--mirostat", params.mirostat, "Mirostat 2 instead of the filters")->group("Sampling");

@@ -110,9 +110,9 @@ void add_list(CLI::App& app, CommandContext& context) {
   command->alias("ls");
   auto options = std::make_shared<ListOptions>();
   CLI::Option* json = command->add_flag("--json", options->json, "A JSON array");
-  command->add_flag("--names", options->names, "Names alone, one a line: for scripts")->excludes(json);
+  command->add_flag("--names", options->names, "Only names, one per line: for scripts")->excludes(json);
   command->footer(
-      "ALIAS is the name that `quarrel pull` knows a model by; both names mean it.\n\n"
+      "ALIAS is the name that `quarrel pull` knows a model by; either name can be used.\n\n"
       "Example:\n  quarrel list --json");
   command->callback([options, &context] { context.run = [options] { return list(*options); }; });
 }

@@ -64,12 +64,12 @@ void add_logits(CLI::App& app, CommandContext& context) {
   command->add_option("--out,-o", options->out, "Where to write them: raw float32 [tokens][vocabulary]")
       ->required()
       ->type_name("FILE");
-  command->add_option("--chunk", options->chunk, "Tokens a step; the result does not depend on it")
+  command->add_option("--chunk", options->chunk, "Tokens per step; the result does not depend on it")
       ->check(CLI::Range(1, kMaxChunk))
       ->type_name("N")
       ->capture_default_str();
   add_class_option(*command, options->row_class);
-  command->add_flag("--json", options->json, "Say as JSON what was written");
+  command->add_flag("--json", options->json, "Report what was written as JSON");
   add_model_options(*command, options->options);
   command->footer("Example:\n  quarrel logits model.gguf --tokens 1,2,3 --out logits.f32 --backend reference");
   command->callback([options, &context] {

@@ -107,7 +107,7 @@ void add_perplexity(CLI::App& app, CommandContext& context) {
   CLI::App* command = app.add_subcommand("perplexity", "Measure how well a model predicts a text");
   command->add_option("MODEL", options->model, "A GGUF file or the name of a model")->required();
   command->add_option("--file,-f", options->file, "The text; -: standard input")->required()->type_name("FILE");
-  command->add_option("--window", options->window, "Tokens a window; the second half of each is scored")
+  command->add_option("--window", options->window, "Tokens per window; the second half of each is scored")
       ->check(CLI::Range(kSmallestWindow, 1 << 20))
       ->type_name("N")
       ->capture_default_str();

@@ -67,13 +67,23 @@ std::vector<SuiteModel> models_to_check(const Suite& suite) {
 nlohmann::ordered_json to_json(const CheckResult& result) {
   nlohmann::ordered_json value{{"model", result.model},   {"check", result.check},     {"subject", result.subject},
                                {"passed", result.passed}, {"summary", result.summary}, {"seconds", result.seconds}};
-  value.update(result.details);
+  if (result.skipped) value["skipped"] = true;
+  if (!result.details.is_null()) value.update(result.details);
   return value;
 }
 
 std::string to_line(const CheckResult& result) {
+  if (result.skipped) return fmt::format("skip  {}: {}\n", printable(result.model), result.summary);
   return fmt::format("{:4}  {}: {}{}{}: {}\n", result.passed ? "ok" : "MISS", printable(result.model), result.check,
                      result.subject.empty() ? "" : " ", printable(result.subject), printable(result.summary, 400));
+}
+
+std::string summary(std::size_t total, std::size_t missed, std::size_t skipped) {
+  std::string text = total == 0    ? "no check was made"
+                     : missed == 0 ? fmt::format("all {} checks passed", total)
+                                   : fmt::format("{} of {} checks missed", missed, total);
+  if (skipped > 0) text += fmt::format("; {} {} not here", skipped, skipped == 1 ? "model is" : "models are");
+  return text + "\n";
 }
 
 int run_regress(const RegressCommand& command, Log& log, const Interrupts& interrupts) {
@@ -83,18 +93,24 @@ int run_regress(const RegressCommand& command, Log& log, const Interrupts& inter
       .options = command.options, .folder = path.parent_path(), .log = log, .interrupts = interrupts};
   auto checks = nlohmann::ordered_json::array();
   std::size_t missed = 0;
+  std::size_t skipped = 0;
   for (const SuiteModel& model : models_to_check(suite)) {
     run_checks(model, suite, context, [&](const CheckResult& result) {
       checks.push_back(to_json(result));
-      if (!result.passed) ++missed;
+      if (result.skipped) {
+        ++skipped;
+      } else if (!result.passed) {
+        ++missed;
+      }
       if (!command.json) write_output(to_line(result));
     });
   }
-  const std::size_t total = checks.size();
+  const std::size_t total = checks.size() - skipped;
   const std::string report = dump_json({{"suite", command.suite},
                                         {"backend", command.options.backend},
                                         {"passed", missed == 0},
                                         {"missed", missed},
+                                        {"skipped", skipped},
                                         {"checks", std::move(checks)}}) +
                              "\n";
   if (!command.report.empty()) {
@@ -105,8 +121,7 @@ int run_regress(const RegressCommand& command, Log& log, const Interrupts& inter
   if (command.json) {
     write_output(report);
   } else {
-    write_output(missed == 0 ? fmt::format("all {} checks passed\n", total)
-                             : fmt::format("{} of {} checks missed\n", missed, total));
+    write_output(summary(total, missed, skipped));
   }
   return missed == 0 ? 0 : 1;
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 
@@ -19,6 +20,7 @@
 #include "app/text_argument.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/printable.h"
 #include "session/generation.h"
 #include "store/store.h"
 
@@ -31,6 +33,7 @@ constexpr std::size_t kPromptLimit = 64u << 20;
 struct RunOptions {
   std::string model = kDefaultModel;
   std::vector<std::string> words;
+  std::string file;
   ChatOptions chat;
   GivenParameters given;
   bool verbose = false;
@@ -46,7 +49,7 @@ ResolvedModel find_model(const std::string& name) {
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::not_found) throw;
   }
-  write_error("The default model is not here yet; fetching it once.\n");
+  write_error("The default model is not on this machine yet: fetching it once.\n");
   pull_with_progress(name, store.paths().quarrel);
   return store.resolve(name);
 }
@@ -59,17 +62,35 @@ std::string without_last_newline(std::string text) {
   return text;
 }
 
-// The words of the command line, then what was piped in.
+// `run "Why is the sky blue?"` names no model but asks a question.
+void refuse_question_as_name(const RunOptions& options) {
+  const std::string& name = options.model;
+  if (!options.words.empty() || (name.find(' ') == std::string::npos && !name.ends_with('?'))) return;
+  try {
+    ModelStore(StorePaths::from_environment()).resolve(name);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::not_found) throw;
+    const std::string shown = printable(name);
+    fail(ErrorKind::usage,
+         "'{}' was taken for the name of a model, and there is none; to ask it, name the model first: quarrel run {} "
+         "\"{}\"",
+         shown, kDefaultModel, shown);
+  }
+}
+
+// The words of the command line, then the file, then what was piped in.
 std::string one_shot_prompt(const RunOptions& options) {
   std::string prompt = fmt::format("{}", fmt::join(options.words, " "));
-  if (!is_terminal(Stream::input)) {
-    const std::string piped = without_last_newline(read_standard_input(kPromptLimit));
-    if (!prompt.empty() && !piped.empty()) prompt += "\n\n";
-    prompt += piped;
-  }
+  const auto append = [&prompt](const std::string& text) {
+    if (!prompt.empty() && !text.empty()) prompt += "\n\n";
+    prompt += text;
+  };
+  if (!options.file.empty()) append(without_last_newline(read_input(options.file, kPromptLimit)));
+  if (!is_terminal(Stream::input) && options.file != "-")
+    append(without_last_newline(read_standard_input(kPromptLimit)));
   if (prompt.find_first_not_of(" \t\r\n") == std::string::npos) {
     fail(ErrorKind::usage,
-         "there is no prompt: give one after the model's name or on standard input, or start from a "
+         "there is no prompt: give one after the model's name, in a file (-f) or on standard input, or start from a "
          "terminal to chat");
   }
   return prompt;
@@ -124,11 +145,17 @@ int answer_once(ChatSession& session, const RunOptions& options, const std::stri
 
 int run(RunOptions options, Log& log) {
   const auto start = Clock::now();
-  const bool chat = options.words.empty() && is_terminal(Stream::input) && is_terminal(Stream::output);
+  const auto is_system = [](const auto& parameter) { return parameter.first == "system"; };
+  const bool chat =
+      options.words.empty() && options.file.empty() && is_terminal(Stream::input) && is_terminal(Stream::output);
   if (chat && options.json) fail(ErrorKind::usage, "--json needs a prompt");
   if (options.chat.raw && !options.chat.chat_template.empty()) {
     fail(ErrorKind::usage, "--raw uses no template, but --template was given too");
   }
+  if (options.chat.raw && std::ranges::any_of(options.given, is_system)) {
+    fail(ErrorKind::usage, "--raw has no place for a system prompt, but --system was given too");
+  }
+  refuse_question_as_name(options);
   // Mistakes of the command line are told before a model is looked for.
   if (options.verbose) options.given.emplace_back("verbose", "on");
   ChatParameters checked;
@@ -136,7 +163,7 @@ int run(RunOptions options, Log& log) {
   executor_options(options.chat.model);
   const std::string prompt = chat ? "" : one_shot_prompt(options);
 
-  const std::shared_ptr<Device> device = open_device(options.chat.model);
+  const std::shared_ptr<Device> device = open_device(options.chat.model, log);
   const auto open = [&](const std::string& name) {
     const ResolvedModel model = find_model(name);
     if (const auto changed = change_warning(model)) log.warn("{}", *changed);
@@ -156,6 +183,8 @@ void add_run(CLI::App& app, CommandContext& context) {
   command->add_option("MODEL", options->model, "A GGUF file or the name of a model; default: a small one")
       ->capture_default_str();
   add_texts(*command, "PROMPT", options->words, "What to answer; without it, a chat on a terminal");
+  command->add_option("-f,--file", options->file, "A file whose text joins the prompt; -: standard input")
+      ->type_name("FILE");
   command->add_flag("--verbose", options->verbose, "Timings after each answer, on standard error");
   command->add_flag("--json", options->json, "One JSON object with text, tokens, finish reason and timings");
   command->add_option("--template", options->chat.chat_template, "Chat template: a built-in name or a Jinja file")
@@ -167,7 +196,8 @@ void add_run(CLI::App& app, CommandContext& context) {
       "What is piped in joins the prompt, without its last newline. What the model's makers recommend\n"
       "takes the place of the defaults above (quarrel inspect MODEL shows it); options that are given\n"
       "count more. Ctrl-C stops an answer, twice leaves.\n\nExamples:\n  quarrel run\n"
-      "  quarrel run default \"Why is the sky blue?\"\n  quarrel run model.gguf \"Summarise this:\" < letter.txt");
+      "  quarrel run default \"Why is the sky blue?\"\n  quarrel run model.gguf \"Summarise this:\" -f letter.txt\n"
+      "  git diff | quarrel run default \"Describe this change:\"");
   command->callback([options, &context] { context.run = [options, &context] { return run(*options, context.log); }; });
 }
 

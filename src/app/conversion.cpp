@@ -31,7 +31,7 @@ int run_conversion(const std::function<void(const RecodeOptions&)>& work) {
 std::string conversion_summary(const std::filesystem::path& target, const std::string& what,
                                const WrittenModel& written) {
   const double bits = 8.0 * static_cast<double>(written.bytes) / static_cast<double>(written.weights);
-  return fmt::format("{}: {}, {} tensors, {} to {} ({:.2f} bits a weight)\n", printable(target.string(), 512), what,
+  return fmt::format("{}: {}, {} tensors, {} to {} ({:.2f} bits per weight)\n", printable(target.string(), 512), what,
                      written.tensors, human_bytes(written.source_bytes), human_bytes(written.bytes), bits);
 }
 

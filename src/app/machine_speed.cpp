@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -13,6 +14,7 @@
 
 #include "backend/cpu/peak_loops.h"
 #include "base/aligned_buffer.h"
+#include "base/as_size.h"
 #include "base/thread_pool.h"
 
 // This file is compiled with optimisation and fused multiply-adds in every build: it measures the machine, not the
@@ -175,6 +177,18 @@ ReadSpeed read_speed(ThreadPool& pool, std::size_t memory_available) {
   return best;
 }
 
+// The second level belongs to a core, the third is shared.
+std::vector<CacheLevel> caches_of(int threads) {
+  std::vector<CacheLevel> caches;
+  const auto add = [&](const char* name, int question, int count) {
+    const long bytes = ::sysconf(question);
+    if (bytes > 0) caches.push_back({.name = name, .bytes = static_cast<std::size_t>(bytes) * as_size(count)});
+  };
+  add("L2", _SC_LEVEL2_CACHE_SIZE, threads);
+  add("L3", _SC_LEVEL3_CACHE_SIZE, 1);
+  return caches;
+}
+
 ArithmeticSpeed f32_peak(ThreadPool& pool) {
   constexpr std::int64_t kRounds = 2'000'000;
   const Loops loops = best_loops();
@@ -206,6 +220,7 @@ MachineSpeed measure_machine(int threads, std::size_t memory_available) {
   PinnedPool pool(threads);
   MachineSpeed machine;
   machine.threads = pool->size();
+  machine.caches = caches_of(machine.threads);
   machine.read = read_speed(*pool, memory_available);
   machine.f32 = f32_peak(*pool);
   machine.integer = peak_of(integer_peak_loop(), *pool);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace quarrel {
 
@@ -20,8 +21,15 @@ struct ArithmeticSpeed {
   std::string instructions;  // "avx512", "avx2" or "baseline"; "avx512-vnni"; "amx-int8"
 };
 
+// A cache that all measuring threads have together: what lies in it is read faster than memory.
+struct CacheLevel {
+  std::string name;  // "L2"
+  std::size_t bytes = 0;
+};
+
 struct MachineSpeed {
   int threads = 1;
+  std::vector<CacheLevel> caches = {};  // smallest first; empty where the system does not say
   ReadSpeed read;
   ArithmeticSpeed f32;                     // fused multiply-adds
   std::optional<ArithmeticSpeed> integer;  // 8-bit products in vectors

@@ -63,7 +63,7 @@ std::string footer() {
   std::string text = "Exit codes:\n";
   for (const NamedText& code : exit_codes()) text += fmt::format("  {:<4}{}\n", code.name, code.text);
   text += "\nExamples:\n  quarrel run default \"Why is the sky blue?\"\n  quarrel inspect model.gguf\n";
-  return text + "\n`quarrel help COMMAND` tells more.";
+  return text + "\n`quarrel help COMMAND` shows more.";
 }
 
 // What the parser throws: a call for help or the version, which it prints, or a mistake.

@@ -1,5 +1,7 @@
 #include "app/model_options.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cctype>
 #include <charconv>
@@ -14,11 +16,28 @@
 #include "app/progress_bar.h"
 #include "app/terminal.h"
 #include "base/clock.h"
+#include "base/cpu_topology.h"
 #include "base/error.h"
 #include "base/printable.h"
 
 namespace quarrel {
 namespace {
+
+constexpr int kMostContext = 1 << 26;  // the scheduler's own limit
+
+// Threads that share a processor only wait for each other.
+void check_threads(int threads, Log& log) {
+  constexpr int kMostAProcessor = 16;
+  const int processors = read_cpu_topology().most_threads();
+  if (threads > kMostAProcessor * processors) {
+    fail(ErrorKind::usage, "--threads: {} threads are too many: this process may use {}, so {} are the most", threads,
+         processors == 1 ? "1 processor" : fmt::format("{} processors", processors), kMostAProcessor * processors);
+  }
+  if (threads > processors) {
+    log.warn("{} threads on {}: more threads than processors make it slower", threads,
+             processors == 1 ? "1 processor" : fmt::format("{} processors", processors));
+  }
+}
 
 // A bar for loads that one would wait for, on a terminal only.
 std::function<void(std::uint64_t, std::uint64_t)> load_progress() {
@@ -36,13 +55,15 @@ std::function<void(std::uint64_t, std::uint64_t)> load_progress() {
 
 void add_model_options(CLI::App& command, ModelOptions& options) {
   const char* group = "Model";
-  command.add_option("--backend", options.backend, "Where the model runs: cpu or reference")
-      ->check(CLI::IsMember({"cpu", "reference", "cuda"}))
+  const std::vector<std::string> backends = built_in_backends();
+  command
+      .add_option("--backend", options.backend, fmt::format("Where the model runs: {}", fmt::join(backends, " or ")))
+      ->check(CLI::IsMember(backends))
       ->type_name("NAME")
       ->capture_default_str()
       ->group(group);
-  command.add_option("-t,--threads", options.threads, "Threads to use; 0: one a core that the process may use")
-      ->check(CLI::Range(0, 4096))
+  command.add_option("-t,--threads", options.threads, "Threads to use; 0: one per core that the process may use")
+      ->check(CLI::NonNegativeNumber)
       ->type_name("N")
       ->capture_default_str()
       ->group(group);
@@ -56,9 +77,10 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       ->type_name("TYPE")
       ->group(group);
   command
-      .add_option("--activations", options.activations,
-                  "What meets quantised weights: int8x2 (near exact), int8 (coarser prompts), auto (a second digit in "
-                  "prompts only where it is heard), f32")
+      .add_option(
+          "--activations", options.activations,
+          "How activations meet quantised weights: int8x2 (hi/lo int8 split, near exact), int8 (coarser in prompts), "
+          "auto (the split in prompts only for groups with outliers), f32")
       ->check(CLI::IsMember({"auto", "int8x2", "int8", "f32"}))
       ->type_name("TYPE")
       ->capture_default_str()
@@ -82,13 +104,17 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       ->group(group);
 }
 
-std::unique_ptr<Device> open_device(const ModelOptions& options) {
+std::unique_ptr<Device> open_device(const ModelOptions& options, Log& log) {
+  check_threads(options.threads, log);
   return make_device({.backend = options.backend, .threads = options.threads, .pin = options.pin});
 }
 
 ExecutorOptions executor_options(const ModelOptions& options) {
   ExecutorOptions result;
   if (!options.context.empty()) result.context = parse_count(options.context, "--ctx");
+  if (result.context > kMostContext) {
+    fail(ErrorKind::usage, "--ctx: a context of {} tokens is too long; {} are the most", result.context, kMostContext);
+  }
   if (!options.kv.empty()) result.kv_type = options.kv == "f16" ? KvType::f16 : KvType::f32;
   result.activations = options.activations == "f32"    ? ActivationPrecision::f32
                        : options.activations == "int8" ? ActivationPrecision::int8
@@ -108,7 +134,7 @@ std::uint64_t parse_bytes(const std::string& text, const char* option) {
   double value = 0.0;
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value, std::chars_format::fixed);
-  if (error != std::errc{}) refuse("is none");
+  if (error != std::errc{}) refuse("is not one");
   std::string unit(stop, end);
   std::ranges::transform(unit, unit.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
   for (const char* tail : {"IB", "B"}) {
@@ -138,12 +164,12 @@ int parse_count(const std::string& text, const char* option) {
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
   if (error == std::errc::result_out_of_range) refuse("is too large");
-  if (error != std::errc{}) refuse("is none");
+  if (error != std::errc{}) refuse("is not one");
   std::int64_t unit = 1;
   if (stop != end) {
     const char letter = *stop;
     unit = letter == 'k' || letter == 'K' ? 1024 : letter == 'm' || letter == 'M' ? 1024 * 1024 : 0;
-    if (unit == 0 || stop + 1 != end) refuse("is none");
+    if (unit == 0 || stop + 1 != end) refuse("is not one");
   }
   if (value < 1) refuse("is less than 1");
   if (value > std::numeric_limits<int>::max() / unit) refuse("is too large");

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "backend/create.h"
+#include "base/log.h"
 #include "engine/executor.h"
 
 namespace CLI {
@@ -29,8 +30,8 @@ struct ModelOptions {
 
 void add_model_options(CLI::App& command, ModelOptions& options);
 
-// The device that the options name.
-std::unique_ptr<Device> open_device(const ModelOptions& options);
+// The device that the options name. Warns of more threads than processors; throws Error(usage) for more than any use.
+std::unique_ptr<Device> open_device(const ModelOptions& options, Log& log);
 ExecutorOptions executor_options(const ModelOptions& options);
 
 // "4096", "32k", "1M" to a number; throws Error(usage).

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "app/progress_bar.h"
 #include "app/text_table.h"
 
 namespace quarrel {
@@ -74,6 +75,35 @@ OpProfile profile_of(const std::vector<OpTime>& times, const std::optional<Machi
     profile.all.bound = 2.0 * reading >= profile.all.limit_seconds ? Bound::reading : Bound::arithmetic;
   }
   return profile;
+}
+
+std::string cache_reason(double step_bytes, const MachineSpeed& machine) {
+  if (machine.caches.empty()) return "a cache holds part of what a step reads";
+  const std::string read = human_bytes(static_cast<std::uint64_t>(step_bytes));
+  for (const CacheLevel& cache : machine.caches) {
+    if (step_bytes > static_cast<double>(cache.bytes)) continue;
+    return fmt::format("the {} cache ({}) holds the {} that a step reads", cache.name, human_bytes(cache.bytes), read);
+  }
+  const CacheLevel& largest = machine.caches.back();
+  return fmt::format("the {} cache ({}) holds part of the {} that a step reads", largest.name,
+                     human_bytes(largest.bytes), read);
+}
+
+std::string excess_text(const OpProfile& profile, const MachineSpeed& machine) {
+  // There is an op that comes once a step.
+  std::uint64_t steps = 0;
+  for (const OpShare& share : profile.ops) steps = steps == 0 ? share.op.calls : std::min(steps, share.op.calls);
+  const double all_bytes = ratio(static_cast<double>(profile.all.op.bytes), static_cast<double>(steps));
+  std::string text;
+  const auto add = [&](const OpShare& share) {
+    if (share.of_limit() <= 1.0) return;
+    text += fmt::format("{} is above its limit: {}\n", share.op.name,
+                        share.bound == Bound::reading ? cache_reason(all_bytes, machine)
+                                                      : "the processor ran faster than while its peak was measured");
+  };
+  for (const OpShare& share : profile.ops) add(share);
+  add(profile.all);
+  return text;
 }
 
 std::string profile_text(std::string_view title, const OpProfile& profile) {

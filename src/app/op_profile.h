@@ -35,6 +35,13 @@ struct OpProfile {
 double read_seconds(double bytes, const MachineSpeed& machine);
 double arithmetic_seconds(double macs, double quantised_macs, const MachineSpeed& machine);
 
+// Why reading these bytes again and again may go beyond the read bandwidth of memory: the cache that holds them, or
+// part of them, as the end of a sentence: "the L3 cache (32.0 MB) holds the 20.1 MB that a step reads".
+std::string cache_reason(double step_bytes, const MachineSpeed& machine);
+
+// A line for each op above its limit that says why; empty if there is none.
+std::string excess_text(const OpProfile& profile, const MachineSpeed& machine);
+
 // Without a machine there are no limits.
 OpProfile profile_of(const std::vector<OpTime>& times, const std::optional<MachineSpeed>& machine);
 

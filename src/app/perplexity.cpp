@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/damaged_file.h"
 #include "base/error.h"
 #include "session/scoring.h"
 
@@ -35,7 +36,7 @@ Perplexity measure_perplexity(std::span<const TokenId> tokens, const PerplexityO
     RunningMean own;
     for (const float logprob : scorer(text, first)) {
       if (!std::isfinite(logprob)) {
-        fail(ErrorKind::bad_file, "the model gave a token of window {} no probability; its file may be damaged", i + 1);
+        fail(ErrorKind::bad_file, "the model gave a token of window {} no probability; {}", i + 1, kDamagedFileHint);
       }
       own.add(-static_cast<double>(logprob));
       result.loss.add(-static_cast<double>(logprob));

@@ -223,6 +223,10 @@ void run_checks(const SuiteModel& model, const Suite& suite, const RegressContex
   try {
     resolved = find_model(model.name, context.folder);
   } catch (const Error& error) {
+    if (model.optional && error.kind() == ErrorKind::not_found) {
+      sink({.model = model.name, .check = "load", .skipped = true, .summary = "there is no such model here"});
+      return;
+    }
     sink({.model = model.name, .check = "load", .summary = error.what(), .details = {{"error", error.what()}}});
     return;
   }
@@ -244,7 +248,8 @@ void run_checks(const SuiteModel& model, const Suite& suite, const RegressContex
       if (!session) {
         ChatOptions options;
         options.model = context.options;
-        session = std::make_unique<ChatSession>(resolved, options, open_device(options.model), context.log);
+        session =
+            std::make_unique<ChatSession>(resolved, options, open_device(options.model, context.log), context.log);
       }
       return run_answer(prompt, suite.coherence, *session, context);
     });

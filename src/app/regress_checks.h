@@ -1,5 +1,6 @@
 // Runs the checks of a regression suite on one model after the other. A model that cannot be loaded is a miss like any
-// other, so that one broken file does not hide what the rest would show. One thread.
+// other, so that one broken file does not hide what the rest would show; an optional one that is absent is skipped. One
+// thread.
 #pragma once
 
 #include <filesystem>
@@ -21,6 +22,7 @@ struct CheckResult {
   std::string check = {};    // "answer", "logits", "perplexity", or "load" where it did not come to that
   std::string subject = {};  // the prompt's name, the file or the tokens that it was about
   bool passed = false;
+  bool skipped = false;                 // the model is optional and absent: neither passed nor missed
   std::string summary = {};             // one line for people
   nlohmann::ordered_json details = {};  // the numbers and limits
   double seconds = 0.0;

@@ -220,7 +220,10 @@ PerplexityCheck read_perplexity(TableReader reader, const std::filesystem::path&
 SuiteModel read_model(TableReader reader, const std::filesystem::path& folder, const std::vector<SuitePrompt>& prompts,
                       bool named) {
   SuiteModel model;
-  if (named) model.name = reader.text("name");
+  if (named) {
+    model.name = reader.text("name");
+    model.optional = reader.flag("optional", false);
+  }
   if (reader.has("prompts")) {
     for (const std::string& name : reader.texts("prompts")) {
       const auto found = std::ranges::find(prompts, name, &SuitePrompt::name);

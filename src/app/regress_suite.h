@@ -60,6 +60,7 @@ struct PerplexityCheck {
 
 struct SuiteModel {
   std::string name;                  // of a store, or a path
+  bool optional = false;             // skipped where there is no such model
   std::vector<std::size_t> prompts;  // indices into Suite::prompts
   std::vector<LogitCheck> logits;
   std::vector<PerplexityCheck> perplexity;

@@ -83,7 +83,7 @@ std::string to_text(const ServeSettings& settings, const ServeResult& result, co
 
 std::string neighbour_text(const ServeCommand& command, const std::optional<NeighbourResult>& beside) {
   if (!beside) return "";
-  return fmt::format("\nBeside it {} turned {:.1f} texts of {} tokens a second into vectors.\n",
+  return fmt::format("\nBeside it {} turned {:.1f} texts of {} tokens per second into vectors.\n",
                      printable(command.beside), beside->texts_per_s(), command.neighbour.tokens);
 }
 
@@ -116,28 +116,28 @@ void add_serve_options(CLI::App& command, CLI::Option* serve, ServeCommand& opti
   CLI::Option* clients = add("--clients", load.clients, "N", "Clients; each sends its next request when its last ended")
                              ->check(CLI::Range(1, kMostLoadClients))
                              ->capture_default_str();
-  add("--rate", load.rate, "R", "Requests come at random instead, so many a second")
+  add("--rate", load.rate, "R", "Requests come at random instead, so many per second")
       ->check(CLI::Range(kLeastRate, kMostRate))
       ->excludes(clients);
-  add("--requests", load.requests, "N", "How many in all; default: 4 a client, 64 with --rate")
+  add("--requests", load.requests, "N", "How many in all; default: 4 per client, 64 with --rate")
       ->check(CLI::Range(1, kMostLoadRequests));
-  add("--prompt-tokens", options.prompt_tokens, "MIN[:MAX]", "Tokens of a prompt, all lengths between alike")
+  add("--prompt-tokens", options.prompt_tokens, "MIN[:MAX]", "Tokens of a prompt; lengths between are equally likely")
       ->capture_default_str();
   add("--output-tokens", options.output_tokens, "MIN[:MAX]", "Tokens of an answer")->capture_default_str();
   add("--shared-prefix", load.shared_prefix, "N", "First tokens that all prompts have in common")
       ->check(CLI::Range(0, kMostLoadTokens))
       ->capture_default_str();
-  add("--long-prompt", load.long_prompt, "N", "One more request with so long a prompt, amid the others")
+  add("--long-prompt", load.long_prompt, "N", "One more request with a prompt of this length, among the others")
       ->check(CLI::Range(1, kMostLoadTokens));
-  add("--sequences", options.sequences, "N", "Answers computed at once; default: one a client, at most 64")
+  add("--sequences", options.sequences, "N", "Answers computed at once; default: one per client, at most 64")
       ->check(CLI::Range(1, kMostSequences));
   add("--cache-tokens", options.cache_tokens, "N",
-      "Tokens that the cache holds; default: so many texts of the greatest length")
+      "Tokens that the cache holds; default: as many texts of the greatest length as --sequences")
       ->check(CLI::Range(1, std::numeric_limits<std::int32_t>::max()));
-  add("--chunk", options.chunk, "N", "Rows a step at most; default: 512")->check(CLI::Range(1, 1 << 16));
-  add("--seed", load.seed, "N", "Of lengths, tokens and arrivals")->capture_default_str();
+  add("--chunk", options.chunk, "N", "Most rows per step; default: 512")->check(CLI::Range(1, 1 << 16));
+  add("--seed", load.seed, "N", "Seed of lengths, tokens and arrival times")->capture_default_str();
   CLI::Option* beside =
-      add("--beside", options.beside, "MODEL", "Another model on the same device that embeds meanwhile");
+      add("--beside", options.beside, "MODEL", "Another model on the same device that embeds texts meanwhile");
   add("--beside-texts", options.neighbour.texts, "N", "How many texts it has at once")
       ->check(CLI::Range(1, 1 << 16))
       ->needs(beside)
@@ -164,7 +164,7 @@ int run_serve_bench(const std::string& name, const ModelOptions& options, const 
   limits.sequences = settings.sequences;
   limits.cache_tokens = settings.cache_tokens;
   limits.batch_rows = std::max(limits.batch_rows, settings.chunk);
-  const std::shared_ptr<Device> device = open_device(options);
+  const std::shared_ptr<Device> device = open_device(options, log);
   const auto model = load_model(std::move(file), device, load, log);
   model->require_generation();
   check_interrupt(interrupts);

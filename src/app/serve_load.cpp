@@ -54,7 +54,7 @@ LoadSettings resolved(LoadSettings settings) {
   constexpr std::int32_t kRequestsAtARate = 64;
   // Written so that what is not a number is refused too.
   if (settings.rate != 0.0 && !(settings.rate >= kLeastRate && settings.rate <= kMostRate)) {
-    fail(ErrorKind::usage, "--rate takes requests a second, from {} to {}", kLeastRate, kMostRate);
+    fail(ErrorKind::usage, "--rate takes requests per second, from {} to {}", kLeastRate, kMostRate);
   }
   if (settings.requests == 0) {
     settings.requests = settings.open_loop() ? kRequestsAtARate : kRequestsAClient * settings.clients;

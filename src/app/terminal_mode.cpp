@@ -112,7 +112,7 @@ void TerminalMode::leave() noexcept {
 }
 
 TerminalSignals::TerminalSignals() {
-  if (::pipe2(pipe_.data(), O_CLOEXEC | O_NONBLOCK) != 0) fail(ErrorKind::io, "cannot make a pipe");
+  if (::pipe2(pipe_.data(), O_CLOEXEC | O_NONBLOCK) != 0) fail(ErrorKind::io, "cannot create a pipe");
   wake_descriptor.store(pipe_[1]);
   was_resized = was_continued = was_stopped = false;
   const struct sigaction action = handler_of(on_watched);

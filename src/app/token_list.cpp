@@ -3,8 +3,8 @@
 #include <charconv>
 #include <limits>
 
+#include "app/input.h"
 #include "base/error.h"
-#include "base/mapped_file.h"
 #include "base/printable.h"
 
 namespace quarrel {
@@ -63,13 +63,7 @@ std::vector<TokenId> parse_token_list(std::string_view text) {
 
 std::vector<TokenId> read_token_list(const std::string& argument) {
   if (!argument.starts_with('@')) return parse_token_list(argument);
-  const MappedFile file = MappedFile::open(argument.substr(1));
-  const auto bytes = file.bytes();
-  if (bytes.size() > kMaxTokenFileBytes) {
-    fail(ErrorKind::bad_input, "the token list '{}' has {} bytes; {} are the most", printable(argument.substr(1), 512),
-         bytes.size(), kMaxTokenFileBytes);
-  }
-  return parse_token_list({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  return parse_token_list(read_input(argument.substr(1), kMaxTokenFileBytes));
 }
 
 void check_token_ids(std::span<const TokenId> tokens, std::int32_t vocabulary) {

@@ -4,13 +4,14 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "backend/backend.h"
 
 namespace quarrel {
 
 struct DeviceOptions {
-  std::string backend = "cpu";  // "reference", "cpu" or "cuda"
+  std::string backend = "cpu";  // one of built_in_backends()
   int threads = 0;              // 0: one a core that the process may use
   bool pin = false;             // each thread to a core of its own
   std::string isa = {};         // "scalar", "avx2", "avx512", "amx"; empty: what QUARREL_ISA says, or the best here
@@ -19,6 +20,9 @@ struct DeviceOptions {
 // Throws Error(unsupported) for a backend that is not built in or an instruction set the machine lacks, and
 // Error(usage) for an unknown name.
 std::unique_ptr<Device> make_device(const DeviceOptions& options);
+
+// The backends of this build, the usual one first: what `DeviceOptions::backend` may be.
+std::vector<std::string> built_in_backends();
 
 // Every level this machine can run, best last: "scalar avx2 avx512".
 std::string available_isa_levels();

@@ -432,29 +432,37 @@ TokenId draw_from_all(const Vocabulary& all, const Candidate& best, double tempe
   return last;
 }
 
-void require(bool condition, const char* parameter, const char* range) {
-  if (!condition) fail(ErrorKind::bad_input, "{} must be {}", parameter, range);
-}
-
 bool in_unit_interval(float value) noexcept { return value >= 0.0f && value <= 1.0f; }
 
 }  // namespace
 
-void check(const SamplingParams& params) {
-  require(std::isfinite(params.temperature) && params.temperature >= 0.0f, "temperature", "a number of at least 0");
-  require(params.top_k >= 0, "top_k", "0 (all tokens) or more");
-  require(in_unit_interval(params.top_p), "top_p", "between 0 and 1");
-  require(in_unit_interval(params.min_p), "min_p", "between 0 and 1");
-  require(in_unit_interval(params.typical_p), "typical_p", "between 0 and 1");
-  require(std::isfinite(params.repeat_penalty) && params.repeat_penalty > 0.0f, "repeat_penalty", "a number above 0");
-  require(std::isfinite(params.presence_penalty), "presence_penalty", "a number");
-  require(std::isfinite(params.frequency_penalty), "frequency_penalty", "a number");
-  require(params.penalty_window >= -1, "penalty_window", "-1 (all tokens), 0 or more");
-  require(std::isfinite(params.mirostat_tau) && params.mirostat_tau >= 0.0f, "mirostat_tau", "a number of at least 0");
-  require(std::isfinite(params.mirostat_eta) && params.mirostat_eta >= 0.0f, "mirostat_eta", "a number of at least 0");
+std::optional<SamplingFault> find_fault(const SamplingParams& params) {
+  const auto below_zero = [](float value) { return !std::isfinite(value) || value < 0.0f; };
+  if (below_zero(params.temperature)) return SamplingFault{"temperature", "a number of at least 0"};
+  if (params.top_k < 0) return SamplingFault{"top_k", "0 (all tokens) or more"};
+  if (!in_unit_interval(params.top_p)) return SamplingFault{"top_p", "between 0 and 1"};
+  if (!in_unit_interval(params.min_p)) return SamplingFault{"min_p", "between 0 and 1"};
+  if (!in_unit_interval(params.typical_p)) return SamplingFault{"typical_p", "between 0 and 1"};
+  if (below_zero(params.repeat_penalty) || params.repeat_penalty == 0.0f) {
+    return SamplingFault{"repeat_penalty", "a number above 0"};
+  }
+  if (!std::isfinite(params.presence_penalty)) return SamplingFault{"presence_penalty", "a number"};
+  if (!std::isfinite(params.frequency_penalty)) return SamplingFault{"frequency_penalty", "a number"};
+  if (params.penalty_window < -1) return SamplingFault{"penalty_window", "-1 (all tokens), 0 or more"};
+  if (below_zero(params.mirostat_tau)) return SamplingFault{"mirostat_tau", "a number of at least 0"};
+  if (below_zero(params.mirostat_eta)) return SamplingFault{"mirostat_eta", "a number of at least 0"};
   for (const auto& [id, bias] : params.logit_bias) {
-    require(id >= 0, "logit_bias", "given for token ids of at least 0");
-    require(bias < kInfinity, "logit_bias", "a number or minus infinity for each token");  // false for NaN, too
+    if (id < 0) return SamplingFault{"logit_bias", "given for token ids of at least 0"};
+    if (std::isnan(bias) || bias == kInfinity) {
+      return SamplingFault{"logit_bias", "a number or minus infinity for each token"};
+    }
+  }
+  return std::nullopt;
+}
+
+void check(const SamplingParams& params) {
+  if (const auto fault = find_fault(params)) {
+    fail(ErrorKind::bad_input, "{} must be {}", fault->parameter, fault->range);
   }
 }
 

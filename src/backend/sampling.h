@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -47,7 +48,14 @@ struct SamplingParams {
   std::vector<std::pair<TokenId, float>> logit_bias = {};
 };
 
-// Throws Error(bad_input) naming the parameter that is out of range or not a number.
+// A parameter that is out of range or not a number: its name in SamplingParams, and what it must be.
+struct SamplingFault {
+  const char* parameter = "";
+  const char* range = "";
+};
+// The first one; for whoever knows the parameters by other names.
+std::optional<SamplingFault> find_fault(const SamplingParams& params);
+// Throws Error(bad_input) naming it.
 void check(const SamplingParams& params);
 
 // Whether what was said before matters: only then a lane needs the text.

@@ -39,7 +39,7 @@ MappedFile MappedFile::open(const std::filesystem::path& path) {
   if (::fstat(file.fd, &status) != 0) {
     fail(ErrorKind::io, "cannot read the size of '{}': {}", path.string(), std::strerror(errno));
   }
-  if (S_ISDIR(status.st_mode)) fail(ErrorKind::io, "'{}' is a directory, not a file", path.string());
+  if (S_ISDIR(status.st_mode)) fail(ErrorKind::io, "'{}' is a folder, not a file", path.string());
   if (!S_ISREG(status.st_mode)) fail(ErrorKind::io, "'{}' is not a regular file", path.string());
   const auto size = static_cast<std::size_t>(status.st_size);
   if (size == 0) return {path, std::exchange(file.fd, -1), nullptr, 0};

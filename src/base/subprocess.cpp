@@ -77,7 +77,7 @@ struct Pipe {
 
   Pipe() {
     if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) {
-      fail(ErrorKind::io, "cannot make a pipe: {}", std::strerror(errno));
+      fail(ErrorKind::io, "cannot create a pipe: {}", std::strerror(errno));
     }
   }
   Pipe(const Pipe&) = delete;

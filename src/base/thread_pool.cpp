@@ -20,6 +20,8 @@ constexpr int kTurns = 64;                                 // from one look at t
 void relax() noexcept {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb");  // "yield" does nothing on most of them
 #endif
 }
 
@@ -64,7 +66,7 @@ ThreadPool::ThreadPool(const ThreadOptions& options, CpuTopology topology)
   } catch (const std::system_error& error) {
     const std::size_t made = threads_.size();
     stop();
-    fail(ErrorKind::out_of_memory, "the system gives {} threads, not {}: {}", made + 1, workers_, error.what());
+    fail(ErrorKind::out_of_memory, "the system allows {} threads, not {}: {}", made + 1, workers_, error.what());
   }
 }
 

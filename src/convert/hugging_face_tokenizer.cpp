@@ -195,8 +195,7 @@ class TokenizerWriter {
     if (name.empty()) {
       std::string splits;
       for (const std::string& split : tokenizer_.splits) splits += fmt::format(" '{}'", printable(split, 400));
-      fail(ErrorKind::unsupported,
-           "tokenizer.json: nobody here knows how this pre_tokenizer cuts text:{}; known are {}", splits,
+      fail(ErrorKind::unsupported, "tokenizer.json: this pre_tokenizer is not supported:{}; supported are {}", splits,
            fmt::join(convertible_pre_tokenizers(), ", "));
     }
     writer_.put_string("tokenizer.ggml.model", "gpt2");

@@ -38,7 +38,7 @@ nlohmann::json read_json_file(const std::filesystem::path& path) {
   try {
     return nlohmann::json::parse(text);
   } catch (const nlohmann::json::parse_error& error) {
-    fail(ErrorKind::bad_file, "'{}' is not valid JSON: it goes wrong at byte {}", name, error.byte);
+    fail(ErrorKind::bad_file, "'{}' is not valid JSON: the error is at byte {}", name, error.byte);
   } catch (const nlohmann::json::exception& error) {
     fail(ErrorKind::bad_file, "'{}' is not usable JSON: {}", name, printable(error.what(), 160));
   }

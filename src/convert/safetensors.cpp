@@ -87,7 +87,7 @@ class HeaderReader {
     field_.clear();
     seen_.clear();
     offsets_.clear();
-    if (!names_.insert(std::move(name)).second) refuse("is there twice");
+    if (!names_.insert(std::move(name)).second) refuse("occurs twice");
     if (tensors_.size() == kMaxSafetensors) refuse(fmt::format("is more than the {}th tensor", kMaxSafetensors));
     return true;
   }
@@ -126,7 +126,7 @@ class HeaderReader {
   }
 
   bool parse_error(std::size_t byte, const std::string&, const nlohmann::json::exception&) {
-    fail(ErrorKind::bad_file, "'{}': the header is not valid JSON: it goes wrong at its byte {}", file_, byte);
+    fail(ErrorKind::bad_file, "'{}': the header is not valid JSON: the error is at its byte {}", file_, byte);
   }
 
  private:
@@ -218,13 +218,13 @@ SafetensorsFile SafetensorsFile::view(std::span<const std::byte> bytes, const st
 
 void SafetensorsFile::parse(const std::string& name) {
   if (bytes_.size() < kLengthBytes) {
-    fail(ErrorKind::bad_file, "'{}' is no safetensors file: it has {} bytes", name, bytes_.size());
+    fail(ErrorKind::bad_file, "'{}' is not a safetensors file: it has {} bytes", name, bytes_.size());
   }
   std::uint64_t length = 0;
   std::memcpy(&length, bytes_.data(), sizeof(length));
   const std::uint64_t rest = bytes_.size() - kLengthBytes;
   if (length > kMaxSafetensorsHeader) {
-    fail(ErrorKind::bad_file, "'{}' is no safetensors file: its header would have {} bytes; {} are the most", name,
+    fail(ErrorKind::bad_file, "'{}' is not a safetensors file: its header would have {} bytes; {} are the most", name,
          length, kMaxSafetensorsHeader);
   }
   if (length > rest) {
@@ -271,7 +271,7 @@ void SafetensorsModel::open_shards(const fs::path& folder, const fs::path& index
   for (const auto& [tensor, value] : map->items()) {
     const std::string file = value.is_string() ? value.get<std::string>() : std::string();
     if (!is_plain_name(file)) {
-      fail(ErrorKind::bad_file, "{}: tensor '{}' is said to be in '{}', which is no plain file name", name,
+      fail(ErrorKind::bad_file, "{}: tensor '{}' is said to be in '{}', which is not a plain file name", name,
            printable(tensor), printable(file));
     }
     tensors_by_file[file].push_back(tensor);

@@ -66,7 +66,7 @@ class Reader {
   // Calls `each` for the parts of a sequence, or says that it is none.
   template <typename Each>
   bool in_sequence(const json& part, const char* list, const Each& each) const {
-    if (!part.is_object()) fail(ErrorKind::bad_file, "{}: a part of it is no object", what_);
+    if (!part.is_object()) fail(ErrorKind::bad_file, "{}: a part of it is not an object", what_);
     if (!is_type(part, "Sequence")) return false;
     const JsonFields fields(part, what_);
     const json* parts = fields.find(list);

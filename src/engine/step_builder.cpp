@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "base/as_size.h"
+#include "base/damaged_file.h"
 #include "base/error.h"
 
 namespace quarrel {
@@ -138,7 +139,7 @@ void StepBuilder::read(const StepResults& results, const EngineJobs& jobs) {
     const std::int32_t layer = results.first_bad_layer[row];
     if (layer < 0) continue;
     note_bad(as_size(plan.rows[row].sequence), jobs,
-             fmt::format("the model's numbers are not finite from layer {} on; its file may be damaged", layer));
+             fmt::format("the model's numbers are not finite from layer {} on; {}", layer, kDamagedFileHint));
   }
   std::size_t logits = 0;
   std::size_t vectors = 0;
@@ -165,7 +166,7 @@ void StepBuilder::read(const StepResults& results, const EngineJobs& jobs) {
     const bool chooses = output.kind == OutputKind::sample || output.kind == OutputKind::score;
     if (chooses && sample.outcome == SampleOutcome::bad_logits) {
       note_bad(as_size(plan.rows[as_size(output.row)].sequence), jobs,
-               "the model's logits are not numbers; its file may be damaged");
+               fmt::format("the model's logits are not numbers; {}", kDamagedFileHint));
     }
     sampled_.push_back(output.kind == OutputKind::sample ? sample.id : 0);
   }

@@ -11,7 +11,7 @@ std::int32_t read_vocabulary(const HyperParameters& hyper) {
   const GgufTensor* table = hyper.file().find_tensor("token_embd.weight");
   if (table == nullptr) fail(ErrorKind::bad_file, "the file has no tensor token_embd.weight");
   if (table->shape[1] < 1 || table->shape[1] > (1u << 24)) {
-    fail(ErrorKind::bad_file, "tensor token_embd.weight has {} rows, which is no vocabulary", table->shape[1]);
+    fail(ErrorKind::bad_file, "tensor token_embd.weight has {} rows: that is not a vocabulary", table->shape[1]);
   }
   return static_cast<std::int32_t>(table->shape[1]);
 }

@@ -44,6 +44,7 @@ struct SchedRequest {
   bool generated = false;  // the prompt's rows are of class generated: to measure what answers are computed with
   bool stepwise = false;   // what it samples next is known to the host before its next row is planned: it has a mask
   bool use_cache = true;   // false: neither reads nor feeds the prefix cache
+  bool continues = false;  // the next of a call whose first was accepted: it may wait where the queue is full
 };
 
 enum class FinishReason : std::uint8_t {

@@ -82,6 +82,7 @@ bool Scheduler::malformed(const SchedRequest& request) const noexcept {
 
 // Whoever has nothing else waiting may always wait, however long his prompt.
 bool Scheduler::queue_full(const SchedRequest& request) const noexcept {
+  if (request.continues) return false;
   const auto full = [&](std::int64_t jobs, std::int64_t tokens, std::int64_t limit, std::int64_t token_limit) {
     if (limit > 0 && jobs >= limit) return true;
     return token_limit > 0 && tokens > 0 && tokens + static_cast<std::int64_t>(request.prompt.size()) > token_limit;

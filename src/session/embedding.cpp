@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/as_size.h"
+#include "base/damaged_file.h"
 #include "base/error.h"
 #include "quant/decode.h"
 #include "session/refusal.h"
@@ -160,8 +161,11 @@ void EmbeddingRun::State::fill() {
   while (next_ < order_.size() && has_room(texts_[order_[next_]].size())) {
     const std::size_t text = order_[next_];
     in_flight_.reserve(in_flight_.size() + 1);
-    const SubmitResult result = model_->engine().submit(request_for(text), shared_from_this());
-    // When one of ours is done there will be room again.
+    // A call that was accepted goes on: while others keep the queue full, one text of it may still wait there. When
+    // that one is done, the next has its turn.
+    EngineRequest request = request_for(text);
+    request.continues = next_ > 0 && in_flight_.empty();
+    const SubmitResult result = model_->engine().submit(std::move(request), shared_from_this());
     if (result.status == SubmitStatus::queue_full && !in_flight_.empty()) return;
     require_accepted(result);
     try {
@@ -195,7 +199,7 @@ std::vector<float> EmbeddingRun::State::finish(std::vector<float> values) const 
   double squares = 0.0;
   for (const float value : values) squares += static_cast<double>(value) * static_cast<double>(value);
   if (!std::isfinite(squares)) {
-    fail(ErrorKind::bad_file, "the model gave a vector whose numbers are not finite; its file may be damaged");
+    fail(ErrorKind::bad_file, "the model gave a vector whose numbers are not finite; {}", kDamagedFileHint);
   }
   if (!options_.normalize || pooling_ == Pooling::rank || squares == 0.0) return values;
   const double length = std::sqrt(squares);

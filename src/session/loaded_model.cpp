@@ -43,6 +43,15 @@ void end_model(std::unique_ptr<LoadedModel> model, const std::function<void(std:
 
 bool has_vocabulary(const GgufFile& file) noexcept { return file.find("tokenizer.ggml.tokens") != nullptr; }
 
+std::optional<std::string> context_warning(const GgufFile& file, std::int32_t context) {
+  if (context <= 0) return std::nullopt;
+  const std::int32_t own = read_spec(file, context).context_length;
+  if (context <= own) return std::nullopt;
+  return fmt::format(
+      "a context of {} tokens is more than the {} that the model was made for: answers may get worse there", context,
+      own);
+}
+
 ExecutorOptions settled(const GgufFile& file, const ExecutorOptions& options) {
   ExecutorOptions result = options;
   const ModelSpec spec = read_spec(file, options.context);
@@ -92,6 +101,7 @@ std::shared_ptr<LoadedModel> LoadedModel::load(GgufFile file, const ResolvedMode
   loaded->recommended_ = read_recommended_sampling(file, model.params.value_or(""), log);
   ExecutorOptions wanted = options.executor;
   if (options.recommended_context && wanted.context == 0) wanted.context = loaded->recommended_.context.value_or(0);
+  if (const auto warning = context_warning(file, wanted.context)) log.warn("{}", *warning);
   const ExecutorOptions settings = settled(file, wanted);
   auto executor = std::make_unique<Executor>(std::move(file), *loaded->device_, settings);
   loaded->pooling_ = settled_pooling(executor->file(), options.executor);

@@ -124,6 +124,9 @@ class LoadedModel {
 
 bool has_vocabulary(const GgufFile& file) noexcept;
 
+// What to tell somebody who asks for so long a context (0: the model's own); nothing if the model was made for it.
+std::optional<std::string> context_warning(const GgufFile& file, std::int32_t context);
+
 // The options with what is decided by the file: an encoder has room for many short texts in a step. For estimates that
 // must agree with a load.
 ExecutorOptions settled(const GgufFile& file, const ExecutorOptions& options);

@@ -42,7 +42,7 @@ std::optional<std::string> show(const Recommended& recommended) {
 
 std::int32_t whole_number(double value) {
   const bool fits = value == std::floor(value) && std::abs(value) <= std::numeric_limits<std::int32_t>::max();
-  if (!fits) fail(ErrorKind::bad_input, "{} is no whole number", value);
+  if (!fits) fail(ErrorKind::bad_input, "{} is not a whole number", value);
   return static_cast<std::int32_t>(value);
 }
 
@@ -73,7 +73,7 @@ void set_max_tokens(Recommended& recommended, double value) {
 
 void set_context(Recommended& recommended, double value) {
   const std::int32_t tokens = whole_number(value);
-  if (tokens < 1) fail(ErrorKind::bad_input, "{} is no number of tokens", tokens);
+  if (tokens < 1) fail(ErrorKind::bad_input, "{} is not a number of tokens", tokens);
   recommended.context = tokens;
 }
 
@@ -117,12 +117,12 @@ double number_of(const Json& value) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     if (error == std::errc{} && end == text.data() + text.size()) return number;
   }
-  fail(ErrorKind::bad_input, "it is no number");
+  fail(ErrorKind::bad_input, "it is not a number");
 }
 
 void add_stops(Recommended& recommended, const Json& value) {
   for (const Json& text : value.is_array() ? value : Json::array({value})) {
-    if (!text.is_string()) fail(ErrorKind::bad_input, "a stop string is no text");
+    if (!text.is_string()) fail(ErrorKind::bad_input, "a stop string is not text");
     if (!text.get_ref<const std::string&>().empty()) recommended.stop.push_back(text.get<std::string>());
   }
 }

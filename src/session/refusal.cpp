@@ -26,7 +26,7 @@ std::string failure_text(FinishReason reason, const std::string& error) {
     case FinishReason::length:
     case FinishReason::context: return {};
     case FinishReason::cancelled: return error.empty() ? "it was cancelled" : error;
-    case FinishReason::timeout: return "its time is over";
+    case FinishReason::timeout: return "it took longer than its time limit";
     case FinishReason::failed: return error.empty() ? "the model could not compute an answer" : error;
     case FinishReason::no_token: return "no token may come: mask, bias and filters leave none";
   }

@@ -15,7 +15,7 @@ std::string error_text(const std::exception_ptr& error) {
   } catch (const std::exception& known) {
     return known.what();
   } catch (...) {
-    return "something that is no exception was thrown";
+    return "something was thrown that is not an exception";
   }
 }
 

@@ -284,7 +284,7 @@ class Pull {
   static fs::path new_folder(const fs::path& path) {
     std::error_code fault;
     fs::create_directory(path, fault);
-    if (fault) fail(ErrorKind::io, "cannot make the folder '{}': {}", shown(path), fault.message());
+    if (fault) fail(ErrorKind::io, "cannot create the folder '{}': {}", shown(path), fault.message());
     return path;
   }
 
@@ -362,7 +362,7 @@ fs::path pull(std::string_view name, const fs::path& store, const PullOptions& o
   // The child processes run elsewhere, so a relative path would change its meaning.
   const fs::path folder = fs::absolute(store, fault);
   if (!fault) fs::create_directories(folder, fault);
-  if (fault) fail(ErrorKind::io, "cannot make the model store '{}': {}", shown(store), fault.message());
+  if (fault) fail(ErrorKind::io, "cannot create the model store '{}': {}", shown(store), fault.message());
   return Pull(*row, folder, options).run();
 }
 

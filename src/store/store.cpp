@@ -40,9 +40,8 @@ std::string trimmed(std::string_view text) {
   for (std::size_t i = 0; i < std::min<std::size_t>(found.size(), 5); ++i) {
     files += fmt::format("{}'{}'", i == 0 ? "" : ", ", printable(found[i].string(), 512));
   }
-  if (found.empty())
-    fail(ErrorKind::usage, "'{}' is a directory without GGUF files, not a model", printable(name, 512));
-  fail(ErrorKind::usage, "'{}' is a directory, not a model; it contains {}{}", printable(name, 512), files,
+  if (found.empty()) fail(ErrorKind::usage, "'{}' is a folder without GGUF files, not a model", printable(name, 512));
+  fail(ErrorKind::usage, "'{}' is a folder, not a model; it contains {}{}", printable(name, 512), files,
        found.size() > 5 ? " and others" : "");
 }
 

@@ -89,7 +89,7 @@ LinkedModel ModelStore::add_name(const std::string& name, const std::string& fur
   const ResolvedModel model = resolve(name);
   std::error_code fault;
   fs::create_directories(paths_.quarrel, fault);
-  if (fault) fail(ErrorKind::io, "cannot make the model store '{}': {}", shown(paths_.quarrel), fault.message());
+  if (fault) fail(ErrorKind::io, "cannot create the model store '{}': {}", shown(paths_.quarrel), fault.message());
 
   const std::vector<fs::path> parts =
       model.place == ModelPlace::ollama ? std::vector{model.path} : parts_of(model.path);

@@ -24,9 +24,9 @@ TemplateChoice choose_template(const GgufFile& file, const Tokenizer& tokenizer)
 
 EncodedChat encode_chat(const Tokenizer& tokenizer, const ChatTemplate& chat_template, const ChatInput& input) {
   if (!input.messages.is_array() || input.messages.empty()) fail(ErrorKind::bad_input, "there are no messages");
-  if (!input.tools.is_null() && !input.tools.is_array()) fail(ErrorKind::bad_input, "the tools are no list");
+  if (!input.tools.is_null() && !input.tools.is_array()) fail(ErrorKind::bad_input, "the tools are not a list");
   if (!input.arguments.is_null() && !input.arguments.is_object()) {
-    fail(ErrorKind::bad_input, "the template's arguments are no object");
+    fail(ErrorKind::bad_input, "the template's arguments are not an object");
   }
   nlohmann::ordered_json variables{{"messages", input.messages},
                                    {"tools", input.tools},

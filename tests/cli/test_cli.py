@@ -152,7 +152,7 @@ class BadFiles(ProgramTest):
             for name, words in (("notes.gguf", ["notes.gguf"]), ("cut.gguf", ["cut.gguf"]),
                                 ("empty.gguf", ["empty.gguf"]), ("missing.gguf", ["missing.gguf"])):
                 self.refuse(1, words, *command, self.path(name), *prompt)
-            self.refuse(2, ["directory"], *command, self.folder, *prompt)
+            self.refuse(2, ["folder"], *command, self.folder, *prompt)
 
     def test_an_unknown_name_gets_the_nearest(self):
         os.symlink(self.toy, self.path("models/pocket-parrot.gguf"))

@@ -66,7 +66,7 @@ class Convert(ProgramTest):
     def test_a_folder_becomes_a_model(self):
         folder, target = self.make_folder("tiny"), self.path("tiny.gguf")
         out = self.succeed("convert", folder, "-o", target).out.decode()
-        self.assertRegex(out, r"^\S+tiny\.gguf: llama as F32, 12 tensors, .*\(32\.00 bits a weight\)\n$")
+        self.assertRegex(out, r"^\S+tiny\.gguf: llama as F32, 12 tensors, .*\(32\.00 bits per weight\)\n$")
         value = self.inspect(target)
         self.assertEqual(value["architecture"], "llama")
         self.assertTrue(value["runs"])

@@ -43,7 +43,7 @@ class Estimate(ProgramTest):
         self.assertLessEqual(kept["bytes"]["total"], half)
         self.refuse(1, ["--memory-budget", "needs"], "estimate", self.dense, "--memory-budget", "100k")
         self.refuse(1, ["--expert-memory", "at once"], "estimate", self.experts, "--expert-memory", "1k")
-        self.refuse(1, ["tokens", "would fit"], "estimate", self.dense, "--ctx", "1000M")
+        self.refuse(1, ["tokens", "would fit"], "estimate", self.dense, "--ctx", "60M")
         for size in ("much", "-1", "0", "1X", "1e30", "nan", ""):
             if size:
                 self.refuse(2, ["--memory-budget"], "estimate", self.dense, "--memory-budget", size)

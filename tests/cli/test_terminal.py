@@ -247,7 +247,7 @@ class Commands(TerminalTest):
         terminal.type("/set temperature 0.25\r")
         terminal.expect_screen(["  temperature             0.25", ">>>"])
         terminal.type("/set temperature\r")
-        terminal.expect_screen(lambda screen: re.search(r"0\.25\n.*likeliest\n>>>$", screen.text()))
+        terminal.expect_screen(lambda screen: re.search(r"0\.25\n.*most likely token\n>>>$", screen.text()))
         terminal.type("/set seed 7\r/set seed \"\"\r")
         terminal.expect_screen(["  seed                    random", ">>>"])
         terminal.type("/set stop\r")

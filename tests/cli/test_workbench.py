@@ -150,7 +150,7 @@ class Generate(WorkbenchTest):
     def test_mistakes(self):
         self.refuse(1, ["400"], "generate", self.llama, "--tokens", "400")
         self.refuse(1, ["48", "40"], "generate", self.llama, "--tokens", self.tokens, "--ctx", "40")
-        self.refuse(1, ["temperature"], "generate", self.llama, "--tokens", "1", "--temperature", "-1")
+        self.refuse(2, ["temperature"], "generate", self.llama, "--tokens", "1", "--temperature", "-1")
         self.refuse(2, ["-n"], "generate", self.llama, "--tokens", "1", "-n", "0")
         self.refuse(2, ["--seqs"], "generate", self.llama, "--tokens", "1", "--seqs", "0")
 
@@ -310,6 +310,24 @@ class Regress(WorkbenchTest):
         result = self.run_program("regress", path)
         self.assertEqual(result.code, 1, result)
         self.assertIn("MISS  absent: load", result.out.decode())
+
+    def test_optional_models_are_skipped_where_they_are_absent(self):
+        optional = '[[models]]\nname = "absent"\noptional = true\n'
+        suite = self.LENIENT + self.PROMPT + optional + self.logit_suite("1e-9")
+        path = self.write("optional.toml", suite)
+        out = self.succeed("regress", path).out.decode()
+        self.assertIn("skip  absent: there is no such model here\n", out)
+        self.assertTrue(out.endswith("all 1 checks passed; 1 model is not here\n"), out)
+        report = self.json("regress", path)
+        self.assertEqual((report["passed"], report["missed"], report["skipped"]), (True, 0, 1))
+        self.assertEqual([check.get("skipped", False) for check in report["checks"]], [True, False])
+        alone = self.succeed("regress", self.write("alone.toml", self.PROMPT + optional)).out.decode()
+        self.assertTrue(alone.endswith("no check was made; 1 model is not here\n"), alone)
+        # One that is there and damaged is a miss.
+        damaged = self.write("damaged.gguf", "notes")
+        result = self.run_program("regress", self.write("damaged.toml", self.PROMPT + optional.replace("absent", damaged)))
+        self.assertEqual(result.code, 1, result)
+        self.assertIn("MISS", result.out.decode())
 
     def test_mistakes_in_the_suite(self):
         self.refuse(1, ["line 1", "did you mean 'prompts'"], "regress", self.write("a.toml", "prompt = []\n"))

@@ -3,7 +3,6 @@
 #include "backend/cpu/float_mode.h"
 
 #include <gtest/gtest.h>
-#include <xmmintrin.h>
 
 #include <algorithm>
 #include <atomic>
@@ -15,13 +14,21 @@
 namespace quarrel::test {
 namespace {
 
-constexpr std::uint32_t kFlags = 0x3f;  // what has happened, as against what is to happen
+// How another part of the program may have told the thread to round: down, up, towards zero.
+#if defined(__x86_64__)
+constexpr std::uint32_t kHostModes[] = {0x3f80, 0x5f80, 0x7f80};
+#else
+constexpr std::uint32_t kHostModes[] = {2u << 22, 1u << 22, 3u << 22};
+#endif
+constexpr std::uint32_t kUpwards = kHostModes[1];
+
+std::uint32_t control() { return float_control() & ~kFloatFlags; }
 
 // A mode for the thread that runs the test.
 class HostMode {
  public:
-  explicit HostMode(std::uint32_t mode) : before_(_mm_getcsr()) { _mm_setcsr(mode); }
-  ~HostMode() { _mm_setcsr(before_); }
+  explicit HostMode(std::uint32_t mode) : before_(float_control()) { set_float_control(mode); }
+  ~HostMode() { set_float_control(before_); }
   HostMode(const HostMode&) = delete;
   HostMode& operator=(const HostMode&) = delete;
 
@@ -39,15 +46,15 @@ TEST(FloatMode, HoldsOnEveryWorkerDuringAStep) {
   for_each_cpu_device([](const DeviceUnderTest& device) {
     OpBench bench(device);
     const Activation in = bench.input(random_grid(4, 32, 1));
-    const std::uint32_t before = _mm_getcsr();
+    const std::uint32_t before = control();
     std::atomic<int> wrong{0};
     bench.run(StepPlan().add(0, 4, {}), in, [&](Backend&) {
-      const auto look = [&] { wrong += (_mm_getcsr() & ~kFlags) == kFloatMode ? 0 : 1; };
+      const auto look = [&] { wrong += control() == kFloatMode ? 0 : 1; };
       look();
       dynamic_cast<CpuDevice&>(device.device).pool().run([&](int, int) { look(); });
     });
     EXPECT_EQ(wrong.load(), 0);
-    EXPECT_EQ(_mm_getcsr() & ~kFlags, before & ~kFlags);
+    EXPECT_EQ(control(), before);
   });
 }
 
@@ -55,10 +62,10 @@ TEST(FloatMode, IsGivenBackAfterAStepThatFails) {
   for_each_cpu_device([](const DeviceUnderTest& device) {
     OpBench bench(device);
     const Activation in = bench.input(random_grid(4, 32, 1));
-    const HostMode mode(0x5f80);  // towards positive infinity
+    const HostMode mode(kUpwards);
     EXPECT_THROW(bench.run(StepPlan().add(0, 4, {}), in, [](Backend&) { throw std::runtime_error("midway"); }),
                  std::runtime_error);
-    EXPECT_EQ(_mm_getcsr() & ~kFlags, 0x5f80u);
+    EXPECT_EQ(control(), kUpwards);
   });
 }
 
@@ -89,10 +96,10 @@ TEST(FloatMode, TheHostsRoundingDoesNotMatter) {
                       .out = out};
     const auto run = [&] { return bench.run(StepPlan().add(0, 5, {}), out, [&](Backend& b) { b.linear(op); }).values; };
     const std::vector<float> expected = run();
-    for (const std::uint32_t mode : {0x3f80u, 0x5f80u, 0x7f80u}) {  // down, up, towards zero
+    for (const std::uint32_t mode : kHostModes) {
       const HostMode host(mode);
       EXPECT_EQ(run(), expected) << mode;
-      EXPECT_EQ(_mm_getcsr() & ~kFlags, mode);
+      EXPECT_EQ(control(), mode);
     }
   });
 }

@@ -49,6 +49,22 @@ TEST(SchedulerLimits, OneKeyCannotFillTheQueueForAll) {
   driver.expect_all_free();
 }
 
+TEST(SchedulerLimits, WhatContinuesACallMayWaitBesideAFullQueue) {
+  SchedulerConfig config = small();
+  config.queue_limit = 1;
+  config.key_queue_limit = 1;
+  Driver driver(config);
+  EXPECT_EQ(ask(driver, 1), SubmitStatus::accepted);
+  EXPECT_EQ(ask(driver, 1), SubmitStatus::queue_full);
+  EXPECT_EQ(
+      driver.scheduler.submit({.prompt = {1}, .max_tokens = 1, .key = 1, .continues = true}, driver.now_us).status,
+      SubmitStatus::accepted);
+  EXPECT_EQ(ask(driver, 2), SubmitStatus::queue_full);
+  driver.run();
+  EXPECT_EQ(driver.scheduler.counters().finished, 2U);
+  driver.expect_all_free();
+}
+
 TEST(SchedulerLimits, OfOneKeyTokensAreCountedToo) {
   SchedulerConfig config = small();
   config.key_queue_token_limit = 100;

@@ -3,8 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <functional>
+#include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "session/session_support.h"
@@ -142,6 +146,61 @@ TEST_F(Embed, AShortQueueIsNotOverrun) {
   options.engine.queue_limit = 2;
   const auto model = encoder(options);
   EXPECT_EQ(embed(model, texts(60)).size(), 60u);
+}
+
+class NoSink final : public EventSink {
+ public:
+  void take(std::span<TokenEvent>) override {}
+};
+
+// Allows every token, and does something else while a step is computed.
+class BusyMask final : public TokenMask {
+ public:
+  explicit BusyMask(std::function<void()> act) : act_(std::move(act)) {}
+  void allow(std::span<const TokenId>, std::span<std::uint64_t> allowed) override {
+    act_();
+    std::ranges::fill(allowed, ~std::uint64_t{0});
+  }
+
+ private:
+  const std::function<void()> act_;
+};
+
+// Others take every place in the queue as soon as it is free, also that of the last text in flight: the call waits for
+// its turn like them.
+TEST_F(Embed, ACallThatHasBegunOutlastsAFullQueue) {
+  LoadOptions options;
+  options.engine.queue_limit = 3;
+  options.executor.sequences = 3;
+  const auto model = load_toy(write_toy_chat(folder_.path(), {.context = 256}), options);
+  Engine& engine = model->engine();
+  const auto sink = std::make_shared<NoSink>();
+  const auto fill_queue = [&] {
+    for (SubmitStatus status = SubmitStatus::accepted; status == SubmitStatus::accepted;) {
+      EngineRequest other;
+      other.prompt = {5, 6, 7};
+      other.max_tokens = 8;
+      status = engine.submit(std::move(other), sink).status;
+    }
+  };
+  EngineRequest first;
+  first.prompt = {5, 6, 7};
+  first.max_tokens = 200;
+  first.mask = [&](std::int32_t) { return std::make_unique<BusyMask>(fill_queue); };
+  engine.pause();
+  ASSERT_EQ(engine.submit(std::move(first), sink).status, SubmitStatus::accepted);
+  std::optional<EmbeddingOutcome> outcome;
+  std::atomic<bool> done = false;
+  const std::vector<std::vector<TokenId>> texts(12, {5, 6});
+  const EmbeddingRun run = start_embedding(model, texts, {}, [&](EmbeddingOutcome result) {
+    outcome = std::move(result);
+    done = true;
+  });
+  engine.resume();
+  ASSERT_TRUE(eventually([&] { return done.load(); }));
+  engine.drain_and_wait();
+  if (outcome->error) std::rethrow_exception(outcome->error);
+  EXPECT_EQ(outcome->embeddings.size(), texts.size());
 }
 
 TEST_F(Embed, RowsOfTheTable) {

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <string>
+#include <tuple>
+#include <vector>
 
 #include "app/chat_parameters.h"
 #include "app/model_options.h"
@@ -87,6 +90,26 @@ TEST(ChatParameters, ARefusedValueChangesNothing) {
   }
 }
 
+// On the command line a mistake has the option's name, and an empty text clears nothing.
+TEST(ChatParameters, FlagsAreRefusedByTheirOwnNames) {
+  const std::vector<std::tuple<std::string, std::string, std::string>> cases{
+      {"repeat_last_n", "-5", "--repeat-last-n must be -1"},
+      {"temperature", "-1", "--temperature must be a number"},
+      {"top_k", "many", "--top-k: 'many' is not a whole number"},
+      {"num_predict", "-2", "--max-tokens: '-2' is not a number of tokens"},
+      {"num_predict", "0", "--max-tokens: '0' is not a number of tokens"},
+      {"stop", "", "--stop: the text is empty"},
+      {"logit_bias", "", "--logit-bias: the text is empty"}};
+  for (const auto& [name, value, words] : cases) {
+    ChatParameters parameters;
+    const std::string sentence = refusal(ErrorKind::usage, [&] { apply_given(parameters, {{name, value}}); });
+    EXPECT_EQ(sentence.find(words), 0u) << sentence;
+  }
+  ChatParameters parameters;
+  const std::string sentence = refusal(ErrorKind::bad_input, [&] { set_parameter(parameters, "repeat_last_n", "-5"); });
+  EXPECT_EQ(sentence.find("repeat_last_n must be -1"), 0u) << sentence;
+}
+
 TEST(ChatParameters, AnUnknownNameGetsTheNearest) {
   ChatParameters parameters;
   const std::string message = refusal(ErrorKind::bad_input, [&] { set_parameter(parameters, "temprature", "1"); });
@@ -110,7 +133,7 @@ TEST(ChatParameters, WhatIsRecommendedIsTakenOver) {
   EXPECT_EQ(parameters.max_tokens, 9);
 }
 
-TEST(ChatParameters, FlagsAreRefusedByTheirOwnNames) {
+TEST(ChatParameters, MistakesNameTheLongOption) {
   ChatParameters parameters;
   const std::string message = refusal(ErrorKind::usage, [&] { apply_given(parameters, {{"num_predict", "many"}}); });
   EXPECT_TRUE(message.starts_with("--max-tokens: ")) << message;

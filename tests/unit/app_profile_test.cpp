@@ -84,6 +84,29 @@ TEST(OpProfile, TextAndJsonSayTheSame) {
   }
 }
 
+TEST(OpProfile, AShareAboveTheLimitIsExplained) {
+  MachineSpeed speed = machine();
+  speed.caches = {{.name = "L2", .bytes = 4'000'000}, {.name = "L3", .bytes = 300'000'000}};
+  EXPECT_EQ(excess_text(profile_of(times(), speed), speed), "") << "nothing is above its limit";
+
+  // Four steps; all ops together read 500 MB in each.
+  std::vector<OpTime> fast = times();
+  fast[0].seconds = 0.0125;
+  EXPECT_EQ(excess_text(profile_of(fast, speed), speed),
+            "head is above its limit: the L3 cache (300.0 MB) holds part of the 500.0 MB that a step reads\n");
+  speed.caches[1].bytes = 600'000'000;
+  EXPECT_EQ(excess_text(profile_of(fast, speed), speed),
+            "head is above its limit: the L3 cache (600.0 MB) holds the 500.0 MB that a step reads\n");
+  speed.caches.clear();
+  EXPECT_EQ(excess_text(profile_of(fast, speed), speed),
+            "head is above its limit: a cache holds part of what a step reads\n");
+
+  fast = times();
+  fast[1].seconds = 0.1;
+  EXPECT_EQ(excess_text(profile_of(fast, speed), speed),
+            "qkv is above its limit: the processor ran faster than while its peak was measured\n");
+}
+
 TEST(PeakLoops, ThoseThatAreThereComputeSomething) {
   for (const auto& loop : {integer_peak_loop(), int8_tile_peak_loop(), bf16_tile_peak_loop()}) {
     if (!loop) continue;

@@ -158,7 +158,7 @@ TEST(MappedFile, RefusesWhatIsNoFile) {
   expect_error(ErrorKind::not_found, {"absent"}, [&] { MappedFile::open(folder / "absent"); });
   write_file(folder / "f", "x");
   expect_error(ErrorKind::not_found, {"f/x"}, [&] { MappedFile::open(folder / "f/x"); });
-  expect_error(ErrorKind::io, {"directory"}, [&] { MappedFile::open(folder.path()); });
+  expect_error(ErrorKind::io, {"folder"}, [&] { MappedFile::open(folder.path()); });
   expect_error(ErrorKind::io, {"regular"}, [] { MappedFile::open("/dev/null"); });
 }
 

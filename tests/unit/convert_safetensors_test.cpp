@@ -110,7 +110,7 @@ TEST(Safetensors, RefusesLengthsThatDoNotFit) {
   bytes[0] = 3;
   expect_error(ErrorKind::bad_file, {"3 bytes", "after 2"}, [&] { view(bytes); });
   bytes[7] = '\x7f';
-  expect_error(ErrorKind::bad_file, {"no safetensors file"}, [&] { view(bytes); });
+  expect_error(ErrorKind::bad_file, {"not a safetensors file"}, [&] { view(bytes); });
   // A megabyte of brackets neither recurses nor takes long.
   const std::string deep = safetensors_bytes("{\"t\":" + std::string(1 << 20, '['), "");
   expect_error(ErrorKind::bad_file, {"array"}, [&] { view(deep); });

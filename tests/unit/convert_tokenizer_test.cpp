@@ -247,7 +247,7 @@ TEST_F(Tokenizers, RefusesWhatItDoesNotKnow) {
   const Json split = {{"type", "Split"}, {"pattern", {{"Regex", "[aeiou]+"}}}};
   strange["pre_tokenizer"]["pretokenizers"].push_back(split);
   put(strange);
-  expect_error(ErrorKind::unsupported, {"[aeiou]+", "known are gpt-2", "qwen2"}, [&] { load(4096); });
+  expect_error(ErrorKind::unsupported, {"[aeiou]+", "supported are gpt-2", "qwen2"}, [&] { load(4096); });
 }
 
 }  // namespace

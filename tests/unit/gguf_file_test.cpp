@@ -256,7 +256,7 @@ TEST(GgufFile, MovingKeepsViewsValid) {
 TEST(GgufFile, AbsentFileDirectoryAndTextFile) {
   const TempDir folder;
   expect_error(ErrorKind::not_found, {"absent.gguf"}, [&] { GgufFile::open(folder / "absent.gguf"); });
-  expect_error(ErrorKind::io, {"directory"}, [&] { GgufFile::open(folder.path()); });
+  expect_error(ErrorKind::io, {"folder"}, [&] { GgufFile::open(folder.path()); });
   test::write_file(folder / "notes.txt", "dear diary");
   expect_error(ErrorKind::bad_file, {"notes.txt", "not a GGUF file", "'dear'"},
                [&] { GgufFile::open(folder / "notes.txt"); });

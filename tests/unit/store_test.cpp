@@ -101,9 +101,9 @@ TEST_F(Store, ResolvesAPath) {
 
 TEST_F(Store, ADirectoryNamesItsModels) {
   write_file(folder_ / "x/m.gguf", model_);
-  expect_error(ErrorKind::usage, {"directory", "x/m.gguf"}, [&] { resolve((folder_ / "x").string()); });
+  expect_error(ErrorKind::usage, {"folder", "x/m.gguf"}, [&] { resolve((folder_ / "x").string()); });
   fs::create_directory(folder_ / "empty");
-  expect_error(ErrorKind::usage, {"directory without GGUF"}, [&] { resolve((folder_ / "empty").string()); });
+  expect_error(ErrorKind::usage, {"folder without GGUF"}, [&] { resolve((folder_ / "empty").string()); });
 }
 
 TEST_F(Store, ResolvesNamesOfTheOwnStore) {

@@ -1,6 +1,7 @@
 // The file of a regression suite: what it says, and how mistakes in it are told.
 #include <gtest/gtest.h>
 
+#include <set>
 #include <string>
 
 #include "app/regress_suite.h"
@@ -113,6 +114,8 @@ TEST(RegressSuite, RefusesMistakes) {
       {prompt + "max_tokens = 1.5\n", "whole number"},
       {prompt + "temperature = nan\n", "number from"},
       {prompt + "raw = 1\n", "true or false"},
+      {model + "optional = 1\n", "true or false"},
+      {prompt + "[generic]\noptional = true\n", "'optional'"},
       {prompt + "must_contain = [1]\n", "list of texts"},
       {prompt + "raw = true\nsystem = \"x\"\n", "raw"},
       {"prompts = 3\n", "list"},
@@ -135,6 +138,18 @@ TEST(RegressSuite, RefusesMistakes) {
 }
 
 TEST(RegressSuite, NestingIsBounded) { fault_of("a = " + std::string(100'000, '[')); }
+
+TEST(RegressSuite, LargerModelsAreOptional) {
+  const Suite suite = load_suite(test::test_data("regress/models.toml"));
+  std::set<std::string> names;
+  for (const SuiteModel& model : suite.models) {
+    EXPECT_TRUE(model.optional) << model.name;
+    names.insert(model.name);
+  }
+  EXPECT_EQ(names, (std::set<std::string>{"mistral", "tinyllama", "granite4", "nemotron-3-nano", "nemotron-mini:4b",
+                                          "gpt-oss", "mixtral"}));
+  EXPECT_FALSE(load_suite(test::test_data("regress/default.toml")).models.at(0).optional);
+}
 
 TEST(RegressSuite, TheExampleIsValid) {
   const Suite suite = load_suite(test::test_data("regress/default.toml"));

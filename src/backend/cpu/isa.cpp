@@ -1,19 +1,48 @@
 #include "backend/cpu/isa.h"
 
+#if defined(__x86_64__)
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#endif
 
 #include "backend/cpu/tiles.h"
 #include "base/error.h"
 
 namespace quarrel {
+
+#if defined(__x86_64__)
 namespace {
 
 // AVX-512's conversion to bf16, which the tiles' kernels use.
 bool converts_to_bf16() {
   unsigned int a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & (1u << 5)) != 0;
+}
+
+void add_vector_levels(std::vector<IsaLevel>& levels) {
+  // The compiler's run-time support also asks the operating system whether it saves the wide registers.
+  __builtin_cpu_init();
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  if (avx2) levels.push_back(IsaLevel::avx2);
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+                      __builtin_cpu_supports("avx512vnni");
+  if (avx2 && avx512) levels.push_back(IsaLevel::avx512);
+  const TileSupport tiles = request_tiles();
+  if (avx2 && avx512 && converts_to_bf16() && tiles.int8 && tiles.bf16) levels.push_back(IsaLevel::amx);
+}
+
+const CpuKernels& vector_kernels(IsaLevel level) noexcept {
+  // Put together here: nothing compiled for AMX may run before it is known to be there.
+  static const CpuKernels kAmx = [] {
+    CpuKernels table = avx512_kernels();
+    table.name = "amx";
+    table.tiles = amx_tiles();
+    return table;
+  }();
+  if (level == IsaLevel::amx) return kAmx;
+  return level == IsaLevel::avx512 ? avx512_kernels() : avx2_kernels();
 }
 
 }  // namespace
@@ -31,6 +60,12 @@ TileSupport request_tiles() {
   if (::syscall(SYS_arch_prctl, kRequestPermission, kTileData) != 0) return {};
   return {.int8 = (d & kInt8) != 0, .bf16 = (d & kBf16) != 0};
 }
+#else
+// Other processors have no kernels of their own yet: the scalar level is all there is.
+static void add_vector_levels(std::vector<IsaLevel>&) {}
+static const CpuKernels& vector_kernels(IsaLevel) noexcept { return scalar_kernels(); }
+TileSupport request_tiles() { return {}; }
+#endif
 
 std::string_view level_name(IsaLevel level) noexcept {
   switch (level) {
@@ -43,17 +78,8 @@ std::string_view level_name(IsaLevel level) noexcept {
 }
 
 std::vector<IsaLevel> available_levels() {
-  // The compiler's run-time support also asks the operating system whether it saves the wide registers.
-  __builtin_cpu_init();
   std::vector<IsaLevel> levels = {IsaLevel::scalar};
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-  if (avx2) levels.push_back(IsaLevel::avx2);
-  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-                      __builtin_cpu_supports("avx512vnni");
-  if (avx2 && avx512) levels.push_back(IsaLevel::avx512);
-  const TileSupport tiles = request_tiles();
-  if (avx2 && avx512 && converts_to_bf16() && tiles.int8 && tiles.bf16) levels.push_back(IsaLevel::amx);
+  add_vector_levels(levels);
   return levels;
 }
 
@@ -72,20 +98,7 @@ IsaLevel choose_level(std::string_view forced) {
 }
 
 const CpuKernels& kernels_of(IsaLevel level) noexcept {
-  // Put together here: nothing compiled for AMX may run before it is known to be there.
-  static const CpuKernels kAmx = [] {
-    CpuKernels table = avx512_kernels();
-    table.name = "amx";
-    table.tiles = amx_tiles();
-    return table;
-  }();
-  switch (level) {
-    case IsaLevel::amx: return kAmx;
-    case IsaLevel::avx512: return avx512_kernels();
-    case IsaLevel::avx2: return avx2_kernels();
-    case IsaLevel::scalar: break;
-  }
-  return scalar_kernels();
+  return level == IsaLevel::scalar ? scalar_kernels() : vector_kernels(level);
 }
 
 }  // namespace quarrel

@@ -93,7 +93,7 @@ void append_text_field(TextBuilder& out, Runtime& runtime, Text text, const Fiel
 
 void append_integer_field(TextBuilder& out, Runtime& runtime, std::int64_t value, const FieldSpec& spec) {
   if (spec.type == 'c') {
-    if (value < 0 || value > 0x10FFFF || (value >= 0xD800 && value < 0xE000)) fault("{} is no character", value);
+    if (value < 0 || value > 0x10FFFF || (value >= 0xD800 && value < 0xE000)) fault("{} is not a character", value);
     std::string character;
     append_character(character, static_cast<char32_t>(value));
     // The number may be a caller's, and a character is as good as text.

@@ -60,7 +60,7 @@ std::string unescape(std::string_view text, std::size_t offset) {
         if (digit < 0) throw Fault(fmt::format("'\\{}' needs {} hexadecimal digits", escape, digits), offset);
         code = code * 16 + static_cast<char32_t>(digit);
       }
-      if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) throw Fault("an escape is no character", offset);
+      if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) throw Fault("an escape is not a character", offset);
       append_character(out, code);
     };
     switch (escape) {

@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""The same fault ends every command with the same exit code; nothing is ignored or changed without a word."""
+import json
+import os
+import unittest
+
+from harness import ProgramTest
+
+
+class SameFaultSameCode(ProgramTest):
+    """A table of faults; each is tried on every command that can meet it."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.bert = cls.make_toy("bert", "bert.gguf")
+        cls.text = cls.path("text.txt")
+        with open(cls.text, "w", encoding="utf-8") as file:
+            file.write("Some words of a text. " * 40)
+        for name, content in (("notes.gguf", b"these are notes\n" * 20), ("empty.gguf", b"")):
+            with open(cls.path(name), "wb") as file:
+                file.write(content)
+        cls.out = cls.path("out.bin")
+
+    def reading(self, model):
+        """Every command that opens a model."""
+        return (("run", model, "hi"), ("inspect", model), ("estimate", model), ("tokenize", model),
+                ("template", model, "--input", "-"), ("quantize", model, self.out, "Q8_0"), *self.running(model))
+
+    def running(self, model, *options):
+        """Every command that computes with one, and the one that says what that would take."""
+        return (("logits", model, "--tokens", "1", "--out", self.out, *options),
+                ("generate", model, "--tokens", "1", *options), ("embed", model, "hi", *options),
+                ("perplexity", model, "--file", self.text, *options), ("bench", model, *options),
+                ("bench", model, "--serve", *options), ("estimate", model, *options), ("run", model, "hi", *options))
+
+    def each(self, code, words, commands, **options):
+        for command in commands:
+            with self.subTest(command):
+                self.refuse(code, words, *command, **options)
+                self.assertFalse(os.path.exists(self.out), command)
+
+    def test_models(self):
+        self.each(1, ["no model 'nobody'", "quarrel list", "quarrel pull"], (*self.reading("nobody"), ("cp", "nobody", "x")),
+                  input="[]")
+        for name in ("missing.gguf", "notes.gguf", "empty.gguf"):
+            self.each(1, [name], self.reading(self.path(name)), input="[]")
+        self.each(2, ["folder"], self.reading(self.folder), input="[]")
+
+    def test_options_of_a_model(self):
+        for options, words in ((("--backend", "abacus"), ["--backend", "cpu,reference"]),
+                               (("--frob",), ["--frob"]),
+                               (("--ctx", "lots"), ["--ctx", "'lots'"]),
+                               (("--ctx", "0"), ["--ctx", "'0'"]),
+                               (("--ctx", "900M"), ["--ctx", "too long"]),
+                               (("--threads", "-1"), ["--threads"]),
+                               (("--threads", "100000"), ["--threads", "100000", "the most"]),
+                               (("--memory-budget", "much"), ["--memory-budget", "'much'"]),
+                               (("--kv", "f8"), ["--kv", "f16"])):
+            self.each(2, words, self.running(self.toy, *options))
+        # What it would take is more than there is; the load of `bench --serve` needs no more than its texts.
+        beyond_memory = self.running(self.toy, "--ctx", "60M")
+        self.each(1, ["context", "--ctx"], [command for command in beyond_memory if "--serve" not in command])
+
+    def test_input_files(self):
+        commands = (("template", self.toy, "--input", "{}"), ("perplexity", self.toy, "--file", "{}"),
+                    ("embed", self.toy, "--file", "{}"), ("run", self.toy, "--file", "{}"),
+                    ("generate", self.toy, "--tokens", "@{}"), ("logits", self.toy, "--out", self.out, "--tokens", "@{}"),
+                    ("embed", self.toy, "--tokens", "@{}"), ("regress", "{}"))
+        for code, path, words in ((1, self.path("missing.txt"), ["missing.txt"]), (2, self.folder, ["folder"])):
+            self.each(code, words, [[word.format(path) for word in command] for command in commands])
+
+    def test_output_files(self):
+        suite = self.path("suite.toml")
+        with open(suite, "w", encoding="utf-8") as file:
+            file.write('[[models]]\nname = "nobody"\noptional = true\n[[models.logits]]\ntokens = [1]\nmax_nmse = 1\n')
+        commands = (("logits", self.toy, "--tokens", "1", "--out", "{}"), ("embed", self.toy, "hi", "--out", "{}"),
+                    ("quantize", self.toy, "{}", "Q8_0"))
+        for code, path, words in ((2, self.folder, ["folder"]), (1, self.path("nowhere/out"), ["nowhere/out"])):
+            self.each(code, words, [[word.format(path) for word in command] for command in commands])
+            result = self.run_program("regress", suite, "--report", path)
+            self.assertEqual(result.code, code, result)
+
+    def test_sampling(self):
+        for options in (("--temperature", "-1"), ("--top-k", "-1"), ("--top-p", "7"), ("--min-p", "nan"),
+                        ("--repeat-penalty", "0"), ("--repeat-last-n", "-5"), ("--max-tokens", "-2"), ("--max-tokens", "many"),
+                        ("--mirostat-tau", "-1"), ("--seed", "-5")):
+            self.each(2, [options[0]], (("run", self.toy, "hi", *options),
+                                        ("generate", self.toy, "--tokens", "1", *options)))
+
+    def test_tokens(self):
+        for tokens in ("x", "1,,2", "99999999", "-3"):
+            self.each(1, ["token"], (("generate", self.toy, "--tokens=" + tokens),
+                                     ("logits", self.toy, "--out", self.out, "--tokens=" + tokens),
+                                     ("embed", self.toy, "--tokens=" + tokens)))
+
+    def test_what_does_not_fit_the_context(self):
+        long = ",".join(["1"] * 600)
+        self.each(1, ["context"], (("generate", self.toy, "--tokens", long), ("run", self.toy, "word " * 600),
+                                   ("logits", self.toy, "--out", self.out, "--tokens", long),
+                                   ("bench", self.toy, "-p", "600"), ("bench", self.toy, "-p", "0", "-n", "600"),
+                                   ("perplexity", self.toy, "--file", self.text, "--window", "600")))
+
+    def test_models_that_only_embed(self):
+        self.each(1, ["embed"], (("run", self.bert, "hi"), ("generate", self.bert, "--tokens", "1"),
+                                 ("bench", self.bert), ("bench", self.bert, "--serve"),
+                                 ("perplexity", self.bert, "--file", self.text)))
+
+
+class NothingSilent(ProgramTest):
+    def test_options_that_exclude_each_other(self):
+        self.refuse(2, ["--raw", "--system"], "run", self.toy, "hi", "--raw", "--system", "Be brief.")
+        self.refuse(2, ["--stop", "empty"], "run", self.toy, "hi", "--stop", "")
+        self.refuse(2, ["--logit-bias", "empty"], "run", self.toy, "hi", "--logit-bias", "")
+
+    def test_messages_have_the_names_of_the_options(self):
+        for command in (("run", self.toy, "hi"), ("generate", self.toy, "--tokens", "1")):
+            self.assertIn("--repeat-last-n must be -1", self.refuse(2, [], *command, "--repeat-last-n", "-5").err)
+            self.assertIn("--top-p must be between", self.refuse(2, [], *command, "--top-p", "7").err)
+        self.assertIn("--max-tokens: '-2' is not a number of tokens", self.refuse(2, [], "run", self.toy, "hi", "-n", "-2").err)
+        self.assertIn("'-1' is not a seed",
+                      self.refuse(2, [], "generate", self.toy, "--tokens", "1", "--seed", "-1").err)
+        self.succeed("run", self.toy, "hi", "-n", "2", "--seed", "-1")  # another one each time, as with Ollama
+
+    def test_a_context_beyond_the_models_own_is_warned_of(self):
+        for command in (("run", self.toy, "hi", "-n", "1"), ("generate", self.toy, "--tokens", "1", "-n", "1"),
+                        ("estimate", self.toy)):
+            self.assertEqual(self.succeed(*command, "--ctx", "512").err, "")
+            self.assertIn("warning: a context of 1024 tokens is more than the 512",
+                          self.succeed(*command, "--ctx", "1024").err)
+
+    def test_more_threads_than_processors_are_warned_of(self):
+        processors = len(os.sched_getaffinity(0))
+        for command in (("generate", self.toy, "--tokens", "1", "-n", "1"), ("estimate", self.toy)):
+            self.assertEqual(self.succeed(*command, "--threads", "1").err, "")
+            self.assertIn(f"warning: {processors + 1} threads on",
+                          self.succeed(*command, "--threads", str(processors + 1)).err)
+
+    def test_a_question_in_place_of_a_model(self):
+        for question in ("Why is the sky blue?", "Why?", "Tell me a joke"):
+            self.refuse(2, ["taken for the name of a model", f'quarrel run default "{question}"'], "run", question)
+        os.symlink(self.toy, self.path("models/my parrot.gguf"))
+        self.succeed("run", "my parrot", "-n", "1", input="hi")
+
+    def test_a_prompt_from_a_file(self):
+        with open(self.path("letter.txt"), "w", encoding="utf-8") as file:
+            file.write("Dear parrot\n")
+        def ask(*arguments, **options):
+            result = self.succeed("run", self.toy, *arguments, "--json", "--temperature", "0", "-n", "4", **options)
+            return json.loads(result.out)
+        alone = ask("Dear parrot")
+        for asked in (ask("-f", self.path("letter.txt")), ask("--file", "-", input="Dear parrot\n"),
+                      ask(input="Dear parrot")):
+            self.assertEqual((asked["prompt_tokens"], asked["tokens"]), (alone["prompt_tokens"], alone["tokens"]))
+        self.assertEqual(ask("Read:", "-f", self.path("letter.txt"), input="Thanks")["prompt_tokens"],
+                         ask("Read:\n\nDear parrot\n\nThanks")["prompt_tokens"])
+
+    def test_the_help_lists_the_backends_of_this_build(self):
+        out = self.succeed("run", "--help").out.decode()
+        self.assertIn("Where the model runs: cpu or reference", out)
+        self.assertIn("{cpu,reference}", out)
+
+
+if __name__ == "__main__":
+    unittest.main()
