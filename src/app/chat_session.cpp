@@ -43,7 +43,7 @@ ChatSession::ChatSession(const ResolvedModel& model, const ChatOptions& options,
   GgufFile file = GgufFile::open(model.path);
   LoadOptions load{.executor = executor_options(options.model), .chat_template = selection_of(options)};
   load.executor.snapshots = kSnapshots;
-  model_ = LoadedModel::load(std::move(file), model, open_device(options.model), load, log);
+  model_ = LoadedModel::load(std::move(file), model, open_device(options.model, log), load, log);
   model_->require_generation();
   model_->require_tokenizer();
   if (!options.raw) model_->require_template();

@@ -79,9 +79,9 @@ std::string to_text(const MemoryPlan& plan, const Device& device) {
   return text;
 }
 
-int run_estimate(const EstimateCommand& command) {
+int run_estimate(const EstimateCommand& command, Log& log) {
   const GgufFile file = open_model_file(command.model);
-  const auto device = open_device(command.options);
+  const auto device = open_device(command.options, log);
   ExecutorOptions options = executor_options(command.options);
   options.sequences = command.sequences;
   const MemoryPlan plan = plan_memory(file, *device, options);
@@ -104,7 +104,8 @@ void add_estimate(CLI::App& app, CommandContext& context) {
   sub->footer(
       "Examples:\n  quarrel estimate default --ctx 8192 --parallel 4\n"
       "  quarrel estimate mixtral --memory-budget 16G");
-  sub->callback([command, &context] { context.run = [command] { return run_estimate(*command); }; });
+  sub->callback(
+      [command, &context] { context.run = [command, &context] { return run_estimate(*command, context.log); }; });
 }
 
 }  // namespace quarrel

@@ -36,10 +36,15 @@ std::function<void(std::uint64_t, std::uint64_t)> load_progress() {
 
 void add_model_options(CLI::App& command, ModelOptions& options) {
   const char* group = "Model";
-  command.add_option("--backend", options.backend, "Where the model runs: cpu or reference")
-      ->check(CLI::IsMember({"cpu", "reference", "cuda"}))
+  command
+      .add_option("--backend", options.backend,
+                  "Where the model runs: cpu, cuda, reference, or auto: a GPU if one can be used")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda", "reference"}))
       ->type_name("NAME")
       ->capture_default_str()
+      ->group(group);
+  command.add_option("--device", options.device, "The same with a number, where there are several: cuda:1")
+      ->type_name("NAME[:N]")
       ->group(group);
   command.add_option("-t,--threads", options.threads, "Threads to use; 0: one a core that the process may use")
       ->check(CLI::Range(0, 4096))
@@ -82,8 +87,26 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       ->group(group);
 }
 
-std::unique_ptr<Device> open_device(const ModelOptions& options) {
-  return make_device({.backend = options.backend, .threads = options.threads, .pin = options.pin});
+std::unique_ptr<Device> open_device(const ModelOptions& options, Log& log) {
+  DeviceOptions device{.backend = options.backend};
+  if (!options.device.empty()) device = parse_device(options.device);
+  device.threads = options.threads;
+  device.pin = options.pin;
+  device.on_fallback = [&log](const std::string& reason) { log.warn("{}", reason); };
+  return make_device(device);
+}
+
+DeviceOptions parse_device(const std::string& text) {
+  const std::size_t colon = text.find(':');
+  DeviceOptions options{.backend = text.substr(0, colon)};
+  if (colon == std::string::npos) return options;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data() + colon + 1, end, options.ordinal);
+  if (error != std::errc{} || stop != end || options.ordinal < 0 || options.backend != "cuda") {
+    fail(ErrorKind::usage, "--device takes cpu, cuda or a GPU's number as cuda:1, but '{}' is none of them",
+         printable(text));
+  }
+  return options;
 }
 
 ExecutorOptions executor_options(const ModelOptions& options) {

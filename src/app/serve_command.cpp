@@ -164,7 +164,7 @@ int run_serve_bench(const std::string& name, const ModelOptions& options, const 
   limits.sequences = settings.sequences;
   limits.cache_tokens = settings.cache_tokens;
   limits.batch_rows = std::max(limits.batch_rows, settings.chunk);
-  const std::shared_ptr<Device> device = open_device(options);
+  const std::shared_ptr<Device> device = open_device(options, log);
   const auto model = load_model(std::move(file), device, load, log);
   model->require_generation();
   check_interrupt(interrupts);

@@ -18,7 +18,7 @@ std::shared_ptr<LoadedModel> load_model(const std::string& model, const ModelOpt
 }
 
 std::shared_ptr<LoadedModel> load_model(GgufFile file, const ModelOptions& options, LoadOptions load, Log& log) {
-  return load_model(std::move(file), open_device(options), std::move(load), log);
+  return load_model(std::move(file), open_device(options, log), std::move(load), log);
 }
 
 std::shared_ptr<LoadedModel> load_model(GgufFile file, std::shared_ptr<Device> device, LoadOptions load, Log& log) {

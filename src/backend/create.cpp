@@ -1,6 +1,7 @@
 #include "backend/create.h"
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cuda_loader.h"
 #include "backend/reference/reference_backend.h"
 #include "base/environment.h"
 #include "base/error.h"
@@ -8,14 +9,24 @@
 namespace quarrel {
 
 std::unique_ptr<Device> make_device(const DeviceOptions& options) {
+  if (options.backend == "cuda") return open_cuda_device(options.ordinal);
+  if (options.backend == "auto") {
+    try {
+      return open_cuda_device(options.ordinal);
+    } catch (const Error& error) {
+      if (options.on_fallback) options.on_fallback(fmt::format("the model runs on the cpu: {}", error.what()));
+    }
+    DeviceOptions cpu = options;
+    cpu.backend = "cpu";
+    return make_device(cpu);
+  }
   const ThreadOptions threads{.count = options.threads, .pin = options.pin};
   if (options.backend == "cpu") {
     const std::string isa = options.isa.empty() ? environment("QUARREL_ISA").value_or("") : options.isa;
     return std::make_unique<CpuDevice>(threads, choose_level(isa));
   }
   if (options.backend == "reference") return make_reference_device(threads);
-  if (options.backend == "cuda") fail(ErrorKind::unsupported, "this build has no CUDA backend");
-  fail(ErrorKind::usage, "'{}' is not a backend; there are cpu, cuda and reference", options.backend);
+  fail(ErrorKind::usage, "'{}' is not a backend; there are cpu, cuda, reference and auto", options.backend);
 }
 
 std::string available_isa_levels() {

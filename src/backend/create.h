@@ -1,6 +1,7 @@
 // From a name to a device: the one place that knows which backends are built in.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -10,14 +11,17 @@
 namespace quarrel {
 
 struct DeviceOptions {
-  std::string backend = "cpu";  // "reference", "cpu" or "cuda"
+  std::string backend = "cpu";  // "reference", "cpu", "cuda" or "auto": a GPU where there is one, or the cpu
+  int ordinal = 0;              // which GPU
   int threads = 0;              // 0: one a core that the process may use
   bool pin = false;             // each thread to a core of its own
   std::string isa = {};         // "scalar", "avx2", "avx512", "amx"; empty: what QUARREL_ISA says, or the best here
+  // Told, in a sentence, why "auto" took the cpu.
+  std::function<void(const std::string&)> on_fallback = {};
 };
 
-// Throws Error(unsupported) for a backend that is not built in or an instruction set the machine lacks, and
-// Error(usage) for an unknown name.
+// Throws Error(unsupported) for a backend or an instruction set that this build or machine lacks, and Error(usage) for
+// an unknown name.
 std::unique_ptr<Device> make_device(const DeviceOptions& options);
 
 // Every level this machine can run, best last: "scalar avx2 avx512".

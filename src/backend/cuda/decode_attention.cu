@@ -162,7 +162,8 @@ __global__ void __launch_bounds__(kThreads) decode_attention_kernel(const __grid
   constexpr int kSteps = kDim / 16;
   constexpr int kQRows = kResidual ? 1 : 2;
   float2 loaded[kSteps][2][kQRows];
-  const float* heads = op.q + (static_cast<std::size_t>(row) * op.heads + kv_head * group) * kDim;
+  const int q_stride = op.q_stride == 0 ? op.heads * kDim : op.q_stride;
+  const float* heads = op.q + static_cast<std::size_t>(row) * q_stride + kv_head * group * kDim;
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
@@ -315,7 +316,8 @@ __global__ void __launch_bounds__(kThreads) decode_attention_kernel(const __grid
   const auto sink_of = [&](int head) {
     return op.sinks == nullptr ? -INFINITY : op.sinks[kv_head * group + head] * kLog2E;
   };
-  float* out = op.out + (static_cast<std::size_t>(row) * op.heads + kv_head * group) * kDim;
+  const int out_stride = op.out_stride == 0 ? op.heads * kDim : op.out_stride;
+  float* out = op.out + static_cast<std::size_t>(row) * out_stride + kv_head * group * kDim;
   for (int head = warp; head < group; head += kWarps) {
     const bool exists = lane < kWarps;
     const float2 part = exists ? *reinterpret_cast<const float2*>(results + (lane * kMaxGroup + head) * kResult + kDim)

@@ -20,7 +20,9 @@ struct DecodeAttentionOp {
   PagedKv kv = {};
   const float* q = nullptr;  // [rows][heads * dim]
   float* out = nullptr;      // the same shape
-  int heads = 0;             // at most 16 for each head of the cache
+  int q_stride = 0;          // from a row to the next; 0: rows follow each other
+  int out_stride = 0;
+  int heads = 0;  // at most 16 for each head of the cache
   float scale = 1.0f;
   float soft_cap = 0.0f;         // 0: none
   int window = 0;                // 0: none
