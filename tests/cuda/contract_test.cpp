@@ -144,6 +144,8 @@ TEST_F(CudaSteps, TwoInFlightAndGraphsChangeNoBit) {
         LoneModel late(GgufFile::open(file), *cuda_, options);
         EXPECT_EQ(two_in_flight(late, params), expected);
         EXPECT_EQ(two_in_flight(late, params), expected) << "from graphs alone";
+        // Other arithmetic may draw another token, where the random number falls between two.
+        if (type != QuantType::f32 && params[1].temperature > 0.0f) continue;
         LoneModel reference(GgufFile::open(file), *reference_device, options);
         const auto vocabulary = static_cast<std::size_t>(plain.model().spec().vocabulary);
         EXPECT_EQ(ids_of(expected, vocabulary), ids_of(one_at_a_time(reference, params), vocabulary));
