@@ -123,8 +123,9 @@ test-tsan: build/tsan/build.ninja  ## tests of threads under ThreadSanitizer
 	@$(FIXED_LAYOUT) ctest --test-dir build/tsan --output-on-failure -L '^threads$$' -j $(JOBS)
 
 # A folder of its own: the other builds know nothing of CUDA. Without a GPU the program says so and returns 77.
-test-cuda:  ## CUDA kernels compiled, and tested where there is a GPU
+test-cuda:  ## the CUDA backend compiled, and tested where there is a GPU
 	@scripts/setup cuda
 	@cmake -G Ninja -B build/cuda -DCMAKE_BUILD_TYPE=Release -DQUARREL_CUDA=ON -DQUARREL_EXAMPLES=OFF . > /dev/null
 	@ninja -C build/cuda -j $(JOBS) tests_cuda 1>&2
 	@build/cuda/cuda_kernels --check || [ $$? -eq 77 ]
+	@build/cuda/cuda_backend_test --gtest_brief=1

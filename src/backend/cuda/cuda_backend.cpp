@@ -12,7 +12,8 @@ namespace quarrel::cuda {
 namespace {
 
 constexpr std::size_t kAlignment = 256;
-constexpr int kPadding = 64;  // rows that buckets add to a class at most
+constexpr int kPadding = 64;                               // rows that buckets add to a class at most
+constexpr std::size_t kPartBytes = std::size_t{64} << 20;  // parts of products of few rows: as much as a cache may hold
 
 std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -108,6 +109,7 @@ CudaBackend::WorkspaceSizes CudaBackend::workspace_sizes(const StepLimits& limit
   sizes.arrivals = aligned(kMaxArrivals * sizeof(int));
   sizes.logits = aligned(as_size(std::min(limits.outputs, kLogitRows)) * as_size(vocabulary) * sizeof(float));
   sizes.ids = aligned(rows * sizeof(std::int32_t));
+  sizes.parts = kPartBytes;
   return sizes;
 }
 
@@ -152,6 +154,8 @@ void CudaBackend::reserve(const StepLimits& asked, std::int32_t vocabulary) {
   split_ = take(sizes.split);
   attention_workspace_ = take(sizes.attention);
   arrivals_ = reinterpret_cast<int*>(take(sizes.arrivals));
+  parts_ = take_floats(sizes.parts);
+  part_floats_ = sizes.parts / sizeof(float);
   logits_ = take_floats(sizes.logits);
   ids_ = reinterpret_cast<std::int32_t*>(take(sizes.ids));
   for (ActivationPlace& place : activations_) {
@@ -275,6 +279,17 @@ void CudaBackend::await_transfer(Ticket ticket) {
   if (found == transfers_.end()) return;
   device_.make_current();
   found->second->synchronize();
+}
+
+void CudaBackend::set_profiling(bool on) {
+  if (on) times_.clear();
+  profiling_ = on;
+}
+
+std::vector<OpTime> CudaBackend::profile() const {
+  std::vector<OpTime> times;
+  for (const auto& [name, time] : times_) times.push_back(time);
+  return times;
 }
 
 BackendCounters CudaBackend::counters() const noexcept { return {.kv_saturated = saturated_.load()}; }

@@ -2,8 +2,9 @@
 // or tied head). A step is one upload, kernels on the backend's stream and one download; `wait` hands over what came
 // back. Steps of generated rows are padded to a bucket and replayed as a graph from the third of their shape on.
 //
-// Which kernel a row meets: up to sixteen rows of a class go through the integer GEMV, whose bits do not depend on how
-// many there are, and more through 16-bit GEMMs, unless the options say `deterministic`.
+// Which kernel a row meets depends on how many there are of its class, unless the options say `deterministic`: up to
+// four go through the integer GEMV, whose bits do not depend on how many there are, up to 64 through products in 16
+// bits with the packed weights, and more through GEMMs on weights in 16 bits.
 //
 // Greedy tokens and scores are chosen on the device, and the next step reads them there. Where sampling asks for more,
 // the logits come to the host's sampler, and a step that names such a token waits for it.
@@ -14,6 +15,7 @@
 #include <array>
 #include <atomic>
 #include <deque>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -22,6 +24,8 @@
 #include "backend/cuda/dense_gemm.h"
 #include "backend/cuda/device_memory.h"
 #include "backend/cuda/gemv.h"
+#include "backend/cuda/op_timer.h"
+#include "backend/cuda/packed_gemm.h"
 #include "backend/cuda/row_ops.h"
 #include "backend/cuda/step_tables.h"
 #include "backend/cuda/weight_store.h"
@@ -33,9 +37,9 @@ namespace quarrel::cuda {
 class CudaBackend final : public Backend {
  public:
   static constexpr std::int32_t kLogitRows = 128;
-  static constexpr int kMaxGemvRows = kMaxSplitRows;  // of a class; with more it is a GEMM's turn
-  static constexpr int kAttentionRows = 32;           // of class generated that have room for their splits at a time
-  static constexpr int kMaxArrivals = 32 * 1024;      // kAttentionRows times heads of the cache
+  static constexpr int kMaxGemvRows = 4;          // of a class; with more it is a GEMM's turn
+  static constexpr int kAttentionRows = 32;       // of class generated that have room for their splits at a time
+  static constexpr int kMaxArrivals = 32 * 1024;  // kAttentionRows times heads of the cache
 
   CudaBackend(CudaDevice& device, const BackendOptions& options);
   ~CudaBackend() override;
@@ -69,8 +73,8 @@ class CudaBackend final : public Backend {
   std::int32_t steps_in_flight() const noexcept override { return 2; }
   std::int64_t pace() const override { return 0; }  // steps of other models are interleaved by the device itself
 
-  void set_profiling(bool /*on*/) override {}
-  std::vector<OpTime> profile() const override { return {}; }
+  void set_profiling(bool on) override;
+  std::vector<OpTime> profile() const override;
   BackendCounters counters() const noexcept override;
   std::vector<ExpertUse> expert_use() const override { return {}; }
 
@@ -114,19 +118,42 @@ class CudaBackend final : public Backend {
     std::size_t ids = 0;
     std::size_t activations = 0;
     std::size_t angles = 0;
+    std::size_t parts = 0;
     std::size_t total() const noexcept {
-      return 2 * value + normed + halves + decoded + split + attention + arrivals + logits + ids + activations + angles;
+      return 2 * value + normed + halves + decoded + split + attention + arrivals + logits + ids + activations +
+             angles + parts;
     }
   };
   struct KvMemory {
     DeviceBuffer memory;
     std::size_t block_bytes = 0;
   };
+  // Times what is issued until its end, when profiling is on.
+  class Timed {
+   public:
+    Timed(CudaBackend& backend, std::string_view name) : backend_(backend) {
+      if (backend.profiling_) backend.timers_[static_cast<std::size_t>(backend.which_)].begin(name, backend.stream_);
+    }
+    ~Timed() {
+      if (backend_.profiling_) backend_.timers_[static_cast<std::size_t>(backend_.which_)].end(backend_.stream_);
+    }
+    Timed(const Timed&) = delete;
+    Timed& operator=(const Timed&) = delete;
+
+   private:
+    CudaBackend& backend_;
+  };
+  // Which kernels rows meet, by their number.
+  enum class Tier : std::uint8_t {
+    gemv,  // integers
+    few,   // 16 bits, packed weights
+    many,  // 16 bits, weights in 16 bits
+  };
   // Rows of one class, or of both where they meet the same kernels.
   struct Segment {
     int first = 0;
     int count = 0;
-    bool many = false;  // 16-bit GEMMs
+    Tier tier = Tier::gemv;
     bool is_prompt = false;
   };
   struct Segments {
@@ -221,7 +248,7 @@ class CudaBackend final : public Backend {
   Record* record_of(Ticket ticket);
 
   // ---- cuda_products.cpp: GEMV or GEMM ----
-  bool takes_gemm(int rows) const noexcept { return !options_.deterministic && rows > kMaxGemvRows; }
+  Tier tier_of(int rows) const noexcept;
   Segments segments(RowSet rows) const;
   RowSpan row_span(const Activation& activation) const;
   int stride_of(std::int32_t width) const noexcept { return (width + 7) / 8 * 8; }
@@ -232,15 +259,22 @@ class CudaBackend final : public Backend {
   const std::uint16_t* halves_of(Input& input);
   SplitInput split_input(const Input& input, int first, int count) const;
   void multiply(Input& input, const Product& product);
+  // Several matrices one below the other in 16 bits, as one product of `rows` rows; null: they do not lie so.
+  const std::uint16_t* joined_halves(std::initializer_list<Weight> weights) const;
+  void multiply_joined(Input& input, const std::uint16_t* matrix, int rows, float* out);
   void multiply_packed(const Input& input, const Product& product, const StoredWeight& weight);
   bool is_packed(const Weight& weight) const;
   bool can_multiply_halves(const Weight& weight) const;
+  // Packed matrices one below the other, as far as `parts_`; how many slabs it has then, 0 where that cannot be done.
+  int multiply_few(Input& input, std::initializer_list<Weight> weights);
+  void join_few(const Input& input, int slabs, JoinPartsOp op);
   // Splits the rows where there are too many for the kernel to do it, and runs it.
   void run_gemv(GemvOp op);
 
   // ---- cuda_ops.cpp ----
   void fused_qkv(const QkvOp& op, const Input& input);
   void separate_qkv(const QkvOp& op, Input& input);
+  void glu_by_products(const GluOp& op, Input& input);
   bool can_fuse(const QkvOp& op) const;
   const float* angles_of(const Rope& rope);
   void attend_segment(const AttendOp& op, const Segment& rows);
@@ -265,6 +299,8 @@ class CudaBackend final : public Backend {
   std::uint16_t* halves_ = nullptr;
   std::uint16_t* decoded_ = nullptr;  // the matrix at hand where there are no mirrors
   std::byte* split_ = nullptr;
+  float* parts_ = nullptr;  // of products of few rows
+  std::size_t part_floats_ = 0;
   std::byte* attention_workspace_ = nullptr;
   int* arrivals_ = nullptr;
   float* logits_ = nullptr;  // [kLogitRows][vocabulary]
@@ -295,6 +331,9 @@ class CudaBackend final : public Backend {
   LastStep last_;
   std::vector<Graph> graphs_;
   std::atomic<std::uint64_t> saturated_ = 0;
+  bool profiling_ = false;
+  std::array<OpTimer, 2> timers_;
+  std::map<std::string_view, OpTime> times_;
 };
 
 }  // namespace quarrel::cuda

@@ -4,6 +4,7 @@
 #include "backend/cuda/cuda_error.h"
 #include "backend/cuda/decode_attention.h"
 #include "backend/cuda/gemv.h"
+#include "backend/cuda/packed_gemm.h"
 #include "backend/cuda/prefill_attention.h"
 #include "base/error.h"
 
@@ -52,6 +53,7 @@ CudaDevice::CudaDevice(int ordinal) : ordinal_(ordinal) {
   const LaunchContext context = launch_context(ordinal, stream);
   prepare_gemv(context);
   prepare_decode_attention(context);
+  prepare_packed_gemm(context);
   prepare_prefill_attention();
 }
 

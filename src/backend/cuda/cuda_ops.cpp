@@ -19,6 +19,11 @@ constexpr int kMaxHeadDim = 256;  // of rope_store
 
 bool is_plain(const BranchEnd& end) { return end.branch.kind == NormKind::none && end.after.kind == NormKind::none; }
 
+std::string_view profile_name(const LinearOp& op) {
+  if (op.part == LayerPart::attention) return "attention out";
+  return op.part == LayerPart::feed_forward ? "down" : "projections";
+}
+
 [[noreturn]] void refuse(const char* what, const char* op) {
   fail(ErrorKind::unsupported, "the cuda backend has no kernels for {} yet (op {})", what, op);
 }
@@ -26,6 +31,7 @@ bool is_plain(const BranchEnd& end) { return end.branch.kind == NormKind::none &
 }  // namespace
 
 void CudaBackend::embed(const EmbedOp& op) {
+  const Timed timed(*this, "embedding");
   if (op.positions.valid() || op.types.valid()) refuse("tables of positions or token types", "embed");
   const RowSpan out = row_span(op.out);
   if (out.width != op.table.columns) fail(ErrorKind::internal, "the embedding has another width than its output");
@@ -43,6 +49,7 @@ void CudaBackend::embed(const EmbedOp& op) {
 }
 
 void CudaBackend::norm(const NormOp& op) {
+  const Timed timed(*this, "norms");
   RowSpan in = row_span(op.in);
   const RowSpan out = row_span(op.out);
   in.width = std::min(in.width, out.width);
@@ -104,11 +111,33 @@ void CudaBackend::fused_qkv(const QkvOp& op, const Input& input) {
 void CudaBackend::separate_qkv(const QkvOp& op, Input& input) {
   const RowSpan q = row_span(op.q_out);
   const Segment rows = input.rows;
-  multiply(input, {.weight = op.q, .bias = op.q_bias, .out = q.data, .stride = q.stride});
-  multiply(input,
-           {.weight = op.k, .bias = op.k_bias, .out = first_value_, .out_first = rows.first, .stride = op.k.rows});
-  multiply(input,
-           {.weight = op.v, .bias = op.v_bias, .out = second_value_, .out_first = rows.first, .stride = op.v.rows});
+  const int width = op.q.rows + op.k.rows + op.v.rows;
+  RowSpan in_q = q.from(rows.first, rows.count);
+  RowSpan in_k{.data = first_value_, .stride = op.k.rows, .width = op.k.rows, .count = rows.count};
+  RowSpan in_v{.data = second_value_, .stride = op.v.rows, .width = op.v.rows, .count = rows.count};
+  const bool fits = width <= 2 * weights_.widest_output();
+  const int slabs = fits ? multiply_few(input, {op.q, op.k, op.v}) : 0;
+  const std::uint16_t* joined = fits && rows.tier == Tier::many ? joined_halves({op.q, op.k, op.v}) : nullptr;
+  if (slabs > 0 || joined != nullptr) {
+    if (slabs > 0) {
+      join_few(input, slabs, {.width = width, .out = first_value_, .out_stride = width});
+    } else {
+      multiply_joined(input, joined, width, first_value_);
+    }
+    in_q = {.data = first_value_, .stride = width, .width = op.q.rows, .count = rows.count};
+    in_k = {.data = first_value_ + op.q.rows, .stride = width, .width = op.k.rows, .count = rows.count};
+    in_v = {.data = in_k.data + op.k.rows, .stride = width, .width = op.v.rows, .count = rows.count};
+    if (op.q_bias.valid()) add_bias(context_, in_q, weights_.vector_of(op.q_bias, op.q.rows));
+    if (op.k_bias.valid()) add_bias(context_, in_k, weights_.vector_of(op.k_bias, op.k.rows));
+    if (op.v_bias.valid()) add_bias(context_, in_v, weights_.vector_of(op.v_bias, op.v.rows));
+  } else {
+    const auto product = [&](const Weight& weight, const Weight& bias, const RowSpan& out) {
+      multiply(input, {.weight = weight, .bias = bias, .out = out.data, .out_first = rows.first, .stride = out.stride});
+    };
+    product(op.q, op.q_bias, in_q);
+    product(op.k, op.k_bias, in_k);
+    product(op.v, op.v_bias, in_v);
+  }
   const float* angles = angles_of(op.rope);
   const RopeTable* rope = angles == nullptr ? nullptr : &ropes_[as_size(op.rope.id)];
   const int pairs = rope == nullptr ? 0 : static_cast<int>(rope->frequencies.size());
@@ -118,8 +147,12 @@ void CudaBackend::separate_qkv(const QkvOp& op, Input& input) {
               .kv = paged_kv(op.kv_group, op.kv_layer),
               .q = q.from(rows.first, rows.count).data,
               .q_stride = q.stride,
-              .k = first_value_,
-              .v = second_value_,
+              .q_in = in_q.data,
+              .q_in_stride = in_q.stride,
+              .k = in_k.data,
+              .k_stride = in_k.stride,
+              .v = in_v.data,
+              .v_stride = in_v.stride,
               .heads = op.heads,
               .angles = angles == nullptr ? nullptr : angles + static_cast<std::ptrdiff_t>(rows.first) * pairs * 2,
               .pairs = pairs,
@@ -142,9 +175,10 @@ void CudaBackend::qkv(const QkvOp& op) {
   if (op.q_norm.kind == NormKind::rms && op.k_norm.kind == NormKind::rms && op.q_norm.epsilon != op.k_norm.epsilon) {
     refuse("norms of queries and keys with different epsilons", "qkv");
   }
+  const Timed timed(*this, "qkv");
   for (const Segment& rows : segments(op.x.rows)) {
     Input input = input_of(op.x, op.q.columns, op.before, op.layer, rows);
-    if (!rows.many && can_fuse(op)) {
+    if (rows.tier == Tier::gemv && can_fuse(op)) {
       fused_qkv(op, input);
     } else {
       separate_qkv(op, input);
@@ -159,7 +193,8 @@ void CudaBackend::attend_segment(const AttendOp& op, const Segment& segment) {
   const StepRows rows = tables_.rows(op.kv_group);
   const float* sinks = weights_.vector_of(op.sinks, op.heads);
   const bool usual = op.causal && !kv.is_f32 && op.key_dim == op.value_dim;
-  if (usual && segment.is_prompt && segment.many && can_prefill(op.heads, op.kv_heads, op.key_dim)) {
+  const bool long_prompt = segment.is_prompt && segment.count > kMaxSplitRows && !options_.deterministic;
+  if (usual && long_prompt && can_prefill(op.heads, op.kv_heads, op.key_dim)) {
     if (tiles_ == 0) return;
     return prefill_attention(context_, {.rows = rows,
                                         .tiles = tables_.tiles(),
@@ -213,6 +248,7 @@ void CudaBackend::attend_segment(const AttendOp& op, const Segment& segment) {
 }
 
 void CudaBackend::attend(const AttendOp& op) {
+  const Timed timed(*this, "attend");
   for (const Segment& rows : segments(op.q.rows)) attend_segment(op, rows);
   if (halved_ == op.out) halved_ = {};
   after_small_kernel_ = true;
@@ -221,6 +257,7 @@ void CudaBackend::attend(const AttendOp& op) {
 // ---- Feed-forwards and projections ----
 
 void CudaBackend::linear(const LinearOp& op) {
+  const Timed timed(*this, profile_name(op));
   for (const Segment& rows : segments(op.in.rows)) {
     Input input = input_of(op.in, op.weight.columns, op.before, op.layer, rows);
     if (!op.end.x.valid()) {
@@ -229,7 +266,7 @@ void CudaBackend::linear(const LinearOp& op) {
       continue;
     }
     const RowSpan x = row_span(op.end.x);
-    const bool gemm = rows.many && can_multiply_halves(op.weight);
+    const bool gemm = rows.tier != Tier::gemv && can_multiply_halves(op.weight);
     if (is_plain(op.end) && !(gemm && op.bias.valid())) {
       multiply(input, {.weight = op.weight,
                        .bias = op.bias,
@@ -254,10 +291,11 @@ void CudaBackend::linear(const LinearOp& op) {
 
 void CudaBackend::glu(const GluOp& op) {
   if (op.activation == ActivationKind::swiglu_clamped) refuse("clamped gates", "glu");
+  const Timed timed(*this, "glu");
   const RowSpan out = row_span(op.out);
   for (const Segment& rows : segments(op.x.rows)) {
     Input input = input_of(op.x, op.up.columns, op.before, op.layer, rows);
-    const bool fused = !rows.many && op.gate.valid() && is_packed(op.gate) && is_packed(op.up) &&
+    const bool fused = rows.tier == Tier::gemv && op.gate.valid() && is_packed(op.gate) && is_packed(op.up) &&
                        weights_[op.gate].packed.format == weights_[op.up].packed.format;
     if (fused) {
       for (int first = 0; first < rows.count; first += kMaxSplitRows) {
@@ -276,24 +314,58 @@ void CudaBackend::glu(const GluOp& op) {
       }
       continue;
     }
-    const int stride = stride_of(op.up.rows);
-    const Product up{.weight = op.up, .out = second_value_, .out_first = rows.first, .stride = stride};
-    if (op.gate.valid()) {
-      multiply(input, {.weight = op.gate, .out = first_value_, .out_first = rows.first, .stride = stride});
-    }
-    multiply(input, up);
-    const bool halves = rows.many && op.up.rows == op.out.width;
-    glu_rows(context_,
-             {.gate = op.gate.valid() ? first_value_ : nullptr,
-              .gate_bias = weights_.vector_of(op.gate_bias, op.up.rows),
-              .up = {.data = second_value_, .stride = stride, .width = op.up.rows, .count = rows.count},
-              .up_bias = weights_.vector_of(op.up_bias, op.up.rows),
-              .activation = op.activation},
-             out.from(rows.first, rows.count).data, out.stride, halves ? halves_ : nullptr);
+    glu_by_products(op, input);
+  }
+}
+
+void CudaBackend::glu_by_products(const GluOp& op, Input& input) {
+  const Segment rows = input.rows;
+  const RowSpan out = row_span(op.out);
+  const int width = op.up.rows;
+  const bool halves = rows.tier != Tier::gemv && width == op.out.width;
+  halved_ = {};
+  if (const int slabs = op.gate.valid() ? multiply_few(input, {op.gate, op.up}) : 0) {
+    join_few(input, slabs,
+             {.width = 2 * width,
+              .end = PartsEnd::glu,
+              .bias = weights_.vector_of(op.gate_bias, width),
+              .second_bias = weights_.vector_of(op.up_bias, width),
+              .activation = op.activation,
+              .out = out.from(rows.first, rows.count).data,
+              .out_stride = out.stride,
+              .halves = halves ? halves_ : nullptr});
     halved_ = halves ? op.out : Activation{};
     halved_rows_ = rows;
-    after_small_kernel_ = true;
+    return;
   }
+  int stride = stride_of(width);
+  float* gate = first_value_;
+  float* up = second_value_;
+  // Both in one product where they lie one below the other, in either order.
+  const bool both = rows.tier == Tier::many && op.gate.valid();
+  const std::uint16_t* gate_first = both ? joined_halves({op.gate, op.up}) : nullptr;
+  const std::uint16_t* up_first = both ? joined_halves({op.up, op.gate}) : nullptr;
+  if (gate_first != nullptr || up_first != nullptr) {
+    multiply_joined(input, gate_first != nullptr ? gate_first : up_first, 2 * width, first_value_);
+    stride = 2 * width;
+    gate = gate_first != nullptr ? first_value_ : first_value_ + width;
+    up = gate_first != nullptr ? first_value_ + width : first_value_;
+  } else {
+    if (op.gate.valid()) {
+      multiply(input, {.weight = op.gate, .out = gate, .out_first = rows.first, .stride = stride});
+    }
+    multiply(input, {.weight = op.up, .out = up, .out_first = rows.first, .stride = stride});
+  }
+  glu_rows(context_,
+           {.gate = op.gate.valid() ? gate : nullptr,
+            .gate_bias = weights_.vector_of(op.gate_bias, width),
+            .up = {.data = up, .stride = stride, .width = width, .count = rows.count},
+            .up_bias = weights_.vector_of(op.up_bias, width),
+            .activation = op.activation},
+           out.from(rows.first, rows.count).data, out.stride, halves ? halves_ : nullptr);
+  halved_ = halves ? op.out : Activation{};
+  halved_rows_ = rows;
+  after_small_kernel_ = true;
 }
 
 void CudaBackend::moe(const MoeOp& /*op*/) { refuse("experts", "moe"); }
@@ -303,11 +375,13 @@ void CudaBackend::pool(const PoolOp& /*op*/) { refuse("one vector of a text", "p
 // ---- The end of a model ----
 
 void CudaBackend::select_rows(const SelectRowsOp& op) {
+  const Timed timed(*this, "other");
   gather_rows(context_, row_span(op.in), tables_.output_rows(), row_span(op.out));
   after_small_kernel_ = true;
 }
 
 void CudaBackend::head(const HeadOp& op) {
+  const Timed timed(*this, "head");
   const int width = op.weight.valid() ? op.weight.columns : op.in.width;
   const int first = op.slice * kLogitRows;
   const int last = std::min(shape_.outputs(), first + kLogitRows);
@@ -344,6 +418,7 @@ void CudaBackend::head(const HeadOp& op) {
 }
 
 void CudaBackend::sample(const SampleOp& op) {
+  const Timed timed(*this, "sampling");
   const int first = op.slice * kLogitRows;
   const int count = std::min(shape_.outputs(), first + kLogitRows) - first;
   if (op.vocabulary != vocabulary_) fail(ErrorKind::internal, "logits of another vocabulary than was reserved for");

@@ -8,20 +8,24 @@
 
 namespace quarrel::cuda {
 
+CudaBackend::Tier CudaBackend::tier_of(int rows) const noexcept {
+  if (options_.deterministic || rows <= kMaxGemvRows) return Tier::gemv;
+  return rows <= kMaxPackedGemmRows ? Tier::few : Tier::many;
+}
+
 CudaBackend::Segments CudaBackend::segments(RowSet rows) const {
   const bool all = rows == RowSet::all;
   const int generated = all ? shape_.generated_rows : shape_.generated_outputs;
   const int prompt = all ? shape_.prompt_rows : shape_.prompt_outputs;
   Segments result;
-  if (!takes_gemm(generated) && !takes_gemm(prompt)) {
-    result.parts[0] = {.first = 0, .count = generated + prompt, .many = false, .is_prompt = generated == 0};
-    result.count = generated + prompt > 0 ? 1 : 0;
-    return result;
-  }
-  if (generated > 0) result.parts[as_size(result.count++)] = {.count = generated, .many = takes_gemm(generated)};
-  if (prompt > 0) {
-    result.parts[as_size(result.count++)] = {
-        .first = generated, .count = prompt, .many = takes_gemm(prompt), .is_prompt = true};
+  const auto add = [&result](const Segment& segment) {
+    if (segment.count > 0) result.parts[as_size(result.count++)] = segment;
+  };
+  if (tier_of(generated) == Tier::gemv && tier_of(prompt) == Tier::gemv) {
+    add({.first = 0, .count = generated + prompt, .is_prompt = generated == 0});
+  } else {
+    add({.first = 0, .count = generated, .tier = tier_of(generated)});
+    add({.first = generated, .count = prompt, .tier = tier_of(prompt), .is_prompt = true});
   }
   return result;
 }
@@ -134,11 +138,61 @@ void CudaBackend::multiply_packed(const Input& input, const Product& product, co
   }
 }
 
+const std::uint16_t* CudaBackend::joined_halves(std::initializer_list<Weight> weights) const {
+  const std::uint16_t* first = nullptr;
+  const std::uint16_t* next = nullptr;
+  for (const Weight& weight : weights) {
+    const std::uint16_t* matrix = weights_[weight].f16;
+    if (matrix == nullptr || !can_multiply_halves(weight) || (next != nullptr && matrix != next)) return nullptr;
+    if (first == nullptr) first = matrix;
+    next = matrix + static_cast<std::ptrdiff_t>(weight.rows) * weight.columns;
+  }
+  return first;
+}
+
+void CudaBackend::multiply_joined(Input& input, const std::uint16_t* matrix, int rows, float* out) {
+  const std::uint16_t* in = halves_of(input);
+  gemm_->run(context_, {.tokens = input.rows.count, .rows = rows, .columns = input.width}, matrix, in, out);
+  after_small_kernel_ = true;
+}
+
+int CudaBackend::multiply_few(Input& input, std::initializer_list<Weight> weights) {
+  if (input.rows.tier != Tier::few) return 0;
+  PackedGemmOp op{.rows = input.rows.count, .columns = input.width, .matrix_count = 0, .parts = parts_};
+  for (const Weight& weight : weights) {
+    if (!is_packed(weight)) return 0;
+    op.matrices[op.matrix_count++] = weights_[weight].packed;
+  }
+  const auto plan = plan_packed_gemm(context_, op, part_floats_);
+  if (!plan) return 0;
+  op.in = halves_of(input);
+  packed_gemm(context_, op, *plan);
+  after_small_kernel_ = true;
+  return plan->slabs;
+}
+
+void CudaBackend::join_few(const Input& input, int slabs, JoinPartsOp op) {
+  op.parts = parts_;
+  op.slabs = slabs;
+  op.rows = input.rows.count;
+  join_parts(context_, op);
+  after_small_kernel_ = true;
+}
+
 void CudaBackend::multiply(Input& input, const Product& product) {
   const StoredWeight& weight = weights_[product.weight];
   const int rows = product.weight.rows;
   float* out = product.out + static_cast<std::ptrdiff_t>(input.rows.first - product.out_first) * product.stride;
-  if (input.rows.many && can_multiply_halves(product.weight) && product.stride % 4 == 0) {
+  if (const int slabs = multiply_few(input, {product.weight})) {
+    return join_few(input, slabs,
+                    {.width = rows,
+                     .end = product.is_added ? PartsEnd::add : PartsEnd::store,
+                     .bias = weights_.vector_of(product.bias, rows),
+                     .scale = product.scale,
+                     .out = out,
+                     .out_stride = product.stride});
+  }
+  if (input.rows.tier != Tier::gemv && can_multiply_halves(product.weight) && product.stride % 4 == 0) {
     const std::uint16_t* in = halves_of(input);
     const std::uint16_t* matrix = weight.f16;
     if (matrix == nullptr) {

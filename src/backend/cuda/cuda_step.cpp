@@ -37,7 +37,7 @@ StepShape CudaBackend::shape_of(const Step& step) const noexcept {
   if (shape.prompt_rows == 0) {
     shape.generated_rows = generated_bucket(shape.generated_rows);
     shape.generated_outputs = generated_bucket(shape.generated_outputs);
-  } else if (shape.prompt_rows > kMaxGemvRows) {
+  } else if (shape.prompt_rows > kMaxPackedGemmRows) {
     shape.prompt_rows = rounded_up(shape.prompt_rows, 32);
   }
   return shape;
@@ -176,7 +176,7 @@ void CudaBackend::issue(const Step& step, const Forward& forward) {
 }
 
 bool CudaBackend::can_be_captured() const noexcept {
-  return shape_.prompt_rows == 0 && !shape_.vectors && !shape_.pooled && shape_.outputs() <= kLogitRows;
+  return !profiling_ && shape_.prompt_rows == 0 && !shape_.vectors && !shape_.pooled && shape_.outputs() <= kLogitRows;
 }
 
 void CudaBackend::run_kernels(const Forward& forward) {
@@ -258,6 +258,7 @@ void CudaBackend::take_results(Record& record) {
   StepResults& results = record.results;
   results.micros = static_cast<std::int64_t>(memory.begin.until(memory.end) * 1000.0f);
   saturated_ = tables_.host_saturated(which);
+  timers_[as_size(which)].add_to(times_);
   results.first_bad_layer.resize(record.places.size());
   std::ranges::transform(record.places, results.first_bad_layer.begin(),
                          [&](std::int32_t place) { return tables_.host_bad_rows(which)[as_size(place)]; });

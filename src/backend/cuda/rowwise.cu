@@ -58,9 +58,13 @@ __global__ void __launch_bounds__(kHeadWarps * 32) rope_store_kernel(const __gri
   const bool is_v = number >= op.heads + op.kv.heads;
   const int head = is_q ? number : (number - op.heads) % op.kv.heads;
   const int dim = is_v ? op.kv.values_dim() : op.kv.dim;
-  const std::size_t width =
-      is_q && op.q_stride != 0 ? op.q_stride : static_cast<std::size_t>(is_q ? op.heads : op.kv.heads) * dim;
-  const float* source = (is_q ? op.q : is_v ? op.v : op.k) + row * width + head * dim;
+  const float* in_q = op.q_in == nullptr ? op.q : op.q_in;
+  const int heads_width = (is_q ? op.heads : op.kv.heads) * dim;
+  const int given_stride = is_q   ? (op.q_in == nullptr ? op.q_stride : op.q_in_stride)
+                           : is_v ? op.v_stride
+                                  : op.k_stride;
+  const std::size_t stride = given_stride == 0 ? heads_width : given_stride;
+  const float* source = (is_q ? in_q : is_v ? op.v : op.k) + row * stride + head * dim;
   const HeadPlaces places{.pairs = is_v || op.angles == nullptr ? 0 : op.pairs, .interleaved = op.interleaved};
 
   float values[kMaxHeadElements];
@@ -96,10 +100,11 @@ __global__ void __launch_bounds__(kHeadWarps * 32) rope_store_kernel(const __gri
     }
   }
   if (is_q) {
+    const std::size_t q_stride = op.q_stride == 0 ? heads_width : op.q_stride;
 #pragma unroll
     for (int e = 0; e < kMaxHeadElements; ++e) {
       const int at = places(lane, e);
-      if (at < dim) op.q[row * width + head * dim + at] = values[e];
+      if (at < dim) op.q[row * q_stride + head * dim + at] = values[e];
     }
     return;
   }
