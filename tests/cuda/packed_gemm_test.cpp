@@ -17,7 +17,7 @@
 namespace quarrel::cuda {
 namespace {
 
-constexpr double kBound = 2e-7;
+constexpr double kBound = 1e-7;  // types without minimums stand at 1e-14
 constexpr std::size_t kPartFloats = std::size_t{16} << 20;
 
 std::vector<std::uint16_t> halves_of(const std::vector<float>& values) {
@@ -182,14 +182,14 @@ void test_packed_gemm(Fixture& fixture) {
   prepare_packed_gemm(fixture.context());
   for (int format = 0; format < kWeightFormats; ++format) {
     const auto f = static_cast<WeightFormat>(format);
-    test_products(fixture, {f}, 48, is_k_format(f) ? 768 : 576, 5 + 7 * format);
+    test_products(fixture, {f}, 48, is_k_format(f) ? 768 : 576, 5 + 3 * format);
   }
-  test_products(fixture, {WeightFormat::q4_k}, 250, 4096, 64);
+  test_products(fixture, {WeightFormat::q4_k}, 250, 4096, 31);
   test_products(fixture, {WeightFormat::q4_k}, 100, 14336, 32);
   test_products(fixture, {WeightFormat::q4_k, WeightFormat::q4_k, WeightFormat::q6_k}, 72, 1024, 9);
   test_glu(fixture);
   if (!fixture.times()) return;
-  for (const int rows : {8, 16, 32, 64}) {
+  for (const int rows : {8, 16, 32}) {
     time_products(fixture, WeightFormat::q4_k, 2, 14336, 4096, rows);
     time_products(fixture, WeightFormat::q4_k, 1, 4096, 14336, rows);
     time_products(fixture, WeightFormat::q6_k, 1, 4096, 14336, rows);

@@ -3,7 +3,7 @@
 // back. Steps of generated rows are padded to a bucket and replayed as a graph from the third of their shape on.
 //
 // Which kernel a row meets depends on how many there are of its class, unless the options say `deterministic`: up to
-// four go through the integer GEMV, whose bits do not depend on how many there are, up to 64 through products in 16
+// four go through the integer GEMV, whose bits do not depend on how many there are, up to 32 through products in 16
 // bits with the packed weights, and more through GEMMs on weights in 16 bits.
 //
 // Greedy tokens and scores are chosen on the device, and the next step reads them there. Where sampling asks for more,
@@ -31,6 +31,7 @@
 #include "backend/cuda/weight_store.h"
 #include "backend/sampler_state.h"
 #include "backend/step_check.h"
+#include "base/thread_pool.h"
 
 namespace quarrel::cuda {
 
@@ -245,6 +246,7 @@ class CudaBackend final : public Backend {
   void copy_logits(int first, int count);
   void finish(Record& record);
   void take_results(Record& record);
+  void sample_on_host(Record& record, std::span<const float> logits);
   Record* record_of(Ticket ticket);
 
   // ---- cuda_products.cpp: GEMV or GEMM ----
@@ -315,6 +317,7 @@ class CudaBackend final : public Backend {
   StepTables tables_;
   StepCheck check_;
   std::vector<SamplerState> lanes_;
+  std::unique_ptr<ThreadPool> samplers_;  // made when more than one row is sampled on the host
   std::vector<std::pair<Ticket, std::unique_ptr<Event>>> transfers_;  // those that may be under way
   Ticket last_transfer_ = 0;
 

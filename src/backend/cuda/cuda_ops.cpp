@@ -227,6 +227,7 @@ void CudaBackend::attend_segment(const AttendOp& op, const Segment& segment) {
                                   .scale = op.scale,
                                   .soft_cap = op.soft_cap,
                                   .window = op.window,
+                                  .context = limits_.context,
                                   .sinks = sinks,
                                   .workspace = attention_workspace_,
                                   .arrivals = arrivals_});

@@ -14,6 +14,7 @@ namespace {
 
 constexpr int kEagerSteps = 2;  // of a shape, before it is captured: then all of its kernels have been loaded
 constexpr int kMaxGraphs = 64;
+constexpr int kMaxSamplers = 8;  // threads
 
 void require(bool condition, const char* what) {
   if (!condition) fail(ErrorKind::internal, "a backend was called wrongly: {}", what);
@@ -265,20 +266,14 @@ void CudaBackend::take_results(Record& record) {
   const auto* logits = reinterpret_cast<const float*>(memory.logits.data());
   const std::size_t vocabulary = as_size(vocabulary_);
   results.samples.resize(record.outputs.size());
+  sample_on_host(record, {logits, memory.logits.size() / sizeof(float)});
   for (std::size_t o = 0; o < record.outputs.size(); ++o) {
     const OutputRecord& output = record.outputs[o];
     std::int32_t& bad = results.first_bad_layer[as_size(output.wanted.row)];
     if (bad < 0) bad = tables_.host_bad_outputs(which)[as_size(output.place)];
     SampleResult& result = results.samples[o];
     const bool samples = output.wanted.kind == OutputKind::sample;
-    if (output.on_host) {
-      const std::span<const float> row{logits + as_size(output.logits_row) * vocabulary, vocabulary};
-      SampleRequest scored;
-      scored.top = output.wanted.top;
-      scored.score = output.wanted.score;
-      result = sample_row(
-          row, samples ? lanes_[as_size(output.wanted.lane)].request(output.mask, output.wanted.top) : scored);
-    } else if (samples || output.wanted.kind == OutputKind::score) {
+    if (!output.on_host && (samples || output.wanted.kind == OutputKind::score)) {
       result.id = tables_.host_ids(which)[as_size(output.place)];
       result.outcome = result.id < 0 ? SampleOutcome::bad_logits : SampleOutcome::token;
       result.logprob = tables_.host_logprob(which, output.place);
@@ -292,6 +287,33 @@ void CudaBackend::take_results(Record& record) {
   last_.is_known = true;
   last_.ids.clear();
   for (const SampleResult& sample : results.samples) last_.ids.push_back(sample.id);
+}
+
+// Several rows at a time: each looks through the whole vocabulary.
+void CudaBackend::sample_on_host(Record& record, std::span<const float> logits) {
+  std::vector<std::size_t> wanted;
+  for (std::size_t o = 0; o < record.outputs.size(); ++o) {
+    if (record.outputs[o].on_host) wanted.push_back(o);
+  }
+  const std::size_t vocabulary = as_size(vocabulary_);
+  const auto sample = [&](std::size_t o) {
+    const OutputRecord& output = record.outputs[o];
+    const std::span<const float> row = logits.subspan(as_size(output.logits_row) * vocabulary, vocabulary);
+    SampleRequest scored;
+    scored.top = output.wanted.top;
+    scored.score = output.wanted.score;
+    const bool samples = output.wanted.kind == OutputKind::sample;
+    record.results.samples[o] =
+        sample_row(row, samples ? lanes_[as_size(output.wanted.lane)].request(output.mask, output.wanted.top) : scored);
+  };
+  if (wanted.size() < 2) {
+    for (const std::size_t o : wanted) sample(o);
+    return;
+  }
+  if (!samplers_) samplers_ = std::make_unique<ThreadPool>(std::min(usable_threads(), kMaxSamplers));
+  samplers_->for_range(static_cast<std::int64_t>(wanted.size()), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) sample(wanted[static_cast<std::size_t>(i)]);
+  });
 }
 
 StepResults CudaBackend::wait(Ticket ticket) {

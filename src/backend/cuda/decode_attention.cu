@@ -1,5 +1,7 @@
 #include <cuda_fp16.h>
 
+#include <algorithm>
+
 #include "backend/cuda/decode_attention.h"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/primitives.cuh"
@@ -379,6 +381,14 @@ void with_kernels(int dim, bool residual, const Action& action) {
   }
 }
 
+// As many as the longest context has: thread blocks that only find that they have nothing to do take time too.
+int most_splits(int positions) {
+  if (positions <= 0) return kMaxAttentionSplits;
+  const int units = (positions + kUnitTokens - 1) / kUnitTokens + 1;  // a window may begin within one
+  const int units_a_split = std::max((units + kMaxAttentionSplits - 1) / kMaxAttentionSplits, kMinSplitUnits);
+  return std::min(kMaxAttentionSplits, (units + units_a_split - 1) / units_a_split);
+}
+
 }  // namespace
 
 bool can_attend(const LaunchContext& context, int heads, int kv_heads, int dim) {
@@ -401,7 +411,8 @@ void prepare_decode_attention(const LaunchContext& context) {
 }
 
 void decode_attention(const LaunchContext& context, const DecodeAttentionOp& op) {
-  const dim3 grid(kMaxAttentionSplits, static_cast<unsigned>(op.kv.heads), static_cast<unsigned>(op.rows.count));
+  const dim3 grid(static_cast<unsigned>(most_splits(op.context)), static_cast<unsigned>(op.kv.heads),
+                  static_cast<unsigned>(op.rows.count));
   with_kernels(op.kv.dim, op.heads / op.kv.heads <= 8, [&](auto kernel) {
     launch("attention", context, kernel, grid, dim3(kThreads), shared_bytes(op.kv.dim), op);
   });

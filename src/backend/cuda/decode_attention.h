@@ -26,6 +26,7 @@ struct DecodeAttentionOp {
   float scale = 1.0f;
   float soft_cap = 0.0f;         // 0: none
   int window = 0;                // 0: none
+  int context = 0;               // no row sees more positions; 0: nobody knows
   const float* sinks = nullptr;  // [heads]
   std::byte* workspace = nullptr;
   int* arrivals = nullptr;  // [rows][kv heads], zero before the first call and after each

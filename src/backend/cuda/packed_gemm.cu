@@ -17,6 +17,8 @@ constexpr int kMixedFormats = -1;
 constexpr int kRowPadding = 32;
 
 constexpr int row_bytes(int slab_chunks) { return slab_chunks * kChunkColumns * 2 + kRowPadding; }
+// The same for the sums over groups: eight F32 a chunk.
+constexpr int sum_row_bytes(int slab_chunks) { return (slab_chunks * 32 + 95) / 128 * 128 + 32; }
 
 struct KernelMatrix {
   const std::byte* data;
@@ -39,6 +41,7 @@ struct KernelArguments {
   int slabs;
   int stages;
   int stage_bytes;
+  bool has_minimums;
   float* parts;
 };
 
@@ -127,6 +130,31 @@ __device__ void copy_activations(const KernelArguments& arguments, const Walk& w
   commit_copies();
 }
 
+// The sum over every 32 columns, those of groups t and t + 4 of a chunk together. In tf32, rounded.
+template <int kTiles>
+__device__ void add_up_groups(const KernelArguments& arguments, const Walk& walk, const std::byte* activations,
+                              std::byte* sums) {
+  const int groups = walk.chunks * kChunkSteps;
+  for (int i = threadIdx.x; i < kTiles * 8 * groups; i += kThreads) {
+    const int row = i / groups;
+    const int group = i % groups;
+    const std::byte* place = activations + row * row_bytes(arguments.slab_chunks) + group * 64;
+    float sum = 0.0f;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const auto words = at<uint4>(place + j * 16);
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const float2 two = __half22float2(as_half2(element(words, k)));
+        sum += two.x + two.y;
+      }
+    }
+    std::byte* target = sums + row * sum_row_bytes(arguments.slab_chunks) + group / kChunkSteps * 32 +
+                        (group % 4 * 2 + group % kChunkSteps / 4) * 4;
+    *reinterpret_cast<float*>(target) = rounded_to_tf32(sum);
+  }
+}
+
 __device__ void wait_for_stage(int stages) { wait_for_copies(stages - 1); }
 
 template <int kFormat, int kTiles>
@@ -146,11 +174,20 @@ __global__ void __launch_bounds__(kThreads, 1) packed_gemm_kernel(const __grid_c
   copy_activations<kTiles>(arguments, walk, shared_address(activations));
   wait_for_copies(0);
   __syncthreads();
+  std::byte* group_sums = activations + kTiles * 8 * row_bytes(arguments.slab_chunks);
+  if (arguments.has_minimums) {
+    add_up_groups<kTiles>(arguments, walk, activations, group_sums);
+    __syncthreads();
+  }
 
   const int g = lane / 4;
   const int t = lane % 4;
   const int pitch = row_bytes(arguments.slab_chunks);
-  const std::byte* own = activations + g * pitch + t * 8;
+  const int sum_pitch = sum_row_bytes(arguments.slab_chunks);
+  const ChunkActivations first{.halves = activations + g * pitch + t * 8,
+                               .tile_bytes = 8 * pitch,
+                               .sums = group_sums + g * sum_pitch + t * 8,
+                               .tile_sum_bytes = 8 * sum_pitch};
   float* parts =
       arguments.parts + static_cast<std::size_t>(blockIdx.x % arguments.slabs) * arguments.rows * arguments.width;
   int stage = 0;
@@ -165,9 +202,11 @@ __global__ void __launch_bounds__(kThreads, 1) packed_gemm_kernel(const __grid_c
       wait_for_stage(arguments.stages);
       __syncwarp();
       const std::byte* weights = ring + stage;
-      const std::byte* rows = own + chunk * kChunkColumns * 2;
+      ChunkActivations rows = first;
+      rows.halves += chunk * kChunkColumns * 2;
+      rows.sums += chunk * 32;
       stage = stage + arguments.stage_bytes == ring_bytes ? 0 : stage + arguments.stage_bytes;
-      const auto add = [&]<WeightFormat F>() { add_chunk<F, kTiles>(weights, lane, rows, 8 * pitch, sums); };
+      const auto add = [&]<WeightFormat F>() { add_chunk<F, kTiles>(weights, lane, rows, sums); };
       if constexpr (kFormat == kMixedFormats) {
         with_format(format, add);
       } else {
@@ -183,8 +222,7 @@ __global__ void __launch_bounds__(kThreads, 1) packed_gemm_kernel(const __grid_c
         const int row = n * 8 + 2 * t + c % 2;
         const int in_matrix = tile * kTileRows + g + c / 2 * 8;
         if (row < arguments.rows && in_matrix < matrix.rows) {
-          parts[static_cast<std::size_t>(row) * arguments.width + matrix.first_row + in_matrix] =
-              sums[n][c] * kHalfWeightUnit;
+          parts[static_cast<std::size_t>(row) * arguments.width + matrix.first_row + in_matrix] = sums[n][c];
         }
       }
     }
@@ -198,16 +236,15 @@ void with_kernel(int format, const Action& action) {
               [&]<WeightFormat F>() { action(packed_gemm_kernel<static_cast<int>(F), kTiles>); });
 }
 
-// Tiles of eight input rows: 1, 2, 4 or 8.
-int input_tiles(int rows) { return rows <= 8 ? 1 : rows <= 16 ? 2 : rows <= 32 ? 4 : 8; }
+// Tiles of eight input rows: 1, 2 or 4.
+int input_tiles(int rows) { return rows <= 8 ? 1 : rows <= 16 ? 2 : 4; }
 
 template <typename Action>
 void with_kernel(int tiles, int format, const Action& action) {
   switch (tiles) {
     case 1: return with_kernel<1>(format, action);
     case 2: return with_kernel<2>(format, action);
-    case 4: return with_kernel<4>(format, action);
-    default: return with_kernel<8>(format, action);
+    default: return with_kernel<4>(format, action);
   }
 }
 
@@ -265,7 +302,8 @@ std::optional<PackedGemmPlan> plan_packed_gemm(const LaunchContext& context, con
   double least = 0.0;
   for (int slab_chunks = 1; slab_chunks <= std::min(chunks, 16); ++slab_chunks) {
     const int slabs = (chunks + slab_chunks - 1) / slab_chunks;
-    const int stages = std::min(kMaxStages, (context.shared_bytes - rows * row_bytes(slab_chunks)) / stage_bytes);
+    const int slab_row_bytes = row_bytes(slab_chunks) + sum_row_bytes(slab_chunks);
+    const int stages = std::min(kMaxStages, (context.shared_bytes - rows * slab_row_bytes) / stage_bytes);
     const int blocks = std::min(context.multiprocessors / slabs, (tiles + kWarps - 1) / kWarps);
     const std::size_t floats =
         static_cast<std::size_t>(slabs) * static_cast<std::size_t>(op.rows) * static_cast<std::size_t>(op.width());
@@ -280,7 +318,7 @@ std::optional<PackedGemmPlan> plan_packed_gemm(const LaunchContext& context, con
 }
 
 void prepare_packed_gemm(const LaunchContext& context) {
-  for (const int tiles : {1, 2, 4, 8}) {
+  for (const int tiles : {1, 2, 4}) {
     for (int format = kMixedFormats; format < kWeightFormats; ++format) {
       with_kernel(tiles, format, [&](auto kernel) { allow_shared_bytes("packed gemm", kernel, context.shared_bytes); });
     }
@@ -299,6 +337,7 @@ void packed_gemm(const LaunchContext& context, const PackedGemmOp& op, const Pac
                             .slabs = plan.slabs,
                             .stages = plan.stages,
                             .stage_bytes = largest_chunk(op),
+                            .has_minimums = false,
                             .parts = op.parts};
   int format = static_cast<int>(op.matrices[0].format);
   int first_row = 0;
@@ -311,11 +350,13 @@ void packed_gemm(const LaunchContext& context, const PackedGemmOp& op, const Pac
                              .chunk_bytes = chunk_bytes(matrix.format),
                              .first_row = first_row,
                              .format = matrix.format};
+    arguments.has_minimums = arguments.has_minimums || !is_symmetric(matrix.format);
     arguments.tiles += matrix.tiles();
     first_row += matrix.rows;
   }
   const int tiles = input_tiles(op.rows);
-  const int shared_bytes = kWarps * plan.stages * arguments.stage_bytes + tiles * 8 * row_bytes(plan.slab_chunks);
+  const int slab_row_bytes = row_bytes(plan.slab_chunks) + sum_row_bytes(plan.slab_chunks);
+  const int shared_bytes = kWarps * plan.stages * arguments.stage_bytes + tiles * 8 * slab_row_bytes;
   const dim3 grid(static_cast<unsigned>(plan.slabs * plan.blocks_a_slab));
   with_kernel(tiles, format, [&](auto kernel) {
     launch("packed gemm", context, kernel, grid, dim3(kThreads), shared_bytes, arguments);

@@ -1,6 +1,6 @@
 // Products of a few dozen rows with quantised matrices on the 16-bit tensor cores: what lies between the integer GEMV
-// and a GEMM on weights in 16 bits. Weights are read once in their packed form and become F16 in registers; activations
-// are F16, sums F32.
+// and a GEMM on weights in 16 bits. Weights are read once in their packed form, and their codes become F16 in
+// registers; activations are F16, scales and sums F32.
 //
 // The columns are cut into slabs so that a slab's activations fit in shared memory; each warp has a tile of 16 weight
 // rows and a slab, and writes its part of the sums. A second kernel adds the parts in ascending order and does what
@@ -17,7 +17,7 @@
 
 namespace quarrel::cuda {
 
-inline constexpr int kMaxPackedGemmRows = 64;
+inline constexpr int kMaxPackedGemmRows = 32;
 inline constexpr int kMaxPackedGemmMatrices = 3;
 
 struct PackedGemmOp {

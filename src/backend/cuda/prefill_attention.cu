@@ -1,5 +1,6 @@
-// Four warps of sixteen rows. Keys and values of 64 positions, one block of the cache, lie in shared memory at a time,
-// the next ones on their way; scores, weights and sums stay in registers.
+// Four warps of sixteen rows. 64 positions, one block of the cache, are worked on at a time, two more are on their way;
+// scores, weights and sums stay in registers. Operands are asked for one step ahead: two warps a scheduler cannot hide
+// how long they take.
 #include <cuda_fp16.h>
 
 #include "backend/cuda/launch.cuh"
@@ -13,12 +14,19 @@ constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * 32;
 constexpr int kUnitTokens = kKvBlockTokens;
 constexpr int kTokenTiles = kUnitTokens / 8;  // of the first product's results
-constexpr int kStages = 2;
+constexpr int kStages = 3;
 constexpr float kLog2E = 1.4426950408889634f;
 static_assert(kPrefillTileRows == kWarps * 16);
 
 constexpr int tile_bytes(int dim) { return kUnitTokens * dim * 2; }
 constexpr int stage_bytes(int dim) { return 2 * tile_bytes(dim); }
+
+// Results too small to be normal numbers are zero.
+__device__ float power_of_two(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
 
 __device__ std::uint32_t packed_halves(float a, float b) {
   const __half2 pair = __floats2half2_rn(a, b);
@@ -35,8 +43,7 @@ __device__ void copy_unit(const PrefillAttentionOp& op, std::int64_t block, int 
   const std::uint16_t* keys = op.kv.keys + block * op.kv.key_block_stride + offset;
   const std::uint16_t* values = op.kv.values + block * op.kv.value_block_stride + offset;
 #pragma unroll
-  for (int i = 0; i < kUnitTokens * kPieces / kThreads; ++i) {
-    const int piece = i * kThreads + static_cast<int>(threadIdx.x);
+  for (int piece = threadIdx.x; piece < kUnitTokens * kPieces; piece += kThreads) {
     const int token = piece / kPieces;
     const int column = piece % kPieces;
     const std::uint32_t place = to + token * kDim * 2 + ((column ^ token % 8) * 16);
@@ -87,7 +94,7 @@ __device__ void weigh(const PrefillAttentionOp& op, int first_token, bool masked
     best = fmaxf(best, __shfl_xor_sync(~0u, best, 1));
     best = fmaxf(best, __shfl_xor_sync(~0u, best, 2));
     const float base = best == -INFINITY ? 0.0f : best;
-    correction[r] = exp2f(rows.maximum[r] - base);
+    correction[r] = power_of_two(rows.maximum[r] - base);
     rows.maximum[r] = best;
     float sum = 0.0f;
 #pragma unroll
@@ -95,7 +102,7 @@ __device__ void weigh(const PrefillAttentionOp& op, int first_token, bool masked
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
         float& score = scores[i][2 * r + c];
-        score = exp2f(score - base);
+        score = power_of_two(score - base);
         sum += score;
       }
     }
@@ -103,8 +110,26 @@ __device__ void weigh(const PrefillAttentionOp& op, int first_token, bool masked
   }
 }
 
+// The tensor cores' operands of 64 positions: of 16 columns of keys, or of 16 positions of 64 columns of values.
+struct FourOperands {
+  std::uint32_t b[4][4];
+
+  template <int kDim>
+  __device__ void load_keys(std::uint32_t place, int step) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) load_matrices(b[i], (place ^ (step * 32)) + i * 16 * kDim * 2);
+  }
+  template <int kDim>
+  __device__ void load_values(std::uint32_t place, int tokens, int columns) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      load_matrices_transposed(b[i], (place ^ ((columns * 4 + i) * 32)) + tokens * 16 * kDim * 2);
+    }
+  }
+};
+
 template <int kDim>
-__global__ void __launch_bounds__(kThreads) prefill_attention_kernel(const __grid_constant__ PrefillAttentionOp op) {
+__global__ void __launch_bounds__(kThreads, 2) prefill_attention_kernel(const __grid_constant__ PrefillAttentionOp op) {
   extern __shared__ __align__(1024) std::byte shared[];
   wait_for_previous_kernel();
   allow_next_kernel();
@@ -133,6 +158,7 @@ __global__ void __launch_bounds__(kThreads) prefill_attention_kernel(const __gri
     }
   };
   copy(first_unit);
+  copy(first_unit + 1);
 
   LaneRows rows;
   constexpr int kSteps = kDim / 16;
@@ -162,22 +188,27 @@ __global__ void __launch_bounds__(kThreads) prefill_attention_kernel(const __gri
   const int key_offset = key_token * kDim * 2 + (lane / 8 % 2 ^ key_token % 8) * 16;
   const int value_offset = lane % 16 * kDim * 2 + (lane / 16 ^ lane % 8) * 16;
   for (int unit = first_unit; unit < end_unit; ++unit) {
-    copy(unit + 1);
     wait_for_copies(1);
-    __syncthreads();
+    __syncthreads();  // and everybody is done with the unit before, whose place the next but one takes
+    copy(unit + 2);
     const std::uint32_t stage = ring + (unit - first_unit) % kStages * stage_bytes(kDim);
     const int first_token = unit * kUnitTokens;
+    const std::uint32_t keys = stage + key_offset;
+    const std::uint32_t values = stage + tile_bytes(kDim) + value_offset;
     float scores[kTokenTiles][4] = {};
+    FourOperands operands[2];
+    operands[0].load_keys<kDim>(keys, 0);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
+      if (step + 1 < kSteps) operands[(step + 1) % 2].load_keys<kDim>(keys, step + 1);
 #pragma unroll
-      for (int i = 0; i < kTokenTiles / 2; ++i) {
-        std::uint32_t b[4];
-        load_matrices(b, ((stage + key_offset) ^ (step * 32)) + i * 16 * kDim * 2);
+      for (int i = 0; i < 4; ++i) {
+        const std::uint32_t(&b)[4] = operands[step % 2].b[i];
         mma_f16(scores[2 * i], q[step], b[0], b[1]);
         mma_f16(scores[2 * i + 1], q[step], b[2], b[3]);
       }
     }
+    operands[0].load_values<kDim>(values, 0, 0);  // while the scores become weights
     float correction[2];
     const bool masked = first_token + kUnitTokens - 1 > warp_first_position || op.window > 0;
     weigh(op, first_token, masked, rows, scores, correction);
@@ -188,21 +219,25 @@ __global__ void __launch_bounds__(kThreads) prefill_attention_kernel(const __gri
       sum[2] *= correction[1];
       sum[3] *= correction[1];
     }
+    constexpr int kColumnSets = kDim / 64;
 #pragma unroll
-    for (int i = 0; i < kTokenTiles / 2; ++i) {
+    for (int j = 0; j < 4 * kColumnSets; ++j) {
+      const int i = j / kColumnSets;  // of the sixteens of positions
+      if (j + 1 < 4 * kColumnSets) {
+        operands[(j + 1) % 2].load_values<kDim>(values, (j + 1) / kColumnSets, (j + 1) % kColumnSets);
+      }
       const std::uint32_t p[4] = {packed_halves(scores[2 * i][0], scores[2 * i][1]),
                                   packed_halves(scores[2 * i][2], scores[2 * i][3]),
                                   packed_halves(scores[2 * i + 1][0], scores[2 * i + 1][1]),
                                   packed_halves(scores[2 * i + 1][2], scores[2 * i + 1][3])};
 #pragma unroll
-      for (int n = 0; n < kDim / 16; ++n) {
-        std::uint32_t b[4];
-        load_matrices_transposed(b, ((stage + tile_bytes(kDim) + value_offset) ^ (n * 32)) + i * 16 * kDim * 2);
-        mma_f16(sums[2 * n], p, b[0], b[1]);
-        mma_f16(sums[2 * n + 1], p, b[2], b[3]);
+      for (int n = 0; n < 4; ++n) {
+        const std::uint32_t(&b)[4] = operands[j % 2].b[n];
+        const int place = (j % kColumnSets * 4 + n) * 2;
+        mma_f16(sums[place], p, b[0], b[1]);
+        mma_f16(sums[place + 1], p, b[2], b[3]);
       }
     }
-    __syncthreads();
   }
   wait_for_copies(0);
 
