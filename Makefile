@@ -136,8 +136,9 @@ cross:  ## the program compiled for arm64, its unit and op tests under qemu-user
 	  -L '^(unit|ops)$$' -E '^($(CROSS_SLOW))$$' -j $(JOBS)
 
 # A folder of its own: the other builds know nothing of CUDA. Without a GPU the program says so and returns 77.
-test-cuda:  ## CUDA kernels compiled, and tested where there is a GPU
+test-cuda:  ## the CUDA backend compiled, and tested where there is a GPU
 	@scripts/setup cuda
 	@cmake -G Ninja -B build/cuda -DCMAKE_BUILD_TYPE=Release -DQUARREL_CUDA=ON -DQUARREL_EXAMPLES=OFF . > /dev/null
 	@ninja -C build/cuda -j $(JOBS) tests_cuda 1>&2
 	@build/cuda/cuda_kernels --check || [ $$? -eq 77 ]
+	@build/cuda/cuda_backend_test --gtest_brief=1

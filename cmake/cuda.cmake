@@ -27,7 +27,7 @@ target_link_libraries(quarrel_cuda_toolkit INTERFACE ${cuda_cublas} ${cuda_runti
 
 set(cuda_flags -std=c++20 -O3 -lineinfo --expt-relaxed-constexpr -DNDEBUG
   -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_80,code=compute_80
-  -ccbin ${CMAKE_CXX_COMPILER} -Werror all-warnings -Xcompiler -Wall,-Wextra,-Wno-unused-parameter
+  -ccbin ${CMAKE_CXX_COMPILER} -Werror all-warnings -Xcompiler -Wall,-Wextra,-Wno-unused-parameter,-fPIC
   -I${PROJECT_SOURCE_DIR}/src)
 
 # quarrel_cuda_objects(VARIABLE a.cu …)

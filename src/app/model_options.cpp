@@ -57,10 +57,14 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
   const char* group = "Model";
   const std::vector<std::string> backends = built_in_backends();
   command
-      .add_option("--backend", options.backend, fmt::format("Where the model runs: {}", fmt::join(backends, " or ")))
-      ->check(CLI::IsMember(backends))
+      .add_option("--backend", options.backend,
+                  fmt::format("Where the model runs: {}; auto is a GPU if one can be used", fmt::join(backends, ", ")))
+      ->check(CLI::IsMember({"auto", "cpu", "cuda", "reference"}))
       ->type_name("NAME")
       ->capture_default_str()
+      ->group(group);
+  command.add_option("--device", options.device, "The same with a number, where there are several: cuda:1")
+      ->type_name("NAME[:N]")
       ->group(group);
   command.add_option("-t,--threads", options.threads, "Threads to use; 0: one per core that the process may use")
       ->check(CLI::NonNegativeNumber)
@@ -106,7 +110,25 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
 
 std::unique_ptr<Device> open_device(const ModelOptions& options, Log& log) {
   check_threads(options.threads, log);
-  return make_device({.backend = options.backend, .threads = options.threads, .pin = options.pin});
+  DeviceOptions device{.backend = options.backend};
+  if (!options.device.empty()) device = parse_device(options.device);
+  device.threads = options.threads;
+  device.pin = options.pin;
+  device.on_fallback = [&log](const std::string& reason) { log.warn("{}", reason); };
+  return make_device(device);
+}
+
+DeviceOptions parse_device(const std::string& text) {
+  const std::size_t colon = text.find(':');
+  DeviceOptions options{.backend = text.substr(0, colon)};
+  if (colon == std::string::npos) return options;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data() + colon + 1, end, options.ordinal);
+  if (error != std::errc{} || stop != end || options.ordinal < 0 || options.backend != "cuda") {
+    fail(ErrorKind::usage, "--device takes cpu, cuda or a GPU's number as cuda:1, but '{}' is none of them",
+         printable(text));
+  }
+  return options;
 }
 
 ExecutorOptions executor_options(const ModelOptions& options) {

@@ -1,5 +1,5 @@
-// Options that every command which runs a model shares, declared once: backend, threads, context, KV type, activations,
-// memory.
+// Options that every command which runs a model shares, declared once: backend and device, threads, context, KV type,
+// activations, memory.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,7 @@ namespace quarrel {
 
 struct ModelOptions {
   std::string backend = "cpu";
+  std::string device;  // "cpu", "cuda", "cuda:1"; empty: the backend's first
   int threads = 0;
   bool pin = false;
   std::string context;               // "4096", "32k"; empty: the model's own
@@ -30,8 +31,11 @@ struct ModelOptions {
 
 void add_model_options(CLI::App& command, ModelOptions& options);
 
-// The device that the options name. Warns of more threads than processors; throws Error(usage) for more than any use.
+// The device that the options name; `log` hears why it is another one than was hoped for, and of more threads than
+// processors. Throws Error(usage) for more than any use.
 std::unique_ptr<Device> open_device(const ModelOptions& options, Log& log);
+// "cuda:1" to a backend and which of its devices; throws Error(usage).
+DeviceOptions parse_device(const std::string& text);
 ExecutorOptions executor_options(const ModelOptions& options);
 
 // "4096", "32k", "1M" to a number; throws Error(usage).

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cuda_loader.h"
 #include "backend/reference/reference_backend.h"
 #include "base/environment.h"
 #include "base/error.h"
@@ -11,18 +12,32 @@
 namespace quarrel {
 
 std::unique_ptr<Device> make_device(const DeviceOptions& options) {
+  if (options.backend == "cuda") return open_cuda_device(options.ordinal);
+  if (options.backend == "auto") {
+    try {
+      return open_cuda_device(options.ordinal);
+    } catch (const Error& error) {
+      if (options.on_fallback) options.on_fallback(fmt::format("the model runs on the cpu: {}", error.what()));
+    }
+    DeviceOptions cpu = options;
+    cpu.backend = "cpu";
+    return make_device(cpu);
+  }
   const ThreadOptions threads{.count = options.threads, .pin = options.pin};
   if (options.backend == "cpu") {
     const std::string isa = options.isa.empty() ? environment("QUARREL_ISA").value_or("") : options.isa;
     return std::make_unique<CpuDevice>(threads, choose_level(isa));
   }
   if (options.backend == "reference") return make_reference_device(threads);
-  const std::string known = fmt::format("{}", fmt::join(built_in_backends(), " and "));
-  if (options.backend == "cuda") fail(ErrorKind::unsupported, "this build has no CUDA backend; it has {}", known);
-  fail(ErrorKind::usage, "there is no backend '{}'; this build has {}", printable(options.backend), known);
+  fail(ErrorKind::usage, "there is no backend '{}'; this build has {}", printable(options.backend),
+       fmt::join(built_in_backends(), ", "));
 }
 
-std::vector<std::string> built_in_backends() { return {"cpu", "reference"}; }
+std::vector<std::string> built_in_backends() {
+  std::vector<std::string> names{"cpu", "reference", "auto"};
+  if (has_cuda_module()) names.insert(names.begin() + 1, "cuda");
+  return names;
+}
 
 std::string available_isa_levels() {
   std::string names;

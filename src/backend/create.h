@@ -1,6 +1,7 @@
 // From a name to a device: the one place that knows which backends are built in.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -12,16 +13,20 @@ namespace quarrel {
 
 struct DeviceOptions {
   std::string backend = "cpu";  // one of built_in_backends()
+  int ordinal = 0;              // which GPU
   int threads = 0;              // 0: one a core that the process may use
   bool pin = false;             // each thread to a core of its own
   std::string isa = {};         // "scalar", "avx2", "avx512", "amx"; empty: what QUARREL_ISA says, or the best here
+  // Told, in a sentence, why "auto" took the cpu.
+  std::function<void(const std::string&)> on_fallback = {};
 };
 
-// Throws Error(unsupported) for a backend that is not built in or an instruction set the machine lacks, and
-// Error(usage) for an unknown name.
+// Throws Error(unsupported) for a backend or an instruction set that this build or machine lacks, and Error(usage) for
+// an unknown name.
 std::unique_ptr<Device> make_device(const DeviceOptions& options);
 
-// The backends of this build, the usual one first: what `DeviceOptions::backend` may be.
+// The backends of this build, the usual one first: what `DeviceOptions::backend` may be. "cuda" is among them where its
+// module lies beside the program; "auto" is a GPU where there is one, or else the cpu.
 std::vector<std::string> built_in_backends();
 
 // Every level this machine can run, best last: "scalar avx2 avx512".

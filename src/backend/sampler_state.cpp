@@ -87,6 +87,11 @@ void SamplerState::start(const LaneStart& start) {
   }
 }
 
+bool SamplerState::is_greedy() const noexcept {
+  const SamplingParams& params = request_.params;
+  return params.temperature <= 0.0f && !params.mirostat && params.logit_bias.empty() && !has_penalties(params);
+}
+
 const SampleRequest& SamplerState::request(std::span<const std::uint64_t> mask, std::int32_t top) {
   if (counts_recent_ || counts_answered_) counts_.reserve(1);
   if (counts_recent_ && request_.params.penalty_window > 0 && window_.size() == window_.capacity() &&

@@ -36,6 +36,8 @@ class SamplerState {
  public:
   // Forgets all else and begins where the text has got to.
   void start(const LaneStart& start);
+  // Whether the next token is the largest logit as it came, were there no mask.
+  bool is_greedy() const noexcept;
   // What decides the next token; good until the next call. After it `accept` needs no memory.
   const SampleRequest& request(std::span<const std::uint64_t> mask, std::int32_t top);
   // Takes note of what became of it.

@@ -84,6 +84,7 @@ void test_gemv(Fixture& fixture);
 void test_attention(Fixture& fixture);
 void test_gemm(Fixture& fixture);
 void test_layer(Fixture& fixture);
+void test_packed_gemm(Fixture& fixture);
 
 // ---- Templates ----
 

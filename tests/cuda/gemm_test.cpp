@@ -32,8 +32,9 @@ void test_product(Fixture& fixture) {
   const auto in = random_halves(as_size(kTokens) * kColumns, fixture.random());
   const DeviceBuffer device_in = to_device(in);
   const DeviceBuffer out = poisoned(as_size(kTokens) * kRows * 4);
-  DenseGemm gemm(kTokens, kRows, kColumns, true);
-  gemm.run(fixture.context(), decoded.as<std::uint16_t>(), device_in.as<std::uint16_t>(), out.data());
+  DenseGemm gemm;
+  gemm.run(fixture.context(), {.tokens = kTokens, .rows = kRows, .columns = kColumns}, decoded.as<std::uint16_t>(),
+           device_in.as<std::uint16_t>(), out.data());
   const auto results = to_host(out.as<float>(), as_size(kTokens) * kRows);
   std::vector<double> exact(results.size());
   parallel_for(kRows, [&](int row) {
@@ -53,11 +54,12 @@ double time_shape(Fixture& fixture, const std::string& name, int tokens, int row
   const DeviceBuffer weight = to_device(random_halves(as_size(rows) * as_size(columns), fixture.random()));
   const DeviceBuffer in = to_device(random_halves(as_size(tokens) * as_size(columns), fixture.random()));
   const DeviceBuffer out = poisoned(as_size(tokens) * as_size(rows) * 2);
-  DenseGemm gemm(tokens, rows, columns, false);
+  DenseGemm gemm;
+  const GemmShape shape{.tokens = tokens, .rows = rows, .columns = columns, .f32_out = false};
   const double operations = 2.0 * tokens * rows * columns;
   const double time =
       fixture.microseconds(8, fixture.context_without_overlap(), [&](int, const LaunchContext& context) {
-        gemm.run(context, weight.as<std::uint16_t>(), in.as<std::uint16_t>(), out.data());
+        gemm.run(context, shape, weight.as<std::uint16_t>(), in.as<std::uint16_t>(), out.data());
       });
   if (fixture.gemm_rate() == 0.0) fixture.set_gemm_rate(operations / (time * 1e-6));
   fixture.report_operations(fmt::format("{} {}x{}x{}", name, tokens, rows, columns), time, operations);

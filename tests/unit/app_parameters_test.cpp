@@ -143,6 +143,16 @@ TEST(ChatParameters, MistakesNameTheLongOption) {
   EXPECT_TRUE(chat.starts_with("overflow: ")) << chat;
 }
 
+TEST(ParseDevice, TakesANameAndANumber) {
+  EXPECT_EQ(parse_device("cpu").backend, "cpu");
+  EXPECT_EQ(parse_device("cuda").ordinal, 0);
+  EXPECT_EQ(parse_device("cuda:3").backend, "cuda");
+  EXPECT_EQ(parse_device("cuda:3").ordinal, 3);
+  for (const char* text : {"cuda:", "cuda:x", "cuda:-1", "cuda:1x", "cpu:0", ":1"}) {
+    EXPECT_THROW(parse_device(text), Error) << text;
+  }
+}
+
 TEST(ParseCount, TakesUnits) {
   EXPECT_EQ(parse_count("4096", "--ctx"), 4096);
   EXPECT_EQ(parse_count("32k", "--ctx"), 32768);

@@ -1,5 +1,7 @@
 #include <cuda_fp16.h>
 
+#include <algorithm>
+
 #include "backend/cuda/decode_attention.h"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/primitives.cuh"
@@ -162,7 +164,8 @@ __global__ void __launch_bounds__(kThreads) decode_attention_kernel(const __grid
   constexpr int kSteps = kDim / 16;
   constexpr int kQRows = kResidual ? 1 : 2;
   float2 loaded[kSteps][2][kQRows];
-  const float* heads = op.q + (static_cast<std::size_t>(row) * op.heads + kv_head * group) * kDim;
+  const int q_stride = op.q_stride == 0 ? op.heads * kDim : op.q_stride;
+  const float* heads = op.q + static_cast<std::size_t>(row) * q_stride + kv_head * group * kDim;
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
@@ -315,7 +318,8 @@ __global__ void __launch_bounds__(kThreads) decode_attention_kernel(const __grid
   const auto sink_of = [&](int head) {
     return op.sinks == nullptr ? -INFINITY : op.sinks[kv_head * group + head] * kLog2E;
   };
-  float* out = op.out + (static_cast<std::size_t>(row) * op.heads + kv_head * group) * kDim;
+  const int out_stride = op.out_stride == 0 ? op.heads * kDim : op.out_stride;
+  float* out = op.out + static_cast<std::size_t>(row) * out_stride + kv_head * group * kDim;
   for (int head = warp; head < group; head += kWarps) {
     const bool exists = lane < kWarps;
     const float2 part = exists ? *reinterpret_cast<const float2*>(results + (lane * kMaxGroup + head) * kResult + kDim)
@@ -377,6 +381,14 @@ void with_kernels(int dim, bool residual, const Action& action) {
   }
 }
 
+// As many as the longest context has: thread blocks that only find that they have nothing to do take time too.
+int most_splits(int positions) {
+  if (positions <= 0) return kMaxAttentionSplits;
+  const int units = (positions + kUnitTokens - 1) / kUnitTokens + 1;  // a window may begin within one
+  const int units_a_split = std::max((units + kMaxAttentionSplits - 1) / kMaxAttentionSplits, kMinSplitUnits);
+  return std::min(kMaxAttentionSplits, (units + units_a_split - 1) / units_a_split);
+}
+
 }  // namespace
 
 bool can_attend(const LaunchContext& context, int heads, int kv_heads, int dim) {
@@ -399,7 +411,8 @@ void prepare_decode_attention(const LaunchContext& context) {
 }
 
 void decode_attention(const LaunchContext& context, const DecodeAttentionOp& op) {
-  const dim3 grid(kMaxAttentionSplits, static_cast<unsigned>(op.kv.heads), static_cast<unsigned>(op.rows.count));
+  const dim3 grid(static_cast<unsigned>(most_splits(op.context)), static_cast<unsigned>(op.kv.heads),
+                  static_cast<unsigned>(op.rows.count));
   with_kernels(op.kv.dim, op.heads / op.kv.heads <= 8, [&](auto kernel) {
     launch("attention", context, kernel, grid, dim3(kThreads), shared_bytes(op.kv.dim), op);
   });

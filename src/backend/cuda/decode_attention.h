@@ -20,10 +20,13 @@ struct DecodeAttentionOp {
   PagedKv kv = {};
   const float* q = nullptr;  // [rows][heads * dim]
   float* out = nullptr;      // the same shape
-  int heads = 0;             // at most 16 for each head of the cache
+  int q_stride = 0;          // from a row to the next; 0: rows follow each other
+  int out_stride = 0;
+  int heads = 0;  // at most 16 for each head of the cache
   float scale = 1.0f;
   float soft_cap = 0.0f;         // 0: none
   int window = 0;                // 0: none
+  int context = 0;               // no row sees more positions; 0: nobody knows
   const float* sinks = nullptr;  // [heads]
   std::byte* workspace = nullptr;
   int* arrivals = nullptr;  // [rows][kv heads], zero before the first call and after each

@@ -2,74 +2,119 @@
 
 #include <cublasLt.h>
 
+#include <map>
+
 #include "base/error.h"
 
 namespace quarrel::cuda {
 namespace {
 
 constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
+constexpr std::uint32_t kAlignment = 16;
 
 void check_blas(cublasStatus_t status, const char* op) {
   if (status != CUBLAS_STATUS_SUCCESS)
     fail(ErrorKind::internal, "cuBLASLt, {}: status {}", op, static_cast<int>(status));
 }
 
-}  // namespace
-
-struct DenseGemm::Plan {
-  cublasLtHandle_t handle = nullptr;
+// What a shape is described by; destroyed with it.
+struct Description {
   cublasLtMatmulDesc_t op = nullptr;
   cublasLtMatrixLayout_t weight = nullptr;
   cublasLtMatrixLayout_t in = nullptr;
   cublasLtMatrixLayout_t out = nullptr;
   cublasLtMatmulAlgo_t algorithm{};
-  DeviceBuffer workspace{kWorkspaceBytes, "workspace of cuBLASLt"};
 
-  ~Plan() {
-    cublasLtMatrixLayoutDestroy(out);
-    cublasLtMatrixLayoutDestroy(in);
-    cublasLtMatrixLayoutDestroy(weight);
-    cublasLtMatmulDescDestroy(op);
-    cublasLtDestroy(handle);
+  Description() = default;
+  Description(const Description&) = delete;
+  Description& operator=(const Description&) = delete;
+  ~Description() {
+    if (out != nullptr) cublasLtMatrixLayoutDestroy(out);
+    if (in != nullptr) cublasLtMatrixLayoutDestroy(in);
+    if (weight != nullptr) cublasLtMatrixLayoutDestroy(weight);
+    if (op != nullptr) cublasLtMatmulDescDestroy(op);
   }
 };
 
-// cuBLAS counts columns first: it sees out^T = weight * in^T, with the weight transposed.
-DenseGemm::DenseGemm(int tokens, int rows, int columns, bool f32_out) : plan_(std::make_unique<Plan>()) {
-  const auto m = static_cast<std::uint64_t>(rows);
-  const auto n = static_cast<std::uint64_t>(tokens);
-  const auto k = static_cast<std::uint64_t>(columns);
-  check_blas(cublasLtCreate(&plan_->handle), "create");
-  check_blas(cublasLtMatmulDescCreate(&plan_->op, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describe");
-  const cublasOperation_t transposed = CUBLAS_OP_T;
-  check_blas(cublasLtMatmulDescSetAttribute(plan_->op, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed),
-             "describe");
-  check_blas(cublasLtMatrixLayoutCreate(&plan_->weight, CUDA_R_16F, k, m, columns), "layout");
-  check_blas(cublasLtMatrixLayoutCreate(&plan_->in, CUDA_R_16F, k, n, columns), "layout");
-  check_blas(cublasLtMatrixLayoutCreate(&plan_->out, f32_out ? CUDA_R_32F : CUDA_R_16F, m, n, rows), "layout");
-  cublasLtMatmulPreference_t preference = nullptr;
-  check_blas(cublasLtMatmulPreferenceCreate(&preference), "preference");
-  check_blas(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                                  &kWorkspaceBytes, sizeof kWorkspaceBytes),
-             "preference");
-  cublasLtMatmulHeuristicResult_t result{};
-  int found = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(plan_->handle, plan_->op, plan_->weight, plan_->in,
-                                                               plan_->out, plan_->out, preference, 1, &result, &found);
-  cublasLtMatmulPreferenceDestroy(preference);
-  check_blas(status, "choose an algorithm");
-  if (found == 0) fail(ErrorKind::internal, "cuBLASLt has no algorithm for {} x {} x {}", tokens, rows, columns);
-  plan_->algorithm = result.algo;
-}
+}  // namespace
 
+struct DenseGemm::Planner {
+  cublasLtHandle_t handle = nullptr;
+  DeviceBuffer workspace{kWorkspaceBytes, "workspace of cuBLASLt"};
+  std::map<GemmShape, Description> plans;
+
+  Planner() { check_blas(cublasLtCreate(&handle), "create"); }
+  ~Planner() {
+    plans.clear();
+    cublasLtDestroy(handle);
+  }
+  Planner(const Planner&) = delete;
+  Planner& operator=(const Planner&) = delete;
+
+  const Description& plan_of(const GemmShape& shape) {
+    const auto known = plans.find(shape);
+    if (known != plans.end()) return known->second;
+    const auto [made, is_new] = plans.try_emplace(shape);
+    try {
+      describe(shape, made->second);
+    } catch (...) {
+      plans.erase(made);
+      throw;
+    }
+    return made->second;
+  }
+
+  // cuBLAS counts columns first: it sees out^T = weight * in^T, with the weight transposed.
+  void describe(const GemmShape& shape, Description& plan) const {
+    const auto m = static_cast<std::uint64_t>(shape.rows);
+    const auto n = static_cast<std::uint64_t>(shape.tokens);
+    const auto k = static_cast<std::uint64_t>(shape.columns);
+    check_blas(cublasLtMatmulDescCreate(&plan.op, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describe");
+    const cublasOperation_t transposed = CUBLAS_OP_T;
+    check_blas(cublasLtMatmulDescSetAttribute(plan.op, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed),
+               "describe");
+    const std::int64_t stride = shape.out_stride == 0 ? shape.rows : shape.out_stride;
+    check_blas(cublasLtMatrixLayoutCreate(&plan.weight, CUDA_R_16F, k, m, shape.columns), "layout");
+    check_blas(cublasLtMatrixLayoutCreate(&plan.in, CUDA_R_16F, k, n, shape.columns), "layout");
+    check_blas(cublasLtMatrixLayoutCreate(&plan.out, shape.f32_out ? CUDA_R_32F : CUDA_R_16F, m, n, stride), "layout");
+    cublasLtMatmulPreference_t preference = nullptr;
+    check_blas(cublasLtMatmulPreferenceCreate(&preference), "preference");
+    cublasLtMatmulHeuristicResult_t result{};
+    int found = 0;
+    cublasStatus_t status = cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                                 &kWorkspaceBytes, sizeof kWorkspaceBytes);
+    for (const cublasLtMatmulPreferenceAttributes_t operand :
+         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+      if (status == CUBLAS_STATUS_SUCCESS) {
+        status = cublasLtMatmulPreferenceSetAttribute(preference, operand, &kAlignment, sizeof kAlignment);
+      }
+    }
+    if (status == CUBLAS_STATUS_SUCCESS) {
+      status = cublasLtMatmulAlgoGetHeuristic(handle, plan.op, plan.weight, plan.in, plan.out, plan.out, preference, 1,
+                                              &result, &found);
+    }
+    cublasLtMatmulPreferenceDestroy(preference);
+    check_blas(status, "choose an algorithm");
+    if (found == 0) {
+      fail(ErrorKind::internal, "cuBLASLt has no algorithm for {} x {} x {}", shape.tokens, shape.rows, shape.columns);
+    }
+    plan.algorithm = result.algo;
+  }
+};
+
+DenseGemm::DenseGemm() : planner_(std::make_unique<Planner>()) {}
 DenseGemm::~DenseGemm() = default;
 
-void DenseGemm::run(const LaunchContext& context, const std::uint16_t* weight, const std::uint16_t* in, void* out) {
-  const float one = 1.0f;
-  const float zero = 0.0f;
+std::size_t DenseGemm::workspace_bytes() { return kWorkspaceBytes; }
+
+void DenseGemm::run(const LaunchContext& context, const GemmShape& shape, const std::uint16_t* weight,
+                    const std::uint16_t* in, void* out, float scale) {
+  const Description& plan = planner_->plan_of(shape);
+  const float added = shape.is_added ? 1.0f : 0.0f;
   check_blas(
-      cublasLtMatmul(plan_->handle, plan_->op, &one, weight, plan_->weight, in, plan_->in, &zero, out, plan_->out, out,
-                     plan_->out, &plan_->algorithm, plan_->workspace.data(), kWorkspaceBytes, context.stream),
+      cublasLtMatmul(planner_->handle, plan.op, &scale, weight, plan.weight, in, plan.in, &added, out, plan.out, out,
+                     plan.out, &plan.algorithm, planner_->workspace.data(), kWorkspaceBytes, context.stream),
       "multiply");
 }
 

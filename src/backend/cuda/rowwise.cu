@@ -57,9 +57,14 @@ __global__ void __launch_bounds__(kHeadWarps * 32) rope_store_kernel(const __gri
   const bool is_q = number < op.heads;
   const bool is_v = number >= op.heads + op.kv.heads;
   const int head = is_q ? number : (number - op.heads) % op.kv.heads;
-  const int dim = op.kv.dim;
-  const std::size_t width = static_cast<std::size_t>(is_q ? op.heads : op.kv.heads) * dim;
-  const float* source = (is_q ? op.q : is_v ? op.v : op.k) + row * width + head * dim;
+  const int dim = is_v ? op.kv.values_dim() : op.kv.dim;
+  const float* in_q = op.q_in == nullptr ? op.q : op.q_in;
+  const int heads_width = (is_q ? op.heads : op.kv.heads) * dim;
+  const int given_stride = is_q   ? (op.q_in == nullptr ? op.q_stride : op.q_in_stride)
+                           : is_v ? op.v_stride
+                                  : op.k_stride;
+  const std::size_t stride = given_stride == 0 ? heads_width : given_stride;
+  const float* source = (is_q ? in_q : is_v ? op.v : op.k) + row * stride + head * dim;
   const HeadPlaces places{.pairs = is_v || op.angles == nullptr ? 0 : op.pairs, .interleaved = op.interleaved};
 
   float values[kMaxHeadElements];
@@ -73,7 +78,10 @@ __global__ void __launch_bounds__(kHeadWarps * 32) rope_store_kernel(const __gri
   const float* norm = is_q ? op.q_norm : is_v ? nullptr : op.k_norm;
   if (norm != nullptr) {
     for (int mask = 16; mask > 0; mask >>= 1) squares += __shfl_xor_sync(~0u, squares, mask);
-    const float scale = 1.0f / sqrtf(squares / static_cast<float>(dim) + op.epsilon);
+    const bool bad = !isfinite(squares);
+    const float scale = bad ? __int_as_float(0x7fc00000) : 1.0f / sqrtf(squares / static_cast<float>(dim) + op.epsilon);
+    // Whichever head writes last, it writes the same.
+    if (bad && lane == 0 && op.first_bad != nullptr && op.first_bad[row] < 0) op.first_bad[row] = op.layer;
 #pragma unroll
     for (int e = 0; e < kMaxHeadElements; ++e) {
       const int at = places(lane, e);
@@ -92,18 +100,29 @@ __global__ void __launch_bounds__(kHeadWarps * 32) rope_store_kernel(const __gri
     }
   }
   if (is_q) {
+    const std::size_t q_stride = op.q_stride == 0 ? heads_width : op.q_stride;
 #pragma unroll
     for (int e = 0; e < kMaxHeadElements; ++e) {
       const int at = places(lane, e);
-      if (at < dim) op.q[row * width + head * dim + at] = values[e];
+      if (at < dim) op.q[row * q_stride + head * dim + at] = values[e];
     }
     return;
   }
   const int position = op.rows.positions[row];
   const std::int64_t block = op.rows.tables[sequence * op.rows.table_stride + position / kKvBlockTokens];
-  std::uint16_t* target =
-      (is_v ? op.kv.values + block * op.kv.value_block_stride : op.kv.keys + block * op.kv.key_block_stride) +
-      (head * kKvBlockTokens + position % kKvBlockTokens) * dim;
+  std::uint16_t* base = is_v ? op.kv.values : op.kv.keys;
+  const std::int64_t offset = block * (is_v ? op.kv.value_block_stride : op.kv.key_block_stride) +
+                              (head * kKvBlockTokens + position % kKvBlockTokens) * dim;
+  if (op.kv.is_f32) {
+    float* target = reinterpret_cast<float*>(base) + offset;
+#pragma unroll
+    for (int e = 0; e < kMaxHeadElements; ++e) {
+      const int at = places(lane, e);
+      if (at < dim) target[at] = values[e];
+    }
+    return;
+  }
+  std::uint16_t* target = base + offset;
   unsigned saturated = 0;
 #pragma unroll
   for (int e = 0; e < kMaxHeadElements; ++e) {

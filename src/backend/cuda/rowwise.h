@@ -20,9 +20,14 @@ void rope_angles(const LaunchContext& context, const StepRows& rows, const doubl
 struct RopeStoreOp {
   StepRows rows = {};
   PagedKv kv = {};
-  float* q = nullptr;  // [rows][heads * dim], rotated in place
-  const float* k = nullptr;
+  float* q = nullptr;           // [rows][heads * dim]
+  int q_stride = 0;             // from a row to the next; 0: rows follow each other
+  const float* q_in = nullptr;  // what is rotated; null: `q` itself, in place
+  int q_in_stride = 0;
+  const float* k = nullptr;  // [rows][kv heads * dim]
+  int k_stride = 0;
   const float* v = nullptr;
+  int v_stride = 0;
   int heads = 0;
   const float* angles = nullptr;  // null: no rotation
   int pairs = 0;
@@ -30,6 +35,8 @@ struct RopeStoreOp {
   const float* q_norm = nullptr;  // RMS norm of each head, [dim]; null: none
   const float* k_norm = nullptr;
   float epsilon = 0.0f;
+  std::int32_t* first_bad = nullptr;  // [rows]: set to `layer` where a norm's sum is not finite, as SplitInput's
+  int layer = 0;
   unsigned long long* saturated = nullptr;  // counts values that F16 could not hold
 };
 

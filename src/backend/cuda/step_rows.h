@@ -1,5 +1,6 @@
 // What a step's rows are, in device memory: rewritten before each run of a captured graph. And where keys and values
-// lie: a paged cache of 16-bit numbers, [block][head][64 positions][dimension] a layer.
+// lie: a paged cache, [block][head][64 positions][dimension] a layer, of F16 numbers or, for those who ask for exact
+// ones, of F32.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,16 @@ struct StepRows {
   const std::int32_t* tables = nullptr;     // [sequences][table_stride]: block of positions [64 i, 64 i + 64)
   int table_stride = 0;
   int count = 0;
+  const std::int32_t* lengths = nullptr;  // [sequences]: positions after this step; only for rows that see all of them
+
+  StepRows from(int first, int rows) const {
+    StepRows part = *this;
+    part.positions += first;
+    part.sequences += first;
+    part.first_new += first;
+    part.count = rows;
+    return part;
+  }
 };
 
 // One layer's keys and values. A block id is good for all layers of a group; block_stride counts numbers.
@@ -24,7 +35,17 @@ struct PagedKv {
   std::int64_t key_block_stride = 0;
   std::int64_t value_block_stride = 0;
   int heads = 0;
-  int dim = 0;  // of keys and of values
+  int dim = 0;          // of keys, and of values where value_dim is 0
+  int value_dim = 0;    // only rope_store and general_attention take another one than `dim`
+  bool is_f32 = false;  // the same two: both places are of floats then
+
+#ifdef __CUDACC__
+  __host__ __device__
+#endif
+      int
+      values_dim() const {
+    return value_dim == 0 ? dim : value_dim;
+  }
 };
 
 }  // namespace quarrel::cuda

@@ -1,0 +1,297 @@
+#include "backend/cuda/cuda_backend.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "backend/cuda/cuda_error.h"
+#include "backend/cuda/decode_attention.h"
+#include "base/as_size.h"
+#include "base/error.h"
+
+namespace quarrel::cuda {
+namespace {
+
+constexpr std::size_t kAlignment = 256;
+constexpr int kPadding = 64;                               // rows that buckets add to a class at most
+constexpr std::size_t kPartBytes = std::size_t{64} << 20;  // parts of products of few rows: as much as a cache may hold
+
+std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+void require(bool condition, const char* what) {
+  if (!condition) fail(ErrorKind::internal, "a backend was called wrongly: {}", what);
+}
+
+std::size_t element_bytes(KvType type) { return type == KvType::f32 ? 4 : 2; }
+
+}  // namespace
+
+CudaBackend::CudaBackend(CudaDevice& device, const BackendOptions& options)
+    : device_(device),
+      options_(options),
+      context_(launch_context(device.ordinal(), stream_)),
+      weights_({.device = device.ordinal(),
+                .device_memory = device.memory_total(),
+                .plan_only = options.plan_only,
+                .on_uploaded = options.cpu.on_repacked}) {}
+
+CudaBackend::~CudaBackend() {
+  cudaSetDevice(device_.ordinal());
+  cudaStreamSynchronize(stream_.get());
+  for (const Graph& graph : graphs_) {
+    if (graph.executable != nullptr) cudaGraphExecDestroy(graph.executable);
+  }
+}
+
+Weight CudaBackend::prepare_weight(const WeightSource& source) {
+  device_.make_current();
+  return weights_.add(source);
+}
+
+// Layers that turn by the same angles share them.
+Rope CudaBackend::prepare_rope(const RopeSource& source) {
+  for (std::size_t i = 0; i < ropes_.size(); ++i) {
+    const RopeTable& known = ropes_[i];
+    if (known.kind == source.kind && known.magnitude == source.magnitude &&
+        std::ranges::equal(known.frequencies, source.frequencies)) {
+      return {.id = static_cast<std::int32_t>(i)};
+    }
+  }
+  RopeTable& rope = ropes_.emplace_back();
+  rope.kind = source.kind;
+  rope.frequencies.assign(source.frequencies.begin(), source.frequencies.end());
+  rope.magnitude = source.magnitude;
+  if (!options_.plan_only && !rope.frequencies.empty()) {
+    device_.make_current();
+    rope.device = DeviceBuffer(rope.frequencies.size() * sizeof(double), "frequencies of a rotation");
+    check(cudaMemcpy(rope.device.data(), rope.frequencies.data(), rope.device.size(), cudaMemcpyHostToDevice),
+          "frequencies of a rotation");
+  }
+  return {.id = static_cast<std::int32_t>(ropes_.size()) - 1};
+}
+
+Activation CudaBackend::make_activation(std::int32_t width, RowSet rows) {
+  activations_.push_back({.width = width, .rows = rows});
+  return {.id = static_cast<std::int32_t>(activations_.size()) - 1, .width = width, .rows = rows};
+}
+
+StepLimits CudaBackend::padded(StepLimits limits) const noexcept {
+  limits.rows += 2 * kPadding;
+  limits.outputs += 2 * kPadding;
+  return limits;
+}
+
+TableLimits CudaBackend::table_limits(const StepLimits& limits, int groups) const noexcept {
+  return {.rows = limits.rows,
+          .outputs = limits.outputs,
+          .sequences = limits.sequences,
+          .groups = groups,
+          .table_blocks = (limits.context + kKvBlockTokens - 1) / kKvBlockTokens};
+}
+
+CudaBackend::WorkspaceSizes CudaBackend::workspace_sizes(const StepLimits& limits, int vocabulary) const noexcept {
+  const std::size_t rows = as_size(limits.rows);
+  const std::size_t in = as_size(stride_of(weights_.widest_input()));
+  const std::size_t out = as_size(stride_of(weights_.widest_output()));
+  WorkspaceSizes sizes;
+  int widest = 0;
+  for (const ActivationPlace& place : activations_) {
+    sizes.activations += activation_bytes(place, limits);
+    if (place.rows == RowSet::all) widest = std::max(widest, place.width);
+  }
+  for (const RopeTable& rope : ropes_) sizes.angles += angle_bytes(rope, limits);
+  sizes.value = aligned(rows * out * sizeof(float));
+  sizes.normed = aligned(rows * in * sizeof(float));
+  sizes.halves = aligned(rows * std::max(in, out) * 2);
+  sizes.decoded = aligned(weights_.decoded_numbers() * 2);
+  sizes.split = aligned(split_bytes(weights_.widest_input(), kMaxSplitRows));
+  // Heads of 64 at least: a head has four numbers more than its dimension.
+  sizes.attention = aligned(decode_attention_workspace(kAttentionRows, widest / 64 + 1, 64));
+  sizes.arrivals = aligned(kMaxArrivals * sizeof(int));
+  sizes.logits = aligned(as_size(std::min(limits.outputs, kLogitRows)) * as_size(vocabulary) * sizeof(float));
+  sizes.ids = aligned(rows * sizeof(std::int32_t));
+  sizes.parts = kPartBytes;
+  return sizes;
+}
+
+std::size_t CudaBackend::activation_bytes(const ActivationPlace& place, const StepLimits& limits) const noexcept {
+  const std::int32_t rows = place.rows == RowSet::all ? limits.rows : limits.outputs;
+  return aligned(as_size(rows) * as_size(stride_of(place.width)) * sizeof(float));
+}
+
+std::size_t CudaBackend::angle_bytes(const RopeTable& rope, const StepLimits& limits) const noexcept {
+  return aligned(as_size(limits.rows) * rope.frequencies.size() * 2 * sizeof(float));
+}
+
+std::size_t CudaBackend::workspace_bytes(const StepLimits& asked, std::int32_t vocabulary) const noexcept {
+  constexpr int kUsualGroups = 2;
+  const StepLimits limits = padded(asked);
+  return workspace_sizes(limits, vocabulary).total() + StepTables::bytes(table_limits(limits, kUsualGroups)) +
+         DenseGemm::workspace_bytes();
+}
+
+void CudaBackend::reserve(const StepLimits& asked, std::int32_t vocabulary) {
+  if (options_.plan_only) fail(ErrorKind::internal, "a backend that only plans cannot be made ready for steps");
+  device_.make_current();
+  weights_.finish(context_);
+  check_.set_limits(asked, vocabulary);
+  lanes_.clear();
+  lanes_.resize(as_size(asked.lanes));
+  limits_ = padded(asked);
+  vocabulary_ = vocabulary;
+  gemm_ = std::make_unique<DenseGemm>();
+  const WorkspaceSizes sizes = workspace_sizes(limits_, vocabulary);
+  workspace_ = DeviceBuffer(sizes.total(), "room for activations");
+  // Rows that are padding are computed like others: they must find numbers.
+  check(cudaMemsetAsync(workspace_.data(), 0, workspace_.size(), stream_.get()), "room for activations");
+  std::byte* at = workspace_.data();
+  const auto take = [&at](std::size_t bytes) { return std::exchange(at, at + bytes); };
+  const auto take_floats = [&take](std::size_t bytes) { return reinterpret_cast<float*>(take(bytes)); };
+  first_value_ = take_floats(sizes.value);
+  second_value_ = take_floats(sizes.value);
+  normed_ = take_floats(sizes.normed);
+  halves_ = reinterpret_cast<std::uint16_t*>(take(sizes.halves));
+  decoded_ = reinterpret_cast<std::uint16_t*>(take(sizes.decoded));
+  split_ = take(sizes.split);
+  attention_workspace_ = take(sizes.attention);
+  arrivals_ = reinterpret_cast<int*>(take(sizes.arrivals));
+  parts_ = take_floats(sizes.parts);
+  part_floats_ = sizes.parts / sizeof(float);
+  logits_ = take_floats(sizes.logits);
+  ids_ = reinterpret_cast<std::int32_t*>(take(sizes.ids));
+  for (ActivationPlace& place : activations_) {
+    place.data = take_floats(activation_bytes(place, limits_));
+  }
+  for (RopeTable& rope : ropes_) {
+    rope.angles = take_floats(angle_bytes(rope, limits_));
+  }
+  tables_ = StepTables(table_limits(limits_, static_cast<int>(cache_.groups.size())));
+  stream_.synchronize();
+}
+
+// ---- Keys and values: [block][layer][keys of all heads, values of all heads] ----
+
+std::size_t CudaBackend::kv_bytes(const KvGroup& group, KvType type) const noexcept {
+  return as_size(group.layers) * as_size(group.kv_heads) * as_size(kKvBlockTokens) *
+         as_size(group.key_dim + group.value_dim) * element_bytes(type);
+}
+
+std::size_t CudaBackend::state_bytes(std::span<const StateLayer> layers) const noexcept {
+  std::size_t values = 0;
+  for (const StateLayer& layer : layers) values += static_cast<std::size_t>(layer.conv_values + layer.scan_values);
+  return values * sizeof(float);
+}
+
+void CudaBackend::allocate_cache(const CacheConfig& config) {
+  if (!config.state_layers.empty()) {
+    fail(ErrorKind::unsupported, "the cuda backend has no kernels for recurrent layers yet (op ssm)");
+  }
+  device_.make_current();
+  stream_.synchronize();
+  cache_ = config;
+  check_.set_cache(config, kKvBlockTokens);
+  kv_.clear();
+  for (const KvGroup& group : config.groups) {
+    KvMemory memory;
+    memory.block_bytes = kv_bytes(group, config.kv_type);
+    memory.memory = DeviceBuffer(memory.block_bytes * as_size(config.blocks.at(kv_.size())), "the KV cache");
+    check(cudaMemsetAsync(memory.memory.data(), 0, memory.memory.size(), stream_.get()), "the KV cache");
+    kv_.push_back(std::move(memory));
+  }
+  tables_ = StepTables(table_limits(limits_, static_cast<int>(config.groups.size())));
+  stream_.synchronize();
+}
+
+std::byte* CudaBackend::block_place(std::int32_t group, std::int32_t block) const {
+  const KvMemory& memory = kv_[as_size(group)];
+  return memory.memory.data() + memory.block_bytes * as_size(block);
+}
+
+PagedKv CudaBackend::paged_kv(std::int32_t group, std::int32_t layer) const {
+  require(group >= 0 && as_size(group) < kv_.size(), "an op of no KV group");
+  const KvGroup& shape = cache_.groups[as_size(group)];
+  const std::size_t element = element_bytes(cache_.kv_type);
+  const std::size_t layer_bytes = kv_bytes(shape, cache_.kv_type) / as_size(shape.layers);
+  std::byte* keys = kv_[as_size(group)].memory.data() + as_size(layer) * layer_bytes;
+  const std::size_t key_bytes = as_size(shape.kv_heads) * as_size(kKvBlockTokens) * as_size(shape.key_dim) * element;
+  const auto stride = static_cast<std::int64_t>(kv_[as_size(group)].block_bytes / element);
+  return {.keys = reinterpret_cast<std::uint16_t*>(keys),
+          .values = reinterpret_cast<std::uint16_t*>(keys + key_bytes),
+          .key_block_stride = stride,
+          .value_block_stride = stride,
+          .heads = shape.kv_heads,
+          .dim = shape.key_dim,
+          .value_dim = shape.value_dim,
+          .is_f32 = cache_.kv_type == KvType::f32};
+}
+
+// ---- Transfers: copies on the backend's stream, so in order with its steps ----
+
+Ticket CudaBackend::record_transfer() {
+  std::erase_if(transfers_, [](const auto& known) { return cudaEventQuery(known.second->get()) == cudaSuccess; });
+  auto event = std::make_unique<Event>();
+  event->record(stream_);
+  transfers_.emplace_back(++last_transfer_, std::move(event));
+  return last_transfer_;
+}
+
+Ticket CudaBackend::start_export_block(std::int32_t group, std::int32_t block, std::span<std::byte> out) {
+  require(group >= 0 && as_size(group) < kv_.size(), "a transfer of no KV group");
+  require(block >= 0 && block < cache_.blocks[as_size(group)], "a transfer of a block that is not there");
+  require(out.size() == kv_[as_size(group)].block_bytes, "export of a block into a buffer of another size");
+  device_.make_current();
+  check(cudaMemcpyAsync(out.data(), block_place(group, block), out.size(), cudaMemcpyDeviceToHost, stream_.get()),
+        "export of a block");
+  return record_transfer();
+}
+
+Ticket CudaBackend::start_import_block(std::int32_t group, std::int32_t block, std::span<const std::byte> in) {
+  require(group >= 0 && as_size(group) < kv_.size(), "a transfer of no KV group");
+  require(block >= 0 && block < cache_.blocks[as_size(group)], "a transfer of a block that is not there");
+  require(in.size() == kv_[as_size(group)].block_bytes, "import of a block of another size");
+  device_.make_current();
+  check(cudaMemcpyAsync(block_place(group, block), in.data(), in.size(), cudaMemcpyHostToDevice, stream_.get()),
+        "import of a block");
+  return record_transfer();
+}
+
+Ticket CudaBackend::start_export_slot(std::int32_t /*slot*/, std::span<std::byte> /*out*/) {
+  fail(ErrorKind::internal, "a backend was called wrongly: export of a slot that is not there");
+}
+
+Ticket CudaBackend::start_import_slot(std::int32_t /*slot*/, std::span<const std::byte> /*in*/) {
+  fail(ErrorKind::internal, "a backend was called wrongly: import of a slot that is not there");
+}
+
+bool CudaBackend::transfer_done(Ticket ticket) {
+  require(ticket >= 1 && ticket <= last_transfer_, "a transfer that was never started");
+  const auto found = std::ranges::find(transfers_, ticket, [](const auto& known) { return known.first; });
+  if (found == transfers_.end()) return true;
+  device_.make_current();
+  const cudaError_t status = cudaEventQuery(found->second->get());
+  if (status == cudaErrorNotReady) return false;
+  check(status, "transfer of a block");
+  return true;
+}
+
+void CudaBackend::await_transfer(Ticket ticket) {
+  require(ticket >= 1 && ticket <= last_transfer_, "a transfer that was never started");
+  const auto found = std::ranges::find(transfers_, ticket, [](const auto& known) { return known.first; });
+  if (found == transfers_.end()) return;
+  device_.make_current();
+  found->second->synchronize();
+}
+
+void CudaBackend::set_profiling(bool on) {
+  if (on) times_.clear();
+  profiling_ = on;
+}
+
+std::vector<OpTime> CudaBackend::profile() const {
+  std::vector<OpTime> times;
+  for (const auto& [name, time] : times_) times.push_back(time);
+  return times;
+}
+
+BackendCounters CudaBackend::counters() const noexcept { return {.kv_saturated = saturated_.load()}; }
+
+}  // namespace quarrel::cuda

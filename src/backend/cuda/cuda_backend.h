@@ -1,0 +1,342 @@
+// One model on a GPU: dense decoders (norms, rotations of both kinds, grouped heads, gated and plain feed-forwards, own
+// or tied head). A step is one upload, kernels on the backend's stream and one download; `wait` hands over what came
+// back. Steps of generated rows are padded to a bucket and replayed as a graph from the third of their shape on.
+//
+// Which kernel a row meets depends on how many there are of its class, unless the options say `deterministic`: up to
+// four go through the integer GEMV, whose bits do not depend on how many there are, up to 32 through products in 16
+// bits with the packed weights, and more through GEMMs on weights in 16 bits.
+//
+// Greedy tokens and scores are chosen on the device, and the next step reads them there. Where sampling asks for more,
+// the logits come to the host's sampler, and a step that names such a token waits for it.
+//
+// Driven by one thread at a time; counters() may be asked by any.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/cuda/cuda_device.h"
+#include "backend/cuda/dense_gemm.h"
+#include "backend/cuda/device_memory.h"
+#include "backend/cuda/gemv.h"
+#include "backend/cuda/op_timer.h"
+#include "backend/cuda/packed_gemm.h"
+#include "backend/cuda/row_ops.h"
+#include "backend/cuda/step_tables.h"
+#include "backend/cuda/weight_store.h"
+#include "backend/sampler_state.h"
+#include "backend/step_check.h"
+#include "base/thread_pool.h"
+
+namespace quarrel::cuda {
+
+class CudaBackend final : public Backend {
+ public:
+  static constexpr std::int32_t kLogitRows = 128;
+  static constexpr int kMaxGemvRows = 4;          // of a class; with more it is a GEMM's turn
+  static constexpr int kAttentionRows = 32;       // of class generated that have room for their splits at a time
+  static constexpr int kMaxArrivals = 32 * 1024;  // kAttentionRows times heads of the cache
+
+  CudaBackend(CudaDevice& device, const BackendOptions& options);
+  ~CudaBackend() override;
+  std::string_view name() const noexcept override { return "cuda"; }
+
+  Weight prepare_weight(const WeightSource& source) override;
+  Rope prepare_rope(const RopeSource& source) override;
+  Activation make_activation(std::int32_t width, RowSet rows) override;
+  void reserve(const StepLimits& limits, std::int32_t vocabulary) override;
+  std::size_t prepared_bytes() const noexcept override { return weights_.prepared_bytes(); }
+  std::size_t released_bytes() const noexcept override { return weights_.released_bytes(); }
+  std::size_t expert_cache_bytes() const noexcept override { return 0; }
+  std::size_t workspace_bytes(const StepLimits& limits, std::int32_t vocabulary) const noexcept override;
+  std::size_t expert_workspace_bytes(const StepLimits& /*limits*/) const noexcept override { return 0; }
+
+  std::int32_t block_tokens() const noexcept override { return kKvBlockTokens; }
+  std::size_t kv_bytes(const KvGroup& group, KvType type) const noexcept override;
+  std::size_t state_bytes(std::span<const StateLayer> layers) const noexcept override;
+  void allocate_cache(const CacheConfig& config) override;
+  Ticket start_export_block(std::int32_t group, std::int32_t block, std::span<std::byte> out) override;
+  Ticket start_import_block(std::int32_t group, std::int32_t block, std::span<const std::byte> in) override;
+  Ticket start_export_slot(std::int32_t slot, std::span<std::byte> out) override;
+  Ticket start_import_slot(std::int32_t slot, std::span<const std::byte> in) override;
+  bool transfer_done(Ticket ticket) override;
+  void await_transfer(Ticket ticket) override;
+
+  StepShape shape_of(const Step& step) const noexcept override;
+  std::int32_t logit_rows() const noexcept override { return kLogitRows; }
+  Ticket submit(const Step& step, const Forward& forward) override;
+  StepResults wait(Ticket ticket) override;
+  std::int32_t steps_in_flight() const noexcept override { return 2; }
+  std::int64_t pace() const override { return 0; }  // steps of other models are interleaved by the device itself
+
+  void set_profiling(bool on) override;
+  std::vector<OpTime> profile() const override;
+  BackendCounters counters() const noexcept override;
+  std::vector<ExpertUse> expert_use() const override { return {}; }
+
+  void embed(const EmbedOp& op) override;
+  void norm(const NormOp& op) override;
+  void qkv(const QkvOp& op) override;
+  void attend(const AttendOp& op) override;
+  void linear(const LinearOp& op) override;
+  void glu(const GluOp& op) override;
+  void moe(const MoeOp& op) override;
+  void ssm(const SsmOp& op) override;
+  void select_rows(const SelectRowsOp& op) override;
+  void head(const HeadOp& op) override;
+  void sample(const SampleOp& op) override;
+  void pool(const PoolOp& op) override;
+
+ private:
+  struct ActivationPlace {
+    std::int32_t width = 0;
+    RowSet rows = RowSet::all;
+    float* data = nullptr;
+  };
+  struct RopeTable {
+    RopeKind kind = RopeKind::interleaved;
+    std::vector<double> frequencies = {};
+    double magnitude = 1.0;
+    DeviceBuffer device = {};  // the frequencies
+    float* angles = nullptr;   // [rows][pairs][2]
+    bool is_ready = false;     // of the step that is being issued
+  };
+  // What `reserve` takes, in its order.
+  struct WorkspaceSizes {
+    std::size_t value = 0;
+    std::size_t normed = 0;
+    std::size_t halves = 0;
+    std::size_t decoded = 0;
+    std::size_t split = 0;
+    std::size_t attention = 0;
+    std::size_t arrivals = 0;
+    std::size_t logits = 0;
+    std::size_t ids = 0;
+    std::size_t activations = 0;
+    std::size_t angles = 0;
+    std::size_t parts = 0;
+    std::size_t total() const noexcept {
+      return 2 * value + normed + halves + decoded + split + attention + arrivals + logits + ids + activations +
+             angles + parts;
+    }
+  };
+  struct KvMemory {
+    DeviceBuffer memory;
+    std::size_t block_bytes = 0;
+  };
+  // Times what is issued until its end, when profiling is on.
+  class Timed {
+   public:
+    Timed(CudaBackend& backend, std::string_view name) : backend_(backend) {
+      if (backend.profiling_) backend.timers_[static_cast<std::size_t>(backend.which_)].begin(name, backend.stream_);
+    }
+    ~Timed() {
+      if (backend_.profiling_) backend_.timers_[static_cast<std::size_t>(backend_.which_)].end(backend_.stream_);
+    }
+    Timed(const Timed&) = delete;
+    Timed& operator=(const Timed&) = delete;
+
+   private:
+    CudaBackend& backend_;
+  };
+  // Which kernels rows meet, by their number.
+  enum class Tier : std::uint8_t {
+    gemv,  // integers
+    few,   // 16 bits, packed weights
+    many,  // 16 bits, weights in 16 bits
+  };
+  // Rows of one class, or of both where they meet the same kernels.
+  struct Segment {
+    int first = 0;
+    int count = 0;
+    Tier tier = Tier::gemv;
+    bool is_prompt = false;
+  };
+  struct Segments {
+    std::array<Segment, 2> parts = {};
+    int count = 0;
+    const Segment* begin() const { return parts.data(); }
+    const Segment* end() const { return parts.data() + count; }
+  };
+  // Rows and the norm they go through, in the forms that kernels take; each is made when it is first asked for.
+  struct Input {
+    Activation in = {};
+    int width = 0;
+    Norm before = {};
+    int layer = 0;
+    Segment rows = {};
+    const std::uint16_t* halves = nullptr;
+    RowSpan floats = {};
+  };
+  struct Product {
+    Weight weight = {};
+    Weight bias = {};
+    float* out = nullptr;  // of row `out_first` of the activation's rows
+    int out_first = 0;
+    int stride = 0;
+    bool is_added = false;
+    float scale = 1.0f;
+  };
+  struct OutputRecord {
+    StepOutput wanted = {};
+    int place = -1;        // among the padded outputs
+    bool on_host = false;  // the host's sampler chooses
+    int logits_row = -1;   // of the pinned logits
+    int vector_row = -1;
+    std::vector<std::uint64_t> mask = {};
+  };
+  // A step that was submitted and not awaited.
+  struct Record {
+    Ticket ticket = 0;  // 0: none
+    bool is_finished = false;
+    std::vector<OutputRecord> outputs;
+    std::vector<std::int32_t> places;  // of the step's rows among the padded ones
+    int logits_wanted = 0;             // rows of pinned logits that are handed out; those for the sampler follow
+    int vectors_wanted = 0;
+    int vector_width = 0;
+    StepResults results;
+    std::exception_ptr error;
+  };
+  // By parity of the ticket: what is handed out stays until two more steps were submitted.
+  struct ResultMemory {
+    PinnedBuffer logits;
+    PinnedBuffer vectors;
+    Event begin{true};
+    Event end{true};
+  };
+  struct Graph {
+    StepShape shape = {};
+    int seen = 0;
+    cudaGraphExec_t executable = nullptr;
+  };
+  // What the next step may name tokens by.
+  struct LastStep {
+    Ticket ticket = 0;
+    bool is_known = false;
+    std::vector<int> places;
+    std::vector<bool> on_host;
+    std::vector<TokenId> ids;  // once it is known
+  };
+
+  // ---- cuda_backend.cpp: memory ----
+  StepLimits padded(StepLimits limits) const noexcept;
+  WorkspaceSizes workspace_sizes(const StepLimits& limits, int vocabulary) const noexcept;
+  std::size_t activation_bytes(const ActivationPlace& place, const StepLimits& limits) const noexcept;
+  std::size_t angle_bytes(const RopeTable& rope, const StepLimits& limits) const noexcept;
+  TableLimits table_limits(const StepLimits& limits, int groups) const noexcept;
+  PagedKv paged_kv(std::int32_t group, std::int32_t layer) const;
+  std::byte* block_place(std::int32_t group, std::int32_t block) const;
+  Ticket record_transfer();
+
+  // ---- cuda_step.cpp: steps ----
+  void load_rows(const Step& step, Record& record);
+  void load_outputs(const Step& step, Record& record);
+  std::int32_t token_of(std::int32_t token);
+  void start_lanes(const Step& step);
+  bool chooses_on_device(const StepOutput& output) const;
+  void issue(const Step& step, const Forward& forward);
+  void run_forward(const Forward& forward);
+  void run_kernels(const Forward& forward);
+  bool can_be_captured() const noexcept;
+  void copy_logits(int first, int count);
+  void finish(Record& record);
+  void take_results(Record& record);
+  void sample_on_host(Record& record, std::span<const float> logits);
+  Record* record_of(Ticket ticket);
+
+  // ---- cuda_products.cpp: GEMV or GEMM ----
+  Tier tier_of(int rows) const noexcept;
+  Segments segments(RowSet rows) const;
+  RowSpan row_span(const Activation& activation) const;
+  int stride_of(std::int32_t width) const noexcept { return (width + 7) / 8 * 8; }
+  std::int32_t* bad_of(RowSet rows) const;
+  DeviceNorm device_norm(const Norm& norm, int width, RowSet rows, int first, int layer) const;
+  Input input_of(const Activation& in, int width, const Norm& before, int layer, const Segment& rows) const;
+  RowSpan floats_of(Input& input);
+  const std::uint16_t* halves_of(Input& input);
+  SplitInput split_input(const Input& input, int first, int count) const;
+  void multiply(Input& input, const Product& product);
+  // Several matrices one below the other in 16 bits, as one product of `rows` rows; null: they do not lie so.
+  const std::uint16_t* joined_halves(std::initializer_list<Weight> weights) const;
+  void multiply_joined(Input& input, const std::uint16_t* matrix, int rows, float* out);
+  void multiply_packed(const Input& input, const Product& product, const StoredWeight& weight);
+  bool is_packed(const Weight& weight) const;
+  bool can_multiply_halves(const Weight& weight) const;
+  // Packed matrices one below the other, as far as `parts_`; how many slabs it has then, 0 where that cannot be done.
+  int multiply_few(Input& input, std::initializer_list<Weight> weights);
+  void join_few(const Input& input, int slabs, JoinPartsOp op);
+  // Splits the rows where there are too many for the kernel to do it, and runs it.
+  void run_gemv(GemvOp op);
+
+  // ---- cuda_ops.cpp ----
+  void fused_qkv(const QkvOp& op, const Input& input);
+  void separate_qkv(const QkvOp& op, Input& input);
+  void glu_by_products(const GluOp& op, Input& input);
+  bool can_fuse(const QkvOp& op) const;
+  const float* angles_of(const Rope& rope);
+  void attend_segment(const AttendOp& op, const Segment& rows);
+  int row_count(RowSet rows) const noexcept { return rows == RowSet::all ? shape_.rows() : shape_.outputs(); }
+
+  CudaDevice& device_;
+  const BackendOptions options_;
+  Stream stream_;
+  LaunchContext context_;
+  WeightStore weights_;
+  std::vector<ActivationPlace> activations_;
+  std::deque<RopeTable> ropes_;
+  std::unique_ptr<DenseGemm> gemm_;
+  StepLimits limits_;
+  int vocabulary_ = 0;
+
+  // Room that ops share, of the widest input or output of all weights.
+  DeviceBuffer workspace_;
+  float* first_value_ = nullptr;   // [rows][widest output]: k, gate, or what a sublayer's end takes
+  float* second_value_ = nullptr;  // v, up
+  float* normed_ = nullptr;        // [rows][widest input]
+  std::uint16_t* halves_ = nullptr;
+  std::uint16_t* decoded_ = nullptr;  // the matrix at hand where there are no mirrors
+  std::byte* split_ = nullptr;
+  float* parts_ = nullptr;  // of products of few rows
+  std::size_t part_floats_ = 0;
+  std::byte* attention_workspace_ = nullptr;
+  int* arrivals_ = nullptr;
+  float* logits_ = nullptr;  // [kLogitRows][vocabulary]
+  std::int32_t* ids_ = nullptr;
+  // Which rows of which activation `halves_` holds beside their F32 form; -1: none.
+  Activation halved_ = {};
+  Segment halved_rows_ = {};
+  bool after_small_kernel_ = true;  // the last kernel was no GEMV
+
+  CacheConfig cache_;
+  std::vector<KvMemory> kv_;
+  StepTables tables_;
+  StepCheck check_;
+  std::vector<SamplerState> lanes_;
+  std::unique_ptr<ThreadPool> samplers_;  // made when more than one row is sampled on the host
+  std::vector<std::pair<Ticket, std::unique_ptr<Event>>> transfers_;  // those that may be under way
+  Ticket last_transfer_ = 0;
+
+  StepShape shape_;  // of the step that is being issued
+  int which_ = 0;    // its parity
+  int tiles_ = 0;    // its runs of prompt rows
+  Record* issued_ = nullptr;
+  bool is_captured_ = false;
+  std::vector<StepRow> rows_;
+  std::vector<std::int32_t> tokens_;
+  Ticket last_ticket_ = 0;
+  std::array<Record, 2> records_;
+  std::array<ResultMemory, 2> result_memory_;
+  LastStep last_;
+  std::vector<Graph> graphs_;
+  std::atomic<std::uint64_t> saturated_ = 0;
+  bool profiling_ = false;
+  std::array<OpTimer, 2> timers_;
+  std::map<std::string_view, OpTime> times_;
+};
+
+}  // namespace quarrel::cuda

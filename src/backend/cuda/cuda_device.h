@@ -1,0 +1,39 @@
+// One GPU as a Device. Made by the module's factory (cuda_module.h); shared by the backends of several models, each of
+// which has a stream of its own.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "backend/backend.h"
+#include "backend/cuda/device_memory.h"
+
+namespace quarrel::cuda {
+
+class CudaDevice final : public Device {
+ public:
+  // Throws Error(unsupported) with a sentence for people: no driver, too old a driver, no such device.
+  explicit CudaDevice(int ordinal);
+
+  std::string_view name() const noexcept override { return "cuda"; }
+  std::int32_t ordinal() const noexcept override { return ordinal_; }
+  std::string description() const override { return description_; }
+  KvType default_kv_type() const noexcept override { return KvType::f16; }
+  // Quantised weights meet a hi/lo int8 split, or F16 in prompts and large batches.
+  bool supports(ActivationPrecision activations) const noexcept override {
+    return activations == ActivationPrecision::int8_split;
+  }
+  std::size_t memory_available() const override;
+  std::size_t memory_total() const override { return memory_total_; }
+  std::unique_ptr<Backend> make_backend(const BackendOptions& options) override;
+
+  // The calling thread's CUDA calls go to this device from here on.
+  void make_current() const;
+
+ private:
+  int ordinal_;
+  std::string description_;
+  std::size_t memory_total_ = 0;
+};
+
+}  // namespace quarrel::cuda

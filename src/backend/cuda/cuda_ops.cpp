@@ -1,0 +1,436 @@
+// The ops, as kernels on the backend's stream.
+#include <algorithm>
+
+#include "backend/cuda/choose_tokens.h"
+#include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/cuda_error.h"
+#include "backend/cuda/decode_attention.h"
+#include "backend/cuda/general_attention.h"
+#include "backend/cuda/prefill_attention.h"
+#include "backend/cuda/repack.h"
+#include "backend/cuda/rowwise.h"
+#include "base/as_size.h"
+#include "base/error.h"
+
+namespace quarrel::cuda {
+namespace {
+
+constexpr int kMaxHeadDim = 256;  // of rope_store
+
+bool is_plain(const BranchEnd& end) { return end.branch.kind == NormKind::none && end.after.kind == NormKind::none; }
+
+std::string_view profile_name(const LinearOp& op) {
+  if (op.part == LayerPart::attention) return "attention out";
+  return op.part == LayerPart::feed_forward ? "down" : "projections";
+}
+
+[[noreturn]] void refuse(const char* what, const char* op) {
+  fail(ErrorKind::unsupported, "the cuda backend has no kernels for {} yet (op {})", what, op);
+}
+
+}  // namespace
+
+void CudaBackend::embed(const EmbedOp& op) {
+  const Timed timed(*this, "embedding");
+  if (op.positions.valid() || op.types.valid()) refuse("tables of positions or token types", "embed");
+  const RowSpan out = row_span(op.out);
+  if (out.width != op.table.columns) fail(ErrorKind::internal, "the embedding has another width than its output");
+  resolve_tokens(context_, tables_.tokens(), tables_.ids(), out.count, ids_);
+  const StoredWeight& table = weights_[op.table];
+  if (table.form == StoredWeight::Form::packed) {
+    decode_rows(context_, table.packed, ids_, out.count, op.scale, out.data);
+  } else {
+    look_up_rows(context_, table.dense.data, table.dense.is_f16, op.table.rows, ids_, op.scale, out);
+  }
+  if (op.norm.kind != NormKind::none) {
+    norm_rows(context_, out, device_norm(op.norm, out.width, op.out.rows, 0, 0), out.data, out.stride);
+  }
+  after_small_kernel_ = true;
+}
+
+void CudaBackend::norm(const NormOp& op) {
+  const Timed timed(*this, "norms");
+  RowSpan in = row_span(op.in);
+  const RowSpan out = row_span(op.out);
+  in.width = std::min(in.width, out.width);
+  norm_rows(context_, in, device_norm(op.norm, in.width, op.in.rows, 0, op.layer), out.data, out.stride);
+  after_small_kernel_ = true;
+}
+
+// ---- Attention ----
+
+const float* CudaBackend::angles_of(const Rope& rope) {
+  if (!rope.valid()) return nullptr;
+  RopeTable& table = ropes_[as_size(rope.id)];
+  if (table.frequencies.empty()) return nullptr;
+  if (!table.is_ready) {
+    StepRows rows = tables_.rows(0);
+    rows.count = shape_.rows();
+    rope_angles(context_, rows, table.device.as<double>(), static_cast<int>(table.frequencies.size()),
+                static_cast<float>(table.magnitude), table.angles);
+    table.is_ready = true;
+    after_small_kernel_ = true;
+  }
+  return table.angles;
+}
+
+// All of it in one GEMV: pairs that a rotation turns must be neighbours.
+bool CudaBackend::can_fuse(const QkvOp& op) const {
+  const bool neighbours = !op.rope.valid() || ropes_[as_size(op.rope.id)].kind == RopeKind::interleaved;
+  return neighbours && op.q_norm.kind == NormKind::none && op.k_norm.kind == NormKind::none &&
+         op.key_dim == op.value_dim && op.key_dim % 2 == 0 && cache_.kv_type == KvType::f16 && is_packed(op.q) &&
+         is_packed(op.k) && is_packed(op.v);
+}
+
+void CudaBackend::fused_qkv(const QkvOp& op, const Input& input) {
+  const float* angles = angles_of(op.rope);
+  const int pairs = angles == nullptr ? 0 : static_cast<int>(ropes_[as_size(op.rope.id)].frequencies.size());
+  const RowSpan q = row_span(op.q_out);
+  for (int first = 0; first < input.rows.count; first += kMaxSplitRows) {
+    const int count = std::min(kMaxSplitRows, input.rows.count - first);
+    const int row = input.rows.first + first;
+    GemvOp gemv{.name = "qkv",
+                .input = split_input(input, first, count),
+                .matrix_count = 3,
+                .output = GemvOutput::qkv,
+                .qkv = {.rows = tables_.rows(op.kv_group).from(row, count),
+                        .kv = paged_kv(op.kv_group, op.kv_layer),
+                        .angles = angles == nullptr ? nullptr : angles + static_cast<std::ptrdiff_t>(row) * pairs * 2,
+                        .pairs = pairs,
+                        .saturated = tables_.saturated()}};
+    gemv.matrices[0] = {.weight = weights_[op.q].packed,
+                        .bias = weights_.vector_of(op.q_bias, op.q.rows),
+                        .out = q.from(row, count).data,
+                        .stride = q.stride};
+    gemv.matrices[1] = {.weight = weights_[op.k].packed, .bias = weights_.vector_of(op.k_bias, op.k.rows)};
+    gemv.matrices[2] = {.weight = weights_[op.v].packed, .bias = weights_.vector_of(op.v_bias, op.v.rows)};
+    run_gemv(gemv);
+  }
+}
+
+void CudaBackend::separate_qkv(const QkvOp& op, Input& input) {
+  const RowSpan q = row_span(op.q_out);
+  const Segment rows = input.rows;
+  const int width = op.q.rows + op.k.rows + op.v.rows;
+  RowSpan in_q = q.from(rows.first, rows.count);
+  RowSpan in_k{.data = first_value_, .stride = op.k.rows, .width = op.k.rows, .count = rows.count};
+  RowSpan in_v{.data = second_value_, .stride = op.v.rows, .width = op.v.rows, .count = rows.count};
+  const bool fits = width <= 2 * weights_.widest_output();
+  const int slabs = fits ? multiply_few(input, {op.q, op.k, op.v}) : 0;
+  const std::uint16_t* joined = fits && rows.tier == Tier::many ? joined_halves({op.q, op.k, op.v}) : nullptr;
+  if (slabs > 0 || joined != nullptr) {
+    if (slabs > 0) {
+      join_few(input, slabs, {.width = width, .out = first_value_, .out_stride = width});
+    } else {
+      multiply_joined(input, joined, width, first_value_);
+    }
+    in_q = {.data = first_value_, .stride = width, .width = op.q.rows, .count = rows.count};
+    in_k = {.data = first_value_ + op.q.rows, .stride = width, .width = op.k.rows, .count = rows.count};
+    in_v = {.data = in_k.data + op.k.rows, .stride = width, .width = op.v.rows, .count = rows.count};
+    if (op.q_bias.valid()) add_bias(context_, in_q, weights_.vector_of(op.q_bias, op.q.rows));
+    if (op.k_bias.valid()) add_bias(context_, in_k, weights_.vector_of(op.k_bias, op.k.rows));
+    if (op.v_bias.valid()) add_bias(context_, in_v, weights_.vector_of(op.v_bias, op.v.rows));
+  } else {
+    const auto product = [&](const Weight& weight, const Weight& bias, const RowSpan& out) {
+      multiply(input, {.weight = weight, .bias = bias, .out = out.data, .out_first = rows.first, .stride = out.stride});
+    };
+    product(op.q, op.q_bias, in_q);
+    product(op.k, op.k_bias, in_k);
+    product(op.v, op.v_bias, in_v);
+  }
+  const float* angles = angles_of(op.rope);
+  const RopeTable* rope = angles == nullptr ? nullptr : &ropes_[as_size(op.rope.id)];
+  const int pairs = rope == nullptr ? 0 : static_cast<int>(rope->frequencies.size());
+  const Norm& head_norm = op.q_norm.kind != NormKind::none ? op.q_norm : op.k_norm;
+  rope_store(context_,
+             {.rows = tables_.rows(op.kv_group).from(rows.first, rows.count),
+              .kv = paged_kv(op.kv_group, op.kv_layer),
+              .q = q.from(rows.first, rows.count).data,
+              .q_stride = q.stride,
+              .q_in = in_q.data,
+              .q_in_stride = in_q.stride,
+              .k = in_k.data,
+              .k_stride = in_k.stride,
+              .v = in_v.data,
+              .v_stride = in_v.stride,
+              .heads = op.heads,
+              .angles = angles == nullptr ? nullptr : angles + static_cast<std::ptrdiff_t>(rows.first) * pairs * 2,
+              .pairs = pairs,
+              .interleaved = rope != nullptr && rope->kind == RopeKind::interleaved,
+              .q_norm = weights_.vector_of(op.q_norm.weight, op.key_dim),
+              .k_norm = weights_.vector_of(op.k_norm.weight, op.key_dim),
+              .epsilon = head_norm.epsilon,
+              .first_bad = tables_.bad_rows() + rows.first,
+              .layer = op.layer,
+              .saturated = tables_.saturated()});
+  after_small_kernel_ = true;
+}
+
+void CudaBackend::qkv(const QkvOp& op) {
+  if (op.key_dim > kMaxHeadDim || op.value_dim > kMaxHeadDim) refuse("heads of more than 256 values", "qkv");
+  for (const Norm* norm : {&op.q_norm, &op.k_norm}) {
+    if (norm->kind == NormKind::layer || norm->bias.valid()) refuse("layer norms of heads", "qkv");
+    if (norm->kind == NormKind::rms && !norm->weight.valid()) refuse("norms of heads without weights", "qkv");
+  }
+  if (op.q_norm.kind == NormKind::rms && op.k_norm.kind == NormKind::rms && op.q_norm.epsilon != op.k_norm.epsilon) {
+    refuse("norms of queries and keys with different epsilons", "qkv");
+  }
+  const Timed timed(*this, "qkv");
+  for (const Segment& rows : segments(op.x.rows)) {
+    Input input = input_of(op.x, op.q.columns, op.before, op.layer, rows);
+    if (rows.tier == Tier::gemv && can_fuse(op)) {
+      fused_qkv(op, input);
+    } else {
+      separate_qkv(op, input);
+    }
+  }
+}
+
+void CudaBackend::attend_segment(const AttendOp& op, const Segment& segment) {
+  const RowSpan q = row_span(op.q);
+  const RowSpan out = row_span(op.out);
+  const PagedKv kv = paged_kv(op.kv_group, op.kv_layer);
+  const StepRows rows = tables_.rows(op.kv_group);
+  const float* sinks = weights_.vector_of(op.sinks, op.heads);
+  const bool usual = op.causal && !kv.is_f32 && op.key_dim == op.value_dim;
+  const bool long_prompt = segment.is_prompt && segment.count > kMaxSplitRows && !options_.deterministic;
+  if (usual && long_prompt && can_prefill(op.heads, op.kv_heads, op.key_dim)) {
+    if (tiles_ == 0) return;
+    return prefill_attention(context_, {.rows = rows,
+                                        .tiles = tables_.tiles(),
+                                        .tile_count = tiles_,
+                                        .kv = kv,
+                                        .q = q.data,
+                                        .out = out.data,
+                                        .q_stride = q.stride,
+                                        .out_stride = out.stride,
+                                        .heads = op.heads,
+                                        .scale = op.scale,
+                                        .soft_cap = op.soft_cap,
+                                        .window = op.window,
+                                        .sinks = sinks});
+  }
+  const bool by_rows =
+      usual && can_attend(context_, op.heads, op.kv_heads, op.key_dim) && kAttentionRows * op.kv_heads <= kMaxArrivals;
+  const int most = by_rows ? kAttentionRows : segment.count;
+  for (int first = 0; first < segment.count; first += most) {
+    const int row = segment.first + first;
+    const int count = std::min(most, segment.count - first);
+    if (by_rows) {
+      decode_attention(context_, {.rows = rows.from(row, count),
+                                  .kv = kv,
+                                  .q = q.from(row, count).data,
+                                  .out = out.from(row, count).data,
+                                  .q_stride = q.stride,
+                                  .out_stride = out.stride,
+                                  .heads = op.heads,
+                                  .scale = op.scale,
+                                  .soft_cap = op.soft_cap,
+                                  .window = op.window,
+                                  .context = limits_.context,
+                                  .sinks = sinks,
+                                  .workspace = attention_workspace_,
+                                  .arrivals = arrivals_});
+    } else {
+      general_attention(context_, {.rows = rows.from(row, count),
+                                   .kv = kv,
+                                   .q = q.from(row, count).data,
+                                   .out = out.from(row, count).data,
+                                   .q_stride = q.stride,
+                                   .out_stride = out.stride,
+                                   .heads = op.heads,
+                                   .scale = op.scale,
+                                   .soft_cap = op.soft_cap,
+                                   .window = op.window,
+                                   .causal = op.causal,
+                                   .sinks = sinks});
+    }
+  }
+}
+
+void CudaBackend::attend(const AttendOp& op) {
+  const Timed timed(*this, "attend");
+  for (const Segment& rows : segments(op.q.rows)) attend_segment(op, rows);
+  if (halved_ == op.out) halved_ = {};
+  after_small_kernel_ = true;
+}
+
+// ---- Feed-forwards and projections ----
+
+void CudaBackend::linear(const LinearOp& op) {
+  const Timed timed(*this, profile_name(op));
+  for (const Segment& rows : segments(op.in.rows)) {
+    Input input = input_of(op.in, op.weight.columns, op.before, op.layer, rows);
+    if (!op.end.x.valid()) {
+      const RowSpan out = row_span(op.out);
+      multiply(input, {.weight = op.weight, .bias = op.bias, .out = out.data + op.out_at, .stride = out.stride});
+      continue;
+    }
+    const RowSpan x = row_span(op.end.x);
+    const bool gemm = rows.tier != Tier::gemv && can_multiply_halves(op.weight);
+    if (is_plain(op.end) && !(gemm && op.bias.valid())) {
+      multiply(input, {.weight = op.weight,
+                       .bias = op.bias,
+                       .out = x.data,
+                       .stride = x.stride,
+                       .is_added = true,
+                       .scale = op.end.scale});
+      continue;
+    }
+    const int stride = stride_of(op.weight.rows);
+    multiply(input, {.weight = op.weight, .out = first_value_, .out_first = rows.first, .stride = stride});
+    finish_branch(context_, {.x = x.from(rows.first, rows.count),
+                             .value = {.data = first_value_, .stride = stride, .width = x.width, .count = rows.count},
+                             .bias = weights_.vector_of(op.bias, op.weight.rows),
+                             .branch = device_norm(op.end.branch, x.width, op.end.x.rows, rows.first, op.layer),
+                             .scale = op.end.scale,
+                             .after = device_norm(op.end.after, x.width, op.end.x.rows, rows.first, op.layer)});
+    after_small_kernel_ = true;
+  }
+  if (halved_ == op.end.x || halved_ == op.out) halved_ = {};
+}
+
+void CudaBackend::glu(const GluOp& op) {
+  if (op.activation == ActivationKind::swiglu_clamped) refuse("clamped gates", "glu");
+  const Timed timed(*this, "glu");
+  const RowSpan out = row_span(op.out);
+  for (const Segment& rows : segments(op.x.rows)) {
+    Input input = input_of(op.x, op.up.columns, op.before, op.layer, rows);
+    const bool fused = rows.tier == Tier::gemv && op.gate.valid() && is_packed(op.gate) && is_packed(op.up) &&
+                       weights_[op.gate].packed.format == weights_[op.up].packed.format;
+    if (fused) {
+      for (int first = 0; first < rows.count; first += kMaxSplitRows) {
+        const int count = std::min(kMaxSplitRows, rows.count - first);
+        GemvOp gemv{.name = "glu",
+                    .input = split_input(input, first, count),
+                    .matrix_count = 2,
+                    .output = GemvOutput::glu,
+                    .activation = op.activation};
+        gemv.matrices[0] = {.weight = weights_[op.gate].packed,
+                            .bias = weights_.vector_of(op.gate_bias, op.gate.rows),
+                            .out = out.from(rows.first + first, count).data,
+                            .stride = out.stride};
+        gemv.matrices[1] = {.weight = weights_[op.up].packed, .bias = weights_.vector_of(op.up_bias, op.up.rows)};
+        run_gemv(gemv);
+      }
+      continue;
+    }
+    glu_by_products(op, input);
+  }
+}
+
+void CudaBackend::glu_by_products(const GluOp& op, Input& input) {
+  const Segment rows = input.rows;
+  const RowSpan out = row_span(op.out);
+  const int width = op.up.rows;
+  const bool halves = rows.tier != Tier::gemv && width == op.out.width;
+  halved_ = {};
+  if (const int slabs = op.gate.valid() ? multiply_few(input, {op.gate, op.up}) : 0) {
+    join_few(input, slabs,
+             {.width = 2 * width,
+              .end = PartsEnd::glu,
+              .bias = weights_.vector_of(op.gate_bias, width),
+              .second_bias = weights_.vector_of(op.up_bias, width),
+              .activation = op.activation,
+              .out = out.from(rows.first, rows.count).data,
+              .out_stride = out.stride,
+              .halves = halves ? halves_ : nullptr});
+    halved_ = halves ? op.out : Activation{};
+    halved_rows_ = rows;
+    return;
+  }
+  int stride = stride_of(width);
+  float* gate = first_value_;
+  float* up = second_value_;
+  // Both in one product where they lie one below the other, in either order.
+  const bool both = rows.tier == Tier::many && op.gate.valid();
+  const std::uint16_t* gate_first = both ? joined_halves({op.gate, op.up}) : nullptr;
+  const std::uint16_t* up_first = both ? joined_halves({op.up, op.gate}) : nullptr;
+  if (gate_first != nullptr || up_first != nullptr) {
+    multiply_joined(input, gate_first != nullptr ? gate_first : up_first, 2 * width, first_value_);
+    stride = 2 * width;
+    gate = gate_first != nullptr ? first_value_ : first_value_ + width;
+    up = gate_first != nullptr ? first_value_ + width : first_value_;
+  } else {
+    if (op.gate.valid()) {
+      multiply(input, {.weight = op.gate, .out = gate, .out_first = rows.first, .stride = stride});
+    }
+    multiply(input, {.weight = op.up, .out = up, .out_first = rows.first, .stride = stride});
+  }
+  glu_rows(context_,
+           {.gate = op.gate.valid() ? gate : nullptr,
+            .gate_bias = weights_.vector_of(op.gate_bias, width),
+            .up = {.data = up, .stride = stride, .width = width, .count = rows.count},
+            .up_bias = weights_.vector_of(op.up_bias, width),
+            .activation = op.activation},
+           out.from(rows.first, rows.count).data, out.stride, halves ? halves_ : nullptr);
+  halved_ = halves ? op.out : Activation{};
+  halved_rows_ = rows;
+  after_small_kernel_ = true;
+}
+
+void CudaBackend::moe(const MoeOp& /*op*/) { refuse("experts", "moe"); }
+void CudaBackend::ssm(const SsmOp& /*op*/) { refuse("recurrent layers", "ssm"); }
+void CudaBackend::pool(const PoolOp& /*op*/) { refuse("one vector of a text", "pool"); }
+
+// ---- The end of a model ----
+
+void CudaBackend::select_rows(const SelectRowsOp& op) {
+  const Timed timed(*this, "other");
+  gather_rows(context_, row_span(op.in), tables_.output_rows(), row_span(op.out));
+  after_small_kernel_ = true;
+}
+
+void CudaBackend::head(const HeadOp& op) {
+  const Timed timed(*this, "head");
+  const int width = op.weight.valid() ? op.weight.columns : op.in.width;
+  const int first = op.slice * kLogitRows;
+  const int last = std::min(shape_.outputs(), first + kLogitRows);
+  if (shape_.vectors) {
+    Input input = input_of(op.in, width, op.norm, op.layer, {.first = first, .count = last - first});
+    const RowSpan normed = floats_of(input);
+    const std::size_t bytes = as_size(width) * sizeof(float);
+    PinnedBuffer& memory = result_memory_[as_size(which_)].vectors;
+    const std::size_t wanted = as_size(issued_->vectors_wanted) * bytes;
+    if (memory.size() < wanted) memory = PinnedBuffer(wanted, "vectors");
+    issued_->vector_width = width;
+    for (const OutputRecord& output : issued_->outputs) {
+      if (output.vector_row < 0 || output.place < first || output.place >= last) continue;
+      check(cudaMemcpyAsync(memory.data() + as_size(output.vector_row) * bytes,
+                            normed.from(output.place - first, 1).data, bytes, cudaMemcpyDeviceToHost, stream_.get()),
+            "vectors");
+    }
+  }
+  if (!op.weight.valid()) return;
+  for (Segment rows : segments(op.in.rows)) {
+    const int end = std::min(rows.first + rows.count, last);
+    rows.first = std::max(rows.first, first);
+    rows.count = end - rows.first;
+    if (rows.count <= 0) continue;
+    Input input = input_of(op.in, width, op.norm, op.layer, rows);
+    multiply(input,
+             {.weight = op.weight, .bias = op.bias, .out = logits_, .out_first = first, .stride = op.weight.rows});
+  }
+  if (op.scale != 1.0f || op.soft_cap != 0.0f) {
+    finish_logits(context_, {.data = logits_, .stride = op.weight.rows, .width = op.weight.rows, .count = last - first},
+                  op.scale, op.soft_cap);
+    after_small_kernel_ = true;
+  }
+}
+
+void CudaBackend::sample(const SampleOp& op) {
+  const Timed timed(*this, "sampling");
+  const int first = op.slice * kLogitRows;
+  const int count = std::min(shape_.outputs(), first + kLogitRows) - first;
+  if (op.vocabulary != vocabulary_) fail(ErrorKind::internal, "logits of another vocabulary than was reserved for");
+  choose_tokens(context_, {.logits = logits_,
+                           .targets = tables_.targets() + first,
+                           .rows = count,
+                           .vocabulary = op.vocabulary,
+                           .ids = tables_.ids() + first,
+                           .logprobs = tables_.logprobs() + first});
+  after_small_kernel_ = true;
+  if (!is_captured_) copy_logits(first, count);
+}
+
+}  // namespace quarrel::cuda

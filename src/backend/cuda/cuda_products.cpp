@@ -1,0 +1,228 @@
+// Products of activations and weights: which rows meet which kernel, and in what form.
+#include <algorithm>
+
+#include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/repack.h"
+#include "base/as_size.h"
+#include "base/error.h"
+
+namespace quarrel::cuda {
+
+CudaBackend::Tier CudaBackend::tier_of(int rows) const noexcept {
+  if (options_.deterministic || rows <= kMaxGemvRows) return Tier::gemv;
+  return rows <= kMaxPackedGemmRows ? Tier::few : Tier::many;
+}
+
+CudaBackend::Segments CudaBackend::segments(RowSet rows) const {
+  const bool all = rows == RowSet::all;
+  const int generated = all ? shape_.generated_rows : shape_.generated_outputs;
+  const int prompt = all ? shape_.prompt_rows : shape_.prompt_outputs;
+  Segments result;
+  const auto add = [&result](const Segment& segment) {
+    if (segment.count > 0) result.parts[as_size(result.count++)] = segment;
+  };
+  if (tier_of(generated) == Tier::gemv && tier_of(prompt) == Tier::gemv) {
+    add({.first = 0, .count = generated + prompt, .is_prompt = generated == 0});
+  } else {
+    add({.first = 0, .count = generated, .tier = tier_of(generated)});
+    add({.first = generated, .count = prompt, .tier = tier_of(prompt), .is_prompt = true});
+  }
+  return result;
+}
+
+RowSpan CudaBackend::row_span(const Activation& activation) const {
+  if (activation.id < 0 || as_size(activation.id) >= activations_.size()) {
+    fail(ErrorKind::internal, "an op lacks an activation");
+  }
+  return {.data = activations_[as_size(activation.id)].data,
+          .stride = stride_of(activation.width),
+          .width = activation.width,
+          .count = row_count(activation.rows)};
+}
+
+std::int32_t* CudaBackend::bad_of(RowSet rows) const {
+  return rows == RowSet::all ? tables_.bad_rows() : tables_.bad_outputs();
+}
+
+DeviceNorm CudaBackend::device_norm(const Norm& norm, int width, RowSet rows, int first, int layer) const {
+  if (norm.kind == NormKind::none) return {};
+  return {.kind = norm.kind,
+          .epsilon = norm.epsilon,
+          .weight = weights_.vector_of(norm.weight, width),
+          .bias = weights_.vector_of(norm.bias, width),
+          .first_bad = bad_of(rows) + first,
+          .layer = layer};
+}
+
+CudaBackend::Input CudaBackend::input_of(const Activation& in, int width, const Norm& before, int layer,
+                                         const Segment& rows) const {
+  if (width > in.width) fail(ErrorKind::internal, "an op of layer {} reads {} of {} values", layer, width, in.width);
+  return {.in = in, .width = width, .before = before, .layer = layer, .rows = rows};
+}
+
+RowSpan CudaBackend::floats_of(Input& input) {
+  if (input.floats.data != nullptr) return input.floats;
+  RowSpan rows = row_span(input.in).from(input.rows.first, input.rows.count);
+  rows.width = input.width;
+  if (input.before.kind == NormKind::none) return input.floats = rows;
+  const DeviceNorm norm = device_norm(input.before, input.width, input.in.rows, input.rows.first, input.layer);
+  input.floats = {.data = normed_, .stride = stride_of(input.width), .width = input.width, .count = input.rows.count};
+  norm_rows(context_, rows, norm, normed_, input.floats.stride);
+  after_small_kernel_ = true;
+  return input.floats;
+}
+
+const std::uint16_t* CudaBackend::halves_of(Input& input) {
+  if (input.halves != nullptr) return input.halves;
+  const bool is_there = halved_ == input.in && halved_rows_.first == input.rows.first &&
+                        halved_rows_.count == input.rows.count && input.before.kind == NormKind::none &&
+                        input.width == input.in.width;
+  if (!is_there) {
+    RowSpan rows = row_span(input.in).from(input.rows.first, input.rows.count);
+    rows.width = input.width;
+    norm_rows(context_, rows, device_norm(input.before, input.width, input.in.rows, input.rows.first, input.layer),
+              halves_, input.width);
+    halved_ = {};
+    after_small_kernel_ = true;
+  }
+  return input.halves = halves_;
+}
+
+SplitInput CudaBackend::split_input(const Input& input, int first, int count) const {
+  const RowSpan rows = row_span(input.in).from(input.rows.first + first, count);
+  const DeviceNorm norm = device_norm(input.before, input.width, input.in.rows, input.rows.first + first, input.layer);
+  return {.rows = rows.data,
+          .stride = rows.stride,
+          .columns = input.width,
+          .count = count,
+          .norm = norm.kind,
+          .epsilon = norm.epsilon,
+          .norm_weight = norm.weight,
+          .norm_bias = norm.bias,
+          .first_bad_layer = norm.first_bad,
+          .layer = input.layer};
+}
+
+bool CudaBackend::is_packed(const Weight& weight) const { return weights_[weight].form == StoredWeight::Form::packed; }
+
+bool CudaBackend::can_multiply_halves(const Weight& weight) const {
+  const StoredWeight& stored = weights_[weight];
+  return (stored.f16 != nullptr || stored.form == StoredWeight::Form::packed) &&
+         DenseGemm::can_multiply(weight.rows, weight.columns);
+}
+
+void CudaBackend::run_gemv(GemvOp op) {
+  if (op.input.count > kMaxFusedSplitRows) {
+    split_activations(context_, op.input, split_);
+    op.split = split_;
+    after_small_kernel_ = true;
+  }
+  op.follows_small_kernel = after_small_kernel_;
+  gemv(context_, op);
+  after_small_kernel_ = false;
+}
+
+void CudaBackend::multiply_packed(const Input& input, const Product& product, const StoredWeight& weight) {
+  for (int first = 0; first < input.rows.count; first += kMaxSplitRows) {
+    const int count = std::min(kMaxSplitRows, input.rows.count - first);
+    GemvOp op{.name = "product",
+              .input = split_input(input, first, count),
+              .output = product.is_added ? GemvOutput::add : GemvOutput::store,
+              .scale = product.scale};
+    op.matrices[0] = {
+        .weight = weight.packed,
+        .bias = weights_.vector_of(product.bias, product.weight.rows),
+        .out = product.out + static_cast<std::ptrdiff_t>(input.rows.first + first - product.out_first) * product.stride,
+        .stride = product.stride};
+    run_gemv(op);
+  }
+}
+
+const std::uint16_t* CudaBackend::joined_halves(std::initializer_list<Weight> weights) const {
+  const std::uint16_t* first = nullptr;
+  const std::uint16_t* next = nullptr;
+  for (const Weight& weight : weights) {
+    const std::uint16_t* matrix = weights_[weight].f16;
+    if (matrix == nullptr || !can_multiply_halves(weight) || (next != nullptr && matrix != next)) return nullptr;
+    if (first == nullptr) first = matrix;
+    next = matrix + static_cast<std::ptrdiff_t>(weight.rows) * weight.columns;
+  }
+  return first;
+}
+
+void CudaBackend::multiply_joined(Input& input, const std::uint16_t* matrix, int rows, float* out) {
+  const std::uint16_t* in = halves_of(input);
+  gemm_->run(context_, {.tokens = input.rows.count, .rows = rows, .columns = input.width}, matrix, in, out);
+  after_small_kernel_ = true;
+}
+
+int CudaBackend::multiply_few(Input& input, std::initializer_list<Weight> weights) {
+  if (input.rows.tier != Tier::few) return 0;
+  PackedGemmOp op{.rows = input.rows.count, .columns = input.width, .matrix_count = 0, .parts = parts_};
+  for (const Weight& weight : weights) {
+    if (!is_packed(weight)) return 0;
+    op.matrices[op.matrix_count++] = weights_[weight].packed;
+  }
+  const auto plan = plan_packed_gemm(context_, op, part_floats_);
+  if (!plan) return 0;
+  op.in = halves_of(input);
+  packed_gemm(context_, op, *plan);
+  after_small_kernel_ = true;
+  return plan->slabs;
+}
+
+void CudaBackend::join_few(const Input& input, int slabs, JoinPartsOp op) {
+  op.parts = parts_;
+  op.slabs = slabs;
+  op.rows = input.rows.count;
+  join_parts(context_, op);
+  after_small_kernel_ = true;
+}
+
+void CudaBackend::multiply(Input& input, const Product& product) {
+  const StoredWeight& weight = weights_[product.weight];
+  const int rows = product.weight.rows;
+  float* out = product.out + static_cast<std::ptrdiff_t>(input.rows.first - product.out_first) * product.stride;
+  if (const int slabs = multiply_few(input, {product.weight})) {
+    return join_few(input, slabs,
+                    {.width = rows,
+                     .end = product.is_added ? PartsEnd::add : PartsEnd::store,
+                     .bias = weights_.vector_of(product.bias, rows),
+                     .scale = product.scale,
+                     .out = out,
+                     .out_stride = product.stride});
+  }
+  if (input.rows.tier != Tier::gemv && can_multiply_halves(product.weight) && product.stride % 4 == 0) {
+    const std::uint16_t* in = halves_of(input);
+    const std::uint16_t* matrix = weight.f16;
+    if (matrix == nullptr) {
+      decode_to_f16(context_, weight.packed, decoded_);
+      matrix = decoded_;
+    }
+    gemm_->run(context_,
+               {.tokens = input.rows.count,
+                .rows = rows,
+                .columns = product.weight.columns,
+                .out_stride = product.stride,
+                .is_added = product.is_added},
+               matrix, in, out, product.is_added ? product.scale : 1.0f);
+    after_small_kernel_ = true;
+    if (!product.bias.valid()) return;
+    if (product.is_added) fail(ErrorKind::internal, "a bias that would be added to a residual without its scale");
+    add_bias(context_, {.data = out, .stride = product.stride, .width = rows, .count = input.rows.count},
+             weights_.vector_of(product.bias, rows));
+    return;
+  }
+  if (weight.form == StoredWeight::Form::packed) return multiply_packed(input, product, weight);
+  if (weight.form != StoredWeight::Form::dense) fail(ErrorKind::internal, "a vector is no matrix");
+  dense_gemv(context_, {.weight = weight.dense,
+                        .in = floats_of(input),
+                        .bias = weights_.vector_of(product.bias, rows),
+                        .out = out,
+                        .out_stride = product.stride,
+                        .add = product.is_added,
+                        .scale = product.scale});
+  after_small_kernel_ = true;
+}
+
+}  // namespace quarrel::cuda

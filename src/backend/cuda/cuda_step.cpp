@@ -1,0 +1,335 @@
+// A step on its way through the GPU: its tables are filled and go up, its kernels run one by one or as a graph, what
+// the host wants comes down, and the results are read when somebody waits for them.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/cuda_error.h"
+#include "base/as_size.h"
+#include "base/error.h"
+
+namespace quarrel::cuda {
+namespace {
+
+constexpr int kEagerSteps = 2;  // of a shape, before it is captured: then all of its kernels have been loaded
+constexpr int kMaxGraphs = 64;
+constexpr int kMaxSamplers = 8;  // threads
+
+void require(bool condition, const char* what) {
+  if (!condition) fail(ErrorKind::internal, "a backend was called wrongly: {}", what);
+}
+
+std::int32_t rounded_up(std::int32_t count, std::int32_t unit) { return (count + unit - 1) / unit * unit; }
+
+// Rows of class generated as graphs have them.
+std::int32_t generated_bucket(std::int32_t count) {
+  for (const std::int32_t bucket : {0, 1, 2, 4, 8, 16}) {
+    if (count <= bucket) return bucket;
+  }
+  return rounded_up(count, count <= 64 ? 16 : 32);
+}
+
+}  // namespace
+
+// Only steps without prompts are replayed. Rows of prompts are rounded up so that GEMMs of few sizes come.
+StepShape CudaBackend::shape_of(const Step& step) const noexcept {
+  StepShape shape = exact_shape(step);
+  if (shape.prompt_rows == 0) {
+    shape.generated_rows = generated_bucket(shape.generated_rows);
+    shape.generated_outputs = generated_bucket(shape.generated_outputs);
+  } else if (shape.prompt_rows > kMaxPackedGemmRows) {
+    shape.prompt_rows = rounded_up(shape.prompt_rows, 32);
+  }
+  return shape;
+}
+
+// ---- What a step is made of ----
+
+// A token that the step before sampled and nobody has seen yet is read on the device.
+std::int32_t CudaBackend::token_of(std::int32_t token) {
+  if (token >= 0) return token;
+  const std::size_t output = as_size(~token);
+  require(output < last_.places.size(), "a token of an output that is not there");
+  if (!last_.is_known && last_.on_host[output]) {
+    Record* record = record_of(last_.ticket);
+    require(record != nullptr, "a token of a step that is gone");
+    finish(*record);
+    if (record->error) std::rethrow_exception(record->error);
+  }
+  // Where no token could be chosen any will do: whoever reads that result drops the row.
+  return last_.is_known ? std::max(0, last_.ids[output]) : ~last_.places[output];
+}
+
+void CudaBackend::load_rows(const Step& step, Record& record) {
+  const std::int32_t shift = shape_.generated_rows - step.generated_rows;  // of the prompt rows
+  rows_.assign(as_size(shape_.rows()), {.sequence = -1, .position = 0, .token = 0});
+  tokens_.assign(rows_.size(), 0);
+  record.places.resize(step.rows.size());
+  for (std::size_t r = 0; r < step.rows.size(); ++r) {
+    const std::size_t place = r + (std::cmp_less(r, step.generated_rows) ? 0 : as_size(shift));
+    rows_[place] = step.rows[r];
+    tokens_[place] = token_of(step.rows[r].token);
+    record.places[r] = static_cast<std::int32_t>(place);
+  }
+  tables_.set_rows(which_, rows_, tokens_);
+  tables_.set_sequences(which_, step.sequences);
+  tiles_ = tables_.set_tiles(which_, rows_, shape_.generated_rows);
+}
+
+// What takes no more than the largest logit, or how likely a given token is.
+bool CudaBackend::chooses_on_device(const StepOutput& output) const {
+  if (output.top > 0 || !output.mask.empty()) return false;
+  if (output.kind == OutputKind::score) return true;
+  if (output.kind != OutputKind::sample) return false;
+  return lanes_[as_size(output.lane)].is_greedy();
+}
+
+void CudaBackend::load_outputs(const Step& step, Record& record) {
+  const std::int32_t shift = shape_.generated_rows - step.generated_rows;
+  std::vector<std::int32_t> rows(as_size(shape_.outputs()), -1);
+  std::vector<std::int32_t> targets(rows.size(), kChooseNothing);
+  record.outputs.clear();
+  record.outputs.resize(step.outputs.size());
+  record.logits_wanted = 0;
+  record.vectors_wanted = 0;
+  std::size_t place = 0;
+  for (std::size_t o = 0; o < step.outputs.size(); ++o, ++place) {
+    const StepOutput& output = step.outputs[o];
+    const bool generated = output.row < step.generated_rows;
+    if (!generated) place = std::max(place, as_size(shape_.generated_outputs));
+    OutputRecord& kept = record.outputs[o];
+    kept.wanted = output;
+    kept.place = static_cast<int>(place);
+    const bool tokens = output.kind == OutputKind::sample || output.kind == OutputKind::score;
+    kept.on_host = tokens && !chooses_on_device(output);
+    if (output.logits) kept.logits_row = record.logits_wanted++;
+    if (output.kind == OutputKind::vector) kept.vector_row = record.vectors_wanted++;
+    if (kept.on_host) kept.mask.assign(output.mask.begin(), output.mask.end());
+    kept.wanted.mask = kept.mask;
+    rows[place] = output.row + (generated ? 0 : shift);
+    if (tokens && !kept.on_host) targets[place] = output.kind == OutputKind::score ? output.score : kChooseLargest;
+  }
+  int logits = record.logits_wanted;
+  for (OutputRecord& kept : record.outputs) {
+    if (kept.on_host && kept.logits_row < 0) kept.logits_row = logits++;
+  }
+  tables_.set_outputs(which_, rows, targets);
+  ResultMemory& memory = result_memory_[as_size(which_)];
+  const std::size_t bytes = as_size(logits) * as_size(vocabulary_) * sizeof(float);
+  if (memory.logits.size() < bytes) memory.logits = PinnedBuffer(bytes, "logits");
+}
+
+void CudaBackend::start_lanes(const Step& step) {
+  for (const LaneStart& start : step.lane_starts) {
+    if (start.sampling == nullptr) {
+      fail(ErrorKind::unsupported, "the cuda backend has no kernels that make one vector of a text yet (op pool)");
+    }
+  }
+  check_.lanes_started(step);
+  for (const LaneStart& start : step.lane_starts) lanes_[as_size(start.lane)].start(start);
+}
+
+// ---- Its way through the device ----
+
+Ticket CudaBackend::submit(const Step& step, const Forward& forward) {
+  if (options_.plan_only) fail(ErrorKind::internal, "a backend that only plans runs no steps");
+  const auto free = std::ranges::find(records_, Ticket{0}, &Record::ticket);
+  require(free != records_.end(), "more than two open tickets");
+  device_.make_current();
+  check_.check(step);
+  if (step.fill_masks) step.fill_masks();
+  start_lanes(step);
+  const Ticket ticket = last_ticket_ + 1;
+  which_ = static_cast<int>(ticket % 2);
+  // The memory of the step before the last one is used again.
+  if (ticket >= 2) {
+    if (Record* old = record_of(ticket - 2)) finish(*old);
+  }
+  *free = {};
+  shape_ = shape_of(step);
+  load_rows(step, *free);
+  load_outputs(step, *free);
+  issued_ = &*free;
+  issue(step, forward);
+  check_.taken(step);
+  free->ticket = last_ticket_ = ticket;
+  last_ = {.ticket = ticket, .is_known = false, .places = {}, .on_host = {}, .ids = {}};
+  for (const OutputRecord& output : free->outputs) {
+    last_.places.push_back(output.place);
+    last_.on_host.push_back(output.on_host);
+  }
+  return ticket;
+}
+
+void CudaBackend::issue(const Step& step, const Forward& forward) {
+  const ResultMemory& memory = result_memory_[as_size(which_)];
+  memory.begin.record(stream_);
+  for (const BlockCopy& copy : step.block_copies) {
+    check(cudaMemcpyAsync(block_place(copy.group, copy.to), block_place(copy.group, copy.from),
+                          kv_[as_size(copy.group)].block_bytes, cudaMemcpyDeviceToDevice, stream_.get()),
+          "copy of a block");
+  }
+  tables_.upload(which_, context_);
+  if (!step.rows.empty()) run_forward(forward);  // there may be nothing but copies
+  tables_.download(which_, context_);
+  memory.end.record(stream_);
+}
+
+bool CudaBackend::can_be_captured() const noexcept {
+  return !profiling_ && shape_.prompt_rows == 0 && !shape_.vectors && !shape_.pooled && shape_.outputs() <= kLogitRows;
+}
+
+void CudaBackend::run_kernels(const Forward& forward) {
+  for (RopeTable& rope : ropes_) rope.is_ready = false;
+  halved_ = {};
+  after_small_kernel_ = true;
+  forward(*this, shape_);
+}
+
+// A graph has no copies of logits: which rows are wanted differs from step to step.
+void CudaBackend::run_forward(const Forward& forward) {
+  is_captured_ = false;
+  if (!can_be_captured()) return run_kernels(forward);
+  auto graph = std::ranges::find(graphs_, shape_, &Graph::shape);
+  if (graph == graphs_.end()) {
+    if (graphs_.size() == kMaxGraphs) return run_kernels(forward);
+    graphs_.push_back({.shape = shape_});
+    graph = graphs_.end() - 1;
+  }
+  if (graph->seen < kEagerSteps) {
+    ++graph->seen;
+    return run_kernels(forward);
+  }
+  is_captured_ = true;
+  if (graph->executable == nullptr) {
+    check(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeThreadLocal), "capture of a step");
+    cudaGraph_t captured = nullptr;
+    try {
+      run_kernels(forward);
+    } catch (...) {
+      cudaStreamEndCapture(stream_.get(), &captured);
+      if (captured != nullptr) cudaGraphDestroy(captured);
+      throw;
+    }
+    check(cudaStreamEndCapture(stream_.get(), &captured), "capture of a step");
+    const cudaError_t status = cudaGraphInstantiate(&graph->executable, captured, 0);
+    cudaGraphDestroy(captured);
+    check(status, "capture of a step");
+  }
+  check(cudaGraphLaunch(graph->executable, stream_.get()), "replay of a step");
+  copy_logits(0, shape_.outputs());
+}
+
+// Those that the host wants of outputs [first, first + count), which are what `logits_` holds.
+void CudaBackend::copy_logits(int first, int count) {
+  const std::size_t bytes = as_size(vocabulary_) * sizeof(float);
+  std::byte* memory = result_memory_[as_size(which_)].logits.data();
+  for (const OutputRecord& output : issued_->outputs) {
+    if (output.logits_row < 0 || output.place < first || output.place >= first + count) continue;
+    check(cudaMemcpyAsync(memory + as_size(output.logits_row) * bytes,
+                          logits_ + as_size(output.place - first) * as_size(vocabulary_), bytes, cudaMemcpyDeviceToHost,
+                          stream_.get()),
+          "logits");
+  }
+}
+
+// ---- Its results ----
+
+CudaBackend::Record* CudaBackend::record_of(Ticket ticket) {
+  const auto found = std::ranges::find(records_, ticket, &Record::ticket);
+  return ticket == 0 || found == records_.end() ? nullptr : &*found;
+}
+
+// What a step failed with is kept until somebody waits for it.
+void CudaBackend::finish(Record& record) {
+  if (record.is_finished) return;
+  record.is_finished = true;
+  try {
+    take_results(record);
+  } catch (...) {
+    record.error = std::current_exception();
+  }
+}
+
+void CudaBackend::take_results(Record& record) {
+  const int which = static_cast<int>(record.ticket % 2);
+  const ResultMemory& memory = result_memory_[as_size(which)];
+  memory.end.synchronize();
+  StepResults& results = record.results;
+  results.micros = static_cast<std::int64_t>(memory.begin.until(memory.end) * 1000.0f);
+  saturated_ = tables_.host_saturated(which);
+  timers_[as_size(which)].add_to(times_);
+  results.first_bad_layer.resize(record.places.size());
+  std::ranges::transform(record.places, results.first_bad_layer.begin(),
+                         [&](std::int32_t place) { return tables_.host_bad_rows(which)[as_size(place)]; });
+  const auto* logits = reinterpret_cast<const float*>(memory.logits.data());
+  const std::size_t vocabulary = as_size(vocabulary_);
+  results.samples.resize(record.outputs.size());
+  sample_on_host(record, {logits, memory.logits.size() / sizeof(float)});
+  for (std::size_t o = 0; o < record.outputs.size(); ++o) {
+    const OutputRecord& output = record.outputs[o];
+    std::int32_t& bad = results.first_bad_layer[as_size(output.wanted.row)];
+    if (bad < 0) bad = tables_.host_bad_outputs(which)[as_size(output.place)];
+    SampleResult& result = results.samples[o];
+    const bool samples = output.wanted.kind == OutputKind::sample;
+    if (!output.on_host && (samples || output.wanted.kind == OutputKind::score)) {
+      result.id = tables_.host_ids(which)[as_size(output.place)];
+      result.outcome = result.id < 0 ? SampleOutcome::bad_logits : SampleOutcome::token;
+      result.logprob = tables_.host_logprob(which, output.place);
+    }
+    if (samples) lanes_[as_size(output.wanted.lane)].accept(result);
+  }
+  results.logits = {logits, as_size(record.logits_wanted) * vocabulary};
+  results.vectors = {reinterpret_cast<const float*>(memory.vectors.data()),
+                     as_size(record.vectors_wanted) * as_size(record.vector_width)};
+  if (record.ticket != last_.ticket) return;
+  last_.is_known = true;
+  last_.ids.clear();
+  for (const SampleResult& sample : results.samples) last_.ids.push_back(sample.id);
+}
+
+// Several rows at a time: each looks through the whole vocabulary.
+void CudaBackend::sample_on_host(Record& record, std::span<const float> logits) {
+  std::vector<std::size_t> wanted;
+  for (std::size_t o = 0; o < record.outputs.size(); ++o) {
+    if (record.outputs[o].on_host) wanted.push_back(o);
+  }
+  const std::size_t vocabulary = as_size(vocabulary_);
+  const auto sample = [&](std::size_t o) {
+    const OutputRecord& output = record.outputs[o];
+    const std::span<const float> row = logits.subspan(as_size(output.logits_row) * vocabulary, vocabulary);
+    SampleRequest scored;
+    scored.top = output.wanted.top;
+    scored.score = output.wanted.score;
+    const bool samples = output.wanted.kind == OutputKind::sample;
+    record.results.samples[o] =
+        sample_row(row, samples ? lanes_[as_size(output.wanted.lane)].request(output.mask, output.wanted.top) : scored);
+  };
+  if (wanted.size() < 2) {
+    for (const std::size_t o : wanted) sample(o);
+    return;
+  }
+  if (!samplers_) samplers_ = std::make_unique<ThreadPool>(std::min(usable_threads(), kMaxSamplers));
+  samplers_->for_range(static_cast<std::int64_t>(wanted.size()), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) sample(wanted[static_cast<std::size_t>(i)]);
+  });
+}
+
+StepResults CudaBackend::wait(Ticket ticket) {
+  Record* record = record_of(ticket);
+  require(record != nullptr, "a ticket that was never given out or already awaited");
+  device_.make_current();
+  // Lanes take note of tokens in the order of steps.
+  if (Record* earlier = record_of(ticket - 1)) finish(*earlier);
+  finish(*record);
+  record->ticket = 0;
+  if (record->error) {
+    check_.lost();
+    last_ = {};
+    std::rethrow_exception(std::exchange(record->error, nullptr));
+  }
+  return std::move(record->results);
+}
+
+}  // namespace quarrel::cuda

@@ -1,0 +1,28 @@
+#include "backend/cuda/op_timer.h"
+
+namespace quarrel::cuda {
+
+Event& OpTimer::next_event() {
+  if (used_ == events_.size()) events_.push_back(std::make_unique<Event>(true));
+  return *events_[used_++];
+}
+
+void OpTimer::begin(std::string_view name, const Stream& stream) {
+  names_.push_back(name);
+  next_event().record(stream);
+}
+
+void OpTimer::end(const Stream& stream) { next_event().record(stream); }
+
+void OpTimer::add_to(std::map<std::string_view, OpTime>& times) {
+  for (std::size_t i = 0; 2 * i + 1 < used_; ++i) {
+    OpTime& time = times[names_[i]];
+    time.name = names_[i];
+    time.seconds += static_cast<double>(events_[2 * i]->until(*events_[2 * i + 1])) * 1e-3;
+    ++time.calls;
+  }
+  used_ = 0;
+  names_.clear();
+}
+
+}  // namespace quarrel::cuda

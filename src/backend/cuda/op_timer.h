@@ -1,0 +1,30 @@
+// How long the kernels of a step's ops took, by events between them: made for a step, read when it is over. While it is
+// used, kernels do not overlap across ops. One thread at a time.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/cuda/device_memory.h"
+
+namespace quarrel::cuda {
+
+class OpTimer {
+ public:
+  void begin(std::string_view name, const Stream& stream);
+  void end(const Stream& stream);
+  // Adds what the step's ops took, which are over, and forgets them.
+  void add_to(std::map<std::string_view, OpTime>& times);
+
+ private:
+  Event& next_event();
+
+  std::vector<std::unique_ptr<Event>> events_;  // two an op, used again by the next step
+  std::size_t used_ = 0;
+  std::vector<std::string_view> names_;
+};
+
+}  // namespace quarrel::cuda

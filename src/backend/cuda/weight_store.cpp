@@ -1,0 +1,203 @@
+#include "backend/cuda/weight_store.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "backend/cuda/repack.h"
+#include "base/as_size.h"
+#include "base/error.h"
+#include "quant/blocks.h"
+#include "quant/decode.h"
+#include "quant/half.h"
+
+namespace quarrel::cuda {
+namespace {
+
+constexpr std::size_t kAlignment = 256;
+
+std::size_t count_of(std::int64_t value) { return static_cast<std::size_t>(value); }
+
+std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+void check_source(const WeightSource& source, bool plan_only) {
+  const TypeInfo& info = type_info(source.type);
+  if (is_expert(source.role)) {
+    fail(ErrorKind::unsupported, "weight {}: the cuda backend has no kernels for experts yet (op moe)", source.name);
+  }
+  const auto fits = [](std::int64_t value) { return value >= 1 && value <= std::numeric_limits<std::int32_t>::max(); };
+  if (!fits(source.rows) || !fits(source.columns) || source.experts != 1 ||
+      source.columns % std::int64_t{info.block_weights} != 0) {
+    fail(ErrorKind::unsupported, "weight {} of type {} and shape [{}, {}, {}] cannot be used", source.name, info.name,
+         source.columns, source.rows, source.experts);
+  }
+  const std::size_t row = row_bytes(info, count_of(source.columns));
+  if (source.row_stride != 0 && source.row_stride < row) {
+    fail(ErrorKind::unsupported, "rows of weight {} cannot lie {} bytes apart", source.name, source.row_stride);
+  }
+  if (source.data == nullptr && source.places.empty() && !plan_only) {
+    fail(ErrorKind::unsupported, "weight {} lies nowhere", source.name);
+  }
+}
+
+const std::byte* data_of(const WeightSource& source) {
+  return source.places.empty() ? source.data : source.places.front().data;
+}
+
+std::size_t stride_of(const WeightSource& source) {
+  return source.row_stride != 0 ? source.row_stride : row_bytes(type_info(source.type), count_of(source.columns));
+}
+
+}  // namespace
+
+WeightStore::WeightStore(Options options) : options_(std::move(options)) {}
+
+WeightUploader& WeightStore::uploader() {
+  if (!uploader_) uploader_ = std::make_unique<WeightUploader>(options_.device);
+  return *uploader_;
+}
+
+DeviceBuffer WeightStore::allocate(std::size_t bytes, const char* purpose) {
+  prepared_bytes_ += aligned(bytes);
+  return options_.plan_only ? DeviceBuffer() : DeviceBuffer(bytes, purpose);
+}
+
+Weight WeightStore::add(const WeightSource& source) {
+  check_source(source, options_.plan_only);
+  StoredWeight weight;
+  if (source.role == WeightRole::vector) {
+    add_vector(source, weight);
+  } else {
+    const auto format = weight_format(source.type);
+    if (format) {
+      add_packed(source, *format, weight);
+    } else {
+      add_dense(source, weight);
+    }
+    widest_input_ = std::max(widest_input_, static_cast<int>(source.columns));
+    const bool logits = source.role == WeightRole::embedding || source.role == WeightRole::head;
+    if (!logits) widest_output_ = std::max(widest_output_, static_cast<int>(source.rows));
+    released_bytes_ += count_of(source.rows) * row_bytes(type_info(source.type), count_of(source.columns));
+    if (!options_.plan_only && options_.on_uploaded) options_.on_uploaded(released_bytes_);
+  }
+  weights_.push_back(std::move(weight));
+  return {.id = static_cast<std::int32_t>(weights_.size()) - 1,
+          .rows = static_cast<std::int32_t>(source.rows),
+          .columns = static_cast<std::int32_t>(source.columns)};
+}
+
+void WeightStore::add_packed(const WeightSource& source, WeightFormat format, StoredWeight& weight) {
+  weight.form = StoredWeight::Form::packed;
+  weight.packed = {
+      .format = format, .rows = static_cast<int>(source.rows), .columns = static_cast<int>(source.columns)};
+  weight.memory = allocate(weight.packed.bytes(), "weights");
+  weight.packed.data = weight.memory.data();
+  // A table of embeddings is looked up and never multiplied with.
+  if (source.role != WeightRole::embedding) {
+    const std::size_t numbers = count_of(source.rows) * count_of(source.columns);
+    largest_packed_ = std::max(largest_packed_, numbers);
+    weight.has_mirror = true;
+    weight.mirror_at = mirror_bytes_;
+    mirror_bytes_ += aligned(2 * numbers);
+  }
+  if (options_.plan_only) return;
+  const std::size_t bytes = row_bytes(type_info(source.type), count_of(source.columns));
+  const std::size_t stride = stride_of(source);
+  if (stride == bytes) return uploader().upload(weight.packed, data_of(source), bytes);
+  std::vector<std::byte> rows(count_of(source.rows) * bytes);
+  for (std::size_t row = 0; row < count_of(source.rows); ++row) {
+    std::copy_n(data_of(source) + row * stride, bytes, rows.data() + row * bytes);
+  }
+  uploader().upload(weight.packed, rows.data(), bytes);
+}
+
+void WeightStore::add_dense(const WeightSource& source, StoredWeight& weight) {
+  weight.form = StoredWeight::Form::dense;
+  const bool is_f16 = source.type != QuantType::f32;
+  const std::size_t numbers = count_of(source.rows) * count_of(source.columns);
+  weight.memory = allocate(numbers * (is_f16 ? 2 : 4), "weights");
+  weight.dense = {.data = weight.memory.data(),
+                  .is_f16 = is_f16,
+                  .rows = static_cast<int>(source.rows),
+                  .columns = static_cast<int>(source.columns)};
+  if (is_f16) weight.f16 = weight.memory.as<std::uint16_t>();
+  if (options_.plan_only) return;
+  const std::size_t bytes = row_bytes(type_info(source.type), count_of(source.columns));
+  const bool as_it_is = source.type == QuantType::f32 || source.type == QuantType::f16;
+  if (as_it_is && stride_of(source) == bytes) {
+    uploader().upload(weight.memory.data(), data_of(source), count_of(source.rows) * bytes);
+  } else if (as_it_is) {
+    for (std::size_t row = 0; row < count_of(source.rows); ++row) {
+      uploader().upload(weight.memory.data() + row * bytes, data_of(source) + row * stride_of(source), bytes);
+    }
+  } else {
+    upload_as_f16(source, weight.memory.data());
+  }
+}
+
+void WeightStore::upload_as_f16(const WeightSource& source, std::byte* target) {
+  const std::size_t columns = count_of(source.columns);
+  const std::size_t rows = count_of(source.rows);
+  const std::size_t rows_a_piece = std::max<std::size_t>(1, (std::size_t{1} << 20) / columns);
+  std::vector<float> values(columns);
+  std::vector<HalfBits> halves(rows_a_piece * columns);
+  for (std::size_t first = 0; first < rows; first += rows_a_piece) {
+    const std::size_t count = std::min(rows_a_piece, rows - first);
+    for (std::size_t row = 0; row < count; ++row) {
+      decode_row(source.type, data_of(source) + (first + row) * stride_of(source), values.data(), columns);
+      std::transform(values.begin(), values.end(), halves.begin() + static_cast<std::ptrdiff_t>(row * columns),
+                     [](float value) { return f32_to_f16_saturating(value); });
+    }
+    uploader().upload(target + first * columns * 2, reinterpret_cast<const std::byte*>(halves.data()),
+                      count * columns * 2);
+  }
+}
+
+void WeightStore::add_vector(const WeightSource& source, StoredWeight& weight) {
+  weight.form = StoredWeight::Form::vector;
+  const std::size_t columns = count_of(source.columns);
+  const std::size_t rows = count_of(source.rows);
+  weight.memory = allocate(rows * columns * sizeof(float), "vectors");
+  weight.values = weight.memory.as<float>();
+  if (options_.plan_only) return;
+  std::vector<float> values(rows * columns);
+  for (std::size_t row = 0; row < rows; ++row) {
+    decode_row(source.type, data_of(source) + row * stride_of(source), values.data() + row * columns, columns);
+  }
+  uploader().upload(weight.memory.data(), reinterpret_cast<const std::byte*>(values.data()),
+                    values.size() * sizeof(float));
+}
+
+void WeightStore::finish(const LaunchContext& context) {
+  if (uploader_) uploader_->finish();
+  uploader_.reset();
+  if (mirror_bytes_ == 0 || !mirrors_fit() || mirrors_.data() != nullptr) return;
+  mirrors_ = DeviceBuffer(mirror_bytes_, "weights in 16 bits");
+  for (StoredWeight& weight : weights_) {
+    if (!weight.has_mirror) continue;
+    auto* place = reinterpret_cast<std::uint16_t*>(mirrors_.data() + weight.mirror_at);
+    decode_to_f16(context, weight.packed, place);
+    weight.f16 = place;
+  }
+}
+
+const StoredWeight& WeightStore::operator[](const Weight& weight) const {
+  if (weight.id < 0 || as_size(weight.id) >= weights_.size()) fail(ErrorKind::internal, "an op lacks a weight");
+  return weights_[as_size(weight.id)];
+}
+
+const float* WeightStore::vector_of(const Weight& weight, int count) const {
+  if (!weight.valid()) return nullptr;
+  const StoredWeight& found = (*this)[weight];
+  if (found.form != StoredWeight::Form::vector || weight.rows * weight.columns != count) {
+    fail(ErrorKind::internal, "an op needs a vector of {} values and was given one of {}", count,
+         weight.rows * weight.columns);
+  }
+  return found.values;
+}
+
+std::size_t WeightStore::prepared_bytes() const noexcept {
+  return prepared_bytes_ + (mirrors_fit() ? mirror_bytes_ : 0);
+}
+
+}  // namespace quarrel::cuda

@@ -1,0 +1,80 @@
+// A model's weights in device memory: quantised matrices in the packed order of weight_format.h, F32 and F16 ones as
+// they are, every other type decoded to F16, vectors in F32. Where memory allows, packed matrices have a mirror in F16
+// beside them for prompts and large batches. Used by the backend alone; one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/cuda/dense_gemv.h"
+#include "backend/cuda/device_memory.h"
+#include "backend/cuda/upload.h"
+#include "backend/cuda/weight_format.h"
+
+namespace quarrel::cuda {
+
+struct StoredWeight {
+  enum class Form : std::uint8_t { vector, packed, dense };
+  Form form = Form::vector;
+  DeviceBuffer memory = {};
+  PackedMatrix packed = {};            // of form packed
+  DenseMatrix dense = {};              // of form dense
+  const std::uint16_t* f16 = nullptr;  // [rows][columns]: the mirror, or a dense matrix itself; null: there is none
+  const float* values = nullptr;       // of form vector
+  std::size_t mirror_at = 0;           // where in the mirrors' memory; of form packed
+  bool has_mirror = false;
+};
+
+class WeightStore {
+ public:
+  struct Options {
+    int device = 0;
+    std::size_t device_memory = 0;  // all that the device has: mirrors may take a quarter of it
+    bool plan_only = false;
+    std::function<void(std::uint64_t)> on_uploaded = {};  // with released_bytes() so far
+  };
+  explicit WeightStore(Options options);
+
+  // Throws Error(unsupported) for what no kernel takes, naming the weight, and Error(out_of_memory).
+  Weight add(const WeightSource& source);
+  // After the last weight: mirrors are made, and everything has arrived.
+  void finish(const LaunchContext& context);
+
+  // Throws Error(internal) where there is no such weight.
+  const StoredWeight& operator[](const Weight& weight) const;
+  // A vector's values; null when there is none. `count` is how many the op needs.
+  const float* vector_of(const Weight& weight, int count) const;
+
+  std::size_t prepared_bytes() const noexcept;
+  std::size_t released_bytes() const noexcept { return released_bytes_; }
+  int widest_input() const noexcept { return widest_input_; }
+  int widest_output() const noexcept { return widest_output_; }  // of all but embeddings and heads
+  // Numbers of the largest packed matrix, where there are no mirrors: it is decoded before each large product.
+  std::size_t decoded_numbers() const noexcept { return mirrors_fit() ? 0 : largest_packed_; }
+
+ private:
+  void add_packed(const WeightSource& source, WeightFormat format, StoredWeight& weight);
+  void add_dense(const WeightSource& source, StoredWeight& weight);
+  void add_vector(const WeightSource& source, StoredWeight& weight);
+  void upload_as_f16(const WeightSource& source, std::byte* target);
+  DeviceBuffer allocate(std::size_t bytes, const char* purpose);
+  WeightUploader& uploader();
+  bool mirrors_fit() const noexcept { return mirror_bytes_ <= options_.device_memory / 4; }
+
+  Options options_;
+  std::unique_ptr<WeightUploader> uploader_;
+  std::vector<StoredWeight> weights_;
+  DeviceBuffer mirrors_;
+  std::size_t mirror_bytes_ = 0;
+  std::size_t largest_packed_ = 0;
+  std::size_t prepared_bytes_ = 0;
+  std::size_t released_bytes_ = 0;
+  int widest_input_ = 0;
+  int widest_output_ = 0;
+};
+
+}  // namespace quarrel::cuda

@@ -1,0 +1,177 @@
+// Whole toy models on the GPU: every dense architecture against exact logits, every weight type, shapes that take the
+// fast kernels against the reference, and the promises of a backend: determinism, two steps in flight, refusals.
+#include <algorithm>
+#include <array>
+
+#include "backend/reference/reference_backend.h"
+#include "cuda/cuda_test.h"
+#include "support/golden.h"
+#include "support/sequences.h"
+#include "support/temp_dir.h"
+#include "support/toy_model.h"
+
+namespace quarrel::test {
+namespace {
+
+struct RunOptions {
+  RowClass row_class = RowClass::prompt;
+  std::int32_t chunk = 0;  // 0: at once
+  KvType kv_type = KvType::f32;
+  bool deterministic = false;
+};
+
+// [tokens][vocabulary]
+std::vector<float> logits_of(const std::filesystem::path& file, Device& device, std::span<const TokenId> tokens,
+                             const RunOptions& run) {
+  const auto count = static_cast<std::int32_t>(tokens.size());
+  LoneModel model(GgufFile::open(file), device,
+                  {.context = count,
+                   .sequences = 1,
+                   .rows = count,
+                   .kv_type = run.kv_type,
+                   .backend = {.activations = ActivationPrecision::int8_split, .deterministic = run.deterministic}});
+  const auto vocabulary = static_cast<std::size_t>(model.model().spec().vocabulary);
+  std::vector<float> logits(tokens.size() * vocabulary);
+  std::vector<Want> wants;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    wants.push_back({.index = static_cast<std::int32_t>(i), .logits = logits.data() + i * vocabulary});
+  }
+  Sequences texts(model);
+  TestSequence sequence = texts.make();
+  texts.run_chunked({.sequence = &sequence, .tokens = tokens, .row_class = run.row_class, .wants = wants}, run.chunk);
+  return logits;
+}
+
+std::string test_name(std::string name) {
+  std::ranges::replace_if(name, [](char c) { return c == '-' || c == ' '; }, '_');
+  return name;
+}
+
+// ---- Every dense architecture ----
+
+class CudaToy : public CudaTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(CudaToy, LogitsAreExact) {
+  const TempDir folder;
+  const auto file = write_toy(GetParam(), folder.path());
+  const auto golden = load_f32(test_data(std::string("arch/") + GetParam() + ".f32"));
+  const auto tokens = golden_tokens();
+  for (const RowClass row_class : {RowClass::prompt, RowClass::generated}) {
+    for (const bool deterministic : {false, true}) {
+      const auto at_once = logits_of(file, *cuda_, tokens, {.row_class = row_class, .deterministic = deterministic});
+      const double error = nmse(at_once, golden);
+      std::printf("%-10s %s%s NMSE %.2e\n", GetParam(), row_class == RowClass::prompt ? "prompt" : "generated",
+                  deterministic ? ", deterministic" : "", error);
+      EXPECT_LE(error, 1e-6);
+      if (!deterministic) continue;
+      for (const std::int32_t chunk : {1, 7}) {
+        EXPECT_EQ(
+            logits_of(file, *cuda_, tokens, {.row_class = row_class, .chunk = chunk, .deterministic = deterministic}),
+            at_once)
+            << "chunks of " << chunk;
+      }
+    }
+  }
+  // An F16 cache, which takes other kernels.
+  EXPECT_LE(nmse(logits_of(file, *cuda_, tokens, {.kv_type = KvType::f16}), golden), 1e-5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Dense, CudaToy,
+                         testing::Values("llama", "llama3", "qwen2", "qwen3", "phi3", "gemma3", "granite", "nemotron"),
+                         [](const auto& param) { return test_name(param.param); });
+
+// ---- Every weight type ----
+
+class CudaType : public CudaTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(CudaType, LogitsAreNearThoseOfTheDecodedWeights) {
+  const auto file = test_data(std::string("quant/") + GetParam() + ".gguf");
+  const auto golden = load_f32(test_data(std::string("quant/") + GetParam() + ".f32"));
+  const auto tokens = golden_tokens();
+  const auto error = [&](const RunOptions& run) { return nmse(logits_of(file, *cuda_, tokens, run), golden); };
+  const double prompt = error({});
+  const double generated = error({.row_class = RowClass::generated, .chunk = 5});
+  const double exact = error({.deterministic = true});
+  const double f16_cache = error({.row_class = RowClass::generated, .chunk = 1, .kv_type = KvType::f16});
+  std::printf("%-10s prompt %.2e  generated %.2e  deterministic %.2e  F16 cache %.2e\n", GetParam(), prompt, generated,
+              exact, f16_cache);
+  EXPECT_LE(prompt, 1e-6);
+  EXPECT_LE(generated, 1e-6);
+  EXPECT_LE(exact, 1e-6);
+  EXPECT_LE(f16_cache, 1e-5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, CudaType,
+                         testing::Values("F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K_S",
+                                         "Q4_K_S", "Q5_K_S", "Q6_K", "IQ4_NL", "IQ4_XS"),
+                         [](const auto& param) { return std::string(param.param); });
+
+// ---- Shapes of real models ----
+
+struct Shape {
+  const char* name;
+  const char* toy;
+  ToyOptions options;
+};
+
+void PrintTo(const Shape& shape, std::ostream* out) { *out << shape.name; }
+
+std::vector<Shape> shapes() {
+  const auto options = [](QuantType type, std::uint32_t head, std::uint32_t heads, std::uint32_t kv_heads) {
+    return ToyOptions{.type = type,
+                      .embedding = 256,
+                      .layers = 3,
+                      .feed_forward = 512,
+                      .heads = heads,
+                      .kv_heads = kv_heads,
+                      .head = head,
+                      .rotary = head,
+                      .context = 1024};
+  };
+  ToyOptions window = options(QuantType::q5_0, 64, 4, 1);
+  window.window = 70;
+  return {{"llama of 64, Q4_K", "llama", options(QuantType::q4_k, 64, 4, 2)},
+          {"llama of 128, Q6_K", "llama", options(QuantType::q6_k, 128, 4, 1)},
+          {"llama of 64, Q4_1", "llama3", options(QuantType::q4_1, 64, 3, 3)},
+          {"llama of 128, F16", "llama", options(QuantType::f16, 128, 2, 2)},
+          {"qwen3 of 128, Q8_0", "qwen3", options(QuantType::q8_0, 128, 4, 2)},
+          {"qwen2 of 64, Q5_1", "qwen2", options(QuantType::q5_1, 64, 8, 2)},
+          {"gemma3 of 64, Q5_0", "gemma3", window},
+          {"nemotron of 64, Q4_0", "nemotron", options(QuantType::q4_0, 64, 4, 4)}};
+}
+
+class CudaShape : public CudaTest, public testing::WithParamInterface<Shape> {};
+
+TEST_P(CudaShape, LogitsAreThoseOfTheReference) {
+  const TempDir folder;
+  const auto file = write_toy(GetParam().toy, folder.path(), GetParam().options);
+  const auto tokens = golden_tokens(300);
+  const auto reference = make_reference_device({});
+  const auto expected = logits_of(file, *reference, tokens, {.kv_type = KvType::f16});
+  const auto error = [&](const RunOptions& run) { return nmse(logits_of(file, *cuda_, tokens, run), expected); };
+  const double prompt = error({.kv_type = KvType::f16});
+  const double chunks = error({.chunk = 77, .kv_type = KvType::f16});
+  const double few = error({.chunk = 13, .kv_type = KvType::f16});
+  const double batch = error({.row_class = RowClass::generated, .chunk = 40, .kv_type = KvType::f16});
+  const double single = error({.row_class = RowClass::generated, .chunk = 1, .kv_type = KvType::f16});
+  std::printf("%-22s prompt %.2e  chunks of 77 %.2e  of 13 %.2e  40 rows %.2e  single rows %.2e\n", GetParam().name,
+              prompt, chunks, few, batch, single);
+  // What two correct caches of F16 differ by, where a rounding went the other way, is within this.
+  for (const double found : {prompt, chunks, few, batch, single}) EXPECT_LE(found, 2e-5);
+  const RunOptions exact{.row_class = RowClass::prompt, .kv_type = KvType::f16, .deterministic = true};
+  const auto at_once = logits_of(file, *cuda_, tokens, exact);
+  for (const std::int32_t chunk : {1, 50}) {
+    RunOptions in_chunks = exact;
+    in_chunks.chunk = chunk;
+    EXPECT_EQ(logits_of(file, *cuda_, tokens, in_chunks), at_once) << "deterministic, chunks of " << chunk;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Real, CudaShape, testing::ValuesIn(shapes()), [](const auto& param) {
+  std::string name = param.param.name;
+  std::erase(name, ',');
+  return test_name(name);
+});
+
+}  // namespace
+}  // namespace quarrel::test
