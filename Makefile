@@ -18,8 +18,8 @@ FIXED_LAYOUT := $(shell setarch -R true 2> /dev/null && echo setarch -R)
 # CUDA is compiled for those who ask for it: QUARREL_CUDA=1.
 TEST_CUDA := $(if $(filter 1,$(QUARREL_CUDA)),test-cuda)
 
-.PHONY: help setup setup-format setup-lint pull build man pgo shared run check test test-release test-asan test-tsan cross \
-  test-cuda bench soak format check-style lint clean
+.PHONY: help setup setup-format setup-lint pull build man pgo shared run serve check test test-release test-asan test-tsan \
+  test-cuda cross bench soak format check-style lint clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 19
@@ -47,6 +47,10 @@ shared: build/shared/build.ninja  ## the library for other programs: build/share
 	@python3 tools/check_levels.py build/shared/libquarrel.so
 	@python3 tools/check_exports.py build/shared/libquarrel.so
 	@ls -l build/shared/libquarrel.so
+
+serve: build  ## the server on http://127.0.0.1:8080 (QUARREL_PORT); MODEL=name or file
+	@[ "$$MODEL" != default ] || $(QUARREL) pull default > /dev/null
+	@exec $(QUARREL) serve "$$MODEL"
 
 run: build  ## a chat in the terminal; without one, the answer to PROMPT. MODEL=name or file
 	@[ "$$MODEL" != default ] || $(QUARREL) pull default > /dev/null

@@ -1,0 +1,94 @@
+#include "server/api_error.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <new>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "session/refusal.h"
+
+namespace quarrel {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr const char* kInvalid = "invalid_request_error";
+
+ApiError from(const Error& error) {
+  switch (error.kind()) {
+    case ErrorKind::usage:
+    case ErrorKind::bad_input: return {400, kInvalid, "", error.what()};
+    case ErrorKind::unsupported: return {400, kInvalid, "unsupported", error.what()};
+    case ErrorKind::not_found: return {404, "not_found_error", "model_not_found", error.what()};
+    case ErrorKind::busy: {
+      ApiError busy(503, "unavailable_error", "queue_full", error.what());
+      if (const auto* with_time = dynamic_cast<const BusyError*>(&error)) busy.retry_after = with_time->retry_after();
+      return busy;
+    }
+    case ErrorKind::out_of_memory: return {503, "unavailable_error", "out_of_memory", error.what()};
+    case ErrorKind::cancelled: return {503, "unavailable_error", "cancelled", error.what()};
+    case ErrorKind::bad_file: return {500, "server_error", "model_failed", error.what()};
+    case ErrorKind::io:
+    case ErrorKind::internal: break;
+  }
+  return {500, "server_error", "", "something went wrong in the server; its log says what"};
+}
+
+http::Response with_retry(http::Response response, const ApiError& error) {
+  if (error.status == 429 || error.status == 503) {
+    const auto seconds = std::chrono::ceil<std::chrono::seconds>(error.retry_after).count();
+    response.headers.emplace_back("Retry-After", fmt::format("{}", std::max<std::int64_t>(1, seconds)));
+  }
+  if (error.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  return response;
+}
+
+}  // namespace
+
+ApiError invalid_field(const std::string& field, const std::string& message) {
+  return {400, kInvalid, "invalid_value", message, field};
+}
+
+ApiError unsupported_field(const std::string& field, const std::string& message) {
+  return {400, kInvalid, "unsupported_parameter", message, field};
+}
+
+ApiError invalid_request(const std::string& code, const std::string& message) { return {400, kInvalid, code, message}; }
+
+ApiError api_error(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const ApiError& known) {
+    return known;
+  } catch (const Error& ours) {
+    return from(ours);
+  } catch (const std::bad_alloc&) {
+    return {503, "unavailable_error", "out_of_memory", "there is no memory for this request now"};
+  } catch (const std::exception&) {
+    return from(Error(ErrorKind::internal, ""));
+  }
+}
+
+std::string openai_error_body(const ApiError& error) {
+  ordered_json body;
+  body["message"] = error.what();
+  body["type"] = error.type;
+  body["param"] = error.param.empty() ? ordered_json() : ordered_json(error.param);
+  body["code"] = error.code.empty() ? ordered_json() : ordered_json(error.code);
+  return ordered_json{{"error", body}}.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+http::Response openai_error(const ApiError& error) {
+  return with_retry({.status = error.status, .body = openai_error_body(error)}, error);
+}
+
+http::Response plain_error(const ApiError& error) {
+  const ordered_json body{{"error", error.what()}};
+  return with_retry({.status = error.status, .body = body.dump(-1, ' ', false, ordered_json::error_handler_t::replace)},
+                    error);
+}
+
+}  // namespace quarrel

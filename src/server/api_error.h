@@ -1,0 +1,43 @@
+// Why a request is refused, in words and numbers that every dialect can say: made where the fault is found, or from an
+// Error by the one function that maps kinds to statuses. Any thread.
+#pragma once
+
+#include <chrono>
+#include <exception>
+#include <stdexcept>
+#include <string>
+
+#include "server/http/message.h"
+
+namespace quarrel {
+
+struct ApiError : std::runtime_error {
+  ApiError(unsigned status_, std::string type_, std::string code_, const std::string& message, std::string param_ = {})
+      : std::runtime_error(message),
+        status(status_),
+        type(std::move(type_)),
+        code(std::move(code_)),
+        param(std::move(param_)) {}
+
+  unsigned status;
+  std::string type;                            // OpenAI's: "invalid_request_error" …
+  std::string code;                            // "model_not_found" …; empty: none
+  std::string param;                           // the field it is about; empty: none
+  std::chrono::microseconds retry_after = {};  // 0: nobody knows; only of 429 and 503
+};
+
+// A field that cannot be what it is, or that is not understood.
+ApiError invalid_field(const std::string& field, const std::string& message);
+ApiError unsupported_field(const std::string& field, const std::string& message);
+ApiError invalid_request(const std::string& code, const std::string& message);
+
+// What was thrown, as a client may see it: no paths, no addresses, nothing of our own mistakes but that there was one.
+ApiError api_error(const std::exception_ptr& error);
+
+// {"error":{"message","type","param","code"}}, with Retry-After where it is known.
+http::Response openai_error(const ApiError& error);
+// {"error":"message"}: what Ollama's clients and ours read.
+http::Response plain_error(const ApiError& error);
+std::string openai_error_body(const ApiError& error);
+
+}  // namespace quarrel

@@ -1,0 +1,72 @@
+// The fields of a JSON body: a table a dialect has, with each field's kind, bounds and meaning in one row. It reads
+// bodies, refuses what it does not know by name, and can be asked for the schema. Any thread.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+#include "server/api_error.h"
+
+namespace quarrel {
+
+using Json = nlohmann::ordered_json;
+
+enum class FieldKind : std::uint8_t {
+  boolean,
+  integer,
+  number,
+  text,
+  any,        // `read` looks at it itself
+  no_effect,  // taken and passed over
+  refused,    // known and not offered: only neutral values are taken
+};
+
+template <typename Target>
+struct Field {
+  std::string_view name;
+  FieldKind kind = FieldKind::any;
+  double least = std::numeric_limits<double>::lowest();
+  double most = std::numeric_limits<double>::max();
+  std::string_view help = {};  // of `refused`: why
+  void (*read)(const Json& value, Target& target) = nullptr;
+};
+
+// The body's JSON: an object, nested no deeper than is sane, in UTF-8. Throws ApiError.
+Json parse_body(std::string_view body);
+
+// null, false, 0 elements, "" and "text": what a client sends for a field that it does not use.
+bool is_neutral(const Json& value);
+
+// Throws ApiError that names the field if its value is not of that kind or beyond its bounds.
+void check_field(std::string_view name, FieldKind kind, double least, double most, std::string_view help,
+                 const Json& value);
+[[noreturn]] void refuse_unknown(std::string_view name, std::span<const std::string_view> known);
+
+// Throws ApiError that names the first field which is unknown or wrong. null is as good as absent.
+template <typename Target>
+void read_fields(const Json& body, std::span<const Field<Target>> fields, Target& target) {
+  for (const auto& [name, value] : body.items()) {
+    const Field<Target>* found = nullptr;
+    for (const Field<Target>& field : fields) {
+      if (field.name == name) found = &field;
+    }
+    if (found == nullptr) {
+      std::vector<std::string_view> known;
+      for (const Field<Target>& field : fields) known.push_back(field.name);
+      refuse_unknown(name, known);
+    }
+    if (value.is_null()) continue;
+    check_field(name, found->kind, found->least, found->most, found->help, value);
+    if (found->read != nullptr) found->read(value, target);
+  }
+}
+
+// "text" as JSON has it, quotes included.
+void append_json_string(std::string& out, std::string_view text);
+
+}  // namespace quarrel

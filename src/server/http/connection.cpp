@@ -1,0 +1,348 @@
+// No lambda that captures stands in an expression with co_await: GCC 12 destroys it too early.
+#include "server/http/connection.h"
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/http/read.hpp>
+#include <cstring>
+#include <random>
+#include <utility>
+
+namespace quarrel::http {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+using boost::system::error_code;
+
+constexpr std::size_t kReadAtOnce = 16 * 1024;
+// A client that is refused in the middle of its body is read on for so long: closing at once would reset the
+// connection, and it might never see the answer.
+constexpr std::chrono::seconds kLinger{1};
+constexpr std::size_t kMostLingering = 1024 * 1024;
+
+std::string new_request_id() {
+  thread_local std::mt19937_64 random(std::random_device{}());
+  return fmt::format("req-{:016x}", random());
+}
+
+// What would let two readers of one request disagree on where it ends, or on whom it is for. Empty: nothing.
+std::string framing_fault(const beast::http::request_header<>& head) {
+  const auto count = [&](beast::http::field field) {
+    const auto range = head.equal_range(field);
+    return std::distance(range.first, range.second);
+  };
+  const auto lengths = count(beast::http::field::content_length);
+  const auto encodings = count(beast::http::field::transfer_encoding);
+  if (lengths > 1) return "the request has more than one Content-Length";
+  if (encodings > 1 || (encodings == 1 && lengths == 1)) return "the request's length is given in two ways";
+  if (encodings == 1 && !equals_ignoring_case(head[beast::http::field::transfer_encoding], "chunked")) {
+    return "the only Transfer-Encoding that is understood is chunked";
+  }
+  if (encodings == 1 && head.version() == 10) return "HTTP/1.0 has no Transfer-Encoding";
+  if (count(beast::http::field::host) > 1) return "the request has more than one Host";
+  if (head.version() == 11 && count(beast::http::field::host) == 0) return "the request has no Host";
+  return {};
+}
+
+std::string head_text(const Response& response, const std::string& id, int minor_version, bool keep_alive) {
+  std::string text = fmt::format("HTTP/1.{} {} {}\r\nServer: quarrel\r\nx-request-id: {}\r\n", minor_version,
+                                 response.status, status_text(response.status), id);
+  if (!response.content_type.empty()) text += fmt::format("Content-Type: {}\r\n", response.content_type);
+  text += "X-Content-Type-Options: nosniff\r\n";
+  for (const auto& [name, value] : response.headers) text += fmt::format("{}: {}\r\n", name, value);
+  text += keep_alive ? "Connection: keep-alive\r\n" : "Connection: close\r\n";
+  return text;
+}
+
+// With its length, and without the body where only the head was asked for.
+std::string whole_text(const Response& response, const std::string& id, int minor_version, bool keep_alive,
+                       bool head_only) {
+  std::string text = head_text(response, id, minor_version, keep_alive);
+  if (response.status != 204) text += fmt::format("Content-Length: {}\r\n", response.body.size());
+  text += "\r\n";
+  if (!head_only) text += response.body;
+  return text;
+}
+
+}  // namespace
+
+Connection::Connection(Socket socket, const Limits& limits, const HttpServer::Handler& handler,
+                       const std::atomic<bool>& stopping)
+    : stream_(std::move(socket)),
+      limits_(limits),
+      handler_(handler),
+      stopping_(stopping),
+      timer_(stream_.get_executor()) {
+  error_code error;
+  const asio::generic::stream_protocol::endpoint peer = stream_.socket().remote_endpoint(error);
+  if (error || peer.data()->sa_family == AF_UNIX) {
+    loopback_ = true;
+    return;
+  }
+  asio::ip::tcp::endpoint endpoint;
+  endpoint.resize(peer.size());
+  std::memcpy(endpoint.data(), peer.data(), peer.size());
+  address_ = endpoint.address().to_string();
+  loopback_ = endpoint.address().is_loopback();
+  const int on = 1;
+  ::setsockopt(stream_.socket().native_handle(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+asio::awaitable<void> Connection::run() {
+  const std::shared_ptr<Connection> self = shared_from_this();
+  try {
+    bool again = true;
+    while (again && !stopping_) again = co_await serve_one();
+  } catch (const std::exception&) {
+    // No memory for this connection: it ends, the others do not.
+  }
+  error_code ignored;
+  stream_.socket().shutdown(asio::socket_base::shutdown_both, ignored);
+  stream_.close();
+}
+
+void Connection::end() {
+  asio::post(stream_.get_executor(), [self = shared_from_this()] {
+    self->stream_.close();
+    self->wake();
+  });
+}
+
+void Connection::end_if_idle() {
+  asio::post(stream_.get_executor(), [self = shared_from_this()] {
+    if (!self->has_request_) self->stream_.close();
+  });
+}
+
+// False: the connection ends.
+asio::awaitable<bool> Connection::serve_one() {
+  Parser parser;
+  const bool has_head = co_await read_head(parser);
+  if (!has_head) co_return false;
+  const auto& head = parser.get();
+  minor_version_ = head.version() == 10 ? 0 : 1;
+
+  Request request;
+  request.method = std::string(head.method_string());
+  request.address = address_;
+  request.loopback = loopback_;
+  for (const auto& field : head) request.headers.emplace_back(std::string(field.name_string()), field.value());
+  const std::string_view given_id = request.header("x-request-id");
+  request.id = usable_request_id(given_id) ? std::string(given_id) : new_request_id();
+
+  std::string fault = framing_fault(head);
+  if (fault.empty() &&
+      !read_path(std::string_view(head.target().data(), head.target().size()), request.path, request.query)) {
+    fault = "the request's path cannot be one";
+  }
+  if (!fault.empty()) {
+    co_await refuse(400, fault, request.id);
+    co_return false;
+  }
+  Admission admission = handler_.admit(request);
+  const bool head_only = request.method == "HEAD";
+  if (admission.refusal != 0 && parser.is_done()) {
+    // Nothing of it is left to be read, so the connection can go on.
+    const bool keep = parser.keep_alive() && !stopping_;
+    const bool sent = co_await send(whole_text(admission.answer, request.id, minor_version_, keep, head_only));
+    co_return sent&& keep;
+  }
+  if (admission.refusal != 0) {
+    co_await send_last(std::move(admission.answer), request.id, head_only);
+    co_return false;
+  }
+  parser.body_limit(admission.body_bytes);
+  const bool has_body = co_await read_body(parser, request);
+  if (!has_body) co_return false;
+  const bool keep_alive = parser.keep_alive();
+  request.body = std::move(parser.get().body());
+
+  const std::shared_ptr<Exchange> exchange = make_exchange(std::move(request));
+  handler_.handle(exchange);
+  const bool sent = co_await answer(exchange, keep_alive);
+  has_request_ = false;
+  reading_head_ = true;
+  co_return sent&& keep_alive && !stopping_;
+}
+
+// Waits for a request's first byte as long as an idle connection may last, and for the rest of its head not so long.
+asio::awaitable<bool> Connection::read_head(Parser& parser) {
+  error_code error;
+  if (buffer_.size() == 0) {
+    stream_.expires_after(limits_.idle_time);
+    const std::size_t count = co_await stream_.async_read_some(buffer_.prepare(kReadAtOnce),
+                                                               asio::redirect_error(asio::use_awaitable, error));
+    if (error) co_return false;
+    buffer_.commit(count);
+  }
+  has_request_ = true;
+  parser.header_limit(limits_.header_bytes);
+  parser.body_limit(boost::none);  // known when the head is
+  stream_.expires_after(limits_.header_time);
+  co_await beast::http::async_read_header(stream_, buffer_, parser, asio::redirect_error(asio::use_awaitable, error));
+  reading_head_ = false;
+  if (!error) co_return true;
+  if (error == beast::error::timeout) {
+    co_await refuse(408, "the request's head did not come in time", new_request_id());
+  } else if (error == beast::http::error::header_limit || error == beast::http::error::buffer_overflow) {
+    co_await refuse(431, fmt::format("the request's head is longer than {} bytes", limits_.header_bytes),
+                    new_request_id());
+  } else if (error == beast::http::error::bad_version) {
+    co_await refuse(505, "only HTTP/1.1 and HTTP/1.0 are spoken here", new_request_id());
+  } else if (error.category() == beast::http::make_error_code(beast::http::error::bad_method).category() &&
+             error != beast::http::error::end_of_stream && error != beast::http::error::partial_message) {
+    co_await refuse(400, "the request is not HTTP/1.1", new_request_id());
+  }
+  co_return false;
+}
+
+asio::awaitable<bool> Connection::read_body(Parser& parser, const Request& request) {
+  error_code error;
+  const std::string_view expected = request.header("Expect");
+  if (!expected.empty() && !equals_ignoring_case(expected, "100-continue")) {
+    co_await refuse(417, "the only expectation that is understood is 100-continue", request.id);
+    co_return false;
+  }
+  if (!expected.empty() && minor_version_ == 1 && !parser.is_done()) {
+    const bool sent = co_await send("HTTP/1.1 100 Continue\r\n\r\n");
+    if (!sent) co_return false;
+  }
+  stream_.expires_after(limits_.body_time);
+  if (!parser.is_done()) {
+    co_await beast::http::async_read(stream_, buffer_, parser, asio::redirect_error(asio::use_awaitable, error));
+  }
+  if (!error) co_return true;
+  if (error == beast::http::error::body_limit) {
+    co_await refuse(413, "the request's body is too large", request.id);
+  } else if (error == beast::error::timeout) {
+    co_await refuse(408, "the request's body did not come in time", request.id);
+  } else if (error.category() == beast::http::make_error_code(beast::http::error::bad_chunk).category() &&
+             error != beast::http::error::partial_message && error != beast::http::error::end_of_stream) {
+    co_await refuse(400, "the request's body is not what its head says", request.id);
+  }
+  co_return false;
+}
+
+std::shared_ptr<Exchange> Connection::make_exchange(Request request) {
+  const std::weak_ptr<Connection> weak = weak_from_this();
+  auto exchange = std::make_shared<Exchange>(std::move(request), limits_.buffered_bytes, [weak] {
+    const std::shared_ptr<Connection> self = weak.lock();
+    if (self == nullptr) return;
+    asio::post(self->stream_.get_executor(), [self] { self->wake(); });
+  });
+  watch_client(exchange);
+  return exchange;
+}
+
+// A client that goes away is noticed while its answer is computed, not when it is sent. What comes instead of the end,
+// the next request, waits in the socket.
+void Connection::watch_client(const std::shared_ptr<Exchange>& exchange) {
+  const std::weak_ptr<Exchange> weak = exchange;
+  stream_.socket().async_wait(asio::socket_base::wait_read, [self = shared_from_this(), weak](error_code error) {
+    const std::shared_ptr<Exchange> watched = weak.lock();
+    if (error || watched == nullptr || !self->client_is_gone()) return;
+    watched->close();
+    self->stream_.close();
+    self->wake();
+  });
+}
+
+bool Connection::client_is_gone() {
+  char byte = 0;
+  const ssize_t count = ::recv(stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return count == 0 || (count < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
+void Connection::wake() {
+  woken_ = true;
+  timer_.cancel();
+}
+
+asio::awaitable<void> Connection::sleep_until_woken() {
+  error_code ignored;
+  if (!woken_) {
+    timer_.expires_at(asio::steady_timer::time_point::max());
+    co_await timer_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+  }
+  woken_ = false;
+}
+
+asio::awaitable<bool> Connection::answer(std::shared_ptr<Exchange> exchange, bool keep_alive) {
+  const std::string id = exchange->request().id;
+  const bool head_only = exchange->request().method == "HEAD";
+  const bool chunked = minor_version_ == 1;
+  for (;;) {
+    Exchange::Output output = exchange->take();
+    if (output.broken || !stream_.socket().is_open()) {
+      exchange->close();
+      co_return false;
+    }
+    std::string bytes;
+    if (output.has_head && output.whole) {
+      bytes = whole_text(output.head, id, minor_version_, keep_alive && !stopping_, head_only);
+    } else if (output.has_head) {
+      bytes = head_text(output.head, id, minor_version_, keep_alive && chunked && !stopping_);
+      if (chunked) bytes += "Transfer-Encoding: chunked\r\n";
+      bytes += "\r\n";
+    }
+    if (!output.pieces.empty()) {
+      if (chunked) fmt::format_to(std::back_inserter(bytes), "{:x}\r\n", output.pieces.size());
+      bytes += output.pieces;
+      if (chunked) bytes += "\r\n";
+    }
+    if (output.finished && !output.whole && chunked) bytes += "0\r\n\r\n";
+    if (!bytes.empty()) {
+      const bool sent = co_await send(std::move(bytes));
+      if (!sent) {
+        exchange->close();
+        co_return false;
+      }
+    }
+    if (output.finished) co_return output.whole || chunked;
+    co_await sleep_until_woken();
+  }
+}
+
+// All of it, as long as some of it goes out every now and then.
+asio::awaitable<bool> Connection::send(std::string bytes) {
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    error_code error;
+    stream_.expires_after(limits_.write_time);
+    const std::size_t count = co_await stream_.async_write_some(asio::buffer(bytes.data() + done, bytes.size() - done),
+                                                                asio::redirect_error(asio::use_awaitable, error));
+    if (error) co_return false;
+    done += count;
+  }
+  stream_.expires_never();
+  co_return true;
+}
+
+asio::awaitable<void> Connection::refuse(unsigned status, std::string message, std::string id) {
+  co_await send_last(handler_.refuse(status, message), std::move(id), false);
+}
+
+asio::awaitable<void> Connection::send_last(Response response, std::string id, bool head_only) {
+  const bool sent = co_await send(whole_text(response, id, minor_version_, false, head_only));
+  if (!sent) co_return;
+  error_code error;
+  stream_.socket().shutdown(asio::socket_base::shutdown_send, error);
+  stream_.expires_after(kLinger);
+  buffer_.clear();
+  std::size_t read = 0;
+  while (!error && read < kMostLingering) {
+    read += co_await stream_.async_read_some(buffer_.prepare(kReadAtOnce),
+                                             asio::redirect_error(asio::use_awaitable, error));
+  }
+}
+
+}  // namespace quarrel::http

@@ -1,0 +1,72 @@
+// One connection: reads a request, hands it on, sends the answer, and again. A coroutine on a strand; it owns itself
+// while it runs.
+#pragma once
+
+#include <atomic>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
+#include <boost/beast/core/basic_stream.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "server/http/http_server.h"
+
+namespace quarrel::http {
+
+using Strand = boost::asio::strand<boost::asio::io_context::executor_type>;
+using Stream = boost::beast::basic_stream<boost::asio::generic::stream_protocol, Strand>;
+using Socket = boost::asio::basic_stream_socket<boost::asio::generic::stream_protocol, Strand>;
+
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(Socket socket, const Limits& limits, const HttpServer::Handler& handler,
+             const std::atomic<bool>& stopping);
+
+  boost::asio::awaitable<void> run();
+  // From any thread: ends it if it has no request.
+  void end_if_idle();
+  // From any thread: ends it now, whatever it has.
+  void end();
+  Strand executor() { return stream_.get_executor(); }
+  bool reading_head() const noexcept { return reading_head_; }
+  bool has_request() const noexcept { return has_request_; }
+
+ private:
+  using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
+
+  boost::asio::awaitable<bool> serve_one();
+  boost::asio::awaitable<bool> read_head(Parser& parser);
+  boost::asio::awaitable<bool> read_body(Parser& parser, const Request& request);
+  boost::asio::awaitable<bool> answer(std::shared_ptr<Exchange> exchange, bool keep_alive);
+  boost::asio::awaitable<bool> send(std::string bytes);
+  boost::asio::awaitable<void> refuse(unsigned status, std::string message, std::string id);
+  boost::asio::awaitable<void> send_last(Response response, std::string id, bool head_only);
+  boost::asio::awaitable<void> sleep_until_woken();
+
+  std::shared_ptr<Exchange> make_exchange(Request request);
+  void watch_client(const std::shared_ptr<Exchange>& exchange);
+  bool client_is_gone();
+  void wake();
+
+  Stream stream_;
+  const Limits& limits_;
+  const HttpServer::Handler& handler_;
+  const std::atomic<bool>& stopping_;
+  std::string address_;
+  bool loopback_ = false;
+  boost::beast::flat_buffer buffer_;
+  boost::asio::steady_timer timer_;
+  bool woken_ = false;
+  int minor_version_ = 1;  // of the request's HTTP/1.x
+  std::atomic<bool> reading_head_ = true;
+  std::atomic<bool> has_request_ = false;
+};
+
+}  // namespace quarrel::http

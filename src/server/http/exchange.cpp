@@ -1,0 +1,106 @@
+#include "server/http/exchange.h"
+
+#include <utility>
+
+namespace quarrel::http {
+
+Exchange::Exchange(Request request, std::size_t most_buffered, std::function<void()> wake)
+    : request_(std::move(request)), most_buffered_(most_buffered), wake_(std::move(wake)) {}
+
+// One call for however much gathers until the connection takes it.
+void Exchange::wake(std::unique_lock<std::mutex>& lock) {
+  if (std::exchange(woken_, true)) return;
+  lock.unlock();
+  wake_();
+}
+
+void Exchange::respond(Response response) {
+  std::unique_lock lock(mutex_);
+  if (state_ != State::waiting) return;
+  head_ = std::move(response);
+  has_head_ = whole_ = true;
+  state_ = State::finished;
+  wake(lock);
+}
+
+void Exchange::begin(Response head) {
+  std::unique_lock lock(mutex_);
+  if (state_ != State::waiting) return;
+  head_ = std::move(head);
+  has_head_ = true;
+  state_ = State::streaming;
+  wake(lock);
+}
+
+bool Exchange::write(std::string_view piece) {
+  std::unique_lock lock(mutex_);
+  if (state_ != State::streaming) return false;
+  if (pieces_.size() + piece.size() > most_buffered_) {
+    broken_ = true;
+    close(lock);
+    wake_();
+    return false;
+  }
+  pieces_ += piece;
+  wake(lock);
+  return true;
+}
+
+void Exchange::finish() {
+  std::unique_lock lock(mutex_);
+  if (state_ != State::streaming) return;
+  state_ = State::finished;
+  wake(lock);
+}
+
+bool Exchange::begun() const {
+  const std::scoped_lock lock(mutex_);
+  return state_ != State::waiting;
+}
+
+void Exchange::on_closed(std::function<void()> callback) {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (state_ != State::closed) {
+      on_closed_.push_back(std::move(callback));
+      return;
+    }
+  }
+  callback();
+}
+
+void Exchange::keep(std::shared_ptr<void> work) {
+  const std::scoped_lock lock(mutex_);
+  kept_.push_back(std::move(work));
+}
+
+Exchange::Output Exchange::take() {
+  const std::scoped_lock lock(mutex_);
+  woken_ = false;
+  Output output{.has_head = std::exchange(has_head_, false),
+                .head = std::move(head_),
+                .whole = whole_,
+                .pieces = std::exchange(pieces_, {}),
+                .finished = state_ == State::finished,
+                .broken = broken_};
+  head_ = {};
+  return output;
+}
+
+void Exchange::close() {
+  std::unique_lock lock(mutex_);
+  if (state_ == State::finished) return;
+  close(lock);
+}
+
+void Exchange::close(std::unique_lock<std::mutex>& lock) {
+  if (std::exchange(state_, State::closed) == State::closed) {
+    lock.unlock();
+    return;
+  }
+  const std::vector<std::function<void()>> callbacks = std::exchange(on_closed_, {});
+  lock.unlock();
+  for (const auto& callback : callbacks) callback();
+}
+
+}  // namespace quarrel::http

@@ -1,0 +1,82 @@
+// One request and its answer on the way between a connection and a handler. The connection owns it and, with it, what
+// the handler hung on it (`keep`): when the answer is out, or the client is gone, all of that ends.
+//
+// Threads: the handler's side may be called from any thread; the connection's side from its own strand.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/http/message.h"
+
+namespace quarrel::http {
+
+class Exchange {
+ public:
+  // `wake` tells the connection that there is something to send; it may be called from any thread.
+  Exchange(Request request, std::size_t most_buffered, std::function<void()> wake);
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+
+  // ---- The handler's side ----
+
+  const Request& request() const noexcept { return request_; }
+
+  // The whole answer. What comes after an answer or the beginning of one is dropped.
+  void respond(Response response);
+  // An answer in pieces: its head, without a body.
+  void begin(Response head);
+  // False: nobody reads any more. The client is gone, or so slow that what waits for it has outgrown its buffer.
+  bool write(std::string_view piece);
+  void finish();
+
+  // Called once when the client is gone before the answer was finished, at once if it is already; on any thread.
+  void on_closed(std::function<void()> callback);
+  // Lives as long as the exchange.
+  void keep(std::shared_ptr<void> work);
+
+  bool begun() const;
+
+  // ---- The connection's side ----
+
+  struct Output {
+    bool has_head = false;
+    Response head = {};
+    bool whole = false;  // the head's body is the answer
+    std::string pieces = {};
+    bool finished = false;
+    bool broken = false;  // the reader was too slow
+  };
+  // What is to be sent now.
+  Output take();
+  // The client is gone.
+  void close();
+
+ private:
+  enum class State { waiting, streaming, finished, closed };
+
+  Request request_;
+  const std::size_t most_buffered_;
+  const std::function<void()> wake_;
+
+  mutable std::mutex mutex_;  // guards all below
+  State state_ = State::waiting;
+  bool has_head_ = false;
+  bool whole_ = false;
+  bool broken_ = false;
+  Response head_;
+  std::string pieces_;
+  bool woken_ = false;  // and nothing was taken since
+  std::vector<std::function<void()>> on_closed_;
+  std::vector<std::shared_ptr<void>> kept_;
+
+  void wake(std::unique_lock<std::mutex>& lock);
+  void close(std::unique_lock<std::mutex>& lock);
+};
+
+}  // namespace quarrel::http

@@ -1,0 +1,214 @@
+#include "server/http/http_server.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <condition_variable>
+#include <list>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "server/http/connection.h"
+
+namespace quarrel::http {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+class HttpServer::Core : public std::enable_shared_from_this<Core> {
+ public:
+  Core(const ServerOptions& options, Handler handler, Log& log)
+      : options_(options), handler_(std::move(handler)), log_(log) {}
+
+  void start() {
+    listen_tcp();
+    if (!options_.unix_socket.empty()) listen_unix();
+    for (int i = 0; i < std::max(1, options_.threads); ++i) threads_.emplace_back([this] { io_.run(); });
+  }
+
+  void end() {
+    stop_accepting();
+    for (const std::shared_ptr<Connection>& connection : open()) connection->end();
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return connections_.empty(); });
+    }
+    work_.reset();
+    io_.stop();
+    for (std::thread& thread : threads_) thread.join();
+    if (!options_.unix_socket.empty()) ::unlink(options_.unix_socket.c_str());
+  }
+
+  void stop_accepting() {
+    stopping_ = true;
+    asio::post(io_, [self = shared_from_this()] {
+      error_code ignored;
+      self->tcp_.close(ignored);
+      self->unix_.close(ignored);
+    });
+    for (const std::shared_ptr<Connection>& connection : open()) connection->end_if_idle();
+  }
+
+  bool wait_idle(std::chrono::milliseconds time) {
+    const auto until = std::chrono::steady_clock::now() + time;
+    std::unique_lock lock(mutex_);
+    return changed_.wait_until(lock, until, [&] { return connections_.empty(); });
+  }
+
+  std::uint16_t port() const noexcept { return port_; }
+  std::size_t connections() const {
+    const std::scoped_lock lock(mutex_);
+    return connections_.size();
+  }
+  void post(std::function<void()> task) { asio::post(io_, std::move(task)); }
+
+ private:
+  void listen_tcp() {
+    error_code error;
+    const asio::ip::address address = asio::ip::make_address(options_.address, error);
+    if (error) fail(ErrorKind::usage, "'{}' is no address to listen on: give one like 127.0.0.1", options_.address);
+    const asio::ip::tcp::endpoint endpoint(address, options_.port);
+    const auto check = [&](const char* what) {
+      if (error) {
+        fail(ErrorKind::io, "cannot listen on {} port {}: {} ({})", options_.address, options_.port, error.message(),
+             what);
+      }
+    };
+    tcp_.open(endpoint.protocol(), error);
+    check("open");
+    tcp_.set_option(asio::socket_base::reuse_address(true), error);
+    check("reuse");
+    tcp_.bind(endpoint, error);
+    check("bind");
+    tcp_.listen(asio::socket_base::max_listen_connections, error);
+    check("listen");
+    port_ = tcp_.local_endpoint(error).port();
+    check("port");
+    asio::co_spawn(io_, accept_tcp(shared_from_this()), asio::detached);
+  }
+
+  // Only its own user may connect.
+  void listen_unix() {
+    error_code error;
+    ::unlink(options_.unix_socket.c_str());
+    const mode_t before = ::umask(0177);
+    unix_.open(asio::local::stream_protocol(), error);
+    if (!error) unix_.bind(asio::local::stream_protocol::endpoint(options_.unix_socket), error);
+    ::umask(before);
+    if (!error) unix_.listen(asio::socket_base::max_listen_connections, error);
+    if (error) fail(ErrorKind::io, "cannot listen on {}: {}", options_.unix_socket, error.message());
+    asio::co_spawn(io_, accept_unix(shared_from_this()), asio::detached);
+  }
+
+  static asio::awaitable<void> accept_tcp(std::shared_ptr<Core> self) {
+    while (!self->stopping_) {
+      error_code error;
+      Strand strand = asio::make_strand(self->io_.get_executor());
+      auto socket = co_await self->tcp_.async_accept(strand, asio::redirect_error(asio::use_awaitable, error));
+      if (error) {
+        co_await self->after_failed_accept(error);
+      } else {
+        self->begin(Socket(std::move(socket)));
+      }
+    }
+  }
+
+  static asio::awaitable<void> accept_unix(std::shared_ptr<Core> self) {
+    while (!self->stopping_) {
+      error_code error;
+      Strand strand = asio::make_strand(self->io_.get_executor());
+      auto socket = co_await self->unix_.async_accept(strand, asio::redirect_error(asio::use_awaitable, error));
+      if (error) {
+        co_await self->after_failed_accept(error);
+      } else {
+        self->begin(Socket(std::move(socket)));
+      }
+    }
+  }
+
+  // Without file descriptors an accept fails at once, again and again.
+  asio::awaitable<void> after_failed_accept(error_code error) {
+    if (stopping_ || error == asio::error::operation_aborted || error == asio::error::bad_descriptor) co_return;
+    log_.warn("a connection could not be accepted: {}", error.message());
+    asio::steady_timer pause(io_, std::chrono::milliseconds(100));
+    co_await pause.async_wait(asio::use_awaitable);
+  }
+
+  void begin(Socket socket) {
+    auto connection = std::make_shared<Connection>(std::move(socket), options_.limits, handler_, stopping_);
+    std::shared_ptr<Connection> victim;
+    std::list<std::shared_ptr<Connection>>::iterator place;
+    {
+      const std::scoped_lock lock(mutex_);
+      if (connections_.size() >= options_.limits.connections) {
+        const auto oldest = std::ranges::find_if(connections_, [](const auto& each) { return each->reading_head(); });
+        victim = oldest == connections_.end() ? connection : *oldest;
+      }
+      if (victim == connection) return;  // it is closed with the object
+      place = connections_.insert(connections_.end(), connection);
+    }
+    if (victim != nullptr) victim->end();
+    asio::co_spawn(connection->executor(), connection->run(),
+                   [self = shared_from_this(), place](const std::exception_ptr&) { self->remove(place); });
+  }
+
+  void remove(std::list<std::shared_ptr<Connection>>::iterator place) {
+    std::shared_ptr<Connection> last;  // let go without the lock
+    {
+      const std::scoped_lock lock(mutex_);
+      last = std::move(*place);
+      connections_.erase(place);
+    }
+    changed_.notify_all();
+  }
+
+  std::vector<std::shared_ptr<Connection>> open() const {
+    const std::scoped_lock lock(mutex_);
+    return {connections_.begin(), connections_.end()};
+  }
+
+  const ServerOptions options_;
+  const Handler handler_;
+  Log& log_;
+  asio::io_context io_;
+  asio::executor_work_guard<asio::io_context::executor_type> work_{io_.get_executor()};
+  asio::ip::tcp::acceptor tcp_{io_};
+  asio::local::stream_protocol::acceptor unix_{io_};
+  std::uint16_t port_ = 0;
+  std::atomic<bool> stopping_ = false;
+  std::vector<std::thread> threads_;
+  mutable std::mutex mutex_;  // guards all below
+  std::condition_variable changed_;
+  std::list<std::shared_ptr<Connection>> connections_;  // in the order they came
+};
+
+HttpServer::HttpServer(const ServerOptions& options, Handler handler, Log& log)
+    : core_(std::make_shared<Core>(options, std::move(handler), log)) {
+  core_->start();
+}
+
+HttpServer::~HttpServer() { core_->end(); }
+
+std::uint16_t HttpServer::port() const noexcept { return core_->port(); }
+std::size_t HttpServer::connections() const noexcept { return core_->connections(); }
+std::function<void(std::function<void()>)> HttpServer::poster() const {
+  return [core = core_](std::function<void()> task) { core->post(std::move(task)); };
+}
+void HttpServer::stop_accepting() { core_->stop_accepting(); }
+bool HttpServer::wait_idle(std::chrono::milliseconds time) { return core_->wait_idle(time); }
+
+}  // namespace quarrel::http

@@ -1,0 +1,77 @@
+// Listens, reads requests and sends answers: HTTP/1.1 with keep-alive, strictly read and bounded in size, number and
+// time. What a request means is the handler's matter. All sockets of the server live in this folder.
+//
+// Threads: a few of its own; a connection is a coroutine on a strand and has none. The handler is called on one of them
+// and must not block; it answers through the Exchange, then or later.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/log.h"
+#include "server/http/exchange.h"
+
+namespace quarrel::http {
+
+struct Limits {
+  std::size_t connections = 10'000;
+  std::uint32_t header_bytes = 16 * 1024;
+  std::size_t buffered_bytes = 1024 * 1024;                          // of an answer that its client does not read
+  std::chrono::milliseconds header_time = std::chrono::seconds(10);  // from a request's first byte to its last header
+  std::chrono::milliseconds body_time = std::chrono::seconds(60);
+  std::chrono::milliseconds idle_time = std::chrono::seconds(75);   // between requests
+  std::chrono::milliseconds write_time = std::chrono::seconds(30);  // without any progress
+};
+
+struct ServerOptions {
+  std::string address = "127.0.0.1";
+  std::uint16_t port = 8080;     // 0: any that is free
+  std::string unix_socket = {};  // a path: listens there too
+  int threads = 1;
+  Limits limits = {};
+};
+
+// What is known of a request before its body is read.
+struct Admission {
+  std::uint64_t body_bytes = 0;  // the most that its body may have
+  unsigned refusal = 0;          // a status: the request is refused with `answer`
+  Response answer = {};
+};
+
+class HttpServer {
+ public:
+  struct Handler {
+    // Called with a request without its body.
+    std::function<Admission(const Request&)> admit = {};
+    std::function<void(const std::shared_ptr<Exchange>&)> handle = {};
+    // The body of an answer that HTTP itself gives: a status and a sentence.
+    std::function<Response(unsigned status, const std::string& message)> refuse = {};
+  };
+
+  // Listens when it returns. Throws Error(io) that names the address if it cannot.
+  HttpServer(const ServerOptions& options, Handler handler, Log& log);
+  // Closes all connections at once.
+  ~HttpServer();
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  std::uint16_t port() const noexcept;
+  std::size_t connections() const noexcept;
+  // Runs a task soon on one of its threads; after the server's end it does nothing.
+  std::function<void(std::function<void()>)> poster() const;
+
+  // No more connections; those that have no request end, the others after their answer. Returns at once.
+  void stop_accepting();
+  // Returns when no request is left, or the time is over: true if none is left.
+  bool wait_idle(std::chrono::milliseconds time);
+
+ private:
+  class Core;
+  std::shared_ptr<Core> core_;
+};
+
+}  // namespace quarrel::http

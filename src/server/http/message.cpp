@@ -1,0 +1,103 @@
+#include "server/http/message.h"
+
+#include <algorithm>
+
+namespace quarrel::http {
+namespace {
+
+constexpr std::size_t kLongestPath = 1024;
+
+char lower(char c) noexcept { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+int hex_value(char c) noexcept {
+  if (c >= '0' && c <= '9') return c - '0';
+  const char small = lower(c);
+  return small >= 'a' && small <= 'f' ? small - 'a' + 10 : -1;
+}
+
+// "%41" becomes "A"; false for half a code, or one of a control character.
+bool decode(std::string_view text, std::string& out) {
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    char c = text[i];
+    if (c == '%') {
+      if (i + 2 >= text.size()) return false;
+      const int high = hex_value(text[i + 1]);
+      const int low = hex_value(text[i + 2]);
+      if (high < 0 || low < 0) return false;
+      c = static_cast<char>(high * 16 + low);
+      i += 2;
+    }
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f || c == '\\') return false;
+    out.push_back(c);
+  }
+  return true;
+}
+
+// Two ways to write one path would be two ways around a right.
+bool is_normal(std::string_view path) noexcept {
+  if (path.empty() || path.front() != '/') return false;
+  std::size_t begin = 1;
+  while (begin <= path.size()) {
+    const std::size_t end = std::min(path.find('/', begin), path.size());
+    const std::string_view segment = path.substr(begin, end - begin);
+    if (segment == "." || segment == "..") return false;
+    if (segment.empty() && end != path.size()) return false;
+    begin = end + 1;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool equals_ignoring_case(std::string_view a, std::string_view b) noexcept {
+  return std::ranges::equal(a, b, {}, lower, lower);
+}
+
+std::string_view Request::header(std::string_view name) const noexcept {
+  for (const auto& [key, value] : headers) {
+    if (equals_ignoring_case(key, name)) return value;
+  }
+  return {};
+}
+
+std::string_view status_text(unsigned status) noexcept {
+  switch (status) {
+    case 200: return "OK";
+    case 204: return "No Content";
+    case 400: return "Bad Request";
+    case 401: return "Unauthorized";
+    case 403: return "Forbidden";
+    case 404: return "Not Found";
+    case 405: return "Method Not Allowed";
+    case 408: return "Request Timeout";
+    case 413: return "Content Too Large";
+    case 415: return "Unsupported Media Type";
+    case 417: return "Expectation Failed";
+    case 421: return "Misdirected Request";
+    case 429: return "Too Many Requests";
+    case 431: return "Request Header Fields Too Large";
+    case 500: return "Internal Server Error";
+    case 503: return "Service Unavailable";
+    case 505: return "HTTP Version Not Supported";
+    default: return "Status";
+  }
+}
+
+bool read_path(std::string_view target, std::string& path, std::string& query) {
+  path.clear();
+  query.clear();
+  if (target.size() > kLongestPath || target.find('#') != std::string_view::npos) return false;
+  const std::size_t question = target.find('?');
+  if (question != std::string_view::npos) query = target.substr(question + 1);
+  return decode(target.substr(0, question), path) && is_normal(path);
+}
+
+bool usable_request_id(std::string_view id) noexcept {
+  const auto fine = [](char c) {
+    return (c >= '0' && c <= '9') || (lower(c) >= 'a' && lower(c) <= 'z') || c == '-' || c == '_' || c == '.' ||
+           c == ':';
+  };
+  return !id.empty() && id.size() <= 128 && std::ranges::all_of(id, fine);
+}
+
+}  // namespace quarrel::http

@@ -1,0 +1,23 @@
+// Quarrel's own endpoints: generate, stream, health, version. Handlers of the rows in routes.cpp; what they throw is
+// answered as plain_error says.
+#pragma once
+
+#include <memory>
+
+#include "server/http/exchange.h"
+#include "server/service.h"
+
+namespace quarrel {
+
+// One answer: text, tokens_generated, tokens_per_sec, finish_reason.
+void native_generate(Service& service, const std::shared_ptr<http::Exchange>& exchange);
+// The same path, which Ollama's clients use too: their form is refused by name.
+void shared_generate(Service& service, const std::shared_ptr<http::Exchange>& exchange);
+// Server-sent events with token, token_id, stream, complete, tokens_per_sec.
+void native_stream(Service& service, const std::shared_ptr<http::Exchange>& exchange);
+
+void health(Service& service, const std::shared_ptr<http::Exchange>& exchange);
+void readiness(Service& service, const std::shared_ptr<http::Exchange>& exchange);
+void version(Service& service, const std::shared_ptr<http::Exchange>& exchange);
+
+}  // namespace quarrel

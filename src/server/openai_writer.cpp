@@ -1,0 +1,253 @@
+#include "server/openai_writer.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <random>
+
+#include "text/unicode.h"
+
+namespace quarrel {
+namespace {
+
+std::string new_id(const char* prefix) {
+  static constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+  thread_local std::mt19937_64 random(std::random_device{}());
+  std::uniform_int_distribution<std::size_t> any(0, kLetters.size() - 1);
+  std::string id = prefix;
+  for (int i = 0; i < 24; ++i) id.push_back(kLetters[any(random)]);
+  return id;
+}
+
+std::int64_t unix_seconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// OpenAI has two names for an answer that ended well.
+std::string_view openai_reason(FinishReason reason) noexcept {
+  return reason == FinishReason::length ? "length" : "stop";
+}
+
+std::string usage_json(const Usage& usage) {
+  return fmt::format(
+      "{{\"prompt_tokens\":{},\"completion_tokens\":{},\"total_tokens\":{},\"prompt_tokens_details\":"
+      "{{\"cached_tokens\":{}}},\"completion_tokens_details\":{{\"reasoning_tokens\":0}}}}",
+      usage.prompt_tokens, usage.generated_tokens, usage.prompt_tokens + usage.generated_tokens, usage.cached_tokens);
+}
+
+double rate(double count, double seconds) { return seconds > 0.0 ? count / seconds : 0.0; }
+
+std::string timings_json(const Usage& usage) {
+  const auto computed = static_cast<double>(usage.prompt_tokens - usage.cached_tokens);
+  const auto generated = static_cast<double>(usage.generated_tokens);
+  return fmt::format(
+      "{{\"cache_n\":{},\"prompt_n\":{},\"prompt_ms\":{:.3f},\"prompt_per_second\":{:.3f},\"predicted_n\":{},"
+      "\"predicted_ms\":{:.3f},\"predicted_per_second\":{:.3f}}}",
+      usage.cached_tokens, usage.prompt_tokens - usage.cached_tokens, usage.prompt_seconds * 1000.0,
+      rate(computed, usage.prompt_seconds), usage.generated_tokens, usage.generate_seconds * 1000.0,
+      rate(generated, usage.generate_seconds));
+}
+
+class OpenAiWriter final : public AnswerWriter {
+ public:
+  OpenAiWriter(OpenAiForm form, const OpenAiRequest& request, const AnswerNames& names)
+      : form_(form),
+        stream_(request.stream),
+        include_usage_(request.include_usage),
+        logprobs_(request.logprobs),
+        echo_(request.echo),
+        answers_(static_cast<std::size_t>(request.ask.answers)) {
+    head_ = fmt::format("{{\"id\":\"{}\",\"object\":\"{}\",\"created\":{},\"model\":",
+                        new_id(chat() ? "chatcmpl-" : "cmpl-"), object_name(), unix_seconds());
+    append_json_string(head_, names.model);
+    head_ += ",\"system_fingerprint\":";
+    append_json_string(head_, names.fingerprint);
+  }
+
+  void begin(http::Exchange& exchange, const LoadedModel& model, const Generation& generation) override {
+    tokenizer_ = model.tokenizer();
+    if (echo_) prompt_text_ = tokenizer_ != nullptr ? tokenizer_->decode(generation.prompt()) : "";
+    if (!stream_) return;
+    exchange.begin(
+        {.content_type = "text/event-stream", .headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}}});
+    for (std::size_t i = 0; i < answers_.size(); ++i) {
+      if (chat()) exchange.write(chunk(i, "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}", ""));
+      if (!chat() && !prompt_text_.empty()) exchange.write(text_chunk(i, prompt_text_, "null", ""));
+    }
+  }
+
+  void take(http::Exchange& exchange, std::span<GenerationEvent> events) override {
+    std::string bytes;
+    for (const GenerationEvent& event : events) {
+      if (event.kind == GenerationEvent::Kind::piece) {
+        take_piece(event, bytes);
+      } else if (event.kind == GenerationEvent::Kind::finished) {
+        answer(event).reason = openai_reason(event.reason);
+        if (stream_)
+          bytes += text_chunk(static_cast<std::size_t>(event.answer), "", "null", openai_reason(event.reason));
+      }
+    }
+    if (!bytes.empty()) exchange.write(bytes);
+  }
+
+  void end(http::Exchange& exchange, const Usage& usage) override {
+    if (stream_) {
+      if (include_usage_) {
+        exchange.write(fmt::format("data: {},\"choices\":[],\"usage\":{},\"timings\":{}}}\n\n", head_,
+                                   usage_json(usage), timings_json(usage)));
+      }
+      exchange.write("data: [DONE]\n\n");
+      exchange.finish();
+      return;
+    }
+    std::string body = head_ + ",\"choices\":[";
+    for (std::size_t i = 0; i < answers_.size(); ++i) {
+      if (i > 0) body.push_back(',');
+      append_choice(body, i);
+    }
+    body += fmt::format("],\"usage\":{},\"timings\":{}}}", usage_json(usage), timings_json(usage));
+    exchange.respond({.body = std::move(body)});
+  }
+
+  void fail(http::Exchange& exchange, const ApiError& error) override {
+    if (!exchange.begun()) {
+      exchange.respond(openai_error(error));
+      return;
+    }
+    exchange.write("data: " + openai_error_body(error) + "\n\ndata: [DONE]\n\n");
+    exchange.finish();
+  }
+
+ private:
+  struct Answer {
+    std::string text = {};
+    std::string logprobs = {};  // entries, with commas between them
+    std::string reason = {};
+    // Of a completion's older form, lists that grow side by side.
+    std::string tokens = {}, token_logprobs = {}, top_logprobs = {}, offsets = {};
+  };
+
+  bool chat() const noexcept { return form_ == OpenAiForm::chat; }
+  const char* object_name() const noexcept {
+    if (!chat()) return "text_completion";
+    return stream_ ? "chat.completion.chunk" : "chat.completion";
+  }
+  Answer& answer(const GenerationEvent& event) { return answers_[static_cast<std::size_t>(event.answer)]; }
+
+  std::string chunk(std::size_t index, std::string_view inside, std::string_view reason) const {
+    std::string text = fmt::format("data: {},\"choices\":[{{\"index\":{},{},\"finish_reason\":", head_, index, inside);
+    text += reason.empty() ? "null" : fmt::format("\"{}\"", reason);
+    text += include_usage_ ? "}],\"usage\":null}\n\n" : "}]}\n\n";
+    return text;
+  }
+
+  // The end of a chat has an empty delta.
+  std::string text_chunk(std::size_t index, std::string_view text, std::string_view logprobs,
+                         std::string_view reason) const {
+    std::string inside = chat() ? "\"delta\":{" : "\"text\":";
+    if (!chat() || reason.empty()) {
+      if (chat()) inside += "\"content\":";
+      append_json_string(inside, text);
+    }
+    if (chat()) inside += "}";
+    inside += fmt::format(",\"logprobs\":{}", logprobs);
+    return chunk(index, inside, reason);
+  }
+
+  void take_piece(const GenerationEvent& event, std::string& bytes) {
+    Answer& to = answer(event);
+    if (logprobs_ && event.token >= 0) append_logprob(to, event);
+    if (stream_) {
+      if (event.text.empty() && to.logprobs.empty() && to.tokens.empty()) return;
+      const std::string logprobs = logprobs_ ? logprobs_json(to) : "null";
+      bytes += text_chunk(static_cast<std::size_t>(event.answer), event.text, logprobs, "");
+      to.logprobs.clear();
+      to.tokens.clear(), to.token_logprobs.clear(), to.top_logprobs.clear(), to.offsets.clear();
+      offset_ += event.text.size();
+    } else {
+      to.text += event.text;
+    }
+  }
+
+  std::string spelled(TokenId token) const {
+    return tokenizer_ == nullptr ? "" : tokenizer_->piece(token, false, true);
+  }
+
+  // {"token","logprob","bytes"}: a token may be half a character, which only its bytes can say.
+  void append_token(std::string& out, TokenId token, float logprob) const {
+    const std::string bytes = spelled(token);
+    out += "{\"token\":";
+    append_json_string(out, to_valid_utf8(bytes));
+    out += fmt::format(",\"logprob\":{:.6g},\"bytes\":[", std::max(logprob, -9999.0f));
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      out += fmt::format("{}{}", i == 0 ? "" : ",", static_cast<unsigned>(static_cast<unsigned char>(bytes[i])));
+    }
+    out += "]";
+  }
+
+  void append_logprob(Answer& to, const GenerationEvent& event) const {
+    if (chat()) {
+      if (!to.logprobs.empty()) to.logprobs.push_back(',');
+      append_token(to.logprobs, event.token, event.logprob);
+      to.logprobs += ",\"top_logprobs\":[";
+      for (std::size_t i = 0; i < event.top.size(); ++i) {
+        if (i > 0) to.logprobs.push_back(',');
+        append_token(to.logprobs, event.top[i].id, event.top[i].logprob);
+        to.logprobs.push_back('}');
+      }
+      to.logprobs += "]}";
+      return;
+    }
+    const char* comma = to.tokens.empty() ? "" : ",";
+    to.tokens += comma;
+    append_json_string(to.tokens, to_valid_utf8(spelled(event.token)));
+    to.token_logprobs += fmt::format("{}{:.6g}", comma, std::max(event.logprob, -9999.0f));
+    to.offsets += fmt::format("{}{}", comma, prompt_text_.size() + offset_ + to.text.size());
+    to.top_logprobs += comma;
+    to.top_logprobs += "{";
+    for (std::size_t i = 0; i < event.top.size(); ++i) {
+      if (i > 0) to.top_logprobs.push_back(',');
+      append_json_string(to.top_logprobs, to_valid_utf8(spelled(event.top[i].id)));
+      to.top_logprobs += fmt::format(":{:.6g}", std::max(event.top[i].logprob, -9999.0f));
+    }
+    to.top_logprobs += "}";
+  }
+
+  std::string logprobs_json(const Answer& from) const {
+    if (chat()) return fmt::format("{{\"content\":[{}],\"refusal\":null}}", from.logprobs);
+    return fmt::format("{{\"tokens\":[{}],\"token_logprobs\":[{}],\"top_logprobs\":[{}],\"text_offset\":[{}]}}",
+                       from.tokens, from.token_logprobs, from.top_logprobs, from.offsets);
+  }
+
+  void append_choice(std::string& body, std::size_t index) const {
+    const Answer& from = answers_[index];
+    body += fmt::format("{{\"index\":{},", index);
+    if (chat()) {
+      body += "\"message\":{\"role\":\"assistant\",\"content\":";
+      append_json_string(body, from.text);
+      body += ",\"refusal\":null}";
+    } else {
+      body += "\"text\":";
+      append_json_string(body, prompt_text_ + from.text);
+    }
+    body += fmt::format(",\"logprobs\":{},\"finish_reason\":\"{}\"}}", logprobs_ ? logprobs_json(from) : "null",
+                        from.reason);
+  }
+
+  const OpenAiForm form_;
+  const bool stream_, include_usage_, logprobs_, echo_;
+  std::string head_;                      // of every chunk, up to its choices
+  const Tokenizer* tokenizer_ = nullptr;  // the model's, which the generation holds
+  std::string prompt_text_;
+  std::size_t offset_ = 0;  // bytes that were sent of a completion's text
+  std::vector<Answer> answers_;
+};
+
+}  // namespace
+
+std::unique_ptr<AnswerWriter> make_openai_writer(OpenAiForm form, const OpenAiRequest& request,
+                                                 const AnswerNames& names) {
+  return std::make_unique<OpenAiWriter>(form, request, names);
+}
+
+}  // namespace quarrel

@@ -1,0 +1,22 @@
+// OpenAI's answers: chat completions and completions, whole or as server-sent events. One object a request, called by
+// its GenerationCall, one call at a time.
+#pragma once
+
+#include <memory>
+
+#include "server/generation_call.h"
+#include "server/openai_request.h"
+
+namespace quarrel {
+
+enum class OpenAiForm { chat, completion };
+
+struct AnswerNames {
+  std::string model = {};        // as it was asked for
+  std::string fingerprint = {};  // which program answers
+};
+
+std::unique_ptr<AnswerWriter> make_openai_writer(OpenAiForm form, const OpenAiRequest& request,
+                                                 const AnswerNames& names);
+
+}  // namespace quarrel

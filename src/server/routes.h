@@ -1,0 +1,40 @@
+// Every endpoint, a row each: how it is called, who may call it, what it may send, who answers. Dispatch and tests read
+// the one table.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "server/http/exchange.h"
+#include "server/service.h"
+
+namespace quarrel {
+
+enum class Dialect : std::uint8_t { openai, native };  // how errors are said
+enum class Access : std::uint8_t { everybody, key };   // where there are keys
+
+struct Route {
+  std::string_view method;
+  std::string_view path;  // a last segment "{…}" stands for any text
+  Access access = Access::key;
+  Dialect dialect = Dialect::native;
+  std::uint64_t body_bytes = 0;  // the most
+  bool quick = false;            // answered where the request was read, without waiting for a thread
+  void (*handle)(Service&, const std::shared_ptr<http::Exchange>&) = nullptr;
+  std::string_view summary = {};
+};
+
+std::span<const Route> routes() noexcept;
+
+struct RouteMatch {
+  const Route* route = nullptr;  // null: none
+  std::string allowed = {};      // methods that the path has, where the method is the fault; empty: no such path
+};
+RouteMatch find_route(std::string_view method, std::string_view path);
+
+// What an error on this path is to look like.
+Dialect dialect_of(std::string_view path) noexcept;
+
+}  // namespace quarrel

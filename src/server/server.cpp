@@ -1,0 +1,138 @@
+#include "server/server.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "server/api_error.h"
+#include "server/routes.h"
+
+namespace quarrel {
+namespace {
+
+http::Response said(Dialect dialect, const ApiError& error) {
+  return dialect == Dialect::openai ? openai_error(error) : plain_error(error);
+}
+
+http::Admission refused(std::string_view path, const ApiError& error, http::Headers headers = {}) {
+  http::Response answer = said(dialect_of(path), error);
+  for (auto& header : headers) answer.headers.push_back(std::move(header));
+  return {.refusal = error.status, .answer = std::move(answer)};
+}
+
+// Without the port: "[::1]:8080" and "localhost:8080" are [::1] and localhost.
+std::string_view host_name(std::string_view host) noexcept {
+  if (host.starts_with('[')) return host.substr(0, host.find(']') + 1);
+  return host.substr(0, host.find(':'));
+}
+
+bool is_loopback_address(std::string_view address) noexcept {
+  return address.starts_with("127.") || address == "::1" || address == "localhost";
+}
+
+// Takes as long for a wrong key as for a right one of that length.
+bool same_secret(std::string_view a, std::string_view b) noexcept {
+  unsigned difference = a.size() == b.size() ? 0u : 1u;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference |= static_cast<unsigned>(static_cast<unsigned char>(a[i]) ^
+                                        static_cast<unsigned char>(b.empty() ? '\0' : b[i % b.size()]));
+  }
+  return difference == 0;
+}
+
+}  // namespace
+
+Server::Server(ServeOptions options, std::shared_ptr<Device> device, ModelStore store, Log& log)
+    : options_(std::move(options)), service_(options_.service, std::move(device), std::move(store), log) {
+  if (options_.api_key.empty() && !is_loopback_address(options_.http.address)) {
+    fail(ErrorKind::usage,
+         "{} can be reached from other machines, and there is no key: set QUARREL_API_KEY or --api-key-file",
+         options_.http.address);
+  }
+  for (const OfferedModel& model : service_.models()) static_cast<void>(model);  // a name that is none is said now
+  http::HttpServer::Handler handler;
+  handler.admit = [this](const http::Request& request) { return admit(request); };
+  handler.handle = [this](const std::shared_ptr<http::Exchange>& exchange) { handle(exchange); };
+  handler.refuse = [](unsigned status, const std::string& message) {
+    return openai_error({status, "invalid_request_error", "", message});
+  };
+  http_ = std::make_unique<http::HttpServer>(options_.http, std::move(handler), log);
+  service_.poster()->set(http_->poster());
+}
+
+Server::~Server() = default;
+
+bool Server::drain(std::chrono::milliseconds time) {
+  service_.begin_drain();
+  http_->stop_accepting();
+  return http_->wait_idle(time);
+}
+
+// A page from elsewhere can make a browser send requests here under a name of its own: only this machine's names count.
+bool Server::host_is_known(std::string_view host) const {
+  const std::string_view name = host_name(host);
+  if (name == "localhost" || name == "[::1]" || name == "127.0.0.1" || name.starts_with("127.")) return true;
+  if (name == options_.http.address) return true;
+  return std::ranges::find(options_.allowed_hosts, name) != options_.allowed_hosts.end();
+}
+
+bool Server::key_is_right(const http::Request& request) const {
+  std::string_view given = request.header("Authorization");
+  for (const std::string_view scheme : {"Bearer ", "ApiKey "}) {
+    if (given.size() > scheme.size() && http::equals_ignoring_case(given.substr(0, scheme.size()), scheme)) {
+      return same_secret(given.substr(scheme.size()), options_.api_key);
+    }
+  }
+  return false;
+}
+
+http::Admission Server::admit(const http::Request& request) const {
+  const std::string_view host = request.header("Host");
+  if (!host.empty() && options_.api_key.empty() && !host_is_known(host)) {
+    return refused(request.path, {403, "permission_error", "host_not_allowed",
+                                  "this server does not answer for that host name: --allow-host adds one"});
+  }
+  const std::string_view origin = request.header("Origin");
+  if (!origin.empty()) {
+    const std::size_t scheme = origin.find("://");
+    if (scheme == std::string_view::npos || origin.substr(scheme + 3) != host) {
+      return refused(request.path,
+                     {403, "permission_error", "origin_not_allowed", "pages from elsewhere may not call this server"});
+    }
+  }
+  RouteMatch match = find_route(request.method, request.path);
+  if (match.route == nullptr && match.allowed.empty()) {
+    return refused(request.path, {404, "not_found_error", "", "there is nothing at this path"});
+  }
+  if (match.route == nullptr) {
+    return refused(request.path, {405, "invalid_request_error", "", "this path is not called with that method"},
+                   {{"Allow", match.allowed}});
+  }
+  if (match.route->access == Access::key && !options_.api_key.empty() && !key_is_right(request)) {
+    return refused(request.path, {401, "authentication_error", "invalid_api_key", "the key is missing or wrong"});
+  }
+  if (match.route->access == Access::key && !service_.ready()) {
+    return refused(request.path, {503, "unavailable_error", "draining", "the server is about to end"});
+  }
+  return {.body_bytes = match.route->body_bytes};
+}
+
+void Server::handle(const std::shared_ptr<http::Exchange>& exchange) {
+  const Route* route = find_route(exchange->request().method, exchange->request().path).route;
+  const auto answer = [this, exchange, route] {
+    try {
+      route->handle(service_, exchange);
+    } catch (...) {
+      exchange->respond(said(route->dialect, api_error(std::current_exception())));
+    }
+  };
+  if (route->quick) {
+    answer();
+  } else {
+    service_.run_text_work(answer);
+  }
+}
+
+}  // namespace quarrel

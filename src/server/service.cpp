@@ -1,0 +1,159 @@
+#include "server/service.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <filesystem>
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+#include "base/printable.h"
+#include "server/api_error.h"
+
+namespace quarrel {
+
+// Threads that take tasks in turn. Bounded by the requests that are open, each of which has at most one task here.
+class Service::TextPool {
+ public:
+  TextPool(int threads, Log& log) : log_(log) {
+    for (int i = 0; i < std::max(1, threads); ++i) threads_.emplace_back([this] { run(); });
+  }
+  ~TextPool() {
+    {
+      const std::scoped_lock lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  void post(std::function<void()> task) {
+    {
+      const std::scoped_lock lock(mutex_);
+      tasks_.push_back(std::move(task));
+    }
+    changed_.notify_one();
+  }
+
+ private:
+  void run() {
+    for (;;) {
+      std::function<void()> task;
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return stopping_ || !tasks_.empty(); });
+        if (tasks_.empty()) return;
+        task = std::move(tasks_.front());
+        tasks_.pop_front();
+      }
+      try {
+        task();
+      } catch (const std::exception& error) {
+        log_.warn("a request's text could not be worked on: {}", error.what());
+      }
+    }
+  }
+
+  Log& log_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> tasks_;
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+namespace {
+
+std::int64_t seconds_of(std::filesystem::file_time_type time) {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::file_clock::to_sys(time).time_since_epoch())
+      .count();
+}
+
+// A model that was named when the server was started: what it is called, without a path's folders.
+OfferedModel offered(const ModelStore& store, const std::string& source) {
+  const ResolvedModel resolved = store.resolve(source);
+  OfferedModel model{.name = resolved.place == ModelPlace::file ? resolved.path.stem().string() : source,
+                     .source = source};
+  std::error_code error;
+  model.bytes = std::filesystem::file_size(resolved.path, error);
+  if (error) model.bytes = 0;
+  const auto written = std::filesystem::last_write_time(resolved.path, error);
+  if (!error) model.created = seconds_of(written);
+  return model;
+}
+
+}  // namespace
+
+Service::Service(ServiceOptions options, std::shared_ptr<Device> device, ModelStore store, Log& log)
+    : options_(std::move(options)), store_(std::move(store)), log_(log) {
+  RegistryOptions registry{.load = options_.load, .keep_alive = options_.keep_alive};
+  registry.resolve = [this](const std::string& name) { return store_.resolve(find(name).source); };
+  registry_ = std::make_unique<ModelRegistry>(std::move(device), std::move(registry), log_);
+  pool_ = std::make_unique<TextPool>(options_.text_threads, log_);
+}
+
+// The registry first: what waits for a model is told on the pool that there will be none.
+Service::~Service() {
+  registry_.reset();
+  pool_.reset();
+}
+
+std::vector<OfferedModel> Service::models() const {
+  std::vector<OfferedModel> models;
+  for (const std::string& name : options_.models) models.push_back(offered(store_, name));
+  if (!models.empty()) return models;
+  for (const ListedModel& listed : store_.list()) {
+    if (!listed.problem.empty()) continue;
+    const std::string name = listed.alias.empty() ? listed.name : listed.alias;
+    models.push_back(
+        {.name = name,
+         .source = name,
+         .bytes = listed.bytes,
+         .created = std::chrono::duration_cast<std::chrono::seconds>(listed.modified.time_since_epoch()).count(),
+         .parameters = listed.parameters,
+         .quantisation = listed.quantisation});
+  }
+  // Without names the default is the model that `pull` gets, if it is there.
+  const auto first = std::ranges::find(models, std::string("default"), &OfferedModel::name);
+  if (first != models.end()) std::rotate(models.begin(), first, first + 1);
+  return models;
+}
+
+OfferedModel Service::find(const std::string& name) const {
+  const std::vector<OfferedModel> all = models();
+  if (name.empty() && !all.empty()) return all.front();
+  const auto found = std::ranges::find(all, name, &OfferedModel::name);
+  if (found != all.end()) return *found;
+  const std::string message =
+      name.empty() ? "this server has no model: `quarrel pull` gets one"
+                   : fmt::format("there is no model '{}' here; GET /v1/models lists those that are", printable(name));
+  throw ApiError(404, "not_found_error", "model_not_found", message, "model");
+}
+
+ModelRegistry::Ticket Service::acquire(const OfferedModel& model, ModelRegistry::OnAcquired callback) {
+  return registry_->acquire(model.name, std::move(callback));
+}
+
+void Service::run_text_work(std::function<void()> task) { pool_->post(std::move(task)); }
+
+// An engine's step reports to every stream; only the first of them wakes an I/O thread.
+void StepPoster::post(const std::shared_ptr<StepPoster>& self, std::function<void()> task) {
+  {
+    const std::scoped_lock lock(self->mutex_);
+    self->gathered_.push_back(std::move(task));
+    if (self->gathered_.size() > 1) return;
+  }
+  self->run_on_io_([self] {
+    std::vector<std::function<void()>> tasks;
+    {
+      const std::scoped_lock lock(self->mutex_);
+      tasks.swap(self->gathered_);
+    }
+    for (const std::function<void()>& each : tasks) each();
+  });
+}
+
+}  // namespace quarrel

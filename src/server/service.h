@@ -1,0 +1,88 @@
+// What all requests share: the models, the threads for text, and the names by which models may be asked for. Made once
+// by the server. Any thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "server/http/exchange.h"
+#include "session/model_registry.h"
+#include "store/store.h"
+
+namespace quarrel {
+
+struct ServiceOptions {
+  std::vector<std::string> models = {};  // names or paths, the first of them the default; empty: all of the stores
+  LoadOptions load = {};
+  std::chrono::milliseconds keep_alive = std::chrono::minutes(5);
+  int text_threads = 1;
+  std::string version = {};  // of the program
+};
+
+// A model that a client may name.
+struct OfferedModel {
+  std::string name = {};
+  std::string source = {};  // what the store is asked for: a name, or a path that the server was started with
+  std::uint64_t bytes = 0;
+  std::int64_t created = 0;  // seconds since 1970
+  std::string parameters = {}, quantisation = {};
+};
+
+// Tasks that engines have for I/O threads, all that gather meanwhile at one wake-up. It outlives the service: an engine
+// may still have something to say then.
+class StepPoster {
+ public:
+  using RunOnIo = std::function<void(std::function<void()>)>;
+  void set(RunOnIo run_on_io) { run_on_io_ = std::move(run_on_io); }  // before the first task
+  static void post(const std::shared_ptr<StepPoster>& self, std::function<void()> task);
+
+ private:
+  RunOnIo run_on_io_;
+  std::mutex mutex_;
+  std::vector<std::function<void()>> gathered_;  // guarded by mutex_
+};
+
+class Service {
+ public:
+  Service(ServiceOptions options, std::shared_ptr<Device> device, ModelStore store, Log& log);
+  ~Service();
+  Service(const Service&) = delete;
+  Service& operator=(const Service&) = delete;
+
+  // Looks at the stores anew where no names were given.
+  std::vector<OfferedModel> models() const;
+  // The model that a request means: the one it names, the default where it names none. Throws ApiError(404).
+  OfferedModel find(const std::string& name) const;
+
+  // The callback comes on any thread, with no lock held.
+  ModelRegistry::Ticket acquire(const OfferedModel& model, ModelRegistry::OnAcquired callback);
+  ModelRegistry& registry() noexcept { return *registry_; }
+
+  // Runs a task on a thread that may take its time over a text.
+  void run_text_work(std::function<void()> task);
+  const std::shared_ptr<StepPoster>& poster() const noexcept { return poster_; }
+
+  bool ready() const noexcept { return !draining_; }
+  // New requests are refused from now on.
+  void begin_drain() noexcept { draining_ = true; }
+  const std::string& version() const noexcept { return options_.version; }
+  Log& log() noexcept { return log_; }
+
+ private:
+  class TextPool;
+  const ServiceOptions options_;
+  const ModelStore store_;
+  Log& log_;
+  std::atomic<bool> draining_ = false;
+  const std::shared_ptr<StepPoster> poster_ = std::make_shared<StepPoster>();
+  std::unique_ptr<ModelRegistry> registry_;
+  std::unique_ptr<TextPool> pool_;
+};
+
+}  // namespace quarrel
