@@ -73,33 +73,10 @@ void decode_blocks(const std::byte* source, float* values, std::size_t weights) 
 
 void decode_row(QuantType type, const std::byte* source, float* values, std::size_t weights) noexcept {
   switch (type) {
-    case QuantType::f32: return decode_blocks<BlockF32>(source, values, weights);
-    case QuantType::f16: return decode_blocks<BlockF16>(source, values, weights);
-    case QuantType::bf16: return decode_blocks<BlockBf16>(source, values, weights);
-    case QuantType::q4_0: return decode_blocks<BlockQ4_0>(source, values, weights);
-    case QuantType::q4_1: return decode_blocks<BlockQ4_1>(source, values, weights);
-    case QuantType::q5_0: return decode_blocks<BlockQ5_0>(source, values, weights);
-    case QuantType::q5_1: return decode_blocks<BlockQ5_1>(source, values, weights);
-    case QuantType::q8_0: return decode_blocks<BlockQ8_0>(source, values, weights);
-    case QuantType::q2_k: return decode_blocks<BlockQ2K>(source, values, weights);
-    case QuantType::q3_k: return decode_blocks<BlockQ3K>(source, values, weights);
-    case QuantType::q4_k: return decode_blocks<BlockQ4K>(source, values, weights);
-    case QuantType::q5_k: return decode_blocks<BlockQ5K>(source, values, weights);
-    case QuantType::q6_k: return decode_blocks<BlockQ6K>(source, values, weights);
-    case QuantType::q8_k: return decode_blocks<BlockQ8K>(source, values, weights);
-    case QuantType::tq1_0: return decode_blocks<BlockTq1_0>(source, values, weights);
-    case QuantType::tq2_0: return decode_blocks<BlockTq2_0>(source, values, weights);
-    case QuantType::iq4_nl: return decode_blocks<BlockIq4Nl>(source, values, weights);
-    case QuantType::iq4_xs: return decode_blocks<BlockIq4Xs>(source, values, weights);
-    case QuantType::mxfp4: return decode_blocks<BlockMxfp4>(source, values, weights);
-    case QuantType::mxfp4_pairs: return decode_blocks<BlockMxfp4Pairs>(source, values, weights);
-    case QuantType::iq2_xxs: return decode_blocks<BlockIq2Xxs>(source, values, weights);
-    case QuantType::iq2_xs: return decode_blocks<BlockIq2Xs>(source, values, weights);
-    case QuantType::iq2_s: return decode_blocks<BlockIq2S>(source, values, weights);
-    case QuantType::iq3_xxs: return decode_blocks<BlockIq3Xxs>(source, values, weights);
-    case QuantType::iq3_s: return decode_blocks<BlockIq3S>(source, values, weights);
-    case QuantType::iq1_s: return decode_blocks<BlockIq1S>(source, values, weights);
-    case QuantType::iq1_m: return decode_blocks<BlockIq1M>(source, values, weights);
+#define QUARREL_TYPE(type, number, name, Block) \
+  case QuantType::type: return decode_blocks<Block>(source, values, weights);
+    QUARREL_WEIGHT_TYPES(QUARREL_TYPE)
+#undef QUARREL_TYPE
   }
 }
 

@@ -4,40 +4,12 @@
 #pragma once
 
 #include "quant/blocks.h"
+#include "quant/type_list.h"
 
 namespace quarrel {
 
-// decode.cpp
-void decode_block(const BlockF32& block, float* values) noexcept;
-void decode_block(const BlockF16& block, float* values) noexcept;
-void decode_block(const BlockBf16& block, float* values) noexcept;
-void decode_block(const BlockQ4_0& block, float* values) noexcept;
-void decode_block(const BlockQ4_1& block, float* values) noexcept;
-void decode_block(const BlockQ5_0& block, float* values) noexcept;
-void decode_block(const BlockQ5_1& block, float* values) noexcept;
-void decode_block(const BlockQ8_0& block, float* values) noexcept;
-
-// decode_k.cpp
-void decode_block(const BlockQ2K& block, float* values) noexcept;
-void decode_block(const BlockQ3K& block, float* values) noexcept;
-void decode_block(const BlockQ4K& block, float* values) noexcept;
-void decode_block(const BlockQ5K& block, float* values) noexcept;
-void decode_block(const BlockQ6K& block, float* values) noexcept;
-void decode_block(const BlockQ8K& block, float* values) noexcept;
-void decode_block(const BlockTq1_0& block, float* values) noexcept;
-void decode_block(const BlockTq2_0& block, float* values) noexcept;
-
-// decode_iq.cpp
-void decode_block(const BlockIq4Nl& block, float* values) noexcept;
-void decode_block(const BlockIq4Xs& block, float* values) noexcept;
-void decode_block(const BlockMxfp4& block, float* values) noexcept;
-void decode_block(const BlockMxfp4Pairs& block, float* values) noexcept;
-void decode_block(const BlockIq2Xxs& block, float* values) noexcept;
-void decode_block(const BlockIq2Xs& block, float* values) noexcept;
-void decode_block(const BlockIq2S& block, float* values) noexcept;
-void decode_block(const BlockIq3Xxs& block, float* values) noexcept;
-void decode_block(const BlockIq3S& block, float* values) noexcept;
-void decode_block(const BlockIq1S& block, float* values) noexcept;
-void decode_block(const BlockIq1M& block, float* values) noexcept;
+#define QUARREL_TYPE(type, number, name, Block) void decode_block(const Block& block, float* values) noexcept;
+QUARREL_WEIGHT_TYPES(QUARREL_TYPE)
+#undef QUARREL_TYPE
 
 }  // namespace quarrel

@@ -63,6 +63,9 @@ std::uint32_t pack_fifth_bits(const std::uint8_t* quants) noexcept {
 using RowEncoder = void (*)(const float*, std::byte*, std::size_t) noexcept;
 
 template <typename Block>
+constexpr bool kHasEncoder = requires(const float* values, Block& block) { encode_block(values, block); };
+
+template <typename Block>
 void encode_blocks(const float* values, std::byte* destination, std::size_t weights) noexcept {
   for (std::size_t i = 0; i < weights / Block::kWeights; ++i) {
     Block block;
@@ -71,24 +74,21 @@ void encode_blocks(const float* values, std::byte* destination, std::size_t weig
   }
 }
 
+template <typename Block>
+constexpr RowEncoder encoder_of() noexcept {
+  if constexpr (kHasEncoder<Block>) return encode_blocks<Block>;
+  return nullptr;
+}
+
 // Null for a type without an encoder.
 RowEncoder find_encoder(QuantType type) noexcept {
   switch (type) {
-    case QuantType::f32: return encode_blocks<BlockF32>;
-    case QuantType::f16: return encode_blocks<BlockF16>;
-    case QuantType::bf16: return encode_blocks<BlockBf16>;
-    case QuantType::q4_0: return encode_blocks<BlockQ4_0>;
-    case QuantType::q4_1: return encode_blocks<BlockQ4_1>;
-    case QuantType::q5_0: return encode_blocks<BlockQ5_0>;
-    case QuantType::q5_1: return encode_blocks<BlockQ5_1>;
-    case QuantType::q8_0: return encode_blocks<BlockQ8_0>;
-    case QuantType::q4_k: return encode_blocks<BlockQ4K>;
-    case QuantType::q5_k: return encode_blocks<BlockQ5K>;
-    case QuantType::q6_k: return encode_blocks<BlockQ6K>;
-    case QuantType::iq4_nl: return encode_blocks<BlockIq4Nl>;
-    case QuantType::mxfp4: return encode_blocks<BlockMxfp4>;
-    default: return nullptr;
+#define QUARREL_TYPE(type, number, name, Block) \
+  case QuantType::type: return encoder_of<Block>();
+    QUARREL_WEIGHT_TYPES(QUARREL_TYPE)
+#undef QUARREL_TYPE
   }
+  return nullptr;
 }
 
 }  // namespace

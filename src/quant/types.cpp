@@ -9,39 +9,11 @@
 namespace quarrel {
 namespace {
 
-template <typename Block>
-constexpr TypeInfo row(QuantType type, std::string_view name) {
-  return {type, name, static_cast<std::uint32_t>(Block::kWeights), static_cast<std::uint32_t>(sizeof(Block))};
-}
-
 constexpr std::array kTypes = {
-    row<BlockF32>(QuantType::f32, "F32"),
-    row<BlockF16>(QuantType::f16, "F16"),
-    row<BlockQ4_0>(QuantType::q4_0, "Q4_0"),
-    row<BlockQ4_1>(QuantType::q4_1, "Q4_1"),
-    row<BlockMxfp4Pairs>(QuantType::mxfp4_pairs, "MXFP4_PAIRS"),
-    row<BlockQ5_0>(QuantType::q5_0, "Q5_0"),
-    row<BlockQ5_1>(QuantType::q5_1, "Q5_1"),
-    row<BlockQ8_0>(QuantType::q8_0, "Q8_0"),
-    row<BlockQ2K>(QuantType::q2_k, "Q2_K"),
-    row<BlockQ3K>(QuantType::q3_k, "Q3_K"),
-    row<BlockQ4K>(QuantType::q4_k, "Q4_K"),
-    row<BlockQ5K>(QuantType::q5_k, "Q5_K"),
-    row<BlockQ6K>(QuantType::q6_k, "Q6_K"),
-    row<BlockQ8K>(QuantType::q8_k, "Q8_K"),
-    row<BlockIq2Xxs>(QuantType::iq2_xxs, "IQ2_XXS"),
-    row<BlockIq2Xs>(QuantType::iq2_xs, "IQ2_XS"),
-    row<BlockIq3Xxs>(QuantType::iq3_xxs, "IQ3_XXS"),
-    row<BlockIq1S>(QuantType::iq1_s, "IQ1_S"),
-    row<BlockIq4Nl>(QuantType::iq4_nl, "IQ4_NL"),
-    row<BlockIq3S>(QuantType::iq3_s, "IQ3_S"),
-    row<BlockIq2S>(QuantType::iq2_s, "IQ2_S"),
-    row<BlockIq4Xs>(QuantType::iq4_xs, "IQ4_XS"),
-    row<BlockIq1M>(QuantType::iq1_m, "IQ1_M"),
-    row<BlockBf16>(QuantType::bf16, "BF16"),
-    row<BlockTq1_0>(QuantType::tq1_0, "TQ1_0"),
-    row<BlockTq2_0>(QuantType::tq2_0, "TQ2_0"),
-    row<BlockMxfp4>(QuantType::mxfp4, "MXFP4"),
+#define QUARREL_TYPE(type, number, name, Block) \
+  TypeInfo{QuantType::type, name, std::uint32_t{Block::kWeights}, std::uint32_t{sizeof(Block)}},
+    QUARREL_WEIGHT_TYPES(QUARREL_TYPE)
+#undef QUARREL_TYPE
 };
 static_assert(std::ranges::is_sorted(kTypes, {}, &TypeInfo::type), "find_type halves the list");
 

@@ -1,6 +1,5 @@
-// The list of weight types: one row and one block struct a type. A type's number is what GGUF files carry.
-// To add a type: an enumerator here, a struct with its size assert in blocks.h, a row in types.cpp, a decode_block of
-// the struct in one of the decode files and its line in decode_row. Constant data: safe from any thread.
+// The weight types: numbers, names and sizes of what type_list.h lists. A type's number is what GGUF files carry.
+// Constant data: safe from any thread.
 #pragma once
 
 #include <cstddef>
@@ -8,16 +7,15 @@
 #include <span>
 #include <string_view>
 
+#include "quant/type_list.h"
+
 namespace quarrel {
 
-// clang-format off
 enum class QuantType : std::uint32_t {
-  f32 = 0, f16 = 1, q4_0 = 2, q4_1 = 3, mxfp4_pairs = 4, q5_0 = 6, q5_1 = 7, q8_0 = 8,
-  q2_k = 10, q3_k = 11, q4_k = 12, q5_k = 13, q6_k = 14, q8_k = 15,
-  iq2_xxs = 16, iq2_xs = 17, iq3_xxs = 18, iq1_s = 19, iq4_nl = 20, iq3_s = 21, iq2_s = 22, iq4_xs = 23,
-  iq1_m = 29, bf16 = 30, tq1_0 = 34, tq2_0 = 35, mxfp4 = 39,
+#define QUARREL_TYPE(type, number, name, Block) type = (number),
+  QUARREL_WEIGHT_TYPES(QUARREL_TYPE)
+#undef QUARREL_TYPE
 };
-// clang-format on
 
 struct TypeInfo {
   QuantType type;

@@ -108,40 +108,18 @@ static void floats_to_bfloats(const MatmulTask& task, const PanelPart& part, std
 
 using ToBfloats = void (*)(const MatmulTask&, const PanelPart& part, std::uint16_t* to, std::byte* space);
 
-struct BfloatType {
-  QuantType type;
-  ToBfloats unpack;
-};
-static constexpr BfloatType kBfloatTypes[] = {
-    {QuantType::q4_0, packed_to_bfloats<BlockQ4_0>},
-    {QuantType::q4_1, packed_to_bfloats<BlockQ4_1>},
-    {QuantType::q5_0, packed_to_bfloats<BlockQ5_0>},
-    {QuantType::q5_1, packed_to_bfloats<BlockQ5_1>},
-    {QuantType::q8_0, packed_to_bfloats<BlockQ8_0>},
-    {QuantType::q2_k, packed_to_bfloats<BlockQ2K>},
-    {QuantType::q3_k, packed_to_bfloats<BlockQ3K>},
-    {QuantType::q4_k, packed_to_bfloats<BlockQ4K>},
-    {QuantType::q5_k, packed_to_bfloats<BlockQ5K>},
-    {QuantType::q6_k, packed_to_bfloats<BlockQ6K>},
-    {QuantType::q8_k, packed_to_bfloats<BlockQ8K>},
-    {QuantType::tq1_0, packed_to_bfloats<BlockTq1_0>},
-    {QuantType::tq2_0, packed_to_bfloats<BlockTq2_0>},
-    {QuantType::mxfp4, packed_to_bfloats<BlockMxfp4>},
-    {QuantType::mxfp4_pairs, packed_to_bfloats<BlockMxfp4Pairs>},
-    {QuantType::iq1_s, packed_to_bfloats<BlockIq1S>},
-    {QuantType::iq1_m, packed_to_bfloats<BlockIq1M>},
-    {QuantType::iq2_xxs, packed_to_bfloats<BlockIq2Xxs>},
-    {QuantType::iq2_xs, packed_to_bfloats<BlockIq2Xs>},
-    {QuantType::iq2_s, packed_to_bfloats<BlockIq2S>},
-    {QuantType::iq3_xxs, packed_to_bfloats<BlockIq3Xxs>},
-    {QuantType::iq3_s, packed_to_bfloats<BlockIq3S>},
-    {QuantType::iq4_nl, packed_to_bfloats<BlockIq4Nl>},
-    {QuantType::iq4_xs, packed_to_bfloats<BlockIq4Xs>},
-};
+template <typename Block>
+static constexpr ToBfloats bfloat_unpacking_of() {
+  if constexpr (kHasPacked<Block>) return packed_to_bfloats<Block>;
+  return nullptr;
+}
 
 static ToBfloats bfloat_unpacking(QuantType type) {
-  for (const BfloatType& row : kBfloatTypes) {
-    if (row.type == type) return row.unpack;
+  switch (type) {
+#define QUARREL_TYPE(type, number, name, Block) \
+  case QuantType::type: return bfloat_unpacking_of<Block>();
+    QUARREL_WEIGHT_TYPES(QUARREL_TYPE)
+#undef QUARREL_TYPE
   }
   return nullptr;
 }

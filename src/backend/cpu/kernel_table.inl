@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include "backend/cpu/integer_types.h"
 #include "backend/cpu/kernels.h"
 #include "quant/blocks.h"
 #include "quant/iq_codes.h"

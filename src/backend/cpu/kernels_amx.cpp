@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include "backend/cpu/integer_types.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/tiles.h"
 #include "quant/blocks.h"

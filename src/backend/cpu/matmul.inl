@@ -284,28 +284,33 @@ static void packed_matmul(const MatmulTask& task) {
 
 // ---- The table of types ----
 
+// What a level has for a type; nothing where the type has no packed panel.
 struct IntegerType {
   QuantType type;
-  void (*matmul)(const MatmulTask&);
-  std::size_t (*bytes)(std::size_t columns);
-  void (*pack)(const PackTask&);
-  void (*decode)(QuantType, const std::byte*, std::size_t, std::size_t, float*);
+  void (*matmul)(const MatmulTask&) = nullptr;
+  std::size_t (*bytes)(std::size_t columns) = nullptr;
+  void (*pack)(const PackTask&) = nullptr;
+  void (*decode)(QuantType, const std::byte*, std::size_t, std::size_t, float*) = nullptr;
 };
 
 template <typename Block>
-static constexpr IntegerType packed_type(QuantType type) {
-  return {type, packed_matmul<Block>, packed_bytes<Block>, pack_rows<Block>, decode_packed_row<Block>};
+static constexpr IntegerType integer_type_of(QuantType type) {
+  if constexpr (kHasPacked<Block>) {
+    return {type, packed_matmul<Block>, packed_bytes<Block>, pack_rows<Block>, decode_packed_row<Block>};
+  } else {
+    return {.type = type};
+  }
 }
 
 static constexpr IntegerType kIntegerTypes[] = {
-#define QUARREL_ROW(Block, type) packed_type<Block>(QuantType::type),
-    QUARREL_INTEGER_TYPES(QUARREL_ROW)
-#undef QUARREL_ROW
+#define QUARREL_TYPE(type, number, name, Block) integer_type_of<Block>(QuantType::type),
+    QUARREL_WEIGHT_TYPES(QUARREL_TYPE)
+#undef QUARREL_TYPE
 };
 
 static inline const IntegerType* integer_type(QuantType type) {
   for (const IntegerType& row : kIntegerTypes) {
-    if (row.type == type) return &row;
+    if (row.type == type) return row.matmul == nullptr ? nullptr : &row;
   }
   return nullptr;
 }

@@ -164,20 +164,20 @@ static std::size_t digit_tile_scratch_bytes(std::size_t columns) {
   return groups * 40 * 16 + 128 + (two > kPlainBytes ? two : kPlainBytes);
 }
 
-static constexpr struct {
-  QuantType type;
-  void (*matmul)(const MatmulTask&);
-} kDigitTileTypes[] = {
-#define QUARREL_ROW(Block, type) {QuantType::type, packed_digit_tiles<Block>},
-    QUARREL_INTEGER_TYPES(QUARREL_ROW)
-#undef QUARREL_ROW
-};
+template <typename Block>
+static void run_digit_tiles(const MatmulTask& task) {
+  if constexpr (kHasPacked<Block>) return packed_digit_tiles<Block>(task);
+  __builtin_trap();  // a type without packed panels has no int8 activations: nobody may come here with one
+}
 
 static void matmul_digit_tiles(const MatmulTask& task) {
-  for (const auto& row : kDigitTileTypes) {
-    if (row.type == task.type) return row.matmul(task);
+  switch (task.type) {
+#define QUARREL_TYPE(type, number, name, Block) \
+  case QuantType::type: return run_digit_tiles<Block>(task);
+    QUARREL_WEIGHT_TYPES(QUARREL_TYPE)
+#undef QUARREL_TYPE
   }
-  __builtin_trap();  // a type without a row in the list has no int8 activations: nobody may come here with one
+  __builtin_trap();
 }
 
 }  // namespace quarrel::QUARREL_LEVEL

@@ -62,6 +62,9 @@ static inline Bytes nibbles32(const std::uint8_t (&nibbles)[4][kBytes], int i) {
 template <typename Block>
 struct Packed;
 
+template <typename Block>
+static constexpr bool kHasPacked = requires { typename Packed<Block>::Rows; };
+
 template <>
 struct Packed<BlockQ4_0> {
   static constexpr int kGroup = 32, kBias = 8, kMost = 15;
