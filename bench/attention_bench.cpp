@@ -20,12 +20,12 @@ namespace {
 
 struct HeadShape {
   const char* name;
-  std::int32_t group;  // query heads that share a head of keys and values
+  std::int32_t query_heads;  // query heads that share a head of keys and values
   std::int32_t dim;
 };
-constexpr std::array kShapes = {HeadShape{.name = "3x64", .group = 3, .dim = 64},
-                                HeadShape{.name = "8x64", .group = 8, .dim = 64},
-                                HeadShape{.name = "4x128", .group = 4, .dim = 128}};
+constexpr std::array kShapes = {HeadShape{.name = "3x64", .query_heads = 3, .dim = 64},
+                                HeadShape{.name = "8x64", .query_heads = 8, .dim = 64},
+                                HeadShape{.name = "4x128", .query_heads = 4, .dim = 128}};
 
 std::size_t as_size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
@@ -36,14 +36,14 @@ class Setting {
       : shape_(shape),
         context_(context),
         rows_(rows),
-        tile_rows_(std::clamp(kAttendQueries / shape.group, 1, kAttendRows)),
-        head_bytes_(as_size(2 * kAttendBlock * shape.dim) * sizeof(std::uint16_t)),
+        tile_rows_(std::clamp(kAttendQueries / shape.query_heads, 1, kAttendRows)),
+        head_bytes_(as_size(2 * kKvBlock * shape.dim) * sizeof(std::uint16_t)),
         heads_(as_size(heads)),
-        blocks_(as_size((context + kAttendBlock - 1) / kAttendBlock)),
+        blocks_(as_size((context + kKvBlock - 1) / kKvBlock)),
         cache_(head_bytes_ * heads_ * blocks_.size(), "a benchmark's cache"),
         q_(as_size(rows) * width()),
         out_(q_.size()),
-        scratch_(attend_scratch_floats(as_size(tile_rows_ * shape.group), as_size(shape.dim), as_size(shape.dim)) *
+        scratch_(attend_scratch_floats(as_size(tile_rows_ * shape.query_heads), as_size(shape.dim), as_size(shape.dim)) *
                      sizeof(float),
                  "a benchmark's scratch") {
     std::mt19937 random(1);
@@ -69,10 +69,10 @@ class Setting {
                       .out = out_.data() + as_size(first) * width(),
                       .out_stride = width(),
                       .rows = std::min(tile_rows_, rows_ - first),
-                      .group = shape_.group,
+                      .query_heads = shape_.query_heads,
                       .key_dim = shape_.dim,
                       .value_dim = shape_.dim,
-                      .half = true,
+                      .f16 = true,
                       .base = cache_.data() + head % heads_ * head_bytes_,
                       .block_bytes = head_bytes_ * heads_,
                       .blocks = blocks_.data(),
@@ -84,15 +84,15 @@ class Setting {
     benchmark::DoNotOptimize(out_.data());
   }
 
-  double bytes() const { return static_cast<double>(head_bytes_) / kAttendBlock * context_; }
+  double bytes() const { return static_cast<double>(head_bytes_) / kKvBlock * context_; }
   double flops() const {
     double positions = 0.0;
     for (const std::int32_t end : ends_) positions += end;
-    return positions * shape_.group * shape_.dim * 4.0;
+    return positions * shape_.query_heads * shape_.dim * 4.0;
   }
 
  private:
-  std::size_t width() const { return as_size(shape_.group * shape_.dim); }
+  std::size_t width() const { return as_size(shape_.query_heads * shape_.dim); }
 
   HeadShape shape_;
   std::int32_t context_, rows_, tile_rows_;

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/cpu/digits.h"
+#include "backend/cpu/int8_rows.h"
 #include "backend/cpu/isa.h"
 #include "base/aligned_buffer.h"
 #include "register.h"
@@ -37,8 +37,8 @@ struct Rows {
   std::vector<float> other = random_row(kColumns, 3);
   std::vector<float> values = source;
   std::vector<std::uint16_t> halves = std::vector<std::uint16_t>(kColumns);
-  AlignedBuffer digit_memory = AlignedBuffer(digit_bytes(1, kColumns), "digits");
-  DigitRows digits = lay_out_digits(digit_memory.data(), kColumns);
+  AlignedBuffer int8_memory = AlignedBuffer(int8_bytes(1, kColumns), "int8");
+  Int8Rows int8 = lay_out_int8(int8_memory.data(), kColumns);
 };
 
 struct RowKernel {
@@ -65,10 +65,10 @@ std::vector<RowKernel> row_kernels() {
        [](const CpuKernels& k, Rows& r) {
          k.layer_norm(r.source.data(), r.weight.data(), r.other.data(), r.values.data(), kColumns, 1e-5f);
        }},
-      {"quantize_row/digits:1", 5,
-       [](const CpuKernels& k, Rows& r) { k.quantize_row(r.source.data(), kColumns, r.digits, 0, 1e30f); }},
-      {"quantize_row/digits:2", 6,
-       [](const CpuKernels& k, Rows& r) { k.quantize_row(r.source.data(), kColumns, r.digits, 0, 0.0f); }},
+      {"quantize_row/int8", 5,
+       [](const CpuKernels& k, Rows& r) { k.quantize_row(r.source.data(), kColumns, r.int8, 0, 1e30f); }},
+      {"quantize_row/split", 6,
+       [](const CpuKernels& k, Rows& r) { k.quantize_row(r.source.data(), kColumns, r.int8, 0, 0.0f); }},
       {"store_half", 6, [](const CpuKernels& k, Rows& r) { k.store_half(r.source.data(), r.halves.data(), kColumns); }},
       {"add", 12, in_place([](const CpuKernels& k, float* v, Rows& r) { k.add(v, r.other.data(), kColumns); })},
       {"add_scaled", 12,
@@ -150,16 +150,16 @@ void scan(benchmark::State& state, IsaLevel level) {
 void convolve(benchmark::State& state, IsaLevel level) {
   const CpuKernels& kernels = kernels_of(level);
   const std::int32_t row = 0;
-  const std::vector<float> in = random_row(kSsmBlock, 9);
-  const std::vector<float> history = random_row((kTaps - 1) * kSsmBlock, 10);
-  const std::vector<float> weights = random_row(kTaps * kSsmBlock, 11);
-  const std::vector<float> bias = random_row(kSsmBlock, 12);
-  std::vector<float> out(kSsmBlock);
+  const std::vector<float> in = random_row(kSsmStrip, 9);
+  const std::vector<float> history = random_row((kTaps - 1) * kSsmStrip, 10);
+  const std::vector<float> weights = random_row(kTaps * kSsmStrip, 11);
+  const std::vector<float> bias = random_row(kSsmStrip, 12);
+  std::vector<float> out(kSsmStrip);
   const ConvTask task{.in = in.data(),
                       .out = out.data(),
                       .rows = &row,
                       .count = 1,
-                      .channels = kSsmBlock,
+                      .channels = kSsmStrip,
                       .taps = kTaps,
                       .history = history.data(),
                       .weights = weights.data(),
@@ -168,7 +168,7 @@ void convolve(benchmark::State& state, IsaLevel level) {
     kernels.convolve(task);
     benchmark::ClobberMemory();
   }
-  count(state, kSsmBlock, (2 * kTaps + 2) * sizeof(float));
+  count(state, kSsmStrip, (2 * kTaps + 2) * sizeof(float));
 }
 
 void register_one(const std::string& name, const std::function<void(benchmark::State&)>& run) {

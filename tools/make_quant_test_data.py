@@ -8,7 +8,7 @@ A file NAME.bin is little-endian: u32 sane blocks, u32 wild blocks, u32 bytes a 
 all expected floats (f32). Sane blocks are random except for their scales, which are ordinary numbers of both signs; wild
 blocks are random in every byte, and the first three have an infinity, a NaN and a subnormal number for a scale.
 
-grids.bin holds the grids of the IQ types, one signed byte a value, since random blocks do not reach every row of them.
+codebooks.bin holds the codebooks of the IQ types, one signed byte a value, since random blocks do not reach every entry of them.
 """
 
 import pathlib
@@ -20,7 +20,7 @@ from gguf import quants
 
 BLOCKS = 8
 
-GRIDS = ["IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ1_S"]
+CODEBOOKS = ["IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ1_S"]
 
 # Where the half-precision scales lie. None: no such field (MXFP4, Q8_K) or one in pieces (IQ1_M).
 HALF_FIELDS = {
@@ -58,7 +58,7 @@ def decode(name: str, blocks: np.ndarray) -> np.ndarray:
     return quants.dequantize(blocks, GGMLQuantizationType[name])
 
 
-def grid_bytes(name: str) -> bytes:
+def codebook_bytes(name: str) -> bytes:
     quant = getattr(quants, name)
     quant.init_grid()
     return quant.grid.astype(np.int8).tobytes()
@@ -67,7 +67,7 @@ def grid_bytes(name: str) -> bytes:
 def main() -> None:
     folder = pathlib.Path(__file__).resolve().parent.parent / "tests/data/quant_blocks"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "grids.bin").write_bytes(b"".join(grid_bytes(name) for name in GRIDS))
+    (folder / "codebooks.bin").write_bytes(b"".join(codebook_bytes(name) for name in CODEBOOKS))
     for number, name in enumerate(HALF_FIELDS):
         rng = np.random.default_rng(1000 + number)
         weights, size = GGML_QUANT_SIZES[GGMLQuantizationType[name]]

@@ -75,7 +75,8 @@ class HostBackend : public Backend {
   void sample(const SampleOp& op) override;
   void pool(const PoolOp& op) override;
 
- protected:
+  // ---- What the parts of a backend ask of the step and its memory; nobody else holds a HostBackend ----
+
   struct RopeTable {
     RopeKind kind;
     std::vector<double> frequencies;
@@ -116,34 +117,6 @@ class HostBackend : public Backend {
 
   // What a projection is called in a profile.
   static std::string_view profile_name(const LinearOp& op) noexcept;
-
-  // What a weight's matrix takes where it is read from, one expert's if it has several.
-  struct WeightSize {
-    std::size_t bytes = 0;
-    bool quantised = false;
-  };
-  virtual WeightSize weight_size(const Weight& weight) const = 0;
-
-  // Norms one row; false if its sum of squares was not finite. `out` may be `in`.
-  virtual bool norm_row(const Norm& norm, const float* in, float* out, std::size_t count) const = 0;
-  // All values of a weight of role `vector`.
-  virtual std::span<const float> vector_values(const Weight& weight) const = 0;
-
-  // What looks through the logits, and with how many threads: run_for_each calls task(i) for every i below `count`.
-  virtual const SamplingKernels& sampling_kernels() const noexcept { return scalar_sampling_kernels(); }
-  virtual void run_for_each(std::size_t count, const std::function<void(std::size_t)>& task) {
-    for (std::size_t i = 0; i < count; ++i) task(i);
-  }
-
-  // Called before the forward of each step, when the device lock is held.
-  virtual void begin_step() {}
-  // Called when a step gets the device and when it gives it back: at its ends and where it gives way.
-  virtual void enter_device() {}
-  virtual void leave_device() {}
-
-  // Between two ops of a long step: lets the shorter steps of other models go first, if any wait. A step is one unit to
-  // whoever submits it, so nothing that an op keeps for the next may lie in what backends of a device share.
-  void give_way();
 
   // ---- The running step, with its padding ----
   const StepShape& shape() const noexcept { return shape_; }
@@ -202,6 +175,35 @@ class HostBackend : public Backend {
   void count_saturated(std::uint64_t values) noexcept { counters_.kv_saturated += values; }
   // Notes which of a layer's experts were chosen.
   void count_experts(std::int32_t layer, std::int32_t experts, std::span<const std::int32_t> chosen);
+
+ protected:
+  // What a weight's matrix takes where it is read from, one expert's if it has several.
+  struct WeightSize {
+    std::size_t bytes = 0;
+    bool quantised = false;
+  };
+  virtual WeightSize weight_size(const Weight& weight) const = 0;
+
+  // Norms one row; false if its sum of squares was not finite. `out` may be `in`.
+  virtual bool norm_row(const Norm& norm, const float* in, float* out, std::size_t count) const = 0;
+  // All values of a weight of role `vector`.
+  virtual std::span<const float> vector_values(const Weight& weight) const = 0;
+
+  // What looks through the logits, and with how many threads: run_for_each calls task(i) for every i below `count`.
+  virtual const SamplingKernels& sampling_kernels() const noexcept { return scalar_sampling_kernels(); }
+  virtual void run_for_each(std::size_t count, const std::function<void(std::size_t)>& task) {
+    for (std::size_t i = 0; i < count; ++i) task(i);
+  }
+
+  // Called before the forward of each step, when the device lock is held.
+  virtual void begin_step() {}
+  // Called when a step gets the device and when it gives it back: at its ends and where it gives way.
+  virtual void enter_device() {}
+  virtual void leave_device() {}
+
+  // Between two ops of a long step: lets the shorter steps of other models go first, if any wait. A step is one unit to
+  // whoever submits it, so nothing that an op keeps for the next may lie in what backends of a device share.
+  void give_way();
 
  private:
   // What a branch carries from step to step.

@@ -1,4 +1,4 @@
-// Which processors this process may use, which of them share a core or a memory node, and how much of their time its
+// Which processors this process may use, which of them share a core or a NUMA node, and how much of their time its
 // control groups allow. Read whenever a thread pool is made; nothing is kept, so any thread may ask. What the system
 // says is a hint: a file that is missing or makes no sense is left out, and what is known without it stands.
 #pragma once

@@ -59,7 +59,7 @@ ThreadPool::ThreadPool(const ThreadOptions& options, CpuTopology topology)
       states_(as_size(workers_)) {
   const std::vector<LogicalCpu> places = topology_.place(workers_);
   for (std::size_t i = 0; i < states_.size(); ++i) states_[i].place = places[i];
-  form_teams();
+  form_nodes();
   threads_.reserve(states_.size() - 1);
   try {
     for (int worker = 1; worker < workers_; ++worker) threads_.emplace_back([this, worker] { work(worker); });
@@ -72,16 +72,17 @@ ThreadPool::ThreadPool(const ThreadOptions& options, CpuTopology topology)
 
 ThreadPool::~ThreadPool() { stop(); }
 
-void ThreadPool::form_teams() {
-  std::vector<TeamRange> ranges;
+void ThreadPool::form_nodes() {
+  std::vector<NodeRange> ranges;
   ranges.reserve(states_.size());
   for (int worker = 0; worker < workers_; ++worker) {
-    if (worker == 0 || node_of(worker) != node_of(worker - 1)) ranges.push_back({.first = worker, .last = worker});
+    if (worker == 0 || numa_id_of(worker) != numa_id_of(worker - 1))
+      ranges.push_back({.first = worker, .last = worker});
     ranges.back().last = worker + 1;
-    states_[as_size(worker)].team = static_cast<int>(ranges.size()) - 1;
+    states_[as_size(worker)].node = static_cast<int>(ranges.size()) - 1;
   }
-  teams_ = std::vector<Team>(ranges.size());
-  for (std::size_t i = 0; i < ranges.size(); ++i) teams_[i].workers = ranges[i];
+  nodes_ = std::vector<Node>(ranges.size());
+  for (std::size_t i = 0; i < ranges.size(); ++i) nodes_[i].workers = ranges[i];
 }
 
 void ThreadPool::stop() noexcept {
@@ -141,11 +142,11 @@ void ThreadPool::sleep(Signal& signal, std::uint32_t value) noexcept {
 
 void ThreadPool::begin_phase(bool goes_on) noexcept {
   ++phase_;
-  for (Team& team : teams_) {
-    team.start.entry = entry_;
-    team.start.context = context_;
-    team.start.goes_on = goes_on;
-    raise(team.start.phase, phase_);
+  for (Node& node : nodes_) {
+    node.start.entry = entry_;
+    node.start.context = context_;
+    node.start.goes_on = goes_on;
+    raise(node.start.phase, phase_);
   }
 }
 
@@ -164,9 +165,9 @@ bool ThreadPool::gather(int first, int last, std::uint32_t phase) noexcept {
 }
 
 bool ThreadPool::gather() noexcept {
-  bool some_wait = gather(1, teams_[0].workers.last, phase_);
-  for (std::size_t i = 1; i < teams_.size(); ++i) {
-    const int leader = teams_[i].workers.first;
+  bool some_wait = gather(1, nodes_[0].workers.last, phase_);
+  for (std::size_t i = 1; i < nodes_.size(); ++i) {
+    const int leader = nodes_[i].workers.first;
     some_wait = gather(leader, leader + 1, phase_) || some_wait;
   }
   return some_wait;
@@ -174,8 +175,8 @@ bool ThreadPool::gather() noexcept {
 
 void ThreadPool::finish_phase(int worker) noexcept {
   WorkerState& state = states_[as_size(worker)];
-  const TeamRange team = teams_[as_size(state.team)].workers;
-  const bool others_wait = team.first == worker && gather(worker + 1, team.last, state.phase);
+  const NodeRange node = nodes_[as_size(state.node)].workers;
+  const bool others_wait = node.first == worker && gather(worker + 1, node.last, state.phase);
   state.some_wait = state.in_task || others_wait;
   const bool in_the_way = raise(state.done, state.phase);
   await_phase(state, in_the_way);
@@ -183,7 +184,7 @@ void ThreadPool::finish_phase(int worker) noexcept {
 
 void ThreadPool::await_phase(WorkerState& state, bool in_the_way) noexcept {
   ++state.phase;
-  Signal& start = teams_[as_size(state.team)].start.phase;
+  Signal& start = nodes_[as_size(state.node)].start.phase;
   Patience patience(crowded_ || in_the_way);
   while (start.value.load(std::memory_order_acquire) != state.phase) {
     if (!patience.lasts([] { return true; })) sleep(start, state.phase);
@@ -192,7 +193,7 @@ void ThreadPool::await_phase(WorkerState& state, bool in_the_way) noexcept {
 }
 
 void ThreadPool::call(int worker) noexcept {
-  const Start& start = teams_[as_size(team_of(worker))].start;
+  const Start& start = nodes_[as_size(node_of(worker))].start;
   try {
     start.entry(start.context, worker, workers_);
   } catch (const Stopped&) {
@@ -233,7 +234,7 @@ void ThreadPool::sync(int worker) {
 void ThreadPool::work(int worker) {
   if (mode_.enter != nullptr) mode_.enter();
   if (binds_) mask_of(worker).bind_this_thread();
-  const Start& start = teams_[as_size(team_of(worker))].start;
+  const Start& start = nodes_[as_size(node_of(worker))].start;
   await_phase(states_[as_size(worker)], false);
   for (; start.entry != nullptr; finish_phase(worker)) {
     if (!start.goes_on) call(worker);

@@ -1,4 +1,4 @@
-// A fixed team of threads that runs one task at a time, all of it together. The caller is worker 0 and returns when
+// A fixed number of threads that run one task at a time, all of it together. The caller is worker 0 and returns when
 // every worker is done. Whoever waits, worker or caller, first spins for a short while, because the next piece of a
 // step usually comes within microseconds, and then sleeps. It sleeps sooner where spinning could only keep others from
 // their work: when there are more workers than processors, when the caller sees that a worker has not even begun, and
@@ -6,11 +6,11 @@
 // not.
 //
 // Memory belongs to the node of the processor that touches it first. Workers are therefore numbered node by node, and
-// on a machine with several nodes each may only run on its own: the workers of a node are a team. Neighbouring workers,
-// which own neighbouring slices of a matrix's rows, are of one team, and a slice that its worker fills lies where it
-// will be read. Each team has its own start signal and a leader, its first worker, who gathers the others; the caller
-// meets the leaders alone, so that a barrier crosses from node to node once each way. Within a node the system
-// balances, unless each worker is pinned to a processor.
+// on a machine with several NUMA nodes each may only run on its own. Neighbouring workers, which own neighbouring
+// slices of a matrix's rows, are of one node, and a slice that its worker fills lies where it will be read. Each node
+// has its own start signal and a leader, its first worker, who gathers the others; the caller meets the leaders alone,
+// so that a barrier crosses from node to node once each way. Within a node the system balances, unless each worker is
+// pinned to a processor.
 #pragma once
 
 #include <algorithm>
@@ -52,8 +52,8 @@ class ThreadPool {
 
   int size() const noexcept { return workers_; }
   bool pinned() const noexcept { return pin_; }
-  // The memory node that a worker is near to; it never falls from one worker to the next.
-  int node_of(int worker) const noexcept { return states_[static_cast<std::size_t>(worker)].place.node; }
+  // The system's number of the NUMA node that a worker is near to; it never falls from one worker to the next.
+  int numa_id_of(int worker) const noexcept { return states_[static_cast<std::size_t>(worker)].place.node; }
 
   // Makes the calling thread worker 0, in mode and place, until the object goes and the thread is as it was. A region
   // does this itself; around many regions it is done once. Belongs to the thread that may call `run`.
@@ -77,13 +77,13 @@ class ThreadPool {
     std::optional<CpuMask> cpus_;  // where the thread could run, if that was changed
   };
 
-  // The workers of one node: [first, last).
-  struct TeamRange {
+  // The workers of one NUMA node: [first, last). Nodes are counted from 0, those without workers left out.
+  struct NodeRange {
     int first = 0, last = 0;
   };
-  int teams() const noexcept { return static_cast<int>(teams_.size()); }
-  int team_of(int worker) const noexcept { return states_[static_cast<std::size_t>(worker)].team; }
-  TeamRange team(int index) const noexcept { return teams_[static_cast<std::size_t>(index)].workers; }
+  int nodes() const noexcept { return static_cast<int>(nodes_.size()); }
+  int node_of(int worker) const noexcept { return states_[static_cast<std::size_t>(worker)].node; }
+  NodeRange node(int index) const noexcept { return nodes_[static_cast<std::size_t>(index)].workers; }
 
   // Calls task(worker, workers) once on each worker. The first exception thrown is rethrown here.
   template <typename Task>
@@ -98,16 +98,16 @@ class ThreadPool {
   // exception from here, so that no one waits for who will never come. Memory they hold must belong to objects.
   void sync(int worker);
 
-  // Each team has units(team) pieces of work: task(team, unit, worker) for all of them. Whoever is free takes the next
-  // of its own team, and when there is none left helps the others.
+  // Each NUMA node has units(node) pieces of work: task(node, unit, worker) for all of them. Whoever is free takes the
+  // next of its own node, and when there is none left helps the others.
   template <typename Units, typename Task>
   void share(const Units& units, const Task& task) {
-    for (Team& team : teams_) team.next.store(0, std::memory_order_relaxed);
+    for (Node& node : nodes_) node.next.store(0, std::memory_order_relaxed);
     run([&](int worker, int) {
-      for (int k = 0; k < teams(); ++k) {
-        const int index = (team_of(worker) + k) % teams();
+      for (int k = 0; k < nodes(); ++k) {
+        const int index = (node_of(worker) + k) % nodes();
         const std::size_t count = units(index);
-        std::atomic<std::size_t>& next = teams_[static_cast<std::size_t>(index)].next;
+        std::atomic<std::size_t>& next = nodes_[static_cast<std::size_t>(index)].next;
         for (std::size_t unit = next.fetch_add(1); unit < count; unit = next.fetch_add(1)) task(index, unit, worker);
       }
     });
@@ -145,12 +145,12 @@ class ThreadPool {
     Signal done;             // the last phase that it has finished
     bool some_wait = false;  // whether it, or one whom it leads, finished that by `sync`; written before `done`
     LogicalCpu place = {};   // never changes
-    int team = 0;            // the same
+    int node = 0;            // the same
     alignas(64) std::atomic<std::uint32_t> begun{0};
     std::uint32_t phase = 0;  // the one it is in; the worker's own
     bool in_task = false;     // whether it finishes the phase by `sync`; the same
   };
-  // What the caller tells a team, on one line, so that it comes to them in one piece.
+  // What the caller tells a node, on one line, so that it comes to them in one piece.
   struct alignas(64) Start {
     Signal phase;  // a region is one, or one more for each `sync`
     // Written before `phase` is raised, read after.
@@ -159,10 +159,10 @@ class ThreadPool {
     bool goes_on = false;  // with the same task: whoever has left it only says so again
   };
   // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): the padding is the point
-  struct Team {
+  struct Node {
     Start start;
     alignas(64) std::atomic<std::size_t> next{0};  // of `share`
-    TeamRange workers;                             // never changes
+    NodeRange workers;                             // never changes
   };
   class Patience;
   struct Stopped {};  // what `sync` throws
@@ -174,7 +174,7 @@ class ThreadPool {
   // True if it woke somebody who will probably want the processor that this thread is on.
   static bool raise(Signal& signal, std::uint32_t value) noexcept;
   static void sleep(Signal& signal, std::uint32_t value) noexcept;
-  void form_teams();
+  void form_nodes();
   void begin_phase(bool goes_on) noexcept;
   void finish_phase(int worker) noexcept;  // and returns when the next one has begun
   void await_phase(WorkerState& state, bool in_the_way) noexcept;
@@ -193,8 +193,8 @@ class ThreadPool {
   std::vector<std::thread> threads_;
   bool has_caller_ = false;  // a Caller lives
 
-  std::vector<Team> teams_;
-  Entry entry_ = nullptr;  // what the teams are told; the caller's own, like the rest up to failed_
+  std::vector<Node> nodes_;
+  Entry entry_ = nullptr;  // what the nodes are told; the caller's own, like the rest up to failed_
   void* context_ = nullptr;
   std::uint32_t phase_ = 0;
   alignas(64) std::atomic<bool> failed_{false};  // failure_ is set

@@ -175,12 +175,12 @@ struct [[gnu::packed]] BlockIq4Xs {
 };
 static_assert(sizeof(BlockIq4Xs) == 136);
 
-// The types below take eight (or four) weights at a time from a grid of quant/iq_tables.h.
+// The types below take eight (or four) weights at a time from a codebook of quant/iq_tables.h.
 
 struct [[gnu::packed]] BlockIq2Xxs {
   static constexpr std::size_t kWeights = 256;
   struct [[gnu::packed]] Group {    // of 32 weights
-    std::uint8_t rows[4];           // of kIq2XxsGrid
+    std::uint8_t entries[4];        // of kIq2XxsCodebook
     std::uint32_t signs_and_scale;  // four sign patterns of seven bits, a scale of four
   };
   HalfBits scale;
@@ -191,7 +191,7 @@ static_assert(sizeof(BlockIq2Xxs) == 66);
 struct [[gnu::packed]] BlockIq2Xs {
   static constexpr std::size_t kWeights = 256;
   HalfBits scale;
-  std::uint16_t quants[32];  // row of kIq2XsGrid in nine bits, sign pattern in seven
+  std::uint16_t quants[32];  // entry of kIq2XsCodebook in nine bits, sign pattern in seven
   std::uint8_t scales[8];    // a nibble for each 16 weights
 };
 static_assert(sizeof(BlockIq2Xs) == 74);
@@ -199,17 +199,17 @@ static_assert(sizeof(BlockIq2Xs) == 74);
 struct [[gnu::packed]] BlockIq2S {
   static constexpr std::size_t kWeights = 256;
   HalfBits scale;
-  std::uint8_t rows[32];  // of kIq2SGrid, the low eight bits
+  std::uint8_t entries[32];  // of kIq2SCodebook, the low eight bits
   std::uint8_t signs[32];
-  std::uint8_t rows_high[8];  // two bits a row
-  std::uint8_t scales[8];     // a nibble for each 16 weights
+  std::uint8_t entries_high[8];  // two bits an entry
+  std::uint8_t scales[8];        // a nibble for each 16 weights
 };
 static_assert(sizeof(BlockIq2S) == 82);
 
 struct [[gnu::packed]] BlockIq3Xxs {
   static constexpr std::size_t kWeights = 256;
   HalfBits scale;
-  std::uint8_t rows[64];             // of kIq3XxsGrid
+  std::uint8_t entries[64];          // of kIq3XxsCodebook
   std::uint32_t signs_and_scale[8];  // as in BlockIq2Xxs
 };
 static_assert(sizeof(BlockIq3Xxs) == 98);
@@ -217,8 +217,8 @@ static_assert(sizeof(BlockIq3Xxs) == 98);
 struct [[gnu::packed]] BlockIq3S {
   static constexpr std::size_t kWeights = 256;
   HalfBits scale;
-  std::uint8_t rows[64];      // of kIq3SGrid, the low eight bits
-  std::uint8_t rows_high[8];  // one bit a row
+  std::uint8_t entries[64];      // of kIq3SCodebook, the low eight bits
+  std::uint8_t entries_high[8];  // one bit an entry
   std::uint8_t signs[32];
   std::uint8_t scales[4];  // a nibble for each 32 weights
 };
@@ -227,15 +227,15 @@ static_assert(sizeof(BlockIq3S) == 110);
 struct [[gnu::packed]] BlockIq1S {
   static constexpr std::size_t kWeights = 256;
   HalfBits scale;
-  std::uint8_t rows[32];   // of kIq1Grid, the low eight bits
-  std::uint16_t extra[8];  // for each 32 weights: four times three high row bits, a scale of three, the shift's sign
+  std::uint8_t entries[32];  // of kIq1Codebook, the low eight bits
+  std::uint16_t extra[8];    // for each 32 weights: four times three high row bits, a scale of three, the shift's sign
 };
 static_assert(sizeof(BlockIq1S) == 50);
 
 struct [[gnu::packed]] BlockIq1M {
   static constexpr std::size_t kWeights = 256;
-  std::uint8_t rows[32];    // of kIq1Grid, the low eight bits
-  std::uint8_t extra[16];   // a nibble a row: three high row bits, the shift's sign
+  std::uint8_t entries[32];  // of kIq1Codebook, the low eight bits
+  std::uint8_t extra[16];    // a nibble a row: three high row bits, the shift's sign
   std::uint16_t scales[4];  // four scales of three bits for 16 weights each; the top nibbles are the block's half scale
 };
 static_assert(sizeof(BlockIq1M) == 56);

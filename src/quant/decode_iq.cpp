@@ -1,4 +1,4 @@
-// The types whose values come from a table: IQ4 and MXFP4 one weight at a time, the others a row of a grid.
+// The types whose values come from a table: IQ4 and MXFP4 one weight at a time, the others an entry of a codebook.
 #include <bit>
 
 #include "quant/decode_block.h"
@@ -28,7 +28,7 @@ void decode_signed(const Row& row, std::uint32_t signs, float scale, float* valu
   }
 }
 
-void decode_shifted(const GridRow8& row, bool down, float scale, float* values) noexcept {
+void decode_shifted(const CodebookEntry8& row, bool down, float scale, float* values) noexcept {
   const float shift = down ? -kIq1Shift : kIq1Shift;
   for (std::size_t j = 0; j < 8; ++j) values[j] = scale * (static_cast<float>(row[j]) + shift);
 }
@@ -83,7 +83,7 @@ void decode_block(const BlockIq2Xxs& block, float* values) noexcept {
     const std::uint32_t packed = block.groups[group].signs_and_scale;
     const float group_scale = half_step(scale, packed >> 28, 0.25f);
     for (std::size_t k = 0; k < 4; ++k) {
-      const GridRow8& row = kIq2XxsGrid[block.groups[group].rows[k]];
+      const CodebookEntry8& row = kIq2XxsCodebook[block.groups[group].entries[k]];
       decode_signed(row, even_signs(packed >> (7 * k)), group_scale, values + group * 32 + k * 8);
     }
   }
@@ -94,16 +94,16 @@ void decode_block(const BlockIq2Xs& block, float* values) noexcept {
   for (std::size_t k = 0; k < 32; ++k) {
     const std::uint32_t packed = block.quants[k];
     const float group_scale = half_step(scale, field(block.scales[k / 4], k / 2 % 2 * 4, 15), 0.25f);
-    decode_signed(kIq2XsGrid[packed & 511u], even_signs(packed >> 9), group_scale, values + k * 8);
+    decode_signed(kIq2XsCodebook[packed & 511u], even_signs(packed >> 9), group_scale, values + k * 8);
   }
 }
 
 void decode_block(const BlockIq2S& block, float* values) noexcept {
   const float scale = f16_to_f32(block.scale);
   for (std::size_t k = 0; k < 32; ++k) {
-    const std::uint32_t row = block.rows[k] | field(block.rows_high[k / 4], k % 4 * 2, 3) << 8;
+    const std::uint32_t row = block.entries[k] | field(block.entries_high[k / 4], k % 4 * 2, 3) << 8;
     const float group_scale = half_step(scale, field(block.scales[k / 4], k / 2 % 2 * 4, 15), 0.25f);
-    decode_signed(kIq2SGrid[row], block.signs[k], group_scale, values + k * 8);
+    decode_signed(kIq2SCodebook[row], block.signs[k], group_scale, values + k * 8);
   }
 }
 
@@ -113,18 +113,18 @@ void decode_block(const BlockIq3Xxs& block, float* values) noexcept {
     const std::uint32_t packed = block.signs_and_scale[k / 4];
     const std::uint32_t signs = even_signs(packed >> (k % 4 * 7));
     const float group_scale = half_step(scale, packed >> 28, 0.5f);
-    decode_signed(kIq3XxsGrid[block.rows[2 * k]], signs, group_scale, values + k * 8);
-    decode_signed(kIq3XxsGrid[block.rows[2 * k + 1]], signs >> 4, group_scale, values + k * 8 + 4);
+    decode_signed(kIq3XxsCodebook[block.entries[2 * k]], signs, group_scale, values + k * 8);
+    decode_signed(kIq3XxsCodebook[block.entries[2 * k + 1]], signs >> 4, group_scale, values + k * 8 + 4);
   }
 }
 
 void decode_block(const BlockIq3S& block, float* values) noexcept {
   const float scale = f16_to_f32(block.scale);
   for (std::size_t k = 0; k < 64; ++k) {
-    const std::uint32_t row = block.rows[k] | field(block.rows_high[k / 8], k % 8, 1) << 8;
+    const std::uint32_t row = block.entries[k] | field(block.entries_high[k / 8], k % 8, 1) << 8;
     const std::uint32_t signs = static_cast<std::uint32_t>(block.signs[k / 2]) >> (k % 2 * 4);
     const float group_scale = odd_step(scale, field(block.scales[k / 16], k / 8 % 2 * 4, 15));
-    decode_signed(kIq3SGrid[row], signs, group_scale, values + k * 4);
+    decode_signed(kIq3SCodebook[row], signs, group_scale, values + k * 4);
   }
 }
 
@@ -132,8 +132,8 @@ void decode_block(const BlockIq1S& block, float* values) noexcept {
   const float scale = f16_to_f32(block.scale);
   for (std::size_t k = 0; k < 32; ++k) {
     const std::uint32_t extra = block.extra[k / 4];
-    const std::uint32_t row = block.rows[k] | (extra >> (k % 4 * 3) & 7u) << 8;
-    decode_shifted(kIq1Grid[row], (extra & 0x8000u) != 0, odd_step(scale, extra >> 12 & 7u), values + k * 8);
+    const std::uint32_t row = block.entries[k] | (extra >> (k % 4 * 3) & 7u) << 8;
+    decode_shifted(kIq1Codebook[row], (extra & 0x8000u) != 0, odd_step(scale, extra >> 12 & 7u), values + k * 8);
   }
 }
 
@@ -145,10 +145,10 @@ void decode_block(const BlockIq1M& block, float* values) noexcept {
   const float scale = f16_to_f32(static_cast<HalfBits>(scale_bits));
   for (std::size_t k = 0; k < 32; ++k) {
     const std::uint32_t extra = field(block.extra[k / 2], k % 2 * 4, 15);
-    const std::uint32_t row = block.rows[k] | (extra & 7u) << 8;
+    const std::uint32_t row = block.entries[k] | (extra & 7u) << 8;
     const std::size_t group = k / 2;
     const float group_scale = odd_step(scale, field(block.scales[group / 4], group % 4 * 3, 7));
-    decode_shifted(kIq1Grid[row], (extra & 8u) != 0, group_scale, values + k * 8);
+    decode_shifted(kIq1Codebook[row], (extra & 8u) != 0, group_scale, values + k * 8);
   }
 }
 

@@ -5,9 +5,9 @@
 
 #include "quant/iq_codes.h"
 
-// A grid's row is written as four hexadecimal digits, sixteen bits: eight two-bit or four four-bit indices into a short
-// list of values, the row's first value in the lowest bits. The compiler spreads them out. The rows of every grid
-// happen to be in ascending order, which the compiler checks against slips.
+// A codebook's entry is written as four hexadecimal digits, sixteen bits: eight two-bit or four four-bit indices into a
+// short list of values, the entry's first value in the lowest bits. The compiler spreads them out. The entries of every
+// codebook happen to be in ascending order, which the compiler checks against slips.
 
 namespace quarrel {
 namespace {
@@ -211,22 +211,22 @@ constexpr bool ascending(std::string_view codes) {
 // An index that is not in `values` would not compile.
 template <typename Row, std::size_t rows, std::size_t count>
 constexpr std::array<Row, rows> spread(std::string_view codes, const std::array<std::int8_t, count>& values) {
-  std::array<Row, rows> grid{};
-  const std::size_t columns = grid[0].size();
+  std::array<Row, rows> codebook{};
+  const std::size_t columns = codebook[0].size();
   const std::size_t bits = 16 / columns;
   for (std::size_t row = 0; row < rows; ++row) {
     const std::uint32_t code = code_at(codes, row);
     for (std::size_t column = 0; column < columns; ++column) {
-      grid[row][column] = values.at(code >> (column * bits) & ((1u << bits) - 1u));
+      codebook[row][column] = values.at(code >> (column * bits) & ((1u << bits) - 1u));
     }
   }
-  return grid;
+  return codebook;
 }
 
 template <std::size_t rows, std::size_t columns>
-constexpr GridCodes<rows> codes_of(std::string_view text) {
+constexpr CodebookCodes<rows> codes_of(std::string_view text) {
   constexpr std::size_t bits = 16 / columns;
-  GridCodes<rows> codes{};
+  CodebookCodes<rows> codes{};
   for (std::size_t row = 0; row < rows; ++row) {
     std::uint32_t code = 0;
     for (std::size_t column = 0; column < columns; ++column) {
@@ -239,7 +239,7 @@ constexpr GridCodes<rows> codes_of(std::string_view text) {
 }
 
 template <std::size_t rows>
-constexpr TwiceCodes<rows> twice(const GridCodes<rows>& codes) {
+constexpr TwiceCodes<rows> twice(const CodebookCodes<rows>& codes) {
   TwiceCodes<rows> both{};
   for (std::size_t row = 0; row < rows; ++row) both.at[row] = static_cast<std::int32_t>(codes.at[row] * 0x10001u);
   return both;
@@ -259,18 +259,24 @@ static_assert(kIq3SText.size() == 4 * std::size_t{512} && ascending(kIq3SText));
 
 }  // namespace
 
-alignas(64) constexpr std::array<GridRow8, 256> kIq2XxsGrid = spread<GridRow8, 256>(kIq2XxsText, kIq2Values);
-alignas(64) constexpr std::array<GridRow8, 512> kIq2XsGrid = spread<GridRow8, 512>(kIq2XsText, kIq2Values);
-alignas(64) constexpr std::array<GridRow8, 1024> kIq2SGrid = spread<GridRow8, 1024>(kIq2SText, kIq2Values);
-alignas(64) constexpr std::array<GridRow4, 256> kIq3XxsGrid = spread<GridRow4, 256>(kIq3XxsText, kIq3XxsValues);
-alignas(64) constexpr std::array<GridRow4, 512> kIq3SGrid = spread<GridRow4, 512>(kIq3SText, kIq3SValues);
-alignas(64) constexpr std::array<GridRow8, 2048> kIq1Grid = spread<GridRow8, 2048>(kIq1Text, kIq1Values);
+alignas(64) constexpr std::array<CodebookEntry8, 256> kIq2XxsCodebook = spread<CodebookEntry8, 256>(kIq2XxsText,
+                                                                                                    kIq2Values);
+alignas(64) constexpr std::array<CodebookEntry8, 512> kIq2XsCodebook = spread<CodebookEntry8, 512>(kIq2XsText,
+                                                                                                   kIq2Values);
+alignas(64) constexpr std::array<CodebookEntry8, 1024> kIq2SCodebook = spread<CodebookEntry8, 1024>(kIq2SText,
+                                                                                                    kIq2Values);
+alignas(64) constexpr std::array<CodebookEntry4, 256> kIq3XxsCodebook = spread<CodebookEntry4, 256>(kIq3XxsText,
+                                                                                                    kIq3XxsValues);
+alignas(64) constexpr std::array<CodebookEntry4, 512> kIq3SCodebook = spread<CodebookEntry4, 512>(kIq3SText,
+                                                                                                  kIq3SValues);
+alignas(64) constexpr std::array<CodebookEntry8, 2048> kIq1Codebook = spread<CodebookEntry8, 2048>(kIq1Text,
+                                                                                                   kIq1Values);
 
-alignas(64) constexpr GridCodes<256> kIq2XxsCodes = codes_of<256, 8>(kIq2XxsText);
-alignas(64) constexpr GridCodes<512> kIq2XsCodes = codes_of<512, 8>(kIq2XsText);
-alignas(64) constexpr GridCodes<1024> kIq2SCodes = codes_of<1024, 8>(kIq2SText);
+alignas(64) constexpr CodebookCodes<256> kIq2XxsCodes = codes_of<256, 8>(kIq2XxsText);
+alignas(64) constexpr CodebookCodes<512> kIq2XsCodes = codes_of<512, 8>(kIq2XsText);
+alignas(64) constexpr CodebookCodes<1024> kIq2SCodes = codes_of<1024, 8>(kIq2SText);
 alignas(64) constexpr TwiceCodes<2048> kIq1Codes = twice(codes_of<2048, 8>(kIq1Text));
-alignas(64) constexpr GridCodes<256> kIq3XxsCodes = codes_of<256, 4>(kIq3XxsText);
-alignas(64) constexpr GridCodes<512> kIq3SCodes = codes_of<512, 4>(kIq3SText);
+alignas(64) constexpr CodebookCodes<256> kIq3XxsCodes = codes_of<256, 4>(kIq3XxsText);
+alignas(64) constexpr CodebookCodes<512> kIq3SCodes = codes_of<512, 4>(kIq3SText);
 
 }  // namespace quarrel

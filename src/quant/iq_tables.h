@@ -1,5 +1,5 @@
-// The grids and value lists of the IQ types and of MXFP4: facts of the format, that a block's indices refer to. Used by
-// the decoders here and by the backends' kernels. Constant data: safe from any thread.
+// The codebooks and value lists of the IQ types and of MXFP4: facts of the format, that a block's indices refer to.
+// Used by the decoders here and by the backends' kernels. Constant data: safe from any thread.
 #pragma once
 
 #include <array>
@@ -8,18 +8,18 @@
 
 namespace quarrel {
 
-using GridRow8 = std::array<std::int8_t, 8>;
-using GridRow4 = std::array<std::int8_t, 4>;
+using CodebookEntry8 = std::array<std::int8_t, 8>;
+using CodebookEntry4 = std::array<std::int8_t, 4>;
 
 // Magnitudes; the signs are stored apart.
-extern const std::array<GridRow8, 256> kIq2XxsGrid;
-extern const std::array<GridRow8, 512> kIq2XsGrid;
-extern const std::array<GridRow8, 1024> kIq2SGrid;
-extern const std::array<GridRow4, 256> kIq3XxsGrid;
-extern const std::array<GridRow4, 512> kIq3SGrid;
+extern const std::array<CodebookEntry8, 256> kIq2XxsCodebook;
+extern const std::array<CodebookEntry8, 512> kIq2XsCodebook;
+extern const std::array<CodebookEntry8, 1024> kIq2SCodebook;
+extern const std::array<CodebookEntry4, 256> kIq3XxsCodebook;
+extern const std::array<CodebookEntry4, 512> kIq3SCodebook;
 
 // -1, 0 or 1, of IQ1_S and IQ1_M; kIq1Shift is added or taken away.
-extern const std::array<GridRow8, 2048> kIq1Grid;
+extern const std::array<CodebookEntry8, 2048> kIq1Codebook;
 inline constexpr float kIq1Shift = 0.125f;
 
 // The sixteen values of IQ4_NL and IQ4_XS, ascending.

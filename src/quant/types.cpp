@@ -21,7 +21,11 @@ constexpr char to_upper(char c) { return c >= 'a' && c <= 'z' ? static_cast<char
 
 }  // namespace
 
+static_assert(kTypes.size() == kTypeCount);
+
 std::span<const TypeInfo> all_types() noexcept { return kTypes; }
+
+std::size_t type_index(QuantType type) noexcept { return static_cast<std::size_t>(&type_info(type) - kTypes.data()); }
 
 const TypeInfo* find_type(std::uint32_t number) noexcept {
   const auto type = static_cast<QuantType>(number);

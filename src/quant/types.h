@@ -17,6 +17,11 @@ enum class QuantType : std::uint32_t {
 #undef QUARREL_TYPE
 };
 
+inline constexpr std::size_t kTypeCount =
+#define QUARREL_TYPE(type, number, name, Block) +1
+    QUARREL_WEIGHT_TYPES(QUARREL_TYPE);
+#undef QUARREL_TYPE
+
 struct TypeInfo {
   QuantType type;
   std::string_view name;        // as people write it: "Q4_K"
@@ -26,6 +31,9 @@ struct TypeInfo {
 
 // Every known type, in the order of its number.
 std::span<const TypeInfo> all_types() noexcept;
+
+// A type's place in all_types().
+std::size_t type_index(QuantType type) noexcept;
 
 // The row of a type's number as a file carries it; null for a number nobody here knows.
 const TypeInfo* find_type(std::uint32_t number) noexcept;

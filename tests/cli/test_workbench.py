@@ -222,7 +222,7 @@ class Bench(WorkbenchTest):
             self.assertEqual([op["seconds"] for op in ops], sorted((op["seconds"] for op in ops), reverse=True))
             self.assertGreater(value[part]["share_of_limit"], 0)
             by_name = {op["op"]: op for op in ops}
-            for name in ("qkv", "attend", "attention out", "glu", "down", "head", "norms and digits", "sampling"):
+            for name in ("qkv", "attend", "attention out", "glu", "down", "head", "norms and int8", "sampling"):
                 self.assertIn(name, by_name)
             for name in ("qkv", "attend", "head"):
                 self.assertGreater(by_name[name]["bytes"], 0)

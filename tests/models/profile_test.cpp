@@ -100,7 +100,7 @@ TEST(Profile, ADenseModelReadsItsWeightsOnceAStep) {
         const OpTime head = sum_of(profile, {"head"});
         EXPECT_EQ(head.bytes, output->bytes);
         EXPECT_EQ(head.macs, output->elements()) << "logits are wanted of one row";
-        EXPECT_EQ(sum_of(profile, {"norms and digits", "sampling"}).macs, 0u);
+        EXPECT_EQ(sum_of(profile, {"norms and int8", "sampling"}).macs, 0u);
       }
     }
   }

@@ -70,7 +70,7 @@ TEST(PinnedDevice, GivesTheSameBits) {
   }
 }
 
-// Rows belong to the team that packed them; which team that is must not be seen, in streams (chunks of 1) or pieces.
+// Rows belong to the node that packed them; which node that is must not be seen, in streams (chunks of 1) or pieces.
 TEST(SeveralNodes, GiveTheSameBits) {
   const TempDir folder;
   const auto tokens = golden_tokens();
@@ -81,7 +81,7 @@ TEST(SeveralNodes, GiveTheSameBits) {
   }
   const IsaLevel level = available_levels().back();
   CpuDevice device({.count = 3}, level, two_nodes);
-  ASSERT_EQ(device.pool().teams(), 2);
+  ASSERT_EQ(device.pool().nodes(), 2);
   CpuDevice plain({.count = 3}, level);
   for (const char* name : {"llama", "mixtral", "nemotron_h_moe"}) {
     const auto file = write_toy(name, folder.path(), {.type = QuantType::q8_0});

@@ -10,17 +10,17 @@ std::size_t width_of(const AttentionCase& c) { return as_size(c.width); }
 }  // namespace
 
 AttentionData::AttentionData(const AttentionCase& c)
-    : x(random_grid(as_size(c.positions), width_of(c), 30)),
-      q(random_grid(as_size(c.heads * c.key_dim), width_of(c), 31, 0.5)),
-      k(random_grid(as_size(c.kv_heads * c.key_dim), width_of(c), 32, c.k_scale)),
-      v(random_grid(as_size(c.kv_heads * c.value_dim), width_of(c), 33, 0.5)),
-      before(random_grid(1, width_of(c), 34, 0.5, 1.0).values),
-      q_bias(random_grid(1, q.rows, 35).values),
-      k_bias(random_grid(1, k.rows, 36).values),
-      v_bias(random_grid(1, v.rows, 37).values),
-      q_norm(random_grid(1, as_size(c.key_dim), 38, 0.5, 1.0).values),
-      k_norm(random_grid(1, as_size(c.key_dim), 39, 0.5, 1.0).values),
-      sinks(random_grid(1, as_size(c.heads), 40, 2.0).values) {}
+    : x(random_matrix(as_size(c.positions), width_of(c), 30)),
+      q(random_matrix(as_size(c.heads * c.key_dim), width_of(c), 31, 0.5)),
+      k(random_matrix(as_size(c.kv_heads * c.key_dim), width_of(c), 32, c.k_scale)),
+      v(random_matrix(as_size(c.kv_heads * c.value_dim), width_of(c), 33, 0.5)),
+      before(random_matrix(1, width_of(c), 34, 0.5, 1.0).values),
+      q_bias(random_matrix(1, q.rows, 35).values),
+      k_bias(random_matrix(1, k.rows, 36).values),
+      v_bias(random_matrix(1, v.rows, 37).values),
+      q_norm(random_matrix(1, as_size(c.key_dim), 38, 0.5, 1.0).values),
+      k_norm(random_matrix(1, as_size(c.key_dim), 39, 0.5, 1.0).values),
+      sinks(random_matrix(1, as_size(c.heads), 40, 2.0).values) {}
 
 AttentionBench::AttentionBench(const DeviceUnderTest& device, const AttentionCase& c, const AttentionData& data)
     : bench(device) {

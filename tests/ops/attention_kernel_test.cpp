@@ -74,7 +74,7 @@ TEST(AttentionKernel, ExponentialAtItsEnds) {
 // ---- A cache of one head in F32, and tasks over it ----
 
 struct Head {
-  static constexpr std::int32_t kGroup = 3;
+  static constexpr std::int32_t kQueryHeads = 3;
   std::int32_t positions, key_dim, value_dim;
   std::size_t block_floats;
   std::vector<std::int32_t> blocks;
@@ -85,10 +85,10 @@ struct Head {
       : positions(count),
         key_dim(key_width),
         value_dim(value_width),
-        block_floats(as_size(kAttendBlock * (key_width + value_width))),
-        blocks(as_size((count + kAttendBlock - 1) / kAttendBlock)),
+        block_floats(as_size(kKvBlock * (key_width + value_width))),
+        blocks(as_size((count + kKvBlock - 1) / kKvBlock)),
         cache(block_floats * blocks.size(), std::numeric_limits<float>::quiet_NaN()),
-        q(as_size(count * kGroup * key_width)) {
+        q(as_size(count * kQueryHeads * key_width)) {
     for (std::size_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<std::int32_t>(blocks.size() - 1 - i);
     std::mt19937 random(7);
     std::normal_distribution<float> normal;
@@ -99,19 +99,17 @@ struct Head {
     }
   }
   float* block(std::int32_t position) {
-    return cache.data() + as_size(blocks[as_size(position / kAttendBlock)]) * block_floats;
+    return cache.data() + as_size(blocks[as_size(position / kKvBlock)]) * block_floats;
   }
-  float& key(std::int32_t position, std::int32_t d) {
-    return block(position)[d * kAttendBlock + position % kAttendBlock];
-  }
+  float& key(std::int32_t position, std::int32_t d) { return block(position)[d * kKvBlock + position % kKvBlock]; }
   float& value(std::int32_t position, std::int32_t d) {
-    return block(position)[kAttendBlock * key_dim + position % kAttendBlock * value_dim + d];
+    return block(position)[kKvBlock * key_dim + position % kKvBlock * value_dim + d];
   }
 
   // Rows [first, first + rows), each at its own position; [rows][group][value_dim].
   std::vector<float> attend(const CpuKernels& kernels, std::int32_t first, std::int32_t rows, std::int32_t window,
                             float scale) {
-    const std::size_t queries = as_size(rows * kGroup);
+    const std::size_t queries = as_size(rows * kQueryHeads);
     const AlignedBuffer scratch(attend_scratch_floats(queries, as_size(key_dim), as_size(value_dim)) * sizeof(float),
                                 "a test's scratch");
     std::vector<float> out(queries * as_size(value_dim));
@@ -121,12 +119,12 @@ struct Head {
       begins[as_size(r)] = window > 0 ? std::max(0, first + r + 1 - window) : 0;
       ends[as_size(r)] = first + r + 1;
     }
-    kernels.attend({.q = q.data() + as_size(first * kGroup * key_dim),
-                    .q_stride = as_size(kGroup * key_dim),
+    kernels.attend({.q = q.data() + as_size(first * kQueryHeads * key_dim),
+                    .q_stride = as_size(kQueryHeads * key_dim),
                     .out = out.data(),
-                    .out_stride = as_size(kGroup * value_dim),
+                    .out_stride = as_size(kQueryHeads * value_dim),
                     .rows = rows,
-                    .group = kGroup,
+                    .query_heads = kQueryHeads,
                     .key_dim = key_dim,
                     .value_dim = value_dim,
                     .base = reinterpret_cast<const std::byte*>(cache.data()),
@@ -153,13 +151,13 @@ TEST(AttentionKernel, WeightsWithinAHundredThousandth) {
     for (const float scale : {0.02f, 0.125f, 0.5f}) {  // flat to steep: scores within ±0.6, ±4 and ±16
       const std::int32_t row = kPositions - 1;
       const std::vector<float> weights = head.attend(kernels_of(level), row, 1, 0, scale);
-      for (std::int32_t g = 0; g < Head::kGroup; ++g) {
+      for (std::int32_t g = 0; g < Head::kQueryHeads; ++g) {
         std::vector<double> scores(kPositions);
         double best = -1e300;
         for (std::int32_t p = 0; p < kPositions; ++p) {
           double score = 0.0;
           for (std::int32_t d = 0; d < kKeyDim; ++d) {
-            score += static_cast<double>(head.q[as_size((row * Head::kGroup + g) * kKeyDim + d)]) *
+            score += static_cast<double>(head.q[as_size((row * Head::kQueryHeads + g) * kKeyDim + d)]) *
                      static_cast<double>(head.key(p, d));
           }
           scores[as_size(p)] = score * static_cast<double>(scale);
@@ -188,8 +186,8 @@ TEST(AttentionKernel, ATileGivesEachRowItsOwnBits) {
             const std::vector<float> tile = head.attend(kernels_of(level), first, rows, window, 0.2f);
             for (std::int32_t r = 0; r < rows; ++r) {
               const std::vector<float> alone = head.attend(kernels_of(level), first + r, 1, window, 0.2f);
-              const auto from = tile.begin() + r * Head::kGroup * value_dim;
-              ASSERT_EQ(std::vector<float>(from, from + Head::kGroup * value_dim), alone)
+              const auto from = tile.begin() + r * Head::kQueryHeads * value_dim;
+              ASSERT_EQ(std::vector<float>(from, from + Head::kQueryHeads * value_dim), alone)
                   << "row " << r << " of " << rows << " from " << first << ", window " << window;
             }
           }

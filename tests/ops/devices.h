@@ -11,7 +11,7 @@ struct DeviceUnderTest {
   Device& device;
   // How far a result may be from the exact one, relative to the norms of what went into it: a few roundings to F32.
   double epsilon;
-  // The same for products with quantised weights, whose rows a backend may round to digits first.
+  // The same for GEMMs with quantised weights, whose rows a backend may round to int8 first.
   double quantised_epsilon;
 };
 

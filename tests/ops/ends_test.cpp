@@ -17,10 +17,10 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 TEST(Norm, RmsAndLayer) {
   for_each_device([](const DeviceUnderTest& device) {
     OpBench bench(device);
-    Floats x = random_grid(4, 48, 1, 3.0, 1.0);
+    Floats x = random_matrix(4, 48, 1, 3.0, 1.0);
     for (std::size_t i = 0; i < 48; ++i) x.at(3, i) = i % 2 == 0 ? 1e-4f : -1e-4f;  // the epsilon matters
-    const std::vector<float> weight = random_grid(1, 48, 2, 0.5, 1.0).values;
-    const std::vector<float> bias = random_grid(1, 48, 3).values;
+    const std::vector<float> weight = random_matrix(1, 48, 2, 0.5, 1.0).values;
+    const std::vector<float> bias = random_matrix(1, 48, 3).values;
     const Activation in = bench.input(x);
     const Activation rms_out = bench.activation(48);
     const Activation layer_out = bench.activation(48);
@@ -46,15 +46,15 @@ TEST(Norm, RmsAndLayer) {
 TEST(Norm, FlagsRowsWithBadNumbersAndNoOthers) {
   for_each_device([](const DeviceUnderTest& device) {
     OpBench bench(device);
-    Floats x = random_grid(5, 32, 4);
+    Floats x = random_matrix(5, 32, 4);
     x.at(1, 7) = kNan;
     x.at(3, 31) = -kInf;
     const Activation in = bench.input(x);
-    const Activation good = bench.input(random_grid(5, 32, 5));
+    const Activation good = bench.input(random_matrix(5, 32, 5));
     const Activation out = bench.activation(32);
-    const Weight w = bench.vector(random_grid(1, 32, 6).values);
+    const Weight w = bench.vector(random_matrix(1, 32, 6).values);
     const Norm norm{.kind = NormKind::rms, .epsilon = 1e-6f, .weight = w};
-    const Weight matrix = bench.matrix(random_grid(32, 32, 7));
+    const Weight matrix = bench.matrix(random_matrix(32, 32, 7));
     const StepPlan plan = StepPlan().add(0, 5, {});
     const std::vector<std::int32_t> clean(5, -1);
 
@@ -91,11 +91,11 @@ TEST(Norm, FlagsRowsWithBadNumbersAndNoOthers) {
 TEST(Norm, PaddingFlagsNothing) {
   for_each_device([](const DeviceUnderTest& device) {
     OpBench bench(device);
-    Floats x = random_grid(6, 32, 25);
+    Floats x = random_matrix(6, 32, 25);
     for (std::size_t i = 0; i < 32; ++i) x.at(0, i) = kNan;
     const Activation in = bench.input(x);
     const Activation out = bench.activation(32);
-    const Norm norm{.kind = NormKind::rms, .epsilon = 1e-6f, .weight = bench.vector(random_grid(1, 32, 26).values)};
+    const Norm norm{.kind = NormKind::rms, .epsilon = 1e-6f, .weight = bench.vector(random_matrix(1, 32, 26).values)};
     StepPlan plan = StepPlan().add(0, 1, {}, 1).add(0, 2, {}, 2).add(0, 2, {}, 4);
     plan.generated_rows = 3;  // and a bucket of 4; 2 prompt rows fill theirs
     const Floats normed =
@@ -113,11 +113,11 @@ TEST(Embed, ScalePositionsTypesAndNorm) {
     for (int parts = 0; parts < 8; ++parts) {
       SCOPED_TRACE(parts);
       OpBench bench(device);
-      const Floats table = random_grid(9, 32, 8);
-      const Floats positions = random_grid(12, 32, 9);
-      const Floats types = random_grid(2, 32, 10);
-      const std::vector<float> weight = random_grid(1, 32, 11, 0.5, 1.0).values;
-      const std::vector<float> bias = random_grid(1, 32, 12).values;
+      const Floats table = random_matrix(9, 32, 8);
+      const Floats positions = random_matrix(12, 32, 9);
+      const Floats types = random_matrix(2, 32, 10);
+      const std::vector<float> weight = random_matrix(1, 32, 11, 0.5, 1.0).values;
+      const std::vector<float> bias = random_matrix(1, 32, 12).values;
       bench.input(table);  // makes room for nine tokens
       EmbedOp op{.out = bench.activation(32), .table = bench.matrix(table, WeightRole::embedding), .scale = 5.5f};
       if ((parts & 1) != 0) op.positions = bench.matrix(positions, WeightRole::embedding);
@@ -154,10 +154,10 @@ Row taken(std::span<const float> values, std::size_t width, std::size_t row) {
 
 // Enough outputs for three slices, among rows that want nothing.
 struct HeadCase {
-  Floats x = random_grid(150, 32, 13);
-  Floats weight = random_grid(150, 32, 14);
-  std::vector<float> bias = random_grid(1, 150, 15).values;
-  std::vector<float> norm = random_grid(1, 32, 16, 0.5, 1.0).values;
+  Floats x = random_matrix(150, 32, 13);
+  Floats weight = random_matrix(150, 32, 14);
+  std::vector<float> bias = random_matrix(1, 150, 15).values;
+  std::vector<float> norm = random_matrix(1, 32, 16, 0.5, 1.0).values;
   std::vector<std::int32_t> wanted;
   HeadCase() {
     for (std::int32_t r = 0; r < 150; ++r) {
@@ -246,12 +246,12 @@ TEST(Head, LogitsEmbeddingsAndSamplesBySlices) {
 TEST(Head, BadRowIsFlaggedWhereItCameFromAndGivesNoToken) {
   for_each_device([](const DeviceUnderTest& device) {
     OpBench bench(device);
-    Floats x = random_grid(3, 32, 17);
+    Floats x = random_matrix(3, 32, 17);
     x.at(2, 0) = kNan;
     const Activation in = bench.input(x);
     const Activation selected = bench.activation(32, RowSet::outputs);
-    const Norm norm{.kind = NormKind::rms, .epsilon = 1e-5f, .weight = bench.vector(random_grid(1, 32, 18).values)};
-    const Weight weight = bench.matrix(random_grid(3, 32, 19));
+    const Norm norm{.kind = NormKind::rms, .epsilon = 1e-5f, .weight = bench.vector(random_matrix(1, 32, 18).values)};
+    const Weight weight = bench.matrix(random_matrix(3, 32, 19));
     StepPlan plan = StepPlan().add(0, 3, {});
     const SamplingParams greedy;
     plan.lane_starts = {{.lane = 4, .sampling = &greedy}, {.lane = 0, .sampling = &greedy}};
@@ -271,7 +271,7 @@ TEST(Head, BadRowIsFlaggedWhereItCameFromAndGivesNoToken) {
 
 TEST(Pool, OneVectorASequence) {
   for_each_device([](const DeviceUnderTest& device) {
-    const Floats x = random_grid(7, 32, 20);
+    const Floats x = random_matrix(7, 32, 20);
     for (const Pooling pooling : {Pooling::mean, Pooling::cls, Pooling::last}) {
       SCOPED_TRACE(static_cast<int>(pooling));
       OpBench bench(device);
@@ -302,14 +302,14 @@ TEST(Pool, OneVectorASequence) {
 // A text in pieces, among others, gives the bits that it gives whole.
 TEST(Pool, ATextMayComeInSteps) {
   for_each_device([](const DeviceUnderTest& device) {
-    const Floats x = random_grid(40, 32, 21);
-    const std::vector<float> weight = random_grid(1, 32, 22, 0.5, 1.0).values;
+    const Floats x = random_matrix(40, 32, 21);
+    const std::vector<float> weight = random_matrix(1, 32, 22, 0.5, 1.0).values;
     for (const Pooling pooling : {Pooling::mean, Pooling::cls, Pooling::last, Pooling::rank}) {
       SCOPED_TRACE(static_cast<int>(pooling));
       OpBench bench(device);
       PoolOp op{.in = bench.input(x)};
       op.norm = {.kind = NormKind::rms, .epsilon = 1e-5f, .weight = bench.vector(weight)};
-      op.score = bench.vector(random_grid(1, 64, 23).values);
+      op.score = bench.vector(random_matrix(1, 64, 23).values);
       op.score.rows = 2;
       op.score.columns = 32;
       const auto pool = [&](Backend& b) { b.pool(op); };
@@ -335,7 +335,7 @@ TEST(Pool, ATextMayComeInSteps) {
 TEST(Pool, RankingNeedsItsWeights) {
   for_each_device([](const DeviceUnderTest& device) {
     OpBench bench(device);
-    const Activation in = bench.input(random_grid(3, 32, 24));
+    const Activation in = bench.input(random_matrix(3, 32, 24));
     StepPlan plan = StepPlan().add(0, 3, {.lane = 0});
     plan.lane_starts = {{.lane = 0, .pooling = Pooling::rank}};
     plan.outputs = {{.row = 2, .kind = OutputKind::pooled, .lane = 0}};

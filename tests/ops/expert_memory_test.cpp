@@ -30,11 +30,11 @@ constexpr std::int32_t kRows = 70;
 struct LayerWeights {
   explicit LayerWeights(std::int32_t layer)
       : type(layer == 0 ? QuantType::q4_0 : QuantType::q8_0),
-        router(random_grid(kExperts, kWidth, 200 + as_size(layer))),
-        gate(random_grid(as_size(kExperts) * kHidden, kWidth, 210 + as_size(layer), 0.4)),
-        up(random_grid(as_size(kExperts) * kHidden, kWidth, 220 + as_size(layer), 0.4)),
-        down(random_grid(as_size(kExperts) * kWidth, kHidden, 230 + as_size(layer), 0.4)),
-        before(random_grid(1, kWidth, 240 + as_size(layer), 0.5, 1.0).values) {}
+        router(random_matrix(kExperts, kWidth, 200 + as_size(layer))),
+        gate(random_matrix(as_size(kExperts) * kHidden, kWidth, 210 + as_size(layer), 0.4)),
+        up(random_matrix(as_size(kExperts) * kHidden, kWidth, 220 + as_size(layer), 0.4)),
+        down(random_matrix(as_size(kExperts) * kWidth, kHidden, 230 + as_size(layer), 0.4)),
+        before(random_matrix(1, kWidth, 240 + as_size(layer), 0.5, 1.0).values) {}
   QuantType type;
   Floats router, gate, up, down;
   std::vector<float> before;
@@ -51,7 +51,7 @@ class ExpertBench {
  public:
   explicit ExpertBench(const DeviceUnderTest& device, Where where = Where::together, const BackendOptions& options = {})
       : bench(device, options), where_(where) {
-    x_ = bench.input(random_grid(kRows, kWidth, 199));
+    x_ = bench.input(random_matrix(kRows, kWidth, 199));
     for (std::int32_t layer = 0; layer < 2; ++layer) add_layer(layer);
   }
 
@@ -184,7 +184,7 @@ TEST(ExpertMemory, RowsWithGapsAndPlacesOfTheirOwn) {
 TEST(ExpertMemory, VectorsAndTablesWithGaps) {
   for_each_device([](const DeviceUnderTest& device) {
     // Rows of 32 values in memory that is 48 wide; the vector's two "experts" lie in the wrong order.
-    const Floats wide = random_grid(8, 48, 250);
+    const Floats wide = random_matrix(8, 48, 250);
     OpBench bench(device);
     const auto bytes = std::as_bytes(std::span(wide.values));
     const std::array places = {ExpertPlace{.data = bytes.data() + 4 * 48 * sizeof(float)},
@@ -201,7 +201,7 @@ TEST(ExpertMemory, VectorsAndTablesWithGaps) {
     flat.columns = 32;
     flat.experts = 1;
     const Weight ones = bench.vector(std::vector<float>(32, 1.0f));
-    const Activation x = bench.input(random_grid(8, 32, 251));
+    const Activation x = bench.input(random_matrix(8, 32, 251));
     const Norm norm{.kind = NormKind::layer, .epsilon = 1e-5f, .weight = ones, .bias = flat};
     const Floats rows =
         bench.run(StepPlan().add(0, 8, {}), x, [&](Backend& b) { b.embed({.out = x, .table = table}); });
@@ -326,7 +326,7 @@ TEST(ExpertCache, TheLeastRecentlyUsedGoes) {
     Floats x(kCount, 32);
     for (std::size_t r = 0; r < kCount; ++r) x.at(r, r) = 1.0f;
     OpBench bench(device, {.cpu = {.expert_memory = 2 * 2 * 32 * 32 * sizeof(float)}});
-    const Floats weights = random_grid(kCount * 32, 32, 260);
+    const Floats weights = random_matrix(kCount * 32, 32, 260);
     MoeOp op{.x = bench.input(x),
              .router = bench.matrix(x),
              .up = bench.experts(weights, kCount, WeightRole::expert_column, 1),
@@ -396,9 +396,9 @@ TEST(ExpertCache, IsNotMadeWhereAllExpertsFit) {
 TEST(ExpertMemory, MoreExpertsThanRoomWasMadeForAreRefused) {
   for_each_cpu({1}, [](const DeviceUnderTest& device) {
     OpBench bench(device);
-    const Floats weights = random_grid(4 * 32, 32, 261);
-    MoeOp op{.x = bench.input(random_grid(2, 32, 262)),
-             .router = bench.matrix(random_grid(4, 32, 263)),
+    const Floats weights = random_matrix(4 * 32, 32, 261);
+    MoeOp op{.x = bench.input(random_matrix(2, 32, 262)),
+             .router = bench.matrix(random_matrix(4, 32, 263)),
              .up = bench.experts(weights, 4, WeightRole::expert_column, 2),
              .down = bench.experts(weights, 4, WeightRole::expert_row, 2),
              .used = 3};

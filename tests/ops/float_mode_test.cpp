@@ -45,7 +45,7 @@ void for_each_cpu_device(const std::function<void(const DeviceUnderTest&)>& test
 TEST(FloatMode, HoldsOnEveryWorkerDuringAStep) {
   for_each_cpu_device([](const DeviceUnderTest& device) {
     OpBench bench(device);
-    const Activation in = bench.input(random_grid(4, 32, 1));
+    const Activation in = bench.input(random_matrix(4, 32, 1));
     const std::uint32_t before = control();
     std::atomic<int> wrong{0};
     bench.run(StepPlan().add(0, 4, {}), in, [&](Backend&) {
@@ -61,7 +61,7 @@ TEST(FloatMode, HoldsOnEveryWorkerDuringAStep) {
 TEST(FloatMode, IsGivenBackAfterAStepThatFails) {
   for_each_cpu_device([](const DeviceUnderTest& device) {
     OpBench bench(device);
-    const Activation in = bench.input(random_grid(4, 32, 1));
+    const Activation in = bench.input(random_matrix(4, 32, 1));
     const HostMode mode(kUpwards);
     EXPECT_THROW(bench.run(StepPlan().add(0, 4, {}), in, [](Backend&) { throw std::runtime_error("midway"); }),
                  std::runtime_error);
@@ -87,12 +87,12 @@ TEST(FloatMode, DenormalsAreZeroOnEveryWorker) {
 TEST(FloatMode, TheHostsRoundingDoesNotMatter) {
   for_each_cpu_device([](const DeviceUnderTest& device) {
     OpBench bench(device);
-    const Floats x = random_grid(5, 96, 3);
-    const std::vector<float> gain = random_grid(1, 96, 4).values;
+    const Floats x = random_matrix(5, 96, 3);
+    const std::vector<float> gain = random_matrix(1, 96, 4).values;
     const Activation out = bench.activation(40);
     const LinearOp op{.in = bench.input(x),
                       .before = {.kind = NormKind::rms, .epsilon = 1e-5f, .weight = bench.vector(gain)},
-                      .weight = bench.matrix(random_grid(40, 96, 5)),
+                      .weight = bench.matrix(random_matrix(40, 96, 5)),
                       .out = out};
     const auto run = [&] { return bench.run(StepPlan().add(0, 5, {}), out, [&](Backend& b) { b.linear(op); }).values; };
     const std::vector<float> expected = run();

@@ -14,12 +14,12 @@ namespace quarrel::test {
 constexpr std::int32_t kMaxRows = 160;
 constexpr std::string_view kName = "a test's weight";
 
-Floats random_grid(std::size_t rows, std::size_t columns, std::uint64_t seed, double scale, double centre) {
-  Floats grid(rows, columns);
-  for (std::size_t i = 0; i < grid.values.size(); ++i) {
-    grid.values[i] = static_cast<float>(centre + scale * (2.0 * uniform(seed, i) - 1.0));
+Floats random_matrix(std::size_t rows, std::size_t columns, std::uint64_t seed, double scale, double centre) {
+  Floats matrix(rows, columns);
+  for (std::size_t i = 0; i < matrix.values.size(); ++i) {
+    matrix.values[i] = static_cast<float>(centre + scale * (2.0 * uniform(seed, i) - 1.0));
   }
-  return grid;
+  return matrix;
 }
 
 Row widen(const std::vector<float>& row) { return {row.begin(), row.end()}; }
@@ -30,9 +30,9 @@ double euclidean(const Row& row) {
   return std::sqrt(sum);
 }
 
-double largest_row(const Floats& grid) {
+double largest_row(const Floats& matrix) {
   double largest = 0.0;
-  for (std::size_t r = 0; r < grid.rows; ++r) largest = std::max(largest, euclidean(widen(grid.row(r))));
+  for (std::size_t r = 0; r < matrix.rows; ++r) largest = std::max(largest, euclidean(widen(matrix.row(r))));
   return largest;
 }
 
@@ -141,9 +141,9 @@ Weight OpBench::experts(const Floats& values, std::int32_t count, WeightRole rol
 }
 
 Weight OpBench::vector(const std::vector<float>& values) {
-  Floats grid(1, values.size());
-  grid.values = values;
-  return prepare(grid, {.name = kName, .role = WeightRole::vector});
+  Floats matrix(1, values.size());
+  matrix.values = values;
+  return prepare(matrix, {.name = kName, .role = WeightRole::vector});
 }
 
 Rope OpBench::rope(RopeKind kind, const std::vector<double>& frequencies, double magnitude) {

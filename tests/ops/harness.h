@@ -20,13 +20,13 @@ namespace quarrel::test {
 inline std::size_t as_size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 template <typename Number>
-struct Grid {
+struct Matrix {
   std::size_t rows = 0;
   std::size_t columns = 0;
   std::vector<Number> values = {};
 
-  Grid() = default;
-  Grid(std::size_t r, std::size_t c) : rows(r), columns(c), values(r * c) {}
+  Matrix() = default;
+  Matrix(std::size_t r, std::size_t c) : rows(r), columns(c), values(r * c) {}
   Number& at(std::size_t r, std::size_t c) { return values[r * columns + c]; }
   const Number& at(std::size_t r, std::size_t c) const { return values[r * columns + c]; }
   std::vector<Number> row(std::size_t r) const {
@@ -34,17 +34,18 @@ struct Grid {
     return {begin, begin + static_cast<std::ptrdiff_t>(columns)};
   }
 };
-using Floats = Grid<float>;
-using Doubles = Grid<double>;
+using Floats = Matrix<float>;
+using Doubles = Matrix<double>;
 using Row = std::vector<double>;
 
 // Numbers between -scale and scale around `centre`, the same in every run.
-Floats random_grid(std::size_t rows, std::size_t columns, std::uint64_t seed, double scale = 1.0, double centre = 0.0);
+Floats random_matrix(std::size_t rows, std::size_t columns, std::uint64_t seed, double scale = 1.0,
+                     double centre = 0.0);
 
 Row widen(const std::vector<float>& row);
 double euclidean(const Row& row);
 // The largest norm of a row: what bounds a product with it.
-double largest_row(const Floats& grid);
+double largest_row(const Floats& matrix);
 
 void expect_close(const Row& actual, const Row& expected, double tolerance);
 void expect_close(const Floats& actual, const Doubles& expected, double tolerance);

@@ -16,8 +16,8 @@ struct DiceBench {
   OpBench bench;
   Activation x, selected;
   Weight weight;
-  Floats head = random_grid(kTokens, 32, 31, 2.0);
-  Floats table = random_grid(kTokens, 32, 30, 1.0);
+  Floats head = random_matrix(kTokens, 32, 31, 2.0);
+  Floats table = random_matrix(kTokens, 32, 30, 1.0);
 
   explicit DiceBench(const DeviceUnderTest& device) : bench(device, {.activations = ActivationPrecision::f32}) {
     x = bench.input(table);

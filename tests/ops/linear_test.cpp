@@ -14,9 +14,9 @@ StepPlan some_rows(std::int32_t count) { return StepPlan().add(0, count, {}); }
 TEST(Linear, ProductAndBias) {
   for_each_device([](const DeviceUnderTest& device) {
     OpBench bench(device);
-    const Floats x = random_grid(5, 48, 1);
-    const Floats weight = random_grid(19, 48, 2);
-    const std::vector<float> bias = random_grid(1, 19, 3).values;
+    const Floats x = random_matrix(5, 48, 1);
+    const Floats weight = random_matrix(19, 48, 2);
+    const std::vector<float> bias = random_matrix(1, 19, 3).values;
     const Activation in = bench.input(x);
     const Activation out = bench.activation(24);  // wider than needed: shared by layers of several widths
     const LinearOp op{.in = in, .weight = bench.matrix(weight), .bias = bench.vector(bias), .out = out};
@@ -33,8 +33,8 @@ TEST(Linear, ProductAndBias) {
 TEST(Linear, InputMayBeWiderThanTheWeight) {
   for_each_device([](const DeviceUnderTest& device) {
     OpBench bench(device);
-    const Floats x = random_grid(3, 40, 4);
-    const Floats weight = random_grid(8, 32, 5);
+    const Floats x = random_matrix(3, 40, 4);
+    const Floats weight = random_matrix(8, 32, 5);
     const Activation in = bench.input(x);
     const Activation out = bench.activation(8);
     const LinearOp op{.in = in, .weight = bench.matrix(weight), .out = out};
@@ -55,13 +55,13 @@ TEST(Linear, EveryPartOfTheEnd) {
     for (int parts = 0; parts < 8; ++parts) {
       SCOPED_TRACE(parts);
       OpBench bench(device);
-      const Floats value = random_grid(4, 32, 6);
-      const Floats x = random_grid(4, 24, 7, 2.0);
-      const Floats weight = random_grid(24, 32, 8);
-      const std::vector<float> before = random_grid(1, 32, 9, 0.5, 1.0).values;
-      const std::vector<float> branch = random_grid(1, 24, 10, 0.5, 1.0).values;
-      const std::vector<float> after = random_grid(1, 24, 11, 0.5, 1.0).values;
-      const std::vector<float> after_bias = random_grid(1, 24, 12).values;
+      const Floats value = random_matrix(4, 32, 6);
+      const Floats x = random_matrix(4, 24, 7, 2.0);
+      const Floats weight = random_matrix(24, 32, 8);
+      const std::vector<float> before = random_matrix(1, 32, 9, 0.5, 1.0).values;
+      const std::vector<float> branch = random_matrix(1, 24, 10, 0.5, 1.0).values;
+      const std::vector<float> after = random_matrix(1, 24, 11, 0.5, 1.0).values;
+      const std::vector<float> after_bias = random_matrix(1, 24, 12).values;
       LinearOp op{.in = bench.input(value), .weight = bench.matrix(weight), .end = {.x = bench.input(x)}};
       op.end.scale = 0.75f;
       if ((parts & 1) != 0) op.before = {.kind = NormKind::rms, .epsilon = 1e-5f, .weight = bench.vector(before)};
@@ -93,8 +93,8 @@ TEST(Linear, QuantisedWeights) {
       if (!can_encode(info.type)) continue;
       SCOPED_TRACE(info.name);
       OpBench bench(device);
-      const Floats x = random_grid(3, 512, 13);
-      const Floats weight = random_grid(9, 512, 14);
+      const Floats x = random_matrix(3, 512, 13);
+      const Floats weight = random_matrix(9, 512, 14);
       const Activation in = bench.input(x);
       const Activation out = bench.activation(9);
       const LinearOp op{.in = in, .weight = bench.matrix(weight, WeightRole::column_parallel, info.type), .out = out};
@@ -116,10 +116,10 @@ TEST(Linear, QuantisedWeights) {
 TEST(Linear, RowsDoNotDependOnTheirNeighbours) {
   for_each_device([](const DeviceUnderTest& device) {
     OpBench bench(device);
-    const Floats x = random_grid(70, 64, 15);
+    const Floats x = random_matrix(70, 64, 15);
     const Activation in = bench.input(x);
     const Activation out = bench.activation(33);
-    const LinearOp op{.in = in, .weight = bench.matrix(random_grid(33, 64, 16)), .out = out};
+    const LinearOp op{.in = in, .weight = bench.matrix(random_matrix(33, 64, 16)), .out = out};
     const Floats together = bench.run(some_rows(70), out, [&](Backend& b) { b.linear(op); });
     for (std::int32_t r = 0; r < 70; r += 23) {
       const Floats alone = bench.run(StepPlan().add(r, 1, {}), out, [&](Backend& b) { b.linear(op); });
@@ -145,12 +145,12 @@ TEST(Glu, EveryActivationWithAndWithoutGate) {
       for (const bool with_gate : {true, false}) {
         SCOPED_TRACE(testing::Message() << "activation " << static_cast<int>(kind) << (with_gate ? ", gated" : ""));
         OpBench bench(device);
-        const Floats x = random_grid(4, 32, 20);
-        const Floats gate = random_grid(40, 32, 21, 0.5);
-        const Floats up = random_grid(40, 32, 22, 0.5);
-        const std::vector<float> gate_bias = random_grid(1, 40, 23).values;
-        const std::vector<float> up_bias = random_grid(1, 40, 24).values;
-        const std::vector<float> before = random_grid(1, 32, 25, 0.5, 1.0).values;
+        const Floats x = random_matrix(4, 32, 20);
+        const Floats gate = random_matrix(40, 32, 21, 0.5);
+        const Floats up = random_matrix(40, 32, 22, 0.5);
+        const std::vector<float> gate_bias = random_matrix(1, 40, 23).values;
+        const std::vector<float> up_bias = random_matrix(1, 40, 24).values;
+        const std::vector<float> before = random_matrix(1, 32, 25, 0.5, 1.0).values;
         GluOp op{.x = bench.input(x),
                  .before = {.kind = NormKind::rms, .epsilon = 1e-5f, .weight = bench.vector(before)},
                  .up = bench.matrix(up),
@@ -181,8 +181,8 @@ TEST(Glu, EveryActivationWithAndWithoutGate) {
 TEST(Glu, RefusesAnActivationItHasNoParametersFor) {
   for_each_device([](const DeviceUnderTest& device) {
     OpBench bench(device);
-    const Activation x = bench.input(random_grid(1, 32, 26));
-    const Weight up = bench.matrix(random_grid(32, 32, 27));
+    const Activation x = bench.input(random_matrix(1, 32, 26));
+    const Weight up = bench.matrix(random_matrix(32, 32, 27));
     const GluOp op{
         .x = x, .gate = up, .up = up, .activation = ActivationKind::swiglu_clamped, .out = bench.activation(32)};
     EXPECT_THROW(bench.run(some_rows(1), [&](Backend& b) { b.glu(op); }), Error);

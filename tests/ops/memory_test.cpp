@@ -22,10 +22,10 @@ struct CacheBench {
 
   CacheBench(const DeviceUnderTest& device, KvType kv_type) : bench(device), type(kv_type) {
     qkv = {.kv_group = 1,
-           .x = bench.input(random_grid(kPositions, 32, 80)),
-           .q = bench.matrix(random_grid(kHeads * kDim, 32, 81)),
-           .k = bench.matrix(random_grid(kHeads * kDim, 32, 82)),
-           .v = bench.matrix(random_grid(kHeads * kDim, 32, 83)),
+           .x = bench.input(random_matrix(kPositions, 32, 80)),
+           .q = bench.matrix(random_matrix(kHeads * kDim, 32, 81)),
+           .k = bench.matrix(random_matrix(kHeads * kDim, 32, 82)),
+           .v = bench.matrix(random_matrix(kHeads * kDim, 32, 83)),
            .heads = kHeads,
            .kv_heads = kHeads,
            .key_dim = kDim,

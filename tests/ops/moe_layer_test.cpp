@@ -24,12 +24,12 @@ class MoeLayer {
     const auto begin = values_.begin() + place[0].get<std::ptrdiff_t>();
     return {begin, begin + place[1].get<std::ptrdiff_t>()};
   }
-  Floats grid(const std::string& name, std::size_t columns) const {
-    Floats grid;
-    grid.values = values(name);
-    grid.columns = columns;
-    grid.rows = grid.values.size() / columns;
-    return grid;
+  Floats matrix(const std::string& name, std::size_t columns) const {
+    Floats matrix;
+    matrix.values = values(name);
+    matrix.columns = columns;
+    matrix.rows = matrix.values.size() / columns;
+    return matrix;
   }
 
   nlohmann::json description;
@@ -51,13 +51,13 @@ MoeOp make_layer(OpBench& bench, const MoeLayer& layer, const nlohmann::json& ma
   const auto used = made["used"].get<std::int32_t>();
   const auto vector = [&](const char* name) { return bench.vector(layer.values(name)); };
   const auto stacked = [&](const char* name, std::size_t columns, WeightRole role) {
-    return bench.experts(layer.grid(name, columns), experts, role, used);
+    return bench.experts(layer.matrix(name, columns), experts, role, used);
   };
-  MoeOp op{.x = bench.input(layer.grid("x", width)),
+  MoeOp op{.x = bench.input(layer.matrix("x", width)),
            .before = {.kind = NormKind::rms,
                       .epsilon = layer.description["sizes"]["epsilon"].get<float>(),
                       .weight = vector("before")},
-           .router = bench.matrix(layer.grid("router", width)),
+           .router = bench.matrix(layer.matrix("router", width)),
            .up = stacked("up", width, WeightRole::expert_column),
            .down = stacked("down", hidden, WeightRole::expert_row),
            .used = used,
@@ -78,9 +78,9 @@ MoeOp make_layer(OpBench& bench, const MoeLayer& layer, const nlohmann::json& ma
     op.down_bias = vector("down_bias");
   }
   if (made.value("shared", false)) {
-    if (gated) op.shared_gate = bench.matrix(layer.grid("shared_gate", width));
-    op.shared_up = bench.matrix(layer.grid("shared_up", width));
-    op.shared_down = bench.matrix(layer.grid("shared_down", layer.size("shared")), WeightRole::row_parallel);
+    if (gated) op.shared_gate = bench.matrix(layer.matrix("shared_gate", width));
+    op.shared_up = bench.matrix(layer.matrix("shared_up", width));
+    op.shared_down = bench.matrix(layer.matrix("shared_down", layer.size("shared")), WeightRole::row_parallel);
   }
   return op;
 }

@@ -30,20 +30,20 @@ struct MoeCase {
 
 struct MoeData {
   explicit MoeData(const MoeCase& c)
-      : x(random_grid(c.rows, c.width, 50)),
-        router(random_grid(c.experts, c.width, 51)),
-        gate(rounded(random_grid(c.experts * c.hidden, c.width, 52, 0.5), c.type)),
-        up(rounded(random_grid(c.experts * c.hidden, c.width, 53, 0.5), c.type)),
-        down(rounded(random_grid(c.experts * c.width, c.hidden, 54, 0.5), c.type)),
-        shared_gate(random_grid(16, c.width, 55, 0.5)),
-        shared_up(random_grid(16, c.width, 56, 0.5)),
-        shared_down(random_grid(c.width, 16, 57, 0.5)),
-        before(random_grid(1, c.width, 58, 0.5, 1.0).values),
-        router_bias(random_grid(1, c.experts, 59).values),
-        selection_bias(random_grid(1, c.experts, 60).values),
-        gate_bias(random_grid(1, c.experts * c.hidden, 61).values),
-        up_bias(random_grid(1, c.experts * c.hidden, 62).values),
-        down_bias(random_grid(1, c.experts * c.width, 63).values) {}
+      : x(random_matrix(c.rows, c.width, 50)),
+        router(random_matrix(c.experts, c.width, 51)),
+        gate(rounded(random_matrix(c.experts * c.hidden, c.width, 52, 0.5), c.type)),
+        up(rounded(random_matrix(c.experts * c.hidden, c.width, 53, 0.5), c.type)),
+        down(rounded(random_matrix(c.experts * c.width, c.hidden, 54, 0.5), c.type)),
+        shared_gate(random_matrix(16, c.width, 55, 0.5)),
+        shared_up(random_matrix(16, c.width, 56, 0.5)),
+        shared_down(random_matrix(c.width, 16, 57, 0.5)),
+        before(random_matrix(1, c.width, 58, 0.5, 1.0).values),
+        router_bias(random_matrix(1, c.experts, 59).values),
+        selection_bias(random_matrix(1, c.experts, 60).values),
+        gate_bias(random_matrix(1, c.experts * c.hidden, 61).values),
+        up_bias(random_matrix(1, c.experts * c.hidden, 62).values),
+        down_bias(random_matrix(1, c.experts * c.width, 63).values) {}
   Floats x, router, gate, up, down, shared_gate, shared_up, shared_down;
   std::vector<float> before, router_bias, selection_bias, gate_bias, up_bias, down_bias;
 };

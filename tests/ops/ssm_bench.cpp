@@ -28,7 +28,7 @@ Floats rounded_to(QuantType type, Floats values) {
 
 std::vector<float> random_vector(bool wanted, std::int32_t count, std::uint64_t seed, double scale = 1.0,
                                  double centre = 0.0) {
-  return wanted ? random_grid(1, as_size(count), seed, scale, centre).values : std::vector<float>{};
+  return wanted ? random_matrix(1, as_size(count), seed, scale, centre).values : std::vector<float>{};
 }
 
 // What the scan of one time step takes.
@@ -71,11 +71,12 @@ std::string SsmCase::name() const {
 }
 
 SsmData::SsmData(const SsmCase& c)
-    : in(random_grid(2 * kTokens, as_size(c.in_width()), 70)),
-      conv(random_grid(as_size(c.channels()), as_size(c.taps), 71)),
-      a(random_grid(c.version == 1 ? as_size(c.inner) : 1, as_size(c.version == 1 ? c.state : c.heads), 72, 0.5, -1.0)),
-      x_proj(rounded_to(c.projections, random_grid(as_size(c.rank + 2 * c.state), as_size(c.inner), 73, 0.5))),
-      dt_proj(rounded_to(c.projections, random_grid(as_size(c.inner), as_size(c.rank), 74))),
+    : in(random_matrix(2 * kTokens, as_size(c.in_width()), 70)),
+      conv(random_matrix(as_size(c.channels()), as_size(c.taps), 71)),
+      a(random_matrix(c.version == 1 ? as_size(c.inner) : 1, as_size(c.version == 1 ? c.state : c.heads), 72, 0.5,
+                      -1.0)),
+      x_proj(rounded_to(c.projections, random_matrix(as_size(c.rank + 2 * c.state), as_size(c.inner), 73, 0.5))),
+      dt_proj(rounded_to(c.projections, random_matrix(as_size(c.inner), as_size(c.rank), 74))),
       conv_bias(random_vector(!c.bare, c.channels(), 75)),
       d(random_vector(!c.bare, c.version == 1 ? c.inner : c.heads, 76)),
       dt_bias(random_vector(!c.bare, c.version == 1 ? c.inner : c.heads, 77)),

@@ -40,16 +40,16 @@ TEST(SsmKernels, SoftplusAndSiluAreExactToTheLastBitsEverywhere) {
       ASSERT_NO_FATAL_FAILURE(expect_relative(out[i], z > 40.0 ? z : std::log1p(std::exp(z)), 4e-7)) << z;
     }
     // SiLU through a convolution of width 1.
-    std::array<float, kSsmBlock> ones{};
-    std::array<float, kSsmBlock> zeros{};
+    std::array<float, kSsmStrip> ones{};
+    std::array<float, kSsmStrip> zeros{};
     ones.fill(1.0f);
     const std::int32_t row = 0;
-    for (std::size_t i = 0; i < values.size(); i += kSsmBlock) {
+    for (std::size_t i = 0; i < values.size(); i += kSsmStrip) {
       kernels.convolve({.in = values.data() + i,
                         .out = out.data() + i,
                         .rows = &row,
                         .count = 1,
-                        .channels = std::min(kSsmBlock, values.size() - i),
+                        .channels = std::min(kSsmStrip, values.size() - i),
                         .taps = 1,
                         .weights = ones.data(),
                         .bias = zeros.data()});

@@ -192,10 +192,10 @@ TEST(Step, AShortStepRunsBetweenTwoOpsOfALongOne) {
     const StepPlan one_row = StepPlan().add(0, 1, {});
     quick.run(one_row);
     OpBench slow(device);
-    const Floats values = random_grid(8, 64, 31);
+    const Floats values = random_matrix(8, 64, 31);
     const Activation in = slow.input(values);
     const Activation out = slow.activation(64);
-    const LinearOp linear{.in = in, .weight = slow.matrix(random_grid(64, 64, 32)), .out = out};
+    const LinearOp linear{.in = in, .weight = slow.matrix(random_matrix(64, 64, 32)), .out = out};
     const StepPlan rows = StepPlan().add(0, 8, {});
     const Floats alone = slow.run(rows, out, [&](Backend& b) { b.linear(linear); });
 

@@ -32,11 +32,11 @@ bool read_into(std::ifstream& file, void* destination, std::size_t bytes) {
   return static_cast<bool>(file.read(static_cast<char*>(destination), static_cast<std::streamsize>(bytes)));
 }
 
-template <typename Grid>
-void expect_next_grid(std::ifstream& file, const Grid& grid, const char* name) {
-  Grid expected;
+template <typename Codebook>
+void expect_next_codebook(std::ifstream& file, const Codebook& codebook, const char* name) {
+  Codebook expected;
   ASSERT_TRUE(read_into(file, expected.data(), sizeof(expected))) << name;
-  EXPECT_EQ(grid, expected) << name;
+  EXPECT_EQ(codebook, expected) << name;
 }
 
 Sample read_sample(std::string_view name) {
@@ -149,15 +149,15 @@ TEST_P(QuantDecode, NothingDecodesToNothing) { decode_row(GetParam().type, nullp
 INSTANTIATE_TEST_SUITE_P(EveryType, QuantDecode, testing::ValuesIn(all_types().begin(), all_types().end()), test_name);
 INSTANTIATE_TEST_SUITE_P(EveryQuantisedType, QuantDecodeSample, testing::ValuesIn(quantised_types()), test_name);
 
-// Random blocks do not reach every row of the large grids.
-TEST(QuantDecodeRow, GridsAreTheFormats) {
-  std::ifstream file(std::filesystem::path(QUARREL_TEST_DATA) / "quant_blocks" / "grids.bin", std::ios::binary);
-  expect_next_grid(file, kIq2XxsGrid, "IQ2_XXS");
-  expect_next_grid(file, kIq2XsGrid, "IQ2_XS");
-  expect_next_grid(file, kIq2SGrid, "IQ2_S");
-  expect_next_grid(file, kIq3XxsGrid, "IQ3_XXS");
-  expect_next_grid(file, kIq3SGrid, "IQ3_S");
-  expect_next_grid(file, kIq1Grid, "IQ1_S");
+// Random blocks do not reach every entry of the large codebooks.
+TEST(QuantDecodeRow, CodebooksAreTheFormats) {
+  std::ifstream file(std::filesystem::path(QUARREL_TEST_DATA) / "quant_blocks" / "codebooks.bin", std::ios::binary);
+  expect_next_codebook(file, kIq2XxsCodebook, "IQ2_XXS");
+  expect_next_codebook(file, kIq2XsCodebook, "IQ2_XS");
+  expect_next_codebook(file, kIq2SCodebook, "IQ2_S");
+  expect_next_codebook(file, kIq3XxsCodebook, "IQ3_XXS");
+  expect_next_codebook(file, kIq3SCodebook, "IQ3_S");
+  expect_next_codebook(file, kIq1Codebook, "IQ1_S");
   EXPECT_EQ(file.peek(), std::ifstream::traits_type::eof());
 }
 

@@ -20,12 +20,12 @@ TEST(RowwiseSsm, Convolution) {
   const std::vector<std::int32_t> rows = row_numbers();
   for (const IsaLevel level : available_levels()) {
     for (const std::size_t taps : {std::size_t{1}, std::size_t{2}, std::size_t{4}, std::size_t{5}}) {
-      for (const std::size_t channels : {std::size_t{1}, std::size_t{15}, std::size_t{17}, kSsmBlock}) {
+      for (const std::size_t channels : {std::size_t{1}, std::size_t{15}, std::size_t{17}, kSsmStrip}) {
         SCOPED_TRACE(testing::Message() << level_name(level) << ", " << taps << " taps, " << channels << " channels");
         const std::vector<float> in = random_values(kRows * channels, 1);
-        const std::vector<float> history = random_values(taps * kSsmBlock, 2);
-        const std::vector<float> weights = random_values(taps * kSsmBlock, 3);
-        const std::vector<float> bias = random_values(kSsmBlock, 4);
+        const std::vector<float> history = random_values(taps * kSsmStrip, 2);
+        const std::vector<float> weights = random_values(taps * kSsmStrip, 3);
+        const std::vector<float> bias = random_values(kSsmStrip, 4);
         Row out(kRows * channels);
         const Row unaligned{in};
         ConvTask task{.in = unaligned.values().data(),
@@ -41,7 +41,7 @@ TEST(RowwiseSsm, Convolution) {
                       .bias = bias.data()};
         kernels_of(level).convolve(task);
         const auto input = [&](std::size_t time, std::size_t channel) {
-          return time < taps - 1 ? history[time * kSsmBlock + channel]
+          return time < taps - 1 ? history[time * kSsmStrip + channel]
                                  : in[static_cast<std::size_t>(rows[time - (taps - 1)]) * channels + channel];
         };
         for (std::size_t t = 0; t < kRows; ++t) {
@@ -49,7 +49,7 @@ TEST(RowwiseSsm, Convolution) {
             auto sum = static_cast<double>(bias[channel]);
             for (std::size_t tap = 0; tap < taps; ++tap) {
               sum += static_cast<double>(input(t + tap, channel)) *
-                     static_cast<double>(weights[tap * kSsmBlock + channel]);
+                     static_cast<double>(weights[tap * kSsmStrip + channel]);
             }
             const float got = out[static_cast<std::size_t>(rows[t]) * channels + channel];
             ASSERT_NO_FATAL_FAILURE(expect_close(got, silu(sum), 2e-6));
@@ -61,9 +61,9 @@ TEST(RowwiseSsm, Convolution) {
         task.out = single.data();
         task.count = 1;
         for (std::size_t t = 0; t < kRows; ++t) {
-          std::vector<float> before(taps * kSsmBlock, 0.0f);
+          std::vector<float> before(taps * kSsmStrip, 0.0f);
           for (std::size_t tap = 0; tap + 1 < taps; ++tap) {
-            for (std::size_t c = 0; c < channels; ++c) before[tap * kSsmBlock + c] = input(t + tap, c);
+            for (std::size_t c = 0; c < channels; ++c) before[tap * kSsmStrip + c] = input(t + tap, c);
           }
           task.history = before.data();
           task.rows = &rows[t];

@@ -202,53 +202,53 @@ TEST_P(ThreadPoolNodes, AnExceptionFreesTheOthers) {
   }
 }
 
-TEST(ThreadPoolTeams, AreTheWorkersOfANode) {
+TEST(ThreadPoolNodeWork, AreTheWorkersOfANode) {
   const ThreadPool pool({.count = 7}, machine_of(3));
-  ASSERT_EQ(pool.teams(), 3);
-  EXPECT_EQ(pool.team(0).first, 0);
-  EXPECT_EQ(pool.team(2).last, 7);
-  for (int team = 0; team < 3; ++team) {
-    if (team > 0) {
-      EXPECT_EQ(pool.team(team).first, pool.team(team - 1).last);
+  ASSERT_EQ(pool.nodes(), 3);
+  EXPECT_EQ(pool.node(0).first, 0);
+  EXPECT_EQ(pool.node(2).last, 7);
+  for (int node = 0; node < 3; ++node) {
+    if (node > 0) {
+      EXPECT_EQ(pool.node(node).first, pool.node(node - 1).last);
     }
-    EXPECT_LT(pool.team(team).first, pool.team(team).last);
-    for (int worker = pool.team(team).first; worker < pool.team(team).last; ++worker) {
-      EXPECT_EQ(pool.team_of(worker), team);
-      EXPECT_EQ(pool.node_of(worker), team);
+    EXPECT_LT(pool.node(node).first, pool.node(node).last);
+    for (int worker = pool.node(node).first; worker < pool.node(node).last; ++worker) {
+      EXPECT_EQ(pool.node_of(worker), node);
+      EXPECT_EQ(pool.numa_id_of(worker), node);
     }
   }
-  EXPECT_EQ(ThreadPool({.count = 3}, machine_of(1)).teams(), 1);
+  EXPECT_EQ(ThreadPool({.count = 3}, machine_of(1)).nodes(), 1);
 }
 
-// Every unit once; and whoever has begun to help another team has found nothing left of its own.
+// Every unit once; and whoever has begun to help another node has found nothing left of its own.
 TEST_P(ThreadPoolNodes, ShareTheirOwnWorkFirst) {
   ThreadPool pool({.count = 6}, machine_of(GetParam()));
-  const auto units = [](int team) { return std::size_t{40} + 13 * static_cast<std::size_t>(team); };
+  const auto units = [](int node) { return std::size_t{40} + 13 * static_cast<std::size_t>(node); };
   for (int round = 0; round < 50; ++round) {
     std::vector<std::vector<std::atomic<int>>> seen;
-    for (int team = 0; team < pool.teams(); ++team) seen.emplace_back(units(team));
+    for (int node = 0; node < pool.nodes(); ++node) seen.emplace_back(units(node));
     std::vector<char> abroad(6, 0);
     std::atomic<int> came_back{0};
-    pool.share(units, [&](int team, std::size_t unit, int worker) {
-      seen[static_cast<std::size_t>(team)][unit].fetch_add(1);
+    pool.share(units, [&](int node, std::size_t unit, int worker) {
+      seen[static_cast<std::size_t>(node)][unit].fetch_add(1);
       char& away = abroad[static_cast<std::size_t>(worker)];
-      if (team != pool.team_of(worker)) {
+      if (node != pool.node_of(worker)) {
         away = 1;
       } else if (away != 0) {
         ++came_back;
       }
     });
-    for (const auto& team : seen) {
-      for (const auto& count : team) ASSERT_EQ(count.load(), 1);
+    for (const auto& node : seen) {
+      for (const auto& count : node) ASSERT_EQ(count.load(), 1);
     }
     ASSERT_EQ(came_back.load(), 0);
   }
 }
 
-// One team sits in its first unit until all else is done: somebody else must do its other units.
-TEST(ThreadPoolTeams, HelpWhoIsSlow) {
+// One node sits in its first unit until all else is done: somebody else must do its other units.
+TEST(ThreadPoolNodeWork, HelpWhoIsSlow) {
   ThreadPool pool({.count = 2}, machine_of(2));
-  ASSERT_EQ(pool.teams(), 2);
+  ASSERT_EQ(pool.nodes(), 2);
   for (const int slow : {0, 1}) {
     std::atomic<int> done{0};
     pool.share([](int) { return std::size_t{10}; },
@@ -341,13 +341,13 @@ TEST(ThreadPoolPlaces, OnSeveralNodesEachWorkerStaysOnItsOwn) {
   for (std::size_t i = 0; i < topology.cpus.size(); ++i) topology.cpus[i].node = i < half ? 0 : 3;
   ThreadPool pool({.count = 4}, topology);
   EXPECT_FALSE(pool.pinned());
-  EXPECT_EQ(pool.node_of(0), 0);
-  EXPECT_EQ(pool.node_of(3), 3);
+  EXPECT_EQ(pool.numa_id_of(0), 0);
+  EXPECT_EQ(pool.numa_id_of(3), 3);
   const std::vector<CpuMask> masks = masks_in(pool);
   for (int worker = 0; worker < 4; ++worker) {
-    EXPECT_EQ(masks[static_cast<std::size_t>(worker)], topology.node_mask(pool.node_of(worker)));
+    EXPECT_EQ(masks[static_cast<std::size_t>(worker)], topology.node_mask(pool.numa_id_of(worker)));
     if (worker > 0) {
-      EXPECT_GE(pool.node_of(worker), pool.node_of(worker - 1));
+      EXPECT_GE(pool.numa_id_of(worker), pool.numa_id_of(worker - 1));
     }
   }
   EXPECT_EQ(CpuMask::of_this_thread(), before);

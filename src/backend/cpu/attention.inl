@@ -5,13 +5,13 @@
 //
 // A tile is some queries that share each key or value they load. A score is one chain over the dimensions, lane by lane
 // for neighbouring positions, so nothing is summed across lanes but once a step. Positions that a row does not see get
-// neither a weight nor a product: what a block holds there may be anything.
+// neither a weight nor a product: what a KV block holds there may be anything.
 
 namespace quarrel::QUARREL_LEVEL {
 
 static constexpr float kLowestScore = -1e30f;  // below every score, and its distance to any of them is finite
-static constexpr std::size_t kStepBlocks = kAttendStep / kAttendBlock;
-static constexpr std::size_t kBlockVectors = kAttendBlock / kLanes;
+static constexpr std::size_t kStepBlocks = kAttendStep / kKvBlock;
+static constexpr std::size_t kBlockVectors = kKvBlock / kLanes;
 static constexpr std::size_t kTileQueries = kAccumulators / 2;
 
 static inline Floats load_stored(const float* from) { return load(from); }
@@ -36,7 +36,7 @@ static constexpr std::size_t cells_beside(std::size_t queries, std::size_t size,
   return cells;
 }
 
-// scores[query][position] of kBlocks blocks. Queries come by dimension, [key_dim][kQueries].
+// scores[query][position] of kBlocks KV blocks. Queries come by dimension, [key_dim][kQueries].
 template <std::size_t kQueries, std::size_t kBlocks, typename Stored>
 static inline void score_tile(const float* queries, std::size_t key_dim, const Stored* const* keys,
                               const Stored* const* ahead, float* scores) {
@@ -53,11 +53,11 @@ static inline void score_tile(const float* queries, std::size_t key_dim, const S
     Floats key[kVectors];
 #pragma GCC unroll 16
     for (std::size_t v = 0; v < kVectors; ++v) {
-      key[v] = load_stored(from[v / kBlockVectors] + d * kAttendBlock + v % kBlockVectors * kLanes);
+      key[v] = load_stored(from[v / kBlockVectors] + d * kKvBlock + v % kBlockVectors * kLanes);
     }
     if (ahead != nullptr) {
 #pragma GCC unroll 16
-      for (std::size_t block = 0; block < kBlocks; ++block) __builtin_prefetch(ahead[block] + d * kAttendBlock);
+      for (std::size_t block = 0; block < kBlocks; ++block) __builtin_prefetch(ahead[block] + d * kKvBlock);
     }
 #pragma GCC unroll 16
     for (std::size_t query = 0; query < kQueries; ++query) {
@@ -86,9 +86,9 @@ static inline void value_tile(const float* weights, std::size_t first, std::size
     }
   }
   for (std::size_t position = first; position < last;) {
-    const std::size_t block = position / kAttendBlock;
-    const std::size_t until = (block + 1) * kAttendBlock < last ? (block + 1) * kAttendBlock : last;
-    const std::size_t place = position % kAttendBlock * stride;
+    const std::size_t block = position / kKvBlock;
+    const std::size_t until = (block + 1) * kKvBlock < last ? (block + 1) * kKvBlock : last;
+    const std::size_t place = position % kKvBlock * stride;
     const Stored* from = values[block] + place;
     const Stored* next = ahead == nullptr ? nullptr : ahead[block] + place;
     for (; position < until; ++position, from += stride) {
@@ -146,12 +146,12 @@ struct Attention {
 
   explicit Attention(const AttendTask& of)
       : task(of),
-        queries(static_cast<std::size_t>(of.rows) * static_cast<std::size_t>(of.group)),
+        queries(static_cast<std::size_t>(of.rows) * static_cast<std::size_t>(of.query_heads)),
         key_dim(static_cast<std::size_t>(of.key_dim)),
         value_dim(static_cast<std::size_t>(of.value_dim)),
         width(padded(value_dim, kGroupPadding)),
         pieces((queries + kTileQueries - 1) / kTileQueries),
-        unpack((of.half && pieces > 1) || value_dim % kLanes != 0) {
+        unpack((of.f16 && pieces > 1) || value_dim % kLanes != 0) {
     value_stride = unpack ? width : value_dim;
     packed = of.scratch;
     scores = packed + padded(queries * key_dim, kGroupPadding);
@@ -164,14 +164,14 @@ struct Attention {
 };
 
 static void pack_queries(const Attention& a) {
-  const auto group = static_cast<std::size_t>(a.task.group);
+  const auto heads = static_cast<std::size_t>(a.task.query_heads);
   for (std::size_t piece = 0; piece < a.pieces; ++piece) {
     const std::size_t begin = a.piece_begin(piece);
     const std::size_t count = a.piece_begin(piece + 1) - begin;
     float* to = a.packed + begin * a.key_dim;
     for (std::size_t query = 0; query < count; ++query) {
-      const std::size_t row = (begin + query) / group;
-      const float* from = a.task.q + row * a.task.q_stride + (begin + query) % group * a.key_dim;
+      const std::size_t row = (begin + query) / heads;
+      const float* from = a.task.q + row * a.task.q_stride + (begin + query) % heads * a.key_dim;
       for (std::size_t d = 0; d < a.key_dim; ++d) to[d * count + query] = from[d] * a.task.scale;
     }
   }
@@ -179,7 +179,7 @@ static void pack_queries(const Attention& a) {
 
 // ---- One step of 64 positions ----
 
-// The part of a step that row r sees, as places in it; nothing if first >= last.
+// The positions of a step that row r sees, as places in it; nothing if first >= last.
 struct Places {
   int first;
   int last;
@@ -221,7 +221,7 @@ static void score_step(const Attention& a, const StepBlocks<Stored>& blocks, con
       constexpr std::size_t kBlocks = cells_beside(kQueries, kBlockVectors, kStepBlocks);
       const auto tile = [&]<std::size_t kMany>(Count<kMany>, std::size_t block) {
         score_tile<kQueries, kMany>(queries, a.key_dim, blocks.keys + block, ahead ? ahead->keys + block : nullptr,
-                                    a.scores + begin * kAttendStep + block * kAttendBlock);
+                                    a.scores + begin * kAttendStep + block * kKvBlock);
       };
       std::size_t block = first;
       for (; block + kBlocks <= last; block += kBlocks) tile(Count<kBlocks>(), block);
@@ -246,7 +246,7 @@ static void add_values(const Attention& a, const StepBlocks<Stored>& blocks, con
       const auto tile = [&]<std::size_t kMany>(Count<kMany>, std::size_t column) {
         const Stored* from[kStepBlocks] = {};
         const Stored* next[kStepBlocks] = {};
-        for (std::size_t block = first / kAttendBlock; block * kAttendBlock < last; ++block) {
+        for (std::size_t block = first / kKvBlock; block * kKvBlock < last; ++block) {
           from[block] = blocks.values[block] + column;
           if (ahead != nullptr) next[block] = ahead->values[block] + column;
         }
@@ -311,7 +311,7 @@ template <typename Stored>
 static void attend_step(const Attention& a, std::int32_t start, std::size_t first_block, std::size_t last_block,
                         const StepBlocks<Stored>& blocks, const StepBlocks<Stored>* ahead, const AttendState& state) {
   const AttendTask& task = a.task;
-  const auto group = static_cast<std::size_t>(task.group);
+  const auto heads = static_cast<std::size_t>(task.query_heads);
   score_step(a, blocks, ahead, first_block, last_block);
   Places common{0, kAttendStep};
   for (std::int32_t row = 0; row < task.rows; ++row) {
@@ -320,8 +320,8 @@ static void attend_step(const Attention& a, std::int32_t start, std::size_t firs
     common.last = seen.last < common.last ? seen.last : common.last;
     if (seen.first >= seen.last) continue;
     const bool whole = seen.first == 0 && seen.last == kAttendStep;
-    for (std::size_t g = 0; g < group; ++g) {
-      const std::size_t query = static_cast<std::size_t>(row) * group + g;
+    for (std::size_t h = 0; h < heads; ++h) {
+      const std::size_t query = static_cast<std::size_t>(row) * heads + h;
       (whole ? soften<true> : soften<false>)(a.scores + query * kAttendStep, seen.first, seen.last, task.soft_cap,
                                              a.width, query, state);
     }
@@ -333,7 +333,7 @@ static void attend_step(const Attention& a, std::int32_t start, std::size_t firs
       const Places seen = seen_in_step(task, row, start);
       const int first = shared && !before ? common.last : seen.first;
       const int last = shared && before ? common.first : seen.last;
-      add_values(a, blocks, ahead, static_cast<std::size_t>(row) * group, group, {first, last}, state.out);
+      add_values(a, blocks, ahead, static_cast<std::size_t>(row) * heads, heads, {first, last}, state.out);
     }
   };
   alone(true);
@@ -347,8 +347,8 @@ static void attend_step(const Attention& a, std::int32_t start, std::size_t firs
 template <typename Stored>
 static inline StepBlocks<Stored> step_blocks(const AttendTask& task, std::int32_t start, std::size_t first,
                                              std::size_t last) {
-  const std::size_t key_values = kAttendBlock * static_cast<std::size_t>(task.key_dim);
-  const std::int32_t* table = task.blocks + start / kAttendBlock;
+  const std::size_t key_values = kKvBlock * static_cast<std::size_t>(task.key_dim);
+  const std::int32_t* table = task.blocks + start / kKvBlock;
   StepBlocks<Stored> blocks{};
   for (std::size_t block = first; block < last; ++block) {
     const auto entry = static_cast<std::size_t>(table[block]);
@@ -364,14 +364,13 @@ static StepBlocks<float> unpack_step(const Attention& a, const StepBlocks<Stored
                                      std::size_t last) {
   StepBlocks<float> unpacked{};
   for (std::size_t block = first; block < last; ++block) {
-    float* keys = a.keys + block * kAttendBlock * a.key_dim;
-    for (std::size_t i = 0; i < kAttendBlock * a.key_dim; i += kLanes)
-      store(keys + i, load_stored(blocks.keys[block] + i));
-    float* values = a.values + block * kAttendBlock * a.width;
+    float* keys = a.keys + block * kKvBlock * a.key_dim;
+    for (std::size_t i = 0; i < kKvBlock * a.key_dim; i += kLanes) store(keys + i, load_stored(blocks.keys[block] + i));
+    float* values = a.values + block * kKvBlock * a.width;
     unpacked.keys[block] = keys;
     unpacked.values[block] = values;
     const Stored* from = blocks.values[block];
-    for (int position = 0; position < kAttendBlock; ++position, from += a.value_dim, values += a.width) {
+    for (int position = 0; position < kKvBlock; ++position, from += a.value_dim, values += a.width) {
       std::size_t i = 0;
       for (; i + kLanes <= a.value_dim; i += kLanes) store(values + i, load_stored(from + i));
       for (; i < a.value_dim; ++i) values[i] = widen_stored(from[i]);
@@ -404,9 +403,9 @@ static void partition_of(const Attention& a, std::int32_t partition, const Atten
   const std::int32_t begin = partition * kAttendPartition;
   const Places seen = seen_by_any(a.task, begin, begin + kAttendPartition);
   for (std::int32_t start = seen.first / kAttendStep * kAttendStep; start < seen.last; start += kAttendStep) {
-    const auto first = static_cast<std::size_t>(seen.first > start ? seen.first - start : 0) / kAttendBlock;
+    const auto first = static_cast<std::size_t>(seen.first > start ? seen.first - start : 0) / kKvBlock;
     const std::size_t places = static_cast<std::size_t>(seen.last - start);
-    const std::size_t last = places < kAttendStep ? (places + kAttendBlock - 1) / kAttendBlock : kStepBlocks;
+    const std::size_t last = places < kAttendStep ? (places + kKvBlock - 1) / kKvBlock : kStepBlocks;
     const StepBlocks<Stored> blocks = step_blocks<Stored>(a.task, start, first, last);
     if (a.unpack) {
       attend_step<float>(a, start, first, last, unpack_step(a, blocks, first, last), nullptr, state);
@@ -421,7 +420,7 @@ static void partition_of(const Attention& a, std::int32_t partition, const Atten
 
 static void partition_into(const Attention& a, std::int32_t partition, float* memory) {
   const AttendState state = state_at(memory, a.queries, a.width);
-  if (a.task.half) {
+  if (a.task.f16) {
     partition_of<std::uint16_t>(a, partition, state);
   } else {
     partition_of<float>(a, partition, state);
@@ -429,26 +428,26 @@ static void partition_into(const Attention& a, std::int32_t partition, float* me
 }
 
 // A row's sums begin with those of the first partition it sees; every later one is scaled to the larger peak and added.
-static void join_partition(const Attention& a, std::int32_t partition, const AttendState& part,
+static void join_partition(const Attention& a, std::int32_t partition, const AttendState& own,
                            const AttendState& whole) {
-  const auto group = static_cast<std::size_t>(a.task.group);
+  const auto heads = static_cast<std::size_t>(a.task.query_heads);
   for (std::size_t query = 0; query < a.queries; ++query) {
-    const std::size_t row = query / group;
+    const std::size_t row = query / heads;
     const std::int32_t first = a.task.begins[row] / kAttendPartition;
     if (partition < first || partition * kAttendPartition >= a.task.ends[row]) continue;
-    const float* from = part.out + query * a.width;
+    const float* from = own.out + query * a.width;
     float* to = whole.out + query * a.width;
     if (partition == first) {
-      whole.largest[query] = part.largest[query];
-      whole.total[query] = part.total[query];
+      whole.largest[query] = own.largest[query];
+      whole.total[query] = own.total[query];
       std::memcpy(to, from, a.width * sizeof(float));
       continue;
     }
-    const float peak = part.largest[query] > whole.largest[query] ? part.largest[query] : whole.largest[query];
+    const float peak = own.largest[query] > whole.largest[query] ? own.largest[query] : whole.largest[query];
     const float old_factor = exponential_of(whole.largest[query] - peak);
-    const float new_factor = exponential_of(part.largest[query] - peak);
+    const float new_factor = exponential_of(own.largest[query] - peak);
     whole.largest[query] = peak;
-    whole.total[query] = whole.total[query] * old_factor + part.total[query] * new_factor;
+    whole.total[query] = whole.total[query] * old_factor + own.total[query] * new_factor;
     for (std::size_t i = 0; i < a.width; i += kLanes) {
       store(to + i, fma(load(from + i), set(new_factor), mul(load(to + i), set(old_factor))));
     }
@@ -456,19 +455,19 @@ static void join_partition(const Attention& a, std::int32_t partition, const Att
 }
 
 static void finish_queries(const Attention& a, const AttendState& whole) {
-  const auto group = static_cast<std::size_t>(a.task.group);
+  const auto heads = static_cast<std::size_t>(a.task.query_heads);
   for (std::size_t query = 0; query < a.queries; ++query) {
     float total = whole.total[query];
     float factor = 1.0f;
     if (a.task.sinks != nullptr) {
-      const float sink = a.task.sinks[query % group];
+      const float sink = a.task.sinks[query % heads];
       const float peak = sink > whole.largest[query] ? sink : whole.largest[query];
       factor = exponential_of(whole.largest[query] - peak);
       total = total * factor + exponential_of(sink - peak);
     }
     const float share = factor / total;
     const float* from = whole.out + query * a.width;
-    float* to = a.task.out + query / group * a.task.out_stride + query % group * a.value_dim;
+    float* to = a.task.out + query / heads * a.task.out_stride + query % heads * a.value_dim;
     std::size_t i = 0;
     for (; i + kLanes <= a.value_dim; i += kLanes) store(to + i, mul(load(from + i), set(share)));
     for (; i < a.value_dim; ++i) to[i] = from[i] * share;

@@ -6,7 +6,7 @@
 #include <unistd.h>
 #endif
 
-#include "backend/cpu/tiles.h"
+#include "backend/cpu/amx_tiles.h"
 #include "base/error.h"
 
 namespace quarrel {
@@ -36,9 +36,15 @@ void add_vector_levels(std::vector<IsaLevel>& levels) {
 const CpuKernels& vector_kernels(IsaLevel level) noexcept {
   // Put together here: nothing compiled for AMX may run before it is known to be there.
   static const CpuKernels kAmx = [] {
+    const AmxKernels& amx = amx_kernels();
     CpuKernels table = avx512_kernels();
     table.name = "amx";
-    table.tiles = amx_tiles();
+    table.to_bf16_row = amx.to_bf16_row;
+    table.amx_scratch_bytes = amx.scratch_bytes;
+    for (std::size_t i = 0; i < kTypeCount; ++i) {
+      table.types[i].gemm_int8_amx = amx.types[i].gemm_int8_amx;
+      table.types[i].gemm_bf16_amx = amx.types[i].gemm_bf16_amx;
+    }
     return table;
   }();
   if (level == IsaLevel::amx) return kAmx;
@@ -96,6 +102,8 @@ IsaLevel choose_level(std::string_view forced) {
   }
   fail(ErrorKind::usage, "'{}' is not an instruction set level; there are scalar, avx2, avx512 and amx", forced);
 }
+
+const TypeKernels& CpuKernels::of(QuantType type) const noexcept { return types[type_index(type)]; }
 
 const CpuKernels& kernels_of(IsaLevel level) noexcept {
   return level == IsaLevel::scalar ? scalar_kernels() : vector_kernels(level);

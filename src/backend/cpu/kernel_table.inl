@@ -19,10 +19,11 @@ void decode_row(QuantType type, const std::byte* source, float* values, std::siz
 #include "backend/cpu/math.inl"
 #include "backend/cpu/packed.inl"
 #include "backend/cpu/packed_bits.inl"
-#include "backend/cpu/packed_grids.inl"
-#include "backend/cpu/panels.inl"
-#include "backend/cpu/float_matmul.inl"
-#include "backend/cpu/matmul.inl"
+#include "backend/cpu/packed_codebooks.inl"
+#include "backend/cpu/unpacked_panels.inl"
+#include "backend/cpu/float_panels.inl"
+#include "backend/cpu/gemm_f32.inl"
+#include "backend/cpu/gemm_int8.inl"
 #include "backend/cpu/attention.inl"
 #include "backend/cpu/rowwise.inl"
 #include "backend/cpu/activations.inl"
@@ -35,13 +36,15 @@ namespace quarrel::QUARREL_LEVEL {
 static constexpr CpuKernels make_table(const char* name) {
   return {.name = name,
           .panel_rows = kPanelRows,
-          .has_integer_kernel = has_integer_kernel,
-          .panel_bytes = panel_bytes,
-          .pack = pack,
-          .decode_packed = decode_packed,
+          .types =
+              {
+#define QUARREL_TYPE(type, number, name, Block) type_kernels<QuantType::type, Block>(),
+                  QUARREL_WEIGHT_TYPES(QUARREL_TYPE)
+#undef QUARREL_TYPE
+              },
           .quantize_row = quantize_row,
-          .matmul = matmul,
-          .tiles = {},
+          .to_bf16_row = nullptr,
+          .amx_scratch_bytes = nullptr,
           .attend = attend,
           .attend_partition = attend_partition,
           .attend_join = attend_join,

@@ -1,5 +1,5 @@
 // The kernels of one instruction-set level, as a table of functions. The `.inl` files are compiled once a level, each
-// time against another simd_*.h; cpu_backend.cpp calls through the table and contains no intrinsics.
+// time against another simd_*.h; the cpu_*.cpp files call through the table and contain no intrinsics.
 //
 // Every kernel computes a row of activations against a row of weights by the same sequence of operations whatever the
 // batch, so a result never depends on its neighbours.
@@ -8,8 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "backend/cpu/bfloat_rows.h"
-#include "backend/cpu/digits.h"
+#include "backend/cpu/bf16_rows.h"
+#include "backend/cpu/int8_rows.h"
 #include "backend/sampling_kernels.h"
 #include "quant/types.h"
 
@@ -19,74 +19,112 @@ inline constexpr std::size_t kGroupPadding = 16;  // floats: the widest vector o
 
 static inline std::size_t padded(std::size_t value, std::size_t step) { return (value + step - 1) / step * step; }
 
-// Up to a panel's rows of one matrix, on their way into the layout that products read: as many rows as a vector has
-// lanes, four columns of each side by side.
+// Up to a panel's rows of one matrix, on their way into a packed panel (packed.inl).
 struct PackTask {
-  QuantType type = QuantType::f32;
   const std::byte* rows = nullptr;  // the first of them
   std::size_t row_stride = 0;       // bytes from a row to the next
   std::size_t count = 0;            // at most panel_rows; the panel's other rows become zero
   std::size_t columns = 0;
-  std::byte* out = nullptr;  // panel_bytes(type, columns)
+  std::byte* out = nullptr;  // TypeKernels::panel_bytes
 };
 
-// One product: rows [first, last) of a weight matrix with some rows of activations.
-struct MatmulTask {
-  const std::byte* weights = nullptr;  // row 0 of the matrix
+// Rows [first, last) of a weight matrix, as a GEMM reads them: packed, or as they lie in the file.
+struct WeightRows {
+  const std::byte* data = nullptr;  // row 0 of the matrix
   QuantType type = QuantType::f32;
   bool packed = false;  // as panels; `first` is then the beginning of one
   std::size_t columns = 0;
   std::size_t row_stride = 0;  // bytes from a row to the next where they are not packed
   std::size_t first = 0, last = 0;
-  const DigitRows* digits = nullptr;  // for integer arithmetic; the first row may be any
-  std::size_t first_row = 0;          // of `digits`
-  bool both_digits = false;           // they have two nearly everywhere
-  const float* plain = nullptr;       // [rows][plain_stride], for F32 arithmetic
-  std::size_t plain_stride = 0;
-  const std::uint32_t* row_index = nullptr;  // which row of `plain` each row is; null: one after the other
-  std::size_t rows = 0;
-  // Products in bf16: of the rows behind the first `digit_rows`, which are left alone.
-  const BfloatRows* bfloats = nullptr;
-  std::size_t digit_rows = 0;
-  bool bfloat_pairs = false;     // both numbers of each value count
-  std::size_t first_bfloat = 0;  // where row 0 would lie among them: the beginning of a tile
-  float* out = nullptr;          // out[row * out_stride + weight row - first]
-  std::size_t out_stride = 0;
-  std::byte* scratch = nullptr;  // matmul_scratch_bytes(columns), of this worker alone
 };
 
-inline constexpr std::size_t kPlainBytes = 256 * 1024;  // of plain panels that stay in the second-level cache together
+// Where the results of a GEMM go: row r of the activations with weight row w to data[r * stride + w - first].
+struct GemmOutput {
+  float* data = nullptr;
+  std::size_t stride = 0;
+};
 
-std::size_t matmul_scratch_bytes(std::size_t columns);
+// out = x · weights^T in three arithmetics. With one row of activations each is a GEMV. `scratch` is of this worker
+// alone: gemm_scratch_bytes(columns), or CpuKernels::amx_scratch_bytes for what runs on AMX tiles.
 
-inline constexpr std::int32_t kAttendBlock = 16;       // positions in a block of the cache
+struct F32Gemm {
+  WeightRows weights = {};
+  const float* x = nullptr;  // [rows][x_stride]
+  std::size_t x_stride = 0;
+  const std::uint32_t* row_index = nullptr;  // which row of `x` each row is; null: one after the other
+  std::size_t rows = 0;
+  GemmOutput out = {};
+  std::byte* scratch = nullptr;
+};
+
+struct Int8Gemm {
+  WeightRows weights = {};
+  const Int8Rows* x = nullptr;
+  std::size_t first_row = 0;  // of `x`; may be any
+  std::size_t rows = 0;
+  bool split = false;  // nearly every group has a low part too
+  GemmOutput out = {};
+  std::byte* scratch = nullptr;
+};
+
+struct Bf16Gemm {
+  WeightRows weights = {};
+  const Bf16Rows* x = nullptr;
+  std::size_t first_row = 0;  // where row 0 would lie in `x`: the beginning of a tile
+  std::size_t skipped = 0;    // rows before the first that is wanted: left alone
+  std::size_t rows = 0;
+  bool pairs = false;  // both numbers of each value count
+  GemmOutput out = {};
+  std::byte* scratch = nullptr;
+};
+
+// Of unpacked panels that stay in the second-level cache together.
+inline constexpr std::size_t kUnpackedBytes = 256 * 1024;
+
+std::size_t gemm_scratch_bytes(std::size_t columns);
+
+// What a level has for one weight type; null where it has nothing.
+struct TypeKernels {
+  // What a packed panel takes: the bytes of its rows, all of them. Null: this type is read where it lies.
+  std::size_t (*panel_bytes)(std::size_t columns) = nullptr;
+  void (*pack)(const PackTask& task) = nullptr;
+  // One row of a panel, decoded.
+  void (*decode_packed)(const std::byte* panel, std::size_t row, std::size_t columns, float* values) = nullptr;
+  void (*gemm_f32)(const F32Gemm& task) = nullptr;  // never null
+  void (*gemm_int8)(const Int8Gemm& task) = nullptr;
+  // On AMX tiles. The first is bit for bit what gemm_int8 gives, and faster for a tile of rows and more.
+  void (*gemm_int8_amx)(const Int8Gemm& task) = nullptr;
+  void (*gemm_bf16_amx)(const Bf16Gemm& task) = nullptr;
+};
+
+inline constexpr std::int32_t kKvBlock = 16;           // positions in a KV block
 inline constexpr std::int32_t kAttendStep = 64;        // positions a step of the online softmax
 inline constexpr std::int32_t kAttendPartition = 256;  // positions whose sums are made alone, then joined in order
 inline constexpr std::int32_t kAttendRows = 32;        // rows that may share a reading of keys and values
 inline constexpr std::int32_t kAttendQueries = 48;     // the same in rows times query heads, for more than one row
 
 // Attention of some rows of one sequence, for the query heads that share one key-value head. A query is one head of one
-// row; query r * group + g is head g of row r. A block of the cache holds a head's keys by dimension,
-// [key_dim][kAttendBlock], so that a vector is one dimension of neighbouring positions; then its values by position,
-// [kAttendBlock][value_dim].
+// row; query r * query_heads + h is head h of row r. A KV block holds a head's keys by dimension,
+// [key_dim][kKvBlock], so that a vector is one dimension of neighbouring positions; then its values by position,
+// [kKvBlock][value_dim].
 struct AttendTask {
-  const float* q = nullptr;  // [rows][group][key_dim], rows `q_stride` apart
+  const float* q = nullptr;  // [rows][query_heads][key_dim], rows `q_stride` apart
   std::size_t q_stride = 0;
-  float* out = nullptr;  // [rows][group][value_dim], rows `out_stride` apart
+  float* out = nullptr;  // [rows][query_heads][value_dim], rows `out_stride` apart
   std::size_t out_stride = 0;
   std::int32_t rows = 1;
-  std::int32_t group = 1;
+  std::int32_t query_heads = 1;
   std::int32_t key_dim = 0;
   std::int32_t value_dim = 0;
-  bool half = false;                     // the cache holds F16, else F32
-  const std::byte* base = nullptr;       // this layer's and head's keys in block 0
-  std::size_t block_bytes = 0;           // from a block to the next
+  bool f16 = false;                      // the cache holds F16, else F32
+  const std::byte* base = nullptr;       // this layer's and head's keys in KV block 0
+  std::size_t block_bytes = 0;           // from a KV block to the next
   const std::int32_t* blocks = nullptr;  // the sequence's table
   const std::int32_t* begins = nullptr;  // [rows]: a row sees positions [begin, end), at least one
   const std::int32_t* ends = nullptr;
   float scale = 1.0f;
   float soft_cap = 0.0f;
-  const float* sinks = nullptr;  // [group], or null
+  const float* sinks = nullptr;  // [query_heads], or null
   float* scratch = nullptr;      // attend_scratch_floats of this task, of this worker alone
 };
 
@@ -102,9 +140,9 @@ static inline std::size_t attend_scratch_floats(std::size_t queries, std::size_t
          step * (key_dim + padded(value_dim, kGroupPadding)) + 2 * attend_state_floats(queries, value_dim);
 }
 
-inline constexpr std::size_t kSsmBlock = 64;  // channels a piece of a convolution or of a scan by channels
+inline constexpr std::size_t kSsmStrip = 64;  // channels a piece of a convolution or of a scan by channels
 
-// The causal convolution and SiLU of up to kSsmBlock channels of one sequence. What comes before its first row lies in
+// The causal convolution and SiLU of up to kSsmStrip channels of one sequence. What comes before its first row lies in
 // `history`, oldest first.
 struct ConvTask {
   const float* in = nullptr;  // the first channel in row 0; rows of the step lie `in_stride` apart
@@ -115,9 +153,9 @@ struct ConvTask {
   std::size_t count = 0;
   std::size_t channels = 0;
   std::size_t taps = 1;
-  const float* history = nullptr;  // [taps - 1][kSsmBlock], padded with zeros like the two below
-  const float* weights = nullptr;  // [taps][kSsmBlock]
-  const float* bias = nullptr;     // [kSsmBlock]
+  const float* history = nullptr;  // [taps - 1][kSsmStrip], padded with zeros like the two below
+  const float* weights = nullptr;  // [taps][kSsmStrip]
+  const float* bias = nullptr;     // [kSsmStrip]
 };
 
 // The selective scan, D and the gate of some channels of one sequence: state = state * exp(dt A) + dt x B, and
@@ -125,7 +163,7 @@ struct ConvTask {
 struct ScanTask {
   const std::int32_t* rows = nullptr;  // of the sequence, in the order of time
   std::size_t count = 0;
-  std::size_t dim = 0;    // channels; at most kSsmBlock of them by scan_channels
+  std::size_t dim = 0;    // channels; at most kSsmStrip of them by scan_channels
   std::size_t state = 0;  // values a channel
   const float* x = nullptr;
   std::size_t x_stride = 0;
@@ -144,33 +182,24 @@ struct ScanTask {
   float* values = nullptr;   // the state, [dim][state]: read and left as it is after the last row
 };
 
-// Products in tiles, where a level has them; all null where it has not.
-struct TileKernels {
-  bool (*has_bfloat_kernel)(QuantType type) = nullptr;
+// What AMX adds to AVX-512.
+struct AmxKernels {
+  TypeKernels types[kTypeCount] = {};  // the last two functions
   std::size_t (*scratch_bytes)(std::size_t columns) = nullptr;
-  // `with_low`: the second number too.
-  void (*convert_row)(const float* values, std::size_t count, const BfloatRows& rows, std::size_t row,
+  void (*to_bf16_row)(const float* values, std::size_t count, const Bf16Rows& rows, std::size_t row,
                       bool with_low) = nullptr;
-  void (*matmul_bfloats)(const MatmulTask& task) = nullptr;
-  // Bit for bit what CpuKernels::matmul gives for digits; faster for a tile of rows and more.
-  void (*matmul_digits)(const MatmulTask& task) = nullptr;
 };
 
 struct CpuKernels {
   const char* name;
   std::size_t panel_rows;
-  // Whether products with this type take digits; the others take F32.
-  bool (*has_integer_kernel)(QuantType type);
-  // What a packed panel takes: the bytes of its rows, all of them. 0: this type is read where it lies.
-  std::size_t (*panel_bytes)(QuantType type, std::size_t columns);
-  void (*pack)(const PackTask& task);
-  // One row of a panel, decoded.
-  void (*decode_packed)(QuantType type, const std::byte* panel, std::size_t row, std::size_t columns, float* values);
-  // A group of columns has a second digit if its largest value is at least `threshold` times the row's root mean
-  // square.
-  void (*quantize_row)(const float* values, std::size_t count, const DigitRows& rows, std::size_t row, float threshold);
-  void (*matmul)(const MatmulTask& task);
-  TileKernels tiles;
+  TypeKernels types[kTypeCount];  // in the order of type_list.h
+  const TypeKernels& of(QuantType type) const noexcept;
+  // A group of columns has a low part if its largest value is at least `threshold` times the row's root mean square.
+  void (*quantize_row)(const float* values, std::size_t count, const Int8Rows& rows, std::size_t row, float threshold);
+  // `with_low`: the second number too. Null where the level has no AMX tiles, as is the next.
+  void (*to_bf16_row)(const float* values, std::size_t count, const Bf16Rows& rows, std::size_t row, bool with_low);
+  std::size_t (*amx_scratch_bytes)(std::size_t columns);
   void (*attend)(const AttendTask& task);
   // The same in pieces: the sums of each partition that any of the rows sees, all of them joined to `whole` in
   // ascending order, and the end. A row's first partition begins `whole`, which needs no initial value.
@@ -216,6 +245,6 @@ struct CpuKernels {
 const CpuKernels& scalar_kernels() noexcept;
 const CpuKernels& avx2_kernels() noexcept;
 const CpuKernels& avx512_kernels() noexcept;
-const TileKernels& amx_tiles() noexcept;
+const AmxKernels& amx_kernels() noexcept;
 
 }  // namespace quarrel

@@ -1,12 +1,12 @@
-// What AMX adds to AVX-512: products of many rows in tiles.
+// What AMX adds to AVX-512: GEMM of many rows on tiles.
 #define QUARREL_LEVEL amx_level
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
+#include "backend/cpu/amx_tiles.h"
 #include "backend/cpu/kernels.h"
-#include "backend/cpu/tiles.h"
 #include "quant/blocks.h"
 #include "quant/iq_codes.h"
 
@@ -19,27 +19,42 @@ void decode_row(QuantType type, const std::byte* source, float* values, std::siz
 #include "backend/cpu/simd_avx512.h"
 #include "backend/cpu/packed.inl"
 #include "backend/cpu/packed_bits.inl"
-#include "backend/cpu/packed_grids.inl"
-#include "backend/cpu/panels.inl"
-#include "backend/cpu/bfloat_panels.inl"
-#include "backend/cpu/matmul_amx.inl"
-#include "backend/cpu/matmul_amx_int8.inl"
+#include "backend/cpu/packed_codebooks.inl"
+#include "backend/cpu/unpacked_panels.inl"
+#include "backend/cpu/float_panels.inl"
+#include "backend/cpu/bf16_panels.inl"
+#include "backend/cpu/gemm_amx_bf16.inl"
+#include "backend/cpu/gemm_amx_int8.inl"
 // clang-format on
 
 namespace quarrel {
+namespace amx_level {
 
-static std::size_t tile_scratch_bytes(std::size_t columns) {
-  const std::size_t bfloats = amx_level::bfloat_scratch_bytes(columns);
-  const std::size_t digits = amx_level::digit_tile_scratch_bytes(columns);
-  return bfloats > digits ? bfloats : digits;
+template <typename Block>
+static constexpr TypeKernels type_kernels() {
+  TypeKernels kernels = {};
+  if constexpr (kHasPacked<Block>) kernels.gemm_int8_amx = gemm_int8_amx<Block>;
+  if constexpr (kHasBf16<Block>) kernels.gemm_bf16_amx = gemm_bf16<Block>;
+  return kernels;
 }
 
-const TileKernels& amx_tiles() noexcept {
-  static constexpr TileKernels kTable = {.has_bfloat_kernel = amx_level::has_bfloat_kernel,
-                                         .scratch_bytes = tile_scratch_bytes,
-                                         .convert_row = amx_level::to_bfloats,
-                                         .matmul_bfloats = amx_level::matmul_bfloats,
-                                         .matmul_digits = amx_level::matmul_digit_tiles};
+static std::size_t scratch_bytes(std::size_t columns) {
+  const std::size_t bf16 = bf16_scratch_bytes(columns);
+  const std::size_t int8 = int8_scratch_bytes(columns);
+  return bf16 > int8 ? bf16 : int8;
+}
+
+}  // namespace amx_level
+
+const AmxKernels& amx_kernels() noexcept {
+  static constexpr AmxKernels kTable = {.types =
+                                            {
+#define QUARREL_TYPE(type, number, name, Block) amx_level::type_kernels<Block>(),
+                                                QUARREL_WEIGHT_TYPES(QUARREL_TYPE)
+#undef QUARREL_TYPE
+                                            },
+                                        .scratch_bytes = amx_level::scratch_bytes,
+                                        .to_bf16_row = amx_level::to_bf16_row};
   return kTable;
 }
 

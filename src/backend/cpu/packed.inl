@@ -1,11 +1,21 @@
-// How the rows of a panel lie together, for each type that is multiplied often: as many rows as a vector has lanes,
-// four bytes of each side by side, so that a vector of bytes meets four values of an activation and every lane sums one
-// row. No shuffles, the same bytes a weight as in the file, and one pass over memory from the first byte to the last.
+// The packed panel: the layout of weights that every GEMM reads. A panel is kPanelRows rows of a matrix, as many as a
+// vector of floats has lanes, with four columns of each row side by side. Here the first two vectors of a panel of
+// eight rows (AVX2); w r,c is the weight of row r and column c, as a byte:
 //
-// A type is a struct: its fields for a panel, the way in and out of them for one row, and its weights as vectors of
-// unsigned bytes with a scale a lane: weight = scale * (byte - kBias), or scale * byte + minimum. The vectors come one
-// by one (`bytes`) or, where they share work, a group of 32 columns at a time (`group`, which is not inlined: it is
-// long and would stand in many places).
+//                lane 0              lane 1                    lane 7
+//   vector 0   | w0,0 w0,1 w0,2 w0,3 | w1,0 w1,1 w1,2 w1,3 | … | w7,0 w7,1 w7,2 w7,3 |
+//   vector 1   | w0,4 w0,5 w0,6 w0,7 | w1,4 w1,5 w1,6 w1,7 | … | w7,4 w7,5 w7,6 w7,7 |
+//
+// Four values of an activation, repeated in every lane, meet a vector in one instruction (VNNI's dot product of four
+// bytes), and lane r sums the dot product of row r: no shuffles, no sums across lanes, one pass over memory from the
+// first byte to the last. Weights stay quantised, so a panel takes the bytes that its rows take in the file; a vector
+// of nibbles, say, holds vector i in its low halves and vector i + 4 in its high ones.
+//
+// A type is a struct: its fields for the columns of one block (PanelBlock), the way in and out of them for one row, and
+// its weights as vectors of unsigned bytes with a scale a lane: weight = scale * (byte - kBias), or
+// scale * byte + minimum. No byte is above kMaxByte, and kScaleColumns columns share a scale. The vectors come one by
+// one (`bytes`) or, where they share work, a group of 32 columns at a time (`group`, which is not inlined: it is long
+// and would stand in many places).
 
 namespace quarrel::QUARREL_LEVEL {
 
@@ -63,43 +73,43 @@ template <typename Block>
 struct Packed;
 
 template <typename Block>
-static constexpr bool kHasPacked = requires { typename Packed<Block>::Rows; };
+static constexpr bool kHasPacked = requires { typename Packed<Block>::PanelBlock; };
 
 template <>
 struct Packed<BlockQ4_0> {
-  static constexpr int kGroup = 32, kBias = 8, kMost = 15;
-  static constexpr bool kMinimums = false;
-  struct Rows {
+  static constexpr int kScaleColumns = 32, kBias = 8, kMaxByte = 15;
+  static constexpr bool kHasMinimum = false;
+  struct PanelBlock {
     HalfBits scale[kPanelRows];
     std::uint8_t nibbles[4][kBytes];
   };
   template <bool kPack>
-  static inline void move(BlockQ4_0& block, Rows& rows, int row) {
-    move_field<kPack>(block, offsetof(BlockQ4_0, scale), rows.scale[row]);
-    move_bytes<kPack>(block.nibbles, rows.nibbles, row);
+  static inline void move(BlockQ4_0& block, PanelBlock& panel, int row) {
+    move_field<kPack>(block, offsetof(BlockQ4_0, scale), panel.scale[row]);
+    move_bytes<kPack>(block.nibbles, panel.nibbles, row);
   }
-  static inline Bytes bytes(const Rows& rows, int /*group*/, int i) { return nibbles32(rows.nibbles, i); }
-  static inline Floats scale(const Rows& rows, std::size_t /*part*/) { return load_half(rows.scale); }
+  static inline Bytes bytes(const PanelBlock& panel, int /*group*/, int i) { return nibbles32(panel.nibbles, i); }
+  static inline Floats scale(const PanelBlock& panel, std::size_t /*index*/) { return load_half(panel.scale); }
 };
 
 template <>
 struct Packed<BlockQ4_1> {
-  static constexpr int kGroup = 32, kBias = 0, kMost = 15;
-  static constexpr bool kMinimums = true;
-  struct Rows {
+  static constexpr int kScaleColumns = 32, kBias = 0, kMaxByte = 15;
+  static constexpr bool kHasMinimum = true;
+  struct PanelBlock {
     HalfBits scale[kPanelRows];
     HalfBits minimum[kPanelRows];
     std::uint8_t nibbles[4][kBytes];
   };
   template <bool kPack>
-  static inline void move(BlockQ4_1& block, Rows& rows, int row) {
-    move_field<kPack>(block, offsetof(BlockQ4_1, scale), rows.scale[row]);
-    move_field<kPack>(block, offsetof(BlockQ4_1, minimum), rows.minimum[row]);
-    move_bytes<kPack>(block.nibbles, rows.nibbles, row);
+  static inline void move(BlockQ4_1& block, PanelBlock& panel, int row) {
+    move_field<kPack>(block, offsetof(BlockQ4_1, scale), panel.scale[row]);
+    move_field<kPack>(block, offsetof(BlockQ4_1, minimum), panel.minimum[row]);
+    move_bytes<kPack>(block.nibbles, panel.nibbles, row);
   }
-  static inline Bytes bytes(const Rows& rows, int /*group*/, int i) { return nibbles32(rows.nibbles, i); }
-  static inline Floats scale(const Rows& rows, std::size_t /*part*/) { return load_half(rows.scale); }
-  static inline Floats minimum(const Rows& rows, std::size_t /*part*/) { return load_half(rows.minimum); }
+  static inline Bytes bytes(const PanelBlock& panel, int /*group*/, int i) { return nibbles32(panel.nibbles, i); }
+  static inline Floats scale(const PanelBlock& panel, std::size_t /*index*/) { return load_half(panel.scale); }
+  static inline Floats minimum(const PanelBlock& panel, std::size_t /*index*/) { return load_half(panel.minimum); }
 };
 
 // The fifth bits of 32 weights: bit i of byte b of a row belongs to weight 4 i + b, that is to vector i.
@@ -121,123 +131,123 @@ static inline void move_fifth_bits(std::uint32_t& in_block, std::uint8_t (&panel
 
 template <>
 struct Packed<BlockQ5_0> {
-  static constexpr int kGroup = 32, kBias = 16, kMost = 31;
-  static constexpr bool kMinimums = false;
-  struct Rows {
+  static constexpr int kScaleColumns = 32, kBias = 16, kMaxByte = 31;
+  static constexpr bool kHasMinimum = false;
+  struct PanelBlock {
     HalfBits scale[kPanelRows];
     std::uint8_t fifth_bits[kBytes];
     std::uint8_t nibbles[4][kBytes];
   };
   template <bool kPack>
-  static inline void move(BlockQ5_0& block, Rows& rows, int row) {
+  static inline void move(BlockQ5_0& block, PanelBlock& panel, int row) {
     std::uint32_t fifth = block.fifth_bits;
-    move_field<kPack>(block, offsetof(BlockQ5_0, scale), rows.scale[row]);
-    move_fifth_bits<kPack>(fifth, rows.fifth_bits, row);
+    move_field<kPack>(block, offsetof(BlockQ5_0, scale), panel.scale[row]);
+    move_fifth_bits<kPack>(fifth, panel.fifth_bits, row);
     block.fifth_bits = fifth;
-    move_bytes<kPack>(block.nibbles, rows.nibbles, row);
+    move_bytes<kPack>(block.nibbles, panel.nibbles, row);
   }
-  static inline Bytes bytes(const Rows& rows, int /*group*/, int i) {
-    return or_bytes(nibbles32(rows.nibbles, i), move_bits(load_bytes(rows.fifth_bits), i, 4, 16));
+  static inline Bytes bytes(const PanelBlock& panel, int /*group*/, int i) {
+    return or_bytes(nibbles32(panel.nibbles, i), move_bits(load_bytes(panel.fifth_bits), i, 4, 16));
   }
-  static inline Floats scale(const Rows& rows, std::size_t /*part*/) { return load_half(rows.scale); }
+  static inline Floats scale(const PanelBlock& panel, std::size_t /*index*/) { return load_half(panel.scale); }
 };
 
 template <>
 struct Packed<BlockQ5_1> {
-  static constexpr int kGroup = 32, kBias = 0, kMost = 31;
-  static constexpr bool kMinimums = true;
-  struct Rows {
+  static constexpr int kScaleColumns = 32, kBias = 0, kMaxByte = 31;
+  static constexpr bool kHasMinimum = true;
+  struct PanelBlock {
     HalfBits scale[kPanelRows];
     HalfBits minimum[kPanelRows];
     std::uint8_t fifth_bits[kBytes];
     std::uint8_t nibbles[4][kBytes];
   };
   template <bool kPack>
-  static inline void move(BlockQ5_1& block, Rows& rows, int row) {
+  static inline void move(BlockQ5_1& block, PanelBlock& panel, int row) {
     std::uint32_t fifth = block.fifth_bits;
-    move_field<kPack>(block, offsetof(BlockQ5_1, scale), rows.scale[row]);
-    move_field<kPack>(block, offsetof(BlockQ5_1, minimum), rows.minimum[row]);
-    move_fifth_bits<kPack>(fifth, rows.fifth_bits, row);
+    move_field<kPack>(block, offsetof(BlockQ5_1, scale), panel.scale[row]);
+    move_field<kPack>(block, offsetof(BlockQ5_1, minimum), panel.minimum[row]);
+    move_fifth_bits<kPack>(fifth, panel.fifth_bits, row);
     block.fifth_bits = fifth;
-    move_bytes<kPack>(block.nibbles, rows.nibbles, row);
+    move_bytes<kPack>(block.nibbles, panel.nibbles, row);
   }
-  static inline Bytes bytes(const Rows& rows, int /*group*/, int i) {
-    return or_bytes(nibbles32(rows.nibbles, i), move_bits(load_bytes(rows.fifth_bits), i, 4, 16));
+  static inline Bytes bytes(const PanelBlock& panel, int /*group*/, int i) {
+    return or_bytes(nibbles32(panel.nibbles, i), move_bits(load_bytes(panel.fifth_bits), i, 4, 16));
   }
-  static inline Floats scale(const Rows& rows, std::size_t /*part*/) { return load_half(rows.scale); }
-  static inline Floats minimum(const Rows& rows, std::size_t /*part*/) { return load_half(rows.minimum); }
+  static inline Floats scale(const PanelBlock& panel, std::size_t /*index*/) { return load_half(panel.scale); }
+  static inline Floats minimum(const PanelBlock& panel, std::size_t /*index*/) { return load_half(panel.minimum); }
 };
 
 template <>
 struct Packed<BlockQ8_0> {
-  static constexpr int kGroup = 32, kBias = 128, kMost = 255;
-  static constexpr bool kMinimums = false;
-  struct Rows {
+  static constexpr int kScaleColumns = 32, kBias = 128, kMaxByte = 255;
+  static constexpr bool kHasMinimum = false;
+  struct PanelBlock {
     HalfBits scale[kPanelRows];
     std::uint8_t quants[8][kBytes];  // 128 added
   };
   template <bool kPack>
-  static inline void move(BlockQ8_0& block, Rows& rows, int row) {
-    move_field<kPack>(block, offsetof(BlockQ8_0, scale), rows.scale[row]);
+  static inline void move(BlockQ8_0& block, PanelBlock& panel, int row) {
+    move_field<kPack>(block, offsetof(BlockQ8_0, scale), panel.scale[row]);
     std::uint8_t shifted[32];
     for (int i = 0; kPack && i < 32; ++i) shifted[i] = static_cast<std::uint8_t>(block.quants[i] ^ 0x80);
-    move_bytes<kPack>(shifted, rows.quants, row);
+    move_bytes<kPack>(shifted, panel.quants, row);
     for (int i = 0; !kPack && i < 32; ++i) block.quants[i] = static_cast<std::int8_t>(shifted[i] ^ 0x80);
   }
-  static inline Bytes bytes(const Rows& rows, int /*group*/, int i) { return load_bytes(rows.quants[i]); }
-  static inline Floats scale(const Rows& rows, std::size_t /*part*/) { return load_half(rows.scale); }
+  static inline Bytes bytes(const PanelBlock& panel, int /*group*/, int i) { return load_bytes(panel.quants[i]); }
+  static inline Floats scale(const PanelBlock& panel, std::size_t /*index*/) { return load_half(panel.scale); }
 };
 
 template <>
 struct Packed<BlockIq4Nl> {
-  static constexpr int kGroup = 32, kBias = 128, kMost = 255;
-  static constexpr bool kMinimums = false;
-  struct Rows {
+  static constexpr int kScaleColumns = 32, kBias = 128, kMaxByte = 255;
+  static constexpr bool kHasMinimum = false;
+  struct PanelBlock {
     HalfBits scale[kPanelRows];
     std::uint8_t nibbles[4][kBytes];
   };
   template <bool kPack>
-  static inline void move(BlockIq4Nl& block, Rows& rows, int row) {
-    move_field<kPack>(block, offsetof(BlockIq4Nl, scale), rows.scale[row]);
-    move_bytes<kPack>(block.nibbles, rows.nibbles, row);
+  static inline void move(BlockIq4Nl& block, PanelBlock& panel, int row) {
+    move_field<kPack>(block, offsetof(BlockIq4Nl, scale), panel.scale[row]);
+    move_bytes<kPack>(block.nibbles, panel.nibbles, row);
   }
-  static inline Bytes bytes(const Rows& rows, int /*group*/, int i) {
-    return look_up(kIq4Bytes, nibbles32(rows.nibbles, i));
+  static inline Bytes bytes(const PanelBlock& panel, int /*group*/, int i) {
+    return look_up(kIq4Bytes, nibbles32(panel.nibbles, i));
   }
-  static inline Floats scale(const Rows& rows, std::size_t /*part*/) { return load_half(rows.scale); }
+  static inline Floats scale(const PanelBlock& panel, std::size_t /*index*/) { return load_half(panel.scale); }
 };
 
 // Panels of both kinds of MXFP4 are alike; only the way in and out differs.
 struct PackedMxfp4 {
-  static constexpr int kGroup = 32, kBias = 12, kMost = 24;
-  static constexpr bool kMinimums = false;
-  struct Rows {
+  static constexpr int kScaleColumns = 32, kBias = 12, kMaxByte = 24;
+  static constexpr bool kHasMinimum = false;
+  struct PanelBlock {
     std::uint8_t exponent[kPanelRows];
     std::uint8_t nibbles[4][kBytes];
   };
-  static inline Bytes bytes(const Rows& rows, int /*group*/, int i) {
-    return look_up(kMxfp4Bytes, nibbles32(rows.nibbles, i));
+  static inline Bytes bytes(const PanelBlock& panel, int /*group*/, int i) {
+    return look_up(kMxfp4Bytes, nibbles32(panel.nibbles, i));
   }
   // Half of 2^(exponent - 127), because the table is doubled.
-  static inline Floats scale(const Rows& rows, std::size_t /*part*/) {
-    return mul(as_floats(shift_ints_left<23>(load_lane_bytes(rows.exponent))), set(0.5f));
+  static inline Floats scale(const PanelBlock& panel, std::size_t /*index*/) {
+    return mul(as_floats(shift_ints_left<23>(load_lane_bytes(panel.exponent))), set(0.5f));
   }
 };
 
 template <>
 struct Packed<BlockMxfp4> : PackedMxfp4 {
   template <bool kPack>
-  static inline void move(BlockMxfp4& block, Rows& rows, int row) {
-    move_value<kPack>(block.exponent, rows.exponent[row]);
-    move_bytes<kPack>(block.nibbles, rows.nibbles, row);
+  static inline void move(BlockMxfp4& block, PanelBlock& panel, int row) {
+    move_value<kPack>(block.exponent, panel.exponent[row]);
+    move_bytes<kPack>(block.nibbles, panel.nibbles, row);
   }
 };
 
 template <>
 struct Packed<BlockMxfp4Pairs> : PackedMxfp4 {
   template <bool kPack>
-  static inline void move(BlockMxfp4Pairs& block, Rows& rows, int row) {
-    move_value<kPack>(block.exponent, rows.exponent[row]);
+  static inline void move(BlockMxfp4Pairs& block, PanelBlock& panel, int row) {
+    move_value<kPack>(block.exponent, panel.exponent[row]);
     const auto nibble = [](const std::uint8_t* bytes, int low_byte, int i) {
       return static_cast<std::uint8_t>(bytes[low_byte] >> (4 * i) & 15);
     };
@@ -246,7 +256,7 @@ struct Packed<BlockMxfp4Pairs> : PackedMxfp4 {
       halves[i] =
           static_cast<std::uint8_t>(nibble(block.nibbles, i / 2, i % 2) | nibble(block.nibbles, 8 + i / 2, i % 2) << 4);
     }
-    move_bytes<kPack>(halves, rows.nibbles, row);
+    move_bytes<kPack>(halves, panel.nibbles, row);
     for (int i = 0; !kPack && i < 16; ++i) {
       const int first = 2 * i % 16;
       const int half = i / 8;
@@ -305,93 +315,94 @@ static inline Bytes paired_nibbles(const std::uint8_t (&nibbles)[32][kBytes], in
 
 template <>
 struct Packed<BlockQ4K> {
-  static constexpr int kGroup = 32, kBias = 0, kMost = 15;
-  static constexpr bool kMinimums = true;
-  struct Rows {
+  static constexpr int kScaleColumns = 32, kBias = 0, kMaxByte = 15;
+  static constexpr bool kHasMinimum = true;
+  struct PanelBlock {
     PackedKScales scales;
     std::uint8_t nibbles[32][kBytes];
   };
   template <bool kPack>
-  static inline void move(BlockQ4K& block, Rows& rows, int row) {
-    rows.scales.template move<kPack>(block, row);
-    move_bytes<kPack>(block.nibbles, rows.nibbles, row);
+  static inline void move(BlockQ4K& block, PanelBlock& panel, int row) {
+    panel.scales.template move<kPack>(block, row);
+    move_bytes<kPack>(block.nibbles, panel.nibbles, row);
   }
-  static inline Bytes bytes(const Rows& rows, int group, int i) { return paired_nibbles(rows.nibbles, group, i); }
-  static inline Floats scale(const Rows& rows, std::size_t part) {
-    return rows.scales.group_scale(static_cast<int>(part));
+  static inline Bytes bytes(const PanelBlock& panel, int group, int i) {
+    return paired_nibbles(panel.nibbles, group, i);
   }
-  static inline Floats minimum(const Rows& rows, std::size_t part) {
-    return rows.scales.group_minimum(static_cast<int>(part));
+  static inline Floats scale(const PanelBlock& panel, std::size_t index) {
+    return panel.scales.group_scale(static_cast<int>(index));
+  }
+  static inline Floats minimum(const PanelBlock& panel, std::size_t index) {
+    return panel.scales.group_minimum(static_cast<int>(index));
   }
 };
 
 template <>
 struct Packed<BlockQ5K> {
-  static constexpr int kGroup = 32, kBias = 0, kMost = 31;
-  static constexpr bool kMinimums = true;
-  struct Rows {
+  static constexpr int kScaleColumns = 32, kBias = 0, kMaxByte = 31;
+  static constexpr bool kHasMinimum = true;
+  struct PanelBlock {
     PackedKScales scales;
     std::uint8_t fifth_bits[8][kBytes];
     std::uint8_t nibbles[32][kBytes];
   };
   template <bool kPack>
-  static inline void move(BlockQ5K& block, Rows& rows, int row) {
-    rows.scales.template move<kPack>(block, row);
-    move_bytes<kPack>(block.fifth_bits, rows.fifth_bits, row);
-    move_bytes<kPack>(block.nibbles, rows.nibbles, row);
+  static inline void move(BlockQ5K& block, PanelBlock& panel, int row) {
+    panel.scales.template move<kPack>(block, row);
+    move_bytes<kPack>(block.fifth_bits, panel.fifth_bits, row);
+    move_bytes<kPack>(block.nibbles, panel.nibbles, row);
   }
-  static inline Bytes bytes(const Rows& rows, int group, int i) {
-    return or_bytes(paired_nibbles(rows.nibbles, group, i), move_bits(load_bytes(rows.fifth_bits[i]), group, 4, 16));
+  static inline Bytes bytes(const PanelBlock& panel, int group, int i) {
+    return or_bytes(paired_nibbles(panel.nibbles, group, i), move_bits(load_bytes(panel.fifth_bits[i]), group, 4, 16));
   }
-  static inline Floats scale(const Rows& rows, std::size_t part) {
-    return rows.scales.group_scale(static_cast<int>(part));
+  static inline Floats scale(const PanelBlock& panel, std::size_t index) {
+    return panel.scales.group_scale(static_cast<int>(index));
   }
-  static inline Floats minimum(const Rows& rows, std::size_t part) {
-    return rows.scales.group_minimum(static_cast<int>(part));
+  static inline Floats minimum(const PanelBlock& panel, std::size_t index) {
+    return panel.scales.group_minimum(static_cast<int>(index));
   }
 };
 
 template <>
 struct Packed<BlockQ6K> {
-  static constexpr int kGroup = 16, kBias = 32, kMost = 63;
-  static constexpr bool kMinimums = false;
-  struct Rows {
+  static constexpr int kScaleColumns = 16, kBias = 32, kMaxByte = 63;
+  static constexpr bool kHasMinimum = false;
+  struct PanelBlock {
     HalfBits scale[kPanelRows];
     std::int8_t scales[16][kPanelRows];
     std::uint8_t nibbles[32][kBytes];
     std::uint8_t high_bits[16][kBytes];
   };
   template <bool kPack>
-  static inline void move(BlockQ6K& block, Rows& rows, int row) {
-    move_field<kPack>(block, offsetof(BlockQ6K, scale), rows.scale[row]);
-    for (int g = 0; g < 16; ++g) move_value<kPack>(block.scales[g], rows.scales[g][row]);
-    move_bytes<kPack>(block.nibbles, rows.nibbles, row);
-    move_bytes<kPack>(block.high_bits, rows.high_bits, row);
+  static inline void move(BlockQ6K& block, PanelBlock& panel, int row) {
+    move_field<kPack>(block, offsetof(BlockQ6K, scale), panel.scale[row]);
+    for (int g = 0; g < 16; ++g) move_value<kPack>(block.scales[g], panel.scales[g][row]);
+    move_bytes<kPack>(block.nibbles, panel.nibbles, row);
+    move_bytes<kPack>(block.high_bits, panel.high_bits, row);
   }
   // Group 4 h + q of 32 lies in half h: its nibbles are the low or high ones of 64 bytes, its upper bits at place 2 q.
-  static inline Bytes bytes(const Rows& rows, int group, int i) {
+  static inline Bytes bytes(const PanelBlock& panel, int group, int i) {
     const int half = group / 4;
     const int quarter = group % 4;
-    const std::uint8_t* nibbles = rows.nibbles[16 * half + 8 * (quarter % 2) + i];
+    const std::uint8_t* nibbles = panel.nibbles[16 * half + 8 * (quarter % 2) + i];
     const Bytes low = quarter < 2 ? low_nibbles(nibbles) : high_nibbles(nibbles);
-    return or_bytes(low, move_bits(load_bytes(rows.high_bits[8 * half + i]), 2 * quarter, 4, 48));
+    return or_bytes(low, move_bits(load_bytes(panel.high_bits[8 * half + i]), 2 * quarter, 4, 48));
   }
-  static inline Floats scale(const Rows& rows, std::size_t part) {
-    return mul(load_half(rows.scale), to_floats(load_lane_bytes(rows.scales[part])));
+  static inline Floats scale(const PanelBlock& panel, std::size_t index) {
+    return mul(load_half(panel.scale), to_floats(load_lane_bytes(panel.scales[index])));
   }
 };
 
 template <typename Block>
-static inline std::size_t packed_bytes(std::size_t columns) {
-  using Rows = typename Packed<Block>::Rows;
-  static_assert(sizeof(Rows) == kPanelRows * sizeof(Block), "a panel takes the bytes of its rows");
-  return columns / Block::kWeights * sizeof(Rows);
+static std::size_t packed_bytes(std::size_t columns) {
+  using PanelBlock = typename Packed<Block>::PanelBlock;
+  static_assert(sizeof(PanelBlock) == kPanelRows * sizeof(Block), "a panel takes the bytes of its rows");
+  return columns / Block::kWeights * sizeof(PanelBlock);
 }
 
 template <typename Block>
 static void pack_rows(const PackTask& task) {
-  using Rows = typename Packed<Block>::Rows;
-  auto* out = reinterpret_cast<Rows*>(task.out);
+  auto* out = reinterpret_cast<typename Packed<Block>::PanelBlock*>(task.out);
   const std::size_t blocks = task.columns / Block::kWeights;
   const Block nothing = {};
   for (std::size_t b = 0; b < blocks; ++b) {
@@ -403,17 +414,16 @@ static void pack_rows(const PackTask& task) {
   }
 }
 
-template <typename Block>
-static void decode_packed_row(QuantType type, const std::byte* panel, std::size_t row, std::size_t columns,
-                              float* values) {
-  using Rows = typename Packed<Block>::Rows;
+template <QuantType kType, typename Block>
+static void decode_packed_row(const std::byte* panel, std::size_t row, std::size_t columns, float* values) {
+  using PanelBlock = typename Packed<Block>::PanelBlock;
   const std::size_t blocks = columns / Block::kWeights;
   for (std::size_t b = 0; b < blocks; ++b) {
-    Rows rows;
-    std::memcpy(&rows, panel + b * sizeof(Rows), sizeof rows);
+    PanelBlock packed;
+    std::memcpy(&packed, panel + b * sizeof(PanelBlock), sizeof packed);
     Block block = {};
-    Packed<Block>::template move<false>(block, rows, static_cast<int>(row));
-    decode_row(type, reinterpret_cast<const std::byte*>(&block), values + b * Block::kWeights, Block::kWeights);
+    Packed<Block>::template move<false>(block, packed, static_cast<int>(row));
+    decode_row(kType, reinterpret_cast<const std::byte*>(&block), values + b * Block::kWeights, Block::kWeights);
   }
 }
 

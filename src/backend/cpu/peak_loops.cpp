@@ -6,7 +6,7 @@
 #include <cstring>
 #include <span>
 
-#include "backend/cpu/tiles.h"
+#include "backend/cpu/amx_tiles.h"
 #endif
 
 // This file is compiled with optimisation in every build, like the read loops: it measures the machine, not the build.
@@ -68,12 +68,12 @@ __attribute__((target("avx2"))) std::int64_t avx2_loop(std::int64_t rounds) {
 
 // ---- Tiles ----
 
-constexpr int kTileRows = 16;
+constexpr int kBf16TileRows = 16;
 constexpr int kTileRowBytes = 64;
 constexpr int kTileChains = 6;  // sums; the other two of the eight tiles are the factors
 
 struct alignas(64) Tile {
-  std::uint8_t bytes[kTileRows * kTileRowBytes];
+  std::uint8_t bytes[kBf16TileRows * kTileRowBytes];
 };
 
 // A macro, because the tiles of an instruction are written into it. The thread loads its own configuration and leaves
@@ -117,7 +117,7 @@ QUARREL_TILE_LOOP(int8_tile_loop, "amx-tile,amx-int8", _tile_dpbusd)
 QUARREL_TILE_LOOP(bf16_tile_loop, "amx-tile,amx-bf16", _tile_dpbf16ps)
 #undef QUARREL_TILE_LOOP
 
-constexpr double kTileProducts = kTileChains * kTileRows * (kTileRowBytes / 4.0);  // of rows and columns, a round
+constexpr double kTileProducts = kTileChains * kBf16TileRows * (kTileRowBytes / 4.0);  // of rows and columns, a round
 
 }  // namespace
 

@@ -1,32 +1,33 @@
-// What is done to one row at a time: digits, norms, sums, rotation, the way into the cache and back.
+// What is done to one row at a time: int8 activations, norms, sums, rotation, the way into the cache and back.
 
 namespace quarrel::QUARREL_LEVEL {
 
-// The nearest int8 digits of 32 values, and what is left of the values.
-static inline void round_digits(const float* values, float inverse, std::int8_t* digits, float* remainders) {
+// The nearest int8 numbers to 32 scaled values, and what is left of the values.
+static inline void round_to_int8(const float* values, float inverse, std::int8_t* to, float* remainders) {
   float rounded[32];
   for (int i = 0; i < 32; i += kLanes) {
     const Floats scaled = mul(load(values + i), set(inverse));
-    // In this order what is not a number becomes one, so that it has a digit; the scale keeps the poison.
+    // In this order what is not a number becomes one, so that it fits a byte; the scale keeps the poison.
     const Floats whole = min(max(round(scaled), set(-127.0f)), set(127.0f));
     store(rounded + i, whole);
     store(remainders + i, sub(scaled, whole));
   }
   std::int8_t bytes[32];
   for (int i = 0; i < 32; ++i) bytes[i] = static_cast<std::int8_t>(static_cast<std::int32_t>(rounded[i]));
-  std::memcpy(digits, bytes, sizeof bytes);
+  std::memcpy(to, bytes, sizeof bytes);
 }
 
-static inline std::int32_t sum_of16(const std::int8_t* digits) {
+static inline std::int32_t sum_of16(const std::int8_t* values) {
   std::int8_t bytes[16];
-  std::memcpy(bytes, digits, sizeof bytes);
+  std::memcpy(bytes, values, sizeof bytes);
   std::int32_t total = 0;
   for (const std::int8_t byte : bytes) total += byte;
   return total;
 }
 
-// One row's 32 columns, which begin at `values`. `loud`: what the largest of them must reach to have a second digit.
-static inline void quantize_group(const float* values, float loud, DigitGroup& to, std::size_t slot) {
+// One row's 32 columns, which begin at `values`, to place `at` of its tile. `outlier`: what the largest of them must
+// reach to have a low part.
+static inline void quantize_group(const float* values, float outlier, Int8Group& to, std::size_t at) {
   Floats greatest = set(0.0f);
   Floats total = set(0.0f);
   for (int i = 0; i < 32; i += kLanes) {
@@ -38,43 +39,42 @@ static inline void quantize_group(const float* values, float loud, DigitGroup& t
   const float poison = sum(total);
   const float scale = peak / 127.0f + poison;
   const float inverse = poison == 0.0f && peak > 1e-30f ? 127.0f / peak : 0.0f;
-  const bool two = inverse > 0.0f && peak >= loud;
+  const bool two = inverse > 0.0f && peak >= outlier;
   float remainders[32];
-  round_digits(values, inverse, to.high[slot], remainders);
-  to.has_low[slot] = two ? 1 : 0;
+  round_to_int8(values, inverse, to.high[at], remainders);
+  to.has_low[at] = two ? 1 : 0;
   if (two) {
     float unused[32];
-    round_digits(remainders, 256.0f, to.low[slot], unused);
+    round_to_int8(remainders, 256.0f, to.low[at], unused);
   } else {
-    std::memset(to.low[slot], 0, 32);
+    std::memset(to.low[at], 0, 32);
   }
-  to.scale[slot] = scale;
+  to.scale[at] = scale;
   std::int32_t both[2];
   for (int half = 0; half < 2; ++half) {
-    const std::int32_t high = sum_of16(to.high[slot] + 16 * half);
-    const std::int32_t low = two ? sum_of16(to.low[slot] + 16 * half) : 0;
-    to.high_sums[half][slot] = high;
+    const std::int32_t high = sum_of16(to.high[at] + 16 * half);
+    const std::int32_t low = two ? sum_of16(to.low[at] + 16 * half) : 0;
+    to.high_sums[half][at] = high;
     both[half] = high * 256 + low;
-    to.both_sums[half][slot] = both[half];
-    to.value_sums[half][slot] = scale * (1.0f / 256.0f) * static_cast<float>(both[half]);
+    to.both_sums[half][at] = both[half];
+    to.value_sums[half][at] = scale * (1.0f / 256.0f) * static_cast<float>(both[half]);
   }
-  to.value_sum[slot] = scale * (1.0f / 256.0f) * static_cast<float>(both[0] + both[1]);
+  to.value_sum[at] = scale * (1.0f / 256.0f) * static_cast<float>(both[0] + both[1]);
 }
 
-static void quantize_row(const float* values, std::size_t count, const DigitRows& to, std::size_t row,
-                         float threshold) {
+static void quantize_row(const float* values, std::size_t count, const Int8Rows& to, std::size_t row, float threshold) {
   // The threshold of a row that is not finite does not matter: its scales are not either.
-  const float loud = threshold > 0.0f
-                         ? threshold * __builtin_sqrtf(dot_floats(values, values, count) / static_cast<float>(count))
-                         : 0.0f;
-  DigitGroup* groups = to.tile(row);
-  const std::size_t slot = row % kDigitRows;
+  const float outlier = threshold > 0.0f
+                            ? threshold * __builtin_sqrtf(dot_floats(values, values, count) / static_cast<float>(count))
+                            : 0.0f;
+  Int8Group* groups = to.tile(row);
+  const std::size_t at = row % kInt8TileRows;
   std::size_t begin = 0;
-  for (; begin + 32 <= count; begin += 32, ++groups) quantize_group(values + begin, loud, *groups, slot);
+  for (; begin + 32 <= count; begin += 32, ++groups) quantize_group(values + begin, outlier, *groups, at);
   if (begin < count) {
     float rest[32] = {};
     std::memcpy(rest, values + begin, (count - begin) * sizeof(float));
-    quantize_group(rest, loud, *groups, slot);
+    quantize_group(rest, outlier, *groups, at);
   }
 }
 

@@ -25,9 +25,9 @@ inline Share share_of(std::size_t rows, int worker, int workers) {
   return {bound(worker), bound(worker + 1)};
 }
 
-// What the workers of a team have together.
-inline Share team_share(std::size_t rows, const ThreadPool& pool, int team) {
-  const ThreadPool::TeamRange workers = pool.team(team);
+// What the workers of a NUMA node have together.
+inline Share node_share(std::size_t rows, const ThreadPool& pool, int node) {
+  const ThreadPool::NodeRange workers = pool.node(node);
   return {share_of(rows, workers.first, pool.size()).first, share_of(rows, workers.last - 1, pool.size()).last};
 }
 
@@ -36,12 +36,12 @@ template <typename Task>
 void share(ThreadPool& pool, std::size_t units, const Task& task) {
   const auto bound = [&](int worker) { return units * as_size(worker) / as_size(pool.size()); };
   pool.share(
-      [&](int team) { return bound(pool.team(team).last) - bound(pool.team(team).first); },
-      [&](int team, std::size_t unit, int worker) { task(bound(pool.team(team).first) + unit, as_size(worker)); });
+      [&](int node) { return bound(pool.node(node).last) - bound(pool.node(node).first); },
+      [&](int node, std::size_t unit, int worker) { task(bound(pool.node(node).first) + unit, as_size(worker)); });
 }
 
 // Runs task(matrix, rows, worker) until all rows of all matrices, of which `rows` are the numbers, are done. Either
-// each worker has its own part; or, where arithmetic is the limit, whoever is free takes the next piece of its team's,
+// each worker has its own part; or, where arithmetic is the limit, whoever is free takes the next piece of its node's,
 // since cores are seldom equally fast: another program or the sibling thread may slow one of them.
 template <typename Task>
 void share_rows(ThreadPool& pool, std::span<const std::size_t> rows, bool own_parts, const Task& task) {
@@ -59,20 +59,20 @@ void share_rows(ThreadPool& pool, std::span<const std::size_t> rows, bool own_pa
     const std::size_t even = matrix_rows / (kPiecesEach * as_size(pool.size()));
     return std::clamp((even + kGrain - 1) / kGrain * kGrain, kLeast, kMost);
   };
-  const auto pieces_of = [&](int team, std::size_t matrix_rows) {
-    const Share part = team_share(matrix_rows, pool, team);
+  const auto pieces_of = [&](int node, std::size_t matrix_rows) {
+    const Share part = node_share(matrix_rows, pool, node);
     const std::size_t piece = piece_of(matrix_rows);
     return (part.last - part.first + piece - 1) / piece;
   };
-  const auto units = [&](int team) {
+  const auto units = [&](int node) {
     std::size_t sum = 0;
-    for (const std::size_t matrix_rows : rows) sum += pieces_of(team, matrix_rows);
+    for (const std::size_t matrix_rows : rows) sum += pieces_of(node, matrix_rows);
     return sum;
   };
-  pool.share(units, [&](int team, std::size_t unit, int worker) {
+  pool.share(units, [&](int node, std::size_t unit, int worker) {
     std::size_t matrix = 0;
-    while (unit >= pieces_of(team, rows[matrix])) unit -= pieces_of(team, rows[matrix++]);
-    const Share part = team_share(rows[matrix], pool, team);
+    while (unit >= pieces_of(node, rows[matrix])) unit -= pieces_of(node, rows[matrix++]);
+    const Share part = node_share(rows[matrix], pool, node);
     const std::size_t first = part.first + unit * piece_of(rows[matrix]);
     task(matrix, Share{first, std::min(first + piece_of(rows[matrix]), part.last)}, as_size(worker));
   });

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "backend/cpu/digits.h"
+#include "backend/cpu/int8_rows.h"
 
 #define QUARREL_LEVEL avx2_level
 
@@ -16,7 +16,7 @@ namespace quarrel::avx2_level {
 inline constexpr int kLanes = 8;
 inline constexpr int kBytes = 32;
 inline constexpr std::size_t kTileTokens = 4;   // the most that a tile of integer products holds in registers
-inline constexpr std::size_t kBothTokens = 2;   // the same where sums of both digits are made at once
+inline constexpr std::size_t kBothTokens = 2;   // the same where sums of high and low parts are made at once
 inline constexpr std::size_t kFloatTokens = 4;  // the same for products of floats, beside two panels
 
 inline constexpr int kAccumulators = 12;  // vectors that a tile may sum into without leaving the registers
@@ -107,7 +107,7 @@ static inline void store_half_some(std::uint16_t* to, Floats v, std::size_t coun
   store_half(halves, v);
   std::memcpy(to, halves, count * sizeof(std::uint16_t));
 }
-static inline Floats load_bfloat(const std::uint16_t* from) {
+static inline Floats load_bf16(const std::uint16_t* from) {
   const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
 }
@@ -237,23 +237,23 @@ static inline Bytes ternary_digit(Bytes v) {
 
 // How much less than its byte `dots` takes a weight for: a pair of products of bytes above 127 may not fit 16 bits, so
 // it makes signed numbers of such.
-template <int kMost>
-inline constexpr int kDotOffset = kMost > 127 ? 128 : 0;
+template <int kMaxByte>
+inline constexpr int kDotOffset = kMaxByte > 127 ? 128 : 0;
 
 // GCC would make all products of a sum first and add them up in a tree, for which there are too few registers.
 static inline void keep_order(__m256i& sum) { asm("" : "+x"(sum)); }
 
-// acc[token] += sums of four neighbouring weights, none above kMost, times four values of that token: vector i of the
-// weights meets values 4 i to 4 i + 3. Token t's values lie digits_at<kFirst>(t) behind the first.
-template <std::size_t kTokens, std::size_t kVectors, int kMost, std::size_t kFirst, typename Weights>
+// acc[token] += sums of four neighbouring weights, none above kMaxByte, times four values of that token: vector i of
+// the weights meets values 4 i to 4 i + 3. Token t's values lie int8_offset<kFirst>(t) behind the first.
+template <std::size_t kTokens, std::size_t kVectors, int kMaxByte, std::size_t kFirst, typename Weights>
 static inline void dots(const Weights& weights, const std::int8_t* values, Ints (&acc)[kTokens]) {
   const __m256i ones = _mm256_set1_epi16(1);
   const auto four = [&](std::size_t t, std::size_t i) {
     std::int32_t bits;
-    std::memcpy(&bits, values + digits_at<kFirst>(t) + 4 * i, sizeof bits);
+    std::memcpy(&bits, values + int8_offset<kFirst>(t) + 4 * i, sizeof bits);
     return _mm256_set1_epi32(bits);
   };
-  if constexpr (kMost > 127) {
+  if constexpr (kMaxByte > 127) {
 #pragma GCC unroll 8
     for (std::size_t i = 0; i < kVectors; ++i) {
       const __m256i weight = _mm256_xor_si256(weights(i), _mm256_set1_epi8(static_cast<char>(0x80)));
@@ -267,7 +267,7 @@ static inline void dots(const Weights& weights, const std::int8_t* values, Ints 
     }
   } else {
     // So many pairs of products fit 16 bits together.
-    constexpr int kFit = 32767 / (2 * 127 * kMost);
+    constexpr int kFit = 32767 / (2 * 127 * kMaxByte);
     constexpr std::size_t kRun = kFit >= 8 ? 8 : kFit >= 4 ? 4 : kFit >= 2 ? 2 : 1;
     constexpr std::size_t kStep = kRun < kVectors ? kRun : kVectors;
 #pragma GCC unroll 8

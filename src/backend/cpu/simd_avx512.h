@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "backend/cpu/digits.h"
+#include "backend/cpu/int8_rows.h"
 
 #ifndef QUARREL_LEVEL  // AMX stands on this
 #define QUARREL_LEVEL avx512_level
@@ -18,7 +18,7 @@ namespace quarrel::QUARREL_LEVEL {
 inline constexpr int kLanes = 16;
 inline constexpr int kBytes = 64;
 inline constexpr std::size_t kTileTokens = 12;  // the most that a tile of integer products holds in registers
-inline constexpr std::size_t kBothTokens = 4;   // the same where sums of both digits are made at once
+inline constexpr std::size_t kBothTokens = 4;   // the same where sums of high and low parts are made at once
 inline constexpr std::size_t kFloatTokens = 8;  // the same for products of floats, beside two panels
 
 inline constexpr int kAccumulators = 24;  // vectors that a tile may sum into without leaving the registers
@@ -92,7 +92,7 @@ static inline Floats load_half_some(const std::uint16_t* from, std::size_t count
 static inline void store_half_some(std::uint16_t* to, Floats v, std::size_t count) {
   _mm256_mask_storeu_epi16(to, first_lanes(count), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 }
-static inline Floats load_bfloat(const std::uint16_t* from) {
+static inline Floats load_bf16(const std::uint16_t* from) {
   const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }
@@ -251,7 +251,7 @@ static inline Bytes ternary_digit(Bytes v) {
 }
 
 // How much less than its byte `dots` takes a weight for.
-template <int kMost>
+template <int kMaxByte>
 inline constexpr int kDotOffset = 0;
 
 // acc += weights * four values, repeated. GCC 12 does not fold the repetition into the instruction by itself.
@@ -260,16 +260,16 @@ static inline Ints dot_repeated(Ints acc, Bytes weights, const std::int8_t* four
   return acc;
 }
 
-// acc[token] += sums of four neighbouring weights, none above kMost, times four values of that token: vector i of the
-// weights meets values 4 i to 4 i + 3. Token t's values lie digits_at<kFirst>(t) behind the first.
-template <std::size_t kTokens, std::size_t kVectors, int kMost, std::size_t kFirst, typename Weights>
+// acc[token] += sums of four neighbouring weights, none above kMaxByte, times four values of that token: vector i of
+// the weights meets values 4 i to 4 i + 3. Token t's values lie int8_offset<kFirst>(t) behind the first.
+template <std::size_t kTokens, std::size_t kVectors, int kMaxByte, std::size_t kFirst, typename Weights>
 static inline void dots(const Weights& weights, const std::int8_t* values, Ints (&acc)[kTokens]) {
 #pragma GCC unroll 8
   for (std::size_t i = 0; i < kVectors; ++i) {
     const Bytes weight = weights(i);
 #pragma GCC unroll 16
     for (std::size_t t = 0; t < kTokens; ++t)
-      acc[t] = dot_repeated(acc[t], weight, values + digits_at<kFirst>(t) + 4 * i);
+      acc[t] = dot_repeated(acc[t], weight, values + int8_offset<kFirst>(t) + 4 * i);
   }
 }
 

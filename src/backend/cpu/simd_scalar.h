@@ -1,4 +1,4 @@
-// The vector type in plain C++: eight lanes in arrays, which a compiler may or may not turn into instructions. It is
+// The vector type in portable C++: eight lanes in arrays, which a compiler may or may not turn into instructions. It is
 // the fallback everywhere and what the other levels are compared with.
 #pragma once
 
@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "backend/cpu/digits.h"
+#include "backend/cpu/int8_rows.h"
 
 #define QUARREL_LEVEL scalar_level
 
@@ -15,7 +15,7 @@ namespace quarrel::scalar_level {
 inline constexpr int kLanes = 8;
 inline constexpr int kBytes = 32;
 inline constexpr std::size_t kTileTokens = 4;   // the most that a tile of integer products holds in registers
-inline constexpr std::size_t kBothTokens = 2;   // the same where sums of both digits are made at once
+inline constexpr std::size_t kBothTokens = 2;   // the same where sums of high and low parts are made at once
 inline constexpr std::size_t kFloatTokens = 4;  // the same for products of floats, beside two panels
 
 inline constexpr int kAccumulators = 4;  // vectors that a tile may sum into without leaving the registers
@@ -213,7 +213,7 @@ static inline void store_half_some(std::uint16_t* to, Floats v, std::size_t coun
   store_half(halves, v);
   std::memcpy(to, halves, count * sizeof(std::uint16_t));
 }
-static inline Floats load_bfloat(const std::uint16_t* from) {
+static inline Floats load_bf16(const std::uint16_t* from) {
   std::uint16_t halves[kLanes];
   std::memcpy(halves, from, sizeof halves);
   Floats r;
@@ -469,17 +469,17 @@ static inline Bytes ternary_digit(Bytes v) {
 }
 
 // How much less than its byte `dots` takes a weight for.
-template <int kMost>
+template <int kMaxByte>
 inline constexpr int kDotOffset = 0;
 
-// acc[token] += sums of four neighbouring weights, none above kMost, times four values of that token: vector i of the
-// weights meets values 4 i to 4 i + 3. Token t's values lie digits_at<kFirst>(t) behind the first.
-template <std::size_t kTokens, std::size_t kVectors, int kMost, std::size_t kFirst, typename Weights>
+// acc[token] += sums of four neighbouring weights, none above kMaxByte, times four values of that token: vector i of
+// the weights meets values 4 i to 4 i + 3. Token t's values lie int8_offset<kFirst>(t) behind the first.
+template <std::size_t kTokens, std::size_t kVectors, int kMaxByte, std::size_t kFirst, typename Weights>
 static inline void dots(const Weights& weights, const std::int8_t* values, Ints (&acc)[kTokens]) {
   for (std::size_t v = 0; v < kVectors; ++v) {
     const Bytes weight = weights(v);
     for (std::size_t t = 0; t < kTokens; ++t) {
-      const std::int8_t* four = values + digits_at<kFirst>(t) + 4 * v;
+      const std::int8_t* four = values + int8_offset<kFirst>(t) + 4 * v;
       QUARREL_EACH_LANE {
         for (int j = 0; j < 4; ++j) acc[t].lane[i] += weight.lane[4 * i + j] * four[j];
       }

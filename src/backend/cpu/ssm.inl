@@ -42,7 +42,7 @@ static void softplus_row(const float* values, const float* bias, float* out, std
 template <typename Lanes>
 static inline Floats conv_input(const ConvTask& task, std::size_t time, std::size_t i, Lanes lanes) {
   const std::size_t history = task.taps - 1;
-  if (time < history) return load(task.history + time * kSsmBlock + i);
+  if (time < history) return load(task.history + time * kSsmStrip + i);
   return load(task.in + static_cast<std::size_t>(task.rows[time - history]) * task.in_stride + i, lanes);
 }
 
@@ -51,7 +51,7 @@ template <std::size_t kTaps, typename Lanes>
 static inline void convolve_taps(const ConvTask& task, std::size_t begin, std::size_t end, std::size_t i, Lanes lanes) {
   Floats weights[kTaps];
   Floats inputs[kTaps];
-  for (std::size_t tap = 0; tap < kTaps; ++tap) weights[tap] = load(task.weights + tap * kSsmBlock + i);
+  for (std::size_t tap = 0; tap < kTaps; ++tap) weights[tap] = load(task.weights + tap * kSsmStrip + i);
   for (std::size_t tap = 0; tap + 1 < kTaps; ++tap) inputs[tap + 1] = conv_input(task, begin + tap, i, lanes);
   const Floats bias = load(task.bias + i);
   for (std::size_t t = begin; t < end; ++t) {
@@ -72,14 +72,14 @@ static inline void convolve_any(const ConvTask& task, std::size_t begin, std::si
   for (std::size_t t = begin; t < end; ++t) {
     Floats total = load(task.bias + i);
     for (std::size_t tap = 0; tap < task.taps; ++tap) {
-      total = fma(conv_input(task, t + tap, i, lanes), load(task.weights + tap * kSsmBlock + i), total);
+      total = fma(conv_input(task, t + tap, i, lanes), load(task.weights + tap * kSsmStrip + i), total);
     }
     store(task.out + static_cast<std::size_t>(task.rows[t]) * task.out_stride + i, silu_full(total), lanes);
   }
 }
 
 static void convolve(const ConvTask& task) {
-  constexpr std::size_t kTimes = 32;  // rows whose inputs stay near while the block's vectors go over them
+  constexpr std::size_t kTimes = 32;  // rows whose inputs stay near while the strip's vectors go over them
   for (std::size_t begin = 0; begin < task.count; begin += kTimes) {
     const std::size_t end = task.count - begin < kTimes ? task.count : begin + kTimes;
     for_vectors(task.channels, [&](std::size_t i, auto lanes) {
@@ -189,7 +189,7 @@ static void scan_channels(const ScanTask& task) {
     const float* b = task.b + row * task.shared_stride;
     const float* c = task.c + row * task.shared_stride;
     float* out = task.out + row * task.out_stride;
-    float dt[kSsmBlock];
+    float dt[kSsmStrip];
     softplus_row(task.dt + row * task.dt_stride, task.dt_bias, dt, task.dim);
     for (std::size_t i = 0; i < task.dim; ++i) {
       const Floats step = set(dt[i]);

@@ -183,7 +183,7 @@ void ReferenceBackend::embed(const EmbedOp& op) {
 }
 
 void ReferenceBackend::norm(const NormOp& op) {
-  const Timer timer(*this, "norms and digits");
+  const Timer timer(*this, "norms and int8");
   const std::vector<double> values = input_rows(op.in, op.norm, op.out.width, op.layer);
   std::ranges::transform(values, data(op.out), [](double value) { return static_cast<float>(value); });
 }

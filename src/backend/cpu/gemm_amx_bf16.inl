@@ -1,15 +1,15 @@
-// Products of prompt rows on AMX: tiles of bf16 numbers. A chunk of panels is unpacked once, rounded to bf16, and stays
-// in the second-level cache while all rows of activations meet it, two rows of tiles by two panels at a time. Sums are
-// made in tiles, columns in ascending order; after kBlockColumns of them they rest in the result, bit for bit, while
+// GEMM of prompt rows on AMX: tiles of bf16 numbers. A chunk of panels is unpacked once, rounded to bf16, and stays in
+// the second-level cache while all rows of activations meet it, two rows of tiles by two panels at a time. Sums are
+// made in tiles, columns in ascending order; after kSliceColumns of them they rest in the result, bit for bit, while
 // the next columns are unpacked. So a row's result does not depend on the tile it was in. F16 weights are two bf16
-// numbers, and so are the activations that meet them: three products. Generated rows go to the kernels of digits.
+// numbers, and so are the activations that meet them: three products. Generated rows go to the int8 kernels.
 
 namespace quarrel::QUARREL_LEVEL {
 
-static constexpr std::size_t kBlockColumns = 2048;
-static constexpr std::size_t kBlockTiles = kBlockColumns / kTileColumns;
-static constexpr std::size_t kChunkPanels = 16;  // of kBlockColumns: a megabyte
-static constexpr std::size_t kTileSums = kTileRows * kTileRows;
+static constexpr std::size_t kSliceColumns = 2048;
+static constexpr std::size_t kSliceTiles = kSliceColumns / kBf16TileColumns;
+static constexpr std::size_t kChunkPanels = 16;  // of kSliceColumns: a megabyte
+static constexpr std::size_t kTileSums = kBf16TileRows * kBf16TileRows;
 
 // Lines of the rows that come next, called into the second-level cache a few a step.
 struct Ahead {
@@ -18,7 +18,7 @@ struct Ahead {
   std::size_t lines;  // of each, a step
 
   void step() {
-    for (std::size_t line = 0; line < lines; ++line, first += kTileColumns, second += kTileColumns) {
+    for (std::size_t line = 0; line < lines; ++line, first += kBf16TileColumns, second += kBf16TileColumns) {
       prefetch_far(first);
       prefetch_far(second);
     }
@@ -49,8 +49,8 @@ static inline void add_tiles(const std::uint16_t* x, std::size_t x_next, const s
   if constexpr (kTwoPanels) _tile_loadd(7, panel + panel_next, 64);
   if constexpr (kTwoTokens) _tile_loadd(5, x + x_next, 64);
   for (std::size_t k = 1; k < tiles; ++k) {
-    x += kTileValues;
-    panel += kTileValues;
+    x += kBf16TileValues;
+    panel += kBf16TileValues;
     ahead.step();
     multiply(true);
   }
@@ -58,7 +58,7 @@ static inline void add_tiles(const std::uint16_t* x, std::size_t x_next, const s
 }
 
 // Some columns of a chunk's panels, and the sums of two rows of tiles with each panel.
-struct BfloatChunk {
+struct Bf16Chunk {
   const std::uint16_t* high;  // [panels][tiles]
   const std::uint16_t* low;   // null: none
   bool pairs;                 // both numbers of each activation count
@@ -68,7 +68,7 @@ struct BfloatChunk {
 
 // One or two panels of a chunk and one or two rows of tiles, of which `x` are the same columns.
 template <bool kTwoTokens, bool kTwoPanels>
-static inline void multiply_tiles(const BfloatChunk& chunk, std::size_t panel, const BfloatRows& rows, std::size_t x,
+static inline void multiply_tiles(const Bf16Chunk& chunk, std::size_t panel, const Bf16Rows& rows, std::size_t x,
                                   bool first, Ahead& ahead) {
   float* sums = chunk.sums + panel * 2 * kTileSums;
   if (first) {
@@ -82,8 +82,8 @@ static inline void multiply_tiles(const BfloatChunk& chunk, std::size_t panel, c
     if constexpr (kTwoPanels) _tile_loadd(1, sums + 2 * kTileSums, 64);
     if constexpr (kTwoTokens && kTwoPanels) _tile_loadd(3, sums + 3 * kTileSums, 64);
   }
-  const std::size_t x_next = rows.tiles * kTileValues;
-  const std::size_t panel_next = chunk.tiles * kTileValues;
+  const std::size_t x_next = rows.tiles * kBf16TileValues;
+  const std::size_t panel_next = chunk.tiles * kBf16TileValues;
   const auto add = [&](const std::uint16_t* values, const std::uint16_t* panels) {
     add_tiles<kTwoTokens, kTwoPanels>(values + x, x_next, panels + panel * panel_next, panel_next, chunk.tiles, ahead);
   };
@@ -97,12 +97,12 @@ static inline void multiply_tiles(const BfloatChunk& chunk, std::size_t panel, c
 }
 
 template <bool kTwoTokens>
-static void multiply_chunk(const BfloatChunk& chunk, std::size_t panels, const BfloatRows& rows, std::size_t x,
-                           bool first, bool more_rows) {
+static void multiply_chunk(const Bf16Chunk& chunk, std::size_t panels, const Bf16Rows& rows, std::size_t x, bool first,
+                           bool more_rows) {
   const std::size_t pairs = (panels + 1) / 2;
-  const std::size_t next = x + 2 * rows.tiles * kTileValues;
-  Ahead ahead{rows.high + next, rows.high + next + rows.tiles * kTileValues,
-              more_rows ? (kTileRows + pairs - 1) / pairs : 0};
+  const std::size_t next = x + 2 * rows.tiles * kBf16TileValues;
+  Ahead ahead{rows.high + next, rows.high + next + rows.tiles * kBf16TileValues,
+              more_rows ? (kBf16TileRows + pairs - 1) / pairs : 0};
   std::size_t panel = 0;
   for (; panel + 1 < panels; panel += 2) multiply_tiles<kTwoTokens, true>(chunk, panel, rows, x, first, ahead);
   if (panel < panels) multiply_tiles<kTwoTokens, false>(chunk, panel, rows, x, first, ahead);
@@ -120,16 +120,16 @@ struct SumsPlace {
 template <typename Copy>
 static inline void for_each_line(const SumsPlace& place, float* sums, Copy copy) {
   for (std::size_t r = place.first; r < place.last; ++r) {
-    float* in_sums = sums + r / kTileRows * kTileSums + r % kTileRows * kTileRows;
-    for (std::size_t c = 0; c < place.columns; c += kTileRows, in_sums += 2 * kTileSums) {
-      copy(place.out + r * place.stride + c, in_sums, smaller(kTileRows, place.columns - c));
+    float* in_sums = sums + r / kBf16TileRows * kTileSums + r % kBf16TileRows * kBf16TileRows;
+    for (std::size_t c = 0; c < place.columns; c += kBf16TileRows, in_sums += 2 * kTileSums) {
+      copy(place.out + r * place.stride + c, in_sums, smaller(kBf16TileRows, place.columns - c));
     }
   }
 }
 
 static void put_sums(const SumsPlace& place, float* sums) {
   for_each_line(place, sums, [](float* out, const float* line, std::size_t count) {
-    if (count == kTileRows) {
+    if (count == kBf16TileRows) {
       store(out, load(line));
     } else {
       std::memcpy(out, line, count * sizeof(float));
@@ -139,7 +139,7 @@ static void put_sums(const SumsPlace& place, float* sums) {
 
 static void take_sums(const SumsPlace& place, float* sums) {
   for_each_line(place, sums, [](const float* out, float* line, std::size_t count) {
-    if (count == kTileRows) {
+    if (count == kBf16TileRows) {
       store(line, load(out));
     } else {
       std::memcpy(line, out, count * sizeof(float));
@@ -147,30 +147,30 @@ static void take_sums(const SumsPlace& place, float* sums) {
   });
 }
 
-// Sums, panels, and a packed or plain panel on the way.
-static std::size_t bfloat_scratch_bytes(std::size_t columns) {
-  const std::size_t some = smaller(columns, kBlockColumns);
-  return kChunkPanels * (2 * kTileSums * sizeof(float) + bfloat_tiles(some) * kTileValues * sizeof(std::uint16_t)) +
-         digit_columns(some) * (32 * 16 + 4 * 16 * sizeof(float)) + 64;
+// Sums, panels, and a packed or unpacked panel on the way.
+static std::size_t bf16_scratch_bytes(std::size_t columns) {
+  const std::size_t some = smaller(columns, kSliceColumns);
+  return kChunkPanels * (2 * kTileSums * sizeof(float) + bf16_tiles(some) * kBf16TileValues * sizeof(std::uint16_t)) +
+         int8_groups(some) * (32 * 16 + 4 * 16 * sizeof(float)) + 64;
 }
 
-// All rows with the weights of rows [begin, end), whose columns `columns` are in the chunk.
-static void multiply_all_rows(const MatmulTask& task, const BfloatChunk& chunk, std::size_t begin, std::size_t end,
+// All rows with the weights of rows [begin, end), whose columns from `first_column` on are in the chunk.
+static void multiply_all_rows(const Bf16Gemm& task, const Bf16Chunk& chunk, std::size_t begin, std::size_t end,
                               std::size_t first_column) {
-  const BfloatRows& rows = *task.bfloats;
+  const Bf16Rows& rows = *task.x;
   const std::size_t panels = (end - begin + kPanelRows - 1) / kPanelRows;
-  for (std::size_t row = task.digit_rows / kTileRows * kTileRows; row < task.rows; row += 2 * kTileRows) {
-    const SumsPlace place{.out = task.out + row * task.out_stride + (begin - task.first),
-                          .stride = task.out_stride,
-                          .first = task.digit_rows > row ? task.digit_rows - row : 0,
-                          .last = smaller(2 * kTileRows, task.rows - row),
+  for (std::size_t row = task.skipped / kBf16TileRows * kBf16TileRows; row < task.rows; row += 2 * kBf16TileRows) {
+    const SumsPlace place{.out = task.out.data + row * task.out.stride + (begin - task.weights.first),
+                          .stride = task.out.stride,
+                          .first = task.skipped > row ? task.skipped - row : 0,
+                          .last = smaller(2 * kBf16TileRows, task.rows - row),
                           .columns = end - begin};
     if (first_column > 0) take_sums(place, chunk.sums);
     // The compiler does not know what tiles load and store.
     asm volatile("" : : : "memory");
-    const std::size_t x = rows.tile_row(task.first_bfloat + row) + first_column / kTileColumns * kTileValues;
-    const bool more_rows = row + 2 * kTileRows < task.rows;
-    if (row + kTileRows < task.rows) {
+    const std::size_t x = rows.tile_row(task.first_row + row) + first_column / kBf16TileColumns * kBf16TileValues;
+    const bool more_rows = row + 2 * kBf16TileRows < task.rows;
+    if (row + kBf16TileRows < task.rows) {
       multiply_chunk<true>(chunk, panels, rows, x, first_column == 0, more_rows);
     } else {
       multiply_chunk<false>(chunk, panels, rows, x, first_column == 0, more_rows);
@@ -180,37 +180,39 @@ static void multiply_all_rows(const MatmulTask& task, const BfloatChunk& chunk, 
   }
 }
 
-static void matmul_bfloats(const MatmulTask& task) {
+template <typename Block>
+static void gemm_bf16(const Bf16Gemm& task) {
   const TileConfig config;
   _tile_loadconfig(&config);
-  const bool two = task.type == QuantType::f16;
-  const std::size_t together = two ? kChunkPanels / 2 : kChunkPanels;
-  const std::size_t most_tiles = smaller(task.bfloats->tiles, kBlockTiles);
+  constexpr bool kTwo = kTwoNumbers<Block>;
+  constexpr std::size_t kTogether = kTwo ? kChunkPanels / 2 : kChunkPanels;
+  const WeightRows& weights = task.weights;
+  const std::size_t most_tiles = smaller(task.x->tiles, kSliceTiles);
   auto* sums = reinterpret_cast<float*>(task.scratch);
   auto* high = reinterpret_cast<std::uint16_t*>(sums + kChunkPanels * 2 * kTileSums);
-  std::uint16_t* low = two ? high + together * most_tiles * kTileValues : nullptr;
-  auto* space = reinterpret_cast<std::byte*>(high + kChunkPanels * most_tiles * kTileValues);
-  for (std::size_t begin = task.first; begin < task.last; begin += together * kPanelRows) {
-    const std::size_t end = smaller(task.last, begin + together * kPanelRows);
-    for (std::size_t column = 0; column < task.columns; column += kBlockColumns) {
-      const ColumnRange columns{column, smaller(kBlockColumns, task.columns - column)};
-      const std::size_t values = bfloat_tiles(columns.count) * kTileValues;
+  std::uint16_t* low = kTwo ? high + kTogether * most_tiles * kBf16TileValues : nullptr;
+  auto* space = reinterpret_cast<std::byte*>(high + kChunkPanels * most_tiles * kBf16TileValues);
+  for (std::size_t begin = weights.first; begin < weights.last; begin += kTogether * kPanelRows) {
+    const std::size_t end = smaller(weights.last, begin + kTogether * kPanelRows);
+    for (std::size_t column = 0; column < weights.columns; column += kSliceColumns) {
+      const ColumnRange columns{column, smaller(kSliceColumns, weights.columns - column)};
+      const std::size_t values = bf16_tiles(columns.count) * kBf16TileValues;
       std::size_t place = 0;
       for (std::size_t at = begin; at < end; at += kPanelRows, place += values) {
-        unpack_panel(task, {at, smaller(kPanelRows, end - at), columns}, high + place, two ? low + place : nullptr,
-                     space);
+        panel_to_bf16<Block>(weights, {at, smaller(kPanelRows, end - at), columns}, high + place,
+                             kTwo ? low + place : nullptr, space);
       }
-      multiply_all_rows(task, {high, low, task.bfloat_pairs, values / kTileValues, sums}, begin, end, column);
+      multiply_all_rows(task, {high, low, task.pairs, values / kBf16TileValues, sums}, begin, end, column);
     }
   }
   _tile_release();
 }
 
-static void to_bfloats(const float* values, std::size_t count, const BfloatRows& to, std::size_t row, bool with_low) {
+static void to_bf16_row(const float* values, std::size_t count, const Bf16Rows& to, std::size_t row, bool with_low) {
   for (std::size_t tile = 0; tile < to.tiles; ++tile) {
     const std::size_t place = to.place(row, tile);
-    for (std::size_t i = 0; i < kTileColumns; i += kLanes) {
-      const std::size_t k = tile * kTileColumns + i;
+    for (std::size_t i = 0; i < kBf16TileColumns; i += kLanes) {
+      const std::size_t k = tile * kBf16TileColumns + i;
       float rest[kLanes] = {};
       const float* from = values + k;
       if (k + kLanes > count) {
@@ -221,7 +223,7 @@ static void to_bfloats(const float* values, std::size_t count, const BfloatRows&
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(to.high + place + i),
                           reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v)));
       if (!with_low) continue;
-      const Floats left = sub(v, rounded_to_bfloat(v));
+      const Floats left = sub(v, rounded_to_bf16(v));
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(to.low + place + i),
                           reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(left)));
     }

@@ -1,5 +1,5 @@
-// The matrix kernels themselves, at every level, for every type: what packing keeps, and that a result depends on its
-// two rows alone.
+// The GEMM kernels themselves, at every level, for every type: what packing keeps, and that a result depends on its two
+// rows alone.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -62,62 +62,64 @@ class Matrix {
   Matrix(const CpuKernels& kernels, QuantType type, std::uint32_t seed, std::size_t rows = kRows,
          std::size_t columns = kColumns)
       : kernels_(kernels),
+        type_kernels_(kernels.of(type)),
         type_(type),
         rows_(rows),
         columns_(columns),
         source_(random_weights(type, seed, rows, columns)) {
     stride_ = row_bytes(type_info(type), columns_);
-    panel_bytes_ = kernels.panel_bytes(type, columns_);
-    if (panel_bytes_ == 0) return;
+    if (type_kernels_.panel_bytes == nullptr) return;
+    panel_bytes_ = type_kernels_.panel_bytes(columns_);
     const std::size_t panels = (rows_ + kernels.panel_rows - 1) / kernels.panel_rows;
     packed_ = AlignedBuffer(panels * panel_bytes_, "panels");
     for (std::size_t panel = 0; panel < panels; ++panel) {
       const std::size_t first = panel * kernels.panel_rows;
-      kernels.pack({.type = type,
-                    .rows = source_.data() + first * stride_,
-                    .row_stride = stride_,
-                    .count = std::min(kernels.panel_rows, rows_ - first),
-                    .columns = columns_,
-                    .out = packed_.data() + panel * panel_bytes_});
+      type_kernels_.pack({.rows = source_.data() + first * stride_,
+                          .row_stride = stride_,
+                          .count = std::min(kernels.panel_rows, rows_ - first),
+                          .columns = columns_,
+                          .out = packed_.data() + panel * panel_bytes_});
     }
   }
   bool packs() const { return panel_bytes_ > 0; }
   const std::byte* row(std::size_t r) const { return source_.data() + r * stride_; }
   const std::byte* panel(std::size_t r) const { return packed_.data() + r / kernels_.panel_rows * panel_bytes_; }
 
-  std::vector<float> multiply(const MatmulTask& task, bool packed, std::size_t first, std::size_t last) const {
-    const AlignedBuffer scratch(matmul_scratch_bytes(columns_), "scratch");
-    return run(kernels_.matmul, task, packed, first, last, scratch);
+  // The whole matrix, or rows [first, last) of it.
+  std::vector<float> gemm_f32(const F32Gemm& task, bool packed, std::size_t first, std::size_t last) const {
+    return run(type_kernels_.gemm_f32, task, packed, first, last, gemm_scratch_bytes(columns_));
   }
-  std::vector<float> multiply_bfloats(const MatmulTask& task, bool packed) const {
-    const AlignedBuffer scratch(kernels_.tiles.scratch_bytes(columns_), "scratch");
-    return run(kernels_.tiles.matmul_bfloats, task, packed, 0, rows_, scratch);
+  std::vector<float> gemm_int8(const Int8Gemm& task, bool packed, std::size_t first, std::size_t last) const {
+    return run(type_kernels_.gemm_int8, task, packed, first, last, gemm_scratch_bytes(columns_));
   }
-
-  std::vector<float> multiply_digit_tiles(const MatmulTask& task, bool packed) const {
-    const AlignedBuffer scratch(kernels_.tiles.scratch_bytes(columns_), "scratch");
-    return run(kernels_.tiles.matmul_digits, task, packed, 0, rows_, scratch);
+  std::vector<float> gemm_int8_amx(const Int8Gemm& task, bool packed) const {
+    return run(type_kernels_.gemm_int8_amx, task, packed, 0, rows_, kernels_.amx_scratch_bytes(columns_));
+  }
+  std::vector<float> gemm_bf16_amx(const Bf16Gemm& task, bool packed) const {
+    return run(type_kernels_.gemm_bf16_amx, task, packed, 0, rows_, kernels_.amx_scratch_bytes(columns_));
   }
 
  private:
-  std::vector<float> run(void (*matmul)(const MatmulTask&), MatmulTask task, bool packed, std::size_t first,
-                         std::size_t last, const AlignedBuffer& scratch) const {
+  template <typename Task>
+  std::vector<float> run(void (*gemm)(const Task&), Task task, bool packed, std::size_t first, std::size_t last,
+                         std::size_t scratch_bytes) const {
+    const AlignedBuffer scratch(scratch_bytes, "scratch");
     std::vector<float> out(task.rows * (last - first), -1e30f);
-    task.weights = packed ? packed_.data() : source_.data();
-    task.type = type_;
-    task.packed = packed;
-    task.columns = columns_;
-    task.row_stride = stride_;
-    task.first = first;
-    task.last = last;
-    task.out = out.data();
-    task.out_stride = last - first;
+    task.weights = {.data = packed ? packed_.data() : source_.data(),
+                    .type = type_,
+                    .packed = packed,
+                    .columns = columns_,
+                    .row_stride = stride_,
+                    .first = first,
+                    .last = last};
+    task.out = {out.data(), last - first};
     task.scratch = scratch.data();
-    matmul(task);
+    gemm(task);
     return out;
   }
 
   const CpuKernels& kernels_;
+  const TypeKernels& type_kernels_;
   QuantType type_;
   std::size_t rows_, columns_;
   std::vector<std::byte> source_;
@@ -126,47 +128,48 @@ class Matrix {
   AlignedBuffer packed_;
 };
 
-// Rows of activations with a few values that stand out, plain and as digits.
+// Rows of activations with a few values that stand out, in F32 and in int8.
 struct Activations {
   Activations(const CpuKernels& kernels, std::size_t rows, float threshold, std::size_t columns = kColumns)
-      : plain(rows * columns), memory(digit_bytes(rows, columns), "digits") {
+      : values(rows * columns), memory(int8_bytes(rows, columns), "int8") {
     std::mt19937 random(7);
     std::normal_distribution<float> normal;
-    for (float& value : plain) value = normal(random) * (random() % 61 == 0 ? 9.0f : 1.0f);
-    digits = lay_out_digits(memory.data(), columns);
+    for (float& value : values) value = normal(random) * (random() % 61 == 0 ? 9.0f : 1.0f);
+    int8 = lay_out_int8(memory.data(), columns);
     for (std::size_t r = 0; r < rows; ++r) {
-      kernels.quantize_row(plain.data() + r * columns, columns, digits, r, threshold);
+      kernels.quantize_row(values.data() + r * columns, columns, int8, r, threshold);
     }
   }
-  std::vector<float> plain;
+  std::vector<float> values;
   AlignedBuffer memory;
-  DigitRows digits;
+  Int8Rows int8;
 };
 
 TEST(Packing, KeepsEveryBit) {
   for_each_case([](const CpuKernels& kernels, QuantType type) {
     const Matrix matrix(kernels, type, 1);
     if (!matrix.packs()) return;
-    EXPECT_EQ(kernels.panel_bytes(type, kColumns), kernels.panel_rows * row_bytes(type_info(type), kColumns));
+    EXPECT_EQ(kernels.of(type).panel_bytes(kColumns), kernels.panel_rows * row_bytes(type_info(type), kColumns));
     std::vector<float> expected(kColumns), actual(kColumns);
     for (std::size_t r = 0; r < kRows; ++r) {
       decode_row(type, matrix.row(r), expected.data(), kColumns);
-      kernels.decode_packed(type, matrix.panel(r), r % kernels.panel_rows, kColumns, actual.data());
+      kernels.of(type).decode_packed(matrix.panel(r), r % kernels.panel_rows, kColumns, actual.data());
       ASSERT_EQ(std::memcmp(expected.data(), actual.data(), kColumns * sizeof(float)), 0) << "row " << r;
     }
   });
 }
 
-// Against sums in double of what the weights and the digits stand for.
-TEST(Matmul, IsTheSumOfTheProducts) {
+// Against sums in double of what the weights and the activations stand for.
+TEST(Gemm, IsTheSumOfTheProducts) {
   for_each_case([](const CpuKernels& kernels, QuantType type) {
     constexpr std::size_t kTokens = 3;
     const Matrix matrix(kernels, type, 2);
     const Activations x(kernels, kTokens, 0.0f);
-    const bool integer = kernels.has_integer_kernel(type);
-    const std::vector<float> out = matrix.multiply(
-        {.digits = integer ? &x.digits : nullptr, .plain = x.plain.data(), .plain_stride = kColumns, .rows = kTokens},
-        matrix.packs(), 0, kRows);
+    const bool integer = kernels.of(type).gemm_int8 != nullptr;
+    const std::vector<float> out =
+        integer
+            ? matrix.gemm_int8({.x = &x.int8, .rows = kTokens}, matrix.packs(), 0, kRows)
+            : matrix.gemm_f32({.x = x.values.data(), .x_stride = kColumns, .rows = kTokens}, matrix.packs(), 0, kRows);
     std::vector<float> weights(kColumns);
     for (std::size_t r = 0; r < kRows; ++r) {
       decode_row(type, matrix.row(r), weights.data(), kColumns);
@@ -174,7 +177,7 @@ TEST(Matmul, IsTheSumOfTheProducts) {
         double expected = 0.0;
         double size = 0.0;
         for (std::size_t k = 0; k < kColumns; ++k) {
-          const double product = double{weights[k]} * double{x.plain[t * kColumns + k]};
+          const double product = double{weights[k]} * double{x.values[t * kColumns + k]};
           expected += product;
           size += std::abs(product);
         }
@@ -184,22 +187,19 @@ TEST(Matmul, IsTheSumOfTheProducts) {
   });
 }
 
-// One row alone, a tile, many rows with the weights made plain, a matrix where it lies, a part of it: the same bits.
-TEST(Matmul, DoesNotDependOnTheNeighbours) {
+// One row alone, a tile, many rows with the weights unpacked, a matrix where it lies, some of its rows: the same bits.
+TEST(Gemm, DoesNotDependOnTheNeighbours) {
   constexpr std::size_t kTokens = 29;
   for_each_case([](const CpuKernels& kernels, QuantType type) {
     const Matrix matrix(kernels, type, 3);
     for (const float threshold : {0.0f, 4.0f, 1e30f}) {
       const Activations x(kernels, kTokens, threshold);
-      const DigitRows* digits = kernels.has_integer_kernel(type) ? &x.digits : nullptr;
-      if (digits == nullptr && threshold > 0.0f) continue;
+      const bool integer = kernels.of(type).gemm_int8 != nullptr;
+      if (!integer && threshold > 0.0f) continue;
       const auto run = [&](bool packed, std::size_t row, std::size_t rows, std::size_t first, std::size_t last) {
-        return matrix.multiply({.digits = digits,
-                                .first_row = row,
-                                .plain = x.plain.data() + row * kColumns,
-                                .plain_stride = kColumns,
-                                .rows = rows},
-                               packed, first, last);
+        if (integer) return matrix.gemm_int8({.x = &x.int8, .first_row = row, .rows = rows}, packed, first, last);
+        return matrix.gemm_f32({.x = x.values.data() + row * kColumns, .x_stride = kColumns, .rows = rows}, packed,
+                               first, last);
       };
       const std::vector<float> all = run(false, 0, kTokens, 0, kRows);
       const auto expect_part = [&](const std::vector<float>& part, std::size_t row, std::size_t first,
@@ -227,19 +227,19 @@ TEST(Matmul, DoesNotDependOnTheNeighbours) {
 
 // Tiles of bf16 numbers, where the machine has them: near the sum of the products, and the same bits for a row alone,
 // in the middle of others, and with the weights where they lie.
-void expect_bfloat_tiles(const CpuKernels& kernels, QuantType type, std::size_t weights, std::size_t columns,
-                         bool pairs) {
+void expect_bf16_tiles(const CpuKernels& kernels, QuantType type, std::size_t weights, std::size_t columns,
+                       bool pairs) {
   constexpr std::size_t kTokens = 37;
   const Matrix matrix(kernels, type, 4, weights, columns);
   const Activations x(kernels, kTokens, 0.0f, columns);
-  const AlignedBuffer memory(bfloat_bytes(kTokens, columns), "bf16");
-  const BfloatRows bfloats = lay_out_bfloats(memory.data(), kTokens, columns);
+  const AlignedBuffer memory(bf16_bytes(kTokens, columns), "bf16");
+  const Bf16Rows bf16 = lay_out_bf16(memory.data(), kTokens, columns);
   for (std::size_t r = 0; r < kTokens; ++r) {
-    kernels.tiles.convert_row(x.plain.data() + r * columns, columns, bfloats, r, true);
+    kernels.to_bf16_row(x.values.data() + r * columns, columns, bf16, r, true);
   }
   const auto run = [&](bool packed, std::size_t row, std::size_t rows, std::size_t others = 0) {
-    return matrix.multiply_bfloats(
-        {.rows = rows, .bfloats = &bfloats, .digit_rows = others, .bfloat_pairs = pairs, .first_bfloat = row}, packed);
+    return matrix.gemm_bf16_amx({.x = &bf16, .first_row = row, .skipped = others, .rows = rows, .pairs = pairs},
+                                packed);
   };
   const std::vector<float> all = run(false, 0, kTokens);
   std::vector<float> decoded(columns);
@@ -249,7 +249,7 @@ void expect_bfloat_tiles(const CpuKernels& kernels, QuantType type, std::size_t 
       double expected = 0.0;
       double squares = 0.0;
       for (std::size_t k = 0; k < columns; ++k) {
-        const double product = double{decoded[k]} * double{x.plain[t * columns + k]};
+        const double product = double{decoded[k]} * double{x.values[t * columns + k]};
         expected += product;
         squares += product * product;
       }
@@ -265,7 +265,7 @@ void expect_bfloat_tiles(const CpuKernels& kernels, QuantType type, std::size_t 
       ASSERT_EQ(std::memcmp(part.data(), all.data() + row * weights, part.size() * sizeof(float)), 0)
           << packed << " " << row << "+" << rows;
     }
-    // Rows in digits come first and are left alone.
+    // Rows in int8 come first and are left alone.
     for (const std::size_t others : {std::size_t{3}, std::size_t{16}, std::size_t{21}}) {
       const std::vector<float> rest = run(packed, 0, kTokens, others);
       for (std::size_t i = 0; i < rest.size(); ++i) {
@@ -275,23 +275,23 @@ void expect_bfloat_tiles(const CpuKernels& kernels, QuantType type, std::size_t 
   }
 }
 
-TEST(Matmul, InTilesOfBfloats) {
+TEST(Gemm, InTilesOfBf16) {
   for_each_case([](const CpuKernels& kernels, QuantType type) {
-    if (kernels.tiles.matmul_bfloats == nullptr || !kernels.tiles.has_bfloat_kernel(type)) return;
+    if (kernels.of(type).gemm_bf16_amx == nullptr) return;
     const bool wide = type == QuantType::q4_0 || type == QuantType::q6_k || type == QuantType::q2_k;
-    expect_bfloat_tiles(kernels, type, kRows, kColumns, type == QuantType::f16);
-    if (type == QuantType::bf16) expect_bfloat_tiles(kernels, type, kRows, kColumns, true);
+    expect_bf16_tiles(kernels, type, kRows, kColumns, type == QuantType::f16);
+    if (type == QuantType::bf16) expect_bf16_tiles(kernels, type, kRows, kColumns, true);
     if (wide || type == QuantType::f16) {
-      expect_bfloat_tiles(kernels, type, kManyRows, kWideColumns, type == QuantType::f16);
+      expect_bf16_tiles(kernels, type, kManyRows, kWideColumns, type == QuantType::f16);
     }
   });
 }
 
-// Tiles of digits are another way to the same bits, wherever the rows begin.
-TEST(Matmul, InTilesOfDigits) {
+// AMX tiles of int8 are another way to the same bits, wherever the rows begin.
+TEST(Gemm, InTilesOfInt8) {
   constexpr std::size_t kTokens = 29;
   for_each_case([](const CpuKernels& kernels, QuantType type) {
-    if (kernels.tiles.matmul_digits == nullptr || !kernels.has_integer_kernel(type)) return;
+    if (kernels.of(type).gemm_int8_amx == nullptr) return;
     const bool wide = type == QuantType::q4_0 || type == QuantType::q6_k || type == QuantType::q3_k;
     const std::size_t weights = wide ? kManyRows : kRows;
     const std::size_t columns = wide ? kWideColumns : kColumns;
@@ -302,9 +302,9 @@ TEST(Matmul, InTilesOfDigits) {
         if (packed && !matrix.packs()) continue;
         for (const auto& [row, rows] :
              std::initializer_list<std::pair<std::size_t, std::size_t>>{{0, 29}, {0, 12}, {12, 9}, {5, 20}, {16, 13}}) {
-          const MatmulTask task{.digits = &x.digits, .first_row = row, .rows = rows};
-          const std::vector<float> expected = matrix.multiply(task, packed, 0, weights);
-          const std::vector<float> actual = matrix.multiply_digit_tiles(task, packed);
+          const Int8Gemm task{.x = &x.int8, .first_row = row, .rows = rows};
+          const std::vector<float> expected = matrix.gemm_int8(task, packed, 0, weights);
+          const std::vector<float> actual = matrix.gemm_int8_amx(task, packed);
           ASSERT_EQ(std::memcmp(actual.data(), expected.data(), expected.size() * sizeof(float)), 0)
               << packed << " " << row << "+" << rows;
         }
@@ -313,22 +313,22 @@ TEST(Matmul, InTilesOfDigits) {
   });
 }
 
-TEST(Digits, ASecondOneWhereAGroupStandsOut) {
+TEST(Int8Activations, HaveALowPartInOutlierGroups) {
   for (const IsaLevel level : available_levels()) {
     const CpuKernels& kernels = kernels_of(level);
     std::vector<float> values(96, 1.0f);
     values[40] = 20.0f;
-    const AlignedBuffer memory(digit_bytes(1, values.size()), "digits");
-    const DigitRows digits = lay_out_digits(memory.data(), values.size());
-    const auto second = [&](float threshold) {
-      kernels.quantize_row(values.data(), values.size(), digits, 0, threshold);
+    const AlignedBuffer memory(int8_bytes(1, values.size()), "int8");
+    const Int8Rows rows = lay_out_int8(memory.data(), values.size());
+    const auto low_parts = [&](float threshold) {
+      kernels.quantize_row(values.data(), values.size(), rows, 0, threshold);
       std::vector<int> has;
-      for (std::size_t g = 0; g < 3; ++g) has.push_back(digits.groups[g].has_low[0]);
+      for (std::size_t g = 0; g < 3; ++g) has.push_back(rows.groups[g].has_low[0]);
       return has;
     };
-    EXPECT_EQ(second(0.0f), (std::vector<int>{1, 1, 1}));
-    EXPECT_EQ(second(4.0f), (std::vector<int>{0, 1, 0}));
-    EXPECT_EQ(second(1e30f), (std::vector<int>{0, 0, 0}));
+    EXPECT_EQ(low_parts(0.0f), (std::vector<int>{1, 1, 1}));
+    EXPECT_EQ(low_parts(4.0f), (std::vector<int>{0, 1, 0}));
+    EXPECT_EQ(low_parts(1e30f), (std::vector<int>{0, 0, 0}));
   }
 }
 

@@ -1,16 +1,16 @@
-// Panels of the types that take four or eight weights at a time from a grid (quant/iq_codes.h): a lane looks up its own
-// row's weights, two of the grid's rows at a time, so that one look-up serves all rows of the panel. What a panel is:
+// Panels of the types that take four or eight weights at a time from a codebook (quant/iq_codes.h): a lane looks up its
+// own row's weights, two entries at a time, so that one look-up serves all rows of the panel. What a panel is:
 // packed.inl.
 
 namespace quarrel::QUARREL_LEVEL {
 
 // Weights are taken for so much more than they are, so that they are positive.
-static constexpr int kGridBias = 64;
+static constexpr int kCodebookBias = 64;
 
 // 32 bits of each row, of four bytes that move_bytes laid side by side.
 static inline Ints load_words(const std::uint8_t* bytes) { return as_ints(load_bytes(bytes)); }
 
-// Indices of the grid's rows in pairs: bytes 0 and 2 of a word, and 1 and 3.
+// Indices of codebook entries in pairs: bytes 0 and 2 of a word, and 1 and 3.
 static inline Ints even_bytes(Ints words) { return and_ints(words, 0x00ff00ff); }
 static inline Ints odd_bytes(Ints words) { return and_ints(shift_ints_right<8>(words), 0x00ff00ff); }
 
@@ -32,16 +32,19 @@ static inline Ints packed_signs(Ints word) {
 
 // The values by number, and from eight on the negative ones.
 static constexpr std::uint8_t kIq2Bytes[16] = {
-    kGridBias + 8, kGridBias + 25, kGridBias + 43, kGridBias, kGridBias, kGridBias, kGridBias, kGridBias,
-    kGridBias - 8, kGridBias - 25, kGridBias - 43, kGridBias, kGridBias, kGridBias, kGridBias, kGridBias};
-static constexpr std::uint8_t kIq3XxsBytes[16] = {kGridBias + 4,  kGridBias + 12, kGridBias + 20, kGridBias + 28,
-                                                  kGridBias + 36, kGridBias + 44, kGridBias + 52, kGridBias + 62,
-                                                  kGridBias - 4,  kGridBias - 12, kGridBias - 20, kGridBias - 28,
-                                                  kGridBias - 36, kGridBias - 44, kGridBias - 52, kGridBias - 62};
-static constexpr std::uint8_t kIq3SBytes[16] = {kGridBias + 1, kGridBias + 3,  kGridBias + 5,  kGridBias + 7,
-                                                kGridBias + 9, kGridBias + 11, kGridBias + 13, kGridBias + 15,
-                                                kGridBias - 1, kGridBias - 3,  kGridBias - 5,  kGridBias - 7,
-                                                kGridBias - 9, kGridBias - 11, kGridBias - 13, kGridBias - 15};
+    kCodebookBias + 8, kCodebookBias + 25, kCodebookBias + 43, kCodebookBias,      kCodebookBias,      kCodebookBias,
+    kCodebookBias,     kCodebookBias,      kCodebookBias - 8,  kCodebookBias - 25, kCodebookBias - 43, kCodebookBias,
+    kCodebookBias,     kCodebookBias,      kCodebookBias,      kCodebookBias};
+static constexpr std::uint8_t kIq3XxsBytes[16] = {
+    kCodebookBias + 4,  kCodebookBias + 12, kCodebookBias + 20, kCodebookBias + 28,
+    kCodebookBias + 36, kCodebookBias + 44, kCodebookBias + 52, kCodebookBias + 62,
+    kCodebookBias - 4,  kCodebookBias - 12, kCodebookBias - 20, kCodebookBias - 28,
+    kCodebookBias - 36, kCodebookBias - 44, kCodebookBias - 52, kCodebookBias - 62};
+static constexpr std::uint8_t kIq3SBytes[16] = {
+    kCodebookBias + 1, kCodebookBias + 3,  kCodebookBias + 5,  kCodebookBias + 7,
+    kCodebookBias + 9, kCodebookBias + 11, kCodebookBias + 13, kCodebookBias + 15,
+    kCodebookBias - 1, kCodebookBias - 3,  kCodebookBias - 5,  kCodebookBias - 7,
+    kCodebookBias - 9, kCodebookBias - 11, kCodebookBias - 13, kCodebookBias - 15};
 
 // Row k of a group of an IQ2 type, whose code stands twice in its lane: vectors 2 k and 2 k + 1. These are the group's
 // 32 signs.
@@ -56,7 +59,7 @@ static inline void iq2_rows(IntPair codes, Ints signs, int k, int second, Bytes 
   iq2_row(codes.high, signs, second, vectors);
 }
 
-// The same for IQ3, whose rows are four weights: vectors i and i + 2.
+// The same for IQ3, whose entries are four weights: vectors i and i + 2.
 static inline void iq3_rows(const std::uint8_t* values, IntPair codes, Ints signs, int i, Bytes (&vectors)[8]) {
   const auto numbers = [](Ints code) { return and_ints(move_halves<0, -4>(code), 0x07070707); };
   vectors[i] = look_up_signed(values, numbers(codes.low), signs, i);
@@ -73,158 +76,162 @@ static inline Floats odd_step(const HalfBits* scale, Ints stored) {
 
 template <>
 struct Packed<BlockIq2Xxs> {
-  static constexpr int kGroup = 32, kBias = kGridBias, kMost = 127;
-  static constexpr bool kMinimums = false;
-  struct Rows {
+  static constexpr int kScaleColumns = 32, kBias = kCodebookBias, kMaxByte = 127;
+  static constexpr bool kHasMinimum = false;
+  struct PanelBlock {
     HalfBits scale[kPanelRows];
-    std::uint8_t groups[16][kBytes];  // of each group the four rows, then signs and scale
+    std::uint8_t groups[16][kBytes];  // of each group the four entries, then signs and scale
   };
   template <bool kPack>
-  static inline void move(BlockIq2Xxs& block, Rows& rows, int row) {
-    move_field<kPack>(block, offsetof(BlockIq2Xxs, scale), rows.scale[row]);
-    move_bytes<kPack>(field_bytes(block, offsetof(BlockIq2Xxs, groups)), rows.groups, row);
+  static inline void move(BlockIq2Xxs& block, PanelBlock& panel, int row) {
+    move_field<kPack>(block, offsetof(BlockIq2Xxs, scale), panel.scale[row]);
+    move_bytes<kPack>(field_bytes(block, offsetof(BlockIq2Xxs, groups)), panel.groups, row);
   }
-  [[gnu::noinline]] static void group(const Rows& rows, int g, Bytes (&vectors)[8]) {
-    const Ints indices = load_words(rows.groups[2 * g]);
-    const Ints signs = packed_signs(load_words(rows.groups[2 * g + 1]));
+  [[gnu::noinline]] static void group(const PanelBlock& panel, int g, Bytes (&vectors)[8]) {
+    const Ints indices = load_words(panel.groups[2 * g]);
+    const Ints signs = packed_signs(load_words(panel.groups[2 * g + 1]));
     iq2_rows(look_up_pairs<256>(kIq2XxsCodes.at, even_bytes(indices)), signs, 0, 2, vectors);
     iq2_rows(look_up_pairs<256>(kIq2XxsCodes.at, odd_bytes(indices)), signs, 1, 3, vectors);
   }
-  static inline Floats scale(const Rows& rows, std::size_t part) {
-    return half_step(rows.scale, shift_ints_right<28>(load_words(rows.groups[2 * part + 1])), 0.25f);
+  static inline Floats scale(const PanelBlock& panel, std::size_t index) {
+    return half_step(panel.scale, shift_ints_right<28>(load_words(panel.groups[2 * index + 1])), 0.25f);
   }
 };
 
 // Scales of the other IQ2 types: a nibble for each 16 weights.
-static inline Floats iq2_scale(const HalfBits* scale, const std::uint8_t (&scales)[2][kBytes], std::size_t part) {
-  const int p = static_cast<int>(part);
+static inline Floats iq2_scale(const HalfBits* scale, const std::uint8_t (&scales)[2][kBytes], std::size_t index) {
+  const int p = static_cast<int>(index);
   return half_step(scale, move_lane_bits(load_words(scales[p / 8]), 4 * (p % 8), 0, 15), 0.25f);
 }
 
 template <>
 struct Packed<BlockIq2Xs> {
-  static constexpr int kGroup = 16, kBias = kGridBias, kMost = 127;
-  static constexpr bool kMinimums = false;
-  struct Rows {
+  static constexpr int kScaleColumns = 16, kBias = kCodebookBias, kMaxByte = 127;
+  static constexpr bool kHasMinimum = false;
+  struct PanelBlock {
     HalfBits scale[kPanelRows];
     std::uint8_t quants[16][kBytes];
     std::uint8_t scales[2][kBytes];
   };
   template <bool kPack>
-  static inline void move(BlockIq2Xs& block, Rows& rows, int row) {
-    move_field<kPack>(block, offsetof(BlockIq2Xs, scale), rows.scale[row]);
-    move_bytes<kPack>(field_bytes(block, offsetof(BlockIq2Xs, quants)), rows.quants, row);
-    move_bytes<kPack>(block.scales, rows.scales, row);
+  static inline void move(BlockIq2Xs& block, PanelBlock& panel, int row) {
+    move_field<kPack>(block, offsetof(BlockIq2Xs, scale), panel.scale[row]);
+    move_bytes<kPack>(field_bytes(block, offsetof(BlockIq2Xs, quants)), panel.quants, row);
+    move_bytes<kPack>(block.scales, panel.scales, row);
   }
-  [[gnu::noinline]] static void group(const Rows& rows, int g, Bytes (&vectors)[8]) {
-    const Ints first = load_words(rows.quants[2 * g]);
-    const Ints second = load_words(rows.quants[2 * g + 1]);
+  [[gnu::noinline]] static void group(const PanelBlock& panel, int g, Bytes (&vectors)[8]) {
+    const Ints first = load_words(panel.quants[2 * g]);
+    const Ints second = load_words(panel.quants[2 * g + 1]);
     const Ints low = or_ints(move_lane_bits(first, 9, 0, 0x7f), move_lane_bits(first, 25, 8, 0x7f00));
     const Ints high = or_ints(move_lane_bits(second, 9, 16, 0x7f0000), move_lane_bits(second, 25, 24, 0x7f000000));
     const Ints signs = with_even_bits(or_ints(low, high));
     iq2_rows(look_up_pairs<512>(kIq2XsCodes.at, and_ints(first, 0x01ff01ff)), signs, 0, 1, vectors);
     iq2_rows(look_up_pairs<512>(kIq2XsCodes.at, and_ints(second, 0x01ff01ff)), signs, 2, 3, vectors);
   }
-  static inline Floats scale(const Rows& rows, std::size_t part) { return iq2_scale(rows.scale, rows.scales, part); }
+  static inline Floats scale(const PanelBlock& panel, std::size_t index) {
+    return iq2_scale(panel.scale, panel.scales, index);
+  }
 };
 
 template <>
 struct Packed<BlockIq2S> {
-  static constexpr int kGroup = 16, kBias = kGridBias, kMost = 127;
-  static constexpr bool kMinimums = false;
-  struct Rows {
+  static constexpr int kScaleColumns = 16, kBias = kCodebookBias, kMaxByte = 127;
+  static constexpr bool kHasMinimum = false;
+  struct PanelBlock {
     HalfBits scale[kPanelRows];
-    std::uint8_t rows[8][kBytes];
+    std::uint8_t entries[8][kBytes];
     std::uint8_t signs[8][kBytes];
-    std::uint8_t rows_high[2][kBytes];
+    std::uint8_t entries_high[2][kBytes];
     std::uint8_t scales[2][kBytes];
   };
   template <bool kPack>
-  static inline void move(BlockIq2S& block, Rows& rows, int row) {
-    move_field<kPack>(block, offsetof(BlockIq2S, scale), rows.scale[row]);
-    move_bytes<kPack>(block.rows, rows.rows, row);
-    move_bytes<kPack>(block.signs, rows.signs, row);
-    move_bytes<kPack>(block.rows_high, rows.rows_high, row);
-    move_bytes<kPack>(block.scales, rows.scales, row);
+  static inline void move(BlockIq2S& block, PanelBlock& panel, int row) {
+    move_field<kPack>(block, offsetof(BlockIq2S, scale), panel.scale[row]);
+    move_bytes<kPack>(block.entries, panel.entries, row);
+    move_bytes<kPack>(block.signs, panel.signs, row);
+    move_bytes<kPack>(block.entries_high, panel.entries_high, row);
+    move_bytes<kPack>(block.scales, panel.scales, row);
   }
-  [[gnu::noinline]] static void group(const Rows& rows, int g, Bytes (&vectors)[8]) {
-    const Ints indices = load_words(rows.rows[g]);
-    const Ints high = shifted_right(load_words(rows.rows_high[g / 4]), 8 * (g % 4));
-    const Ints signs = load_words(rows.signs[g]);
+  [[gnu::noinline]] static void group(const PanelBlock& panel, int g, Bytes (&vectors)[8]) {
+    const Ints indices = load_words(panel.entries[g]);
+    const Ints high = shifted_right(load_words(panel.entries_high[g / 4]), 8 * (g % 4));
+    const Ints signs = load_words(panel.signs[g]);
     const auto high_of = [&](int k) {
       return or_ints(move_lane_bits(high, 2 * k, 8, 0x300), move_lane_bits(high, 2 * k + 4, 24, 0x3000000));
     };
     iq2_rows(look_up_pairs<1024>(kIq2SCodes.at, or_ints(even_bytes(indices), high_of(0))), signs, 0, 2, vectors);
     iq2_rows(look_up_pairs<1024>(kIq2SCodes.at, or_ints(odd_bytes(indices), high_of(1))), signs, 1, 3, vectors);
   }
-  static inline Floats scale(const Rows& rows, std::size_t part) { return iq2_scale(rows.scale, rows.scales, part); }
+  static inline Floats scale(const PanelBlock& panel, std::size_t index) {
+    return iq2_scale(panel.scale, panel.scales, index);
+  }
 };
 
 template <>
 struct Packed<BlockIq3Xxs> {
-  static constexpr int kGroup = 32, kBias = kGridBias, kMost = 127;
-  static constexpr bool kMinimums = false;
-  struct Rows {
+  static constexpr int kScaleColumns = 32, kBias = kCodebookBias, kMaxByte = 127;
+  static constexpr bool kHasMinimum = false;
+  struct PanelBlock {
     HalfBits scale[kPanelRows];
-    std::uint8_t rows[16][kBytes];
+    std::uint8_t entries[16][kBytes];
     std::uint8_t signs_and_scale[8][kBytes];
   };
   template <bool kPack>
-  static inline void move(BlockIq3Xxs& block, Rows& rows, int row) {
-    move_field<kPack>(block, offsetof(BlockIq3Xxs, scale), rows.scale[row]);
-    move_bytes<kPack>(block.rows, rows.rows, row);
-    move_bytes<kPack>(field_bytes(block, offsetof(BlockIq3Xxs, signs_and_scale)), rows.signs_and_scale, row);
+  static inline void move(BlockIq3Xxs& block, PanelBlock& panel, int row) {
+    move_field<kPack>(block, offsetof(BlockIq3Xxs, scale), panel.scale[row]);
+    move_bytes<kPack>(block.entries, panel.entries, row);
+    move_bytes<kPack>(field_bytes(block, offsetof(BlockIq3Xxs, signs_and_scale)), panel.signs_and_scale, row);
   }
-  [[gnu::noinline]] static void group(const Rows& rows, int g, Bytes (&vectors)[8]) {
-    const Ints signs = packed_signs(load_words(rows.signs_and_scale[g]));
+  [[gnu::noinline]] static void group(const PanelBlock& panel, int g, Bytes (&vectors)[8]) {
+    const Ints signs = packed_signs(load_words(panel.signs_and_scale[g]));
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
-      const Ints indices = load_words(rows.rows[2 * g + half]);
+      const Ints indices = load_words(panel.entries[2 * g + half]);
       iq3_rows(kIq3XxsBytes, look_up_pairs<256>(kIq3XxsCodes.at, even_bytes(indices)), signs, 4 * half, vectors);
       iq3_rows(kIq3XxsBytes, look_up_pairs<256>(kIq3XxsCodes.at, odd_bytes(indices)), signs, 4 * half + 1, vectors);
     }
   }
-  static inline Floats scale(const Rows& rows, std::size_t part) {
-    return half_step(rows.scale, shift_ints_right<28>(load_words(rows.signs_and_scale[part])), 0.5f);
+  static inline Floats scale(const PanelBlock& panel, std::size_t index) {
+    return half_step(panel.scale, shift_ints_right<28>(load_words(panel.signs_and_scale[index])), 0.5f);
   }
 };
 
 template <>
 struct Packed<BlockIq3S> {
-  static constexpr int kGroup = 32, kBias = kGridBias, kMost = 127;
-  static constexpr bool kMinimums = false;
-  struct Rows {
+  static constexpr int kScaleColumns = 32, kBias = kCodebookBias, kMaxByte = 127;
+  static constexpr bool kHasMinimum = false;
+  struct PanelBlock {
     HalfBits scale[kPanelRows];
-    std::uint8_t rows[16][kBytes];
-    std::uint8_t rows_high[2][kBytes];
+    std::uint8_t entries[16][kBytes];
+    std::uint8_t entries_high[2][kBytes];
     std::uint8_t signs[8][kBytes];
     std::uint8_t scales[1][kBytes];
   };
   template <bool kPack>
-  static inline void move(BlockIq3S& block, Rows& rows, int row) {
-    move_field<kPack>(block, offsetof(BlockIq3S, scale), rows.scale[row]);
-    move_bytes<kPack>(block.rows, rows.rows, row);
-    move_bytes<kPack>(block.rows_high, rows.rows_high, row);
-    move_bytes<kPack>(block.signs, rows.signs, row);
-    move_bytes<kPack>(block.scales, rows.scales, row);
+  static inline void move(BlockIq3S& block, PanelBlock& panel, int row) {
+    move_field<kPack>(block, offsetof(BlockIq3S, scale), panel.scale[row]);
+    move_bytes<kPack>(block.entries, panel.entries, row);
+    move_bytes<kPack>(block.entries_high, panel.entries_high, row);
+    move_bytes<kPack>(block.signs, panel.signs, row);
+    move_bytes<kPack>(block.scales, panel.scales, row);
   }
-  [[gnu::noinline]] static void group(const Rows& rows, int g, Bytes (&vectors)[8]) {
-    const Ints high = shifted_right(load_words(rows.rows_high[g / 4]), 8 * (g % 4));
-    const Ints signs = load_words(rows.signs[g]);
+  [[gnu::noinline]] static void group(const PanelBlock& panel, int g, Bytes (&vectors)[8]) {
+    const Ints high = shifted_right(load_words(panel.entries_high[g / 4]), 8 * (g % 4));
+    const Ints signs = load_words(panel.signs[g]);
     const auto ninth_of = [&](int i) {
       return or_ints(move_lane_bits(high, i, 8, 0x100), move_lane_bits(high, i + 2, 24, 0x1000000));
     };
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
-      const Ints indices = load_words(rows.rows[2 * g + half]);
+      const Ints indices = load_words(panel.entries[2 * g + half]);
       const Ints even = or_ints(even_bytes(indices), ninth_of(4 * half));
       const Ints odd = or_ints(odd_bytes(indices), ninth_of(4 * half + 1));
       iq3_rows(kIq3SBytes, look_up_pairs<512>(kIq3SCodes.at, even), signs, 4 * half, vectors);
       iq3_rows(kIq3SBytes, look_up_pairs<512>(kIq3SCodes.at, odd), signs, 4 * half + 1, vectors);
     }
   }
-  static inline Floats scale(const Rows& rows, std::size_t part) {
-    return odd_step(rows.scale, move_lane_bits(load_words(rows.scales[0]), 4 * static_cast<int>(part), 0, 15));
+  static inline Floats scale(const PanelBlock& panel, std::size_t index) {
+    return odd_step(panel.scale, move_lane_bits(load_words(panel.scales[0]), 4 * static_cast<int>(index), 0, 15));
   }
 };
 
@@ -293,24 +300,24 @@ struct Iq1Rows {
 
 template <>
 struct Packed<BlockIq1S> {
-  static constexpr int kGroup = 32, kBias = kIq1Bias, kMost = kIq1Most;
-  static constexpr bool kMinimums = false;
-  struct Rows {
+  static constexpr int kScaleColumns = 32, kBias = kIq1Bias, kMaxByte = kIq1Most;
+  static constexpr bool kHasMinimum = false;
+  struct PanelBlock {
     HalfBits scale[kPanelRows];
     Iq1Rows groups;  // beside the indices the group's scale of three bits, then the way of its shift
   };
   template <bool kPack>
-  static inline void move(BlockIq1S& block, Rows& rows, int row) {
-    move_field<kPack>(block, offsetof(BlockIq1S, scale), rows.scale[row]);
+  static inline void move(BlockIq1S& block, PanelBlock& panel, int row) {
+    move_field<kPack>(block, offsetof(BlockIq1S, scale), panel.scale[row]);
     for (int g = 0; g < 8; ++g) {
-      std::uint8_t* low = block.rows + 4 * g;
+      std::uint8_t* low = block.entries + 4 * g;
       std::uint16_t extra = block.extra[g];
       Iq1Group group = {};
       if constexpr (kPack) {
         for (int k = 0; k < 4; ++k) group.index[k] = low[k] | (std::uint32_t{extra} >> (3 * k) & 7) << 8;
         group.more = std::uint32_t{extra} >> 12;
       }
-      rows.groups.move<kPack>(group, g, row);
+      panel.groups.move<kPack>(group, g, row);
       if constexpr (!kPack) {
         extra = static_cast<std::uint16_t>(group.more << 12);
         for (int k = 0; k < 4; ++k) {
@@ -321,12 +328,12 @@ struct Packed<BlockIq1S> {
       }
     }
   }
-  [[gnu::noinline]] static void group(const Rows& rows, int g, Bytes (&vectors)[8]) {
-    rows.groups.unpack(g, [](int) { return 15; }, vectors);
+  [[gnu::noinline]] static void group(const PanelBlock& panel, int g, Bytes (&vectors)[8]) {
+    panel.groups.unpack(g, [](int) { return 15; }, vectors);
   }
-  static inline Floats scale(const Rows& rows, std::size_t part) {
-    const int g = static_cast<int>(part);
-    return mul(odd_step(rows.scale, move_lane_bits(rows.groups.half(g), 12, 0, 7)), set(0.125f));
+  static inline Floats scale(const PanelBlock& panel, std::size_t index) {
+    const int g = static_cast<int>(index);
+    return mul(odd_step(panel.scale, move_lane_bits(panel.groups.half(g), 12, 0, 7)), set(0.125f));
   }
 };
 
@@ -334,17 +341,17 @@ struct Packed<BlockIq1S> {
 // lie in three words, five from the lowest bit of each and of the last one a bit at the top of each.
 template <>
 struct Packed<BlockIq1M> {
-  static constexpr int kGroup = 16, kBias = kIq1Bias, kMost = kIq1Most;
-  static constexpr bool kMinimums = false;
-  struct Rows {
+  static constexpr int kScaleColumns = 16, kBias = kIq1Bias, kMaxByte = kIq1Most;
+  static constexpr bool kHasMinimum = false;
+  struct PanelBlock {
     HalfBits scale[kPanelRows];
     std::uint16_t scales[3][kPanelRows];
     Iq1Rows groups;  // beside the indices the way of each row's shift
   };
   template <bool kPack>
-  static inline void move(BlockIq1M& block, Rows& rows, int row) {
+  static inline void move(BlockIq1M& block, PanelBlock& panel, int row) {
     for (int g = 0; g < 8; ++g) {
-      std::uint8_t* low = block.rows + 4 * g;
+      std::uint8_t* low = block.entries + 4 * g;
       std::uint8_t* high = block.extra + 2 * g;  // three bits of an index and one of its shift, in nibbles
       Iq1Group group = {};
       for (int k = 0; kPack && k < 4; ++k) {
@@ -352,7 +359,7 @@ struct Packed<BlockIq1M> {
         group.index[k] = low[k] | (nibble & 7) << 8;
         group.more |= nibble >> 3 << k;
       }
-      rows.groups.move<kPack>(group, g, row);
+      panel.groups.move<kPack>(group, g, row);
       for (int k = 0; !kPack && k < 4; ++k) {
         const std::uint32_t nibble = group.index[k] >> 8 | (group.more >> k & 1) << 3;
         low[k] = static_cast<std::uint8_t>(group.index[k]);
@@ -369,8 +376,8 @@ struct Packed<BlockIq1M> {
         packed[3] |= words[i] >> 12 << (4 * i);
       }
     } else {
-      for (int i = 0; i < 3; ++i) packed[i] = rows.scales[i][row];
-      for (int i = 0; i < 4; ++i) words[i] = (std::uint32_t{rows.scale[row]} >> (4 * i) & 15) << 12;
+      for (int i = 0; i < 3; ++i) packed[i] = panel.scales[i][row];
+      for (int i = 0; i < 4; ++i) words[i] = (std::uint32_t{panel.scale[row]} >> (4 * i) & 15) << 12;
     }
     for (int p = 0; p < 16; ++p) {
       for (int bit = 0; bit < 3; ++bit) {
@@ -384,26 +391,26 @@ struct Packed<BlockIq1M> {
       }
     }
     if constexpr (kPack) {
-      for (int i = 0; i < 3; ++i) rows.scales[i][row] = static_cast<std::uint16_t>(packed[i]);
-      rows.scale[row] = static_cast<HalfBits>(packed[3]);
+      for (int i = 0; i < 3; ++i) panel.scales[i][row] = static_cast<std::uint16_t>(packed[i]);
+      panel.scale[row] = static_cast<HalfBits>(packed[3]);
     } else {
       for (int i = 0; i < 4; ++i) block.scales[i] = static_cast<std::uint16_t>(words[i]);
     }
   }
-  [[gnu::noinline]] static void group(const Rows& rows, int g, Bytes (&vectors)[8]) {
-    rows.groups.unpack(g, [](int k) { return 12 + k; }, vectors);
+  [[gnu::noinline]] static void group(const PanelBlock& panel, int g, Bytes (&vectors)[8]) {
+    panel.groups.unpack(g, [](int k) { return 12 + k; }, vectors);
   }
-  static inline Floats scale(const Rows& rows, std::size_t part) {
-    const int p = static_cast<int>(part);
+  static inline Floats scale(const PanelBlock& panel, std::size_t index) {
+    const int p = static_cast<int>(index);
     Ints stored = broadcast(0);
     if (p < 15) {
-      stored = move_lane_bits(load_lane_words(rows.scales[p / 5]), p % 5 * 3, 0, 7);
+      stored = move_lane_bits(load_lane_words(panel.scales[p / 5]), p % 5 * 3, 0, 7);
     } else {
       for (int bit = 0; bit < 3; ++bit) {
-        stored = or_ints(stored, move_lane_bits(load_lane_words(rows.scales[bit]), 15, bit, 1 << bit));
+        stored = or_ints(stored, move_lane_bits(load_lane_words(panel.scales[bit]), 15, bit, 1 << bit));
       }
     }
-    return mul(odd_step(rows.scale, stored), set(0.125f));
+    return mul(odd_step(panel.scale, stored), set(0.125f));
   }
 };
 
