@@ -43,9 +43,10 @@ class Setting {
         cache_(head_bytes_ * heads_ * blocks_.size(), "a benchmark's cache"),
         q_(as_size(rows) * width()),
         out_(q_.size()),
-        scratch_(attend_scratch_floats(as_size(tile_rows_ * shape.query_heads), as_size(shape.dim), as_size(shape.dim)) *
-                     sizeof(float),
-                 "a benchmark's scratch") {
+        scratch_(
+            attend_scratch_floats(as_size(tile_rows_ * shape.query_heads), as_size(shape.dim), as_size(shape.dim)) *
+                sizeof(float),
+            "a benchmark's scratch") {
     std::mt19937 random(1);
     std::normal_distribution<float> normal;
     for (float& value : q_) value = normal(random);

@@ -21,7 +21,7 @@ namespace {
 // Which share of the experts' weights `rows` tokens meet on average, were they routed evenly.
 double expert_share(const ModelSpec& spec, std::int32_t rows) {
   for (const LayerSpec& layer : spec.layers) {
-    const auto* moe = std::get_if<MoeSpec>(&layer.ffn.part);
+    const auto* moe = std::get_if<MoeSpec>(&layer.ffn.function);
     if (moe == nullptr || moe->experts == 0) continue;
     return 1.0 - std::pow(1.0 - static_cast<double>(moe->used) / moe->experts, rows);
   }
@@ -31,8 +31,8 @@ double expert_share(const ModelSpec& spec, std::int32_t rows) {
 bool is_expert(std::string_view name) { return name.find("_exps") != std::string_view::npos; }
 
 bool has_experts(const ModelSpec& spec) {
-  return std::ranges::any_of(spec.layers,
-                             [](const LayerSpec& layer) { return std::holds_alternative<MoeSpec>(layer.ffn.part); });
+  return std::ranges::any_of(
+      spec.layers, [](const LayerSpec& layer) { return std::holds_alternative<MoeSpec>(layer.ffn.function); });
 }
 
 // When what happened, of several requests that run together.

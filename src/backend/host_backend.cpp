@@ -213,21 +213,21 @@ float* HostBackend::logits_row(std::int32_t index) noexcept {
 }
 
 std::byte* HostBackend::key_at(std::int32_t group, std::int32_t layer, std::int32_t block, std::int32_t head,
-                               std::int32_t slot) noexcept {
+                               std::int32_t offset) noexcept {
   const KvGroup& shape = cache_.groups[as_size(group)];
   const std::size_t element = kv_element_bytes(cache_.kv_type);
   const std::size_t head_bytes = as_size(kBlockTokens) * as_size(shape.key_dim + shape.value_dim) * element;
   const std::size_t place = (as_size(layer) * as_size(shape.kv_heads) + as_size(head)) * head_bytes;
   return kv_[as_size(group)].data() + block_bytes_[as_size(group)] * as_size(block) + place +
-         as_size(slot) * as_size(shape.key_dim) * element;
+         as_size(offset) * as_size(shape.key_dim) * element;
 }
 
 std::byte* HostBackend::value_at(std::int32_t group, std::int32_t layer, std::int32_t block, std::int32_t head,
-                                 std::int32_t slot) noexcept {
+                                 std::int32_t offset) noexcept {
   const KvGroup& shape = cache_.groups[as_size(group)];
   const std::size_t element = kv_element_bytes(cache_.kv_type);
   return key_at(group, layer, block, head, 0) + as_size(kBlockTokens) * as_size(shape.key_dim) * element +
-         as_size(slot) * as_size(shape.value_dim) * element;
+         as_size(offset) * as_size(shape.value_dim) * element;
 }
 
 float* HostBackend::conv_state(std::int32_t slot, std::int32_t state_layer) noexcept {

@@ -99,9 +99,9 @@ class HostBackend : public Backend {
     Timer(const Timer&) = delete;
     Timer& operator=(const Timer&) = delete;
 
-    // `rows` rows meet each of these weights; those that are none do not count. Of experts `read` are read, and a row
-    // counts once for each that it meets.
-    void products(std::size_t rows, std::initializer_list<Weight> weights, std::size_t read = 1);
+    // `rows` rows are multiplied with each of these weights; those that are none do not count. Of experts `read` are
+    // read, and a row counts once for each that it goes to.
+    void gemm(std::size_t rows, std::initializer_list<Weight> weights, std::size_t read = 1);
     void embedding(const EmbedOp& op);
     void attention(const AttendOp& op);
     void convolution(const SsmOp& op);
@@ -151,10 +151,11 @@ class HostBackend : public Backend {
   float* data(const Activation& activation) noexcept;  // [rows][width], rows 64-byte aligned only if width allows
   float* row(const Activation& activation, std::int32_t index) noexcept;
   float* logits_row(std::int32_t index) noexcept;  // of the current slice
+  // Of the position at `offset` in a KV block.
   std::byte* key_at(std::int32_t group, std::int32_t layer, std::int32_t block, std::int32_t head,
-                    std::int32_t slot) noexcept;
+                    std::int32_t offset) noexcept;
   std::byte* value_at(std::int32_t group, std::int32_t layer, std::int32_t block, std::int32_t head,
-                      std::int32_t slot) noexcept;
+                      std::int32_t offset) noexcept;
   KvType kv_type() const noexcept { return cache_.kv_type; }
   const CacheConfig& cache() const noexcept { return cache_; }
   // A slot's state in a layer; `scan` begins after the convolution's values.

@@ -29,7 +29,7 @@ void HostBackend::Timer::add(const Work& work) {
   time.quantised_macs += work.quantised_macs;
 }
 
-void HostBackend::Timer::products(std::size_t rows, std::initializer_list<Weight> weights, std::size_t read) {
+void HostBackend::Timer::gemm(std::size_t rows, std::initializer_list<Weight> weights, std::size_t read) {
   if (backend_ == nullptr) return;
   Work work;
   for (const Weight& weight : weights) {
@@ -97,11 +97,11 @@ void HostBackend::Timer::scan(const SsmOp& op) {
 }
 
 std::string_view HostBackend::profile_name(const LinearOp& op) noexcept {
-  switch (op.part) {
-    case LayerPart::attention: return "attention out";
-    case LayerPart::feed_forward: return "down";
-    case LayerPart::ssm: return op.end.x.valid() ? "ssm out" : "ssm in";
-    case LayerPart::other: break;
+  switch (op.sublayer) {
+    case SublayerKind::attention: return "attention out";
+    case SublayerKind::feed_forward: return "down";
+    case SublayerKind::ssm: return op.end.x.valid() ? "ssm out" : "ssm in";
+    case SublayerKind::other: break;
   }
   return "other";
 }

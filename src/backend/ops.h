@@ -58,7 +58,7 @@ enum class ActivationKind : std::uint8_t {
   swiglu_clamped,  // gate clamped above, up on both sides: gate * sigmoid(alpha * gate) * (up + 1)
 };
 
-// How a half of a layer ends: x = after(x + scale * branch(value)). Without `x` the value is simply stored.
+// How a sublayer ends: x = after(x + scale * branch(value)). Without `x` the value is simply stored.
 struct BranchEnd {
   Activation x = {};
   Norm branch = {};
@@ -117,13 +117,13 @@ struct AttendOp {
   bool operator==(const AttendOp&) const = default;
 };
 
-// Which part of a layer a projection belongs to. It changes nothing that is computed: profiles are told by it.
-enum class LayerPart : std::uint8_t { other, attention, feed_forward, ssm };
+// Which kind of sublayer a projection belongs to. It changes nothing that is computed: profiles are named by it.
+enum class SublayerKind : std::uint8_t { other, attention, feed_forward, ssm };
 
 // value = W before(in) + b; then `end`, or into `out` from column `out_at` on when end.x is invalid.
 struct LinearOp {
   std::int32_t layer = 0;
-  LayerPart part = LayerPart::other;
+  SublayerKind sublayer = SublayerKind::other;
   Activation in = {};
   Norm before = {};
   Weight weight = {};

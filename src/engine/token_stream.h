@@ -36,7 +36,7 @@ class TokenStream {
   std::condition_variable came_;
   std::deque<TokenEvent> events_;
   std::int32_t unfinished_;        // branches
-  std::int32_t lost_endings_ = 0;  // of branches that have finished, but could not be told
+  std::int32_t lost_endings_ = 0;  // of branches that have finished, but could not be reported
 };
 
 }  // namespace quarrel

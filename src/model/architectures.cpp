@@ -15,10 +15,10 @@ NormSpec rms(const char* tensor, float epsilon) {
   return {.kind = NormKind::rms, .epsilon = epsilon, .tensor = tensor};
 }
 
-AttentionSpec& attention_of(LayerSpec& layer) { return std::get<AttentionSpec>(layer.mixer.part); }
+AttentionSpec& attention_of(LayerSpec& layer) { return std::get<AttentionSpec>(layer.mixer.function); }
 
 FfnSpec& ffn_of(LayerSpec& layer) {
-  auto* ffn = std::get_if<FfnSpec>(&layer.ffn.part);
+  auto* ffn = std::get_if<FfnSpec>(&layer.ffn.function);
   if (ffn == nullptr) fail(ErrorKind::unsupported, "experts are not known in this architecture");
   return *ffn;
 }
@@ -97,7 +97,7 @@ void apply_granite_scales(const HyperParameters& hyper, ModelSpec& spec) {
   for (LayerSpec& layer : spec.layers) {
     layer.mixer.residual_scale = residual;
     layer.ffn.residual_scale = residual;
-    auto* attention = std::get_if<AttentionSpec>(&layer.mixer.part);
+    auto* attention = std::get_if<AttentionSpec>(&layer.mixer.function);
     if (attention == nullptr) continue;
     if (scale != 0) attention->scale = static_cast<float>(scale);
     attention->rope.enabled = rotates;
@@ -118,12 +118,12 @@ ModelSpec granite_hybrid(const HyperParameters& hyper, std::int32_t) {
     LayerSpec layer;
     layer.mixer.before = reader.norm("attn_norm");
     if (hyper.layer_integer("attention.head_count_kv", i, reader.layers, 0, kMaxHeads) == 0) {
-      layer.mixer.part = reader.mamba(2);
+      layer.mixer.function = reader.mamba(2);
     } else {
-      layer.mixer.part = reader.attention(i);
+      layer.mixer.function = reader.attention(i);
     }
     layer.ffn.before = reader.norm("ffn_norm");
-    layer.ffn.part = reader.ffn_or_experts(i);
+    layer.ffn.function = reader.ffn_or_experts(i);
     spec.layers.push_back(std::move(layer));
   }
   spec.output_norm = reader.norm("output_norm");
@@ -132,11 +132,11 @@ ModelSpec granite_hybrid(const HyperParameters& hyper, std::int32_t) {
 }
 
 void make_plain_relu_squared(LayerSpec& layer) {
-  if (auto* ffn = std::get_if<FfnSpec>(&layer.ffn.part)) {
+  if (auto* ffn = std::get_if<FfnSpec>(&layer.ffn.function)) {
     ffn->gated = false;
     ffn->activation = ActivationKind::relu_squared;
   }
-  if (auto* moe = std::get_if<MoeSpec>(&layer.ffn.part)) {
+  if (auto* moe = std::get_if<MoeSpec>(&layer.ffn.function)) {
     moe->gated = false;
     moe->activation = ActivationKind::relu_squared;
     moe->gating = Gating::sigmoid;
@@ -158,16 +158,16 @@ ModelSpec nemotron_hybrid(const HyperParameters& hyper, std::int32_t) {
     LayerSpec layer;
     if (hyper.layer_integer("feed_forward_length", i, reader.layers, 0, kMaxWidth) > 0) {
       layer.ffn.before = reader.norm("attn_norm");
-      layer.ffn.part = reader.ffn_or_experts(i);
+      layer.ffn.function = reader.ffn_or_experts(i);
       make_plain_relu_squared(layer);
     } else if (hyper.layer_integer("attention.head_count_kv", i, reader.layers, 0, kMaxHeads) > 0) {
       layer.mixer.before = reader.norm("attn_norm");
       AttentionSpec attention = reader.attention(i);
       attention.rope.enabled = false;
-      layer.mixer.part = attention;
+      layer.mixer.function = attention;
     } else {
       layer.mixer.before = reader.norm("attn_norm");
-      layer.mixer.part = reader.mamba(2);
+      layer.mixer.function = reader.mamba(2);
     }
     spec.layers.push_back(std::move(layer));
   }
@@ -190,7 +190,7 @@ ModelSpec gpt_oss(const HyperParameters& hyper, std::int32_t) {
     attention.sinks = true;
     if (i % 2 == 0) attention.window = window;
     if (attention.rope.factor != 1.0) attention.rope.scaling = RopeScaling::yarn;
-    auto* moe = std::get_if<MoeSpec>(&layer.ffn.part);
+    auto* moe = std::get_if<MoeSpec>(&layer.ffn.function);
     if (moe == nullptr) fail(ErrorKind::bad_file, "key {}.expert_count is missing or 0", hyper.architecture());
     moe->activation = ActivationKind::swiglu_clamped;
     moe->clamp = kClamp;
@@ -205,7 +205,7 @@ ModelSpec recurrent(const HyperParameters& hyper, std::int32_t version) {
   for (std::int32_t i = 0; i < reader.layers; ++i) {
     LayerSpec layer;
     layer.mixer.before = reader.norm("attn_norm");
-    layer.mixer.part = reader.mamba(version);
+    layer.mixer.function = reader.mamba(version);
     spec.layers.push_back(std::move(layer));
   }
   spec.output_norm = reader.norm("output_norm");
@@ -224,9 +224,9 @@ ModelSpec encoder(const HyperParameters& hyper) {
     LayerSpec layer;
     AttentionSpec attention = reader.attention(i);
     attention.causal = causal;
-    layer.mixer.part = attention;
+    layer.mixer.function = attention;
     layer.mixer.after = reader.norm("attn_output_norm");
-    layer.ffn.part = reader.ffn(i);
+    layer.ffn.function = reader.ffn(i);
     layer.ffn.after = reader.norm("layer_output_norm");
     spec.layers.push_back(std::move(layer));
   }

@@ -1,5 +1,5 @@
 // The table of architectures: a GGUF architecture's name to the function that reads its spec. The only place in the
-// tree that names an architecture. To add one made of known parts: a function and a row in architectures.cpp.
+// tree that names an architecture. To add one made of known sublayers: a function and a row in architectures.cpp.
 #pragma once
 
 #include <string_view>

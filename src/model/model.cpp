@@ -12,15 +12,15 @@ class SharedWidths {
  public:
   explicit SharedWidths(const ModelSpec& spec) {
     for (const LayerSpec& layer : spec.layers) {
-      if (const auto* part = std::get_if<AttentionSpec>(&layer.mixer.part)) {
-        grow(q_, std::int64_t{part->heads} * part->key_dim);
-        grow(attention_, std::int64_t{part->heads} * part->value_dim);
+      if (const auto* attention = std::get_if<AttentionSpec>(&layer.mixer.function)) {
+        grow(q_, std::int64_t{attention->heads} * attention->key_dim);
+        grow(attention_, std::int64_t{attention->heads} * attention->value_dim);
       }
-      if (const auto* part = std::get_if<MambaSpec>(&layer.mixer.part)) {
-        grow(ssm_in_, mamba_input_width(*part));
-        grow(ssm_out_, part->inner);
+      if (const auto* mamba = std::get_if<MambaSpec>(&layer.mixer.function)) {
+        grow(ssm_in_, mamba_input_width(*mamba));
+        grow(ssm_out_, mamba->inner);
       }
-      if (const auto* part = std::get_if<FfnSpec>(&layer.ffn.part)) grow(hidden_, part->length);
+      if (const auto* ffn = std::get_if<FfnSpec>(&layer.ffn.function)) grow(hidden_, ffn->length);
     }
   }
 
@@ -56,12 +56,14 @@ bool same_group(const KvGroup& group, const AttentionSpec& spec) {
 std::vector<KvGroup> kv_groups_of(const ModelSpec& spec) {
   std::vector<KvGroup> groups;
   for (const LayerSpec& layer : spec.layers) {
-    const auto* part = std::get_if<AttentionSpec>(&layer.mixer.part);
-    if (part == nullptr) continue;
-    auto group = std::ranges::find_if(groups, [&](const KvGroup& known) { return same_group(known, *part); });
+    const auto* attention = std::get_if<AttentionSpec>(&layer.mixer.function);
+    if (attention == nullptr) continue;
+    auto group = std::ranges::find_if(groups, [&](const KvGroup& known) { return same_group(known, *attention); });
     if (group == groups.end()) {
-      groups.push_back(
-          {.kv_heads = part->kv_heads, .key_dim = part->key_dim, .value_dim = part->value_dim, .window = part->window});
+      groups.push_back({.kv_heads = attention->kv_heads,
+                        .key_dim = attention->key_dim,
+                        .value_dim = attention->value_dim,
+                        .window = attention->window});
       group = groups.end() - 1;
     }
     ++group->layers;
@@ -72,10 +74,10 @@ std::vector<KvGroup> kv_groups_of(const ModelSpec& spec) {
 std::vector<StateLayer> state_layers_of(const ModelSpec& spec) {
   std::vector<StateLayer> layers;
   for (const LayerSpec& layer : spec.layers) {
-    const auto* part = std::get_if<MambaSpec>(&layer.mixer.part);
-    if (part == nullptr) continue;
-    layers.push_back({.conv_values = (std::int64_t{part->conv_width} - 1) * mamba_channels(*part),
-                      .scan_values = std::int64_t{part->inner} * part->state});
+    const auto* mamba = std::get_if<MambaSpec>(&layer.mixer.function);
+    if (mamba == nullptr) continue;
+    layers.push_back({.conv_values = (std::int64_t{mamba->conv_width} - 1) * mamba_channels(*mamba),
+                      .scan_values = std::int64_t{mamba->inner} * mamba->state});
   }
   return layers;
 }
@@ -113,13 +115,13 @@ Model::Model(const GgufFile& file, ModelSpec spec, Backend& backend)
                          .layer = static_cast<std::int32_t>(i),
                          .width = spec_.width,
                          .prefix = fmt::format("blk.{}.", i)};
-    if (const auto* part = std::get_if<AttentionSpec>(&layer.mixer.part)) {
-      const auto group = std::ranges::find_if(kv_groups_, [&](const KvGroup& g) { return same_group(g, *part); });
+    if (const auto* attention = std::get_if<AttentionSpec>(&layer.mixer.function)) {
+      const auto group = std::ranges::find_if(kv_groups_, [&](const KvGroup& g) { return same_group(g, *attention); });
       context.kv_group = static_cast<std::int32_t>(group - kv_groups_.begin());
       context.kv_layer = layers_in_group[static_cast<std::size_t>(context.kv_group)]++;
     }
-    if (std::holds_alternative<MambaSpec>(layer.mixer.part)) context.state_layer = recurrent_layers++;
-    layers_.push_back({.mixer = make_half(layer.mixer, context), .ffn = make_half(layer.ffn, context)});
+    if (std::holds_alternative<MambaSpec>(layer.mixer.function)) context.state_layer = recurrent_layers++;
+    layers_.push_back({.mixer = make_sublayer(layer.mixer, context), .ffn = make_sublayer(layer.ffn, context)});
   }
 
   const Activation selected = backend.make_activation(spec_.width, RowSet::outputs);
@@ -144,8 +146,8 @@ Model::Model(const GgufFile& file, ModelSpec spec, Backend& backend)
 
 bool Model::needs_whole_text() const noexcept {
   return std::ranges::any_of(spec_.layers, [](const LayerSpec& layer) {
-    const auto* part = std::get_if<AttentionSpec>(&layer.mixer.part);
-    return part != nullptr && !part->causal;
+    const auto* attention = std::get_if<AttentionSpec>(&layer.mixer.function);
+    return attention != nullptr && !attention->causal;
   });
 }
 

@@ -9,7 +9,7 @@
 
 #include "backend/backend.h"
 #include "gguf/file.h"
-#include "model/blocks/half.h"
+#include "model/blocks/sublayer.h"
 #include "model/spec.h"
 
 namespace quarrel {
@@ -41,8 +41,8 @@ class Model {
 
  private:
   struct Layer {
-    std::unique_ptr<HalfBlock> mixer;
-    std::unique_ptr<HalfBlock> ffn;
+    std::unique_ptr<Sublayer> mixer;
+    std::unique_ptr<Sublayer> ffn;
   };
 
   void bind_ranking(WeightBinder& weights);

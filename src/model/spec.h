@@ -1,9 +1,9 @@
 // Everything that distinguishes one model from another, as values. A GGUF file becomes a ModelSpec through the table in
 // architectures.cpp; blocks read the spec and know no architecture by name. No weights here, no methods beyond sums.
 //
-// A layer is two halves, and each half computes
-//     x = after(x + residual_scale * branch(part(before(x))))
-// where any norm may be missing and the part may be nothing, attention, Mamba, a feed-forward or experts. Pre-norm
+// A layer is two sublayers, and each computes
+//     x = after(x + residual_scale * branch(function(before(x))))
+// where any norm may be missing and the function may be nothing, attention, Mamba, a feed-forward or experts. Pre-norm
 // models set `before`; Gemma also sets `branch`; BERT sets only `after`; Granite sets the scale.
 #pragma once
 
@@ -86,18 +86,18 @@ struct MambaSpec {
   NormSpec dt_norm = {}, b_norm = {}, c_norm = {};  // of version 1's projections
 };
 
-// What a half computes.
-using PartSpec = std::variant<std::monostate, AttentionSpec, MambaSpec, FfnSpec, MoeSpec>;
+// What a sublayer computes.
+using SublayerFunction = std::variant<std::monostate, AttentionSpec, MambaSpec, FfnSpec, MoeSpec>;
 
-struct HalfSpec {
+struct SublayerSpec {
   NormSpec before = {}, branch = {}, after = {};
   float residual_scale = 1.0f;
-  PartSpec part = {};
+  SublayerFunction function = {};
 };
 
 struct LayerSpec {
-  HalfSpec mixer;
-  HalfSpec ffn;
+  SublayerSpec mixer;
+  SublayerSpec ffn;
 };
 
 struct ModelSpec {

@@ -101,7 +101,7 @@ MambaSpec LayerReader::mamba(std::int32_t version) const {
   return mamba;
 }
 
-PartSpec LayerReader::ffn_or_experts(std::int32_t layer) const {
+SublayerFunction LayerReader::ffn_or_experts(std::int32_t layer) const {
   if (hyper.integer_or("expert_count", 0, 0, kMaxHeads) > 0) return experts(layer);
   return ffn(layer);
 }
@@ -172,9 +172,9 @@ ModelSpec read_decoder(const HyperParameters& hyper, RopeKind rope, NormKind nor
   for (std::int32_t i = 0; i < reader.layers; ++i) {
     LayerSpec layer;
     layer.mixer.before = reader.norm("attn_norm");
-    layer.mixer.part = reader.attention(i);
+    layer.mixer.function = reader.attention(i);
     layer.ffn.before = reader.norm("ffn_norm");
-    layer.ffn.part = reader.ffn_or_experts(i);
+    layer.ffn.function = reader.ffn_or_experts(i);
     spec.layers.push_back(std::move(layer));
   }
   spec.output_norm = reader.norm("output_norm");

@@ -32,7 +32,7 @@ struct LayerReader {
   MoeSpec experts(std::int32_t layer) const;
   MambaSpec mamba(std::int32_t version) const;
   // Experts where the file has some, else a dense feed-forward.
-  PartSpec ffn_or_experts(std::int32_t layer) const;
+  SublayerFunction ffn_or_experts(std::int32_t layer) const;
 };
 
 LayerReader layer_reader(const HyperParameters& hyper, NormKind norm, RopeKind rope);

@@ -77,7 +77,7 @@ class Generation {
   // One answer alone. Not where the best of several are wanted, which have no numbers before all have ended.
   void cancel_answer(std::int32_t answer, FinishReason reason = FinishReason::cancelled);
 
-  bool done() const;  // the listener has heard of the end of every answer, or threw
+  bool done() const;  // the end of every answer was reported, or the listener threw
   Usage usage() const;
   std::uint64_t seed() const noexcept;  // answer i can be had alone with branch_seed(seed, i)
   std::span<const TokenId> prompt() const noexcept;

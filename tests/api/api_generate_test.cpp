@@ -130,13 +130,13 @@ TEST_F(ApiGenerate, AStopTokenIsTheLastTokenAndNoText) {
   EXPECT_EQ(result.tokens.back(), whole.tokens[9]);
   EXPECT_EQ(result.reason, api::FinishReason::stop);
   EXPECT_TRUE(whole.text.starts_with(result.text.substr(0, result.text.find("\xef\xbf\xbd"))));
-  std::size_t told = 0;
+  std::size_t reported = 0;
   model_.generate(kPrompt, options, [&](const api::Piece& piece) {
     EXPECT_TRUE(piece.token != whole.tokens[9] || piece.text.empty());
-    ++told;
+    ++reported;
     return true;
   });
-  EXPECT_GE(told, result.tokens.size());
+  EXPECT_GE(reported, result.tokens.size());
 }
 
 TEST_F(ApiGenerate, EndsWithTheContextOrTheLength) {

@@ -15,7 +15,7 @@
 namespace quarrel::test {
 namespace {
 
-struct Told {
+struct Reported {
   std::vector<Answer> answers = {};
   std::uint64_t generated_rows = 0;
 };
@@ -29,8 +29,8 @@ std::uint64_t rows_for(const std::vector<Answer>& answers) {
 
 // A branch is cancelled, for FinishReason::stop, with the token for which `ends` says so.
 using Ends = std::function<bool(std::int32_t branch, TokenId token)>;
-Told ask_until(Engine& engine, const EngineRequest& request, const Ends& ends) {
-  Told told{.answers = std::vector<Answer>(static_cast<std::size_t>(request.branches))};
+Reported ask_until(Engine& engine, const EngineRequest& request, const Ends& ends) {
+  Reported reported{.answers = std::vector<Answer>(static_cast<std::size_t>(request.branches))};
   const std::uint64_t before = engine.counters().scheduler.generated_rows;
   // The sink keeps it, since the engine's thread may still be at it when this one goes on.
   const auto done = std::make_shared<std::promise<void>>();
@@ -38,7 +38,7 @@ Told ask_until(Engine& engine, const EngineRequest& request, const Ends& ends) {
   // The engine's thread calls it between two steps, so that the next one is planned without the branch.
   const SubmitResult result =
       engine.submit(request, calling([&, done](const TokenEvent& event) {
-                      Answer& answer = told.answers.at(static_cast<std::size_t>(event.branch));
+                      Answer& answer = reported.answers.at(static_cast<std::size_t>(event.branch));
                       EXPECT_EQ(answer.endings, 0);
                       if (event.kind == TokenEvent::Kind::token) {
                         answer.tokens.push_back(event.sample.id);
@@ -57,19 +57,19 @@ Told ask_until(Engine& engine, const EngineRequest& request, const Ends& ends) {
                     }));
   EXPECT_EQ(result.status, SubmitStatus::accepted);
   if (result.status == SubmitStatus::accepted) done->get_future().wait();
-  told.generated_rows = engine.counters().scheduler.generated_rows - before;
-  return told;
+  reported.generated_rows = engine.counters().scheduler.generated_rows - before;
+  return reported;
 }
 
-Told ask_whole(Engine& engine, const EngineRequest& request) {
+Reported ask_whole(Engine& engine, const EngineRequest& request) {
   return ask_until(engine, request, [](std::int32_t, TokenId) { return false; });
 }
 
-// What `told` has of the branch is the beginning of what `whole` has.
-void expect_beginning(const Answer& told, const Answer& whole) {
-  ASSERT_LE(told.tokens.size(), whole.tokens.size());
-  EXPECT_TRUE(std::equal(told.tokens.begin(), told.tokens.end(), whole.tokens.begin()));
-  EXPECT_TRUE(std::equal(told.logprobs.begin(), told.logprobs.end(), whole.logprobs.begin()));
+// What `reported` has of the branch is the beginning of what `whole` has.
+void expect_beginning(const Answer& reported, const Answer& whole) {
+  ASSERT_LE(reported.tokens.size(), whole.tokens.size());
+  EXPECT_TRUE(std::equal(reported.tokens.begin(), reported.tokens.end(), whole.tokens.begin()));
+  EXPECT_TRUE(std::equal(reported.logprobs.begin(), reported.logprobs.end(), whole.logprobs.begin()));
 }
 
 std::string text_of(const Tokenizer& tokenizer, const std::vector<TokenId>& tokens) {
@@ -100,7 +100,7 @@ TEST(EngineBranches, AStopStringEndsOneAndChangesNoBitOfTheOthers) {
   EngineRequest request = text_request(tokenizer->encode("Hello world, what is", {}), 60, 4);
   request.sampling.temperature = 1.2f;
   request.sampling.seed = 3;
-  const Told whole = ask_whole(served.engine(), request);
+  const Reported whole = ask_whole(served.engine(), request);
   EXPECT_EQ(whole.generated_rows, rows_for(whole.answers));
   std::vector<std::string> texts;
   texts.reserve(whole.answers.size());
@@ -110,21 +110,21 @@ TEST(EngineBranches, AStopStringEndsOneAndChangesNoBitOfTheOthers) {
     const std::string stop = stop_of(texts, stopped);
     ASSERT_FALSE(stop.empty());
     std::vector<TextStream> streams(4, TextStream(*tokenizer, {stop}, true));
-    const Told told = ask_until(served.engine(), request, [&](std::int32_t branch, TokenId token) {
+    const Reported reported = ask_until(served.engine(), request, [&](std::int32_t branch, TokenId token) {
       TextStream& stream = streams[static_cast<std::size_t>(branch)];
       stream.push(token);
       return stream.stopped();
     });
     for (std::size_t branch = 0; branch < 4; ++branch) {
       if (branch != stopped) {
-        EXPECT_EQ(told.answers[branch], whole.answers[branch]) << branch;
+        EXPECT_EQ(reported.answers[branch], whole.answers[branch]) << branch;
       }
     }
-    EXPECT_EQ(told.answers[stopped].reason, FinishReason::stop);
-    EXPECT_LT(told.answers[stopped].tokens.size(), 60u);
-    expect_beginning(told.answers[stopped], whole.answers[stopped]);
-    EXPECT_EQ(told.generated_rows, rows_for(told.answers));
-    EXPECT_LT(told.generated_rows, whole.generated_rows);
+    EXPECT_EQ(reported.answers[stopped].reason, FinishReason::stop);
+    EXPECT_LT(reported.answers[stopped].tokens.size(), 60u);
+    expect_beginning(reported.answers[stopped], whole.answers[stopped]);
+    EXPECT_EQ(reported.generated_rows, rows_for(reported.answers));
+    EXPECT_LT(reported.generated_rows, whole.generated_rows);
   }
 }
 
@@ -141,23 +141,23 @@ TEST_P(EngineBranchesEnd, WhereverTheyLikeInAnyOrder) {
     EngineRequest request = text_request(random_tokens(21, served.vocabulary(), 4), 40, 3);
     request.sampling.temperature = 1.0f;
     request.sampling.repeat_penalty = 1.1f;
-    const Told whole = ask_whole(served.engine(), request);
+    const Reported whole = ask_whole(served.engine(), request);
     if (expected.empty()) expected = whole.answers;
     EXPECT_EQ(whole.answers, expected);
     std::vector<std::size_t> lengths = {1, 9, 40};
     do {
       std::vector<std::size_t> told_of(3);
-      const Told told = ask_until(served.engine(), request, [&](std::int32_t branch, TokenId) {
+      const Reported reported = ask_until(served.engine(), request, [&](std::int32_t branch, TokenId) {
         const auto place = static_cast<std::size_t>(branch);
         return ++told_of[place] == lengths[place];
       });
       for (std::size_t branch = 0; branch < 3; ++branch) {
-        EXPECT_EQ(told.answers[branch].tokens.size(), lengths[branch]);
-        EXPECT_EQ(told.answers[branch].reason, lengths[branch] < 40 ? FinishReason::stop : FinishReason::length);
-        expect_beginning(told.answers[branch], expected[branch]);
+        EXPECT_EQ(reported.answers[branch].tokens.size(), lengths[branch]);
+        EXPECT_EQ(reported.answers[branch].reason, lengths[branch] < 40 ? FinishReason::stop : FinishReason::length);
+        expect_beginning(reported.answers[branch], expected[branch]);
       }
       if (cache_tokens == 0) {
-        EXPECT_EQ(told.generated_rows, rows_for(told.answers));
+        EXPECT_EQ(reported.generated_rows, rows_for(reported.answers));
       }
     } while (std::ranges::next_permutation(lengths).found);
     const SchedulerCounters counters = served.engine().counters().scheduler;

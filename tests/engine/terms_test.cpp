@@ -121,10 +121,10 @@ TEST_F(Terms, WhatASinkSubmitsBeginsAtOnce) {
 TEST_F(Terms, ASinkThatThrowsEndsItsOwn) {
   Served served(model_, 256, 64, {.sequences = 4});
   const Answer expected = ask(served.engine(), request(served, 20, 30, 5));
-  std::atomic<int> heard{0};
+  std::atomic<int> reported{0};
   served.engine().pause();
   served.engine().submit(request(served, 20, 30, 1), calling([&](const TokenEvent&) {
-                           ++heard;
+                           ++reported;
                            throw std::runtime_error("the line is cut");
                          }));
   const Engine::Submission other = served.engine().submit(request(served, 20, 30, 5));
@@ -132,7 +132,7 @@ TEST_F(Terms, ASinkThatThrowsEndsItsOwn) {
   EXPECT_EQ(read_answers(*other.stream).front(), expected);
   served.engine().drain_and_wait();
   // It hears of a start, of its end, and perhaps of a token between the two.
-  EXPECT_LE(heard, 3);
+  EXPECT_LE(reported, 3);
 }
 
 }  // namespace

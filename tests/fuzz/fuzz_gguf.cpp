@@ -75,7 +75,7 @@ void check_spec(const ModelSpec& spec) {
   require(!spec.layers.empty() && spec.layers.size() <= kMaxLayers, "no file of a few bytes makes that many layers");
   require(spec.width > 0 && spec.vocabulary > 0 && spec.context_length > 0, "a model's sizes are positive");
   for (const LayerSpec& layer : spec.layers) {
-    const auto* attention = std::get_if<AttentionSpec>(&layer.mixer.part);
+    const auto* attention = std::get_if<AttentionSpec>(&layer.mixer.function);
     if (attention == nullptr) continue;
     require(attention->heads > 0 && attention->kv_heads > 0, "attention has heads");
     require(attention->key_dim > 0 && attention->value_dim > 0, "heads have a width");

@@ -365,14 +365,14 @@ TEST(EmbedMistakes, NameTheTextAndLeaveTheEmbedderUsable) {
       expect_error(ErrorKind::cancelled, "cancelled",
                    [&] { embedder.embed(good, [](std::size_t, std::size_t) { return false; }); });
     }
-    std::size_t told = 0;
+    std::size_t reported = 0;
     const auto after = embedder.embed(good, [&](std::size_t done, std::size_t total) {
       EXPECT_EQ(total, 2u);
-      EXPECT_GE(done, told);
-      told = done;
+      EXPECT_GE(done, reported);
+      reported = done;
       return true;
     });
-    EXPECT_EQ(told, 2u);
+    EXPECT_EQ(reported, 2u);
     EXPECT_EQ(after[0].values, before[0].values);
     EXPECT_EQ(after[1].values, before[1].values);
 

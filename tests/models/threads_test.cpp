@@ -82,11 +82,11 @@ TEST(SeveralNodes, GiveTheSameBits) {
   const IsaLevel level = available_levels().back();
   CpuDevice device({.count = 3}, level, two_nodes);
   ASSERT_EQ(device.pool().nodes(), 2);
-  CpuDevice plain({.count = 3}, level);
+  CpuDevice one_node({.count = 3}, level);
   for (const char* name : {"llama", "mixtral", "nemotron_h_moe"}) {
     const auto file = write_toy(name, folder.path(), {.type = QuantType::q8_0});
     for (const int chunk : {1, 24}) {
-      EXPECT_EQ(logits_of(file, device, tokens, {.chunk = chunk}), logits_of(file, plain, tokens, {.chunk = chunk}))
+      EXPECT_EQ(logits_of(file, device, tokens, {.chunk = chunk}), logits_of(file, one_node, tokens, {.chunk = chunk}))
           << name << " in chunks of " << chunk;
     }
   }

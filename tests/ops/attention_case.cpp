@@ -23,33 +23,33 @@ AttentionData::AttentionData(const AttentionCase& c)
       sinks(random_matrix(1, as_size(c.heads), 40, 2.0).values) {}
 
 AttentionBench::AttentionBench(const DeviceUnderTest& device, const AttentionCase& c, const AttentionData& data)
-    : bench(device) {
+    : fixture(device) {
   qkv = {.layer = 5,
          .kv_layer = 1,
-         .x = bench.input(data.x),
-         .before = {.kind = NormKind::rms, .epsilon = 1e-5f, .weight = bench.vector(data.before)},
-         .q = bench.matrix(data.q),
-         .k = bench.matrix(data.k),
-         .v = bench.matrix(data.v),
+         .x = fixture.input(data.x),
+         .before = {.kind = NormKind::rms, .epsilon = 1e-5f, .weight = fixture.vector(data.before)},
+         .q = fixture.matrix(data.q),
+         .k = fixture.matrix(data.k),
+         .v = fixture.matrix(data.v),
          .heads = c.heads,
          .kv_heads = c.kv_heads,
          .key_dim = c.key_dim,
          .value_dim = c.value_dim,
-         .q_out = bench.activation(c.heads * c.key_dim + 8)};
+         .q_out = fixture.activation(c.heads * c.key_dim + 8)};
   if (c.biases) {
-    qkv.q_bias = bench.vector(data.q_bias);
-    qkv.k_bias = bench.vector(data.k_bias);
-    qkv.v_bias = bench.vector(data.v_bias);
+    qkv.q_bias = fixture.vector(data.q_bias);
+    qkv.k_bias = fixture.vector(data.k_bias);
+    qkv.v_bias = fixture.vector(data.v_bias);
   }
   if (c.head_norms) {
-    qkv.q_norm = {.kind = NormKind::rms, .epsilon = 1e-5f, .weight = bench.vector(data.q_norm)};
-    qkv.k_norm = {.kind = NormKind::rms, .epsilon = 1e-5f, .weight = bench.vector(data.k_norm)};
+    qkv.q_norm = {.kind = NormKind::rms, .epsilon = 1e-5f, .weight = fixture.vector(data.q_norm)};
+    qkv.k_norm = {.kind = NormKind::rms, .epsilon = 1e-5f, .weight = fixture.vector(data.k_norm)};
   }
-  if (c.rope) qkv.rope = bench.rope(c.kind, c.frequencies, c.magnitude);
+  if (c.rope) qkv.rope = fixture.rope(c.kind, c.frequencies, c.magnitude);
   attend = {.layer = 5,
             .kv_layer = 1,
             .q = qkv.q_out,
-            .out = bench.activation(c.heads * c.value_dim + 4),
+            .out = fixture.activation(c.heads * c.value_dim + 4),
             .heads = c.heads,
             .kv_heads = c.kv_heads,
             .key_dim = c.key_dim,
@@ -58,9 +58,9 @@ AttentionBench::AttentionBench(const DeviceUnderTest& device, const AttentionCas
             .soft_cap = static_cast<float>(c.soft_cap),
             .window = c.window,
             .causal = c.causal};
-  if (c.sinks) attend.sinks = bench.vector(data.sinks);
+  if (c.sinks) attend.sinks = fixture.vector(data.sinks);
   const std::int32_t blocks = std::max(9, (c.positions + 15) / 16 + 3);
-  bench.cache(
+  fixture.cache(
       {.groups =
            {{.layers = 2, .kv_heads = c.kv_heads, .key_dim = c.key_dim, .value_dim = c.value_dim, .window = c.window}},
        .state_layers = {},
@@ -69,14 +69,14 @@ AttentionBench::AttentionBench(const DeviceUnderTest& device, const AttentionCas
 }
 
 Floats AttentionBench::run(const StepPlan& plan) {
-  return bench.run(plan, attend.out, [&](Backend& b) {
+  return fixture.run(plan, attend.out, [&](Backend& b) {
     b.qkv(qkv);
     b.attend(attend);
   });
 }
 
 void AttentionBench::store(const StepPlan& plan) {
-  bench.run(plan, [&](Backend& b) { b.qkv(qkv); });
+  fixture.run(plan, [&](Backend& b) { b.qkv(qkv); });
 }
 
 std::vector<std::int32_t> scattered_blocks(std::int32_t positions) {

@@ -40,7 +40,7 @@ struct AttentionData {
 
 // A backend with a case's weights and a cache of two layers, of which the second is used.
 struct AttentionBench {
-  OpBench bench;
+  OpFixture fixture;
   QkvOp qkv;
   AttendOp attend;
 

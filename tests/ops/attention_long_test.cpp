@@ -32,14 +32,14 @@ std::unique_ptr<Device> cpu(const std::string& level, int threads) {
 // Rows from `first` to the end of the case, by steps of `chunk`, over a cache that holds what comes before.
 Floats rows_from(Device& device, const AttentionCase& c, const AttentionData& data, std::int32_t first,
                  std::int32_t chunk) {
-  AttentionBench bench({.device = device, .epsilon = 0.0, .quantised_epsilon = 0.0}, c, data);
+  AttentionBench fixture({.device = device, .epsilon = 0.0, .quantised_epsilon = 0.0}, c, data);
   const std::vector<std::int32_t> blocks = scattered_blocks(c.positions);
   for (std::int32_t done = 0; done < first; done += kMostRows) {
-    bench.store(StepPlan().add(done, std::min(kMostRows, first - done), {.tables = {blocks}}));
+    fixture.store(StepPlan().add(done, std::min(kMostRows, first - done), {.tables = {blocks}}));
   }
-  Floats all(as_size(c.positions - first), as_size(bench.attend.out.width));
+  Floats all(as_size(c.positions - first), as_size(fixture.attend.out.width));
   for (std::int32_t at = first; at < c.positions; at += chunk) {
-    const Floats rows = bench.run(StepPlan().add(at, std::min(chunk, c.positions - at), {.tables = {blocks}}));
+    const Floats rows = fixture.run(StepPlan().add(at, std::min(chunk, c.positions - at), {.tables = {blocks}}));
     std::ranges::copy(rows.values, all.values.begin() + static_cast<std::ptrdiff_t>(as_size(at - first) * all.columns));
   }
   return all;
@@ -95,8 +95,8 @@ TEST(AttentionBits, AnEncodersRowsDependOnNoThread) {
     SCOPED_TRACE(level);
     const auto at_once = [&](int threads) {
       const std::unique_ptr<Device> device = cpu(level, threads);
-      AttentionBench bench({.device = *device, .epsilon = 0.0, .quantised_epsilon = 0.0}, c, data);
-      return bench.run(StepPlan().add(0, c.positions, {.tables = {blocks}, .length = c.positions})).values;
+      AttentionBench fixture({.device = *device, .epsilon = 0.0, .quantised_epsilon = 0.0}, c, data);
+      return fixture.run(StepPlan().add(0, c.positions, {.tables = {blocks}, .length = c.positions})).values;
     };
     const std::vector<float> expected = at_once(1);
     EXPECT_EQ(at_once(2), expected);

@@ -140,9 +140,9 @@ TEST(Attention, PositionsWithoutABlockAreAnError) {
   const AttentionCase c{.causal = false};
   const AttentionData data(c);
   for_each_device([&](const DeviceUnderTest& device) {
-    AttentionBench bench(device, c, data);
-    EXPECT_NO_THROW(bench.run(StepPlan().add(0, 20, {.tables = {{4, 0}}, .length = 32})));
-    EXPECT_THROW(bench.run(StepPlan().add(0, 20, {.tables = {{4, 0}}, .length = 33})), Error);
+    AttentionBench fixture(device, c, data);
+    EXPECT_NO_THROW(fixture.run(StepPlan().add(0, 20, {.tables = {{4, 0}}, .length = 32})));
+    EXPECT_THROW(fixture.run(StepPlan().add(0, 20, {.tables = {{4, 0}}, .length = 33})), Error);
   });
 }
 
@@ -151,8 +151,8 @@ TEST(Attention, LargeScoresStaySane) {
   const AttentionCase c{.k_scale = 60.0};
   const AttentionData data(c);
   for_each_device([&](const DeviceUnderTest& device) {
-    AttentionBench bench(device, c, data);
-    const Floats out = bench.run(StepPlan().add(0, kPositions, {.tables = {kShuffled}}));
+    AttentionBench fixture(device, c, data);
+    const Floats out = fixture.run(StepPlan().add(0, kPositions, {.tables = {kShuffled}}));
     for (const float value : out.values) ASSERT_TRUE(std::isfinite(value));
   });
 }
@@ -194,9 +194,9 @@ TEST(Attention, HalfCacheSaturatesAndCounts) {
   for (float& weight : data.k.values) weight = 0.0f;
   for (std::size_t o = 0; o < data.k.rows; o += 2) data.k.at(o, 0) = 1e6f;
   for_each_device([&](const DeviceUnderTest& device) {
-    AttentionBench bench(device, c, data);
-    EXPECT_EQ(bench.bench.backend().counters().kv_saturated, 0u);
-    const Floats out = bench.run(StepPlan().add(0, 4, {.tables = {kShuffled}}));
+    AttentionBench fixture(device, c, data);
+    EXPECT_EQ(fixture.fixture.backend().counters().kv_saturated, 0u);
+    const Floats out = fixture.run(StepPlan().add(0, 4, {.tables = {kShuffled}}));
     for (const float value : out.values) ASSERT_TRUE(std::isfinite(value));
     std::uint64_t beyond = 0;
     for (std::size_t r = 0; r < 4; ++r) {
@@ -204,7 +204,7 @@ TEST(Attention, HalfCacheSaturatesAndCounts) {
       beyond += std::abs(h[0] * 1e6) > 65504.0 ? data.k.rows / 2 : 0;
     }
     ASSERT_GT(beyond, 0u);
-    EXPECT_EQ(bench.bench.backend().counters().kv_saturated, beyond);
+    EXPECT_EQ(fixture.fixture.backend().counters().kv_saturated, beyond);
   });
 }
 
@@ -213,13 +213,13 @@ TEST(Attention, NanStaysNanInAHalfCache) {
   AttentionData data(c);
   data.x.at(1, 3) = std::numeric_limits<float>::quiet_NaN();
   for_each_device([&](const DeviceUnderTest& device) {
-    AttentionBench bench(device, c, data);
-    const Floats out = bench.run(StepPlan().add(0, 3, {.tables = {kShuffled}}));
+    AttentionBench fixture(device, c, data);
+    const Floats out = fixture.run(StepPlan().add(0, 3, {.tables = {kShuffled}}));
     EXPECT_TRUE(std::isfinite(out.at(0, 0)));
     EXPECT_TRUE(std::isnan(out.at(1, 0)));
     EXPECT_TRUE(std::isnan(out.at(2, 0))) << "a later row that sees it";
-    EXPECT_EQ(bench.bench.results().first_bad_layer, (std::vector<std::int32_t>{-1, 5, -1}));
-    EXPECT_EQ(bench.bench.backend().counters().kv_saturated, 0u);
+    EXPECT_EQ(fixture.fixture.results().first_bad_layer, (std::vector<std::int32_t>{-1, 5, -1}));
+    EXPECT_EQ(fixture.fixture.backend().counters().kv_saturated, 0u);
   });
 }
 

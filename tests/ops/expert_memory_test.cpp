@@ -50,13 +50,13 @@ enum class Where { together, alternating, places, file };
 class ExpertBench {
  public:
   explicit ExpertBench(const DeviceUnderTest& device, Where where = Where::together, const BackendOptions& options = {})
-      : bench(device, options), where_(where) {
-    x_ = bench.input(random_matrix(kRows, kWidth, 199));
+      : fixture(device, options), where_(where) {
+    x_ = fixture.input(random_matrix(kRows, kWidth, 199));
     for (std::int32_t layer = 0; layer < 2; ++layer) add_layer(layer);
   }
 
   Floats run(const StepPlan& plan) {
-    return bench.run(plan, x_, [&](Backend& b) {
+    return fixture.run(plan, x_, [&](Backend& b) {
       for (const MoeOp& op : ops_) b.moe(op);
     });
   }
@@ -91,13 +91,13 @@ class ExpertBench {
     set_place(down, encoded(weights.down, weights.type), layer);
     MoeOp op{.layer = layer,
              .x = x_,
-             .before = {.kind = NormKind::rms, .epsilon = 1e-5f, .weight = bench.vector(weights.before)},
-             .router = bench.matrix(weights.router),
+             .before = {.kind = NormKind::rms, .epsilon = 1e-5f, .weight = fixture.vector(weights.before)},
+             .router = fixture.matrix(weights.router),
              .used = kUsed};
     // Whether gate or up comes first must not matter.
-    op.down = bench.backend().prepare_weight(down);
-    op.up = bench.backend().prepare_weight(layer == 0 ? up : gate);
-    op.gate = bench.backend().prepare_weight(layer == 0 ? gate : up);
+    op.down = fixture.backend().prepare_weight(down);
+    op.up = fixture.backend().prepare_weight(layer == 0 ? up : gate);
+    op.gate = fixture.backend().prepare_weight(layer == 0 ? gate : up);
     if (layer != 0) std::swap(op.up, op.gate);
     op.end = {.x = x_};
     ops_.push_back(op);
@@ -151,7 +151,7 @@ class ExpertBench {
   std::vector<std::filesystem::path> paths_;
 
  public:
-  OpBench bench;
+  OpFixture fixture;
 
  private:
   Where where_;
@@ -185,28 +185,28 @@ TEST(ExpertMemory, VectorsAndTablesWithGaps) {
   for_each_device([](const DeviceUnderTest& device) {
     // Rows of 32 values in memory that is 48 wide; the vector's two "experts" lie in the wrong order.
     const Floats wide = random_matrix(8, 48, 250);
-    OpBench bench(device);
+    OpFixture fixture(device);
     const auto bytes = std::as_bytes(std::span(wide.values));
     const std::array places = {ExpertPlace{.data = bytes.data() + 4 * 48 * sizeof(float)},
                                ExpertPlace{.data = bytes.data()}};
-    const Weight bias = bench.backend().prepare_weight(
+    const Weight bias = fixture.backend().prepare_weight(
         {.name = "bias", .role = WeightRole::vector, .rows = 1, .columns = 16, .experts = 2, .places = places});
-    const Weight table = bench.backend().prepare_weight({.name = "table",
-                                                         .role = WeightRole::embedding,
-                                                         .rows = 8,
-                                                         .columns = 32,
-                                                         .data = bytes.data(),
-                                                         .row_stride = 48 * sizeof(float)});
+    const Weight table = fixture.backend().prepare_weight({.name = "table",
+                                                           .role = WeightRole::embedding,
+                                                           .rows = 8,
+                                                           .columns = 32,
+                                                           .data = bytes.data(),
+                                                           .row_stride = 48 * sizeof(float)});
     Weight flat = bias;  // 2 x 16 values are 32
     flat.columns = 32;
     flat.experts = 1;
-    const Weight ones = bench.vector(std::vector<float>(32, 1.0f));
-    const Activation x = bench.input(random_matrix(8, 32, 251));
+    const Weight ones = fixture.vector(std::vector<float>(32, 1.0f));
+    const Activation x = fixture.input(random_matrix(8, 32, 251));
     const Norm norm{.kind = NormKind::layer, .epsilon = 1e-5f, .weight = ones, .bias = flat};
     const Floats rows =
-        bench.run(StepPlan().add(0, 8, {}), x, [&](Backend& b) { b.embed({.out = x, .table = table}); });
-    const Floats normed =
-        bench.run(StepPlan().add(0, 8, {}), x, [&](Backend& b) { b.embed({.out = x, .table = table, .norm = norm}); });
+        fixture.run(StepPlan().add(0, 8, {}), x, [&](Backend& b) { b.embed({.out = x, .table = table}); });
+    const Floats normed = fixture.run(StepPlan().add(0, 8, {}), x,
+                                      [&](Backend& b) { b.embed({.out = x, .table = table, .norm = norm}); });
     std::vector<float> bias_values = wide.row(4);
     bias_values.resize(16);
     const std::vector<float> second = wide.row(0);
@@ -261,14 +261,14 @@ TEST(ExpertMemory, ARowsBitsAreItsOwn) {
       // Rows 0 to 6 as generated ones, the others as a prompt.
       StepPlan mixed = StepPlan().add(0, 7, {}).add(7, kRows - 7, {});
       mixed.generated_rows = 7;
-      ExpertBench bench(device, Where::together, options);
-      const Floats all = bench.run(mixed);
+      ExpertBench fixture(device, Where::together, options);
+      const Floats all = fixture.run(mixed);
       for (std::int32_t r = 0; r < kRows; r += r < 6 ? 2 : 9) {
         StepPlan alone = StepPlan().add(r, 1, {});
         alone.generated_rows = r < 7 ? 1 : 0;
-        EXPECT_EQ(bench.run(alone).row(0), all.row(as_size(r))) << "row " << r;
+        EXPECT_EQ(fixture.run(alone).row(0), all.row(as_size(r))) << "row " << r;
       }
-      const Floats chunk = bench.run(20, 13);
+      const Floats chunk = fixture.run(20, 13);
       for (std::size_t r = 0; r < 13; ++r) EXPECT_EQ(chunk.row(r), all.row(20 + r)) << "row " << 20 + r;
       const std::string level = device.device.description().substr(0, device.device.description().find(','));
       if (level != last_level) first_of_level = all;
@@ -284,10 +284,10 @@ TEST(ExpertCache, SameBitsAsWithoutOne) {
     for (const std::size_t budget : {half_budget(), least_budget()}) {
       for (const Where where : {Where::together, Where::alternating, Where::places, Where::file}) {
         SCOPED_TRACE(testing::Message() << "budget " << budget << ", place " << static_cast<int>(where));
-        ExpertBench bench(device, where, {.cpu = {.expert_memory = budget}});
-        EXPECT_EQ(bench.bench.backend().expert_cache_bytes(), budget);
-        for (int turn = 0; turn < 2; ++turn) EXPECT_EQ(bench.run(0, kRows).values, expected.values);
-        for (std::int32_t r = 0; r < kRows; r += 11) EXPECT_EQ(bench.run(r, 1).row(0), expected.row(as_size(r)));
+        ExpertBench fixture(device, where, {.cpu = {.expert_memory = budget}});
+        EXPECT_EQ(fixture.fixture.backend().expert_cache_bytes(), budget);
+        for (int turn = 0; turn < 2; ++turn) EXPECT_EQ(fixture.run(0, kRows).values, expected.values);
+        for (std::int32_t r = 0; r < kRows; r += 11) EXPECT_EQ(fixture.run(r, 1).row(0), expected.row(as_size(r)));
       }
     }
   });
@@ -295,9 +295,9 @@ TEST(ExpertCache, SameBitsAsWithoutOne) {
 
 TEST(ExpertCache, AlternatingMatricesAreReadOnce) {
   for_each_cpu({2}, [](const DeviceUnderTest& device) {
-    ExpertBench bench(device, Where::alternating, {.cpu = {.expert_memory = half_budget()}});
-    bench.run(0, 1);
-    const BackendCounters counters = bench.bench.backend().counters();
+    ExpertBench fixture(device, Where::alternating, {.cpu = {.expert_memory = half_budget()}});
+    fixture.run(0, 1);
+    const BackendCounters counters = fixture.fixture.backend().counters();
     EXPECT_EQ(counters.expert_misses, 2u * kUsed);
     EXPECT_EQ(counters.expert_bytes_read, kUsed * (LayerWeights(0).bytes() + LayerWeights(1).bytes()));
   });
@@ -305,14 +305,14 @@ TEST(ExpertCache, AlternatingMatricesAreReadOnce) {
 
 TEST(ExpertCache, CountsHitsAndMisses) {
   for_each_cpu({1}, [](const DeviceUnderTest& device) {
-    ExpertBench bench(device, Where::file, {.cpu = {.expert_memory = half_budget()}});
-    bench.run(3, 1);
-    const BackendCounters cold = bench.bench.backend().counters();
+    ExpertBench fixture(device, Where::file, {.cpu = {.expert_memory = half_budget()}});
+    fixture.run(3, 1);
+    const BackendCounters cold = fixture.fixture.backend().counters();
     EXPECT_EQ(cold.expert_hits, 0u);
     EXPECT_EQ(cold.expert_misses, 2u * kUsed);
     EXPECT_EQ(cold.expert_bytes_read, kUsed * (LayerWeights(0).bytes() + LayerWeights(1).bytes()));
-    bench.run(3, 1);
-    const BackendCounters warm = bench.bench.backend().counters();
+    fixture.run(3, 1);
+    const BackendCounters warm = fixture.fixture.backend().counters();
     EXPECT_EQ(warm.expert_hits, 2u * kUsed);
     EXPECT_EQ(warm.expert_misses, cold.expert_misses);
     EXPECT_EQ(warm.expert_bytes_read, cold.expert_bytes_read);
@@ -325,20 +325,20 @@ TEST(ExpertCache, TheLeastRecentlyUsedGoes) {
     constexpr std::int32_t kCount = 4;
     Floats x(kCount, 32);
     for (std::size_t r = 0; r < kCount; ++r) x.at(r, r) = 1.0f;
-    OpBench bench(device, {.cpu = {.expert_memory = 2 * 2 * 32 * 32 * sizeof(float)}});
+    OpFixture fixture(device, {.cpu = {.expert_memory = 2 * 2 * 32 * 32 * sizeof(float)}});
     const Floats weights = random_matrix(kCount * 32, 32, 260);
-    MoeOp op{.x = bench.input(x),
-             .router = bench.matrix(x),
-             .up = bench.experts(weights, kCount, WeightRole::expert_column, 1),
-             .down = bench.experts(weights, kCount, WeightRole::expert_row, 1),
+    MoeOp op{.x = fixture.input(x),
+             .router = fixture.matrix(x),
+             .up = fixture.experts(weights, kCount, WeightRole::expert_column, 1),
+             .down = fixture.experts(weights, kCount, WeightRole::expert_row, 1),
              .used = 1,
              .activation = ActivationKind::silu};
     op.end = {.x = op.x};
     std::string seen;
     for (const std::int32_t token : {0, 1, 0, 2, 0, 1, 2, 2, 0}) {
-      const std::uint64_t before = bench.backend().counters().expert_misses;
-      bench.run(StepPlan().add(token, 1, {}), [&](Backend& b) { b.moe(op); });
-      seen += bench.backend().counters().expert_misses > before ? 'm' : 'h';
+      const std::uint64_t before = fixture.backend().counters().expert_misses;
+      fixture.run(StepPlan().add(token, 1, {}), [&](Backend& b) { b.moe(op); });
+      seen += fixture.backend().counters().expert_misses > before ? 'm' : 'h';
     }
     EXPECT_EQ(seen, "mmhmhmmhm");
   });
@@ -347,15 +347,15 @@ TEST(ExpertCache, TheLeastRecentlyUsedGoes) {
 TEST(ExpertCache, IsUsableAfterAReadThatFailed) {
   for_each_cpu({1, 3}, [](const DeviceUnderTest& device) {
     const Floats expected = ExpertBench(device).run(0, kRows);
-    ExpertBench bench(device, Where::file, {.cpu = {.expert_memory = least_budget()}});
-    EXPECT_EQ(bench.run(5, 1).row(0), expected.row(5));
-    const std::filesystem::path& path = bench.file_of(2);  // the last matrix of the first layer that is read
+    ExpertBench fixture(device, Where::file, {.cpu = {.expert_memory = least_budget()}});
+    EXPECT_EQ(fixture.run(5, 1).row(0), expected.row(5));
+    const std::filesystem::path& path = fixture.file_of(2);  // the last matrix of the first layer that is read
     std::ifstream whole(path, std::ios::binary);
     std::stringstream content;
     content << whole.rdbuf();
     std::filesystem::resize_file(path, 100);
     try {
-      bench.run(0, kRows);
+      fixture.run(0, kRows);
       ADD_FAILURE() << "the file was cut";
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::io);
@@ -364,17 +364,17 @@ TEST(ExpertCache, IsUsableAfterAReadThatFailed) {
     const std::string bytes = content.str();
     std::ofstream(path, std::ios::binary | std::ios::in)
         .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    EXPECT_EQ(bench.run(0, kRows).values, expected.values);
-    EXPECT_EQ(bench.run(5, 1).row(0), expected.row(5));
+    EXPECT_EQ(fixture.run(0, kRows).values, expected.values);
+    EXPECT_EQ(fixture.run(5, 1).row(0), expected.row(5));
   });
 }
 
 TEST(ExpertCache, RefusesABudgetThatOneTokenExceeds) {
   for_each_cpu({1}, [](const DeviceUnderTest& device) {
     for (const std::size_t budget : {std::size_t{0}, least_budget() - 1}) {
-      ExpertBench bench(device, Where::together, {.cpu = {.expert_memory = budget}});
+      ExpertBench fixture(device, Where::together, {.cpu = {.expert_memory = budget}});
       try {
-        bench.run(0, 1);
+        fixture.run(0, 1);
         ADD_FAILURE() << budget << " bytes are too few";
       } catch (const Error& error) {
         EXPECT_EQ(error.kind(), ErrorKind::out_of_memory);
@@ -386,26 +386,26 @@ TEST(ExpertCache, RefusesABudgetThatOneTokenExceeds) {
 
 TEST(ExpertCache, IsNotMadeWhereAllExpertsFit) {
   for_each_device([](const DeviceUnderTest& device) {
-    ExpertBench bench(device, Where::together, {.cpu = {.expert_memory = 2 * half_budget()}});
-    EXPECT_EQ(bench.bench.backend().expert_cache_bytes(), 0u);
-    EXPECT_EQ(bench.run(0, kRows).values, ExpertBench(device).run(0, kRows).values);
-    EXPECT_EQ(bench.bench.backend().counters().expert_misses, 0u);
+    ExpertBench fixture(device, Where::together, {.cpu = {.expert_memory = 2 * half_budget()}});
+    EXPECT_EQ(fixture.fixture.backend().expert_cache_bytes(), 0u);
+    EXPECT_EQ(fixture.run(0, kRows).values, ExpertBench(device).run(0, kRows).values);
+    EXPECT_EQ(fixture.fixture.backend().counters().expert_misses, 0u);
   });
 }
 
 TEST(ExpertMemory, MoreExpertsThanRoomWasMadeForAreRefused) {
   for_each_cpu({1}, [](const DeviceUnderTest& device) {
-    OpBench bench(device);
+    OpFixture fixture(device);
     const Floats weights = random_matrix(4 * 32, 32, 261);
-    MoeOp op{.x = bench.input(random_matrix(2, 32, 262)),
-             .router = bench.matrix(random_matrix(4, 32, 263)),
-             .up = bench.experts(weights, 4, WeightRole::expert_column, 2),
-             .down = bench.experts(weights, 4, WeightRole::expert_row, 2),
+    MoeOp op{.x = fixture.input(random_matrix(2, 32, 262)),
+             .router = fixture.matrix(random_matrix(4, 32, 263)),
+             .up = fixture.experts(weights, 4, WeightRole::expert_column, 2),
+             .down = fixture.experts(weights, 4, WeightRole::expert_row, 2),
              .used = 3};
     op.end = {.x = op.x};
-    EXPECT_THROW(bench.run(StepPlan().add(0, 1, {}), [&](Backend& b) { b.moe(op); }), Error);
+    EXPECT_THROW(fixture.run(StepPlan().add(0, 1, {}), [&](Backend& b) { b.moe(op); }), Error);
     op.used = 2;
-    EXPECT_NO_THROW(bench.run(StepPlan().add(0, 1, {}), [&](Backend& b) { b.moe(op); }));
+    EXPECT_NO_THROW(fixture.run(StepPlan().add(0, 1, {}), [&](Backend& b) { b.moe(op); }));
   });
 }
 

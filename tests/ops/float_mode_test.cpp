@@ -44,11 +44,11 @@ void for_each_cpu_device(const std::function<void(const DeviceUnderTest&)>& test
 
 TEST(FloatMode, HoldsOnEveryWorkerDuringAStep) {
   for_each_cpu_device([](const DeviceUnderTest& device) {
-    OpBench bench(device);
-    const Activation in = bench.input(random_matrix(4, 32, 1));
+    OpFixture fixture(device);
+    const Activation in = fixture.input(random_matrix(4, 32, 1));
     const std::uint32_t before = control();
     std::atomic<int> wrong{0};
-    bench.run(StepPlan().add(0, 4, {}), in, [&](Backend&) {
+    fixture.run(StepPlan().add(0, 4, {}), in, [&](Backend&) {
       const auto look = [&] { wrong += control() == kFloatMode ? 0 : 1; };
       look();
       dynamic_cast<CpuDevice&>(device.device).pool().run([&](int, int) { look(); });
@@ -60,10 +60,10 @@ TEST(FloatMode, HoldsOnEveryWorkerDuringAStep) {
 
 TEST(FloatMode, IsGivenBackAfterAStepThatFails) {
   for_each_cpu_device([](const DeviceUnderTest& device) {
-    OpBench bench(device);
-    const Activation in = bench.input(random_matrix(4, 32, 1));
+    OpFixture fixture(device);
+    const Activation in = fixture.input(random_matrix(4, 32, 1));
     const HostMode mode(kUpwards);
-    EXPECT_THROW(bench.run(StepPlan().add(0, 4, {}), in, [](Backend&) { throw std::runtime_error("midway"); }),
+    EXPECT_THROW(fixture.run(StepPlan().add(0, 4, {}), in, [](Backend&) { throw std::runtime_error("midway"); }),
                  std::runtime_error);
     EXPECT_EQ(control(), kUpwards);
   });
@@ -71,14 +71,14 @@ TEST(FloatMode, IsGivenBackAfterAStepThatFails) {
 
 TEST(FloatMode, DenormalsAreZeroOnEveryWorker) {
   for_each_cpu_device([](const DeviceUnderTest& device) {
-    OpBench bench(device);
+    OpFixture fixture(device);
     Floats x(6, 32);
     Floats weight(64, 32);
     for (std::size_t i = 0; i < 6; ++i) x.at(i, i) = i < 3 ? 1e-39f : 1e-20f;
     std::ranges::fill(weight.values, 1e-19f);  // times 1e-20: below the smallest normal number
-    const Activation out = bench.activation(64);
-    const LinearOp op{.in = bench.input(x), .weight = bench.matrix(weight), .out = out};
-    const Floats y = bench.run(StepPlan().add(0, 6, {}), out, [&](Backend& b) { b.linear(op); });
+    const Activation out = fixture.activation(64);
+    const LinearOp op{.in = fixture.input(x), .weight = fixture.matrix(weight), .out = out};
+    const Floats y = fixture.run(StepPlan().add(0, 6, {}), out, [&](Backend& b) { b.linear(op); });
     for (const float value : y.values) ASSERT_EQ(value, 0.0f);
   });
 }
@@ -86,15 +86,17 @@ TEST(FloatMode, DenormalsAreZeroOnEveryWorker) {
 // Rounding that somebody has changed elsewhere in the program must not be seen in the bits.
 TEST(FloatMode, TheHostsRoundingDoesNotMatter) {
   for_each_cpu_device([](const DeviceUnderTest& device) {
-    OpBench bench(device);
+    OpFixture fixture(device);
     const Floats x = random_matrix(5, 96, 3);
     const std::vector<float> gain = random_matrix(1, 96, 4).values;
-    const Activation out = bench.activation(40);
-    const LinearOp op{.in = bench.input(x),
-                      .before = {.kind = NormKind::rms, .epsilon = 1e-5f, .weight = bench.vector(gain)},
-                      .weight = bench.matrix(random_matrix(40, 96, 5)),
+    const Activation out = fixture.activation(40);
+    const LinearOp op{.in = fixture.input(x),
+                      .before = {.kind = NormKind::rms, .epsilon = 1e-5f, .weight = fixture.vector(gain)},
+                      .weight = fixture.matrix(random_matrix(40, 96, 5)),
                       .out = out};
-    const auto run = [&] { return bench.run(StepPlan().add(0, 5, {}), out, [&](Backend& b) { b.linear(op); }).values; };
+    const auto run = [&] {
+      return fixture.run(StepPlan().add(0, 5, {}), out, [&](Backend& b) { b.linear(op); }).values;
+    };
     const std::vector<float> expected = run();
     for (const std::uint32_t mode : kHostModes) {
       const HostMode host(mode);

@@ -145,6 +145,23 @@ struct Activations {
   Int8Rows int8;
 };
 
+// The backend asks for one function and then calls the others: a type has all of a kind or none.
+TEST(Kernels, AreWholeForEveryType) {
+  for_each_case([](const CpuKernels& kernels, QuantType type) {
+    const TypeKernels& row = kernels.of(type);
+    EXPECT_NE(row.gemm_f32, nullptr);
+    const bool packs = row.panel_bytes != nullptr;
+    EXPECT_EQ(row.pack != nullptr, packs);
+    EXPECT_EQ(row.decode_packed != nullptr, packs);
+    const bool quantised = type_info(type).block_weights > 1;
+    EXPECT_EQ(row.gemm_int8 != nullptr, packs && quantised);
+    const bool amx = kernels.to_bf16_row != nullptr;
+    EXPECT_EQ(kernels.amx_scratch_bytes != nullptr, amx);
+    EXPECT_EQ(row.gemm_int8_amx != nullptr, amx && row.gemm_int8 != nullptr);
+    EXPECT_EQ(row.gemm_bf16_amx != nullptr, amx && packs && type != QuantType::f32);
+  });
+}
+
 TEST(Packing, KeepsEveryBit) {
   for_each_case([](const CpuKernels& kernels, QuantType type) {
     const Matrix matrix(kernels, type, 1);

@@ -119,10 +119,10 @@ StepPlan& StepPlan::add(std::int32_t position, std::int32_t count, const Planned
   return *this;
 }
 
-OpBench::OpBench(const DeviceUnderTest& device, const BackendOptions& options)
+OpFixture::OpFixture(const DeviceUnderTest& device, const BackendOptions& options)
     : epsilon_(device.epsilon), backend_(device.device.make_backend(options)) {}
 
-Weight OpBench::prepare(const Floats& values, WeightSource source) {
+Weight OpFixture::prepare(const Floats& values, WeightSource source) {
   const std::vector<std::byte>& memory = memory_.emplace_back(encoded(values, source.type));
   source.rows = static_cast<std::int64_t>(values.rows) / source.experts;
   source.columns = static_cast<std::int64_t>(values.columns);
@@ -130,33 +130,33 @@ Weight OpBench::prepare(const Floats& values, WeightSource source) {
   return backend_->prepare_weight(source);
 }
 
-Weight OpBench::matrix(const Floats& values, WeightRole role, QuantType type) {
+Weight OpFixture::matrix(const Floats& values, WeightRole role, QuantType type) {
   return prepare(values, {.name = kName, .role = role, .type = type});
 }
 
-Weight OpBench::experts(const Floats& values, std::int32_t count, WeightRole role, std::int32_t used, QuantType type,
-                        std::int32_t layer) {
+Weight OpFixture::experts(const Floats& values, std::int32_t count, WeightRole role, std::int32_t used, QuantType type,
+                          std::int32_t layer) {
   return prepare(values,
                  {.name = kName, .role = role, .type = type, .experts = count, .layer = layer, .experts_used = used});
 }
 
-Weight OpBench::vector(const std::vector<float>& values) {
+Weight OpFixture::vector(const std::vector<float>& values) {
   Floats matrix(1, values.size());
   matrix.values = values;
   return prepare(matrix, {.name = kName, .role = WeightRole::vector});
 }
 
-Rope OpBench::rope(RopeKind kind, const std::vector<double>& frequencies, double magnitude) {
+Rope OpFixture::rope(RopeKind kind, const std::vector<double>& frequencies, double magnitude) {
   return backend_->prepare_rope({.kind = kind, .frequencies = frequencies, .magnitude = magnitude});
 }
 
-Activation OpBench::activation(std::int32_t width, RowSet rows) {
+Activation OpFixture::activation(std::int32_t width, RowSet rows) {
   const Activation made = backend_->make_activation(width, rows);
   if (rows == RowSet::all) readable_[made.id] = backend_->make_activation(width, RowSet::outputs);
   return made;
 }
 
-Activation OpBench::input(const Floats& values) {
+Activation OpFixture::input(const Floats& values) {
   const Activation made = activation(static_cast<std::int32_t>(values.columns));
   // Bytes as they are: infinities and NaNs are inputs, too, and an encoder would refuse them.
   std::vector<std::byte>& memory = memory_.emplace_back(values.values.size() * sizeof(float));
@@ -173,16 +173,16 @@ Activation OpBench::input(const Floats& values) {
   return made;
 }
 
-void OpBench::cache(const CacheConfig& config) { backend_->allocate_cache(config); }
+void OpFixture::cache(const CacheConfig& config) { backend_->allocate_cache(config); }
 
-void OpBench::reserve() {
+void OpFixture::reserve() {
   if (reserved_) return;
   backend_->reserve({.rows = kMaxRows, .outputs = kMaxRows, .sequences = kMaxRows, .lanes = 8, .context = 1 << 20},
                     vocabulary_);
   reserved_ = true;
 }
 
-Floats OpBench::run(const StepPlan& plan, const Activation& wanted, const Ops& ops) {
+Floats OpFixture::run(const StepPlan& plan, const Activation& wanted, const Ops& ops) {
   Floats values(plan.rows.size(), static_cast<std::size_t>(wanted.width));
   StepPlan reading = plan;
   reading.outputs.clear();
@@ -203,12 +203,12 @@ Floats OpBench::run(const StepPlan& plan, const Activation& wanted, const Ops& o
   return values;
 }
 
-StepResults OpBench::run(const StepPlan& plan, const Ops& ops) {
+StepResults OpFixture::run(const StepPlan& plan, const Ops& ops) {
   results_ = backend_->wait(submit(plan, [&](Backend& backend, const StepShape&) { ops(backend); }));
   return results_;
 }
 
-Ticket OpBench::submit(const StepPlan& plan, const ShapedOps& ops) {
+Ticket OpFixture::submit(const StepPlan& plan, const ShapedOps& ops) {
   reserve();
   std::vector<std::vector<BlockTable>> tables;
   std::vector<StepSequence> sequences;

@@ -88,12 +88,12 @@ struct StepPlan {
                 std::int32_t first_token = 0);
 };
 
-class OpBench {
+class OpFixture {
  public:
   // Prompt rows are split into two int8 everywhere, so that the bounds are tight; other options are for the cases that
   // are about them.
-  explicit OpBench(const DeviceUnderTest& device,
-                   const BackendOptions& options = {.activations = ActivationPrecision::int8_split});
+  explicit OpFixture(const DeviceUnderTest& device,
+                     const BackendOptions& options = {.activations = ActivationPrecision::int8_split});
 
   Backend& backend() { return *backend_; }
   double epsilon() const { return epsilon_; }

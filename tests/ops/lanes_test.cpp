@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "ops/chain_bench.h"
+#include "ops/chain_fixture.h"
 #include "support/late_device.h"
 
 namespace quarrel::test {
@@ -12,26 +12,26 @@ namespace {
 constexpr std::int32_t kTokens = 40;
 
 // A model of one product with random weights: what follows depends on the token, and is not certain.
-struct DiceBench {
-  OpBench bench;
+struct DiceFixture {
+  OpFixture fixture;
   Activation x, selected;
   Weight weight;
   Floats head = random_matrix(kTokens, 32, 31, 2.0);
   Floats table = random_matrix(kTokens, 32, 30, 1.0);
 
-  explicit DiceBench(const DeviceUnderTest& device) : bench(device, {.activations = ActivationPrecision::f32}) {
-    x = bench.input(table);
-    selected = bench.activation(32, RowSet::outputs);
-    weight = bench.matrix(head);
+  explicit DiceFixture(const DeviceUnderTest& device) : fixture(device, {.activations = ActivationPrecision::f32}) {
+    x = fixture.input(table);
+    selected = fixture.activation(32, RowSet::outputs);
+    weight = fixture.matrix(head);
   }
   Ticket submit(const StepPlan& plan) {
-    return bench.submit(plan, [this](Backend& b, const StepShape&) {
+    return fixture.submit(plan, [this](Backend& b, const StepShape&) {
       b.select_rows({.in = x, .out = selected});
       b.head({.in = selected, .weight = weight});
       b.sample({.slice = 0, .vocabulary = kTokens});
     });
   }
-  StepResults run(const StepPlan& plan) { return bench.backend().wait(submit(plan)); }
+  StepResults run(const StepPlan& plan) { return fixture.backend().wait(submit(plan)); }
 };
 
 std::vector<SamplingParams> all_params() {
@@ -81,7 +81,7 @@ class ByHand {
 
 TEST(Lanes, KeepWhatSamplingNeeds) {
   for_each_device([](const DeviceUnderTest& device) {
-    DiceBench dice(device);
+    DiceFixture dice(device);
     const std::vector<SamplingParams> params = all_params();
     std::vector<ByHand> expected;
     for (std::size_t i = 0; i < params.size(); ++i) {
@@ -119,7 +119,7 @@ TEST(Lanes, AStepThatFailsLeavesThem) {
   for_each_device([](const DeviceUnderTest& device) {
     const SamplingParams params{.temperature = 1.0f, .frequency_penalty = 0.5f, .seed = 8};
     const auto answer = [&](bool failing) {
-      DiceBench dice(device);
+      DiceFixture dice(device);
       std::vector<TokenId> tokens = {1};
       for (std::int32_t step = 0; step < 12; ++step) {
         StepPlan plan = StepPlan().add(step, 1, {}, tokens.back() - step);
@@ -128,7 +128,7 @@ TEST(Lanes, AStepThatFailsLeavesThem) {
         if (failing && step % 3 == 1) {
           const Ticket ticket = [&] {
             try {
-              return dice.bench.submit(plan, [&](Backend& b, const StepShape&) {
+              return dice.fixture.submit(plan, [&](Backend& b, const StepShape&) {
                 b.select_rows({.in = dice.x, .out = dice.selected});
                 b.head({.in = dice.selected, .weight = dice.weight});
                 b.sample({.slice = 0, .vocabulary = kTokens});
@@ -139,7 +139,7 @@ TEST(Lanes, AStepThatFailsLeavesThem) {
             }
           }();
           if (ticket != 0) {
-            EXPECT_THROW(dice.bench.backend().wait(ticket), Error);
+            EXPECT_THROW(dice.fixture.backend().wait(ticket), Error);
           }
         }
         tokens.push_back(dice.run(plan).samples[0].id);
@@ -156,7 +156,7 @@ TEST(Lanes, StepsBehindOneThatFailsFailToo) {
   const auto late = make_late_device({.backend = "reference", .threads = 1}, {.before_step = [&](Ticket ticket) {
                                        if (ticket == bad) fail(ErrorKind::out_of_memory, "on purpose");
                                      }});
-  DiceBench dice({.device = *late, .epsilon = 1e-6, .quantised_epsilon = 1e-6});
+  DiceFixture dice({.device = *late, .epsilon = 1e-6, .quantised_epsilon = 1e-6});
   const SamplingParams greedy;
   StepPlan plan = StepPlan().add(0, 1, {});
   plan.lane_starts = {{.lane = 0, .sampling = &greedy}};
@@ -167,7 +167,7 @@ TEST(Lanes, StepsBehindOneThatFailsFailToo) {
   StepPlan behind = plan;
   behind.rows[0].token = ~0;
   const Ticket next = dice.submit(behind);
-  Backend& backend = dice.bench.backend();
+  Backend& backend = dice.fixture.backend();
   EXPECT_THROW(backend.wait(failing), Error);
   EXPECT_THROW(backend.wait(next), Error);
   EXPECT_THROW(dice.submit(behind), Error) << "there is no token to name";

@@ -13,39 +13,39 @@ StepPlan some_rows(std::int32_t count) { return StepPlan().add(0, count, {}); }
 
 TEST(Linear, ProductAndBias) {
   for_each_device([](const DeviceUnderTest& device) {
-    OpBench bench(device);
+    OpFixture fixture(device);
     const Floats x = random_matrix(5, 48, 1);
     const Floats weight = random_matrix(19, 48, 2);
     const std::vector<float> bias = random_matrix(1, 19, 3).values;
-    const Activation in = bench.input(x);
-    const Activation out = bench.activation(24);  // wider than needed: shared by layers of several widths
-    const LinearOp op{.in = in, .weight = bench.matrix(weight), .bias = bench.vector(bias), .out = out};
+    const Activation in = fixture.input(x);
+    const Activation out = fixture.activation(24);  // wider than needed: shared by layers of several widths
+    const LinearOp op{.in = in, .weight = fixture.matrix(weight), .bias = fixture.vector(bias), .out = out};
     Doubles expected(5, 19);
     for (std::size_t r = 0; r < 5; ++r) {
       const Row y = matvec(weight, widen(x.row(r)), bias);
       std::ranges::copy(y, &expected.at(r, 0));
     }
-    expect_close(bench.run(some_rows(5), out, [&](Backend& b) { b.linear(op); }), expected,
-                 bench.epsilon() * largest_row(x) * largest_row(weight));
+    expect_close(fixture.run(some_rows(5), out, [&](Backend& b) { b.linear(op); }), expected,
+                 fixture.epsilon() * largest_row(x) * largest_row(weight));
   });
 }
 
 TEST(Linear, InputMayBeWiderThanTheWeight) {
   for_each_device([](const DeviceUnderTest& device) {
-    OpBench bench(device);
+    OpFixture fixture(device);
     const Floats x = random_matrix(3, 40, 4);
     const Floats weight = random_matrix(8, 32, 5);
-    const Activation in = bench.input(x);
-    const Activation out = bench.activation(8);
-    const LinearOp op{.in = in, .weight = bench.matrix(weight), .out = out};
+    const Activation in = fixture.input(x);
+    const Activation out = fixture.activation(8);
+    const LinearOp op{.in = in, .weight = fixture.matrix(weight), .out = out};
     Doubles expected(3, 8);
     for (std::size_t r = 0; r < 3; ++r) {
       Row first = widen(x.row(r));
       first.resize(32);
       std::ranges::copy(matvec(weight, first), &expected.at(r, 0));
     }
-    expect_close(bench.run(some_rows(3), out, [&](Backend& b) { b.linear(op); }), expected,
-                 bench.epsilon() * largest_row(x) * largest_row(weight));
+    expect_close(fixture.run(some_rows(3), out, [&](Backend& b) { b.linear(op); }), expected,
+                 fixture.epsilon() * largest_row(x) * largest_row(weight));
   });
 }
 
@@ -54,7 +54,7 @@ TEST(Linear, EveryPartOfTheEnd) {
     // Each bit switches one part on.
     for (int parts = 0; parts < 8; ++parts) {
       SCOPED_TRACE(parts);
-      OpBench bench(device);
+      OpFixture fixture(device);
       const Floats value = random_matrix(4, 32, 6);
       const Floats x = random_matrix(4, 24, 7, 2.0);
       const Floats weight = random_matrix(24, 32, 8);
@@ -62,13 +62,15 @@ TEST(Linear, EveryPartOfTheEnd) {
       const std::vector<float> branch = random_matrix(1, 24, 10, 0.5, 1.0).values;
       const std::vector<float> after = random_matrix(1, 24, 11, 0.5, 1.0).values;
       const std::vector<float> after_bias = random_matrix(1, 24, 12).values;
-      LinearOp op{.in = bench.input(value), .weight = bench.matrix(weight), .end = {.x = bench.input(x)}};
+      LinearOp op{.in = fixture.input(value), .weight = fixture.matrix(weight), .end = {.x = fixture.input(x)}};
       op.end.scale = 0.75f;
-      if ((parts & 1) != 0) op.before = {.kind = NormKind::rms, .epsilon = 1e-5f, .weight = bench.vector(before)};
-      if ((parts & 2) != 0) op.end.branch = {.kind = NormKind::rms, .epsilon = 1e-5f, .weight = bench.vector(branch)};
+      if ((parts & 1) != 0) op.before = {.kind = NormKind::rms, .epsilon = 1e-5f, .weight = fixture.vector(before)};
+      if ((parts & 2) != 0) op.end.branch = {.kind = NormKind::rms, .epsilon = 1e-5f, .weight = fixture.vector(branch)};
       if ((parts & 4) != 0) {
-        op.end.after = {
-            .kind = NormKind::layer, .epsilon = 1e-5f, .weight = bench.vector(after), .bias = bench.vector(after_bias)};
+        op.end.after = {.kind = NormKind::layer,
+                        .epsilon = 1e-5f,
+                        .weight = fixture.vector(after),
+                        .bias = fixture.vector(after_bias)};
       }
       Doubles expected(4, 24);
       for (std::size_t r = 0; r < 4; ++r) {
@@ -81,8 +83,8 @@ TEST(Linear, EveryPartOfTheEnd) {
         if ((parts & 4) != 0) sum = layer_norm(sum, after, after_bias, 1e-5);
         std::ranges::copy(sum, &expected.at(r, 0));
       }
-      expect_close(bench.run(some_rows(4), op.end.x, [&](Backend& b) { b.linear(op); }), expected,
-                   bench.epsilon() * 2.0 * (largest_row(value) * largest_row(weight) + largest_row(x)));
+      expect_close(fixture.run(some_rows(4), op.end.x, [&](Backend& b) { b.linear(op); }), expected,
+                   fixture.epsilon() * 2.0 * (largest_row(value) * largest_row(weight) + largest_row(x)));
     }
   });
 }
@@ -92,12 +94,12 @@ TEST(Linear, QuantisedWeights) {
     for (const TypeInfo& info : all_types()) {
       if (!can_encode(info.type)) continue;
       SCOPED_TRACE(info.name);
-      OpBench bench(device);
+      OpFixture fixture(device);
       const Floats x = random_matrix(3, 512, 13);
       const Floats weight = random_matrix(9, 512, 14);
-      const Activation in = bench.input(x);
-      const Activation out = bench.activation(9);
-      const LinearOp op{.in = in, .weight = bench.matrix(weight, WeightRole::column_parallel, info.type), .out = out};
+      const Activation in = fixture.input(x);
+      const Activation out = fixture.activation(9);
+      const LinearOp op{.in = in, .weight = fixture.matrix(weight, WeightRole::column_parallel, info.type), .out = out};
       // The weights that the encoder left.
       Floats decoded(9, 512);
       std::vector<std::byte> bytes(row_bytes(info, 512));
@@ -107,7 +109,7 @@ TEST(Linear, QuantisedWeights) {
       }
       Doubles expected(3, 9);
       for (std::size_t r = 0; r < 3; ++r) std::ranges::copy(matvec(decoded, widen(x.row(r))), &expected.at(r, 0));
-      expect_close(bench.run(some_rows(3), out, [&](Backend& b) { b.linear(op); }), expected,
+      expect_close(fixture.run(some_rows(3), out, [&](Backend& b) { b.linear(op); }), expected,
                    device.quantised_epsilon * largest_row(x) * largest_row(decoded));
     }
   });
@@ -115,14 +117,14 @@ TEST(Linear, QuantisedWeights) {
 
 TEST(Linear, RowsDoNotDependOnTheirNeighbours) {
   for_each_device([](const DeviceUnderTest& device) {
-    OpBench bench(device);
+    OpFixture fixture(device);
     const Floats x = random_matrix(70, 64, 15);
-    const Activation in = bench.input(x);
-    const Activation out = bench.activation(33);
-    const LinearOp op{.in = in, .weight = bench.matrix(random_matrix(33, 64, 16)), .out = out};
-    const Floats together = bench.run(some_rows(70), out, [&](Backend& b) { b.linear(op); });
+    const Activation in = fixture.input(x);
+    const Activation out = fixture.activation(33);
+    const LinearOp op{.in = in, .weight = fixture.matrix(random_matrix(33, 64, 16)), .out = out};
+    const Floats together = fixture.run(some_rows(70), out, [&](Backend& b) { b.linear(op); });
     for (std::int32_t r = 0; r < 70; r += 23) {
-      const Floats alone = bench.run(StepPlan().add(r, 1, {}), out, [&](Backend& b) { b.linear(op); });
+      const Floats alone = fixture.run(StepPlan().add(r, 1, {}), out, [&](Backend& b) { b.linear(op); });
       EXPECT_EQ(alone.row(0), together.row(as_size(r)));
     }
   });
@@ -144,22 +146,22 @@ TEST(Glu, EveryActivationWithAndWithoutGate) {
                                       ActivationKind::gelu_erf, ActivationKind::relu_squared}) {
       for (const bool with_gate : {true, false}) {
         SCOPED_TRACE(testing::Message() << "activation " << static_cast<int>(kind) << (with_gate ? ", gated" : ""));
-        OpBench bench(device);
+        OpFixture fixture(device);
         const Floats x = random_matrix(4, 32, 20);
         const Floats gate = random_matrix(40, 32, 21, 0.5);
         const Floats up = random_matrix(40, 32, 22, 0.5);
         const std::vector<float> gate_bias = random_matrix(1, 40, 23).values;
         const std::vector<float> up_bias = random_matrix(1, 40, 24).values;
         const std::vector<float> before = random_matrix(1, 32, 25, 0.5, 1.0).values;
-        GluOp op{.x = bench.input(x),
-                 .before = {.kind = NormKind::rms, .epsilon = 1e-5f, .weight = bench.vector(before)},
-                 .up = bench.matrix(up),
-                 .up_bias = bench.vector(up_bias),
+        GluOp op{.x = fixture.input(x),
+                 .before = {.kind = NormKind::rms, .epsilon = 1e-5f, .weight = fixture.vector(before)},
+                 .up = fixture.matrix(up),
+                 .up_bias = fixture.vector(up_bias),
                  .activation = kind,
-                 .out = bench.activation(40)};
+                 .out = fixture.activation(40)};
         if (with_gate) {
-          op.gate = bench.matrix(gate);
-          op.gate_bias = bench.vector(gate_bias);
+          op.gate = fixture.matrix(gate);
+          op.gate_bias = fixture.vector(gate_bias);
         }
         Doubles expected(4, 40);
         for (std::size_t r = 0; r < 4; ++r) {
@@ -171,8 +173,8 @@ TEST(Glu, EveryActivationWithAndWithoutGate) {
           }
         }
         const double reach = 8.0 * largest_row(gate);  // of one projection: a normed row is about sqrt(32) long
-        expect_close(bench.run(some_rows(4), op.out, [&](Backend& b) { b.glu(op); }), expected,
-                     bench.epsilon() * reach * reach);
+        expect_close(fixture.run(some_rows(4), op.out, [&](Backend& b) { b.glu(op); }), expected,
+                     fixture.epsilon() * reach * reach);
       }
     }
   });
@@ -180,12 +182,12 @@ TEST(Glu, EveryActivationWithAndWithoutGate) {
 
 TEST(Glu, RefusesAnActivationItHasNoParametersFor) {
   for_each_device([](const DeviceUnderTest& device) {
-    OpBench bench(device);
-    const Activation x = bench.input(random_matrix(1, 32, 26));
-    const Weight up = bench.matrix(random_matrix(32, 32, 27));
+    OpFixture fixture(device);
+    const Activation x = fixture.input(random_matrix(1, 32, 26));
+    const Weight up = fixture.matrix(random_matrix(32, 32, 27));
     const GluOp op{
-        .x = x, .gate = up, .up = up, .activation = ActivationKind::swiglu_clamped, .out = bench.activation(32)};
-    EXPECT_THROW(bench.run(some_rows(1), [&](Backend& b) { b.glu(op); }), Error);
+        .x = x, .gate = up, .up = up, .activation = ActivationKind::swiglu_clamped, .out = fixture.activation(32)};
+    EXPECT_THROW(fixture.run(some_rows(1), [&](Backend& b) { b.glu(op); }), Error);
   });
 }
 

@@ -12,34 +12,34 @@ constexpr std::int32_t kDim = 8;
 constexpr std::int32_t kPositions = 36;
 
 // A cache of two groups with an attention layer in each.
-struct CacheBench {
-  OpBench bench;
+struct CacheFixture {
+  OpFixture fixture;
   KvType type;
   std::vector<KvGroup> groups = {{.layers = 2, .kv_heads = kHeads, .key_dim = kDim, .value_dim = kDim},
                                  {.layers = 1, .kv_heads = kHeads, .key_dim = kDim, .value_dim = kDim}};
   QkvOp qkv;
   AttendOp attend;
 
-  CacheBench(const DeviceUnderTest& device, KvType kv_type) : bench(device), type(kv_type) {
+  CacheFixture(const DeviceUnderTest& device, KvType kv_type) : fixture(device), type(kv_type) {
     qkv = {.kv_group = 1,
-           .x = bench.input(random_matrix(kPositions, 32, 80)),
-           .q = bench.matrix(random_matrix(kHeads * kDim, 32, 81)),
-           .k = bench.matrix(random_matrix(kHeads * kDim, 32, 82)),
-           .v = bench.matrix(random_matrix(kHeads * kDim, 32, 83)),
+           .x = fixture.input(random_matrix(kPositions, 32, 80)),
+           .q = fixture.matrix(random_matrix(kHeads * kDim, 32, 81)),
+           .k = fixture.matrix(random_matrix(kHeads * kDim, 32, 82)),
+           .v = fixture.matrix(random_matrix(kHeads * kDim, 32, 83)),
            .heads = kHeads,
            .kv_heads = kHeads,
            .key_dim = kDim,
            .value_dim = kDim,
-           .q_out = bench.activation(kHeads * kDim)};
+           .q_out = fixture.activation(kHeads * kDim)};
     attend = {.kv_group = 1,
               .q = qkv.q_out,
-              .out = bench.activation(kHeads * kDim),
+              .out = fixture.activation(kHeads * kDim),
               .heads = kHeads,
               .kv_heads = kHeads,
               .key_dim = kDim,
               .value_dim = kDim,
               .scale = 0.3f};
-    bench.cache(
+    fixture.cache(
         {.groups = groups, .state_layers = {}, .kv_type = type, .blocks = std::vector<std::int32_t>(groups.size(), 8)});
   }
   Floats run(std::int32_t position, std::int32_t count, const std::vector<std::int32_t>& table,
@@ -47,7 +47,7 @@ struct CacheBench {
     const std::vector<std::int32_t> other(table.size(), 7);
     StepPlan plan = StepPlan().add(position, count, {.tables = {other, table}});
     plan.block_copies = copies;
-    return bench.run(plan, attend.out, [&](Backend& b) {
+    return fixture.run(plan, attend.out, [&](Backend& b) {
       b.qkv(qkv);
       b.attend(attend);
     });
@@ -56,37 +56,37 @@ struct CacheBench {
 
 TEST(Memory, CopiedBlocksContinueASequence) {
   for_each_device([](const DeviceUnderTest& device) {
-    CacheBench bench(device, KvType::f16);
-    ASSERT_EQ(bench.bench.backend().block_tokens(), 16);
-    const Floats all = bench.run(0, kPositions, {0, 1, 2});
+    CacheFixture fixture(device, KvType::f16);
+    ASSERT_EQ(fixture.fixture.backend().block_tokens(), 16);
+    const Floats all = fixture.run(0, kPositions, {0, 1, 2});
     // In their order: block 6 is what 0 was, and so is 5.
     const std::vector<BlockCopy> copies = {{.group = 1, .from = 0, .to = 6},
                                            {.group = 1, .from = 6, .to = 5},
                                            {.group = 1, .from = 1, .to = 3},
                                            {.group = 1, .from = 1, .to = 6}};
-    const Floats copied = bench.run(32, 4, {5, 3, 4}, copies);
-    EXPECT_EQ(copied.values, bench.run(32, 4, {0, 1, 2}).values);
-    EXPECT_EQ(bench.run(35, 1, {5, 3, 4}).row(0), all.row(35));
+    const Floats copied = fixture.run(32, 4, {5, 3, 4}, copies);
+    EXPECT_EQ(copied.values, fixture.run(32, 4, {0, 1, 2}).values);
+    EXPECT_EQ(fixture.run(35, 1, {5, 3, 4}).row(0), all.row(35));
   });
 }
 
 TEST(Memory, ExportAndImportOfBlocks) {
   for_each_device([](const DeviceUnderTest& device) {
     for (const KvType type : {KvType::f32, KvType::f16}) {
-      CacheBench source(device, type);
+      CacheFixture source(device, type);
       const Floats all = source.run(0, kPositions, {0, 1, 2});
-      CacheBench target(device, type);
+      CacheFixture target(device, type);
       target.run(0, 1, {0});  // reserves
-      std::vector<std::byte> bytes(source.bench.backend().kv_bytes(source.groups[1], type));
+      std::vector<std::byte> bytes(source.fixture.backend().kv_bytes(source.groups[1], type));
       for (const auto& [from, to] : {std::pair{0, 6}, std::pair{1, 2}, std::pair{2, 4}}) {
-        Backend& backend = source.bench.backend();
+        Backend& backend = source.fixture.backend();
         const Ticket ticket = backend.start_export_block(1, from, bytes);
         backend.await_transfer(ticket);
         EXPECT_TRUE(backend.transfer_done(ticket));
-        target.bench.backend().await_transfer(target.bench.backend().start_import_block(1, to, bytes));
+        target.fixture.backend().await_transfer(target.fixture.backend().start_import_block(1, to, bytes));
       }
       EXPECT_EQ(target.run(35, 1, {6, 2, 4}).row(0), all.row(35));
-      Backend& backend = source.bench.backend();
+      Backend& backend = source.fixture.backend();
       const auto refuses = [&](std::int32_t group, std::int32_t block) {
         EXPECT_THROW(backend.await_transfer(backend.start_export_block(group, block, bytes)), Error);
         EXPECT_THROW(backend.await_transfer(backend.start_import_block(group, block, bytes)), Error);
@@ -104,17 +104,17 @@ TEST(Memory, ExportAndImportOfBlocks) {
 // Rows that a device adds have no place in the cache: what was there stays.
 TEST(Memory, PaddingWritesNoBlock) {
   for_each_device([](const DeviceUnderTest& device) {
-    CacheBench bench(device, KvType::f32);
-    bench.run(0, 16, {0});
-    Backend& backend = bench.bench.backend();
+    CacheFixture fixture(device, KvType::f32);
+    fixture.run(0, 16, {0});
+    Backend& backend = fixture.fixture.backend();
     const auto read = [&](std::int32_t block) {
-      std::vector<std::byte> bytes(backend.kv_bytes(bench.groups[1], KvType::f32));
+      std::vector<std::byte> bytes(backend.kv_bytes(fixture.groups[1], KvType::f32));
       backend.await_transfer(backend.start_export_block(1, block, bytes));
       return bytes;
     };
     const std::vector<std::byte> before = read(0);
     const std::vector<std::byte> unused = read(5);
-    bench.run(16, 5, {0, 3});  // five rows in a bucket of eight
+    fixture.run(16, 5, {0, 3});  // five rows in a bucket of eight
     EXPECT_EQ(read(0), before);
     EXPECT_EQ(read(5), unused);
     EXPECT_NE(read(3), unused);
@@ -132,10 +132,10 @@ TEST(Memory, AHalfCacheIsHalfAsLarge) {
 
 TEST(Memory, SlotsCopyExportAndImport) {
   for_each_device([](const DeviceUnderTest& device) {
-    OpBench bench(device);
+    OpFixture fixture(device);
     const std::vector<StateLayer> layers = {{.conv_values = 7, .scan_values = 3}, {.conv_values = 1, .scan_values = 5}};
-    bench.cache({.groups = {}, .state_layers = layers, .kv_type = KvType::f32, .blocks = {}, .state_slots = 3});
-    Backend& backend = bench.backend();
+    fixture.cache({.groups = {}, .state_layers = layers, .kv_type = KvType::f32, .blocks = {}, .state_slots = 3});
+    Backend& backend = fixture.backend();
     const std::size_t size = backend.state_bytes(layers);
     ASSERT_GE(size, 16 * sizeof(float));
     std::vector<std::byte> first(size);
@@ -148,7 +148,7 @@ TEST(Memory, SlotsCopyExportAndImport) {
     backend.await_transfer(backend.start_import_slot(1, second));
     StepPlan copying;
     copying.slot_copies = {{.from = 1, .to = 2}};
-    bench.run(copying, [](Backend&) {});  // a step may have copies and no rows
+    fixture.run(copying, [](Backend&) {});  // a step may have copies and no rows
     std::vector<std::byte> read(size);
     for (const auto& [slot, expected] : {std::pair{0, &first}, std::pair{1, &second}, std::pair{2, &second}}) {
       backend.await_transfer(backend.start_export_slot(slot, read));
@@ -165,15 +165,15 @@ TEST(Memory, SlotsCopyExportAndImport) {
 
 TEST(Memory, VectorsAreCountedAsPrepared) {
   for_each_device([](const DeviceUnderTest& device) {
-    OpBench bench(device);
-    const std::size_t before = bench.backend().prepared_bytes();
-    bench.vector(std::vector<float>(100, 1.0f));
-    EXPECT_GE(bench.backend().prepared_bytes(), before + 400);
+    OpFixture fixture(device);
+    const std::size_t before = fixture.backend().prepared_bytes();
+    fixture.vector(std::vector<float>(100, 1.0f));
+    EXPECT_GE(fixture.backend().prepared_bytes(), before + 400);
     EXPECT_GT(device.device.memory_available(), 0u);
     EXPECT_GE(device.device.memory_total(), device.device.memory_available());
     EXPECT_EQ(device.device.ordinal(), 0);
     EXPECT_TRUE(device.device.supports(ActivationPrecision::f32));
-    EXPECT_GE(bench.backend().workspace_bytes({.rows = 8, .outputs = 8}, 1000), 8u * 1000 * sizeof(float));
+    EXPECT_GE(fixture.backend().workspace_bytes({.rows = 8, .outputs = 8}, 1000), 8u * 1000 * sizeof(float));
   });
 }
 

@@ -38,7 +38,7 @@ class MoeLayer {
   std::vector<float> values_;
 };
 
-MoeOp make_layer(OpBench& bench, const MoeLayer& layer, const nlohmann::json& made) {
+MoeOp make_layer(OpFixture& fixture, const MoeLayer& layer, const nlohmann::json& made) {
   static const std::map<std::string, ActivationKind> kActivations = {
       {"silu", ActivationKind::silu},
       {"gelu_tanh", ActivationKind::gelu_tanh},
@@ -49,15 +49,15 @@ MoeOp make_layer(OpBench& bench, const MoeLayer& layer, const nlohmann::json& ma
   const std::size_t hidden = layer.size("hidden");
   const auto experts = static_cast<std::int32_t>(layer.size("experts"));
   const auto used = made["used"].get<std::int32_t>();
-  const auto vector = [&](const char* name) { return bench.vector(layer.values(name)); };
+  const auto vector = [&](const char* name) { return fixture.vector(layer.values(name)); };
   const auto stacked = [&](const char* name, std::size_t columns, WeightRole role) {
-    return bench.experts(layer.matrix(name, columns), experts, role, used);
+    return fixture.experts(layer.matrix(name, columns), experts, role, used);
   };
-  MoeOp op{.x = bench.input(layer.matrix("x", width)),
+  MoeOp op{.x = fixture.input(layer.matrix("x", width)),
            .before = {.kind = NormKind::rms,
                       .epsilon = layer.description["sizes"]["epsilon"].get<float>(),
                       .weight = vector("before")},
-           .router = bench.matrix(layer.matrix("router", width)),
+           .router = fixture.matrix(layer.matrix("router", width)),
            .up = stacked("up", width, WeightRole::expert_column),
            .down = stacked("down", hidden, WeightRole::expert_row),
            .used = used,
@@ -78,9 +78,9 @@ MoeOp make_layer(OpBench& bench, const MoeLayer& layer, const nlohmann::json& ma
     op.down_bias = vector("down_bias");
   }
   if (made.value("shared", false)) {
-    if (gated) op.shared_gate = bench.matrix(layer.matrix("shared_gate", width));
-    op.shared_up = bench.matrix(layer.matrix("shared_up", width));
-    op.shared_down = bench.matrix(layer.matrix("shared_down", layer.size("shared")), WeightRole::row_parallel);
+    if (gated) op.shared_gate = fixture.matrix(layer.matrix("shared_gate", width));
+    op.shared_up = fixture.matrix(layer.matrix("shared_up", width));
+    op.shared_down = fixture.matrix(layer.matrix("shared_down", layer.size("shared")), WeightRole::row_parallel);
   }
   return op;
 }
@@ -92,10 +92,10 @@ TEST(MoeLayer, AsNumpyComputesIt) {
     for (std::size_t index = 0; index < layer.description["cases"].size(); ++index) {
       const nlohmann::json& made = layer.description["cases"][index];
       SCOPED_TRACE(made["name"].get<std::string>());
-      OpBench bench(device);
-      const MoeOp op = make_layer(bench, layer, made);
+      OpFixture fixture(device);
+      const MoeOp op = make_layer(fixture, layer, made);
       const StepPlan plan = StepPlan().add(0, static_cast<std::int32_t>(layer.size("rows")), {});
-      const Floats result = bench.run(plan, op.x, [&](Backend& b) { b.moe(op); });
+      const Floats result = fixture.run(plan, op.x, [&](Backend& b) { b.moe(op); });
       const std::vector<float> expected = layer.values("expected " + std::to_string(index));
       ASSERT_EQ(result.values.size(), expected.size());
       EXPECT_LE(nmse(result.values, expected), 1e-12);

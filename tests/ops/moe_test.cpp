@@ -116,14 +116,14 @@ Row moe_of(const MoeCase& c, const MoeData& data, std::size_t r) {
   return sum;
 }
 
-MoeOp make_op(OpBench& bench, const MoeCase& c, const MoeData& data) {
+MoeOp make_op(OpFixture& fixture, const MoeCase& c, const MoeData& data) {
   const auto experts = static_cast<std::int32_t>(c.experts);
   MoeOp op{.layer = 2,
-           .x = bench.input(data.x),
-           .before = {.kind = NormKind::rms, .epsilon = 1e-5f, .weight = bench.vector(data.before)},
-           .router = bench.matrix(data.router),
-           .up = bench.experts(data.up, experts, WeightRole::expert_column, c.used, c.type, 2),
-           .down = bench.experts(data.down, experts, WeightRole::expert_row, c.used, c.type, 2),
+           .x = fixture.input(data.x),
+           .before = {.kind = NormKind::rms, .epsilon = 1e-5f, .weight = fixture.vector(data.before)},
+           .router = fixture.matrix(data.router),
+           .up = fixture.experts(data.up, experts, WeightRole::expert_column, c.used, c.type, 2),
+           .down = fixture.experts(data.down, experts, WeightRole::expert_row, c.used, c.type, 2),
            .used = c.used,
            .gating = c.gating,
            .normalise = c.normalise,
@@ -132,18 +132,18 @@ MoeOp make_op(OpBench& bench, const MoeCase& c, const MoeData& data) {
            .clamp = static_cast<float>(kClamp),
            .alpha = static_cast<float>(kAlpha)};
   op.end = {.x = op.x, .scale = 0.5f};
-  if (c.gate) op.gate = bench.experts(data.gate, experts, WeightRole::expert_column, c.used, c.type, 2);
-  if (c.selection_bias) op.selection_bias = bench.vector(data.selection_bias);
+  if (c.gate) op.gate = fixture.experts(data.gate, experts, WeightRole::expert_column, c.used, c.type, 2);
+  if (c.selection_bias) op.selection_bias = fixture.vector(data.selection_bias);
   if (c.biases) {
-    op.router_bias = bench.vector(data.router_bias);
-    op.gate_bias = bench.vector(data.gate_bias);
-    op.up_bias = bench.vector(data.up_bias);
-    op.down_bias = bench.vector(data.down_bias);
+    op.router_bias = fixture.vector(data.router_bias);
+    op.gate_bias = fixture.vector(data.gate_bias);
+    op.up_bias = fixture.vector(data.up_bias);
+    op.down_bias = fixture.vector(data.down_bias);
   }
   if (c.shared) {
-    if (c.shared_gate) op.shared_gate = bench.matrix(data.shared_gate);
-    op.shared_up = bench.matrix(data.shared_up);
-    op.shared_down = bench.matrix(data.shared_down, WeightRole::row_parallel);
+    if (c.shared_gate) op.shared_gate = fixture.matrix(data.shared_gate);
+    op.shared_up = fixture.matrix(data.shared_up);
+    op.shared_down = fixture.matrix(data.shared_down, WeightRole::row_parallel);
   }
   return op;
 }
@@ -157,20 +157,20 @@ void run_case(const MoeCase& c) {
   Doubles expected(c.rows, c.width);
   for (std::size_t r = 0; r < c.rows; ++r) std::ranges::copy(moe_of(c, data, r), &expected.at(r, 0));
   for_each_device([&](const DeviceUnderTest& device) {
-    OpBench bench(device);
-    const MoeOp op = make_op(bench, c, data);
+    OpFixture fixture(device);
+    const MoeOp op = make_op(fixture, c, data);
     const auto ops = [&](Backend& b) { b.moe(op); };
     const double reach = 10.0 * largest_row(data.up);
-    const Floats together = bench.run(rows_from(0, c.rows), op.x, ops);
-    expect_close(together, expected, bench.epsilon() * reach * reach * largest_row(data.down));
-    const std::vector<ExpertUse> use = bench.backend().expert_use();
+    const Floats together = fixture.run(rows_from(0, c.rows), op.x, ops);
+    expect_close(together, expected, fixture.epsilon() * reach * reach * largest_row(data.down));
+    const std::vector<ExpertUse> use = fixture.backend().expert_use();
     ASSERT_EQ(use.size(), 1u);
     EXPECT_EQ(use[0].layer, 2);
     ASSERT_EQ(use[0].chosen.size(), c.experts);
     EXPECT_EQ(std::accumulate(use[0].chosen.begin(), use[0].chosen.end(), std::uint64_t{0}), as_size(c.used) * c.rows);
     // How many rows an expert serves does not change a row's bits.
     for (std::size_t r = 0; r < c.rows; r += 5) {
-      EXPECT_EQ(bench.run(rows_from(static_cast<std::int32_t>(r), 1), op.x, ops).row(0), together.row(r));
+      EXPECT_EQ(fixture.run(rows_from(static_cast<std::int32_t>(r), 1), op.x, ops).row(0), together.row(r));
     }
   });
 }
@@ -204,12 +204,12 @@ TEST(Moe, TiesGoToTheLowerExpert) {
     const MoeCase c;
     MoeData data(c);
     data.router = Floats(c.experts, c.width);  // all scores are equal
-    OpBench bench(device);
-    const MoeOp op = make_op(bench, c, data);
+    OpFixture fixture(device);
+    const MoeOp op = make_op(fixture, c, data);
     Doubles expected(1, c.width);
     std::ranges::copy(moe_of(c, data, 0), &expected.at(0, 0));  // experts 0 and 1, by a stable sort
-    expect_close(bench.run(rows_from(0, 1), op.x, [&](Backend& b) { b.moe(op); }), expected,
-                 bench.epsilon() * 100.0 * largest_row(data.up) * largest_row(data.up) * largest_row(data.down));
+    expect_close(fixture.run(rows_from(0, 1), op.x, [&](Backend& b) { b.moe(op); }), expected,
+                 fixture.epsilon() * 100.0 * largest_row(data.up) * largest_row(data.up) * largest_row(data.down));
   });
 }
 
@@ -217,12 +217,12 @@ TEST(Moe, AProfileTellsItsParts) {
   for_each_device([](const DeviceUnderTest& device) {
     const MoeCase c{.shared = true};
     const MoeData data(c);
-    OpBench bench(device);
-    const MoeOp op = make_op(bench, c, data);
-    bench.backend().set_profiling(true);
-    bench.run(rows_from(0, 3), [&](Backend& b) { b.moe(op); });
+    OpFixture fixture(device);
+    const MoeOp op = make_op(fixture, c, data);
+    fixture.backend().set_profiling(true);
+    fixture.run(rows_from(0, 3), [&](Backend& b) { b.moe(op); });
     for (const char* part : {"router", "experts", "shared experts"}) {
-      EXPECT_TRUE(std::ranges::any_of(bench.backend().profile(), [&](const OpTime& t) { return t.name == part; }))
+      EXPECT_TRUE(std::ranges::any_of(fixture.backend().profile(), [&](const OpTime& t) { return t.name == part; }))
           << part;
     }
   });
@@ -232,18 +232,18 @@ TEST(Moe, NanRowHarmsNobodyElse) {
   for_each_device([](const DeviceUnderTest& device) {
     const MoeCase c;
     MoeData data(c);
-    OpBench clean(device);
+    OpFixture clean(device);
     const MoeOp clean_op = make_op(clean, c, data);
     const Floats before = clean.run(rows_from(0, c.rows), clean_op.x, [&](Backend& b) { b.moe(clean_op); });
     data.x.at(4, 4) = std::numeric_limits<float>::quiet_NaN();
-    OpBench bench(device);
-    const MoeOp op = make_op(bench, c, data);
-    const Floats after = bench.run(rows_from(0, c.rows), op.x, [&](Backend& b) { b.moe(op); });
+    OpFixture fixture(device);
+    const MoeOp op = make_op(fixture, c, data);
+    const Floats after = fixture.run(rows_from(0, c.rows), op.x, [&](Backend& b) { b.moe(op); });
     for (std::size_t r = 0; r < c.rows; ++r) {
       if (r != 4) {
         EXPECT_EQ(after.row(r), before.row(r));
       }
-      EXPECT_EQ(bench.results().first_bad_layer[r], r == 4 ? 2 : -1);
+      EXPECT_EQ(fixture.results().first_bad_layer[r], r == 4 ? 2 : -1);
     }
     EXPECT_TRUE(std::isnan(after.at(4, 0)));
   });

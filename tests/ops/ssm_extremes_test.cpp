@@ -146,25 +146,25 @@ TEST(SsmExtremes, Version2) {
     in.at(r, 2 * heads + 1) = rows[r].c;
   }
   for_each_device([&](const DeviceUnderTest& device) {
-    OpBench bench(device);
+    OpFixture fixture(device);
     const SsmOp op{.version = 2,
-                   .in = bench.input(in),
-                   .out = bench.activation(static_cast<std::int32_t>(heads)),
-                   .conv = bench.vector(std::vector<float>(heads + 2, 1.0f)),
-                   .a = bench.vector(table.a),
-                   .d = bench.vector(std::vector<float>(heads, 1.0f)),
+                   .in = fixture.input(in),
+                   .out = fixture.activation(static_cast<std::int32_t>(heads)),
+                   .conv = fixture.vector(std::vector<float>(heads + 2, 1.0f)),
+                   .a = fixture.vector(table.a),
+                   .d = fixture.vector(std::vector<float>(heads, 1.0f)),
                    .inner = static_cast<std::int32_t>(heads),
                    .state = 1,
                    .heads = static_cast<std::int32_t>(heads),
                    .groups = 1,
                    .conv_width = 1};
-    bench.cache({.groups = {},
-                 .state_layers = {{.conv_values = 0, .scan_values = static_cast<std::int64_t>(heads)}},
-                 .kv_type = KvType::f32,
-                 .blocks = {},
-                 .state_slots = 1});
-    const Floats out = bench.run(StepPlan().add(0, static_cast<std::int32_t>(rows.size()), {.state_out = 0}), op.out,
-                                 [&](Backend& backend) { backend.ssm(op); });
+    fixture.cache({.groups = {},
+                   .state_layers = {{.conv_values = 0, .scan_values = static_cast<std::int64_t>(heads)}},
+                   .kv_type = KvType::f32,
+                   .blocks = {},
+                   .state_slots = 1});
+    const Floats out = fixture.run(StepPlan().add(0, static_cast<std::int32_t>(rows.size()), {.state_out = 0}), op.out,
+                                   [&](Backend& backend) { backend.ssm(op); });
     for (std::size_t h = 0; h < heads; ++h) {
       ASSERT_NO_FATAL_FAILURE(expect_channel(out, h, rows, static_cast<double>(table.a[h]), smallest_value(device)));
     }
@@ -194,26 +194,26 @@ TEST(SsmExtremes, Version1) {
   a.resize(inner, -1.0f);
   for (ExtremeRow& row : rows) row.dt = static_cast<float>(plain_silu(static_cast<double>(row.dt)));
   for_each_device([&](const DeviceUnderTest& device) {
-    OpBench bench(device);
+    OpFixture fixture(device);
     const SsmOp op{.version = 1,
-                   .in = bench.input(in),
-                   .out = bench.activation(static_cast<std::int32_t>(inner)),
-                   .conv = bench.vector(std::vector<float>(inner, 1.0f)),
-                   .a = bench.vector(a),
-                   .d = bench.vector(std::vector<float>(inner, 1.0f)),
-                   .x_proj = bench.matrix(x_proj),
-                   .dt_proj = bench.matrix(dt_proj),
+                   .in = fixture.input(in),
+                   .out = fixture.activation(static_cast<std::int32_t>(inner)),
+                   .conv = fixture.vector(std::vector<float>(inner, 1.0f)),
+                   .a = fixture.vector(a),
+                   .d = fixture.vector(std::vector<float>(inner, 1.0f)),
+                   .x_proj = fixture.matrix(x_proj),
+                   .dt_proj = fixture.matrix(dt_proj),
                    .inner = static_cast<std::int32_t>(inner),
                    .state = 1,
                    .conv_width = 1,
                    .dt_rank = 1};
-    bench.cache({.groups = {},
-                 .state_layers = {{.conv_values = 0, .scan_values = static_cast<std::int64_t>(inner)}},
-                 .kv_type = KvType::f32,
-                 .blocks = {},
-                 .state_slots = 1});
-    const Floats out = bench.run(StepPlan().add(0, static_cast<std::int32_t>(rows.size()), {.state_out = 0}), op.out,
-                                 [&](Backend& backend) { backend.ssm(op); });
+    fixture.cache({.groups = {},
+                   .state_layers = {{.conv_values = 0, .scan_values = static_cast<std::int64_t>(inner)}},
+                   .kv_type = KvType::f32,
+                   .blocks = {},
+                   .state_slots = 1});
+    const Floats out = fixture.run(StepPlan().add(0, static_cast<std::int32_t>(rows.size()), {.state_out = 0}), op.out,
+                                   [&](Backend& backend) { backend.ssm(op); });
     for (std::size_t i = 0; i < scanned; ++i) {
       ASSERT_NO_FATAL_FAILURE(expect_channel(out, i, rows, static_cast<double>(table.a[i]), smallest_value(device)));
     }

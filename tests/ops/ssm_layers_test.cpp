@@ -52,14 +52,14 @@ double nmse(const Floats& actual, const Floats& expected) {
 
 // A layer as a model runs it: norm and input projection, the op, output projection and residual.
 Floats run_layer(const DeviceUnderTest& device, const Arrays& arrays, SsmOp op, bool part_norms) {
-  OpBench bench(device);
-  const auto matrix = [&](const char* name) { return bench.matrix(arrays.at(name)); };
-  const auto vector = [&](const char* name) { return bench.matrix(arrays.at(name), WeightRole::vector); };
+  OpFixture fixture(device);
+  const auto matrix = [&](const char* name) { return fixture.matrix(arrays.at(name)); };
+  const auto vector = [&](const char* name) { return fixture.matrix(arrays.at(name), WeightRole::vector); };
   const auto rms = [](Weight weight) { return Norm{.kind = NormKind::rms, .epsilon = 1e-5f, .weight = weight}; };
-  const Activation x = bench.input(arrays.at("u"));
+  const Activation x = fixture.input(arrays.at("u"));
   const Weight in_proj = matrix("in_proj");
-  op.in = bench.activation(in_proj.rows);
-  op.out = bench.activation(op.inner);
+  op.in = fixture.activation(in_proj.rows);
+  op.out = fixture.activation(op.inner);
   op.conv = vector("conv");
   op.conv_bias = vector("conv_bias");
   op.a = vector("a");
@@ -75,17 +75,18 @@ Floats run_layer(const DeviceUnderTest& device, const Arrays& arrays, SsmOp op, 
   } else {
     op.norm = rms(vector("ssm_norm"));
   }
-  const LinearOp first{.part = LayerPart::ssm, .in = x, .before = rms(vector("norm")), .weight = in_proj, .out = op.in};
-  const LinearOp last{.part = LayerPart::ssm, .in = op.out, .weight = matrix("out_proj"), .end = {.x = x}};
+  const LinearOp first{
+      .sublayer = SublayerKind::ssm, .in = x, .before = rms(vector("norm")), .weight = in_proj, .out = op.in};
+  const LinearOp last{.sublayer = SublayerKind::ssm, .in = op.out, .weight = matrix("out_proj"), .end = {.x = x}};
   const auto channels = static_cast<std::int64_t>(arrays.at("conv").rows);
-  bench.cache({.groups = {},
-               .state_layers = {{.conv_values = (op.conv_width - 1) * channels,
-                                 .scan_values = std::int64_t{op.inner} * op.state}},
-               .kv_type = KvType::f32,
-               .blocks = {},
-               .state_slots = 1});
+  fixture.cache({.groups = {},
+                 .state_layers = {{.conv_values = (op.conv_width - 1) * channels,
+                                   .scan_values = std::int64_t{op.inner} * op.state}},
+                 .kv_type = KvType::f32,
+                 .blocks = {},
+                 .state_slots = 1});
   const auto rows = static_cast<std::int32_t>(arrays.at("u").rows);
-  return bench.run(StepPlan().add(0, rows, {.state_out = 0}), x, [&](Backend& backend) {
+  return fixture.run(StepPlan().add(0, rows, {.state_out = 0}), x, [&](Backend& backend) {
     backend.linear(first);
     backend.ssm(op);
     backend.linear(last);
@@ -127,28 +128,28 @@ TEST(SsmLayers, Convolution) {
   std::vector<float> bias = arrays.at("conv_bias").values;
   bias.resize(inner + 2, 0.0f);
   for_each_device([&](const DeviceUnderTest& device) {
-    OpBench bench(device);
+    OpFixture fixture(device);
     const SsmOp op{.version = 2,
-                   .in = bench.input(in),
-                   .out = bench.activation(static_cast<std::int32_t>(inner)),
-                   .conv = bench.matrix(conv, WeightRole::vector),
-                   .conv_bias = bench.vector(bias),
-                   .a = bench.vector({-1.0f}),
-                   .d = bench.vector({1.0f}),
+                   .in = fixture.input(in),
+                   .out = fixture.activation(static_cast<std::int32_t>(inner)),
+                   .conv = fixture.matrix(conv, WeightRole::vector),
+                   .conv_bias = fixture.vector(bias),
+                   .a = fixture.vector({-1.0f}),
+                   .d = fixture.vector({1.0f}),
                    .inner = static_cast<std::int32_t>(inner),
                    .state = 1,
                    .heads = 1,
                    .groups = 1,
                    .conv_width = static_cast<std::int32_t>(taps)};
-    bench.cache({.groups = {},
-                 .state_layers = {{.conv_values = static_cast<std::int64_t>((taps - 1) * (inner + 2)),
-                                   .scan_values = static_cast<std::int64_t>(inner)}},
-                 .kv_type = KvType::f32,
-                 .blocks = {},
-                 .state_slots = 1});
+    fixture.cache({.groups = {},
+                   .state_layers = {{.conv_values = static_cast<std::int64_t>((taps - 1) * (inner + 2)),
+                                     .scan_values = static_cast<std::int64_t>(inner)}},
+                   .kv_type = KvType::f32,
+                   .blocks = {},
+                   .state_slots = 1});
     const auto rows = static_cast<std::int32_t>(x.rows);
     const Floats out =
-        bench.run(StepPlan().add(0, rows, {.state_out = 0}), op.out, [&](Backend& backend) { backend.ssm(op); });
+        fixture.run(StepPlan().add(0, rows, {.state_out = 0}), op.out, [&](Backend& backend) { backend.ssm(op); });
     EXPECT_LE(nmse(out, arrays.at("expected")), kMaxNmse);
   });
 }

@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "base/error.h"
-#include "ops/chain_bench.h"
+#include "ops/chain_fixture.h"
 
 namespace quarrel::test {
 namespace {
@@ -192,7 +192,7 @@ TEST(StepCheck, LanesAndSampledTokensAreRemembered) {
 // Backends ask: one rule stands for all.
 TEST(StepCheck, MalformedStepsAreErrorsOnEveryDevice) {
   for_each_device([](const DeviceUnderTest& device) {
-    ChainBench chain(device);
+    ChainFixture chain(device);
     const StepPlan good = StepPlan().add(0, 3, {});
     EXPECT_NO_THROW(chain.run(good));
     StepPlan bad = good;

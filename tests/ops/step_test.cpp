@@ -7,14 +7,14 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "ops/chain_bench.h"
+#include "ops/chain_fixture.h"
 
 namespace quarrel::test {
 namespace {
 
 TEST(Step, TokensTakenFromTheLastStepsSamples) {
   for_each_device([](const DeviceUnderTest& device) {
-    ChainBench chain(device);
+    ChainFixture chain(device);
     const SamplingParams greedy;
     StepPlan first;
     first.sequences = {{.length = 1}, {.length = 1}, {.length = 1}};
@@ -43,7 +43,7 @@ TEST(Step, TokensTakenFromTheLastStepsSamples) {
 
 TEST(Step, MasksAreFilledWhileTheStepIsSubmitted) {
   for_each_device([](const DeviceUnderTest& device) {
-    ChainBench chain(device);
+    ChainFixture chain(device);
     const SamplingParams greedy;
     std::vector<std::uint64_t> mask = {0};
     int calls = 0;
@@ -57,7 +57,7 @@ TEST(Step, MasksAreFilledWhileTheStepIsSubmitted) {
     const Ticket ticket = chain.submit(plan);
     EXPECT_EQ(calls, 1);
     mask[0] = 0;  // the caller's memory is its own again once the step was submitted
-    const SampleResult result = chain.bench.backend().wait(ticket).samples[0];
+    const SampleResult result = chain.fixture.backend().wait(ticket).samples[0];
     EXPECT_EQ(result.outcome, SampleOutcome::token);
     EXPECT_EQ(result.id, 4);
     plan.fill_masks = {};
@@ -67,7 +67,7 @@ TEST(Step, MasksAreFilledWhileTheStepIsSubmitted) {
 
 TEST(Step, ABiasMayLeaveNoToken) {
   for_each_device([](const DeviceUnderTest& device) {
-    ChainBench chain(device);
+    ChainFixture chain(device);
     SamplingParams nothing;
     for (TokenId id = 0; id < kVocabulary; ++id) {
       nothing.logit_bias.emplace_back(id, -std::numeric_limits<float>::infinity());
@@ -83,8 +83,8 @@ TEST(Step, ABiasMayLeaveNoToken) {
 
 TEST(Step, TicketsAreAwaitedOnceAndAtMostTwoAreOpen) {
   for_each_device([](const DeviceUnderTest& device) {
-    ChainBench chain(device);
-    Backend& backend = chain.bench.backend();
+    ChainFixture chain(device);
+    Backend& backend = chain.fixture.backend();
     const SamplingParams greedy;
     StepPlan plan = StepPlan().add(0, 1, {}, 3);
     plan.generated_rows = 1;
@@ -106,7 +106,7 @@ TEST(Step, TicketsAreAwaitedOnceAndAtMostTwoAreOpen) {
 // Two tickets open all the time, each step's tokens those of the step before, which nobody has looked at yet.
 TEST(Step, TwoStepsInFlightGoOnFromEachOther) {
   for_each_device([](const DeviceUnderTest& device) {
-    ChainBench chain(device);
+    ChainFixture chain(device);
     const SamplingParams greedy;
     StepPlan plan = StepPlan().add(0, 1, {}, 2).add(0, 1, {}, 7).add(0, 1, {}, 4);
     plan.generated_rows = 3;
@@ -124,7 +124,7 @@ TEST(Step, TwoStepsInFlightGoOnFromEachOther) {
         plan.sequences[r].length = step + 1;
       }
       const Ticket next = chain.submit(plan);
-      const StepResults results = chain.bench.backend().wait(open);
+      const StepResults results = chain.fixture.backend().wait(open);
       ASSERT_EQ(results.logits.size(), 2u * kVocabulary);
       for (std::size_t r = 0; r < 3; ++r) {
         expected[r] = next_in_chain(expected[r]);
@@ -135,22 +135,22 @@ TEST(Step, TwoStepsInFlightGoOnFromEachOther) {
       }
       open = next;
     }
-    chain.bench.backend().wait(open);
+    chain.fixture.backend().wait(open);
   });
 }
 
 TEST(Step, ProfileNamesWhatRan) {
   for_each_device([](const DeviceUnderTest& device) {
-    ChainBench chain(device);
+    ChainFixture chain(device);
     StepPlan plan = StepPlan().add(0, 1, {});
     plan.outputs = {{.row = 0, .kind = OutputKind::logits, .logits = true}};
     chain.run(plan);
-    EXPECT_TRUE(chain.bench.backend().profile().empty());
-    chain.bench.backend().set_profiling(true);
+    EXPECT_TRUE(chain.fixture.backend().profile().empty());
+    chain.fixture.backend().set_profiling(true);
     chain.run(plan);
     chain.run(plan);
     std::map<std::string_view, std::uint64_t> calls;
-    for (const OpTime& time : chain.bench.backend().profile()) calls[time.name] = time.calls;
+    for (const OpTime& time : chain.fixture.backend().profile()) calls[time.name] = time.calls;
     EXPECT_EQ(calls["embedding"], 2u);
     EXPECT_EQ(calls["head"], 2u);
     EXPECT_EQ(calls["sampling"], 2u);
@@ -166,7 +166,7 @@ TEST(Step, BackendsOfOneDeviceShareIt) {
     std::vector<int> right(kThreads, 0);
     for (int t = 0; t < kThreads; ++t) {
       threads.emplace_back([&device, &right, t] {
-        ChainBench chain(device);
+        ChainFixture chain(device);
         const SamplingParams greedy;
         TokenId token = t;
         for (int i = 0; i < 50; ++i) {
@@ -188,10 +188,10 @@ TEST(Step, BackendsOfOneDeviceShareIt) {
 TEST(Step, AShortStepRunsBetweenTwoOpsOfALongOne) {
   for_each_device([](const DeviceUnderTest& device) {
     if (device.device.name() != "cpu") return;  // the reference computes a step at a stretch
-    ChainBench quick(device);
+    ChainFixture quick(device);
     const StepPlan one_row = StepPlan().add(0, 1, {});
     quick.run(one_row);
-    OpBench slow(device);
+    OpFixture slow(device);
     const Floats values = random_matrix(8, 64, 31);
     const Activation in = slow.input(values);
     const Activation out = slow.activation(64);
@@ -219,10 +219,10 @@ TEST(Step, AShortStepRunsBetweenTwoOpsOfALongOne) {
 
 TEST(Step, AnErrorInAnOpGivesTheDeviceBack) {
   for_each_device([](const DeviceUnderTest& device) {
-    ChainBench broken(device);
-    ChainBench whole(device);
+    ChainFixture broken(device);
+    ChainFixture whole(device);
     const StepPlan plan = StepPlan().add(0, 1, {});
-    EXPECT_THROW(broken.bench.run(plan, [](Backend&) { fail(ErrorKind::internal, "on purpose"); }), Error);
+    EXPECT_THROW(broken.fixture.run(plan, [](Backend&) { fail(ErrorKind::internal, "on purpose"); }), Error);
     EXPECT_NO_THROW(whole.run(plan));
     EXPECT_NO_THROW(broken.run(plan));
   });

@@ -16,8 +16,8 @@
 namespace quarrel::test {
 namespace {
 
-// What a listener heard.
-struct Heard {
+// What was reported to a listener.
+struct Reported {
   std::mutex mutex;
   GenerationResult result;
   std::size_t calls = 0;
@@ -39,20 +39,20 @@ struct Heard {
 using Listen = ChatToy;
 
 TEST_F(Listen, OnTheEnginesThread) {
-  const auto heard = std::make_shared<Heard>();
+  const auto reported = std::make_shared<Reported>();
   std::atomic<bool> elsewhere = false;
   Ask several = ask(20);
   several.answers = 3;
-  const Generation generation = Generation::start(model_, several, [&, heard](std::span<GenerationEvent> events) {
+  const Generation generation = Generation::start(model_, several, [&, reported](std::span<GenerationEvent> events) {
     if (!model_->engine().on_engine_thread()) elsewhere = true;
-    heard->add(events);
+    reported->add(events);
   });
   ASSERT_TRUE(eventually([&] { return generation.done(); }));
   EXPECT_FALSE(elsewhere);
-  EXPECT_EQ(heard->ends, 3u);
-  EXPECT_LT(heard->calls, heard->pieces);  // those of a step come together
+  EXPECT_EQ(reported->ends, 3u);
+  EXPECT_LT(reported->calls, reported->pieces);  // those of a step come together
   const GenerationResult expected = generate(model_, several);
-  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(heard->result.answers[i].text, expected.answers[i].text);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(reported->result.answers[i].text, expected.answers[i].text);
 }
 
 // Tasks on a thread of its own, which may be slow.
@@ -96,61 +96,61 @@ class Pool {
 };
 
 TEST_F(Listen, OnAnotherThreadInOrder) {
-  const auto heard = std::make_shared<Heard>();
+  const auto reported = std::make_shared<Reported>();
   Pool pool;
   Ask several = ask(40);
   several.answers = 4;
   const Generation generation = Generation::start(
-      model_, several, [heard](std::span<GenerationEvent> events) { heard->add(events); },
+      model_, several, [reported](std::span<GenerationEvent> events) { reported->add(events); },
       [&pool](std::function<void()> task) { pool.post(std::move(task)); });
   ASSERT_TRUE(eventually([&] { return generation.done(); }));
   EXPECT_GT(pool.posted, 0u);
   const GenerationResult expected = generate(model_, several);
-  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(heard->result.answers[i].tokens, expected.answers[i].tokens);
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(reported->result.answers[i].tokens, expected.answers[i].tokens);
 }
 
 TEST_F(Listen, WhatCannotBePostedRunsAtOnce) {
-  const auto heard = std::make_shared<Heard>();
+  const auto reported = std::make_shared<Reported>();
   const Generation generation = Generation::start(
-      model_, ask(5), [heard](std::span<GenerationEvent> events) { heard->add(events); },
+      model_, ask(5), [reported](std::span<GenerationEvent> events) { reported->add(events); },
       [](const std::function<void()>&) { throw std::runtime_error("the pool is gone"); });
   ASSERT_TRUE(eventually([&] { return generation.done(); }));
-  EXPECT_EQ(heard->result.answers.at(0).tokens.size(), 5u);
+  EXPECT_EQ(reported->result.answers.at(0).tokens.size(), 5u);
 }
 
 TEST_F(Listen, CancelledFromAnotherThread) {
-  const auto heard = std::make_shared<Heard>();
+  const auto reported = std::make_shared<Reported>();
   Generation generation =
-      Generation::start(model_, ask(-1), [heard](std::span<GenerationEvent> events) { heard->add(events); });
+      Generation::start(model_, ask(-1), [reported](std::span<GenerationEvent> events) { reported->add(events); });
   ASSERT_TRUE(eventually([&] {
-    const std::scoped_lock lock(heard->mutex);
-    return heard->pieces > 2;
+    const std::scoped_lock lock(reported->mutex);
+    return reported->pieces > 2;
   }));
   generation.cancel();
   ASSERT_TRUE(eventually([&] { return generation.done(); }));
-  EXPECT_EQ(heard->result.answers.at(0).reason, FinishReason::cancelled);
-  EXPECT_EQ(heard->ends, 1u);
+  EXPECT_EQ(reported->result.answers.at(0).reason, FinishReason::cancelled);
+  EXPECT_EQ(reported->ends, 1u);
 }
 
 TEST_F(Listen, OneAnswerIsCancelledFromTheListener) {
-  const auto heard = std::make_shared<Heard>();
+  const auto reported = std::make_shared<Reported>();
   Ask several = ask(30);
   several.answers = 3;
   std::atomic<Generation*> self = nullptr;
   model_->engine().pause();
-  Generation generation = Generation::start(model_, several, [heard, &self](std::span<GenerationEvent> events) {
+  Generation generation = Generation::start(model_, several, [reported, &self](std::span<GenerationEvent> events) {
     std::size_t pieces = 0;
     for (const GenerationEvent& event : events) pieces += event.answer == 1 && event.token >= 0;
-    heard->add(events);
+    reported->add(events);
     if (pieces > 0) self.load()->cancel_answer(1);
   });
   self = &generation;
   model_->engine().resume();
   ASSERT_TRUE(eventually([&] { return generation.done(); }));
   const GenerationResult expected = generate(model_, several);
-  EXPECT_EQ(heard->result.answers[1].reason, FinishReason::cancelled);
-  EXPECT_LT(heard->result.answers[1].tokens.size(), 30u);
-  for (const std::size_t i : {0u, 2u}) EXPECT_EQ(heard->result.answers[i].tokens, expected.answers[i].tokens);
+  EXPECT_EQ(reported->result.answers[1].reason, FinishReason::cancelled);
+  EXPECT_LT(reported->result.answers[1].tokens.size(), 30u);
+  for (const std::size_t i : {0u, 2u}) EXPECT_EQ(reported->result.answers[i].tokens, expected.answers[i].tokens);
 }
 
 TEST_F(Listen, AListenerThatThrowsHearsNoMore) {
@@ -165,18 +165,18 @@ TEST_F(Listen, AListenerThatThrowsHearsNoMore) {
 }
 
 TEST_F(Listen, WhoLetsGoEndsIt) {
-  const auto heard = std::make_shared<Heard>();
+  const auto reported = std::make_shared<Reported>();
   {
     const Generation generation =
-        Generation::start(model_, ask(-1), [heard](std::span<GenerationEvent> events) { heard->add(events); });
+        Generation::start(model_, ask(-1), [reported](std::span<GenerationEvent> events) { reported->add(events); });
     ASSERT_TRUE(eventually([&] {
-      const std::scoped_lock lock(heard->mutex);
-      return heard->pieces > 0;
+      const std::scoped_lock lock(reported->mutex);
+      return reported->pieces > 0;
     }));
   }
   ASSERT_TRUE(eventually([&] { return model_->engine().counters().scheduler.running == 0; }));
-  EXPECT_EQ(heard->ends, 0u);
-  ASSERT_TRUE(eventually([&] { return heard.use_count() == 1; }));  // the engine holds nothing either
+  EXPECT_EQ(reported->ends, 0u);
+  ASSERT_TRUE(eventually([&] { return reported.use_count() == 1; }));  // the engine holds nothing either
 }
 
 TEST_F(Listen, AStreamIsReadWithATimeout) {
@@ -280,12 +280,12 @@ TEST_F(Listen, WhoWaitedForTheEndEndsTheModel) {
 
 TEST_F(Listen, AModelOutlivesWhatItAnswers) {
   auto model = load_toy(model_->path());
-  const auto heard = std::make_shared<Heard>();
+  const auto reported = std::make_shared<Reported>();
   const Generation generation =
-      Generation::start(model, ask(50), [heard](std::span<GenerationEvent> events) { heard->add(events); });
+      Generation::start(model, ask(50), [reported](std::span<GenerationEvent> events) { reported->add(events); });
   model.reset();
   ASSERT_TRUE(eventually([&] { return generation.done(); }));
-  EXPECT_EQ(heard->result.answers.at(0).tokens.size(), 50u);
+  EXPECT_EQ(reported->result.answers.at(0).tokens.size(), 50u);
 }
 
 }  // namespace

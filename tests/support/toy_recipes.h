@@ -50,7 +50,7 @@ struct ToyRecipe {
 
   bool gated() const noexcept { return activation == ToyActivation::swiglu || activation == ToyActivation::geglu; }
   bool mamba_only() const noexcept { return architecture.starts_with("mamba"); }
-  // Each layer is one part alone: a Mamba, attention or a feed-forward.
+  // Each layer is one sublayer alone: a Mamba, attention or a feed-forward.
   bool one_part_a_layer() const noexcept { return architecture.starts_with("nemotron_h"); }
   bool is_ssm(std::uint32_t layer) const noexcept { return !pattern.empty() && pattern[layer] == 'M'; }
   bool is_attention(std::uint32_t layer) const noexcept { return pattern.empty() || pattern[layer] == '*'; }

@@ -120,7 +120,7 @@ TEST_F(Converting, DecodersComeOutAsTheyWere) {
     EXPECT_EQ(spec.context_length, 512);
     EXPECT_EQ(spec.vocabulary, 64);
     ASSERT_EQ(spec.layers.size(), kLayers);
-    const auto& attention = std::get<AttentionSpec>(spec.layers[0].mixer.part);
+    const auto& attention = std::get<AttentionSpec>(spec.layers[0].mixer.function);
     EXPECT_EQ(attention.heads, 4);
     EXPECT_EQ(attention.kv_heads, 2);
     EXPECT_EQ(attention.key_dim, 16);
@@ -269,7 +269,7 @@ TEST_F(Converting, LongContextsByFrequencies) {
   // Pair 2 turns 64 / (2π 10000^(4/16)) = 1.0186 times, just above once: almost the whole factor.
   const double turns = 64.0 / (2 * std::numbers::pi * 10.0);
   EXPECT_NEAR(divisors[2], 1.0 / ((turns - 1) / 3 + (4 - turns) / 3 / 8), 1e-4);
-  EXPECT_EQ(std::get<AttentionSpec>(read_spec(made).layers[0].mixer.part).rope.factors_tensor, "rope_freqs.weight");
+  EXPECT_EQ(std::get<AttentionSpec>(read_spec(made).layers[0].mixer.function).rope.factors_tensor, "rope_freqs.weight");
 }
 
 TEST_F(Converting, OtherScalingsAreKeys) {
@@ -280,7 +280,7 @@ TEST_F(Converting, OtherScalingsAreKeys) {
   store("qwen2", "Qwen2ForCausalLM", config);
   run();
   const ModelSpec spec = read_spec(GgufFile::open(target_));
-  const RopeSpec& rope = std::get<AttentionSpec>(spec.layers[0].mixer.part).rope;
+  const RopeSpec& rope = std::get<AttentionSpec>(spec.layers[0].mixer.function).rope;
   EXPECT_EQ(rope.scaling, RopeScaling::yarn);
   EXPECT_EQ(rope.factor, 4.0);
   EXPECT_EQ(rope.original_context, 128);

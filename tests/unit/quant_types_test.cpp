@@ -61,5 +61,10 @@ TEST(QuantTypes, NamesAreFoundInAnyCase) {
   for (const char* name : {"IQ2_XXS", "iq2_xxs", "Iq2_xXs"}) EXPECT_EQ(find_type(std::string_view(name)), expected);
 }
 
+TEST(QuantTypes, AnIndexIsAPlaceInTheList) {
+  ASSERT_EQ(all_types().size(), kTypeCount);
+  for (const TypeInfo& info : all_types()) EXPECT_EQ(&all_types()[type_index(info.type)], &info) << info.name;
+}
+
 }  // namespace
 }  // namespace quarrel

@@ -134,7 +134,7 @@ struct Attention {
   const AttendTask& task;
   std::size_t queries, key_dim, value_dim;
   std::size_t width;         // of a query's sums: value_dim in whole vectors
-  std::size_t value_stride;  // from a position's values to the next, as a tile meets them
+  std::size_t value_stride;  // from a position's values to the next, as a tile reads them
   std::size_t pieces;        // tiles that the queries are cut into
   bool unpack;               // a step is first widened into scratch
   float* packed;             // queries of each piece by dimension, scaled
@@ -149,12 +149,12 @@ struct Attention {
         queries(static_cast<std::size_t>(of.rows) * static_cast<std::size_t>(of.query_heads)),
         key_dim(static_cast<std::size_t>(of.key_dim)),
         value_dim(static_cast<std::size_t>(of.value_dim)),
-        width(padded(value_dim, kGroupPadding)),
+        width(padded(value_dim, kVectorFloats)),
         pieces((queries + kTileQueries - 1) / kTileQueries),
         unpack((of.f16 && pieces > 1) || value_dim % kLanes != 0) {
     value_stride = unpack ? width : value_dim;
     packed = of.scratch;
-    scores = packed + padded(queries * key_dim, kGroupPadding);
+    scores = packed + padded(queries * key_dim, kVectorFloats);
     keys = scores + queries * kAttendStep;
     values = keys + kAttendStep * key_dim;
     own = values + kAttendStep * width;
@@ -239,8 +239,8 @@ static void add_values(const Attention& a, const StepBlocks<Stored>& blocks, con
   const auto last = static_cast<std::size_t>(places.last);
   while (count > 0) {
     // As even as they can be cut.
-    const std::size_t parts = (count + kTileQueries - 1) / kTileQueries;
-    const std::size_t some = count / parts;
+    const std::size_t tiles = (count + kTileQueries - 1) / kTileQueries;
+    const std::size_t some = count / tiles;
     with_count<kTileQueries>(some, [&]<std::size_t kQueries>(Count<kQueries>) {
       constexpr std::size_t kVectors = cells_beside(kQueries, 1, 8);
       const auto tile = [&]<std::size_t kMany>(Count<kMany>, std::size_t column) {

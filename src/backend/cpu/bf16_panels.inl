@@ -14,8 +14,8 @@ struct PanelColumns {
   ColumnRange columns;
 };
 
-// Two vectors of F32 as bf16 pairs: lane r holds even[r] below odd[r].
-static inline __m512i bf16_pairs(Floats even, Floats odd) {
+// Two columns in F32 as one vector of bf16: lane r holds even[r] below odd[r].
+static inline __m512i interleaved_bf16(Floats even, Floats odd) {
   alignas(64) static constexpr std::uint16_t kOrder[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
                                                            21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
                                                            11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
@@ -42,9 +42,9 @@ static inline void group_to_bf16(const typename Source::PanelBlock& panel, int g
     if constexpr (Source::kHasMinimum) offset = Source::minimum(panel, index);
     const Ints bytes = vectors[i];
     const auto value = [&](Ints byte) { return fma(to_floats(and_ints(byte, 255)), scale, offset); };
-    _mm512_store_si512(to + 64 * i, bf16_pairs(value(bytes), value(shift_ints_right<8>(bytes))));
+    _mm512_store_si512(to + 64 * i, interleaved_bf16(value(bytes), value(shift_ints_right<8>(bytes))));
     _mm512_store_si512(to + 64 * i + 32,
-                       bf16_pairs(value(shift_ints_right<16>(bytes)), value(shift_ints_right<24>(bytes))));
+                       interleaved_bf16(value(shift_ints_right<16>(bytes)), value(shift_ints_right<24>(bytes))));
   }
 }
 
@@ -95,9 +95,9 @@ static void floats_to_bf16(const WeightRows& weights, const PanelColumns& panel,
   for (std::size_t k = panel.columns.first; k < end; k += 2, to += 32) {
     const Floats even = column(k);
     const Floats odd = column(k + 1);
-    _mm512_store_si512(to, bf16_pairs(even, odd));
+    _mm512_store_si512(to, interleaved_bf16(even, odd));
     if (low == nullptr) continue;
-    _mm512_store_si512(low, bf16_pairs(sub(even, rounded_to_bf16(even)), sub(odd, rounded_to_bf16(odd))));
+    _mm512_store_si512(low, interleaved_bf16(sub(even, rounded_to_bf16(even)), sub(odd, rounded_to_bf16(odd))));
     low += 32;
   }
   // The last tile's other lines.

@@ -12,7 +12,7 @@
 namespace quarrel {
 namespace {
 
-// Floats that a worker has for a tile of rows: enough for heads of 256. And its part of the room for partitions' sums.
+// Floats that a worker has for a tile of rows: enough for heads of 256. And its share of the room for partitions' sums.
 constexpr std::size_t kScratchFloats = 80 * 1024;
 constexpr std::size_t kSumsFloats = 64 * 1024;
 
@@ -82,7 +82,7 @@ void CpuAttention::qkv(const QkvOp& op) {
   const std::array weights = {op.q, op.k, op.v};
   const GemmInput input = linear_.prepare(op.x, 0, host_.row_count(op.x.rows), op.before, op.layer, weights);
   HostBackend::Timer timer(host_, "qkv");
-  timer.products(input.rows, {op.q, op.k, op.v});
+  timer.gemm(input.rows, {op.q, op.k, op.v});
   float* keys = linear_.first_buffer();
   float* values = linear_.second_buffer();
   const std::array projections = {
@@ -133,7 +133,7 @@ void CpuAttention::plan(const AttendOp& op) {
   std::int32_t most = std::clamp(kAttendQueries / heads, 1, kAttendRows);
   const auto needed = [&] { return attend_scratch_floats(as_size(most) * as_size(heads), key_dim, value_dim); };
   while (most > 1 && needed() > kScratchFloats) most /= 2;
-  scratch_floats_ = std::max(kScratchFloats, padded(needed(), kGroupPadding));
+  scratch_floats_ = std::max(kScratchFloats, padded(needed(), kVectorFloats));
   const std::size_t memory = device_.workers() * (scratch_floats_ + kSumsFloats) * sizeof(float);
   // Heads so large that a lone row needs more than was planned for.
   if (memory_.size() < memory) memory_ = AlignedBuffer(memory, "attention");

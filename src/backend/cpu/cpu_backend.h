@@ -1,4 +1,4 @@
-// The CPU backend: one model on a CpuDevice. It binds the weights and hands each op to the part that owns it:
+// The CPU backend: one model on a CpuDevice. It binds the weights and hands each op to the class that owns it:
 // CpuLinear (GEMM and what is made of it), CpuAttention, CpuExperts and CpuScan. An op is one or two regions of the
 // device's thread pool.
 #pragma once

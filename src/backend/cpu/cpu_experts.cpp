@@ -153,7 +153,7 @@ void CpuExperts::check(const MoeOp& op) const {
 
 void CpuExperts::route(const MoeOp& op, const GemmInput& input) {
   HostBackend::Timer timer(host_, "router");
-  timer.products(input.rows, {op.router});
+  timer.gemm(input.rows, {op.router});
   const std::size_t experts = as_size(op.router.rows);
   const std::size_t used = as_size(op.used);
   // Which experts a row goes to must not hang on the rounding to int8: the router always works in F32.
@@ -225,7 +225,7 @@ GemmInput CpuExperts::sort_input(const GemmInput& input, std::span<const ExpertB
   sorted.int8 = lay_out_int8(space_.input_int8, input.columns);
   sorted.bf16 = lay_out_bf16(space_.input_bf16, space_.routed_rows(input.rows), input.columns);
   if (!input.has_int8 && !input.has_bf16) return sorted;
-  share(device_.pool(), batches.size(), [&](std::size_t b, std::size_t) {
+  share_units(device_.pool(), batches.size(), [&](std::size_t b, std::size_t) {
     for (std::size_t routed = batches[b].first; routed < batches[b].first + batches[b].rows; ++routed) {
       const std::size_t row = space_.row_of[routed];
       if (input.has_bf16 && row >= input.generated) {
@@ -277,7 +277,7 @@ GemmInput CpuExperts::convert_inner(const MoeOp& op, std::size_t rows, std::span
   inner.int8 = lay_out_int8(space_.inner_int8, hidden);
   inner.bf16 = lay_out_bf16(space_.inner_bf16, space_.routed_rows(rows), hidden);
   if (!inner.has_int8 && !inner.has_bf16) return inner;
-  share(device_.pool(), batches.size(), [&](std::size_t b, std::size_t) {
+  share_units(device_.pool(), batches.size(), [&](std::size_t b, std::size_t) {
     const ExpertBatch& batch = batches[b];
     GemmInput own = inner;
     own.generated = batch.first + batch.generated;
@@ -401,7 +401,7 @@ void CpuExperts::run_in_place(const MoeOp& op, const GemmInput& input, std::span
 // [rows][width of down], in the second buffer.
 void CpuExperts::run_shared(const MoeOp& op, const GemmInput& input) {
   HostBackend::Timer timer(host_, "shared experts");
-  timer.products(input.rows, {op.shared_gate, op.shared_up, op.shared_down});
+  timer.gemm(input.rows, {op.shared_gate, op.shared_up, op.shared_down});
   const std::size_t hidden = as_size(op.shared_up.rows);
   linear_.gated_gemm(input, {.gate = op.shared_gate,
                              .up = op.shared_up,
@@ -421,7 +421,7 @@ void CpuExperts::moe(const MoeOp& op) {
   {
     HostBackend::Timer timer(host_, "experts");
     const std::span<ExpertBatch> batches = sort_rows(op, input);
-    timer.products(input.rows * as_size(op.used), {op.gate, op.up, op.down}, batches.size());
+    timer.gemm(input.rows * as_size(op.used), {op.gate, op.up, op.down}, batches.size());
     if (cache_ != nullptr) {
       run_cached(op, input, batches);
     } else {

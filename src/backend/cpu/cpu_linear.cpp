@@ -25,7 +25,7 @@ std::size_t gemm_scratch_bytes(std::size_t columns) {
   const std::size_t groups = int8_groups(std::max<std::size_t>(columns, 1));
   const std::size_t unpacked = groups * (32 * 16 + 4 * 16 * sizeof(float));
   const std::size_t packed = groups * 40 * 16 + 64;
-  const std::size_t floats = (2 * 16 + 1) * padded(columns, kGroupPadding) * sizeof(float);
+  const std::size_t floats = (2 * 16 + 1) * padded(columns, kVectorFloats) * sizeof(float);
   return std::max(packed + std::max(unpacked, kUnpackedBytes), floats) + 64;
 }
 
@@ -303,7 +303,7 @@ void CpuLinear::finish_branch(const BranchEnd& end, const Weight& bias, float* v
 void CpuLinear::linear(const LinearOp& op) {
   const GemmInput input = prepare(op.in, 0, host_.row_count(op.in.rows), op.before, op.layer, {&op.weight, 1});
   HostBackend::Timer timer(host_, HostBackend::profile_name(op));
-  timer.products(input.rows, {op.weight});
+  timer.gemm(input.rows, {op.weight});
   if (op.end.x.valid()) {
     const GemmOutput out{first_.floats(), as_size(op.weight.rows)};
     const Projection projection{op.weight, out};
@@ -327,7 +327,7 @@ void CpuLinear::glu(const GluOp& op) {
   const std::array weights = {op.up, op.gate.valid() ? op.gate : op.up};
   const GemmInput input = prepare(op.x, 0, host_.row_count(op.x.rows), op.before, op.layer, weights);
   HostBackend::Timer timer(host_, "glu");
-  timer.products(input.rows, {op.gate, op.up});
+  timer.gemm(input.rows, {op.gate, op.up});
   gated_gemm(input, {.gate = op.gate,
                      .up = op.up,
                      .gate_bias = op.gate_bias,
@@ -354,7 +354,7 @@ void CpuLinear::head(const HeadOp& op) {
   if (!op.weight.valid() || !host_.wants_logits(op.slice)) return;
   const GemmInput input = prepare(op.in, first, count, op.norm, op.layer, {&op.weight, 1});
   HostBackend::Timer timer(host_, "head");
-  timer.products(input.rows, {op.weight});
+  timer.gemm(input.rows, {op.weight});
   const PreparedWeight& weight = weights_[op.weight];
   const float* bias = weights_.vector(op.bias);
   share_weights(input, {&weight.rows, 1}, [&](std::size_t, const Share& share, std::size_t worker) {

@@ -1,6 +1,6 @@
 // Everything that multiplies activations with a weight matrix on the CPU: rows are normed and brought into the form
 // that their class and the weights ask for, a matrix's rows are split among the workers, and the GEMM that fits is
-// called. A split is the same every time, so a worker meets the same weights again at the next token. The ops `linear`,
+// called. A split is the same every time, so a worker reads the same weights again at the next token. The ops `linear`,
 // `glu` and `head` are here; attention, experts and the scan are made of the same pieces.
 //
 // Called by the engine's thread within a step; gemm_share and convert_row by every worker.
@@ -104,7 +104,7 @@ class CpuLinear {
 
  private:
   bool wants_int8(const PreparedWeight& weight) const noexcept;
-  // Whether prompt rows meet this weight as bf16 numbers.
+  // Whether prompt rows are multiplied with this weight in bf16.
   bool wants_bf16(const PreparedWeight& weight) const noexcept;
   // Whether those are two numbers each: where weights have more bits than one, or the hi/lo split was asked for.
   bool wants_bf16_pairs(const PreparedWeight& weight) const noexcept;

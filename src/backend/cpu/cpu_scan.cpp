@@ -163,7 +163,7 @@ void CpuScan::project_scan_inputs(Stage& stage) {
     return;
   }
   HostBackend::Timer timer(host_, "scan inputs");
-  timer.products(host_.rows().size(), {op.x_proj, op.dt_proj});
+  timer.gemm(host_.rows().size(), {op.x_proj, op.dt_proj});
   const std::size_t rank = as_size(op.dt_rank);
   const std::size_t width = as_size(op.x_proj.rows);
   float* projected = linear_.second_buffer();

@@ -1,5 +1,5 @@
 // The weights of one model on the CPU. They keep their quantised form; at load time they are copied into packed panels
-// (packed.inl), each part by the worker that will read it, or stay where they lie in the file. Written while the model
+// (packed.inl), each share by the worker that will read it, or stay where they lie in the file. Written while the model
 // is bound, by one thread; read by every worker afterwards.
 #pragma once
 

@@ -33,20 +33,20 @@ template <typename Block>
 static void pack_floats(const PackTask& task) {
   using Element = typename FloatPanel<Block>::Element;
   auto* out = reinterpret_cast<Element*>(task.out);
-  for (std::size_t row = 0; row < kPanelRows; ++row) {
-    const std::byte* from = task.rows + row * task.row_stride;
+  for (std::size_t lane = 0; lane < kPanelRows; ++lane) {
+    const std::byte* from = task.rows + lane * task.row_stride;
     for (std::size_t k = 0; k < task.columns; ++k) {
       Element value = 0;
-      if (row < task.count) std::memcpy(&value, from + k * sizeof(Element), sizeof value);
-      out[k * kPanelRows + row] = value;
+      if (lane < task.count) std::memcpy(&value, from + k * sizeof(Element), sizeof value);
+      out[k * kPanelRows + lane] = value;
     }
   }
 }
 
 template <QuantType kType, typename Block>
-static void decode_float_row(const std::byte* panel, std::size_t row, std::size_t columns, float* values) {
+static void decode_float_row(const std::byte* panel, std::size_t lane, std::size_t columns, float* values) {
   for (std::size_t k = 0; k < columns; ++k) {
-    decode_row(kType, panel + (k * kPanelRows + row) * sizeof(Block), values + k, 1);
+    decode_row(kType, panel + (k * kPanelRows + lane) * sizeof(Block), values + k, 1);
   }
 }
 

@@ -1,8 +1,8 @@
 // GEMM of prompt rows on AMX: tiles of bf16 numbers. A chunk of panels is unpacked once, rounded to bf16, and stays in
-// the second-level cache while all rows of activations meet it, two rows of tiles by two panels at a time. Sums are
-// made in tiles, columns in ascending order; after kSliceColumns of them they rest in the result, bit for bit, while
-// the next columns are unpacked. So a row's result does not depend on the tile it was in. F16 weights are two bf16
-// numbers, and so are the activations that meet them: three products. Generated rows go to the int8 kernels.
+// the second-level cache while all rows of activations are multiplied with it, two rows of tiles by two panels at a
+// time. Sums are made in tiles, columns in ascending order; after kSliceColumns of them they rest in the result, bit
+// for bit, while the next columns are unpacked. So a row's result does not depend on the tile it was in. F16 weights
+// are two bf16 numbers, and so are their activations: three dot products. Generated rows go to the int8 kernels.
 
 namespace quarrel::QUARREL_LEVEL {
 
@@ -108,7 +108,7 @@ static void multiply_chunk(const Bf16Chunk& chunk, std::size_t panels, const Bf1
   if (panel < panels) multiply_tiles<kTwoTokens, false>(chunk, panel, rows, x, first, ahead);
 }
 
-// The part of a result that two rows of tiles give with a chunk: rows [first, last) of them, `columns` of the chunk.
+// The piece of a result that two rows of tiles give with a chunk: rows [first, last) of them, `columns` of the chunk.
 struct SumsPlace {
   float* out;
   std::size_t stride;

@@ -2,10 +2,9 @@
 // within a group of 32 (or 16) columns, then one F32 multiply-add a group in ascending order. Every pair of rows goes
 // through exactly these operations, whatever the tile it was computed in and wherever its weights came from:
 //
-//   a packed panel, unpacked in registers          for few rows, since memory is the limit, and for rows with a low
-//   part
-//                                                  everywhere: then there is arithmetic enough beside the unpacking
-//   an unpacked panel: bytes and F32 scales        for many: unpacked once into the second-level cache, then met by all
+// - a packed panel, unpacked in registers: for few rows, since memory is the limit, and for rows with a low part
+//   everywhere, since then there is arithmetic enough beside the unpacking;
+// - an unpacked panel, bytes and F32 scales: for many, unpacked once into the second-level cache, then used by all.
 //
 // A matrix that was not packed is packed panel by panel on the way. From the outside in: gemm_int8 (panels of weights),
 // multiply_panel (tiles of rows), multiply_tile (groups of columns), add_group (scales), scale_sums (dot products).
@@ -90,7 +89,7 @@ static inline void append_low(Ints (&acc)[kTokens], const Ints (&more)[kTokens])
 // The integer sums of a group's s-th scale with the tokens of a tile from place `at` on: of their high parts, or of
 // both
 // (`two`): 256 times the high parts' plus the low parts'. There are two ways to the same numbers. Where registers do,
-// both parts are summed at once, so that a vector of weights is done with when it has met them, and the bias is taken
+// both parts are summed at once, so that a vector of weights is done with after both, and the bias is taken
 // off at the end. For a tile of many tokens the parts come one after the other, the first written once for both cases.
 template <typename Source, std::size_t kTokens, typename Weights>
 static inline void scale_sums(const Weights& weights, const Int8Group& x, std::size_t at, std::size_t s, int bias,
@@ -250,9 +249,9 @@ static inline void multiply_panel(const PanelView<Source>& panel, const Int8Rows
 static constexpr std::size_t kRowsForPacked = 32;
 static constexpr std::size_t kRowsForLongUnpacking = 8;
 
-// Whether rows meet the packed panel itself, tile by tile, each of which unpacks it again.
+// Whether the packed panel itself is read, by tile after tile, each of which unpacks it again.
 template <typename Source>
-static inline bool meets_packed(const Int8Gemm& task) {
+static inline bool reads_packed(const Int8Gemm& task) {
   if constexpr (kUnpacksLong<Source>) return task.rows <= kRowsForLongUnpacking;
   return task.split || task.rows <= kRowsForPacked;
 }
@@ -263,7 +262,7 @@ static void gemm_int8(const Int8Gemm& task) {
   constexpr int kBias = Source::kBias - kDotOffset<Source::kMaxByte>;
   const WeightRows& weights = task.weights;
   const std::size_t groups = weights.columns / 32;
-  if (!meets_packed<Source>(task)) {
+  if (!reads_packed<Source>(task)) {
     using PanelBlock = typename UnpackedOf<Block>::PanelBlock;
     for_unpacked_panels<Block, 1>(
         task, [&](const PanelBlock* panel, std::size_t count, std::size_t row, std::size_t rows, float* out) {

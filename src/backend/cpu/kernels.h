@@ -15,7 +15,7 @@
 
 namespace quarrel {
 
-inline constexpr std::size_t kGroupPadding = 16;  // floats: the widest vector of floats
+inline constexpr std::size_t kVectorFloats = 16;  // of the widest vector
 
 static inline std::size_t padded(std::size_t value, std::size_t step) { return (value + step - 1) / step * step; }
 
@@ -131,13 +131,13 @@ struct AttendTask {
 // What attention over some positions leaves of each query: sums of values [queries][padded value_dim], the largest
 // score [queries], the sum of weights [queries].
 static inline std::size_t attend_state_floats(std::size_t queries, std::size_t value_dim) {
-  return padded(queries * (padded(value_dim, kGroupPadding) + 2), kGroupPadding);
+  return padded(queries * (padded(value_dim, kVectorFloats) + 2), kVectorFloats);
 }
 
 static inline std::size_t attend_scratch_floats(std::size_t queries, std::size_t key_dim, std::size_t value_dim) {
   const std::size_t step = kAttendStep;
-  return padded(queries * key_dim, kGroupPadding) + queries * step +
-         step * (key_dim + padded(value_dim, kGroupPadding)) + 2 * attend_state_floats(queries, value_dim);
+  return padded(queries * key_dim, kVectorFloats) + queries * step +
+         step * (key_dim + padded(value_dim, kVectorFloats)) + 2 * attend_state_floats(queries, value_dim);
 }
 
 inline constexpr std::size_t kSsmStrip = 64;  // channels a piece of a convolution or of a scan by channels

@@ -6,10 +6,10 @@
 //   vector 0   | w0,0 w0,1 w0,2 w0,3 | w1,0 w1,1 w1,2 w1,3 | … | w7,0 w7,1 w7,2 w7,3 |
 //   vector 1   | w0,4 w0,5 w0,6 w0,7 | w1,4 w1,5 w1,6 w1,7 | … | w7,4 w7,5 w7,6 w7,7 |
 //
-// Four values of an activation, repeated in every lane, meet a vector in one instruction (VNNI's dot product of four
-// bytes), and lane r sums the dot product of row r: no shuffles, no sums across lanes, one pass over memory from the
-// first byte to the last. Weights stay quantised, so a panel takes the bytes that its rows take in the file; a vector
-// of nibbles, say, holds vector i in its low halves and vector i + 4 in its high ones.
+// Four values of an activation, repeated in every lane, are multiplied with a vector in one instruction (VNNI's dot
+// product of four bytes), and lane r sums the dot product of row r: no shuffles, no sums across lanes, one pass over
+// memory from the first byte to the last. Weights stay quantised, so a panel takes the bytes that its rows take in the
+// file; a vector of nibbles, say, holds vector i in its low halves and vector i + 4 in its high ones.
 //
 // A type is a struct: its fields for the columns of one block (PanelBlock), the way in and out of them for one row, and
 // its weights as vectors of unsigned bytes with a scale a lane: weight = scale * (byte - kBias), or
@@ -33,12 +33,12 @@ static inline void move_value(T& in_block, U& in_panel) {
 
 // The same for bytes, four at a time: byte i of row r goes to panel[i / 4][4 r + i % 4].
 template <bool kPack, std::size_t kVectors, typename Byte>
-static inline void move_bytes(Byte* in_block, std::uint8_t (&panel)[kVectors][kBytes], int row) {
+static inline void move_bytes(Byte* in_block, std::uint8_t (&panel)[kVectors][kBytes], int lane) {
   for (std::size_t i = 0; i < kVectors; ++i) {
     if constexpr (kPack) {
-      std::memcpy(panel[i] + 4 * row, in_block + 4 * i, 4);
+      std::memcpy(panel[i] + 4 * lane, in_block + 4 * i, 4);
     } else {
-      std::memcpy(in_block + 4 * i, panel[i] + 4 * row, 4);
+      std::memcpy(in_block + 4 * i, panel[i] + 4 * lane, 4);
     }
   }
 }
@@ -84,9 +84,9 @@ struct Packed<BlockQ4_0> {
     std::uint8_t nibbles[4][kBytes];
   };
   template <bool kPack>
-  static inline void move(BlockQ4_0& block, PanelBlock& panel, int row) {
-    move_field<kPack>(block, offsetof(BlockQ4_0, scale), panel.scale[row]);
-    move_bytes<kPack>(block.nibbles, panel.nibbles, row);
+  static inline void move(BlockQ4_0& block, PanelBlock& panel, int lane) {
+    move_field<kPack>(block, offsetof(BlockQ4_0, scale), panel.scale[lane]);
+    move_bytes<kPack>(block.nibbles, panel.nibbles, lane);
   }
   static inline Bytes bytes(const PanelBlock& panel, int /*group*/, int i) { return nibbles32(panel.nibbles, i); }
   static inline Floats scale(const PanelBlock& panel, std::size_t /*index*/) { return load_half(panel.scale); }
@@ -102,10 +102,10 @@ struct Packed<BlockQ4_1> {
     std::uint8_t nibbles[4][kBytes];
   };
   template <bool kPack>
-  static inline void move(BlockQ4_1& block, PanelBlock& panel, int row) {
-    move_field<kPack>(block, offsetof(BlockQ4_1, scale), panel.scale[row]);
-    move_field<kPack>(block, offsetof(BlockQ4_1, minimum), panel.minimum[row]);
-    move_bytes<kPack>(block.nibbles, panel.nibbles, row);
+  static inline void move(BlockQ4_1& block, PanelBlock& panel, int lane) {
+    move_field<kPack>(block, offsetof(BlockQ4_1, scale), panel.scale[lane]);
+    move_field<kPack>(block, offsetof(BlockQ4_1, minimum), panel.minimum[lane]);
+    move_bytes<kPack>(block.nibbles, panel.nibbles, lane);
   }
   static inline Bytes bytes(const PanelBlock& panel, int /*group*/, int i) { return nibbles32(panel.nibbles, i); }
   static inline Floats scale(const PanelBlock& panel, std::size_t /*index*/) { return load_half(panel.scale); }
@@ -114,17 +114,17 @@ struct Packed<BlockQ4_1> {
 
 // The fifth bits of 32 weights: bit i of byte b of a row belongs to weight 4 i + b, that is to vector i.
 template <bool kPack>
-static inline void move_fifth_bits(std::uint32_t& in_block, std::uint8_t (&panel)[kBytes], int row) {
+static inline void move_fifth_bits(std::uint32_t& in_block, std::uint8_t (&panel)[kBytes], int lane) {
   if constexpr (kPack) {
     for (int b = 0; b < 4; ++b) {
       std::uint32_t byte = 0;
       for (int i = 0; i < 8; ++i) byte |= (in_block >> (4 * i + b) & 1) << i;
-      panel[4 * row + b] = static_cast<std::uint8_t>(byte);
+      panel[4 * lane + b] = static_cast<std::uint8_t>(byte);
     }
   } else {
     in_block = 0;
     for (int b = 0; b < 4; ++b) {
-      for (int i = 0; i < 8; ++i) in_block |= (std::uint32_t{panel[4 * row + b]} >> i & 1) << (4 * i + b);
+      for (int i = 0; i < 8; ++i) in_block |= (std::uint32_t{panel[4 * lane + b]} >> i & 1) << (4 * i + b);
     }
   }
 }
@@ -139,12 +139,12 @@ struct Packed<BlockQ5_0> {
     std::uint8_t nibbles[4][kBytes];
   };
   template <bool kPack>
-  static inline void move(BlockQ5_0& block, PanelBlock& panel, int row) {
+  static inline void move(BlockQ5_0& block, PanelBlock& panel, int lane) {
     std::uint32_t fifth = block.fifth_bits;
-    move_field<kPack>(block, offsetof(BlockQ5_0, scale), panel.scale[row]);
-    move_fifth_bits<kPack>(fifth, panel.fifth_bits, row);
+    move_field<kPack>(block, offsetof(BlockQ5_0, scale), panel.scale[lane]);
+    move_fifth_bits<kPack>(fifth, panel.fifth_bits, lane);
     block.fifth_bits = fifth;
-    move_bytes<kPack>(block.nibbles, panel.nibbles, row);
+    move_bytes<kPack>(block.nibbles, panel.nibbles, lane);
   }
   static inline Bytes bytes(const PanelBlock& panel, int /*group*/, int i) {
     return or_bytes(nibbles32(panel.nibbles, i), move_bits(load_bytes(panel.fifth_bits), i, 4, 16));
@@ -163,13 +163,13 @@ struct Packed<BlockQ5_1> {
     std::uint8_t nibbles[4][kBytes];
   };
   template <bool kPack>
-  static inline void move(BlockQ5_1& block, PanelBlock& panel, int row) {
+  static inline void move(BlockQ5_1& block, PanelBlock& panel, int lane) {
     std::uint32_t fifth = block.fifth_bits;
-    move_field<kPack>(block, offsetof(BlockQ5_1, scale), panel.scale[row]);
-    move_field<kPack>(block, offsetof(BlockQ5_1, minimum), panel.minimum[row]);
-    move_fifth_bits<kPack>(fifth, panel.fifth_bits, row);
+    move_field<kPack>(block, offsetof(BlockQ5_1, scale), panel.scale[lane]);
+    move_field<kPack>(block, offsetof(BlockQ5_1, minimum), panel.minimum[lane]);
+    move_fifth_bits<kPack>(fifth, panel.fifth_bits, lane);
     block.fifth_bits = fifth;
-    move_bytes<kPack>(block.nibbles, panel.nibbles, row);
+    move_bytes<kPack>(block.nibbles, panel.nibbles, lane);
   }
   static inline Bytes bytes(const PanelBlock& panel, int /*group*/, int i) {
     return or_bytes(nibbles32(panel.nibbles, i), move_bits(load_bytes(panel.fifth_bits), i, 4, 16));
@@ -187,11 +187,11 @@ struct Packed<BlockQ8_0> {
     std::uint8_t quants[8][kBytes];  // 128 added
   };
   template <bool kPack>
-  static inline void move(BlockQ8_0& block, PanelBlock& panel, int row) {
-    move_field<kPack>(block, offsetof(BlockQ8_0, scale), panel.scale[row]);
+  static inline void move(BlockQ8_0& block, PanelBlock& panel, int lane) {
+    move_field<kPack>(block, offsetof(BlockQ8_0, scale), panel.scale[lane]);
     std::uint8_t shifted[32];
     for (int i = 0; kPack && i < 32; ++i) shifted[i] = static_cast<std::uint8_t>(block.quants[i] ^ 0x80);
-    move_bytes<kPack>(shifted, panel.quants, row);
+    move_bytes<kPack>(shifted, panel.quants, lane);
     for (int i = 0; !kPack && i < 32; ++i) block.quants[i] = static_cast<std::int8_t>(shifted[i] ^ 0x80);
   }
   static inline Bytes bytes(const PanelBlock& panel, int /*group*/, int i) { return load_bytes(panel.quants[i]); }
@@ -207,9 +207,9 @@ struct Packed<BlockIq4Nl> {
     std::uint8_t nibbles[4][kBytes];
   };
   template <bool kPack>
-  static inline void move(BlockIq4Nl& block, PanelBlock& panel, int row) {
-    move_field<kPack>(block, offsetof(BlockIq4Nl, scale), panel.scale[row]);
-    move_bytes<kPack>(block.nibbles, panel.nibbles, row);
+  static inline void move(BlockIq4Nl& block, PanelBlock& panel, int lane) {
+    move_field<kPack>(block, offsetof(BlockIq4Nl, scale), panel.scale[lane]);
+    move_bytes<kPack>(block.nibbles, panel.nibbles, lane);
   }
   static inline Bytes bytes(const PanelBlock& panel, int /*group*/, int i) {
     return look_up(kIq4Bytes, nibbles32(panel.nibbles, i));
@@ -237,17 +237,17 @@ struct PackedMxfp4 {
 template <>
 struct Packed<BlockMxfp4> : PackedMxfp4 {
   template <bool kPack>
-  static inline void move(BlockMxfp4& block, PanelBlock& panel, int row) {
-    move_value<kPack>(block.exponent, panel.exponent[row]);
-    move_bytes<kPack>(block.nibbles, panel.nibbles, row);
+  static inline void move(BlockMxfp4& block, PanelBlock& panel, int lane) {
+    move_value<kPack>(block.exponent, panel.exponent[lane]);
+    move_bytes<kPack>(block.nibbles, panel.nibbles, lane);
   }
 };
 
 template <>
 struct Packed<BlockMxfp4Pairs> : PackedMxfp4 {
   template <bool kPack>
-  static inline void move(BlockMxfp4Pairs& block, PanelBlock& panel, int row) {
-    move_value<kPack>(block.exponent, panel.exponent[row]);
+  static inline void move(BlockMxfp4Pairs& block, PanelBlock& panel, int lane) {
+    move_value<kPack>(block.exponent, panel.exponent[lane]);
     const auto nibble = [](const std::uint8_t* bytes, int low_byte, int i) {
       return static_cast<std::uint8_t>(bytes[low_byte] >> (4 * i) & 15);
     };
@@ -256,7 +256,7 @@ struct Packed<BlockMxfp4Pairs> : PackedMxfp4 {
       halves[i] =
           static_cast<std::uint8_t>(nibble(block.nibbles, i / 2, i % 2) | nibble(block.nibbles, 8 + i / 2, i % 2) << 4);
     }
-    move_bytes<kPack>(halves, panel.nibbles, row);
+    move_bytes<kPack>(halves, panel.nibbles, lane);
     for (int i = 0; !kPack && i < 16; ++i) {
       const int first = 2 * i % 16;
       const int half = i / 8;
@@ -274,21 +274,23 @@ struct PackedKScales {
   std::uint8_t minimums[4][kPanelRows];
 
   template <bool kPack, typename Block>
-  inline void move(Block& block, int row) {
-    move_field<kPack>(block, offsetof(Block, scale), scale[row]);
-    move_field<kPack>(block, offsetof(Block, min_scale), min_scale[row]);
+  inline void move(Block& block, int lane) {
+    move_field<kPack>(block, offsetof(Block, scale), scale[lane]);
+    move_field<kPack>(block, offsetof(Block, min_scale), min_scale[lane]);
     std::uint8_t* packed = block.scales;
     if constexpr (kPack) {
-      for (int g = 0; g < 4; ++g) minimums[g][row] = 0;
+      for (int g = 0; g < 4; ++g) minimums[g][lane] = 0;
       for (int g = 0; g < 8; ++g) {
         const int low = g < 4 ? packed[g] & 63 : (packed[g + 4] & 15) | (packed[g - 4] >> 6 << 4);
         const int least = g < 4 ? packed[g + 4] & 63 : (packed[g + 4] >> 4) | (packed[g] >> 6 << 4);
-        scales[g][row] = static_cast<std::uint8_t>(low | least >> 4 << 6);
-        minimums[g / 2][row] = static_cast<std::uint8_t>(minimums[g / 2][row] | (least & 15) << (4 * (g % 2)));
+        scales[g][lane] = static_cast<std::uint8_t>(low | least >> 4 << 6);
+        minimums[g / 2][lane] = static_cast<std::uint8_t>(minimums[g / 2][lane] | (least & 15) << (4 * (g % 2)));
       }
     } else {
-      const auto low = [&](int g) { return scales[g][row] & 63; };
-      const auto least = [&](int g) { return scales[g][row] >> 6 << 4 | (minimums[g / 2][row] >> (4 * (g % 2)) & 15); };
+      const auto low = [&](int g) { return scales[g][lane] & 63; };
+      const auto least = [&](int g) {
+        return scales[g][lane] >> 6 << 4 | (minimums[g / 2][lane] >> (4 * (g % 2)) & 15);
+      };
       for (int g = 0; g < 4; ++g) {
         packed[g] = static_cast<std::uint8_t>(low(g) | low(g + 4) >> 4 << 6);
         packed[g + 4] = static_cast<std::uint8_t>(least(g) | least(g + 4) >> 4 << 6);
@@ -322,9 +324,9 @@ struct Packed<BlockQ4K> {
     std::uint8_t nibbles[32][kBytes];
   };
   template <bool kPack>
-  static inline void move(BlockQ4K& block, PanelBlock& panel, int row) {
-    panel.scales.template move<kPack>(block, row);
-    move_bytes<kPack>(block.nibbles, panel.nibbles, row);
+  static inline void move(BlockQ4K& block, PanelBlock& panel, int lane) {
+    panel.scales.template move<kPack>(block, lane);
+    move_bytes<kPack>(block.nibbles, panel.nibbles, lane);
   }
   static inline Bytes bytes(const PanelBlock& panel, int group, int i) {
     return paired_nibbles(panel.nibbles, group, i);
@@ -347,10 +349,10 @@ struct Packed<BlockQ5K> {
     std::uint8_t nibbles[32][kBytes];
   };
   template <bool kPack>
-  static inline void move(BlockQ5K& block, PanelBlock& panel, int row) {
-    panel.scales.template move<kPack>(block, row);
-    move_bytes<kPack>(block.fifth_bits, panel.fifth_bits, row);
-    move_bytes<kPack>(block.nibbles, panel.nibbles, row);
+  static inline void move(BlockQ5K& block, PanelBlock& panel, int lane) {
+    panel.scales.template move<kPack>(block, lane);
+    move_bytes<kPack>(block.fifth_bits, panel.fifth_bits, lane);
+    move_bytes<kPack>(block.nibbles, panel.nibbles, lane);
   }
   static inline Bytes bytes(const PanelBlock& panel, int group, int i) {
     return or_bytes(paired_nibbles(panel.nibbles, group, i), move_bits(load_bytes(panel.fifth_bits[i]), group, 4, 16));
@@ -374,11 +376,11 @@ struct Packed<BlockQ6K> {
     std::uint8_t high_bits[16][kBytes];
   };
   template <bool kPack>
-  static inline void move(BlockQ6K& block, PanelBlock& panel, int row) {
-    move_field<kPack>(block, offsetof(BlockQ6K, scale), panel.scale[row]);
-    for (int g = 0; g < 16; ++g) move_value<kPack>(block.scales[g], panel.scales[g][row]);
-    move_bytes<kPack>(block.nibbles, panel.nibbles, row);
-    move_bytes<kPack>(block.high_bits, panel.high_bits, row);
+  static inline void move(BlockQ6K& block, PanelBlock& panel, int lane) {
+    move_field<kPack>(block, offsetof(BlockQ6K, scale), panel.scale[lane]);
+    for (int g = 0; g < 16; ++g) move_value<kPack>(block.scales[g], panel.scales[g][lane]);
+    move_bytes<kPack>(block.nibbles, panel.nibbles, lane);
+    move_bytes<kPack>(block.high_bits, panel.high_bits, lane);
   }
   // Group 4 h + q of 32 lies in half h: its nibbles are the low or high ones of 64 bytes, its upper bits at place 2 q.
   static inline Bytes bytes(const PanelBlock& panel, int group, int i) {
@@ -406,23 +408,23 @@ static void pack_rows(const PackTask& task) {
   const std::size_t blocks = task.columns / Block::kWeights;
   const Block nothing = {};
   for (std::size_t b = 0; b < blocks; ++b) {
-    for (std::size_t row = 0; row < kPanelRows; ++row) {
+    for (std::size_t lane = 0; lane < kPanelRows; ++lane) {
       Block block = nothing;
-      if (row < task.count) std::memcpy(&block, task.rows + row * task.row_stride + b * sizeof(Block), sizeof(Block));
-      Packed<Block>::template move<true>(block, out[b], static_cast<int>(row));
+      if (lane < task.count) std::memcpy(&block, task.rows + lane * task.row_stride + b * sizeof(Block), sizeof(Block));
+      Packed<Block>::template move<true>(block, out[b], static_cast<int>(lane));
     }
   }
 }
 
 template <QuantType kType, typename Block>
-static void decode_packed_row(const std::byte* panel, std::size_t row, std::size_t columns, float* values) {
+static void decode_packed_row(const std::byte* panel, std::size_t lane, std::size_t columns, float* values) {
   using PanelBlock = typename Packed<Block>::PanelBlock;
   const std::size_t blocks = columns / Block::kWeights;
   for (std::size_t b = 0; b < blocks; ++b) {
     PanelBlock packed;
     std::memcpy(&packed, panel + b * sizeof(PanelBlock), sizeof packed);
     Block block = {};
-    Packed<Block>::template move<false>(block, packed, static_cast<int>(row));
+    Packed<Block>::template move<false>(block, packed, static_cast<int>(lane));
     decode_row(kType, reinterpret_cast<const std::byte*>(&block), values + b * Block::kWeights, Block::kWeights);
   }
 }

@@ -19,11 +19,11 @@ struct Packed<BlockQ2K> {
     std::uint8_t quants[16][kBytes];
   };
   template <bool kPack>
-  static inline void move(BlockQ2K& block, PanelBlock& panel, int row) {
-    move_field<kPack>(block, offsetof(BlockQ2K, scale), panel.scale[row]);
-    move_field<kPack>(block, offsetof(BlockQ2K, min_scale), panel.min_scale[row]);
-    for (int g = 0; g < 16; ++g) move_value<kPack>(block.scales[g], panel.scales[g][row]);
-    move_bytes<kPack>(block.quants, panel.quants, row);
+  static inline void move(BlockQ2K& block, PanelBlock& panel, int lane) {
+    move_field<kPack>(block, offsetof(BlockQ2K, scale), panel.scale[lane]);
+    move_field<kPack>(block, offsetof(BlockQ2K, min_scale), panel.min_scale[lane]);
+    for (int g = 0; g < 16; ++g) move_value<kPack>(block.scales[g], panel.scales[g][lane]);
+    move_bytes<kPack>(block.quants, panel.quants, lane);
   }
   static inline Bytes bytes(const PanelBlock& panel, int group, int i) { return two_bits(panel.quants, group, i); }
   static inline Floats scale(const PanelBlock& panel, std::size_t index) {
@@ -46,11 +46,11 @@ struct Packed<BlockQ3K> {
     std::uint8_t quants[16][kBytes];
   };
   template <bool kPack>
-  static inline void move(BlockQ3K& block, PanelBlock& panel, int row) {
-    move_field<kPack>(block, offsetof(BlockQ3K, scale), panel.scale[row]);
-    for (int i = 0; i < 12; ++i) move_value<kPack>(block.scales[i], panel.scales[i][row]);
-    move_bytes<kPack>(block.third_bits, panel.third_bits, row);
-    move_bytes<kPack>(block.quants, panel.quants, row);
+  static inline void move(BlockQ3K& block, PanelBlock& panel, int lane) {
+    move_field<kPack>(block, offsetof(BlockQ3K, scale), panel.scale[lane]);
+    for (int i = 0; i < 12; ++i) move_value<kPack>(block.scales[i], panel.scales[i][lane]);
+    move_bytes<kPack>(block.third_bits, panel.third_bits, lane);
+    move_bytes<kPack>(block.quants, panel.quants, lane);
   }
   static inline Bytes bytes(const PanelBlock& panel, int group, int i) {
     return or_bytes(two_bits(panel.quants, group, i), move_bits(load_bytes(panel.third_bits[i]), group, 2, 4));
@@ -73,15 +73,15 @@ struct Packed<BlockQ8K> {
     std::int16_t sums[16][kPanelRows];  // kept, so that a row comes out as it went in
   };
   template <bool kPack>
-  static inline void move(BlockQ8K& block, PanelBlock& panel, int row) {
-    move_field<kPack>(block, offsetof(BlockQ8K, scale), panel.scale[row]);
+  static inline void move(BlockQ8K& block, PanelBlock& panel, int lane) {
+    move_field<kPack>(block, offsetof(BlockQ8K, scale), panel.scale[lane]);
     std::uint8_t shifted[256];
     for (int i = 0; kPack && i < 256; ++i) shifted[i] = static_cast<std::uint8_t>(block.quants[i] ^ 0x80);
-    move_bytes<kPack>(shifted, panel.quants, row);
+    move_bytes<kPack>(shifted, panel.quants, lane);
     for (int i = 0; !kPack && i < 256; ++i) block.quants[i] = static_cast<std::int8_t>(shifted[i] ^ 0x80);
     for (int i = 0; i < 16; ++i) {
       const std::size_t offset = offsetof(BlockQ8K, sums) + static_cast<std::size_t>(i) * sizeof(std::int16_t);
-      move_field<kPack>(block, offset, panel.sums[i][row]);
+      move_field<kPack>(block, offset, panel.sums[i][lane]);
     }
   }
   static inline Bytes bytes(const PanelBlock& panel, int group, int i) {
@@ -101,15 +101,15 @@ struct Packed<BlockIq4Xs> {
     std::uint8_t nibbles[32][kBytes];
   };
   template <bool kPack>
-  static inline void move(BlockIq4Xs& block, PanelBlock& panel, int row) {
-    move_field<kPack>(block, offsetof(BlockIq4Xs, scale), panel.scale[row]);
+  static inline void move(BlockIq4Xs& block, PanelBlock& panel, int lane) {
+    move_field<kPack>(block, offsetof(BlockIq4Xs, scale), panel.scale[lane]);
     if constexpr (kPack) {
-      for (int i = 0; i < 2; ++i) panel.scales_high[i][row] = static_cast<std::uint8_t>(block.scales_high >> (8 * i));
+      for (int i = 0; i < 2; ++i) panel.scales_high[i][lane] = static_cast<std::uint8_t>(block.scales_high >> (8 * i));
     } else {
-      block.scales_high = static_cast<std::uint16_t>(panel.scales_high[0][row] | panel.scales_high[1][row] << 8);
+      block.scales_high = static_cast<std::uint16_t>(panel.scales_high[0][lane] | panel.scales_high[1][lane] << 8);
     }
-    for (int i = 0; i < 4; ++i) move_value<kPack>(block.scales_low[i], panel.scales_low[i][row]);
-    move_bytes<kPack>(block.nibbles, panel.nibbles, row);
+    for (int i = 0; i < 4; ++i) move_value<kPack>(block.scales_low[i], panel.scales_low[i][lane]);
+    move_bytes<kPack>(block.nibbles, panel.nibbles, lane);
   }
   static inline Bytes bytes(const PanelBlock& panel, int group, int i) {
     const std::uint8_t* nibbles = panel.nibbles[4 * group + i % 4];
@@ -132,9 +132,9 @@ struct Packed<BlockTq2_0> {
     std::uint8_t quants[16][kBytes];
   };
   template <bool kPack>
-  static inline void move(BlockTq2_0& block, PanelBlock& panel, int row) {
-    move_field<kPack>(block, offsetof(BlockTq2_0, scale), panel.scale[row]);
-    move_bytes<kPack>(block.quants, panel.quants, row);
+  static inline void move(BlockTq2_0& block, PanelBlock& panel, int lane) {
+    move_field<kPack>(block, offsetof(BlockTq2_0, scale), panel.scale[lane]);
+    move_bytes<kPack>(block.quants, panel.quants, lane);
   }
   static inline Bytes bytes(const PanelBlock& panel, int group, int i) { return two_bits(panel.quants, group, i); }
   static inline Floats scale(const PanelBlock& panel, std::size_t /*index*/) { return load_half(panel.scale); }
@@ -151,10 +151,10 @@ struct Packed<BlockTq1_0> {
     std::uint8_t fours[1][kBytes];
   };
   template <bool kPack>
-  static inline void move(BlockTq1_0& block, PanelBlock& panel, int row) {
-    move_field<kPack>(block, offsetof(BlockTq1_0, scale), panel.scale[row]);
-    move_bytes<kPack>(block.fives, panel.fives, row);
-    move_bytes<kPack>(block.fours, panel.fours, row);
+  static inline void move(BlockTq1_0& block, PanelBlock& panel, int lane) {
+    move_field<kPack>(block, offsetof(BlockTq1_0, scale), panel.scale[lane]);
+    move_bytes<kPack>(block.fives, panel.fives, lane);
+    move_bytes<kPack>(block.fours, panel.fours, lane);
   }
   // The first 32 bytes are groups 0 to 4, a digit each; a digit of the next 16 is half a group, and the rest is the
   // last four bytes', a digit a vector.

@@ -83,9 +83,9 @@ struct Packed<BlockIq2Xxs> {
     std::uint8_t groups[16][kBytes];  // of each group the four entries, then signs and scale
   };
   template <bool kPack>
-  static inline void move(BlockIq2Xxs& block, PanelBlock& panel, int row) {
-    move_field<kPack>(block, offsetof(BlockIq2Xxs, scale), panel.scale[row]);
-    move_bytes<kPack>(field_bytes(block, offsetof(BlockIq2Xxs, groups)), panel.groups, row);
+  static inline void move(BlockIq2Xxs& block, PanelBlock& panel, int lane) {
+    move_field<kPack>(block, offsetof(BlockIq2Xxs, scale), panel.scale[lane]);
+    move_bytes<kPack>(field_bytes(block, offsetof(BlockIq2Xxs, groups)), panel.groups, lane);
   }
   [[gnu::noinline]] static void group(const PanelBlock& panel, int g, Bytes (&vectors)[8]) {
     const Ints indices = load_words(panel.groups[2 * g]);
@@ -114,10 +114,10 @@ struct Packed<BlockIq2Xs> {
     std::uint8_t scales[2][kBytes];
   };
   template <bool kPack>
-  static inline void move(BlockIq2Xs& block, PanelBlock& panel, int row) {
-    move_field<kPack>(block, offsetof(BlockIq2Xs, scale), panel.scale[row]);
-    move_bytes<kPack>(field_bytes(block, offsetof(BlockIq2Xs, quants)), panel.quants, row);
-    move_bytes<kPack>(block.scales, panel.scales, row);
+  static inline void move(BlockIq2Xs& block, PanelBlock& panel, int lane) {
+    move_field<kPack>(block, offsetof(BlockIq2Xs, scale), panel.scale[lane]);
+    move_bytes<kPack>(field_bytes(block, offsetof(BlockIq2Xs, quants)), panel.quants, lane);
+    move_bytes<kPack>(block.scales, panel.scales, lane);
   }
   [[gnu::noinline]] static void group(const PanelBlock& panel, int g, Bytes (&vectors)[8]) {
     const Ints first = load_words(panel.quants[2 * g]);
@@ -145,12 +145,12 @@ struct Packed<BlockIq2S> {
     std::uint8_t scales[2][kBytes];
   };
   template <bool kPack>
-  static inline void move(BlockIq2S& block, PanelBlock& panel, int row) {
-    move_field<kPack>(block, offsetof(BlockIq2S, scale), panel.scale[row]);
-    move_bytes<kPack>(block.entries, panel.entries, row);
-    move_bytes<kPack>(block.signs, panel.signs, row);
-    move_bytes<kPack>(block.entries_high, panel.entries_high, row);
-    move_bytes<kPack>(block.scales, panel.scales, row);
+  static inline void move(BlockIq2S& block, PanelBlock& panel, int lane) {
+    move_field<kPack>(block, offsetof(BlockIq2S, scale), panel.scale[lane]);
+    move_bytes<kPack>(block.entries, panel.entries, lane);
+    move_bytes<kPack>(block.signs, panel.signs, lane);
+    move_bytes<kPack>(block.entries_high, panel.entries_high, lane);
+    move_bytes<kPack>(block.scales, panel.scales, lane);
   }
   [[gnu::noinline]] static void group(const PanelBlock& panel, int g, Bytes (&vectors)[8]) {
     const Ints indices = load_words(panel.entries[g]);
@@ -177,10 +177,10 @@ struct Packed<BlockIq3Xxs> {
     std::uint8_t signs_and_scale[8][kBytes];
   };
   template <bool kPack>
-  static inline void move(BlockIq3Xxs& block, PanelBlock& panel, int row) {
-    move_field<kPack>(block, offsetof(BlockIq3Xxs, scale), panel.scale[row]);
-    move_bytes<kPack>(block.entries, panel.entries, row);
-    move_bytes<kPack>(field_bytes(block, offsetof(BlockIq3Xxs, signs_and_scale)), panel.signs_and_scale, row);
+  static inline void move(BlockIq3Xxs& block, PanelBlock& panel, int lane) {
+    move_field<kPack>(block, offsetof(BlockIq3Xxs, scale), panel.scale[lane]);
+    move_bytes<kPack>(block.entries, panel.entries, lane);
+    move_bytes<kPack>(field_bytes(block, offsetof(BlockIq3Xxs, signs_and_scale)), panel.signs_and_scale, lane);
   }
   [[gnu::noinline]] static void group(const PanelBlock& panel, int g, Bytes (&vectors)[8]) {
     const Ints signs = packed_signs(load_words(panel.signs_and_scale[g]));
@@ -208,12 +208,12 @@ struct Packed<BlockIq3S> {
     std::uint8_t scales[1][kBytes];
   };
   template <bool kPack>
-  static inline void move(BlockIq3S& block, PanelBlock& panel, int row) {
-    move_field<kPack>(block, offsetof(BlockIq3S, scale), panel.scale[row]);
-    move_bytes<kPack>(block.entries, panel.entries, row);
-    move_bytes<kPack>(block.entries_high, panel.entries_high, row);
-    move_bytes<kPack>(block.signs, panel.signs, row);
-    move_bytes<kPack>(block.scales, panel.scales, row);
+  static inline void move(BlockIq3S& block, PanelBlock& panel, int lane) {
+    move_field<kPack>(block, offsetof(BlockIq3S, scale), panel.scale[lane]);
+    move_bytes<kPack>(block.entries, panel.entries, lane);
+    move_bytes<kPack>(block.entries_high, panel.entries_high, lane);
+    move_bytes<kPack>(block.signs, panel.signs, lane);
+    move_bytes<kPack>(block.scales, panel.scales, lane);
   }
   [[gnu::noinline]] static void group(const PanelBlock& panel, int g, Bytes (&vectors)[8]) {
     const Ints high = shifted_right(load_words(panel.entries_high[g / 4]), 8 * (g % 4));
@@ -272,8 +272,8 @@ struct Iq1Rows {
   std::uint8_t halves[4][kBytes];
 
   template <bool kPack>
-  void move(Iq1Group& group, int g, int row) {
-    move_iq1_group<kPack>(group, words[g] + 4 * row, halves[g / 2] + 4 * row + g % 2 * 2);
+  void move(Iq1Group& group, int g, int lane) {
+    move_iq1_group<kPack>(group, words[g] + 4 * lane, halves[g / 2] + 4 * lane + g % 2 * 2);
   }
   // Lowest bits of a lane; what lies above belongs to somebody else.
   Ints half(int g) const { return shifted_right(load_words(halves[g / 2]), 16 * (g % 2)); }
@@ -307,8 +307,8 @@ struct Packed<BlockIq1S> {
     Iq1Rows groups;  // beside the indices the group's scale of three bits, then the way of its shift
   };
   template <bool kPack>
-  static inline void move(BlockIq1S& block, PanelBlock& panel, int row) {
-    move_field<kPack>(block, offsetof(BlockIq1S, scale), panel.scale[row]);
+  static inline void move(BlockIq1S& block, PanelBlock& panel, int lane) {
+    move_field<kPack>(block, offsetof(BlockIq1S, scale), panel.scale[lane]);
     for (int g = 0; g < 8; ++g) {
       std::uint8_t* low = block.entries + 4 * g;
       std::uint16_t extra = block.extra[g];
@@ -317,7 +317,7 @@ struct Packed<BlockIq1S> {
         for (int k = 0; k < 4; ++k) group.index[k] = low[k] | (std::uint32_t{extra} >> (3 * k) & 7) << 8;
         group.more = std::uint32_t{extra} >> 12;
       }
-      panel.groups.move<kPack>(group, g, row);
+      panel.groups.move<kPack>(group, g, lane);
       if constexpr (!kPack) {
         extra = static_cast<std::uint16_t>(group.more << 12);
         for (int k = 0; k < 4; ++k) {
@@ -349,7 +349,7 @@ struct Packed<BlockIq1M> {
     Iq1Rows groups;  // beside the indices the way of each row's shift
   };
   template <bool kPack>
-  static inline void move(BlockIq1M& block, PanelBlock& panel, int row) {
+  static inline void move(BlockIq1M& block, PanelBlock& panel, int lane) {
     for (int g = 0; g < 8; ++g) {
       std::uint8_t* low = block.entries + 4 * g;
       std::uint8_t* high = block.extra + 2 * g;  // three bits of an index and one of its shift, in nibbles
@@ -359,7 +359,7 @@ struct Packed<BlockIq1M> {
         group.index[k] = low[k] | (nibble & 7) << 8;
         group.more |= nibble >> 3 << k;
       }
-      panel.groups.move<kPack>(group, g, row);
+      panel.groups.move<kPack>(group, g, lane);
       for (int k = 0; !kPack && k < 4; ++k) {
         const std::uint32_t nibble = group.index[k] >> 8 | (group.more >> k & 1) << 3;
         low[k] = static_cast<std::uint8_t>(group.index[k]);
@@ -376,8 +376,8 @@ struct Packed<BlockIq1M> {
         packed[3] |= words[i] >> 12 << (4 * i);
       }
     } else {
-      for (int i = 0; i < 3; ++i) packed[i] = panel.scales[i][row];
-      for (int i = 0; i < 4; ++i) words[i] = (std::uint32_t{panel.scale[row]} >> (4 * i) & 15) << 12;
+      for (int i = 0; i < 3; ++i) packed[i] = panel.scales[i][lane];
+      for (int i = 0; i < 4; ++i) words[i] = (std::uint32_t{panel.scale[lane]} >> (4 * i) & 15) << 12;
     }
     for (int p = 0; p < 16; ++p) {
       for (int bit = 0; bit < 3; ++bit) {
@@ -391,8 +391,8 @@ struct Packed<BlockIq1M> {
       }
     }
     if constexpr (kPack) {
-      for (int i = 0; i < 3; ++i) panel.scales[i][row] = static_cast<std::uint16_t>(packed[i]);
-      panel.scale[row] = static_cast<HalfBits>(packed[3]);
+      for (int i = 0; i < 3; ++i) panel.scales[i][lane] = static_cast<std::uint16_t>(packed[i]);
+      panel.scale[lane] = static_cast<HalfBits>(packed[3]);
     } else {
       for (int i = 0; i < 4; ++i) block.scales[i] = static_cast<std::uint16_t>(words[i]);
     }

@@ -18,7 +18,7 @@ struct Share {
   std::size_t first, last;
 };
 
-// A worker's own part, the same each time: it reads it as one stream, from memory that it touched first.
+// A worker's own share, the same each time: it reads it as one stream, from memory that it touched first.
 inline Share share_of(std::size_t rows, int worker, int workers) {
   const std::size_t grains = (rows + kGrain - 1) / kGrain;
   const auto bound = [&](int w) { return std::min(rows, grains * as_size(w) / as_size(workers) * kGrain); };
@@ -33,7 +33,7 @@ inline Share node_share(std::size_t rows, const ThreadPool& pool, int node) {
 
 // Runs task(unit, worker) for all units, which lie nowhere in particular; whoever is free takes the next.
 template <typename Task>
-void share(ThreadPool& pool, std::size_t units, const Task& task) {
+void share_units(ThreadPool& pool, std::size_t units, const Task& task) {
   const auto bound = [&](int worker) { return units * as_size(worker) / as_size(pool.size()); };
   pool.share(
       [&](int node) { return bound(pool.node(node).last) - bound(pool.node(node).first); },
@@ -41,15 +41,15 @@ void share(ThreadPool& pool, std::size_t units, const Task& task) {
 }
 
 // Runs task(matrix, rows, worker) until all rows of all matrices, of which `rows` are the numbers, are done. Either
-// each worker has its own part; or, where arithmetic is the limit, whoever is free takes the next piece of its node's,
+// each worker has its own share; or, where arithmetic is the limit, whoever is free takes the next piece of its node's,
 // since cores are seldom equally fast: another program or the sibling thread may slow one of them.
 template <typename Task>
-void share_rows(ThreadPool& pool, std::span<const std::size_t> rows, bool own_parts, const Task& task) {
-  if (own_parts) {
+void share_rows(ThreadPool& pool, std::span<const std::size_t> rows, bool own_shares, const Task& task) {
+  if (own_shares) {
     pool.run([&](int worker, int workers) {
       for (std::size_t matrix = 0; matrix < rows.size(); ++matrix) {
-        const Share part = share_of(rows[matrix], worker, workers);
-        if (part.first < part.last) task(matrix, part, as_size(worker));
+        const Share share = share_of(rows[matrix], worker, workers);
+        if (share.first < share.last) task(matrix, share, as_size(worker));
       }
     });
     return;
@@ -60,9 +60,9 @@ void share_rows(ThreadPool& pool, std::span<const std::size_t> rows, bool own_pa
     return std::clamp((even + kGrain - 1) / kGrain * kGrain, kLeast, kMost);
   };
   const auto pieces_of = [&](int node, std::size_t matrix_rows) {
-    const Share part = node_share(matrix_rows, pool, node);
+    const Share share = node_share(matrix_rows, pool, node);
     const std::size_t piece = piece_of(matrix_rows);
-    return (part.last - part.first + piece - 1) / piece;
+    return (share.last - share.first + piece - 1) / piece;
   };
   const auto units = [&](int node) {
     std::size_t sum = 0;
@@ -72,9 +72,9 @@ void share_rows(ThreadPool& pool, std::span<const std::size_t> rows, bool own_pa
   pool.share(units, [&](int node, std::size_t unit, int worker) {
     std::size_t matrix = 0;
     while (unit >= pieces_of(node, rows[matrix])) unit -= pieces_of(node, rows[matrix++]);
-    const Share part = node_share(rows[matrix], pool, node);
-    const std::size_t first = part.first + unit * piece_of(rows[matrix]);
-    task(matrix, Share{first, std::min(first + piece_of(rows[matrix]), part.last)}, as_size(worker));
+    const Share share = node_share(rows[matrix], pool, node);
+    const std::size_t first = share.first + unit * piece_of(rows[matrix]);
+    task(matrix, Share{first, std::min(first + piece_of(rows[matrix]), share.last)}, as_size(worker));
   });
 }
 

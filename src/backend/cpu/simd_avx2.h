@@ -15,9 +15,9 @@ namespace quarrel::avx2_level {
 
 inline constexpr int kLanes = 8;
 inline constexpr int kBytes = 32;
-inline constexpr std::size_t kTileTokens = 4;   // the most that a tile of integer products holds in registers
+inline constexpr std::size_t kTileTokens = 4;   // the most rows whose int8 sums registers hold
 inline constexpr std::size_t kBothTokens = 2;   // the same where sums of high and low parts are made at once
-inline constexpr std::size_t kFloatTokens = 4;  // the same for products of floats, beside two panels
+inline constexpr std::size_t kFloatTokens = 4;  // the same in F32, beside two panels
 
 inline constexpr int kAccumulators = 12;  // vectors that a tile may sum into without leaving the registers
 
@@ -244,7 +244,7 @@ inline constexpr int kDotOffset = kMaxByte > 127 ? 128 : 0;
 static inline void keep_order(__m256i& sum) { asm("" : "+x"(sum)); }
 
 // acc[token] += sums of four neighbouring weights, none above kMaxByte, times four values of that token: vector i of
-// the weights meets values 4 i to 4 i + 3. Token t's values lie int8_offset<kFirst>(t) behind the first.
+// the weights goes with values 4 i to 4 i + 3. Token t's values lie int8_offset<kFirst>(t) behind the first.
 template <std::size_t kTokens, std::size_t kVectors, int kMaxByte, std::size_t kFirst, typename Weights>
 static inline void dots(const Weights& weights, const std::int8_t* values, Ints (&acc)[kTokens]) {
   const __m256i ones = _mm256_set1_epi16(1);

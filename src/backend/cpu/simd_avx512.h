@@ -17,9 +17,9 @@ namespace quarrel::QUARREL_LEVEL {
 
 inline constexpr int kLanes = 16;
 inline constexpr int kBytes = 64;
-inline constexpr std::size_t kTileTokens = 12;  // the most that a tile of integer products holds in registers
+inline constexpr std::size_t kTileTokens = 12;  // the most rows whose int8 sums registers hold
 inline constexpr std::size_t kBothTokens = 4;   // the same where sums of high and low parts are made at once
-inline constexpr std::size_t kFloatTokens = 8;  // the same for products of floats, beside two panels
+inline constexpr std::size_t kFloatTokens = 8;  // the same in F32, beside two panels
 
 inline constexpr int kAccumulators = 24;  // vectors that a tile may sum into without leaving the registers
 
@@ -261,7 +261,7 @@ static inline Ints dot_repeated(Ints acc, Bytes weights, const std::int8_t* four
 }
 
 // acc[token] += sums of four neighbouring weights, none above kMaxByte, times four values of that token: vector i of
-// the weights meets values 4 i to 4 i + 3. Token t's values lie int8_offset<kFirst>(t) behind the first.
+// the weights goes with values 4 i to 4 i + 3. Token t's values lie int8_offset<kFirst>(t) behind the first.
 template <std::size_t kTokens, std::size_t kVectors, int kMaxByte, std::size_t kFirst, typename Weights>
 static inline void dots(const Weights& weights, const std::int8_t* values, Ints (&acc)[kTokens]) {
 #pragma GCC unroll 8

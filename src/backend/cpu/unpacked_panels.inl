@@ -1,5 +1,5 @@
 // Panels on their way from a file's rows to a GEMM: packed where they are not, and unpacked where many rows of
-// activations are to meet them. An unpacked panel is a packed one (packed.inl) with a byte a weight and F32 scales.
+// activations need them. An unpacked panel is a packed one (packed.inl) with a byte a weight and F32 scales.
 
 // Before a loop over the groups of a block: everything in it is then known to the compiler. Under a sanitizer that
 // would take it minutes.
@@ -99,8 +99,8 @@ static const typename Packed<Block>::PanelBlock* packed_panel(const WeightRows& 
   return reinterpret_cast<const PanelBlock*>(space);
 }
 
-// As many panels as fit the cache together are unpacked, then every tile of activations meets all of them, kPanels at a
-// time: multiply(panels, their weight rows, first row of the tile, its rows, where results go).
+// As many panels as fit the cache together are unpacked, then every tile of activations is multiplied with all of them,
+// kPanels at a time: multiply(panels, their weight rows, first row of the tile, its rows, where results go).
 template <typename Block, std::size_t kPanels, typename Multiply>
 static void for_unpacked_panels(const Int8Gemm& task, const Multiply& multiply) {
   using PanelBlock = typename UnpackedOf<Block>::PanelBlock;

@@ -20,8 +20,8 @@ constexpr int kMaxHeadDim = 256;  // of rope_store
 bool is_plain(const BranchEnd& end) { return end.branch.kind == NormKind::none && end.after.kind == NormKind::none; }
 
 std::string_view profile_name(const LinearOp& op) {
-  if (op.part == LayerPart::attention) return "attention out";
-  return op.part == LayerPart::feed_forward ? "down" : "projections";
+  if (op.sublayer == SublayerKind::attention) return "attention out";
+  return op.sublayer == SublayerKind::feed_forward ? "down" : "projections";
 }
 
 [[noreturn]] void refuse(const char* what, const char* op) {

@@ -92,7 +92,7 @@ void ReferenceBackend::load_kv(const std::byte* place, std::span<double> values)
 
 void ReferenceBackend::qkv(const QkvOp& op) {
   Timer timer(*this, "qkv");
-  timer.products(as_size(row_count(op.x.rows)), {op.q, op.k, op.v});
+  timer.gemm(as_size(row_count(op.x.rows)), {op.q, op.k, op.v});
   const std::size_t q_width = as_size(op.heads) * as_size(op.key_dim);
   const std::size_t k_width = as_size(op.kv_heads) * as_size(op.key_dim);
   const std::size_t v_width = as_size(op.kv_heads) * as_size(op.value_dim);

@@ -208,7 +208,7 @@ void ReferenceBackend::head(const HeadOp& op) {
     in.insert(in.end(), normed.begin(), normed.end());
   }
   if (!op.weight.valid() || !wants_logits(op.slice)) return;
-  timer.products(as_size(last - first), {op.weight});
+  timer.gemm(as_size(last - first), {op.weight});
   std::vector<float> logits;
   multiply(op.weight, 0, in, vector_of(op.bias, as_size(op.weight.rows)), logits);
   const std::size_t vocabulary = as_size(op.weight.rows);

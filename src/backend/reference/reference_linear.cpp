@@ -1,4 +1,4 @@
-// Products with weights: the plain projection and the feed-forward's gate.
+// GEMM in double: the projection and the feed-forward's gate.
 #include <algorithm>
 
 #include "backend/reference/reference_backend.h"
@@ -33,7 +33,7 @@ void ReferenceBackend::multiply(const Weight& weight, std::int32_t expert, std::
 
 void ReferenceBackend::linear(const LinearOp& op) {
   Timer timer(*this, profile_name(op));
-  timer.products(as_size(row_count(op.in.rows)), {op.weight});
+  timer.gemm(as_size(row_count(op.in.rows)), {op.weight});
   const std::vector<double> in = input_rows(op.in, op.before, op.weight.columns, op.layer);
   std::vector<float> values;
   multiply(op.weight, 0, in, vector_of(op.bias, as_size(op.weight.rows)), values);
@@ -73,7 +73,7 @@ std::vector<float> ReferenceBackend::glu_rows(const GluWeights& weights, std::in
 
 void ReferenceBackend::glu(const GluOp& op) {
   Timer timer(*this, "glu");
-  timer.products(as_size(row_count(op.x.rows)), {op.gate, op.up});
+  timer.gemm(as_size(row_count(op.x.rows)), {op.gate, op.up});
   const std::size_t width = as_size(op.up.rows);
   if (op.activation == ActivationKind::swiglu_clamped || width > as_size(op.out.width)) {
     fail(ErrorKind::internal, "the feed-forward of layer {} is malformed", op.layer);

@@ -39,7 +39,7 @@ struct ReferenceBackend::Routing {
 
 ReferenceBackend::Routing ReferenceBackend::route(const MoeOp& op, std::span<const double> in) {
   Timer timer(*this, "router");
-  timer.products(in.size() / as_size(op.router.columns), {op.router});
+  timer.gemm(in.size() / as_size(op.router.columns), {op.router});
   const std::size_t experts = as_size(op.router.rows);
   const std::size_t used = as_size(op.used);
   std::vector<float> logits;
@@ -79,7 +79,7 @@ std::vector<float> ReferenceBackend::expert_outputs(const MoeOp& op, const Routi
   Timer timer(*this, "experts");
   std::set<std::int32_t> chosen(routing.experts.begin(), routing.experts.end());
   chosen.erase(-1);
-  timer.products(routing.experts.size(), {op.gate, op.up, op.down}, chosen.size());
+  timer.gemm(routing.experts.size(), {op.gate, op.up, op.down}, chosen.size());
   const std::size_t columns = as_size(op.up.columns);
   const std::size_t hidden = as_size(op.up.rows);
   const std::size_t width = as_size(op.down.rows);
@@ -132,7 +132,7 @@ void ReferenceBackend::moe(const MoeOp& op) {
   std::vector<float> shared;
   if (op.shared_up.valid()) {
     Timer timer(*this, "shared experts");
-    timer.products(in.size() / as_size(op.up.columns), {op.shared_gate, op.shared_up, op.shared_down});
+    timer.gemm(in.size() / as_size(op.up.columns), {op.shared_gate, op.shared_up, op.shared_down});
     const std::vector<float> inner = glu_rows(
         {.gate = op.shared_gate, .up = op.shared_up, .activation = op.activation, .clamp = op.clamp, .alpha = op.alpha},
         0, in);

@@ -25,7 +25,7 @@ void ReferenceBackend::ssm(const SsmOp& op) {
   step.shape = ssm_shape(op, cache().state_layers);
   timer.scan(op);
   timer.convolution(op);
-  if (op.version == 1) timer.products(rows().size(), {op.x_proj, op.dt_proj});
+  if (op.version == 1) timer.gemm(rows().size(), {op.x_proj, op.dt_proj});
   step.sequences = sequence_rows();
   convolve(op, step);
   project_scan_inputs(op, step);

@@ -1,12 +1,12 @@
 // Attention: projections and cache store, the weighted sum over the cache, and the output projection into the residual.
 #include "base/error.h"
-#include "model/blocks/half.h"
+#include "model/blocks/sublayer.h"
 #include "model/rope.h"
 
 namespace quarrel {
 namespace {
 
-class AttentionBlock final : public HalfBlock {
+class AttentionBlock final : public Sublayer {
  public:
   AttentionBlock(const QkvOp& qkv, const AttendOp& attend, const LinearOp& output)
       : qkv_(qkv), attend_(attend), output_(output) {}
@@ -66,13 +66,14 @@ void bind_projections(QkvOp& op, const AttentionSpec& spec, BlockContext& contex
 
 }  // namespace
 
-std::unique_ptr<HalfBlock> make_attention(const HalfSpec& half, const AttentionSpec& spec, BlockContext& context) {
+std::unique_ptr<Sublayer> make_attention(const SublayerSpec& sublayer, const AttentionSpec& spec,
+                                         BlockContext& context) {
   WeightBinder& weights = context.weights;
   QkvOp qkv{.layer = context.layer,
             .kv_group = context.kv_group,
             .kv_layer = context.kv_layer,
             .x = context.shared.x,
-            .before = weights.norm(half.before, context.prefix, context.width),
+            .before = weights.norm(sublayer.before, context.prefix, context.width),
             .q_norm = weights.norm(spec.q_norm, context.prefix, spec.key_dim),
             .k_norm = weights.norm(spec.k_norm, context.prefix, spec.key_dim),
             .rope = make_rope(spec.rope, spec.key_dim, context),
@@ -104,12 +105,12 @@ std::unique_ptr<HalfBlock> make_attention(const HalfSpec& half, const AttentionS
   const std::string joint = context.prefix + "attn_out";
   const std::string output = weights.has(joint + ".weight") ? joint : context.prefix + "attn_output";
   LinearOp linear{.layer = context.layer,
-                  .part = LayerPart::attention,
+                  .sublayer = SublayerKind::attention,
                   .in = context.shared.attention,
                   .weight = weights.matrix(output + ".weight", WeightRole::row_parallel, context.width,
                                            std::int64_t{spec.heads} * spec.value_dim),
                   .bias = weights.optional_vector(output + ".bias", context.width),
-                  .end = branch_end(half, context)};
+                  .end = branch_end(sublayer, context)};
   return std::make_unique<AttentionBlock>(qkv, attend, linear);
 }
 

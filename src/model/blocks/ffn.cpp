@@ -1,10 +1,10 @@
 // The dense feed-forward, gated or plain.
-#include "model/blocks/half.h"
+#include "model/blocks/sublayer.h"
 
 namespace quarrel {
 namespace {
 
-class FfnBlock final : public HalfBlock {
+class FfnBlock final : public Sublayer {
  public:
   FfnBlock(const GluOp& glu, const LinearOp& down) : glu_(glu), down_(down) {}
 
@@ -20,7 +20,7 @@ class FfnBlock final : public HalfBlock {
 
 }  // namespace
 
-std::unique_ptr<HalfBlock> make_ffn(const HalfSpec& half, const FfnSpec& spec, BlockContext& context) {
+std::unique_ptr<Sublayer> make_ffn(const SublayerSpec& sublayer, const FfnSpec& spec, BlockContext& context) {
   WeightBinder& weights = context.weights;
   constexpr auto kColumns = WeightRole::column_parallel;
   const std::string up = context.prefix + "ffn_up";
@@ -28,7 +28,7 @@ std::unique_ptr<HalfBlock> make_ffn(const HalfSpec& half, const FfnSpec& spec, B
   const std::string down = context.prefix + "ffn_down";
   GluOp glu{.layer = context.layer,
             .x = context.shared.x,
-            .before = weights.norm(half.before, context.prefix, context.width),
+            .before = weights.norm(sublayer.before, context.prefix, context.width),
             .activation = spec.activation,
             .out = context.shared.hidden};
   if (spec.gated && weights.rows_of(up + ".weight") == 2 * std::int64_t{spec.length}) {
@@ -45,11 +45,11 @@ std::unique_ptr<HalfBlock> make_ffn(const HalfSpec& half, const FfnSpec& spec, B
     }
   }
   LinearOp linear{.layer = context.layer,
-                  .part = LayerPart::feed_forward,
+                  .sublayer = SublayerKind::feed_forward,
                   .in = context.shared.hidden,
                   .weight = weights.matrix(down + ".weight", WeightRole::row_parallel, context.width, spec.length),
                   .bias = weights.optional_vector(down + ".bias", context.width),
-                  .end = branch_end(half, context)};
+                  .end = branch_end(sublayer, context)};
   return std::make_unique<FfnBlock>(glu, linear);
 }
 

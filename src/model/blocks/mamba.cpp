@@ -1,5 +1,5 @@
 // A recurrent layer: input projection, the stateful middle, output projection. Quantisers place its tensors
-// differently; what is accepted is told apart by name and shape:
+// differently; the forms differ by name and shape:
 //   input projection   `ssm_in`, or its parts `ssm_in_z`, `_x`, `_b`, `_c`, `_dt` (`_xbc` for the middle three)
 //   A                  `ssm_a` with or without `.weight`, as A itself (always negative) or as log(-A) (never all
 //                      negative in a trained model: it starts at log 1 to log 16); [1, heads] or [heads]
@@ -8,12 +8,12 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "model/blocks/half.h"
+#include "model/blocks/sublayer.h"
 
 namespace quarrel {
 namespace {
 
-class MambaBlock final : public HalfBlock {
+class MambaBlock final : public Sublayer {
  public:
   MambaBlock(std::vector<LinearOp> input, const SsmOp& ssm, const LinearOp& output)
       : input_(std::move(input)), ssm_(ssm), output_(output) {}
@@ -42,15 +42,15 @@ std::vector<InputPart> input_parts(const MambaSpec& spec) {
   return {{"z", spec.inner}, {"x", spec.inner}, {"b", shared}, {"c", shared}, {"dt", spec.heads}};
 }
 
-std::vector<LinearOp> bind_input(const HalfSpec& half, const MambaSpec& spec, BlockContext& context) {
+std::vector<LinearOp> bind_input(const SublayerSpec& sublayer, const MambaSpec& spec, BlockContext& context) {
   WeightBinder& weights = context.weights;
   const std::string joined = context.prefix + "ssm_in";
-  const Norm before = weights.norm(half.before, context.prefix, context.width);
+  const Norm before = weights.norm(sublayer.before, context.prefix, context.width);
   std::vector<LinearOp> ops;
   std::int64_t at = 0;
   const auto add = [&](const std::string& name, std::int64_t width) {
     ops.push_back({.layer = context.layer,
-                   .part = LayerPart::ssm,
+                   .sublayer = SublayerKind::ssm,
                    .in = context.shared.x,
                    .before = before,
                    .weight = weights.matrix(name + ".weight", WeightRole::column_parallel, width, context.width),
@@ -125,7 +125,7 @@ std::int64_t mamba_input_width(const MambaSpec& spec) {
   return width;
 }
 
-std::unique_ptr<HalfBlock> make_mamba(const HalfSpec& half, const MambaSpec& spec, BlockContext& context) {
+std::unique_ptr<Sublayer> make_mamba(const SublayerSpec& sublayer, const MambaSpec& spec, BlockContext& context) {
   WeightBinder& weights = context.weights;
   SsmOp ssm{.layer = context.layer,
             .state_layer = context.state_layer,
@@ -142,12 +142,12 @@ std::unique_ptr<HalfBlock> make_mamba(const HalfSpec& half, const MambaSpec& spe
   const std::string output = context.prefix + "ssm_out";
   const LinearOp linear{
       .layer = context.layer,
-      .part = LayerPart::ssm,
+      .sublayer = SublayerKind::ssm,
       .in = context.shared.ssm_out,
       .weight = weights.matrix(output + ".weight", WeightRole::row_parallel, context.width, spec.inner),
       .bias = weights.optional_vector(output + ".bias", context.width),
-      .end = branch_end(half, context)};
-  return std::make_unique<MambaBlock>(bind_input(half, spec, context), ssm, linear);
+      .end = branch_end(sublayer, context)};
+  return std::make_unique<MambaBlock>(bind_input(sublayer, spec, context), ssm, linear);
 }
 
 }  // namespace quarrel

@@ -1,11 +1,11 @@
 // Experts behind a router. Files hold them stacked in one tensor, one tensor an expert (old ones), or gate and up
 // stacked together with their rows alternating; each becomes views, and the op sees one form.
-#include "model/blocks/half.h"
+#include "model/blocks/sublayer.h"
 
 namespace quarrel {
 namespace {
 
-class MoeBlock final : public HalfBlock {
+class MoeBlock final : public Sublayer {
  public:
   explicit MoeBlock(const MoeOp& op) : op_(op) {}
 
@@ -43,12 +43,12 @@ void bind_gate_and_up(MoeOp& op, const MoeSpec& spec, BlockContext& context) {
 
 }  // namespace
 
-std::unique_ptr<HalfBlock> make_moe(const HalfSpec& half, const MoeSpec& spec, BlockContext& context) {
+std::unique_ptr<Sublayer> make_moe(const SublayerSpec& sublayer, const MoeSpec& spec, BlockContext& context) {
   WeightBinder& weights = context.weights;
   const std::string& prefix = context.prefix;
   MoeOp op{.layer = context.layer,
            .x = context.shared.x,
-           .before = weights.norm(half.before, prefix, context.width),
+           .before = weights.norm(sublayer.before, prefix, context.width),
            .router =
                weights.matrix(prefix + "ffn_gate_inp.weight", WeightRole::column_parallel, spec.experts, context.width),
            .router_bias = weights.optional_vector(prefix + "ffn_gate_inp.bias", spec.experts),
@@ -61,7 +61,7 @@ std::unique_ptr<HalfBlock> make_moe(const HalfSpec& half, const MoeSpec& spec, B
            .activation = spec.activation,
            .clamp = spec.clamp,
            .alpha = spec.alpha,
-           .end = branch_end(half, context)};
+           .end = branch_end(sublayer, context)};
   bind_gate_and_up(op, spec, context);
   const ExpertShape down{.rows = context.width,
                          .columns = spec.length,

@@ -1,4 +1,4 @@
-#include "ops/ssm_bench.h"
+#include "ops/ssm_fixture.h"
 
 #include <fmt/format.h>
 
@@ -132,12 +132,12 @@ Doubles ssm_of(const SsmCase& c, const SsmData& data, std::size_t first) {
   return out;
 }
 
-SsmBench::SsmBench(const DeviceUnderTest& device, const SsmCase& c, const SsmData& data) : bench(device) {
+SsmFixture::SsmFixture(const DeviceUnderTest& device, const SsmCase& c, const SsmData& data) : fixture(device) {
   op = {.layer = 3,
         .state_layer = 1,
         .version = c.version,
-        .in = bench.input(data.in),
-        .out = bench.activation(c.inner),
+        .in = fixture.input(data.in),
+        .out = fixture.activation(c.inner),
         .conv = vector_of(data.conv),
         .conv_bias = vector_or_none(data.conv_bias),
         .a = vector_of(data.a),
@@ -150,27 +150,27 @@ SsmBench::SsmBench(const DeviceUnderTest& device, const SsmCase& c, const SsmDat
         .conv_width = c.taps,
         .dt_rank = c.rank};
   if (c.version == 1) {
-    op.x_proj = bench.matrix(data.x_proj, WeightRole::column_parallel, c.projections);
-    op.dt_proj = bench.matrix(data.dt_proj, WeightRole::column_parallel, c.projections);
+    op.x_proj = fixture.matrix(data.x_proj, WeightRole::column_parallel, c.projections);
+    op.dt_proj = fixture.matrix(data.dt_proj, WeightRole::column_parallel, c.projections);
   }
   if (c.part_norms) {
-    op.dt_norm = {.kind = NormKind::rms, .epsilon = 1e-5f, .weight = bench.vector(data.dt_norm)};
+    op.dt_norm = {.kind = NormKind::rms, .epsilon = 1e-5f, .weight = fixture.vector(data.dt_norm)};
     op.b_norm = op.c_norm = {.kind = NormKind::rms, .epsilon = 1e-5f};
   }
-  if (!data.norm.empty()) op.norm = {.kind = NormKind::rms, .epsilon = 1e-5f, .weight = bench.vector(data.norm)};
+  if (!data.norm.empty()) op.norm = {.kind = NormKind::rms, .epsilon = 1e-5f, .weight = fixture.vector(data.norm)};
   const StateLayer layer{.conv_values = std::int64_t{c.taps - 1} * c.channels(),
                          .scan_values = std::int64_t{c.inner} * c.state};
   layers = {{.conv_values = 3, .scan_values = 5}, layer};  // another layer's state comes first in a slot
-  bench.cache({.groups = {}, .state_layers = layers, .kv_type = KvType::f32, .blocks = {}, .state_slots = 6});
+  fixture.cache({.groups = {}, .state_layers = layers, .kv_type = KvType::f32, .blocks = {}, .state_slots = 6});
 }
 
-Floats SsmBench::run(const StepPlan& plan) {
-  return bench.run(plan, op.out, [&](Backend& b) { b.ssm(op); });
+Floats SsmFixture::run(const StepPlan& plan) {
+  return fixture.run(plan, op.out, [&](Backend& b) { b.ssm(op); });
 }
 
-std::vector<std::byte> SsmBench::slot(std::int32_t index) {
-  std::vector<std::byte> bytes(bench.backend().state_bytes(layers));
-  bench.backend().await_transfer(bench.backend().start_export_slot(index, bytes));
+std::vector<std::byte> SsmFixture::slot(std::int32_t index) {
+  std::vector<std::byte> bytes(fixture.backend().state_bytes(layers));
+  fixture.backend().await_transfer(fixture.backend().start_export_slot(index, bytes));
   return bytes;
 }
 

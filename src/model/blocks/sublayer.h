@@ -1,5 +1,5 @@
-// Half a layer: a part with its norms and residual. A block is built once from the spec and the weights, and then only
-// issues ops whose arguments never change.
+// A sublayer: a function with its norms and residual. A block is built once from the spec and the weights, and then
+// only issues ops whose arguments never change.
 #pragma once
 
 #include <memory>
@@ -11,9 +11,9 @@
 
 namespace quarrel {
 
-class HalfBlock {
+class Sublayer {
  public:
-  virtual ~HalfBlock() = default;
+  virtual ~Sublayer() = default;
   virtual void apply(Backend& backend) const = 0;
 };
 
@@ -40,17 +40,18 @@ struct BlockContext {
   std::int32_t state_layer = -1;  // of a recurrent layer
 };
 
-// Null when the half has no part.
-std::unique_ptr<HalfBlock> make_half(const HalfSpec& spec, BlockContext& context);
+// Null when the sublayer computes nothing.
+std::unique_ptr<Sublayer> make_sublayer(const SublayerSpec& spec, BlockContext& context);
 
-// The end of a half as op arguments.
-BranchEnd branch_end(const HalfSpec& spec, BlockContext& context);
+// The end of a sublayer as op arguments.
+BranchEnd branch_end(const SublayerSpec& spec, BlockContext& context);
 
-// One builder a part, each in its own file.
-std::unique_ptr<HalfBlock> make_attention(const HalfSpec& half, const AttentionSpec& spec, BlockContext& context);
-std::unique_ptr<HalfBlock> make_mamba(const HalfSpec& half, const MambaSpec& spec, BlockContext& context);
-std::unique_ptr<HalfBlock> make_ffn(const HalfSpec& half, const FfnSpec& spec, BlockContext& context);
-std::unique_ptr<HalfBlock> make_moe(const HalfSpec& half, const MoeSpec& spec, BlockContext& context);
+// One builder a function, each in its own file.
+std::unique_ptr<Sublayer> make_attention(const SublayerSpec& sublayer, const AttentionSpec& spec,
+                                         BlockContext& context);
+std::unique_ptr<Sublayer> make_mamba(const SublayerSpec& sublayer, const MambaSpec& spec, BlockContext& context);
+std::unique_ptr<Sublayer> make_ffn(const SublayerSpec& sublayer, const FfnSpec& spec, BlockContext& context);
+std::unique_ptr<Sublayer> make_moe(const SublayerSpec& sublayer, const MoeSpec& spec, BlockContext& context);
 
 // Values of one row of a recurrent layer's input projection, and of those that its convolution runs over.
 std::int64_t mamba_input_width(const MambaSpec& spec);

@@ -8,22 +8,22 @@ namespace quarrel::test {
 
 inline constexpr std::int32_t kVocabulary = 12;
 
-struct ChainBench {
-  OpBench bench;
+struct ChainFixture {
+  OpFixture fixture;
   Activation x, selected;
   Weight table, weight;
 
-  explicit ChainBench(const DeviceUnderTest& device) : bench(device) {
+  explicit ChainFixture(const DeviceUnderTest& device) : fixture(device) {
     Floats identity(kVocabulary, 32);
     Floats next(kVocabulary, 32);
     for (std::size_t t = 0; t < kVocabulary; ++t) {
       identity.at(t, t) = 1.0f;
       next.at((5 * t + 1) % kVocabulary, t) = 3.0f;
     }
-    x = bench.input(identity);
-    selected = bench.activation(32, RowSet::outputs);
-    table = bench.matrix(identity, WeightRole::embedding);
-    weight = bench.matrix(next);
+    x = fixture.input(identity);
+    selected = fixture.activation(32, RowSet::outputs);
+    table = fixture.matrix(identity, WeightRole::embedding);
+    weight = fixture.matrix(next);
   }
   void ops(Backend& backend) const {
     backend.select_rows({.in = x, .out = selected});
@@ -31,10 +31,10 @@ struct ChainBench {
     backend.sample({.slice = 0, .vocabulary = kVocabulary});
   }
   Ticket submit(const StepPlan& plan) {
-    return bench.submit(plan, [this](Backend& b, const StepShape&) { ops(b); });
+    return fixture.submit(plan, [this](Backend& b, const StepShape&) { ops(b); });
   }
   StepResults run(const StepPlan& plan) {
-    return bench.run(plan, [&](Backend& b) { ops(b); });
+    return fixture.run(plan, [&](Backend& b) { ops(b); });
   }
 };
 

@@ -39,15 +39,15 @@ double silu_of(double z);
 // Rows [first, first + kTokens) of the input as one text from the beginning.
 Doubles ssm_of(const SsmCase& c, const SsmData& data, std::size_t first);
 
-struct SsmBench {
-  OpBench bench;
+struct SsmFixture {
+  OpFixture fixture;
   SsmOp op;
   std::vector<StateLayer> layers;
 
-  SsmBench(const DeviceUnderTest& device, const SsmCase& c, const SsmData& data);
+  SsmFixture(const DeviceUnderTest& device, const SsmCase& c, const SsmData& data);
 
-  Weight vector_of(const Floats& values) { return bench.matrix(values, WeightRole::vector); }
-  Weight vector_or_none(const std::vector<float>& values) { return values.empty() ? Weight{} : bench.vector(values); }
+  Weight vector_of(const Floats& values) { return fixture.matrix(values, WeightRole::vector); }
+  Weight vector_or_none(const std::vector<float>& values) { return values.empty() ? Weight{} : fixture.vector(values); }
   Floats run(const StepPlan& plan);
   std::vector<std::byte> slot(std::int32_t index);
 };
