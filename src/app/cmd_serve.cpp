@@ -82,9 +82,10 @@ int run(const ServeCommand& command, Log& log) {
   const std::vector<OfferedModel> models = server.service().models();
   std::string names;
   for (const OfferedModel& model : models) names += (names.empty() ? "" : ", ") + model.name;
+  const std::string& address = options.http.address;
+  const std::string host = address.find(':') == std::string::npos ? address : '[' + address + ']';
   write_error(fmt::format("Serving {} on http://{}:{}\nCtrl-C ends it.\n",
-                          names.empty() ? "no model yet (`quarrel pull` gets one)" : names, options.http.address,
-                          server.port()));
+                          names.empty() ? "no model yet (`quarrel pull` gets one)" : names, host, server.port()));
   while (!interrupts.requested()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   write_error("Ending: what runs is finished first.\n");
   const auto patience = std::chrono::milliseconds(static_cast<std::int64_t>(command.drain_seconds * 1000.0));

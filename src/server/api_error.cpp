@@ -17,12 +17,18 @@ using nlohmann::ordered_json;
 
 constexpr const char* kInvalid = "invalid_request_error";
 
+// A file's fault is told with its path, which is nothing for clients.
+ApiError model_failed() {
+  return {500, "server_error", "model_failed", "the model cannot be used; the server's log says why"};
+}
+
 ApiError from(const Error& error) {
   switch (error.kind()) {
     case ErrorKind::usage:
     case ErrorKind::bad_input: return {400, kInvalid, "", error.what()};
     case ErrorKind::unsupported: return {400, kInvalid, "unsupported", error.what()};
-    case ErrorKind::not_found: return {404, "not_found_error", "model_not_found", error.what()};
+    case ErrorKind::not_found:
+      return {404, "not_found_error", "model_not_found", "the model is not there; GET /v1/models lists those that are"};
     case ErrorKind::busy: {
       ApiError busy(503, "unavailable_error", "queue_full", error.what());
       if (const auto* with_time = dynamic_cast<const BusyError*>(&error)) busy.retry_after = with_time->retry_after();
@@ -30,7 +36,7 @@ ApiError from(const Error& error) {
     }
     case ErrorKind::out_of_memory: return {503, "unavailable_error", "out_of_memory", error.what()};
     case ErrorKind::cancelled: return {503, "unavailable_error", "cancelled", error.what()};
-    case ErrorKind::bad_file: return {500, "server_error", "model_failed", error.what()};
+    case ErrorKind::bad_file: return model_failed();
     case ErrorKind::io:
     case ErrorKind::internal: break;
   }
@@ -67,8 +73,24 @@ ApiError api_error(const std::exception_ptr& error) {
     return from(ours);
   } catch (const std::bad_alloc&) {
     return {503, "unavailable_error", "out_of_memory", "there is no memory for this request now"};
-  } catch (const std::exception&) {
+  } catch (...) {
     return from(Error(ErrorKind::internal, ""));
+  }
+}
+
+ApiError load_error(const std::exception_ptr& error) {
+  ApiError said = api_error(error);
+  return said.status == 404 || said.status == 503 ? said : model_failed();
+}
+
+void log_fault(Log& log, const std::string& request_id, const ApiError& said, const std::exception_ptr& error) {
+  if (said.status != 500) return;
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& detail) {
+    log.warn("request {} failed: {}", request_id, detail.what());
+  } catch (...) {
+    log.warn("request {} failed", request_id);
   }
 }
 

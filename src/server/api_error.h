@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "base/log.h"
 #include "server/http/message.h"
 
 namespace quarrel {
@@ -33,6 +34,11 @@ ApiError invalid_request(const std::string& code, const std::string& message);
 
 // What was thrown, as a client may see it: no paths, no addresses, nothing of our own mistakes but that there was one.
 ApiError api_error(const std::exception_ptr& error);
+
+// The same for a model that could not be had: what is wrong with its file is the server's matter, not the request's.
+ApiError load_error(const std::exception_ptr& error);
+// Writes down what the client is not told.
+void log_fault(Log& log, const std::string& request_id, const ApiError& said, const std::exception_ptr& error);
 
 // {"error":{"message","type","param","code"}}, with Retry-After where it is known.
 http::Response openai_error(const ApiError& error);

@@ -27,6 +27,8 @@ Json parse_body(std::string_view body) {
   } catch (const Json::parse_error& error) {
     throw invalid_request("invalid_json",
                           fmt::format("the body is not JSON: something is wrong at byte {}", error.byte));
+  } catch (const Json::out_of_range&) {
+    throw invalid_request("invalid_json", "the body has a number that is too large for any use");
   }
   if (too_deep) throw invalid_request("invalid_json", fmt::format("the body is nested deeper than {}", kDeepest));
   if (!value.is_object()) throw invalid_request("invalid_json", "the body is JSON, but no object");

@@ -39,11 +39,11 @@ class GenerationCall : public std::enable_shared_from_this<GenerationCall> {
   void acquired(const ModelRegistry::Lease& model, const std::exception_ptr& error) {
     const std::shared_ptr<http::Exchange> exchange = exchange_.lock();
     if (exchange == nullptr) return;
+    if (error != nullptr) return report(*exchange, load_error(error), error);
     try {
-      if (error != nullptr) std::rethrow_exception(error);
       begin(*exchange, model);
     } catch (...) {
-      report(*exchange, std::current_exception());
+      report(*exchange, api_error(std::current_exception()), std::current_exception());
     }
   }
 
@@ -68,6 +68,17 @@ class GenerationCall : public std::enable_shared_from_this<GenerationCall> {
     if (exchange == nullptr) return;
     const std::scoped_lock lock(mutex_);
     if (answers_left_ <= 0) return;
+    try {
+      write(*exchange, events);
+    } catch (const std::exception& error) {
+      // Nobody would call again, and the client would wait for ever.
+      answers_left_ = 0;
+      exchange->abandon();
+      service_.log().warn("request {} failed: {}", exchange->request().id, error.what());
+    }
+  }
+
+  void write(http::Exchange& exchange, std::span<GenerationEvent> events) {
     for (GenerationEvent& event : events) {
       if (event.kind != GenerationEvent::Kind::finished) continue;
       --answers_left_;
@@ -75,11 +86,11 @@ class GenerationCall : public std::enable_shared_from_this<GenerationCall> {
       if (failure.empty()) continue;
       answers_left_ = 0;
       generation_.cancel();
-      writer_->fail(*exchange, failed(event.reason, failure));
+      writer_->fail(exchange, failed(event.reason, failure));
       return;
     }
-    writer_->take(*exchange, events);
-    if (answers_left_ == 0) writer_->end(*exchange, generation_.usage());
+    writer_->take(exchange, events);
+    if (answers_left_ == 0) writer_->end(exchange, generation_.usage());
   }
 
   static ApiError failed(FinishReason reason, const std::string& message) {
@@ -91,17 +102,14 @@ class GenerationCall : public std::enable_shared_from_this<GenerationCall> {
     }
   }
 
-  void report(http::Exchange& exchange, const std::exception_ptr& error) {
-    const ApiError said = api_error(error);
-    if (said.status == 500) {
-      try {
-        std::rethrow_exception(error);
-      } catch (const std::exception& detail) {
-        service_.log().warn("request {} failed: {}", exchange.request().id, detail.what());
-      }
-    }
+  void report(http::Exchange& exchange, const ApiError& said, const std::exception_ptr& error) {
+    log_fault(service_.log(), exchange.request().id, said, error);
     const std::scoped_lock lock(mutex_);
-    writer_->fail(exchange, said);
+    try {
+      writer_->fail(exchange, said);
+    } catch (const std::exception&) {
+      exchange.abandon();
+    }
   }
 
   Service& service_;

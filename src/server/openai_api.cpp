@@ -65,11 +65,11 @@ class EmbeddingCall : public std::enable_shared_from_this<EmbeddingCall> {
 
  private:
   void acquired(const ModelRegistry::Lease& model, const std::exception_ptr& error) {
+    if (error != nullptr) return report(load_error(error), error);
     try {
-      if (error != nullptr) std::rethrow_exception(error);
       start(model);
     } catch (...) {
-      report(std::current_exception());
+      report(api_error(std::current_exception()), std::current_exception());
     }
   }
 
@@ -93,10 +93,13 @@ class EmbeddingCall : public std::enable_shared_from_this<EmbeddingCall> {
         .normalize = request_.normalize, .dimensions = request_.dimensions, .priority = Priority::batch};
     const std::weak_ptr<EmbeddingCall> weak = weak_from_this();
     const std::scoped_lock lock(mutex_);
-    run_ = start_embedding(model, std::move(texts), options, [weak, &service = service_](EmbeddingOutcome outcome) {
+    run_ = start_embedding(model, std::move(texts), options, [weak](EmbeddingOutcome outcome) {
+      // An engine may outlive the service; a call that is still there does not.
+      const std::shared_ptr<EmbeddingCall> call = weak.lock();
+      if (call == nullptr) return;
       // Off the engine's thread: thousands of numbers become text.
       auto kept = std::make_shared<EmbeddingOutcome>(std::move(outcome));
-      service.run_text_work([weak, kept] {
+      call->service_.run_text_work([weak, kept] {
         if (const auto self = weak.lock()) self->finish(*kept);
       });
     });
@@ -104,7 +107,7 @@ class EmbeddingCall : public std::enable_shared_from_this<EmbeddingCall> {
 
   void finish(const EmbeddingOutcome& outcome) {
     if (outcome.error != nullptr) {
-      report(outcome.error);
+      report(api_error(outcome.error), outcome.error);
       return;
     }
     const std::shared_ptr<Exchange> exchange = exchange_.lock();
@@ -123,8 +126,11 @@ class EmbeddingCall : public std::enable_shared_from_this<EmbeddingCall> {
     exchange->respond({.body = std::move(body)});
   }
 
-  void report(const std::exception_ptr& error) {
-    if (const auto exchange = exchange_.lock()) exchange->respond(openai_error(api_error(error)));
+  void report(const ApiError& said, const std::exception_ptr& error) {
+    const std::shared_ptr<Exchange> exchange = exchange_.lock();
+    if (exchange == nullptr) return;
+    log_fault(service_.log(), exchange->request().id, said, error);
+    exchange->respond(openai_error(said));
   }
 
   Service& service_;
@@ -148,6 +154,9 @@ Json model_json(const OfferedModel& model, const std::vector<ModelRegistry::Stat
   return json;
 }
 
+// A file's name may be no UTF-8.
+std::string text_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
 }  // namespace
 
 void openai_chat(Service& service, const std::shared_ptr<Exchange>& exchange) {
@@ -170,13 +179,13 @@ void openai_models(Service& service, const std::shared_ptr<Exchange>& exchange) 
   const std::vector<ModelRegistry::Status> loaded = service.registry().list();
   Json list = Json::array();
   for (const OfferedModel& model : service.models()) list.push_back(model_json(model, loaded));
-  exchange->respond({.body = Json{{"object", "list"}, {"data", list}}.dump()});
+  exchange->respond({.body = text_of(Json{{"object", "list"}, {"data", list}})});
 }
 
 void openai_model(Service& service, const std::shared_ptr<Exchange>& exchange) {
   constexpr std::string_view kPrefix = "/v1/models/";
   const OfferedModel model = service.find(exchange->request().path.substr(kPrefix.size()));
-  exchange->respond({.body = model_json(model, service.registry().list()).dump()});
+  exchange->respond({.body = text_of(model_json(model, service.registry().list()))});
 }
 
 }  // namespace quarrel

@@ -87,31 +87,7 @@ std::string joined_parts(const Json& parts) {
   return text;
 }
 
-void read_messages(const Json& value, OpenAiRequest& request) {
-  if (!value.is_array() || value.empty()) throw invalid_field("messages", "'messages' must be a list with a message");
-  request.messages = Json::array();
-  for (const Json& each : value) {
-    if (!each.is_object() || !each.contains("role") || !each["role"].is_string()) {
-      throw invalid_field("messages", "each message is an object with a 'role'");
-    }
-    std::string role = each["role"].get<std::string>();
-    if (role == "developer") role = "system";
-    if (role != "system" && role != "user" && role != "assistant" && role != "tool") {
-      throw invalid_field("messages", "a message's role is system, developer, user, assistant or tool");
-    }
-    Json message = each;
-    message["role"] = role;
-    const Json content = each.contains("content") ? each["content"] : Json();
-    if (content.is_array()) {
-      message["content"] = joined_parts(content);
-    } else if (content.is_null() && role == "assistant") {
-      message["content"] = "";
-    } else if (!content.is_string()) {
-      throw invalid_field("messages", "a message's content is a string or a list of text parts");
-    }
-    request.messages.push_back(std::move(message));
-  }
-}
+void read_messages(const Json& value, OpenAiRequest& request) { request.messages = read_conversation(value); }
 
 std::vector<TokenId> token_ids(const Json& value, const char* field) {
   std::vector<TokenId> ids;
@@ -295,6 +271,33 @@ void set(T& member, const std::optional<T>& value) {
 }
 
 }  // namespace
+
+Json read_conversation(const Json& value) {
+  if (!value.is_array() || value.empty()) throw invalid_field("messages", "'messages' must be a list with a message");
+  Json messages = Json::array();
+  for (const Json& each : value) {
+    if (!each.is_object() || !each.contains("role") || !each["role"].is_string()) {
+      throw invalid_field("messages", "each message is an object with a 'role'");
+    }
+    std::string role = each["role"].get<std::string>();
+    if (role == "developer") role = "system";
+    if (role != "system" && role != "user" && role != "assistant" && role != "tool") {
+      throw invalid_field("messages", "a message's role is system, developer, user, assistant or tool");
+    }
+    Json message = each;
+    message["role"] = role;
+    const Json content = each.contains("content") ? each["content"] : Json();
+    if (content.is_array()) {
+      message["content"] = joined_parts(content);
+    } else if (content.is_null() && role == "assistant") {
+      message["content"] = "";
+    } else if (!content.is_string()) {
+      throw invalid_field("messages", "a message's content is a string or a list of text parts");
+    }
+    messages.push_back(std::move(message));
+  }
+  return messages;
+}
 
 OpenAiRequest read_chat_request(const Json& body) {
   OpenAiRequest request = read_request(body, kChatFields);

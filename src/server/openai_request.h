@@ -35,6 +35,9 @@ struct OpenAiRequest {
   std::vector<std::pair<TokenId, float>> logit_bias = {};
 };
 
+// A conversation as templates want it: known roles, contents that are text. Throws ApiError that names the field.
+Json read_conversation(const Json& value);
+
 // Throw ApiError that names the field.
 OpenAiRequest read_chat_request(const Json& body);
 OpenAiRequest read_completion_request(const Json& body);

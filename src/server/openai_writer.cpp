@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <random>
 
@@ -35,6 +36,12 @@ std::string usage_json(const Usage& usage) {
       usage.prompt_tokens, usage.generated_tokens, usage.prompt_tokens + usage.generated_tokens, usage.cached_tokens);
 }
 
+// In UTF-8.
+std::size_t character_count(std::string_view text) noexcept {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0u) != 0x80u; }));
+}
+
 double rate(double count, double seconds) { return seconds > 0.0 ? count / seconds : 0.0; }
 
 std::string timings_json(const Usage& usage) {
@@ -59,6 +66,7 @@ class OpenAiWriter final : public AnswerWriter {
         answers_(static_cast<std::size_t>(request.ask.answers)) {
     head_ = fmt::format("{{\"id\":\"{}\",\"object\":\"{}\",\"created\":{},\"model\":",
                         new_id(chat() ? "chatcmpl-" : "cmpl-"), object_name(), unix_seconds());
+    if (const auto* text = std::get_if<std::string>(&request.prompt); echo_ && text != nullptr) prompt_text_ = *text;
     append_json_string(head_, names.model);
     head_ += ",\"system_fingerprint\":";
     append_json_string(head_, names.fingerprint);
@@ -66,7 +74,9 @@ class OpenAiWriter final : public AnswerWriter {
 
   void begin(http::Exchange& exchange, const LoadedModel& model, const Generation& generation) override {
     tokenizer_ = model.tokenizer();
-    if (echo_) prompt_text_ = tokenizer_ != nullptr ? tokenizer_->decode(generation.prompt()) : "";
+    if (echo_ && prompt_text_.empty() && tokenizer_ != nullptr) {
+      prompt_text_ = to_valid_utf8(tokenizer_->decode(generation.prompt()));  // ids may end in half a character
+    }
     if (!stream_) return;
     exchange.begin(
         {.content_type = "text/event-stream", .headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}}});
@@ -125,6 +135,7 @@ class OpenAiWriter final : public AnswerWriter {
     std::string reason = {};
     // Of a completion's older form, lists that grow side by side.
     std::string tokens = {}, token_logprobs = {}, top_logprobs = {}, offsets = {};
+    std::size_t characters = 0;  // of the text so far
   };
 
   bool chat() const noexcept { return form_ == OpenAiForm::chat; }
@@ -163,10 +174,10 @@ class OpenAiWriter final : public AnswerWriter {
       bytes += text_chunk(static_cast<std::size_t>(event.answer), event.text, logprobs, "");
       to.logprobs.clear();
       to.tokens.clear(), to.token_logprobs.clear(), to.top_logprobs.clear(), to.offsets.clear();
-      offset_ += event.text.size();
     } else {
       to.text += event.text;
     }
+    to.characters += character_count(event.text);
   }
 
   std::string spelled(TokenId token) const {
@@ -202,7 +213,7 @@ class OpenAiWriter final : public AnswerWriter {
     to.tokens += comma;
     append_json_string(to.tokens, to_valid_utf8(spelled(event.token)));
     to.token_logprobs += fmt::format("{}{:.6g}", comma, std::max(event.logprob, -9999.0f));
-    to.offsets += fmt::format("{}{}", comma, prompt_text_.size() + offset_ + to.text.size());
+    to.offsets += fmt::format("{}{}", comma, character_count(prompt_text_) + to.characters);
     to.top_logprobs += comma;
     to.top_logprobs += "{";
     for (std::size_t i = 0; i < event.top.size(); ++i) {
@@ -239,7 +250,6 @@ class OpenAiWriter final : public AnswerWriter {
   std::string head_;                      // of every chunk, up to its choices
   const Tokenizer* tokenizer_ = nullptr;  // the model's, which the generation holds
   std::string prompt_text_;
-  std::size_t offset_ = 0;  // bytes that were sent of a completion's text
   std::vector<Answer> answers_;
 };
 

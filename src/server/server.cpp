@@ -32,6 +32,11 @@ bool is_loopback_address(std::string_view address) noexcept {
   return address.starts_with("127.") || address == "::1" || address == "localhost";
 }
 
+// 127.0.0.1 and its neighbours, but not 127.example.org, which is whoever's it is.
+bool is_loopback_number(std::string_view name) noexcept {
+  return name.starts_with("127.") && name.find_first_not_of("0123456789.") == std::string_view::npos;
+}
+
 // Takes as long for a wrong key as for a right one of that length.
 bool same_secret(std::string_view a, std::string_view b) noexcept {
   unsigned difference = a.size() == b.size() ? 0u : 1u;
@@ -51,7 +56,6 @@ Server::Server(ServeOptions options, std::shared_ptr<Device> device, ModelStore 
          "{} can be reached from other machines, and there is no key: set QUARREL_API_KEY or --api-key-file",
          options_.http.address);
   }
-  for (const OfferedModel& model : service_.models()) static_cast<void>(model);  // a name that is none is said now
   http::HttpServer::Handler handler;
   handler.admit = [this](const http::Request& request) { return admit(request); };
   handler.handle = [this](const std::shared_ptr<http::Exchange>& exchange) { handle(exchange); };
@@ -60,22 +64,24 @@ Server::Server(ServeOptions options, std::shared_ptr<Device> device, ModelStore 
   };
   http_ = std::make_unique<http::HttpServer>(options_.http, std::move(handler), log);
   service_.poster()->set(http_->poster());
+  http_->start();
 }
 
 Server::~Server() = default;
 
 bool Server::drain(std::chrono::milliseconds time) {
   service_.begin_drain();
-  http_->stop_accepting();
+  http_->begin_drain();
   return http_->wait_idle(time);
 }
 
 // A page from elsewhere can make a browser send requests here under a name of its own: only this machine's names count.
 bool Server::host_is_known(std::string_view host) const {
   const std::string_view name = host_name(host);
-  if (name == "localhost" || name == "[::1]" || name == "127.0.0.1" || name.starts_with("127.")) return true;
+  if (http::equals_ignoring_case(name, "localhost") || name == "[::1]" || is_loopback_number(name)) return true;
   if (name == options_.http.address) return true;
-  return std::ranges::find(options_.allowed_hosts, name) != options_.allowed_hosts.end();
+  return std::ranges::any_of(options_.allowed_hosts,
+                             [&](const std::string& allowed) { return http::equals_ignoring_case(name, allowed); });
 }
 
 bool Server::key_is_right(const http::Request& request) const {
@@ -125,7 +131,10 @@ void Server::handle(const std::shared_ptr<http::Exchange>& exchange) {
     try {
       route->handle(service_, exchange);
     } catch (...) {
-      exchange->respond(said(route->dialect, api_error(std::current_exception())));
+      const ApiError error = api_error(std::current_exception());
+      log_fault(service_.log(), exchange->request().id, error, std::current_exception());
+      exchange->respond(said(route->dialect, error));
+      exchange->abandon();  // what had begun is not whole
     }
   };
   if (route->quick) {

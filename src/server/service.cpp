@@ -21,18 +21,25 @@ class Service::TextPool {
   TextPool(int threads, Log& log) : log_(log) {
     for (int i = 0; i < std::max(1, threads); ++i) threads_.emplace_back([this] { run(); });
   }
-  ~TextPool() {
+  ~TextPool() { end(); }
+
+  // Runs what it has; what comes later is dropped.
+  void end() {
     {
       const std::scoped_lock lock(mutex_);
       stopping_ = true;
     }
     changed_.notify_all();
     for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+    const std::scoped_lock lock(mutex_);
+    ended_ = true;
   }
 
   void post(std::function<void()> task) {
     {
       const std::scoped_lock lock(mutex_);
+      if (ended_) return;
       tasks_.push_back(std::move(task));
     }
     changed_.notify_one();
@@ -62,6 +69,7 @@ class Service::TextPool {
   std::condition_variable changed_;
   std::deque<std::function<void()>> tasks_;
   bool stopping_ = false;
+  bool ended_ = false;
   std::vector<std::thread> threads_;
 };
 
@@ -89,22 +97,26 @@ OfferedModel offered(const ModelStore& store, const std::string& source) {
 
 Service::Service(ServiceOptions options, std::shared_ptr<Device> device, ModelStore store, Log& log)
     : options_(std::move(options)), store_(std::move(store)), log_(log) {
+  for (const std::string& source : options_.models) {
+    OfferedModel model = offered(store_, source);
+    if (std::ranges::find(named_, model.name, &OfferedModel::name) != named_.end()) {
+      fail(ErrorKind::usage, "two of the models would be called '{}'", printable(model.name));
+    }
+    named_.push_back(std::move(model));
+  }
   RegistryOptions registry{.load = options_.load, .keep_alive = options_.keep_alive};
   registry.resolve = [this](const std::string& name) { return store_.resolve(find(name).source); };
-  registry_ = std::make_unique<ModelRegistry>(std::move(device), std::move(registry), log_);
   pool_ = std::make_unique<TextPool>(options_.text_threads, log_);
+  registry_ = std::make_unique<ModelRegistry>(std::move(device), std::move(registry), log_);
 }
 
-// The registry first: what waits for a model is told on the pool that there will be none.
-Service::~Service() {
-  registry_.reset();
-  pool_.reset();
-}
+// What the pool still has asks the registry for models, and what the registry ends is said on the pool: so the pool
+// runs out first, and takes nothing more while the registry ends.
+Service::~Service() { pool_->end(); }
 
 std::vector<OfferedModel> Service::models() const {
+  if (!named_.empty()) return named_;
   std::vector<OfferedModel> models;
-  for (const std::string& name : options_.models) models.push_back(offered(store_, name));
-  if (!models.empty()) return models;
   for (const ListedModel& listed : store_.list()) {
     if (!listed.problem.empty()) continue;
     const std::string name = listed.alias.empty() ? listed.name : listed.alias;
@@ -146,14 +158,20 @@ void StepPoster::post(const std::shared_ptr<StepPoster>& self, std::function<voi
     self->gathered_.push_back(std::move(task));
     if (self->gathered_.size() > 1) return;
   }
-  self->run_on_io_([self] {
-    std::vector<std::function<void()>> tasks;
-    {
-      const std::scoped_lock lock(self->mutex_);
-      tasks.swap(self->gathered_);
-    }
-    for (const std::function<void()>& each : tasks) each();
-  });
+  try {
+    self->run_on_io_([self] { self->run_gathered(); });
+  } catch (const std::exception&) {
+    self->run_gathered();
+  }
+}
+
+void StepPoster::run_gathered() {
+  std::vector<std::function<void()>> tasks;
+  {
+    const std::scoped_lock lock(mutex_);
+    tasks.swap(gathered_);
+  }
+  for (const std::function<void()>& each : tasks) each();
 }
 
 }  // namespace quarrel

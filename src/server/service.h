@@ -39,10 +39,13 @@ struct OfferedModel {
 class StepPoster {
  public:
   using RunOnIo = std::function<void(std::function<void()>)>;
-  void set(RunOnIo run_on_io) { run_on_io_ = std::move(run_on_io); }  // before the first task
+  // Before the first task. What it throws (the I/O threads have ended) makes the tasks run where they are posted.
+  void set(RunOnIo run_on_io) { run_on_io_ = std::move(run_on_io); }
   static void post(const std::shared_ptr<StepPoster>& self, std::function<void()> task);
 
  private:
+  void run_gathered();
+
   RunOnIo run_on_io_;
   std::mutex mutex_;
   std::vector<std::function<void()>> gathered_;  // guarded by mutex_
@@ -50,12 +53,14 @@ class StepPoster {
 
 class Service {
  public:
+  // Throws Error: not_found for a model that it is to offer and that does not exist, usage for two of one name.
   Service(ServiceOptions options, std::shared_ptr<Device> device, ModelStore store, Log& log);
+  // No request may come any more. What is being worked on is ended.
   ~Service();
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
 
-  // Looks at the stores anew where no names were given.
+  // Looks at the stores anew where no names were given. Named ones are as they were at the start.
   std::vector<OfferedModel> models() const;
   // The model that a request means: the one it names, the default where it names none. Throws ApiError(404).
   OfferedModel find(const std::string& name) const;
@@ -79,10 +84,11 @@ class Service {
   const ServiceOptions options_;
   const ModelStore store_;
   Log& log_;
+  std::vector<OfferedModel> named_;  // that it was started with
   std::atomic<bool> draining_ = false;
   const std::shared_ptr<StepPoster> poster_ = std::make_shared<StepPoster>();
-  std::unique_ptr<ModelRegistry> registry_;
   std::unique_ptr<TextPool> pool_;
+  std::unique_ptr<ModelRegistry> registry_;  // ends first: what waits for a model is told so on the pool
 };
 
 }  // namespace quarrel

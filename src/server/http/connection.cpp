@@ -6,6 +6,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
@@ -43,11 +44,17 @@ std::string framing_fault(const beast::http::request_header<>& head) {
   const auto lengths = count(beast::http::field::content_length);
   const auto encodings = count(beast::http::field::transfer_encoding);
   if (lengths > 1) return "the request has more than one Content-Length";
+  // Beast takes "5, 5" for 5.
+  const auto length = head[beast::http::field::content_length];
+  if (!std::ranges::all_of(length, [](char c) { return c >= '0' && c <= '9'; })) {
+    return "the request's Content-Length is no number";
+  }
   if (encodings > 1 || (encodings == 1 && lengths == 1)) return "the request's length is given in two ways";
   if (encodings == 1 && !equals_ignoring_case(head[beast::http::field::transfer_encoding], "chunked")) {
     return "the only Transfer-Encoding that is understood is chunked";
   }
   if (encodings == 1 && head.version() == 10) return "HTTP/1.0 has no Transfer-Encoding";
+  if (count(beast::http::field::authorization) > 1) return "the request has more than one Authorization";
   if (count(beast::http::field::host) > 1) return "the request has more than one Host";
   if (head.version() == 11 && count(beast::http::field::host) == 0) return "the request has no Host";
   return {};
@@ -76,12 +83,13 @@ std::string whole_text(const Response& response, const std::string& id, int mino
 }  // namespace
 
 Connection::Connection(Socket socket, const Limits& limits, const HttpServer::Handler& handler,
-                       const std::atomic<bool>& stopping)
+                       const std::atomic<bool>& draining)
     : stream_(std::move(socket)),
       limits_(limits),
       handler_(handler),
-      stopping_(stopping),
-      timer_(stream_.get_executor()) {
+      draining_(draining),
+      timer_(stream_.get_executor()),
+      deadline_(stream_.get_executor()) {
   error_code error;
   const asio::generic::stream_protocol::endpoint peer = stream_.socket().remote_endpoint(error);
   if (error || peer.data()->sa_family == AF_UNIX) {
@@ -101,7 +109,12 @@ asio::awaitable<void> Connection::run() {
   const std::shared_ptr<Connection> self = shared_from_this();
   try {
     bool again = true;
-    while (again && !stopping_) again = co_await serve_one();
+    while (again) {
+      const bool may_go_on = co_await serve_one();
+      has_request_ = false;
+      reading_head_ = true;
+      again = may_go_on && !draining_;
+    }
   } catch (const std::exception&) {
     // No memory for this connection: it ends, the others do not.
   }
@@ -152,12 +165,17 @@ asio::awaitable<bool> Connection::serve_one() {
   const bool head_only = request.method == "HEAD";
   if (admission.refusal != 0 && parser.is_done()) {
     // Nothing of it is left to be read, so the connection can go on.
-    const bool keep = parser.keep_alive() && !stopping_;
+    const bool keep = parser.keep_alive() && !draining_;
     const bool sent = co_await send(whole_text(admission.answer, request.id, minor_version_, keep, head_only));
     co_return sent&& keep;
   }
   if (admission.refusal != 0) {
     co_await send_last(std::move(admission.answer), request.id, head_only);
+    co_return false;
+  }
+  // Beast looks at a length that is given only while it reads the head, when the limit is not known yet.
+  if (parser.content_length().value_or(0) > admission.body_bytes) {
+    co_await refuse(413, fmt::format("the request's body is larger than {} bytes", admission.body_bytes), request.id);
     co_return false;
   }
   parser.body_limit(admission.body_bytes);
@@ -169,40 +187,78 @@ asio::awaitable<bool> Connection::serve_one() {
   const std::shared_ptr<Exchange> exchange = make_exchange(std::move(request));
   handler_.handle(exchange);
   const bool sent = co_await answer(exchange, keep_alive);
-  has_request_ = false;
-  reading_head_ = true;
-  co_return sent&& keep_alive && !stopping_;
+  co_return sent&& keep_alive;
 }
 
 // Waits for a request's first byte as long as an idle connection may last, and for the rest of its head not so long.
 asio::awaitable<bool> Connection::read_head(Parser& parser) {
+  std::size_t length = 0;
+  const bool gathered = co_await gather_head(length);
+  reading_head_ = false;
+  if (!gathered) co_return false;
   error_code error;
-  if (buffer_.size() == 0) {
-    stream_.expires_after(limits_.idle_time);
-    const std::size_t count = co_await stream_.async_read_some(buffer_.prepare(kReadAtOnce),
-                                                               asio::redirect_error(asio::use_awaitable, error));
-    if (error) co_return false;
-    buffer_.commit(count);
-  }
-  has_request_ = true;
   parser.header_limit(limits_.header_bytes);
   parser.body_limit(boost::none);  // known when the head is
-  stream_.expires_after(limits_.header_time);
-  co_await beast::http::async_read_header(stream_, buffer_, parser, asio::redirect_error(asio::use_awaitable, error));
-  reading_head_ = false;
-  if (!error) co_return true;
-  if (error == beast::error::timeout) {
-    co_await refuse(408, "the request's head did not come in time", new_request_id());
-  } else if (error == beast::http::error::header_limit || error == beast::http::error::buffer_overflow) {
-    co_await refuse(431, fmt::format("the request's head is longer than {} bytes", limits_.header_bytes),
-                    new_request_id());
-  } else if (error == beast::http::error::bad_version) {
+  buffer_.consume(parser.put(asio::const_buffer(buffer_.data().data(), length), error));
+  if (!error && parser.is_header_done()) co_return true;
+  if (error == beast::http::error::bad_version) {
     co_await refuse(505, "only HTTP/1.1 and HTTP/1.0 are spoken here", new_request_id());
-  } else if (error.category() == beast::http::make_error_code(beast::http::error::bad_method).category() &&
-             error != beast::http::error::end_of_stream && error != beast::http::error::partial_message) {
+  } else {
     co_await refuse(400, "the request is not HTTP/1.1", new_request_id());
   }
   co_return false;
+}
+
+// The head's bytes, up to the empty line that ends it, looked at before anything else reads them.
+asio::awaitable<bool> Connection::gather_head(std::size_t& length) {
+  constexpr std::string_view kEnd = "\r\n\r\n";
+  for (bool first = true;; first = false) {
+    const std::string_view seen(static_cast<const char*>(buffer_.data().data()), buffer_.size());
+    const std::size_t end = seen.find(kEnd);
+    length = end == std::string_view::npos ? seen.size() : end + kEnd.size();
+    const std::string fault = head_fault(seen.substr(0, length));
+    if (length > limits_.header_bytes || !fault.empty()) {
+      clear_deadline();
+      const unsigned status = fault.empty() ? 431 : 400;
+      const std::string message =
+          fault.empty() ? fmt::format("the request's head is longer than {} bytes", limits_.header_bytes) : fault;
+      co_await refuse(status, message, new_request_id());
+      co_return false;
+    }
+    if (!seen.empty()) has_request_ = true;
+    if (end != std::string_view::npos) break;
+    if (first) set_deadline(seen.empty() ? limits_.idle_time : limits_.header_time);
+    error_code error;
+    const std::size_t count = co_await stream_.async_read_some(buffer_.prepare(kReadAtOnce),
+                                                               asio::redirect_error(asio::use_awaitable, error));
+    if (error) {
+      if (timed_out_ && has_request_) {
+        co_await refuse(408, "the request's head did not come in time", new_request_id());
+      }
+      co_return false;
+    }
+    if (!has_request_) set_deadline(limits_.header_time);
+    buffer_.commit(count);
+  }
+  clear_deadline();
+  co_return true;
+}
+
+// Beast's own timeout closes the socket, and then nothing can be said any more.
+void Connection::set_deadline(std::chrono::milliseconds time) {
+  timed_out_ = false;
+  deadline_.expires_after(time);
+  deadline_.async_wait([weak = weak_from_this(), number = ++deadline_number_](error_code error) {
+    const std::shared_ptr<Connection> self = weak.lock();
+    if (error || self == nullptr || number != self->deadline_number_) return;
+    self->timed_out_ = true;
+    self->stream_.cancel();
+  });
+}
+
+void Connection::clear_deadline() {
+  ++deadline_number_;
+  deadline_.cancel();
 }
 
 asio::awaitable<bool> Connection::read_body(Parser& parser, const Request& request) {
@@ -216,14 +272,14 @@ asio::awaitable<bool> Connection::read_body(Parser& parser, const Request& reque
     const bool sent = co_await send("HTTP/1.1 100 Continue\r\n\r\n");
     if (!sent) co_return false;
   }
-  stream_.expires_after(limits_.body_time);
-  if (!parser.is_done()) {
-    co_await beast::http::async_read(stream_, buffer_, parser, asio::redirect_error(asio::use_awaitable, error));
-  }
+  if (parser.is_done()) co_return true;
+  set_deadline(limits_.body_time);
+  co_await beast::http::async_read(stream_, buffer_, parser, asio::redirect_error(asio::use_awaitable, error));
+  clear_deadline();
   if (!error) co_return true;
   if (error == beast::http::error::body_limit) {
     co_await refuse(413, "the request's body is too large", request.id);
-  } else if (error == beast::error::timeout) {
+  } else if (timed_out_) {
     co_await refuse(408, "the request's body did not come in time", request.id);
   } else if (error.category() == beast::http::make_error_code(beast::http::error::bad_chunk).category() &&
              error != beast::http::error::partial_message && error != beast::http::error::end_of_stream) {
@@ -288,9 +344,9 @@ asio::awaitable<bool> Connection::answer(std::shared_ptr<Exchange> exchange, boo
     }
     std::string bytes;
     if (output.has_head && output.whole) {
-      bytes = whole_text(output.head, id, minor_version_, keep_alive && !stopping_, head_only);
+      bytes = whole_text(output.head, id, minor_version_, keep_alive && !draining_, head_only);
     } else if (output.has_head) {
-      bytes = head_text(output.head, id, minor_version_, keep_alive && chunked && !stopping_);
+      bytes = head_text(output.head, id, minor_version_, keep_alive && chunked && !draining_);
       if (chunked) bytes += "Transfer-Encoding: chunked\r\n";
       bytes += "\r\n";
     }

@@ -12,6 +12,8 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
+#include <chrono>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,7 +29,7 @@ using Socket = boost::asio::basic_stream_socket<boost::asio::generic::stream_pro
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(Socket socket, const Limits& limits, const HttpServer::Handler& handler,
-             const std::atomic<bool>& stopping);
+             const std::atomic<bool>& draining);
 
   boost::asio::awaitable<void> run();
   // From any thread: ends it if it has no request.
@@ -43,6 +45,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   boost::asio::awaitable<bool> serve_one();
   boost::asio::awaitable<bool> read_head(Parser& parser);
+  boost::asio::awaitable<bool> gather_head(std::size_t& length);
   boost::asio::awaitable<bool> read_body(Parser& parser, const Request& request);
   boost::asio::awaitable<bool> answer(std::shared_ptr<Exchange> exchange, bool keep_alive);
   boost::asio::awaitable<bool> send(std::string bytes);
@@ -54,16 +57,21 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void watch_client(const std::shared_ptr<Exchange>& exchange);
   bool client_is_gone();
   void wake();
+  void set_deadline(std::chrono::milliseconds time);
+  void clear_deadline();
 
   Stream stream_;
   const Limits& limits_;
   const HttpServer::Handler& handler_;
-  const std::atomic<bool>& stopping_;
+  const std::atomic<bool>& draining_;
   std::string address_;
   bool loopback_ = false;
   boost::beast::flat_buffer buffer_;
   boost::asio::steady_timer timer_;
   bool woken_ = false;
+  boost::asio::steady_timer deadline_;
+  unsigned deadline_number_ = 0;
+  bool timed_out_ = false;
   int minor_version_ = 1;  // of the request's HTTP/1.x
   std::atomic<bool> reading_head_ = true;
   std::atomic<bool> has_request_ = false;

@@ -53,6 +53,14 @@ void Exchange::finish() {
   wake(lock);
 }
 
+void Exchange::abandon() {
+  std::unique_lock lock(mutex_);
+  if (state_ == State::finished || state_ == State::closed) return;
+  broken_ = true;
+  close(lock);
+  wake_();
+}
+
 bool Exchange::begun() const {
   const std::scoped_lock lock(mutex_);
   return state_ != State::waiting;

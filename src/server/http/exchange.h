@@ -34,6 +34,8 @@ class Exchange {
   // False: nobody reads any more. The client is gone, or so slow that what waits for it has outgrown its buffer.
   bool write(std::string_view piece);
   void finish();
+  // There will be no answer, or not the rest of it: the connection ends, so that nobody takes a part for the whole.
+  void abandon();
 
   // Called once when the client is gone before the answer was finished, at once if it is already; on any thread.
   void on_closed(std::function<void()> callback);
@@ -50,7 +52,7 @@ class Exchange {
     bool whole = false;  // the head's body is the answer
     std::string pieces = {};
     bool finished = false;
-    bool broken = false;  // the reader was too slow
+    bool broken = false;  // the reader was too slow, or the answer was abandoned
   };
   // What is to be sent now.
   Output take();

@@ -34,39 +34,52 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
   Core(const ServerOptions& options, Handler handler, Log& log)
       : options_(options), handler_(std::move(handler)), log_(log) {}
 
-  void start() {
+  void listen() {
     listen_tcp();
     if (!options_.unix_socket.empty()) listen_unix();
-    for (int i = 0; i < std::max(1, options_.threads); ++i) threads_.emplace_back([this] { io_.run(); });
+  }
+
+  void start() {
+    asio::co_spawn(accepting_, accept(shared_from_this(), tcp_), asio::detached);
+    if (unix_.is_open()) asio::co_spawn(accepting_, accept(shared_from_this(), unix_), asio::detached);
+    for (int i = 0; i < std::max(1, options_.threads); ++i) threads_.emplace_back([this] { run(); });
   }
 
   void end() {
-    stop_accepting();
-    for (const std::shared_ptr<Connection>& connection : open()) connection->end();
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return connections_.empty(); });
-    }
-    work_.reset();
-    io_.stop();
-    for (std::thread& thread : threads_) thread.join();
-    if (!options_.unix_socket.empty()) ::unlink(options_.unix_socket.c_str());
-  }
-
-  void stop_accepting() {
-    stopping_ = true;
-    asio::post(io_, [self = shared_from_this()] {
+    begin_drain();
+    ending_ = true;
+    asio::post(accepting_, [self = shared_from_this()] {
       error_code ignored;
       self->tcp_.close(ignored);
       self->unix_.close(ignored);
     });
+    for (const std::shared_ptr<Connection>& connection : open()) connection->end();
+    if (!threads_.empty()) {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return connections_.empty(); });
+    }
+    {
+      const std::scoped_lock lock(post_mutex_);
+      ended_ = true;
+    }
+    // Not stopped but run out: what waits in it holds what it is about, this object too.
+    work_.reset();
+    if (threads_.empty()) run();
+    for (std::thread& thread : threads_) thread.join();
+    if (unix_bound_) ::unlink(options_.unix_socket.c_str());
+  }
+
+  void begin_drain() {
+    draining_ = true;
     for (const std::shared_ptr<Connection>& connection : open()) connection->end_if_idle();
   }
 
   bool wait_idle(std::chrono::milliseconds time) {
     const auto until = std::chrono::steady_clock::now() + time;
     std::unique_lock lock(mutex_);
-    return changed_.wait_until(lock, until, [&] { return connections_.empty(); });
+    return changed_.wait_until(lock, until, [&] {
+      return std::ranges::none_of(connections_, [](const auto& each) { return each->has_request(); });
+    });
   }
 
   std::uint16_t port() const noexcept { return port_; }
@@ -74,9 +87,25 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
     const std::scoped_lock lock(mutex_);
     return connections_.size();
   }
-  void post(std::function<void()> task) { asio::post(io_, std::move(task)); }
+  void post(std::function<void()> task) {
+    const std::scoped_lock lock(post_mutex_);
+    if (ended_) fail(ErrorKind::cancelled, "the server has ended");
+    asio::post(io_, std::move(task));
+  }
 
  private:
+  // What a task throws (there is no memory for it) ends nobody else's.
+  void run() {
+    for (;;) {
+      try {
+        io_.run();
+        return;
+      } catch (const std::exception& error) {
+        log_.warn("something went wrong in a connection: {}", error.what());
+      }
+    }
+  }
+
   void listen_tcp() {
     error_code error;
     const asio::ip::address address = asio::ip::make_address(options_.address, error);
@@ -98,58 +127,70 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
     check("listen");
     port_ = tcp_.local_endpoint(error).port();
     check("port");
-    asio::co_spawn(io_, accept_tcp(shared_from_this()), asio::detached);
   }
 
-  // Only its own user may connect.
+  // Only its own user may connect. What is at the path and no dead socket is left alone.
   void listen_unix() {
+    const std::string& path = options_.unix_socket;
     error_code error;
-    ::unlink(options_.unix_socket.c_str());
+    struct stat there = {};
+    if (::lstat(path.c_str(), &there) == 0) {
+      if (!S_ISSOCK(there.st_mode)) fail(ErrorKind::usage, "{} exists and is no socket", path);
+      asio::local::stream_protocol::socket probe(io_);
+      probe.connect(path_endpoint(), error);
+      if (!error) fail(ErrorKind::io, "cannot listen on {}: another server does", path);
+      ::unlink(path.c_str());
+    }
     const mode_t before = ::umask(0177);
+    error = {};
     unix_.open(asio::local::stream_protocol(), error);
-    if (!error) unix_.bind(asio::local::stream_protocol::endpoint(options_.unix_socket), error);
+    if (!error) unix_.bind(path_endpoint(), error);
     ::umask(before);
+    unix_bound_ = !error;
     if (!error) unix_.listen(asio::socket_base::max_listen_connections, error);
-    if (error) fail(ErrorKind::io, "cannot listen on {}: {}", options_.unix_socket, error.message());
-    asio::co_spawn(io_, accept_unix(shared_from_this()), asio::detached);
+    if (error) fail(ErrorKind::io, "cannot listen on {}: {}", path, error.message());
   }
 
-  static asio::awaitable<void> accept_tcp(std::shared_ptr<Core> self) {
-    while (!self->stopping_) {
-      error_code error;
-      Strand strand = asio::make_strand(self->io_.get_executor());
-      auto socket = co_await self->tcp_.async_accept(strand, asio::redirect_error(asio::use_awaitable, error));
-      if (error) {
-        co_await self->after_failed_accept(error);
-      } else {
-        self->begin(Socket(std::move(socket)));
-      }
+  asio::local::stream_protocol::endpoint path_endpoint() const {
+    try {
+      return {options_.unix_socket};
+    } catch (const std::exception&) {
+      fail(ErrorKind::usage, "{} is too long for a socket's path", options_.unix_socket);
     }
   }
 
-  static asio::awaitable<void> accept_unix(std::shared_ptr<Core> self) {
-    while (!self->stopping_) {
+  template <typename Acceptor>
+  static asio::awaitable<void> accept(std::shared_ptr<Core> self, Acceptor& acceptor) {
+    while (!self->ending_) {
       error_code error;
       Strand strand = asio::make_strand(self->io_.get_executor());
-      auto socket = co_await self->unix_.async_accept(strand, asio::redirect_error(asio::use_awaitable, error));
+      auto socket = co_await acceptor.async_accept(strand, asio::redirect_error(asio::use_awaitable, error));
       if (error) {
         co_await self->after_failed_accept(error);
       } else {
-        self->begin(Socket(std::move(socket)));
+        self->try_begin(Socket(std::move(socket)));
       }
     }
   }
 
   // Without file descriptors an accept fails at once, again and again.
   asio::awaitable<void> after_failed_accept(error_code error) {
-    if (stopping_ || error == asio::error::operation_aborted || error == asio::error::bad_descriptor) co_return;
+    if (ending_ || error == asio::error::operation_aborted || error == asio::error::bad_descriptor) co_return;
     log_.warn("a connection could not be accepted: {}", error.message());
     asio::steady_timer pause(io_, std::chrono::milliseconds(100));
     co_await pause.async_wait(asio::use_awaitable);
   }
 
+  void try_begin(Socket socket) {
+    try {
+      begin(std::move(socket));
+    } catch (const std::exception& error) {
+      log_.warn("a connection could not be accepted: {}", error.what());
+    }
+  }
+
   void begin(Socket socket) {
-    auto connection = std::make_shared<Connection>(std::move(socket), options_.limits, handler_, stopping_);
+    auto connection = std::make_shared<Connection>(std::move(socket), options_.limits, handler_, draining_);
     std::shared_ptr<Connection> victim;
     std::list<std::shared_ptr<Connection>>::iterator place;
     {
@@ -186,11 +227,16 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
   Log& log_;
   asio::io_context io_;
   asio::executor_work_guard<asio::io_context::executor_type> work_{io_.get_executor()};
-  asio::ip::tcp::acceptor tcp_{io_};
-  asio::local::stream_protocol::acceptor unix_{io_};
+  Strand accepting_ = asio::make_strand(io_.get_executor());
+  asio::ip::tcp::acceptor tcp_{accepting_};
+  asio::local::stream_protocol::acceptor unix_{accepting_};
+  bool unix_bound_ = false;
   std::uint16_t port_ = 0;
-  std::atomic<bool> stopping_ = false;
+  std::atomic<bool> draining_ = false;
+  std::atomic<bool> ending_ = false;
   std::vector<std::thread> threads_;
+  std::mutex post_mutex_;
+  bool ended_ = false;        // guarded by post_mutex_
   mutable std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
   std::list<std::shared_ptr<Connection>> connections_;  // in the order they came
@@ -198,17 +244,23 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
 
 HttpServer::HttpServer(const ServerOptions& options, Handler handler, Log& log)
     : core_(std::make_shared<Core>(options, std::move(handler), log)) {
-  core_->start();
+  core_->listen();
 }
+
+void HttpServer::start() { core_->start(); }
 
 HttpServer::~HttpServer() { core_->end(); }
 
 std::uint16_t HttpServer::port() const noexcept { return core_->port(); }
 std::size_t HttpServer::connections() const noexcept { return core_->connections(); }
 std::function<void(std::function<void()>)> HttpServer::poster() const {
-  return [core = core_](std::function<void()> task) { core->post(std::move(task)); };
+  return [weak = std::weak_ptr(core_)](std::function<void()> task) {
+    const std::shared_ptr<Core> core = weak.lock();
+    if (core == nullptr) fail(ErrorKind::cancelled, "the server has ended");
+    core->post(std::move(task));
+  };
 }
-void HttpServer::stop_accepting() { core_->stop_accepting(); }
+void HttpServer::begin_drain() { core_->begin_drain(); }
 bool HttpServer::wait_idle(std::chrono::milliseconds time) { return core_->wait_idle(time); }
 
 }  // namespace quarrel::http

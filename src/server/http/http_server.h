@@ -52,20 +52,24 @@ class HttpServer {
     std::function<Response(unsigned status, const std::string& message)> refuse = {};
   };
 
-  // Listens when it returns. Throws Error(io) that names the address if it cannot.
+  // Listens when it returns, and answers once it is started. Throws Error(io) that names the address if it cannot.
   HttpServer(const ServerOptions& options, Handler handler, Log& log);
   // Closes all connections at once.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
+  void start();
+
   std::uint16_t port() const noexcept;
   std::size_t connections() const noexcept;
-  // Runs a task soon on one of its threads; after the server's end it does nothing.
+  // Runs a task soon on one of its threads; after the server's end it throws Error(cancelled). It may outlive the
+  // server.
   std::function<void(std::function<void()>)> poster() const;
 
-  // No more connections; those that have no request end, the others after their answer. Returns at once.
-  void stop_accepting();
+  // Connections that have no request end, the others after their answer. New ones are still answered, once each, so
+  // that whoever asks learns that the server is about to end. Returns at once.
+  void begin_drain();
   // Returns when no request is left, or the time is over: true if none is left.
   bool wait_idle(std::chrono::milliseconds time);
 

@@ -92,6 +92,30 @@ bool read_path(std::string_view target, std::string& path, std::string& query) {
   return decode(target.substr(0, question), path) && is_normal(path);
 }
 
+std::string head_fault(std::string_view head) {
+  constexpr std::size_t kMostLines = 101;  // the first is the request's
+  std::size_t lines = 0;
+  for (std::size_t i = 0; i < head.size(); ++i) {
+    const auto c = static_cast<unsigned char>(head[i]);
+    if (c == '\r') {
+      if (i + 1 == head.size()) break;  // the rest is still to come
+      if (head[i + 1] != '\n') return "the request's head has a CR without a LF";
+      if (i == 0) return "the request begins with an empty line";
+      ++i;
+      const bool last = head.substr(0, i + 1).ends_with("\r\n\r\n");
+      if (!last && ++lines > kMostLines) return "the request has more than 100 headers";
+      if (i + 1 < head.size() && (head[i + 1] == ' ' || head[i + 1] == '\t')) {
+        return "the request has a header that is continued on the next line";
+      }
+    } else if (c == '\n') {
+      return "the request's head has a LF without a CR";
+    } else if ((c < 0x20 && c != '\t') || c == 0x7f) {
+      return "the request's head has a control character";
+    }
+  }
+  return {};
+}
+
 bool usable_request_id(std::string_view id) noexcept {
   const auto fine = [](char c) {
     return (c >= '0' && c <= '9') || (lower(c) >= 'a' && lower(c) <= 'z') || c == '-' || c == '_' || c == '.' ||

@@ -41,6 +41,10 @@ std::string_view status_text(unsigned status) noexcept;
 // False if it is none.
 bool read_path(std::string_view target, std::string& path, std::string& query);
 
+// Why a head's bytes, as many as have come, cannot be those of a request that all readers understand alike; empty: they
+// can. Lines end with CR LF and nothing else, no line continues another, no control characters, 100 headers at most.
+std::string head_fault(std::string_view head);
+
 // True for what may be handed back to a client and written to a log: 1 to 128 letters, digits, '-', '_', '.' or ':'.
 bool usable_request_id(std::string_view id) noexcept;
 

@@ -1,0 +1,269 @@
+// Connections with a handler of the test's own: deadlines, limits, clients that leave, the end.
+#include "server/http/http_server.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <future>
+
+#include "base/error.h"
+
+namespace quarrel::http {
+namespace {
+
+struct NoLog : Log {
+  void write(LogLevel, std::string_view) override {}
+};
+
+class Client {
+ public:
+  explicit Client(std::uint16_t port) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    connected_ = ::connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+    const timeval limit{.tv_sec = 60, .tv_usec = 0};
+    ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  }
+  ~Client() { leave(); }
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  bool connected() const { return connected_; }
+  void send(std::string_view bytes) const {
+    EXPECT_EQ(::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+  }
+  // Until these words have come, or the end.
+  std::string read_until(std::string_view words) const {
+    std::string text;
+    char piece[4096];
+    while (text.find(words) == std::string::npos) {
+      const ssize_t count = ::recv(socket_, piece, sizeof piece, 0);
+      if (count <= 0) break;
+      text.append(piece, static_cast<std::size_t>(count));
+    }
+    return text;
+  }
+  std::string read_all() const { return read_until("no answer has these words"); }
+  void leave() {
+    if (socket_ >= 0) ::close(socket_);
+    socket_ = -1;
+  }
+
+ private:
+  int socket_;
+  bool connected_ = false;
+};
+
+constexpr std::string_view kGet = "GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+class HttpServerTest : public testing::Test {
+ protected:
+  void serve(std::function<void(const std::shared_ptr<Exchange>&)> handle, Limits limits = {}, int threads = 2) {
+    HttpServer::Handler handler;
+    handler.admit = [](const Request&) { return Admission{.body_bytes = 100}; };
+    handler.handle = std::move(handle);
+    handler.refuse = [](unsigned status, const std::string& message) {
+      return Response{.status = status, .content_type = "text/plain", .body = message};
+    };
+    server_ = std::make_unique<HttpServer>(ServerOptions{.port = 0, .threads = threads, .limits = limits},
+                                           std::move(handler), log_);
+    server_->start();
+  }
+  static void say_yes(const std::shared_ptr<Exchange>& exchange) { exchange->respond({.body = "yes"}); }
+
+  NoLog log_;
+  std::unique_ptr<HttpServer> server_;
+};
+
+TEST_F(HttpServerTest, AHeadThatDoesNotComeInTimeIsAnswered) {
+  serve(say_yes, {.header_time = std::chrono::milliseconds(50)});
+  const Client client(server_->port());
+  client.send("GET /a HTTP/1.1\r\nHost:");
+  EXPECT_TRUE(client.read_all().starts_with("HTTP/1.1 408 "));
+}
+
+TEST_F(HttpServerTest, ABodyThatDoesNotComeInTimeIsAnswered) {
+  serve(say_yes, {.body_time = std::chrono::milliseconds(50)});
+  const Client client(server_->port());
+  client.send("POST /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n12");
+  EXPECT_TRUE(client.read_all().starts_with("HTTP/1.1 408 "));
+}
+
+TEST_F(HttpServerTest, AnIdleConnectionEndsWithoutAWord) {
+  serve(say_yes, {.idle_time = std::chrono::milliseconds(50)});
+  const Client client(server_->port());
+  EXPECT_EQ(client.read_all(), "");
+}
+
+TEST_F(HttpServerTest, AClientThatLeavesIsNoticed) {
+  std::promise<void> handled, closed;
+  std::shared_ptr<Exchange> kept;
+  serve([&](const std::shared_ptr<Exchange>& exchange) {
+    kept = exchange;
+    exchange->begin({});
+    exchange->on_closed([&] { closed.set_value(); });
+    handled.set_value();
+  });
+  Client client(server_->port());
+  client.send(kGet);
+  handled.get_future().wait();
+  client.leave();
+  closed.get_future().wait();
+  EXPECT_FALSE(kept->write("late"));
+}
+
+TEST_F(HttpServerTest, AnAnswerThatIsAbandonedIsNotWhole) {
+  serve([](const std::shared_ptr<Exchange>& exchange) {
+    exchange->begin({});
+    exchange->write("half");
+    exchange->abandon();
+  });
+  const Client client(server_->port());
+  client.send(kGet);
+  EXPECT_EQ(client.read_all().find("0\r\n\r\n"), std::string::npos);
+}
+
+TEST_F(HttpServerTest, AHandlerThatThrowsEndsItsConnectionAlone) {
+  std::atomic<int> calls = 0;
+  serve([&](const std::shared_ptr<Exchange>& exchange) {
+    if (++calls == 1) throw std::bad_alloc();
+    say_yes(exchange);
+  });
+  const Client first(server_->port()), second(server_->port());
+  first.send(kGet);
+  EXPECT_EQ(first.read_all(), "");
+  second.send(kGet);
+  EXPECT_TRUE(second.read_until("yes").ends_with("yes"));
+}
+
+TEST_F(HttpServerTest, AReaderThatReadsNothingIsGivenUp) {
+  std::promise<void> closed;
+  std::thread writer;
+  serve(
+      [&](const std::shared_ptr<Exchange>& exchange) {
+        exchange->begin({});
+        exchange->on_closed([&] { closed.set_value(); });
+        writer = std::thread([exchange] {
+          while (exchange->write(std::string(100'000, 'x'))) std::this_thread::yield();
+        });
+      },
+      {.buffered_bytes = 1'000'000, .write_time = std::chrono::milliseconds(200)});
+  const Client client(server_->port());
+  client.send(kGet);
+  closed.get_future().wait();
+  writer.join();
+}
+
+TEST_F(HttpServerTest, AtTheLimitTheOldestWithoutAHeadMakesRoom) {
+  serve(say_yes, {.connections = 2});
+  const Client first(server_->port()), second(server_->port());
+  first.send("GET");
+  second.send(kGet);
+  EXPECT_NE(second.read_until("yes"), "");
+  const Client third(server_->port());
+  EXPECT_EQ(first.read_all(), "");
+  third.send(kGet);
+  EXPECT_NE(third.read_until("yes"), "");
+}
+
+TEST_F(HttpServerTest, DrainingEndsIdleConnectionsAndAnswersNewOnesOnce) {
+  std::promise<std::shared_ptr<Exchange>> running;
+  std::atomic<int> calls = 0;
+  serve([&](const std::shared_ptr<Exchange>& exchange) {
+    if (++calls == 1) {
+      running.set_value(exchange);
+    } else {
+      say_yes(exchange);
+    }
+  });
+  const Client busy(server_->port()), idle(server_->port());
+  busy.send(kGet);
+  const std::shared_ptr<Exchange> exchange = running.get_future().get();
+  idle.send(kGet);
+  EXPECT_NE(idle.read_until("yes"), "");
+  server_->begin_drain();
+  EXPECT_EQ(idle.read_all(), "");
+  EXPECT_FALSE(server_->wait_idle(std::chrono::milliseconds(1)));
+  const Client late(server_->port()), silent(server_->port());
+  late.send(kGet);
+  const std::string answer = late.read_all();
+  EXPECT_NE(answer.find("Connection: close"), std::string::npos);
+  EXPECT_TRUE(answer.ends_with("yes"));
+  exchange->respond({.body = "done"});
+  EXPECT_TRUE(busy.read_all().ends_with("done"));
+  EXPECT_TRUE(server_->wait_idle(std::chrono::seconds(60)));  // a connection without a request is not waited for
+}
+
+TEST_F(HttpServerTest, TheEndTellsThoseThatStillRun) {
+  std::promise<void> handled;
+  std::atomic<bool> closed = false;
+  std::shared_ptr<Exchange> kept;
+  serve([&](const std::shared_ptr<Exchange>& exchange) {
+    kept = exchange;
+    exchange->on_closed([&] { closed = true; });
+    handled.set_value();
+  });
+  const Client client(server_->port());
+  client.send(kGet);
+  handled.get_future().wait();
+  const auto post = server_->poster();
+  bool ran = false;
+  std::promise<void> done;
+  post([&] {
+    ran = true;
+    done.set_value();
+  });
+  done.get_future().wait();
+  server_.reset();
+  EXPECT_TRUE(closed);
+  kept->respond({});
+  EXPECT_THROW(post([] {}), Error);
+  EXPECT_EQ(client.read_all(), "");
+}
+
+TEST_F(HttpServerTest, ItMayEndBeforeItBegins) {
+  HttpServer::Handler handler;
+  {
+    const HttpServer never({.port = 0}, handler, log_);
+  }
+  serve(say_yes);
+  const ServerOptions taken{.port = server_->port()};
+  EXPECT_THROW(HttpServer(taken, handler, log_), Error);
+}
+
+// Requests, answers from other threads, leaving clients and the end, all at once.
+TEST_F(HttpServerTest, AStormEndsWell) {
+  std::mutex mutex;
+  std::vector<std::thread> workers;
+  serve([&](const std::shared_ptr<Exchange>& exchange) {
+    const std::scoped_lock lock(mutex);
+    workers.emplace_back([exchange] {
+      exchange->begin({});
+      for (int i = 0; i < 20; ++i) exchange->write("piece");
+      exchange->finish();
+    });
+  });
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 8; ++i) {
+    clients.emplace_back([this, i] {
+      for (int k = 0; k < 10; ++k) {
+        Client client(server_->port());
+        if (!client.connected()) return;
+        client.send(kGet);
+        if ((i + k) % 3 != 0) client.read_until("0\r\n\r\n");
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  server_.reset();
+  for (std::thread& worker : workers) worker.join();
+}
+
+}  // namespace
+}  // namespace quarrel::http

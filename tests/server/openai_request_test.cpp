@@ -1,0 +1,169 @@
+// OpenAI's bodies: every field with both its bounds, and what a request becomes.
+#include "server/openai_request.h"
+
+#include <gtest/gtest.h>
+
+namespace quarrel {
+namespace {
+
+Json chat() { return Json::parse(R"({"messages":[{"role":"user","content":"hi"}]})"); }
+Json completion() { return Json::parse(R"({"prompt":"hi"})"); }
+Json embedding() { return Json::parse(R"({"input":"hi"})"); }
+
+// The field that is refused; empty: the body is taken.
+template <typename Read>
+std::string refused(Read read, const Json& body) {
+  try {
+    read(body);
+  } catch (const ApiError& error) {
+    EXPECT_EQ(error.status, 400u);
+    return error.param;
+  }
+  return {};
+}
+Json with(Json body, const std::string& name, const Json& value) {
+  body[name] = value;
+  return body;
+}
+
+struct Bounds {
+  const char* name;
+  double least, most;
+  bool whole;
+};
+
+template <typename Read>
+void check_bounds(Read read, const Json& body, const Bounds& row) {
+  const auto taken = [&](const Json& value) { return refused(read, with(body, row.name, value)); };
+  const double step = row.whole ? 1.0 : 1e-3;
+  EXPECT_EQ(taken(row.least), "") << row.name;
+  EXPECT_EQ(taken(row.most), "") << row.name;
+  EXPECT_EQ(taken(nullptr), "") << row.name;
+  EXPECT_EQ(taken(row.least - std::max(step, std::abs(row.least) * 1e-12)), row.name);
+  EXPECT_EQ(taken(row.most + std::max(step, std::abs(row.most) * 1e-12)), row.name);
+  for (const Json& value : {Json("1"), Json(true), Json::array(), Json::object(), Json(1e308), Json(-1e308)}) {
+    EXPECT_EQ(taken(value), row.name) << value.dump();
+  }
+  if (row.whole) {
+    EXPECT_EQ(taken(std::max(row.least, 0.0) + 0.5), row.name);
+  }
+}
+
+constexpr double kTokens = 1 << 30;
+constexpr double kSeed = 9007199254740992.0;
+constexpr Bounds kShared[] = {
+    {"max_tokens", -1, kTokens, true},
+    {"temperature", 0, 2, false},
+    {"top_p", 0, 1, false},
+    {"top_k", 0, kTokens, true},
+    {"min_p", 0, 1, false},
+    {"typical_p", 0, 1, false},
+    {"presence_penalty", -2, 2, false},
+    {"frequency_penalty", -2, 2, false},
+    {"repeat_penalty", 0.01, 10, false},
+    {"repetition_penalty", 0.01, 10, false},
+    {"repeat_last_n", -1, kTokens, true},
+    {"seed", -kSeed, kSeed, true},
+    {"n", 1, 32, true},
+};
+
+TEST(OpenAiBounds, OfBothGeneratingForms) {
+  for (const Bounds& row : kShared) {
+    check_bounds(read_chat_request, chat(), row);
+    Json body = completion();
+    body["best_of"] = 32;
+    check_bounds(read_completion_request, body, row);
+  }
+}
+
+TEST(OpenAiBounds, OfEachForm) {
+  check_bounds(read_chat_request, chat(), {"max_completion_tokens", -1, kTokens, true});
+  check_bounds(read_chat_request, with(chat(), "logprobs", true), {"top_logprobs", 0, 20, true});
+  check_bounds(read_completion_request, completion(), {"logprobs", 0, 20, true});
+  check_bounds(read_completion_request, completion(), {"best_of", 1, 32, true});
+  check_bounds(read_embedding_request, embedding(), {"dimensions", 1, 1 << 20, true});
+}
+
+TEST(OpenAiFields, AreReadWhereTheyBelong) {
+  Json body = chat();
+  body.update(Json::parse(R"({"model":"m","stream":true,"stream_options":{"include_usage":true},"max_tokens":5,
+    "max_completion_tokens":6,"seed":-1,"n":2,"logprobs":true,"top_logprobs":3,"stop":"x","logit_bias":{"7":-100},
+    "temperature":0.5,"user":"me","metadata":{},"store":true,"service_tier":"auto","tools":[],"response_format":
+    {"type":"text"},"chat_template_kwargs":{"a":1}})"));
+  const OpenAiRequest request = read_chat_request(body);
+  EXPECT_EQ(request.model, "m");
+  EXPECT_TRUE(request.stream && request.include_usage && request.logprobs);
+  EXPECT_EQ(request.max_tokens, 5);
+  EXPECT_EQ(request.max_completion_tokens, 6);
+  EXPECT_EQ(request.ask.seed, ~std::uint64_t{0});
+  EXPECT_EQ(request.ask.answers, 2);
+  EXPECT_EQ(request.ask.top, 3);
+  EXPECT_EQ(request.ask.stop, std::vector<std::string>{"x"});
+  EXPECT_EQ(request.temperature, 0.5f);
+  EXPECT_EQ(request.logit_bias, (std::vector<std::pair<TokenId, float>>{{7, -100.0f}}));
+  EXPECT_EQ(request.template_arguments, Json({{"a", 1}}));
+}
+
+TEST(OpenAiFields, OfConversations) {
+  const Json said = read_conversation(Json::parse(
+      R"([{"role":"developer","content":"a"},{"role":"assistant","content":null},
+          {"role":"user","content":[{"type":"text","text":"b"},{"type":"text","text":"c"}]}])"));
+  EXPECT_EQ(said[0]["role"], "system");
+  EXPECT_EQ(said[1]["content"], "");
+  EXPECT_EQ(said[2]["content"], "bc");
+  for (const char* messages :
+       {"5", "\"x\"", "{}", "[]", "[1]", "[{}]", R"([{"role":1,"content":"a"}])", R"([{"role":"king","content":"a"}])",
+        R"([{"role":"user"}])", R"([{"role":"user","content":null}])", R"([{"role":"user","content":5}])",
+        R"([{"role":"user","content":[{"type":"image_url"}]}])", R"([{"role":"user","content":["a"]}])",
+        R"([{"role":"user","content":[{"type":"text","text":5}]}])"}) {
+    EXPECT_EQ(refused(read_chat_request, with(chat(), "messages", Json::parse(messages))), "messages") << messages;
+  }
+  EXPECT_EQ(refused(read_chat_request, Json::object()), "messages");
+}
+
+TEST(OpenAiFields, ThatAreListsAreBounded) {
+  const auto stop = [](const Json& value) { return refused(read_chat_request, with(chat(), "stop", value)); };
+  EXPECT_EQ(stop(Json(std::vector<std::string>(16, "x"))), "");
+  EXPECT_EQ(stop(Json(std::vector<std::string>(17, "x"))), "stop");
+  for (const Json& value : {Json(""), Json(5), Json({""}), Json({"a", 5})}) EXPECT_EQ(stop(value), "stop");
+  const auto bias = [](const char* text) {
+    return refused(read_chat_request, with(chat(), "logit_bias", Json::parse(text)));
+  };
+  EXPECT_EQ(bias(R"({"0":100,"1":-100})"), "");
+  for (const char* text : {"[]", "5", R"({"a":1})", R"({"-1":1})", R"({"1":101})", R"({"1":"1"})", R"({"1x":1})",
+                           R"({"99999999999":1})"}) {
+    EXPECT_EQ(bias(text), "logit_bias") << text;
+  }
+  Json many = Json::object();
+  for (int i = 0; i < 1025; ++i) many[std::to_string(i)] = 1;
+  EXPECT_EQ(refused(read_chat_request, with(chat(), "logit_bias", many)), "logit_bias");
+  EXPECT_EQ(refused(read_embedding_request, with(embedding(), "input", Json(std::vector<std::string>(2049, "x")))),
+            "input");
+}
+
+TEST(OpenAiFields, OfPromptsAndInputs) {
+  for (const char* prompt : {"\"a\"", "[\"a\"]", "[1,2]", "[[1,2]]"}) {
+    EXPECT_EQ(refused(read_completion_request, with(completion(), "prompt", Json::parse(prompt))), "") << prompt;
+  }
+  for (const char* prompt : {"5", "[]", "[[]]", "{}", "[\"a\",\"b\"]", "[1,\"a\"]", "[-1]", "[1.5]", "[4294967296]",
+                             "[18446744073709551615]", "true"}) {
+    EXPECT_EQ(refused(read_completion_request, with(completion(), "prompt", Json::parse(prompt))), "prompt") << prompt;
+  }
+  for (const char* input : {"5", "[]", "{}", "[true]", "[1,\"a\"]", "[{}]", "[[-1]]"}) {
+    EXPECT_EQ(refused(read_embedding_request, with(embedding(), "input", Json::parse(input))), "input") << input;
+  }
+  EXPECT_EQ(read_embedding_request(with(embedding(), "input", Json::parse("[\"a\",[1,2]]"))).inputs.size(), 2u);
+}
+
+TEST(OpenAiFields, ThatContradictEachOther) {
+  EXPECT_EQ(refused(read_chat_request, with(chat(), "top_logprobs", 2)), "top_logprobs");
+  EXPECT_EQ(refused(read_completion_request, with(with(completion(), "n", 3), "best_of", 2)), "best_of");
+  EXPECT_EQ(refused(read_completion_request, with(with(completion(), "stream", true), "best_of", 2)), "best_of");
+  EXPECT_EQ(refused(read_completion_request, with(with(completion(), "echo", true), "logprobs", 2)), "echo");
+  EXPECT_EQ(refused(read_completion_request, with(completion(), "suffix", "x")), "suffix");
+  EXPECT_EQ(refused(read_completion_request, with(completion(), "messages", Json::array())), "messages");
+  EXPECT_EQ(refused(read_chat_request, with(chat(), "prompt", "x")), "prompt");
+}
+
+}  // namespace
+}  // namespace quarrel
