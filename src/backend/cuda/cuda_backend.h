@@ -3,8 +3,8 @@
 // back. Steps of generated rows are padded to a bucket and replayed as a graph from the third of their shape on.
 //
 // Which kernel a row meets depends on how many there are of its class, unless the options say `deterministic`: up to
-// four go through the integer GEMV, whose bits do not depend on how many there are, up to 32 through products in 16
-// bits with the packed weights, and more through GEMMs on weights in 16 bits.
+// four (eight in small models) go through the integer GEMV, whose bits do not depend on how many there are, up to 32
+// through products in 16 bits with the packed weights, and more through GEMMs on weights in 16 bits.
 //
 // Greedy tokens and scores are chosen on the device, and the next step reads them there. Where sampling asks for more,
 // the logits come to the host's sampler, and a step that names such a token waits for it.
@@ -251,7 +251,8 @@ class CudaBackend final : public Backend {
 
   // ---- cuda_products.cpp: GEMV or GEMM ----
   Tier tier_of(int rows) const noexcept;
-  Segments segments(RowSet rows) const;
+  // `by_class`: rows of both classes are together only where nothing tells them apart.
+  Segments segments(RowSet rows, bool by_class = false) const;
   RowSpan row_span(const Activation& activation) const;
   int stride_of(std::int32_t width) const noexcept { return (width + 7) / 8 * 8; }
   std::int32_t* bad_of(RowSet rows) const;

@@ -250,7 +250,7 @@ void CudaBackend::attend_segment(const AttendOp& op, const Segment& segment) {
 
 void CudaBackend::attend(const AttendOp& op) {
   const Timed timed(*this, "attend");
-  for (const Segment& rows : segments(op.q.rows)) attend_segment(op, rows);
+  for (const Segment& rows : segments(op.q.rows, true)) attend_segment(op, rows);
   if (halved_ == op.out) halved_ = {};
   after_small_kernel_ = true;
 }

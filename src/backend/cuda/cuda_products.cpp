@@ -7,13 +7,20 @@
 #include "base/error.h"
 
 namespace quarrel::cuda {
+namespace {
+
+constexpr std::int64_t kSmallMatrix = std::int64_t{1} << 24;
+
+}  // namespace
 
 CudaBackend::Tier CudaBackend::tier_of(int rows) const noexcept {
-  if (options_.deterministic || rows <= kMaxGemvRows) return Tier::gemv;
+  // Where all matrices are small, it is the number of kernels that counts, and a GEMV has most of them fused.
+  const bool small = std::int64_t{weights_.widest_input()} * weights_.widest_output() < kSmallMatrix;
+  if (options_.deterministic || rows <= (small ? 2 * kMaxGemvRows : kMaxGemvRows)) return Tier::gemv;
   return rows <= kMaxPackedGemmRows ? Tier::few : Tier::many;
 }
 
-CudaBackend::Segments CudaBackend::segments(RowSet rows) const {
+CudaBackend::Segments CudaBackend::segments(RowSet rows, bool by_class) const {
   const bool all = rows == RowSet::all;
   const int generated = all ? shape_.generated_rows : shape_.generated_outputs;
   const int prompt = all ? shape_.prompt_rows : shape_.prompt_outputs;
@@ -23,6 +30,8 @@ CudaBackend::Segments CudaBackend::segments(RowSet rows) const {
   };
   if (tier_of(generated) == Tier::gemv && tier_of(prompt) == Tier::gemv) {
     add({.first = 0, .count = generated + prompt, .is_prompt = generated == 0});
+  } else if (!by_class && tier_of(generated) != Tier::gemv && tier_of(prompt) != Tier::gemv) {
+    add({.first = 0, .count = generated + prompt, .tier = tier_of(generated + prompt)});
   } else {
     add({.first = 0, .count = generated, .tier = tier_of(generated)});
     add({.first = generated, .count = prompt, .tier = tier_of(prompt), .is_prompt = true});
