@@ -16,14 +16,16 @@ class GenerationCall : public std::enable_shared_from_this<GenerationCall> {
       : service_(service), exchange_(std::move(exchange)), make_ask_(std::move(make_ask)), writer_(std::move(writer)) {}
   ~GenerationCall() { ticket_.cancel(); }
 
-  void acquire(const OfferedModel& model) {
+  void acquire(const OfferedModel& model, const AcquireOptions& options) {
     const std::weak_ptr<GenerationCall> weak = weak_from_this();
-    ModelRegistry::Ticket ticket =
-        service_.acquire(model, [weak, &service = service_](ModelRegistry::Lease lease, std::exception_ptr error) {
+    ModelRegistry::Ticket ticket = service_.acquire(
+        model,
+        [weak, &service = service_](ModelRegistry::Lease lease, std::exception_ptr error) {
           service.run_text_work([weak, lease = std::move(lease), error] {
             if (const auto self = weak.lock()) self->acquired(lease, error);
           });
-        });
+        },
+        options);
     const std::scoped_lock lock(mutex_);
     ticket_ = std::move(ticket);
   }
@@ -126,7 +128,7 @@ class GenerationCall : public std::enable_shared_from_this<GenerationCall> {
 }  // namespace
 
 void start_generation(Service& service, const std::shared_ptr<http::Exchange>& exchange, const OfferedModel& model,
-                      MakeAsk make_ask, std::unique_ptr<AnswerWriter> writer) {
+                      MakeAsk make_ask, std::unique_ptr<AnswerWriter> writer, const AcquireOptions& options) {
   auto call = std::make_shared<GenerationCall>(service, exchange, std::move(make_ask), std::move(writer));
   exchange->keep(call);
   // Not on the thread that noticed it: that serves others, and a prompt may be in the middle of being tokenised.
@@ -136,7 +138,7 @@ void start_generation(Service& service, const std::shared_ptr<http::Exchange>& e
       if (const auto self = weak.lock()) self->cancel();
     });
   });
-  call->acquire(model);
+  call->acquire(model, options);
 }
 
 }  // namespace quarrel

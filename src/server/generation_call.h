@@ -32,6 +32,6 @@ using MakeAsk = std::function<Ask(const LoadedModel& model)>;
 
 // Returns at once.
 void start_generation(Service& service, const std::shared_ptr<http::Exchange>& exchange, const OfferedModel& model,
-                      MakeAsk make_ask, std::unique_ptr<AnswerWriter> writer);
+                      MakeAsk make_ask, std::unique_ptr<AnswerWriter> writer, const AcquireOptions& options = {});
 
 }  // namespace quarrel

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "server/generation_call.h"
+#include "server/ollama_api.h"
 #include "server/openai_request.h"
 
 namespace quarrel {
@@ -214,9 +215,7 @@ void shared_generate(Service& service, const std::shared_ptr<Exchange>& exchange
   const Json body = parse_body(exchange->request().body);
   const auto has = [&](const char* name) { return body.contains(name); };
   if (has("model") && !has("max_tokens") && !has("temperature") && !has("topk") && !has("topp")) {
-    throw unsupported_field("model",
-                            "a body with 'model' and none of 'max_tokens', 'temperature', 'topk', 'topp' is "
-                            "Ollama's form, which is not served yet: POST /api/native/generate takes ours");
+    return ollama_generate(service, exchange, body);
   }
   generate(service, exchange, body, false);
 }

@@ -11,7 +11,8 @@ namespace quarrel {
 
 // One answer: text, tokens_generated, tokens_per_sec, finish_reason.
 void native_generate(Service& service, const std::shared_ptr<http::Exchange>& exchange);
-// The same path, which Ollama's clients use too: their form is refused by name.
+// The path that Ollama's clients use too: a body with max_tokens, temperature, topk or topp at its top, or without a
+// model, is ours, any other theirs.
 void shared_generate(Service& service, const std::shared_ptr<http::Exchange>& exchange);
 // Server-sent events with token, token_id, stream, complete, tokens_per_sec.
 void native_stream(Service& service, const std::shared_ptr<http::Exchange>& exchange);

@@ -3,12 +3,15 @@
 #include <array>
 
 #include "server/native_api.h"
+#include "server/ollama_api.h"
+#include "server/ollama_models.h"
 #include "server/openai_api.h"
 
 namespace quarrel {
 namespace {
 
 constexpr std::uint64_t kLargeBody = std::uint64_t{16} << 20;
+constexpr std::uint64_t kSmallBody = std::uint64_t{64} << 10;
 
 constexpr std::array kRoutes = {
     Route{"POST", "/v1/chat/completions", Access::key, Dialect::openai, kLargeBody, false, openai_chat,
@@ -25,6 +28,27 @@ constexpr std::array kRoutes = {
           "Answers a prompt"},
     Route{"POST", "/api/stream", Access::key, Dialect::native, kLargeBody, false, native_stream,
           "Answers a prompt token by token"},
+    Route{"POST", "/api/chat", Access::key, Dialect::native, kLargeBody, false, ollama_chat,
+          "Continues a conversation, as Ollama does"},
+    Route{"POST", "/api/embed", Access::key, Dialect::native, kLargeBody, false, ollama_embed,
+          "Turns texts into vectors, as Ollama does"},
+    Route{"POST", "/api/embeddings", Access::key, Dialect::native, kLargeBody, false, ollama_embeddings,
+          "Turns one text into a vector, as Ollama did"},
+    Route{"GET", "/api/tags", Access::key, Dialect::native, 0, false, ollama_tags, "Lists the models, as Ollama does"},
+    Route{"POST", "/api/show", Access::key, Dialect::native, kSmallBody, false, ollama_show,
+          "Tells what a model's file says"},
+    Route{"GET", "/api/ps", Access::key, Dialect::native, 0, false, ollama_ps, "Lists the models in memory"},
+    Route{"DELETE", "/api/delete", Access::key, Dialect::native, kSmallBody, false, ollama_delete,
+          "Removes a model of Quarrel's store"},
+    Route{"POST", "/api/copy", Access::key, Dialect::native, kSmallBody, false, ollama_copy,
+          "Gives a model a further name"},
+    Route{"POST", "/api/pull", Access::key, Dialect::native, kSmallBody, false, ollama_pull, "Not offered yet"},
+    Route{"POST", "/api/push", Access::key, Dialect::native, kSmallBody, false, ollama_push, "Not offered"},
+    Route{"POST", "/api/create", Access::key, Dialect::native, kLargeBody, false, ollama_create, "Not offered yet"},
+    Route{"GET", "/api/version", Access::everybody, Dialect::native, 0, true, ollama_version,
+          "Tells the program's version, as Ollama does"},
+    Route{"GET", "/", Access::everybody, Dialect::native, 0, true, ollama_root,
+          "Tells Ollama's clients that all is well"},
     Route{"GET", "/health", Access::everybody, Dialect::native, 0, true, health, "Tells that the server is there"},
     Route{"GET", "/api/health", Access::everybody, Dialect::native, 0, true, health, "The same"},
     Route{"GET", "/healthz", Access::everybody, Dialect::native, 0, true, health, "The same"},

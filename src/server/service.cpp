@@ -145,8 +145,9 @@ OfferedModel Service::find(const std::string& name) const {
   throw ApiError(404, "not_found_error", "model_not_found", message, "model");
 }
 
-ModelRegistry::Ticket Service::acquire(const OfferedModel& model, ModelRegistry::OnAcquired callback) {
-  return registry_->acquire(model.name, std::move(callback));
+ModelRegistry::Ticket Service::acquire(const OfferedModel& model, ModelRegistry::OnAcquired callback,
+                                       const AcquireOptions& options) {
+  return registry_->acquire(model.name, std::move(callback), options);
 }
 
 void Service::run_text_work(std::function<void()> task) { pool_->post(std::move(task)); }

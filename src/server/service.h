@@ -66,8 +66,11 @@ class Service {
   OfferedModel find(const std::string& name) const;
 
   // The callback comes on any thread, with no lock held.
-  ModelRegistry::Ticket acquire(const OfferedModel& model, ModelRegistry::OnAcquired callback);
+  ModelRegistry::Ticket acquire(const OfferedModel& model, ModelRegistry::OnAcquired callback,
+                                const AcquireOptions& options = {});
   ModelRegistry& registry() noexcept { return *registry_; }
+  const ModelStore& store() const noexcept { return store_; }
+  std::chrono::milliseconds keep_alive() const noexcept { return options_.keep_alive; }
 
   // Runs a task on a thread that may take its time over a text.
   void run_text_work(std::function<void()> task);

@@ -127,6 +127,7 @@ class ModelRegistry {
     std::uint64_t bytes = 0;
     State state = State::loading;
     std::uint64_t done = 0, total = 0;  // of loading: bytes of weights; 0: it has not begun
+    std::int32_t context = 0;           // of ready: tokens that a text may have
     bool in_use = false;
     std::optional<Clock::time_point> expires = {};  // none: it is in use, or stays for ever
   };

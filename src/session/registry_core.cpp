@@ -174,6 +174,7 @@ std::vector<ModelRegistry::Status> RegistryCore::list() const {
                    .path = resident.plan.source.path,
                    .bytes = resident.plan.bytes,
                    .state = resident.detached ? State::unloading : State::ready,
+                   .context = resident.model != nullptr ? resident.model->context() : 0,
                    .in_use = resident.leases > 0,
                    .expires = resident.detached ? std::nullopt : expiry(resident)});
   }

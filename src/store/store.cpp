@@ -1,14 +1,13 @@
 #include "store/store.h"
 
 #include <algorithm>
-#include <map>
 #include <system_error>
 
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/nearest.h"
 #include "base/printable.h"
-#include "gguf/file.h"
+#include "store/model_description.h"
 #include "store/ollama_store.h"
 #include "store/own_store.h"
 #include "store/pull.h"
@@ -76,47 +75,12 @@ std::vector<std::string> known_names(const std::vector<StoredFile>& files, const
        printable(name, 512), meant, pullables().front().name);
 }
 
-std::chrono::system_clock::time_point modified_time(const fs::path& path) {
-  std::error_code fault;
-  const auto time = fs::last_write_time(path, fault);
-  return fault ? std::chrono::system_clock::time_point()
-               : std::chrono::time_point_cast<std::chrono::system_clock::duration>(
-                     fs::file_time_type::clock::to_sys(time));
-}
-
-std::string count_text(std::uint64_t parameters) {
-  const auto count = static_cast<double>(parameters);
-  if (count >= 9.95e9) return fmt::format("{:.0f}B", count / 1e9);
-  if (count >= 999.5e6) return fmt::format("{:.1f}B", count / 1e9);
-  if (count >= 999.5e3) return fmt::format("{:.0f}M", count / 1e6);
-  return fmt::format("{:.0f}K", count / 1e3);
-}
-
-// The directory of a GGUF file says it all; reading it also shows whether the file is sound.
-void describe_file(const fs::path& path, ListedModel& model) {
-  try {
-    const GgufFile file = GgufFile::open(path);
-    model.bytes = file.file_bytes();
-    std::uint64_t parameters = 0;
-    std::map<QuantType, std::uint64_t> bytes_by_type;
-    for (const GgufTensor& tensor : file.tensors()) {
-      parameters += tensor.elements();
-      bytes_by_type[tensor.type] += tensor.bytes;
-    }
-    if (bytes_by_type.empty()) {
-      model.problem = "the file has no tensors";
-      return;
-    }
-    const auto less = [](const auto& a, const auto& b) { return a.second < b.second; };
-    const auto most = std::max_element(bytes_by_type.begin(), bytes_by_type.end(), less);
-    model.quantisation = type_info(most->first).name;
-    model.parameters = count_text(parameters);
-  } catch (const Error& error) {
-    model.problem = error.what();
-    std::error_code fault;
-    const auto size = fs::file_size(path, fault);
-    if (!fault) model.bytes = size;
-  }
+void describe(const fs::path& path, ListedModel& model) {
+  ModelDescription said = describe_file(path);
+  model.bytes = said.bytes;
+  model.parameters = std::move(said.parameters);
+  model.quantisation = std::move(said.quantisation);
+  model.problem = std::move(said.problem);
 }
 
 }  // namespace
@@ -188,7 +152,7 @@ std::vector<ListedModel> ModelStore::list() const {
   for (const StoredFile& file : stored_files(paths_.quarrel)) {
     ListedModel model{.name = file.name, .modified = modified_time(file.path())};
     if (const Pullable* row = file_row(file.path())) model.alias = row->name;
-    describe_file(file.path(), model);
+    describe(file.path(), model);
     if (auto change = changed_since_pull(file.path())) model.problem = std::move(*change);
     models.push_back(std::move(model));
   }

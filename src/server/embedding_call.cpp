@@ -1,0 +1,123 @@
+#include "server/embedding_call.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <mutex>
+#include <utility>
+
+#include "base/clock.h"
+
+namespace quarrel {
+namespace {
+
+using http::Exchange;
+
+class EmbeddingCall : public std::enable_shared_from_this<EmbeddingCall> {
+ public:
+  EmbeddingCall(Service& service, std::weak_ptr<Exchange> exchange, EmbeddingAsk ask, EmbeddingAnswer answer)
+      : service_(service), exchange_(std::move(exchange)), ask_(std::move(ask)), answer_(std::move(answer)) {}
+  ~EmbeddingCall() { ticket_.cancel(); }
+
+  void acquire(const OfferedModel& model) {
+    const std::weak_ptr<EmbeddingCall> weak = weak_from_this();
+    ModelRegistry::Ticket ticket = service_.acquire(
+        model,
+        [weak, &service = service_](ModelRegistry::Lease lease, std::exception_ptr error) {
+          service.run_text_work([weak, lease = std::move(lease), error] {
+            if (const auto self = weak.lock()) self->acquired(lease, error);
+          });
+        },
+        ask_.acquire);
+    const std::scoped_lock lock(mutex_);
+    ticket_ = std::move(ticket);
+  }
+
+ private:
+  void acquired(const ModelRegistry::Lease& model, const std::exception_ptr& error) {
+    load_seconds_ = seconds_since(asked_);
+    if (error != nullptr) return report(load_error(error), error);
+    try {
+      start(model);
+    } catch (...) {
+      report(api_error(std::current_exception()), std::current_exception());
+    }
+  }
+
+  void start(const ModelRegistry::Lease& model) {
+    if (ask_.inputs.empty()) return finish({});
+    std::vector<std::vector<TokenId>> texts;
+    for (std::size_t i = 0; i < ask_.inputs.size(); ++i) {
+      if (const auto* ids = std::get_if<std::vector<TokenId>>(&ask_.inputs[i])) {
+        texts.push_back(*ids);
+        continue;
+      }
+      EncodedText encoded = encode_text(*model, std::get<std::string>(ask_.inputs[i]));
+      if (encoded.cut && !ask_.truncate) {
+        throw invalid_field("input",
+                            fmt::format("text {} has {} tokens and the model takes {}: send \"truncate\": true "
+                                        "to have it cut",
+                                        i, encoded.full_tokens, longest_embedded_text(*model)));
+      }
+      texts.push_back(std::move(encoded.tokens));
+    }
+    const std::weak_ptr<EmbeddingCall> weak = weak_from_this();
+    const std::scoped_lock lock(mutex_);
+    run_ = start_embedding(model, std::move(texts), ask_.options, [weak](EmbeddingOutcome outcome) {
+      // An engine may outlive the service; a call that is still there does not.
+      const std::shared_ptr<EmbeddingCall> call = weak.lock();
+      if (call == nullptr) return;
+      // Off the engine's thread: thousands of numbers become text.
+      auto kept = std::make_shared<EmbeddingOutcome>(std::move(outcome));
+      call->service_.run_text_work([weak, kept] {
+        if (const auto self = weak.lock()) self->finish(*kept);
+      });
+    });
+  }
+
+  void finish(const EmbeddingOutcome& outcome) {
+    if (outcome.error != nullptr) {
+      report(api_error(outcome.error), outcome.error);
+      return;
+    }
+    if (const auto exchange = exchange_.lock()) exchange->respond(answer_.respond(outcome.embeddings, load_seconds_));
+  }
+
+  void report(const ApiError& said, const std::exception_ptr& error) {
+    const std::shared_ptr<Exchange> exchange = exchange_.lock();
+    if (exchange == nullptr) return;
+    log_fault(service_.log(), exchange->request().id, said, error);
+    exchange->respond(answer_.fail(said));
+  }
+
+  Service& service_;
+  const std::weak_ptr<Exchange> exchange_;
+  const EmbeddingAsk ask_;
+  const EmbeddingAnswer answer_;
+  const Clock::time_point asked_ = Clock::now();
+  double load_seconds_ = 0.0;  // set before the engine is asked, read after it has answered
+  std::mutex mutex_;           // guards all below
+  ModelRegistry::Ticket ticket_;
+  EmbeddingRun run_;
+};
+
+}  // namespace
+
+void start_embedding_call(Service& service, const std::shared_ptr<Exchange>& exchange, const OfferedModel& model,
+                          EmbeddingAsk ask, EmbeddingAnswer answer) {
+  auto call = std::make_shared<EmbeddingCall>(service, exchange, std::move(ask), std::move(answer));
+  exchange->keep(call);
+  call->acquire(model);
+}
+
+void append_json_vector(std::string& out, std::span<const float> values) {
+  out.push_back('[');
+  char digits[32];
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (i > 0) out.push_back(',');
+    out.append(digits, std::to_chars(digits, digits + sizeof digits, values[i]).ptr);
+  }
+  out.push_back(']');
+}
+
+}  // namespace quarrel

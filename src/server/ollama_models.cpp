@@ -1,0 +1,240 @@
+#include "server/ollama_models.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <string_view>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/printable.h"
+#include "gguf/file.h"
+#include "model/architectures.h"
+#include "model/hyper.h"
+#include "model/spec_readers.h"
+#include "server/fields.h"
+#include "server/ollama_request.h"
+#include "server/ollama_writer.h"
+#include "store/model_description.h"
+
+namespace quarrel {
+namespace {
+
+using http::Exchange;
+using std::chrono::system_clock;
+
+constexpr std::string_view kLatest = ":latest";
+constexpr std::string_view kTemplateKey = "tokenizer.chat_template";
+constexpr std::size_t kShortArray = 16;                        // longer ones are shown only where all is wanted
+constexpr auto kForever = std::chrono::hours(24 * 365 * 200);  // a clock of nanoseconds ends in the year 2262
+
+std::string without_tag(std::string_view name) {
+  if (name.ends_with(kLatest)) name.remove_suffix(kLatest.size());
+  return std::string(name);
+}
+
+// As Ollama lists it: clients look for "name:tag".
+std::string with_tag(const std::string& name) {
+  return name.find(':') == std::string::npos ? name + std::string(kLatest) : name;
+}
+
+std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+Json details_json(const ModelDescription& model) {
+  return {{"parent_model", ""},
+          {"format", "gguf"},
+          {"family", model.family},
+          {"families", Json::array({model.family})},
+          {"parameter_size", model.parameters},
+          {"quantization_level", model.quantisation}};
+}
+
+Json array_json(const GgufNumbers& numbers) {
+  Json list = Json::array();
+  for (std::uint64_t i = 0; i < numbers.count; ++i) {
+    switch (numbers.kind) {
+      case GgufKind::f32:
+      case GgufKind::f64: list.push_back(numbers.as_double(i)); break;
+      case GgufKind::boolean: list.push_back(numbers.as_int(i) != 0); break;
+      default: list.push_back(numbers.as_int(i)); break;
+    }
+  }
+  return list;
+}
+
+// A value of the file; long lists are empty unless all is wanted.
+Json value_json(const GgufValue& value, bool verbose) {
+  if (const auto* numbers = std::get_if<GgufNumbers>(&value)) {
+    return verbose || numbers->count <= kShortArray ? array_json(*numbers) : Json::array();
+  }
+  if (const auto* texts = std::get_if<std::vector<std::string_view>>(&value)) {
+    return verbose || texts->size() <= kShortArray ? Json(*texts) : Json::array();
+  }
+  if (const auto* text = std::get_if<std::string_view>(&value)) return std::string(*text);
+  if (const auto* truth = std::get_if<bool>(&value)) return *truth;
+  if (const auto* real = std::get_if<double>(&value)) return *real;
+  if (const auto* whole = std::get_if<std::int64_t>(&value)) return *whole;
+  return std::get<std::uint64_t>(value);
+}
+
+Json info_json(const GgufFile& file, const ModelDescription& model, bool verbose) {
+  Json info = Json::object();
+  for (const GgufEntry& entry : file.entries()) {
+    if (entry.key == kTemplateKey) continue;  // it has a field of its own
+    info[std::string(entry.key)] = value_json(entry.value, verbose);
+  }
+  info["general.parameter_count"] = model.parameter_count;
+  return info;
+}
+
+// What a client may offer its user. A file that we cannot run has no abilities.
+Json capabilities_json(const GgufFile& file) {
+  Json abilities = Json::array();
+  try {
+    const Pooling pooling = read_pooling(HyperParameters(file));
+    const bool generates = read_spec(file).has_head;
+    if (generates) abilities.push_back("completion");
+    if (pooling != Pooling::rank && (pooling != Pooling::none || !generates)) abilities.push_back("embedding");
+  } catch (const Error&) {
+    abilities.clear();
+  }
+  return abilities;
+}
+
+std::string text_of(const GgufFile& file, std::string_view key) {
+  const GgufEntry* entry = file.find(key);
+  const bool is_text = entry != nullptr && entry->kind == GgufKind::string;
+  return is_text ? std::string(std::get<std::string_view>(entry->value)) : "";
+}
+
+// "temperature 0.7", a line each, from what the store keeps beside the model.
+std::string parameter_lines(const ResolvedModel& model, std::string_view before) {
+  const Json values = Json::parse(model.params.value_or("{}"), nullptr, false);
+  std::string lines;
+  if (!values.is_object()) return lines;
+  for (const auto& [name, value] : values.items()) {
+    for (const Json& each : value.is_array() ? value : Json::array({value})) {
+      lines += fmt::format("{}{}{:<30} {}", lines.empty() ? "" : "\n", before, name, dump(each));
+    }
+  }
+  return lines;
+}
+
+// What would make this model again.
+std::string modelfile(const std::string& name, const ResolvedModel& model, const std::string& chat_template) {
+  std::string text = fmt::format("FROM {}\n", name);
+  if (!chat_template.empty()) text += fmt::format("TEMPLATE \"\"\"{}\"\"\"\n", chat_template);
+  if (model.system) text += fmt::format("SYSTEM \"\"\"{}\"\"\"\n", *model.system);
+  const std::string parameters = parameter_lines(model, "PARAMETER ");
+  return parameters.empty() ? text : text + parameters + "\n";
+}
+
+// When it will be unloaded, if nobody asks for it meanwhile.
+system_clock::time_point expiry(const ModelRegistry::Status& status, std::chrono::milliseconds keep_alive) {
+  const auto now = system_clock::now();
+  if (status.expires) return now + std::chrono::duration_cast<system_clock::duration>(*status.expires - Clock::now());
+  if (status.in_use && keep_alive.count() >= 0) return now + keep_alive;
+  return now + kForever;
+}
+
+}  // namespace
+
+OfferedModel find_ollama_model(const Service& service, const std::string& name) {
+  if (name.empty()) return service.find(name);
+  const std::vector<OfferedModel> all = service.models();
+  for (const std::string& spelling : {name, without_tag(name), with_tag(name)}) {
+    const auto found = std::ranges::find(all, spelling, &OfferedModel::name);
+    if (found != all.end()) return *found;
+  }
+  throw ApiError(404, "not_found_error", "model_not_found", fmt::format("model '{}' not found", printable(name)),
+                 "model");
+}
+
+void ollama_tags(Service& service, const std::shared_ptr<Exchange>& exchange) {
+  Json list = Json::array();
+  for (const OfferedModel& model : service.models()) {
+    const ResolvedModel resolved = service.store().resolve(model.source);
+    const ModelDescription description = describe_file(resolved.path);
+    list.push_back({{"name", with_tag(model.name)},
+                    {"model", with_tag(model.name)},
+                    {"modified_at", rfc3339(modified_time(resolved.path))},
+                    {"size", description.bytes},
+                    {"digest", model_digest(resolved.path)},
+                    {"details", details_json(description)}});
+  }
+  exchange->respond({.body = dump({{"models", list}})});
+}
+
+void ollama_show(Service& service, const std::shared_ptr<Exchange>& exchange) {
+  const OllamaModelRequest request = read_ollama_model(parse_body(exchange->request().body));
+  const OfferedModel model = find_ollama_model(service, request.model);
+  const ResolvedModel resolved = service.store().resolve(model.source);
+  const GgufFile file = GgufFile::open(resolved.path);
+  const ModelDescription description = describe_file(file);
+  const std::string chat_template = text_of(file, kTemplateKey);
+  Json json{{"modelfile", modelfile(model.name, resolved, chat_template)},
+            {"parameters", parameter_lines(resolved, "")},
+            {"template", chat_template},
+            {"details", details_json(description)},
+            {"model_info", info_json(file, description, request.verbose)},
+            {"capabilities", capabilities_json(file)},
+            {"modified_at", rfc3339(modified_time(resolved.path))}};
+  if (const std::string license = text_of(file, "general.license"); !license.empty()) json["license"] = license;
+  if (resolved.system) json["system"] = *resolved.system;
+  exchange->respond({.body = dump(json)});
+}
+
+void ollama_ps(Service& service, const std::shared_ptr<Exchange>& exchange) {
+  Json list = Json::array();
+  for (const ModelRegistry::Status& status : service.registry().list()) {
+    if (status.state != ModelRegistry::State::ready) continue;
+    list.push_back({{"name", with_tag(status.name)},
+                    {"model", with_tag(status.name)},
+                    {"size", status.bytes},
+                    {"digest", model_digest(status.path)},
+                    {"details", details_json(describe_file(status.path))},
+                    {"expires_at", rfc3339(expiry(status, service.keep_alive()))},
+                    {"size_vram", 0},
+                    {"context_length", status.context}});
+  }
+  exchange->respond({.body = dump({{"models", list}})});
+}
+
+void ollama_delete(Service& service, const std::shared_ptr<Exchange>& exchange) {
+  const OllamaModelRequest request = read_ollama_model(parse_body(exchange->request().body));
+  const OfferedModel model = find_ollama_model(service, request.model);
+  if (service.store().resolve(model.source).place == ModelPlace::file) {
+    throw invalid_field("model", fmt::format("'{}' is a file that the server was started with: it is not removed over "
+                                             "the network",
+                                             model.name));
+  }
+  service.store().remove(model.source);
+  service.registry().unload(model.name);
+  exchange->respond({});
+}
+
+void ollama_copy(Service& service, const std::shared_ptr<Exchange>& exchange) {
+  const OllamaCopyRequest request = read_ollama_copy(parse_body(exchange->request().body));
+  const OfferedModel model = find_ollama_model(service, request.source);
+  service.store().add_name(model.source, without_tag(request.destination));
+  exchange->respond({});
+}
+
+void ollama_pull(Service&, const std::shared_ptr<Exchange>&) {
+  throw invalid_request("unsupported",
+                        "pulling a model over the network is not offered yet: `quarrel pull` on the server's machine "
+                        "gets one");
+}
+
+void ollama_push(Service&, const std::shared_ptr<Exchange>&) {
+  throw invalid_request("unsupported", "pushing a model to a registry is not offered");
+}
+
+void ollama_create(Service&, const std::shared_ptr<Exchange>&) {
+  throw invalid_request("unsupported", "creating a model is not offered yet: POST /api/copy gives one a further name");
+}
+
+}  // namespace quarrel

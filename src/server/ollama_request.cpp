@@ -1,0 +1,465 @@
+#include "server/ollama_request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+
+#include "base/printable.h"
+#include "server/openai_request.h"
+
+namespace quarrel {
+namespace {
+
+constexpr double kMostTokens = 1 << 30;
+constexpr std::size_t kMostStops = 16;
+constexpr std::size_t kMostInputs = 2048;
+constexpr double kForeverSeconds = 100.0 * 365 * 24 * 3600;  // whoever asks for more means for ever
+
+constexpr std::string_view kLater = "structured output, tools and reasoning are not offered yet";
+constexpr std::string_view kTextOnly = "models read texts, no images";
+
+float number(const Json& value) { return static_cast<float>(value.get<double>()); }
+std::int32_t whole(const Json& value) { return static_cast<std::int32_t>(value.get<double>()); }
+bool flag(const Json& value) { return value.get<bool>(); }
+std::string text(const Json& value) { return value.get<std::string>(); }
+
+void read_stop(const Json& value, OllamaRequest& request) {
+  for (const Json& each : value.is_array() ? value : Json::array({value})) {
+    if (!each.is_string() || each.get_ref<const std::string&>().empty() || request.options.stop.size() == kMostStops) {
+      throw invalid_field("stop",
+                          fmt::format("'stop' is a string or a list of at most {}, none of them empty", kMostStops));
+    }
+    request.options.stop.push_back(text(each));
+  }
+}
+
+void read_seed(const Json& value, OllamaRequest& request) {
+  const auto seed = static_cast<std::int64_t>(value.get<double>());
+  request.any_seed = seed < 0;
+  if (seed >= 0) request.options.seed = static_cast<std::uint64_t>(seed);
+}
+
+void read_mirostat(const Json& value, OllamaRequest& request) {
+  if (whole(value) == 1) throw unsupported_field("mirostat", "'mirostat' 1 is not supported: 2 is its successor");
+  request.options.mirostat = whole(value) == 2;
+}
+
+// Both are gone from llama.cpp, which is as if they had these values.
+void read_tail_free(const Json& value, OllamaRequest&) {
+  if (value.get<double>() != 1.0) throw unsupported_field("tfs_z", "'tfs_z' other than 1 is not supported");
+}
+void read_penalize_newline(const Json& value, OllamaRequest&) {
+  if (!flag(value)) throw unsupported_field("penalize_newline", "'penalize_newline': false is not supported");
+}
+
+using OllamaField = Field<OllamaRequest>;
+
+#define QUARREL_SET(member, convert) [](const Json& v, OllamaRequest& r) { r.member = convert(v); }
+constexpr std::array kOptions = {
+    OllamaField{.name = "num_predict",
+                .kind = FieldKind::integer,
+                .least = -2,
+                .most = kMostTokens,
+                // -2: as many as the context leaves, which is -1 here
+                .read = [](const Json& v, OllamaRequest& r) { r.options.max_tokens = std::max(whole(v), -1); }},
+    OllamaField{.name = "num_ctx",
+                .kind = FieldKind::integer,
+                .least = 1,
+                .most = kMostTokens,
+                .read = QUARREL_SET(options.context, whole)},
+    OllamaField{.name = "num_keep",
+                .kind = FieldKind::integer,
+                .least = 0,
+                .most = kMostTokens,
+                .read = QUARREL_SET(num_keep, whole)},
+    OllamaField{.name = "temperature",
+                .kind = FieldKind::number,
+                .least = 0,
+                .most = 100,
+                .read = QUARREL_SET(options.temperature, number)},
+    OllamaField{.name = "top_k",
+                .kind = FieldKind::integer,
+                .least = -1,
+                .most = kMostTokens,
+                .read = [](const Json& v, OllamaRequest& r) { r.options.top_k = std::max(whole(v), 0); }},
+    OllamaField{
+        .name = "top_p", .kind = FieldKind::number, .least = 0, .most = 1, .read = QUARREL_SET(options.top_p, number)},
+    OllamaField{
+        .name = "min_p", .kind = FieldKind::number, .least = 0, .most = 1, .read = QUARREL_SET(options.min_p, number)},
+    OllamaField{.name = "typical_p",
+                .kind = FieldKind::number,
+                .least = 0,
+                .most = 1,
+                .read = QUARREL_SET(options.typical_p, number)},
+    OllamaField{.name = "repeat_penalty",
+                .kind = FieldKind::number,
+                .least = 0.01,
+                .most = 10,
+                .read = QUARREL_SET(options.repeat_penalty, number)},
+    OllamaField{.name = "repeat_last_n",
+                .kind = FieldKind::integer,
+                .least = -1,
+                .most = kMostTokens,
+                .read = QUARREL_SET(options.penalty_window, whole)},
+    OllamaField{.name = "presence_penalty",
+                .kind = FieldKind::number,
+                .least = -100,
+                .most = 100,
+                .read = QUARREL_SET(options.presence_penalty, number)},
+    OllamaField{.name = "frequency_penalty",
+                .kind = FieldKind::number,
+                .least = -100,
+                .most = 100,
+                .read = QUARREL_SET(options.frequency_penalty, number)},
+    OllamaField{.name = "mirostat", .kind = FieldKind::integer, .least = 0, .most = 2, .read = read_mirostat},
+    OllamaField{.name = "mirostat_tau",
+                .kind = FieldKind::number,
+                .least = 0,
+                .most = 100,
+                .read = QUARREL_SET(options.mirostat_tau, number)},
+    OllamaField{.name = "mirostat_eta",
+                .kind = FieldKind::number,
+                .least = 0,
+                .most = 100,
+                .read = QUARREL_SET(options.mirostat_eta, number)},
+    OllamaField{.name = "seed",
+                .kind = FieldKind::integer,
+                .least = -9007199254740992.0,
+                .most = 9007199254740992.0,
+                .read = read_seed},
+    OllamaField{.name = "stop", .read = read_stop},
+    OllamaField{.name = "tfs_z", .kind = FieldKind::number, .read = read_tail_free},
+    OllamaField{.name = "penalize_newline", .kind = FieldKind::boolean, .read = read_penalize_newline},
+    // How the machine is used was decided when the server was started.
+    OllamaField{.name = "num_batch", .kind = FieldKind::no_effect},
+    OllamaField{.name = "num_gpu", .kind = FieldKind::no_effect},
+    OllamaField{.name = "main_gpu", .kind = FieldKind::no_effect},
+    OllamaField{.name = "num_thread", .kind = FieldKind::no_effect},
+    OllamaField{.name = "numa", .kind = FieldKind::no_effect},
+    OllamaField{.name = "low_vram", .kind = FieldKind::no_effect},
+    OllamaField{.name = "f16_kv", .kind = FieldKind::no_effect},
+    OllamaField{.name = "use_mmap", .kind = FieldKind::no_effect},
+    OllamaField{.name = "use_mlock", .kind = FieldKind::no_effect},
+    OllamaField{.name = "logits_all", .kind = FieldKind::no_effect},
+    OllamaField{.name = "vocab_only", .kind = FieldKind::no_effect},
+    OllamaField{.name = "embedding_only", .kind = FieldKind::no_effect},
+    OllamaField{.name = "draft_num_predict", .kind = FieldKind::no_effect},
+};
+
+void read_options(const Json& value, OllamaRequest& request) {
+  if (!value.is_object()) throw invalid_field("options", "'options' must be an object");
+  read_fields<OllamaRequest>(value, kOptions, request);
+}
+
+void read_context(const Json& value, OllamaRequest& request) {
+  if (!value.is_array()) throw invalid_field("context", "'context' must be a list of token ids");
+  request.context.reserve(value.size());
+  for (const Json& id : value) {
+    if (!id.is_number_integer() || id.get<std::int64_t>() < 0 ||
+        id.get<std::int64_t>() > std::numeric_limits<TokenId>::max()) {
+      throw invalid_field("context", "'context' has something that is no token id");
+    }
+    request.context.push_back(id.get<TokenId>());
+  }
+}
+
+struct Message {
+  Json json = Json::object();
+};
+
+// What a message of a conversation may have. Templates know the calls of tools; who made them is another matter.
+void read_message(const Json& value, Json& messages) {
+  using MessageField = Field<Message>;
+  static constexpr std::array kFields = {
+      MessageField{
+          .name = "role", .kind = FieldKind::text, .read = [](const Json& v, Message& m) { m.json["role"] = v; }},
+      MessageField{
+          .name = "content", .kind = FieldKind::text, .read = [](const Json& v, Message& m) { m.json["content"] = v; }},
+      MessageField{.name = "tool_calls", .read = [](const Json& v, Message& m) { m.json["tool_calls"] = v; }},
+      MessageField{
+          .name = "tool_name", .kind = FieldKind::text, .read = [](const Json& v, Message& m) { m.json["name"] = v; }},
+      MessageField{.name = "tool_call_id",
+                   .kind = FieldKind::text,
+                   .read = [](const Json& v, Message& m) { m.json["tool_call_id"] = v; }},
+      MessageField{.name = "thinking", .kind = FieldKind::refused, .help = kLater},
+      MessageField{.name = "images", .kind = FieldKind::refused, .help = kTextOnly},
+  };
+  if (!value.is_object()) throw invalid_field("messages", "each message is an object");
+  Message message;
+  read_fields<Message>(value, kFields, message);
+  const Json role = message.json.value("role", Json());
+  if (role != "system" && role != "user" && role != "assistant" && role != "tool") {
+    throw invalid_field("messages", "a message's role is system, user, assistant or tool");
+  }
+  if (!message.json.contains("content")) message.json["content"] = "";
+  messages.push_back(std::move(message.json));
+}
+
+void read_messages(const Json& value, OllamaRequest& request) {
+  if (!value.is_array()) throw invalid_field("messages", "'messages' must be a list");
+  for (const Json& each : value) read_message(each, request.messages);
+}
+
+constexpr std::array kSharedFields = {
+    OllamaField{.name = "model", .kind = FieldKind::text, .read = QUARREL_SET(model, text)},
+    OllamaField{.name = "stream", .kind = FieldKind::boolean, .read = QUARREL_SET(stream, flag)},
+    OllamaField{.name = "keep_alive", .read = QUARREL_SET(keep_alive, read_keep_alive)},
+    OllamaField{.name = "options", .read = read_options},
+    OllamaField{.name = "shift", .kind = FieldKind::boolean, .read = QUARREL_SET(shift, flag)},
+    OllamaField{.name = "truncate",
+                .kind = FieldKind::refused,
+                .help = "a prompt that is too long is refused with the numbers, never cut"},
+    OllamaField{.name = "format", .kind = FieldKind::refused, .help = kLater},
+    OllamaField{.name = "think", .kind = FieldKind::refused, .help = kLater},
+    OllamaField{.name = "logprobs", .kind = FieldKind::refused, .help = "/v1/chat/completions has them"},
+    OllamaField{
+        .name = "top_logprobs", .kind = FieldKind::integer, .least = 0, .most = 0},  // more of them go with logprobs
+};
+
+constexpr std::array kGenerateFields = {
+    OllamaField{.name = "prompt", .kind = FieldKind::text, .read = QUARREL_SET(prompt, text)},
+    OllamaField{.name = "system", .kind = FieldKind::text, .read = QUARREL_SET(system, text)},
+    OllamaField{.name = "raw", .kind = FieldKind::boolean, .read = QUARREL_SET(raw, flag)},
+    OllamaField{.name = "context", .read = read_context},
+    OllamaField{.name = "suffix", .kind = FieldKind::refused, .help = "texts are continued, not filled in"},
+    OllamaField{.name = "template",
+                .kind = FieldKind::refused,
+                .help = "the model's own is used; with 'raw' the prompt is the whole text"},
+    OllamaField{.name = "images", .kind = FieldKind::refused, .help = kTextOnly},
+};
+
+constexpr std::array kChatFields = {
+    OllamaField{.name = "messages", .read = read_messages},
+    OllamaField{.name = "tools", .kind = FieldKind::refused, .help = kLater},
+};
+#undef QUARREL_SET
+
+template <std::size_t N>
+OllamaRequest read_request(const Json& body, const std::array<OllamaField, N>& own) {
+  std::vector<OllamaField> fields(kSharedFields.begin(), kSharedFields.end());
+  fields.insert(fields.end(), own.begin(), own.end());
+  OllamaRequest request;
+  read_fields<OllamaRequest>(body, fields, request);
+  return request;
+}
+
+[[noreturn]] void refuse_keep_alive() {
+  throw invalid_field("keep_alive",
+                      "'keep_alive' is a number of seconds or a time such as \"5m\", \"1h30m\" or \"-1\"");
+}
+
+// The seconds that a unit has, by its spelling at the beginning of `rest`, which it is taken off; 0: none is there.
+double take_unit(std::string_view& rest) {
+  struct Unit {
+    std::string_view name;
+    double seconds;
+  };
+  static constexpr std::array kUnits = {
+      Unit{"ns", 1e-9}, Unit{"us", 1e-6}, Unit{"µs", 1e-6},  Unit{"ms", 1e-3},
+      Unit{"s", 1.0},   Unit{"m", 60.0},  Unit{"h", 3600.0},
+  };
+  for (const Unit& unit : kUnits) {
+    if (!rest.starts_with(unit.name)) continue;
+    rest.remove_prefix(unit.name.size());
+    return unit.seconds;
+  }
+  return 0.0;
+}
+
+// Go's durations, and plain numbers.
+double seconds_of(std::string_view rest) {
+  const bool negative = rest.starts_with('-');
+  if (negative || rest.starts_with('+')) rest.remove_prefix(1);
+  double seconds = 0.0;
+  bool first = true;
+  do {
+    if (rest.empty() || (rest.front() != '.' && (rest.front() < '0' || rest.front() > '9'))) refuse_keep_alive();
+    double value = 0.0;
+    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), value, std::chars_format::fixed);
+    if (error != std::errc()) refuse_keep_alive();
+    rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
+    if (rest.empty() && first) return negative ? -value : value;
+    const double unit = take_unit(rest);
+    if (unit == 0.0) refuse_keep_alive();
+    seconds += value * unit;
+    first = false;
+  } while (!rest.empty());
+  return negative ? -seconds : seconds;
+}
+
+// A context that the model was made for can be asked for by anybody: more than that is what Ollama, too, only cuts to
+// it. Between the two lies what the server was started with.
+void check_context(std::int32_t wanted, const LoadedModel& model) {
+  if (wanted <= model.context() || model.context() >= model.spec().context_length) return;
+  throw invalid_field("num_ctx", fmt::format("'num_ctx' is {} and the model was loaded with a context of {} tokens: "
+                                             "the server's --ctx decides",
+                                             wanted, model.context()));
+}
+
+Json with_system(const std::string& system, Json messages) {
+  if (system.empty() || (!messages.empty() && messages.front()["role"] == "system")) return messages;
+  messages.insert(messages.begin(), Json{{"role", "system"}, {"content", system}});
+  return messages;
+}
+
+// A prompt is a question to a model that can chat, and a text to continue for one that cannot.
+decltype(Ask::prompt) prompt_of(const OllamaRequest& request, const std::string& system, const LoadedModel& model) {
+  if (request.prompt.empty()) return ChatInput{.messages = with_system(system, request.messages)};
+  if (request.raw || (model.chat_template() == nullptr && request.system.empty())) return request.prompt;
+  const Json question = Json::array({{{"role", "user"}, {"content", request.prompt}}});
+  return ChatInput{.messages = with_system(request.system.empty() ? system : request.system, question)};
+}
+
+// The conversation so far, and what is said now: one beginning of the text is enough.
+std::vector<TokenId> after_context(const std::vector<TokenId>& context, const std::vector<TokenId>& now,
+                                   const LoadedModel& model) {
+  std::vector<TokenId> ids = context;
+  const bool has_bos = !now.empty() && model.require_tokenizer().special().bos == now.front();
+  ids.insert(ids.end(), now.begin() + (has_bos && model.require_tokenizer().special().add_bos ? 1 : 0), now.end());
+  return ids;
+}
+
+}  // namespace
+
+std::chrono::milliseconds read_keep_alive(const Json& value) {
+  if (!value.is_number() && !value.is_string()) refuse_keep_alive();
+  const double seconds = value.is_number() ? value.get<double>() : seconds_of(value.get_ref<const std::string&>());
+  if (!std::isfinite(seconds)) refuse_keep_alive();
+  if (seconds < 0.0 || seconds > kForeverSeconds) return std::chrono::milliseconds(-1);
+  return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(seconds * 1000.0)));
+}
+
+OllamaRequest read_ollama_generate(const Json& body) {
+  OllamaRequest request = read_request(body, kGenerateFields);
+  if (request.raw && (!request.system.empty() || !request.context.empty())) {
+    throw invalid_field("raw", "with 'raw' the prompt is the whole text: 'system' and 'context' do not go with it");
+  }
+  return request;
+}
+
+OllamaRequest read_ollama_chat(const Json& body) { return read_request(body, kChatFields); }
+
+Ask ask_of(const OllamaRequest& request, const std::string& system, const LoadedModel& model) {
+  const RecommendedSampling& recommended = model.recommended();
+  if (request.options.context) check_context(*request.options.context, model);
+  Ask ask;
+  ask.prompt = prompt_of(request, system, model);
+  if (!request.context.empty()) ask.prompt = after_context(request.context, encode_prompt(model, ask), model);
+  ask.sampling = request.options.over(default_sampling(model));
+  ask.seed = request.options.seed;
+  if (!ask.seed && !request.any_seed) ask.seed = recommended.seed;
+  ask.max_tokens = request.options.max_tokens.value_or(recommended.max_tokens.value_or(-1));
+  ask.stop = request.options.stop.empty() ? recommended.stop : request.options.stop;
+  ask.overflow = request.shift ? Overflow::shift : Overflow::stop;
+  ask.keep = request.num_keep;
+  ask.priority = request.stream ? Priority::interactive : Priority::normal;
+  return ask;
+}
+
+namespace {
+
+using EmbedField = Field<OllamaEmbedRequest>;
+
+void read_inputs(const Json& value, OllamaEmbedRequest& request) {
+  if (value.is_string()) {
+    if (!value.get_ref<const std::string&>().empty()) request.inputs.push_back(text(value));
+    return;
+  }
+  const bool texts = value.is_array() && value.size() <= kMostInputs && std::ranges::all_of(value, &Json::is_string);
+  if (!texts) {
+    throw invalid_field("input", fmt::format("'input' must be a text or a list of at most {} texts", kMostInputs));
+  }
+  for (const Json& each : value) request.inputs.push_back(text(each));
+}
+
+// Those that say how texts are generated mean nothing here, and are checked all the same.
+void read_embed_options(const Json& value, OllamaEmbedRequest&) {
+  OllamaRequest ignored;
+  read_options(value, ignored);
+}
+
+constexpr std::array kSharedEmbedFields = {
+    EmbedField{.name = "model",
+               .kind = FieldKind::text,
+               .read = [](const Json& v, OllamaEmbedRequest& r) { r.model = text(v); }},
+    EmbedField{.name = "keep_alive",
+               .read = [](const Json& v, OllamaEmbedRequest& r) { r.keep_alive = read_keep_alive(v); }},
+    EmbedField{.name = "options", .read = read_embed_options},
+};
+
+constexpr std::array kEmbedFields = {
+    EmbedField{.name = "input", .read = read_inputs},
+    EmbedField{.name = "truncate",
+               .kind = FieldKind::boolean,
+               .read = [](const Json& v, OllamaEmbedRequest& r) { r.truncate = flag(v); }},
+    EmbedField{.name = "dimensions",
+               .kind = FieldKind::integer,
+               .least = 0,  // all
+               .most = 1 << 20,
+               .read =
+                   [](const Json& v, OllamaEmbedRequest& r) {
+                     if (whole(v) > 0) r.dimensions = whole(v);
+                   }},
+};
+
+constexpr std::array kEmbeddingsFields = {
+    EmbedField{.name = "prompt", .kind = FieldKind::text, .read = read_inputs},
+};
+
+template <std::size_t N>
+OllamaEmbedRequest read_embed_request(const Json& body, const std::array<EmbedField, N>& own) {
+  std::vector<EmbedField> fields(kSharedEmbedFields.begin(), kSharedEmbedFields.end());
+  fields.insert(fields.end(), own.begin(), own.end());
+  OllamaEmbedRequest request;
+  read_fields<OllamaEmbedRequest>(body, fields, request);
+  return request;
+}
+
+}  // namespace
+
+OllamaEmbedRequest read_ollama_embed(const Json& body) { return read_embed_request(body, kEmbedFields); }
+OllamaEmbedRequest read_ollama_embeddings(const Json& body) { return read_embed_request(body, kEmbeddingsFields); }
+
+OllamaModelRequest read_ollama_model(const Json& body) {
+  using ModelField = Field<OllamaModelRequest>;
+  static constexpr auto kRead = [](const Json& v, OllamaModelRequest& r) {
+    if (!v.get_ref<const std::string&>().empty()) r.model = text(v);
+  };
+  static constexpr std::array kFields = {
+      ModelField{.name = "model", .kind = FieldKind::text, .read = kRead},
+      ModelField{.name = "name", .kind = FieldKind::text, .read = kRead},
+      ModelField{.name = "verbose",
+                 .kind = FieldKind::boolean,
+                 .read = [](const Json& v, OllamaModelRequest& r) { r.verbose = flag(v); }},
+      ModelField{.name = "system", .kind = FieldKind::refused, .help = "it belongs to a question"},
+      ModelField{.name = "template", .kind = FieldKind::refused, .help = "the model's own is used"},
+      ModelField{.name = "options", .kind = FieldKind::refused, .help = "they belong to a question"},
+  };
+  OllamaModelRequest request;
+  read_fields<OllamaModelRequest>(body, kFields, request);
+  if (request.model.empty()) throw invalid_field("model", "'model' is missing");
+  return request;
+}
+
+OllamaCopyRequest read_ollama_copy(const Json& body) {
+  using CopyField = Field<OllamaCopyRequest>;
+  static constexpr std::array kFields = {
+      CopyField{.name = "source",
+                .kind = FieldKind::text,
+                .read = [](const Json& v, OllamaCopyRequest& r) { r.source = text(v); }},
+      CopyField{.name = "destination",
+                .kind = FieldKind::text,
+                .read = [](const Json& v, OllamaCopyRequest& r) { r.destination = text(v); }},
+  };
+  OllamaCopyRequest request;
+  read_fields<OllamaCopyRequest>(body, kFields, request);
+  if (request.source.empty()) throw invalid_field("source", "'source' is missing");
+  if (request.destination.empty()) throw invalid_field("destination", "'destination' is missing");
+  return request;
+}
+
+}  // namespace quarrel

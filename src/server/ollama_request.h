@@ -1,0 +1,72 @@
+// Ollama's bodies, read: generate, chat, embed and those that name a model. Fields, their kinds and their bounds stand
+// in tables; what is not in them is refused by name. Any thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "server/fields.h"
+#include "session/ask.h"
+#include "session/loaded_model.h"
+#include "session/recommended_sampling.h"
+
+namespace quarrel {
+
+// How long a model stays after its use; below zero: for ever. None: as it was.
+using KeepAlive = std::optional<std::chrono::milliseconds>;
+
+// Of generate and of chat.
+struct OllamaRequest {
+  std::string model = {};
+  bool stream = true;
+  KeepAlive keep_alive = {};
+  std::string prompt = {};            // of generate; empty: the model is only loaded
+  std::string system = {};            // of generate
+  bool raw = false;                   // of generate: the prompt is the whole text, no template
+  std::vector<TokenId> context = {};  // of generate: what was said before
+  Json messages = Json::array();      // of chat; empty: the model is only loaded
+  // `options`: what they say comes in place of what the model's makers recommend.
+  RecommendedSampling options = {};
+  bool any_seed = false;      // whatever the makers say
+  std::int32_t num_keep = 0;  // first tokens of the prompt that a shift leaves
+  bool shift = false;         // a full context forgets its older half, and goes on
+};
+
+struct OllamaEmbedRequest {
+  std::string model = {};
+  KeepAlive keep_alive = {};
+  std::vector<std::string> inputs = {};  // none: the model is only loaded
+  bool truncate = true;
+  std::optional<std::int32_t> dimensions = {};
+};
+
+// Throw ApiError that names the field.
+OllamaRequest read_ollama_generate(const Json& body);
+OllamaRequest read_ollama_chat(const Json& body);
+OllamaEmbedRequest read_ollama_embed(const Json& body);
+// The older form, with one `prompt`.
+OllamaEmbedRequest read_ollama_embeddings(const Json& body);
+
+// A body that is about a model as a whole.
+struct OllamaModelRequest {
+  std::string model = {};  // `name` in older clients
+  bool verbose = false;
+};
+OllamaModelRequest read_ollama_model(const Json& body);
+
+struct OllamaCopyRequest {
+  std::string source = {}, destination = {};
+};
+OllamaCopyRequest read_ollama_copy(const Json& body);
+
+// A number of seconds, or a text such as "1h30m", "250ms" and "-1". Throws ApiError.
+std::chrono::milliseconds read_keep_alive(const Json& value);
+
+// The question that it is to this model; `system` is what the store keeps for the model, where the request has none of
+// its own.
+Ask ask_of(const OllamaRequest& request, const std::string& system, const LoadedModel& model);
+
+}  // namespace quarrel

@@ -1,0 +1,102 @@
+// Ollama's bodies: what a field becomes, and by which name it is refused.
+#include "server/ollama_request.h"
+
+#include <gtest/gtest.h>
+
+namespace quarrel {
+namespace {
+
+using std::chrono::milliseconds;
+
+// The field that is refused; empty: the body is taken.
+template <typename Read>
+std::string refused(Read read, const std::string& body) {
+  try {
+    read(Json::parse(body));
+  } catch (const ApiError& error) {
+    EXPECT_EQ(error.status, 400u);
+    return error.param;
+  }
+  return {};
+}
+
+milliseconds keep_alive(const std::string& json) { return read_keep_alive(Json::parse(json)); }
+
+TEST(OllamaRequest, TimesAreNumbersAndGoDurations) {
+  EXPECT_EQ(keep_alive("0"), milliseconds(0));
+  EXPECT_EQ(keep_alive("1.5"), milliseconds(1500));
+  EXPECT_EQ(keep_alive("-3"), milliseconds(-1));
+  EXPECT_EQ(keep_alive("1e300"), milliseconds(-1));
+  EXPECT_EQ(keep_alive("\"5m\""), milliseconds(300'000));
+  EXPECT_EQ(keep_alive("\"1h30m\""), milliseconds(5'400'000));
+  EXPECT_EQ(keep_alive("\"1.5s250ms\""), milliseconds(1750));
+  EXPECT_EQ(keep_alive("\"-1m\""), milliseconds(-1));
+  EXPECT_EQ(keep_alive("\"0\""), milliseconds(0));
+  EXPECT_EQ(keep_alive("\"30\""), milliseconds(30'000));
+  EXPECT_EQ(keep_alive("\"1us\""), milliseconds(1));  // a little is not nothing
+  for (const char* wrong : {"\"\"", "\"-\"", "\"5 m\"", "\"m\"", "\"1m5\"", "\"inf\"", "\"1e3s\"", "true", "[]"}) {
+    EXPECT_THROW(keep_alive(wrong), ApiError) << wrong;
+  }
+}
+
+TEST(OllamaRequest, OptionsBecomeWhatTheyMean) {
+  const OllamaRequest request = read_ollama_generate(Json::parse(
+      R"({"model":"toy","prompt":"a","options":{"num_predict":-2,"top_k":-1,"seed":-1,"mirostat":2,"stop":"x",
+          "repeat_last_n":-1,"num_gpu":99}})"));
+  EXPECT_TRUE(request.stream);
+  EXPECT_EQ(request.options.max_tokens, -1);
+  EXPECT_EQ(request.options.top_k, 0);
+  EXPECT_EQ(request.options.seed, std::nullopt);
+  EXPECT_TRUE(request.any_seed);
+  EXPECT_EQ(request.options.mirostat, true);
+  EXPECT_EQ(request.options.stop, std::vector<std::string>{"x"});
+  EXPECT_EQ(request.options.penalty_window, -1);
+}
+
+TEST(OllamaRequest, WhatIsWrongIsNamed) {
+  const auto generate = [](const std::string& inside) {
+    return refused(read_ollama_generate, "{\"model\":\"toy\"," + inside + "}");
+  };
+  EXPECT_EQ(generate(R"("prompt":"a")"), "");
+  EXPECT_EQ(generate(R"("prompt":1)"), "prompt");
+  EXPECT_EQ(generate(R"("options":[])"), "options");
+  EXPECT_EQ(generate(R"("options":{"mirostat":1})"), "mirostat");
+  EXPECT_EQ(generate(R"("options":{"num_predict":-3})"), "num_predict");
+  EXPECT_EQ(generate(R"("options":{"penalize_newline":false})"), "penalize_newline");
+  EXPECT_EQ(generate(R"("format":"json")"), "format");
+  EXPECT_EQ(generate(R"("format":"")"), "");
+  EXPECT_EQ(generate(R"("think":"high")"), "think");
+  EXPECT_EQ(generate(R"("context":[-1])"), "context");
+  EXPECT_EQ(generate(R"("raw":true,"context":[1])"), "raw");
+  EXPECT_EQ(generate(R"("messages":[])"), "messages");
+}
+
+TEST(OllamaRequest, MessagesHaveARoleAndText) {
+  const auto chat = [](const std::string& message) {
+    return refused(read_ollama_chat, "{\"messages\":[" + message + "]}");
+  };
+  EXPECT_EQ(chat(R"({"role":"user","content":"a"})"), "");
+  EXPECT_EQ(chat(R"({"role":"assistant"})"), "");
+  EXPECT_EQ(chat(R"({"content":"a"})"), "messages");
+  EXPECT_EQ(chat(R"({"role":"user","content":["a"]})"), "content");
+  EXPECT_EQ(chat(R"({"role":"user","content":"a","images":["b"]})"), "images");
+  EXPECT_EQ(chat(R"("a")"), "messages");
+}
+
+TEST(OllamaRequest, TextsForVectors) {
+  EXPECT_EQ(read_ollama_embed(Json::parse(R"({"input":["a",""]})")).inputs.size(), 2u);
+  EXPECT_TRUE(read_ollama_embed(Json::parse(R"({"input":""})")).inputs.empty());
+  EXPECT_EQ(read_ollama_embed(Json::parse(R"({"input":"a","dimensions":0})")).dimensions, std::nullopt);
+  EXPECT_EQ(refused(read_ollama_embed, R"({"input":[1]})"), "input");
+  EXPECT_EQ(refused(read_ollama_embeddings, R"({"prompt":["a"]})"), "prompt");
+}
+
+TEST(OllamaRequest, ModelsAreNamedTheOldWayToo) {
+  EXPECT_EQ(read_ollama_model(Json::parse(R"({"name":"toy"})")).model, "toy");
+  EXPECT_EQ(read_ollama_model(Json::parse(R"({"model":"toy","name":""})")).model, "toy");
+  EXPECT_EQ(refused(read_ollama_model, "{}"), "model");
+  EXPECT_EQ(refused(read_ollama_copy, R"({"source":"a"})"), "destination");
+}
+
+}  // namespace
+}  // namespace quarrel
