@@ -165,7 +165,19 @@ void CudaBackend::reserve(const StepLimits& asked, std::int32_t vocabulary) {
     rope.angles = take_floats(angle_bytes(rope, limits_));
   }
   tables_ = StepTables(table_limits(limits_, static_cast<int>(cache_.groups.size())));
+  warm_up_gemms(asked.rows);
   stream_.synchronize();
+}
+
+// The first product of a process loads the library's kernels, tens of milliseconds that no step shall take; those of a
+// full prompt are planned here too.
+void CudaBackend::warm_up_gemms(int rows) {
+  if (options_.deterministic || rows <= kMaxPackedGemmRows) return;
+  for (const GemmShape& shape : weights_.gemm_shapes()) {
+    GemmShape full = shape;
+    full.tokens = rows;
+    gemm_->run(context_, full, weights_.any_halves(), halves_, first_value_);
+  }
 }
 
 // ---- Keys and values: [block][layer][keys of all heads, values of all heads] ----

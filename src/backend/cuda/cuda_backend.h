@@ -229,6 +229,7 @@ class CudaBackend final : public Backend {
   std::size_t activation_bytes(const ActivationPlace& place, const StepLimits& limits) const noexcept;
   std::size_t angle_bytes(const RopeTable& rope, const StepLimits& limits) const noexcept;
   TableLimits table_limits(const StepLimits& limits, int groups) const noexcept;
+  void warm_up_gemms(int rows);
   PagedKv paged_kv(std::int32_t group, std::int32_t layer) const;
   std::byte* block_place(std::int32_t group, std::int32_t block) const;
   Ticket record_transfer();

@@ -196,6 +196,20 @@ const float* WeightStore::vector_of(const Weight& weight, int count) const {
   return found.values;
 }
 
+std::vector<GemmShape> WeightStore::gemm_shapes() const {
+  std::vector<GemmShape> shapes;
+  if (mirrors_.data() == nullptr) return shapes;
+  for (const StoredWeight& weight : weights_) {
+    const PackedMatrix& matrix = weight.packed;
+    const GemmShape shape{.rows = matrix.rows, .columns = matrix.columns};
+    if (!weight.has_mirror || matrix.rows > widest_output_ || !DenseGemm::can_multiply(matrix.rows, matrix.columns)) {
+      continue;
+    }
+    if (std::ranges::find(shapes, shape) == shapes.end()) shapes.push_back(shape);
+  }
+  return shapes;
+}
+
 std::size_t WeightStore::prepared_bytes() const noexcept {
   return prepared_bytes_ + (mirrors_fit() ? mirror_bytes_ : 0);
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/cuda/dense_gemm.h"
 #include "backend/cuda/dense_gemv.h"
 #include "backend/cuda/device_memory.h"
 #include "backend/cuda/upload.h"
@@ -48,6 +49,11 @@ class WeightStore {
   const StoredWeight& operator[](const Weight& weight) const;
   // A vector's values; null when there is none. `count` is how many the op needs.
   const float* vector_of(const Weight& weight, int count) const;
+
+  // The shapes of the matrices in 16 bits that layers multiply with, each once and without tokens; and where such
+  // numbers lie, as many as the largest of them has.
+  std::vector<GemmShape> gemm_shapes() const;
+  const std::uint16_t* any_halves() const noexcept { return mirrors_.as<std::uint16_t>(); }
 
   std::size_t prepared_bytes() const noexcept;
   std::size_t released_bytes() const noexcept { return released_bytes_; }
