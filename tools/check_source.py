@@ -111,6 +111,9 @@ def check(path, text):
         yield from matches("\t", text, "a tab: indent with spaces")
     if path.endswith((".h", ".cuh")) and not re.search(r"^#pragma once$", text, re.MULTILINE):
         yield 1, "a header begins with #pragma once"
+    # The CUDA kernels' own program has functions instead.
+    if path.startswith("tests/") and not path.startswith("tests/cuda/") and path.endswith("_test.cpp") and "TEST" not in text:
+        yield 1, "a file of tests without a test passes whatever the code does"
     if path.startswith(("include/", "examples/")):
         for match in re.finditer(r'^\s*#\s*include\s*"(?!quarrel/)', text, re.MULTILINE):
             yield text.count("\n", 0, match.start()) + 1, "what is public includes the standard library and itself alone"
@@ -155,6 +158,8 @@ def check_tree():
 
 # path, text, and a word of the complaint it must earn, or None if it must earn none
 CASES = (
+    ("tests/base/a_test.cpp", "", "without a test"),
+    ("tests/base/a_test.cpp", "TEST(Base, Works) {}\n", None),
     ("src/base/a.cpp", '#include "quant/types.h"\n', "point down"),
     ("src/engine/a.cpp", '#include "text/tokenizer.h"\n', "point down"),
     ("src/engine/a.cpp", '#include "session/ask.h"\n', "point down"),

@@ -75,6 +75,9 @@ class Service::TextPool {
 
 namespace {
 
+// How long a look at the stores counts.
+constexpr std::chrono::seconds kListedFor{1};
+
 std::int64_t seconds_of(std::filesystem::file_time_type time) {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::file_clock::to_sys(time).time_since_epoch())
       .count();
@@ -134,11 +137,24 @@ std::vector<OfferedModel> Service::models() const {
   return models;
 }
 
+// Listing a store opens every file in it, which is too much for every request.
+std::vector<OfferedModel> Service::recent_models(bool anew) const {
+  if (!named_.empty()) return named_;
+  const std::scoped_lock lock(listed_mutex_);
+  if (anew || !listed_at_ || Clock::now() - *listed_at_ > kListedFor) {
+    listed_ = models();
+    listed_at_ = Clock::now();
+  }
+  return listed_;
+}
+
 OfferedModel Service::find(const std::string& name) const {
-  const std::vector<OfferedModel> all = models();
-  if (name.empty() && !all.empty()) return all.front();
-  const auto found = std::ranges::find(all, name, &OfferedModel::name);
-  if (found != all.end()) return *found;
+  for (const bool anew : {false, true}) {
+    const std::vector<OfferedModel> all = recent_models(anew);
+    if (name.empty() && !all.empty()) return all.front();
+    const auto found = std::ranges::find(all, name, &OfferedModel::name);
+    if (found != all.end()) return *found;
+  }
   const std::string message =
       name.empty() ? "this server has no model: `quarrel pull` gets one"
                    : fmt::format("there is no model '{}' here; GET /v1/models lists those that are", printable(name));

@@ -7,9 +7,11 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "server/http/exchange.h"
 #include "session/model_registry.h"
@@ -62,7 +64,8 @@ class Service {
 
   // Looks at the stores anew where no names were given. Named ones are as they were at the start.
   std::vector<OfferedModel> models() const;
-  // The model that a request means: the one it names, the default where it names none. Throws ApiError(404).
+  // The model that a request means: the one it names, the default where it names none. Throws ApiError(404). One
+  // that a store lost a moment ago may still be found, and not be loaded then.
   OfferedModel find(const std::string& name) const;
 
   // The callback comes on any thread, with no lock held.
@@ -84,10 +87,15 @@ class Service {
 
  private:
   class TextPool;
+  std::vector<OfferedModel> recent_models(bool anew) const;
+
   const ServiceOptions options_;
   const ModelStore store_;
   Log& log_;
   std::vector<OfferedModel> named_;  // that it was started with
+  mutable std::mutex listed_mutex_;
+  mutable std::vector<OfferedModel> listed_;  // of the stores, as they were; guarded, like the next
+  mutable std::optional<Clock::time_point> listed_at_;
   std::atomic<bool> draining_ = false;
   const std::shared_ptr<StepPoster> poster_ = std::make_shared<StepPoster>();
   std::unique_ptr<TextPool> pool_;
