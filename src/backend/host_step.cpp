@@ -1,6 +1,7 @@
 // A step on its way through a backend on the host: checked, padded, computed under the device lock, its results handed
 // over.
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <utility>
 
@@ -152,8 +153,9 @@ StepResults HostBackend::wait(Ticket ticket) {
 void HostBackend::flag_bad_row(RowSet rows, std::int32_t row, std::int32_t layer) noexcept {
   if (is_padding(rows, row)) return;
   const std::int32_t place = rows == RowSet::all ? row : outputs_[as_size(row)].row;
-  std::int32_t& first = results_.first_bad_layer[as_size(origins_[as_size(place)])];
-  if (first < 0) first = layer;
+  // Several outputs of one row may be normed by several workers at once, in the same layer.
+  const std::atomic_ref first(results_.first_bad_layer[as_size(origins_[as_size(place)])]);
+  if (first.load(std::memory_order_relaxed) < 0) first.store(layer, std::memory_order_relaxed);
 }
 
 }  // namespace quarrel

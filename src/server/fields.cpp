@@ -11,15 +11,23 @@ namespace quarrel {
 namespace {
 
 constexpr int kDeepest = 64;
+// Members keep their order, so each new one is compared with all before it.
+constexpr int kMostKeys = 4096;
 
 }  // namespace
 
 Json parse_body(std::string_view body) {
   if (body.empty()) throw invalid_request("invalid_json", "the request has no body; a JSON object is expected");
   bool too_deep = false;
-  const Json::parser_callback_t watch = [&](int depth, Json::parse_event_t, Json&) {
+  bool too_many = false;
+  std::vector<int> keys;  // of the object that is open at each depth
+  const Json::parser_callback_t watch = [&](int depth, Json::parse_event_t event, Json&) {
     too_deep = too_deep || depth > kDeepest;
-    return !too_deep;
+    if (too_deep) return false;
+    keys.resize(kDeepest + 2);
+    if (event == Json::parse_event_t::object_start) keys[static_cast<std::size_t>(depth) + 1] = 0;
+    if (event == Json::parse_event_t::key) too_many = too_many || ++keys[static_cast<std::size_t>(depth)] > kMostKeys;
+    return !too_many;
   };
   Json value;
   try {
@@ -31,6 +39,7 @@ Json parse_body(std::string_view body) {
     throw invalid_request("invalid_json", "the body has a number that is too large for any use");
   }
   if (too_deep) throw invalid_request("invalid_json", fmt::format("the body is nested deeper than {}", kDeepest));
+  if (too_many) throw invalid_request("invalid_json", fmt::format("an object has more than {} members", kMostKeys));
   if (!value.is_object()) throw invalid_request("invalid_json", "the body is JSON, but no object");
   return value;
 }

@@ -54,6 +54,7 @@ class GenerationCall : public std::enable_shared_from_this<GenerationCall> {
     const Ask ask = make_ask_(*model);
     const std::scoped_lock lock(mutex_);
     if (cancelled_) return;
+    model_ = model;
     const std::weak_ptr<GenerationCall> weak = weak_from_this();
     generation_ = Generation::start(
         model, ask,
@@ -118,6 +119,8 @@ class GenerationCall : public std::enable_shared_from_this<GenerationCall> {
   const std::weak_ptr<http::Exchange> exchange_;
   const MakeAsk make_ask_;
   std::mutex mutex_;  // guards all below
+  ModelRegistry::Lease
+      model_;  // the writer spells tokens, and a generation lets its model go before it reports its end
   std::unique_ptr<AnswerWriter> writer_;
   ModelRegistry::Ticket ticket_;
   Generation generation_;

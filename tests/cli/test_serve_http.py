@@ -95,6 +95,11 @@ class Framing(ServeTest):
                                  body + b" " * (16777216 - len(body)))
         self.assertEqual(status_of(answer), 200, answer[:300])
 
+    def test_what_stands_around_chunks_is_bounded(self):
+        """The parser itself would gather it until memory ends."""
+        for endless in (b"1;" + b"a" * (1 << 20), b"0\r\n" + b"X: " + b"a" * (1 << 20)):
+            self.expect_refused(400, POST + b"Transfer-Encoding: chunked\r\n\r\n" + endless)
+
     def test_a_connection_goes_on(self):
         body = b'{"prompt":"a","max_tokens":2}'
         requests = [get(), get(b"/nowhere"), POST + b"Content-Length: %d\r\n\r\n" % len(body) + body,

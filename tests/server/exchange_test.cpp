@@ -72,6 +72,14 @@ TEST(ExchangeTest, ASlowReaderIsGivenUp) {
   EXPECT_EQ(made.closed, 1);
 }
 
+TEST(ExchangeTest, OnePieceMayBeLargerThanTheBuffer) {
+  Made made(10);
+  made.exchange->begin({});
+  EXPECT_TRUE(made.exchange->write("a line that is longer than ten bytes"));
+  EXPECT_EQ(made.closed, 0);
+  EXPECT_FALSE(made.exchange->write("x"));
+}
+
 TEST(ExchangeTest, ATakenPieceMakesRoom) {
   Made made(10);
   made.exchange->begin({});

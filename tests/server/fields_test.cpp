@@ -74,6 +74,21 @@ TEST(Fields, ThatAreNotOfferedTakeNeutralValues) {
   }
 }
 
+// Members are compared with each other, so their number is bounded where nobody looks at them, too; in many objects
+// there may be more.
+TEST(Fields, AnObjectOfTooManyMembersIsRefused) {
+  const auto object_of = [](int members) {
+    std::string text = "{";
+    for (int i = 0; i < members; ++i) text += fmt::format("{}\"k{}\":0", i == 0 ? "" : ",", i);
+    return text + "}";
+  };
+  EXPECT_NO_THROW(parse_body("{\"metadata\":" + object_of(4096) + "}"));
+  EXPECT_THROW(parse_body("{\"metadata\":" + object_of(4097) + "}"), ApiError);
+  std::string list = "{\"messages\":[";
+  for (int i = 0; i < 5000; ++i) list += fmt::format("{}{{\"role\":0}}", i == 0 ? "" : ",");
+  EXPECT_NO_THROW(parse_body(list + "]}"));
+}
+
 TEST(Fields, ThatNobodyKnowsAreRefusedByName) {
   std::string code;
   EXPECT_EQ(refused(R"({"coumt":null})", &code), "coumt");

@@ -151,7 +151,13 @@ Ticket CudaBackend::submit(const Step& step, const Forward& forward) {
   load_rows(step, *free);
   load_outputs(step, *free);
   issued_ = &*free;
-  issue(step, forward);
+  try {
+    issue(step, forward);
+  } catch (...) {
+    // What was queued still reads this step's tables, which the next attempt writes.
+    cudaStreamSynchronize(stream_.get());
+    throw;
+  }
   check_.taken(step);
   free->ticket = last_ticket_ = ticket;
   last_ = {.ticket = ticket, .is_known = false, .places = {}, .on_host = {}, .ids = {}};

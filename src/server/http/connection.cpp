@@ -28,6 +28,7 @@ constexpr std::size_t kReadAtOnce = 16 * 1024;
 // A client that is refused in the middle of its body is read on for so long: closing at once would reset the
 // connection, and it might never see the answer.
 constexpr std::chrono::seconds kLinger{1};
+constexpr std::chrono::milliseconds kTryAgain{50};
 constexpr std::size_t kMostLingering = 1024 * 1024;
 
 std::string new_request_id() {
@@ -231,8 +232,9 @@ asio::awaitable<bool> Connection::gather_head(std::size_t& length) {
     error_code error;
     const std::size_t count = co_await stream_.async_read_some(buffer_.prepare(kReadAtOnce),
                                                                asio::redirect_error(asio::use_awaitable, error));
-    if (error) {
+    if (error || (timed_out_ && has_request_)) {
       if (timed_out_ && has_request_) {
+        clear_deadline();
         co_await refuse(408, "the request's head did not come in time", new_request_id());
       }
       co_return false;
@@ -247,12 +249,18 @@ asio::awaitable<bool> Connection::gather_head(std::size_t& length) {
 // Beast's own timeout closes the socket, and then nothing can be said any more.
 void Connection::set_deadline(std::chrono::milliseconds time) {
   timed_out_ = false;
+  wait_for_deadline(time, ++deadline_number_);
+}
+
+// A read that has just completed cannot be cancelled, and the next one begins at once: so it is tried until one is.
+void Connection::wait_for_deadline(std::chrono::milliseconds time, unsigned number) {
   deadline_.expires_after(time);
-  deadline_.async_wait([weak = weak_from_this(), number = ++deadline_number_](error_code error) {
+  deadline_.async_wait([weak = weak_from_this(), number](error_code error) {
     const std::shared_ptr<Connection> self = weak.lock();
     if (error || self == nullptr || number != self->deadline_number_) return;
     self->timed_out_ = true;
     self->stream_.cancel();
+    self->wait_for_deadline(kTryAgain, number);
   });
 }
 

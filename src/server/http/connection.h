@@ -26,6 +26,8 @@ using Strand = boost::asio::strand<boost::asio::io_context::executor_type>;
 using Stream = boost::beast::basic_stream<boost::asio::generic::stream_protocol, Strand>;
 using Socket = boost::asio::basic_stream_socket<boost::asio::generic::stream_protocol, Strand>;
 
+inline constexpr std::size_t kMostBuffered = 128 * 1024;
+
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(Socket socket, const Limits& limits, const HttpServer::Handler& handler,
@@ -58,6 +60,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool client_is_gone();
   void wake();
   void set_deadline(std::chrono::milliseconds time);
+  void wait_for_deadline(std::chrono::milliseconds time, unsigned number);
   void clear_deadline();
 
   Stream stream_;
@@ -66,7 +69,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const std::atomic<bool>& draining_;
   std::string address_;
   bool loopback_ = false;
-  boost::beast::flat_buffer buffer_;
+  // Bounded: the parser itself would wait for ever for the end of a chunk's header.
+  boost::beast::flat_buffer buffer_{kMostBuffered};
   boost::asio::steady_timer timer_;
   bool woken_ = false;
   boost::asio::steady_timer deadline_;

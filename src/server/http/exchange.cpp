@@ -35,7 +35,8 @@ void Exchange::begin(Response head) {
 bool Exchange::write(std::string_view piece) {
   std::unique_lock lock(mutex_);
   if (state_ != State::streaming) return false;
-  if (pieces_.size() + piece.size() > most_buffered_) {
+  // One piece is taken whatever its size: a client that reads well must not lose its answer's end to a long line.
+  if (!pieces_.empty() && pieces_.size() + piece.size() > most_buffered_) {
     broken_ = true;
     close(lock);
     wake_();

@@ -47,7 +47,10 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
 
   void end() {
     begin_drain();
-    ending_ = true;
+    {
+      const std::scoped_lock lock(mutex_);
+      ending_ = true;  // no connection is added from now on
+    }
     asio::post(accepting_, [self = shared_from_this()] {
       error_code ignored;
       self->tcp_.close(ignored);
@@ -199,7 +202,7 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
         const auto oldest = std::ranges::find_if(connections_, [](const auto& each) { return each->reading_head(); });
         victim = oldest == connections_.end() ? connection : *oldest;
       }
-      if (victim == connection) return;  // it is closed with the object
+      if (victim == connection || ending_) return;  // it is closed with the object
       place = connections_.insert(connections_.end(), connection);
     }
     if (victim != nullptr) victim->end();
