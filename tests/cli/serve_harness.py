@@ -2,6 +2,7 @@
 import http.client
 import json
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -12,9 +13,14 @@ SETTINGS = ("QUARREL_API_KEY", "QUARREL_PORT", "WEBUI_PORT")
 
 
 class Server:
-    def __init__(self, environment, *arguments):
+    def __init__(self, environment, *arguments, descriptors=None):
+        def limit_descriptors():
+            if descriptors is not None:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
+
         self.process = subprocess.Popen([QUARREL, "serve", "--port", "0", *arguments], stdin=subprocess.DEVNULL,
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment)
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment,
+                                        preexec_fn=limit_descriptors)
         first = self.process.stderr.readline().decode()
         found = re.search(r"http://127\.0\.0\.1:(\d+)", first)
         if not found:
@@ -97,8 +103,8 @@ class ServeTest(ProgramTest):
         """For classes that want more files."""
 
     @classmethod
-    def start_server(cls, *arguments, **environment):
-        server = Server({**cls.environment, **environment}, *arguments)
+    def start_server(cls, *arguments, descriptors=None, **environment):
+        server = Server({**cls.environment, **environment}, *arguments, descriptors=descriptors)
         cls.addClassCleanup(server.kill)
         return server
 

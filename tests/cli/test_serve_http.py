@@ -193,6 +193,17 @@ class Rights(ServeTest):
         self.assertNotIn("secret", server.stop()[1])
 
 
+class Descriptors(ServeTest):
+    def test_idle_connections_lock_nobody_out(self):
+        """There are as many connections as descriptors allow; at that limit the oldest without a request makes room."""
+        server = self.start_server(self.toy, descriptors=256)
+        idle = [server.socket() for _ in range(400)]
+        self.assertEqual(server.request("GET", "/healthz")[0], 200)
+        for connection in idle:
+            connection.close()
+        self.assertEqual(server.stop()[0], 0)
+
+
 class UnixSocket(ServeTest):
     def test_a_socket_is_left_to_its_owner(self):
         path = self.path("s")

@@ -39,7 +39,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // From any thread: ends it now, whatever it has.
   void end();
   Strand executor() { return stream_.get_executor(); }
-  bool reading_head() const noexcept { return reading_head_; }
+  // True once: it has no complete head yet, and is going to be ended for somebody else.
+  bool give_up_head() noexcept { return reading_head_.exchange(false); }
   bool has_request() const noexcept { return has_request_; }
 
  private:

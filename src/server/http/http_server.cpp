@@ -1,6 +1,7 @@
 #include "server/http/http_server.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -28,6 +29,26 @@ namespace quarrel::http {
 
 namespace asio = boost::asio;
 using boost::system::error_code;
+
+namespace {
+
+// Descriptors that are left to models' files, logs and listeners.
+constexpr std::size_t kOtherDescriptors = 64;
+
+// A connection is a descriptor, and the usual limit of 1024 would be met long before ours: then accepting fails for
+// everybody. So the limit is raised as far as it goes, and what it leaves is the most.
+std::size_t most_connections(std::size_t wanted) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return wanted;
+  if (limit.rlim_cur < limit.rlim_max) {
+    const rlim_t before = std::exchange(limit.rlim_cur, limit.rlim_max);
+    if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = before;
+  }
+  const auto descriptors = static_cast<std::size_t>(limit.rlim_cur);
+  return std::min(wanted, descriptors > 2 * kOtherDescriptors ? descriptors - kOtherDescriptors : descriptors / 2);
+}
+
+}  // namespace
 
 class HttpServer::Core : public std::enable_shared_from_this<Core> {
  public:
@@ -198,8 +219,8 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
     std::list<std::shared_ptr<Connection>>::iterator place;
     {
       const std::scoped_lock lock(mutex_);
-      if (connections_.size() >= options_.limits.connections) {
-        const auto oldest = std::ranges::find_if(connections_, [](const auto& each) { return each->reading_head(); });
+      if (connections_.size() >= most_connections_) {
+        const auto oldest = std::ranges::find_if(connections_, [](const auto& each) { return each->give_up_head(); });
         victim = oldest == connections_.end() ? connection : *oldest;
       }
       if (victim == connection || ending_) return;  // it is closed with the object
@@ -226,6 +247,7 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
   }
 
   const ServerOptions options_;
+  const std::size_t most_connections_ = most_connections(options_.limits.connections);
   const Handler handler_;
   Log& log_;
   asio::io_context io_;
