@@ -20,14 +20,9 @@ class EmbeddingCall : public std::enable_shared_from_this<EmbeddingCall> {
   ~EmbeddingCall() { ticket_.cancel(); }
 
   void acquire(const OfferedModel& model) {
-    const std::weak_ptr<EmbeddingCall> weak = weak_from_this();
     ModelRegistry::Ticket ticket = service_.acquire(
-        model,
-        [weak, &service = service_](ModelRegistry::Lease lease, std::exception_ptr error) {
-          service.run_text_work([weak, lease = std::move(lease), error] {
-            if (const auto self = weak.lock()) self->acquired(lease, error);
-          });
-        },
+        model, weak_from_this(),
+        [this](const ModelRegistry::Lease& lease, const std::exception_ptr& error) { acquired(lease, error); },
         ask_.acquire);
     const std::scoped_lock lock(mutex_);
     ticket_ = std::move(ticket);

@@ -17,14 +17,9 @@ class GenerationCall : public std::enable_shared_from_this<GenerationCall> {
   ~GenerationCall() { ticket_.cancel(); }
 
   void acquire(const OfferedModel& model, const AcquireOptions& options) {
-    const std::weak_ptr<GenerationCall> weak = weak_from_this();
     ModelRegistry::Ticket ticket = service_.acquire(
-        model,
-        [weak, &service = service_](ModelRegistry::Lease lease, std::exception_ptr error) {
-          service.run_text_work([weak, lease = std::move(lease), error] {
-            if (const auto self = weak.lock()) self->acquired(lease, error);
-          });
-        },
+        model, weak_from_this(),
+        [this](const ModelRegistry::Lease& lease, const std::exception_ptr& error) { acquired(lease, error); },
         options);
     const std::scoped_lock lock(mutex_);
     ticket_ = std::move(ticket);
@@ -119,8 +114,8 @@ class GenerationCall : public std::enable_shared_from_this<GenerationCall> {
   const std::weak_ptr<http::Exchange> exchange_;
   const MakeAsk make_ask_;
   std::mutex mutex_;  // guards all below
-  ModelRegistry::Lease
-      model_;  // the writer spells tokens, and a generation lets its model go before it reports its end
+  // The writer spells tokens, and a generation lets its model go before it reports its end.
+  ModelRegistry::Lease model_;
   std::unique_ptr<AnswerWriter> writer_;
   ModelRegistry::Ticket ticket_;
   Generation generation_;

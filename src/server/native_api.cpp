@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "server/generation_call.h"
 #include "server/ollama_api.h"
-#include "server/openai_request.h"
+#include "server/question.h"
 
 namespace quarrel {
 namespace {
@@ -20,10 +20,7 @@ struct NativeRequest {
   std::string model = {};
   std::string prompt = {};
   Json messages = nullptr;
-  std::optional<float> temperature = {}, top_p = {}, min_p = {}, repeat_penalty = {};
-  std::optional<std::int32_t> top_k = {}, max_tokens = {};
-  std::optional<std::uint64_t> seed = {};
-  std::vector<std::string> stop = {};
+  RecommendedSampling options = {};  // comes in place of what the model's makers recommend
 };
 
 NativeRequest read_request(const Json& body) {
@@ -31,61 +28,50 @@ NativeRequest read_request(const Json& body) {
   static constexpr std::array kFields = {
       NativeField{.name = "model",
                   .kind = FieldKind::text,
-                  .read = [](const Json& v, NativeRequest& r) { r.model = v.get<std::string>(); }},
+                  .read = [](const Json& v, NativeRequest& r) { r.model = as_text(v); }},
       NativeField{.name = "prompt",
                   .kind = FieldKind::text,
-                  .read = [](const Json& v, NativeRequest& r) { r.prompt = v.get<std::string>(); }},
+                  .read = [](const Json& v, NativeRequest& r) { r.prompt = as_text(v); }},
       NativeField{.name = "messages",
                   .read = [](const Json& v, NativeRequest& r) { r.messages = read_conversation(v); }},
       NativeField{.name = "temperature",
                   .kind = FieldKind::number,
                   .least = 0,
                   .most = 2,
-                  .read = [](const Json& v, NativeRequest& r) { r.temperature = v.get<float>(); }},
-      NativeField{
-          .name = "topk",
-          .kind = FieldKind::integer,
-          .least = 0,
-          .most = 1 << 30,
-          .read = [](const Json& v, NativeRequest& r) { r.top_k = static_cast<std::int32_t>(v.get<double>()); }},
+                  .read = [](const Json& v, NativeRequest& r) { r.options.temperature = as_float(v); }},
+      NativeField{.name = "topk",
+                  .kind = FieldKind::integer,
+                  .least = 0,
+                  .most = kMostTokens,
+                  .read = [](const Json& v, NativeRequest& r) { r.options.top_k = as_integer(v); }},
       NativeField{.name = "topp",
                   .kind = FieldKind::number,
                   .least = 0,
                   .most = 1,
-                  .read = [](const Json& v, NativeRequest& r) { r.top_p = v.get<float>(); }},
+                  .read = [](const Json& v, NativeRequest& r) { r.options.top_p = as_float(v); }},
       NativeField{.name = "minp",
                   .kind = FieldKind::number,
                   .least = 0,
                   .most = 1,
-                  .read = [](const Json& v, NativeRequest& r) { r.min_p = v.get<float>(); }},
+                  .read = [](const Json& v, NativeRequest& r) { r.options.min_p = as_float(v); }},
       NativeField{.name = "repeat_penalty",
                   .kind = FieldKind::number,
                   .least = 0.01,
                   .most = 10,
-                  .read = [](const Json& v, NativeRequest& r) { r.repeat_penalty = v.get<float>(); }},
-      NativeField{
-          .name = "max_tokens",
-          .kind = FieldKind::integer,
-          .least = -1,
-          .most = 1 << 30,
-          .read = [](const Json& v, NativeRequest& r) { r.max_tokens = static_cast<std::int32_t>(v.get<double>()); }},
-      NativeField{
-          .name = "seed",
-          .kind = FieldKind::integer,
-          .least = 0,
-          .most = 9007199254740992.0,
-          .read = [](const Json& v, NativeRequest& r) { r.seed = static_cast<std::uint64_t>(v.get<double>()); }},
+                  .read = [](const Json& v, NativeRequest& r) { r.options.repeat_penalty = as_float(v); }},
+      NativeField{.name = "max_tokens",
+                  .kind = FieldKind::integer,
+                  .least = -1,
+                  .most = kMostTokens,
+                  .read = [](const Json& v, NativeRequest& r) { r.options.max_tokens = as_integer(v); }},
+      NativeField{.name = "seed",
+                  .kind = FieldKind::integer,
+                  .least = 0,
+                  .most = kMostSeed,
+                  .read = [](const Json& v,
+                             NativeRequest& r) { r.options.seed = static_cast<std::uint64_t>(v.get<double>()); }},
       NativeField{.name = "stop",
-                  .read =
-                      [](const Json& v, NativeRequest& r) {
-                        for (const Json& each : v.is_array() ? v : Json::array({v})) {
-                          if (!each.is_string() || each.get<std::string>().empty() || r.stop.size() == 16) {
-                            throw invalid_field("stop",
-                                                "'stop' is a string or a list of at most 16, none of them empty");
-                          }
-                          r.stop.push_back(each.get<std::string>());
-                        }
-                      }},
+                  .read = [](const Json& v, NativeRequest& r) { r.options.stop = read_stop_strings(v); }},
   };
   NativeRequest request;
   read_fields<NativeRequest>(body, kFields, request);
@@ -101,19 +87,11 @@ Ask ask_of(const NativeRequest& request, const LoadedModel& model) {
   if (!request.messages.is_null()) {
     ask.prompt = ChatInput{.messages = request.messages};
   } else if (model.chat_template() != nullptr) {
-    ask.prompt = ChatInput{.messages = Json::array({{{"role", "user"}, {"content", request.prompt}}})};
+    ask.prompt = ChatInput{.messages = asked_by_user(request.prompt)};
   } else {
     ask.prompt = request.prompt;
   }
-  ask.sampling = default_sampling(model);
-  if (request.temperature) ask.sampling.temperature = *request.temperature;
-  if (request.top_p) ask.sampling.top_p = *request.top_p;
-  if (request.min_p) ask.sampling.min_p = *request.min_p;
-  if (request.top_k) ask.sampling.top_k = *request.top_k;
-  if (request.repeat_penalty) ask.sampling.repeat_penalty = *request.repeat_penalty;
-  ask.seed = request.seed ? request.seed : model.recommended().seed;
-  ask.max_tokens = request.max_tokens.value_or(model.recommended().max_tokens.value_or(-1));
-  ask.stop = request.stop.empty() ? model.recommended().stop : request.stop;
+  apply_options(ask, request.options, model);
   return ask;
 }
 
@@ -127,8 +105,7 @@ class NativeWriter final : public AnswerWriter {
 
   void begin(Exchange& exchange, const LoadedModel&, const Generation&) override {
     if (!stream_) return;
-    exchange.begin(
-        {.content_type = "text/event-stream", .headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}}});
+    exchange.begin(http::stream_head("text/event-stream"));
   }
 
   void take(Exchange& exchange, std::span<GenerationEvent> events) override {

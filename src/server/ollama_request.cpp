@@ -6,36 +6,16 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <limits>
 
 #include "base/printable.h"
-#include "server/openai_request.h"
+#include "server/question.h"
 
 namespace quarrel {
 namespace {
 
-constexpr double kMostTokens = 1 << 30;
-constexpr std::size_t kMostStops = 16;
-constexpr std::size_t kMostInputs = 2048;
 constexpr double kForeverSeconds = 100.0 * 365 * 24 * 3600;  // whoever asks for more means for ever
 
-constexpr std::string_view kLater = "structured output, tools and reasoning are not offered yet";
 constexpr std::string_view kTextOnly = "models read texts, no images";
-
-float number(const Json& value) { return static_cast<float>(value.get<double>()); }
-std::int32_t whole(const Json& value) { return static_cast<std::int32_t>(value.get<double>()); }
-bool flag(const Json& value) { return value.get<bool>(); }
-std::string text(const Json& value) { return value.get<std::string>(); }
-
-void read_stop(const Json& value, OllamaRequest& request) {
-  for (const Json& each : value.is_array() ? value : Json::array({value})) {
-    if (!each.is_string() || each.get_ref<const std::string&>().empty() || request.options.stop.size() == kMostStops) {
-      throw invalid_field("stop",
-                          fmt::format("'stop' is a string or a list of at most {}, none of them empty", kMostStops));
-    }
-    request.options.stop.push_back(text(each));
-  }
-}
 
 void read_seed(const Json& value, OllamaRequest& request) {
   const auto seed = static_cast<std::int64_t>(value.get<double>());
@@ -44,8 +24,8 @@ void read_seed(const Json& value, OllamaRequest& request) {
 }
 
 void read_mirostat(const Json& value, OllamaRequest& request) {
-  if (whole(value) == 1) throw unsupported_field("mirostat", "'mirostat' 1 is not supported: 2 is its successor");
-  request.options.mirostat = whole(value) == 2;
+  if (as_integer(value) == 1) throw unsupported_field("mirostat", "'mirostat' 1 is not supported: 2 is its successor");
+  request.options.mirostat = as_integer(value) == 2;
 }
 
 // Both are gone from llama.cpp, which is as if they had these values.
@@ -53,7 +33,7 @@ void read_tail_free(const Json& value, OllamaRequest&) {
   if (value.get<double>() != 1.0) throw unsupported_field("tfs_z", "'tfs_z' other than 1 is not supported");
 }
 void read_penalize_newline(const Json& value, OllamaRequest&) {
-  if (!flag(value)) throw unsupported_field("penalize_newline", "'penalize_newline': false is not supported");
+  if (!as_flag(value)) throw unsupported_field("penalize_newline", "'penalize_newline': false is not supported");
 }
 
 using OllamaField = Field<OllamaRequest>;
@@ -65,73 +45,75 @@ constexpr std::array kOptions = {
                 .least = -2,
                 .most = kMostTokens,
                 // -2: as many as the context leaves, which is -1 here
-                .read = [](const Json& v, OllamaRequest& r) { r.options.max_tokens = std::max(whole(v), -1); }},
+                .read = [](const Json& v, OllamaRequest& r) { r.options.max_tokens = std::max(as_integer(v), -1); }},
     OllamaField{.name = "num_ctx",
                 .kind = FieldKind::integer,
                 .least = 1,
                 .most = kMostTokens,
-                .read = QUARREL_SET(options.context, whole)},
+                .read = QUARREL_SET(options.context, as_integer)},
     OllamaField{.name = "num_keep",
                 .kind = FieldKind::integer,
                 .least = 0,
                 .most = kMostTokens,
-                .read = QUARREL_SET(num_keep, whole)},
+                .read = QUARREL_SET(num_keep, as_integer)},
     OllamaField{.name = "temperature",
                 .kind = FieldKind::number,
                 .least = 0,
                 .most = 100,
-                .read = QUARREL_SET(options.temperature, number)},
+                .read = QUARREL_SET(options.temperature, as_float)},
     OllamaField{.name = "top_k",
                 .kind = FieldKind::integer,
                 .least = -1,
                 .most = kMostTokens,
-                .read = [](const Json& v, OllamaRequest& r) { r.options.top_k = std::max(whole(v), 0); }},
-    OllamaField{
-        .name = "top_p", .kind = FieldKind::number, .least = 0, .most = 1, .read = QUARREL_SET(options.top_p, number)},
-    OllamaField{
-        .name = "min_p", .kind = FieldKind::number, .least = 0, .most = 1, .read = QUARREL_SET(options.min_p, number)},
+                .read = [](const Json& v, OllamaRequest& r) { r.options.top_k = std::max(as_integer(v), 0); }},
+    OllamaField{.name = "top_p",
+                .kind = FieldKind::number,
+                .least = 0,
+                .most = 1,
+                .read = QUARREL_SET(options.top_p, as_float)},
+    OllamaField{.name = "min_p",
+                .kind = FieldKind::number,
+                .least = 0,
+                .most = 1,
+                .read = QUARREL_SET(options.min_p, as_float)},
     OllamaField{.name = "typical_p",
                 .kind = FieldKind::number,
                 .least = 0,
                 .most = 1,
-                .read = QUARREL_SET(options.typical_p, number)},
+                .read = QUARREL_SET(options.typical_p, as_float)},
     OllamaField{.name = "repeat_penalty",
                 .kind = FieldKind::number,
                 .least = 0.01,
                 .most = 10,
-                .read = QUARREL_SET(options.repeat_penalty, number)},
+                .read = QUARREL_SET(options.repeat_penalty, as_float)},
     OllamaField{.name = "repeat_last_n",
                 .kind = FieldKind::integer,
                 .least = -1,
                 .most = kMostTokens,
-                .read = QUARREL_SET(options.penalty_window, whole)},
+                .read = QUARREL_SET(options.penalty_window, as_integer)},
     OllamaField{.name = "presence_penalty",
                 .kind = FieldKind::number,
                 .least = -100,
                 .most = 100,
-                .read = QUARREL_SET(options.presence_penalty, number)},
+                .read = QUARREL_SET(options.presence_penalty, as_float)},
     OllamaField{.name = "frequency_penalty",
                 .kind = FieldKind::number,
                 .least = -100,
                 .most = 100,
-                .read = QUARREL_SET(options.frequency_penalty, number)},
+                .read = QUARREL_SET(options.frequency_penalty, as_float)},
     OllamaField{.name = "mirostat", .kind = FieldKind::integer, .least = 0, .most = 2, .read = read_mirostat},
     OllamaField{.name = "mirostat_tau",
                 .kind = FieldKind::number,
                 .least = 0,
                 .most = 100,
-                .read = QUARREL_SET(options.mirostat_tau, number)},
+                .read = QUARREL_SET(options.mirostat_tau, as_float)},
     OllamaField{.name = "mirostat_eta",
                 .kind = FieldKind::number,
                 .least = 0,
                 .most = 100,
-                .read = QUARREL_SET(options.mirostat_eta, number)},
-    OllamaField{.name = "seed",
-                .kind = FieldKind::integer,
-                .least = -9007199254740992.0,
-                .most = 9007199254740992.0,
-                .read = read_seed},
-    OllamaField{.name = "stop", .read = read_stop},
+                .read = QUARREL_SET(options.mirostat_eta, as_float)},
+    OllamaField{.name = "seed", .kind = FieldKind::integer, .least = -kMostSeed, .most = kMostSeed, .read = read_seed},
+    OllamaField{.name = "stop", .read = QUARREL_SET(options.stop, read_stop_strings)},
     OllamaField{.name = "tfs_z", .kind = FieldKind::number, .read = read_tail_free},
     OllamaField{.name = "penalize_newline", .kind = FieldKind::boolean, .read = read_penalize_newline},
     // How the machine is used was decided when the server was started.
@@ -157,14 +139,7 @@ void read_options(const Json& value, OllamaRequest& request) {
 
 void read_context(const Json& value, OllamaRequest& request) {
   if (!value.is_array()) throw invalid_field("context", "'context' must be a list of token ids");
-  request.context.reserve(value.size());
-  for (const Json& id : value) {
-    if (!id.is_number_integer() || id.get<std::int64_t>() < 0 ||
-        id.get<std::int64_t>() > std::numeric_limits<TokenId>::max()) {
-      throw invalid_field("context", "'context' has something that is no token id");
-    }
-    request.context.push_back(id.get<TokenId>());
-  }
+  request.context = read_token_ids(value, "context");
 }
 
 struct Message {
@@ -185,7 +160,7 @@ void read_message(const Json& value, Json& messages) {
       MessageField{.name = "tool_call_id",
                    .kind = FieldKind::text,
                    .read = [](const Json& v, Message& m) { m.json["tool_call_id"] = v; }},
-      MessageField{.name = "thinking", .kind = FieldKind::refused, .help = kLater},
+      MessageField{.name = "thinking", .kind = FieldKind::refused, .help = kNotOfferedYet},
       MessageField{.name = "images", .kind = FieldKind::refused, .help = kTextOnly},
   };
   if (!value.is_object()) throw invalid_field("messages", "each message is an object");
@@ -205,25 +180,25 @@ void read_messages(const Json& value, OllamaRequest& request) {
 }
 
 constexpr std::array kSharedFields = {
-    OllamaField{.name = "model", .kind = FieldKind::text, .read = QUARREL_SET(model, text)},
-    OllamaField{.name = "stream", .kind = FieldKind::boolean, .read = QUARREL_SET(stream, flag)},
+    OllamaField{.name = "model", .kind = FieldKind::text, .read = QUARREL_SET(model, as_text)},
+    OllamaField{.name = "stream", .kind = FieldKind::boolean, .read = QUARREL_SET(stream, as_flag)},
     OllamaField{.name = "keep_alive", .read = QUARREL_SET(keep_alive, read_keep_alive)},
     OllamaField{.name = "options", .read = read_options},
-    OllamaField{.name = "shift", .kind = FieldKind::boolean, .read = QUARREL_SET(shift, flag)},
+    OllamaField{.name = "shift", .kind = FieldKind::boolean, .read = QUARREL_SET(shift, as_flag)},
     OllamaField{.name = "truncate",
                 .kind = FieldKind::refused,
                 .help = "a prompt that is too long is refused with the numbers, never cut"},
-    OllamaField{.name = "format", .kind = FieldKind::refused, .help = kLater},
-    OllamaField{.name = "think", .kind = FieldKind::refused, .help = kLater},
+    OllamaField{.name = "format", .kind = FieldKind::refused, .help = kNotOfferedYet},
+    OllamaField{.name = "think", .kind = FieldKind::refused, .help = kNotOfferedYet},
     OllamaField{.name = "logprobs", .kind = FieldKind::refused, .help = "/v1/chat/completions has them"},
     OllamaField{
         .name = "top_logprobs", .kind = FieldKind::integer, .least = 0, .most = 0},  // more of them go with logprobs
 };
 
 constexpr std::array kGenerateFields = {
-    OllamaField{.name = "prompt", .kind = FieldKind::text, .read = QUARREL_SET(prompt, text)},
-    OllamaField{.name = "system", .kind = FieldKind::text, .read = QUARREL_SET(system, text)},
-    OllamaField{.name = "raw", .kind = FieldKind::boolean, .read = QUARREL_SET(raw, flag)},
+    OllamaField{.name = "prompt", .kind = FieldKind::text, .read = QUARREL_SET(prompt, as_text)},
+    OllamaField{.name = "system", .kind = FieldKind::text, .read = QUARREL_SET(system, as_text)},
+    OllamaField{.name = "raw", .kind = FieldKind::boolean, .read = QUARREL_SET(raw, as_flag)},
     OllamaField{.name = "context", .read = read_context},
     OllamaField{.name = "suffix", .kind = FieldKind::refused, .help = "texts are continued, not filled in"},
     OllamaField{.name = "template",
@@ -234,18 +209,9 @@ constexpr std::array kGenerateFields = {
 
 constexpr std::array kChatFields = {
     OllamaField{.name = "messages", .read = read_messages},
-    OllamaField{.name = "tools", .kind = FieldKind::refused, .help = kLater},
+    OllamaField{.name = "tools", .kind = FieldKind::refused, .help = kNotOfferedYet},
 };
 #undef QUARREL_SET
-
-template <std::size_t N>
-OllamaRequest read_request(const Json& body, const std::array<OllamaField, N>& own) {
-  std::vector<OllamaField> fields(kSharedFields.begin(), kSharedFields.end());
-  fields.insert(fields.end(), own.begin(), own.end());
-  OllamaRequest request;
-  read_fields<OllamaRequest>(body, fields, request);
-  return request;
-}
 
 [[noreturn]] void refuse_keep_alive() {
   throw invalid_field("keep_alive",
@@ -310,8 +276,8 @@ Json with_system(const std::string& system, Json messages) {
 decltype(Ask::prompt) prompt_of(const OllamaRequest& request, const std::string& system, const LoadedModel& model) {
   if (request.prompt.empty()) return ChatInput{.messages = with_system(system, request.messages)};
   if (request.raw || (model.chat_template() == nullptr && request.system.empty())) return request.prompt;
-  const Json question = Json::array({{{"role", "user"}, {"content", request.prompt}}});
-  return ChatInput{.messages = with_system(request.system.empty() ? system : request.system, question)};
+  return ChatInput{.messages =
+                       with_system(request.system.empty() ? system : request.system, asked_by_user(request.prompt))};
 }
 
 // The conversation so far, and what is said now: one beginning of the text is enough.
@@ -334,26 +300,22 @@ std::chrono::milliseconds read_keep_alive(const Json& value) {
 }
 
 OllamaRequest read_ollama_generate(const Json& body) {
-  OllamaRequest request = read_request(body, kGenerateFields);
+  OllamaRequest request = read_request(body, kSharedFields, kGenerateFields);
   if (request.raw && (!request.system.empty() || !request.context.empty())) {
     throw invalid_field("raw", "with 'raw' the prompt is the whole text: 'system' and 'context' do not go with it");
   }
   return request;
 }
 
-OllamaRequest read_ollama_chat(const Json& body) { return read_request(body, kChatFields); }
+OllamaRequest read_ollama_chat(const Json& body) { return read_request(body, kSharedFields, kChatFields); }
 
 Ask ask_of(const OllamaRequest& request, const std::string& system, const LoadedModel& model) {
-  const RecommendedSampling& recommended = model.recommended();
   if (request.options.context) check_context(*request.options.context, model);
   Ask ask;
   ask.prompt = prompt_of(request, system, model);
   if (!request.context.empty()) ask.prompt = after_context(request.context, encode_prompt(model, ask), model);
-  ask.sampling = request.options.over(default_sampling(model));
-  ask.seed = request.options.seed;
-  if (!ask.seed && !request.any_seed) ask.seed = recommended.seed;
-  ask.max_tokens = request.options.max_tokens.value_or(recommended.max_tokens.value_or(-1));
-  ask.stop = request.options.stop.empty() ? recommended.stop : request.options.stop;
+  apply_options(ask, request.options, model);
+  if (request.any_seed) ask.seed = request.options.seed;
   ask.overflow = request.shift ? Overflow::shift : Overflow::stop;
   ask.keep = request.num_keep;
   ask.priority = request.stream ? Priority::interactive : Priority::normal;
@@ -366,14 +328,14 @@ using EmbedField = Field<OllamaEmbedRequest>;
 
 void read_inputs(const Json& value, OllamaEmbedRequest& request) {
   if (value.is_string()) {
-    if (!value.get_ref<const std::string&>().empty()) request.inputs.push_back(text(value));
+    if (!value.get_ref<const std::string&>().empty()) request.inputs.push_back(as_text(value));
     return;
   }
   const bool texts = value.is_array() && value.size() <= kMostInputs && std::ranges::all_of(value, &Json::is_string);
   if (!texts) {
     throw invalid_field("input", fmt::format("'input' must be a text or a list of at most {} texts", kMostInputs));
   }
-  for (const Json& each : value) request.inputs.push_back(text(each));
+  for (const Json& each : value) request.inputs.push_back(as_text(each));
 }
 
 // Those that say how texts are generated mean nothing here, and are checked all the same.
@@ -385,7 +347,7 @@ void read_embed_options(const Json& value, OllamaEmbedRequest&) {
 constexpr std::array kSharedEmbedFields = {
     EmbedField{.name = "model",
                .kind = FieldKind::text,
-               .read = [](const Json& v, OllamaEmbedRequest& r) { r.model = text(v); }},
+               .read = [](const Json& v, OllamaEmbedRequest& r) { r.model = as_text(v); }},
     EmbedField{.name = "keep_alive",
                .read = [](const Json& v, OllamaEmbedRequest& r) { r.keep_alive = read_keep_alive(v); }},
     EmbedField{.name = "options", .read = read_embed_options},
@@ -395,14 +357,14 @@ constexpr std::array kEmbedFields = {
     EmbedField{.name = "input", .read = read_inputs},
     EmbedField{.name = "truncate",
                .kind = FieldKind::boolean,
-               .read = [](const Json& v, OllamaEmbedRequest& r) { r.truncate = flag(v); }},
+               .read = [](const Json& v, OllamaEmbedRequest& r) { r.truncate = as_flag(v); }},
     EmbedField{.name = "dimensions",
                .kind = FieldKind::integer,
                .least = 0,  // all
                .most = 1 << 20,
                .read =
                    [](const Json& v, OllamaEmbedRequest& r) {
-                     if (whole(v) > 0) r.dimensions = whole(v);
+                     if (as_integer(v) > 0) r.dimensions = as_integer(v);
                    }},
 };
 
@@ -410,31 +372,24 @@ constexpr std::array kEmbeddingsFields = {
     EmbedField{.name = "prompt", .kind = FieldKind::text, .read = read_inputs},
 };
 
-template <std::size_t N>
-OllamaEmbedRequest read_embed_request(const Json& body, const std::array<EmbedField, N>& own) {
-  std::vector<EmbedField> fields(kSharedEmbedFields.begin(), kSharedEmbedFields.end());
-  fields.insert(fields.end(), own.begin(), own.end());
-  OllamaEmbedRequest request;
-  read_fields<OllamaEmbedRequest>(body, fields, request);
-  return request;
-}
-
 }  // namespace
 
-OllamaEmbedRequest read_ollama_embed(const Json& body) { return read_embed_request(body, kEmbedFields); }
-OllamaEmbedRequest read_ollama_embeddings(const Json& body) { return read_embed_request(body, kEmbeddingsFields); }
+OllamaEmbedRequest read_ollama_embed(const Json& body) { return read_request(body, kSharedEmbedFields, kEmbedFields); }
+OllamaEmbedRequest read_ollama_embeddings(const Json& body) {
+  return read_request(body, kSharedEmbedFields, kEmbeddingsFields);
+}
 
 OllamaModelRequest read_ollama_model(const Json& body) {
   using ModelField = Field<OllamaModelRequest>;
   static constexpr auto kRead = [](const Json& v, OllamaModelRequest& r) {
-    if (!v.get_ref<const std::string&>().empty()) r.model = text(v);
+    if (!v.get_ref<const std::string&>().empty()) r.model = as_text(v);
   };
   static constexpr std::array kFields = {
       ModelField{.name = "model", .kind = FieldKind::text, .read = kRead},
       ModelField{.name = "name", .kind = FieldKind::text, .read = kRead},
       ModelField{.name = "verbose",
                  .kind = FieldKind::boolean,
-                 .read = [](const Json& v, OllamaModelRequest& r) { r.verbose = flag(v); }},
+                 .read = [](const Json& v, OllamaModelRequest& r) { r.verbose = as_flag(v); }},
       ModelField{.name = "system", .kind = FieldKind::refused, .help = "it belongs to a question"},
       ModelField{.name = "template", .kind = FieldKind::refused, .help = "the model's own is used"},
       ModelField{.name = "options", .kind = FieldKind::refused, .help = "they belong to a question"},
@@ -450,10 +405,10 @@ OllamaCopyRequest read_ollama_copy(const Json& body) {
   static constexpr std::array kFields = {
       CopyField{.name = "source",
                 .kind = FieldKind::text,
-                .read = [](const Json& v, OllamaCopyRequest& r) { r.source = text(v); }},
+                .read = [](const Json& v, OllamaCopyRequest& r) { r.source = as_text(v); }},
       CopyField{.name = "destination",
                 .kind = FieldKind::text,
-                .read = [](const Json& v, OllamaCopyRequest& r) { r.destination = text(v); }},
+                .read = [](const Json& v, OllamaCopyRequest& r) { r.destination = as_text(v); }},
   };
   OllamaCopyRequest request;
   read_fields<OllamaCopyRequest>(body, kFields, request);

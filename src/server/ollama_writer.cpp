@@ -46,8 +46,7 @@ class OllamaWriter final : public AnswerWriter {
     load_seconds_ = seconds_since(asked_);
     if (with_context_) context_.assign(generation.prompt().begin(), generation.prompt().end());
     if (!stream_) return;
-    exchange.begin({.content_type = "application/x-ndjson",
-                    .headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}}});
+    exchange.begin(http::stream_head("application/x-ndjson"));
   }
 
   void take(Exchange& exchange, std::span<GenerationEvent> events) override {

@@ -12,6 +12,7 @@
 #include "server/fields.h"
 #include "session/ask.h"
 #include "session/loaded_model.h"
+#include "session/recommended_sampling.h"
 
 namespace quarrel {
 
@@ -25,18 +26,11 @@ struct OpenAiRequest {
   bool include_usage = false;
   bool logprobs = false;
   bool echo = false;
-  std::optional<std::int32_t> max_tokens = {};
-  std::optional<std::int32_t> max_completion_tokens = {};  // wins over the other
-  Ask ask = {};                                            // but for its prompt and sampling
-  // Set in place of what the model's makers recommend.
-  std::optional<float> temperature = {}, top_p = {}, min_p = {}, typical_p = {}, repeat_penalty = {};
-  std::optional<float> presence_penalty = {}, frequency_penalty = {};
-  std::optional<std::int32_t> top_k = {}, repeat_last_n = {};
+  RecommendedSampling options = {};                        // comes in place of what the model's makers recommend
+  std::optional<std::int32_t> max_completion_tokens = {};  // wins over `options.max_tokens`
+  Ask ask = {};                                            // how many answers, and what is reported of them
   std::vector<std::pair<TokenId, float>> logit_bias = {};
 };
-
-// A conversation as templates want it: known roles, contents that are text. Throws ApiError that names the field.
-Json read_conversation(const Json& value);
 
 // Throw ApiError that names the field.
 OpenAiRequest read_chat_request(const Json& body);
@@ -44,9 +38,6 @@ OpenAiRequest read_completion_request(const Json& body);
 
 // The question that it is to this model.
 Ask ask_of(const OpenAiRequest& request, const LoadedModel& model);
-
-// How answers are drawn where neither the request nor the model's makers say it.
-SamplingParams default_sampling(const LoadedModel& model);
 
 struct OpenAiEmbeddingRequest {
   std::string model = {};

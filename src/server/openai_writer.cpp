@@ -78,8 +78,7 @@ class OpenAiWriter final : public AnswerWriter {
       prompt_text_ = to_valid_utf8(tokenizer_->decode(generation.prompt()));  // ids may end in half a character
     }
     if (!stream_) return;
-    exchange.begin(
-        {.content_type = "text/event-stream", .headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}}});
+    exchange.begin(http::stream_head("text/event-stream"));
     for (std::size_t i = 0; i < answers_.size(); ++i) {
       if (chat()) exchange.write(chunk(i, "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}", ""));
       if (!chat() && !prompt_text_.empty()) exchange.write(text_chunk(i, prompt_text_, "null", ""));

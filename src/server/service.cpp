@@ -161,9 +161,17 @@ OfferedModel Service::find(const std::string& name) const {
   throw ApiError(404, "not_found_error", "model_not_found", message, "model");
 }
 
-ModelRegistry::Ticket Service::acquire(const OfferedModel& model, ModelRegistry::OnAcquired callback,
-                                       const AcquireOptions& options) {
-  return registry_->acquire(model.name, std::move(callback), options);
+ModelRegistry::Ticket Service::acquire(const OfferedModel& model, std::weak_ptr<const void> owner,
+                                       ModelRegistry::OnAcquired callback, const AcquireOptions& options) {
+  return registry_->acquire(
+      model.name,
+      [this, owner = std::move(owner), callback = std::move(callback)](ModelRegistry::Lease lease,
+                                                                       std::exception_ptr error) {
+        run_text_work([owner, callback, lease = std::move(lease), error] {
+          if (const auto held = owner.lock()) callback(lease, error);
+        });
+      },
+      options);
 }
 
 void Service::run_text_work(std::function<void()> task) { pool_->post(std::move(task)); }

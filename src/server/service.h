@@ -68,9 +68,9 @@ class Service {
   // that a store lost a moment ago may still be found, and not be loaded then.
   OfferedModel find(const std::string& name) const;
 
-  // The callback comes on any thread, with no lock held.
-  ModelRegistry::Ticket acquire(const OfferedModel& model, ModelRegistry::OnAcquired callback,
-                                const AcquireOptions& options = {});
+  // The callback comes on a thread for texts, with no lock held, while `owner` is held; not at all if that has gone.
+  ModelRegistry::Ticket acquire(const OfferedModel& model, std::weak_ptr<const void> owner,
+                                ModelRegistry::OnAcquired callback, const AcquireOptions& options);
   ModelRegistry& registry() noexcept { return *registry_; }
   const ModelStore& store() const noexcept { return store_; }
   std::chrono::milliseconds keep_alive() const noexcept { return options_.keep_alive; }

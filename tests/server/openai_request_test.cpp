@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "server/question.h"
+
 namespace quarrel {
 namespace {
 
@@ -93,13 +95,13 @@ TEST(OpenAiFields, AreReadWhereTheyBelong) {
   const OpenAiRequest request = read_chat_request(body);
   EXPECT_EQ(request.model, "m");
   EXPECT_TRUE(request.stream && request.include_usage && request.logprobs);
-  EXPECT_EQ(request.max_tokens, 5);
+  EXPECT_EQ(request.options.max_tokens, 5);
   EXPECT_EQ(request.max_completion_tokens, 6);
-  EXPECT_EQ(request.ask.seed, ~std::uint64_t{0});
+  EXPECT_EQ(request.options.seed, ~std::uint64_t{0});
   EXPECT_EQ(request.ask.answers, 2);
   EXPECT_EQ(request.ask.top, 3);
-  EXPECT_EQ(request.ask.stop, std::vector<std::string>{"x"});
-  EXPECT_EQ(request.temperature, 0.5f);
+  EXPECT_EQ(request.options.stop, std::vector<std::string>{"x"});
+  EXPECT_EQ(request.options.temperature, 0.5f);
   EXPECT_EQ(request.logit_bias, (std::vector<std::pair<TokenId, float>>{{7, -100.0f}}));
   EXPECT_EQ(request.template_arguments, Json({{"a", 1}}));
 }

@@ -60,6 +60,11 @@ std::string_view Request::header(std::string_view name) const noexcept {
   return {};
 }
 
+Response stream_head(std::string content_type) {
+  return {.content_type = std::move(content_type),
+          .headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}}};
+}
+
 std::string_view status_text(unsigned status) noexcept {
   switch (status) {
     case 200: return "OK";

@@ -35,6 +35,9 @@ struct Response {
   std::string body = {};
 };
 
+// Of an answer in pieces, which nobody between here and the client is to gather.
+Response stream_head(std::string content_type);
+
 std::string_view status_text(unsigned status) noexcept;
 
 // The path of a request's target: decoded once, "." and ".." refused, doubled slashes refused, no control characters.

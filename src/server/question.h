@@ -1,0 +1,55 @@
+// What the dialects share on the way from a JSON body to a question: values out of JSON, bounds, stop strings, token
+// ids, conversations, and how what a request says stands over what the model's makers recommend. Any thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/token.h"
+#include "server/fields.h"
+#include "session/ask.h"
+#include "session/loaded_model.h"
+#include "session/recommended_sampling.h"
+
+namespace quarrel {
+
+inline constexpr double kMostTokens = 1 << 30;
+inline constexpr double kMostSeed = 9007199254740992.0;  // what a number in JSON holds exactly
+inline constexpr std::size_t kMostInputs = 2048;         // texts of one request
+inline constexpr std::string_view kNotOfferedYet = "structured output, tools and reasoning are not offered yet";
+
+// Of values that check_field() has seen.
+inline float as_float(const Json& value) { return static_cast<float>(value.get<double>()); }
+inline std::int32_t as_integer(const Json& value) { return static_cast<std::int32_t>(value.get<double>()); }
+inline bool as_flag(const Json& value) { return value.get<bool>(); }
+inline std::string as_text(const Json& value) { return value.get<std::string>(); }
+
+// Throw ApiError that names the field.
+std::vector<std::string> read_stop_strings(const Json& value);  // a string or a list, none of them empty
+std::vector<TokenId> read_token_ids(const Json& value, const char* field);
+// A conversation as templates want it: known roles, contents that are text.
+Json read_conversation(const Json& value);
+
+// A body whose endpoint has fields of its own beside those that it shares with others.
+template <typename Request, std::size_t Shared, std::size_t Own>
+Request read_request(const Json& body, const std::array<Field<Request>, Shared>& shared,
+                     const std::array<Field<Request>, Own>& own) {
+  std::vector<Field<Request>> fields(shared.begin(), shared.end());
+  fields.insert(fields.end(), own.begin(), own.end());
+  Request request;
+  read_fields<Request>(body, fields, request);
+  return request;
+}
+
+// How answers are drawn where a request does not say it.
+SamplingParams default_sampling(const LoadedModel& model);
+// Sampling, seed, length and stop strings: what the request says, else what the model's makers recommend, else ours.
+void apply_options(Ask& ask, const RecommendedSampling& options, const LoadedModel& model);
+// A conversation of one question.
+Json asked_by_user(const std::string& prompt);
+
+}  // namespace quarrel
