@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "server/request_record.h"
 
 namespace quarrel {
 namespace {
@@ -15,11 +16,16 @@ using http::Exchange;
 
 class EmbeddingCall : public std::enable_shared_from_this<EmbeddingCall> {
  public:
-  EmbeddingCall(Service& service, std::weak_ptr<Exchange> exchange, EmbeddingAsk ask, EmbeddingAnswer answer)
-      : service_(service), exchange_(std::move(exchange)), ask_(std::move(ask)), answer_(std::move(answer)) {}
+  EmbeddingCall(Service& service, const std::shared_ptr<Exchange>& exchange, EmbeddingAsk ask, EmbeddingAnswer answer)
+      : service_(service),
+        record_(exchange->request().record),
+        exchange_(exchange),
+        ask_(std::move(ask)),
+        answer_(std::move(answer)) {}
   ~EmbeddingCall() { ticket_.cancel(); }
 
   void acquire(const OfferedModel& model) {
+    record_->update([&](RequestFacts& facts) { facts.model = model.name; });
     ModelRegistry::Ticket ticket = service_.acquire(
         model, weak_from_this(),
         [this](const ModelRegistry::Lease& lease, const std::exception_ptr& error) { acquired(lease, error); },
@@ -32,6 +38,7 @@ class EmbeddingCall : public std::enable_shared_from_this<EmbeddingCall> {
   void acquired(const ModelRegistry::Lease& model, const std::exception_ptr& error) {
     load_seconds_ = seconds_since(asked_);
     if (error != nullptr) return report(load_error(error), error);
+    record_->update([](RequestFacts& facts) { facts.acquired = Clock::now(); });
     try {
       start(model);
     } catch (...) {
@@ -56,9 +63,18 @@ class EmbeddingCall : public std::enable_shared_from_this<EmbeddingCall> {
       }
       texts.push_back(std::move(encoded.tokens));
     }
+    EmbeddingOptions options = ask_.options;
+    const std::shared_ptr<const Caller> caller = record_->caller();
+    options.key = caller->key;
+    if (caller->priority) options.priority = *caller->priority;
+    record_->update([&](RequestFacts& facts) {
+      facts.priority = options.priority;
+      facts.submitted = Clock::now();
+      for (const std::vector<TokenId>& text : texts) facts.prompt_tokens += text.size();
+    });
     const std::weak_ptr<EmbeddingCall> weak = weak_from_this();
     const std::scoped_lock lock(mutex_);
-    run_ = start_embedding(model, std::move(texts), ask_.options, [weak](EmbeddingOutcome outcome) {
+    run_ = start_embedding(model, std::move(texts), options, [weak](EmbeddingOutcome outcome) {
       // An engine may outlive the service; a call that is still there does not.
       const std::shared_ptr<EmbeddingCall> call = weak.lock();
       if (call == nullptr) return;
@@ -79,13 +95,13 @@ class EmbeddingCall : public std::enable_shared_from_this<EmbeddingCall> {
   }
 
   void report(const ApiError& said, const std::exception_ptr& error) {
-    const std::shared_ptr<Exchange> exchange = exchange_.lock();
-    if (exchange == nullptr) return;
-    log_fault(service_.log(), exchange->request().id, said, error);
-    exchange->respond(answer_.fail(said));
+    log_fault(service_.log(), record_->id(), said, error);
+    record_->update([&](RequestFacts& facts) { facts.error = said.type; });
+    if (const auto exchange = exchange_.lock()) exchange->respond(answer_.fail(said));
   }
 
   Service& service_;
+  const std::shared_ptr<RequestRecord> record_;
   const std::weak_ptr<Exchange> exchange_;
   const EmbeddingAsk ask_;
   const EmbeddingAnswer answer_;

@@ -9,12 +9,11 @@
 namespace quarrel {
 namespace {
 
-class GenerationCall : public std::enable_shared_from_this<GenerationCall> {
+class Call final : public GenerationCall, public std::enable_shared_from_this<Call> {
  public:
-  GenerationCall(Service& service, std::weak_ptr<http::Exchange> exchange, MakeAsk make_ask,
-                 std::unique_ptr<AnswerWriter> writer)
-      : service_(service), exchange_(std::move(exchange)), make_ask_(std::move(make_ask)), writer_(std::move(writer)) {}
-  ~GenerationCall() { ticket_.cancel(); }
+  Call(Service& service, std::shared_ptr<RequestRecord> record, MakeAsk make_ask, std::unique_ptr<AnswerWriter> writer)
+      : service_(service), record_(std::move(record)), make_ask_(std::move(make_ask)), writer_(std::move(writer)) {}
+  ~Call() override { ticket_.cancel(); }
 
   void acquire(const OfferedModel& model, const AcquireOptions& options) {
     ModelRegistry::Ticket ticket = service_.acquire(
@@ -25,7 +24,7 @@ class GenerationCall : public std::enable_shared_from_this<GenerationCall> {
     ticket_ = std::move(ticket);
   }
 
-  void cancel() {
+  void cancel() override {
     const std::scoped_lock lock(mutex_);
     ticket_.cancel();
     cancelled_ = true;
@@ -34,49 +33,63 @@ class GenerationCall : public std::enable_shared_from_this<GenerationCall> {
 
  private:
   void acquired(const ModelRegistry::Lease& model, const std::exception_ptr& error) {
-    const std::shared_ptr<http::Exchange> exchange = exchange_.lock();
-    if (exchange == nullptr) return;
-    if (error != nullptr) return report(*exchange, load_error(error), error);
+    if (error != nullptr) return report(load_error(error), error);
+    record_->update([](RequestFacts& facts) { facts.acquired = Clock::now(); });
     try {
-      begin(*exchange, model);
+      begin(model);
     } catch (...) {
-      report(*exchange, api_error(std::current_exception()), std::current_exception());
+      report(api_error(std::current_exception()), std::current_exception());
     }
   }
 
+  // Whose request it is decides on its turn and on what it shares.
+  Ask ask_for(const LoadedModel& model) const {
+    Ask ask = make_ask_(model);
+    const std::shared_ptr<const Caller> caller = record_->caller();
+    ask.key = caller->key;
+    ask.salt = caller->salt;
+    if (caller->priority) ask.priority = *caller->priority;
+    record_->update([&](RequestFacts& facts) { facts.priority = ask.priority; });
+    return ask;
+  }
+
   // Events may come before this is over, on another thread: they wait for the mutex.
-  void begin(http::Exchange& exchange, const ModelRegistry::Lease& model) {
-    const Ask ask = make_ask_(*model);
+  void begin(const ModelRegistry::Lease& model) {
+    const Ask ask = ask_for(*model);
     const std::scoped_lock lock(mutex_);
-    if (cancelled_) return;
+    if (cancelled_) return tell(failed(FinishReason::cancelled, "the request was cancelled"));
     model_ = model;
-    const std::weak_ptr<GenerationCall> weak = weak_from_this();
+    const std::weak_ptr<Call> weak = weak_from_this();
     generation_ = Generation::start(
         model, ask,
         [weak](std::span<GenerationEvent> events) {
           if (const auto self = weak.lock()) self->take(events);
         },
         [poster = service_.poster()](std::function<void()> task) { StepPoster::post(poster, std::move(task)); });
-    writer_->begin(exchange, *model, generation_);
+    record_->update([&](RequestFacts& facts) {
+      facts.submitted = Clock::now();
+      facts.prompt_tokens = generation_.prompt().size();
+    });
+    writer_->begin(*model, generation_);
     answers_left_ = ask.answers;
   }
 
   void take(std::span<GenerationEvent> events) {
-    const std::shared_ptr<http::Exchange> exchange = exchange_.lock();
-    if (exchange == nullptr) return;
     const std::scoped_lock lock(mutex_);
     if (answers_left_ <= 0) return;
     try {
-      write(*exchange, events);
+      write(events);
     } catch (const std::exception& error) {
       // Nobody would call again, and the client would wait for ever.
       answers_left_ = 0;
-      exchange->abandon();
-      service_.log().warn("request {} failed: {}", exchange->request().id, error.what());
+      record_->update([](RequestFacts& facts) { facts.error = "server_error"; });
+      writer_->abandon();
+      service_.log().warn("request {} failed: {}", record_->id(), error.what());
     }
   }
 
-  void write(http::Exchange& exchange, std::span<GenerationEvent> events) {
+  void write(std::span<GenerationEvent> events) {
+    note(events);
     for (GenerationEvent& event : events) {
       if (event.kind != GenerationEvent::Kind::finished) continue;
       --answers_left_;
@@ -84,11 +97,32 @@ class GenerationCall : public std::enable_shared_from_this<GenerationCall> {
       if (failure.empty()) continue;
       answers_left_ = 0;
       generation_.cancel();
-      writer_->fail(exchange, failed(event.reason, failure));
+      tell(failed(event.reason, failure));
       return;
     }
-    writer_->take(exchange, events);
-    if (answers_left_ == 0) writer_->end(exchange, generation_.usage());
+    writer_->take(events);
+    if (answers_left_ == 0) writer_->end(generation_.usage());
+  }
+
+  void note(std::span<const GenerationEvent> events) {
+    std::size_t tokens = 0;
+    for (const GenerationEvent& event : events) {
+      switch (event.kind) {
+        case GenerationEvent::Kind::started:
+          record_->update([&](RequestFacts& facts) {
+            facts.started = Clock::now();
+            facts.cached_tokens = static_cast<std::size_t>(event.cached);
+          });
+          break;
+        case GenerationEvent::Kind::finished:
+          record_->update([&](RequestFacts& facts) { facts.finish_reason = reason_name(event.reason); });
+          break;
+        case GenerationEvent::Kind::piece: tokens += event.token >= 0 ? 1 : 0; break;
+        case GenerationEvent::Kind::prompt_score:
+        case GenerationEvent::Kind::shifted: break;
+      }
+    }
+    if (tokens > 0) record_->add_tokens(tokens);
   }
 
   static ApiError failed(FinishReason reason, const std::string& message) {
@@ -100,18 +134,23 @@ class GenerationCall : public std::enable_shared_from_this<GenerationCall> {
     }
   }
 
-  void report(http::Exchange& exchange, const ApiError& said, const std::exception_ptr& error) {
-    log_fault(service_.log(), exchange.request().id, said, error);
+  void tell(const ApiError& error) {
+    record_->update([&](RequestFacts& facts) { facts.error = error.type; });
+    writer_->fail(error);
+  }
+
+  void report(const ApiError& said, const std::exception_ptr& error) {
+    log_fault(service_.log(), record_->id(), said, error);
     const std::scoped_lock lock(mutex_);
     try {
-      writer_->fail(exchange, said);
+      tell(said);
     } catch (const std::exception&) {
-      exchange.abandon();
+      writer_->abandon();
     }
   }
 
   Service& service_;
-  const std::weak_ptr<http::Exchange> exchange_;
+  const std::shared_ptr<RequestRecord> record_;
   const MakeAsk make_ask_;
   std::mutex mutex_;  // guards all below
   // The writer spells tokens, and a generation lets its model go before it reports its end.
@@ -125,9 +164,39 @@ class GenerationCall : public std::enable_shared_from_this<GenerationCall> {
 
 }  // namespace
 
-void start_generation(Service& service, const std::shared_ptr<http::Exchange>& exchange, const OfferedModel& model,
+void HttpAnswerWriter::begin(const LoadedModel& model, const Generation& generation) {
+  if (const auto exchange = exchange_.lock()) send_head(*exchange, model, generation);
+}
+
+void HttpAnswerWriter::take(std::span<GenerationEvent> events) {
+  if (const auto exchange = exchange_.lock()) send_events(*exchange, events);
+}
+
+void HttpAnswerWriter::end(const Usage& usage) {
+  if (const auto exchange = exchange_.lock()) send_end(*exchange, usage);
+}
+
+void HttpAnswerWriter::fail(const ApiError& error) {
+  if (const auto exchange = exchange_.lock()) send_error(*exchange, error);
+}
+
+void HttpAnswerWriter::abandon() {
+  if (const auto exchange = exchange_.lock()) exchange->abandon();
+}
+
+std::shared_ptr<GenerationCall> start_generation(Service& service, std::shared_ptr<RequestRecord> record,
+                                                 const OfferedModel& model, MakeAsk make_ask,
+                                                 std::unique_ptr<AnswerWriter> writer, const AcquireOptions& options) {
+  record->update([&](RequestFacts& facts) { facts.model = model.name; });
+  auto call = std::make_shared<Call>(service, std::move(record), std::move(make_ask), std::move(writer));
+  call->acquire(model, options);
+  return call;
+}
+
+void serve_generation(Service& service, const std::shared_ptr<http::Exchange>& exchange, const OfferedModel& model,
                       MakeAsk make_ask, std::unique_ptr<AnswerWriter> writer, const AcquireOptions& options) {
-  auto call = std::make_shared<GenerationCall>(service, exchange, std::move(make_ask), std::move(writer));
+  const std::shared_ptr<GenerationCall> call =
+      start_generation(service, exchange->request().record, model, std::move(make_ask), std::move(writer), options);
   exchange->keep(call);
   // Not on the thread that noticed it: that serves others, and a prompt may be in the middle of being tokenised.
   const std::weak_ptr<GenerationCall> weak = call;
@@ -136,7 +205,6 @@ void start_generation(Service& service, const std::shared_ptr<http::Exchange>& e
       if (const auto self = weak.lock()) self->cancel();
     });
   });
-  call->acquire(model, options);
 }
 
 }  // namespace quarrel

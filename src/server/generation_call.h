@@ -1,6 +1,6 @@
-// A request that generates, from its body to the last byte of its answer: the model is acquired, the prompt tokenised
-// on a thread for texts, events become bytes by the dialect's writer. The exchange owns the call: when the client is
-// gone the generation is cancelled.
+// A request that generates, from its question to the last event of its answer: the model is acquired, the prompt
+// tokenised on a thread for texts, events become bytes by the dialect's writer. Whoever holds the call may cancel it;
+// when nobody holds it any more its generation ends.
 #pragma once
 
 #include <functional>
@@ -10,28 +10,64 @@
 
 #include "server/api_error.h"
 #include "server/http/exchange.h"
+#include "server/request_record.h"
 #include "server/service.h"
 #include "session/generation.h"
 
 namespace quarrel {
 
-// How one dialect says what comes of a generation. Its members are called one at a time, on various threads.
+// How one dialect says what comes of a generation, and to whom. Its members are called one at a time, on various
+// threads.
 class AnswerWriter {
  public:
   virtual ~AnswerWriter() = default;
   // The request was accepted: the head of an answer in pieces can go out.
-  virtual void begin(http::Exchange& exchange, const LoadedModel& model, const Generation& generation) = 0;
-  virtual void take(http::Exchange& exchange, std::span<GenerationEvent> events) = 0;
-  virtual void end(http::Exchange& exchange, const Usage& usage) = 0;
+  virtual void begin(const LoadedModel& model, const Generation& generation) = 0;
+  virtual void take(std::span<GenerationEvent> events) = 0;
+  virtual void end(const Usage& usage) = 0;
   // Instead of `end`; the answer may have begun.
-  virtual void fail(http::Exchange& exchange, const ApiError& error) = 0;
+  virtual void fail(const ApiError& error) = 0;
+  // There will be no answer, or not the rest of it, and nothing can be said: nobody may take a part for the whole.
+  virtual void abandon() = 0;
+};
+
+// Of an answer to an HTTP request.
+class HttpAnswerWriter : public AnswerWriter {
+ public:
+  explicit HttpAnswerWriter(const std::shared_ptr<http::Exchange>& exchange) : exchange_(exchange) {}
+  void begin(const LoadedModel& model, const Generation& generation) final;
+  void take(std::span<GenerationEvent> events) final;
+  void end(const Usage& usage) final;
+  void fail(const ApiError& error) final;
+  void abandon() final;
+
+ protected:
+  virtual void send_head(http::Exchange& exchange, const LoadedModel& model, const Generation& generation) = 0;
+  virtual void send_events(http::Exchange& exchange, std::span<GenerationEvent> events) = 0;
+  virtual void send_end(http::Exchange& exchange, const Usage& usage) = 0;
+  virtual void send_error(http::Exchange& exchange, const ApiError& error) = 0;
+
+ private:
+  const std::weak_ptr<http::Exchange> exchange_;  // which holds the call, and so this; gone: nobody reads any more
 };
 
 // What is asked depends on the model: its recommended sampling, its ids.
 using MakeAsk = std::function<Ask(const LoadedModel& model)>;
 
-// Returns at once.
-void start_generation(Service& service, const std::shared_ptr<http::Exchange>& exchange, const OfferedModel& model,
+class GenerationCall {
+ public:
+  virtual ~GenerationCall() = default;
+  // Its writer is told of the end, if that has not come yet. May wait while a prompt is tokenised.
+  virtual void cancel() = 0;
+};
+
+// Returns at once. Whose the request is comes from its record.
+std::shared_ptr<GenerationCall> start_generation(Service& service, std::shared_ptr<RequestRecord> record,
+                                                 const OfferedModel& model, MakeAsk make_ask,
+                                                 std::unique_ptr<AnswerWriter> writer,
+                                                 const AcquireOptions& options = {});
+// The same for an exchange, which holds the call: when the client is gone the generation is cancelled.
+void serve_generation(Service& service, const std::shared_ptr<http::Exchange>& exchange, const OfferedModel& model,
                       MakeAsk make_ask, std::unique_ptr<AnswerWriter> writer, const AcquireOptions& options = {});
 
 }  // namespace quarrel

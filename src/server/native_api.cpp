@@ -99,16 +99,17 @@ double tokens_per_second(std::size_t tokens, double seconds) {
   return seconds > 0.0 ? static_cast<double>(tokens) / seconds : 0.0;
 }
 
-class NativeWriter final : public AnswerWriter {
+class NativeWriter final : public HttpAnswerWriter {
  public:
-  NativeWriter(bool stream, std::string model) : stream_(stream), model_(std::move(model)) {}
+  NativeWriter(const std::shared_ptr<Exchange>& exchange, bool stream, std::string model)
+      : HttpAnswerWriter(exchange), stream_(stream), model_(std::move(model)) {}
 
-  void begin(Exchange& exchange, const LoadedModel&, const Generation&) override {
+  void send_head(Exchange& exchange, const LoadedModel&, const Generation&) override {
     if (!stream_) return;
     exchange.begin(http::stream_head("text/event-stream"));
   }
 
-  void take(Exchange& exchange, std::span<GenerationEvent> events) override {
+  void send_events(Exchange& exchange, std::span<GenerationEvent> events) override {
     std::string bytes;
     for (const GenerationEvent& event : events) {
       if (event.kind == GenerationEvent::Kind::finished) reason_ = reason_name(event.reason);
@@ -123,7 +124,7 @@ class NativeWriter final : public AnswerWriter {
     if (!bytes.empty()) exchange.write(bytes);
   }
 
-  void end(Exchange& exchange, const Usage& usage) override {
+  void send_end(Exchange& exchange, const Usage& usage) override {
     if (stream_) {
       std::string bytes;
       append_event(bytes, "", -1, true);
@@ -141,7 +142,7 @@ class NativeWriter final : public AnswerWriter {
     exchange.respond({.body = std::move(body)});
   }
 
-  void fail(Exchange& exchange, const ApiError& error) override {
+  void send_error(Exchange& exchange, const ApiError& error) override {
     if (!exchange.begun()) {
       exchange.respond(plain_error(error));
       return;
@@ -171,8 +172,8 @@ class NativeWriter final : public AnswerWriter {
 void generate(Service& service, const std::shared_ptr<Exchange>& exchange, const Json& body, bool stream) {
   NativeRequest request = read_request(body);
   const OfferedModel model = service.find(request.model);
-  auto writer = std::make_unique<NativeWriter>(stream, model.name);
-  start_generation(
+  auto writer = std::make_unique<NativeWriter>(exchange, stream, model.name);
+  serve_generation(
       service, exchange, model,
       [request = std::move(request), stream](const LoadedModel& loaded) {
         Ask ask = ask_of(request, loaded);

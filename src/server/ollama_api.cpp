@@ -37,9 +37,9 @@ void generate(Service& service, const std::shared_ptr<Exchange>& exchange, Ollam
   if (request.model.empty()) request.model = model.name;
   if (request.prompt.empty() && request.messages.empty()) return answer_idle(service, exchange, form, request, model);
   const std::string system = service.store().resolve(model.source).system.value_or("");
-  auto writer = make_ollama_writer(form, request);
+  auto writer = make_ollama_writer(exchange, form, request);
   const AcquireOptions acquire{.keep_alive = request.keep_alive};
-  start_generation(
+  serve_generation(
       service, exchange, model,
       [request = std::move(request), system](const LoadedModel& loaded) { return ask_of(request, system, loaded); },
       std::move(writer), acquire);

@@ -34,22 +34,23 @@ std::string json_string(std::string_view text) {
 // Ollama has two names for an answer that ended well.
 std::string_view done_reason(FinishReason reason) noexcept { return reason == FinishReason::stop ? "stop" : "length"; }
 
-class OllamaWriter final : public AnswerWriter {
+class OllamaWriter final : public HttpAnswerWriter {
  public:
-  OllamaWriter(OllamaForm form, const OllamaRequest& request)
-      : form_(form),
+  OllamaWriter(const std::shared_ptr<Exchange>& exchange, OllamaForm form, const OllamaRequest& request)
+      : HttpAnswerWriter(exchange),
+        form_(form),
         stream_(request.stream),
         with_context_(form == OllamaForm::generate && !request.raw),
         model_(json_string(request.model)) {}
 
-  void begin(Exchange& exchange, const LoadedModel&, const Generation& generation) override {
+  void send_head(Exchange& exchange, const LoadedModel&, const Generation& generation) override {
     load_seconds_ = seconds_since(asked_);
     if (with_context_) context_.assign(generation.prompt().begin(), generation.prompt().end());
     if (!stream_) return;
     exchange.begin(http::stream_head("application/x-ndjson"));
   }
 
-  void take(Exchange& exchange, std::span<GenerationEvent> events) override {
+  void send_events(Exchange& exchange, std::span<GenerationEvent> events) override {
     std::string bytes;
     for (const GenerationEvent& event : events) {
       if (event.kind == GenerationEvent::Kind::finished) reason_ = done_reason(event.reason);
@@ -67,7 +68,7 @@ class OllamaWriter final : public AnswerWriter {
     if (!bytes.empty()) exchange.write(bytes);
   }
 
-  void end(Exchange& exchange, const Usage& usage) override {
+  void send_end(Exchange& exchange, const Usage& usage) override {
     std::string body = opening(model_);
     append_text(body, form_, text_);
     body += fmt::format(",\"done\":true,\"done_reason\":\"{}\"", reason_);
@@ -85,7 +86,7 @@ class OllamaWriter final : public AnswerWriter {
     exchange.finish();
   }
 
-  void fail(Exchange& exchange, const ApiError& error) override {
+  void send_error(Exchange& exchange, const ApiError& error) override {
     if (!exchange.begun()) {
       exchange.respond(plain_error(error));
       return;
@@ -115,8 +116,9 @@ std::string rfc3339(std::chrono::system_clock::time_point time) {
                      rest.count());
 }
 
-std::unique_ptr<AnswerWriter> make_ollama_writer(OllamaForm form, const OllamaRequest& request) {
-  return std::make_unique<OllamaWriter>(form, request);
+std::unique_ptr<AnswerWriter> make_ollama_writer(const std::shared_ptr<Exchange>& exchange, OllamaForm form,
+                                                 const OllamaRequest& request) {
+  return std::make_unique<OllamaWriter>(exchange, form, request);
 }
 
 std::string ollama_idle_answer(OllamaForm form, const std::string& model, std::string_view reason) {

@@ -13,7 +13,8 @@ namespace quarrel {
 
 enum class OllamaForm { generate, chat };
 
-std::unique_ptr<AnswerWriter> make_ollama_writer(OllamaForm form, const OllamaRequest& request);
+std::unique_ptr<AnswerWriter> make_ollama_writer(const std::shared_ptr<http::Exchange>& exchange, OllamaForm form,
+                                                 const OllamaRequest& request);
 
 // The answer to a request that asks nothing: the model was loaded, or is being unloaded.
 std::string ollama_idle_answer(OllamaForm form, const std::string& model, std::string_view reason);

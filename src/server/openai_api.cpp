@@ -18,8 +18,9 @@ using http::Exchange;
 void generate(Service& service, const std::shared_ptr<Exchange>& exchange, OpenAiForm form, OpenAiRequest request) {
   const OfferedModel model = service.find(request.model);
   request.ask.priority = request.stream ? Priority::interactive : Priority::normal;
-  auto writer = make_openai_writer(form, request, {.model = model.name, .fingerprint = "quarrel-" + service.version()});
-  start_generation(
+  auto writer =
+      make_openai_writer(exchange, form, request, {.model = model.name, .fingerprint = "quarrel-" + service.version()});
+  serve_generation(
       service, exchange, model,
       [request = std::move(request)](const LoadedModel& loaded) { return ask_of(request, loaded); }, std::move(writer));
 }

@@ -55,10 +55,12 @@ std::string timings_json(const Usage& usage) {
       rate(generated, usage.generate_seconds));
 }
 
-class OpenAiWriter final : public AnswerWriter {
+class OpenAiWriter final : public HttpAnswerWriter {
  public:
-  OpenAiWriter(OpenAiForm form, const OpenAiRequest& request, const AnswerNames& names)
-      : form_(form),
+  OpenAiWriter(const std::shared_ptr<http::Exchange>& exchange, OpenAiForm form, const OpenAiRequest& request,
+               const AnswerNames& names)
+      : HttpAnswerWriter(exchange),
+        form_(form),
         stream_(request.stream),
         include_usage_(request.include_usage),
         logprobs_(request.logprobs),
@@ -72,7 +74,7 @@ class OpenAiWriter final : public AnswerWriter {
     append_json_string(head_, names.fingerprint);
   }
 
-  void begin(http::Exchange& exchange, const LoadedModel& model, const Generation& generation) override {
+  void send_head(http::Exchange& exchange, const LoadedModel& model, const Generation& generation) override {
     tokenizer_ = model.tokenizer();
     if (echo_ && prompt_text_.empty() && tokenizer_ != nullptr) {
       prompt_text_ = to_valid_utf8(tokenizer_->decode(generation.prompt()));  // ids may end in half a character
@@ -85,7 +87,7 @@ class OpenAiWriter final : public AnswerWriter {
     }
   }
 
-  void take(http::Exchange& exchange, std::span<GenerationEvent> events) override {
+  void send_events(http::Exchange& exchange, std::span<GenerationEvent> events) override {
     std::string bytes;
     for (const GenerationEvent& event : events) {
       if (event.kind == GenerationEvent::Kind::piece) {
@@ -99,7 +101,7 @@ class OpenAiWriter final : public AnswerWriter {
     if (!bytes.empty()) exchange.write(bytes);
   }
 
-  void end(http::Exchange& exchange, const Usage& usage) override {
+  void send_end(http::Exchange& exchange, const Usage& usage) override {
     if (stream_) {
       if (include_usage_) {
         exchange.write(fmt::format("data: {},\"choices\":[],\"usage\":{},\"timings\":{}}}\n\n", head_,
@@ -118,7 +120,7 @@ class OpenAiWriter final : public AnswerWriter {
     exchange.respond({.body = std::move(body)});
   }
 
-  void fail(http::Exchange& exchange, const ApiError& error) override {
+  void send_error(http::Exchange& exchange, const ApiError& error) override {
     if (!exchange.begun()) {
       exchange.respond(openai_error(error));
       return;
@@ -254,9 +256,9 @@ class OpenAiWriter final : public AnswerWriter {
 
 }  // namespace
 
-std::unique_ptr<AnswerWriter> make_openai_writer(OpenAiForm form, const OpenAiRequest& request,
-                                                 const AnswerNames& names) {
-  return std::make_unique<OpenAiWriter>(form, request, names);
+std::unique_ptr<AnswerWriter> make_openai_writer(const std::shared_ptr<http::Exchange>& exchange, OpenAiForm form,
+                                                 const OpenAiRequest& request, const AnswerNames& names) {
+  return std::make_unique<OpenAiWriter>(exchange, form, request, names);
 }
 
 }  // namespace quarrel

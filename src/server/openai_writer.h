@@ -16,7 +16,7 @@ struct AnswerNames {
   std::string fingerprint = {};  // which program answers
 };
 
-std::unique_ptr<AnswerWriter> make_openai_writer(OpenAiForm form, const OpenAiRequest& request,
-                                                 const AnswerNames& names);
+std::unique_ptr<AnswerWriter> make_openai_writer(const std::shared_ptr<http::Exchange>& exchange, OpenAiForm form,
+                                                 const OpenAiRequest& request, const AnswerNames& names);
 
 }  // namespace quarrel

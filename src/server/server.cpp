@@ -16,11 +16,14 @@ http::Response said(Dialect dialect, const ApiError& error) {
   return dialect == Dialect::openai ? openai_error(error) : plain_error(error);
 }
 
-http::Admission refused(std::string_view path, const ApiError& error, http::Headers headers = {}) {
+http::Admission refused(std::string_view path, RequestFacts& facts, const ApiError& error, http::Headers headers = {}) {
+  facts.error = error.type;
   http::Response answer = said(dialect_of(path), error);
   for (auto& header : headers) answer.headers.push_back(std::move(header));
   return {.refusal = error.status, .answer = std::move(answer)};
 }
+
+std::string route_name(const Route& route) { return fmt::format("{} {}", route.method, route.path); }
 
 // Without the port: "[::1]:8080" and "localhost:8080" are [::1] and localhost.
 std::string_view host_name(std::string_view host) noexcept {
@@ -94,45 +97,64 @@ bool Server::key_is_right(const http::Request& request) const {
   return false;
 }
 
+// What is refused here has a record too: it begins and ends at once.
 http::Admission Server::admit(const http::Request& request) const {
+  RequestFacts facts{
+      .id = request.id, .traceparent = std::string(request.header("traceparent")), .address = request.address};
+  http::Admission admission = decide(request, facts);
+  facts.status = admission.refusal;
+  admission.record = service_.new_record(std::move(facts));
+  if (admission.refusal != 0) admission.record->end();
+  return admission;
+}
+
+http::Admission Server::decide(const http::Request& request, RequestFacts& facts) const {
   const std::string_view host = request.header("Host");
   if (!host.empty() && options_.api_key.empty() && !host_is_known(host)) {
-    return refused(request.path, {403, "permission_error", "host_not_allowed",
-                                  "this server does not answer for that host name: --allow-host adds one"});
+    return refused(request.path, facts,
+                   {403, "permission_error", "host_not_allowed",
+                    "this server does not answer for that host name: --allow-host adds one"});
   }
   const std::string_view origin = request.header("Origin");
   if (!origin.empty()) {
     const std::size_t scheme = origin.find("://");
     if (scheme == std::string_view::npos || origin.substr(scheme + 3) != host) {
-      return refused(request.path,
+      return refused(request.path, facts,
                      {403, "permission_error", "origin_not_allowed", "pages from elsewhere may not call this server"});
     }
   }
   RouteMatch match = find_route(request.method, request.path);
   if (match.route == nullptr && match.allowed.empty()) {
-    return refused(request.path, {404, "not_found_error", "", "there is nothing at this path"});
+    return refused(request.path, facts, {404, "not_found_error", "", "there is nothing at this path"});
   }
   if (match.route == nullptr) {
-    return refused(request.path, {405, "invalid_request_error", "", "this path is not called with that method"},
+    return refused(request.path, facts, {405, "invalid_request_error", "", "this path is not called with that method"},
                    {{"Allow", match.allowed}});
   }
+  facts.route = route_name(*match.route);
   if (match.route->access == Access::key && !options_.api_key.empty() && !key_is_right(request)) {
-    return refused(request.path, {401, "authentication_error", "invalid_api_key", "the key is missing or wrong"});
+    return refused(request.path, facts,
+                   {401, "authentication_error", "invalid_api_key", "the key is missing or wrong"});
   }
   if (match.route->access == Access::key && !service_.ready()) {
-    return refused(request.path, {503, "unavailable_error", "draining", "the server is about to end"});
+    return refused(request.path, facts, {503, "unavailable_error", "draining", "the server is about to end"});
   }
   return {.body_bytes = match.route->body_bytes};
 }
 
 void Server::handle(const std::shared_ptr<http::Exchange>& exchange) {
   const Route* route = find_route(exchange->request().method, exchange->request().path).route;
-  const auto answer = [this, exchange, route] {
+  const std::shared_ptr<RequestRecord> record = exchange->request().record;
+  exchange->on_head([record](const http::Response& head) {
+    record->update([&](RequestFacts& facts) { facts.status = head.status; });
+  });
+  const auto answer = [this, exchange, route, record] {
     try {
       route->handle(service_, exchange);
     } catch (...) {
       const ApiError error = api_error(std::current_exception());
-      log_fault(service_.log(), exchange->request().id, error, std::current_exception());
+      log_fault(service_.log(), record->id(), error, std::current_exception());
+      record->update([&](RequestFacts& facts) { facts.error = error.type; });
       exchange->respond(said(route->dialect, error));
       exchange->abandon();  // what had begun is not whole
     }

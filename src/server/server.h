@@ -37,6 +37,7 @@ class Server {
 
  private:
   http::Admission admit(const http::Request& request) const;
+  http::Admission decide(const http::Request& request, RequestFacts& facts) const;
   void handle(const std::shared_ptr<http::Exchange>& exchange);
   bool host_is_known(std::string_view host) const;
   bool key_is_right(const http::Request& request) const;

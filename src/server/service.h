@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "server/http/exchange.h"
+#include "server/request_record.h"
 #include "session/model_registry.h"
 #include "store/store.h"
 
@@ -79,6 +80,12 @@ class Service {
   void run_text_work(std::function<void()> task);
   const std::shared_ptr<StepPoster>& poster() const noexcept { return poster_; }
 
+  // Who is told what becomes of requests. Before the first of them.
+  void observe(std::shared_ptr<RequestObserver> observer) { observers_.push_back(std::move(observer)); }
+  std::shared_ptr<RequestRecord> new_record(RequestFacts facts) const {
+    return std::make_shared<RequestRecord>(std::move(facts), observers_);
+  }
+
   bool ready() const noexcept { return !draining_; }
   // New requests are refused from now on.
   void begin_drain() noexcept { draining_ = true; }
@@ -96,6 +103,7 @@ class Service {
   mutable std::mutex listed_mutex_;
   mutable std::vector<OfferedModel> listed_;  // of the stores, as they were; guarded, like the next
   mutable std::optional<Clock::time_point> listed_at_;
+  RequestObservers observers_;
   std::atomic<bool> draining_ = false;
   const std::shared_ptr<StepPoster> poster_ = std::make_shared<StepPoster>();
   std::unique_ptr<TextPool> pool_;

@@ -17,6 +17,22 @@ struct Made {
   std::shared_ptr<Exchange> exchange;
 };
 
+TEST(ExchangeTest, TheHeadIsShownBeforeItGoesOut) {
+  for (const bool whole : {true, false}) {
+    Made made;
+    unsigned seen = 0;
+    made.exchange->on_head([&](Response& head) {
+      seen = head.status;
+      head.headers.emplace_back("x-more", "1");
+    });
+    if (whole) made.exchange->respond({.status = 404});
+    if (!whole) made.exchange->begin({.status = 404});
+    made.exchange->respond({.status = 500});
+    EXPECT_EQ(seen, 404u);
+    EXPECT_EQ(made.exchange->take().head.headers, (Headers{{"x-more", "1"}}));
+  }
+}
+
 TEST(ExchangeTest, AWholeAnswerIsTakenOnce) {
   Made made;
   EXPECT_FALSE(made.exchange->begun());

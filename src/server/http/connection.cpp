@@ -184,6 +184,7 @@ asio::awaitable<bool> Connection::serve_one() {
   if (!has_body) co_return false;
   const bool keep_alive = parser.keep_alive();
   request.body = std::move(parser.get().body());
+  request.record = std::move(admission.record);
 
   const std::shared_ptr<Exchange> exchange = make_exchange(std::move(request));
   handler_.handle(exchange);

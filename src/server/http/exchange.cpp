@@ -14,11 +14,22 @@ void Exchange::wake(std::unique_lock<std::mutex>& lock) {
   wake_();
 }
 
+void Exchange::set_head(Response head) {
+  for (const auto& callback : on_head_) callback(head);
+  head_ = std::move(head);
+  has_head_ = true;
+}
+
+void Exchange::on_head(std::function<void(Response& head)> callback) {
+  const std::scoped_lock lock(mutex_);
+  on_head_.push_back(std::move(callback));
+}
+
 void Exchange::respond(Response response) {
   std::unique_lock lock(mutex_);
   if (state_ != State::waiting) return;
-  head_ = std::move(response);
-  has_head_ = whole_ = true;
+  set_head(std::move(response));
+  whole_ = true;
   state_ = State::finished;
   wake(lock);
 }
@@ -26,8 +37,7 @@ void Exchange::respond(Response response) {
 void Exchange::begin(Response head) {
   std::unique_lock lock(mutex_);
   if (state_ != State::waiting) return;
-  head_ = std::move(head);
-  has_head_ = true;
+  set_head(std::move(head));
   state_ = State::streaming;
   wake(lock);
 }

@@ -44,6 +44,10 @@ class Exchange {
 
   bool begun() const;
 
+  // Called with the answer's head before it goes out, to look at it or to add headers; it must not call the exchange.
+  // Before there is an answer.
+  void on_head(std::function<void(Response& head)> callback);
+
   // ---- The connection's side ----
 
   struct Output {
@@ -74,9 +78,11 @@ class Exchange {
   Response head_;
   std::string pieces_;
   bool woken_ = false;  // and nothing was taken since
+  std::vector<std::function<void(Response&)>> on_head_;
   std::vector<std::function<void()>> on_closed_;
   std::vector<std::shared_ptr<void>> kept_;
 
+  void set_head(Response head);
   void wake(std::unique_lock<std::mutex>& lock);
   void close(std::unique_lock<std::mutex>& lock);
 };

@@ -40,6 +40,7 @@ struct Admission {
   std::uint64_t body_bytes = 0;  // the most that its body may have
   unsigned refusal = 0;          // a status: the request is refused with `answer`
   Response answer = {};
+  std::shared_ptr<RequestRecord> record = {};  // goes with the request
 };
 
 class HttpServer {

@@ -2,10 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+namespace quarrel {
+class RequestRecord;
+}
 
 namespace quarrel::http {
 
@@ -20,9 +25,10 @@ struct Request {
   std::string query = {};  // as it came, without the '?'
   Headers headers = {};
   std::string body = {};
-  std::string id = {};       // the client's x-request-id, or one made for it
-  std::string address = {};  // of the client; empty on a Unix socket
-  bool loopback = false;     // it comes from this machine
+  std::string id = {};                         // the client's x-request-id, or one made for it
+  std::string address = {};                    // of the client; empty on a Unix socket
+  bool loopback = false;                       // it comes from this machine
+  std::shared_ptr<RequestRecord> record = {};  // what admission hung on it; nothing to HTTP itself
 
   // The first of that name; empty if there is none.
   std::string_view header(std::string_view name) const noexcept;
