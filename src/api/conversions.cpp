@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "api/errors.h"
+#include "base/cpu_topology.h"
 #include "base/json_depth.h"
 
 namespace quarrel::api {
@@ -82,7 +83,7 @@ void check_range(const char* what, std::int64_t value, std::int64_t least, std::
 void check_ranges(const LoadOptions& options) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
   constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
-  check_range("the number of threads", options.threads, 0, 4096);
+  check_range("the number of threads", options.threads, 0, read_cpu_topology().thread_limit());
   check_range("the number of sequences", options.sequences, 1, 1024);
   check_range("the context", options.context, 0, kMost);
   check_range("the cache's tokens", options.cache_tokens, 0, kMostTokens);

@@ -12,6 +12,7 @@
 #include "app/workbench.h"
 #include "base/error.h"
 #include "engine/memory_plan.h"
+#include "session/loaded_model.h"
 
 namespace quarrel {
 namespace {
@@ -85,7 +86,7 @@ int run_estimate(const EstimateCommand& command, Log& log) {
   ExecutorOptions options = executor_options(command.options);
   options.sequences = command.sequences;
   if (const auto warning = context_warning(file, options.context)) log.warn("{}", *warning);
-  const MemoryPlan plan = plan_memory(file, *device, options);
+  const MemoryPlan plan = plan_memory(file, *device, settled(file, options));
   write_output(command.json ? dump_json(to_json(plan, *device)) + "\n" : to_text(plan, *device));
   return 0;
 }

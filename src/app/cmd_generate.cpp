@@ -140,7 +140,7 @@ void add_generate(CLI::App& app, CommandContext& context) {
   command->add_option("--tokens", options->tokens, "The prompt's token ids: 1,2,3 or @FILE")
       ->required()
       ->type_name("IDS");
-  command->add_option("-n", options->count, "How many tokens to generate at most")
+  command->add_option("-n,--max-tokens", options->count, "How many tokens to generate at most")
       ->check(CLI::Range(1, 1 << 24))
       ->type_name("N")
       ->capture_default_str();

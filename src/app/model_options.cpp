@@ -27,11 +27,11 @@ constexpr int kMostContext = 1 << 26;  // the scheduler's own limit
 
 // Threads that share a processor only wait for each other.
 void check_threads(int threads, Log& log) {
-  constexpr int kMostAProcessor = 16;
-  const int processors = read_cpu_topology().most_threads();
-  if (threads > kMostAProcessor * processors) {
+  const CpuTopology topology = read_cpu_topology();
+  const int processors = topology.most_threads();
+  if (threads > topology.thread_limit()) {
     fail(ErrorKind::usage, "--threads: {} threads are too many: this process may use {}, so {} are the most", threads,
-         processors == 1 ? "1 processor" : fmt::format("{} processors", processors), kMostAProcessor * processors);
+         processors == 1 ? "1 processor" : fmt::format("{} processors", processors), topology.thread_limit());
   }
   if (threads > processors) {
     log.warn("{} threads on {}: more threads than processors make it slower", threads,

@@ -50,6 +50,8 @@ struct CpuTopology {
   // units and its cache.
   int most_threads() const noexcept;
   int default_threads() const noexcept;
+  // More than so many only wait for each other: a number beyond it is a mistake.
+  int thread_limit() const noexcept { return 16 * most_threads(); }
   // A processor for each of so many workers. Neighbours are of one node, nodes have workers by their size, and no core
   // has two before each has one; beyond the last processor several workers share one.
   std::vector<LogicalCpu> place(int workers) const;

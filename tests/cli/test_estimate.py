@@ -12,6 +12,7 @@ class Estimate(ProgramTest):
         super().setUpClass()
         cls.dense = cls.make_toy("llama", "llama.gguf")
         cls.experts = cls.make_toy("mixtral", "mixtral.gguf")
+        cls.encoder = cls.make_toy("bert", "bert.gguf")
         cls.hybrid = cls.make_toy("granitehybrid", "hybrid.gguf")
 
     def estimate(self, *arguments):
@@ -29,6 +30,12 @@ class Estimate(ProgramTest):
         # Three recurrent layers: a convolution of 4 over 384 channels, 256 x 32 of scan; two slots a sequence.
         self.assertEqual(parts["state"], 3 * (3 * 384 + 256 * 32) * 4 * 2 * 3)
         self.assertEqual((value["context"], value["sequences"], value["kv_type"]), (256, 3, "f32"))
+
+    def test_an_encoder_is_loaded_for_many_short_texts(self):
+        # `embed` loads it so; one sequence would be an estimate of something else.
+        value = self.estimate(self.encoder)
+        self.assertGreater(value["sequences"], 1)
+        self.assertGreater(value["bytes"]["kv"], 0)
 
     def test_a_table_for_people(self):
         text = self.succeed("estimate", self.hybrid).out.decode()

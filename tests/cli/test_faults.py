@@ -82,6 +82,8 @@ class SameFaultSameCode(ProgramTest):
             self.assertEqual(result.code, code, result)
 
     def test_sampling(self):
+        for command in (("run", self.toy, "hi"), ("generate", self.toy, "--tokens", "1")):
+            self.assertNotIn("not expected", self.refuse(2, ["--max-tokens"], *command, "--max-tokens", "-2").err)
         for options in (("--temperature", "-1"), ("--top-k", "-1"), ("--top-p", "7"), ("--min-p", "nan"),
                         ("--repeat-penalty", "0"), ("--repeat-last-n", "-5"), ("--max-tokens", "-2"), ("--max-tokens", "many"),
                         ("--mirostat-tau", "-1"), ("--seed", "-5")):
