@@ -139,9 +139,9 @@ TEST_F(DefaultModelPerplexity, BestLevelOver40Windows) {
   expect_perplexity(*devices.back().device, devices.back().name, {}, 40, 0.0005);
 }
 
-TEST_F(DefaultModelPerplexity, BestLevelWithOneDigitOver40Windows) {
+TEST_F(DefaultModelPerplexity, BestLevelWithInt8ActivationsOver10Windows) {
   const auto devices = all_devices();
-  expect_perplexity(*devices.back().device, devices.back().name, {.activations = ActivationPrecision::int8}, 40, 0.004);
+  expect_perplexity(*devices.back().device, devices.back().name, {.activations = ActivationPrecision::int8}, 10, 0.004);
 }
 
 TEST_F(DefaultModelPerplexity, BestLevelWithGeneratedRowsOver10Windows) {
@@ -149,10 +149,11 @@ TEST_F(DefaultModelPerplexity, BestLevelWithGeneratedRowsOver10Windows) {
   expect_perplexity(*devices.back().device, devices.back().name, {.row_class = RowClass::generated}, 10, 0.0002);
 }
 
-TEST_F(DefaultModelPerplexity, LowerLevelsOverTwoWindows) {
+// The scalar level is a hundred times slower than the best one.
+TEST_F(DefaultModelPerplexity, LowerLevelsOverOneOrTwoWindows) {
   const auto devices = all_devices();
   for (std::size_t i = 1; i + 1 < devices.size(); ++i) {
-    expect_perplexity(*devices[i].device, devices[i].name, {}, 2, 0.0005);
+    expect_perplexity(*devices[i].device, devices[i].name, {}, devices[i].name == "cpu-scalar" ? 1 : 2, 0.0005);
   }
 }
 
