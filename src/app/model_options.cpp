@@ -53,59 +53,63 @@ std::function<void(std::uint64_t, std::uint64_t)> load_progress() {
 
 }  // namespace
 
+const std::vector<ModelOptionRow>& model_option_rows() {
+  using Options = ModelOptions;
+  static const std::vector<ModelOptionRow> rows = {
+      {"--backend",
+       "NAME",
+       fmt::format("Where the model runs: {}; auto is a GPU if one can be used", fmt::join(built_in_backends(), ", ")),
+       {"auto", "cpu", "cuda", "reference"},
+       &Options::backend},
+      {"--device", "NAME[:N]", "The same with a number, where there are several: cuda:1", {}, &Options::device},
+      {"-t,--threads", "N", "Threads to use; 0: one per core that the process may use", {}, &Options::threads},
+      {"--pin", "", "Keep each thread on a core of its own: for a machine that does nothing else", {}, &Options::pin},
+      {"-c,--ctx", "N", "Tokens of context, as 4096 or 32k; default: the model's own", {}, &Options::context},
+      {"--kv",
+       "TYPE",
+       "How keys and values are kept: f16 or f32; default: the backend's own",
+       {"f16", "f32"},
+       &Options::kv},
+      {"--activations",
+       "TYPE",
+       "How activations meet quantised weights: int8x2 (hi/lo int8 split, near exact), int8 (coarser in prompts), "
+       "auto (the split in prompts only for groups with outliers), f32",
+       {"auto", "int8x2", "int8", "f32"},
+       &Options::activations},
+      {"--no-repack",
+       "",
+       "Compute from the mapped file itself: loads at once and shares its memory between processes, but slower",
+       {},
+       &Options::no_repack},
+      {"--memory-budget",
+       "SIZE",
+       "Memory for weights, cache and workspace together, as 800M or 8G; experts that do not fit are read as they are "
+       "needed",
+       {},
+       &Options::memory_budget},
+      {"--expert-memory",
+       "SIZE",
+       "Memory for experts alone: those used least recently make room; default: all stay",
+       {},
+       &Options::expert_memory},
+  };
+  return rows;
+}
+
 void add_model_options(CLI::App& command, ModelOptions& options) {
-  const char* group = "Model";
-  const std::vector<std::string> backends = built_in_backends();
-  command
-      .add_option("--backend", options.backend,
-                  fmt::format("Where the model runs: {}; auto is a GPU if one can be used", fmt::join(backends, ", ")))
-      ->check(CLI::IsMember({"auto", "cpu", "cuda", "reference"}))
-      ->type_name("NAME")
-      ->capture_default_str()
-      ->group(group);
-  command.add_option("--device", options.device, "The same with a number, where there are several: cuda:1")
-      ->type_name("NAME[:N]")
-      ->group(group);
-  command.add_option("-t,--threads", options.threads, "Threads to use; 0: one per core that the process may use")
-      ->check(CLI::NonNegativeNumber)
-      ->type_name("N")
-      ->capture_default_str()
-      ->group(group);
-  command.add_flag("--pin", options.pin, "Keep each thread on a core of its own: for a machine that does nothing else")
-      ->group(group);
-  command.add_option("-c,--ctx", options.context, "Tokens of context, as 4096 or 32k; default: the model's own")
-      ->type_name("N")
-      ->group(group);
-  command.add_option("--kv", options.kv, "How keys and values are kept: f16 or f32; default: the backend's own")
-      ->check(CLI::IsMember({"f16", "f32"}))
-      ->type_name("TYPE")
-      ->group(group);
-  command
-      .add_option(
-          "--activations", options.activations,
-          "How activations meet quantised weights: int8x2 (hi/lo int8 split, near exact), int8 (coarser in prompts), "
-          "auto (the split in prompts only for groups with outliers), f32")
-      ->check(CLI::IsMember({"auto", "int8x2", "int8", "f32"}))
-      ->type_name("TYPE")
-      ->capture_default_str()
-      ->group(group);
-  command
-      .add_flag(
-          "--no-repack", options.no_repack,
-          "Compute from the mapped file itself: loads at once and shares its memory between processes, but slower")
-      ->group(group);
-  command
-      .add_option(
-          "--memory-budget", options.memory_budget,
-          "Memory for weights, cache and workspace together, as 800M or 8G; experts that do not fit are read as "
-          "they are needed")
-      ->type_name("SIZE")
-      ->group(group);
-  command
-      .add_option("--expert-memory", options.expert_memory,
-                  "Memory for experts alone: those used least recently make room; default: all stay")
-      ->type_name("SIZE")
-      ->group(group);
+  for (const ModelOptionRow& row : model_option_rows()) {
+    CLI::Option* option = nullptr;
+    if (const auto* flag = std::get_if<bool ModelOptions::*>(&row.member)) {
+      option = command.add_flag(row.flags, options.*(*flag), row.help);
+    } else if (const auto* number = std::get_if<int ModelOptions::*>(&row.member)) {
+      option = command.add_option(row.flags, options.*(*number), row.help)->check(CLI::NonNegativeNumber);
+    } else {
+      option = command.add_option(row.flags, options.*std::get<std::string ModelOptions::*>(row.member), row.help);
+    }
+    if (!row.choices.empty()) option->check(CLI::IsMember(row.choices));
+    if (*row.type != '\0') option->type_name(row.type)->capture_default_str();
+    option->group("Model");
+  }
 }
 
 std::unique_ptr<Device> open_device(const ModelOptions& options, Log& log) {

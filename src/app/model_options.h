@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <variant>
+#include <vector>
 
 #include "backend/create.h"
 #include "base/log.h"
@@ -29,6 +31,15 @@ struct ModelOptions {
   std::string expert_memory;  // "4G"; empty: all experts, or what the budget leaves
 };
 
+// One of them as the command line, and the settings of `serve`, have it.
+struct ModelOptionRow {
+  const char* flags;
+  const char* type;  // how the help calls its value; empty for a flag
+  std::string help;
+  std::vector<std::string> choices;  // empty: any value
+  std::variant<std::string ModelOptions::*, int ModelOptions::*, bool ModelOptions::*> member;
+};
+const std::vector<ModelOptionRow>& model_option_rows();
 void add_model_options(CLI::App& command, ModelOptions& options);
 
 // The device that the options name; `log` hears why it is another one than was hoped for, and of more threads than

@@ -13,12 +13,13 @@ constexpr std::array<NamedText, 4> kExitCodes{{
     {"130", "interrupted by Ctrl-C"},
 }};
 
-constexpr std::array<NamedText, 6> kEnvironment{{
+constexpr std::array<NamedText, 7> kEnvironment{{
     {"QUARREL_MODELS", "Quarrel's store; default: quarrel/models in XDG_DATA_HOME or ~/.local/share"},
     {"OLLAMA_MODELS", "Ollama's store, which is only read; default: ~/.ollama/models, then that of its service"},
     {"QUARREL_ISA", "scalar, avx2, avx512 or amx: force an instruction set, or fail if the machine lacks it"},
     {"QUARREL_HISTORY", "0: the chat keeps no history file"},
     {"QUARREL_TEST_MODELS", "models on which `regress` runs a suite's generic checks instead of the listed ones"},
+    {"QUARREL_CONFIG", "the settings file of `serve`; default: quarrel/config.toml in XDG_CONFIG_HOME or ~/.config"},
     {"NO_COLOR", "no colours on a terminal"},
 }};
 

@@ -192,6 +192,9 @@ void native_generate(Service& service, const std::shared_ptr<Exchange>& exchange
 void shared_generate(Service& service, const std::shared_ptr<Exchange>& exchange) {
   const Json body = parse_body(exchange->request().body);
   const auto has = [&](const char* name) { return body.contains(name); };
+  const GenerateDialect dialect = service.generate_dialect();
+  if (dialect == GenerateDialect::ollama) return ollama_generate(service, exchange, body);
+  if (dialect == GenerateDialect::native) return generate(service, exchange, body, false);
   if (has("model") && !has("max_tokens") && !has("temperature") && !has("topk") && !has("topp")) {
     return ollama_generate(service, exchange, body);
   }

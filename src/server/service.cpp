@@ -101,13 +101,14 @@ OfferedModel offered(const ModelStore& store, const std::string& source) {
 Service::Service(ServiceOptions options, std::shared_ptr<Device> device, ModelStore store, Log& log)
     : options_(std::move(options)), store_(std::move(store)), log_(log) {
   for (const std::string& source : options_.models) {
-    OfferedModel model = offered(store_, source);
+    OfferedModel model = options_.configured.contains(source) ? configured_model(source) : offered(store_, source);
     if (std::ranges::find(named_, model.name, &OfferedModel::name) != named_.end()) {
       fail(ErrorKind::usage, "two of the models would be called '{}'", printable(model.name));
     }
     named_.push_back(std::move(model));
   }
-  RegistryOptions registry{.load = options_.load, .keep_alive = options_.keep_alive};
+  for (const auto& each : options_.configured) configured_model(each.first);
+  RegistryOptions registry{.load = options_.load, .models = options_.model_settings, .keep_alive = options_.keep_alive};
   registry.resolve = [this](const std::string& name) { return store_.resolve(find(name).source); };
   pool_ = std::make_unique<TextPool>(options_.text_threads, log_);
   registry_ = std::make_unique<ModelRegistry>(std::move(device), std::move(registry), log_);
@@ -117,12 +118,20 @@ Service::Service(ServiceOptions options, std::shared_ptr<Device> device, ModelSt
 // runs out first, and takes nothing more while the registry ends.
 Service::~Service() { pool_->end(); }
 
+// A file of the settings, which clients know by its name there. Throws Error(not_found) if it is not there.
+OfferedModel Service::configured_model(const std::string& name) const {
+  OfferedModel model = offered(store_, options_.configured.at(name));
+  model.name = name;
+  return model;
+}
+
 std::vector<OfferedModel> Service::models() const {
   if (!named_.empty()) return named_;
   std::vector<OfferedModel> models;
   for (const ListedModel& listed : store_.list()) {
     if (!listed.problem.empty()) continue;
     const std::string name = listed.alias.empty() ? listed.name : listed.alias;
+    if (options_.configured.contains(name)) continue;
     models.push_back(
         {.name = name,
          .source = name,
@@ -131,8 +140,16 @@ std::vector<OfferedModel> Service::models() const {
          .parameters = listed.parameters,
          .quantisation = listed.quantisation});
   }
-  // Without names the default is the model that `pull` gets, if it is there.
-  const auto first = std::ranges::find(models, std::string("default"), &OfferedModel::name);
+  for (const auto& each : options_.configured) {
+    try {
+      models.push_back(configured_model(each.first));
+    } catch (const Error&) {
+      continue;  // it was there when the server was started
+    }
+  }
+  // Without names the default is that of the settings, or the model that `pull` gets, if it is there.
+  const std::string wanted = options_.default_model.empty() ? "default" : options_.default_model;
+  const auto first = std::ranges::find(models, wanted, &OfferedModel::name);
   if (first != models.end()) std::rotate(models.begin(), first, first + 1);
   return models;
 }

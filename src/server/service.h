@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -20,8 +21,16 @@
 
 namespace quarrel {
 
+// Whose form a body of POST /api/generate has.
+enum class GenerateDialect : std::uint8_t { automatic, native, ollama };
+
 struct ServiceOptions {
-  std::vector<std::string> models = {};  // names or paths, the first of them the default; empty: all of the stores
+  // Names or paths, the first of them the default; empty: all of the stores and of `configured`.
+  std::vector<std::string> models = {};
+  std::map<std::string, std::string> configured = {};        // files that are offered under names of the settings
+  std::map<std::string, ModelSettings> model_settings = {};  // of models that are not like the others
+  std::string default_model = {};                            // where `models` is empty; empty: the stores' default
+  GenerateDialect generate_dialect = GenerateDialect::automatic;
   LoadOptions load = {};
   std::chrono::milliseconds keep_alive = std::chrono::minutes(5);
   int text_threads = 1;
@@ -75,6 +84,7 @@ class Service {
   ModelRegistry& registry() noexcept { return *registry_; }
   const ModelStore& store() const noexcept { return store_; }
   std::chrono::milliseconds keep_alive() const noexcept { return options_.keep_alive; }
+  GenerateDialect generate_dialect() const noexcept { return options_.generate_dialect; }
 
   // Runs a task on a thread that may take its time over a text.
   void run_text_work(std::function<void()> task);
@@ -95,6 +105,7 @@ class Service {
  private:
   class TextPool;
   std::vector<OfferedModel> recent_models(bool anew) const;
+  OfferedModel configured_model(const std::string& name) const;
 
   const ServiceOptions options_;
   const ModelStore store_;

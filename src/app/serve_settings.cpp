@@ -1,0 +1,301 @@
+#include "app/serve_settings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "app/input.h"
+#include "base/error.h"
+
+namespace quarrel {
+namespace {
+
+constexpr double kDay = 86400.0;
+constexpr double kForever = 1e9;  // seconds
+constexpr double kMostContext = 1 << 26;
+constexpr double kMostCacheTokens = 1 << 30;
+
+using Kind = SettingKind;
+using Settings = ServeSettings;
+using Value = SettingValue;
+using Row = Setting<ServeSettings>;
+
+template <typename Number>
+Number whole(const Value& value) {
+  return static_cast<Number>(value.integer());
+}
+
+// A time limit of a connection.
+Row limit_seconds(const char* key, const char* flag, const char* fallback,
+                  std::chrono::milliseconds http::Limits::* member, const char* help) {
+  return {{.key = key,
+           .flags = flag,
+           .kind = Kind::number,
+           .least = 0.1,
+           .most = kDay,
+           .value_name = "SECONDS",
+           .fallback = fallback,
+           .help = help},
+          [member](Settings& s, const Value& v) { s.serve.http.limits.*member = v.seconds(); }};
+}
+
+std::vector<Row> server_rows() {
+  return {
+      {{.key = "server.host",
+        .flags = "--host",
+        .value_name = "ADDRESS",
+        .fallback = "127.0.0.1",
+        .help = "Address to listen on; beyond this machine only with a key"},
+       [](Settings& s, const Value& v) { s.serve.http.address = v.text() == "localhost" ? "127.0.0.1" : v.text(); }},
+      {{.key = "server.port",
+        .flags = "--port",
+        .variables = {"QUARREL_PORT", "WEBUI_PORT"},
+        .kind = Kind::integer,
+        .most = 65535,
+        .value_name = "N",
+        .fallback = "8080",
+        .help = "Port to listen on; 0: any free one"},
+       [](Settings& s, const Value& v) { s.serve.http.port = whole<std::uint16_t>(v); }},
+      {{.key = "server.unix_socket",
+        .flags = "--unix-socket",
+        .value_name = "PATH",
+        .help = "Listen on this socket too, for your own user alone; `run`, `ps` and `stop` look for a server there"},
+       [](Settings& s, const Value& v) { s.serve.http.unix_socket = v.text(); }},
+      {{.key = "server.allowed_hosts",
+        .flags = "--allow-host",
+        .kind = Kind::texts,
+        .value_name = "NAME",
+        .help = "A further host name that requests may be for"},
+       [](Settings& s, const Value& v) { s.serve.allowed_hosts = v.texts(); }},
+      {{.key = "server.api_key_file",
+        .flags = "--api-key-file",
+        .value_name = "FILE",
+        .help = "A file with the key that requests must carry; counts more than QUARREL_API_KEY"},
+       [](Settings& s, const Value& v) { s.api_key_file = v.text(); }},
+      {{.variables = {"QUARREL_API_KEY"}, .secret = true, .help = "The key that requests must carry"},
+       [](Settings& s, const Value& v) { s.serve.api_key = v.text(); }},
+      {{.key = "server.default_model",
+        .flags = "--default-model",
+        .value_name = "NAME",
+        .help = "The model of requests that name none, where `serve` was given no names"},
+       [](Settings& s, const Value& v) { s.serve.service.default_model = v.text(); }},
+      {{.key = "server.generate_dialect",
+        .flags = "--generate-dialect",
+        .kind = Kind::choice,
+        .choices = {"auto", "native", "ollama"},
+        .value_name = "NAME",
+        .fallback = "auto",
+        .help = "Whose form POST /api/generate takes: Quarrel's own, Ollama's, or the one that a body looks like"},
+       [](Settings& s, const Value& v) {
+         s.serve.service.generate_dialect = v.text() == "native"   ? GenerateDialect::native
+                                            : v.text() == "ollama" ? GenerateDialect::ollama
+                                                                   : GenerateDialect::automatic;
+       }},
+      {{.key = "server.io_threads",
+        .flags = "--io-threads",
+        .kind = Kind::integer,
+        .least = 1,
+        .most = 64,
+        .value_name = "N",
+        .fallback = "1",
+        .help = "Threads that read requests and send answers"},
+       [](Settings& s, const Value& v) { s.serve.http.threads = whole<int>(v); }},
+      {{.key = "server.text_threads",
+        .flags = "--text-threads",
+        .kind = Kind::integer,
+        .least = 1,
+        .most = 64,
+        .value_name = "N",
+        .fallback = "2",
+        .help = "Threads that read bodies and make tokens of texts"},
+       [](Settings& s, const Value& v) { s.serve.service.text_threads = whole<int>(v); }},
+      {{.key = "server.drain",
+        .flags = "--drain",
+        .kind = Kind::number,
+        .most = kDay,
+        .value_name = "SECONDS",
+        .fallback = "30",
+        .help = "Seconds that running answers get when the server ends"},
+       [](Settings& s, const Value& v) { s.drain = v.seconds(); }},
+  };
+}
+
+std::vector<Row> limit_rows() {
+  return {
+      {{.key = "limits.connections",
+        .flags = "--max-connections",
+        .kind = Kind::integer,
+        .least = 1,
+        .most = 1e6,
+        .value_name = "N",
+        .fallback = "10000",
+        .help = "Connections at once; the oldest without a complete head makes room"},
+       [](Settings& s, const Value& v) { s.serve.http.limits.connections = whole<std::size_t>(v); }},
+      {{.key = "limits.header_bytes",
+        .flags = "--max-header-bytes",
+        .kind = Kind::integer,
+        .least = 1024,
+        .most = 65536,
+        .value_name = "N",
+        .fallback = "16384",
+        .help = "The most that a request's head may have"},
+       [](Settings& s, const Value& v) { s.serve.http.limits.header_bytes = whole<std::uint32_t>(v); }},
+      {{.key = "limits.buffered_bytes",
+        .flags = "--max-buffered-bytes",
+        .kind = Kind::integer,
+        .least = 4096,
+        .most = 1 << 30,
+        .value_name = "N",
+        .fallback = "1M",
+        .help = "What may wait for a client that does not read; more ends its request"},
+       [](Settings& s, const Value& v) { s.serve.http.limits.buffered_bytes = whole<std::size_t>(v); }},
+      limit_seconds("limits.header_time", "--header-time", "10", &http::Limits::header_time,
+                    "Time from a request's first byte to its last header"),
+      limit_seconds("limits.body_time", "--body-time", "60", &http::Limits::body_time, "Time for a request's body"),
+      limit_seconds("limits.idle_time", "--idle-time", "75", &http::Limits::idle_time,
+                    "Time that a connection may have no request"),
+      limit_seconds("limits.write_time", "--write-time", "30", &http::Limits::write_time,
+                    "Time that a client may take nothing of its answer"),
+  };
+}
+
+std::vector<Row> engine_rows() {
+  return {
+      {{.key = "engine.parallel",
+        .flags = "--parallel",
+        .kind = Kind::integer,
+        .least = 1,
+        .most = 1024,
+        .value_name = "N",
+        .fallback = "16",
+        .help = "Answers that a model computes at once; more wait"},
+       [](Settings& s, const Value& v) { s.parallel = whole<std::int32_t>(v); }},
+      {{.key = "engine.cache_tokens",
+        .flags = "--cache-tokens",
+        .kind = Kind::integer,
+        .least = 1,
+        .most = kMostCacheTokens,
+        .value_name = "N",
+        .fallback = "32k",
+        .help = "Tokens that a model's KV cache holds for all answers together, and one context at least"},
+       [](Settings& s, const Value& v) { s.cache_tokens = whole<std::int32_t>(v); }},
+      {{.key = "engine.keep_alive",
+        .flags = "--keep-alive",
+        .kind = Kind::number,
+        .least = -kForever,
+        .most = kForever,
+        .value_name = "SECONDS",
+        .fallback = "300",
+        .help = "Seconds that an unused model stays loaded; below 0: for ever"},
+       [](Settings& s, const Value& v) { s.serve.service.keep_alive = v.seconds(); }},
+  };
+}
+
+// How every command runs a model, under the names of its flags.
+Row machine_row(const ModelOptionRow& option) {
+  SettingInfo info{.flags = option.flags, .choices = option.choices, .value_name = option.type, .help = option.help};
+  std::string name = long_flag(info).substr(2);
+  std::ranges::replace(name, '-', '_');
+  info.key = "engine." + name;
+  const ModelOptions defaults;
+  if (const auto* flag = std::get_if<bool ModelOptions::*>(&option.member)) {
+    info.kind = Kind::flag;
+    info.fallback = "false";
+    return {std::move(info), [member = *flag](Settings& s, const Value& v) { s.machine.*member = v.flag(); }};
+  }
+  if (const auto* number = std::get_if<int ModelOptions::*>(&option.member)) {
+    info.kind = Kind::integer;
+    info.most = 1 << 20;
+    info.fallback = fmt::format("{}", defaults.*(*number));
+    return {std::move(info), [member = *number](Settings& s, const Value& v) { s.machine.*member = whole<int>(v); }};
+  }
+  const auto member = std::get<std::string ModelOptions::*>(option.member);
+  info.fallback = defaults.*member;
+  const std::string_view type = option.type;
+  if (type != "N" && type != "SIZE") {
+    info.kind = option.choices.empty() ? Kind::text : Kind::choice;
+    return {std::move(info), [member](Settings& s, const Value& v) { s.machine.*member = v.text(); }};
+  }
+  info.kind = type == "N" ? Kind::integer : Kind::bytes;
+  info.least = 1;
+  info.most = type == "N" ? kMostContext : 1e18;
+  return {std::move(info),
+          [member](Settings& s, const Value& v) { s.machine.*member = fmt::format("{}", v.integer()); }};
+}
+
+std::vector<Setting<ConfiguredModel>> make_model_rows() {
+  using Model = ConfiguredModel;
+  return {
+      {{.key = "path", .help = "A file that is offered under this name"},
+       [](Model& m, const Value& v) { m.path = v.text(); }},
+      {{.key = "ctx", .kind = Kind::integer, .least = 1, .most = kMostContext, .help = "Tokens of context"},
+       [](Model& m, const Value& v) { m.context = whole<std::int32_t>(v); }},
+      {{.key = "parallel", .kind = Kind::integer, .least = 1, .most = 1024, .help = "Answers that it computes at once"},
+       [](Model& m, const Value& v) { m.parallel = whole<std::int32_t>(v); }},
+      {{.key = "cache_tokens",
+        .kind = Kind::integer,
+        .least = 1,
+        .most = kMostCacheTokens,
+        .help = "Tokens that its KV cache holds for all answers together"},
+       [](Model& m, const Value& v) { m.cache_tokens = whole<std::int32_t>(v); }},
+      {{.key = "keep_alive",
+        .kind = Kind::number,
+        .least = -kForever,
+        .most = kForever,
+        .help = "Seconds that it stays loaded unused; below 0: for ever"},
+       [](Model& m, const Value& v) { m.keep_alive = v.seconds(); }},
+  };
+}
+
+void set_parallel(ExecutorOptions& executor, std::int32_t parallel) {
+  executor.sequences = parallel;
+  executor.snapshots = parallel;
+}
+
+std::string read_key(const std::string& file) {
+  constexpr std::size_t kMostKey = 64u << 10;
+  std::string key = read_input(file, kMostKey);
+  while (!key.empty() && (key.back() == '\n' || key.back() == '\r')) key.pop_back();
+  if (key.empty()) fail(ErrorKind::usage, "{} has no key in it", file);
+  return key;
+}
+
+}  // namespace
+
+const std::vector<Setting<ServeSettings>>& serve_settings() {
+  static const std::vector<Row> rows = [] {
+    std::vector<Row> all;
+    for (std::vector<Row>& group : std::vector<std::vector<Row>>{server_rows(), limit_rows(), engine_rows()}) {
+      all.insert(all.end(), group.begin(), group.end());
+    }
+    for (const ModelOptionRow& option : model_option_rows()) all.push_back(machine_row(option));
+    return all;
+  }();
+  return rows;
+}
+
+const std::vector<Setting<ConfiguredModel>>& model_settings() {
+  static const std::vector<Setting<ConfiguredModel>> rows = make_model_rows();
+  return rows;
+}
+
+ServeOptions serve_options(const ServeSettings& settings) {
+  ServeOptions options = settings.serve;
+  if (!settings.api_key_file.empty()) options.api_key = read_key(settings.api_key_file);
+  ExecutorOptions& executor = options.service.load.executor;
+  executor = executor_options(settings.machine);
+  set_parallel(executor, settings.parallel);
+  executor.cache_tokens = settings.cache_tokens;
+  for (const auto& [name, model] : settings.models) {
+    ModelSettings own{.load = options.service.load, .keep_alive = model.keep_alive};
+    if (model.context) own.load.executor.context = *model.context;
+    if (model.parallel) set_parallel(own.load.executor, *model.parallel);
+    if (model.cache_tokens) own.load.executor.cache_tokens = *model.cache_tokens;
+    options.service.model_settings.emplace(name, std::move(own));
+    if (!model.path.empty()) options.service.configured.emplace(name, model.path);
+  }
+  return options;
+}
+
+}  // namespace quarrel

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Settings as users meet them: the file, the environment, `quarrel config`, the documentation, and what serve does."""
+import json
+import os
+import unittest
+
+from serve_harness import ServeTest
+
+DOCUMENTATION = os.path.join(os.path.dirname(__file__), "..", "..", "docs", "server.md")
+
+
+class Config(ServeTest):
+    @classmethod
+    def prepare(cls):
+        cls.other = cls.make_toy("chat", "other.gguf")
+        cls.config = cls.write("config.toml", f'[models.configured]\npath = "{cls.other}"\nkeep_alive = -1\n'
+                               '[models.toy]\nkeep_alive = 7200\n[server]\ngenerate_dialect = "native"\n')
+        cls.arguments = ("--config", cls.config)
+        cls.models = []
+
+    @classmethod
+    def write(cls, name, text):
+        path = cls.path(name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        return path
+
+    def settings(self, *arguments, **options):
+        found = json.loads(self.succeed("config", "--json", *arguments, **options).out)
+        return {each["name"]: each for each in found["settings"]}
+
+    def test_every_setting_is_documented(self):
+        with open(DOCUMENTATION, encoding="utf-8") as file:
+            lines = file.read().splitlines()
+        help_text = self.succeed("serve", "--help").out.decode()
+        for name, setting in self.settings().items():
+            row = [line for line in lines if line.startswith("|") and f"`{name}`" in line]
+            self.assertEqual(len(row), 1, name)
+            for word in [setting["flag"], *setting["variables"]]:
+                if word:
+                    self.assertRegex(row[0], f"`{word}[ `]", name)
+            if setting["flag"]:
+                self.assertIn(setting["flag"], help_text)
+
+    def test_what_is_printed_can_be_read_again(self):
+        text = self.succeed("config", "--config", self.config, "--port", "1234", "--allow-host", "a\"b").out.decode()
+        self.assertIn("# --port", text)
+        again = self.settings("--config", self.write("printed.toml", text))
+        self.assertEqual(again["server.port"]["value"], 1234)
+        self.assertEqual(again["server.allowed_hosts"]["value"], ["a\"b"])
+        self.assertEqual(again["models.configured.keep_alive"]["value"], -1)
+
+    def test_secrets_stay_hidden(self):
+        environment = {"QUARREL_API_KEY": "hush-hush"}
+        self.assertNotIn(b"hush", self.succeed("config", environment=environment).out)
+        self.assertEqual(self.settings(environment=environment)["QUARREL_API_KEY"]["value"], "(hidden)")
+        self.refuse(2, ["QUARREL_API_KEY"], "config", environment={"QUARREL_API_KEY": "hush\x01"})
+        self.assertNotIn("hush", self.run_program("config", environment={"QUARREL_API_KEY": "hush\x01"}).err)
+
+    def test_mistakes_end_the_program(self):
+        wrong = self.write("wrong.toml", "[server]\nprot = 1\n")
+        for command in ("config", "serve"):
+            self.refuse(1, ["wrong.toml, line 2", "'server.port'"], command, "--config", wrong)
+            self.refuse(1, ["no file"], command, "--config", self.path("absent"))
+            self.refuse(2, ["QUARREL_PORT", "65535"], command, environment={"QUARREL_PORT": "99999"})
+            self.refuse(2, ["--port", "65535"], command, "--port", "-3")
+
+    def test_models_of_the_file_are_served(self):
+        status, _, body = self.server.request("GET", "/v1/models")
+        self.assertEqual(status, 200)
+        self.assertEqual([model["id"] for model in json.loads(body)["data"]], ["configured"])
+        # Never by its path.
+        self.assertEqual(self.server.post("/v1/completions", {"model": self.other, "prompt": "a"})[0], 404)
+        # The file's dialect: Ollama's form would be an object of its own.
+        status, answer = self.server.post("/api/generate", {"model": "configured", "prompt": "a", "max_tokens": 2})
+        self.assertEqual((status, answer["tokens_generated"]), (200, 2))
+        status, answer = self.server.post("/api/generate", {"model": "configured", "prompt": "a"})
+        self.assertIn("tokens_generated", answer)
+        # It stays for ever, unlike the others.
+        listed = json.loads(self.server.request("GET", "/api/ps")[2])["models"]
+        self.assertEqual([model["name"] for model in listed], ["configured:latest"])
+        self.assertGreater(int(listed[0]["expires_at"][:4]), 2100)
+
+    def test_the_default_model(self):
+        for name in ("one", "two"):
+            os.symlink(self.other, self.path(f"models/{name}.gguf"))
+            self.addCleanup(os.unlink, self.path(f"models/{name}.gguf"))
+        server = self.start_server("--config", self.config, QUARREL_DEFAULT_MODEL="two")
+        status, answer = server.post("/v1/completions", {"prompt": "a", "max_tokens": 1})
+        self.assertEqual((status, answer["model"]), (200, "two"))
+        self.assertEqual(server.stop()[0], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
