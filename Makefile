@@ -74,6 +74,7 @@ bench:  ## kernels and a model a weight type: build/bench/bench.json, bench.svg;
 	@$(QUARREL) bench default --profile
 
 soak: pull  ## the long tests and the fuzzing campaign
+	@scripts/setup clients generators
 	@ninja -C build/release -j $(JOBS) 1>&2
 	@ctest --test-dir build/release --output-on-failure -L '^soak$$' -j 1
 	@[ ! -x scripts/fuzz ] || scripts/fuzz
@@ -112,6 +113,7 @@ build/%/build.ninja: | setup
 
 # Quick tests first. What runs the real model has the cores to itself.
 test-release: pull  ## every test of the ordinary build
+	@scripts/setup clients
 	@ninja -C build/release -j $(JOBS) 1>&2
 	@ctest --test-dir build/release --output-on-failure --no-tests=error -L '^unit$$' -j $(JOBS)
 	@ctest --test-dir build/release --output-on-failure -LE '^(unit|golden|soak)$$' -j $(JOBS)

@@ -25,7 +25,10 @@ ApiError model_failed() {
 ApiError from(const Error& error) {
   switch (error.kind()) {
     case ErrorKind::usage:
-    case ErrorKind::bad_input: return {400, kInvalid, "", error.what()};
+    case ErrorKind::bad_input: {
+      const bool too_long = dynamic_cast<const TooLongError*>(&error) != nullptr;
+      return {400, kInvalid, too_long ? "context_length_exceeded" : "", error.what()};
+    }
     case ErrorKind::unsupported: return {400, kInvalid, "unsupported", error.what()};
     case ErrorKind::not_found:
       return {404, "not_found_error", "model_not_found", "the model is not there; GET /v1/models lists those that are"};

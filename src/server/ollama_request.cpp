@@ -16,6 +16,7 @@ namespace {
 constexpr double kForeverSeconds = 100.0 * 365 * 24 * 3600;  // whoever asks for more means for ever
 
 constexpr std::string_view kTextOnly = "models read texts, no images";
+constexpr std::string_view kWritesText = "models write texts, no images";
 
 void read_seed(const Json& value, OllamaRequest& request) {
   const auto seed = static_cast<std::int64_t>(value.get<double>());
@@ -205,6 +206,9 @@ constexpr std::array kGenerateFields = {
                 .kind = FieldKind::refused,
                 .help = "the model's own is used; with 'raw' the prompt is the whole text"},
     OllamaField{.name = "images", .kind = FieldKind::refused, .help = kTextOnly},
+    OllamaField{.name = "width", .kind = FieldKind::refused, .help = kWritesText},
+    OllamaField{.name = "height", .kind = FieldKind::refused, .help = kWritesText},
+    OllamaField{.name = "steps", .kind = FieldKind::refused, .help = kWritesText},
 };
 
 constexpr std::array kChatFields = {

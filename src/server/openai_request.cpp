@@ -139,6 +139,8 @@ constexpr std::array kSharedFields = {
     ChatField{.name = "service_tier", .kind = FieldKind::no_effect},
     ChatField{.name = "safety_identifier", .kind = FieldKind::no_effect},
     ChatField{.name = "prompt_cache_key", .kind = FieldKind::no_effect},
+    ChatField{.name = "prompt_cache_options", .kind = FieldKind::no_effect},
+    ChatField{.name = "prompt_cache_retention", .kind = FieldKind::no_effect},
 };
 
 constexpr std::array kChatFields = {
@@ -169,6 +171,10 @@ constexpr std::array kChatFields = {
     ChatField{.name = "modalities", .kind = FieldKind::refused, .help = "answers are text"},
     ChatField{.name = "audio", .kind = FieldKind::refused, .help = "answers are text"},
     ChatField{.name = "prediction", .kind = FieldKind::refused, .help = "answers are not predicted from outside"},
+    ChatField{
+        .name = "verbosity", .kind = FieldKind::refused, .help = "say in the prompt how long the answer is to be"},
+    ChatField{.name = "moderation", .kind = FieldKind::refused, .help = "nothing is moderated here"},
+    ChatField{.name = "web_search_options", .kind = FieldKind::refused, .help = "nothing is searched for"},
     ChatField{.name = "response_format",
               .read =
                   [](const Json& v, OpenAiRequest&) {

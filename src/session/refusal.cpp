@@ -7,8 +7,8 @@ void require_accepted(const SubmitResult& result) {
     case SubmitStatus::accepted: return;
     case SubmitStatus::empty: fail(ErrorKind::bad_input, "the prompt is empty");
     case SubmitStatus::too_long:
-      fail(ErrorKind::bad_input, "this needs {} tokens, but the context holds {} including the answer", result.tokens,
-           result.limit);
+      throw TooLongError(fmt::format("this needs {} tokens, but the context holds {} including the answer",
+                                     result.tokens, result.limit));
     case SubmitStatus::malformed:
       fail(ErrorKind::bad_input, "the request has a negative token or a number beyond what the model can do");
     case SubmitStatus::queue_full: {

@@ -20,7 +20,13 @@ class BusyError : public Error {
   std::chrono::microseconds retry_after_;
 };
 
-// Throws unless it was accepted: BusyError, or Error(bad_input) with the numbers.
+// The prompt leaves no room for an answer.
+class TooLongError : public Error {
+ public:
+  explicit TooLongError(const std::string& message) : Error(ErrorKind::bad_input, message) {}
+};
+
+// Throws unless it was accepted: BusyError, TooLongError with the numbers, or Error(bad_input).
 void require_accepted(const SubmitResult& result);
 
 // Throws if `reason` is no good end: Error(bad_file) for a failure, with what `error` says of it, Error(bad_input)

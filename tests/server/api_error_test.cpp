@@ -93,6 +93,14 @@ TEST(ApiErrors, TheLogHasWhatTheClientIsNotTold) {
   EXPECT_EQ(log.text, "");
 }
 
+// Programs look for this code: they shorten the conversation and try again.
+TEST(ApiErrors, APromptThatIsTooLongHasACode) {
+  const ApiError error = api_error(std::make_exception_ptr(TooLongError("this needs 5 tokens")));
+  EXPECT_EQ(error.status, 400u);
+  EXPECT_EQ(error.code, "context_length_exceeded");
+  EXPECT_STREQ(error.what(), "this needs 5 tokens");
+}
+
 TEST(ApiErrors, SayWhenToComeBack) {
   using std::chrono::milliseconds;
   const auto seconds = [](milliseconds wait) {
