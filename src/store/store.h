@@ -96,11 +96,19 @@ class ModelStore {
   std::filesystem::path create(const std::string& name, const ResolvedModel& from,
                                const StoredSettings& settings) const;
 
+  // The same with weights of its own: `file`, which lies in the store's folder and has this digest, is moved there.
+  std::filesystem::path adopt(const std::string& name, const std::filesystem::path& file, const std::string& digest,
+                              const StoredSettings& settings) const;
+
+  // Throws Error(usage) for a name that no model of Quarrel's own store can have.
+  static void check_model_name(const std::string& name);
+
   const StorePaths& paths() const noexcept { return paths_; }
 
  private:
   void require_folder() const;
   void make_folder() const;
+  std::string replaceable_name(const std::string& name) const;
   std::optional<ResolvedModel> find_named(const std::string& name, const std::vector<OllamaEntry>& entries) const;
 
   StorePaths paths_;

@@ -134,22 +134,39 @@ LinkedModel ModelStore::add_name(const std::string& name, const std::string& fur
 
 std::filesystem::path ModelStore::create(const std::string& name, const ResolvedModel& from,
                                          const StoredSettings& settings) const {
+  const std::string given = replaceable_name(name);
+  write_settings(settings_path(paths_.quarrel, given), settings);
+  const std::optional<StoredFile> before = find_stored(paths_.quarrel, given);
+  std::error_code fault;
+  if (before && fs::equivalent(before->path(), from.path, fault)) return before->path();
+  return link_parts(from, paths_.quarrel, given);
+}
+
+std::filesystem::path ModelStore::adopt(const std::string& name, const fs::path& file, const std::string& digest,
+                                        const StoredSettings& settings) const {
+  const std::string given = replaceable_name(name);
+  write_settings(settings_path(paths_.quarrel, given), settings);
+  const fs::path target = paths_.quarrel / fmt::format("{}{}", file_stem(given), kModelExtension);
+  std::error_code fault;
+  fs::rename(file, target, fault);
+  if (fault) fail(ErrorKind::io, "cannot put '{}' into the model store: {}", shown(target), fault.message());
+  write_stamp(target, digest);
+  return target;
+}
+
+// As the store spells it, if it has it already; a name that a model can get.
+std::string ModelStore::replaceable_name(const std::string& name) const {
   require_folder();
   check_name(name);
   make_folder();
   const std::optional<StoredFile> before = find_stored(paths_.quarrel, name);
-  const std::string given = before ? before->name : name;
-  std::error_code fault;
-  if (before && fs::equivalent(before->path(), from.path, fault)) {
-    write_settings(settings_path(paths_.quarrel, given), settings);
-    return before->path();
-  }
   if (before && before->parts.size() > 1) {
-    fail(ErrorKind::usage, "the model '{}' exists in several parts: remove it first", printable(given));
+    fail(ErrorKind::usage, "the model '{}' exists in several parts: remove it first", printable(before->name));
   }
-  write_settings(settings_path(paths_.quarrel, given), settings);
-  return link_parts(from, paths_.quarrel, given);
+  return before ? before->name : name;
 }
+
+void ModelStore::check_model_name(const std::string& name) { check_name(name); }
 
 void ModelStore::require_folder() const {
   if (!paths_.quarrel.empty()) return;
