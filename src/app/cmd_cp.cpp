@@ -15,8 +15,8 @@ namespace {
 
 int copy_model(const std::string& model, const std::string& name, Log& log) {
   const LinkedModel linked = ModelStore(StorePaths::from_environment()).add_name(model, name);
-  if (linked.settings_left) {
-    log.warn("the template, system prompt and parameters that Ollama keeps for this model are not copied");
+  if (linked.template_left) {
+    log.warn("the template that Ollama keeps for this model is not copied: it is not written in Jinja");
   }
   write_output(linked.path.string() + "\n");
   return 0;

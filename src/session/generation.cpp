@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "session/best_of.h"
 #include "session/refusal.h"
+#include "text/channel_filter.h"
 #include "text/text_stream.h"
 
 namespace quarrel {
@@ -55,7 +56,8 @@ class Generation::State final : public EventSink, public std::enable_shared_from
   // An answer as it grows. Only the thread that processes events touches it.
   struct Branch {
     std::optional<TextStream> text = {};
-    std::vector<GenerationEvent> kept = {};  // where only the best are wanted
+    std::optional<ChannelFilter> channels = {};  // of a model that does not only answer
+    std::vector<GenerationEvent> kept = {};      // where only the best are wanted
   };
 
   // Null: it has ended.
@@ -126,6 +128,7 @@ Generation::State::State(std::shared_ptr<LoadedModel> model, const Ask& ask, Eng
     Branch& branch = branches_.emplace_back();
     if (const Tokenizer* tokenizer = model_->tokenizer()) {
       branch.text.emplace(*tokenizer, ask.stop, true, ask.show_special);
+      if (!ask.show_special) branch.channels = ChannelFilter::after(*tokenizer, prompt_);
     }
   }
   out_.reserve(branches_.size());  // so that ends can always be reported
@@ -270,7 +273,8 @@ void Generation::State::translate_token(TokenEvent& event) {
   const bool is_stop = std::ranges::binary_search(stop_tokens_, event.sample.id);
   const bool is_shown =
       !is_stop || (show_special_ && model_->tokenizer() != nullptr && model_->tokenizer()->is_hidden(event.sample.id));
-  if (branch.text && is_shown) result.text = branch.text->push(event.sample.id);
+  result.hidden = branch.channels && !branch.channels->take(event.sample.id);
+  if (branch.text && is_shown && !result.hidden) result.text = branch.text->push(event.sample.id);
   put(std::move(result));
   if (!branch.text || !branch.text->stopped()) return;
   end_branch(event.branch, FinishReason::stop, {});

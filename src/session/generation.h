@@ -35,6 +35,7 @@ struct GenerationEvent {
   std::int32_t branch = 0;             // which of those that are computed it is: drawn with branch_seed(seed, branch)
   std::string text = {};               // of piece; often empty: it could still begin a stop string, or half a character
   TokenId token = -1;                  // of piece: -1 where it is only text that was held back
+  bool hidden = false;                 // of piece: it belongs to a channel that is not the answer, such as reasoning
   float logprob = 0.0f;                // as the model has it, before any sampling parameter
   std::vector<TokenLogprob> top = {};  // the most likely ones in the token's place
   std::int32_t cached = 0;             // of started: tokens of the prompt that the cache had

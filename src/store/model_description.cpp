@@ -66,17 +66,22 @@ std::chrono::system_clock::time_point modified_time(const fs::path& path) {
                      fs::file_time_type::clock::to_sys(time));
 }
 
-std::string model_digest(const fs::path& path) {
+std::string known_digest(const fs::path& path) {
   constexpr std::string_view kBlob = "sha256-";
   constexpr std::size_t kDigits = 64;
   const std::string file = path.filename().string();
   if (file.starts_with(kBlob) && file.size() == kBlob.size() + kDigits) return file.substr(kBlob.size());
   const std::string stamp = read_stamp(path);
   const std::string noted = stamp_digest(stamp);
-  if (noted.size() == kDigits && stamp == stamp_line(path, noted)) return noted;
+  return noted.size() == kDigits && stamp == stamp_line(path, noted) ? noted : std::string();
+}
+
+std::string model_digest(const fs::path& path) {
+  if (std::string known = known_digest(path); !known.empty()) return known;
   std::error_code fault;
   const auto bytes = fs::file_size(path, fault);
-  return sha256(fmt::format("{}\n{}\n{}", file, fault ? 0 : bytes, modified_time(path).time_since_epoch().count()));
+  return sha256(fmt::format("{}\n{}\n{}", path.filename().string(), fault ? 0 : bytes,
+                            modified_time(path).time_since_epoch().count()));
 }
 
 }  // namespace quarrel

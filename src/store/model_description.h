@@ -30,5 +30,7 @@ std::chrono::system_clock::time_point modified_time(const std::filesystem::path&
 // 64 hexadecimal digits that stand for what the model's file is now. Its SHA-256 where somebody has computed that (it
 // was pulled, or lies in Ollama's store), else one of its name, its size and its time of modification.
 std::string model_digest(const std::filesystem::path& path);
+// The former alone; empty where nobody has computed it.
+std::string known_digest(const std::filesystem::path& path);
 
 }  // namespace quarrel

@@ -290,6 +290,7 @@ OllamaModel read_ollama(const OllamaEntry& entry) {
   if (!model.template_text) model.template_text = read_layer("prompt");
   model.system = read_layer("system");
   model.params = read_layer("params");
+  model.license = read_layer("license").value_or("");
   if (model.params) parse_object(entry, *model.params, "params layer");
   return model;
 }

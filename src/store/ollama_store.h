@@ -42,6 +42,7 @@ struct OllamaModel {
   std::optional<std::string> template_text;
   std::optional<std::string> system;
   std::optional<std::string> params;  // the text of a JSON object
+  std::string license;
 };
 
 // All models below the roots, sorted by name; an earlier root hides the same name in a later one. A root that is absent

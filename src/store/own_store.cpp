@@ -6,11 +6,15 @@
 #include <algorithm>
 #include <fstream>
 #include <map>
+#include <span>
 #include <sstream>
 #include <system_error>
 
+#include "base/error.h"
 #include "base/lower_case.h"
+#include "base/output_file.h"
 #include "base/printable.h"
+#include "store/stored_settings.h"
 
 namespace quarrel {
 namespace {
@@ -33,7 +37,40 @@ bool has_part_number(std::string_view stem) {
   return true;
 }
 
+// What `file_stem` made a file's name of.
+std::string model_name(std::string_view stem) {
+  std::string name;
+  for (std::size_t i = 0; i < stem.size(); ++i) {
+    const std::string_view code = stem.substr(i, 3);
+    if (code == "%2F" || code == "%25") {
+      name.push_back(code == "%2F" ? '/' : '%');
+      i += 2;
+    } else {
+      name.push_back(stem[i]);
+    }
+  }
+  return name;
+}
+
 }  // namespace
+
+std::string file_stem(std::string_view name) {
+  std::string stem;
+  for (const char c : name) {
+    if (c == '/') {
+      stem += "%2F";
+    } else if (c == '%') {
+      stem += "%25";
+    } else {
+      stem.push_back(c);
+    }
+  }
+  return stem;
+}
+
+fs::path settings_path(const fs::path& folder, std::string_view name) {
+  return folder / fmt::format("{}{}", file_stem(name), kSettingsExtension);
+}
 
 std::vector<fs::path> gguf_files(const fs::path& folder) {
   std::vector<fs::path> result;
@@ -56,14 +93,14 @@ std::vector<StoredFile> stored_files(const fs::path& folder) {
   for (const fs::path& path : gguf_files(folder)) {
     const std::string stem = path.stem().string();
     if (!has_part_number(stem)) {
-      result.push_back({stem, {path}});
+      result.push_back({model_name(stem), {path}});
       continue;
     }
     const std::size_t at = stem.size() - kPartPattern.size();
     const std::string key = stem.substr(0, at) + stem.substr(at + kFirstPart.size());
     if (stem.compare(at, kFirstPart.size(), kFirstPart) == 0) {
       split[key] = result.size();
-      result.push_back({stem.substr(0, at), {path}});
+      result.push_back({model_name(stem.substr(0, at)), {path}});
     } else if (const auto known = split.find(key); known != split.end()) {  // sorted: the first part came before
       result[known->second].parts.push_back(path);
     }
@@ -115,6 +152,16 @@ std::string stamp_digest(std::string_view stamp) {
   while (stamp.ends_with('\n')) stamp.remove_suffix(1);
   const std::size_t blank = stamp.rfind(' ');
   return std::string(blank == std::string_view::npos ? std::string_view() : stamp.substr(blank + 1));
+}
+
+void write_stamp(const fs::path& model, std::string_view digest) {
+  try {
+    const std::string line = stamp_line(model, digest);
+    OutputFile file(stamp_path(model));
+    file.write(std::as_bytes(std::span(line)));
+    file.commit();
+  } catch (const Error&) {
+  }
 }
 
 std::optional<std::string> changed_since_pull(const fs::path& model) {

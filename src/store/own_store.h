@@ -29,6 +29,11 @@ std::vector<std::filesystem::path> gguf_files(const std::filesystem::path& folde
 // The models of a store, sorted by name; none where the folder is absent or may not be read.
 std::vector<StoredFile> stored_files(const std::filesystem::path& folder);
 
+// A name's file, without the extension: a slash cannot be in it and is spelled %2F.
+std::string file_stem(std::string_view name);
+// Where the settings of a model of that name lie.
+std::filesystem::path settings_path(const std::filesystem::path& folder, std::string_view name);
+
 // By name or file name, letter case aside, or by the name that `pull` knows it by.
 std::optional<StoredFile> find_stored(const std::filesystem::path& folder, const std::string& name);
 
@@ -42,6 +47,8 @@ std::filesystem::path stamp_path(const std::filesystem::path& model);
 std::string stamp_line(const std::filesystem::path& model, std::string_view digest);  // empty without the model
 std::string read_stamp(const std::filesystem::path& model);                           // empty without a stamp
 std::string stamp_digest(std::string_view stamp);
+// Only saves time later, so that a failure, as in a store that may only be read, is no error.
+void write_stamp(const std::filesystem::path& model, std::string_view digest);
 
 // Whether a pulled model is no longer what was pulled, by size and stamp alone: a sentence that says so and what to do,
 // or nothing. A file that nobody pulled is its owner's affair.

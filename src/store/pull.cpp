@@ -15,7 +15,6 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/output_file.h"
 #include "base/printable.h"
 #include "base/sha256.h"
 #include "gguf/file.h"
@@ -187,7 +186,7 @@ class Pull {
     std::error_code fault;
     fs::rename(model, target_, fault);
     if (fault) fail(ErrorKind::io, "cannot put '{}' into the model store: {}", shown(target_), fault.message());
-    write_stamp(digest);
+    write_stamp(target_, digest);
     return target_;
   }
 
@@ -211,7 +210,7 @@ class Pull {
     if (!expected.empty() && !stamp.empty() && stamp == stamp_line(target_, expected)) return true;
     const std::string found = hash(target_);
     if (expected.empty() ? !is_gguf() : found != expected) return false;
-    write_stamp(found);
+    write_stamp(target_, found);
     return true;
   }
 
@@ -220,17 +219,6 @@ class Pull {
       return !GgufFile::open(target_).tensors().empty();
     } catch (const Error&) {
       return false;
-    }
-  }
-
-  // Only saves time later, so that a failure, as in a store that may only be read, is no error.
-  void write_stamp(std::string_view digest) const {
-    try {
-      const std::string line = stamp_line(target_, digest);
-      OutputFile file(stamp_path(target_));
-      file.write(std::as_bytes(std::span(line)));
-      file.commit();
-    } catch (const Error&) {
     }
   }
 

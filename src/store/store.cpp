@@ -116,6 +116,32 @@ std::string_view place_name(ModelPlace place) noexcept {
   return "unknown";
 }
 
+// A name of Quarrel's own store, else of Ollama's.
+std::optional<ResolvedModel> ModelStore::find_named(const std::string& name,
+                                                    const std::vector<OllamaEntry>& entries) const {
+  if (auto found = find_stored(paths_.quarrel, name)) {
+    StoredSettings settings = read_settings(settings_path(paths_.quarrel, found->name));
+    return ResolvedModel{found->path(),
+                         std::move(found->name),
+                         ModelPlace::quarrel,
+                         std::move(settings.system),
+                         std::move(settings.template_text),
+                         std::move(settings.params),
+                         std::move(settings.license)};
+  }
+  const auto parsed = OllamaName::parse(name);
+  const auto entry = parsed ? find_ollama(entries, *parsed) : std::nullopt;
+  if (!entry) return std::nullopt;
+  OllamaModel model = read_ollama(*entry);
+  return ResolvedModel{model.path,
+                       entry->display,
+                       ModelPlace::ollama,
+                       std::move(model.system),
+                       std::move(model.template_text),
+                       std::move(model.params),
+                       std::move(model.license)};
+}
+
 ResolvedModel ModelStore::resolve(const std::string& name) const {
   if (name.empty()) fail(ErrorKind::usage, "no model given");
   if (name.find('\0') != std::string::npos) fail(ErrorKind::usage, "a model's name must not hold a zero byte");
@@ -126,24 +152,16 @@ ResolvedModel ModelStore::resolve(const std::string& name) const {
   const bool named_like_path = name[0] == '/' || name[0] == '.' || name.ends_with(kModelExtension);
   if (fs::is_directory(status) && named_like_path) refuse_directory(name);
 
-  if (name.find('/') == std::string::npos) {
-    if (auto found = find_stored(paths_.quarrel, name)) {
-      return {found->path(), std::move(found->name), ModelPlace::quarrel, {}, {}, {}};
-    }
-  }
   const auto entries = list_ollama(paths_.ollama);
-  const auto parsed = OllamaName::parse(name);
-  if (const auto entry = parsed ? find_ollama(entries, *parsed) : std::nullopt) {
-    OllamaModel model = read_ollama(*entry);
-    return {model.path,
-            entry->display,
-            ModelPlace::ollama,
-            std::move(model.system),
-            std::move(model.template_text),
-            std::move(model.params)};
-  }
+  if (auto found = find_named(name, entries)) return std::move(*found);
   if (fs::is_directory(status)) refuse_directory(name);
   if (fs::exists(status)) fail(ErrorKind::usage, "'{}' is not a regular file", printable(name, 512));
+  refuse_unknown(name, paths_, entries);
+}
+
+ResolvedModel ModelStore::resolve_name(const std::string& name) const {
+  const auto entries = list_ollama(paths_.ollama);
+  if (auto found = find_named(name, entries)) return std::move(*found);
   refuse_unknown(name, paths_, entries);
 }
 
@@ -153,6 +171,11 @@ std::vector<ListedModel> ModelStore::list() const {
     ListedModel model{.name = file.name, .modified = modified_time(file.path())};
     if (const Pullable* row = file_row(file.path())) model.alias = row->name;
     describe(file.path(), model);
+    try {
+      read_settings(settings_path(paths_.quarrel, file.name));
+    } catch (const Error& error) {
+      model.problem = error.what();
+    }
     if (auto change = changed_since_pull(file.path())) model.problem = std::move(*change);
     models.push_back(std::move(model));
   }

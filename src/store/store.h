@@ -12,7 +12,11 @@
 #include <string_view>
 #include <vector>
 
+#include "store/stored_settings.h"
+
 namespace quarrel {
+
+struct OllamaEntry;
 
 struct StorePaths {
   std::filesystem::path quarrel;              // empty when there is no place for a store (no home)
@@ -32,10 +36,11 @@ struct ResolvedModel {
   std::filesystem::path path;  // of the GGUF file
   std::string name;            // what to call it
   ModelPlace place = ModelPlace::file;
-  // Only Ollama's store has these.
+  // What a store keeps beside the weights.
   std::optional<std::string> system;
-  std::optional<std::string> template_text;
-  std::optional<std::string> params;  // the text of a JSON object
+  std::optional<std::string> template_text;  // Jinja in Quarrel's store, Go's in Ollama's
+  std::optional<std::string> params;         // the text of a JSON object
+  std::string license = {};
 };
 
 struct ListedModel {
@@ -59,7 +64,7 @@ struct RemovedModel {
 };
 struct LinkedModel {
   std::filesystem::path path;
-  bool settings_left = false;  // the template, system prompt or parameters that Ollama keeps did not come along
+  bool template_left = false;  // Ollama's template did not come along: it is not written in Jinja
 };
 
 class ModelStore {
@@ -70,6 +75,9 @@ class ModelStore {
   // Ollama's. Throws Error: not_found with the nearest names, usage for a directory or an ambiguous name, and what
   // read_ollama() throws. The file itself is not opened.
   ResolvedModel resolve(const std::string& name) const;
+
+  // The same for those who must not name files: stores alone are looked at, in the same order.
+  ResolvedModel resolve_name(const std::string& name) const;
 
   // Both stores' models, Quarrel's first. Broken ones are listed with their problem; nothing in a store is fatal.
   std::vector<ListedModel> list() const;
@@ -83,10 +91,30 @@ class ModelStore {
   // name that cannot be one or exists, io.
   LinkedModel add_name(const std::string& name, const std::string& further) const;
 
+  // Makes a model of Quarrel's own store, or replaces one: the weights of `from`, linked, with settings of its own.
+  // Gives its path. Throws Error: usage for a name that cannot be one, io.
+  std::filesystem::path create(const std::string& name, const ResolvedModel& from,
+                               const StoredSettings& settings) const;
+
+  // The same with weights of its own: `file`, which lies in the store's folder and has this digest, is moved there.
+  std::filesystem::path adopt(const std::string& name, const std::filesystem::path& file, const std::string& digest,
+                              const StoredSettings& settings) const;
+
+  // Throws Error(usage) for a name that no model of Quarrel's own store can have.
+  static void check_model_name(const std::string& name);
+
   const StorePaths& paths() const noexcept { return paths_; }
 
  private:
+  void require_folder() const;
+  void make_folder() const;
+  std::string replaceable_name(const std::string& name) const;
+  std::optional<ResolvedModel> find_named(const std::string& name, const std::vector<OllamaEntry>& entries) const;
+
   StorePaths paths_;
 };
+
+// What a model has beside its weights and a further name of it can keep: Ollama's templates are not written in Jinja.
+StoredSettings kept_settings(const ResolvedModel& model);
 
 }  // namespace quarrel

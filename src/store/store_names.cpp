@@ -6,6 +6,8 @@
 
 #include "base/error.h"
 #include "base/printable.h"
+#include "store/model_description.h"
+#include "store/ollama_store.h"
 #include "store/own_store.h"
 #include "store/store.h"
 
@@ -18,29 +20,52 @@ constexpr std::size_t kLongestName = 200;  // with a part's number and the exten
 
 std::string shown(const fs::path& path) { return printable(path.string(), 512); }
 
-// A name that is a file name, visible, and means nothing else.
-void check_new_name(const std::string& name, const fs::path& store) {
+// A name that is a file name, visible, and means nothing else. Those with a slash or a colon are Ollama's.
+void check_name(const std::string& name) {
   const auto refuse = [&](std::string_view why) {
     fail(ErrorKind::usage, "a model cannot be called '{}': {}", printable(name), why);
   };
   if (name.empty()) refuse("the name is empty");
   if (name.size() > kLongestName) refuse(fmt::format("the name is longer than {} bytes", kLongestName));
   if (name[0] == '.' || name[0] == '-') refuse("the name begins with a dot or a dash");
-  const auto is_bad = [](unsigned char c) { return c < 0x20 || c == 0x7F || c == '/' || c == ':'; };
-  if (std::ranges::any_of(name, is_bad)) refuse("the name holds a slash, a colon or a control character");
+  const auto is_bad = [](unsigned char c) { return c < 0x20 || c == 0x7F; };
+  if (std::ranges::any_of(name, is_bad)) refuse("the name holds a control character");
+  if (name.find_first_of("/:") != std::string::npos && !OllamaName::parse(name)) {
+    refuse("with a slash or a colon it has to be of the form namespace/model:tag, in letters, digits, -, _ and .");
+  }
+  if (name.find("://") != std::string::npos) refuse("that is an address");
   if (find_pullable(name) != nullptr) refuse("that is the name of a model to be pulled");
+}
+
+void check_new_name(const std::string& name, const fs::path& store) {
+  check_name(name);
   if (find_stored(store, name)) fail(ErrorKind::usage, "the model '{}' already exists", printable(name));
 }
 
-// A hard link where that can be, so that it does not depend on the other name; else a symbolic one.
+// A hard link where that can be, so that it does not depend on the other name; else a symbolic one. It takes the place
+// of what was there at once.
 void link_file(const fs::path& source, const fs::path& target, bool hard) {
+  const fs::path pending = target.parent_path() / fmt::format(".{}.link", target.filename().string());
   std::error_code fault;
-  if (hard) {
-    fs::create_hard_link(source, target, fault);
-    if (!fault) return;
+  fs::remove(pending, fault);
+  fault.clear();
+  if (hard) fs::create_hard_link(source, pending, fault);
+  if (!hard || fault) {
+    fault.clear();
+    fs::create_symlink(fs::absolute(source), pending, fault);
   }
-  if (fault != std::errc::file_exists) fs::create_symlink(fs::absolute(source), target, fault);
-  if (fault) fail(ErrorKind::io, "cannot link '{}': {}", shown(target), fault.message());
+  if (!fault) fs::rename(pending, target, fault);
+  if (fault) {
+    const std::string why = fault.message();
+    fs::remove(pending, fault);
+    fail(ErrorKind::io, "cannot link '{}': {}", shown(target), why);
+  }
+  fs::remove(pending, fault);  // two names of one file: then nothing was renamed
+}
+
+// What is known of a file is known of its further name.
+void copy_stamp(const fs::path& source, const fs::path& target) {
+  if (const std::string digest = known_digest(source); !digest.empty()) write_stamp(target, digest);
 }
 
 // The other parts of a split model beside its first one.
@@ -51,6 +76,21 @@ std::vector<fs::path> parts_of(const fs::path& first) {
   return {first};
 }
 
+// The path of the first part.
+fs::path link_parts(const ResolvedModel& model, const fs::path& store, const std::string& name) {
+  const std::vector<fs::path> parts =
+      model.place == ModelPlace::ollama ? std::vector{model.path} : parts_of(model.path);
+  fs::path path;
+  // The first part last: a split model is there once that is.
+  for (std::size_t i = parts.size(); i-- > 0;) {
+    const std::string number = parts.size() == 1 ? "" : fmt::format("-{:05}-of-{:05}", i + 1, parts.size());
+    path = store / fmt::format("{}{}{}", file_stem(name), number, kModelExtension);
+    link_file(parts[i], path, model.place == ModelPlace::quarrel);
+    copy_stamp(parts[i], path);
+  }
+  return path;
+}
+
 }  // namespace
 
 std::optional<std::string> change_warning(const ResolvedModel& model) {
@@ -58,7 +98,7 @@ std::optional<std::string> change_warning(const ResolvedModel& model) {
 }
 
 RemovedModel ModelStore::remove(const std::string& name) const {
-  const auto found = name.find('/') == std::string::npos ? find_stored(paths_.quarrel, name) : std::nullopt;
+  const auto found = find_stored(paths_.quarrel, name);
   if (!found) {
     const ResolvedModel other = resolve(name);
     if (other.place == ModelPlace::ollama) {
@@ -76,31 +116,73 @@ RemovedModel ModelStore::remove(const std::string& name) const {
     fs::remove(part, fault);
     if (fault) fail(ErrorKind::io, "cannot remove '{}': {}", shown(part), fault.message());
   }
+  write_settings(settings_path(paths_.quarrel, found->name), {});
   return result;
 }
 
 LinkedModel ModelStore::add_name(const std::string& name, const std::string& further) const {
-  if (paths_.quarrel.empty()) {
-    fail(ErrorKind::usage, "there is no place for a model store: set QUARREL_MODELS to a folder");
-  }
+  require_folder();
   std::string given = further;
   if (given.ends_with(kModelExtension)) given.resize(given.size() - kModelExtension.size());
   check_new_name(given, paths_.quarrel);
   const ResolvedModel model = resolve(name);
+  make_folder();
+  write_settings(settings_path(paths_.quarrel, given), kept_settings(model));
+  return {.path = link_parts(model, paths_.quarrel, given),
+          .template_left = model.place == ModelPlace::ollama && model.template_text};
+}
+
+std::filesystem::path ModelStore::create(const std::string& name, const ResolvedModel& from,
+                                         const StoredSettings& settings) const {
+  const std::string given = replaceable_name(name);
+  write_settings(settings_path(paths_.quarrel, given), settings);
+  const std::optional<StoredFile> before = find_stored(paths_.quarrel, given);
+  std::error_code fault;
+  if (before && fs::equivalent(before->path(), from.path, fault)) return before->path();
+  return link_parts(from, paths_.quarrel, given);
+}
+
+std::filesystem::path ModelStore::adopt(const std::string& name, const fs::path& file, const std::string& digest,
+                                        const StoredSettings& settings) const {
+  const std::string given = replaceable_name(name);
+  write_settings(settings_path(paths_.quarrel, given), settings);
+  const fs::path target = paths_.quarrel / fmt::format("{}{}", file_stem(given), kModelExtension);
+  std::error_code fault;
+  fs::rename(file, target, fault);
+  if (fault) fail(ErrorKind::io, "cannot put '{}' into the model store: {}", shown(target), fault.message());
+  write_stamp(target, digest);
+  return target;
+}
+
+// As the store spells it, if it has it already; a name that a model can get.
+std::string ModelStore::replaceable_name(const std::string& name) const {
+  require_folder();
+  check_name(name);
+  make_folder();
+  const std::optional<StoredFile> before = find_stored(paths_.quarrel, name);
+  if (before && before->parts.size() > 1) {
+    fail(ErrorKind::usage, "the model '{}' exists in several parts: remove it first", printable(before->name));
+  }
+  return before ? before->name : name;
+}
+
+void ModelStore::check_model_name(const std::string& name) { check_name(name); }
+
+void ModelStore::require_folder() const {
+  if (!paths_.quarrel.empty()) return;
+  fail(ErrorKind::usage, "there is no place for a model store: set QUARREL_MODELS to a folder");
+}
+
+void ModelStore::make_folder() const {
   std::error_code fault;
   fs::create_directories(paths_.quarrel, fault);
   if (fault) fail(ErrorKind::io, "cannot create the model store '{}': {}", shown(paths_.quarrel), fault.message());
+}
 
-  const std::vector<fs::path> parts =
-      model.place == ModelPlace::ollama ? std::vector{model.path} : parts_of(model.path);
-  LinkedModel result{.path = {}, .settings_left = model.system || model.template_text || model.params};
-  // The first part last: a split model is there once that is.
-  for (std::size_t i = parts.size(); i-- > 0;) {
-    const std::string number = parts.size() == 1 ? "" : fmt::format("-{:05}-of-{:05}", i + 1, parts.size());
-    result.path = paths_.quarrel / fmt::format("{}{}{}", given, number, kModelExtension);
-    link_file(parts[i], result.path, model.place == ModelPlace::quarrel);
-  }
-  return result;
+StoredSettings kept_settings(const ResolvedModel& model) {
+  StoredSettings settings{.system = model.system, .params = model.params, .license = model.license};
+  if (model.place == ModelPlace::quarrel) settings.template_text = model.template_text;
+  return settings;
 }
 
 }  // namespace quarrel

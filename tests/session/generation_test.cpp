@@ -186,6 +186,39 @@ TEST_F(Generate, WithoutASeedAnswersDiffer) {
   EXPECT_NE(a.answers[0].tokens, b.answers[0].tokens);
 }
 
+// Lets one text come and no other.
+class OneText : public TokenMask {
+ public:
+  explicit OneText(std::vector<TokenId> text) : text_(std::move(text)) {}
+  void allow(std::span<const TokenId> answer, std::span<std::uint64_t> allowed) override {
+    const auto id = static_cast<std::size_t>(text_.at(answer.size()));
+    allowed[id / 64] |= std::uint64_t{1} << (id % 64);
+  }
+
+ private:
+  std::vector<TokenId> text_;
+};
+
+TEST_F(Generate, AModelThatSpeaksInChannelsAnswersInTheFinalOne) {
+  const auto model = load_toy(write_toy_chat(folder_.path(), {.context = 512, .channels = true}));
+  const std::string spoken =
+      "<|channel|>analysis<|message|>what one?<|end|><|start|>assistant<|channel|>final<|message|>Hello there<|end|>";
+  const std::vector<TokenId> ids = model->tokenizer()->encode(spoken, {.parse_special = true});
+  Ask wanted = ask(static_cast<std::int32_t>(ids.size()));
+  ChatInput input;
+  input.messages.push_back({{"role", "user"}, {"content", "Hello"}});
+  wanted.prompt = input;
+  wanted.mask = [ids](std::int32_t) { return std::make_unique<OneText>(ids); };
+  const quarrel::Answer answer = generate(model, wanted).answers[0];
+  EXPECT_EQ(answer.text, "Hello there");
+  EXPECT_EQ(answer.tokens, ids) << "all of it was generated";
+  wanted.show_special = true;
+  EXPECT_EQ(generate(model, wanted).answers[0].text, spoken);
+  wanted.show_special = false;
+  wanted.stop = {"what", "there"};
+  EXPECT_EQ(generate(model, wanted).answers[0].text, "Hello ") << "a stop string counts in the answer alone";
+}
+
 // A mask that leaves one answer no token, or throws, ends that answer alone.
 class OneToken final : public TokenMask {
  public:

@@ -1,5 +1,5 @@
-// Writes a toy model to a file, for tests that run the program: make_toy NAME FILE [CONTEXT]. NAME is "chat", "embed"
-// or one of toy_names().
+// Writes a toy model to a file, for tests that run the program: make_toy NAME FILE [CONTEXT]. NAME is "chat",
+// "channels", "embed" or one of toy_names().
 
 #include <cstdio>
 #include <exception>
@@ -17,9 +17,10 @@ int main(int argc, char** argv) {
     ToyOptions options;
     if (argc == 4) options.context = static_cast<std::uint32_t>(std::stoul(argv[3]));
     const std::string_view name = argv[1];
-    save_bytes(argv[2], name == "chat"    ? make_toy_chat(options)
-                        : name == "embed" ? make_toy_embed(options)
-                                          : make_toy(name, options));
+    options.channels = name == "channels";
+    save_bytes(argv[2], name == "chat" || name == "channels" ? make_toy_chat(options)
+                        : name == "embed"                    ? make_toy_embed(options)
+                                                             : make_toy(name, options));
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\n", error.what());

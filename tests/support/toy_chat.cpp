@@ -23,11 +23,19 @@ constexpr std::array<std::string_view, 36> kWords{
     " this",  " have", " not",   " from",     " can",  " help", " what", " world", " one", " his", " they", " there",
     " would", "user",  "system", "assistant", "Hello", "The",   "You",   "What",   "er",   "ing",  "tion",  "\n\n"};
 
+constexpr std::array<std::string_view, 5> kMarks{"<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|return|>"};
+
 constexpr std::string_view kTemplate =
     "{% for message in messages %}"
     "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}"
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+
+constexpr std::string_view kChannelTemplate =
+    "{% for message in messages %}"
+    "{{ '<|start|>' + message['role'] + '<|message|>' + message['content'] + '<|end|>' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|start|>assistant' }}{% endif %}";
 
 std::string utf8(std::uint32_t code) {
   if (code < 0x80) return {static_cast<char>(code)};
@@ -51,7 +59,7 @@ struct Vocabulary {
   std::vector<std::string> merges;
 };
 
-Vocabulary chat_vocabulary() {
+Vocabulary chat_vocabulary(bool channels = false) {
   Vocabulary vocabulary;
   const std::array<std::string, 256> bytes = byte_spellings();
   vocabulary.tokens.assign(kControl.begin(), kControl.end());
@@ -70,12 +78,16 @@ Vocabulary chat_vocabulary() {
   }
   vocabulary.kinds.assign(vocabulary.tokens.size(), kNormalKind);
   std::fill_n(vocabulary.kinds.begin(), kControl.size(), kControlKind);
+  if (channels) {
+    vocabulary.tokens.insert(vocabulary.tokens.end(), kMarks.begin(), kMarks.end());
+    vocabulary.kinds.resize(vocabulary.tokens.size(), kControlKind);
+  }
   return vocabulary;
 }
 
 GgufWriter chat_writer(const ToyOptions& options) {
   if (options.vocabulary) fail(ErrorKind::usage, "the chatting toy has a vocabulary of its own");
-  const Vocabulary vocabulary = chat_vocabulary();
+  const Vocabulary vocabulary = chat_vocabulary(options.channels);
   ToyRecipe recipe = toy_recipe("llama", options);
   recipe.name = "chat";
   recipe.vocabulary = static_cast<std::uint32_t>(vocabulary.tokens.size());
@@ -92,7 +104,7 @@ GgufWriter chat_writer(const ToyOptions& options) {
   writer.put_u32("tokenizer.ggml.unknown_token_id", kEndOfText);
   writer.put_u32("tokenizer.ggml.padding_token_id", kEnd);
   writer.put_bool("tokenizer.ggml.add_bos_token", false);
-  writer.put_string("tokenizer.chat_template", kTemplate);
+  writer.put_string("tokenizer.chat_template", options.channels ? kChannelTemplate : kTemplate);
   add_toy_tensors(writer, recipe, options.seed, options.type);
   return writer;
 }

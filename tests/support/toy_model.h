@@ -30,6 +30,7 @@ struct ToyOptions {
   std::optional<std::uint32_t> rotary = {}, vocabulary = {}, context = {}, experts = {}, experts_used = {}, window = {};
   std::optional<double> rope_base = {};
   std::optional<ToySsm> ssm = {};
+  bool channels = false;  // of the one that chats: it speaks in channels, by control tokens behind all others
 };
 
 // Every toy: "llama", "llama3", "mixtral", "qwen2" … "bert".

@@ -7,6 +7,7 @@
 
 #include "base/sha256.h"
 #include "gguf/writer.h"
+#include "store/model_description.h"
 #include "store/ollama_store.h"
 #include "store/own_store.h"
 #include "support/temp_dir.h"
@@ -383,7 +384,7 @@ TEST_F(Store, AFurtherNameIsALinkThatOutlivesTheFirst) {
   write_file(folder_ / "quarrel/a.gguf", model_);
   const LinkedModel linked = store().add_name("a", "b.gguf");
   EXPECT_EQ(linked.path, folder_ / "quarrel/b.gguf");
-  EXPECT_FALSE(linked.settings_left);
+  EXPECT_FALSE(linked.template_left);
   EXPECT_TRUE(fs::equivalent(folder_ / "quarrel/a.gguf", linked.path)) << "no bytes are copied";
   EXPECT_FALSE(fs::is_symlink(linked.path));
   store().remove("a");
@@ -403,7 +404,8 @@ TEST_F(Store, FilesElsewhereAreLinkedBySymbolAndNothingIsWrittenThere) {
   write_file(folder_ / "x.gguf", model_);
   EXPECT_TRUE(fs::is_symlink(store().add_name((folder_ / "x.gguf").string(), "mine").path));
   const LinkedModel theirs = store().add_name("m", "theirs");
-  EXPECT_TRUE(theirs.settings_left);
+  EXPECT_FALSE(theirs.template_left);
+  EXPECT_EQ(resolve("theirs").system, "be brief") << "what Ollama keeps comes along";
   EXPECT_TRUE(fs::is_symlink(theirs.path));
   EXPECT_EQ(fs::hard_link_count(fs::canonical(theirs.path)), 1U);
   EXPECT_EQ(test::read_file(resolve("theirs").path), model_);
@@ -414,9 +416,10 @@ TEST_F(Store, FilesElsewhereAreLinkedBySymbolAndNothingIsWrittenThere) {
 TEST_F(Store, ANewNameMustBeOneAndBeFree) {
   write_file(folder_ / "quarrel/a.gguf", model_);
   write_file(folder_ / "quarrel/Taken.gguf", model_);
-  for (const std::string& name : {std::string(), std::string(".hidden"), std::string("-n"), std::string("x/y"),
-                                  std::string("../x"), std::string("a:b"), std::string("a\nb"), std::string("default"),
-                                  std::string("taken"), std::string(".gguf"), std::string(201, 'x')}) {
+  for (const std::string& name :
+       {std::string(), std::string(".hidden"), std::string("-n"), std::string("x/../y"), std::string("../x"),
+        std::string("a:"), std::string("a:b:c"), std::string("/x"), std::string("http://h/x/y"), std::string("a\nb"),
+        std::string("default"), std::string("taken"), std::string(".gguf"), std::string(201, 'x')}) {
     const auto thrown = test::thrown_by([&] { store().add_name("a", name); });
     ASSERT_TRUE(thrown.happened) << name;
     EXPECT_EQ(thrown.kind, ErrorKind::usage) << thrown.message;
@@ -424,6 +427,66 @@ TEST_F(Store, ANewNameMustBeOneAndBeFree) {
   expect_error(ErrorKind::usage, {"already exists"}, [&] { store().add_name("a", "taken"); });
   expect_error(ErrorKind::not_found, {"'absent'"}, [&] { store().add_name("absent", "b"); });
   EXPECT_EQ(listed().size(), 2U);
+}
+
+TEST_F(Store, NamesMayHaveANamespaceAndATag) {
+  write_file(folder_ / "quarrel/a.gguf", model_);
+  EXPECT_EQ(store().add_name("a", "me/thing:v2").path, folder_ / "quarrel/me%2Fthing:v2.gguf");
+  EXPECT_EQ(resolve("me/thing:v2").name, "me/thing:v2");
+  EXPECT_EQ(store().resolve_name("Me/Thing:V2").place, ModelPlace::quarrel);
+  EXPECT_TRUE(listed().contains("me/thing:v2"));
+  EXPECT_EQ(store().remove("me/thing:v2").name, "me/thing:v2");
+  EXPECT_EQ(listed().size(), 1U);
+}
+
+TEST_F(Store, NamesAloneAreNoPaths) {
+  write_file(folder_ / "x.gguf", model_);
+  write_file(folder_ / "quarrel/a.gguf", model_);
+  EXPECT_EQ(resolve((folder_ / "x.gguf").string()).place, ModelPlace::file);
+  for (const std::string& name : {(folder_ / "x.gguf").string(), (folder_ / "quarrel/a.gguf").string(),
+                                  std::string("../x.gguf"), std::string("./quarrel/a.gguf"), std::string()}) {
+    expect_error(ErrorKind::not_found, {}, [&] { store().resolve_name(name); });
+  }
+}
+
+TEST_F(Store, AMadeModelHasTheWeightsOfAnotherAndSettingsOfItsOwn) {
+  write_file(folder_ / "quarrel/a.gguf", model_);
+  write_stamp(folder_ / "quarrel/a.gguf", sha256(model_));
+  const StoredSettings pirate{.from = "a", .system = "Arr", .params = R"({"temperature":0.5})"};
+  const fs::path path = store().create("pirate:v1", resolve("a"), pirate);
+  EXPECT_TRUE(fs::equivalent(path, folder_ / "quarrel/a.gguf"));
+  EXPECT_EQ(known_digest(path), sha256(model_));
+  const ResolvedModel made = resolve("pirate:v1");
+  EXPECT_EQ(made.system, "Arr");
+  EXPECT_EQ(made.params, pirate.params);
+  EXPECT_FALSE(resolve("a").system);
+
+  // Once more: the settings are others, the weights may be too.
+  store().create("pirate:v1", made, {.system = "Ahoy"});
+  EXPECT_EQ(resolve("pirate:v1").system, "Ahoy");
+  EXPECT_FALSE(resolve("pirate:v1").params);
+  write_file(folder_ / "quarrel/b.gguf", model_ + "b");
+  store().create("PIRATE:v1", resolve("b"), {});
+  EXPECT_EQ(test::read_file(resolve("pirate:v1").path), model_ + "b");
+  EXPECT_FALSE(resolve("pirate:v1").system);
+  EXPECT_EQ(test::read_file(resolve("a").path), model_) << "the name that it had the weights of keeps them";
+
+  store().create("pirate:v1", resolve("a"), pirate);
+  store().add_name("pirate:v1", "copy");
+  EXPECT_EQ(resolve("copy").system, "Arr");
+  store().remove("pirate:v1");
+  store().remove("copy");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_ / "quarrel"), fs::directory_iterator()), 3)
+      << "two models and a stamp";
+  expect_error(ErrorKind::usage, {"default"}, [&] { store().create("default", resolve("a"), {}); });
+  expect_error(ErrorKind::usage, {"x/../y"}, [&] { store().create("x/../y", resolve("a"), {}); });
+}
+
+TEST_F(Store, AModelWithBrokenSettingsIsListedWithItsProblem) {
+  write_file(folder_ / "quarrel/a.gguf", model_);
+  write_file(folder_ / "quarrel/a.settings.json", "{");
+  EXPECT_NE(listed()["a"].problem.find("settings"), std::string::npos);
+  expect_error(ErrorKind::bad_file, {"settings"}, [&] { resolve("a"); });
 }
 
 }  // namespace

@@ -3,6 +3,7 @@ pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 
 quarrel_test(tokenizer_test LABEL unit
   SOURCES
+    channel_filter_test.cpp
     text_stream_test.cpp
     tokenizer_golden_test.cpp
     tokenizer_hostile_test.cpp
