@@ -283,7 +283,10 @@ class HostBackend : public Backend {
   BackendCounters counters_;
   std::map<std::int32_t, std::vector<std::uint64_t>> expert_use_;  // by layer
   bool profiling_ = false;
-  std::map<std::string_view, OpTime> times_;
+  // There are fewer kinds of op than this. Fixed, so that the end of an op needs no memory.
+  std::array<OpTime, 32> times_ = {};
+  std::size_t times_used_ = 0;
+  OpTime* time_of(std::string_view name) noexcept;  // null: there is no room for another name
 };
 
 }  // namespace quarrel

@@ -2,6 +2,7 @@
 // least that any way of doing it needs: what is read more than once counts once.
 #include <algorithm>
 #include <limits>
+#include <span>
 
 #include "backend/host_backend.h"
 #include "base/as_size.h"
@@ -16,17 +17,27 @@ HostBackend::Timer::Timer(HostBackend& backend, std::string_view name)
 HostBackend::Timer::~Timer() {
   if (backend_ == nullptr) return;
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start_;
-  OpTime& time = backend_->times_[name_];
-  time.name = name_;
-  time.seconds += taken.count();
-  ++time.calls;
+  if (OpTime* const time = backend_->time_of(name_)) {
+    time->seconds += taken.count();
+    ++time->calls;
+  }
+}
+
+OpTime* HostBackend::time_of(std::string_view name) noexcept {
+  const auto used = std::span(times_).first(times_used_);
+  const auto found = std::ranges::find(used, name, &OpTime::name);
+  if (found != used.end()) return &*found;
+  if (times_used_ == times_.size()) return nullptr;
+  times_[times_used_] = {.name = name};
+  return &times_[times_used_++];
 }
 
 void HostBackend::Timer::add(const Work& work) {
-  OpTime& time = backend_->times_[name_];
-  time.bytes += work.bytes;
-  time.macs += work.macs;
-  time.quantised_macs += work.quantised_macs;
+  OpTime* const time = backend_->time_of(name_);
+  if (time == nullptr) return;
+  time->bytes += work.bytes;
+  time->macs += work.macs;
+  time->quantised_macs += work.quantised_macs;
 }
 
 void HostBackend::Timer::gemm(std::size_t rows, std::initializer_list<Weight> weights, std::size_t read) {
@@ -108,13 +119,12 @@ std::string_view HostBackend::profile_name(const LinearOp& op) noexcept {
 
 void HostBackend::set_profiling(bool on) {
   profiling_ = on;
-  times_.clear();
+  times_used_ = 0;
 }
 
 std::vector<OpTime> HostBackend::profile() const {
-  std::vector<OpTime> times;
-  times.reserve(times_.size());
-  for (const auto& [name, time] : times_) times.push_back(time);
+  std::vector<OpTime> times(times_.begin(), times_.begin() + static_cast<std::ptrdiff_t>(times_used_));
+  std::ranges::sort(times, {}, &OpTime::name);
   return times;
 }
 

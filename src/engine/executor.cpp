@@ -1,9 +1,20 @@
 #include "engine/executor.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
+#include <variant>
+
+#include "base/as_size.h"
 
 namespace quarrel {
+namespace {
+
+constexpr std::uint64_t kSampleEvery = 64;
+// Not the first ones: they touch pages that nobody has touched yet.
+constexpr std::uint64_t kSampledStep = 8;
+
+}  // namespace
 
 Executor::Executor(GgufFile file, Device& device, const ExecutorOptions& options)
     : file_(std::move(file)), plan_(plan_memory(file_, device, options)) {
@@ -20,21 +31,86 @@ Executor::Executor(GgufFile file, Device& device, const ExecutorOptions& options
                             .kv_type = plan_.kv_type,
                             .blocks = plan_.blocks,
                             .state_slots = plan_.state_slots});
+  for (const LayerSpec& layer : this->spec().layers) {
+    recurrent_.push_back(std::holds_alternative<MambaSpec>(layer.mixer.function));
+    has_sampled_layers_ |= recurrent_.back() || std::holds_alternative<MoeSpec>(layer.mixer.function) ||
+                           std::holds_alternative<MoeSpec>(layer.ffn.function);
+  }
   file_.require_whole();
 }
 
 Executor::~Executor() = default;
 
-Ticket Executor::submit(const Step& step) { return backend_->submit(step, forward_); }
+Ticket Executor::submit(const Step& step) {
+  const bool sampled = begin_sample();
+  try {
+    const Ticket ticket = backend_->submit(step, forward_);
+    if (sampled) sampled_ = ticket;
+    return ticket;
+  } catch (...) {
+    if (sampled) end_sample(false);
+    throw;
+  }
+}
+
+bool Executor::begin_sample() {
+  const bool due = submitted_++ % kSampleEvery == kSampledStep;
+  if (!due || !has_sampled_layers_ || times_watched_ || sampled_) return false;
+  backend_->set_profiling(true);
+  return true;
+}
+
+void Executor::end_sample(bool read) noexcept {
+  sampled_.reset();
+  try {
+    if (read) read_sample(backend_->profile());
+  } catch (const std::bad_alloc&) {
+    // The next sample will tell.
+  }
+  backend_->set_profiling(false);
+}
+
+void Executor::read_sample(std::span<const OpTime> times) noexcept {
+  OpTime layer, routing, scan, convolution;
+  for (const OpTime& op : times) {
+    if (op.name == "router") routing = op;
+    if (op.name == "scan") scan = op;
+    if (op.name == "conv") convolution = op;
+    if (op.name == "router" || op.name == "experts" || op.name == "shared experts") layer.seconds += op.seconds;
+  }
+  seen_.moe_layers.add(routing.calls, layer.seconds);
+  seen_.moe_routing.add(routing.calls, routing.seconds);
+  seen_.ssm_scans.add(scan.calls, scan.seconds);
+  seen_.ssm_convolutions.add(convolution.calls, convolution.seconds);
+}
+
+void Executor::watch_times(bool on) {
+  sampled_.reset();
+  times_watched_ = on;
+  backend_->set_profiling(on);
+}
 
 StepResults Executor::wait(Ticket ticket) {
-  StepResults results = backend_->wait(ticket);
+  const bool sampled = sampled_ == ticket;
+  StepResults results;
+  try {
+    results = backend_->wait(ticket);
+  } catch (...) {
+    if (sampled) end_sample(false);
+    throw;
+  }
+  if (sampled) end_sample(true);
   ++seen_.steps;
   seen_.rows += results.first_bad_layer.size();
+  seen_.step_rows.add(results.first_bad_layer.size());
   const auto bad = std::ranges::find_if(results.first_bad_layer, [](std::int32_t layer) { return layer >= 0; });
   if (bad != results.first_bad_layer.end()) {
     ++seen_.divergences;
     seen_.last_bad_layer = *bad;
+    // A norm notices what the layer before it has made.
+    const std::size_t layer = as_size(*bad);
+    const auto is_recurrent = [&](std::size_t index) { return index < recurrent_.size() && recurrent_[index]; };
+    if (is_recurrent(layer) || (layer > 0 && is_recurrent(layer - 1))) ++seen_.ssm_divergences;
   }
   return results;
 }

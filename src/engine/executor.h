@@ -4,6 +4,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
+#include <vector>
 
 #include "backend/backend.h"
 #include "engine/memory_plan.h"
@@ -36,15 +39,25 @@ class Executor {
   StepResults step(const Step& step) { return wait(submit(step)); }
 
   Observations observe() const;
-  void watch_times(bool on) { backend_->set_profiling(on); }  // starts them at zero
+  void watch_times(bool on);  // starts them at zero
 
  private:
+  // Clocks run in one step of 64 where experts or recurrent layers are to be timed; in the others they cost nothing.
+  bool begin_sample();
+  void end_sample(bool read) noexcept;
+  void read_sample(std::span<const OpTime> times) noexcept;
+
   GgufFile file_;
   MemoryPlan plan_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Model> model_;
   Backend::Forward forward_;  // a backend may call it after `submit` has returned
   Observations seen_;         // what the executor itself counts
+  bool has_sampled_layers_ = false;
+  std::vector<bool> recurrent_;  // by layer
+  bool times_watched_ = false;
+  std::uint64_t submitted_ = 0;
+  std::optional<Ticket> sampled_ = {};  // the step with the clocks on
 };
 
 }  // namespace quarrel

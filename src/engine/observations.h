@@ -2,6 +2,8 @@
 // always on because it costs next to nothing; the times of ops only when asked for.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -9,11 +11,33 @@
 
 namespace quarrel {
 
+// How often values occurred, by size: bucket i holds those of at most 2^i that are too large for the one before; the
+// last also what is larger.
+struct SizeCounts {
+  static constexpr std::size_t kBuckets = 24;
+  std::array<std::uint64_t, kBuckets> counts = {};
+
+  void add(std::uint64_t value, std::uint64_t times = 1) noexcept;
+  static constexpr std::uint64_t bound(std::size_t bucket) noexcept { return std::uint64_t{1} << bucket; }
+};
+
+// How long a kind of layer, or a part of it, took in the steps that were sampled. Calls and seconds are exact; a call
+// is in the bucket of the mean of its step.
+struct LayerTimes {
+  std::uint64_t calls = 0;
+  double seconds = 0.0;
+  SizeCounts micros = {};
+
+  void add(std::uint64_t more_calls, double more_seconds) noexcept;
+};
+
 struct Observations {
   std::uint64_t rows = 0;               // tokens that went through the model
   std::uint64_t steps = 0;              // in how many steps
   std::uint64_t divergences = 0;        // steps given up because a row's numbers were not finite
   std::int32_t last_bad_layer = -1;     // where the last of them was first seen
+  std::uint64_t ssm_divergences = 0;    // of them: first seen in a recurrent layer, or right behind one
+  SizeCounts step_rows = {};            // steps by their rows
   std::uint64_t kv_saturated = 0;       // values clamped on their way into an F16 cache
   std::uint64_t state_bytes = 0;        // recurrent state of one sequence
   std::vector<ExpertUse> experts = {};  // by layer; the counts of a layer sum to experts used x rows
@@ -22,6 +46,12 @@ struct Observations {
   std::uint64_t expert_bytes_read = 0;
   std::uint64_t expert_cache_bytes = 0;  // 0: there is no cache
   std::vector<OpTime> times = {};        // "router", "experts", "conv", "scan" …; empty unless asked for
+
+  // Of one step in 64, where the model has such layers.
+  LayerTimes moe_layers = {};  // router and experts, the shared one included
+  LayerTimes moe_routing = {};
+  LayerTimes ssm_scans = {};
+  LayerTimes ssm_convolutions = {};
 
   double expert_hit_rate() const noexcept {
     const std::uint64_t uses = expert_hits + expert_misses;

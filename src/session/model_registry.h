@@ -133,6 +133,14 @@ class ModelRegistry {
   };
   // By name; one that is exchanged is there twice.
   std::vector<Status> list() const;
+  // What can be watched of the models that are there. It is no use of them: it keeps none.
+  struct Watched {
+    std::string name = {};
+    std::uint64_t bytes = 0;
+    Observations observations = {};
+    EngineCounters counters = {};
+  };
+  std::vector<Watched> watch() const;
   std::uint64_t bytes_used() const;  // of models until they have ended, and of the one that is being loaded
   std::uint64_t budget() const noexcept;
   void look();  // the clock was moved

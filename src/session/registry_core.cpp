@@ -165,6 +165,24 @@ std::uint64_t RegistryCore::bytes_used() const {
   return used();
 }
 
+std::vector<ModelRegistry::Watched> RegistryCore::watch() const {
+  std::vector<std::shared_ptr<LoadedModel>> models;  // let go of with the lock open
+  std::vector<ModelRegistry::Watched> all;
+  {
+    const std::scoped_lock lock(mutex_);
+    for (const Resident& resident : residents_) {
+      if (resident.model == nullptr || resident.detached) continue;
+      models.push_back(resident.model);
+      all.push_back({.name = resident.name, .bytes = resident.plan.bytes});
+    }
+  }
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    all[i].observations = models[i]->engine().observe();
+    all[i].counters = models[i]->engine().counters();
+  }
+  return all;
+}
+
 std::vector<ModelRegistry::Status> RegistryCore::list() const {
   using State = ModelRegistry::State;
   std::vector<ModelRegistry::Status> all;

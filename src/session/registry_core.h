@@ -44,6 +44,7 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
   void configure(const std::string& name, ModelSettings settings);
   void look();
   std::vector<ModelRegistry::Status> list() const;
+  std::vector<ModelRegistry::Watched> watch() const;
   std::uint64_t bytes_used() const;
   std::uint64_t budget() const noexcept { return budget_; }
   void require_other_thread() const;  // throws Error(internal) on one of ours

@@ -22,8 +22,9 @@ struct Change {
   float poison = 0;                       // written over the first value when not zero
 };
 
-std::filesystem::path damaged(const TempDir& folder, const std::function<Change(std::string_view)>& change) {
-  const std::vector<std::byte> bytes = make_toy("llama");
+std::filesystem::path damaged(const TempDir& folder, const std::function<Change(std::string_view)>& change,
+                              std::string_view toy = "llama") {
+  const std::vector<std::byte> bytes = make_toy(toy);
   const GgufFile file = GgufFile::view(bytes, "toy");
   GgufWriter writer;
   for (const GgufEntry& entry : file.entries()) {
@@ -87,6 +88,32 @@ TEST(DamagedModel, NumbersThatAreNotFiniteAreReportedWithTheirLayer) {
         const std::string message = message_of(path, backend, ErrorKind::bad_file);
         EXPECT_NE(message.find("not finite"), std::string::npos) << tensor << " on " << backend << ": " << message;
       }
+    }
+  }
+}
+
+// Steps that were given up, and of those the ones to blame on a recurrent layer.
+TEST(DamagedModel, DivergencesOfRecurrentLayersAreCountedApart) {
+  struct Case {
+    const char* toy;
+    const char* tensor;
+    std::uint64_t recurrent;
+  };
+  const TempDir folder;
+  const auto tokens = golden_tokens();
+  for (const Case& each : {Case{"mamba", "blk.1.ssm_out.weight", 1}, Case{"llama", "blk.1.ffn_down.weight", 0}}) {
+    const auto poisoned = [&](std::string_view name) {
+      return name == each.tensor ? Change{.poison = std::numeric_limits<float>::quiet_NaN()} : Change{};
+    };
+    const auto path = damaged(folder, poisoned, each.toy);
+    for (const NamedDevice& named : all_devices()) {
+      SCOPED_TRACE(named.name + " " + each.toy);
+      Executor executor(GgufFile::open(path), *named.device, {.context = 48});
+      Sequences texts(executor);
+      TestSequence sequence = texts.make();
+      EXPECT_THROW(texts.run_chunked({.sequence = &sequence, .tokens = std::span(tokens).first(4)}), Error);
+      EXPECT_EQ(executor.observe().divergences, 1u);
+      EXPECT_EQ(executor.observe().ssm_divergences, each.recurrent);
     }
   }
 }

@@ -296,6 +296,54 @@ TEST(Observed, ExpertChoicesSumToUsedTimesTokens) {
   }
 }
 
+// One step in 64 has the clocks on, and nobody sees a difference but in the times.
+TEST(Observed, ExpertsAndScansAreTimedNowAndThen) {
+  const TempDir folder;
+  const auto path = write_toy("nemotron_h_moe", folder.path());
+  for (const NamedDevice& named : all_devices()) {
+    SCOPED_TRACE(named.name);
+    Executor executor(GgufFile::open(path), *named.device, {.context = 256});
+    const auto tokens = golden_tokens(160);
+    Sequences texts(executor);
+    TestSequence sequence = texts.make();
+    const auto run = [&](std::size_t from, std::size_t count) {
+      for (std::size_t i = from; i < from + count; ++i) {
+        texts.run_chunked({.sequence = &sequence, .tokens = std::span(tokens).subspan(i, 1)});
+      }
+    };
+    run(0, 8);
+    EXPECT_EQ(executor.observe().moe_layers.calls, 0u) << "the first steps are not typical";
+    run(8, 64);
+    const Observations once = executor.observe();
+    EXPECT_TRUE(once.times.empty()) << "the clocks are off again";
+    const auto experts = static_cast<std::uint64_t>(once.experts.size());  // layers that have them
+    EXPECT_EQ(once.moe_layers.calls, experts);
+    EXPECT_EQ(once.moe_routing.calls, experts);
+    EXPECT_GT(once.moe_layers.seconds, once.moe_routing.seconds);
+    EXPECT_GT(once.moe_routing.seconds, 0.0);
+    EXPECT_EQ(once.ssm_scans.calls, 2u);
+    EXPECT_EQ(once.ssm_convolutions.calls, 2u);
+    const auto& buckets = once.moe_layers.micros.counts;
+    EXPECT_EQ(std::accumulate(buckets.begin(), buckets.end(), std::uint64_t{0}), experts);
+    run(72, 64);
+    EXPECT_EQ(executor.observe().moe_layers.calls, 2 * experts);
+    EXPECT_EQ(executor.observe().step_rows.counts[0], 136u) << "all steps had one row";
+    executor.watch_times(true);
+    run(136, 4);
+    EXPECT_FALSE(executor.observe().times.empty()) << "whoever watches has them all the time";
+  }
+}
+
+TEST(Observed, SizesAreCountedByPowersOfTwo) {
+  SizeCounts sizes;
+  for (const std::uint64_t value : {0u, 1u, 2u, 3u, 4u, 5u, 1u << 30}) sizes.add(value);
+  EXPECT_EQ(sizes.counts[0], 2u);
+  EXPECT_EQ(sizes.counts[1], 1u);
+  EXPECT_EQ(sizes.counts[2], 2u);
+  EXPECT_EQ(sizes.counts[3], 1u);
+  EXPECT_EQ(sizes.counts[SizeCounts::kBuckets - 1], 1u);
+}
+
 TEST(Observed, TimesAreThereWhenAskedFor) {
   const TempDir folder;
   const auto device = make_device({.backend = "cpu"});

@@ -138,6 +138,25 @@ TEST_F(RegistryTest, UnusedModelsExpireByThemselves) {
   EXPECT_TRUE(models->list().empty());
 }
 
+TEST_F(RegistryTest, WatchingAModelIsNoUseOfIt) {
+  const auto models = registry();
+  EXPECT_TRUE(models->watch().empty());
+  models->acquire_and_wait("llama");
+  advance(*models, std::chrono::seconds(30));
+  const auto expires = models->list().at(0).expires;
+  const std::vector<ModelRegistry::Watched> watched = models->watch();
+  ASSERT_EQ(watched.size(), 1u);
+  EXPECT_EQ(watched[0].name, "llama");
+  EXPECT_EQ(watched[0].bytes, bytes_of("llama"));
+  EXPECT_GT(watched[0].observations.steps, 0u) << "it was warmed up";
+  EXPECT_GT(watched[0].counters.scheduler.steps, 0u);
+  EXPECT_EQ(models->list().at(0).expires, expires);
+  EXPECT_FALSE(models->list().at(0).in_use);
+  advance(*models, minutes(1));
+  wait_for(Kind::unloaded);
+  EXPECT_TRUE(models->watch().empty());
+}
+
 TEST_F(RegistryTest, ARequestSaysHowLongAModelStays) {
   const auto models = registry();
   models->acquire_and_wait("llama", {.keep_alive = milliseconds(-1)});

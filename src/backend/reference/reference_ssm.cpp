@@ -20,14 +20,13 @@ struct ReferenceBackend::SsmStep {
 };
 
 void ReferenceBackend::ssm(const SsmOp& op) {
-  Timer timer(*this, "scan");
   SsmStep step{};
   step.shape = ssm_shape(op, cache().state_layers);
-  timer.scan(op);
-  timer.convolution(op);
-  if (op.version == 1) timer.gemm(rows().size(), {op.x_proj, op.dt_proj});
   step.sequences = sequence_rows();
   convolve(op, step);
+  Timer timer(*this, "scan");
+  timer.scan(op);
+  if (op.version == 1) timer.gemm(rows().size(), {op.x_proj, op.dt_proj});
   project_scan_inputs(op, step);
   step.y.resize(rows().size() * step.shape.inner);
   const auto heads = static_cast<std::int64_t>(step.shape.heads);
@@ -42,6 +41,8 @@ void ReferenceBackend::ssm(const SsmOp& op) {
 }
 
 void ReferenceBackend::convolve(const SsmOp& op, SsmStep& step) {
+  Timer timer(*this, "conv");
+  timer.convolution(op);
   const SsmShape& shape = step.shape;
   const std::size_t taps = as_size(op.conv_width);
   const std::size_t history = shape.history * shape.channels;
