@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 
 #include "app/commands.h"
+#include "app/hangups.h"
 #include "app/settings_in_force.h"
 #include "app/terminal.h"
 #include "base/environment.h"
@@ -23,12 +24,15 @@ struct ServeCommand {
   GivenSettings given;
 };
 
-int run(const ServeCommand& command, Log& log) {
+int run(const ServeCommand& command) {
   const Interrupts interrupts;
+  Hangups hangups;
   const ServeSettings settings = settings_in_force(command.given, environment).settings;
   ServeOptions options = serve_options(settings);
   options.service.models = command.models;
   options.service.version = QUARREL_VERSION;
+  options.watch.request_log = std::make_shared<ServerLog>(options.watch.log);
+  Log& log = *options.watch.request_log;
   Server server(options, open_device(settings.machine, log), ModelStore(StorePaths::from_environment()), log);
   const std::vector<OfferedModel> models = server.service().models();
   std::string names;
@@ -37,7 +41,10 @@ int run(const ServeCommand& command, Log& log) {
   const std::string host = address.find(':') == std::string::npos ? address : '[' + address + ']';
   write_error(fmt::format("Serving {} on http://{}:{}\nCtrl-C ends it.\n",
                           names.empty() ? "no model yet (`quarrel pull` gets one)" : names, host, server.port()));
-  while (!interrupts.requested()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  while (!interrupts.requested()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    if (hangups.take()) server.reload();
+  }
   write_error("Ending: what runs is finished first.\n");
   if (!server.drain(settings.drain)) {
     log.warn("some requests were still running after {} seconds and have been cut off",
@@ -59,7 +66,7 @@ void add_serve(CLI::App& app, CommandContext& context) {
       "Each setting is also a line of the settings file and an environment variable; flags count most,\n"
       "then variables. `quarrel config` shows what is in force, and where it comes from.\n\nExamples:\n"
       "  quarrel serve default minilm --port 0\n  QUARREL_PORT=9000 quarrel serve model.gguf");
-  serve->callback([command, &context] { context.run = [command, &context] { return run(*command, context.log); }; });
+  serve->callback([command, &context] { context.run = [command] { return run(*command); }; });
 }
 
 }  // namespace quarrel

@@ -192,6 +192,60 @@ std::vector<Row> engine_rows() {
   };
 }
 
+std::vector<Row> watch_rows() {
+  return {
+      {{.key = "log.format",
+        .flags = "--log-format",
+        .kind = Kind::choice,
+        .choices = {"auto", "text", "json"},
+        .value_name = "NAME",
+        .fallback = "auto",
+        .help = "Lines of the log: text, json, or auto: text on a terminal"},
+       [](Settings& s, const Value& v) {
+         s.serve.watch.log.format = v.text() == "text"   ? LogFormat::text
+                                    : v.text() == "json" ? LogFormat::json
+                                                         : LogFormat::automatic;
+       }},
+      {{.key = "log.level",
+        .flags = "--log-level",
+        .kind = Kind::choice,
+        .choices = {"debug", "info", "warning", "error"},
+        .value_name = "NAME",
+        .fallback = "info",
+        .help = "The least that is logged"},
+       [](Settings& s, const Value& v) {
+         s.serve.watch.log.least = v.text() == "debug"     ? LogLevel::debug
+                                   : v.text() == "warning" ? LogLevel::warning
+                                   : v.text() == "error"   ? LogLevel::error
+                                                           : LogLevel::info;
+       }},
+      {{.key = "log.file",
+        .flags = "--log-file",
+        .value_name = "FILE",
+        .help = "Log to this file, which SIGHUP opens anew, in place of standard error"},
+       [](Settings& s, const Value& v) { s.serve.watch.log.file = v.text(); }},
+      {{.key = "metrics.open",
+        .flags = "--open-metrics",
+        .kind = Kind::flag,
+        .fallback = "false",
+        .help = "The metrics need no key"},
+       [](Settings& s, const Value& v) { s.serve.watch.open_metrics = v.flag(); }},
+      {{.key = "traces.endpoint",
+        .flags = "--otlp-endpoint",
+        .variables = {"OTEL_EXPORTER_OTLP_ENDPOINT"},
+        .value_name = "URL",
+        .help = "Send traces to this collector, for example http://localhost:4318"},
+       [](Settings& s, const Value& v) { s.serve.watch.otlp_endpoint = v.text(); }},
+      {{.key = "traces.service",
+        .flags = "--trace-service",
+        .variables = {"OTEL_SERVICE_NAME"},
+        .value_name = "NAME",
+        .fallback = "quarrel",
+        .help = "What the server is called in traces"},
+       [](Settings& s, const Value& v) { s.serve.watch.trace_service = v.text(); }},
+  };
+}
+
 // How every command runs a model, under the names of its flags.
 Row machine_row(const ModelOptionRow& option) {
   SettingInfo info{.flags = option.flags, .choices = option.choices, .value_name = option.type, .help = option.help};
@@ -266,7 +320,8 @@ std::string read_key(const std::string& file) {
 const std::vector<Setting<ServeSettings>>& serve_settings() {
   static const std::vector<Row> rows = [] {
     std::vector<Row> all;
-    for (std::vector<Row>& group : std::vector<std::vector<Row>>{server_rows(), limit_rows(), engine_rows()}) {
+    for (std::vector<Row>& group :
+         std::vector<std::vector<Row>>{server_rows(), limit_rows(), watch_rows(), engine_rows()}) {
       all.insert(all.end(), group.begin(), group.end());
     }
     for (const ModelOptionRow& option : model_option_rows()) all.push_back(machine_row(option));

@@ -1,13 +1,34 @@
 #include "server/request_record.h"
 
 namespace quarrel {
+namespace {
+
+template <typename Call>
+void tell(const RequestObservers& observers, const Call& call) {
+  for (const auto& observer : observers) {
+    try {
+      call(*observer);
+    } catch (const std::exception&) {
+      // For want of memory: it is a count or a line that is lost, not the request.
+    }
+  }
+}
+
+}  // namespace
 
 RequestRecord::RequestRecord(RequestFacts facts, const RequestObservers& observers)
     : id_(facts.id), observers_(observers), facts_(std::move(facts)) {
-  for (const auto& observer : observers_) observer->begun(facts_);
+  tell(observers_, [this](RequestObserver& observer) { observer.identify(facts_); });
+  tell(observers_, [this](RequestObserver& observer) { observer.begun(facts_); });
 }
 
-RequestRecord::~RequestRecord() { end(); }
+RequestRecord::~RequestRecord() {
+  try {
+    end();
+  } catch (const std::exception&) {
+    // There was no memory to say so.
+  }
+}
 
 RequestFacts RequestRecord::facts() const {
   const std::scoped_lock lock(mutex_);
@@ -26,7 +47,7 @@ void RequestRecord::add_tokens(std::size_t count) {
   if (!facts_.first_token) facts_.first_token = now;
   facts_.last_token = now;
   facts_.generated_tokens += count;
-  for (const auto& observer : observers_) observer->tokens(facts_, count, gap);
+  tell(observers_, [&](RequestObserver& observer) { observer.tokens(facts_, count, gap); });
 }
 
 void RequestRecord::end() {
@@ -37,7 +58,7 @@ void RequestRecord::end() {
     facts_.ended = Clock::now();
     seen = facts_;
   }
-  for (const auto& observer : observers_) observer->ended(seen);
+  tell(observers_, [&](RequestObserver& observer) { observer.ended(seen); });
 }
 
 }  // namespace quarrel

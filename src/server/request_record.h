@@ -2,7 +2,7 @@
 // work was done, how it ended. Whoever works on the request fills it in; observers (metrics, log, traces, limits) are
 // told when it begins, when tokens come and when it has ended, once each way.
 //
-// Threads: any. Observers are called by the thread that has the news.
+// Threads: any. Observers are called by the thread that has the news; what one of them throws is nobody else's matter.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +23,7 @@ struct RequestFacts {
   std::string id = {};
   std::string route = {};        // "POST /v1/embeddings" as the table of routes has it; empty: none was found
   std::string traceparent = {};  // as it came
+  std::string trace = {};        // the same for this request's own span; empty: nobody traces it
   std::string address = {};      // of the client; empty on a Unix socket
   std::shared_ptr<const Caller> caller = std::make_shared<const Caller>();
   std::string model = {};  // one that is offered; empty: it has not come so far
@@ -45,6 +46,8 @@ struct RequestFacts {
 class RequestObserver {
  public:
   virtual ~RequestObserver() = default;
+  // Before it begins: gives it what it is known by.
+  virtual void identify(RequestFacts&) {}
   virtual void begun(const RequestFacts&) {}
   // So many tokens came at once; `gap` seconds after those before them, or 0 for the first. Called under the record's
   // lock, for every token: it counts, and does not ask the record.

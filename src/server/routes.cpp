@@ -6,6 +6,7 @@
 #include "server/ollama_api.h"
 #include "server/ollama_models.h"
 #include "server/openai_api.h"
+#include "server/watch/watch.h"
 
 namespace quarrel {
 namespace {
@@ -54,6 +55,8 @@ constexpr std::array kRoutes = {
     Route{"GET", "/healthz", Access::everybody, Dialect::native, 0, true, health, "The same"},
     Route{"GET", "/readyz", Access::everybody, Dialect::native, 0, true, readiness,
           "Tells whether requests are taken now"},
+    Route{"GET", "/metrics", Access::metrics, Dialect::native, 0, false, metrics_text, "Figures for Prometheus"},
+    Route{"GET", "/api/metrics", Access::metrics, Dialect::native, 0, false, metrics_json, "The same figures as JSON"},
     Route{"GET", "/version", Access::everybody, Dialect::native, 0, true, version, "Tells the program's version"},
 };
 

@@ -12,8 +12,8 @@
 
 namespace quarrel {
 
-enum class Dialect : std::uint8_t { openai, native };  // how errors are said
-enum class Access : std::uint8_t { everybody, key };   // where there are keys
+enum class Dialect : std::uint8_t { openai, native };          // how errors are said
+enum class Access : std::uint8_t { everybody, key, metrics };  // where there are keys; `metrics`: needs one by default
 
 struct Route {
   std::string_view method;

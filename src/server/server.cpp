@@ -23,6 +23,11 @@ http::Admission refused(std::string_view path, RequestFacts& facts, const ApiErr
   return {.refusal = error.status, .answer = std::move(answer)};
 }
 
+// Whoever asked learns under which span to look.
+void add_trace(const RequestFacts& facts, http::Response& head) {
+  if (!facts.trace.empty()) head.headers.emplace_back("traceparent", facts.trace);
+}
+
 std::string route_name(const Route& route) { return fmt::format("{} {}", route.method, route.path); }
 
 // Without the port: "[::1]:8080" and "localhost:8080" are [::1] and localhost.
@@ -67,10 +72,13 @@ Server::Server(ServeOptions options, std::shared_ptr<Device> device, ModelStore 
   };
   http_ = std::make_unique<http::HttpServer>(options_.http, std::move(handler), log);
   service_.poster()->set(http_->poster());
+  watch_ = std::make_unique<Watch>(options_.watch, service_, http_->connection_count());
   http_->start();
 }
 
 Server::~Server() = default;
+
+void Server::reload() { watch_->reload(); }
 
 bool Server::drain(std::chrono::milliseconds time) {
   service_.begin_drain();
@@ -104,7 +112,10 @@ http::Admission Server::admit(const http::Request& request) const {
   http::Admission admission = decide(request, facts);
   facts.status = admission.refusal;
   admission.record = service_.new_record(std::move(facts));
-  if (admission.refusal != 0) admission.record->end();
+  if (admission.refusal != 0) {
+    add_trace(admission.record->facts(), admission.answer);
+    admission.record->end();
+  }
   return admission;
 }
 
@@ -132,7 +143,8 @@ http::Admission Server::decide(const http::Request& request, RequestFacts& facts
                    {{"Allow", match.allowed}});
   }
   facts.route = route_name(*match.route);
-  if (match.route->access == Access::key && !options_.api_key.empty() && !key_is_right(request)) {
+  const bool open = match.route->access == Access::metrics && options_.watch.open_metrics;
+  if (match.route->access != Access::everybody && !open && !options_.api_key.empty() && !key_is_right(request)) {
     return refused(request.path, facts,
                    {401, "authentication_error", "invalid_api_key", "the key is missing or wrong"});
   }
@@ -145,8 +157,11 @@ http::Admission Server::decide(const http::Request& request, RequestFacts& facts
 void Server::handle(const std::shared_ptr<http::Exchange>& exchange) {
   const Route* route = find_route(exchange->request().method, exchange->request().path).route;
   const std::shared_ptr<RequestRecord> record = exchange->request().record;
-  exchange->on_head([record](const http::Response& head) {
-    record->update([&](RequestFacts& facts) { facts.status = head.status; });
+  exchange->on_head([record](http::Response& head) {
+    record->update([&](RequestFacts& facts) {
+      facts.status = head.status;
+      add_trace(facts, head);
+    });
   });
   const auto answer = [this, exchange, route, record] {
     try {

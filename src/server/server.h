@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "server/http/http_server.h"
 #include "server/service.h"
+#include "server/watch/watch.h"
 
 namespace quarrel {
 
@@ -19,6 +20,7 @@ struct ServeOptions {
   ServiceOptions service = {};
   std::string api_key = {};                     // empty: whoever can connect may ask
   std::vector<std::string> allowed_hosts = {};  // names that requests may be for, beside this machine's own
+  WatchOptions watch = {};
 };
 
 class Server {
@@ -32,6 +34,7 @@ class Server {
 
   std::uint16_t port() const noexcept { return http_->port(); }
   Service& service() noexcept { return service_; }
+  void reload();  // files that it has open may have been exchanged
   // Takes no more, and gives what runs so much time. True: all of it has ended.
   bool drain(std::chrono::milliseconds time);
 
@@ -44,6 +47,7 @@ class Server {
 
   const ServeOptions options_;
   Service service_;
+  std::unique_ptr<Watch> watch_;
   std::unique_ptr<http::HttpServer> http_;  // ends first
 };
 

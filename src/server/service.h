@@ -21,6 +21,8 @@
 
 namespace quarrel {
 
+class Metrics;
+
 // Whose form a body of POST /api/generate has.
 enum class GenerateDialect : std::uint8_t { automatic, native, ollama };
 
@@ -96,6 +98,10 @@ class Service {
     return std::make_shared<RequestRecord>(std::move(facts), observers_);
   }
 
+  // What is counted of requests. Set before the first of them.
+  void set_metrics(std::shared_ptr<Metrics> metrics) { metrics_ = std::move(metrics); }
+  const Metrics& metrics() const noexcept { return *metrics_; }
+
   bool ready() const noexcept { return !draining_; }
   // New requests are refused from now on.
   void begin_drain() noexcept { draining_ = true; }
@@ -115,6 +121,7 @@ class Service {
   mutable std::vector<OfferedModel> listed_;  // of the stores, as they were; guarded, like the next
   mutable std::optional<Clock::time_point> listed_at_;
   RequestObservers observers_;
+  std::shared_ptr<Metrics> metrics_;
   std::atomic<bool> draining_ = false;
   const std::shared_ptr<StepPoster> poster_ = std::make_shared<StepPoster>();
   std::unique_ptr<TextPool> pool_;

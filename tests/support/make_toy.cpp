@@ -1,5 +1,5 @@
 // Writes a toy model to a file, for tests that run the program: make_toy NAME FILE [CONTEXT]. NAME is "chat",
-// "channels", "embed" or one of toy_names().
+// "channels", "embed", "chat-" before one of toy_names(), or one of those.
 
 #include <cstdio>
 #include <exception>
@@ -17,8 +17,10 @@ int main(int argc, char** argv) {
     ToyOptions options;
     if (argc == 4) options.context = static_cast<std::uint32_t>(std::stoul(argv[3]));
     const std::string_view name = argv[1];
+    constexpr std::string_view kChatting = "chat-";
     options.channels = name == "channels";
     save_bytes(argv[2], name == "chat" || name == "channels" ? make_toy_chat(options)
+                        : name.starts_with(kChatting)        ? make_toy_chat(options, name.substr(kChatting.size()))
                         : name == "embed"                    ? make_toy_embed(options)
                                                              : make_toy(name, options));
     return 0;

@@ -85,10 +85,10 @@ Vocabulary chat_vocabulary(bool channels = false) {
   return vocabulary;
 }
 
-GgufWriter chat_writer(const ToyOptions& options) {
+GgufWriter chat_writer(const ToyOptions& options, std::string_view recipe_name) {
   if (options.vocabulary) fail(ErrorKind::usage, "the chatting toy has a vocabulary of its own");
   const Vocabulary vocabulary = chat_vocabulary(options.channels);
-  ToyRecipe recipe = toy_recipe("llama", options);
+  ToyRecipe recipe = toy_recipe(recipe_name, options);
   recipe.name = "chat";
   recipe.vocabulary = static_cast<std::uint32_t>(vocabulary.tokens.size());
 
@@ -113,7 +113,9 @@ GgufWriter chat_writer(const ToyOptions& options) {
 
 std::vector<std::string> toy_chat_tokens() { return chat_vocabulary().tokens; }
 
-std::vector<std::byte> make_toy_chat(const ToyOptions& options) { return finished_toy(chat_writer(options)); }
+std::vector<std::byte> make_toy_chat(const ToyOptions& options, std::string_view recipe) {
+  return finished_toy(chat_writer(options, recipe));
+}
 
 std::filesystem::path write_toy_chat(const std::filesystem::path& folder, const ToyOptions& options) {
   std::filesystem::path path = folder / "chat.gguf";

@@ -44,8 +44,9 @@ std::filesystem::path write_toy(std::string_view name, const std::filesystem::pa
 
 // A toy llama that can chat: a byte-level BPE vocabulary (the 256 bytes, common English words by merges, and
 // <|endoftext|>, <|im_start|>, <|im_end|>, the last one EOS) and a ChatML template. It answers nonsense, but any text
-// goes in and comes out. The vocabulary's size is its own: `options.vocabulary` must be empty.
-std::vector<std::byte> make_toy_chat(const ToyOptions& options = {});
+// goes in and comes out. The vocabulary's size is its own: `options.vocabulary` must be empty. Another toy can be given
+// that vocabulary by its name.
+std::vector<std::byte> make_toy_chat(const ToyOptions& options = {}, std::string_view recipe = "llama");
 std::filesystem::path write_toy_chat(const std::filesystem::path& folder, const ToyOptions& options = {});
 
 // A toy bert that embeds texts: a WordPiece vocabulary of [PAD], [UNK], [CLS], [SEP], [MASK], the lower-case letters

@@ -278,6 +278,12 @@ HttpServer::~HttpServer() { core_->end(); }
 
 std::uint16_t HttpServer::port() const noexcept { return core_->port(); }
 std::size_t HttpServer::connections() const noexcept { return core_->connections(); }
+std::function<std::size_t()> HttpServer::connection_count() const {
+  return [weak = std::weak_ptr(core_)] {
+    const std::shared_ptr<Core> core = weak.lock();
+    return core == nullptr ? 0 : core->connections();
+  };
+}
 std::function<void(std::function<void()>)> HttpServer::poster() const {
   return [weak = std::weak_ptr(core_)](std::function<void()> task) {
     const std::shared_ptr<Core> core = weak.lock();

@@ -64,6 +64,8 @@ class HttpServer {
 
   std::uint16_t port() const noexcept;
   std::size_t connections() const noexcept;
+  // The same for somebody who may outlive the server: none then.
+  std::function<std::size_t()> connection_count() const;
   // Runs a task soon on one of its threads; after the server's end it throws Error(cancelled). It may outlive the
   // server.
   std::function<void(std::function<void()>)> poster() const;

@@ -1,0 +1,268 @@
+#include "server/watch/metrics.h"
+
+#include <fmt/format.h>
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <mutex>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+#include "base/printable.h"
+#include "server/watch/families.h"
+#include "server/watch/model_metrics.h"
+#include "server/watch/process_metrics.h"
+
+namespace quarrel {
+namespace {
+
+using prometheus::Counter;
+using prometheus::Family;
+using prometheus::Gauge;
+using prometheus::Histogram;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+// Models come and go; beyond so many names the others share one.
+constexpr std::size_t kMostModels = 256;
+
+const Histogram::BucketBoundaries& second_buckets() {
+  static const Histogram::BucketBoundaries bounds = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25,
+                                                     0.5,   0.75,   1,     2.5,  5,     10,   20,    30,  60};
+  return bounds;
+}
+
+// What errors are called (api_error.h); any other name is "other".
+std::string error_label(const std::string& type) {
+  static constexpr std::array kTypes = {"invalid_request_error", "authentication_error", "permission_error",
+                                        "not_found_error",       "rate_limit_error",     "unavailable_error",
+                                        "server_error"};
+  return std::ranges::find(kTypes, type) != kTypes.end() ? type : "other";
+}
+
+// How a request for a model ended.
+std::string outcome_of(const RequestFacts& facts) {
+  if (!facts.error.empty()) return "error";
+  if (!facts.finish_reason.empty()) return facts.finish_reason;
+  return facts.status >= 200 && facts.status < 300 && !facts.stream ? "done" : "cancelled";
+}
+
+using TimePoint = std::optional<Clock::time_point>;
+
+void observe(Histogram& histogram, const TimePoint& from, const TimePoint& to) {
+  if (from && to) histogram.Observe(std::chrono::duration<double>(*to - *from).count());
+}
+
+}  // namespace
+
+class Metrics::Series {
+ public:
+  // What is counted of one model.
+  struct Model {
+    std::string name;
+    Counter& requests;
+    Histogram& duration;
+    Counter& prompt_tokens;
+    Counter& generated_tokens;
+    Histogram& first_token;
+    Histogram& token_gap;
+    Histogram& queue;
+    Histogram& prefill;
+    Histogram& decode;
+  };
+
+  Model& of(const std::string& name) {
+    const std::scoped_lock lock(mutex_);
+    const auto found = models_.find(name);
+    if (found != models_.end()) return found->second;
+    // The last name is that of all others.
+    if (models_.size() >= kMostModels) return models_.try_emplace("", make("other")).first->second;
+    return models_.try_emplace(name, make(printable(name))).first->second;
+  }
+
+  void count_error(const std::string& type) { errors_.Add({{"type", error_label(type)}}).Increment(); }
+
+  void count_finished(const Model& model, const std::string& reason) {
+    finished_.Add({{"model", model.name}, {"reason", reason}}).Increment();
+  }
+
+  void count_http(const RequestFacts& facts) {
+    const std::string route = facts.route.empty() ? "none" : facts.route;
+    http_requests_.Add({{"route", route}, {"status", fmt::format("{}", facts.status)}}).Increment();
+    observe(http_duration_.Add({{"route", route}}, second_buckets()), facts.begun, facts.ended);
+  }
+
+  Gauge& in_flight() { return in_flight_; }
+  std::vector<MetricFamily> collect() const { return registry_.Collect(); }
+
+ private:
+  Model make(const std::string& name) {
+    const prometheus::Labels labels = {{"model", name}};
+    return {.name = name,
+            .requests = requests_.Add(labels),
+            .duration = duration_.Add(labels, second_buckets()),
+            .prompt_tokens = tokens_.Add({{"model", name}, {"type", "prompt"}}),
+            .generated_tokens = tokens_.Add({{"model", name}, {"type", "generated"}}),
+            .first_token = first_token_.Add(labels, second_buckets()),
+            .token_gap = token_gap_.Add(labels, second_buckets()),
+            .queue = queue_.Add(labels, second_buckets()),
+            .prefill = prefill_.Add(labels, second_buckets()),
+            .decode = decode_.Add(labels, second_buckets())};
+  }
+
+  Family<Counter>& counters(const char* name, const char* help) {
+    return prometheus::BuildCounter().Name(name).Help(help).Register(registry_);
+  }
+  Family<Histogram>& histograms(const char* name, const char* help) {
+    return prometheus::BuildHistogram().Name(name).Help(help).Register(registry_);
+  }
+
+  prometheus::Registry registry_;
+  Family<Counter>& requests_ = counters("quarrel_webui_requests_total", "Requests for a model that have ended");
+  Family<Histogram>& duration_ =
+      histograms("quarrel_webui_inference_duration_seconds", "From a prompt's tokens to the end of the answer");
+  Family<Counter>& tokens_ = counters("quarrel_webui_tokens_total", "Tokens of prompts and of answers");
+  Family<Counter>& errors_ = counters("quarrel_webui_errors_total", "Requests that ended with an error");
+  Family<Counter>& finished_ = counters("quarrel_requests_finished_total", "Requests for a model, by how they ended");
+  Family<Histogram>& first_token_ =
+      histograms("quarrel_time_to_first_token_seconds", "From a request's head to its first token");
+  Family<Histogram>& token_gap_ = histograms("quarrel_inter_token_latency_seconds", "From token to token of a request");
+  Family<Histogram>& queue_ = histograms("quarrel_request_queue_time_seconds", "From the queue's end to its head");
+  Family<Histogram>& prefill_ = histograms("quarrel_request_prefill_time_seconds", "From the queue to the first token");
+  Family<Histogram>& decode_ = histograms("quarrel_request_decode_time_seconds", "From the first token to the last");
+  Family<Counter>& http_requests_ = counters("quarrel_http_requests_total", "Requests, by endpoint and answer");
+  Family<Histogram>& http_duration_ =
+      histograms("quarrel_http_request_duration_seconds", "From a request's head to its end");
+  Gauge& in_flight_ = prometheus::BuildGauge()
+                          .Name("quarrel_http_requests_in_flight")
+                          .Help("Requests that have begun and not ended")
+                          .Register(registry_)
+                          .Add({});
+  std::mutex mutex_;
+  std::map<std::string, Model> models_;  // guarded; "" is all beyond the most
+};
+
+Metrics::Metrics(MetricSources sources) : sources_(std::move(sources)), series_(std::make_unique<Series>()) {}
+
+Metrics::~Metrics() = default;
+
+void Metrics::begun(const RequestFacts&) { series_->in_flight().Increment(); }
+
+void Metrics::tokens(const RequestFacts& facts, std::size_t count, double gap) {
+  if (facts.model.empty()) return;
+  Series::Model& model = series_->of(facts.model);
+  model.generated_tokens.Increment(static_cast<double>(count));
+  if (facts.generated_tokens == count) {
+    observe(model.first_token, facts.begun, facts.first_token);
+  } else {
+    model.token_gap.Observe(gap);
+  }
+}
+
+void Metrics::ended(const RequestFacts& facts) {
+  series_->in_flight().Decrement();
+  series_->count_http(facts);
+  if (!facts.error.empty()) series_->count_error(facts.error);
+  if (facts.model.empty()) return;
+  Series::Model& model = series_->of(facts.model);
+  model.requests.Increment();
+  model.prompt_tokens.Increment(static_cast<double>(facts.prompt_tokens));
+  series_->count_finished(model, outcome_of(facts));
+  observe(model.duration, facts.submitted, facts.ended);
+  observe(model.queue, facts.submitted, facts.started);
+  observe(model.prefill, facts.started, facts.first_token);
+  observe(model.decode, facts.first_token, facts.last_token);
+}
+
+namespace {
+
+void add_one(std::vector<MetricFamily>& families, const char* name, const char* help, MetricType type, double value,
+             const LabelValues& labels = {}) {
+  FamilyMaker family(name, help, type);
+  if (type == MetricType::Counter) family.counter(labels, value);
+  if (type == MetricType::Gauge) family.gauge(labels, value);
+  family.add_to(families);
+}
+
+// Everything, in the order of the names.
+std::vector<MetricFamily> gather(std::vector<MetricFamily> families, const MetricSources& sources) {
+  const auto add_all = [&](std::vector<MetricFamily> more) { std::ranges::move(more, std::back_inserter(families)); };
+  if (sources.models) {
+    const std::vector<ModelRegistry::Watched> models = sources.models();
+    add_one(families, "quarrel_models_loaded", "Models in memory", MetricType::Gauge,
+            static_cast<double>(models.size()));
+    add_all(model_families(models));
+  }
+  const auto count = [&](const char* name, const char* help, const std::function<std::uint64_t()>& source) {
+    if (source) add_one(families, name, help, MetricType::Counter, static_cast<double>(source()));
+  };
+  if (sources.connections) {
+    add_one(families, "quarrel_webui_connections_active", "Open connections, of HTTP and of WebSocket",
+            MetricType::Gauge, static_cast<double>(sources.connections()));
+  }
+  count("quarrel_log_lines_lost_total", "Lines of the log that could not be written", sources.lost_log_lines);
+  count("quarrel_trace_spans_sent_total", "Spans that the collector took", sources.spans_sent);
+  count("quarrel_trace_spans_dropped_total", "Spans that were lost", sources.spans_dropped);
+  add_one(families, "quarrel_build_info", "The program's version", MetricType::Gauge, 1.0,
+          {{"version", sources.version}});
+  add_all(process_families());
+  std::ranges::sort(families, {}, &MetricFamily::name);
+  return families;
+}
+
+std::string_view type_name(MetricType type) {
+  switch (type) {
+    case MetricType::Counter: return "counter";
+    case MetricType::Gauge: return "gauge";
+    case MetricType::Histogram: return "histogram";
+    default: return "untyped";
+  }
+}
+
+nlohmann::ordered_json member_json(MetricType type, const prometheus::ClientMetric& metric) {
+  nlohmann::ordered_json said{{"labels", nlohmann::ordered_json::object()}};
+  for (const auto& label : metric.label) said["labels"][label.name] = label.value;
+  if (type != MetricType::Histogram) {
+    said["value"] = type == MetricType::Counter ? metric.counter.value : metric.gauge.value;
+    return said;
+  }
+  said["count"] = metric.histogram.sample_count;
+  said["sum"] = metric.histogram.sample_sum;
+  said["buckets"] = nlohmann::ordered_json::array();
+  for (const auto& bucket : metric.histogram.bucket) {
+    if (bucket.upper_bound > 1e300) continue;  // all of them: that is the count
+    said["buckets"].push_back({{"le", bucket.upper_bound}, {"count", bucket.cumulative_count}});
+  }
+  return said;
+}
+
+}  // namespace
+
+std::string Metrics::text() const {
+  std::ostringstream out;
+  prometheus::TextSerializer().Serialize(out, gather(series_->collect(), sources_));
+  return std::move(out).str();
+}
+
+std::string Metrics::json() const {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const MetricFamily& family : gather(series_->collect(), sources_)) {
+    nlohmann::ordered_json members = nlohmann::ordered_json::array();
+    for (const auto& metric : family.metric) members.push_back(member_json(family.type, metric));
+    list.push_back({{"name", family.name},
+                    {"help", family.help},
+                    {"type", type_name(family.type)},
+                    {"metrics", std::move(members)}});
+  }
+  return nlohmann::ordered_json{{"metrics", std::move(list)}}.dump(-1, ' ', false,
+                                                                   nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace quarrel

@@ -1,0 +1,46 @@
+// What Prometheus is told: counts and times of requests, gathered as their records are filled, and what the models and
+// the process say of themselves when somebody asks. Every label has a bounded number of values.
+//
+// Threads: any.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/request_record.h"
+#include "session/model_registry.h"
+
+namespace quarrel {
+
+// What is read off when somebody asks. None: it is not told of.
+struct MetricSources {
+  std::function<std::vector<ModelRegistry::Watched>()> models = {};
+  std::function<std::size_t()> connections = {};
+  std::function<std::uint64_t()> lost_log_lines = {};
+  std::function<std::uint64_t()> spans_sent = {}, spans_dropped = {};
+  std::string version = {};
+};
+
+class Metrics final : public RequestObserver {
+ public:
+  explicit Metrics(MetricSources sources);
+  ~Metrics() override;
+
+  void begun(const RequestFacts& facts) override;
+  void tokens(const RequestFacts& facts, std::size_t count, double gap) override;
+  void ended(const RequestFacts& facts) override;
+
+  std::string text() const;  // Prometheus' text format, version 0.0.4
+  std::string json() const;  // the same figures: a list of families
+
+ private:
+  class Series;
+  const MetricSources sources_;
+  const std::unique_ptr<Series> series_;
+};
+
+}  // namespace quarrel

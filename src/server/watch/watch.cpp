@@ -1,0 +1,43 @@
+#include "server/watch/watch.h"
+
+#include <utility>
+
+#include "server/watch/request_log.h"
+#include "server/watch/tracer.h"
+
+namespace quarrel {
+
+Watch::Watch(WatchOptions options, Service& service, std::function<std::size_t()> connections)
+    : options_(std::move(options)) {
+  MetricSources sources{.models = [&service] { return service.registry().watch(); },
+                        .connections = std::move(connections),
+                        .version = service.version()};
+  if (options_.request_log != nullptr) {
+    sources.lost_log_lines = [log = options_.request_log] { return log->lost(); };
+    service.observe(std::make_shared<RequestLog>(options_.request_log));
+  }
+  if (!options_.otlp_endpoint.empty()) {
+    const auto exporter = std::make_shared<SpanExporter>(SpanExporterOptions{
+        .endpoint = options_.otlp_endpoint, .service = options_.trace_service, .version = service.version()});
+    sources.spans_sent = [exporter] { return exporter->sent(); };
+    sources.spans_dropped = [exporter] { return exporter->dropped(); };
+    service.observe(std::make_shared<Tracer>(exporter));
+  }
+  auto metrics = std::make_shared<Metrics>(std::move(sources));
+  service.observe(metrics);
+  service.set_metrics(std::move(metrics));
+}
+
+void Watch::reload() {
+  if (options_.request_log != nullptr) options_.request_log->reopen();
+}
+
+void metrics_text(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
+  exchange->respond({.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = service.metrics().text()});
+}
+
+void metrics_json(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
+  exchange->respond({.body = service.metrics().json()});
+}
+
+}  // namespace quarrel

@@ -1,0 +1,339 @@
+#!/usr/bin/env python3
+"""What can be watched of a running server: metrics, the log, traces."""
+import http.server
+import json
+import os
+import re
+import signal
+import threading
+import time
+import unittest
+
+from harness import TIMEOUT
+from serve_harness import ServeTest
+
+CANARY_KEY = "qk_canary0123456789canary"
+CANARY_PROMPT = "canaryprompt"
+SAMPLE = re.compile(r'([a-z_:][a-z0-9_:]*)(?:\{(.*)\})? (\S+)')
+LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
+
+
+def continued(prompt="Hello there", **fields):
+    return {"prompt": prompt, "seed": 7, "max_tokens": 24, "temperature": 1, **fields}
+
+
+def samples_of(text):
+    """{(name, frozenset of labels): value} of Prometheus' text."""
+    samples = {}
+    for line in text.splitlines():
+        if line.startswith("#"):
+            continue
+        name, labels, value = SAMPLE.fullmatch(line).groups()
+        key = (name, frozenset(LABEL.findall(labels or "")))
+        assert key not in samples, line
+        samples[key] = float(value)
+    return samples
+
+
+def until(condition, what):
+    """What the condition gives once it gives anything."""
+    end = time.monotonic() + TIMEOUT
+    while time.monotonic() < end:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError(what)
+
+
+class WatchTest(ServeTest):
+    def metrics(self, server=None, headers=None):
+        status, head, body = (server or self.server).request("GET", "/metrics", headers=headers)
+        self.assertEqual(status, 200, body)
+        self.assertTrue(head["Content-Type"].startswith("text/plain; version=0.0.4"), head)
+        return samples_of(body.decode())
+
+    def value(self, name, server=None, **labels):
+        return self.metrics(server).get((name, frozenset(labels.items())))
+
+    def complete(self, server=None, **fields):
+        status, answer = (server or self.server).post("/v1/completions", continued(**fields))
+        self.assertEqual(status, 200, answer)
+        return answer
+
+
+class Metrics(WatchTest):
+    @classmethod
+    def prepare(cls):
+        cls.models += [cls.make_toy("chat-mixtral", "experts.gguf"), cls.make_toy("chat-mamba2", "recurrent.gguf")]
+
+    def test_requests_are_counted(self):
+        before = self.metrics()
+        answer = self.complete()
+        self.server.events("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hello"}], "stream": True,
+                                                    "max_tokens": 8, "seed": 1})
+        self.server.post("/v1/completions", continued(model="nobody"))
+        self.server.request("GET", "/nowhere")
+        toy = {"model": "toy"}
+        # A request has ended when its answer is out, which its client may know first.
+        until(lambda: self.value("quarrel_webui_requests_total", **toy) >= 2 + before.get(
+            ("quarrel_webui_requests_total", frozenset(toy.items())), 0), "two requests")
+        seen = self.metrics()
+
+        def grown(name, **labels):
+            key = (name, frozenset(labels.items()))
+            return seen[key] - before.get(key, 0)
+
+        self.assertEqual(grown("quarrel_webui_requests_total", **toy), 2)
+        tokens = answer["usage"]["completion_tokens"]
+        self.assertGreater(grown("quarrel_webui_tokens_total", **toy, type="generated"), tokens)
+        self.assertGreater(grown("quarrel_webui_tokens_total", **toy, type="prompt"), answer["usage"]["prompt_tokens"])
+        for name in ("quarrel_webui_inference_duration_seconds", "quarrel_time_to_first_token_seconds",
+                     "quarrel_request_queue_time_seconds", "quarrel_request_prefill_time_seconds",
+                     "quarrel_request_decode_time_seconds"):
+            self.assertEqual(grown(name + "_count", **toy), 2, name)
+            self.assertGreaterEqual(grown(name + "_sum", **toy), 0, name)
+        self.assertGreater(grown("quarrel_inter_token_latency_seconds_count", **toy), 10)
+        self.assertEqual(grown("quarrel_webui_errors_total", type="not_found_error"), 2)
+        self.assertEqual(grown("quarrel_http_requests_total", route="POST /v1/completions", status="404"), 1)
+        self.assertEqual(grown("quarrel_http_requests_total", route="none", status="404"), 1)
+        self.assertGreaterEqual(seen[("quarrel_webui_connections_active", frozenset())], 1)
+        self.assertNotIn("nobody", str(seen.keys()))
+
+    def test_models_tell_of_themselves(self):
+        self.complete()
+        until(lambda: self.value("quarrel_batch_size_sum", model="toy") > 8, "rows are counted")
+        seen = self.metrics()
+        for name in ("quarrel_kv_cache_usage_ratio", "quarrel_prefix_cache_hit_tokens_total",
+                     "quarrel_prefix_cache_miss_tokens_total", "quarrel_preemptions_total",
+                     "quarrel_batch_size_count", "quarrel_requests_running", "quarrel_requests_waiting",
+                     "quarrel_model_memory_bytes"):
+            self.assertIn((name, frozenset({("model", "toy")})), seen)
+        self.assertGreaterEqual(seen[("quarrel_models_loaded", frozenset())], 1)
+
+    def test_experts_are_told_one_by_one_and_timed(self):
+        self.complete(model="experts", max_tokens=100)
+
+        def chosen():
+            return {key: value for key, value in self.metrics().items() if key[0] == "quarrel_moe_expert_selection"}
+
+        until(lambda: sum(chosen().values()) > 100, "experts are counted")
+        seen = self.metrics()
+        labels = [dict(key[1]) for key in chosen()]
+        self.assertEqual({label["expert"] for label in labels}, {str(i) for i in range(8)})
+        self.assertEqual({label["model"] for label in labels}, {"experts"})
+        for layer in {label["layer"] for label in labels}:
+            shares = [value for key, value in seen.items()
+                      if key[0] == "quarrel_moe_expert_utilization" and ("layer", layer) in key[1]]
+            self.assertAlmostEqual(sum(shares), 1.0)
+        for name in ("quarrel_moe_layer_latency_seconds", "quarrel_moe_routing_latency_seconds"):
+            until(lambda name=name: self.value(name + "_count", model="experts"), name)
+            self.assertGreater(self.value(name + "_sum", model="experts"), 0)
+
+    def test_recurrent_layers_are_timed_and_their_state_is_measured(self):
+        self.complete(model="recurrent", max_tokens=100)
+        for name in ("quarrel_ssm_scan_latency_seconds", "quarrel_ssm_conv_latency_seconds"):
+            until(lambda name=name: self.value(name + "_count", model="recurrent"), name)
+        self.assertEqual(self.value("quarrel_ssm_divergence_total", model="recurrent"), 0)
+        state = self.value("quarrel_ssm_state_size_bytes", model="recurrent")
+        self.assertIsNotNone(state)
+        self.assertIsNone(self.value("quarrel_ssm_state_size_bytes", model="toy"), "it has none")
+        self.assertIsNone(self.value("quarrel_kv_cache_usage_ratio", model="recurrent"), "it has no such cache")
+
+    def test_json_has_the_same_names(self):
+        status, _, body = self.server.request("GET", "/api/metrics")
+        self.assertEqual(status, 200)
+        families = {family["name"] for family in json.loads(body)["metrics"]}
+        self.assertIn("quarrel_webui_connections_active", families)
+        names = {re.sub(r"_(?:bucket|sum|count)$", "", key[0]) for key in self.metrics()}
+        self.assertLessEqual(families - names, {"quarrel_webui_errors_total"})
+
+
+class KeyedMetrics(WatchTest):
+    def test_metrics_need_the_key_unless_they_are_open(self):
+        closed = self.start_server(self.toy, QUARREL_API_KEY=CANARY_KEY)
+        opened = self.start_server(self.toy, "--open-metrics", QUARREL_API_KEY=CANARY_KEY)
+        key = {"Authorization": "Bearer " + CANARY_KEY}
+        for path in ("/metrics", "/api/metrics"):
+            self.assertEqual(closed.request("GET", path)[0], 401)
+            self.assertEqual(closed.request("GET", path, headers=key)[0], 200)
+            self.assertEqual(opened.request("GET", path)[0], 200)
+        self.assertEqual(opened.request("GET", "/v1/models")[0], 401)
+        self.assertEqual(self.value("quarrel_webui_errors_total", server=opened, type="authentication_error"), 1)
+
+
+class Logs(WatchTest):
+    def log_of(self, path):
+        with open(path, encoding="utf-8") as file:
+            return [json.loads(line) for line in file]
+
+    def test_a_line_a_request_without_keys_and_prompts(self):
+        path = self.path("requests.log")
+        server = self.start_server(self.toy, "--log-file", path, "--log-level", "debug", QUARREL_API_KEY=CANARY_KEY)
+        headers = {"Authorization": "Bearer " + CANARY_KEY, "x-request-id": "named-by-me"}
+        status, _ = server.post("/v1/completions", continued(CANARY_PROMPT + " and so on"), headers=headers)
+        self.assertEqual(status, 200)
+        wrong = {"Authorization": "Bearer " + CANARY_KEY + "x"}
+        self.assertEqual(server.post("/v1/completions", continued(CANARY_PROMPT), headers=wrong)[0], 401)
+        self.assertEqual(server.post("/v1/completions", {"prompt": CANARY_PROMPT, CANARY_PROMPT: 1},
+                                     headers={"Authorization": "ApiKey " + CANARY_KEY})[0], 400)
+        server.request("POST", "/v1/completions", (CANARY_PROMPT + "{").encode(), headers)
+        server.request("GET", "/v1/models/" + CANARY_PROMPT + "?api_key=" + CANARY_KEY, headers=headers)
+        server.request("GET", "/healthz")
+        until(lambda: len(self.log_of(path)) >= 6, "six lines")
+        _, metrics = server.request("GET", "/metrics", headers=headers)[1:]
+        code, said = server.stop()
+        self.assertEqual(code, 0)
+        with open(path, encoding="utf-8") as file:
+            written = file.read()
+        for place in (written, said, metrics.decode()):
+            self.assertNotIn("canary", place)
+        lines = [line for line in self.log_of(path) if line.get("event") == "request"]
+        first = next(line for line in lines if line["id"] == "named-by-me")
+        self.assertEqual((first["route"], first["status"], first["model"], first["generated_tokens"] > 0),
+                         ("POST /v1/completions", 200, "toy", True))
+        self.assertIn(first["finish_reason"], ("stop", "length"))
+        for name in ("model_ms", "tokenise_ms", "queue_ms", "first_token_ms", "decode_ms", "duration_ms"):
+            self.assertGreaterEqual(first[name], 0, name)
+        refused = next(line for line in lines if line["status"] == 401)
+        self.assertEqual(refused["error"], "authentication_error")
+        self.assertEqual([line["level"] for line in lines if line["route"] == "GET /healthz"], ["debug"])
+
+    def test_the_log_is_json_but_on_a_terminal(self):
+        server = self.start_server(self.toy)
+        self.complete(server)
+        text = self.start_server(self.toy, "--log-format", "text")
+        self.complete(text)
+        said = server.stop()[1].splitlines()
+        self.assertTrue(any(json.loads(line).get("event") == "request" for line in said if line.startswith("{")), said)
+        self.assertRegex(text.stop()[1], r"info: POST /v1/completions 200 toy, .* tokens asked")
+
+    def test_a_full_disk_or_a_reader_that_sleeps_stops_nobody(self):
+        full = self.start_server(self.toy, "--log-file", "/dev/full")
+        for _ in range(5):
+            self.complete(full)
+        until(lambda: self.value("quarrel_log_lines_lost_total", server=full) >= 5, "lines are lost and counted")
+        # Nobody reads this one's standard error until its end; a pipe holds 64 KiB.
+        unread = self.start_server(self.toy, "--log-level", "debug")
+        connection = unread.connect()
+        for _ in range(1000):
+            connection.request("GET", "/healthz")
+            self.assertEqual(connection.getresponse().read() != b"", True)
+        connection.close()
+        until(lambda: self.value("quarrel_log_lines_lost_total", server=unread) > 0, "lines are lost and counted")
+        self.complete(unread)
+        self.assertEqual(unread.stop()[0], 0)
+
+    def test_a_log_that_was_moved_away_begins_anew(self):
+        path = self.path("moved.log")
+        server = self.start_server(self.toy, "--log-file", path)
+        self.complete(server)
+        until(lambda: self.log_of(path), "a line")
+        os.rename(path, path + ".1")
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: os.path.exists(path), "a new file")
+        self.complete(server)
+        until(lambda: self.log_of(path), "a line in the new file")
+        self.assertEqual(len(self.log_of(path + ".1")), 1)
+
+    def test_a_log_that_cannot_be_opened_is_refused(self):
+        self.refuse(1, ["no/such/folder"], "serve", self.toy, "--log-file", self.path("no/such/folder"))
+
+
+class Collector(http.server.ThreadingHTTPServer):
+    """Takes OTLP's spans."""
+
+    def __init__(self, status=200):
+        self.spans, self.posts, self.status = [], 0, status
+        super().__init__(("127.0.0.1", 0), CollectorHandler)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    @property
+    def endpoint(self):
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def of_trace(self, trace):
+        return {span["name"]: span for span in list(self.spans) if span["traceId"] == trace}
+
+
+class CollectorHandler(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        assert self.path == "/v1/traces" and self.headers["Content-Type"] == "application/json"
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.posts += 1
+        for resource in body["resourceSpans"]:
+            for scope in resource["scopeSpans"]:
+                self.server.spans += scope["spans"]
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, *arguments):
+        pass
+
+
+class Traces(WatchTest):
+    def collector(self, **options):
+        collector = Collector(**options)
+        self.addCleanup(collector.server_close)
+        self.addCleanup(collector.shutdown)
+        return collector
+
+    def test_a_request_is_a_span_with_its_parts(self):
+        collector = self.collector()
+        server = self.start_server(self.toy, OTEL_EXPORTER_OTLP_ENDPOINT=collector.endpoint)
+        trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+        status, head, _ = server.request("POST", "/v1/completions", continued(CANARY_PROMPT),
+                                         {"traceparent": f"00-{trace}-{parent}-01"})
+        self.assertEqual(status, 200)
+        version, same, own, flags = head["traceparent"].split("-")
+        self.assertEqual((version, same, flags), ("00", trace, "01"))
+        spans = until(lambda: "decode" in collector.of_trace(trace) and collector.of_trace(trace), "spans")
+        whole = spans["POST /v1/completions"]
+        self.assertEqual((whole["spanId"], whole["parentSpanId"], whole["kind"]), (own, parent, 2))
+        attributes = {each["key"]: list(each["value"].values())[0] for each in whole["attributes"]}
+        self.assertEqual(attributes["gen_ai.request.model"], "toy")
+        self.assertEqual(attributes["http.response.status_code"], "200")
+        self.assertGreater(int(attributes["gen_ai.usage.output_tokens"]), 0)
+        self.assertEqual(set(spans), {"POST /v1/completions", "acquire model", "tokenise", "queue", "prefill", "decode"})
+        for name, span in spans.items():
+            begin, end = int(span["startTimeUnixNano"]), int(span["endTimeUnixNano"])
+            self.assertLessEqual(begin, end, name)
+            self.assertLess(abs(begin / 1e9 - time.time()), TIMEOUT)
+            if span is not whole:
+                self.assertEqual(span["parentSpanId"], own)
+                self.assertGreaterEqual(begin, int(whole["startTimeUnixNano"]))
+                self.assertLessEqual(end, int(whole["endTimeUnixNano"]))
+        self.assertNotIn("canary", json.dumps(collector.spans))
+        # Whoever does not record their trace does not want our part of it.
+        silent = "1" * 32
+        server.request("GET", "/v1/models", headers={"traceparent": f"00-{silent}-{parent}-00"})
+        first = server.request("GET", "/nowhere", headers={"traceparent": "nonsense"})[1]["traceparent"]
+        until(lambda: collector.of_trace(first.split("-")[1]), "a trace of our own")
+        self.assertEqual(collector.of_trace(silent), {})
+
+    def test_what_is_left_is_sent_at_the_end(self):
+        collector = self.collector()
+        server = self.start_server(self.toy, "--otlp-endpoint", collector.endpoint + "/")
+        server.request("GET", "/v1/models")
+        self.assertEqual(server.stop()[0], 0)
+        self.assertEqual([span["name"] for span in collector.spans], ["GET /v1/models"])
+
+    def test_a_collector_that_fails_costs_a_count(self):
+        for endpoint in ("http://127.0.0.1:1", self.collector(status=503).endpoint):
+            server = self.start_server(self.toy, "--otlp-endpoint", endpoint)
+            self.complete(server)
+            until(lambda server=server: self.value("quarrel_trace_spans_dropped_total", server=server) >= 6, "drops")
+            self.assertEqual(self.value("quarrel_trace_spans_sent_total", server=server), 0)
+            self.complete(server)
+            self.assertEqual(server.stop()[0], 0)
+
+    def test_without_an_endpoint_there_are_none(self):
+        head = self.server.request("GET", "/v1/models", headers={"traceparent": "00-" + "1" * 32 + "-" + "1" * 16 + "-01"})[1]
+        self.assertNotIn("traceparent", head)
+        self.refuse(2, ["http://localhost:4318"], "serve", self.toy, "--otlp-endpoint", "https://collector")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,217 @@
+// What Prometheus is told: counts of known records, models' observations, and a text that it can read.
+#include "server/watch/metrics.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+namespace quarrel {
+namespace {
+
+using std::chrono::milliseconds;
+
+struct Exposition {
+  std::map<std::string, double> samples;     // by name and labels, as they stand in the text
+  std::map<std::string, std::string> types;  // by name
+};
+
+// Reads the format strictly: every sample belongs to the family that was announced before it, and none comes twice.
+Exposition read(const std::string& text) {
+  Exposition read;
+  std::istringstream lines(text);
+  std::string line, family;
+  std::set<std::string> helped;
+  while (std::getline(lines, line)) {
+    if (line.starts_with("# HELP ")) {
+      EXPECT_TRUE(helped.insert(line.substr(7, line.find(' ', 7) - 7)).second) << line;
+      continue;
+    }
+    if (line.starts_with("# TYPE ")) {
+      const std::size_t space = line.find(' ', 7);
+      family = line.substr(7, space - 7);
+      EXPECT_TRUE(read.types.emplace(family, line.substr(space + 1)).second) << line;
+      continue;
+    }
+    const std::size_t space = line.rfind(' ');
+    const std::string key = line.substr(0, space);
+    EXPECT_TRUE(key.starts_with(family)) << line << " after " << family;
+    EXPECT_TRUE(read.samples.emplace(key, std::stod(line.substr(space + 1))).second) << line;
+  }
+  return read;
+}
+
+RequestFacts answered(std::string model, std::size_t tokens) {
+  const Clock::time_point start{std::chrono::seconds(100)};
+  RequestFacts facts{.id = "r", .route = "POST /v1/completions", .model = std::move(model), .prompt_tokens = 5};
+  facts.generated_tokens = tokens;
+  facts.status = 200;
+  facts.finish_reason = "stop";
+  facts.begun = start;
+  facts.acquired = start + milliseconds(1);
+  facts.submitted = start + milliseconds(2);
+  facts.started = start + milliseconds(22);
+  facts.first_token = start + milliseconds(62);
+  facts.last_token = start + milliseconds(362);
+  facts.ended = start + milliseconds(402);
+  return facts;
+}
+
+TEST(Metrics, CountsWhatTheRecordsSay) {
+  Metrics metrics({.version = "1.2.3"});
+  const RequestFacts good = answered("toy", 3);
+  metrics.begun(good);
+  RequestFacts first = good;
+  first.generated_tokens = 1;
+  metrics.tokens(first, 1, 0.0);
+  first.generated_tokens = 3;
+  metrics.tokens(first, 2, 0.3);
+  metrics.ended(good);
+  RequestFacts bad{.route = "POST /v1/completions", .status = 404, .error = "not_found_error"};
+  bad.ended = bad.begun;
+  metrics.begun(bad);
+  metrics.ended(bad);
+  bad.error = "a name that nobody has heard of";
+  bad.route = "";
+  metrics.begun(bad);
+  metrics.ended(bad);
+  metrics.begun(bad);
+
+  const Exposition seen = read(metrics.text());
+  const auto at = [&](const std::string& key) {
+    const auto found = seen.samples.find(key);
+    return found == seen.samples.end() ? -1.0 : found->second;
+  };
+  EXPECT_EQ(at("quarrel_webui_requests_total{model=\"toy\"}"), 1);
+  EXPECT_EQ(at("quarrel_webui_tokens_total{model=\"toy\",type=\"prompt\"}"), 5);
+  EXPECT_EQ(at("quarrel_webui_tokens_total{model=\"toy\",type=\"generated\"}"), 3);
+  EXPECT_EQ(at("quarrel_webui_errors_total{type=\"not_found_error\"}"), 1);
+  EXPECT_EQ(at("quarrel_webui_errors_total{type=\"other\"}"), 1) << "label values are bounded";
+  EXPECT_EQ(at("quarrel_webui_inference_duration_seconds_count{model=\"toy\"}"), 1);
+  EXPECT_NEAR(at("quarrel_webui_inference_duration_seconds_sum{model=\"toy\"}"), 0.4, 1e-9);
+  EXPECT_NEAR(at("quarrel_time_to_first_token_seconds_sum{model=\"toy\"}"), 0.062, 1e-9);
+  EXPECT_EQ(at("quarrel_inter_token_latency_seconds_count{model=\"toy\"}"), 1);
+  EXPECT_EQ(at("quarrel_inter_token_latency_seconds_bucket{model=\"toy\",le=\"0.25\"}"), 0);
+  EXPECT_EQ(at("quarrel_inter_token_latency_seconds_bucket{model=\"toy\",le=\"0.5\"}"), 1);
+  EXPECT_EQ(at("quarrel_inter_token_latency_seconds_bucket{model=\"toy\",le=\"+Inf\"}"), 1);
+  EXPECT_NEAR(at("quarrel_request_queue_time_seconds_sum{model=\"toy\"}"), 0.02, 1e-9);
+  EXPECT_NEAR(at("quarrel_request_prefill_time_seconds_sum{model=\"toy\"}"), 0.04, 1e-9);
+  EXPECT_NEAR(at("quarrel_request_decode_time_seconds_sum{model=\"toy\"}"), 0.3, 1e-9);
+  EXPECT_EQ(at("quarrel_requests_finished_total{model=\"toy\",reason=\"stop\"}"), 1);
+  EXPECT_EQ(at("quarrel_http_requests_total{route=\"POST /v1/completions\",status=\"200\"}"), 1);
+  EXPECT_EQ(at("quarrel_http_requests_total{route=\"none\",status=\"404\"}"), 1);
+  EXPECT_EQ(at("quarrel_http_requests_in_flight"), 1);
+  EXPECT_EQ(at("quarrel_build_info{version=\"1.2.3\"}"), 1);
+  EXPECT_GT(at("process_resident_memory_bytes"), 0);
+  EXPECT_EQ(seen.types.at("quarrel_webui_requests_total"), "counter");
+  EXPECT_EQ(seen.types.at("quarrel_time_to_first_token_seconds"), "histogram");
+}
+
+TEST(Metrics, NamesOfModelsAreBoundedAndHarmless) {
+  Metrics metrics({});
+  for (int i = 0; i < 300; ++i) metrics.ended(answered("model " + std::to_string(i), 1));
+  Metrics odd({});
+  odd.ended(answered("a \"quoted\" \\ name\n# TYPE x\xff", 1));
+  std::size_t names = 0;
+  double others = 0.0;
+  for (const auto& [key, value] : read(metrics.text()).samples) {
+    if (!key.starts_with("quarrel_webui_requests_total{")) continue;
+    ++names;
+    if (key.find("\"other\"") != std::string::npos) others = value;
+  }
+  EXPECT_EQ(names, 257u);
+  EXPECT_EQ(others, 300.0 - 256.0);
+  for (const auto& [key, value] : read(odd.text()).samples) {
+    EXPECT_EQ(key.find('\n'), std::string::npos) << value;
+  }
+  EXPECT_EQ(odd.text().find('\xff'), std::string::npos) << "Prometheus reads UTF-8 alone";
+}
+
+ModelRegistry::Watched busy_model() {
+  ModelRegistry::Watched model{.name = "mixed", .bytes = 1000};
+  Observations& seen = model.observations;
+  seen.rows = 40;
+  seen.steps = 3;
+  seen.step_rows.add(1, 2);
+  seen.step_rows.add(38);
+  seen.state_bytes = 256;
+  seen.ssm_divergences = 2;
+  seen.experts = {{.layer = 1, .chosen = {30, 10}}, {.layer = 3, .chosen = {0, 0}}};
+  seen.moe_layers.add(2, 20e-6);
+  seen.moe_routing.add(2, 4e-6);
+  seen.ssm_scans.add(1, 100e-6);
+  seen.ssm_convolutions.add(1, 3e-6);
+  SchedulerCounters& scheduler = model.counters.scheduler;
+  scheduler.running = 4;
+  scheduler.waiting = 7;
+  scheduler.preemptions = 5;
+  scheduler.cache_hit_tokens = 16;
+  scheduler.cache_miss_tokens = 24;
+  scheduler.slots_used = 3;
+  scheduler.groups = {{.total = 10, .used = 4}, {.total = 10, .used = 1}};
+  return model;
+}
+
+TEST(Metrics, ModelsTellOfTheirExpertsStatesAndCaches) {
+  const Metrics metrics({.models = [] { return std::vector{busy_model(), {.name = "dense"}}; },
+                         .connections = [] { return std::size_t{12}; },
+                         .lost_log_lines = [] { return std::uint64_t{1}; }});
+  const Exposition seen = read(metrics.text());
+  const std::map<std::string, double> expected = {
+      {"quarrel_models_loaded", 2},
+      {"quarrel_webui_connections_active", 12},
+      {"quarrel_log_lines_lost_total", 1},
+      {"quarrel_model_memory_bytes{model=\"mixed\"}", 1000},
+      {"quarrel_requests_running{model=\"mixed\"}", 4},
+      {"quarrel_requests_waiting{model=\"mixed\"}", 7},
+      {"quarrel_preemptions_total{model=\"mixed\"}", 5},
+      {"quarrel_prefix_cache_hit_tokens_total{model=\"mixed\"}", 16},
+      {"quarrel_prefix_cache_miss_tokens_total{model=\"mixed\"}", 24},
+      {"quarrel_kv_cache_usage_ratio{model=\"mixed\"}", 0.25},
+      {"quarrel_batch_size_count{model=\"mixed\"}", 3},
+      {"quarrel_batch_size_sum{model=\"mixed\"}", 40},
+      {"quarrel_batch_size_bucket{model=\"mixed\",le=\"1\"}", 2},
+      {"quarrel_batch_size_bucket{model=\"mixed\",le=\"32\"}", 2},
+      {"quarrel_batch_size_bucket{model=\"mixed\",le=\"64\"}", 3},
+      {"quarrel_moe_expert_selection{model=\"mixed\",layer=\"1\",expert=\"0\"}", 30},
+      {"quarrel_moe_expert_utilization{model=\"mixed\",layer=\"1\",expert=\"1\"}", 0.25},
+      {"quarrel_moe_expert_utilization{model=\"mixed\",layer=\"3\",expert=\"1\"}", 0},
+      {"quarrel_moe_layer_latency_seconds_count{model=\"mixed\"}", 2},
+      {"quarrel_moe_layer_latency_seconds_bucket{model=\"mixed\",le=\"1.6e-05\"}", 2},
+      {"quarrel_moe_layer_latency_seconds_bucket{model=\"mixed\",le=\"8e-06\"}", 0},
+      {"quarrel_moe_routing_latency_seconds_count{model=\"mixed\"}", 2},
+      {"quarrel_ssm_scan_latency_seconds_count{model=\"mixed\"}", 1},
+      {"quarrel_ssm_conv_latency_seconds_count{model=\"mixed\"}", 1},
+      {"quarrel_ssm_state_size_bytes{model=\"mixed\"}", 3 * 256},
+      {"quarrel_ssm_divergence_total{model=\"mixed\"}", 2},
+  };
+  for (const auto& [key, value] : expected) {
+    const auto found = seen.samples.find(key);
+    ASSERT_NE(found, seen.samples.end()) << key << "\n" << metrics.text();
+    EXPECT_DOUBLE_EQ(found->second, value) << key;
+  }
+  EXPECT_FALSE(seen.samples.contains("quarrel_ssm_state_size_bytes{model=\"dense\"}")) << "it has none";
+  EXPECT_EQ(seen.types.at("quarrel_moe_expert_selection"), "counter");
+  EXPECT_EQ(seen.types.at("quarrel_moe_expert_utilization"), "gauge");
+}
+
+TEST(Metrics, JsonHasTheSameFigures) {
+  Metrics metrics({.models = [] { return std::vector{busy_model()}; }});
+  metrics.ended(answered("toy", 1));
+  const auto json = nlohmann::json::parse(metrics.json());
+  std::map<std::string, nlohmann::json> families;
+  for (const auto& family : json["metrics"]) families[family["name"].get<std::string>()] = family;
+  const auto& duration = families.at("quarrel_webui_inference_duration_seconds");
+  EXPECT_EQ(duration["type"], "histogram");
+  EXPECT_EQ(duration["metrics"][0]["labels"]["model"], "toy");
+  EXPECT_EQ(duration["metrics"][0]["count"], 1);
+  EXPECT_EQ(duration["metrics"][0]["buckets"].back()["le"], 60);
+  EXPECT_EQ(families.at("quarrel_ssm_state_size_bytes")["metrics"][0]["value"], 768);
+  EXPECT_EQ(families.size(), read(metrics.text()).types.size());
+}
+
+}  // namespace
+}  // namespace quarrel
