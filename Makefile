@@ -18,7 +18,7 @@ FIXED_LAYOUT := $(shell setarch -R true 2> /dev/null && echo setarch -R)
 # CUDA is compiled for those who ask for it: QUARREL_CUDA=1.
 TEST_CUDA := $(if $(filter 1,$(QUARREL_CUDA)),test-cuda)
 
-.PHONY: help setup setup-format setup-lint pull build man pgo shared run serve check test test-release test-asan test-tsan \
+.PHONY: help setup setup-format setup-lint pull build man pgo shared run serve openapi check test test-release test-asan test-tsan \
   test-cuda cross bench soak format check-style lint clean
 
 help:  ## this list
@@ -56,6 +56,10 @@ run: build  ## a chat in the terminal; without one, the answer to PROMPT. MODEL=
 	@[ "$$MODEL" != default ] || $(QUARREL) pull default > /dev/null
 	@if [ -t 0 ] && [ -t 1 ]; then exec $(QUARREL) run "$$MODEL"; \
 	else exec $(QUARREL) run "$$MODEL" "$$PROMPT" < /dev/null; fi
+
+openapi: build/release/build.ninja  ## docs/openapi.yaml as the server's tables say it
+	@ninja -C build/release -j $(JOBS) write_openapi 1>&2
+	@build/release/write_openapi > docs/openapi.yaml
 
 # The quick part of `test`: no sanitizers, no real models, not the program itself.
 check: check-style build/release/build.ninja  ## the layout, the house rules, the unit and op tests: before every commit

@@ -32,8 +32,9 @@ struct Field {
   FieldKind kind = FieldKind::any;
   double least = std::numeric_limits<double>::lowest();
   double most = std::numeric_limits<double>::max();
-  std::string_view help = {};  // of `refused`: why
+  std::string_view help = {};  // what it does, for the documentation; of `refused`: why
   void (*read)(const Json& value, Target& target) = nullptr;
+  Json (*schema)() = nullptr;  // what `any` takes, as JSON Schema has it (server/schema.h)
 };
 
 // The body's JSON: an object, nested no deeper than is sane, in UTF-8. Throws ApiError.

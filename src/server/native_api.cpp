@@ -10,6 +10,7 @@
 #include "server/generation_call.h"
 #include "server/ollama_api.h"
 #include "server/question.h"
+#include "server/schema.h"
 
 namespace quarrel {
 namespace {
@@ -23,58 +24,72 @@ struct NativeRequest {
   RecommendedSampling options = {};  // comes in place of what the model's makers recommend
 };
 
+using NativeField = Field<NativeRequest>;
+constexpr std::array kNativeFields = {
+    NativeField{.name = "model",
+                .kind = FieldKind::text,
+                .help = "a name that GET /v1/models lists; without it, the server's default",
+                .read = [](const Json& v, NativeRequest& r) { r.model = as_text(v); }},
+    NativeField{.name = "prompt",
+                .kind = FieldKind::text,
+                .help = "what is to be answered",
+                .read = [](const Json& v, NativeRequest& r) { r.prompt = as_text(v); }},
+    NativeField{.name = "messages",
+                .help = "a conversation, in place of a prompt",
+                .read = [](const Json& v, NativeRequest& r) { r.messages = read_conversation(v); },
+                .schema = conversation_schema},
+    NativeField{.name = "temperature",
+                .kind = FieldKind::number,
+                .least = 0,
+                .most = 2,
+                .help = "how freely answers are drawn; 0: always the likeliest token",
+                .read = [](const Json& v, NativeRequest& r) { r.options.temperature = as_float(v); }},
+    NativeField{.name = "topk",
+                .kind = FieldKind::integer,
+                .least = 0,
+                .most = kMostTokens,
+                .help = "draws from this many of the likeliest tokens; 0: from all",
+                .read = [](const Json& v, NativeRequest& r) { r.options.top_k = as_integer(v); }},
+    NativeField{.name = "topp",
+                .kind = FieldKind::number,
+                .least = 0,
+                .most = 1,
+                .help = "draws from the likeliest tokens that together have this probability",
+                .read = [](const Json& v, NativeRequest& r) { r.options.top_p = as_float(v); }},
+    NativeField{.name = "minp",
+                .kind = FieldKind::number,
+                .least = 0,
+                .most = 1,
+                .help = "leaves out tokens less likely than this share of the likeliest one",
+                .read = [](const Json& v, NativeRequest& r) { r.options.min_p = as_float(v); }},
+    NativeField{.name = "repeat_penalty",
+                .kind = FieldKind::number,
+                .least = 0.01,
+                .most = 10,
+                .help = "makes tokens that came lately less likely; 1: not at all",
+                .read = [](const Json& v, NativeRequest& r) { r.options.repeat_penalty = as_float(v); }},
+    NativeField{.name = "max_tokens",
+                .kind = FieldKind::integer,
+                .least = -1,
+                .most = kMostTokens,
+                .help = "the answer's length; -1: until the context is full",
+                .read = [](const Json& v, NativeRequest& r) { r.options.max_tokens = as_integer(v); }},
+    NativeField{
+        .name = "seed",
+        .kind = FieldKind::integer,
+        .least = 0,
+        .most = kMostSeed,
+        .help = "the same seed, the same answer",
+        .read = [](const Json& v, NativeRequest& r) { r.options.seed = static_cast<std::uint64_t>(v.get<double>()); }},
+    NativeField{.name = "stop",
+                .help = "texts that end the answer before they come",
+                .read = [](const Json& v, NativeRequest& r) { r.options.stop = read_stop_strings(v); },
+                .schema = stop_strings_schema},
+};
+
 NativeRequest read_request(const Json& body) {
-  using NativeField = Field<NativeRequest>;
-  static constexpr std::array kFields = {
-      NativeField{.name = "model",
-                  .kind = FieldKind::text,
-                  .read = [](const Json& v, NativeRequest& r) { r.model = as_text(v); }},
-      NativeField{.name = "prompt",
-                  .kind = FieldKind::text,
-                  .read = [](const Json& v, NativeRequest& r) { r.prompt = as_text(v); }},
-      NativeField{.name = "messages",
-                  .read = [](const Json& v, NativeRequest& r) { r.messages = read_conversation(v); }},
-      NativeField{.name = "temperature",
-                  .kind = FieldKind::number,
-                  .least = 0,
-                  .most = 2,
-                  .read = [](const Json& v, NativeRequest& r) { r.options.temperature = as_float(v); }},
-      NativeField{.name = "topk",
-                  .kind = FieldKind::integer,
-                  .least = 0,
-                  .most = kMostTokens,
-                  .read = [](const Json& v, NativeRequest& r) { r.options.top_k = as_integer(v); }},
-      NativeField{.name = "topp",
-                  .kind = FieldKind::number,
-                  .least = 0,
-                  .most = 1,
-                  .read = [](const Json& v, NativeRequest& r) { r.options.top_p = as_float(v); }},
-      NativeField{.name = "minp",
-                  .kind = FieldKind::number,
-                  .least = 0,
-                  .most = 1,
-                  .read = [](const Json& v, NativeRequest& r) { r.options.min_p = as_float(v); }},
-      NativeField{.name = "repeat_penalty",
-                  .kind = FieldKind::number,
-                  .least = 0.01,
-                  .most = 10,
-                  .read = [](const Json& v, NativeRequest& r) { r.options.repeat_penalty = as_float(v); }},
-      NativeField{.name = "max_tokens",
-                  .kind = FieldKind::integer,
-                  .least = -1,
-                  .most = kMostTokens,
-                  .read = [](const Json& v, NativeRequest& r) { r.options.max_tokens = as_integer(v); }},
-      NativeField{.name = "seed",
-                  .kind = FieldKind::integer,
-                  .least = 0,
-                  .most = kMostSeed,
-                  .read = [](const Json& v,
-                             NativeRequest& r) { r.options.seed = static_cast<std::uint64_t>(v.get<double>()); }},
-      NativeField{.name = "stop",
-                  .read = [](const Json& v, NativeRequest& r) { r.options.stop = read_stop_strings(v); }},
-  };
   NativeRequest request;
-  read_fields<NativeRequest>(body, kFields, request);
+  read_fields<NativeRequest>(body, kNativeFields, request);
   if (request.messages.is_null() == request.prompt.empty()) {
     throw invalid_field("prompt", "either 'prompt' or 'messages' says what is to be answered");
   }
@@ -184,6 +199,8 @@ void generate(Service& service, const std::shared_ptr<Exchange>& exchange, const
 }
 
 }  // namespace
+
+Json native_request_schema() { return schema::request_of<NativeRequest>("GenerateRequest", {}, kNativeFields); }
 
 void native_generate(Service& service, const std::shared_ptr<Exchange>& exchange) {
   generate(service, exchange, parse_body(exchange->request().body), false);

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "server/fields.h"
 #include "server/http/exchange.h"
 #include "server/service.h"
 
@@ -16,6 +17,9 @@ void native_generate(Service& service, const std::shared_ptr<http::Exchange>& ex
 void shared_generate(Service& service, const std::shared_ptr<http::Exchange>& exchange);
 // Server-sent events with token, token_id, stream, complete, tokens_per_sec.
 void native_stream(Service& service, const std::shared_ptr<http::Exchange>& exchange);
+
+// What generate and stream take.
+Json native_request_schema();
 
 void health(Service& service, const std::shared_ptr<http::Exchange>& exchange);
 void readiness(Service& service, const std::shared_ptr<http::Exchange>& exchange);

@@ -9,6 +9,7 @@
 
 #include "base/printable.h"
 #include "server/question.h"
+#include "server/schema.h"
 
 namespace quarrel {
 namespace {
@@ -45,78 +46,113 @@ constexpr std::array kOptions = {
                 .kind = FieldKind::integer,
                 .least = -2,
                 .most = kMostTokens,
+                .help = "the answer's length; -1 and -2: until the context is full",
                 // -2: as many as the context leaves, which is -1 here
                 .read = [](const Json& v, OllamaRequest& r) { r.options.max_tokens = std::max(as_integer(v), -1); }},
     OllamaField{.name = "num_ctx",
                 .kind = FieldKind::integer,
                 .least = 1,
                 .most = kMostTokens,
+                .help = "a context that the model must have",
                 .read = QUARREL_SET(options.context, as_integer)},
     OllamaField{.name = "num_keep",
                 .kind = FieldKind::integer,
                 .least = 0,
                 .most = kMostTokens,
+                .help = "with `shift`: so many first tokens are never forgotten",
                 .read = QUARREL_SET(num_keep, as_integer)},
     OllamaField{.name = "temperature",
                 .kind = FieldKind::number,
                 .least = 0,
                 .most = 100,
+                .help = "how freely answers are drawn; 0: always the likeliest token",
                 .read = QUARREL_SET(options.temperature, as_float)},
     OllamaField{.name = "top_k",
                 .kind = FieldKind::integer,
                 .least = -1,
                 .most = kMostTokens,
+                .help = "draws from this many of the likeliest tokens; 0: from all",
                 .read = [](const Json& v, OllamaRequest& r) { r.options.top_k = std::max(as_integer(v), 0); }},
     OllamaField{.name = "top_p",
                 .kind = FieldKind::number,
                 .least = 0,
                 .most = 1,
+                .help = "draws from the likeliest tokens that together have this probability",
                 .read = QUARREL_SET(options.top_p, as_float)},
     OllamaField{.name = "min_p",
                 .kind = FieldKind::number,
                 .least = 0,
                 .most = 1,
+                .help = "leaves out tokens less likely than this share of the likeliest one",
                 .read = QUARREL_SET(options.min_p, as_float)},
     OllamaField{.name = "typical_p",
                 .kind = FieldKind::number,
                 .least = 0,
                 .most = 1,
+                .help = "draws from the tokens whose surprise is nearest to the expected one, up to this probability",
                 .read = QUARREL_SET(options.typical_p, as_float)},
     OllamaField{.name = "repeat_penalty",
                 .kind = FieldKind::number,
                 .least = 0.01,
                 .most = 10,
+                .help = "makes tokens of the last `repeat_last_n` less likely; 1: not at all",
                 .read = QUARREL_SET(options.repeat_penalty, as_float)},
     OllamaField{.name = "repeat_last_n",
                 .kind = FieldKind::integer,
                 .least = -1,
                 .most = kMostTokens,
+                .help = "how far the penalties look back; -1: over all",
                 .read = QUARREL_SET(options.penalty_window, as_integer)},
     OllamaField{.name = "presence_penalty",
                 .kind = FieldKind::number,
                 .least = -100,
                 .most = 100,
+                .help = "makes tokens that have come less likely",
                 .read = QUARREL_SET(options.presence_penalty, as_float)},
     OllamaField{.name = "frequency_penalty",
                 .kind = FieldKind::number,
                 .least = -100,
                 .most = 100,
+                .help = "makes tokens less likely the oftener they have come",
                 .read = QUARREL_SET(options.frequency_penalty, as_float)},
-    OllamaField{.name = "mirostat", .kind = FieldKind::integer, .least = 0, .most = 2, .read = read_mirostat},
+    OllamaField{.name = "mirostat",
+                .kind = FieldKind::integer,
+                .least = 0,
+                .most = 2,
+                .help = "0: off; 2: steers towards an even surprise",
+                .read = read_mirostat},
     OllamaField{.name = "mirostat_tau",
                 .kind = FieldKind::number,
                 .least = 0,
                 .most = 100,
+                .help = "the surprise that is aimed at",
                 .read = QUARREL_SET(options.mirostat_tau, as_float)},
     OllamaField{.name = "mirostat_eta",
                 .kind = FieldKind::number,
                 .least = 0,
                 .most = 100,
+                .help = "how fast it is steered",
                 .read = QUARREL_SET(options.mirostat_eta, as_float)},
-    OllamaField{.name = "seed", .kind = FieldKind::integer, .least = -kMostSeed, .most = kMostSeed, .read = read_seed},
-    OllamaField{.name = "stop", .read = QUARREL_SET(options.stop, read_stop_strings)},
-    OllamaField{.name = "tfs_z", .kind = FieldKind::number, .read = read_tail_free},
-    OllamaField{.name = "penalize_newline", .kind = FieldKind::boolean, .read = read_penalize_newline},
+    OllamaField{.name = "seed",
+                .kind = FieldKind::integer,
+                .least = -kMostSeed,
+                .most = kMostSeed,
+                .help = "the same seed, the same answer; below 0: another one each time",
+                .read = read_seed},
+    OllamaField{.name = "stop",
+                .help = "texts that end the answer before they come",
+                .read = QUARREL_SET(options.stop, read_stop_strings),
+                .schema = stop_strings_schema},
+    OllamaField{.name = "tfs_z",
+                .kind = FieldKind::number,
+                .help = "only 1, which is off",
+                .read = read_tail_free,
+                .schema = [] { return Json{{"type", "number"}, {"const", 1}}; }},
+    OllamaField{.name = "penalize_newline",
+                .kind = FieldKind::boolean,
+                .help = "only true",
+                .read = read_penalize_newline,
+                .schema = [] { return Json{{"type", "boolean"}, {"const", true}}; }},
     // How the machine is used was decided when the server was started.
     OllamaField{.name = "num_batch", .kind = FieldKind::no_effect},
     OllamaField{.name = "num_gpu", .kind = FieldKind::no_effect},
@@ -138,6 +174,10 @@ void read_options(const Json& value, OllamaRequest& request) {
   read_fields<OllamaRequest>(value, kOptions, request);
 }
 
+Json options_schema() { return schema::request_of<OllamaRequest>("OllamaOptions", {}, kOptions); }
+
+Json keep_alive_schema() { return schema::either({schema::number(), schema::text()}); }
+
 void read_context(const Json& value, OllamaRequest& request) {
   if (!value.is_array()) throw invalid_field("context", "'context' must be a list of token ids");
   request.context = read_token_ids(value, "context");
@@ -148,25 +188,44 @@ struct Message {
 };
 
 // What a message of a conversation may have. Templates know the calls of tools; who made them is another matter.
+void read_tool_calls(const Json& value, Message& message) {
+  if (!value.is_array() || !std::ranges::all_of(value, &Json::is_object)) {
+    throw invalid_field("messages", "a message's 'tool_calls' are a list of objects");
+  }
+  message.json["tool_calls"] = value;
+}
+
+using MessageField = Field<Message>;
+constexpr std::array kMessageFields = {
+    MessageField{.name = "role",
+                 .kind = FieldKind::text,
+                 .help = "who says it",
+                 .read = [](const Json& v, Message& m) { m.json["role"] = v; },
+                 .schema = [] { return schema::one_of({"system", "user", "assistant", "tool"}); }},
+    MessageField{.name = "content",
+                 .kind = FieldKind::text,
+                 .help = "what it says",
+                 .read = [](const Json& v, Message& m) { m.json["content"] = v; }},
+    MessageField{.name = "tool_calls",
+                 .help = "what an assistant called, for the model's template",
+                 .read = read_tool_calls,
+                 .schema = [] { return schema::list(Json{{"type", "object"}}); }},
+    MessageField{.name = "tool_name",
+                 .kind = FieldKind::text,
+                 .help = "whose result a tool's message is",
+                 .read = [](const Json& v, Message& m) { m.json["name"] = v; }},
+    MessageField{.name = "tool_call_id",
+                 .kind = FieldKind::text,
+                 .help = "which call a tool's message answers",
+                 .read = [](const Json& v, Message& m) { m.json["tool_call_id"] = v; }},
+    MessageField{.name = "thinking", .kind = FieldKind::refused, .help = kNotOfferedYet},
+    MessageField{.name = "images", .kind = FieldKind::refused, .help = kTextOnly},
+};
+
 void read_message(const Json& value, Json& messages) {
-  using MessageField = Field<Message>;
-  static constexpr std::array kFields = {
-      MessageField{
-          .name = "role", .kind = FieldKind::text, .read = [](const Json& v, Message& m) { m.json["role"] = v; }},
-      MessageField{
-          .name = "content", .kind = FieldKind::text, .read = [](const Json& v, Message& m) { m.json["content"] = v; }},
-      MessageField{.name = "tool_calls", .read = [](const Json& v, Message& m) { m.json["tool_calls"] = v; }},
-      MessageField{
-          .name = "tool_name", .kind = FieldKind::text, .read = [](const Json& v, Message& m) { m.json["name"] = v; }},
-      MessageField{.name = "tool_call_id",
-                   .kind = FieldKind::text,
-                   .read = [](const Json& v, Message& m) { m.json["tool_call_id"] = v; }},
-      MessageField{.name = "thinking", .kind = FieldKind::refused, .help = kNotOfferedYet},
-      MessageField{.name = "images", .kind = FieldKind::refused, .help = kTextOnly},
-  };
   if (!value.is_object()) throw invalid_field("messages", "each message is an object");
   Message message;
-  read_fields<Message>(value, kFields, message);
+  read_fields<Message>(value, kMessageFields, message);
   const Json role = message.json.value("role", Json());
   if (role != "system" && role != "user" && role != "assistant" && role != "tool") {
     throw invalid_field("messages", "a message's role is system, user, assistant or tool");
@@ -175,32 +234,61 @@ void read_message(const Json& value, Json& messages) {
   messages.push_back(std::move(message.json));
 }
 
+Json messages_schema() { return schema::list(schema::request_of<Message>("OllamaMessage", {"role"}, kMessageFields)); }
+
 void read_messages(const Json& value, OllamaRequest& request) {
   if (!value.is_array()) throw invalid_field("messages", "'messages' must be a list");
   for (const Json& each : value) read_message(each, request.messages);
 }
 
 constexpr std::array kSharedFields = {
-    OllamaField{.name = "model", .kind = FieldKind::text, .read = QUARREL_SET(model, as_text)},
-    OllamaField{.name = "stream", .kind = FieldKind::boolean, .read = QUARREL_SET(stream, as_flag)},
-    OllamaField{.name = "keep_alive", .read = QUARREL_SET(keep_alive, read_keep_alive)},
-    OllamaField{.name = "options", .read = read_options},
-    OllamaField{.name = "shift", .kind = FieldKind::boolean, .read = QUARREL_SET(shift, as_flag)},
+    OllamaField{.name = "model",
+                .kind = FieldKind::text,
+                .help = "a name that GET /api/tags lists; without it, the server's default",
+                .read = QUARREL_SET(model, as_text)},
+    OllamaField{.name = "stream",
+                .kind = FieldKind::boolean,
+                .help = "the answer comes as lines of JSON, unless this is false",
+                .read = QUARREL_SET(stream, as_flag)},
+    OllamaField{.name = "keep_alive",
+                .help = "how long the model stays afterwards: seconds, or a time such as `5m`; below 0: for ever",
+                .read = QUARREL_SET(keep_alive, read_keep_alive),
+                .schema = keep_alive_schema},
+    OllamaField{.name = "options", .help = "how the answer is drawn", .read = read_options, .schema = options_schema},
+    OllamaField{.name = "shift",
+                .kind = FieldKind::boolean,
+                .help = "a full context forgets its older half, and the answer goes on",
+                .read = QUARREL_SET(shift, as_flag)},
     OllamaField{.name = "truncate",
                 .kind = FieldKind::refused,
                 .help = "a prompt that is too long is refused with the numbers, never cut"},
     OllamaField{.name = "format", .kind = FieldKind::refused, .help = kNotOfferedYet},
     OllamaField{.name = "think", .kind = FieldKind::refused, .help = kNotOfferedYet},
     OllamaField{.name = "logprobs", .kind = FieldKind::refused, .help = "/v1/chat/completions has them"},
-    OllamaField{
-        .name = "top_logprobs", .kind = FieldKind::integer, .least = 0, .most = 0},  // more of them go with logprobs
+    OllamaField{.name = "top_logprobs",
+                .kind = FieldKind::integer,
+                .least = 0,
+                .most = 0,
+                .help = "only 0"},  // more of them go with logprobs
 };
 
 constexpr std::array kGenerateFields = {
-    OllamaField{.name = "prompt", .kind = FieldKind::text, .read = QUARREL_SET(prompt, as_text)},
-    OllamaField{.name = "system", .kind = FieldKind::text, .read = QUARREL_SET(system, as_text)},
-    OllamaField{.name = "raw", .kind = FieldKind::boolean, .read = QUARREL_SET(raw, as_flag)},
-    OllamaField{.name = "context", .read = read_context},
+    OllamaField{.name = "prompt",
+                .kind = FieldKind::text,
+                .help = "the question; without it the model is only loaded",
+                .read = QUARREL_SET(prompt, as_text)},
+    OllamaField{.name = "system",
+                .kind = FieldKind::text,
+                .help = "comes before the prompt",
+                .read = QUARREL_SET(system, as_text)},
+    OllamaField{.name = "raw",
+                .kind = FieldKind::boolean,
+                .help = "the prompt is the whole text, without the model's template",
+                .read = QUARREL_SET(raw, as_flag)},
+    OllamaField{.name = "context",
+                .help = "the ids that an earlier answer ended with",
+                .read = read_context,
+                .schema = [] { return schema::list(schema::integer()); }},
     OllamaField{.name = "suffix", .kind = FieldKind::refused, .help = "texts are continued, not filled in"},
     OllamaField{.name = "template",
                 .kind = FieldKind::refused,
@@ -212,7 +300,10 @@ constexpr std::array kGenerateFields = {
 };
 
 constexpr std::array kChatFields = {
-    OllamaField{.name = "messages", .read = read_messages},
+    OllamaField{.name = "messages",
+                .help = "the conversation; without it the model is only loaded",
+                .read = read_messages,
+                .schema = messages_schema},
     OllamaField{.name = "tools", .kind = FieldKind::refused, .help = kNotOfferedYet},
 };
 #undef QUARREL_SET
@@ -342,6 +433,12 @@ void read_inputs(const Json& value, OllamaEmbedRequest& request) {
   for (const Json& each : value) request.inputs.push_back(as_text(each));
 }
 
+Json inputs_schema() {
+  Json several = schema::list(schema::text());
+  several["maxItems"] = kMostInputs;
+  return schema::either({schema::text(), several});
+}
+
 // Those that say how texts are generated mean nothing here, and are checked all the same.
 void read_embed_options(const Json& value, OllamaEmbedRequest&) {
   OllamaRequest ignored;
@@ -351,21 +448,32 @@ void read_embed_options(const Json& value, OllamaEmbedRequest&) {
 constexpr std::array kSharedEmbedFields = {
     EmbedField{.name = "model",
                .kind = FieldKind::text,
+               .help = "a name that GET /api/tags lists; without it, the server's default",
                .read = [](const Json& v, OllamaEmbedRequest& r) { r.model = as_text(v); }},
     EmbedField{.name = "keep_alive",
-               .read = [](const Json& v, OllamaEmbedRequest& r) { r.keep_alive = read_keep_alive(v); }},
-    EmbedField{.name = "options", .read = read_embed_options},
+               .help = "how long the model stays afterwards: seconds, or a time such as `5m`; below 0: for ever",
+               .read = [](const Json& v, OllamaEmbedRequest& r) { r.keep_alive = read_keep_alive(v); },
+               .schema = keep_alive_schema},
+    EmbedField{.name = "options",
+               .help = "taken, and without effect on vectors",
+               .read = read_embed_options,
+               .schema = options_schema},
 };
 
 constexpr std::array kEmbedFields = {
-    EmbedField{.name = "input", .read = read_inputs},
+    EmbedField{.name = "input",
+               .help = "a text or several; without it the model is only loaded",
+               .read = read_inputs,
+               .schema = inputs_schema},
     EmbedField{.name = "truncate",
                .kind = FieldKind::boolean,
+               .help = "texts that are too long are cut, unless this is false",
                .read = [](const Json& v, OllamaEmbedRequest& r) { r.truncate = as_flag(v); }},
     EmbedField{.name = "dimensions",
                .kind = FieldKind::integer,
                .least = 0,  // all
                .most = 1 << 20,
+               .help = "the first so many numbers alone, of models that were trained for it; 0: all",
                .read =
                    [](const Json& v, OllamaEmbedRequest& r) {
                      if (as_integer(v) > 0) r.dimensions = as_integer(v);
@@ -373,7 +481,35 @@ constexpr std::array kEmbedFields = {
 };
 
 constexpr std::array kEmbeddingsFields = {
-    EmbedField{.name = "prompt", .kind = FieldKind::text, .read = read_inputs},
+    EmbedField{.name = "prompt", .kind = FieldKind::text, .help = "the text", .read = read_inputs},
+};
+
+using ModelField = Field<OllamaModelRequest>;
+constexpr auto kReadName = [](const Json& v, OllamaModelRequest& r) {
+  if (!v.get_ref<const std::string&>().empty()) r.model = as_text(v);
+};
+constexpr std::array kModelFields = {
+    ModelField{.name = "model", .kind = FieldKind::text, .help = "which one", .read = kReadName},
+    ModelField{.name = "name", .kind = FieldKind::text, .help = "an older name of `model`", .read = kReadName},
+    ModelField{.name = "verbose",
+               .kind = FieldKind::boolean,
+               .help = "long lists too",
+               .read = [](const Json& v, OllamaModelRequest& r) { r.verbose = as_flag(v); }},
+    ModelField{.name = "system", .kind = FieldKind::refused, .help = "it belongs to a question"},
+    ModelField{.name = "template", .kind = FieldKind::refused, .help = "the model's own is used"},
+    ModelField{.name = "options", .kind = FieldKind::refused, .help = "they belong to a question"},
+};
+
+using CopyField = Field<OllamaCopyRequest>;
+constexpr std::array kCopyFields = {
+    CopyField{.name = "source",
+              .kind = FieldKind::text,
+              .help = "a model that is there",
+              .read = [](const Json& v, OllamaCopyRequest& r) { r.source = as_text(v); }},
+    CopyField{.name = "destination",
+              .kind = FieldKind::text,
+              .help = "its further name",
+              .read = [](const Json& v, OllamaCopyRequest& r) { r.destination = as_text(v); }},
 };
 
 }  // namespace
@@ -384,41 +520,35 @@ OllamaEmbedRequest read_ollama_embeddings(const Json& body) {
 }
 
 OllamaModelRequest read_ollama_model(const Json& body) {
-  using ModelField = Field<OllamaModelRequest>;
-  static constexpr auto kRead = [](const Json& v, OllamaModelRequest& r) {
-    if (!v.get_ref<const std::string&>().empty()) r.model = as_text(v);
-  };
-  static constexpr std::array kFields = {
-      ModelField{.name = "model", .kind = FieldKind::text, .read = kRead},
-      ModelField{.name = "name", .kind = FieldKind::text, .read = kRead},
-      ModelField{.name = "verbose",
-                 .kind = FieldKind::boolean,
-                 .read = [](const Json& v, OllamaModelRequest& r) { r.verbose = as_flag(v); }},
-      ModelField{.name = "system", .kind = FieldKind::refused, .help = "it belongs to a question"},
-      ModelField{.name = "template", .kind = FieldKind::refused, .help = "the model's own is used"},
-      ModelField{.name = "options", .kind = FieldKind::refused, .help = "they belong to a question"},
-  };
   OllamaModelRequest request;
-  read_fields<OllamaModelRequest>(body, kFields, request);
+  read_fields<OllamaModelRequest>(body, kModelFields, request);
   if (request.model.empty()) throw invalid_field("model", "'model' is missing");
   return request;
 }
 
 OllamaCopyRequest read_ollama_copy(const Json& body) {
-  using CopyField = Field<OllamaCopyRequest>;
-  static constexpr std::array kFields = {
-      CopyField{.name = "source",
-                .kind = FieldKind::text,
-                .read = [](const Json& v, OllamaCopyRequest& r) { r.source = as_text(v); }},
-      CopyField{.name = "destination",
-                .kind = FieldKind::text,
-                .read = [](const Json& v, OllamaCopyRequest& r) { r.destination = as_text(v); }},
-  };
   OllamaCopyRequest request;
-  read_fields<OllamaCopyRequest>(body, kFields, request);
+  read_fields<OllamaCopyRequest>(body, kCopyFields, request);
   if (request.source.empty()) throw invalid_field("source", "'source' is missing");
   if (request.destination.empty()) throw invalid_field("destination", "'destination' is missing");
   return request;
+}
+
+Json ollama_generate_schema() {
+  return schema::request_of<OllamaRequest>("OllamaGenerateRequest", {}, kSharedFields, kGenerateFields);
+}
+Json ollama_chat_schema() {
+  return schema::request_of<OllamaRequest>("OllamaChatRequest", {}, kSharedFields, kChatFields);
+}
+Json ollama_embed_schema() {
+  return schema::request_of<OllamaEmbedRequest>("OllamaEmbedRequest", {}, kSharedEmbedFields, kEmbedFields);
+}
+Json ollama_embeddings_schema() {
+  return schema::request_of<OllamaEmbedRequest>("OllamaEmbeddingsRequest", {}, kSharedEmbedFields, kEmbeddingsFields);
+}
+Json ollama_model_schema() { return schema::request_of<OllamaModelRequest>("OllamaModelRequest", {}, kModelFields); }
+Json ollama_copy_schema() {
+  return schema::request_of<OllamaCopyRequest>("OllamaCopyRequest", {"source", "destination"}, kCopyFields);
 }
 
 }  // namespace quarrel

@@ -62,6 +62,14 @@ struct OllamaCopyRequest {
 };
 OllamaCopyRequest read_ollama_copy(const Json& body);
 
+// What they take.
+Json ollama_generate_schema();
+Json ollama_chat_schema();
+Json ollama_embed_schema();
+Json ollama_embeddings_schema();
+Json ollama_model_schema();
+Json ollama_copy_schema();
+
 // A number of seconds, or a text such as "1h30m", "250ms" and "-1". Throws ApiError.
 std::chrono::milliseconds read_keep_alive(const Json& value);
 

@@ -7,6 +7,7 @@
 
 #include "backend/sampling.h"
 #include "server/question.h"
+#include "server/schema.h"
 
 namespace quarrel {
 namespace {
@@ -30,15 +31,33 @@ void read_bias(const Json& value, OpenAiRequest& request) {
   }
 }
 
+constexpr std::array<Field<OpenAiRequest>, 2> kStreamOptions = {{
+    {.name = "include_usage",
+     .kind = FieldKind::boolean,
+     .help = "the last chunk tells how many tokens there were",
+     .read = [](const Json& v, OpenAiRequest& r) { r.include_usage = as_flag(v); }},
+    {.name = "include_obfuscation", .kind = FieldKind::no_effect},
+}};
+
 void read_stream_options(const Json& value, OpenAiRequest& request) {
   if (!value.is_object()) throw invalid_field("stream_options", "'stream_options' must be an object");
-  static constexpr std::array<Field<OpenAiRequest>, 2> kFields = {{
-      {.name = "include_usage",
-       .kind = FieldKind::boolean,
-       .read = [](const Json& v, OpenAiRequest& r) { r.include_usage = as_flag(v); }},
-      {.name = "include_obfuscation", .kind = FieldKind::no_effect},
-  }};
-  read_fields<OpenAiRequest>(value, kFields, request);
+  read_fields<OpenAiRequest>(value, kStreamOptions, request);
+}
+
+Json stream_options_schema() { return schema::request_of<OpenAiRequest>("StreamOptions", {}, kStreamOptions); }
+
+Json bias_schema() {
+  return {{"type", "object"},
+          {"additionalProperties", {{"type", "number"}, {"minimum", -100}, {"maximum", 100}}},
+          {"propertyNames", {{"pattern", "^[0-9]{1,10}$"}}},
+          {"maxProperties", kMostBiases}};
+}
+
+// A text, its ids, or a list of one of these.
+Json prompt_schema() {
+  Json one = schema::list(schema::either({schema::text(), token_ids_schema()}));
+  one["minItems"] = one["maxItems"] = 1;
+  return schema::either({schema::text(), token_ids_schema(), one});
 }
 
 void read_messages(const Json& value, OpenAiRequest& request) { request.messages = read_conversation(value); }
@@ -60,79 +79,105 @@ using ChatField = Field<OpenAiRequest>;
 // Both endpoints have these.
 #define QUARREL_SET(member, convert) [](const Json& v, OpenAiRequest& r) { r.member = convert(v); }
 constexpr std::array kSharedFields = {
-    ChatField{.name = "model", .kind = FieldKind::text, .read = QUARREL_SET(model, as_text)},
-    ChatField{.name = "stream", .kind = FieldKind::boolean, .read = QUARREL_SET(stream, as_flag)},
-    ChatField{.name = "stream_options", .read = read_stream_options},
+    ChatField{.name = "model",
+              .kind = FieldKind::text,
+              .help = "a name that GET /v1/models lists; without it, the server's default",
+              .read = QUARREL_SET(model, as_text)},
+    ChatField{.name = "stream",
+              .kind = FieldKind::boolean,
+              .help = "the answer comes as server-sent events",
+              .read = QUARREL_SET(stream, as_flag)},
+    ChatField{
+        .name = "stream_options", .help = "of a stream", .read = read_stream_options, .schema = stream_options_schema},
     ChatField{.name = "max_tokens",
               .kind = FieldKind::integer,
               .least = -1,
               .most = kMostTokens,
+              .help = "the answer's length; -1: until the context is full",
               .read = QUARREL_SET(options.max_tokens, as_integer)},
     ChatField{.name = "temperature",
               .kind = FieldKind::number,
               .least = 0,
               .most = 2,
+              .help = "how freely answers are drawn; 0: always the likeliest token",
               .read = QUARREL_SET(options.temperature, as_float)},
     ChatField{.name = "top_p",
               .kind = FieldKind::number,
               .least = 0,
               .most = 1,
+              .help = "draws from the likeliest tokens that together have this probability",
               .read = QUARREL_SET(options.top_p, as_float)},
     ChatField{.name = "top_k",
               .kind = FieldKind::integer,
               .least = 0,
               .most = kMostTokens,
+              .help = "draws from this many of the likeliest tokens; 0: from all",
               .read = QUARREL_SET(options.top_k, as_integer)},
     ChatField{.name = "min_p",
               .kind = FieldKind::number,
               .least = 0,
               .most = 1,
+              .help = "leaves out tokens less likely than this share of the likeliest one",
               .read = QUARREL_SET(options.min_p, as_float)},
     ChatField{.name = "typical_p",
               .kind = FieldKind::number,
               .least = 0,
               .most = 1,
+              .help = "draws from the tokens whose surprise is nearest to the expected one, up to this probability",
               .read = QUARREL_SET(options.typical_p, as_float)},
     ChatField{.name = "presence_penalty",
               .kind = FieldKind::number,
               .least = -2,
               .most = 2,
+              .help = "makes tokens that have come less likely",
               .read = QUARREL_SET(options.presence_penalty, as_float)},
     ChatField{.name = "frequency_penalty",
               .kind = FieldKind::number,
               .least = -2,
               .most = 2,
+              .help = "makes tokens less likely the oftener they have come",
               .read = QUARREL_SET(options.frequency_penalty, as_float)},
     ChatField{.name = "repeat_penalty",
               .kind = FieldKind::number,
               .least = 0.01,
               .most = 10,
+              .help = "makes tokens of the last `repeat_last_n` less likely; 1: not at all",
               .read = QUARREL_SET(options.repeat_penalty, as_float)},
     ChatField{.name = "repetition_penalty",
               .kind = FieldKind::number,
               .least = 0.01,
               .most = 10,
+              .help = "another name of `repeat_penalty`",
               .read = QUARREL_SET(options.repeat_penalty, as_float)},
     ChatField{.name = "repeat_last_n",
               .kind = FieldKind::integer,
               .least = -1,
               .most = kMostTokens,
+              .help = "how far the penalties look back; -1: over all",
               .read = QUARREL_SET(options.penalty_window, as_integer)},
     ChatField{.name = "seed",
               .kind = FieldKind::integer,
               .least = -kMostSeed,
               .most = kMostSeed,
+              .help = "the same seed, the same answer",
               .read =
                   [](const Json& v, OpenAiRequest& r) {
                     r.options.seed = static_cast<std::uint64_t>(static_cast<std::int64_t>(v.get<double>()));
                   }},
-    ChatField{.name = "stop", .read = QUARREL_SET(options.stop, read_stop_strings)},
+    ChatField{.name = "stop",
+              .help = "texts that end the answer before they come",
+              .read = QUARREL_SET(options.stop, read_stop_strings),
+              .schema = stop_strings_schema},
     ChatField{.name = "n",
               .kind = FieldKind::integer,
               .least = 1,
               .most = kMostAnswers,
+              .help = "how many answers",
               .read = QUARREL_SET(ask.answers, as_integer)},
-    ChatField{.name = "logit_bias", .read = read_bias},
+    ChatField{.name = "logit_bias",
+              .help = "token ids with what is added to their logits",
+              .read = read_bias,
+              .schema = bias_schema},
     ChatField{.name = "user", .kind = FieldKind::no_effect},
     ChatField{.name = "metadata", .kind = FieldKind::no_effect},
     ChatField{.name = "store", .kind = FieldKind::no_effect},
@@ -144,24 +189,31 @@ constexpr std::array kSharedFields = {
 };
 
 constexpr std::array kChatFields = {
-    ChatField{.name = "messages", .read = read_messages},
+    ChatField{.name = "messages", .help = "the conversation", .read = read_messages, .schema = conversation_schema},
     ChatField{.name = "max_completion_tokens",
               .kind = FieldKind::integer,
               .least = -1,
               .most = kMostTokens,
+              .help = "the same as `max_tokens`, and wins over it",
               .read = QUARREL_SET(max_completion_tokens, as_integer)},
-    ChatField{.name = "logprobs", .kind = FieldKind::boolean, .read = QUARREL_SET(logprobs, as_flag)},
+    ChatField{.name = "logprobs",
+              .kind = FieldKind::boolean,
+              .help = "tells the probabilities of the answer's tokens",
+              .read = QUARREL_SET(logprobs, as_flag)},
     ChatField{.name = "top_logprobs",
               .kind = FieldKind::integer,
               .least = 0,
               .most = kMaxTopTokens,
+              .help = "with `logprobs`: so many of the likeliest tokens at each place",
               .read = QUARREL_SET(ask.top, as_integer)},
     ChatField{.name = "chat_template_kwargs",
+              .help = "variables for the model's chat template",
               .read =
                   [](const Json& v, OpenAiRequest& r) {
                     if (!v.is_object()) throw invalid_field("chat_template_kwargs", "it must be an object");
                     r.template_arguments = v;
-                  }},
+                  },
+              .schema = [] { return Json{{"type", "object"}}; }},
     ChatField{.name = "tools", .kind = FieldKind::refused, .help = kNotOfferedYet},
     ChatField{.name = "tool_choice", .kind = FieldKind::refused, .help = kNotOfferedYet},
     ChatField{.name = "parallel_tool_calls", .kind = FieldKind::no_effect},
@@ -175,25 +227,35 @@ constexpr std::array kChatFields = {
         .name = "verbosity", .kind = FieldKind::refused, .help = "say in the prompt how long the answer is to be"},
     ChatField{.name = "moderation", .kind = FieldKind::refused, .help = "nothing is moderated here"},
     ChatField{.name = "web_search_options", .kind = FieldKind::refused, .help = "nothing is searched for"},
-    ChatField{.name = "response_format",
-              .read =
-                  [](const Json& v, OpenAiRequest&) {
-                    const bool text = v.is_object() && v.contains("type") && v["type"] == "text";
-                    if (!text && !is_neutral(v)) {
-                      throw unsupported_field("response_format", fmt::format("'response_format' other than text is not "
-                                                                             "supported: {}",
-                                                                             kNotOfferedYet));
-                    }
-                  }},
+    ChatField{
+        .name = "response_format",
+        .help = "only `{\"type\": \"text\"}`",
+        .read =
+            [](const Json& v, OpenAiRequest&) {
+              const bool text = v.is_object() && v.contains("type") && v["type"] == "text";
+              if (!text && !is_neutral(v)) {
+                throw unsupported_field("response_format", fmt::format("'response_format' other than text is not "
+                                                                       "supported: {}",
+                                                                       kNotOfferedYet));
+              }
+            },
+        .schema = [] { return Json{{"type", {"object", "array", "string", "boolean"}}, {"items", Json::object()}}; }},
 };
 
 constexpr std::array kCompletionFields = {
-    ChatField{.name = "prompt", .read = read_prompt},
-    ChatField{.name = "echo", .kind = FieldKind::boolean, .read = QUARREL_SET(echo, as_flag)},
+    ChatField{.name = "prompt",
+              .help = "the text to be continued, or its token ids",
+              .read = read_prompt,
+              .schema = prompt_schema},
+    ChatField{.name = "echo",
+              .kind = FieldKind::boolean,
+              .help = "the answer begins with the prompt",
+              .read = QUARREL_SET(echo, as_flag)},
     ChatField{.name = "logprobs",
               .kind = FieldKind::integer,
               .least = 0,
               .most = kMaxTopTokens,
+              .help = "tells the probabilities of the answer's tokens, and of so many of the likeliest at each place",
               .read =
                   [](const Json& v, OpenAiRequest& r) {
                     r.logprobs = true;
@@ -203,6 +265,7 @@ constexpr std::array kCompletionFields = {
               .kind = FieldKind::integer,
               .least = 1,
               .most = kMostAnswers,
+              .help = "computes so many and gives the `n` likeliest of them",
               .read = QUARREL_SET(ask.best_of, as_integer)},
     ChatField{.name = "suffix", .kind = FieldKind::refused, .help = "texts are continued, not filled in"},
 };
@@ -280,41 +343,65 @@ void read_input(const Json& value, OpenAiEmbeddingRequest& request) {
   }
 }
 
+Json input_schema() {
+  Json several = schema::list(schema::either({schema::text(), token_ids_schema()}));
+  several["minItems"] = 1;
+  several["maxItems"] = kMostInputs;
+  return schema::either({schema::text(), token_ids_schema(), several});
+}
+
+using EmbeddingField = Field<OpenAiEmbeddingRequest>;
+constexpr std::array kEmbeddingFields = {
+    EmbeddingField{.name = "model",
+                   .kind = FieldKind::text,
+                   .help = "a name that GET /v1/models lists; without it, the server's default",
+                   .read = [](const Json& v, OpenAiEmbeddingRequest& r) { r.model = as_text(v); }},
+    EmbeddingField{.name = "input", .help = "texts or token ids", .read = read_input, .schema = input_schema},
+    EmbeddingField{.name = "encoding_format",
+                   .kind = FieldKind::text,
+                   .help = "how vectors come: numbers, or the bytes of 32-bit floats in base64",
+                   .read =
+                       [](const Json& v, OpenAiEmbeddingRequest& r) {
+                         if (v != "float" && v != "base64") {
+                           throw invalid_field("encoding_format", "'encoding_format' is float or base64");
+                         }
+                         r.base64 = v == "base64";
+                       },
+                   .schema = [] { return schema::one_of({"float", "base64"}); }},
+    EmbeddingField{.name = "dimensions",
+                   .kind = FieldKind::integer,
+                   .least = 1,
+                   .most = 1 << 20,
+                   .help = "the first so many numbers alone, of models that were trained for it",
+                   .read = [](const Json& v, OpenAiEmbeddingRequest& r) { r.dimensions = as_integer(v); }},
+    EmbeddingField{.name = "truncate",
+                   .kind = FieldKind::boolean,
+                   .help = "texts that are too long are cut instead of refused",
+                   .read = [](const Json& v, OpenAiEmbeddingRequest& r) { r.truncate = as_flag(v); }},
+    EmbeddingField{.name = "normalize",
+                   .kind = FieldKind::boolean,
+                   .help = "vectors of length 1",
+                   .read = [](const Json& v, OpenAiEmbeddingRequest& r) { r.normalize = as_flag(v); }},
+    EmbeddingField{.name = "user", .kind = FieldKind::no_effect},
+};
+
 }  // namespace
 
 OpenAiEmbeddingRequest read_embedding_request(const Json& body) {
-  using EmbeddingField = Field<OpenAiEmbeddingRequest>;
-  static constexpr std::array kFields = {
-      EmbeddingField{.name = "model",
-                     .kind = FieldKind::text,
-                     .read = [](const Json& v, OpenAiEmbeddingRequest& r) { r.model = as_text(v); }},
-      EmbeddingField{.name = "input", .read = read_input},
-      EmbeddingField{.name = "encoding_format",
-                     .kind = FieldKind::text,
-                     .read =
-                         [](const Json& v, OpenAiEmbeddingRequest& r) {
-                           if (v != "float" && v != "base64") {
-                             throw invalid_field("encoding_format", "'encoding_format' is float or base64");
-                           }
-                           r.base64 = v == "base64";
-                         }},
-      EmbeddingField{.name = "dimensions",
-                     .kind = FieldKind::integer,
-                     .least = 1,
-                     .most = 1 << 20,
-                     .read = [](const Json& v, OpenAiEmbeddingRequest& r) { r.dimensions = as_integer(v); }},
-      EmbeddingField{.name = "truncate",
-                     .kind = FieldKind::boolean,
-                     .read = [](const Json& v, OpenAiEmbeddingRequest& r) { r.truncate = as_flag(v); }},
-      EmbeddingField{.name = "normalize",
-                     .kind = FieldKind::boolean,
-                     .read = [](const Json& v, OpenAiEmbeddingRequest& r) { r.normalize = as_flag(v); }},
-      EmbeddingField{.name = "user", .kind = FieldKind::no_effect},
-  };
   OpenAiEmbeddingRequest request;
-  read_fields<OpenAiEmbeddingRequest>(body, kFields, request);
+  read_fields<OpenAiEmbeddingRequest>(body, kEmbeddingFields, request);
   if (request.inputs.empty()) throw invalid_field("input", "'input' is missing");
   return request;
+}
+
+Json chat_request_schema() {
+  return schema::request_of<OpenAiRequest>("ChatCompletionRequest", {"messages"}, kChatFields, kSharedFields);
+}
+Json completion_request_schema() {
+  return schema::request_of<OpenAiRequest>("CompletionRequest", {"prompt"}, kCompletionFields, kSharedFields);
+}
+Json embedding_request_schema() {
+  return schema::request_of<OpenAiEmbeddingRequest>("EmbeddingRequest", {"input"}, kEmbeddingFields);
 }
 
 }  // namespace quarrel

@@ -49,4 +49,9 @@ struct OpenAiEmbeddingRequest {
 };
 OpenAiEmbeddingRequest read_embedding_request(const Json& body);
 
+// What they take.
+Json chat_request_schema();
+Json completion_request_schema();
+Json embedding_request_schema();
+
 }  // namespace quarrel

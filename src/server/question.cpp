@@ -4,6 +4,8 @@
 
 #include <limits>
 
+#include "server/schema.h"
+
 namespace quarrel {
 namespace {
 
@@ -73,6 +75,34 @@ Json read_conversation(const Json& value) {
     }
     messages.push_back(std::move(message));
   }
+  return messages;
+}
+
+Json stop_strings_schema() {
+  Json one = schema::text();
+  one["minLength"] = 1;
+  Json several = schema::list(one);
+  several["maxItems"] = kMostStops;
+  return schema::either({one, several});
+}
+
+Json token_ids_schema() {
+  Json id = schema::integer();
+  id["minimum"] = 0;
+  id["maximum"] = std::numeric_limits<TokenId>::max();
+  Json ids = schema::list(id);
+  ids["minItems"] = 1;
+  return ids;
+}
+
+Json conversation_schema() {
+  const Json part = schema::named(
+      "TextPart", schema::object({{"type", schema::one_of({"text"})}, {"text", schema::text("what it says")}}));
+  const Json content =
+      schema::or_null(schema::either({schema::text(), schema::list(part)}, "null only of an assistant's message"));
+  const Json role = schema::one_of({"system", "developer", "user", "assistant", "tool"}, "who says it");
+  Json messages = schema::list(schema::named("Message", schema::object({{"role", role}, {"content", content, false}})));
+  messages["minItems"] = 1;
   return messages;
 }
 

@@ -34,6 +34,11 @@ std::vector<TokenId> read_token_ids(const Json& value, const char* field);
 // A conversation as templates want it: known roles, contents that are text.
 Json read_conversation(const Json& value);
 
+// What these take.
+Json stop_strings_schema();
+Json token_ids_schema();
+Json conversation_schema();
+
 // A body whose endpoint has fields of its own beside those that it shares with others.
 template <typename Request, std::size_t Shared, std::size_t Own>
 Request read_request(const Json& body, const std::array<Field<Request>, Shared>& shared,

@@ -1,5 +1,5 @@
-// Every endpoint, a row each: how it is called, who may call it, what it may send, who answers. Dispatch and tests read
-// the one table.
+// Every endpoint, a row each: how it is called, who may call it, what it may send, who answers. Dispatch, the
+// documentation and tests read the one table.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "server/http/exchange.h"
+#include "server/operation.h"
 #include "server/service.h"
 
 namespace quarrel {
@@ -24,6 +25,7 @@ struct Route {
   bool quick = false;            // answered where the request was read, without waiting for a thread
   void (*handle)(Service&, const std::shared_ptr<http::Exchange>&) = nullptr;
   std::string_view summary = {};
+  Operation (*describe)() = nullptr;  // what else the documentation says of it
 };
 
 std::span<const Route> routes() noexcept;

@@ -36,8 +36,9 @@ TEST(Routes, OnlyTheseAreOpenToEverybody) {
     if (route.access == Access::everybody) open.insert(route.path);
     EXPECT_EQ(route.quick, route.access == Access::everybody) << "health never waits for a thread: " << route.path;
   }
-  EXPECT_EQ(open, (std::set<std::string_view>{"/", "/api/health", "/api/version", "/health", "/healthz", "/readyz",
-                                              "/version"}));
+  EXPECT_EQ(open, (std::set<std::string_view>{"/", "/api/health", "/api/version", "/docs", "/docs/page.css",
+                                              "/docs/page.js", "/health", "/healthz", "/openapi.json", "/openapi.yaml",
+                                              "/readyz", "/version"}));
 }
 
 TEST(Routes, WhatIsNotThereIsNotFound) {

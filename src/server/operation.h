@@ -1,0 +1,71 @@
+// What the documentation says of a route beyond its row: what a body holds, what an answer is, which errors it has
+// beside those that every route has. A function a route, named in its row; openapi.cpp calls them. Any thread.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "server/fields.h"
+
+namespace quarrel {
+
+struct Operation {
+  struct Answer {
+    std::string_view media_type = "application/json";
+    Json schema = nullptr;  // null: no body
+  };
+
+  std::string_view id = {};           // a name for generated clients: letters alone
+  std::string_view tag = {};          // the heading it stands under
+  std::string_view description = {};  // what its summary does not say
+  Json body = nullptr;                // its schema; null: none is sent
+  Json example = nullptr;             // of a body
+  std::vector<Answer> answers = {};   // with status 200
+  struct Failure {
+    unsigned status = 0;
+    Json schema = nullptr;  // null: what errors of the row's dialect look like
+  };
+  std::vector<Failure> errors = {};  // beyond those that follow from the row, or in place of them
+};
+
+// OpenAI's (operation_openai.cpp).
+Operation describe_openai_chat();
+Operation describe_openai_completion();
+Operation describe_openai_embeddings();
+Operation describe_openai_models();
+Operation describe_openai_model();
+
+// Ollama's (operation_ollama.cpp).
+Operation describe_ollama_chat();
+Operation describe_ollama_embed();
+Operation describe_ollama_embeddings();
+Operation describe_ollama_tags();
+Operation describe_ollama_show();
+Operation describe_ollama_ps();
+Operation describe_ollama_delete();
+Operation describe_ollama_copy();
+Operation describe_ollama_pull();
+Operation describe_ollama_push();
+Operation describe_ollama_create();
+Operation describe_ollama_version();
+Operation describe_ollama_root();
+Json ollama_generate_answer_schema();
+
+// Quarrel's own (operation_native.cpp).
+Operation describe_shared_generate();
+Operation describe_native_generate();
+Operation describe_native_stream();
+Operation describe_health();
+Operation describe_api_health();
+Operation describe_healthz();
+Operation describe_readiness();
+Operation describe_metrics();
+Operation describe_metrics_json();
+Operation describe_version();
+Operation describe_openapi_json();
+Operation describe_openapi_yaml();
+Operation describe_docs();
+Operation describe_docs_script();
+Operation describe_docs_style();
+
+}  // namespace quarrel

@@ -1,0 +1,109 @@
+#include "server/native_api.h"
+#include "server/ollama_request.h"
+#include "server/operation.h"
+#include "server/schema.h"
+
+namespace quarrel {
+namespace {
+
+using schema::either;
+using schema::integer;
+using schema::named;
+using schema::number;
+using schema::object;
+using schema::one_of;
+using schema::text;
+
+constexpr std::string_view kTag = "Quarrel";
+constexpr std::string_view kHealthTag = "Health";
+constexpr std::string_view kDocumentTag = "Documentation";
+
+Json generate_answer() {
+  return named("GenerateAnswer",
+               object({{"text", text()},
+                       {"tokens_generated", integer()},
+                       {"tokens_per_sec", number()},
+                       {"finish_reason", one_of({"stop", "length", "context"}, "why the answer ends")},
+                       {"model", text()},
+                       {"prompt_tokens", integer()}}));
+}
+
+Json question() { return {{"prompt", "Explain quantum computing"}, {"max_tokens", 100}}; }
+
+Json status() { return named("Status", object({{"status", text()}})); }
+
+Operation health_at(std::string_view id) { return {.id = id, .tag = kHealthTag, .answers = {{.schema = status()}}}; }
+
+Operation file_at(std::string_view id, std::string_view media_type) {
+  return {.id = id, .tag = kDocumentTag, .answers = {{.media_type = media_type, .schema = text()}}};
+}
+
+}  // namespace
+
+Operation describe_shared_generate() {
+  return {
+      .id = "generate",
+      .tag = kTag,
+      .description =
+          "A body with `max_tokens`, `temperature`, `topk` or `topp` at its top, or without `model`, is Quarrel's own "
+          "form and gets its answer; any other is Ollama's and gets lines of JSON, or one object with "
+          "`\"stream\": false`.",
+      .body = either({native_request_schema(), ollama_generate_schema()}),
+      .example = question(),
+      .answers = {{.schema = either({generate_answer(), ollama_generate_answer_schema()})},
+                  {.media_type = "application/x-ndjson", .schema = text()}},
+      .errors = {{404}}};
+}
+
+Operation describe_native_generate() {
+  return {.id = "nativeGenerate",
+          .tag = kTag,
+          .description = "Either `prompt` or `messages` says what is to be answered.",
+          .body = native_request_schema(),
+          .example = question(),
+          .answers = {{.schema = generate_answer()}},
+          .errors = {{404}}};
+}
+
+Operation describe_native_stream() {
+  return {.id = "stream",
+          .tag = kTag,
+          .description =
+              "Server-sent events with `token`, `token_id`, `stream`, `complete` and `tokens_per_sec`; the last "
+              "one is complete and has the `finish_reason`.",
+          .body = native_request_schema(),
+          .example = question(),
+          .answers = {{.media_type = "text/event-stream", .schema = text()}},
+          .errors = {{404}}};
+}
+
+Operation describe_health() { return health_at("health"); }
+Operation describe_api_health() { return health_at("apiHealth"); }
+Operation describe_healthz() { return health_at("healthz"); }
+
+Operation describe_readiness() {
+  Operation operation = health_at("readiness");
+  operation.errors = {{503, status()}};
+  return operation;
+}
+
+Operation describe_metrics() {
+  return {.id = "metrics", .tag = kHealthTag, .answers = {{.media_type = "text/plain", .schema = text()}}};
+}
+Operation describe_metrics_json() {
+  return {.id = "metricsJson", .tag = kHealthTag, .answers = {{.schema = Json{{"type", "object"}}}}};
+}
+
+Operation describe_version() {
+  return {.id = "version", .tag = kHealthTag, .answers = {{.schema = named("Version", object({{"version", text()}}))}}};
+}
+
+Operation describe_openapi_json() {
+  return {.id = "openapiJson", .tag = kDocumentTag, .answers = {{.schema = Json{{"type", "object"}}}}};
+}
+Operation describe_openapi_yaml() { return file_at("openapiYaml", "application/yaml"); }
+Operation describe_docs() { return file_at("docs", "text/html"); }
+Operation describe_docs_script() { return file_at("docsScript", "text/javascript"); }
+Operation describe_docs_style() { return file_at("docsStyle", "text/css"); }
+
+}  // namespace quarrel
