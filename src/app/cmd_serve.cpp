@@ -30,7 +30,7 @@ int run(const ServeCommand& command, Log& log) {
   options.service.models = command.models;
   options.service.version = QUARREL_VERSION;
   Server server(options, open_device(settings.machine, log), ModelStore(StorePaths::from_environment()), log);
-  const std::vector<OfferedModel> models = server.service().models();
+  const std::vector<OfferedModel> models = server.service().all_models();
   std::string names;
   for (const OfferedModel& model : models) names += (names.empty() ? "" : ", ") + model.name;
   const std::string& address = options.http.address;

@@ -19,13 +19,16 @@
 
 namespace quarrel {
 
+class LimitTicket;
+
 struct RequestFacts {
   std::string id = {};
   std::string route = {};        // "POST /v1/embeddings" as the table of routes has it; empty: none was found
   std::string traceparent = {};  // as it came
   std::string address = {};      // of the client; empty on a Unix socket
   std::shared_ptr<const Caller> caller = std::make_shared<const Caller>();
-  std::string model = {};  // one that is offered; empty: it has not come so far
+  std::shared_ptr<LimitTicket> ticket = {};  // what it holds of its key's limits; null: there are none
+  std::string model = {};                    // one that is offered; empty: it has not come so far
   Priority priority = Priority::normal;
   bool stream = false;
 

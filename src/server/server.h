@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "server/admission.h"
 #include "server/http/http_server.h"
 #include "server/service.h"
 
@@ -17,14 +18,13 @@ namespace quarrel {
 struct ServeOptions {
   http::ServerOptions http = {};
   ServiceOptions service = {};
-  std::string api_key = {};                     // empty: whoever can connect may ask
-  std::vector<std::string> allowed_hosts = {};  // names that requests may be for, beside this machine's own
+  AdmissionOptions admission = {};
 };
 
 class Server {
  public:
-  // Listens when it returns. Throws Error: io where it cannot, usage for an address beyond this machine without a key,
-  // and not_found for a model that it is started with and that does not exist.
+  // Listens when it returns. Throws Error: io where it cannot, what RequestAdmission throws, and not_found for a model
+  // that it is started with and that does not exist.
   Server(ServeOptions options, std::shared_ptr<Device> device, ModelStore store, Log& log);
   ~Server();
   Server(const Server&) = delete;
@@ -32,19 +32,18 @@ class Server {
 
   std::uint16_t port() const noexcept { return http_->port(); }
   Service& service() noexcept { return service_; }
+  RequestAdmission& admission() noexcept { return *admission_; }
   // Takes no more, and gives what runs so much time. True: all of it has ended.
   bool drain(std::chrono::milliseconds time);
 
  private:
-  http::Admission admit(const http::Request& request) const;
-  http::Admission decide(const http::Request& request, RequestFacts& facts) const;
+  http::Admission admit(const http::Request& request);
   void handle(const std::shared_ptr<http::Exchange>& exchange);
-  bool host_is_known(std::string_view host) const;
-  bool key_is_right(const http::Request& request) const;
 
   const ServeOptions options_;
   Service service_;
-  std::unique_ptr<http::HttpServer> http_;  // ends first
+  const std::shared_ptr<RequestAdmission> admission_;  // what is answered while the service ends asks it too
+  std::unique_ptr<http::HttpServer> http_;             // ends first
 };
 
 }  // namespace quarrel
