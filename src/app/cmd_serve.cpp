@@ -34,7 +34,7 @@ int run(const ServeCommand& command) {
   options.watch.request_log = std::make_shared<ServerLog>(options.watch.log);
   Log& log = *options.watch.request_log;
   Server server(options, open_device(settings.machine, log), ModelStore(StorePaths::from_environment()), log);
-  const std::vector<OfferedModel> models = server.service().models();
+  const std::vector<OfferedModel> models = server.service().all_models();
   std::string names;
   for (const OfferedModel& model : models) names += (names.empty() ? "" : ", ") + model.name;
   const std::string& address = options.http.address;

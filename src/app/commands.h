@@ -22,6 +22,7 @@ struct CommandContext {
 void add_run(CLI::App& app, CommandContext& context);
 void add_serve(CLI::App& app, CommandContext& context);
 void add_config(CLI::App& app, CommandContext& context);
+void add_key(CLI::App& app, CommandContext& context);
 void add_list(CLI::App& app, CommandContext& context);
 void add_pull(CLI::App& app, CommandContext& context);
 void add_remove(CLI::App& app, CommandContext& context);

@@ -40,6 +40,7 @@ void add_commands(CLI::App& app, CommandContext& context) {
   add_run(app, context);
   add_serve(app, context);
   add_config(app, context);
+  add_key(app, context);
   add_list(app, context);
   add_pull(app, context);
   add_copy(app, context);

@@ -7,6 +7,8 @@
 
 #include "app/input.h"
 #include "base/error.h"
+#include "base/printable.h"
+#include "server/key_store.h"
 
 namespace quarrel {
 namespace {
@@ -46,7 +48,7 @@ std::vector<Row> server_rows() {
         .flags = "--host",
         .value_name = "ADDRESS",
         .fallback = "127.0.0.1",
-        .help = "Address to listen on; beyond this machine only with a key"},
+        .help = "Address to listen on; beyond this machine only with keys, or --open"},
        [](Settings& s, const Value& v) { s.serve.http.address = v.text() == "localhost" ? "127.0.0.1" : v.text(); }},
       {{.key = "server.port",
         .flags = "--port",
@@ -67,14 +69,39 @@ std::vector<Row> server_rows() {
         .kind = Kind::texts,
         .value_name = "NAME",
         .help = "A further host name that requests may be for"},
-       [](Settings& s, const Value& v) { s.serve.allowed_hosts = v.texts(); }},
+       [](Settings& s, const Value& v) { s.serve.admission.allowed_hosts = v.texts(); }},
+      {{.key = "server.allowed_origins",
+        .flags = "--allow-origin",
+        .kind = Kind::texts,
+        .value_name = "ORIGIN",
+        .help = "Pages from there may call the server: https://example.org, or * for all"},
+       [](Settings& s, const Value& v) { s.serve.admission.allowed_origins = v.texts(); }},
+      {{.key = "server.keys",
+        .flags = "--keys",
+        .value_name = "FILE",
+        .help = "The file that `quarrel key` keeps; default: quarrel/keys.json in XDG_DATA_HOME or ~/.local/share"},
+       [](Settings& s, const Value& v) { s.serve.admission.keys.file = v.text(); }},
+      {{.key = "server.open",
+        .flags = "--open",
+        .kind = Kind::flag,
+        .fallback = "false",
+        .help = "Let other machines ask without a key"},
+       [](Settings& s, const Value& v) { s.serve.admission.open = v.flag(); }},
+      {{.key = "server.public_metrics",
+        .flags = "--public-metrics",
+        .kind = Kind::flag,
+        .fallback = "false",
+        .help = "Metrics need no key"},
+       [](Settings& s, const Value& v) { s.serve.admission.public_metrics = v.flag(); }},
       {{.key = "server.api_key_file",
         .flags = "--api-key-file",
         .value_name = "FILE",
-        .help = "A file with the key that requests must carry; counts more than QUARREL_API_KEY"},
+        .help = "A file with one key, beside those of the file of keys; counts more than QUARREL_API_KEY"},
        [](Settings& s, const Value& v) { s.api_key_file = v.text(); }},
-      {{.variables = {"QUARREL_API_KEY"}, .secret = true, .help = "The key that requests must carry"},
-       [](Settings& s, const Value& v) { s.serve.api_key = v.text(); }},
+      {{.variables = {"QUARREL_API_KEY"},
+        .secret = true,
+        .help = "One key, beside those of the file of keys; it may do everything"},
+       [](Settings& s, const Value& v) { s.serve.admission.keys.single_key = v.text(); }},
       {{.key = "server.default_model",
         .flags = "--default-model",
         .value_name = "NAME",
@@ -150,6 +177,32 @@ std::vector<Row> limit_rows() {
         .fallback = "1M",
         .help = "What may wait for a client that does not read; more ends its request"},
        [](Settings& s, const Value& v) { s.serve.http.limits.buffered_bytes = whole<std::size_t>(v); }},
+      {{.key = "limits.queue",
+        .flags = "--queue",
+        .kind = Kind::integer,
+        .least = 1,
+        .most = 1e6,
+        .value_name = "N",
+        .fallback = "1024",
+        .help = "Requests that may wait for a model; more are refused"},
+       [](Settings& s, const Value& v) { s.serve.service.load.engine.queue_limit = whole<std::int32_t>(v); }},
+      {{.key = "limits.queue_tokens",
+        .flags = "--queue-tokens",
+        .kind = Kind::integer,
+        .least = 1,
+        .most = kMostCacheTokens,
+        .value_name = "N",
+        .fallback = "4M",
+        .help = "Tokens that they may have together"},
+       [](Settings& s, const Value& v) { s.serve.service.load.engine.queue_token_limit = v.integer(); }},
+      {{.key = "limits.patience",
+        .flags = "--patience",
+        .kind = Kind::number,
+        .most = kDay,
+        .value_name = "SECONDS",
+        .fallback = "300",
+        .help = "Time that a request may wait for its start, and then for each token; 0: for ever"},
+       [](Settings& s, const Value& v) { s.serve.service.patience = v.seconds(); }},
       limit_seconds("limits.header_time", "--header-time", "10", &http::Limits::header_time,
                     "Time from a request's first byte to its last header"),
       limit_seconds("limits.body_time", "--body-time", "60", &http::Limits::body_time, "Time for a request's body"),
@@ -224,12 +277,6 @@ std::vector<Row> watch_rows() {
         .value_name = "FILE",
         .help = "Log to this file, which SIGHUP opens anew, in place of standard error"},
        [](Settings& s, const Value& v) { s.serve.watch.log.file = v.text(); }},
-      {{.key = "metrics.open",
-        .flags = "--open-metrics",
-        .kind = Kind::flag,
-        .fallback = "false",
-        .help = "The metrics need no key"},
-       [](Settings& s, const Value& v) { s.serve.watch.open_metrics = v.flag(); }},
       {{.key = "traces.endpoint",
         .flags = "--otlp-endpoint",
         .variables = {"OTEL_EXPORTER_OTLP_ENDPOINT"},
@@ -337,7 +384,18 @@ const std::vector<Setting<ConfiguredModel>>& model_settings() {
 
 ServeOptions serve_options(const ServeSettings& settings) {
   ServeOptions options = settings.serve;
-  if (!settings.api_key_file.empty()) options.api_key = read_key(settings.api_key_file);
+  if (!settings.api_key_file.empty()) options.admission.keys.single_key = read_key(settings.api_key_file);
+  // One that was named must be there: nobody is to find the server open for a misspelt name.
+  std::filesystem::path& keys = options.admission.keys.file;
+  if (keys.empty()) {
+    keys = default_key_file();
+  } else if (!file_stamp(keys)) {
+    fail(ErrorKind::not_found, "there is no file of keys '{}'", printable(keys.string(), 512));
+  }
+  // Whoever fills the queue leaves some of it to the others.
+  EngineOptions& engine = options.service.load.engine;
+  engine.key_queue_limit = std::max(1, engine.queue_limit / 2);
+  engine.key_queue_token_limit = std::max<std::int64_t>(1, engine.queue_token_limit / 2);
   ExecutorOptions& executor = options.service.load.executor;
   executor = executor_options(settings.machine);
   set_parallel(executor, settings.parallel);

@@ -50,7 +50,7 @@ fs::path last_of_links(fs::path path) {
 
 }  // namespace
 
-OutputFile::OutputFile(const fs::path& path) : path_(path) {
+OutputFile::OutputFile(const fs::path& path, OutputAccess access) : access_(access), path_(path) {
   const fs::path target = last_of_links(path);
   if (const std::optional<int> number = own_descriptor(target)) {
     descriptor_ = ::fcntl(*number, F_DUPFD_CLOEXEC, 0);
@@ -66,7 +66,7 @@ OutputFile::OutputFile(const fs::path& path) : path_(path) {
   if (!exists || S_ISREG(status.st_mode)) {
     create_pending(target);
     // What was private stays so. That it fails on a file system without modes is no loss.
-    if (exists) static_cast<void>(::fchmod(descriptor_, status.st_mode & 0777));
+    if (exists && access_ == OutputAccess::as_usual) static_cast<void>(::fchmod(descriptor_, status.st_mode & 0777));
     return;
   }
   descriptor_ = ::open(target.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC);
@@ -84,10 +84,11 @@ OutputFile::~OutputFile() {
 // O_EXCL with a few names: two writers of one path must not share a file, and what a killed one left may stay.
 void OutputFile::create_pending(const fs::path& target) {
   target_ = target;
+  const mode_t mode = access_ == OutputAccess::owner ? 0600 : 0666;
   for (int attempt = 0; attempt < 1000 && descriptor_ < 0; ++attempt) {
     pending_ = target;
     pending_ += fmt::format(".partial-{}-{}", ::getpid(), attempt);
-    descriptor_ = ::open(pending_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    descriptor_ = ::open(pending_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (descriptor_ < 0 && errno != EEXIST) break;
   }
   if (descriptor_ < 0) refuse(errno);
@@ -103,6 +104,7 @@ void OutputFile::write(std::span<const std::byte> bytes) {
 }
 
 void OutputFile::commit() {
+  if (access_ == OutputAccess::owner && !pending_.empty() && ::fsync(descriptor_) != 0) refuse(errno);
   if (!pending_.empty() && std::rename(pending_.c_str(), target_.c_str()) != 0) refuse(errno);
   if (::close(std::exchange(descriptor_, -1)) != 0) refuse(errno);
 }

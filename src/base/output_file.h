@@ -11,11 +11,16 @@
 
 namespace quarrel {
 
+enum class OutputAccess {
+  as_usual,  // what the process's mask leaves; that of the file which is replaced
+  owner,     // mode 0600 from its first byte on, and on the disk before it takes its name: for secrets
+};
+
 // Every function throws Error(io), which names the path as the user gave it. A folder is Error(usage). Opening a FIFO
 // that nobody reads waits, and throws Error(cancelled) when a signal ends the wait.
 class OutputFile {
  public:
-  explicit OutputFile(const std::filesystem::path& path);
+  explicit OutputFile(const std::filesystem::path& path, OutputAccess access = OutputAccess::as_usual);
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
@@ -27,6 +32,7 @@ class OutputFile {
   void create_pending(const std::filesystem::path& target);
   [[noreturn]] void refuse(int error) const;
 
+  const OutputAccess access_;
   std::filesystem::path path_;     // as the user gave it
   std::filesystem::path target_;   // what `pending_` is renamed to
   std::filesystem::path pending_;  // empty: `descriptor_` is the target itself

@@ -151,6 +151,7 @@ SubmitResult Engine::submit(EngineRequest request, std::shared_ptr<EventSink> si
   std::shared_ptr<EngineJob> job = make_job(request, config_.max_branches);
   job->sink = std::move(sink);
   request.deadline_us = after(request.timeout);
+  request.patience_us = request.patience.count();
   request.stepwise = static_cast<bool>(request.mask);
   const std::scoped_lock lock(mutex_);
   if (!broken_.empty()) fail(ErrorKind::bad_file, "{}", broken_);

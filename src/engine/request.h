@@ -35,7 +35,8 @@ struct EngineRequest : SchedRequest {
   bool prompt_logits = false;       // all logits of each score of the prompt and of the first token
   Pooling pooling = Pooling::mean;  // of a text that is `pooled`
   std::function<std::unique_ptr<TokenMask>(std::int32_t branch)> mask = {};  // none: every token may come
-  std::chrono::microseconds timeout = {};  // from now, waiting included; 0: none. Takes the place of `deadline_us`
+  std::chrono::microseconds timeout = {};   // from now, waiting included; 0: none. Takes the place of `deadline_us`
+  std::chrono::microseconds patience = {};  // 0: none. Takes the place of `patience_us`
 };
 
 // What a branch draws with: branch 0 as a request alone would, and any other as one alone with this seed would.

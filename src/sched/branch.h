@@ -2,6 +2,7 @@
 // blocks and the slot that hold what has been computed of it. Only the scheduler and its queue touch these.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -104,6 +105,8 @@ struct Job {
   std::uint64_t key = 0;
   std::uint64_t salt = 0;
   std::int64_t deadline_us = 0;
+  std::int64_t patience_us = 0;
+  std::int64_t patient_until_us = 0;  // 0: without patience's end
   std::int32_t pinned = 0;
   std::int32_t keep = 0;
   PromptOutputs prompt_outputs = PromptOutputs::none;
@@ -118,6 +121,18 @@ struct Job {
   std::int32_t leaving = 0;     // branches in state leaving
   std::vector<Branch> branches = {};
 };
+
+// When it is to end, if nothing comes of it before; 0: never.
+inline std::int64_t due_us(const Job& job) noexcept {
+  if (job.deadline_us == 0 || job.patient_until_us == 0) return std::max(job.deadline_us, job.patient_until_us);
+  return std::min(job.deadline_us, job.patient_until_us);
+}
+
+// Something came of it: its patience begins anew.
+inline void renew_patience(Job& job, std::int64_t now_us) noexcept {
+  const bool endless = job.patience_us <= 0 || job.patience_us > std::numeric_limits<std::int64_t>::max() - now_us;
+  job.patient_until_us = endless ? 0 : now_us + job.patience_us;
+}
 
 // Whether its next row is one that continues an answer: the last of its text, and not of the prompt.
 inline bool Branch::decodes() const noexcept {

@@ -37,6 +37,7 @@ struct SchedRequest {
   std::uint64_t key = 0;         // whose request it is: keys share the machine evenly
   std::uint64_t salt = 0;        // texts of different salts never share cached blocks
   std::int64_t deadline_us = 0;  // when nobody waits any more; 0: never
+  std::int64_t patience_us = 0;  // so long it may wait for its start, then for its first token, then for each; 0: ever
   std::int32_t pinned = 0;       // so many tokens of the prompt should stay cached, as far as pins reach
   std::int32_t keep = 0;         // first tokens that a shift leaves
   PromptOutputs prompt_outputs = PromptOutputs::none;  // any but none: every row of the prompt is computed
@@ -52,7 +53,7 @@ enum class FinishReason : std::uint8_t {
   length,     // max_tokens
   context,    // no room for more: with Overflow::stop, or when a shift could not make any
   cancelled,  // by the caller
-  timeout,    // its deadline passed
+  timeout,    // its deadline passed, or its patience ended
   failed,     // the model's numbers were not finite, or a step did not work
   no_token,   // mask and bias left no token that may come
 };

@@ -137,6 +137,8 @@ std::unique_ptr<Job> Scheduler::make_job(SchedRequest&& request, std::int64_t no
   job->key = request.key;
   job->salt = request.salt;
   job->deadline_us = std::max<std::int64_t>(0, request.deadline_us);
+  job->patience_us = request.patience_us;
+  renew_patience(*job, now_us);
   job->pinned = std::min(request.pinned, job->prompt_tokens);
   // A shift that left nearly everything would come again after a few tokens.
   job->keep = std::min({request.keep, job->prompt_tokens, longest_ / 2});
@@ -184,8 +186,8 @@ SubmitResult Scheduler::submit(SchedRequest request, std::int64_t now_us) {
   waiting_tokens_ += job.prompt_tokens;
   ++job.account->waiting;
   job.account->waiting_tokens += job.prompt_tokens;
-  if (job.deadline_us > 0 && (earliest_deadline_ == 0 || job.deadline_us < earliest_deadline_)) {
-    earliest_deadline_ = job.deadline_us;
+  if (const std::int64_t due = due_us(job); due > 0 && (earliest_deadline_ == 0 || due < earliest_deadline_)) {
+    earliest_deadline_ = due;
   }
   ++counts_.accepted;
   ++next_id_;

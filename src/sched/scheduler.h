@@ -309,7 +309,8 @@ class Scheduler {
   bool draining_ = false;
   std::int64_t waiting_tokens_ = 0;
   std::size_t waiting_jobs_ = 0;
-  std::int64_t earliest_deadline_ = 0;  // 0: none
+  std::int64_t earliest_deadline_ = 0;  // of deadlines and patience, or something before it; 0: none
+  std::int64_t now_us_ = 0;             // of the call that runs
   std::int64_t last_end_us_ = 0;
   std::int64_t busy_since_us_ = 0;  // there is a request since then
   std::int64_t end_gap_us_ = 0;     // between requests that end, smoothed

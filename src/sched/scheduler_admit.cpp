@@ -146,6 +146,7 @@ bool Scheduler::try_start(Branch& branch) {
     queue_.note_start(branch);
     FairQueue::charge(job, branch.pending());
     leave_queue_limits(job);
+    renew_patience(job, now_us_);
     events_.push_back(
         {.kind = SchedEvent::Kind::started, .branch = branch.index, .request = job.id, .cached = match.tokens});
   }

@@ -14,6 +14,7 @@ void Scheduler::commit(const StepOutcome& outcome, std::int64_t now_us) {
   if (outcome.sampled.size() != step.output_branches.size()) fail(ErrorKind::internal, "results of another step");
   if (!outcome.bad.empty() && outcome.bad.size() != step.selections.size())
     fail(ErrorKind::internal, "flags of another step");
+  now_us_ = now_us;
   release_copies(step);
   let_go(step);
   std::int32_t rows = 0;
@@ -262,6 +263,7 @@ void Scheduler::deliver(Branch& branch, TokenId token, std::int32_t output) noex
   }
   branch.tokens.push_back(token);  // its room was made by plan
   ++branch.generated;
+  renew_patience(job, now_us_);
   FairQueue::charge(job, 1);
   events_.push_back(
       {.kind = SchedEvent::Kind::token, .branch = branch.index, .request = job.id, .token = token, .output = output});

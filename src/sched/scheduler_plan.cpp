@@ -25,6 +25,7 @@ PlanStatus Scheduler::plan(std::int64_t now_us, StepPlan& plan, std::int64_t pac
   plan.clear();
   plan.groups = static_cast<std::int32_t>(cache_.groups());
   events_.reserve(events_.size() + kEventsABranch * live_branches_);
+  now_us_ = now_us;
   expire(now_us);
   must_wait_ = false;
   planned_ = &steps_[(oldest_ + in_flight_) % steps_.size()];
@@ -135,11 +136,12 @@ void Scheduler::expire(std::int64_t now_us) noexcept {
   if (earliest_deadline_ == 0 || now_us < earliest_deadline_) return;
   std::int64_t next = std::numeric_limits<std::int64_t>::max();
   for (auto& [id, job] : jobs_) {
-    if (job->deadline_us == 0) continue;
-    if (job->deadline_us <= now_us) {
+    const std::int64_t due = due_us(*job);
+    if (due == 0) continue;
+    if (due <= now_us) {
       finish_all(*job, FinishReason::timeout);
     } else {
-      next = std::min(next, job->deadline_us);
+      next = std::min(next, due);
     }
   }
   earliest_deadline_ = next == std::numeric_limits<std::int64_t>::max() ? 0 : next;

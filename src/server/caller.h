@@ -15,6 +15,16 @@ namespace quarrel {
 
 enum class Role : std::uint8_t { use, admin };
 
+// What a key may have; 0: as much as it likes.
+struct KeyLimits {
+  std::int64_t requests_per_minute = 0;
+  std::int64_t tokens_per_minute = 0;  // read and generated
+  std::int64_t concurrency = 0;        // requests that are worked on at once
+
+  bool any() const noexcept { return requests_per_minute > 0 || tokens_per_minute > 0 || concurrency > 0; }
+  bool operator==(const KeyLimits&) const = default;
+};
+
 struct Caller {
   std::string name = {};                  // of the key; empty: there is none
   Role role = Role::admin;                // where there are no keys, everybody may do everything
@@ -22,9 +32,15 @@ struct Caller {
   std::uint64_t key = 0;                  // whose turn it is, for the queue
   std::uint64_t salt = 0;                 // callers of different salts share no cached prompts
   std::optional<Priority> priority = {};  // comes in place of what the kind of request has
+  KeyLimits limits = {};
 
   bool may_use(std::string_view model) const noexcept {
-    return models.empty() || std::ranges::find(models, model) != models.end();
+    constexpr std::string_view kTag = ":latest";  // which a name has or has not
+    const auto untagged = [&](std::string_view spelling) {
+      return spelling.ends_with(kTag) ? spelling.substr(0, spelling.size() - kTag.size()) : spelling;
+    };
+    return models.empty() ||
+           std::ranges::any_of(models, [&](const std::string& each) { return untagged(each) == untagged(model); });
   }
 };
 

@@ -66,12 +66,20 @@ class EmbeddingCall : public std::enable_shared_from_this<EmbeddingCall> {
     EmbeddingOptions options = ask_.options;
     const std::shared_ptr<const Caller> caller = record_->caller();
     options.key = caller->key;
+    options.patience = service_.patience();
     if (caller->priority) options.priority = *caller->priority;
+    std::size_t tokens = 0;
+    std::shared_ptr<LimitTicket> ticket;
     record_->update([&](RequestFacts& facts) {
       facts.priority = options.priority;
       facts.submitted = Clock::now();
       for (const std::vector<TokenId>& text : texts) facts.prompt_tokens += text.size();
+      tokens = facts.prompt_tokens;
+      ticket = facts.ticket;
     });
+    if (ticket != nullptr) {
+      if (const auto refusal = ticket->reserve(static_cast<std::int64_t>(tokens))) throw ApiError(*refusal);
+    }
     const std::weak_ptr<EmbeddingCall> weak = weak_from_this();
     const std::scoped_lock lock(mutex_);
     run_ = start_embedding(model, std::move(texts), options, [weak](EmbeddingOutcome outcome) {

@@ -9,6 +9,25 @@
 namespace quarrel {
 namespace {
 
+// What a request may come to, before anybody has tokenised it: a token has about four bytes. An answer without a bound
+// is counted as one of a few hundred; what it really takes is settled at its end.
+std::int64_t estimated_tokens(const Ask& ask) {
+  constexpr std::size_t kBytesAToken = 4;
+  constexpr std::int64_t kUsualAnswer = 256;
+  std::size_t prompt = 0;
+  if (const auto* ids = std::get_if<std::vector<TokenId>>(&ask.prompt)) prompt = ids->size();
+  if (const auto* text = std::get_if<std::string>(&ask.prompt)) prompt = text->size() / kBytesAToken;
+  if (const auto* chat = std::get_if<ChatInput>(&ask.prompt)) {
+    for (const auto& message : chat->messages) {
+      const auto content = message.find("content");
+      if (content == message.end() || !content->is_string()) continue;
+      prompt += content->get_ref<const std::string&>().size() / kBytesAToken;
+    }
+  }
+  const std::int64_t answer = ask.max_tokens >= 0 ? ask.max_tokens : kUsualAnswer;
+  return static_cast<std::int64_t>(prompt) + answer * branch_count(ask);
+}
+
 class Call final : public GenerationCall, public std::enable_shared_from_this<Call> {
  public:
   Call(Service& service, std::shared_ptr<RequestRecord> record, MakeAsk make_ask, std::unique_ptr<AnswerWriter> writer)
@@ -48,8 +67,16 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
     const std::shared_ptr<const Caller> caller = record_->caller();
     ask.key = caller->key;
     ask.salt = caller->salt;
+    if (ask.patience.count() == 0) ask.patience = service_.patience();
     if (caller->priority) ask.priority = *caller->priority;
-    record_->update([&](RequestFacts& facts) { facts.priority = ask.priority; });
+    std::shared_ptr<LimitTicket> ticket;
+    record_->update([&](RequestFacts& facts) {
+      facts.priority = ask.priority;
+      ticket = facts.ticket;
+    });
+    if (ticket != nullptr) {
+      if (const auto refusal = ticket->reserve(estimated_tokens(ask))) throw ApiError(*refusal);
+    }
     return ask;
   }
 
@@ -127,8 +154,8 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
 
   static ApiError failed(FinishReason reason, const std::string& message) {
     switch (reason) {
-      case FinishReason::cancelled:
-      case FinishReason::timeout: return {503, "unavailable_error", "cancelled", message};
+      case FinishReason::cancelled: return {503, "unavailable_error", "cancelled", message};
+      case FinishReason::timeout: return {503, "unavailable_error", "timeout", message};
       case FinishReason::no_token: return {400, "invalid_request_error", "no_token", message};
       default: return {500, "server_error", "model_failed", message};
     }

@@ -186,7 +186,7 @@ class NativeWriter final : public HttpAnswerWriter {
 
 void generate(Service& service, const std::shared_ptr<Exchange>& exchange, const Json& body, bool stream) {
   NativeRequest request = read_request(body);
-  const OfferedModel model = service.find(request.model);
+  const OfferedModel model = service.find(request.model, *caller_of(*exchange));
   auto writer = std::make_unique<NativeWriter>(exchange, stream, model.name);
   serve_generation(
       service, exchange, model,

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "server/admission.h"
 #include "server/embedding_call.h"
 #include "server/generation_call.h"
 #include "server/ollama_models.h"
@@ -20,6 +21,7 @@ using http::Exchange;
 // A request without a question: the model is loaded, or unloaded where it is not to be kept.
 void answer_idle(Service& service, const std::shared_ptr<Exchange>& exchange, OllamaForm form,
                  const OllamaRequest& request, const OfferedModel& model) {
+  require_admin(*caller_of(*exchange));
   if (request.keep_alive && request.keep_alive->count() == 0) {
     service.registry().unload(model.name);  // who uses it keeps it until the end; nobody waits for that here
     exchange->respond({.body = ollama_idle_answer(form, request.model, "unload")});
@@ -33,7 +35,7 @@ void answer_idle(Service& service, const std::shared_ptr<Exchange>& exchange, Ol
 }
 
 void generate(Service& service, const std::shared_ptr<Exchange>& exchange, OllamaForm form, OllamaRequest request) {
-  const OfferedModel model = find_ollama_model(service, request.model);
+  const OfferedModel model = find_ollama_model(service, request.model, *caller_of(*exchange));
   if (request.model.empty()) request.model = model.name;
   if (request.prompt.empty() && request.messages.empty()) return answer_idle(service, exchange, form, request, model);
   const std::string system = service.store().resolve(model.source).system.value_or("");
@@ -80,7 +82,7 @@ void ollama_chat(Service& service, const std::shared_ptr<Exchange>& exchange) {
 
 void ollama_embed(Service& service, const std::shared_ptr<Exchange>& exchange) {
   OllamaEmbedRequest request = read_ollama_embed(parse_body(exchange->request().body));
-  const OfferedModel model = find_ollama_model(service, request.model);
+  const OfferedModel model = find_ollama_model(service, request.model, *caller_of(*exchange));
   const std::string name = request.model.empty() ? model.name : request.model;
   const auto respond = [name, asked = Clock::now()](std::span<const Embedding> embeddings, double load_seconds) {
     return http::Response{.body = embed_body(name, embeddings, seconds_since(asked), load_seconds)};
@@ -91,7 +93,7 @@ void ollama_embed(Service& service, const std::shared_ptr<Exchange>& exchange) {
 
 void ollama_embeddings(Service& service, const std::shared_ptr<Exchange>& exchange) {
   OllamaEmbedRequest request = read_ollama_embeddings(parse_body(exchange->request().body));
-  const OfferedModel model = find_ollama_model(service, request.model);
+  const OfferedModel model = find_ollama_model(service, request.model, *caller_of(*exchange));
   const auto respond = [](std::span<const Embedding> embeddings, double) {
     std::string body = "{\"embedding\":";
     append_json_vector(body, embeddings.empty() ? std::span<const float>() : embeddings.front().values);

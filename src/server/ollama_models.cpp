@@ -142,9 +142,9 @@ system_clock::time_point expiry(const ModelRegistry::Status& status, std::chrono
 
 }  // namespace
 
-OfferedModel find_ollama_model(const Service& service, const std::string& name) {
-  if (name.empty()) return service.find(name);
-  const std::vector<OfferedModel> all = service.models();
+OfferedModel find_ollama_model(const Service& service, const std::string& name, const Caller& caller) {
+  if (name.empty()) return service.find(name, caller);
+  const std::vector<OfferedModel> all = service.models(caller);
   for (const std::string& spelling : {name, without_tag(name), with_tag(name)}) {
     const auto found = std::ranges::find(all, spelling, &OfferedModel::name);
     if (found != all.end()) return *found;
@@ -155,7 +155,7 @@ OfferedModel find_ollama_model(const Service& service, const std::string& name) 
 
 void ollama_tags(Service& service, const std::shared_ptr<Exchange>& exchange) {
   Json list = Json::array();
-  for (const OfferedModel& model : service.models()) {
+  for (const OfferedModel& model : service.models(*caller_of(*exchange))) {
     const ResolvedModel resolved = service.store().resolve(model.source);
     const ModelDescription description = describe_file(resolved.path);
     list.push_back({{"name", with_tag(model.name)},
@@ -170,7 +170,7 @@ void ollama_tags(Service& service, const std::shared_ptr<Exchange>& exchange) {
 
 void ollama_show(Service& service, const std::shared_ptr<Exchange>& exchange) {
   const OllamaModelRequest request = read_ollama_model(parse_body(exchange->request().body));
-  const OfferedModel model = find_ollama_model(service, request.model);
+  const OfferedModel model = find_ollama_model(service, request.model, *caller_of(*exchange));
   const ResolvedModel resolved = service.store().resolve(model.source);
   const GgufFile file = GgufFile::open(resolved.path);
   const ModelDescription description = describe_file(file);
@@ -189,8 +189,9 @@ void ollama_show(Service& service, const std::shared_ptr<Exchange>& exchange) {
 
 void ollama_ps(Service& service, const std::shared_ptr<Exchange>& exchange) {
   Json list = Json::array();
+  const std::shared_ptr<const Caller> caller = caller_of(*exchange);
   for (const ModelRegistry::Status& status : service.registry().list()) {
-    if (status.state != ModelRegistry::State::ready) continue;
+    if (status.state != ModelRegistry::State::ready || !caller->may_use(status.name)) continue;
     list.push_back({{"name", with_tag(status.name)},
                     {"model", with_tag(status.name)},
                     {"size", status.bytes},
@@ -205,7 +206,7 @@ void ollama_ps(Service& service, const std::shared_ptr<Exchange>& exchange) {
 
 void ollama_delete(Service& service, const std::shared_ptr<Exchange>& exchange) {
   const OllamaModelRequest request = read_ollama_model(parse_body(exchange->request().body));
-  const OfferedModel model = find_ollama_model(service, request.model);
+  const OfferedModel model = find_ollama_model(service, request.model, *caller_of(*exchange));
   if (service.store().resolve(model.source).place == ModelPlace::file) {
     throw invalid_field("model", fmt::format("'{}' is a file that the server was started with: it is not removed over "
                                              "the network",
@@ -218,7 +219,7 @@ void ollama_delete(Service& service, const std::shared_ptr<Exchange>& exchange) 
 
 void ollama_copy(Service& service, const std::shared_ptr<Exchange>& exchange) {
   const OllamaCopyRequest request = read_ollama_copy(parse_body(exchange->request().body));
-  const OfferedModel model = find_ollama_model(service, request.source);
+  const OfferedModel model = find_ollama_model(service, request.source, *caller_of(*exchange));
   service.store().add_name(model.source, without_tag(request.destination));
   exchange->respond({});
 }

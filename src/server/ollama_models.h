@@ -10,8 +10,8 @@
 
 namespace quarrel {
 
-// The model of that name, with ":latest" or without; the default where it is empty. Throws ApiError(404).
-OfferedModel find_ollama_model(const Service& service, const std::string& name);
+// As Service::find, with ":latest" or without.
+OfferedModel find_ollama_model(const Service& service, const std::string& name, const Caller& caller);
 
 void ollama_tags(Service& service, const std::shared_ptr<http::Exchange>& exchange);
 void ollama_show(Service& service, const std::shared_ptr<http::Exchange>& exchange);

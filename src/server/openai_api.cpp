@@ -16,7 +16,7 @@ namespace {
 using http::Exchange;
 
 void generate(Service& service, const std::shared_ptr<Exchange>& exchange, OpenAiForm form, OpenAiRequest request) {
-  const OfferedModel model = service.find(request.model);
+  const OfferedModel model = service.find(request.model, *caller_of(*exchange));
   request.ask.priority = request.stream ? Priority::interactive : Priority::normal;
   auto writer =
       make_openai_writer(exchange, form, request, {.model = model.name, .fingerprint = "quarrel-" + service.version()});
@@ -73,7 +73,7 @@ void openai_completion(Service& service, const std::shared_ptr<Exchange>& exchan
 
 void openai_embeddings(Service& service, const std::shared_ptr<Exchange>& exchange) {
   OpenAiEmbeddingRequest request = read_embedding_request(parse_body(exchange->request().body));
-  const OfferedModel model = service.find(request.model);
+  const OfferedModel model = service.find(request.model, *caller_of(*exchange));
   EmbeddingAsk ask{.inputs = std::move(request.inputs), .truncate = request.truncate};
   ask.options = {.normalize = request.normalize, .dimensions = request.dimensions, .priority = Priority::batch};
   const auto respond = [base64 = request.base64, name = model.name](std::span<const Embedding> embeddings, double) {
@@ -85,13 +85,13 @@ void openai_embeddings(Service& service, const std::shared_ptr<Exchange>& exchan
 void openai_models(Service& service, const std::shared_ptr<Exchange>& exchange) {
   const std::vector<ModelRegistry::Status> loaded = service.registry().list();
   Json list = Json::array();
-  for (const OfferedModel& model : service.models()) list.push_back(model_json(model, loaded));
+  for (const OfferedModel& model : service.models(*caller_of(*exchange))) list.push_back(model_json(model, loaded));
   exchange->respond({.body = text_of(Json{{"object", "list"}, {"data", list}})});
 }
 
 void openai_model(Service& service, const std::shared_ptr<Exchange>& exchange) {
   constexpr std::string_view kPrefix = "/v1/models/";
-  const OfferedModel model = service.find(exchange->request().path.substr(kPrefix.size()));
+  const OfferedModel model = service.find(exchange->request().path.substr(kPrefix.size()), *caller_of(*exchange));
   exchange->respond({.body = text_of(model_json(model, service.registry().list()))});
 }
 

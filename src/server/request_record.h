@@ -19,6 +19,8 @@
 
 namespace quarrel {
 
+class LimitTicket;
+
 struct RequestFacts {
   std::string id = {};
   std::string route = {};        // "POST /v1/embeddings" as the table of routes has it; empty: none was found
@@ -26,7 +28,8 @@ struct RequestFacts {
   std::string trace = {};        // the same for this request's own span; empty: nobody traces it
   std::string address = {};      // of the client; empty on a Unix socket
   std::shared_ptr<const Caller> caller = std::make_shared<const Caller>();
-  std::string model = {};  // one that is offered; empty: it has not come so far
+  std::shared_ptr<LimitTicket> ticket = {};  // what it holds of its key's limits; null: there are none
+  std::string model = {};                    // one that is offered; empty: it has not come so far
   Priority priority = Priority::normal;
   bool stream = false;
 

@@ -13,8 +13,14 @@
 
 namespace quarrel {
 
-enum class Dialect : std::uint8_t { openai, native };          // how errors are said
-enum class Access : std::uint8_t { everybody, key, metrics };  // where there are keys; `metrics`: needs one by default
+enum class Dialect : std::uint8_t { openai, native };  // how errors are said
+// Who may call it, where there are keys.
+enum class Access : std::uint8_t {
+  everybody,
+  metrics,  // whoever has a key; everybody if the settings say so
+  key,
+  admin,  // whoever has a key of that role
+};
 
 struct Route {
   std::string_view method;

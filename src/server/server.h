@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "server/admission.h"
 #include "server/http/http_server.h"
 #include "server/service.h"
 #include "server/watch/watch.h"
@@ -18,15 +19,14 @@ namespace quarrel {
 struct ServeOptions {
   http::ServerOptions http = {};
   ServiceOptions service = {};
-  std::string api_key = {};                     // empty: whoever can connect may ask
-  std::vector<std::string> allowed_hosts = {};  // names that requests may be for, beside this machine's own
+  AdmissionOptions admission = {};
   WatchOptions watch = {};
 };
 
 class Server {
  public:
-  // Listens when it returns. Throws Error: io where it cannot, usage for an address beyond this machine without a key,
-  // and not_found for a model that it is started with and that does not exist.
+  // Listens when it returns. Throws Error: io where it cannot, what RequestAdmission throws, and not_found for a model
+  // that it is started with and that does not exist.
   Server(ServeOptions options, std::shared_ptr<Device> device, ModelStore store, Log& log);
   ~Server();
   Server(const Server&) = delete;
@@ -35,18 +35,17 @@ class Server {
   std::uint16_t port() const noexcept { return http_->port(); }
   Service& service() noexcept { return service_; }
   void reload();  // files that it has open may have been exchanged
+  RequestAdmission& admission() noexcept { return *admission_; }
   // Takes no more, and gives what runs so much time. True: all of it has ended.
   bool drain(std::chrono::milliseconds time);
 
  private:
-  http::Admission admit(const http::Request& request) const;
-  http::Admission decide(const http::Request& request, RequestFacts& facts) const;
+  http::Admission admit(const http::Request& request);
   void handle(const std::shared_ptr<http::Exchange>& exchange);
-  bool host_is_known(std::string_view host) const;
-  bool key_is_right(const http::Request& request) const;
 
   const ServeOptions options_;
   Service service_;
+  const std::shared_ptr<RequestAdmission> admission_;  // what is answered while the service ends asks it too
   std::unique_ptr<Watch> watch_;
   std::unique_ptr<http::HttpServer> http_;  // ends first
 };

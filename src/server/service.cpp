@@ -109,7 +109,7 @@ Service::Service(ServiceOptions options, std::shared_ptr<Device> device, ModelSt
   }
   for (const auto& each : options_.configured) configured_model(each.first);
   RegistryOptions registry{.load = options_.load, .models = options_.model_settings, .keep_alive = options_.keep_alive};
-  registry.resolve = [this](const std::string& name) { return store_.resolve(find(name).source); };
+  registry.resolve = [this](const std::string& name) { return store_.resolve(find(name, Caller{}).source); };
   pool_ = std::make_unique<TextPool>(options_.text_threads, log_);
   registry_ = std::make_unique<ModelRegistry>(std::move(device), std::move(registry), log_);
 }
@@ -125,7 +125,7 @@ OfferedModel Service::configured_model(const std::string& name) const {
   return model;
 }
 
-std::vector<OfferedModel> Service::models() const {
+std::vector<OfferedModel> Service::all_models() const {
   if (!named_.empty()) return named_;
   std::vector<OfferedModel> models;
   for (const ListedModel& listed : store_.list()) {
@@ -159,18 +159,23 @@ std::vector<OfferedModel> Service::recent_models(bool anew) const {
   if (!named_.empty()) return named_;
   const std::scoped_lock lock(listed_mutex_);
   if (anew || !listed_at_ || Clock::now() - *listed_at_ > kListedFor) {
-    listed_ = models();
+    listed_ = all_models();
     listed_at_ = Clock::now();
   }
   return listed_;
 }
 
-OfferedModel Service::find(const std::string& name) const {
+std::vector<OfferedModel> Service::models(const Caller& caller) const {
+  std::vector<OfferedModel> usable = all_models();
+  std::erase_if(usable, [&](const OfferedModel& model) { return !caller.may_use(model.name); });
+  return usable;
+}
+
+OfferedModel Service::find(const std::string& name, const Caller& caller) const {
   for (const bool anew : {false, true}) {
-    const std::vector<OfferedModel> all = recent_models(anew);
-    if (name.empty() && !all.empty()) return all.front();
-    const auto found = std::ranges::find(all, name, &OfferedModel::name);
-    if (found != all.end()) return *found;
+    for (OfferedModel& model : recent_models(anew)) {
+      if (caller.may_use(model.name) && (name.empty() || model.name == name)) return std::move(model);
+    }
   }
   const std::string message =
       name.empty() ? "this server has no model: `quarrel pull` gets one"

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "server/http/exchange.h"
+#include "server/limits.h"
 #include "server/request_record.h"
 #include "session/model_registry.h"
 #include "store/store.h"
@@ -35,6 +36,8 @@ struct ServiceOptions {
   GenerateDialect generate_dialect = GenerateDialect::automatic;
   LoadOptions load = {};
   std::chrono::milliseconds keep_alive = std::chrono::minutes(5);
+  // So long a request may wait for its start, and for each token.
+  std::chrono::milliseconds patience = std::chrono::minutes(5);  // 0: for ever
   int text_threads = 1;
   std::string version = {};  // of the program
 };
@@ -75,10 +78,13 @@ class Service {
   Service& operator=(const Service&) = delete;
 
   // Looks at the stores anew where no names were given. Named ones are as they were at the start.
-  std::vector<OfferedModel> models() const;
-  // The model that a request means: the one it names, the default where it names none. Throws ApiError(404). One
-  // that a store lost a moment ago may still be found, and not be loaded then.
-  OfferedModel find(const std::string& name) const;
+  std::vector<OfferedModel> all_models() const;
+  // Those that the caller may use.
+  std::vector<OfferedModel> models(const Caller& caller) const;
+  // The model that a request means: the one it names, the first that its caller may use where it names none. Throws
+  // ApiError(404): a model that the caller may not use is as one that is not there. One that a store lost a moment ago
+  // may still be found, and not be loaded then.
+  OfferedModel find(const std::string& name, const Caller& caller) const;
 
   // The callback comes on a thread for texts, with no lock held, while `owner` is held; not at all if that has gone.
   ModelRegistry::Ticket acquire(const OfferedModel& model, std::weak_ptr<const void> owner,
@@ -87,6 +93,7 @@ class Service {
   const ModelStore& store() const noexcept { return store_; }
   std::chrono::milliseconds keep_alive() const noexcept { return options_.keep_alive; }
   GenerateDialect generate_dialect() const noexcept { return options_.generate_dialect; }
+  std::chrono::milliseconds patience() const noexcept { return options_.patience; }
 
   // Runs a task on a thread that may take its time over a text.
   void run_text_work(std::function<void()> task);
@@ -101,6 +108,7 @@ class Service {
   // What is counted of requests. Set before the first of them.
   void set_metrics(std::shared_ptr<Metrics> metrics) { metrics_ = std::move(metrics); }
   const Metrics& metrics() const noexcept { return *metrics_; }
+  Limits& limits() noexcept { return limits_; }
 
   bool ready() const noexcept { return !draining_; }
   // New requests are refused from now on.
@@ -122,10 +130,16 @@ class Service {
   mutable std::optional<Clock::time_point> listed_at_;
   RequestObservers observers_;
   std::shared_ptr<Metrics> metrics_;
+  Limits limits_;
   std::atomic<bool> draining_ = false;
   const std::shared_ptr<StepPoster> poster_ = std::make_shared<StepPoster>();
   std::unique_ptr<TextPool> pool_;
   std::unique_ptr<ModelRegistry> registry_;  // ends first: what waits for a model is told so on the pool
 };
+
+// Who sent it.
+inline std::shared_ptr<const Caller> caller_of(const http::Exchange& exchange) {
+  return exchange.request().record->caller();
+}
 
 }  // namespace quarrel

@@ -27,7 +27,7 @@ void check_stops(const Ask& ask, const LoadedModel& model) {
 void check_ask(const Ask& ask, const LoadedModel& model) {
   if (ask.max_tokens < -1) fail(ErrorKind::bad_input, "max_tokens is -1 or more, not {}", ask.max_tokens);
   if (ask.max_tokens != 0 || ask.prompt_scores) model.require_generation();
-  if (ask.timeout.count() < 0) fail(ErrorKind::bad_input, "the timeout is negative");
+  if (ask.timeout.count() < 0 || ask.patience.count() < 0) fail(ErrorKind::bad_input, "the timeout is negative");
   check_stops(ask, model);
   const std::int32_t most = model.engine().most_branches();
   if (ask.answers < 1 || ask.answers > most) {
@@ -80,6 +80,7 @@ EngineRequest request_for(const Ask& ask, const LoadedModel& model) {
   request.sampling.seed = ask.seed ? *ask.seed : random_seed();
   request.top = ask.top;
   request.timeout = ask.timeout;
+  request.patience = ask.patience;
   request.mask = ask.mask;
   return request;
 }

@@ -39,8 +39,9 @@ struct Ask {
   std::uint64_t key = 0;   // whose request it is
   std::uint64_t salt = 0;  // prompts of different salts share no cached blocks
   bool use_cache = true;
-  std::int32_t pinned = 0;                 // so many tokens of the prompt should stay cached
-  std::chrono::microseconds timeout = {};  // waiting included; 0: none
+  std::int32_t pinned = 0;                  // so many tokens of the prompt should stay cached
+  std::chrono::microseconds timeout = {};   // waiting included; 0: none
+  std::chrono::microseconds patience = {};  // so long it may wait for its start, and for each token; 0: for ever
   std::function<std::unique_ptr<TokenMask>(std::int32_t answer)> mask = {};  // none: every token may come
 };
 

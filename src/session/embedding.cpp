@@ -146,6 +146,7 @@ EngineRequest EmbeddingRun::State::request_for(std::size_t text) const {
   request.priority = options_.priority;
   request.key = options_.key;
   request.timeout = options_.timeout;
+  request.patience = options_.patience;
   return request;
 }
 

@@ -29,7 +29,8 @@ struct EmbeddingOptions {
   std::optional<std::int32_t> dimensions = {};  // only the first so many values
   Priority priority = Priority::normal;
   std::uint64_t key = 0;
-  std::chrono::microseconds timeout = {};  // of each text, from when it is submitted; 0: none
+  std::chrono::microseconds timeout = {};   // of each text, from when it is submitted; 0: none
+  std::chrono::microseconds patience = {};  // so long each may wait for its start, and then for its end; 0: for ever
 };
 
 struct Embedding {

@@ -9,7 +9,7 @@ import subprocess
 
 from harness import QUARREL, TIMEOUT, ProgramTest
 
-SETTINGS = ("QUARREL_API_KEY", "QUARREL_PORT", "WEBUI_PORT")
+SETTINGS = ("QUARREL_API_KEY", "QUARREL_KEYS", "QUARREL_PORT", "WEBUI_PORT")
 
 
 class Server:

@@ -176,12 +176,13 @@ class Rights(ServeTest):
     def test_a_key(self):
         server = self.start_server(self.toy, "--allow-host", "Models.example", QUARREL_API_KEY="secret-1")
         public = {"/health", "/api/health", "/healthz", "/readyz", "/version"}
+        wrong = ("Bearer secret-2", "Bearer secret-", "Bearer secret-11", "Bearer  secret-1")
         for method, path in [("GET", path) for path in public] + [
                 ("GET", "/v1/models"), ("GET", "/v1/models/toy"), ("POST", "/v1/chat/completions"),
                 ("POST", "/v1/completions"), ("POST", "/v1/embeddings"), ("POST", "/api/generate"),
                 ("POST", "/api/native/generate"), ("POST", "/api/stream")]:
-            for given in (None, "", "Bearer", "Bearer ", "Bearer secret-2", "Bearer secret-", "Bearer secret-11",
-                          "secret-1", "Basic secret-1", "Bearer  secret-1", "Bearer secret-1", "apikey secret-1"):
+            for given in (None, "", "Bearer", "Bearer ", "secret-1", "Basic secret-1", "Bearer secret-1",
+                          "apikey secret-1", *(wrong if path in ("/v1/models", "/api/stream") else ())):
                 headers = {} if given is None else {"Authorization": given}
                 status, answered, data = server.request(method, path, b"{}" if method == "POST" else None, headers)
                 if path in public or given in ("Bearer secret-1", "apikey secret-1"):
@@ -189,7 +190,7 @@ class Rights(ServeTest):
                 else:
                     self.assertEqual((status, answered["WWW-Authenticate"]), (401, "Bearer"), (path, given))
                     self.assertNotIn(b"secret-1", data)
-        self.assertEqual(server.request("GET", "/v1/models?key=secret-1")[0], 401)
+        self.assertEqual(server.request("GET", "/v1/models?key=secret-1")[0], 400)
         self.assertNotIn("secret", server.stop()[1])
 
 

@@ -152,7 +152,7 @@ class Metrics(WatchTest):
 class KeyedMetrics(WatchTest):
     def test_metrics_need_the_key_unless_they_are_open(self):
         closed = self.start_server(self.toy, QUARREL_API_KEY=CANARY_KEY)
-        opened = self.start_server(self.toy, "--open-metrics", QUARREL_API_KEY=CANARY_KEY)
+        opened = self.start_server(self.toy, "--public-metrics", QUARREL_API_KEY=CANARY_KEY)
         key = {"Authorization": "Bearer " + CANARY_KEY}
         for path in ("/metrics", "/api/metrics"):
             self.assertEqual(closed.request("GET", path)[0], 401)

@@ -160,6 +160,39 @@ TEST(SchedulerRequests, ADeadlineEndsARequestWhereverItIs) {
   driver.expect_all_free();
 }
 
+// A step takes 1000 µs.
+TEST(SchedulerRequests, PatienceBeginsAnewWithTheStartAndWithEachToken) {
+  SchedulerConfig config = small();
+  config.max_sequences = 1;
+  Driver driver(config);
+  const RequestId runs = driver.submit({.prompt = {1, 2}, .max_tokens = 10, .patience_us = 1500});
+  const RequestId waits = driver.submit({.prompt = {1, 2}, .max_tokens = 10, .patience_us = 5000});
+  const RequestId starts = driver.submit({.prompt = {1, 2}, .max_tokens = 10, .patience_us = 10'500});
+  driver.run();
+  EXPECT_EQ(driver.end_of(runs), FinishReason::length) << "longer than its patience, but never without a token";
+  EXPECT_EQ(driver.end_of(waits), FinishReason::timeout);
+  EXPECT_EQ(driver.tokens_of(waits), 0);
+  EXPECT_EQ(driver.end_of(starts), FinishReason::length) << "what it had waited does not count after its start";
+  driver.expect_all_free();
+}
+
+TEST(SchedulerRequests, PatienceEndsWithoutATokenAndTheDeadlineStillCounts) {
+  Driver driver(small());
+  const RequestId stuck = driver.submit({.prompt = {1, 2}, .max_tokens = 10, .patience_us = 2500});
+  const RequestId short_lived =
+      driver.submit({.prompt = {1, 2}, .max_tokens = 10, .deadline_us = 3000, .patience_us = 2500});
+  driver.step();
+  driver.step();
+  driver.now_us += 2400;
+  driver.step();
+  EXPECT_EQ(driver.end_of(short_lived), FinishReason::timeout);
+  driver.now_us += 2600;
+  driver.run();
+  EXPECT_EQ(driver.end_of(stuck), FinishReason::timeout);
+  EXPECT_EQ(driver.tokens_of(stuck), 3);
+  driver.expect_all_free();
+}
+
 TEST(SchedulerRequests, CancellingInAStepFreesItsBlocksWhenTheStepIsOver) {
   Driver driver(small());
   const RequestId id = driver.submit({.prompt = tokens_from(0, 10), .branches = 2});

@@ -95,6 +95,7 @@ Connection::Connection(Socket socket, const Limits& limits, const HttpServer::Ha
   const asio::generic::stream_protocol::endpoint peer = stream_.socket().remote_endpoint(error);
   if (error || peer.data()->sa_family == AF_UNIX) {
     loopback_ = true;
+    unix_socket_ = !error;
     return;
   }
   asio::ip::tcp::endpoint endpoint;
@@ -149,6 +150,7 @@ asio::awaitable<bool> Connection::serve_one() {
   request.method = std::string(head.method_string());
   request.address = address_;
   request.loopback = loopback_;
+  request.unix_socket = unix_socket_;
   for (const auto& field : head) request.headers.emplace_back(std::string(field.name_string()), field.value());
   const std::string_view given_id = request.header("x-request-id");
   request.id = usable_request_id(given_id) ? std::string(given_id) : new_request_id();

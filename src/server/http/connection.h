@@ -70,6 +70,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const std::atomic<bool>& draining_;
   std::string address_;
   bool loopback_ = false;
+  bool unix_socket_ = false;
   // Bounded: the parser itself would wait for ever for the end of a chunk's header.
   boost::beast::flat_buffer buffer_{kMostBuffered};
   boost::asio::steady_timer timer_;

@@ -28,6 +28,7 @@ struct Request {
   std::string id = {};                         // the client's x-request-id, or one made for it
   std::string address = {};                    // of the client; empty on a Unix socket
   bool loopback = false;                       // it comes from this machine
+  bool unix_socket = false;                    // and by the Unix socket
   std::shared_ptr<RequestRecord> record = {};  // what admission hung on it; nothing to HTTP itself
 
   // The first of that name; empty if there is none.

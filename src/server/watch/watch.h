@@ -19,7 +19,6 @@ struct WatchOptions {
   std::shared_ptr<ServerLog> request_log = {};  // gets a line a request; none: there are no such lines
   std::string otlp_endpoint = {};  // of a collector of traces: "http://localhost:4318"; empty: there are none
   std::string trace_service = "quarrel";
-  bool open_metrics = false;  // no key is needed for the metrics
 };
 
 class Watch {

@@ -1,0 +1,109 @@
+#include "server/key_ring.h"
+
+#include <utility>
+
+#include "base/error.h"
+
+namespace quarrel {
+namespace {
+
+constexpr std::chrono::seconds kLookEvery{1};
+
+std::shared_ptr<const Caller> caller_of(const KeyRecord& key) {
+  return std::make_shared<const Caller>(Caller{.name = key.name,
+                                               .role = key.role,
+                                               .models = key.models,
+                                               .key = key.number,
+                                               .salt = key.cache_salt,
+                                               .priority = key.priority,
+                                               .limits = key.limits});
+}
+
+}  // namespace
+
+KeyRing::KeyRing(KeyRingOptions options, Log& log)
+    : options_(std::move(options)), log_(log), nobody_(make_secret({}).stored) {
+  if (!options_.single_key.empty()) {
+    // Hashed like the others: what is compared then has one length, and says nothing of the key's.
+    single_ = nobody_;
+    single_->hash = hash_secret(single_->salt, options_.single_key);
+    single_caller_ = std::make_shared<const Caller>(
+        Caller{.name = "api-key", .role = Role::admin, .key = random_number(), .salt = random_number()});
+  }
+  if (options_.file.empty()) return;
+  looked_at_ = options_.now ? options_.now() : Clock::now();
+  if (!file_stamp(options_.file)) return;
+  KeyFile file = read_key_file(options_.file);
+  seen_ = file.stamp;
+  table_ = make_table(std::move(file.keys));
+}
+
+std::shared_ptr<const KeyRing::Table> KeyRing::make_table(std::vector<KeyRecord> keys) {
+  auto table = std::make_shared<Table>();
+  for (KeyRecord& key : keys) {
+    for (std::size_t i = 0; i < key.secrets.size(); ++i) {
+      table->by_id.emplace(key.secrets[i].id, Place{.entry = table->entries.size(), .secret = i});
+    }
+    std::shared_ptr<const Caller> caller = caller_of(key);
+    table->entries.push_back({.record = std::move(key), .caller = std::move(caller)});
+  }
+  return table;
+}
+
+// Of the mutex's owner: the file has another version.
+void KeyRing::look(const std::optional<FileStamp>& stamp) {
+  seen_ = stamp;
+  if (!stamp) {
+    log_.warn("the file of keys has gone: the keys that were in it are still taken");
+    return;
+  }
+  try {
+    KeyFile file = read_key_file(options_.file);
+    seen_ = file.stamp;
+    table_ = make_table(std::move(file.keys));
+    log_.info("the file of keys has changed and was read again: {} keys", table_->entries.size());
+  } catch (const std::exception& error) {
+    log_.warn("the file of keys has changed and cannot be used: {}; the keys from before are still taken",
+              error.what());
+  }
+}
+
+std::shared_ptr<const KeyRing::Table> KeyRing::table() {
+  const std::scoped_lock lock(mutex_);
+  if (options_.file.empty()) return table_;
+  const Clock::time_point now = options_.now ? options_.now() : Clock::now();
+  if (now - looked_at_ >= kLookEvery) {
+    looked_at_ = now;
+    const std::optional<FileStamp> stamp = file_stamp(options_.file);
+    if (stamp != seen_) look(stamp);
+  }
+  return table_;
+}
+
+bool KeyRing::has_keys() { return single_.has_value() || table() != nullptr; }
+
+KeyRing::Result KeyRing::check(std::string_view key) {
+  const std::shared_ptr<const Table> keys = table();
+  const std::optional<PresentedKey> presented = split_key(key);
+  const Entry* entry = nullptr;
+  const KeySecret* secret = &nobody_;
+  if (presented && keys != nullptr) {
+    if (const auto found = keys->by_id.find(presented->id); found != keys->by_id.end()) {
+      entry = &keys->entries[found->second.entry];
+      secret = &entry->record.secrets[found->second.secret];
+    }
+  }
+  const bool right = secret_is_right(*secret, presented ? presented->secret : key);
+  if (single_ && secret_is_right(*single_, key)) return {.verdict = Verdict::right, .caller = single_caller_};
+  if (!right || entry == nullptr) return {};
+  const WallTime now = options_.wall_time ? options_.wall_time()
+                                          : std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
+  switch (key_state(entry->record, *secret, now)) {
+    case KeyState::revoked: return {.verdict = Verdict::revoked, .name = entry->record.name};
+    case KeyState::expired: return {.verdict = Verdict::expired, .name = entry->record.name};
+    case KeyState::valid: break;
+  }
+  return {.verdict = Verdict::right, .caller = entry->caller, .name = entry->record.name};
+}
+
+}  // namespace quarrel

@@ -1,0 +1,432 @@
+#!/usr/bin/env python3
+"""Keys and limits of `quarrel serve`: `quarrel key`, who may do what, what an attacker gets, what is too much."""
+import concurrent.futures
+import json
+import os
+import random
+import signal
+import socket
+import stat
+import subprocess
+import time
+import unittest
+
+from harness import QUARREL, TIMEOUT
+from serve_harness import ServeTest, read_all
+
+CHAT = "/v1/chat/completions"
+QUESTION = {"messages": [{"role": "user", "content": "Hello"}], "seed": 7, "max_tokens": 4}
+
+
+def bearer(key):
+    return {"Authorization": f"Bearer {key}"}
+
+
+class KeyTest(ServeTest):
+    """A file of keys of the class's own."""
+
+    @classmethod
+    def prepare(cls):
+        cls.environment["XDG_DATA_HOME"] = cls.path("data")
+        cls.keys = cls.path("data/quarrel/keys.json")
+        cls.make_keys()
+
+    @classmethod
+    def make_keys(cls):
+        """For classes whose server has keys from its start."""
+
+    @classmethod
+    def key(cls, *arguments):
+        done = subprocess.run([QUARREL, "key", *arguments], env=cls.environment, capture_output=True, timeout=TIMEOUT,
+                              check=False)
+        if done.returncode != 0:
+            raise AssertionError(done)
+        return done.stdout.decode().strip()
+
+    def ask(self, key, path=CHAT, body=None, server=None, **headers):
+        server = server or self.server
+        body = QUESTION if body is None else body
+        status, answered, data = server.request("POST", path, body, {**(bearer(key) if key else {}), **headers})
+        return status, answered, json.loads(data)
+
+    def get(self, key, path="/v1/models", server=None):
+        status, _, data = (server or self.server).request("GET", path, headers=bearer(key) if key else {})
+        return status, data
+
+    def eventually(self, wanted, call, seconds=10):
+        end = time.monotonic() + seconds
+        while (got := call()) != wanted:
+            self.assertLess(time.monotonic(), end, got)
+            time.sleep(0.05)
+
+
+class KeyCommand(KeyTest):
+    def test_a_key_is_made_listed_and_revoked(self):
+        made = self.succeed("key", "create", "laptop")
+        key = made.out.decode()
+        self.assertRegex(key, r"^qk_[0-9A-Za-z]{53}\n$")
+        self.assertIn("shown this once", made.err)
+        self.assertNotIn("qk_", made.err)
+        self.assertEqual(stat.S_IMODE(os.stat(self.keys).st_mode), 0o600)
+        with open(self.keys, encoding="utf-8") as file:
+            kept = file.read()
+        self.assertNotIn(key.strip()[13:], kept)
+        listed = self.succeed("key", "list").out.decode()
+        self.assertRegex(listed, r"laptop +use +valid")
+        self.refuse(2, ["laptop", "rotate"], "key", "create", "laptop")
+        self.succeed("key", "revoke", "laptop")
+        self.assertRegex(self.succeed("key", "list").out.decode(), r"laptop +use +revoked")
+        self.refuse(2, ["revoked"], "key", "rotate", "laptop")
+
+    def test_json_has_everything_but_secrets(self):
+        made = json.loads(self.succeed("key", "create", "ci", "--json", "--admin", "--model", "toy", "--expires", "90d",
+                                       "--requests-per-minute", "60", "--tokens-per-minute", "1000", "--concurrency",
+                                       "2", "--priority", "batch").out)
+        self.assertRegex(made["key"], r"^qk_[0-9A-Za-z]{53}$")
+        listed = [key for key in json.loads(self.succeed("key", "list", "--json").out) if key["name"] == "ci"]
+        self.assertEqual(len(listed), 1)
+        self.assertEqual({**made, "key": None}, {**listed[0], "key": None})
+        self.assertEqual((made["role"], made["models"], made["requests_per_minute"], made["tokens_per_minute"],
+                          made["concurrency"], made["priority"], made["state"]),
+                         ("admin", ["toy"], 60, 1000, 2, "batch", "valid"))
+        self.assertNotIn("hash", json.dumps(listed))
+
+    def test_what_makes_no_sense_is_refused(self):
+        self.refuse(2, ["which key"], "key", "create")
+        self.refuse(2, ["name"], "key", "create", "a b")
+        self.refuse(2, ["ACTION"], "key", "destroy", "a")
+        self.refuse(2, ["--expires"], "key", "create", "b", "--expires", "soon")
+        self.refuse(2, ["created"], "key", "revoke", "b", "--admin")
+        self.refuse(2, ["--overlap"], "key", "create", "b", "--overlap", "1h")
+        self.refuse(1, ["nobody"], "key", "revoke", "nobody")
+
+    def test_a_file_that_others_can_read_is_refused(self):
+        file = self.path("shared.json")
+        self.succeed("key", "create", "a", "--keys", file)
+        os.chmod(file, 0o644)
+        self.refuse(1, ["chmod 600"], "key", "list", "--keys", file)
+        self.refuse(1, ["chmod 600"], "serve", self.toy, "--port", "0", "--keys", file)
+        self.refuse(1, ["no file of keys"], "serve", self.toy, "--port", "0", "--keys", self.path("nowhere.json"))
+
+    def test_killed_at_any_moment_it_leaves_a_whole_file(self):
+        file = self.path("killed.json")
+        self.succeed("key", "create", "first", "--keys", file)
+        rng = random.Random(7)
+        acknowledged = ["first"]
+        for number in range(40):
+            process = subprocess.Popen([QUARREL, "key", "create", f"key-{number}", "--keys", file],
+                                       env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            time.sleep(rng.random() * 0.03)
+            process.kill()
+            if process.communicate()[0]:
+                acknowledged.append(f"key-{number}")
+        names = [key["name"] for key in json.loads(self.succeed("key", "list", "--json", "--keys", file).out)]
+        self.assertLessEqual(set(acknowledged), set(names))
+        self.succeed("key", "create", "last", "--keys", file)
+
+
+class Roles(KeyTest):
+    @classmethod
+    def make_keys(cls):
+        cls.use = cls.key("create", "user")
+        cls.admin = cls.key("create", "boss", "--admin")
+        cls.narrow = cls.key("create", "narrow", "--model", "other")
+
+    def test_what_needs_no_key(self):
+        for path in ("/health", "/healthz", "/readyz", "/version"):
+            self.assertEqual(self.get(None, path)[0], 200, path)
+        self.assertEqual(self.get(None)[0], 401)
+
+    def test_roles(self):
+        self.assertEqual(self.ask(self.use)[0], 200)
+        self.assertEqual(self.ask(self.admin)[0], 200)
+        changes = [("POST", "/api/copy", {"source": "toy", "destination": "copied"}),
+                   ("DELETE", "/api/delete", {"model": "nowhere"}), ("POST", "/api/pull", {"model": "x"}),
+                   ("POST", "/api/create", {"model": "x", "from": "toy"})]
+        for method, path, body in changes:
+            status, _, data = self.server.request(method, path, body, bearer(self.use))
+            self.assertEqual(status, 403, (path, data))
+            self.assertIn("admin", json.loads(data)["error"])
+            status, _, data = self.server.request(method, path, body, bearer(self.admin))
+            self.assertNotIn(status, (401, 403), (path, data))
+        # Ollama's way to load and unload.
+        for body in ({"model": "toy"}, {"model": "toy", "keep_alive": 0}):
+            self.assertEqual(self.ask(self.use, "/api/generate", body)[0], 403)
+            self.assertEqual(self.ask(self.admin, "/api/generate", body)[0], 200)
+
+    def test_a_model_that_a_key_may_not_use_is_not_there(self):
+        status, data = self.get(self.narrow)
+        self.assertEqual((status, json.loads(data)["data"]), (200, []))
+        self.assertEqual(json.loads(self.get(self.narrow, "/api/tags")[1])["models"], [])
+        self.assertEqual(json.loads(self.get(self.narrow, "/api/ps")[1])["models"], [])
+        for path, body in ((CHAT, {**QUESTION, "model": "toy"}), (CHAT, QUESTION),
+                           ("/v1/embeddings", {"model": "toy", "input": "x"}), ("/api/show", {"model": "toy"}),
+                           ("/api/generate", {"model": "toy", "prompt": "x"}), ("/api/stream", {"prompt": "x"})):
+            status, _, answer = self.ask(self.narrow, path, body)
+            self.assertEqual(status, 404, (path, answer))
+        refused = self.ask(self.narrow, CHAT, {**QUESTION, "model": "toy"})[2]
+        unknown = self.ask(self.narrow, CHAT, {**QUESTION, "model": "tox"})[2]
+        self.assertEqual(json.dumps(refused).replace("toy", "tox"), json.dumps(unknown))
+        self.assertEqual(self.get(self.narrow, "/v1/models/toy")[0], 404)
+
+    def test_keys_come_and_go_while_the_server_runs(self):
+        def statuses(*keys):
+            time.sleep(1.1)  # the server looks once a second
+            return [self.get(key)[0] for key in keys]
+
+        key = self.key("create", "late")
+        self.assertEqual(statuses(key), [200])
+        fresh = self.key("rotate", "late", "--overlap", "1h")
+        self.assertEqual(statuses(key, fresh), [200, 200])
+        last = self.key("rotate", "late", "--overlap", "0s")
+        self.assertEqual(statuses(key, fresh, last), [401, 401, 200])
+        self.key("revoke", "late")
+        self.assertEqual(statuses(last), [401])
+        self.assertIn("revoked", self.get(last)[1].decode())
+        brief = self.key("create", "brief", "--expires", "3s")
+        self.assertEqual(statuses(brief), [200])
+        time.sleep(2)
+        self.assertEqual(statuses(brief), [401])
+        self.assertIn("expired", self.get(brief)[1].decode())
+
+    def test_a_broken_file_leaves_the_keys(self):
+        file = self.path("own.json")
+        key = self.key("create", "a", "--keys", file)
+        server = self.start_server(self.toy, "--keys", file)
+        self.assertEqual(self.get(key, server=server)[0], 200)
+        os.rename(file, file + ".good")
+        with open(file, "w", encoding="utf-8") as broken:
+            broken.write("{")
+        time.sleep(1.2)
+        self.assertEqual(self.get(key, server=server)[0], 200)
+        self.assertEqual(self.get(None, server=server)[0], 401)
+        os.remove(file)
+        time.sleep(1.2)
+        self.assertEqual(self.get(key, server=server)[0], 200)
+        os.rename(file + ".good", file)
+        self.key("revoke", "a", "--keys", file)
+        time.sleep(1.2)
+        self.assertEqual(self.get(key, server=server)[0], 401)
+        self.assertEqual(self.get(None, server=server)[0], 401)
+        self.assertIn("file of keys", server.stop()[1])
+
+
+class Attacker(KeyTest):
+    """What an attacker tries; a server each where guesses would be in the way of others."""
+
+    @classmethod
+    def make_keys(cls):
+        cls.use = cls.key("create", "user")
+        cls.gone = cls.key("create", "gone")
+        cls.key("revoke", "gone")
+
+    def raw_status(self, server, *lines, path="/v1/models", method="GET"):
+        head = "\r\n".join([f"{method} {path} HTTP/1.1", "Host: localhost", "Connection: close", *lines, "", ""])
+        answer = server.raw(head.encode("latin-1"))
+        return int(answer.split(b" ", 2)[1])
+
+    def test_wrong_keys_and_header_tricks(self):
+        server = self.start_server(self.toy)
+        key = self.use
+        wrong = [key[:-1], key + "A", key.upper(), key.replace("qk_", "sk-"), self.gone, key[:13] + self.gone[13:], "qk_"]
+        for each in wrong:
+            self.assertEqual(self.get(each, server=server)[0], 401, each)
+        server = self.start_server(self.toy)
+        for lines in (["Authorization: " + key], ["Authorization: Basic " + key], ["Authorization: Bearer"],
+                      ["X-Api-Key: " + key], ["Proxy-Authorization: Bearer " + key], ["Cookie: key=" + key],
+                      ["X-Original-URL: /health"], ["X-Rewrite-URL: /health"], ["X-HTTP-Method-Override: HEAD"],
+                      ["X-Forwarded-For: 127.0.0.1"], ["X-Forwarded-Host: localhost", "Forwarded: for=127.0.0.1"]):
+            self.assertEqual(self.raw_status(server, *lines), 401, lines)
+        self.assertEqual(self.raw_status(server, f"Authorization: Bearer {key}", "Authorization: Bearer x"), 400)
+        self.assertEqual(self.raw_status(server, f"Authorization: Bearer {key}\x00"), 400)
+        self.assertEqual(self.raw_status(server, f"authorization: bearer {key}"), 200)
+        self.assertEqual(self.raw_status(server, f"Authorization: ApiKey {key}"), 200)
+        for path in ("//v1/models", "/v1//models", "/./v1/models", "/health/../v1/models", "/health/%2e%2e/v1/models",
+                     "/v1%2fmodels/", "/V1/models", "/v1/models/", "/health;/v1/models", "/v1/models%00", "/v1\\models"):
+            status = self.raw_status(server, path=path)
+            self.assertIn(status, (400, 401, 404), path)
+        self.assertNotEqual(self.raw_status(server, path="http://localhost/v1/models"), 200)
+
+    def test_no_key_in_a_url(self):
+        for query in (f"?api_key={self.use}", f"?key={self.use}", "?token=x"):
+            status, data = self.get(self.use, "/v1/models" + query)
+            self.assertEqual(status, 400, data)
+            self.assertNotIn(self.use[13:], data.decode())
+
+    def test_guessing_is_slowed_down_and_logged(self):
+        server = self.start_server(self.toy)
+        statuses = [self.get(f"guess-{number}", server=server)[0] for number in range(30)]
+        self.assertEqual(statuses, [401] * 10 + [429] * 20)
+        status, headers, _ = server.request("GET", "/v1/models", headers=bearer("guess"))
+        self.assertEqual(status, 429)
+        self.assertTrue(1 <= int(headers["Retry-After"]) <= 60)
+        self.assertEqual(self.get(self.use, server=server)[0], 200)
+        self.assertEqual(server.request("GET", "/health")[0], 200)
+        said = server.stop()[1]
+        self.assertIn("a wrong key came from 127.0.0.1", said)
+        self.assertNotIn("guess-", said)
+        self.assertNotIn(self.use, said)
+
+    def test_a_revoked_key_is_named_in_the_log(self):
+        server = self.start_server(self.toy)
+        self.assertEqual(self.get(self.gone, server=server)[0], 401)
+        said = server.stop()[1]
+        self.assertIn("the revoked key 'gone' came from", said)
+        self.assertNotIn(self.gone[13:], said)
+
+    def test_rebinding(self):
+        opened = self.start_server(self.toy, XDG_DATA_HOME=self.path("none"))
+        for host in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "192.168.0.1"):
+            self.assertEqual(opened.request("GET", "/v1/models", headers={"Host": host})[0], 403, host)
+        for origin in ("http://evil.example", "null", "https://localhost.evil.example", "chrome-extension://x"):
+            status, _, data = opened.request("POST", CHAT, QUESTION, {"Origin": origin})
+            self.assertEqual(status, 403, (origin, data))
+        self.assertEqual(opened.request("GET", "/v1/models")[0], 200)
+
+    def test_names_are_not_paths(self):
+        for name in ("../toy", "/etc/passwd", self.toy, "./toy.gguf", "..%2ftoy", "toy/../toy", "toy\x00", "\\\\host\\x",
+                     "file:///etc/passwd", "~/toy", "C:\\toy", "toy.gguf"):
+            for path, body in ((CHAT, {**QUESTION, "model": name}), ("/api/show", {"model": name}),
+                               ("/api/generate", {"model": name, "prompt": "x"})):
+                status, _, answer = self.ask(self.use, path, body)
+                self.assertIn(status, (400, 404), (name, path, answer))
+                self.assertNotIn("/", json.dumps(answer).replace("/v1/models", "").replace(name, "").replace(
+                    json.dumps(name)[1:-1], "").replace("\\/", ""), answer)
+
+    def test_other_machines_need_a_key_or_a_word(self):
+        environment = {"XDG_DATA_HOME": self.path("none")}
+        self.refuse(2, ["other machines", "--open"], "serve", self.toy, "--host", "0.0.0.0", "--port", "0",
+                    environment=environment)
+        process = subprocess.Popen([QUARREL, "serve", self.toy, "--host", "0.0.0.0", "--port", "0", "--open"],
+                                   env={**self.environment, **environment}, stderr=subprocess.PIPE)
+        said = b""
+        while b"http://" not in said and (line := process.stderr.readline()):
+            said += line
+        process.send_signal(signal.SIGTERM)
+        said += process.communicate(timeout=TIMEOUT)[1]
+        self.assertIn(b"other machines", said)
+        self.assertEqual(process.returncode, 0)
+
+    def test_the_unix_socket_is_its_owners(self):
+        path = self.path("s")
+        server = self.start_server(self.toy, "--unix-socket", path)
+
+        def status(*lines):
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(TIMEOUT)
+                connection.connect(path)
+                head = ["GET /v1/models HTTP/1.1", "Host: localhost", "Connection: close", *lines, "", ""]
+                connection.sendall("\r\n".join(head).encode())
+                return int(read_all(connection).split(b" ", 2)[1])
+
+        self.assertEqual(status(), 200)
+        self.assertEqual(status("Authorization: Bearer wrong"), 401)
+        self.assertEqual(status("X-Forwarded-For: 1.2.3.4"), 401)
+        self.assertEqual(self.get(None, server=server)[0], 401)
+
+
+class Cors(KeyTest):
+    arguments = ("--allow-origin", "https://app.example")
+
+    @classmethod
+    def make_keys(cls):
+        cls.use = cls.key("create", "user")
+
+    def test_a_listed_page_may_call(self):
+        page = {"Origin": "https://app.example"}
+        status, headers, data = self.server.request("OPTIONS", CHAT, headers={
+            **page, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"})
+        self.assertEqual((status, data), (204, b""))
+        self.assertEqual(headers["Access-Control-Allow-Origin"], "https://app.example")
+        self.assertEqual(headers["Access-Control-Allow-Headers"], "authorization")
+        self.assertEqual(headers["Access-Control-Allow-Methods"], "POST")
+        status, headers, _ = self.ask(self.use, **page)
+        self.assertEqual((status, headers["Access-Control-Allow-Origin"]), (200, "https://app.example"))
+        self.assertIsNone(headers["Access-Control-Allow-Credentials"])
+        status, headers, _ = self.ask(None, **page)
+        self.assertEqual((status, headers["Access-Control-Allow-Origin"]), (401, "https://app.example"))
+        status, headers, data = self.server.request("POST", CHAT, {**QUESTION, "stream": True},
+                                                    {**bearer(self.use), **page})
+        self.assertEqual((status, headers["Access-Control-Allow-Origin"]), (200, "https://app.example"))
+
+    def test_another_may_not(self):
+        for origin in ("https://evil.example", "http://app.example", "https://app.example.evil.example"):
+            status, headers, _ = self.ask(self.use, Origin=origin)
+            self.assertEqual((status, headers["Access-Control-Allow-Origin"]), (403, None))
+
+
+class LimitTest(KeyTest):
+    arguments = ("--parallel", "2", "--queue", "4")
+
+    @classmethod
+    def make_keys(cls):
+        cls.few = cls.key("create", "few", "--requests-per-minute", "5")
+        cls.short = cls.key("create", "short", "--tokens-per-minute", "60")
+        cls.single = cls.key("create", "single", "--concurrency", "1")
+        cls.free = cls.key("create", "free")
+
+    def test_requests_a_minute(self):
+        answers = [self.ask(self.few) for _ in range(7)]
+        self.assertEqual([status for status, _, _ in answers], [200] * 5 + [429] * 2)
+        first, last = answers[0][1], answers[-1][1]
+        self.assertEqual((first["x-ratelimit-limit-requests"], first["x-ratelimit-remaining-requests"]), ("5", "4"))
+        self.assertRegex(first["x-ratelimit-reset-requests"], r"^\d+s$")
+        self.assertEqual(last["x-ratelimit-remaining-requests"], "0")
+        self.assertTrue(1 <= int(last["Retry-After"]) <= 60)
+        self.expect_error(429, (answers[-1][0], answers[-1][2]), type="rate_limit_error", code="rate_limit_exceeded")
+        self.assertIsNone(self.ask(self.free)[1]["x-ratelimit-limit-requests"])
+
+    def test_tokens_a_minute(self):
+        status, headers, answer = self.ask(self.short, body={**QUESTION, "max_tokens": 40})
+        self.assertEqual((status, headers["x-ratelimit-limit-tokens"]), (200, "60"))
+        used = answer["usage"]["total_tokens"]
+        status, headers, answer = self.ask(self.short, body={**QUESTION, "max_tokens": 40})
+        self.assertEqual(status, 429, (used, answer))
+        self.assertTrue(1 <= int(headers["Retry-After"]) <= 60)
+        left = int(headers["x-ratelimit-remaining-tokens"])
+        self.assertTrue(max(0, 60 - used) <= left <= max(0, 60 - used) + 30, (used, left))
+
+    def test_at_once(self):
+        long = {**QUESTION, "max_tokens": 100000, "stream": True}
+        connection = self.server.connect()
+        connection.request("POST", CHAT, json.dumps(long), bearer(self.single))
+        answer = connection.getresponse()
+        self.assertEqual(answer.status, 200)
+        status, headers, refused = self.ask(self.single)
+        self.assertEqual((status, headers["Retry-After"]), (429, "1"), refused)
+        self.assertEqual(self.get(self.single)[0], 200)
+        connection.close()
+        self.eventually(200, lambda: self.ask(self.single)[0])
+
+    def test_a_full_queue_says_when_to_come_back(self):
+        with concurrent.futures.ThreadPoolExecutor(40) as pool:
+            body = {**QUESTION, "max_tokens": 200}
+            answers = list(pool.map(lambda _: self.ask(self.free, body=body), range(40)))
+        statuses = {status for status, _, _ in answers}
+        self.assertEqual(statuses, {200, 503})
+        for status, headers, answer in answers:
+            if status == 503:
+                self.assertGreaterEqual(int(headers["Retry-After"]), 1)
+                self.assertEqual(answer["error"]["code"], "queue_full")
+
+    def test_priority_by_header(self):
+        for priority in ("interactive", "normal", "batch"):
+            self.assertEqual(self.ask(self.free, **{"x-quarrel-priority": priority})[0], 200)
+        self.assertEqual(self.ask(self.free, **{"x-quarrel-priority": "urgent"})[0], 400)
+
+
+class Patience(KeyTest):
+    arguments = ("--parallel", "1", "--patience", "0.5")
+
+    def test_waiting_too_long_ends_a_request(self):
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            running = pool.submit(self.server.request, "POST", CHAT, {**QUESTION, "max_tokens": 100000, "stream": True})
+            time.sleep(0.1)
+            status, _, answer = self.ask(None)
+            if not running.done():
+                self.assertEqual((status, answer["error"]["code"]), (503, "timeout"), answer)
+            self.assertEqual(running.result()[0], 200)
+
+
+if __name__ == "__main__":
+    unittest.main()
