@@ -119,7 +119,7 @@ TEST(SpanExporter, ABatchIsWhatOtlpSays) {
 }
 
 TEST(SpanExporter, AddressesAreChecked) {
-  for (const char* wrong : {"", "localhost:4318", "https://collector", "http://", "http://:80", "http://a:b",
+  for (const char* wrong : {"", "localhost:4318", "ftp://collector", "http://", "http://:80", "http://a:b",
                             "http://user@host", "http://host:123456"}) {
     EXPECT_THROW(SpanExporter({.endpoint = wrong}), Error) << wrong;
   }

@@ -4,9 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <optional>
-
 #include <boost/asio/connect.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -15,6 +12,8 @@
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <boost/beast/ssl.hpp>
+#include <charconv>
+#include <optional>
 
 #include "base/error.h"
 #include "base/lower_case.h"
@@ -36,9 +35,7 @@ bool is_allowed(const Url& url, const FetchOptions& options) {
   return std::ranges::find(options.allowed_hosts, url.authority()) != options.allowed_hosts.end();
 }
 
-[[noreturn]] void refuse(const Url& url, std::string_view why) {
-  fail(ErrorKind::io, "{} {}", url.authority(), why);
-}
+[[noreturn]] void refuse(const Url& url, std::string_view why) { fail(ErrorKind::io, "{} {}", url.authority(), why); }
 
 struct Answer {
   unsigned status = 0;
@@ -108,12 +105,16 @@ class Fetching {
   Answer ask(Stream& stream) {
     namespace http = beast::http;
     beast::tcp_stream& lowest = beast::get_lowest_layer(stream);
-    http::request<http::empty_body> request(http::verb::get, url_.target, 11);
+    http::request<http::string_body> request(options_.post ? http::verb::post : http::verb::get, url_.target, 11);
     request.set(http::field::host, url_.authority());
     request.set(http::field::user_agent, "quarrel");
     request.set(http::field::connection, "close");
     for (const auto& [name, value] : options_.headers) request.set(name, value);
     if (options_.offset > 0) request.set(http::field::range, fmt::format("bytes={}-", options_.offset));
+    if (options_.post) {
+      request.body() = *options_.post;
+      request.prepare_payload();
+    }
     lowest.expires_after(options_.silence);
     wait(lowest, [&](auto done) { http::async_write(stream, request, done); }, "takes no request");
 
@@ -122,10 +123,14 @@ class Fetching {
     parser.body_limit(boost::none);
     lowest.expires_after(options_.silence);
     wait(lowest, [&](auto done) { http::async_read_header(stream, buffer, parser, done); }, "gives no answer");
-    Answer answer{.status = parser.get().result_int(), .location = std::string(parser.get()[http::field::location])};
+    const auto header = [&parser](http::field name) {
+      const auto value = parser.get()[name];
+      return std::string(value.data(), value.size());
+    };
+    Answer answer{.status = parser.get().result_int(), .location = header(http::field::location)};
     if (answer.status != 200 && answer.status != 206) return answer;
-    const std::string_view range = parser.get()[http::field::content_range];
-    if (answer.status == 206 && !range.starts_with(fmt::format("bytes {}-", options_.offset))) {
+    const std::string begin = fmt::format("bytes {}-", options_.offset);
+    if (answer.status == 206 && !header(http::field::content_range).starts_with(begin)) {
       refuse(url_, "sends another part than it was asked for");
     }
     std::array<std::byte, kPiece> piece;
@@ -202,8 +207,8 @@ unsigned fetch(const Url& url, const FetchOptions& options, const TakeBytes& tak
     const Answer answer = Fetching(next, options, take).run();
     if (!is_redirection(answer.status)) return answer.status;
     const bool same_host = answer.location.starts_with('/') && !answer.location.starts_with("//");
-    std::optional<Url> to = same_host ? next : Url::parse(answer.location);
-    if (same_host) to->target = answer.location;
+    const std::string here = fmt::format("{}://{}", next.secure ? "https" : "http", next.authority());
+    std::optional<Url> to = Url::parse(same_host ? here + answer.location : answer.location);
     if (!to || (next.secure && !to->secure)) refuse(next, "sends us to an address that cannot be followed");
     next = std::move(*to);
   }

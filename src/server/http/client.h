@@ -1,5 +1,6 @@
-// Requests that the server itself makes, to fetch models: GET over HTTP/1.1 or TLS, to hosts that are named beforehand
-// and to no other, redirections included. Blocks the thread that calls; everything has a limit in time. Used by pulls.
+// Requests that the server itself makes, to fetch models and to send traces: over HTTP/1.1 or TLS, to hosts that are
+// named beforehand and to no other, redirections included. Blocks the thread that calls; everything has a limit in
+// time.
 #pragma once
 
 #include <chrono>
@@ -33,7 +34,8 @@ struct FetchOptions {
   // Hosts that may be asked, as `Url::authority` has them.
   std::vector<std::string> allowed_hosts = {};
   Headers headers = {};
-  std::uint64_t offset = 0;  // of the first byte that is wanted
+  std::uint64_t offset = 0;              // of the first byte that is wanted
+  std::optional<std::string> post = {};  // a body that is sent; none: the request is a GET
   std::chrono::seconds connect_within = std::chrono::seconds(10);
   std::chrono::seconds silence = std::chrono::seconds(60);  // between two pieces
   std::stop_token stop = {};

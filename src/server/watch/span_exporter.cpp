@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "server/http/http_post.h"
+#include "base/printable.h"
 
 namespace quarrel {
 namespace {
@@ -50,35 +50,25 @@ std::string otlp_body(const SpanExporterOptions& options, const std::vector<Span
 }
 
 SpanExporter::SpanExporter(SpanExporterOptions options) : options_(std::move(options)) {
-  constexpr std::string_view kScheme = "http://";
-  std::string_view rest = options_.endpoint;
-  if (!rest.starts_with(kScheme)) {
+  std::string_view base = options_.endpoint;
+  while (base.ends_with('/')) base.remove_suffix(1);
+  const std::optional<http::Url> url = http::Url::parse(fmt::format("{}/v1/traces", base));
+  if (!url) {
     fail(ErrorKind::usage, "the collector of traces must be an address like http://localhost:4318: {}",
-         options_.endpoint);
+         printable(options_.endpoint));
   }
-  rest.remove_prefix(kScheme.size());
-  const std::size_t slash = std::min(rest.find('/'), rest.size());
-  std::string_view authority = rest.substr(0, slash);
-  std::string_view path = rest.substr(slash);
-  while (path.ends_with('/')) path.remove_suffix(1);
-  const std::size_t colon = authority.find(':', authority.starts_with('[') ? authority.find(']') : 0);
-  host_ = authority.substr(0, colon);
-  port_ = colon == std::string_view::npos ? "80" : authority.substr(colon + 1);
-  const bool is_number = !port_.empty() && port_.size() <= 5 && port_.find_first_not_of("0123456789") == port_.npos;
-  if (host_.empty() || host_.find_first_of("@?# ") != host_.npos || !is_number) {
-    fail(ErrorKind::usage, "the collector of traces must be an address like http://localhost:4318: {}",
-         options_.endpoint);
-  }
-  target_ = fmt::format("{}/v1/traces", path);
+  collector_ = *url;
   thread_ = std::thread([this] { run(); });
 }
 
 SpanExporter::~SpanExporter() {
   {
-    const std::scoped_lock lock(mutex_);
+    std::unique_lock lock(mutex_);
     stopping_ = true;
+    changed_.notify_all();
+    changed_.wait_for(lock, options_.last_limit, [&] { return ended_; });
   }
-  changed_.notify_all();
+  stop_.request_stop();
   thread_.join();
 }
 
@@ -97,37 +87,33 @@ void SpanExporter::add(std::vector<Span> spans) {
 
 void SpanExporter::run() {
   std::unique_lock lock(mutex_);
-  for (;;) {
+  while (!queue_.empty() || !stopping_) {
     changed_.wait_for(lock, options_.interval, [&] { return stopping_ || queue_.size() >= options_.batch; });
-    if (queue_.empty() && stopping_) return;
-    if (queue_.empty()) continue;
     std::vector<Span> batch;
     while (!queue_.empty() && batch.size() < options_.batch) {
       batch.push_back(std::move(queue_.front()));
       queue_.pop_front();
     }
-    const bool last = stopping_;
+    if (batch.empty()) continue;
     lock.unlock();
-    const std::uint64_t before = sent_;
-    send(batch, last ? options_.last_limit : options_.time_limit);
+    send(batch);
     lock.lock();
-    // Whoever does not take the first of the last ones is not waited for again.
-    if (last && sent_ == before) {
-      dropped_ += queue_.size();
-      queue_.clear();
-    }
   }
+  ended_ = true;
+  changed_.notify_all();
 }
 
-void SpanExporter::send(const std::vector<Span>& batch, std::chrono::milliseconds limit) {
+void SpanExporter::send(const std::vector<Span>& batch) {
   try {
-    const http::PostResult result = http::post({.host = host_,
-                                                .port = port_,
-                                                .target = target_,
-                                                .content_type = "application/json",
-                                                .body = otlp_body(options_, batch),
-                                                .time_limit = limit});
-    if (result.status >= 200 && result.status < 300) {
+    const unsigned status = http::fetch(collector_,
+                                        {.allowed_hosts = {collector_.authority()},
+                                         .headers = {{"Content-Type", "application/json"}},
+                                         .post = otlp_body(options_, batch),
+                                         .connect_within = options_.time_limit,
+                                         .silence = options_.time_limit,
+                                         .stop = stop_.get_token()},
+                                        [](unsigned, std::span<const std::byte>) {});
+    if (status >= 200 && status < 300) {
       sent_ += batch.size();
       return;
     }

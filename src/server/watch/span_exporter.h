@@ -12,11 +12,14 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <utility>
 #include <variant>
 #include <vector>
+
+#include "server/http/client.h"
 
 namespace quarrel {
 
@@ -31,14 +34,14 @@ struct Span {
 };
 
 struct SpanExporterOptions {
-  std::string endpoint = {};  // "http://host:4318"; spans go to its /v1/traces
+  std::string endpoint = {};  // "http://host:4318" or https; spans go to its /v1/traces
   std::string service = "quarrel";
   std::string version = {};
   std::size_t most_queued = 4096;  // spans
   std::size_t batch = 512;
   std::chrono::milliseconds interval = std::chrono::seconds(1);    // how long a span waits for others
-  std::chrono::milliseconds time_limit = std::chrono::seconds(5);  // of a request to the collector
-  std::chrono::milliseconds last_limit = std::chrono::seconds(1);  // of those that are sent at the end
+  std::chrono::seconds time_limit = std::chrono::seconds(5);       // of the collector, to be reached and to answer
+  std::chrono::milliseconds last_limit = std::chrono::seconds(1);  // of all that is sent at the end
 };
 
 // One batch as OTLP has it.
@@ -46,7 +49,7 @@ std::string otlp_body(const SpanExporterOptions& options, const std::vector<Span
 
 class SpanExporter {
  public:
-  // Throws Error(usage) for an endpoint that is no address of http.
+  // Throws Error(usage) for an endpoint that is no address.
   explicit SpanExporter(SpanExporterOptions options);
   // Sends what it has, if the collector is quick.
   ~SpanExporter();
@@ -60,15 +63,16 @@ class SpanExporter {
 
  private:
   void run();
-  void send(const std::vector<Span>& batch, std::chrono::milliseconds limit);
+  void send(const std::vector<Span>& batch);
 
   const SpanExporterOptions options_;
-  std::string host_, port_, target_;
+  http::Url collector_;
+  std::stop_source stop_;  // ends the request that runs
   std::atomic<std::uint64_t> sent_ = 0, dropped_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Span> queue_;  // guarded, like the next
-  bool stopping_ = false;
+  bool stopping_ = false, ended_ = false;
   std::thread thread_;
 };
 
