@@ -110,6 +110,22 @@ TEST(Metrics, CountsWhatTheRecordsSay) {
   EXPECT_EQ(seen.types.at("quarrel_time_to_first_token_seconds"), "histogram");
 }
 
+TEST(Metrics, EveryRequestForAModelHasAnOutcome) {
+  Metrics metrics({});
+  RequestFacts facts = answered("toy", 1);
+  facts.finish_reason = "";
+  metrics.ended(facts);  // its client left
+  facts.started = std::nullopt;
+  metrics.ended(facts);  // vectors
+  facts.error = "server_error";
+  metrics.ended(facts);
+  const Exposition seen = read(metrics.text());
+  for (const char* reason : {"cancelled", "done", "error"}) {
+    const std::string key = std::string("quarrel_requests_finished_total{model=\"toy\",reason=\"") + reason + "\"}";
+    EXPECT_TRUE(seen.samples.contains(key)) << key;
+  }
+}
+
 TEST(Metrics, NamesOfModelsAreBoundedAndHarmless) {
   Metrics metrics({});
   for (int i = 0; i < 300; ++i) metrics.ended(answered("model " + std::to_string(i), 1));

@@ -51,7 +51,8 @@ std::string error_label(const std::string& type) {
 std::string outcome_of(const RequestFacts& facts) {
   if (!facts.error.empty()) return "error";
   if (!facts.finish_reason.empty()) return facts.finish_reason;
-  return facts.status >= 200 && facts.status < 300 && !facts.stream ? "done" : "cancelled";
+  // Texts that become vectors are not told when they start.
+  return facts.status >= 200 && facts.status < 300 && !facts.started ? "done" : "cancelled";
 }
 
 using TimePoint = std::optional<Clock::time_point>;
