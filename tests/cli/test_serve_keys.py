@@ -189,6 +189,14 @@ class Roles(KeyTest):
         self.assertEqual(statuses(brief), [401])
         self.assertIn("expired", self.get(brief)[1].decode())
 
+    def test_a_server_that_was_killed_finds_its_keys_again(self):
+        for _ in range(2):
+            server = self.start_server(self.toy)
+            self.assertEqual(self.ask(self.use, server=server)[0], 200)
+            self.assertEqual(self.get(None, server=server)[0], 401)
+            server.process.kill()
+            server.process.wait()
+
     def test_a_broken_file_leaves_the_keys(self):
         file = self.path("own.json")
         key = self.key("create", "a", "--keys", file)

@@ -1,0 +1,70 @@
+// What takes long to see of keys: that the time of a check tells nothing of the key.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "server/key_ring.h"
+#include "support/temp_dir.h"
+
+namespace quarrel {
+namespace {
+
+constexpr std::size_t kSamples = 1'000'000;  // of each kind
+
+// Welch's t between two sets of times. Those of the slowest tenth, when the machine did something else, do not count.
+double welch(std::vector<double>& a, std::vector<double>& b) {
+  std::vector<double> all(a);
+  all.insert(all.end(), b.begin(), b.end());
+  std::ranges::nth_element(all, all.begin() + static_cast<std::ptrdiff_t>(all.size() * 9 / 10));
+  const double most = all[all.size() * 9 / 10];
+  struct Moments {
+    double count = 0.0, mean = 0.0, variance = 0.0;
+  };
+  const auto moments = [&](const std::vector<double>& times) {
+    Moments m;
+    double sum = 0.0, squares = 0.0;
+    for (const double time : times) {
+      if (time > most) continue;
+      m.count += 1.0;
+      sum += time;
+      squares += time * time;
+    }
+    m.mean = sum / m.count;
+    m.variance = squares / m.count - m.mean * m.mean;
+    return m;
+  };
+  const Moments x = moments(a), y = moments(b);
+  return (x.mean - y.mean) / std::sqrt(x.variance / x.count + y.variance / y.count);
+}
+
+TEST(KeySoak, TheTimeOfACheckTellsNothing) {
+  const test::TempDir folder;
+  const KeyStore store(folder.path() / "keys.json");
+  const std::string key = store.create({.name = "a"}, {}).key;
+  MemoryLog log;
+  KeyRing keys({.file = store.file(), .now = [] { return Clock::time_point{}; }}, log);
+  const auto with = [&](std::size_t place) {
+    std::string other = key;
+    other[place] = other[place] == 'a' ? 'b' : 'a';
+    return other;
+  };
+  // The first letter of the secret, and the last one.
+  const std::vector<std::string> wrong = {with(13), with(key.size() - 1)};
+  std::vector<std::vector<double>> times(wrong.size());
+  for (auto& each : times) each.reserve(kSamples);
+  std::mt19937 random(7);
+  for (std::size_t i = 0; i < kSamples * wrong.size(); ++i) {
+    const std::size_t which = random() % wrong.size();
+    const Clock::time_point begun = Clock::now();
+    const KeyRing::Result result = keys.check(wrong[which]);
+    times[which].push_back(std::chrono::duration<double, std::nano>(Clock::now() - begun).count());
+    ASSERT_EQ(result.verdict, KeyRing::Verdict::wrong);
+  }
+  EXPECT_LT(std::abs(welch(times[0], times[1])), 4.5) << "the first letter or the last";
+}
+
+}  // namespace
+}  // namespace quarrel
