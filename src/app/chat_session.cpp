@@ -132,13 +132,15 @@ Reply ChatSession::reply_to(Ask ask, const ChatParameters& parameters, const Rep
   answer.require_success();
   Reply reply{.text = std::move(answer.text),
               .tokens = std::move(answer.tokens),
+              .generated = 0,
               .reason = answer.reason,
               .seed = answer.seed,
               .prompt_tokens = result.usage.prompt_tokens,
               .cached_tokens = result.usage.cached_tokens,
               .prompt_seconds = result.usage.queue_seconds + result.usage.prompt_seconds,
               .generate_seconds = result.usage.generate_seconds};
-  cached_tokens_ = reply.prompt_tokens + reply.tokens.size();
+  reply.generated = reply.tokens.size();
+  cached_tokens_ = reply.prompt_tokens + reply.generated;
   if (parameters.verbose) reply.seen = engine.observe();
   return reply;
 }

@@ -28,7 +28,8 @@ struct ChatOptions {
 
 struct Reply {
   std::string text;
-  std::vector<TokenId> tokens;
+  std::vector<TokenId> tokens;  // empty where a server answered, which does not tell them
+  std::size_t generated = 0;    // how many there are
   FinishReason reason = FinishReason::stop;
   std::uint64_t seed = 0;
   std::size_t prompt_tokens = 0;  // of the whole prompt

@@ -16,9 +16,13 @@
 #include "app/input.h"
 #include "app/pull_with_progress.h"
 #include "app/reply_timing.h"
+#include "app/running_server.h"
+#include "app/served_answer.h"
+#include "app/settings_in_force.h"
 #include "app/terminal.h"
 #include "app/text_argument.h"
 #include "base/clock.h"
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/printable.h"
 #include "session/generation.h"
@@ -38,6 +42,7 @@ struct RunOptions {
   GivenParameters given;
   bool verbose = false;
   bool json = false;
+  bool local = false;
 };
 
 // The first run brings its model along.
@@ -96,6 +101,9 @@ std::string one_shot_prompt(const RunOptions& options) {
   return prompt;
 }
 
+bool reply_has_come(const Reply&) { return true; }
+bool reply_has_come(const std::optional<Reply>& reply) { return reply.has_value(); }
+
 nlohmann::ordered_json reply_json(const RunOptions& options, const Reply& reply, double total, double load) {
   return {{"model", options.model},
           {"text", reply.text},
@@ -110,10 +118,11 @@ nlohmann::ordered_json reply_json(const RunOptions& options, const Reply& reply,
             {"generate_seconds", reply.generate_seconds}}}};
 }
 
-Reply answer_shown(ChatSession& session, const RunOptions& options, const ChatParameters& parameters,
-                   const std::string& prompt, const Interrupts& interrupts) {
+// Shows the answer that `make` gives, as it comes.
+template <typename Make>
+auto shown(bool show, const Interrupts& interrupts, const Make& make) {
   std::optional<AnswerView> view;
-  if (!options.json) view.emplace();
+  if (show) view.emplace();
   const ReplySink sink{.text =
                            [&](std::string_view piece) {
                              if (view) view->show(piece);
@@ -123,24 +132,64 @@ Reply answer_shown(ChatSession& session, const RunOptions& options, const ChatPa
                              if (view) view->progress(done, total);
                            },
                        .cancelled = [&] { return interrupts.requested().load(std::memory_order_relaxed); }};
-  const Conversation conversation{.system = parameters.system, .messages = {{.role = "user", .content = prompt}}};
-  Reply reply =
-      session.raw() ? session.complete(prompt, parameters, sink) : session.answer(conversation, parameters, sink);
-  if (view) view->finish();
+  auto reply = make(sink);
+  if (view && reply_has_come(reply)) view->finish();
   return reply;
+}
+
+Conversation question(const ChatParameters& parameters, const std::string& prompt) {
+  return {.system = parameters.system, .messages = {{.role = "user", .content = prompt}}};
 }
 
 int answer_once(ChatSession& session, const RunOptions& options, const std::string& prompt, Clock::time_point start,
                 Log& log) {
   const Interrupts interrupts;
   const ChatParameters parameters = session.parameters(options.given);
-  const Reply reply = answer_shown(session, options, parameters, prompt, interrupts);
+  const Reply reply = shown(!options.json, interrupts, [&](const ReplySink& sink) {
+    return session.raw() ? session.complete(prompt, parameters, sink)
+                         : session.answer(question(parameters, prompt), parameters, sink);
+  });
   const double total = seconds_since(start);
   const double load = session.model().load_seconds();
   if (options.json) write_output(dump_json(reply_json(options, reply, total, load)) + "\n");
   if (reply.reason == FinishReason::context) log.warn("the answer was cut: {}", session.full_context());
   if (parameters.verbose) write_error("\n" + timing_text(reply, total, load));
   return reply.reason == FinishReason::cancelled ? kInterruptedExit : 0;
+}
+
+// A server of this user that holds the model already. What is wrong with it is told, and no reason to give up.
+std::optional<ServedModel> find_served(const RunOptions& options, Log& log) {
+  if (options.local || options.json) return std::nullopt;
+  ChatParameters asked;
+  apply_given(asked, options.given);
+  if (!reason_for_own_model(options.chat, asked).empty()) return std::nullopt;
+  try {
+    const ServerAddress address = server_address(settings_in_force({}, environment).settings);
+    if (address.unix_socket.empty()) return std::nullopt;
+    return ServedModel::find(address, ModelStore(StorePaths::from_environment()).resolve(options.model));
+  } catch (const Error& error) {
+    // A model that is not there is missed below.
+    if (error.kind() != ErrorKind::not_found) log.warn("no running server is asked: {}", error.what());
+    return std::nullopt;
+  }
+}
+
+// By that server. None: the model is to be loaded here.
+std::optional<int> answer_by_server(const RunOptions& options, const std::string& prompt, Clock::time_point start,
+                                    Log& log) {
+  std::optional<ServedModel> served = find_served(options, log);
+  if (!served) return std::nullopt;
+  const Interrupts interrupts;
+  const ChatParameters parameters = served->parameters(options.given, log);
+  const std::optional<Reply> reply = shown(true, interrupts, [&](const ReplySink& sink) {
+    return served->answer(question(parameters, prompt), parameters, sink, log);
+  });
+  if (!reply) return std::nullopt;
+  if (reply->reason == FinishReason::context) {
+    log.warn("the answer was cut: the context of {} tokens that the server has for it is full", served->context());
+  }
+  if (parameters.verbose) write_error("\n" + timing_text(*reply, seconds_since(start), 0.0));
+  return reply->reason == FinishReason::cancelled ? kInterruptedExit : 0;
 }
 
 int run(RunOptions options, Log& log) {
@@ -162,6 +211,9 @@ int run(RunOptions options, Log& log) {
   apply_given(checked, options.given);
   executor_options(options.chat.model);
   const std::string prompt = chat ? "" : one_shot_prompt(options);
+  if (!chat) {
+    if (const std::optional<int> code = answer_by_server(options, prompt, start, log)) return *code;
+  }
 
   const std::shared_ptr<Device> device = open_device(options.chat.model, log);
   const auto open = [&](const std::string& name) {
@@ -187,6 +239,7 @@ void add_run(CLI::App& app, CommandContext& context) {
       ->type_name("FILE");
   command->add_flag("--verbose", options->verbose, "Timings after each answer, on standard error");
   command->add_flag("--json", options->json, "One JSON object with text, tokens, finish reason and timings");
+  command->add_flag("--local", options->local, "Load the model here, even if a running server of yours holds it");
   command->add_option("--template", options->chat.chat_template, "Chat template: a built-in name or a Jinja file")
       ->type_name("NAME|FILE");
   command->add_flag("--raw", options->chat.raw, "No template: continue the prompt as it is, control tokens included");
@@ -195,7 +248,9 @@ void add_run(CLI::App& app, CommandContext& context) {
   command->footer(
       "What is piped in joins the prompt, without its last newline. What the model's makers recommend\n"
       "takes the place of the defaults above (quarrel inspect MODEL shows it); options that are given\n"
-      "count more. Ctrl-C stops an answer, twice leaves.\n\nExamples:\n  quarrel run\n"
+      "count more. Ctrl-C stops an answer, twice leaves. A server of yours that holds the model and listens on\n"
+      "a Unix socket of the settings answers a prompt in place of a second copy of the model.\n\nExamples:\n  quarrel "
+      "run\n"
       "  quarrel run default \"Why is the sky blue?\"\n  quarrel run model.gguf \"Summarise this:\" -f letter.txt\n"
       "  git diff | quarrel run default \"Describe this change:\"");
   command->callback([options, &context] { context.run = [options, &context] { return run(*options, context.log); }; });

@@ -23,6 +23,8 @@ void add_run(CLI::App& app, CommandContext& context);
 void add_serve(CLI::App& app, CommandContext& context);
 void add_config(CLI::App& app, CommandContext& context);
 void add_key(CLI::App& app, CommandContext& context);
+void add_ps(CLI::App& app, CommandContext& context);
+void add_stop(CLI::App& app, CommandContext& context);
 void add_list(CLI::App& app, CommandContext& context);
 void add_pull(CLI::App& app, CommandContext& context);
 void add_remove(CLI::App& app, CommandContext& context);

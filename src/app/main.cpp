@@ -39,6 +39,8 @@ void say(std::string_view sentence) {
 void add_commands(CLI::App& app, CommandContext& context) {
   add_run(app, context);
   add_serve(app, context);
+  add_ps(app, context);
+  add_stop(app, context);
   add_config(app, context);
   add_key(app, context);
   add_list(app, context);

@@ -17,7 +17,7 @@ std::string rate(std::size_t count, double seconds) {
 std::string timing_text(const Reply& reply, double total_seconds, double load_seconds) {
   const std::size_t fed = reply.prompt_tokens - reply.cached_tokens;
   // The first token is the prompt's doing: its time is counted there.
-  const std::size_t timed = reply.tokens.empty() ? 0 : reply.tokens.size() - 1;
+  const std::size_t timed = reply.generated == 0 ? 0 : reply.generated - 1;
   std::string text;
   const auto line = [&](const char* name, const std::string& value) {
     text += fmt::format("{:<22}{}\n", fmt::format("{}:", name), value);
@@ -28,7 +28,7 @@ std::string timing_text(const Reply& reply, double total_seconds, double load_se
   if (reply.cached_tokens > 0) line("prompt cached count", fmt::format("{} token(s)", reply.cached_tokens));
   line("prompt eval duration", human_duration(reply.prompt_seconds));
   line("prompt eval rate", rate(fed, reply.prompt_seconds));
-  line("eval count", fmt::format("{} token(s)", reply.tokens.size()));
+  line("eval count", fmt::format("{} token(s)", reply.generated));
   line("eval duration", human_duration(reply.generate_seconds));
   line("eval rate", rate(timed, reply.generate_seconds));
   line("seed", fmt::format("{}", reply.seed));

@@ -7,6 +7,7 @@
 
 #include "base/as_size.h"
 #include "base/error.h"
+#include "base/thread_name.h"
 
 namespace quarrel {
 namespace {
@@ -62,7 +63,12 @@ ThreadPool::ThreadPool(const ThreadOptions& options, CpuTopology topology)
   form_nodes();
   threads_.reserve(states_.size() - 1);
   try {
-    for (int worker = 1; worker < workers_; ++worker) threads_.emplace_back([this, worker] { work(worker); });
+    for (int worker = 1; worker < workers_; ++worker) {
+      threads_.emplace_back([this, worker] {
+        name_thread("quarrel-worker");
+        work(worker);
+      });
+    }
   } catch (const std::system_error& error) {
     const std::size_t made = threads_.size();
     stop();

@@ -9,6 +9,7 @@
 
 #include "base/as_size.h"
 #include "base/error.h"
+#include "base/thread_name.h"
 
 namespace quarrel {
 namespace {
@@ -118,7 +119,10 @@ Engine::Engine(std::unique_ptr<Executor> executor, const EngineOptions& options)
       deadline_check_(options.deadline_check),
       scheduler_(config_),
       outbox_(kMostEvents) {
-  thread_ = std::thread([this] { run(); });
+  thread_ = std::thread([this] {
+    name_thread("quarrel-engine");
+    run();
+  });
 }
 
 Engine::~Engine() {

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/printable.h"
+#include "base/thread_name.h"
 #include "server/api_error.h"
 
 namespace quarrel {
@@ -47,6 +48,7 @@ class Service::TextPool {
 
  private:
   void run() {
+    name_thread("quarrel-text");
     for (;;) {
       std::function<void()> task;
       {

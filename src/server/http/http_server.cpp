@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/thread_name.h"
 #include "server/http/connection.h"
 
 namespace quarrel::http {
@@ -63,7 +64,12 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
   void start() {
     asio::co_spawn(accepting_, accept(shared_from_this(), tcp_), asio::detached);
     if (unix_.is_open()) asio::co_spawn(accepting_, accept(shared_from_this(), unix_), asio::detached);
-    for (int i = 0; i < std::max(1, options_.threads); ++i) threads_.emplace_back([this] { run(); });
+    for (int i = 0; i < std::max(1, options_.threads); ++i) {
+      threads_.emplace_back([this] {
+        name_thread("quarrel-io");
+        run();
+      });
+    }
   }
 
   void end() {

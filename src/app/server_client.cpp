@@ -1,0 +1,242 @@
+#include "app/server_client.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <boost/asio/generic/stream_protocol.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/read.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <boost/beast/http/write.hpp>
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/printable.h"
+
+namespace quarrel {
+
+namespace asio = boost::asio;
+namespace beast_http = boost::beast::http;
+using boost::system::error_code;
+
+namespace {
+
+using Socket = asio::basic_stream_socket<asio::generic::stream_protocol>;
+
+constexpr std::chrono::milliseconds kLook{50};
+constexpr double kPatience = 60.0;  // seconds without a byte
+constexpr std::size_t kMostBody = 16u << 20;
+constexpr std::size_t kMostLine = 4u << 20;
+
+// Whoever else could have made the socket could answer in the server's place and read what is asked.
+void check_owner(const std::string& path) {
+  struct stat there{};
+  if (::lstat(path.c_str(), &there) != 0) return;  // connecting says it better
+  if (!S_ISSOCK(there.st_mode)) fail(ErrorKind::usage, "{} is no socket", printable(path));
+  if (there.st_uid != ::geteuid() || (there.st_mode & 077) != 0) {
+    fail(ErrorKind::usage, "{} is not used: it is another user's, or others may open it", printable(path));
+  }
+}
+
+void check_peer(Socket& socket, const std::string& path) {
+  struct ucred peer{};
+  socklen_t size = sizeof(peer);
+  const int found = ::getsockopt(socket.native_handle(), SOL_SOCKET, SO_PEERCRED, &peer, &size);
+  if (found != 0 || peer.uid != ::geteuid()) {
+    fail(ErrorKind::usage, "{} is not used: another user's process listens there", printable(path));
+  }
+}
+
+// A server that listens on every address is on this machine's own, too.
+std::string reachable(const std::string& host) {
+  if (host == "0.0.0.0" || host == "localhost") return "127.0.0.1";
+  return host == "::" ? "::1" : host;
+}
+
+}  // namespace
+
+class ServerClient::Connection {
+ public:
+  explicit Connection(std::string key) : key_(std::move(key)) {}
+
+  bool open_unix(const std::string& path) {
+    check_owner(path);
+    asio::local::stream_protocol::socket socket(io_);
+    error_code error;
+    try {
+      socket.connect(asio::local::stream_protocol::endpoint(path), error);
+    } catch (const std::exception&) {
+      fail(ErrorKind::usage, "{} is too long for a socket's path", printable(path));
+    }
+    if (error) return false;
+    socket_ = Socket(std::move(socket));
+    check_peer(socket_, path);
+    where_ = path;
+    return true;
+  }
+
+  bool open_tcp(const std::string& host, std::uint16_t port) {
+    error_code error;
+    const asio::ip::address address = asio::ip::make_address(reachable(host), error);
+    if (error) fail(ErrorKind::usage, "'{}' is no address", printable(host));
+    const asio::ip::tcp::endpoint endpoint(address, port);
+    asio::ip::tcp::socket socket(io_);
+    bool done = false;
+    socket.async_connect(endpoint, [&](error_code result) {
+      error = result;
+      done = true;
+    });
+    const auto started = Clock::now();
+    wait(done, [&] {
+      if (seconds_since(started) > 5.0) socket.close();
+    });
+    if (error) return false;
+    socket_ = Socket(std::move(socket));
+    const std::string shown = address.is_v6() ? fmt::format("[{}]", address.to_string()) : address.to_string();
+    where_ = fmt::format("http://{}:{}", shown, port);
+    return true;
+  }
+
+  ServerAnswer call(std::string_view method, std::string_view path, const std::string& body) {
+    return exchange(method, path, body, {});
+  }
+
+  // With nobody to read lines, an answer of any status has its body in the result.
+  ServerAnswer exchange(std::string_view method, std::string_view path, const std::string& body,
+                        const Reading& reading) {
+    send(method, path, body);
+    Parser parser;
+    parser.body_limit(boost::none);
+    const auto read_head = [&](auto handler) {
+      beast_http::async_read_header(socket_, buffer_, parser, std::move(handler));
+    };
+    // The head of a streamed answer comes with its first token.
+    if (!run(read_head, reading.goes_on)) return {};
+    ServerAnswer answer{.status = parser.get().result_int()};
+    const bool lines = reading.line && answer.status == 200;
+    const auto read_some = [&](auto handler) {
+      beast_http::async_read_some(socket_, buffer_, parser, std::move(handler));
+    };
+    for (;;) {
+      answer.body += std::exchange(parser.get().body(), {});
+      if (lines) take_lines(answer.body, reading.line);
+      if (answer.body.size() > (lines ? kMostLine : kMostBody)) {
+        fail(ErrorKind::io, "the answer of {} is too long", where_);
+      }
+      if (parser.is_done()) return answer;
+      if (!run(read_some, reading.goes_on)) return answer;
+    }
+  }
+
+  const std::string& where() const noexcept { return where_; }
+
+ private:
+  using Parser = beast_http::response_parser<beast_http::string_body>;
+
+  // Until the operation is over.
+  template <typename Look>
+  void wait(const bool& done, const Look& look) {
+    while (!done) {
+      io_.restart();
+      io_.run_for(kLook);
+      if (!done) look();
+    }
+  }
+
+  // False: nobody wants it any more. Throws where it fails.
+  template <typename Operation>
+  bool run(const Operation& operation, const std::function<bool()>& goes_on) {
+    bool done = false;
+    bool wanted = true;
+    error_code error;
+    operation([&](error_code result, std::size_t) {
+      error = result;
+      done = true;
+    });
+    const auto started = Clock::now();
+    wait(done, [&] {
+      wanted = wanted && (goes_on ? goes_on() : seconds_since(started) < kPatience);
+      error_code ignored;
+      if (!wanted) socket_.close(ignored);
+    });
+    if (!wanted && goes_on) return false;
+    if (!wanted) fail(ErrorKind::io, "the server at {} does not answer", where_);
+    if (error) fail(ErrorKind::io, "the connection to the server at {} broke: {}", where_, error.message());
+    return true;
+  }
+
+  void send(std::string_view method, std::string_view path, const std::string& body) {
+    beast_http::request<beast_http::string_body> request;
+    request.method_string({method.data(), method.size()});
+    request.target({path.data(), path.size()});
+    request.set(beast_http::field::host, "localhost");
+    request.set(beast_http::field::user_agent, "quarrel");
+    if (!key_.empty()) request.set(beast_http::field::authorization, "Bearer " + key_);
+    if (!body.empty()) request.set(beast_http::field::content_type, "application/json");
+    request.body() = body;
+    request.prepare_payload();
+    const auto write = [&](auto handler) { beast_http::async_write(socket_, request, std::move(handler)); };
+    run(write, {});
+  }
+
+  static void take_lines(std::string& text, const std::function<void(std::string_view)>& line) {
+    std::size_t begin = 0;
+    for (std::size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
+      line(std::string_view(text).substr(begin, end - begin));
+      begin = end + 1;
+    }
+    text.erase(0, begin);
+  }
+
+  const std::string key_;
+  std::string where_;
+  asio::io_context io_;
+  Socket socket_{io_};
+  boost::beast::flat_buffer buffer_{1u << 20};
+};
+
+ServerClient::ServerClient(std::unique_ptr<Connection> connection) : connection_(std::move(connection)) {}
+ServerClient::~ServerClient() = default;
+
+std::unique_ptr<ServerClient> ServerClient::connect(const ServerAddress& address) {
+  auto connection = std::make_unique<Connection>(address.key);
+  const bool open = (!address.unix_socket.empty() && connection->open_unix(address.unix_socket)) ||
+                    (!address.host.empty() && connection->open_tcp(address.host, address.port));
+  if (!open) return nullptr;
+  return std::unique_ptr<ServerClient>(new ServerClient(std::move(connection)));
+}
+
+ServerAnswer ServerClient::call(std::string_view method, std::string_view path, const std::string& body) {
+  return connection_->call(method, path, body);
+}
+
+ServerAnswer ServerClient::read_lines(std::string_view path, const std::string& body, const Reading& reading) {
+  return connection_->exchange("POST", path, body, reading);
+}
+
+const std::string& ServerClient::where() const noexcept { return connection_->where(); }
+
+std::string error_of(const ServerAnswer& answer) {
+  const auto json = nlohmann::json::parse(answer.body, nullptr, false);
+  if (json.is_object() && json.contains("error")) {
+    const nlohmann::json& error = json["error"];
+    if (error.is_string()) return printable(error.get<std::string>(), 400);
+    if (error.is_object() && error.contains("message") && error["message"].is_string()) {
+      return printable(error["message"].get<std::string>(), 400);
+    }
+  }
+  return fmt::format("it answers with the status {}", answer.status);
+}
+
+}  // namespace quarrel

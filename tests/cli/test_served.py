@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+"""Commands that talk to a running server: ps, stop, and run where a server holds the model."""
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+import unittest
+
+from harness import QUARREL, TIMEOUT
+from serve_harness import ServeTest
+
+QUESTION = ("--seed", "7", "-n", "24", "--temp", "0.9")
+
+
+class Served(ServeTest):
+    @classmethod
+    def prepare(cls):
+        cls.socket_path = cls.path("quarrel.sock")
+        cls.arguments = ("--unix-socket", cls.socket_path)
+        cls.environment["QUARREL_UNIX_SOCKET"] = cls.socket_path
+
+    def load(self):
+        status, answer = self.server.post("/api/chat", {"model": "toy", "messages": []})
+        self.assertEqual((status, answer["done_reason"]), (200, "load"), answer)
+
+    def last_use(self):
+        """The time that the server's model goes moves with each use."""
+        return json.loads(self.server.request("GET", "/api/ps")[2])["models"][0]["expires_at"]
+
+    def run_toy(self, *arguments, **options):
+        return self.succeed("run", self.toy, "Say something", *QUESTION, *arguments, **options)
+
+    def test_ps_and_stop(self):
+        self.load()
+        text = self.succeed("ps").out.decode()
+        self.assertRegex(text, r"NAME +SIZE +CONTEXT +STAYS\ntoy +\S+ \S+ +\d+ +\S")
+        listed = json.loads(self.succeed("ps", "--json").out)
+        self.assertEqual([model["name"] for model in listed], ["toy:latest"])
+        # Over TCP as well.
+        plain = {"QUARREL_UNIX_SOCKET": "", "QUARREL_PORT": str(self.server.port)}
+        self.assertEqual(self.succeed("ps", environment=plain).out.decode().split()[4], "toy")
+        self.refuse(1, ["does not hold 'toi'", "did you mean toy?"], "stop", "toi")
+        self.assertIn("toy is unloaded", self.succeed("stop", "toy").err)
+        result = self.succeed("ps")
+        self.assertIn("holds no model", result.err)
+        self.assertEqual(json.loads(self.succeed("ps", "--json").out), [])
+        self.refuse(1, ["does not hold 'toy'"], "stop", "toy")
+
+    def test_where_no_server_runs(self):
+        nobody = {"QUARREL_UNIX_SOCKET": self.path("nobody.sock"), "QUARREL_PORT": "1"}
+        for command in (("ps",), ("stop", "toy")):
+            self.refuse(1, ["no server runs at", "nobody.sock or 127.0.0.1 port 1", "quarrel serve"], *command,
+                        environment=nobody)
+
+    def test_a_server_that_holds_the_model_answers(self):
+        self.load()
+        before = self.last_use()
+        local = self.run_toy("--local")
+        self.assertEqual(self.last_use(), before)
+        served = self.run_toy()
+        self.assertEqual(served.out, local.out)
+        self.assertEqual(served.err, "")
+        self.assertGreater(self.last_use(), before)
+        # With a system prompt and more of the parameters.
+        for more in (("--system", "Be brief."), ("--top-k", "5", "--repeat-penalty", "1.3"), ("--mirostat", "2"),
+                     ("--stop", "e"), ("--presence-penalty", "0.7", "--repeat-last-n", "8"), ("-n", "3")):
+            with self.subTest(more=more):
+                self.assertEqual(self.run_toy(*more).out, self.run_toy("--local", *more).out)
+        timings = self.run_toy("--verbose").err
+        for line in ("total duration", "prompt eval count", "eval count:           24 token(s)", "seed"):
+            self.assertIn(line, timings)
+
+    def test_what_a_server_cannot_do_is_done_here(self):
+        self.load()
+        before = self.last_use()
+        with_tokens = json.loads(self.run_toy("--json").out)
+        self.assertEqual(len(with_tokens["tokens"]), 24)
+        self.run_toy("--raw")
+        self.run_toy("--logit-bias", "5=3")
+        self.assertEqual(self.run_toy("--seed", str(2**60)).err, "")
+        on_one = self.run_toy("--threads", "1").out
+        self.assertEqual(self.last_use(), before)
+        self.assertEqual(self.run_toy().out, on_one)
+
+    def test_a_server_without_the_model_is_left_alone(self):
+        other = self.make_toy("chat", "third.gguf")
+        self.load()
+        self.succeed("run", other, "Say something", *QUESTION)
+        listed = json.loads(self.succeed("ps", "--json").out)
+        self.assertEqual([model["name"] for model in listed], ["toy:latest"])
+
+    def test_a_socket_of_others_is_not_used(self):
+        path = self.path("open.sock")
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(path)
+            os.chmod(path, 0o777)
+            listener.listen()
+            environment = {"QUARREL_UNIX_SOCKET": path}
+            result = self.run_toy(environment=environment)
+            self.assertIn("others may open it", result.err)
+            self.assertEqual(result.out, self.run_toy("--local").out)
+            self.refuse(2, ["others may open it"], "ps", environment=environment)
+
+    def test_a_server_that_breaks_off(self):
+        """One that says nonsense, and one that ends in the middle of an answer."""
+        path = self.path("broken.sock")
+        environment = {"QUARREL_UNIX_SOCKET": path}
+        digest = json.loads(self.server.request("GET", "/api/tags")[2])["models"][0]["digest"]
+        listing = json.dumps({"models": [{"name": "toy:latest", "digest": digest, "context_length": 64}]}).encode()
+        line = json.dumps({"message": {"content": "half"}, "done": False}).encode() + b"\n"
+        chunk = b"%x\r\n%s\r\n" % (len(line), line)
+        head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+        self.serve_bytes(path, [b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(listing), listing),
+                                head + chunk])
+        result = self.run_program("run", self.toy, "Say something", *QUESTION, environment=environment)
+        self.assertEqual((result.code, result.out), (1, b"half"), result)
+        self.assertIn("broke", result.err)
+        self.serve_bytes(path, [b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]"])
+        result = self.run_toy(environment=environment)
+        self.assertIn("no server of this kind", result.err)
+        self.serve_bytes(path, [b"\0\0\0\r\n\r\n"])
+        self.assertIn("broke", self.run_toy(environment=environment).err)
+
+    def serve_bytes(self, path, answers):
+        """One connection that gets these answers, one for each thing it sends, and is closed."""
+        if os.path.exists(path):
+            os.unlink(path)
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(path)
+        os.chmod(path, 0o600)
+        listener.listen()
+
+        def answer():
+            with listener, listener.accept()[0] as connection:
+                for data in answers:
+                    connection.recv(65536)
+                    connection.sendall(data)
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        self.addCleanup(thread.join, TIMEOUT)
+
+    def test_an_interrupt_ends_the_answer(self):
+        self.load()
+        process = subprocess.Popen([QUARREL, "run", self.toy, "Say something", "-n", "-1", "--seed", "3"],
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   env=self.environment)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.stdout.close)
+        first = process.stdout.read(1)
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+        self.assertIn(process.wait(TIMEOUT), (0, 130))
+        self.assertNotEqual(first + rest, b"")
+        self.assertEqual(self.server.request("GET", "/health")[0], 200)
+
+
+if __name__ == "__main__":
+    unittest.main()
