@@ -155,7 +155,7 @@ TEST_F(Settings, ValuesFromTextsAreBoundedToo) {
                                                 {"QUARREL_KEEP_ALIVE", "-5"},
                                                 {"QUARREL_CTX", "8k"},
                                                 {"QUARREL_MEMORY_BUDGET", "1G"}});
-  EXPECT_EQ(in_force.settings.serve.allowed_hosts, (std::vector<std::string>{"a", "b", "c"}));
+  EXPECT_EQ(in_force.settings.serve.admission.allowed_hosts, (std::vector<std::string>{"a", "b", "c"}));
   EXPECT_EQ(in_force.settings.serve.service.keep_alive, std::chrono::milliseconds(-1));
   EXPECT_EQ(serve_options(in_force.settings).service.load.executor.context, 8192);
   EXPECT_EQ(in_force.settings.machine.memory_budget, "1073741824");
