@@ -134,9 +134,9 @@ test-tsan: build/tsan/build.ninja  ## tests of threads under ThreadSanitizer
 
 # Debian's cross compiler, and qemu-user for the tests. Left out by name: programs that take minutes there and test nothing
 # that depends on the processor, and what emulation cannot show: death tests that start themselves again, whether a program
-# or a thread could be started, and whose the mappings of memory are.
+# or a thread could be started or slept, and whose the mappings of memory are.
 CROSS_SLOW := convert_quantize_test|sched_simulator_test
-CROSS_NOT_EMULATED := ForeignFault.*:Subprocess.AMissingProgramIsNotFound:ThreadPool.TooManyThreadsAreAnError:$\
+CROSS_NOT_EMULATED := ForeignFault.*:Subprocess.AMissingProgramIsNotFound:ThreadPool.TooManyThreadsAreAnError:ThreadPool.TheCallerSleepsWhenAWorkerTakesLong:$\
   AlignedBuffer.AsksForHugePagesWhereTheyFit:AlignedBuffer.MapsAndUnmapsExactly
 cross:  ## the program compiled for arm64, its unit and op tests under qemu-user
 	@scripts/setup cross
