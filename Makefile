@@ -81,6 +81,9 @@ soak: pull  ## the long tests and the fuzzing campaign
 	@scripts/setup clients generators
 	@ninja -C build/release -j $(JOBS) 1>&2
 	@ctest --test-dir build/release --output-on-failure -L '^soak$$' -j 1
+	@$(MAKE) --no-print-directory build/asan-ubsan/build.ninja
+	@ninja -C build/asan-ubsan -j $(JOBS) fuzz_requests_test 1>&2
+	@QUARREL_FUZZ_CASES=1000000 build/asan-ubsan/fuzz_requests_test --gtest_brief=1
 	@[ ! -x scripts/fuzz ] || scripts/fuzz
 
 format: setup-format  ## lays out the C++ sources

@@ -16,7 +16,6 @@ constexpr std::string_view kPolicy =
 void respond(http::Exchange& exchange, const char* content_type, std::string_view bytes) {
   exchange.respond({.content_type = content_type,
                     .headers = {{"Content-Security-Policy", std::string(kPolicy)},
-                                {"X-Content-Type-Options", "nosniff"},
                                 {"Referrer-Policy", "no-referrer"},
                                 {"Cache-Control", "no-cache"}},
                     .body = std::string(bytes)});

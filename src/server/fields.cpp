@@ -14,6 +14,13 @@ constexpr int kDeepest = 64;
 // Members keep their order, so each new one is compared with all before it.
 constexpr int kMostKeys = 4096;
 
+// Exact for whole numbers, of which a double has only those up to 2^53.
+long double value_of(const Json& number) {
+  if (number.is_number_unsigned()) return static_cast<long double>(number.get<std::uint64_t>());
+  if (number.is_number_integer()) return static_cast<long double>(number.get<std::int64_t>());
+  return static_cast<long double>(number.get<double>());
+}
+
 }  // namespace
 
 Json parse_body(std::string_view body) {
@@ -66,7 +73,7 @@ void check_field(std::string_view name, FieldKind kind, double least, double mos
       [[fallthrough]];
     case FieldKind::number:
       if (!value.is_number()) refuse("a number");
-      if (!(value.get<double>() >= least && value.get<double>() <= most)) {
+      if (!(value_of(value) >= static_cast<long double>(least) && value_of(value) <= static_cast<long double>(most))) {
         refuse(fmt::format("between {} and {}", least, most));
       }
       break;

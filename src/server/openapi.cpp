@@ -144,8 +144,9 @@ class Document {
     if (!told.answers.empty()) {
       Json well = response("It went well");
       for (const Operation::Answer& answer : told.answers) {
-        if (answer.schema.is_null()) continue;
-        well["content"][std::string(answer.media_type)] = {{"schema", hoisted(answer.schema, schemas_)}};
+        if (answer.media_type.empty()) continue;
+        Json& content = well["content"][std::string(answer.media_type)] = Json::object();
+        if (!answer.schema.is_null()) content["schema"] = hoisted(answer.schema, schemas_);
       }
       answers["200"] = std::move(well);
     }

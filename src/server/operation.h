@@ -11,8 +11,8 @@ namespace quarrel {
 
 struct Operation {
   struct Answer {
-    std::string_view media_type = "application/json";
-    Json schema = nullptr;  // null: no body
+    std::string_view media_type = "application/json";  // empty: it has no body
+    Json schema = nullptr;                             // null: none is told; of events: each of them is this
   };
 
   std::string_view id = {};           // a name for generated clients: letters alone

@@ -73,7 +73,7 @@ Operation describe_native_stream() {
               "one is complete and has the `finish_reason`.",
           .body = native_request_schema(),
           .example = question(),
-          .answers = {{.media_type = "text/event-stream", .schema = text()}},
+          .answers = {{.media_type = "text/event-stream", .schema = schema::event()}},
           .errors = {{404}}};
 }
 
@@ -101,7 +101,9 @@ Operation describe_version() {
 Operation describe_openapi_json() {
   return {.id = "openapiJson", .tag = kDocumentTag, .answers = {{.schema = Json{{"type", "object"}}}}};
 }
-Operation describe_openapi_yaml() { return file_at("openapiYaml", "application/yaml"); }
+Operation describe_openapi_yaml() {
+  return {.id = "openapiYaml", .tag = kDocumentTag, .answers = {{.media_type = "application/yaml"}}};
+}
 Operation describe_docs() { return file_at("docs", "text/html"); }
 Operation describe_docs_script() { return file_at("docsScript", "text/javascript"); }
 Operation describe_docs_style() { return file_at("docsStyle", "text/css"); }

@@ -135,7 +135,7 @@ Operation describe_ollama_delete() {
           .tag = kTag,
           .body = ollama_model_schema(),
           .example = {{"model", "copy"}},
-          .answers = {{.schema = nullptr}},
+          .answers = {{.media_type = {}}},
           .errors = {{404}}};
 }
 
@@ -144,7 +144,7 @@ Operation describe_ollama_copy() {
           .tag = kTag,
           .body = ollama_copy_schema(),
           .example = {{"source", "default"}, {"destination", "copy"}},
-          .answers = {{.schema = nullptr}},
+          .answers = {{.media_type = {}}},
           .errors = {{404}}};
 }
 

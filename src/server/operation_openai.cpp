@@ -115,7 +115,7 @@ Operation describe_openai_chat() {
               "each, then `[DONE]`.",
           .body = chat_request_schema(),
           .example = {{"messages", {{{"role", "user"}, {"content", "Why is the sky blue?"}}}}, {"max_tokens", 64}},
-          .answers = {{.schema = chat_answer()}, {.media_type = kStream, .schema = text()}},
+          .answers = {{.schema = chat_answer()}, {.media_type = kStream, .schema = schema::event()}},
           .errors = {{404}}};
 }
 
@@ -125,7 +125,7 @@ Operation describe_openai_completion() {
           .description = "With `stream` the answer comes as server-sent events, then `[DONE]`.",
           .body = completion_request_schema(),
           .example = {{"prompt", "Once upon a time"}, {"max_tokens", 32}},
-          .answers = {{.schema = completion_answer()}, {.media_type = kStream, .schema = text()}},
+          .answers = {{.schema = completion_answer()}, {.media_type = kStream, .schema = schema::event()}},
           .errors = {{404}}};
 }
 

@@ -71,7 +71,7 @@ Json either(std::initializer_list<Json> kinds, std::string_view help) {
 Json or_null(Json kind) {
   if (kind.contains("anyOf")) {
     kind["anyOf"].push_back({{"type", "null"}});
-  } else if (kind.contains("type") && !kind.contains("enum") && !kind.contains("title")) {
+  } else if (kind.contains("type") && !kind.contains("enum") && !kind.contains("const") && !kind.contains("title")) {
     if (!kind["type"].is_array()) kind["type"] = Json::array({kind["type"]});
     kind["type"].push_back("null");
   } else if (!kind.empty() && !(kind.size() == 1 && kind.contains("description"))) {
@@ -96,6 +96,8 @@ Json object(std::initializer_list<Property> properties, std::string_view help) {
   if (!required.empty()) schema["required"] = std::move(required);
   return schema;
 }
+
+Json event() { return named("ServerSentEvent", object({{"data", text("JSON, or [DONE]")}, {"event", text(), false}})); }
 
 Json named(std::string_view name, Json schema) {
   Json titled{{"title", name}};

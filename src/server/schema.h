@@ -31,6 +31,9 @@ struct Property {
 // An answer's object: further members may come with later versions.
 Json object(std::initializer_list<Property> properties, std::string_view help = {});
 
+// One of the server-sent events that an answer in pieces consists of.
+Json event();
+
 // A schema that the document keeps once, under this name, however often it is used.
 Json named(std::string_view name, Json schema);
 

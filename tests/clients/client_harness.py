@@ -31,6 +31,9 @@ class ClientTest(ServeTest):
     def address(self):
         return f"http://127.0.0.1:{self.server.port}"
 
+    def make_key(self, file, name, *options):
+        return self.succeed("key", "create", name, "--keys", file, *options).out.decode().split()[-1]
+
 
 class DefaultModelTest(ServeTest):
     """One server a class with the default model."""

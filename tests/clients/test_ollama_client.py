@@ -141,6 +141,16 @@ class Errors(OllamaTest):
         self.addCleanup(right.close)
         self.assertEqual(len(right.list().models), 1)
 
+    def test_only_admins_change_models(self):
+        keys = self.path("keys.json")
+        guest, boss = self.make_key(keys, "guest"), self.make_key(keys, "boss", "--admin")
+        server = self.start_server(self.toy, "--threads", "1", "--keys", keys)
+        for key, status, word in ((guest, 403, "admin"), (boss, 400, "started with")):
+            client = ollama.Client(host=f"http://127.0.0.1:{server.port}", headers={"Authorization": f"Bearer {key}"})
+            self.addCleanup(client.close)
+            self.assertEqual(len(client.list().models), 1)
+            self.fails(status, lambda: client.delete("toy"), word)
+
     def test_nobody_there(self):
         server = self.start_server(self.toy, "--threads", "1")
         server.stop()

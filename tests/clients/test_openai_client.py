@@ -188,6 +188,22 @@ class Errors(OpenAiTest):
         self.assertEqual(error.code, "invalid_api_key")
         self.assertEqual(len(list(self.make_client(server, api_key=KEY).models.list())), 1)
 
+    def test_what_a_key_may(self):
+        keys = self.path("keys.json")
+        few = self.make_key(keys, "few", "--requests-per-minute", "2")
+        limited = self.make_key(keys, "limited", "--model", "nobody")
+        server = self.start_server(self.toy, "--threads", "1", "--keys", keys)
+        client = self.make_client(server, api_key=few)
+        for _ in range(2):
+            client.models.list()
+        error = self.fails(openai.RateLimitError, 429, lambda client: client.models.list(), client)
+        self.assertEqual((error.type, error.code), ("rate_limit_error", "rate_limit_exceeded"))
+        self.assertGreaterEqual(int(error.response.headers["retry-after"]), 1)
+        self.assertEqual(error.response.headers["x-ratelimit-limit-requests"], "2")
+        client = self.make_client(server, api_key=limited)
+        self.assertEqual(list(client.models.list()), [])
+        self.fails(openai.NotFoundError, 404, lambda client: client.chat.completions.create(**greedy()), client)
+
     def test_a_body_that_is_too_large(self):
         self.fails(openai.APIStatusError, 413, lambda client: client.chat.completions.create(
             **greedy(messages=[{"role": "user", "content": "x" * (17 << 20)}])))

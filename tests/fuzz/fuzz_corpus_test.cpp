@@ -57,15 +57,17 @@ TEST_P(FuzzCorpus, ShortestInputs) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, FuzzCorpus,
-                         testing::Values(Target{"gguf", gguf, nullptr}, Target{"safetensors", safetensors, nullptr},
-                                         Target{"tokenizer_bpe", tokenizer_bpe, nullptr},
-                                         Target{"tokenizer_spm", tokenizer_spm, nullptr},
-                                         Target{"tokenizer_wordpiece", tokenizer_wordpiece, nullptr},
-                                         Target{"tokenizer_unigram", tokenizer_unigram, nullptr},
-                                         Target{"template_compile_render", template_compile_render, "template"},
-                                         Target{"quant_decode", quant_decode, nullptr}, Target{"ssm", ssm, nullptr}),
-                         [](const auto& one) { return std::string(one.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Targets, FuzzCorpus,
+    testing::Values(Target{"gguf", gguf, nullptr}, Target{"safetensors", safetensors, nullptr},
+                    Target{"tokenizer_bpe", tokenizer_bpe, nullptr}, Target{"tokenizer_spm", tokenizer_spm, nullptr},
+                    Target{"tokenizer_wordpiece", tokenizer_wordpiece, nullptr},
+                    Target{"tokenizer_unigram", tokenizer_unigram, nullptr},
+                    Target{"template_compile_render", template_compile_render, "template"},
+                    Target{"quant_decode", quant_decode, nullptr}, Target{"ssm", ssm, nullptr},
+                    Target{"request_body", request_body, nullptr}, Target{"http_connection", http_connection, nullptr},
+                    Target{"key_file", key_file, nullptr}, Target{"settings_file", settings_file, nullptr}),
+    [](const auto& one) { return std::string(one.param.name); });
 
 }  // namespace
 }  // namespace quarrel::fuzz

@@ -22,6 +22,10 @@ void tokenizer_unigram(Input input);
 void template_compile_render(Input input);
 void quant_decode(Input input);
 void ssm(Input input);
+void request_body(Input input);
+void http_connection(Input input);
+void key_file(Input input);
+void settings_file(Input input);
 
 // A promise of the code under test that some input broke.
 class Violation : public std::logic_error {

@@ -63,6 +63,23 @@ TEST(Fields, HaveKinds) {
   }
 }
 
+// 2^53 + 1 is no double: rounded down it would pass for 2^53.
+TEST(Fields, BoundsOfLargeNumbersAreExact) {
+  const auto taken = [](const char* number) {
+    try {
+      check_field("seed", FieldKind::integer, -9007199254740992.0, 9007199254740992.0, "", Json::parse(number));
+      return true;
+    } catch (const ApiError&) {
+      return false;
+    }
+  };
+  EXPECT_TRUE(taken("9007199254740992"));
+  EXPECT_FALSE(taken("9007199254740993"));
+  EXPECT_TRUE(taken("-9007199254740992"));
+  EXPECT_FALSE(taken("-9007199254740993"));
+  EXPECT_FALSE(taken("18446744073709551615"));
+}
+
 TEST(Fields, ThatAreNotOfferedTakeNeutralValues) {
   for (const char* value : {"null", "false", "[]", "{}", "\"\"", "\"text\""}) {
     EXPECT_EQ(refused(fmt::format(R"({{"tools":{}}})", value)), "") << value;

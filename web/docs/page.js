@@ -29,10 +29,11 @@ function resolve(api, value) {
 
 function kindOf(api, schema) {
   if (schema.$ref) return schema.$ref.split("/").pop();
-  if (schema.anyOf) return schema.anyOf.map((one) => kindOf(api, one)).join(" or ");
+  // null is as good as absent everywhere, which the page says once.
+  if (schema.anyOf) return schema.anyOf.filter((one) => one.type !== "null").map((one) => kindOf(api, one)).join(" or ");
   if (schema.enum) return schema.enum.map((value) => JSON.stringify(value)).join(" or ");
   if ("const" in schema) return JSON.stringify(schema.const);
-  const types = [].concat(schema.type ?? "anything");
+  const types = [].concat(schema.type ?? "anything").filter((type) => type !== "null");
   const names = types.map((type) => (type === "array" ? `list of ${kindOf(api, schema.items ?? {})}` : type));
   let text = names.join(" or ");
   if (schema.minimum !== undefined) text += `, ${schema.minimum} to ${schema.maximum}`;
@@ -56,6 +57,7 @@ function bodyPart(api, content) {
     const schema = resolve(api, form);
     if (!schema.properties) continue;
     parts.push(make("h3", {}, "Body: ", kindOf(api, form)), fieldTable(api, schema));
+    parts.push(make("p", { className: "hint" }, "* must be there; null is as good as absent for the others."));
     if (schema.description) parts.push(make("p", { className: "hint" }, ...prose(schema.description)));
   }
   return parts;
@@ -64,7 +66,7 @@ function bodyPart(api, content) {
 function answerTable(api, responses) {
   const rows = Object.entries(responses).map(([status, answer]) => {
     const known = resolve(api, answer);
-    const kinds = Object.entries(known.content ?? {}).map(([type, one]) => `${type}: ${kindOf(api, one.schema)}`);
+    const kinds = Object.entries(known.content ?? {}).map(([type, one]) => (one.schema ? `${type}: ${kindOf(api, one.schema)}` : type));
     return make("tr", {}, make("td", {}, make("code", {}, status)), make("td", {}, known.description),
       make("td", {}, kinds.join("; ")));
   });
@@ -111,8 +113,9 @@ function trial(method, path, operation) {
     return { parameter, input, label: make("label", {}, `${parameter.name} `, input) };
   });
   const example = operation.requestBody?.content["application/json"].example ?? {};
+  const text = JSON.stringify(example, null, 2);
   const body = operation.requestBody &&
-    make("textarea", { spellcheck: false, value: JSON.stringify(example, null, 2), "aria-label": "Body" });
+    make("textarea", { spellcheck: false, value: text, rows: text.split("\n").length + 1, "aria-label": "Body" });
   const controls = {
     button: make("button", { type: "submit", className: "send" }, "Send"),
     stop: make("button", { type: "button", disabled: true }, "Stop"),
