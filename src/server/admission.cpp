@@ -98,9 +98,10 @@ bool is_forwarded(const http::Request& request) noexcept {
 ApiError wrong_key(const std::string& message) { return {401, "authentication_error", "invalid_api_key", message}; }
 
 // One place in the queue for each machine that asks without a key.
-std::shared_ptr<const Caller> anonymous(const http::Request& request, Role role) {
-  return std::make_shared<const Caller>(
-      Caller{.role = role, .key = std::hash<std::string>{}(sender_of(request.address))});
+std::shared_ptr<const Caller> anonymous(const http::Request& request, Role role, std::string_view credential = {}) {
+  return std::make_shared<const Caller>(Caller{.credential = std::string(credential),
+                                               .role = role,
+                                               .key = std::hash<std::string>{}(sender_of(request.address))});
 }
 
 // The key's priority, or a lower one that the request asks for.
@@ -118,6 +119,12 @@ std::shared_ptr<const Caller> with_priority(std::shared_ptr<const Caller> caller
 }
 
 }  // namespace
+
+std::vector<std::pair<std::string, std::uint64_t>> AdmissionCounters::by_reason() const {
+  return {{"wrong_key", wrong_keys},     {"expired_key", expired_keys},
+          {"revoked_key", revoked_keys}, {"address_limit", limited_addresses},
+          {"key_limit", limited_keys},   {"foreign_page", foreign_pages}};
+}
 
 bool is_loopback_address(std::string_view address) noexcept {
   return is_loopback_number(address) || address == "::1" || address == "localhost";
@@ -281,7 +288,7 @@ std::shared_ptr<const Caller> RequestAdmission::caller_of(const http::Request& r
   if (open_to_all) return anonymous(request, Role::use);
   if (!key.empty()) return owner_of(request, key);
   // The socket is this user's alone, who could make a key as well.
-  if (request.unix_socket && !is_forwarded(request)) return anonymous(request, Role::admin);
+  if (request.unix_socket && !is_forwarded(request)) return anonymous(request, Role::admin, KeyRing::kOwner);
   throw wrong_key("a key is needed: send it as 'Authorization: Bearer …'");
 }
 

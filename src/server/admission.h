@@ -38,6 +38,9 @@ struct AdmissionCounters {
   std::atomic<std::uint64_t> limited_addresses = 0;  // refused for the wrong keys that came from there
   std::atomic<std::uint64_t> limited_keys = 0;       // refused for their own limits
   std::atomic<std::uint64_t> foreign_pages = 0;      // refused for their Host or Origin
+
+  // The same with the names that metrics have.
+  std::vector<std::pair<std::string, std::uint64_t>> by_reason() const;
 };
 
 class RequestAdmission {
@@ -51,7 +54,8 @@ class RequestAdmission {
   // What the answer's head gets beside what its handler says.
   http::Headers answer_headers(const http::Request& request, const LimitTicket* ticket) const;
 
-  bool has_keys() { return keys_.has_keys(); }
+  // Whether it would still come in: a key may have been revoked since its connection was opened.
+  bool accepts(const Caller& caller) { return keys_.accepts(caller); }
   const AdmissionCounters& counters() const noexcept { return counters_; }
 
  private:

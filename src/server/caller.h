@@ -27,6 +27,7 @@ struct KeyLimits {
 
 struct Caller {
   std::string name = {};                  // of the key; empty: there is none
+  std::string credential = {};            // how it is known, for KeyRing::accepts; nothing secret
   Role role = Role::admin;                // where there are no keys, everybody may do everything
   std::vector<std::string> models = {};   // that it may use; empty: all
   std::uint64_t key = 0;                  // whose turn it is, for the queue

@@ -8,9 +8,11 @@ namespace quarrel {
 namespace {
 
 constexpr std::chrono::seconds kLookEvery{1};
+constexpr std::string_view kSingle = "api-key";  // no id of a secret has a dash
 
-std::shared_ptr<const Caller> caller_of(const KeyRecord& key) {
+std::shared_ptr<const Caller> caller_of(const KeyRecord& key, const KeySecret& secret) {
   return std::make_shared<const Caller>(Caller{.name = key.name,
+                                               .credential = secret.id,
                                                .role = key.role,
                                                .models = key.models,
                                                .key = key.number,
@@ -27,8 +29,11 @@ KeyRing::KeyRing(KeyRingOptions options, Log& log)
     // Hashed like the others: what is compared then has one length, and says nothing of the key's.
     single_ = nobody_;
     single_->hash = hash_secret(single_->salt, options_.single_key);
-    single_caller_ = std::make_shared<const Caller>(
-        Caller{.name = "api-key", .role = Role::admin, .key = random_number(), .salt = random_number()});
+    single_caller_ = std::make_shared<const Caller>(Caller{.name = std::string(kSingle),
+                                                           .credential = std::string(kSingle),
+                                                           .role = Role::admin,
+                                                           .key = random_number(),
+                                                           .salt = random_number()});
   }
   if (options_.file.empty()) return;
   looked_at_ = options_.now ? options_.now() : Clock::now();
@@ -41,11 +46,13 @@ KeyRing::KeyRing(KeyRingOptions options, Log& log)
 std::shared_ptr<const KeyRing::Table> KeyRing::make_table(std::vector<KeyRecord> keys) {
   auto table = std::make_shared<Table>();
   for (KeyRecord& key : keys) {
+    Entry entry;
     for (std::size_t i = 0; i < key.secrets.size(); ++i) {
       table->by_id.emplace(key.secrets[i].id, Place{.entry = table->entries.size(), .secret = i});
+      entry.callers.push_back(caller_of(key, key.secrets[i]));
     }
-    std::shared_ptr<const Caller> caller = caller_of(key);
-    table->entries.push_back({.record = std::move(key), .caller = std::move(caller)});
+    entry.record = std::move(key);
+    table->entries.push_back(std::move(entry));
   }
   return table;
 }
@@ -82,28 +89,45 @@ std::shared_ptr<const KeyRing::Table> KeyRing::table() {
 
 bool KeyRing::has_keys() { return single_.has_value() || table() != nullptr; }
 
+WallTime KeyRing::wall_time() const {
+  if (options_.wall_time) return options_.wall_time();
+  return std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
+}
+
+bool KeyRing::accepts(const Caller& caller) {
+  if (caller.credential == kOwner) return true;
+  if (caller.credential == kSingle) return single_.has_value();
+  if (caller.credential.empty()) return !has_keys();
+  const std::shared_ptr<const Table> keys = table();
+  if (keys == nullptr) return false;
+  const auto found = keys->by_id.find(caller.credential);
+  if (found == keys->by_id.end()) return false;
+  const KeyRecord& record = keys->entries[found->second.entry].record;
+  return key_state(record, record.secrets[found->second.secret], wall_time()) == KeyState::valid;
+}
+
 KeyRing::Result KeyRing::check(std::string_view key) {
   const std::shared_ptr<const Table> keys = table();
   const std::optional<PresentedKey> presented = split_key(key);
   const Entry* entry = nullptr;
   const KeySecret* secret = &nobody_;
+  std::shared_ptr<const Caller> caller;
   if (presented && keys != nullptr) {
     if (const auto found = keys->by_id.find(presented->id); found != keys->by_id.end()) {
       entry = &keys->entries[found->second.entry];
       secret = &entry->record.secrets[found->second.secret];
+      caller = entry->callers[found->second.secret];
     }
   }
   const bool right = secret_is_right(*secret, presented ? presented->secret : key);
   if (single_ && secret_is_right(*single_, key)) return {.verdict = Verdict::right, .caller = single_caller_};
   if (!right || entry == nullptr) return {};
-  const WallTime now = options_.wall_time ? options_.wall_time()
-                                          : std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
-  switch (key_state(entry->record, *secret, now)) {
+  switch (key_state(entry->record, *secret, wall_time())) {
     case KeyState::revoked: return {.verdict = Verdict::revoked, .name = entry->record.name};
     case KeyState::expired: return {.verdict = Verdict::expired, .name = entry->record.name};
     case KeyState::valid: break;
   }
-  return {.verdict = Verdict::right, .caller = entry->caller, .name = entry->record.name};
+  return {.verdict = Verdict::right, .caller = caller, .name = entry->record.name};
 }
 
 }  // namespace quarrel

@@ -43,13 +43,17 @@ class KeyRing {
   };
   // Takes as long for a key that there is as for one that there is not.
   Result check(std::string_view key);
+  // Whether who came in by a key, or without one, would still come in now: for connections that stay open.
+  bool accepts(const Caller& caller);
+  // Of callers that need no key, whoever else does.
+  static constexpr std::string_view kOwner = "owner";
   // True for the shape of the keys that `quarrel key` makes, which nobody guesses.
   static bool is_made_by_us(std::string_view key) noexcept { return split_key(key).has_value(); }
 
  private:
   struct Entry {
     KeyRecord record = {};
-    std::shared_ptr<const Caller> caller = {};
+    std::vector<std::shared_ptr<const Caller>> callers = {};  // one a secret
   };
   struct Place {
     std::size_t entry = 0, secret = 0;
@@ -60,6 +64,7 @@ class KeyRing {
   };
 
   std::shared_ptr<const Table> table();
+  WallTime wall_time() const;
   void look(const std::optional<FileStamp>& stamp);
   static std::shared_ptr<const Table> make_table(std::vector<KeyRecord> keys);
 

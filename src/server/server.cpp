@@ -29,6 +29,7 @@ Server::Server(ServeOptions options, std::shared_ptr<Device> device, ModelStore 
       admission_(
           std::make_shared<RequestAdmission>(options_.admission, options_.http.address, service_.limits(), log)) {
   service_.observe(std::make_shared<LimitObserver>());
+  service_.set_accepts([admission = admission_](const Caller& caller) { return admission->accepts(caller); });
   http::HttpServer::Handler handler;
   handler.admit = [this](const http::Request& request) { return admit(request); };
   handler.handle = [this](const std::shared_ptr<http::Exchange>& exchange) { handle(exchange); };
@@ -37,7 +38,8 @@ Server::Server(ServeOptions options, std::shared_ptr<Device> device, ModelStore 
   };
   http_ = std::make_unique<http::HttpServer>(options_.http, std::move(handler), log);
   service_.poster()->set(http_->poster());
-  watch_ = std::make_unique<Watch>(options_.watch, service_, http_->connection_count());
+  watch_ = std::make_unique<Watch>(options_.watch, service_, http_->connection_count(),
+                                   [admission = admission_] { return admission->counters().by_reason(); });
   http_->start();
 }
 

@@ -109,6 +109,9 @@ class Service {
   void set_metrics(std::shared_ptr<Metrics> metrics) { metrics_ = std::move(metrics); }
   const Metrics& metrics() const noexcept { return *metrics_; }
   Limits& limits() noexcept { return limits_; }
+  // Whether a caller may still ask: for connections that stay open, on which a key may outlive itself.
+  bool accepts(const Caller& caller) const { return !accepts_ || accepts_(caller); }
+  void set_accepts(std::function<bool(const Caller&)> accepts) { accepts_ = std::move(accepts); }  // before the first
 
   bool ready() const noexcept { return !draining_; }
   // New requests are refused from now on.
@@ -131,6 +134,7 @@ class Service {
   RequestObservers observers_;
   std::shared_ptr<Metrics> metrics_;
   Limits limits_;
+  std::function<bool(const Caller&)> accepts_;
   std::atomic<bool> draining_ = false;
   const std::shared_ptr<StepPoster> poster_ = std::make_shared<StepPoster>();
   std::unique_ptr<TextPool> pool_;

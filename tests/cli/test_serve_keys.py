@@ -270,6 +270,10 @@ class Attacker(KeyTest):
         self.assertTrue(1 <= int(headers["Retry-After"]) <= 60)
         self.assertEqual(self.get(self.use, server=server)[0], 200)
         self.assertEqual(server.request("GET", "/health")[0], 200)
+        self.assertEqual(self.get(None, "/metrics", server=server)[0], 401)
+        figures = self.get(self.use, "/metrics", server=server)[1].decode()
+        self.assertIn('quarrel_admission_refused_total{reason="wrong_key"} 10\n', figures)
+        self.assertIn('quarrel_admission_refused_total{reason="address_limit"} 21\n', figures)
         said = server.stop()[1]
         self.assertIn("a wrong key came from 127.0.0.1", said)
         self.assertNotIn("guess-", said)

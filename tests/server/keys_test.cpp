@@ -235,6 +235,30 @@ TEST_F(KeyFiles, RotationLeavesTheOldKeyGoodForAWhile) {
   EXPECT_LE(store.list()[0].secrets.size(), 8u);
 }
 
+// A connection that stays open asks again whether its caller may.
+TEST_F(KeyFiles, WhoCameInMayHaveToGo) {
+  KeyRing keys = ring();
+  const Caller anonymous, owner{.credential = std::string(KeyRing::kOwner)};
+  EXPECT_TRUE(keys.accepts(anonymous));
+  const std::string key = create("a"), brief = create("b", {.lifetime = hours(1)});
+  now += seconds(1);
+  EXPECT_FALSE(keys.accepts(anonymous));
+  EXPECT_TRUE(keys.accepts(owner));
+  const Caller old = *keys.check(key).caller, second = *keys.check(brief).caller;
+  EXPECT_TRUE(keys.accepts(old) && keys.accepts(second));
+  const std::string fresh = store.rotate("a", hours(2), wall).key;
+  now += seconds(1);
+  EXPECT_TRUE(keys.accepts(old));
+  wall += hours(2);
+  EXPECT_FALSE(keys.accepts(old)) << "its secret was rotated away";
+  EXPECT_FALSE(keys.accepts(second)) << "it has expired";
+  const Caller rotated = *keys.check(fresh).caller;
+  EXPECT_TRUE(keys.accepts(rotated));
+  store.revoke("a", wall);
+  now += seconds(1);
+  EXPECT_FALSE(keys.accepts(rotated));
+}
+
 TEST_F(KeyFiles, AFileThatAppearsClosesTheServerAndOneThatGoesDoesNotOpenIt) {
   KeyRing keys = ring();
   EXPECT_FALSE(keys.has_keys());

@@ -208,6 +208,14 @@ std::vector<MetricFamily> gather(std::vector<MetricFamily> families, const Metri
     add_one(families, "quarrel_webui_connections_active", "Open connections, of HTTP and of WebSocket",
             MetricType::Gauge, static_cast<double>(sources.connections()));
   }
+  if (sources.refusals) {
+    FamilyMaker refusals("quarrel_admission_refused_total", "Requests refused for their key, its limits, or their page",
+                         MetricType::Counter);
+    for (const auto& [reason, times] : sources.refusals()) {
+      refusals.counter({{"reason", reason}}, static_cast<double>(times));
+    }
+    refusals.add_to(families);
+  }
   count("quarrel_log_lines_lost_total", "Lines of the log that could not be written", sources.lost_log_lines);
   count("quarrel_trace_spans_sent_total", "Spans that the collector took", sources.spans_sent);
   count("quarrel_trace_spans_dropped_total", "Spans that were lost", sources.spans_dropped);

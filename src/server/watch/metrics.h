@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "server/request_record.h"
@@ -21,6 +22,8 @@ struct MetricSources {
   std::function<std::vector<ModelRegistry::Watched>()> models = {};
   std::function<std::size_t()> connections = {};
   std::function<std::uint64_t()> lost_log_lines = {};
+  std::function<std::vector<std::pair<std::string, std::uint64_t>>()> refusals =
+      {};  // before a body is read, by reason
   std::function<std::uint64_t()> spans_sent = {}, spans_dropped = {};
   std::string version = {};
 };

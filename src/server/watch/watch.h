@@ -24,7 +24,8 @@ struct WatchOptions {
 class Watch {
  public:
   // Throws Error(usage) for a collector's address that is none.
-  Watch(WatchOptions options, Service& service, std::function<std::size_t()> connections);
+  Watch(WatchOptions options, Service& service, std::function<std::size_t()> connections,
+        std::function<std::vector<std::pair<std::string, std::uint64_t>>()> refusals);
 
   void reload();  // the log's file was moved away
 
