@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <openssl/crypto.h>
+#include <openssl/evp.h>
 #include <openssl/rand.h>
 
 #include <algorithm>
@@ -14,7 +15,6 @@
 #include "base/error.h"
 #include "base/json_depth.h"
 #include "base/printable.h"
-#include "base/sha256.h"
 
 namespace quarrel {
 namespace {
@@ -52,10 +52,32 @@ std::string random_letters(std::size_t count) {
   return letters;
 }
 
-std::string random_hex() {
+template <std::size_t Size>
+std::string hex_of(const std::array<unsigned char, Size>& bytes) {
   std::string text;
-  for (const unsigned char byte : random_bytes<kSaltBytes>()) text += fmt::format("{:02x}", byte);
+  for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
   return text;
+}
+
+using Digest = std::array<unsigned char, 32>;
+
+Digest digest_of(std::string_view salt, std::string_view secret) {
+  const std::string text = std::string(salt).append(secret);
+  Digest digest{};
+  if (EVP_Digest(text.data(), text.size(), digest.data(), nullptr, EVP_sha256(), nullptr) != 1) {
+    fail(ErrorKind::internal, "the SHA-256 implementation refused to work");
+  }
+  return digest;
+}
+
+// Of 64 lower-case hexadecimal digits, which the reader of the file has seen to.
+Digest read_digest(std::string_view text) noexcept {
+  const auto value = [](char c) { return static_cast<unsigned>(c <= '9' ? c - '0' : c - 'a' + 10); };
+  Digest digest{};
+  for (std::size_t i = 0; i < digest.size() && 2 * i + 1 < text.size(); ++i) {
+    digest[i] = static_cast<unsigned char>(value(text[2 * i]) << 4 | value(text[2 * i + 1]));
+  }
+  return digest;
 }
 
 bool is_letters(std::string_view text) noexcept { return text.find_first_not_of(kLetters) == std::string_view::npos; }
@@ -186,7 +208,7 @@ NewSecret make_secret(WallTime now) {
   const std::string id = random_letters(kIdLetters);
   const std::string secret = random_letters(kSecretLetters);
   NewSecret made{.key = fmt::format("{}{}{}", kPrefix, id, secret)};
-  made.stored = {.id = id, .salt = random_hex(), .created = now};
+  made.stored = {.id = id, .salt = hex_of(random_bytes<kSaltBytes>()), .created = now};
   made.stored.hash = hash_secret(made.stored.salt, secret);
   return made;
 }
@@ -206,13 +228,13 @@ std::optional<PresentedKey> split_key(std::string_view key) noexcept {
   return PresentedKey{.id = letters.substr(0, kIdLetters), .secret = letters.substr(kIdLetters)};
 }
 
-std::string hash_secret(std::string_view salt, std::string_view secret) {
-  return sha256(std::string(salt).append(secret));
-}
+std::string hash_secret(std::string_view salt, std::string_view secret) { return hex_of(digest_of(salt, secret)); }
 
+// What is compared are bytes: to write a digest out takes longer for some than for others.
 bool secret_is_right(const KeySecret& stored, std::string_view secret) {
-  const std::string hash = hash_secret(stored.salt, secret);
-  return hash.size() == stored.hash.size() && CRYPTO_memcmp(hash.data(), stored.hash.data(), hash.size()) == 0;
+  const Digest digest = digest_of(stored.salt, secret);
+  const Digest wanted = read_digest(stored.hash);
+  return CRYPTO_memcmp(digest.data(), wanted.data(), digest.size()) == 0;
 }
 
 void check_key_name(const std::string& name) {
