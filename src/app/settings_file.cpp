@@ -47,6 +47,7 @@ class FileReader {
   void read_models(const toml::node& node) {
     if (!node.is_table()) refuse(node, "'models' must hold a table for each model: [models.\"name\"]");
     for (const auto& [model, table] : *node.as_table()) {
+      if (model.str().empty()) refuse(table, "a model has a name: [models.\"name\"]");
       if (!table.is_table()) {
         refuse(table, fmt::format("there is a table for each model: [models.\"name\"], but '{}' is none",
                                   printable(model.str())));

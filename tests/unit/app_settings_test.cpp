@@ -101,6 +101,7 @@ TEST_F(Settings, TheFileIsNamedOrLiesInItsPlace) {
 TEST_F(Settings, WhatAFileGetsWrongIsToldWithItsLine) {
   expect_refused("[server]\nprot = 1", "line 2: there is no setting 'server.prot'; did you mean 'server.port'?");
   expect_refused("\nport = 1", "line 2: there is no setting 'port'; did you mean 'server.port'?");
+  expect_refused("[models.\"\"]\npath = \"x\"", "line 1: a model has a name: [models.\"name\"]");
   expect_refused("[servre]\nport = 1", "line 1: there is no setting 'servre'; did you mean 'server'?");
   expect_refused("[server]\nport = 65536", "line 2: 'server.port' must be a whole number from 0 to 65535");
   expect_refused("[server]\nport = 1.5", "line 2: 'server.port' must be a whole number from 0 to 65535");
