@@ -72,6 +72,15 @@ void Exchange::abandon() {
   wake_();
 }
 
+void Exchange::upgrade(std::string protocol, MakeWebSocketHandler make_handler) {
+  std::unique_lock lock(mutex_);
+  if (state_ != State::waiting) return;
+  upgrade_ = std::move(make_handler);
+  protocol_ = std::move(protocol);
+  state_ = State::finished;
+  wake(lock);
+}
+
 bool Exchange::begun() const {
   const std::scoped_lock lock(mutex_);
   return state_ != State::waiting;
@@ -101,7 +110,9 @@ Exchange::Output Exchange::take() {
                 .whole = whole_,
                 .pieces = std::exchange(pieces_, {}),
                 .finished = state_ == State::finished,
-                .broken = broken_};
+                .broken = broken_,
+                .upgrade = std::exchange(upgrade_, {}),
+                .protocol = std::exchange(protocol_, {})};
   head_ = {};
   return output;
 }
