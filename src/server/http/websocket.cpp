@@ -6,8 +6,6 @@
 namespace quarrel::http {
 namespace {
 
-// A control frame has 125 bytes, two of them for the code.
-constexpr std::size_t kLongestReason = 123;
 // Of 16 bytes in base64.
 constexpr std::size_t kKeyLength = 24;
 
@@ -50,30 +48,27 @@ bool is_key(std::string_view key) noexcept {
   });
 }
 
-// At the end of a character.
-void cut(std::string& text, std::size_t length) {
-  if (text.size() <= length) return;
-  while (length > 0 && (static_cast<unsigned char>(text[length]) & 0xC0) == 0x80) --length;
-  text.resize(length);
-}
-
 }  // namespace
 
 WebSocket::WebSocket(std::shared_ptr<const Request> request, std::size_t most_buffered, std::function<void()> wake)
     : request_(std::move(request)), most_buffered_(most_buffered), wake_(std::move(wake)) {}
 
-bool WebSocket::send(std::string text) {
+bool WebSocket::send(std::string text) { return append(Opcode::text, text); }
+
+void WebSocket::control(Opcode opcode, std::string_view data) { append(opcode, data); }
+
+bool WebSocket::append(Opcode opcode, std::string_view payload) {
   {
     const std::scoped_lock lock(mutex_);
     if (state_ != State::open) return false;
-    // One message is taken whatever its size: a client that reads well must not be lost to a long one.
-    if (!output_.messages.empty() && buffered_ + text.size() > most_buffered_) {
+    // One frame is taken whatever its size: a client that reads well must not be lost to a long one.
+    broken_ = !output_.frames.empty() && output_.frames.size() + payload.size() > most_buffered_;
+    if (broken_) {
       state_ = State::closed;
-      broken_ = true;
       output_ = {};
     } else {
-      buffered_ += text.size();
-      output_.messages.push_back(std::move(text));
+      append_frame(output_.frames, opcode, payload);
+      output_.has_message |= opcode == Opcode::text;
       // One call for however much gathers until the connection takes it.
       if (std::exchange(woken_, true)) return true;
     }
@@ -82,15 +77,13 @@ bool WebSocket::send(std::string text) {
   return !broken();
 }
 
-void WebSocket::close(CloseCode code, std::string reason) {
+void WebSocket::close(CloseCode code, std::string_view reason) {
   {
     const std::scoped_lock lock(mutex_);
     if (state_ != State::open) return;
     state_ = State::closing;
-    cut(reason, kLongestReason);
+    append_close_frame(output_.frames, code, reason);
     output_.closing = true;
-    output_.code = code;
-    output_.reason = std::move(reason);
     woken_ = true;
   }
   wake_();
@@ -99,8 +92,12 @@ void WebSocket::close(CloseCode code, std::string reason) {
 WebSocket::Output WebSocket::take() {
   const std::scoped_lock lock(mutex_);
   woken_ = false;
-  buffered_ = 0;
   return std::exchange(output_, {});
+}
+
+bool WebSocket::is_open() const {
+  const std::scoped_lock lock(mutex_);
+  return state_ == State::open;
 }
 
 bool WebSocket::broken() const {

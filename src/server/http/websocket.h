@@ -12,23 +12,13 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "server/http/message.h"
+#include "server/http/websocket_frames.h"
 
 namespace quarrel::http {
-
-// The codes of RFC 6455 that we use ourselves.
-enum class CloseCode : std::uint16_t {
-  normal = 1000,
-  going_away = 1001,
-  protocol_error = 1002,
-  unsupported_data = 1003,
-  policy_violation = 1008,
-  too_big = 1009,
-  internal_error = 1011,
-  try_again_later = 1013,
-};
 
 // Who takes the messages of one WebSocket. The connection owns it until `closed` has returned.
 class WebSocketHandler {
@@ -57,20 +47,22 @@ class WebSocket {
   // the client reads so slowly that what waits for it has outgrown its buffer: then the connection is cut.
   bool send(std::string text);
   // After what was sent before. A reason longer than a frame of this kind may hold is cut. The first call counts.
-  void close(CloseCode code, std::string reason);
+  void close(CloseCode code, std::string_view reason);
 
   // ---- The connection's side ----
 
+  // The frames that are to be sent now, and whether they end with a close.
   struct Output {
-    std::vector<std::string> messages = {};
-    bool closing = false;  // after the messages
-    CloseCode code = CloseCode::normal;
-    std::string reason = {};
+    std::string frames = {};
+    bool has_message = false;
+    bool closing = false;
   };
-  // What is to be sent now.
   Output take();
+  bool is_open() const;
   // The reader was too slow: nothing more goes out.
   bool broken() const;
+  // A ping, or the answer to one.
+  void control(Opcode opcode, std::string_view data);
   // The client is gone.
   void end();
 
@@ -85,8 +77,9 @@ class WebSocket {
   State state_ = State::open;
   bool broken_ = false;
   Output output_;
-  std::size_t buffered_ = 0;  // bytes of its messages
-  bool woken_ = false;        // and nothing was taken since
+  bool woken_ = false;  // and nothing was taken since
+
+  bool append(Opcode opcode, std::string_view payload);
 };
 
 // The handler of a new WebSocket, called on its connection's strand before anything is sent or read.
