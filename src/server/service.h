@@ -17,6 +17,7 @@
 #include "server/http/exchange.h"
 #include "server/limits.h"
 #include "server/request_record.h"
+#include "server/ws_hub.h"
 #include "session/model_registry.h"
 #include "store/store.h"
 
@@ -40,6 +41,7 @@ struct ServiceOptions {
   std::chrono::milliseconds patience = std::chrono::minutes(5);  // 0: for ever
   int text_threads = 1;
   std::string version = {};  // of the program
+  SocketOptions sockets = {};
 };
 
 // A model that a client may name.
@@ -109,6 +111,7 @@ class Service {
   void set_metrics(std::shared_ptr<Metrics> metrics) { metrics_ = std::move(metrics); }
   const Metrics& metrics() const noexcept { return *metrics_; }
   Limits& limits() noexcept { return limits_; }
+  SocketHub& sockets() noexcept { return *sockets_; }
 
   bool ready() const noexcept { return !draining_; }
   // New requests are refused from now on.
@@ -134,7 +137,8 @@ class Service {
   std::atomic<bool> draining_ = false;
   const std::shared_ptr<StepPoster> poster_ = std::make_shared<StepPoster>();
   std::unique_ptr<TextPool> pool_;
-  std::unique_ptr<ModelRegistry> registry_;  // ends first: what waits for a model is told so on the pool
+  std::unique_ptr<ModelRegistry> registry_;  // what waits for a model is told so on the pool
+  std::unique_ptr<SocketHub> sockets_;       // ends first
 };
 
 // Who sent it.
