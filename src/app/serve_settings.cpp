@@ -213,6 +213,54 @@ std::vector<Row> limit_rows() {
   };
 }
 
+std::vector<Row> websocket_rows() {
+  return {
+      {{.key = "websocket.messages_per_second",
+        .flags = "--ws-messages",
+        .kind = Kind::number,
+        .least = 0.1,
+        .most = 1e6,
+        .value_name = "N",
+        .fallback = "50",
+        .help = "Messages a second that a WebSocket may send; twice as many at once after a silence"},
+       [](Settings& s, const Value& v) { s.serve.service.sockets.messages_per_second = v.number(); }},
+      {{.key = "websocket.running",
+        .flags = "--ws-running",
+        .kind = Kind::integer,
+        .least = 1,
+        .most = 1e6,
+        .value_name = "N",
+        .fallback = "64",
+        .help = "Answers that a WebSocket may have running at once"},
+       [](Settings& s, const Value& v) { s.serve.service.sockets.running = whole<std::size_t>(v); }},
+      {{.key = "websocket.running_of_model",
+        .flags = "--ws-running-of-model",
+        .kind = Kind::integer,
+        .least = 1,
+        .most = 1e6,
+        .value_name = "N",
+        .fallback = "256",
+        .help = "Answers of one model that all WebSockets together may have running at once"},
+       [](Settings& s, const Value& v) { s.serve.service.sockets.running_of_model = whole<std::size_t>(v); }},
+      {{.key = "websocket.broadcast",
+        .flags = "--ws-broadcast",
+        .kind = Kind::number,
+        .most = kDay,
+        .value_name = "SECONDS",
+        .fallback = "5",
+        .help = "Time between two broadcasts of metrics to WebSockets; 0: none"},
+       [](Settings& s, const Value& v) { s.serve.service.sockets.broadcast = v.seconds(); }},
+      {{.key = "websocket.resume_time",
+        .flags = "--resume-time",
+        .kind = Kind::number,
+        .most = kDay,
+        .value_name = "SECONDS",
+        .fallback = "60",
+        .help = "Time that an answer with `resume` goes on after its connection was lost"},
+       [](Settings& s, const Value& v) { s.serve.service.sockets.resume.kept = v.seconds(); }},
+  };
+}
+
 std::vector<Row> engine_rows() {
   return {
       {{.key = "engine.parallel",
@@ -368,7 +416,7 @@ const std::vector<Setting<ServeSettings>>& serve_settings() {
   static const std::vector<Row> rows = [] {
     std::vector<Row> all;
     for (std::vector<Row>& group :
-         std::vector<std::vector<Row>>{server_rows(), limit_rows(), watch_rows(), engine_rows()}) {
+         std::vector<std::vector<Row>>{server_rows(), limit_rows(), websocket_rows(), watch_rows(), engine_rows()}) {
       all.insert(all.end(), group.begin(), group.end());
     }
     for (const ModelOptionRow& option : model_option_rows()) all.push_back(machine_row(option));

@@ -1,10 +1,9 @@
-// Quarrel's own endpoints: generate, stream, health, version. Handlers of the rows in routes.cpp; what they throw is
+// Quarrel's own endpoints: generate, health, version. Handlers of the rows in routes.cpp; what they throw is
 // answered as plain_error says.
 #pragma once
 
 #include <memory>
 
-#include "server/fields.h"
 #include "server/http/exchange.h"
 #include "server/service.h"
 
@@ -15,11 +14,6 @@ void native_generate(Service& service, const std::shared_ptr<http::Exchange>& ex
 // The path that Ollama's clients use too: a body with max_tokens, temperature, topk or topp at its top, or without a
 // model, is ours, any other theirs.
 void shared_generate(Service& service, const std::shared_ptr<http::Exchange>& exchange);
-// Server-sent events with token, token_id, stream, complete, tokens_per_sec.
-void native_stream(Service& service, const std::shared_ptr<http::Exchange>& exchange);
-
-// What generate and stream take.
-Json native_request_schema();
 
 void health(Service& service, const std::shared_ptr<http::Exchange>& exchange);
 void readiness(Service& service, const std::shared_ptr<http::Exchange>& exchange);

@@ -55,6 +55,7 @@ Json ollama_generate_answer_schema();
 Operation describe_shared_generate();
 Operation describe_native_generate();
 Operation describe_native_stream();
+Operation describe_websocket();
 Operation describe_health();
 Operation describe_api_health();
 Operation describe_healthz();

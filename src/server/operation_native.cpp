@@ -1,4 +1,4 @@
-#include "server/native_api.h"
+#include "server/native_request.h"
 #include "server/ollama_request.h"
 #include "server/operation.h"
 #include "server/schema.h"
@@ -66,15 +66,26 @@ Operation describe_native_generate() {
 }
 
 Operation describe_native_stream() {
-  return {.id = "stream",
+  return {
+      .id = "stream",
+      .tag = kTag,
+      .description =
+          "Server-sent events with `token`, `token_id`, `stream`, `complete` and `tokens_per_sec`; the last "
+          "one is complete and has the `finish_reason`. With `resume` each event has an id, and the same request with "
+          "the last of them as Last-Event-ID gets the rest after a lost connection; 204 where nothing is left.",
+      .body = native_request_schema(),
+      .example = question(),
+      .answers = {{.media_type = "text/event-stream", .schema = schema::event()}},
+      .errors = {{404}}};
+}
+
+Operation describe_websocket() {
+  return {.id = "websocket",
           .tag = kTag,
           .description =
-              "Server-sent events with `token`, `token_id`, `stream`, `complete` and `tokens_per_sec`; the last "
-              "one is complete and has the `finish_reason`.",
-          .body = native_request_schema(),
-          .example = question(),
-          .answers = {{.media_type = "text/event-stream", .schema = schema::event()}},
-          .errors = {{404}}};
+              "Messages are `{\"type\", \"id\", \"payload\"}`; the payload of `inference` is what /api/stream "
+              "takes. An upgrade is answered with 101.",
+          .errors = {{426}}};
 }
 
 Operation describe_health() { return health_at("health"); }

@@ -4,11 +4,13 @@
 
 #include "server/docs_page.h"
 #include "server/native_api.h"
+#include "server/native_stream.h"
 #include "server/ollama_api.h"
 #include "server/ollama_models.h"
 #include "server/openai_api.h"
 #include "server/openapi.h"
 #include "server/watch/watch.h"
+#include "server/ws_session.h"
 
 namespace quarrel {
 namespace {
@@ -33,6 +35,8 @@ constexpr std::array kRoutes = {
           "Answers a prompt", describe_native_generate},
     Route{"POST", "/api/stream", Access::key, Dialect::native, kLargeBody, false, native_stream,
           "Answers a prompt token by token", describe_native_stream},
+    Route{"GET", "/ws", Access::key, Dialect::native, 0, true, open_websocket,
+          "Opens a WebSocket: answers, stop, status and metrics in messages", describe_websocket},
     Route{"POST", "/api/chat", Access::key, Dialect::native, kLargeBody, false, ollama_chat,
           "Continues a conversation, as Ollama does", describe_ollama_chat},
     Route{"POST", "/api/embed", Access::key, Dialect::native, kLargeBody, false, ollama_embed,

@@ -114,11 +114,16 @@ Service::Service(ServiceOptions options, std::shared_ptr<Device> device, ModelSt
   registry.resolve = [this](const std::string& name) { return store_.resolve(find(name, Caller{}).source); };
   pool_ = std::make_unique<TextPool>(options_.text_threads, log_);
   registry_ = std::make_unique<ModelRegistry>(std::move(device), std::move(registry), log_);
+  sockets_ = std::make_unique<SocketHub>(*this, options_.sockets);
+  observe(sockets_->activity());
 }
 
 // What the pool still has asks the registry for models, and what the registry ends is said on the pool: so the pool
 // runs out first, and takes nothing more while the registry ends.
-Service::~Service() { pool_->end(); }
+Service::~Service() {
+  sockets_->end();
+  pool_->end();
+}
 
 // A file of the settings, which clients know by its name there. Throws Error(not_found) if it is not there.
 OfferedModel Service::configured_model(const std::string& name) const {

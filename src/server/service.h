@@ -17,6 +17,7 @@
 #include "server/http/exchange.h"
 #include "server/limits.h"
 #include "server/request_record.h"
+#include "server/ws_hub.h"
 #include "session/model_registry.h"
 #include "store/store.h"
 
@@ -40,6 +41,7 @@ struct ServiceOptions {
   std::chrono::milliseconds patience = std::chrono::minutes(5);  // 0: for ever
   int text_threads = 1;
   std::string version = {};  // of the program
+  SocketOptions sockets = {};
 };
 
 // A model that a client may name.
@@ -112,6 +114,7 @@ class Service {
   // Whether a caller may still ask: for connections that stay open, on which a key may outlive itself.
   bool accepts(const Caller& caller) const { return !accepts_ || accepts_(caller); }
   void set_accepts(std::function<bool(const Caller&)> accepts) { accepts_ = std::move(accepts); }  // before the first
+  SocketHub& sockets() noexcept { return *sockets_; }
 
   bool ready() const noexcept { return !draining_; }
   // New requests are refused from now on.
@@ -138,7 +141,8 @@ class Service {
   std::atomic<bool> draining_ = false;
   const std::shared_ptr<StepPoster> poster_ = std::make_shared<StepPoster>();
   std::unique_ptr<TextPool> pool_;
-  std::unique_ptr<ModelRegistry> registry_;  // ends first: what waits for a model is told so on the pool
+  std::unique_ptr<ModelRegistry> registry_;  // what waits for a model is told so on the pool
+  std::unique_ptr<SocketHub> sockets_;       // ends first
 };
 
 // Who sent it.

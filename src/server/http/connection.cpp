@@ -17,6 +17,8 @@
 #include <random>
 #include <utility>
 
+#include "server/http/websocket_session.h"
+
 namespace quarrel::http {
 namespace {
 
@@ -28,8 +30,8 @@ constexpr std::size_t kReadAtOnce = 16 * 1024;
 // A client that is refused in the middle of its body is read on for so long: closing at once would reset the
 // connection, and it might never see the answer.
 constexpr std::chrono::seconds kLinger{1};
-constexpr std::chrono::milliseconds kTryAgain{50};
-constexpr std::size_t kMostLingering = 1024 * 1024;
+// How often a client is looked at that has sent its next request before it had the answer.
+constexpr std::chrono::milliseconds kLookAgain{250};
 
 std::string new_request_id() {
   thread_local std::mt19937_64 random(std::random_device{}());
@@ -83,16 +85,17 @@ std::string whole_text(const Response& response, const std::string& id, int mino
 
 }  // namespace
 
-Connection::Connection(Socket socket, const Limits& limits, const HttpServer::Handler& handler,
-                       const std::atomic<bool>& draining)
-    : stream_(std::move(socket)),
+Connection::Connection(Socket socket, const std::shared_ptr<TlsContext>& tls, const Limits& limits,
+                       const HttpServer::Handler& handler, const std::atomic<bool>& draining)
+    : transport_(std::move(socket), tls),
       limits_(limits),
       handler_(handler),
       draining_(draining),
-      timer_(stream_.get_executor()),
-      deadline_(stream_.get_executor()) {
+      timer_(transport_.get_executor()),
+      watch_(transport_.get_executor()),
+      deadline_(transport_) {
   error_code error;
-  const asio::generic::stream_protocol::endpoint peer = stream_.socket().remote_endpoint(error);
+  const asio::generic::stream_protocol::endpoint peer = transport_.socket().remote_endpoint(error);
   if (error || peer.data()->sa_family == AF_UNIX) {
     loopback_ = true;
     unix_socket_ = !error;
@@ -104,13 +107,15 @@ Connection::Connection(Socket socket, const Limits& limits, const HttpServer::Ha
   address_ = endpoint.address().to_string();
   loopback_ = endpoint.address().is_loopback();
   const int on = 1;
-  ::setsockopt(stream_.socket().native_handle(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  ::setsockopt(transport_.socket().native_handle(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
 asio::awaitable<void> Connection::run() {
   const std::shared_ptr<Connection> self = shared_from_this();
   try {
-    bool again = true;
+    set_deadline(limits_.header_time);
+    bool again = co_await transport_.handshake();
+    deadline_.clear();
     while (again) {
       const bool may_go_on = co_await serve_one();
       has_request_ = false;
@@ -120,21 +125,21 @@ asio::awaitable<void> Connection::run() {
   } catch (const std::exception&) {
     // No memory for this connection: it ends, the others do not.
   }
-  error_code ignored;
-  stream_.socket().shutdown(asio::socket_base::shutdown_both, ignored);
-  stream_.close();
+  transport_.close();
 }
 
 void Connection::end() {
-  asio::post(stream_.get_executor(), [self = shared_from_this()] {
-    self->stream_.close();
+  asio::post(transport_.get_executor(), [self = shared_from_this()] {
+    if (self->websocket_ != nullptr) return self->websocket_->end();
+    self->transport_.close();
     self->wake();
   });
 }
 
-void Connection::end_if_idle() {
-  asio::post(stream_.get_executor(), [self = shared_from_this()] {
-    if (!self->has_request_) self->stream_.close();
+void Connection::drain() {
+  asio::post(transport_.get_executor(), [self = shared_from_this()] {
+    if (self->websocket_ != nullptr) self->websocket_->drain();
+    if (!self->has_request_) self->transport_.close();
   });
 }
 
@@ -222,7 +227,7 @@ asio::awaitable<bool> Connection::gather_head(std::size_t& length) {
     length = end == std::string_view::npos ? seen.size() : end + kEnd.size();
     const std::string fault = head_fault(seen.substr(0, length));
     if (length > limits_.header_bytes || !fault.empty()) {
-      clear_deadline();
+      deadline_.clear();
       const unsigned status = fault.empty() ? 431 : 400;
       const std::string message =
           fault.empty() ? fmt::format("the request's head is longer than {} bytes", limits_.header_bytes) : fault;
@@ -233,11 +238,11 @@ asio::awaitable<bool> Connection::gather_head(std::size_t& length) {
     if (end != std::string_view::npos) break;
     if (first) set_deadline(seen.empty() ? limits_.idle_time : limits_.header_time);
     error_code error;
-    const std::size_t count = co_await stream_.async_read_some(buffer_.prepare(kReadAtOnce),
-                                                               asio::redirect_error(asio::use_awaitable, error));
-    if (error || (timed_out_ && has_request_)) {
-      if (timed_out_ && has_request_) {
-        clear_deadline();
+    const std::size_t count = co_await transport_.async_read_some(buffer_.prepare(kReadAtOnce),
+                                                                  asio::redirect_error(asio::use_awaitable, error));
+    if (error || (deadline_.passed() && has_request_)) {
+      if (deadline_.passed() && has_request_) {
+        deadline_.clear();
         co_await refuse(408, "the request's head did not come in time", new_request_id());
       }
       co_return false;
@@ -245,31 +250,8 @@ asio::awaitable<bool> Connection::gather_head(std::size_t& length) {
     if (!has_request_) set_deadline(limits_.header_time);
     buffer_.commit(count);
   }
-  clear_deadline();
+  deadline_.clear();
   co_return true;
-}
-
-// Beast's own timeout closes the socket, and then nothing can be said any more.
-void Connection::set_deadline(std::chrono::milliseconds time) {
-  timed_out_ = false;
-  wait_for_deadline(time, ++deadline_number_);
-}
-
-// A read that has just completed cannot be cancelled, and the next one begins at once: so it is tried until one is.
-void Connection::wait_for_deadline(std::chrono::milliseconds time, unsigned number) {
-  deadline_.expires_after(time);
-  deadline_.async_wait([weak = weak_from_this(), number](error_code error) {
-    const std::shared_ptr<Connection> self = weak.lock();
-    if (error || self == nullptr || number != self->deadline_number_) return;
-    self->timed_out_ = true;
-    self->stream_.cancel();
-    self->wait_for_deadline(kTryAgain, number);
-  });
-}
-
-void Connection::clear_deadline() {
-  ++deadline_number_;
-  deadline_.cancel();
 }
 
 asio::awaitable<bool> Connection::read_body(Parser& parser, const Request& request) {
@@ -285,12 +267,12 @@ asio::awaitable<bool> Connection::read_body(Parser& parser, const Request& reque
   }
   if (parser.is_done()) co_return true;
   set_deadline(limits_.body_time);
-  co_await beast::http::async_read(stream_, buffer_, parser, asio::redirect_error(asio::use_awaitable, error));
-  clear_deadline();
+  co_await beast::http::async_read(transport_, buffer_, parser, asio::redirect_error(asio::use_awaitable, error));
+  deadline_.clear();
   if (!error) co_return true;
   if (error == beast::http::error::body_limit) {
     co_await refuse(413, "the request's body is too large", request.id);
-  } else if (timed_out_) {
+  } else if (deadline_.passed()) {
     co_await refuse(408, "the request's body did not come in time", request.id);
   } else if (error.category() == beast::http::make_error_code(beast::http::error::bad_chunk).category() &&
              error != beast::http::error::partial_message && error != beast::http::error::end_of_stream) {
@@ -304,7 +286,7 @@ std::shared_ptr<Exchange> Connection::make_exchange(Request request) {
   auto exchange = std::make_shared<Exchange>(std::move(request), limits_.buffered_bytes, [weak] {
     const std::shared_ptr<Connection> self = weak.lock();
     if (self == nullptr) return;
-    asio::post(self->stream_.get_executor(), [self] { self->wake(); });
+    asio::post(self->transport_.get_executor(), [self] { self->wake(); });
   });
   watch_client(exchange);
   return exchange;
@@ -314,19 +296,25 @@ std::shared_ptr<Exchange> Connection::make_exchange(Request request) {
 // the next request, waits in the socket.
 void Connection::watch_client(const std::shared_ptr<Exchange>& exchange) {
   const std::weak_ptr<Exchange> weak = exchange;
-  stream_.socket().async_wait(asio::socket_base::wait_read, [self = shared_from_this(), weak](error_code error) {
-    const std::shared_ptr<Exchange> watched = weak.lock();
-    if (error || watched == nullptr || !self->client_is_gone()) return;
-    watched->close();
-    self->stream_.close();
-    self->wake();
+  transport_.socket().async_wait(asio::socket_base::wait_read, [self = shared_from_this(), weak](error_code error) {
+    if (!error) self->look_at_client(weak);
   });
 }
 
-bool Connection::client_is_gone() {
-  char byte = 0;
-  const ssize_t count = ::recv(stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  return count == 0 || (count < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+// Bytes that wait would end every further wait at once, so it is looked again from time to time.
+void Connection::look_at_client(const std::weak_ptr<Exchange>& watched) {
+  const std::shared_ptr<Exchange> exchange = watched.lock();
+  if (exchange == nullptr || exchange != answering_) return;
+  if (transport_.peer_has_ended()) {
+    exchange->close();
+    transport_.close();
+    wake();
+    return;
+  }
+  watch_.expires_after(kLookAgain);
+  watch_.async_wait([self = shared_from_this(), watched](error_code error) {
+    if (!error) self->look_at_client(watched);
+  });
 }
 
 void Connection::wake() {
@@ -344,13 +332,26 @@ asio::awaitable<void> Connection::sleep_until_woken() {
 }
 
 asio::awaitable<bool> Connection::answer(std::shared_ptr<Exchange> exchange, bool keep_alive) {
+  answering_ = exchange;
+  const bool sent = co_await send_answer(exchange, keep_alive);
+  answering_ = nullptr;
+  watch_.cancel();
+  co_return sent;
+}
+
+asio::awaitable<bool> Connection::send_answer(std::shared_ptr<Exchange> exchange, bool keep_alive) {
   const std::string id = exchange->request().id;
   const bool head_only = exchange->request().method == "HEAD";
   const bool chunked = minor_version_ == 1;
   for (;;) {
     Exchange::Output output = exchange->take();
-    if (output.broken || !stream_.socket().is_open()) {
+    if (output.broken || !transport_.is_open()) {
       exchange->close();
+      co_return false;
+    }
+    if (output.upgrade != nullptr) {
+      answering_ = nullptr;  // a WebSocket reads all the time, and needs no watching
+      co_await become_websocket(exchange, std::move(output));
       co_return false;
     }
     std::string bytes;
@@ -379,37 +380,53 @@ asio::awaitable<bool> Connection::answer(std::shared_ptr<Exchange> exchange, boo
   }
 }
 
+asio::awaitable<void> Connection::become_websocket(std::shared_ptr<Exchange> exchange, Exchange::Output output) {
+  const Request& request = exchange->request();
+  if (minor_version_ == 0) {
+    co_return co_await refuse(400, "HTTP/1.0 has no WebSockets", request.id);
+  }
+  // A client has to wait for the answer; bytes that follow at once may be another's request.
+  if (buffer_.size() != 0) {
+    co_return co_await refuse(400, "the request is followed by bytes before its answer", request.id);
+  }
+  if (draining_) co_return co_await refuse(503, "the server is about to end", request.id);
+  const std::shared_ptr<Transport> transport(shared_from_this(), &transport_);
+  const std::shared_ptr<const Request> shared_request(exchange, &request);
+  websocket_ = std::make_shared<WebSocketSession>(transport, limits_, shared_request);
+  try {
+    co_await websocket_->run(output.protocol, output.head.headers, output.upgrade);
+  } catch (...) {
+    websocket_ = nullptr;  // it holds this connection
+    throw;
+  }
+  websocket_ = nullptr;
+}
+
 // All of it, as long as some of it goes out every now and then.
 asio::awaitable<bool> Connection::send(std::string bytes) {
   std::size_t done = 0;
-  while (done < bytes.size()) {
-    error_code error;
-    stream_.expires_after(limits_.write_time);
-    const std::size_t count = co_await stream_.async_write_some(asio::buffer(bytes.data() + done, bytes.size() - done),
-                                                                asio::redirect_error(asio::use_awaitable, error));
-    if (error) co_return false;
-    done += count;
+  error_code error;
+  while (done < bytes.size() && !error) {
+    set_deadline(limits_.write_time);
+    done += co_await transport_.async_write_some(asio::buffer(bytes.data() + done, bytes.size() - done),
+                                                 asio::redirect_error(asio::use_awaitable, error));
   }
-  stream_.expires_never();
-  co_return true;
+  deadline_.clear();
+  co_return !error;
 }
 
 asio::awaitable<void> Connection::refuse(unsigned status, std::string message, std::string id) {
-  co_await send_last(handler_.refuse(status, message), std::move(id), false);
+  Response response = handler_.refuse(status, message);
+  if (status == 503) response.headers.emplace_back("Retry-After", "1");
+  co_await send_last(std::move(response), std::move(id), false);
 }
 
 asio::awaitable<void> Connection::send_last(Response response, std::string id, bool head_only) {
   const bool sent = co_await send(whole_text(response, id, minor_version_, false, head_only));
   if (!sent) co_return;
-  error_code error;
-  stream_.socket().shutdown(asio::socket_base::shutdown_send, error);
-  stream_.expires_after(kLinger);
-  buffer_.clear();
-  std::size_t read = 0;
-  while (!error && read < kMostLingering) {
-    read += co_await stream_.async_read_some(buffer_.prepare(kReadAtOnce),
-                                             asio::redirect_error(asio::use_awaitable, error));
-  }
+  set_deadline(kLinger);
+  co_await transport_.end_sending();
+  deadline_.clear();
 }
 
 }  // namespace quarrel::http

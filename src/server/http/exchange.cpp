@@ -72,6 +72,21 @@ void Exchange::abandon() {
   wake_();
 }
 
+void Exchange::upgrade(std::string protocol, MakeWebSocketHandler make_handler) {
+  if (const UpgradeFault fault = upgrade_fault(request_); fault.status != 0) {
+    Response answer{.status = fault.status, .body = "{\"error\":\"" + fault.message + "\"}"};
+    if (fault.status == 426) answer.headers = {{"Upgrade", "websocket"}, {"Sec-WebSocket-Version", "13"}};
+    return respond(std::move(answer));
+  }
+  std::unique_lock lock(mutex_);
+  if (state_ != State::waiting) return;
+  set_head({.status = 101, .content_type = {}});
+  upgrade_ = std::move(make_handler);
+  protocol_ = std::move(protocol);
+  state_ = State::finished;
+  wake(lock);
+}
+
 bool Exchange::begun() const {
   const std::scoped_lock lock(mutex_);
   return state_ != State::waiting;
@@ -101,7 +116,9 @@ Exchange::Output Exchange::take() {
                 .whole = whole_,
                 .pieces = std::exchange(pieces_, {}),
                 .finished = state_ == State::finished,
-                .broken = broken_};
+                .broken = broken_,
+                .upgrade = std::exchange(upgrade_, {}),
+                .protocol = std::exchange(protocol_, {})};
   head_ = {};
   return output;
 }

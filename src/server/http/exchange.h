@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "server/http/message.h"
+#include "server/http/websocket.h"
 
 namespace quarrel::http {
 
@@ -36,6 +37,9 @@ class Exchange {
   void finish();
   // There will be no answer, or not the rest of it: the connection ends, so that nobody takes a part for the whole.
   void abandon();
+  // The request becomes a WebSocket, with this one of the protocols that its client offers (empty: with none). A
+  // request that cannot is answered so (`upgrade_fault`), and `make_handler` is not called.
+  void upgrade(std::string protocol, MakeWebSocketHandler make_handler);
 
   // Called once when the client is gone before the answer was finished, at once if it is already; on any thread.
   void on_closed(std::function<void()> callback);
@@ -56,7 +60,9 @@ class Exchange {
     bool whole = false;  // the head's body is the answer
     std::string pieces = {};
     bool finished = false;
-    bool broken = false;  // the reader was too slow, or the answer was abandoned
+    bool broken = false;                // the reader was too slow, or the answer was abandoned
+    MakeWebSocketHandler upgrade = {};  // set: there is no answer but a WebSocket
+    std::string protocol = {};
   };
   // What is to be sent now.
   Output take();
@@ -77,6 +83,8 @@ class Exchange {
   bool broken_ = false;
   Response head_;
   std::string pieces_;
+  MakeWebSocketHandler upgrade_;
+  std::string protocol_;
   bool woken_ = false;  // and nothing was taken since
   std::vector<std::function<void(Response&)>> on_head_;
   std::vector<std::function<void()>> on_closed_;

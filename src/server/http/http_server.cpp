@@ -101,7 +101,7 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
 
   void begin_drain() {
     draining_ = true;
-    for (const std::shared_ptr<Connection>& connection : open()) connection->end_if_idle();
+    for (const std::shared_ptr<Connection>& connection : open()) connection->drain();
   }
 
   bool wait_idle(std::chrono::milliseconds time) {
@@ -220,7 +220,7 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
   }
 
   void begin(Socket socket) {
-    auto connection = std::make_shared<Connection>(std::move(socket), options_.limits, handler_, draining_);
+    auto connection = std::make_shared<Connection>(std::move(socket), nullptr, options_.limits, handler_, draining_);
     std::shared_ptr<Connection> victim;
     std::list<std::shared_ptr<Connection>>::iterator place;
     {

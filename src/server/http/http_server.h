@@ -25,6 +25,11 @@ struct Limits {
   std::chrono::milliseconds body_time = std::chrono::seconds(60);
   std::chrono::milliseconds idle_time = std::chrono::seconds(75);   // between requests
   std::chrono::milliseconds write_time = std::chrono::seconds(30);  // without any progress
+  std::size_t websocket_message_bytes = 1024 * 1024;                // from a client
+  // Without a byte from the client for so long it gets a ping; after as long again it is gone.
+  std::chrono::milliseconds websocket_ping_time = std::chrono::seconds(20);
+  // Without a message in either direction; 0: for ever.
+  std::chrono::milliseconds websocket_idle_time = std::chrono::hours(1);
 };
 
 struct ServerOptions {

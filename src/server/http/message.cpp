@@ -79,6 +79,7 @@ std::string_view status_text(unsigned status) noexcept {
     case 415: return "Unsupported Media Type";
     case 417: return "Expectation Failed";
     case 421: return "Misdirected Request";
+    case 426: return "Upgrade Required";
     case 429: return "Too Many Requests";
     case 431: return "Request Header Fields Too Large";
     case 500: return "Internal Server Error";

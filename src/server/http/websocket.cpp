@@ -1,0 +1,134 @@
+#include "server/http/websocket.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace quarrel::http {
+namespace {
+
+// Of 16 bytes in base64.
+constexpr std::size_t kKeyLength = 24;
+
+std::string_view trimmed(std::string_view text) noexcept {
+  const std::size_t first = text.find_first_not_of(" \t");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
+}
+
+// Calls `take` for each member of a list with commas; members may come in several headers of one name.
+template <typename Take>
+void for_each_token(const Request& request, std::string_view name, Take take) {
+  for (const auto& [key, value] : request.headers) {
+    if (!equals_ignoring_case(key, name)) continue;
+    std::string_view rest = value;
+    for (;;) {
+      const std::size_t comma = rest.find(',');
+      if (const std::string_view token = trimmed(rest.substr(0, comma)); !token.empty()) take(token);
+      if (comma == std::string_view::npos) break;
+      rest.remove_prefix(comma + 1);
+    }
+  }
+}
+
+bool has_token(const Request& request, std::string_view name, std::string_view wanted) {
+  bool found = false;
+  for_each_token(request, name, [&](std::string_view token) { found |= equals_ignoring_case(token, wanted); });
+  return found;
+}
+
+std::size_t count(const Request& request, std::string_view name) {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(request.headers, [&](const auto& each) { return equals_ignoring_case(each.first, name); }));
+}
+
+bool is_key(std::string_view key) noexcept {
+  if (key.size() != kKeyLength || !key.ends_with("==")) return false;
+  return std::ranges::all_of(key.substr(0, kKeyLength - 2), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '+' || c == '/';
+  });
+}
+
+}  // namespace
+
+WebSocket::WebSocket(std::shared_ptr<const Request> request, std::size_t most_buffered, std::function<void()> wake)
+    : request_(std::move(request)), most_buffered_(most_buffered), wake_(std::move(wake)) {}
+
+bool WebSocket::send(std::string text) { return append(Opcode::text, text); }
+
+void WebSocket::control(Opcode opcode, std::string_view data) { append(opcode, data); }
+
+bool WebSocket::append(Opcode opcode, std::string_view payload) {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (state_ != State::open) return false;
+    // One frame is taken whatever its size: a client that reads well must not be lost to a long one.
+    broken_ = !output_.frames.empty() && output_.frames.size() + payload.size() > most_buffered_;
+    if (broken_) {
+      state_ = State::closed;
+      output_ = {};
+    } else {
+      append_frame(output_.frames, opcode, payload);
+      output_.has_message |= opcode == Opcode::text;
+      // One call for however much gathers until the connection takes it.
+      if (std::exchange(woken_, true)) return true;
+    }
+  }
+  wake_();
+  return !broken();
+}
+
+void WebSocket::close(CloseCode code, std::string_view reason) {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (state_ != State::open) return;
+    state_ = State::closing;
+    append_close_frame(output_.frames, code, reason);
+    output_.closing = true;
+    woken_ = true;
+  }
+  wake_();
+}
+
+WebSocket::Output WebSocket::take() {
+  const std::scoped_lock lock(mutex_);
+  woken_ = false;
+  return std::exchange(output_, {});
+}
+
+bool WebSocket::is_open() const {
+  const std::scoped_lock lock(mutex_);
+  return state_ == State::open;
+}
+
+bool WebSocket::broken() const {
+  const std::scoped_lock lock(mutex_);
+  return broken_;
+}
+
+void WebSocket::end() {
+  const std::scoped_lock lock(mutex_);
+  state_ = State::closed;
+  output_ = {};
+}
+
+UpgradeFault upgrade_fault(const Request& request) {
+  if (!has_token(request, "Upgrade", "websocket") || !has_token(request, "Connection", "upgrade")) {
+    return {426, "this path is for WebSockets: the request does not ask to become one"};
+  }
+  if (request.method != "GET") return {400, "a WebSocket begins with a GET"};
+  if (request.header("Sec-WebSocket-Version") != "13" || count(request, "Sec-WebSocket-Version") != 1) {
+    return {426, "the only version of WebSocket that is spoken here is 13"};
+  }
+  if (count(request, "Sec-WebSocket-Key") != 1 || !is_key(request.header("Sec-WebSocket-Key"))) {
+    return {400, "the request's Sec-WebSocket-Key is none"};
+  }
+  return {};
+}
+
+std::vector<std::string> offered_protocols(const Request& request) {
+  std::vector<std::string> offered;
+  for_each_token(request, "Sec-WebSocket-Protocol", [&](std::string_view token) { offered.emplace_back(token); });
+  return offered;
+}
+
+}  // namespace quarrel::http

@@ -1,0 +1,223 @@
+// No lambda that captures stands in an expression with co_await: GCC 12 destroys it too early.
+#include "server/http/websocket_session.h"
+
+#include <fmt/format.h>
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <utility>
+
+namespace quarrel::http {
+namespace {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+// For the client's part in closing.
+constexpr std::chrono::seconds kCloseTime{5};
+// What a server that ends now leaves its clients for that.
+constexpr std::chrono::seconds kLastWords{1};
+
+}  // namespace
+
+WebSocketSession::WebSocketSession(std::shared_ptr<Transport> transport, const Limits& limits,
+                                   std::shared_ptr<const Request> request)
+    : transport_(std::move(transport)),
+      limits_(limits),
+      request_(std::move(request)),
+      reader_(limits.websocket_message_bytes),
+      ping_(transport_->get_executor()),
+      idle_(transport_->get_executor()),
+      cut_(transport_->get_executor()),
+      waker_(transport_->get_executor(), asio::steady_timer::time_point::max()),
+      written_(transport_->get_executor(), asio::steady_timer::time_point::max()) {}
+
+asio::awaitable<void> WebSocketSession::run(std::string protocol, Headers headers, MakeWebSocketHandler make_handler) {
+  const std::shared_ptr<WebSocketSession> self = shared_from_this();
+  socket_ = std::make_shared<WebSocket>(request_, limits_.buffered_bytes, [weak = weak_from_this()] {
+    const std::shared_ptr<WebSocketSession> session = weak.lock();
+    if (session == nullptr) return;
+    asio::post(session->transport_->get_executor(), [session] { session->wake(); });
+  });
+  handler_ = make_handler(socket_);
+  const bool accepted = co_await write(accept_head(protocol, headers));
+  if (accepted) {
+    last_message_ = std::chrono::steady_clock::now();
+    keep_alive();
+    close_when_idle();
+    writing_ = true;
+    auto written = [self](const std::exception_ptr&) {
+      self->writing_ = false;
+      self->written_.cancel();
+    };
+    asio::co_spawn(transport_->get_executor(), write_frames(), std::move(written));
+    co_await read_frames();
+    reading_ = false;
+    wake();
+    error_code unused;
+    if (writing_) co_await written_.async_wait(asio::redirect_error(asio::use_awaitable, unused));
+  }
+  ping_.cancel();
+  idle_.cancel();
+  socket_->end();
+  try {
+    std::exchange(handler_, nullptr)->closed();
+  } catch (const std::exception&) {
+    // It has nothing to do with the connection any more.
+  }
+  error_code ignored;
+  if (said_goodbye_ && transport_->socket().available(ignored) == 0) co_return;
+  cut_after(kLastWords);
+  co_await transport_->end_sending();
+  cut_.cancel();
+}
+
+std::string WebSocketSession::accept_head(const std::string& protocol, const Headers& headers) const {
+  std::string head = fmt::format(
+      "HTTP/1.1 101 Switching Protocols\r\nServer: quarrel\r\nx-request-id: {}\r\nUpgrade: websocket\r\n"
+      "Connection: Upgrade\r\nSec-WebSocket-Accept: {}\r\n",
+      request_->id, accept_key(request_->header("Sec-WebSocket-Key")));
+  if (!protocol.empty()) head += fmt::format("Sec-WebSocket-Protocol: {}\r\n", protocol);
+  for (const auto& [name, value] : headers) head += fmt::format("{}: {}\r\n", name, value);
+  return head + "\r\n";
+}
+
+// Until the client's close, something that breaks the rules, or the end of its bytes.
+asio::awaitable<void> WebSocketSession::read_frames() {
+  while (reading_) {
+    error_code error;
+    const std::size_t count =
+        co_await transport_->async_read_some(asio::buffer(read_), asio::redirect_error(asio::use_awaitable, error));
+    if (error) {
+      transport_->close();
+      co_return;
+    }
+    heard_ = true;
+    std::string_view bytes(read_.data(), count);
+    while (std::optional<FrameEvent> event = reader_.take(bytes)) take(std::move(*event));
+  }
+}
+
+void WebSocketSession::take(FrameEvent event) {
+  switch (event.kind) {
+    case FrameEvent::Kind::message: take_message(std::move(event.data)); break;
+    case FrameEvent::Kind::ping: socket_->control(Opcode::pong, event.data); break;
+    case FrameEvent::Kind::pong: break;
+    case FrameEvent::Kind::close:  // the answer has the same code; our own close may be out already
+    case FrameEvent::Kind::fault:
+      socket_->close(event.code, event.kind == FrameEvent::Kind::fault ? event.data : std::string());
+      said_goodbye_ = event.kind == FrameEvent::Kind::close;
+      reading_ = false;
+      break;
+  }
+}
+
+void WebSocketSession::take_message(std::string text) {
+  if (!socket_->is_open()) return;
+  last_message_ = std::chrono::steady_clock::now();
+  try {
+    handler_->message(std::move(text));
+  } catch (const std::exception&) {
+    socket_->close(CloseCode::internal_error, "something failed here");
+  }
+}
+
+// All that has gathered in one piece. It ends with a close of ours, or when nothing is read any more.
+asio::awaitable<void> WebSocketSession::write_frames() {
+  const std::shared_ptr<WebSocketSession> self = shared_from_this();
+  for (;;) {
+    WebSocket::Output output = socket_->take();
+    if (!output.frames.empty()) {
+      const bool sent = co_await write(std::move(output.frames));
+      if (!sent) {
+        transport_->close();
+        co_return;
+      }
+    }
+    if (output.has_message) last_message_ = std::chrono::steady_clock::now();
+    if (output.closing && reading_ && !ending_) cut_after(kCloseTime);
+    if (output.closing || !reading_) co_return;
+    co_await sleep_until_woken();
+  }
+}
+
+// As long as some of it goes out every now and then.
+asio::awaitable<bool> WebSocketSession::write(std::string bytes) {
+  error_code error;
+  std::size_t done = 0;
+  while (done < bytes.size() && !error) {
+    if (!ending_) cut_after(limits_.write_time);
+    done += co_await transport_->async_write_some(asio::buffer(bytes.data() + done, bytes.size() - done),
+                                                  asio::redirect_error(asio::use_awaitable, error));
+  }
+  if (!ending_) cut_.cancel();
+  co_return !error;
+}
+
+void WebSocketSession::wake() {
+  if (socket_->broken()) transport_->close();
+  woken_ = true;
+  waker_.cancel();
+}
+
+asio::awaitable<void> WebSocketSession::sleep_until_woken() {
+  error_code ignored;
+  if (!woken_) co_await waker_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+  woken_ = false;
+}
+
+// A silent client is asked whether it is there, and has as long again to say so.
+void WebSocketSession::keep_alive() {
+  ping_.expires_after(limits_.websocket_ping_time);
+  ping_.async_wait([weak = weak_from_this(), asked = !std::exchange(heard_, false)](error_code error) {
+    const std::shared_ptr<WebSocketSession> self = weak.lock();
+    if (error || self == nullptr) return;
+    if (asked && !self->heard_) return self->transport_->close();
+    if (!self->heard_) self->socket_->control(Opcode::ping, {});
+    self->keep_alive();
+  });
+}
+
+void WebSocketSession::close_when_idle() {
+  if (limits_.websocket_idle_time.count() == 0) return;
+  idle_.expires_at(last_message_ + limits_.websocket_idle_time);
+  idle_.async_wait([weak = weak_from_this()](error_code error) {
+    const std::shared_ptr<WebSocketSession> self = weak.lock();
+    if (error || self == nullptr) return;
+    if (std::chrono::steady_clock::now() - self->last_message_ >= self->limits_.websocket_idle_time) {
+      self->socket_->close(CloseCode::normal, "nothing was said for a long time");
+    } else {
+      self->close_when_idle();
+    }
+  });
+}
+
+// Whatever it does then.
+void WebSocketSession::cut_after(std::chrono::milliseconds time) {
+  cut_.expires_after(time);
+  cut_.async_wait([self = shared_from_this()](error_code error) {
+    if (!error) self->transport_->close();
+  });
+}
+
+void WebSocketSession::drain() {
+  if (handler_ == nullptr) return;
+  bool waits = false;
+  try {
+    waits = handler_->drain();
+  } catch (const std::exception&) {
+    // It is not waited for.
+  }
+  if (!waits) socket_->close(CloseCode::going_away, "the server is about to end");
+}
+
+void WebSocketSession::end() {
+  socket_->close(CloseCode::going_away, "the server has ended");
+  ending_ = true;
+  cut_after(kLastWords);
+}
+
+}  // namespace quarrel::http

@@ -1,0 +1,134 @@
+#include "server/native_stream.h"
+
+#include <atomic>
+#include <optional>
+#include <utility>
+
+#include "server/native_request.h"
+#include "server/native_writer.h"
+#include "server/resumable.h"
+#include "server/ws_hub.h"
+
+namespace quarrel {
+namespace {
+
+using http::Exchange;
+
+class SseReceiver final : public AnswerReceiver {
+ public:
+  explicit SseReceiver(const std::shared_ptr<Exchange>& exchange) : exchange_(exchange) {}
+
+  void accepted(const ResumePoint& point) override {
+    const std::shared_ptr<Exchange> exchange = exchange_.lock();
+    if (exchange == nullptr) return;
+    begun_ = true;
+    exchange->begin(http::stream_head("text/event-stream"));
+    // Without data it is no event, only where the answer can be taken up.
+    if (!point.id.empty()) exchange->write("id: " + to_text(point) + "\n\n");
+  }
+
+  bool take(std::span<const AnswerEvent> events, const ResumePoint& before) override {
+    const std::shared_ptr<Exchange> exchange = exchange_.lock();
+    if (exchange == nullptr) return false;
+    std::string bytes;
+    ResumePoint point = before;
+    for (const AnswerEvent& event : events) {
+      ++point.event;
+      if (event.end != nullptr && event.end->error && !exchange->begun()) {
+        exchange->respond(plain_error(*event.end->error));
+        return true;
+      }
+      if (!point.id.empty()) bytes += "id: " + to_text(point) + "\n";
+      append_event(bytes, event);
+    }
+    const bool sent = exchange->write(bytes);
+    if (sent && !events.empty() && events.back().end != nullptr) exchange->finish();
+    return sent;
+  }
+
+  // The answer's id may have reached its client.
+  bool begun() const noexcept { return begun_; }
+
+  void replaced() override {
+    const std::shared_ptr<Exchange> exchange = exchange_.lock();
+    if (exchange == nullptr) return;
+    const AnswerEvent event = failure_event({409, "", "connection_lost", "another connection has taken the answer up"});
+    take(std::span(&event, 1), {});
+  }
+
+ private:
+  static void append_event(std::string& bytes, const AnswerEvent& event) {
+    if (event.end != nullptr && event.end->error) {
+      bytes += "event: error\ndata: " + plain_error(*event.end->error).body + "\n\n";
+      return;
+    }
+    bytes += "data: ";
+    append_payload(bytes, event, "");
+    bytes += "\n\n";
+  }
+
+  std::atomic<bool> begun_ = false;
+  const std::weak_ptr<Exchange> exchange_;  // gone: nobody reads any more
+};
+
+// What the connection's end means for an answer that may outlive it: on another thread than the one that noticed it,
+// which may be in the middle of handing over events.
+void detach_when_closed(Service& service, Exchange& exchange, const std::shared_ptr<ResumableAnswer>& answer,
+                        const std::shared_ptr<SseReceiver>& receiver) {
+  const std::weak_ptr<ResumableAnswer> weak = answer;
+  exchange.on_closed([&service, weak, receiver] {
+    service.run_text_work([weak, receiver] {
+      if (const auto self = weak.lock()) self->detach(receiver.get(), receiver->begun());
+    });
+  });
+}
+
+// Where the client says that it lost an answer; none: it asks for a new one.
+std::optional<ResumePoint> lost_at(const Exchange& exchange) {
+  const std::string_view text = exchange.request().header("Last-Event-ID");
+  if (text.empty()) return std::nullopt;
+  std::optional<ResumePoint> point = read_resume_point(text);
+  if (!point) throw invalid_field("Last-Event-ID", "Last-Event-ID is no id of an event of ours");
+  return point;
+}
+
+void take_up(Service& service, const std::shared_ptr<Exchange>& exchange, const ResumePoint& point) {
+  const auto receiver = std::make_shared<SseReceiver>(exchange);
+  const ResumableAnswers::Attached attached =
+      service.sockets().answers().attach(point, caller_of(*exchange)->key, receiver);
+  // A browser's EventSource takes 204 for the end, and does not ask again.
+  if (attached.left == Remainder::none) return exchange->respond({.status = 204, .content_type = ""});
+  detach_when_closed(service, *exchange, attached.answer, receiver);
+}
+
+void begin_resumable(Service& service, const std::shared_ptr<Exchange>& exchange, const OfferedModel& model,
+                     NativeRequest request) {
+  const std::shared_ptr<RequestRecord>& record = exchange->request().record;
+  const auto receiver = std::make_shared<SseReceiver>(exchange);
+  const std::shared_ptr<ResumableAnswer> answer = service.sockets().answers().create(record->caller()->key, receiver);
+  detach_when_closed(service, *exchange, answer, receiver);
+  auto writer = std::make_unique<EventWriter>(std::make_shared<ResumableReceiver>(answer),
+                                              EventWriter::Options{.stopped = answer->stopped()});
+  const std::shared_ptr<GenerationCall> call =
+      start_generation(service, record, model, make_native_ask(std::move(request), true), std::move(writer));
+  answer->set_cancel([call] { call->cancel(); });
+}
+
+}  // namespace
+
+void native_stream(Service& service, const std::shared_ptr<Exchange>& exchange) {
+  const std::optional<ResumePoint> lost = lost_at(*exchange);
+  // Whoever repeats a request has its body with it; what is in it was answered before.
+  if (lost && exchange->request().body.empty()) return take_up(service, exchange, *lost);
+  NativeRequest request = read_native_request(parse_body(exchange->request().body));
+  if (!request.stream.value_or(true)) {
+    throw invalid_field("stream", "'stream' is true here: /api/generate answers in one piece");
+  }
+  if (lost || request.reattach) return take_up(service, exchange, lost ? *lost : *request.reattach);
+  const OfferedModel model = service.find(request.model, *caller_of(*exchange));
+  if (request.resume) return begin_resumable(service, exchange, model, std::move(request));
+  auto writer = std::make_unique<EventWriter>(std::make_shared<SseReceiver>(exchange), EventWriter::Options{});
+  serve_generation(service, exchange, model, make_native_ask(std::move(request), true), std::move(writer));
+}
+
+}  // namespace quarrel

@@ -1,0 +1,72 @@
+#include "server/native_writer.h"
+
+#include <utility>
+#include <vector>
+
+namespace quarrel {
+
+double tokens_per_second(std::size_t tokens, double seconds) noexcept {
+  return seconds > 0.0 ? static_cast<double>(tokens) / seconds : 0.0;
+}
+
+void EventWriter::begin(const LoadedModel&, const Generation& generation) {
+  prompt_tokens_ = generation.prompt().size();
+  receiver_->accepted({});
+}
+
+void EventWriter::take(std::span<GenerationEvent> events) {
+  std::vector<AnswerEvent> pieces;
+  for (GenerationEvent& event : events) {
+    if (event.kind == GenerationEvent::Kind::finished) reason_ = reason_name(event.reason);
+    if (event.kind != GenerationEvent::Kind::piece) continue;
+    if (event.token >= 0 && tokens_++ == 0) first_ = Clock::now();
+    if (options_.stream) {
+      const double rate = tokens_per_second(tokens_, seconds_since(first_));
+      pieces.push_back(
+          {.text = std::move(event.text), .token = event.token, .tokens_per_second = static_cast<float>(rate)});
+    } else {
+      text_ += event.text;
+    }
+  }
+  if (!pieces.empty()) receiver_->take(pieces, {});
+}
+
+void EventWriter::end(const Usage& usage) {
+  put_end({.finish_reason = reason_, .tokens_generated = usage.generated_tokens, .prompt_tokens = usage.prompt_tokens});
+}
+
+void EventWriter::fail(const ApiError& error) {
+  if (options_.stopped != nullptr && *options_.stopped && error.code == "cancelled") {
+    put_end({.finish_reason = "cancelled", .tokens_generated = tokens_, .prompt_tokens = prompt_tokens_});
+    return;
+  }
+  const AnswerEvent event = failure_event(error);
+  receiver_->take(std::span(&event, 1), {});
+}
+
+void EventWriter::abandon() {
+  fail({500, "server_error", "", "something went wrong in the server; its log says what"});
+}
+
+void EventWriter::put_end(AnswerEnd end) {
+  const double rate = tokens_per_second(end.tokens_generated, seconds_since(first_));
+  end.whole = !options_.stream;
+  const AnswerEvent event{.text = std::move(text_),
+                          .tokens_per_second = static_cast<float>(rate),
+                          .end = std::make_shared<const AnswerEnd>(std::move(end))};
+  receiver_->take(std::span(&event, 1), {});
+}
+
+AnswerEvent failure_event(const ApiError& error) {
+  return {.end = std::make_shared<const AnswerEnd>(AnswerEnd{.finish_reason = "error", .error = error})};
+}
+
+MakeAsk make_native_ask(NativeRequest request, bool stream) {
+  return [request = std::move(request), stream](const LoadedModel& model) {
+    Ask ask = ask_of(request, model);
+    ask.priority = stream ? Priority::interactive : Priority::normal;
+    return ask;
+  };
+}
+
+}  // namespace quarrel

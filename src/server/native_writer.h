@@ -1,0 +1,53 @@
+// How Quarrel's own endpoints write an answer as events, for whatever kind of connection it goes to.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/clock.h"
+#include "server/answer_event.h"
+#include "server/generation_call.h"
+#include "server/native_request.h"
+
+namespace quarrel {
+
+double tokens_per_second(std::size_t tokens, double seconds) noexcept;
+
+// Events for a receiver; with `stream` off, one with the whole text. Whoever asked may say that it wants no more
+// (`stopped`): then the end of a cancelled answer is no failure. `held` lives as long as the work does.
+class EventWriter final : public AnswerWriter {
+ public:
+  struct Options {
+    bool stream = true;
+    std::shared_ptr<const std::atomic<bool>> stopped = {};  // null: never
+    std::shared_ptr<const void> held = {};
+  };
+  EventWriter(std::shared_ptr<AnswerReceiver> receiver, Options options)
+      : receiver_(std::move(receiver)), options_(std::move(options)) {}
+
+  void begin(const LoadedModel& model, const Generation& generation) override;
+  void take(std::span<GenerationEvent> events) override;
+  void end(const Usage& usage) override;
+  void fail(const ApiError& error) override;
+  void abandon() override;
+
+ private:
+  void put_end(AnswerEnd end);
+
+  const std::shared_ptr<AnswerReceiver> receiver_;
+  const Options options_;
+  std::string text_;  // of an answer that comes whole
+  std::string reason_ = "stop";
+  std::size_t tokens_ = 0, prompt_tokens_ = 0;
+  Clock::time_point first_ = Clock::now();
+};
+
+// An answer's failure, as its only or last event.
+AnswerEvent failure_event(const ApiError& error);
+
+// What a model is asked, with the priority of the kind of answer.
+MakeAsk make_native_ask(NativeRequest request, bool stream);
+
+}  // namespace quarrel

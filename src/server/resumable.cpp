@@ -1,0 +1,242 @@
+#include "server/resumable.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace quarrel {
+namespace {
+
+std::size_t bytes_of(const AnswerEvent& event) noexcept { return sizeof(AnswerEvent) + event.text.size(); }
+
+}  // namespace
+
+ResumableAnswer::ResumableAnswer(std::string id, std::uint64_t caller, const ResumeOptions& options,
+                                 std::shared_ptr<AnswerReceiver> receiver)
+    : id_(std::move(id)), caller_(caller), options_(options), receiver_(std::move(receiver)) {}
+
+void ResumableAnswer::set_cancel(std::function<void()> cancel) {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (ended_) return;
+    if (!cancelled_) {
+      cancel_ = std::move(cancel);
+      return;
+    }
+  }
+  cancel();
+}
+
+void ResumableAnswer::accepted() {
+  const std::scoped_lock lock(mutex_);
+  accepted_ = true;
+  if (receiver_ != nullptr) receiver_->accepted({.id = id_});
+}
+
+void ResumableAnswer::take(std::span<const AnswerEvent> events) {
+  std::function<void()> cancel;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (ended_) return;
+    for (const AnswerEvent& event : events) {
+      bytes_ += bytes_of(event);
+      events_.push_back(event);
+      ended_ = ended_ || event.end != nullptr;
+    }
+    if (ended_) cancel_ = {};
+    send_next();
+    // Nobody can have the whole of it any more.
+    if (!forget_oldest() && !ended_) cancel = take_cancel();
+  }
+  if (cancel) cancel();
+}
+
+void ResumableAnswer::send_more() {
+  const std::scoped_lock lock(mutex_);
+  if (next_ <= last()) send_next();
+}
+
+void ResumableAnswer::send_next() {
+  if (receiver_ == nullptr || next_ > last()) return;
+  const auto count = std::min<std::uint64_t>(last() - next_ + 1, options_.events_at_once);
+  const auto begin = events_.begin() + static_cast<std::ptrdiff_t>(next_ - first_);
+  const std::vector<AnswerEvent> part(begin, begin + static_cast<std::ptrdiff_t>(count));
+  if (!receiver_->take(part, {.id = id_, .event = next_ - 1})) return lose_receiver();
+  next_ += count;
+  sent_ = std::max(sent_, next_ - 1);
+  if (ended_ && next_ > last()) lose_receiver();  // it has all there will be
+}
+
+// False: one is forgotten that was not sent.
+bool ResumableAnswer::forget_oldest() {
+  while (bytes_ > options_.bytes && events_.size() > 1) {
+    bytes_ -= bytes_of(events_.front());
+    events_.pop_front();
+    ++first_;
+  }
+  return first_ <= (receiver_ != nullptr ? next_ : sent_ + 1);
+}
+
+void ResumableAnswer::lose_receiver() {
+  receiver_.reset();
+  alone_since_ = options_.now();
+}
+
+std::function<void()> ResumableAnswer::take_cancel() {
+  cancelled_ = true;
+  return std::exchange(cancel_, {});
+}
+
+std::optional<Remainder> ResumableAnswer::attach(std::uint64_t event, std::shared_ptr<AnswerReceiver> receiver) {
+  const std::scoped_lock lock(mutex_);
+  if (event > last() || event + 1 < first_) return std::nullopt;
+  if (ended_ && event == last()) return Remainder::none;
+  if (receiver_ != nullptr) receiver_->replaced();
+  receiver_ = std::move(receiver);
+  alone_since_.reset();
+  next_ = event + 1;
+  if (accepted_) receiver_->accepted({.id = id_, .event = event});
+  send_next();
+  return Remainder::some;
+}
+
+void ResumableAnswer::detach(const AnswerReceiver* receiver, bool id_is_known) {
+  std::function<void()> cancel;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (receiver_.get() != receiver) return;
+    lose_receiver();
+    if (!id_is_known && !ended_) cancel = take_cancel();
+  }
+  if (cancel) cancel();
+}
+
+void ResumableAnswer::cancel() {
+  std::function<void()> cancel;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (ended_) return;
+    cancel = take_cancel();
+  }
+  if (cancel) cancel();
+}
+
+std::optional<Clock::time_point> ResumableAnswer::expires() const {
+  const std::scoped_lock lock(mutex_);
+  if (!alone_since_) return std::nullopt;
+  return *alone_since_ + options_.kept;
+}
+
+bool ResumableAnswer::ended() const {
+  const std::scoped_lock lock(mutex_);
+  return ended_;
+}
+
+std::size_t ResumableAnswer::bytes() const {
+  const std::scoped_lock lock(mutex_);
+  return bytes_;
+}
+
+ResumableAnswers::~ResumableAnswers() { end(); }
+
+void ResumableAnswers::end() {
+  Answers answers;
+  {
+    const std::scoped_lock lock(mutex_);
+    answers.swap(answers_);
+  }
+  for (const auto& [id, answer] : answers) answer->cancel();
+}
+
+std::size_t ResumableAnswers::size() const {
+  const std::scoped_lock lock(mutex_);
+  return answers_.size();
+}
+
+ResumableAnswers::Answers::iterator ResumableAnswers::oldest_alone(std::optional<std::uint64_t> caller) {
+  auto best = answers_.end();
+  std::pair<bool, Clock::time_point> best_age;
+  for (auto each = answers_.begin(); each != answers_.end(); ++each) {
+    if (caller && each->second->caller() != *caller) continue;
+    const std::optional<Clock::time_point> expires = each->second->expires();
+    if (!expires) continue;
+    const std::pair age{!each->second->ended(), *expires};
+    if (best != answers_.end() && !(age < best_age)) continue;
+    best = each;
+    best_age = age;
+  }
+  return best;
+}
+
+void ResumableAnswers::make_room(std::uint64_t caller, std::vector<std::shared_ptr<ResumableAnswer>>& given_up) {
+  const auto count = std::ranges::count_if(answers_, [&](const auto& each) { return each.second->caller() == caller; });
+  const bool own = static_cast<std::size_t>(count) >= options_.answers_of_caller;
+  if (!own && answers_.size() < options_.answers) return;
+  // A caller that has too many makes room among its own.
+  const auto oldest = oldest_alone(own ? std::optional(caller) : std::nullopt);
+  if (oldest == answers_.end()) {
+    if (own) throw ApiError(429, "rate_limit_error", "rate_limit_exceeded", "too many answers with 'resume' run");
+    throw ApiError(503, "unavailable_error", "queue_full", "too many answers with 'resume' run");
+  }
+  given_up.push_back(oldest->second);
+  answers_.erase(oldest);
+}
+
+std::shared_ptr<ResumableAnswer> ResumableAnswers::create(std::uint64_t caller,
+                                                          std::shared_ptr<AnswerReceiver> receiver) {
+  auto answer = std::make_shared<ResumableAnswer>(new_resume_id(), caller, options_, std::move(receiver));
+  std::vector<std::shared_ptr<ResumableAnswer>> given_up;
+  {
+    const std::scoped_lock lock(mutex_);
+    make_room(caller, given_up);
+    answers_.emplace(answer->id(), answer);
+  }
+  for (const auto& each : given_up) each->cancel();
+  return answer;
+}
+
+ResumableAnswers::Attached ResumableAnswers::attach(const ResumePoint& point, std::uint64_t caller,
+                                                    std::shared_ptr<AnswerReceiver> receiver) {
+  std::shared_ptr<ResumableAnswer> answer;
+  {
+    const std::scoped_lock lock(mutex_);
+    const auto found = answers_.find(point.id);
+    if (found != answers_.end() && found->second->caller() == caller) answer = found->second;
+  }
+  std::optional<Remainder> left;
+  if (answer != nullptr) left = answer->attach(point.event, std::move(receiver));
+  if (!left) {
+    throw ApiError(404, "not_found_error", "answer_not_found", "there is no answer to take up at that place", "resume");
+  }
+  return {.answer = std::move(answer), .left = *left};
+}
+
+void ResumableAnswers::look() {
+  std::vector<std::shared_ptr<ResumableAnswer>> given_up;
+  {
+    const std::scoped_lock lock(mutex_);
+    const Clock::time_point now = options_.now();
+    std::size_t bytes = 0;
+    for (auto each = answers_.begin(); each != answers_.end();) {
+      each->second->send_more();
+      const std::optional<Clock::time_point> expires = each->second->expires();
+      if (expires && *expires <= now) {
+        given_up.push_back(each->second);
+        each = answers_.erase(each);
+      } else {
+        bytes += each->second->bytes();
+        ++each;
+      }
+    }
+    while (bytes > options_.total_bytes) {
+      const auto oldest = oldest_alone(std::nullopt);
+      if (oldest == answers_.end()) break;
+      bytes -= oldest->second->bytes();
+      given_up.push_back(oldest->second);
+      answers_.erase(oldest);
+    }
+  }
+  for (const auto& each : given_up) each->cancel();
+}
+
+}  // namespace quarrel

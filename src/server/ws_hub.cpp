@@ -1,0 +1,189 @@
+#include "server/ws_hub.h"
+
+#include <utility>
+
+#include "server/service.h"
+#include "server/ws_protocol.h"
+#include "server/ws_session.h"
+
+namespace quarrel {
+namespace {
+
+constexpr std::chrono::milliseconds kLookEvery{250};
+
+// What computes, and is no look at something.
+bool is_work(const RequestFacts& facts) noexcept { return !facts.route.empty() && !facts.route.starts_with("GET "); }
+
+std::string_view name_of(ModelRegistry::State state) noexcept {
+  switch (state) {
+    case ModelRegistry::State::loading: return "loading";
+    case ModelRegistry::State::ready: return "loaded";
+    case ModelRegistry::State::unloading: return "unloading";
+  }
+  return "";
+}
+
+}  // namespace
+
+void Activity::begun(const RequestFacts& facts) {
+  if (!is_work(facts)) return;
+  const std::scoped_lock lock(mutex_);
+  for (Counts* counts : {&all_, &keys_[facts.caller->key]}) {
+    ++counts->running;
+    ++counts->requests;
+  }
+}
+
+void Activity::tokens(const RequestFacts& facts, std::size_t count, double) {
+  const std::scoped_lock lock(mutex_);
+  all_.tokens += count;
+  keys_[facts.caller->key].tokens += count;
+}
+
+void Activity::ended(const RequestFacts& facts) {
+  if (!is_work(facts)) return;
+  const std::scoped_lock lock(mutex_);
+  --all_.running;
+  --keys_[facts.caller->key].running;
+}
+
+Activity::Counts Activity::all() const {
+  const std::scoped_lock lock(mutex_);
+  return all_;
+}
+
+Activity::Counts Activity::of(std::uint64_t key) const {
+  const std::scoped_lock lock(mutex_);
+  const auto found = keys_.find(key);
+  return found == keys_.end() ? Counts() : found->second;
+}
+
+// Outlives the hub: an answer that ends late gives its place back.
+struct SocketHub::Places {
+  std::mutex mutex;
+  std::map<std::string, std::size_t> taken;  // guarded
+};
+
+SocketHub::SocketHub(Service& service, SocketOptions options)
+    : service_(service), options_(std::move(options)), places_(std::make_shared<Places>()), answers_(options_.resume) {}
+
+SocketHub::~SocketHub() { end(); }
+
+void SocketHub::end() {
+  {
+    const std::scoped_lock lock(mutex_);
+    ending_ = true;
+  }
+  ending_changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  answers_.end();
+}
+
+ResumableAnswers& SocketHub::answers() {
+  watch_time();
+  return answers_;
+}
+
+void SocketHub::add(const std::shared_ptr<SocketSession>& session) {
+  watch_time();
+  const std::scoped_lock lock(mutex_);
+  sessions_.emplace(session.get(), session);
+}
+
+void SocketHub::remove(const SocketSession* session) {
+  const std::scoped_lock lock(mutex_);
+  sessions_.erase(session);
+}
+
+std::shared_ptr<const void> SocketHub::take_place(const std::string& model) {
+  const std::scoped_lock lock(places_->mutex);
+  std::size_t& taken = places_->taken[model];
+  if (taken >= options_.running_of_model) return nullptr;
+  ++taken;
+  return {this, [places = places_, model](const void*) {
+            const std::scoped_lock held(places->mutex);
+            const auto found = places->taken.find(model);
+            if (--found->second == 0) places->taken.erase(found);
+          }};
+}
+
+void SocketHub::watch_time() {
+  const std::scoped_lock lock(mutex_);
+  if (ending_ || thread_.joinable()) return;
+  thread_ = std::thread([this] { run(); });
+}
+
+void SocketHub::run() {
+  Clock::time_point last = Clock::now();
+  std::unique_lock lock(mutex_);
+  while (!ending_changed_.wait_for(lock, kLookEvery, [&] { return ending_; })) {
+    lock.unlock();
+    try {
+      answers_.look();
+      const double seconds = seconds_since(last);
+      if (options_.broadcast.count() > 0 && Clock::now() - last >= options_.broadcast) {
+        last = Clock::now();
+        broadcast(seconds);
+      }
+    } catch (const std::exception& error) {
+      service_.log().warn("WebSockets could not be told how things are: {}", error.what());
+    }
+    lock.lock();
+  }
+}
+
+Json SocketHub::status(const Caller& caller) const {
+  Json models = Json::array();
+  for (const ModelRegistry::Status& each : service_.registry().list()) {
+    if (!caller.may_use(each.name)) continue;
+    Json model{{"name", each.name}, {"state", name_of(each.state)}, {"bytes", each.bytes}};
+    if (each.context > 0) model["context_length"] = each.context;
+    models.push_back(std::move(model));
+  }
+  return {{"connected", true}, {"ready", service_.ready()}, {"models", std::move(models)}};
+}
+
+Json SocketHub::metrics(const Caller& caller, double tokens_per_second) const {
+  const Activity::Counts all = activity_->all();
+  const Activity::Counts own = activity_->of(caller.key);
+  std::size_t connections = 0;
+  {
+    const std::scoped_lock lock(mutex_);
+    connections = sessions_.size();
+  }
+  const auto counts = [](const Activity::Counts& of) {
+    return Json{{"running", of.running}, {"requests_total", of.requests}, {"tokens_total", of.tokens}};
+  };
+  Json payload = counts(all);
+  payload["connections"] = connections;
+  payload["tokens_per_sec"] = tokens_per_second;
+  payload["own"] = counts(own);
+  return payload;
+}
+
+// A text for each key, however many connections it has.
+void SocketHub::broadcast(double seconds) {
+  std::vector<std::shared_ptr<SocketSession>> sessions;
+  {
+    const std::scoped_lock lock(mutex_);
+    for (const auto& [session, weak] : sessions_) {
+      if (auto held = weak.lock()) sessions.push_back(std::move(held));
+    }
+  }
+  const std::uint64_t tokens = activity_->all().tokens;
+  const double rate = static_cast<double>(tokens - std::exchange(tokens_before_, tokens)) / seconds;
+  struct Texts {
+    std::string status = {}, metrics = {};
+  };
+  std::map<const Caller*, Texts> texts;
+  for (const std::shared_ptr<SocketSession>& session : sessions) {
+    const std::shared_ptr<const Caller>& caller = session->caller();
+    Texts& each = texts[caller.get()];
+    if (each.status.empty()) {
+      each = {.status = status_message("", status(*caller)), .metrics = metrics_message(metrics(*caller, rate))};
+    }
+    session->broadcast(each.status, each.metrics);
+  }
+}
+
+}  // namespace quarrel

@@ -1,0 +1,101 @@
+// What all WebSockets share: who is connected, how many answers each model computes for them, the answers that outlive
+// their connections, and the broadcasts of status and metrics. A broadcast shows totals and what concerns its
+// receiver's own key, nothing of another's.
+//
+// Threads: any; one of its own, from the first WebSocket or resumable answer on, looks at the time.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "server/caller.h"
+#include "server/fields.h"
+#include "server/request_record.h"
+#include "server/resumable.h"
+
+namespace quarrel {
+
+class Service;
+class SocketSession;
+
+struct SocketOptions {
+  double messages_per_second = 50.0;   // that a connection may send for long; after a silence twice as many at once
+  std::size_t running = 64;            // answers of a connection at once
+  std::size_t running_of_model = 256;  // of a model, for all connections
+  std::chrono::milliseconds broadcast = std::chrono::seconds(5);  // of metrics; 0: none
+  ResumeOptions resume = {};
+};
+
+// Counts what requests are worked on, in all and for each key.
+class Activity final : public RequestObserver {
+ public:
+  struct Counts {
+    std::size_t running = 0;
+    std::uint64_t requests = 0, tokens = 0;  // since the start
+  };
+  void begun(const RequestFacts& facts) override;
+  void tokens(const RequestFacts& facts, std::size_t count, double gap) override;
+  void ended(const RequestFacts& facts) override;
+
+  Counts all() const;
+  Counts of(std::uint64_t key) const;
+
+ private:
+  mutable std::mutex mutex_;
+  Counts all_;                            // guarded, like the next
+  std::map<std::uint64_t, Counts> keys_;  // as many as there are keys
+};
+
+class SocketHub {
+ public:
+  SocketHub(Service& service, SocketOptions options);
+  ~SocketHub();
+  SocketHub(const SocketHub&) = delete;
+  SocketHub& operator=(const SocketHub&) = delete;
+
+  // No request comes any more: ends the thread and what outlived its connection.
+  void end();
+
+  const SocketOptions& options() const noexcept { return options_; }
+  const std::shared_ptr<Activity>& activity() const noexcept { return activity_; }
+  ResumableAnswers& answers();
+
+  void add(const std::shared_ptr<SocketSession>& session);
+  void remove(const SocketSession* session);
+
+  // A place among a model's answers, until it is dropped; null: there is none.
+  std::shared_ptr<const void> take_place(const std::string& model);
+
+  // {"connected","ready","models"}: what this caller may know.
+  Json status(const Caller& caller) const;
+
+ private:
+  struct Places;
+
+  void watch_time();
+  void run();
+  void broadcast(double seconds);
+  Json metrics(const Caller& caller, double tokens_per_second) const;
+
+  Service& service_;
+  const SocketOptions options_;
+  const std::shared_ptr<Activity> activity_ = std::make_shared<Activity>();
+  const std::shared_ptr<Places> places_;
+  ResumableAnswers answers_;
+  mutable std::mutex mutex_;  // guards all below
+  std::map<const SocketSession*, std::weak_ptr<SocketSession>> sessions_;
+  std::condition_variable ending_changed_;
+  bool ending_ = false;
+  std::thread thread_;
+  std::uint64_t tokens_before_ = 0;  // at the last broadcast; its thread's alone
+};
+
+}  // namespace quarrel

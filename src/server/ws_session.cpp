@@ -1,0 +1,364 @@
+#include "server/ws_session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "server/native_writer.h"
+
+namespace quarrel {
+namespace {
+
+// A message of this size is read where it came; a longer one by a thread for texts.
+constexpr std::size_t kSmallMessage = 16 * 1024;
+// What waits behind a long one.
+constexpr std::size_t kMostWaiting = 256;
+constexpr std::size_t kMostWaitingBytes = 4 * 1024 * 1024;
+// A client that goes on for so long without ever waiting is not worth an answer.
+constexpr std::size_t kMostRefused = 10'000;
+
+// Sends an answer's events as messages with its id.
+class SocketReceiver final : public AnswerReceiver {
+ public:
+  SocketReceiver(std::weak_ptr<SocketSession> session, std::string id)
+      : session_(std::move(session)), id_(std::move(id)) {}
+
+  void accepted(const ResumePoint& point) override {
+    const auto session = session_.lock();
+    if (session == nullptr) return;
+    Json status{{"state", "generating"}};
+    if (!point.id.empty()) status["resume"] = to_text(point);
+    session->send(status_message(id_, status));
+  }
+
+  bool take(std::span<const AnswerEvent> events, const ResumePoint& before) override {
+    const auto session = session_.lock();
+    if (session == nullptr) return false;
+    ResumePoint point = before;
+    bool sent = true;
+    for (const AnswerEvent& event : events) {
+      ++point.event;
+      sent = sent && session->send(inference_message(id_, event, point.id.empty() ? "" : to_text(point)));
+      if (event.end != nullptr) session->finished(id_);
+    }
+    return sent;
+  }
+
+  void replaced() override {
+    const AnswerEvent event = failure_event({409, "", "connection_lost", "another connection has taken the answer up"});
+    take(std::span(&event, 1), {});
+  }
+
+ private:
+  const std::weak_ptr<SocketSession> session_;
+  const std::string id_;
+};
+
+}  // namespace
+
+bool MessageRate::take(Clock::time_point now) noexcept {
+  left_ = std::min(most_, left_ + std::chrono::duration<double>(now - at_).count() * per_second_);
+  at_ = now;
+  if (left_ < 1.0) return false;
+  left_ -= 1.0;
+  return true;
+}
+
+void open_websocket(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
+  const std::vector<std::string> offered = http::offered_protocols(exchange->request());
+  const bool knows_ours = std::ranges::find(offered, kSocketProtocol) != offered.end();
+  exchange->upgrade(std::string(knows_ours ? kSocketProtocol : ""), [&service](const auto& socket) {
+    auto session = std::make_shared<SocketSession>(service, socket);
+    service.sockets().add(session);
+    return session;
+  });
+}
+
+SocketSession::SocketSession(Service& service, std::shared_ptr<http::WebSocket> socket)
+    : service_(service),
+      hub_(service.sockets()),
+      socket_(std::move(socket)),
+      caller_(socket_->request().record->caller()),
+      rate_(hub_.options().messages_per_second, Clock::now()) {}
+
+// Small ones at once, unless others wait: then a `stop` is not held up by anybody else's long prompt.
+void SocketSession::message(std::string text) {
+  if (!rate_.take(Clock::now())) return refuse(text, "messages come faster than this connection may send them");
+  bool waits = false;
+  bool fits = true;
+  {
+    const std::scoped_lock lock(mutex_);
+    waits = working_ || text.size() > kSmallMessage;
+    fits = !waits || (waiting_.size() < kMostWaiting && waiting_bytes_ + text.size() <= kMostWaitingBytes);
+    if (waits && fits) {
+      waiting_bytes_ += text.size();
+      waiting_.push_back(std::move(text));
+      if (!std::exchange(working_, true)) {
+        service_.run_text_work([self = shared_from_this()] { self->work_on_messages(); });
+      }
+    }
+  }
+  if (!fits) return refuse(text, "more messages wait on this connection than it may have");
+  refused_ = 0;
+  if (!waits) work_on(text);
+}
+
+void SocketSession::refuse(const std::string& text, const char* why) {
+  if (++refused_ > kMostRefused) return socket_->close(http::CloseCode::policy_violation, why);
+  std::string id;
+  try {
+    if (text.size() <= kSmallMessage) id = read_socket_message(text).id;
+  } catch (const SocketMessageError& error) {
+    id = error.id;
+  }
+  send(error_message(id, {429, "rate_limit_error", "rate_limit_exceeded", why}));
+}
+
+void SocketSession::work_on_messages() {
+  for (;;) {
+    std::string text;
+    {
+      const std::scoped_lock lock(mutex_);
+      if (waiting_.empty() || closed_) {
+        working_ = false;
+        return;
+      }
+      text = std::move(waiting_.front());
+      waiting_.pop_front();
+      waiting_bytes_ -= text.size();
+    }
+    work_on(text);
+  }
+}
+
+void SocketSession::work_on(const std::string& text) {
+  std::string id;
+  try {
+    const SocketMessage message = read_socket_message(text);
+    id = message.id;
+    answer(message);
+  } catch (const SocketMessageError& error) {
+    send(error_message(error.id, error));
+  } catch (...) {
+    const ApiError error = api_error(std::current_exception());
+    log_fault(service_.log(), socket_->request().id, error, std::current_exception());
+    send(error_message(id, error));
+  }
+}
+
+void SocketSession::answer(const SocketMessage& message) {
+  switch (message.type) {
+    case SocketMessageType::ping: send(status_message(message.id, {{"connected", true}})); break;
+    case SocketMessageType::status: send_status(message.id); break;
+    case SocketMessageType::stop: stop(message.id); break;
+    case SocketMessageType::inference: begin(message.id, read_native_request(message.payload)); break;
+  }
+}
+
+void SocketSession::send_status(const std::string& id) {
+  Json status = hub_.status(*caller_);
+  Json running = Json::array();
+  {
+    const std::scoped_lock lock(mutex_);
+    for (const auto& [each, answer] : answers_) running.push_back({{"id", each}, {"model", answer.model}});
+  }
+  status["running"] = std::move(running);
+  send(status_message(id, status));
+}
+
+void SocketSession::stop(const std::string& id) {
+  std::vector<std::string> stopped;
+  std::vector<std::function<void()>> cancels;
+  {
+    const std::scoped_lock lock(mutex_);
+    for (auto& [each, answer] : answers_) {
+      if (!id.empty() && each != id) continue;
+      *answer.work.stopped = true;
+      stopped.push_back(each);
+      if (answer.work.cancel) cancels.push_back(answer.work.cancel);
+    }
+  }
+  send(status_message(id, {{"state", "stopping"}, {"stopped", stopped}}));
+  for (auto& cancel : cancels) service_.run_text_work(std::move(cancel));
+}
+
+// The id under which a new answer runs.
+std::string SocketSession::add_answer(const std::string& given, const std::string& model) {
+  const std::scoped_lock lock(mutex_);
+  std::string id = given;
+  while (id.empty() || (given.empty() && answers_.contains(id))) id = fmt::format("answer-{}", ++made_ids_);
+  if (answers_.contains(id)) throw invalid_field("id", "an answer with this 'id' runs on this connection");
+  if (answers_.size() >= hub_.options().running) {
+    throw ApiError(503, "unavailable_error", "queue_full",
+                   fmt::format("{} answers run on this connection, and no more may", hub_.options().running));
+  }
+  answers_.emplace(id, Answer{.model = model});
+  return id;
+}
+
+// What came of a beginning that took its time: the answer may have ended, been stopped or lost its connection since.
+void SocketSession::set_work(const std::string& id, Work work) {
+  std::function<void()> late;
+  {
+    const std::scoped_lock lock(mutex_);
+    const auto found = answers_.find(id);
+    if (found == answers_.end()) {
+      if (closed_) late = work.connection_lost;
+    } else {
+      const std::shared_ptr<std::atomic<bool>> stopped = found->second.work.stopped;
+      if (work.stopped == nullptr) work.stopped = stopped;
+      if (*stopped) {
+        *work.stopped = true;
+        late = work.cancel;
+      }
+      found->second.work = std::move(work);
+    }
+  }
+  if (late) late();
+}
+
+void SocketSession::finished(const std::string& id) {
+  std::map<std::string, Answer>::node_type ended;  // its work ends without the lock
+  bool last = false;
+  {
+    const std::scoped_lock lock(mutex_);
+    ended = answers_.extract(id);
+    last = draining_ && answers_.empty();
+  }
+  if (last) socket_->close(http::CloseCode::going_away, "the server is about to end");
+}
+
+void SocketSession::begin(const std::string& given, NativeRequest request) {
+  if (!service_.ready()) throw ApiError(503, "unavailable_error", "draining", "the server is about to end");
+  const std::string id = add_answer(given, request.model);
+  try {
+    const auto receiver = std::make_shared<SocketReceiver>(weak_from_this(), id);
+    if (request.reattach) return take_up(id, *request.reattach, receiver);
+    Json status{{"state", "loading"}};
+    std::shared_ptr<ResumableAnswer> resumable;
+    if (request.resume) {
+      resumable = hub_.answers().create(caller_->key, receiver);
+      status["resume"] = to_text({.id = resumable->id()});
+      set_work(id, work_of(resumable, receiver));
+    }
+    send(status_message(id, status));
+    service_.run_text_work([self = shared_from_this(), id, request = std::move(request), resumable, receiver] {
+      self->ask(id, request, resumable, receiver);
+    });
+  } catch (...) {
+    finished(id);
+    throw;
+  }
+}
+
+SocketSession::Work SocketSession::work_of(const std::shared_ptr<ResumableAnswer>& answer,
+                                           const std::shared_ptr<AnswerReceiver>& receiver) {
+  return {.stopped = answer->stopped(),
+          .cancel = [answer] { answer->cancel(); },
+          .connection_lost = [answer, receiver] { answer->detach(receiver.get()); }};
+}
+
+void SocketSession::take_up(const std::string& id, const ResumePoint& point,
+                            const std::shared_ptr<AnswerReceiver>& receiver) {
+  const ResumableAnswers::Attached attached = hub_.answers().attach(point, caller_->key, receiver);
+  if (attached.left == Remainder::some) return set_work(id, work_of(attached.answer, receiver));
+  send(status_message(id, {{"state", "complete"}}));
+  finished(id);
+}
+
+// On a thread for texts: a model is looked for, perhaps on a disk.
+void SocketSession::ask(const std::string& id, const NativeRequest& request,
+                        const std::shared_ptr<ResumableAnswer>& resumable,
+                        const std::shared_ptr<AnswerReceiver>& receiver) {
+  const bool stream = request.stream.value_or(true);
+  const std::shared_ptr<AnswerReceiver> target =
+      resumable == nullptr ? receiver : std::make_shared<ResumableReceiver>(resumable);
+  const Limits::Admitted admitted = service_.limits().admit(*caller_, Limits::Kind::work);
+  const std::shared_ptr<RequestRecord> record = new_record(stream, admitted.ticket);
+  try {
+    if (admitted.refusal) throw *admitted.refusal;
+    EventWriter::Options options{.stream = stream};
+    {
+      const std::scoped_lock lock(mutex_);
+      const auto found = answers_.find(id);
+      if (found == answers_.end() && resumable == nullptr) return;  // the connection is gone
+      options.stopped = resumable != nullptr ? resumable->stopped() : found->second.work.stopped;
+    }
+    const OfferedModel model = service_.find(request.model, *caller_);
+    options.held = hub_.take_place(model.name);
+    if (options.held == nullptr) {
+      throw ApiError(503, "unavailable_error", "queue_full", "too many answers of this model run on WebSockets");
+    }
+    auto writer = std::make_unique<EventWriter>(target, std::move(options));
+    const std::shared_ptr<GenerationCall> call =
+        start_generation(service_, record, model, make_native_ask(request, stream), std::move(writer));
+    const auto cancel = [call] { call->cancel(); };
+    if (resumable != nullptr) {
+      resumable->set_cancel(cancel);
+    } else {
+      set_work(id, {.cancel = cancel, .connection_lost = cancel});
+    }
+  } catch (...) {
+    const ApiError error = api_error(std::current_exception());
+    log_fault(service_.log(), record->id(), error, std::current_exception());
+    record->update([&](RequestFacts& facts) {
+      facts.status = error.status;
+      facts.error = error.type;
+    });
+    const AnswerEvent event = failure_event(error);
+    target->take(std::span(&event, 1), {});
+  }
+}
+
+std::shared_ptr<RequestRecord> SocketSession::new_record(bool stream, std::shared_ptr<LimitTicket> ticket) {
+  std::uint64_t number = 0;
+  {
+    const std::scoped_lock lock(mutex_);
+    number = ++made_records_;
+  }
+  const http::Request& request = socket_->request();
+  return service_.new_record({.id = fmt::format("{}-{}", request.id, number),
+                              .route = "WS /ws",
+                              .traceparent = std::string(request.header("traceparent")),
+                              .address = request.address,
+                              .caller = caller_,
+                              .ticket = std::move(ticket),
+                              .stream = stream,
+                              .status = 200});
+}
+
+void SocketSession::closed() {
+  std::map<std::string, Answer> answers;
+  {
+    const std::scoped_lock lock(mutex_);
+    closed_ = true;
+    answers.swap(answers_);
+    waiting_.clear();
+    waiting_bytes_ = 0;
+  }
+  hub_.remove(this);
+  for (auto& [id, answer] : answers) {
+    if (answer.work.connection_lost) service_.run_text_work(std::move(answer.work.connection_lost));
+  }
+}
+
+bool SocketSession::drain() {
+  const std::scoped_lock lock(mutex_);
+  draining_ = true;
+  return !answers_.empty();
+}
+
+void SocketSession::broadcast(const std::string& status, const std::string& metrics) {
+  bool is_news = false;
+  {
+    const std::scoped_lock lock(mutex_);
+    is_news = last_status_ != status;
+    if (is_news) last_status_ = status;
+  }
+  if (is_news) send(status);
+  send(metrics);
+}
+
+}  // namespace quarrel

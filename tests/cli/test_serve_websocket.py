@@ -1,0 +1,524 @@
+#!/usr/bin/env python3
+"""`/ws` as clients see it, and answers that are taken up again after a lost connection, over WebSocket and SSE."""
+import base64
+import concurrent.futures
+import json
+import random
+import socket
+import subprocess
+import time
+import unittest
+
+from harness import QUARREL, TIMEOUT
+from serve_harness import ServeTest
+from websocket_client import Closed, Refused, WebSocketClient, text_of, tokens_of
+
+BODY = {"prompt": "Hello there", "max_tokens": 24, "seed": 7}
+# Says the same token again and again; some thousand a second.
+LONG = {"prompt": "Hello there", "max_tokens": 60000, "temperature": 0, "repeat_penalty": 0.1}
+
+
+class SocketTest(ServeTest):
+    @classmethod
+    def prepare(cls):
+        cls.models = [cls.make_toy("chat", "toy.gguf", context=65536)]
+
+    def open(self, **options):
+        client = WebSocketClient(self.server.port, **options)
+        self.addCleanup(client.cut)
+        return client
+
+    def expect_code(self, client, code, identifier=None, **payload):
+        error = client.next("error")
+        self.assertEqual(error["payload"]["code"], code, error)
+        self.assertEqual(error.get("id"), identifier, error)
+        for name, value in payload.items():
+            self.assertEqual(error["payload"].get(name), value, error)
+        return error["payload"]
+
+    def stream(self, body):
+        return [json.loads(frame) for frame in self.server.events("/api/stream", body)]
+
+
+class Answers(SocketTest):
+    arguments = ("--parallel", "64", "--cache-tokens", "128k", "--ws-broadcast", "0.3")
+
+    def test_the_message_of_the_guide(self):
+        with self.open() as client:
+            client.send_text('{"type":"inference","payload":{"prompt":"Hello,","stream":true}}')
+            messages = client.answer()
+        self.assertEqual({message["type"] for message in messages}, {"inference"})
+        self.assertEqual(len({message["id"] for message in messages}), 1)
+        for message in messages:
+            self.assertLessEqual({"token", "token_id", "stream", "complete", "tokens_per_sec"},
+                                 set(message["payload"]))
+            self.assertIs(message["payload"]["stream"], True)
+        self.assertEqual([message["payload"]["complete"] for message in messages],
+                         [False] * (len(messages) - 1) + [True])
+        self.assertIn(messages[-1]["payload"]["finish_reason"], ("stop", "length"))
+
+    def test_the_same_answer_as_everywhere(self):
+        told = json.loads(self.succeed("run", self.toy, "Hello there", "--json", "--seed", "7", "-n", "24").out)
+        events = self.stream(BODY)
+        with self.open() as client:
+            client.ask("a", **BODY)
+            messages = client.answer("a")
+            client.ask("b", **BODY, stream=False)
+            whole = client.answer("b")
+        self.assertEqual(text_of(messages), told["text"])
+        self.assertEqual(tokens_of(messages), told["tokens"])
+        self.assertEqual("".join(event["token"] for event in events), told["text"])
+        self.assertEqual([event["token_id"] for event in events if event["token_id"] >= 0], told["tokens"])
+        self.assertEqual(messages[-1]["payload"]["finish_reason"], told["finish_reason"])
+        self.assertEqual(messages[-1]["payload"]["tokens_generated"], len(told["tokens"]))
+        self.assertEqual(len(whole), 1)
+        self.assertEqual((whole[0]["payload"]["token"], whole[0]["payload"]["stream"]), (told["text"], False))
+
+    def test_64_on_one_connection_and_none_is_mixed(self):
+        bodies = {f"n{i}": {"prompt": f"Number {i}", "seed": i, "max_tokens": 16} for i in range(64)}
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            alone = dict(zip(bodies, pool.map(lambda body: self.server.post("/api/native/generate", body)[1]["text"],
+                                              bodies.values())))
+        self.assertGreater(len(set(alone.values())), 30)
+        with self.open() as client:
+            for identifier, body in bodies.items():
+                client.ask(identifier, **body)
+            texts, unfinished, ends = dict.fromkeys(bodies, ""), set(bodies), []
+            while unfinished:
+                message = client.next("inference", "error")
+                self.assertEqual(message["type"], "inference", message)
+                texts[message["id"]] += message["payload"]["token"]
+                if message["payload"]["complete"]:
+                    unfinished.remove(message["id"])
+                    ends.append(message["id"])
+        self.assertEqual(texts, alone)
+
+    def test_stop_ends_one_answer_and_no_other(self):
+        with self.open() as client:
+            client.ask("long", **LONG)
+            client.ask("other", **LONG)
+            while client.next("inference")["id"] != "long":
+                pass
+            client.send({"type": "stop", "id": "long"})
+            while (said := client.next("status"))["payload"].get("state") != "stopping":
+                pass
+            self.assertEqual((said["id"], said["payload"]["stopped"]), ("long", ["long"]))
+            late = client.answer("long")
+            self.assertLessEqual(len(late), 4)  # what was on its way
+            self.assertEqual(late[-1]["payload"]["finish_reason"], "cancelled")
+            self.assertEqual(client.next("inference")["id"], "other")
+            client.send({"type": "stop", "id": "long"})  # a second one is nothing
+            while (said := client.next("status"))["payload"].get("state") != "stopping":
+                pass
+            self.assertEqual(said["payload"]["stopped"], [])
+            client.send({"type": "stop"})
+            while (said := client.next("status"))["payload"].get("state") != "stopping":
+                pass
+            self.assertEqual(said["payload"]["stopped"], ["other"])
+            self.assertEqual(client.answer("other")[-1]["payload"]["finish_reason"], "cancelled")
+            client.ask("long", **BODY)  # the id is free again
+            self.assertEqual(len(tokens_of(client.answer("long"))), 24)
+
+    def test_a_stop_right_behind_its_answer(self):
+        with self.open() as client:
+            for i in range(20):
+                client.ask(f"a{i}", **LONG)
+                client.send({"type": "stop", "id": f"a{i}"})
+                self.assertEqual(client.answer(f"a{i}")[-1]["payload"]["finish_reason"], "cancelled")
+
+    def test_status_and_ping(self):
+        with self.open() as client:
+            client.send({"type": "ping", "id": "p"})
+            self.assertEqual(client.next("status"), {"type": "status", "id": "p", "payload": {"connected": True}})
+            client.ask("x", **LONG)
+            client.next("inference")
+            client.send({"type": "status", "id": "s"})
+            while (said := client.next("status")).get("id") != "s":
+                pass
+            self.assertEqual([answer["id"] for answer in said["payload"]["running"]], ["x"])
+            self.assertEqual([(model["name"], model["state"]) for model in said["payload"]["models"]],
+                             [("toy", "loaded")])
+            self.assertIs(said["payload"]["ready"], True)
+
+    def test_a_lost_connection_ends_its_answers(self):
+        client = self.open()
+        client.ask(**LONG)
+        client.next("inference")
+        client.cut()
+        deadline = time.monotonic() + 20
+        with self.open() as watcher:
+            while time.monotonic() < deadline:
+                if watcher.next("metrics")["payload"]["running"] == 0:
+                    return
+        self.fail("the answer goes on")
+
+
+class Hostile(SocketTest):
+    def test_what_cannot_be_read_is_said_and_nothing_ends(self):
+        cases = [
+            ("", None, None), ("{", None, None), ("[]", None, None), ("null", None, None), ("[" * 50000, None, None),
+            ('{"type":"ping","a":' + "[" * 200 + "]" * 200 + "}", None, None),
+            ("{}", None, "type"), ('{"type":7}', None, "type"), ('{"type":"infer","id":"a"}', "a", "type"),
+            ('{"type":"ping","id":{}}', None, "id"), ('{"type":"ping","id":"a","payload":[]}', "a", "payload"),
+            ('{"type":"ping","id":"a","playload":{}}', "a", "playload"),
+            ('{"type":"stop","id":"a","payload":{"now":1}}', "a", "now"),
+            ('{"type":"inference","id":"a"}', "a", "prompt"),
+            ('{"type":"inference","id":"a","payload":{"prompt":7}}', "a", "prompt"),
+            ('{"type":"inference","id":"a","payload":{"prompt":"x","temprature":1}}', "a", "temprature"),
+            ('{"type":"inference","id":"a","payload":{"prompt":"x","max_tokens":1e300}}', "a", "max_tokens"),
+            ('{"type":"inference","id":"a","payload":{"prompt":"x","stream":"yes"}}', "a", "stream"),
+            ('{"type":"inference","id":"a","payload":{"prompt":"x","resume":"yes"}}', "a", "resume"),
+            ('{"type":"inference","id":"a","payload":{"messages":[{"role":"king"}]}}', "a", "messages"),
+        ]
+        with self.open() as client:
+            for text, identifier, param in cases:
+                with self.subTest(text=text[:80]):
+                    client.send_text(text)
+                    self.expect_code(client, "INVALID_REQUEST", identifier, param=param)
+            client.ask("a", model="nobody", prompt="x")
+            self.expect_code(client, "MODEL_NOT_FOUND", "a")
+            client.ask("a", model="../toy", prompt="x")
+            self.expect_code(client, "MODEL_NOT_FOUND", "a")
+            client.ask("a", prompt="x" * 200000)
+            self.expect_code(client, "INVALID_REQUEST", "a")
+            client.ask("a", **LONG)
+            client.ask("a", **BODY)
+            self.expect_code(client, "INVALID_REQUEST", "a", param="id")
+            client.send({"type": "stop"})
+            client.ask("b", **BODY)
+            self.assertEqual(len(tokens_of(client.answer("b"))), 24)
+
+    def test_a_huge_message_closes_the_connection_alone(self):
+        client = self.open()
+        with self.assertRaises((Closed, OSError)) as ended:
+            client.send_text('{"type":"inference","payload":{"prompt":"' + "x" * (3 << 20) + '"}}')
+            while True:
+                client.receive()
+        if isinstance(ended.exception, Closed):
+            self.assertIn(ended.exception.code, (1009, None))
+        with self.open() as other:
+            other.ask(**BODY)
+            self.assertEqual(len(tokens_of(other.answer())), 24)
+
+    def test_a_long_message_keeps_its_place(self):
+        with self.open() as client:
+            client.ask("long", **LONG, stop=["y" * 100000])
+            client.send({"type": "stop", "id": "long"})
+            self.assertEqual(client.answer("long")[-1]["payload"]["finish_reason"], "cancelled")
+
+    def test_1000_messages_at_once(self):
+        with self.open() as client:
+            for i in range(1000):
+                client.ask(f"m{i}", prompt="Hello", max_tokens=2, seed=1)
+            ends = {}
+            while len(ends) < 1000:
+                message = client.next("inference", "error")
+                if message["type"] == "error":
+                    ends[message["id"]] = message["payload"]["code"]
+                    self.assertGreaterEqual(message["payload"]["retry_after"], 1)
+                elif message["payload"]["complete"]:
+                    ends[message["id"]] = "done"
+            self.assertEqual(set(ends), {f"m{i}" for i in range(1000)})
+            codes = list(ends.values())
+            self.assertLessEqual(set(codes), {"done", "RATE_LIMITED", "QUEUE_FULL"})
+            self.assertGreater(codes.count("RATE_LIMITED"), 500)
+            self.assertGreater(codes.count("done"), 10)
+
+    def test_only_so_many_run_at_once(self):
+        with self.open() as client:
+            for i in range(70):
+                client.ask(f"m{i}", **LONG)
+            self.expect_code(client, "QUEUE_FULL", "m64")
+            client.send({"type": "stop"})
+
+    def test_other_origins_and_wrong_handshakes(self):
+        for headers in ([("Origin", "http://elsewhere.example")], [("Origin", "null")]):
+            with self.assertRaises(Refused) as refused:
+                self.open(headers=headers)
+            self.assertEqual(refused.exception.status, 403)
+        self.open(headers=[("Origin", f"http://127.0.0.1:{self.server.port}")]).close()
+        status, _, _ = self.server.request("GET", "/ws")
+        self.assertEqual(status, 426)
+        client = self.open(protocols=("other", "quarrel.v1"))
+        self.assertEqual(client.headers["sec-websocket-protocol"], "quarrel.v1")
+        self.assertNotIn("sec-websocket-protocol", self.open(protocols=("other",)).headers)
+
+
+class Broadcast(SocketTest):
+    arguments = ("--ws-broadcast", "0.3")
+
+    def test_status_when_it_changes_and_metrics_every_time(self):
+        with self.open() as client:
+            first = client.next("status", "metrics")
+            self.assertEqual((first["type"], "id" in first), ("status", False))
+            metrics = client.next("metrics")["payload"]
+            self.assertEqual(metrics["connections"], 1)
+            client.ask(**BODY)
+            client.answer()
+            while (after := client.next("metrics")["payload"])["tokens_total"] < metrics["tokens_total"] + 24:
+                pass
+            self.assertEqual(after["own"]["tokens_total"], after["tokens_total"])
+            self.assertGreater(after["requests_total"], metrics["requests_total"])
+
+
+class Resume(SocketTest):
+    arguments = ("--parallel", "8")
+    VARIED = {"prompt": "Number 3", "seed": 7, "max_tokens": 400, "temperature": 1, "repeat_penalty": 0.8, "topk": 0,
+              "topp": 1}
+    RESUMED = {**VARIED, "resume": True}
+
+    def setUp(self):
+        self.wanted = self.server.post("/api/native/generate", self.VARIED)[1]
+        self.assertGreater(self.wanted["tokens_generated"], 100)
+
+    def test_50_cuts_over_websocket(self):
+        generator = random.Random(7)
+        for cut in range(50):
+            client = self.open()
+            client.ask("a", **self.RESUMED)
+            place, texts, tokens, complete = None, [], [], False
+            for step in range(generator.randrange(0, 120)):
+                message = client.next("status", "inference")
+                place = message["payload"].get("resume", place)
+                if message["type"] == "inference":
+                    texts.append(message["payload"]["token"])
+                    tokens += tokens_of([message])
+                    complete = message["payload"]["complete"]
+                    if complete:
+                        break
+            while place is None:
+                place = client.receive()["payload"].get("resume")
+            client.cut()
+            if complete:
+                continue
+            other = self.open()
+            other.ask("b", resume=place)
+            rest = other.answer("b")
+            other.cut()
+            with self.subTest(cut=cut, place=place):
+                self.assertEqual("".join(texts) + text_of(rest), self.wanted["text"])
+                self.assertEqual(len(tokens) + len(tokens_of(rest)), self.wanted["tokens_generated"])
+                self.assertEqual(rest[-1]["payload"]["finish_reason"], self.wanted["finish_reason"])
+
+    def sse(self, body, headers=()):
+        """A socket that has asked and read the answer's head."""
+        connection = self.server.socket()
+        self.addCleanup(connection.close)
+        data = json.dumps(body).encode() if body is not None else b""
+        lines = ["POST /api/stream HTTP/1.0", f"Content-Length: {len(data)}", *headers]
+        connection.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + data)
+        file = connection.makefile("rb")
+        self.addCleanup(file.close)
+        status = int(file.readline().split()[1])
+        while file.readline().strip():
+            pass
+        return connection, file, status
+
+    def events(self, file, most=None):
+        """Pairs of an event's id and its data; an id without data has none."""
+        event = {}
+        while most is None or most > 0:
+            line = file.readline()
+            if not line:
+                return
+            line = line.decode().rstrip("\n")
+            if line:
+                name, value = line.split(": ", 1)
+                event[name] = value
+                continue
+            yield event.get("id"), json.loads(event["data"]) if "data" in event else None
+            event = {}
+            most = None if most is None else most - 1
+
+    def test_50_cuts_over_sse(self):
+        generator = random.Random(8)
+        for cut in range(50):
+            connection, file, status = self.sse(self.RESUMED)
+            self.assertEqual(status, 200)
+            got = list(self.events(file, generator.randrange(1, 120)))
+            connection.shutdown(socket.SHUT_RDWR)
+            place = got[-1][0]
+            body = None if cut % 2 else self.RESUMED  # alone, or with the request that is repeated
+            connection, file, status = self.sse(body, [f"Last-Event-ID: {place}"])
+            self.assertEqual(status, 200)
+            got += list(self.events(file))
+            data = [event for _, event in got if event is not None]
+            with self.subTest(cut=cut, place=place):
+                self.assertEqual("".join(event["token"] for event in data), self.wanted["text"])
+                self.assertEqual([event["complete"] for event in data], [False] * (len(data) - 1) + [True])
+                self.assertEqual(len([event for event in data if event["token_id"] >= 0]),
+                                 self.wanted["tokens_generated"])
+
+    def test_cut_again_and_again_and_on_either_kind(self):
+        connection, file, _ = self.sse(self.RESUMED)
+        got = list(self.events(file, 2))
+        connection.shutdown(socket.SHUT_RDWR)
+        text, place = got[-1][1]["token"], got[-1][0]
+        complete = False
+        while not complete:
+            with self.open() as client:
+                client.ask("x", resume=place)
+                for _ in range(7):
+                    message = client.next("inference")
+                    text += message["payload"]["token"]
+                    place = message["payload"]["resume"]
+                    complete = message["payload"]["complete"]
+                    if complete:
+                        break
+            if complete:
+                break
+            connection, file, status = self.sse(None, [f"Last-Event-ID: {place}"])
+            for identifier, event in self.events(file, 5):
+                if event is not None:
+                    text, place, complete = text + event["token"], identifier, event["complete"]
+            connection.shutdown(socket.SHUT_RDWR)
+        self.assertEqual(text, self.wanted["text"])
+        self.assertEqual(self.sse(None, [f"Last-Event-ID: {place}"])[2], 204)
+        with self.open() as client:
+            client.ask("x", resume=place)
+            self.assertEqual(client.next("status")["payload"], {"state": "complete"})
+
+    def test_wrong_places(self):
+        with self.open() as client:
+            client.ask("a", **self.RESUMED)
+            place = client.answer("a")[-1]["payload"]["resume"]
+            identifier, number = place.split(":")
+            unknown = "0" * 32 + ":0"
+            messages = set()
+            for wrong in (unknown, f"{identifier}:{int(number) + 1}", f"{identifier[::-1]}:0"):
+                client.ask("b", resume=wrong)
+                messages.add(self.expect_code(client, "CONNECTION_LOST", "b")["message"])
+            self.assertEqual(len(messages), 1)
+            client.ask("b", prompt="x", resume=unknown)
+            self.expect_code(client, "INVALID_REQUEST", "b", param="resume")
+        self.assertEqual(self.sse(None, [f"Last-Event-ID: {unknown}"])[2], 404)
+        self.assertEqual(self.sse(None, ["Last-Event-ID: 17"])[2], 400)
+        self.assertEqual(self.server.post("/api/generate", self.RESUMED)[0], 400)
+
+    def test_a_stream_without_resume_has_no_ids(self):
+        frames = self.server.events("/api/stream", BODY)
+        self.assertTrue(all("resume" not in frame for frame in frames))
+
+    def test_a_resumed_answer_can_be_stopped(self):
+        with self.open() as client:
+            client.ask("a", **LONG, resume=True)
+            place = client.next("inference")["payload"]["resume"]
+        with self.open() as client:
+            client.ask("b", resume=place)
+            client.next("inference")
+            client.send({"type": "stop", "id": "b"})
+            self.assertEqual(client.answer("b")[-1]["payload"]["finish_reason"], "cancelled")
+
+    def test_another_connection_takes_it_over(self):
+        with self.open() as first, self.open() as second:
+            first.ask("a", **LONG, resume=True)
+            place = first.next("inference")["payload"]["resume"]
+            second.ask("b", resume=place)
+            second.next("inference")
+            self.expect_code(first, "CONNECTION_LOST", "a")
+            second.send({"type": "stop"})
+            second.answer("b")
+
+
+class Keys(SocketTest):
+    arguments = ("--ws-broadcast", "0.3")
+
+    @classmethod
+    def prepare(cls):
+        super().prepare()
+        cls.environment["XDG_DATA_HOME"] = cls.path("data")
+        cls.one, cls.two = cls.make_key("one"), cls.make_key("two", "--concurrency", "2")
+
+    @classmethod
+    def make_key(cls, *arguments):
+        done = subprocess.run([QUARREL, "key", "create", *arguments], env=cls.environment, capture_output=True,
+                              timeout=TIMEOUT, check=True)
+        return done.stdout.decode().strip()
+
+    def open_with(self, key):
+        return self.open(headers=[("Authorization", f"Bearer {key}")])
+
+    def test_who_may_connect(self):
+        for headers in ([], [("Authorization", "Bearer qk_wrong")]):
+            with self.assertRaises(Refused) as refused:
+                self.open(headers=headers)
+            self.assertEqual(refused.exception.status, 401)
+        offered = "quarrel.key." + base64.urlsafe_b64encode(self.one.encode()).decode().rstrip("=")
+        with self.open(protocols=("quarrel.v1", offered)) as client:
+            self.assertEqual(client.headers["sec-websocket-protocol"], "quarrel.v1")
+            client.ask(**BODY)
+            self.assertEqual(len(tokens_of(client.answer())), 24)
+
+    def test_another_key_cannot_take_an_answer_up(self):
+        with self.open_with(self.one) as owner, self.open_with(self.two) as other:
+            owner.ask("a", **BODY, resume=True)
+            place = owner.answer("a")[3]["payload"]["resume"]
+            said = []
+            for wrong in (place, "0" * 32 + ":0"):
+                other.ask("b", resume=wrong)
+                said.append(self.expect_code(other, "CONNECTION_LOST", "b"))
+            self.assertEqual(said[0], said[1])
+            owner.ask("c", resume=place)
+            self.assertEqual(len(owner.answer("c")), 24 + 1 - 4)
+        answers = []
+        for wrong in (place, "0" * 32 + ":0"):
+            headers = {"Authorization": f"Bearer {self.two}", "Last-Event-ID": wrong}
+            answers.append(self.server.request("POST", "/api/stream", b"", headers))
+        self.assertEqual([answer[0] for answer in answers], [404, 404])
+        self.assertEqual(answers[0][2], answers[1][2])
+
+    def test_broadcasts_show_no_other_key(self):
+        with self.open_with(self.one) as one, self.open_with(self.two) as two:
+            one.ask("secret-id", **LONG)
+            one.next("inference")
+            while (seen := two.next("metrics")["payload"])["running"] != 1:
+                pass
+            self.assertEqual(seen["own"]["running"], 0)
+            self.assertNotIn("secret-id", json.dumps(seen))
+            while one.next("metrics")["payload"]["own"]["running"] != 1:
+                pass
+            two.send({"type": "stop", "id": "secret-id"})
+            two.send({"type": "status", "id": "s"})
+            while (said := two.next("status")).get("id") != "s":
+                pass
+            self.assertEqual(said["payload"]["running"], [])
+            one.next("inference")  # it goes on
+            one.send({"type": "stop"})
+            one.answer("secret-id")
+
+    def test_a_key_has_its_own_limits(self):
+        with self.open_with(self.two) as client:
+            for identifier in ("a", "b", "c"):
+                client.ask(identifier, **LONG)
+            self.expect_code(client, "RATE_LIMITED", "c")
+            client.send({"type": "stop"})
+            client.answer("a")
+
+
+class End(SocketTest):
+    def test_the_server_ends_with_open_websockets(self):
+        server = self.start_server(*self.models, "--drain", "20")
+        idle = WebSocketClient(server.port)
+        busy = WebSocketClient(server.port)
+        busy.ask("a", **{**LONG, "max_tokens": 3000})
+        busy.next("inference")
+        server.process.terminate()
+        with self.assertRaises(Closed) as closed:
+            while True:
+                idle.receive()
+        self.assertEqual(closed.exception.code, 1001)
+        busy.ask("b", **BODY)
+        code = None
+        try:
+            while True:
+                message = busy.next("inference", "error")
+                if message["type"] == "error":
+                    code = message["payload"]["code"]
+        except Closed as ended:
+            self.assertEqual(ended.code, 1001)
+        self.assertIn(code, (None, "CONNECTION_LOST"))
+        self.assertEqual(server.stop()[0], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,78 @@
+// Bodies in Quarrel's own form: what each field becomes, and what is refused.
+#include "server/native_request.h"
+
+#include <gtest/gtest.h>
+
+namespace quarrel {
+namespace {
+
+NativeRequest read(const std::string& body) { return read_native_request(parse_body(body)); }
+
+// The field that a body is refused for; empty: it is taken.
+std::string refused(const std::string& body) {
+  try {
+    read(body);
+  } catch (const ApiError& error) {
+    EXPECT_EQ(error.status, 400u);
+    return error.param;
+  }
+  return {};
+}
+
+TEST(NativeRequest, EveryFieldIsRead) {
+  const NativeRequest request = read(R"({"model":"m","prompt":"p","temperature":0.5,"topk":3,"topp":0.25,"minp":0.125,
+    "typical_p":0.75,"repeat_penalty":1.5,"presence_penalty":-1,"frequency_penalty":2,"max_tokens":9,"seed":7,
+    "stop":["a","b"],"stream":false,"resume":true})");
+  EXPECT_EQ(request.model, "m");
+  EXPECT_EQ(request.prompt, "p");
+  EXPECT_EQ(request.options.temperature, 0.5f);
+  EXPECT_EQ(request.options.top_k, 3);
+  EXPECT_EQ(request.options.top_p, 0.25f);
+  EXPECT_EQ(request.options.min_p, 0.125f);
+  EXPECT_EQ(request.options.typical_p, 0.75f);
+  EXPECT_EQ(request.options.repeat_penalty, 1.5f);
+  EXPECT_EQ(request.options.presence_penalty, -1.0f);
+  EXPECT_EQ(request.options.frequency_penalty, 2.0f);
+  EXPECT_EQ(request.options.max_tokens, 9);
+  EXPECT_EQ(request.options.seed, 7u);
+  EXPECT_EQ(request.options.stop, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(request.stream, false);
+  EXPECT_TRUE(request.resume);
+  EXPECT_FALSE(request.reattach);
+}
+
+TEST(NativeRequest, BothSpellingsAreOneField) {
+  const NativeRequest request = read(R"({"prompt":"p","top_k":3,"top_p":0.25,"min_p":0.125})");
+  EXPECT_EQ(request.options.top_k, 3);
+  EXPECT_EQ(request.options.top_p, 0.25f);
+  EXPECT_EQ(request.options.min_p, 0.125f);
+  EXPECT_FALSE(request.stream);
+  EXPECT_FALSE(request.resume);
+}
+
+TEST(NativeRequest, WhatIsToBeAnsweredIsSaidOnce) {
+  EXPECT_EQ(refused(R"({})"), "prompt");
+  EXPECT_EQ(refused(R"({"prompt":""})"), "prompt");
+  EXPECT_EQ(refused(R"({"prompt":"p","messages":[{"role":"user","content":"q"}]})"), "prompt");
+  EXPECT_EQ(refused(R"({"messages":[{"role":"user","content":"q"}]})"), "");
+}
+
+TEST(NativeRequest, AnAnswerIsTakenUpByItsPlaceAlone) {
+  const std::string place = "\"0123456789abcdef0123456789abcdef:42\"";
+  const NativeRequest request = read("{\"resume\":" + place + "}");
+  ASSERT_TRUE(request.reattach);
+  EXPECT_EQ(request.reattach->id, "0123456789abcdef0123456789abcdef");
+  EXPECT_EQ(request.reattach->event, 42u);
+  EXPECT_EQ(refused("{\"prompt\":\"p\",\"resume\":" + place + "}"), "resume");
+  for (const char* wrong : {"1", "\"\"", "\"yes\"", "[]", "{}"}) {
+    EXPECT_EQ(refused(std::string("{\"prompt\":\"p\",\"resume\":") + wrong + "}"), "resume") << wrong;
+  }
+}
+
+TEST(NativeRequest, AnUnknownFieldIsNamed) {
+  EXPECT_EQ(refused(R"({"prompt":"p","temprature":1})"), "temprature");
+  EXPECT_EQ(refused(R"({"prompt":"p","stream":"yes"})"), "stream");
+}
+
+}  // namespace
+}  // namespace quarrel

@@ -1,0 +1,101 @@
+// What tests of sockets share: a client that sends and reads bytes, a server with a handler of the test's own.
+#pragma once
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "server/http/http_server.h"
+
+namespace quarrel::http {
+
+struct NoLog : Log {
+  void write(LogLevel, std::string_view) override {}
+};
+
+class Client {
+ public:
+  explicit Client(std::uint16_t port) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    connected_ = ::connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+    const timeval limit{.tv_sec = 60, .tv_usec = 0};
+    ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  }
+  ~Client() { leave(); }
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  bool connected() const { return connected_; }
+  void send(std::string_view bytes) const {
+    EXPECT_EQ(::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+  }
+  // False: the connection has ended.
+  bool try_send(std::string_view bytes) const { return ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0; }
+  // Until these words have come, or the end.
+  std::string read_until(std::string_view words) const {
+    std::string text;
+    char piece[4096];
+    while (text.find(words) == std::string::npos) {
+      const ssize_t count = ::recv(socket_, piece, sizeof piece, 0);
+      if (count <= 0) break;
+      text.append(piece, static_cast<std::size_t>(count));
+    }
+    return text;
+  }
+  std::string read_all() const { return read_until("no answer has these words"); }
+  // So many bytes, or fewer at the end.
+  std::string read_exactly(std::size_t count) const {
+    std::string text(count, '\0');
+    std::size_t done = 0;
+    while (done < count) {
+      const ssize_t got = ::recv(socket_, text.data() + done, count - done, 0);
+      if (got <= 0) break;
+      done += static_cast<std::size_t>(got);
+    }
+    text.resize(done);
+    return text;
+  }
+  // No more will be sent.
+  void end_sending() const { ::shutdown(socket_, SHUT_WR); }
+  void leave() {
+    if (socket_ >= 0) ::close(socket_);
+    socket_ = -1;
+  }
+
+ private:
+  int socket_;
+  bool connected_ = false;
+};
+
+inline constexpr std::string_view kGet = "GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+class SocketTest : public testing::Test {
+ protected:
+  void serve(std::function<void(const std::shared_ptr<Exchange>&)> handle, Limits limits = {}, int threads = 2) {
+    HttpServer::Handler handler;
+    handler.admit = [](const Request&) { return Admission{.body_bytes = 100}; };
+    handler.handle = std::move(handle);
+    handler.refuse = [](unsigned status, const std::string& message) {
+      return Response{.status = status, .content_type = "text/plain", .body = message};
+    };
+    server_ = std::make_unique<HttpServer>(ServerOptions{.port = 0, .threads = threads, .limits = limits},
+                                           std::move(handler), log_);
+    server_->start();
+  }
+  static void say_yes(const std::shared_ptr<Exchange>& exchange) { exchange->respond({.body = "yes"}); }
+
+  NoLog log_;
+  std::unique_ptr<HttpServer> server_;
+};
+
+}  // namespace quarrel::http

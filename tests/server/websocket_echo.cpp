@@ -1,0 +1,57 @@
+// A server whose WebSockets send back what they get, for the protocol's cases (tests/cli/test_websocket_cases.py). It
+// prints its port and ends when its input does.
+//
+//   websocket_echo [PING_MS [IDLE_MS]]
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "server/http/http_server.h"
+
+namespace quarrel::http {
+namespace {
+
+struct NoLog : Log {
+  void write(LogLevel, std::string_view) override {}
+};
+
+class Echo : public WebSocketHandler {
+ public:
+  explicit Echo(std::shared_ptr<WebSocket> socket) : socket_(std::move(socket)) {}
+  void message(std::string text) override { socket_->send(std::move(text)); }
+  void closed() override {}
+
+ private:
+  const std::shared_ptr<WebSocket> socket_;
+};
+
+void handle(const std::shared_ptr<Exchange>& exchange) {
+  const std::vector<std::string> offered = offered_protocols(exchange->request());
+  const bool known = !offered.empty() && offered.front() == "echo";
+  exchange->upgrade(known ? "echo" : "",
+                    [](const std::shared_ptr<WebSocket>& socket) { return std::make_shared<Echo>(socket); });
+}
+
+int run(int count, char** arguments) {
+  NoLog log;
+  ServerOptions options{.port = 0};
+  if (count > 1) options.limits.websocket_ping_time = std::chrono::milliseconds(std::atoi(arguments[1]));
+  if (count > 2) options.limits.websocket_idle_time = std::chrono::milliseconds(std::atoi(arguments[2]));
+  HttpServer::Handler handler;
+  handler.admit = [](const Request&) { return Admission{}; };
+  handler.handle = handle;
+  handler.refuse = [](unsigned status, const std::string& message) {
+    return Response{.status = status, .content_type = "text/plain", .body = message};
+  };
+  HttpServer server(options, handler, log);
+  server.start();
+  std::printf("%u\n", static_cast<unsigned>(server.port()));
+  std::fflush(stdout);
+  while (std::getchar() != EOF) continue;
+  return 0;
+}
+
+}  // namespace
+}  // namespace quarrel::http
+
+int main(int count, char** arguments) { return quarrel::http::run(count, arguments); }

@@ -1,0 +1,265 @@
+// WebSockets over sockets, with handlers of the test's own: what a handler is told and when, limits, the server's end.
+#include "server/http/websocket.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "server/socket_fixture.h"
+
+namespace quarrel::http {
+namespace {
+
+constexpr std::string_view kUpgrade =
+    "GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+
+// With a mask of zeros the payload stands there as it is.
+std::string frame(unsigned first, std::string_view payload) {
+  return std::string{static_cast<char>(first), static_cast<char>(0x80 | payload.size()), 0, 0, 0, 0} +
+         std::string(payload);
+}
+
+// Tells the test all that it is told.
+class Recorder : public WebSocketHandler {
+ public:
+  void message(std::string text) override {
+    if (text == "throw") throw std::bad_alloc();
+    const std::scoped_lock lock(mutex_);
+    messages_.push_back(std::move(text));
+  }
+  void closed() override {
+    ++closed_count;
+    closed_.set_value();
+  }
+  bool drain() override { return waits; }
+
+  void wait_closed() { closed_.get_future().wait(); }
+  std::vector<std::string> messages() {
+    const std::scoped_lock lock(mutex_);
+    return messages_;
+  }
+
+  std::atomic<int> closed_count = 0;
+  bool waits = false;
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::string> messages_;
+  std::promise<void> closed_;
+};
+
+class WebSocketTest : public SocketTest {
+ protected:
+  void serve_one(Limits limits = {}, std::string protocol = "") {
+    serve(
+        [this, protocol](const std::shared_ptr<Exchange>& exchange) {
+          exchange->upgrade(protocol, [this](const std::shared_ptr<WebSocket>& socket) {
+            made_.set_value(socket);
+            return handler_;
+          });
+        },
+        limits);
+  }
+  std::shared_ptr<WebSocket> open(const Client& client) {
+    client.send(kUpgrade);
+    head_ = client.read_until("\r\n\r\n");
+    return made_.get_future().get();
+  }
+  void TearDown() override {
+    server_.reset();
+    EXPECT_LE(handler_->closed_count, 1);
+  }
+
+  std::shared_ptr<Recorder> handler_ = std::make_shared<Recorder>();
+  std::promise<std::shared_ptr<WebSocket>> made_;
+  std::string head_;
+};
+
+TEST_F(WebSocketTest, SpeaksBothWays) {
+  serve_one({}, "quarrel.v1");
+  const Client client(server_->port());
+  const std::shared_ptr<WebSocket> socket = open(client);
+  EXPECT_TRUE(head_.starts_with("HTTP/1.1 101 ")) << head_;
+  EXPECT_NE(head_.find("Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n"), std::string::npos);
+  EXPECT_NE(head_.find("Sec-WebSocket-Protocol: quarrel.v1\r\n"), std::string::npos);
+  EXPECT_EQ(socket->request().path, "/ws");
+  EXPECT_TRUE(socket->send("one"));
+  EXPECT_TRUE(socket->send("two"));
+  EXPECT_EQ(client.read_exactly(10), "\x81\x03one\x81\x03two");
+  client.send(frame(0x81, "hello") + frame(0x89, "p") + frame(0x88, "\x03\xe8"));
+  EXPECT_EQ(client.read_all(), "\x8a\x01p\x88\x02\x03\xe8");
+  handler_->wait_closed();
+  EXPECT_EQ(handler_->messages(), std::vector<std::string>{"hello"});
+  EXPECT_FALSE(socket->send("late"));
+}
+
+TEST_F(WebSocketTest, AClientThatVanishesIsNoticed) {
+  serve_one();
+  Client client(server_->port());
+  const std::shared_ptr<WebSocket> socket = open(client);
+  client.leave();
+  handler_->wait_closed();
+  EXPECT_FALSE(socket->send("late"));
+}
+
+TEST_F(WebSocketTest, AHandlerThatThrowsIsClosedWith1011) {
+  serve_one();
+  const Client client(server_->port());
+  open(client);
+  client.send(frame(0x81, "throw") + frame(0x81, "late"));
+  EXPECT_TRUE(client.read_until("here").starts_with("\x88\x17\x03\xf3"));
+  client.send(frame(0x88, "\x03\xf3"));
+  EXPECT_EQ(client.read_all(), "");
+  handler_->wait_closed();
+  EXPECT_TRUE(handler_->messages().empty());
+}
+
+TEST_F(WebSocketTest, AHandlerThatCannotBeMadeEndsItsConnectionAlone) {
+  serve([](const std::shared_ptr<Exchange>& exchange) {
+    exchange->upgrade("", [](const auto&) -> std::shared_ptr<WebSocketHandler> { throw std::bad_alloc(); });
+  });
+  const Client client(server_->port());
+  client.send(kUpgrade);
+  EXPECT_EQ(client.read_all(), "");
+}
+
+TEST_F(WebSocketTest, ASilentClientGetsAPingAndIsCut) {
+  serve_one({.websocket_ping_time = std::chrono::milliseconds(50)});
+  const Client client(server_->port());
+  open(client);
+  EXPECT_EQ(client.read_all(), std::string("\x89\x00", 2));
+  handler_->wait_closed();
+}
+
+TEST_F(WebSocketTest, NothingSaidForLongClosesIt) {
+  serve_one(
+      {.websocket_ping_time = std::chrono::milliseconds(20), .websocket_idle_time = std::chrono::milliseconds(200)});
+  const Client client(server_->port());
+  open(client);
+  std::string read;
+  while (read.find("\x88") == std::string::npos && read.size() < 1000) {
+    read += client.read_exactly(2);
+    client.send(frame(0x8a, ""));  // alive, but silent
+  }
+  client.send(frame(0x88, ""));
+  EXPECT_TRUE(client.read_all().starts_with("\x03\xe8"));
+}
+
+TEST_F(WebSocketTest, AReaderThatReadsNothingIsGivenUp) {
+  serve_one({.buffered_bytes = 1'000'000, .write_time = std::chrono::milliseconds(200)});
+  const Client client(server_->port());
+  const std::shared_ptr<WebSocket> socket = open(client);
+  while (socket->send(std::string(100'000, 'x'))) std::this_thread::yield();
+  handler_->wait_closed();
+}
+
+TEST_F(WebSocketTest, PingsThatNobodyReadsTheAnswersOfAreNotGathered) {
+  serve_one({.buffered_bytes = 100'000, .write_time = std::chrono::seconds(60)});
+  const Client client(server_->port());
+  open(client);
+  std::string pings;
+  for (int i = 0; i < 1000; ++i) pings += frame(0x89, std::string(125, 'p'));
+  while (client.try_send(pings)) continue;
+  handler_->wait_closed();
+}
+
+TEST_F(WebSocketTest, DrainingClosesWhatHasNothingToWaitFor) {
+  serve_one();
+  const Client client(server_->port());
+  open(client);
+  server_->begin_drain();
+  EXPECT_TRUE(client.read_until("end").starts_with("\x88\x1c\x03\xe9"));
+  client.send(frame(0x88, "\x03\xe9"));
+  EXPECT_TRUE(server_->wait_idle(std::chrono::seconds(60)));
+}
+
+TEST_F(WebSocketTest, DrainingWaitsForAHandlerThatWantsIt) {
+  handler_->waits = true;
+  serve_one();
+  const Client client(server_->port());
+  const std::shared_ptr<WebSocket> socket = open(client);
+  server_->begin_drain();
+  EXPECT_FALSE(server_->wait_idle(std::chrono::milliseconds(20)));
+  EXPECT_TRUE(socket->send("last"));
+  socket->close(CloseCode::going_away, "done");
+  EXPECT_EQ(client.read_exactly(14),
+            "\x81\x04last\x88\x06\x03\xe9"
+            "done");
+  client.send(frame(0x88, "\x03\xe9"));
+  EXPECT_TRUE(server_->wait_idle(std::chrono::seconds(60)));
+}
+
+TEST_F(WebSocketTest, TheServersEndIsSaid) {
+  handler_->waits = true;
+  serve_one();
+  const Client client(server_->port());
+  open(client);
+  server_.reset();
+  EXPECT_TRUE(client.read_all().starts_with("\x88\x16\x03\xe9"));
+  EXPECT_EQ(handler_->closed_count, 1);
+}
+
+TEST_F(WebSocketTest, WhatIsNoneIsRefused) {
+  serve_one();
+  const auto answer = [&](std::string request) {
+    const Client client(server_->port());
+    client.send(request);
+    return client.read_until("\r\n\r\n");
+  };
+  const std::string upgrade(kUpgrade);
+  EXPECT_TRUE(answer("GET /ws HTTP/1.1\r\nHost: localhost\r\n\r\n").starts_with("HTTP/1.1 426 "));
+  EXPECT_TRUE(answer(upgrade + frame(0x81, "early")).starts_with("HTTP/1.1 400 "));
+  std::string old = upgrade;
+  EXPECT_TRUE(answer(old.replace(old.find("1.1"), 3, "1.0")).starts_with("HTTP/1.0 400 "));
+  server_->begin_drain();
+  EXPECT_TRUE(answer(upgrade).starts_with("HTTP/1.1 503 "));
+}
+
+// Messages from several threads, clients that leave, and the end, all at once.
+TEST_F(WebSocketTest, AStormEndsWell) {
+  std::mutex mutex;
+  std::vector<std::thread> workers;
+  std::atomic<int> made = 0, closed = 0;
+  struct Counter : WebSocketHandler {
+    explicit Counter(std::atomic<int>& count) : count_(count) {}
+    void message(std::string) override {}
+    void closed() override { ++count_; }
+    std::atomic<int>& count_;
+  };
+  serve([&](const std::shared_ptr<Exchange>& exchange) {
+    exchange->upgrade("", [&](const std::shared_ptr<WebSocket>& socket) {
+      ++made;
+      const std::scoped_lock lock(mutex);
+      for (int i = 0; i < 2; ++i) {
+        workers.emplace_back([socket] {
+          for (int k = 0; k < 50 && socket->send("piece"); ++k) std::this_thread::yield();
+          socket->close(CloseCode::normal, "enough");
+        });
+      }
+      return std::make_shared<Counter>(closed);
+    });
+  });
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 8; ++i) {
+    clients.emplace_back([this, i] {
+      for (int k = 0; k < 5; ++k) {
+        const Client client(server_->port());
+        if (!client.connected()) return;
+        client.send(kUpgrade);
+        if ((i + k) % 3 != 0) client.read_until("enough");
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  server_.reset();
+  for (std::thread& worker : workers) worker.join();
+  EXPECT_EQ(made, closed);
+}
+
+}  // namespace
+}  // namespace quarrel::http
