@@ -133,7 +133,15 @@ void SocketSession::work_on_messages() {
   }
 }
 
+// A key may be revoked while its connection is open.
+bool SocketSession::may_stay() {
+  if (service_.accepts(*caller_)) return true;
+  socket_->close(http::CloseCode::policy_violation, "the key is not good any more");
+  return false;
+}
+
 void SocketSession::work_on(const std::string& text) {
+  if (!may_stay()) return;
   std::string id;
   try {
     const SocketMessage message = read_socket_message(text);
@@ -351,6 +359,7 @@ bool SocketSession::drain() {
 }
 
 void SocketSession::broadcast(const std::string& status, const std::string& metrics) {
+  if (!may_stay()) return;
   bool is_news = false;
   {
     const std::scoped_lock lock(mutex_);

@@ -70,6 +70,7 @@ class SocketSession final : public http::WebSocketHandler, public std::enable_sh
   };
 
   void work_on_messages();
+  bool may_stay();
   void work_on(const std::string& text);
   void refuse(const std::string& text, const char* why);
   void answer(const SocketMessage& message);

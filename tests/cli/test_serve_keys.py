@@ -13,6 +13,7 @@ import unittest
 
 from harness import QUARREL, TIMEOUT
 from serve_harness import ServeTest, read_all
+from websocket_client import Closed, Refused, WebSocketClient
 
 CHAT = "/v1/chat/completions"
 QUESTION = {"messages": [{"role": "user", "content": "Hello"}], "seed": 7, "max_tokens": 4}
@@ -188,6 +189,24 @@ class Roles(KeyTest):
         time.sleep(2)
         self.assertEqual(statuses(brief), [401])
         self.assertIn("expired", self.get(brief)[1].decode())
+
+    def test_a_revoked_key_loses_its_open_connection(self):
+        key = self.key("create", "socket")
+        time.sleep(1.1)
+        with WebSocketClient(self.server.port, headers=bearer(key).items()) as client:
+            client.send({"type": "ping"})
+            self.assertTrue(client.next("status")["payload"]["connected"])
+            self.key("revoke", "socket")
+            time.sleep(1.1)
+            with self.assertRaises(Closed) as closed:
+                client.send({"type": "ping"})
+                while True:
+                    client.receive()
+            self.assertEqual(closed.exception.code, 1008)
+        for headers in ([], bearer(key).items()):
+            with self.assertRaises(Refused) as refused:
+                WebSocketClient(self.server.port, headers=headers)
+            self.assertEqual(refused.exception.status, 401)
 
     def test_a_server_that_was_killed_finds_its_keys_again(self):
         for _ in range(2):
