@@ -11,6 +11,7 @@ import unittest
 
 from harness import TIMEOUT
 from serve_harness import ServeTest
+from websocket_client import WebSocketClient
 
 CANARY_KEY = "qk_canary0123456789canary"
 CANARY_PROMPT = "canaryprompt"
@@ -312,6 +313,25 @@ class Traces(WatchTest):
         first = server.request("GET", "/nowhere", headers={"traceparent": "nonsense"})[1]["traceparent"]
         until(lambda: collector.of_trace(first.split("-")[1]), "a trace of our own")
         self.assertEqual(collector.of_trace(silent), {})
+
+    def test_a_message_of_a_websocket_is_a_span(self):
+        collector = self.collector()
+        server = self.start_server(self.toy, OTEL_EXPORTER_OTLP_ENDPOINT=collector.endpoint)
+        trace = "2" * 32
+        with WebSocketClient(server.port, headers=[("traceparent", f"00-{trace}-{'3' * 16}-01")]) as client:
+            for identifier in ("a", "b"):
+                client.ask(identifier, prompt="Hello", max_tokens=8, seed=1)
+                client.answer(identifier)
+
+            def messages():
+                found = [span for span in list(collector.spans) if span["name"] == "WS /ws"]
+                return len(found) == 2 and found
+
+            spans = until(messages, "two messages")
+            self.assertEqual({span["traceId"] for span in spans}, {trace})
+            decodes = [span["parentSpanId"] for span in collector.spans if span["name"] == "decode"]
+            self.assertEqual(set(decodes), {span["spanId"] for span in spans})
+        self.assertEqual(self.value("quarrel_webui_requests_total", server=server, model="toy"), 2)
 
     def test_what_is_left_is_sent_at_the_end(self):
         collector = self.collector()

@@ -334,6 +334,32 @@ TEST(Observed, ExpertsAndScansAreTimedNowAndThen) {
   }
 }
 
+TEST(Observed, AStepWithTheClocksOnHasTheSameBits) {
+  const TempDir folder;
+  const auto path = write_toy("nemotron_h_moe", folder.path());
+  const auto device = make_device({.backend = "cpu"});
+  const auto tokens = golden_tokens(16);
+  // One token a step, after so many steps of another text: the ninth step of all is the one with the clocks on.
+  const auto logits_after = [&](std::size_t others) {
+    Executor executor(GgufFile::open(path), *device, {.context = 64, .sequences = 2});
+    Sequences texts(executor);
+    TestSequence other = texts.make(), text = texts.make();
+    for (std::size_t i = 0; i < others; ++i) {
+      texts.run_chunked({.sequence = &other, .tokens = std::span(tokens).subspan(i, 1)});
+    }
+    std::vector<std::vector<float>> logits;
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      logits.emplace_back(static_cast<std::size_t>(executor.spec().vocabulary));
+      const Want want{.index = 0, .logits = logits.back().data()};
+      texts.run_chunked({.sequence = &text, .tokens = std::span(tokens).subspan(i, 1), .wants = {&want, 1}});
+    }
+    EXPECT_GT(executor.observe().moe_layers.calls, 0u);
+    return logits;
+  };
+  const auto logits = logits_after(0);
+  for (const std::size_t others : {1u, 3u, 8u}) EXPECT_EQ(logits_after(others), logits) << others;
+}
+
 TEST(Observed, SizesAreCountedByPowersOfTwo) {
   SizeCounts sizes;
   for (const std::uint64_t value : {0u, 1u, 2u, 3u, 4u, 5u, 1u << 30}) sizes.add(value);
