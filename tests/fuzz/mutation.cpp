@@ -124,7 +124,7 @@ void Mutator::change_value(Json& root) {
       }
       break;
     case 2: {
-      // Exchanged with another of the top, or doubled inside a list.
+      // One becomes a list of two.
       Json copy = *place;
       *place = Json::array({copy, copy});
       break;

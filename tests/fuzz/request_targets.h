@@ -1,15 +1,16 @@
-// Which readers of bodies are fuzzed: a row an endpoint that takes a body. A test compares them with the routes.
+// Which endpoints are fuzzed: all of the table of routes that take a body.
 #pragma once
 
 #include <span>
 #include <string_view>
 
+#include "server/routes.h"
+
 namespace quarrel::fuzz {
 
-struct BodyReader {
-  std::string_view path;
-  void (*read)(std::string_view body);  // throws ApiError
-};
-std::span<const BodyReader> body_readers() noexcept;
+std::span<const Route* const> routes_with_bodies();
+
+// The status that a body is answered with where there is no model at all: 404 if it could be read and names one.
+unsigned answer_to_body(const Route& row, std::string_view body);
 
 }  // namespace quarrel::fuzz

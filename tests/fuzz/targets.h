@@ -24,6 +24,8 @@ void quant_decode(Input input);
 void ssm(Input input);
 void request_body(Input input);
 void http_connection(Input input);
+void websocket_frames(Input input);
+void socket_message(Input input);
 void key_file(Input input);
 void settings_file(Input input);
 
