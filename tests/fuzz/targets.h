@@ -23,6 +23,8 @@ void template_compile_render(Input input);
 void quant_decode(Input input);
 void ssm(Input input);
 void request_body(Input input);
+void websocket_frames(Input input);
+void http_head(Input input);
 void http_connection(Input input);
 void key_file(Input input);
 void settings_file(Input input);
