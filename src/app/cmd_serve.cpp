@@ -29,6 +29,11 @@ int run(const ServeCommand& command) {
   Hangups hangups;
   const ServeSettings settings = settings_in_force(command.given, environment).settings;
   ServeOptions options = serve_options(settings);
+  const http::TlsFiles& tls = options.http.tls;
+  if (tls.certificate.empty() != tls.key.empty()) {
+    fail(ErrorKind::usage, "--tls-cert and --tls-key go together: a certificate is of no use without its key");
+  }
+  const bool encrypted = !tls.certificate.empty();
   options.service.models = command.models;
   options.service.version = QUARREL_VERSION;
   options.watch.request_log = std::make_shared<ServerLog>(options.watch.log);
@@ -39,8 +44,13 @@ int run(const ServeCommand& command) {
   for (const OfferedModel& model : models) names += (names.empty() ? "" : ", ") + model.name;
   const std::string& address = options.http.address;
   const std::string host = address.find(':') == std::string::npos ? address : '[' + address + ']';
-  write_error(fmt::format("Serving {} on http://{}:{}\nCtrl-C ends it.\n",
-                          names.empty() ? "no model yet (`quarrel pull` gets one)" : names, host, server.port()));
+  std::string addresses;
+  for (const std::uint16_t port : server.ports()) {
+    addresses +=
+        fmt::format("{}{}://{}:{}", addresses.empty() ? "" : " and ", encrypted ? "https" : "http", host, port);
+  }
+  write_error(fmt::format("Serving {} on {}\nCtrl-C ends it.\n",
+                          names.empty() ? "no model yet (`quarrel pull` gets one)" : names, addresses));
   while (!interrupts.requested()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     if (hangups.take()) server.reload();

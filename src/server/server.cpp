@@ -45,7 +45,14 @@ Server::Server(ServeOptions options, std::shared_ptr<Device> device, ModelStore 
 
 Server::~Server() = default;
 
-void Server::reload() { watch_->reload(); }
+void Server::reload() {
+  watch_->reload();
+  try {
+    http_->reload_tls();
+  } catch (const Error& error) {
+    service_.log().warn("the certificate from before stays in use: {}", error.what());
+  }
+}
 
 bool Server::drain(std::chrono::milliseconds time) {
   service_.begin_drain();

@@ -33,8 +33,9 @@ class Server {
   Server& operator=(const Server&) = delete;
 
   std::uint16_t port() const noexcept { return http_->port(); }
+  const std::vector<std::uint16_t>& ports() const noexcept { return http_->ports(); }
   Service& service() noexcept { return service_; }
-  void reload();  // files that it has open may have been exchanged
+  void reload();  // files that it has open, or its certificate, may have been exchanged
   RequestAdmission& admission() noexcept { return *admission_; }
   // Takes no more, and gives what runs so much time. True: all of it has ended.
   bool drain(std::chrono::milliseconds time);

@@ -22,10 +22,10 @@ class Server:
                                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment,
                                         preexec_fn=limit_descriptors)
         first = self.process.stderr.readline().decode()
-        found = re.search(r"http://127\.0\.0\.1:(\d+)", first)
-        if not found:
+        self.ports = [int(port) for port in re.findall(r"https?://127\.0\.0\.1:(\d+)", first)]
+        if not self.ports:
             raise AssertionError(first + self.process.communicate()[1].decode())
-        self.port = int(found.group(1))
+        self.port = self.ports[0]
 
     def connect(self):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT)

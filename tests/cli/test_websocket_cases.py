@@ -5,10 +5,14 @@ Strict: every answer is the one that the list calls right, in order, and the con
 ours: binary messages are refused (1003), and messages of more than 1 MiB too (1009)."""
 import os
 import socket
+import ssl
 import struct
 import subprocess
+import tempfile
 import time
 import unittest
+
+from certificates import make_certificate
 
 ECHO = os.environ["WEBSOCKET_ECHO"]
 TIMEOUT = 60
@@ -66,8 +70,10 @@ def closed(code):
 class Echo:
     """The server, and the connections that are made to it."""
 
-    def __init__(self, *arguments):
-        self.process = subprocess.Popen([ECHO, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    def __init__(self, certificate=None, key=None):
+        files = [certificate, key] if certificate else []
+        self.tls = ssl.create_default_context(cafile=certificate) if certificate else None
+        self.process = subprocess.Popen([ECHO, *files], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.port = int(self.process.stdout.readline())
 
     def stop(self):
@@ -79,6 +85,8 @@ class Echo:
     def connect(self, handshake=HANDSHAKE):
         connection = socket.create_connection(("127.0.0.1", self.port), timeout=TIMEOUT)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self.tls:
+            connection = self.tls.wrap_socket(connection, server_hostname="localhost")
         connection.sendall(handshake)
         head = b""
         while not head.endswith(b"\r\n\r\n"):
@@ -337,10 +345,14 @@ def strictness_cases():
         yield f"reserved {code}", [close(code)], [closed(1002)], whole
 
 
-class Cases(unittest.TestCase):
+class EchoTest(unittest.TestCase):
+    @classmethod
+    def make_echo(cls):
+        return Echo()
+
     @classmethod
     def setUpClass(cls):
-        cls.echo = Echo()
+        cls.echo = cls.make_echo()
 
     @classmethod
     def tearDownClass(cls):
@@ -362,7 +374,7 @@ class Cases(unittest.TestCase):
             try:
                 for piece in how(pieces):
                     connection.sendall(piece)
-            except (BrokenPipeError, ConnectionResetError):
+            except OSError:
                 pass  # it has heard enough
             self.assertEqual(frames.all(), expected)
 
@@ -381,6 +393,8 @@ class Cases(unittest.TestCase):
             count += 1
         self.assertGreaterEqual(count, at_least)
 
+
+class Cases(EchoTest):
     def test_1_to_4_frames_pings_reserved_bits_and_opcodes(self):
         self.run_cases(basic_cases(), 44)
 
@@ -451,6 +465,19 @@ class Cases(unittest.TestCase):
         connection, head = self.echo.connect(HANDSHAKE + text(b"early"))
         with connection:
             self.assertTrue(head.startswith(b"HTTP/1.1 400 "), head)
+
+
+class OverTls(EchoTest):
+    @classmethod
+    def make_echo(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        return Echo(*make_certificate(folder.name, "echo"))
+
+    def test_the_same_cases(self):
+        self.run_cases(basic_cases(), 44)
+        self.run_cases(fragmentation_cases(), 20)
+        self.run_cases(closing_cases(), 35)
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Target{"template_compile_render", template_compile_render, "template"},
                     Target{"quant_decode", quant_decode, nullptr}, Target{"ssm", ssm, nullptr},
                     Target{"request_body", request_body, nullptr}, Target{"http_connection", http_connection, nullptr},
-                    Target{"websocket_frames", websocket_frames, nullptr},
+                    Target{"websocket_frames", websocket_frames, nullptr}, Target{"http_head", http_head, nullptr},
                     Target{"socket_message", socket_message, nullptr}, Target{"key_file", key_file, nullptr},
                     Target{"settings_file", settings_file, nullptr}),
     [](const auto& one) { return std::string(one.param.name); });

@@ -54,6 +54,111 @@ TEST_F(HttpServerTest, AClientThatLeavesIsNoticed) {
   EXPECT_FALSE(kept->write("late"));
 }
 
+// The byte keeps the socket readable, so that its end alone cannot be waited for.
+TEST_F(HttpServerTest, AClientThatLeavesBehindItsNextRequestIsNoticed) {
+  std::promise<void> handled, closed;
+  serve([&](const std::shared_ptr<Exchange>& exchange) {
+    exchange->begin({});
+    exchange->on_closed([&] { closed.set_value(); });
+    handled.set_value();
+  });
+  const Client client(server_->port());
+  client.send(kGet);
+  handled.get_future().wait();
+  client.send("G");
+  client.read_until("\r\n\r\n");
+  client.end_sending();
+  closed.get_future().wait();
+}
+
+TEST_F(HttpServerTest, ARequestThatComesEarlyIsAnsweredInItsTurn) {
+  std::promise<std::shared_ptr<Exchange>> first;
+  std::atomic<int> calls = 0;
+  serve([&](const std::shared_ptr<Exchange>& exchange) {
+    if (++calls == 1) {
+      first.set_value(exchange);
+    } else {
+      say_yes(exchange);
+    }
+  });
+  const Client client(server_->port());
+  client.send(std::string(kGet) + std::string(kGet));
+  const std::shared_ptr<Exchange> exchange = first.get_future().get();
+  EXPECT_EQ(calls, 1);
+  exchange->respond({.body = "first"});
+  const std::string answers = client.read_until("yes");
+  EXPECT_LT(answers.find("first"), answers.find("yes"));
+}
+
+TEST_F(HttpServerTest, AllBodiesTogetherAreBounded) {
+  std::promise<std::shared_ptr<Exchange>> first;
+  std::atomic<int> calls = 0;
+  serve(
+      [&](const std::shared_ptr<Exchange>& exchange) {
+        if (++calls == 1) {
+          first.set_value(exchange);
+        } else {
+          say_yes(exchange);
+        }
+      },
+      {.body_bytes_together = 120});
+  const auto post = [](std::size_t size) {
+    return "POST /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + std::to_string(size) + "\r\n\r\n" +
+           std::string(size, 'x');
+  };
+  const Client large(server_->port()), small(server_->port()), refused(server_->port());
+  large.send(post(100));
+  std::shared_ptr<Exchange> running = first.get_future().get();
+  small.send(post(20));
+  EXPECT_NE(small.read_until("yes"), "");
+  refused.send(post(21));
+  const std::string answer = refused.read_all();
+  EXPECT_TRUE(answer.starts_with("HTTP/1.1 503 ")) << answer;
+  EXPECT_NE(answer.find("\r\nRetry-After: 1\r\n"), std::string::npos) << answer;
+  running->respond({.body = "done"});
+  running.reset();
+  EXPECT_NE(large.read_until("done"), "");
+  large.send(post(100));  // what the answer before held has been given back
+  EXPECT_NE(large.read_until("yes"), "");
+}
+
+TEST_F(HttpServerTest, AnAddressMakesRoomForItself) {
+  serve(say_yes, {.connections_per_local_address = 2});
+  const Client first(server_->port()), second(server_->port());
+  first.send("GET");
+  second.send(kGet);
+  EXPECT_NE(second.read_until("yes"), "");
+  const Client third(server_->port());
+  EXPECT_EQ(first.read_all(), "");
+  third.send(kGet);
+  EXPECT_NE(third.read_until("yes"), "");
+}
+
+TEST_F(HttpServerTest, AnAddressWhoseConnectionsAllWorkGetsNoMore) {
+  std::promise<std::shared_ptr<Exchange>> running;
+  serve([&](const std::shared_ptr<Exchange>& exchange) { running.set_value(exchange); },
+        {.connections_per_local_address = 1});
+  const Client first(server_->port());
+  first.send(kGet);
+  const std::shared_ptr<Exchange> exchange = running.get_future().get();
+  const Client second(server_->port());
+  EXPECT_EQ(second.read_all(), "");
+  exchange->respond({.body = "done"});
+  EXPECT_NE(first.read_until("done"), "");
+}
+
+TEST_F(HttpServerTest, SeveralPortsAreOneServer) {
+  serve(say_yes, {}, 2, {0, 0});
+  ASSERT_EQ(server_->ports().size(), 3u);
+  for (const std::uint16_t port : server_->ports()) {
+    const Client client(port);
+    client.send(kGet);
+    EXPECT_NE(client.read_until("yes"), "");
+  }
+  const ServerOptions taken{.port = 0, .further_ports = {server_->port()}};
+  EXPECT_THROW(HttpServer(taken, {}, log_), Error);
+}
+
 TEST_F(HttpServerTest, AnAnswerThatIsAbandonedIsNotWhole) {
   serve([](const std::shared_ptr<Exchange>& exchange) {
     exchange->begin({});
@@ -175,16 +280,19 @@ TEST_F(HttpServerTest, ItMayEndBeforeItBegins) {
 
 // Requests, answers from other threads, leaving clients and the end, all at once.
 TEST_F(HttpServerTest, AStormEndsWell) {
+  constexpr int kThreads = 4;
   std::mutex mutex;
   std::vector<std::thread> workers;
-  serve([&](const std::shared_ptr<Exchange>& exchange) {
-    const std::scoped_lock lock(mutex);
-    workers.emplace_back([exchange] {
-      exchange->begin({});
-      for (int i = 0; i < 20; ++i) exchange->write("piece");
-      exchange->finish();
-    });
-  });
+  serve(
+      [&](const std::shared_ptr<Exchange>& exchange) {
+        const std::scoped_lock lock(mutex);
+        workers.emplace_back([exchange] {
+          exchange->begin({});
+          for (int i = 0; i < 20; ++i) exchange->write("piece");
+          exchange->finish();
+        });
+      },
+      {}, kThreads);
   std::vector<std::thread> clients;
   for (int i = 0; i < 8; ++i) {
     clients.emplace_back([this, i] {

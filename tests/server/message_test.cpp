@@ -62,9 +62,15 @@ TEST(Headers, AreFoundWithoutRegardToCase) {
   EXPECT_FALSE(equals_ignoring_case("[", "{"));
 }
 
+unsigned head_status(std::string_view head) {
+  HeadScan scan(16 * 1024);
+  scan.look(head);
+  return scan.status();
+}
+
 TEST(Head, IsFineHoweverMuchOfItHasCome) {
   const std::string head = "GET /a HTTP/1.1\r\nHost: localhost\r\nX:\t a \xc3\xa9\r\n\r\n";
-  for (std::size_t length = 0; length <= head.size(); ++length) EXPECT_EQ(head_fault(head.substr(0, length)), "");
+  for (std::size_t length = 0; length <= head.size(); ++length) EXPECT_EQ(head_status(head.substr(0, length)), 0u);
 }
 
 TEST(Head, IsRefusedForWhatReadersUnderstandDifferently) {
@@ -73,20 +79,45 @@ TEST(Head, IsRefusedForWhatReadersUnderstandDifferently) {
        {std::string("\r\nGET"), std::string("GET /a HTTP/1.1\n"), first + "A: b\nC: d\r\n", first + "A: b\rC",
         first + "A: b\r\n c\r\n", first + "A: b\r\n\tc\r\n", first + " A: b\r\n", first + std::string("A: \0b", 5),
         first + "A: \x7f", first + "A: \x0b", "\n" + first}) {
-    EXPECT_NE(head_fault(head), "") << head;
+    EXPECT_EQ(head_status(head), 400u) << head;
+    // The same byte by byte.
+    HeadScan scan(16 * 1024);
+    for (std::size_t length = 1; length <= head.size(); ++length) scan.look(std::string_view(head).substr(0, length));
+    EXPECT_EQ(scan.status(), 400u) << head;
   }
 }
 
 TEST(Head, HasAHundredHeadersAtMost) {
   std::string head = "GET /a HTTP/1.1\r\n";
   for (int i = 0; i < 100; ++i) head += "A: b\r\n";
-  EXPECT_EQ(head_fault(head + "\r\n"), "");
-  EXPECT_NE(head_fault(head + "A: b\r\n\r\n"), "");
+  EXPECT_EQ(head_status(head + "\r\n"), 0u);
+  EXPECT_EQ(head_status(head + "A: b\r\n\r\n"), 400u);
+}
+
+TEST(Head, EndsWithItsEmptyLine) {
+  const std::string head = "GET /a HTTP/1.1\r\nA: b\r\n\r\n";
+  HeadScan scan(16 * 1024);
+  for (std::size_t length = 1; length < head.size(); ++length) {
+    scan.look(std::string_view(head).substr(0, length));
+    EXPECT_EQ(scan.length(), 0u);
+  }
+  scan.look(head + "\n\r next");  // what follows is not looked at
+  EXPECT_EQ(scan.length(), head.size());
+  EXPECT_EQ(scan.status(), 0u);
+}
+
+TEST(Head, HasBounds) {
+  const std::string first = "GET /a HTTP/1.1\r\n";
+  EXPECT_EQ(head_status(first + std::string(8192, 'a')), 0u);
+  EXPECT_EQ(head_status(first + std::string(8193, 'a')), 431u);
+  std::string head = first;
+  while (head.size() <= 16 * 1024) head += "A: " + std::string(1000, 'b') + "\r\n";
+  EXPECT_EQ(head_status(head), 431u);
 }
 
 TEST(Status, HasAText) {
   for (const unsigned status :
-       {200u, 204u, 400u, 401u, 403u, 404u, 405u, 408u, 413u, 415u, 417u, 421u, 429u, 431u, 500u, 503u, 505u}) {
+       {200u, 204u, 400u, 401u, 403u, 404u, 405u, 408u, 413u, 415u, 417u, 421u, 426u, 429u, 431u, 500u, 503u, 505u}) {
     EXPECT_NE(status_text(status), status_text(999)) << status;
   }
 }

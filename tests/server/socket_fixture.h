@@ -11,6 +11,8 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "server/http/http_server.h"
 
@@ -81,15 +83,17 @@ inline constexpr std::string_view kGet = "GET /a HTTP/1.1\r\nHost: localhost\r\n
 
 class SocketTest : public testing::Test {
  protected:
-  void serve(std::function<void(const std::shared_ptr<Exchange>&)> handle, Limits limits = {}, int threads = 2) {
+  void serve(std::function<void(const std::shared_ptr<Exchange>&)> handle, Limits limits = {}, int threads = 2,
+             std::vector<std::uint16_t> further_ports = {}) {
     HttpServer::Handler handler;
     handler.admit = [](const Request&) { return Admission{.body_bytes = 100}; };
     handler.handle = std::move(handle);
     handler.refuse = [](unsigned status, const std::string& message) {
       return Response{.status = status, .content_type = "text/plain", .body = message};
     };
-    server_ = std::make_unique<HttpServer>(ServerOptions{.port = 0, .threads = threads, .limits = limits},
-                                           std::move(handler), log_);
+    server_ = std::make_unique<HttpServer>(
+        ServerOptions{.port = 0, .further_ports = std::move(further_ports), .threads = threads, .limits = limits},
+        std::move(handler), log_);
     server_->start();
   }
   static void say_yes(const std::shared_ptr<Exchange>& exchange) { exchange->respond({.body = "yes"}); }

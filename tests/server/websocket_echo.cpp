@@ -1,9 +1,8 @@
 // A server whose WebSockets send back what they get, for the protocol's cases (tests/cli/test_websocket_cases.py). It
 // prints its port and ends when its input does.
 //
-//   websocket_echo [PING_MS [IDLE_MS]]
+//   websocket_echo [CERTIFICATE KEY]
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 
 #include "server/http/http_server.h"
@@ -35,8 +34,7 @@ void handle(const std::shared_ptr<Exchange>& exchange) {
 int run(int count, char** arguments) {
   NoLog log;
   ServerOptions options{.port = 0};
-  if (count > 1) options.limits.websocket_ping_time = std::chrono::milliseconds(std::atoi(arguments[1]));
-  if (count > 2) options.limits.websocket_idle_time = std::chrono::milliseconds(std::atoi(arguments[2]));
+  if (count == 3) options.tls = {.certificate = arguments[1], .key = arguments[2]};
   HttpServer::Handler handler;
   handler.admit = [](const Request&) { return Admission{}; };
   handler.handle = handle;

@@ -26,12 +26,15 @@ namespace asio = boost::asio;
 namespace beast = boost::beast;
 using boost::system::error_code;
 
-constexpr std::size_t kReadAtOnce = 16 * 1024;
+// Of a head, which is seldom longer: whoever waits for one keeps so much.
+constexpr std::size_t kReadAtOnce = 2 * 1024;
 // A client that is refused in the middle of its body is read on for so long: closing at once would reset the
 // connection, and it might never see the answer.
 constexpr std::chrono::seconds kLinger{1};
-// How often a client is looked at that has sent its next request before it had the answer.
-constexpr std::chrono::milliseconds kLookAgain{250};
+// When a client is looked at again that has sent something before it had the answer: its next request, or TLS's word
+// for the end, which is followed by the end itself. Less and less often.
+constexpr std::chrono::milliseconds kLookFirst{2};
+constexpr std::chrono::milliseconds kLookLast{256};
 
 std::string new_request_id() {
   thread_local std::mt19937_64 random(std::random_device{}());
@@ -85,12 +88,12 @@ std::string whole_text(const Response& response, const std::string& id, int mino
 
 }  // namespace
 
-Connection::Connection(Socket socket, const std::shared_ptr<TlsContext>& tls, const Limits& limits,
-                       const HttpServer::Handler& handler, const std::atomic<bool>& draining)
+Connection::Connection(Socket socket, const std::shared_ptr<TlsContext>& tls, const ConnectionContext& context)
     : transport_(std::move(socket), tls),
-      limits_(limits),
-      handler_(handler),
-      draining_(draining),
+      limits_(context.limits),
+      handler_(context.handler),
+      draining_(context.draining),
+      bodies_(context.bodies),
       timer_(transport_.get_executor()),
       watch_(transport_.get_executor()),
       deadline_(transport_) {
@@ -104,8 +107,13 @@ Connection::Connection(Socket socket, const std::shared_ptr<TlsContext>& tls, co
   asio::ip::tcp::endpoint endpoint;
   endpoint.resize(peer.size());
   std::memcpy(endpoint.data(), peer.data(), peer.size());
-  address_ = endpoint.address().to_string();
-  loopback_ = endpoint.address().is_loopback();
+  asio::ip::address address = endpoint.address();
+  // What a socket for both kinds of address calls a client that came by the older.
+  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
+    address = asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
+  }
+  address_ = address.to_string();
+  loopback_ = address.is_loopback();
   const int on = 1;
   ::setsockopt(transport_.socket().native_handle(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
@@ -175,6 +183,7 @@ asio::awaitable<bool> Connection::serve_one() {
     // Nothing of it is left to be read, so the connection can go on.
     const bool keep = parser.keep_alive() && !draining_;
     const bool sent = co_await send(whole_text(admission.answer, request.id, minor_version_, keep, head_only));
+    if (sent && !keep) co_await say_end();
     co_return sent&& keep;
   }
   if (admission.refusal != 0) {
@@ -187,16 +196,18 @@ asio::awaitable<bool> Connection::serve_one() {
     co_return false;
   }
   parser.body_limit(admission.body_bytes);
-  const bool has_body = co_await read_body(parser, request);
+  ByteBudget::Share share(bodies_);
+  const bool has_body = co_await read_body(parser, request, share);
   if (!has_body) co_return false;
   const bool keep_alive = parser.keep_alive();
   request.body = std::move(parser.get().body());
   request.record = std::move(admission.record);
 
+  const bool with_body = !request.body.empty();
   const std::shared_ptr<Exchange> exchange = make_exchange(std::move(request));
+  if (with_body) exchange->keep(std::make_shared<ByteBudget::Share>(std::move(share)));
   handler_.handle(exchange);
-  const bool sent = co_await answer(exchange, keep_alive);
-  co_return sent&& keep_alive;
+  co_return co_await answer(exchange, keep_alive);
 }
 
 // Waits for a request's first byte as long as an idle connection may last, and for the rest of its head not so long.
@@ -220,22 +231,18 @@ asio::awaitable<bool> Connection::read_head(Parser& parser) {
 
 // The head's bytes, up to the empty line that ends it, looked at before anything else reads them.
 asio::awaitable<bool> Connection::gather_head(std::size_t& length) {
-  constexpr std::string_view kEnd = "\r\n\r\n";
+  HeadScan scan(limits_.header_bytes);
+  if (buffer_.size() == 0) buffer_.shrink_to_fit();  // a body may have made it large
   for (bool first = true;; first = false) {
     const std::string_view seen(static_cast<const char*>(buffer_.data().data()), buffer_.size());
-    const std::size_t end = seen.find(kEnd);
-    length = end == std::string_view::npos ? seen.size() : end + kEnd.size();
-    const std::string fault = head_fault(seen.substr(0, length));
-    if (length > limits_.header_bytes || !fault.empty()) {
+    scan.look(seen);
+    if (scan.status() != 0) {
       deadline_.clear();
-      const unsigned status = fault.empty() ? 431 : 400;
-      const std::string message =
-          fault.empty() ? fmt::format("the request's head is longer than {} bytes", limits_.header_bytes) : fault;
-      co_await refuse(status, message, new_request_id());
+      co_await refuse(scan.status(), scan.fault(), new_request_id());
       co_return false;
     }
     if (!seen.empty()) has_request_ = true;
-    if (end != std::string_view::npos) break;
+    if (scan.length() != 0) break;
     if (first) set_deadline(seen.empty() ? limits_.idle_time : limits_.header_time);
     error_code error;
     const std::size_t count = co_await transport_.async_read_some(buffer_.prepare(kReadAtOnce),
@@ -250,11 +257,12 @@ asio::awaitable<bool> Connection::gather_head(std::size_t& length) {
     if (!has_request_) set_deadline(limits_.header_time);
     buffer_.commit(count);
   }
+  length = scan.length();
   deadline_.clear();
   co_return true;
 }
 
-asio::awaitable<bool> Connection::read_body(Parser& parser, const Request& request) {
+asio::awaitable<bool> Connection::read_body(Parser& parser, const Request& request, ByteBudget::Share& share) {
   error_code error;
   const std::string_view expected = request.header("Expect");
   if (!expected.empty() && !equals_ignoring_case(expected, "100-continue")) {
@@ -267,8 +275,18 @@ asio::awaitable<bool> Connection::read_body(Parser& parser, const Request& reque
   }
   if (parser.is_done()) co_return true;
   set_deadline(limits_.body_time);
-  co_await beast::http::async_read(transport_, buffer_, parser, asio::redirect_error(asio::use_awaitable, error));
+  parser.eager(true);
+  bool fits = true;
+  while (!error && fits && !parser.is_done()) {
+    co_await beast::http::async_read_some(transport_, buffer_, parser,
+                                          asio::redirect_error(asio::use_awaitable, error));
+    fits = share.grow_to(parser.get().body().size());
+  }
   deadline_.clear();
+  if (!fits) {
+    co_await refuse(503, "there are too many large requests at the moment", request.id);
+    co_return false;
+  }
   if (!error) co_return true;
   if (error == beast::http::error::body_limit) {
     co_await refuse(413, "the request's body is too large", request.id);
@@ -311,7 +329,8 @@ void Connection::look_at_client(const std::weak_ptr<Exchange>& watched) {
     wake();
     return;
   }
-  watch_.expires_after(kLookAgain);
+  watch_.expires_after(look_after_);
+  look_after_ = std::min(2 * look_after_, kLookLast);
   watch_.async_wait([self = shared_from_this(), watched](error_code error) {
     if (!error) self->look_at_client(watched);
   });
@@ -333,10 +352,11 @@ asio::awaitable<void> Connection::sleep_until_woken() {
 
 asio::awaitable<bool> Connection::answer(std::shared_ptr<Exchange> exchange, bool keep_alive) {
   answering_ = exchange;
-  const bool sent = co_await send_answer(exchange, keep_alive);
+  look_after_ = kLookFirst;
+  const bool may_go_on = co_await send_answer(exchange, keep_alive);
   answering_ = nullptr;
   watch_.cancel();
-  co_return sent;
+  co_return may_go_on;
 }
 
 asio::awaitable<bool> Connection::send_answer(std::shared_ptr<Exchange> exchange, bool keep_alive) {
@@ -375,7 +395,11 @@ asio::awaitable<bool> Connection::send_answer(std::shared_ptr<Exchange> exchange
         co_return false;
       }
     }
-    if (output.finished) co_return output.whole || chunked;
+    if (output.finished) {
+      const bool may_go_on = keep_alive && (output.whole || chunked) && !draining_;
+      if (!may_go_on) co_await say_end();
+      co_return may_go_on;
+    }
     co_await sleep_until_woken();
   }
 }
@@ -419,6 +443,14 @@ asio::awaitable<void> Connection::refuse(unsigned status, std::string message, s
   Response response = handler_.refuse(status, message);
   if (status == 503) response.headers.emplace_back("Retry-After", "1");
   co_await send_last(std::move(response), std::move(id), false);
+}
+
+// TLS tells a whole answer from one that was cut.
+asio::awaitable<void> Connection::say_end() {
+  if (!transport_.encrypted()) co_return;
+  set_deadline(kLinger);
+  co_await transport_.end_sending();
+  deadline_.clear();
 }
 
 asio::awaitable<void> Connection::send_last(Response response, std::string id, bool head_only) {

@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 
+#include "server/http/byte_budget.h"
 #include "server/http/http_server.h"
 #include "server/http/transport.h"
 
@@ -23,10 +24,17 @@ class WebSocketSession;
 
 inline constexpr std::size_t kMostBuffered = 128 * 1024;
 
+// What all connections of a server share; it outlives them.
+struct ConnectionContext {
+  Limits limits = {};
+  HttpServer::Handler handler = {};
+  std::atomic<bool> draining = false;
+  std::shared_ptr<ByteBudget> bodies = {};
+};
+
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(Socket socket, const std::shared_ptr<TlsContext>& tls, const Limits& limits,
-             const HttpServer::Handler& handler, const std::atomic<bool>& draining);
+  Connection(Socket socket, const std::shared_ptr<TlsContext>& tls, const ConnectionContext& context);
 
   boost::asio::awaitable<void> run();
   // From any thread: ends it if it has no request; a WebSocket when its handler has nothing to wait for.
@@ -37,6 +45,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // True once: it has no complete head yet, and is going to be ended for somebody else.
   bool give_up_head() noexcept { return reading_head_.exchange(false); }
   bool has_request() const noexcept { return has_request_; }
+  const std::string& address() const noexcept { return address_; }
+  bool loopback() const noexcept { return loopback_; }
 
  private:
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
@@ -44,13 +54,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::asio::awaitable<bool> serve_one();
   boost::asio::awaitable<bool> read_head(Parser& parser);
   boost::asio::awaitable<bool> gather_head(std::size_t& length);
-  boost::asio::awaitable<bool> read_body(Parser& parser, const Request& request);
+  boost::asio::awaitable<bool> read_body(Parser& parser, const Request& request, ByteBudget::Share& share);
   boost::asio::awaitable<bool> answer(std::shared_ptr<Exchange> exchange, bool keep_alive);
   boost::asio::awaitable<bool> send_answer(std::shared_ptr<Exchange> exchange, bool keep_alive);
   boost::asio::awaitable<bool> send(std::string bytes);
   boost::asio::awaitable<void> refuse(unsigned status, std::string message, std::string id);
   boost::asio::awaitable<void> send_last(Response response, std::string id, bool head_only);
   boost::asio::awaitable<void> become_websocket(std::shared_ptr<Exchange> exchange, Exchange::Output output);
+  boost::asio::awaitable<void> say_end();
   boost::asio::awaitable<void> sleep_until_woken();
 
   std::shared_ptr<Exchange> make_exchange(Request request);
@@ -63,6 +74,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const Limits& limits_;
   const HttpServer::Handler& handler_;
   const std::atomic<bool>& draining_;
+  const std::shared_ptr<ByteBudget>& bodies_;
   std::string address_;
   bool loopback_ = false;
   bool unix_socket_ = false;
@@ -71,6 +83,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::asio::steady_timer timer_;
   bool woken_ = false;
   boost::asio::steady_timer watch_;
+  std::chrono::milliseconds look_after_ = {};
   std::shared_ptr<Exchange> answering_;  // whose client is watched
   Deadline deadline_;
   std::shared_ptr<WebSocketSession> websocket_;  // while it is one

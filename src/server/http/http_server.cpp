@@ -19,6 +19,8 @@
 #include <list>
 #include <mutex>
 #include <thread>
+#include <type_traits>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -54,15 +56,21 @@ std::size_t most_connections(std::size_t wanted) {
 class HttpServer::Core : public std::enable_shared_from_this<Core> {
  public:
   Core(const ServerOptions& options, Handler handler, Log& log)
-      : options_(options), handler_(std::move(handler)), log_(log) {}
+      : options_(options),
+        context_{.limits = options.limits,
+                 .handler = std::move(handler),
+                 .bodies = std::make_shared<ByteBudget>(options.limits.body_bytes_together)},
+        log_(log) {}
 
   void listen() {
-    listen_tcp();
+    reload_tls();
+    listen_tcp(options_.port);
+    for (const std::uint16_t port : options_.further_ports) listen_tcp(port);
     if (!options_.unix_socket.empty()) listen_unix();
   }
 
   void start() {
-    asio::co_spawn(accepting_, accept(shared_from_this(), tcp_), asio::detached);
+    for (auto& acceptor : tcp_) asio::co_spawn(accepting_, accept(shared_from_this(), acceptor), asio::detached);
     if (unix_.is_open()) asio::co_spawn(accepting_, accept(shared_from_this(), unix_), asio::detached);
     for (int i = 0; i < std::max(1, options_.threads); ++i) {
       threads_.emplace_back([this] {
@@ -80,7 +88,7 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
     }
     asio::post(accepting_, [self = shared_from_this()] {
       error_code ignored;
-      self->tcp_.close(ignored);
+      for (auto& acceptor : self->tcp_) acceptor.close(ignored);
       self->unix_.close(ignored);
     });
     for (const std::shared_ptr<Connection>& connection : open()) connection->end();
@@ -100,7 +108,7 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
   }
 
   void begin_drain() {
-    draining_ = true;
+    context_.draining = true;
     for (const std::shared_ptr<Connection>& connection : open()) connection->drain();
   }
 
@@ -112,7 +120,14 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
     });
   }
 
-  std::uint16_t port() const noexcept { return port_; }
+  void reload_tls() {
+    if (options_.tls.certificate.empty()) return;
+    std::shared_ptr<TlsContext> loaded = load_tls(options_.tls);
+    const std::scoped_lock lock(mutex_);
+    tls_ = std::move(loaded);
+  }
+
+  const std::vector<std::uint16_t>& ports() const noexcept { return ports_; }
   std::size_t connections() const {
     const std::scoped_lock lock(mutex_);
     return connections_.size();
@@ -136,26 +151,26 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
     }
   }
 
-  void listen_tcp() {
+  void listen_tcp(std::uint16_t port) {
     error_code error;
     const asio::ip::address address = asio::ip::make_address(options_.address, error);
     if (error) fail(ErrorKind::usage, "'{}' is no address to listen on: give one like 127.0.0.1", options_.address);
-    const asio::ip::tcp::endpoint endpoint(address, options_.port);
+    const asio::ip::tcp::endpoint endpoint(address, port);
     const auto check = [&](const char* what) {
       if (error) {
-        fail(ErrorKind::io, "cannot listen on {} port {}: {} ({})", options_.address, options_.port, error.message(),
-             what);
+        fail(ErrorKind::io, "cannot listen on {} port {}: {} ({})", options_.address, port, error.message(), what);
       }
     };
-    tcp_.open(endpoint.protocol(), error);
+    asio::ip::tcp::acceptor& acceptor = tcp_.emplace_back(accepting_);
+    acceptor.open(endpoint.protocol(), error);
     check("open");
-    tcp_.set_option(asio::socket_base::reuse_address(true), error);
+    acceptor.set_option(asio::socket_base::reuse_address(true), error);
     check("reuse");
-    tcp_.bind(endpoint, error);
+    acceptor.bind(endpoint, error);
     check("bind");
-    tcp_.listen(asio::socket_base::max_listen_connections, error);
+    acceptor.listen(asio::socket_base::max_listen_connections, error);
     check("listen");
-    port_ = tcp_.local_endpoint(error).port();
+    ports_.push_back(acceptor.local_endpoint(error).port());
     check("port");
   }
 
@@ -198,7 +213,8 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
       if (error) {
         co_await self->after_failed_accept(error);
       } else {
-        self->try_begin(Socket(std::move(socket)));
+        constexpr bool may_encrypt = std::is_same_v<Acceptor, asio::ip::tcp::acceptor>;
+        self->try_begin(Socket(std::move(socket)), may_encrypt);
       }
     }
   }
@@ -211,25 +227,25 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
     co_await pause.async_wait(asio::use_awaitable);
   }
 
-  void try_begin(Socket socket) {
+  void try_begin(Socket socket, bool may_encrypt) {
     try {
-      begin(std::move(socket));
+      begin(std::move(socket), may_encrypt);
     } catch (const std::exception& error) {
       log_.warn("a connection could not be accepted: {}", error.what());
     }
   }
 
-  void begin(Socket socket) {
-    auto connection = std::make_shared<Connection>(std::move(socket), nullptr, options_.limits, handler_, draining_);
+  using Connections = std::list<std::shared_ptr<Connection>>;
+
+  void begin(Socket socket, bool may_encrypt) {
+    auto connection = std::make_shared<Connection>(std::move(socket), may_encrypt ? tls() : nullptr, context_);
     std::shared_ptr<Connection> victim;
-    std::list<std::shared_ptr<Connection>>::iterator place;
+    Connections::iterator place;
     {
       const std::scoped_lock lock(mutex_);
-      if (connections_.size() >= most_connections_) {
-        const auto oldest = std::ranges::find_if(connections_, [](const auto& each) { return each->give_up_head(); });
-        victim = oldest == connections_.end() ? connection : *oldest;
-      }
+      victim = who_makes_room(connection);
       if (victim == connection || ending_) return;  // it is closed with the object
+      ++from_address_[connection->address()];
       place = connections_.insert(connections_.end(), connection);
     }
     if (victim != nullptr) victim->end();
@@ -237,14 +253,36 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
                    [self = shared_from_this(), place](const std::exception_ptr&) { self->remove(place); });
   }
 
-  void remove(std::list<std::shared_ptr<Connection>>::iterator place) {
+  // Nobody (null) while there is room; then the oldest without a complete head, of the same address where that has as
+  // many as one may have; then the newcomer. Called with the lock.
+  std::shared_ptr<Connection> who_makes_room(const std::shared_ptr<Connection>& newcomer) {
+    const Limits& limits = context_.limits;
+    const std::size_t most =
+        newcomer->loopback() ? limits.connections_per_local_address : limits.connections_per_address;
+    const auto known = from_address_.find(newcomer->address());
+    const bool address_full = most > 0 && known != from_address_.end() && known->second >= most;
+    if (!address_full && connections_.size() < most_connections_) return nullptr;
+    const auto oldest = std::ranges::find_if(connections_, [&](const auto& each) {
+      return (!address_full || each->address() == newcomer->address()) && each->give_up_head();
+    });
+    return oldest == connections_.end() ? newcomer : *oldest;
+  }
+
+  void remove(Connections::iterator place) {
     std::shared_ptr<Connection> last;  // let go without the lock
     {
       const std::scoped_lock lock(mutex_);
       last = std::move(*place);
       connections_.erase(place);
+      const auto known = from_address_.find(last->address());
+      if (--known->second == 0) from_address_.erase(known);
     }
     changed_.notify_all();
+  }
+
+  std::shared_ptr<TlsContext> tls() const {
+    const std::scoped_lock lock(mutex_);
+    return tls_;
   }
 
   std::vector<std::shared_ptr<Connection>> open() const {
@@ -254,23 +292,24 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
 
   const ServerOptions options_;
   const std::size_t most_connections_ = most_connections(options_.limits.connections);
-  const Handler handler_;
+  ConnectionContext context_;
   Log& log_;
   asio::io_context io_;
   asio::executor_work_guard<asio::io_context::executor_type> work_{io_.get_executor()};
   Strand accepting_ = asio::make_strand(io_.get_executor());
-  asio::ip::tcp::acceptor tcp_{accepting_};
+  std::list<asio::ip::tcp::acceptor> tcp_;
   asio::local::stream_protocol::acceptor unix_{accepting_};
   bool unix_bound_ = false;
-  std::uint16_t port_ = 0;
-  std::atomic<bool> draining_ = false;
+  std::vector<std::uint16_t> ports_;
   std::atomic<bool> ending_ = false;
   std::vector<std::thread> threads_;
   std::mutex post_mutex_;
   bool ended_ = false;        // guarded by post_mutex_
   mutable std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
-  std::list<std::shared_ptr<Connection>> connections_;  // in the order they came
+  Connections connections_;  // in the order they came
+  std::unordered_map<std::string, std::size_t> from_address_;
+  std::shared_ptr<TlsContext> tls_;
 };
 
 HttpServer::HttpServer(const ServerOptions& options, Handler handler, Log& log)
@@ -282,7 +321,8 @@ void HttpServer::start() { core_->start(); }
 
 HttpServer::~HttpServer() { core_->end(); }
 
-std::uint16_t HttpServer::port() const noexcept { return core_->port(); }
+const std::vector<std::uint16_t>& HttpServer::ports() const noexcept { return core_->ports(); }
+void HttpServer::reload_tls() { core_->reload_tls(); }
 std::size_t HttpServer::connections() const noexcept { return core_->connections(); }
 std::function<std::size_t()> HttpServer::connection_count() const {
   return [weak = std::weak_ptr(core_)] {

@@ -11,15 +11,20 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/log.h"
 #include "server/http/exchange.h"
+#include "server/http/tls.h"
 
 namespace quarrel::http {
 
 struct Limits {
   std::size_t connections = 10'000;
+  std::size_t connections_per_address = 256;      // 0: no limit
+  std::size_t connections_per_local_address = 0;  // the same for clients on this machine
   std::uint32_t header_bytes = 16 * 1024;
+  std::size_t body_bytes_together = 256 * 1024 * 1024;               // of all requests that are being read or answered
   std::size_t buffered_bytes = 1024 * 1024;                          // of an answer that its client does not read
   std::chrono::milliseconds header_time = std::chrono::seconds(10);  // from a request's first byte to its last header
   std::chrono::milliseconds body_time = std::chrono::seconds(60);
@@ -34,8 +39,10 @@ struct Limits {
 
 struct ServerOptions {
   std::string address = "127.0.0.1";
-  std::uint16_t port = 8080;     // 0: any that is free
-  std::string unix_socket = {};  // a path: listens there too
+  std::uint16_t port = 8080;                      // 0: any that is free
+  std::vector<std::uint16_t> further_ports = {};  // of the same address
+  std::string unix_socket = {};                   // a path: listens there too
+  TlsFiles tls = {};                              // for the ports; a Unix socket needs none
   int threads = 1;
   Limits limits = {};
 };
@@ -67,13 +74,19 @@ class HttpServer {
 
   void start();
 
-  std::uint16_t port() const noexcept;
+  std::uint16_t port() const noexcept { return ports().front(); }
+  // In the order of the options.
+  const std::vector<std::uint16_t>& ports() const noexcept;
   std::size_t connections() const noexcept;
   // The same for somebody who may outlive the server: none then.
   std::function<std::size_t()> connection_count() const;
   // Runs a task soon on one of its threads; after the server's end it throws Error(cancelled). It may outlive the
   // server.
   std::function<void(std::function<void()>)> poster() const;
+
+  // Reads certificate and key anew, for connections that come from now on. Throws Error(usage): they cannot be used,
+  // and those from before stay.
+  void reload_tls();
 
   // Connections that have no request end, the others after their answer. New ones are still answered, once each, so
   // that whoever asks learns that the server is about to end. Returns at once.

@@ -1,11 +1,15 @@
 #include "server/http/message.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace quarrel::http {
 namespace {
 
 constexpr std::size_t kLongestPath = 1024;
+constexpr std::size_t kLongestLine = 8 * 1024;
+constexpr std::size_t kMostLines = 101;  // the first is the request's
 
 char lower(char c) noexcept { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
@@ -98,28 +102,43 @@ bool read_path(std::string_view target, std::string& path, std::string& query) {
   return decode(target.substr(0, question), path) && is_normal(path);
 }
 
-std::string head_fault(std::string_view head) {
-  constexpr std::size_t kMostLines = 101;  // the first is the request's
-  std::size_t lines = 0;
-  for (std::size_t i = 0; i < head.size(); ++i) {
-    const auto c = static_cast<unsigned char>(head[i]);
-    if (c == '\r') {
-      if (i + 1 == head.size()) break;  // the rest is still to come
-      if (head[i + 1] != '\n') return "the request's head has a CR without a LF";
-      if (i == 0) return "the request begins with an empty line";
-      ++i;
-      const bool last = head.substr(0, i + 1).ends_with("\r\n\r\n");
-      if (!last && ++lines > kMostLines) return "the request has more than 100 headers";
-      if (i + 1 < head.size() && (head[i + 1] == ' ' || head[i + 1] == '\t')) {
-        return "the request has a header that is continued on the next line";
-      }
-    } else if (c == '\n') {
-      return "the request's head has a LF without a CR";
-    } else if ((c < 0x20 && c != '\t') || c == 0x7f) {
-      return "the request's head has a control character";
-    }
+void HeadScan::refuse(unsigned status, std::string fault) {
+  status_ = status;
+  fault_ = std::move(fault);
+}
+
+void HeadScan::look(std::string_view seen) {
+  while (length_ == 0 && status_ == 0 && place_ < seen.size()) {
+    if (seen[place_] == '\r' && place_ + 1 == seen.size()) break;  // the rest is still to come
+    look_at(seen);
+    if (status_ == 0 && place_ > most_bytes_)
+      refuse(431, fmt::format("the request's head is longer than {} bytes", most_bytes_));
   }
-  return {};
+}
+
+void HeadScan::look_at(std::string_view seen) {
+  const auto c = static_cast<unsigned char>(seen[place_]);
+  const bool at_begin = place_ == line_begin_;
+  if (c == '\r') {
+    if (seen[place_ + 1] != '\n') return refuse(400, "the request's head has a CR without a LF");
+    if (place_ == 0) return refuse(400, "the request begins with an empty line");
+    place_ += 2;
+    line_begin_ = place_;
+    if (at_begin) {
+      length_ = place_;
+    } else if (++lines_ > kMostLines) {
+      refuse(400, "the request has more than 100 headers");
+    }
+    return;
+  }
+  if (c == '\n') return refuse(400, "the request's head has a LF without a CR");
+  if ((c < 0x20 && c != '\t') || c == 0x7f) return refuse(400, "the request's head has a control character");
+  if (at_begin && place_ > 0 && (c == ' ' || c == '\t')) {
+    return refuse(400, "the request has a header that is continued on the next line");
+  }
+  if (++place_ - line_begin_ > kLongestLine) {
+    refuse(431, fmt::format("the request's head has a line of more than {} bytes", kLongestLine));
+  }
 }
 
 bool usable_request_id(std::string_view id) noexcept {

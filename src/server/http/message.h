@@ -1,6 +1,7 @@
 // A request and an answer as HTTP has them, without sockets: what handlers see. Plain values.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -51,9 +52,34 @@ std::string_view status_text(unsigned status) noexcept;
 // False if it is none.
 bool read_path(std::string_view target, std::string& path, std::string& query);
 
-// Why a head's bytes, as many as have come, cannot be those of a request that all readers understand alike; empty: they
-// can. Lines end with CR LF and nothing else, no line continues another, no control characters, 100 headers at most.
-std::string head_fault(std::string_view head);
+// A request's head as its bytes come, each looked at once. Lines end with CR LF and nothing else, no line continues
+// another or is longer than 8 KiB, there are no control characters, and 100 headers at most: what all readers
+// understand alike.
+class HeadScan {
+ public:
+  explicit HeadScan(std::size_t most_bytes) : most_bytes_(most_bytes) {}
+
+  // `seen` is all that has come so far, and begins with what was looked at before.
+  void look(std::string_view seen);
+
+  // Of the whole head with the empty line that ends it; 0: that has not come yet.
+  std::size_t length() const noexcept { return length_; }
+  // 400 or 431; 0: nothing is wrong so far.
+  unsigned status() const noexcept { return status_; }
+  const std::string& fault() const noexcept { return fault_; }
+
+ private:
+  void look_at(std::string_view seen);
+  void refuse(unsigned status, std::string fault);
+
+  const std::size_t most_bytes_;
+  std::size_t place_ = 0;       // what is before it has been looked at
+  std::size_t line_begin_ = 0;  // of the line that it is in
+  std::size_t lines_ = 0;
+  std::size_t length_ = 0;
+  unsigned status_ = 0;
+  std::string fault_;
+};
 
 // True for what may be handed back to a client and written to a log: 1 to 128 letters, digits, '-', '_', '.' or ':'.
 bool usable_request_id(std::string_view id) noexcept;

@@ -69,9 +69,10 @@ asio::awaitable<void> WebSocketSession::run(std::string protocol, Headers header
     // It has nothing to do with the connection any more.
   }
   error_code ignored;
-  if (said_goodbye_ && transport_->socket().available(ignored) == 0) co_return;
-  cut_after(kLastWords);
-  co_await transport_->end_sending();
+  if (!said_goodbye_ || transport_->socket().available(ignored) > 0) {
+    cut_after(kLastWords);
+    co_await transport_->end_sending();
+  }
   cut_.cancel();
 }
 
