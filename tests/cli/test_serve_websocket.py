@@ -202,7 +202,7 @@ class Hostile(SocketTest):
 
     def test_a_long_message_keeps_its_place(self):
         with self.open() as client:
-            client.ask("long", **LONG, stop=["y" * 100000])
+            client.send_text(json.dumps({"type": "inference", "id": "long", "payload": LONG}) + " " * 200000)
             client.send({"type": "stop", "id": "long"})
             self.assertEqual(client.answer("long")[-1]["payload"]["finish_reason"], "cancelled")
 
@@ -498,8 +498,9 @@ class Keys(SocketTest):
 class End(SocketTest):
     def test_the_server_ends_with_open_websockets(self):
         server = self.start_server(*self.models, "--drain", "20")
-        idle = WebSocketClient(server.port)
-        busy = WebSocketClient(server.port)
+        idle, busy = WebSocketClient(server.port), WebSocketClient(server.port)
+        self.addCleanup(idle.cut)
+        self.addCleanup(busy.cut)
         busy.ask("a", **{**LONG, "max_tokens": 3000})
         busy.next("inference")
         server.process.terminate()
