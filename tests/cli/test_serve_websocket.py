@@ -486,6 +486,20 @@ class Keys(SocketTest):
             one.send({"type": "stop"})
             one.answer("secret-id")
 
+    def test_a_revoked_key_loses_its_connections(self):
+        key = self.make_key("three")
+        with self.open_with(key) as client, self.open_with(self.one) as other:
+            client.ask("a", **LONG)
+            client.next("inference")
+            subprocess.run([QUARREL, "key", "revoke", "three"], env=self.environment, capture_output=True,
+                           timeout=TIMEOUT, check=True)
+            with self.assertRaises(Closed) as closed:
+                while True:
+                    client.receive()
+            self.assertEqual(closed.exception.code, 1008)
+            other.ask("b", **BODY)
+            self.assertEqual(len(tokens_of(other.answer("b"))), 24)
+
     def test_a_key_has_its_own_limits(self):
         with self.open_with(self.two) as client:
             for identifier in ("a", "b", "c"):
