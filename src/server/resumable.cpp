@@ -19,10 +19,8 @@ void ResumableAnswer::set_cancel(std::function<void()> cancel) {
   {
     const std::scoped_lock lock(mutex_);
     if (ended_) return;
-    if (!cancelled_) {
-      cancel_ = std::move(cancel);
-      return;
-    }
+    cancel_ = cancel;
+    if (!cancelled_) return;
   }
   cancel();
 }
@@ -82,9 +80,9 @@ void ResumableAnswer::lose_receiver() {
   alone_since_ = options_.now();
 }
 
+// It stays where it is too: it holds the work, which has an end to report.
 std::function<void()> ResumableAnswer::take_cancel() {
-  cancelled_ = true;
-  return std::exchange(cancel_, {});
+  return std::exchange(cancelled_, true) ? std::function<void()>() : cancel_;
 }
 
 std::optional<Remainder> ResumableAnswer::attach(std::uint64_t event, std::shared_ptr<AnswerReceiver> receiver) {

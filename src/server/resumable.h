@@ -53,7 +53,7 @@ class ResumableAnswer {
   // ---- The side that writes ----
   void accepted();
   void take(std::span<const AnswerEvent> events);
-  // What ends the work; called at most once, and not after the answer's end.
+  // What ends the work, and holds it until the answer's end; called at most once, and not after that.
   void set_cancel(std::function<void()> cancel);
 
   // ---- The side that reads ----

@@ -35,7 +35,7 @@ constexpr std::array kRoutes = {
           "Answers a prompt", describe_native_generate},
     Route{"POST", "/api/stream", Access::key, Dialect::native, kLargeBody, false, native_stream,
           "Answers a prompt token by token", describe_native_stream},
-    Route{"GET", "/ws", Access::key, Dialect::native, 0, true, open_websocket,
+    Route{"GET", "/ws", Access::key, Dialect::native, 0, false, open_websocket,
           "Opens a WebSocket: answers, stop, status and metrics in messages", describe_websocket},
     Route{"POST", "/api/chat", Access::key, Dialect::native, kLargeBody, false, ollama_chat,
           "Continues a conversation, as Ollama does", describe_ollama_chat},

@@ -10,6 +10,7 @@ namespace quarrel {
 namespace {
 
 constexpr std::chrono::milliseconds kLookEvery{250};
+constexpr unsigned kLooksASecond = 4;
 
 // What computes, and is no look at something.
 bool is_work(const RequestFacts& facts) noexcept { return !facts.route.empty() && !facts.route.starts_with("GET "); }
@@ -95,6 +96,15 @@ void SocketHub::remove(const SocketSession* session) {
   sessions_.erase(session);
 }
 
+std::vector<std::shared_ptr<SocketSession>> SocketHub::sessions() const {
+  std::vector<std::shared_ptr<SocketSession>> all;
+  const std::scoped_lock lock(mutex_);
+  for (const auto& [session, weak] : sessions_) {
+    if (auto held = weak.lock()) all.push_back(std::move(held));
+  }
+  return all;
+}
+
 std::shared_ptr<const void> SocketHub::take_place(const std::string& model) {
   const std::scoped_lock lock(places_->mutex);
   std::size_t& taken = places_->taken[model];
@@ -115,11 +125,15 @@ void SocketHub::watch_time() {
 
 void SocketHub::run() {
   Clock::time_point last = Clock::now();
+  unsigned looks = 0;
   std::unique_lock lock(mutex_);
   while (!ending_changed_.wait_for(lock, kLookEvery, [&] { return ending_; })) {
     lock.unlock();
     try {
       answers_.look();
+      if (++looks % kLooksASecond == 0) {
+        for (const std::shared_ptr<SocketSession>& session : sessions()) session->end_if_unwelcome();
+      }
       const double seconds = seconds_since(last);
       if (options_.broadcast.count() > 0 && Clock::now() - last >= options_.broadcast) {
         last = Clock::now();
@@ -163,20 +177,13 @@ Json SocketHub::metrics(const Caller& caller, double tokens_per_second) const {
 
 // A text for each key, however many connections it has.
 void SocketHub::broadcast(double seconds) {
-  std::vector<std::shared_ptr<SocketSession>> sessions;
-  {
-    const std::scoped_lock lock(mutex_);
-    for (const auto& [session, weak] : sessions_) {
-      if (auto held = weak.lock()) sessions.push_back(std::move(held));
-    }
-  }
   const std::uint64_t tokens = activity_->all().tokens;
   const double rate = static_cast<double>(tokens - std::exchange(tokens_before_, tokens)) / seconds;
   struct Texts {
     std::string status = {}, metrics = {};
   };
   std::map<const Caller*, Texts> texts;
-  for (const std::shared_ptr<SocketSession>& session : sessions) {
+  for (const std::shared_ptr<SocketSession>& session : sessions()) {
     const std::shared_ptr<const Caller>& caller = session->caller();
     Texts& each = texts[caller.get()];
     if (each.status.empty()) {

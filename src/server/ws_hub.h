@@ -80,6 +80,7 @@ class SocketHub {
  private:
   struct Places;
 
+  std::vector<std::shared_ptr<SocketSession>> sessions() const;
   void watch_time();
   void run();
   void broadcast(double seconds);

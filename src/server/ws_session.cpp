@@ -240,6 +240,7 @@ void SocketSession::finished(const std::string& id) {
 
 void SocketSession::begin(const std::string& given, NativeRequest request) {
   if (!service_.ready()) throw ApiError(503, "unavailable_error", "draining", "the server is about to end");
+  end_if_unwelcome();
   const std::string id = add_answer(given, request.model);
   try {
     const auto receiver = std::make_shared<SocketReceiver>(weak_from_this(), id);
@@ -350,6 +351,10 @@ void SocketSession::closed() {
   for (auto& [id, answer] : answers) {
     if (answer.work.connection_lost) service_.run_text_work(std::move(answer.work.connection_lost));
   }
+}
+
+void SocketSession::end_if_unwelcome() {
+  if (!service_.accepts(*caller_)) socket_->close(http::CloseCode::policy_violation, "the key is not valid any more");
 }
 
 bool SocketSession::drain() {

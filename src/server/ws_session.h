@@ -50,6 +50,8 @@ class SocketSession final : public http::WebSocketHandler, public std::enable_sh
   bool drain() override;
 
   const std::shared_ptr<const Caller>& caller() const noexcept { return caller_; }
+  // A key may have been revoked since it opened the connection.
+  void end_if_unwelcome();
   // The status is sent where it is another than the last.
   void broadcast(const std::string& status, const std::string& metrics);
 

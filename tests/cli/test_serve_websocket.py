@@ -202,7 +202,7 @@ class Hostile(SocketTest):
 
     def test_a_long_message_keeps_its_place(self):
         with self.open() as client:
-            client.ask("long", **LONG, stop=["y" * 100000])
+            client.send_text(json.dumps({"type": "inference", "id": "long", "payload": LONG}) + " " * 200000)
             client.send({"type": "stop", "id": "long"})
             self.assertEqual(client.answer("long")[-1]["payload"]["finish_reason"], "cancelled")
 
@@ -486,6 +486,20 @@ class Keys(SocketTest):
             one.send({"type": "stop"})
             one.answer("secret-id")
 
+    def test_a_revoked_key_loses_its_connections(self):
+        key = self.make_key("three")
+        with self.open_with(key) as client, self.open_with(self.one) as other:
+            client.ask("a", **LONG)
+            client.next("inference")
+            subprocess.run([QUARREL, "key", "revoke", "three"], env=self.environment, capture_output=True,
+                           timeout=TIMEOUT, check=True)
+            with self.assertRaises(Closed) as closed:
+                while True:
+                    client.receive()
+            self.assertEqual(closed.exception.code, 1008)
+            other.ask("b", **BODY)
+            self.assertEqual(len(tokens_of(other.answer("b"))), 24)
+
     def test_a_key_has_its_own_limits(self):
         with self.open_with(self.two) as client:
             for identifier in ("a", "b", "c"):
@@ -498,8 +512,9 @@ class Keys(SocketTest):
 class End(SocketTest):
     def test_the_server_ends_with_open_websockets(self):
         server = self.start_server(*self.models, "--drain", "20")
-        idle = WebSocketClient(server.port)
-        busy = WebSocketClient(server.port)
+        idle, busy = WebSocketClient(server.port), WebSocketClient(server.port)
+        self.addCleanup(idle.cut)
+        self.addCleanup(busy.cut)
         busy.ask("a", **{**LONG, "max_tokens": 3000})
         busy.next("inference")
         server.process.terminate()

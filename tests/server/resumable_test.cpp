@@ -204,6 +204,24 @@ TEST_F(Resumable, AnIdThatNobodyKnowsEndsWithItsConnection) {
   EXPECT_EQ(cancelled, 1);
 }
 
+// Work that is cancelled still reports its end, and is held until then.
+TEST_F(Resumable, WorkIsHeldUntilItsEnd) {
+  ResumableAnswers answers(options());
+  const auto client = std::make_shared<Client>();
+  const auto answer = answers.create(1, client);
+  auto work = std::make_shared<int>(0);
+  const std::weak_ptr<int> held = work;
+  answer->set_cancel([work] { ++*work; });
+  work.reset();
+  answer->cancel();
+  answer->cancel();
+  ASSERT_FALSE(held.expired());
+  EXPECT_EQ(*held.lock(), 1);
+  put(*answer, last());
+  EXPECT_TRUE(client->complete);
+  EXPECT_TRUE(held.expired());
+}
+
 TEST_F(Resumable, WhatIsKeptIsBounded) {
   ResumeOptions small = options();
   small.bytes = 20 * sizeof(AnswerEvent);
