@@ -428,6 +428,7 @@ class Keys(SocketTest):
         super().prepare()
         cls.environment["XDG_DATA_HOME"] = cls.path("data")
         cls.one, cls.two = cls.make_key("one"), cls.make_key("two", "--concurrency", "2")
+        cls.three = cls.make_key("three")
 
     @classmethod
     def make_key(cls, *arguments):
@@ -487,8 +488,7 @@ class Keys(SocketTest):
             one.answer("secret-id")
 
     def test_a_revoked_key_loses_its_connections(self):
-        key = self.make_key("three")
-        with self.open_with(key) as client, self.open_with(self.one) as other:
+        with self.open_with(self.three) as client, self.open_with(self.one) as other:
             client.ask("a", **LONG)
             client.next("inference")
             subprocess.run([QUARREL, "key", "revoke", "three"], env=self.environment, capture_output=True,
