@@ -12,6 +12,7 @@
 #include <memory>
 #include <vector>
 
+#include "backend/create.h"
 #include "base/error.h"
 #include "fuzz/request_targets.h"
 #include "fuzz/targets.h"
@@ -33,7 +34,9 @@ struct NoLog : Log {
 // What handlers work with, where there is no model at all.
 class NobodyHome {
  public:
-  NobodyHome() : service_({}, nullptr, ModelStore(StorePaths{.quarrel = folder_.path(), .ollama = {}}), log_) {}
+  NobodyHome()
+      : service_({}, make_device({.backend = "reference", .threads = 1}),
+                 ModelStore(StorePaths{.quarrel = folder_.path(), .ollama = {}}), log_) {}
 
   // The status that it is answered with; 0: that comes later.
   unsigned answer(const Route& row, std::string_view body) {
