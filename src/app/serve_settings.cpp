@@ -8,6 +8,7 @@
 #include "app/input.h"
 #include "base/error.h"
 #include "base/printable.h"
+#include "server/http/client.h"
 #include "server/key_store.h"
 
 namespace quarrel {
@@ -391,6 +392,22 @@ std::vector<Row> watch_rows() {
   };
 }
 
+std::vector<Row> pull_rows() {
+  return {
+      {{.key = "pull.registry",
+        .flags = "--registry",
+        .value_name = "URL",
+        .help = "Registry that POST /api/pull fetches models from; without one it fetches none"},
+       [](Settings& s, const Value& v) { s.serve.service.pull.registry = v.text(); }},
+      {{.key = "pull.hosts",
+        .flags = "--pull-host",
+        .kind = Kind::texts,
+        .value_name = "HOST",
+        .help = "A further host, or host:port, that models and their parts may be fetched from"},
+       [](Settings& s, const Value& v) { s.serve.service.pull.hosts = v.texts(); }},
+  };
+}
+
 // How every command runs a model, under the names of its flags.
 Row machine_row(const ModelOptionRow& option) {
   SettingInfo info{.flags = option.flags, .choices = option.choices, .value_name = option.type, .help = option.help};
@@ -460,13 +477,25 @@ std::string read_key(const std::string& file) {
   return key;
 }
 
+// Clients make the server ask these: what they are must be beyond doubt.
+void check_pull(PullSettings& pull) {
+  if (!pull.registry.empty() && !http::Url::parse(pull.registry)) {
+    fail(ErrorKind::usage, "the registry must be http:// or https:// with a host, not '{}'", printable(pull.registry));
+  }
+  for (std::string& host : pull.hosts) {
+    const std::optional<http::Url> url = http::Url::parse("https://" + host);
+    if (!url || url->target != "/") fail(ErrorKind::usage, "'{}' is no host to pull from", printable(host));
+    host = url->authority();
+  }
+}
+
 }  // namespace
 
 const std::vector<Setting<ServeSettings>>& serve_settings() {
   static const std::vector<Row> rows = [] {
     std::vector<Row> all;
-    for (std::vector<Row>& group :
-         std::vector<std::vector<Row>>{server_rows(), limit_rows(), websocket_rows(), watch_rows(), engine_rows()}) {
+    for (std::vector<Row>& group : std::vector<std::vector<Row>>{server_rows(), limit_rows(), websocket_rows(),
+                                                                 watch_rows(), engine_rows(), pull_rows()}) {
       all.insert(all.end(), group.begin(), group.end());
     }
     for (const ModelOptionRow& option : model_option_rows()) all.push_back(machine_row(option));
@@ -482,6 +511,7 @@ const std::vector<Setting<ConfiguredModel>>& model_settings() {
 
 ServeOptions serve_options(const ServeSettings& settings) {
   ServeOptions options = settings.serve;
+  check_pull(options.service.pull);
   if (!settings.api_key_file.empty()) options.admission.keys.single_key = read_key(settings.api_key_file);
   // One that was named must be there: nobody is to find the server open for a misspelt name.
   std::filesystem::path& keys = options.admission.keys.file;

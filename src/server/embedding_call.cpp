@@ -49,19 +49,15 @@ class EmbeddingCall : public std::enable_shared_from_this<EmbeddingCall> {
   void start(const ModelRegistry::Lease& model) {
     if (ask_.inputs.empty()) return finish({});
     std::vector<std::vector<TokenId>> texts;
-    for (std::size_t i = 0; i < ask_.inputs.size(); ++i) {
-      if (const auto* ids = std::get_if<std::vector<TokenId>>(&ask_.inputs[i])) {
+    const bool pairs = !ask_.query.empty() && model->ranks();
+    if (!ask_.query.empty() && !pairs) add_text(texts, encode_text(*model, ask_.query), *model);
+    for (const auto& input : ask_.inputs) {
+      if (const auto* ids = std::get_if<std::vector<TokenId>>(&input)) {
         texts.push_back(*ids);
-        continue;
+      } else {
+        const std::string& text = std::get<std::string>(input);
+        add_text(texts, pairs ? encode_pair(*model, ask_.query, text) : encode_text(*model, text), *model);
       }
-      EncodedText encoded = encode_text(*model, std::get<std::string>(ask_.inputs[i]));
-      if (encoded.cut && !ask_.truncate) {
-        throw invalid_field("input",
-                            fmt::format("text {} has {} tokens and the model takes {}: send \"truncate\": true "
-                                        "to have it cut",
-                                        i, encoded.full_tokens, longest_embedded_text(*model)));
-      }
-      texts.push_back(std::move(encoded.tokens));
     }
     EmbeddingOptions options = ask_.options;
     const std::shared_ptr<const Caller> caller = record_->caller();
@@ -92,6 +88,15 @@ class EmbeddingCall : public std::enable_shared_from_this<EmbeddingCall> {
         if (const auto self = weak.lock()) self->finish(*kept);
       });
     });
+  }
+
+  void add_text(std::vector<std::vector<TokenId>>& texts, EncodedText encoded, const LoadedModel& model) const {
+    if (encoded.cut && !ask_.truncate) {
+      throw invalid_field("input", fmt::format("text {} has {} tokens and the model takes {}: send \"truncate\": true "
+                                               "to have it cut",
+                                               texts.size(), encoded.full_tokens, longest_embedded_text(model)));
+    }
+    texts.push_back(std::move(encoded.tokens));
   }
 
   void finish(const EmbeddingOutcome& outcome) {

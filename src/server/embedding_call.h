@@ -19,6 +19,8 @@ namespace quarrel {
 
 struct EmbeddingAsk {
   std::vector<std::variant<std::string, std::vector<TokenId>>> inputs = {};  // none: the model is only loaded
+  // Of a ranking: a model that ranks reads it together with each text; of any other its vector comes before theirs.
+  std::string query = {};
   EmbeddingOptions options = {};
   bool truncate = false;  // a text that is too long is cut, not refused
   AcquireOptions acquire = {};

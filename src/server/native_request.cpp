@@ -111,9 +111,9 @@ NativeRequest read_native_request(const Json& body) {
 Ask ask_of(const NativeRequest& request, const LoadedModel& model) {
   Ask ask;
   if (!request.messages.is_null()) {
-    ask.prompt = ChatInput{.messages = request.messages};
+    ask.prompt = ChatInput{.messages = with_system(model.system(), request.messages)};
   } else if (model.chat_template() != nullptr) {
-    ask.prompt = ChatInput{.messages = asked_by_user(request.prompt)};
+    ask.prompt = ChatInput{.messages = with_system(model.system(), asked_by_user(request.prompt))};
   } else {
     ask.prompt = request.prompt;
   }

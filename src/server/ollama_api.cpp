@@ -38,13 +38,12 @@ void generate(Service& service, const std::shared_ptr<Exchange>& exchange, Ollam
   const OfferedModel model = find_ollama_model(service, request.model, *caller_of(*exchange));
   if (request.model.empty()) request.model = model.name;
   if (request.prompt.empty() && request.messages.empty()) return answer_idle(service, exchange, form, request, model);
-  const std::string system = service.store().resolve(model.source).system.value_or("");
   auto writer = make_ollama_writer(exchange, form, request);
   const AcquireOptions acquire{.keep_alive = request.keep_alive};
   serve_generation(
       service, exchange, model,
-      [request = std::move(request), system](const LoadedModel& loaded) { return ask_of(request, system, loaded); },
-      std::move(writer), acquire);
+      [request = std::move(request)](const LoadedModel& loaded) { return ask_of(request, loaded); }, std::move(writer),
+      acquire);
 }
 
 EmbeddingAsk ask_of(OllamaEmbedRequest request, bool normalize) {

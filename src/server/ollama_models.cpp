@@ -31,11 +31,6 @@ constexpr std::string_view kTemplateKey = "tokenizer.chat_template";
 constexpr std::size_t kShortArray = 16;                        // longer ones are shown only where all is wanted
 constexpr auto kForever = std::chrono::hours(24 * 365 * 200);  // a clock of nanoseconds ends in the year 2262
 
-std::string without_tag(std::string_view name) {
-  if (name.ends_with(kLatest)) name.remove_suffix(kLatest.size());
-  return std::string(name);
-}
-
 // As Ollama lists it: clients look for "name:tag".
 std::string with_tag(const std::string& name) {
   return name.find(':') == std::string::npos ? name + std::string(kLatest) : name;
@@ -142,13 +137,15 @@ system_clock::time_point expiry(const ModelRegistry::Status& status, std::chrono
 
 }  // namespace
 
+std::string without_tag(std::string_view name) {
+  if (name.ends_with(kLatest)) name.remove_suffix(kLatest.size());
+  return std::string(name);
+}
+
 OfferedModel find_ollama_model(const Service& service, const std::string& name, const Caller& caller) {
   if (name.empty()) return service.find(name, caller);
-  const std::vector<OfferedModel> all = service.models(caller);
-  for (const std::string& spelling : {name, without_tag(name), with_tag(name)}) {
-    const auto found = std::ranges::find(all, spelling, &OfferedModel::name);
-    if (found != all.end()) return *found;
-  }
+  const std::array spellings = {name, without_tag(name), with_tag(name)};
+  if (std::optional<OfferedModel> found = service.look_up(spellings, caller)) return std::move(*found);
   throw ApiError(404, "not_found_error", "model_not_found", fmt::format("model '{}' not found", printable(name)),
                  "model");
 }
@@ -156,7 +153,7 @@ OfferedModel find_ollama_model(const Service& service, const std::string& name, 
 void ollama_tags(Service& service, const std::shared_ptr<Exchange>& exchange) {
   Json list = Json::array();
   for (const OfferedModel& model : service.models(*caller_of(*exchange))) {
-    const ResolvedModel resolved = service.store().resolve(model.source);
+    const ResolvedModel resolved = service.resolve(model);
     const ModelDescription description = describe_file(resolved.path);
     list.push_back({{"name", with_tag(model.name)},
                     {"model", with_tag(model.name)},
@@ -171,10 +168,12 @@ void ollama_tags(Service& service, const std::shared_ptr<Exchange>& exchange) {
 void ollama_show(Service& service, const std::shared_ptr<Exchange>& exchange) {
   const OllamaModelRequest request = read_ollama_model(parse_body(exchange->request().body));
   const OfferedModel model = find_ollama_model(service, request.model, *caller_of(*exchange));
-  const ResolvedModel resolved = service.store().resolve(model.source);
+  const ResolvedModel resolved = service.resolve(model);
   const GgufFile file = GgufFile::open(resolved.path);
   const ModelDescription description = describe_file(file);
-  const std::string chat_template = text_of(file, kTemplateKey);
+  // What Ollama's store keeps is not written in Jinja, and is not used.
+  const bool has_template = resolved.place == ModelPlace::quarrel && resolved.template_text;
+  const std::string chat_template = has_template ? *resolved.template_text : text_of(file, kTemplateKey);
   Json json{{"modelfile", modelfile(model.name, resolved, chat_template)},
             {"parameters", parameter_lines(resolved, "")},
             {"template", chat_template},
@@ -182,7 +181,8 @@ void ollama_show(Service& service, const std::shared_ptr<Exchange>& exchange) {
             {"model_info", info_json(file, description, request.verbose)},
             {"capabilities", capabilities_json(file)},
             {"modified_at", rfc3339(modified_time(resolved.path))}};
-  if (const std::string license = text_of(file, "general.license"); !license.empty()) json["license"] = license;
+  const std::string license = resolved.license.empty() ? text_of(file, "general.license") : resolved.license;
+  if (!license.empty()) json["license"] = license;
   if (resolved.system) json["system"] = *resolved.system;
   exchange->respond({.body = dump(json)});
 }
@@ -207,12 +207,13 @@ void ollama_ps(Service& service, const std::shared_ptr<Exchange>& exchange) {
 void ollama_delete(Service& service, const std::shared_ptr<Exchange>& exchange) {
   const OllamaModelRequest request = read_ollama_model(parse_body(exchange->request().body));
   const OfferedModel model = find_ollama_model(service, request.model, *caller_of(*exchange));
-  if (service.store().resolve(model.source).place == ModelPlace::file) {
+  if (service.resolve(model).place == ModelPlace::file) {
     throw invalid_field("model", fmt::format("'{}' is a file that the server was started with: it is not removed over "
                                              "the network",
                                              model.name));
   }
   service.store().remove(model.source);
+  service.stores_changed();
   service.registry().unload(model.name);
   exchange->respond({});
 }
@@ -220,22 +221,9 @@ void ollama_delete(Service& service, const std::shared_ptr<Exchange>& exchange) 
 void ollama_copy(Service& service, const std::shared_ptr<Exchange>& exchange) {
   const OllamaCopyRequest request = read_ollama_copy(parse_body(exchange->request().body));
   const OfferedModel model = find_ollama_model(service, request.source, *caller_of(*exchange));
-  service.store().add_name(model.source, without_tag(request.destination));
+  service.store().add_name(service.resolve(model), without_tag(request.destination));
+  service.stores_changed();
   exchange->respond({});
-}
-
-void ollama_pull(Service&, const std::shared_ptr<Exchange>&) {
-  throw invalid_request("unsupported",
-                        "pulling a model over the network is not offered yet: `quarrel pull` on the server's machine "
-                        "gets one");
-}
-
-void ollama_push(Service&, const std::shared_ptr<Exchange>&) {
-  throw invalid_request("unsupported", "pushing a model to a registry is not offered");
-}
-
-void ollama_create(Service&, const std::shared_ptr<Exchange>&) {
-  throw invalid_request("unsupported", "creating a model is not offered yet: POST /api/copy gives one a further name");
 }
 
 }  // namespace quarrel

@@ -4,11 +4,15 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "server/http/exchange.h"
 #include "server/service.h"
 
 namespace quarrel {
+
+// "toy" for "toy:latest": the tag that may be left out.
+std::string without_tag(std::string_view name);
 
 // As Service::find, with ":latest" or without.
 OfferedModel find_ollama_model(const Service& service, const std::string& name, const Caller& caller);
@@ -19,9 +23,5 @@ void ollama_ps(Service& service, const std::shared_ptr<http::Exchange>& exchange
 // Of Quarrel's own store; Ollama's is never written.
 void ollama_delete(Service& service, const std::shared_ptr<http::Exchange>& exchange);
 void ollama_copy(Service& service, const std::shared_ptr<http::Exchange>& exchange);
-// Known and not offered: they say so.
-void ollama_pull(Service& service, const std::shared_ptr<http::Exchange>& exchange);
-void ollama_push(Service& service, const std::shared_ptr<http::Exchange>& exchange);
-void ollama_create(Service& service, const std::shared_ptr<http::Exchange>& exchange);
 
 }  // namespace quarrel

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "backend/sampling.h"
 #include "base/printable.h"
 #include "server/question.h"
 #include "server/schema.h"
@@ -174,9 +175,12 @@ void read_options(const Json& value, OllamaRequest& request) {
   read_fields<OllamaRequest>(value, kOptions, request);
 }
 
-Json options_schema() { return schema::request_of<OllamaRequest>("OllamaOptions", {}, kOptions); }
+}  // namespace
 
+Json ollama_options_schema() { return schema::request_of<OllamaRequest>("OllamaOptions", {}, kOptions); }
 Json keep_alive_schema() { return schema::either({schema::number(), schema::text()}); }
+
+namespace {
 
 void read_context(const Json& value, OllamaRequest& request) {
   if (!value.is_array()) throw invalid_field("context", "'context' must be a list of token ids");
@@ -254,7 +258,8 @@ constexpr std::array kSharedFields = {
                 .help = "how long the model stays afterwards: seconds, or a time such as `5m`; below 0: for ever",
                 .read = QUARREL_SET(keep_alive, read_keep_alive),
                 .schema = keep_alive_schema},
-    OllamaField{.name = "options", .help = "how the answer is drawn", .read = read_options, .schema = options_schema},
+    OllamaField{
+        .name = "options", .help = "how the answer is drawn", .read = read_options, .schema = ollama_options_schema},
     OllamaField{.name = "shift",
                 .kind = FieldKind::boolean,
                 .help = "a full context forgets its older half, and the answer goes on",
@@ -264,12 +269,16 @@ constexpr std::array kSharedFields = {
                 .help = "a prompt that is too long is refused with the numbers, never cut"},
     OllamaField{.name = "format", .kind = FieldKind::refused, .help = kNotOfferedYet},
     OllamaField{.name = "think", .kind = FieldKind::refused, .help = kNotOfferedYet},
-    OllamaField{.name = "logprobs", .kind = FieldKind::refused, .help = "/v1/chat/completions has them"},
+    OllamaField{.name = "logprobs",
+                .kind = FieldKind::boolean,
+                .help = "how likely each token was",
+                .read = QUARREL_SET(logprobs, as_flag)},
     OllamaField{.name = "top_logprobs",
                 .kind = FieldKind::integer,
                 .least = 0,
-                .most = 0,
-                .help = "only 0"},  // more of them go with logprobs
+                .most = kMaxTopTokens,
+                .help = "so many most likely tokens in each one's place; needs `logprobs`",
+                .read = QUARREL_SET(top_logprobs, as_integer)},
 };
 
 constexpr std::array kGenerateFields = {
@@ -361,18 +370,18 @@ void check_context(std::int32_t wanted, const LoadedModel& model) {
                                              wanted, model.context()));
 }
 
-Json with_system(const std::string& system, Json messages) {
-  if (system.empty() || (!messages.empty() && messages.front()["role"] == "system")) return messages;
-  messages.insert(messages.begin(), Json{{"role", "system"}, {"content", system}});
-  return messages;
+void check_logprobs(const OllamaRequest& request) {
+  if (request.top_logprobs > 0 && !request.logprobs) {
+    throw invalid_field("top_logprobs", "'top_logprobs' needs 'logprobs': true");
+  }
 }
 
 // A prompt is a question to a model that can chat, and a text to continue for one that cannot.
-decltype(Ask::prompt) prompt_of(const OllamaRequest& request, const std::string& system, const LoadedModel& model) {
-  if (request.prompt.empty()) return ChatInput{.messages = with_system(system, request.messages)};
+decltype(Ask::prompt) prompt_of(const OllamaRequest& request, const LoadedModel& model) {
+  if (request.prompt.empty()) return ChatInput{.messages = with_system(model.system(), request.messages)};
   if (request.raw || (model.chat_template() == nullptr && request.system.empty())) return request.prompt;
-  return ChatInput{.messages =
-                       with_system(request.system.empty() ? system : request.system, asked_by_user(request.prompt))};
+  return ChatInput{
+      .messages = with_system(request.system.empty() ? model.system() : request.system, asked_by_user(request.prompt))};
 }
 
 // The conversation so far, and what is said now: one beginning of the text is enough.
@@ -394,25 +403,36 @@ std::chrono::milliseconds read_keep_alive(const Json& value) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(seconds * 1000.0)));
 }
 
+void check_ollama_options(const Json& options) {
+  OllamaRequest ignored;
+  read_options(options, ignored);
+}
+
 OllamaRequest read_ollama_generate(const Json& body) {
   OllamaRequest request = read_request(body, kSharedFields, kGenerateFields);
+  check_logprobs(request);
   if (request.raw && (!request.system.empty() || !request.context.empty())) {
     throw invalid_field("raw", "with 'raw' the prompt is the whole text: 'system' and 'context' do not go with it");
   }
   return request;
 }
 
-OllamaRequest read_ollama_chat(const Json& body) { return read_request(body, kSharedFields, kChatFields); }
+OllamaRequest read_ollama_chat(const Json& body) {
+  OllamaRequest request = read_request(body, kSharedFields, kChatFields);
+  check_logprobs(request);
+  return request;
+}
 
-Ask ask_of(const OllamaRequest& request, const std::string& system, const LoadedModel& model) {
+Ask ask_of(const OllamaRequest& request, const LoadedModel& model) {
   if (request.options.context) check_context(*request.options.context, model);
   Ask ask;
-  ask.prompt = prompt_of(request, system, model);
+  ask.prompt = prompt_of(request, model);
   if (!request.context.empty()) ask.prompt = after_context(request.context, encode_prompt(model, ask), model);
   apply_options(ask, request.options, model);
   if (request.any_seed) ask.seed = request.options.seed;
   ask.overflow = request.shift ? Overflow::shift : Overflow::stop;
   ask.keep = request.num_keep;
+  ask.top = request.top_logprobs;
   ask.priority = request.stream ? Priority::interactive : Priority::normal;
   return ask;
 }
@@ -440,10 +460,7 @@ Json inputs_schema() {
 }
 
 // Those that say how texts are generated mean nothing here, and are checked all the same.
-void read_embed_options(const Json& value, OllamaEmbedRequest&) {
-  OllamaRequest ignored;
-  read_options(value, ignored);
-}
+void read_embed_options(const Json& value, OllamaEmbedRequest&) { check_ollama_options(value); }
 
 constexpr std::array kSharedEmbedFields = {
     EmbedField{.name = "model",
@@ -457,7 +474,7 @@ constexpr std::array kSharedEmbedFields = {
     EmbedField{.name = "options",
                .help = "taken, and without effect on vectors",
                .read = read_embed_options,
-               .schema = options_schema},
+               .schema = ollama_options_schema},
 };
 
 constexpr std::array kEmbedFields = {

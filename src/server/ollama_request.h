@@ -33,6 +33,8 @@ struct OllamaRequest {
   bool any_seed = false;      // whatever the makers say
   std::int32_t num_keep = 0;  // first tokens of the prompt that a shift leaves
   bool shift = false;         // a full context forgets its older half, and goes on
+  bool logprobs = false;
+  std::int32_t top_logprobs = 0;
 };
 
 struct OllamaEmbedRequest {
@@ -69,12 +71,17 @@ Json ollama_embed_schema();
 Json ollama_embeddings_schema();
 Json ollama_model_schema();
 Json ollama_copy_schema();
+// Parts of those.
+Json keep_alive_schema();
+Json ollama_options_schema();
+
+// `options` as a model may have them of its own. Throws ApiError that names the option.
+void check_ollama_options(const Json& options);
 
 // A number of seconds, or a text such as "1h30m", "250ms" and "-1". Throws ApiError.
 std::chrono::milliseconds read_keep_alive(const Json& value);
 
-// The question that it is to this model; `system` is what the store keeps for the model, where the request has none of
-// its own.
-Ask ask_of(const OllamaRequest& request, const std::string& system, const LoadedModel& model);
+// The question that it is to this model.
+Ask ask_of(const OllamaRequest& request, const LoadedModel& model);
 
 }  // namespace quarrel

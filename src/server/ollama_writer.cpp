@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/clock.h"
+#include "server/logprob_json.h"
 
 namespace quarrel {
 namespace {
@@ -40,10 +41,13 @@ class OllamaWriter final : public HttpAnswerWriter {
       : HttpAnswerWriter(exchange),
         form_(form),
         stream_(request.stream),
+        logprobs_(request.logprobs),
+        top_logprobs_(request.top_logprobs > 0),
         with_context_(form == OllamaForm::generate && !request.raw),
         model_(json_string(request.model)) {}
 
-  void send_head(Exchange& exchange, const LoadedModel&, const Generation& generation) override {
+  void send_head(Exchange& exchange, const LoadedModel& model, const Generation& generation) override {
+    tokenizer_ = model.tokenizer();
     load_seconds_ = seconds_since(asked_);
     if (with_context_) context_.assign(generation.prompt().begin(), generation.prompt().end());
     if (!stream_) return;
@@ -56,6 +60,10 @@ class OllamaWriter final : public HttpAnswerWriter {
       if (event.kind == GenerationEvent::Kind::finished) reason_ = done_reason(event.reason);
       if (event.kind != GenerationEvent::Kind::piece) continue;
       if (with_context_ && event.token >= 0) context_.push_back(event.token);
+      if (logprobs_ && event.token >= 0 && !event.hidden) {
+        if (!likely_.empty()) likely_.push_back(',');
+        append_logprob(likely_, tokenizer_, event, top_logprobs_);
+      }
       if (event.text.empty()) continue;
       if (!stream_) {
         text_ += event.text;
@@ -63,6 +71,7 @@ class OllamaWriter final : public HttpAnswerWriter {
       }
       bytes += opening(model_);
       append_text(bytes, form_, event.text);
+      append_likely(bytes);
       bytes += ",\"done\":false}\n";
     }
     if (!bytes.empty()) exchange.write(bytes);
@@ -71,6 +80,7 @@ class OllamaWriter final : public HttpAnswerWriter {
   void send_end(Exchange& exchange, const Usage& usage) override {
     std::string body = opening(model_);
     append_text(body, form_, text_);
+    append_likely(body);
     body += fmt::format(",\"done\":true,\"done_reason\":\"{}\"", reason_);
     if (with_context_) body += fmt::format(",\"context\":[{}]", fmt::join(context_, ","));
     body += fmt::format(
@@ -96,12 +106,22 @@ class OllamaWriter final : public HttpAnswerWriter {
   }
 
  private:
+  // Those of the tokens since the last ones.
+  void append_likely(std::string& bytes) {
+    if (likely_.empty()) return;
+    bytes += fmt::format(",\"logprobs\":[{}]", likely_);
+    likely_.clear();
+  }
+
   const OllamaForm form_;
   const bool stream_;
+  const bool logprobs_, top_logprobs_;
   const bool with_context_;  // the ids of the conversation go back to the client
   const std::string model_;  // as JSON
   const Clock::time_point asked_ = Clock::now();
   double load_seconds_ = 0.0;
+  const Tokenizer* tokenizer_ = nullptr;  // the model's, which the generation holds
+  std::string likely_;                    // entries of `logprobs`, with commas between them
   std::vector<TokenId> context_;
   std::string text_;
   std::string reason_ = "stop";

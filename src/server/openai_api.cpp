@@ -9,6 +9,7 @@
 #include "server/embedding_call.h"
 #include "server/openai_request.h"
 #include "server/openai_writer.h"
+#include "server/routes.h"
 
 namespace quarrel {
 namespace {
@@ -90,8 +91,8 @@ void openai_models(Service& service, const std::shared_ptr<Exchange>& exchange) 
 }
 
 void openai_model(Service& service, const std::shared_ptr<Exchange>& exchange) {
-  constexpr std::string_view kPrefix = "/v1/models/";
-  const OfferedModel model = service.find(exchange->request().path.substr(kPrefix.size()), *caller_of(*exchange));
+  const OfferedModel model =
+      service.find(route_argument(exchange->request().method, exchange->request().path), *caller_of(*exchange));
   exchange->respond({.body = text_of(model_json(model, service.registry().list()))});
 }
 

@@ -300,7 +300,8 @@ OpenAiRequest read_completion_request(const Json& body) {
 Ask ask_of(const OpenAiRequest& request, const LoadedModel& model) {
   Ask ask = request.ask;
   if (!request.messages.is_null()) {
-    ask.prompt = ChatInput{.messages = request.messages, .arguments = request.template_arguments};
+    ask.prompt =
+        ChatInput{.messages = with_system(model.system(), request.messages), .arguments = request.template_arguments};
   } else if (const auto* text = std::get_if<std::string>(&request.prompt)) {
     ask.prompt = *text;
   } else {

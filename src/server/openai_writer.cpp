@@ -6,6 +6,7 @@
 #include <chrono>
 #include <random>
 
+#include "server/logprob_json.h"
 #include "text/unicode.h"
 
 namespace quarrel {
@@ -168,7 +169,7 @@ class OpenAiWriter final : public HttpAnswerWriter {
 
   void take_piece(const GenerationEvent& event, std::string& bytes) {
     Answer& to = answer(event);
-    if (logprobs_ && event.token >= 0) append_logprob(to, event);
+    if (logprobs_ && event.token >= 0 && !event.hidden) append_logprob(to, event);
     if (stream_) {
       if (event.text.empty() && to.logprobs.empty() && to.tokens.empty()) return;
       const std::string logprobs = logprobs_ ? logprobs_json(to) : "null";
@@ -181,46 +182,23 @@ class OpenAiWriter final : public HttpAnswerWriter {
     to.characters += character_count(event.text);
   }
 
-  std::string spelled(TokenId token) const {
-    return tokenizer_ == nullptr ? "" : tokenizer_->piece(token, false, true);
-  }
-
-  // {"token","logprob","bytes"}: a token may be half a character, which only its bytes can say.
-  void append_token(std::string& out, TokenId token, float logprob) const {
-    const std::string bytes = spelled(token);
-    out += "{\"token\":";
-    append_json_string(out, to_valid_utf8(bytes));
-    out += fmt::format(",\"logprob\":{:.6g},\"bytes\":[", std::max(logprob, -9999.0f));
-    for (std::size_t i = 0; i < bytes.size(); ++i) {
-      out += fmt::format("{}{}", i == 0 ? "" : ",", static_cast<unsigned>(static_cast<unsigned char>(bytes[i])));
-    }
-    out += "]";
-  }
-
   void append_logprob(Answer& to, const GenerationEvent& event) const {
     if (chat()) {
       if (!to.logprobs.empty()) to.logprobs.push_back(',');
-      append_token(to.logprobs, event.token, event.logprob);
-      to.logprobs += ",\"top_logprobs\":[";
-      for (std::size_t i = 0; i < event.top.size(); ++i) {
-        if (i > 0) to.logprobs.push_back(',');
-        append_token(to.logprobs, event.top[i].id, event.top[i].logprob);
-        to.logprobs.push_back('}');
-      }
-      to.logprobs += "]}";
+      quarrel::append_logprob(to.logprobs, tokenizer_, event, true);
       return;
     }
     const char* comma = to.tokens.empty() ? "" : ",";
     to.tokens += comma;
-    append_json_string(to.tokens, to_valid_utf8(spelled(event.token)));
-    to.token_logprobs += fmt::format("{}{:.6g}", comma, std::max(event.logprob, -9999.0f));
+    append_json_string(to.tokens, to_valid_utf8(spelled(tokenizer_, event.token)));
+    to.token_logprobs += fmt::format("{}{:.6g}", comma, finite_logprob(event.logprob));
     to.offsets += fmt::format("{}{}", comma, character_count(prompt_text_) + to.characters);
     to.top_logprobs += comma;
     to.top_logprobs += "{";
     for (std::size_t i = 0; i < event.top.size(); ++i) {
       if (i > 0) to.top_logprobs.push_back(',');
-      append_json_string(to.top_logprobs, to_valid_utf8(spelled(event.top[i].id)));
-      to.top_logprobs += fmt::format(":{:.6g}", std::max(event.top[i].logprob, -9999.0f));
+      append_json_string(to.top_logprobs, to_valid_utf8(spelled(tokenizer_, event.top[i].id)));
+      to.top_logprobs += fmt::format(":{:.6g}", finite_logprob(event.top[i].logprob));
     }
     to.top_logprobs += "}";
   }

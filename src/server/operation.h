@@ -51,11 +51,21 @@ Operation describe_ollama_version();
 Operation describe_ollama_root();
 Json ollama_generate_answer_schema();
 
-// Quarrel's own (operation_native.cpp).
+// Quarrel's own (operation_native.cpp; those about models and texts operation_models.cpp).
 Operation describe_shared_generate();
 Operation describe_native_generate();
 Operation describe_native_stream();
 Operation describe_websocket();
+Operation describe_native_models();
+Operation describe_native_model();
+Operation describe_load_model();
+Operation describe_unload_model();
+Operation describe_clear_model_cache();
+Operation describe_tokenize();
+Operation describe_detokenize();
+Operation describe_apply_template();
+Operation describe_rerank();
+Operation describe_openai_rerank();
 Operation describe_health();
 Operation describe_api_health();
 Operation describe_healthz();

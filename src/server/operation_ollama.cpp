@@ -1,4 +1,5 @@
 #include "server/ollama_request.h"
+#include "server/ollama_store_api.h"
 #include "server/operation.h"
 #include "server/schema.h"
 
@@ -46,6 +47,9 @@ Json details() {
                                         {"parameter_size", text()},
                                         {"quantization_level", text()}}));
 }
+
+// What comes at last, and alone without a stream.
+Json ended() { return named("OllamaStatus", object({{"status", text()}})); }
 
 }  // namespace
 
@@ -148,9 +152,27 @@ Operation describe_ollama_copy() {
           .errors = {{404}}};
 }
 
-Operation describe_ollama_pull() { return {.id = "ollamaPull", .tag = kTag, .body = Json{{"type", "object"}}}; }
+Operation describe_ollama_pull() {
+  return {
+      .id = "ollamaPull",
+      .tag = kTag,
+      .description =
+          "Lines with `status`, and of each layer `digest`, `total` and `completed`; the last one says `success` or "
+          "has an `error`.",
+      .body = ollama_pull_schema(),
+      .example = {{"model", "name:tag"}, {"stream", false}},
+      .answers = {{.schema = ended()}, {.media_type = kLines, .schema = text()}},
+      .errors = {{404}, {502}}};
+}
 Operation describe_ollama_push() { return {.id = "ollamaPush", .tag = kTag, .body = Json{{"type", "object"}}}; }
-Operation describe_ollama_create() { return {.id = "ollamaCreate", .tag = kTag, .body = Json{{"type", "object"}}}; }
+Operation describe_ollama_create() {
+  return {.id = "ollamaCreate",
+          .tag = kTag,
+          .body = ollama_create_schema(),
+          .example = {{"model", "pirate"}, {"from", "default"}, {"system", "You are a pirate."}, {"stream", false}},
+          .answers = {{.schema = ended()}, {.media_type = kLines, .schema = text()}},
+          .errors = {{404}}};
+}
 
 Operation describe_ollama_version() {
   return {.id = "ollamaVersion",

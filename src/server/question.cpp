@@ -116,6 +116,12 @@ void apply_options(Ask& ask, const RecommendedSampling& options, const LoadedMod
   ask.stop = options.stop.empty() ? recommended.stop : options.stop;
 }
 
+Json with_system(const std::string& system, Json messages) {
+  if (system.empty() || (!messages.empty() && messages.front()["role"] == "system")) return messages;
+  messages.insert(messages.begin(), Json{{"role", "system"}, {"content", system}});
+  return messages;
+}
+
 Json asked_by_user(const std::string& prompt) { return Json::array({{{"role", "user"}, {"content", prompt}}}); }
 
 }  // namespace quarrel

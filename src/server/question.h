@@ -54,6 +54,8 @@ Request read_request(const Json& body, const std::array<Field<Request>, Shared>&
 SamplingParams default_sampling(const LoadedModel& model);
 // Sampling, seed, length and stop strings: what the request says, else what the model's makers recommend, else ours.
 void apply_options(Ask& ask, const RecommendedSampling& options, const LoadedModel& model);
+// The conversation, beginning with `system` if that is anything and it has no system prompt of its own.
+Json with_system(const std::string& system, Json messages);
 // A conversation of one question.
 Json asked_by_user(const std::string& prompt);
 

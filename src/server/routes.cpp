@@ -3,12 +3,16 @@
 #include <array>
 
 #include "server/docs_page.h"
+#include "server/model_api.h"
 #include "server/native_api.h"
 #include "server/native_stream.h"
 #include "server/ollama_api.h"
 #include "server/ollama_models.h"
+#include "server/ollama_store_api.h"
 #include "server/openai_api.h"
 #include "server/openapi.h"
+#include "server/rerank_api.h"
+#include "server/text_api.h"
 #include "server/watch/watch.h"
 #include "server/ws_session.h"
 
@@ -53,12 +57,32 @@ constexpr std::array kRoutes = {
           "Removes a model of Quarrel's store", describe_ollama_delete},
     Route{"POST", "/api/copy", Access::admin, Dialect::native, kSmallBody, false, ollama_copy,
           "Gives a model a further name", describe_ollama_copy},
-    Route{"POST", "/api/pull", Access::admin, Dialect::native, kSmallBody, false, ollama_pull, "Not offered yet",
-          describe_ollama_pull},
+    Route{"POST", "/api/pull", Access::admin, Dialect::native, kSmallBody, false, ollama_pull,
+          "Fetches a model from the registry of the settings", describe_ollama_pull},
     Route{"POST", "/api/push", Access::admin, Dialect::native, kSmallBody, false, ollama_push, "Not offered",
           describe_ollama_push},
-    Route{"POST", "/api/create", Access::admin, Dialect::native, kLargeBody, false, ollama_create, "Not offered yet",
-          describe_ollama_create},
+    Route{"POST", "/api/create", Access::admin, Dialect::native, kLargeBody, false, ollama_create,
+          "Makes a model of another, with settings of its own", describe_ollama_create},
+    Route{"GET", "/api/models", Access::key, Dialect::native, 0, false, native_models,
+          "Lists the models and which are loaded", describe_native_models},
+    Route{"GET", "/api/models/{name}", Access::key, Dialect::native, 0, false, native_model,
+          "Tells all that is known of a model", describe_native_model},
+    Route{"POST", "/api/models/{name}/load", Access::admin, Dialect::native, kSmallBody, false, load_model,
+          "Loads a model, or loads it anew, with news of it", describe_load_model},
+    Route{"POST", "/api/models/{name}/unload", Access::admin, Dialect::native, kSmallBody, false, unload_model,
+          "Unloads a model", describe_unload_model},
+    Route{"DELETE", "/api/models/{name}/cache", Access::admin, Dialect::native, 0, false, clear_model_cache,
+          "Forgets the texts in a model's prefix cache", describe_clear_model_cache},
+    Route{"POST", "/tokenize", Access::key, Dialect::native, kLargeBody, false, tokenize, "Turns a text into tokens",
+          describe_tokenize},
+    Route{"POST", "/detokenize", Access::key, Dialect::native, kLargeBody, false, detokenize,
+          "Turns tokens into a text", describe_detokenize},
+    Route{"POST", "/apply-template", Access::key, Dialect::native, kLargeBody, false, apply_template,
+          "Renders a conversation by the model's template", describe_apply_template},
+    Route{"POST", "/rerank", Access::key, Dialect::native, kLargeBody, false, rerank,
+          "Orders texts by how well they answer a query", describe_rerank},
+    Route{"POST", "/v1/rerank", Access::key, Dialect::openai, kLargeBody, false, openai_rerank, "The same",
+          describe_openai_rerank},
     Route{"GET", "/api/version", Access::everybody, Dialect::native, 0, true, ollama_version,
           "Tells the program's version, as Ollama does", describe_ollama_version},
     Route{"GET", "/", Access::everybody, Dialect::native, 0, true, ollama_root,
@@ -87,11 +111,23 @@ constexpr std::array kRoutes = {
           describe_docs_style},
 };
 
-bool matches(std::string_view pattern, std::string_view path) noexcept {
-  const std::size_t open = pattern.find('{');
-  if (open == std::string_view::npos) return pattern == path;
-  return path.size() > open && path.starts_with(pattern.substr(0, open));
+// A pattern's text before and behind its "{…}".
+struct Ends {
+  std::string_view before, behind;
+};
+
+Ends ends_of(std::string_view pattern) noexcept {
+  return {.before = pattern.substr(0, pattern.find('{')), .behind = pattern.substr(pattern.find('}') + 1)};
 }
+
+bool matches(std::string_view pattern, std::string_view path) noexcept {
+  if (pattern.find('{') == std::string_view::npos) return pattern == path;
+  const auto [before, behind] = ends_of(pattern);
+  return path.size() > before.size() + behind.size() && path.starts_with(before) && path.ends_with(behind);
+}
+
+// A pattern that says how a path ends means it more than one that takes any end.
+bool says_the_end(std::string_view pattern) noexcept { return !pattern.ends_with('}'); }
 
 }  // namespace
 
@@ -100,13 +136,23 @@ std::span<const Route> routes() noexcept { return kRoutes; }
 RouteMatch find_route(std::string_view method, std::string_view path) {
   RouteMatch match;
   const std::string_view wanted = method == "HEAD" ? "GET" : method;
-  for (const Route& route : kRoutes) {
-    if (!matches(route.path, path)) continue;
-    if (route.method == wanted) return {.route = &route};
-    if (!match.allowed.empty()) match.allowed += ", ";
-    match.allowed += route.method;
+  for (const bool with_end : {true, false}) {
+    for (const Route& route : kRoutes) {
+      if (says_the_end(route.path) != with_end || !matches(route.path, path)) continue;
+      if (route.method == wanted) return {.route = &route};
+      if (!match.allowed.empty()) match.allowed += ", ";
+      match.allowed += route.method;
+    }
+    if (!match.allowed.empty()) break;
   }
   return match;
+}
+
+std::string route_argument(std::string_view method, std::string_view path) {
+  const Route* route = find_route(method, path).route;
+  if (route == nullptr || route->path.find('{') == std::string_view::npos) return {};
+  const auto [before, behind] = ends_of(route->path);
+  return std::string(path.substr(before.size(), path.size() - before.size() - behind.size()));
 }
 
 Dialect dialect_of(std::string_view path) noexcept {

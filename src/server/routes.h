@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "server/http/exchange.h"
@@ -24,7 +25,7 @@ enum class Access : std::uint8_t {
 
 struct Route {
   std::string_view method;
-  std::string_view path;  // a last segment "{…}" stands for any text
+  std::string_view path;  // "{…}", one at most, stands for any text, slashes included
   Access access = Access::key;
   Dialect dialect = Dialect::native;
   std::uint64_t body_bytes = 0;  // the most
@@ -41,6 +42,9 @@ struct RouteMatch {
   std::string allowed = {};      // methods that the path has, where the method is the fault; empty: no such path
 };
 RouteMatch find_route(std::string_view method, std::string_view path);
+
+// What stands in the place of "{…}" in a path that has a route; empty where the route has none.
+std::string route_argument(std::string_view method, std::string_view path);
 
 // What an error on this path is to look like.
 Dialect dialect_of(std::string_view path) noexcept;

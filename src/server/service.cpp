@@ -89,7 +89,8 @@ std::int64_t seconds_of(std::filesystem::file_time_type time) {
 OfferedModel offered(const ModelStore& store, const std::string& source) {
   const ResolvedModel resolved = store.resolve(source);
   OfferedModel model{.name = resolved.place == ModelPlace::file ? resolved.path.stem().string() : source,
-                     .source = source};
+                     .source = source,
+                     .named = resolved.place != ModelPlace::file};
   std::error_code error;
   model.bytes = std::filesystem::file_size(resolved.path, error);
   if (error) model.bytes = 0;
@@ -111,18 +112,39 @@ Service::Service(ServiceOptions options, std::shared_ptr<Device> device, ModelSt
   }
   for (const auto& each : options_.configured) configured_model(each.first);
   RegistryOptions registry{.load = options_.load, .models = options_.model_settings, .keep_alive = options_.keep_alive};
-  registry.resolve = [this](const std::string& name) { return store_.resolve(find(name, Caller{}).source); };
+  registry.resolve = [this](const std::string& name) { return resolve(find(name, Caller{})); };
+  registry.on_event = [this](const LoadEvent& event) { loads_.report(event); };
   pool_ = std::make_unique<TextPool>(options_.text_threads, log_);
   registry_ = std::make_unique<ModelRegistry>(std::move(device), std::move(registry), log_);
   sockets_ = std::make_unique<SocketHub>(*this, options_.sockets);
   observe(sockets_->activity());
+  jobs_ = std::make_unique<LongJobs>(log_);
 }
 
 // What the pool still has asks the registry for models, and what the registry ends is said on the pool: so the pool
 // runs out first, and takes nothing more while the registry ends.
 Service::~Service() {
+  jobs_.reset();
   sockets_->end();
   pool_->end();
+}
+
+ResolvedModel Service::resolve(const OfferedModel& model) const {
+  return model.named ? store_.resolve_name(model.source) : store_.resolve(model.source);
+}
+
+void Service::stores_changed() {
+  const std::scoped_lock lock(listed_mutex_);
+  listed_at_.reset();
+}
+
+void Service::renew(const std::string& name) {
+  stores_changed();
+  const auto loaded = registry_->list();
+  if (std::ranges::find(loaded, name, &ModelRegistry::Status::name) == loaded.end()) return;
+  registry_->renew(name, [this, name](const std::exception_ptr& error) {
+    if (error != nullptr) log_.warn("'{}' could not be loaded anew; it is served as it was", printable(name));
+  });
 }
 
 // A file of the settings, which clients know by its name there. Throws Error(not_found) if it is not there.
@@ -142,6 +164,7 @@ std::vector<OfferedModel> Service::all_models() const {
     models.push_back(
         {.name = name,
          .source = name,
+         .named = true,
          .bytes = listed.bytes,
          .created = std::chrono::duration_cast<std::chrono::seconds>(listed.modified.time_since_epoch()).count(),
          .parameters = listed.parameters,
@@ -178,12 +201,30 @@ std::vector<OfferedModel> Service::models(const Caller& caller) const {
   return usable;
 }
 
-OfferedModel Service::find(const std::string& name, const Caller& caller) const {
+// One that is served goes on being served, though its file was replaced by something that is no model.
+bool Service::is_loaded(const std::string& name) const {
+  return std::ranges::any_of(registry_->list(), [&](const ModelRegistry::Status& status) {
+    return status.name == name && status.state == ModelRegistry::State::ready;
+  });
+}
+
+std::optional<OfferedModel> Service::look_up(std::span<const std::string> names, const Caller& caller) const {
   for (const bool anew : {false, true}) {
-    for (OfferedModel& model : recent_models(anew)) {
-      if (caller.may_use(model.name) && (name.empty() || model.name == name)) return std::move(model);
+    const std::vector<OfferedModel> all = recent_models(anew);
+    for (const std::string& name : names) {
+      for (const OfferedModel& model : all) {
+        if (caller.may_use(model.name) && (name.empty() || model.name == name)) return model;
+      }
     }
   }
+  for (const std::string& name : names) {
+    if (caller.may_use(name) && is_loaded(name)) return OfferedModel{.name = name, .source = name, .named = true};
+  }
+  return std::nullopt;
+}
+
+OfferedModel Service::find(const std::string& name, const Caller& caller) const {
+  if (std::optional<OfferedModel> found = look_up({&name, 1}, caller)) return std::move(*found);
   const std::string message =
       name.empty() ? "this server has no model: `quarrel pull` gets one"
                    : fmt::format("there is no model '{}' here; GET /v1/models lists those that are", printable(name));

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,8 @@
 #include "base/log.h"
 #include "server/http/exchange.h"
 #include "server/limits.h"
+#include "server/load_watch.h"
+#include "server/long_jobs.h"
 #include "server/request_record.h"
 #include "server/ws_hub.h"
 #include "session/model_registry.h"
@@ -27,6 +30,12 @@ class Metrics;
 
 // Whose form a body of POST /api/generate has.
 enum class GenerateDialect : std::uint8_t { automatic, native, ollama };
+
+// Where models may be fetched from on a client's word.
+struct PullSettings {
+  std::string registry = {};            // "https://registry.example"; empty: none are
+  std::vector<std::string> hosts = {};  // that models and their parts may come from beside it: "name" or "name:port"
+};
 
 struct ServiceOptions {
   // Names or paths, the first of them the default; empty: all of the stores and of `configured`.
@@ -40,6 +49,7 @@ struct ServiceOptions {
   // So long a request may wait for its start, and for each token.
   std::chrono::milliseconds patience = std::chrono::minutes(5);  // 0: for ever
   int text_threads = 1;
+  PullSettings pull = {};
   std::string version = {};  // of the program
   SocketOptions sockets = {};
 };
@@ -48,6 +58,7 @@ struct ServiceOptions {
 struct OfferedModel {
   std::string name = {};
   std::string source = {};  // what the store is asked for: a name, or a path that the server was started with
+  bool named = false;       // it is a name, which is never taken for a path
   std::uint64_t bytes = 0;
   std::int64_t created = 0;  // seconds since 1970
   std::string parameters = {}, quantisation = {};
@@ -87,6 +98,17 @@ class Service {
   // ApiError(404): a model that the caller may not use is as one that is not there. One that a store lost a moment ago
   // may still be found, and not be loaded then.
   OfferedModel find(const std::string& name, const Caller& caller) const;
+  // The same where a model has several spellings, the likeliest first; none: it is not there.
+  std::optional<OfferedModel> look_up(std::span<const std::string> names, const Caller& caller) const;
+
+  // Its file and what a store keeps beside it. Throws Error as ModelStore does.
+  ResolvedModel resolve(const OfferedModel& model) const;
+  // Whether models that come into a store are offered: not where the server was started with names.
+  bool offers_stores() const noexcept { return named_.empty(); }
+  // A store has another list of models now; what was looked up before does not count any more.
+  void stores_changed();
+  // The model's file or settings are others now: if it is loaded, the new one takes the place of the old.
+  void renew(const std::string& name);
 
   // The callback comes on a thread for texts, with no lock held, while `owner` is held; not at all if that has gone.
   ModelRegistry::Ticket acquire(const OfferedModel& model, std::weak_ptr<const void> owner,
@@ -96,6 +118,10 @@ class Service {
   std::chrono::milliseconds keep_alive() const noexcept { return options_.keep_alive; }
   GenerateDialect generate_dialect() const noexcept { return options_.generate_dialect; }
   std::chrono::milliseconds patience() const noexcept { return options_.patience; }
+
+  LoadWatch& loads() noexcept { return loads_; }
+  LongJobs& jobs() noexcept { return *jobs_; }
+  const PullSettings& pull_settings() const noexcept { return options_.pull; }
 
   // Runs a task on a thread that may take its time over a text.
   void run_text_work(std::function<void()> task);
@@ -125,6 +151,7 @@ class Service {
  private:
   class TextPool;
   std::vector<OfferedModel> recent_models(bool anew) const;
+  bool is_loaded(const std::string& name) const;
   OfferedModel configured_model(const std::string& name) const;
 
   const ServiceOptions options_;
@@ -140,9 +167,11 @@ class Service {
   std::function<bool(const Caller&)> accepts_;
   std::atomic<bool> draining_ = false;
   const std::shared_ptr<StepPoster> poster_ = std::make_shared<StepPoster>();
+  LoadWatch loads_;
   std::unique_ptr<TextPool> pool_;
   std::unique_ptr<ModelRegistry> registry_;  // what waits for a model is told so on the pool
-  std::unique_ptr<SocketHub> sockets_;       // ends first
+  std::unique_ptr<SocketHub> sockets_;       // ends early
+  std::unique_ptr<LongJobs> jobs_;           // ends first: they use all of the above
 };
 
 // Who sent it.

@@ -66,17 +66,35 @@ std::int32_t vector_width(const LoadedModel& model, const EmbeddingOptions& opti
   return *options.dimensions;
 }
 
-EncodedText encode_text(const LoadedModel& model, std::string_view text) {
-  const Tokenizer& tokenizer = model.require_tokenizer();
-  EncodedText result{.tokens = tokenizer.encode(text, {.add_special = true})};
+namespace {
+
+EncodedText fitted(const LoadedModel& model, std::vector<TokenId> tokens) {
+  EncodedText result{.tokens = std::move(tokens)};
   result.full_tokens = result.tokens.size();
   const std::size_t limit = longest_embedded_text(model);
   if (result.tokens.size() <= limit) return result;
   result.cut = true;
   result.tokens.resize(limit);
-  const SpecialTokens& special = tokenizer.special();
+  const SpecialTokens& special = model.require_tokenizer().special();
   if (special.add_eos && special.eos) result.tokens.back() = *special.eos;
   return result;
+}
+
+}  // namespace
+
+EncodedText encode_text(const LoadedModel& model, std::string_view text) {
+  return fitted(model, model.require_tokenizer().encode(text, {.add_special = true}));
+}
+
+// [CLS] query [SEP] text [SEP] where words are cut into pieces, <s> query </s></s> text </s> elsewhere.
+EncodedText encode_pair(const LoadedModel& model, std::string_view query, std::string_view text) {
+  const Tokenizer& tokenizer = model.require_tokenizer();
+  const SpecialTokens& special = tokenizer.special();
+  std::vector<TokenId> tokens = tokenizer.encode(query, {.add_special = true});
+  if (tokenizer.algorithm() != "wordpiece" && special.separator) tokens.push_back(*special.separator);
+  const std::vector<TokenId> second = tokenizer.encode(text, {.add_special = true});
+  tokens.insert(tokens.end(), second.begin() + (special.add_bos && special.bos ? 1 : 0), second.end());
+  return fitted(model, std::move(tokens));
 }
 
 // The one sink of all texts of a call. Its mutex may be held while the engine is called, never while a callback is.

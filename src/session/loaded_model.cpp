@@ -96,8 +96,9 @@ std::shared_ptr<LoadedModel> LoadedModel::load(GgufFile file, const ResolvedMode
   loaded->device_description_ = loaded->device_->description();
   if (options.vocabulary && has_vocabulary(file)) {
     loaded->tokenizer_ = Tokenizer::load(file, log);
-    loaded->compile_template(file, options.chat_template, log);
+    loaded->compile_template(file, options.chat_template, model, log);
   }
+  loaded->system_ = model.system.value_or("");
   loaded->recommended_ = read_recommended_sampling(file, model.params.value_or(""), log);
   ExecutorOptions wanted = options.executor;
   if (options.recommended_context && wanted.context == 0) wanted.context = loaded->recommended_.context.value_or(0);
@@ -116,7 +117,8 @@ std::shared_ptr<LoadedModel> LoadedModel::load(GgufFile file, const ResolvedMode
 }
 
 // A template of the file's own that is broken still leaves a model that continues texts.
-void LoadedModel::compile_template(const GgufFile& file, const TemplateSelection& selection, Log& log) {
+void LoadedModel::compile_template(const GgufFile& file, const TemplateSelection& selection, const ResolvedModel& model,
+                                   Log& log) {
   switch (selection.kind) {
     case TemplateSelection::Kind::none: return;
     case TemplateSelection::Kind::named: {
@@ -135,11 +137,14 @@ void LoadedModel::compile_template(const GgufFile& file, const TemplateSelection
       return;
     case TemplateSelection::Kind::own: break;
   }
-  TemplateChoice choice = choose_template(file, *tokenizer_);
+  const bool is_stored = model.place == ModelPlace::quarrel && model.template_text;  // Ollama's are not Jinja
+  TemplateChoice choice =
+      is_stored ? TemplateChoice{.source = *model.template_text} : choose_template(file, *tokenizer_);
   if (!choice.name.empty()) log.warn("the model has no chat template; using '{}'", choice.name);
   try {
     template_ = ChatTemplate::compile(std::move(choice.source));
     template_origin_ = choice.name.empty() ? "the model's own" : choice.name;
+    if (is_stored) template_origin_ = "the store's";
   } catch (const Error& error) {
     template_problem_ = error.what();
     log.warn("the model's chat template cannot be used: {}", template_problem_);

@@ -28,7 +28,7 @@ class LoadedModel;
 // Which chat template conversations are rendered with.
 struct TemplateSelection {
   enum class Kind : std::uint8_t {
-    own,    // the file's own, else the built-in one that its vocabulary was made for
+    own,    // what Quarrel's store keeps, else the file's own, else the built-in one that its vocabulary was made for
     none,   // conversations are refused, texts are not
     named,  // the built-in one called `value`; Error(usage) for a name that is none
     text,   // `value` is the template
@@ -85,6 +85,8 @@ class LoadedModel {
   const ChatTemplate& require_template() const;  // throws Error(unsupported) with the reason
   const std::string& template_origin() const noexcept { return template_origin_; }  // in words; empty: there is none
   const RecommendedSampling& recommended() const noexcept { return recommended_; }
+  // What the store has a conversation begin with, where it does not say so itself; empty: nothing.
+  const std::string& system() const noexcept { return system_; }
 
   // What it can do. A decoder does the first two.
   bool generates() const noexcept { return generates_; }
@@ -104,7 +106,7 @@ class LoadedModel {
 
  private:
   LoadedModel() = default;
-  void compile_template(const GgufFile& file, const TemplateSelection& selection, Log& log);
+  void compile_template(const GgufFile& file, const TemplateSelection& selection, const ResolvedModel& model, Log& log);
   void warm_up(const std::function<void()>& on_warming) const;
 
   std::string name_;
@@ -116,6 +118,7 @@ class LoadedModel {
   std::string template_origin_;
   std::string template_problem_;
   RecommendedSampling recommended_;
+  std::string system_;
   Pooling pooling_ = Pooling::none;
   bool generates_ = false;
   double load_seconds_ = 0.0;

@@ -70,20 +70,31 @@ std::uint64_t RegistryCore::acquire(const std::string& name, ModelRegistry::OnAc
 std::uint64_t RegistryCore::exchange(const std::string& name, const std::filesystem::path& path,
                                      ModelRegistry::OnExchanged callback) {
   std::list<Job> call = new_job(Job::Kind::exchange, name);
+  call.back().path = path;
+  call.back().callback = std::move(callback);
+  return add_exchange(std::move(call));
+}
+
+std::uint64_t RegistryCore::renew(const std::string& name, ModelRegistry::OnExchanged callback) {
+  std::list<Job> call = new_job(Job::Kind::exchange, name);
+  call.back().renews = true;
+  call.back().callback = std::move(callback);
+  return add_exchange(std::move(call));
+}
+
+std::uint64_t RegistryCore::add_exchange(std::list<Job> call) {
   Job& job = call.back();
-  job.path = path;
-  job.callback = std::move(callback);
   {
     const std::scoped_lock lock(mutex_);
     if (!closing_) {
-      slots_.try_emplace(name);
-      exchanged_.try_emplace(name);
+      slots_.try_emplace(job.name);
+      exchanged_.try_emplace(job.name);
       const std::uint64_t ticket = job.ticket = ++last_id_;
       jobs_.splice(jobs_.end(), call);
       signal();
       return ticket;
     }
-    job.error = cancelled(name);
+    job.error = cancelled(job.name);
   }
   Deliveries deliveries;
   deliveries.jobs.splice(deliveries.jobs.end(), call);
@@ -167,6 +178,12 @@ ModelRegistry::Ticket ModelRegistry::exchange(const std::string& name, const std
                                               OnExchanged callback) {
   return {core_, core_->exchange(name, path, std::move(callback))};
 }
+
+ModelRegistry::Ticket ModelRegistry::renew(const std::string& name, OnExchanged callback) {
+  return {core_, core_->renew(name, std::move(callback))};
+}
+
+bool ModelRegistry::clear_cache(const std::string& name) { return core_->clear_cache(name); }
 
 void ModelRegistry::unload(const std::string& name, OnUnloaded callback) { core_->unload(name, std::move(callback)); }
 

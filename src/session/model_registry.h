@@ -108,6 +108,9 @@ class ModelRegistry {
   // the old one stays, or is loaded again. A name that is not loaded is only remembered.
   Ticket exchange(const std::string& name, const std::filesystem::path& path, OnExchanged callback);
 
+  // The same with what `resolve` says of the name now: its file was replaced, or what a store keeps beside it.
+  Ticket renew(const std::string& name, OnExchanged callback);
+
   // Nobody gets this model any more; who holds it keeps it. Ends a load or an exchange of the name with
   // Error(cancelled). Completes when the model is gone, with false if there was none.
   void unload(const std::string& name, OnUnloaded callback = {});
@@ -116,6 +119,9 @@ class ModelRegistry {
   Lease acquire_and_wait(const std::string& name, const AcquireOptions& options = {});
   void exchange_and_wait(const std::string& name, const std::filesystem::path& path);
   bool unload_and_wait(const std::string& name);
+
+  // Forgets the texts in the model's prefix cache; false: it is not there. It is no use of the model.
+  bool clear_cache(const std::string& name);
 
   // How the model is loaded from now on: by the next load or exchange.
   void configure(const std::string& name, ModelSettings settings);

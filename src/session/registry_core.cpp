@@ -183,6 +183,18 @@ std::vector<ModelRegistry::Watched> RegistryCore::watch() const {
   return all;
 }
 
+bool RegistryCore::clear_cache(const std::string& name) {
+  std::vector<std::shared_ptr<LoadedModel>> models;  // let go of with the lock open
+  {
+    const std::scoped_lock lock(mutex_);
+    for (const Resident& resident : residents_) {
+      if (resident.name == name && resident.model != nullptr && !resident.detached) models.push_back(resident.model);
+    }
+  }
+  for (const std::shared_ptr<LoadedModel>& model : models) model->engine().clear_cache();
+  return !models.empty();
+}
+
 std::vector<ModelRegistry::Status> RegistryCore::list() const {
   using State = ModelRegistry::State;
   std::vector<ModelRegistry::Status> all;

@@ -39,10 +39,12 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
   std::uint64_t acquire(const std::string& name, ModelRegistry::OnAcquired callback, const AcquireOptions& options);
   std::uint64_t exchange(const std::string& name, const std::filesystem::path& path,
                          ModelRegistry::OnExchanged callback);
+  std::uint64_t renew(const std::string& name, ModelRegistry::OnExchanged callback);
   void unload(const std::string& name, ModelRegistry::OnUnloaded callback);
   void cancel(std::uint64_t ticket);
   void configure(const std::string& name, ModelSettings settings);
   void look();
+  bool clear_cache(const std::string& name);
   std::vector<ModelRegistry::Status> list() const;
   std::vector<ModelRegistry::Watched> watch() const;
   std::uint64_t bytes_used() const;
@@ -103,6 +105,7 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
     std::string name = {};
     std::uint64_t ticket = 0;
     std::filesystem::path path = {};  // of exchange: the file
+    bool renews = false;              // of exchange: what the name stands for now
     Plan plan = {};
     std::optional<Plan> old = {};  // what was given up for it, to be loaded again if it fails
     bool restoring = false;        // that is what it does now
@@ -135,6 +138,8 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
   };
 
   struct LeaseEnd;
+
+  std::uint64_t add_exchange(std::list<Job> call);
 
   // Threads and callbacks: registry_core.cpp.
   void run();

@@ -55,7 +55,7 @@ void RegistryCore::plan(Job& job) {
       const auto exchanged = exchanged_.find(job.name);
       if (job.kind == Job::Kind::load && exchanged != exchanged_.end()) source.path = exchanged->second;
     }
-    if (job.kind == Job::Kind::load && source.path.empty()) {
+    if (job.renews || (job.kind == Job::Kind::load && source.path.empty())) {
       if (!options_.resolve) fail(ErrorKind::not_found, "there is no model called '{}'", job.name);
       source = options_.resolve(job.name);
     }

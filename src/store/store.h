@@ -90,6 +90,7 @@ class ModelStore {
   // either leaves the other whole, a symbolic one to files elsewhere. Throws Error: what resolve() throws, usage for a
   // name that cannot be one or exists, io.
   LinkedModel add_name(const std::string& name, const std::string& further) const;
+  LinkedModel add_name(const ResolvedModel& model, const std::string& further) const;
 
   // Makes a model of Quarrel's own store, or replaces one: the weights of `from`, linked, with settings of its own.
   // Gives its path. Throws Error: usage for a name that cannot be one, io.

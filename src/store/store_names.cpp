@@ -42,6 +42,12 @@ void check_new_name(const std::string& name, const fs::path& store) {
   if (find_stored(store, name)) fail(ErrorKind::usage, "the model '{}' already exists", printable(name));
 }
 
+// A file's name is as good as the model's.
+std::string model_name_of(std::string name) {
+  if (name.ends_with(kModelExtension)) name.resize(name.size() - kModelExtension.size());
+  return name;
+}
+
 // A hard link where that can be, so that it does not depend on the other name; else a symbolic one. It takes the place
 // of what was there at once.
 void link_file(const fs::path& source, const fs::path& target, bool hard) {
@@ -122,10 +128,14 @@ RemovedModel ModelStore::remove(const std::string& name) const {
 
 LinkedModel ModelStore::add_name(const std::string& name, const std::string& further) const {
   require_folder();
-  std::string given = further;
-  if (given.ends_with(kModelExtension)) given.resize(given.size() - kModelExtension.size());
+  check_new_name(model_name_of(further), paths_.quarrel);
+  return add_name(resolve(name), further);
+}
+
+LinkedModel ModelStore::add_name(const ResolvedModel& model, const std::string& further) const {
+  require_folder();
+  const std::string given = model_name_of(further);
   check_new_name(given, paths_.quarrel);
-  const ResolvedModel model = resolve(name);
   make_folder();
   write_settings(settings_path(paths_.quarrel, given), kept_settings(model));
   return {.path = link_parts(model, paths_.quarrel, given),

@@ -146,9 +146,10 @@ class ProgramTest(unittest.TestCase):
         return os.path.join(cls.folder, name)
 
     @classmethod
-    def make_toy(cls, name, file, context=None):
+    def make_toy(cls, name, file, context=None, seed=None):
         path = cls.path(file)
-        subprocess.run([MAKE_TOY, name, path, *([str(context)] if context else [])], check=True)
+        numbers = [str(number) for number in (context, seed) if number]
+        subprocess.run([MAKE_TOY, name, path, *numbers], check=True)
         return path
 
     def run_program(self, *arguments, input=b"", environment=None):

@@ -160,7 +160,7 @@ class Options(OllamaTest):
 
     def test_what_is_not_offered_is_named(self):
         for name, value in (("format", "json"), ("format", {"type": "object"}), ("think", True), ("suffix", "b"),
-                            ("template", "{{ .Prompt }}"), ("images", ["aGk="]), ("logprobs", True), ("nonsense", 1)):
+                            ("template", "{{ .Prompt }}"), ("images", ["aGk="]), ("nonsense", 1)):
             self.refused(400, [name], "/api/generate", prompt="a", **{name: value})
         self.refused(400, ["tools"], "/api/chat", messages=[], tools=[{"type": "function"}])
         neutral = {"format": "", "think": False, "suffix": "", "template": "", "images": [], "system": None}
@@ -302,8 +302,6 @@ class Models(OllamaTest):
         self.assertRegex(self.call("GET", "/api/version").json["version"], r"^\d+(\.\d+)+$")
 
     def test_what_is_not_offered_says_so(self):
-        for path in ("/api/pull", "/api/create"):
-            self.refused(400, ["not offered yet"], path, model="other")
         self.refused(400, ["not offered"], "/api/push", model="other")
 
 

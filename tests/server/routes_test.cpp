@@ -5,12 +5,17 @@
 
 #include <set>
 
+#include "server/model_api.h"
+
 namespace quarrel {
 namespace {
 
+constexpr std::string_view kName = "org/a:b";
+
 std::string example(const Route& route) {
-  const std::size_t open = route.path.find('{');
-  return open == std::string_view::npos ? std::string(route.path) : std::string(route.path.substr(0, open)) + "org/a:b";
+  std::string path(route.path);
+  const std::size_t open = path.find('{');
+  return open == std::string::npos ? path : path.replace(open, path.find('}') + 1 - open, kName);
 }
 
 TEST(Routes, EachIsFoundAndNoneHidesAnother) {
@@ -18,15 +23,29 @@ TEST(Routes, EachIsFoundAndNoneHidesAnother) {
   for (const Route& route : routes()) {
     EXPECT_TRUE(seen.emplace(route.method, route.path).second) << route.path;
     EXPECT_EQ(find_route(route.method, example(route)).route, &route) << route.path;
+    EXPECT_EQ(route_argument(route.method, example(route)), route.path.find('{') < route.path.size() ? kName : "");
     EXPECT_NE(route.handle, nullptr) << route.path;
     EXPECT_FALSE(route.summary.empty()) << route.path;
     EXPECT_EQ(route.dialect, dialect_of(route.path)) << route.path;
-    EXPECT_EQ(route.method != "GET", route.body_bytes > 0) << route.path;
+    const bool takes_body = route.method != "GET" && route.handle != clear_model_cache;
+    EXPECT_EQ(takes_body, route.body_bytes > 0) << route.path;
     EXPECT_EQ(find_route("HEAD", example(route)).route, route.method == "GET" ? &route : nullptr) << route.path;
     const RouteMatch other = find_route("PATCH", example(route));
     EXPECT_EQ(other.route, nullptr);
     EXPECT_EQ(other.allowed, route.method);
   }
+}
+
+TEST(Routes, ANameMayStandInTheMiddle) {
+  EXPECT_EQ(find_route("POST", "/api/models/a/load").route->path, "/api/models/{name}/load");
+  EXPECT_EQ(route_argument("POST", "/api/models/a/b:c/load"), "a/b:c");
+  EXPECT_EQ(route_argument("POST", "/api/models/load/load"), "load");
+  EXPECT_EQ(route_argument("GET", "/api/models/a/loader"), "a/loader");
+  EXPECT_EQ(route_argument("GET", "/healthz"), "");
+  EXPECT_EQ(find_route("GET", "/api/models/a/load").route, nullptr) << "the more exact path decides on the method";
+  EXPECT_EQ(find_route("GET", "/api/models/a/load").allowed, "POST");
+  EXPECT_EQ(find_route("POST", "/api/models//load").route, nullptr);
+  EXPECT_EQ(find_route("POST", "/api/models/load").allowed, "GET") << "a model called load";
 }
 
 // What needs no key is this list; whoever adds to it does so on purpose.

@@ -214,5 +214,18 @@ TEST_F(Embed, RowsOfTheTable) {
   expect_error(ErrorKind::bad_input, {"-1"}, [&] { embedding_rows(*model, std::vector<TokenId>{-1}); });
 }
 
+TEST_F(Embed, APairIsOneTextWithItsSpecialTokens) {
+  const auto model = encoder();
+  const Tokenizer& tokenizer = *model->tokenizer();
+  const EncodedText pair = encode_pair(*model, "the fox", "a dog");
+  EXPECT_EQ(tokenizer.decode(pair.tokens, true),
+            tokenizer.decode(tokenizer.encode("[CLS]the fox[SEP]a dog[SEP]", {.parse_special = true}), true));
+  EXPECT_FALSE(pair.cut);
+  const EncodedText cut = encode_pair(*model, "the fox", std::string(4000, '.'));
+  EXPECT_TRUE(cut.cut);
+  EXPECT_EQ(cut.tokens.size(), longest_embedded_text(*model));
+  EXPECT_EQ(cut.tokens.back(), pair.tokens.back());
+}
+
 }  // namespace
 }  // namespace quarrel::test

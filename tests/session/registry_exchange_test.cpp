@@ -65,6 +65,42 @@ TEST_F(RegistryExchangeTest, OneThatFailsLeavesTheOldOne) {
   EXPECT_EQ(models->bytes_used(), bytes_of("llama"));
 }
 
+TEST_F(RegistryExchangeTest, ARenewedOneIsWhatItsNameStandsForNow) {
+  const auto models = registry();
+  Lease old = models->acquire_and_wait("llama");
+  const std::vector<TokenId> before = ask(old->engine(), request()).tokens;
+  const Engine::Submission running = old->engine().submit(text_request({1, 2, 3, 4, 5}, 80));
+  std::filesystem::rename(file("qwen3"), file("llama"));
+  Outcome renewed;
+  models->renew("llama", renewed.exchanged());
+  EXPECT_EQ(renewed.wait().error(), std::nullopt);
+  const Lease now = models->acquire_and_wait("llama");
+  EXPECT_NE(now, old);
+  EXPECT_EQ(now->path(), file("llama"));
+  EXPECT_NE(ask(now->engine(), request()).tokens, before);
+  EXPECT_EQ(read_answers(*running.stream).front().tokens.size(), 80u);
+
+  std::ofstream(file("llama")) << "no model at all";
+  Outcome failed;
+  models->renew("llama", failed.exchanged());
+  EXPECT_EQ(failed.wait().error(), ErrorKind::bad_file);
+  EXPECT_EQ(models->acquire_and_wait("llama"), now);
+}
+
+TEST_F(RegistryExchangeTest, ACacheIsClearedOfAModelThatIsThere) {
+  const auto models = registry();
+  EXPECT_FALSE(models->clear_cache("llama"));
+  const Lease model = models->acquire_and_wait("llama");
+  const EngineRequest long_prompt = text_request(std::vector<TokenId>(64, 5), 1);
+  ask(model->engine(), long_prompt);
+  ask(model->engine(), long_prompt);
+  const std::uint64_t hits = model->engine().counters().scheduler.cache_hit_tokens;
+  EXPECT_GT(hits, 0u);
+  EXPECT_TRUE(models->clear_cache("llama"));
+  ask(model->engine(), long_prompt);
+  EXPECT_EQ(model->engine().counters().scheduler.cache_hit_tokens, hits);
+}
+
 TEST_F(RegistryExchangeTest, ANameThatIsNotLoadedIsRemembered) {
   const auto models = registry();
   models->exchange_and_wait("llama", file("qwen3"));

@@ -1,5 +1,5 @@
-// Writes a toy model to a file, for tests that run the program: make_toy NAME FILE [CONTEXT]. NAME is "chat",
-// "channels", "embed", "chat-" before one of toy_names(), or one of those.
+// Writes a toy model to a file, for tests that run the program: make_toy NAME FILE [CONTEXT [SEED]]. NAME is
+// "chat", "channels", "embed", "chat-" before one of toy_names(), or one of those.
 
 #include <cstdio>
 #include <exception>
@@ -13,9 +13,10 @@
 int main(int argc, char** argv) {
   using namespace quarrel::test;
   try {
-    if (argc < 3 || argc > 4) quarrel::fail(quarrel::ErrorKind::usage, "make_toy NAME FILE [CONTEXT]");
+    if (argc < 3 || argc > 5) quarrel::fail(quarrel::ErrorKind::usage, "make_toy NAME FILE [CONTEXT [SEED]]");
     ToyOptions options;
-    if (argc == 4) options.context = static_cast<std::uint32_t>(std::stoul(argv[3]));
+    if (argc >= 4) options.context = static_cast<std::uint32_t>(std::stoul(argv[3]));
+    if (argc >= 5) options.seed = std::stoull(argv[4]);
     const std::string_view name = argv[1];
     constexpr std::string_view kChatting = "chat-";
     options.channels = name == "channels";

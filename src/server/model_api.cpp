@@ -1,0 +1,272 @@
+#include "server/model_api.h"
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+#include <utility>
+
+#include "server/ollama_models.h"
+#include "server/ollama_writer.h"
+#include "server/progress_stream.h"
+#include "server/question.h"
+#include "server/request_record.h"
+#include "server/routes.h"
+#include "server/schema.h"
+#include "store/model_description.h"
+
+namespace quarrel {
+namespace {
+
+using http::Exchange;
+
+std::string text_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+Json body_of(const Exchange& exchange) {
+  return exchange.request().body.empty() ? Json::object() : parse_body(exchange.request().body);
+}
+
+OfferedModel named_in_path(const Service& service, const Exchange& exchange) {
+  return service.find(route_argument(exchange.request().method, exchange.request().path), *caller_of(exchange));
+}
+
+std::string_view state_name(const ModelRegistry::Status* status) noexcept {
+  if (status == nullptr) return "unloaded";
+  switch (status->state) {
+    case ModelRegistry::State::loading: return "loading";
+    case ModelRegistry::State::ready: return "loaded";
+    case ModelRegistry::State::unloading: return "unloading";
+  }
+  return "unloaded";
+}
+
+// Of one that is exchanged, the one that serves.
+const ModelRegistry::Status* status_of(const std::string& name, const std::vector<ModelRegistry::Status>& all) {
+  const ModelRegistry::Status* found = nullptr;
+  for (const ModelRegistry::Status& status : all) {
+    if (status.name != name) continue;
+    if (found == nullptr || status.state == ModelRegistry::State::ready) found = &status;
+  }
+  return found;
+}
+
+Json model_json(const OfferedModel& model, const ModelRegistry::Status* status) {
+  return {{"name", model.name},
+          {"loaded", status != nullptr && status->state == ModelRegistry::State::ready},
+          {"state", state_name(status)},
+          {"parameters", model.parameters},
+          {"quantization", model.quantisation},
+          {"size", model.bytes}};
+}
+
+// The same with all that is known; the file is opened for it.
+Json details_json(const Service& service, const OfferedModel& model, const ModelRegistry::Status* status) {
+  const ResolvedModel resolved = service.resolve(model);
+  const ModelDescription description = describe_file(resolved.path);
+  Json json = model_json(model, status);
+  json["parameters"] = description.parameters;
+  json["quantization"] = description.quantisation;
+  json["parameter_count"] = description.parameter_count;
+  json["family"] = description.family;
+  json["size"] = description.bytes;
+  json["digest"] = model_digest(resolved.path);
+  json["modified_at"] = rfc3339(modified_time(resolved.path));
+  json["system"] = resolved.system ? Json(*resolved.system) : Json();
+  const Json stored = Json::parse(resolved.params.value_or("{}"), nullptr, false);
+  json["settings"] = stored.is_object() ? stored : Json::object();
+  json["context_length"] = status != nullptr && status->context > 0 ? Json(status->context) : Json();
+  json["memory_usage"] = status != nullptr ? status->bytes : 0;
+  json["in_use"] = status != nullptr && status->in_use;
+  if (status != nullptr && status->state == ModelRegistry::State::loading) {
+    json["completed"] = status->done;
+    json["total"] = status->total;
+  }
+  return json;
+}
+
+Json event_json(const LoadEvent& event) {
+  switch (event.kind) {
+    case LoadEvent::Kind::loading: return {{"status", "loading"}};
+    case LoadEvent::Kind::progress: return {{"status", "loading"}, {"completed", event.done}, {"total", event.total}};
+    case LoadEvent::Kind::warming: return {{"status", "warming"}};
+    case LoadEvent::Kind::ready:
+    case LoadEvent::Kind::failed:
+    case LoadEvent::Kind::unloaded: break;
+  }
+  return nullptr;
+}
+
+// A request that loads a model, or loads it anew. The exchange owns it: when the client is gone it is cancelled.
+class LoadCall : public std::enable_shared_from_this<LoadCall> {
+ public:
+  LoadCall(Service& service, const std::shared_ptr<Exchange>& exchange, OfferedModel model,
+           const ModelControlRequest& request)
+      : service_(service),
+        record_(exchange->request().record),
+        model_(std::move(model)),
+        request_(request),
+        news_(exchange, request.stream) {}
+  ~LoadCall() {
+    renewal_.cancel();
+    ticket_.cancel();
+  }
+
+  void start() {
+    record_->update([&](RequestFacts& facts) { facts.model = model_.name; });
+    const std::weak_ptr<LoadCall> weak = weak_from_this();
+    auto watching = service_.loads().watch(model_.name, [weak](const LoadEvent& event) {
+      if (const auto self = weak.lock()) self->take(event);
+    });
+    {
+      const std::scoped_lock lock(mutex_);
+      watching_ = std::move(watching);
+    }
+    if (!request_.reload) return acquire();
+    ModelRegistry::Ticket renewal =
+        service_.registry().renew(model_.name, [weak, &service = service_](const std::exception_ptr& error) {
+          service.run_text_work([weak, error] {
+            const auto self = weak.lock();
+            if (self == nullptr) return;
+            if (error != nullptr) return self->report(error);
+            self->acquire();
+          });
+        });
+    const std::scoped_lock lock(mutex_);
+    renewal_ = std::move(renewal);
+  }
+
+ private:
+  void acquire() {
+    ModelRegistry::Ticket ticket =
+        service_.acquire(model_, weak_from_this(),
+                         [this](const ModelRegistry::Lease& lease, const std::exception_ptr& error) {
+                           if (error != nullptr) return report(error);
+                           record_->update([](RequestFacts& facts) { facts.acquired = Clock::now(); });
+                           news_.end({{"status", "ready"},
+                                      {"model", model_.name},
+                                      {"context_length", lease->context()},
+                                      {"load_seconds", lease->load_seconds()}});
+                         },
+                         {.keep_alive = request_.keep_alive});
+    const std::scoped_lock lock(mutex_);
+    ticket_ = std::move(ticket);
+  }
+
+  // On a thread of the registry, which what is thrown here would stop.
+  void take(const LoadEvent& event) noexcept {
+    try {
+      const Json json = event_json(event);
+      if (json.is_null()) return;
+      const bool often = event.kind != LoadEvent::Kind::loading && event.done != event.total;
+      if (often) {
+        news_.tell_now_and_then(json);
+      } else {
+        news_.tell(json);
+      }
+    } catch (const std::exception&) {
+      // The end of it will be told all the same.
+    }
+  }
+
+  void report(const std::exception_ptr& error) {
+    const ApiError said = load_error(error);
+    log_fault(service_.log(), record_->id(), said, error);
+    news_.fail(said);
+  }
+
+  Service& service_;
+  const std::shared_ptr<RequestRecord> record_;
+  const OfferedModel model_;
+  const ModelControlRequest request_;
+  ProgressStream news_;
+  std::mutex mutex_;
+  ModelRegistry::Ticket renewal_, ticket_;  // guarded, like the next
+  std::shared_ptr<void> watching_;
+};
+
+using LoadField = Field<ModelControlRequest>;
+
+constexpr std::array kLoadFields = {
+    LoadField{.name = "stream",
+              .kind = FieldKind::boolean,
+              .help = "news as they come",
+              .read = [](const Json& v, ModelControlRequest& r) { r.stream = as_flag(v); }},
+    LoadField{.name = "reload",
+              .kind = FieldKind::boolean,
+              .help = "what the name stands for now takes the place of what is loaded",
+              .read = [](const Json& v, ModelControlRequest& r) { r.reload = as_flag(v); }},
+    LoadField{.name = "keep_alive",
+              .help = "how long it stays after use, as 300 or \"5m\"; below 0: for ever",
+              .read = [](const Json& v, ModelControlRequest& r) { r.keep_alive = read_keep_alive(v); },
+              .schema = keep_alive_schema},
+};
+
+using UnloadField = Field<ModelControlRequest>;
+
+constexpr std::array kUnloadFields = {
+    UnloadField{.name = "stream",
+                .kind = FieldKind::boolean,
+                .help = "news as they come",
+                .read = [](const Json& v, ModelControlRequest& r) { r.stream = as_flag(v); }},
+};
+
+}  // namespace
+
+Json load_schema() { return schema::request_of<ModelControlRequest>("LoadRequest", {}, kLoadFields); }
+
+ModelControlRequest read_load(const Json& body) {
+  ModelControlRequest request;
+  read_fields<ModelControlRequest>(body, kLoadFields, request);
+  return request;
+}
+
+Json unload_schema() { return schema::request_of<ModelControlRequest>("UnloadRequest", {}, kUnloadFields); }
+
+ModelControlRequest read_unload(const Json& body) {
+  ModelControlRequest request;
+  read_fields<ModelControlRequest>(body, kUnloadFields, request);
+  return request;
+}
+
+void native_models(Service& service, const std::shared_ptr<Exchange>& exchange) {
+  const std::vector<ModelRegistry::Status> loaded = service.registry().list();
+  Json list = Json::array();
+  for (const OfferedModel& model : service.models(*caller_of(*exchange))) {
+    list.push_back(model_json(model, status_of(model.name, loaded)));
+  }
+  exchange->respond({.body = text_of(list)});
+}
+
+void native_model(Service& service, const std::shared_ptr<Exchange>& exchange) {
+  const OfferedModel model = named_in_path(service, *exchange);
+  const std::vector<ModelRegistry::Status> loaded = service.registry().list();
+  exchange->respond({.body = text_of(details_json(service, model, status_of(model.name, loaded)))});
+}
+
+void load_model(Service& service, const std::shared_ptr<Exchange>& exchange) {
+  const ModelControlRequest request = read_load(body_of(*exchange));
+  OfferedModel model = named_in_path(service, *exchange);
+  auto call = std::make_shared<LoadCall>(service, exchange, std::move(model), request);
+  exchange->keep(call);
+  call->start();
+}
+
+void unload_model(Service& service, const std::shared_ptr<Exchange>& exchange) {
+  const ModelControlRequest request = read_unload(body_of(*exchange));
+  const OfferedModel model = named_in_path(service, *exchange);
+  exchange->request().record->update([&](RequestFacts& facts) { facts.model = model.name; });
+  auto news = std::make_shared<ProgressStream>(exchange, request.stream);
+  exchange->keep(news);
+  news->tell({{"status", "unloading"}, {"model", model.name}});
+  service.registry().unload(model.name, [weak = std::weak_ptr(news), name = model.name](bool found) {
+    if (const auto told = weak.lock()) told->end({{"status", found ? "unloaded" : "not_loaded"}, {"model", name}});
+  });
+}
+
+void clear_model_cache(Service& service, const std::shared_ptr<Exchange>& exchange) {
+  const OfferedModel model = named_in_path(service, *exchange);
+  exchange->request().record->update([&](RequestFacts& facts) { facts.model = model.name; });
+  const bool found = service.registry().clear_cache(model.name);
+  exchange->respond({.body = text_of({{"status", found ? "cleared" : "not_loaded"}, {"model", model.name}})});
+}
+
+}  // namespace quarrel

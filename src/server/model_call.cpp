@@ -1,0 +1,63 @@
+#include "server/model_call.h"
+
+#include <mutex>
+#include <utility>
+
+#include "server/request_record.h"
+
+namespace quarrel {
+namespace {
+
+using http::Exchange;
+
+class ModelCall : public std::enable_shared_from_this<ModelCall> {
+ public:
+  ModelCall(Service& service, const std::shared_ptr<Exchange>& exchange, ModelWork work)
+      : service_(service), record_(exchange->request().record), exchange_(exchange), work_(std::move(work)) {}
+  ~ModelCall() { ticket_.cancel(); }
+
+  void acquire(const OfferedModel& model) {
+    record_->update([&](RequestFacts& facts) { facts.model = model.name; });
+    ModelRegistry::Ticket ticket = service_.acquire(
+        model, weak_from_this(),
+        [this](const ModelRegistry::Lease& lease, const std::exception_ptr& error) { acquired(lease, error); }, {});
+    const std::scoped_lock lock(mutex_);
+    ticket_ = std::move(ticket);
+  }
+
+ private:
+  void acquired(const ModelRegistry::Lease& model, const std::exception_ptr& error) {
+    if (error != nullptr) return report(load_error(error), error);
+    record_->update([](RequestFacts& facts) { facts.acquired = Clock::now(); });
+    try {
+      http::Response response = work_(*model);
+      if (const auto exchange = exchange_.lock()) exchange->respond(std::move(response));
+    } catch (...) {
+      report(api_error(std::current_exception()), std::current_exception());
+    }
+  }
+
+  void report(const ApiError& said, const std::exception_ptr& error) {
+    log_fault(service_.log(), record_->id(), said, error);
+    record_->update([&](RequestFacts& facts) { facts.error = said.type; });
+    if (const auto exchange = exchange_.lock()) exchange->respond(plain_error(said));
+  }
+
+  Service& service_;
+  const std::shared_ptr<RequestRecord> record_;
+  const std::weak_ptr<Exchange> exchange_;
+  const ModelWork work_;
+  std::mutex mutex_;
+  ModelRegistry::Ticket ticket_;  // guarded
+};
+
+}  // namespace
+
+void start_model_call(Service& service, const std::shared_ptr<Exchange>& exchange, const OfferedModel& model,
+                      ModelWork work) {
+  auto call = std::make_shared<ModelCall>(service, exchange, std::move(work));
+  exchange->keep(call);
+  call->acquire(model);
+}
+
+}  // namespace quarrel
