@@ -66,43 +66,52 @@ DeviceNorm CudaBackend::device_norm(const Norm& norm, int width, RowSet rows, in
 CudaBackend::Input CudaBackend::input_of(const Activation& in, int width, const Norm& before, int layer,
                                          const Segment& rows) const {
   if (width > in.width) fail(ErrorKind::internal, "an op of layer {} reads {} of {} values", layer, width, in.width);
-  return {.in = in, .width = width, .before = before, .layer = layer, .rows = rows};
+  RowSpan span = row_span(in).from(rows.first, rows.count);
+  span.width = width;
+  return {.in = span, .set = in.rows, .before = before, .layer = layer, .rows = rows};
+}
+
+CudaBackend::Input CudaBackend::input_of(const RowSpan& in, const Segment& rows) const {
+  return {.in = in, .rows = rows};
 }
 
 RowSpan CudaBackend::floats_of(Input& input) {
   if (input.floats.data != nullptr) return input.floats;
-  RowSpan rows = row_span(input.in).from(input.rows.first, input.rows.count);
-  rows.width = input.width;
-  if (input.before.kind == NormKind::none) return input.floats = rows;
-  const DeviceNorm norm = device_norm(input.before, input.width, input.in.rows, input.rows.first, input.layer);
-  input.floats = {.data = normed_, .stride = stride_of(input.width), .width = input.width, .count = input.rows.count};
-  norm_rows(context_, rows, norm, normed_, input.floats.stride);
+  if (input.before.kind == NormKind::none) return input.floats = input.in;
+  const int width = input.in.width;
+  const DeviceNorm norm = device_norm(input.before, width, input.set, input.rows.first, input.layer);
+  input.floats = {.data = normed_, .stride = stride_of(width), .width = width, .count = input.rows.count};
+  norm_rows(context_, input.in, norm, normed_, input.floats.stride);
   after_small_kernel_ = true;
   return input.floats;
 }
 
 const std::uint16_t* CudaBackend::halves_of(Input& input) {
   if (input.halves != nullptr) return input.halves;
-  const bool is_there = halved_ == input.in && halved_rows_.first == input.rows.first &&
-                        halved_rows_.count == input.rows.count && input.before.kind == NormKind::none &&
-                        input.width == input.in.width;
-  if (!is_there) {
-    RowSpan rows = row_span(input.in).from(input.rows.first, input.rows.count);
-    rows.width = input.width;
-    norm_rows(context_, rows, device_norm(input.before, input.width, input.in.rows, input.rows.first, input.layer),
-              halves_, input.width);
+  const Halved wanted{.rows = input.in.data, .count = input.in.count, .width = input.in.width};
+  if (halved_ != wanted || input.before.kind != NormKind::none) {
+    norm_rows(context_, input.in,
+              device_norm(input.before, input.in.width, input.set, input.rows.first, input.layer), halves_,
+              input.in.width);
     halved_ = {};
     after_small_kernel_ = true;
   }
   return input.halves = halves_;
 }
 
+// After rows were written that `halves_` may hold as they were.
+void CudaBackend::forget_halves(const RowSpan& rows) {
+  const float* end = rows.data + static_cast<std::ptrdiff_t>(rows.count) * rows.stride;
+  if (halved_.rows >= rows.data && halved_.rows < end) halved_ = {};
+}
+
 SplitInput CudaBackend::split_input(const Input& input, int first, int count) const {
-  const RowSpan rows = row_span(input.in).from(input.rows.first + first, count);
-  const DeviceNorm norm = device_norm(input.before, input.width, input.in.rows, input.rows.first + first, input.layer);
+  const RowSpan rows = input.in.from(first, count);
+  const DeviceNorm norm =
+      device_norm(input.before, rows.width, input.set, input.rows.first + first, input.layer);
   return {.rows = rows.data,
           .stride = rows.stride,
-          .columns = input.width,
+          .columns = rows.width,
           .count = count,
           .norm = norm.kind,
           .epsilon = norm.epsilon,
@@ -161,13 +170,13 @@ const std::uint16_t* CudaBackend::joined_halves(std::initializer_list<Weight> we
 
 void CudaBackend::multiply_joined(Input& input, const std::uint16_t* matrix, int rows, float* out) {
   const std::uint16_t* in = halves_of(input);
-  gemm_->run(context_, {.tokens = input.rows.count, .rows = rows, .columns = input.width}, matrix, in, out);
+  gemm_->run(context_, {.tokens = input.rows.count, .rows = rows, .columns = input.in.width}, matrix, in, out);
   after_small_kernel_ = true;
 }
 
 int CudaBackend::multiply_few(Input& input, std::initializer_list<Weight> weights) {
   if (input.rows.tier != Tier::few) return 0;
-  PackedGemmOp op{.rows = input.rows.count, .columns = input.width, .matrix_count = 0, .parts = parts_};
+  PackedGemmOp op{.rows = input.rows.count, .columns = input.in.width, .matrix_count = 0, .parts = parts_};
   for (const Weight& weight : weights) {
     if (!is_packed(weight)) return 0;
     op.matrices[op.matrix_count++] = weights_[weight].packed;

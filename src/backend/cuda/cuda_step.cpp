@@ -75,6 +75,25 @@ void CudaBackend::load_rows(const Step& step, Record& record) {
   tables_.set_rows(which_, rows_, tokens_);
   tables_.set_sequences(which_, step.sequences);
   tiles_ = tables_.set_tiles(which_, rows_, shape_.generated_rows);
+  std::vector<StateSnapshot> snapshots(step.snapshots.begin(), step.snapshots.end());
+  for (StateSnapshot& snapshot : snapshots) snapshot.row = record.places[as_size(snapshot.row)];
+  runs_ = tables_.set_runs(which_, rows_, step.sequences, snapshots);
+  // A graph looks at all that there may be.
+  if (shape_.prompt_rows == 0) runs_ = std::min(shape_.generated_rows, limits_.sequences);
+  load_pooled_rows(step);
+}
+
+void CudaBackend::load_pooled_rows(const Step& step) {
+  pooled_rows_.clear();
+  for (std::size_t r = 0; r < rows_.size(); ++r) {
+    const std::int32_t sequence = rows_[r].sequence;
+    if (sequence < 0 || step.sequences[as_size(sequence)].lane < 0) continue;
+    if (r == 0 || rows_[r - 1].sequence != sequence) {
+      pooled_rows_.push_back(
+          {.first = static_cast<std::int32_t>(r), .count = 0, .lane = step.sequences[as_size(sequence)].lane});
+    }
+    ++pooled_rows_.back().count;
+  }
 }
 
 // What takes no more than the largest logit, or how likely a given token is.
@@ -104,7 +123,8 @@ void CudaBackend::load_outputs(const Step& step, Record& record) {
     const bool tokens = output.kind == OutputKind::sample || output.kind == OutputKind::score;
     kept.on_host = tokens && !chooses_on_device(output);
     if (output.logits) kept.logits_row = record.logits_wanted++;
-    if (output.kind == OutputKind::vector) kept.vector_row = record.vectors_wanted++;
+    const bool vector = output.kind == OutputKind::vector || output.kind == OutputKind::pooled;
+    if (vector) kept.vector_row = record.vectors_wanted++;
     if (kept.on_host) kept.mask.assign(output.mask.begin(), output.mask.end());
     kept.wanted.mask = kept.mask;
     rows[place] = output.row + (generated ? 0 : shift);
@@ -121,13 +141,11 @@ void CudaBackend::load_outputs(const Step& step, Record& record) {
 }
 
 void CudaBackend::start_lanes(const Step& step) {
-  for (const LaneStart& start : step.lane_starts) {
-    if (start.sampling == nullptr) {
-      fail(ErrorKind::unsupported, "the cuda backend has no kernels that make one vector of a text yet (op pool)");
-    }
-  }
   check_.lanes_started(step);
-  for (const LaneStart& start : step.lane_starts) lanes_[as_size(start.lane)].start(start);
+  for (const LaneStart& start : step.lane_starts) {
+    pool_lanes_[as_size(start.lane)] = {.pooling = start.pooling};
+    if (start.sampling != nullptr) lanes_[as_size(start.lane)].start(start);
+  }
 }
 
 // ---- Its way through the device ----
@@ -175,6 +193,11 @@ void CudaBackend::issue(const Step& step, const Forward& forward) {
     check(cudaMemcpyAsync(block_place(copy.group, copy.to), block_place(copy.group, copy.from),
                           kv_[as_size(copy.group)].block_bytes, cudaMemcpyDeviceToDevice, stream_.get()),
           "copy of a block");
+  }
+  for (const SlotCopy& copy : step.slot_copies) {
+    check(cudaMemcpyAsync(slot_place(copy.to), slot_place(copy.from), slot_bytes_, cudaMemcpyDeviceToDevice,
+                          stream_.get()),
+          "copy of a slot");
   }
   tables_.upload(which_, context_);
   if (!step.rows.empty()) run_forward(forward);  // there may be nothing but copies
