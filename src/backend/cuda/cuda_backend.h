@@ -5,7 +5,8 @@
 // four (eight in small models) go through the integer GEMV, whose bits do not depend on how many there are, up to 32
 // through products in 16 bits with the packed weights, and more through GEMMs on weights in 16 bits.
 //
-// Greedy tokens and scores are chosen on the device, and the next step reads them there. Where sampling asks for more,
+// Greedy tokens, draws from all tokens and scores are chosen on the device, and the next step reads them there. Where
+// sampling asks for more,
 // the logits come to the host's sampler, and a step that names such a token waits for it.
 //
 // Driven by one thread at a time; counters() may be asked by any.
@@ -16,6 +17,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "backend/backend.h"
@@ -274,7 +276,8 @@ class CudaBackend final : public Backend {
   std::int32_t token_of(std::int32_t token);
   void start_lanes(const Step& step);
   void load_pooled_rows(const Step& step);
-  bool chooses_on_device(const StepOutput& output) const;
+  std::uint64_t tokens_ahead(std::int32_t lane) const;
+  std::optional<std::int32_t> choice_on_device(const StepOutput& output, TokenDraw& draw) const;
   void issue(const Step& step, const Forward& forward);
   void run_forward(const Forward& forward);
   void run_kernels(const Forward& forward);
@@ -315,6 +318,7 @@ class CudaBackend final : public Backend {
 
   // ---- cuda_ops.cpp ----
   void fused_qkv(const QkvOp& op, const Input& input);
+  void store_qkv(const QkvOp& op, const Input& input, const RowSpan& q, const RowSpan& k, const RowSpan& v);
   void separate_qkv(const QkvOp& op, Input& input);
   void glu_segment(const GluOp& op, Input& input, const RowSpan& out);
   void glu_by_products(const GluOp& op, Input& input, const RowSpan& out);

@@ -91,6 +91,7 @@ void CudaBackend::sample(const SampleOp& op) {
   if (op.vocabulary != vocabulary_) fail(ErrorKind::internal, "logits of another vocabulary than was reserved for");
   choose_tokens(context_, {.logits = logits_,
                            .targets = tables_.targets() + first,
+                           .draws = tables_.draws() + first,
                            .rows = count,
                            .vocabulary = op.vocabulary,
                            .ids = tables_.ids() + first,

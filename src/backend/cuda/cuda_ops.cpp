@@ -88,6 +88,25 @@ void CudaBackend::fused_qkv(const QkvOp& op, const Input& input) {
   }
 }
 
+// All three in one launch, for rotations that this GEMV has not fused.
+void CudaBackend::store_qkv(const QkvOp& op, const Input& input, const RowSpan& q, const RowSpan& k,
+                            const RowSpan& v) {
+  for (int first = 0; first < input.rows.count; first += kMaxSplitRows) {
+    const int count = std::min(kMaxSplitRows, input.rows.count - first);
+    GemvOp gemv{.name = "qkv", .input = split_input(input, first, count), .matrix_count = 3};
+    const auto set = [&](int i, const Weight& weight, const Weight& bias, const RowSpan& out) {
+      gemv.matrices[i] = {.weight = weights_[weight].packed,
+                          .bias = weights_.vector_of(bias, weight.rows),
+                          .out = out.from(first, count).data,
+                          .stride = out.stride};
+    };
+    set(0, op.q, op.q_bias, q);
+    set(1, op.k, op.k_bias, k);
+    set(2, op.v, op.v_bias, v);
+    run_gemv(gemv);
+  }
+}
+
 void CudaBackend::separate_qkv(const QkvOp& op, Input& input) {
   const RowSpan q = row_span(op.q_out);
   const Segment rows = input.rows;
@@ -110,6 +129,8 @@ void CudaBackend::separate_qkv(const QkvOp& op, Input& input) {
     if (op.q_bias.valid()) add_bias(context_, in_q, weights_.vector_of(op.q_bias, op.q.rows));
     if (op.k_bias.valid()) add_bias(context_, in_k, weights_.vector_of(op.k_bias, op.k.rows));
     if (op.v_bias.valid()) add_bias(context_, in_v, weights_.vector_of(op.v_bias, op.v.rows));
+  } else if (rows.tier == Tier::gemv && is_packed(op.q) && is_packed(op.k) && is_packed(op.v)) {
+    store_qkv(op, input, in_q, in_k, in_v);
   } else {
     const auto product = [&](const Weight& weight, const Weight& bias, const RowSpan& out) {
       multiply(input, {.weight = weight, .bias = bias, .out = out.data, .out_first = rows.first, .stride = out.stride});

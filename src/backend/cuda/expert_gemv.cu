@@ -298,14 +298,16 @@ void expert_gemv(const LaunchContext& context, const ExpertGemvOp& op) {
   for (int i = 0; i < arguments.matrix_count; ++i) {
     arguments.matrices[i] = {.data = op.matrices[i].packed.data, .bias = op.matrices[i].bias};
   }
-  // Half of the shared memory, so that the next kernel finds room beside this one; where that is too little, more.
+  // More than half of the shared memory, so that no two blocks pile up on one multiprocessor, and little more, so that
+  // the next kernel finds room beside this one; where that is too little, what there is.
   const int half = (context.shared_bytes + kReservedBytes) / 2 - kReservedBytes;
   arguments.stages = stages_within(half, matrix, 2);
   arguments.next_may_start = arguments.stages >= 2;
   if (!arguments.next_may_start) arguments.stages = stages_within(context.shared_bytes, matrix, 2);
   if (arguments.stages == 0) fail_launch(op.name, "these rows are too long for the shared memory");
-  const int shared_bytes = fixed_bytes() + 2 * activation_bytes(matrix.chunks()) +
+  const int needed_bytes = fixed_bytes() + 2 * activation_bytes(matrix.chunks()) +
                            kWarps * arguments.stages * chunk_bytes(matrix.format);
+  const int shared_bytes = std::max(needed_bytes, std::min(half + 16, context.shared_bytes));
   const dim3 grid(static_cast<unsigned>(std::min(arguments.units, context.multiprocessors)));
   with_expert_format(matrix.format, [&]<WeightFormat F>() {
     launch(op.name, context, expert_gemv_kernel<F>, grid, dim3(kThreads), shared_bytes, arguments);

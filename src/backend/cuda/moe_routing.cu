@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kRouteWarps = 4;
 constexpr int kMaxShare = kMaxExperts / 32;  // experts of a lane: lane, lane + 32 …
-constexpr int kFusedThreads = 256;
+constexpr int kFusedThreads = 128;
 constexpr int kGroupThreads = 256;
 constexpr int kCombineThreads = 256;
 
@@ -137,46 +137,43 @@ struct RouterNorm {
   }
 };
 
-// A block has the experts of its warps and one row; the last block of a row to come chooses.
+// A block has one expert and one row; the last block of a row to come chooses.
 template <typename T>
 __global__ void __launch_bounds__(kFusedThreads) route_fused_kernel(const __grid_constant__ RouteFusedOp op) {
-  extern __shared__ float normed[];
   __shared__ float parts[kFusedThreads / 32];
   __shared__ bool is_last;
-  const int lane = threadIdx.x % 32;
   const int row = blockIdx.y;
-  const int expert = blockIdx.x * (kFusedThreads / 32) + threadIdx.x / 32;
+  const int expert = blockIdx.x;
   wait_for_previous_kernel();
   allow_next_kernel();
   const float* values = op.in.data + static_cast<std::size_t>(row) * op.in.stride;
+  const T* weights = static_cast<const T*>(op.router.data) + static_cast<std::size_t>(expert) * op.in.width;
   const RouterNorm norm(op, values, row, parts);
+  float sum = 0.0f;
+#pragma unroll 4
   for (int i = threadIdx.x; i < op.in.width; i += kFusedThreads) {
-    float value = (values[i] - norm.mean) * norm.scale;
-    if (op.norm.kind == NormKind::none) value = values[i];
+    float value = values[i];
+    if (op.norm.kind != NormKind::none) value = (value - norm.mean) * norm.scale;
     if (op.norm.weight != nullptr) value *= op.norm.weight[i];
     if (op.norm.bias != nullptr) value += op.norm.bias[i];
-    normed[i] = value;
+    sum = fmaf(number(weights + i), value, sum);
   }
+  sum = over_warp(sum, [](float a, float b) { return a + b; });
   __syncthreads();
-  if (expert < op.route.logits.width) {
-    const T* weights = static_cast<const T*>(op.router.data) + static_cast<std::size_t>(expert) * op.in.width;
-    float sum = 0.0f;
-#pragma unroll 8
-    for (int i = lane; i < op.in.width; i += 32) sum = fmaf(number(weights + i), normed[i], sum);
-    sum = over_warp(sum, [](float a, float b) { return a + b; });
-    if (op.router_bias != nullptr) sum += op.router_bias[expert];
-    if (lane == 0) op.route.logits.data[static_cast<std::size_t>(row) * op.route.logits.stride + expert] = sum;
-  }
-  __threadfence();
+  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = sum;
   __syncthreads();
   if (threadIdx.x == 0) {
+    float logit = op.router_bias == nullptr ? 0.0f : op.router_bias[expert];
+    for (const float part : parts) logit += part;
+    op.route.logits.data[static_cast<std::size_t>(row) * op.route.logits.stride + expert] = logit;
+    __threadfence();
     is_last = atomicAdd(op.arrivals + row, 1) + 1 == static_cast<int>(gridDim.x);
     if (is_last) op.arrivals[row] = 0;
   }
   __syncthreads();
   if (!is_last || threadIdx.x >= 32) return;
   __threadfence();
-  choose_experts(op.route, row, lane);
+  choose_experts(op.route, row, threadIdx.x);
 }
 
 // One thread block an expert: all pairs are looked through, in order.
@@ -252,13 +249,9 @@ void route_rows(const LaunchContext& context, const RouteRowsOp& op) {
 
 void route_fused(const LaunchContext& context, const RouteFusedOp& op) {
   if (op.route.logits.width > kMaxExperts) fail_launch("router", "there are more than 1024 experts");
-  constexpr int kWarps = kFusedThreads / 32;
-  const dim3 grid(static_cast<unsigned>((op.route.logits.width + kWarps - 1) / kWarps),
-                  static_cast<unsigned>(op.in.count));
-  const int shared_bytes = op.in.width * static_cast<int>(sizeof(float));
+  const dim3 grid(static_cast<unsigned>(op.route.logits.width), static_cast<unsigned>(op.in.count));
   const auto kernel = op.router.is_f16 ? route_fused_kernel<__half> : route_fused_kernel<float>;
-  if (shared_bytes > 40 * 1024) allow_shared_bytes("router", kernel, shared_bytes);
-  launch("router", context, kernel, grid, dim3(kFusedThreads), shared_bytes, op);
+  launch("router", context, kernel, grid, dim3(kFusedThreads), 0, op);
 }
 
 void group_pairs(const LaunchContext& context, const GroupPairsOp& op) {

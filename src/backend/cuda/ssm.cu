@@ -45,9 +45,10 @@ __global__ void __launch_bounds__(kConvolveThreads) convolve_kernel(const __grid
 // ---- The scan ----
 
 constexpr int kChannels = 32;  // of a thread block, all of one group
-constexpr int kLanes = 4;      // of a channel: each has every fourth four of its state
+constexpr int kLanes = 8;      // of a channel: each has every eighth four of its state
 constexpr int kScanThreads = kChannels * kLanes;
 constexpr int kTileRows = 16;  // rows that are fetched together
+constexpr int kTogether = 4;   // rows whose results are added up together
 
 __device__ void copy_word(float* to, const float* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from) : "memory");
@@ -79,26 +80,27 @@ struct ScanPlace {
   }
 };
 
+// A warp has a row at a time.
 template <int kShare>
 __device__ void fetch(const ScanOp& op, const ScanPlace& place, int first_row, int count, TileRows<kShare>& tile) {
-  for (int i = threadIdx.x; i < count * op.state_size; i += kScanThreads) {
-    const int row = i / op.state_size;
-    const int s = i % op.state_size;
-    const std::size_t at = static_cast<std::size_t>(first_row + row) * op.bc_stride + place.group * op.state_size + s;
-    copy_word(&tile.b[row][s], op.b + at);
-    copy_word(&tile.c[row][s], op.c + at);
-  }
-  const int dim = op.inner / op.heads;
-  for (int i = threadIdx.x; i < count * place.channels; i += kScanThreads) {
-    const std::size_t row = static_cast<std::size_t>(first_row + i / place.channels);
-    const int channel = place.first_channel + i % place.channels;
-    copy_word(&tile.x[i / place.channels][i % place.channels], op.x + row * op.x_stride + channel);
-    copy_word(&tile.dt[i / place.channels][i % place.channels], op.dt + row * op.dt_stride + channel / dim);
+  const int lane = threadIdx.x % 32;
+  const int head = (place.first_channel + min(lane, place.channels - 1)) / (op.inner / op.heads);
+  for (int row = threadIdx.x / 32; row < count; row += kScanThreads / 32) {
+    const std::size_t number = static_cast<std::size_t>(first_row + row);
+    const std::size_t shared_at = number * op.bc_stride + place.group * op.state_size;
+    for (int s = lane; s < op.state_size; s += 32) {
+      copy_word(&tile.b[row][s], op.b + shared_at + s);
+      copy_word(&tile.c[row][s], op.c + shared_at + s);
+    }
+    if (lane < place.channels) {
+      copy_word(&tile.x[row][lane], op.x + number * op.x_stride + place.first_channel + lane);
+      copy_word(&tile.dt[row][lane], op.dt + number * op.dt_stride + head);
+    }
   }
   commit_copies();
 }
 
-// A thread's part of a channel's state: numbers 16 j + 4 lane … + 3.
+// A thread's part of a channel's state: numbers 32 j + 4 lane … + 3.
 template <int kShare>
 struct StatePart {
   float h[kShare];
@@ -216,33 +218,46 @@ __global__ void __launch_bounds__(kScanThreads) scan_kernel(const __grid_constan
     }
     __syncthreads();
 #pragma unroll 1
-    for (int t = 0; t < count; ++t) {
-      const float x = tile.x[t][own];
-      const float dt = tile.dt[t][own];
-      const float dtx = dt * x;
-      const float decay = kMatrixA ? 0.0f : decays[t][own];
-      float y = 0.0f;
+    for (int t = 0; t < count; t += kTogether) {
+      float y[kTogether] = {};
 #pragma unroll
-      for (int k = 0; k < kShare; k += 4) {
-        const int s = StatePart<kShare>::index(lane, k);
-        const float4 b = *reinterpret_cast<const float4*>(&tile.b[t][s]);
-        const float4 c = *reinterpret_cast<const float4*>(&tile.c[t][s]);
-        const float bs[4] = {b.x, b.y, b.z, b.w};
-        const float cs[4] = {c.x, c.y, c.z, c.w};
+      for (int j = 0; j < kTogether; ++j) {
+        if (t + j >= count) break;
+        const float dt = tile.dt[t + j][own];
+        const float dtx = dt * tile.x[t + j][own];
+        const float decay = kMatrixA ? 0.0f : decays[t + j][own];
+        float sums[4] = {};
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          float factor = decay;
-          if constexpr (kMatrixA) factor = expf(dt * a[k + i]);
-          state.h[k + i] = fmaf(state.h[k + i], factor, dtx * bs[i]);
-          y = fmaf(state.h[k + i], cs[i], y);
+        for (int k = 0; k < kShare; k += 4) {
+          const int s = StatePart<kShare>::index(lane, k);
+          const float4 b = *reinterpret_cast<const float4*>(&tile.b[t + j][s]);
+          const float4 c = *reinterpret_cast<const float4*>(&tile.c[t + j][s]);
+          const float bs[4] = {b.x, b.y, b.z, b.w};
+          const float cs[4] = {c.x, c.y, c.z, c.w};
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            float factor = decay;
+            if constexpr (kMatrixA) factor = expf(dt * a[k + i]);
+            state.h[k + i] = fmaf(state.h[k + i], factor, dtx * bs[i]);
+            sums[i] = fmaf(state.h[k + i], cs[i], sums[i]);
+          }
         }
+        y[j] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+        const int slot = run.has_snapshots != 0 ? op.runs.snapshots[run.first + first + t + j] : -1;
+        if (slot >= 0 && exists) state.store(state_at(slot), op.state_size, lane);
       }
-      y += __shfl_xor_sync(~0u, y, 1);
-      y += __shfl_xor_sync(~0u, y, 2);
-      const int row = run.first + first + t;
-      if (exists && lane == 0) op.y[static_cast<std::size_t>(row) * op.y_stride + channel] = fmaf(d, x, y);
-      if (run.has_snapshots != 0 && op.runs.snapshots[row] >= 0 && exists) {
-        state.store(state_at(op.runs.snapshots[row]), op.state_size, lane);
+#pragma unroll
+      for (int mask = 1; mask < kLanes; mask <<= 1) {
+#pragma unroll
+        for (float& value : y) value += __shfl_xor_sync(~0u, value, mask);
+      }
+      // Lane j of a channel writes row t + j.
+      float own_y = y[0];
+#pragma unroll
+      for (int j = 1; j < kTogether; ++j) own_y = lane == j ? y[j] : own_y;
+      if (exists && lane < kTogether && t + lane < count) {
+        const std::size_t row = static_cast<std::size_t>(run.first + first + t + lane);
+        op.y[row * op.y_stride + channel] = fmaf(d, tile.x[t + lane][own], own_y);
       }
     }
     __syncthreads();
@@ -265,9 +280,8 @@ void run_scan(const LaunchContext& context, const ScanOp& op) {
 template <bool kMatrixA>
 void run_scan(const LaunchContext& context, const ScanOp& op) {
   if (op.state_size <= 4 * kLanes) return run_scan<4, kMatrixA>(context, op);
-  if (op.state_size <= 8 * kLanes) return run_scan<8, kMatrixA>(context, op);
-  if (op.state_size <= 32 * kLanes) return run_scan<32, kMatrixA>(context, op);
-  run_scan<64, kMatrixA>(context, op);
+  if (op.state_size <= 16 * kLanes) return run_scan<16, kMatrixA>(context, op);
+  run_scan<32, kMatrixA>(context, op);
 }
 
 }  // namespace

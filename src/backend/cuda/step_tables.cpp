@@ -53,6 +53,7 @@ void StepTables::lay_out() {
   take(first_new_, rows);
   take(output_rows_, outputs);
   take(targets_, outputs);
+  take(draws_, outputs * (sizeof(TokenDraw) / kWord));
   take(tiles_, 2 * as_size(tile_limit(limits_)));
   take(runs_, kRunWords * as_size(limits_.sequences));
   take(run_of_, rows);
@@ -91,10 +92,12 @@ void StepTables::set_rows(int which, std::span<const StepRow> rows, std::span<co
   }
 }
 
-void StepTables::set_outputs(int which, std::span<const std::int32_t> rows, std::span<const std::int32_t> targets) {
+void StepTables::set_outputs(int which, std::span<const std::int32_t> rows, std::span<const std::int32_t> targets,
+                             std::span<const TokenDraw> draws) {
   std::fill_n(up(which, bad_outputs_), rows.size(), -1);
   std::ranges::copy(rows, up(which, output_rows_));
   std::ranges::copy(targets, up(which, targets_));
+  std::memcpy(up(which, draws_), draws.data(), draws.size_bytes());
 }
 
 void StepTables::set_sequences(int which, std::span<const StepSequence> sequences) {
