@@ -42,6 +42,21 @@ std::vector<float> logits_of(const std::filesystem::path& file, Device& device, 
   return logits;
 }
 
+// What half of the rows are within: a few that went to another expert do not show in it.
+double median_of_rows(std::span<const float> found, std::span<const float> expected, std::size_t rows) {
+  const std::size_t width = expected.size() / rows;
+  std::vector<double> errors;
+  for (std::size_t r = 0; r < rows; ++r) {
+    const auto row = [&](std::span<const float> all) {
+      const auto begin = all.begin() + static_cast<std::ptrdiff_t>(r * width);
+      return std::vector<float>(begin, begin + static_cast<std::ptrdiff_t>(width));
+    };
+    errors.push_back(nmse(row(found), row(expected)));
+  }
+  std::ranges::nth_element(errors, errors.begin() + static_cast<std::ptrdiff_t>(rows / 2));
+  return errors[rows / 2];
+}
+
 std::string test_name(std::string name) {
   std::ranges::replace_if(name, [](char c) { return c == '-' || c == ' '; }, '_');
   return name;
@@ -205,7 +220,11 @@ TEST_P(CudaShape, LogitsAreThoseOfTheReference) {
   const auto tokens = golden_tokens(300);
   const auto reference = make_reference_device({});
   const auto expected = logits_of(file, *reference, tokens, {.kv_type = KvType::f16});
-  const auto error = [&](const RunOptions& run) { return nmse(logits_of(file, *cuda_, tokens, run), expected); };
+  const auto error = [&](const RunOptions& run) {
+    const auto found = logits_of(file, *cuda_, tokens, run);
+    EXPECT_LE(median_of_rows(found, expected, tokens.size()), 2e-5);
+    return nmse(found, expected);
+  };
   const double prompt = error({.kv_type = KvType::f16});
   const double chunks = error({.chunk = 77, .kv_type = KvType::f16});
   const double few = error({.chunk = 13, .kv_type = KvType::f16});
@@ -213,8 +232,10 @@ TEST_P(CudaShape, LogitsAreThoseOfTheReference) {
   const double single = error({.row_class = RowClass::generated, .chunk = 1, .kv_type = KvType::f16});
   std::printf("%-22s prompt %.2e  chunks of 77 %.2e  of 13 %.2e  40 rows %.2e  single rows %.2e\n", GetParam().name,
               prompt, chunks, few, batch, single);
-  // What two correct caches of F16 differ by, where a rounding went the other way, is within this.
-  for (const double found : {prompt, chunks, few, batch, single}) EXPECT_LE(found, 2e-5);
+  // What two correct caches of F16 differ by, where a rounding went the other way, is within this. A router may choose
+  // the other one of two experts that are as good, and then that row is another, and those that look at it a little.
+  const double bound = GetParam().options.experts ? 5e-3 : 2e-5;
+  for (const double found : {prompt, chunks, few, batch, single}) EXPECT_LE(found, bound);
   const RunOptions exact{.row_class = RowClass::prompt, .kv_type = KvType::f16, .deterministic = true};
   const auto at_once = logits_of(file, *cuda_, tokens, exact);
   for (const std::int32_t chunk : {1, 50}) {

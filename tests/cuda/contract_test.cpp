@@ -131,6 +131,7 @@ class CudaSteps : public CudaTest {
 TEST_F(CudaSteps, TwoInFlightAndGraphsChangeNoBit) {
   const std::array<SamplingParams, kTexts> greedy = {};
   std::array<SamplingParams, kTexts> mixed = {};
+  mixed[0] = {.temperature = 0.9f, .seed = 3};  // on the device, the others on the host
   mixed[1] = {.temperature = 0.8f, .mirostat = true, .seed = 4};
   mixed[2] = {.temperature = 1.0f, .repeat_penalty = 1.3f, .penalty_window = 4, .seed = 5};
   const auto reference_device = make_reference_device({});

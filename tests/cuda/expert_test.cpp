@@ -132,23 +132,21 @@ void test_case(Fixture& fixture, const Case& c) {
   std::vector<std::int32_t> places(chosen.size());
   std::iota(places.begin(), places.end(), 0);
   if (pairs <= fixture.context().multiprocessors) {
-    ExpertGemvOp op{
-        .input = {.rows = device_in.as<float>(), .stride = c.width, .columns = c.width, .count = c.rows},
-        .pairs_a_row = c.used,
-        .chosen = device_chosen.as<std::int32_t>(),
-        .pairs = pairs,
-        .matrices = {gate.on_device(), up.on_device()},
-        .end = ExpertEnd::glu,
-        .out = hidden.as<float>(),
-        .stride = c.hidden};
+    ExpertGemvOp op{.input = {.rows = device_in.as<float>(), .stride = c.width, .columns = c.width, .count = c.rows},
+                    .pairs_a_row = c.used,
+                    .chosen = device_chosen.as<std::int32_t>(),
+                    .pairs = pairs,
+                    .matrices = {gate.on_device(), up.on_device()},
+                    .end = ExpertEnd::glu,
+                    .out = hidden.as<float>(),
+                    .stride = c.hidden};
     expert_gemv(fixture.context(), op);
-    ExpertGemvOp last{
-        .input = {.rows = hidden.as<float>(), .stride = c.hidden, .columns = c.hidden, .count = pairs},
-        .chosen = op.chosen,
-        .pairs = pairs,
-        .matrices = {down.on_device()},
-        .out = value.as<float>(),
-        .stride = c.width};
+    ExpertGemvOp last{.input = {.rows = hidden.as<float>(), .stride = c.hidden, .columns = c.hidden, .count = pairs},
+                      .chosen = op.chosen,
+                      .pairs = pairs,
+                      .matrices = {down.on_device()},
+                      .out = value.as<float>(),
+                      .stride = c.width};
     expert_gemv(fixture.context(), last);
     compare(fixture, "expert gemv, glu, " + name, chosen, places, to_host(hidden.as<float>(), exact.hidden.size()),
             exact.hidden, c.hidden, kGemvBound);
@@ -222,9 +220,12 @@ void time_shape(Fixture& fixture, const TimedShape& s, int rows) {
   const int calls = rows == 1 ? 12 : 2;
   std::vector<DeviceBuffer> chosen;
   for (int i = 0; i < calls; ++i) {
-    chosen.push_back(to_device(choices(
-        fixture, {.format = s.format, .experts = s.experts, .used = s.used, .rows = rows, .width = s.width,
-                  .hidden = s.hidden})));
+    chosen.push_back(to_device(choices(fixture, {.format = s.format,
+                                                 .experts = s.experts,
+                                                 .used = s.used,
+                                                 .rows = rows,
+                                                 .width = s.width,
+                                                 .hidden = s.hidden})));
   }
   const DeviceBuffer rows_in = to_device(random_values(as_size(rows * s.width), 1.0f, fixture.random()));
   const DeviceBuffer hidden = to_device(random_values(as_size(pairs) * as_size(s.hidden), 1.0f, fixture.random()));
@@ -238,7 +239,7 @@ void time_shape(Fixture& fixture, const TimedShape& s, int rows) {
                                   .starts = starts.as<std::int32_t>(),
                                   .order = order.as<std::int32_t>(),
                                   .places = places.as<std::int32_t>()});
-  const auto matrices = [&](int copy, ExpertMatrix (&to)[2]) {
+  const auto matrices = [&](int copy, ExpertMatrix(&to)[2]) {
     const std::size_t each = s.gated ? 2 : 1;
     for (std::size_t m = 0; m < each; ++m) to[m] = in[as_size(copy) * each + m]->on_device();
   };
@@ -307,6 +308,8 @@ void time_shape(Fixture& fixture, const TimedShape& s, int rows) {
 }  // namespace
 
 void test_experts(Fixture& fixture) {
+  prepare_expert_gemv(fixture.context());
+  prepare_grouped_gemm(fixture.context());
   for (int format = 0; format <= static_cast<int>(WeightFormat::mxfp4); ++format) {
     const auto f = static_cast<WeightFormat>(format);
     test_case(fixture, {.format = f, .experts = 6, .used = 2, .rows = 3, .width = 512, .hidden = 256});

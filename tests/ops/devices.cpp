@@ -9,7 +9,6 @@
 
 #include "backend/create.h"
 #include "backend/reference/reference_backend.h"
-#include "base/error.h"
 #include "support/late_device.h"
 
 namespace quarrel::test {
@@ -21,15 +20,6 @@ struct DeviceRow {
   double quantised_epsilon;
   std::function<std::unique_ptr<Device>()> make;
 };
-
-bool can_use_cuda() {
-  try {
-    make_device({.backend = "cuda"});
-    return true;
-  } catch (const Error&) {
-    return false;
-  }
-}
 
 std::vector<DeviceRow> device_rows() {
   std::vector<DeviceRow> rows = {
@@ -50,11 +40,6 @@ std::vector<DeviceRow> device_rows() {
                       .quantised_epsilon = 1e-4,
                       .make = [=] { return make_device({.backend = "cpu", .threads = threads, .isa = level}); }});
     }
-  }
-  if (can_use_cuda()) {
-    rows.push_back({.label = "cuda", .epsilon = 4e-6, .quantised_epsilon = 1e-4, .make = [] {
-                      return make_device({.backend = "cuda"});
-                    }});
   }
   // The same arithmetic with padding, on a thread of its own.
   rows.push_back({.label = "late reference", .epsilon = 1e-6, .quantised_epsilon = 1e-6, .make = [] {

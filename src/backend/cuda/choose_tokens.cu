@@ -78,53 +78,73 @@ __device__ Share over_block(Share share) {
   return share;
 }
 
-// The sum of all threads below this one; `total` is that of all.
-__device__ double sum_below(double value, double& total) {
-  __shared__ double warps[32];
-  const int warp = threadIdx.x / 32;
-  const int lane = threadIdx.x % 32;
-  double through = value;
-  for (int distance = 1; distance < 32; distance <<= 1) {
-    const double other = __shfl_up_sync(~0u, through, distance);
-    if (lane >= distance) through += other;
-  }
-  if (lane == 31) warps[warp] = through;
-  __syncthreads();
-  double below = 0.0;
-  total = 0.0;
-  for (int w = 0; w < 32; ++w) {
-    if (w < warp) below += warps[w];
-    total += warps[w];
-  }
-  return below + (through - value);
+constexpr int kWarps = kThreads / 32;
+constexpr int kPieces = 8;  // of a warp's tokens
+
+__device__ double warp_sum(double value) {
+  for (int mask = 16; mask > 0; mask >>= 1) value += __shfl_xor_sync(~0u, value, mask);
+  return value;
 }
 
-// Each thread has a run of neighbouring tokens; the one in whose run the number falls goes through it once more.
+// The first place whose sum of all up to it is above `target`, by one warp; `reached` becomes the sum before it. The
+// last place where rounding has left none.
+__device__ int place_above(const double* sums, int count, double target, double& reached) {
+  int place = 0;
+  for (; place + 1 < count; ++place) {
+    if (reached + sums[place] > target) break;
+    reached += sums[place];
+  }
+  return place;
+}
+
+// Warps have runs of neighbouring tokens, in pieces; the piece in which the number falls is gone through once more.
 __device__ int drawn_token(const float* logits, int vocabulary, const TokenDraw& draw, float largest, int likeliest) {
+  __shared__ double warps[kWarps];
+  __shared__ double pieces[kWarps][kPieces];
   __shared__ int found;
-  if (threadIdx.x == 0) found = likeliest;
-  const int each = (vocabulary + kThreads - 1) / kThreads;
-  const int first = min(static_cast<int>(threadIdx.x) * each, vocabulary);
-  const int end = min(first + each, vocabulary);
+  const int warp = threadIdx.x / 32;
+  const int lane = threadIdx.x % 32;
+  const int piece = (vocabulary + kWarps * kPieces * 32 - 1) / (kWarps * kPieces * 32) * 32;  // tokens
   const auto scale = static_cast<float>(draw.scale);
   const auto weight = [&](int i) { return static_cast<double>(expf((logits[i] - largest) * scale)); };
-  double sum = 0.0;
-#pragma unroll 8
-  for (int i = first; i < end; ++i) sum += weight(i);
-  double total = 0.0;
-  const double below = sum_below(sum, total);
-  const double target = draw.random * total;
-  if (target >= below && target < below + sum) {
-    double reached = below;
+  double all = 0.0;
+  for (int p = 0; p < kPieces; ++p) {
+    const int first = (warp * kPieces + p) * piece;
+    const int end = min(first + piece, vocabulary);
+    double sum = 0.0;
+#pragma unroll 4
+    for (int i = first + lane; i < end; i += 32) sum += weight(i);
+    sum = warp_sum(sum);
+    all += sum;
+    if (lane == 0) pieces[warp][p] = sum;
+  }
+  if (lane == 0) warps[warp] = all;
+  __syncthreads();
+  if (warp == 0) {
+    double total = 0.0;
+    for (const double sum : warps) total += sum;
+    const double target = draw.random * total;
+    double reached = 0.0;
+    const int w = place_above(warps, kWarps, target, reached);
+    const int p = place_above(pieces[w], kPieces, target, reached);
+    const int begin = (w * kPieces + p) * piece;
+    const int end = min(begin + piece, vocabulary);
+    int chosen = -1;
     int last = likeliest;
-    for (int i = first; i < end; ++i) {
-      const double own = weight(i);
-      if (own == 0.0) continue;
-      last = i;
-      reached += own;
-      if (reached > target) break;
+    for (int first = begin; first < end && chosen < 0; first += 32) {
+      const double own = first + lane < end ? weight(first + lane) : 0.0;
+      double through = own;
+      for (int distance = 1; distance < 32; distance <<= 1) {
+        const double other = __shfl_up_sync(~0u, through, distance);
+        if (lane >= distance) through += other;
+      }
+      const unsigned above = __ballot_sync(~0u, own > 0.0 && reached + through > target);
+      const unsigned there = __ballot_sync(~0u, own > 0.0);
+      if (above != 0) chosen = first + __ffs(static_cast<int>(above)) - 1;
+      if (there != 0) last = first + 31 - __clz(static_cast<int>(there));
+      reached += __shfl_sync(~0u, through, 31);
     }
-    found = last;
+    if (lane == 0) found = chosen >= 0 ? chosen : last;
   }
   __syncthreads();
   return found;

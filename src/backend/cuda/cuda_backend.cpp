@@ -182,14 +182,16 @@ void CudaBackend::reserve(const StepLimits& asked, std::int32_t vocabulary) {
   expert_value_ = take_floats(sizes.expert_value);
   if (sizes.routing > 0) {
     const std::size_t pairs = as_size(limits_.rows) * as_size(weights_.experts_used());
-    const auto take_pairs = [&] { return reinterpret_cast<std::int32_t*>(take(aligned(pairs * sizeof(std::int32_t)))); };
+    const auto take_pairs = [&] {
+      return reinterpret_cast<std::int32_t*>(take(aligned(pairs * sizeof(std::int32_t))));
+    };
     routing_ = {.chosen = take_pairs(),
                 .weights = reinterpret_cast<float*>(take_pairs()),
                 .order = take_pairs(),
                 .places = take_pairs(),
                 .starts = nullptr};
-    routing_.starts = reinterpret_cast<std::int32_t*>(
-        take(aligned(as_size(weights_.most_experts() + 1) * sizeof(std::int32_t))));
+    routing_.starts =
+        reinterpret_cast<std::int32_t*>(take(aligned(as_size(weights_.most_experts() + 1) * sizeof(std::int32_t))));
   }
   for (ActivationPlace& place : activations_) {
     place.data = take_floats(activation_bytes(place, limits_));

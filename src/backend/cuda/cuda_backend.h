@@ -1,5 +1,6 @@
-// One model on a GPU: dense layers, experts, recurrent layers and encoders. A step is one upload, kernels on the backend's stream and one download; `wait` hands over what came
-// back. Steps of generated rows are padded to a bucket and replayed as a graph from the third of their shape on.
+// One model on a GPU: dense layers, experts, recurrent layers and encoders. A step is one upload, kernels on the
+// backend's stream and one download; `wait` hands over what came back. Steps of generated rows are padded to a bucket
+// and replayed as a graph from the third of their shape on.
 //
 // Which kernel a row meets depends on how many there are of its class, unless the options say `deterministic`: up to
 // four (eight in small models) go through the integer GEMV, whose bits do not depend on how many there are, up to 32
@@ -385,14 +386,14 @@ class CudaBackend final : public Backend {
   std::vector<KvMemory> kv_;
   DeviceBuffer states_;  // [slots][recurrent layers][convolution, scan]
   std::size_t slot_bytes_ = 0;
-  std::vector<std::size_t> state_offsets_;  // of each recurrent layer in a slot, in numbers
+  std::vector<std::size_t> state_offsets_;              // of each recurrent layer in a slot, in numbers
   std::map<std::int32_t, DeviceBuffer> expert_counts_;  // by layer, [experts]
   StepTables tables_;
   StepCheck check_;
   std::vector<SamplerState> lanes_;
   std::vector<PoolLane> pool_lanes_;
   DeviceBuffer lane_sums_;                // [lanes][width]
-  std::vector<PooledRows> pooled_rows_;  // of the step that is being issued
+  std::vector<PooledRows> pooled_rows_;   // of the step that is being issued
   std::unique_ptr<ThreadPool> samplers_;  // made when more than one row is sampled on the host
   std::vector<std::pair<Ticket, std::unique_ptr<Event>>> transfers_;  // those that may be under way
   Ticket last_transfer_ = 0;

@@ -54,6 +54,7 @@ void CudaBackend::head(const HeadOp& op) {
   const int width = op.weight.valid() ? op.weight.columns : op.in.width;
   const int first = op.slice * kLogitRows;
   const int last = std::min(shape_.outputs(), first + kLogitRows);
+  if (last <= first) return;
   if (shape_.vectors) {
     Input input = input_of(op.in, width, op.norm, op.layer, {.first = first, .count = last - first});
     const RowSpan normed = floats_of(input);
@@ -62,8 +63,8 @@ void CudaBackend::head(const HeadOp& op) {
     for (const OutputRecord& output : issued_->outputs) {
       const bool wanted_here = output.wanted.kind == OutputKind::vector && output.place >= first && output.place < last;
       if (!wanted_here) continue;
-      check(cudaMemcpyAsync(memory + as_size(output.vector_row) * bytes,
-                            normed.from(output.place - first, 1).data, bytes, cudaMemcpyDeviceToHost, stream_.get()),
+      check(cudaMemcpyAsync(memory + as_size(output.vector_row) * bytes, normed.from(output.place - first, 1).data,
+                            bytes, cudaMemcpyDeviceToHost, stream_.get()),
             "vectors");
     }
   }
@@ -172,10 +173,9 @@ void CudaBackend::pool(const PoolOp& op) {
     if (output.wanted.kind != OutputKind::pooled) continue;
     const PoolLane& lane = pool_lanes_[as_size(output.wanted.lane)];
     places.push_back(output.vector_row);
-    batch.outputs[batch.count++] = {
-        .lane = output.wanted.lane,
-        .divisor = lane.pooling == Pooling::mean ? static_cast<float>(lane.rows) : 1.0f,
-        .is_ranked = lane.pooling == Pooling::rank ? 1 : 0};
+    batch.outputs[batch.count++] = {.lane = output.wanted.lane,
+                                    .divisor = lane.pooling == Pooling::mean ? static_cast<float>(lane.rows) : 1.0f,
+                                    .is_ranked = lane.pooling == Pooling::rank ? 1 : 0};
     if (batch.count == kPoolBatch) flush();
   }
   flush();

@@ -1,5 +1,5 @@
-// Mixture of experts: a router, the experts that it chooses for each row, and the weighted sum of what they give. All of
-// it stays on the device. Few rows go to their experts one by one (expert_gemv.h), more are sorted by expert and go
+// Mixture of experts: a router, the experts that it chooses for each row, and the weighted sum of what they give. All
+// of it stays on the device. Few rows go to their experts one by one (expert_gemv.h), more are sorted by expert and go
 // there together (grouped_gemm.h).
 #include <algorithm>
 
@@ -62,20 +62,19 @@ void CudaBackend::route(const MoeOp& op, Input& input) {
   const Segment& rows = input.rows;
   const int experts = op.router.rows;
   const int stride = stride_of(experts);
-  const RouteRowsOp choice{
-      .logits = {.data = first_value_, .stride = stride, .width = experts, .count = rows.count},
-      .selection_bias = weights_.vector_of(op.selection_bias, experts),
-      .used = op.used,
-      .gating = op.gating,
-      .normalise = op.normalise,
-      .weight_scale = op.weight_scale,
-      .sequences = tables_.rows(0).sequences + rows.first,
-      .chosen = routing_.chosen,
-      .weights = routing_.weights,
-      .counts = expert_counts(op)};
+  const RouteRowsOp choice{.logits = {.data = first_value_, .stride = stride, .width = experts, .count = rows.count},
+                           .selection_bias = weights_.vector_of(op.selection_bias, experts),
+                           .used = op.used,
+                           .gating = op.gating,
+                           .normalise = op.normalise,
+                           .weight_scale = op.weight_scale,
+                           .sequences = tables_.rows(0).sequences + rows.first,
+                           .chosen = routing_.chosen,
+                           .weights = routing_.weights,
+                           .counts = expert_counts(op)};
   const StoredWeight& router = weights_[op.router];
   after_small_kernel_ = true;
-  if (rows.tier == Tier::gemv && router.form == StoredWeight::Form::dense) {
+  if (rows.tier == Tier::gemv && router.form == StoredWeight::Form::dense && input.in.width <= kMaxFusedWidth) {
     return route_fused(context_, {.in = input.in,
                                   .norm = device_norm(op.before, input.in.width, input.set, rows.first, op.layer),
                                   .router = router.dense,
@@ -83,19 +82,17 @@ void CudaBackend::route(const MoeOp& op, Input& input) {
                                   .route = choice,
                                   .arrivals = arrivals_});
   }
-  multiply(input, {.weight = op.router,
-                   .bias = op.router_bias,
-                   .out = first_value_,
-                   .out_first = rows.first,
-                   .stride = stride});
+  multiply(
+      input,
+      {.weight = op.router, .bias = op.router_bias, .out = first_value_, .out_first = rows.first, .stride = stride});
   route_rows(context_, choice);
   after_small_kernel_ = true;
 }
 
 // Whether gate and up can be one launch.
 bool CudaBackend::have_one_format(const MoeOp& op) const {
-  return !op.gate.valid() || (is_packed(op.gate) == is_packed(op.up) &&
-                              weights_[op.gate].packed.format == weights_[op.up].packed.format);
+  return !op.gate.valid() ||
+         (is_packed(op.gate) == is_packed(op.up) && weights_[op.gate].packed.format == weights_[op.up].packed.format);
 }
 
 // All pairs of the segment through one matrix or two, as many at a time as the kernel takes. `rows`: the pairs' input
@@ -217,8 +214,11 @@ bool CudaBackend::run_experts(const MoeOp& op, Input& input) {
   const auto fits = [&](const Weight& weight) {
     return is_packed(weight) && can_run_grouped_gemm(context_, weights_[weight].packed);
   };
-  const bool grouped =
-      input.rows.tier != Tier::gemv && have_one_format(op) && fits(op.up) && fits(op.down);
+  const auto fits_alone = [&](const Weight& weight) {
+    return !is_packed(weight) || can_run_expert_gemv(context_, weights_[weight].packed);
+  };
+  const bool alone = fits_alone(op.up) && fits_alone(op.down);
+  const bool grouped = (input.rows.tier != Tier::gemv || !alone) && have_one_format(op) && fits(op.up) && fits(op.down);
   if (grouped) {
     run_experts_grouped(op, input);
   } else {
@@ -252,8 +252,7 @@ void CudaBackend::moe(const MoeOp& op) {
     const Timed timed(*this, "experts");
     const RowSpan x = row_span(op.end.x).from(rows.first, rows.count);
     const bool plain = op.end.branch.kind == NormKind::none && op.end.after.kind == NormKind::none;
-    const RowSpan value{
-        .data = first_value_, .stride = stride_of(x.width), .width = x.width, .count = rows.count};
+    const RowSpan value{.data = first_value_, .stride = stride_of(x.width), .width = x.width, .count = rows.count};
     combine_experts(context_, {.values = expert_value_,
                                .stride = stride_of(op.down.rows),
                                .chosen = routing_.chosen,

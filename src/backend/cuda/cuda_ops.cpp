@@ -89,8 +89,7 @@ void CudaBackend::fused_qkv(const QkvOp& op, const Input& input) {
 }
 
 // All three in one launch, for rotations that this GEMV has not fused.
-void CudaBackend::store_qkv(const QkvOp& op, const Input& input, const RowSpan& q, const RowSpan& k,
-                            const RowSpan& v) {
+void CudaBackend::store_qkv(const QkvOp& op, const Input& input, const RowSpan& q, const RowSpan& k, const RowSpan& v) {
   for (int first = 0; first < input.rows.count; first += kMaxSplitRows) {
     const int count = std::min(kMaxSplitRows, input.rows.count - first);
     GemvOp gemv{.name = "qkv", .input = split_input(input, first, count), .matrix_count = 3};

@@ -90,9 +90,8 @@ const std::uint16_t* CudaBackend::halves_of(Input& input) {
   if (input.halves != nullptr) return input.halves;
   const Halved wanted{.rows = input.in.data, .count = input.in.count, .width = input.in.width};
   if (halved_ != wanted || input.before.kind != NormKind::none) {
-    norm_rows(context_, input.in,
-              device_norm(input.before, input.in.width, input.set, input.rows.first, input.layer), halves_,
-              input.in.width);
+    norm_rows(context_, input.in, device_norm(input.before, input.in.width, input.set, input.rows.first, input.layer),
+              halves_, input.in.width);
     halved_ = {};
     after_small_kernel_ = true;
   }
@@ -107,8 +106,7 @@ void CudaBackend::forget_halves(const RowSpan& rows) {
 
 SplitInput CudaBackend::split_input(const Input& input, int first, int count) const {
   const RowSpan rows = input.in.from(first, count);
-  const DeviceNorm norm =
-      device_norm(input.before, rows.width, input.set, input.rows.first + first, input.layer);
+  const DeviceNorm norm = device_norm(input.before, rows.width, input.set, input.rows.first + first, input.layer);
   return {.rows = rows.data,
           .stride = rows.stride,
           .columns = rows.width,

@@ -9,8 +9,7 @@ namespace quarrel::cuda {
 // Version 1: dt, B and C are projected from what the convolution gave.
 void CudaBackend::project_scan_inputs(const SsmOp& op, ScanOp& scan, const RowSpan& mixed) {
   const int width = op.x_proj.rows;
-  const RowSpan projected{
-      .data = second_value_, .stride = stride_of(width), .width = width, .count = mixed.count};
+  const RowSpan projected{.data = second_value_, .stride = stride_of(width), .width = width, .count = mixed.count};
   const RowSpan dt{.data = first_value_, .stride = stride_of(op.inner), .width = op.inner, .count = mixed.count};
   const auto norm_part = [&](const Norm& norm, int at, int size) {
     RowSpan part = projected;

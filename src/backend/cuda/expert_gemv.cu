@@ -1,6 +1,6 @@
-// A thread block has a run of tiles of 16 weight rows, of one pair or two; each of its warps takes whole tiles, chunk
-// after chunk through a ring in shared memory that it fills itself, across the ends of tiles. The rows of the two pairs
-// are split once a block.
+// A thread block has a run of tiles of 16 weight rows, of one pair or two. Its items are a few chunks of a tile each;
+// the warps take them in turn, chunk after chunk through a ring in shared memory that each fills itself, across the
+// ends of items. The rows of the two pairs are split once a block; sums of a tile's items are added in order.
 #include <cuda_fp16.h>
 
 #include <algorithm>
@@ -17,7 +17,8 @@ namespace {
 constexpr int kWarps = kSplitWarps;
 constexpr int kThreads = kSplitThreads;
 constexpr int kMaxStages = 4;
-constexpr int kBatchItems = 64;  // tiles whose sums are kept before they are written
+constexpr int kItemChunks = 3;    // few enough that warps have equal shares of a block's chunks
+constexpr int kBatchItems = 128;  // whose sums are kept before they are written
 constexpr int kReservedBytes = 1024;
 constexpr int kDenseWarps = 8;
 
@@ -36,6 +37,9 @@ struct KernelArguments {
   int chunks;
   KernelMatrix matrices[2];
   int matrix_count;
+  int parts;       // items of a tile
+  int unit_items;  // of the tiles of both matrices
+  int batch_items;
   std::size_t expert_bytes;
   int stages;
   bool next_may_start;
@@ -47,11 +51,12 @@ struct KernelArguments {
 
 constexpr int activation_bytes(int chunks) { return chunks * split_chunk_bytes(1); }
 
-// The block's tiles: units [first, end); an item is a tile of one of the matrices.
+// The block's tiles: units [first, end). Items go through a unit's matrices, and through a tile's chunks.
 struct Run {
   int first;
   int end;
   int first_pair;
+  int items;
 
   __device__ explicit Run(const KernelArguments& a) {
     const auto cut = [&](int block) {
@@ -60,6 +65,22 @@ struct Run {
     first = cut(blockIdx.x);
     end = cut(blockIdx.x + 1);
     first_pair = first / a.tiles;
+    items = (end - first) * a.unit_items;
+  }
+};
+
+struct Item {
+  int unit;
+  int matrix;
+  int first_chunk;
+  int chunks;
+
+  __device__ Item(const KernelArguments& a, const Run& run, int number) {
+    unit = run.first + number / a.unit_items;
+    const int of_unit = number % a.unit_items;
+    matrix = of_unit / a.parts;
+    first_chunk = of_unit % a.parts * kItemChunks;
+    chunks = min(kItemChunks, a.chunks - first_chunk);
   }
 };
 
@@ -68,7 +89,7 @@ template <WeightFormat F>
 class RingFiller {
  public:
   __device__ RingFiller(const KernelArguments& arguments, const Run& run, int warp, int lane, std::uint32_t ring)
-      : arguments_(arguments), run_(run), lane_(lane), ring_(ring), item_(warp - kWarps) {
+      : arguments_(arguments), run_(run), lane_(lane), ring_(ring), number_(warp - kWarps) {
     next_item();
   }
 
@@ -82,7 +103,7 @@ class RingFiller {
       }
       stage_ = stage_ + 1 == arguments_.stages ? 0 : stage_ + 1;
       source_ += chunk_bytes(F);
-      if (++chunk_ == arguments_.chunks) next_item();
+      if (--left_ == 0) next_item();
     }
     commit_copies();
   }
@@ -91,15 +112,15 @@ class RingFiller {
   // The next item whose pair has an expert.
   __device__ void next_item() {
     source_ = nullptr;
-    chunk_ = 0;
-    const int items = (run_.end - run_.first) * arguments_.matrix_count;
-    for (item_ += kWarps; item_ < items; item_ += kWarps) {
-      const int unit = run_.first + item_ / arguments_.matrix_count;
-      const int expert = arguments_.chosen[unit / arguments_.tiles];
+    for (number_ += kWarps; number_ < run_.items; number_ += kWarps) {
+      const Item item(arguments_, run_, number_);
+      const int expert = arguments_.chosen[item.unit / arguments_.tiles];
       if (expert < 0) continue;
-      source_ = arguments_.matrices[item_ % arguments_.matrix_count].data + lane_ * 16 +
-                static_cast<std::size_t>(expert) * arguments_.expert_bytes +
-                static_cast<std::size_t>(unit % arguments_.tiles) * arguments_.chunks * chunk_bytes(F);
+      const std::size_t chunk =
+          static_cast<std::size_t>(item.unit % arguments_.tiles) * arguments_.chunks + item.first_chunk;
+      source_ = arguments_.matrices[item.matrix].data + lane_ * 16 +
+                static_cast<std::size_t>(expert) * arguments_.expert_bytes + chunk * chunk_bytes(F);
+      left_ = item.chunks;
       return;
     }
   }
@@ -110,8 +131,8 @@ class RingFiller {
   std::uint32_t ring_;
   std::uint64_t policy_ = evict_first_policy();
   const std::byte* source_ = nullptr;
-  int item_;
-  int chunk_ = 0;
+  int number_;
+  int left_ = 0;  // chunks of the item
   int stage_ = 0;
 };
 
@@ -126,8 +147,7 @@ __device__ int split_inputs(const KernelArguments& arguments, const Run& run, co
     one.rows += static_cast<std::size_t>(row) * one.stride;
     one.count = 1;
     if (one.first_bad_layer != nullptr) one.first_bad_layer += row;
-    split_row(one, weights, 0, true, scratch,
-              activations + (row - first_row) * activation_bytes(arguments.chunks));
+    split_row(one, weights, 0, true, scratch, activations + (row - first_row) * activation_bytes(arguments.chunks));
   }
   return first_row;
 }
@@ -137,19 +157,27 @@ __device__ float biased(const KernelArguments& arguments, int matrix, int expert
   return bias == nullptr ? value : value + bias[static_cast<std::size_t>(expert) * arguments.rows + row];
 }
 
+// The value of a tile's row: its items' sums in ascending order.
+__device__ float sum_of_items(const KernelArguments& arguments, const float* sums) {
+  float sum = 0.0f;
+  for (int part = 0; part < arguments.parts; ++part) sum += sums[part * kTileRows];
+  return sum;
+}
+
 // Writes what items [first, first + count) of the block gave, whole units.
 __device__ void finish(const KernelArguments& arguments, const Run& run, int first, int count, const float* sums) {
-  const int units = count / arguments.matrix_count;
+  const int units = count / arguments.unit_items;
   for (int i = threadIdx.x; i < units * kTileRows; i += kThreads) {
-    const int unit = run.first + first / arguments.matrix_count + i / kTileRows;
+    const int unit = run.first + first / arguments.unit_items + i / kTileRows;
     const int pair = unit / arguments.tiles;
     const int row = unit % arguments.tiles * kTileRows + i % kTileRows;
     const int expert = arguments.chosen[pair];
     if (expert < 0 || row >= arguments.rows) continue;
-    const float* place = sums + i / kTileRows * arguments.matrix_count * kTileRows + i % kTileRows;
-    float value = biased(arguments, 0, expert, row, place[0]);
+    const float* place = sums + i / kTileRows * arguments.unit_items * kTileRows + i % kTileRows;
+    float value = biased(arguments, 0, expert, row, sum_of_items(arguments, place));
     if (arguments.end == ExpertEnd::glu) {
-      value = gated(arguments.function, value, biased(arguments, 1, expert, row, place[kTileRows]));
+      const float up = sum_of_items(arguments, place + arguments.parts * kTileRows);
+      value = gated(arguments.function, value, biased(arguments, 1, expert, row, up));
     } else if (arguments.end == ExpertEnd::activate) {
       value = activated(arguments.function.kind, value);
     }
@@ -158,7 +186,7 @@ __device__ void finish(const KernelArguments& arguments, const Run& run, int fir
 }
 
 template <WeightFormat F>
-__global__ void __launch_bounds__(kThreads, 1) expert_gemv_kernel(const __grid_constant__ KernelArguments arguments) {
+__global__ void __launch_bounds__(kThreads, 2) expert_gemv_kernel(const __grid_constant__ KernelArguments arguments) {
   extern __shared__ __align__(16) std::byte shared[];
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
@@ -177,20 +205,22 @@ __global__ void __launch_bounds__(kThreads, 1) expert_gemv_kernel(const __grid_c
   __syncthreads();
 
   const ColumnPlan<1> plan(lane);
-  const int items = (run.end - run.first) * arguments.matrix_count;
   int stage = 0;
+  int number = warp;
 #pragma unroll 1
-  for (int batch = 0; batch < items; batch += kBatchItems) {
-    const int end = min(batch + kBatchItems, items);
+  for (int batch = 0; batch < run.items; batch += arguments.batch_items) {
+    const int end = min(batch + arguments.batch_items, run.items);
 #pragma unroll 1
-    for (int item = batch + warp; item < end; item += kWarps) {
-      const int pair = (run.first + item / arguments.matrix_count) / arguments.tiles;
+    for (; number < end; number += kWarps) {
+      const Item item(arguments, run, number);
+      const int pair = item.unit / arguments.tiles;
       if (arguments.chosen[pair] < 0) continue;
-      const std::byte* rows =
-          activations + (pair / arguments.pairs_a_row - first_row) * activation_bytes(arguments.chunks);
+      const std::byte* rows = activations +
+                              (pair / arguments.pairs_a_row - first_row) * activation_bytes(arguments.chunks) +
+                              item.first_chunk * split_chunk_bytes(1);
       Sums<1> parts;
 #pragma unroll 1
-      for (int chunk = 0; chunk < arguments.chunks; ++chunk) {
+      for (int chunk = 0; chunk < item.chunks; ++chunk) {
         wait_for_copies(arguments.stages - 1);
         __syncwarp();
         consume_chunk<F, 1>(ring + stage * chunk_bytes(F), rows + chunk * split_chunk_bytes(1), plan, lane, parts);
@@ -201,7 +231,7 @@ __global__ void __launch_bounds__(kThreads, 1) expert_gemv_kernel(const __grid_c
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const float sum = parts.whole(0, h);
-        if (lane % 4 == 0) sums[(item - batch) * kTileRows + lane / 4 + 8 * h] = sum;
+        if (lane % 4 == 0) sums[(number - batch) * kTileRows + lane / 4 + 8 * h] = sum;
       }
     }
     __syncthreads();
@@ -265,7 +295,8 @@ int stages_within(int limit, const PackedMatrix& matrix, int input_rows) {
 }  // namespace
 
 bool can_run_expert_gemv(const LaunchContext& context, const PackedMatrix& matrix) {
-  return stages_within(context.shared_bytes, matrix, 2) > 0;
+  const int parts = (matrix.chunks() + kItemChunks - 1) / kItemChunks;
+  return stages_within(context.shared_bytes, matrix, 2) > 0 && 2 * parts <= kBatchItems;
 }
 
 void prepare_expert_gemv(const LaunchContext& context) {
@@ -288,6 +319,9 @@ void expert_gemv(const LaunchContext& context, const ExpertGemvOp& op) {
                             .chunks = matrix.chunks(),
                             .matrices = {},
                             .matrix_count = op.end == ExpertEnd::glu ? 2 : 1,
+                            .parts = (matrix.chunks() + kItemChunks - 1) / kItemChunks,
+                            .unit_items = 0,
+                            .batch_items = 0,
                             .expert_bytes = op.matrices[0].expert_bytes,
                             .stages = 0,
                             .next_may_start = false,
@@ -298,6 +332,9 @@ void expert_gemv(const LaunchContext& context, const ExpertGemvOp& op) {
   for (int i = 0; i < arguments.matrix_count; ++i) {
     arguments.matrices[i] = {.data = op.matrices[i].packed.data, .bias = op.matrices[i].bias};
   }
+  arguments.unit_items = arguments.matrix_count * arguments.parts;
+  arguments.batch_items = kBatchItems / arguments.unit_items * arguments.unit_items;
+  if (arguments.batch_items == 0) fail_launch(op.name, "these rows are too long");
   // More than half of the shared memory, so that no two blocks pile up on one multiprocessor, and little more, so that
   // the next kernel finds room beside this one; where that is too little, what there is.
   const int half = (context.shared_bytes + kReservedBytes) / 2 - kReservedBytes;
@@ -305,8 +342,8 @@ void expert_gemv(const LaunchContext& context, const ExpertGemvOp& op) {
   arguments.next_may_start = arguments.stages >= 2;
   if (!arguments.next_may_start) arguments.stages = stages_within(context.shared_bytes, matrix, 2);
   if (arguments.stages == 0) fail_launch(op.name, "these rows are too long for the shared memory");
-  const int needed_bytes = fixed_bytes() + 2 * activation_bytes(matrix.chunks()) +
-                           kWarps * arguments.stages * chunk_bytes(matrix.format);
+  const int needed_bytes =
+      fixed_bytes() + 2 * activation_bytes(matrix.chunks()) + kWarps * arguments.stages * chunk_bytes(matrix.format);
   const int shared_bytes = std::max(needed_bytes, std::min(half + 16, context.shared_bytes));
   const dim3 grid(static_cast<unsigned>(std::min(arguments.units, context.multiprocessors)));
   with_expert_format(matrix.format, [&]<WeightFormat F>() {
@@ -325,7 +362,8 @@ void dense_expert_gemv(const LaunchContext& context, const ExpertGemvOp& op) {
                                  .function = op.function,
                                  .out = op.out,
                                  .stride = op.stride};
-  const dim3 grid(static_cast<unsigned>((matrix.rows + kDenseWarps - 1) / kDenseWarps), static_cast<unsigned>(op.pairs));
+  const dim3 grid(static_cast<unsigned>((matrix.rows + kDenseWarps - 1) / kDenseWarps),
+                  static_cast<unsigned>(op.pairs));
   const auto kernel = matrix.is_f16 ? dense_expert_gemv_kernel<__half> : dense_expert_gemv_kernel<float>;
   launch(op.name, context, kernel, grid, dim3(kDenseWarps * 32), 0, arguments);
 }

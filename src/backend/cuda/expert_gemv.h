@@ -1,6 +1,6 @@
-// Single rows with the experts they chose, on the integer tensor cores: what generated rows take. Each pair of a row and
-// an expert stands alone: only weights of chosen experts are read, and a row's bits do not depend on its neighbours.
-// Experts of plain numbers have a kernel of their own, for any number of pairs.
+// Single rows with the experts they chose, on the integer tensor cores: what generated rows take. Each pair of a row
+// and an expert stands alone: only weights of chosen experts are read, and a row's bits do not depend on its
+// neighbours. Experts of plain numbers have a kernel of their own, for any number of pairs.
 #pragma once
 
 #include "backend/cuda/activation_split.h"

@@ -11,10 +11,10 @@
 namespace quarrel::cuda {
 
 struct ExpertMatrix {
-  PackedMatrix packed = {};       // of the first expert; without data where the weights are plain numbers
-  DenseMatrix dense = {};         // the same for these
-  std::size_t expert_bytes = 0;   // from an expert to the next
-  const float* bias = nullptr;    // [experts][rows]
+  PackedMatrix packed = {};      // of the first expert; without data where the weights are plain numbers
+  DenseMatrix dense = {};        // the same for these
+  std::size_t expert_bytes = 0;  // from an expert to the next
+  const float* bias = nullptr;   // [experts][rows]
 };
 
 enum class ExpertEnd : std::uint8_t {

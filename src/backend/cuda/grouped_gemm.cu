@@ -102,8 +102,8 @@ __device__ void add_chunk_pair(const std::byte* weights, int lane, const ChunkAc
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         const int half = i / 4;
-        a[w][half][i % 4] = bytes_to_halves<is_symmetric(F)>(words[2 * half + i % 2], i % 4 / 2,
-                                                             code_middle(F) * code_unit(F, step));
+        a[w][half][i % 4] =
+            bytes_to_halves<is_symmetric(F)>(words[2 * half + i % 2], i % 4 / 2, code_middle(F) * code_unit(F, step));
       }
     }
     constexpr int kGroups = kHalfGroups ? 2 : 1;  // of a step
@@ -112,8 +112,7 @@ __device__ void add_chunk_pair(const std::byte* weights, int lane, const ChunkAc
     for (int w = 0; w < kWeightTiles; ++w) {
 #pragma unroll
       for (int i = 0; i < kGroups * 2; ++i) {
-        scale[w][i / 2][i % 2] =
-            scales[w][i % 2].scale(step * kGroups + i / 2) * (1.0f / code_unit(F, step));
+        scale[w][i / 2][i % 2] = scales[w][i % 2].scale(step * kGroups + i / 2) * (1.0f / code_unit(F, step));
       }
     }
 #pragma unroll
@@ -267,11 +266,10 @@ __global__ void __launch_bounds__(kThreads, 1) grouped_gemm_kernel(const __grid_
   const std::byte* tiles[kWeightTiles];
 #pragma unroll
   for (int w = 0; w < kWeightTiles; ++w) {
-    tiles[w] = tile[w] >= arguments.tiles
-                   ? nullptr
-                   : arguments.matrices[glu ? w : 0].data +
-                         static_cast<std::size_t>(rows.expert) * arguments.expert_bytes +
-                         static_cast<std::size_t>(tile[w]) * arguments.chunks * chunk_bytes(F);
+    tiles[w] = tile[w] >= arguments.tiles ? nullptr
+                                          : arguments.matrices[glu ? w : 0].data +
+                                                static_cast<std::size_t>(rows.expert) * arguments.expert_bytes +
+                                                static_cast<std::size_t>(tile[w]) * arguments.chunks * chunk_bytes(F);
   }
   std::byte* row_stages = shared + arguments.stages * weight_stage_bytes(F);
   const auto weights_of = [&](int stage) {
@@ -282,7 +280,7 @@ __global__ void __launch_bounds__(kThreads, 1) grouped_gemm_kernel(const __grid_
     const int stage = chunk % arguments.stages;
     if (chunk < arguments.chunks) {
       fill_stage<F>(arguments, tiles, input_rows, rows.count, chunk, lane, shared_address(rows_of(stage)),
-                           shared_address(weights_of(stage)));
+                    shared_address(weights_of(stage)));
     }
     commit_copies();
   };

@@ -9,7 +9,8 @@ namespace {
 
 constexpr int kRouteWarps = 4;
 constexpr int kMaxShare = kMaxExperts / 32;  // experts of a lane: lane, lane + 32 …
-constexpr int kFusedThreads = 128;
+constexpr int kFusedThreads = 256;
+constexpr int kHeldValues = kMaxFusedWidth / kFusedThreads;  // of a thread
 constexpr int kGroupThreads = 256;
 constexpr int kCombineThreads = 256;
 
@@ -24,77 +25,101 @@ __device__ int best_expert(float preference, int expert) {
   for (int mask = 16; mask > 0; mask >>= 1) {
     const float other = __shfl_xor_sync(~0u, preference, mask);
     const int other_expert = __shfl_xor_sync(~0u, expert, mask);
-    const bool better = other_expert >= 0 && (expert < 0 || other > preference ||
-                                              (other == preference && other_expert < expert));
+    const bool better =
+        other_expert >= 0 && (expert < 0 || other > preference || (other == preference && other_expert < expert));
     preference = better ? other : preference;
     expert = better ? other_expert : expert;
   }
   return expert;
 }
 
-// Scores from logits: a softmax over all experts, or each for itself.
-struct Scores {
-  Gating gating;
-  float best;
-  float total;
+// A row's logits and what they say, by one warp: a lane has experts lane, lane + 32 …
+template <int kShare>
+struct Choice {
+  float logits[kShare];
+  float scores[kShare];
+  std::uint32_t there = 0;  // experts that exist and were not chosen yet
 
-  __device__ Scores(const RouteRowsOp& op, const float* logits, int lane) : gating(op.gating), best(0.0f), total(1.0f) {
-    if (gating != Gating::softmax) return;
-    best = -INFINITY;
-    for (int e = lane; e < op.logits.width; e += 32) best = fmaxf(best, logits[e]);
+  __device__ Choice(const RouteRowsOp& op, const float* row, int lane) {
+#pragma unroll
+    for (int k = 0; k < kShare; ++k) {
+      const bool exists = k * 32 + lane < op.logits.width;
+      logits[k] = exists ? row[k * 32 + lane] : -INFINITY;
+      there |= exists ? 1u << k : 0u;
+    }
+    if (op.gating == Gating::sigmoid) {
+#pragma unroll
+      for (int k = 0; k < kShare; ++k) scores[k] = 1.0f / (1.0f + expf(-logits[k]));
+      return;
+    }
+    float best = -INFINITY;
+#pragma unroll
+    for (int k = 0; k < kShare; ++k) best = fmaxf(best, logits[k]);
     best = over_warp(best, [](float a, float b) { return fmaxf(a, b); });
     float sum = 0.0f;
-    for (int e = lane; e < op.logits.width; e += 32) sum += expf(logits[e] - best);
-    total = over_warp(sum, [](float a, float b) { return a + b; });
-  }
-  __device__ float of(float logit) const {
-    return gating == Gating::softmax ? expf(logit - best) / total : 1.0f / (1.0f + expf(-logit));
-  }
-};
-
-// What a row goes to, by one warp.
-__device__ void choose_experts(const RouteRowsOp& op, int row, int lane) {
-  const float* logits = op.logits.data + static_cast<std::size_t>(row) * op.logits.stride;
-  std::int32_t* chosen = op.chosen + static_cast<std::size_t>(row) * op.used;
-  float* weights = op.weights + static_cast<std::size_t>(row) * op.used;
-  if (op.sequences[row] < 0) {
-    for (int i = lane; i < op.used; i += 32) {
-      chosen[i] = -1;
-      weights[i] = 0.0f;
+#pragma unroll
+    for (int k = 0; k < kShare; ++k) {
+      scores[k] = (there >> k & 1u) != 0 ? expf(logits[k] - best) : 0.0f;
+      sum += scores[k];
     }
-    return;
+    sum = over_warp(sum, [](float a, float b) { return a + b; });
+#pragma unroll
+    for (float& score : scores) score /= sum;
   }
-  const Scores scores(op, logits, lane);
-  std::uint32_t taken = 0;  // of the lane's own experts
-  float sum = 0.0f;
-  for (int i = 0; i < op.used; ++i) {
+  // The best that is left, which then is not; its score is the same in all lanes.
+  __device__ int next(const RouteRowsOp& op, int lane, float& score) {
     float most = 0.0f;
     int expert = -1;
-    for (int share = 0; share < kMaxShare; ++share) {
-      const int e = share * 32 + lane;
-      if (e >= op.logits.width) break;
-      if ((taken >> share & 1u) != 0) continue;
+#pragma unroll
+    for (int k = 0; k < kShare; ++k) {
+      if ((there >> k & 1u) == 0) continue;
       // Logits still differ where scores have run into 0 or 1. A NaN has no place in an order.
-      float preference = op.selection_bias == nullptr ? logits[e] : scores.of(logits[e]) + op.selection_bias[e];
+      float preference = op.selection_bias == nullptr ? logits[k] : scores[k] + op.selection_bias[k * 32 + lane];
       if (isnan(preference)) preference = -INFINITY;
       if (expert < 0 || preference > most) {
         most = preference;
-        expert = e;
+        expert = k * 32 + lane;
       }
     }
     expert = best_expert(most, expert);
-    if (expert % 32 == lane) taken |= 1u << (expert / 32);
-    const float score = scores.of(logits[expert]);
-    sum += score;
-    if (lane == 0) {
-      chosen[i] = expert;
-      weights[i] = score;
-      if (op.counts != nullptr) atomicAdd(op.counts + expert, 1ull);
-    }
+    float own = 0.0f;
+#pragma unroll
+    for (int k = 0; k < kShare; ++k) own = expert / 32 == k ? scores[k] : own;
+    score = __shfl_sync(~0u, own, expert % 32);
+    if (expert % 32 == lane) there &= ~(1u << (expert / 32));
+    return expert;
   }
-  __syncwarp();
-  const float share = op.normalise && sum != 0.0f ? 1.0f / sum : 1.0f;
-  for (int i = lane; i < op.used; i += 32) weights[i] *= share * op.weight_scale;
+};
+
+// What a row goes to, by one warp; lane i has the i-th choice.
+template <int kShare>
+__device__ void choose_experts(const RouteRowsOp& op, int row, int lane) {
+  int chosen = -1;
+  float weight = 0.0f;
+  if (op.sequences[row] >= 0) {
+    Choice<kShare> choice(op, op.logits.data + static_cast<std::size_t>(row) * op.logits.stride, lane);
+    float sum = 0.0f;
+    for (int i = 0; i < op.used; ++i) {
+      float score = 0.0f;
+      const int expert = choice.next(op, lane, score);
+      sum += score;
+      if (lane == i) {
+        chosen = expert;
+        weight = score;
+      }
+    }
+    weight *= (op.normalise && sum != 0.0f ? 1.0f / sum : 1.0f) * op.weight_scale;
+  }
+  if (lane >= op.used) return;
+  const std::size_t pair = static_cast<std::size_t>(row) * op.used + lane;
+  op.chosen[pair] = chosen;
+  op.weights[pair] = weight;
+  if (op.counts != nullptr && chosen >= 0) atomicAdd(op.counts + chosen, 1ull);
+}
+
+__device__ void choose_experts(const RouteRowsOp& op, int row, int lane) {
+  if (op.logits.width <= 128) return choose_experts<4>(op, row, lane);
+  choose_experts<kMaxShare>(op, row, lane);
 }
 
 __global__ void __launch_bounds__(kRouteWarps * 32) route_rows_kernel(const __grid_constant__ RouteRowsOp op) {
@@ -107,35 +132,55 @@ __global__ void __launch_bounds__(kRouteWarps * 32) route_rows_kernel(const __gr
 __device__ float number(const __half* place) { return __half2float(*place); }
 __device__ float number(const float* place) { return *place; }
 
-// The norm of a row, by the whole block: what its values are multiplied with after the mean is taken away.
-struct RouterNorm {
-  float mean = 0.0f;
-  float scale = 1.0f;
+// The sum over the block, the same in every thread.
+__device__ float sum_of_block(float value, float* parts) {
+  value = over_warp(value, [](float a, float b) { return a + b; });
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;
+  __syncthreads();
+  float total = 0.0f;
+  for (int warp = 0; warp < kFusedThreads / 32; ++warp) total += parts[warp];
+  return total;
+}
 
-  __device__ RouterNorm(const RouteFusedOp& op, const float* row, int number, float* parts) {
-    const DeviceNorm& norm = op.norm;
-    if (norm.kind == NormKind::none) return;
-    const auto over_block = [&](const auto& term) {
-      float sum = 0.0f;
-      for (int i = threadIdx.x; i < op.in.width; i += kFusedThreads) sum += term(row[i]);
-      sum = over_warp(sum, [](float a, float b) { return a + b; });
-      __syncthreads();
-      if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = sum;
-      __syncthreads();
-      float total = 0.0f;
-      for (int warp = 0; warp < kFusedThreads / 32; ++warp) total += parts[warp];
-      return total;
-    };
-    const auto width = static_cast<float>(op.in.width);
-    if (norm.kind == NormKind::layer) mean = over_block([](float value) { return value; }) / width;
-    const float squares = over_block([&](float value) { return (value - mean) * (value - mean); });
-    scale = 1.0f / sqrtf(squares / width + norm.epsilon);
-    if (isfinite(squares)) return;
-    scale = __int_as_float(0x7fc00000);
-    const bool reports = blockIdx.x == 0 && threadIdx.x == 0 && norm.first_bad != nullptr;
-    if (reports && norm.first_bad[number] < 0) norm.first_bad[number] = norm.layer;
+// A thread's values of a row, or its weights: every kFusedThreads-th. All of them are asked for at once.
+struct HeldRow {
+  float v[kHeldValues];
+
+  template <typename Load>
+  __device__ HeldRow(int width, const Load& load) {
+#pragma unroll
+    for (int k = 0; k < kHeldValues; ++k) {
+      const int i = k * kFusedThreads + static_cast<int>(threadIdx.x);
+      v[k] = i < width ? load(i) : 0.0f;
+    }
   }
 };
+
+// Norms a row in place, whose values behind its width are zero; false if its sum of squares is not finite.
+__device__ bool norm_held(const DeviceNorm& norm, int width, HeldRow& row, float* parts) {
+  if (norm.kind == NormKind::none) return true;
+  const auto count = static_cast<float>(width);
+  float mean = 0.0f;
+  if (norm.kind == NormKind::layer) {
+    float sum = 0.0f;
+#pragma unroll
+    for (const float value : row.v) sum += value;
+    mean = sum_of_block(sum, parts) / count;
+  }
+  float squares = 0.0f;
+#pragma unroll
+  for (int k = 0; k < kHeldValues; ++k) {
+    if (k * kFusedThreads + static_cast<int>(threadIdx.x) < width) row.v[k] -= mean;
+    squares = fmaf(row.v[k], row.v[k], squares);
+  }
+  squares = sum_of_block(squares, parts);
+  const bool finite = isfinite(squares);
+  const float scale = finite ? 1.0f / sqrtf(squares / count + norm.epsilon) : __int_as_float(0x7fc00000);
+#pragma unroll
+  for (float& value : row.v) value *= scale;
+  return finite;
+}
 
 // A block has one expert and one row; the last block of a row to come chooses.
 template <typename T>
@@ -144,28 +189,29 @@ __global__ void __launch_bounds__(kFusedThreads) route_fused_kernel(const __grid
   __shared__ bool is_last;
   const int row = blockIdx.y;
   const int expert = blockIdx.x;
+  const int width = op.in.width;
+  const T* router = static_cast<const T*>(op.router.data) + static_cast<std::size_t>(expert) * width;
+  // What has been there all along is asked for before the kernel waits.
+  const HeldRow weights(
+      width, [&](int i) { return number(router + i) * (op.norm.weight == nullptr ? 1.0f : op.norm.weight[i]); });
   wait_for_previous_kernel();
   allow_next_kernel();
-  const float* values = op.in.data + static_cast<std::size_t>(row) * op.in.stride;
-  const T* weights = static_cast<const T*>(op.router.data) + static_cast<std::size_t>(expert) * op.in.width;
-  const RouterNorm norm(op, values, row, parts);
-  float sum = 0.0f;
-#pragma unroll 4
-  for (int i = threadIdx.x; i < op.in.width; i += kFusedThreads) {
-    float value = values[i];
-    if (op.norm.kind != NormKind::none) value = (value - norm.mean) * norm.scale;
-    if (op.norm.weight != nullptr) value *= op.norm.weight[i];
-    if (op.norm.bias != nullptr) value += op.norm.bias[i];
-    sum = fmaf(number(weights + i), value, sum);
+  const float* in = op.in.data + static_cast<std::size_t>(row) * op.in.stride;
+  HeldRow values(width, [&](int i) { return in[i]; });
+  const bool finite = norm_held(op.norm, width, values, parts);
+  if (!finite && expert == 0 && threadIdx.x == 0 && op.norm.first_bad != nullptr && op.norm.first_bad[row] < 0) {
+    op.norm.first_bad[row] = op.norm.layer;
   }
-  sum = over_warp(sum, [](float a, float b) { return a + b; });
-  __syncthreads();
-  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = sum;
-  __syncthreads();
+  float sum = 0.0f;
+#pragma unroll
+  for (int k = 0; k < kHeldValues; ++k) sum = fmaf(weights.v[k], values.v[k], sum);
+  if (op.norm.bias != nullptr) {
+    for (int i = threadIdx.x; i < width; i += kFusedThreads) sum = fmaf(number(router + i), op.norm.bias[i], sum);
+  }
+  sum = sum_of_block(sum, parts);
   if (threadIdx.x == 0) {
-    float logit = op.router_bias == nullptr ? 0.0f : op.router_bias[expert];
-    for (const float part : parts) logit += part;
-    op.route.logits.data[static_cast<std::size_t>(row) * op.route.logits.stride + expert] = logit;
+    if (op.router_bias != nullptr) sum += op.router_bias[expert];
+    op.route.logits.data[static_cast<std::size_t>(row) * op.route.logits.stride + expert] = sum;
     __threadfence();
     is_last = atomicAdd(op.arrivals + row, 1) + 1 == static_cast<int>(gridDim.x);
     if (is_last) op.arrivals[row] = 0;
@@ -239,16 +285,23 @@ __global__ void __launch_bounds__(kCombineThreads) combine_experts_kernel(const 
   out = op.is_added ? out + op.scale * sum : sum;
 }
 
+void check_limits(const RouteRowsOp& op) {
+  if (op.logits.width > kMaxExperts || op.used > kMaxExpertsUsed) {
+    fail_launch("router", "there are more than 1024 experts, or a row goes to more than 32");
+  }
+}
+
 }  // namespace
 
 void route_rows(const LaunchContext& context, const RouteRowsOp& op) {
-  if (op.logits.width > kMaxExperts) fail_launch("router", "there are more than 1024 experts");
+  check_limits(op);
   const dim3 grid(static_cast<unsigned>((op.logits.count + kRouteWarps - 1) / kRouteWarps));
   launch("router", context, route_rows_kernel, grid, dim3(kRouteWarps * 32), 0, op);
 }
 
 void route_fused(const LaunchContext& context, const RouteFusedOp& op) {
-  if (op.route.logits.width > kMaxExperts) fail_launch("router", "there are more than 1024 experts");
+  check_limits(op.route);
+  if (op.in.width > kMaxFusedWidth) fail_launch("router", "rows of more than 8192 values");
   const dim3 grid(static_cast<unsigned>(op.route.logits.width), static_cast<unsigned>(op.in.count));
   const auto kernel = op.router.is_f16 ? route_fused_kernel<__half> : route_fused_kernel<float>;
   launch("router", context, kernel, grid, dim3(kFusedThreads), 0, op);

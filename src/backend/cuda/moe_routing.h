@@ -12,6 +12,8 @@
 namespace quarrel::cuda {
 
 inline constexpr int kMaxExperts = 1024;
+inline constexpr int kMaxExpertsUsed = 32;
+inline constexpr int kMaxFusedWidth = 8192;  // of route_fused
 
 // A pair is a row and one of its experts: pair r * used + i is the i-th best choice of row r.
 struct RouteRowsOp {

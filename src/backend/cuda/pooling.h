@@ -37,8 +37,8 @@ struct PoolOutput {
 struct PoolLanesOp {
   const double* sums = nullptr;
   int width = 0;
-  float* out = nullptr;           // [count][width]
-  const float* dense = nullptr;   // [width][width]
+  float* out = nullptr;          // [count][width]
+  const float* dense = nullptr;  // [width][width]
   const float* dense_bias = nullptr;
   const float* score = nullptr;  // [scores][width]
   const float* score_bias = nullptr;

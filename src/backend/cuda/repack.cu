@@ -208,9 +208,9 @@ __global__ void __launch_bounds__(kDecodeThreads)
 }
 
 template <WeightFormat F>
-__global__ void __launch_bounds__(256) decode_rows_kernel(const std::uint8_t* data, int rows, int columns,
-                                                          const std::int32_t* ids, float scale, float* out,
-                                                          int stride) {
+__global__ void __launch_bounds__(256)
+    decode_rows_kernel(const std::uint8_t* data, int rows, int columns, const std::int32_t* ids, float scale,
+                       float* out, int stride) {
   wait_for_previous_kernel();
   allow_next_kernel();
   const int row = ids[blockIdx.x];

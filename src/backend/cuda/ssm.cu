@@ -125,8 +125,7 @@ struct StatePart {
 __device__ void store_convolution(const ScanOp& op, const StepRun& run) {
   const int history = op.taps - 1;
   const int channels = op.convolved.width;
-  for (int channel = blockIdx.x * kScanThreads + threadIdx.x; channel < channels;
-       channel += gridDim.x * kScanThreads) {
+  for (int channel = blockIdx.x * kScanThreads + threadIdx.x; channel < channels; channel += gridDim.x * kScanThreads) {
     float old[kMaxConvolutionTaps - 1];
     const float* state = op.state.convolution + run.state_in * op.state.slot_stride + channel;
 #pragma unroll
@@ -175,6 +174,11 @@ __global__ void __launch_bounds__(kScanThreads) scan_kernel(const __grid_constan
   const auto state_at = [&](int slot) {
     return op.state.scan + slot * op.state.slot_stride + static_cast<std::int64_t>(channel) * op.state_size;
   };
+  // What nobody fetches counts nothing: rows that are not there, and numbers of B and C behind the state's size.
+  for (int i = threadIdx.x; i < 2 * static_cast<int>(sizeof(TileRows<kShare>) / sizeof(float4)); i += kScanThreads) {
+    reinterpret_cast<float4*>(shared)[i] = {0.0f, 0.0f, 0.0f, 0.0f};
+  }
+  __syncthreads();
   fetch(op, place, run.first, min(kTileRows, run.count), tiles[0]);
   StatePart<kShare> state;
   state.load(run.state_in < 0 ? nullptr : state_at(run.state_in), op.state_size, lane);
@@ -188,14 +192,6 @@ __global__ void __launch_bounds__(kScanThreads) scan_kernel(const __grid_constan
   }
   const float d = op.d == nullptr ? 0.0f : op.d[head];
   const bool exists = own < place.channels;
-  // Numbers of B and C behind the state's size count nothing.
-  for (int i = threadIdx.x; i < 2 * kTileRows * kLanes * kShare; i += kScanThreads) {
-    const int s = i % (kLanes * kShare);
-    if (s < op.state_size) continue;
-    tiles[i / (kTileRows * kLanes * kShare)].b[i / (kLanes * kShare) % kTileRows][s] = 0.0f;
-    tiles[i / (kTileRows * kLanes * kShare)].c[i / (kLanes * kShare) % kTileRows][s] = 0.0f;
-  }
-
 #pragma unroll 1
   for (int first = 0; first < run.count; first += kTileRows) {
     const int count = min(kTileRows, run.count - first);
@@ -208,21 +204,25 @@ __global__ void __launch_bounds__(kScanThreads) scan_kernel(const __grid_constan
       wait_for_copies(0);
     }
     __syncthreads();
-    for (int i = threadIdx.x; i < count * kChannels; i += kScanThreads) {
+    const int computed = (count + kTogether - 1) / kTogether * kTogether;
+    for (int i = threadIdx.x; i < computed * kChannels; i += kScanThreads) {
       const int of_block = i % kChannels;
-      if (of_block >= place.channels) continue;
+      if (i / kChannels >= count || of_block >= place.channels) {
+        tile.x[i / kChannels][of_block] = tile.dt[i / kChannels][of_block] = 0.0f;
+        decays[i / kChannels][of_block] = 1.0f;
+        continue;
+      }
       const int own_head = (place.first_channel + of_block) / (op.inner / op.heads);
       float& dt = tile.dt[i / kChannels][of_block];
       dt = softplus(dt + (op.dt_bias == nullptr ? 0.0f : op.dt_bias[own_head]));
       if constexpr (!kMatrixA) decays[i / kChannels][of_block] = expf(dt * op.a[own_head]);
     }
     __syncthreads();
-#pragma unroll 1
-    for (int t = 0; t < count; t += kTogether) {
-      float y[kTogether] = {};
+    // Rows that are not there change nothing: their dt is zero.
+    const auto four_rows = [&]<bool kKeeps>(int t) {
+      float y[kTogether];
 #pragma unroll
       for (int j = 0; j < kTogether; ++j) {
-        if (t + j >= count) break;
         const float dt = tile.dt[t + j][own];
         const float dtx = dt * tile.x[t + j][own];
         const float decay = kMatrixA ? 0.0f : decays[t + j][own];
@@ -243,8 +243,10 @@ __global__ void __launch_bounds__(kScanThreads) scan_kernel(const __grid_constan
           }
         }
         y[j] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-        const int slot = run.has_snapshots != 0 ? op.runs.snapshots[run.first + first + t + j] : -1;
-        if (slot >= 0 && exists) state.store(state_at(slot), op.state_size, lane);
+        if constexpr (kKeeps) {
+          const int slot = t + j < count ? op.runs.snapshots[run.first + first + t + j] : -1;
+          if (slot >= 0 && exists) state.store(state_at(slot), op.state_size, lane);
+        }
       }
 #pragma unroll
       for (int mask = 1; mask < kLanes; mask <<= 1) {
@@ -258,6 +260,14 @@ __global__ void __launch_bounds__(kScanThreads) scan_kernel(const __grid_constan
       if (exists && lane < kTogether && t + lane < count) {
         const std::size_t row = static_cast<std::size_t>(run.first + first + t + lane);
         op.y[row * op.y_stride + channel] = fmaf(d, tile.x[t + lane][own], own_y);
+      }
+    };
+#pragma unroll 1
+    for (int t = 0; t < count; t += kTogether) {
+      if (run.has_snapshots != 0) {
+        four_rows.template operator()<true>(t);
+      } else {
+        four_rows.template operator()<false>(t);
       }
     }
     __syncthreads();

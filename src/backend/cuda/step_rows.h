@@ -39,9 +39,9 @@ struct StepRun {
 
 struct StepRuns {
   const StepRun* runs = nullptr;
-  int count = 0;                             // of those that a kernel must look at
-  const std::int32_t* run_of = nullptr;      // [rows]; -1: padding
-  const std::int32_t* snapshots = nullptr;   // [rows]: the slot that gets the state after the row; -1: none
+  int count = 0;                            // of those that a kernel must look at
+  const std::int32_t* run_of = nullptr;     // [rows]; -1: padding
+  const std::int32_t* snapshots = nullptr;  // [rows]: the slot that gets the state after the row; -1: none
 };
 
 // One layer's keys and values. A block id is good for all layers of a group; block_stride counts numbers.

@@ -80,7 +80,8 @@ class StepTables {
 
   TableLimits limits_;
   std::size_t ids_ = 0, logprobs_ = 0, bad_rows_ = 0, bad_outputs_ = 0, tokens_ = 0, positions_ = 0, sequences_ = 0,
-              first_new_ = 0, output_rows_ = 0, targets_ = 0, draws_ = 0, tiles_ = 0, runs_ = 0, run_of_ = 0, snapshots_ = 0, lengths_ = 0, tables_ = 0, end_ = 0;
+              first_new_ = 0, output_rows_ = 0, targets_ = 0, draws_ = 0, tiles_ = 0, runs_ = 0, run_of_ = 0,
+              snapshots_ = 0, lengths_ = 0, tables_ = 0, end_ = 0;
   DeviceBuffer memory_;
   PinnedBuffer up_[2];
   PinnedBuffer down_[2];

@@ -7,8 +7,8 @@
 //   of
 //             mma.m16n8k32, the first step in the low nibbles, the second in the high ones. Codes of eight bits take
 //             512 bytes a step.
-//             MXFP4 has the nibbles of a register's four weights side by side, the second step's above the first's: they
-//             choose from a table.
+//             MXFP4 has the nibbles of a register's four weights side by side, the second step's above the first's:
+//             they choose from a table.
 //   high bits of codes of five or six bits, in the same order: one bit for each of eight steps, or two for each of four
 //   records   16 (or 32, or 8) bytes a row: its scales, as exact as in the file
 //   Q6_K      has the rows' own scales behind these

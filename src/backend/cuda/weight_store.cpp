@@ -23,8 +23,8 @@ std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlig
 void check_source(const WeightSource& source, bool plan_only) {
   const TypeInfo& info = type_info(source.type);
   const auto fits = [](std::int64_t value) { return value >= 1 && value <= std::numeric_limits<std::int32_t>::max(); };
-  const bool experts_fit = is_expert(source.role) ? fits(source.experts) && fits(source.experts * source.rows)
-                                                  : source.experts == 1;
+  const bool many = is_expert(source.role) || source.role == WeightRole::vector;
+  const bool experts_fit = many ? fits(source.experts) && fits(source.experts * source.rows) : source.experts == 1;
   if (!fits(source.rows) || !fits(source.columns) || !experts_fit ||
       source.columns % std::int64_t{info.block_weights} != 0) {
     fail(ErrorKind::unsupported, "weight {} of type {} and shape [{}, {}, {}] cannot be used", source.name, info.name,
@@ -101,8 +101,8 @@ Weight WeightStore::add(const WeightSource& source) {
     }
     // Rows that go to experts are made ready as those for other matrices are.
     if (source.role != WeightRole::expert_row) widest_input_ = std::max(widest_input_, columns);
-    released_bytes_ += count_of(source.experts * source.rows) *
-                       row_bytes(type_info(source.type), count_of(source.columns));
+    released_bytes_ +=
+        count_of(source.experts * source.rows) * row_bytes(type_info(source.type), count_of(source.columns));
     if (!options_.plan_only && options_.on_uploaded) options_.on_uploaded(released_bytes_);
   }
   weights_.push_back(std::move(weight));
@@ -206,12 +206,14 @@ void WeightStore::add_vector(const WeightSource& source, StoredWeight& weight) {
   weight.form = StoredWeight::Form::vector;
   const std::size_t columns = count_of(source.columns);
   const std::size_t rows = count_of(source.rows);
-  weight.memory = allocate(rows * columns * sizeof(float), "vectors");
+  const std::size_t experts = count_of(source.experts);
+  weight.memory = allocate(experts * rows * columns * sizeof(float), "vectors");
   weight.values = weight.memory.as<float>();
   if (options_.plan_only) return;
-  std::vector<float> values(rows * columns);
-  for (std::size_t row = 0; row < rows; ++row) {
-    decode_row(source.type, data_of(source) + row * stride_of(source), values.data() + row * columns, columns);
+  std::vector<float> values(experts * rows * columns);
+  for (std::size_t row = 0; row < experts * rows; ++row) {
+    const std::byte* first = data_of(source, static_cast<std::int64_t>(row / rows));
+    decode_row(source.type, first + row % rows * stride_of(source), values.data() + row * columns, columns);
   }
   uploader().upload(weight.memory.data(), reinterpret_cast<const std::byte*>(values.data()),
                     values.size() * sizeof(float));
@@ -238,9 +240,9 @@ const StoredWeight& WeightStore::operator[](const Weight& weight) const {
 const float* WeightStore::vector_of(const Weight& weight, int count) const {
   if (!weight.valid()) return nullptr;
   const StoredWeight& found = (*this)[weight];
-  if (found.form != StoredWeight::Form::vector || weight.rows * weight.columns != count) {
-    fail(ErrorKind::internal, "an op needs a vector of {} values and was given one of {}", count,
-         weight.rows * weight.columns);
+  const int held = weight.experts * weight.rows * weight.columns;
+  if (found.form != StoredWeight::Form::vector || held != count) {
+    fail(ErrorKind::internal, "an op needs a vector of {} values and was given one of {}", count, held);
   }
   return found.values;
 }

@@ -62,7 +62,8 @@ class WeightStore {
   std::size_t released_bytes() const noexcept { return released_bytes_; }
   int widest_input() const noexcept { return widest_input_; }
   int widest_output() const noexcept { return widest_output_; }  // of all but embeddings and heads
-  // Of a row's experts: the numbers that one has going in or out at most, and how many there are; 0: the model has none.
+  // Of a row's experts: the numbers that one has going in or out at most, and how many there are; 0: the model has
+  // none.
   int widest_expert() const noexcept { return widest_expert_; }
   int experts_used() const noexcept { return experts_used_; }
   int most_experts() const noexcept { return most_experts_; }
