@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kAlignment = 256;
 constexpr int kPadding = 64;                               // rows that buckets add to a class at most
-constexpr std::size_t kPartBytes = std::size_t{64} << 20;  // parts of products of few rows: as much as a cache may hold
+constexpr std::size_t kPartBytes = std::size_t{64} << 20;  // parts of GEMMs of few rows: as much as a cache may hold
 
 std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -204,7 +204,7 @@ void CudaBackend::reserve(const StepLimits& asked, std::int32_t vocabulary) {
   stream_.synchronize();
 }
 
-// The first product of a process loads the library's kernels, tens of milliseconds that no step shall take; those of a
+// The first GEMM of a process loads the library's kernels, tens of milliseconds that no step shall take; those of a
 // full prompt are planned here too.
 void CudaBackend::warm_up_gemms(int rows) {
   if (options_.deterministic || rows <= kMaxPackedGemmRows) return;

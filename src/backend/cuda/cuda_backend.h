@@ -2,9 +2,9 @@
 // backend's stream and one download; `wait` hands over what came back. Steps of generated rows are padded to a bucket
 // and replayed as a graph from the third of their shape on.
 //
-// Which kernel a row meets depends on how many there are of its class, unless the options say `deterministic`: up to
+// Which kernel a row takes depends on how many there are of its class, unless the options say `deterministic`: up to
 // four (eight in small models) go through the integer GEMV, whose bits do not depend on how many there are, up to 32
-// through products in 16 bits with the packed weights, and more through GEMMs on weights in 16 bits.
+// through GEMMs in 16 bits on packed weights, and more through GEMMs on weights in 16 bits.
 //
 // Greedy tokens, draws from all tokens and scores are chosen on the device, and the next step reads them there. Where
 // sampling asks for more,
@@ -172,13 +172,13 @@ class CudaBackend final : public Backend {
    private:
     CudaBackend& backend_;
   };
-  // Which kernels rows meet, by their number.
+  // Which kernels rows take, by their number.
   enum class Tier : std::uint8_t {
     gemv,  // integers
     few,   // 16 bits, packed weights
     many,  // 16 bits, weights in 16 bits
   };
-  // Rows of one class, or of both where they meet the same kernels.
+  // Rows of one class, or of both where they take the same kernels.
   struct Segment {
     int first = 0;
     int count = 0;
@@ -208,7 +208,7 @@ class CudaBackend final : public Backend {
     int width = 0;
     bool operator==(const Halved&) const = default;
   };
-  struct Product {
+  struct Gemm {
     Weight weight = {};
     Weight bias = {};
     float* out = nullptr;  // of row `out_first` of the activation's rows
@@ -289,7 +289,7 @@ class CudaBackend final : public Backend {
   void sample_on_host(Record& record, std::span<const float> logits);
   Record* record_of(Ticket ticket);
 
-  // ---- cuda_products.cpp: GEMV or GEMM ----
+  // ---- cuda_gemm.cpp: GEMV or GEMM ----
   Tier tier_of(int rows) const noexcept;
   // `by_class`: rows of both classes are together only where nothing tells them apart.
   Segments segments(RowSet rows, bool by_class = false) const;
@@ -304,11 +304,11 @@ class CudaBackend final : public Backend {
   RowSpan floats_of(Input& input);
   const std::uint16_t* halves_of(Input& input);
   SplitInput split_input(const Input& input, int first, int count) const;
-  void multiply(Input& input, const Product& product);
-  // Several matrices one below the other in 16 bits, as one product of `rows` rows; null: they do not lie so.
+  void multiply(Input& input, const Gemm& wanted);
+  // Several matrices one below the other in 16 bits, as one GEMM of `rows` rows; null: they do not lie so.
   const std::uint16_t* joined_halves(std::initializer_list<Weight> weights) const;
   void multiply_joined(Input& input, const std::uint16_t* matrix, int rows, float* out);
-  void multiply_packed(const Input& input, const Product& product, const StoredWeight& weight);
+  void multiply_packed(const Input& input, const Gemm& wanted, const StoredWeight& weight);
   bool is_packed(const Weight& weight) const;
   bool can_multiply_halves(const Weight& weight) const;
   // Packed matrices one below the other, as far as `parts_`; how many slabs it has then, 0 where that cannot be done.
@@ -322,7 +322,7 @@ class CudaBackend final : public Backend {
   void store_qkv(const QkvOp& op, const Input& input, const RowSpan& q, const RowSpan& k, const RowSpan& v);
   void separate_qkv(const QkvOp& op, Input& input);
   void glu_segment(const GluOp& op, Input& input, const RowSpan& out);
-  void glu_by_products(const GluOp& op, Input& input, const RowSpan& out);
+  void glu_by_gemms(const GluOp& op, Input& input, const RowSpan& out);
   bool can_fuse(const QkvOp& op) const;
   const float* angles_of(const Rope& rope);
   void attend_segment(const AttendOp& op, const Segment& rows);
@@ -366,7 +366,7 @@ class CudaBackend final : public Backend {
   std::uint16_t* halves_ = nullptr;
   std::uint16_t* decoded_ = nullptr;  // the matrix at hand where there are no mirrors
   std::byte* split_ = nullptr;
-  float* parts_ = nullptr;  // of products of few rows
+  float* parts_ = nullptr;  // of GEMMs of few rows
   std::size_t part_floats_ = 0;
   std::byte* attention_workspace_ = nullptr;
   int* arrivals_ = nullptr;

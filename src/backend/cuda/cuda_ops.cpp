@@ -131,12 +131,12 @@ void CudaBackend::separate_qkv(const QkvOp& op, Input& input) {
   } else if (rows.tier == Tier::gemv && is_packed(op.q) && is_packed(op.k) && is_packed(op.v)) {
     store_qkv(op, input, in_q, in_k, in_v);
   } else {
-    const auto product = [&](const Weight& weight, const Weight& bias, const RowSpan& out) {
+    const auto store = [&](const Weight& weight, const Weight& bias, const RowSpan& out) {
       multiply(input, {.weight = weight, .bias = bias, .out = out.data, .out_first = rows.first, .stride = out.stride});
     };
-    product(op.q, op.q_bias, in_q);
-    product(op.k, op.k_bias, in_k);
-    product(op.v, op.v_bias, in_v);
+    store(op.q, op.q_bias, in_q);
+    store(op.k, op.k_bias, in_k);
+    store(op.v, op.v_bias, in_v);
   }
   const float* angles = angles_of(op.rope);
   const RopeTable* rope = angles == nullptr ? nullptr : &ropes_[as_size(op.rope.id)];
@@ -305,7 +305,7 @@ void CudaBackend::glu_segment(const GluOp& op, Input& input, const RowSpan& out)
   const Segment& rows = input.rows;
   const bool fused = rows.tier == Tier::gemv && op.gate.valid() && is_packed(op.gate) && is_packed(op.up) &&
                      weights_[op.gate].packed.format == weights_[op.up].packed.format;
-  if (!fused) return glu_by_products(op, input, out);
+  if (!fused) return glu_by_gemms(op, input, out);
   for (int first = 0; first < rows.count; first += kMaxSplitRows) {
     const int count = std::min(kMaxSplitRows, rows.count - first);
     GemvOp gemv{.name = "glu",
@@ -322,7 +322,7 @@ void CudaBackend::glu_segment(const GluOp& op, Input& input, const RowSpan& out)
   }
 }
 
-void CudaBackend::glu_by_products(const GluOp& op, Input& input, const RowSpan& out) {
+void CudaBackend::glu_by_gemms(const GluOp& op, Input& input, const RowSpan& out) {
   const Segment rows = input.rows;
   const int width = op.up.rows;
   std::uint16_t* halves = rows.tier != Tier::gemv && width == out.width ? halves_ : nullptr;

@@ -67,7 +67,7 @@ class WeightStore {
   int widest_expert() const noexcept { return widest_expert_; }
   int experts_used() const noexcept { return experts_used_; }
   int most_experts() const noexcept { return most_experts_; }
-  // Numbers of the largest packed matrix, where there are no mirrors: it is decoded before each large product.
+  // Numbers of the largest packed matrix, where there are no mirrors: it is decoded before each large GEMM.
   std::size_t decoded_numbers() const noexcept { return mirrors_fit() ? 0 : largest_packed_; }
 
  private:

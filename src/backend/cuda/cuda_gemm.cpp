@@ -1,4 +1,4 @@
-// Products of activations and weights: which rows meet which kernel, and in what form.
+// GEMVs and GEMMs: which rows take which kernel, and in what form.
 #include <algorithm>
 
 #include "backend/cuda/cuda_backend.h"
@@ -138,18 +138,18 @@ void CudaBackend::run_gemv(GemvOp op) {
   after_small_kernel_ = false;
 }
 
-void CudaBackend::multiply_packed(const Input& input, const Product& product, const StoredWeight& weight) {
+void CudaBackend::multiply_packed(const Input& input, const Gemm& wanted, const StoredWeight& weight) {
   for (int first = 0; first < input.rows.count; first += kMaxSplitRows) {
     const int count = std::min(kMaxSplitRows, input.rows.count - first);
-    GemvOp op{.name = "product",
+    GemvOp op{.name = "gemv",
               .input = split_input(input, first, count),
-              .output = product.is_added ? GemvOutput::add : GemvOutput::store,
-              .scale = product.scale};
+              .output = wanted.is_added ? GemvOutput::add : GemvOutput::store,
+              .scale = wanted.scale};
     op.matrices[0] = {
         .weight = weight.packed,
-        .bias = weights_.vector_of(product.bias, product.weight.rows),
-        .out = product.out + static_cast<std::ptrdiff_t>(input.rows.first + first - product.out_first) * product.stride,
-        .stride = product.stride};
+        .bias = weights_.vector_of(wanted.bias, wanted.weight.rows),
+        .out = wanted.out + static_cast<std::ptrdiff_t>(input.rows.first + first - wanted.out_first) * wanted.stride,
+        .stride = wanted.stride};
     run_gemv(op);
   }
 }
@@ -195,20 +195,20 @@ void CudaBackend::join_few(const Input& input, int slabs, JoinPartsOp op) {
   after_small_kernel_ = true;
 }
 
-void CudaBackend::multiply(Input& input, const Product& product) {
-  const StoredWeight& weight = weights_[product.weight];
-  const int rows = product.weight.rows;
-  float* out = product.out + static_cast<std::ptrdiff_t>(input.rows.first - product.out_first) * product.stride;
-  if (const int slabs = multiply_few(input, {product.weight})) {
+void CudaBackend::multiply(Input& input, const Gemm& wanted) {
+  const StoredWeight& weight = weights_[wanted.weight];
+  const int rows = wanted.weight.rows;
+  float* out = wanted.out + static_cast<std::ptrdiff_t>(input.rows.first - wanted.out_first) * wanted.stride;
+  if (const int slabs = multiply_few(input, {wanted.weight})) {
     return join_few(input, slabs,
                     {.width = rows,
-                     .end = product.is_added ? PartsEnd::add : PartsEnd::store,
-                     .bias = weights_.vector_of(product.bias, rows),
-                     .scale = product.scale,
+                     .end = wanted.is_added ? PartsEnd::add : PartsEnd::store,
+                     .bias = weights_.vector_of(wanted.bias, rows),
+                     .scale = wanted.scale,
                      .out = out,
-                     .out_stride = product.stride});
+                     .out_stride = wanted.stride});
   }
-  if (input.rows.tier != Tier::gemv && can_multiply_halves(product.weight) && product.stride % 4 == 0) {
+  if (input.rows.tier != Tier::gemv && can_multiply_halves(wanted.weight) && wanted.stride % 4 == 0) {
     const std::uint16_t* in = halves_of(input);
     const std::uint16_t* matrix = weight.f16;
     if (matrix == nullptr) {
@@ -218,26 +218,26 @@ void CudaBackend::multiply(Input& input, const Product& product) {
     gemm_->run(context_,
                {.tokens = input.rows.count,
                 .rows = rows,
-                .columns = product.weight.columns,
-                .out_stride = product.stride,
-                .is_added = product.is_added},
-               matrix, in, out, product.is_added ? product.scale : 1.0f);
+                .columns = wanted.weight.columns,
+                .out_stride = wanted.stride,
+                .is_added = wanted.is_added},
+               matrix, in, out, wanted.is_added ? wanted.scale : 1.0f);
     after_small_kernel_ = true;
-    if (!product.bias.valid()) return;
-    if (product.is_added) fail(ErrorKind::internal, "a bias that would be added to a residual without its scale");
-    add_bias(context_, {.data = out, .stride = product.stride, .width = rows, .count = input.rows.count},
-             weights_.vector_of(product.bias, rows));
+    if (!wanted.bias.valid()) return;
+    if (wanted.is_added) fail(ErrorKind::internal, "a bias that would be added to a residual without its scale");
+    add_bias(context_, {.data = out, .stride = wanted.stride, .width = rows, .count = input.rows.count},
+             weights_.vector_of(wanted.bias, rows));
     return;
   }
-  if (weight.form == StoredWeight::Form::packed) return multiply_packed(input, product, weight);
+  if (weight.form == StoredWeight::Form::packed) return multiply_packed(input, wanted, weight);
   if (weight.form != StoredWeight::Form::dense) fail(ErrorKind::internal, "a vector is no matrix");
   dense_gemv(context_, {.weight = weight.dense,
                         .in = floats_of(input),
-                        .bias = weights_.vector_of(product.bias, rows),
+                        .bias = weights_.vector_of(wanted.bias, rows),
                         .out = out,
-                        .out_stride = product.stride,
-                        .add = product.is_added,
-                        .scale = product.scale});
+                        .out_stride = wanted.stride,
+                        .add = wanted.is_added,
+                        .scale = wanted.scale});
   after_small_kernel_ = true;
 }
 
