@@ -204,6 +204,25 @@ struct TimedShape {
   bool gated;
 };
 
+void report(Fixture& fixture, const TimedShape& s, int rows, double in_time, double down_time) {
+  const int pairs = rows * s.used;
+  const int read = std::min(pairs, s.experts);  // at most
+  const auto bytes = [&](int out_rows, int columns) {
+    const PackedMatrix one{.format = s.format, .rows = out_rows, .columns = columns};
+    return static_cast<double>(read) * static_cast<double>(one.bytes());
+  };
+  const double operations = 2.0 * pairs * s.width * s.hidden;
+  const std::string name = fmt::format("experts of {}, {} rows", s.name, rows);
+  const int in_matrices = s.gated ? 2 : 1;
+  if (rows <= 64) {
+    fixture.report_bytes(name + ", in", in_time, bytes(s.hidden, s.width) * in_matrices);
+    fixture.report_bytes(name + ", down", down_time, bytes(s.width, s.hidden));
+  } else {
+    fixture.report_operations(name + ", in", in_time, operations * in_matrices);
+    fixture.report_operations(name + ", down", down_time, operations);
+  }
+}
+
 void time_shape(Fixture& fixture, const TimedShape& s, int rows) {
   // So many, and other experts each time, that the L2 holds little of it.
   const PackedMatrix one{.format = s.format, .rows = s.hidden, .columns = s.width};
@@ -288,21 +307,8 @@ void time_shape(Fixture& fixture, const TimedShape& s, int rows) {
                            .out = value.as<float>(),
                            .stride = s.width});
   };
-  const double in_time = fixture.microseconds(calls, fixture.context(), run_in);
-  const double down_time = fixture.microseconds(calls, fixture.context(), run_down);
-  const int read = std::min(pairs, s.experts);  // at most
-  const double bytes = static_cast<double>(read) * static_cast<double>(in[0]->on_device().expert_bytes);
-  const double down_bytes = static_cast<double>(read) * static_cast<double>(out[0]->on_device().expert_bytes);
-  const double operations = 2.0 * pairs * s.width * s.hidden;
-  const std::string name = fmt::format("experts of {}, {} rows", s.name, rows);
-  const int in_matrices = s.gated ? 2 : 1;
-  if (rows <= 64) {
-    fixture.report_bytes(name + ", in", in_time, bytes * in_matrices);
-    fixture.report_bytes(name + ", down", down_time, down_bytes);
-  } else {
-    fixture.report_operations(name + ", in", in_time, operations * in_matrices);
-    fixture.report_operations(name + ", down", down_time, operations);
-  }
+  report(fixture, s, rows, fixture.microseconds(calls, fixture.context(), run_in),
+         fixture.microseconds(calls, fixture.context(), run_down));
 }
 
 }  // namespace

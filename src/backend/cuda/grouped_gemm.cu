@@ -18,7 +18,7 @@ constexpr int kWeightTiles = 2;  // of a warp
 constexpr int kMaxStages = 3;
 constexpr int kPitch = kChunkColumns * 2 + 32;  // of a row of activations: eight rows fall into different banks
 constexpr int kSumPitch = 32;                   // of the sums over a row's groups
-constexpr int kManyTiles = 8;                   // of eight rows each, of a block
+constexpr int kManyTiles = 4;                   // of eight rows each, of a block
 
 struct KernelMatrix {
   const std::byte* data;
@@ -238,7 +238,8 @@ __device__ void store(const KernelArguments& arguments, const BlockRows& rows, c
 }
 
 template <WeightFormat F, int kTiles>
-__global__ void __launch_bounds__(kThreads, 1) grouped_gemm_kernel(const __grid_constant__ KernelArguments arguments) {
+__global__ void __launch_bounds__(kThreads, kTiles <= 4 ? 2 : 1)
+    grouped_gemm_kernel(const __grid_constant__ KernelArguments arguments) {
   constexpr int kRows = kTiles * 8;
   extern __shared__ __align__(16) std::byte shared[];
   __shared__ BlockRows found;
@@ -309,14 +310,20 @@ __global__ void __launch_bounds__(kThreads, 1) grouped_gemm_kernel(const __grid_
   if (tiles[0] != nullptr) store<kTiles>(arguments, rows, tile, lane, sums);
 }
 
-constexpr int kStaticBytes = 1024;  // shared memory that is no part of a stage
+constexpr int kStaticBytes = 1024;    // shared memory that is no part of a stage
+constexpr int kReservedBytes = 1024;  // the system's own, of each block
 
 constexpr int stage_bytes_of(const PackedMatrix& matrix, int tiles) {
   return weight_stage_bytes(matrix.format) + row_stage_bytes(tiles * 8);
 }
 
+// Two blocks a multiprocessor where both have room for two stages at least: one decodes while the other multiplies.
 int stages_of(const LaunchContext& context, const PackedMatrix& matrix, int tiles) {
-  return std::min(kMaxStages, (context.shared_bytes - kStaticBytes) / stage_bytes_of(matrix, tiles));
+  const int stage_bytes = stage_bytes_of(matrix, tiles);
+  const int beside_another =
+      ((context.shared_bytes + kReservedBytes) / 2 - kReservedBytes - kStaticBytes) / stage_bytes;
+  if (beside_another >= 2) return std::min(kMaxStages, beside_another);
+  return std::min(kMaxStages, (context.shared_bytes - kStaticBytes) / stage_bytes);
 }
 
 template <int kTiles>

@@ -2,7 +2,7 @@
 // weights whose codes become F16 in registers. Which rows an expert has is read on the device (moe_routing.h), so the
 // launch depends on the shape of the step alone; thread blocks that find no rows end at once.
 //
-// A thread block has up to 8 or 64 rows of one expert and 128 or 256 rows of its weights; sums over columns are made in
+// A thread block has up to 8 or 32 rows of one expert and 128 or 256 rows of its weights; sums over columns are made in
 // an order that depends on the shape alone.
 #pragma once
 

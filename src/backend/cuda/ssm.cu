@@ -157,6 +157,92 @@ __device__ void store_convolution(const ScanOp& op, const StepRun& run) {
   }
 }
 
+// Which channel a thread has a part of.
+struct ScanThread {
+  int lane;
+  int own;  // of the block's channels
+  int channel;
+  bool exists;
+  float d;
+
+  __device__ ScanThread(const ScanOp& op, const ScanPlace& place)
+      : lane(threadIdx.x % kLanes), own(threadIdx.x / kLanes), exists(own < place.channels) {
+    channel = place.first_channel + min(own, place.channels - 1);
+    d = op.d == nullptr ? 0.0f : op.d[channel / (op.inner / op.heads)];
+  }
+  __device__ float* state_at(const ScanOp& op, int slot) const {
+    return op.state.scan + slot * op.state.slot_stride + static_cast<std::int64_t>(channel) * op.state_size;
+  }
+};
+
+// dt as the scan takes it, and what a row leaves of the state. Rows that are not there change nothing: their dt is
+// zero.
+template <int kShare, bool kMatrixA>
+__device__ void prepare_rows(const ScanOp& op, const ScanPlace& place, int count, TileRows<kShare>& tile,
+                             float (&decays)[kTileRows][kChannels]) {
+  const int computed = (count + kTogether - 1) / kTogether * kTogether;
+  for (int i = threadIdx.x; i < computed * kChannels; i += kScanThreads) {
+    const int row = i / kChannels;
+    const int of_block = i % kChannels;
+    if (row >= count || of_block >= place.channels) {
+      tile.x[row][of_block] = tile.dt[row][of_block] = 0.0f;
+      decays[row][of_block] = 1.0f;
+      continue;
+    }
+    const int head = (place.first_channel + of_block) / (op.inner / op.heads);
+    float& dt = tile.dt[row][of_block];
+    dt = softplus(dt + (op.dt_bias == nullptr ? 0.0f : op.dt_bias[head]));
+    if constexpr (!kMatrixA) decays[row][of_block] = expf(dt * op.a[head]);
+  }
+}
+
+// Rows [t, t + kTogether) of a tile that begins with row `first` of the run and has `count` rows.
+template <int kShare, bool kMatrixA, bool kKeeps>
+__device__ void scan_rows(const ScanOp& op, const StepRun& run, const ScanThread& thread, const TileRows<kShare>& tile,
+                          const float (&decays)[kTileRows][kChannels], const float (&a)[kMatrixA ? kShare : 1],
+                          int first, int t, int count, StatePart<kShare>& state) {
+  float y[kTogether];
+#pragma unroll
+  for (int j = 0; j < kTogether; ++j) {
+    const float dt = tile.dt[t + j][thread.own];
+    const float dtx = dt * tile.x[t + j][thread.own];
+    const float decay = kMatrixA ? 0.0f : decays[t + j][thread.own];
+    float sums[4] = {};
+#pragma unroll
+    for (int k = 0; k < kShare; k += 4) {
+      const int s = StatePart<kShare>::index(thread.lane, k);
+      const float4 b = *reinterpret_cast<const float4*>(&tile.b[t + j][s]);
+      const float4 c = *reinterpret_cast<const float4*>(&tile.c[t + j][s]);
+      const float bs[4] = {b.x, b.y, b.z, b.w};
+      const float cs[4] = {c.x, c.y, c.z, c.w};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float factor = decay;
+        if constexpr (kMatrixA) factor = expf(dt * a[k + i]);
+        state.h[k + i] = fmaf(state.h[k + i], factor, dtx * bs[i]);
+        sums[i] = fmaf(state.h[k + i], cs[i], sums[i]);
+      }
+    }
+    y[j] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    if constexpr (kKeeps) {
+      const int slot = t + j < count ? op.runs.snapshots[run.first + first + t + j] : -1;
+      if (slot >= 0 && thread.exists) state.store(thread.state_at(op, slot), op.state_size, thread.lane);
+    }
+  }
+#pragma unroll
+  for (int mask = 1; mask < kLanes; mask <<= 1) {
+#pragma unroll
+    for (float& value : y) value += __shfl_xor_sync(~0u, value, mask);
+  }
+  // Lane j of a channel writes row t + j.
+  float own_y = y[0];
+#pragma unroll
+  for (int j = 1; j < kTogether; ++j) own_y = thread.lane == j ? y[j] : own_y;
+  if (!thread.exists || thread.lane >= kTogether || t + thread.lane >= count) return;
+  const std::size_t row = static_cast<std::size_t>(run.first + first + t + thread.lane);
+  op.y[row * op.y_stride + thread.channel] = fmaf(thread.d, tile.x[t + thread.lane][thread.own], own_y);
+}
+
 template <int kShare, bool kMatrixA>
 __global__ void __launch_bounds__(kScanThreads) scan_kernel(const __grid_constant__ ScanOp op) {
   extern __shared__ __align__(16) std::byte shared[];
@@ -167,13 +253,7 @@ __global__ void __launch_bounds__(kScanThreads) scan_kernel(const __grid_constan
   const StepRun run = op.runs.runs[blockIdx.y];
   if (run.first < 0) return;
   const ScanPlace place(op);
-  const int lane = threadIdx.x % kLanes;
-  const int own = threadIdx.x / kLanes;
-  const int channel = place.first_channel + min(own, place.channels - 1);
-  const int head = channel / (op.inner / op.heads);
-  const auto state_at = [&](int slot) {
-    return op.state.scan + slot * op.state.slot_stride + static_cast<std::int64_t>(channel) * op.state_size;
-  };
+  const ScanThread thread(op, place);
   // What nobody fetches counts nothing: rows that are not there, and numbers of B and C behind the state's size.
   for (int i = threadIdx.x; i < 2 * static_cast<int>(sizeof(TileRows<kShare>) / sizeof(float4)); i += kScanThreads) {
     reinterpret_cast<float4*>(shared)[i] = {0.0f, 0.0f, 0.0f, 0.0f};
@@ -181,17 +261,15 @@ __global__ void __launch_bounds__(kScanThreads) scan_kernel(const __grid_constan
   __syncthreads();
   fetch(op, place, run.first, min(kTileRows, run.count), tiles[0]);
   StatePart<kShare> state;
-  state.load(run.state_in < 0 ? nullptr : state_at(run.state_in), op.state_size, lane);
+  state.load(run.state_in < 0 ? nullptr : thread.state_at(op, run.state_in), op.state_size, thread.lane);
   float a[kMatrixA ? kShare : 1];
   if constexpr (kMatrixA) {
 #pragma unroll
     for (int k = 0; k < kShare; ++k) {
-      const int s = StatePart<kShare>::index(lane, k);
-      a[k] = s < op.state_size ? op.a[static_cast<std::int64_t>(channel) * op.state_size + s] : 0.0f;
+      const int s = StatePart<kShare>::index(thread.lane, k);
+      a[k] = s < op.state_size ? op.a[static_cast<std::int64_t>(thread.channel) * op.state_size + s] : 0.0f;
     }
   }
-  const float d = op.d == nullptr ? 0.0f : op.d[head];
-  const bool exists = own < place.channels;
 #pragma unroll 1
   for (int first = 0; first < run.count; first += kTileRows) {
     const int count = min(kTileRows, run.count - first);
@@ -204,75 +282,21 @@ __global__ void __launch_bounds__(kScanThreads) scan_kernel(const __grid_constan
       wait_for_copies(0);
     }
     __syncthreads();
-    const int computed = (count + kTogether - 1) / kTogether * kTogether;
-    for (int i = threadIdx.x; i < computed * kChannels; i += kScanThreads) {
-      const int of_block = i % kChannels;
-      if (i / kChannels >= count || of_block >= place.channels) {
-        tile.x[i / kChannels][of_block] = tile.dt[i / kChannels][of_block] = 0.0f;
-        decays[i / kChannels][of_block] = 1.0f;
-        continue;
-      }
-      const int own_head = (place.first_channel + of_block) / (op.inner / op.heads);
-      float& dt = tile.dt[i / kChannels][of_block];
-      dt = softplus(dt + (op.dt_bias == nullptr ? 0.0f : op.dt_bias[own_head]));
-      if constexpr (!kMatrixA) decays[i / kChannels][of_block] = expf(dt * op.a[own_head]);
-    }
+    prepare_rows<kShare, kMatrixA>(op, place, count, tile, decays);
     __syncthreads();
-    // Rows that are not there change nothing: their dt is zero.
-    const auto four_rows = [&]<bool kKeeps>(int t) {
-      float y[kTogether];
-#pragma unroll
-      for (int j = 0; j < kTogether; ++j) {
-        const float dt = tile.dt[t + j][own];
-        const float dtx = dt * tile.x[t + j][own];
-        const float decay = kMatrixA ? 0.0f : decays[t + j][own];
-        float sums[4] = {};
-#pragma unroll
-        for (int k = 0; k < kShare; k += 4) {
-          const int s = StatePart<kShare>::index(lane, k);
-          const float4 b = *reinterpret_cast<const float4*>(&tile.b[t + j][s]);
-          const float4 c = *reinterpret_cast<const float4*>(&tile.c[t + j][s]);
-          const float bs[4] = {b.x, b.y, b.z, b.w};
-          const float cs[4] = {c.x, c.y, c.z, c.w};
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            float factor = decay;
-            if constexpr (kMatrixA) factor = expf(dt * a[k + i]);
-            state.h[k + i] = fmaf(state.h[k + i], factor, dtx * bs[i]);
-            sums[i] = fmaf(state.h[k + i], cs[i], sums[i]);
-          }
-        }
-        y[j] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-        if constexpr (kKeeps) {
-          const int slot = t + j < count ? op.runs.snapshots[run.first + first + t + j] : -1;
-          if (slot >= 0 && exists) state.store(state_at(slot), op.state_size, lane);
-        }
-      }
-#pragma unroll
-      for (int mask = 1; mask < kLanes; mask <<= 1) {
-#pragma unroll
-        for (float& value : y) value += __shfl_xor_sync(~0u, value, mask);
-      }
-      // Lane j of a channel writes row t + j.
-      float own_y = y[0];
-#pragma unroll
-      for (int j = 1; j < kTogether; ++j) own_y = lane == j ? y[j] : own_y;
-      if (exists && lane < kTogether && t + lane < count) {
-        const std::size_t row = static_cast<std::size_t>(run.first + first + t + lane);
-        op.y[row * op.y_stride + channel] = fmaf(d, tile.x[t + lane][own], own_y);
-      }
-    };
 #pragma unroll 1
     for (int t = 0; t < count; t += kTogether) {
       if (run.has_snapshots != 0) {
-        four_rows.template operator()<true>(t);
+        scan_rows<kShare, kMatrixA, true>(op, run, thread, tile, decays, a, first, t, count, state);
       } else {
-        four_rows.template operator()<false>(t);
+        scan_rows<kShare, kMatrixA, false>(op, run, thread, tile, decays, a, first, t, count, state);
       }
     }
     __syncthreads();
   }
-  if (exists && run.state_out >= 0) state.store(state_at(run.state_out), op.state_size, lane);
+  if (thread.exists && run.state_out >= 0) {
+    state.store(thread.state_at(op, run.state_out), op.state_size, thread.lane);
+  }
   store_convolution(op, run);
 }
 
