@@ -76,6 +76,11 @@ const std::vector<ModelOptionRow>& model_option_rows() {
        "auto (the split in prompts only for groups with outliers), f32",
        {"auto", "int8x2", "int8", "f32"},
        &Options::activations},
+      {"--deterministic",
+       "",
+       "An answer's bits do not depend on what else is computed: slower on a GPU, always so elsewhere",
+       {},
+       &Options::deterministic},
       {"--no-repack",
        "",
        "Compute from the mapped file itself: loads at once and shares its memory between processes, but slower",
@@ -146,6 +151,7 @@ ExecutorOptions executor_options(const ModelOptions& options) {
                        : options.activations == "int8" ? ActivationPrecision::int8
                        : options.activations == "auto" ? ActivationPrecision::outlier_groups
                                                        : ActivationPrecision::int8_split;
+  result.deterministic = options.deterministic;
   result.repack = !options.no_repack;
   result.on_load = load_progress();
   if (!options.memory_budget.empty()) result.memory_budget = parse_bytes(options.memory_budget, "--memory-budget");

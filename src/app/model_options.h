@@ -26,6 +26,7 @@ struct ModelOptions {
   std::string context;               // "4096", "32k"; empty: the model's own
   std::string kv;                    // "f32", "f16"; empty: the backend's default
   std::string activations = "auto";  // "auto", "int8x2", "int8" or "f32"
+  bool deterministic = false;
   bool no_repack = false;
   std::string memory_budget;  // "8G"; empty: what the machine has
   std::string expert_memory;  // "4G"; empty: all experts, or what the budget leaves

@@ -249,6 +249,8 @@ class Device {
   virtual std::size_t memory_total() const = 0;      // bytes that there are at all; 0: nobody knows
   // The device must outlive its backends.
   virtual std::unique_ptr<Backend> make_backend(const BackendOptions& options) = 0;
+  // Rows that a step should have at most, unless someone asks for another number: enough to use the device well.
+  virtual std::int32_t batch_rows() const noexcept { return 512; }
 };
 
 }  // namespace quarrel

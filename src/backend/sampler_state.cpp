@@ -92,6 +92,13 @@ bool SamplerState::is_greedy() const noexcept {
   return params.temperature <= 0.0f && !params.mirostat && params.logit_bias.empty() && !has_penalties(params);
 }
 
+std::optional<SamplerState::Draw> SamplerState::draw_from_all(std::size_t vocabulary,
+                                                              std::uint64_t ahead) const noexcept {
+  if (!draws_from_all(request_.params, vocabulary)) return std::nullopt;
+  return Draw{.random = uniform(request_.params.seed, request_.draw + ahead),
+              .temperature = static_cast<double>(request_.params.temperature)};
+}
+
 const SampleRequest& SamplerState::request(std::span<const std::uint64_t> mask, std::int32_t top) {
   if (counts_recent_ || counts_answered_) counts_.reserve(1);
   if (counts_recent_ && request_.params.penalty_window > 0 && window_.size() == window_.capacity() &&

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -38,6 +39,13 @@ class SamplerState {
   void start(const LaneStart& start);
   // Whether the next token is the largest logit as it came, were there no mask.
   bool is_greedy() const noexcept;
+  // What a draw from all tokens needs, were there no mask, `ahead` tokens after the next one; none where it is no such
+  // draw.
+  struct Draw {
+    double random = 0.0;
+    double temperature = 1.0;
+  };
+  std::optional<Draw> draw_from_all(std::size_t vocabulary, std::uint64_t ahead) const noexcept;
   // What decides the next token; good until the next call. After it `accept` needs no memory.
   const SampleRequest& request(std::span<const std::uint64_t> mask, std::int32_t top);
   // Takes note of what became of it.

@@ -466,6 +466,11 @@ void check(const SamplingParams& params) {
   }
 }
 
+bool draws_from_all(const SamplingParams& params, std::size_t vocabulary) noexcept {
+  return params.temperature > 0.0f && keeps_all(params, vocabulary) && params.logit_bias.empty() &&
+         !has_penalties(params);
+}
+
 bool has_penalties(const SamplingParams& params) noexcept {
   return params.repeat_penalty != 1.0f || params.presence_penalty != 0.0f || params.frequency_penalty != 0.0f;
 }

@@ -61,6 +61,9 @@ void check(const SamplingParams& params);
 // Whether what was said before matters: only then a lane needs the text.
 bool has_penalties(const SamplingParams& params) noexcept;
 
+// Whether a draw is from all tokens of the vocabulary, as the temperature alone has them.
+bool draws_from_all(const SamplingParams& params, std::size_t vocabulary) noexcept;
+
 // How often a token came.
 struct TokenCount {
   TokenId id = 0;

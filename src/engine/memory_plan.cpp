@@ -19,6 +19,7 @@ class Planner {
   Planner(const GgufFile& file, Device& device, const ExecutorOptions& options)
       : options_(options),
         kv_type_(options.kv_type.value_or(device.default_kv_type())),
+        batch_rows_(options.batch_rows > 0 ? options.batch_rows : device.batch_rows()),
         available_(device.memory_available()),
         spec_(requested_spec(file, options.context, options)),
         // Vectors are told apart by small angles, so texts that become some have the int8 split unless someone insists.
@@ -102,7 +103,7 @@ class Planner {
   StepLimits limits(std::int32_t context) const {
     // No step has more rows than all sequences together may hold.
     const std::int64_t most = std::int64_t{context} * options_.sequences;
-    auto rows = static_cast<std::int32_t>(std::min<std::int64_t>(options_.batch_rows, most));
+    auto rows = static_cast<std::int32_t>(std::min<std::int64_t>(batch_rows_, most));
     rows = std::max(rows, options_.sequences);
     // Rows that see those after them must all be in one step.
     if (model_->needs_whole_text()) rows = std::max(rows, context);
@@ -115,6 +116,7 @@ class Planner {
 
   const ExecutorOptions& options_;
   KvType kv_type_;
+  std::int32_t batch_rows_;
   std::uint64_t available_;
   ModelSpec spec_;
   ActivationPrecision activations_;

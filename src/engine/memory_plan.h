@@ -19,7 +19,7 @@ struct ExecutorOptions {
   std::int32_t sequences = 1;          // how many at once
   std::int64_t cache_tokens = 0;       // that the KV cache holds of all of them together; 0: every context in full
   std::int32_t snapshots = 0;          // recurrent states that are kept beside those of the sequences
-  std::int32_t batch_rows = 512;       // rows a step at most
+  std::int32_t batch_rows = 0;         // rows a step at most; 0: as many as the device is good at
   std::optional<KvType> kv_type = {};  // none: the device's default
   ActivationPrecision activations = ActivationPrecision::outlier_groups;
   bool deterministic = false;                       // no row's bits depend on its neighbours, on any backend

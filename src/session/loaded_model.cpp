@@ -59,7 +59,8 @@ ExecutorOptions settled(const GgufFile& file, const ExecutorOptions& options) {
   // An encoder's text is fed in one step, and many of them share one. A text fills its last block only in part, so the
   // blocks for a step of short ones are twice those of its rows.
   const std::int64_t context = options.context > 0 ? options.context : spec.context_length;
-  const std::int64_t rows = std::max(std::int64_t{options.batch_rows}, context);
+  constexpr std::int64_t kUsualRows = 512;
+  const std::int64_t rows = std::max(options.batch_rows > 0 ? std::int64_t{options.batch_rows} : kUsualRows, context);
   result.logits = false;
   result.sequences = std::max(options.sequences, static_cast<std::int32_t>(2 * rows / kShortText));
   if (options.cache_tokens == 0) result.cache_tokens = std::max(2 * rows, options.sequences * context);

@@ -1,10 +1,12 @@
 // What a backend promises beside numbers: tokens that the next step reads before anybody saw them, graphs that change
-// no bit, samplers on the host, copies of blocks, refusals by name.
+// no bit, samplers on the host, copies of blocks and of recurrent state.
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "backend/reference/reference_backend.h"
 #include "cuda/cuda_test.h"
+#include "support/golden.h"
 #include "support/sequences.h"
 #include "support/temp_dir.h"
 #include "support/toy_model.h"
@@ -129,6 +131,7 @@ class CudaSteps : public CudaTest {
 TEST_F(CudaSteps, TwoInFlightAndGraphsChangeNoBit) {
   const std::array<SamplingParams, kTexts> greedy = {};
   std::array<SamplingParams, kTexts> mixed = {};
+  mixed[0] = {.temperature = 0.9f, .seed = 3};  // on the device, the others on the host
   mixed[1] = {.temperature = 0.8f, .mirostat = true, .seed = 4};
   mixed[2] = {.temperature = 1.0f, .repeat_penalty = 1.3f, .penalty_window = 4, .seed = 5};
   const auto reference_device = make_reference_device({});
@@ -196,18 +199,73 @@ TEST_F(CudaSteps, BlocksTravelAndAreCopied) {
   EXPECT_THROW(backend.start_export_block(0, 1000, out), Error);
 }
 
-TEST_F(CudaSteps, RefusesWhatItHasNoKernelsForByName) {
-  const auto reason = [&](const char* toy_name) -> std::string {
-    try {
-      LoneModel model(GgufFile::open(write_toy(toy_name, folder_.path())), *cuda_, {});
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::unsupported);
-      return error.what();
+// Recurrent state: kept after every row that asks for it, copied, taken out and brought back.
+TEST_F(CudaSteps, SlotsTravelAndAreCopied) {
+  const auto file = write_toy("nemotron_h", folder_.path());
+  const auto reference_device = make_reference_device({});
+  std::array<std::vector<std::vector<std::byte>>, 2> states;
+  std::size_t which = 0;
+  for (Device* device : {cuda_.get(), reference_device.get()}) {
+    LoneModel model(GgufFile::open(file), *device, {.sequences = 6, .kv_type = KvType::f32});
+    Backend& backend = model.backend();
+    const std::size_t bytes = backend.state_bytes(model.model().state_layers());
+    const std::vector<TokenId> tokens = prompt_of(6);
+    std::vector<StepRow> rows;
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      rows.push_back({.sequence = 0, .position = static_cast<std::int32_t>(i), .token = tokens[i]});
     }
-    return "";
-  };
-  EXPECT_NE(reason("mixtral").find("moe"), std::string::npos);
-  EXPECT_NE(reason("mamba2").find("ssm"), std::string::npos);
+    std::vector<std::int32_t> blocks(4);
+    for (std::size_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<std::int32_t>(i);
+    const std::array tables = {BlockTable{.blocks = blocks}};
+    std::array sequences = {
+        StepSequence{.tables = tables, .length = static_cast<std::int32_t>(rows.size()), .state_out = 1}};
+    const std::array snapshots = {StateSnapshot{.row = 0, .slot = 2}, StateSnapshot{.row = 17, .slot = 3}};
+    backend.wait(backend.submit({.rows = rows, .sequences = sequences, .snapshots = snapshots}, model.forward()));
+    const std::array copies = {SlotCopy{.from = 1, .to = 4}};
+    backend.wait(backend.submit({.slot_copies = copies}, model.forward()));
+    const auto exported = [&](std::int32_t slot) {
+      std::vector<std::byte> state(bytes);
+      backend.await_transfer(backend.start_export_slot(slot, state));
+      return state;
+    };
+    for (const std::int32_t slot : {1, 2, 3}) states[which].push_back(exported(slot));
+    EXPECT_EQ(exported(4), states[which][0]);
+    backend.await_transfer(backend.start_import_slot(5, states[which][2]));
+    EXPECT_EQ(exported(5), states[which][2]);
+    // A text that goes on from a snapshot, in the slot that it is read from.
+    sequences[0].state_in = sequences[0].state_out = 5;
+    backend.wait(backend.submit({.rows = std::span(rows).subspan(18), .sequences = sequences}, model.forward()));
+    states[which].push_back(exported(5));
+    EXPECT_THROW(backend.start_export_slot(1000, states[which][0]), Error);
+    ++which;
+  }
+  for (std::size_t i = 0; i < states[0].size(); ++i) {
+    const auto numbers = [](const std::vector<std::byte>& bytes) {
+      std::vector<float> values(bytes.size() / sizeof(float));
+      std::memcpy(values.data(), bytes.data(), bytes.size());
+      return values;
+    };
+    EXPECT_LE(nmse(numbers(states[0][i]), numbers(states[1][i])), 1e-9) << "state " << i;
+  }
+}
+
+TEST_F(CudaSteps, ExpertsAreCounted) {
+  const auto file = write_toy("mixtral", folder_.path());
+  const auto reference_device = make_reference_device({});
+  std::array<std::vector<ExpertUse>, 2> uses;
+  std::size_t which = 0;
+  for (Device* device : {cuda_.get(), reference_device.get()}) {
+    LoneModel model(GgufFile::open(file), *device, {});
+    Sequences texts(model);
+    TestSequence text = texts.make();
+    texts.run_chunked({.sequence = &text, .tokens = prompt_of(6)}, 5);
+    uses[which++] = model.backend().expert_use();
+  }
+  ASSERT_EQ(uses[0].size(), uses[1].size());
+  for (std::size_t i = 0; i < uses[0].size(); ++i) {
+    EXPECT_EQ(uses[0][i].layer, uses[1][i].layer);
+    EXPECT_EQ(uses[0][i].chosen, uses[1][i].chosen);
+  }
 }
 
 TEST_F(CudaSteps, TooLittleMemoryIsASentence) {

@@ -85,6 +85,7 @@ void test_attention(Fixture& fixture);
 void test_gemm(Fixture& fixture);
 void test_layer(Fixture& fixture);
 void test_packed_gemm(Fixture& fixture);
+void test_experts(Fixture& fixture);
 
 // ---- Templates ----
 

@@ -90,7 +90,7 @@ class DecodeModel {
 
   // The whole step, as the layer loop of a backend would launch it.
   void forward(const LaunchContext& context) const {
-    decode_rows(context, embedding_, tokens_, rows_, 1.0f, x_);
+    decode_rows(context, embedding_, tokens_, rows_, 1.0f, x_, kWidth);
     rope_angles(context, step_, frequencies_, kDim / 2, 1.0f, angles_);
     for (int i = 0; i < layers_; ++i) {
       attention(context, i);

@@ -20,7 +20,7 @@ constexpr Subject kSubjects[] = {
     {"weights", quarrel::cuda::test_weights},    {"rowwise", quarrel::cuda::test_rowwise},
     {"gemv", quarrel::cuda::test_gemv},          {"attention", quarrel::cuda::test_attention},
     {"gemm", quarrel::cuda::test_gemm},          {"layer", quarrel::cuda::test_layer},
-    {"packed", quarrel::cuda::test_packed_gemm},
+    {"packed", quarrel::cuda::test_packed_gemm}, {"experts", quarrel::cuda::test_experts},
 };
 
 }  // namespace

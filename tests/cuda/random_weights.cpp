@@ -48,6 +48,14 @@ std::vector<std::byte> random_blocks(QuantType type, int rows, int columns, floa
     std::memcpy(blocks.data() + at, &word, 8);
   }
   blocks.resize(bytes);
+  if (type == QuantType::mxfp4) {
+    // The numbers are 2.7 on the average; exponents are those of scales around the one that is asked for.
+    const int exponent = 127 + static_cast<int>(std::lround(std::log2(deviation / 2.7f)));
+    for (std::size_t at = 0; at < bytes; at += info.block_bytes) {
+      blocks[at] = static_cast<std::byte>(exponent - 1 + static_cast<int>(random() % 3));
+    }
+    return blocks;
+  }
   const BlockScales places = block_scales(type);
   std::uniform_real_distribution<float> uniform(0.5f, 1.5f);
   for (std::size_t at = 0; at < bytes; at += info.block_bytes) {

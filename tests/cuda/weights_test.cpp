@@ -26,7 +26,7 @@ void test_round_trip(Fixture& fixture, WeightFormat format, int rows, int column
   const DeviceBuffer device_ids = to_device(ids);
   const DeviceBuffer out = poisoned(ids.size() * as_size(columns) * sizeof(float));
   decode_rows(fixture.context(), matrix.packed, device_ids.as<std::int32_t>(), static_cast<int>(ids.size()), 1.0f,
-              out.as<float>());
+              out.as<float>(), columns);
   const DeviceBuffer halves = poisoned(as_size(rows) * as_size(columns) * 2);
   decode_to_f16(fixture.context(), matrix.packed, halves.as<std::uint16_t>());
   const auto values = to_host(out.as<float>(), ids.size() * as_size(columns));
@@ -67,7 +67,7 @@ void time_upload(Fixture& fixture) {
 }  // namespace
 
 void test_weights(Fixture& fixture) {
-  for (int format = 0; format <= static_cast<int>(WeightFormat::q6_k); ++format) {
+  for (int format = 0; format <= static_cast<int>(WeightFormat::mxfp4); ++format) {
     const auto f = static_cast<WeightFormat>(format);
     test_round_trip(fixture, f, 64, 512);
     test_round_trip(fixture, f, 37, 256);

@@ -1,4 +1,4 @@
-// From logits to tokens without the host: the largest one, or how likely a given one is.
+// From logits to tokens without the host: the largest one, one that is drawn from all, or how likely a given one is.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,26 @@ namespace quarrel::cuda {
 // What is wanted of a row of logits, where that is no token to be scored.
 inline constexpr std::int32_t kChooseLargest = -1;
 inline constexpr std::int32_t kChooseNothing = -2;
+inline constexpr std::int32_t kChooseDrawn = -3;
+
+// What a draw takes: a number in [0, 1), and what logits are multiplied with.
+struct TokenDraw {
+  double random = 0.0;
+  double scale = 1.0;
+};
 
 struct ChooseTokensOp {
   const float* logits = nullptr;          // [rows][vocabulary]
-  const std::int32_t* targets = nullptr;  // [rows]: a token to be scored, or one of the two above
+  const std::int32_t* targets = nullptr;  // [rows]: a token to be scored, or one of the three above
+  const TokenDraw* draws = nullptr;       // [rows], of those that are drawn
   int rows = 0;
   int vocabulary = 0;
   std::int32_t* ids = nullptr;  // [rows]: the token; -1 where a logit is NaN or +infinity, or all are -infinity
   float* logprobs = nullptr;    // [rows]
 };
 
-// Ties go to the lower id.
+// Ties go to the lower id. Draws count through the tokens by ascending id, as `sample_row` does; where the number falls
+// within a millionth of the boundary between two tokens it may be the other one.
 void choose_tokens(const LaunchContext& context, const ChooseTokensOp& op);
 
 }  // namespace quarrel::cuda

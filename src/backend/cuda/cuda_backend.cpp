@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kAlignment = 256;
 constexpr int kPadding = 64;                               // rows that buckets add to a class at most
-constexpr std::size_t kPartBytes = std::size_t{64} << 20;  // parts of products of few rows: as much as a cache may hold
+constexpr std::size_t kPartBytes = std::size_t{64} << 20;  // parts of GEMMs of few rows: as much as a cache may hold
 
 std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -63,8 +63,10 @@ Rope CudaBackend::prepare_rope(const RopeSource& source) {
   if (!options_.plan_only && !rope.frequencies.empty()) {
     device_.make_current();
     rope.device = DeviceBuffer(rope.frequencies.size() * sizeof(double), "frequencies of a rotation");
-    check(cudaMemcpy(rope.device.data(), rope.frequencies.data(), rope.device.size(), cudaMemcpyHostToDevice),
+    check(cudaMemcpyAsync(rope.device.data(), rope.frequencies.data(), rope.device.size(), cudaMemcpyHostToDevice,
+                          stream_.get()),
           "frequencies of a rotation");
+    stream_.synchronize();
   }
   return {.id = static_cast<std::int32_t>(ropes_.size()) - 1};
 }
@@ -110,6 +112,15 @@ CudaBackend::WorkspaceSizes CudaBackend::workspace_sizes(const StepLimits& limit
   sizes.logits = aligned(as_size(std::min(limits.outputs, kLogitRows)) * as_size(vocabulary) * sizeof(float));
   sizes.ids = aligned(rows * sizeof(std::int32_t));
   sizes.parts = kPartBytes;
+  sizes.zeros = kAlignment;
+  sizes.mixed = aligned(rows * as_size(stride_of(widest)) * sizeof(float));
+  if (weights_.experts_used() > 0) {
+    const std::size_t pairs = rows * as_size(weights_.experts_used());
+    sizes.shared = sizes.value;
+    sizes.expert_value = aligned(pairs * as_size(stride_of(weights_.widest_expert())) * sizeof(float));
+    sizes.routing = 4 * aligned(pairs * sizeof(std::int32_t)) +
+                    aligned(as_size(weights_.most_experts() + 1) * sizeof(std::int32_t));
+  }
   return sizes;
 }
 
@@ -129,6 +140,10 @@ std::size_t CudaBackend::workspace_bytes(const StepLimits& asked, std::int32_t v
          DenseGemm::workspace_bytes();
 }
 
+std::size_t CudaBackend::expert_workspace_bytes(const StepLimits& limits) const noexcept {
+  return workspace_sizes(padded(limits), 0).experts();
+}
+
 void CudaBackend::reserve(const StepLimits& asked, std::int32_t vocabulary) {
   if (options_.plan_only) fail(ErrorKind::internal, "a backend that only plans cannot be made ready for steps");
   device_.make_current();
@@ -136,6 +151,7 @@ void CudaBackend::reserve(const StepLimits& asked, std::int32_t vocabulary) {
   check_.set_limits(asked, vocabulary);
   lanes_.clear();
   lanes_.resize(as_size(asked.lanes));
+  pool_lanes_.assign(as_size(asked.lanes), {});
   limits_ = padded(asked);
   vocabulary_ = vocabulary;
   gemm_ = std::make_unique<DenseGemm>();
@@ -158,18 +174,37 @@ void CudaBackend::reserve(const StepLimits& asked, std::int32_t vocabulary) {
   part_floats_ = sizes.parts / sizeof(float);
   logits_ = take_floats(sizes.logits);
   ids_ = reinterpret_cast<std::int32_t*>(take(sizes.ids));
+  zeros_ = reinterpret_cast<const std::int32_t*>(take(sizes.zeros));
+  mixed_ = take_floats(sizes.mixed);
+  shared_hidden_ = take_floats(sizes.shared);
+  shared_value_ = take_floats(sizes.shared);
+  expert_hidden_ = take_floats(sizes.expert_value);
+  expert_value_ = take_floats(sizes.expert_value);
+  if (sizes.routing > 0) {
+    const std::size_t pairs = as_size(limits_.rows) * as_size(weights_.experts_used());
+    const auto take_pairs = [&] {
+      return reinterpret_cast<std::int32_t*>(take(aligned(pairs * sizeof(std::int32_t))));
+    };
+    routing_ = {.chosen = take_pairs(),
+                .weights = reinterpret_cast<float*>(take_pairs()),
+                .order = take_pairs(),
+                .places = take_pairs(),
+                .starts = nullptr};
+    routing_.starts =
+        reinterpret_cast<std::int32_t*>(take(aligned(as_size(weights_.most_experts() + 1) * sizeof(std::int32_t))));
+  }
   for (ActivationPlace& place : activations_) {
     place.data = take_floats(activation_bytes(place, limits_));
   }
   for (RopeTable& rope : ropes_) {
     rope.angles = take_floats(angle_bytes(rope, limits_));
   }
-  tables_ = StepTables(table_limits(limits_, static_cast<int>(cache_.groups.size())));
+  tables_ = StepTables(table_limits(limits_, static_cast<int>(cache_.groups.size())), context_);
   warm_up_gemms(asked.rows);
   stream_.synchronize();
 }
 
-// The first product of a process loads the library's kernels, tens of milliseconds that no step shall take; those of a
+// The first GEMM of a process loads the library's kernels, tens of milliseconds that no step shall take; those of a
 // full prompt are planned here too.
 void CudaBackend::warm_up_gemms(int rows) {
   if (options_.deterministic || rows <= kMaxPackedGemmRows) return;
@@ -194,9 +229,6 @@ std::size_t CudaBackend::state_bytes(std::span<const StateLayer> layers) const n
 }
 
 void CudaBackend::allocate_cache(const CacheConfig& config) {
-  if (!config.state_layers.empty()) {
-    fail(ErrorKind::unsupported, "the cuda backend has no kernels for recurrent layers yet (op ssm)");
-  }
   device_.make_current();
   stream_.synchronize();
   cache_ = config;
@@ -209,8 +241,29 @@ void CudaBackend::allocate_cache(const CacheConfig& config) {
     check(cudaMemsetAsync(memory.memory.data(), 0, memory.memory.size(), stream_.get()), "the KV cache");
     kv_.push_back(std::move(memory));
   }
-  tables_ = StepTables(table_limits(limits_, static_cast<int>(config.groups.size())));
+  slot_bytes_ = state_bytes(config.state_layers);
+  state_offsets_.clear();
+  std::size_t offset = 0;
+  for (const StateLayer& layer : config.state_layers) {
+    state_offsets_.push_back(offset);
+    offset += static_cast<std::size_t>(layer.conv_values + layer.scan_values);
+  }
+  states_ = DeviceBuffer();
+  if (slot_bytes_ > 0 && config.state_slots > 0) {
+    states_ = DeviceBuffer(slot_bytes_ * as_size(config.state_slots), "recurrent state");
+    check(cudaMemsetAsync(states_.data(), 0, states_.size(), stream_.get()), "recurrent state");
+  }
+  tables_ = StepTables(table_limits(limits_, static_cast<int>(config.groups.size())), context_);
   stream_.synchronize();
+}
+
+std::byte* CudaBackend::slot_place(std::int32_t slot) const { return states_.data() + slot_bytes_ * as_size(slot); }
+
+SsmState CudaBackend::ssm_state(std::int32_t layer) const {
+  float* first = states_.as<float>() + state_offsets_[as_size(layer)];
+  return {.convolution = first,
+          .scan = first + cache_.state_layers[as_size(layer)].conv_values,
+          .slot_stride = static_cast<std::int64_t>(slot_bytes_ / sizeof(float))};
 }
 
 std::byte* CudaBackend::block_place(std::int32_t group, std::int32_t block) const {
@@ -266,12 +319,22 @@ Ticket CudaBackend::start_import_block(std::int32_t group, std::int32_t block, s
   return record_transfer();
 }
 
-Ticket CudaBackend::start_export_slot(std::int32_t /*slot*/, std::span<std::byte> /*out*/) {
-  fail(ErrorKind::internal, "a backend was called wrongly: export of a slot that is not there");
+Ticket CudaBackend::start_export_slot(std::int32_t slot, std::span<std::byte> out) {
+  require(slot >= 0 && slot < cache_.state_slots && states_.data() != nullptr, "export of a slot that is not there");
+  require(out.size() == slot_bytes_, "export of a slot into a buffer of another size");
+  device_.make_current();
+  check(cudaMemcpyAsync(out.data(), slot_place(slot), out.size(), cudaMemcpyDeviceToHost, stream_.get()),
+        "export of a slot");
+  return record_transfer();
 }
 
-Ticket CudaBackend::start_import_slot(std::int32_t /*slot*/, std::span<const std::byte> /*in*/) {
-  fail(ErrorKind::internal, "a backend was called wrongly: import of a slot that is not there");
+Ticket CudaBackend::start_import_slot(std::int32_t slot, std::span<const std::byte> in) {
+  require(slot >= 0 && slot < cache_.state_slots && states_.data() != nullptr, "import of a slot that is not there");
+  require(in.size() == slot_bytes_, "import of a slot of another size");
+  device_.make_current();
+  check(cudaMemcpyAsync(slot_place(slot), in.data(), in.size(), cudaMemcpyHostToDevice, stream_.get()),
+        "import of a slot");
+  return record_transfer();
 }
 
 bool CudaBackend::transfer_done(Ticket ticket) {

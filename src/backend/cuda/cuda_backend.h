@@ -1,12 +1,13 @@
-// One model on a GPU: dense decoders (norms, rotations of both kinds, grouped heads, gated and plain feed-forwards, own
-// or tied head). A step is one upload, kernels on the backend's stream and one download; `wait` hands over what came
-// back. Steps of generated rows are padded to a bucket and replayed as a graph from the third of their shape on.
+// One model on a GPU: dense layers, experts, recurrent layers and encoders. A step is one upload, kernels on the
+// backend's stream and one download; `wait` hands over what came back. Steps of generated rows are padded to a bucket
+// and replayed as a graph from the third of their shape on.
 //
-// Which kernel a row meets depends on how many there are of its class, unless the options say `deterministic`: up to
+// Which kernel a row takes depends on how many there are of its class, unless the options say `deterministic`: up to
 // four (eight in small models) go through the integer GEMV, whose bits do not depend on how many there are, up to 32
-// through products in 16 bits with the packed weights, and more through GEMMs on weights in 16 bits.
+// through GEMMs in 16 bits on packed weights, and more through GEMMs on weights in 16 bits.
 //
-// Greedy tokens and scores are chosen on the device, and the next step reads them there. Where sampling asks for more,
+// Greedy tokens, draws from all tokens and scores are chosen on the device, and the next step reads them there. Where
+// sampling asks for more,
 // the logits come to the host's sampler, and a step that names such a token waits for it.
 //
 // Driven by one thread at a time; counters() may be asked by any.
@@ -17,16 +18,19 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "backend/backend.h"
 #include "backend/cuda/cuda_device.h"
 #include "backend/cuda/dense_gemm.h"
 #include "backend/cuda/device_memory.h"
+#include "backend/cuda/expert_gemv.h"
 #include "backend/cuda/gemv.h"
 #include "backend/cuda/op_timer.h"
 #include "backend/cuda/packed_gemm.h"
 #include "backend/cuda/row_ops.h"
+#include "backend/cuda/ssm.h"
 #include "backend/cuda/step_tables.h"
 #include "backend/cuda/weight_store.h"
 #include "backend/sampler_state.h"
@@ -54,7 +58,7 @@ class CudaBackend final : public Backend {
   std::size_t released_bytes() const noexcept override { return weights_.released_bytes(); }
   std::size_t expert_cache_bytes() const noexcept override { return 0; }
   std::size_t workspace_bytes(const StepLimits& limits, std::int32_t vocabulary) const noexcept override;
-  std::size_t expert_workspace_bytes(const StepLimits& /*limits*/) const noexcept override { return 0; }
+  std::size_t expert_workspace_bytes(const StepLimits& limits) const noexcept override;
 
   std::int32_t block_tokens() const noexcept override { return kKvBlockTokens; }
   std::size_t kv_bytes(const KvGroup& group, KvType type) const noexcept override;
@@ -77,7 +81,7 @@ class CudaBackend final : public Backend {
   void set_profiling(bool on) override;
   std::vector<OpTime> profile() const override;
   BackendCounters counters() const noexcept override;
-  std::vector<ExpertUse> expert_use() const override { return {}; }
+  std::vector<ExpertUse> expert_use() const override;
 
   void embed(const EmbedOp& op) override;
   void norm(const NormOp& op) override;
@@ -120,10 +124,34 @@ class CudaBackend final : public Backend {
     std::size_t activations = 0;
     std::size_t angles = 0;
     std::size_t parts = 0;
+    std::size_t zeros = 0;
+    std::size_t mixed = 0;         // of recurrent layers
+    std::size_t shared = 0;        // of shared experts, twice
+    std::size_t expert_value = 0;  // of experts, twice
+    std::size_t routing = 0;
+    std::size_t experts() const noexcept { return 2 * shared + 2 * expert_value + routing; }
     std::size_t total() const noexcept {
       return 2 * value + normed + halves + decoded + split + attention + arrivals + logits + ids + activations +
-             angles + parts;
+             angles + parts + zeros + mixed + experts();
     }
+  };
+  // Where the rows of a layer with experts go.
+  struct Routing {
+    std::int32_t* chosen = nullptr;  // [pairs]
+    float* weights = nullptr;
+    std::int32_t* order = nullptr;
+    std::int32_t* places = nullptr;
+    std::int32_t* starts = nullptr;  // [experts + 1]
+  };
+  // What a lane gathers that makes one vector of a text.
+  struct PoolLane {
+    Pooling pooling = Pooling::none;
+    std::int64_t rows = 0;
+  };
+  struct PooledRows {
+    std::int32_t first = 0;
+    std::int32_t count = 0;
+    std::int32_t lane = 0;
   };
   struct KvMemory {
     DeviceBuffer memory;
@@ -144,13 +172,13 @@ class CudaBackend final : public Backend {
    private:
     CudaBackend& backend_;
   };
-  // Which kernels rows meet, by their number.
+  // Which kernels rows take, by their number.
   enum class Tier : std::uint8_t {
     gemv,  // integers
     few,   // 16 bits, packed weights
     many,  // 16 bits, weights in 16 bits
   };
-  // Rows of one class, or of both where they meet the same kernels.
+  // Rows of one class, or of both where they take the same kernels.
   struct Segment {
     int first = 0;
     int count = 0;
@@ -165,15 +193,22 @@ class CudaBackend final : public Backend {
   };
   // Rows and the norm they go through, in the forms that kernels take; each is made when it is first asked for.
   struct Input {
-    Activation in = {};
-    int width = 0;
+    RowSpan in = {};
+    RowSet set = RowSet::all;
     Norm before = {};
     int layer = 0;
     Segment rows = {};
     const std::uint16_t* halves = nullptr;
     RowSpan floats = {};
   };
-  struct Product {
+  // Which rows `halves_` holds beside their F32 form.
+  struct Halved {
+    const float* rows = nullptr;
+    int count = 0;
+    int width = 0;
+    bool operator==(const Halved&) const = default;
+  };
+  struct Gemm {
     Weight weight = {};
     Weight bias = {};
     float* out = nullptr;  // of row `out_first` of the activation's rows
@@ -232,6 +267,8 @@ class CudaBackend final : public Backend {
   void warm_up_gemms(int rows);
   PagedKv paged_kv(std::int32_t group, std::int32_t layer) const;
   std::byte* block_place(std::int32_t group, std::int32_t block) const;
+  std::byte* slot_place(std::int32_t slot) const;
+  SsmState ssm_state(std::int32_t layer) const;
   Ticket record_transfer();
 
   // ---- cuda_step.cpp: steps ----
@@ -239,7 +276,9 @@ class CudaBackend final : public Backend {
   void load_outputs(const Step& step, Record& record);
   std::int32_t token_of(std::int32_t token);
   void start_lanes(const Step& step);
-  bool chooses_on_device(const StepOutput& output) const;
+  void load_pooled_rows(const Step& step);
+  std::uint64_t tokens_ahead(std::int32_t lane) const;
+  std::optional<std::int32_t> choice_on_device(const StepOutput& output, TokenDraw& draw) const;
   void issue(const Step& step, const Forward& forward);
   void run_forward(const Forward& forward);
   void run_kernels(const Forward& forward);
@@ -250,7 +289,7 @@ class CudaBackend final : public Backend {
   void sample_on_host(Record& record, std::span<const float> logits);
   Record* record_of(Ticket ticket);
 
-  // ---- cuda_products.cpp: GEMV or GEMM ----
+  // ---- cuda_gemm.cpp: GEMV or GEMM ----
   Tier tier_of(int rows) const noexcept;
   // `by_class`: rows of both classes are together only where nothing tells them apart.
   Segments segments(RowSet rows, bool by_class = false) const;
@@ -259,14 +298,17 @@ class CudaBackend final : public Backend {
   std::int32_t* bad_of(RowSet rows) const;
   DeviceNorm device_norm(const Norm& norm, int width, RowSet rows, int first, int layer) const;
   Input input_of(const Activation& in, int width, const Norm& before, int layer, const Segment& rows) const;
+  // Of rows that are no activation; they are those of the segment.
+  Input input_of(const RowSpan& in, const Segment& rows) const;
+  void forget_halves(const RowSpan& rows);
   RowSpan floats_of(Input& input);
   const std::uint16_t* halves_of(Input& input);
   SplitInput split_input(const Input& input, int first, int count) const;
-  void multiply(Input& input, const Product& product);
-  // Several matrices one below the other in 16 bits, as one product of `rows` rows; null: they do not lie so.
+  void multiply(Input& input, const Gemm& wanted);
+  // Several matrices one below the other in 16 bits, as one GEMM of `rows` rows; null: they do not lie so.
   const std::uint16_t* joined_halves(std::initializer_list<Weight> weights) const;
   void multiply_joined(Input& input, const std::uint16_t* matrix, int rows, float* out);
-  void multiply_packed(const Input& input, const Product& product, const StoredWeight& weight);
+  void multiply_packed(const Input& input, const Gemm& wanted, const StoredWeight& weight);
   bool is_packed(const Weight& weight) const;
   bool can_multiply_halves(const Weight& weight) const;
   // Packed matrices one below the other, as far as `parts_`; how many slabs it has then, 0 where that cannot be done.
@@ -277,12 +319,33 @@ class CudaBackend final : public Backend {
 
   // ---- cuda_ops.cpp ----
   void fused_qkv(const QkvOp& op, const Input& input);
+  void store_qkv(const QkvOp& op, const Input& input, const RowSpan& q, const RowSpan& k, const RowSpan& v);
   void separate_qkv(const QkvOp& op, Input& input);
-  void glu_by_products(const GluOp& op, Input& input);
+  void glu_segment(const GluOp& op, Input& input, const RowSpan& out);
+  void glu_by_gemms(const GluOp& op, Input& input, const RowSpan& out);
   bool can_fuse(const QkvOp& op) const;
   const float* angles_of(const Rope& rope);
   void attend_segment(const AttendOp& op, const Segment& rows);
   int row_count(RowSet rows) const noexcept { return rows == RowSet::all ? shape_.rows() : shape_.outputs(); }
+
+  // ---- cuda_moe.cpp ----
+  ExpertMatrix expert_matrix(const Weight& weight, const Weight& bias) const;
+  unsigned long long* expert_counts(const MoeOp& op);
+  void route(const MoeOp& op, Input& input);
+  bool have_one_format(const MoeOp& op) const;
+  bool run_experts(const MoeOp& op, Input& input);
+  void run_experts_grouped(const MoeOp& op, Input& input);
+  void run_experts_one_by_one(const MoeOp& op, Input& input);
+  void run_expert_matrices(ExpertGemvOp op, const Input* rows);
+  void run_shared_expert(const MoeOp& op, Input& input);
+
+  // ---- cuda_ssm.cpp ----
+  void project_scan_inputs(const SsmOp& op, ScanOp& scan, const RowSpan& mixed);
+
+  // ---- cuda_ends.cpp ----
+  void look_up(const Weight& table, const std::int32_t* ids, float scale, const RowSpan& out);
+  std::byte* begin_vectors(int width);
+  void gather(const PoolOp& op, const RowSpan& rows);
 
   CudaDevice& device_;
   const BackendOptions options_;
@@ -303,29 +366,42 @@ class CudaBackend final : public Backend {
   std::uint16_t* halves_ = nullptr;
   std::uint16_t* decoded_ = nullptr;  // the matrix at hand where there are no mirrors
   std::byte* split_ = nullptr;
-  float* parts_ = nullptr;  // of products of few rows
+  float* parts_ = nullptr;  // of GEMMs of few rows
   std::size_t part_floats_ = 0;
   std::byte* attention_workspace_ = nullptr;
   int* arrivals_ = nullptr;
   float* logits_ = nullptr;  // [kLogitRows][vocabulary]
   std::int32_t* ids_ = nullptr;
-  // Which rows of which activation `halves_` holds beside their F32 form; -1: none.
-  Activation halved_ = {};
-  Segment halved_rows_ = {};
+  const std::int32_t* zeros_ = nullptr;
+  float* mixed_ = nullptr;          // [rows][widest activation]: what a convolution gives
+  float* shared_hidden_ = nullptr;  // [rows][widest output]
+  float* shared_value_ = nullptr;
+  float* expert_hidden_ = nullptr;  // [pairs][widest expert]
+  float* expert_value_ = nullptr;
+  Routing routing_;
+  Halved halved_ = {};
   bool after_small_kernel_ = true;  // the last kernel was no GEMV
 
   CacheConfig cache_;
   std::vector<KvMemory> kv_;
+  DeviceBuffer states_;  // [slots][recurrent layers][convolution, scan]
+  std::size_t slot_bytes_ = 0;
+  std::vector<std::size_t> state_offsets_;              // of each recurrent layer in a slot, in numbers
+  std::map<std::int32_t, DeviceBuffer> expert_counts_;  // by layer, [experts]
   StepTables tables_;
   StepCheck check_;
   std::vector<SamplerState> lanes_;
+  std::vector<PoolLane> pool_lanes_;
+  DeviceBuffer lane_sums_;                // [lanes][width]
+  std::vector<PooledRows> pooled_rows_;   // of the step that is being issued
   std::unique_ptr<ThreadPool> samplers_;  // made when more than one row is sampled on the host
   std::vector<std::pair<Ticket, std::unique_ptr<Event>>> transfers_;  // those that may be under way
   Ticket last_transfer_ = 0;
 
   StepShape shape_;  // of the step that is being issued
   int which_ = 0;    // its parity
-  int tiles_ = 0;    // its runs of prompt rows
+  int tiles_ = 0;    // its tiles of prompt rows
+  int runs_ = 0;     // its sequences that have rows
   Record* issued_ = nullptr;
   bool is_captured_ = false;
   std::vector<StepRow> rows_;

@@ -3,7 +3,9 @@
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/cuda_error.h"
 #include "backend/cuda/decode_attention.h"
+#include "backend/cuda/expert_gemv.h"
 #include "backend/cuda/gemv.h"
+#include "backend/cuda/grouped_gemm.h"
 #include "backend/cuda/packed_gemm.h"
 #include "backend/cuda/prefill_attention.h"
 #include "base/error.h"
@@ -54,6 +56,8 @@ CudaDevice::CudaDevice(int ordinal) : ordinal_(ordinal) {
   prepare_gemv(context);
   prepare_decode_attention(context);
   prepare_packed_gemm(context);
+  prepare_expert_gemv(context);
+  prepare_grouped_gemm(context);
   prepare_prefill_attention();
 }
 

@@ -23,6 +23,8 @@ class CudaDevice final : public Device {
   bool supports(ActivationPrecision activations) const noexcept override {
     return activations == ActivationPrecision::int8_split;
   }
+  // Experts share a step's rows among them, and each needs some dozens to be worth its weights.
+  std::int32_t batch_rows() const noexcept override { return 2048; }
   std::size_t memory_available() const override;
   std::size_t memory_total() const override { return memory_total_; }
   std::unique_ptr<Backend> make_backend(const BackendOptions& options) override;

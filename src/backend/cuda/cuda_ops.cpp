@@ -1,13 +1,11 @@
-// The ops, as kernels on the backend's stream.
+// Attention, norms and dense feed-forwards, as kernels on the backend's stream.
 #include <algorithm>
 
-#include "backend/cuda/choose_tokens.h"
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/cuda_error.h"
 #include "backend/cuda/decode_attention.h"
 #include "backend/cuda/general_attention.h"
 #include "backend/cuda/prefill_attention.h"
-#include "backend/cuda/repack.h"
 #include "backend/cuda/rowwise.h"
 #include "base/as_size.h"
 #include "base/error.h"
@@ -29,24 +27,6 @@ std::string_view profile_name(const LinearOp& op) {
 }
 
 }  // namespace
-
-void CudaBackend::embed(const EmbedOp& op) {
-  const Timed timed(*this, "embedding");
-  if (op.positions.valid() || op.types.valid()) refuse("tables of positions or token types", "embed");
-  const RowSpan out = row_span(op.out);
-  if (out.width != op.table.columns) fail(ErrorKind::internal, "the embedding has another width than its output");
-  resolve_tokens(context_, tables_.tokens(), tables_.ids(), out.count, ids_);
-  const StoredWeight& table = weights_[op.table];
-  if (table.form == StoredWeight::Form::packed) {
-    decode_rows(context_, table.packed, ids_, out.count, op.scale, out.data);
-  } else {
-    look_up_rows(context_, table.dense.data, table.dense.is_f16, op.table.rows, ids_, op.scale, out);
-  }
-  if (op.norm.kind != NormKind::none) {
-    norm_rows(context_, out, device_norm(op.norm, out.width, op.out.rows, 0, 0), out.data, out.stride);
-  }
-  after_small_kernel_ = true;
-}
 
 void CudaBackend::norm(const NormOp& op) {
   const Timed timed(*this, "norms");
@@ -108,6 +88,24 @@ void CudaBackend::fused_qkv(const QkvOp& op, const Input& input) {
   }
 }
 
+// All three in one launch, for rotations that this GEMV has not fused.
+void CudaBackend::store_qkv(const QkvOp& op, const Input& input, const RowSpan& q, const RowSpan& k, const RowSpan& v) {
+  for (int first = 0; first < input.rows.count; first += kMaxSplitRows) {
+    const int count = std::min(kMaxSplitRows, input.rows.count - first);
+    GemvOp gemv{.name = "qkv", .input = split_input(input, first, count), .matrix_count = 3};
+    const auto set = [&](int i, const Weight& weight, const Weight& bias, const RowSpan& out) {
+      gemv.matrices[i] = {.weight = weights_[weight].packed,
+                          .bias = weights_.vector_of(bias, weight.rows),
+                          .out = out.from(first, count).data,
+                          .stride = out.stride};
+    };
+    set(0, op.q, op.q_bias, q);
+    set(1, op.k, op.k_bias, k);
+    set(2, op.v, op.v_bias, v);
+    run_gemv(gemv);
+  }
+}
+
 void CudaBackend::separate_qkv(const QkvOp& op, Input& input) {
   const RowSpan q = row_span(op.q_out);
   const Segment rows = input.rows;
@@ -130,13 +128,15 @@ void CudaBackend::separate_qkv(const QkvOp& op, Input& input) {
     if (op.q_bias.valid()) add_bias(context_, in_q, weights_.vector_of(op.q_bias, op.q.rows));
     if (op.k_bias.valid()) add_bias(context_, in_k, weights_.vector_of(op.k_bias, op.k.rows));
     if (op.v_bias.valid()) add_bias(context_, in_v, weights_.vector_of(op.v_bias, op.v.rows));
+  } else if (rows.tier == Tier::gemv && is_packed(op.q) && is_packed(op.k) && is_packed(op.v)) {
+    store_qkv(op, input, in_q, in_k, in_v);
   } else {
-    const auto product = [&](const Weight& weight, const Weight& bias, const RowSpan& out) {
+    const auto store = [&](const Weight& weight, const Weight& bias, const RowSpan& out) {
       multiply(input, {.weight = weight, .bias = bias, .out = out.data, .out_first = rows.first, .stride = out.stride});
     };
-    product(op.q, op.q_bias, in_q);
-    product(op.k, op.k_bias, in_k);
-    product(op.v, op.v_bias, in_v);
+    store(op.q, op.q_bias, in_q);
+    store(op.k, op.k_bias, in_k);
+    store(op.v, op.v_bias, in_v);
   }
   const float* angles = angles_of(op.rope);
   const RopeTable* rope = angles == nullptr ? nullptr : &ropes_[as_size(op.rope.id)];
@@ -251,7 +251,7 @@ void CudaBackend::attend_segment(const AttendOp& op, const Segment& segment) {
 void CudaBackend::attend(const AttendOp& op) {
   const Timed timed(*this, "attend");
   for (const Segment& rows : segments(op.q.rows, true)) attend_segment(op, rows);
-  if (halved_ == op.out) halved_ = {};
+  forget_halves(row_span(op.out));
   after_small_kernel_ = true;
 }
 
@@ -287,7 +287,7 @@ void CudaBackend::linear(const LinearOp& op) {
                              .after = device_norm(op.end.after, x.width, op.end.x.rows, rows.first, op.layer)});
     after_small_kernel_ = true;
   }
-  if (halved_ == op.end.x || halved_ == op.out) halved_ = {};
+  forget_halves(row_span(op.end.x.valid() ? op.end.x : op.out));
 }
 
 void CudaBackend::glu(const GluOp& op) {
@@ -296,34 +296,37 @@ void CudaBackend::glu(const GluOp& op) {
   const RowSpan out = row_span(op.out);
   for (const Segment& rows : segments(op.x.rows)) {
     Input input = input_of(op.x, op.up.columns, op.before, op.layer, rows);
-    const bool fused = rows.tier == Tier::gemv && op.gate.valid() && is_packed(op.gate) && is_packed(op.up) &&
-                       weights_[op.gate].packed.format == weights_[op.up].packed.format;
-    if (fused) {
-      for (int first = 0; first < rows.count; first += kMaxSplitRows) {
-        const int count = std::min(kMaxSplitRows, rows.count - first);
-        GemvOp gemv{.name = "glu",
-                    .input = split_input(input, first, count),
-                    .matrix_count = 2,
-                    .output = GemvOutput::glu,
-                    .activation = op.activation};
-        gemv.matrices[0] = {.weight = weights_[op.gate].packed,
-                            .bias = weights_.vector_of(op.gate_bias, op.gate.rows),
-                            .out = out.from(rows.first + first, count).data,
-                            .stride = out.stride};
-        gemv.matrices[1] = {.weight = weights_[op.up].packed, .bias = weights_.vector_of(op.up_bias, op.up.rows)};
-        run_gemv(gemv);
-      }
-      continue;
-    }
-    glu_by_products(op, input);
+    glu_segment(op, input, out.from(rows.first, rows.count));
   }
 }
 
-void CudaBackend::glu_by_products(const GluOp& op, Input& input) {
+// `out` has the segment's rows.
+void CudaBackend::glu_segment(const GluOp& op, Input& input, const RowSpan& out) {
+  const Segment& rows = input.rows;
+  const bool fused = rows.tier == Tier::gemv && op.gate.valid() && is_packed(op.gate) && is_packed(op.up) &&
+                     weights_[op.gate].packed.format == weights_[op.up].packed.format;
+  if (!fused) return glu_by_gemms(op, input, out);
+  for (int first = 0; first < rows.count; first += kMaxSplitRows) {
+    const int count = std::min(kMaxSplitRows, rows.count - first);
+    GemvOp gemv{.name = "glu",
+                .input = split_input(input, first, count),
+                .matrix_count = 2,
+                .output = GemvOutput::glu,
+                .activation = op.activation};
+    gemv.matrices[0] = {.weight = weights_[op.gate].packed,
+                        .bias = weights_.vector_of(op.gate_bias, op.gate.rows),
+                        .out = out.from(first, count).data,
+                        .stride = out.stride};
+    gemv.matrices[1] = {.weight = weights_[op.up].packed, .bias = weights_.vector_of(op.up_bias, op.up.rows)};
+    run_gemv(gemv);
+  }
+}
+
+void CudaBackend::glu_by_gemms(const GluOp& op, Input& input, const RowSpan& out) {
   const Segment rows = input.rows;
-  const RowSpan out = row_span(op.out);
   const int width = op.up.rows;
-  const bool halves = rows.tier != Tier::gemv && width == op.out.width;
+  std::uint16_t* halves = rows.tier != Tier::gemv && width == out.width ? halves_ : nullptr;
+  const Halved halved = halves == nullptr ? Halved{} : Halved{.rows = out.data, .count = rows.count, .width = width};
   halved_ = {};
   if (const int slabs = op.gate.valid() ? multiply_few(input, {op.gate, op.up}) : 0) {
     join_few(input, slabs,
@@ -332,17 +335,16 @@ void CudaBackend::glu_by_products(const GluOp& op, Input& input) {
               .bias = weights_.vector_of(op.gate_bias, width),
               .second_bias = weights_.vector_of(op.up_bias, width),
               .activation = op.activation,
-              .out = out.from(rows.first, rows.count).data,
+              .out = out.data,
               .out_stride = out.stride,
-              .halves = halves ? halves_ : nullptr});
-    halved_ = halves ? op.out : Activation{};
-    halved_rows_ = rows;
+              .halves = halves});
+    halved_ = halved;
     return;
   }
   int stride = stride_of(width);
   float* gate = first_value_;
   float* up = second_value_;
-  // Both in one product where they lie one below the other, in either order.
+  // Both in one GEMM where they lie one below the other, in either order.
   const bool both = rows.tier == Tier::many && op.gate.valid();
   const std::uint16_t* gate_first = both ? joined_halves({op.gate, op.up}) : nullptr;
   const std::uint16_t* up_first = both ? joined_halves({op.up, op.gate}) : nullptr;
@@ -362,75 +364,10 @@ void CudaBackend::glu_by_products(const GluOp& op, Input& input) {
             .gate_bias = weights_.vector_of(op.gate_bias, width),
             .up = {.data = up, .stride = stride, .width = width, .count = rows.count},
             .up_bias = weights_.vector_of(op.up_bias, width),
-            .activation = op.activation},
-           out.from(rows.first, rows.count).data, out.stride, halves ? halves_ : nullptr);
-  halved_ = halves ? op.out : Activation{};
-  halved_rows_ = rows;
+            .function = {.kind = op.activation}},
+           out.data, out.stride, halves);
+  halved_ = halved;
   after_small_kernel_ = true;
-}
-
-void CudaBackend::moe(const MoeOp& /*op*/) { refuse("experts", "moe"); }
-void CudaBackend::ssm(const SsmOp& /*op*/) { refuse("recurrent layers", "ssm"); }
-void CudaBackend::pool(const PoolOp& /*op*/) { refuse("one vector of a text", "pool"); }
-
-// ---- The end of a model ----
-
-void CudaBackend::select_rows(const SelectRowsOp& op) {
-  const Timed timed(*this, "other");
-  gather_rows(context_, row_span(op.in), tables_.output_rows(), row_span(op.out));
-  after_small_kernel_ = true;
-}
-
-void CudaBackend::head(const HeadOp& op) {
-  const Timed timed(*this, "head");
-  const int width = op.weight.valid() ? op.weight.columns : op.in.width;
-  const int first = op.slice * kLogitRows;
-  const int last = std::min(shape_.outputs(), first + kLogitRows);
-  if (shape_.vectors) {
-    Input input = input_of(op.in, width, op.norm, op.layer, {.first = first, .count = last - first});
-    const RowSpan normed = floats_of(input);
-    const std::size_t bytes = as_size(width) * sizeof(float);
-    PinnedBuffer& memory = result_memory_[as_size(which_)].vectors;
-    const std::size_t wanted = as_size(issued_->vectors_wanted) * bytes;
-    if (memory.size() < wanted) memory = PinnedBuffer(wanted, "vectors");
-    issued_->vector_width = width;
-    for (const OutputRecord& output : issued_->outputs) {
-      if (output.vector_row < 0 || output.place < first || output.place >= last) continue;
-      check(cudaMemcpyAsync(memory.data() + as_size(output.vector_row) * bytes,
-                            normed.from(output.place - first, 1).data, bytes, cudaMemcpyDeviceToHost, stream_.get()),
-            "vectors");
-    }
-  }
-  if (!op.weight.valid()) return;
-  for (Segment rows : segments(op.in.rows)) {
-    const int end = std::min(rows.first + rows.count, last);
-    rows.first = std::max(rows.first, first);
-    rows.count = end - rows.first;
-    if (rows.count <= 0) continue;
-    Input input = input_of(op.in, width, op.norm, op.layer, rows);
-    multiply(input,
-             {.weight = op.weight, .bias = op.bias, .out = logits_, .out_first = first, .stride = op.weight.rows});
-  }
-  if (op.scale != 1.0f || op.soft_cap != 0.0f) {
-    finish_logits(context_, {.data = logits_, .stride = op.weight.rows, .width = op.weight.rows, .count = last - first},
-                  op.scale, op.soft_cap);
-    after_small_kernel_ = true;
-  }
-}
-
-void CudaBackend::sample(const SampleOp& op) {
-  const Timed timed(*this, "sampling");
-  const int first = op.slice * kLogitRows;
-  const int count = std::min(shape_.outputs(), first + kLogitRows) - first;
-  if (op.vocabulary != vocabulary_) fail(ErrorKind::internal, "logits of another vocabulary than was reserved for");
-  choose_tokens(context_, {.logits = logits_,
-                           .targets = tables_.targets() + first,
-                           .rows = count,
-                           .vocabulary = op.vocabulary,
-                           .ids = tables_.ids() + first,
-                           .logprobs = tables_.logprobs() + first});
-  after_small_kernel_ = true;
-  if (!is_captured_) copy_logits(first, count);
 }
 
 }  // namespace quarrel::cuda

@@ -75,20 +75,58 @@ void CudaBackend::load_rows(const Step& step, Record& record) {
   tables_.set_rows(which_, rows_, tokens_);
   tables_.set_sequences(which_, step.sequences);
   tiles_ = tables_.set_tiles(which_, rows_, shape_.generated_rows);
+  std::vector<StateSnapshot> snapshots(step.snapshots.begin(), step.snapshots.end());
+  for (StateSnapshot& snapshot : snapshots) snapshot.row = record.places[as_size(snapshot.row)];
+  runs_ = tables_.set_runs(which_, rows_, step.sequences, snapshots);
+  // A graph looks at all that there may be.
+  if (shape_.prompt_rows == 0) runs_ = std::min(shape_.generated_rows, limits_.sequences);
+  load_pooled_rows(step);
 }
 
-// What takes no more than the largest logit, or how likely a given token is.
-bool CudaBackend::chooses_on_device(const StepOutput& output) const {
-  if (output.top > 0 || !output.mask.empty()) return false;
-  if (output.kind == OutputKind::score) return true;
-  if (output.kind != OutputKind::sample) return false;
-  return lanes_[as_size(output.lane)].is_greedy();
+void CudaBackend::load_pooled_rows(const Step& step) {
+  pooled_rows_.clear();
+  for (std::size_t r = 0; r < rows_.size(); ++r) {
+    const std::int32_t sequence = rows_[r].sequence;
+    if (sequence < 0 || step.sequences[as_size(sequence)].lane < 0) continue;
+    if (r == 0 || rows_[r - 1].sequence != sequence) {
+      pooled_rows_.push_back(
+          {.first = static_cast<std::int32_t>(r), .count = 0, .lane = step.sequences[as_size(sequence)].lane});
+    }
+    ++pooled_rows_.back().count;
+  }
+}
+
+// Tokens of the lane that are being drawn and that it has not noted yet.
+std::uint64_t CudaBackend::tokens_ahead(std::int32_t lane) const {
+  std::uint64_t count = 0;
+  for (const Record& record : records_) {
+    if (record.ticket == 0 || record.is_finished) continue;
+    for (const OutputRecord& output : record.outputs) {
+      count += output.wanted.kind == OutputKind::sample && output.wanted.lane == lane ? 1 : 0;
+    }
+  }
+  return count;
+}
+
+// What takes no more than the largest logit, a draw from all tokens, or how likely a given one is: what the kernel is
+// told then. Nothing where the host must choose.
+std::optional<std::int32_t> CudaBackend::choice_on_device(const StepOutput& output, TokenDraw& draw) const {
+  if (output.top > 0 || !output.mask.empty()) return std::nullopt;
+  if (output.kind == OutputKind::score) return output.score;
+  if (output.kind != OutputKind::sample) return std::nullopt;
+  const SamplerState& lane = lanes_[as_size(output.lane)];
+  if (lane.is_greedy()) return kChooseLargest;
+  const auto drawn = lane.draw_from_all(as_size(vocabulary_), tokens_ahead(output.lane));
+  if (!drawn) return std::nullopt;
+  draw = {.random = drawn->random, .scale = 1.0 / drawn->temperature};
+  return kChooseDrawn;
 }
 
 void CudaBackend::load_outputs(const Step& step, Record& record) {
   const std::int32_t shift = shape_.generated_rows - step.generated_rows;
   std::vector<std::int32_t> rows(as_size(shape_.outputs()), -1);
   std::vector<std::int32_t> targets(rows.size(), kChooseNothing);
+  std::vector<TokenDraw> draws(rows.size());
   record.outputs.clear();
   record.outputs.resize(step.outputs.size());
   record.logits_wanted = 0;
@@ -102,32 +140,32 @@ void CudaBackend::load_outputs(const Step& step, Record& record) {
     kept.wanted = output;
     kept.place = static_cast<int>(place);
     const bool tokens = output.kind == OutputKind::sample || output.kind == OutputKind::score;
-    kept.on_host = tokens && !chooses_on_device(output);
+    const std::optional<std::int32_t> choice = choice_on_device(output, draws[place]);
+    kept.on_host = tokens && !choice;
     if (output.logits) kept.logits_row = record.logits_wanted++;
-    if (output.kind == OutputKind::vector) kept.vector_row = record.vectors_wanted++;
+    const bool vector = output.kind == OutputKind::vector || output.kind == OutputKind::pooled;
+    if (vector) kept.vector_row = record.vectors_wanted++;
     if (kept.on_host) kept.mask.assign(output.mask.begin(), output.mask.end());
     kept.wanted.mask = kept.mask;
     rows[place] = output.row + (generated ? 0 : shift);
-    if (tokens && !kept.on_host) targets[place] = output.kind == OutputKind::score ? output.score : kChooseLargest;
+    if (choice) targets[place] = *choice;
   }
   int logits = record.logits_wanted;
   for (OutputRecord& kept : record.outputs) {
     if (kept.on_host && kept.logits_row < 0) kept.logits_row = logits++;
   }
-  tables_.set_outputs(which_, rows, targets);
+  tables_.set_outputs(which_, rows, targets, draws);
   ResultMemory& memory = result_memory_[as_size(which_)];
   const std::size_t bytes = as_size(logits) * as_size(vocabulary_) * sizeof(float);
   if (memory.logits.size() < bytes) memory.logits = PinnedBuffer(bytes, "logits");
 }
 
 void CudaBackend::start_lanes(const Step& step) {
-  for (const LaneStart& start : step.lane_starts) {
-    if (start.sampling == nullptr) {
-      fail(ErrorKind::unsupported, "the cuda backend has no kernels that make one vector of a text yet (op pool)");
-    }
-  }
   check_.lanes_started(step);
-  for (const LaneStart& start : step.lane_starts) lanes_[as_size(start.lane)].start(start);
+  for (const LaneStart& start : step.lane_starts) {
+    pool_lanes_[as_size(start.lane)] = {.pooling = start.pooling};
+    if (start.sampling != nullptr) lanes_[as_size(start.lane)].start(start);
+  }
 }
 
 // ---- Its way through the device ----
@@ -175,6 +213,11 @@ void CudaBackend::issue(const Step& step, const Forward& forward) {
     check(cudaMemcpyAsync(block_place(copy.group, copy.to), block_place(copy.group, copy.from),
                           kv_[as_size(copy.group)].block_bytes, cudaMemcpyDeviceToDevice, stream_.get()),
           "copy of a block");
+  }
+  for (const SlotCopy& copy : step.slot_copies) {
+    check(cudaMemcpyAsync(slot_place(copy.to), slot_place(copy.from), slot_bytes_, cudaMemcpyDeviceToDevice,
+                          stream_.get()),
+          "copy of a slot");
   }
   tables_.upload(which_, context_);
   if (!step.rows.empty()) run_forward(forward);  // there may be nothing but copies

@@ -1,4 +1,4 @@
-// F16 products with F32 sums through cuBLASLt: prompts and large batches on weights in 16 bits. A shape is planned when
+// F16 GEMMs with F32 sums through cuBLASLt: prompts and large batches on weights in 16 bits. A shape is planned when
 // it first comes and kept. One thread at a time.
 #pragma once
 
@@ -15,7 +15,7 @@ struct GemmShape {
   int columns = 0;
   int out_stride = 0;     // from a token's results to the next one's; 0: they follow each other
   bool f32_out = true;    // false: F16
-  bool is_added = false;  // out += scale * product instead of out = product
+  bool is_added = false;  // out += scale * value instead of out = value
   auto operator<=>(const GemmShape&) const = default;
 };
 

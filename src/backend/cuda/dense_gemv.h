@@ -1,4 +1,4 @@
-// Products with matrices of F16 or F32 numbers, one warp an output: for weights that are not quantised, of any width. A
+// GEMV with matrices of F16 or F32 numbers, one warp an output: for weights that are not quantised, of any width. A
 // row's sums are made in an order that depends on the matrix's columns alone.
 #pragma once
 

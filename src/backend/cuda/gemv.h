@@ -1,7 +1,7 @@
-// Products of up to 16 rows with quantised matrices, on the integer tensor cores: what generated rows meet.
+// GEMV: up to 16 rows with quantised matrices, on the integer tensor cores: what generated rows take.
 //
 // Weights are the 16-row operand, so one reading of them serves all rows. Activations are split into hi and lo int8
-// (activation_split.h). A product within a group of 32 columns is an exact integer; groups are added in F32, in an
+// (activation_split.h). A dot product within a group of 32 columns is an exact integer; groups are added in F32, in an
 // order that depends on the matrix's shape alone: a row's bits do not depend on how many rows there are.
 #pragma once
 

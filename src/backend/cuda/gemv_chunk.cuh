@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "backend/cuda/activation_split.h"
+#include "backend/cuda/packed_chunk.cuh"
 #include "backend/cuda/primitives.cuh"
 #include "backend/cuda/weight_format.h"
 
@@ -95,6 +96,23 @@ struct Sums {
 // Formats whose codes of odd steps are left in the high nibbles: their sums are shifted instead, two numbers for four.
 constexpr bool shifts_sums(WeightFormat format) { return code_bits(format) == 4 && !is_symmetric(format); }
 
+// What a code at the top of its byte, or MXFP4's entry of its table, must be multiplied with.
+constexpr float code_scale(WeightFormat format) {
+  if (format == WeightFormat::mxfp4) return 0.5f;
+  return is_symmetric(format) ? 1.0f / static_cast<float>(1 << (8 - code_bits(format))) : 1.0f;
+}
+
+// Four of MXFP4's numbers from the low nibbles of `nibbles`, four times as large as they are. Bytes of seven bits from
+// two tables, of numbers and of what their negatives differ by; then one bit up.
+__device__ inline std::uint32_t quadrupled_e2m1(std::uint32_t nibbles) {
+  const std::uint32_t magnitudes = nibbles & 0x7777u;
+  const std::uint32_t numbers = __byte_perm(0x03020100u, 0x0c080604u, magnitudes);
+  const std::uint32_t differences = __byte_perm(0x7e7c7e00u, 0x78707c78u, magnitudes);
+  std::uint32_t signs;  // 0xff where a nibble has its highest bit set, 0x80 elsewhere
+  asm("prmt.b32 %0, %1, %1, %2;" : "=r"(signs) : "r"(0x80808080u), "r"(nibbles));
+  return (numbers ^ (signs & differences)) << 1;
+}
+
 // The A operand of step `step` (a constant after unrolling). Symmetric codes end at the top of their byte.
 template <WeightFormat F>
 __device__ inline void operand(const uint4& codes, const uint4& high, int step, std::uint32_t (&a)[4]) {
@@ -106,6 +124,8 @@ __device__ inline void operand(const uint4& codes, const uint4& high, int step, 
     const std::uint32_t word = element(codes, i);
     if constexpr (kBits == 8) {
       a[i] = word;
+    } else if constexpr (F == WeightFormat::mxfp4) {
+      a[i] = quadrupled_e2m1(step % 2 == 0 ? word : word >> 16);
     } else if constexpr (shifts_sums(F)) {
       a[i] = word & (step % 2 == 0 ? 0x0f0f0f0fu : 0xf0f0f0f0u);
     } else {
@@ -223,14 +243,14 @@ template <WeightFormat F, int kRows>
 __device__ inline void consume_block_scales(const std::byte* chunk, const std::byte* activations,
                                             const ColumnPlan<kRows>& plan, int lane, Sums<kRows>& sums) {
   using Plan = ColumnPlan<kRows>;
-  constexpr float kUnit = is_symmetric(F) ? 1.0f / (1 << (8 - code_bits(F))) : 1.0f;
+  constexpr float kUnit = code_scale(F);
   constexpr int kOther = 8 * record_bytes(F);  // from row g to row g + 8
   const std::byte* records = chunk + records_offset(F) + plan.g * record_bytes(F);
   const auto half_at = [&](int offset) { return __half2float(at<__half>(records + offset)); };
   CodeReader<F> reader{.chunk = chunk, .lane = lane};
   ScaleReader<kRows> activation_scales(activations, plan);
   uint4 halves[2] = {};
-  if constexpr (Plan::kSharing == 1) {
+  if constexpr (Plan::kSharing == 1 && F != WeightFormat::mxfp4) {
     halves[0] = at<uint4>(records);
     halves[1] = at<uint4>(records + kOther);
   }
@@ -241,6 +261,10 @@ __device__ inline void consume_block_scales(const std::byte* chunk, const std::b
 #pragma unroll
     for (int e = 0; e < Plan::kSharing; ++e) reader.operand_of(set * Plan::kSharing + e, a[e]);
     const auto weight_of = [&](int row) {
+      if constexpr (F == WeightFormat::mxfp4) {
+        const int group = set * Plan::kSharing + (Plan::kSharing == 1 ? 0 : plan.shares_c);
+        return mxfp4_scale(at<std::uint8_t>(records + row * kOther + group)) * kUnit;
+      }
       if constexpr (Plan::kSharing == 1) return half_of(element(halves[row], set / 2), set % 2) * kUnit;
       return half_at(row * kOther + (set * Plan::kSharing + plan.shares_c) * 2) * kUnit;
     };

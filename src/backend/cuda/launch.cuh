@@ -11,16 +11,19 @@ namespace quarrel::cuda {
 template <typename... Parameters, typename... Arguments>
 void launch(const char* op, const LaunchContext& context, void (*kernel)(Parameters...), dim3 grid, dim3 block,
             int shared_bytes, const Arguments&... arguments) {
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+  // All of a multiprocessor's memory is to be shared, whoever runs: it would have to run dry to divide it anew.
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
+  attributes[0].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
+  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[1].val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
   config.stream = context.stream;
-  config.attrs = &attribute;
-  config.numAttrs = context.dependent_launch ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = context.dependent_launch ? 2 : 1;
   check(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), op);
 }
 

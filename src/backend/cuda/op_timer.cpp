@@ -8,11 +8,19 @@ Event& OpTimer::next_event() {
 }
 
 void OpTimer::begin(std::string_view name, const Stream& stream) {
+  const Event& begin = next_event();
+  next_event();  // the end's
   names_.push_back(name);
-  next_event().record(stream);
+  open_.push_back(used_ - 1);
+  begin.record(stream);
 }
 
-void OpTimer::end(const Stream& stream) { next_event().record(stream); }
+// An error here is seen by whoever launches or waits next.
+void OpTimer::end(const Stream& stream) noexcept {
+  if (open_.empty()) return;
+  cudaEventRecord(events_[open_.back()]->get(), stream.get());
+  open_.pop_back();
+}
 
 void OpTimer::add_to(std::map<std::string_view, OpTime>& times) {
   for (std::size_t i = 0; 2 * i + 1 < used_; ++i) {
@@ -23,6 +31,7 @@ void OpTimer::add_to(std::map<std::string_view, OpTime>& times) {
   }
   used_ = 0;
   names_.clear();
+  open_.clear();
 }
 
 }  // namespace quarrel::cuda

@@ -14,8 +14,9 @@ namespace quarrel::cuda {
 
 class OpTimer {
  public:
+  // Ops may lie within ops: each end is that of the one that began last.
   void begin(std::string_view name, const Stream& stream);
-  void end(const Stream& stream);
+  void end(const Stream& stream) noexcept;
   // Adds what the step's ops took, which are over, and forgets them.
   void add_to(std::map<std::string_view, OpTime>& times);
 
@@ -24,6 +25,7 @@ class OpTimer {
 
   std::vector<std::unique_ptr<Event>> events_;  // two an op, used again by the next step
   std::size_t used_ = 0;
+  std::vector<std::size_t> open_;  // the end events of ops that have begun
   std::vector<std::string_view> names_;
 };
 

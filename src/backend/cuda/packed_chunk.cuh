@@ -39,10 +39,24 @@ __device__ inline std::uint32_t stored_code(const std::uint8_t* chunk, int row, 
   const int byte = byte_of({.row = row, .column = column % kStepColumns});
   constexpr int kBits = code_bits(F);
   if constexpr (kBits == 8) return chunk[step * 512 + byte];
+  if constexpr (F == WeightFormat::mxfp4) {
+    const int nibble = step % 2 * 4 + byte % 4;
+    return chunk[step / 2 * 512 + byte / 4 * 4 + nibble / 2] >> (nibble % 2 * 4) & 15u;
+  }
   std::uint32_t code = chunk[step / 2 * 512 + byte] >> (step % 2 * 4) & 15u;
   if constexpr (kBits == 5) code |= (chunk[high_bits_offset(F) + byte] >> step & 1u) << 4;
   if constexpr (kBits == 6) code |= (chunk[high_bits_offset(F) + step / 4 * 512 + byte] >> (step % 4 * 2) & 3u) << 4;
   return code;
+}
+
+// MXFP4's E2M1 numbers are halves; twice as large they are integers, and the scale of an exponent half as large.
+__device__ inline float mxfp4_scale(std::uint32_t exponent) {
+  return __uint_as_float(exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23);
+}
+
+__device__ inline int doubled_e2m1(std::uint32_t nibble) {
+  const int magnitude = static_cast<int>(0xc8643210u >> (nibble % 8 * 4) & 15u);
+  return nibble < 8 ? magnitude : -magnitude;
 }
 
 // The weight itself, with the roundings of quant/'s decoders: a product, then a sum.
@@ -52,7 +66,9 @@ __device__ inline float decoded_weight(const std::uint8_t* chunk, int row, int c
   const std::uint8_t* record = chunk + records_offset(F) + row * record_bytes(F);
   const int step = column / kStepColumns;
   int code = static_cast<int>(stored);
-  if constexpr (is_symmetric(F)) {
+  if constexpr (F == WeightFormat::mxfp4) {
+    return __fmul_rn(mxfp4_scale(record[step]), static_cast<float>(doubled_e2m1(stored)));
+  } else if constexpr (is_symmetric(F)) {
     constexpr int kShift = 32 - code_bits(F);
     code = static_cast<int>(stored << kShift) >> kShift;
   }

@@ -1,10 +1,10 @@
-// Products of a few dozen rows with quantised matrices on the 16-bit tensor cores: what lies between the integer GEMV
+// GEMM of a few dozen rows with quantised matrices on the 16-bit tensor cores: what lies between the integer GEMV
 // and a GEMM on weights in 16 bits. Weights are read once in their packed form, and their codes become F16 in
 // registers; activations are F16, scales and sums F32.
 //
 // The columns are cut into slabs so that a slab's activations fit in shared memory; each warp has a tile of 16 weight
 // rows and a slab, and writes its part of the sums. A second kernel adds the parts in ascending order and does what
-// comes after the product. How many slabs there are depends on the shape and on the number of rows.
+// comes after the GEMM. How many slabs there are depends on the shape and on the number of rows.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ struct PackedGemmOp {
   }
 };
 
-// How a product is cut; none where no cut fits the shared memory or `part_floats`.
+// How a GEMM is cut; none where no cut fits the shared memory or `part_floats`.
 struct PackedGemmPlan {
   int slab_chunks = 0;
   int slabs = 0;

@@ -33,11 +33,17 @@ constexpr float code_unit(WeightFormat format, int step) { return shifts_sums(fo
 // The scales of one row of a chunk.
 template <WeightFormat F>
 struct RowScales {
-  uint4 words;
-  std::uint32_t unpacked[2] = {};  // of Q4_K and Q5_K: a byte a group
+  uint4 words = {};
+  std::uint32_t unpacked[2] = {};  // of Q4_K, Q5_K and MXFP4: a byte a group
   float unit = 1.0f;
 
   __device__ RowScales(const std::byte* chunk, int row) {
+    if constexpr (F == WeightFormat::mxfp4) {
+      const auto exponents = at<uint2>(chunk + records_offset(F) + row * record_bytes(F));
+      unpacked[0] = exponents.x;
+      unpacked[1] = exponents.y;
+      return;
+    }
     words = at<uint4>(chunk + records_offset(F) + row * record_bytes(F));
     if constexpr (F == WeightFormat::q6_k) {
       // Codes stand at the top of their bytes.
@@ -47,13 +53,16 @@ struct RowScales {
       unpacked[0] = both.scales[0];
       unpacked[1] = both.scales[1];
       unit = half_of(words.x, 0);
-    } else if constexpr (is_symmetric(F)) {
-      unit = 1.0f / (1 << (8 - code_bits(F)));
+    } else {
+      unit = code_scale(F);
     }
   }
   // Of group `group` (a constant after unrolling) of eight, or of sixteen for Q6_K.
   __device__ float scale(int group) const {
-    if constexpr (F == WeightFormat::q6_k) {
+    if constexpr (F == WeightFormat::mxfp4) {
+      return code_scale(F) *
+             mxfp4_scale(static_cast<std::uint32_t>(byte_of_word<false>(unpacked[group / 4], group % 4)));
+    } else if constexpr (F == WeightFormat::q6_k) {
       return unit * static_cast<float>(byte_of_word<true>(element(words, group / 4), group % 4));
     } else if constexpr (is_k_format(F)) {
       return unit * static_cast<float>(byte_of_word<false>(unpacked[group / 4], group % 4));

@@ -35,6 +35,8 @@ __device__ std::uint32_t code(const BlockQ6K& block, int i) {
   return (low | high << 4) ^ 32u;
 }
 
+__device__ std::uint32_t code(const BlockMxfp4& block, int i) { return nibble_of_32(block, i); }
+
 template <typename Block>
 concept HasMinimum = requires(const Block& block) { block.minimum; };
 
@@ -57,6 +59,10 @@ __device__ void write_k_record(const Block* blocks, int count, std::uint8_t* chu
   for (int i = 0; i < 12; ++i) record[4 + i] = count > 0 ? blocks->scales[i] : std::uint8_t{0};
 }
 
+__device__ void write_record(const BlockMxfp4* blocks, int count, std::uint8_t* chunk, WeightFormat format, int row) {
+  std::uint8_t* record = chunk + records_offset(format) + row * record_bytes(format);
+  for (int step = 0; step < kChunkSteps; ++step) record[step] = step < count ? blocks[step].exponent : std::uint8_t{0};
+}
 __device__ void write_record(const BlockQ4K* blocks, int count, std::uint8_t* chunk, WeightFormat format, int row) {
   write_k_record(blocks, count, chunk, format, row);
 }
@@ -104,6 +110,11 @@ struct FileBlock<WeightFormat::q6_k> {
   using Type = BlockQ6K;
 };
 
+template <>
+struct FileBlock<WeightFormat::mxfp4> {
+  using Type = BlockMxfp4;
+};
+
 // ---- Kernels ----
 
 constexpr int kRepackThreads = 512;  // one a byte of a plane
@@ -138,6 +149,16 @@ __global__ void __launch_bounds__(kRepackThreads)
   if constexpr (kBits == 8) {
     for (int step = 0; step < kChunkSteps; ++step) {
       chunk[step * 512 + threadIdx.x] = static_cast<std::uint8_t>(codes[step]);
+    }
+  } else if constexpr (F == WeightFormat::mxfp4) {
+    // Four neighbouring threads have the four bytes of a word: byte b of it is nibbles 2 b and 2 b + 1 of eight.
+    for (int pair = 0; pair < kChunkSteps / 2; ++pair) {
+      const std::uint32_t own = codes[2 * pair] | codes[2 * pair + 1] << 4;
+      const int first = static_cast<int>(threadIdx.x) % 32 / 4 * 4 + static_cast<int>(threadIdx.x) % 2 * 2;
+      const std::uint32_t low = __shfl_sync(~0u, own, first);
+      const std::uint32_t high = __shfl_sync(~0u, own, first + 1);
+      const int shift = threadIdx.x % 4 / 2 * 4;  // the upper two bytes are of the second step
+      chunk[pair * 512 + threadIdx.x] = static_cast<std::uint8_t>((low >> shift & 15u) | (high >> shift & 15u) << 4);
     }
   } else {
     for (int pair = 0; pair < kChunkSteps / 2; ++pair) {
@@ -187,8 +208,9 @@ __global__ void __launch_bounds__(kDecodeThreads)
 }
 
 template <WeightFormat F>
-__global__ void __launch_bounds__(256) decode_rows_kernel(const std::uint8_t* data, int rows, int columns,
-                                                          const std::int32_t* ids, float scale, float* out) {
+__global__ void __launch_bounds__(256)
+    decode_rows_kernel(const std::uint8_t* data, int rows, int columns, const std::int32_t* ids, float scale,
+                       float* out, int stride) {
   wait_for_previous_kernel();
   allow_next_kernel();
   const int row = ids[blockIdx.x];
@@ -199,7 +221,7 @@ __global__ void __launch_bounds__(256) decode_rows_kernel(const std::uint8_t* da
       const std::size_t number = static_cast<std::size_t>(row / kTileRows) * chunks + column / kChunkColumns;
       value = scale * decoded_weight<F>(data + number * chunk_bytes(F), row % kTileRows, column % kChunkColumns);
     }
-    out[static_cast<std::size_t>(blockIdx.x) * columns + column] = value;
+    out[static_cast<std::size_t>(blockIdx.x) * stride + column] = value;
   }
 }
 
@@ -221,6 +243,7 @@ std::optional<WeightFormat> weight_format(QuantType type) {
     case QuantType::q4_k: return WeightFormat::q4_k;
     case QuantType::q5_k: return WeightFormat::q5_k;
     case QuantType::q6_k: return WeightFormat::q6_k;
+    case QuantType::mxfp4: return WeightFormat::mxfp4;
     default: return std::nullopt;
   }
 }
@@ -234,6 +257,7 @@ QuantType quant_type(WeightFormat format) {
     case WeightFormat::q8_0: return QuantType::q8_0;
     case WeightFormat::q4_k: return QuantType::q4_k;
     case WeightFormat::q5_k: return QuantType::q5_k;
+    case WeightFormat::mxfp4: return QuantType::mxfp4;
     default: return QuantType::q6_k;
   }
 }
@@ -243,24 +267,24 @@ void repack(const LaunchContext& context, const PackedMatrix& target, const std:
   auto* data = reinterpret_cast<std::uint8_t*>(const_cast<std::byte*>(target.data)) +
                static_cast<std::size_t>(first_row / kTileRows) * static_cast<std::size_t>(target.chunks()) *
                    static_cast<std::size_t>(chunk_bytes(target.format));
-  with_format(target.format, [&]<WeightFormat F>() {
+  with_expert_format(target.format, [&]<WeightFormat F>() {
     launch("repack", context, repack_kernel<F>, chunk_grid(target, rows), dim3(kRepackThreads), 0, data, blocks, rows,
            target.columns);
   });
 }
 
 void decode_to_f16(const LaunchContext& context, const PackedMatrix& matrix, std::uint16_t* out) {
-  with_format(matrix.format, [&]<WeightFormat F>() {
+  with_expert_format(matrix.format, [&]<WeightFormat F>() {
     launch("decode to f16", context, decode_kernel<F>, chunk_grid(matrix, matrix.rows), dim3(kDecodeThreads), 0,
            bytes_of(matrix), matrix.rows, matrix.columns, reinterpret_cast<__half*>(out));
   });
 }
 
 void decode_rows(const LaunchContext& context, const PackedMatrix& matrix, const std::int32_t* ids, int count,
-                 float scale, float* out) {
-  with_format(matrix.format, [&]<WeightFormat F>() {
+                 float scale, float* out, int stride) {
+  with_expert_format(matrix.format, [&]<WeightFormat F>() {
     launch("decode rows", context, decode_rows_kernel<F>, dim3(static_cast<unsigned>(count)), dim3(256), 0,
-           bytes_of(matrix), matrix.rows, matrix.columns, ids, scale, out);
+           bytes_of(matrix), matrix.rows, matrix.columns, ids, scale, out, stride);
   });
 }
 

@@ -21,8 +21,8 @@ void repack(const LaunchContext& context, const PackedMatrix& target, const std:
 // out[rows][columns] in F16, rounded once: what a GEMM on 16-bit tensor cores reads.
 void decode_to_f16(const LaunchContext& context, const PackedMatrix& matrix, std::uint16_t* out);
 
-// out[r] = scale * row ids[r] of the matrix, F32. An id outside of the matrix gives zeros.
+// out[r] = scale * row ids[r] of the matrix, F32, rows `stride` apart. An id outside of the matrix gives zeros.
 void decode_rows(const LaunchContext& context, const PackedMatrix& matrix, const std::int32_t* ids, int count,
-                 float scale, float* out);
+                 float scale, float* out, int stride);
 
 }  // namespace quarrel::cuda

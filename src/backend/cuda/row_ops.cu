@@ -112,9 +112,9 @@ __global__ void __launch_bounds__(kRowThreads)
   if (op.gate != nullptr) {
     float gate = op.gate[place];
     if (op.gate_bias != nullptr) gate += op.gate_bias[i];
-    value = activated(op.activation, gate) * up;
+    value = gated(op.function, gate, up);
   } else {
-    value = activated(op.activation, up);
+    value = activated(op.function.kind, up);
   }
   out[static_cast<std::size_t>(blockIdx.y) * out_stride + i] = value;
   if (halves != nullptr)
@@ -126,6 +126,35 @@ __global__ void __launch_bounds__(kRowThreads) add_bias_kernel(RowSpan rows, con
   allow_next_kernel();
   const int i = blockIdx.x * kRowThreads + threadIdx.x;
   if (i < rows.width) rows.data[static_cast<std::size_t>(blockIdx.y) * rows.stride + i] += bias[i];
+}
+
+__global__ void __launch_bounds__(kRowThreads) add_rows_kernel(RowSpan rows, const float* others, int stride) {
+  wait_for_previous_kernel();
+  allow_next_kernel();
+  const int i = blockIdx.x * kRowThreads + threadIdx.x;
+  if (i >= rows.width) return;
+  rows.data[static_cast<std::size_t>(blockIdx.y) * rows.stride + i] +=
+      others[static_cast<std::size_t>(blockIdx.y) * stride + i];
+}
+
+__global__ void __launch_bounds__(kRowThreads) gate_groups_kernel(const __grid_constant__ GateGroupsOp op) {
+  wait_for_previous_kernel();
+  allow_next_kernel();
+  const int row = blockIdx.y;
+  const int width = op.rows.width / op.groups;
+  const int first = blockIdx.x * width;
+  float* values = op.rows.data + static_cast<std::size_t>(row) * op.rows.stride + first;
+  const float* gate = op.gate + static_cast<std::size_t>(row) * op.gate_stride + first;
+  const bool is_padding = op.sequences[row] < 0;
+  for (int i = threadIdx.x; i < width; i += kRowThreads) {
+    values[i] = is_padding ? 0.0f : values[i] * (gate[i] / (1.0f + expf(-gate[i])));
+  }
+  if (op.norm.kind == NormKind::none || is_padding) return;
+  DeviceNorm norm = op.norm;
+  if (norm.weight != nullptr) norm.weight += first;
+  if (norm.bias != nullptr) norm.bias += first;
+  const RowScale scale = row_scale(norm, values, width, row);
+  for (int i = threadIdx.x; i < width; i += kRowThreads) values[i] = normed(norm, scale, values[i], i);
 }
 
 __global__ void __launch_bounds__(kRowThreads) finish_logits_kernel(RowSpan logits, float scale, float soft_cap) {
@@ -205,6 +234,16 @@ void glu_rows(const LaunchContext& context, const GluRowsOp& op, float* out, int
 
 void add_bias(const LaunchContext& context, const RowSpan& rows, const float* bias) {
   launch("bias", context, add_bias_kernel, column_grid(rows.width, rows.count), dim3(kRowThreads), 0, rows, bias);
+}
+
+void add_rows(const LaunchContext& context, const RowSpan& rows, const float* others, int stride) {
+  launch("sum of rows", context, add_rows_kernel, column_grid(rows.width, rows.count), dim3(kRowThreads), 0, rows,
+         others, stride);
+}
+
+void gate_groups(const LaunchContext& context, const GateGroupsOp& op) {
+  const dim3 grid(static_cast<unsigned>(op.groups), static_cast<unsigned>(op.rows.count));
+  launch("gate of a scan", context, gate_groups_kernel, grid, dim3(kRowThreads), 0, op);
 }
 
 void finish_logits(const LaunchContext& context, const RowSpan& logits, float scale, float soft_cap) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "backend/cuda/device_memory.h"
+#include "backend/cuda/gate_function.h"
 #include "backend/ops.h"
 
 namespace quarrel::cuda {
@@ -55,13 +56,27 @@ struct GluRowsOp {
   const float* gate_bias = nullptr;
   RowSpan up = {};  // the gate's rows have the same stride
   const float* up_bias = nullptr;
-  ActivationKind activation = ActivationKind::silu;
+  GateFunction function = {};
 };
 // `halves`, unless it is null, gets the same in F16, rows one after the other.
 void glu_rows(const LaunchContext& context, const GluRowsOp& op, float* out, int out_stride, std::uint16_t* halves);
 
 // rows += bias
 void add_bias(const LaunchContext& context, const RowSpan& rows, const float* bias);
+
+// rows += other rows, `stride` apart; 0: the same for all.
+void add_rows(const LaunchContext& context, const RowSpan& rows, const float* others, int stride);
+
+// rows = norm of (rows * silu(gate)), each of `groups` parts of a row for itself; zeros where the row is padding.
+struct GateGroupsOp {
+  RowSpan rows = {};
+  const float* gate = nullptr;
+  int gate_stride = 0;
+  int groups = 1;
+  DeviceNorm norm = {};  // its weights are those of the whole row
+  const std::int32_t* sequences = nullptr;
+};
+void gate_groups(const LaunchContext& context, const GateGroupsOp& op);
 
 // logits = cap(scale * logits)
 void finish_logits(const LaunchContext& context, const RowSpan& logits, float scale, float soft_cap);

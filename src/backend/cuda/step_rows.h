@@ -28,6 +28,22 @@ struct StepRows {
   }
 };
 
+// The rows of one sequence, and the slots of its recurrent state.
+struct StepRun {
+  std::int32_t first = -1;  // row; -1: there is no such run
+  std::int32_t count = 0;
+  std::int32_t state_in = -1;   // -1: it begins with zeros
+  std::int32_t state_out = -1;  // -1: it is not kept
+  std::int32_t has_snapshots = 0;
+};
+
+struct StepRuns {
+  const StepRun* runs = nullptr;
+  int count = 0;                            // of those that a kernel must look at
+  const std::int32_t* run_of = nullptr;     // [rows]; -1: padding
+  const std::int32_t* snapshots = nullptr;  // [rows]: the slot that gets the state after the row; -1: none
+};
+
 // One layer's keys and values. A block id is good for all layers of a group; block_stride counts numbers.
 struct PagedKv {
   std::uint16_t* keys = nullptr;

@@ -12,14 +12,16 @@ namespace {
 constexpr std::size_t kWord = sizeof(std::int32_t);
 constexpr std::size_t kSaturatedWords = 4;  // one number of eight bytes, and what keeps the rest aligned
 
+constexpr std::size_t kRunWords = sizeof(StepRun) / kWord;
+
 int tile_limit(const TableLimits& limits) { return limits.rows / kPrefillTileRows + limits.sequences + 1; }
 
 }  // namespace
 
-StepTables::StepTables(const TableLimits& limits) : limits_(limits) {
+StepTables::StepTables(const TableLimits& limits, const LaunchContext& context) : limits_(limits) {
   lay_out();
   memory_ = DeviceBuffer(end_ * kWord, "tables of a step");
-  check(cudaMemset(memory_.data(), 0, memory_.size()), "tables of a step");
+  check(cudaMemsetAsync(memory_.data(), 0, memory_.size(), context.stream), "tables of a step");
   for (int which = 0; which < 2; ++which) {
     up_[which] = PinnedBuffer((end_ - bad_rows_) * kWord, "tables of a step");
     down_[which] = PinnedBuffer(tokens_ * kWord, "results of a step");
@@ -51,7 +53,11 @@ void StepTables::lay_out() {
   take(first_new_, rows);
   take(output_rows_, outputs);
   take(targets_, outputs);
+  take(draws_, outputs * (sizeof(TokenDraw) / kWord));
   take(tiles_, 2 * as_size(tile_limit(limits_)));
+  take(runs_, kRunWords * as_size(limits_.sequences));
+  take(run_of_, rows);
+  take(snapshots_, rows);
   take(lengths_, as_size(limits_.sequences));
   take(tables_, as_size(limits_.sequences) * as_size(limits_.groups) * as_size(limits_.table_blocks));
   end_ = at;
@@ -86,10 +92,12 @@ void StepTables::set_rows(int which, std::span<const StepRow> rows, std::span<co
   }
 }
 
-void StepTables::set_outputs(int which, std::span<const std::int32_t> rows, std::span<const std::int32_t> targets) {
+void StepTables::set_outputs(int which, std::span<const std::int32_t> rows, std::span<const std::int32_t> targets,
+                             std::span<const TokenDraw> draws) {
   std::fill_n(up(which, bad_outputs_), rows.size(), -1);
   std::ranges::copy(rows, up(which, output_rows_));
   std::ranges::copy(targets, up(which, targets_));
+  std::memcpy(up(which, draws_), draws.data(), draws.size_bytes());
 }
 
 void StepTables::set_sequences(int which, std::span<const StepSequence> sequences) {
@@ -118,6 +126,38 @@ int StepTables::set_tiles(int which, std::span<const StepRow> rows, int first) {
       before = rows[r].sequence;
     }
     ++tiles[count - 1].count;
+  }
+  return count;
+}
+
+StepRuns StepTables::runs(int count) const {
+  return {.runs = reinterpret_cast<const StepRun*>(device(runs_)),
+          .count = count,
+          .run_of = device(run_of_),
+          .snapshots = device(snapshots_)};
+}
+
+int StepTables::set_runs(int which, std::span<const StepRow> rows, std::span<const StepSequence> sequences,
+                         std::span<const StateSnapshot> snapshots) {
+  auto* runs = reinterpret_cast<StepRun*>(up(which, runs_));
+  std::fill_n(runs, limits_.sequences, StepRun{});
+  std::fill_n(up(which, snapshots_), rows.size(), -1);
+  int count = 0;
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    const std::int32_t sequence = rows[r].sequence;
+    const bool continues = r > 0 && sequence == rows[r - 1].sequence;
+    if (sequence >= 0 && !continues) {
+      runs[count++] = {.first = static_cast<std::int32_t>(r),
+                       .count = 0,
+                       .state_in = sequences[as_size(sequence)].state_in,
+                       .state_out = sequences[as_size(sequence)].state_out};
+    }
+    if (sequence >= 0) ++runs[count - 1].count;
+    up(which, run_of_)[r] = sequence < 0 ? -1 : count - 1;
+  }
+  for (const StateSnapshot& snapshot : snapshots) {
+    up(which, snapshots_)[snapshot.row] = snapshot.slot;
+    runs[up(which, run_of_)[snapshot.row]].has_snapshots = 1;
   }
   return count;
 }

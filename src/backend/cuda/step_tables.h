@@ -31,7 +31,8 @@ struct TableLimits {
 class StepTables {
  public:
   StepTables() = default;
-  explicit StepTables(const TableLimits& limits);
+  // Ready once the stream has got so far.
+  StepTables(const TableLimits& limits, const LaunchContext& context);
   static std::size_t bytes(const TableLimits& limits);
 
   // ---- On the device ----
@@ -43,6 +44,8 @@ class StepTables {
   const std::int32_t* tokens() const { return device(tokens_); }
   const std::int32_t* output_rows() const { return device(output_rows_); }
   const std::int32_t* targets() const { return device(targets_); }
+  const TokenDraw* draws() const { return reinterpret_cast<const TokenDraw*>(device(draws_)); }
+  StepRuns runs(int count) const;
   const PrefillTile* tiles() const { return reinterpret_cast<const PrefillTile*>(device(tiles_)); }
   unsigned long long* saturated() const { return reinterpret_cast<unsigned long long*>(device(0)); }
 
@@ -50,10 +53,14 @@ class StepTables {
   // One of the step's rows with padding; `token` is an id, or ~place of an output of the step before.
   void set_rows(int which, std::span<const StepRow> rows, std::span<const std::int32_t> tokens);
   // Row of each output, -1 for padding, and what is to be chosen there.
-  void set_outputs(int which, std::span<const std::int32_t> rows, std::span<const std::int32_t> targets);
+  void set_outputs(int which, std::span<const std::int32_t> rows, std::span<const std::int32_t> targets,
+                   std::span<const TokenDraw> draws);
   void set_sequences(int which, std::span<const StepSequence> sequences);
   // Runs of prompt rows, from row `first` on; how many.
   int set_tiles(int which, std::span<const StepRow> rows, int first);
+  // The rows of each sequence and where its state lies; how many there are. `snapshots` name rows with padding.
+  int set_runs(int which, std::span<const StepRow> rows, std::span<const StepSequence> sequences,
+               std::span<const StateSnapshot> snapshots);
   void upload(int which, const LaunchContext& context);
 
   // ---- And after it ----
@@ -73,7 +80,8 @@ class StepTables {
 
   TableLimits limits_;
   std::size_t ids_ = 0, logprobs_ = 0, bad_rows_ = 0, bad_outputs_ = 0, tokens_ = 0, positions_ = 0, sequences_ = 0,
-              first_new_ = 0, output_rows_ = 0, targets_ = 0, tiles_ = 0, lengths_ = 0, tables_ = 0, end_ = 0;
+              first_new_ = 0, output_rows_ = 0, targets_ = 0, draws_ = 0, tiles_ = 0, runs_ = 0, run_of_ = 0,
+              snapshots_ = 0, lengths_ = 0, tables_ = 0, end_ = 0;
   DeviceBuffer memory_;
   PinnedBuffer up_[2];
   PinnedBuffer down_[2];

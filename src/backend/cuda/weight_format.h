@@ -7,8 +7,10 @@
 //   of
 //             mma.m16n8k32, the first step in the low nibbles, the second in the high ones. Codes of eight bits take
 //             512 bytes a step.
+//             MXFP4 has the nibbles of a register's four weights side by side, the second step's above the first's:
+//             they choose from a table.
 //   high bits of codes of five or six bits, in the same order: one bit for each of eight steps, or two for each of four
-//   records   16 (or 32) bytes a row: its scales, as exact as in the file
+//   records   16 (or 32, or 8) bytes a row: its scales, as exact as in the file
 //   Q6_K      has the rows' own scales behind these
 //
 // Codes of symmetric types are stored in two's complement, so that masking them to the top of a byte gives a signed
@@ -26,8 +28,8 @@ inline constexpr int kChunkColumns = 256;
 inline constexpr int kStepColumns = 32;
 inline constexpr int kChunkSteps = kChunkColumns / kStepColumns;
 
-enum class WeightFormat : std::uint8_t { q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k };
-inline constexpr int kWeightFormats = 8;
+enum class WeightFormat : std::uint8_t { q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k, mxfp4 };
+inline constexpr int kWeightFormats = 8;  // that any matrix may have; MXFP4 is for experts alone
 
 constexpr int code_bits(WeightFormat format) {
   switch (format) {
@@ -43,7 +45,7 @@ constexpr int code_bits(WeightFormat format) {
 // True for types without a minimum: their codes are signed.
 constexpr bool is_symmetric(WeightFormat format) {
   return format == WeightFormat::q4_0 || format == WeightFormat::q5_0 || format == WeightFormat::q8_0 ||
-         format == WeightFormat::q6_k;
+         format == WeightFormat::q6_k || format == WeightFormat::mxfp4;
 }
 
 // True for types with blocks of 256, whose scales are themselves quantised.
@@ -59,6 +61,7 @@ constexpr int records_offset(WeightFormat format) {
 }
 
 constexpr int record_bytes(WeightFormat format) {
+  if (format == WeightFormat::mxfp4) return 8;
   return format == WeightFormat::q4_1 || format == WeightFormat::q5_1 ? 32 : 16;
 }
 
@@ -85,8 +88,19 @@ __host__ __device__
     case WeightFormat::q8_0: return action.template operator()<WeightFormat::q8_0>();
     case WeightFormat::q4_k: return action.template operator()<WeightFormat::q4_k>();
     case WeightFormat::q5_k: return action.template operator()<WeightFormat::q5_k>();
-    case WeightFormat::q6_k: return action.template operator()<WeightFormat::q6_k>();
+    default: return action.template operator()<WeightFormat::q6_k>();
   }
+}
+
+// The same with the formats that only experts have.
+template <typename Action>
+#ifdef __CUDACC__
+__host__ __device__
+#endif
+    void
+    with_expert_format(WeightFormat format, const Action& action) {
+  if (format == WeightFormat::mxfp4) return action.template operator()<WeightFormat::mxfp4>();
+  with_format(format, action);
 }
 
 // A matrix in device memory.

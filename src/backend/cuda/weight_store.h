@@ -28,6 +28,9 @@ struct StoredWeight {
   const float* values = nullptr;       // of form vector
   std::size_t mirror_at = 0;           // where in the mirrors' memory; of form packed
   bool has_mirror = false;
+  // Of experts: matrices like the one above, the first of them, one behind the other.
+  int experts = 1;
+  std::size_t expert_bytes = 0;
 };
 
 class WeightStore {
@@ -59,14 +62,21 @@ class WeightStore {
   std::size_t released_bytes() const noexcept { return released_bytes_; }
   int widest_input() const noexcept { return widest_input_; }
   int widest_output() const noexcept { return widest_output_; }  // of all but embeddings and heads
-  // Numbers of the largest packed matrix, where there are no mirrors: it is decoded before each large product.
+  // Of a row's experts: the numbers that one has going in or out at most, and how many there are; 0: the model has
+  // none.
+  int widest_expert() const noexcept { return widest_expert_; }
+  int experts_used() const noexcept { return experts_used_; }
+  int most_experts() const noexcept { return most_experts_; }
+  // Numbers of the largest packed matrix, where there are no mirrors: it is decoded before each large GEMM.
   std::size_t decoded_numbers() const noexcept { return mirrors_fit() ? 0 : largest_packed_; }
 
  private:
   void add_packed(const WeightSource& source, WeightFormat format, StoredWeight& weight);
   void add_dense(const WeightSource& source, StoredWeight& weight);
+  void upload_packed(const WeightSource& source, const PackedMatrix& target, const std::byte* rows);
+  void upload_dense(const WeightSource& source, const std::byte* rows, std::byte* target);
   void add_vector(const WeightSource& source, StoredWeight& weight);
-  void upload_as_f16(const WeightSource& source, std::byte* target);
+  void upload_as_f16(const WeightSource& source, const std::byte* rows, std::byte* target);
   DeviceBuffer allocate(std::size_t bytes, const char* purpose);
   WeightUploader& uploader();
   bool mirrors_fit() const noexcept { return mirror_bytes_ <= options_.device_memory / 4; }
@@ -81,6 +91,9 @@ class WeightStore {
   std::size_t released_bytes_ = 0;
   int widest_input_ = 0;
   int widest_output_ = 0;
+  int widest_expert_ = 0;
+  int experts_used_ = 0;
+  int most_experts_ = 0;
 };
 
 }  // namespace quarrel::cuda

@@ -1,4 +1,4 @@
-// Products of activations and weights: which rows meet which kernel, and in what form.
+// GEMVs and GEMMs: which rows take which kernel, and in what form.
 #include <algorithm>
 
 #include "backend/cuda/cuda_backend.h"
@@ -66,43 +66,50 @@ DeviceNorm CudaBackend::device_norm(const Norm& norm, int width, RowSet rows, in
 CudaBackend::Input CudaBackend::input_of(const Activation& in, int width, const Norm& before, int layer,
                                          const Segment& rows) const {
   if (width > in.width) fail(ErrorKind::internal, "an op of layer {} reads {} of {} values", layer, width, in.width);
-  return {.in = in, .width = width, .before = before, .layer = layer, .rows = rows};
+  RowSpan span = row_span(in).from(rows.first, rows.count);
+  span.width = width;
+  return {.in = span, .set = in.rows, .before = before, .layer = layer, .rows = rows};
+}
+
+CudaBackend::Input CudaBackend::input_of(const RowSpan& in, const Segment& rows) const {
+  return {.in = in, .rows = rows};
 }
 
 RowSpan CudaBackend::floats_of(Input& input) {
   if (input.floats.data != nullptr) return input.floats;
-  RowSpan rows = row_span(input.in).from(input.rows.first, input.rows.count);
-  rows.width = input.width;
-  if (input.before.kind == NormKind::none) return input.floats = rows;
-  const DeviceNorm norm = device_norm(input.before, input.width, input.in.rows, input.rows.first, input.layer);
-  input.floats = {.data = normed_, .stride = stride_of(input.width), .width = input.width, .count = input.rows.count};
-  norm_rows(context_, rows, norm, normed_, input.floats.stride);
+  if (input.before.kind == NormKind::none) return input.floats = input.in;
+  const int width = input.in.width;
+  const DeviceNorm norm = device_norm(input.before, width, input.set, input.rows.first, input.layer);
+  input.floats = {.data = normed_, .stride = stride_of(width), .width = width, .count = input.rows.count};
+  norm_rows(context_, input.in, norm, normed_, input.floats.stride);
   after_small_kernel_ = true;
   return input.floats;
 }
 
 const std::uint16_t* CudaBackend::halves_of(Input& input) {
   if (input.halves != nullptr) return input.halves;
-  const bool is_there = halved_ == input.in && halved_rows_.first == input.rows.first &&
-                        halved_rows_.count == input.rows.count && input.before.kind == NormKind::none &&
-                        input.width == input.in.width;
-  if (!is_there) {
-    RowSpan rows = row_span(input.in).from(input.rows.first, input.rows.count);
-    rows.width = input.width;
-    norm_rows(context_, rows, device_norm(input.before, input.width, input.in.rows, input.rows.first, input.layer),
-              halves_, input.width);
+  const Halved wanted{.rows = input.in.data, .count = input.in.count, .width = input.in.width};
+  if (halved_ != wanted || input.before.kind != NormKind::none) {
+    norm_rows(context_, input.in, device_norm(input.before, input.in.width, input.set, input.rows.first, input.layer),
+              halves_, input.in.width);
     halved_ = {};
     after_small_kernel_ = true;
   }
   return input.halves = halves_;
 }
 
+// After rows were written that `halves_` may hold as they were.
+void CudaBackend::forget_halves(const RowSpan& rows) {
+  const float* end = rows.data + static_cast<std::ptrdiff_t>(rows.count) * rows.stride;
+  if (halved_.rows >= rows.data && halved_.rows < end) halved_ = {};
+}
+
 SplitInput CudaBackend::split_input(const Input& input, int first, int count) const {
-  const RowSpan rows = row_span(input.in).from(input.rows.first + first, count);
-  const DeviceNorm norm = device_norm(input.before, input.width, input.in.rows, input.rows.first + first, input.layer);
+  const RowSpan rows = input.in.from(first, count);
+  const DeviceNorm norm = device_norm(input.before, rows.width, input.set, input.rows.first + first, input.layer);
   return {.rows = rows.data,
           .stride = rows.stride,
-          .columns = input.width,
+          .columns = rows.width,
           .count = count,
           .norm = norm.kind,
           .epsilon = norm.epsilon,
@@ -131,18 +138,18 @@ void CudaBackend::run_gemv(GemvOp op) {
   after_small_kernel_ = false;
 }
 
-void CudaBackend::multiply_packed(const Input& input, const Product& product, const StoredWeight& weight) {
+void CudaBackend::multiply_packed(const Input& input, const Gemm& wanted, const StoredWeight& weight) {
   for (int first = 0; first < input.rows.count; first += kMaxSplitRows) {
     const int count = std::min(kMaxSplitRows, input.rows.count - first);
-    GemvOp op{.name = "product",
+    GemvOp op{.name = "gemv",
               .input = split_input(input, first, count),
-              .output = product.is_added ? GemvOutput::add : GemvOutput::store,
-              .scale = product.scale};
+              .output = wanted.is_added ? GemvOutput::add : GemvOutput::store,
+              .scale = wanted.scale};
     op.matrices[0] = {
         .weight = weight.packed,
-        .bias = weights_.vector_of(product.bias, product.weight.rows),
-        .out = product.out + static_cast<std::ptrdiff_t>(input.rows.first + first - product.out_first) * product.stride,
-        .stride = product.stride};
+        .bias = weights_.vector_of(wanted.bias, wanted.weight.rows),
+        .out = wanted.out + static_cast<std::ptrdiff_t>(input.rows.first + first - wanted.out_first) * wanted.stride,
+        .stride = wanted.stride};
     run_gemv(op);
   }
 }
@@ -161,13 +168,13 @@ const std::uint16_t* CudaBackend::joined_halves(std::initializer_list<Weight> we
 
 void CudaBackend::multiply_joined(Input& input, const std::uint16_t* matrix, int rows, float* out) {
   const std::uint16_t* in = halves_of(input);
-  gemm_->run(context_, {.tokens = input.rows.count, .rows = rows, .columns = input.width}, matrix, in, out);
+  gemm_->run(context_, {.tokens = input.rows.count, .rows = rows, .columns = input.in.width}, matrix, in, out);
   after_small_kernel_ = true;
 }
 
 int CudaBackend::multiply_few(Input& input, std::initializer_list<Weight> weights) {
   if (input.rows.tier != Tier::few) return 0;
-  PackedGemmOp op{.rows = input.rows.count, .columns = input.width, .matrix_count = 0, .parts = parts_};
+  PackedGemmOp op{.rows = input.rows.count, .columns = input.in.width, .matrix_count = 0, .parts = parts_};
   for (const Weight& weight : weights) {
     if (!is_packed(weight)) return 0;
     op.matrices[op.matrix_count++] = weights_[weight].packed;
@@ -188,20 +195,20 @@ void CudaBackend::join_few(const Input& input, int slabs, JoinPartsOp op) {
   after_small_kernel_ = true;
 }
 
-void CudaBackend::multiply(Input& input, const Product& product) {
-  const StoredWeight& weight = weights_[product.weight];
-  const int rows = product.weight.rows;
-  float* out = product.out + static_cast<std::ptrdiff_t>(input.rows.first - product.out_first) * product.stride;
-  if (const int slabs = multiply_few(input, {product.weight})) {
+void CudaBackend::multiply(Input& input, const Gemm& wanted) {
+  const StoredWeight& weight = weights_[wanted.weight];
+  const int rows = wanted.weight.rows;
+  float* out = wanted.out + static_cast<std::ptrdiff_t>(input.rows.first - wanted.out_first) * wanted.stride;
+  if (const int slabs = multiply_few(input, {wanted.weight})) {
     return join_few(input, slabs,
                     {.width = rows,
-                     .end = product.is_added ? PartsEnd::add : PartsEnd::store,
-                     .bias = weights_.vector_of(product.bias, rows),
-                     .scale = product.scale,
+                     .end = wanted.is_added ? PartsEnd::add : PartsEnd::store,
+                     .bias = weights_.vector_of(wanted.bias, rows),
+                     .scale = wanted.scale,
                      .out = out,
-                     .out_stride = product.stride});
+                     .out_stride = wanted.stride});
   }
-  if (input.rows.tier != Tier::gemv && can_multiply_halves(product.weight) && product.stride % 4 == 0) {
+  if (input.rows.tier != Tier::gemv && can_multiply_halves(wanted.weight) && wanted.stride % 4 == 0) {
     const std::uint16_t* in = halves_of(input);
     const std::uint16_t* matrix = weight.f16;
     if (matrix == nullptr) {
@@ -211,26 +218,26 @@ void CudaBackend::multiply(Input& input, const Product& product) {
     gemm_->run(context_,
                {.tokens = input.rows.count,
                 .rows = rows,
-                .columns = product.weight.columns,
-                .out_stride = product.stride,
-                .is_added = product.is_added},
-               matrix, in, out, product.is_added ? product.scale : 1.0f);
+                .columns = wanted.weight.columns,
+                .out_stride = wanted.stride,
+                .is_added = wanted.is_added},
+               matrix, in, out, wanted.is_added ? wanted.scale : 1.0f);
     after_small_kernel_ = true;
-    if (!product.bias.valid()) return;
-    if (product.is_added) fail(ErrorKind::internal, "a bias that would be added to a residual without its scale");
-    add_bias(context_, {.data = out, .stride = product.stride, .width = rows, .count = input.rows.count},
-             weights_.vector_of(product.bias, rows));
+    if (!wanted.bias.valid()) return;
+    if (wanted.is_added) fail(ErrorKind::internal, "a bias that would be added to a residual without its scale");
+    add_bias(context_, {.data = out, .stride = wanted.stride, .width = rows, .count = input.rows.count},
+             weights_.vector_of(wanted.bias, rows));
     return;
   }
-  if (weight.form == StoredWeight::Form::packed) return multiply_packed(input, product, weight);
+  if (weight.form == StoredWeight::Form::packed) return multiply_packed(input, wanted, weight);
   if (weight.form != StoredWeight::Form::dense) fail(ErrorKind::internal, "a vector is no matrix");
   dense_gemv(context_, {.weight = weight.dense,
                         .in = floats_of(input),
-                        .bias = weights_.vector_of(product.bias, rows),
+                        .bias = weights_.vector_of(wanted.bias, rows),
                         .out = out,
-                        .out_stride = product.stride,
-                        .add = product.is_added,
-                        .scale = product.scale});
+                        .out_stride = wanted.stride,
+                        .add = wanted.is_added,
+                        .scale = wanted.scale});
   after_small_kernel_ = true;
 }
 

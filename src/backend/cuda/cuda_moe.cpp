@@ -1,0 +1,278 @@
+// Mixture of experts: a router, the experts that it chooses for each row, and the weighted sum of what they give. All
+// of it stays on the device. Few rows go to their experts one by one (expert_gemv.h), more are sorted by expert and go
+// there together (grouped_gemm.h).
+#include <algorithm>
+
+#include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/cuda_error.h"
+#include "backend/cuda/grouped_gemm.h"
+#include "backend/cuda/moe_routing.h"
+#include "base/as_size.h"
+#include "base/error.h"
+
+namespace quarrel::cuda {
+namespace {
+
+void check_op(const MoeOp& op) {
+  if (op.used < 1 || op.used > op.router.rows || op.router.rows != op.up.experts || op.down.experts != op.up.experts ||
+      op.router.columns != op.up.columns || !op.end.x.valid() ||
+      (op.activation == ActivationKind::swiglu_clamped && (!op.gate.valid() || op.shared_up.valid()))) {
+    fail(ErrorKind::internal, "the experts of layer {} are malformed", op.layer);
+  }
+}
+
+GateFunction function_of(const MoeOp& op) { return {.kind = op.activation, .clamp = op.clamp, .alpha = op.alpha}; }
+
+}  // namespace
+
+ExpertMatrix CudaBackend::expert_matrix(const Weight& weight, const Weight& bias) const {
+  const StoredWeight& stored = weights_[weight];
+  return {.packed = stored.packed,
+          .dense = stored.dense,
+          .expert_bytes = stored.expert_bytes,
+          .bias = weights_.vector_of(bias, weight.experts * weight.rows)};
+}
+
+// Made before a step is captured: shapes are run before.
+unsigned long long* CudaBackend::expert_counts(const MoeOp& op) {
+  DeviceBuffer& counts = expert_counts_[op.layer];
+  if (counts.data() == nullptr) {
+    counts = DeviceBuffer(as_size(op.up.experts) * sizeof(unsigned long long), "counts of experts");
+    check(cudaMemsetAsync(counts.data(), 0, counts.size(), stream_.get()), "counts of experts");
+  }
+  return counts.as<unsigned long long>();
+}
+
+std::vector<ExpertUse> CudaBackend::expert_use() const {
+  std::vector<ExpertUse> uses;
+  device_.make_current();
+  stream_.synchronize();
+  for (const auto& [layer, counts] : expert_counts_) {
+    std::vector<std::uint64_t> chosen(counts.size() / sizeof(std::uint64_t));
+    check(cudaMemcpyAsync(chosen.data(), counts.data(), counts.size(), cudaMemcpyDeviceToHost, stream_.get()),
+          "counts of experts");
+    stream_.synchronize();
+    uses.push_back({.layer = layer, .chosen = std::move(chosen)});
+  }
+  return uses;
+}
+
+void CudaBackend::route(const MoeOp& op, Input& input) {
+  const Timed timed(*this, "router");
+  const Segment& rows = input.rows;
+  const int experts = op.router.rows;
+  const int stride = stride_of(experts);
+  const RouteRowsOp choice{.logits = {.data = first_value_, .stride = stride, .width = experts, .count = rows.count},
+                           .selection_bias = weights_.vector_of(op.selection_bias, experts),
+                           .used = op.used,
+                           .gating = op.gating,
+                           .normalise = op.normalise,
+                           .weight_scale = op.weight_scale,
+                           .sequences = tables_.rows(0).sequences + rows.first,
+                           .chosen = routing_.chosen,
+                           .weights = routing_.weights,
+                           .counts = expert_counts(op)};
+  const StoredWeight& router = weights_[op.router];
+  after_small_kernel_ = true;
+  if (rows.tier == Tier::gemv && router.form == StoredWeight::Form::dense && input.in.width <= kMaxFusedWidth) {
+    return route_fused(context_, {.in = input.in,
+                                  .norm = device_norm(op.before, input.in.width, input.set, rows.first, op.layer),
+                                  .router = router.dense,
+                                  .router_bias = weights_.vector_of(op.router_bias, experts),
+                                  .route = choice,
+                                  .arrivals = arrivals_});
+  }
+  multiply(
+      input,
+      {.weight = op.router, .bias = op.router_bias, .out = first_value_, .out_first = rows.first, .stride = stride});
+  route_rows(context_, choice);
+  after_small_kernel_ = true;
+}
+
+// Whether gate and up can be one launch.
+bool CudaBackend::have_one_format(const MoeOp& op) const {
+  return !op.gate.valid() ||
+         (is_packed(op.gate) == is_packed(op.up) && weights_[op.gate].packed.format == weights_[op.up].packed.format);
+}
+
+// All pairs of the segment through one matrix or two, as many at a time as the kernel takes. `rows`: the pairs' input
+// is the segment's rows, which go through their norm; otherwise what `op` says, a row a pair.
+void CudaBackend::run_expert_matrices(ExpertGemvOp op, const Input* rows) {
+  const bool packed = op.matrices[0].packed.data != nullptr;
+  const int pairs = op.pairs;
+  const int most = packed ? context_.multiprocessors / op.pairs_a_row * op.pairs_a_row : pairs;
+  const SplitInput whole = op.input;
+  const std::int32_t* chosen = op.chosen;
+  float* out = op.out;
+  for (int first = 0; first < pairs; first += most) {
+    op.pairs = std::min(most, pairs - first);
+    op.chosen = chosen + first;
+    op.out = out + static_cast<std::ptrdiff_t>(first) * op.stride;
+    const int first_row = first / op.pairs_a_row;
+    if (packed && rows != nullptr) {
+      op.input = split_input(*rows, first_row, op.pairs / op.pairs_a_row);
+    } else {
+      op.input = whole;
+      op.input.rows = whole.rows + static_cast<std::ptrdiff_t>(first_row) * whole.stride;
+    }
+    if (packed) {
+      expert_gemv(context_, op);
+    } else {
+      dense_expert_gemv(context_, op);
+    }
+  }
+  after_small_kernel_ = true;
+}
+
+void CudaBackend::run_experts_one_by_one(const MoeOp& op, Input& input) {
+  const int hidden = stride_of(op.up.rows);
+  const int pairs = input.rows.count * op.used;
+  ExpertGemvOp in{.name = "experts in",
+                  .pairs_a_row = op.used,
+                  .chosen = routing_.chosen,
+                  .pairs = pairs,
+                  .function = function_of(op),
+                  .out = expert_hidden_,
+                  .stride = hidden};
+  if (!is_packed(op.up) || (op.gate.valid() && !is_packed(op.gate))) {
+    const RowSpan rows = floats_of(input);
+    in.input = {.rows = rows.data, .stride = rows.stride, .columns = rows.width, .count = rows.count};
+  }
+  if (op.gate.valid() && have_one_format(op) && is_packed(op.up)) {
+    in.end = ExpertEnd::glu;
+    in.matrices[0] = expert_matrix(op.gate, op.gate_bias);
+    in.matrices[1] = expert_matrix(op.up, op.up_bias);
+    run_expert_matrices(in, &input);
+  } else if (!op.gate.valid()) {
+    in.end = ExpertEnd::activate;
+    in.matrices[0] = expert_matrix(op.up, op.up_bias);
+    run_expert_matrices(in, &input);
+  } else {
+    in.matrices[0] = expert_matrix(op.gate, op.gate_bias);
+    run_expert_matrices(in, &input);
+    in.matrices[0] = expert_matrix(op.up, op.up_bias);
+    in.out = expert_value_;
+    run_expert_matrices(in, &input);
+    glu_rows(context_,
+             {.gate = expert_hidden_,
+              .up = {.data = expert_value_, .stride = hidden, .width = op.up.rows, .count = pairs},
+              .function = function_of(op)},
+             expert_hidden_, hidden, nullptr);
+  }
+  ExpertGemvOp down{.name = "experts down",
+                    .input = {.rows = expert_hidden_, .stride = hidden, .columns = op.up.rows, .count = pairs},
+                    .chosen = routing_.chosen,
+                    .pairs = pairs,
+                    .out = expert_value_,
+                    .stride = stride_of(op.down.rows)};
+  down.matrices[0] = expert_matrix(op.down, op.down_bias);
+  run_expert_matrices(down, nullptr);
+}
+
+void CudaBackend::run_experts_grouped(const MoeOp& op, Input& input) {
+  const int pairs = input.rows.count * op.used;
+  const int experts = op.up.experts;
+  group_pairs(context_, {.chosen = routing_.chosen,
+                         .pairs = pairs,
+                         .experts = experts,
+                         .starts = routing_.starts,
+                         .order = routing_.order,
+                         .places = routing_.places});
+  auto* hidden = reinterpret_cast<std::uint16_t*>(expert_hidden_);
+  const int stride = stride_of(op.up.rows);
+  GroupedGemmOp in{.name = "experts in",
+                   .in = halves_of(input),
+                   .in_stride = input.in.width,
+                   .starts = routing_.starts,
+                   .order = routing_.order,
+                   .pairs_a_row = op.used,
+                   .experts = experts,
+                   .pairs = pairs,
+                   .end = op.gate.valid() ? ExpertEnd::glu : ExpertEnd::activate,
+                   .function = function_of(op),
+                   .halves = hidden,
+                   .stride = stride};
+  if (op.gate.valid()) in.matrices[0] = expert_matrix(op.gate, op.gate_bias);
+  in.matrices[op.gate.valid() ? 1 : 0] = expert_matrix(op.up, op.up_bias);
+  grouped_gemm(context_, in);
+  GroupedGemmOp down{.name = "experts down",
+                     .in = hidden,
+                     .in_stride = stride,
+                     .starts = routing_.starts,
+                     .experts = experts,
+                     .pairs = pairs,
+                     .out = expert_value_,
+                     .stride = stride_of(op.down.rows)};
+  down.matrices[0] = expert_matrix(op.down, op.down_bias);
+  grouped_gemm(context_, down);
+  after_small_kernel_ = true;
+}
+
+// True if the results lie in the order of experts.
+bool CudaBackend::run_experts(const MoeOp& op, Input& input) {
+  const Timed timed(*this, "experts");
+  const auto fits = [&](const Weight& weight) {
+    return is_packed(weight) && can_run_grouped_gemm(context_, weights_[weight].packed);
+  };
+  const auto fits_alone = [&](const Weight& weight) {
+    return !is_packed(weight) || can_run_expert_gemv(context_, weights_[weight].packed);
+  };
+  const bool alone = fits_alone(op.up) && fits_alone(op.down);
+  const bool grouped = (input.rows.tier != Tier::gemv || !alone) && have_one_format(op) && fits(op.up) && fits(op.down);
+  if (grouped) {
+    run_experts_grouped(op, input);
+  } else {
+    run_experts_one_by_one(op, input);
+  }
+  return grouped;
+}
+
+void CudaBackend::run_shared_expert(const MoeOp& op, Input& input) {
+  const Timed timed(*this, "shared experts");
+  const Segment& rows = input.rows;
+  const int hidden = op.shared_up.rows;
+  const RowSpan inner{.data = shared_hidden_, .stride = stride_of(hidden), .width = hidden, .count = rows.count};
+  glu_segment({.layer = op.layer, .gate = op.shared_gate, .up = op.shared_up, .activation = op.activation}, input,
+              inner);
+  Input down = input_of(inner, rows);
+  multiply(down, {.weight = op.shared_down,
+                  .out = shared_value_,
+                  .out_first = rows.first,
+                  .stride = stride_of(op.shared_down.rows)});
+  halved_ = {};
+}
+
+void CudaBackend::moe(const MoeOp& op) {
+  check_op(op);
+  for (const Segment& rows : segments(op.x.rows)) {
+    Input input = input_of(op.x, op.up.columns, op.before, op.layer, rows);
+    route(op, input);
+    const bool grouped = run_experts(op, input);
+    if (op.shared_up.valid()) run_shared_expert(op, input);
+    const Timed timed(*this, "experts");
+    const RowSpan x = row_span(op.end.x).from(rows.first, rows.count);
+    const bool plain = op.end.branch.kind == NormKind::none && op.end.after.kind == NormKind::none;
+    const RowSpan value{.data = first_value_, .stride = stride_of(x.width), .width = x.width, .count = rows.count};
+    combine_experts(context_, {.values = expert_value_,
+                               .stride = stride_of(op.down.rows),
+                               .chosen = routing_.chosen,
+                               .places = grouped ? routing_.places : nullptr,
+                               .weights = routing_.weights,
+                               .used = op.used,
+                               .shared = op.shared_up.valid() ? shared_value_ : nullptr,
+                               .shared_stride = stride_of(op.down.rows),
+                               .out = plain ? x : value,
+                               .is_added = plain,
+                               .scale = op.end.scale});
+    after_small_kernel_ = true;
+    if (plain) continue;
+    finish_branch(context_, {.x = x,
+                             .value = value,
+                             .branch = device_norm(op.end.branch, x.width, op.end.x.rows, rows.first, op.layer),
+                             .scale = op.end.scale,
+                             .after = device_norm(op.end.after, x.width, op.end.x.rows, rows.first, op.layer)});
+  }
+  forget_halves(row_span(op.end.x));
+}
+
+}  // namespace quarrel::cuda

@@ -1,0 +1,337 @@
+#include "backend/cuda/launch.cuh"
+#include "backend/cuda/primitives.cuh"
+#include "backend/cuda/ssm.h"
+
+namespace quarrel::cuda {
+namespace {
+
+constexpr int kConvolveThreads = 128;
+
+// Input number `index` of a run, counted from the oldest one that the state holds.
+struct RunInputs {
+  const float* state;  // null: zeros
+  const float* rows;   // the run's first row, at the channel
+  int history;
+  int channels;
+  int stride;
+
+  __device__ float at(int index) const {
+    if (index >= history) return rows[static_cast<std::size_t>(index - history) * stride];
+    return state == nullptr ? 0.0f : state[static_cast<std::size_t>(index) * channels];
+  }
+};
+
+__global__ void __launch_bounds__(kConvolveThreads) convolve_kernel(const __grid_constant__ ConvolveOp op) {
+  wait_for_previous_kernel();
+  allow_next_kernel();
+  const int channel = blockIdx.x * kConvolveThreads + threadIdx.x;
+  const int row = blockIdx.y;
+  const int number = op.runs.run_of[row];
+  if (number < 0 || channel >= op.in.width) return;
+  const StepRun run = op.runs.runs[number];
+  const RunInputs inputs{
+      .state = run.state_in < 0 ? nullptr : op.state.convolution + run.state_in * op.state.slot_stride + channel,
+      .rows = op.in.data + static_cast<std::size_t>(run.first) * op.in.stride + channel,
+      .history = op.taps - 1,
+      .channels = op.in.width,
+      .stride = op.in.stride};
+  float sum = op.bias == nullptr ? 0.0f : op.bias[channel];
+  for (int tap = 0; tap < op.taps; ++tap) {
+    sum = fmaf(inputs.at(row - run.first + tap), op.weight[channel * op.taps + tap], sum);
+  }
+  op.out[static_cast<std::size_t>(row) * op.out_stride + channel] = sum / (1.0f + expf(-sum));
+}
+
+// ---- The scan ----
+
+constexpr int kChannels = 32;  // of a thread block, all of one group
+constexpr int kLanes = 8;      // of a channel: each has every eighth four of its state
+constexpr int kScanThreads = kChannels * kLanes;
+constexpr int kTileRows = 16;  // rows that are fetched together
+constexpr int kTogether = 4;   // rows whose results are added up together
+
+__device__ void copy_word(float* to, const float* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from) : "memory");
+}
+
+__device__ float softplus(float value) { return value > 20.0f ? value : log1pf(expf(value)); }
+
+// What the rows of a tile need of memory.
+template <int kShare>
+struct TileRows {
+  float b[kTileRows][kLanes * kShare];
+  float c[kTileRows][kLanes * kShare];
+  float x[kTileRows][kChannels];
+  float dt[kTileRows][kChannels];
+};
+
+struct ScanPlace {
+  int group;
+  int first_channel;
+  int channels;  // that exist
+
+  __device__ explicit ScanPlace(const ScanOp& op) {
+    const int of_group = op.inner / op.groups;
+    const int blocks = (of_group + kChannels - 1) / kChannels;
+    group = blockIdx.x / blocks;
+    const int first = blockIdx.x % blocks * kChannels;
+    first_channel = group * of_group + first;
+    channels = min(kChannels, of_group - first);
+  }
+};
+
+// A warp has a row at a time.
+template <int kShare>
+__device__ void fetch(const ScanOp& op, const ScanPlace& place, int first_row, int count, TileRows<kShare>& tile) {
+  const int lane = threadIdx.x % 32;
+  const int head = (place.first_channel + min(lane, place.channels - 1)) / (op.inner / op.heads);
+  for (int row = threadIdx.x / 32; row < count; row += kScanThreads / 32) {
+    const std::size_t number = static_cast<std::size_t>(first_row + row);
+    const std::size_t shared_at = number * op.bc_stride + place.group * op.state_size;
+    for (int s = lane; s < op.state_size; s += 32) {
+      copy_word(&tile.b[row][s], op.b + shared_at + s);
+      copy_word(&tile.c[row][s], op.c + shared_at + s);
+    }
+    if (lane < place.channels) {
+      copy_word(&tile.x[row][lane], op.x + number * op.x_stride + place.first_channel + lane);
+      copy_word(&tile.dt[row][lane], op.dt + number * op.dt_stride + head);
+    }
+  }
+  commit_copies();
+}
+
+// A thread's part of a channel's state: numbers 32 j + 4 lane … + 3.
+template <int kShare>
+struct StatePart {
+  float h[kShare];
+
+  __device__ static int index(int lane, int k) { return k / 4 * 4 * kLanes + lane * 4 + k % 4; }
+  __device__ void load(const float* state, int size, int lane) {
+#pragma unroll
+    for (int k = 0; k < kShare; ++k) {
+      h[k] = state != nullptr && index(lane, k) < size ? state[index(lane, k)] : 0.0f;
+    }
+  }
+  __device__ void store(float* state, int size, int lane) const {
+#pragma unroll
+    for (int k = 0; k < kShare; ++k) {
+      if (index(lane, k) < size) state[index(lane, k)] = h[k];
+    }
+  }
+};
+
+// What the convolution of the run's next row will need, in the slots that are asked for. The old state is read first: a
+// slot may be both.
+__device__ void store_convolution(const ScanOp& op, const StepRun& run) {
+  const int history = op.taps - 1;
+  const int channels = op.convolved.width;
+  for (int channel = blockIdx.x * kScanThreads + threadIdx.x; channel < channels; channel += gridDim.x * kScanThreads) {
+    float old[kMaxConvolutionTaps - 1];
+    const float* state = op.state.convolution + run.state_in * op.state.slot_stride + channel;
+#pragma unroll
+    for (int i = 0; i < kMaxConvolutionTaps - 1; ++i) {
+      old[i] = run.state_in >= 0 && i < history ? state[static_cast<std::size_t>(i) * channels] : 0.0f;
+    }
+    const float* rows = op.convolved.data + static_cast<std::size_t>(run.first) * op.convolved.stride + channel;
+    const auto store = [&](int slot, int after) {
+      float* to = op.state.convolution + slot * op.state.slot_stride + channel;
+      for (int i = 0; i < history; ++i) {
+        const int index = after + i;
+        float value = 0.0f;
+        if (index >= history) {
+          value = rows[static_cast<std::size_t>(index - history) * op.convolved.stride];
+        } else {
+#pragma unroll
+          for (int j = 0; j < kMaxConvolutionTaps - 1; ++j) value = j == index ? old[j] : value;
+        }
+        to[static_cast<std::size_t>(i) * channels] = value;
+      }
+    };
+    if (run.has_snapshots != 0) {
+      for (int t = 0; t < run.count; ++t) {
+        const int slot = op.runs.snapshots[run.first + t];
+        if (slot >= 0) store(slot, t + 1);
+      }
+    }
+    if (run.state_out >= 0) store(run.state_out, run.count);
+  }
+}
+
+// Which channel a thread has a part of.
+struct ScanThread {
+  int lane;
+  int own;  // of the block's channels
+  int channel;
+  bool exists;
+  float d;
+
+  __device__ ScanThread(const ScanOp& op, const ScanPlace& place)
+      : lane(threadIdx.x % kLanes), own(threadIdx.x / kLanes), exists(own < place.channels) {
+    channel = place.first_channel + min(own, place.channels - 1);
+    d = op.d == nullptr ? 0.0f : op.d[channel / (op.inner / op.heads)];
+  }
+  __device__ float* state_at(const ScanOp& op, int slot) const {
+    return op.state.scan + slot * op.state.slot_stride + static_cast<std::int64_t>(channel) * op.state_size;
+  }
+};
+
+// dt as the scan takes it, and what a row leaves of the state. Rows that are not there change nothing: their dt is
+// zero.
+template <int kShare, bool kMatrixA>
+__device__ void prepare_rows(const ScanOp& op, const ScanPlace& place, int count, TileRows<kShare>& tile,
+                             float (&decays)[kTileRows][kChannels]) {
+  const int computed = (count + kTogether - 1) / kTogether * kTogether;
+  for (int i = threadIdx.x; i < computed * kChannels; i += kScanThreads) {
+    const int row = i / kChannels;
+    const int of_block = i % kChannels;
+    if (row >= count || of_block >= place.channels) {
+      tile.x[row][of_block] = tile.dt[row][of_block] = 0.0f;
+      decays[row][of_block] = 1.0f;
+      continue;
+    }
+    const int head = (place.first_channel + of_block) / (op.inner / op.heads);
+    float& dt = tile.dt[row][of_block];
+    dt = softplus(dt + (op.dt_bias == nullptr ? 0.0f : op.dt_bias[head]));
+    if constexpr (!kMatrixA) decays[row][of_block] = expf(dt * op.a[head]);
+  }
+}
+
+// Rows [t, t + kTogether) of a tile that begins with row `first` of the run and has `count` rows.
+template <int kShare, bool kMatrixA, bool kKeeps>
+__device__ void scan_rows(const ScanOp& op, const StepRun& run, const ScanThread& thread, const TileRows<kShare>& tile,
+                          const float (&decays)[kTileRows][kChannels], const float (&a)[kMatrixA ? kShare : 1],
+                          int first, int t, int count, StatePart<kShare>& state) {
+  float y[kTogether];
+#pragma unroll
+  for (int j = 0; j < kTogether; ++j) {
+    const float dt = tile.dt[t + j][thread.own];
+    const float dtx = dt * tile.x[t + j][thread.own];
+    const float decay = kMatrixA ? 0.0f : decays[t + j][thread.own];
+    float sums[4] = {};
+#pragma unroll
+    for (int k = 0; k < kShare; k += 4) {
+      const int s = StatePart<kShare>::index(thread.lane, k);
+      const float4 b = *reinterpret_cast<const float4*>(&tile.b[t + j][s]);
+      const float4 c = *reinterpret_cast<const float4*>(&tile.c[t + j][s]);
+      const float bs[4] = {b.x, b.y, b.z, b.w};
+      const float cs[4] = {c.x, c.y, c.z, c.w};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float factor = decay;
+        if constexpr (kMatrixA) factor = expf(dt * a[k + i]);
+        state.h[k + i] = fmaf(state.h[k + i], factor, dtx * bs[i]);
+        sums[i] = fmaf(state.h[k + i], cs[i], sums[i]);
+      }
+    }
+    y[j] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    if constexpr (kKeeps) {
+      const int slot = t + j < count ? op.runs.snapshots[run.first + first + t + j] : -1;
+      if (slot >= 0 && thread.exists) state.store(thread.state_at(op, slot), op.state_size, thread.lane);
+    }
+  }
+#pragma unroll
+  for (int mask = 1; mask < kLanes; mask <<= 1) {
+#pragma unroll
+    for (float& value : y) value += __shfl_xor_sync(~0u, value, mask);
+  }
+  // Lane j of a channel writes row t + j.
+  float own_y = y[0];
+#pragma unroll
+  for (int j = 1; j < kTogether; ++j) own_y = thread.lane == j ? y[j] : own_y;
+  if (!thread.exists || thread.lane >= kTogether || t + thread.lane >= count) return;
+  const std::size_t row = static_cast<std::size_t>(run.first + first + t + thread.lane);
+  op.y[row * op.y_stride + thread.channel] = fmaf(thread.d, tile.x[t + thread.lane][thread.own], own_y);
+}
+
+template <int kShare, bool kMatrixA>
+__global__ void __launch_bounds__(kScanThreads) scan_kernel(const __grid_constant__ ScanOp op) {
+  extern __shared__ __align__(16) std::byte shared[];
+  auto* tiles = reinterpret_cast<TileRows<kShare>*>(shared);
+  __shared__ float decays[kTileRows][kChannels];
+  wait_for_previous_kernel();
+  allow_next_kernel();
+  const StepRun run = op.runs.runs[blockIdx.y];
+  if (run.first < 0) return;
+  const ScanPlace place(op);
+  const ScanThread thread(op, place);
+  // What nobody fetches counts nothing: rows that are not there, and numbers of B and C behind the state's size.
+  for (int i = threadIdx.x; i < 2 * static_cast<int>(sizeof(TileRows<kShare>) / sizeof(float4)); i += kScanThreads) {
+    reinterpret_cast<float4*>(shared)[i] = {0.0f, 0.0f, 0.0f, 0.0f};
+  }
+  __syncthreads();
+  fetch(op, place, run.first, min(kTileRows, run.count), tiles[0]);
+  StatePart<kShare> state;
+  state.load(run.state_in < 0 ? nullptr : thread.state_at(op, run.state_in), op.state_size, thread.lane);
+  float a[kMatrixA ? kShare : 1];
+  if constexpr (kMatrixA) {
+#pragma unroll
+    for (int k = 0; k < kShare; ++k) {
+      const int s = StatePart<kShare>::index(thread.lane, k);
+      a[k] = s < op.state_size ? op.a[static_cast<std::int64_t>(thread.channel) * op.state_size + s] : 0.0f;
+    }
+  }
+#pragma unroll 1
+  for (int first = 0; first < run.count; first += kTileRows) {
+    const int count = min(kTileRows, run.count - first);
+    const int next = min(kTileRows, run.count - first - kTileRows);
+    TileRows<kShare>& tile = tiles[first / kTileRows % 2];
+    if (next > 0) {
+      fetch(op, place, run.first + first + kTileRows, next, tiles[(first / kTileRows + 1) % 2]);
+      wait_for_copies(1);
+    } else {
+      wait_for_copies(0);
+    }
+    __syncthreads();
+    prepare_rows<kShare, kMatrixA>(op, place, count, tile, decays);
+    __syncthreads();
+#pragma unroll 1
+    for (int t = 0; t < count; t += kTogether) {
+      if (run.has_snapshots != 0) {
+        scan_rows<kShare, kMatrixA, true>(op, run, thread, tile, decays, a, first, t, count, state);
+      } else {
+        scan_rows<kShare, kMatrixA, false>(op, run, thread, tile, decays, a, first, t, count, state);
+      }
+    }
+    __syncthreads();
+  }
+  if (thread.exists && run.state_out >= 0) {
+    state.store(thread.state_at(op, run.state_out), op.state_size, thread.lane);
+  }
+  store_convolution(op, run);
+}
+
+template <int kShare, bool kMatrixA>
+void run_scan(const LaunchContext& context, const ScanOp& op) {
+  const int of_group = op.inner / op.groups;
+  const dim3 grid(static_cast<unsigned>((of_group + kChannels - 1) / kChannels * op.groups),
+                  static_cast<unsigned>(op.runs.count));
+  const int shared_bytes = 2 * static_cast<int>(sizeof(TileRows<kShare>));
+  const auto kernel = scan_kernel<kShare, kMatrixA>;
+  if (shared_bytes > 48 * 1024 - 4096) allow_shared_bytes("scan", kernel, shared_bytes);
+  launch("scan", context, kernel, grid, dim3(kScanThreads), shared_bytes, op);
+}
+
+template <bool kMatrixA>
+void run_scan(const LaunchContext& context, const ScanOp& op) {
+  if (op.state_size <= 4 * kLanes) return run_scan<4, kMatrixA>(context, op);
+  if (op.state_size <= 16 * kLanes) return run_scan<16, kMatrixA>(context, op);
+  run_scan<32, kMatrixA>(context, op);
+}
+
+}  // namespace
+
+void convolve(const LaunchContext& context, const ConvolveOp& op) {
+  const dim3 grid(static_cast<unsigned>((op.in.width + kConvolveThreads - 1) / kConvolveThreads),
+                  static_cast<unsigned>(op.in.count));
+  launch("convolution", context, convolve_kernel, grid, dim3(kConvolveThreads), 0, op);
+}
+
+void scan(const LaunchContext& context, const ScanOp& op) {
+  if (op.state_size > kMaxScanState || op.taps > kMaxConvolutionTaps) {
+    fail_launch("scan", "a state of more than 256 numbers or a convolution of more than 8 taps");
+  }
+  if (op.has_matrix_a) return run_scan<true>(context, op);
+  run_scan<false>(context, op);
+}
+
+}  // namespace quarrel::cuda

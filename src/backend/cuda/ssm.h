@@ -1,0 +1,63 @@
+// The stateful middle of a recurrent layer: causal convolution, then a scan that goes from row to row of each sequence.
+// A text gives the same bits at once, in chunks and token by token. State is F32 and lies in slots. All launches.
+#pragma once
+
+#include <cstdint>
+
+#include "backend/cuda/device_memory.h"
+#include "backend/cuda/row_ops.h"
+#include "backend/cuda/step_rows.h"
+
+namespace quarrel::cuda {
+
+inline constexpr int kMaxConvolutionTaps = 8;
+inline constexpr int kMaxScanState = 256;
+
+// One layer's state in the first slot; slots are `slot_stride` numbers apart.
+struct SsmState {
+  float* convolution = nullptr;  // [taps - 1][channels]: the last inputs, oldest first
+  float* scan = nullptr;         // [inner][state]
+  std::int64_t slot_stride = 0;
+};
+
+// out = silu(sum over taps of weight * input + bias)
+struct ConvolveOp {
+  StepRuns runs = {};
+  SsmState state = {};
+  RowSpan in = {};  // its width is the number of channels
+  int taps = 0;
+  const float* weight = nullptr;  // [channels][taps]
+  const float* bias = nullptr;
+  float* out = nullptr;
+  int out_stride = 0;
+};
+void convolve(const LaunchContext& context, const ConvolveOp& op);
+
+// state = state * exp(dt A) + dt x B; y = state C + D x, with dt = softplus(dt + dt_bias). Leaves the convolution's
+// state too: what it reads has been read.
+struct ScanOp {
+  StepRuns runs = {};
+  SsmState state = {};
+  RowSpan convolved = {};  // the convolution's input
+  int taps = 0;
+  const float* x = nullptr;  // [rows][x_stride], the first `inner` values
+  int x_stride = 0;
+  const float* b = nullptr;  // [rows][bc_stride], [groups][state]
+  const float* c = nullptr;
+  int bc_stride = 0;
+  const float* dt = nullptr;  // [rows][dt_stride], one a head
+  int dt_stride = 0;
+  const float* dt_bias = nullptr;  // [heads]
+  const float* a = nullptr;        // one a head, or [inner][state] where every channel is a head
+  bool has_matrix_a = false;
+  const float* d = nullptr;  // [heads]
+  int inner = 0;
+  int state_size = 0;
+  int heads = 0;
+  int groups = 1;
+  float* y = nullptr;  // [rows][y_stride]
+  int y_stride = 0;
+};
+void scan(const LaunchContext& context, const ScanOp& op);
+
+}  // namespace quarrel::cuda
