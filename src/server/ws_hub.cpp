@@ -132,7 +132,7 @@ void SocketHub::run() {
     try {
       answers_.look();
       if (++looks % kLooksASecond == 0) {
-        for (const std::shared_ptr<SocketSession>& session : sessions()) session->end_if_unwelcome();
+        for (const std::shared_ptr<SocketSession>& session : sessions()) session->may_stay();
       }
       const double seconds = seconds_since(last);
       if (options_.broadcast.count() > 0 && Clock::now() - last >= options_.broadcast) {

@@ -240,7 +240,6 @@ void SocketSession::finished(const std::string& id) {
 
 void SocketSession::begin(const std::string& given, NativeRequest request) {
   if (!service_.ready()) throw ApiError(503, "unavailable_error", "draining", "the server is about to end");
-  end_if_unwelcome();
   const std::string id = add_answer(given, request.model);
   try {
     const auto receiver = std::make_shared<SocketReceiver>(weak_from_this(), id);
@@ -353,10 +352,6 @@ void SocketSession::closed() {
   }
 }
 
-void SocketSession::end_if_unwelcome() {
-  if (!service_.accepts(*caller_)) socket_->close(http::CloseCode::policy_violation, "the key is not valid any more");
-}
-
 bool SocketSession::drain() {
   const std::scoped_lock lock(mutex_);
   draining_ = true;
@@ -364,7 +359,6 @@ bool SocketSession::drain() {
 }
 
 void SocketSession::broadcast(const std::string& status, const std::string& metrics) {
-  if (!may_stay()) return;
   bool is_news = false;
   {
     const std::scoped_lock lock(mutex_);

@@ -50,8 +50,8 @@ class SocketSession final : public http::WebSocketHandler, public std::enable_sh
   bool drain() override;
 
   const std::shared_ptr<const Caller>& caller() const noexcept { return caller_; }
-  // A key may have been revoked since it opened the connection.
-  void end_if_unwelcome();
+  // False: its key has been revoked since it opened the connection, which is closed now.
+  bool may_stay();
   // The status is sent where it is another than the last.
   void broadcast(const std::string& status, const std::string& metrics);
 
@@ -72,7 +72,6 @@ class SocketSession final : public http::WebSocketHandler, public std::enable_sh
   };
 
   void work_on_messages();
-  bool may_stay();
   void work_on(const std::string& text);
   void refuse(const std::string& text, const char* why);
   void answer(const SocketMessage& message);
