@@ -495,7 +495,7 @@ const std::vector<Setting<ServeSettings>>& serve_settings() {
   static const std::vector<Row> rows = [] {
     std::vector<Row> all;
     for (std::vector<Row>& group : std::vector<std::vector<Row>>{server_rows(), limit_rows(), websocket_rows(),
-                                                                 watch_rows(), engine_rows(), pull_rows()}) {
+                                                                 watch_rows(), pull_rows(), engine_rows()}) {
       all.insert(all.end(), group.begin(), group.end());
     }
     for (const ModelOptionRow& option : model_option_rows()) all.push_back(machine_row(option));

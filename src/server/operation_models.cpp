@@ -65,7 +65,7 @@ Operation describe_native_models() {
                                                  {"parameters", text("\"135M\"; empty: not known")},
                                                  {"quantization", text()},
                                                  {"size", integer("of its file, in bytes")}}));
-  return {.id = "listModels", .tag = kTag, .answers = {{.schema = list(model)}}};
+  return {.id = "listModelStates", .tag = kTag, .answers = {{.schema = list(model)}}};
 }
 
 Operation describe_native_model() {

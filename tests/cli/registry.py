@@ -77,7 +77,10 @@ class Registry:
                 if half < len(data):
                     self.wfile.flush()
                     registry.hold.wait(60)
-                    self.wfile.write(data[half:])
+                    try:
+                        self.wfile.write(data[half:])
+                    except BrokenPipeError:  # who asked has left meanwhile
+                        self.close_connection = True
 
             def log_message(self, *arguments):
                 pass

@@ -42,7 +42,8 @@ class StoreTest(ServeTest):
     def refused(self, status, words, path, **body):
         found, answer = self.server.post(path, {"stream": False, **body})
         self.assertEqual((found, list(answer)), (status, ["error"]), answer)
-        self.assertNotIn(self.folder, answer["error"])
+        if self.folder not in json.dumps(body):  # what it was told it may say
+            self.assertNotIn(self.folder, answer["error"])
         for word in words:
             self.assertIn(word, answer["error"])
 
@@ -259,7 +260,7 @@ class Create(StoreTest):
         self.assertEqual(self.names(), {"toy", "vectors"})
 
     def test_an_ollama_store_is_read_and_never_written(self):
-        root = self.path("ollama")
+        root = self.path("their-ollama")
         os.makedirs(os.path.join(root, "blobs"))
         os.makedirs(os.path.join(root, "manifests/registry.example/library/theirs"))
 

@@ -42,7 +42,8 @@ class Tokens(TextTest):
         self.assertEqual(around, self.post("/tokenize", model="vectors", content="the fox")["count"] + 2)
 
     def test_what_is_refused(self):
-        self.refused(["content"], "/tokenize", text="a")
+        self.refused(["text"], "/tokenize", text="a")
+        self.refused(["content"], "/tokenize", add_special=True)
         self.refused(["tokens"], "/detokenize", tokens="a")
         self.refused(["outside"], "/detokenize", tokens=[1 << 30])
         self.assertEqual(self.server.post("/tokenize", {"model": "nobody", "content": "a"})[0], 404)
