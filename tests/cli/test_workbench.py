@@ -151,7 +151,7 @@ class Generate(WorkbenchTest):
         self.refuse(1, ["400"], "generate", self.llama, "--tokens", "400")
         self.refuse(1, ["48", "40"], "generate", self.llama, "--tokens", self.tokens, "--ctx", "40")
         self.refuse(2, ["temperature"], "generate", self.llama, "--tokens", "1", "--temperature", "-1")
-        self.refuse(2, ["-n"], "generate", self.llama, "--tokens", "1", "-n", "0")
+        self.refuse(2, ["--max-tokens"], "generate", self.llama, "--tokens", "1", "-n", "0")
         self.refuse(2, ["--seqs"], "generate", self.llama, "--tokens", "1", "--seqs", "0")
 
 
