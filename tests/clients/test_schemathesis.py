@@ -27,7 +27,7 @@ class Schemathesis(ClientTest):
         environment = {**os.environ, "QUARREL_TEST_MODELS": "toy,vectors", "SCHEMATHESIS_HOOKS": "schemathesis_hooks",
                        "PYTHONPATH": os.path.dirname(os.path.abspath(__file__))}
         return subprocess.run([sys.executable, st, "--no-color", "run", f"{self.address}/openapi.json", "--checks", "all",
-                               "--exclude-checks", LEFT_OUT, "--warnings", "off", "--seed", "1", "--workers", "2",
+                               "--exclude-checks", LEFT_OUT, "--warnings", "off", "--seed", "1", "--workers", "1",
                                "--suppress-health-check", "all", *options],
                               cwd=self.folder, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
