@@ -136,7 +136,7 @@ class Document {
   void add_body(Json& operation, const Operation& told) {
     Json content{{"schema", hoisted(told.body, schemas_)}};
     if (!told.example.is_null()) content["example"] = told.example;
-    operation["requestBody"] = {{"required", true}, {"content", {{"application/json", content}}}};
+    operation["requestBody"] = {{"required", told.body_required}, {"content", {{"application/json", content}}}};
   }
 
   void add_answers(Json& operation, const Route& row, const Operation& told) {

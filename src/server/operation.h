@@ -19,6 +19,7 @@ struct Operation {
   std::string_view tag = {};          // the heading it stands under
   std::string_view description = {};  // what its summary does not say
   Json body = nullptr;                // its schema; null: none is sent
+  bool body_required = true;          // without one it is as if an empty object had come
   Json example = nullptr;             // of a body
   std::vector<Answer> answers = {};   // with status 200
   struct Failure {

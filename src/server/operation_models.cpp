@@ -99,6 +99,7 @@ Operation describe_load_model() {
               "With `reload`, what the name stands for now is loaded beside the old one and takes its place; no "
               "request is lost, and if it cannot be loaded the old one stays.",
           .body = load_schema(),
+          .body_required = false,
           .example = {{"keep_alive", "5m"}},
           .answers = news(named("LoadAnswer", object({{"status", one_of({"ready"})},
                                                       {"model", text()},
@@ -112,6 +113,7 @@ Operation describe_unload_model() {
           .tag = kTag,
           .description = "Who uses the model keeps it until the end; the answer comes when it is gone.",
           .body = unload_schema(),
+          .body_required = false,
           .example = Json::object(),
           .answers = news(status_answer("UnloadAnswer", {"unloaded", "not_loaded"})),
           .errors = {{404}}};

@@ -106,7 +106,7 @@ Json tokenize_schema() { return schema::request_of<TokenizeRequest>("TokenizeReq
 TokenizeRequest read_tokenize(const Json& body) {
   TokenizeRequest request;
   read_fields<TokenizeRequest>(body, kTokenizeFields, request);
-  if (!body.contains("content")) throw invalid_field("content", "'content' is missing");
+  if (!body.contains("content") || body["content"].is_null()) throw invalid_field("content", "'content' is missing");
   return request;
 }
 
@@ -117,7 +117,7 @@ Json detokenize_schema() {
 DetokenizeRequest read_detokenize(const Json& body) {
   DetokenizeRequest request;
   read_fields<DetokenizeRequest>(body, kDetokenizeFields, request);
-  if (!body.contains("tokens")) throw invalid_field("tokens", "'tokens' is missing");
+  if (!body.contains("tokens") || body["tokens"].is_null()) throw invalid_field("tokens", "'tokens' is missing");
   return request;
 }
 

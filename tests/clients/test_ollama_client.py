@@ -54,6 +54,13 @@ class Answers(OllamaTest):
         self.client.generate("toy", "Hello", raw=True, options=GREEDY)
         self.client.generate("toy", "Hello", system="Be brief.", options=GREEDY, keep_alive="5m")
 
+    def test_logprobs(self):
+        answer = self.client.chat("toy", HELLO, logprobs=True, top_logprobs=2, options=GREEDY)
+        self.assertEqual(len(answer.logprobs), answer.eval_count)
+        for token in answer.logprobs:
+            self.assertLessEqual(token.logprob, 0)
+            self.assertEqual(len(token.top_logprobs), 2)
+
     def test_options_as_the_package_writes_them(self):
         options = ollama.Options(num_ctx=128, num_keep=4, seed=42, num_predict=4, top_k=20, top_p=0.9, typical_p=0.7,
                                  repeat_last_n=33, temperature=0.8, repeat_penalty=1.2, presence_penalty=1.5,
@@ -118,7 +125,6 @@ class Errors(OllamaTest):
         self.fails(400, lambda: self.client.chat("toy", HELLO, think=True), "think")
         self.fails(400, lambda: self.client.chat("toy", HELLO, tools=[
             {"type": "function", "function": {"name": "f", "description": "d", "parameters": {}}}]), "tools")
-        self.fails(400, lambda: self.client.chat("toy", HELLO, logprobs=True), "logprobs")
         self.fails(400, lambda: self.client.generate("toy", "x", suffix="y"), "suffix")
         self.fails(400, lambda: self.client.generate("toy", "x", width=64, height=64), "width")
         self.fails(400, lambda: self.client.generate("toy", "x", options={"temprature": 1}), "temperature")

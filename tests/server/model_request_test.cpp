@@ -89,6 +89,8 @@ TEST(ModelRequests, TextsAndTokens) {
   EXPECT_TRUE(tokenize.add_special && tokenize.parse_special && tokenize.with_pieces);
   EXPECT_EQ(refused(read_tokenize, R"({"text":"a"})"), "text");
   EXPECT_EQ(refused(read_tokenize, R"({})"), "content");
+  EXPECT_EQ(refused(read_tokenize, R"({"content":null})"), "content");
+  EXPECT_EQ(refused(read_detokenize, R"({"tokens":null})"), "tokens");
   EXPECT_EQ(read_detokenize(parse_body(R"({"tokens":[1,2]})")).tokens.size(), 2u);
   EXPECT_EQ(refused(read_detokenize, R"({"tokens":"a"})"), "tokens");
   EXPECT_EQ(refused(read_detokenize, R"({"tokens":[-1]})"), "tokens");
