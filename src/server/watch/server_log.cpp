@@ -95,6 +95,10 @@ struct ServerLog::Writer {
                                                       spdlog::async_overflow_policy::overrun_oldest)) {
     logger->set_level(level_of(options.least));
   }
+  // The pool's thread is over before the logger is, in which every waiting message has a share.
+  ~Writer() { pool.reset(); }
+  Writer(const Writer&) = delete;
+  Writer& operator=(const Writer&) = delete;
 
   std::shared_ptr<LogSink> sink;
   std::shared_ptr<spdlog::details::thread_pool> pool;
