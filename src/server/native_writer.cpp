@@ -6,7 +6,7 @@
 namespace quarrel {
 
 double tokens_per_second(std::size_t tokens, double seconds) noexcept {
-  return seconds > 0.0 ? static_cast<double>(tokens) / seconds : 0.0;
+  return tokens > 1 && seconds > 0.0 ? static_cast<double>(tokens - 1) / seconds : 0.0;
 }
 
 void EventWriter::begin(const LoadedModel&, const Generation& generation) {

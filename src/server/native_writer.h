@@ -13,6 +13,7 @@
 
 namespace quarrel {
 
+// Of so many tokens, the first of which came so many seconds ago: 0 before there is a second one.
 double tokens_per_second(std::size_t tokens, double seconds) noexcept;
 
 // Events for a receiver; with `stream` off, one with the whole text. Whoever asked may say that it wants no more

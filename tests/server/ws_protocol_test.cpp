@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "server/native_writer.h"
+
 namespace quarrel {
 namespace {
 
@@ -99,6 +101,12 @@ TEST(WsProtocol, MessagesAreWritten) {
             R"({"type":"error","id":"x","payload":{"code":"INFERENCE_ERROR","message":"bad"}})");
   EXPECT_EQ(status_message("x", {{"connected", true}}), R"({"type":"status","id":"x","payload":{"connected":true}})");
   EXPECT_EQ(metrics_message({{"running", 1}}), R"({"type":"metrics","payload":{"running":1}})");
+}
+
+TEST(NativeAnswer, OneTokenHasNoRate) {
+  EXPECT_EQ(tokens_per_second(1, 1e-9), 0.0);
+  EXPECT_EQ(tokens_per_second(11, 2.0), 5.0);
+  EXPECT_EQ(tokens_per_second(0, 0.0), 0.0);
 }
 
 }  // namespace
