@@ -94,8 +94,8 @@ class Metrics(WatchTest):
                      "quarrel_request_decode_time_seconds"):
             self.assertEqual(grown(name + "_count", **toy), 2, name)
             self.assertGreaterEqual(grown(name + "_sum", **toy), 0, name)
-        # A gap for what comes at once: on a quick machine that is more than one token.
-        self.assertGreater(grown("quarrel_inter_token_latency_seconds_count", **toy), 0)
+        # A gap lies between reports, and on a quick machine one report has all tokens: how many is the unit test's matter.
+        self.assertIn(("quarrel_inter_token_latency_seconds_count", frozenset(toy.items())), seen)
         self.assertEqual(grown("quarrel_webui_errors_total", type="not_found_error"), 2)
         self.assertEqual(grown("quarrel_http_requests_total", route="POST /v1/completions", status="404"), 1)
         self.assertEqual(grown("quarrel_http_requests_total", route="none", status="404"), 1)
