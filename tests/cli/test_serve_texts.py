@@ -128,7 +128,7 @@ class Likelihood(TextTest):
         lines = [json.loads(line) for line in data.splitlines()]
         self.assertEqual([entry for line in lines for entry in line.get("logprobs", [])], whole["logprobs"])
         chat = self.post("/api/chat", model="toy", stream=False, messages=[{"role": "user", "content": "a"}], logprobs=True,
-                         options={"num_predict": 2})
+                         options={"num_predict": 2, "temperature": 0})
         self.assertEqual([set(entry) for entry in chat["logprobs"]], [{"token", "logprob", "bytes"}] * 2)
         self.refused(["top_logprobs"], "/api/generate", model="toy", prompt="a", top_logprobs=2)
         self.refused(["top_logprobs"], "/api/generate", model="toy", prompt="a", logprobs=True, top_logprobs=21)
