@@ -19,10 +19,6 @@ namespace {
 constexpr std::string_view kKeyProtocol = "quarrel.key.";
 constexpr std::int64_t kLogLinesAMinute = 60;
 
-http::Response said(std::string_view path, const ApiError& error) {
-  return dialect_of(path) == Dialect::openai ? openai_error(error) : plain_error(error);
-}
-
 // Without the port: "[::1]:8080" and "localhost:8080" are [::1] and localhost.
 std::string_view host_name(std::string_view host) noexcept {
   if (host.starts_with('[')) return host.substr(0, host.find(']') + 1);
@@ -327,7 +323,7 @@ http::Admission RequestAdmission::decide(const http::Request& request, bool read
     return {.body_bytes = route.body_bytes};
   } catch (const ApiError& error) {
     facts.error = error.type;
-    http::Response answer = said(request.path, error);
+    http::Response answer = error_answer(dialect_of(request.path), error);
     for (auto& header : answer_headers(request, nullptr)) headers.push_back(std::move(header));
     for (auto& header : headers) answer.headers.push_back(std::move(header));
     return {.refusal = error.status, .answer = std::move(answer)};

@@ -7,16 +7,7 @@
 namespace quarrel {
 namespace {
 
-using schema::boolean;
-using schema::either;
-using schema::integer;
-using schema::list;
-using schema::named;
-using schema::number;
-using schema::object;
-using schema::one_of;
-using schema::or_null;
-using schema::text;
+using namespace schema;
 
 constexpr std::string_view kTag = "Models";
 constexpr std::string_view kTextTag = "Texts";

@@ -6,13 +6,7 @@
 namespace quarrel {
 namespace {
 
-using schema::either;
-using schema::integer;
-using schema::named;
-using schema::number;
-using schema::object;
-using schema::one_of;
-using schema::text;
+using namespace schema;
 
 constexpr std::string_view kTag = "Quarrel";
 constexpr std::string_view kHealthTag = "Health";

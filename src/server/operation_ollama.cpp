@@ -6,15 +6,7 @@
 namespace quarrel {
 namespace {
 
-using schema::boolean;
-using schema::integer;
-using schema::list;
-using schema::named;
-using schema::number;
-using schema::object;
-using schema::one_of;
-using schema::Property;
-using schema::text;
+using namespace schema;
 
 constexpr std::string_view kTag = "Ollama";
 constexpr std::string_view kLines = "application/x-ndjson";

@@ -5,16 +5,7 @@
 namespace quarrel {
 namespace {
 
-using schema::boolean;
-using schema::either;
-using schema::integer;
-using schema::list;
-using schema::named;
-using schema::number;
-using schema::object;
-using schema::one_of;
-using schema::or_null;
-using schema::text;
+using namespace schema;
 
 constexpr std::string_view kTag = "OpenAI";
 constexpr std::string_view kStream = "text/event-stream";

@@ -159,4 +159,8 @@ Dialect dialect_of(std::string_view path) noexcept {
   return path.starts_with("/v1/") ? Dialect::openai : Dialect::native;
 }
 
+http::Response error_answer(Dialect dialect, const ApiError& error) {
+  return dialect == Dialect::openai ? openai_error(error) : plain_error(error);
+}
+
 }  // namespace quarrel

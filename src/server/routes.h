@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "server/api_error.h"
 #include "server/http/exchange.h"
 #include "server/operation.h"
 #include "server/service.h"
@@ -48,5 +49,6 @@ std::string route_argument(std::string_view method, std::string_view path);
 
 // What an error on this path is to look like.
 Dialect dialect_of(std::string_view path) noexcept;
+http::Response error_answer(Dialect dialect, const ApiError& error);
 
 }  // namespace quarrel

@@ -12,10 +12,6 @@
 namespace quarrel {
 namespace {
 
-http::Response said(Dialect dialect, const ApiError& error) {
-  return dialect == Dialect::openai ? openai_error(error) : plain_error(error);
-}
-
 // Whoever asked learns under which span to look.
 void add_trace(const RequestFacts& facts, http::Response& head) {
   if (!facts.trace.empty()) head.headers.emplace_back("traceparent", facts.trace);
@@ -93,7 +89,7 @@ void Server::handle(const std::shared_ptr<http::Exchange>& exchange) {
       const ApiError error = api_error(std::current_exception());
       log_fault(service_.log(), record->id(), error, std::current_exception());
       record->update([&](RequestFacts& facts) { facts.error = error.type; });
-      exchange->respond(said(route->dialect, error));
+      exchange->respond(error_answer(route->dialect, error));
       exchange->abandon();  // what had begun is not whole
     }
   };
