@@ -94,9 +94,9 @@ check-style: setup-format  ## the house rules and the layout
 	@python3 tools/check_source.py
 	@$(SOURCES) | xargs -0 -r clang-format-19 --dry-run --Werror
 
-lint: check-style setup-lint build/release/build.ninja  ## the same, and clang-tidy
-	@ninja -C build/release quarrel_version 1>&2
-	@run-clang-tidy-19 -quiet -p build/release -j $(JOBS) '^$(CURDIR)/src/.*\.cpp$$'
+lint: check-style setup-lint build/lint/build.ninja  ## the same, and clang-tidy
+	@ninja -C build/lint quarrel_version 1>&2
+	@run-clang-tidy-19 -quiet -p build/lint -j $(JOBS) '^$(CURDIR)/src/.*\.cpp$$'
 
 clean:  ## removes build/
 	rm -rf build

@@ -1,5 +1,5 @@
 // `quarrel bench`: tokens a second, and which share of what the machine could do that is. With `--serve` the engine
-// under the load of many clients instead (serve_command.h).
+// under the load of many clients instead (serve_bench_command.h).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 #include "app/observation_text.h"
 #include "app/op_profile.h"
 #include "app/progress_bar.h"
-#include "app/serve_command.h"
+#include "app/serve_bench_command.h"
 #include "app/speed_bench.h"
 #include "app/text_table.h"
 #include "app/token_list.h"
@@ -33,7 +33,7 @@ struct BenchCommand {
   std::string model;
   ModelOptions options;
   SpeedSettings settings;
-  ServeCommand serving;
+  ServeBenchCommand serving;
   bool serve = false;
   bool profile = false;
   bool json = false;

@@ -26,7 +26,7 @@ const char* plural(std::int64_t count) { return count == 1 ? "" : "s"; }
 
 }  // namespace
 
-nlohmann::ordered_json settings_json(const ServeSettings& settings) {
+nlohmann::ordered_json settings_json(const ServeBenchSettings& settings) {
   const LoadSettings& load = settings.load;
   nlohmann::ordered_json value{{"loop", load.open_loop() ? "open" : "closed"},
                                {"clients", nullptr},
@@ -88,7 +88,7 @@ nlohmann::ordered_json result_json(const ServeResult& result) {
   return value;
 }
 
-std::string settings_text(const ServeSettings& settings) {
+std::string settings_text(const ServeBenchSettings& settings) {
   const LoadSettings& load = settings.load;
   std::string text =
       load.open_loop()

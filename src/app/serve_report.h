@@ -11,7 +11,7 @@
 namespace quarrel {
 
 // The load, and what it ran on.
-struct ServeSettings {
+struct ServeBenchSettings {
   LoadSettings load = {};
   std::int32_t sequences = 0;
   std::int64_t cache_tokens = 0;
@@ -19,11 +19,11 @@ struct ServeSettings {
   bool prefix_cache = true;
 };
 
-nlohmann::ordered_json settings_json(const ServeSettings& settings);
+nlohmann::ordered_json settings_json(const ServeBenchSettings& settings);
 nlohmann::ordered_json result_json(const ServeResult& result);
 
 // Two lines that say what the load is, and the tables of what came of it.
-std::string settings_text(const ServeSettings& settings);
+std::string settings_text(const ServeBenchSettings& settings);
 std::string result_text(const ServeResult& result);
 
 }  // namespace quarrel

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int32_t kMostWaits = 4;
 
-std::uint64_t mix(std::uint64_t hash, std::uint64_t value) noexcept {
+std::uint64_t mix_prompt(std::uint64_t hash, std::uint64_t value) noexcept {
   hash = (hash ^ value) * 0x9E3779B97F4A7C15U;
   return hash ^ (hash >> 29U);
 }
@@ -37,14 +37,14 @@ std::vector<std::uint64_t> Scheduler::prefix_hashes(const Job& job, const std::v
   if (!job.use_cache) return hashes;
   const std::size_t block = as_size(config_.block_tokens);
   hashes.reserve(prompt.size() / block);
-  std::uint64_t hash = mix(config_.hash_seed, job.salt);
+  std::uint64_t hash = mix_prompt(config_.hash_seed, job.salt);
   for (std::size_t end = block; end <= prompt.size(); end += block) {
     std::size_t i = end - block;
     for (; i + 1 < end; i += 2) {
-      hash = mix(hash, (std::uint64_t{static_cast<std::uint32_t>(prompt[i])} << 32U) |
-                           static_cast<std::uint32_t>(prompt[i + 1]));
+      hash = mix_prompt(hash, (std::uint64_t{static_cast<std::uint32_t>(prompt[i])} << 32U) |
+                                  static_cast<std::uint32_t>(prompt[i + 1]));
     }
-    if (i < end) hash = mix(hash, static_cast<std::uint32_t>(prompt[i]));
+    if (i < end) hash = mix_prompt(hash, static_cast<std::uint32_t>(prompt[i]));
     hashes.push_back(hash);
   }
   return hashes;

@@ -9,7 +9,7 @@ namespace {
 
 using namespace schema;
 
-constexpr std::string_view kTag = "Models";
+constexpr std::string_view kModelsTag = "Models";
 constexpr std::string_view kTextTag = "Texts";
 
 Json state() { return one_of({"unloaded", "loading", "loaded", "unloading"}); }
@@ -56,12 +56,12 @@ Operation describe_native_models() {
                                                  {"parameters", text("\"135M\"; empty: not known")},
                                                  {"quantization", text()},
                                                  {"size", integer("of its file, in bytes")}}));
-  return {.id = "listModelStates", .tag = kTag, .answers = {{.schema = list(model)}}};
+  return {.id = "listModelStates", .tag = kModelsTag, .answers = {{.schema = list(model)}}};
 }
 
 Operation describe_native_model() {
   return {.id = "getModel",
-          .tag = kTag,
+          .tag = kModelsTag,
           .answers = {{.schema = named("ModelDetails",
                                        object({{"name", text()},
                                                {"loaded", boolean()},
@@ -85,7 +85,7 @@ Operation describe_native_model() {
 
 Operation describe_load_model() {
   return {.id = "loadModel",
-          .tag = kTag,
+          .tag = kModelsTag,
           .description =
               "With `reload`, what the name stands for now is loaded beside the old one and takes its place; no "
               "request is lost, and if it cannot be loaded the old one stays.",
@@ -101,7 +101,7 @@ Operation describe_load_model() {
 
 Operation describe_unload_model() {
   return {.id = "unloadModel",
-          .tag = kTag,
+          .tag = kModelsTag,
           .description = "Who uses the model keeps it until the end; the answer comes when it is gone.",
           .body = unload_schema(),
           .body_required = false,
@@ -112,7 +112,7 @@ Operation describe_unload_model() {
 
 Operation describe_clear_model_cache() {
   return {.id = "clearModelCache",
-          .tag = kTag,
+          .tag = kModelsTag,
           .answers = {{.schema = status_answer("ClearCacheAnswer", {"cleared", "not_loaded"})}},
           .errors = {{404}}};
 }

@@ -8,7 +8,7 @@ namespace {
 
 using namespace schema;
 
-constexpr std::string_view kTag = "Quarrel";
+constexpr std::string_view kNativeTag = "Quarrel";
 constexpr std::string_view kHealthTag = "Health";
 constexpr std::string_view kDocumentTag = "Documentation";
 
@@ -37,7 +37,7 @@ Operation file_at(std::string_view id, std::string_view media_type) {
 Operation describe_shared_generate() {
   return {
       .id = "generate",
-      .tag = kTag,
+      .tag = kNativeTag,
       .description =
           "A body with `max_tokens`, `temperature`, `topk` or `topp` at its top, or without `model`, is Quarrel's own "
           "form and gets its answer; any other is Ollama's and gets lines of JSON, or one object with "
@@ -51,7 +51,7 @@ Operation describe_shared_generate() {
 
 Operation describe_native_generate() {
   return {.id = "nativeGenerate",
-          .tag = kTag,
+          .tag = kNativeTag,
           .description = "Either `prompt` or `messages` says what is to be answered.",
           .body = native_request_schema(),
           .example = question(),
@@ -62,7 +62,7 @@ Operation describe_native_generate() {
 Operation describe_native_stream() {
   return {
       .id = "stream",
-      .tag = kTag,
+      .tag = kNativeTag,
       .description =
           "Server-sent events with `token`, `token_id`, `stream`, `complete` and `tokens_per_sec`; the last "
           "one is complete and has the `finish_reason`. With `resume` each event has an id, and the same request with "
@@ -75,7 +75,7 @@ Operation describe_native_stream() {
 
 Operation describe_websocket() {
   return {.id = "websocket",
-          .tag = kTag,
+          .tag = kNativeTag,
           .description =
               "Messages are `{\"type\", \"id\", \"payload\"}`; the payload of `inference` is what /api/stream "
               "takes. An upgrade is answered with 101.",

@@ -8,7 +8,7 @@ namespace {
 
 using namespace schema;
 
-constexpr std::string_view kTag = "Ollama";
+constexpr std::string_view kOllamaTag = "Ollama";
 constexpr std::string_view kLines = "application/x-ndjson";
 constexpr std::string_view kLinesHelp =
     "Without `\"stream\": false` the answer comes as lines of JSON; the last of them has `done` and the counts. A "
@@ -50,7 +50,7 @@ Json ollama_generate_answer_schema() { return answer("OllamaGenerateAnswer", {"r
 Operation describe_ollama_chat() {
   const Json message = named("OllamaAnswerMessage", object({{"role", one_of({"assistant"})}, {"content", text()}}));
   return {.id = "ollamaChat",
-          .tag = kTag,
+          .tag = kOllamaTag,
           .description = kLinesHelp,
           .body = ollama_chat_schema(),
           .example = {{"model", "default"},
@@ -63,7 +63,7 @@ Operation describe_ollama_chat() {
 
 Operation describe_ollama_embed() {
   return {.id = "ollamaEmbed",
-          .tag = kTag,
+          .tag = kOllamaTag,
           .body = ollama_embed_schema(),
           .example = {{"model", "minilm"}, {"input", {"a fox", "a dog"}}},
           .answers = {{.schema = named("OllamaEmbedAnswer", object({{"model", text()},
@@ -76,7 +76,7 @@ Operation describe_ollama_embed() {
 
 Operation describe_ollama_embeddings() {
   return {.id = "ollamaEmbeddings",
-          .tag = kTag,
+          .tag = kOllamaTag,
           .body = ollama_embeddings_schema(),
           .example = {{"model", "minilm"}, {"prompt", "a fox"}},
           .answers = {{.schema = named("OllamaEmbeddingsAnswer", object({{"embedding", list(number())}}))}},
@@ -91,13 +91,13 @@ Operation describe_ollama_tags() {
                                                   {"digest", text()},
                                                   {"details", details()}}));
   return {.id = "ollamaTags",
-          .tag = kTag,
+          .tag = kOllamaTag,
           .answers = {{.schema = named("OllamaModelList", object({{"models", list(model)}}))}}};
 }
 
 Operation describe_ollama_show() {
   return {.id = "ollamaShow",
-          .tag = kTag,
+          .tag = kOllamaTag,
           .body = ollama_model_schema(),
           .example = {{"model", "default"}},
           .answers = {{.schema = named("OllamaShowAnswer", object({{"modelfile", text()},
@@ -122,13 +122,13 @@ Operation describe_ollama_ps() {
                                                         {"size_vram", integer()},
                                                         {"context_length", integer()}}));
   return {.id = "ollamaPs",
-          .tag = kTag,
+          .tag = kOllamaTag,
           .answers = {{.schema = named("OllamaLoadedModelList", object({{"models", list(model)}}))}}};
 }
 
 Operation describe_ollama_delete() {
   return {.id = "ollamaDelete",
-          .tag = kTag,
+          .tag = kOllamaTag,
           .body = ollama_model_schema(),
           .example = {{"model", "copy"}},
           .answers = {{.media_type = {}}},
@@ -137,7 +137,7 @@ Operation describe_ollama_delete() {
 
 Operation describe_ollama_copy() {
   return {.id = "ollamaCopy",
-          .tag = kTag,
+          .tag = kOllamaTag,
           .body = ollama_copy_schema(),
           .example = {{"source", "default"}, {"destination", "copy"}},
           .answers = {{.media_type = {}}},
@@ -147,7 +147,7 @@ Operation describe_ollama_copy() {
 Operation describe_ollama_pull() {
   return {
       .id = "ollamaPull",
-      .tag = kTag,
+      .tag = kOllamaTag,
       .description =
           "Lines with `status`, and of each layer `digest`, `total` and `completed`; the last one says `success` or "
           "has an `error`.",
@@ -156,10 +156,10 @@ Operation describe_ollama_pull() {
       .answers = {{.schema = ended()}, {.media_type = kLines, .schema = text()}},
       .errors = {{404}, {502}}};
 }
-Operation describe_ollama_push() { return {.id = "ollamaPush", .tag = kTag, .body = Json{{"type", "object"}}}; }
+Operation describe_ollama_push() { return {.id = "ollamaPush", .tag = kOllamaTag, .body = Json{{"type", "object"}}}; }
 Operation describe_ollama_create() {
   return {.id = "ollamaCreate",
-          .tag = kTag,
+          .tag = kOllamaTag,
           .body = ollama_create_schema(),
           .example = {{"model", "pirate"}, {"from", "default"}, {"system", "You are a pirate."}, {"stream", false}},
           .answers = {{.schema = ended()}, {.media_type = kLines, .schema = text()}},
@@ -168,12 +168,12 @@ Operation describe_ollama_create() {
 
 Operation describe_ollama_version() {
   return {.id = "ollamaVersion",
-          .tag = kTag,
+          .tag = kOllamaTag,
           .answers = {{.schema = named("OllamaVersion", object({{"version", text("numbers and dots")}}))}}};
 }
 
 Operation describe_ollama_root() {
-  return {.id = "ollamaRoot", .tag = kTag, .answers = {{.media_type = "text/plain", .schema = text()}}};
+  return {.id = "ollamaRoot", .tag = kOllamaTag, .answers = {{.media_type = "text/plain", .schema = text()}}};
 }
 
 }  // namespace quarrel

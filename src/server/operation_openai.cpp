@@ -7,7 +7,7 @@ namespace {
 
 using namespace schema;
 
-constexpr std::string_view kTag = "OpenAI";
+constexpr std::string_view kOpenAiTag = "OpenAI";
 constexpr std::string_view kStream = "text/event-stream";
 
 Json usage() {
@@ -100,7 +100,7 @@ Json model_schema() {
 
 Operation describe_openai_chat() {
   return {.id = "createChatCompletion",
-          .tag = kTag,
+          .tag = kOpenAiTag,
           .description =
               "With `stream` the answer comes as server-sent events: chunks of a `chat.completion.chunk` "
               "each, then `[DONE]`.",
@@ -112,7 +112,7 @@ Operation describe_openai_chat() {
 
 Operation describe_openai_completion() {
   return {.id = "createCompletion",
-          .tag = kTag,
+          .tag = kOpenAiTag,
           .description = "With `stream` the answer comes as server-sent events, then `[DONE]`.",
           .body = completion_request_schema(),
           .example = {{"prompt", "Once upon a time"}, {"max_tokens", 32}},
@@ -127,7 +127,7 @@ Operation describe_openai_embeddings() {
                                                    {"embedding", vector}}));
   const Json spent = named("EmbeddingUsage", object({{"prompt_tokens", integer()}, {"total_tokens", integer()}}));
   return {.id = "createEmbedding",
-          .tag = kTag,
+          .tag = kOpenAiTag,
           .body = embedding_request_schema(),
           .example = {{"model", "minilm"}, {"input", {"a fox", "a dog"}}},
           .answers = {{.schema = named("EmbeddingList", object({{"object", one_of({"list"})},
@@ -139,13 +139,13 @@ Operation describe_openai_embeddings() {
 
 Operation describe_openai_models() {
   return {.id = "listModels",
-          .tag = kTag,
+          .tag = kOpenAiTag,
           .answers = {
               {.schema = named("ModelList", object({{"object", one_of({"list"})}, {"data", list(model_schema())}}))}}};
 }
 
 Operation describe_openai_model() {
-  return {.id = "retrieveModel", .tag = kTag, .answers = {{.schema = model_schema()}}, .errors = {{404}}};
+  return {.id = "retrieveModel", .tag = kOpenAiTag, .answers = {{.schema = model_schema()}}, .errors = {{404}}};
 }
 
 }  // namespace quarrel

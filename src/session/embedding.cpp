@@ -13,14 +13,13 @@
 #include "base/damaged_file.h"
 #include "base/error.h"
 #include "quant/decode.h"
+#include "session/cancel_check.h"
 #include "session/refusal.h"
 
 namespace quarrel {
 namespace {
 
 constexpr const char* kTable = "token_embd.weight";
-// How often progress is reported to somebody who waits, and asked whether to go on.
-constexpr std::chrono::milliseconds kLook{20};
 // Texts in flight at most, whatever the engine could hold: a queue has room for others too.
 constexpr std::size_t kMostInFlight = 256;
 
@@ -330,7 +329,7 @@ std::vector<Embedding> embed(const std::shared_ptr<LoadedModel>& model, std::vec
   while (!there()) {
     if (!progress) {
       waiting->came.wait(lock, there);
-    } else if (!waiting->came.wait_for(lock, kLook, there)) {
+    } else if (!waiting->came.wait_for(lock, kCancelCheck, there)) {
       lock.unlock();
       if (!progress(run.finished(), total)) run.cancel();
       lock.lock();

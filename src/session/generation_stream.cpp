@@ -7,15 +7,10 @@
 
 #include "base/as_size.h"
 #include "base/error.h"
+#include "session/cancel_check.h"
 #include "session/refusal.h"
 
 namespace quarrel {
-namespace {
-
-// How long a wish to cancel may go unseen.
-constexpr std::chrono::milliseconds kLook{20};
-
-}  // namespace
 
 // Between the engine's thread, which leaves a task there, and the reader, who runs it and so makes events.
 struct GenerationStream::Queue {
@@ -67,7 +62,7 @@ std::optional<GenerationEvent> GenerationStream::take(std::optional<Clock::time_
   while (queue_->events.empty() && !generation_.done()) {
     if (!until) {
       // Where there was no memory for a task, the end is known a moment after its event and nobody says so.
-      while (!queue_->came.wait_for(lock, kLook, came)) {
+      while (!queue_->came.wait_for(lock, kCancelCheck, came)) {
       }
     } else if (!queue_->came.wait_until(lock, *until, came)) {
       return std::nullopt;
@@ -145,7 +140,7 @@ GenerationResult generate(std::shared_ptr<LoadedModel> model, const Ask& ask, co
       unwanted = true;
       stream.cancel();
     }
-    auto event = options.cancelled ? stream.next(kLook) : stream.next();
+    auto event = options.cancelled ? stream.next(kCancelCheck) : stream.next();
     if (!event) continue;
     if (!unwanted && options.on_event && !options.on_event(*event)) {
       unwanted = true;

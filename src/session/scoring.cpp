@@ -7,13 +7,12 @@
 #include <utility>
 
 #include "base/error.h"
+#include "session/cancel_check.h"
 #include "session/refusal.h"
 
 namespace quarrel {
 namespace {
 
-// How long a wish to cancel may go unseen.
-constexpr std::chrono::milliseconds kLook{20};
 // Rows of logits that may wait for a reader.
 constexpr std::size_t kMostRows = 64;
 
@@ -41,7 +40,7 @@ std::vector<float> score_tokens(const std::shared_ptr<LoadedModel>& model, std::
   scores.reserve(tokens.size());
   while (!submission.stream->done()) {
     if (options.cancelled && options.cancelled()) model->engine().cancel(submission.result.id);
-    const auto event = options.cancelled ? submission.stream->next_within(kLook) : submission.stream->next();
+    const auto event = options.cancelled ? submission.stream->next_within(kCancelCheck) : submission.stream->next();
     if (!event) continue;
     if (event->kind == TokenEvent::Kind::prompt_score) scores.push_back(event->sample.logprob);
     if (event->kind == TokenEvent::Kind::finished) require_finished(event->reason, event->error);
@@ -69,7 +68,7 @@ class LogitReader::Queue final : public EventSink {
   // The next row; none: it has ended, or nothing came in time.
   std::optional<std::vector<float>> next() {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, kLook, [this] { return !rows_.empty() || end_; });
+    changed_.wait_for(lock, kCancelCheck, [this] { return !rows_.empty() || end_; });
     if (rows_.empty()) return std::nullopt;
     std::vector<float> row = std::move(rows_.front());
     rows_.pop_front();

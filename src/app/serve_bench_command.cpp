@@ -1,4 +1,4 @@
-#include "app/serve_command.h"
+#include "app/serve_bench_command.h"
 
 #include <fmt/format.h>
 
@@ -35,12 +35,12 @@ std::int64_t default_cache_tokens(const LoadSettings& load, std::int32_t sequenc
   return load.long_prompt > 0 ? texts + whole(longest_text(load)) : texts;
 }
 
-ServeSettings resolve(const ServeCommand& command) {
-  ServeSettings settings{.load = command.load,
-                         .sequences = command.sequences,
-                         .cache_tokens = command.cache_tokens,
-                         .chunk = command.chunk,
-                         .prefix_cache = !command.no_prefix_cache};
+ServeBenchSettings resolve(const ServeBenchCommand& command) {
+  ServeBenchSettings settings{.load = command.load,
+                              .sequences = command.sequences,
+                              .cache_tokens = command.cache_tokens,
+                              .chunk = command.chunk,
+                              .prefix_cache = !command.no_prefix_cache};
   LoadSettings& load = settings.load;
   load.prompt = parse_token_range(command.prompt_tokens, "--prompt-tokens");
   load.output = parse_token_range(command.output_tokens, "--output-tokens");
@@ -69,7 +69,7 @@ std::int32_t needed_context(const LoadSettings& load, const ModelSpec& spec, std
   return given > 0 ? given : static_cast<std::int32_t>(longest_text(load));
 }
 
-std::string to_text(const ServeSettings& settings, const ServeResult& result, const LoadedModel& model) {
+std::string to_text(const ServeBenchSettings& settings, const ServeResult& result, const LoadedModel& model) {
   const Executor& executor = model.executor();
   const std::string& name = executor.spec().name;
   return fmt::format("model    {}, {:.1f} million parameters, {}\n",
@@ -81,13 +81,13 @@ std::string to_text(const ServeSettings& settings, const ServeResult& result, co
          settings_text(settings) + result_text(result);
 }
 
-std::string neighbour_text(const ServeCommand& command, const std::optional<NeighbourResult>& beside) {
+std::string neighbour_text(const ServeBenchCommand& command, const std::optional<NeighbourResult>& beside) {
   if (!beside) return "";
   return fmt::format("\nBeside it {} turned {:.1f} texts of {} tokens per second into vectors.\n",
                      printable(command.beside), beside->texts_per_s(), command.neighbour.tokens);
 }
 
-nlohmann::ordered_json to_json(const ServeSettings& settings, const ServeResult& result,
+nlohmann::ordered_json to_json(const ServeBenchSettings& settings, const ServeResult& result,
                                const std::optional<NeighbourResult>& beside, const LoadedModel& model) {
   const Executor& executor = model.executor();
   nlohmann::ordered_json neighbour;  // null without one
@@ -107,7 +107,7 @@ nlohmann::ordered_json to_json(const ServeSettings& settings, const ServeResult&
 
 }  // namespace
 
-void add_serve_options(CLI::App& command, CLI::Option* serve, ServeCommand& options) {
+void add_serve_options(CLI::App& command, CLI::Option* serve, ServeBenchCommand& options) {
   const char* group = "Serving";
   const auto add = [&](const char* name, auto& value, const char* type, const char* description) {
     return command.add_option(name, value, description)->type_name(type)->needs(serve)->group(group);
@@ -151,9 +151,9 @@ void add_serve_options(CLI::App& command, CLI::Option* serve, ServeCommand& opti
       ->group(group);
 }
 
-int run_serve_bench(const std::string& name, const ModelOptions& options, const ServeCommand& command, bool json,
+int run_serve_bench(const std::string& name, const ModelOptions& options, const ServeBenchCommand& command, bool json,
                     Log& log, const Interrupts& interrupts) {
-  const ServeSettings settings = resolve(command);
+  const ServeBenchSettings settings = resolve(command);
   LoadOptions load{.executor = executor_options(options),
                    .engine = {.queue_limit = std::max(EngineOptions{}.queue_limit, settings.load.clients + 1),
                               .prefix_cache = settings.prefix_cache,

@@ -17,7 +17,7 @@ class Option;
 
 namespace quarrel {
 
-struct ServeCommand {
+struct ServeBenchCommand {
   LoadSettings load = {};
   std::string prompt_tokens = "128";
   std::string output_tokens = "64";
@@ -30,10 +30,10 @@ struct ServeCommand {
 };
 
 // Each of them needs `serve`, the option that asks for this kind of measurement.
-void add_serve_options(CLI::App& command, CLI::Option* serve, ServeCommand& options);
+void add_serve_options(CLI::App& command, CLI::Option* serve, ServeBenchCommand& options);
 
 // The exit code: kInterruptedExit after Ctrl-C, which ends the measurement but not the report; 1 if a request failed.
-int run_serve_bench(const std::string& name, const ModelOptions& options, const ServeCommand& command, bool json,
+int run_serve_bench(const std::string& name, const ModelOptions& options, const ServeBenchCommand& command, bool json,
                     Log& log, const Interrupts& interrupts);
 
 }  // namespace quarrel
