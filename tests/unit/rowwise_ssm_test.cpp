@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::size_t kRows = 41;  // more than a kernel takes at once, and no multiple of it
 
-double silu(double z) { return z / (1.0 + std::exp(-z)); }
+double silu_of(double z) { return z / (1.0 + std::exp(-z)); }
 
 std::vector<std::int32_t> row_numbers() {
   std::vector<std::int32_t> rows(kRows);
@@ -52,7 +52,7 @@ TEST(RowwiseSsm, Convolution) {
                      static_cast<double>(weights[tap * kSsmStrip + channel]);
             }
             const float got = out[static_cast<std::size_t>(rows[t]) * channels + channel];
-            ASSERT_NO_FATAL_FAILURE(expect_close(got, silu(sum), 2e-6));
+            ASSERT_NO_FATAL_FAILURE(expect_close(got, silu_of(sum), 2e-6));
           }
         }
         ASSERT_TRUE(out.intact());
@@ -133,7 +133,7 @@ void expect_scan(const CpuKernels& kernels, const ScanCase& scan, bool with_d) {
         sum += value * static_cast<double>(c[row * state + s]);
       }
       ASSERT_NO_FATAL_FAILURE(
-          expect_close(out[row * dim + i], sum * silu(static_cast<double>(z[row * dim + i])), 1e-5, 3.0));
+          expect_close(out[row * dim + i], sum * silu_of(static_cast<double>(z[row * dim + i])), 1e-5, 3.0));
     }
   }
   ASSERT_TRUE(out.intact() && values.intact());
