@@ -19,7 +19,7 @@ FIXED_LAYOUT := $(shell setarch -R true 2> /dev/null && echo setarch -R)
 TEST_CUDA := $(if $(filter 1,$(QUARREL_CUDA)),test-cuda)
 
 .PHONY: help setup setup-format setup-lint pull build man pgo shared run serve openapi check test test-release test-asan test-tsan \
-  test-cuda cross bench soak format check-style lint clean
+  test-cuda cross bench bench-server soak format check-style lint clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 19
@@ -76,6 +76,12 @@ bench:  ## kernels and a model a weight type: build/bench/bench.json, bench.svg;
 	@python3 tools/run_bench.py $(if $(TYPES),--types "$$TYPES")
 	@$(QUARREL) pull default > /dev/null
 	@$(QUARREL) bench default --profile
+
+bench-server:  ## what the server's own work costs: a token's event, a body's JSON
+	@scripts/setup
+	@cmake --preset release -DQUARREL_BENCH=ON > /dev/null
+	@ninja -C build/release -j $(JOBS) server_bench 1>&2
+	@build/release/server_bench
 
 soak: pull  ## the long tests and the fuzzing campaign
 	@scripts/setup clients generators

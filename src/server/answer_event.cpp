@@ -2,20 +2,54 @@
 
 #include <fmt/format.h>
 
-#include "server/fields.h"
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "server/json_text.h"
 
 namespace quarrel {
+namespace {
+
+template <typename Number>
+void append_number(std::string& out, Number value) {
+  const fmt::format_int digits(value);
+  out.append(digits.data(), digits.size());
+}
+
+// With two digits behind the point, as integers: a double's own way takes longer than the rest of an event.
+void append_hundredths(std::string& out, float value) {
+  constexpr float kMost = 1e9f;
+  const auto hundredths = static_cast<std::uint64_t>(std::llround(std::min(std::max(value, 0.0f), kMost) * 100.0));
+  append_number(out, hundredths / 100);
+  out.push_back('.');
+  out.push_back(static_cast<char>('0' + hundredths / 10 % 10));
+  out.push_back(static_cast<char>('0' + hundredths % 10));
+}
+
+}  // namespace
 
 void append_payload(std::string& out, const AnswerEvent& event, std::string_view resume) {
   out += "{\"token\":";
   append_json_string(out, event.text);
-  fmt::format_to(std::back_inserter(out), ",\"token_id\":{},\"stream\":{},\"complete\":{},\"tokens_per_sec\":{:.2f}",
-                 event.token, event.end == nullptr || !event.end->whole, event.end != nullptr, event.tokens_per_second);
+  out += ",\"token_id\":";
+  append_number(out, event.token);
+  if (event.end == nullptr) {
+    out += ",\"stream\":true,\"complete\":false,\"tokens_per_sec\":";
+  } else {
+    out += event.end->whole ? ",\"stream\":false,\"complete\":true,\"tokens_per_sec\":"
+                            : ",\"stream\":true,\"complete\":true,\"tokens_per_sec\":";
+  }
+  append_hundredths(out, event.tokens_per_second);
   if (event.end != nullptr) {
     fmt::format_to(std::back_inserter(out), ",\"finish_reason\":\"{}\",\"tokens_generated\":{},\"prompt_tokens\":{}",
                    event.end->finish_reason, event.end->tokens_generated, event.end->prompt_tokens);
   }
-  if (!resume.empty()) fmt::format_to(std::back_inserter(out), ",\"resume\":\"{}\"", resume);
+  if (!resume.empty()) {
+    out += ",\"resume\":\"";
+    out += resume;
+    out.push_back('"');
+  }
   out.push_back('}');
 }
 

@@ -8,13 +8,11 @@
 #include <string>
 #include <string_view>
 
-#include <nlohmann/json.hpp>
-
 #include "server/api_error.h"
+#include "server/json_body.h"
+#include "server/json_text.h"
 
 namespace quarrel {
-
-using Json = nlohmann::ordered_json;
 
 enum class FieldKind : std::uint8_t {
   boolean,
@@ -36,9 +34,6 @@ struct Field {
   void (*read)(const Json& value, Target& target) = nullptr;
   Json (*schema)() = nullptr;  // what `any` takes, as JSON Schema has it (server/schema.h)
 };
-
-// The body's JSON: an object, nested no deeper than is sane, in UTF-8. Throws ApiError.
-Json parse_body(std::string_view body);
 
 // null, false, 0 elements, "" and "text": what a client sends for a field that it does not use.
 bool is_neutral(const Json& value);
@@ -66,8 +61,5 @@ void read_fields(const Json& body, std::span<const Field<Target>> fields, Target
     if (found->read != nullptr) found->read(value, target);
   }
 }
-
-// "text" as JSON has it, quotes included.
-void append_json_string(std::string& out, std::string_view text);
 
 }  // namespace quarrel

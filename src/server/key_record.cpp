@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <ctime>
 #include <set>
 
 #include <nlohmann/json.hpp>
@@ -15,6 +14,7 @@
 #include "base/error.h"
 #include "base/json_depth.h"
 #include "base/printable.h"
+#include "base/utc_time.h"
 
 namespace quarrel {
 namespace {
@@ -302,12 +302,6 @@ std::vector<KeyRecord> read_keys(std::string_view text) {
   return keys;
 }
 
-std::string time_text(WallTime time) {
-  const std::time_t seconds = time.time_since_epoch().count();
-  std::tm parts{};
-  if (gmtime_r(&seconds, &parts) == nullptr) return "?";
-  std::array<char, 40> text{};
-  return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts)};
-}
+std::string time_text(WallTime time) { return rfc3339(time, 0); }
 
 }  // namespace quarrel

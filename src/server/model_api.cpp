@@ -5,8 +5,8 @@
 #include <mutex>
 #include <utility>
 
+#include "base/utc_time.h"
 #include "server/ollama_models.h"
-#include "server/ollama_writer.h"
 #include "server/progress_stream.h"
 #include "server/question.h"
 #include "server/request_record.h"

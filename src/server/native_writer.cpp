@@ -16,12 +16,13 @@ void EventWriter::begin(const LoadedModel&, const Generation& generation) {
 
 void EventWriter::take(std::span<GenerationEvent> events) {
   std::vector<AnswerEvent> pieces;
+  const Clock::time_point now = Clock::now();  // all of them come now
   for (GenerationEvent& event : events) {
     if (event.kind == GenerationEvent::Kind::finished) reason_ = reason_name(event.reason);
     if (event.kind != GenerationEvent::Kind::piece) continue;
-    if (event.token >= 0 && tokens_++ == 0) first_ = Clock::now();
+    if (event.token >= 0 && tokens_++ == 0) first_ = now;
     if (options_.stream) {
-      const double rate = tokens_per_second(tokens_, seconds_since(first_));
+      const double rate = tokens_per_second(tokens_, std::chrono::duration<double>(now - first_).count());
       pieces.push_back(
           {.text = std::move(event.text), .token = event.token, .tokens_per_second = static_cast<float>(rate)});
     } else {

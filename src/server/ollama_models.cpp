@@ -11,13 +11,13 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/printable.h"
+#include "base/utc_time.h"
 #include "gguf/file.h"
 #include "model/architectures.h"
 #include "model/hyper.h"
 #include "model/spec_readers.h"
 #include "server/fields.h"
 #include "server/ollama_request.h"
-#include "server/ollama_writer.h"
 #include "store/model_description.h"
 
 namespace quarrel {

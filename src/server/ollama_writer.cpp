@@ -1,11 +1,13 @@
 #include "server/ollama_writer.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cmath>
 
 #include "base/clock.h"
+#include "base/utc_time.h"
+#include "server/json_text.h"
 #include "server/logprob_json.h"
 
 namespace quarrel {
@@ -15,22 +17,27 @@ using http::Exchange;
 
 std::int64_t nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
 
-// Up to the text: the model as it was asked for, and now.
-std::string opening(std::string_view model_json) {
-  return fmt::format("{{\"model\":{},\"created_at\":\"{}\",", model_json, rfc3339(std::chrono::system_clock::now()));
-}
+// About what stands behind a line's beginning.
+constexpr std::size_t kRestOfALine = 128;
 
-void append_text(std::string& out, OllamaForm form, std::string_view text) {
-  out += form == OllamaForm::chat ? "\"message\":{\"role\":\"assistant\",\"content\":" : "\"response\":";
-  append_json_string(out, text);
-  if (form == OllamaForm::chat) out += "}";
-}
+// What stands around a line's time and text, the same for every line of an answer.
+struct Frame {
+  std::string before_time, before_text, after_text;
 
-std::string json_string(std::string_view text) {
-  std::string json;
-  append_json_string(json, text);
-  return json;
-}
+  Frame(OllamaForm form, std::string_view model)
+      : before_time(fmt::format("{{\"model\":{},\"created_at\":\"", json_string(model))),
+        before_text(form == OllamaForm::chat ? "\",\"message\":{\"role\":\"assistant\",\"content\":"
+                                             : "\",\"response\":"),
+        after_text(form == OllamaForm::chat ? "}" : "") {}
+
+  void append(std::string& out, std::string_view text) const {
+    out += before_time;
+    append_rfc3339(out, std::chrono::floor<std::chrono::microseconds>(std::chrono::system_clock::now()), 6);
+    out += before_text;
+    append_json_string(out, text);
+    out += after_text;
+  }
+};
 
 // Ollama has two names for an answer that ended well.
 std::string_view done_reason(FinishReason reason) noexcept { return reason == FinishReason::stop ? "stop" : "length"; }
@@ -39,12 +46,11 @@ class OllamaWriter final : public HttpAnswerWriter {
  public:
   OllamaWriter(const std::shared_ptr<Exchange>& exchange, OllamaForm form, const OllamaRequest& request)
       : HttpAnswerWriter(exchange),
-        form_(form),
+        frame_(form, request.model),
         stream_(request.stream),
         logprobs_(request.logprobs),
         top_logprobs_(request.top_logprobs > 0),
-        with_context_(form == OllamaForm::generate && !request.raw),
-        model_(json_string(request.model)) {}
+        with_context_(form == OllamaForm::generate && !request.raw) {}
 
   void send_head(Exchange& exchange, const LoadedModel& model, const Generation& generation) override {
     tokenizer_ = model.tokenizer();
@@ -56,6 +62,7 @@ class OllamaWriter final : public HttpAnswerWriter {
 
   void send_events(Exchange& exchange, std::span<GenerationEvent> events) override {
     std::string bytes;
+    if (stream_) bytes.reserve(events.size() * (frame_.before_time.size() + kRestOfALine));
     for (const GenerationEvent& event : events) {
       if (event.kind == GenerationEvent::Kind::finished) reason_ = done_reason(event.reason);
       if (event.kind != GenerationEvent::Kind::piece) continue;
@@ -69,8 +76,7 @@ class OllamaWriter final : public HttpAnswerWriter {
         text_ += event.text;
         continue;
       }
-      bytes += opening(model_);
-      append_text(bytes, form_, event.text);
+      frame_.append(bytes, event.text);
       append_likely(bytes);
       bytes += ",\"done\":false}\n";
     }
@@ -78,8 +84,8 @@ class OllamaWriter final : public HttpAnswerWriter {
   }
 
   void send_end(Exchange& exchange, const Usage& usage) override {
-    std::string body = opening(model_);
-    append_text(body, form_, text_);
+    std::string body;
+    frame_.append(body, text_);
     append_likely(body);
     body += fmt::format(",\"done\":true,\"done_reason\":\"{}\"", reason_);
     if (with_context_) body += fmt::format(",\"context\":[{}]", fmt::join(context_, ","));
@@ -113,11 +119,10 @@ class OllamaWriter final : public HttpAnswerWriter {
     likely_.clear();
   }
 
-  const OllamaForm form_;
+  const Frame frame_;
   const bool stream_;
   const bool logprobs_, top_logprobs_;
   const bool with_context_;  // the ids of the conversation go back to the client
-  const std::string model_;  // as JSON
   const Clock::time_point asked_ = Clock::now();
   double load_seconds_ = 0.0;
   const Tokenizer* tokenizer_ = nullptr;  // the model's, which the generation holds
@@ -129,21 +134,14 @@ class OllamaWriter final : public HttpAnswerWriter {
 
 }  // namespace
 
-std::string rfc3339(std::chrono::system_clock::time_point time) {
-  const auto seconds = std::chrono::floor<std::chrono::seconds>(time);
-  const auto rest = std::chrono::duration_cast<std::chrono::microseconds>(time - seconds);
-  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:06}Z", fmt::gmtime(std::chrono::system_clock::to_time_t(seconds)),
-                     rest.count());
-}
-
 std::unique_ptr<AnswerWriter> make_ollama_writer(const std::shared_ptr<Exchange>& exchange, OllamaForm form,
                                                  const OllamaRequest& request) {
   return std::make_unique<OllamaWriter>(exchange, form, request);
 }
 
 std::string ollama_idle_answer(OllamaForm form, const std::string& model, std::string_view reason) {
-  std::string body = opening(json_string(model));
-  append_text(body, form, "");
+  std::string body;
+  Frame(form, model).append(body, "");
   body += fmt::format(",\"done\":true,\"done_reason\":\"{}\"}}", reason);
   return body;
 }

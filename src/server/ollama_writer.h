@@ -2,7 +2,6 @@
 // one call at a time; the functions from any thread.
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <string>
 
@@ -18,8 +17,5 @@ std::unique_ptr<AnswerWriter> make_ollama_writer(const std::shared_ptr<http::Exc
 
 // The answer to a request that asks nothing: the model was loaded, or is being unloaded.
 std::string ollama_idle_answer(OllamaForm form, const std::string& model, std::string_view reason);
-
-// "2026-05-04T10:11:12.345678Z"
-std::string rfc3339(std::chrono::system_clock::time_point time);
 
 }  // namespace quarrel

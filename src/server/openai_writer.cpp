@@ -6,11 +6,15 @@
 #include <chrono>
 #include <random>
 
+#include "server/json_text.h"
 #include "server/logprob_json.h"
 #include "text/unicode.h"
 
 namespace quarrel {
 namespace {
+
+// About what stands behind a piece's opening.
+constexpr std::size_t kRestOfAnEvent = 96;
 
 std::string new_id(const char* prefix) {
   static constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
@@ -73,6 +77,7 @@ class OpenAiWriter final : public HttpAnswerWriter {
     append_json_string(head_, names.model);
     head_ += ",\"system_fingerprint\":";
     append_json_string(head_, names.fingerprint);
+    if (stream_) prepare_frames();
   }
 
   void send_head(http::Exchange& exchange, const LoadedModel& model, const Generation& generation) override {
@@ -84,19 +89,23 @@ class OpenAiWriter final : public HttpAnswerWriter {
     exchange.begin(http::stream_head("text/event-stream"));
     for (std::size_t i = 0; i < answers_.size(); ++i) {
       if (chat()) exchange.write(chunk(i, "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}", ""));
-      if (!chat() && !prompt_text_.empty()) exchange.write(text_chunk(i, prompt_text_, "null", ""));
+      if (!chat() && !prompt_text_.empty()) {
+        std::string bytes;
+        append_piece(bytes, answers_[i], prompt_text_, "null");
+        exchange.write(bytes);
+      }
     }
   }
 
   void send_events(http::Exchange& exchange, std::span<GenerationEvent> events) override {
     std::string bytes;
+    if (stream_) bytes.reserve(events.size() * (answers_.front().opening.size() + kRestOfAnEvent));
     for (const GenerationEvent& event : events) {
       if (event.kind == GenerationEvent::Kind::piece) {
         take_piece(event, bytes);
       } else if (event.kind == GenerationEvent::Kind::finished) {
         answer(event).reason = openai_reason(event.reason);
-        if (stream_)
-          bytes += text_chunk(static_cast<std::size_t>(event.answer), "", "null", openai_reason(event.reason));
+        if (stream_) bytes += last_chunk(event);
       }
     }
     if (!bytes.empty()) exchange.write(bytes);
@@ -132,6 +141,7 @@ class OpenAiWriter final : public HttpAnswerWriter {
 
  private:
   struct Answer {
+    std::string opening = {};  // of its pieces, up to the text
     std::string text = {};
     std::string logprobs = {};  // entries, with commas between them
     std::string reason = {};
@@ -155,16 +165,29 @@ class OpenAiWriter final : public HttpAnswerWriter {
   }
 
   // The end of a chat has an empty delta.
-  std::string text_chunk(std::size_t index, std::string_view text, std::string_view logprobs,
-                         std::string_view reason) const {
-    std::string inside = chat() ? "\"delta\":{" : "\"text\":";
-    if (!chat() || reason.empty()) {
-      if (chat()) inside += "\"content\":";
-      append_json_string(inside, text);
+  std::string last_chunk(const GenerationEvent& event) const {
+    return chunk(static_cast<std::size_t>(event.answer),
+                 chat() ? "\"delta\":{},\"logprobs\":null" : "\"text\":\"\",\"logprobs\":null",
+                 openai_reason(event.reason));
+  }
+
+  // What stands around every piece of text, made once.
+  void prepare_frames() {
+    for (std::size_t i = 0; i < answers_.size(); ++i) {
+      answers_[i].opening = fmt::format("data: {},\"choices\":[{{\"index\":{},{}", head_, i,
+                                        chat() ? "\"delta\":{\"content\":" : "\"text\":");
     }
-    if (chat()) inside += "}";
-    inside += fmt::format(",\"logprobs\":{}", logprobs);
-    return chunk(index, inside, reason);
+    after_text_ = chat() ? "},\"logprobs\":" : ",\"logprobs\":";
+    after_logprobs_ =
+        include_usage_ ? ",\"finish_reason\":null}],\"usage\":null}\n\n" : ",\"finish_reason\":null}]}\n\n";
+  }
+
+  void append_piece(std::string& bytes, const Answer& from, std::string_view text, std::string_view logprobs) const {
+    bytes += from.opening;
+    append_json_string(bytes, text);
+    bytes += after_text_;
+    bytes += logprobs;
+    bytes += after_logprobs_;
   }
 
   void take_piece(const GenerationEvent& event, std::string& bytes) {
@@ -172,8 +195,7 @@ class OpenAiWriter final : public HttpAnswerWriter {
     if (logprobs_ && event.token >= 0 && !event.hidden) append_logprob(to, event);
     if (stream_) {
       if (event.text.empty() && to.logprobs.empty() && to.tokens.empty()) return;
-      const std::string logprobs = logprobs_ ? logprobs_json(to) : "null";
-      bytes += text_chunk(static_cast<std::size_t>(event.answer), event.text, logprobs, "");
+      append_piece(bytes, to, event.text, logprobs_ ? logprobs_json(to) : "null");
       to.logprobs.clear();
       to.tokens.clear(), to.token_logprobs.clear(), to.top_logprobs.clear(), to.offsets.clear();
     } else {
@@ -226,7 +248,8 @@ class OpenAiWriter final : public HttpAnswerWriter {
 
   const OpenAiForm form_;
   const bool stream_, include_usage_, logprobs_, echo_;
-  std::string head_;                      // of every chunk, up to its choices
+  std::string head_;  // of every chunk, up to its choices
+  std::string after_text_, after_logprobs_;
   const Tokenizer* tokenizer_ = nullptr;  // the model's, which the generation holds
   std::string prompt_text_;
   std::vector<Answer> answers_;

@@ -120,11 +120,19 @@ std::string status_message(std::string_view id, const Json& payload) { return en
 
 std::string metrics_message(const Json& payload) { return envelope("metrics", {}, dumped(payload)); }
 
-std::string inference_message(std::string_view id, const AnswerEvent& event, std::string_view resume) {
-  if (event.end != nullptr && event.end->error) return error_message(id, *event.end->error);
-  std::string payload;
-  append_payload(payload, event, resume);
-  return envelope("inference", id, payload);
+AnswerMessages::AnswerMessages(std::string id) : id_(std::move(id)) {
+  opening_ = fmt::format("{{\"type\":\"inference\",\"id\":\"{}\",\"payload\":", id_);
+}
+
+std::string AnswerMessages::message(const AnswerEvent& event, std::string_view resume) const {
+  if (event.end != nullptr && event.end->error) return error_message(id_, *event.end->error);
+  constexpr std::size_t kPayload = 128;  // about what stands beside the text
+  std::string text;
+  text.reserve(opening_.size() + event.text.size() + resume.size() + kPayload);
+  text = opening_;
+  append_payload(text, event, resume);
+  text.push_back('}');
+  return text;
 }
 
 }  // namespace quarrel

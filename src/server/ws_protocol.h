@@ -40,6 +40,17 @@ std::string_view socket_error_code(const ApiError& error) noexcept;
 std::string error_message(std::string_view id, const ApiError& error);
 std::string status_message(std::string_view id, const Json& payload);
 std::string metrics_message(const Json& payload);
-std::string inference_message(std::string_view id, const AnswerEvent& event, std::string_view resume);
+
+// The messages of one answer: what stands around its events is made once.
+class AnswerMessages {
+ public:
+  explicit AnswerMessages(std::string id);
+  std::string message(const AnswerEvent& event, std::string_view resume) const;
+  const std::string& id() const noexcept { return id_; }
+
+ private:
+  const std::string id_;
+  std::string opening_;  // up to the payload
+};
 
 }  // namespace quarrel

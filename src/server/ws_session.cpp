@@ -23,14 +23,14 @@ constexpr std::size_t kMostRefused = 10'000;
 class SocketReceiver final : public AnswerReceiver {
  public:
   SocketReceiver(std::weak_ptr<SocketSession> session, std::string id)
-      : session_(std::move(session)), id_(std::move(id)) {}
+      : session_(std::move(session)), messages_(std::move(id)) {}
 
   void accepted(const ResumePoint& point) override {
     const auto session = session_.lock();
     if (session == nullptr) return;
     Json status{{"state", "generating"}};
     if (!point.id.empty()) status["resume"] = to_text(point);
-    session->send(status_message(id_, status));
+    session->send(status_message(messages_.id(), status));
   }
 
   bool take(std::span<const AnswerEvent> events, const ResumePoint& before) override {
@@ -40,8 +40,8 @@ class SocketReceiver final : public AnswerReceiver {
     bool sent = true;
     for (const AnswerEvent& event : events) {
       ++point.event;
-      sent = sent && session->send(inference_message(id_, event, point.id.empty() ? "" : to_text(point)));
-      if (event.end != nullptr) session->finished(id_);
+      sent = sent && session->send(messages_.message(event, point.id.empty() ? "" : to_text(point)));
+      if (event.end != nullptr) session->finished(messages_.id());
     }
     return sent;
   }
@@ -53,7 +53,7 @@ class SocketReceiver final : public AnswerReceiver {
 
  private:
   const std::weak_ptr<SocketSession> session_;
-  const std::string id_;
+  const AnswerMessages messages_;
 };
 
 }  // namespace

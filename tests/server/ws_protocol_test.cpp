@@ -80,14 +80,14 @@ TEST(WsProtocol, EveryFailureHasOneOfSixCodes) {
 
 TEST(WsProtocol, MessagesAreWritten) {
   const AnswerEvent event{.text = "a \"b\"\n", .token = 17, .tokens_per_second = 12.345f};
-  EXPECT_EQ(inference_message("x", event, ""),
+  EXPECT_EQ(AnswerMessages("x").message(event, ""),
             R"({"type":"inference","id":"x","payload":{"token":"a \"b\"\n","token_id":17,"stream":true,)"
             R"("complete":false,"tokens_per_sec":12.35}})");
   const AnswerEvent last{.text = "all",
                          .end = std::make_shared<AnswerEnd>(AnswerEnd{
                              .finish_reason = "length", .tokens_generated = 5, .prompt_tokens = 3, .whole = true})};
   EXPECT_EQ(
-      inference_message("x", last, "id:5"),
+      AnswerMessages("x").message(last, "id:5"),
       R"({"type":"inference","id":"x","payload":{"token":"all","token_id":-1,"stream":false,"complete":true,)"
       R"("tokens_per_sec":0.00,"finish_reason":"length","tokens_generated":5,"prompt_tokens":3,"resume":"id:5"}})");
   ApiError busy(503, "unavailable_error", "queue_full", "full");
@@ -97,7 +97,7 @@ TEST(WsProtocol, MessagesAreWritten) {
   EXPECT_EQ(error_message("", invalid_field("topk", "wrong")),
             R"({"type":"error","payload":{"code":"INVALID_REQUEST","message":"wrong","param":"topk"}})");
   const AnswerEvent failed{.end = std::make_shared<AnswerEnd>(AnswerEnd{.error = ApiError(500, "", "", "bad")})};
-  EXPECT_EQ(inference_message("x", failed, ""),
+  EXPECT_EQ(AnswerMessages("x").message(failed, ""),
             R"({"type":"error","id":"x","payload":{"code":"INFERENCE_ERROR","message":"bad"}})");
   EXPECT_EQ(status_message("x", {{"connected", true}}), R"({"type":"status","id":"x","payload":{"connected":true}})");
   EXPECT_EQ(metrics_message({{"running", 1}}), R"({"type":"metrics","payload":{"running":1}})");

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/printable.h"
+#include "server/json_text.h"
 
 namespace quarrel {
 namespace {

@@ -1,6 +1,5 @@
 #include "server/watch/server_log.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <spdlog/async.h>
 #include <spdlog/async_logger.h>
@@ -11,9 +10,9 @@
 #include <array>
 #include <chrono>
 
-#include <nlohmann/json.hpp>
-
 #include "base/printable.h"
+#include "base/utc_time.h"
+#include "server/json_text.h"
 #include "server/watch/log_sink.h"
 
 namespace quarrel {
@@ -49,13 +48,6 @@ bool wants_json(const ServerLogOptions& options) {
   return !options.file.empty() || ::isatty(STDERR_FILENO) == 0;
 }
 
-std::string utc_now() {
-  const auto now = std::chrono::time_point_cast<std::chrono::milliseconds>(std::chrono::system_clock::now());
-  const auto seconds = std::chrono::floor<std::chrono::seconds>(now);
-  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", fmt::gmtime(std::chrono::system_clock::to_time_t(seconds)),
-                     (now - seconds).count());
-}
-
 bool is_key_character(char c) noexcept {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '-' ||
          c == '.' || c == '+' || c == '/' || c == '=' || c == '~';
@@ -81,10 +73,6 @@ std::string without_keys(std::string_view text) {
   }
   clean += text;
   return clean;
-}
-
-std::string json_string(std::string_view text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 struct ServerLog::Writer {
@@ -127,7 +115,8 @@ void ServerLog::write(LogLevel level, std::string_view line) {
 void ServerLog::write(LogLevel level, std::string_view text, std::string_view json) {
   if (!writes(level)) return;
   if (!json_) return put(level, text);
-  put(level, fmt::format("{{\"time\":\"{}\",\"level\":\"{}\",{}}}", utc_now(), name_of(level), json));
+  put(level, fmt::format("{{\"time\":\"{}\",\"level\":\"{}\",{}}}", rfc3339(std::chrono::system_clock::now(), 3),
+                         name_of(level), json));
 }
 
 void ServerLog::reopen() {

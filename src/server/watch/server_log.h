@@ -47,7 +47,5 @@ class ServerLog final : public Log {
 
 // The text with its keys masked: what begins with "qk_", and what follows "Bearer" or "ApiKey".
 std::string without_keys(std::string_view text);
-// A JSON string, with its quotes. What is no UTF-8 is replaced.
-std::string json_string(std::string_view text);
 
 }  // namespace quarrel
