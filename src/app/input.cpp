@@ -2,12 +2,12 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <system_error>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/json_depth.h"
 #include "base/printable.h"
@@ -16,41 +16,6 @@ namespace quarrel {
 namespace {
 
 constexpr int kMaxJsonDepth = 128;
-
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  ~Descriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-
-  int get() const noexcept { return number_; }
-
- private:
-  int number_;
-};
-
-std::string reason(int error) { return std::generic_category().message(error); }
-
-std::string read_all(int descriptor, std::string_view what, std::size_t limit) {
-  std::string text;
-  constexpr std::size_t kPiece = 64u << 10;
-  for (;;) {
-    const std::size_t had = text.size();
-    text.resize(had + kPiece);
-    const ssize_t got = ::read(descriptor, text.data() + had, kPiece);
-    if (got < 0) {
-      const int error = errno;
-      if (error == EINTR) fail(ErrorKind::cancelled, "interrupted while reading {}", what);
-      fail(ErrorKind::io, "cannot read {}: {}", what, reason(error));
-    }
-    text.resize(had + static_cast<std::size_t>(got));
-    if (got == 0) return text;
-    if (text.size() > limit) fail(ErrorKind::bad_input, "{} is longer than {} bytes", what, limit);
-  }
-}
 
 void check_depth(std::string_view text, std::string_view what) {
   if (!nests_deeper(text, kMaxJsonDepth)) return;
@@ -75,7 +40,7 @@ std::string read_input(const std::string& path, std::size_t limit) {
   if (file.get() < 0) {
     const int error = errno;
     if (error == ENOENT) fail(ErrorKind::not_found, "there is no file {}", name);
-    fail(ErrorKind::io, "cannot open {}: {}", name, reason(error));
+    fail(ErrorKind::io, "cannot open {}: {}", name, std::generic_category().message(error));
   }
   struct stat status{};
   if (::fstat(file.get(), &status) == 0 && S_ISDIR(status.st_mode)) {

@@ -1,7 +1,6 @@
 #include "app/regress_suite.h"
 
 #include <fmt/ranges.h>
-#include <toml++/toml.h>
 
 #include <algorithm>
 #include <limits>
@@ -9,6 +8,7 @@
 
 #include "app/input.h"
 #include "app/perplexity.h"
+#include "app/toml_text.h"
 #include "base/error.h"
 #include "base/nearest.h"
 #include "base/printable.h"
@@ -247,13 +247,7 @@ SuiteModel read_model(TableReader reader, const std::filesystem::path& folder, c
 }  // namespace
 
 Suite parse_suite(std::string_view text, const std::filesystem::path& folder, std::string_view name) {
-  toml::table root;
-  try {
-    root = toml::parse(text, name);
-  } catch (const toml::parse_error& error) {
-    fail(ErrorKind::bad_input, "{}, line {}: {}", printable(name, 256), error.source().begin.line,
-         printable(error.description(), 256));
-  }
+  const toml::table root = parse_toml(text, name);
   TableReader reader(root, name, "a suite");
   Suite suite;
   if (auto coherence = reader.table("coherence")) suite.coherence = read_coherence(*coherence);

@@ -1,10 +1,10 @@
 #include "app/settings_file.h"
 
 #include <fmt/ranges.h>
-#include <toml++/toml.h>
 
 #include <algorithm>
 
+#include "app/toml_text.h"
 #include "base/error.h"
 #include "base/nearest.h"
 #include "base/printable.h"
@@ -109,14 +109,7 @@ class FileReader {
 }  // namespace
 
 std::vector<FileSetting> parse_settings_file(std::string_view text, std::string_view name, const SettingRows& known) {
-  toml::table root;
-  try {
-    root = toml::parse(text, name);
-  } catch (const toml::parse_error& error) {
-    fail(ErrorKind::bad_input, "{}, line {}: {}", printable(name, 256), error.source().begin.line,
-         printable(error.description(), 256));
-  }
-  return FileReader(name, known).read(root);
+  return FileReader(name, known).read(parse_toml(text, name));
 }
 
 }  // namespace quarrel

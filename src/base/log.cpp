@@ -3,31 +3,23 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "base/spdlog_level.h"
+
 namespace quarrel {
 namespace {
 
 class StderrLog final : public Log {
  public:
   explicit StderrLog(LogLevel least) : logger_("quarrel", std::make_shared<spdlog::sinks::stderr_color_sink_mt>()) {
-    logger_.set_level(level_of(least));
+    logger_.set_level(spdlog_level(least));
     logger_.set_pattern("%^%l%$: %v");
   }
 
   void write(LogLevel level, std::string_view line) override {
-    logger_.log(level_of(level), spdlog::string_view_t(line.data(), line.size()));
+    logger_.log(spdlog_level(level), spdlog::string_view_t(line.data(), line.size()));
   }
 
  private:
-  static spdlog::level::level_enum level_of(LogLevel level) {
-    switch (level) {
-      case LogLevel::debug: return spdlog::level::debug;
-      case LogLevel::info: return spdlog::level::info;
-      case LogLevel::warning: return spdlog::level::warn;
-      case LogLevel::error: return spdlog::level::err;
-    }
-    return spdlog::level::err;
-  }
-
   spdlog::logger logger_;
 };
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
-#include <openssl/rand.h>
 
 #include <algorithm>
 #include <array>
@@ -14,6 +13,7 @@
 #include "base/error.h"
 #include "base/json_depth.h"
 #include "base/printable.h"
+#include "base/secure_random.h"
 #include "base/utc_time.h"
 
 namespace quarrel {
@@ -31,15 +31,6 @@ constexpr std::size_t kMostModels = 256;
 constexpr std::int64_t kMostALimit = 1'000'000'000'000;
 constexpr int kVersion = 1;
 
-template <std::size_t Size>
-std::array<unsigned char, Size> random_bytes() {
-  std::array<unsigned char, Size> bytes{};
-  if (RAND_bytes(bytes.data(), static_cast<int>(Size)) != 1) {
-    fail(ErrorKind::internal, "there are no random numbers to make a key of");
-  }
-  return bytes;
-}
-
 // Each letter as likely as any other: bytes beyond the last multiple of 62 are drawn again.
 std::string random_letters(std::size_t count) {
   constexpr unsigned kFair = 256 / kLetters.size() * kLetters.size();
@@ -50,13 +41,6 @@ std::string random_letters(std::size_t count) {
     }
   }
   return letters;
-}
-
-template <std::size_t Size>
-std::string hex_of(const std::array<unsigned char, Size>& bytes) {
-  std::string text;
-  for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
-  return text;
 }
 
 using Digest = std::array<unsigned char, 32>;

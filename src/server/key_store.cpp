@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/descriptor.h"
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/nearest.h"
@@ -22,21 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 20;
-
-class Descriptor {
- public:
-  explicit Descriptor(int number) noexcept : number_(number) {}
-  ~Descriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const noexcept { return number_; }
-
- private:
-  int number_;
-};
+constexpr std::size_t kMostBytes = std::size_t{64} << 20;
 
 [[noreturn]] void refuse(const fs::path& path, const char* what, int error) {
   fail(error == ENOENT ? ErrorKind::not_found : ErrorKind::io, "cannot {} '{}': {}", what,
@@ -49,19 +36,6 @@ FileStamp stamp_of(const struct stat& status) noexcept {
           .bytes = static_cast<std::uint64_t>(status.st_size),
           .changed_ns = status.st_ctim.tv_sec * std::int64_t{1'000'000'000} + status.st_ctim.tv_nsec,
           .mode = status.st_mode};
-}
-
-std::string read_all(int descriptor, const fs::path& path) {
-  std::string text;
-  char piece[16 * 1024];
-  for (;;) {
-    const ssize_t count = ::read(descriptor, piece, sizeof piece);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) refuse(path, "read", errno);
-    if (count == 0) return text;
-    text.append(piece, static_cast<std::size_t>(count));
-    if (text.size() > kMostBytes) fail(ErrorKind::bad_file, "'{}' is too long", printable(path.string(), 512));
-  }
 }
 
 // What others could write could give them rights, and hashes are nobody's business either.
@@ -138,7 +112,8 @@ KeyFile read_key_file(const fs::path& path) {
   struct stat status{};
   if (::fstat(file.get(), &status) != 0) refuse(path, "read", errno);
   require_private(status, path);
-  return {.stamp = stamp_of(status), .keys = read_keys(read_all(file.get(), path))};
+  return {.stamp = stamp_of(status),
+          .keys = read_keys(read_all(file.get(), printable(path.string(), 512), kMostBytes))};
 }
 
 std::vector<KeyRecord> KeyStore::list() const {

@@ -1,14 +1,11 @@
 #include "server/resume_point.h"
 
 #include <fmt/format.h>
-#include <sys/random.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <charconv>
 
-#include "base/error.h"
+#include "base/secure_random.h"
 
 namespace quarrel {
 namespace {
@@ -35,18 +32,6 @@ std::optional<ResumePoint> read_resume_point(std::string_view text) noexcept {
   return point;
 }
 
-std::string new_resume_id() {
-  std::array<unsigned char, kIdDigits / 2> bytes{};
-  std::size_t have = 0;
-  while (have < bytes.size()) {
-    const ssize_t count = ::getrandom(bytes.data() + have, bytes.size() - have, 0);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) fail(ErrorKind::io, "the system gives no random bytes");
-    have += static_cast<std::size_t>(count);
-  }
-  std::string id;
-  for (const unsigned char byte : bytes) fmt::format_to(std::back_inserter(id), "{:02x}", byte);
-  return id;
-}
+std::string new_resume_id() { return hex_of(random_bytes<kIdDigits / 2>()); }
 
 }  // namespace quarrel

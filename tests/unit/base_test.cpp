@@ -1,6 +1,10 @@
 // The small tools of base: digests, near names, texts for messages, the environment, mapped files.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <ctime>
 #include <limits>
 
 #include "base/checked.h"
@@ -8,7 +12,9 @@
 #include "base/mapped_file.h"
 #include "base/nearest.h"
 #include "base/printable.h"
+#include "base/secure_random.h"
 #include "base/sha256.h"
+#include "base/utc_time.h"
 #include "support/temp_dir.h"
 #include "unit/gguf_support.h"
 
@@ -112,6 +118,39 @@ TEST(Printable, KeepsTextAndEscapesTheRest) {
   EXPECT_EQ(printable("abcdef", 3), "abc...");
   EXPECT_EQ(printable("ab\xe2\x82\xac", 4), "ab...") << "never half a character";
   EXPECT_EQ(printable("abc", 3), "abc");
+}
+
+TEST(UtcTime, IsWrittenAsTheCalendarHasIt) {
+  using std::chrono::microseconds;
+  const auto at = [](std::int64_t seconds, std::int64_t micros) {
+    return std::chrono::sys_time<microseconds>(std::chrono::seconds(seconds) + microseconds(micros));
+  };
+  EXPECT_EQ(rfc3339(at(0, 0)), "1970-01-01T00:00:00.000000Z");
+  EXPECT_EQ(rfc3339(at(951782399, 999999)), "2000-02-28T23:59:59.999999Z");
+  EXPECT_EQ(rfc3339(at(951782400, 7), 3), "2000-02-29T00:00:00.000Z");
+  EXPECT_EQ(rfc3339(at(1777889472, 345678), 3), "2026-05-04T10:11:12.345Z");
+  EXPECT_EQ(rfc3339(at(1777889472, 345678), 0), "2026-05-04T10:11:12Z");
+  EXPECT_EQ(rfc3339(at(-1, 500000)), "1969-12-31T23:59:59.500000Z");
+  EXPECT_EQ(rfc3339(std::chrono::sys_seconds(std::chrono::seconds(1'000'000'000'000)), 0), "33658-09-27T01:46:40Z");
+  for (std::int64_t seconds = -4'000'000'000; seconds < 9'000'000'000; seconds += 86'399 * 97) {
+    const std::time_t time = seconds;
+    std::tm parts{};
+    ASSERT_NE(gmtime_r(&time, &parts), nullptr);
+    char text[40];
+    ASSERT_EQ(std::string(text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts)),
+              rfc3339(at(seconds, 1), 0));
+  }
+}
+
+TEST(SecureRandom, FillsAllOfIt) {
+  EXPECT_EQ(hex_of(std::array<unsigned char, 3>{0x00, 0x9f, 0xa0}), "009fa0");
+  // Each byte is something else than zero now and then.
+  std::array<bool, 48> seen{};
+  for (int i = 0; i < 64; ++i) {
+    const auto bytes = random_bytes<48>();
+    for (std::size_t k = 0; k < bytes.size(); ++k) seen[k] = seen[k] || bytes[k] != 0;
+  }
+  EXPECT_TRUE(std::ranges::all_of(seen, [](bool each) { return each; }));
 }
 
 TEST(Environment, ReadsAndOverrides) {

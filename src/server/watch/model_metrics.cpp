@@ -29,16 +29,10 @@ struct Figure {
   double (*value)(const Watched&);
 };
 
-double total_blocks(const Watched& model) {
-  double total = 0.0;
-  for (const GroupCounters& group : model.counters.scheduler.groups) total += group.total;
-  return total;
-}
-
-double used_blocks(const Watched& model) {
-  double used = 0.0;
-  for (const GroupCounters& group : model.counters.scheduler.groups) used += group.used;
-  return used;
+double blocks_of(const Watched& model, std::int32_t GroupCounters::* count) {
+  double sum = 0.0;
+  for (const GroupCounters& group : model.counters.scheduler.groups) sum += group.*count;
+  return sum;
 }
 
 constexpr Figure kFigures[] = {
@@ -69,9 +63,9 @@ void add_kv(Families& families, std::span<const Watched> models) {
                   MetricType::Gauge);
   FamilyMaker total("quarrel_kv_cache_blocks", "KV blocks that there are", MetricType::Gauge);
   for (const Watched& model : models) {
-    const double blocks = total_blocks(model);
+    const double blocks = blocks_of(model, &GroupCounters::total);
     if (blocks <= 0.0) continue;  // a recurrent model has none
-    use.gauge(of_model(model), used_blocks(model) / blocks);
+    use.gauge(of_model(model), blocks_of(model, &GroupCounters::used) / blocks);
     total.gauge(of_model(model), blocks);
   }
   use.add_to(families);

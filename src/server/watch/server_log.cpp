@@ -11,6 +11,7 @@
 #include <chrono>
 
 #include "base/printable.h"
+#include "base/spdlog_level.h"
 #include "base/utc_time.h"
 #include "server/json_text.h"
 #include "server/watch/log_sink.h"
@@ -22,16 +23,6 @@ namespace {
 constexpr std::size_t kMostWaiting = 4096;
 // A line's bytes at most, of which a message from elsewhere is the only part without a bound of its own.
 constexpr std::size_t kLongestMessage = 2000;
-
-spdlog::level::level_enum level_of(LogLevel level) noexcept {
-  switch (level) {
-    case LogLevel::debug: return spdlog::level::debug;
-    case LogLevel::info: return spdlog::level::info;
-    case LogLevel::warning: return spdlog::level::warn;
-    case LogLevel::error: return spdlog::level::err;
-  }
-  return spdlog::level::err;
-}
 
 std::string_view name_of(LogLevel level) noexcept {
   switch (level) {
@@ -81,7 +72,7 @@ struct ServerLog::Writer {
         pool(std::make_shared<spdlog::details::thread_pool>(kMostWaiting, 1)),
         logger(std::make_shared<spdlog::async_logger>("quarrel", sink, pool,
                                                       spdlog::async_overflow_policy::overrun_oldest)) {
-    logger->set_level(level_of(options.least));
+    logger->set_level(spdlog_level(options.least));
   }
   // The pool's thread is over before the logger is, in which every waiting message has a share.
   ~Writer() { pool.reset(); }
@@ -103,7 +94,7 @@ ServerLog::~ServerLog() = default;
 bool ServerLog::writes(LogLevel level) const noexcept { return level >= least_; }
 
 void ServerLog::put(LogLevel level, std::string_view line) {
-  writer_->logger->log(level_of(level), spdlog::string_view_t(line.data(), line.size()));
+  writer_->logger->log(spdlog_level(level), spdlog::string_view_t(line.data(), line.size()));
 }
 
 void ServerLog::write(LogLevel level, std::string_view line) {
