@@ -306,6 +306,7 @@ http::Admission RequestAdmission::decide(const http::Request& request, bool read
       throw ApiError(405, "invalid_request_error", "", "this path is not called with that method");
     }
     const Route& route = *match.route;
+    facts.row = match.route;
     facts.route = fmt::format("{} {}", route.method, route.path);
     facts.caller = with_priority(caller_of(request, route), request);
     if (route.access == Access::admin) require_admin(*facts.caller);

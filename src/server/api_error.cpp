@@ -33,6 +33,9 @@ ApiError from(const Error& error) {
     case ErrorKind::not_found:
       return {404, "not_found_error", "model_not_found", "the model is not there; GET /v1/models lists those that are"};
     case ErrorKind::busy: {
+      if (dynamic_cast<const TimedOutError*>(&error) != nullptr) {
+        return {503, "unavailable_error", "timeout", error.what()};
+      }
       ApiError busy(503, "unavailable_error", "queue_full", error.what());
       if (const auto* with_time = dynamic_cast<const BusyError*>(&error)) busy.retry_after = with_time->retry_after();
       return busy;

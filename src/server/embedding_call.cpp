@@ -100,6 +100,10 @@ class EmbeddingCall : public std::enable_shared_from_this<EmbeddingCall> {
   }
 
   void finish(const EmbeddingOutcome& outcome) {
+    record_->update([&](RequestFacts& facts) {
+      facts.started = outcome.started;
+      if (outcome.error == nullptr) facts.finish_reason = "done";
+    });
     if (outcome.error != nullptr) {
       report(api_error(outcome.error), outcome.error);
       return;

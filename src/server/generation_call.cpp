@@ -1,5 +1,6 @@
 #include "server/generation_call.h"
 
+#include <algorithm>
 #include <mutex>
 #include <utility>
 
@@ -39,14 +40,16 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
         model, weak_from_this(),
         [this](const ModelRegistry::Lease& lease, const std::exception_ptr& error) { acquired(lease, error); },
         options);
-    const std::scoped_lock lock(mutex_);
+    const std::scoped_lock lock(cancel_mutex_);
     ticket_ = std::move(ticket);
+    if (cancelled_) ticket_.cancel();
   }
 
+  // It waits for no text and no writer: whoever notices that a client is gone may be the one that writes to it.
   void cancel() override {
-    const std::scoped_lock lock(mutex_);
-    ticket_.cancel();
+    const std::scoped_lock lock(cancel_mutex_);
     cancelled_ = true;
+    ticket_.cancel();
     generation_.cancel();
   }
 
@@ -80,19 +83,30 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
     return ask;
   }
 
+  bool cancelled() {
+    const std::scoped_lock lock(cancel_mutex_);
+    return cancelled_;
+  }
+
   // Events may come before this is over, on another thread: they wait for the mutex.
   void begin(const ModelRegistry::Lease& model) {
-    const Ask ask = ask_for(*model);
+    Ask ask = ask_for(*model);
+    if (!cancelled()) ask.prompt = encode_prompt(*model, ask);
     const std::scoped_lock lock(mutex_);
-    if (cancelled_) return tell(failed(FinishReason::cancelled, "the request was cancelled"));
+    if (cancelled()) return tell(failed(FinishReason::cancelled, "the request was cancelled"));
     model_ = model;
     const std::weak_ptr<Call> weak = weak_from_this();
-    generation_ = Generation::start(
+    Generation started = Generation::start(
         model, ask,
         [weak](std::span<GenerationEvent> events) {
           if (const auto self = weak.lock()) self->take(events);
         },
         [poster = service_.poster()](std::function<void()> task) { StepPoster::post(poster, std::move(task)); });
+    {
+      const std::scoped_lock cancel_lock(cancel_mutex_);
+      generation_ = std::move(started);
+      if (cancelled_) generation_.cancel();
+    }
     record_->update([&](RequestFacts& facts) {
       facts.submitted = Clock::now();
       facts.prompt_tokens = generation_.prompt().size();
@@ -133,6 +147,7 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
 
   void note(std::span<const GenerationEvent> events) {
     std::size_t tokens = 0;
+    answers_seen_.clear();
     for (const GenerationEvent& event : events) {
       switch (event.kind) {
         case GenerationEvent::Kind::started:
@@ -144,12 +159,17 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
         case GenerationEvent::Kind::finished:
           record_->update([&](RequestFacts& facts) { facts.finish_reason = reason_name(event.reason); });
           break;
-        case GenerationEvent::Kind::piece: tokens += event.token >= 0 ? 1 : 0; break;
+        case GenerationEvent::Kind::piece:
+          if (event.token < 0) break;
+          ++tokens;
+          if (std::ranges::find(answers_seen_, event.answer) == answers_seen_.end())
+            answers_seen_.push_back(event.answer);
+          break;
         case GenerationEvent::Kind::prompt_score:
         case GenerationEvent::Kind::shifted: break;
       }
     }
-    if (tokens > 0) record_->add_tokens(tokens);
+    if (tokens > 0) record_->add_tokens(tokens, answers_seen_.size());
   }
 
   static ApiError failed(FinishReason reason, const std::string& message) {
@@ -179,13 +199,17 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
   Service& service_;
   const std::shared_ptr<RequestRecord> record_;
   const MakeAsk make_ask_;
-  std::mutex mutex_;  // guards all below
+
+  std::mutex mutex_;  // held while an answer is written; guards the next four
   // The writer spells tokens, and a generation lets its model go before it reports its end.
   ModelRegistry::Lease model_;
   std::unique_ptr<AnswerWriter> writer_;
-  ModelRegistry::Ticket ticket_;
-  Generation generation_;
   std::int32_t answers_left_ = 0;
+  std::vector<std::int32_t> answers_seen_;  // those that the tokens of one batch belong to
+
+  std::mutex cancel_mutex_;  // held for a moment only; guards all below. Taken after the other, never before
+  ModelRegistry::Ticket ticket_;
+  Generation generation_;  // set once, with both: who holds either may ask it
   bool cancelled_ = false;
 };
 
@@ -225,12 +249,8 @@ void serve_generation(Service& service, const std::shared_ptr<http::Exchange>& e
   const std::shared_ptr<GenerationCall> call =
       start_generation(service, exchange->request().record, model, std::move(make_ask), std::move(writer), options);
   exchange->keep(call);
-  // Not on the thread that noticed it: that serves others, and a prompt may be in the middle of being tokenised.
-  const std::weak_ptr<GenerationCall> weak = call;
-  exchange->on_closed([weak, &service] {
-    service.run_text_work([weak] {
-      if (const auto self = weak.lock()) self->cancel();
-    });
+  exchange->on_closed([weak = std::weak_ptr<GenerationCall>(call)] {
+    if (const auto self = weak.lock()) self->cancel();
   });
 }
 

@@ -57,7 +57,7 @@ using MakeAsk = std::function<Ask(const LoadedModel& model)>;
 class GenerationCall {
  public:
   virtual ~GenerationCall() = default;
-  // Its writer is told of the end, if that has not come yet. May wait while a prompt is tokenised.
+  // Its writer is told of the end, if that has not come yet. Waits for nobody; from any thread, the writer's own too.
   virtual void cancel() = 0;
 };
 

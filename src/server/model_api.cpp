@@ -146,7 +146,7 @@ class LoadCall : public std::enable_shared_from_this<LoadCall> {
                                       {"context_length", lease->context()},
                                       {"load_seconds", lease->load_seconds()}});
                          },
-                         {.keep_alive = request_.keep_alive});
+                         {.keep_alive = request_.keep_alive, .patience = std::chrono::milliseconds(0)});
     const std::scoped_lock lock(mutex_);
     ticket_ = std::move(ticket);
   }

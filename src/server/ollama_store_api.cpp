@@ -19,6 +19,7 @@
 #include "store/model_description.h"
 #include "store/modelfile.h"
 #include "store/registry_pull.h"
+#include "store/store_fault.h"
 #include "text/chat_template.h"
 
 namespace quarrel {
@@ -36,6 +37,9 @@ void require_stores(const Service& service) {
 ApiError pull_error(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
+  } catch (const StoreFault& fault) {
+    if (fault.full()) return {507, "server_error", "store_full", fault.what()};
+    return {500, "server_error", "store_failed", fault.what()};
   } catch (const Error& known) {
     switch (known.kind()) {
       case ErrorKind::not_found: return {404, "not_found_error", "model_not_found", known.what(), "model"};

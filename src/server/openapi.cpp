@@ -40,6 +40,7 @@ constexpr std::array kMeanings = {
     StatusMeaning{500, "Something failed here; the server's log says what"},
     StatusMeaning{502, "Another server, which was asked for this, failed"},
     StatusMeaning{503, "Too much waits already, there is no memory, or the server is about to end"},
+    StatusMeaning{507, "The disk with the store is full"},
 };
 
 std::string_view meaning_of(unsigned status) {

@@ -154,7 +154,7 @@ Operation describe_ollama_pull() {
       .body = ollama_pull_schema(),
       .example = {{"model", "name:tag"}, {"stream", false}},
       .answers = {{.schema = ended()}, {.media_type = kLines, .schema = text()}},
-      .errors = {{404}, {502}}};
+      .errors = {{404}, {500}, {502}, {507}}};
 }
 Operation describe_ollama_push() { return {.id = "ollamaPush", .tag = kOllamaTag, .body = Json{{"type", "object"}}}; }
 Operation describe_ollama_create() {

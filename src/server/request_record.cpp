@@ -40,14 +40,15 @@ std::shared_ptr<const Caller> RequestRecord::caller() const {
   return facts_.caller;
 }
 
-void RequestRecord::add_tokens(std::size_t count) {
+void RequestRecord::add_tokens(std::size_t tokens, std::size_t answers) {
   const Clock::time_point now = Clock::now();
   const std::scoped_lock lock(mutex_);
-  const double gap = facts_.last_token ? std::chrono::duration<double>(now - *facts_.last_token).count() : 0.0;
+  TokenBatch batch{.tokens = tokens, .answers = answers};
+  if (facts_.last_token) batch.gap = std::chrono::duration<double>(now - *facts_.last_token).count();
   if (!facts_.first_token) facts_.first_token = now;
   facts_.last_token = now;
-  facts_.generated_tokens += count;
-  tell(observers_, [&](RequestObserver& observer) { observer.tokens(facts_, count, gap); });
+  facts_.generated_tokens += tokens;
+  tell(observers_, [&](RequestObserver& observer) { observer.tokens(facts_, batch); });
 }
 
 void RequestRecord::end() {

@@ -20,10 +20,12 @@
 namespace quarrel {
 
 class LimitTicket;
+struct Route;
 
 struct RequestFacts {
   std::string id = {};
   std::string route = {};        // "POST /v1/embeddings" as the table of routes has it; empty: none was found
+  const Route* row = nullptr;    // that row; null: none was found, or it is no request of HTTP
   std::string traceparent = {};  // as it came
   std::string trace = {};        // the same for this request's own span; empty: nobody traces it
   std::string address = {};      // of the client; empty on a Unix socket
@@ -36,7 +38,7 @@ struct RequestFacts {
   std::size_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
   unsigned status = 0;             // of the answer's head; 0: there was none
   std::string error = {};          // its type; empty: it went well
-  std::string finish_reason = {};  // of the last answer
+  std::string finish_reason = {};  // of the last answer; "done": of vectors
 
   Clock::time_point begun = Clock::now();
   std::optional<Clock::time_point> acquired = {};   // the model was there
@@ -46,15 +48,21 @@ struct RequestFacts {
   std::optional<Clock::time_point> ended = {};
 };
 
+// Tokens that came together.
+struct TokenBatch {
+  std::size_t tokens = 0;
+  std::size_t answers = 0;  // that they belong to
+  double gap = 0.0;         // seconds since those before them; 0 for the first
+};
+
 class RequestObserver {
  public:
   virtual ~RequestObserver() = default;
   // Before it begins: gives it what it is known by.
   virtual void identify(RequestFacts&) {}
   virtual void begun(const RequestFacts&) {}
-  // So many tokens came at once; `gap` seconds after those before them, or 0 for the first. Called under the record's
-  // lock, for every token: it counts, and does not ask the record.
-  virtual void tokens(const RequestFacts&, std::size_t /*count*/, double /*gap*/) {}
+  // Called under the record's lock, whenever tokens come: it counts, and does not ask the record.
+  virtual void tokens(const RequestFacts&, const TokenBatch&) {}
   virtual void ended(const RequestFacts&) {}
 };
 
@@ -76,7 +84,7 @@ class RequestRecord {
     const std::scoped_lock lock(mutex_);
     std::forward<Change>(change)(facts_);
   }
-  void add_tokens(std::size_t count);
+  void add_tokens(std::size_t tokens, std::size_t answers = 1);
   // Once; later calls and changes do not count.
   void end();
 

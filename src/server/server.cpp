@@ -12,6 +12,10 @@
 namespace quarrel {
 namespace {
 
+// So long those who are cut off may take to hear of it.
+constexpr int kLastWords = 10;
+constexpr std::chrono::milliseconds kLastWord{100};
+
 // Whoever asked learns under which span to look.
 void add_trace(const RequestFacts& facts, http::Response& head) {
   if (!facts.trace.empty()) head.headers.emplace_back("traceparent", facts.trace);
@@ -31,6 +35,15 @@ Server::Server(ServeOptions options, std::shared_ptr<Device> device, ModelStore 
   handler.handle = [this](const std::shared_ptr<http::Exchange>& exchange) { handle(exchange); };
   handler.refuse = [](unsigned status, const std::string& message) {
     return openai_error({status, "invalid_request_error", "", message});
+  };
+  handler.refused = [this](unsigned status, const std::string& id, const std::string& address,
+                           const std::shared_ptr<RequestRecord>& record) {
+    const auto ended = record != nullptr ? record : service_.new_record({.id = id, .address = address});
+    ended->update([&](RequestFacts& facts) {
+      facts.status = status;
+      facts.error = status == 503 ? "unavailable_error" : "invalid_request_error";
+    });
+    ended->end();
   };
   http_ = std::make_unique<http::HttpServer>(options_.http, std::move(handler), log);
   service_.poster()->set(http_->poster());
@@ -53,7 +66,13 @@ void Server::reload() {
 bool Server::drain(std::chrono::milliseconds time) {
   service_.begin_drain();
   http_->begin_drain();
-  return http_->wait_idle(time);
+  if (http_->wait_idle(time)) return true;
+  // What is cut off is told why. What was still on its way to a model comes to it a moment later.
+  for (int i = 0; i < kLastWords; ++i) {
+    service_.registry().cancel_all("the server is about to end");
+    if (http_->wait_idle(kLastWord)) break;
+  }
+  return false;
 }
 
 // What is refused here has a record too: it begins and ends at once.
@@ -71,8 +90,9 @@ http::Admission Server::admit(const http::Request& request) {
 }
 
 void Server::handle(const std::shared_ptr<http::Exchange>& exchange) {
-  const Route* route = find_route(exchange->request().method, exchange->request().path).route;
   const std::shared_ptr<RequestRecord> record = exchange->request().record;
+  const Route* route = nullptr;  // admission has found one, or there would be nothing to handle
+  record->update([&](const RequestFacts& facts) { route = facts.row; });
   exchange->on_head([admission = admission_, record, &request = exchange->request()](http::Response& head) {
     std::shared_ptr<LimitTicket> ticket;
     record->update([&](RequestFacts& facts) {

@@ -37,7 +37,7 @@ class Server {
   Service& service() noexcept { return service_; }
   void reload();  // files that it has open, or its certificate, may have been exchanged
   RequestAdmission& admission() noexcept { return *admission_; }
-  // Takes no more, and gives what runs so much time. True: all of it has ended.
+  // Takes no more, and gives what runs so much time; then it is ended, with a reason. True: it did not come to that.
   bool drain(std::chrono::milliseconds time);
 
  private:

@@ -233,6 +233,8 @@ OfferedModel Service::find(const std::string& name, const Caller& caller) const 
 
 ModelRegistry::Ticket Service::acquire(const OfferedModel& model, std::weak_ptr<const void> owner,
                                        ModelRegistry::OnAcquired callback, const AcquireOptions& options) {
+  AcquireOptions with_patience = options;
+  if (!with_patience.patience) with_patience.patience = options_.patience;
   return registry_->acquire(
       model.name,
       [this, owner = std::move(owner), callback = std::move(callback)](ModelRegistry::Lease lease,
@@ -241,7 +243,7 @@ ModelRegistry::Ticket Service::acquire(const OfferedModel& model, std::weak_ptr<
           if (const auto held = owner.lock()) callback(lease, error);
         });
       },
-      options);
+      with_patience);
 }
 
 void Service::run_text_work(std::function<void()> task) { pool_->post(std::move(task)); }

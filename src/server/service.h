@@ -46,7 +46,7 @@ struct ServiceOptions {
   GenerateDialect generate_dialect = GenerateDialect::automatic;
   LoadOptions load = {};
   std::chrono::milliseconds keep_alive = std::chrono::minutes(5);
-  // So long a request may wait for its start, and for each token.
+  // So long a request may wait for its model, for its start, and for each token.
   std::chrono::milliseconds patience = std::chrono::minutes(5);  // 0: for ever
   int text_threads = 1;
   PullSettings pull = {};
@@ -111,6 +111,7 @@ class Service {
   void renew(const std::string& name);
 
   // The callback comes on a thread for texts, with no lock held, while `owner` is held; not at all if that has gone.
+  // Where the options say nothing of patience, the service's counts.
   ModelRegistry::Ticket acquire(const OfferedModel& model, std::weak_ptr<const void> owner,
                                 ModelRegistry::OnAcquired callback, const AcquireOptions& options);
   ModelRegistry& registry() noexcept { return *registry_; }

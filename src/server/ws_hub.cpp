@@ -35,10 +35,10 @@ void Activity::begun(const RequestFacts& facts) {
   }
 }
 
-void Activity::tokens(const RequestFacts& facts, std::size_t count, double) {
+void Activity::tokens(const RequestFacts& facts, const TokenBatch& batch) {
   const std::scoped_lock lock(mutex_);
-  all_.tokens += count;
-  keys_[facts.caller->key].tokens += count;
+  all_.tokens += batch.tokens;
+  keys_[facts.caller->key].tokens += batch.tokens;
 }
 
 void Activity::ended(const RequestFacts& facts) {

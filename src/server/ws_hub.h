@@ -42,7 +42,7 @@ class Activity final : public RequestObserver {
     std::uint64_t requests = 0, tokens = 0;  // since the start
   };
   void begun(const RequestFacts& facts) override;
-  void tokens(const RequestFacts& facts, std::size_t count, double gap) override;
+  void tokens(const RequestFacts& facts, const TokenBatch& batch) override;
   void ended(const RequestFacts& facts) override;
 
   Counts all() const;

@@ -189,7 +189,7 @@ void SocketSession::stop(const std::string& id) {
     }
   }
   send(status_message(id, {{"state", "stopping"}, {"stopped", stopped}}));
-  for (auto& cancel : cancels) service_.run_text_work(std::move(cancel));
+  for (const auto& cancel : cancels) cancel();
 }
 
 // The id under which a new answer runs.
@@ -263,9 +263,12 @@ void SocketSession::begin(const std::string& given, NativeRequest request) {
 
 SocketSession::Work SocketSession::work_of(const std::shared_ptr<ResumableAnswer>& answer,
                                            const std::shared_ptr<AnswerReceiver>& receiver) {
-  return {.stopped = answer->stopped(),
-          .cancel = [answer] { answer->cancel(); },
-          .connection_lost = [answer, receiver] { answer->detach(receiver.get()); }};
+  return {
+      .stopped = answer->stopped(),
+      .cancel = [answer] { answer->cancel(); },
+      // It goes on, and may be in the middle of handing over events.
+      .connection_lost = [&service = service_, answer,
+                          receiver] { service.run_text_work([answer, receiver] { answer->detach(receiver.get()); }); }};
 }
 
 void SocketSession::take_up(const std::string& id, const ResumePoint& point,
@@ -347,8 +350,8 @@ void SocketSession::closed() {
     waiting_bytes_ = 0;
   }
   hub_.remove(this);
-  for (auto& [id, answer] : answers) {
-    if (answer.work.connection_lost) service_.run_text_work(std::move(answer.work.connection_lost));
+  for (const auto& [id, answer] : answers) {
+    if (answer.work.connection_lost) answer.work.connection_lost();
   }
 }
 

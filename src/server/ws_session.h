@@ -63,7 +63,8 @@ class SocketSession final : public http::WebSocketHandler, public std::enable_sh
   // How an answer's work is ended.
   struct Work {
     std::shared_ptr<std::atomic<bool>> stopped = {};  // set before `cancel`: its end is wanted, and no failure
-    std::function<void()> cancel = {};                // empty: it has not begun
+    // Both wait for nobody.
+    std::function<void()> cancel = {};  // empty: it has not begun
     std::function<void()> connection_lost = {};
   };
   struct Answer {
@@ -83,7 +84,7 @@ class SocketSession final : public http::WebSocketHandler, public std::enable_sh
            const std::shared_ptr<AnswerReceiver>& receiver);
   std::string add_answer(const std::string& given, const std::string& model);
   void set_work(const std::string& id, Work work);
-  static Work work_of(const std::shared_ptr<ResumableAnswer>& answer, const std::shared_ptr<AnswerReceiver>& receiver);
+  Work work_of(const std::shared_ptr<ResumableAnswer>& answer, const std::shared_ptr<AnswerReceiver>& receiver);
   std::shared_ptr<RequestRecord> new_record(bool stream, std::shared_ptr<LimitTicket> ticket);
 
   Service& service_;

@@ -131,6 +131,7 @@ class EmbeddingRun::State final : public EventSink, public std::enable_shared_fr
   std::size_t tokens_in_flight_ = 0;
   std::vector<Embedding> results_;
   std::exception_ptr error_;
+  std::optional<std::chrono::steady_clock::time_point> started_;
 };
 
 EmbeddingRun::State::State(std::shared_ptr<LoadedModel> model, std::vector<std::vector<TokenId>> texts,
@@ -229,6 +230,7 @@ void EmbeddingRun::State::take_one(TokenEvent& event) {
   const auto found = in_flight_.find(event.request);
   if (found == in_flight_.end()) return;
   Embedding& result = results_[found->second];
+  if (event.kind == TokenEvent::Kind::started && !started_) started_ = event.at;
   if (event.kind == TokenEvent::Kind::vector) result.values = finish(std::move(event.values));
   if (event.kind == TokenEvent::Kind::prompt_vector) result.token_vectors.push_back(finish(std::move(event.values)));
   if (event.kind != TokenEvent::Kind::finished) return;
@@ -265,7 +267,7 @@ void EmbeddingRun::State::take(std::span<TokenEvent> events) {
 void EmbeddingRun::State::report_if_done(std::unique_lock<std::mutex>& lock) {
   if (!in_flight_.empty() || next_ < order_.size() || !on_done_) return;
   const auto on_done = std::exchange(on_done_, nullptr);
-  EmbeddingOutcome outcome{.error = error_};
+  EmbeddingOutcome outcome{.error = error_, .started = started_};
   if (!error_) outcome.embeddings = std::move(results_);
   // The engine holds this for a moment longer; whoever waited for the end shall be the one who ends the model.
   std::shared_ptr<LoadedModel> released;

@@ -64,6 +64,8 @@ std::int32_t vector_width(const LoadedModel& model, const EmbeddingOptions& opti
 struct EmbeddingOutcome {
   std::vector<Embedding> embeddings = {};  // in the order of the texts
   std::exception_ptr error = {};           // or why there are none
+  // The first of the texts left the queue; none: none did.
+  std::optional<std::chrono::steady_clock::time_point> started = {};
 };
 
 // A running one; cancels what still runs when it ends.

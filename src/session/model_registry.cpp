@@ -44,6 +44,9 @@ std::uint64_t RegistryCore::acquire(const std::string& name, ModelRegistry::OnAc
   AcquireWaiter& waiter = call.emplace_back();
   waiter.callback = std::move(callback);
   waiter.keep_alive = options.keep_alive;
+  if (options.patience.value_or(std::chrono::milliseconds(0)).count() > 0) {
+    waiter.give_up_at = after(now(), *options.patience);
+  }
   {
     const std::scoped_lock lock(mutex_);
     if (closing_) {
@@ -182,6 +185,8 @@ ModelRegistry::Ticket ModelRegistry::exchange(const std::string& name, const std
 ModelRegistry::Ticket ModelRegistry::renew(const std::string& name, OnExchanged callback) {
   return {core_, core_->renew(name, std::move(callback))};
 }
+
+void ModelRegistry::cancel_all(const std::string& why) { core_->cancel_all(why); }
 
 bool ModelRegistry::clear_cache(const std::string& name) { return core_->clear_cache(name); }
 

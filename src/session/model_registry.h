@@ -65,6 +65,9 @@ struct RegistryOptions {
 struct AcquireOptions {
   // From now on the model stays so long after use; none: as it was. It is forgotten with the model.
   std::optional<std::chrono::milliseconds> keep_alive = {};
+  // So long the call waits; then it completes with TimedOutError, and the load goes on for those who come later. None
+  // or 0: for ever.
+  std::optional<std::chrono::milliseconds> patience = {};
 };
 
 class ModelRegistry {
@@ -100,7 +103,7 @@ class ModelRegistry {
 
   // The model, loaded if it must be. Completes at once if it is there, whatever else is being loaded. Errors: what
   // `resolve` and the load threw, bad_file if it cannot answer even a small request, out_of_memory if it does not fit
-  // even alone or if nobody left in time, cancelled.
+  // even alone or if nobody left in time, TimedOutError, cancelled.
   Ticket acquire(const std::string& name, OnAcquired callback, const AcquireOptions& options = {});
 
   // From now on `name` is this file. The old model goes on serving until the new one is ready, if there is room for
@@ -119,6 +122,9 @@ class ModelRegistry {
   Lease acquire_and_wait(const std::string& name, const AcquireOptions& options = {});
   void exchange_and_wait(const std::string& name, const std::filesystem::path& path);
   bool unload_and_wait(const std::string& name);
+
+  // Ends what models compute now, and completes who waits for one with Error(cancelled): both say `why`. Models stay.
+  void cancel_all(const std::string& why);
 
   // Forgets the texts in the model's prefix cache; false: it is not there. It is no use of the model.
   bool clear_cache(const std::string& name);

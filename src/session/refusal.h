@@ -20,6 +20,12 @@ class BusyError : public Error {
   std::chrono::microseconds retry_after_;
 };
 
+// What was waited for did not come in time.
+class TimedOutError : public Error {
+ public:
+  explicit TimedOutError(const std::string& message) : Error(ErrorKind::busy, message) {}
+};
+
 // The prompt leaves no room for an answer.
 class TooLongError : public Error {
  public:

@@ -99,6 +99,7 @@ void RegistryCore::run() {
 bool RegistryCore::drop_detached(std::unique_lock<std::mutex>& lock) {
   const auto found = std::ranges::find_if(residents_, [](const Resident& each) { return each.detached && each.model; });
   if (found == residents_.end()) return false;
+  found->leased = found->model;
   std::shared_ptr<LoadedModel> model = std::move(found->model);
   lock.unlock();
   model.reset();
@@ -193,6 +194,20 @@ bool RegistryCore::clear_cache(const std::string& name) {
   }
   for (const std::shared_ptr<LoadedModel>& model : models) model->engine().clear_cache();
   return !models.empty();
+}
+
+void RegistryCore::cancel_all(const std::string& why) {
+  const std::exception_ptr error = std::make_exception_ptr(Error(ErrorKind::cancelled, why));
+  std::vector<std::shared_ptr<LoadedModel>> models;  // let go of with the lock open
+  {
+    const std::scoped_lock lock(mutex_);
+    for (const Resident& resident : residents_) {
+      const std::shared_ptr<LoadedModel> model = resident.model != nullptr ? resident.model : resident.leased.lock();
+      if (model != nullptr) models.push_back(model);
+    }
+    for (auto& [name, slot] : slots_) fail_waiters(slot, error);
+  }
+  for (const std::shared_ptr<LoadedModel>& model : models) model->engine().cancel_all(FinishReason::cancelled, why);
 }
 
 std::vector<ModelRegistry::Status> RegistryCore::list() const {

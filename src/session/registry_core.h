@@ -45,6 +45,7 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
   void configure(const std::string& name, ModelSettings settings);
   void look();
   bool clear_cache(const std::string& name);
+  void cancel_all(const std::string& why);
   std::vector<ModelRegistry::Status> list() const;
   std::vector<ModelRegistry::Watched> watch() const;
   std::uint64_t bytes_used() const;
@@ -61,6 +62,7 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
     std::uint64_t ticket = 0;
     ModelRegistry::OnAcquired callback = {};
     std::optional<std::chrono::milliseconds> keep_alive = {};
+    std::optional<Clock::time_point> give_up_at = {};
     // What it completes with.
     std::shared_ptr<LoadedModel> model = {};
     std::uint64_t resident = 0;
@@ -81,6 +83,7 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
     std::string name = {};
     Plan plan = {};
     std::shared_ptr<LoadedModel> model = {};  // null: it lives with its leases alone
+    std::weak_ptr<LoadedModel> leased = {};   // the same, then
     std::int64_t leases = 0;
     std::uint64_t last_used = 0;  // a count, larger is later
     Clock::time_point idle_since = {};
@@ -165,6 +168,7 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
   Deadline decide(Clock::time_point now);
   void take_results(Clock::time_point now);
   void serve_slots();
+  void give_up_waiting(Clock::time_point now, Deadline& next);
   void expire(Clock::time_point now, Deadline& next);
   void start_jobs(Clock::time_point now, Deadline& next);
   void install(JobPlace job, Clock::time_point now);
@@ -177,6 +181,7 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
   void detach(Resident& resident);
   void end_everything();
   std::exception_ptr cancelled(const std::string& name) const noexcept;
+  static std::exception_ptr timed_out(const std::string& name) noexcept;
   static std::list<Job> new_job(Job::Kind kind, const std::string& name);
   bool has_job(const std::string& name) const;
   bool has_active_job(const std::string& name) const;

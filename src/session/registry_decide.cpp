@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "session/refusal.h"
 #include "session/registry_core.h"
 
 namespace quarrel {
@@ -35,6 +36,7 @@ RegistryCore::Deadline RegistryCore::decide(Clock::time_point now) {
     return next;
   }
   serve_slots();
+  give_up_waiting(now, next);
   expire(now, next);
   start_jobs(now, next);
   return next;
@@ -85,6 +87,21 @@ void RegistryCore::serve_slots() {
       jobs_.splice(jobs_.end(), job);
     } catch (...) {
       fail_waiters(slot, std::current_exception());
+    }
+  }
+}
+
+// What they wait for is loaded all the same: whoever comes later finds it.
+void RegistryCore::give_up_waiting(Clock::time_point now, Deadline& next) {
+  for (auto& [name, slot] : slots_) {
+    for (auto each = slot.waiters.begin(); each != slot.waiters.end();) {
+      const auto waiter = each++;
+      if (waiter->give_up_at && *waiter->give_up_at <= now) {
+        waiter->error = timed_out(name);
+        deliveries_.acquires.splice(deliveries_.acquires.end(), slot.waiters, waiter);
+      } else {
+        earliest(next, waiter->give_up_at);
+      }
     }
   }
 }
@@ -208,6 +225,14 @@ void RegistryCore::stop(JobPlace job) {
 std::exception_ptr RegistryCore::cancelled(const std::string& name) const noexcept {
   try {
     fail(ErrorKind::cancelled, "waiting for '{}' was cancelled{}", name, closing_ ? ": all models are given up" : "");
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+std::exception_ptr RegistryCore::timed_out(const std::string& name) noexcept {
+  try {
+    throw TimedOutError(fmt::format("'{}' was not loaded within the time that a request may wait", name));
   } catch (...) {
     return std::current_exception();
   }

@@ -13,7 +13,7 @@
 #include <system_error>
 #include <thread>
 
-#include "base/error.h"
+#include "store/store_fault.h"
 
 namespace quarrel {
 namespace {
@@ -25,7 +25,8 @@ constexpr std::chrono::hours kKept{24 * 7};
 constexpr std::chrono::milliseconds kLook{100};
 
 [[noreturn]] void refuse(int error) {
-  fail(ErrorKind::io, "the model store cannot be written: {}", std::strerror(error));
+  throw StoreFault(fmt::format("the model store cannot be written: {}", std::strerror(error)),
+                   StoreFault::is_full(error));
 }
 
 // Whether the path still names the open file: who had it before may have given it its final name.

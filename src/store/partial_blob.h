@@ -13,7 +13,7 @@ namespace quarrel {
 
 class PartialBlob {
  public:
-  // `wait` is called now and then while another pull has it; it may throw. Throws Error(io), without a path.
+  // `wait` is called now and then while another pull has it; it may throw. Throws StoreFault.
   PartialBlob(const std::filesystem::path& folder, std::string_view digest, const std::function<void()>& wait);
   ~PartialBlob();
   PartialBlob(const PartialBlob&) = delete;

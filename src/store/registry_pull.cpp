@@ -21,6 +21,7 @@
 #include "store/model_description.h"
 #include "store/own_store.h"
 #include "store/partial_blob.h"
+#include "store/store_fault.h"
 
 namespace quarrel {
 namespace {
@@ -132,7 +133,10 @@ class RegistryPull {
   void make_folder() const {
     std::error_code fault;
     fs::create_directories(folder_, fault);
-    if (fault) fail(ErrorKind::io, "the model store cannot be written: {}", fault.message());
+    if (fault) {
+      throw StoreFault(fmt::format("the model store cannot be written: {}", fault.message()),
+                       StoreFault::is_full(fault.value()));
+    }
   }
 
   std::string fetch_text(const std::string& path, std::uint64_t most, bool may_be_absent) const {
@@ -204,7 +208,7 @@ class RegistryPull {
       work();
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::io) throw;
-      fail(ErrorKind::io, "the model store cannot be written");
+      throw StoreFault("the model store cannot be written", false);
     }
   }
 
@@ -213,7 +217,9 @@ class RegistryPull {
     const auto space = fs::space(folder_, fault);
     const std::uint64_t missing = layer.bytes - std::min(layer.bytes, blob.bytes());
     if (!fault && space.available < missing) {
-      fail(ErrorKind::io, "the model store's disk has {} bytes left and the model needs {}", space.available, missing);
+      throw StoreFault(
+          fmt::format("the model store's disk has {} bytes left and the model needs {}", space.available, missing),
+          true);
     }
   }
 
@@ -225,6 +231,8 @@ class RegistryPull {
       try {
         fetch_rest(layer, blob);
         if (blob.bytes() < layer.bytes) fail(ErrorKind::io, "the registry ended a download early");
+      } catch (const StoreFault&) {
+        throw;  // another try would come no further
       } catch (const Error& error) {
         failures = blob.bytes() > before ? 1 : failures + 1;
         if (error.kind() != ErrorKind::io || failures >= kMostFailures) throw;

@@ -47,7 +47,7 @@ struct RegistryPullOptions {
 
 // Messages of its Errors hold no paths: they are for whoever asked. Throws Error: not_found for a model that the
 // registry does not have, bad_file for what is not as its manifest says or is no model, unsupported for a model that we
-// cannot run, usage for a name that cannot be one, io, cancelled.
+// cannot run, usage for a name that cannot be one, io for what the registry does not do, StoreFault, cancelled.
 void pull_from_registry(const OllamaName& name, const ModelStore& store, RegistryTransport& transport,
                         const RegistryPullOptions& options);
 

@@ -60,15 +60,27 @@ RequestFacts answered(std::string model, std::size_t tokens) {
   return facts;
 }
 
+// Two answers side by side: each has its own gap, and a token beyond their first ones none.
+TEST(Metrics, GapsAreThoseOfAnAnswer) {
+  Metrics metrics({.version = "1"});
+  RequestFacts facts = answered("toy", 2);
+  metrics.tokens(facts, {.tokens = 2, .answers = 2});
+  facts.generated_tokens = 5;
+  metrics.tokens(facts, {.tokens = 3, .answers = 2, .gap = 0.1});
+  const Exposition seen = read(metrics.text());
+  EXPECT_EQ(seen.samples.at("quarrel_inter_token_latency_seconds_count{model=\"toy\"}"), 3);
+  EXPECT_NEAR(seen.samples.at("quarrel_inter_token_latency_seconds_sum{model=\"toy\"}"), 0.2, 1e-9);
+}
+
 TEST(Metrics, CountsWhatTheRecordsSay) {
   Metrics metrics({.version = "1.2.3"});
   const RequestFacts good = answered("toy", 3);
   metrics.begun(good);
   RequestFacts first = good;
   first.generated_tokens = 1;
-  metrics.tokens(first, 1, 0.0);
+  metrics.tokens(first, {.tokens = 1, .answers = 1});
   first.generated_tokens = 3;
-  metrics.tokens(first, 2, 0.3);
+  metrics.tokens(first, {.tokens = 2, .answers = 1, .gap = 0.3});
   metrics.ended(good);
   RequestFacts bad{.route = "POST /v1/completions", .status = 404, .error = "not_found_error"};
   bad.ended = bad.begun;
@@ -93,10 +105,11 @@ TEST(Metrics, CountsWhatTheRecordsSay) {
   EXPECT_EQ(at("quarrel_webui_inference_duration_seconds_count{model=\"toy\"}"), 1);
   EXPECT_NEAR(at("quarrel_webui_inference_duration_seconds_sum{model=\"toy\"}"), 0.4, 1e-9);
   EXPECT_NEAR(at("quarrel_time_to_first_token_seconds_sum{model=\"toy\"}"), 0.062, 1e-9);
-  EXPECT_EQ(at("quarrel_inter_token_latency_seconds_count{model=\"toy\"}"), 1);
-  EXPECT_EQ(at("quarrel_inter_token_latency_seconds_bucket{model=\"toy\",le=\"0.25\"}"), 0);
-  EXPECT_EQ(at("quarrel_inter_token_latency_seconds_bucket{model=\"toy\",le=\"0.5\"}"), 1);
-  EXPECT_EQ(at("quarrel_inter_token_latency_seconds_bucket{model=\"toy\",le=\"+Inf\"}"), 1);
+  EXPECT_EQ(at("quarrel_inter_token_latency_seconds_count{model=\"toy\"}"), 2);
+  EXPECT_NEAR(at("quarrel_inter_token_latency_seconds_sum{model=\"toy\"}"), 0.3, 1e-9);
+  EXPECT_EQ(at("quarrel_inter_token_latency_seconds_bucket{model=\"toy\",le=\"0.25\"}"), 1);
+  EXPECT_EQ(at("quarrel_inter_token_latency_seconds_bucket{model=\"toy\",le=\"0.5\"}"), 2);
+  EXPECT_EQ(at("quarrel_inter_token_latency_seconds_bucket{model=\"toy\",le=\"+Inf\"}"), 2);
   EXPECT_NEAR(at("quarrel_request_queue_time_seconds_sum{model=\"toy\"}"), 0.02, 1e-9);
   EXPECT_NEAR(at("quarrel_request_prefill_time_seconds_sum{model=\"toy\"}"), 0.04, 1e-9);
   EXPECT_NEAR(at("quarrel_request_decode_time_seconds_sum{model=\"toy\"}"), 0.3, 1e-9);

@@ -10,9 +10,9 @@ struct Counted final : RequestObserver {
     ++begins;
     route = facts.route;
   }
-  void tokens(const RequestFacts&, std::size_t count, double gap) override {
-    tokens_seen += count;
-    gaps.push_back(gap);
+  void tokens(const RequestFacts&, const TokenBatch& batch) override {
+    tokens_seen += batch.tokens;
+    gaps.push_back(batch.gap);
   }
   void ended(const RequestFacts& facts) override {
     ++ends;

@@ -104,6 +104,18 @@ TEST(Tracer, OneThatNeverStartedWaitedInTheQueue) {
   EXPECT_EQ(refused.size(), 1u);
 }
 
+TEST(Tracer, VectorsWaitAndAreComputed) {
+  RequestFacts facts = answered();
+  facts.first_token = facts.last_token = std::nullopt;
+  facts.finish_reason = "done";
+  const std::vector<Span> spans = spans_of(facts, {});
+  ASSERT_EQ(spans.size(), 5u);
+  EXPECT_EQ(spans[3].name, "queue");
+  EXPECT_EQ(spans[4].name, "compute");
+  EXPECT_EQ(spans[4].begin_ns, spans[3].end_ns);
+  EXPECT_EQ(spans[4].end_ns, spans[0].end_ns);
+}
+
 TEST(SpanExporter, ABatchIsWhatOtlpSays) {
   const auto body = nlohmann::json::parse(
       otlp_body({.service = "ours", .version = "1"}, spans_of(answered(), std::chrono::seconds(1000))));

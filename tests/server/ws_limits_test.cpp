@@ -46,7 +46,7 @@ TEST(Activity, CountsWorkInAllAndForEachKey) {
   activity.begun(facts("WS /ws", 2));
   activity.begun(facts("GET /ws", 2));  // an open connection is no work
   activity.begun(facts("", 2));
-  activity.tokens(facts("WS /ws", 2), 3, 0.0);
+  activity.tokens(facts("WS /ws", 2), {.tokens = 3, .answers = 1});
   EXPECT_EQ(activity.all().running, 2u);
   EXPECT_EQ(activity.of(1).running, 1u);
   EXPECT_EQ(activity.of(2).tokens, 3u);

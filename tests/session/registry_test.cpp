@@ -75,6 +75,41 @@ TEST_F(RegistryTest, OrSaysThatThereIsNone) {
   EXPECT_TRUE(tiny->list().empty());
 }
 
+// Who waits too long is told so; the load goes on, and the next one finds the model.
+TEST_F(RegistryTest, ACallHasItsOwnPatience) {
+  Gate gate;
+  const auto models = registry();
+  hold(gate, Kind::loading, "llama");
+  Outcome patient, impatient;
+  models->acquire("llama", impatient.acquired(), {.patience = std::chrono::seconds(5)});
+  models->acquire("llama", patient.acquired());
+  gate.wait_until_reached();
+  advance(*models, std::chrono::seconds(4));
+  settle(*models);
+  EXPECT_FALSE(impatient.done());
+  advance(*models, std::chrono::seconds(1));
+  EXPECT_EQ(impatient.wait().error(), ErrorKind::busy);
+  EXPECT_NE(impatient.message().find("'llama'"), std::string::npos) << impatient.message();
+  EXPECT_FALSE(patient.done());
+  gate.open();
+  EXPECT_EQ(patient.wait().take()->path(), file("llama"));
+  EXPECT_EQ(impatient.calls(), 1);
+}
+
+TEST_F(RegistryTest, ALoadThatNobodyWaitsForAnyMoreIsFinished) {
+  Gate gate;
+  const auto models = registry();
+  hold(gate, Kind::loading, "llama");
+  Outcome impatient;
+  models->acquire("llama", impatient.acquired(), {.patience = std::chrono::seconds(5)});
+  gate.wait_until_reached();
+  advance(*models, std::chrono::seconds(5));
+  EXPECT_EQ(impatient.wait().error(), ErrorKind::busy);
+  gate.open();
+  wait_for(Kind::ready);
+  EXPECT_EQ(count(Kind::failed), 0);
+}
+
 TEST_F(RegistryTest, NobodyGoesForNothing) {
   LoadOptions large = load_options();
   large.executor.cache_tokens = 20000;

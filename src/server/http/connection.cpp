@@ -192,16 +192,17 @@ asio::awaitable<bool> Connection::serve_one() {
   }
   // Beast looks at a length that is given only while it reads the head, when the limit is not known yet.
   if (parser.content_length().value_or(0) > admission.body_bytes) {
-    co_await refuse(413, fmt::format("the request's body is larger than {} bytes", admission.body_bytes), request.id);
+    co_await refuse(413, fmt::format("the request's body is larger than {} bytes", admission.body_bytes), request.id,
+                    admission.record);
     co_return false;
   }
   parser.body_limit(admission.body_bytes);
   ByteBudget::Share share(bodies_);
+  request.record = std::move(admission.record);
   const bool has_body = co_await read_body(parser, request, share);
   if (!has_body) co_return false;
   const bool keep_alive = parser.keep_alive();
   request.body = std::move(parser.get().body());
-  request.record = std::move(admission.record);
 
   const bool with_body = !request.body.empty();
   const std::shared_ptr<Exchange> exchange = make_exchange(std::move(request));
@@ -266,7 +267,7 @@ asio::awaitable<bool> Connection::read_body(Parser& parser, const Request& reque
   error_code error;
   const std::string_view expected = request.header("Expect");
   if (!expected.empty() && !equals_ignoring_case(expected, "100-continue")) {
-    co_await refuse(417, "the only expectation that is understood is 100-continue", request.id);
+    co_await refuse(417, "the only expectation that is understood is 100-continue", request.id, request.record);
     co_return false;
   }
   if (!expected.empty() && minor_version_ == 1 && !parser.is_done()) {
@@ -284,17 +285,17 @@ asio::awaitable<bool> Connection::read_body(Parser& parser, const Request& reque
   }
   deadline_.clear();
   if (!fits) {
-    co_await refuse(503, "there are too many large requests at the moment", request.id);
+    co_await refuse(503, "there are too many large requests at the moment", request.id, request.record);
     co_return false;
   }
   if (!error) co_return true;
   if (error == beast::http::error::body_limit) {
-    co_await refuse(413, "the request's body is too large", request.id);
+    co_await refuse(413, "the request's body is too large", request.id, request.record);
   } else if (deadline_.passed()) {
-    co_await refuse(408, "the request's body did not come in time", request.id);
+    co_await refuse(408, "the request's body did not come in time", request.id, request.record);
   } else if (error.category() == beast::http::make_error_code(beast::http::error::bad_chunk).category() &&
              error != beast::http::error::partial_message && error != beast::http::error::end_of_stream) {
-    co_await refuse(400, "the request's body is not what its head says", request.id);
+    co_await refuse(400, "the request's body is not what its head says", request.id, request.record);
   }
   co_return false;
 }
@@ -407,13 +408,13 @@ asio::awaitable<bool> Connection::send_answer(std::shared_ptr<Exchange> exchange
 asio::awaitable<void> Connection::become_websocket(std::shared_ptr<Exchange> exchange, Exchange::Output output) {
   const Request& request = exchange->request();
   if (minor_version_ == 0) {
-    co_return co_await refuse(400, "HTTP/1.0 has no WebSockets", request.id);
+    co_return co_await refuse(400, "HTTP/1.0 has no WebSockets", request.id, request.record);
   }
   // A client has to wait for the answer; bytes that follow at once may be another's request.
   if (buffer_.size() != 0) {
-    co_return co_await refuse(400, "the request is followed by bytes before its answer", request.id);
+    co_return co_await refuse(400, "the request is followed by bytes before its answer", request.id, request.record);
   }
-  if (draining_) co_return co_await refuse(503, "the server is about to end", request.id);
+  if (draining_) co_return co_await refuse(503, "the server is about to end", request.id, request.record);
   const std::shared_ptr<Transport> transport(shared_from_this(), &transport_);
   const std::shared_ptr<const Request> shared_request(exchange, &request);
   websocket_ = std::make_shared<WebSocketSession>(transport, limits_, shared_request);
@@ -439,8 +440,10 @@ asio::awaitable<bool> Connection::send(std::string bytes) {
   co_return !error;
 }
 
-asio::awaitable<void> Connection::refuse(unsigned status, std::string message, std::string id) {
+asio::awaitable<void> Connection::refuse(unsigned status, std::string message, std::string id,
+                                         std::shared_ptr<RequestRecord> record) {
   Response response = handler_.refuse(status, message);
+  if (handler_.refused) handler_.refused(status, id, address_, record);
   if (status == 503) response.headers.emplace_back("Retry-After", "1");
   co_await send_last(std::move(response), std::move(id), false);
 }

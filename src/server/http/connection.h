@@ -58,7 +58,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::asio::awaitable<bool> answer(std::shared_ptr<Exchange> exchange, bool keep_alive);
   boost::asio::awaitable<bool> send_answer(std::shared_ptr<Exchange> exchange, bool keep_alive);
   boost::asio::awaitable<bool> send(std::string bytes);
-  boost::asio::awaitable<void> refuse(unsigned status, std::string message, std::string id);
+  boost::asio::awaitable<void> refuse(unsigned status, std::string message, std::string id,
+                                      std::shared_ptr<RequestRecord> record = {});
   boost::asio::awaitable<void> send_last(Response response, std::string id, bool head_only);
   boost::asio::awaitable<void> become_websocket(std::shared_ptr<Exchange> exchange, Exchange::Output output);
   boost::asio::awaitable<void> say_end();

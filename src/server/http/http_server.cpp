@@ -16,8 +16,10 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <condition_variable>
+#include <filesystem>
 #include <list>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <type_traits>
 #include <unordered_map>
@@ -66,7 +68,11 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
     reload_tls();
     listen_tcp(options_.port);
     for (const std::uint16_t port : options_.further_ports) listen_tcp(port);
-    if (!options_.unix_socket.empty()) listen_unix();
+    if (!options_.unix_socket.empty() && options_.unix_socket_optional) {
+      try_unix();
+    } else if (!options_.unix_socket.empty()) {
+      listen_unix();
+    }
   }
 
   void start() {
@@ -172,6 +178,29 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
     check("listen");
     ports_.push_back(acceptor.local_endpoint(error).port());
     check("port");
+  }
+
+  void try_unix() {
+    try {
+      make_private_folder(std::filesystem::path(options_.unix_socket).parent_path());
+      listen_unix();
+    } catch (const Error& error) {
+      error_code ignored;
+      unix_.close(ignored);
+      log_.info("no Unix socket is listened on: {}", error.what());
+    }
+  }
+
+  // Whoever else could write there could put a socket of their own in our place.
+  static void make_private_folder(const std::filesystem::path& folder) {
+    const int made = ::mkdir(folder.c_str(), 0700) == 0 ? 0 : errno;
+    struct stat there = {};
+    if (::lstat(folder.c_str(), &there) != 0) {
+      fail(ErrorKind::io, "{} cannot be made: {}", folder.string(), std::generic_category().message(made));
+    }
+    if (!S_ISDIR(there.st_mode) || there.st_uid != ::geteuid() || (there.st_mode & 077) != 0) {
+      fail(ErrorKind::io, "{} is no folder of your own that is closed to others", folder.string());
+    }
   }
 
   // Only its own user may connect. What is at the path and no dead socket is left alone.

@@ -42,7 +42,9 @@ struct ServerOptions {
   std::uint16_t port = 8080;                      // 0: any that is free
   std::vector<std::uint16_t> further_ports = {};  // of the same address
   std::string unix_socket = {};                   // a path: listens there too
-  TlsFiles tls = {};                              // for the ports; a Unix socket needs none
+  // The path is one of ours, whose folder is made; what is in its way is logged, and the server does without.
+  bool unix_socket_optional = false;
+  TlsFiles tls = {};  // for the ports; a Unix socket needs none
   int threads = 1;
   Limits limits = {};
 };
@@ -63,6 +65,11 @@ class HttpServer {
     std::function<void(const std::shared_ptr<Exchange>&)> handle = {};
     // The body of an answer that HTTP itself gives: a status and a sentence.
     std::function<Response(unsigned status, const std::string& message)> refuse = {};
+    // Such an answer goes out, for those who count and log them: `record` is the request's, null where it came not so
+    // far as to have one. May be empty.
+    std::function<void(unsigned status, const std::string& id, const std::string& address,
+                       const std::shared_ptr<RequestRecord>& record)>
+        refused = {};
   };
 
   // Listens when it returns, and answers once it is started. Throws Error(io) that names the address if it cannot.

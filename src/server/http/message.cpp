@@ -90,6 +90,7 @@ std::string_view status_text(unsigned status) noexcept {
     case 502: return "Bad Gateway";
     case 503: return "Service Unavailable";
     case 505: return "HTTP Version Not Supported";
+    case 507: return "Insufficient Storage";
     default: return "Status";
   }
 }

@@ -51,7 +51,7 @@ std::string error_label(const std::string& type) {
 std::string outcome_of(const RequestFacts& facts) {
   if (!facts.error.empty()) return "error";
   if (!facts.finish_reason.empty()) return facts.finish_reason;
-  // Texts that become vectors are not told when they start.
+  // Texts that are only tokenised or rendered never start.
   return facts.status >= 200 && facts.status < 300 && !facts.started ? "done" : "cancelled";
 }
 
@@ -156,15 +156,18 @@ Metrics::~Metrics() = default;
 
 void Metrics::begun(const RequestFacts&) { series_->in_flight().Increment(); }
 
-void Metrics::tokens(const RequestFacts& facts, std::size_t count, double gap) {
+void Metrics::tokens(const RequestFacts& facts, const TokenBatch& batch) {
   if (facts.model.empty()) return;
   Series::Model& model = series_->of(facts.model);
-  model.generated_tokens.Increment(static_cast<double>(count));
-  if (facts.generated_tokens == count) {
+  model.generated_tokens.Increment(static_cast<double>(batch.tokens));
+  if (facts.generated_tokens == batch.tokens) {
     observe(model.first_token, facts.begun, facts.first_token);
   } else {
-    model.token_gap.Observe(gap);
+    for (std::size_t i = 0; i < batch.answers; ++i) model.token_gap.Observe(batch.gap);
   }
+  // Who reads them waits for an answer's first and has the others with it: so the sum is the time that tokens took, and
+  // the count is theirs.
+  for (std::size_t i = batch.answers; i < batch.tokens; ++i) model.token_gap.Observe(0.0);
 }
 
 void Metrics::ended(const RequestFacts& facts) {

@@ -34,7 +34,7 @@ class Metrics final : public RequestObserver {
   ~Metrics() override;
 
   void begun(const RequestFacts& facts) override;
-  void tokens(const RequestFacts& facts, std::size_t count, double gap) override;
+  void tokens(const RequestFacts& facts, const TokenBatch& batch) override;
   void ended(const RequestFacts& facts) override;
 
   std::string text() const;  // Prometheus' text format, version 0.0.4

@@ -65,15 +65,10 @@ std::vector<Span> spans_of(const RequestFacts& facts, std::chrono::nanoseconds s
   };
   if (facts.acquired) add("acquire model", facts.begun, facts.acquired);
   add("tokenise", facts.acquired, facts.submitted);
-  if (facts.started) {
-    add("queue", facts.submitted, facts.started);
-    add("prefill", facts.started, facts.first_token);
-    add("decode", facts.first_token, facts.last_token);
-  } else {
-    // A text that becomes a vector is not told apart from others that wait with it.
-    add(facts.generated_tokens == 0 && facts.finish_reason.empty() && facts.error.empty() ? "compute" : "queue",
-        facts.submitted, {});
-  }
+  add("queue", facts.submitted, facts.started);
+  const bool vectors = facts.finish_reason == "done";
+  add(vectors ? "compute" : "prefill", facts.started, facts.first_token);
+  add("decode", facts.first_token, facts.last_token);
   return spans;
 }
 
