@@ -128,7 +128,7 @@ void ChatLoop::give(std::string_view name, std::string_view value) {
 
 ChatLoop::Next ChatLoop::model(std::string_view argument) {
   if (argument.empty()) {
-    say_field("model", printable(session_->model().name()));
+    say_field("model", printable(session_->facts().name));
     std::string_view name = "there are";
     for (const ListedModel& model : usable_models()) {
       const std::string alias = model.alias.empty() ? "" : fmt::format(" ({})", model.alias);
@@ -137,12 +137,13 @@ ChatLoop::Next ChatLoop::model(std::string_view argument) {
     return Next::go_on;
   }
   try {
-    std::unique_ptr<ChatSession> next = open_(std::string(argument));
+    std::unique_ptr<ChatSession> next = open_(std::string(argument), Where::anywhere);
     parameters_ = next->parameters(given_);
     session_ = std::move(next);
+    name_ = argument;
   } catch (const Error& error) {
     say_error(error.what());
-    notice(fmt::format("The model is still {}.", printable(session_->model().name())));
+    notice(fmt::format("The model is still {}.", printable(session_->facts().name)));
     return Next::go_on;
   }
   first_sent_ = 0;  // it may hold more

@@ -14,8 +14,9 @@
 
 namespace quarrel {
 
-ChatLoop::ChatLoop(std::unique_ptr<ChatSession> session, GivenParameters given, Open open)
+ChatLoop::ChatLoop(std::unique_ptr<ChatSession> session, std::string name, GivenParameters given, Open open)
     : session_(std::move(session)),
+      name_(std::move(name)),
       given_(std::move(given)),
       open_(std::move(open)),
       parameters_(session_->parameters(given_)),
@@ -24,8 +25,8 @@ ChatLoop::ChatLoop(std::unique_ptr<ChatSession> session, GivenParameters given, 
 }
 
 void ChatLoop::say_model() const {
-  say(fmt::format("{} on {}, context {}.", printable(session_->model().name()), session_->model().device_description(),
-                  session_->model().context()));
+  const ChatModelFacts& facts = session_->facts();
+  say(fmt::format("{} on {}, context {}.", printable(facts.name), facts.runs_on, facts.context));
 }
 
 void ChatLoop::say_error(std::string_view sentence) const {
@@ -116,8 +117,7 @@ ChatLoop::Next ChatLoop::send(const std::string& text) {
   Reply reply;
   interrupts_.take();
   try {
-    if (!session_->raw() && parameters_.overflow == ContextOverflow::drop) drop_turns();
-    reply = answer(text);
+    reply = reply_to(text);
   } catch (const Error& error) {
     conversation_.messages.pop_back();
     say_error(error.what());
@@ -127,11 +127,26 @@ ChatLoop::Next ChatLoop::send(const std::string& text) {
     return Next::go_on;
   }
   end_turn(reply);
-  if (parameters_.verbose) write_error(timing_text(reply, seconds_since(start), session_->model().load_seconds()));
+  if (parameters_.verbose) write_error(timing_text(reply, seconds_since(start), session_->facts().load_seconds));
   say("");
   const int presses = interrupts_.take();
   hinted_ = presses > 0;
   return presses > 1 || interrupts_.terminated() ? Next::leave : Next::go_on;
+}
+
+// A server that held the model may have ended since the last turn: then it is loaded here, and the chat goes on.
+Reply ChatLoop::reply_to(const std::string& text) {
+  const auto try_it = [&] {
+    if (!session_->raw() && parameters_.overflow == ContextOverflow::drop) drop_turns();
+    return answer(text);
+  };
+  try {
+    return try_it();
+  } catch (const ChatLostError& lost) {
+    notice(fmt::format("{}: the model is loaded here.", lost.what()));
+    session_ = open_(name_, Where::here);
+  }
+  return try_it();
 }
 
 // What does not fit even without them is refused by the engine, with both numbers.
@@ -141,7 +156,7 @@ void ChatLoop::drop_turns() {
   const auto turns = std::ranges::count_if(turn_starts(conversation_),
                                            [&](std::size_t start) { return start >= first_sent_ && start < *first; });
   first_sent_ = *first;
-  notice(fmt::format("The context of {} tokens is full: {} dropped.", session_->model().context(),
+  notice(fmt::format("The context of {} tokens is full: {} dropped.", session_->facts().context,
                      turns == 1 ? "the oldest turn was" : fmt::format("the {} oldest turns were", turns)));
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -20,10 +21,12 @@ namespace quarrel {
 
 class ChatLoop {
  public:
-  // Loads the model of that name; throws Error.
-  using Open = std::function<std::unique_ptr<ChatSession>(const std::string& name)>;
-  // `given`: what the user wants of answers, whatever the model.
-  ChatLoop(std::unique_ptr<ChatSession> session, GivenParameters given, Open open);
+  // Where a model may be: a server of this user that holds it is as good, unless it was lost.
+  enum class Where : std::uint8_t { anywhere, here };
+  // The model of that name or path; throws Error.
+  using Open = std::function<std::unique_ptr<ChatSession>(const std::string& name, Where where)>;
+  // `name`: what the session's model was asked for by; `given`: what the user wants of answers, whatever the model.
+  ChatLoop(std::unique_ptr<ChatSession> session, std::string name, GivenParameters given, Open open);
 
   // Until the user leaves.
   void run();
@@ -61,6 +64,7 @@ class ChatLoop {
   LineInput read_quoted(std::string first);
   Next command(std::string_view line);
   Next send(const std::string& text);
+  Reply reply_to(const std::string& text);
   void drop_turns();
   Reply answer(const std::string& text);
   void end_turn(const Reply& reply);
@@ -87,6 +91,7 @@ class ChatLoop {
   void give(std::string_view name, std::string_view value);
 
   std::unique_ptr<ChatSession> session_;
+  std::string name_;  // by which its model was asked for
   GivenParameters given_;
   Open open_;
   ChatParameters parameters_;

@@ -1,148 +1,25 @@
 #include "app/chat_session.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 
-#include "app/input.h"
-#include "base/error.h"
-#include "base/printable.h"
-#include "session/generation_stream.h"
-#include "text/default_templates.h"
-
 namespace quarrel {
-namespace {
-
-// A file, if there is one; who wrote neither a file's name nor a format's is told the formats.
-std::string read_template(const std::string& choice) {
-  try {
-    return read_input(choice, TemplateLimits{}.source_bytes);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::not_found) throw;
-    fail(ErrorKind::usage, "there is no template '{}': it is neither a file nor one of {}", printable(choice),
-         fmt::join(default_template_names(), ", "));
-  }
-}
-
-// Recurrent states that turns may return to.
-constexpr std::int32_t kSnapshots = 4;
-
-TemplateSelection selection_of(const ChatOptions& options) {
-  if (options.raw) return {.kind = TemplateSelection::Kind::none};
-  if (options.chat_template.empty()) return {};
-  if (!find_default_template(options.chat_template).empty()) {
-    return {.kind = TemplateSelection::Kind::named, .value = options.chat_template};
-  }
-  return {.kind = TemplateSelection::Kind::text,
-          .value = read_template(options.chat_template),
-          .origin = options.chat_template};
-}
-
-}  // namespace
-
-ChatSession::ChatSession(const ResolvedModel& model, const ChatOptions& options, std::shared_ptr<Device> device,
-                         Log& log)
-    : system_(model.system.value_or("")), options_(options.model) {
-  LoadOptions load{
-      .executor = executor_options(options.model), .chat_template = selection_of(options), .recommended_context = true};
-  load.executor.snapshots = kSnapshots;
-  model_ = LoadedModel::load(model, std::move(device), load, log);
-  model_->require_generation();
-  model_->require_tokenizer();
-  if (!options.raw) model_->require_template();
-}
 
 ChatParameters ChatSession::parameters(const GivenParameters& given) const {
   ChatParameters result;
   result.system = system_;
-  apply_recommended(result, model_->recommended());
+  apply_recommended(result, facts_.recommended);
   apply_given(result, given);
   return result;
 }
 
-Reply ChatSession::answer(const Conversation& conversation, const ChatParameters& parameters, const ReplySink& sink,
-                          std::size_t first) {
-  ChatInput input;
-  input.messages = conversation.to_template(first);
-  return reply_to({.prompt = std::move(input)}, parameters, sink);
-}
-
-Reply ChatSession::complete(std::string_view text, const ChatParameters& parameters, const ReplySink& sink) {
-  return reply_to({.prompt = std::string(text)}, parameters, sink);
-}
-
 std::optional<std::size_t> ChatSession::first_fitting(const Conversation& conversation,
-                                                      const ChatParameters& parameters, std::size_t first) const {
-  const auto context = static_cast<std::size_t>(model_->context());
+                                                      const ChatParameters& parameters, std::size_t first) {
+  const auto context = static_cast<std::size_t>(facts_.context);
   std::size_t answer = context / 4;
   if (parameters.max_tokens >= 0) answer = std::min(answer, static_cast<std::size_t>(parameters.max_tokens));
   const ContextLimits limits{
       .comfortable = context / 2, .roomy = context - std::max<std::size_t>(answer, 1), .most = context - 1};
-  return first_sent(conversation, first, limits, [&](std::size_t from) {
-    ChatInput input;
-    input.messages = conversation.to_template(from);
-    return render_chat(*model_, input).tokens.size();
-  });
-}
-
-std::string ChatSession::full_context() const {
-  const MemoryPlan& plan = model_->executor().plan();
-  std::string text = fmt::format("the context of {} tokens is full", plan.context);
-  if (plan.context >= plan.trained_context) return text;
-  const bool recommended = options_.context.empty() && model_->recommended().context;
-  if (!options_.context.empty()) {
-    text += fmt::format(" (--ctx {}", options_.context);
-  } else if (recommended) {
-    text += " (the store's num_ctx; --ctx changes it";
-  } else if (!options_.memory_budget.empty()) {
-    text += fmt::format(" (--memory-budget {} has room for no more", options_.memory_budget);
-  } else {
-    text += " (memory has room for no more";
-  }
-  return text + fmt::format("; the model was trained for {})", plan.trained_context);
-}
-
-Reply ChatSession::reply_to(Ask ask, const ChatParameters& parameters, const ReplySink& sink) {
-  std::vector<TokenId> prompt = encode_prompt(*model_, ask);
-  const std::size_t total = prompt.size();
-  ask.prompt = std::move(prompt);
-  ask.sampling = parameters.sampling;
-  ask.seed = parameters.seed;
-  ask.max_tokens = parameters.max_tokens;
-  ask.stop = parameters.stop;
-  ask.priority = Priority::interactive;
-  Engine& engine = model_->engine();
-  engine.watch_times(parameters.verbose);
-  // Nobody else uses this engine: the rows that it counts are this prompt's.
-  const std::uint64_t rows_before = engine.counters().scheduler.prompt_rows;
-  std::size_t cached = 0;
-  bool reading = true;
-  const auto on_event = [&](const GenerationEvent& event) {
-    if (event.kind == GenerationEvent::Kind::started) cached = static_cast<std::size_t>(std::max(event.cached, 0));
-    if (event.kind == GenerationEvent::Kind::piece) reading = false;
-    if (!event.text.empty()) sink.text(event.text);
-    return true;
-  };
-  const auto cancelled = [&] {
-    if (reading && sink.progress) sink.progress(cached + engine.counters().scheduler.prompt_rows - rows_before, total);
-    return sink.cancelled && sink.cancelled();
-  };
-  GenerationResult result = generate(model_, ask, {.on_event = on_event, .cancelled = cancelled});
-  Answer& answer = result.answers.front();
-  answer.require_success();
-  Reply reply{.text = std::move(answer.text),
-              .tokens = std::move(answer.tokens),
-              .generated = 0,
-              .reason = answer.reason,
-              .seed = answer.seed,
-              .prompt_tokens = result.usage.prompt_tokens,
-              .cached_tokens = result.usage.cached_tokens,
-              .prompt_seconds = result.usage.queue_seconds + result.usage.prompt_seconds,
-              .generate_seconds = result.usage.generate_seconds};
-  reply.generated = reply.tokens.size();
-  cached_tokens_ = reply.prompt_tokens + reply.generated;
-  if (parameters.verbose) reply.seen = engine.observe();
-  return reply;
+  return first_sent(conversation, first, limits, [&](std::size_t from) { return prompt_tokens(conversation, from); });
 }
 
 }  // namespace quarrel

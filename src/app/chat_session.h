@@ -1,10 +1,10 @@
-// Conversations with a model, whose prefix cache keeps what turns have in common. `run` owns one; the terminal's part
-// (lines, commands, colours) lies elsewhere. One thread.
+// Conversations with a model, whose prefix cache keeps what turns have in common: one that is loaded here (local_chat)
+// or one that a running server holds (served_chat). `run` owns one; the terminal's part (lines, commands, colours) lies
+// elsewhere. One thread.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,10 +13,10 @@
 #include "app/chat_parameters.h"
 #include "app/conversation.h"
 #include "app/model_options.h"
-#include "base/log.h"
-#include "session/ask.h"
-#include "session/loaded_model.h"
-#include "store/store.h"
+#include "base/error.h"
+#include "engine/observations.h"
+#include "engine/request.h"
+#include "session/recommended_sampling.h"
 
 namespace quarrel {
 
@@ -47,38 +47,54 @@ struct ReplySink {
   std::function<bool()> cancelled = {};  // asked as often
 };
 
+// What is said of a model.
+struct ChatModelFacts {
+  std::string name = {};
+  std::string runs_on = {};  // "cpu …", "a server at …"
+  std::string path = {}, architecture = {}, license = {};
+  std::string template_origin = {};  // in words; empty: texts are continued as they are
+  std::int32_t context = 0;
+  double load_seconds = 0.0;
+  RecommendedSampling recommended = {};
+};
+
+// The model is gone with the process that had it; nothing was shown of the answer.
+class ChatLostError : public Error {
+ public:
+  explicit ChatLostError(const std::string& message) : Error(ErrorKind::io, message) {}
+};
+
 class ChatSession {
  public:
-  // Throws Error: what opening and loading throw, unsupported for a model without a head, bad_input for a template.
-  ChatSession(const ResolvedModel& model, const ChatOptions& options, std::shared_ptr<Device> device, Log& log);
+  virtual ~ChatSession() = default;
 
   // What answers are made with: the defaults, then what comes with the model, then what the user has given.
   ChatParameters parameters(const GivenParameters& given) const;
 
   // The assistant's next message to a conversation without the messages before `first`. What this prompt shares with
-  // those before it is in the cache. Throws Error(bad_input) with both numbers when it does not fit the context; the
-  // engine is sound after any failure.
-  Reply answer(const Conversation& conversation, const ChatParameters& parameters, const ReplySink& sink,
-               std::size_t first = 0);
+  // those before it is in the cache. Throws Error(bad_input) with both numbers when it does not fit the context, after
+  // which others can be asked for, and ChatLostError, after which none can.
+  virtual Reply answer(const Conversation& conversation, const ChatParameters& parameters, const ReplySink& sink,
+                       std::size_t first = 0) = 0;
   // Continues a text as it is, control tokens included.
-  Reply complete(std::string_view text, const ChatParameters& parameters, const ReplySink& sink);
+  virtual Reply complete(std::string_view text, const ChatParameters& parameters, const ReplySink& sink) = 0;
 
-  // From which message on a conversation fits the context: see first_sent().
+  // From which message on a conversation fits the context: see first_sent(). May throw ChatLostError.
   std::optional<std::size_t> first_fitting(const Conversation& conversation, const ChatParameters& parameters,
-                                           std::size_t first) const;
+                                           std::size_t first);
   // "the context of 512 tokens is full", and what made it so small, if something did.
-  std::string full_context() const;
+  virtual std::string full_context() const = 0;
+  virtual std::string template_source() = 0;
 
-  bool raw() const noexcept { return model_->chat_template() == nullptr; }
-  const LoadedModel& model() const noexcept { return *model_; }
+  const ChatModelFacts& facts() const noexcept { return facts_; }
+  bool raw() const noexcept { return facts_.template_origin.empty(); }
   std::size_t cached_tokens() const noexcept { return cached_tokens_; }
 
- private:
-  Reply reply_to(Ask ask, const ChatParameters& parameters, const ReplySink& sink);
+ protected:
+  virtual std::size_t prompt_tokens(const Conversation& conversation, std::size_t first) = 0;
 
-  std::shared_ptr<LoadedModel> model_;
-  std::string system_;  // that comes with the model
-  ModelOptions options_;
+  ChatModelFacts facts_;
+  std::string system_;             // that comes with the model
   std::size_t cached_tokens_ = 0;  // of the last turn: its prompt and its answer
 };
 

@@ -34,15 +34,14 @@ std::vector<std::string> ChatLoop::subject_names() {
 }
 
 void ChatLoop::show_info() const {
-  const Executor& executor = session_->model().executor();
-  const RecommendedSampling& recommended = session_->model().recommended();
-  say_field("model", printable(session_->model().name()));
-  say_field("file", printable(executor.file().path().string(), 512));
-  say_field("architecture", printable(executor.spec().architecture));
-  say_field("runs on", session_->model().device_description());
-  say_field("context", fmt::format("{} of {} tokens", session_->cached_tokens(), executor.context()));
-  say_field("template", session_->raw() ? "none" : printable(session_->model().template_origin()));
-  say_field("sampling", recommended.origin.empty() ? "nothing is recommended" : recommended.summary());
+  const ChatModelFacts& facts = session_->facts();
+  say_field("model", printable(facts.name));
+  say_field("file", printable(facts.path, 512));
+  say_field("architecture", printable(facts.architecture));
+  say_field("runs on", facts.runs_on);
+  say_field("context", fmt::format("{} of {} tokens", session_->cached_tokens(), facts.context));
+  say_field("template", session_->raw() ? "none" : printable(facts.template_origin));
+  say_field("sampling", facts.recommended.origin.empty() ? "nothing is recommended" : facts.recommended.summary());
   say_field("messages", fmt::format("{}{}", conversation_.messages.size(),
                                     first_sent_ == 0 ? "" : fmt::format(", the first {} dropped", first_sent_)));
   say_field("system", printable(parameters_.system, 256));
@@ -50,7 +49,7 @@ void ChatLoop::show_info() const {
 
 void ChatLoop::show_parameters() const {
   for (const ParameterInfo& info : list_parameters(parameters_)) say_field(info.name, printable(info.value, 256));
-  const std::string recommended = session_->model().recommended().summary();
+  const std::string recommended = session_->facts().recommended.summary();
   if (!recommended.empty()) notice(fmt::format("  Recommended: {}.", recommended));
 }
 
@@ -68,11 +67,11 @@ void ChatLoop::show_system() const {
 
 void ChatLoop::show_template() const {
   if (session_->raw()) return notice("There is no template: texts are continued as they are.");
-  say(without_control(session_->model().require_template().source()));
+  say(without_control(session_->template_source()));
 }
 
 void ChatLoop::show_license() const {
-  const std::string_view license = session_->model().executor().file().string("general.license").value_or("");
+  const std::string& license = session_->facts().license;
   if (license.empty()) return notice("The model's file names no license.");
   say(without_control(license));
 }

@@ -90,7 +90,8 @@ void add_ps(CLI::App& app, CommandContext& context) {
   command->add_flag("--json", options->json, "A JSON array");
   add_address_options(*command, options->given);
   command->footer(
-      "The server is looked for where the settings say it is, at its Unix socket first.\n\nExample:\n  quarrel ps");
+      "The server is looked for where the settings say it is, at its Unix socket first; --host takes a whole address,\n"
+      "with TLS where that says https.\n\nExamples:\n  quarrel ps\n  quarrel ps --host https://models.example:8443");
   command->callback([options, &context] { context.run = [options] { return list(*options); }; });
 }
 

@@ -11,13 +11,13 @@
 #include "app/answer_view.h"
 #include "app/chat_loop.h"
 #include "app/chat_parameters.h"
-#include "app/chat_session.h"
 #include "app/commands.h"
 #include "app/input.h"
+#include "app/local_chat.h"
 #include "app/pull_with_progress.h"
 #include "app/reply_timing.h"
 #include "app/running_server.h"
-#include "app/served_answer.h"
+#include "app/served_chat.h"
 #include "app/settings_in_force.h"
 #include "app/terminal.h"
 #include "app/text_argument.h"
@@ -101,9 +101,6 @@ std::string one_shot_prompt(const RunOptions& options) {
   return prompt;
 }
 
-bool reply_has_come(const Reply&) { return true; }
-bool reply_has_come(const std::optional<Reply>& reply) { return reply.has_value(); }
-
 nlohmann::ordered_json reply_json(const RunOptions& options, const Reply& reply, double total, double load) {
   return {{"model", options.model},
           {"text", reply.text},
@@ -120,7 +117,7 @@ nlohmann::ordered_json reply_json(const RunOptions& options, const Reply& reply,
 
 // Shows the answer that `make` gives, as it comes.
 template <typename Make>
-auto shown(bool show, const Interrupts& interrupts, const Make& make) {
+Reply shown(bool show, const Interrupts& interrupts, const Make& make) {
   std::optional<AnswerView> view;
   if (show) view.emplace();
   const ReplySink sink{.text =
@@ -132,8 +129,8 @@ auto shown(bool show, const Interrupts& interrupts, const Make& make) {
                              if (view) view->progress(done, total);
                            },
                        .cancelled = [&] { return interrupts.requested().load(std::memory_order_relaxed); }};
-  auto reply = make(sink);
-  if (view && reply_has_come(reply)) view->finish();
+  Reply reply = make(sink);
+  if (view) view->finish();
   return reply;
 }
 
@@ -150,46 +147,29 @@ int answer_once(ChatSession& session, const RunOptions& options, const std::stri
                          : session.answer(question(parameters, prompt), parameters, sink);
   });
   const double total = seconds_since(start);
-  const double load = session.model().load_seconds();
+  const double load = session.facts().load_seconds;
   if (options.json) write_output(dump_json(reply_json(options, reply, total, load)) + "\n");
   if (reply.reason == FinishReason::context) log.warn("the answer was cut: {}", session.full_context());
   if (parameters.verbose) write_error("\n" + timing_text(reply, total, load));
   return reply.reason == FinishReason::cancelled ? kInterruptedExit : 0;
 }
 
-// A server of this user that holds the model already. What is wrong with it is told, and no reason to give up.
-std::optional<ServedModel> find_served(const RunOptions& options, Log& log) {
-  if (options.local || options.json) return std::nullopt;
+// A server of this user that holds the model already; null: it is to be loaded here. What is wrong with a server is
+// told, and no reason to give up.
+std::unique_ptr<ChatSession> find_served(const RunOptions& options, const std::string& name, Log& log) {
+  if (options.local || options.json) return nullptr;
   ChatParameters asked;
   apply_given(asked, options.given);
-  if (!reason_for_own_model(options.chat, asked).empty()) return std::nullopt;
+  if (!reason_for_own_model(options.chat, asked).empty()) return nullptr;
   try {
     const ServerAddress address = server_address(settings_in_force({}, environment).settings);
-    if (address.unix_socket.empty()) return std::nullopt;
-    return ServedModel::find(address, ModelStore(StorePaths::from_environment()).resolve(options.model));
+    if (address.unix_socket.empty()) return nullptr;
+    return ServedChat::find(address, ModelStore(StorePaths::from_environment()).resolve(name), log);
   } catch (const Error& error) {
     // A model that is not there is missed below.
     if (error.kind() != ErrorKind::not_found) log.warn("no running server is asked: {}", error.what());
-    return std::nullopt;
+    return nullptr;
   }
-}
-
-// By that server. None: the model is to be loaded here.
-std::optional<int> answer_by_server(const RunOptions& options, const std::string& prompt, Clock::time_point start,
-                                    Log& log) {
-  std::optional<ServedModel> served = find_served(options, log);
-  if (!served) return std::nullopt;
-  const Interrupts interrupts;
-  const ChatParameters parameters = served->parameters(options.given, log);
-  const std::optional<Reply> reply = shown(true, interrupts, [&](const ReplySink& sink) {
-    return served->answer(question(parameters, prompt), parameters, sink, log);
-  });
-  if (!reply) return std::nullopt;
-  if (reply->reason == FinishReason::context) {
-    log.warn("the answer was cut: the context of {} tokens that the server has for it is full", served->context());
-  }
-  if (parameters.verbose) write_error("\n" + timing_text(*reply, seconds_since(start), 0.0));
-  return reply->reason == FinishReason::cancelled ? kInterruptedExit : 0;
 }
 
 int run(RunOptions options, Log& log) {
@@ -211,20 +191,28 @@ int run(RunOptions options, Log& log) {
   apply_given(checked, options.given);
   executor_options(options.chat.model);
   const std::string prompt = chat ? "" : one_shot_prompt(options);
-  if (!chat) {
-    if (const std::optional<int> code = answer_by_server(options, prompt, start, log)) return *code;
-  }
 
-  const std::shared_ptr<Device> device = open_device(options.chat.model, log);
-  const auto open = [&](const std::string& name) {
+  std::shared_ptr<Device> device;  // opened with the first model that is loaded here
+  const auto open = [&](const std::string& name, ChatLoop::Where where) -> std::unique_ptr<ChatSession> {
+    if (where == ChatLoop::Where::anywhere) {
+      if (std::unique_ptr<ChatSession> served = find_served(options, name, log)) return served;
+    }
     const ResolvedModel model = find_model(name);
     if (const auto changed = change_warning(model)) log.warn("{}", *changed);
-    return std::make_unique<ChatSession>(model, options.chat, device, log);
+    if (device == nullptr) device = open_device(options.chat.model, log);
+    return std::make_unique<LocalChat>(model, options.chat, device, log);
   };
-  std::unique_ptr<ChatSession> session = open(options.model);
-  if (!chat) return answer_once(*session, options, prompt, start, log);
-  ChatLoop(std::move(session), options.given, open).run();
-  return 0;
+  std::unique_ptr<ChatSession> session = open(options.model, ChatLoop::Where::anywhere);
+  if (chat) {
+    ChatLoop(std::move(session), options.model, options.given, open).run();
+    return 0;
+  }
+  try {
+    return answer_once(*session, options, prompt, start, log);
+  } catch (const ChatLostError& lost) {
+    log.warn("{}: the model is loaded here", lost.what());
+  }
+  return answer_once(*open(options.model, ChatLoop::Where::here), options, prompt, start, log);
 }
 
 }  // namespace
@@ -249,7 +237,7 @@ void add_run(CLI::App& app, CommandContext& context) {
       "What is piped in joins the prompt, without its last newline. What the model's makers recommend\n"
       "takes the place of the defaults above (quarrel inspect MODEL shows it); options that are given\n"
       "count more. Ctrl-C stops an answer, twice leaves. A server of yours that holds the model and listens on\n"
-      "a Unix socket of the settings answers a prompt in place of a second copy of the model.\n\nExamples:\n  quarrel "
+      "a Unix socket answers in place of a second copy of the model.\n\nExamples:\n  quarrel "
       "run\n"
       "  quarrel run default \"Why is the sky blue?\"\n  quarrel run model.gguf \"Summarise this:\" -f letter.txt\n"
       "  git diff | quarrel run default \"Describe this change:\"");

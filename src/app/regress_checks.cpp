@@ -6,8 +6,8 @@
 #include <chrono>
 #include <cstring>
 
-#include "app/chat_session.h"
 #include "app/input.h"
+#include "app/local_chat.h"
 #include "app/perplexity.h"
 #include "app/token_list.h"
 #include "app/workbench.h"
@@ -248,8 +248,7 @@ void run_checks(const SuiteModel& model, const Suite& suite, const RegressContex
       if (!session) {
         ChatOptions options;
         options.model = context.options;
-        session =
-            std::make_unique<ChatSession>(resolved, options, open_device(options.model, context.log), context.log);
+        session = std::make_unique<LocalChat>(resolved, options, open_device(options.model, context.log), context.log);
       }
       return run_answer(prompt, suite.coherence, *session, context);
     });

@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "app/input.h"
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/printable.h"
+#include "server/http/client.h"
 
 namespace quarrel {
 namespace {
@@ -28,14 +31,25 @@ std::int64_t number_of(const nlohmann::ordered_json& object, const char* name) {
 
 ServerAddress server_address(const ServeSettings& settings) {
   const ServeOptions options = serve_options(settings);
-  return {.unix_socket = options.http.unix_socket,
-          .host = options.http.address,
-          .port = options.http.port,
-          .key = options.admission.keys.single_key};
+  ServerAddress address{.unix_socket = options.http.unix_socket,
+                        .host = options.http.address,
+                        .port = options.http.port,
+                        .secure = !options.http.tls.certificate.empty(),
+                        .key = options.admission.keys.single_key};
+  // https://name:port is the whole of it.
+  if (address.host.find("://") == std::string::npos) return address;
+  const std::optional<http::Url> url = http::Url::parse(address.host);
+  if (!url || url->target != "/") fail(ErrorKind::usage, "'{}' is no address of a server", printable(address.host));
+  address.unix_socket.clear();
+  address.host = url->host;
+  address.port = url->port;
+  address.secure = url->secure;
+  return address;
 }
 
 std::unique_ptr<ServerClient> require_server(const GivenSettings& given) {
-  const ServerAddress address = server_address(settings_in_force(given, environment).settings);
+  ServerAddress address = server_address(settings_in_force(given, environment).settings);
+  address.ca_file = given.ca_file;
   std::unique_ptr<ServerClient> client = ServerClient::connect(address);
   if (client != nullptr) return client;
   fail(ErrorKind::not_found,

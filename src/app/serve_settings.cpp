@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "app/input.h"
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/printable.h"
 #include "server/http/client.h"
@@ -70,7 +71,8 @@ std::vector<Row> server_rows() {
       {{.key = "server.unix_socket",
         .flags = "--unix-socket",
         .value_name = "PATH",
-        .help = "Listen on this socket too, for your own user alone; `run`, `ps` and `stop` look for a server there"},
+        .help = "Listen on this socket too, for your own user alone; `run`, `ps` and `stop` look for a server there; "
+                "default: quarrel/server.sock in XDG_RUNTIME_DIR; none: on no socket"},
        [](Settings& s, const Value& v) { s.serve.http.unix_socket = v.text(); }},
       {{.key = "server.tls_cert",
         .flags = "--tls-cert",
@@ -250,7 +252,7 @@ std::vector<Row> limit_rows() {
         .most = kDay,
         .value_name = "SECONDS",
         .fallback = "300",
-        .help = "Time that a request may wait for its start, and then for each token; 0: for ever"},
+        .help = "Time that a request may wait for its model, for its start, and then for each token; 0: for ever"},
        [](Settings& s, const Value& v) { s.serve.service.patience = v.seconds(); }},
       limit_seconds("limits.header_time", "--header-time", "10", &http::Limits::header_time,
                     "Time from a request's first byte to its last header"),
@@ -509,6 +511,11 @@ const std::vector<Setting<ConfiguredModel>>& model_settings() {
   return rows;
 }
 
+std::string default_unix_socket() {
+  const std::string folder = environment("XDG_RUNTIME_DIR").value_or("");
+  return folder.starts_with('/') ? folder + "/quarrel/server.sock" : "";
+}
+
 ServeOptions serve_options(const ServeSettings& settings) {
   ServeOptions options = settings.serve;
   check_pull(options.service.pull);
@@ -519,6 +526,13 @@ ServeOptions serve_options(const ServeSettings& settings) {
     keys = default_key_file();
   } else if (!file_stamp(keys)) {
     fail(ErrorKind::not_found, "there is no file of keys '{}'", printable(keys.string(), 512));
+  }
+  std::string& socket = options.http.unix_socket;
+  if (socket == "none") {
+    socket.clear();
+  } else if (socket.empty()) {
+    socket = default_unix_socket();
+    options.http.unix_socket_optional = true;
   }
   // Whoever fills the queue leaves some of it to the others.
   EngineOptions& engine = options.service.load.engine;

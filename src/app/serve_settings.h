@@ -36,6 +36,9 @@ const std::vector<Setting<ServeSettings>>& serve_settings();
 // The rows of [models."name"]; keys without the table, neither flags nor variables.
 const std::vector<Setting<ConfiguredModel>>& model_settings();
 
+// Where a server listens and commands look for one if the settings say nothing; empty: nowhere.
+std::string default_unix_socket();
+
 // What a server is made with. Throws Error(usage) for a value that means nothing, and what reading the key's file
 // throws.
 ServeOptions serve_options(const ServeSettings& settings);

@@ -9,6 +9,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/ssl.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
@@ -33,9 +34,11 @@ using boost::system::error_code;
 namespace {
 
 using Socket = asio::basic_stream_socket<asio::generic::stream_protocol>;
+using SecureSocket = asio::ssl::stream<Socket&>;
 
 constexpr std::chrono::milliseconds kLook{50};
 constexpr double kPatience = 60.0;  // seconds without a byte
+constexpr double kConnectWithin = 5.0;
 constexpr std::size_t kMostBody = 16u << 20;
 constexpr std::size_t kMostLine = 4u << 20;
 
@@ -86,25 +89,27 @@ class ServerClient::Connection {
     return true;
   }
 
-  bool open_tcp(const std::string& host, std::uint16_t port) {
-    error_code error;
-    const asio::ip::address address = asio::ip::make_address(reachable(host), error);
-    if (error) fail(ErrorKind::usage, "'{}' is no address", printable(host));
-    const asio::ip::tcp::endpoint endpoint(address, port);
+  bool open_tcp(const ServerAddress& to) {
+    const std::string host = reachable(to.host);
+    const std::optional<asio::ip::tcp::endpoint> endpoint = find(host, to.port);
+    if (!endpoint) fail(ErrorKind::usage, "'{}' is no address, and no name that is known", printable(to.host));
     asio::ip::tcp::socket socket(io_);
+    error_code error;
     bool done = false;
-    socket.async_connect(endpoint, [&](error_code result) {
+    socket.async_connect(*endpoint, [&](error_code result) {
       error = result;
       done = true;
     });
     const auto started = Clock::now();
     wait(done, [&] {
-      if (seconds_since(started) > 5.0) socket.close();
+      if (seconds_since(started) > kConnectWithin) socket.close();
     });
     if (error) return false;
     socket_ = Socket(std::move(socket));
-    const std::string shown = address.is_v6() ? fmt::format("[{}]", address.to_string()) : address.to_string();
-    where_ = fmt::format("http://{}:{}", shown, port);
+    const std::string shown = host.find(':') == std::string::npos ? host : fmt::format("[{}]", host);
+    where_ = fmt::format("{}://{}:{}", to.secure ? "https" : "http", shown, to.port);
+    if (!endpoint->address().is_loopback()) host_ = fmt::format("{}:{}", shown, to.port);
+    if (to.secure) prove(host, to.ca_file);
     return true;
   }
 
@@ -119,14 +124,14 @@ class ServerClient::Connection {
     Parser parser;
     parser.body_limit(boost::none);
     const auto read_head = [&](auto handler) {
-      beast_http::async_read_header(socket_, buffer_, parser, std::move(handler));
+      on_stream([&](auto& stream) { beast_http::async_read_header(stream, buffer_, parser, handler); });
     };
     // The head of a streamed answer comes with its first token.
     if (!run(read_head, reading.goes_on)) return {};
     ServerAnswer answer{.status = parser.get().result_int()};
     const bool lines = reading.line && answer.status == 200;
     const auto read_some = [&](auto handler) {
-      beast_http::async_read_some(socket_, buffer_, parser, std::move(handler));
+      on_stream([&](auto& stream) { beast_http::async_read_some(stream, buffer_, parser, handler); });
     };
     for (;;) {
       answer.body += std::exchange(parser.get().body(), {});
@@ -143,6 +148,62 @@ class ServerClient::Connection {
 
  private:
   using Parser = beast_http::response_parser<beast_http::string_body>;
+
+  template <typename Use>
+  void on_stream(const Use& use) {
+    if (secure_) {
+      use(*secure_);
+    } else {
+      use(socket_);
+    }
+  }
+
+  std::optional<asio::ip::tcp::endpoint> find(const std::string& host, std::uint16_t port) {
+    error_code error;
+    const asio::ip::address address = asio::ip::make_address(host, error);
+    if (!error) return asio::ip::tcp::endpoint(address, port);
+    asio::ip::tcp::resolver resolver(io_);
+    asio::ip::tcp::resolver::results_type found;
+    bool done = false;
+    resolver.async_resolve(host, fmt::format("{}", port),
+                           [&](error_code, asio::ip::tcp::resolver::results_type results) {
+                             found = std::move(results);
+                             done = true;
+                           });
+    const auto started = Clock::now();
+    wait(done, [&] {
+      if (seconds_since(started) > kConnectWithin) resolver.cancel();
+    });
+    if (found.empty()) return std::nullopt;
+    return found.begin()->endpoint();
+  }
+
+  // The server shows a certificate for the host that somebody we trust has signed.
+  void prove(const std::string& host, const std::string& ca_file) {
+    error_code error;
+    tls_.set_default_verify_paths(error);
+    tls_.set_verify_mode(asio::ssl::verify_peer);
+    if (!ca_file.empty()) tls_.load_verify_file(ca_file, error);
+    if (error)
+      fail(ErrorKind::usage, "the certificates in '{}' cannot be read: {}", printable(ca_file), error.message());
+    secure_.emplace(socket_, tls_);
+    secure_->set_verify_callback(asio::ssl::host_name_verification(host));
+    SSL_set_tlsext_host_name(secure_->native_handle(), host.c_str());
+    bool done = false;
+    secure_->async_handshake(asio::ssl::stream_base::client, [&](error_code result) {
+      error = result;
+      done = true;
+    });
+    const auto started = Clock::now();
+    wait(done, [&] {
+      error_code ignored;
+      if (seconds_since(started) > kPatience) socket_.close(ignored);
+    });
+    if (error) {
+      fail(ErrorKind::io, "the server at {} does not prove who it is ({}); --ca-file names certificates to trust",
+           where_, error.message());
+    }
+  }
 
   // Until the operation is over.
   template <typename Look>
@@ -180,13 +241,15 @@ class ServerClient::Connection {
     beast_http::request<beast_http::string_body> request;
     request.method_string({method.data(), method.size()});
     request.target({path.data(), path.size()});
-    request.set(beast_http::field::host, "localhost");
+    request.set(beast_http::field::host, host_);
     request.set(beast_http::field::user_agent, "quarrel");
     if (!key_.empty()) request.set(beast_http::field::authorization, "Bearer " + key_);
     if (!body.empty()) request.set(beast_http::field::content_type, "application/json");
     request.body() = body;
     request.prepare_payload();
-    const auto write = [&](auto handler) { beast_http::async_write(socket_, request, std::move(handler)); };
+    const auto write = [&](auto handler) {
+      on_stream([&](auto& stream) { beast_http::async_write(stream, request, handler); });
+    };
     run(write, {});
   }
 
@@ -203,6 +266,9 @@ class ServerClient::Connection {
   std::string where_;
   asio::io_context io_;
   Socket socket_{io_};
+  asio::ssl::context tls_{asio::ssl::context::tls_client};
+  std::optional<SecureSocket> secure_;
+  std::string host_ = "localhost";  // as requests name it
   boost::beast::flat_buffer buffer_{1u << 20};
 };
 
@@ -212,7 +278,7 @@ ServerClient::~ServerClient() = default;
 std::unique_ptr<ServerClient> ServerClient::connect(const ServerAddress& address) {
   auto connection = std::make_unique<Connection>(address.key);
   const bool open = (!address.unix_socket.empty() && connection->open_unix(address.unix_socket)) ||
-                    (!address.host.empty() && connection->open_tcp(address.host, address.port));
+                    (!address.host.empty() && connection->open_tcp(address));
   if (!open) return nullptr;
   return std::unique_ptr<ServerClient>(new ServerClient(std::move(connection)));
 }

@@ -1,5 +1,5 @@
 // A connection to a server of this program, for the commands that talk to one: `ps`, `stop`, `run`. HTTP/1.1 over a
-// Unix socket or TCP, one call after the other, all sizes bounded. One thread; a call waits, and asks now and then
+// Unix socket, TCP or TLS, one call after the other, all sizes bounded. One thread; a call waits, and asks now and then
 // whether it still should.
 #pragma once
 
@@ -13,9 +13,11 @@ namespace quarrel {
 
 struct ServerAddress {
   std::string unix_socket = {};  // empty: TCP alone
-  std::string host = {};         // empty: the Unix socket alone
+  std::string host = {};         // an address or a name; empty: the Unix socket alone
   std::uint16_t port = 0;
-  std::string key = {};  // empty: none is sent
+  bool secure = false;       // TLS on the port: the certificate is checked against the host and the system's store …
+  std::string ca_file = {};  // … and, if it is not empty, against those in this file
+  std::string key = {};      // empty: none is sent
 };
 
 struct ServerAnswer {
@@ -26,7 +28,8 @@ struct ServerAnswer {
 class ServerClient {
  public:
   // The Unix socket first, where there is one: it must be of the user whose process this is, who alone may open it, and
-  // so must be the process behind it; Error(usage) if not. Null: no server is there.
+  // so must be the process behind it; Error(usage) if not. Null: no server is there. Error(io) for one that does not
+  // prove who it is.
   static std::unique_ptr<ServerClient> connect(const ServerAddress& address);
   ~ServerClient();
   ServerClient(const ServerClient&) = delete;

@@ -53,6 +53,11 @@ void add_address_options(CLI::App& command, GivenSettings& given) {
   constexpr std::array<std::string_view, 4> kAddress = {"server.host", "server.port", "server.unix_socket",
                                                         "server.api_key_file"};
   add_file_option(command, given);
+  command
+      .add_option("--ca-file", given.ca_file,
+                  "Where the server speaks TLS: trust the certificates in this file too, beside the system's")
+      ->type_name("FILE")
+      ->group("Server");
   for (const auto& row : serve_settings()) {
     if (std::ranges::find(kAddress, row.info.key) != kAddress.end()) add_flag_of(command, given, row.info);
   }

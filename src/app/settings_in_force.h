@@ -21,6 +21,7 @@ namespace quarrel {
 struct GivenSettings {
   std::optional<std::string> file = {};  // --config
   std::vector<std::pair<const SettingInfo*, std::vector<std::string>>> flags = {};
+  std::string ca_file = {};  // --ca-file: certificates that a server may prove itself by, beside the system's
 };
 
 // `--config` and a flag for every row that has one.

@@ -1,4 +1,4 @@
-#include "app/served_answer.h"
+#include "app/served_chat.h"
 
 #include <fmt/format.h>
 
@@ -20,6 +20,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr std::int64_t kMostContext = 1 << 30;
 constexpr std::uint64_t kMostSeed = std::uint64_t{1} << 53;  // what a number in JSON holds
 
 Json options_of(const ChatParameters& parameters, std::uint64_t seed) {
@@ -88,6 +89,8 @@ class LineReader {
   bool whole_ = false;
 };
 
+std::string text_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
 bool same(const ModelOptions& a, const ModelOptions& b) {
   for (const ModelOptionRow& row : model_option_rows()) {
     if (!std::visit([&](const auto member) { return a.*member == b.*member; }, row.member)) return false;
@@ -105,33 +108,71 @@ std::string reason_for_own_model(const ChatOptions& options, const ChatParameter
   return "";
 }
 
-std::optional<ServedModel> ServedModel::find(const ServerAddress& address, const ResolvedModel& model) {
-  std::unique_ptr<ServerClient> client =
-      ServerClient::connect({.unix_socket = address.unix_socket, .key = address.key});
-  if (client == nullptr) return std::nullopt;
+std::unique_ptr<ServedChat> ServedChat::find(const ServerAddress& address, const ResolvedModel& model, Log& log) {
+  const ServerAddress socket{.unix_socket = address.unix_socket, .key = address.key};
+  const std::unique_ptr<ServerClient> client = ServerClient::connect(socket);
+  if (client == nullptr) return nullptr;
   const std::vector<HeldModel> held = held_models(*client);
   const auto found = std::ranges::find(held, model_digest(model.path), &HeldModel::digest);
-  if (found == held.end()) return std::nullopt;
-  return ServedModel(std::move(client), model, found->name, found->context);
+  if (found == held.end() || found->context <= 0) return nullptr;
+  return std::unique_ptr<ServedChat>(new ServedChat(socket, model, found->name, found->context, log));
 }
 
-ChatParameters ServedModel::parameters(const GivenParameters& given, Log& log) const {
-  ChatParameters result;
-  result.system = model_.system.value_or("");
-  const GgufFile file = GgufFile::open(model_.path);
-  apply_recommended(result, read_recommended_sampling(file, model_.params.value_or(""), log));
-  apply_given(result, given);
-  return result;
+ServedChat::ServedChat(ServerAddress address, const ResolvedModel& model, std::string name, std::int64_t context,
+                       Log& log)
+    : address_(std::move(address)), name_(std::move(name)), has_system_(model.system.has_value()) {
+  const GgufFile file = GgufFile::open(model.path);
+  const auto text = [&](const char* key) { return std::string(file.string(key).value_or("")); };
+  system_ = model.system.value_or("");
+  facts_ = {.name = model.name.empty() ? name_ : model.name,
+            .runs_on = fmt::format("the server at {}", address_.unix_socket),
+            .path = model.path.string(),
+            .architecture = text("general.architecture"),
+            .license = text("general.license"),
+            .template_origin = "the server's",
+            .context = static_cast<std::int32_t>(std::min<std::int64_t>(context, kMostContext)),
+            .recommended = read_recommended_sampling(file, model.params.value_or(""), log)};
 }
 
-std::optional<Reply> ServedModel::answer(const Conversation& conversation, const ChatParameters& parameters,
-                                         const ReplySink& sink, Log& log) {
+std::unique_ptr<ServerClient> ServedChat::connect() const {
+  std::unique_ptr<ServerClient> client = ServerClient::connect(address_);
+  if (client == nullptr) throw ChatLostError(fmt::format("no server is at {} any more", address_.unix_socket));
+  return client;
+}
+
+Json ServedChat::call(const char* path, const Json& body) const {
+  const ServerAnswer answer = connect()->call("POST", path, text_of(body));
+  Json json = Json::parse(answer.body, nullptr, false);
+  if (answer.status == 200 && json.is_object()) return json;
+  throw ChatLostError(fmt::format("the server at {} does not go on ({})", address_.unix_socket, error_of(answer)));
+}
+
+std::size_t ServedChat::prompt_tokens(const Conversation& conversation, std::size_t first) {
+  const Json prompt = call("/apply-template", {{"model", name_}, {"messages", conversation.to_template(first)}});
+  return call("/tokenize", {{"model", name_}, {"content", prompt.value("prompt", "")}}).value("count", std::size_t{0});
+}
+
+std::string ServedChat::template_source() { return call("/api/show", {{"model", name_}}).value("template", ""); }
+
+std::string ServedChat::full_context() const {
+  return fmt::format("the context of {} tokens that the server has for it is full", facts_.context);
+}
+
+Reply ServedChat::complete(std::string_view, const ChatParameters&, const ReplySink&) {
+  fail(ErrorKind::internal, "a server is not asked to continue a text as it is");
+}
+
+Reply ServedChat::answer(const Conversation& conversation, const ChatParameters& parameters, const ReplySink& sink,
+                         std::size_t first) {
   // Where the request has no system prompt the server would take the store's.
-  if (conversation.system.empty() && model_.system) return std::nullopt;
+  if (conversation.system.empty() && has_system_) throw ChatLostError("the server would add a system prompt");
+  // Parameters may have been set since the chat began.
+  if (const std::string reason = reason_for_own_model({}, parameters); !reason.empty()) throw ChatLostError(reason);
+  const std::unique_ptr<ServerClient> client = connect();
   Reply reply;
   reply.seed = parameters.seed ? *parameters.seed : random_seed();
   const Json body{{"model", name_},
-                  {"messages", conversation.to_template()},
+                  {"messages", conversation.to_template(first)},
                   {"stream", true},
                   {"options", options_of(parameters, reply.seed)}};
   LineReader reader(sink, parameters, reply);
@@ -143,18 +184,17 @@ std::optional<Reply> ServedModel::answer(const Conversation& conversation, const
                                             stopped = stopped || (sink.cancelled && sink.cancelled());
                                             return !stopped;
                                           }};
-  const ServerAnswer answer =
-      client_->read_lines("/api/chat", body.dump(-1, ' ', false, Json::error_handler_t::replace), reading);
+  const ServerAnswer answer = client->read_lines("/api/chat", text_of(body), reading);
   if (stopped) {
     reply.reason = FinishReason::cancelled;
     return reply;
   }
   if (answer.status != 200) {
-    log.warn("the server at {} does not take this request ({}): the model is loaded here", client_->where(),
-             error_of(answer));
-    return std::nullopt;
+    throw ChatLostError(
+        fmt::format("the server at {} does not take this request ({})", client->where(), error_of(answer)));
   }
-  if (!reader.whole()) fail(ErrorKind::io, "the server at {} ended before the answer was whole", client_->where());
+  if (!reader.whole()) fail(ErrorKind::io, "the server at {} ended before the answer was whole", client->where());
+  cached_tokens_ = reply.prompt_tokens + reply.generated;
   return reply;
 }
 
