@@ -85,6 +85,7 @@ bench-server:  ## what the server's own work costs: a token's event, a body's JS
 
 soak: pull  ## the long tests and the fuzzing campaign
 	@scripts/setup clients generators
+	@scripts/setup prometheus || echo 'There is no Prometheus to be had: its test is skipped.' >&2
 	@ninja -C build/release -j $(JOBS) 1>&2
 	@ctest --test-dir build/release --output-on-failure -L '^soak$$' -j 1
 	@$(MAKE) --no-print-directory build/asan-ubsan/build.ninja

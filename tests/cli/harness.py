@@ -136,7 +136,8 @@ class ProgramTest(unittest.TestCase):
         cls.environment = {**os.environ, "HOME": cls.folder, "QUARREL_MODELS": cls.path("models"),
                            "OLLAMA_MODELS": cls.path("ollama"), "XDG_STATE_HOME": cls.path("state"),
                            "TERM": "xterm", "LC_ALL": "C.UTF-8"}
-        for name in ("NO_COLOR", "QUARREL_HISTORY", "QUARREL_ISA", "QUARREL_LOG", "QUARREL_CONFIG", "XDG_CONFIG_HOME"):
+        for name in ("NO_COLOR", "QUARREL_HISTORY", "QUARREL_ISA", "QUARREL_LOG", "QUARREL_CONFIG", "XDG_CONFIG_HOME",
+                     "XDG_RUNTIME_DIR"):
             cls.environment.pop(name, None)
         os.mkdir(cls.path("models"))
         cls.toy = cls.make_toy("chat", "toy.gguf")

@@ -21,10 +21,15 @@ class Server:
         self.process = subprocess.Popen([QUARREL, "serve", "--port", "0", *arguments], stdin=subprocess.DEVNULL,
                                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment,
                                         preexec_fn=limit_descriptors)
-        first = self.process.stderr.readline().decode()
-        self.ports = [int(port) for port in re.findall(r"https?://127\.0\.0\.1:(\d+)", first)]
-        if not self.ports:
-            raise AssertionError(first + self.process.communicate()[1].decode())
+        self.first = b""  # what it said before it served: its log is on standard error too
+        self.ports = []
+        while not self.ports:
+            line = self.process.stderr.readline()
+            if not line:
+                raise AssertionError(self.first.decode())
+            self.first += line
+            if line.startswith(b"Serving "):
+                self.ports = [int(port) for port in re.findall(r"https?://127\.0\.0\.1:(\d+)", line.decode())]
         self.port = self.ports[0]
 
     def connect(self):
@@ -69,7 +74,7 @@ class Server:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         _, said = self.process.communicate(timeout=TIMEOUT)
-        return self.process.returncode, said.decode()
+        return self.process.returncode, (self.first + said).decode()
 
     def kill(self):
         if self.process.poll() is None:

@@ -13,7 +13,8 @@ import urllib.parse
 from harness import TIMEOUT
 from serve_harness import ServeTest
 
-PROMETHEUS = os.environ.get("PROMETHEUS") or shutil.which("prometheus")
+UNPACKED = os.path.join(os.path.dirname(__file__), "../../.prometheus/usr/bin")  # by scripts/setup prometheus
+PROMETHEUS = os.environ.get("PROMETHEUS") or shutil.which("prometheus") or shutil.which("prometheus", path=UNPACKED)
 CONFIG = """
 global: {{scrape_interval: 1s, scrape_timeout: 1s}}
 scrape_configs:
@@ -29,7 +30,7 @@ def free_port():
         return place.getsockname()[1]
 
 
-@unittest.skipUnless(PROMETHEUS, "there is no prometheus here: apt-get install prometheus")
+@unittest.skipUnless(PROMETHEUS, "there is no prometheus here: scripts/setup prometheus")
 class Prometheus(ServeTest):
     @classmethod
     def prepare(cls):

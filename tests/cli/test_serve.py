@@ -9,6 +9,7 @@ import struct
 import time
 import unittest
 
+from harness import TIMEOUT
 from serve_harness import ServeTest
 
 CHAT = "/v1/chat/completions"
@@ -279,8 +280,20 @@ class Ends(ServeTest):
         connection.request("POST", TEXT, json.dumps(continued(max_tokens=60000, stream=True, logit_bias=bias)))
         answer = connection.getresponse()
         self.assertEqual(answer.status, 200)
-        self.assertTrue(answer.fp.readline())
+        self.assertTrue(answer.readline())
         return connection, answer
+
+    def read_on(self, answer):
+        """The rest of it, as it will be: whoever does not read is cut off for that."""
+        pool = concurrent.futures.ThreadPoolExecutor(1)
+        self.addCleanup(pool.shutdown)
+        return pool.submit(answer.read)
+
+    def expect_reason(self, reading):
+        """What is cut off is told why, and not left to wonder."""
+        frames = reading.result(TIMEOUT).decode().split("\n\n")
+        self.assertEqual(frames[-2:], ["data: [DONE]", ""])
+        self.assertIn("about to end", json.loads(frames[-3].removeprefix("data: "))["error"]["message"])
 
     @classmethod
     def setUpClass(cls):
@@ -328,26 +341,34 @@ class Ends(ServeTest):
     def test_readiness_and_refusal_while_draining(self):
         server = self.start_server(self.long, "--drain", "4", "--cache-tokens", "64k")
         connection, answer = self.endless(server)
+        reading = self.read_on(answer)
         server.process.send_signal(signal.SIGTERM)
         while server.request("GET", "/readyz")[0] != 503:
             time.sleep(0.01)
         self.expect_error(503, server.post(CHAT, asked()), code="draining")
+        self.expect_reason(reading)
         code, said = server.stop()
         self.assertEqual(code, 0, said)
         self.assertIn("cut off", said)
-        answer.close()
         connection.close()
 
     def test_the_end_amid_many_requests(self):
-        server = self.start_server(self.long, "--drain", "0", "--cache-tokens", "64k")
-        connections = []
-        for _ in range(40):
+        """Readiness goes, new ones are refused, and every stream that had begun says at its end why it ends."""
+        server = self.start_server(self.long, "--drain", "0", "--cache-tokens", "64k", "--parallel", "4")
+        streams = [self.endless(server) for _ in range(4)]
+        readings = [self.read_on(answer) for _, answer in streams]
+        waiting = []  # behind those four; no head was sent to them yet
+        for _ in range(36):
             connection = server.connect()
             connection.request("POST", TEXT, json.dumps(continued(max_tokens=60000, stream=True)))
-            connections.append(connection)
+            waiting.append(connection)
         code, said = server.stop()
         self.assertEqual(code, 0, said)
-        for connection in connections:
+        for reading in readings:
+            self.expect_reason(reading)
+        for connection, _ in streams:
+            connection.close()
+        for connection in waiting:
             connection.close()
 
     def test_a_port_that_is_taken(self):

@@ -208,13 +208,17 @@ class Roles(KeyTest):
                 WebSocketClient(self.server.port, headers=headers)
             self.assertEqual(refused.exception.status, 401)
 
-    def test_a_server_that_was_killed_finds_its_keys_again(self):
+    def test_a_server_that_was_killed_finds_its_keys_and_settings_again(self):
+        config = self.path("kept.toml")
+        with open(config, "w", encoding="utf-8") as file:
+            file.write("[engine]\nkeep_alive = 7\n")
         for _ in range(2):
-            server = self.start_server(self.toy)
+            server = self.start_server(self.toy, "--config", config)
             self.assertEqual(self.ask(self.use, server=server)[0], 200)
             self.assertEqual(self.get(None, server=server)[0], 401)
             server.process.kill()
             server.process.wait()
+            self.assertIn(b"keep_alive = 7", self.succeed("config", "--config", config).out)
 
     def test_a_broken_file_leaves_the_keys(self):
         file = self.path("own.json")
@@ -451,6 +455,8 @@ class Patience(KeyTest):
     arguments = ("--parallel", "1", "--patience", "0.5")
 
     def test_waiting_too_long_ends_a_request(self):
+        # The wait for a model counts too: it is there before.
+        self.assertEqual(self.server.request("POST", "/api/models/toy/load")[0], 200)
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             running = pool.submit(self.server.request, "POST", CHAT, {**QUESTION, "max_tokens": 100000, "stream": True})
             time.sleep(0.1)

@@ -177,6 +177,19 @@ class Pull(StoreTest):
         self.assertEqual(status, 502)
         self.assertIn("prove who it is", answer["error"])
 
+    def test_what_the_disk_cannot_hold_is_no_fault_of_the_registry(self):
+        layer = {**self.registry.add_blob("model", self.weights), "size": 2**43}
+        self.registry.add_model("huge", layer)
+        self.refused(507, ["bytes left", str(2**43)], "/api/pull", model="toy:huge")
+        # A store that is no folder.
+        with open(self.path("a-file"), "w", encoding="utf-8"):
+            pass
+        self.registry.add_model("whole", self.registry.add_blob("model", self.weights))
+        nowhere = self.start_server(*self.arguments, QUARREL_MODELS=self.path("a-file/models"))
+        status, answer = nowhere.post("/api/pull", {"model": "toy:whole", "stream": False})
+        self.assertEqual(status, 500, answer)
+        self.assertIn("the model store cannot be written: Not a directory", answer["error"])
+
     def test_what_cannot_be_pulled(self):
         self.refused(404, ["does not have"], "/api/pull", model="toy:absent")
         self.refused(400, ["default"], "/api/pull", model="default")

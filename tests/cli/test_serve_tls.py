@@ -155,6 +155,29 @@ class Files(TlsTest):
             self.refuse(2, ["go together"], "serve", self.toy, "--port", "0", *half)
 
 
+class Commands(TlsTest):
+    def test_ps_and_stop_ask_who_is_there(self):
+        context = trusting(self.first[0])
+        self.assertEqual(self.ask(self.server, context, "/api/chat", {"model": "toy", "messages": []})[0], 200)
+        for host in ("localhost", "127.0.0.1"):
+            address = ("--host", f"https://{host}:{self.server.port}")
+            self.refuse(1, ["does not prove who it is", "--ca-file"], "ps", *address)
+            self.refuse(1, ["does not prove who it is"], "ps", *address, "--ca-file", self.second[0])
+            self.refuse(2, ["cannot be read"], "ps", *address, "--ca-file", self.path("nothing.crt"))
+            self.assertIn(b"toy", self.succeed("ps", *address, "--ca-file", self.first[0]).out)
+        # One that is trusted, but is somebody else's.
+        other = make_certificate(self.folder, "other", names="DNS:elsewhere.example")
+        elsewhere = self.start_server(self.toy, "--tls-cert", other[0], "--tls-key", other[1])
+        self.refuse(1, ["does not prove who it is"], "ps", "--host", f"https://127.0.0.1:{elsewhere.port}", "--ca-file",
+                    other[0])
+        for nonsense in ("https://", "ftp://localhost", "https://a/b"):
+            self.refuse(2, ["no address of a server"], "ps", "--host", nonsense)
+        # The settings that the server was started with say it as well.
+        known = {"QUARREL_TLS_CERT": self.first[0], "QUARREL_PORT": str(self.server.port)}
+        self.refuse(1, ["does not prove who it is"], "ps", environment=known)
+        self.assertIn("toy is unloaded", self.succeed("stop", "toy", "--ca-file", self.first[0], environment=known).err)
+
+
 class Ports(TlsTest):
     def test_several_listeners_are_one_server(self):
         path = f"{self.folder}/s"

@@ -201,6 +201,17 @@ class Logs(WatchTest):
         self.assertEqual(refused["error"], "authentication_error")
         self.assertEqual([line["level"] for line in lines if line["route"] == "GET /healthz"], ["debug"])
 
+    def test_vectors_have_a_start_and_an_end(self):
+        path = self.path("vectors.log")
+        server = self.start_server(self.make_toy("embed", "vectors.gguf"), "--log-file", path)
+        self.assertEqual(server.post("/v1/embeddings", {"input": ["a fox", "a dog"]})[0], 200)
+        until(lambda: any(line.get("event") == "request" for line in self.log_of(path)), "a line")
+        line = next(line for line in self.log_of(path) if line.get("event") == "request")
+        self.assertEqual((line["finish_reason"], line["status"]), ("done", 200))
+        self.assertGreaterEqual(line["queue_ms"], 0)
+        self.assertEqual(self.value("quarrel_request_queue_time_seconds_count", server=server, model="vectors"), 1)
+        self.assertEqual(self.value("quarrel_requests_finished_total", server=server, model="vectors", reason="done"), 1)
+
     def test_the_log_is_json_but_on_a_terminal(self):
         server = self.start_server(self.toy)
         self.complete(server)

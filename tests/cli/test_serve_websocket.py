@@ -231,6 +231,30 @@ class Hostile(SocketTest):
             self.expect_code(client, "QUEUE_FULL", "m64")
             client.send({"type": "stop"})
 
+    def test_only_so_many_of_a_model_run_on_all_connections(self):
+        server = self.start_server(*self.models, "--ws-running-of-model", "3")
+        clients = [WebSocketClient(server.port) for _ in range(2)]
+        for client in clients:
+            self.addCleanup(client.cut)
+        for i in range(3):
+            clients[i % 2].ask(f"m{i}", **LONG)
+            clients[i % 2].next("inference")
+        clients[1].ask("one-more", **LONG)
+        self.expect_code(clients[1], "QUEUE_FULL", "one-more")
+        # A place that was given up is another's.
+        clients[0].send({"type": "stop", "id": "m0"})
+        while clients[0].next("inference")["payload"]["complete"] is False:
+            pass
+        end = time.monotonic() + TIMEOUT
+        while True:  # the end is told a moment before the place is free
+            clients[1].ask("again", **LONG)
+            message = clients[1].next("inference", "error")
+            while message.get("id") != "again":
+                message = clients[1].next("inference", "error")
+            if message["type"] == "inference":
+                break
+            self.assertLess(time.monotonic(), end)
+
     def test_other_origins_and_wrong_handshakes(self):
         for headers in ([("Origin", "http://elsewhere.example")], [("Origin", "null")]):
             with self.assertRaises(Refused) as refused:

@@ -2,6 +2,7 @@
 """Commands that talk to a running server: ps, stop, and run where a server holds the model."""
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -124,7 +125,7 @@ class Served(ServeTest):
         self.assertIn("broke", self.run_toy(environment=environment).err)
 
     def serve_bytes(self, path, answers):
-        """One connection that gets these answers, one for each thing it sends, and is closed."""
+        """A connection for each of these answers, which it gets for what it sends; then it is closed."""
         if os.path.exists(path):
             os.unlink(path)
         listener = socket.socket(socket.AF_UNIX)
@@ -133,13 +134,78 @@ class Served(ServeTest):
         listener.listen()
 
         def answer():
-            with listener, listener.accept()[0] as connection:
+            with listener:
                 for data in answers:
-                    connection.recv(65536)
-                    connection.sendall(data)
+                    with listener.accept()[0] as connection:
+                        connection.recv(65536)
+                        connection.sendall(data)
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
         self.addCleanup(thread.join, TIMEOUT)
+
+    def test_a_chat_is_answered_by_the_server(self):
+        self.load()
+        before = self.last_use()
+        wanted = re.findall("[A-Za-z]{3,}", self.run_toy("--local").out.decode())
+        self.assertTrue(wanted)
+        chat = self.open_terminal("run", self.toy, *QUESTION)
+        chat.expect("the server at")
+        chat.expect(">>> ")
+        chat.type("Say something\r")
+        shown = chat.expect(">>> ")
+        for word in wanted:
+            self.assertIn(word, shown)
+        self.assertGreater(self.last_use(), before)
+        chat.type("/show info\r")
+        self.assertIn("the server's", chat.expect(">>> "))
+        chat.type("/show template\r")
+        self.assertIn("im_start", chat.expect(">>> "))
+        chat.type("/bye\r")
+        self.assertEqual(chat.wait(), 0)
+
+    def test_a_chat_survives_its_server(self):
+        path = self.path("mortal.sock")
+        server = self.start_server(self.toy, "--unix-socket", path)
+        self.assertEqual(server.post("/api/chat", {"model": "toy", "messages": []})[0], 200)
+        chat = self.open_terminal("run", self.toy, *QUESTION, environment={"QUARREL_UNIX_SOCKET": path})
+        chat.expect("the server at")
+        chat.expect(">>> ")
+        chat.type("Say something\r")
+        chat.expect(">>> ")
+        server.kill()
+        chat.type("And again\r")
+        chat.expect("the model is loaded here")
+        chat.expect(">>> ")
+        chat.type("/show messages\r")
+        self.assertEqual(chat.expect(">>> ").count("user:"), 2)
+        chat.type("/bye\r")
+        self.assertEqual(chat.wait(), 0)
+
+    def test_without_a_setting_the_socket_is_in_the_runtime_folder(self):
+        runtime = self.path("runtime")
+        os.mkdir(runtime, 0o700)
+        environment = {"XDG_RUNTIME_DIR": runtime, "QUARREL_UNIX_SOCKET": ""}
+        server = self.start_server(self.toy, **environment)
+        folder = os.path.join(runtime, "quarrel")
+        self.assertEqual(os.stat(folder).st_mode & 0o777, 0o700)
+        self.assertEqual(os.stat(os.path.join(folder, "server.sock")).st_mode & 0o777, 0o600)
+        self.assertEqual(server.post("/api/chat", {"model": "toy", "messages": []})[0], 200)
+        self.assertIn(b"toy", self.succeed("ps", "--port", "1", environment=environment).out)
+        used = lambda: json.loads(server.request("GET", "/api/ps")[2])["models"][0]["expires_at"][:22]
+        before = used()
+        self.run_toy(environment=environment)
+        self.assertGreater(used(), before)
+        # A second server does without, and so does one whose folder is not its own.
+        second = self.start_server(self.toy, **environment)
+        self.assertIn("another server does", second.stop()[1])
+        self.assertIn(b"toy", self.succeed("ps", "--port", "1", environment=environment).out)
+        self.assertEqual(server.stop()[0], 0)
+        os.chmod(folder, 0o755)
+        third = self.start_server(self.toy, **environment)
+        self.assertIn("closed to others", third.stop()[1])
+        none = self.start_server(self.toy, "--unix-socket", "none", **environment)
+        self.assertEqual(none.stop()[0], 0)
+        self.assertEqual(os.listdir(folder), [])
 
     def test_an_interrupt_ends_the_answer(self):
         self.load()
