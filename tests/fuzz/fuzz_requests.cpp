@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "backend/create.h"
@@ -18,6 +19,7 @@
 #include "fuzz/targets.h"
 #include "server/api_error.h"
 #include "server/http/http_server.h"
+#include "server/json_body.h"
 #include "server/routes.h"
 #include "server/service.h"
 #include "support/temp_dir.h"
@@ -156,8 +158,20 @@ std::span<const Route* const> routes_with_bodies() {
   return kList;
 }
 
+// What one reader of JSON takes, the other takes for the same.
+void compare_readers(std::string_view body) {
+  const std::optional<Json> quick = read_by_simdjson(body);
+  if (!quick) return;
+  try {
+    require(quick->dump() == read_by_nlohmann(body).dump(), "both readers read the same");
+  } catch (const ApiError&) {
+    require(false, "what one reader takes the other takes");
+  }
+}
+
 unsigned answer_to_body(const Route& row, std::string_view body) {
   static NobodyHome home;
+  compare_readers(body);
   return home.answer(row, body);
 }
 
