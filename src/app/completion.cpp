@@ -8,7 +8,7 @@ namespace quarrel {
 namespace {
 
 // Inside single quotes of bash and zsh. Fish reads a backslash there, so it has its own.
-std::string quoted(std::string_view text) {
+std::string shell_quoted(std::string_view text) {
   std::string result = "'";
   for (const char c : text) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return result + "'";
@@ -50,7 +50,7 @@ std::string all_names(const std::vector<ArgumentReference>& options) {
 std::string bash_action(const ArgumentReference& argument) {
   switch (argument.kind) {
     case ArgumentKind::choice:
-      return fmt::format("_quarrel_words {}", quoted(fmt::format("{}", fmt::join(argument.choices, " "))));
+      return fmt::format("_quarrel_words {}", shell_quoted(fmt::format("{}", fmt::join(argument.choices, " "))));
     case ArgumentKind::model: return "_quarrel_models";
     case ArgumentKind::file: return "_quarrel_files -f";
     case ArgumentKind::folder: return "_quarrel_files -d";
@@ -74,10 +74,10 @@ std::string bash_command(const CommandReference& command) {
     positionals += fmt::format("        {}) {} ;;\n", number, bash_action(argument));
   }
   std::string text = fmt::format("    {})\n", fmt::join(spellings(command), "|"));
-  text += fmt::format("      _quarrel_place {}\n", quoted(values + " "));
+  text += fmt::format("      _quarrel_place {}\n", shell_quoted(values + " "));
   if (!cases.empty()) text += fmt::format("      case $prev in\n{}      esac\n", cases);
   text += fmt::format("      if [[ $cur == -* ]]; then _quarrel_words {}; return; fi\n",
-                      quoted(all_names(command.options)));
+                      shell_quoted(all_names(command.options)));
   if (!positionals.empty()) text += fmt::format("      case $place in\n{}      esac\n", positionals);
   return text + "      ;;\n";
 }
@@ -124,7 +124,7 @@ std::string zsh_option(const ArgumentReference& option) {
     if (option.names.size() > 1) spec = fmt::format("({})", fmt::join(option.names, " "));
     spec += fmt::format("{}[{}]", name, zsh_text(option.description));
     if (!option.value.empty()) spec += fmt::format(":{}:{}", zsh_text(option.value), zsh_action(option));
-    text += fmt::format(" \\\n            {}", quoted(spec));
+    text += fmt::format(" \\\n            {}", shell_quoted(spec));
   }
   return text;
 }
@@ -136,7 +136,7 @@ std::string zsh_command(const CommandReference& command) {
     const ArgumentReference& argument = command.positionals[i];
     const std::string place = argument.repeats ? "*" : fmt::format("{}", i + 1);
     text += fmt::format(" \\\n            {}",
-                        quoted(fmt::format("{}:{}:{}", place, zsh_text(argument.value), zsh_action(argument))));
+                        shell_quoted(fmt::format("{}:{}:{}", place, zsh_text(argument.value), zsh_action(argument))));
   }
   return text + "\n          ;;\n";
 }
@@ -184,7 +184,7 @@ std::string bash_completion(const ProgramReference& program) {
   for (const CommandReference& command : program.commands) names.push_back(command.name);
   std::string text(kBashStart);
   text += fmt::format("  if ((COMP_CWORD == 1)); then _quarrel_words {}; return; fi\n",
-                      quoted(fmt::format("{} {}", fmt::join(names, " "), all_names(program.options))));
+                      shell_quoted(fmt::format("{} {}", fmt::join(names, " "), all_names(program.options))));
   text += "  case ${COMP_WORDS[1]} in\n";
   for (const CommandReference& command : program.commands) text += bash_command(command);
   return text + "  esac\n}\ncomplete -F _quarrel quarrel\n";
@@ -197,7 +197,7 @@ std::string zsh_completion(const ProgramReference& program) {
       "  _alternative \"models:model:(${names//:/\\\\:})\" 'files:file:_files'\n}\n";
   text += "_quarrel() {\n  local state line\n  local -a commands\n  commands=(\n";
   for (const CommandReference& command : program.commands) {
-    text += fmt::format("    {}\n", quoted(fmt::format("{}:{}", command.name, zsh_text(command.description))));
+    text += fmt::format("    {}\n", shell_quoted(fmt::format("{}:{}", command.name, zsh_text(command.description))));
   }
   text += "  )\n  _arguments -C";
   for (const ArgumentReference& option : program.options) text += zsh_option(option);
