@@ -100,7 +100,8 @@ TEST_F(RunningCallTest, AnyOtherCancelIsOne) {
 TEST_F(RunningCallTest, AnAnswerThatIsOverKeepsNoModel) {
   const auto call = start(answers(1, 0, 3));
   write_until([&] { return reader_->end_ != nullptr; });
-  EXPECT_TRUE(test::eventually([&] { return !service_->registry().list().front().in_use; }));
+  EXPECT_TRUE(test::eventually(
+      [&] { return std::ranges::none_of(service_->registry().list(), &ModelRegistry::Status::in_use); }));
 }
 
 TEST_F(RunningCallTest, TheBestOfSeveralCostWhatAllOfThemDo) {
