@@ -78,8 +78,9 @@ void check_request(const EngineRequest& request, const ModelSpec& spec) {
   }
 }
 
-// The branches of a request, each with its own seed and, where something asks for it, its text.
-std::shared_ptr<EngineJob> make_job(const EngineRequest& request, std::int32_t most_branches) {
+// The branches of a request, each with its own seed and, where something asks for it, its text. Of a text that does not
+// fit, and will be refused, no copies are made.
+std::shared_ptr<EngineJob> make_job(const EngineRequest& request, std::int32_t most_branches, bool fits) {
   auto job = std::make_shared<EngineJob>();
   const bool penalties = has_penalties(request.sampling);
   job->unfinished = request.branches;
@@ -93,7 +94,7 @@ std::shared_ptr<EngineJob> make_job(const EngineRequest& request, std::int32_t m
     EngineBranch& branch = job->branches.emplace_back();
     branch.sampling = request.sampling;
     branch.sampling.seed = branch_seed(request.sampling.seed, index);
-    if (penalties) branch.text = request.prompt;
+    if (penalties && fits) branch.text = request.prompt;
     if (request.mask) branch.mask = request.mask(index);
   }
   return job;
@@ -152,7 +153,8 @@ std::int64_t Engine::after(std::chrono::microseconds time) const {
 
 SubmitResult Engine::submit(EngineRequest request, std::shared_ptr<EventSink> sink) {
   check_request(request, executor_->spec());
-  std::shared_ptr<EngineJob> job = make_job(request, config_.max_branches);
+  const bool fits = std::cmp_less_equal(request.prompt.size(), longest_text());
+  std::shared_ptr<EngineJob> job = make_job(request, config_.max_branches, fits);
   job->sink = std::move(sink);
   request.deadline_us = after(request.timeout);
   request.patience_us = request.patience.count();

@@ -29,6 +29,15 @@ void append_hundredths(std::string& out, float value) {
 
 }  // namespace
 
+AnswerEvent failure_event(const ApiError& error) {
+  return {.end = std::make_shared<const AnswerEnd>(AnswerEnd{.finish_reason = "error", .error = error})};
+}
+
+void AnswerReceiver::replaced() {
+  const AnswerEvent event = failure_event({409, "", "connection_lost", "another connection has taken the answer up"});
+  take(std::span(&event, 1), {});
+}
+
 void append_payload(std::string& out, const AnswerEvent& event, std::string_view resume) {
   out += "{\"token\":";
   append_json_string(out, event.text);

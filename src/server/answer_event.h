@@ -30,6 +30,9 @@ struct AnswerEvent {
   std::shared_ptr<const AnswerEnd> end = {};  // of the last one
 };
 
+// An answer's failure, as its only or last event.
+AnswerEvent failure_event(const ApiError& error);
+
 // {"token","token_id","stream","complete","tokens_per_sec"}; the last one tells of the end too, and `resume` stands in
 // it where it is not empty. Not for an event that is an error.
 void append_payload(std::string& out, const AnswerEvent& event, std::string_view resume);
@@ -42,8 +45,8 @@ class AnswerReceiver {
   virtual void accepted(const ResumePoint& point) = 0;
   // The next events; `before` is the place of the one before them. False: nobody is there any more.
   virtual bool take(std::span<const AnswerEvent> events, const ResumePoint& before) = 0;
-  // Another connection has taken the answer up: nothing more comes here.
-  virtual void replaced() = 0;
+  // Another connection has taken the answer up: this one gets an end that says so, and nothing more.
+  virtual void replaced();
 };
 
 }  // namespace quarrel

@@ -4,17 +4,23 @@
 
 #include <charconv>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "base/clock.h"
+#include "server/http/byte_budget.h"
 #include "server/request_record.h"
+#include "server/running_calls.h"
 
 namespace quarrel {
 namespace {
 
 using http::Exchange;
 
-class EmbeddingCall : public std::enable_shared_from_this<EmbeddingCall> {
+// A number takes so much as a float and as text.
+constexpr std::size_t kBytesAValue = 16;
+
+class EmbeddingCall final : public RunningCall, public std::enable_shared_from_this<EmbeddingCall> {
  public:
   EmbeddingCall(Service& service, const std::shared_ptr<Exchange>& exchange, EmbeddingAsk ask, EmbeddingAnswer answer)
       : service_(service),
@@ -22,7 +28,7 @@ class EmbeddingCall : public std::enable_shared_from_this<EmbeddingCall> {
         exchange_(exchange),
         ask_(std::move(ask)),
         answer_(std::move(answer)) {}
-  ~EmbeddingCall() { ticket_.cancel(); }
+  ~EmbeddingCall() override { ticket_.cancel(); }
 
   void acquire(const OfferedModel& model) {
     record_->update([&](RequestFacts& facts) { facts.model = model.name; });
@@ -32,6 +38,13 @@ class EmbeddingCall : public std::enable_shared_from_this<EmbeddingCall> {
         ask_.acquire);
     const std::scoped_lock lock(mutex_);
     ticket_ = std::move(ticket);
+  }
+
+  void end(const ApiError& why) override {
+    const std::scoped_lock lock(mutex_);
+    if (!why_) why_ = why;
+    ticket_.cancel();
+    run_.cancel();
   }
 
  private:
@@ -46,38 +59,84 @@ class EmbeddingCall : public std::enable_shared_from_this<EmbeddingCall> {
     }
   }
 
+  // None: the client has gone meanwhile.
+  std::vector<std::vector<TokenId>> encode(const LoadedModel& model) const {
+    std::vector<std::vector<TokenId>> texts;
+    const bool ranks = model.ranks();
+    EncodedText query;
+    if (!ask_.query.empty()) {
+      query = ranks ? encode_query(model, ask_.query) : encode_text(model, ask_.query);
+      require_whole(query, "query", "the query", model);
+      if (!ranks) texts.push_back(query.tokens);
+    }
+    for (std::size_t i = 0; i < ask_.inputs.size(); ++i) {
+      if (exchange_.expired()) return {};
+      if (const auto* ids = std::get_if<std::vector<TokenId>>(&ask_.inputs[i])) {
+        texts.push_back(*ids);
+        continue;
+      }
+      const std::string& text = std::get<std::string>(ask_.inputs[i]);
+      const bool pair = ranks && !ask_.query.empty();
+      EncodedText encoded = pair ? encode_pair(model, query, text) : encode_text(model, text);
+      require_whole(encoded, "input", fmt::format("text {}", i + 1), model);
+      texts.push_back(std::move(encoded.tokens));
+    }
+    return texts;
+  }
+
+  void require_whole(const EncodedText& encoded, const char* field, const std::string& what,
+                     const LoadedModel& model) const {
+    if (!encoded.cut || ask_.truncate) return;
+    throw invalid_field(field, fmt::format("{} has {} tokens and the model takes {}: send \"truncate\": true to have "
+                                           "it cut",
+                                           what, encoded.full_tokens, longest_embedded_text(model)));
+  }
+
+  // Many short texts become long answers: all of them together are bounded like the bodies that ask for them.
+  void reserve_bytes(std::size_t texts, const LoadedModel& model, const EmbeddingOptions& options) {
+    const auto width = static_cast<std::size_t>(vector_width(model, options));
+    if (share_.grow_to(texts * width * kBytesAValue)) return;
+    throw ApiError(503, "unavailable_error", "queue_full", "too many vectors are on their way to clients");
+  }
+
   void start(const ModelRegistry::Lease& model) {
     if (ask_.inputs.empty()) return finish({});
-    std::vector<std::vector<TokenId>> texts;
-    const bool pairs = !ask_.query.empty() && model->ranks();
-    if (!ask_.query.empty() && !pairs) add_text(texts, encode_text(*model, ask_.query), *model);
-    for (const auto& input : ask_.inputs) {
-      if (const auto* ids = std::get_if<std::vector<TokenId>>(&input)) {
-        texts.push_back(*ids);
-      } else {
-        const std::string& text = std::get<std::string>(input);
-        add_text(texts, pairs ? encode_pair(*model, ask_.query, text) : encode_text(*model, text), *model);
-      }
-    }
+    std::vector<std::vector<TokenId>> texts = encode(*model);
+    if (texts.empty()) return;
     EmbeddingOptions options = ask_.options;
     const std::shared_ptr<const Caller> caller = record_->caller();
     options.key = caller->key;
     options.patience = service_.patience();
     if (caller->priority) options.priority = *caller->priority;
+    reserve_bytes(texts.size(), *model, options);
     std::size_t tokens = 0;
+    for (const std::vector<TokenId>& text : texts) tokens += text.size();
     std::shared_ptr<LimitTicket> ticket;
     record_->update([&](RequestFacts& facts) {
       facts.priority = options.priority;
-      facts.submitted = Clock::now();
-      for (const std::vector<TokenId>& text : texts) facts.prompt_tokens += text.size();
-      tokens = facts.prompt_tokens;
       ticket = facts.ticket;
     });
     if (ticket != nullptr) {
       if (const auto refusal = ticket->reserve(static_cast<std::int64_t>(tokens))) throw ApiError(*refusal);
     }
+    // Before the engine has them, since the end may come at once; who is refused then has read nothing.
+    record_->update([&](RequestFacts& facts) {
+      facts.submitted = Clock::now();
+      facts.prompt_tokens = tokens;
+    });
+    try {
+      submit(model, std::move(texts), options);
+    } catch (...) {
+      record_->update([](RequestFacts& facts) { facts.prompt_tokens = 0; });
+      throw;
+    }
+  }
+
+  void submit(const ModelRegistry::Lease& model, std::vector<std::vector<TokenId>> texts,
+              const EmbeddingOptions& options) {
     const std::weak_ptr<EmbeddingCall> weak = weak_from_this();
     const std::scoped_lock lock(mutex_);
+    if (why_) throw ApiError(*why_);
     run_ = start_embedding(model, std::move(texts), options, [weak](EmbeddingOutcome outcome) {
       // An engine may outlive the service; a call that is still there does not.
       const std::shared_ptr<EmbeddingCall> call = weak.lock();
@@ -90,15 +149,6 @@ class EmbeddingCall : public std::enable_shared_from_this<EmbeddingCall> {
     });
   }
 
-  void add_text(std::vector<std::vector<TokenId>>& texts, EncodedText encoded, const LoadedModel& model) const {
-    if (encoded.cut && !ask_.truncate) {
-      throw invalid_field("input", fmt::format("text {} has {} tokens and the model takes {}: send \"truncate\": true "
-                                               "to have it cut",
-                                               texts.size(), encoded.full_tokens, longest_embedded_text(model)));
-    }
-    texts.push_back(std::move(encoded.tokens));
-  }
-
   void finish(const EmbeddingOutcome& outcome) {
     record_->update([&](RequestFacts& facts) {
       facts.started = outcome.started;
@@ -108,13 +158,32 @@ class EmbeddingCall : public std::enable_shared_from_this<EmbeddingCall> {
       report(api_error(outcome.error), outcome.error);
       return;
     }
-    if (const auto exchange = exchange_.lock()) exchange->respond(answer_.respond(outcome.embeddings, load_seconds_));
+    const auto exchange = exchange_.lock();
+    if (exchange == nullptr) return;
+    try {
+      exchange->respond(answer_.respond(outcome.embeddings, load_seconds_));
+    } catch (...) {
+      report(api_error(std::current_exception()), std::current_exception());
+    }
   }
 
-  void report(const ApiError& said, const std::exception_ptr& error) {
-    log_fault(service_.log(), record_->id(), said, error);
-    record_->update([&](RequestFacts& facts) { facts.error = said.type; });
-    if (const auto exchange = exchange_.lock()) exchange->respond(answer_.fail(said));
+  // Nobody else answers: who cannot be told why is not left to wait either.
+  void report(const ApiError& caught, const std::exception_ptr& error) {
+    const auto exchange = exchange_.lock();
+    try {
+      const std::optional<ApiError> given = why();
+      const ApiError& said = given ? *given : caught;
+      log_fault(service_.log(), record_->id(), said, error);
+      record_->update([&](RequestFacts& facts) { facts.error = said.type; });
+      if (exchange != nullptr) exchange->respond(answer_.fail(said));
+    } catch (const std::exception&) {
+      if (exchange != nullptr) exchange->abandon();
+    }
+  }
+
+  std::optional<ApiError> why() {
+    const std::scoped_lock lock(mutex_);
+    return why_;
   }
 
   Service& service_;
@@ -124,9 +193,11 @@ class EmbeddingCall : public std::enable_shared_from_this<EmbeddingCall> {
   const EmbeddingAnswer answer_;
   const Clock::time_point asked_ = Clock::now();
   double load_seconds_ = 0.0;  // set before the engine is asked, read after it has answered
-  std::mutex mutex_;           // guards all below
+  http::ByteBudget::Share share_{service_.vector_bytes()};
+  std::mutex mutex_;  // guards all below
   ModelRegistry::Ticket ticket_;
   EmbeddingRun run_;
+  std::optional<ApiError> why_;  // somebody ended it, and said so
 };
 
 }  // namespace
@@ -135,6 +206,7 @@ void start_embedding_call(Service& service, const std::shared_ptr<Exchange>& exc
                           EmbeddingAsk ask, EmbeddingAnswer answer) {
   auto call = std::make_shared<EmbeddingCall>(service, exchange, std::move(ask), std::move(answer));
   exchange->keep(call);
+  service.sockets().watch(call, caller_of(*exchange));
   call->acquire(model);
 }
 

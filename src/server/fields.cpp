@@ -19,6 +19,8 @@ long double value_of(const Json& number) {
 
 }  // namespace
 
+std::string compact_json(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
 bool is_neutral(const Json& value) {
   if (value.is_null()) return true;
   if (value.is_boolean()) return !value.get<bool>();

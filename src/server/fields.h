@@ -35,6 +35,9 @@ struct Field {
   Json (*schema)() = nullptr;  // what `any` takes, as JSON Schema has it (server/schema.h)
 };
 
+// Its text; what in it is no UTF-8, such as a file's name, is replaced.
+std::string compact_json(const Json& json);
+
 // null, false, 0 elements, "" and "text": what a client sends for a field that it does not use.
 bool is_neutral(const Json& value);
 

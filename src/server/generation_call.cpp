@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -33,7 +34,10 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
  public:
   Call(Service& service, std::shared_ptr<RequestRecord> record, MakeAsk make_ask, std::unique_ptr<AnswerWriter> writer)
       : service_(service), record_(std::move(record)), make_ask_(std::move(make_ask)), writer_(std::move(writer)) {}
-  ~Call() override { ticket_.cancel(); }
+  ~Call() override {
+    ticket_.cancel();
+    note_usage();
+  }
 
   void acquire(const OfferedModel& model, const AcquireOptions& options) {
     ModelRegistry::Ticket ticket = service_.acquire(
@@ -45,13 +49,11 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
     if (cancelled_) ticket_.cancel();
   }
 
+  std::shared_ptr<const Caller> caller() const { return record_->caller(); }
+
   // It waits for no text and no writer: whoever notices that a client is gone may be the one that writes to it.
-  void cancel() override {
-    const std::scoped_lock lock(cancel_mutex_);
-    cancelled_ = true;
-    ticket_.cancel();
-    generation_.cancel();
-  }
+  void cancel() override { end_early(std::nullopt); }
+  void end(const ApiError& why) override { end_early(why); }
 
  private:
   void acquired(const ModelRegistry::Lease& model, const std::exception_ptr& error) {
@@ -83,9 +85,30 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
     return ask;
   }
 
+  void end_early(const std::optional<ApiError>& why) {
+    const std::scoped_lock lock(cancel_mutex_);
+    if (!cancelled_) why_ = why;
+    cancelled_ = true;
+    ticket_.cancel();
+    generation_.cancel();
+    note_usage();  // a client that is gone takes the record's end with it
+  }
+
+  // What was computed is counted whether anybody saw it or not: of the best of several the others were computed too.
+  // Of whoever holds a mutex that guards the generation.
+  void note_usage() {
+    const std::size_t generated = generation_.usage().generated_tokens;
+    record_->update([&](RequestFacts& facts) { facts.generated_tokens = std::max(facts.generated_tokens, generated); });
+  }
+
   bool cancelled() {
     const std::scoped_lock lock(cancel_mutex_);
     return cancelled_;
+  }
+
+  std::optional<ApiError> why() {
+    const std::scoped_lock lock(cancel_mutex_);
+    return why_;
   }
 
   // Events may come before this is over, on another thread: they wait for the mutex.
@@ -93,7 +116,7 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
     Ask ask = ask_for(*model);
     if (!cancelled()) ask.prompt = encode_prompt(*model, ask);
     const std::scoped_lock lock(mutex_);
-    if (cancelled()) return tell(failed(FinishReason::cancelled, "the request was cancelled"));
+    if (cancelled()) return fail(FinishReason::cancelled, "the request was cancelled");
     model_ = model;
     const std::weak_ptr<Call> weak = weak_from_this();
     Generation started = Generation::start(
@@ -127,6 +150,16 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
       writer_->abandon();
       service_.log().warn("request {} failed: {}", record_->id(), error.what());
     }
+    if (answers_left_ == 0) let_go();
+  }
+
+  // The call lives until its client has read the answer; the model is not kept that long.
+  void let_go() {
+    model_.reset();
+    Generation ended;  // ends without the lock
+    const std::scoped_lock lock(cancel_mutex_);
+    note_usage();
+    std::swap(ended, generation_);
   }
 
   void write(std::span<GenerationEvent> events) {
@@ -138,11 +171,13 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
       if (failure.empty()) continue;
       answers_left_ = 0;
       generation_.cancel();
-      tell(failed(event.reason, failure));
+      fail(event.reason, failure);
       return;
     }
     writer_->take(events);
-    if (answers_left_ == 0) writer_->end(generation_.usage());
+    if (answers_left_ != 0) return;
+    note_usage();  // before the client has all of it, and the record ends
+    writer_->end(generation_.usage());
   }
 
   void note(std::span<const GenerationEvent> events) {
@@ -181,6 +216,19 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
     }
   }
 
+  // Who ended it may have said why. Whoever asked and wants no more has what it wants.
+  void fail(FinishReason reason, const std::string& message) {
+    note_usage();
+    const bool cancelled = reason == FinishReason::cancelled;
+    if (const std::optional<ApiError> given = why(); given && cancelled) return tell(*given);
+    const ApiError error = failed(reason, message);
+    if (cancelled && writer_->stop_is_wanted()) {
+      record_->update([&](RequestFacts& facts) { facts.finish_reason = reason_name(reason); });
+      return writer_->fail(error);
+    }
+    tell(error);
+  }
+
   void tell(const ApiError& error) {
     record_->update([&](RequestFacts& facts) { facts.error = error.type; });
     writer_->fail(error);
@@ -190,10 +238,12 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
     log_fault(service_.log(), record_->id(), said, error);
     const std::scoped_lock lock(mutex_);
     try {
-      tell(said);
+      const std::optional<ApiError> given = why();
+      tell(given ? *given : said);
     } catch (const std::exception&) {
       writer_->abandon();
     }
+    let_go();
   }
 
   Service& service_;
@@ -209,8 +259,9 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
 
   std::mutex cancel_mutex_;  // held for a moment only; guards all below. Taken after the other, never before
   ModelRegistry::Ticket ticket_;
-  Generation generation_;  // set once, with both: who holds either may ask it
+  Generation generation_;  // changed with both: who holds either may ask it
   bool cancelled_ = false;
+  std::optional<ApiError> why_;  // it was cancelled, where somebody said so
 };
 
 }  // namespace
@@ -241,6 +292,7 @@ std::shared_ptr<GenerationCall> start_generation(Service& service, std::shared_p
   record->update([&](RequestFacts& facts) { facts.model = model.name; });
   auto call = std::make_shared<Call>(service, std::move(record), std::move(make_ask), std::move(writer));
   call->acquire(model, options);
+  service.sockets().watch(call, call->caller());
   return call;
 }
 

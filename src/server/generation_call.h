@@ -11,6 +11,7 @@
 #include "server/api_error.h"
 #include "server/http/exchange.h"
 #include "server/request_record.h"
+#include "server/running_calls.h"
 #include "server/service.h"
 #include "session/generation.h"
 
@@ -29,6 +30,8 @@ class AnswerWriter {
   virtual void fail(const ApiError& error) = 0;
   // There will be no answer, or not the rest of it, and nothing can be said: nobody may take a part for the whole.
   virtual void abandon() = 0;
+  // Whoever asked has said that it wants no more: the end of a cancelled answer is no failure then.
+  virtual bool stop_is_wanted() const { return false; }
 };
 
 // Of an answer to an HTTP request.
@@ -54,9 +57,8 @@ class HttpAnswerWriter : public AnswerWriter {
 // What is asked depends on the model: its recommended sampling, its ids.
 using MakeAsk = std::function<Ask(const LoadedModel& model)>;
 
-class GenerationCall {
+class GenerationCall : public RunningCall {
  public:
-  virtual ~GenerationCall() = default;
   // Its writer is told of the end, if that has not come yet. Waits for nobody; from any thread, the writer's own too.
   virtual void cancel() = 0;
 };

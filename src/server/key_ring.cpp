@@ -1,5 +1,7 @@
 #include "server/key_ring.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "base/error.h"
@@ -57,22 +59,42 @@ std::shared_ptr<const KeyRing::Table> KeyRing::make_table(std::vector<KeyRecord>
   return table;
 }
 
-// Of the mutex's owner: the file has another version.
-void KeyRing::look(const std::optional<FileStamp>& stamp) {
-  seen_ = stamp;
-  if (!stamp) {
-    log_.warn("the file of keys has gone: the keys that were in it are still taken");
-    return;
+// Of the mutex's owner, like the next two. What went wrong may go right the next time: it is tried each time, and said
+// once.
+void KeyRing::look() {
+  try {
+    const std::optional<FileStamp> stamp = file_stamp(options_.file);
+    if (stamp == seen_) {
+      complaint_.clear();
+    } else if (stamp) {
+      read_anew();
+    } else {
+      complain("the file of keys has gone: the keys that were in it are still taken");
+    }
+  } catch (const std::exception& error) {
+    complain(
+        fmt::format("the file of keys cannot be looked at: {}; the keys from before are still taken", error.what()));
   }
+}
+
+void KeyRing::read_anew() {
   try {
     KeyFile file = read_key_file(options_.file);
+    std::shared_ptr<const Table> table = make_table(std::move(file.keys));
     seen_ = file.stamp;
-    table_ = make_table(std::move(file.keys));
+    table_ = std::move(table);
+    complaint_.clear();
     log_.info("the file of keys has changed and was read again: {} keys", table_->entries.size());
   } catch (const std::exception& error) {
-    log_.warn("the file of keys has changed and cannot be used: {}; the keys from before are still taken",
-              error.what());
+    // Who puts keys there does not want everybody in.
+    if (table_ == nullptr) table_ = std::make_shared<const Table>();
+    complain(fmt::format("the file of keys has changed and cannot be used: {}; the keys from before are still taken",
+                         error.what()));
   }
+}
+
+void KeyRing::complain(const std::string& what) {
+  if (std::exchange(complaint_, what) != what) log_.warn("{}", what);
 }
 
 std::shared_ptr<const KeyRing::Table> KeyRing::table() {
@@ -81,8 +103,7 @@ std::shared_ptr<const KeyRing::Table> KeyRing::table() {
   const Clock::time_point now = options_.now ? options_.now() : Clock::now();
   if (now - looked_at_ >= kLookEvery) {
     looked_at_ = now;
-    const std::optional<FileStamp> stamp = file_stamp(options_.file);
-    if (stamp != seen_) look(stamp);
+    look();
   }
   return table_;
 }

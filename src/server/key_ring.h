@@ -65,7 +65,9 @@ class KeyRing {
 
   std::shared_ptr<const Table> table();
   WallTime wall_time() const;
-  void look(const std::optional<FileStamp>& stamp);
+  void look();
+  void read_anew();
+  void complain(const std::string& what);
   static std::shared_ptr<const Table> make_table(std::vector<KeyRecord> keys);
 
   const KeyRingOptions options_;
@@ -75,7 +77,8 @@ class KeyRing {
   const KeySecret nobody_;              // whom unknown keys are compared with
   std::mutex mutex_;                    // guards all below
   std::shared_ptr<const Table> table_;  // null: there is no file of keys
-  std::optional<FileStamp> seen_;       // the version of the file that was last looked at, good or not
+  std::optional<FileStamp> seen_;       // the version of the file that is in force; none: there was no file
+  std::string complaint_;               // what was last said of a file that cannot be used; empty: it can
   Clock::time_point looked_at_ = {};
 };
 

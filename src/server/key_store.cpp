@@ -102,8 +102,9 @@ fs::path default_key_file() {
 
 std::optional<FileStamp> file_stamp(const fs::path& path) {
   struct stat status{};
-  if (::stat(path.c_str(), &status) != 0) return std::nullopt;
-  return stamp_of(status);
+  if (::stat(path.c_str(), &status) == 0) return stamp_of(status);
+  if (errno != ENOENT && errno != ENOTDIR) refuse(path, "look at", errno);
+  return std::nullopt;
 }
 
 KeyFile read_key_file(const fs::path& path) {

@@ -26,7 +26,8 @@ struct FileStamp {
   std::uint32_t mode = 0;
   bool operator==(const FileStamp&) const = default;
 };
-std::optional<FileStamp> file_stamp(const std::filesystem::path& path);  // nullopt: there is none
+// None: there is no such file. Throws Error(io) where that cannot be known: who may not look must not take it for none.
+std::optional<FileStamp> file_stamp(const std::filesystem::path& path);
 
 struct KeyFile {
   FileStamp stamp = {};

@@ -19,8 +19,6 @@ namespace {
 
 using http::Exchange;
 
-std::string text_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
-
 Json body_of(const Exchange& exchange) {
   return exchange.request().body.empty() ? Json::object() : parse_body(exchange.request().body);
 }
@@ -233,13 +231,13 @@ void native_models(Service& service, const std::shared_ptr<Exchange>& exchange) 
   for (const OfferedModel& model : service.models(*caller_of(*exchange))) {
     list.push_back(model_json(model, status_of(model.name, loaded)));
   }
-  exchange->respond({.body = text_of(list)});
+  exchange->respond({.body = compact_json(list)});
 }
 
 void native_model(Service& service, const std::shared_ptr<Exchange>& exchange) {
   const OfferedModel model = named_in_path(service, *exchange);
   const std::vector<ModelRegistry::Status> loaded = service.registry().list();
-  exchange->respond({.body = text_of(details_json(service, model, status_of(model.name, loaded)))});
+  exchange->respond({.body = compact_json(details_json(service, model, status_of(model.name, loaded)))});
 }
 
 void load_model(Service& service, const std::shared_ptr<Exchange>& exchange) {
@@ -266,7 +264,7 @@ void clear_model_cache(Service& service, const std::shared_ptr<Exchange>& exchan
   const OfferedModel model = named_in_path(service, *exchange);
   exchange->request().record->update([&](RequestFacts& facts) { facts.model = model.name; });
   const bool found = service.registry().clear_cache(model.name);
-  exchange->respond({.body = text_of({{"status", found ? "cleared" : "not_loaded"}, {"model", model.name}})});
+  exchange->respond({.body = compact_json({{"status", found ? "cleared" : "not_loaded"}, {"model", model.name}})});
 }
 
 }  // namespace quarrel

@@ -1,6 +1,9 @@
 #include "server/native_request.h"
 
+#include <fmt/format.h>
+
 #include <array>
+#include <utility>
 
 #include "server/question.h"
 #include "server/schema.h"
@@ -19,6 +22,9 @@ template <void (*read)(const Json&, NativeRequest&)>
 constexpr NativeField integer(std::string_view name, double least, double most, std::string_view help) {
   return {.name = name, .kind = FieldKind::integer, .least = least, .most = most, .help = help, .read = read};
 }
+
+constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kSpellings = {
+    {{"topk", "top_k"}, {"topp", "top_p"}, {"minp", "min_p"}}};
 
 constexpr std::string_view kTopK = "draws from this many of the likeliest tokens; 0: from all";
 constexpr std::string_view kTopP = "draws from the likeliest tokens that together have this probability";
@@ -98,6 +104,12 @@ Json native_request_schema() { return schema::request_of<NativeRequest>("Generat
 NativeRequest read_native_request(const Json& body) {
   NativeRequest request;
   read_fields<NativeRequest>(body, kFields, request);
+  for (const auto& [old, name] : kSpellings) {
+    const auto has = [&](std::string_view field) { return body.contains(field) && !body[field].is_null(); };
+    if (has(old) && has(name)) {
+      throw invalid_field(std::string(name), fmt::format("'{}' and '{}' are the same: send one", old, name));
+    }
+  }
   if (request.reattach) {
     if (body.size() > 1) throw invalid_field("resume", "'resume' with an answer's id stands alone: the rest is known");
     return request;

@@ -49,13 +49,6 @@ class SseReceiver final : public AnswerReceiver {
   // The answer's id may have reached its client.
   bool begun() const noexcept { return begun_; }
 
-  void replaced() override {
-    const std::shared_ptr<Exchange> exchange = exchange_.lock();
-    if (exchange == nullptr) return;
-    const AnswerEvent event = failure_event({409, "", "connection_lost", "another connection has taken the answer up"});
-    take(std::span(&event, 1), {});
-  }
-
  private:
   static void append_event(std::string& bytes, const AnswerEvent& event) {
     if (event.end != nullptr && event.end->error) {
@@ -74,11 +67,11 @@ class SseReceiver final : public AnswerReceiver {
 // What the connection's end means for an answer that may outlive it: on another thread than the one that noticed it,
 // which may be in the middle of handing over events.
 void detach_when_closed(Service& service, Exchange& exchange, const std::shared_ptr<ResumableAnswer>& answer,
-                        const std::shared_ptr<SseReceiver>& receiver) {
+                        const std::shared_ptr<SseReceiver>& receiver, bool id_is_known) {
   const std::weak_ptr<ResumableAnswer> weak = answer;
-  exchange.on_closed([&service, weak, receiver] {
-    service.run_text_work([weak, receiver] {
-      if (const auto self = weak.lock()) self->detach(receiver.get(), receiver->begun());
+  exchange.on_closed([&service, weak, receiver, id_is_known] {
+    service.run_text_work([weak, receiver, id_is_known] {
+      if (const auto self = weak.lock()) self->detach(receiver.get(), id_is_known || receiver->begun());
     });
   });
 }
@@ -98,7 +91,7 @@ void take_up(Service& service, const std::shared_ptr<Exchange>& exchange, const 
       service.sockets().answers().attach(point, caller_of(*exchange)->key, receiver);
   // A browser's EventSource takes 204 for the end, and does not ask again.
   if (attached.left == Remainder::none) return exchange->respond({.status = 204, .content_type = ""});
-  detach_when_closed(service, *exchange, attached.answer, receiver);
+  detach_when_closed(service, *exchange, attached.answer, receiver, true);
 }
 
 void begin_resumable(Service& service, const std::shared_ptr<Exchange>& exchange, const OfferedModel& model,
@@ -106,7 +99,7 @@ void begin_resumable(Service& service, const std::shared_ptr<Exchange>& exchange
   const std::shared_ptr<RequestRecord>& record = exchange->request().record;
   const auto receiver = std::make_shared<SseReceiver>(exchange);
   const std::shared_ptr<ResumableAnswer> answer = service.sockets().answers().create(record->caller()->key, receiver);
-  detach_when_closed(service, *exchange, answer, receiver);
+  detach_when_closed(service, *exchange, answer, receiver, false);
   auto writer = std::make_unique<EventWriter>(std::make_shared<ResumableReceiver>(answer),
                                               EventWriter::Options{.stopped = answer->stopped()});
   const std::shared_ptr<GenerationCall> call =

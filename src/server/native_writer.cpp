@@ -37,7 +37,7 @@ void EventWriter::end(const Usage& usage) {
 }
 
 void EventWriter::fail(const ApiError& error) {
-  if (options_.stopped != nullptr && *options_.stopped && error.code == "cancelled") {
+  if (stop_is_wanted() && error.code == "cancelled") {
     put_end({.finish_reason = "cancelled", .tokens_generated = tokens_, .prompt_tokens = prompt_tokens_});
     return;
   }
@@ -56,10 +56,6 @@ void EventWriter::put_end(AnswerEnd end) {
                           .tokens_per_second = static_cast<float>(rate),
                           .end = std::make_shared<const AnswerEnd>(std::move(end))};
   receiver_->take(std::span(&event, 1), {});
-}
-
-AnswerEvent failure_event(const ApiError& error) {
-  return {.end = std::make_shared<const AnswerEnd>(AnswerEnd{.finish_reason = "error", .error = error})};
 }
 
 MakeAsk make_native_ask(NativeRequest request, bool stream) {

@@ -33,6 +33,7 @@ class EventWriter final : public AnswerWriter {
   void end(const Usage& usage) override;
   void fail(const ApiError& error) override;
   void abandon() override;
+  bool stop_is_wanted() const override { return options_.stopped != nullptr && *options_.stopped; }
 
  private:
   void put_end(AnswerEnd end);
@@ -44,9 +45,6 @@ class EventWriter final : public AnswerWriter {
   std::size_t tokens_ = 0, prompt_tokens_ = 0;
   Clock::time_point first_ = Clock::now();
 };
-
-// An answer's failure, as its only or last event.
-AnswerEvent failure_event(const ApiError& error);
 
 // What a model is asked, with the priority of the kind of answer.
 MakeAsk make_native_ask(NativeRequest request, bool stream);

@@ -18,6 +18,13 @@ namespace {
 
 using http::Exchange;
 
+// How long a model stays is its server's own affair: of those who may only use it, it is passed over. Clients send it
+// unasked.
+AcquireOptions acquire_options(const Caller& caller, const KeepAlive& keep_alive) {
+  if (caller.role != Role::admin) return {};
+  return {.keep_alive = keep_alive};
+}
+
 // A request without a question: the model is loaded, or unloaded where it is not to be kept.
 void answer_idle(Service& service, const std::shared_ptr<Exchange>& exchange, OllamaForm form,
                  const OllamaRequest& request, const OfferedModel& model) {
@@ -39,15 +46,17 @@ void generate(Service& service, const std::shared_ptr<Exchange>& exchange, Ollam
   if (request.model.empty()) request.model = model.name;
   if (request.prompt.empty() && request.messages.empty()) return answer_idle(service, exchange, form, request, model);
   auto writer = make_ollama_writer(exchange, form, request);
-  const AcquireOptions acquire{.keep_alive = request.keep_alive};
+  const AcquireOptions acquire = acquire_options(*caller_of(*exchange), request.keep_alive);
   serve_generation(
       service, exchange, model,
       [request = std::move(request)](const LoadedModel& loaded) { return ask_of(request, loaded); }, std::move(writer),
       acquire);
 }
 
-EmbeddingAsk ask_of(OllamaEmbedRequest request, bool normalize) {
-  EmbeddingAsk ask{.truncate = request.truncate, .acquire = {.keep_alive = request.keep_alive}};
+// Without a text the model is only loaded.
+EmbeddingAsk ask_of(OllamaEmbedRequest request, bool normalize, const Caller& caller) {
+  if (request.inputs.empty()) require_admin(caller);
+  EmbeddingAsk ask{.truncate = request.truncate, .acquire = acquire_options(caller, request.keep_alive)};
   ask.options = {.normalize = normalize, .dimensions = request.dimensions, .priority = Priority::batch};
   for (std::string& text : request.inputs) ask.inputs.emplace_back(std::move(text));
   return ask;
@@ -86,7 +95,7 @@ void ollama_embed(Service& service, const std::shared_ptr<Exchange>& exchange) {
   const auto respond = [name, asked = Clock::now()](std::span<const Embedding> embeddings, double load_seconds) {
     return http::Response{.body = embed_body(name, embeddings, seconds_since(asked), load_seconds)};
   };
-  start_embedding_call(service, exchange, model, ask_of(std::move(request), true),
+  start_embedding_call(service, exchange, model, ask_of(std::move(request), true, *caller_of(*exchange)),
                        {.respond = respond, .fail = plain_error});
 }
 
@@ -98,7 +107,7 @@ void ollama_embeddings(Service& service, const std::shared_ptr<Exchange>& exchan
     append_json_vector(body, embeddings.empty() ? std::span<const float>() : embeddings.front().values);
     return http::Response{.body = body + "}"};
   };
-  start_embedding_call(service, exchange, model, ask_of(std::move(request), false),
+  start_embedding_call(service, exchange, model, ask_of(std::move(request), false, *caller_of(*exchange)),
                        {.respond = respond, .fail = plain_error});
 }
 

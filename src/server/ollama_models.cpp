@@ -36,8 +36,6 @@ std::string with_tag(const std::string& name) {
   return name.find(':') == std::string::npos ? name + std::string(kLatest) : name;
 }
 
-std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
-
 Json details_json(const ModelDescription& model) {
   return {{"parent_model", ""},
           {"format", "gguf"},
@@ -112,7 +110,7 @@ std::string parameter_lines(const ResolvedModel& model, std::string_view before)
   if (!values.is_object()) return lines;
   for (const auto& [name, value] : values.items()) {
     for (const Json& each : value.is_array() ? value : Json::array({value})) {
-      lines += fmt::format("{}{}{:<30} {}", lines.empty() ? "" : "\n", before, name, dump(each));
+      lines += fmt::format("{}{}{:<30} {}", lines.empty() ? "" : "\n", before, name, compact_json(each));
     }
   }
   return lines;
@@ -135,6 +133,13 @@ system_clock::time_point expiry(const ModelRegistry::Status& status, std::chrono
   return now + kForever;
 }
 
+Json listed_json(const OfferedModel& model, const std::filesystem::path& path) {
+  const ModelDescription description = describe_file(path);
+  return {
+      {"name", with_tag(model.name)}, {"model", with_tag(model.name)}, {"modified_at", rfc3339(modified_time(path))},
+      {"size", description.bytes},    {"digest", model_digest(path)},  {"details", details_json(description)}};
+}
+
 }  // namespace
 
 std::string without_tag(std::string_view name) {
@@ -153,16 +158,13 @@ OfferedModel find_ollama_model(const Service& service, const std::string& name, 
 void ollama_tags(Service& service, const std::shared_ptr<Exchange>& exchange) {
   Json list = Json::array();
   for (const OfferedModel& model : service.models(*caller_of(*exchange))) {
-    const ResolvedModel resolved = service.resolve(model);
-    const ModelDescription description = describe_file(resolved.path);
-    list.push_back({{"name", with_tag(model.name)},
-                    {"model", with_tag(model.name)},
-                    {"modified_at", rfc3339(modified_time(resolved.path))},
-                    {"size", description.bytes},
-                    {"digest", model_digest(resolved.path)},
-                    {"details", details_json(description)}});
+    try {
+      list.push_back(listed_json(model, service.resolve(model).path));
+    } catch (const std::exception&) {
+      continue;  // it went a moment ago, or cannot be read: the others are there
+    }
   }
-  exchange->respond({.body = dump({{"models", list}})});
+  exchange->respond({.body = compact_json({{"models", list}})});
 }
 
 void ollama_show(Service& service, const std::shared_ptr<Exchange>& exchange) {
@@ -184,7 +186,7 @@ void ollama_show(Service& service, const std::shared_ptr<Exchange>& exchange) {
   const std::string license = resolved.license.empty() ? text_of(file, "general.license") : resolved.license;
   if (!license.empty()) json["license"] = license;
   if (resolved.system) json["system"] = *resolved.system;
-  exchange->respond({.body = dump(json)});
+  exchange->respond({.body = compact_json(json)});
 }
 
 void ollama_ps(Service& service, const std::shared_ptr<Exchange>& exchange) {
@@ -201,7 +203,7 @@ void ollama_ps(Service& service, const std::shared_ptr<Exchange>& exchange) {
                     {"size_vram", 0},
                     {"context_length", status.context}});
   }
-  exchange->respond({.body = dump({{"models", list}})});
+  exchange->respond({.body = compact_json({{"models", list}})});
 }
 
 void ollama_delete(Service& service, const std::shared_ptr<Exchange>& exchange) {

@@ -145,7 +145,7 @@ StoredSettings settings_of(const OllamaCreateRequest& request, const ResolvedMod
   Json parameters = Json::parse(settings.params.value_or("{}"), nullptr, false);
   if (!parameters.is_object()) parameters = Json::object();
   parameters.update(request.parameters);
-  if (!parameters.empty()) settings.params = parameters.dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (!parameters.empty()) settings.params = compact_json(parameters);
   return settings;
 }
 

@@ -59,9 +59,6 @@ Json model_json(const OfferedModel& model, const std::vector<ModelRegistry::Stat
   return json;
 }
 
-// A file's name may be no UTF-8.
-std::string text_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
-
 }  // namespace
 
 void openai_chat(Service& service, const std::shared_ptr<Exchange>& exchange) {
@@ -87,13 +84,13 @@ void openai_models(Service& service, const std::shared_ptr<Exchange>& exchange) 
   const std::vector<ModelRegistry::Status> loaded = service.registry().list();
   Json list = Json::array();
   for (const OfferedModel& model : service.models(*caller_of(*exchange))) list.push_back(model_json(model, loaded));
-  exchange->respond({.body = text_of(Json{{"object", "list"}, {"data", list}})});
+  exchange->respond({.body = compact_json(Json{{"object", "list"}, {"data", list}})});
 }
 
 void openai_model(Service& service, const std::shared_ptr<Exchange>& exchange) {
   const OfferedModel model =
       service.find(route_argument(exchange->request().method, exchange->request().path), *caller_of(*exchange));
-  exchange->respond({.body = text_of(model_json(model, service.registry().list()))});
+  exchange->respond({.body = compact_json(model_json(model, service.registry().list()))});
 }
 
 }  // namespace quarrel

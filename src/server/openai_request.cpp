@@ -271,10 +271,17 @@ constexpr std::array kCompletionFields = {
 };
 #undef QUARREL_SET
 
+// What would mean nothing without a stream is no stream that somebody forgot to ask for.
+void check_stream_options(const Json& body, const OpenAiRequest& request) {
+  if (request.stream || !body.contains("stream_options") || body["stream_options"].is_null()) return;
+  throw invalid_field("stream_options", "'stream_options' needs 'stream': true");
+}
+
 }  // namespace
 
 OpenAiRequest read_chat_request(const Json& body) {
   OpenAiRequest request = read_request(body, kSharedFields, kChatFields);
+  check_stream_options(body, request);
   if (request.messages.is_null()) throw invalid_field("messages", "'messages' is missing");
   if (request.ask.top > 0 && !request.logprobs) {
     throw invalid_field("top_logprobs", "'top_logprobs' needs 'logprobs': true");
@@ -284,6 +291,7 @@ OpenAiRequest read_chat_request(const Json& body) {
 
 OpenAiRequest read_completion_request(const Json& body) {
   OpenAiRequest request = read_request(body, kSharedFields, kCompletionFields);
+  check_stream_options(body, request);
   if (!body.contains("prompt") || body["prompt"].is_null()) throw invalid_field("prompt", "'prompt' is missing");
   if (request.ask.best_of != 0 && request.ask.best_of < request.ask.answers) {
     throw invalid_field("best_of", "'best_of' must not be less than 'n'");

@@ -29,9 +29,9 @@ std::int64_t unix_seconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// OpenAI has two names for an answer that ended well.
+// OpenAI has two names for an answer that ended well: one that the full context cut off is not over.
 std::string_view openai_reason(FinishReason reason) noexcept {
-  return reason == FinishReason::length ? "length" : "stop";
+  return reason == FinishReason::length || reason == FinishReason::context ? "length" : "stop";
 }
 
 std::string usage_json(const Usage& usage) {

@@ -9,8 +9,6 @@ using http::Exchange;
 
 constexpr std::chrono::milliseconds kMoment{100};
 
-std::string text_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
-
 }  // namespace
 
 ProgressStream::ProgressStream(const std::shared_ptr<Exchange>& exchange, bool stream)
@@ -26,7 +24,7 @@ bool ProgressStream::write(const Json& news) {
   const std::shared_ptr<Exchange> exchange = exchange_.lock();
   if (exchange == nullptr) return false;
   if (!stream_) return true;
-  return exchange->write(events_ ? "data: " + text_of(news) + "\n\n" : text_of(news) + "\n");
+  return exchange->write(events_ ? "data: " + compact_json(news) + "\n\n" : compact_json(news) + "\n");
 }
 
 bool ProgressStream::tell(const Json& news) {
@@ -51,7 +49,7 @@ void ProgressStream::end(const Json& result) {
   if (stream_) {
     exchange->finish();
   } else {
-    exchange->respond({.body = text_of(result)});
+    exchange->respond({.body = compact_json(result)});
   }
 }
 

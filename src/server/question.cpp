@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <limits>
+#include <span>
 
 #include "server/schema.h"
 
@@ -10,6 +12,50 @@ namespace quarrel {
 namespace {
 
 constexpr std::size_t kMostStops = 16;
+constexpr std::size_t kMostStopBytes = 4096;  // of all of them; each answer searches for each byte
+
+using Member = Field<Json>;  // of a message, or of a part of one
+
+constexpr std::string_view kOnlyTexts = "only texts are read";
+
+constexpr std::array kPartMembers = {
+    Member{.name = "type", .help = "what it is", .schema = [] { return schema::one_of({"text"}); }},
+    Member{.name = "text", .kind = FieldKind::text, .help = "what it says"},
+    Member{.name = "cache_control", .kind = FieldKind::no_effect},  // prompts are cached without being asked
+    Member{.name = "annotations", .kind = FieldKind::refused, .help = kOnlyTexts},
+};
+
+Json part_schema() { return schema::request_of<Json>("TextPart", {"type", "text"}, kPartMembers); }
+
+Json content_schema() {
+  return schema::either({schema::text(), schema::list(part_schema())}, "null only of an assistant's message");
+}
+
+// What templates may know is left to them. What answers bring along is taken where it says nothing: clients send them
+// back as they came.
+constexpr std::array kMessageMembers = {
+    Member{.name = "role",
+           .help = "who says it",
+           .schema = [] { return schema::one_of({"system", "developer", "user", "assistant", "tool"}); }},
+    Member{.name = "content", .help = "what it says; null only of an assistant's message", .schema = content_schema},
+    Member{.name = "name", .kind = FieldKind::text, .help = "of who says it; for the model's template"},
+    Member{.name = "tool_calls", .help = "for the model's template", .schema = [] { return schema::any(); }},
+    Member{.name = "tool_call_id", .kind = FieldKind::text, .help = "for the model's template"},
+    Member{.name = "tool_name", .kind = FieldKind::text, .help = "for the model's template"},
+    Member{.name = "reasoning_content", .kind = FieldKind::text, .help = "for the model's template"},
+    Member{.name = "reasoning", .kind = FieldKind::text, .help = "for the model's template"},
+    Member{.name = "thinking", .kind = FieldKind::text, .help = "for the model's template"},
+    Member{.name = "function_call", .kind = FieldKind::refused, .help = "calls stand in `tool_calls`"},
+    Member{.name = "refusal", .kind = FieldKind::refused, .help = "what was said stands in `content`"},
+    Member{.name = "annotations", .kind = FieldKind::refused, .help = kOnlyTexts},
+    Member{.name = "audio", .kind = FieldKind::refused, .help = kOnlyTexts},
+    Member{.name = "images", .kind = FieldKind::refused, .help = kOnlyTexts},
+};
+
+void check_members(const Json& object, std::span<const Member> members) {
+  Json unused;
+  read_fields<Json>(object, members, unused);
+}
 
 // Text parts are joined; templates know strings.
 std::string joined_parts(const Json& parts) {
@@ -19,6 +65,7 @@ std::string joined_parts(const Json& parts) {
         !part["text"].is_string()) {
       throw invalid_field("messages", "only parts of type 'text' are understood in a message's content");
     }
+    check_members(part, kPartMembers);
     text += part["text"].get_ref<const std::string&>();
   }
   return text;
@@ -28,12 +75,18 @@ std::string joined_parts(const Json& parts) {
 
 std::vector<std::string> read_stop_strings(const Json& value) {
   std::vector<std::string> stops;
+  std::size_t bytes = 0;
   for (const Json& each : value.is_array() ? value : Json::array({value})) {
     if (!each.is_string() || each.get_ref<const std::string&>().empty() || stops.size() == kMostStops) {
       throw invalid_field("stop",
                           fmt::format("'stop' is a string or a list of at most {}, none of them empty", kMostStops));
     }
     stops.push_back(as_text(each));
+    bytes += stops.back().size();
+  }
+  if (bytes > kMostStopBytes) {
+    throw invalid_field(
+        "stop", fmt::format("the texts of 'stop' have {} bytes together; {} are the most", bytes, kMostStopBytes));
   }
   return stops;
 }
@@ -63,7 +116,11 @@ Json read_conversation(const Json& value) {
     if (role != "system" && role != "user" && role != "assistant" && role != "tool") {
       throw invalid_field("messages", "a message's role is system, developer, user, assistant or tool");
     }
-    Json message = each;
+    check_members(each, kMessageMembers);
+    Json message = Json::object();
+    for (const auto& [name, member] : each.items()) {
+      if (!member.is_null()) message[name] = member;  // null is as good as absent, to a template too
+    }
     message["role"] = role;
     const Json content = each.contains("content") ? each["content"] : Json();
     if (content.is_array()) {
@@ -83,7 +140,7 @@ Json stop_strings_schema() {
   one["minLength"] = 1;
   Json several = schema::list(one);
   several["maxItems"] = kMostStops;
-  return schema::either({one, several});
+  return schema::either({one, several}, fmt::format("together at most {} bytes", kMostStopBytes));
 }
 
 Json token_ids_schema() {
@@ -96,12 +153,7 @@ Json token_ids_schema() {
 }
 
 Json conversation_schema() {
-  const Json part = schema::named(
-      "TextPart", schema::object({{"type", schema::one_of({"text"})}, {"text", schema::text("what it says")}}));
-  const Json content =
-      schema::or_null(schema::either({schema::text(), schema::list(part)}, "null only of an assistant's message"));
-  const Json role = schema::one_of({"system", "developer", "user", "assistant", "tool"}, "who says it");
-  Json messages = schema::list(schema::named("Message", schema::object({{"role", role}, {"content", content, false}})));
+  Json messages = schema::list(schema::request_of<Json>("Message", {"role"}, kMessageMembers));
   messages["minItems"] = 1;
   return messages;
 }

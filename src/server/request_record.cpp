@@ -56,8 +56,8 @@ void RequestRecord::end() {
   {
     const std::scoped_lock lock(mutex_);
     if (facts_.ended) return;
-    facts_.ended = Clock::now();
-    seen = facts_;
+    seen = facts_;  // it may take memory, and what has no end can be ended again
+    seen.ended = facts_.ended = Clock::now();
   }
   tell(observers_, [&](RequestObserver& observer) { observer.ended(seen); });
 }

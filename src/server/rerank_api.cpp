@@ -67,14 +67,13 @@ http::Response rerank_response(const RerankRequest& request, const std::string& 
     if (request.return_documents && !request.texts) result["document"] = {{"text", request.documents[index]}};
     results.push_back(std::move(result));
   }
-  const auto text_of = [](const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); };
-  if (request.texts) return {.body = text_of(results)};
+  if (request.texts) return {.body = compact_json(results)};
   std::size_t tokens = 0;
   for (const Embedding& embedding : embeddings) tokens += embedding.tokens;
-  return {.body = text_of({{"model", model},
-                           {"object", "list"},
-                           {"usage", {{"prompt_tokens", tokens}, {"total_tokens", tokens}}},
-                           {"results", std::move(results)}})};
+  return {.body = compact_json({{"model", model},
+                                {"object", "list"},
+                                {"usage", {{"prompt_tokens", tokens}, {"total_tokens", tokens}}},
+                                {"results", std::move(results)}})};
 }
 
 void start(Service& service, const std::shared_ptr<Exchange>& exchange, http::Response (*fail)(const ApiError&)) {

@@ -20,6 +20,7 @@ namespace quarrel {
 namespace {
 
 constexpr std::uint64_t kLargeBody = std::uint64_t{16} << 20;
+constexpr std::uint64_t kTextBody = std::uint64_t{1} << 20;  // what comes of it is many times as long
 constexpr std::uint64_t kSmallBody = std::uint64_t{64} << 10;
 
 constexpr std::array kRoutes = {
@@ -73,11 +74,11 @@ constexpr std::array kRoutes = {
           "Unloads a model", describe_unload_model},
     Route{"DELETE", "/api/models/{name}/cache", Access::admin, Dialect::native, 0, false, clear_model_cache,
           "Forgets the texts in a model's prefix cache", describe_clear_model_cache},
-    Route{"POST", "/tokenize", Access::key, Dialect::native, kLargeBody, false, tokenize, "Turns a text into tokens",
+    Route{"POST", "/tokenize", Access::key, Dialect::native, kTextBody, false, tokenize, "Turns a text into tokens",
           describe_tokenize},
-    Route{"POST", "/detokenize", Access::key, Dialect::native, kLargeBody, false, detokenize,
-          "Turns tokens into a text", describe_detokenize},
-    Route{"POST", "/apply-template", Access::key, Dialect::native, kLargeBody, false, apply_template,
+    Route{"POST", "/detokenize", Access::key, Dialect::native, kTextBody, false, detokenize, "Turns tokens into a text",
+          describe_detokenize},
+    Route{"POST", "/apply-template", Access::key, Dialect::native, kTextBody, false, apply_template,
           "Renders a conversation by the model's template", describe_apply_template},
     Route{"POST", "/rerank", Access::key, Dialect::native, kLargeBody, false, rerank,
           "Orders texts by how well they answer a query", describe_rerank},

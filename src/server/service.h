@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "server/http/byte_budget.h"
 #include "server/http/exchange.h"
 #include "server/limits.h"
 #include "server/load_watch.h"
@@ -142,6 +143,8 @@ class Service {
   bool accepts(const Caller& caller) const { return !accepts_ || accepts_(caller); }
   void set_accepts(std::function<bool(const Caller&)> accepts) { accepts_ = std::move(accepts); }  // before the first
   SocketHub& sockets() noexcept { return *sockets_; }
+  // Of vectors on their way to clients, and of what is written of them.
+  const std::shared_ptr<http::ByteBudget>& vector_bytes() const noexcept { return vector_bytes_; }
 
   bool ready() const noexcept { return !draining_; }
   // New requests are refused from now on.
@@ -165,6 +168,7 @@ class Service {
   RequestObservers observers_;
   std::shared_ptr<Metrics> metrics_;
   Limits limits_;
+  const std::shared_ptr<http::ByteBudget> vector_bytes_ = std::make_shared<http::ByteBudget>(std::size_t{512} << 20);
   std::function<bool(const Caller&)> accepts_;
   std::atomic<bool> draining_ = false;
   const std::shared_ptr<StepPoster> poster_ = std::make_shared<StepPoster>();

@@ -11,6 +11,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kLookEvery{250};
 constexpr unsigned kLooksASecond = 4;
+// Every machine that asks without a key counts as one, and there are many machines.
+constexpr std::size_t kManyKeys = 4096;
 
 // What computes, and is no look at something.
 bool is_work(const RequestFacts& facts) noexcept { return !facts.route.empty() && !facts.route.starts_with("GET "); }
@@ -29,6 +31,7 @@ std::string_view name_of(ModelRegistry::State state) noexcept {
 void Activity::begun(const RequestFacts& facts) {
   if (!is_work(facts)) return;
   const std::scoped_lock lock(mutex_);
+  if (keys_.size() >= kManyKeys) std::erase_if(keys_, [](const auto& each) { return each.second.running == 0; });
   for (Counts* counts : {&all_, &keys_[facts.caller->key]}) {
     ++counts->running;
     ++counts->requests;
@@ -38,14 +41,14 @@ void Activity::begun(const RequestFacts& facts) {
 void Activity::tokens(const RequestFacts& facts, const TokenBatch& batch) {
   const std::scoped_lock lock(mutex_);
   all_.tokens += batch.tokens;
-  keys_[facts.caller->key].tokens += batch.tokens;
+  if (const auto found = keys_.find(facts.caller->key); found != keys_.end()) found->second.tokens += batch.tokens;
 }
 
 void Activity::ended(const RequestFacts& facts) {
   if (!is_work(facts)) return;
   const std::scoped_lock lock(mutex_);
   --all_.running;
-  --keys_[facts.caller->key].running;
+  if (const auto found = keys_.find(facts.caller->key); found != keys_.end()) --found->second.running;
 }
 
 Activity::Counts Activity::all() const {
@@ -63,6 +66,22 @@ Activity::Counts Activity::of(std::uint64_t key) const {
 struct SocketHub::Places {
   std::mutex mutex;
   std::map<std::string, std::size_t> taken;  // guarded
+};
+
+struct SocketHub::Place {
+  Place(std::shared_ptr<Places> among, std::string of) : places(std::move(among)), model(std::move(of)) {}
+  ~Place() {
+    if (!taken) return;
+    const std::scoped_lock lock(places->mutex);
+    const auto found = places->taken.find(model);
+    if (--found->second == 0) places->taken.erase(found);
+  }
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
+
+  const std::shared_ptr<Places> places;
+  const std::string model;
+  bool taken = false;
 };
 
 SocketHub::SocketHub(Service& service, SocketOptions options)
@@ -106,15 +125,18 @@ std::vector<std::shared_ptr<SocketSession>> SocketHub::sessions() const {
 }
 
 std::shared_ptr<const void> SocketHub::take_place(const std::string& model) {
+  auto place = std::make_shared<Place>(places_, model);
   const std::scoped_lock lock(places_->mutex);
-  std::size_t& taken = places_->taken[model];
-  if (taken >= options_.running_of_model) return nullptr;
-  ++taken;
-  return {this, [places = places_, model](const void*) {
-            const std::scoped_lock held(places->mutex);
-            const auto found = places->taken.find(model);
-            if (--found->second == 0) places->taken.erase(found);
-          }};
+  const auto found = places_->taken.try_emplace(model, 0).first;
+  if (found->second >= options_.running_of_model) return nullptr;
+  ++found->second;
+  place->taken = true;
+  return place;
+}
+
+void SocketHub::watch(std::weak_ptr<RunningCall> call, std::shared_ptr<const Caller> caller) {
+  watch_time();
+  running_.add(std::move(call), std::move(caller));
 }
 
 void SocketHub::watch_time() {
@@ -133,6 +155,7 @@ void SocketHub::run() {
       answers_.look();
       if (++looks % kLooksASecond == 0) {
         for (const std::shared_ptr<SocketSession>& session : sessions()) session->may_stay();
+        running_.look([this](const Caller& caller) { return service_.accepts(caller); });
       }
       const double seconds = seconds_since(last);
       if (options_.broadcast.count() > 0 && Clock::now() - last >= options_.broadcast) {

@@ -1,8 +1,9 @@
 // What all WebSockets share: who is connected, how many answers each model computes for them, the answers that outlive
 // their connections, and the broadcasts of status and metrics. A broadcast shows totals and what concerns its
-// receiver's own key, nothing of another's.
+// receiver's own key, nothing of another's. It also ends what runs for a key that is not good any more, on whatever
+// kind of connection.
 //
-// Threads: any; one of its own, from the first WebSocket or resumable answer on, looks at the time.
+// Threads: any; one of its own, from the first WebSocket or answer on, looks at the time.
 #pragma once
 
 #include <chrono>
@@ -20,6 +21,7 @@
 #include "server/fields.h"
 #include "server/request_record.h"
 #include "server/resumable.h"
+#include "server/running_calls.h"
 
 namespace quarrel {
 
@@ -51,7 +53,7 @@ class Activity final : public RequestObserver {
  private:
   mutable std::mutex mutex_;
   Counts all_;                            // guarded, like the next
-  std::map<std::uint64_t, Counts> keys_;  // as many as there are keys
+  std::map<std::uint64_t, Counts> keys_;  // those that were quiet are forgotten when there are many
 };
 
 class SocketHub {
@@ -71,6 +73,9 @@ class SocketHub {
   void add(const std::shared_ptr<SocketSession>& session);
   void remove(const SocketSession* session);
 
+  // Work that ends when its caller's key does.
+  void watch(std::weak_ptr<RunningCall> call, std::shared_ptr<const Caller> caller);
+
   // A place among a model's answers, until it is dropped; null: there is none.
   std::shared_ptr<const void> take_place(const std::string& model);
 
@@ -79,6 +84,7 @@ class SocketHub {
 
  private:
   struct Places;
+  struct Place;
 
   std::vector<std::shared_ptr<SocketSession>> sessions() const;
   void watch_time();
@@ -91,6 +97,7 @@ class SocketHub {
   const std::shared_ptr<Activity> activity_ = std::make_shared<Activity>();
   const std::shared_ptr<Places> places_;
   ResumableAnswers answers_;
+  RunningCalls running_;
   mutable std::mutex mutex_;  // guards all below
   std::map<const SocketSession*, std::weak_ptr<SocketSession>> sessions_;
   std::condition_variable ending_changed_;

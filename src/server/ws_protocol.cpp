@@ -74,8 +74,6 @@ std::string envelope(std::string_view type, std::string_view id, std::string_vie
   return text;
 }
 
-std::string dumped(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
-
 }  // namespace
 
 SocketMessage read_socket_message(std::string_view text) {
@@ -113,12 +111,14 @@ std::string error_message(std::string_view id, const ApiError& error) {
     const auto seconds = std::chrono::ceil<std::chrono::seconds>(error.retry_after).count();
     payload["retry_after"] = std::max<std::int64_t>(1, seconds);
   }
-  return envelope("error", id, dumped(payload));
+  return envelope("error", id, compact_json(payload));
 }
 
-std::string status_message(std::string_view id, const Json& payload) { return envelope("status", id, dumped(payload)); }
+std::string status_message(std::string_view id, const Json& payload) {
+  return envelope("status", id, compact_json(payload));
+}
 
-std::string metrics_message(const Json& payload) { return envelope("metrics", {}, dumped(payload)); }
+std::string metrics_message(const Json& payload) { return envelope("metrics", {}, compact_json(payload)); }
 
 AnswerMessages::AnswerMessages(std::string id) : id_(std::move(id)) {
   opening_ = fmt::format("{{\"type\":\"inference\",\"id\":\"{}\",\"payload\":", id_);

@@ -22,8 +22,8 @@ constexpr std::size_t kMostRefused = 10'000;
 // Sends an answer's events as messages with its id.
 class SocketReceiver final : public AnswerReceiver {
  public:
-  SocketReceiver(std::weak_ptr<SocketSession> session, std::string id)
-      : session_(std::move(session)), messages_(std::move(id)) {}
+  SocketReceiver(std::weak_ptr<SocketSession> session, const AnswerPlace& place)
+      : session_(std::move(session)), messages_(place.id), serial_(place.serial) {}
 
   void accepted(const ResumePoint& point) override {
     const auto session = session_.lock();
@@ -41,19 +41,15 @@ class SocketReceiver final : public AnswerReceiver {
     for (const AnswerEvent& event : events) {
       ++point.event;
       sent = sent && session->send(messages_.message(event, point.id.empty() ? "" : to_text(point)));
-      if (event.end != nullptr) session->finished(messages_.id());
+      if (event.end != nullptr) session->finished({.id = messages_.id(), .serial = serial_});
     }
     return sent;
-  }
-
-  void replaced() override {
-    const AnswerEvent event = failure_event({409, "", "connection_lost", "another connection has taken the answer up"});
-    take(std::span(&event, 1), {});
   }
 
  private:
   const std::weak_ptr<SocketSession> session_;
   const AnswerMessages messages_;
+  const std::uint64_t serial_;
 };
 
 }  // namespace
@@ -88,6 +84,7 @@ void SocketSession::message(std::string text) {
   if (!rate_.take(Clock::now())) return refuse(text, "messages come faster than this connection may send them");
   bool waits = false;
   bool fits = true;
+  bool begins = false;
   {
     const std::scoped_lock lock(mutex_);
     waits = working_ || text.size() > kSmallMessage;
@@ -95,11 +92,10 @@ void SocketSession::message(std::string text) {
     if (waits && fits) {
       waiting_bytes_ += text.size();
       waiting_.push_back(std::move(text));
-      if (!std::exchange(working_, true)) {
-        service_.run_text_work([self = shared_from_this()] { self->work_on_messages(); });
-      }
+      begins = !std::exchange(working_, true);
     }
   }
+  if (begins) service_.run_text_work([self = shared_from_this()] { self->work_on_messages(); });
   if (!fits) return refuse(text, "more messages wait on this connection than it may have");
   refused_ = 0;
   if (!waits) work_on(text);
@@ -192,8 +188,8 @@ void SocketSession::stop(const std::string& id) {
   for (const auto& cancel : cancels) cancel();
 }
 
-// The id under which a new answer runs.
-std::string SocketSession::add_answer(const std::string& given, const std::string& model) {
+// Where a new answer runs.
+AnswerPlace SocketSession::add_answer(const std::string& given, const std::string& model) {
   const std::scoped_lock lock(mutex_);
   std::string id = given;
   while (id.empty() || (given.empty() && answers_.contains(id))) id = fmt::format("answer-{}", ++made_ids_);
@@ -202,16 +198,22 @@ std::string SocketSession::add_answer(const std::string& given, const std::strin
     throw ApiError(503, "unavailable_error", "queue_full",
                    fmt::format("{} answers run on this connection, and no more may", hub_.options().running));
   }
-  answers_.emplace(id, Answer{.model = model});
-  return id;
+  AnswerPlace place{.id = std::move(id), .serial = ++made_answers_};
+  answers_.emplace(place.id, Answer{.serial = place.serial, .model = model});
+  return place;
+}
+
+std::map<std::string, SocketSession::Answer>::iterator SocketSession::find(const AnswerPlace& place) {
+  const auto found = answers_.find(place.id);
+  return found != answers_.end() && found->second.serial == place.serial ? found : answers_.end();
 }
 
 // What came of a beginning that took its time: the answer may have ended, been stopped or lost its connection since.
-void SocketSession::set_work(const std::string& id, Work work) {
+void SocketSession::set_work(const AnswerPlace& place, Work work) {
   std::function<void()> late;
   {
     const std::scoped_lock lock(mutex_);
-    const auto found = answers_.find(id);
+    const auto found = find(place);
     if (found == answers_.end()) {
       if (closed_) late = work.connection_lost;
     } else {
@@ -227,12 +229,12 @@ void SocketSession::set_work(const std::string& id, Work work) {
   if (late) late();
 }
 
-void SocketSession::finished(const std::string& id) {
+void SocketSession::finished(const AnswerPlace& place) {
   std::map<std::string, Answer>::node_type ended;  // its work ends without the lock
   bool last = false;
   {
     const std::scoped_lock lock(mutex_);
-    ended = answers_.extract(id);
+    if (const auto found = find(place); found != answers_.end()) ended = answers_.extract(found);
     last = draining_ && answers_.empty();
   }
   if (last) socket_->close(http::CloseCode::going_away, "the server is about to end");
@@ -240,23 +242,23 @@ void SocketSession::finished(const std::string& id) {
 
 void SocketSession::begin(const std::string& given, NativeRequest request) {
   if (!service_.ready()) throw ApiError(503, "unavailable_error", "draining", "the server is about to end");
-  const std::string id = add_answer(given, request.model);
+  const AnswerPlace place = add_answer(given, request.model);
   try {
-    const auto receiver = std::make_shared<SocketReceiver>(weak_from_this(), id);
-    if (request.reattach) return take_up(id, *request.reattach, receiver);
+    const auto receiver = std::make_shared<SocketReceiver>(weak_from_this(), place);
+    if (request.reattach) return take_up(place, *request.reattach, receiver);
     Json status{{"state", "loading"}};
     std::shared_ptr<ResumableAnswer> resumable;
     if (request.resume) {
       resumable = hub_.answers().create(caller_->key, receiver);
       status["resume"] = to_text({.id = resumable->id()});
-      set_work(id, work_of(resumable, receiver));
+      set_work(place, work_of(resumable, receiver));
     }
-    send(status_message(id, status));
-    service_.run_text_work([self = shared_from_this(), id, request = std::move(request), resumable, receiver] {
-      self->ask(id, request, resumable, receiver);
+    send(status_message(place.id, status));
+    service_.run_text_work([self = shared_from_this(), place, request = std::move(request), resumable, receiver] {
+      self->ask(place, request, resumable, receiver);
     });
   } catch (...) {
-    finished(id);
+    finished(place);
     throw;
   }
 }
@@ -271,55 +273,64 @@ SocketSession::Work SocketSession::work_of(const std::shared_ptr<ResumableAnswer
                           receiver] { service.run_text_work([answer, receiver] { answer->detach(receiver.get()); }); }};
 }
 
-void SocketSession::take_up(const std::string& id, const ResumePoint& point,
+void SocketSession::take_up(const AnswerPlace& place, const ResumePoint& point,
                             const std::shared_ptr<AnswerReceiver>& receiver) {
   const ResumableAnswers::Attached attached = hub_.answers().attach(point, caller_->key, receiver);
-  if (attached.left == Remainder::some) return set_work(id, work_of(attached.answer, receiver));
-  send(status_message(id, {{"state", "complete"}}));
-  finished(id);
+  if (attached.left == Remainder::some) return set_work(place, work_of(attached.answer, receiver));
+  send(status_message(place.id, {{"state", "complete"}}));
+  finished(place);
 }
 
 // On a thread for texts: a model is looked for, perhaps on a disk.
-void SocketSession::ask(const std::string& id, const NativeRequest& request,
+void SocketSession::ask(const AnswerPlace& place, const NativeRequest& request,
                         const std::shared_ptr<ResumableAnswer>& resumable,
                         const std::shared_ptr<AnswerReceiver>& receiver) {
-  const bool stream = request.stream.value_or(true);
-  const std::shared_ptr<AnswerReceiver> target =
-      resumable == nullptr ? receiver : std::make_shared<ResumableReceiver>(resumable);
-  const Limits::Admitted admitted = service_.limits().admit(*caller_, Limits::Kind::work);
-  const std::shared_ptr<RequestRecord> record = new_record(stream, admitted.ticket);
+  std::shared_ptr<RequestRecord> record;
+  std::shared_ptr<AnswerReceiver> target = receiver;
   try {
+    if (resumable != nullptr) target = std::make_shared<ResumableReceiver>(resumable);
+    const Limits::Admitted admitted = service_.limits().admit(*caller_, Limits::Kind::work);
+    record = new_record(request.stream.value_or(true), admitted.ticket);
     if (admitted.refusal) throw *admitted.refusal;
-    EventWriter::Options options{.stream = stream};
-    {
-      const std::scoped_lock lock(mutex_);
-      const auto found = answers_.find(id);
-      if (found == answers_.end() && resumable == nullptr) return;  // the connection is gone
-      options.stopped = resumable != nullptr ? resumable->stopped() : found->second.work.stopped;
-    }
-    const OfferedModel model = service_.find(request.model, *caller_);
-    options.held = hub_.take_place(model.name);
-    if (options.held == nullptr) {
-      throw ApiError(503, "unavailable_error", "queue_full", "too many answers of this model run on WebSockets");
-    }
-    auto writer = std::make_unique<EventWriter>(target, std::move(options));
-    const std::shared_ptr<GenerationCall> call =
-        start_generation(service_, record, model, make_native_ask(request, stream), std::move(writer));
-    const auto cancel = [call] { call->cancel(); };
-    if (resumable != nullptr) {
-      resumable->set_cancel(cancel);
-    } else {
-      set_work(id, {.cancel = cancel, .connection_lost = cancel});
-    }
+    start(place, request, resumable, target, record);
   } catch (...) {
     const ApiError error = api_error(std::current_exception());
-    log_fault(service_.log(), record->id(), error, std::current_exception());
-    record->update([&](RequestFacts& facts) {
-      facts.status = error.status;
-      facts.error = error.type;
-    });
+    if (record != nullptr) {
+      log_fault(service_.log(), record->id(), error, std::current_exception());
+      record->update([&](RequestFacts& facts) {
+        facts.status = error.status;
+        facts.error = error.type;
+      });
+    }
     const AnswerEvent event = failure_event(error);
     target->take(std::span(&event, 1), {});
+  }
+}
+
+void SocketSession::start(const AnswerPlace& place, const NativeRequest& request,
+                          const std::shared_ptr<ResumableAnswer>& resumable,
+                          const std::shared_ptr<AnswerReceiver>& target, const std::shared_ptr<RequestRecord>& record) {
+  const bool stream = request.stream.value_or(true);
+  EventWriter::Options options{.stream = stream};
+  {
+    const std::scoped_lock lock(mutex_);
+    const auto found = find(place);
+    if (found == answers_.end() && resumable == nullptr) return;  // the connection is gone
+    options.stopped = resumable != nullptr ? resumable->stopped() : found->second.work.stopped;
+  }
+  const OfferedModel model = service_.find(request.model, *caller_);
+  options.held = hub_.take_place(model.name);
+  if (options.held == nullptr) {
+    throw ApiError(503, "unavailable_error", "queue_full", "too many answers of this model run on WebSockets");
+  }
+  auto writer = std::make_unique<EventWriter>(target, std::move(options));
+  const std::shared_ptr<GenerationCall> call =
+      start_generation(service_, record, model, make_native_ask(request, stream), std::move(writer));
+  const auto cancel = [call] { call->cancel(); };
+  if (resumable != nullptr) {
+    resumable->set_cancel(cancel);
+  } else {
+    set_work(place, {.cancel = cancel, .connection_lost = cancel});
   }
 }
 

@@ -2,7 +2,7 @@
 // worked on in the order in which they come, one at a time; answers run side by side.
 //
 // Threads: `message`, `closed` and `drain` on the connection's strand, the rest from any. Its lock is never held while
-// something else of the server is called that may take one.
+// something else of the server is called.
 #pragma once
 
 #include <algorithm>
@@ -41,6 +41,12 @@ class MessageRate {
   Clock::time_point at_;
 };
 
+// One answer on a connection. Its id may be another's once it has ended; its serial never is.
+struct AnswerPlace {
+  std::string id = {};
+  std::uint64_t serial = 0;
+};
+
 class SocketSession final : public http::WebSocketHandler, public std::enable_shared_from_this<SocketSession> {
  public:
   SocketSession(Service& service, std::shared_ptr<http::WebSocket> socket);
@@ -57,7 +63,7 @@ class SocketSession final : public http::WebSocketHandler, public std::enable_sh
 
   // ---- For the receivers of its answers ----
   bool send(std::string text) { return socket_->send(std::move(text)); }
-  void finished(const std::string& id);
+  void finished(const AnswerPlace& place);
 
  private:
   // How an answer's work is ended.
@@ -68,6 +74,7 @@ class SocketSession final : public http::WebSocketHandler, public std::enable_sh
     std::function<void()> connection_lost = {};
   };
   struct Answer {
+    std::uint64_t serial = 0;
     std::string model = {};  // as it was asked for
     Work work = {.stopped = std::make_shared<std::atomic<bool>>(false)};
   };
@@ -79,11 +86,15 @@ class SocketSession final : public http::WebSocketHandler, public std::enable_sh
   void send_status(const std::string& id);
   void stop(const std::string& id);
   void begin(const std::string& given, NativeRequest request);
-  void take_up(const std::string& id, const ResumePoint& point, const std::shared_ptr<AnswerReceiver>& receiver);
-  void ask(const std::string& id, const NativeRequest& request, const std::shared_ptr<ResumableAnswer>& resumable,
+  void take_up(const AnswerPlace& place, const ResumePoint& point, const std::shared_ptr<AnswerReceiver>& receiver);
+  void ask(const AnswerPlace& place, const NativeRequest& request, const std::shared_ptr<ResumableAnswer>& resumable,
            const std::shared_ptr<AnswerReceiver>& receiver);
-  std::string add_answer(const std::string& given, const std::string& model);
-  void set_work(const std::string& id, Work work);
+  void start(const AnswerPlace& place, const NativeRequest& request, const std::shared_ptr<ResumableAnswer>& resumable,
+             const std::shared_ptr<AnswerReceiver>& target, const std::shared_ptr<RequestRecord>& record);
+  AnswerPlace add_answer(const std::string& given, const std::string& model);
+  void set_work(const AnswerPlace& place, Work work);
+  // Of the mutex's owner: the answer that runs there; end: it has ended, whoever has its id now.
+  std::map<std::string, Answer>::iterator find(const AnswerPlace& place);
   Work work_of(const std::shared_ptr<ResumableAnswer>& answer, const std::shared_ptr<AnswerReceiver>& receiver);
   std::shared_ptr<RequestRecord> new_record(bool stream, std::shared_ptr<LimitTicket> ticket);
 
@@ -100,7 +111,7 @@ class SocketSession final : public http::WebSocketHandler, public std::enable_sh
   bool working_ = false;
   bool closed_ = false;
   bool draining_ = false;
-  std::uint64_t made_ids_ = 0, made_records_ = 0;
+  std::uint64_t made_ids_ = 0, made_records_ = 0, made_answers_ = 0;
   std::map<std::string, Answer> answers_;  // that run, by id
   std::string last_status_;
 };

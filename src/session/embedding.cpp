@@ -67,13 +67,13 @@ std::int32_t vector_width(const LoadedModel& model, const EmbeddingOptions& opti
 
 namespace {
 
-EncodedText fitted(const LoadedModel& model, std::vector<TokenId> tokens) {
+EncodedText fitted(const LoadedModel& model, std::vector<TokenId> tokens, std::size_t limit) {
   EncodedText result{.tokens = std::move(tokens)};
   result.full_tokens = result.tokens.size();
-  const std::size_t limit = longest_embedded_text(model);
   if (result.tokens.size() <= limit) return result;
   result.cut = true;
   result.tokens.resize(limit);
+  result.tokens.shrink_to_fit();  // many may wait, each of a text far beyond the limit
   const SpecialTokens& special = model.require_tokenizer().special();
   if (special.add_eos && special.eos) result.tokens.back() = *special.eos;
   return result;
@@ -82,18 +82,27 @@ EncodedText fitted(const LoadedModel& model, std::vector<TokenId> tokens) {
 }  // namespace
 
 EncodedText encode_text(const LoadedModel& model, std::string_view text) {
-  return fitted(model, model.require_tokenizer().encode(text, {.add_special = true}));
+  return fitted(model, model.require_tokenizer().encode(text, {.add_special = true}), longest_embedded_text(model));
+}
+
+EncodedText encode_query(const LoadedModel& model, std::string_view query) {
+  EncodedText encoded = encode_text(model, query);
+  if (encoded.tokens.size() < longest_embedded_text(model)) return encoded;
+  const std::size_t full = encoded.full_tokens;
+  encoded = fitted(model, std::move(encoded.tokens), std::max<std::size_t>(1, longest_embedded_text(model) / 2));
+  encoded.full_tokens = full;
+  return encoded;
 }
 
 // [CLS] query [SEP] text [SEP] where words are cut into pieces, <s> query </s></s> text </s> elsewhere.
-EncodedText encode_pair(const LoadedModel& model, std::string_view query, std::string_view text) {
+EncodedText encode_pair(const LoadedModel& model, const EncodedText& query, std::string_view text) {
   const Tokenizer& tokenizer = model.require_tokenizer();
   const SpecialTokens& special = tokenizer.special();
-  std::vector<TokenId> tokens = tokenizer.encode(query, {.add_special = true});
+  std::vector<TokenId> tokens = query.tokens;
   if (tokenizer.algorithm() != "wordpiece" && special.separator) tokens.push_back(*special.separator);
   const std::vector<TokenId> second = tokenizer.encode(text, {.add_special = true});
   tokens.insert(tokens.end(), second.begin() + (special.add_bos && special.bos ? 1 : 0), second.end());
-  return fitted(model, std::move(tokens));
+  return fitted(model, std::move(tokens), longest_embedded_text(model));
 }
 
 // The one sink of all texts of a call. Its mutex may be held while the engine is called, never while a callback is.

@@ -52,9 +52,12 @@ std::size_t longest_embedded_text(const LoadedModel& model);
 // The text's tokens with the special ones that the vocabulary adds. A text beyond the limit is cut to it and keeps its
 // closing token. Throws Error(unsupported) without a vocabulary.
 EncodedText encode_text(const LoadedModel& model, std::string_view text);
-// Two texts that a model which ranks reads together, a query and what may answer it, with the special tokens around and
-// between them. The second is cut where both are too long. Throws as encode_text does.
-EncodedText encode_pair(const LoadedModel& model, std::string_view query, std::string_view text);
+// The first of two texts that a model which ranks reads together, with the special tokens around it. One that
+// fills the limit is cut to half of it, so that something of the other can be read. Throws as encode_text does.
+EncodedText encode_query(const LoadedModel& model, std::string_view query);
+// Both, a query as `encode_query` gives it and what may answer it, with the special tokens around and between them. The
+// second is cut where both are too long. Throws as encode_text does.
+EncodedText encode_pair(const LoadedModel& model, const EncodedText& query, std::string_view text);
 // Throws Error(bad_input) that names text `number` when it is empty, too long, or has an id outside the vocabulary.
 void check_embedded_text(const LoadedModel& model, std::span<const TokenId> tokens, std::size_t number);
 // Values of a vector with these options; scores where the pooling is `rank`. Throws Error(usage) for dimensions that

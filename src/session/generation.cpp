@@ -124,10 +124,11 @@ Generation::State::State(std::shared_ptr<LoadedModel> model, const Ask& ask, Eng
       ends_(branch_count(ask)) {
   std::ranges::sort(stop_tokens_);
   usage_.prompt_tokens = prompt_.size();
+  const auto stops = std::make_shared<const StopStrings>(ask.stop);
   for (std::int32_t i = 0; i < branch_count(ask); ++i) {
     Branch& branch = branches_.emplace_back();
     if (const Tokenizer* tokenizer = model_->tokenizer()) {
-      branch.text.emplace(*tokenizer, ask.stop, true, ask.show_special);
+      branch.text.emplace(*tokenizer, stops, true, ask.show_special);
       if (!ask.show_special) branch.channels = ChannelFilter::after(*tokenizer, prompt_);
     }
   }

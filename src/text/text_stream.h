@@ -2,6 +2,8 @@
 // be completed. One TextStream a reply; not thread-safe.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,13 +12,31 @@
 
 namespace quarrel {
 
+// What ends a text, prepared for the search: once, however many replies there are. Never changes; any thread.
+class StopStrings {
+ public:
+  // Empty ones are ignored.
+  explicit StopStrings(const std::vector<std::string>& texts);
+
+ private:
+  friend class TextStream;
+  // With where to go on after a mismatch (Knuth, Morris, Pratt): a byte costs constant time whatever the strings are.
+  struct Stop {
+    std::string text;
+    std::vector<std::uint32_t> fallback;
+  };
+  std::vector<Stop> stops_;
+};
+
 class TextStream {
  public:
   // `continues` says that the reply follows other text (a prompt), so its first token is not the first of the text.
-  // Empty stop strings are ignored; the tokenizer must outlive the stream. `show_special`: control tokens appear as
-  // they are spelled.
-  TextStream(const Tokenizer& tokenizer, const std::vector<std::string>& stop_strings, bool continues,
+  // The tokenizer must outlive the stream. `show_special`: control tokens appear as they are spelled.
+  TextStream(const Tokenizer& tokenizer, std::shared_ptr<const StopStrings> stops, bool continues,
              bool show_special = false);
+  TextStream(const Tokenizer& tokenizer, const std::vector<std::string>& stop_strings, bool continues,
+             bool show_special = false)
+      : TextStream(tokenizer, std::make_shared<const StopStrings>(stop_strings), continues, show_special) {}
 
   // Text that may be shown now. Bytes that can never become a character come out as U+FFFD.
   std::string push(TokenId id);
@@ -29,21 +49,14 @@ class TextStream {
   bool stopped() const noexcept { return stopped_; }
 
  private:
-  // A stop string with how much of it the text's end matches, and where to go on after a mismatch (Knuth, Morris,
-  // Pratt): a byte costs constant time whatever the strings are.
-  struct Stop {
-    std::string text;
-    std::vector<std::size_t> fallback;
-    std::size_t matched = 0;
-  };
-
   std::string release(bool at_end);
   void put(std::string_view character);
 
   const Tokenizer& tokenizer_;
-  std::vector<Stop> stops_;
-  std::string bytes_;  // decoded, not yet text: at most an unfinished character
-  std::string held_;   // whole characters that could begin a stop string
+  std::shared_ptr<const StopStrings> stops_;
+  std::vector<std::size_t> matched_;  // so much of each stop string the text's end is
+  std::string bytes_;                 // decoded, not yet text: at most an unfinished character
+  std::string held_;                  // whole characters that could begin a stop string
   bool first_;
   bool show_special_;
   bool stopped_ = false;

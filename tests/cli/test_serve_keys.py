@@ -152,8 +152,13 @@ class Roles(KeyTest):
             self.assertNotIn(status, (401, 403), (path, data))
         # Ollama's way to load and unload.
         for body in ({"model": "toy"}, {"model": "toy", "keep_alive": 0}):
-            self.assertEqual(self.ask(self.use, "/api/generate", body)[0], 403)
-            self.assertEqual(self.ask(self.admin, "/api/generate", body)[0], 200)
+            for path in ("/api/generate", "/api/embed"):
+                self.assertEqual(self.ask(self.use, path, body)[0], 403)
+                self.assertEqual(self.ask(self.admin, path, body)[0], 200)
+        # With a prompt it is asked for by clients that never thought of it, and unloads nothing.
+        body = {"model": "toy", "prompt": "Hello", "stream": False, "keep_alive": 0, "options": {"num_predict": 2}}
+        self.assertEqual(self.ask(self.use, "/api/generate", body)[0], 200)
+        self.assertEqual([model["name"] for model in json.loads(self.get(self.use, "/api/ps")[1])["models"]], ["toy:latest"])
 
     def test_a_model_that_a_key_may_not_use_is_not_there(self):
         status, data = self.get(self.narrow)
@@ -189,6 +194,21 @@ class Roles(KeyTest):
         time.sleep(2)
         self.assertEqual(statuses(brief), [401])
         self.assertIn("expired", self.get(brief)[1].decode())
+
+    def test_a_revoked_key_loses_its_answer(self):
+        server = self.start_server(self.make_toy("chat", "long.gguf", context=65536), "--cache-tokens", "64k")
+        key = self.key("create", "stream")
+        time.sleep(1.1)
+        connection = server.connect()
+        bias = {str(token): -100 for token in (258, 2, 0, 1)}  # those that end an answer
+        body = {"prompt": "Hello", "max_tokens": 60000, "stream": True, "logit_bias": bias}
+        connection.request("POST", "/v1/completions", json.dumps(body), bearer(key))
+        answer = connection.getresponse()
+        self.assertEqual(answer.status, 200)
+        self.assertTrue(answer.readline())
+        self.key("revoke", "stream")
+        self.assertIn("invalid_api_key", answer.read().decode())
+        connection.close()
 
     def test_a_revoked_key_loses_its_open_connection(self):
         key = self.key("create", "socket")

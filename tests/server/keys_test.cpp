@@ -1,6 +1,7 @@
 // Keys: their text, the file, what a running server takes for one.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -291,6 +292,48 @@ TEST_F(KeyFiles, ABrokenFileKeepsTheKeysFromBefore) {
   EXPECT_EQ(keys.check(second).verdict, KeyRing::Verdict::right);
   EXPECT_NE(log.lines.back().second.find("chmod 600"), std::string::npos);
   EXPECT_EQ(kind_of([&] { ring(); }), ErrorKind::bad_file) << "a server does not start with it";
+}
+
+// Something that is wrong for a moment, here that no file can be opened: when it works again the file is as it was.
+TEST_F(KeyFiles, AFileThatCouldNotBeReadIsTriedAgain) {
+  const std::string first = create("a");
+  KeyRing keys = ring();
+  const std::string second = create("b");
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  for (int i = 0; i < 3; ++i) {
+    now += seconds(1);
+    EXPECT_EQ(keys.check(first).verdict, KeyRing::Verdict::right);
+    EXPECT_EQ(keys.check(second).verdict, KeyRing::Verdict::wrong);
+  }
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(log.lines.size(), 1u) << "it is said once";
+  now += seconds(1);
+  EXPECT_EQ(keys.check(second).verdict, KeyRing::Verdict::right);
+}
+
+// Nobody is let in because the server could not see whether there are keys.
+TEST_F(KeyFiles, WhatCannotBeLookedAtIsNotTakenForNone) {
+  create("a");
+  const fs::path hidden = folder.path() / std::string(300, 'x') / "keys.json";  // a name that no folder can have
+  EXPECT_EQ(kind_of([&] { static_cast<void>(file_stamp(hidden)); }), ErrorKind::io);
+  EXPECT_EQ(kind_of([&] { static_cast<void>(KeyStore(hidden).list()); }), ErrorKind::io);
+  EXPECT_EQ(kind_of([&] { KeyRing({.file = hidden}, log); }), ErrorKind::io) << "a server does not start";
+  EXPECT_FALSE(file_stamp(folder.path() / "none" / "keys.json"));
+  EXPECT_FALSE(file_stamp(file / "keys.json"));
+}
+
+TEST_F(KeyFiles, AFileThatAppearsAndCannotBeReadClosesTheServer) {
+  KeyRing keys = ring();
+  EXPECT_FALSE(keys.has_keys());
+  fs::create_directories(file.parent_path());
+  std::ofstream(file) << "{";
+  now += seconds(1);
+  EXPECT_TRUE(keys.has_keys());
+  EXPECT_FALSE(keys.accepts(Caller{}));
+  EXPECT_EQ(log.lines.size(), 1u);
 }
 
 TEST_F(KeyFiles, OneKeyOfTheServersOwn) {

@@ -50,6 +50,13 @@ TEST(NativeRequest, BothSpellingsAreOneField) {
   EXPECT_FALSE(request.resume);
 }
 
+TEST(NativeRequest, AndAreNotSentTogether) {
+  EXPECT_EQ(refused(R"({"prompt":"p","topk":3,"top_k":4})"), "top_k");
+  EXPECT_EQ(refused(R"({"prompt":"p","top_p":0.5,"topp":0.5})"), "top_p");
+  EXPECT_EQ(refused(R"({"prompt":"p","minp":0.5,"min_p":0.1})"), "min_p");
+  EXPECT_EQ(refused(R"({"prompt":"p","topk":3,"top_k":null})"), "");
+}
+
 TEST(NativeRequest, WhatIsToBeAnsweredIsSaidOnce) {
   EXPECT_EQ(refused(R"({})"), "prompt");
   EXPECT_EQ(refused(R"({"prompt":""})"), "prompt");

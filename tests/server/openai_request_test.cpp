@@ -86,6 +86,53 @@ TEST(OpenAiBounds, OfEachForm) {
   check_bounds(read_embedding_request, embedding(), {"dimensions", 1, 1 << 20, true});
 }
 
+// Each answer searches for each byte of them.
+TEST(OpenAiStop, HasABoundForAllOfThemTogether) {
+  const auto stops = [](std::size_t count, std::size_t bytes) {
+    return with(chat(), "stop", Json(std::vector<std::string>(count, std::string(bytes, 'x'))));
+  };
+  EXPECT_EQ(refused(read_chat_request, stops(16, 256)), "");
+  EXPECT_EQ(refused(read_chat_request, stops(16, 257)), "stop");
+  EXPECT_EQ(refused(read_chat_request, stops(1, 4096)), "");
+  EXPECT_EQ(refused(read_chat_request, with(chat(), "stop", std::string(4097, 'x'))), "stop");
+}
+
+TEST(OpenAiStream, HasOptionsOnlyWhereThereIsOne) {
+  const Json options{{"include_usage", true}};
+  EXPECT_EQ(refused(read_chat_request, with(chat(), "stream_options", options)), "stream_options");
+  EXPECT_EQ(refused(read_completion_request, with(completion(), "stream_options", options)), "stream_options");
+  EXPECT_EQ(refused(read_chat_request, with(chat(), "stream_options", nullptr)), "");
+  EXPECT_EQ(refused(read_chat_request, with(with(chat(), "stream_options", options), "stream", true)), "");
+}
+
+Json said(const char* message) {
+  return with(chat(), "messages", Json::array({Json::parse(message), Json{{"role", "user"}, {"content", "hi"}}}));
+}
+
+// Clients send answers back as they came, with all that says nothing in them.
+TEST(OpenAiMessages, TakeWhatClientsSendBack) {
+  const OpenAiRequest request = read_chat_request(
+      said(R"({"role":"assistant","content":"yes","refusal":null,"annotations":[],"audio":null,"function_call":null,
+               "tool_calls":null,"name":"eve","reasoning_content":"hm"})"));
+  EXPECT_EQ(request.messages[0]["name"], "eve");
+  EXPECT_EQ(request.messages[0]["reasoning_content"], "hm");
+  EXPECT_FALSE(request.messages[0].contains("tool_calls")) << "null is as good as absent";
+  EXPECT_EQ(refused(read_chat_request, said(R"({"role":"tool","content":"1","tool_call_id":"a"})")), "");
+  EXPECT_EQ(refused(read_chat_request, said(R"({"role":"assistant","content":null,"tool_calls":[{"id":"a"}]})")), "");
+  EXPECT_EQ(refused(read_chat_request, said(R"({"role":"user","content":[{"type":"text","text":"a",
+                                                "cache_control":{"type":"ephemeral"}}]})")),
+            "");
+}
+
+TEST(OpenAiMessages, RefuseByNameWhatWouldGoUnnoticed) {
+  EXPECT_EQ(refused(read_chat_request, said(R"({"role":"user","content":"a","contents":"b"})")), "contents");
+  EXPECT_EQ(refused(read_chat_request, said(R"({"role":"user","content":"a","images":["x"]})")), "images");
+  EXPECT_EQ(refused(read_chat_request, said(R"({"role":"assistant","content":"a","audio":{"id":"x"}})")), "audio");
+  EXPECT_EQ(refused(read_chat_request, said(R"({"role":"user","content":"a","name":7})")), "name");
+  EXPECT_EQ(refused(read_chat_request, said(R"({"role":"user","content":[{"type":"text","text":"a","image":1}]})")),
+            "image");
+}
+
 TEST(OpenAiFields, AreReadWhereTheyBelong) {
   Json body = chat();
   body.update(Json::parse(R"({"model":"m","stream":true,"stream_options":{"include_usage":true},"max_tokens":5,

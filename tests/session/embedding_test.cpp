@@ -217,14 +217,23 @@ TEST_F(Embed, RowsOfTheTable) {
 TEST_F(Embed, APairIsOneTextWithItsSpecialTokens) {
   const auto model = encoder();
   const Tokenizer& tokenizer = *model->tokenizer();
-  const EncodedText pair = encode_pair(*model, "the fox", "a dog");
+  const EncodedText pair = encode_pair(*model, encode_query(*model, "the fox"), "a dog");
   EXPECT_EQ(tokenizer.decode(pair.tokens, true),
             tokenizer.decode(tokenizer.encode("[CLS]the fox[SEP]a dog[SEP]", {.parse_special = true}), true));
   EXPECT_FALSE(pair.cut);
-  const EncodedText cut = encode_pair(*model, "the fox", std::string(4000, '.'));
+  const EncodedText cut = encode_pair(*model, encode_query(*model, "the fox"), std::string(4000, '.'));
   EXPECT_TRUE(cut.cut);
   EXPECT_EQ(cut.tokens.size(), longest_embedded_text(*model));
   EXPECT_EQ(cut.tokens.back(), pair.tokens.back());
+}
+
+TEST_F(Embed, ALongQueryLeavesRoomForWhatMayAnswerIt) {
+  const auto model = encoder();
+  const EncodedText query = encode_query(*model, std::string(4000, '.'));
+  EXPECT_TRUE(query.cut);
+  EXPECT_GT(query.full_tokens, longest_embedded_text(*model));
+  EXPECT_LT(query.tokens.size(), longest_embedded_text(*model));
+  EXPECT_NE(encode_pair(*model, query, "the fox").tokens, encode_pair(*model, query, "a dog").tokens);
 }
 
 }  // namespace

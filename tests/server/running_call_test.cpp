@@ -1,0 +1,181 @@
+// What becomes of an answer that runs when somebody else has something to say about it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <future>
+
+#include "server/native_writer.h"
+#include "server/resumable.h"
+#include "server/served_toy.h"
+
+namespace quarrel {
+namespace {
+
+class Counting final : public AnswerReceiver {
+ public:
+  void accepted(const ResumePoint&) override {}
+  bool take(std::span<const AnswerEvent> events, const ResumePoint&) override {
+    events_ += events.size();
+    if (!events.empty() && events.back().end != nullptr) end_ = events.back().end;
+    return true;
+  }
+  void replaced() override {}
+
+  std::size_t events_ = 0;
+  std::shared_ptr<const AnswerEnd> end_;
+};
+
+class RunningCallTest : public test::ServedToy {
+ protected:
+  // An answer to `ask` that is read by `reader_`.
+  std::shared_ptr<GenerationCall> start(MakeAsk ask) {
+    return start_generation(*service_, record_, service_->find("", {}), std::move(ask),
+                            std::make_unique<EventWriter>(reader_, EventWriter::Options{.stopped = stopped_}));
+  }
+  static MakeAsk answers(std::int32_t count, std::int32_t best_of, std::int32_t tokens) {
+    return [=](const LoadedModel& model) {
+      Ask ask = endless(model);
+      ask.answers = count;
+      ask.best_of = best_of;
+      ask.max_tokens = tokens;
+      return ask;
+    };
+  }
+
+  const std::shared_ptr<Counting> reader_ = std::make_shared<Counting>();
+  const std::shared_ptr<std::atomic<bool>> stopped_ = std::make_shared<std::atomic<bool>>(false);
+  std::shared_ptr<RequestRecord> record_ = service_->new_record({.route = "POST /test"});
+};
+
+TEST_F(RunningCallTest, AWantedStopIsNoFailure) {
+  const auto call = start(endless);
+  write_until([&] { return reader_->events_ > 2; });
+  *stopped_ = true;
+  call->cancel();
+  write_until([&] { return reader_->end_ != nullptr; });
+  EXPECT_FALSE(reader_->end_->error);
+  EXPECT_EQ(record_->facts().error, "");
+  EXPECT_EQ(record_->facts().finish_reason, "cancelled");
+}
+
+class EveryToken final : public TokenMask {
+ public:
+  void allow(std::span<const TokenId>, std::span<std::uint64_t> allowed) override {
+    std::ranges::fill(allowed, ~std::uint64_t{0});
+  }
+};
+
+// Whoever cancels may be one that others wait for, or the one that writes.
+TEST_F(RunningCallTest, ACancelWaitsForNobody) {
+  std::promise<void> submitting, go_on;
+  const auto call = start([&](const LoadedModel& model) {
+    Ask ask = endless(model);
+    ask.mask = [&](std::int32_t) {
+      submitting.set_value();
+      go_on.get_future().wait();
+      return std::make_unique<EveryToken>();
+    };
+    return ask;
+  });
+  submitting.get_future().wait();
+  call->cancel();  // the request is on its way to the engine
+  go_on.set_value();
+  write_until([&] { return reader_->end_ != nullptr; });
+  ASSERT_TRUE(reader_->end_->error);
+  EXPECT_EQ(reader_->end_->error->code, "cancelled");
+}
+
+TEST_F(RunningCallTest, AnyOtherCancelIsOne) {
+  const auto call = start(endless);
+  write_until([&] { return reader_->events_ > 2; });
+  call->cancel();
+  write_until([&] { return reader_->end_ != nullptr; });
+  ASSERT_TRUE(reader_->end_->error);
+  EXPECT_EQ(reader_->end_->error->code, "cancelled");
+  EXPECT_EQ(record_->facts().error, "unavailable_error");
+}
+
+// The call is there until its client has read the answer; a client that does not read keeps no model.
+TEST_F(RunningCallTest, AnAnswerThatIsOverKeepsNoModel) {
+  const auto call = start(answers(1, 0, 3));
+  write_until([&] { return reader_->end_ != nullptr; });
+  EXPECT_TRUE(test::eventually(
+      [&] { return std::ranges::none_of(service_->registry().list(), &ModelRegistry::Status::in_use); }));
+}
+
+TEST_F(RunningCallTest, TheBestOfSeveralCostWhatAllOfThemDo) {
+  const auto call = start(answers(1, 3, 4));
+  write_until([&] { return reader_->end_ != nullptr; });
+  EXPECT_EQ(record_->facts().generated_tokens, 12u);
+}
+
+TEST_F(RunningCallTest, SoDoThoseThatNobodyWaitsFor) {
+  const auto call = start([](const LoadedModel& model) {
+    Ask ask = endless(model);
+    ask.best_of = 3;
+    return ask;
+  });
+  write_until([&] { return record_->facts().started.has_value(); });
+  write_until([begun = written_, this] { return written_ > begun + 4; });
+  call->cancel();
+  EXPECT_GT(record_->facts().generated_tokens, 0u);
+}
+
+// A key is revoked or expires while an answer to it runs.
+TEST_F(RunningCallTest, AKeyThatEndsTakesItsAnswersWithIt) {
+  const auto good = std::make_shared<std::atomic<bool>>(true);
+  service_->set_accepts([good](const Caller&) { return good->load(); });
+  const auto call = start(endless);
+  write_until([&] { return reader_->events_ > 2; });
+  *good = false;
+  write_until([&] { return reader_->end_ != nullptr; });
+  ASSERT_TRUE(reader_->end_->error);
+  EXPECT_EQ(reader_->end_->error->status, 401u);
+  EXPECT_EQ(record_->facts().error, "authentication_error");
+}
+
+TEST(RunningCalls, EndThoseWhoseCallersMayNotAskAnyMore) {
+  struct Call final : RunningCall {
+    void end(const ApiError& why) override { status = why.status; }
+    unsigned status = 0;
+  };
+  RunningCalls calls;
+  const auto first = std::make_shared<Call>(), second = std::make_shared<Call>();
+  calls.add(first, std::make_shared<const Caller>(Caller{.name = "good"}));
+  calls.add(second, std::make_shared<const Caller>(Caller{.name = "bad"}));
+  calls.add(std::make_shared<Call>(), std::make_shared<const Caller>(Caller{.name = "bad"}));
+  calls.look([](const Caller& caller) { return caller.name == "good"; });
+  EXPECT_EQ(calls.size(), 2u) << "what is over is forgotten";
+  EXPECT_EQ(first->status, 0u);
+  EXPECT_EQ(second->status, 401u);
+}
+
+class SmallStore : public test::ServedToy {
+ protected:
+  SmallStore() : ServedToy({.sockets = {.resume = {.bytes = 2000}}}) {}
+};
+
+// Of an answer that nobody reads more comes than is kept: it is given up by the thread that writes it, in the middle of
+// doing so.
+TEST_F(SmallStore, AnAnswerThatOutgrowsItEnds) {
+  const auto reader = std::make_shared<Counting>();
+  auto answer = service_->sockets().answers().create(0, reader);
+  std::weak_ptr<RequestRecord> record;
+  {
+    auto made = service_->new_record({.route = "POST /test"});
+    record = made;
+    const auto call = start_generation(
+        *service_, std::move(made), service_->find("", {}), endless,
+        std::make_unique<EventWriter>(std::make_shared<ResumableReceiver>(answer), EventWriter::Options{}));
+    answer->set_cancel([call] { call->cancel(); });
+  }
+  write_until([&] { return reader->events_ > 2; });
+  answer->detach(reader.get());
+  write_until([&] { return record.expired(); });
+  EXPECT_TRUE(answer->ended());
+  EXPECT_TRUE(test::eventually([&] { return counters().scheduler.finished == counters().scheduler.accepted; }));
+}
+
+}  // namespace
+}  // namespace quarrel
