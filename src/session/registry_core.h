@@ -41,6 +41,7 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
                          ModelRegistry::OnExchanged callback);
   std::uint64_t renew(const std::string& name, ModelRegistry::OnExchanged callback);
   void unload(const std::string& name, ModelRegistry::OnUnloaded callback);
+  void end_requests(const std::string& why);
   void cancel(std::uint64_t ticket);
   void configure(const std::string& name, ModelSettings settings);
   void look();
