@@ -204,8 +204,6 @@ ModelRegistry::Ticket ModelRegistry::renew(const std::string& name, OnExchanged 
   return {core_, core_->renew(name, std::move(callback))};
 }
 
-void ModelRegistry::cancel_all(const std::string& why) { core_->cancel_all(why); }
-
 bool ModelRegistry::clear_cache(const std::string& name) { return core_->clear_cache(name); }
 
 void ModelRegistry::end_requests(const std::string& why) { core_->end_requests(why); }

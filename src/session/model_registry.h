@@ -127,9 +127,6 @@ class ModelRegistry {
   void exchange_and_wait(const std::string& name, const std::filesystem::path& path);
   bool unload_and_wait(const std::string& name);
 
-  // Ends what models compute now, and completes who waits for one with Error(cancelled): both say `why`. Models stay.
-  void cancel_all(const std::string& why);
-
   // Forgets the texts in the model's prefix cache; false: it is not there. It is no use of the model.
   bool clear_cache(const std::string& name);
 

@@ -46,7 +46,6 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
   void configure(const std::string& name, ModelSettings settings);
   void look();
   bool clear_cache(const std::string& name);
-  void cancel_all(const std::string& why);
   std::vector<ModelRegistry::Status> list() const;
   std::vector<ModelRegistry::Watched> watch() const;
   std::uint64_t bytes_used() const;
