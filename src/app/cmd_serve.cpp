@@ -25,7 +25,7 @@ struct ServeCommand {
 };
 
 int run(const ServeCommand& command) {
-  const Interrupts interrupts;
+  Interrupts interrupts;
   Hangups hangups;
   const ServeSettings settings = settings_in_force(command.given, environment).settings;
   ServeOptions options = serve_options(settings);
@@ -55,10 +55,10 @@ int run(const ServeCommand& command) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     if (hangups.take()) server.reload();
   }
-  write_error("Ending: what runs is finished first.\n");
-  if (!server.drain(settings.drain)) {
-    log.warn("some requests were still running after {} seconds and have been cut off",
-             std::chrono::duration<double>(settings.drain).count());
+  const bool twice = interrupts.take() > 1;
+  write_error("Ending: what runs is finished first. Another Ctrl-C ends it at once.\n");
+  if (!server.drain(settings.drain, [&] { return twice || interrupts.requested(); })) {
+    log.warn("some requests were still running and have been cut off");
   }
   return 0;
 }

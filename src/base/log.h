@@ -22,6 +22,15 @@ class Log {
   void warn(fmt::format_string<Args...> format, Args&&... args) {
     write(LogLevel::warning, fmt::format(format, std::forward<Args>(args)...));
   }
+  // For the last catch of a thread, where an exception would end the process: a line that cannot be written is lost.
+  template <typename... Args>
+  void try_warn(fmt::format_string<Args...> format, Args&&... args) noexcept {
+    try {
+      warn(format, std::forward<Args>(args)...);
+    } catch (...) {
+      return;
+    }
+  }
   template <typename... Args>
   void info(fmt::format_string<Args...> format, Args&&... args) {
     write(LogLevel::info, fmt::format(format, std::forward<Args>(args)...));

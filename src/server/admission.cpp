@@ -12,6 +12,7 @@
 #include "base/printable.h"
 #include "server/api_error.h"
 #include "server/base64.h"
+#include "server/http/sender.h"
 
 namespace quarrel {
 namespace {
@@ -52,23 +53,6 @@ bool is_preflight(const http::Request& request) noexcept {
          !request.header("Access-Control-Request-Method").empty();
 }
 
-// Calls back with each of the values that a header has, on however many lines.
-template <typename Each>
-void for_each_value(const http::Request& request, std::string_view name, const Each& each) {
-  for (const auto& [header, values] : request.headers) {
-    if (!http::equals_ignoring_case(header, name)) continue;
-    std::string_view rest = values;
-    while (!rest.empty()) {
-      const std::size_t comma = std::min(rest.find(','), rest.size());
-      std::string_view value = rest.substr(0, comma);
-      rest.remove_prefix(std::min(comma + 1, rest.size()));
-      const std::size_t first = value.find_first_not_of(" \t");
-      if (first == std::string_view::npos) continue;
-      each(value.substr(first, value.find_last_not_of(" \t") - first + 1));
-    }
-  }
-}
-
 // Addresses end up in logs, histories and other servers' statistics.
 void refuse_key_in_url(std::string_view query) {
   constexpr std::array<std::string_view, 6> kNames = {"key", "api_key", "apikey", "api-key", "token", "access_token"};
@@ -97,7 +81,7 @@ ApiError wrong_key(const std::string& message) { return {401, "authentication_er
 std::shared_ptr<const Caller> anonymous(const http::Request& request, Role role, std::string_view credential = {}) {
   return std::make_shared<const Caller>(Caller{.credential = std::string(credential),
                                                .role = role,
-                                               .key = std::hash<std::string>{}(sender_of(request.address))});
+                                               .key = std::hash<std::string>{}(http::sender_of(request.address))});
 }
 
 // The key's priority, or a lower one that the request asks for.
@@ -141,7 +125,7 @@ std::string presented_key(const http::Request& request) {
     }
   }
   if (!http::equals_ignoring_case(request.header("Upgrade"), "websocket")) return key;
-  for_each_value(request, "Sec-WebSocket-Protocol", [&](std::string_view protocol) {
+  http::for_each_token(request, "Sec-WebSocket-Protocol", [&](std::string_view protocol) {
     if (!protocol.starts_with(kKeyProtocol)) return;
     const std::optional<std::string> offered = from_base64url(protocol.substr(kKeyProtocol.size()));
     if (!offered || !key.empty()) {

@@ -39,7 +39,4 @@ class FailedKeys {
   std::vector<Place> places_;  // guarded
 };
 
-// What counts as one sender: an IPv4 address, or the /64 network of an IPv6 address, all of which one machine has.
-std::string sender_of(std::string_view address);
-
 }  // namespace quarrel

@@ -11,14 +11,19 @@ constexpr std::size_t kMostJobs = 4;
 
 }  // namespace
 
-LongJobs::~LongJobs() {
-  std::list<Running> ending;
+void LongJobs::stop() {
+  const std::scoped_lock lock(mutex_);
+  closing_ = true;
+  for (Running& job : running_) job.thread.request_stop();
+}
+
+void LongJobs::end() {
+  stop();
+  std::list<Running> ending;  // awaited with the lock open: a job may ask for another
   {
     const std::scoped_lock lock(mutex_);
-    closing_ = true;
     ending.swap(running_);
   }
-  for (Running& job : ending) job.thread.request_stop();
 }
 
 bool LongJobs::start(std::function<void(std::stop_token stop)> job) {
@@ -31,13 +36,16 @@ bool LongJobs::start(std::function<void(std::stop_token stop)> job) {
       try {
         job(stop);
       } catch (const std::exception& error) {
-        log_.warn("a job of the server failed: {}", error.what());
+        log_.try_warn("a job of the server failed: {}", error.what());
       }
       running.done = true;
     });
   } catch (const std::system_error&) {
     running_.pop_back();  // there is no thread for it now
     return false;
+  } catch (...) {
+    running_.pop_back();
+    throw;
   }
   return true;
 }

@@ -1,5 +1,5 @@
-// Work of minutes that a request asked for, such as fetching a model: each on a thread of its own, few at once. The end
-// of this object stops and awaits them. Any thread.
+// Work of minutes that a request asked for, such as fetching a model: each on a thread of its own, few at once. Any
+// thread.
 #pragma once
 
 #include <atomic>
@@ -16,12 +16,16 @@ namespace quarrel {
 class LongJobs {
  public:
   explicit LongJobs(Log& log) : log_(log) {}
-  ~LongJobs();
+  ~LongJobs() { end(); }
   LongJobs(const LongJobs&) = delete;
   LongJobs& operator=(const LongJobs&) = delete;
 
-  // False: too many run already. The token is stopped when this object ends.
+  // False: too many run already, or these are the last. The token is stopped by `stop`.
   bool start(std::function<void(std::stop_token stop)> job);
+  // Starts no more, and tells those that run to stop. Returns at once.
+  void stop();
+  // The same, and awaits them. Not from a job.
+  void end();
 
  private:
   struct Running {

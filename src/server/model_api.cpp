@@ -122,10 +122,7 @@ class LoadCall : public std::enable_shared_from_this<LoadCall> {
     ModelRegistry::Ticket renewal =
         service_.registry().renew(model_.name, [weak, &service = service_](const std::exception_ptr& error) {
           service.run_text_work([weak, error] {
-            const auto self = weak.lock();
-            if (self == nullptr) return;
-            if (error != nullptr) return self->report(error);
-            self->acquire();
+            if (const auto self = weak.lock()) self->renewed(error);
           });
         });
     const std::scoped_lock lock(mutex_);
@@ -133,20 +130,38 @@ class LoadCall : public std::enable_shared_from_this<LoadCall> {
   }
 
  private:
+  // What is thrown in a callback reaches nobody, and the client would wait for ever.
+  template <typename Work>
+  void end_with(const Work& work) noexcept {
+    try {
+      work();
+    } catch (const std::exception& error) {
+      service_.log().try_warn("request {} failed: {}", record_->id(), error.what());
+      news_.abandon();
+    }
+  }
+
+  void renewed(const std::exception_ptr& error) {
+    end_with([&] { error != nullptr ? report(error) : acquire(); });
+  }
+
   void acquire() {
     ModelRegistry::Ticket ticket =
         service_.acquire(model_, weak_from_this(),
                          [this](const ModelRegistry::Lease& lease, const std::exception_ptr& error) {
-                           if (error != nullptr) return report(error);
-                           record_->update([](RequestFacts& facts) { facts.acquired = Clock::now(); });
-                           news_.end({{"status", "ready"},
-                                      {"model", model_.name},
-                                      {"context_length", lease->context()},
-                                      {"load_seconds", lease->load_seconds()}});
+                           end_with([&] { error != nullptr ? report(error) : acquired(*lease); });
                          },
                          {.keep_alive = request_.keep_alive, .patience = std::chrono::milliseconds(0)});
     const std::scoped_lock lock(mutex_);
     ticket_ = std::move(ticket);
+  }
+
+  void acquired(const LoadedModel& model) {
+    record_->update([](RequestFacts& facts) { facts.acquired = Clock::now(); });
+    news_.end({{"status", "ready"},
+               {"model", model_.name},
+               {"context_length", model.context()},
+               {"load_seconds", model.load_seconds()}});
   }
 
   // On a thread of the registry, which what is thrown here would stop.
@@ -256,7 +271,13 @@ void unload_model(Service& service, const std::shared_ptr<Exchange>& exchange) {
   exchange->keep(news);
   news->tell({{"status", "unloading"}, {"model", model.name}});
   service.registry().unload(model.name, [weak = std::weak_ptr(news), name = model.name](bool found) {
-    if (const auto told = weak.lock()) told->end({{"status", found ? "unloaded" : "not_loaded"}, {"model", name}});
+    const auto told = weak.lock();
+    if (told == nullptr) return;
+    try {
+      told->end({{"status", found ? "unloaded" : "not_loaded"}, {"model", name}});
+    } catch (const std::exception&) {
+      told->abandon();
+    }
   });
 }
 

@@ -67,4 +67,15 @@ void ProgressStream::fail(const ApiError& error) {
   }
 }
 
+void ProgressStream::abandon() noexcept {
+  try {
+    const std::scoped_lock lock(mutex_);
+    const std::shared_ptr<Exchange> exchange = exchange_.lock();
+    ended_ = true;
+    if (exchange != nullptr) exchange->abandon();
+  } catch (const std::exception&) {
+    return;  // there is no memory for anything
+  }
+}
+
 }  // namespace quarrel

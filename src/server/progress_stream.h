@@ -25,6 +25,8 @@ class ProgressStream {
   // Nothing may follow these.
   void end(const Json& result);
   void fail(const ApiError& error);
+  // The end cannot be said: nobody may take what was for the whole.
+  void abandon() noexcept;
 
  private:
   bool write(const Json& news);  // under the lock

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <span>
@@ -31,6 +32,13 @@ Json content_schema() {
   return schema::either({schema::text(), schema::list(part_schema())}, "null only of an assistant's message");
 }
 
+void check_tool_calls(const Json& value, Json&) {
+  const auto is_object = [](const Json& call) { return call.is_object(); };
+  if (!value.is_array() || !std::ranges::all_of(value, is_object)) {
+    throw invalid_field("messages", "a message's 'tool_calls' are a list of objects");
+  }
+}
+
 // What templates may know is left to them. What answers bring along is taken where it says nothing: clients send them
 // back as they came.
 constexpr std::array kMessageMembers = {
@@ -39,7 +47,10 @@ constexpr std::array kMessageMembers = {
            .schema = [] { return schema::one_of({"system", "developer", "user", "assistant", "tool"}); }},
     Member{.name = "content", .help = "what it says; null only of an assistant's message", .schema = content_schema},
     Member{.name = "name", .kind = FieldKind::text, .help = "of who says it; for the model's template"},
-    Member{.name = "tool_calls", .help = "for the model's template", .schema = [] { return schema::any(); }},
+    Member{.name = "tool_calls",
+           .help = "for the model's template",
+           .read = check_tool_calls,
+           .schema = [] { return schema::list(Json{{"type", "object"}}); }},
     Member{.name = "tool_call_id", .kind = FieldKind::text, .help = "for the model's template"},
     Member{.name = "tool_name", .kind = FieldKind::text, .help = "for the model's template"},
     Member{.name = "reasoning_content", .kind = FieldKind::text, .help = "for the model's template"},

@@ -5,16 +5,17 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/error.h"
+#include "base/clock.h"
 #include "server/api_error.h"
 #include "server/routes.h"
 
 namespace quarrel {
 namespace {
 
-// So long those who are cut off may take to hear of it.
-constexpr int kLastWords = 10;
-constexpr std::chrono::milliseconds kLastWord{100};
+// How soon a second signal is noticed.
+constexpr std::chrono::milliseconds kLookEvery{50};
+// For what is cancelled at the end, to say so.
+constexpr std::chrono::seconds kLastWords{1};
 
 // Whoever asked learns under which span to look.
 void add_trace(const RequestFacts& facts, http::Response& head) {
@@ -33,18 +34,7 @@ Server::Server(ServeOptions options, std::shared_ptr<Device> device, ModelStore 
   http::HttpServer::Handler handler;
   handler.admit = [this](const http::Request& request) { return admit(request); };
   handler.handle = [this](const std::shared_ptr<http::Exchange>& exchange) { handle(exchange); };
-  handler.refuse = [](unsigned status, const std::string& message) {
-    return openai_error({status, "invalid_request_error", "", message});
-  };
-  handler.refused = [this](unsigned status, const std::string& id, const std::string& address,
-                           const std::shared_ptr<RequestRecord>& record) {
-    const auto ended = record != nullptr ? record : service_.new_record({.id = id, .address = address});
-    ended->update([&](RequestFacts& facts) {
-      facts.status = status;
-      facts.error = status == 503 ? "unavailable_error" : "invalid_request_error";
-    });
-    ended->end();
-  };
+  handler.refuse = [this](const http::Refusal& refusal) { return refuse(refusal); };
   http_ = std::make_unique<http::HttpServer>(options_.http, std::move(handler), log);
   service_.poster()->set(http_->poster());
   watch_ = std::make_unique<Watch>(options_.watch, service_, http_->connection_count(),
@@ -55,23 +45,29 @@ Server::Server(ServeOptions options, std::shared_ptr<Device> device, ModelStore 
 Server::~Server() = default;
 
 void Server::reload() {
-  watch_->reload();
+  try {
+    watch_->reload();
+  } catch (const std::exception& error) {
+    service_.log().try_warn("a log could not be opened anew: {}", error.what());
+  }
   try {
     http_->reload_tls();
-  } catch (const Error& error) {
-    service_.log().warn("the certificate from before stays in use: {}", error.what());
+  } catch (const std::exception& error) {
+    service_.log().try_warn("the certificate from before stays in use: {}", error.what());
   }
 }
 
-bool Server::drain(std::chrono::milliseconds time) {
+bool Server::drain(std::chrono::milliseconds time, const std::function<bool()>& hurry) {
   service_.begin_drain();
   http_->begin_drain();
-  if (http_->wait_idle(time)) return true;
-  // What is cut off is told why. What was still on its way to a model comes to it a moment later.
-  for (int i = 0; i < kLastWords; ++i) {
-    service_.registry().cancel_all("the server is about to end");
-    if (http_->wait_idle(kLastWord)) break;
+  const Clock::time_point until = Clock::now() + time;
+  for (bool last = false; !last;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+    last = left <= kLookEvery || (hurry && hurry());
+    if (http_->wait_idle(std::min(left, kLookEvery))) return true;
   }
+  service_.end_requests("the server is about to end");
+  http_->wait_idle(kLastWords);
   return false;
 }
 
@@ -81,12 +77,28 @@ http::Admission Server::admit(const http::Request& request) {
       .id = request.id, .traceparent = std::string(request.header("traceparent")), .address = request.address};
   http::Admission admission = admission_->decide(request, service_.ready(), facts);
   facts.status = admission.refusal;
+  admission.account = facts.caller->key;
   admission.record = service_.new_record(std::move(facts));
   if (admission.refusal != 0) {
     add_trace(admission.record->facts(), admission.answer);
     admission.record->end();
   }
   return admission;
+}
+
+// Before admission nothing is known of a request but that it came; it counts all the same.
+http::Response Server::refuse(const http::Refusal& refusal) {
+  const char* type = refusal.status == 503 ? "unavailable_error" : "invalid_request_error";
+  http::Response answer = openai_error({refusal.status, type, "", refusal.message});
+  std::shared_ptr<RequestRecord> record = refusal.record;
+  if (record == nullptr) record = service_.new_record({.id = refusal.id, .address = refusal.address});
+  record->update([&](RequestFacts& facts) {
+    facts.status = refusal.status;
+    facts.error = type;
+    add_trace(facts, answer);
+  });
+  record->end();
+  return answer;
 }
 
 void Server::handle(const std::shared_ptr<http::Exchange>& exchange) {
@@ -106,12 +118,18 @@ void Server::handle(const std::shared_ptr<http::Exchange>& exchange) {
     try {
       route->handle(service_, exchange);
     } catch (...) {
-      const ApiError error = api_error(std::current_exception());
-      log_fault(service_.log(), record->id(), error, std::current_exception());
-      record->update([&](RequestFacts& facts) { facts.error = error.type; });
-      exchange->respond(error_answer(route->dialect, error));
+      const std::exception_ptr fault = std::current_exception();
+      try {
+        const ApiError error = api_error(fault);
+        log_fault(service_.log(), record->id(), error, fault);
+        record->update([&](RequestFacts& facts) { facts.error = error.type; });
+        exchange->respond(error_answer(route->dialect, error));
+      } catch (const std::exception& error) {
+        service_.log().try_warn("request {} cannot be answered: {}", record->id(), error.what());
+      }
       exchange->abandon();  // what had begun is not whole
     }
+    exchange->release_body();  // all that the answer needs of it has been read
   };
   if (route->quick) {
     answer();

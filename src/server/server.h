@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -37,12 +38,14 @@ class Server {
   Service& service() noexcept { return service_; }
   void reload();  // files that it has open, or its certificate, may have been exchanged
   RequestAdmission& admission() noexcept { return *admission_; }
-  // Takes no more, and gives what runs so much time; then it is ended, with a reason. True: it did not come to that.
-  bool drain(std::chrono::milliseconds time);
+  // Takes no more, and gives what runs so much time, or until `hurry` says so. What runs then is cancelled and told
+  // why, for which it has a second. True: all of it had ended by itself.
+  bool drain(std::chrono::milliseconds time, const std::function<bool()>& hurry = {});
 
  private:
   http::Admission admit(const http::Request& request);
   void handle(const std::shared_ptr<http::Exchange>& exchange);
+  http::Response refuse(const http::Refusal& refusal);
 
   const ServeOptions options_;
   Service service_;

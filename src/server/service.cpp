@@ -61,7 +61,7 @@ class Service::TextPool {
       try {
         task();
       } catch (const std::exception& error) {
-        log_.warn("a request's text could not be worked on: {}", error.what());
+        log_.try_warn("a request's text could not be worked on: {}", error.what());
       }
     }
   }
@@ -122,11 +122,16 @@ Service::Service(ServiceOptions options, std::shared_ptr<Device> device, ModelSt
 }
 
 // What the pool still has asks the registry for models, and what the registry ends is said on the pool: so the pool
-// runs out first, and takes nothing more while the registry ends.
+// runs out first, and takes nothing more while the registry ends. It may ask for a job too, and is refused.
 Service::~Service() {
-  jobs_.reset();
+  jobs_->end();
   sockets_->end();
   pool_->end();
+}
+
+void Service::end_requests(const std::string& why) {
+  jobs_->stop();
+  registry_->end_requests(why);
 }
 
 ResolvedModel Service::resolve(const OfferedModel& model) const {
@@ -136,6 +141,7 @@ ResolvedModel Service::resolve(const OfferedModel& model) const {
 void Service::stores_changed() {
   const std::scoped_lock lock(listed_mutex_);
   listed_at_.reset();
+  ++store_changes_;
 }
 
 void Service::renew(const std::string& name) {
@@ -184,15 +190,31 @@ std::vector<OfferedModel> Service::all_models() const {
   return models;
 }
 
-// Listing a store opens every file in it, which is too much for every request.
-std::vector<OfferedModel> Service::recent_models(bool anew) const {
-  if (!named_.empty()) return named_;
+std::optional<std::vector<OfferedModel>> Service::known_since(Clock::time_point time) const {
   const std::scoped_lock lock(listed_mutex_);
-  if (anew || !listed_at_ || Clock::now() - *listed_at_ > kListedFor) {
-    listed_ = all_models();
-    listed_at_ = Clock::now();
+  return listed_at_ && *listed_at_ >= time ? std::optional(listed_) : std::nullopt;
+}
+
+// Listing a store opens every file in it, which is too much for every request: one does it at a time, and all who came
+// before it began have what it found.
+std::vector<OfferedModel> Service::listed_since(Clock::time_point time) const {
+  if (!named_.empty()) return named_;
+  if (auto known = known_since(time)) return std::move(*known);
+  const std::scoped_lock listing(listing_mutex_);
+  if (auto known = known_since(time)) return std::move(*known);
+  const Clock::time_point begun = Clock::now();
+  std::uint64_t changes = 0;
+  {
+    const std::scoped_lock lock(listed_mutex_);
+    changes = store_changes_;
   }
-  return listed_;
+  std::vector<OfferedModel> found = all_models();
+  const std::scoped_lock lock(listed_mutex_);
+  if (changes == store_changes_) {
+    listed_ = found;
+    listed_at_ = begun;
+  }
+  return found;
 }
 
 std::vector<OfferedModel> Service::models(const Caller& caller) const {
@@ -209,8 +231,9 @@ bool Service::is_loaded(const std::string& name) const {
 }
 
 std::optional<OfferedModel> Service::look_up(std::span<const std::string> names, const Caller& caller) const {
-  for (const bool anew : {false, true}) {
-    const std::vector<OfferedModel> all = recent_models(anew);
+  const Clock::time_point now = Clock::now();
+  for (const Clock::time_point since : {now - kListedFor, now}) {
+    const std::vector<OfferedModel> all = listed_since(since);
     for (const std::string& name : names) {
       for (const OfferedModel& model : all) {
         if (caller.may_use(model.name) && (name.empty() || model.name == name)) return model;

@@ -149,22 +149,27 @@ class Service {
   bool ready() const noexcept { return !draining_; }
   // New requests are refused from now on.
   void begin_drain() noexcept { draining_ = true; }
+  // What runs or waits is cancelled and told why; what comes later is refused. Returns at once.
+  void end_requests(const std::string& why);
   const std::string& version() const noexcept { return options_.version; }
   Log& log() noexcept { return log_; }
 
  private:
   class TextPool;
-  std::vector<OfferedModel> recent_models(bool anew) const;
+  std::vector<OfferedModel> listed_since(Clock::time_point time) const;
+  std::optional<std::vector<OfferedModel>> known_since(Clock::time_point time) const;
   bool is_loaded(const std::string& name) const;
   OfferedModel configured_model(const std::string& name) const;
 
   const ServiceOptions options_;
   const ModelStore store_;
   Log& log_;
-  std::vector<OfferedModel> named_;  // that it was started with
+  std::vector<OfferedModel> named_;   // that it was started with
+  mutable std::mutex listing_mutex_;  // held by who looks at the stores, before the other
   mutable std::mutex listed_mutex_;
-  mutable std::vector<OfferedModel> listed_;  // of the stores, as they were; guarded, like the next
-  mutable std::optional<Clock::time_point> listed_at_;
+  mutable std::vector<OfferedModel> listed_;            // of the stores, as they were; guarded, like the next
+  mutable std::optional<Clock::time_point> listed_at_;  // when the look at them began
+  std::uint64_t store_changes_ = 0;
   RequestObservers observers_;
   std::shared_ptr<Metrics> metrics_;
   Limits limits_;
@@ -176,7 +181,7 @@ class Service {
   std::unique_ptr<TextPool> pool_;
   std::unique_ptr<ModelRegistry> registry_;  // what waits for a model is told so on the pool
   std::unique_ptr<SocketHub> sockets_;       // ends early
-  std::unique_ptr<LongJobs> jobs_;           // ends first: they use all of the above
+  std::unique_ptr<LongJobs> jobs_;           // end first: they use all of the above
 };
 
 // Who sent it.

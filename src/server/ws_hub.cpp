@@ -107,7 +107,7 @@ ResumableAnswers& SocketHub::answers() {
 void SocketHub::add(const std::shared_ptr<SocketSession>& session) {
   watch_time();
   const std::scoped_lock lock(mutex_);
-  sessions_.emplace(session.get(), session);
+  sessions_.insert_or_assign(session.get(), session);  // one may have lain there before
 }
 
 void SocketHub::remove(const SocketSession* session) {

@@ -138,6 +138,24 @@ void RegistryCore::unload(const std::string& name, ModelRegistry::OnUnloaded cal
   deliver(std::move(deliveries));
 }
 
+void RegistryCore::end_requests(const std::string& why) {
+  const std::exception_ptr error = std::make_exception_ptr(Error(ErrorKind::cancelled, why));
+  std::vector<std::shared_ptr<LoadedModel>> models;  // let go of with the lock open
+  {
+    const std::scoped_lock lock(mutex_);
+    for (const Resident& resident : residents_) {
+      if (resident.model != nullptr) models.push_back(resident.model);
+    }
+    for (auto& [name, slot] : slots_) {
+      if (!slot.waiters.empty()) fail_waiters(slot, error);
+    }
+    for (auto each = jobs_.begin(); each != jobs_.end();) stop(each++);
+  }
+  for (const std::shared_ptr<LoadedModel>& model : models) {
+    model->engine().drain({.within = std::chrono::microseconds(0), .reason = why});
+  }
+}
+
 void RegistryCore::cancel(std::uint64_t ticket) {
   const std::scoped_lock lock(mutex_);
   for (auto& [name, slot] : slots_) {
@@ -186,9 +204,9 @@ ModelRegistry::Ticket ModelRegistry::renew(const std::string& name, OnExchanged 
   return {core_, core_->renew(name, std::move(callback))};
 }
 
-void ModelRegistry::cancel_all(const std::string& why) { core_->cancel_all(why); }
-
 bool ModelRegistry::clear_cache(const std::string& name) { return core_->clear_cache(name); }
+
+void ModelRegistry::end_requests(const std::string& why) { core_->end_requests(why); }
 
 void ModelRegistry::unload(const std::string& name, OnUnloaded callback) { core_->unload(name, std::move(callback)); }
 

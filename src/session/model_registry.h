@@ -118,13 +118,14 @@ class ModelRegistry {
   // Error(cancelled). Completes when the model is gone, with false if there was none.
   void unload(const std::string& name, OnUnloaded callback = {});
 
+  // What the models compute, or have in their queues, is cancelled; what waits for a load completes with
+  // Error(cancelled). Each is told `why`. The models take nothing more: the registry is about to end. Returns at once.
+  void end_requests(const std::string& why);
+
   // The same for those who may wait; throws the error. Error(internal) on a thread of the registry's own.
   Lease acquire_and_wait(const std::string& name, const AcquireOptions& options = {});
   void exchange_and_wait(const std::string& name, const std::filesystem::path& path);
   bool unload_and_wait(const std::string& name);
-
-  // Ends what models compute now, and completes who waits for one with Error(cancelled): both say `why`. Models stay.
-  void cancel_all(const std::string& why);
 
   // Forgets the texts in the model's prefix cache; false: it is not there. It is no use of the model.
   bool clear_cache(const std::string& name);

@@ -196,20 +196,6 @@ bool RegistryCore::clear_cache(const std::string& name) {
   return !models.empty();
 }
 
-void RegistryCore::cancel_all(const std::string& why) {
-  const std::exception_ptr error = std::make_exception_ptr(Error(ErrorKind::cancelled, why));
-  std::vector<std::shared_ptr<LoadedModel>> models;  // let go of with the lock open
-  {
-    const std::scoped_lock lock(mutex_);
-    for (const Resident& resident : residents_) {
-      const std::shared_ptr<LoadedModel> model = resident.model != nullptr ? resident.model : resident.leased.lock();
-      if (model != nullptr) models.push_back(model);
-    }
-    for (auto& [name, slot] : slots_) fail_waiters(slot, error);
-  }
-  for (const std::shared_ptr<LoadedModel>& model : models) model->engine().cancel_all(FinishReason::cancelled, why);
-}
-
 std::vector<ModelRegistry::Status> RegistryCore::list() const {
   using State = ModelRegistry::State;
   std::vector<ModelRegistry::Status> all;

@@ -41,11 +41,11 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
                          ModelRegistry::OnExchanged callback);
   std::uint64_t renew(const std::string& name, ModelRegistry::OnExchanged callback);
   void unload(const std::string& name, ModelRegistry::OnUnloaded callback);
+  void end_requests(const std::string& why);
   void cancel(std::uint64_t ticket);
   void configure(const std::string& name, ModelSettings settings);
   void look();
   bool clear_cache(const std::string& name);
-  void cancel_all(const std::string& why);
   std::vector<ModelRegistry::Status> list() const;
   std::vector<ModelRegistry::Watched> watch() const;
   std::uint64_t bytes_used() const;

@@ -352,6 +352,18 @@ class Ends(ServeTest):
         self.assertIn("cut off", said)
         connection.close()
 
+    def test_a_second_signal_ends_it_at_once(self):
+        server = self.start_server(self.long, "--drain", "3600", "--cache-tokens", "64k")
+        connection, answer = self.endless(server)
+        reading = self.read_on(answer)
+        server.process.send_signal(signal.SIGTERM)
+        while server.request("GET", "/readyz")[0] != 503:
+            time.sleep(0.01)
+        code, said = server.stop()
+        self.assertEqual(code, 0, said)
+        self.expect_reason(reading)
+        connection.close()
+
     def test_the_end_amid_many_requests(self):
         """Readiness goes, new ones are refused, and every stream that had begun says at its end why it ends."""
         server = self.start_server(self.long, "--drain", "0", "--cache-tokens", "64k", "--parallel", "4")

@@ -71,8 +71,8 @@ class Listening {
     http::HttpServer::Handler handler;
     handler.admit = [this](const http::Request& request) { return admit(request); };
     handler.handle = [this](const std::shared_ptr<http::Exchange>& exchange) { handle(exchange); };
-    handler.refuse = [](unsigned status, const std::string& message) {
-      return http::Response{.status = status, .content_type = "text/plain", .body = message};
+    handler.refuse = [](const http::Refusal& refusal) {
+      return http::Response{.status = refusal.status, .content_type = "text/plain", .body = refusal.message};
     };
     http::ServerOptions options{.port = 0, .unix_socket = path_};
     options.limits.header_time = options.limits.body_time = options.limits.idle_time = std::chrono::seconds(5);

@@ -132,6 +132,32 @@ TEST(ExchangeTest, AnAbandonedAnswerIsBroken) {
   EXPECT_TRUE(waiting.exchange->take().broken);
 }
 
+// For want of memory: whoever tries again must not find it done.
+TEST(ExchangeTest, AConnectionThatCouldNotBeWokenIsWokenLater) {
+  for (const bool whole : {true, false}) {
+    int calls = 0;
+    Exchange exchange(Request{}, 1000, [&] {
+      if (++calls == 1) throw std::bad_alloc();
+    });
+    if (whole) {
+      EXPECT_THROW(exchange.respond({}), std::bad_alloc);
+      exchange.abandon();
+    } else {
+      EXPECT_THROW(exchange.begin({}), std::bad_alloc);
+      EXPECT_TRUE(exchange.write("piece"));
+    }
+    EXPECT_EQ(calls, 2);
+    EXPECT_TRUE(exchange.take().has_head);
+  }
+  int calls = 0;
+  WebSocket socket(std::make_shared<Request>(), 1000, [&] {
+    if (++calls == 1) throw std::bad_alloc();
+  });
+  EXPECT_THROW(socket.send("first"), std::bad_alloc);
+  EXPECT_TRUE(socket.send("second"));
+  EXPECT_EQ(calls, 2);
+}
+
 TEST(ExchangeTest, KeptWorkLivesAsLongAsItDoes) {
   Made made;
   auto work = std::make_shared<int>(1);

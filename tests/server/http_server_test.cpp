@@ -90,36 +90,65 @@ TEST_F(HttpServerTest, ARequestThatComesEarlyIsAnsweredInItsTurn) {
   EXPECT_LT(answers.find("first"), answers.find("yes"));
 }
 
-TEST_F(HttpServerTest, AllBodiesTogetherAreBounded) {
-  std::promise<std::shared_ptr<Exchange>> first;
-  std::atomic<int> calls = 0;
-  serve(
-      [&](const std::shared_ptr<Exchange>& exchange) {
-        if (++calls == 1) {
-          first.set_value(exchange);
-        } else {
-          say_yes(exchange);
-        }
-      },
-      {.body_bytes_together = 120});
-  const auto post = [](std::size_t size) {
-    return "POST /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + std::to_string(size) + "\r\n\r\n" +
-           std::string(size, 'x');
-  };
-  const Client large(server_->port()), small(server_->port()), refused(server_->port());
-  large.send(post(100));
-  std::shared_ptr<Exchange> running = first.get_future().get();
-  small.send(post(20));
-  EXPECT_NE(small.read_until("yes"), "");
-  refused.send(post(21));
-  const std::string answer = refused.read_all();
+class BodiesTest : public SocketTest {
+ protected:
+  // The first request stays unanswered.
+  void serve_bodies(std::size_t together) {
+    admit_ = [](const Request& request) {
+      return Admission{.body_bytes = 100, .account = std::stoull(std::string(request.header("x-account")))};
+    };
+    serve(
+        [this](const std::shared_ptr<Exchange>& exchange) {
+          if (++calls_ == 1) {
+            first_.set_value(exchange);
+          } else {
+            say_yes(exchange);
+          }
+        },
+        {.body_bytes_together = together});
+  }
+  static std::string post(int account, std::size_t size) {
+    return "POST /a HTTP/1.1\r\nHost: localhost\r\nx-account: " + std::to_string(account) +
+           "\r\nContent-Length: " + std::to_string(size) + "\r\n\r\n" + std::string(size, 'x');
+  }
+  std::string answer_to(const std::string& request) const {
+    const Client client(server_->port());
+    client.send(request);
+    client.end_sending();
+    return client.read_all();
+  }
+
+  std::promise<std::shared_ptr<Exchange>> first_;
+  std::atomic<int> calls_ = 0;
+};
+
+TEST_F(BodiesTest, AllTogetherAreBounded) {
+  serve_bodies(200);
+  const Client large(server_->port());
+  large.send(post(1, 100));
+  std::shared_ptr<Exchange> running = first_.get_future().get();
+  EXPECT_TRUE(answer_to(post(2, 100)).ends_with("yes"));
+  std::string answer = answer_to(post(1, 1));  // one account has half of it at most
   EXPECT_TRUE(answer.starts_with("HTTP/1.1 503 ")) << answer;
   EXPECT_NE(answer.find("\r\nRetry-After: 1\r\n"), std::string::npos) << answer;
   running->respond({.body = "done"});
   running.reset();
   EXPECT_NE(large.read_until("done"), "");
-  large.send(post(100));  // what the answer before held has been given back
+  large.send(post(1, 100));  // what the answer before held has been given back
   EXPECT_NE(large.read_until("yes"), "");
+}
+
+TEST_F(BodiesTest, ABodyThatHasBeenReadHoldsNothing) {
+  serve_bodies(200);
+  const Client large(server_->port());
+  large.send(post(1, 100));
+  const std::shared_ptr<Exchange> running = first_.get_future().get();
+  EXPECT_EQ(running->request().body.size(), 100u);
+  running->release_body();
+  EXPECT_EQ(running->request().body, "");
+  EXPECT_TRUE(answer_to(post(1, 100)).ends_with("yes"));
+  running->respond({.body = "done"});
+  EXPECT_NE(large.read_until("done"), "");
 }
 
 TEST_F(HttpServerTest, AnAddressMakesRoomForItself) {
@@ -156,7 +185,7 @@ TEST_F(HttpServerTest, SeveralPortsAreOneServer) {
     EXPECT_NE(client.read_until("yes"), "");
   }
   const ServerOptions taken{.port = 0, .further_ports = {server_->port()}};
-  EXPECT_THROW(HttpServer(taken, {}, log_), Error);
+  EXPECT_THROW(HttpServer(taken, {}, *log_), Error);
 }
 
 TEST_F(HttpServerTest, AnAnswerThatIsAbandonedIsNotWhole) {
@@ -168,6 +197,26 @@ TEST_F(HttpServerTest, AnAnswerThatIsAbandonedIsNotWhole) {
   const Client client(server_->port());
   client.send(kGet);
   EXPECT_EQ(client.read_all().find("0\r\n\r\n"), std::string::npos);
+  // Without chunks nothing but the connection's end says that an answer is whole.
+  std::promise<std::shared_ptr<Exchange>> begun;
+  serve([&](const std::shared_ptr<Exchange>& exchange) {
+    exchange->begin({});
+    exchange->write("half");
+    begun.set_value(exchange);
+  });
+  const Client old(server_->port());
+  old.send("GET /a HTTP/1.0\r\n\r\n");
+  EXPECT_NE(old.read_until("half"), "");
+  begun.get_future().get()->abandon();
+  EXPECT_TRUE(old.ends_with_reset());
+}
+
+TEST_F(HttpServerTest, BytesThatNobodyReadsDoNotCostTheAnswer) {
+  serve(say_yes);
+  const Client client(server_->port());
+  client.send("GET /a HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n" + std::string(100'000, 'x'));
+  client.end_sending();
+  EXPECT_FALSE(client.ends_with_reset());
 }
 
 TEST_F(HttpServerTest, AHandlerThatThrowsEndsItsConnectionAlone) {
@@ -199,6 +248,22 @@ TEST_F(HttpServerTest, AReaderThatReadsNothingIsGivenUp) {
   client.send(kGet);
   closed.get_future().wait();
   writer.join();
+}
+
+// It goes on reading, but so slowly that its answer would be kept for hours.
+TEST_F(HttpServerTest, AReaderThatReadsTooSlowlyIsGivenUp) {
+  constexpr std::size_t kSize = 64 * 1024 * 1024;
+  serve([](const std::shared_ptr<Exchange>& exchange) { exchange->respond({.body = std::string(kSize, 'x')}); },
+        {.write_time = std::chrono::milliseconds(100), .least_read_rate = kSize});
+  const Client client(server_->port());
+  client.send(kGet);
+  std::size_t got = 0;
+  while (server_->connections() > 0 && got < kSize) {
+    got += client.read_exactly(16 * 1024).size();
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_LT(got, kSize);
+  EXPECT_EQ(server_->connections(), 0u);
 }
 
 TEST_F(HttpServerTest, AtTheLimitTheOldestWithoutAHeadMakesRoom) {
@@ -241,6 +306,16 @@ TEST_F(HttpServerTest, DrainingEndsIdleConnectionsAndAnswersNewOnesOnce) {
   EXPECT_TRUE(server_->wait_idle(std::chrono::seconds(60)));  // a connection without a request is not waited for
 }
 
+TEST_F(HttpServerTest, HalfAHeadIsNotWaitedFor) {
+  serve(say_yes, {.header_time = std::chrono::hours(1)});
+  const Client half(server_->port()), whole(server_->port());
+  half.send("GET /a HT");
+  whole.send(kGet);
+  EXPECT_NE(whole.read_until("yes"), "");
+  server_->begin_drain();
+  EXPECT_TRUE(server_->wait_idle(std::chrono::milliseconds(1)));
+}
+
 TEST_F(HttpServerTest, TheEndTellsThoseThatStillRun) {
   std::promise<void> handled;
   std::atomic<bool> closed = false;
@@ -271,11 +346,11 @@ TEST_F(HttpServerTest, TheEndTellsThoseThatStillRun) {
 TEST_F(HttpServerTest, ItMayEndBeforeItBegins) {
   HttpServer::Handler handler;
   {
-    const HttpServer never({.port = 0}, handler, log_);
+    const HttpServer never({.port = 0}, handler, *log_);
   }
   serve(say_yes);
   const ServerOptions taken{.port = server_->port()};
-  EXPECT_THROW(HttpServer(taken, handler, log_), Error);
+  EXPECT_THROW(HttpServer(taken, handler, *log_), Error);
 }
 
 // Requests, answers from other threads, leaving clients and the end, all at once.

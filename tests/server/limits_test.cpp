@@ -7,6 +7,7 @@
 #include <map>
 
 #include "server/failed_keys.h"
+#include "server/http/sender.h"
 
 namespace quarrel {
 namespace {
@@ -202,11 +203,11 @@ TEST_F(FailedKeysTest, AnAddressHasTenTriesAMinute) {
 }
 
 TEST(SenderOf, OneMachineIsOneSender) {
-  EXPECT_EQ(sender_of("2001:db8:1:2::1"), sender_of("2001:db8:1:2:ffff:ffff:ffff:ffff"));
-  EXPECT_NE(sender_of("2001:db8:1:2::1"), sender_of("2001:db8:1:3::1"));
-  EXPECT_EQ(sender_of("::ffff:10.0.0.1"), sender_of("10.0.0.1"));
-  EXPECT_NE(sender_of("10.0.0.1"), sender_of("10.0.0.2"));
-  EXPECT_EQ(sender_of("fe80::1%eth0"), sender_of("fe80::2"));
+  EXPECT_EQ(http::sender_of("2001:db8:1:2::1"), http::sender_of("2001:db8:1:2:ffff:ffff:ffff:ffff"));
+  EXPECT_NE(http::sender_of("2001:db8:1:2::1"), http::sender_of("2001:db8:1:3::1"));
+  EXPECT_EQ(http::sender_of("::ffff:10.0.0.1"), http::sender_of("10.0.0.1"));
+  EXPECT_NE(http::sender_of("10.0.0.1"), http::sender_of("10.0.0.2"));
+  EXPECT_EQ(http::sender_of("fe80::1%eth0"), http::sender_of("fe80::2"));
 }
 
 }  // namespace

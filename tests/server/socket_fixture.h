@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <functional>
 #include <memory>
 #include <string>
@@ -67,6 +68,19 @@ class Client {
     text.resize(done);
     return text;
   }
+  // What has come is dropped. True: the connection was reset, which no client takes for a whole answer.
+  bool ends_with_reset() const {
+    char piece[4096];
+    ssize_t count = 0;
+    while ((count = ::recv(socket_, piece, sizeof piece, 0)) > 0) continue;
+    return count < 0 && errno == ECONNRESET;
+  }
+  // Goes without a word.
+  void reset() {
+    const linger at_once{.l_onoff = 1, .l_linger = 0};
+    ::setsockopt(socket_, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    leave();
+  }
   // No more will be sent.
   void end_sending() const { ::shutdown(socket_, SHUT_WR); }
   void leave() {
@@ -85,20 +99,24 @@ class SocketTest : public testing::Test {
  protected:
   void serve(std::function<void(const std::shared_ptr<Exchange>&)> handle, Limits limits = {}, int threads = 2,
              std::vector<std::uint16_t> further_ports = {}) {
-    HttpServer::Handler handler;
-    handler.admit = [](const Request&) { return Admission{.body_bytes = 100}; };
-    handler.handle = std::move(handle);
-    handler.refuse = [](unsigned status, const std::string& message) {
-      return Response{.status = status, .content_type = "text/plain", .body = message};
-    };
+    make(std::move(handle), limits, threads, std::move(further_ports));
+    server_->start();
+  }
+  // The same without answering yet: clients can connect.
+  void make(std::function<void(const std::shared_ptr<Exchange>&)> handle, Limits limits = {}, int threads = 2,
+            std::vector<std::uint16_t> further_ports = {}) {
+    HttpServer::Handler handler{.admit = admit_, .handle = std::move(handle), .refuse = refuse_};
     server_ = std::make_unique<HttpServer>(
         ServerOptions{.port = 0, .further_ports = std::move(further_ports), .threads = threads, .limits = limits},
-        std::move(handler), log_);
-    server_->start();
+        std::move(handler), *log_);
   }
   static void say_yes(const std::shared_ptr<Exchange>& exchange) { exchange->respond({.body = "yes"}); }
 
-  NoLog log_;
+  std::function<Admission(const Request&)> admit_ = [](const Request&) { return Admission{.body_bytes = 100}; };
+  std::function<Response(const Refusal&)> refuse_ = [](const Refusal& refusal) {
+    return Response{.status = refusal.status, .content_type = "text/plain", .body = refusal.message};
+  };
+  std::unique_ptr<Log> log_ = std::make_unique<NoLog>();
   std::unique_ptr<HttpServer> server_;
 };
 

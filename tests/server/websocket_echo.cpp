@@ -38,8 +38,8 @@ int run(int count, char** arguments) {
   HttpServer::Handler handler;
   handler.admit = [](const Request&) { return Admission{}; };
   handler.handle = handle;
-  handler.refuse = [](unsigned status, const std::string& message) {
-    return Response{.status = status, .content_type = "text/plain", .body = message};
+  handler.refuse = [](const Refusal& refusal) {
+    return Response{.status = refusal.status, .content_type = "text/plain", .body = refusal.message};
   };
   HttpServer server(options, handler, log);
   server.start();

@@ -133,6 +133,22 @@ TEST_F(RegistryTest, NobodyGoesForNothing) {
   EXPECT_EQ(names(*models), Names{"granite"});
 }
 
+TEST_F(RegistryTest, AtTheEndAllRequestsAreTold) {
+  const auto models = registry(room_for_one());
+  const Lease held = models->acquire_and_wait("llama");
+  Outcome waiting;
+  models->acquire("qwen3", waiting.acquired());
+  held->engine().pause();
+  const auto running = held->engine().submit(request());
+  models->end_requests("it is late");
+  EXPECT_EQ(waiting.wait().error(), ErrorKind::cancelled);
+  EXPECT_EQ(waiting.message(), "it is late");
+  std::string why;
+  while (const auto event = running.stream->next()) why = event->error;
+  EXPECT_EQ(why, "it is late");
+  EXPECT_EQ(held->engine().submit(request()).result.status, SubmitStatus::draining);
+}
+
 TEST_F(RegistryTest, EachModelHasItsSettings) {
   RegistryOptions all = options();
   all.models["qwen3"] = {.load = load_options(), .keep_alive = minutes(7)};

@@ -7,16 +7,16 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/http/read.hpp>
-#include <cstring>
 #include <random>
 #include <utility>
 
+#include "base/clock.h"
+#include "server/http/unexpected.h"
 #include "server/http/websocket_session.h"
 
 namespace quarrel::http {
@@ -88,32 +88,19 @@ std::string whole_text(const Response& response, const std::string& id, int mino
 
 }  // namespace
 
-Connection::Connection(Socket socket, const std::shared_ptr<TlsContext>& tls, const ConnectionContext& context)
-    : transport_(std::move(socket), tls),
+Connection::Connection(Socket socket, Peer peer, const std::shared_ptr<TlsContext>& tls,
+                       const ConnectionContext& context)
+    : live_(context.live),
+      transport_(std::move(socket), tls),
+      context_(context),
       limits_(context.limits),
       handler_(context.handler),
       draining_(context.draining),
-      bodies_(context.bodies),
-      timer_(transport_.get_executor()),
+      peer_(std::move(peer)),
+      waker_(transport_.get_executor()),
       watch_(transport_.get_executor()),
       deadline_(transport_) {
-  error_code error;
-  const asio::generic::stream_protocol::endpoint peer = transport_.socket().remote_endpoint(error);
-  if (error || peer.data()->sa_family == AF_UNIX) {
-    loopback_ = true;
-    unix_socket_ = !error;
-    return;
-  }
-  asio::ip::tcp::endpoint endpoint;
-  endpoint.resize(peer.size());
-  std::memcpy(endpoint.data(), peer.data(), peer.size());
-  asio::ip::address address = endpoint.address();
-  // What a socket for both kinds of address calls a client that came by the older.
-  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
-    address = asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
-  }
-  address_ = address.to_string();
-  loopback_ = address.is_loopback();
+  if (peer_.unix_socket) return;
   const int on = 1;
   ::setsockopt(transport_.socket().native_handle(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
@@ -126,29 +113,54 @@ asio::awaitable<void> Connection::run() {
     deadline_.clear();
     while (again) {
       const bool may_go_on = co_await serve_one();
-      has_request_ = false;
+      request_has_begun_ = false;
+      being_answered_ = false;
       reading_head_ = true;
       again = may_go_on && !draining_;
     }
-  } catch (const std::exception&) {
-    // No memory for this connection: it ends, the others do not.
+  } catch (const std::exception& error) {
+    // This connection ends, the others do not.
+    log_unexpected(context_.log, "a connection", error);
   }
-  transport_.close();
+  watch_.cancel();
+  cut();
 }
 
 void Connection::end() {
   asio::post(transport_.get_executor(), [self = shared_from_this()] {
     if (self->websocket_ != nullptr) return self->websocket_->end();
-    self->transport_.close();
-    self->wake();
+    self->cut();
+    self->waker_.wake();
   });
 }
 
 void Connection::drain() {
   asio::post(transport_.get_executor(), [self = shared_from_this()] {
     if (self->websocket_ != nullptr) self->websocket_->drain();
-    if (!self->has_request_) self->transport_.close();
+    if (!self->request_has_begun_) self->transport_.close();
   });
+}
+
+// Where nothing but the connection's end says that the answer is whole, one that is not must not end like that.
+void Connection::cut() noexcept {
+  if (end_means_whole_) {
+    transport_.reset();
+  } else {
+    transport_.close();
+  }
+}
+
+Request Connection::read_request(const Parser& parser) const {
+  const auto& head = parser.get();
+  Request request;
+  request.method = std::string(head.method_string());
+  request.address = peer_.address;
+  request.loopback = peer_.loopback;
+  request.unix_socket = peer_.unix_socket;
+  for (const auto& field : head) request.headers.emplace_back(std::string(field.name_string()), field.value());
+  const std::string_view given_id = request.header("x-request-id");
+  request.id = usable_request_id(given_id) ? std::string(given_id) : new_request_id();
+  return request;
 }
 
 // False: the connection ends.
@@ -158,16 +170,7 @@ asio::awaitable<bool> Connection::serve_one() {
   if (!has_head) co_return false;
   const auto& head = parser.get();
   minor_version_ = head.version() == 10 ? 0 : 1;
-
-  Request request;
-  request.method = std::string(head.method_string());
-  request.address = address_;
-  request.loopback = loopback_;
-  request.unix_socket = unix_socket_;
-  for (const auto& field : head) request.headers.emplace_back(std::string(field.name_string()), field.value());
-  const std::string_view given_id = request.header("x-request-id");
-  request.id = usable_request_id(given_id) ? std::string(given_id) : new_request_id();
-
+  Request request = read_request(parser);
   std::string fault = framing_fault(head);
   if (fault.empty() &&
       !read_path(std::string_view(head.target().data(), head.target().size()), request.path, request.query)) {
@@ -177,28 +180,18 @@ asio::awaitable<bool> Connection::serve_one() {
     co_await refuse(400, fault, request.id);
     co_return false;
   }
+  being_answered_ = true;
   Admission admission = handler_.admit(request);
-  const bool head_only = request.method == "HEAD";
-  if (admission.refusal != 0 && parser.is_done()) {
-    // Nothing of it is left to be read, so the connection can go on.
-    const bool keep = parser.keep_alive() && !draining_;
-    const bool sent = co_await send(whole_text(admission.answer, request.id, minor_version_, keep, head_only));
-    if (sent && !keep) co_await say_end();
-    co_return sent&& keep;
-  }
-  if (admission.refusal != 0) {
-    co_await send_last(std::move(admission.answer), request.id, head_only);
-    co_return false;
-  }
+  if (admission.refusal != 0) co_return co_await answer_refused(std::move(admission), parser, request);
+  request.record = std::move(admission.record);
   // Beast looks at a length that is given only while it reads the head, when the limit is not known yet.
   if (parser.content_length().value_or(0) > admission.body_bytes) {
     co_await refuse(413, fmt::format("the request's body is larger than {} bytes", admission.body_bytes), request.id,
-                    admission.record);
+                    request.record);
     co_return false;
   }
   parser.body_limit(admission.body_bytes);
-  ByteBudget::Share share(bodies_);
-  request.record = std::move(admission.record);
+  ByteBudget::Share share(context_.bodies, admission.account);
   const bool has_body = co_await read_body(parser, request, share);
   if (!has_body) co_return false;
   const bool keep_alive = parser.keep_alive();
@@ -206,17 +199,30 @@ asio::awaitable<bool> Connection::serve_one() {
 
   const bool with_body = !request.body.empty();
   const std::shared_ptr<Exchange> exchange = make_exchange(std::move(request));
-  if (with_body) exchange->keep(std::make_shared<ByteBudget::Share>(std::move(share)));
+  if (with_body) exchange->keep_with_body(std::make_shared<ByteBudget::Share>(std::move(share)));
   handler_.handle(exchange);
   co_return co_await answer(exchange, keep_alive);
+}
+
+asio::awaitable<bool> Connection::answer_refused(Admission admission, const Parser& parser, const Request& request) {
+  const bool head_only = request.method == "HEAD";
+  if (!parser.is_done()) {
+    co_await send_last(std::move(admission.answer), request.id, head_only);
+    co_return false;
+  }
+  // Nothing of it is left to be read, so the connection can go on.
+  const bool keep = parser.keep_alive() && !draining_;
+  const bool sent = co_await send(whole_text(admission.answer, request.id, minor_version_, keep, head_only));
+  if (sent && !keep) co_await say_end();
+  co_return sent&& keep;
 }
 
 // Waits for a request's first byte as long as an idle connection may last, and for the rest of its head not so long.
 asio::awaitable<bool> Connection::read_head(Parser& parser) {
   std::size_t length = 0;
   const bool gathered = co_await gather_head(length);
-  reading_head_ = false;
-  if (!gathered) co_return false;
+  const bool given_up = !reading_head_.exchange(false);  // for somebody else, perhaps while its last bytes came
+  if (!gathered || given_up) co_return false;
   error_code error;
   parser.header_limit(limits_.header_bytes);
   parser.body_limit(boost::none);  // known when the head is
@@ -242,20 +248,20 @@ asio::awaitable<bool> Connection::gather_head(std::size_t& length) {
       co_await refuse(scan.status(), scan.fault(), new_request_id());
       co_return false;
     }
-    if (!seen.empty()) has_request_ = true;
+    if (!seen.empty()) request_has_begun_ = true;
     if (scan.length() != 0) break;
     if (first) set_deadline(seen.empty() ? limits_.idle_time : limits_.header_time);
     error_code error;
     const std::size_t count = co_await transport_.async_read_some(buffer_.prepare(kReadAtOnce),
                                                                   asio::redirect_error(asio::use_awaitable, error));
-    if (error || (deadline_.passed() && has_request_)) {
-      if (deadline_.passed() && has_request_) {
+    if (error || (deadline_.passed() && request_has_begun_)) {
+      if (deadline_.passed() && request_has_begun_) {
         deadline_.clear();
         co_await refuse(408, "the request's head did not come in time", new_request_id());
       }
       co_return false;
     }
-    if (!has_request_) set_deadline(limits_.header_time);
+    if (!request_has_begun_) set_deadline(limits_.header_time);
     buffer_.commit(count);
   }
   length = scan.length();
@@ -305,7 +311,7 @@ std::shared_ptr<Exchange> Connection::make_exchange(Request request) {
   auto exchange = std::make_shared<Exchange>(std::move(request), limits_.buffered_bytes, [weak] {
     const std::shared_ptr<Connection> self = weak.lock();
     if (self == nullptr) return;
-    asio::post(self->transport_.get_executor(), [self] { self->wake(); });
+    asio::post(self->transport_.get_executor(), [self] { self->waker_.wake(); });
   });
   watch_client(exchange);
   return exchange;
@@ -327,7 +333,7 @@ void Connection::look_at_client(const std::weak_ptr<Exchange>& watched) {
   if (transport_.peer_has_ended()) {
     exchange->close();
     transport_.close();
-    wake();
+    waker_.wake();
     return;
   }
   watch_.expires_after(look_after_);
@@ -335,20 +341,6 @@ void Connection::look_at_client(const std::weak_ptr<Exchange>& watched) {
   watch_.async_wait([self = shared_from_this(), watched](error_code error) {
     if (!error) self->look_at_client(watched);
   });
-}
-
-void Connection::wake() {
-  woken_ = true;
-  timer_.cancel();
-}
-
-asio::awaitable<void> Connection::sleep_until_woken() {
-  error_code ignored;
-  if (!woken_) {
-    timer_.expires_at(asio::steady_timer::time_point::max());
-    co_await timer_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
-  }
-  woken_ = false;
 }
 
 asio::awaitable<bool> Connection::answer(std::shared_ptr<Exchange> exchange, bool keep_alive) {
@@ -378,7 +370,9 @@ asio::awaitable<bool> Connection::send_answer(std::shared_ptr<Exchange> exchange
     std::string bytes;
     if (output.has_head && output.whole) {
       bytes = whole_text(output.head, id, minor_version_, keep_alive && !draining_, head_only);
+      output.head = {};  // a large answer is there twice no longer than it takes to write it down
     } else if (output.has_head) {
+      end_means_whole_ = !chunked;
       bytes = head_text(output.head, id, minor_version_, keep_alive && chunked && !draining_);
       if (chunked) bytes += "Transfer-Encoding: chunked\r\n";
       bytes += "\r\n";
@@ -397,11 +391,12 @@ asio::awaitable<bool> Connection::send_answer(std::shared_ptr<Exchange> exchange
       }
     }
     if (output.finished) {
+      end_means_whole_ = false;
       const bool may_go_on = keep_alive && (output.whole || chunked) && !draining_;
       if (!may_go_on) co_await say_end();
       co_return may_go_on;
     }
-    co_await sleep_until_woken();
+    co_await waker_.sleep();
   }
 }
 
@@ -417,7 +412,7 @@ asio::awaitable<void> Connection::become_websocket(std::shared_ptr<Exchange> exc
   if (draining_) co_return co_await refuse(503, "the server is about to end", request.id, request.record);
   const std::shared_ptr<Transport> transport(shared_from_this(), &transport_);
   const std::shared_ptr<const Request> shared_request(exchange, &request);
-  websocket_ = std::make_shared<WebSocketSession>(transport, limits_, shared_request);
+  websocket_ = std::make_shared<WebSocketSession>(transport, limits_, shared_request, context_.log);
   try {
     co_await websocket_->run(output.protocol, output.head.headers, output.upgrade);
   } catch (...) {
@@ -427,30 +422,40 @@ asio::awaitable<void> Connection::become_websocket(std::shared_ptr<Exchange> exc
   websocket_ = nullptr;
 }
 
-// All of it, as long as some of it goes out every now and then.
+// All of it, as long as some of it goes out every now and then, and it does not take for ever.
 asio::awaitable<bool> Connection::send(std::string bytes) {
+  using std::chrono::milliseconds;
+  const milliseconds at_least_rate(1000 * bytes.size() / std::max<std::size_t>(1, limits_.least_read_rate));
+  const Clock::time_point until = Clock::now() + limits_.write_time + at_least_rate;
   std::size_t done = 0;
   error_code error;
   while (done < bytes.size() && !error) {
-    set_deadline(limits_.write_time);
+    const auto left = std::chrono::ceil<milliseconds>(until - Clock::now());
+    if (left.count() <= 0) break;
+    set_deadline(std::min(limits_.write_time, left));
     done += co_await transport_.async_write_some(asio::buffer(bytes.data() + done, bytes.size() - done),
                                                  asio::redirect_error(asio::use_awaitable, error));
   }
   deadline_.clear();
-  co_return !error;
+  co_return done == bytes.size();
 }
 
 asio::awaitable<void> Connection::refuse(unsigned status, std::string message, std::string id,
                                          std::shared_ptr<RequestRecord> record) {
-  Response response = handler_.refuse(status, message);
-  if (handler_.refused) handler_.refused(status, id, address_, record);
+  Response response = handler_.refuse({.status = status,
+                                       .message = std::move(message),
+                                       .id = id,
+                                       .address = peer_.address,
+                                       .record = std::move(record)});
   if (status == 503) response.headers.emplace_back("Retry-After", "1");
   co_await send_last(std::move(response), std::move(id), false);
 }
 
-// TLS tells a whole answer from one that was cut.
+// TLS tells a whole answer from one that was cut. And closing a socket that has unread bytes resets the connection: the
+// client might lose what it has not read yet.
 asio::awaitable<void> Connection::say_end() {
-  if (!transport_.encrypted()) co_return;
+  error_code error;
+  if (!transport_.encrypted() && transport_.socket().available(error) == 0) co_return;
   set_deadline(kLinger);
   co_await transport_.end_sending();
   deadline_.clear();

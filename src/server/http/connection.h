@@ -16,37 +16,49 @@
 
 #include "server/http/byte_budget.h"
 #include "server/http/http_server.h"
+#include "server/http/live_count.h"
 #include "server/http/transport.h"
+#include "server/http/waker.h"
 
 namespace quarrel::http {
 
 class WebSocketSession;
 
-inline constexpr std::size_t kMostBuffered = 128 * 1024;
+inline constexpr std::size_t kMostReadAhead = 128 * 1024;
 
 // What all connections of a server share; it outlives them.
 struct ConnectionContext {
   Limits limits = {};
   HttpServer::Handler handler = {};
+  Log& log;
   std::atomic<bool> draining = false;
-  std::shared_ptr<ByteBudget> bodies = {};
+  const std::shared_ptr<ByteBudget> bodies = std::make_shared<ByteBudget>(limits.body_bytes_together);
+  const std::shared_ptr<LiveCount> live = std::make_shared<LiveCount>();  // of connections
+};
+
+// Who is at the other end.
+struct Peer {
+  std::string address = {};  // empty on a Unix socket
+  std::string sender = {};   // that it counts for
+  bool loopback = false;
+  bool unix_socket = false;
 };
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(Socket socket, const std::shared_ptr<TlsContext>& tls, const ConnectionContext& context);
+  Connection(Socket socket, Peer peer, const std::shared_ptr<TlsContext>& tls, const ConnectionContext& context);
 
   boost::asio::awaitable<void> run();
-  // From any thread: ends it if it has no request; a WebSocket when its handler has nothing to wait for.
+  // From any thread: ends it if nothing of a request has come; a WebSocket when its handler has nothing to wait for.
   void drain();
   // From any thread: ends it now, whatever it has.
   void end();
   Strand executor() { return transport_.get_executor(); }
   // True once: it has no complete head yet, and is going to be ended for somebody else.
   bool give_up_head() noexcept { return reading_head_.exchange(false); }
-  bool has_request() const noexcept { return has_request_; }
-  const std::string& address() const noexcept { return address_; }
-  bool loopback() const noexcept { return loopback_; }
+  // From a request's admission to the end of its answer.
+  bool being_answered() const noexcept { return being_answered_; }
+  const Peer& peer() const noexcept { return peer_; }
 
  private:
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
@@ -63,34 +75,35 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::asio::awaitable<void> send_last(Response response, std::string id, bool head_only);
   boost::asio::awaitable<void> become_websocket(std::shared_ptr<Exchange> exchange, Exchange::Output output);
   boost::asio::awaitable<void> say_end();
-  boost::asio::awaitable<void> sleep_until_woken();
+  boost::asio::awaitable<bool> answer_refused(Admission admission, const Parser& parser, const Request& request);
 
   std::shared_ptr<Exchange> make_exchange(Request request);
   void watch_client(const std::shared_ptr<Exchange>& exchange);
   void look_at_client(const std::weak_ptr<Exchange>& watched);
-  void wake();
+  Request read_request(const Parser& parser) const;
+  void cut() noexcept;
   void set_deadline(std::chrono::milliseconds time) { deadline_.set(weak_from_this(), time); }
 
+  const LiveCount::Member live_;  // goes last
   Transport transport_;
+  const ConnectionContext& context_;
   const Limits& limits_;
   const HttpServer::Handler& handler_;
   const std::atomic<bool>& draining_;
-  const std::shared_ptr<ByteBudget>& bodies_;
-  std::string address_;
-  bool loopback_ = false;
-  bool unix_socket_ = false;
+  const Peer peer_;
   // Bounded: the parser itself would wait for ever for the end of a chunk's header.
-  boost::beast::flat_buffer buffer_{kMostBuffered};
-  boost::asio::steady_timer timer_;
-  bool woken_ = false;
+  boost::beast::flat_buffer buffer_{kMostReadAhead};
+  Waker waker_;
   boost::asio::steady_timer watch_;
   std::chrono::milliseconds look_after_ = {};
   std::shared_ptr<Exchange> answering_;  // whose client is watched
   Deadline deadline_;
   std::shared_ptr<WebSocketSession> websocket_;  // while it is one
   int minor_version_ = 1;                        // of the request's HTTP/1.x
+  bool end_means_whole_ = false;                 // of the answer that is being sent: it has neither length nor chunks
   std::atomic<bool> reading_head_ = true;
-  std::atomic<bool> has_request_ = false;
+  bool request_has_begun_ = false;  // a byte of it has come
+  std::atomic<bool> being_answered_ = false;
 };
 
 }  // namespace quarrel::http

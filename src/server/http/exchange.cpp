@@ -11,7 +11,13 @@ Exchange::Exchange(Request request, std::size_t most_buffered, std::function<voi
 void Exchange::wake(std::unique_lock<std::mutex>& lock) {
   if (std::exchange(woken_, true)) return;
   lock.unlock();
-  wake_();
+  try {
+    wake_();
+  } catch (...) {
+    lock.lock();
+    woken_ = false;  // the next call tries again
+    throw;
+  }
 }
 
 void Exchange::set_head(Response head) {
@@ -66,7 +72,8 @@ void Exchange::finish() {
 
 void Exchange::abandon() {
   std::unique_lock lock(mutex_);
-  if (state_ == State::finished || state_ == State::closed) return;
+  if (state_ == State::closed) return;
+  if (state_ == State::finished) return wake(lock);  // the connection may not know yet, where it could not be told
   broken_ = true;
   close(lock);
   wake_();
@@ -106,6 +113,18 @@ void Exchange::on_closed(std::function<void()> callback) {
 void Exchange::keep(std::shared_ptr<void> work) {
   const std::scoped_lock lock(mutex_);
   kept_.push_back(std::move(work));
+}
+
+void Exchange::keep_with_body(std::shared_ptr<void> share) {
+  const std::scoped_lock lock(mutex_);
+  kept_with_body_ = std::move(share);
+}
+
+void Exchange::release_body() {
+  request_.body = {};
+  std::shared_ptr<void> share;  // let go of without the lock
+  const std::scoped_lock lock(mutex_);
+  share.swap(kept_with_body_);
 }
 
 Exchange::Output Exchange::take() {

@@ -45,6 +45,9 @@ class Exchange {
   void on_closed(std::function<void()> callback);
   // Lives as long as the exchange.
   void keep(std::shared_ptr<void> work);
+  // The request's body has been read and is not needed any more, nor is its place among all bodies. By whoever reads
+  // it, or when nobody does any more.
+  void release_body();
 
   bool begun() const;
 
@@ -64,6 +67,8 @@ class Exchange {
     MakeWebSocketHandler upgrade = {};  // set: there is no answer but a WebSocket
     std::string protocol = {};
   };
+  // Held until the body is let go of.
+  void keep_with_body(std::shared_ptr<void> share);
   // What is to be sent now.
   Output take();
   // The client is gone.
@@ -89,6 +94,7 @@ class Exchange {
   std::vector<std::function<void(Response&)>> on_head_;
   std::vector<std::function<void()>> on_closed_;
   std::vector<std::shared_ptr<void>> kept_;
+  std::shared_ptr<void> kept_with_body_;
 
   void set_head(Response head);
   void wake(std::unique_lock<std::mutex>& lock);

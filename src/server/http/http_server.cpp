@@ -29,6 +29,8 @@
 #include "base/error.h"
 #include "base/thread_name.h"
 #include "server/http/connection.h"
+#include "server/http/sender.h"
+#include "server/http/unexpected.h"
 
 namespace quarrel::http {
 
@@ -39,6 +41,7 @@ namespace {
 
 // Descriptors that are left to models' files, logs and listeners.
 constexpr std::size_t kOtherDescriptors = 64;
+constexpr std::chrono::milliseconds kPauseAfterFailure{100};
 
 // A connection is a descriptor, and the usual limit of 1024 would be met long before ours: then accepting fails for
 // everybody. So the limit is raised as far as it goes, and what it leaves is the most.
@@ -53,16 +56,24 @@ std::size_t most_connections(std::size_t wanted) {
   return std::min(wanted, descriptors > 2 * kOtherDescriptors ? descriptors - kOtherDescriptors : descriptors / 2);
 }
 
+Peer peer_of(const asio::ip::tcp::endpoint& endpoint) {
+  asio::ip::address address = endpoint.address();
+  // What a socket for both kinds of address calls a client that came by the older.
+  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
+    address = asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
+  }
+  const std::string text = address.to_string();
+  return {.address = text, .sender = sender_of(text), .loopback = address.is_loopback()};
+}
+
+Peer peer_of(const asio::local::stream_protocol::endpoint&) { return {.loopback = true, .unix_socket = true}; }
+
 }  // namespace
 
 class HttpServer::Core : public std::enable_shared_from_this<Core> {
  public:
   Core(const ServerOptions& options, Handler handler, Log& log)
-      : options_(options),
-        context_{.limits = options.limits,
-                 .handler = std::move(handler),
-                 .bodies = std::make_shared<ByteBudget>(options.limits.body_bytes_together)},
-        log_(log) {}
+      : options_(options), context_{.limits = options.limits, .handler = std::move(handler), .log = log}, log_(log) {}
 
   void listen() {
     reload_tls();
@@ -98,10 +109,8 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
       self->unix_.close(ignored);
     });
     for (const std::shared_ptr<Connection>& connection : open()) connection->end();
-    if (!threads_.empty()) {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return connections_.empty(); });
-    }
+    // Somebody who has something to send may hold one that has ended already, and is about to post to its strand.
+    context_.live->wait_for_none();
     {
       const std::scoped_lock lock(post_mutex_);
       ended_ = true;
@@ -122,7 +131,7 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
     const auto until = std::chrono::steady_clock::now() + time;
     std::unique_lock lock(mutex_);
     return changed_.wait_until(lock, until, [&] {
-      return std::ranges::none_of(connections_, [](const auto& each) { return each->has_request(); });
+      return std::ranges::none_of(connections_, [](const auto& each) { return each->being_answered(); });
     });
   }
 
@@ -152,7 +161,7 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
         io_.run();
         return;
       } catch (const std::exception& error) {
-        log_.warn("something went wrong in a connection: {}", error.what());
+        log_.try_warn("something went wrong in a connection: {}", error.what());
       }
     }
   }
@@ -233,66 +242,82 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
     }
   }
 
+  // Whatever happens to one connection, the next is accepted.
   template <typename Acceptor>
   static asio::awaitable<void> accept(std::shared_ptr<Core> self, Acceptor& acceptor) {
+    bool failed = false;
     while (!self->ending_) {
-      error_code error;
-      Strand strand = asio::make_strand(self->io_.get_executor());
-      auto socket = co_await acceptor.async_accept(strand, asio::redirect_error(asio::use_awaitable, error));
-      if (error) {
-        co_await self->after_failed_accept(error);
-      } else {
-        constexpr bool may_encrypt = std::is_same_v<Acceptor, asio::ip::tcp::acceptor>;
-        self->try_begin(Socket(std::move(socket)), may_encrypt);
+      const bool pausing = std::exchange(failed, false);
+      try {
+        if (pausing) {
+          asio::steady_timer pause(self->accepting_, kPauseAfterFailure);
+          co_await pause.async_wait(asio::use_awaitable);
+        }
+        failed = !co_await self->accept_one(acceptor);
+      } catch (const std::exception& error) {
+        self->log_.try_warn("a connection could not be accepted: {}", error.what());
+        failed = true;
+        if (pausing) std::this_thread::sleep_for(kPauseAfterFailure);  // there is no memory even for a timer
       }
     }
   }
 
-  // Without file descriptors an accept fails at once, again and again.
-  asio::awaitable<void> after_failed_accept(error_code error) {
-    if (ending_ || error == asio::error::operation_aborted || error == asio::error::bad_descriptor) co_return;
-    log_.warn("a connection could not be accepted: {}", error.message());
-    asio::steady_timer pause(io_, std::chrono::milliseconds(100));
-    co_await pause.async_wait(asio::use_awaitable);
-  }
-
-  void try_begin(Socket socket, bool may_encrypt) {
-    try {
-      begin(std::move(socket), may_encrypt);
-    } catch (const std::exception& error) {
-      log_.warn("a connection could not be accepted: {}", error.what());
+  // False: it failed, and would fail at once again, as it does without file descriptors.
+  template <typename Acceptor>
+  asio::awaitable<bool> accept_one(Acceptor& acceptor) {
+    error_code error;
+    typename Acceptor::endpoint_type peer;  // asked for later, a client that has gone has none
+    Strand strand = asio::make_strand(io_.get_executor());
+    auto socket = co_await acceptor.async_accept(strand, peer, asio::redirect_error(asio::use_awaitable, error));
+    if (ending_ || error == asio::error::operation_aborted || error == asio::error::bad_descriptor) co_return true;
+    if (error) {
+      log_.warn("a connection could not be accepted: {}", error.message());
+      co_return false;
     }
+    constexpr bool may_encrypt = std::is_same_v<Acceptor, asio::ip::tcp::acceptor>;
+    begin(Socket(std::move(socket)), peer_of(peer), may_encrypt);
+    co_return true;
   }
 
   using Connections = std::list<std::shared_ptr<Connection>>;
 
-  void begin(Socket socket, bool may_encrypt) {
-    auto connection = std::make_shared<Connection>(std::move(socket), may_encrypt ? tls() : nullptr, context_);
+  void begin(Socket socket, Peer peer, bool may_encrypt) {
+    auto connection =
+        std::make_shared<Connection>(std::move(socket), std::move(peer), may_encrypt ? tls() : nullptr, context_);
     std::shared_ptr<Connection> victim;
     Connections::iterator place;
     {
       const std::scoped_lock lock(mutex_);
       victim = who_makes_room(connection);
       if (victim == connection || ending_) return;  // it is closed with the object
-      ++from_address_[connection->address()];
+      std::size_t& from_sender = from_sender_[connection->peer().sender];
       place = connections_.insert(connections_.end(), connection);
+      ++from_sender;
     }
-    if (victim != nullptr) victim->end();
-    asio::co_spawn(connection->executor(), connection->run(),
-                   [self = shared_from_this(), place](const std::exception_ptr&) { self->remove(place); });
+    try {
+      if (victim != nullptr) victim->end();
+      asio::co_spawn(connection->executor(), connection->run(),
+                     [self = shared_from_this(), place](const std::exception_ptr& error) {
+                       log_unexpected(self->log_, "a connection", error);
+                       self->remove(place);
+                     });
+    } catch (...) {
+      remove(place);
+      throw;
+    }
   }
 
-  // Nobody (null) while there is room; then the oldest without a complete head, of the same address where that has as
+  // Nobody (null) while there is room; then the oldest without a complete head, of the same sender where that has as
   // many as one may have; then the newcomer. Called with the lock.
   std::shared_ptr<Connection> who_makes_room(const std::shared_ptr<Connection>& newcomer) {
     const Limits& limits = context_.limits;
-    const std::size_t most =
-        newcomer->loopback() ? limits.connections_per_local_address : limits.connections_per_address;
-    const auto known = from_address_.find(newcomer->address());
-    const bool address_full = most > 0 && known != from_address_.end() && known->second >= most;
-    if (!address_full && connections_.size() < most_connections_) return nullptr;
+    const Peer& peer = newcomer->peer();
+    const std::size_t most = peer.loopback ? limits.connections_per_local_address : limits.connections_per_address;
+    const auto known = from_sender_.find(peer.sender);
+    const bool sender_full = most > 0 && known != from_sender_.end() && known->second >= most;
+    if (!sender_full && connections_.size() < most_connections_) return nullptr;
     const auto oldest = std::ranges::find_if(connections_, [&](const auto& each) {
-      return (!address_full || each->address() == newcomer->address()) && each->give_up_head();
+      return (!sender_full || each->peer().sender == peer.sender) && each->give_up_head();
     });
     return oldest == connections_.end() ? newcomer : *oldest;
   }
@@ -303,8 +328,8 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
       const std::scoped_lock lock(mutex_);
       last = std::move(*place);
       connections_.erase(place);
-      const auto known = from_address_.find(last->address());
-      if (--known->second == 0) from_address_.erase(known);
+      const auto known = from_sender_.find(last->peer().sender);
+      if (--known->second == 0) from_sender_.erase(known);
     }
     changed_.notify_all();
   }
@@ -337,7 +362,7 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
   mutable std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
   Connections connections_;  // in the order they came
-  std::unordered_map<std::string, std::size_t> from_address_;
+  std::unordered_map<std::string, std::size_t> from_sender_;
   std::shared_ptr<TlsContext> tls_;
 };
 

@@ -24,13 +24,15 @@ struct Limits {
   std::size_t connections_per_address = 256;      // 0: no limit
   std::size_t connections_per_local_address = 0;  // the same for clients on this machine
   std::uint32_t header_bytes = 16 * 1024;
-  std::size_t body_bytes_together = 256 * 1024 * 1024;               // of all requests that are being read or answered
+  std::size_t body_bytes_together = 256 * 1024 * 1024;               // of all requests whose bodies are being read
   std::size_t buffered_bytes = 1024 * 1024;                          // of an answer that its client does not read
   std::chrono::milliseconds header_time = std::chrono::seconds(10);  // from a request's first byte to its last header
   std::chrono::milliseconds body_time = std::chrono::seconds(60);
   std::chrono::milliseconds idle_time = std::chrono::seconds(75);   // between requests
   std::chrono::milliseconds write_time = std::chrono::seconds(30);  // without any progress
-  std::size_t websocket_message_bytes = 1024 * 1024;                // from a client
+  // What is sent at once may take `write_time` and as long as it takes a client that reads so many bytes a second.
+  std::size_t least_read_rate = 16 * 1024;
+  std::size_t websocket_message_bytes = 1024 * 1024;  // from a client
   // Without a byte from the client for so long it gets a ping; after as long again it is gone.
   std::chrono::milliseconds websocket_ping_time = std::chrono::seconds(20);
   // Without a message in either direction; 0: for ever.
@@ -55,6 +57,16 @@ struct Admission {
   unsigned refusal = 0;          // a status: the request is refused with `answer`
   Response answer = {};
   std::shared_ptr<RequestRecord> record = {};  // goes with the request
+  std::uint64_t account = 0;                   // whose it is: the bodies of one may have half of the room for all
+};
+
+// A request that HTTP itself refuses.
+struct Refusal {
+  unsigned status = 0;
+  std::string message = {};
+  std::string id = {};
+  std::string address = {};                    // of the client
+  std::shared_ptr<RequestRecord> record = {};  // what admission hung on it; null: it did not come so far
 };
 
 class HttpServer {
@@ -63,18 +75,13 @@ class HttpServer {
     // Called with a request without its body.
     std::function<Admission(const Request&)> admit = {};
     std::function<void(const std::shared_ptr<Exchange>&)> handle = {};
-    // The body of an answer that HTTP itself gives: a status and a sentence.
-    std::function<Response(unsigned status, const std::string& message)> refuse = {};
-    // Such an answer goes out, for those who count and log them: `record` is the request's, null where it came not so
-    // far as to have one. May be empty.
-    std::function<void(unsigned status, const std::string& id, const std::string& address,
-                       const std::shared_ptr<RequestRecord>& record)>
-        refused = {};
+    // The answer to what HTTP itself refuses.
+    std::function<Response(const Refusal&)> refuse = {};
   };
 
   // Listens when it returns, and answers once it is started. Throws Error(io) that names the address if it cannot.
   HttpServer(const ServerOptions& options, Handler handler, Log& log);
-  // Closes all connections at once.
+  // Closes all connections at once, and returns when nobody uses one any more.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
@@ -98,7 +105,7 @@ class HttpServer {
   // Connections that have no request end, the others after their answer. New ones are still answered, once each, so
   // that whoever asks learns that the server is about to end. Returns at once.
   void begin_drain();
-  // Returns when no request is left, or the time is over: true if none is left.
+  // Returns when no request is left that was admitted, or the time is over: true if none is left.
   bool wait_idle(std::chrono::milliseconds time);
 
  private:

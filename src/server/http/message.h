@@ -1,6 +1,7 @@
 // A request and an answer as HTTP has them, without sockets: what handlers see. Plain values.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -35,6 +36,22 @@ struct Request {
   // The first of that name; empty if there is none.
   std::string_view header(std::string_view name) const noexcept;
 };
+
+// Calls `take` with each member of a list with commas, which may go on over several headers of one name.
+template <typename Take>
+void for_each_token(const Request& request, std::string_view name, const Take& take) {
+  constexpr std::string_view kBlank = " \t";
+  for (const auto& [header, values] : request.headers) {
+    if (!equals_ignoring_case(header, name)) continue;
+    for (std::size_t begin = 0; begin < values.size();) {
+      const std::size_t end = std::min(values.find(',', begin), values.size());
+      const std::string_view token = std::string_view(values).substr(begin, end - begin);
+      const std::size_t first = token.find_first_not_of(kBlank);
+      if (first != std::string_view::npos) take(token.substr(first, token.find_last_not_of(kBlank) - first + 1));
+      begin = end + 1;
+    }
+  }
+}
 
 struct Response {
   unsigned status = 200;

@@ -58,6 +58,12 @@ void Transport::close() noexcept {
   socket_.close(ignored);
 }
 
+void Transport::reset() noexcept {
+  error_code ignored;
+  socket_.set_option(asio::socket_base::linger(true, 0), ignored);
+  socket_.close(ignored);
+}
+
 void Deadline::set(std::weak_ptr<void> owner, std::chrono::milliseconds time) {
   passed_ = false;
   wait(std::move(owner), time, ++number_);

@@ -57,6 +57,8 @@ class Transport {
   // What is being read or written ends with an error.
   void cancel() noexcept;
   void close() noexcept;
+  // The same as an error for the client, which may lose what it has not read yet.
+  void reset() noexcept;
 
  private:
   Socket socket_;

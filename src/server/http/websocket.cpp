@@ -9,27 +9,6 @@ namespace {
 // Of 16 bytes in base64.
 constexpr std::size_t kKeyLength = 24;
 
-std::string_view trimmed(std::string_view text) noexcept {
-  const std::size_t first = text.find_first_not_of(" \t");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
-}
-
-// Calls `take` for each member of a list with commas; members may come in several headers of one name.
-template <typename Take>
-void for_each_token(const Request& request, std::string_view name, Take take) {
-  for (const auto& [key, value] : request.headers) {
-    if (!equals_ignoring_case(key, name)) continue;
-    std::string_view rest = value;
-    for (;;) {
-      const std::size_t comma = rest.find(',');
-      if (const std::string_view token = trimmed(rest.substr(0, comma)); !token.empty()) take(token);
-      if (comma == std::string_view::npos) break;
-      rest.remove_prefix(comma + 1);
-    }
-  }
-}
-
 bool has_token(const Request& request, std::string_view name, std::string_view wanted) {
   bool found = false;
   for_each_token(request, name, [&](std::string_view token) { found |= equals_ignoring_case(token, wanted); });
@@ -58,35 +37,43 @@ bool WebSocket::send(std::string text) { return append(Opcode::text, text); }
 void WebSocket::control(Opcode opcode, std::string_view data) { append(opcode, data); }
 
 bool WebSocket::append(Opcode opcode, std::string_view payload) {
-  {
-    const std::scoped_lock lock(mutex_);
-    if (state_ != State::open) return false;
-    // One frame is taken whatever its size: a client that reads well must not be lost to a long one.
-    broken_ = !output_.frames.empty() && output_.frames.size() + payload.size() > most_buffered_;
-    if (broken_) {
-      state_ = State::closed;
-      output_ = {};
-    } else {
-      append_frame(output_.frames, opcode, payload);
-      output_.has_message |= opcode == Opcode::text;
-      // One call for however much gathers until the connection takes it.
-      if (std::exchange(woken_, true)) return true;
-    }
+  std::unique_lock lock(mutex_);
+  if (state_ != State::open) return false;
+  // One frame is taken whatever its size: a client that reads well must not be lost to a long one.
+  const bool broken = !output_.frames.empty() && output_.frames.size() + payload.size() > most_buffered_;
+  if (broken) {
+    broken_ = true;
+    state_ = State::closed;
+    output_ = {};
+  } else {
+    append_frame(output_.frames, opcode, payload);
+    output_.has_message |= opcode == Opcode::text;
+    // One call for however much gathers until the connection takes it.
+    if (woken_) return true;
   }
-  wake_();
-  return !broken();
+  wake(lock);
+  return !broken;
+}
+
+void WebSocket::wake(std::unique_lock<std::mutex>& lock) {
+  woken_ = true;
+  lock.unlock();
+  try {
+    wake_();
+  } catch (...) {
+    lock.lock();
+    woken_ = false;  // the next frame tries again
+    throw;
+  }
 }
 
 void WebSocket::close(CloseCode code, std::string_view reason) {
-  {
-    const std::scoped_lock lock(mutex_);
-    if (state_ != State::open) return;
-    state_ = State::closing;
-    append_close_frame(output_.frames, code, reason);
-    output_.closing = true;
-    woken_ = true;
-  }
-  wake_();
+  std::unique_lock lock(mutex_);
+  if (state_ != State::open) return;
+  append_close_frame(output_.frames, code, reason);
+  state_ = State::closing;
+  output_.closing = true;
+  wake(lock);
 }
 
 WebSocket::Output WebSocket::take() {

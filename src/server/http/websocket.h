@@ -80,6 +80,7 @@ class WebSocket {
   bool woken_ = false;  // and nothing was taken since
 
   bool append(Opcode opcode, std::string_view payload);
+  void wake(std::unique_lock<std::mutex>& lock);
 };
 
 // The handler of a new WebSocket, called on its connection's strand before anything is sent or read.

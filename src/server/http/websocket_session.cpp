@@ -10,6 +10,8 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <utility>
 
+#include "server/http/unexpected.h"
+
 namespace quarrel::http {
 namespace {
 
@@ -24,15 +26,16 @@ constexpr std::chrono::seconds kLastWords{1};
 }  // namespace
 
 WebSocketSession::WebSocketSession(std::shared_ptr<Transport> transport, const Limits& limits,
-                                   std::shared_ptr<const Request> request)
+                                   std::shared_ptr<const Request> request, Log& log)
     : transport_(std::move(transport)),
       limits_(limits),
       request_(std::move(request)),
+      log_(log),
       reader_(limits.websocket_message_bytes),
       ping_(transport_->get_executor()),
       idle_(transport_->get_executor()),
       cut_(transport_->get_executor()),
-      waker_(transport_->get_executor(), asio::steady_timer::time_point::max()),
+      waker_(transport_->get_executor()),
       written_(transport_->get_executor(), asio::steady_timer::time_point::max()) {}
 
 asio::awaitable<void> WebSocketSession::run(std::string protocol, Headers headers, MakeWebSocketHandler make_handler) {
@@ -43,37 +46,75 @@ asio::awaitable<void> WebSocketSession::run(std::string protocol, Headers header
     asio::post(session->transport_->get_executor(), [session] { session->wake(); });
   });
   handler_ = make_handler(socket_);
-  const bool accepted = co_await write(accept_head(protocol, headers));
-  if (accepted) {
-    last_message_ = std::chrono::steady_clock::now();
-    keep_alive();
-    close_when_idle();
-    writing_ = true;
-    auto written = [self](const std::exception_ptr&) {
-      self->writing_ = false;
-      self->written_.cancel();
-    };
-    asio::co_spawn(transport_->get_executor(), write_frames(), std::move(written));
-    co_await read_frames();
-    reading_ = false;
-    wake();
-    error_code unused;
-    if (writing_) co_await written_.async_wait(asio::redirect_error(asio::use_awaitable, unused));
+  // Whatever happens from here on, the handler learns of the end.
+  try {
+    co_await speak(accept_head(protocol, headers));
+  } catch (const std::exception& error) {
+    log_unexpected(log_, "a WebSocket", error);
+    transport_->close();
   }
   ping_.cancel();
   idle_.cancel();
   socket_->end();
+  tell_closed();
+  try {
+    co_await say_goodbye();
+  } catch (const std::exception& error) {
+    log_unexpected(log_, "a WebSocket", error);
+  }
+  transport_->close();
+  cut_.cancel();
+}
+
+asio::awaitable<void> WebSocketSession::speak(std::string head) {
+  const bool accepted = co_await write(std::move(head));
+  if (!accepted) co_return;
+  last_message_ = std::chrono::steady_clock::now();
+  keep_alive();
+  close_when_idle();
+  start_writer();
+  try {
+    co_await read_frames();
+  } catch (const std::exception& error) {
+    log_unexpected(log_, "a WebSocket", error);
+    transport_->close();  // which ends the writer too
+  }
+  reading_ = false;
+  wake();
+  error_code unused;
+  if (writing_) co_await written_.async_wait(asio::redirect_error(asio::use_awaitable, unused));
+}
+
+void WebSocketSession::start_writer() {
+  writing_ = true;
+  auto written = [self = shared_from_this()](const std::exception_ptr& error) {
+    self->writing_ = false;
+    log_unexpected(self->log_, "a WebSocket", error);
+    if (error != nullptr) self->transport_->close();  // nobody would answer the reader
+    self->written_.cancel();
+  };
+  try {
+    asio::co_spawn(transport_->get_executor(), write_frames(), std::move(written));
+  } catch (...) {
+    writing_ = false;
+    throw;
+  }
+}
+
+void WebSocketSession::tell_closed() {
   try {
     std::exchange(handler_, nullptr)->closed();
-  } catch (const std::exception&) {
+  } catch (const std::exception& error) {
     // It has nothing to do with the connection any more.
+    log_unexpected(log_, "the end of a WebSocket", error);
   }
+}
+
+asio::awaitable<void> WebSocketSession::say_goodbye() {
   error_code ignored;
-  if (!said_goodbye_ || transport_->socket().available(ignored) > 0) {
-    cut_after(kLastWords);
-    co_await transport_->end_sending();
-  }
-  cut_.cancel();
+  if (said_goodbye_ && transport_->socket().available(ignored) == 0) co_return;
+  cut_after(kLastWords);
+  co_await transport_->end_sending();
 }
 
 std::string WebSocketSession::accept_head(const std::string& protocol, const Headers& headers) const {
@@ -121,7 +162,8 @@ void WebSocketSession::take_message(std::string text) {
   last_message_ = std::chrono::steady_clock::now();
   try {
     handler_->message(std::move(text));
-  } catch (const std::exception&) {
+  } catch (const std::exception& error) {
+    log_unexpected(log_, "a message of a WebSocket", error);
     socket_->close(CloseCode::internal_error, "something failed here");
   }
 }
@@ -141,7 +183,7 @@ asio::awaitable<void> WebSocketSession::write_frames() {
     if (output.has_message) last_message_ = std::chrono::steady_clock::now();
     if (output.closing && reading_ && !ending_) cut_after(kCloseTime);
     if (output.closing || !reading_) co_return;
-    co_await sleep_until_woken();
+    co_await waker_.sleep();
   }
 }
 
@@ -160,14 +202,7 @@ asio::awaitable<bool> WebSocketSession::write(std::string bytes) {
 
 void WebSocketSession::wake() {
   if (socket_->broken()) transport_->close();
-  woken_ = true;
-  waker_.cancel();
-}
-
-asio::awaitable<void> WebSocketSession::sleep_until_woken() {
-  error_code ignored;
-  if (!woken_) co_await waker_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
-  woken_ = false;
+  waker_.wake();
 }
 
 // A silent client is asked whether it is there, and has as long again to say so.
@@ -209,8 +244,9 @@ void WebSocketSession::drain() {
   bool waits = false;
   try {
     waits = handler_->drain();
-  } catch (const std::exception&) {
+  } catch (const std::exception& error) {
     // It is not waited for.
+    log_unexpected(log_, "a WebSocket", error);
   }
   if (!waits) socket_->close(CloseCode::going_away, "the server is about to end");
 }

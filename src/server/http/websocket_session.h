@@ -11,6 +11,7 @@
 
 #include "server/http/http_server.h"
 #include "server/http/transport.h"
+#include "server/http/waker.h"
 #include "server/http/websocket.h"
 
 namespace quarrel::http {
@@ -18,7 +19,8 @@ namespace quarrel::http {
 class WebSocketSession : public std::enable_shared_from_this<WebSocketSession> {
  public:
   // `transport` holds the connection that it is part of.
-  WebSocketSession(std::shared_ptr<Transport> transport, const Limits& limits, std::shared_ptr<const Request> request);
+  WebSocketSession(std::shared_ptr<Transport> transport, const Limits& limits, std::shared_ptr<const Request> request,
+                   Log& log);
 
   // Until the WebSocket is gone and its handler knows. `protocol` is one that the client offers, or empty; `headers`
   // go out with the answer.
@@ -29,13 +31,16 @@ class WebSocketSession : public std::enable_shared_from_this<WebSocketSession> {
   void end();
 
  private:
+  boost::asio::awaitable<void> speak(std::string head);
+  boost::asio::awaitable<void> say_goodbye();
   boost::asio::awaitable<void> read_frames();
   boost::asio::awaitable<void> write_frames();
   boost::asio::awaitable<bool> write(std::string bytes);
-  boost::asio::awaitable<void> sleep_until_woken();
   std::string accept_head(const std::string& protocol, const Headers& headers) const;
   void take(FrameEvent event);
   void take_message(std::string text);
+  void start_writer();
+  void tell_closed();
   void wake();
   void keep_alive();
   void close_when_idle();
@@ -44,6 +49,7 @@ class WebSocketSession : public std::enable_shared_from_this<WebSocketSession> {
   const std::shared_ptr<Transport> transport_;
   const Limits& limits_;
   const std::shared_ptr<const Request> request_;
+  Log& log_;
   std::shared_ptr<WebSocket> socket_;
   std::shared_ptr<WebSocketHandler> handler_;
   FrameReader reader_;
@@ -56,8 +62,7 @@ class WebSocketSession : public std::enable_shared_from_this<WebSocketSession> {
   std::chrono::steady_clock::time_point last_message_ = {};  // in either direction
   boost::asio::steady_timer cut_;
   bool ending_ = false;
-  boost::asio::steady_timer waker_;
-  bool woken_ = false;
+  Waker waker_;
   boost::asio::steady_timer written_;  // cancelled when the writer has ended
   bool writing_ = false;
 };

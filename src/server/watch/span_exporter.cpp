@@ -58,6 +58,7 @@ SpanExporter::SpanExporter(SpanExporterOptions options) : options_(std::move(opt
          printable(options_.endpoint));
   }
   collector_ = *url;
+  batch_.reserve(options_.batch);
   thread_ = std::thread([this] { run(); });
 }
 
@@ -89,14 +90,18 @@ void SpanExporter::run() {
   std::unique_lock lock(mutex_);
   while (!queue_.empty() || !stopping_) {
     changed_.wait_for(lock, options_.interval, [&] { return stopping_ || queue_.size() >= options_.batch; });
-    std::vector<Span> batch;
-    while (!queue_.empty() && batch.size() < options_.batch) {
-      batch.push_back(std::move(queue_.front()));
+    if (stop_.stop_requested()) {
+      dropped_ += queue_.size();
+      queue_.clear();
+    }
+    while (!queue_.empty() && batch_.size() < options_.batch) {
+      batch_.push_back(std::move(queue_.front()));
       queue_.pop_front();
     }
-    if (batch.empty()) continue;
+    if (batch_.empty()) continue;
     lock.unlock();
-    send(batch);
+    send(batch_);
+    batch_.clear();
     lock.lock();
   }
   ended_ = true;

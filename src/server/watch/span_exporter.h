@@ -73,6 +73,7 @@ class SpanExporter {
   std::condition_variable changed_;
   std::deque<Span> queue_;  // guarded, like the next
   bool stopping_ = false, ended_ = false;
+  std::vector<Span> batch_;  // of the thread alone; it has its room from the beginning, so that filling it cannot fail
   std::thread thread_;
 };
 

@@ -1,0 +1,69 @@
+// What requests share, at its end and where something fails.
+#include "server/service.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+#include <stdexcept>
+
+#include "backend/create.h"
+#include "server/long_jobs.h"
+#include "support/temp_dir.h"
+
+namespace quarrel {
+namespace {
+
+struct FullDisk : Log {
+  void write(LogLevel, std::string_view) override { throw std::bad_alloc(); }
+};
+
+TEST(LongJobsTest, TheEndStopsThemAndTakesNoMore) {
+  FullDisk log;
+  LongJobs jobs(log);
+  std::promise<void> stopped;
+  ASSERT_TRUE(jobs.start([&](const std::stop_token& stop) {
+    const std::stop_callback told(stop, [&] { stopped.set_value(); });
+    stopped.get_future().wait();
+    throw std::runtime_error("in the middle of it");
+  }));
+  jobs.end();
+  EXPECT_FALSE(jobs.start([](const std::stop_token&) {}));
+}
+
+class ServiceTest : public testing::Test {
+ protected:
+  std::unique_ptr<Service> service() {
+    return std::make_unique<Service>(ServiceOptions{}, make_device({.backend = "cpu", .threads = 1}),
+                                     ModelStore({.quarrel = folder_.path(), .ollama = {}}), log_);
+  }
+
+  test::TempDir folder_;
+  FullDisk log_;
+};
+
+// A pull that waits its turn when the server ends.
+TEST_F(ServiceTest, WhatStillWaitsAtTheEndIsRefusedItsJob) {
+  std::unique_ptr<Service> ending = service();
+  std::promise<void> stopped;
+  const std::shared_future<void> stop_seen = stopped.get_future().share();
+  ASSERT_TRUE(ending->jobs().start([&](const std::stop_token& stop) {
+    const std::stop_callback told(stop, [&] { stopped.set_value(); });
+    stop_seen.wait();
+  }));
+  bool started = true;
+  ending->run_text_work([&] { stop_seen.wait(); });
+  ending->run_text_work([&, &shared = *ending] { started = shared.jobs().start([](const std::stop_token&) {}); });
+  ending.reset();
+  EXPECT_FALSE(started);
+}
+
+TEST_F(ServiceTest, ATaskThatThrowsEndsNobody) {
+  const std::unique_ptr<Service> shared = service();
+  shared->run_text_work([] { throw std::runtime_error("for want of anything"); });
+  std::promise<void> next;
+  shared->run_text_work([&] { next.set_value(); });
+  next.get_future().wait();
+}
+
+}  // namespace
+}  // namespace quarrel
