@@ -193,7 +193,7 @@ class EmbeddingCall final : public RunningCall, public std::enable_shared_from_t
   const EmbeddingAnswer answer_;
   const Clock::time_point asked_ = Clock::now();
   double load_seconds_ = 0.0;  // set before the engine is asked, read after it has answered
-  http::ByteBudget::Share share_{service_.vector_bytes()};
+  http::ByteBudget::Share share_{service_.vector_bytes(), record_->caller()->key};
   std::mutex mutex_;  // guards all below
   ModelRegistry::Ticket ticket_;
   EmbeddingRun run_;

@@ -47,8 +47,9 @@ TEST_F(VectorCall, WhoseAnswerCannotBeWrittenIsAnswered) {
 }
 
 TEST_F(VectorCall, WaitsItsTurnWhereOthersFillWhatThereIs) {
-  http::ByteBudget::Share others(service_->vector_bytes());
-  ASSERT_TRUE(others.grow_to(std::size_t{512} << 20));
+  constexpr std::size_t kHalf = std::size_t{256} << 20;  // more nobody has
+  http::ByteBudget::Share first(service_->vector_bytes(), 1), second(service_->vector_bytes(), 2);
+  ASSERT_TRUE(first.grow_to(kHalf) && second.grow_to(kHalf));
   EXPECT_EQ(status_of({.inputs = {std::string("a")}}, exchange()), 503u);
 }
 
