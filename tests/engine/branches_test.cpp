@@ -73,7 +73,7 @@ void expect_beginning(const Answer& reported, const Answer& whole) {
 }
 
 std::string text_of(const Tokenizer& tokenizer, const std::vector<TokenId>& tokens) {
-  TextStream stream(tokenizer, {}, true);
+  TextStream stream(tokenizer, std::vector<std::string>{}, true);
   std::string text;
   for (const TokenId token : tokens) text += stream.push(token);
   return text;
