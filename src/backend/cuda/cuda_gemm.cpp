@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/mixed_gemm.h"
 #include "backend/cuda/repack.h"
 #include "base/as_size.h"
 #include "base/error.h"
@@ -173,16 +174,29 @@ void CudaBackend::multiply_joined(Input& input, const std::uint16_t* matrix, int
 }
 
 int CudaBackend::multiply_few(Input& input, std::initializer_list<Weight> weights) {
-  if (input.rows.tier != Tier::few) return 0;
+  if (input.rows.tier == Tier::gemv) return 0;
   PackedGemmOp op{.rows = input.rows.count, .columns = input.in.width, .matrix_count = 0, .parts = parts_};
   for (const Weight& weight : weights) {
     if (!is_packed(weight)) return 0;
     op.matrices[op.matrix_count++] = weights_[weight].packed;
   }
+  if (input.rows.tier == Tier::many) return multiply_without_mirror(input, weights, op);
   const auto plan = plan_packed_gemm(context_, op, part_floats_);
   if (!plan) return 0;
   op.in = halves_of(input);
   packed_gemm(context_, op, *plan);
+  after_small_kernel_ = true;
+  return plan->slabs;
+}
+
+// What would have to be decoded to 16 bits before each GEMM, where the rows are too few to be worth that.
+int CudaBackend::multiply_without_mirror(Input& input, std::initializer_list<Weight> weights, PackedGemmOp& op) {
+  const auto has_mirror = [&](const Weight& weight) { return weights_[weight].f16 != nullptr; };
+  if (op.rows > kMostMixedRows || std::ranges::any_of(weights, has_mirror)) return 0;
+  const auto plan = plan_mixed_gemm(context_, op, part_floats_);
+  if (!plan) return 0;
+  op.in = halves_of(input);
+  mixed_gemm(context_, op, *plan, image_);
   after_small_kernel_ = true;
   return plan->slabs;
 }
