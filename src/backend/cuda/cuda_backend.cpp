@@ -214,6 +214,12 @@ void CudaBackend::warm_up_gemms(int rows) {
   for (const GemmShape& shape : weights_.gemm_shapes()) {
     GemmShape full = shape;
     full.tokens = rows;
+    if (shape.f32_in) {
+      // Any numbers will do for the weight, as far as there are so many.
+      full.in_stride = stride_of(shape.columns);
+      if (shape.rows <= rows) gemm_->run(context_, full, normed_, normed_, first_value_);
+      continue;
+    }
     gemm_->run(context_, full, weights_.any_halves(), halves_, first_value_);
   }
 }

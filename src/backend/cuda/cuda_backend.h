@@ -316,6 +316,7 @@ class CudaBackend final : public Backend {
   int multiply_few(Input& input, std::initializer_list<Weight> weights);
   int multiply_without_mirror(Input& input, std::initializer_list<Weight> weights, PackedGemmOp& op);
   void join_few(const Input& input, int slabs, JoinPartsOp op);
+  void add_bias_of(const Gemm& wanted, float* out, int count);
   // Splits the rows where there are too many for the kernel to do it, and runs it.
   void run_gemv(GemvOp op);
 

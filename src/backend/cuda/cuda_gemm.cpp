@@ -209,6 +209,16 @@ void CudaBackend::join_few(const Input& input, int slabs, JoinPartsOp op) {
   after_small_kernel_ = true;
 }
 
+// After a GEMM of cuBLASLt.
+void CudaBackend::add_bias_of(const Gemm& wanted, float* out, int count) {
+  after_small_kernel_ = true;
+  if (!wanted.bias.valid()) return;
+  if (wanted.is_added) fail(ErrorKind::internal, "a bias that would be added to a residual without its scale");
+  const int rows = wanted.weight.rows;
+  add_bias(context_, {.data = out, .stride = wanted.stride, .width = rows, .count = count},
+           weights_.vector_of(wanted.bias, rows));
+}
+
 void CudaBackend::multiply(Input& input, const Gemm& wanted) {
   const StoredWeight& weight = weights_[wanted.weight];
   const int rows = wanted.weight.rows;
@@ -236,12 +246,21 @@ void CudaBackend::multiply(Input& input, const Gemm& wanted) {
                 .out_stride = wanted.stride,
                 .is_added = wanted.is_added},
                matrix, in, out, wanted.is_added ? wanted.scale : 1.0f);
-    after_small_kernel_ = true;
-    if (!wanted.bias.valid()) return;
-    if (wanted.is_added) fail(ErrorKind::internal, "a bias that would be added to a residual without its scale");
-    add_bias(context_, {.data = out, .stride = wanted.stride, .width = rows, .count = input.rows.count},
-             weights_.vector_of(wanted.bias, rows));
-    return;
+    return add_bias_of(wanted, out, input.rows.count);
+  }
+  const bool adds_bias = wanted.is_added && wanted.bias.valid();
+  if (input.rows.tier == Tier::many && weights_.can_multiply_floats(weight) && wanted.stride % 4 == 0 && !adds_bias) {
+    const RowSpan in = floats_of(input);
+    gemm_->run(context_,
+               {.tokens = in.count,
+                .rows = rows,
+                .columns = wanted.weight.columns,
+                .in_stride = in.stride,
+                .out_stride = wanted.stride,
+                .f32_in = true,
+                .is_added = wanted.is_added},
+               weight.dense.data, in.data, out, wanted.is_added ? wanted.scale : 1.0f);
+    return add_bias_of(wanted, out, input.rows.count);
   }
   if (weight.form == StoredWeight::Form::packed) return multiply_packed(input, wanted, weight);
   if (weight.form != StoredWeight::Form::dense) fail(ErrorKind::internal, "a vector is no matrix");
