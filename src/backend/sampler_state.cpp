@@ -92,11 +92,17 @@ bool SamplerState::is_greedy() const noexcept {
   return params.temperature <= 0.0f && !params.mirostat && params.logit_bias.empty() && !has_penalties(params);
 }
 
-std::optional<SamplerState::Draw> SamplerState::draw_from_all(std::size_t vocabulary,
-                                                              std::uint64_t ahead) const noexcept {
-  if (!draws_from_all(request_.params, vocabulary)) return std::nullopt;
-  return Draw{.random = uniform(request_.params.seed, request_.draw + ahead),
-              .temperature = static_cast<double>(request_.params.temperature)};
+std::optional<SamplerState::Draw> SamplerState::draw_from_logits(std::size_t vocabulary, std::size_t most,
+                                                                 std::uint64_t ahead) const noexcept {
+  const SamplingParams& params = request_.params;
+  Draw draw{.random = uniform(params.seed, request_.draw + ahead),
+            .temperature = static_cast<double>(params.temperature)};
+  if (draws_from_all(params, vocabulary)) return draw;
+  if (!draws_from_best(params, vocabulary, most)) return std::nullopt;
+  draw.top_k = params.top_k;
+  draw.top_p = params.top_p;
+  draw.min_p = params.min_p;
+  return draw;
 }
 
 const SampleRequest& SamplerState::request(std::span<const std::uint64_t> mask, std::int32_t top) {

@@ -39,13 +39,16 @@ class SamplerState {
   void start(const LaneStart& start);
   // Whether the next token is the largest logit as it came, were there no mask.
   bool is_greedy() const noexcept;
-  // What a draw from all tokens needs, were there no mask, `ahead` tokens after the next one; none where it is no such
-  // draw.
+  // What a draw needs that takes no more than the logits as they come and this, were there no mask, `ahead` tokens
+  // after the next one; none where it takes more, or where top-k leaves more than `most` tokens.
   struct Draw {
     double random = 0.0;
     double temperature = 1.0;
+    std::int32_t top_k = 0;  // 0: from all tokens, and the next two do not count
+    float top_p = 1.0f;
+    float min_p = 0.0f;
   };
-  std::optional<Draw> draw_from_all(std::size_t vocabulary, std::uint64_t ahead) const noexcept;
+  std::optional<Draw> draw_from_logits(std::size_t vocabulary, std::size_t most, std::uint64_t ahead) const noexcept;
   // What decides the next token; good until the next call. After it `accept` needs no memory.
   const SampleRequest& request(std::span<const std::uint64_t> mask, std::int32_t top);
   // Takes note of what became of it.

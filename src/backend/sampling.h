@@ -64,6 +64,10 @@ bool has_penalties(const SamplingParams& params) noexcept;
 // Whether a draw is from all tokens of the vocabulary, as the temperature alone has them.
 bool draws_from_all(const SamplingParams& params, std::size_t vocabulary) noexcept;
 
+// Whether a draw is from at most `most` of the likeliest tokens, which top-k, top-p and min-p leave of the logits as
+// they came.
+bool draws_from_best(const SamplingParams& params, std::size_t vocabulary, std::size_t most) noexcept;
+
 // How often a token came.
 struct TokenCount {
   TokenId id = 0;

@@ -134,10 +134,14 @@ TEST_F(CudaSteps, TwoInFlightAndGraphsChangeNoBit) {
   mixed[0] = {.temperature = 0.9f, .seed = 3};  // on the device, the others on the host
   mixed[1] = {.temperature = 0.8f, .mirostat = true, .seed = 4};
   mixed[2] = {.temperature = 1.0f, .repeat_penalty = 1.3f, .penalty_window = 4, .seed = 5};
+  std::array<SamplingParams, kTexts> filtered = {};  // all on the device
+  filtered[0] = {.temperature = 0.7f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .seed = 6};
+  filtered[1] = {.temperature = 1.2f, .top_k = 200, .seed = 7};
+  filtered[2] = {.temperature = 0.9f, .top_k = 8, .top_p = 0.6f, .seed = 8};
   const auto reference_device = make_reference_device({});
   for (const QuantType type : {QuantType::f32, QuantType::q4_k, QuantType::q8_0}) {
     for (const std::uint32_t head : {32u, 64u}) {
-      for (const auto& params : {greedy, mixed}) {
+      for (const auto& params : {greedy, mixed, filtered}) {
         SCOPED_TRACE(testing::Message() << type_info(type).name << ", heads of " << head << ", "
                                         << (params[1].temperature > 0.0f ? "some drawn" : "greedy"));
         const auto file = toy(type, head);

@@ -9,6 +9,7 @@
 
 #include "backend/cuda/expert_gemv.h"
 #include "backend/cuda/grouped_gemm.h"
+#include "backend/cuda/mixed_gemm.h"
 #include "backend/cuda/moe_routing.h"
 #include "backend/cuda/repack.h"
 #include "base/as_size.h"
@@ -173,7 +174,6 @@ void test_case(Fixture& fixture, const Case& c) {
                    .end = ExpertEnd::glu,
                    .halves = hidden.as<std::uint16_t>(),
                    .stride = c.hidden};
-  grouped_gemm(fixture.context(), op);
   GroupedGemmOp last{.in = hidden.as<std::uint16_t>(),
                      .in_stride = c.hidden,
                      .starts = op.starts,
@@ -182,6 +182,7 @@ void test_case(Fixture& fixture, const Case& c) {
                      .matrices = {down.on_device()},
                      .out = value.as<float>(),
                      .stride = c.width};
+  grouped_gemm(fixture.context(), op);
   grouped_gemm(fixture.context(), last);
   places = to_host(device_places.as<std::int32_t>(), chosen.size());
   const auto inner = to_host(hidden.as<std::uint16_t>(), exact.hidden.size());
@@ -190,6 +191,13 @@ void test_case(Fixture& fixture, const Case& c) {
   compare(fixture, "grouped gemm, glu, " + name, chosen, places, wide, exact.hidden, c.hidden, kGemmBound);
   compare(fixture, "grouped gemm, down, " + name, chosen, places, to_host(value.as<float>(), exact.value.size()),
           exact.value, c.width, kGemmBound);
+  if (!fixture.context().has_wgmma) return;
+  poison(hidden);
+  poison(value);
+  const DeviceBuffer image = poisoned(image_numbers(pairs, c.width) * 2);
+  mixed_experts(fixture.context(), op, last, image.as<std::uint16_t>());
+  compare(fixture, "mixed gemm, " + name, chosen, places, to_host(value.as<float>(), exact.value.size()), exact.value,
+          c.width, kGemmBound);
 }
 
 // ---- Times ----
@@ -263,6 +271,30 @@ void time_shape(Fixture& fixture, const TimedShape& s, int rows) {
     for (std::size_t m = 0; m < each; ++m) to[m] = in[as_size(copy) * each + m]->on_device();
   };
   const ExpertEnd end = s.gated ? ExpertEnd::glu : ExpertEnd::activate;
+  const auto grouped_in = [&](int i) {
+    GroupedGemmOp op{.in = rows_in.as<std::uint16_t>(),
+                     .in_stride = s.width,
+                     .starts = starts.as<std::int32_t>(),
+                     .order = order.as<std::int32_t>(),
+                     .pairs_a_row = s.used,
+                     .experts = s.experts,
+                     .pairs = pairs,
+                     .end = end,
+                     .halves = hidden.as<std::uint16_t>(),
+                     .stride = s.hidden};
+    matrices(i % copies, op.matrices);
+    return op;
+  };
+  const auto grouped_down = [&](int i) {
+    return GroupedGemmOp{.in = hidden.as<std::uint16_t>(),
+                         .in_stride = s.hidden,
+                         .starts = starts.as<std::int32_t>(),
+                         .experts = s.experts,
+                         .pairs = pairs,
+                         .matrices = {out[as_size(i % copies)]->on_device()},
+                         .out = value.as<float>(),
+                         .stride = s.width};
+  };
   const auto run_in = [&](int i, const LaunchContext& context) {
     if (rows == 1) {
       ExpertGemvOp op{.input = {.rows = rows_in.as<float>(), .stride = s.width, .columns = s.width, .count = 1},
@@ -275,18 +307,7 @@ void time_shape(Fixture& fixture, const TimedShape& s, int rows) {
       matrices(i % copies, op.matrices);
       return expert_gemv(context, op);
     }
-    GroupedGemmOp op{.in = rows_in.as<std::uint16_t>(),
-                     .in_stride = s.width,
-                     .starts = starts.as<std::int32_t>(),
-                     .order = order.as<std::int32_t>(),
-                     .pairs_a_row = s.used,
-                     .experts = s.experts,
-                     .pairs = pairs,
-                     .end = end,
-                     .halves = hidden.as<std::uint16_t>(),
-                     .stride = s.hidden};
-    matrices(i % copies, op.matrices);
-    grouped_gemm(context, op);
+    grouped_gemm(context, grouped_in(i));
   };
   const auto run_down = [&](int i, const LaunchContext& context) {
     if (rows == 1) {
@@ -298,17 +319,17 @@ void time_shape(Fixture& fixture, const TimedShape& s, int rows) {
                     .out = value.as<float>(),
                     .stride = s.width});
     }
-    grouped_gemm(context, {.in = hidden.as<std::uint16_t>(),
-                           .in_stride = s.hidden,
-                           .starts = starts.as<std::int32_t>(),
-                           .experts = s.experts,
-                           .pairs = pairs,
-                           .matrices = {out[as_size(i % copies)]->on_device()},
-                           .out = value.as<float>(),
-                           .stride = s.width});
+    grouped_gemm(context, grouped_down(i));
   };
   report(fixture, s, rows, fixture.microseconds(calls, fixture.context(), run_in),
          fixture.microseconds(calls, fixture.context(), run_down));
+  if (rows == 1 || !fixture.context().has_wgmma) return;
+  const DeviceBuffer image = poisoned(image_numbers(pairs, s.width) * 2);
+  const double both = fixture.microseconds(calls, fixture.context(), [&](int i, const LaunchContext& context) {
+    mixed_experts(context, grouped_in(i), grouped_down(i), image.as<std::uint16_t>());
+  });
+  fixture.report_operations(fmt::format("mixed gemm, experts of {}, {} rows, in and down", s.name, rows), both,
+                            2.0 * pairs * s.width * s.hidden * (s.gated ? 3 : 2));
 }
 
 }  // namespace
@@ -316,10 +337,16 @@ void time_shape(Fixture& fixture, const TimedShape& s, int rows) {
 void test_experts(Fixture& fixture) {
   prepare_expert_gemv(fixture.context());
   prepare_grouped_gemm(fixture.context());
+  prepare_mixed_gemm(fixture.context());
   for (int format = 0; format <= static_cast<int>(WeightFormat::mxfp4); ++format) {
     const auto f = static_cast<WeightFormat>(format);
     test_case(fixture, {.format = f, .experts = 6, .used = 2, .rows = 3, .width = 512, .hidden = 256});
     test_case(fixture, {.format = f, .experts = 4, .used = 3, .rows = 150, .width = 512, .hidden = 768});
+  }
+  // Experts of more rows than a thread block has, and as many of each share.
+  for (const int rows : {24, 60, 90, 190, 500}) {
+    test_case(fixture,
+              {.format = WeightFormat::q4_k, .experts = 2, .used = 1, .rows = rows, .width = 256, .hidden = 512});
   }
   test_case(fixture,
             {.format = WeightFormat::mxfp4, .experts = 40, .used = 4, .rows = 12, .width = 352, .hidden = 416});
@@ -330,7 +357,7 @@ void test_experts(Fixture& fixture) {
            TimedShape{"nemotron-3-nano Q5_0", WeightFormat::q5_0, 128, 6, 2688, 1856, false},
            TimedShape{"granite4-tiny-h Q4_K", WeightFormat::q4_k, 64, 6, 1536, 512, true},
        }) {
-    for (const int rows : {1, 32, 2048}) time_shape(fixture, shape, rows);
+    for (const int rows : {1, 32, 256, 2048}) time_shape(fixture, shape, rows);
   }
 }
 

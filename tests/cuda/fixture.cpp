@@ -61,8 +61,13 @@ void copy_to_host(void* to, const void* from, std::size_t bytes) {
 
 DeviceBuffer poisoned(std::size_t bytes) {
   DeviceBuffer buffer(bytes, "results");
-  cuda::check(cudaMemset(buffer.data(), 0xff, bytes), "poison");
+  poison(buffer);
   return buffer;
+}
+
+void poison(const DeviceBuffer& buffer) {
+  cuda::check(cudaMemset(buffer.data(), 0xff, buffer.size()), "poison");
+  cuda::check(cudaDeviceSynchronize(), "poison");
 }
 
 Fixture::Fixture(bool times) : context_(launch_context(0, stream_)), random_(std::random_device{}()), times_(times) {

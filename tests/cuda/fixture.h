@@ -35,6 +35,7 @@ void copy_on_device(const LaunchContext& context, std::byte* to, const std::byte
 
 // Device memory filled with bytes that are NaN as floats: what nobody wrote shows.
 DeviceBuffer poisoned(std::size_t bytes);
+void poison(const DeviceBuffer& buffer);
 
 class Fixture {
  public:
@@ -86,6 +87,7 @@ void test_gemm(Fixture& fixture);
 void test_layer(Fixture& fixture);
 void test_packed_gemm(Fixture& fixture);
 void test_experts(Fixture& fixture);
+void test_sampling(Fixture& fixture);
 
 // ---- Templates ----
 

@@ -116,5 +116,39 @@ TEST(SamplerState, OnlyATokenCounts) {
   EXPECT_EQ(state.request(mask, 4).top, 4);
 }
 
+// Which draws a device can make that has nothing but the logits, and what it is told.
+TEST(SamplerState, DrawsFromLogitsAlone) {
+  const auto draw = [](const SamplingParams& params, std::uint64_t ahead = 0) {
+    SamplerState state;
+    state.start({.sampling = &params, .draw = 3});
+    return state.draw_from_logits(1000, 256, ahead);
+  };
+  const SamplingParams usual{.temperature = 0.7f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .seed = 9};
+  ASSERT_TRUE(draw(usual).has_value());
+  EXPECT_EQ(draw(usual)->random, uniform(9, 3));
+  EXPECT_EQ(draw(usual, 2)->random, uniform(9, 5));
+  EXPECT_EQ(draw(usual)->temperature, static_cast<double>(0.7f));
+  EXPECT_EQ(draw(usual)->top_k, 40);
+  EXPECT_EQ(draw(usual)->top_p, 0.95f);
+  EXPECT_EQ(draw(usual)->min_p, 0.05f);
+  const auto with = [&](auto change) {
+    SamplingParams params = usual;
+    change(params);
+    return draw(params);
+  };
+  EXPECT_TRUE(with([](auto& p) { p.top_k = 256; }).has_value());
+  EXPECT_FALSE(with([](auto& p) { p.top_k = 257; }).has_value());
+  EXPECT_FALSE(with([](auto& p) { p.top_k = 0; }).has_value());
+  EXPECT_FALSE(with([](auto& p) { p.top_k = 1000; }).has_value());
+  EXPECT_FALSE(with([](auto& p) { p.temperature = 0.0f; }).has_value());
+  EXPECT_FALSE(with([](auto& p) { p.mirostat = true; }).has_value());
+  EXPECT_FALSE(with([](auto& p) { p.typical_p = 0.9f; }).has_value());
+  EXPECT_FALSE(with([](auto& p) { p.repeat_penalty = 1.1f; }).has_value());
+  EXPECT_FALSE(with([](auto& p) { p.logit_bias = {{1, 2.0f}}; }).has_value());
+  const auto all = draw({.temperature = 1.0f, .top_k = 1000, .seed = 9});
+  ASSERT_TRUE(all.has_value());
+  EXPECT_EQ(all->top_k, 0);
+}
+
 }  // namespace
 }  // namespace quarrel

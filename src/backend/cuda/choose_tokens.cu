@@ -6,6 +6,7 @@ namespace quarrel::cuda {
 namespace {
 
 constexpr int kThreads = 1024;
+constexpr int kAtOnce = 8;  // logits of a thread that are on their way together
 
 // The largest of some logits, which it is, and Σ exp(logit - largest).
 struct Share {
@@ -14,15 +15,22 @@ struct Share {
   float sum = 0.0f;
   bool bad = false;
 
-  __device__ void add(float logit, int at) {
-    bad = bad || logit != logit || logit == INFINITY;
-    if (logit > largest) {
-      sum = sum * expf(largest - logit) + 1.0f;
-      largest = logit;
-      id = at;
-    } else if (logit != -INFINITY) {
-      sum += expf(logit - largest);
+  // Logits of tokens `first`, `first` + kThreads and so on; -infinity for tokens that do not exist.
+  __device__ void add(const float (&logits)[kAtOnce], int first) {
+    float most = largest;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      bad = bad || logits[i] != logits[i] || logits[i] == INFINITY;
+      if (logits[i] > most) {
+        most = logits[i];
+        id = first + i * kThreads;
+      }
     }
+    if (most == -INFINITY) return;
+    sum *= expf(largest - most);
+    largest = most;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) sum += expf(logits[i] - most);
   }
   __device__ void join(const Share& other) {
     bad = bad || other.bad;
@@ -112,7 +120,7 @@ __device__ int drawn_token(const float* logits, int vocabulary, const TokenDraw&
     const int first = (warp * kPieces + p) * piece;
     const int end = min(first + piece, vocabulary);
     double sum = 0.0;
-#pragma unroll 4
+#pragma unroll 8
     for (int i = first + lane; i < end; i += 32) sum += weight(i);
     sum = warp_sum(sum);
     all += sum;
@@ -150,7 +158,184 @@ __device__ int drawn_token(const float* logits, int vocabulary, const TokenDraw&
   return found;
 }
 
-__global__ void __launch_bounds__(kThreads) choose_tokens_kernel(const __grid_constant__ ChooseTokensOp op) {
+// ---- Draws from the likeliest ----
+
+constexpr int kBins = 1024;
+constexpr float kBinsPerUnit = 32.0f;
+constexpr int kMaxCandidates = 1024;  // that are sorted
+using Key = unsigned long long;
+
+// Greater for likelier tokens, and among equals for lower ids; never zero.
+__device__ Key key_of(float logit, int id) {
+  const unsigned bits = __float_as_uint(logit == 0.0f ? 0.0f : logit);  // the two zeros are equal
+  const unsigned ordered = (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+  return static_cast<Key>(ordered) << 32 | (0xffffffffu - static_cast<unsigned>(id));
+}
+__device__ int id_of(Key key) { return static_cast<int>(0xffffffffu - static_cast<unsigned>(key)); }
+
+// How far below the largest logit, in steps; the last bin has all that is far below.
+__device__ int bin_of(float logit, float largest) {
+  const float below = (largest - logit) * kBinsPerUnit;
+  return below < static_cast<float>(kBins - 1) ? static_cast<int>(below) : kBins - 1;
+}
+
+__device__ int count_in_block(int own) {
+  __shared__ int counts[kWarps];
+  own = __reduce_add_sync(~0u, own);
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) counts[threadIdx.x / 32] = own;
+  __syncthreads();
+  return __reduce_add_sync(~0u, counts[threadIdx.x % 32]);
+}
+
+// The wanted-th greatest key, bit by bit: slow, for rows in which very many tokens are about equally likely.
+__device__ Key key_of_rank(const float* logits, int vocabulary, int wanted) {
+  Key key = 0;
+  for (int bit = 63; bit >= 0; --bit) {
+    const Key next = key | Key{1} << bit;
+    int own = 0;
+    for (int i = threadIdx.x; i < vocabulary; i += kThreads) own += key_of(logits[i], i) >= next ? 1 : 0;
+    if (count_in_block(own) >= wanted) key = next;
+  }
+  return key;
+}
+
+// Which tokens are looked at: `wanted` or more, at most kMaxCandidates.
+struct Candidates {
+  int last_bin;
+  Key least;
+
+  __device__ bool has(float logit, float largest, Key key) const {
+    return bin_of(logit, largest) <= last_bin && key >= least;
+  }
+};
+
+__device__ Candidates find_candidates(const float* logits, int vocabulary, int wanted, float largest) {
+  static_assert(kBins == kThreads, "a thread a bin");
+  __shared__ int bins[kBins];
+  __shared__ int last_bin;
+  __shared__ int reached;
+  bins[threadIdx.x] = 0;
+  __syncthreads();
+#pragma unroll 8
+  for (int i = threadIdx.x; i < vocabulary; i += kThreads) atomicAdd(bins + bin_of(logits[i], largest), 1);
+  __syncthreads();
+  if (threadIdx.x < 32) {
+    constexpr int kEach = kBins / 32;
+    const int lane = threadIdx.x;
+    int own = 0;
+    for (int i = 0; i < kEach; ++i) own += bins[lane * kEach + i];
+    int through = own;
+    for (int distance = 1; distance < 32; distance <<= 1) {
+      const int other = __shfl_up_sync(~0u, through, distance);
+      if (lane >= distance) through += other;
+    }
+    if (through >= wanted && through - own < wanted) {
+      int sum = through - own;
+      int bin = lane * kEach;
+      while (sum + bins[bin] < wanted) sum += bins[bin++];
+      last_bin = bin;
+      reached = sum + bins[bin];
+    }
+  }
+  __syncthreads();
+  if (reached <= kMaxCandidates) return {.last_bin = last_bin, .least = 0};
+  return {.last_bin = kBins, .least = key_of_rank(logits, vocabulary, wanted)};
+}
+
+// Descending, by the whole block; zeros fill up to a power of two.
+__device__ void sort_keys(Key* keys, int count) {
+  int size = 2;
+  while (size < count) size *= 2;
+  for (int i = count + static_cast<int>(threadIdx.x); i < size; i += kThreads) keys[i] = 0;
+  __syncthreads();
+  for (int run = 2; run <= size; run *= 2) {
+    for (int distance = run / 2; distance > 0; distance /= 2) {
+      for (int i = threadIdx.x; i < size; i += kThreads) {
+        const int other = i ^ distance;
+        if (other <= i) continue;
+        const bool descends = (i & run) == 0;
+        const Key a = keys[i];
+        const Key b = keys[other];
+        if ((a < b) == descends) {
+          keys[i] = b;
+          keys[other] = a;
+        }
+      }
+      __syncthreads();
+    }
+  }
+}
+
+// The likeliest tokens that top-k, top-p and min-p leave, then a draw that counts through them by ascending id.
+__device__ int drawn_from_best(const float* logits, int vocabulary, const TokenDraw& draw, float largest) {
+  __shared__ Key keys[kMaxCandidates];
+  __shared__ double weights[kMaxTopK];
+  __shared__ int found;
+  __shared__ int chosen;
+  const Candidates candidates = find_candidates(logits, vocabulary, draw.top_k, largest);
+  if (threadIdx.x == 0) found = 0;
+  __syncthreads();
+#pragma unroll 8
+  for (int i = threadIdx.x; i < vocabulary; i += kThreads) {
+    const Key key = key_of(logits[i], i);
+    if (candidates.has(logits[i], largest, key)) keys[atomicAdd(&found, 1)] = key;
+  }
+  __syncthreads();
+  sort_keys(keys, found);
+  const int top = min(found, draw.top_k);
+  const auto below = [&](int i) { return static_cast<double>(logits[id_of(keys[i])]) - static_cast<double>(largest); };
+  const int t = threadIdx.x;
+  if (t < top) weights[t] = exp(below(t));
+  __syncthreads();
+  if (t == 0) {
+    int kept = top;
+    if (draw.top_p < 1.0f) {
+      double total = 0.0;
+      for (int i = 0; i < top; ++i) total += weights[i];
+      const double wanted = static_cast<double>(draw.top_p) * total;
+      double reached = 0.0;
+      for (kept = 0; kept < top;) {
+        reached += weights[kept++];
+        if (reached >= wanted) break;
+      }
+    }
+    if (draw.min_p > 0.0f) {
+      const double limit = log(static_cast<double>(draw.min_p));
+      while (kept > 1 && below(kept - 1) < limit) --kept;
+    }
+    found = kept;
+  }
+  __syncthreads();
+  const int kept = found;
+  // By ascending id: the lower half of a key descends as ids ascend.
+  Key own = 0;
+  if (t < kept) own = keys[t] << 32 | (keys[t] & 0xffffffffu);
+  __syncthreads();
+  if (t < kept) keys[t] = own;
+  __syncthreads();
+  sort_keys(keys, kept);
+  if (t < kept) weights[t] = exp(below(t) * draw.scale);
+  __syncthreads();
+  if (t == 0) {
+    double total = 0.0;
+    for (int i = 0; i < kept; ++i) total += weights[i];
+    const double target = draw.random * total;
+    double reached = 0.0;
+    int last = 0;
+    for (int i = 0; i < kept; ++i) {
+      if (weights[i] == 0.0) continue;
+      last = i;
+      reached += weights[i];
+      if (reached > target) break;
+    }
+    chosen = id_of(keys[last]);
+  }
+  __syncthreads();
+  return chosen;
+}
+
+__global__ void __launch_bounds__(kThreads, 1) choose_tokens_kernel(const __grid_constant__ ChooseTokensOp op) {
   wait_for_previous_kernel();
   allow_next_kernel();
   const int row = blockIdx.x;
@@ -158,11 +343,23 @@ __global__ void __launch_bounds__(kThreads) choose_tokens_kernel(const __grid_co
   if (target == kChooseNothing) return;
   const float* logits = op.logits + static_cast<std::size_t>(row) * op.vocabulary;
   Share share;
-  for (int i = threadIdx.x; i < op.vocabulary; i += kThreads) share.add(logits[i], i);
+  for (int first = threadIdx.x; first < op.vocabulary; first += kAtOnce * kThreads) {
+    float some[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int at = first + i * kThreads;
+      some[i] = at < op.vocabulary ? logits[at] : -INFINITY;
+    }
+    share.add(some, first);
+  }
   share = over_block(share);
   const bool bad = share.bad || share.largest == -INFINITY;
   int id = target >= 0 ? target : share.id;
-  if (target == kChooseDrawn && !bad) id = drawn_token(logits, op.vocabulary, op.draws[row], share.largest, share.id);
+  if (target == kChooseDrawn && !bad) {
+    const TokenDraw draw = op.draws[row];
+    id = draw.top_k > 0 ? drawn_from_best(logits, op.vocabulary, draw, share.largest)
+                        : drawn_token(logits, op.vocabulary, draw, share.largest, share.id);
+  }
   if (threadIdx.x != 0) return;
   op.ids[row] = bad ? -1 : id;
   op.logprobs[row] = bad ? 0.0f : (logits[id] - share.largest) - logf(share.sum);

@@ -1,4 +1,5 @@
-// From logits to tokens without the host: the largest one, one that is drawn from all, or how likely a given one is.
+// From logits to tokens without the host: the largest one, one that is drawn from all or from the likeliest, or how
+// likely a given one is.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +13,16 @@ inline constexpr std::int32_t kChooseLargest = -1;
 inline constexpr std::int32_t kChooseNothing = -2;
 inline constexpr std::int32_t kChooseDrawn = -3;
 
-// What a draw takes: a number in [0, 1), and what logits are multiplied with.
+// What a draw takes: a number in [0, 1), what logits are multiplied with, and which tokens are drawn from.
 struct TokenDraw {
   double random = 0.0;
   double scale = 1.0;
+  std::int32_t top_k = 0;  // at most kMaxTopK; 0: all tokens, and the next two do not count
+  float top_p = 1.0f;
+  float min_p = 0.0f;
+  std::int32_t padding = 0;
 };
+inline constexpr int kMaxTopK = 256;
 
 struct ChooseTokensOp {
   const float* logits = nullptr;          // [rows][vocabulary]

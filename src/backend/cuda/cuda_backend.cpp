@@ -5,6 +5,7 @@
 
 #include "backend/cuda/cuda_error.h"
 #include "backend/cuda/decode_attention.h"
+#include "backend/cuda/mixed_gemm.h"
 #include "base/as_size.h"
 #include "base/error.h"
 
@@ -112,6 +113,7 @@ CudaBackend::WorkspaceSizes CudaBackend::workspace_sizes(const StepLimits& limit
   sizes.logits = aligned(as_size(std::min(limits.outputs, kLogitRows)) * as_size(vocabulary) * sizeof(float));
   sizes.ids = aligned(rows * sizeof(std::int32_t));
   sizes.parts = kPartBytes;
+  sizes.image = aligned(image_numbers(kMostMixedRows, weights_.widest_input()) * 2);
   sizes.zeros = kAlignment;
   sizes.mixed = aligned(rows * as_size(stride_of(widest)) * sizeof(float));
   if (weights_.experts_used() > 0) {
@@ -172,6 +174,7 @@ void CudaBackend::reserve(const StepLimits& asked, std::int32_t vocabulary) {
   arrivals_ = reinterpret_cast<int*>(take(sizes.arrivals));
   parts_ = take_floats(sizes.parts);
   part_floats_ = sizes.parts / sizeof(float);
+  image_ = reinterpret_cast<std::uint16_t*>(take(sizes.image));
   logits_ = take_floats(sizes.logits);
   ids_ = reinterpret_cast<std::int32_t*>(take(sizes.ids));
   zeros_ = reinterpret_cast<const std::int32_t*>(take(sizes.zeros));
@@ -211,6 +214,12 @@ void CudaBackend::warm_up_gemms(int rows) {
   for (const GemmShape& shape : weights_.gemm_shapes()) {
     GemmShape full = shape;
     full.tokens = rows;
+    if (shape.f32_in) {
+      // Any numbers will do for the weight, as far as there are so many.
+      full.in_stride = stride_of(shape.columns);
+      if (shape.rows <= rows) gemm_->run(context_, full, normed_, normed_, first_value_);
+      continue;
+    }
     gemm_->run(context_, full, weights_.any_halves(), halves_, first_value_);
   }
 }

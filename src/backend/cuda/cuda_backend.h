@@ -124,6 +124,7 @@ class CudaBackend final : public Backend {
     std::size_t activations = 0;
     std::size_t angles = 0;
     std::size_t parts = 0;
+    std::size_t image = 0;
     std::size_t zeros = 0;
     std::size_t mixed = 0;         // of recurrent layers
     std::size_t shared = 0;        // of shared experts, twice
@@ -132,7 +133,7 @@ class CudaBackend final : public Backend {
     std::size_t experts() const noexcept { return 2 * shared + 2 * expert_value + routing; }
     std::size_t total() const noexcept {
       return 2 * value + normed + halves + decoded + split + attention + arrivals + logits + ids + activations +
-             angles + parts + zeros + mixed + experts();
+             angles + parts + image + zeros + mixed + experts();
     }
   };
   // Where the rows of a layer with experts go.
@@ -313,7 +314,9 @@ class CudaBackend final : public Backend {
   bool can_multiply_halves(const Weight& weight) const;
   // Packed matrices one below the other, as far as `parts_`; how many slabs it has then, 0 where that cannot be done.
   int multiply_few(Input& input, std::initializer_list<Weight> weights);
+  int multiply_without_mirror(Input& input, std::initializer_list<Weight> weights, PackedGemmOp& op);
   void join_few(const Input& input, int slabs, JoinPartsOp op);
+  void add_bias_of(const Gemm& wanted, float* out, int count);
   // Splits the rows where there are too many for the kernel to do it, and runs it.
   void run_gemv(GemvOp op);
 
@@ -366,7 +369,8 @@ class CudaBackend final : public Backend {
   std::uint16_t* halves_ = nullptr;
   std::uint16_t* decoded_ = nullptr;  // the matrix at hand where there are no mirrors
   std::byte* split_ = nullptr;
-  float* parts_ = nullptr;  // of GEMMs of few rows
+  float* parts_ = nullptr;          // of GEMMs of few rows
+  std::uint16_t* image_ = nullptr;  // of their activations
   std::size_t part_floats_ = 0;
   std::byte* attention_workspace_ = nullptr;
   int* arrivals_ = nullptr;

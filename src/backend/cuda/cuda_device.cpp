@@ -6,6 +6,7 @@
 #include "backend/cuda/expert_gemv.h"
 #include "backend/cuda/gemv.h"
 #include "backend/cuda/grouped_gemm.h"
+#include "backend/cuda/mixed_gemm.h"
 #include "backend/cuda/packed_gemm.h"
 #include "backend/cuda/prefill_attention.h"
 #include "base/error.h"
@@ -58,6 +59,7 @@ CudaDevice::CudaDevice(int ordinal) : ordinal_(ordinal) {
   prepare_packed_gemm(context);
   prepare_expert_gemv(context);
   prepare_grouped_gemm(context);
+  prepare_mixed_gemm(context);
   prepare_prefill_attention();
 }
 

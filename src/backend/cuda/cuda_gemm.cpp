@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/mixed_gemm.h"
 #include "backend/cuda/repack.h"
 #include "base/as_size.h"
 #include "base/error.h"
@@ -173,16 +174,29 @@ void CudaBackend::multiply_joined(Input& input, const std::uint16_t* matrix, int
 }
 
 int CudaBackend::multiply_few(Input& input, std::initializer_list<Weight> weights) {
-  if (input.rows.tier != Tier::few) return 0;
+  if (input.rows.tier == Tier::gemv) return 0;
   PackedGemmOp op{.rows = input.rows.count, .columns = input.in.width, .matrix_count = 0, .parts = parts_};
   for (const Weight& weight : weights) {
     if (!is_packed(weight)) return 0;
     op.matrices[op.matrix_count++] = weights_[weight].packed;
   }
+  if (input.rows.tier == Tier::many) return multiply_without_mirror(input, weights, op);
   const auto plan = plan_packed_gemm(context_, op, part_floats_);
   if (!plan) return 0;
   op.in = halves_of(input);
   packed_gemm(context_, op, *plan);
+  after_small_kernel_ = true;
+  return plan->slabs;
+}
+
+// What would have to be decoded to 16 bits before each GEMM, where the rows are too few to be worth that.
+int CudaBackend::multiply_without_mirror(Input& input, std::initializer_list<Weight> weights, PackedGemmOp& op) {
+  const auto has_mirror = [&](const Weight& weight) { return weights_[weight].f16 != nullptr; };
+  if (op.rows > kMostMixedRows || std::ranges::any_of(weights, has_mirror)) return 0;
+  const auto plan = plan_mixed_gemm(context_, op, part_floats_);
+  if (!plan) return 0;
+  op.in = halves_of(input);
+  mixed_gemm(context_, op, *plan, image_);
   after_small_kernel_ = true;
   return plan->slabs;
 }
@@ -193,6 +207,16 @@ void CudaBackend::join_few(const Input& input, int slabs, JoinPartsOp op) {
   op.rows = input.rows.count;
   join_parts(context_, op);
   after_small_kernel_ = true;
+}
+
+// After a GEMM of cuBLASLt.
+void CudaBackend::add_bias_of(const Gemm& wanted, float* out, int count) {
+  after_small_kernel_ = true;
+  if (!wanted.bias.valid()) return;
+  if (wanted.is_added) fail(ErrorKind::internal, "a bias that would be added to a residual without its scale");
+  const int rows = wanted.weight.rows;
+  add_bias(context_, {.data = out, .stride = wanted.stride, .width = rows, .count = count},
+           weights_.vector_of(wanted.bias, rows));
 }
 
 void CudaBackend::multiply(Input& input, const Gemm& wanted) {
@@ -222,12 +246,21 @@ void CudaBackend::multiply(Input& input, const Gemm& wanted) {
                 .out_stride = wanted.stride,
                 .is_added = wanted.is_added},
                matrix, in, out, wanted.is_added ? wanted.scale : 1.0f);
-    after_small_kernel_ = true;
-    if (!wanted.bias.valid()) return;
-    if (wanted.is_added) fail(ErrorKind::internal, "a bias that would be added to a residual without its scale");
-    add_bias(context_, {.data = out, .stride = wanted.stride, .width = rows, .count = input.rows.count},
-             weights_.vector_of(wanted.bias, rows));
-    return;
+    return add_bias_of(wanted, out, input.rows.count);
+  }
+  const bool adds_bias = wanted.is_added && wanted.bias.valid();
+  if (input.rows.tier == Tier::many && weights_.can_multiply_floats(weight) && wanted.stride % 4 == 0 && !adds_bias) {
+    const RowSpan in = floats_of(input);
+    gemm_->run(context_,
+               {.tokens = in.count,
+                .rows = rows,
+                .columns = wanted.weight.columns,
+                .in_stride = in.stride,
+                .out_stride = wanted.stride,
+                .f32_in = true,
+                .is_added = wanted.is_added},
+               weight.dense.data, in.data, out, wanted.is_added ? wanted.scale : 1.0f);
+    return add_bias_of(wanted, out, input.rows.count);
   }
   if (weight.form == StoredWeight::Form::packed) return multiply_packed(input, wanted, weight);
   if (weight.form != StoredWeight::Form::dense) fail(ErrorKind::internal, "a vector is no matrix");

@@ -6,6 +6,7 @@
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/cuda_error.h"
 #include "backend/cuda/grouped_gemm.h"
+#include "backend/cuda/mixed_gemm.h"
 #include "backend/cuda/moe_routing.h"
 #include "base/as_size.h"
 #include "base/error.h"
@@ -194,7 +195,6 @@ void CudaBackend::run_experts_grouped(const MoeOp& op, Input& input) {
                    .stride = stride};
   if (op.gate.valid()) in.matrices[0] = expert_matrix(op.gate, op.gate_bias);
   in.matrices[op.gate.valid() ? 1 : 0] = expert_matrix(op.up, op.up_bias);
-  grouped_gemm(context_, in);
   GroupedGemmOp down{.name = "experts down",
                      .in = hidden,
                      .in_stride = stride,
@@ -204,7 +204,13 @@ void CudaBackend::run_experts_grouped(const MoeOp& op, Input& input) {
                      .out = expert_value_,
                      .stride = stride_of(op.down.rows)};
   down.matrices[0] = expert_matrix(op.down, op.down_bias);
-  grouped_gemm(context_, down);
+  if (can_run_mixed_experts(context_, in)) {
+    // What the pairs take has its place where their results will be: twice as large.
+    mixed_experts(context_, in, down, reinterpret_cast<std::uint16_t*>(expert_value_));
+  } else {
+    grouped_gemm(context_, in);
+    grouped_gemm(context_, down);
+  }
   after_small_kernel_ = true;
 }
 

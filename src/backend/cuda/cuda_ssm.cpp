@@ -92,6 +92,12 @@ void CudaBackend::ssm(const SsmOp& op) {
   } else {
     scan_op.dt_bias = weights_.vector_of(op.dt_bias, op.heads);
   }
+  if (!options_.deterministic) scan_op.segments = scan_segments(runs_, in.count);
+  if (scan_segment_floats(scan_op) <= part_floats_) {
+    scan_op.segment_states = parts_;
+  } else {
+    scan_op.segments = 1;
+  }
   scan(context_, scan_op);
   RowSpan rows = out;
   rows.width = op.inner;

@@ -108,17 +108,21 @@ std::uint64_t CudaBackend::tokens_ahead(std::int32_t lane) const {
   return count;
 }
 
-// What takes no more than the largest logit, a draw from all tokens, or how likely a given one is: what the kernel is
-// told then. Nothing where the host must choose.
+// What takes no more than the largest logit, a draw from all or the likeliest tokens, or how likely a given one is:
+// what the kernel is told then. Nothing where the host must choose.
 std::optional<std::int32_t> CudaBackend::choice_on_device(const StepOutput& output, TokenDraw& draw) const {
   if (output.top > 0 || !output.mask.empty()) return std::nullopt;
   if (output.kind == OutputKind::score) return output.score;
   if (output.kind != OutputKind::sample) return std::nullopt;
   const SamplerState& lane = lanes_[as_size(output.lane)];
   if (lane.is_greedy()) return kChooseLargest;
-  const auto drawn = lane.draw_from_all(as_size(vocabulary_), tokens_ahead(output.lane));
+  const auto drawn = lane.draw_from_logits(as_size(vocabulary_), kMaxTopK, tokens_ahead(output.lane));
   if (!drawn) return std::nullopt;
-  draw = {.random = drawn->random, .scale = 1.0 / drawn->temperature};
+  draw = {.random = drawn->random,
+          .scale = 1.0 / drawn->temperature,
+          .top_k = drawn->top_k,
+          .top_p = drawn->top_p,
+          .min_p = drawn->min_p};
   return kChooseDrawn;
 }
 

@@ -74,8 +74,10 @@ struct DenseGemm::Planner {
     check_blas(cublasLtMatmulDescSetAttribute(plan.op, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed),
                "describe");
     const std::int64_t stride = shape.out_stride == 0 ? shape.rows : shape.out_stride;
-    check_blas(cublasLtMatrixLayoutCreate(&plan.weight, CUDA_R_16F, k, m, shape.columns), "layout");
-    check_blas(cublasLtMatrixLayoutCreate(&plan.in, CUDA_R_16F, k, n, shape.columns), "layout");
+    const std::int64_t in_stride = shape.in_stride == 0 ? shape.columns : shape.in_stride;
+    const cudaDataType_t in_type = shape.f32_in ? CUDA_R_32F : CUDA_R_16F;
+    check_blas(cublasLtMatrixLayoutCreate(&plan.weight, in_type, k, m, shape.columns), "layout");
+    check_blas(cublasLtMatrixLayoutCreate(&plan.in, in_type, k, n, in_stride), "layout");
     check_blas(cublasLtMatrixLayoutCreate(&plan.out, shape.f32_out ? CUDA_R_32F : CUDA_R_16F, m, n, stride), "layout");
     cublasLtMatmulPreference_t preference = nullptr;
     check_blas(cublasLtMatmulPreferenceCreate(&preference), "preference");
@@ -108,8 +110,8 @@ DenseGemm::~DenseGemm() = default;
 
 std::size_t DenseGemm::workspace_bytes() { return kWorkspaceBytes; }
 
-void DenseGemm::run(const LaunchContext& context, const GemmShape& shape, const std::uint16_t* weight,
-                    const std::uint16_t* in, void* out, float scale) {
+void DenseGemm::run(const LaunchContext& context, const GemmShape& shape, const void* weight, const void* in, void* out,
+                    float scale) {
   const Description& plan = planner_->plan_of(shape);
   const float added = shape.is_added ? 1.0f : 0.0f;
   check_blas(

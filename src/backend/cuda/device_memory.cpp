@@ -74,7 +74,8 @@ LaunchContext launch_context(int device, const Stream& stream) {
   return {.stream = stream.get(),
           .multiprocessors = properties.multiProcessorCount,
           .shared_bytes = static_cast<int>(properties.sharedMemPerBlockOptin),
-          .dependent_launch = properties.major >= 9 && kernels_wait_for_previous()};
+          .dependent_launch = properties.major >= 9 && kernels_wait_for_previous(),
+          .has_wgmma = properties.major == 9 && kernels_wait_for_previous()};
 }
 
 }  // namespace quarrel::cuda

@@ -112,6 +112,7 @@ struct LaunchContext {
   // Kernels may start while the one before them drains; they wait themselves before they read its results. Only for
   // code compiled for compute capability 9.0 or later: older code has no such wait.
   bool dependent_launch = false;
+  bool has_wgmma = false;  // code made for Hopper, and a Hopper to run it
 };
 
 LaunchContext launch_context(int device, const Stream& stream);

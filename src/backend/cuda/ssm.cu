@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/primitives.cuh"
 #include "backend/cuda/ssm.h"
@@ -46,7 +48,6 @@ __global__ void __launch_bounds__(kConvolveThreads) convolve_kernel(const __grid
 
 constexpr int kChannels = 32;  // of a thread block, all of one group
 constexpr int kLanes = 8;      // of a channel: each has every eighth four of its state
-constexpr int kScanThreads = kChannels * kLanes;
 constexpr int kTileRows = 16;  // rows that are fetched together
 constexpr int kTogether = 4;   // rows whose results are added up together
 
@@ -85,7 +86,7 @@ template <int kShare>
 __device__ void fetch(const ScanOp& op, const ScanPlace& place, int first_row, int count, TileRows<kShare>& tile) {
   const int lane = threadIdx.x % 32;
   const int head = (place.first_channel + min(lane, place.channels - 1)) / (op.inner / op.heads);
-  for (int row = threadIdx.x / 32; row < count; row += kScanThreads / 32) {
+  for (int row = threadIdx.x / 32; row < count; row += blockDim.x / 32) {
     const std::size_t number = static_cast<std::size_t>(first_row + row);
     const std::size_t shared_at = number * op.bc_stride + place.group * op.state_size;
     for (int s = lane; s < op.state_size; s += 32) {
@@ -125,7 +126,8 @@ struct StatePart {
 __device__ void store_convolution(const ScanOp& op, const StepRun& run) {
   const int history = op.taps - 1;
   const int channels = op.convolved.width;
-  for (int channel = blockIdx.x * kScanThreads + threadIdx.x; channel < channels; channel += gridDim.x * kScanThreads) {
+  const int threads = static_cast<int>(blockDim.x);
+  for (int channel = blockIdx.x * threads + threadIdx.x; channel < channels; channel += gridDim.x * threads) {
     float old[kMaxConvolutionTaps - 1];
     const float* state = op.state.convolution + run.state_in * op.state.slot_stride + channel;
 #pragma unroll
@@ -157,23 +159,77 @@ __device__ void store_convolution(const ScanOp& op, const StepRun& run) {
   }
 }
 
+// What a kernel does of a scan that is cut.
+enum class ScanPass : std::uint8_t {
+  whole,  // it is not
+  ends,   // the states that all segments but the last end with
+  rest,   // results, from the states that segments begin with
+};
+
+// Channels of a thread. What it reads of B and C serves all of them; where a scan is not cut, there are too few threads
+// for that.
+constexpr int channels_of_thread(ScanPass pass) { return pass == ScanPass::whole ? 1 : 2; }
+constexpr int scan_threads(ScanPass pass) { return kChannels * kLanes / channels_of_thread(pass); }
+
+// Rows [first, end) of a run.
+struct ScanSegment {
+  int first;
+  int end;
+
+  __device__ ScanSegment(const StepRun& run, int segments, int number) {
+    const int tiles = (run.count + kTileRows - 1) / kTileRows;
+    const int length = (tiles + segments - 1) / segments * kTileRows;
+    first = min(run.count, number * length);
+    end = min(run.count, first + length);
+  }
+};
+
 // Which channel a thread has a part of.
 struct ScanThread {
-  int lane;
-  int own;  // of the block's channels
-  int channel;
-  bool exists;
-  float d;
+  int lane = 0;
+  int own = 0;  // of the block's channels
+  int channel = 0;
+  bool exists = false;
+  float d = 0.0f;
 
-  __device__ ScanThread(const ScanOp& op, const ScanPlace& place)
-      : lane(threadIdx.x % kLanes), own(threadIdx.x / kLanes), exists(own < place.channels) {
+  ScanThread() = default;
+  __device__ ScanThread(const ScanOp& op, const ScanPlace& place, int number)
+      : lane(threadIdx.x % kLanes), own(number), exists(number < place.channels) {
     channel = place.first_channel + min(own, place.channels - 1);
     d = op.d == nullptr ? 0.0f : op.d[channel / (op.inner / op.heads)];
   }
   __device__ float* state_at(const ScanOp& op, int slot) const {
     return op.state.scan + slot * op.state.slot_stride + static_cast<std::int64_t>(channel) * op.state_size;
   }
+  // Of the run's segments: 0 is what the run begins with, number i what segment i - 1 ends with.
+  __device__ float* segment_state(const ScanOp& op, int number) const {
+    const std::int64_t place = (static_cast<std::int64_t>(blockIdx.y) * op.segments + number) * op.inner + channel;
+    return op.segment_states + place * op.state_size;
+  }
+  // The sum of dt over a segment.
+  __device__ float* segment_dt(const ScanOp& op, int number) const {
+    const std::int64_t states = static_cast<std::int64_t>(op.runs.count) * op.segments * op.inner * op.state_size;
+    return op.segment_states + states + (static_cast<std::int64_t>(blockIdx.y) * op.segments + number) * op.inner +
+           channel;
+  }
 };
+
+// The state that a segment begins with, from those that the ones before it end with.
+template <int kShare, bool kMatrixA>
+__device__ void join_segments(const ScanOp& op, const ScanThread& thread, const float (&a)[kMatrixA ? kShare : 1],
+                              int segment, StatePart<kShare>& state) {
+  state.load(thread.segment_state(op, min(segment, 1)), op.state_size, thread.lane);
+  for (int i = 2; i <= segment; ++i) {
+    const float dt = *thread.segment_dt(op, i - 1);
+    StatePart<kShare> end;
+    end.load(thread.segment_state(op, i), op.state_size, thread.lane);
+#pragma unroll
+    for (int k = 0; k < kShare; ++k) {
+      const float factor = kMatrixA ? a[k] : op.a[thread.channel / (op.inner / op.heads)];
+      state.h[k] = fmaf(state.h[k], expf(dt * factor), end.h[k]);
+    }
+  }
+}
 
 // dt as the scan takes it, and what a row leaves of the state. Rows that are not there change nothing: their dt is
 // zero.
@@ -181,7 +237,7 @@ template <int kShare, bool kMatrixA>
 __device__ void prepare_rows(const ScanOp& op, const ScanPlace& place, int count, TileRows<kShare>& tile,
                              float (&decays)[kTileRows][kChannels]) {
   const int computed = (count + kTogether - 1) / kTogether * kTogether;
-  for (int i = threadIdx.x; i < computed * kChannels; i += kScanThreads) {
+  for (int i = threadIdx.x; i < computed * kChannels; i += blockDim.x) {
     const int row = i / kChannels;
     const int of_block = i % kChannels;
     if (row >= count || of_block >= place.channels) {
@@ -196,39 +252,10 @@ __device__ void prepare_rows(const ScanOp& op, const ScanPlace& place, int count
   }
 }
 
-// Rows [t, t + kTogether) of a tile that begins with row `first` of the run and has `count` rows.
-template <int kShare, bool kMatrixA, bool kKeeps>
-__device__ void scan_rows(const ScanOp& op, const StepRun& run, const ScanThread& thread, const TileRows<kShare>& tile,
-                          const float (&decays)[kTileRows][kChannels], const float (&a)[kMatrixA ? kShare : 1],
-                          int first, int t, int count, StatePart<kShare>& state) {
-  float y[kTogether];
-#pragma unroll
-  for (int j = 0; j < kTogether; ++j) {
-    const float dt = tile.dt[t + j][thread.own];
-    const float dtx = dt * tile.x[t + j][thread.own];
-    const float decay = kMatrixA ? 0.0f : decays[t + j][thread.own];
-    float sums[4] = {};
-#pragma unroll
-    for (int k = 0; k < kShare; k += 4) {
-      const int s = StatePart<kShare>::index(thread.lane, k);
-      const float4 b = *reinterpret_cast<const float4*>(&tile.b[t + j][s]);
-      const float4 c = *reinterpret_cast<const float4*>(&tile.c[t + j][s]);
-      const float bs[4] = {b.x, b.y, b.z, b.w};
-      const float cs[4] = {c.x, c.y, c.z, c.w};
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        float factor = decay;
-        if constexpr (kMatrixA) factor = expf(dt * a[k + i]);
-        state.h[k + i] = fmaf(state.h[k + i], factor, dtx * bs[i]);
-        sums[i] = fmaf(state.h[k + i], cs[i], sums[i]);
-      }
-    }
-    y[j] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-    if constexpr (kKeeps) {
-      const int slot = t + j < count ? op.runs.snapshots[run.first + first + t + j] : -1;
-      if (slot >= 0 && thread.exists) state.store(thread.state_at(op, slot), op.state_size, thread.lane);
-    }
-  }
+// `y`: this lane's parts of rows [t, t + kTogether).
+template <int kShare>
+__device__ void store_results(const ScanOp& op, const StepRun& run, const ScanThread& thread,
+                              const TileRows<kShare>& tile, int first, int t, int count, float (&y)[kTogether]) {
 #pragma unroll
   for (int mask = 1; mask < kLanes; mask <<= 1) {
 #pragma unroll
@@ -243,8 +270,122 @@ __device__ void scan_rows(const ScanOp& op, const StepRun& run, const ScanThread
   op.y[row * op.y_stride + thread.channel] = fmaf(thread.d, tile.x[t + thread.lane][thread.own], own_y);
 }
 
+// What a thread has of each of its channels.
 template <int kShare, bool kMatrixA>
-__global__ void __launch_bounds__(kScanThreads) scan_kernel(const __grid_constant__ ScanOp op) {
+struct ScanChannel {
+  ScanThread thread;
+  StatePart<kShare> state;
+  float a[kMatrixA ? kShare : 1];
+  float sum_dt = 0.0f;  // of a segment
+
+  __device__ void begin(const ScanOp& op, const ScanPlace& place, int number) {
+    thread = ScanThread(op, place, number);
+    if constexpr (kMatrixA) {
+#pragma unroll
+      for (int k = 0; k < kShare; ++k) {
+        const int s = StatePart<kShare>::index(thread.lane, k);
+        a[k] = s < op.state_size ? op.a[static_cast<std::int64_t>(thread.channel) * op.state_size + s] : 0.0f;
+      }
+    }
+  }
+};
+
+// Rows [t, t + kTogether) of a tile that begins with row `first` of the run and has `count` rows.
+template <int kShare, bool kMatrixA, bool kKeeps, bool kResults, int kOwn>
+__device__ void scan_rows(const ScanOp& op, const StepRun& run, const TileRows<kShare>& tile,
+                          const float (&decays)[kTileRows][kChannels], int first, int t, int count,
+                          ScanChannel<kShare, kMatrixA> (&channels)[kOwn]) {
+  float y[kOwn][kTogether];
+#pragma unroll
+  for (int j = 0; j < kTogether; ++j) {
+    float dt[kOwn];
+    float dtx[kOwn];
+    float sums[kOwn][4] = {};
+#pragma unroll
+    for (int o = 0; o < kOwn; ++o) {
+      dt[o] = tile.dt[t + j][channels[o].thread.own];
+      dtx[o] = dt[o] * tile.x[t + j][channels[o].thread.own];
+      if constexpr (!kResults) channels[o].sum_dt += dt[o];
+    }
+#pragma unroll
+    for (int k = 0; k < kShare; k += 4) {
+      const int s = StatePart<kShare>::index(channels[0].thread.lane, k);
+      const float4 b = *reinterpret_cast<const float4*>(&tile.b[t + j][s]);
+      float4 c = {};
+      if constexpr (kResults) c = *reinterpret_cast<const float4*>(&tile.c[t + j][s]);
+      const float bs[4] = {b.x, b.y, b.z, b.w};
+      const float cs[4] = {c.x, c.y, c.z, c.w};
+#pragma unroll
+      for (int o = 0; o < kOwn; ++o) {
+        ScanChannel<kShare, kMatrixA>& own = channels[o];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          float factor = 0.0f;
+          if constexpr (kMatrixA) {
+            factor = expf(dt[o] * own.a[k + i]);
+          } else {
+            factor = decays[t + j][own.thread.own];
+          }
+          own.state.h[k + i] = fmaf(own.state.h[k + i], factor, dtx[o] * bs[i]);
+          if constexpr (kResults) sums[o][i] = fmaf(own.state.h[k + i], cs[i], sums[o][i]);
+        }
+      }
+    }
+#pragma unroll
+    for (int o = 0; o < kOwn; ++o) {
+      y[o][j] = (sums[o][0] + sums[o][1]) + (sums[o][2] + sums[o][3]);
+      if constexpr (kKeeps) {
+        const ScanThread& thread = channels[o].thread;
+        const int slot = t + j < count ? op.runs.snapshots[run.first + first + t + j] : -1;
+        if (slot >= 0 && thread.exists) {
+          channels[o].state.store(thread.state_at(op, slot), op.state_size, thread.lane);
+        }
+      }
+    }
+  }
+  if constexpr (kResults) {
+#pragma unroll
+    for (int o = 0; o < kOwn; ++o) store_results(op, run, channels[o].thread, tile, first, t, count, y[o]);
+  }
+}
+
+// What a channel begins with.
+template <ScanPass kPass, int kShare, bool kMatrixA>
+__device__ void begin_channel(const ScanOp& op, const StepRun& run, int segment,
+                              ScanChannel<kShare, kMatrixA>& channel) {
+  const ScanThread& thread = channel.thread;
+  if constexpr (kPass == ScanPass::rest) {
+    join_segments<kShare, kMatrixA>(op, thread, channel.a, segment, channel.state);
+  } else {
+    const bool begins = run.state_in >= 0 && segment == 0;
+    channel.state.load(begins ? thread.state_at(op, run.state_in) : nullptr, op.state_size, thread.lane);
+  }
+  // The slot that the run begins with may be that in which it ends.
+  if (kPass == ScanPass::ends && segment == 0 && thread.exists) {
+    channel.state.store(thread.segment_state(op, 0), op.state_size, thread.lane);
+  }
+}
+
+// What it leaves.
+template <ScanPass kPass, int kShare, bool kMatrixA>
+__device__ void end_channel(const ScanOp& op, const StepRun& run, int segment, bool ends_run,
+                            const ScanChannel<kShare, kMatrixA>& channel) {
+  const ScanThread& thread = channel.thread;
+  if (!thread.exists) return;
+  if constexpr (kPass == ScanPass::ends) {
+    channel.state.store(thread.segment_state(op, segment + 1), op.state_size, thread.lane);
+    if (thread.lane == 0) *thread.segment_dt(op, segment) = channel.sum_dt;
+  } else if (ends_run && run.state_out >= 0) {
+    channel.state.store(thread.state_at(op, run.state_out), op.state_size, thread.lane);
+  }
+}
+
+template <int kShare, bool kMatrixA, ScanPass kPass>
+__global__ void __launch_bounds__(scan_threads(kPass), kShare <= 16 && kPass != ScanPass::whole ? 4 : 1)
+    scan_kernel(const __grid_constant__ ScanOp op) {
+  constexpr int kOwn = channels_of_thread(kPass);
+  constexpr int kThreads = scan_threads(kPass);
+  constexpr bool kResults = kPass != ScanPass::ends;
   extern __shared__ __align__(16) std::byte shared[];
   auto* tiles = reinterpret_cast<TileRows<kShare>*>(shared);
   __shared__ float decays[kTileRows][kChannels];
@@ -252,31 +393,28 @@ __global__ void __launch_bounds__(kScanThreads) scan_kernel(const __grid_constan
   allow_next_kernel();
   const StepRun run = op.runs.runs[blockIdx.y];
   if (run.first < 0) return;
+  const int number = blockIdx.z;
+  const ScanSegment segment(run, op.segments, number);
   const ScanPlace place(op);
-  const ScanThread thread(op, place);
   // What nobody fetches counts nothing: rows that are not there, and numbers of B and C behind the state's size.
-  for (int i = threadIdx.x; i < 2 * static_cast<int>(sizeof(TileRows<kShare>) / sizeof(float4)); i += kScanThreads) {
+  for (int i = threadIdx.x; i < 2 * static_cast<int>(sizeof(TileRows<kShare>) / sizeof(float4)); i += kThreads) {
     reinterpret_cast<float4*>(shared)[i] = {0.0f, 0.0f, 0.0f, 0.0f};
   }
   __syncthreads();
-  fetch(op, place, run.first, min(kTileRows, run.count), tiles[0]);
-  StatePart<kShare> state;
-  state.load(run.state_in < 0 ? nullptr : thread.state_at(op, run.state_in), op.state_size, thread.lane);
-  float a[kMatrixA ? kShare : 1];
-  if constexpr (kMatrixA) {
+  fetch(op, place, run.first + segment.first, min(kTileRows, segment.end - segment.first), tiles[0]);
+  ScanChannel<kShare, kMatrixA> channels[kOwn];
 #pragma unroll
-    for (int k = 0; k < kShare; ++k) {
-      const int s = StatePart<kShare>::index(thread.lane, k);
-      a[k] = s < op.state_size ? op.a[static_cast<std::int64_t>(thread.channel) * op.state_size + s] : 0.0f;
-    }
+  for (int o = 0; o < kOwn; ++o) {
+    channels[o].begin(op, place, threadIdx.x / kLanes + o * (kChannels / kOwn));
+    begin_channel<kPass>(op, run, number, channels[o]);
   }
 #pragma unroll 1
-  for (int first = 0; first < run.count; first += kTileRows) {
-    const int count = min(kTileRows, run.count - first);
-    const int next = min(kTileRows, run.count - first - kTileRows);
-    TileRows<kShare>& tile = tiles[first / kTileRows % 2];
+  for (int first = segment.first; first < segment.end; first += kTileRows) {
+    const int count = min(kTileRows, segment.end - first);
+    const int next = min(kTileRows, segment.end - first - kTileRows);
+    TileRows<kShare>& tile = tiles[(first - segment.first) / kTileRows % 2];
     if (next > 0) {
-      fetch(op, place, run.first + first + kTileRows, next, tiles[(first / kTileRows + 1) % 2]);
+      fetch(op, place, run.first + first + kTileRows, next, tiles[((first - segment.first) / kTileRows + 1) % 2]);
       wait_for_copies(1);
     } else {
       wait_for_copies(0);
@@ -286,29 +424,36 @@ __global__ void __launch_bounds__(kScanThreads) scan_kernel(const __grid_constan
     __syncthreads();
 #pragma unroll 1
     for (int t = 0; t < count; t += kTogether) {
-      if (run.has_snapshots != 0) {
-        scan_rows<kShare, kMatrixA, true>(op, run, thread, tile, decays, a, first, t, count, state);
+      if (kResults && run.has_snapshots != 0) {
+        scan_rows<kShare, kMatrixA, kResults, kResults>(op, run, tile, decays, first, t, count, channels);
       } else {
-        scan_rows<kShare, kMatrixA, false>(op, run, thread, tile, decays, a, first, t, count, state);
+        scan_rows<kShare, kMatrixA, false, kResults>(op, run, tile, decays, first, t, count, channels);
       }
     }
     __syncthreads();
   }
-  if (thread.exists && run.state_out >= 0) {
-    state.store(thread.state_at(op, run.state_out), op.state_size, thread.lane);
-  }
-  store_convolution(op, run);
+  const bool ends_run = segment.end == run.count && segment.first < segment.end;
+#pragma unroll
+  for (int o = 0; o < kOwn; ++o) end_channel<kPass>(op, run, number, ends_run, channels[o]);
+  if (kResults && number == 0) store_convolution(op, run);
+}
+
+template <int kShare, bool kMatrixA, ScanPass kPass>
+void run_scan(const LaunchContext& context, const ScanOp& op, int segments) {
+  const int of_group = op.inner / op.groups;
+  const dim3 grid(static_cast<unsigned>((of_group + kChannels - 1) / kChannels * op.groups),
+                  static_cast<unsigned>(op.runs.count), static_cast<unsigned>(segments));
+  const int shared_bytes = 2 * static_cast<int>(sizeof(TileRows<kShare>));
+  const auto kernel = scan_kernel<kShare, kMatrixA, kPass>;
+  if (shared_bytes > 48 * 1024 - 4096) allow_shared_bytes("scan", kernel, shared_bytes);
+  launch("scan", context, kernel, grid, dim3(static_cast<unsigned>(scan_threads(kPass))), shared_bytes, op);
 }
 
 template <int kShare, bool kMatrixA>
 void run_scan(const LaunchContext& context, const ScanOp& op) {
-  const int of_group = op.inner / op.groups;
-  const dim3 grid(static_cast<unsigned>((of_group + kChannels - 1) / kChannels * op.groups),
-                  static_cast<unsigned>(op.runs.count));
-  const int shared_bytes = 2 * static_cast<int>(sizeof(TileRows<kShare>));
-  const auto kernel = scan_kernel<kShare, kMatrixA>;
-  if (shared_bytes > 48 * 1024 - 4096) allow_shared_bytes("scan", kernel, shared_bytes);
-  launch("scan", context, kernel, grid, dim3(kScanThreads), shared_bytes, op);
+  if (op.segments <= 1) return run_scan<kShare, kMatrixA, ScanPass::whole>(context, op, 1);
+  run_scan<kShare, kMatrixA, ScanPass::ends>(context, op, op.segments - 1);
+  run_scan<kShare, kMatrixA, ScanPass::rest>(context, op, op.segments);
 }
 
 template <bool kMatrixA>
@@ -324,6 +469,17 @@ void convolve(const LaunchContext& context, const ConvolveOp& op) {
   const dim3 grid(static_cast<unsigned>((op.in.width + kConvolveThreads - 1) / kConvolveThreads),
                   static_cast<unsigned>(op.in.count));
   launch("convolution", context, convolve_kernel, grid, dim3(kConvolveThreads), 0, op);
+}
+
+int scan_segments(int runs, int rows) {
+  constexpr int kLeastRows = 64;  // of a segment
+  if (runs < 1) return 1;
+  return std::max(1, std::min(kMaxScanSegments / runs, rows / runs / kLeastRows));
+}
+
+std::size_t scan_segment_floats(const ScanOp& op) {
+  return static_cast<std::size_t>(op.runs.count) * static_cast<std::size_t>(op.segments) *
+         static_cast<std::size_t>(op.inner) * static_cast<std::size_t>(op.state_size + 1);
 }
 
 void scan(const LaunchContext& context, const ScanOp& op) {

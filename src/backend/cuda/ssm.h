@@ -1,5 +1,6 @@
 // The stateful middle of a recurrent layer: causal convolution, then a scan that goes from row to row of each sequence.
-// A text gives the same bits at once, in chunks and token by token. State is F32 and lies in slots. All launches.
+// A text gives the same bits at once, in chunks and token by token, where the scan is not cut. State is F32 and lies in
+// slots. All launches.
 #pragma once
 
 #include <cstdint>
@@ -57,7 +58,16 @@ struct ScanOp {
   int groups = 1;
   float* y = nullptr;  // [rows][y_stride]
   int y_stride = 0;
+  // Runs may be cut into segments that are scanned side by side: first for the states that they end with, were the one
+  // they begin with zero, then from the states that follow from these. Other bits than in one piece.
+  int segments = 1;
+  float* segment_states = nullptr;  // scan_segment_floats()
 };
 void scan(const LaunchContext& context, const ScanOp& op);
+
+// For how many segments there is something to be gained, and what they need. At most kMaxScanSegments a step.
+inline constexpr int kMaxScanSegments = 8;
+int scan_segments(int runs, int rows);
+std::size_t scan_segment_floats(const ScanOp& op);
 
 }  // namespace quarrel::cuda

@@ -249,14 +249,18 @@ const float* WeightStore::vector_of(const Weight& weight, int count) const {
 
 std::vector<GemmShape> WeightStore::gemm_shapes() const {
   std::vector<GemmShape> shapes;
-  if (mirrors_.data() == nullptr) return shapes;
+  const auto add = [&](const GemmShape& shape) {
+    if (shape.rows > widest_output_ || std::ranges::find(shapes, shape) != shapes.end()) return;
+    shapes.push_back(shape);
+  };
   for (const StoredWeight& weight : weights_) {
     const PackedMatrix& matrix = weight.packed;
-    const GemmShape shape{.rows = matrix.rows, .columns = matrix.columns};
-    if (!weight.has_mirror || matrix.rows > widest_output_ || !DenseGemm::can_multiply(matrix.rows, matrix.columns)) {
-      continue;
+    if (weight.has_mirror && mirrors_.data() != nullptr && DenseGemm::can_multiply(matrix.rows, matrix.columns)) {
+      add({.rows = matrix.rows, .columns = matrix.columns});
     }
-    if (std::ranges::find(shapes, shape) == shapes.end()) shapes.push_back(shape);
+    if (can_multiply_floats(weight)) {
+      add({.rows = weight.dense.rows, .columns = weight.dense.columns, .f32_in = true});
+    }
   }
   return shapes;
 }

@@ -56,6 +56,12 @@ class WeightStore {
   // The shapes of the matrices in 16 bits that layers multiply with, each once and without tokens; and where such
   // numbers lie, as many as the largest of them has.
   std::vector<GemmShape> gemm_shapes() const;
+  // Whether cuBLASLt can multiply with it as it is: a matrix in F32.
+  bool can_multiply_floats(const StoredWeight& weight) const noexcept {
+    const DenseMatrix& matrix = weight.dense;
+    return weight.form == StoredWeight::Form::dense && weight.experts == 1 && !matrix.is_f16 && matrix.rows % 4 == 0 &&
+           matrix.columns % 4 == 0;
+  }
   const std::uint16_t* any_halves() const noexcept { return mirrors_.as<std::uint16_t>(); }
 
   std::size_t prepared_bytes() const noexcept;

@@ -1,0 +1,131 @@
+// Hopper's own instructions for GEMMs, one function each: products of a warpgroup whose operands lie in shared memory,
+// and barriers in shared memory. Only for code made for sm_90a.
+#pragma once
+
+#include <cstdint>
+
+namespace quarrel::cuda {
+
+// ---- Barriers in shared memory ----
+
+__device__ inline void init_barrier(std::uint32_t barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+__device__ inline void arrive(std::uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+// Until the phase with this parity is over.
+__device__ inline void wait_for_barrier(std::uint32_t barrier, int parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred over;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 over, [%0], %1;\n"
+      "@over bra done;\n"
+      "bra again;\n"
+      "done:\n"
+      "}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+// A copy from global to shared memory by the copy engine: sizes and places are multiples of 16 bytes. The barrier's
+// phase is over when the bytes are there and one thread has announced them.
+__device__ inline void announce_bytes(std::uint32_t barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+__device__ inline void copy_bulk(std::uint32_t to, const void* from, int bytes, std::uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier)
+               : "memory");
+}
+
+// What this thread has written to shared memory may now be read by the tensor cores.
+__device__ inline void show_to_tensor_cores() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// Among the first kThreads threads only.
+template <int kThreads>
+__device__ inline void sync_consumers() {
+  asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
+}
+
+// ---- Products ----
+
+// A matrix of F16 numbers in shared memory, 64 columns of 128 bytes a row, swizzled by 128 bytes: 16-byte piece p of
+// row r lies at p ^ r % 8. Aligned to 1024 bytes; 16 columns further on is an address 32 bytes higher.
+__device__ inline std::uint64_t matrix_at(std::uint32_t address) {
+  constexpr std::uint64_t kSwizzle128 = std::uint64_t{1} << 62;
+  constexpr std::uint64_t kEightRows = std::uint64_t{1024 >> 4} << 32;
+  return kSwizzle128 | kEightRows | std::uint64_t{1} << 16 | (address & 0x3ffffu) >> 4;
+}
+
+__device__ inline void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ inline void commit_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int kPending>
+__device__ inline void wait_for_products() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+
+#define QUARREL_F4(i) "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3])
+#define QUARREL_F16(i) QUARREL_F4(i), QUARREL_F4((i) + 4), QUARREL_F4((i) + 8), QUARREL_F4((i) + 12)
+
+// d += A * B^T: 64 rows of A by kColumns rows of B, over 16 columns of both. A lane 4 g + t of warp w has d[4 i + c]:
+// row 16 w + g + c / 2 * 8, column 8 i + 2 t + c % 2.
+template <int kColumns>
+__device__ inline void multiply_tiles(float (&d)[kColumns / 2], std::uint64_t a, std::uint64_t b) {
+  if constexpr (kColumns == 32) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"
+        "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+        "}, %16, %17, 1, 1, 1, 0, 0;"
+        : QUARREL_F16(0)
+        : "l"(a), "l"(b));
+  } else if constexpr (kColumns == 64) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+        "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+        "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+        "}, %32, %33, 1, 1, 1, 0, 0;"
+        : QUARREL_F16(0), QUARREL_F16(16)
+        : "l"(a), "l"(b));
+  } else if constexpr (kColumns == 96) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 {"
+        "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+        "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+        "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
+        "}, %48, %49, 1, 1, 1, 0, 0;"
+        : QUARREL_F16(0), QUARREL_F16(16), QUARREL_F16(32)
+        : "l"(a), "l"(b));
+  } else if constexpr (kColumns == 128) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
+        "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+        "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+        "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+        "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+        "}, %64, %65, 1, 1, 1, 0, 0;"
+        : QUARREL_F16(0), QUARREL_F16(16), QUARREL_F16(32), QUARREL_F16(48)
+        : "l"(a), "l"(b));
+  } else if constexpr (kColumns == 160) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n160k16.f32.f16.f16 {"
+        "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+        "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+        "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+        "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,"
+        "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"
+        "}, %80, %81, 1, 1, 1, 0, 0;"
+        : QUARREL_F16(0), QUARREL_F16(16), QUARREL_F16(32), QUARREL_F16(48), QUARREL_F16(64)
+        : "l"(a), "l"(b));
+  } else {
+    static_assert(kColumns == 32, "no such product");
+  }
+}
+
+#undef QUARREL_F16
+#undef QUARREL_F4
+
+}  // namespace quarrel::cuda
