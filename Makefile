@@ -18,7 +18,7 @@ FIXED_LAYOUT := $(shell setarch -R true 2> /dev/null && echo setarch -R)
 # CUDA is compiled for those who ask for it: QUARREL_CUDA=1.
 TEST_CUDA := $(if $(filter 1,$(QUARREL_CUDA)),test-cuda)
 
-.PHONY: help setup setup-format setup-lint pull build man pgo shared run serve openapi check test test-release test-asan test-tsan \
+.PHONY: help setup setup-format setup-lint setup-web pull build man pgo shared run serve page test-page openapi check test test-release test-asan test-tsan \
   test-cuda cross bench soak format check-style lint clean
 
 help:  ## this list
@@ -56,6 +56,16 @@ run: build  ## a chat in the terminal; without one, the answer to PROMPT. MODEL=
 	@[ "$$MODEL" != default ] || $(QUARREL) pull default > /dev/null
 	@if [ -t 0 ] && [ -t 1 ]; then exec $(QUARREL) run "$$MODEL"; \
 	else exec $(QUARREL) run "$$MODEL" "$$PROMPT" < /dev/null; fi
+
+page: setup-web  ## the page's files, web/dist, from what is under web/
+	@scripts/npm run --silent build
+
+test-page: setup-web build  ## the page: its types, its rules, its parts, and the whole in a browser
+	@scripts/npm run --silent types
+	@scripts/npm run --silent lint
+	@scripts/npm run --silent unit
+	@scripts/npm run --silent fresh
+	@scripts/npm run --silent browser
 
 openapi: build/release/build.ninja  ## docs/openapi.yaml as the server's tables say it
 	@ninja -C build/release -j $(JOBS) write_openapi 1>&2
@@ -109,6 +119,9 @@ setup-format:  ## installs clang-format too
 
 setup-lint:  ## installs all clang tools too
 	@scripts/setup lint
+
+setup-web:  ## installs what the page is built and tested with
+	@scripts/setup web
 
 pull: build  ## fetches the models that tests run
 	@$(QUARREL) pull default > /dev/null
