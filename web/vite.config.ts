@@ -2,10 +2,14 @@
 // then packs them into web/dist, which the program embeds.
 import { defineConfig } from "vite";
 
+const target = process.env["QUARREL_URL"] ?? "http://127.0.0.1:8080";
+
 export default defineConfig({
   root: import.meta.dirname,
   base: "/",
   publicDir: false,
+  // `scripts/npm exec vite` shows the page as it is changed, before a server that runs.
+  server: { proxy: Object.fromEntries(["/api", "/v1", "/ws", "/version", "/docs"].map((path) => [path, { target, ws: path === "/ws", changeOrigin: true }])) },
   build: {
     outDir: "../build/page",
     emptyOutDir: true,
