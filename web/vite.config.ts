@@ -16,6 +16,7 @@ export default defineConfig({
     assetsDir: "assets",
     assetsInlineLimit: 0,
     target: "es2022",
+    cssTarget: ["chrome123", "firefox121", "safari17.5"], // light-dark(), :dir() and logical sides as they are
     sourcemap: false,
     modulePreload: { polyfill: false },
     reportCompressedSize: false,

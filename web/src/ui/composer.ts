@@ -1,5 +1,5 @@
 // Where a message is written: the field, templates, the context's gauge, and Send, which is Stop while an answer comes.
-import { button, tool } from "./controls.ts";
+import { button } from "./controls.ts";
 import { element, setText, svg } from "./dom.ts";
 import { count, plural } from "./format.ts";
 import { icon } from "./icons.ts";
@@ -27,8 +27,8 @@ export class Composer {
     this.#page = page;
     this.#field = element("textarea", { class: "composer__text", rows: 1, dir: "auto", placeholder: "Ask something", "aria-label": "Message", enterkeyhint: "send" });
     this.#send = button({ label: "Send", look: "main", class: "composer__send", press: () => this.#pressed() });
-    this.#templates = tool("text", "Templates", (anchor) => this.#openTemplates(anchor));
-    this.#templates.setAttribute("aria-haspopup", "menu");
+    this.#templates = button({ label: "", look: "bare", class: "composer__templates", press: (anchor) => this.#openTemplates(anchor), attributes: { "aria-haspopup": "menu", "aria-label": "Templates" } });
+    this.#templates.append(icon("text", true), element("span", {}, "Templates"));
     this.#arc = svg("circle", { class: "gauge__arc", cx: 9, cy: 9, r: 7, "stroke-dasharray": ROUND, "stroke-dashoffset": ROUND });
     this.#gauge.append(svg("svg", { class: "gauge__ring", viewBox: "0 0 18 18", "aria-hidden": "true" }, svg("circle", { cx: 9, cy: 9, r: 7 }), this.#arc), this.#gaugeWords);
     this.element = element("form", { class: "composer", "aria-label": "Write a message" }, this.#field,

@@ -8,7 +8,7 @@ export function footer(page: Page): HTMLElement {
 }
 
 export function footerLinks(page: Page): HTMLElement[] {
-  const version = element("span", { class: "side__version" }, "Quarrel");
+  const version = element("span", { class: "version" }, "Quarrel");
   follow(page.core.version, (text) => setText(version, text === "" ? "Quarrel" : `Quarrel ${text}`));
   const shortcuts = element("button", { type: "button", class: "link" }, "Shortcuts");
   shortcuts.addEventListener("click", () => showShortcuts());

@@ -40,6 +40,7 @@ export function icon(name: IconName, small = false): SVGElement {
   const classes = small ? "icon icon--small" : "icon";
   const path = svg("path", { d: PATHS[name] });
   const made = svg("svg", { class: classes, viewBox: "0 0 20 20", "aria-hidden": "true" }, path);
+  if (name === "stop") made.classList.add("icon--solid");
   if (name === "more") path.setAttribute("stroke-width", "2.5");
   return made;
 }

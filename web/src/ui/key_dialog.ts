@@ -53,7 +53,7 @@ function askKey(page: Page): OpenDialog {
     await keys.giveEncrypted(given, passphrase.input.value);
   };
   return openDialog({
-    title: "This server needs a key", closed,
+    title: "A key is needed", closed,
     body: [form(page, [
       element("p", { class: "dialog__lead" }, "Whoever runs the server has it. It is sent with each request and never put into an address."),
       key.field,

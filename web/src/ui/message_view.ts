@@ -83,6 +83,7 @@ export class MessageView {
       this.#bubble.replaceChildren();
       this.update(this.#shown, this.#place);
     };
+    this.#drawUnder(this.#shown);
     replace(this.#bubble, editor({
       text: this.#drafts.get(message.id) ?? message.text,
       user: message.role === "user",
@@ -134,7 +135,7 @@ export class MessageView {
   #drawUnder(shown: ShownMessage): void {
     const { message } = shown;
     const answer = message.role === "assistant";
-    if (answer) setText(this.#figures, figures(message, this.#place.running));
+    if (answer) this.#drawFigures(figures(message, this.#place.running));
     const key = [message.state, message.finishReason, message.error?.message, shown.place, shown.siblings.length, this.#place.busy, this.#place.last, this.#editing].join("|");
     if (key === this.#drawn) return;
     this.#drawn = key;
@@ -145,6 +146,11 @@ export class MessageView {
     replace(this.#actions, ...this.#tools(message));
   }
 
+  #drawFigures(parts: readonly (readonly [string, string])[]): void {
+    if (this.#figures.childElementCount !== parts.length) replace(this.#figures, ...parts.map(([name]) => element("span", { class: `message__${name}` })));
+    parts.forEach(([, text], at) => setText(this.#figures.children[at] ?? this.#figures, text));
+  }
+
   #drawNotice(message: Message): void {
     this.#notice?.remove();
     this.#notice = this.#editing || message.role === "user" ? null : noticeOf(message, {
@@ -153,6 +159,7 @@ export class MessageView {
       newChat: () => this.#page.newConversation(),
       giveKey: () => openKeyDialog(this.#page),
     });
+    this.#bubble.classList.toggle("message__bubble--bare", this.#notice !== null && message.text === "");
     if (this.#notice === null) return;
     for (const each of this.#notice.querySelectorAll("button")) each.disabled = this.#place.busy;
     this.#bubble.append(this.#notice);
@@ -181,11 +188,8 @@ export class MessageView {
   #tools(message: Message): HTMLElement[] {
     if (message.state === "writing" || this.#editing) return [];
     const { chat } = this.#page.core;
-    const made = [tool("copy", "Copy the text", () => this.#page.copy(message.text, message.role === "user" ? "Message" : "Answer"), { small: true })];
-    const change = tool("edit", message.role === "user" ? "Edit and run again" : "Edit the answer", () => this.edit(), { small: true });
-    change.setAttribute("data-edit", "");
-    change.disabled = this.#place.busy;
-    made.push(change);
+    const made: HTMLButtonElement[] = [];
+    if (message.text !== "") made.push(...this.#textTools(message));
     if (message.role === "assistant") {
       const again = tool("retry", "Regenerate", () => this.#ask(chat.regenerate(message.conversationId, message.id)), { small: true });
       again.disabled = this.#place.busy;
@@ -194,22 +198,31 @@ export class MessageView {
     return made;
   }
 
+  #textTools(message: Message): HTMLButtonElement[] {
+    const made = [tool("copy", "Copy the text", () => this.#page.copy(message.text, message.role === "user" ? "Message" : "Answer"), { small: true })];
+    const change = tool("edit", message.role === "user" ? "Edit and run again" : "Edit the answer", () => this.edit(), { small: true });
+    change.setAttribute("data-edit", "");
+    change.disabled = this.#place.busy;
+    return [...made, change];
+  }
+
   /** What fails before a request has begun shows as a note; later it is the answer's own error. */
   #ask(begun: Promise<void>): void {
     begun.catch((failure: unknown) => this.#page.note(failure instanceof Error ? failure.message : "The request failed.", undefined));
   }
 }
 
-function figures(message: Message, running: RunningAnswer | null): string {
-  const parts: string[] = [];
+/** The text of each figure by the name of its class. */
+function figures(message: Message, running: RunningAnswer | null): readonly (readonly [string, string])[] {
+  const parts: [string, string][] = [];
   if (running?.phase === "writing" && running.generatedTokens > 0) {
-    parts.push(`${rounded(running.tokensPerSecond)} tokens/s`, plural(running.generatedTokens, "token"));
+    parts.push(["speed", `${rounded(running.tokensPerSecond)} tokens/s`], ["counts", plural(running.generatedTokens, "token")]);
   } else if (message.statistics !== null && message.state !== "writing") {
     const { tokensPerSecond, timeToFirstToken, generatedTokens, promptTokens } = message.statistics;
-    if (tokensPerSecond > 0) parts.push(`${rounded(tokensPerSecond)} tokens/s`);
-    if (timeToFirstToken !== null) parts.push(`first after ${duration(timeToFirstToken)}`);
-    parts.push(`${count(promptTokens)} read, ${count(generatedTokens)} written`);
+    if (tokensPerSecond > 0) parts.push(["speed", `${rounded(tokensPerSecond)} tokens/s`]);
+    if (timeToFirstToken !== null) parts.push(["first", `first after ${duration(timeToFirstToken)}`]);
+    parts.push(["counts", `${count(promptTokens)} read, ${count(generatedTokens)} written`]);
   }
-  return parts.join(" · ");
+  return parts;
 }
 

@@ -103,7 +103,7 @@ function charts(): { chart: LineChart; lines: (samples: readonly DashboardSample
     { chart: new LineChart({ title: "KV cache in use", figure: figure(percent), write: percent, least: 1 }), lines: (samples) => one("share", samples.map((sample) => sample.kvUse)) },
     { chart: new LineChart({ title: "Memory", least: 1e8, write: bytes, figure: (lines) => `${bytes(newest(lines[0]) ?? 0)} for models` }),
       lines: (samples) => [{ label: "models", look: "one", values: samples.map((sample) => sample.memory) }, { label: "process", look: "two", values: samples.map((sample) => sample.processMemory) }] },
-    { chart: new LineChart({ title: "Prompt tokens from the cache", figure: figure(percent), write: percent, least: 1 }), lines: (samples) => one("share", samples.map((sample) => sample.cacheHits)) },
+    { chart: new LineChart({ title: "Cache hits", figure: figure(percent), write: percent, least: 1 }), lines: (samples) => one("share", samples.map((sample) => sample.cacheHits)) },
     { chart: new LineChart({ title: "Errors", figure: (lines) => `${count(newest(lines[0]) ?? 0)} in all`, write: count, least: 4 }), lines: (samples) => one("errors", samples.map((sample) => sample.errorsTotal)) },
   ];
 }

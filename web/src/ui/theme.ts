@@ -23,7 +23,7 @@ export function applyTheme(theme: Theme, smoothly: boolean): void {
 /** Goes through the three. */
 export function themeTool(page: Page): HTMLButtonElement {
   const settings = page.core.settings;
-  const made = tool("screen", "Theme", () => settings.setTheme(after(settings.theme.get()).theme));
+  const made = tool("screen", "Theme", () => settings.setTheme(after(settings.theme.get()).theme), { class: "head__theme" });
   follow(settings.theme, (theme) => {
     const shown = THEMES.find((each) => each.theme === theme);
     setTool(made, shown?.icon ?? "screen", `Theme: ${theme}. Change to ${after(theme).theme}`);

@@ -70,7 +70,7 @@ export class Thread {
 
   toEnd(): void {
     this.#following = true;
-    this.element.scrollTop = this.element.scrollHeight;
+    this.element.scrollTop = this.#items.length === 0 ? 0 : this.element.scrollHeight;
     this.#lastTop = this.element.scrollTop;
     this.jump.hidden = true;
     this.#draw();
@@ -120,7 +120,8 @@ export class Thread {
     this.#column.hidden = none;
     this.#place();
     this.#refresh();
-    if (this.#following) {
+    if (none) this.element.scrollTop = 0;
+    else if (this.#following) {
       this.element.scrollTop = this.element.scrollHeight;
       this.#lastTop = this.element.scrollTop;
     }
