@@ -7,10 +7,10 @@ import { bytes, count, plural } from "./format.ts";
 import { icon } from "./icons.ts";
 
 export interface AnswerActions {
-  retry(): void;
-  continueAnswer(): void;
-  newChat(): void;
-  giveKey(): void;
+  retry: () => void;
+  continueAnswer: () => void;
+  newChat: () => void;
+  giveKey: () => void;
 }
 
 /** The line and the bar of an answer without text yet. */

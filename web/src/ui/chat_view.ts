@@ -1,9 +1,9 @@
 // The chat: the thread above, the composer below, and the voice that tells screen readers what has come.
 import { Composer } from "./composer.ts";
-import { element } from "./dom.ts";
+import { element, setText } from "./dom.ts";
 import { emptyState } from "./empty_state.ts";
 import { footer } from "./footer.ts";
-import type { Page } from "./page.ts";
+import { follow, type Page } from "./page.ts";
 import { Thread } from "./thread.ts";
 
 export class ChatView {
@@ -14,7 +14,11 @@ export class ChatView {
   constructor(page: Page) {
     this.composer = new Composer(page);
     this.thread = new Thread(page, emptyState(page, (text) => this.composer.write(text)));
-    this.element = element("div", { class: "view" }, this.thread.element,
+    const title = element("h1", { class: "unseen" });
+    const draw = (): void => setText(title, page.core.conversations.get(page.conversation.get())?.title || "New chat");
+    page.conversation.subscribe(draw);
+    follow(page.core.conversations.list, draw);
+    this.element = element("div", { class: "view" }, title, this.thread.element,
       element("div", { class: "dock" }, this.thread.jump, this.composer.element, footer(page)));
     this.element.addEventListener("click", (event) => this.#copyCode(page, event));
     tellAnswers(page);

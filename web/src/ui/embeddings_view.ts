@@ -44,8 +44,8 @@ export class EmbeddingsView {
     this.#stop?.abort();
     const texts = this.#texts.value.split("\n").map((line) => line.trim()).filter((line) => line !== "");
     setText(this.#problem, "");
-    if (texts.length === 0) return setText(this.#problem, "Write at least one text.");
-    if (texts.length > MOST_TEXTS) return setText(this.#problem, `${count(texts.length)} texts are more than the ${MOST_TEXTS} that the matrix shows. Take some out.`);
+    if (texts.length === 0) { setText(this.#problem, "Write at least one text."); return; }
+    if (texts.length > MOST_TEXTS) { setText(this.#problem, `${count(texts.length)} texts are more than the ${MOST_TEXTS} that the matrix shows. Take some out.`); return; }
     const stop = new AbortController();
     this.#stop = stop;
     this.#compare.disabled = true;

@@ -29,7 +29,7 @@ function drawNoModel(page: Page, made: HTMLElement): void {
   made.dataset["shows"] = "none";
   const command = "quarrel pull default";
   replace(made, mark("empty__mark"),
-    element("h1", { class: "empty__title" }, "No model yet"),
+    element("h2", { class: "empty__title" }, "No model yet"),
     element("p", { class: "empty__lead" }, "The server has no model to answer with. Fetch one on the server's machine, then come back; the page sees it by itself."),
     element("div", { class: "command" }, element("code", { tabindex: 0 }, command), button({ label: "Copy", icon: "copy", small: true, press: () => page.copy(command, "Command") })),
     element("p", { class: "empty__lead" }, "A file that you have is served with ", element("code", {}, "quarrel serve model.gguf"), "."));
@@ -39,7 +39,7 @@ function drawExamples(made: HTMLElement, begin: (text: string) => void): void {
   if (made.dataset["shows"] === "examples") return;
   made.dataset["shows"] = "examples";
   replace(made, mark("empty__mark"),
-    element("h1", { class: "empty__title" }, "What shall we work on?"),
+    element("h2", { class: "empty__title" }, "What shall we work on?"),
     element("p", { class: "empty__lead" }, "Everything stays on this server and in this browser."),
     element("div", { class: "empty__examples" }, ...EXAMPLES.map(({ name, text }) =>
       element("button", { type: "button", class: "example", on: { click: () => begin(text) } },

@@ -47,9 +47,9 @@ function askKey(page: Page): OpenDialog {
   });
   const use = async (): Promise<void> => {
     const given = key.input.value.trim();
-    if (given === "") return setText(problem, "Type or paste the key first.");
-    if (!kept.input.checked) return keys.giveForSession(given);
-    if (passphrase.input.value.length < 8) return setText(problem, "Take a passphrase of at least eight characters.");
+    if (given === "") { setText(problem, "Type or paste the key first."); return; }
+    if (!kept.input.checked) { keys.giveForSession(given); return; }
+    if (passphrase.input.value.length < 8) { setText(problem, "Take a passphrase of at least eight characters."); return; }
     await keys.giveEncrypted(given, passphrase.input.value);
   };
   return openDialog({

@@ -17,8 +17,9 @@ let closeOpen: (() => void) | null = null;
 /** Shows `panel` at `anchor`; a second call for the same button closes it. Returns what closes it. */
 export function hang(anchor: HTMLElement, panel: HTMLElement, closed?: () => void): () => void {
   closeOpen?.();
-  const host = anchor.closest("dialog") ?? document.body;
-  host.append(panel);
+  // A landmark of its own: what hangs over the page is in none of the others.
+  const host = element("section", { "aria-label": panel.getAttribute("aria-label") ?? "Menu" }, panel);
+  (anchor.closest("dialog") ?? document.body).append(host);
   attribute(anchor, "aria-expanded", "true");
   place(anchor, panel);
 
@@ -26,7 +27,7 @@ export function hang(anchor: HTMLElement, panel: HTMLElement, closed?: () => voi
     if (closeOpen !== close) return;
     closeOpen = null;
     const hadFocus = panel.contains(document.activeElement);
-    panel.remove();
+    host.remove();
     attribute(anchor, "aria-expanded", "false");
     document.removeEventListener("pointerdown", outside, true);
     window.removeEventListener("resize", close);

@@ -45,7 +45,7 @@ export class MessageView {
     const user = message.role === "user";
     this.element = element("article", {
       class: `message message--${user ? "user" : "model"}`, "data-message": message.id, "aria-label": user ? "You" : `Answer of ${message.model ?? "the model"}`,
-    }, this.#bubble, this.#under);
+    }, element("h2", { class: "unseen" }, user ? "You" : "Answer"), this.#bubble, this.#under);
     if (user) this.#under.append(this.#actions, this.#pager);
     else this.#under.append(this.#figures, this.#pager, this.#actions);
     if (drafts.has(message.id)) this.edit();

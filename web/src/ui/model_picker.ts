@@ -11,13 +11,12 @@ export function modelPicker(page: Page): HTMLButtonElement {
   const name = element("span", { class: "picker__name" });
   const facts = element("span", { class: "picker__facts" });
   const made = button({ label: "", class: "picker", press: () => toggle(page, made), attributes: { "aria-haspopup": "dialog", "aria-expanded": "false" } });
-  replace(made, name, facts, icon("down", true));
+  replace(made, element("span", { class: "unseen" }, "Model: "), name, facts, icon("down", true));
   const draw = (): void => {
     const model = currentModel(page);
     const info = page.core.models.list.get().find((each) => each.name === model);
     setText(name, model ?? (page.core.models.known.get() ? "No model" : "Model"));
     setText(facts, info ? [info.parameters, info.quantization].filter(Boolean).join(" · ") : "");
-    made.setAttribute("aria-label", `Model: ${model ?? "none"}`);
   };
   const { core } = page;
   for (const source of [core.models.list, core.models.defaultModel, core.models.known, core.settings.lastModel, page.conversation] as const) source.subscribe(draw);

@@ -133,8 +133,8 @@ export class FakeServer {
     const address = new URL(request.url ?? "/", this.url);
     this.paths.push(address.pathname + address.search);
     if (await this.page(address.pathname, response)) return;
-    if (address.pathname === "/version") return json(response, 200, { version: "0.1.0" });
-    if (!this.admitted(request)) return json(response, 401, { error: "a key is needed" });
+    if (address.pathname === "/version") { json(response, 200, { version: "0.1.0" }); return; }
+    if (!this.admitted(request)) { json(response, 401, { error: "a key is needed" }); return; }
     let body = "";
     for await (const chunk of request) body += String(chunk);
     this.call(address.pathname, body, request, response);
@@ -293,7 +293,7 @@ function json(response: ServerResponse, status: number, body: unknown): void {
 function embed(body: string, response: ServerResponse): void {
   const { input, encoding_format: form } = JSON.parse(body) as { input: string[]; encoding_format?: string };
   const data = input.map((text, index) => {
-    const vector = Array.from({ length: 26 }, (_, letter) => [...text.toLowerCase()].filter((each) => each.charCodeAt(0) === 97 + letter).length);
+    const vector = Array.from({ length: 26 }, (_, letter) => text.toLowerCase().split(String.fromCharCode(97 + letter)).length - 1);
     const length = Math.hypot(...vector) || 1;
     const unit = vector.map((value) => value / length);
     return { object: "embedding", index, embedding: form === "base64" ? Buffer.from(Float32Array.from(unit).buffer).toString("base64") : unit };

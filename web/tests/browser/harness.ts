@@ -43,6 +43,8 @@ function ended(child: ChildProcess): Promise<void> {
 }
 
 export const test = base.extend<{ fake: FakeServer; chat: Chat }, { real: RealServer }>({
+  // Playwright reads the pattern: nothing else may stand there.
+  // eslint-disable-next-line no-empty-pattern
   fake: async ({}, use) => {
     const server = await FakeServer.start(pageRoot);
     await use(server);
@@ -51,6 +53,7 @@ export const test = base.extend<{ fake: FakeServer; chat: Chat }, { real: RealSe
   chat: async ({ page, fake }, use) => {
     await use(new Chat(page, fake.url));
   },
+  // eslint-disable-next-line no-empty-pattern
   real: [async ({}, use) => {
     const server = await startServer(["default", "minilm"]);
     await use(server);

@@ -25,12 +25,12 @@ function answered(name: string, text: string, more: Partial<FakeServer["answers"
   return {
     name,
     set: (fake) => { fake.answers = [{ tokens: words(text), promptTokens: 1204, gap: 0, ...more }]; },
-    reach: async (chat) => void await chat.converse(question),
+    reach: async (chat) => { await chat.converse(question); },
   };
 }
 
 const states: State[] = [
-  { name: "empty", reach: async () => undefined },
+  { name: "empty", reach: () => Promise.resolve() },
   { name: "no-model", set: (fake) => { fake.models = []; }, reach: async (_, page) => expect(page.getByText("No model yet")).toBeVisible() },
   answered("answer", markdownAnswer),
   { name: "writing", set: (fake) => { fake.answers = [{ tokens: [...words(markdownAnswer).slice(0, 60)], gap: 1 }, { tokens: [...words(markdownAnswer).slice(0, 40), ...Array<string>(400).fill(" and")], gap: 60 }]; },
@@ -51,7 +51,7 @@ const states: State[] = [
   { name: "editing", reach: async (chat, page) => { await chat.converse(question); await page.locator(".message--user").hover(); await page.getByRole("button", { name: "Edit and run again" }).click(); } },
   { name: "sidebar", reach: async (chat, page) => {
     for (const text of ["Why is the sky blue?", "Plan a week in Lisbon", "Explain B-trees to a child", "Regular expression for dates"]) { await chat.converse(text); await page.keyboard.press("Control+Shift+O"); }
-    if (await page.locator(".app--folded").count() > 0) { await page.getByRole("button", { name: "Conversations" }).click(); await page.waitForTimeout(250); }
+    if (await page.locator(".app--folded").count() > 0) { await page.getByRole("button", { name: "Conversations", exact: true }).click(); await page.waitForTimeout(250); }
   } },
   { name: "settings", reach: async (_, page) => { await page.getByRole("button", { name: "Settings" }).click(); await page.waitForTimeout(300); } },
   { name: "models", reach: async (_, page) => { await page.getByRole("button", { name: /^Model/ }).click(); await expect(page.getByRole("dialog", { name: "Models" })).toBeVisible(); } },
