@@ -197,7 +197,7 @@ export class Conversations implements ConversationStore {
 
   /** Takes over what was imported; false: it is here already. */
   takeOver(record: StoredConversation, messages: readonly StoredMessage[]): boolean {
-    if (this.get(record.id) !== null) return false;
+    if (this.records.get(record.id)?.deletedAt === null) return false;
     this.records.set(record.id, record);
     const tree = new MessageTree();
     for (const message of messages) {
@@ -205,7 +205,8 @@ export class Conversations implements ConversationStore {
       this.keeper.keepMessage(message);
     }
     this.trees.set(record.id, tree);
-    this.keeper.updateConversation(record.id, (kept) => kept ?? record);
+    // What was deleted and not forgotten yet makes room for what comes back.
+    this.keeper.updateConversation(record.id, (kept) => (kept !== null && kept.deletedAt === null ? kept : record));
     this.showList();
     return true;
   }

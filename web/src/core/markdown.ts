@@ -133,6 +133,8 @@ export function renderMarkdown(text: string): DocumentFragment {
   dressTables(fragment);
   // Each paragraph by its own script: an answer may hold both directions.
   for (const one of fragment.querySelectorAll("p, li, h3, h4, h5, h6, td, th, blockquote")) one.setAttribute("dir", "auto");
+  // An answer may begin with any level; to readers of the page's outline all are parts of the answer.
+  for (const one of fragment.querySelectorAll("h4, h5, h6")) one.setAttribute("aria-level", "3");
   return fragment;
 }
 
