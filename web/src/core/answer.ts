@@ -19,13 +19,13 @@ export interface AnswerEnd {
   tokensPerSecond: number;
 }
 
-/** `loading`: the model is looked for and perhaps loaded; `generating`: the model has taken the request. */
+/** `loading`: the model is looked for and perhaps loaded; `generating`: the model has taken the request, which may have to
+ * wait there; `reading`: so much of the prompt is read. */
 export interface AnswerNews {
-  state: "loading" | "generating";
+  state: "loading" | "generating" | "reading";
   promptTokens: number | null;
   /** Tokens of the prompt that were read. */
   readTokens: number | null;
-  queuePlace: number | null;
   resume: string | null;
 }
 
@@ -73,12 +73,11 @@ export function readEnd(payload: unknown): AnswerEnd | null {
 
 export function readNews(payload: unknown): AnswerNews | null {
   const state = field(payload, "state");
-  if (state !== "loading" && state !== "generating") return null;
+  if (state !== "loading" && state !== "generating" && state !== "reading") return null;
   return {
     state,
     promptTokens: numberOr(field(payload, "prompt_tokens"), null),
     readTokens: numberOr(field(payload, "prompt_tokens_read"), null),
-    queuePlace: numberOr(field(payload, "queue_place"), null),
     resume: textOr(field(payload, "resume"), null),
   };
 }

@@ -114,7 +114,7 @@ class IndexedDatabase implements Database {
 }
 
 export class MemoryDatabase implements Database {
-  readonly lasting = false;
+  readonly lasting: boolean = false;
   private readonly conversationsById = new Map<string, StoredConversation>();
   private readonly messagesById = new Map<string, StoredMessage>();
 

@@ -116,7 +116,7 @@ class EventStreamAnswer {
     const body = this.place === null ? { body: this.body } : {};
     const response = await this.api.call("/api/stream", { method: "POST", ...body, headers, signal: this.abort.signal });
     if (response.status === 204) { this.complete(); return; }
-    this.receiver.news({ state: "generating", promptTokens: null, readTokens: null, queuePlace: null, resume: this.place });
+    this.receiver.news({ state: "generating", promptTokens: null, readTokens: null, resume: this.place });
     const parser = new EventParser();
     const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader();
     for (;;) {

@@ -15,6 +15,8 @@ const tabTime = 400;
 const tabEvery = 10_000;
 /** The running answer's figures are shown so often. */
 const showEvery = 200;
+/** A request whose prompt is not read after so long is in a queue. */
+const queueTime = 400;
 
 export interface AnswerSource {
   ask(body: Record<string, unknown>, receiver: AnswerReceiver, resume: string | null): AnswerHandle;
@@ -162,7 +164,7 @@ export class ChatController implements Chat {
   private run(message: StoredMessage, resume: string | null, continuing: boolean): void {
     const { conversationId, id: messageId } = message;
     const answer: RunningAnswer = {
-      conversationId, messageId, phase: resume === null ? "sending" : "lost", queuePlace: null, progress: null, startedAt: Date.now(), generatedTokens: 0, tokensPerSecond: 0,
+      conversationId, messageId, phase: resume === null ? "sending" : "lost", progress: null, startedAt: Date.now(), generatedTokens: 0, tokensPerSecond: 0,
     };
     const running: Running = {
       answer, handle: { stop: () => undefined }, stopWatching: () => undefined, firstTokenAt: null, shownAt: 0, promptTokens: 0, stopped: false,
@@ -190,6 +192,7 @@ export class ChatController implements Chat {
     const body: Record<string, unknown> = { messages, ...requestFields(settings) };
     if (message.model !== null) body["model"] = message.model;
     if (continuing) body["continue"] = true;
+    body["progress"] = true;
     return body;
   }
 
@@ -198,12 +201,21 @@ export class ChatController implements Chat {
     if (news.resume !== null) this.change(running, { resume: news.resume }, true);
     if (news.state === "loading") {
       this.watchLoading(running);
-      return this.phase(running, "loading", { queuePlace: news.queuePlace });
+      return this.phase(running, "loading");
     }
     running.stopWatching();
     if (running.answer.phase === "writing") return;
     const progress = news.readTokens !== null && news.promptTokens !== null ? { completed: news.readTokens, total: news.promptTokens } : null;
-    this.phase(running, news.queuePlace !== null ? "queued" : "reading", { queuePlace: news.queuePlace, progress });
+    this.phase(running, "reading", { progress });
+    if (news.state === "generating") this.expectReading(running);
+  }
+
+  /** Whose prompt is not read soon waits for others. */
+  private expectReading(running: Running): void {
+    const timer = setTimeout(() => {
+      if (running.answer.phase === "reading" && running.answer.progress === null) this.phase(running, "queued");
+    }, queueTime);
+    running.stopWatching = () => clearTimeout(timer);
   }
 
   /** How far a model is that the request has to wait for. */
@@ -231,7 +243,7 @@ export class ChatController implements Chat {
     if (message === null) return running.handle.stop();
     if (answer.phase !== "writing") {
       running.stopWatching();
-      this.phase(running, "writing", { progress: null, queuePlace: null });
+      this.phase(running, "writing", { progress: null });
     } else if (now - running.shownAt >= showEvery) {
       this.show(running);
     }

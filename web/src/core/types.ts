@@ -271,8 +271,6 @@ export interface RunningAnswer {
   messageId: string;
   /** sending, waiting in the queue, loading the model, reading the prompt, writing; lost: trying to take it up again. */
   phase: "sending" | "queued" | "loading" | "reading" | "writing" | "lost";
-  /** Place in the queue, 1 is next; null: not known. */
-  queuePlace: number | null;
   /** Bytes of the model while it loads, tokens of the prompt while it is read. */
   progress: { completed: number; total: number } | null;
   startedAt: number;
