@@ -54,7 +54,7 @@ export function phaseText(running: RunningAnswer, now: number): string {
   const progress = running.progress;
   switch (running.phase) {
     case "sending": return seconds >= 2 ? `Sending${since}` : "";
-    case "queued": return `Waiting for other answers${since}`;
+    case "queued": return `The server is busy: waiting for other answers${since}`;
     case "loading":
       return progress && progress.total > 0 ? `Loading the model: ${bytes(progress.completed)} of ${bytes(progress.total)}${since}` : `Loading the model${since}`;
     case "reading":

@@ -150,7 +150,11 @@ export class App implements Page {
   #readAddress(): void {
     this.view.set(viewOf(location.pathname));
     const id = /^#c=(.+)$/.exec(location.hash)?.[1];
-    if (this.view.get() !== "chat" || id === undefined) return;
+    if (this.view.get() !== "chat") return;
+    if (id === undefined) {
+      if (this.core.conversations.path(this.conversation.get()).length > 0) this.newConversation();
+      return;
+    }
     const known = decodeURIComponent(id);
     if (known !== this.conversation.get() && this.core.conversations.get(known) !== null) this.openConversation(known);
   }

@@ -19,7 +19,7 @@ export class ChatView {
     page.conversation.subscribe(draw);
     follow(page.core.conversations.list, draw);
     this.element = element("div", { class: "view" }, title, this.thread.element,
-      element("div", { class: "dock" }, this.thread.jump, this.composer.element, footer(page)));
+      element("div", { class: "dock" }, this.thread.jump, element("div", { class: "dock__frame" }, element("div", { class: "dock__column" }, this.composer.element, footer(page)))));
     this.element.addEventListener("click", (event) => this.#copyCode(page, event));
     tellAnswers(page);
   }

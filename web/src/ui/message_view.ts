@@ -220,7 +220,7 @@ function figures(message: Message, running: RunningAnswer | null): readonly (rea
   } else if (message.statistics !== null && message.state !== "writing") {
     const { tokensPerSecond, timeToFirstToken, generatedTokens, promptTokens } = message.statistics;
     if (tokensPerSecond > 0) parts.push(["speed", `${rounded(tokensPerSecond)} tokens/s`]);
-    if (timeToFirstToken !== null) parts.push(["first", `first after ${duration(timeToFirstToken)}`]);
+    if (timeToFirstToken !== null) parts.push(["first", `${duration(timeToFirstToken)} to the first`]);
     parts.push(["counts", `${count(promptTokens)} read, ${count(generatedTokens)} written`]);
   }
   return parts;

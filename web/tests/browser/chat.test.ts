@@ -10,7 +10,7 @@ test("an answer streams in over a WebSocket, with its figures", async ({ chat, f
   await expect(chat.answers.last()).not.toContainText("eight", { timeout: 10 });
   await expect(chat.answers.last().locator(".message__figures")).toContainText("tokens/s");
   await expect(chat.answers.last().locator(".prose")).toHaveText("One two three four five six seven eight.");
-  await expect(chat.answers.last().locator(".message__figures")).toContainText("first after");
+  await expect(chat.answers.last().locator(".message__figures")).toContainText("to the first");
   await expect(chat.answers.last().locator(".message__figures")).toContainText("17 read, 8 written");
   await expect(chat.page.getByRole("img", { name: "25 of 8,192 tokens of context in use" })).toBeVisible();
   expect(fake.asked[0]).toMatchObject({ messages: [{ role: "user", content: "Count" }], resume: true });
@@ -43,11 +43,11 @@ test("only the last block is rendered again", async ({ chat, fake }) => {
 });
 
 test("a typing indicator, progress while the prompt is read, and the inputs disabled until the end", async ({ chat, fake }) => {
-  fake.answers = [{ tokens: words("Done."), loading: 400, reading: 1500 }];
+  fake.answers = [{ tokens: words("Done."), loading: 400, reading: 1500, promptTokens: 2048 }];
   await chat.open();
   await chat.ask("Read this");
   await expect(chat.answers.last().locator(".typing")).toBeVisible();
-  await expect(chat.answers.last()).toContainText("Reading the prompt");
+  await expect(chat.answers.last()).toContainText("Reading the prompt: 1,024 of 2,048 tokens");
   await expect(chat.answers.last().getByRole("progressbar")).toBeVisible();
   await expect(chat.field).toBeDisabled();
   await expect(chat.stop).toBeVisible();

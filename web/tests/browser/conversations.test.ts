@@ -1,5 +1,6 @@
 // Conversations in the browser: what is kept, found, exported, brought back, and shared between tabs.
 import { readFile } from "node:fs/promises";
+import { longConversation } from "./samples.ts";
 import { Chat, expect, test, words, type Page } from "./harness.ts";
 
 function room(page: Page, title: string | RegExp): ReturnType<Page["locator"]> {
@@ -98,13 +99,47 @@ test("one is exported as Markdown and as JSON, all are imported again", async ({
   await expect(chat.answers.last().locator(".prose")).toHaveText("Hello. How can I help you today?");
 });
 
-test("what is no export of ours is refused in a sentence", async ({ chat, page }) => {
-  await chat.open();
+async function importText(page: Page, text: string): Promise<void> {
   const [chooser] = await Promise.all([page.waitForEvent("filechooser"), (async (): Promise<void> => {
     await page.getByRole("button", { name: "All conversations" }).click();
     await page.getByRole("menuitem", { name: "Import" }).click();
   })()]);
-  await chooser.setFiles({ name: "x.json", mimeType: "application/json", buffer: Buffer.from("not json at all") });
+  await chooser.setFiles({ name: "x.json", mimeType: "application/json", buffer: Buffer.from(text) });
+}
+
+test("of 1000 messages only those near the view are in the document", async ({ chat, page }) => {
+  await chat.open();
+  await importText(page, longConversation(1000));
+  await page.locator(".room__open").click();
+  await expect(page.locator(".message").last()).toBeInViewport();
+  expect(await page.locator(".message").count()).toBeLessThan(20);
+  await page.locator(".thread").evaluate((node) => { node.scrollTop = 0; });
+  await expect(page.getByText("Question 0:")).toBeVisible();
+  expect(await page.locator(".message").count()).toBeLessThan(30);
+  await page.locator(".thread").evaluate((node) => { node.scrollTop = node.scrollHeight / 2; });
+  await expect(page.locator(".message").first()).toBeVisible();
+  await expect(page.getByText("Question 0:")).toHaveCount(0);
+});
+
+test("a full quota is reported, and nothing that is shown is dropped", async ({ chat, page }) => {
+  await chat.open();
+  await chat.converse("Before");
+  // Chromium takes small writes whatever the quota: what it does with large ones, it is made to do with all.
+  await page.evaluate(() => {
+    Object.defineProperty(IDBTransaction.prototype, "error", { get: () => new DOMException("full", "QuotaExceededError") });
+    IDBObjectStore.prototype.put = function put(this: IDBObjectStore): never {
+      this.transaction.abort();
+      throw new DOMException("full", "QuotaExceededError");
+    };
+  });
+  await chat.converse("After");
+  await expect(page.locator(".banner:visible")).toContainText(/full|room|space/i);
+  await expect(chat.answers).toHaveCount(2);
+});
+
+test("what is no export of ours is refused in a sentence", async ({ chat, page }) => {
+  await chat.open();
+  await importText(page, "not json at all");
   await expect(page.locator(".note")).toBeVisible();
   await expect(page.locator(".room")).toHaveCount(0);
 });

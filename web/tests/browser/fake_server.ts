@@ -13,6 +13,7 @@ export interface Answer {
   /** Milliseconds before the first: the model is loaded, the prompt is read. */
   loading?: number;
   reading?: number;
+  waiting?: number; // in the queue: nothing is told
   finish?: string;
   promptTokens?: number;
   error?: { code: string; message: string; retry_after?: number };
@@ -186,7 +187,7 @@ export class FakeServer {
   /** Makes the answer's events, whether anybody listens or not. */
   private async write(running: Running): Promise<void> {
     const { answer } = running;
-    await pause((answer.loading ?? 0) + (answer.reading ?? 0));
+    await pause((answer.loading ?? 0) + (answer.waiting ?? 0) + (answer.reading ?? 0));
     const started = performance.now();
     let next = performance.now();
     let written = 0;
@@ -244,7 +245,10 @@ export class FakeServer {
     let next = Number(event ?? 0);
     if (place === undefined) {
       send("status", { state: "loading", resume: `${running.id}:0` });
-      setTimeout(() => send("status", { state: "generating", resume: `${running.id}:0` }), running.answer.loading ?? 0);
+      setTimeout(() => {
+        send("status", { state: "generating", resume: `${running.id}:0` });
+        if (running.answer.reading) this.tellReading(running.answer.reading, running.answer.promptTokens ?? 31, send);
+      }, running.answer.loading ?? 0);
     }
     const flush = (): void => {
       for (; next < running.events.length && socket.readyState === socket.OPEN; next += 1) {
@@ -256,6 +260,11 @@ export class FakeServer {
     };
     running.told = flush;
     flush();
+  }
+
+  private tellReading(time: number, total: number, send: (type: string, payload: unknown) => void): void {
+    send("status", { state: "reading", prompt_tokens: total, prompt_tokens_read: 0 });
+    setTimeout(() => send("status", { state: "reading", prompt_tokens: total, prompt_tokens_read: total >> 1 }), Math.min(300, time / 2));
   }
 
   // ---- Server-sent events ----

@@ -1,8 +1,8 @@
 // What the browser tests share: a fake server for each test that asks for one, the real one for each worker, and ways
 // through the page.
-import { spawn, type ChildProcess } from "node:child_process";
-import { existsSync } from "node:fs";
-import { join } from "node:path";
+import { execFileSync, spawn, type ChildProcess } from "node:child_process";
+import { existsSync, mkdirSync } from "node:fs";
+import { dirname, join } from "node:path";
 import { test as base, expect, type Locator, type Page } from "@playwright/test";
 import { FakeServer, words } from "./fake_server.ts";
 
@@ -33,6 +33,13 @@ export async function startServer(models: readonly string[], options: readonly s
     child.on("exit", (code) => failed(new Error(`the server ended with ${code}: ${said}`)));
   });
   return { url, end: () => ended(child) };
+}
+
+/** A toy model of the tests, made beside the program. */
+export function makeToy(kind: string, path: string): string {
+  mkdirSync(dirname(path), { recursive: true });
+  execFileSync(join(dirname(program), "make_toy"), [kind, path]);
+  return path;
 }
 
 function ended(child: ChildProcess): Promise<void> {

@@ -46,3 +46,14 @@ export const rightToLeft = "الثعلب البني السريع يقفز فوق
 export const wideTable = `| ${Array.from({ length: 14 }, (_, at) => `Column ${at + 1}`).join(" | ")} |\n|${"---|".repeat(14)}\n${Array.from({ length: 4 }, (_, row) => `| ${Array.from({ length: 14 }, (__, at) => `value ${row + 1}.${at + 1}`).join(" | ")} |`).join("\n")}`;
 
 export const longCode = `A long one:\n\n\`\`\`c\n${Array.from({ length: 2000 }, (_, at) => `int value_${at} = ${at} * 2; // line ${at + 1}`).join("\n")}\n\`\`\``;
+
+/** An export with one conversation of so many messages. */
+export function longConversation(messages: number): string {
+  const now = Date.now();
+  const made = Array.from({ length: messages }, (_, at) => ({
+    id: `m${at}`, parentId: at === 0 ? null : `m${at - 1}`, role: at % 2 === 0 ? "user" : "assistant", createdAt: now + at, text: at % 2 === 0 ? `Question ${at}: how are lists sorted?` : markdownAnswer,
+    state: "complete", model: at % 2 === 0 ? null : "default", settings: null, finishReason: "stop", error: null, statistics: null,
+  }));
+  const selected = Object.fromEntries(made.map(({ id, parentId }) => [parentId ?? "", id]));
+  return JSON.stringify({ format: "quarrel-conversations", version: 1, exportedAt: "", conversations: [{ id: "long", createdAt: now, updatedAt: now, title: "Long", titleIsOwn: true, model: null, settings: {}, selected, messages: made }] });
+}

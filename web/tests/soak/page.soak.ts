@@ -1,17 +1,7 @@
 // What must hold of the page's speed: 1000 messages, 500 tokens a second, 10^4 tokens, and the first paint.
 import type { CDPSession, Page } from "@playwright/test";
 import { Chat, expect, startServer, test, words } from "../browser/harness.ts";
-import { markdownAnswer } from "../browser/samples.ts";
-
-function conversation(messages: number): string {
-  const now = Date.now();
-  const made = Array.from({ length: messages }, (_, at) => ({
-    id: `m${at}`, parentId: at === 0 ? null : `m${at - 1}`, role: at % 2 === 0 ? "user" : "assistant", createdAt: now + at, text: at % 2 === 0 ? `Question ${at}: how are lists sorted?` : markdownAnswer,
-    state: "complete", model: at % 2 === 0 ? null : "default", settings: null, finishReason: "stop", error: null, statistics: null,
-  }));
-  const selected = Object.fromEntries(made.map(({ id, parentId }) => [parentId ?? "", id]));
-  return JSON.stringify({ format: "quarrel-conversations", version: 1, exportedAt: "", conversations: [{ id: "long", createdAt: now, updatedAt: now, title: "Long", titleIsOwn: true, model: null, settings: {}, selected, messages: made }] });
-}
+import { longConversation, markdownAnswer } from "../browser/samples.ts";
 
 async function openLong(chat: Chat, page: Page): Promise<void> {
   await chat.open();
@@ -19,7 +9,7 @@ async function openLong(chat: Chat, page: Page): Promise<void> {
     await page.getByRole("button", { name: "All conversations" }).click();
     await page.getByRole("menuitem", { name: "Import" }).click();
   })()]);
-  await chooser.setFiles({ name: "long.json", mimeType: "application/json", buffer: Buffer.from(conversation(1000)) });
+  await chooser.setFiles({ name: "long.json", mimeType: "application/json", buffer: Buffer.from(longConversation(1000)) });
   await page.locator(".room__open").click();
   await expect(page.locator(".message").last()).toBeVisible();
 }
@@ -76,6 +66,7 @@ test("500 tokens a second are shown as they come, at most 100 ms behind", async 
     const state = globalThis as unknown as { arrivals: Map<number, number>; behind: number[] };
     state.arrivals = new Map();
     state.behind = [];
+    // eslint-disable-next-line @typescript-eslint/unbound-method -- called with `this` below
     const own = Object.getOwnPropertyDescriptor(MessageEvent.prototype, "data")?.get;
     Object.defineProperty(MessageEvent.prototype, "data", { get(this: MessageEvent) {
       const text: unknown = own?.call(this);
