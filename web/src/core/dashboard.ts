@@ -40,6 +40,12 @@ function sum(families: Families, name: string): number {
   return values(families, name).reduce((total, value) => total + value, 0);
 }
 
+/** Of the prompts' tokens and the answers' the latter. */
+function generatedTokens(families: Families): number {
+  const members = (families.get("quarrel_webui_tokens_total") ?? []).filter((member) => field(field(member, "labels"), "type") === "generated");
+  return members.reduce<number>((total, member) => total + numberOr(field(member, "value"), 0), 0);
+}
+
 /** Of all models together. */
 function histogram(families: Families, name: string): Histogram {
   const buckets = new Map<number, number>();
@@ -60,8 +66,8 @@ export function readFigures(json: unknown, at: number): Figures {
     at,
     running: sum(families, "quarrel_requests_running"),
     waiting: sum(families, "quarrel_requests_waiting"),
-    tokens: sum(families, "quarrel_generation_tokens_total") || sum(families, "quarrel_webui_tokens_generated_total"),
-    requests: sum(families, "quarrel_http_requests_total"),
+    tokens: generatedTokens(families),
+    requests: sum(families, "quarrel_webui_requests_total"),
     errors: sum(families, "quarrel_webui_errors_total"),
     hits: sum(families, "quarrel_prefix_cache_hit_tokens_total"),
     misses: sum(families, "quarrel_prefix_cache_miss_tokens_total"),

@@ -12,7 +12,7 @@ function metrics(tokens: number, running: number, firsts: readonly number[]): un
     metrics: [
       { name: "quarrel_requests_running", metrics: [{ labels: { model: "a" }, value: running }, { labels: { model: "b" }, value: 1 }] },
       { name: "quarrel_requests_waiting", metrics: [] },
-      { name: "quarrel_webui_tokens_generated_total", metrics: [{ labels: {}, value: tokens }] },
+      { name: "quarrel_webui_tokens_total", metrics: [{ labels: { type: "generated" }, value: tokens }, { labels: { type: "prompt" }, value: 9 * tokens }] },
       { name: "quarrel_kv_cache_usage_ratio", metrics: [{ value: 0.25 }, { value: 0.5 }] },
       { name: "quarrel_prefix_cache_hit_tokens_total", metrics: [{ value: tokens }] },
       { name: "quarrel_prefix_cache_miss_tokens_total", metrics: [{ value: tokens }] },
