@@ -9,7 +9,7 @@ export default defineConfig({
   base: "/",
   publicDir: false,
   // `scripts/npm exec vite` shows the page as it is changed, before a server that runs.
-  server: { proxy: Object.fromEntries(["/api", "/v1", "/ws", "/version", "/docs"].map((path) => [path, { target, ws: path === "/ws", changeOrigin: true }])) },
+  server: { proxy: Object.fromEntries(["/api", "/v1", "/ws", "/version", "/docs"].map((path) => [path, { target, ws: path === "/ws", changeOrigin: true, headers: { Origin: target } }])) },
   build: {
     outDir: "../build/page",
     emptyOutDir: true,
