@@ -61,6 +61,7 @@ function sanitise(html: string): DocumentFragment {
     ALLOW_DATA_ATTR: false,
     ALLOW_ARIA_ATTR: false,
     ALLOWED_URI_REGEXP: allowedLinks,
+    ADD_URI_SAFE_ATTR: ["align", "start"], // no addresses: a table's sides and where a list begins
     RETURN_DOM_FRAGMENT: true,
   });
 }

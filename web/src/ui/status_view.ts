@@ -25,7 +25,7 @@ export class StatusView {
     this.#charts = charts();
     this.element = element("div", { class: "page" }, element("div", { class: "page__column" },
       this.#span, this.#problem,
-      element("div", { class: "cards" }, ...this.#charts.map(({ chart }) => chart.element)),
+      element("div", { class: "cards-frame" }, element("div", { class: "cards" }, ...this.#charts.map(({ chart }) => chart.element))),
       element("section", { class: "card card--plain" }, element("h2", { class: "card__title" }, "Models"), this.#models),
       new BenchmarkPanel(page).element, footer(page)));
     page.core.dashboard.samples.subscribe(this.#draw);
@@ -96,12 +96,12 @@ function charts(): { chart: LineChart; lines: (samples: readonly DashboardSample
   };
   return [
     { chart: new LineChart({ title: "Tokens a second", figure: figure(rounded), write: rounded, least: 10 }), lines: (samples) => one("tokens/s", samples.map((sample) => sample.tokensPerSecond)) },
-    { chart: new LineChart({ title: "Answers", least: 4, write: count, figure: (lines) => `${count(newest(lines[0]) ?? 0)} running, ${count(newest(lines[1]) ?? 0)} waiting` }),
+    { chart: new LineChart({ title: "Answers", least: 4, write: count, figure: (lines) => `${count(newest(lines[0]) ?? 0)} running` }),
       lines: (samples) => [{ label: "running", look: "one", values: samples.map((sample) => sample.running) }, { label: "waiting", look: "two", values: samples.map((sample) => sample.waiting) }] },
     { chart: new LineChart({ title: "Time to first token", figure: figure(seconds), write: seconds, least: 0.1 }), lines: (samples) => percentiles(samples, (sample) => sample.timeToFirstToken) },
     { chart: new LineChart({ title: "Gap between tokens", figure: figure(seconds), write: seconds, least: 0.01 }), lines: (samples) => percentiles(samples, (sample) => sample.tokenGap) },
     { chart: new LineChart({ title: "KV cache in use", figure: figure(percent), write: percent, least: 1 }), lines: (samples) => one("share", samples.map((sample) => sample.kvUse)) },
-    { chart: new LineChart({ title: "Memory", least: 1e8, write: bytes, figure: (lines) => `${bytes(newest(lines[0]) ?? 0)} for models` }),
+    { chart: new LineChart({ title: "Memory", least: 1e8, write: bytes, figure: (lines) => bytes(newest(lines[0]) ?? 0) }),
       lines: (samples) => [{ label: "models", look: "one", values: samples.map((sample) => sample.memory) }, { label: "process", look: "two", values: samples.map((sample) => sample.processMemory) }] },
     { chart: new LineChart({ title: "Cache hits", figure: figure(percent), write: percent, least: 1 }), lines: (samples) => one("share", samples.map((sample) => sample.cacheHits)) },
     { chart: new LineChart({ title: "Errors", figure: (lines) => `${count(newest(lines[0]) ?? 0)} in all`, write: count, least: 4 }), lines: (samples) => one("errors", samples.map((sample) => sample.errorsTotal)) },

@@ -24,6 +24,7 @@ test("Markdown: headings, tables and code with highlighting, language and a copy
   const answer = await chat.converse("Tell me about sorting");
   await expect(answer.getByRole("heading", { name: "Sorting in a nutshell" })).toBeVisible();
   await expect(answer.getByRole("cell", { name: "Quicksort" })).toBeVisible();
+  await expect(answer.getByRole("cell", { name: "n²" })).toHaveCSS("text-align", "right");
   await expect(answer.locator(".md-code__language")).toHaveText("python");
   await expect(answer.locator(".hljs-keyword").first()).toHaveText("def");
   await expect(answer.getByRole("link", { name: "documentation" })).toHaveAttribute("rel", /noopener/);

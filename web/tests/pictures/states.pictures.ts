@@ -1,15 +1,15 @@
-// Pictures of every state at three widths in both themes, in build/page-pictures, and one sheet of them all. They are for
-// people: nothing is compared here but that each state can be reached.
-import { mkdir, readdir, readFile, writeFile } from "node:fs/promises";
+// Pictures of every state at three widths in both themes, in build/page-pictures. They are for people: nothing is compared
+// here but that each state can be reached. STATES=empty,answer takes some of them alone.
+import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import type { Browser, Page } from "@playwright/test";
-import { FakeServer, smallModel, words } from "./fake_server.ts";
-import { Chat, expect, pageRoot, test } from "./harness.ts";
-import { longCode, markdownAnswer, rightToLeft, sixScripts, wideTable } from "./samples.ts";
-import { dashboardMetrics } from "./metrics_sample.ts";
+import { FakeServer, smallModel, words } from "../browser/fake_server.ts";
+import { Chat, expect, pageRoot, test } from "../browser/harness.ts";
+import { longCode, markdownAnswer, rightToLeft, sixScripts, wideTable } from "../browser/samples.ts";
+import { minuteOfFigures } from "./figures.ts";
+import { folder, widths } from "./sizes.ts";
+import { dashboardMetrics } from "../browser/metrics_sample.ts";
 
-const folder = join(import.meta.dirname, "../../../build/page-pictures");
-const widths = [[320, 640], [768, 960], [1440, 900]] as const;
 const never = 600_000;
 
 interface State {
@@ -58,19 +58,9 @@ const states: State[] = [
   { name: "models", reach: async (_, page) => { await page.getByRole("button", { name: /^Model/ }).click(); await expect(page.getByRole("dialog", { name: "Models" })).toBeVisible(); } },
   { name: "templates", reach: async (_, page) => { await page.getByRole("button", { name: "Templates" }).click(); } },
   { name: "shortcuts", reach: async (_, page) => { await page.locator("body").click({ position: { x: 5, y: 300 } }); await page.keyboard.press("?"); await expect(page.getByRole("dialog")).toBeVisible(); } },
-  { name: "status", path: "/status", set: (fake) => { fake.metrics = dashboardMetrics(); }, reach: minuteOfFigures },
+  { name: "status", path: "/status", set: (fake) => { fake.metrics = dashboardMetrics(); }, reach: (_, page, fake) => minuteOfFigures(page, fake) },
   { name: "embeddings", path: "/embeddings", reach: async (_, page) => { await page.getByRole("button", { name: "Compare" }).click(); await expect(page.locator(".matrix")).toBeVisible(); } },
 ];
-
-/** Lets the page's own clock run, so that a minute and more of samples comes in seconds. */
-async function minuteOfFigures(_: Chat, page: Page): Promise<void> {
-  for (let at = 0; at < 40; at += 1) {
-    const answered = page.waitForResponse("**/api/metrics");
-    await page.clock.runFor(2000);
-    await answered;
-  }
-  await page.clock.runFor(100);
-}
 
 const chosen = process.env["STATES"]?.split(",");
 
@@ -99,18 +89,3 @@ for (const state of states) {
     for (const theme of ["light", "dark"] as const) for (const size of widths) await shoot(browser, state, theme, size);
   });
 }
-
-/** All pictures on one, small: a row a state. */
-test("pictures: the sheet", async ({ browser }) => {
-  test.skip(process.env["SHEET"] !== "1", "after the others: SHEET=1");
-  const names = [...new Set((await readdir(folder)).map((file) => /^(.*)-(320|768|1440)-(light|dark)\.png$/.exec(file)?.[1]).filter((name) => name !== undefined))];
-  const page = await browser.newPage({ viewport: { width: 2000, height: 1000 } });
-  let rows = "";
-  for (const name of names) {
-    rows += `<h2>${name}</h2><div>`;
-    for (const theme of ["light", "dark"]) for (const [width] of widths) rows += `<img height="300" src="data:image/png;base64,${(await readFile(join(folder, `${name}-${width}-${theme}.png`))).toString("base64")}">`;
-    rows += "</div>";
-  }
-  await page.setContent(`<body style="background:#888;font:14px sans-serif;margin:12px">${rows}</body>`);
-  await writeFile(join(folder, "sheet.png"), await page.screenshot({ fullPage: true }));
-});
