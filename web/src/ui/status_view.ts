@@ -99,7 +99,7 @@ function charts(): { chart: LineChart; lines: (samples: readonly DashboardSample
     { chart: new LineChart({ title: "Answers", least: 4, write: count, figure: (lines) => `${count(newest(lines[0]) ?? 0)} running` }),
       lines: (samples) => [{ label: "running", look: "one", values: samples.map((sample) => sample.running) }, { label: "waiting", look: "two", values: samples.map((sample) => sample.waiting) }] },
     { chart: new LineChart({ title: "Time to first token", figure: figure(seconds), write: seconds, least: 0.1 }), lines: (samples) => percentiles(samples, (sample) => sample.timeToFirstToken) },
-    { chart: new LineChart({ title: "Gap between tokens", figure: figure(seconds), write: seconds, least: 0.01 }), lines: (samples) => percentiles(samples, (sample) => sample.tokenGap) },
+    { chart: new LineChart({ title: "Token gap", figure: figure(seconds), write: seconds, least: 0.01 }), lines: (samples) => percentiles(samples, (sample) => sample.tokenGap) },
     { chart: new LineChart({ title: "KV cache in use", figure: figure(percent), write: percent, least: 1 }), lines: (samples) => one("share", samples.map((sample) => sample.kvUse)) },
     { chart: new LineChart({ title: "Memory", least: 1e8, write: bytes, figure: (lines) => bytes(newest(lines[0]) ?? 0) }),
       lines: (samples) => [{ label: "models", look: "one", values: samples.map((sample) => sample.memory) }, { label: "process", look: "two", values: samples.map((sample) => sample.processMemory) }] },

@@ -272,6 +272,11 @@ export class FakeServer {
   private stream(body: string, request: IncomingMessage, response: ServerResponse): void {
     const last = request.headers["last-event-id"];
     const [place, event] = typeof last === "string" ? last.split(":") : [];
+    if (request.method === "DELETE") {
+      const unwanted = this.running.get(place ?? "");
+      if (unwanted) unwanted.stopped = true;
+      return json(response, 200, { status: "stopped" });
+    }
     const running = place === undefined ? this.begin(JSON.parse(body) as Record<string, unknown>) : this.running.get(place);
     if (running === undefined) return json(response, 404, { error: "no such answer" });
     response.writeHead(200, { "Content-Type": "text/event-stream" });

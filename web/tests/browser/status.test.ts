@@ -14,7 +14,7 @@ test("the dashboard charts what the server tells", async ({ chat, fake, page }) 
   }
   fake.broadcast("metrics", { running: 3, requests_total: 120, tokens_total: 4000, connections: 1, tokens_per_sec: 87.5 });
   await page.clock.runFor(2100);
-  for (const title of ["Tokens a second", "Answers", "Time to first token", "Gap between tokens", "KV cache in use", "Memory", "Cache hits", "Errors"]) {
+  for (const title of ["Tokens a second", "Answers", "Time to first token", "Token gap", "KV cache in use", "Memory", "Cache hits", "Errors"]) {
     const card = page.locator(".card").filter({ has: page.getByRole("heading", { name: title, exact: true }) });
     await expect(card.getByRole("img")).toHaveAttribute("aria-label", new RegExp(`^${title}: `));
     await expect(card.locator(".chart__line").first()).toBeAttached();
