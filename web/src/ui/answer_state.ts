@@ -16,14 +16,15 @@ export interface AnswerActions {
 /** The line and the bar of an answer without text yet. */
 export class Waiting {
   readonly element: HTMLElement;
+  readonly #dots = element("span", { class: "typing", "aria-hidden": "true" }, element("span"), element("span"), element("span"));
+  readonly #spinner = element("span", { class: "spinner", "aria-hidden": "true" });
   readonly #text = element("span", {});
   readonly #bar: Bar = bar("Progress");
   readonly #timer: number;
   #running: RunningAnswer | null = null;
 
   constructor() {
-    const dots = element("span", { class: "typing", "aria-hidden": "true" }, element("span"), element("span"), element("span"));
-    this.element = element("div", { class: "waiting" }, element("div", { class: "waiting__line" }, dots, this.#text), this.#bar.element);
+    this.element = element("div", { class: "waiting" }, element("div", { class: "waiting__line" }, this.#dots, this.#spinner, this.#text), this.#bar.element);
     this.#timer = window.setInterval(() => this.#draw(), 500);
   }
 
@@ -41,6 +42,8 @@ export class Waiting {
     const running = this.#running;
     const withBar = running?.phase === "loading" || running?.phase === "reading";
     this.#bar.element.hidden = !withBar;
+    this.#dots.hidden = running?.phase === "loading";
+    this.#spinner.hidden = running?.phase !== "loading";
     setText(this.#text, running ? phaseText(running, Date.now()) : "");
     const progress = running?.progress;
     this.#bar.set(progress && progress.total > 0 ? progress.completed / progress.total : null);

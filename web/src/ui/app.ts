@@ -16,6 +16,7 @@ import { control, setShortcuts, showShortcuts, type Shortcut } from "./shortcuts
 import { Sidebar } from "./sidebar.ts";
 import { StatusView } from "./status_view.ts";
 import { applyTheme } from "./theme.ts";
+import { followKeyboard } from "./viewport.ts";
 
 const PATHS: Record<ViewName, string> = { chat: "/", status: "/status", embeddings: "/embeddings" };
 const WIDE = matchMedia("(min-width: 1024px)");
@@ -60,6 +61,7 @@ export class App implements Page {
     document.body.append(this.#settings.element, this.#notes.element, this.#live);
     this.#watch();
     setShortcuts(this.#shortcuts());
+    followKeyboard();
     watchKeys(this);
   }
 

@@ -30,8 +30,6 @@ const PATHS = {
   text: "M4 5.500V4h12v1.500M10 4v12M8 16h4",
   chat: "M3.5 4.500h13v9H9l-3.5 3v-3h-2z",
   key: "M12.5 3.500a4 4 0 1 1-3.3 6.300L3.5 15.500v1.500h2.500v-2h2v-2l1.9-1.900M13.3 6.700h.01",
-  keyboard: "M2.5 5.500h15v9h-15zM5.5 8.500h.01M8.5 8.500h.01M11.5 8.500h.01M14.5 8.500h.01M6.5 11.500h7",
-  unload: "M10 4.5 4.5 10.500h11zM4.5 14.500h11",
 } as const;
 
 export type IconName = keyof typeof PATHS;

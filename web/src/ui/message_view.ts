@@ -139,7 +139,6 @@ export class MessageView {
     const key = [message.state, message.finishReason, message.error?.message, shown.place, shown.siblings.length, this.#place.busy, this.#place.last, this.#editing].join("|");
     if (key === this.#drawn) return;
     this.#drawn = key;
-    this.element.title = "";
     this.#figures.title = `${message.model ?? ""} ${fullTime(message.createdAt)}`.trim();
     this.#drawNotice(message);
     this.#drawPager(shown);

@@ -22,6 +22,7 @@ export class Sidebar {
   readonly #search: HTMLInputElement;
   #hits: readonly SearchHit[] | null = null; // null: nothing is looked for
   #renaming: string | null = null;
+  #running = ""; // ids of conversations with an answer that runs
 
   constructor(page: Page, actions: SidebarActions) {
     this.#page = page;
@@ -42,6 +43,7 @@ export class Sidebar {
     page.core.conversations.list.subscribe(() => this.#changed());
     page.conversation.subscribe(() => this.#draw());
     page.view.subscribe(() => this.#draw());
+    page.core.chat.running.subscribe((running) => this.#drawRunning([...running.keys()].join(" ")));
     this.#search.addEventListener("keydown", (event) => {
       if (event.key !== "Escape" || this.#search.value === "") return;
       event.stopPropagation();
@@ -79,6 +81,12 @@ export class Sidebar {
     event.preventDefault();
     this.#page.go(view);
     this.#actions.chosen();
+  }
+
+  #drawRunning(ids: string): void {
+    if (ids === this.#running) return;
+    this.#running = ids;
+    this.#draw();
   }
 
   #changed(): void {
@@ -152,7 +160,7 @@ export class Sidebar {
     }
     const title = conversation.title === "" ? "New chat" : conversation.title;
     const open = element("button", { type: "button", class: "room__open", "aria-current": current ? "true" : null, "data-focus": `open ${id}`, title },
-      element("span", { class: "room__title", dir: "auto" }, title),
+      element("span", { class: "room__title", dir: "auto" }, this.#running.includes(id) ? element("span", { class: "room__running dot dot--busy dot--pulse", role: "img", "aria-label": "An answer is being written" }) : null, title),
       hit && hit.messageId !== null ? element("span", { class: "room__found", dir: "auto" }, ...marked(hit)) : null);
     open.addEventListener("click", () => {
       this.#page.openConversation(id);

@@ -54,6 +54,13 @@ const states: State[] = [
     for (const text of ["Why is the sky blue?", "Plan a week in Lisbon", "Explain B-trees to a child", "Regular expression for dates"]) { await chat.converse(text); await page.keyboard.press("Control+Shift+O"); }
     if (await page.locator(".app--folded").count() > 0) { await page.getByRole("button", { name: "Conversations", exact: true }).click(); await page.waitForTimeout(250); }
   } },
+  { name: "deleted", reach: async (chat, page) => {
+    await chat.converse("Why is the sky blue?");
+    await page.keyboard.press("Control+k");
+    await page.locator(".room__open").focus();
+    await page.keyboard.press("Delete");
+    await expect(page.getByRole("button", { name: "Undo" })).toBeVisible();
+  } },
   { name: "settings", reach: async (_, page) => { await page.getByRole("button", { name: "Settings" }).click(); await page.waitForTimeout(300); } },
   { name: "models", reach: async (_, page) => { await page.getByRole("button", { name: /^Model/ }).click(); await expect(page.getByRole("dialog", { name: "Models" })).toBeVisible(); } },
   { name: "templates", reach: async (_, page) => { await page.getByRole("button", { name: "Templates" }).click(); } },
