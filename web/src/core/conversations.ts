@@ -243,8 +243,10 @@ export class Conversations implements ConversationStore {
     let undone = false;
     const timer = setTimeout(() => {
       undone = true;
-      for (const id of ids) this.drop(id);
-      void this.keeper.flush().then(() => this.keeper.remove(ids));
+      // One that was imported meanwhile is another, and stays.
+      const gone = ids.filter((id) => this.records.get(id)?.deletedAt === now);
+      for (const id of gone) this.drop(id);
+      void this.keeper.flush().then(() => this.keeper.remove(gone));
     }, undoTime);
     return () => {
       if (undone) return;

@@ -38,6 +38,19 @@ test("what was exported can be imported elsewhere, branches and figures too, and
   assert.equal(other.path(id)[1]?.message.statistics?.tokensPerSecond, 7);
 });
 
+test("what was deleted comes back by an import, and stays", async (context) => {
+  const { conversations, id } = await filled();
+  const transfer = createTransfer(conversations);
+  const file = await transfer.export(id, "json");
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  conversations.remove(id);
+  assert.deepEqual(await transfer.import(file.text), { conversations: 1, messages: 3, skipped: 0 });
+  context.mock.timers.tick(60_000);
+  for (let turn = 0; turn < 50; turn += 1) await Promise.resolve();
+  assert.deepEqual(conversations.list.get().map((one) => one.id), [id]);
+  assert.equal(conversations.path(id).length, 2);
+});
+
 test("Markdown has what is shown, with time and parameters", async () => {
   const { conversations, id } = await filled();
   conversations.select(id, "a1");
