@@ -198,7 +198,7 @@ export class ChatController implements Chat {
 
   private takeNews(running: Running, news: AnswerNews): void {
     running.promptTokens = news.promptTokens ?? running.promptTokens;
-    if (news.resume !== null) this.change(running, { resume: news.resume }, true);
+    if (news.resume !== null) this.change(running, { resume: news.resume }, false); // at once: a page that is closed now can still take it up
     if (news.state === "loading") {
       this.watchLoading(running);
       return this.phase(running, "loading");

@@ -195,7 +195,7 @@ export class FakeServer {
       if (running.stopped) break;
       if (answer.gap) {
         next += answer.gap;
-        if (next > performance.now() + 2) await pause(next - performance.now());
+        if (next > performance.now() + 2) await pause(Math.max(1, next - performance.now()));
       }
       written += 1;
       const seconds = (performance.now() - started) / 1000;
