@@ -100,5 +100,5 @@ function errorNotice(message: Message, actions: AnswerActions): HTMLElement {
 
 function notice(look: "" | "warn" | "bad", text: string, ...buttons: HTMLElement[]): HTMLElement {
   return element("div", { class: look ? `message__notice message__notice--${look}` : "message__notice" },
-    look ? icon("warning") : null, element("span", { class: "message__notice-text" }, text), ...buttons);
+    look ? icon("warning") : null, element("span", { class: text.length < 30 ? "message__notice-text message__notice-text--short" : "message__notice-text" }, text), ...buttons);
 }
