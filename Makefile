@@ -48,9 +48,9 @@ shared: build/shared/build.ninja  ## the library for other programs: build/share
 	@python3 tools/check_exports.py build/shared/libquarrel.so
 	@ls -l build/shared/libquarrel.so
 
-serve: build  ## the server on http://127.0.0.1:8080 (QUARREL_PORT); MODEL=name or file
+serve: build  ## the server on http://127.0.0.1:8080 (QUARREL_PORT), and its page; MODEL=name or file
 	@[ "$$MODEL" != default ] || $(QUARREL) pull default > /dev/null
-	@exec $(QUARREL) serve "$$MODEL"
+	@exec scripts/serve $(QUARREL) "$$MODEL"
 
 run: build  ## a chat in the terminal; without one, the answer to PROMPT. MODEL=name or file
 	@[ "$$MODEL" != default ] || $(QUARREL) pull default > /dev/null
@@ -76,7 +76,7 @@ check: check-style build/release/build.ninja  ## the layout, the house rules, th
 	@ninja -C build/release -j $(JOBS) tests_unit tests_ops 1>&2
 	@ctest --test-dir build/release --output-on-failure --no-tests=error -L '^(unit|ops)$$' -j $(JOBS)
 
-test: test-release test-asan test-tsan $(TEST_CUDA)  ## every test, then the sanitizer builds; CUDA's with QUARREL_CUDA=1
+test: test-release test-page test-asan test-tsan $(TEST_CUDA)  ## every test, the page's too, then the sanitizer builds; CUDA's with QUARREL_CUDA=1
 	@echo 'All tests passed.'
 
 bench:  ## kernels and a model a weight type: build/bench/bench.json, bench.svg; then the default model. TYPES="Q4_0 …"
@@ -88,9 +88,10 @@ bench:  ## kernels and a model a weight type: build/bench/bench.json, bench.svg;
 	@$(QUARREL) bench default --profile
 
 soak: pull  ## the long tests and the fuzzing campaign
-	@scripts/setup clients generators
+	@scripts/setup clients generators web
 	@ninja -C build/release -j $(JOBS) 1>&2
 	@ctest --test-dir build/release --output-on-failure -L '^soak$$' -j 1
+	@scripts/npm run --silent soak
 	@$(MAKE) --no-print-directory build/asan-ubsan/build.ninja
 	@ninja -C build/asan-ubsan -j $(JOBS) fuzz_requests_test 1>&2
 	@QUARREL_FUZZ_CASES=1000000 build/asan-ubsan/fuzz_requests_test --gtest_brief=1

@@ -11,6 +11,7 @@ using namespace schema;
 constexpr std::string_view kTag = "Quarrel";
 constexpr std::string_view kHealthTag = "Health";
 constexpr std::string_view kDocumentTag = "Documentation";
+constexpr std::string_view kPageTag = "Page";
 
 Json generate_answer() {
   return named("GenerateAnswer",
@@ -114,3 +115,22 @@ Operation describe_docs_script() { return file_at("docsScript", "text/javascript
 Operation describe_docs_style() { return file_at("docsStyle", "text/css"); }
 
 }  // namespace quarrel
+Operation describe_page_root() {
+  return {.id = "pageRoot",
+          .tag = kPageTag,
+          .description = "A client that does not accept `text/html`, and a `HEAD`, gets `Ollama is running`.",
+          .answers = {{.media_type = "text/html"}, {.media_type = "text/plain", .schema = text()}}};
+}
+Operation describe_page_status() {
+  return {.id = "pageStatus", .tag = kPageTag, .answers = {{.media_type = "text/html"}}};
+}
+Operation describe_page_embeddings() {
+  return {.id = "pageEmbeddings", .tag = kPageTag, .answers = {{.media_type = "text/html"}}};
+}
+Operation describe_page_asset() {
+  return {.id = "pageAsset",
+          .tag = kPageTag,
+          .answers = {{.media_type = "text/javascript"}, {.media_type = "text/css"}, {.media_type = "image/svg+xml"}},
+          .errors = {{404}}};
+}
+

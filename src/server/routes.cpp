@@ -11,6 +11,7 @@
 #include "server/ollama_store_api.h"
 #include "server/openai_api.h"
 #include "server/openapi.h"
+#include "server/page.h"
 #include "server/rerank_api.h"
 #include "server/text_api.h"
 #include "server/watch/watch.h"
@@ -85,8 +86,14 @@ constexpr std::array kRoutes = {
           describe_openai_rerank},
     Route{"GET", "/api/version", Access::everybody, Dialect::native, 0, true, ollama_version,
           "Tells the program's version, as Ollama does", describe_ollama_version},
-    Route{"GET", "/", Access::everybody, Dialect::native, 0, true, ollama_root,
-          "Tells Ollama's clients that all is well", describe_ollama_root},
+    Route{"GET", "/", Access::everybody, Dialect::native, 0, true, page_root,
+          "The page for browsers; tells Ollama's clients that all is well", describe_page_root},
+    Route{"GET", "/status", Access::everybody, Dialect::native, 0, true, page_view, "The page's dashboard",
+          describe_page_status},
+    Route{"GET", "/embeddings", Access::everybody, Dialect::native, 0, true, page_view, "The page's part on vectors",
+          describe_page_embeddings},
+    Route{"GET", "/assets/{name}", Access::everybody, Dialect::native, 0, true, page_asset, "The page's files",
+          describe_page_asset},
     Route{"GET", "/health", Access::everybody, Dialect::native, 0, true, health, "Tells that the server is there",
           describe_health},
     Route{"GET", "/api/health", Access::everybody, Dialect::native, 0, true, health, "The same", describe_api_health},
