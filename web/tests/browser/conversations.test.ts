@@ -1,7 +1,7 @@
 // Conversations in the browser: what is kept, found, exported, brought back, and shared between tabs.
 import { readFile } from "node:fs/promises";
 import { longConversation } from "./samples.ts";
-import { Chat, expect, test, words, type Page } from "./harness.ts";
+import { Chat, expect, keptMessages, test, words, type Page } from "./harness.ts";
 
 function room(page: Page, title: string | RegExp): ReturnType<Page["locator"]> {
   return page.locator(".room").filter({ hasText: title });
@@ -171,19 +171,7 @@ test("two tabs see each other's messages and overwrite nothing", async ({ chat, 
   await second.close();
   await page.reload();
   await expect(chat.answers.first()).toBeVisible();
-  const kept = await page.evaluate(async () => {
-    const [info] = await indexedDB.databases();
-    const database = await new Promise<IDBDatabase>((done) => {
-      const asked = indexedDB.open(info?.name ?? "");
-      asked.onsuccess = () => done(asked.result);
-    });
-    const texts = await new Promise<string>((done) => {
-      const asked = database.transaction("messages").objectStore("messages").getAll();
-      asked.onsuccess = () => done(JSON.stringify(asked.result));
-    });
-    database.close();
-    return texts;
-  });
+  const kept = await keptMessages(page);
   for (const text of ["in the first tab", "in the second tab", "from one", "from two"]) expect(kept).toContain(text);
 });
 

@@ -106,3 +106,20 @@ export class Chat {
     return this.answers.last().locator(".prose");
   }
 }
+
+/** What the browser has stored of messages, as JSON. */
+export function keptMessages(page: Page): Promise<string> {
+  return page.evaluate(async () => {
+    const [info] = await indexedDB.databases();
+    const database = await new Promise<IDBDatabase>((done) => {
+      const asked = indexedDB.open(info?.name ?? "");
+      asked.onsuccess = () => done(asked.result);
+    });
+    const texts = await new Promise<string>((done) => {
+      const asked = database.transaction("messages").objectStore("messages").getAll();
+      asked.onsuccess = () => done(JSON.stringify(asked.result));
+    });
+    database.close();
+    return texts;
+  });
+}
