@@ -104,6 +104,11 @@ function readKept(text: string | null): Kept {
   };
 }
 
+/** The theme alone, for what is drawn before all the rest is there. */
+export function keptTheme(storage: TextStorage): Theme {
+  return readKept(storage.getItem(place)).theme;
+}
+
 export interface OwnSettingsStore extends SettingsStore {
   /** Another tab has written. */
   readAgain(): void;

@@ -18,6 +18,11 @@ export function applyTheme(theme: Theme, smoothly: boolean): void {
   }
   if (theme === "system") delete root.dataset["theme"];
   else root.dataset["theme"] = theme;
+  // The colour of the browser's own bars on phones.
+  for (const meta of document.querySelectorAll<HTMLMetaElement>("meta[name=theme-color]")) {
+    const dark = theme === "system" ? meta.media.includes("dark") : theme === "dark";
+    meta.content = dark ? "#15171b" : "#fbfbfa";
+  }
 }
 
 /** Goes through the three. */
