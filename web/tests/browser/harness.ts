@@ -101,7 +101,7 @@ export class Chat {
   /** Asks, and waits for the end of the answer. */
   async converse(text: string): Promise<Locator> {
     await this.ask(text);
-    await expect(this.stop).toBeHidden();
+    await expect(this.stop).toBeHidden({ timeout: 45_000 }); // a busy machine takes its time
     await expect(this.send).toBeVisible();
     return this.answers.last().locator(".prose");
   }
