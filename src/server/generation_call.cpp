@@ -145,6 +145,7 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
           record_->update([&](RequestFacts& facts) { facts.finish_reason = reason_name(event.reason); });
           break;
         case GenerationEvent::Kind::piece: tokens += event.token >= 0 ? 1 : 0; break;
+        case GenerationEvent::Kind::prompt_read:
         case GenerationEvent::Kind::prompt_score:
         case GenerationEvent::Kind::shifted: break;
       }

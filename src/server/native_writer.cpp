@@ -17,6 +17,7 @@ void EventWriter::begin(const LoadedModel&, const Generation& generation) {
 void EventWriter::take(std::span<GenerationEvent> events) {
   std::vector<AnswerEvent> pieces;
   for (GenerationEvent& event : events) {
+    if (options_.progress) tell_reading(event);
     if (event.kind == GenerationEvent::Kind::finished) reason_ = reason_name(event.reason);
     if (event.kind != GenerationEvent::Kind::piece) continue;
     if (event.token >= 0 && tokens_++ == 0) first_ = Clock::now();
@@ -29,6 +30,14 @@ void EventWriter::take(std::span<GenerationEvent> events) {
     }
   }
   if (!pieces.empty()) receiver_->take(pieces, {});
+}
+
+void EventWriter::tell_reading(const GenerationEvent& event) {
+  if (event.kind == GenerationEvent::Kind::started) {
+    receiver_->reading(static_cast<std::size_t>(event.cached), prompt_tokens_);
+  } else if (event.kind == GenerationEvent::Kind::prompt_read) {
+    receiver_->reading(static_cast<std::size_t>(event.read), prompt_tokens_);
+  }
 }
 
 void EventWriter::end(const Usage& usage) {

@@ -74,6 +74,14 @@ Operation describe_native_stream() {
       .errors = {{404}}};
 }
 
+Operation describe_stop_stream() {
+  return {.id = "stopStream",
+          .tag = kTag,
+          .description = "Last-Event-ID is the id of any of its events.",
+          .answers = {{.schema = status()}},
+          .errors = {{404}}};
+}
+
 Operation describe_websocket() {
   return {.id = "websocket",
           .tag = kTag,
@@ -114,7 +122,6 @@ Operation describe_docs() { return file_at("docs", "text/html"); }
 Operation describe_docs_script() { return file_at("docsScript", "text/javascript"); }
 Operation describe_docs_style() { return file_at("docsStyle", "text/css"); }
 
-}  // namespace quarrel
 Operation describe_page_root() {
   return {.id = "pageRoot",
           .tag = kPageTag,
@@ -134,3 +141,4 @@ Operation describe_page_asset() {
           .errors = {{404}}};
 }
 
+}  // namespace quarrel

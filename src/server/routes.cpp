@@ -40,6 +40,8 @@ constexpr std::array kRoutes = {
           "Answers a prompt", describe_native_generate},
     Route{"POST", "/api/stream", Access::key, Dialect::native, kLargeBody, false, native_stream,
           "Answers a prompt token by token", describe_native_stream},
+    Route{"DELETE", "/api/stream", Access::key, Dialect::native, 0, false, stop_stream,
+          "Ends such an answer, which may outlive its connection", describe_stop_stream},
     Route{"GET", "/ws", Access::key, Dialect::native, 0, false, open_websocket,
           "Opens a WebSocket: answers, stop, status and metrics in messages", describe_websocket},
     Route{"POST", "/api/chat", Access::key, Dialect::native, kLargeBody, false, ollama_chat,

@@ -33,6 +33,13 @@ class SocketReceiver final : public AnswerReceiver {
     session->send(status_message(id_, status));
   }
 
+  void reading(std::size_t read, std::size_t prompt_tokens) override {
+    const auto session = session_.lock();
+    if (session == nullptr) return;
+    session->send(
+        status_message(id_, {{"state", "reading"}, {"prompt_tokens", prompt_tokens}, {"prompt_tokens_read", read}}));
+  }
+
   bool take(std::span<const AnswerEvent> events, const ResumePoint& before) override {
     const auto session = session_.lock();
     if (session == nullptr) return false;
@@ -287,7 +294,7 @@ void SocketSession::ask(const std::string& id, const NativeRequest& request,
   const std::shared_ptr<RequestRecord> record = new_record(stream, admitted.ticket);
   try {
     if (admitted.refusal) throw *admitted.refusal;
-    EventWriter::Options options{.stream = stream};
+    EventWriter::Options options{.stream = stream, .progress = request.progress};
     {
       const std::scoped_lock lock(mutex_);
       const auto found = answers_.find(id);
