@@ -60,7 +60,8 @@ run: build  ## a chat in the terminal; without one, the answer to PROMPT. MODEL=
 page: setup-web  ## the page's files, web/dist, from what is under web/
 	@scripts/npm run --silent build
 
-test-page: setup-web build  ## the page: its types, its rules, its parts, and the whole in a browser
+test-page: setup-web pull  ## the page: its types, its rules, its parts, and the whole in a browser
+	@ninja -C build/release -j $(JOBS) make_toy 1>&2
 	@scripts/npm run --silent types
 	@scripts/npm run --silent lint
 	@scripts/npm run --silent unit

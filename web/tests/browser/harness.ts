@@ -1,6 +1,6 @@
 // What the browser tests share: a fake server for each test that asks for one, the real one for each worker, and ways
 // through the page.
-import { execFileSync, spawn, type ChildProcess } from "node:child_process";
+import { execFileSync, spawn, spawnSync, type ChildProcess } from "node:child_process";
 import { existsSync, mkdirSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { test as base, expect, type Locator, type Page } from "@playwright/test";
@@ -12,6 +12,9 @@ export type { Page };
 const top = join(import.meta.dirname, "../../..");
 export const pageRoot = join(top, "build/page");
 const program = process.env["QUARREL"] ?? join(top, "build/release/quarrel");
+
+/** Whether the model for vectors is in the store; its tests are left out otherwise. */
+export const hasVectors = existsSync(program) && spawnSync(program, ["inspect", "minilm"], { stdio: "ignore" }).status === 0;
 
 export interface RealServer {
   url: string;
@@ -62,7 +65,7 @@ export const test = base.extend<{ fake: FakeServer; chat: Chat }, { real: RealSe
   },
   // eslint-disable-next-line no-empty-pattern
   real: [async ({}, use) => {
-    const server = await startServer(["default", "minilm"]);
+    const server = await startServer(hasVectors ? ["default", "minilm"] : ["default"]);
     await use(server);
     await server.end();
   }, { scope: "worker" }],
