@@ -18,7 +18,7 @@ FIXED_LAYOUT := $(shell setarch -R true 2> /dev/null && echo setarch -R)
 # CUDA is compiled for those who ask for it: QUARREL_CUDA=1.
 TEST_CUDA := $(if $(filter 1,$(QUARREL_CUDA)),test-cuda)
 
-.PHONY: help setup setup-format setup-lint pull build man pgo shared run serve openapi check test test-release test-asan test-tsan \
+.PHONY: help setup setup-format setup-lint setup-web pull build man pgo shared run serve page test-page openapi check test test-release test-asan test-tsan \
   test-cuda cross bench bench-server soak format check-style lint clean
 
 help:  ## this list
@@ -48,14 +48,25 @@ shared: build/shared/build.ninja  ## the library for other programs: build/share
 	@python3 tools/check_exports.py build/shared/libquarrel.so
 	@ls -l build/shared/libquarrel.so
 
-serve: build  ## the server on http://127.0.0.1:8080 (QUARREL_PORT); MODEL=name or file
+serve: build  ## the server on http://127.0.0.1:8080 (QUARREL_PORT), and its page; MODEL=name or file
 	@[ "$$MODEL" != default ] || $(QUARREL) pull default > /dev/null
-	@exec $(QUARREL) serve "$$MODEL"
+	@exec scripts/serve $(QUARREL) "$$MODEL"
 
 run: build  ## a chat in the terminal; without one, the answer to PROMPT. MODEL=name or file
 	@[ "$$MODEL" != default ] || $(QUARREL) pull default > /dev/null
 	@if [ -t 0 ] && [ -t 1 ]; then exec $(QUARREL) run "$$MODEL"; \
 	else exec $(QUARREL) run "$$MODEL" "$$PROMPT" < /dev/null; fi
+
+page: setup-web  ## the page's files, web/dist, from what is under web/
+	@scripts/npm run --silent build
+
+test-page: setup-web pull  ## the page: its types, its rules, its parts, and the whole in a browser
+	@ninja -C build/release -j $(JOBS) make_toy 1>&2
+	@scripts/npm run --silent types
+	@scripts/npm run --silent lint
+	@scripts/npm run --silent unit
+	@scripts/npm run --silent fresh
+	@scripts/npm run --silent browser
 
 openapi: build/release/build.ninja  ## docs/openapi.yaml as the server's tables say it
 	@ninja -C build/release -j $(JOBS) write_openapi 1>&2
@@ -66,7 +77,7 @@ check: check-style build/release/build.ninja  ## the layout, the house rules, th
 	@ninja -C build/release -j $(JOBS) tests_unit tests_ops 1>&2
 	@ctest --test-dir build/release --output-on-failure --no-tests=error -L '^(unit|ops)$$' -j $(JOBS)
 
-test: test-release test-asan test-tsan $(TEST_CUDA)  ## every test, then the sanitizer builds; CUDA's with QUARREL_CUDA=1
+test: test-release test-page test-asan test-tsan $(TEST_CUDA)  ## every test, the page's too, then the sanitizer builds; CUDA's with QUARREL_CUDA=1
 	@echo 'All tests passed.'
 
 bench:  ## kernels and a model a weight type: build/bench/bench.json, bench.svg; then the default model. TYPES="Q4_0 …"
@@ -84,10 +95,11 @@ bench-server:  ## what the server's own work costs: a token's event, a body's JS
 	@build/release/server_bench
 
 soak: pull  ## the long tests and the fuzzing campaign
-	@scripts/setup clients generators
+	@scripts/setup clients generators web
 	@scripts/setup prometheus || echo 'There is no Prometheus to be had: its test is skipped.' >&2
 	@ninja -C build/release -j $(JOBS) 1>&2
 	@ctest --test-dir build/release --output-on-failure -L '^soak$$' -j 1
+	@scripts/npm run --silent soak
 	@$(MAKE) --no-print-directory build/asan-ubsan/build.ninja
 	@ninja -C build/asan-ubsan -j $(JOBS) fuzz_requests_test 1>&2
 	@QUARREL_FUZZ_CASES=1000000 build/asan-ubsan/fuzz_requests_test --gtest_brief=1
@@ -116,6 +128,9 @@ setup-format:  ## installs clang-format too
 
 setup-lint:  ## installs all clang tools too
 	@scripts/setup lint
+
+setup-web:  ## installs what the page is built and tested with
+	@scripts/setup web
 
 pull: build  ## fetches the models that tests run
 	@$(QUARREL) pull default > /dev/null

@@ -10,3 +10,18 @@ function(quarrel_embed)
     DEPENDS ${ARG_FILES} ${PROJECT_SOURCE_DIR}/cmake/write_embedded.cmake
     COMMENT "Files for the program" VERBATIM)
 endfunction()
+
+# quarrel_embed_folder(OUTPUT file.cpp HEADER folder/file.h FUNCTION files FOLDER folder): the same for all files of a folder,
+# whatever they are called: quarrel::files::FUNCTION() is a table of their names and bytes.
+function(quarrel_embed_folder)
+  cmake_parse_arguments(ARG "" "OUTPUT;HEADER;FUNCTION;FOLDER" "" ${ARGN})
+  file(GLOB_RECURSE paths CONFIGURE_DEPENDS RELATIVE ${ARG_FOLDER} ${ARG_FOLDER}/*)
+  list(TRANSFORM paths PREPEND ${ARG_FOLDER}/ OUTPUT_VARIABLE files)
+  list(JOIN paths "," names)
+  list(JOIN files "," joined)
+  add_custom_command(OUTPUT ${ARG_OUTPUT}
+    COMMAND ${CMAKE_COMMAND} -DOUTPUT=${ARG_OUTPUT} -DHEADER=${ARG_HEADER} -DFUNCTION=${ARG_FUNCTION} -DNAMES=${names}
+      -DFILES=${joined} -P ${PROJECT_SOURCE_DIR}/cmake/write_embedded.cmake
+    DEPENDS ${files} ${PROJECT_SOURCE_DIR}/cmake/write_embedded.cmake
+    COMMENT "Files for the program" VERBATIM)
+endfunction()

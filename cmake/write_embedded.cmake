@@ -1,14 +1,25 @@
-# Called by quarrel_embed: bytes as numbers, since a raw string would end at whatever delimiter a file may contain.
+# Called by quarrel_embed and quarrel_embed_folder: bytes as numbers, since a raw string would end at whatever delimiter a
+# file may contain.
 string(REPLACE "," ";" names "${NAMES}")
 string(REPLACE "," ";" files "${FILES}")
 set(text "#include \"${HEADER}\"\n\nnamespace quarrel::files {\n")
+if(FUNCTION)
+  string(APPEND text "namespace {\nconstexpr EmbeddedFile kAll[] = {\n")
+endif()
 foreach(name file IN ZIP_LISTS names files)
   file(READ ${file} bytes HEX)
   string(REGEX REPLACE "(..)" "\\\\x\\1" bytes "${bytes}")
   # A literal for every 64 bytes: compilers read short lines faster.
   string(REGEX REPLACE "(................................................................................................................................................................................................................................................................)" "\\1\"\n\"" bytes "${bytes}")
   file(SIZE ${file} size)
-  string(APPEND text "const std::string_view ${name}(\n\"${bytes}\",\n${size});\n")
+  if(FUNCTION)
+    string(APPEND text "{\"${name}\", std::string_view(\n\"${bytes}\",\n${size})},\n")
+  else()
+    string(APPEND text "const std::string_view ${name}(\n\"${bytes}\",\n${size});\n")
+  endif()
 endforeach()
+if(FUNCTION)
+  string(APPEND text "};\n}\nstd::span<const EmbeddedFile> ${FUNCTION}() noexcept { return kAll; }\n")
+endif()
 string(APPEND text "}\n")
 file(WRITE ${OUTPUT} "${text}")

@@ -27,8 +27,8 @@ struct Job;
 inline constexpr std::int32_t kMostPreemptions = 3;
 inline constexpr std::int32_t kExemptLevel = std::numeric_limits<std::int32_t>::min();
 
-// What can be reported of a branch between two plans: that it started, a token of each of two steps, that it was
-// shifted, that it finished.
+// What can be reported of a branch between two plans: that it started, a token or a part of the prompt of each of two
+// steps, that it was shifted, that it finished.
 inline constexpr std::size_t kEventsABranch = 5;
 
 // A text that has outgrown its memory is given room for that many more tokens.
@@ -112,6 +112,7 @@ struct Job {
   PromptOutputs prompt_outputs = PromptOutputs::none;
   bool pooled = false;
   bool stepwise = false;
+  bool tell_reading = false;
   bool use_cache = true;
   bool forked = false;
   bool queued = true;  // counts against the limits of the queue

@@ -145,6 +145,7 @@ std::unique_ptr<Job> Scheduler::make_job(SchedRequest&& request, std::int64_t no
   job->prompt_outputs = request.prompt_outputs;
   job->pooled = request.pooled;
   job->stepwise = request.stepwise;
+  job->tell_reading = request.tell_reading;
   // Of a text whose rows make vectors each one is computed, and so are those of a text that sees all of itself.
   const bool every_row = request.pooled || request.prompt_outputs == PromptOutputs::vectors || config_.whole_texts;
   job->use_cache = request.use_cache && config_.prefix_cache && !every_row;

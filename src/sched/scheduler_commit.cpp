@@ -152,7 +152,14 @@ void Scheduler::advance(Branch& branch, std::int32_t rows, const StepRecord& ste
   enter_cache(branch, step);
   if (branch.waiters > 0) release_waiters(branch);
   free_passed(branch);
-  if (job.forked || branch.computed < branch.length()) return;
+  if (job.forked) return;
+  if (branch.computed < branch.length()) {
+    if (job.tell_reading) {
+      events_.push_back(
+          {.kind = SchedEvent::Kind::prompt_read, .branch = branch.index, .request = job.id, .read = branch.computed});
+    }
+    return;
+  }
   if (job.max_tokens == 0) {
     finish_all(job, FinishReason::length);
   } else {

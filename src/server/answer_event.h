@@ -43,6 +43,8 @@ class AnswerReceiver {
   virtual ~AnswerReceiver() = default;
   // The model has taken the request. `point` is where the answer begins; its id is empty where it cannot be resumed.
   virtual void accepted(const ResumePoint& point) = 0;
+  // So much of the prompt is read, where the request asked for it; of no use to somebody who comes later.
+  virtual void reading(std::size_t /*read*/, std::size_t /*prompt_tokens*/) {}
   // The next events; `before` is the place of the one before them. False: nobody is there any more.
   virtual bool take(std::span<const AnswerEvent> events, const ResumePoint& before) = 0;
   // Another connection has taken the answer up: this one gets an end that says so, and nothing more.

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/error.h"
 #include "base/utc_time.h"
 #include "server/ollama_models.h"
 #include "server/progress_stream.h"
@@ -12,6 +13,7 @@
 #include "server/request_record.h"
 #include "server/routes.h"
 #include "server/schema.h"
+#include "session/recommended_sampling.h"
 #include "store/model_description.h"
 
 namespace quarrel {
@@ -56,8 +58,24 @@ Json model_json(const OfferedModel& model, const ModelRegistry::Status* status) 
           {"size", model.bytes}};
 }
 
+// How its makers want it asked, where a request says nothing.
+Json recommended_json(const ResolvedModel& model, Log& log) {
+  RecommendedSampling said;
+  try {
+    said = read_recommended_sampling(GgufFile::open(model.path), model.params.value_or(""), log);
+  } catch (const Error&) {
+    // A broken file recommends nothing.
+  }
+  Json json = Json::object();
+  if (said.temperature) json["temperature"] = *said.temperature;
+  if (said.top_k) json["top_k"] = *said.top_k;
+  if (said.top_p) json["top_p"] = *said.top_p;
+  if (said.min_p) json["min_p"] = *said.min_p;
+  return json;
+}
+
 // The same with all that is known; the file is opened for it.
-Json details_json(const Service& service, const OfferedModel& model, const ModelRegistry::Status* status) {
+Json details_json(Service& service, const OfferedModel& model, const ModelRegistry::Status* status) {
   const ResolvedModel resolved = service.resolve(model);
   const ModelDescription description = describe_file(resolved.path);
   Json json = model_json(model, status);
@@ -71,6 +89,7 @@ Json details_json(const Service& service, const OfferedModel& model, const Model
   json["system"] = resolved.system ? Json(*resolved.system) : Json();
   const Json stored = Json::parse(resolved.params.value_or("{}"), nullptr, false);
   json["settings"] = stored.is_object() ? stored : Json::object();
+  json["recommended"] = recommended_json(resolved, service.log());
   json["context_length"] = status != nullptr && status->context > 0 ? Json(status->context) : Json();
   json["memory_usage"] = status != nullptr ? status->bytes : 0;
   json["in_use"] = status != nullptr && status->in_use;

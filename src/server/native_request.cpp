@@ -91,6 +91,17 @@ constexpr std::array kFields = {
                 .kind = FieldKind::boolean,
                 .help = "whether the answer comes token by token: true for /api/stream, false for /api/generate",
                 .read = [](const Json& v, NativeRequest& r) { r.stream = as_flag(v); }},
+    NativeField{
+        .name = "continue",
+        .kind = FieldKind::boolean,
+        .help = "the last of the messages is the assistant's: the beginning of the answer, which goes on from there",
+        .read = [](const Json& v, NativeRequest& r) { r.go_on = as_flag(v); }},
+    NativeField{
+        .name = "progress",
+        .kind = FieldKind::boolean,
+        .help =
+            "over a WebSocket, a `status` with `prompt_tokens_read` after each step that reads a part of the prompt",
+        .read = [](const Json& v, NativeRequest& r) { r.progress = as_flag(v); }},
     NativeField{.name = "resume",
                 .help = "the answer may outlive its connection; for answers token by token",
                 .read = read_resume,
@@ -117,18 +128,35 @@ NativeRequest read_native_request(const Json& body) {
   if (request.messages.is_null() == request.prompt.empty()) {
     throw invalid_field("prompt", "either 'prompt' or 'messages' says what is to be answered");
   }
+  if (request.go_on && (request.messages.is_null() || request.messages.back()["role"] != "assistant")) {
+    throw invalid_field("continue", "'continue' needs 'messages' whose last is the assistant's");
+  }
   return request;
 }
 
+namespace {
+
+// A conversation whose last message is where the answer begins.
+ChatInput with_beginning(Json messages) {
+  const Json last = messages.back();
+  messages.erase(messages.size() - 1);
+  return {.messages = std::move(messages), .answer_start = last["content"].is_string() ? as_text(last["content"]) : ""};
+}
+
+}  // namespace
+
 Ask ask_of(const NativeRequest& request, const LoadedModel& model) {
   Ask ask;
-  if (!request.messages.is_null()) {
+  if (request.go_on) {
+    ask.prompt = with_beginning(with_system(model.system(), request.messages));
+  } else if (!request.messages.is_null()) {
     ask.prompt = ChatInput{.messages = with_system(model.system(), request.messages)};
   } else if (model.chat_template() != nullptr) {
     ask.prompt = ChatInput{.messages = with_system(model.system(), asked_by_user(request.prompt))};
   } else {
     ask.prompt = request.prompt;
   }
+  ask.tell_reading = request.progress;
   apply_options(ask, request.options, model);
   return ask;
 }

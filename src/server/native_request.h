@@ -20,6 +20,8 @@ struct NativeRequest {
   RecommendedSampling options = {};          // comes in place of what the model's makers recommend
   std::optional<bool> stream = {};           // none: as the endpoint has it
   bool resume = false;                       // the answer may outlive its connection
+  bool go_on = false;                        // the last message is the beginning of the answer
+  bool progress = false;                     // news of how much of the prompt is read
   std::optional<ResumePoint> reattach = {};  // nothing is asked: the rest of such an answer is wanted
 };
 

@@ -124,4 +124,11 @@ void native_stream(Service& service, const std::shared_ptr<Exchange>& exchange) 
   serve_generation(service, exchange, model, make_native_ask(std::move(request), true), std::move(writer));
 }
 
+void stop_stream(Service& service, const std::shared_ptr<Exchange>& exchange) {
+  const std::optional<ResumePoint> point = lost_at(*exchange);
+  if (!point) throw invalid_field("Last-Event-ID", "Last-Event-ID says which answer is to end");
+  service.sockets().answers().stop(point->id, caller_of(*exchange)->key);
+  exchange->respond({.body = R"({"status":"stopped"})"});
+}
+
 }  // namespace quarrel

@@ -10,5 +10,7 @@
 namespace quarrel {
 
 void native_stream(Service& service, const std::shared_ptr<http::Exchange>& exchange);
+// Ends an answer with `resume`, which the end of its connection does not.
+void stop_stream(Service& service, const std::shared_ptr<http::Exchange>& exchange);
 
 }  // namespace quarrel

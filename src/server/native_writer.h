@@ -22,6 +22,7 @@ class EventWriter final : public AnswerWriter {
  public:
   struct Options {
     bool stream = true;
+    bool progress = false;                                  // the receiver hears how much of the prompt is read
     std::shared_ptr<const std::atomic<bool>> stopped = {};  // null: never
     std::shared_ptr<const void> held = {};
   };
@@ -36,6 +37,7 @@ class EventWriter final : public AnswerWriter {
   bool stop_is_wanted() const override { return options_.stopped != nullptr && *options_.stopped; }
 
  private:
+  void tell_reading(const GenerationEvent& event);
   void put_end(AnswerEnd end);
 
   const std::shared_ptr<AnswerReceiver> receiver_;

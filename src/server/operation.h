@@ -49,13 +49,13 @@ Operation describe_ollama_pull();
 Operation describe_ollama_push();
 Operation describe_ollama_create();
 Operation describe_ollama_version();
-Operation describe_ollama_root();
 Json ollama_generate_answer_schema();
 
 // Quarrel's own (operation_native.cpp; those about models and texts operation_models.cpp).
 Operation describe_shared_generate();
 Operation describe_native_generate();
 Operation describe_native_stream();
+Operation describe_stop_stream();
 Operation describe_websocket();
 Operation describe_native_models();
 Operation describe_native_model();
@@ -76,6 +76,10 @@ Operation describe_metrics_json();
 Operation describe_version();
 Operation describe_openapi_json();
 Operation describe_openapi_yaml();
+Operation describe_page_root();
+Operation describe_page_status();
+Operation describe_page_embeddings();
+Operation describe_page_asset();
 Operation describe_docs();
 Operation describe_docs_script();
 Operation describe_docs_style();

@@ -60,27 +60,33 @@ Operation describe_native_models() {
 }
 
 Operation describe_native_model() {
-  return {.id = "getModel",
-          .tag = kModelsTag,
-          .answers = {{.schema = named("ModelDetails",
-                                       object({{"name", text()},
-                                               {"loaded", boolean()},
-                                               {"state", state()},
-                                               {"parameters", text()},
-                                               {"quantization", text()},
-                                               {"size", integer("of its file, in bytes")},
-                                               {"parameter_count", integer()},
-                                               {"family", text()},
-                                               {"digest", text()},
-                                               {"modified_at", text()},
-                                               {"system", or_null(text("what a conversation begins with"))},
-                                               {"settings", Json{{"type", "object"}}},
-                                               {"context_length", or_null(integer("of the loaded one"))},
-                                               {"memory_usage", integer("bytes")},
-                                               {"in_use", boolean()},
-                                               {"completed", integer("bytes of weights, while it loads"), false},
-                                               {"total", integer(), false}}))}},
-          .errors = {{404}}};
+  return {
+      .id = "getModel",
+      .tag = kModelsTag,
+      .answers = {{.schema = named(
+                       "ModelDetails",
+                       object({{"name", text()},
+                               {"loaded", boolean()},
+                               {"state", state()},
+                               {"parameters", text()},
+                               {"quantization", text()},
+                               {"size", integer("of its file, in bytes")},
+                               {"parameter_count", integer()},
+                               {"family", text()},
+                               {"digest", text()},
+                               {"modified_at", text()},
+                               {"system", or_null(text("what a conversation begins with"))},
+                               {"settings", Json{{"type", "object"}}},
+                               {"recommended", named("RecommendedSampling", object({{"temperature", number(), false},
+                                                                                    {"top_k", integer(), false},
+                                                                                    {"top_p", number(), false},
+                                                                                    {"min_p", number(), false}}))},
+                               {"context_length", or_null(integer("of the loaded one"))},
+                               {"memory_usage", integer("bytes")},
+                               {"in_use", boolean()},
+                               {"completed", integer("bytes of weights, while it loads"), false},
+                               {"total", integer(), false}}))}},
+      .errors = {{404}}};
 }
 
 Operation describe_load_model() {

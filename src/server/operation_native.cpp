@@ -11,6 +11,7 @@ using namespace schema;
 constexpr std::string_view kNativeTag = "Quarrel";
 constexpr std::string_view kHealthTag = "Health";
 constexpr std::string_view kDocumentTag = "Documentation";
+constexpr std::string_view kPageTag = "Page";
 
 Json generate_answer() {
   return named("GenerateAnswer",
@@ -73,6 +74,14 @@ Operation describe_native_stream() {
       .errors = {{404}}};
 }
 
+Operation describe_stop_stream() {
+  return {.id = "stopStream",
+          .tag = kNativeTag,
+          .description = "Last-Event-ID is the id of any of its events.",
+          .answers = {{.schema = status()}},
+          .errors = {{404}}};
+}
+
 Operation describe_websocket() {
   return {.id = "websocket",
           .tag = kNativeTag,
@@ -112,5 +121,24 @@ Operation describe_openapi_yaml() {
 Operation describe_docs() { return file_at("docs", "text/html"); }
 Operation describe_docs_script() { return file_at("docsScript", "text/javascript"); }
 Operation describe_docs_style() { return file_at("docsStyle", "text/css"); }
+
+Operation describe_page_root() {
+  return {.id = "pageRoot",
+          .tag = kPageTag,
+          .description = "A client that does not accept `text/html`, and a `HEAD`, gets `Ollama is running`.",
+          .answers = {{.media_type = "text/html"}, {.media_type = "text/plain", .schema = text()}}};
+}
+Operation describe_page_status() {
+  return {.id = "pageStatus", .tag = kPageTag, .answers = {{.media_type = "text/html"}}};
+}
+Operation describe_page_embeddings() {
+  return {.id = "pageEmbeddings", .tag = kPageTag, .answers = {{.media_type = "text/html"}}};
+}
+Operation describe_page_asset() {
+  return {.id = "pageAsset",
+          .tag = kPageTag,
+          .answers = {{.media_type = "text/javascript"}, {.media_type = "text/css"}, {.media_type = "image/svg+xml"}},
+          .errors = {{404}}};
+}
 
 }  // namespace quarrel

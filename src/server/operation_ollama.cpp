@@ -172,8 +172,4 @@ Operation describe_ollama_version() {
           .answers = {{.schema = named("OllamaVersion", object({{"version", text("numbers and dots")}}))}}};
 }
 
-Operation describe_ollama_root() {
-  return {.id = "ollamaRoot", .tag = kOllamaTag, .answers = {{.media_type = "text/plain", .schema = text()}}};
-}
-
 }  // namespace quarrel

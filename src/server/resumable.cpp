@@ -31,6 +31,11 @@ void ResumableAnswer::accepted() {
   if (receiver_ != nullptr) receiver_->accepted({.id = id_});
 }
 
+void ResumableAnswer::reading(std::size_t read, std::size_t prompt_tokens) {
+  const std::scoped_lock lock(mutex_);
+  if (receiver_ != nullptr) receiver_->reading(read, prompt_tokens);
+}
+
 void ResumableAnswer::take(std::span<const AnswerEvent> events) {
   std::function<void()> cancel;
   {
@@ -207,6 +212,20 @@ ResumableAnswers::Attached ResumableAnswers::attach(const ResumePoint& point, st
     throw ApiError(404, "not_found_error", "answer_not_found", "there is no answer to take up at that place", "resume");
   }
   return {.answer = std::move(answer), .left = *left};
+}
+
+void ResumableAnswers::stop(const std::string& id, std::uint64_t caller) {
+  std::shared_ptr<ResumableAnswer> answer;
+  {
+    const std::scoped_lock lock(mutex_);
+    const auto found = answers_.find(id);
+    if (found != answers_.end() && found->second->caller() == caller) answer = found->second;
+  }
+  if (answer == nullptr) {
+    throw ApiError(404, "not_found_error", "answer_not_found", "there is no such answer to stop", "Last-Event-ID");
+  }
+  *answer->stopped() = true;
+  answer->cancel();
 }
 
 void ResumableAnswers::look() {

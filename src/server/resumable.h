@@ -52,6 +52,7 @@ class ResumableAnswer {
 
   // ---- The side that writes ----
   void accepted();
+  void reading(std::size_t read, std::size_t prompt_tokens);
   void take(std::span<const AnswerEvent> events);
   // What ends the work, and holds it until the answer's end; called at most once, and not after that.
   void set_cancel(std::function<void()> cancel);
@@ -114,6 +115,8 @@ class ResumableAnswers {
     Remainder left = Remainder::some;
   };
   Attached attach(const ResumePoint& point, std::uint64_t caller, std::shared_ptr<AnswerReceiver> receiver);
+  // Its end, as if its connection had said `stop`. Throws as `attach` does.
+  void stop(const std::string& id, std::uint64_t caller);
   // Sends more of long rests; gives up those whose time is over, or which are too many bytes. Some times a second.
   void look();
   // All of them.
@@ -137,6 +140,9 @@ class ResumableReceiver final : public AnswerReceiver {
   explicit ResumableReceiver(const std::shared_ptr<ResumableAnswer>& answer) : answer_(answer) {}
   void accepted(const ResumePoint&) override {
     if (const auto answer = answer_.lock()) answer->accepted();
+  }
+  void reading(std::size_t read, std::size_t prompt_tokens) override {
+    if (const auto answer = answer_.lock()) answer->reading(read, prompt_tokens);
   }
   bool take(std::span<const AnswerEvent> events, const ResumePoint&) override {
     const auto answer = answer_.lock();

@@ -11,6 +11,7 @@
 #include "server/ollama_store_api.h"
 #include "server/openai_api.h"
 #include "server/openapi.h"
+#include "server/page.h"
 #include "server/rerank_api.h"
 #include "server/text_api.h"
 #include "server/watch/watch.h"
@@ -40,6 +41,8 @@ constexpr std::array kRoutes = {
           "Answers a prompt", describe_native_generate},
     Route{"POST", "/api/stream", Access::key, Dialect::native, kLargeBody, false, native_stream,
           "Answers a prompt token by token", describe_native_stream},
+    Route{"DELETE", "/api/stream", Access::key, Dialect::native, 0, false, stop_stream,
+          "Ends such an answer, which may outlive its connection", describe_stop_stream},
     Route{"GET", "/ws", Access::key, Dialect::native, 0, false, open_websocket,
           "Opens a WebSocket: answers, stop, status and metrics in messages", describe_websocket},
     Route{"POST", "/api/chat", Access::key, Dialect::native, kLargeBody, false, ollama_chat,
@@ -86,8 +89,14 @@ constexpr std::array kRoutes = {
           describe_openai_rerank},
     Route{"GET", "/api/version", Access::everybody, Dialect::native, 0, true, ollama_version,
           "Tells the program's version, as Ollama does", describe_ollama_version},
-    Route{"GET", "/", Access::everybody, Dialect::native, 0, true, ollama_root,
-          "Tells Ollama's clients that all is well", describe_ollama_root},
+    Route{"GET", "/", Access::everybody, Dialect::native, 0, true, page_root,
+          "The page for browsers; tells Ollama's clients that all is well", describe_page_root},
+    Route{"GET", "/status", Access::everybody, Dialect::native, 0, true, page_view, "The page's dashboard",
+          describe_page_status},
+    Route{"GET", "/embeddings", Access::everybody, Dialect::native, 0, true, page_view, "The page's part on vectors",
+          describe_page_embeddings},
+    Route{"GET", "/assets/{name}", Access::everybody, Dialect::native, 0, true, page_asset, "The page's files",
+          describe_page_asset},
     Route{"GET", "/health", Access::everybody, Dialect::native, 0, true, health, "Tells that the server is there",
           describe_health},
     Route{"GET", "/api/health", Access::everybody, Dialect::native, 0, true, health, "The same", describe_api_health},

@@ -33,6 +33,13 @@ class SocketReceiver final : public AnswerReceiver {
     session->send(status_message(messages_.id(), status));
   }
 
+  void reading(std::size_t read, std::size_t prompt_tokens) override {
+    const auto session = session_.lock();
+    if (session == nullptr) return;
+    session->send(status_message(
+        messages_.id(), {{"state", "reading"}, {"prompt_tokens", prompt_tokens}, {"prompt_tokens_read", read}}));
+  }
+
   bool take(std::span<const AnswerEvent> events, const ResumePoint& before) override {
     const auto session = session_.lock();
     if (session == nullptr) return false;
@@ -311,7 +318,7 @@ void SocketSession::start(const AnswerPlace& place, const NativeRequest& request
                           const std::shared_ptr<ResumableAnswer>& resumable,
                           const std::shared_ptr<AnswerReceiver>& target, const std::shared_ptr<RequestRecord>& record) {
   const bool stream = request.stream.value_or(true);
-  EventWriter::Options options{.stream = stream};
+  EventWriter::Options options{.stream = stream, .progress = request.progress};
   {
     const std::scoped_lock lock(mutex_);
     const auto found = find(place);

@@ -75,6 +75,7 @@ EngineRequest request_for(const Ask& ask, const LoadedModel& model) {
   request.salt = ask.salt;
   request.pinned = ask.pinned;
   request.use_cache = ask.use_cache;
+  request.tell_reading = ask.tell_reading;
   request.prompt_outputs = ask.prompt_scores ? PromptOutputs::scores : PromptOutputs::none;
   request.sampling = ask.sampling;
   request.sampling.seed = ask.seed ? *ask.seed : random_seed();

@@ -236,6 +236,11 @@ void Generation::State::translate(TokenEvent& event) {
       result.cached = event.cached;
       out_.push_back(std::move(result));
       break;
+    case TokenEvent::Kind::prompt_read:
+      result.kind = GenerationEvent::Kind::prompt_read;
+      result.read = event.read;
+      out_.push_back(std::move(result));
+      break;
     case TokenEvent::Kind::prompt_score:
       result.kind = GenerationEvent::Kind::prompt_score;
       result.token = event.sample.id;

@@ -25,6 +25,7 @@ namespace quarrel {
 struct GenerationEvent {
   enum class Kind : std::uint8_t {
     started,       // it has left the queue
+    prompt_read,   // where it was asked for: so much of the prompt is read, and not all
     prompt_score,  // the next token of the prompt: token, logprob, top
     piece,         // a token of an answer, and the text that may be shown now
     shifted,       // the context was full: what was forgotten is not seen any more
@@ -39,6 +40,7 @@ struct GenerationEvent {
   float logprob = 0.0f;                // as the model has it, before any sampling parameter
   std::vector<TokenLogprob> top = {};  // the most likely ones in the token's place
   std::int32_t cached = 0;             // of started: tokens of the prompt that the cache had
+  std::int32_t read = 0;               // of prompt_read: tokens of the prompt
   std::int32_t dropped = 0;            // of shifted: tokens that were forgotten
   FinishReason reason = FinishReason::stop;  // of finished
   std::string error = {};                    // of finished: what went wrong with this answer, or why it was cancelled

@@ -35,6 +35,10 @@ EncodedChat encode_chat(const Tokenizer& tokenizer, const ChatTemplate& chat_tem
                                    {"eos_token", spelling(tokenizer, tokenizer.special().eos)}};
   if (input.arguments.is_object()) variables.insert(input.arguments.begin(), input.arguments.end());
   RenderedText rendered = chat_template.render(variables, input.clock ? *input.clock : TemplateClock::now());
+  if (!input.answer_start.empty()) {
+    rendered.from_variables.push_back({rendered.text.size(), rendered.text.size() + input.answer_start.size()});
+    rendered.text += input.answer_start;
+  }
   EncodedChat result;
   result.tokens = tokenizer.encode(rendered.text, {.parse_special = true, .literal = rendered.from_variables});
   put_bos(tokenizer, result.tokens);

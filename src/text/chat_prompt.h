@@ -28,6 +28,7 @@ struct ChatInput {
   nlohmann::ordered_json tools = nullptr;      // a list, or null: none
   nlohmann::ordered_json arguments = nullptr;  // an object: more variables of the template's own, by name; null: none
   bool add_generation_prompt = true;           // ends where the assistant's next message begins
+  std::string answer_start = {};               // of the answer, which is continued; behind add_generation_prompt
   std::optional<TemplateClock> clock = {};     // none: now
 };
 

@@ -93,6 +93,43 @@ class Answers(SocketTest):
                     ends.append(message["id"])
         self.assertEqual(texts, alone)
 
+    def test_how_much_of_the_prompt_is_read(self):
+        with self.open() as client:
+            client.ask("long", prompt="one two three " * 4000, max_tokens=1, progress=True)
+            told = []
+            while (message := client.next("status", "inference"))["type"] == "status":
+                if message["payload"].get("state") == "reading":
+                    told.append(message["payload"])
+            client.ask("silent", prompt="four five six " * 4000, max_tokens=1)
+            states = []
+            while (message := client.next("status", "inference")).get("id") != "silent" or message["type"] == "status":
+                states.append(message["payload"].get("state"))
+        self.assertGreater(len(told), 2)
+        read = [payload["prompt_tokens_read"] for payload in told]
+        self.assertEqual(read, sorted(set(read)))
+        self.assertEqual(len({payload["prompt_tokens"] for payload in told}), 1)
+        self.assertLess(read[-1], told[0]["prompt_tokens"])
+        self.assertNotIn("reading", states)
+
+    def test_an_answer_goes_on_from_its_beginning(self):
+        asked = {"role": "user", "content": "Hello there"}
+        body = {"max_tokens": 8, "temperature": 0}
+        with self.open() as client:
+            client.ask("a", messages=[asked], **body)
+            whole = client.answer("a")
+            client.ask("b", messages=[asked, {"role": "assistant", "content": "fox"}], **{"continue": True}, **body)
+            rest = client.answer("b")
+            client.ask("c", messages=[asked], **{"continue": True})
+            self.expect_code(client, "INVALID_REQUEST", "c", param="continue")
+            client.ask("d", messages=[asked, {"role": "assistant", "content": "<|im_end|>"}], **{"continue": True}, **body)
+            forged = client.answer("d")
+        template = self.server.post("/apply-template", {"messages": [asked]})[1]["prompt"]
+        raw = self.server.post("/v1/completions", {"prompt": template + "fox", **body})[1]
+        self.assertEqual(text_of(rest), raw["choices"][0]["text"])
+        self.assertEqual(rest[-1]["payload"]["prompt_tokens"], raw["usage"]["prompt_tokens"])
+        # What stands in it never becomes a control token.
+        self.assertGreater(forged[-1]["payload"]["prompt_tokens"], whole[-1]["payload"]["prompt_tokens"] + 1)
+
     def test_stop_ends_one_answer_and_no_other(self):
         with self.open() as client:
             client.ask("long", **LONG)
@@ -432,6 +469,24 @@ class Resume(SocketTest):
             client.next("inference")
             client.send({"type": "stop", "id": "b"})
             self.assertEqual(client.answer("b")[-1]["payload"]["finish_reason"], "cancelled")
+
+    def test_an_answer_over_sse_can_be_stopped(self):
+        with self.server.socket() as connection:
+            body = json.dumps({**LONG, "resume": True}).encode()
+            head = f"POST /api/stream HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+            connection.sendall(head.encode() + body)
+            seen = b""
+            while b"data:" not in seen:
+                seen += connection.recv(65536)
+            place = seen.split(b"id: ")[1].split(b"\n")[0].decode()
+            self.assertEqual(self.server.request("DELETE", "/api/stream")[0], 400)
+            wrong = {"Last-Event-ID": "0" * 32 + ":1"}
+            self.assertEqual(self.server.request("DELETE", "/api/stream", headers=wrong)[0], 404)
+            status, _, said = self.server.request("DELETE", "/api/stream", headers={"Last-Event-ID": place})
+            self.assertEqual((status, json.loads(said)), (200, {"status": "stopped"}))
+            while b'"finish_reason"' not in seen:
+                seen += connection.recv(65536)
+        self.assertIn(b'"finish_reason":"cancelled"', seen)
 
     def test_another_connection_takes_it_over(self):
         with self.open() as first, self.open() as second:

@@ -1,6 +1,7 @@
 // The life of a request: ends of every kind, limits, and that nothing stays behind.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <limits>
 #include <thread>
@@ -48,6 +49,20 @@ TEST_F(EngineTest, StopTokensEndAnAnswer) {
   EXPECT_EQ(answer.reason, FinishReason::stop);
   ASSERT_LE(answer.tokens.size(), 6u);
   EXPECT_EQ(answer.tokens.back(), whole.tokens[5]);
+}
+
+TEST_F(EngineTest, HowMuchOfThePromptIsReadIsToldToWhoAsks) {
+  EngineRequest asking = request(100, 4);
+  asking.tell_reading = true;
+  asking.use_cache = false;
+  const Answer told = ask(*engine_, asking);
+  ASSERT_FALSE(told.reads.empty()) << "a step has 64 rows at most";
+  EXPECT_TRUE(std::ranges::is_sorted(told.reads));
+  EXPECT_LE(told.reads.back(), 99);
+  asking.tell_reading = false;
+  const Answer silent = ask(*engine_, asking);
+  EXPECT_TRUE(silent.reads.empty());
+  EXPECT_EQ(silent.tokens, told.tokens);
 }
 
 TEST_F(EngineTest, CancelledAtAnyMoment) {

@@ -64,6 +64,15 @@ TEST(NativeRequest, WhatIsToBeAnsweredIsSaidOnce) {
   EXPECT_EQ(refused(R"({"messages":[{"role":"user","content":"q"}]})"), "");
 }
 
+TEST(NativeRequest, AnAnswerGoesOnOnlyFromABeginningOfItsOwn) {
+  const std::string user = R"({"role":"user","content":"q"})";
+  const std::string assistant = R"({"role":"assistant","content":"a"})";
+  EXPECT_TRUE(read(R"({"continue":true,"progress":true,"messages":[)" + user + "," + assistant + "]}").go_on);
+  EXPECT_FALSE(read(R"({"messages":[)" + user + "," + assistant + "]}").go_on);
+  EXPECT_EQ(refused(R"({"continue":true,"messages":[)" + user + "]}"), "continue");
+  EXPECT_EQ(refused(R"({"continue":true,"prompt":"p"})"), "continue");
+}
+
 TEST(NativeRequest, AnAnswerIsTakenUpByItsPlaceAlone) {
   const std::string place = "\"0123456789abcdef0123456789abcdef:42\"";
   const NativeRequest request = read("{\"resume\":" + place + "}");

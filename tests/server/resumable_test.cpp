@@ -17,6 +17,7 @@ class Client final : public AnswerReceiver {
  public:
   explicit Client(std::size_t most = 1'000'000) : most_(most) {}
   void accepted(const ResumePoint&) override { ++accepted_times; }
+  void reading(std::size_t read, std::size_t) override { read_tokens = read; }
   bool take(std::span<const AnswerEvent> events, const ResumePoint& before) override {
     std::uint64_t number = before.event;
     for (const AnswerEvent& event : events) {
@@ -33,6 +34,7 @@ class Client final : public AnswerReceiver {
   std::vector<std::uint64_t> numbers;
   std::string text;
   bool complete = false;
+  std::size_t read_tokens = 0;
   int accepted_times = 0, replaced_times = 0;
 
  private:
@@ -138,6 +140,35 @@ TEST_F(Resumable, AnotherCallerLearnsNothing) {
   EXPECT_EQ(messages[0], messages[1]);
   EXPECT_EQ(messages[0], messages[2]);
   EXPECT_EQ(status_of(answers, {.id = answer->id(), .event = 1}, 1), 200u);
+}
+
+TEST_F(Resumable, WhoeverHasItsIdAndIsItsCallerEndsIt) {
+  ResumableAnswers answers(options());
+  const auto client = std::make_shared<Client>();
+  const auto answer = answers.create(1, client);
+  int cancelled = 0;
+  answer->set_cancel([&] { ++cancelled; });
+  EXPECT_THROW(answers.stop(answer->id(), 2), ApiError);
+  EXPECT_THROW(answers.stop("0123456789abcdef0123456789abcdef", 1), ApiError);
+  EXPECT_FALSE(*answer->stopped());
+  answers.stop(answer->id(), 1);
+  answers.stop(answer->id(), 1);
+  EXPECT_TRUE(*answer->stopped());
+  EXPECT_EQ(cancelled, 1);
+}
+
+TEST_F(Resumable, HowMuchIsReadIsToldToWhoeverListens) {
+  ResumableAnswers answers(options());
+  const auto first = std::make_shared<Client>();
+  const auto second = std::make_shared<Client>();
+  const auto answer = answers.create(1, first);
+  answer->reading(10, 50);
+  answers.attach({.id = answer->id(), .event = 0}, 1, second);
+  answer->reading(20, 50);
+  answer->detach(second.get());
+  answer->reading(30, 50);
+  EXPECT_EQ(first->read_tokens, 10U);
+  EXPECT_EQ(second->read_tokens, 20U);
 }
 
 TEST_F(Resumable, ASecondConnectionTakesItFromTheFirst) {

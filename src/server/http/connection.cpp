@@ -80,7 +80,8 @@ std::string head_text(const Response& response, const std::string& id, int minor
 std::string whole_text(const Response& response, const std::string& id, int minor_version, bool keep_alive,
                        bool head_only) {
   std::string text = head_text(response, id, minor_version, keep_alive);
-  if (response.status != 204) text += fmt::format("Content-Length: {}\r\n", response.body.size());
+  if (response.status != 204 && response.status != 304)
+    text += fmt::format("Content-Length: {}\r\n", response.body.size());
   text += "\r\n";
   if (!head_only) text += response.body;
   return text;

@@ -1,0 +1,288 @@
+// The connection to the server: one WebSocket that is opened again whenever it is lost, with a heartbeat and growing pauses,
+// and server-sent events where WebSockets do not get through. Answers that run are taken up where they were.
+import type { AnswerHandle, AnswerReceiver } from "./answer.ts";
+import type { Api } from "./api.ts";
+import { waitBefore } from "./backoff.ts";
+import { streamAnswer } from "./event_stream.ts";
+import { asFailure, Failure } from "./failure.ts";
+import { field, numberOr, parseJson, textOr } from "./json.ts";
+import type { Keys } from "./keys.ts";
+import { Cell, Emitter } from "./observable.ts";
+import { SocketAnswers } from "./socket_answers.ts";
+import type { Envelope } from "./socket_answers.ts";
+import type { ActivityMetrics, Connection, ConnectionStatus } from "./types.ts";
+
+/** Silence after which the server is asked for a sign of life, and the time that it has for it. */
+const quietTime = 15_000;
+const answerTime = 10_000;
+/** An attempt that takes longer has failed. */
+const openTime = 10_000;
+/** Longer prompts go by HTTP, which takes more than a message may have. */
+const longestMessage = 900_000;
+/** So many attempts fail, although the server answers by HTTP, before events come in the socket's place. */
+const socketAttempts = 2;
+const eventsProbeEvery = 15_000;
+
+export interface SocketLike {
+  readonly readyState: number;
+  send(text: string): void;
+  close(): void;
+  onopen: ((event: never) => void) | null;
+  onclose: ((event: never) => void) | null;
+  onmessage: ((event: never) => void) | null;
+  onerror: ((event: never) => void) | null;
+}
+
+export type OpenSocket = (protocols: string[]) => SocketLike;
+
+function toBase64Url(text: string): string {
+  const bytes = new TextEncoder().encode(text);
+  return btoa(String.fromCharCode(...bytes)).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+}
+
+/** A browser's WebSocket has no headers of ours: the key is a subprotocol, which no log keeps. */
+export function protocolsFor(key: string | null): string[] {
+  return key === null ? ["quarrel.v1"] : ["quarrel.v1", `quarrel.key.${toBase64Url(key)}`];
+}
+
+function readActivity(payload: unknown): ActivityMetrics {
+  return {
+    connections: numberOr(field(payload, "connections"), 0),
+    running: numberOr(field(payload, "running"), 0),
+    requestsTotal: numberOr(field(payload, "requests_total"), 0),
+    tokensTotal: numberOr(field(payload, "tokens_total"), 0),
+    tokensPerSecond: numberOr(field(payload, "tokens_per_sec"), 0),
+  };
+}
+
+const beginning: ConnectionStatus = { state: "connecting", transport: "websocket", retryAt: null, attempt: 0, reason: "" };
+
+export class ServerConnection implements Connection {
+  readonly status = new Cell<ConnectionStatus>(beginning);
+  readonly activity = new Cell<ActivityMetrics | null>(null);
+  /** What is loaded has changed, or a connection was made. */
+  readonly serverStatus = new Emitter<unknown>();
+  private readonly api: Api;
+  private readonly keys: Keys;
+  private readonly openSocket: OpenSocket;
+  private readonly answers: SocketAnswers;
+  private socket: SocketLike | null = null;
+  private opened = false;
+  private attempt = 0;
+  private refusedSockets = 0;
+  private byEvents = 0; // answers that run by server-sent events
+  private retryTimer: ReturnType<typeof setTimeout> | null = null;
+  private quietTimer: ReturnType<typeof setTimeout> | null = null;
+
+  constructor(api: Api, keys: Keys, openSocket: OpenSocket) {
+    this.api = api;
+    this.keys = keys;
+    this.openSocket = openSocket;
+    this.answers = new SocketAnswers((message) => this.send(message), () => this.showAnswers());
+    keys.changed.on(() => this.restart());
+  }
+
+  start(): void {
+    this.connect();
+  }
+
+  retry(): void {
+    if (this.socket !== null || this.status.get().transport === "sse") return;
+    this.clearRetry();
+    this.connect();
+  }
+
+  ask(body: Record<string, unknown>, receiver: AnswerReceiver, resume: string | null): AnswerHandle {
+    const resumable = { ...body, resume: true };
+    const long = resume === null && JSON.stringify(resumable).length > longestMessage;
+    if (!long && this.status.get().transport === "websocket") return this.answers.ask(resumable, receiver, resume);
+    return this.askByEvents(resumable, receiver, resume);
+  }
+
+  private askByEvents(body: unknown, receiver: AnswerReceiver, resume: string | null): AnswerHandle {
+    this.byEvents += 1;
+    this.showAnswers();
+    const over = (): void => {
+      this.byEvents -= 1;
+      this.showAnswers();
+    };
+    return streamAnswer(this.api, body, {
+      news: (news) => receiver.news(news),
+      piece: (piece) => receiver.piece(piece),
+      lost: () => receiver.lost(),
+      end: (end) => { over(); receiver.end(end); },
+      failed: (failure) => { over(); receiver.failed(failure); },
+    }, resume);
+  }
+
+  // ---- Attempts ----
+
+  private connect(): void {
+    this.show({ state: "connecting", retryAt: null, reason: "" });
+    let socket: SocketLike;
+    try {
+      socket = this.openSocket(protocolsFor(this.keys.current()));
+    } catch {
+      void this.attemptFailed();
+      return;
+    }
+    this.socket = socket;
+    this.opened = false;
+    this.expect(openTime, () => this.drop(socket));
+    socket.onopen = () => this.socketOpened(socket);
+    socket.onmessage = (event: MessageEvent<unknown>) => this.socketMessage(socket, event.data);
+    socket.onclose = () => this.socketClosed(socket);
+    socket.onerror = () => undefined; // onclose follows
+  }
+
+  private socketOpened(socket: SocketLike): void {
+    if (socket !== this.socket) return;
+    this.opened = true;
+    this.attempt = 0;
+    this.refusedSockets = 0;
+    this.listen(socket);
+    this.show({ state: "connected", transport: "websocket", attempt: 0, retryAt: null, reason: "" });
+    this.answers.connected();
+    this.showAnswers();
+    this.send({ type: "status", id: "page-status" });
+  }
+
+  private socketClosed(socket: SocketLike): void {
+    if (socket !== this.socket) return;
+    this.socket = null;
+    this.clearQuiet();
+    this.answers.disconnected();
+    if (this.opened) this.waitForRetry("The connection was lost.");
+    else void this.attemptFailed();
+  }
+
+  /** Why a socket could not be opened the browser does not say: an ordinary request tells. */
+  private async attemptFailed(): Promise<void> {
+    try {
+      await this.api.json("/api/models");
+    } catch (error) {
+      const { code, message, retryAfter } = asFailure(error).error;
+      if (code === "KEY_NEEDED") {
+        this.answers.failAll(new Failure("KEY_NEEDED", "The server needs a key."));
+        this.show({ state: "disconnected", retryAt: null, reason: "The server needs a key." }); return;
+      }
+      this.waitForRetry(code === "CONNECTION_LOST" ? "The server cannot be reached." : message, retryAfter); return;
+    }
+    this.refusedSockets += 1;
+    if (this.refusedSockets < socketAttempts) { this.waitForRetry("A WebSocket does not get through."); return; }
+    this.useEvents();
+  }
+
+  private waitForRetry(reason: string, retryAfter: number | null = null): void {
+    const wait = Math.max(waitBefore(this.attempt), (retryAfter ?? 0) * 1000);
+    this.attempt += 1;
+    this.clearRetry();
+    this.retryTimer = setTimeout(() => { this.retryTimer = null; this.connect(); }, wait);
+    this.show({ state: "disconnected", retryAt: Date.now() + wait, attempt: this.attempt, reason });
+  }
+
+  private restart(): void {
+    const { socket } = this;
+    this.socket = null;
+    this.clearRetry();
+    this.clearQuiet();
+    this.attempt = 0;
+    if (socket !== null) {
+      socket.close();
+      this.answers.disconnected();
+    }
+    this.connect();
+  }
+
+  // ---- Server-sent events in the socket's place ----
+
+  private useEvents(): void {
+    this.attempt = 0;
+    this.show({ state: "connected", transport: "sse", retryAt: null, attempt: 0, reason: "" });
+    for (const { body, receiver, place } of this.answers.takeAll()) this.askByEvents(body, receiver, place);
+    this.serverStatus.emit(null);
+    this.probeEvents();
+  }
+
+  private probeEvents(): void {
+    this.clearRetry();
+    this.retryTimer = setTimeout(() => {
+      this.api.call("/api/models").then(() => {
+        this.show({ state: "connected", reason: "" });
+        this.showAnswers();
+        this.probeEvents();
+      }, (error: unknown) => {
+        // Perhaps WebSockets get through when the server is back.
+        this.refusedSockets = 0;
+        this.show({ transport: "websocket" });
+        this.waitForRetry(asFailure(error).message);
+      });
+    }, eventsProbeEvery);
+  }
+
+  // ---- Messages and the heartbeat ----
+
+  private socketMessage(socket: SocketLike, data: unknown): void {
+    if (socket !== this.socket || typeof data !== "string") return;
+    this.listen(socket);
+    const message = parseJson(data);
+    const id = textOr(field(message, "id"), "");
+    const payload = field(message, "payload");
+    switch (field(message, "type")) {
+      case "inference": return this.answers.inference(id, payload);
+      case "error": return this.answers.error(id, payload);
+      case "metrics": return this.activity.set(readActivity(payload));
+      case "status":
+        if (Array.isArray(field(payload, "models"))) this.serverStatus.emit(payload);
+        return this.answers.status(id, payload);
+      default: return; // a newer server's
+    }
+  }
+
+  private listen(socket: SocketLike): void {
+    this.expect(quietTime, () => {
+      this.send({ type: "ping", id: "page-ping" });
+      this.expect(answerTime, () => this.drop(socket));
+    });
+  }
+
+  /** A connection that is half gone may take minutes to say so. */
+  private drop(socket: SocketLike): void {
+    socket.onclose = null;
+    socket.close();
+    this.socketClosed(socket);
+  }
+
+  private expect(time: number, otherwise: () => void): void {
+    this.clearQuiet();
+    this.quietTimer = setTimeout(otherwise, time);
+  }
+
+  private send(message: Envelope): boolean {
+    if (this.socket?.readyState !== 1) return false;
+    this.socket.send(JSON.stringify(message));
+    return true;
+  }
+
+  private showAnswers(): void {
+    const { state } = this.status.get();
+    if (state !== "connected" && state !== "generating") return;
+    this.show({ state: this.answers.size + this.byEvents > 0 ? "generating" : "connected" });
+  }
+
+  private show(patch: Partial<ConnectionStatus>): void {
+    const before = this.status.get();
+    const after = { ...before, ...patch };
+    if ((Object.keys(after) as (keyof ConnectionStatus)[]).some((name) => after[name] !== before[name])) this.status.set(after);
+  }
+
+  private clearRetry(): void {
+    if (this.retryTimer !== null) clearTimeout(this.retryTimer);
+    this.retryTimer = null;
+  }
+
+  private clearQuiet(): void {
+    if (this.quietTimer !== null) clearTimeout(this.quietTimer);
+    this.quietTimer = null;
+  }
+}

@@ -1,0 +1,96 @@
+// Makes all of core/ and ties it together; main.ts calls it once.
+import { Api } from "./api.ts";
+import { createBenchmark } from "./benchmark.ts";
+import { ServerConnection } from "./connection.ts";
+import type { OpenSocket } from "./connection.ts";
+import { Conversations } from "./conversations.ts";
+import { createDashboard } from "./dashboard.ts";
+import { openDatabase } from "./database.ts";
+import { createEmbeddings } from "./embeddings.ts";
+import { ChatController } from "./generation.ts";
+import { newId } from "./identifier.ts";
+import { field, textOr } from "./json.ts";
+import { Keys } from "./keys.ts";
+import { Models } from "./models.ts";
+import { Cell } from "./observable.ts";
+import { createSettings } from "./settings.ts";
+import type { TextStorage } from "./settings.ts";
+import { openTabs } from "./tabs.ts";
+import { createTransfer } from "./transfer.ts";
+import type { Core } from "./types.ts";
+
+/** null: the browser allows none. */
+function storageOf(give: () => Storage): TextStorage | null {
+  try {
+    const storage = give();
+    storage.getItem("quarrel");
+    return storage;
+  } catch {
+    return null;
+  }
+}
+
+const openSocket: OpenSocket = (protocols) => {
+  const address = new URL("/ws", location.href);
+  address.protocol = location.protocol === "https:" ? "wss:" : "ws:";
+  return new WebSocket(address, protocols);
+};
+
+async function readVersion(api: Api, version: Cell<string>): Promise<void> {
+  version.set(textOr(field(await api.json("/version"), "version"), ""));
+}
+
+function followServer(connection: ServerConnection, models: Models, keys: Keys, readAll: () => void): void {
+  connection.serverStatus.on((status) => models.takeStatus(status));
+  let wasThere = false;
+  connection.status.subscribe(({ state }) => {
+    const isThere = state === "connected" || state === "generating";
+    if (isThere && !wasThere) {
+      // Where nobody needs a key everybody may do everything.
+      if (keys.state.get() === "open") models.mayControl.set(true);
+      readAll();
+    }
+    wasThere = isThere;
+  });
+  keys.changed.on(() => models.mayControl.set(null));
+}
+
+function followPage(connection: ServerConnection, conversations: Conversations, readSettings: () => void): void {
+  addEventListener("online", () => connection.retry());
+  addEventListener("storage", readSettings);
+  addEventListener("pagehide", () => void conversations.keeper.flush());
+  document.addEventListener("visibilitychange", () => {
+    if (document.visibilityState === "hidden") void conversations.keeper.flush();
+    else connection.retry();
+  });
+}
+
+export async function createCore(): Promise<Core> {
+  const lasting = storageOf(() => localStorage);
+  // Browsers that follow the standard have no `subtle` outside secure contexts, whatever its type says.
+  const subtle = crypto.subtle as SubtleCrypto | undefined;
+  const keys = new Keys({ session: storageOf(() => sessionStorage), lasting, crypto: subtle ?? null });
+  const api = new Api(keys, (url, options) => fetch(url, options));
+  const settings = createSettings(lasting, newId);
+  const tabs = openTabs();
+  const conversations = new Conversations(await openDatabase(), tabs, newId);
+  const connection = new ServerConnection(api, keys, openSocket);
+  const models = new Models(api);
+  const chat = new ChatController({ source: connection, conversations, settings, models, tabs, newId });
+  const version = new Cell("");
+  const readAll = (): void => {
+    void models.refresh().catch(() => undefined);
+    void readVersion(api, version).catch(() => undefined);
+  };
+  followServer(connection, models, keys, readAll);
+  followPage(connection, conversations, () => settings.readAgain());
+  await conversations.start();
+  connection.start();
+  return {
+    version, settings, conversations, connection, models, chat, keys,
+    dashboard: createDashboard(api),
+    benchmark: createBenchmark(connection),
+    embeddings: createEmbeddings(api),
+    transfer: createTransfer(conversations),
+  };
+}

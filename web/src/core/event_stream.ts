@@ -1,0 +1,167 @@
+// Answers by server-sent events: where WebSockets do not get through, and for prompts too long for one message. A stream
+// that breaks off is taken up behind the last event that came.
+import { eventNumber, readEnd, readPiece } from "./answer.ts";
+import type { AnswerHandle, AnswerReceiver } from "./answer.ts";
+import type { Api } from "./api.ts";
+import { waitBefore } from "./backoff.ts";
+import { asFailure, Failure, failureOfStatus } from "./failure.ts";
+import { parseJson } from "./json.ts";
+
+export interface ServerEvent {
+  id: string | null;
+  event: string;
+  data: string | null;
+}
+
+/** Lines to events; what is cut in two between chunks is put together. */
+export class EventParser {
+  private rest = "";
+  private id: string | null = null;
+  private event = "";
+  private data: string[] = [];
+
+  feed(text: string): ServerEvent[] {
+    const events: ServerEvent[] = [];
+    const lines = (this.rest + text).split("\n");
+    this.rest = lines.pop() ?? "";
+    for (const raw of lines) {
+      const line = raw.endsWith("\r") ? raw.slice(0, -1) : raw;
+      if (line === "") this.finish(events);
+      else this.take(line);
+    }
+    return events;
+  }
+
+  private take(line: string): void {
+    const colon = line.indexOf(":");
+    if (colon === 0) return; // a comment, which keeps the connection alive
+    const name = colon < 0 ? line : line.slice(0, colon);
+    const value = colon < 0 ? "" : line.slice(colon + 1).replace(/^ /, "");
+    if (name === "id") this.id = value;
+    else if (name === "event") this.event = value;
+    else if (name === "data") this.data.push(value);
+  }
+
+  private finish(events: ServerEvent[]): void {
+    if (this.id !== null || this.data.length > 0) {
+      events.push({ id: this.id, event: this.event, data: this.data.length > 0 ? this.data.join("\n") : null });
+    }
+    this.id = null;
+    this.event = "";
+    this.data = [];
+  }
+}
+
+const mostAttempts = 8;
+
+function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, milliseconds);
+    signal.addEventListener("abort", () => { clearTimeout(timer); resolve(); }, { once: true });
+  });
+}
+
+class EventStreamAnswer {
+  private readonly api: Api;
+  private readonly body: unknown;
+  private readonly receiver: AnswerReceiver;
+  private readonly abort = new AbortController();
+  private place: string | null;
+  private last: number;
+  private over = false;
+  private attempt = 0;
+
+  constructor(api: Api, body: unknown, receiver: AnswerReceiver, resume: string | null) {
+    this.api = api;
+    this.body = body;
+    this.receiver = receiver;
+    this.place = resume;
+    this.last = eventNumber(resume);
+  }
+
+  stop(): void {
+    if (this.over) return;
+    this.over = true;
+    this.abort.abort();
+    if (this.place !== null) {
+      const headers = { "Last-Event-ID": this.place };
+      // The answer outlives its connection: it has to be told.
+      void this.api.call("/api/stream", { method: "DELETE", headers }).catch(() => undefined);
+    }
+    this.receiver.end({ reason: "cancelled", generatedTokens: 0, promptTokens: 0, tokensPerSecond: 0 });
+  }
+
+  async run(): Promise<void> {
+    while (!this.over) {
+      try {
+        await this.read();
+        if (this.ended()) return;
+        throw new Failure("CONNECTION_LOST", "The connection broke off.");
+      } catch (error) {
+        const failure = asFailure(error);
+        if (this.ended()) return;
+        if (failure.error.code !== "CONNECTION_LOST" || ++this.attempt > mostAttempts) { this.fail(failure); return; }
+        this.receiver.lost();
+        await pause(waitBefore(this.attempt - 1), this.abort.signal);
+      }
+    }
+  }
+
+  private ended(): boolean {
+    return this.over;
+  }
+
+  private async read(): Promise<void> {
+    const headers: Record<string, string> = this.place === null ? {} : { "Last-Event-ID": this.place };
+    const body = this.place === null ? { body: this.body } : {};
+    const response = await this.api.call("/api/stream", { method: "POST", ...body, headers, signal: this.abort.signal });
+    if (response.status === 204) { this.complete(); return; }
+    this.receiver.news({ state: "generating", promptTokens: null, readTokens: null, resume: this.place });
+    const parser = new EventParser();
+    const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader();
+    for (;;) {
+      const part = await reader?.read();
+      if (part === undefined || part.done || this.over) return;
+      for (const event of parser.feed(part.value)) this.take(event);
+    }
+  }
+
+  private take(event: ServerEvent): void {
+    if (this.over) return;
+    if (event.id !== null) {
+      const number = eventNumber(event.id);
+      if (event.data !== null && number <= this.last) return; // it came before
+      this.place = event.id;
+      this.last = number;
+    }
+    if (event.data === null) return;
+    const payload = parseJson(event.data);
+    if (event.event === "error") return this.fail(failureOfStatus(500, payload, null));
+    this.attempt = 0;
+    const piece = readPiece(payload, this.place);
+    if (piece !== null && piece.text !== "") this.receiver.piece(piece);
+    else if (piece?.isToken === true) this.receiver.piece(piece);
+    const end = readEnd(payload);
+    if (end === null) return;
+    this.over = true;
+    this.receiver.end(end);
+  }
+
+  /** All of it had come, but for the news that it was all. */
+  private complete(): void {
+    this.over = true;
+    this.receiver.end({ reason: "stop", generatedTokens: 0, promptTokens: 0, tokensPerSecond: 0 });
+  }
+
+  private fail(failure: Failure): void {
+    this.over = true;
+    this.receiver.failed(failure);
+  }
+}
+
+/** `resume`: takes up the answer behind that place; the body does not count then. */
+export function streamAnswer(api: Api, body: unknown, receiver: AnswerReceiver, resume: string | null): AnswerHandle {
+  const answer = new EventStreamAnswer(api, body, receiver, resume);
+  void answer.run();
+  return { stop: () => answer.stop() };
+}

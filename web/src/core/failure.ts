@@ -1,0 +1,71 @@
+// What can go wrong with a request, as a sentence for the reader: from a WebSocket's `error`, an HTTP answer, or a
+// connection that is not there.
+import type { ErrorCode, RequestError, RequestFailure } from "./types.ts";
+import { field, isRecord, numberOr, textOr } from "./json.ts";
+
+export class Failure extends Error implements RequestFailure {
+  readonly error: RequestError;
+
+  constructor(code: ErrorCode, message: string, retryAfter: number | null = null) {
+    super(message);
+    this.name = "Failure";
+    this.error = { code, message, retryAfter };
+  }
+}
+
+const codes: readonly ErrorCode[] = [
+  "INVALID_REQUEST", "MODEL_NOT_FOUND", "INFERENCE_ERROR", "CONNECTION_LOST", "RATE_LIMITED", "QUEUE_FULL", "CONTEXT_FULL",
+];
+
+/** A prompt beyond the context: the server says both numbers. */
+function isTooLong(message: string): boolean {
+  return /\bcontext\b/.test(message) && /\d+ tokens/.test(message);
+}
+
+function sentence(text: string): string {
+  const trimmed = text.trim();
+  if (trimmed === "") return "Something went wrong in the server.";
+  const capital = trimmed.charAt(0).toUpperCase() + trimmed.slice(1);
+  return /[.?]$/.test(capital) ? capital : `${capital}.`;
+}
+
+/** Of a message of type `error`. */
+export function failureOfSocket(payload: unknown): Failure {
+  const said = textOr(field(payload, "message"), "");
+  const given = field(payload, "code");
+  const code = codes.find((one) => one === given) ?? "INFERENCE_ERROR";
+  const retryAfter = numberOr(field(payload, "retry_after"), null);
+  return new Failure(code === "INVALID_REQUEST" && isTooLong(said) ? "CONTEXT_FULL" : code, sentence(said), retryAfter);
+}
+
+function codeOfStatus(status: number, message: string): ErrorCode {
+  if (status === 401) return "KEY_NEEDED";
+  if (status === 403) return "NOT_ALLOWED";
+  if (status === 404) return "MODEL_NOT_FOUND";
+  if (status === 429) return "RATE_LIMITED";
+  if (status === 503) return "QUEUE_FULL";
+  if (status >= 500) return "INFERENCE_ERROR";
+  return isTooLong(message) ? "CONTEXT_FULL" : "INVALID_REQUEST";
+}
+
+/** Both of the server's forms: {"error": "…"} and {"error": {"message": "…"}}. */
+function messageOf(body: unknown): string {
+  const error = field(body, "error");
+  return isRecord(error) ? textOr(error["message"], "") : textOr(error, "");
+}
+
+export function failureOfStatus(status: number, body: unknown, retryAfter: number | null): Failure {
+  const said = messageOf(body);
+  return new Failure(codeOfStatus(status, said), said === "" ? `The server answered with status ${status}.` : sentence(said), retryAfter);
+}
+
+export function lost(message = "The server cannot be reached. Is it running?"): Failure {
+  return new Failure("CONNECTION_LOST", message);
+}
+
+/** Whatever was thrown, as a failure. */
+export function asFailure(thrown: unknown): Failure {
+  if (thrown instanceof Failure) return thrown;
+  if (thrown instanceof DOMException && thrown.name === "AbortError") return new Failure("CONNECTION_LOST", "The request was ended.");
+  return lost();
+}

@@ -1,0 +1,115 @@
+// Writes behind: what has changed is saved soon, in order, and what found no room stays in memory until there is some.
+// Nothing is dropped, and the storage's state says how it stands.
+import { QuotaError } from "./database.ts";
+import type { ConversationUpdate, Database } from "./database.ts";
+import { Cell } from "./observable.ts";
+import type { StoredConversation, StoredMessage } from "./records.ts";
+import type { Tabs } from "./tabs.ts";
+import type { StorageState } from "./types.ts";
+
+const ready: StorageState = { state: "ready", message: "" };
+const inMemory: StorageState = {
+  state: "memory",
+  message: "This browser keeps nothing for the page: conversations are gone when it is closed. Export what you want to keep.",
+};
+const full: StorageState = {
+  state: "full",
+  message: "The browser has no room left for conversations. What is new is kept in this tab only: export it, or delete old conversations.",
+};
+const failed: StorageState = {
+  state: "full",
+  message: "The browser's storage failed. What is new is kept in this tab only: export it, then load the page again.",
+};
+
+export class Keeper {
+  readonly storage: Cell<StorageState>;
+  private readonly database: Database;
+  private readonly tabs: Tabs;
+  private readonly updates: { id: string; update: ConversationUpdate }[] = [];
+  private dirty = new Map<string, StoredMessage>();
+  private running: Promise<void> | null = null;
+  private timer: ReturnType<typeof setTimeout> | null = null;
+
+  constructor(database: Database, tabs: Tabs) {
+    this.database = database;
+    this.tabs = tabs;
+    this.storage = new Cell(database.lasting ? ready : inMemory);
+  }
+
+  updateConversation(id: string, update: ConversationUpdate): void {
+    this.updates.push({ id, update });
+    this.flushSoon(0);
+  }
+
+  /** The record is read when it is saved. */
+  keepMessage(message: StoredMessage, soon = 0): void {
+    this.dirty.set(message.id, message);
+    this.flushSoon(soon);
+  }
+
+  /** Whether this tab has something newer than what is kept. */
+  holds(messageId: string): boolean {
+    return this.dirty.has(messageId);
+  }
+
+  /** What is kept, with what still waits to be saved. */
+  withUpdates(id: string, kept: StoredConversation | null): StoredConversation | null {
+    return this.updates.filter((one) => one.id === id).reduce<StoredConversation | null>((record, one) => one.update(record) ?? record, kept);
+  }
+
+  async remove(ids: readonly string[]): Promise<void> {
+    await this.database.removeConversations(ids);
+    this.tabs.tell({ kind: "removed", conversations: ids });
+    await this.flush(); // there may be room now
+  }
+
+  flush(): Promise<void> {
+    if (this.timer !== null) clearTimeout(this.timer);
+    this.timer = null;
+    this.running ??= this.write().finally(() => { this.running = null; });
+    return this.running;
+  }
+
+  private flushSoon(delay: number): void {
+    if (this.timer !== null && delay > 0) return;
+    if (this.timer !== null) clearTimeout(this.timer);
+    this.timer = setTimeout(() => void this.flush(), delay);
+  }
+
+  private async write(): Promise<void> {
+    try {
+      while (this.updates.length > 0 || this.dirty.size > 0) {
+        const conversations = await this.writeUpdates();
+        const messages = await this.writeMessages();
+        this.tabs.tell({ kind: "saved", conversations, messages });
+      }
+      if (this.database.lasting) this.storage.set(ready);
+    } catch (error) {
+      this.storage.set(error instanceof QuotaError ? full : failed);
+    }
+  }
+
+  private async writeUpdates(): Promise<string[]> {
+    const written = new Set<string>();
+    for (let next = this.updates[0]; next !== undefined; next = this.updates[0]) {
+      await this.database.updateConversation(next.id, next.update);
+      written.add(next.id);
+      this.updates.shift();
+    }
+    return [...written];
+  }
+
+  private async writeMessages(): Promise<{ conversationId: string; id: string }[]> {
+    const batch = this.dirty;
+    if (batch.size === 0) return [];
+    this.dirty = new Map();
+    try {
+      await this.database.putMessages([...batch.values()]);
+    } catch (error) {
+      // Those that have changed again since are newer.
+      this.dirty = new Map([...batch, ...this.dirty]);
+      throw error;
+    }
+    return [...batch.values()].map(({ conversationId, id }) => ({ conversationId, id }));
+  }
+}

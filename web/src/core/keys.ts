@@ -1,0 +1,134 @@
+// The server's key: for the session, or kept in the browser encrypted with a passphrase (PBKDF2, AES-GCM). Never in a URL,
+// never in plain text in what outlives the tab.
+import type { KeySource } from "./api.ts";
+import { field, numberOr, parseJson, textOr } from "./json.ts";
+import { Cell, Emitter } from "./observable.ts";
+import type { TextStorage } from "./settings.ts";
+import type { KeyState, KeyStore } from "./types.ts";
+
+const rounds = 600_000;
+const mostRounds = 10_000_000; // of what is read: a passphrase is not to take minutes
+const sessionPlace = "quarrel.key";
+const lastingPlace = "quarrel.key.encrypted";
+
+function toBase64(bytes: Uint8Array): string {
+  return btoa(String.fromCharCode(...bytes));
+}
+
+function fromBase64(text: string): Uint8Array<ArrayBuffer> {
+  return Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+}
+
+async function keyOf(crypto: SubtleCrypto, passphrase: string, salt: Uint8Array<ArrayBuffer>, iterations: number): Promise<CryptoKey> {
+  const material = await crypto.importKey("raw", new TextEncoder().encode(passphrase.normalize("NFC")), "PBKDF2", false, ["deriveKey"]);
+  return crypto.deriveKey({ name: "PBKDF2", hash: "SHA-256", salt, iterations }, material, { name: "AES-GCM", length: 256 }, false, ["encrypt", "decrypt"]);
+}
+
+export async function encryptKey(crypto: SubtleCrypto, key: string, passphrase: string): Promise<string> {
+  const salt = globalThis.crypto.getRandomValues(new Uint8Array(16));
+  const iv = globalThis.crypto.getRandomValues(new Uint8Array(12));
+  const cipher = await keyOf(crypto, passphrase, salt, rounds);
+  const data = await crypto.encrypt({ name: "AES-GCM", iv }, cipher, new TextEncoder().encode(key));
+  return JSON.stringify({ version: 1, rounds, salt: toBase64(salt), iv: toBase64(iv), data: toBase64(new Uint8Array(data)) });
+}
+
+/** null: another passphrase, or what is kept was changed. */
+export async function decryptKey(crypto: SubtleCrypto, kept: string, passphrase: string): Promise<string | null> {
+  const parts = parseJson(kept);
+  const iterations = numberOr(field(parts, "rounds"), 0);
+  if (iterations < 1 || iterations > mostRounds) return null;
+  try {
+    const cipher = await keyOf(crypto, passphrase, fromBase64(textOr(field(parts, "salt"), "")), iterations);
+    const iv = fromBase64(textOr(field(parts, "iv"), ""));
+    const data = await crypto.decrypt({ name: "AES-GCM", iv }, cipher, fromBase64(textOr(field(parts, "data"), "")));
+    return new TextDecoder().decode(data);
+  } catch {
+    return null;
+  }
+}
+
+export interface KeyPlaces {
+  session: TextStorage | null;
+  lasting: TextStorage | null;
+  /** null: the page is not in a secure context. */
+  crypto: SubtleCrypto | null;
+}
+
+function attempt(action: () => void): void {
+  try {
+    action();
+  } catch {
+    // The browser keeps nothing: the key lives as long as the page.
+  }
+}
+
+export class Keys implements KeyStore, KeySource {
+  readonly state: Cell<KeyState>;
+  readonly refused = new Cell(false);
+  readonly canEncrypt: boolean;
+  /** Another key, or none. */
+  readonly changed = new Emitter<undefined>();
+  private readonly places: KeyPlaces;
+  private key: string | null;
+
+  constructor(places: KeyPlaces) {
+    this.places = places;
+    this.canEncrypt = places.crypto !== null && places.lasting !== null;
+    this.key = places.session?.getItem(sessionPlace) ?? null;
+    this.state = new Cell<KeyState>(this.key !== null ? "given" : this.kept() !== null ? "locked" : "open");
+  }
+
+  current(): string | null {
+    return this.key;
+  }
+
+  refuse(used: string | null): void {
+    if (used !== this.key) return; // another one was given meanwhile
+    this.refused.set(used !== null);
+    this.key = null;
+    attempt(() => this.places.session?.removeItem(sessionPlace));
+    this.state.set(used === null && this.kept() !== null ? "locked" : "needed");
+  }
+
+  giveForSession(key: string): void {
+    attempt(() => this.places.session?.setItem(sessionPlace, key.trim()));
+    this.take(key.trim());
+  }
+
+  async giveEncrypted(key: string, passphrase: string): Promise<void> {
+    const { crypto, lasting } = this.places;
+    if (crypto === null || lasting === null) throw new Error("Keys cannot be encrypted here: the page needs HTTPS or localhost.");
+    const kept = await encryptKey(crypto, key.trim(), passphrase);
+    lasting.setItem(lastingPlace, kept);
+    this.take(key.trim());
+  }
+
+  async unlock(passphrase: string): Promise<boolean> {
+    const kept = this.kept();
+    if (kept === null || this.places.crypto === null) return false;
+    const key = await decryptKey(this.places.crypto, kept, passphrase);
+    if (key === null) return false;
+    this.take(key);
+    return true;
+  }
+
+  forget(): void {
+    attempt(() => this.places.session?.removeItem(sessionPlace));
+    attempt(() => this.places.lasting?.removeItem(lastingPlace));
+    this.key = null;
+    this.refused.set(false);
+    this.state.set("open");
+    this.changed.emit(undefined);
+  }
+
+  private take(key: string): void {
+    this.key = key;
+    this.refused.set(false);
+    this.state.set("given");
+    this.changed.emit(undefined);
+  }
+
+  private kept(): string | null {
+    return this.canEncrypt ? (this.places.lasting?.getItem(lastingPlace) ?? null) : null;
+  }
+}

@@ -1,0 +1,225 @@
+// Turns a model's text, which is hostile, into elements. Blocks that are finished are left alone: only the last one is
+// rendered again while text comes. HTML in the text is shown as text; what the parser makes passes a list of elements and
+// attributes that are allowed; nothing is fetched.
+//
+// What it makes, for styles and handlers: `.md-block` around each block; `.md-code` (figure) with `.md-code__bar`,
+// `.md-code__language`, `button.md-code__copy[data-action="copy-code"]` and `pre.md-code__text > code`; `.md-table` (scrolls
+// inside itself, focusable) around tables; `a.md-link[rel][target]`; `.md-image` in place of images, with their text; hljs-*
+// inside code.
+import DOMPurify from "dompurify";
+import { Marked } from "marked";
+import type { Tokens } from "marked";
+import { BlockSplitter } from "./blocks.ts";
+import { highlightInto } from "./highlight.ts";
+
+export interface MarkdownView {
+  /** The whole text so far; `done`: nothing more comes. */
+  update(text: string, done: boolean): void;
+}
+
+const allowedElements = [
+  "a", "blockquote", "br", "code", "del", "em", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre", "span", "strong", "table", "tbody", "td",
+  "th", "thead", "tr", "ul",
+];
+const allowedAttributes = ["href", "align", "start", "class"];
+const allowedLinks = /^(?:https?:\/\/|mailto:)/i;
+const lineBreak = /^<br\s*\/?>$/i;
+
+function escapeHtml(text: string): string {
+  const names: Readonly<Record<string, string>> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;" };
+  return text.replace(/[&<>"']/g, (character) => names[character] ?? "");
+}
+
+const parser = new Marked({
+  gfm: true,
+  breaks: true,
+  async: false,
+  renderer: {
+    html: ({ text }: Tokens.HTML | Tokens.Tag) => (lineBreak.test(text.trim()) ? "<br>" : escapeHtml(text)),
+    image: ({ text, href }: Tokens.Image) => `<span class="md-image">${escapeHtml(text === "" ? href : text)}</span>`,
+    checkbox: ({ checked }: Tokens.Checkbox) => (checked ? "☑ " : "☐ "),
+    code: ({ text, lang }: Tokens.Code) => `<pre><code class="language-${escapeHtml((lang ?? "").split(/\s/)[0] ?? "")}">${escapeHtml(text)}</code></pre>`,
+    heading({ tokens, depth }: Tokens.Heading) {
+      const level = Math.min(6, depth + 2); // the page's own come before
+      return `<h${level}>${this.parser.parseInline(tokens)}</h${level}>`;
+    },
+  },
+});
+
+function element<K extends keyof HTMLElementTagNameMap>(tag: K, className: string, text = ""): HTMLElementTagNameMap[K] {
+  const made = document.createElement(tag);
+  made.className = className;
+  if (text !== "") made.textContent = text;
+  return made;
+}
+
+/** HTML that the parser made, as elements that may be shown. */
+function sanitise(html: string): DocumentFragment {
+  return DOMPurify.sanitize(html, {
+    ALLOWED_TAGS: allowedElements,
+    ALLOWED_ATTR: allowedAttributes,
+    ALLOW_DATA_ATTR: false,
+    ALLOW_ARIA_ATTR: false,
+    ALLOWED_URI_REGEXP: allowedLinks,
+    ADD_URI_SAFE_ATTR: ["align", "start"], // no addresses: a table's sides and where a list begins
+    RETURN_DOM_FRAGMENT: true,
+  });
+}
+
+function codeFigure(language: string): { figure: HTMLElement; code: HTMLElement } {
+  const figure = element("figure", "md-code");
+  const bar = element("div", "md-code__bar");
+  const copy = element("button", "md-code__copy", "Copy");
+  copy.type = "button";
+  copy.dataset["action"] = "copy-code";
+  copy.setAttribute("aria-label", language === "" ? "Copy the code" : `Copy the ${language} code`);
+  bar.append(element("span", "md-code__language", language === "" ? "text" : language), copy);
+  const pre = element("pre", "md-code__text");
+  pre.tabIndex = 0; // wide code is scrolled by keyboard too
+  pre.setAttribute("dir", "ltr");
+  const code = document.createElement("code");
+  pre.append(code);
+  figure.append(bar, pre);
+  return { figure, code };
+}
+
+function dressCode(fragment: DocumentFragment): void {
+  for (const pre of fragment.querySelectorAll("pre")) {
+    const inner = pre.querySelector("code");
+    const language = /language-([\w+#.-]{1,40})/.exec(inner?.className ?? "")?.[1] ?? "";
+    const { figure, code } = codeFigure(language);
+    const text = (inner ?? pre).textContent;
+    code.textContent = text;
+    pre.replaceWith(figure);
+    highlightInto(code, text, language);
+  }
+}
+
+function dressLinks(fragment: DocumentFragment): void {
+  for (const link of fragment.querySelectorAll("a")) {
+    if (!allowedLinks.test(link.getAttribute("href") ?? "")) {
+      link.replaceWith(...link.childNodes);
+      continue;
+    }
+    link.className = "md-link";
+    link.target = "_blank";
+    link.rel = "noopener noreferrer nofollow";
+  }
+}
+
+function dressTables(fragment: DocumentFragment): void {
+  for (const table of fragment.querySelectorAll("table")) {
+    const frame = element("div", "md-table");
+    frame.tabIndex = 0;
+    frame.setAttribute("role", "region");
+    frame.setAttribute("aria-label", "Table");
+    table.replaceWith(frame);
+    frame.append(table);
+  }
+}
+
+/** Classes come from us alone. */
+function dropForeignClasses(fragment: DocumentFragment): void {
+  for (const one of fragment.querySelectorAll("[class]")) {
+    if (one.className !== "md-image" && !one.className.startsWith("language-")) one.removeAttribute("class");
+  }
+}
+
+/** One block, or a whole text where it does not grow. */
+export function renderMarkdown(text: string): DocumentFragment {
+  const fragment = sanitise(parser.parse(text) as string);
+  dropForeignClasses(fragment);
+  dressLinks(fragment);
+  dressCode(fragment);
+  dressTables(fragment);
+  // Each paragraph by its own script: an answer may hold both directions.
+  for (const one of fragment.querySelectorAll("p, li, h3, h4, h5, h6, td, th, blockquote")) one.setAttribute("dir", "auto");
+  // An answer may begin with any level; to readers of the page's outline all are parts of the answer.
+  for (const one of fragment.querySelectorAll("h4, h5, h6")) one.setAttribute("aria-level", "3");
+  return fragment;
+}
+
+/** The code of a block whose fence is not closed yet: lines are added, nothing is parsed again. */
+class OpenCode {
+  readonly figure: HTMLElement;
+  private readonly text: Text;
+
+  constructor(block: string) {
+    const info = /^[ ]*(?:`{3,}|~{3,})[ \t]*([\w+#.-]{0,40})/.exec(block)?.[1] ?? "";
+    const { figure, code } = codeFigure(info);
+    this.figure = figure;
+    this.text = document.createTextNode("");
+    code.append(this.text);
+    this.update(block);
+  }
+
+  update(block: string): void {
+    const start = block.indexOf("\n") + 1;
+    const shown = start === 0 ? "" : block.slice(start);
+    if (shown.length > this.text.length && shown.startsWith(this.text.data)) this.text.appendData(shown.slice(this.text.length));
+    else if (shown !== this.text.data) this.text.data = shown;
+  }
+}
+
+class GrowingMarkdown implements MarkdownView {
+  private readonly host: HTMLElement;
+  private splitter = new BlockSplitter();
+  private shown = "";
+  private last: HTMLElement | null = null;
+  private code: OpenCode | null = null;
+  private isDone = false;
+
+  constructor(host: HTMLElement) {
+    this.host = host;
+  }
+
+  update(text: string, done: boolean): void {
+    if (this.isDone && done && text === this.shown) return;
+    if (this.isDone || !text.startsWith(this.shown)) this.reset();
+    this.shown = text;
+    this.isDone = done;
+    for (const block of this.splitter.feed(text)) {
+      this.lastBlock().replaceChildren(renderMarkdown(block));
+      this.last = null;
+      this.code = null;
+    }
+    this.showOpen(this.splitter.open(text), done);
+  }
+
+  private reset(): void {
+    this.splitter = new BlockSplitter();
+    this.last = null;
+    this.code = null;
+    this.host.replaceChildren();
+  }
+
+  private showOpen(block: string, done: boolean): void {
+    if (block.trim() === "") {
+      this.last?.remove();
+      this.last = null;
+      this.code = null;
+      return;
+    }
+    if (done || !this.splitter.inFence) {
+      this.code = null;
+      this.lastBlock().replaceChildren(renderMarkdown(block));
+    } else if (this.code !== null) {
+      this.code.update(block);
+    } else {
+      this.code = new OpenCode(block);
+      this.lastBlock().replaceChildren(this.code.figure);
+    }
+  }
+
+  private lastBlock(): HTMLElement {
+    if (this.last === null) {
+      this.last = element("div", "md-block");
+      this.host.append(this.last);
+    }
+    return this.last;
+  }
+}
+
+export function createMarkdownView(host: HTMLElement): MarkdownView {
+  return new GrowingMarkdown(host);
+}

@@ -1,0 +1,200 @@
+// The models that the server offers: what they are, which are loaded, and loading and unloading them.
+import type { Api } from "./api.ts";
+import { asFailure, Failure, failureOfStatus } from "./failure.ts";
+import { field, isRecord, listOr, numberOr, parseJson, textOr } from "./json.ts";
+import { Cell } from "./observable.ts";
+import type { LoadProgress, ModelDetails, ModelInfo, ModelState, ModelStore, Recommended } from "./types.ts";
+
+const watchEvery = 400;
+
+const stateNames: Readonly<Record<string, ModelState>> = {
+  loading: "loading", loaded: "loaded", ready: "loaded", unloading: "unloading", unloaded: "unloaded",
+};
+
+function stateOf(value: unknown): ModelState {
+  return stateNames[textOr(value, "")] ?? "unloaded";
+}
+
+function pathOf(name: string, rest = ""): string {
+  return `/api/models/${encodeURIComponent(name)}${rest}`;
+}
+
+function readRecommended(details: unknown): Recommended {
+  const values = field(details, "recommended") ?? field(details, "settings");
+  return {
+    temperature: numberOr(field(values, "temperature"), null),
+    topK: numberOr(field(values, "top_k"), null),
+    topP: numberOr(field(values, "top_p"), null),
+    minP: numberOr(field(values, "min_p"), null),
+  };
+}
+
+function readModel(value: unknown, before: ModelInfo | undefined): ModelInfo | null {
+  const name = textOr(field(value, "name"), "");
+  if (name === "") return null;
+  const state = stateOf(field(value, "state"));
+  return {
+    name, state,
+    // A list made in haste does not know them; what a look into the file said stays.
+    parameters: textOr(field(value, "parameters"), "") || (before?.parameters ?? ""),
+    quantization: textOr(field(value, "quantization"), "") || (before?.quantization ?? ""),
+    size: numberOr(field(value, "size"), 0),
+    memory: state === "unloaded" ? 0 : numberOr(field(value, "memory_usage"), before?.memory ?? 0),
+    contextLength: numberOr(field(value, "context_length"), state === "unloaded" ? null : (before?.contextLength ?? null)),
+    progress: state === "loading" ? (before?.progress ?? null) : null,
+  };
+}
+
+function readProgress(value: unknown, before: LoadProgress | null): LoadProgress {
+  const completed = numberOr(field(value, "completed"), before?.completed ?? 0);
+  const total = numberOr(field(value, "total"), before?.total ?? 0);
+  return { completed, total, startedAt: before?.startedAt ?? Date.now(), warming: field(value, "status") === "warming" };
+}
+
+/** Lines of JSON as they come. */
+async function readLines(response: Response, take: (line: unknown) => void): Promise<void> {
+  const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const part = await reader?.read();
+    if (part === undefined || part.done) break;
+    const lines = (rest + part.value).split("\n");
+    rest = lines.pop() ?? "";
+    for (const line of lines) take(parseJson(line));
+  }
+  if (rest.trim() !== "") take(parseJson(rest));
+}
+
+export class Models implements ModelStore {
+  readonly list = new Cell<readonly ModelInfo[]>([]);
+  readonly known = new Cell(false);
+  readonly defaultModel = new Cell<string | null>(null);
+  readonly mayControl = new Cell<boolean | null>(null);
+  private readonly api: Api;
+  private readonly lookedInto = new Set<string>();
+  private refreshing: Promise<void> | null = null;
+
+  constructor(api: Api) {
+    this.api = api;
+  }
+
+  refresh(): Promise<void> {
+    this.refreshing ??= this.readList().finally(() => { this.refreshing = null; });
+    return this.refreshing;
+  }
+
+  async details(name: string): Promise<ModelDetails> {
+    const details = await this.look(name);
+    return {
+      name,
+      family: textOr(field(details, "family"), ""),
+      parameterCount: numberOr(field(details, "parameter_count"), 0),
+      contextLength: numberOr(field(details, "context_length"), null),
+      systemPrompt: textOr(field(details, "system"), null),
+      recommended: readRecommended(details),
+    };
+  }
+
+  async load(name: string): Promise<void> {
+    this.change(name, { state: "loading", progress: readProgress(null, null) });
+    await this.control(async () => {
+      const headers = { Accept: "application/x-ndjson" };
+      const response = await this.api.call(pathOf(name, "/load"), { method: "POST", body: { stream: true }, headers });
+      await readLines(response, (line) => this.takeLine(name, line));
+    });
+  }
+
+  async unload(name: string): Promise<void> {
+    this.change(name, { state: "unloading", progress: null });
+    await this.control(async () => {
+      await this.api.json(pathOf(name, "/unload"), { method: "POST", body: {} });
+    });
+  }
+
+  /** A model that somebody's request loads: its progress shows in the list until it is there; returns what ends it. */
+  watchLoading(name: string): () => void {
+    let over = false;
+    const look = async (): Promise<void> => {
+      while (!over) {
+        const details = await this.look(name).catch(() => null);
+        if (details === null || stateOf(field(details, "state")) !== "loading") break;
+        await new Promise((resolve) => setTimeout(resolve, watchEvery));
+      }
+    };
+    void look();
+    return () => { over = true; };
+  }
+
+  /** Of the server's broadcasts. */
+  takeStatus(status: unknown): void {
+    const loaded = new Map(listOr(field(status, "models")).map((one) => [textOr(field(one, "name"), ""), one]));
+    const models = this.list.get().map((model) => {
+      const said = loaded.get(model.name);
+      if (said === undefined) return model.state === "unloaded" ? model : { ...model, state: "unloaded" as const, memory: 0, progress: null };
+      const state = stateOf(field(said, "state"));
+      return {
+        ...model, state,
+        memory: numberOr(field(said, "bytes"), model.memory),
+        contextLength: numberOr(field(said, "context_length"), model.contextLength),
+        progress: state === "loading" ? model.progress : null,
+      };
+    });
+    this.list.set(models);
+  }
+
+  private async readList(): Promise<void> {
+    const said = await this.api.json("/api/models");
+    const before = new Map(this.list.get().map((model) => [model.name, model]));
+    const models = listOr(said).map((one) => readModel(one, before.get(textOr(field(one, "name"), "")))).filter((one) => one !== null);
+    this.list.set(models);
+    this.defaultModel.set(models[0]?.name ?? null);
+    this.known.set(true);
+    void this.lookIntoFiles();
+  }
+
+  private async lookIntoFiles(): Promise<void> {
+    for (const { name, parameters } of this.list.get()) {
+      if (parameters !== "" || this.lookedInto.has(name)) continue;
+      this.lookedInto.add(name);
+      await this.look(name).catch(() => null);
+    }
+  }
+
+  private async look(name: string): Promise<unknown> {
+    const details = await this.api.json(pathOf(name));
+    const before = this.list.get().find((model) => model.name === name);
+    const model = readModel(details, before);
+    if (model === null) throw new Failure("INFERENCE_ERROR", "The server's answer cannot be read.");
+    if (model.state === "loading") model.progress = readProgress(details, before?.progress ?? null);
+    this.change(name, model);
+    return details;
+  }
+
+  private takeLine(name: string, line: unknown): void {
+    if (!isRecord(line)) return;
+    if (line["error"] !== undefined) throw failureOfStatus(500, line, null);
+    const before = this.list.get().find((model) => model.name === name)?.progress ?? null;
+    if (line["status"] === "ready") {
+      this.change(name, { state: "loaded", progress: null, contextLength: numberOr(line["context_length"], null) });
+    } else {
+      this.change(name, { state: "loading", progress: readProgress(line, before) });
+    }
+  }
+
+  private async control(action: () => Promise<void>): Promise<void> {
+    try {
+      await action();
+      this.mayControl.set(true);
+    } catch (error) {
+      const failure = asFailure(error);
+      if (failure.error.code === "NOT_ALLOWED") this.mayControl.set(false);
+      throw failure;
+    } finally {
+      await this.refresh().catch(() => undefined);
+    }
+  }
+
+  private change(name: string, patch: Partial<ModelInfo>): void {
+    this.list.set(this.list.get().map((model) => (model.name === name ? { ...model, ...patch, name } : model)));
+  }
+}

@@ -1,0 +1,143 @@
+// The answers that run over a WebSocket, across the connections that carry them: every event once, in order, whichever
+// connection brings it. Knows nothing of sockets themselves; connection.ts sends what it gives and tells it what came.
+import { eventNumber, readEnd, readNews, readPiece } from "./answer.ts";
+import type { AnswerHandle, AnswerReceiver } from "./answer.ts";
+import { failureOfSocket } from "./failure.ts";
+import type { Failure } from "./failure.ts";
+import { field, textOr } from "./json.ts";
+
+interface Running {
+  id: string; // on this connection
+  body: unknown;
+  receiver: AnswerReceiver;
+  place: string | null;
+  last: number;
+  /** Stopped while there was no connection: it is ended as soon as there is one. */
+  unwanted: boolean;
+}
+
+export interface Envelope {
+  type: string;
+  id: string;
+  payload?: unknown;
+}
+
+const silent: AnswerReceiver = { news: () => undefined, piece: () => undefined, end: () => undefined, failed: () => undefined, lost: () => undefined };
+
+export class SocketAnswers {
+  private readonly byId = new Map<string, Running>();
+  private readonly send: (message: Envelope) => boolean;
+  private readonly changed: () => void;
+  private made = 0;
+
+  /** `send` answers false where there is no connection; `changed`: the number of answers is another. */
+  constructor(send: (message: Envelope) => boolean, changed: () => void) {
+    this.send = send;
+    this.changed = changed;
+  }
+
+  get size(): number {
+    return this.byId.size;
+  }
+
+  ask(body: unknown, receiver: AnswerReceiver, resume: string | null): AnswerHandle {
+    const running: Running = { id: this.newId(), body, receiver, place: resume, last: eventNumber(resume), unwanted: false };
+    this.byId.set(running.id, running);
+    this.begin(running);
+    this.changed();
+    return { stop: () => this.stop(running) };
+  }
+
+  /** A new connection: what runs is taken up there, what was not heard of is asked again. */
+  connected(): void {
+    const all = [...this.byId.values()];
+    this.byId.clear();
+    for (const running of all) {
+      running.id = this.newId();
+      this.byId.set(running.id, running);
+      this.begin(running);
+    }
+  }
+
+  disconnected(): void {
+    for (const running of [...this.byId.values()]) running.receiver.lost();
+  }
+
+  /** Nothing more can come: there is no way back. */
+  failAll(failure: Failure): void {
+    for (const running of [...this.byId.values()]) this.finish(running, () => running.receiver.failed(failure));
+  }
+
+  /** Hands over what runs, to go on by another way. */
+  takeAll(): { body: unknown; receiver: AnswerReceiver; place: string | null }[] {
+    const all = [...this.byId.values()].filter((running) => !running.unwanted);
+    this.byId.clear();
+    this.changed();
+    return all.map(({ body, receiver, place }) => ({ body, receiver, place }));
+  }
+
+  status(id: string, payload: unknown): void {
+    const running = this.byId.get(id);
+    if (running === undefined) return;
+    if (field(payload, "state") === "complete") {
+      // All of it had come, but for the news that it was all.
+      return this.finish(running, () => running.receiver.end({ reason: "stop", generatedTokens: 0, promptTokens: 0, tokensPerSecond: 0 }));
+    }
+    const news = readNews(payload);
+    if (news === null) return;
+    if (news.resume !== null && running.place === null) {
+      running.place = news.resume;
+      running.last = eventNumber(news.resume);
+    }
+    running.receiver.news(news);
+  }
+
+  inference(id: string, payload: unknown): void {
+    const running = this.byId.get(id);
+    if (running === undefined) return;
+    const place = textOr(field(payload, "resume"), null);
+    const number = eventNumber(place);
+    if (place !== null) {
+      if (number <= running.last) return; // it came before
+      running.place = place;
+      running.last = number;
+    }
+    const piece = readPiece(payload, running.place);
+    if (piece !== null && (piece.text !== "" || piece.isToken)) running.receiver.piece(piece);
+    const end = readEnd(payload);
+    if (end !== null) this.finish(running, () => running.receiver.end(end));
+  }
+
+  error(id: string, payload: unknown): void {
+    const running = this.byId.get(id);
+    if (running !== undefined) this.finish(running, () => running.receiver.failed(failureOfSocket(payload)));
+  }
+
+  private begin(running: Running): void {
+    const payload = running.place === null ? running.body : { resume: running.place };
+    if (!this.send({ type: "inference", id: running.id, payload })) return;
+    if (running.unwanted) this.send({ type: "stop", id: running.id });
+  }
+
+  private stop(running: Running): void {
+    if (!this.byId.has(running.id) || running.unwanted) return;
+    if (this.send({ type: "stop", id: running.id })) return;
+    const { receiver } = running;
+    running.receiver = silent;
+    running.unwanted = true;
+    // What the server never heard of needs no end there.
+    if (running.place === null) this.byId.delete(running.id);
+    receiver.end({ reason: "cancelled", generatedTokens: 0, promptTokens: 0, tokensPerSecond: 0 });
+    this.changed();
+  }
+
+  private finish(running: Running, tell: () => void): void {
+    this.byId.delete(running.id);
+    tell();
+    this.changed();
+  }
+
+  private newId(): string {
+    return `page-${++this.made}`;
+  }
+}

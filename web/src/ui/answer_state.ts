@@ -1,0 +1,104 @@
+// What stands in an answer's bubble before its text comes, and under it when it did not end as it should: loading,
+// reading, waiting, stopped, cut, failed.
+import type { Message, RunningAnswer } from "../core/types.ts";
+import { bar, button, type Bar } from "./controls.ts";
+import { element, setText } from "./dom.ts";
+import { bytes, count, plural } from "./format.ts";
+import { icon } from "./icons.ts";
+
+export interface AnswerActions {
+  retry: () => void;
+  continueAnswer: () => void;
+  newChat: () => void;
+  giveKey: () => void;
+}
+
+/** The line and the bar of an answer without text yet. */
+export class Waiting {
+  readonly element: HTMLElement;
+  readonly #dots = element("span", { class: "typing", "aria-hidden": "true" }, element("span"), element("span"), element("span"));
+  readonly #spinner = element("span", { class: "spinner", "aria-hidden": "true" });
+  readonly #text = element("span", {});
+  readonly #bar: Bar = bar("Progress");
+  readonly #timer: number;
+  #running: RunningAnswer | null = null;
+
+  constructor() {
+    this.element = element("div", { class: "waiting" }, element("div", { class: "waiting__line" }, this.#dots, this.#spinner, this.#text), this.#bar.element);
+    this.#timer = window.setInterval(() => this.#draw(), 500);
+  }
+
+  show(running: RunningAnswer | null): void {
+    this.#running = running;
+    this.#draw();
+  }
+
+  end(): void {
+    clearInterval(this.#timer);
+    this.element.remove();
+  }
+
+  #draw(): void {
+    const running = this.#running;
+    const withBar = running?.phase === "loading" || running?.phase === "reading";
+    this.#bar.element.hidden = !withBar;
+    this.#dots.hidden = running?.phase === "loading";
+    this.#spinner.hidden = running?.phase !== "loading";
+    setText(this.#text, running ? phaseText(running, Date.now()) : "");
+    const progress = running?.progress;
+    this.#bar.set(progress && progress.total > 0 ? progress.completed / progress.total : null);
+  }
+}
+
+/** What a running answer is doing, in words. */
+export function phaseText(running: RunningAnswer, now: number): string {
+  const seconds = Math.round((now - running.startedAt) / 1000);
+  const since = seconds >= 2 ? `, ${seconds} s` : "";
+  const progress = running.progress;
+  switch (running.phase) {
+    case "sending": return seconds >= 2 ? `Sending${since}` : "";
+    case "queued": return `The server is busy: waiting for other answers${since}`;
+    case "loading":
+      return progress && progress.total > 0 ? `Loading the model: ${bytes(progress.completed)} of ${bytes(progress.total)}${since}` : `Loading the model${since}`;
+    case "reading":
+      if (!progress || progress.total === 0) return `Reading the prompt${since}`;
+      return progress.completed > 0 ? `Reading the prompt: ${count(progress.completed)} of ${plural(progress.total, "token")}${since}` : `Reading the prompt: ${plural(progress.total, "token")}${since}`;
+    case "lost": return "Connection lost. The answer goes on when it is back.";
+    case "writing": return "";
+  }
+}
+
+/** What stands under the text of an answer that is over; null: nothing needs to be said. */
+export function noticeOf(message: Message, actions: AnswerActions): HTMLElement | null {
+  if (message.error !== null) return errorNotice(message, actions);
+  if (message.state === "interrupted") {
+    return notice("warn", "Interrupted: the connection or the page went away before the end.", button({ label: "Continue", small: true, press: actions.continueAnswer }));
+  }
+  if (message.state !== "complete") return null;
+  switch (message.finishReason) {
+    case "length": {
+      const limit = message.statistics ? ` at ${plural(message.statistics.generatedTokens, "token")}` : "";
+      return notice("", `Cut${limit}, the most that the settings allow.`, button({ label: "Continue", small: true, press: actions.continueAnswer }));
+    }
+    case "context":
+      return notice("warn", "The context is full: the model can read no more of this conversation. Edit an earlier message, or start a new chat.",
+        button({ label: "New chat", small: true, press: actions.newChat }));
+    case "cancelled":
+      return notice("", "Stopped.", button({ label: "Continue", small: true, press: actions.continueAnswer }));
+    default: return null;
+  }
+}
+
+function errorNotice(message: Message, actions: AnswerActions): HTMLElement {
+  const error = message.error;
+  const wait = error?.retryAfter ? ` Try again in ${plural(error.retryAfter, "second")}.` : "";
+  const buttons = [button({ label: "Retry", icon: "retry", small: true, press: actions.retry })];
+  if (error?.code === "KEY_NEEDED") buttons.unshift(button({ label: "Give a key", icon: "key", small: true, press: actions.giveKey }));
+  if (error?.code === "CONTEXT_FULL") buttons.push(button({ label: "New chat", small: true, press: actions.newChat }));
+  return notice("bad", `${error?.message ?? "The answer failed."}${wait}`, ...buttons);
+}
+
+function notice(look: "" | "warn" | "bad", text: string, ...buttons: HTMLElement[]): HTMLElement {
+  return element("div", { class: look ? `message__notice message__notice--${look}` : "message__notice" },
+    look ? icon("warning") : null, element("span", { class: text.length < 30 ? "message__notice-text message__notice-text--short" : "message__notice-text" }, text), ...buttons);
+}

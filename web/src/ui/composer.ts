@@ -1,0 +1,144 @@
+// Where a message is written: the field, templates, the context's gauge, and Send, which is Stop while an answer comes.
+import { button } from "./controls.ts";
+import { element, setText, svg } from "./dom.ts";
+import { count, plural } from "./format.ts";
+import { icon } from "./icons.ts";
+import { openMenu } from "./menu.ts";
+import { eachFrame, reason, type Page } from "./page.ts";
+import { manageTemplates } from "./templates.ts";
+
+const ROUND = 2 * Math.PI * 7;
+
+export class Composer {
+  readonly element: HTMLElement;
+  readonly #page: Page;
+  readonly #field: HTMLTextAreaElement;
+  readonly #send: HTMLButtonElement;
+  readonly #templates: HTMLButtonElement;
+  readonly #gauge = element("span", { class: "gauge", role: "img" });
+  readonly #gaugeWords = element("span", { class: "gauge__words" });
+  readonly #arc: SVGElement;
+  readonly #draw = eachFrame(() => this.#drawNow());
+  readonly #drafts = new Map<string, string>(); // what was typed and not sent, by conversation
+  #busy = false;
+  #hadFocus = false;
+
+  constructor(page: Page) {
+    this.#page = page;
+    this.#field = element("textarea", { class: "composer__text", rows: 1, dir: "auto", placeholder: "Ask something", "aria-label": "Message", enterkeyhint: "send" });
+    this.#send = button({ label: "Send", look: "main", class: "composer__send", press: () => this.#pressed() });
+    this.#templates = button({ label: "", look: "bare", class: "composer__templates", press: (anchor) => this.#openTemplates(anchor), attributes: { "aria-haspopup": "menu", "aria-label": "Templates" } });
+    this.#templates.append(icon("text", true), element("span", {}, "Templates"));
+    this.#arc = svg("circle", { class: "gauge__arc", cx: 9, cy: 9, r: 7, "stroke-dasharray": ROUND, "stroke-dashoffset": ROUND });
+    this.#gauge.append(svg("svg", { class: "gauge__ring", viewBox: "0 0 18 18", "aria-hidden": "true" }, svg("circle", { cx: 9, cy: 9, r: 7 }), this.#arc), this.#gaugeWords);
+    this.element = element("form", { class: "composer", "aria-label": "Write a message" }, this.#field,
+      element("div", { class: "composer__row" }, this.#templates, element("span", { class: "composer__space" }), this.#gauge, this.#send));
+    this.element.addEventListener("submit", (event) => event.preventDefault());
+    this.#field.addEventListener("input", () => this.#typed());
+    this.#field.addEventListener("keydown", (event) => this.#key(event));
+    const { core } = page;
+    core.chat.running.subscribe(this.#draw);
+    core.conversations.changes.on(this.#draw);
+    core.models.list.subscribe(this.#draw);
+    core.connection.status.subscribe(this.#draw);
+    this.#drawNow();
+  }
+
+  /** Another conversation is shown: its own draft comes with it. */
+  open(): void {
+    this.#field.value = this.#drafts.get(this.#page.conversation.get()) ?? "";
+    this.#grow();
+    this.#drawNow();
+  }
+
+  focus(): void {
+    if (!this.#field.disabled) this.#field.focus();
+  }
+
+  write(text: string): void {
+    this.#field.value = text;
+    this.#typed();
+    this.focus();
+    this.#field.setSelectionRange(text.length, text.length);
+  }
+
+  #typed(): void {
+    this.#drafts.set(this.#page.conversation.get(), this.#field.value);
+    this.#grow();
+    this.#draw();
+  }
+
+  #grow(): void {
+    this.#field.style.height = "auto";
+    this.#field.style.height = `${this.#field.scrollHeight}px`;
+  }
+
+  #key(event: KeyboardEvent): void {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    this.#submit();
+  }
+
+  #pressed(): void {
+    if (this.#busy) this.#page.core.chat.stop(this.#page.conversation.get());
+    else this.#submit();
+  }
+
+  #submit(): void {
+    const text = this.#field.value.trim();
+    if (text === "" || this.#busy) return;
+    const id = this.#page.conversation.get();
+    this.#drafts.delete(id);
+    this.#field.value = "";
+    this.#grow();
+    this.#page.core.chat.send(id, text).catch((failure: unknown) => {
+      if (this.#page.conversation.get() === id && this.#field.value === "") this.write(text);
+      this.#page.note(reason(failure));
+    });
+  }
+
+  #drawNow(): void {
+    const id = this.#page.conversation.get();
+    const busy = this.#page.core.chat.running.get().has(id);
+    if (busy !== this.#busy || this.#send.childElementCount === 0) this.#turn(busy);
+    this.#send.disabled = !busy && this.#field.value.trim() === "";
+    this.#drawGauge(id);
+  }
+
+  /** While an answer is written the inputs are disabled, and Send is Stop. */
+  #turn(busy: boolean): void {
+    if (busy) this.#hadFocus = document.activeElement === this.#field || document.activeElement === this.#send;
+    this.#busy = busy;
+    this.#field.disabled = busy;
+    this.#templates.disabled = busy;
+    this.#field.placeholder = busy ? "An answer is being written" : "Ask something";
+    this.#send.classList.toggle("composer__send--stop", busy);
+    this.#send.classList.toggle("button--main", !busy);
+    this.#send.replaceChildren(icon(busy ? "stop" : "send", true), busy ? "Stop" : "Send");
+    if (busy && this.#hadFocus) this.#send.focus();
+    if (!busy && this.#hadFocus && (document.activeElement === this.#send || document.activeElement === document.body) && matchMedia("(pointer: fine)").matches) this.#field.focus();
+  }
+
+  #drawGauge(id: string): void {
+    const { used, length } = this.#page.core.chat.contextUse(id);
+    this.#gauge.hidden = length === null && used === 0;
+    const share = length === null || length === 0 ? 0 : Math.min(1, used / length);
+    this.#arc.setAttribute("stroke-dashoffset", String(ROUND * (1 - share)));
+    this.#gauge.classList.toggle("gauge--warn", share >= 0.8 && share < 0.95);
+    this.#gauge.classList.toggle("gauge--full", share >= 0.95);
+    setText(this.#gaugeWords, length === null ? plural(used, "token") : `${count(used)} / ${count(length)}`);
+    const label = length === null ? `${plural(used, "token")} of context in use` : `${count(used)} of ${count(length)} tokens of context in use`;
+    this.#gauge.setAttribute("aria-label", label);
+    this.#gauge.title = label;
+  }
+
+  #openTemplates(anchor: HTMLElement): void {
+    const { settings } = this.#page.core;
+    const items = settings.templates.get().map((template) => ({
+      label: template.name,
+      hint: template.text.replace(/\s+/g, " "),
+      press: () => this.write(template.text.includes("{text}") ? template.text.replaceAll("{text}", () => this.#field.value) : `${template.text}${this.#field.value}`),
+    }));
+    openMenu(anchor, "Templates", [...items, { label: "Your templates", icon: "edit" as const, line: true, press: () => manageTemplates(this.#page) }]);
+  }
+}

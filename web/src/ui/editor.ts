@@ -1,0 +1,40 @@
+// The field in which a message that was sent is changed.
+import { button } from "./controls.ts";
+import { element } from "./dom.ts";
+
+export interface EditorOptions {
+  text: string;
+  user: boolean;
+  typed: (text: string) => void;
+  cancel: () => void;
+  save: (text: string) => void;
+}
+
+export function editor(options: EditorOptions): HTMLElement {
+  const field = element("textarea", { class: "input", dir: "auto", "aria-label": options.user ? "Edit your message" : "Edit the answer" });
+  field.value = options.text;
+  field.rows = Math.min(12, options.text.split("\n").length + 1);
+  const save = (): void => {
+    if (field.value.trim() !== "") options.save(field.value);
+  };
+  field.addEventListener("input", () => options.typed(field.value));
+  field.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") {
+      event.stopPropagation();
+      options.cancel();
+    } else if (event.key === "Enter" && (event.ctrlKey || event.metaKey || (options.user && !event.shiftKey)) && !event.isComposing) {
+      event.preventDefault();
+      save();
+    }
+  });
+  queueMicrotask(() => {
+    field.focus();
+    field.setSelectionRange(field.value.length, field.value.length);
+  });
+  const hint = options.user ? "What was there stays as a branch." : "The answer as it was stays as a branch.";
+  return element("div", { class: "editor" }, field,
+    element("div", { class: "editor__row" },
+      element("span", { class: "editor__hint" }, hint),
+      button({ label: "Cancel", small: true, look: "bare", press: options.cancel }),
+      button({ label: options.user ? "Send" : "Save", small: true, look: "main", press: save })));
+}

@@ -1,0 +1,227 @@
+// One message in the document: its bubble, what stands under it, and its editor. The thread makes it when it comes near
+// the view and drops it when it goes; what must outlast that (an edit that was begun) is the thread's.
+import { createMarkdownView, type MarkdownView } from "../core/markdown.ts";
+import type { Message, RunningAnswer, ShownMessage } from "../core/types.ts";
+import { noticeOf, Waiting } from "./answer_state.ts";
+import { tool } from "./controls.ts";
+import { element, replace, setText } from "./dom.ts";
+import { count, duration, fullTime, plural, rounded } from "./format.ts";
+import type { Page } from "./page.ts";
+import { editor } from "./editor.ts";
+import { openKeyDialog } from "./key_dialog.ts";
+
+export interface MessagePlace {
+  last: boolean;
+  running: RunningAnswer | null; // of this message
+  busy: boolean; // an answer of this conversation runs
+}
+
+/** Texts that were begun in editors, by message. */
+export type Drafts = Map<string, string>;
+
+export class MessageView {
+  readonly element: HTMLElement;
+  readonly #page: Page;
+  readonly #drafts: Drafts;
+  readonly #bubble = element("div", { class: "message__bubble" });
+  readonly #under = element("div", { class: "message__under" });
+  readonly #figures = element("div", { class: "message__figures" });
+  readonly #actions = element("div", { class: "message__actions" });
+  readonly #pager = element("div", { class: "pager", role: "group", "aria-label": "Branches" });
+  #shown: ShownMessage;
+  #place: MessagePlace;
+  #markdown: MarkdownView | null = null;
+  #waiting: Waiting | null = null;
+  #notice: HTMLElement | null = null;
+  #editing = false;
+  #drawn = ""; // what the parts around the text were last drawn from
+
+  constructor(page: Page, shown: ShownMessage, place: MessagePlace, drafts: Drafts) {
+    this.#page = page;
+    this.#shown = shown;
+    this.#place = place;
+    this.#drafts = drafts;
+    const { message } = shown;
+    const user = message.role === "user";
+    this.element = element("article", {
+      class: `message message--${user ? "user" : "model"}`, "data-message": message.id, "aria-label": user ? "You" : `Answer of ${message.model ?? "the model"}`,
+    }, element("h2", { class: "unseen" }, user ? "You" : "Answer"), this.#bubble, this.#under);
+    if (user) this.#under.append(this.#actions, this.#pager);
+    else this.#under.append(this.#figures, this.#pager, this.#actions);
+    if (drafts.has(message.id)) this.edit();
+    this.update(shown, place);
+  }
+
+  /** Draws again what differs; cheap where nothing does. */
+  update(shown: ShownMessage, place: MessagePlace): void {
+    this.#shown = shown;
+    this.#place = place;
+    this.element.classList.toggle("message--last", place.last);
+    if (!this.#editing) {
+      if (shown.message.role === "user") this.#drawUser(shown.message);
+      else this.#drawAnswer(shown.message);
+    }
+    this.#drawUnder(shown);
+  }
+
+  end(): void {
+    this.#waiting?.end();
+    this.element.remove();
+  }
+
+  edit(): void {
+    const { message } = this.#shown;
+    this.#editing = true;
+    this.#markdown = null;
+    this.#waiting?.end();
+    this.#waiting = null;
+    this.#bubble.classList.add("message__bubble--editing");
+    const close = (): void => {
+      this.#editing = false;
+      this.#drafts.delete(message.id);
+      this.#bubble.classList.remove("message__bubble--editing");
+      this.#bubble.replaceChildren();
+      this.update(this.#shown, this.#place);
+    };
+    this.#drawUnder(this.#shown);
+    replace(this.#bubble, editor({
+      text: this.#drafts.get(message.id) ?? message.text,
+      user: message.role === "user",
+      typed: (text) => this.#drafts.set(message.id, text),
+      cancel: () => {
+        close();
+        this.element.querySelector<HTMLElement>("[data-edit]")?.focus();
+      },
+      save: (text) => {
+        close();
+        if (text !== message.text || message.role === "user") this.#ask(this.#page.core.chat.edit(message.conversationId, message.id, text));
+      },
+    }));
+  }
+
+  #drawUser(message: Message): void {
+    const text = this.#bubble.querySelector(".message__text");
+    if (text === null) replace(this.#bubble, element("div", { class: "message__text", dir: "auto" }, message.text));
+    else setText(text, message.text);
+  }
+
+  #drawAnswer(message: Message): void {
+    const writing = message.state === "writing";
+    const empty = message.text === "";
+    if (this.#markdown === null) {
+      const prose = element("div", { class: "prose", dir: "auto" });
+      replace(this.#bubble, prose);
+      this.#notice = null;
+      this.#markdown = createMarkdownView(prose);
+    }
+    this.#markdown.update(message.text, !writing);
+    const prose = this.#bubble.firstElementChild;
+    prose?.classList.toggle("prose--writing", writing && !empty);
+    if (prose instanceof HTMLElement) prose.hidden = empty;
+    this.#drawWaiting(writing && (empty || this.#place.running?.phase === "lost"));
+  }
+
+  #drawWaiting(needed: boolean): void {
+    if (needed && this.#waiting === null) {
+      this.#waiting = new Waiting();
+      this.#bubble.append(this.#waiting.element);
+    } else if (!needed && this.#waiting !== null) {
+      this.#waiting.end();
+      this.#waiting = null;
+    }
+    this.#waiting?.show(this.#place.running);
+  }
+
+  #drawUnder(shown: ShownMessage): void {
+    const { message } = shown;
+    const answer = message.role === "assistant";
+    if (answer) this.#drawFigures(figures(message, this.#place.running));
+    const key = [message.state, message.finishReason, message.error?.message, shown.place, shown.siblings.length, this.#place.busy, this.#place.last, this.#editing].join("|");
+    if (key === this.#drawn) return;
+    this.#drawn = key;
+    this.#figures.title = `${message.model ?? ""} ${fullTime(message.createdAt)}`.trim();
+    this.#drawNotice(message);
+    this.#drawPager(shown);
+    replace(this.#actions, ...this.#tools(message));
+  }
+
+  #drawFigures(parts: readonly (readonly [string, string])[]): void {
+    if (this.#figures.childElementCount !== parts.length) replace(this.#figures, ...parts.map(([name]) => element("span", { class: `message__${name}` })));
+    parts.forEach(([, text], at) => setText(this.#figures.children[at] ?? this.#figures, text));
+  }
+
+  #drawNotice(message: Message): void {
+    this.#notice?.remove();
+    this.#notice = this.#editing || message.role === "user" ? null : noticeOf(message, {
+      retry: () => this.#ask(this.#page.core.chat.retry(message.conversationId, message.id)),
+      continueAnswer: () => this.#ask(this.#page.core.chat.continueAnswer(message.conversationId, message.id)),
+      newChat: () => this.#page.newConversation(),
+      giveKey: () => openKeyDialog(this.#page),
+    });
+    this.#bubble.classList.toggle("message__bubble--bare", this.#notice !== null && message.text === "");
+    if (this.#notice === null) return;
+    for (const each of this.#notice.querySelectorAll("button")) each.disabled = this.#place.busy;
+    this.#bubble.append(this.#notice);
+  }
+
+  #drawPager(shown: ShownMessage): void {
+    const { siblings, place, message } = shown;
+    if (siblings.length < 2) {
+      replace(this.#pager);
+      this.#pager.hidden = true;
+      return;
+    }
+    this.#pager.hidden = false;
+    const select = (at: number): void => {
+      const id = siblings[at];
+      if (id !== undefined) this.#page.core.conversations.select(message.conversationId, id);
+    };
+    const back = tool("left", "Branch before", () => select(place - 1), { small: true });
+    const on = tool("right", "Next branch", () => select(place + 1), { small: true });
+    back.disabled = place === 0 || this.#place.busy;
+    on.disabled = place === siblings.length - 1 || this.#place.busy;
+    const text = `${place + 1}/${siblings.length}`;
+    replace(this.#pager, back, element("span", { class: "pager__place", "aria-label": `Branch ${place + 1} of ${siblings.length}`, role: "img" }, text), on);
+  }
+
+  #tools(message: Message): HTMLElement[] {
+    if (message.state === "writing" || this.#editing) return [];
+    const { chat } = this.#page.core;
+    const made: HTMLButtonElement[] = [];
+    if (message.text !== "") made.push(...this.#textTools(message));
+    if (message.role === "assistant") {
+      const again = tool("retry", "Regenerate", () => this.#ask(chat.regenerate(message.conversationId, message.id)), { small: true });
+      again.disabled = this.#place.busy;
+      made.push(again);
+    }
+    return made;
+  }
+
+  #textTools(message: Message): HTMLButtonElement[] {
+    const made = [tool("copy", "Copy the text", () => this.#page.copy(message.text, message.role === "user" ? "Message" : "Answer"), { small: true })];
+    const change = tool("edit", message.role === "user" ? "Edit and run again" : "Edit the answer", () => this.edit(), { small: true });
+    change.setAttribute("data-edit", "");
+    change.disabled = this.#place.busy;
+    return [...made, change];
+  }
+
+  /** What fails before a request has begun shows as a note; later it is the answer's own error. */
+  #ask(begun: Promise<void>): void {
+    begun.catch((failure: unknown) => this.#page.note(failure instanceof Error ? failure.message : "The request failed.", undefined));
+  }
+}
+
+/** The text of each figure by the name of its class. */
+function figures(message: Message, running: RunningAnswer | null): readonly (readonly [string, string])[] {
+  const parts: [string, string][] = [];
+  if (running?.phase === "writing" && running.generatedTokens > 0) {
+    parts.push(["speed", `${rounded(running.tokensPerSecond)} tokens/s`], ["counts", plural(running.generatedTokens, "token")]);
+  } else if (message.statistics !== null && message.state !== "writing") {
+    const { tokensPerSecond, timeToFirstToken, generatedTokens, promptTokens } = message.statistics;
+    if (tokensPerSecond > 0) parts.push(["speed", `${rounded(tokensPerSecond)} tokens/s`]);
+    if (timeToFirstToken !== null) parts.push(["first", `${duration(timeToFirstToken)} to the first`]);
+    parts.push(["counts", `${count(promptTokens)} read, ${count(generatedTokens)} written`]);
+  }
+  return parts;
+}
+

@@ -1,0 +1,216 @@
+// How answers are drawn, for this conversation or as defaults, and what belongs to the page: theme and key. A slide-out
+// over the right edge.
+import type { Conversation, NumberSetting, Recommended, Settings } from "../core/types.ts";
+import { button, tool } from "./controls.ts";
+import { attribute, element, replace, setText, uniqueId } from "./dom.ts";
+import { currentModel } from "./model_picker.ts";
+import type { Page } from "./page.ts";
+import { follow } from "./page.ts";
+import { THEMES } from "./theme.ts";
+
+interface Knob {
+  element: HTMLElement;
+  draw(): void;
+}
+
+type Scope = "conversation" | "defaults";
+
+const NUMBERS: readonly { name: NumberSetting; label: string; hint: string; slider: boolean }[] = [
+  { name: "temperature", label: "Temperature", hint: "How freely tokens are drawn; 0 is always the likeliest.", slider: true },
+  { name: "topK", label: "Top-k", hint: "Draws from this many of the likeliest tokens.", slider: true },
+  { name: "topP", label: "Top-p", hint: "Draws from those that together have this probability.", slider: true },
+  { name: "minP", label: "Min-p", hint: "Leaves out what is less likely than this share of the likeliest.", slider: true },
+  { name: "maxTokens", label: "Max tokens", hint: "Where an answer is cut. Empty: until it ends by itself.", slider: false },
+  { name: "seed", label: "Seed", hint: "The same seed, the same answer. Empty: another one each time.", slider: false },
+];
+
+export class SettingsPanel {
+  readonly element: HTMLElement;
+  readonly #page: Page;
+  readonly #body = element("div", { class: "sheet__body" });
+  readonly #knobs: Knob[];
+  readonly #scopes: Record<Scope, HTMLButtonElement>;
+  #scope: Scope = "conversation";
+  #recommended: Recommended = { temperature: null, topK: null, topP: null, minP: null };
+  #ownPrompt: string | null = null;
+  #described = "";
+  #anchor: HTMLElement | null = null;
+
+  constructor(page: Page) {
+    this.#page = page;
+    const titleId = uniqueId("settings");
+    this.#scopes = { conversation: this.#tab("conversation", "This chat"), defaults: this.#tab("defaults", "Defaults") };
+    this.#knobs = [...NUMBERS.map((each) => this.#numberKnob(each)), this.#stopKnob(), this.#promptKnob()];
+    const knobs = element("div", { class: "knobs" }, ...this.#knobs.map((knob) => knob.element));
+    this.#body.append(element("div", { class: "tabs", role: "radiogroup", "aria-label": "What the settings are for" }, this.#scopes.conversation, this.#scopes.defaults),
+      knobs, this.#themes(), this.#key());
+    this.element = element("section", { class: "sheet", role: "dialog", "aria-labelledby": titleId, inert: true },
+      element("div", { class: "sheet__head" }, element("h2", { class: "sheet__title", id: titleId }, "Settings"), tool("close", "Close settings", () => this.toggle(false))),
+      this.#body,
+      element("div", { class: "sheet__foot" }, button({ label: "Reset", press: () => this.#reset() }), button({ label: "Done", look: "main", press: () => this.toggle(false) })));
+    this.element.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape") return;
+      event.stopPropagation();
+      this.toggle(false);
+    });
+    const draw = (): void => this.#draw();
+    page.core.settings.defaults.subscribe(draw);
+    page.core.conversations.changes.on((change) => change.kind === "list" && draw());
+    page.core.chat.running.subscribe(draw);
+    page.conversation.subscribe(draw);
+  }
+
+  get open(): boolean {
+    return this.element.classList.contains("sheet--open");
+  }
+
+  toggle(open: boolean, anchor?: HTMLElement): void {
+    if (open === this.open) return;
+    this.element.classList.toggle("sheet--open", open);
+    this.element.inert = !open;
+    if (anchor) this.#anchor = anchor;
+    attribute(this.#anchor ?? this.element, "aria-expanded", open ? "true" : "false");
+    if (!open) {
+      this.#anchor?.focus();
+      return;
+    }
+    this.#draw();
+    this.#scopes[this.#scope].focus();
+  }
+
+  #conversation(): Conversation | null {
+    return this.#page.core.conversations.get(this.#page.conversation.get());
+  }
+
+  /** What is set in the scope that is shown; undefined: it is as further out. */
+  #own<K extends keyof Settings>(name: K): Settings[K] | undefined {
+    const { core } = this.#page;
+    return this.#scope === "defaults" ? core.settings.defaults.get()[name] : this.#conversation()?.settings[name];
+  }
+
+  #change(patch: Partial<Settings>): void {
+    const { core } = this.#page;
+    if (this.#scope === "defaults") core.settings.updateDefaults(patch);
+    else core.conversations.updateSettings(this.#page.conversation.get(), patch);
+    this.#draw();
+  }
+
+  #reset(): void {
+    const { core } = this.#page;
+    if (this.#scope === "defaults") core.settings.resetDefaults();
+    else core.conversations.resetSettings(this.#page.conversation.get());
+    this.#draw();
+    this.#page.announce("Settings reset.");
+  }
+
+  #draw(): void {
+    if (!this.open) return;
+    for (const scope of ["conversation", "defaults"] as const) attribute(this.#scopes[scope], "aria-checked", scope === this.#scope ? "true" : "false");
+    const busy = this.#page.core.chat.running.get().has(this.#page.conversation.get());
+    for (const field of this.#body.querySelectorAll<HTMLInputElement | HTMLTextAreaElement>(".knobs input, .knobs textarea")) field.disabled = busy;
+    for (const knob of this.#knobs) knob.draw();
+    const model = currentModel(this.#page);
+    if (model !== null && model !== this.#described) void this.#describe(model);
+  }
+
+  async #describe(model: string): Promise<void> {
+    this.#described = model;
+    try {
+      const details = await this.#page.core.models.details(model);
+      if (this.#described !== model) return;
+      this.#recommended = details.recommended;
+      this.#ownPrompt = details.systemPrompt;
+    } catch {
+      this.#described = ""; // asked again when the panel is next drawn
+      return;
+    }
+    this.#draw();
+  }
+
+  #tab(scope: Scope, label: string): HTMLButtonElement {
+    return element("button", { type: "button", class: "tabs__tab", role: "radio", "aria-checked": "false", on: { click: () => {
+      this.#scope = scope;
+      this.#draw();
+    } } }, label);
+  }
+
+  /** What counts where this scope says nothing, and from where. */
+  #fallback(name: NumberSetting): { value: number | null; from: string } {
+    const defaults = this.#page.core.settings.defaults.get()[name];
+    if (this.#scope === "conversation" && defaults !== null) return { value: defaults, from: "Your default" };
+    const recommended = name === "maxTokens" || name === "seed" ? null : this.#recommended[name];
+    if (recommended !== null) return { value: recommended, from: "Recommended for this model" };
+    return { value: this.#page.core.settings.bounds[name].usual, from: "Usual" };
+  }
+
+  #numberKnob({ name, label, hint, slider }: (typeof NUMBERS)[number]): Knob {
+    const bounds = this.#page.core.settings.bounds[name];
+    const id = uniqueId(name);
+    const value = element("input", { class: "input knob__value", type: "number", id, min: bounds.least, max: bounds.most, step: slider ? bounds.step : 1, inputmode: "decimal", "data-setting": name });
+    const range = slider ? element("input", { class: "range", type: "range", min: bounds.least, max: bounds.most, step: bounds.step, "aria-label": `${label}, slider` }) : null;
+    const from = element("span", { class: "knob__hint" });
+    const made = element("div", { class: "knob" }, element("div", { class: "knob__row" }, element("label", { class: "knob__label", for: id }, label), value), range, element("span", { class: "knob__hint" }, hint), from);
+    const set = (text: string): void => this.#change({ [name]: text === "" ? null : clamp(Number(text), bounds.least, bounds.most) });
+    value.addEventListener("change", () => set(value.value));
+    range?.addEventListener("input", () => set(range.value));
+    return { element: made, draw: () => {
+      const own = this.#own(name) ?? null;
+      const fallback = this.#fallback(name);
+      made.classList.toggle("knob--own", own !== null);
+      if (document.activeElement !== value || own === null) value.value = own === null ? "" : String(own);
+      value.placeholder = fallback.value === null ? "none" : String(fallback.value);
+      if (range) range.value = String(own ?? fallback.value ?? bounds.least);
+      setText(from, fallback.value === null ? "" : `${fallback.from}: ${fallback.value}`);
+      from.hidden = fallback.value === null;
+    } };
+  }
+
+  #stopKnob(): Knob {
+    const id = uniqueId("stop");
+    const field = element("textarea", { class: "input", id, rows: 2, spellcheck: "false", "data-setting": "stop" });
+    field.addEventListener("change", () => this.#change({ stop: field.value.split("\n").filter((line) => line !== "").slice(0, 4) }));
+    const made = element("div", { class: "field" }, element("label", { class: "field__label", for: id }, "Stop texts"), field, element("span", { class: "field__hint" }, "One a line, up to four. An answer ends before one of them."));
+    return { element: made, draw: () => {
+      if (document.activeElement !== field) field.value = (this.#own("stop") ?? []).join("\n");
+    } };
+  }
+
+  #promptKnob(): Knob {
+    const id = uniqueId("prompt");
+    const field = element("textarea", { class: "input", id, rows: 4, dir: "auto", "data-setting": "systemPrompt" });
+    const hint = element("span", { class: "field__hint" });
+    field.addEventListener("change", () => this.#change({ systemPrompt: field.value }));
+    const made = element("div", { class: "field" }, element("label", { class: "field__label", for: id }, "System prompt"), field, hint);
+    return { element: made, draw: () => {
+      if (document.activeElement !== field) field.value = this.#own("systemPrompt") ?? "";
+      const inherited = this.#scope === "conversation" ? this.#page.core.settings.defaults.get().systemPrompt : "";
+      field.placeholder = inherited !== "" ? inherited : this.#ownPrompt ?? "";
+      setText(hint, this.#ownPrompt === null ? "Read before the conversation." : "Read before the conversation, in place of the model's own.");
+    } };
+  }
+
+  #themes(): HTMLElement {
+    const group = element("div", { class: "tabs", role: "radiogroup", "aria-label": "Theme" });
+    follow(this.#page.core.settings.theme, (chosen) => replace(group, ...THEMES.map(({ theme, label }) =>
+      element("button", { type: "button", class: "tabs__tab", role: "radio", "aria-checked": theme === chosen ? "true" : "false", on: { click: () => {
+        this.#page.core.settings.setTheme(theme);
+        group.querySelector<HTMLElement>("[aria-checked=true]")?.focus();
+      } } }, label))));
+    return element("div", { class: "field" }, element("span", { class: "field__label" }, "Theme"), group);
+  }
+
+  #key(): HTMLElement {
+    const { keys } = this.#page.core;
+    const made = element("div", { class: "field" }, element("span", { class: "field__label" }, "Key"),
+      element("span", { class: "field__hint" }, keys.canEncrypt ? "A key is in use." : "A key is in use, for this session only."),
+      button({ label: "Forget the key", icon: "key", press: () => keys.forget() }));
+    follow(keys.state, (state) => {
+      made.hidden = state !== "given";
+    });
+    return made;
+  }
+}
+
+function clamp(value: number, least: number, most: number): number {
+  return Number.isFinite(value) ? Math.min(most, Math.max(least, value)) : least;
+}

@@ -1,0 +1,115 @@
+// For everybody: axe finds nothing in any view or panel, every function has its key, and screen readers are told.
+import findViolations from "./axe.ts";
+import { expect, test, words, type Page } from "./harness.ts";
+import { markdownAnswer } from "./samples.ts";
+
+async function clean(page: Page): Promise<void> {
+  expect(await findViolations(page)).toEqual([]);
+}
+
+for (const scheme of ["light", "dark"] as const) {
+  test(`axe finds nothing, ${scheme}`, async ({ chat, fake, page }) => {
+    await page.emulateMedia({ colorScheme: scheme, reducedMotion: "reduce" });
+    fake.answers = [{ tokens: words(markdownAnswer) }, { tokens: words("Cut here"), finish: "length" }, { tokens: [], error: { code: "INFERENCE_ERROR", message: "it failed" } }];
+    await chat.open();
+    await clean(page);
+    for (const text of ["One", "Two", "Three"]) await chat.converse(text);
+    await clean(page);
+    await page.getByRole("button", { name: "Settings" }).click();
+    await expect(page.locator(".sheet--open")).toBeVisible();
+    await clean(page);
+    await page.getByRole("button", { name: "Done" }).click();
+    await page.getByRole("button", { name: /^Model: default/ }).click();
+    await clean(page);
+    await page.keyboard.press("Escape");
+    await page.getByRole("button", { name: "Templates" }).click();
+    await clean(page);
+    await page.keyboard.press("Escape");
+    await page.locator(".thread").focus();
+    await page.keyboard.press("?");
+    await expect(page.getByRole("dialog", { name: "Shortcuts" })).toBeVisible();
+    await clean(page);
+    await page.keyboard.press("Escape");
+    fake.fail();
+    await expect(page.locator(".banner--bad")).toBeVisible();
+    await clean(page);
+  });
+
+  test(`axe finds nothing on the other views, ${scheme}`, async ({ chat, fake, page }) => {
+    await page.emulateMedia({ colorScheme: scheme, reducedMotion: "reduce" });
+    await chat.open("/status");
+    await clean(page);
+    await chat.open("/embeddings");
+    await page.getByRole("button", { name: "Compare" }).click();
+    await expect(page.locator(".matrix")).toBeVisible();
+    await clean(page);
+    fake.key = "qk_x";
+    await page.goto(fake.url);
+    await expect(page.getByRole("dialog")).toBeVisible();
+    await clean(page);
+  });
+}
+
+test("every function by its key", async ({ chat, fake, page }) => {
+  fake.answers = [{ tokens: ["First"] }, { tokens: ["Second"] }, { tokens: Array<string>(400).fill("x "), gap: 10 }];
+  await chat.open();
+  await page.locator(".thread").focus();
+  await page.keyboard.press("/");
+  await expect(chat.field).toBeFocused();
+  await page.keyboard.type("Hello");
+  await page.keyboard.press("Enter");
+  await expect(chat.answers.last().locator(".prose")).toHaveText("First");
+  await expect(chat.field).toBeFocused();
+  await page.keyboard.press("Control+Shift+Enter");
+  await expect(chat.answers.last().locator(".prose")).toHaveText("Second");
+  await expect(chat.send).toBeVisible();
+  await page.keyboard.press("Control+b");
+  await expect(page.locator(".app--folded")).toHaveCount(1);
+  await page.keyboard.press("Control+b");
+  await page.keyboard.press("Control+,");
+  await expect(page.locator(".sheet--open")).toBeVisible();
+  await page.keyboard.press("Escape");
+  await expect(page.locator(".sheet--open")).toHaveCount(0);
+  await page.keyboard.press("Control+k");
+  await expect(page.getByRole("searchbox")).toBeFocused();
+  await page.keyboard.press("Control+Shift+O");
+  await expect(page.getByRole("heading", { name: "What shall we work on?" })).toBeVisible();
+  await page.keyboard.type("Long");
+  await page.keyboard.press("Enter");
+  await expect(chat.answers.last()).toContainText("x x");
+  await page.keyboard.press("Escape");
+  await expect(chat.answers.last()).toContainText("Stopped.");
+  await page.keyboard.press("Alt+ArrowDown");
+  await expect(page.locator(".message--user")).toContainText("Hello");
+});
+
+test("a menu is walked with arrows and gives the focus back", async ({ chat, page }) => {
+  await chat.open();
+  const templates = page.getByRole("button", { name: "Templates" });
+  await templates.focus();
+  await page.keyboard.press("Enter");
+  await expect(page.getByRole("menuitem", { name: /^Summarize/ })).toBeFocused();
+  await page.keyboard.press("ArrowDown");
+  await expect(page.getByRole("menuitem", { name: /^Translate/ })).toBeFocused();
+  await page.keyboard.press("Escape");
+  await expect(templates).toBeFocused();
+});
+
+test("an answer is read out paragraph by paragraph, and its end is told", async ({ chat, fake, page }) => {
+  fake.answers = [{ tokens: words("The first paragraph.\n\nThe second one.") }];
+  await chat.open();
+  await chat.converse("Hello");
+  const live = page.locator("[aria-live=polite]").last();
+  await expect(live).toContainText("The first paragraph.");
+  await expect(live).toContainText("The second one.");
+  await expect(live).toContainText("End of the answer.");
+});
+
+test("the order of the focus follows the page", async ({ chat, page }) => {
+  await chat.open();
+  await page.evaluate(() => (document.activeElement as HTMLElement | null)?.blur());
+  await page.keyboard.press("Tab");
+  await expect(page.getByRole("link", { name: "Skip to the conversation" })).toBeFocused();
+  await page.keyboard.press("Tab");
+  await expect(page.getByRole("link", { name: "Quarrel", exact: true })).toBeFocused();
+});

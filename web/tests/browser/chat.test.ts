@@ -1,0 +1,190 @@
+// The chat itself: what a reader sees while an answer comes, and everything that can be done with one.
+import { expect, test, words } from "./harness.ts";
+import { markdownAnswer } from "./samples.ts";
+
+test("an answer streams in over a WebSocket, with its figures", async ({ chat, fake }) => {
+  fake.answers = [{ tokens: words("One two three four five six seven eight."), gap: 60, promptTokens: 17 }];
+  await chat.open();
+  await chat.ask("Count");
+  await expect(chat.answers.last()).toContainText("two");
+  await expect(chat.answers.last()).not.toContainText("eight", { timeout: 10 });
+  await expect(chat.answers.last().locator(".message__figures")).toContainText("tokens/s");
+  await expect(chat.answers.last().locator(".prose")).toHaveText("One two three four five six seven eight.");
+  await expect(chat.answers.last().locator(".message__figures")).toContainText("to the first");
+  await expect(chat.answers.last().locator(".message__figures")).toContainText("17 read, 8 written");
+  await expect(chat.page.getByRole("img", { name: "25 of 8,192 tokens of context in use" })).toBeVisible();
+  expect(fake.asked[0]).toMatchObject({ messages: [{ role: "user", content: "Count" }], resume: true });
+  expect(fake.paths).not.toContain("/api/stream");
+});
+
+test("Markdown: headings, tables and code with highlighting, language and a copy button", async ({ chat, fake, context }) => {
+  await context.grantPermissions(["clipboard-read", "clipboard-write"]);
+  fake.answers = [{ tokens: words(markdownAnswer) }];
+  await chat.open();
+  const answer = await chat.converse("Tell me about sorting");
+  await expect(answer.getByRole("heading", { name: "Sorting in a nutshell" })).toBeVisible();
+  await expect(answer.getByRole("cell", { name: "Quicksort" })).toBeVisible();
+  await expect(answer.getByRole("cell", { name: "n²" })).toHaveCSS("text-align", "right");
+  await expect(answer.locator(".md-code__language")).toHaveText("python");
+  await expect(answer.locator(".hljs-keyword").first()).toHaveText("def");
+  await expect(answer.getByRole("link", { name: "documentation" })).toHaveAttribute("rel", /noopener/);
+  await answer.getByRole("button", { name: /copy/i }).click();
+  await expect(chat.page.getByText("Code copied.")).toBeVisible();
+  expect(await chat.page.evaluate(() => navigator.clipboard.readText())).toContain("def quicksort");
+});
+
+test("only the last block is rendered again", async ({ chat, fake }) => {
+  fake.answers = [{ tokens: words("First paragraph stays.\n\nSecond one grows and grows and grows and grows and grows."), gap: 50 }];
+  await chat.open();
+  await chat.ask("Write");
+  await expect(chat.answers.last()).toContainText("Second");
+  const first = await chat.answers.last().locator(".prose p").first().elementHandle();
+  await expect(chat.send).toBeVisible();
+  expect(await first.evaluate((node) => node.isConnected)).toBe(true);
+});
+
+test("a typing indicator, progress while the prompt is read, and the inputs disabled until the end", async ({ chat, fake }) => {
+  fake.answers = [{ tokens: words("Done."), loading: 400, reading: 1500, promptTokens: 2048 }];
+  await chat.open();
+  await chat.ask("Read this");
+  await expect(chat.answers.last().locator(".typing")).toBeVisible();
+  await expect(chat.answers.last()).toContainText("Reading the prompt: 1,024 of 2,048 tokens");
+  await expect(chat.answers.last().getByRole("progressbar")).toBeVisible();
+  await expect(chat.field).toBeDisabled();
+  await expect(chat.stop).toBeVisible();
+  const [stop] = [await chat.stop.boundingBox()];
+  await expect(chat.answers.last().locator(".prose")).toHaveText("Done.");
+  await expect(chat.field).toBeEnabled();
+  const send = await chat.send.boundingBox();
+  expect(send).toEqual(stop); // the same place and size
+});
+
+test("the end is followed until the reader scrolls up", async ({ chat, fake }) => {
+  fake.answers = [{ tokens: words("Line of the answer.\n\n".repeat(400)), gap: 4 }];
+  await chat.open();
+  const thread = chat.page.locator(".thread");
+  const left = (): Promise<number> => thread.evaluate((node) => node.scrollHeight - node.clientHeight - node.scrollTop);
+  await chat.ask("Go");
+  await expect.poll(() => thread.evaluate((node) => node.scrollTop)).toBeGreaterThan(300);
+  expect(await left()).toBeLessThan(60);
+  await thread.hover();
+  await chat.page.mouse.wheel(0, -250);
+  await expect(chat.page.getByRole("button", { name: "Latest" })).toBeVisible();
+  const top = await thread.evaluate((node) => node.scrollTop);
+  await expect(chat.send).toBeVisible();
+  expect(Math.abs(await thread.evaluate((node) => node.scrollTop) - top)).toBeLessThan(400);
+  expect(await left()).toBeGreaterThan(400);
+  await chat.page.getByRole("button", { name: "Latest" }).click();
+  await expect.poll(left).toBeLessThan(5);
+});
+
+test("Stop ends an answer, Continue goes on with it", async ({ chat, fake }) => {
+  fake.answers = [{ tokens: Array<string>(500).fill("and "), gap: 10 }, { tokens: words("then the end.") }];
+  await chat.open();
+  await chat.ask("Go");
+  await expect(chat.answers.last()).toContainText("and and");
+  await chat.stop.click();
+  await expect(chat.answers.last()).toContainText("Stopped.");
+  await chat.page.getByRole("button", { name: "Continue" }).click();
+  await expect(chat.answers.last()).toContainText("then the end.");
+  await expect(chat.answers).toHaveCount(1);
+  await expect(chat.answers.last()).toContainText("and and");
+});
+
+test("an answer that was cut by its length says so and can go on", async ({ chat, fake }) => {
+  fake.answers = [{ tokens: words("The first half,"), finish: "length" }, { tokens: words(" and the second.") }];
+  await chat.open();
+  await chat.converse("Go");
+  await expect(chat.answers.last()).toContainText("Cut at 3 tokens");
+  await chat.page.getByRole("button", { name: "Continue" }).click();
+  await expect(chat.answers.last().locator(".prose")).toHaveText("The first half, and the second.");
+});
+
+test("Regenerate makes a branch; ‹ and › walk between them", async ({ chat, fake, page }) => {
+  fake.answers = [{ tokens: ["First"] }, { tokens: ["Second"] }, { tokens: ["Third"] }];
+  await chat.open();
+  await chat.converse("Go");
+  for (const text of ["Second", "Third"]) {
+    await page.getByRole("button", { name: "Regenerate" }).click();
+    await expect(chat.answers.last().locator(".prose")).toHaveText(text);
+    await expect(chat.send).toBeVisible();
+  }
+  await expect(page.locator(".pager__place")).toHaveText("3/3");
+  await page.getByRole("button", { name: "Branch before" }).click();
+  await expect(chat.answers.last().locator(".prose")).toHaveText("Second");
+  await expect(page.locator(".pager__place")).toHaveText("2/3");
+  await page.getByRole("button", { name: "Next branch" }).click();
+  await expect(chat.answers.last().locator(".prose")).toHaveText("Third");
+});
+
+test("a message is edited and run again, as a branch", async ({ chat, fake, page }) => {
+  fake.answers = [{ tokens: ["Paris"] }, { tokens: ["Rome"] }];
+  await chat.open();
+  await chat.converse("Capital of France?");
+  await page.locator(".message--user").hover();
+  await page.getByRole("button", { name: "Edit and run again" }).click();
+  const editor = page.getByRole("textbox", { name: "Edit your message" });
+  await expect(editor).toHaveValue("Capital of France?");
+  await editor.fill("Capital of Italy?");
+  await editor.press("Enter");
+  await expect(chat.answers.last().locator(".prose")).toHaveText("Rome");
+  await expect(page.locator(".message--user .pager__place")).toHaveText("2/2");
+  await page.getByRole("button", { name: "Branch before" }).click();
+  await expect(page.locator(".message--user .message__text")).toHaveText("Capital of France?");
+  await expect(chat.answers.last().locator(".prose")).toHaveText("Paris");
+});
+
+test("an answer is edited, and Escape leaves everything as it was", async ({ chat, page }) => {
+  await chat.open();
+  await chat.converse("Hello");
+  await page.getByRole("button", { name: "Edit the answer" }).click();
+  await page.getByRole("textbox", { name: "Edit the answer" }).press("Escape");
+  await expect(chat.answers.last().locator(".prose")).toHaveText("Hello. How can I help you today?");
+  await page.getByRole("button", { name: "Edit the answer" }).click();
+  await page.getByRole("textbox", { name: "Edit the answer" }).fill("Good day.");
+  await page.getByRole("button", { name: "Save" }).click();
+  await expect(chat.answers.last().locator(".prose")).toHaveText("Good day.");
+  await expect(page.locator(".pager__place")).toHaveText("2/2");
+});
+
+test("an error is a message with a retry, never a blank", async ({ chat, fake }) => {
+  fake.answers = [{ tokens: [], error: { code: "QUEUE_FULL", message: "the queue is full", retry_after: 3 } }, { tokens: ["Better"] }];
+  await chat.open();
+  await chat.converse("Go");
+  await expect(chat.answers.last()).toContainText("The queue is full. Try again in 3 seconds.");
+  await chat.page.getByRole("button", { name: "Retry" }).click();
+  await expect(chat.answers.last().locator(".prose")).toHaveText("Better");
+  await expect(chat.answers).toHaveCount(1);
+});
+
+test("a full context is said, with a way on", async ({ chat, fake, page }) => {
+  fake.answers = [{ tokens: words("So far"), finish: "context", promptTokens: 8190 }];
+  await chat.open();
+  await chat.converse("Go");
+  await expect(chat.answers.last()).toContainText("The context is full");
+  await expect(page.locator(".gauge--full")).toBeVisible();
+  await chat.answers.last().getByRole("button", { name: "New chat" }).click();
+  await expect(page.getByRole("heading", { name: "What shall we work on?" })).toBeVisible();
+});
+
+test("the composer grows to eight lines, Enter sends and Shift+Enter breaks", async ({ chat, fake }) => {
+  await chat.open();
+  const height = async (): Promise<number> => (await chat.field.boundingBox())?.height ?? 0;
+  const one = await height();
+  await chat.field.fill("a");
+  await chat.field.press("Shift+Enter");
+  await chat.field.pressSequentially("b");
+  expect(await height()).toBeGreaterThan(one + 20);
+  await chat.field.fill(Array.from({ length: 40 }, String).join("\n"));
+  expect(await height()).toBeLessThan(one + 26 * 8);
+  await chat.field.fill("a\nb");
+  await chat.field.press("Enter");
+  await expect.poll(() => fake.asked.length).toBe(1);
+  expect(fake.asked[0]).toMatchObject({ messages: [{ role: "user", content: "a\nb" }] });
+});
+
+test("examples begin a conversation", async ({ chat, page }) => {
+  await chat.open();
+  await page.getByRole("button", { name: /^Explain/ }).click();
+  await expect(chat.field).toHaveValue(/sky/);
+});

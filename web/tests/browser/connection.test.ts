@@ -1,0 +1,70 @@
+// The connection: its states, what happens when it is lost, and the way without WebSockets.
+import { expect, keptMessages, test, words } from "./harness.ts";
+
+const text = Array.from({ length: 120 }, (_, at) => `word${at}`).join(" ");
+
+test("each state is seen", async ({ chat, fake, page }) => {
+  const seen: string[] = [];
+  await page.exposeFunction("saw", (state: string) => seen.push(state));
+  await page.addInitScript(() => {
+    const look = (): void => {
+      const state = document.querySelector<HTMLElement>(".head__state")?.dataset["state"];
+      if (state !== undefined && state !== look.last) (globalThis as unknown as { saw: (state: string) => void }).saw(state);
+      look.last = state;
+    };
+    look.last = undefined as string | undefined;
+    new MutationObserver(look).observe(document, { subtree: true, childList: true, attributes: true });
+  });
+  fake.answers = [{ tokens: words(text), gap: 5 }];
+  await chat.open();
+  await chat.converse("Go");
+  fake.fail();
+  await expect(chat.state).toHaveText("Disconnected");
+  await expect(page.locator(".banner--bad")).toContainText(/Trying again in \d+ s/);
+  await page.getByRole("button", { name: "Retry now" }).click();
+  fake.up();
+  await expect(chat.state).toHaveText("Connected");
+  await expect(page.locator(".banner--bad")).toBeHidden();
+  for (const state of ["connecting", "connected", "generating", "disconnected"]) expect(seen).toContain(state);
+});
+
+test("a connection that is lost at every tenth token loses and doubles nothing", async ({ chat, fake }) => {
+  fake.answers = [{ tokens: words(text), gap: 3, cutEvery: 10 }];
+  await chat.open();
+  const answer = await chat.converse("Go");
+  await expect(answer).toHaveText(text);
+  await expect(chat.answers.last()).toContainText("120 written");
+});
+
+test("the answer goes on by itself when the server is back", async ({ chat, fake, page }) => {
+  fake.answers = [{ tokens: words(text), gap: 20 }];
+  await chat.open();
+  await chat.ask("Go");
+  await expect(chat.answers.last()).toContainText("word5");
+  fake.fail();
+  await expect(chat.answers.last()).toContainText("Connection lost");
+  await page.waitForTimeout(300);
+  fake.up();
+  await expect(chat.answers.last().locator(".prose")).toHaveText(text, { timeout: 20_000 });
+  await expect(chat.send).toBeVisible();
+});
+
+test("without WebSockets answers come by server-sent events, and survive a cut", async ({ chat, fake, page }) => {
+  fake.withoutSockets = true;
+  fake.answers = [{ tokens: words(text), gap: 2 }];
+  await page.goto(chat.url);
+  await chat.field.fill("Go");
+  await chat.field.press("Enter");
+  await expect(chat.answers.last().locator(".prose")).toHaveText(text, { timeout: 30_000 });
+  expect(fake.paths).toContain("/api/stream");
+});
+
+test("a page that is loaded again takes the running answer up", async ({ chat, fake, page }) => {
+  fake.answers = [{ tokens: words(text), gap: 25 }];
+  await chat.open();
+  await chat.ask("Go");
+  await expect(chat.answers.last()).toContainText("word10");
+  await expect.poll(() => keptMessages(page)).toMatch(/"resume":"f+1:/); // the browser takes its time to write
+  await page.reload();
+  await expect(chat.answers.last().locator(".prose")).toHaveText(text, { timeout: 20_000 });
+});

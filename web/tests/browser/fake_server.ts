@@ -1,0 +1,316 @@
+// A server that says what a test tells it to: the built page, the models, and answers whose every token, pause, error
+// and lost connection is written down beforehand. It speaks /ws, /api/stream and resume as docs/server.md has them.
+import { readFile } from "node:fs/promises";
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import { extname, join, normalize } from "node:path";
+import type { AddressInfo } from "node:net";
+import { WebSocketServer, type WebSocket } from "ws";
+
+export interface Answer {
+  tokens: readonly string[];
+  /** Milliseconds between two tokens; 0: all at once. */
+  gap?: number;
+  /** Milliseconds before the first: the model is loaded, the prompt is read. */
+  loading?: number;
+  reading?: number;
+  waiting?: number; // in the queue: nothing is told
+  finish?: string;
+  promptTokens?: number;
+  error?: { code: string; message: string; retry_after?: number };
+  /** The connection is cut after every so many tokens. */
+  cutEvery?: number;
+}
+
+export interface FakeModel {
+  name: string;
+  state: string;
+  parameters: string;
+  quantization: string;
+  size: number;
+  memory_usage: number;
+  context_length: number | null;
+  settings: Record<string, number>;
+}
+
+interface Running {
+  id: string;
+  answer: Answer;
+  events: string[]; // payloads, without their place
+  over: boolean;
+  stopped: boolean;
+  told: ((event: number) => void) | null;
+}
+
+const types: Record<string, string> = { ".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml" };
+export const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+export const smallModel: FakeModel = { name: "default", state: "loaded", parameters: "135M", quantization: "Q4_1", size: 98_362_432, memory_usage: 895_979_904, context_length: 8192, settings: { temperature: 0.2, top_p: 0.9 } };
+export const vectorModel: FakeModel = { name: "minilm", state: "unloaded", parameters: "22M", quantization: "F32", size: 90_504_864, memory_usage: 0, context_length: null, settings: {} };
+
+export function words(text: string): string[] {
+  return text.match(/\s*\S+|\s+$/g) ?? [];
+}
+
+export class FakeServer {
+  models: FakeModel[] = [smallModel, vectorModel];
+  /** The next answers, in order; the last one is given again and again. */
+  answers: Answer[] = [{ tokens: words("Hello. How can I help you today?") }];
+  /** Every question's body. */
+  readonly asked: Record<string, unknown>[] = [];
+  /** Paths that were asked for, with their query. */
+  readonly paths: string[] = [];
+  key: string | null = null;
+  /** WebSockets are refused: the page has to take server-sent events. */
+  withoutSockets = false;
+  metrics: () => unknown = () => ({ metrics: [] });
+  url = "";
+  private readonly server: Server;
+  private readonly sockets = new WebSocketServer({ noServer: true, handleProtocols: () => "quarrel.v1", maxPayload: 1 << 22 });
+  private readonly open = new Set<WebSocket>();
+  private readonly running = new Map<string, Running>();
+  private readonly root: string;
+  private made = 0;
+  private down = false;
+  port = 0;
+
+  constructor(root: string) {
+    this.root = root;
+    this.server = createServer((request, response) => void this.respond(request, response).catch(() => response.destroy()));
+    this.server.on("upgrade", (request, socket, head) => {
+      if (this.withoutSockets || this.down || !this.admitted(request)) socket.destroy();
+      else this.sockets.handleUpgrade(request, socket, head, (made) => this.greet(made));
+    });
+  }
+
+  static async start(root: string): Promise<FakeServer> {
+    const made = new FakeServer(root);
+    await made.listen(0);
+    return made;
+  }
+
+  private listen(port: number): Promise<void> {
+    return new Promise((ready) => this.server.listen(port, "127.0.0.1", () => {
+      this.port = (this.server.address() as AddressInfo).port;
+      this.url = `http://127.0.0.1:${this.port}`;
+      ready();
+    }));
+  }
+
+  /** Cuts every connection; answers go on, as they do in the server. */
+  cut(): void {
+    for (const socket of this.open) socket.terminate();
+    this.open.clear();
+  }
+
+  /** Nothing gets through until `up`. */
+  fail(): void {
+    this.down = true;
+    this.cut();
+  }
+
+  up(): void {
+    this.down = false;
+  }
+
+  broadcast(type: string, payload: unknown): void {
+    for (const socket of this.open) socket.send(JSON.stringify({ type, payload }));
+  }
+
+  async stop(): Promise<void> {
+    this.cut();
+    this.server.closeAllConnections();
+    await new Promise((done) => this.server.close(done));
+  }
+
+  private admitted(request: IncomingMessage): boolean {
+    if (this.key === null) return true;
+    if (request.headers.authorization === `Bearer ${this.key}`) return true;
+    const offered = (request.headers["sec-websocket-protocol"] ?? "").split(",").map((each) => each.trim());
+    return offered.includes(`quarrel.key.${Buffer.from(this.key).toString("base64url")}`);
+  }
+
+  private async respond(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    if (this.down) return void response.destroy();
+    const address = new URL(request.url ?? "/", this.url);
+    this.paths.push(address.pathname + address.search);
+    if (await this.page(address.pathname, response)) return;
+    if (address.pathname === "/version") { json(response, 200, { version: "0.1.0" }); return; }
+    if (!this.admitted(request)) { json(response, 401, { error: "a key is needed" }); return; }
+    let body = "";
+    for await (const chunk of request) body += String(chunk);
+    this.call(address.pathname, body, request, response);
+  }
+
+  private async page(path: string, response: ServerResponse): Promise<boolean> {
+    const file = ["/", "/status", "/embeddings"].includes(path) ? "/index.html" : path;
+    if (file !== "/index.html" && !file.startsWith("/assets/")) return false;
+    const text = await readFile(join(this.root, normalize(file))).catch(() => null);
+    if (text === null) return false;
+    response.writeHead(200, { "Content-Type": types[extname(file)] ?? "application/octet-stream", "Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer" });
+    response.end(text);
+    return true;
+  }
+
+  private call(path: string, body: string, request: IncomingMessage, response: ServerResponse): void {
+    if (path === "/api/models") return json(response, 200, this.models.map((model) => ({ ...model, loaded: model.state === "loaded" })));
+    const named = /^\/api\/models\/([^/]+)(\/load|\/unload)?$/.exec(path);
+    if (named) return this.model(decodeURIComponent(named[1] ?? ""), named[2] ?? "", response);
+    if (path === "/api/metrics") return json(response, 200, this.metrics());
+    if (path === "/api/stream") return this.stream(body, request, response);
+    if (path === "/v1/embeddings") return embed(body, response);
+    json(response, 404, { error: "no such path" });
+  }
+
+  private model(name: string, verb: string, response: ServerResponse): void {
+    const model = this.models.find((each) => each.name === name);
+    if (model === undefined) return json(response, 404, { error: `no model ${name}` });
+    if (verb === "") return json(response, 200, { ...model, loaded: model.state === "loaded", family: "llama", parameter_count: 134_515_008, system: null });
+    model.state = verb === "/load" ? "loaded" : "unloaded";
+    model.memory_usage = verb === "/load" ? model.size * 4 : 0;
+    response.writeHead(200, { "Content-Type": "application/x-ndjson" });
+    if (verb === "/load") response.write(`${JSON.stringify({ status: "loading", completed: model.size / 2, total: model.size })}\n`);
+    setTimeout(() => response.end(`${JSON.stringify({ status: verb === "/load" ? "ready" : "unloaded", model: name, context_length: 8192 })}\n`), verb === "/load" ? 300 : 0);
+  }
+
+  // ---- Answers ----
+
+  private begin(body: Record<string, unknown>): Running {
+    this.asked.push(body);
+    const answer = (this.answers.length > 1 ? this.answers.shift() : this.answers[0]) ?? { tokens: [] };
+    this.made += 1;
+    const running: Running = { id: `${this.made}`.padStart(32, "f"), answer, events: [], over: false, stopped: false, told: null };
+    this.running.set(running.id, running);
+    void this.write(running);
+    return running;
+  }
+
+  /** Makes the answer's events, whether anybody listens or not. */
+  private async write(running: Running): Promise<void> {
+    const { answer } = running;
+    await pause((answer.loading ?? 0) + (answer.waiting ?? 0) + (answer.reading ?? 0));
+    const started = performance.now();
+    let next = performance.now();
+    let written = 0;
+    for (const token of answer.tokens) {
+      if (running.stopped) break;
+      if (answer.gap) {
+        next += answer.gap;
+        if (next > performance.now() + 2) await pause(Math.max(1, next - performance.now()));
+      }
+      written += 1;
+      const seconds = (performance.now() - started) / 1000;
+      this.add(running, { token, token_id: written, stream: true, complete: false, tokens_per_sec: seconds > 0 ? Math.round(written / seconds * 100) / 100 : 0 });
+      if (answer.cutEvery && written % answer.cutEvery === 0) {
+        this.cut();
+        await pause(1);
+      }
+    }
+    const seconds = Math.max(0.001, (performance.now() - started) / 1000);
+    running.over = true;
+    if (answer.error && !running.stopped) this.add(running, { error: answer.error });
+    else this.add(running, { token: "", token_id: -1, stream: true, complete: true, tokens_per_sec: written / seconds, finish_reason: running.stopped ? "cancelled" : answer.finish ?? "stop", tokens_generated: written, prompt_tokens: answer.promptTokens ?? 31 });
+  }
+
+  private add(running: Running, payload: unknown): void {
+    running.events.push(JSON.stringify(payload));
+    running.told?.(running.events.length);
+  }
+
+  // ---- WebSocket ----
+
+  private greet(socket: WebSocket): void {
+    this.open.add(socket);
+    const ids = new Map<string, Running>();
+    socket.on("close", () => this.open.delete(socket));
+    socket.on("message", (data: Buffer) => this.message(socket, ids, JSON.parse(data.toString()) as { type: string; id?: string; payload?: Record<string, unknown> }));
+  }
+
+  private message(socket: WebSocket, ids: Map<string, Running>, message: { type: string; id?: string; payload?: Record<string, unknown> }): void {
+    const id = message.id ?? "answer";
+    const send = (type: string, payload: unknown): void => socket.send(JSON.stringify({ type, id, payload }));
+    if (message.type === "inference") return this.inference(socket, ids, id, message.payload ?? {}, send);
+    if (message.type === "stop") {
+      const running = ids.get(id);
+      if (running) running.stopped = true;
+      return send("status", { state: "stopping", stopped: running ? [id] : [] });
+    }
+    send("status", { connected: true, ready: true, running: [...ids.keys()], models: this.models.map(({ name, state }) => ({ name, state })) });
+  }
+
+  private inference(socket: WebSocket, ids: Map<string, Running>, id: string, payload: Record<string, unknown>, send: (type: string, payload: unknown) => void): void {
+    const [place, event] = typeof payload["resume"] === "string" ? payload["resume"].split(":") : [];
+    const running = place === undefined ? this.begin(payload) : this.running.get(place);
+    if (running === undefined) return send("error", { code: "CONNECTION_LOST", message: "no such answer" });
+    ids.set(id, running);
+    let next = Number(event ?? 0);
+    if (place === undefined) {
+      send("status", { state: "loading", resume: `${running.id}:0` });
+      setTimeout(() => {
+        send("status", { state: "generating", resume: `${running.id}:0` });
+        if (running.answer.reading) this.tellReading(running.answer.reading, running.answer.promptTokens ?? 31, send);
+      }, running.answer.loading ?? 0);
+    }
+    const flush = (): void => {
+      for (; next < running.events.length && socket.readyState === socket.OPEN; next += 1) {
+        const text = running.events[next] ?? "{}";
+        const error = (JSON.parse(text) as { error?: unknown }).error;
+        if (error !== undefined) send("error", error);
+        else socket.send(`{"type":"inference","id":"${id}","payload":${text.slice(0, -1)},"resume":"${running.id}:${next + 1}"}}`);
+      }
+    };
+    running.told = flush;
+    flush();
+  }
+
+  private tellReading(time: number, total: number, send: (type: string, payload: unknown) => void): void {
+    send("status", { state: "reading", prompt_tokens: total, prompt_tokens_read: 0 });
+    setTimeout(() => send("status", { state: "reading", prompt_tokens: total, prompt_tokens_read: total >> 1 }), Math.min(300, time / 2));
+  }
+
+  // ---- Server-sent events ----
+
+  private stream(body: string, request: IncomingMessage, response: ServerResponse): void {
+    const last = request.headers["last-event-id"];
+    const [place, event] = typeof last === "string" ? last.split(":") : [];
+    if (request.method === "DELETE") {
+      const unwanted = this.running.get(place ?? "");
+      if (unwanted) unwanted.stopped = true;
+      return json(response, 200, { status: "stopped" });
+    }
+    const running = place === undefined ? this.begin(JSON.parse(body) as Record<string, unknown>) : this.running.get(place);
+    if (running === undefined) return json(response, 404, { error: "no such answer" });
+    response.writeHead(200, { "Content-Type": "text/event-stream" });
+    let next = Number(event ?? 0);
+    if (place === undefined) response.write(`id: ${running.id}:0\n\n`);
+    const flush = (): void => {
+      for (; next < running.events.length; next += 1) response.write(`id: ${running.id}:${next + 1}\ndata: ${running.events[next] ?? ""}\n\n`);
+      if (running.over) response.end();
+    };
+    response.on("close", () => {
+      if (!running.over && running.told === flush) running.stopped = body.includes('"resume":true') ? running.stopped : true;
+    });
+    running.told = flush;
+    flush();
+  }
+}
+
+function pause(milliseconds: number): Promise<void> {
+  return new Promise((done) => setTimeout(done, milliseconds));
+}
+
+function json(response: ServerResponse, status: number, body: unknown): void {
+  response.writeHead(status, { "Content-Type": "application/json" });
+  response.end(JSON.stringify(body));
+}
+
+/** Vectors that are alike where texts share letters. */
+function embed(body: string, response: ServerResponse): void {
+  const { input, encoding_format: form } = JSON.parse(body) as { input: string[]; encoding_format?: string };
+  const data = input.map((text, index) => {
+    const vector = Array.from({ length: 26 }, (_, letter) => text.toLowerCase().split(String.fromCharCode(97 + letter)).length - 1);
+    const length = Math.hypot(...vector) || 1;
+    const unit = vector.map((value) => value / length);
+    return { object: "embedding", index, embedding: form === "base64" ? Buffer.from(Float32Array.from(unit).buffer).toString("base64") : unit };
+  });
+  json(response, 200, { object: "list", data, model: "minilm", usage: { prompt_tokens: 1, total_tokens: 1 } });
+}

@@ -1,0 +1,128 @@
+// What the browser tests share: a fake server for each test that asks for one, the real one for each worker, and ways
+// through the page.
+import { execFileSync, spawn, spawnSync, type ChildProcess } from "node:child_process";
+import { existsSync, mkdirSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { test as base, expect, type Locator, type Page } from "@playwright/test";
+import { FakeServer, words } from "./fake_server.ts";
+
+export { expect, words };
+export type { Page };
+
+const top = join(import.meta.dirname, "../../..");
+export const pageRoot = join(top, "build/page");
+const program = process.env["QUARREL"] ?? join(top, "build/release/quarrel");
+
+/** Whether the model for vectors is in the store; its tests are left out otherwise. */
+export const hasVectors = existsSync(program) && spawnSync(program, ["inspect", "minilm"], { stdio: "ignore" }).status === 0;
+
+export interface RealServer {
+  url: string;
+  end: () => Promise<void>;
+}
+
+export async function startServer(models: readonly string[], options: readonly string[] = [], environment: Record<string, string> = {}): Promise<RealServer> {
+  if (!existsSync(program)) throw new Error(`no program at ${program}: run make build`);
+  const child = spawn(program, ["serve", ...models, "--port", "0", ...options], { stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, QUARREL_CONFIG: "", ...environment } });
+  const url = await new Promise<string>((ready, failed) => {
+    let said = "";
+    const read = (chunk: Buffer): void => {
+      said += chunk.toString();
+      const found = /on (https?:\/\/[^\s]+)/.exec(said);
+      if (found?.[1]) ready(found[1]);
+    };
+    child.stdout.on("data", read);
+    child.stderr.on("data", read);
+    child.on("exit", (code) => failed(new Error(`the server ended with ${code}: ${said}`)));
+  });
+  return { url, end: () => ended(child) };
+}
+
+/** A toy model of the tests, made beside the program. */
+export function makeToy(kind: string, path: string): string {
+  mkdirSync(dirname(path), { recursive: true });
+  execFileSync(join(dirname(program), "make_toy"), [kind, path]);
+  return path;
+}
+
+function ended(child: ChildProcess): Promise<void> {
+  return new Promise((done) => {
+    child.on("exit", () => done());
+    child.kill("SIGKILL");
+  });
+}
+
+export const test = base.extend<{ fake: FakeServer; chat: Chat }, { real: RealServer }>({
+  // Playwright reads the pattern: nothing else may stand there.
+  // eslint-disable-next-line no-empty-pattern
+  fake: async ({}, use) => {
+    const server = await FakeServer.start(pageRoot);
+    await use(server);
+    await server.stop();
+  },
+  chat: async ({ page, fake }, use) => {
+    await use(new Chat(page, fake.url));
+  },
+  // eslint-disable-next-line no-empty-pattern
+  real: [async ({}, use) => {
+    const server = await startServer(hasVectors ? ["default", "minilm"] : ["default"]);
+    await use(server);
+    await server.end();
+  }, { scope: "worker" }],
+});
+
+/** A reader's way through the chat. */
+export class Chat {
+  readonly page: Page;
+  readonly url: string;
+  readonly field: Locator;
+  readonly send: Locator;
+  readonly stop: Locator;
+  readonly answers: Locator;
+  readonly state: Locator;
+
+  constructor(page: Page, url: string) {
+    this.page = page;
+    this.url = url;
+    this.field = page.getByRole("textbox", { name: "Message" });
+    this.send = page.getByRole("button", { name: "Send", exact: true });
+    this.stop = page.getByRole("button", { name: "Stop", exact: true });
+    this.answers = page.locator(".message--model");
+    this.state = page.locator(".head__state");
+  }
+
+  async open(path = "/"): Promise<void> {
+    await this.page.goto(this.url + path);
+    await expect(this.state).toHaveAttribute("data-state", /connected|generating/);
+  }
+
+  async ask(text: string): Promise<void> {
+    await this.field.fill(text);
+    await this.field.press("Enter");
+  }
+
+  /** Asks, and waits for the end of the answer. */
+  async converse(text: string): Promise<Locator> {
+    await this.ask(text);
+    await expect(this.stop).toBeHidden({ timeout: 45_000 }); // a busy machine takes its time
+    await expect(this.send).toBeVisible();
+    return this.answers.last().locator(".prose");
+  }
+}
+
+/** What the browser has stored of messages, as JSON. */
+export function keptMessages(page: Page): Promise<string> {
+  return page.evaluate(async () => {
+    const [info] = await indexedDB.databases();
+    const database = await new Promise<IDBDatabase>((done) => {
+      const asked = indexedDB.open(info?.name ?? "");
+      asked.onsuccess = () => done(asked.result);
+    });
+    const texts = await new Promise<string>((done) => {
+      const asked = database.transaction("messages").objectStore("messages").getAll();
+      asked.onsuccess = () => done(JSON.stringify(asked.result));
+    });
+    database.close();
+    return texts;
+  });
+}

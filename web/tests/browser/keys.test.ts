@@ -1,0 +1,74 @@
+// Keys: asked for, kept, unlocked, refused; and plain HTTP off localhost, where the browser has no cryptography.
+import { chromium } from "@playwright/test";
+import { Chat, expect, test } from "./harness.ts";
+
+const key = "qk_0123456789abcdefghijklmnopqrstuvwxyz";
+
+test("a key is asked for, for the session, and never in an address", async ({ chat, fake, page }) => {
+  fake.key = key;
+  await page.goto(fake.url);
+  const dialog = page.getByRole("dialog", { name: "A key is needed" });
+  await dialog.getByLabel("Key", { exact: true }).fill(key);
+  await dialog.getByRole("button", { name: "Use the key" }).click();
+  await expect(chat.state).toHaveText("Connected");
+  await expect(await chat.converse("Hello")).toHaveText("Hello. How can I help you today?");
+  expect(fake.paths.filter((path) => path.includes("qk_"))).toEqual([]);
+  expect(page.url()).not.toContain("qk_");
+  const stored = await page.evaluate(() => JSON.stringify(Object.entries(localStorage)));
+  expect(stored).not.toContain(key);
+});
+
+test("a wrong key is refused, in words", async ({ fake, page }) => {
+  fake.key = key;
+  await page.goto(fake.url);
+  await page.getByLabel("Key", { exact: true }).fill("qk_wrong");
+  await page.getByRole("button", { name: "Use the key" }).click();
+  await expect(page.getByRole("alert")).toContainText("refused");
+});
+
+test("kept encrypted: the passphrase opens it after a reload, a wrong one does not", async ({ chat, fake, page }) => {
+  fake.key = key;
+  await page.goto(fake.url);
+  await page.getByLabel("Key", { exact: true }).fill(key);
+  await page.getByText("Keep it, encrypted").click();
+  await page.getByLabel("Passphrase", { exact: true }).fill("short");
+  await page.getByRole("button", { name: "Use the key" }).click();
+  await expect(page.getByRole("alert")).toContainText("eight characters");
+  await page.getByLabel("Passphrase", { exact: true }).fill("correct horse battery");
+  await page.getByRole("button", { name: "Use the key" }).click();
+  await expect(chat.state).toHaveText("Connected");
+  const stored = await page.evaluate(async () => JSON.stringify(Object.entries(localStorage)) + JSON.stringify(await indexedDB.databases()));
+  expect(stored).not.toContain(key);
+  await page.evaluate(() => sessionStorage.clear());
+  await page.reload();
+  const dialog = page.getByRole("dialog", { name: "Unlock your key" });
+  await dialog.getByLabel("Passphrase", { exact: true }).fill("wrong horse");
+  await dialog.getByRole("button", { name: "Unlock" }).click();
+  await expect(dialog.getByRole("alert")).toContainText("does not open it");
+  await dialog.getByLabel("Passphrase", { exact: true }).fill("correct horse battery");
+  await dialog.getByRole("button", { name: "Unlock" }).click();
+  await expect(chat.state).toHaveText("Connected");
+  await page.getByRole("button", { name: "Settings" }).click();
+  await page.getByRole("button", { name: "Forget the key" }).click();
+  await page.reload();
+  await expect(page.getByRole("dialog", { name: "A key is needed" })).toBeVisible();
+});
+
+test("plain HTTP off localhost: keys for the session only, another way to copy, and it says so", async ({ fake }) => {
+  fake.key = key;
+  const browser = await chromium.launch({ executablePath: process.env["QUARREL_CHROMIUM"] ?? "/usr/bin/chromium", args: ["--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP quarrel.example 127.0.0.1"] });
+  const page = await browser.newPage();
+  const chat = new Chat(page, `http://quarrel.example:${fake.port}`);
+  await page.goto(chat.url);
+  expect(await page.evaluate(() => window.isSecureContext)).toBe(false);
+  const dialog = page.getByRole("dialog", { name: "A key is needed" });
+  await expect(dialog).toContainText("for this session only");
+  await expect(dialog.getByText("Keep it, encrypted")).toHaveCount(0);
+  await dialog.getByLabel("Key", { exact: true }).fill(key);
+  await dialog.getByRole("button", { name: "Use the key" }).click();
+  await expect(chat.state).toHaveText("Connected");
+  await chat.converse("Hello");
+  await chat.answers.last().getByRole("button", { name: "Copy the text" }).click();
+  await expect(page.getByText("Answer copied.").or(page.getByRole("dialog", { name: "Copy by hand" }))).toBeVisible();
+  await browser.close();
+});

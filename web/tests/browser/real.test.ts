@@ -1,0 +1,158 @@
+// The page as the program serves it, with the default model, the one for vectors, and the toy.
+import { Chat, expect, hasVectors, makeToy, startServer, test, type Page } from "./harness.ts";
+
+async function set(page: Page, values: Record<string, string>): Promise<void> {
+  await page.getByRole("button", { name: "Settings" }).click();
+  await page.getByRole("radio", { name: "Defaults" }).click();
+  for (const [name, value] of Object.entries(values)) {
+    await page.locator(`[data-setting="${name}"]`).fill(value);
+    await page.locator(`[data-setting="${name}"]`).press("Tab");
+  }
+  await page.getByRole("button", { name: "Done" }).click();
+}
+
+const sure = { temperature: "0", maxTokens: "45", seed: "1" };
+
+test("a chat with the default model: figures, context, regenerate, continue", async ({ page, real }) => {
+  const chat = new Chat(page, real.url);
+  await chat.open();
+  await expect(page.getByRole("button", { name: /^Model: default/ })).toBeVisible();
+  await set(page, { ...sure, maxTokens: "12" });
+  const answer = await chat.converse("Count from one to twenty in words.");
+  await expect(answer).not.toHaveText("");
+  await expect(chat.answers.last()).toContainText("Cut at 12 tokens");
+  await expect(chat.answers.last().locator(".message__figures")).toContainText("12 written");
+  await expect(page.locator(".gauge")).toHaveAttribute("aria-label", /of 8,192 tokens/);
+  const first = await answer.textContent() ?? "";
+  await page.getByRole("button", { name: "Continue" }).click();
+  await expect(chat.send).toBeVisible();
+  await expect.poll(async () => (await chat.answers.last().locator(".prose").textContent() ?? "").length).toBeGreaterThan(first.length);
+  expect(await chat.answers.last().locator(".prose").textContent()).toContain(first.slice(0, 10));
+  await page.getByRole("button", { name: "Regenerate" }).click();
+  await expect(page.locator(".pager__place")).toHaveText("2/2");
+});
+
+test("Stop ends an answer of the real model", async ({ page, real }) => {
+  const chat = new Chat(page, real.url);
+  await chat.open();
+  await chat.ask("Write a very long story about a fox.");
+  await expect(chat.answers.last().locator(".prose")).toContainText(/\w+ \w+/);
+  await chat.stop.click();
+  await expect(chat.answers.last()).toContainText("Stopped.");
+});
+
+test("the connection is lost at every tenth token: the text is the one without losses", async ({ page, real }) => {
+  test.setTimeout(150_000); // each loss costs a wait before the next attempt
+  let cutting = false;
+  await page.routeWebSocket(/\/ws$/, (socket) => {
+    const server = socket.connectToServer();
+    let tokens = 0;
+    server.onMessage((message) => {
+      socket.send(message);
+      if (!String(message).includes('"token"')) return;
+      tokens += 1;
+      if (cutting && tokens === 10) void socket.close({ code: 1001 });
+    });
+  });
+  const chat = new Chat(page, real.url);
+  await chat.open();
+  await set(page, sure);
+  const whole = await (await chat.converse("Name the planets and describe each.")).textContent() ?? "";
+  expect(whole.length).toBeGreaterThan(80);
+  await page.keyboard.press("Control+Shift+O");
+  cutting = true;
+  await chat.ask("Name the planets and describe each.");
+  await expect(chat.answers.last().locator(".prose")).toHaveText(whole, { timeout: 90_000 });
+  await expect(chat.send).toBeVisible();
+});
+
+test("without WebSockets the real server is asked by server-sent events", async ({ page, real }) => {
+  await page.routeWebSocket(/\/ws$/, (socket) => void socket.close({ code: 1011 }));
+  const asked = page.waitForRequest("**/api/stream");
+  await page.goto(real.url);
+  const chat = new Chat(page, real.url);
+  await chat.ask("Say hello.");
+  await asked;
+  await expect(chat.answers.last().locator(".prose")).toContainText(/\w+/, { timeout: 30_000 });
+});
+
+test("models are loaded and unloaded, with what they take", async ({ page, real }) => {
+  test.skip(!hasVectors, "minilm is not in the store");
+  await page.goto(real.url);
+  await page.getByRole("button", { name: /^Model/ }).click();
+  const row = page.locator(".models .model").filter({ hasText: "minilm" });
+  const load = row.getByRole("button", { name: "Load minilm", exact: true });
+  if (await load.count() > 0) await load.click();
+  await expect(row).toContainText(/in memory, \d+ MB/, { timeout: 30_000 });
+  await row.getByRole("button", { name: "Unload minilm" }).click();
+  await expect(row).toContainText("not loaded");
+});
+
+test("texts are compared by the model for vectors", async ({ page, real }) => {
+  test.skip(!hasVectors, "minilm is not in the store");
+  await page.goto(`${real.url}/embeddings`);
+  await page.getByRole("button", { name: "Compare" }).click();
+  await expect(page.locator(".matrix__cell")).toHaveCount(16, { timeout: 30_000 });
+  const values = (await page.locator(".matrix__cell").allTextContents()).map(Number);
+  expect(values[1]).toBeGreaterThan(values[2] ?? 1); // the two about the fox; the fox and the bank
+  await expect(page.getByRole("heading", { name: "Vectors of 384 numbers" })).toBeVisible();
+});
+
+test("the dashboard and a benchmark of the real server", async ({ page, real }) => {
+  await page.goto(`${real.url}/status`);
+  await expect(page.getByText(/requests since the server was started/)).toBeVisible();
+  await page.getByRole("combobox", { name: "Model" }).selectOption("default");
+  await page.getByRole("button", { name: "Run benchmark" }).click();
+  await expect(page.getByText("Done.")).toBeVisible({ timeout: 55_000 });
+  await expect(page.locator(".bars__row")).toHaveCount(4);
+});
+
+test("the server's headers: a strict policy, nothing sniffed, nothing referred, names that may be kept", async ({ request, real }) => {
+  const answer = await request.get(real.url, { headers: { Accept: "text/html" } });
+  const headers = answer.headers();
+  expect(headers["content-type"]).toContain("text/html");
+  const policy = headers["content-security-policy"] ?? "";
+  expect(policy).toContain("default-src 'none'");
+  expect(policy).toContain("frame-ancestors 'none'");
+  expect(policy).not.toMatch(/unsafe-(inline|eval)/);
+  expect(headers["x-content-type-options"]).toBe("nosniff");
+  expect(headers["referrer-policy"]).toBe("no-referrer");
+  const asset = /src="(\/assets\/[^"]+\.js)"/.exec(await answer.text())?.[1] ?? "";
+  const script = await request.get(real.url + asset, { headers: { "Accept-Encoding": "gzip" } });
+  expect(script.headers()["cache-control"]).toContain("immutable");
+  expect(script.headers()["content-encoding"]).toBe("gzip");
+  const tag = script.headers()["etag"] ?? "";
+  expect((await request.get(real.url + asset, { headers: { "If-None-Match": tag } })).status()).toBe(304);
+  for (const path of ["/status", "/embeddings"]) expect((await request.get(real.url + path, { headers: { Accept: "text/html" } })).headers()["content-type"]).toContain("text/html");
+  const plain = await request.get(real.url, { headers: { Accept: "*/*" } });
+  expect(await plain.text()).toBe("Ollama is running");
+});
+
+test("a server with a key asks for it, and the page chats with it", async ({ page }) => {
+  const key = "qk_a-key-of-the-browser-tests";
+  const server = await startServer(["default"], [], { QUARREL_API_KEY: key });
+  const chat = new Chat(page, server.url);
+  const addresses: string[] = [];
+  page.on("request", (request) => addresses.push(request.url()));
+  await page.goto(server.url);
+  await page.getByLabel("Key", { exact: true }).fill(key);
+  await page.getByRole("button", { name: "Use the key" }).click();
+  await expect(chat.state).toHaveText("Connected");
+  await set(page, { ...sure, maxTokens: "5" });
+  await expect(await chat.converse("Hello")).not.toHaveText("");
+  expect(addresses.filter((address) => address.includes("qk_"))).toEqual([]);
+  await server.end();
+});
+
+test("the toy: a model that is quick, says nonsense, and reaches the end of its context", async ({ page }, info) => {
+  const server = await startServer([makeToy("chat", info.outputPath("toy.gguf"))]);
+  const chat = new Chat(page, server.url);
+  await chat.open();
+  await set(page, { temperature: "0", maxTokens: "20" });
+  for (let at = 0; at < 2; at += 1) await chat.converse("Hello");
+  await expect(chat.answers).toHaveCount(2);
+  await chat.ask("word ".repeat(3000));
+  await expect(chat.answers.last()).toContainText(/context holds 512/);
+  await expect(chat.answers.last().getByRole("button", { name: "New chat" })).toBeVisible();
+  await server.end();
+});

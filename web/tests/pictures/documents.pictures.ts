@@ -1,0 +1,53 @@
+// The pictures of docs/page.md and the README: docs/pictures, where DOCUMENTS=1 asks for them.
+import { join } from "node:path";
+import type { Browser, Page } from "@playwright/test";
+import { FakeServer, words } from "../browser/fake_server.ts";
+import { Chat, expect, pageRoot, test } from "../browser/harness.ts";
+import { dashboardMetrics } from "../browser/metrics_sample.ts";
+import { markdownAnswer } from "../browser/samples.ts";
+import { minuteOfFigures } from "./figures.ts";
+
+const folder = join(import.meta.dirname, "../../../docs/pictures");
+const titles = ["Regular expression for dates", "Explain B-trees to a child", "Plan a week in Lisbon", "Which sorting algorithm should I take?"];
+
+test.skip(process.env["DOCUMENTS"] !== "1", "DOCUMENTS=1 takes them anew");
+
+async function take(browser: Browser, name: string, options: { width: number; height: number; theme: "light" | "dark"; path?: string }, reach: (chat: Chat, page: Page, fake: FakeServer) => Promise<void>): Promise<void> {
+  const fake = await FakeServer.start(pageRoot);
+  const phone = options.width < 600;
+  const context = await browser.newContext({ viewport: { width: options.width, height: options.height }, colorScheme: options.theme, reducedMotion: "reduce", hasTouch: phone, deviceScaleFactor: phone ? 1.5 : 1 });
+  const page = await context.newPage();
+  const chat = new Chat(page, fake.url);
+  if (options.path === "/status") await page.clock.install();
+  fake.metrics = dashboardMetrics();
+  await chat.open(options.path);
+  await reach(chat, page, fake);
+  await page.screenshot({ path: join(folder, `${name}.png`) });
+  await context.close();
+  await fake.stop();
+}
+
+async function talk(chat: Chat, page: Page, fake: FakeServer): Promise<void> {
+  for (const title of titles) {
+    await page.keyboard.press("Control+Shift+O");
+    fake.answers = [{ tokens: words(markdownAnswer), gap: title === titles.at(-1) ? 21 : 0, promptTokens: 412 }];
+    await chat.converse(title);
+  }
+  await page.locator(".thread").evaluate((node) => { node.scrollTop = 0; });
+  await page.waitForTimeout(300);
+}
+
+test("for the documents", async ({ browser }) => {
+  await take(browser, "page-chat", { width: 1280, height: 800, theme: "light" }, talk);
+  await take(browser, "page-phone", { width: 390, height: 780, theme: "dark" }, talk);
+  await take(browser, "page-settings", { width: 1280, height: 800, theme: "dark" }, async (chat, page, fake) => {
+    await talk(chat, page, fake);
+    await page.getByRole("button", { name: "Settings" }).click();
+    await page.waitForTimeout(300);
+  });
+  await take(browser, "page-status", { width: 1280, height: 800, theme: "light", path: "/status" }, (_, page, fake) => minuteOfFigures(page, fake));
+  await take(browser, "page-embeddings", { width: 1280, height: 800, theme: "light", path: "/embeddings" }, async (_, page) => {
+    await page.getByRole("button", { name: "Compare" }).click();
+    await expect(page.locator(".matrix")).toBeVisible();
+  });
+});

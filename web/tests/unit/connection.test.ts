@@ -1,0 +1,211 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { TestContext } from "node:test";
+import { Api } from "../../src/core/api.ts";
+import type { AnswerReceiver } from "../../src/core/answer.ts";
+import { waitBefore } from "../../src/core/backoff.ts";
+import { protocolsFor, ServerConnection } from "../../src/core/connection.ts";
+import { Keys } from "../../src/core/keys.ts";
+import { FakeNetwork } from "./fake_socket.ts";
+
+interface Story extends AnswerReceiver {
+  text: string;
+  events: string[];
+}
+
+function story(): Story {
+  const told: Story = {
+    text: "", events: [],
+    news: ({ state }) => void told.events.push(state),
+    piece: ({ text }) => { told.text += text; },
+    end: ({ reason }) => void told.events.push(`end ${reason}`),
+    failed: ({ error }) => void told.events.push(`failed ${error.code}`),
+    lost: () => void told.events.push("lost"),
+  };
+  return told;
+}
+
+interface Setting {
+  connection: ServerConnection;
+  network: FakeNetwork;
+  keys: Keys;
+  /** What HTTP answers with; null: nobody is there. */
+  http: { status: number | null };
+  calls: string[];
+}
+
+function setting(context: TestContext): Setting {
+  context.mock.timers.enable({ apis: ["setTimeout", "Date"] });
+  const http: { status: number | null } = { status: null };
+  const calls: string[] = [];
+  const keys = new Keys({ session: null, lasting: null, crypto: null });
+  const api = new Api(keys, (url, options) => {
+    calls.push(`${options.method ?? ""} ${url}`);
+    return http.status === null ? Promise.reject(new TypeError("nobody is there")) : Promise.resolve(new Response("[]", { status: http.status }));
+  });
+  const network = new FakeNetwork();
+  return { connection: new ServerConnection(api, keys, network.open), network, keys, http, calls };
+}
+
+/** Lets promises that are settled run on. */
+async function settle(): Promise<void> {
+  for (let turn = 0; turn < 20; turn += 1) await Promise.resolve();
+}
+
+function piece(event: number, text: string, complete = false): Record<string, unknown> {
+  return { token: text, token_id: complete ? -1 : event, complete, tokens_per_sec: 10, resume: `ab:${event}`, ...(complete ? { finish_reason: "stop" } : {}) };
+}
+
+test("pauses grow to half a minute, each a little different", () => {
+  const middle = [0, 1, 2, 3, 4, 5, 6, 50].map((attempt) => waitBefore(attempt, () => 0.5));
+  assert.deepEqual(middle, [500, 1000, 2000, 4000, 8000, 16000, 30000, 30000]);
+  assert.deepEqual([waitBefore(0, () => 0), waitBefore(0, () => 1)], [400, 600]);
+});
+
+test("the key is a subprotocol, and in no URL", () => {
+  assert.deepEqual(protocolsFor(null), ["quarrel.v1"]);
+  assert.deepEqual(protocolsFor("qk_a?b/c"), ["quarrel.v1", "quarrel.key.cWtfYT9iL2M"]);
+});
+
+test("an answer goes on over a second connection, every event once", (context) => {
+  const { connection, network } = setting(context);
+  connection.start();
+  assert.equal(connection.status.get().state, "connecting");
+  network.last.open();
+  assert.equal(connection.status.get().state, "connected");
+  const told = story();
+  connection.ask({ messages: [] }, told, null);
+  assert.equal(connection.status.get().state, "generating");
+  const [request] = network.last.asked;
+  assert.equal(request?.payload?.["resume"], true);
+  const id = request?.id ?? "";
+  network.last.say("status", id, { state: "loading", resume: "ab:0" });
+  network.last.say("inference", id, piece(1, "one "));
+  network.last.say("inference", id, piece(2, "two "));
+  network.last.close();
+  assert.equal(connection.status.get().state, "disconnected");
+  assert.ok((connection.status.get().retryAt ?? 0) > Date.now());
+  context.mock.timers.tick(1000);
+  network.last.open();
+  const [again] = network.last.asked;
+  assert.deepEqual(again?.payload, { resume: "ab:2" });
+  network.last.say("inference", id, piece(3, "of the old connection"));
+  network.last.say("inference", again?.id ?? "", piece(2, "two "));
+  network.last.say("inference", again?.id ?? "", piece(3, "three"));
+  network.last.say("inference", again?.id ?? "", piece(4, "", true));
+  assert.equal(told.text, "one two three");
+  assert.deepEqual(told.events, ["loading", "lost", "end stop"]);
+  assert.equal(connection.status.get().state, "connected");
+});
+
+test("a request that the server never answered is sent again", (context) => {
+  const { connection, network } = setting(context);
+  connection.start();
+  const told = story();
+  connection.ask({ prompt: "a" }, told, null);
+  network.last.open();
+  assert.equal(network.last.asked.length, 1, "what was asked before there was a connection goes out with it");
+  network.last.close();
+  context.mock.timers.tick(1000);
+  network.last.open();
+  assert.deepEqual(network.last.asked[0]?.payload, { prompt: "a", resume: true });
+});
+
+test("silence is asked about, and ends the connection where no answer comes", (context) => {
+  const { connection, network } = setting(context);
+  connection.start();
+  network.last.open();
+  const first = network.last;
+  context.mock.timers.tick(15_000);
+  assert.equal(first.sent.at(-1)?.type, "ping");
+  first.say("status", "page-ping", { connected: true });
+  context.mock.timers.tick(14_000);
+  assert.equal(connection.status.get().state, "connected");
+  context.mock.timers.tick(1000);
+  context.mock.timers.tick(10_000);
+  assert.equal(connection.status.get().state, "disconnected");
+  assert.equal(first.readyState, 3);
+});
+
+test("stop is sent; without a connection the answer ends here, and there as soon as there is one", (context) => {
+  const { connection, network } = setting(context);
+  connection.start();
+  network.last.open();
+  const heard = story();
+  connection.ask({ prompt: "a" }, heard, null).stop();
+  assert.equal(network.last.sent.at(-1)?.type, "stop");
+  const cut = story();
+  const handle = connection.ask({ prompt: "b" }, cut, null);
+  const id = network.last.asked[1]?.id ?? "";
+  network.last.say("status", id, { state: "loading", resume: "cd:0" });
+  network.last.say("inference", network.last.asked[0]?.id ?? "", { ...piece(1, "", true), finish_reason: "cancelled" });
+  network.last.close();
+  handle.stop();
+  assert.deepEqual([heard.events, cut.events], [["end cancelled"], ["loading", "lost", "end cancelled"]]);
+  context.mock.timers.tick(1000);
+  network.last.open();
+  assert.deepEqual(network.last.sent.slice(0, 2).map(({ type, payload }) => [type, payload]), [["inference", { resume: "cd:0" }], ["stop", undefined]]);
+});
+
+test("a server that is away is tried again and again, and a key that it wants is asked for", async (context) => {
+  const { connection, network, keys, http } = setting(context);
+  connection.start();
+  for (let attempt = 1; attempt <= 3; attempt += 1) {
+    network.last.close();
+    await settle();
+    assert.deepEqual([connection.status.get().state, connection.status.get().attempt], ["disconnected", attempt]);
+    context.mock.timers.tick(40_000);
+  }
+  http.status = 401;
+  const told = story();
+  connection.ask({ prompt: "a" }, told, null);
+  network.last.close();
+  await settle();
+  assert.equal(keys.state.get(), "needed");
+  assert.deepEqual(told.events, ["lost", "failed KEY_NEEDED"]);
+  assert.equal(connection.status.get().retryAt, null, "no use in trying");
+  keys.giveForSession("k");
+  assert.deepEqual(network.last.protocols, protocolsFor("k"));
+});
+
+test("where sockets do not get through answers come by events", async (context) => {
+  const { connection, network, http, calls } = setting(context);
+  http.status = 200;
+  connection.start();
+  network.last.close();
+  await settle();
+  context.mock.timers.tick(1000);
+  network.last.close();
+  await settle();
+  assert.deepEqual([connection.status.get().state, connection.status.get().transport], ["connected", "sse"]);
+  connection.ask({ prompt: "a" }, story(), null);
+  assert.equal(calls.at(-1), "POST /api/stream");
+  assert.equal(connection.status.get().state, "generating");
+});
+
+test("a prompt too long for a message goes by HTTP", (context) => {
+  const { connection, network, calls } = setting(context);
+  connection.start();
+  network.last.open();
+  connection.ask({ prompt: "x".repeat(1_000_000) }, story(), null);
+  assert.equal(network.last.asked.length, 0);
+  assert.equal(calls.at(-1), "POST /api/stream");
+});
+
+test("errors of the server are failures of that answer", (context) => {
+  const { connection, network } = setting(context);
+  connection.start();
+  network.last.open();
+  const busy = story();
+  const long = story();
+  connection.ask({ prompt: "a" }, busy, null);
+  connection.ask({ prompt: "b" }, long, null);
+  const [first, second] = network.last.asked;
+  network.last.say("error", first?.id ?? "", { code: "QUEUE_FULL", message: "too many", retry_after: 3 });
+  network.last.say("error", second?.id ?? "", { code: "INVALID_REQUEST", message: "the prompt has 9000 tokens, the context 8192" });
+  network.last.say("error", "", { code: "RATE_LIMITED", message: "of nobody" });
+  assert.deepEqual([busy.events, long.events], [["failed QUEUE_FULL"], ["failed CONTEXT_FULL"]]);
+  network.last.onmessage?.({ data: "no JSON" } as never);
+  network.last.say("news", "", null);
+  assert.equal(connection.status.get().state, "connected");
+});

@@ -1,0 +1,123 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { IDBFactory } from "fake-indexeddb";
+import { Conversations } from "../../src/core/conversations.ts";
+import { MemoryDatabase, openIndexedDatabase, QuotaError } from "../../src/core/database.ts";
+import type { StoredMessage } from "../../src/core/records.ts";
+import { Browser, counter, eventually, message } from "./made.ts";
+
+async function tabOf(factory: IDBFactory, browser: Browser, prefix: string): Promise<Conversations> {
+  const conversations = new Conversations(await openIndexedDatabase(factory), browser.tab(), counter(prefix));
+  await conversations.start();
+  return conversations;
+}
+
+function shown(conversations: Conversations, id: string): string[] {
+  return conversations.path(id).map(({ message: one }) => one.id);
+}
+
+test("a conversation is kept from its first message on, and titled by it", async () => {
+  const factory = new IDBFactory();
+  const first = await tabOf(factory, new Browser(), "a");
+  const { id } = first.create("toy");
+  await first.keeper.flush();
+  assert.deepEqual(first.list.get(), []);
+  first.add(id, [message("u1", null, 1, { conversationId: id, text: "  Why is the sky blue?\nTell me." })]);
+  await first.keeper.flush();
+  const again = await tabOf(factory, new Browser(), "b");
+  assert.deepEqual(again.list.get().map(({ title, model }) => [title, model]), [["Why is the sky blue?", "toy"]]);
+  await again.open(id);
+  assert.deepEqual(shown(again, id), ["u1"]);
+});
+
+test("two tabs do not write over each other", async () => {
+  const factory = new IDBFactory();
+  const browser = new Browser();
+  const a = await tabOf(factory, browser, "a");
+  const { id } = a.create(null);
+  a.add(id, [message("u1", null, 1, { conversationId: id })]);
+  await a.keeper.flush();
+  const b = await tabOf(factory, browser, "b");
+  await b.open(id);
+  a.add(id, [message("a1", "u1", 2, { conversationId: id, text: "from a" })]);
+  b.add(id, [message("a2", "u1", 3, { conversationId: id, text: "from b" })]);
+  a.rename(id, "named by a");
+  b.updateSettings(id, { temperature: 0.5 });
+  await Promise.all([a.keeper.flush(), b.keeper.flush()]);
+  for (const tab of [a, b]) {
+    await eventually(() => tab.message(id, "a1") !== null && tab.message(id, "a2") !== null, "both answers in both tabs");
+    await eventually(() => tab.get(id)?.title === "named by a" && tab.get(id)?.settings.temperature === 0.5, "both changes in both tabs");
+  }
+  const c = await tabOf(factory, browser, "c");
+  await c.open(id);
+  assert.deepEqual([...(c.path(id)[1]?.siblings ?? [])], ["a1", "a2"]);
+  assert.equal(c.get(id)?.title, "named by a");
+});
+
+test("a removal can be undone, and then is carried out in all tabs", async (context) => {
+  const factory = new IDBFactory();
+  const browser = new Browser();
+  const a = await tabOf(factory, browser, "a");
+  const b = await tabOf(factory, browser, "b");
+  const { id } = a.create(null);
+  a.add(id, [message("u1", null, 1, { conversationId: id })]);
+  await a.keeper.flush();
+  await eventually(() => b.list.get().length === 1, "the conversation in the other tab");
+  const undo = a.remove(id);
+  assert.deepEqual(a.list.get(), []);
+  await eventually(() => b.list.get().length === 0, "its removal there");
+  undo();
+  await eventually(() => b.list.get().length === 1, "its return there");
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  a.remove(id);
+  context.mock.timers.tick(60_000);
+  context.mock.timers.reset();
+  const database = await openIndexedDatabase(factory);
+  let left = 1;
+  for (let turn = 0; turn < 500 && left > 0; turn += 1) {
+    await new Promise((resolve) => setTimeout(resolve, 1));
+    left = (await database.conversations()).length + (await database.messages(id)).length;
+  }
+  assert.equal(left, 0);
+});
+
+test("what finds no room stays, is told of, and is saved when there is room", async () => {
+  class Full extends MemoryDatabase {
+    override readonly lasting = true;
+    full = true;
+    override putMessages(messages: readonly StoredMessage[]): Promise<void> {
+      return this.full ? Promise.reject(new QuotaError("full")) : super.putMessages(messages);
+    }
+  }
+  const database = new Full();
+  const conversations = new Conversations(database, new Browser().tab(), counter("a"));
+  await conversations.start();
+  const { id } = conversations.create(null);
+  conversations.add(id, [message("u1", null, 1, { conversationId: id })]);
+  await conversations.keeper.flush();
+  assert.equal(conversations.storage.get().state, "full");
+  conversations.add(id, [message("a1", "u1", 2, { conversationId: id })]);
+  await conversations.keeper.flush();
+  assert.deepEqual(shown(conversations, id), ["u1", "a1"]);
+  database.full = false;
+  await conversations.keeper.flush();
+  assert.equal(conversations.storage.get().state, "ready");
+  assert.equal((await database.messages(id)).length, 2);
+});
+
+test("branches are selected, and words are found in titles and texts", async () => {
+  const conversations = await tabOf(new IDBFactory(), new Browser(), "a");
+  const { id } = conversations.create(null);
+  const own = { conversationId: id };
+  conversations.add(id, [message("u1", null, 1, { ...own, text: "About Foxes" }), message("a1", "u1", 2, { ...own, text: "The fox (red) is quick." })]);
+  conversations.add(id, [message("a2", "u1", 3, { ...own, text: "Wolves are not." })]);
+  assert.deepEqual(shown(conversations, id), ["u1", "a2"]);
+  conversations.select(id, "a1");
+  assert.deepEqual(shown(conversations, id), ["u1", "a1"]);
+  const hits = await conversations.search("FOX (red)");
+  assert.deepEqual(hits.map(({ messageId }) => messageId), ["a1"]);
+  const [hit] = hits;
+  assert.deepEqual(hit?.marks.map(([start, end]) => hit.excerpt.slice(start, end)), ["fox", "(red)"]);
+  assert.deepEqual((await conversations.search("foxes")).map(({ messageId }) => messageId), [null, "u1"]);
+  assert.deepEqual(await conversations.search("  "), []);
+});

@@ -1,0 +1,92 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Api } from "../../src/core/api.ts";
+import { EventParser, streamAnswer } from "../../src/core/event_stream.ts";
+import { eventually } from "./made.ts";
+
+function event(number: number, text: string, end = ""): string {
+  const data = { token: text, token_id: end === "" ? number : -1, complete: end !== "", tokens_per_sec: 5, ...(end === "" ? {} : { finish_reason: end, tokens_generated: number - 1, prompt_tokens: 7 }) };
+  return `id: ab:${number}\ndata: ${JSON.stringify(data)}\n\n`;
+}
+
+test("events are read however they are cut", () => {
+  const text = `: a comment\nid: ab:0\n\n${event(1, "a\nb")}event: error\r\ndata: {}\r\n\r\ndata: 1\ndata: 2\n\n`;
+  for (const step of [1, 2, 5, 1000]) {
+    const parser = new EventParser();
+    const events = [];
+    for (let start = 0; start < text.length; start += step) events.push(...parser.feed(text.slice(start, start + step)));
+    assert.deepEqual(events.map(({ id, event: kind, data }) => [id, kind, data === null ? null : data.length > 10]), [
+      ["ab:0", "", null], ["ab:1", "", true], [null, "error", false], [null, "", false],
+    ]);
+  }
+});
+
+interface Call {
+  method: string;
+  last: string | null;
+  body: string | null;
+}
+
+/** A server whose n-th answer is the n-th of these; a number is a status. */
+function served(answers: readonly (string | number)[]): { api: Api; calls: Call[] } {
+  const calls: Call[] = [];
+  const api = new Api({ current: () => "k", refuse: () => undefined }, (_url, options) => {
+    const headers = new Headers(options.headers);
+    assert.equal(headers.get("Authorization"), "Bearer k");
+    calls.push({ method: options.method ?? "", last: headers.get("Last-Event-ID"), body: (options.body as string | undefined) ?? null });
+    const answer = answers[calls.length - 1] ?? 500;
+    if (typeof answer === "number") return Promise.resolve(new Response(answer === 204 ? null : '{"error": "no"}', { status: answer }));
+    return Promise.resolve(new Response(answer, { headers: { "Content-Type": "text/event-stream" } }));
+  });
+  return { api, calls };
+}
+
+async function read(answers: readonly (string | number)[], resume: string | null = null): Promise<{ text: string; story: string[]; calls: Call[] }> {
+  const { api, calls } = served(answers);
+  const story: string[] = [];
+  let text = "";
+  streamAnswer(api, { prompt: "x" }, {
+    news: () => undefined,
+    piece: (piece) => { text += piece.text; },
+    end: ({ reason }) => void story.push(`end ${reason}`),
+    failed: ({ error }) => void story.push(`failed ${error.code}`),
+    lost: () => void story.push("lost"),
+  }, resume);
+  await eventually(() => story.some((one) => one !== "lost"), "an end");
+  return { text, story, calls };
+}
+
+test("a stream that breaks off is taken up behind its last event, whole", async () => {
+  const { text, story, calls } = await read([`id: ab:0\n\n${event(1, "one ")}${event(2, "two ")}`, event(2, "two ") + event(3, "three") + event(4, "", "length")]);
+  assert.equal(text, "one two three");
+  assert.deepEqual(story, ["lost", "end length"]);
+  assert.deepEqual(calls.map(({ last, body }) => [last, body]), [[null, '{"prompt":"x"}'], ["ab:2", null]]);
+});
+
+test("where all had come but the end, that is told", async () => {
+  const { text, story } = await read([event(5, "rest"), 204], "ab:4");
+  assert.deepEqual([text, story], ["rest", ["lost", "end stop"]]);
+});
+
+test("an answer that is gone, and one that fails, are failures", async () => {
+  assert.deepEqual((await read([404], "ab:4")).story, ["failed MODEL_NOT_FOUND"]);
+  assert.deepEqual((await read([`${event(1, "a")}event: error\ndata: {"error": "it broke"}\n\n`])).story, ["failed INFERENCE_ERROR"]);
+  assert.deepEqual((await read([401])).story, ["failed KEY_NEEDED"]);
+});
+
+test("stop ends the answer at the server too", async () => {
+  const calls: Call[] = [];
+  const api = new Api({ current: () => null, refuse: () => undefined }, (_url, options) => {
+    const headers = new Headers(options.headers);
+    calls.push({ method: options.method ?? "", last: headers.get("Last-Event-ID"), body: null });
+    const stream = new ReadableStream<Uint8Array>({ start: (controller) => controller.enqueue(new TextEncoder().encode(event(1, "a"))) });
+    return Promise.resolve(new Response(options.method === "DELETE" ? "{}" : stream));
+  });
+  const story: string[] = [];
+  const handle = streamAnswer(api, {}, { news: () => undefined, piece: ({ text }) => void story.push(text), end: ({ reason }) => void story.push(reason), failed: () => undefined, lost: () => undefined }, null);
+  await eventually(() => story.length === 1, "the first piece");
+  handle.stop();
+  handle.stop();
+  assert.deepEqual(story, ["a", "cancelled"]);
+  assert.deepEqual(calls.map(({ method, last }) => [method, last]), [["POST", null], ["DELETE", "ab:1"]]);
+});

@@ -1,0 +1,199 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Api } from "../../src/core/api.ts";
+import type { AnswerReceiver } from "../../src/core/answer.ts";
+import { Conversations } from "../../src/core/conversations.ts";
+import { MemoryDatabase } from "../../src/core/database.ts";
+import { Failure } from "../../src/core/failure.ts";
+import { ChatController, requestMessages } from "../../src/core/generation.ts";
+import { Models } from "../../src/core/models.ts";
+import { createSettings } from "../../src/core/settings.ts";
+import type { Settings } from "../../src/core/types.ts";
+import { Browser, counter, eventually, message } from "./made.ts";
+
+interface Asked {
+  body: Record<string, unknown>;
+  receiver: AnswerReceiver;
+  resume: string | null;
+  stopped: boolean;
+}
+
+interface Page {
+  chat: ChatController;
+  conversations: Conversations;
+  asked: Asked[];
+  ready: Promise<void>;
+  setDefaults: (patch: Partial<Settings>) => void;
+}
+
+function page(database = new MemoryDatabase(), browser = new Browser(), prefix = "id", models = '[{"name": "toy", "state": "loaded", "parameters": "1M", "context_length": 512}]'): Page {
+  const asked: Asked[] = [];
+  const tabs = browser.tab();
+  const conversations = new Conversations(database, tabs, counter(`${prefix}-`));
+  const settings = createSettings(null, counter("t"));
+  const api = new Api({ current: () => null, refuse: () => undefined }, () => Promise.resolve(new Response(models)));
+  const source = {
+    ask: (body: Record<string, unknown>, receiver: AnswerReceiver, resume: string | null) => {
+      const one: Asked = { body, receiver, resume, stopped: false };
+      asked.push(one);
+      return { stop: () => { one.stopped = true; receiver.end({ reason: "cancelled", generatedTokens: 0, promptTokens: 0, tokensPerSecond: 0 }); } };
+    },
+  };
+  const models_ = new Models(api);
+  const ready = models_.refresh();
+  const chat = new ChatController({ source, conversations, settings, models: models_, tabs, newId: counter(`${prefix}-m`) });
+  return { chat, conversations, asked, ready, setDefaults: (patch) => settings.updateDefaults(patch) };
+}
+
+function say(asked: Asked | undefined, ...texts: string[]): void {
+  texts.forEach((text, index) => asked?.receiver.piece({ text, isToken: true, tokensPerSecond: 10, resume: `ab:${index + 1}` }));
+}
+
+function end(asked: Asked | undefined, reason: "stop" | "length" = "stop", generatedTokens = 2): void {
+  asked?.receiver.end({ reason, generatedTokens, promptTokens: 30, tokensPerSecond: 12 });
+}
+
+function texts(at: Page, id: string): string[] {
+  return at.conversations.path(id).map(({ message: one }) => `${one.role}: ${one.text}`);
+}
+
+test("a question and its answer, with settings and figures", async () => {
+  const at = page();
+  await at.ready;
+  at.setDefaults({ temperature: 0.3, systemPrompt: "Be brief." });
+  const { id } = at.conversations.create("toy");
+  at.conversations.updateSettings(id, { maxTokens: 9 });
+  await at.chat.send(id, "Hello");
+  const [asked] = at.asked;
+  assert.deepEqual(asked?.body, {
+    model: "toy", temperature: 0.3, max_tokens: 9, messages: [{ role: "system", content: "Be brief." }, { role: "user", content: "Hello" }], progress: true,
+  });
+  assert.equal(at.chat.running.get().get(id)?.phase, "sending");
+  say(asked, "Hi", " there");
+  assert.equal(at.chat.running.get().get(id)?.phase, "writing");
+  end(asked);
+  assert.deepEqual(texts(at, id), ["user: Hello", "assistant: Hi there"]);
+  const answer = at.conversations.path(id)[1]?.message;
+  assert.deepEqual([answer?.state, answer?.finishReason, answer?.model, answer?.settings?.maxTokens], ["complete", "stop", "toy", 9]);
+  assert.deepEqual([answer?.statistics?.generatedTokens, answer?.statistics?.promptTokens, answer?.statistics?.tokensPerSecond], [2, 30, 12]);
+  assert.equal(at.chat.running.get().size, 0);
+  assert.deepEqual(at.chat.contextUse(id), { used: 32, length: 512 });
+});
+
+test("another answer and another question are branches", async () => {
+  const at = page();
+  const { id } = at.conversations.create(null);
+  await at.chat.send(id, "one");
+  say(at.asked[0], "first");
+  end(at.asked[0]);
+  const [question, answer] = at.conversations.path(id).map(({ message: one }) => one.id);
+  await at.chat.regenerate(id, answer ?? "");
+  say(at.asked[1], "second");
+  end(at.asked[1]);
+  assert.deepEqual(texts(at, id), ["user: one", "assistant: second"]);
+  assert.deepEqual([at.conversations.path(id)[1]?.place, at.conversations.path(id)[1]?.siblings.length], [1, 2]);
+  await at.chat.edit(id, question ?? "", "two");
+  say(at.asked[2], "third");
+  end(at.asked[2]);
+  assert.deepEqual(texts(at, id), ["user: two", "assistant: third"]);
+  assert.deepEqual(at.asked[2]?.body["messages"], [{ role: "user", content: "two" }]);
+  at.conversations.select(id, question ?? "");
+  assert.deepEqual(texts(at, id), ["user: one", "assistant: second"]);
+  await at.chat.edit(id, answer ?? "", "by hand");
+  assert.equal(at.asked.length, 3, "an answer that was written by hand asks nothing");
+  assert.deepEqual(texts(at, id), ["user: one", "assistant: by hand"]);
+});
+
+test("an answer is continued where it ended", async () => {
+  const at = page();
+  const { id } = at.conversations.create(null);
+  await at.chat.send(id, "count");
+  say(at.asked[0], "1, ", "2, ");
+  end(at.asked[0], "length");
+  const answer = at.conversations.path(id)[1]?.message.id ?? "";
+  await at.chat.continueAnswer(id, answer);
+  assert.equal(at.asked[1]?.body["continue"], true);
+  assert.deepEqual(at.asked[1]?.body["messages"], [{ role: "user", content: "count" }, { role: "assistant", content: "1, 2, " }]);
+  say(at.asked[1], "3");
+  end(at.asked[1], "stop", 1);
+  assert.deepEqual(texts(at, id), ["user: count", "assistant: 1, 2, 3"]);
+  assert.equal(at.conversations.path(id)[1]?.message.statistics?.generatedTokens, 3);
+});
+
+test("a failure is a message, and is tried again in its place", async () => {
+  const at = page();
+  const { id } = at.conversations.create(null);
+  await at.chat.send(id, "one");
+  at.asked[0]?.receiver.failed(new Failure("QUEUE_FULL", "Too many wait.", 3));
+  const failed = at.conversations.path(id)[1]?.message;
+  assert.deepEqual([failed?.state, failed?.error?.code, failed?.error?.retryAfter], ["failed", "QUEUE_FULL", 3]);
+  await at.chat.retry(id, failed?.id ?? "");
+  say(at.asked[1], "now");
+  end(at.asked[1]);
+  assert.deepEqual(texts(at, id), ["user: one", "assistant: now"]);
+  assert.equal(at.conversations.path(id)[1]?.siblings.length, 1);
+  await at.chat.send(id, "two");
+  say(at.asked[2], "half");
+  at.asked[2]?.receiver.failed(new Failure("CONNECTION_LOST", "Gone."));
+  assert.equal(at.conversations.path(id)[3]?.message.state, "interrupted");
+  assert.deepEqual(requestMessages([message("u1", null), message("a1", "u1", 0, { text: "" })], " "), [{ role: "user", content: "text of u1" }]);
+});
+
+test("stop ends it, and a removed conversation's answer too", async () => {
+  const at = page();
+  const { id } = at.conversations.create(null);
+  await at.chat.send(id, "one");
+  await at.chat.send(id, "while it runs");
+  assert.equal(at.asked.length, 1);
+  say(at.asked[0], "a");
+  at.chat.stop(id);
+  const answer = at.conversations.path(id)[1]?.message;
+  assert.deepEqual([at.asked[0]?.stopped, answer?.finishReason, answer?.text], [true, "cancelled", "a"]);
+  await at.chat.send(id, "two");
+  at.conversations.remove(id)();
+  assert.equal(at.asked[1]?.stopped, true);
+});
+
+test("a page without models says so", async () => {
+  const at = page(new MemoryDatabase(), new Browser(), "id", "[]");
+  const { id } = at.conversations.create(null);
+  await at.ready;
+  await at.chat.send(id, "one");
+  assert.equal(at.conversations.path(id)[1]?.message.error?.code, "NO_MODEL");
+});
+
+test("a page that was loaded again takes up its answer behind what is kept", async (context) => {
+  const database = new MemoryDatabase();
+  const before = page(database);
+  const { id } = before.conversations.create(null);
+  await before.chat.send(id, "one");
+  say(before.asked[0], "first ", "half, ");
+  await before.conversations.keeper.flush();
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  const after = page(database, new Browser(), "again");
+  await after.conversations.start();
+  await after.conversations.open(id);
+  context.mock.timers.tick(1000);
+  for (let turn = 0; turn < 20; turn += 1) await Promise.resolve();
+  assert.equal(after.asked[0]?.resume, "ab:2");
+  say(after.asked[0], "second");
+  end(after.asked[0]);
+  assert.deepEqual(texts(after, id), ["user: one", "assistant: first half, second"]);
+});
+
+test("an answer that another tab writes is left to it; one that nobody can take up is marked", async () => {
+  const database = new MemoryDatabase();
+  const browser = new Browser();
+  const writer = page(database, browser, "a");
+  const { id } = writer.conversations.create(null);
+  await writer.chat.send(id, "one");
+  say(writer.asked[0], "text");
+  await writer.conversations.keeper.flush();
+  await database.putMessages([message("a9", "u9", 5, { conversationId: id, state: "writing", text: "left behind" })]);
+  const reader = page(database, browser, "b");
+  await reader.conversations.start();
+  await reader.conversations.open(id);
+  await eventually(() => reader.conversations.message(id, "a9")?.state === "interrupted", "the mark");
+  assert.equal(reader.asked.length, 0);
+  assert.equal(reader.conversations.path(id)[1]?.message.state, "writing");
+});

@@ -1,0 +1,64 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { decryptKey, encryptKey, Keys } from "../../src/core/keys.ts";
+import type { TextStorage } from "../../src/core/settings.ts";
+
+class Kept implements TextStorage {
+  readonly values = new Map<string, string>();
+  getItem(name: string): string | null {
+    return this.values.get(name) ?? null;
+  }
+  setItem(name: string, value: string): void {
+    this.values.set(name, value);
+  }
+  removeItem(name: string): void {
+    this.values.delete(name);
+  }
+}
+
+const key = "qk_secret";
+
+test("an encrypted key needs its passphrase, and shows nothing of itself", async () => {
+  const kept = await encryptKey(crypto.subtle, key, "open sesame");
+  assert.ok(!kept.includes("secret") && !kept.includes("sesame"));
+  assert.equal(await decryptKey(crypto.subtle, kept, "open sesame"), key);
+  assert.equal(await decryptKey(crypto.subtle, kept, "open Sesame"), null);
+  assert.equal(await decryptKey(crypto.subtle, kept.replace(/"data":"./, '"data":"_'), "open sesame"), null);
+  assert.equal(await decryptKey(crypto.subtle, "nonsense", "open sesame"), null);
+  assert.notEqual(await encryptKey(crypto.subtle, key, "open sesame"), kept, "never the same twice");
+});
+
+test("a key for the session is not in what lasts", () => {
+  const session = new Kept();
+  const lasting = new Kept();
+  const keys = new Keys({ session, lasting, crypto: crypto.subtle });
+  assert.equal(keys.state.get(), "open");
+  keys.refuse(null);
+  assert.equal(keys.state.get(), "needed");
+  keys.giveForSession(` ${key}\n`);
+  assert.deepEqual([keys.current(), keys.state.get(), lasting.values.size], [key, "given", 0]);
+  assert.equal(new Keys({ session, lasting, crypto: crypto.subtle }).current(), key, "the page was loaded again");
+});
+
+test("a key that lasts is locked when the page is opened, and a refused one is asked for anew", async () => {
+  const lasting = new Kept();
+  await new Keys({ session: new Kept(), lasting, crypto: crypto.subtle }).giveEncrypted(key, "pass");
+  const keys = new Keys({ session: new Kept(), lasting, crypto: crypto.subtle });
+  assert.deepEqual([keys.state.get(), keys.current()], ["locked", null]);
+  assert.equal(await keys.unlock("other"), false);
+  assert.equal(await keys.unlock("pass"), true);
+  keys.refuse("an older one");
+  assert.equal(keys.state.get(), "given", "it was not this one");
+  keys.refuse(key);
+  assert.deepEqual([keys.state.get(), keys.refused.get(), keys.current()], ["needed", true, null]);
+  keys.forget();
+  assert.equal(lasting.values.size, 0);
+});
+
+test("without a secure context keys are for the session", async () => {
+  const keys = new Keys({ session: null, lasting: new Kept(), crypto: null });
+  assert.equal(keys.canEncrypt, false);
+  await assert.rejects(keys.giveEncrypted(key, "pass"), /HTTPS/);
+  keys.giveForSession(key);
+  assert.equal(keys.current(), key);
+});
