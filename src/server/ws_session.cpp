@@ -47,8 +47,11 @@ class SocketReceiver final : public AnswerReceiver {
     bool sent = true;
     for (const AnswerEvent& event : events) {
       ++point.event;
-      sent = sent && session->send(messages_.message(event, point.id.empty() ? "" : to_text(point)));
-      if (event.end != nullptr) session->finished({.id = messages_.id(), .serial = serial_});
+      std::string text = messages_.message(event, point.id.empty() ? "" : to_text(point));
+      if (event.end != nullptr)
+        session->finish({.id = messages_.id(), .serial = serial_}, std::move(text));
+      else
+        sent = sent && session->send(std::move(text));
     }
     return sent;
   }
@@ -236,7 +239,8 @@ void SocketSession::set_work(const AnswerPlace& place, Work work) {
   if (late) late();
 }
 
-void SocketSession::finished(const AnswerPlace& place) {
+// Who hears of the end may use the id again at once.
+void SocketSession::finish(const AnswerPlace& place, std::string last_message) {
   std::map<std::string, Answer>::node_type ended;  // its work ends without the lock
   bool last = false;
   {
@@ -244,6 +248,7 @@ void SocketSession::finished(const AnswerPlace& place) {
     if (const auto found = find(place); found != answers_.end()) ended = answers_.extract(found);
     last = draining_ && answers_.empty();
   }
+  if (!last_message.empty()) send(std::move(last_message));
   if (last) socket_->close(http::CloseCode::going_away, "the server is about to end");
 }
 
@@ -265,7 +270,7 @@ void SocketSession::begin(const std::string& given, NativeRequest request) {
       self->ask(place, request, resumable, receiver);
     });
   } catch (...) {
-    finished(place);
+    finish(place, {});
     throw;
   }
 }
@@ -284,8 +289,7 @@ void SocketSession::take_up(const AnswerPlace& place, const ResumePoint& point,
                             const std::shared_ptr<AnswerReceiver>& receiver) {
   const ResumableAnswers::Attached attached = hub_.answers().attach(point, caller_->key, receiver);
   if (attached.left == Remainder::some) return set_work(place, work_of(attached.answer, receiver));
-  send(status_message(place.id, {{"state", "complete"}}));
-  finished(place);
+  finish(place, status_message(place.id, {{"state", "complete"}}));
 }
 
 // On a thread for texts: a model is looked for, perhaps on a disk.

@@ -63,7 +63,7 @@ class SocketSession final : public http::WebSocketHandler, public std::enable_sh
 
   // ---- For the receivers of its answers ----
   bool send(std::string text) { return socket_->send(std::move(text)); }
-  void finished(const AnswerPlace& place);
+  void finish(const AnswerPlace& place, std::string last_message);
 
  private:
   // How an answer's work is ended.

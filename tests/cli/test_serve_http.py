@@ -156,7 +156,7 @@ class Rights(ServeTest):
 
     def test_methods(self):
         for method, path, allowed in (("GET", "/v1/chat/completions", "POST"), ("DELETE", "/v1/models/toy", "GET"),
-                                      ("HEAD", "/api/stream", "POST"), ("PUT", "/health", "GET"),
+                                      ("HEAD", "/api/stream", "POST, DELETE"), ("PUT", "/health", "GET"),
                                       ("OPTIONS", "/v1/completions", "POST")):
             status, headers, _ = self.server.request(method, path)
             self.assertEqual((status, headers["Allow"]), (405, allowed))

@@ -275,13 +275,15 @@ class Hostile(SocketTest):
             self.addCleanup(client.cut)
         for i in range(3):
             clients[i % 2].ask(f"m{i}", **LONG)
-            clients[i % 2].next("inference")
+            while clients[i % 2].next("inference")["id"] != f"m{i}":
+                pass
         clients[1].ask("one-more", **LONG)
         self.expect_code(clients[1], "QUEUE_FULL", "one-more")
         # A place that was given up is another's.
         clients[0].send({"type": "stop", "id": "m0"})
-        while clients[0].next("inference")["payload"]["complete"] is False:
-            pass
+        message = clients[0].next("inference")
+        while message["id"] != "m0" or not message["payload"]["complete"]:
+            message = clients[0].next("inference")
         end = time.monotonic() + TIMEOUT
         while True:  # the end is told a moment before the place is free
             clients[1].ask("again", **LONG)
@@ -478,7 +480,7 @@ class Resume(SocketTest):
             seen = b""
             while b"data:" not in seen:
                 seen += connection.recv(65536)
-            place = seen.split(b"id: ")[1].split(b"\n")[0].decode()
+            place = seen.split(b"\nid: ")[1].split(b"\n")[0].decode()
             self.assertEqual(self.server.request("DELETE", "/api/stream")[0], 400)
             wrong = {"Last-Event-ID": "0" * 32 + ":1"}
             self.assertEqual(self.server.request("DELETE", "/api/stream", headers=wrong)[0], 404)

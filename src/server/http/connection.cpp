@@ -114,6 +114,7 @@ asio::awaitable<void> Connection::run() {
     deadline_.clear();
     while (again) {
       const bool may_go_on = co_await serve_one();
+      has_answered_ = true;
       request_has_begun_ = false;
       being_answered_ = false;
       reading_head_ = true;
@@ -138,7 +139,10 @@ void Connection::end() {
 void Connection::drain() {
   asio::post(transport_.get_executor(), [self = shared_from_this()] {
     if (self->websocket_ != nullptr) self->websocket_->drain();
-    if (!self->request_has_begun_) self->transport_.close();
+    // Who has just come, or whose next request lies here unread, is told that the server ends.
+    error_code ignored;
+    const bool is_idle = self->has_answered_ && !self->request_has_begun_;
+    if (is_idle && self->transport_.socket().available(ignored) == 0) self->transport_.close();
   });
 }
 

@@ -102,6 +102,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   int minor_version_ = 1;                        // of the request's HTTP/1.x
   bool end_means_whole_ = false;                 // of the answer that is being sent: it has neither length nor chunks
   std::atomic<bool> reading_head_ = true;
+  bool has_answered_ = false;       // a request before
   bool request_has_begun_ = false;  // a byte of it has come
   std::atomic<bool> being_answered_ = false;
 };
