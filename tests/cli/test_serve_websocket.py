@@ -454,7 +454,7 @@ class Resume(SocketTest):
             seen = b""
             while b"data:" not in seen:
                 seen += connection.recv(65536)
-            place = seen.split(b"id: ")[1].split(b"\n")[0].decode()
+            place = seen.split(b"\nid: ")[1].split(b"\n")[0].decode()
             self.assertEqual(self.server.request("DELETE", "/api/stream")[0], 400)
             wrong = {"Last-Event-ID": "0" * 32 + ":1"}
             self.assertEqual(self.server.request("DELETE", "/api/stream", headers=wrong)[0], 404)
