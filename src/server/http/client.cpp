@@ -150,6 +150,7 @@ class Fetching {
     };
     buffer_.commit(wait(options_.silence, start, failure));
     if (!ended_) return;
+    if (!parser.got_some()) refuse(url_, failure);
     error_code error;
     parser.put_eof(error);
     if (error || (cut_ && parser.need_eof())) refuse(url_, failure);
