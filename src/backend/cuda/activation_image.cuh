@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "backend/cuda/expert_blocks.cuh"
+
 namespace quarrel::cuda {
 
 inline constexpr int kStageColumns = 64;
@@ -20,13 +22,6 @@ struct Groups {
   int tokens;
 };
 
-// Which rows a block has: places [first, first + count) of one expert; none: the expert is -1.
-struct BlockRows {
-  int expert;
-  int first;
-  int count;
-};
-
 // The within-th of the equal shares that `count` rows are cut into.
 __device__ inline BlockRows share_of(int expert, int start, int count, int within, int tokens) {
   const int blocks = (count + tokens - 1) / tokens;
@@ -34,28 +29,12 @@ __device__ inline BlockRows share_of(int expert, int start, int count, int withi
   return {.expert = expert, .first = start + within * share, .count = min(share, count - within * share)};
 }
 
-// By a whole warp. Blocks of an expert follow each other.
+// By a whole warp.
 __device__ inline BlockRows find_rows(const Groups& groups, int block, int lane) {
   if (groups.starts == nullptr) return share_of(0, 0, groups.places, block, groups.tokens);
-  for (int base = 0; base < groups.experts; base += 32) {
-    const int expert = base + lane;
-    const int start = expert < groups.experts ? groups.starts[expert] : 0;
-    const int count = expert < groups.experts ? groups.starts[expert + 1] - start : 0;
-    const int blocks = (count + groups.tokens - 1) / groups.tokens;
-    int through = blocks;
-    for (int distance = 1; distance < 32; distance <<= 1) {
-      const int other = __shfl_up_sync(~0u, through, distance);
-      if (lane >= distance) through += other;
-    }
-    const unsigned found = __ballot_sync(~0u, block < through);
-    if (found != 0) {
-      const int from = __ffs(static_cast<int>(found)) - 1;
-      const int within = block - (__shfl_sync(~0u, through, from) - __shfl_sync(~0u, blocks, from));
-      return share_of(base + from, __shfl_sync(~0u, start, from), __shfl_sync(~0u, count, from), within, groups.tokens);
-    }
-    block -= __shfl_sync(~0u, through, 31);
-  }
-  return {.expert = -1, .first = 0, .count = 0};
+  const ExpertBlock found = find_block(groups.starts, groups.experts, groups.tokens, block, lane);
+  if (found.expert < 0) return {.expert = -1, .first = 0, .count = 0};
+  return share_of(found.expert, found.start, found.count, found.within, groups.tokens);
 }
 
 // Where a number of an image lies; `first` is the first place of its block.

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "backend/cuda/activation_math.cuh"
+#include "backend/cuda/expert_blocks.cuh"
 #include "backend/cuda/grouped_gemm.h"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/packed_gemm_chunk.cuh"
@@ -49,37 +50,11 @@ struct KernelArguments {
 constexpr int row_stage_bytes(int rows) { return rows * (kPitch + kSumPitch); }
 constexpr int weight_stage_bytes(WeightFormat format) { return kWarps * kWeightTiles * chunk_bytes(format); }
 
-// Which rows a block has: places [first, first + count) of one expert.
-struct BlockRows {
-  int expert;
-  int first;
-  int count;
-};
-
-// By the whole first warp. Blocks of an expert follow each other.
+// By the whole first warp.
 __device__ BlockRows find_rows(const KernelArguments& arguments, int rows, int lane) {
-  int block = blockIdx.x;
-  for (int base = 0; base < arguments.experts; base += 32) {
-    const int expert = base + lane;
-    const int start = expert < arguments.experts ? arguments.starts[expert] : 0;
-    const int count = expert < arguments.experts ? arguments.starts[expert + 1] - start : 0;
-    const int blocks = (count + rows - 1) / rows;
-    int through = blocks;
-    for (int distance = 1; distance < 32; distance <<= 1) {
-      const int other = __shfl_up_sync(~0u, through, distance);
-      if (lane >= distance) through += other;
-    }
-    const unsigned found = __ballot_sync(~0u, block < through);
-    if (found != 0) {
-      const int from = __ffs(static_cast<int>(found)) - 1;
-      const int within = block - (__shfl_sync(~0u, through, from) - __shfl_sync(~0u, blocks, from));
-      const int first = __shfl_sync(~0u, start, from) + within * rows;
-      const int left = __shfl_sync(~0u, count, from) - within * rows;
-      return {.expert = base + from, .first = first, .count = min(rows, left)};
-    }
-    block -= __shfl_sync(~0u, through, 31);
-  }
-  return {.expert = -1, .first = 0, .count = 0};
+  const ExpertBlock found = find_block(arguments.starts, arguments.experts, rows, blockIdx.x, lane);
+  const int before = found.within * rows;
+  return {.expert = found.expert, .first = found.start + before, .count = min(rows, found.count - before)};
 }
 
 // The two chunks of a warp's weight rows with the activations of `live` of kTiles times eight rows.
