@@ -149,7 +149,7 @@ TEST_F(DefaultModelPerplexity, BestLevelWithGeneratedRowsOver10Windows) {
   expect_perplexity(*devices.back().device, devices.back().name, {.row_class = RowClass::generated}, 10, 0.0002);
 }
 
-// The scalar level is a hundred times slower than the best one.
+// The scalar level is many times slower than the best one.
 TEST_F(DefaultModelPerplexity, LowerLevelsOverOneOrTwoWindows) {
   const auto devices = all_devices();
   for (std::size_t i = 1; i + 1 < devices.size(); ++i) {
