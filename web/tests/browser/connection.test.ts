@@ -1,5 +1,5 @@
 // The connection: its states, what happens when it is lost, and the way without WebSockets.
-import { expect, keptMessages, test, words } from "./harness.ts";
+import { expect, kept, test, words } from "./harness.ts";
 
 const text = Array.from({ length: 120 }, (_, at) => `word${at}`).join(" ");
 
@@ -64,7 +64,7 @@ test("a page that is loaded again takes the running answer up", async ({ chat, f
   await chat.open();
   await chat.ask("Go");
   await expect(chat.answers.last()).toContainText("word10");
-  await expect.poll(() => keptMessages(page)).toMatch(/"resume":"f+1:/); // the browser takes its time to write
+  await expect.poll(() => kept(page, "messages")).toMatch(/"resume":"f+1:/); // the browser takes its time to write
   await page.reload();
   await expect(chat.answers.last().locator(".prose")).toHaveText(text, { timeout: 20_000 });
 });

@@ -1,7 +1,7 @@
 // Conversations in the browser: what is kept, found, exported, brought back, and shared between tabs.
 import { readFile } from "node:fs/promises";
 import { longConversation } from "./samples.ts";
-import { Chat, expect, keptMessages, test, words, type Page } from "./harness.ts";
+import { Chat, expect, kept, test, words, type Page } from "./harness.ts";
 
 function room(page: Page, title: string | RegExp): ReturnType<Page["locator"]> {
   return page.locator(".room").filter({ hasText: title });
@@ -24,6 +24,7 @@ async function begin(chat: Chat, texts: readonly string[]): Promise<void> {
 test("conversations are listed by day and there again after a reload", async ({ chat, page }) => {
   await begin(chat, ["About foxes", "About bears"]);
   await expect(page.getByRole("heading", { name: "Today" })).toBeVisible();
+  await expect.poll(() => kept(page, "messages")).toMatch(/About foxes.*About bears|About bears.*About foxes/);
   await page.reload();
   await expect(room(page, "About bears")).toHaveClass(/room--current/);
   await expect(chat.answers).toHaveCount(1);
@@ -37,6 +38,7 @@ test("a conversation is renamed", async ({ chat, page }) => {
   await page.getByRole("textbox", { name: "Title" }).fill("Vulpes vulpes");
   await page.keyboard.press("Enter");
   await expect(room(page, "Vulpes vulpes")).toBeVisible();
+  await expect.poll(() => kept(page, "conversations")).toContain("Vulpes vulpes");
   await page.reload();
   await expect(room(page, "Vulpes vulpes")).toBeVisible();
   await expect(page).toHaveTitle(/Vulpes vulpes/);
@@ -168,14 +170,14 @@ test("two tabs see each other's messages and overwrite nothing", async ({ chat, 
   await Promise.all([chat.ask("in the first tab"), other.ask("in the second tab")]);
   const all = ["in the first tab", "in the second tab", "from one", "from two"];
   await expect.poll(async () => { // the browser takes its time to write
-    const kept = await keptMessages(page);
-    return all.filter((text) => !kept.includes(text));
+    const texts = await kept(page, "messages");
+    return all.filter((text) => !texts.includes(text));
   }, { timeout: 20_000 }).toEqual([]);
   await second.close();
   await page.reload();
   await expect(chat.answers.first()).toBeVisible();
-  const kept = await keptMessages(page);
-  for (const text of all) expect(kept).toContain(text);
+  const texts = await kept(page, "messages");
+  for (const text of all) expect(texts).toContain(text);
 });
 
 test("without storage the page says so and still chats", async ({ chat, page }) => {

@@ -110,19 +110,19 @@ export class Chat {
   }
 }
 
-/** What the browser has stored of messages, as JSON. */
-export function keptMessages(page: Page): Promise<string> {
-  return page.evaluate(async () => {
+/** What the browser has stored, as JSON. It takes its time to write: who loads the page again waits for it first. */
+export function kept(page: Page, store: "conversations" | "messages"): Promise<string> {
+  return page.evaluate(async (name) => {
     const [info] = await indexedDB.databases();
     const database = await new Promise<IDBDatabase>((done) => {
       const asked = indexedDB.open(info?.name ?? "");
       asked.onsuccess = () => done(asked.result);
     });
     const texts = await new Promise<string>((done) => {
-      const asked = database.transaction("messages").objectStore("messages").getAll();
+      const asked = database.transaction(name).objectStore(name).getAll();
       asked.onsuccess = () => done(JSON.stringify(asked.result));
     });
     database.close();
     return texts;
-  });
+  }, store);
 }
