@@ -6,6 +6,14 @@
 
 namespace quarrel::test {
 
+// A struct that says how large its caller takes it to be.
+template <typename Struct>
+Struct sized(std::uint32_t size = sizeof(Struct)) {
+  Struct result{};
+  result.size = size;
+  return result;
+}
+
 class CApiTest : public ApiTest {
  protected:
   void SetUp() override {

@@ -22,13 +22,6 @@ class CApi : public CApiTest {
   }
 };
 
-template <typename Struct>
-Struct sized(std::uint32_t size = sizeof(Struct)) {
-  Struct result{};
-  result.size = size;
-  return result;
-}
-
 struct Seen {
   std::string text = {};
   std::vector<quarrel_token> tokens = {};

@@ -8,13 +8,6 @@
 namespace quarrel::test {
 namespace {
 
-template <typename Struct>
-Struct sized() {
-  Struct result{};
-  result.size = sizeof result;
-  return result;
-}
-
 std::string_view view(const quarrel_text& text) { return {text.data, text.bytes}; }
 
 class CKnown : public CApiTest {

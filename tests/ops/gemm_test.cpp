@@ -20,7 +20,7 @@ namespace quarrel::test {
 namespace {
 
 constexpr std::size_t kColumns = 512;
-constexpr std::size_t kRows = 41;  // neither whole panels nor an even number of them
+constexpr std::size_t kWeightRows = 41;  // neither whole panels nor an even number of them
 
 // A shape of which tiles make several blocks of columns and several chunks of rows.
 constexpr std::size_t kWideColumns = 4352;
@@ -59,7 +59,7 @@ void for_each_case(const Test& test) {
 
 class Matrix {
  public:
-  Matrix(const CpuKernels& kernels, QuantType type, std::uint32_t seed, std::size_t rows = kRows,
+  Matrix(const CpuKernels& kernels, QuantType type, std::uint32_t seed, std::size_t rows = kWeightRows,
          std::size_t columns = kColumns)
       : kernels_(kernels),
         type_kernels_(kernels.of(type)),
@@ -168,7 +168,7 @@ TEST(Packing, KeepsEveryBit) {
     if (!matrix.packs()) return;
     EXPECT_EQ(kernels.of(type).panel_bytes(kColumns), kernels.panel_rows * row_bytes(type_info(type), kColumns));
     std::vector<float> expected(kColumns), actual(kColumns);
-    for (std::size_t r = 0; r < kRows; ++r) {
+    for (std::size_t r = 0; r < kWeightRows; ++r) {
       decode_row(type, matrix.row(r), expected.data(), kColumns);
       kernels.of(type).decode_packed(matrix.panel(r), r % kernels.panel_rows, kColumns, actual.data());
       ASSERT_EQ(std::memcmp(expected.data(), actual.data(), kColumns * sizeof(float)), 0) << "row " << r;
@@ -184,11 +184,11 @@ TEST(Gemm, IsTheSumOfTheProducts) {
     const Activations x(kernels, kTokens, 0.0f);
     const bool integer = kernels.of(type).gemm_int8 != nullptr;
     const std::vector<float> out =
-        integer
-            ? matrix.gemm_int8({.x = &x.int8, .rows = kTokens}, matrix.packs(), 0, kRows)
-            : matrix.gemm_f32({.x = x.values.data(), .x_stride = kColumns, .rows = kTokens}, matrix.packs(), 0, kRows);
+        integer ? matrix.gemm_int8({.x = &x.int8, .rows = kTokens}, matrix.packs(), 0, kWeightRows)
+                : matrix.gemm_f32({.x = x.values.data(), .x_stride = kColumns, .rows = kTokens}, matrix.packs(), 0,
+                                  kWeightRows);
     std::vector<float> weights(kColumns);
-    for (std::size_t r = 0; r < kRows; ++r) {
+    for (std::size_t r = 0; r < kWeightRows; ++r) {
       decode_row(type, matrix.row(r), weights.data(), kColumns);
       for (std::size_t t = 0; t < kTokens; ++t) {
         double expected = 0.0;
@@ -198,7 +198,8 @@ TEST(Gemm, IsTheSumOfTheProducts) {
           expected += product;
           size += std::abs(product);
         }
-        ASSERT_NEAR(out[t * kRows + r], expected, size * (integer ? 1e-4 : 2e-6)) << "row " << r << " token " << t;
+        ASSERT_NEAR(out[t * kWeightRows + r], expected, size * (integer ? 1e-4 : 2e-6))
+            << "row " << r << " token " << t;
       }
     }
   });
@@ -218,22 +219,23 @@ TEST(Gemm, DoesNotDependOnTheNeighbours) {
         return matrix.gemm_f32({.x = x.values.data() + row * kColumns, .x_stride = kColumns, .rows = rows}, packed,
                                first, last);
       };
-      const std::vector<float> all = run(false, 0, kTokens, 0, kRows);
+      const std::vector<float> all = run(false, 0, kTokens, 0, kWeightRows);
       const auto expect_part = [&](const std::vector<float>& part, std::size_t row, std::size_t first,
                                    std::size_t last) {
         for (std::size_t i = 0; i < part.size(); ++i) {
           const std::size_t token = row + i / (last - first);
           const std::size_t weight = first + i % (last - first);
-          const float expected = all[token * kRows + weight];
+          const float expected = all[token * kWeightRows + weight];
           ASSERT_EQ(std::memcmp(&part[i], &expected, sizeof(float)), 0) << "token " << token << " weight " << weight;
         }
       };
       for (const bool packed : {false, true}) {
         if (packed && !matrix.packs()) continue;
-        for (std::size_t row = 0; row < kTokens; ++row) expect_part(run(packed, row, 1, 0, kRows), row, 0, kRows);
+        for (std::size_t row = 0; row < kTokens; ++row)
+          expect_part(run(packed, row, 1, 0, kWeightRows), row, 0, kWeightRows);
         for (const std::size_t rows : std::initializer_list<std::size_t>{2u, 3u, 5u, 7u, 8u, 12u, 17u, 29u}) {
           for (const std::size_t row : {std::size_t{0}, std::size_t{5}, kTokens - rows}) {
-            if (row + rows <= kTokens) expect_part(run(packed, row, rows, 0, kRows), row, 0, kRows);
+            if (row + rows <= kTokens) expect_part(run(packed, row, rows, 0, kWeightRows), row, 0, kWeightRows);
           }
         }
         expect_part(run(packed, 0, 11, 16, 32), 0, 16, 32);
@@ -296,8 +298,8 @@ TEST(Gemm, InTilesOfBf16) {
   for_each_case([](const CpuKernels& kernels, QuantType type) {
     if (kernels.of(type).gemm_bf16_amx == nullptr) return;
     const bool wide = type == QuantType::q4_0 || type == QuantType::q6_k || type == QuantType::q2_k;
-    expect_bf16_tiles(kernels, type, kRows, kColumns, type == QuantType::f16);
-    if (type == QuantType::bf16) expect_bf16_tiles(kernels, type, kRows, kColumns, true);
+    expect_bf16_tiles(kernels, type, kWeightRows, kColumns, type == QuantType::f16);
+    if (type == QuantType::bf16) expect_bf16_tiles(kernels, type, kWeightRows, kColumns, true);
     if (wide || type == QuantType::f16) {
       expect_bf16_tiles(kernels, type, kManyRows, kWideColumns, type == QuantType::f16);
     }
@@ -310,7 +312,7 @@ TEST(Gemm, InTilesOfInt8) {
   for_each_case([](const CpuKernels& kernels, QuantType type) {
     if (kernels.of(type).gemm_int8_amx == nullptr) return;
     const bool wide = type == QuantType::q4_0 || type == QuantType::q6_k || type == QuantType::q3_k;
-    const std::size_t weights = wide ? kManyRows : kRows;
+    const std::size_t weights = wide ? kManyRows : kWeightRows;
     const std::size_t columns = wide ? kWideColumns : kColumns;
     const Matrix matrix(kernels, type, 5, weights, columns);
     for (const float threshold : {0.0f, 4.0f}) {

@@ -9,15 +9,15 @@
 namespace quarrel::test {
 namespace {
 
-constexpr std::int32_t kTokens = 40;
+constexpr std::int32_t kVocabulary = 40;
 
 // A model of one product with random weights: what follows depends on the token, and is not certain.
 struct DiceFixture {
   OpFixture fixture;
   Activation x, selected;
   Weight weight;
-  Floats head = random_matrix(kTokens, 32, 31, 2.0);
-  Floats table = random_matrix(kTokens, 32, 30, 1.0);
+  Floats head = random_matrix(kVocabulary, 32, 31, 2.0);
+  Floats table = random_matrix(kVocabulary, 32, 30, 1.0);
 
   explicit DiceFixture(const DeviceUnderTest& device) : fixture(device, {.activations = ActivationPrecision::f32}) {
     x = fixture.input(table);
@@ -28,7 +28,7 @@ struct DiceFixture {
     return fixture.submit(plan, [this](Backend& b, const StepShape&) {
       b.select_rows({.in = x, .out = selected});
       b.head({.in = selected, .weight = weight});
-      b.sample({.slice = 0, .vocabulary = kTokens});
+      b.sample({.slice = 0, .vocabulary = kVocabulary});
     });
   }
   StepResults run(const StepPlan& plan) { return fixture.backend().wait(submit(plan)); }
@@ -58,8 +58,8 @@ class ByHand {
 
   SampleResult next(std::span<const float> logits) {
     SampleRequest request{.params = params_, .draw = draws(), .mirostat_mu = mu_};
-    std::vector<TokenCount> seen(kTokens);
-    for (TokenId id = 0; id < kTokens; ++id) seen[as_size(id)].id = id;
+    std::vector<TokenCount> seen(kVocabulary);
+    for (TokenId id = 0; id < kVocabulary; ++id) seen[as_size(id)].id = id;
     for (std::size_t i = 0; i < text_.size(); ++i) {
       const auto behind = static_cast<std::int64_t>(text_.size() - i);
       if (params_.penalty_window < 0 || behind <= params_.penalty_window) ++seen[as_size(text_[i])].recent;
@@ -105,7 +105,7 @@ TEST(Lanes, KeepWhatSamplingNeeds) {
       plan.generated_rows = static_cast<std::int32_t>(params.size());
       const StepResults results = dice.run(plan);
       for (std::size_t i = 0; i < params.size(); ++i) {
-        const SampleResult by_hand = expected[i].next(results.logits.subspan(i * kTokens, kTokens));
+        const SampleResult by_hand = expected[i].next(results.logits.subspan(i * kVocabulary, kVocabulary));
         ASSERT_EQ(results.samples[i].id, by_hand.id) << "step " << step << ", lane " << i;
         // Kernels may differ in the last bits of a double.
         ASSERT_NEAR(results.samples[i].mirostat_mu, by_hand.mirostat_mu, 1e-5);
@@ -131,7 +131,7 @@ TEST(Lanes, AStepThatFailsLeavesThem) {
               return dice.fixture.submit(plan, [&](Backend& b, const StepShape&) {
                 b.select_rows({.in = dice.x, .out = dice.selected});
                 b.head({.in = dice.selected, .weight = dice.weight});
-                b.sample({.slice = 0, .vocabulary = kTokens});
+                b.sample({.slice = 0, .vocabulary = kVocabulary});
                 fail(ErrorKind::internal, "on purpose");
               });
             } catch (const Error&) {
