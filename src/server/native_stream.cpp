@@ -98,7 +98,7 @@ void begin_resumable(Service& service, const std::shared_ptr<Exchange>& exchange
                      NativeRequest request) {
   const std::shared_ptr<RequestRecord>& record = exchange->request().record;
   const auto receiver = std::make_shared<SseReceiver>(exchange);
-  const std::shared_ptr<ResumableAnswer> answer = service.sockets().answers().create(record->caller()->key, receiver);
+  const std::shared_ptr<ResumableAnswer> answer = service.sockets().answers().create(record->caller(), receiver);
   detach_when_closed(service, *exchange, answer, receiver, false);
   auto writer = std::make_unique<EventWriter>(std::make_shared<ResumableReceiver>(answer),
                                               EventWriter::Options{.stopped = answer->stopped()});

@@ -261,7 +261,7 @@ void SocketSession::begin(const std::string& given, NativeRequest request) {
     Json status{{"state", "loading"}};
     std::shared_ptr<ResumableAnswer> resumable;
     if (request.resume) {
-      resumable = hub_.answers().create(caller_->key, receiver);
+      resumable = hub_.answers().create(caller_, receiver);
       status["resume"] = to_text({.id = resumable->id()});
       set_work(place, work_of(resumable, receiver));
     }

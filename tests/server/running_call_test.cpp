@@ -160,7 +160,7 @@ class SmallStore : public test::ServedToy {
 // doing so.
 TEST_F(SmallStore, AnAnswerThatOutgrowsItEnds) {
   const auto reader = std::make_shared<Counting>();
-  auto answer = service_->sockets().answers().create(0, reader);
+  auto answer = service_->sockets().answers().create(std::make_shared<const Caller>(), reader);
   std::weak_ptr<RequestRecord> record;
   {
     auto made = service_->new_record({.route = "POST /test"});
