@@ -156,7 +156,7 @@ void SocketHub::run() {
       if (++looks % kLooksASecond == 0) {
         for (const std::shared_ptr<SocketSession>& session : sessions()) session->may_stay();
         const auto accepts = [this](const Caller& caller) { return service_.accepts(caller); };
-        running_.look(accepts);
+        running_.look(accepts, Clock::now());
         answers_.forget(accepts);
       }
       const double seconds = seconds_since(last);
