@@ -36,8 +36,7 @@ class SocketReceiver final : public AnswerReceiver {
   void reading(std::size_t read, std::size_t prompt_tokens) override {
     const auto session = session_.lock();
     if (session == nullptr) return;
-    session->send(status_message(
-        messages_.id(), {{"state", "reading"}, {"prompt_tokens", prompt_tokens}, {"prompt_tokens_read", read}}));
+    session->send(status_message(messages_.id(), reading_status(read, prompt_tokens)));
   }
 
   bool take(std::span<const AnswerEvent> events, const ResumePoint& before) override {
