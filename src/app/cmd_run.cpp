@@ -164,7 +164,7 @@ std::unique_ptr<ChatSession> find_served(const RunOptions& options, const std::s
   try {
     const ServerAddress address = server_address(settings_in_force({}, environment).settings);
     if (address.unix_socket.empty()) return nullptr;
-    return ServedChat::find(address, ModelStore(StorePaths::from_environment()).resolve(name), log);
+    return find_served_chat(address, ModelStore(StorePaths::from_environment()).resolve(name), log);
   } catch (const Error& error) {
     // A model that is not there is missed below.
     if (error.kind() != ErrorKind::not_found) log.warn("no running server is asked: {}", error.what());
@@ -200,7 +200,7 @@ int run(RunOptions options, Log& log) {
     const ResolvedModel model = find_model(name);
     if (const auto changed = change_warning(model)) log.warn("{}", *changed);
     if (device == nullptr) device = open_device(options.chat.model, log);
-    return std::make_unique<LocalChat>(model, options.chat, device, log);
+    return load_chat(model, options.chat, device, log);
   };
   std::unique_ptr<ChatSession> session = open(options.model, ChatLoop::Where::anywhere);
   if (chat) {

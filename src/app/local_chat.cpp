@@ -3,11 +3,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "app/input.h"
 #include "base/error.h"
 #include "base/printable.h"
+#include "session/ask.h"
 #include "session/generation_stream.h"
+#include "session/loaded_model.h"
 #include "text/default_templates.h"
 
 namespace quarrel {
@@ -38,7 +41,23 @@ TemplateSelection selection_of(const ChatOptions& options) {
           .origin = options.chat_template};
 }
 
-}  // namespace
+class LocalChat final : public ChatSession {
+ public:
+  LocalChat(const ResolvedModel& model, const ChatOptions& options, std::shared_ptr<Device> device, Log& log);
+
+  Reply answer(const Conversation& conversation, const ChatParameters& parameters, const ReplySink& sink,
+               std::size_t first) override;
+  Reply complete(std::string_view text, const ChatParameters& parameters, const ReplySink& sink) override;
+  std::string full_context() const override;
+  std::string template_source() override;
+
+ private:
+  std::size_t prompt_tokens(const Conversation& conversation, std::size_t first) override;
+  Reply reply_to(Ask ask, const ChatParameters& parameters, const ReplySink& sink);
+
+  std::shared_ptr<LoadedModel> model_;
+  ModelOptions options_;
+};
 
 LocalChat::LocalChat(const ResolvedModel& model, const ChatOptions& options, std::shared_ptr<Device> device, Log& log)
     : options_(options.model) {
@@ -139,6 +158,13 @@ Reply LocalChat::reply_to(Ask ask, const ChatParameters& parameters, const Reply
   cached_tokens_ = reply.prompt_tokens + reply.generated;
   if (parameters.verbose) reply.seen = engine.observe();
   return reply;
+}
+
+}  // namespace
+
+std::unique_ptr<ChatSession> load_chat(const ResolvedModel& model, const ChatOptions& options,
+                                       std::shared_ptr<Device> device, Log& log) {
+  return std::make_unique<LocalChat>(model, options, std::move(device), log);
 }
 
 }  // namespace quarrel

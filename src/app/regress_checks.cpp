@@ -248,7 +248,7 @@ void run_checks(const SuiteModel& model, const Suite& suite, const RegressContex
       if (!session) {
         ChatOptions options;
         options.model = context.options;
-        session = std::make_unique<LocalChat>(resolved, options, open_device(options.model, context.log), context.log);
+        session = load_chat(resolved, options, open_device(options.model, context.log), context.log);
       }
       return run_answer(prompt, suite.coherence, *session, context);
     });

@@ -32,11 +32,11 @@ Number whole(const Value& value) {
 
 // A time limit of a connection.
 Row limit_seconds(const char* key, const char* flag, const char* fallback,
-                  std::chrono::milliseconds http::Limits::* member, const char* help) {
+                  std::chrono::milliseconds http::Limits::* member, const char* help, double least = 0.1) {
   return {{.key = key,
            .flags = flag,
            .kind = Kind::number,
-           .least = 0.1,
+           .least = least,
            .most = kDay,
            .value_name = "SECONDS",
            .fallback = fallback,
@@ -261,6 +261,9 @@ std::vector<Row> limit_rows() {
                     "Time that a connection may have no request"),
       limit_seconds("limits.write_time", "--write-time", "30", &http::Limits::write_time,
                     "Time that a client may take nothing of its answer"),
+      limit_seconds(
+          "limits.comment_time", "--comment-time", "5", &http::Limits::comment_time,
+          "Time after which a silent stream of events gets a comment, which keeps proxies and clients; 0: none", 0.0),
       limit_seconds("limits.websocket_ping_time", "--websocket-ping-time", "20", &http::Limits::websocket_ping_time,
                     "Time after which a silent WebSocket is sent a ping; after as long again it is cut"),
   };

@@ -98,6 +98,28 @@ bool same(const ModelOptions& a, const ModelOptions& b) {
   return true;
 }
 
+class ServedChat final : public ChatSession {
+ public:
+  // `name`: the server's for it.
+  ServedChat(ServerAddress address, const ResolvedModel& model, std::string name, std::int64_t context, Log& log);
+
+  Reply answer(const Conversation& conversation, const ChatParameters& parameters, const ReplySink& sink,
+               std::size_t first) override;
+  Reply complete(std::string_view text, const ChatParameters& parameters, const ReplySink& sink) override;
+  std::string full_context() const override;
+  std::string template_source() override;
+
+ private:
+  std::size_t prompt_tokens(const Conversation& conversation, std::size_t first) override;
+  std::unique_ptr<ServerClient> connect() const;
+  // A call whose answer is JSON.
+  Json call(const char* path, const Json& body) const;
+
+  const ServerAddress address_;
+  const std::string name_;
+  const bool has_system_ = false;  // the store keeps a system prompt with it
+};
+
 }  // namespace
 
 std::string reason_for_own_model(const ChatOptions& options, const ChatParameters& parameters) {
@@ -108,15 +130,17 @@ std::string reason_for_own_model(const ChatOptions& options, const ChatParameter
   return "";
 }
 
-std::unique_ptr<ServedChat> ServedChat::find(const ServerAddress& address, const ResolvedModel& model, Log& log) {
+std::unique_ptr<ChatSession> find_served_chat(const ServerAddress& address, const ResolvedModel& model, Log& log) {
   const ServerAddress socket{.unix_socket = address.unix_socket, .key = address.key};
   const std::unique_ptr<ServerClient> client = ServerClient::connect(socket);
   if (client == nullptr) return nullptr;
   const std::vector<HeldModel> held = held_models(*client);
   const auto found = std::ranges::find(held, model_digest(model.path), &HeldModel::digest);
   if (found == held.end() || found->context <= 0) return nullptr;
-  return std::unique_ptr<ServedChat>(new ServedChat(socket, model, found->name, found->context, log));
+  return std::make_unique<ServedChat>(socket, model, found->name, found->context, log);
 }
+
+namespace {
 
 ServedChat::ServedChat(ServerAddress address, const ResolvedModel& model, std::string name, std::int64_t context,
                        Log& log)
@@ -198,4 +222,5 @@ Reply ServedChat::answer(const Conversation& conversation, const ChatParameters&
   return reply;
 }
 
+}  // namespace
 }  // namespace quarrel

@@ -78,15 +78,15 @@ void check_request(const EngineRequest& request, const ModelSpec& spec) {
   }
 }
 
-// The branches of a request, each with its own seed and, where something asks for it, its text. Of a text that does not
-// fit, and will be refused, no copies are made.
+// The branches of a request, each with its own seed. However many there are, a request that may be refused is copied
+// once, and not at all if it does not fit.
 std::shared_ptr<EngineJob> make_job(const EngineRequest& request, std::int32_t most_branches, bool fits) {
   auto job = std::make_shared<EngineJob>();
   const bool penalties = has_penalties(request.sampling);
   job->unfinished = request.branches;
   job->keeps_text = penalties || request.mask;
   job->prompt_length = static_cast<std::int32_t>(request.prompt.size());
-  job->prompt_tokens = penalties ? job->prompt_length : 0;
+  if (penalties && fits) job->prompt = request.prompt;
   job->top = request.top;
   job->prompt_logits = request.prompt_logits;
   job->pooling = request.pooled ? request.pooling : Pooling::none;
@@ -94,7 +94,6 @@ std::shared_ptr<EngineJob> make_job(const EngineRequest& request, std::int32_t m
     EngineBranch& branch = job->branches.emplace_back();
     branch.sampling = request.sampling;
     branch.sampling.seed = branch_seed(request.sampling.seed, index);
-    if (penalties && fits) branch.text = request.prompt;
     if (request.mask) branch.mask = request.mask(index);
   }
   return job;

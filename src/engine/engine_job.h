@@ -25,8 +25,8 @@ struct EngineJob {
   std::shared_ptr<EventSink> sink = {};
   std::int32_t unfinished = 0;  // branches
   bool keeps_text = false;
-  std::int32_t prompt_length = 0;  // tokens
-  std::int32_t prompt_tokens = 0;  // of each branch's `text`
+  std::int32_t prompt_length = 0;    // tokens
+  std::vector<TokenId> prompt = {};  // where penalties ask for it: a branch that begins copies it to its `text`
   std::int32_t top = 0;
   bool prompt_logits = false;
   Pooling pooling = Pooling::none;

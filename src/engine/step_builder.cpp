@@ -40,10 +40,11 @@ void StepBuilder::add_output(const PlanOutput& planned, EngineJob& job) {
   const auto sequence = as_size(plan.rows[as_size(planned.row)].sequence);
   output.logits = job.prompt_logits && plan.sequences[sequence].length <= job.prompt_length;
   if (planned.kind != PlanOutput::Kind::sample) return;
+  begin_text(job, branch);
   if (job.keeps_text) make_text_room(branch);
   if (branch.mask == nullptr) return;
   masked_.push_back({.branch = &branch,
-                     .answer = std::span<const TokenId>(branch.text).subspan(as_size(job.prompt_tokens)),
+                     .answer = std::span<const TokenId>(branch.text).subspan(job.prompt.size()),
                      .output = outputs_.size() - 1});
 }
 
@@ -61,8 +62,9 @@ void StepBuilder::build(const EngineJobs& jobs, std::int32_t vocabulary) {
   }
   for (const PlanLane& planned : plan.lane_starts) {
     held_.push_back(jobs.at(planned.request));
-    const EngineJob& job = *held_.back();
-    const EngineBranch& branch = job.branches[as_size(planned.branch)];
+    EngineJob& job = *held_.back();
+    EngineBranch& branch = job.branches[as_size(planned.branch)];
+    begin_text(job, branch);
     const bool samples = job.pooling == Pooling::none;
     lane_starts_.push_back({.lane = planned.lane,
                             .sampling = samples ? &branch.sampling : nullptr,
@@ -70,7 +72,7 @@ void StepBuilder::build(const EngineJobs& jobs, std::int32_t vocabulary) {
                             .draw = branch.drawn,
                             .mirostat_mu = branch.mirostat_mu,
                             .text = branch.text,
-                            .prompt_tokens = job.prompt_tokens});
+                            .prompt_tokens = static_cast<std::int32_t>(job.prompt.size())});
   }
   mask_size_ = (as_size(vocabulary) + 63) / 64;
   mask_words_.assign(masked_.size() * mask_size_, 0);
@@ -88,6 +90,10 @@ void StepBuilder::build(const EngineJobs& jobs, std::int32_t vocabulary) {
            .slot_copies = plan.slot_copies,
            .lane_starts = lane_starts_};
   if (!masked_.empty()) step_.fill_masks = [this] { fill_masks(); };
+}
+
+void StepBuilder::begin_text(const EngineJob& job, EngineBranch& branch) {
+  if (branch.text.empty()) branch.text = job.prompt;
 }
 
 // What a commit appends to is made large enough here, where running out of memory does no harm. Another token may

@@ -53,6 +53,7 @@ class StepBuilder {
   };
 
   void add_output(const PlanOutput& planned, EngineJob& job);
+  static void begin_text(const EngineJob& job, EngineBranch& branch);
   static void make_text_room(EngineBranch& branch);
   void fill_masks();
   void note_bad(std::size_t sequence, const EngineJobs& jobs, const std::string& why);

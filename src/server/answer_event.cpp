@@ -38,6 +38,10 @@ void AnswerReceiver::replaced() {
   take(std::span(&event, 1), {});
 }
 
+Json reading_status(std::size_t read, std::size_t prompt_tokens) {
+  return {{"state", "reading"}, {"prompt_tokens", prompt_tokens}, {"prompt_tokens_read", read}};
+}
+
 void append_payload(std::string& out, const AnswerEvent& event, std::string_view resume) {
   out += "{\"token\":";
   append_json_string(out, event.text);

@@ -12,6 +12,7 @@
 
 #include "base/token.h"
 #include "server/api_error.h"
+#include "server/json_body.h"
 #include "server/resume_point.h"
 
 namespace quarrel {
@@ -36,6 +37,9 @@ AnswerEvent failure_event(const ApiError& error);
 // {"token","token_id","stream","complete","tokens_per_sec"}; the last one tells of the end too, and `resume` stands in
 // it where it is not empty. Not for an event that is an error.
 void append_payload(std::string& out, const AnswerEvent& event, std::string_view resume);
+
+// {"state":"reading","prompt_tokens","prompt_tokens_read"}: how much of the prompt is read.
+Json reading_status(std::size_t read, std::size_t prompt_tokens);
 
 // Where an answer's events go. Called by one thread at a time, with a lock of the caller's held: it must not call back.
 class AnswerReceiver {

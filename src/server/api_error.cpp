@@ -113,10 +113,14 @@ http::Response openai_error(const ApiError& error) {
   return with_retry({.status = error.status, .body = openai_error_body(error)}, error);
 }
 
+std::string plain_error_body(const ApiError& error) {
+  ordered_json body{{"error", error.what()}};
+  if (!error.code.empty()) body["code"] = error.code;
+  return body.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
 http::Response plain_error(const ApiError& error) {
-  const ordered_json body{{"error", error.what()}};
-  return with_retry({.status = error.status, .body = body.dump(-1, ' ', false, ordered_json::error_handler_t::replace)},
-                    error);
+  return with_retry({.status = error.status, .body = plain_error_body(error)}, error);
 }
 
 }  // namespace quarrel

@@ -42,8 +42,9 @@ void log_fault(Log& log, const std::string& request_id, const ApiError& said, co
 
 // {"error":{"message","type","param","code"}}, with Retry-After where it is known.
 http::Response openai_error(const ApiError& error);
-// {"error":"message"}: what Ollama's clients and ours read.
+// {"error":"message","code"}: what Ollama's clients and ours read; the code is for programs, where there is one.
 http::Response plain_error(const ApiError& error);
+std::string plain_error_body(const ApiError& error);
 std::string openai_error_body(const ApiError& error);
 
 }  // namespace quarrel

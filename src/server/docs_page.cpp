@@ -2,23 +2,18 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "server/docs_files.h"
+#include "server/page.h"
 
 namespace quarrel {
 namespace {
 
-// Scripts and looks only from here, calls only to here, and no page of others around it.
-constexpr std::string_view kPolicy =
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'";
-
 void respond(http::Exchange& exchange, const char* content_type, std::string_view bytes) {
-  exchange.respond({.content_type = content_type,
-                    .headers = {{"Content-Security-Policy", std::string(kPolicy)},
-                                {"Referrer-Policy", "no-referrer"},
-                                {"Cache-Control", "no-cache"}},
-                    .body = std::string(bytes)});
+  http::Response response{.content_type = content_type, .headers = page_headers(), .body = std::string(bytes)};
+  response.headers.emplace_back("Cache-Control", "no-cache");
+  exchange.respond(std::move(response));
 }
 
 }  // namespace

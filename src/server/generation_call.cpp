@@ -1,6 +1,7 @@
 #include "server/generation_call.h"
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -55,7 +56,24 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
   void cancel() override { end_early(std::nullopt); }
   void end(const ApiError& why) override { end_early(why); }
 
+  void end_if_silent(Clock::time_point now) override {
+    const std::chrono::milliseconds patience = service_.patience();
+    const Clock::duration heard(heard_.load());
+    if (patience.count() == 0 || heard.count() == 0) return;
+    if (now.time_since_epoch() - heard < patience + patience / 10 + kGrace) return;
+    const ApiError error = failed(FinishReason::timeout, "the model does not answer");
+    const std::scoped_lock lock(mutex_);
+    if (answers_left_ <= 0) return;
+    answers_left_ = 0;
+    end_early(error);
+    report_to_writer(error);
+    let_go();
+  }
+
  private:
+  // An engine that lives ends by itself what has waited too long.
+  static constexpr std::chrono::seconds kGrace{1};
+
   void acquired(const ModelRegistry::Lease& model, const std::exception_ptr& error) {
     if (error != nullptr) return report(load_error(error), error);
     record_->update([](RequestFacts& facts) { facts.acquired = Clock::now(); });
@@ -130,6 +148,7 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
       generation_ = std::move(started);
       if (cancelled_) generation_.cancel();
     }
+    note_life();
     record_->update([&](RequestFacts& facts) {
       facts.submitted = Clock::now();
       facts.prompt_tokens = generation_.prompt().size();
@@ -141,6 +160,7 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
   void take(std::span<GenerationEvent> events) {
     const std::scoped_lock lock(mutex_);
     if (answers_left_ <= 0) return;
+    note_life();
     try {
       write(events);
     } catch (const std::exception& error) {
@@ -152,6 +172,8 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
     }
     if (answers_left_ == 0) let_go();
   }
+
+  void note_life() noexcept { heard_ = Clock::now().time_since_epoch().count(); }
 
   // The call lives until its client has read the answer; the model is not kept that long.
   void let_go() {
@@ -238,18 +260,23 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
   void report(const ApiError& said, const std::exception_ptr& error) {
     log_fault(service_.log(), record_->id(), said, error);
     const std::scoped_lock lock(mutex_);
+    const std::optional<ApiError> given = why();
+    report_to_writer(given ? *given : said);
+    let_go();
+  }
+
+  void report_to_writer(const ApiError& error) {
     try {
-      const std::optional<ApiError> given = why();
-      tell(given ? *given : said);
+      tell(error);
     } catch (const std::exception&) {
       writer_->abandon();
     }
-    let_go();
   }
 
   Service& service_;
   const std::shared_ptr<RequestRecord> record_;
   const MakeAsk make_ask_;
+  std::atomic<Clock::rep> heard_ = 0;  // when its engine last had something to say of it; 0: it has no engine yet
 
   std::mutex mutex_;  // held while an answer is written; guards the next four
   // The writer spells tokens, and a generation lets its model go before it reports its end.

@@ -140,8 +140,8 @@ KeyRing::Result KeyRing::check(std::string_view key) {
       caller = entry->callers[found->second.secret];
     }
   }
-  const bool right = secret_is_right(*secret, presented ? presented->secret : key);
-  if (single_ && secret_is_right(*single_, key)) return {.verdict = Verdict::right, .caller = single_caller_};
+  const bool right = options_.compare(*secret, presented ? presented->secret : key);
+  if (single_ && options_.compare(*single_, key)) return {.verdict = Verdict::right, .caller = single_caller_};
   if (!right || entry == nullptr) return {};
   switch (key_state(entry->record, *secret, wall_time())) {
     case KeyState::revoked: return {.verdict = Verdict::revoked, .name = entry->record.name};

@@ -21,9 +21,10 @@ namespace quarrel {
 struct KeyRingOptions {
   std::filesystem::path file = {};  // need not exist; empty: there is none
   std::string single_key = {};      // of the server's own; empty: there is none
-  // For tests: other clocks.
+  // For tests: other clocks, and a count of what is compared.
   std::function<WallTime()> wall_time = {};
   std::function<Clock::time_point()> now = {};
+  std::function<bool(const KeySecret& stored, std::string_view secret)> compare = secret_is_right;
 };
 
 class KeyRing {

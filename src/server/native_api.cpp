@@ -56,6 +56,9 @@ void generate(Service& service, const std::shared_ptr<Exchange>& exchange, const
   if (request.resume || request.reattach) {
     throw unsupported_field("resume", "'resume' is for answers token by token: /api/stream and /ws");
   }
+  if (request.progress) {
+    throw unsupported_field("progress", "'progress' is for answers token by token: /api/stream and /ws");
+  }
   const OfferedModel model = service.find(request.model, *caller_of(*exchange));
   auto writer = std::make_unique<NativeWriter>(exchange, model.name);
   serve_generation(service, exchange, model, make_native_ask(std::move(request), false), std::move(writer));

@@ -96,12 +96,10 @@ constexpr std::array kFields = {
         .kind = FieldKind::boolean,
         .help = "the last of the messages is the assistant's: the beginning of the answer, which goes on from there",
         .read = [](const Json& v, NativeRequest& r) { r.go_on = as_flag(v); }},
-    NativeField{
-        .name = "progress",
-        .kind = FieldKind::boolean,
-        .help =
-            "over a WebSocket, a `status` with `prompt_tokens_read` after each step that reads a part of the prompt",
-        .read = [](const Json& v, NativeRequest& r) { r.progress = as_flag(v); }},
+    NativeField{.name = "progress",
+                .kind = FieldKind::boolean,
+                .help = "tells after each step how much of the prompt is read; for answers token by token",
+                .read = [](const Json& v, NativeRequest& r) { r.progress = as_flag(v); }},
     NativeField{.name = "resume",
                 .help = "the answer may outlive its connection; for answers token by token",
                 .read = read_resume,

@@ -27,6 +27,13 @@ class SseReceiver final : public AnswerReceiver {
     if (!point.id.empty()) exchange->write("id: " + to_text(point) + "\n\n");
   }
 
+  // It has no id: it is no part of the answer, and is not told again.
+  void reading(std::size_t read, std::size_t prompt_tokens) override {
+    const std::shared_ptr<Exchange> exchange = exchange_.lock();
+    if (exchange == nullptr) return;
+    exchange->write("event: status\ndata: " + compact_json(reading_status(read, prompt_tokens)) + "\n\n");
+  }
+
   bool take(std::span<const AnswerEvent> events, const ResumePoint& before) override {
     const std::shared_ptr<Exchange> exchange = exchange_.lock();
     if (exchange == nullptr) return false;
@@ -52,7 +59,7 @@ class SseReceiver final : public AnswerReceiver {
  private:
   static void append_event(std::string& bytes, const AnswerEvent& event) {
     if (event.end != nullptr && event.end->error) {
-      bytes += "event: error\ndata: " + plain_error(*event.end->error).body + "\n\n";
+      bytes += "event: error\ndata: " + plain_error_body(*event.end->error) + "\n\n";
       return;
     }
     bytes += "data: ";
@@ -98,10 +105,11 @@ void begin_resumable(Service& service, const std::shared_ptr<Exchange>& exchange
                      NativeRequest request) {
   const std::shared_ptr<RequestRecord>& record = exchange->request().record;
   const auto receiver = std::make_shared<SseReceiver>(exchange);
-  const std::shared_ptr<ResumableAnswer> answer = service.sockets().answers().create(record->caller()->key, receiver);
+  const std::shared_ptr<ResumableAnswer> answer = service.sockets().answers().create(record->caller(), receiver);
   detach_when_closed(service, *exchange, answer, receiver, false);
-  auto writer = std::make_unique<EventWriter>(std::make_shared<ResumableReceiver>(answer),
-                                              EventWriter::Options{.stopped = answer->stopped()});
+  auto writer =
+      std::make_unique<EventWriter>(std::make_shared<ResumableReceiver>(answer),
+                                    EventWriter::Options{.progress = request.progress, .stopped = answer->stopped()});
   const std::shared_ptr<GenerationCall> call =
       start_generation(service, record, model, make_native_ask(std::move(request), true), std::move(writer));
   answer->set_cancel([call] { call->cancel(); });
@@ -120,7 +128,8 @@ void native_stream(Service& service, const std::shared_ptr<Exchange>& exchange) 
   if (lost || request.reattach) return take_up(service, exchange, lost ? *lost : *request.reattach);
   const OfferedModel model = service.find(request.model, *caller_of(*exchange));
   if (request.resume) return begin_resumable(service, exchange, model, std::move(request));
-  auto writer = std::make_unique<EventWriter>(std::make_shared<SseReceiver>(exchange), EventWriter::Options{});
+  auto writer = std::make_unique<EventWriter>(std::make_shared<SseReceiver>(exchange),
+                                              EventWriter::Options{.progress = request.progress});
   serve_generation(service, exchange, model, make_native_ask(std::move(request), true), std::move(writer));
 }
 

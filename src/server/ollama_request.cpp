@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <limits>
 
 #include "backend/sampling.h"
 #include "base/printable.h"
@@ -58,10 +59,11 @@ constexpr std::array kOptions = {
                 .read = QUARREL_SET(options.context, as_integer)},
     OllamaField{.name = "num_keep",
                 .kind = FieldKind::integer,
-                .least = 0,
+                .least = -1,
                 .most = kMostTokens,
-                .help = "with `shift`: so many first tokens are never forgotten",
-                .read = QUARREL_SET(num_keep, as_integer)},
+                .help = "a full context forgets its older half behind so many first tokens of the prompt, and the "
+                        "answer goes on; -1: behind all of them",
+                .read = QUARREL_SET(options.keep, as_integer)},
     OllamaField{.name = "temperature",
                 .kind = FieldKind::number,
                 .least = 0,
@@ -262,7 +264,9 @@ constexpr std::array kSharedFields = {
         .name = "options", .help = "how the answer is drawn", .read = read_options, .schema = ollama_options_schema},
     OllamaField{.name = "shift",
                 .kind = FieldKind::boolean,
-                .help = "a full context forgets its older half, and the answer goes on",
+                .help =
+                    "a full context forgets its older half, and the answer goes on; so it does where `num_keep` says "
+                    "what is not forgotten",
                 .read = QUARREL_SET(shift, as_flag)},
     OllamaField{.name = "truncate",
                 .kind = FieldKind::refused,
@@ -370,10 +374,29 @@ void check_context(std::int32_t wanted, const LoadedModel& model) {
                                              wanted, model.context()));
 }
 
+// Ollama forgets unless it is told not to. Here whoever says what is to be kept does not mind the rest.
+bool shifts(const OllamaRequest& request) { return request.shift.value_or(request.options.keep.value_or(0) != 0); }
+
+void check_shift(const OllamaRequest& request) {
+  if (shifts(request) || request.options.keep.value_or(0) == 0) return;
+  throw invalid_field("num_keep", "'num_keep' says what a shift keeps, and 'shift' is false");
+}
+
 void check_logprobs(const OllamaRequest& request) {
   if (request.top_logprobs > 0 && !request.logprobs) {
     throw invalid_field("top_logprobs", "'top_logprobs' needs 'logprobs': true");
   }
+}
+
+// An answer that forgets could go on for ever: without a bound of its own it ends where Ollama ends it.
+void apply_shift(Ask& ask, const OllamaRequest& request, const LoadedModel& model) {
+  constexpr std::int64_t kMostContexts = 10;
+  const std::int32_t keep = request.options.keep.value_or(model.recommended().keep.value_or(0));
+  ask.overflow = Overflow::shift;
+  ask.keep = keep < 0 ? std::numeric_limits<std::int32_t>::max() : keep;
+  if (ask.max_tokens >= 0) return;
+  ask.max_tokens = static_cast<std::int32_t>(
+      std::min<std::int64_t>(kMostContexts * model.context(), std::numeric_limits<std::int32_t>::max()));
 }
 
 // A prompt is a question to a model that can chat, and a text to continue for one that cannot.
@@ -410,6 +433,7 @@ void check_ollama_options(const Json& options) {
 
 OllamaRequest read_ollama_generate(const Json& body) {
   OllamaRequest request = read_request(body, kSharedFields, kGenerateFields);
+  check_shift(request);
   check_logprobs(request);
   if (request.raw && (!request.system.empty() || !request.context.empty())) {
     throw invalid_field("raw", "with 'raw' the prompt is the whole text: 'system' and 'context' do not go with it");
@@ -419,6 +443,7 @@ OllamaRequest read_ollama_generate(const Json& body) {
 
 OllamaRequest read_ollama_chat(const Json& body) {
   OllamaRequest request = read_request(body, kSharedFields, kChatFields);
+  check_shift(request);
   check_logprobs(request);
   return request;
 }
@@ -430,8 +455,7 @@ Ask ask_of(const OllamaRequest& request, const LoadedModel& model) {
   if (!request.context.empty()) ask.prompt = after_context(request.context, encode_prompt(model, ask), model);
   apply_options(ask, request.options, model);
   if (request.any_seed) ask.seed = request.options.seed;
-  ask.overflow = request.shift ? Overflow::shift : Overflow::stop;
-  ask.keep = request.num_keep;
+  if (shifts(request)) apply_shift(ask, request, model);
   ask.top = request.top_logprobs;
   ask.priority = request.stream ? Priority::interactive : Priority::normal;
   return ask;

@@ -30,9 +30,8 @@ struct OllamaRequest {
   Json messages = Json::array();      // of chat; empty: the model is only loaded
   // `options`: what they say comes in place of what the model's makers recommend.
   RecommendedSampling options = {};
-  bool any_seed = false;      // whatever the makers say
-  std::int32_t num_keep = 0;  // first tokens of the prompt that a shift leaves
-  bool shift = false;         // a full context forgets its older half, and goes on
+  bool any_seed = false;           // whatever the makers say
+  std::optional<bool> shift = {};  // a full context forgets its older half, and goes on
   bool logprobs = false;
   std::int32_t top_logprobs = 0;
 };

@@ -107,7 +107,7 @@ class OllamaWriter final : public HttpAnswerWriter {
       exchange.respond(plain_error(error));
       return;
     }
-    exchange.write(plain_error(error).body + "\n");
+    exchange.write(plain_error_body(error) + "\n");
     exchange.finish();
   }
 

@@ -12,7 +12,7 @@
 namespace quarrel {
 namespace {
 
-constexpr double kMostAnswers = 32;
+constexpr double kMostAnswers = 16;  // what a model computes for one request
 constexpr std::size_t kMostBiases = 1024;
 
 void read_bias(const Json& value, OpenAiRequest& request) {

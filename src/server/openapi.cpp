@@ -78,7 +78,8 @@ Json error_schema(Dialect dialect) {
                                                      {"code", or_null(text())}}));
   if (dialect == Dialect::openai) return named("OpenAiError", object({{"error", details}}));
   return named("Error",
-               object({{"error", either({text(), details}, "details only where the request was no clean HTTP")}}));
+               object({{"error", either({text(), details}, "details only where the request was no clean HTTP")},
+                       {"code", text("for programs, where there is one: `context_length_exceeded` …"), false}}));
 }
 
 Json header(std::string_view help, const char* type) {

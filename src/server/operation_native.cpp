@@ -67,7 +67,8 @@ Operation describe_native_stream() {
       .description =
           "Server-sent events with `token`, `token_id`, `stream`, `complete` and `tokens_per_sec`; the last "
           "one is complete and has the `finish_reason`. With `resume` each event has an id, and the same request with "
-          "the last of them as Last-Event-ID gets the rest after a lost connection; 204 where nothing is left.",
+          "the last of them as Last-Event-ID gets the rest after a lost connection; 204 where nothing is left. With "
+          "`progress` events of the type `status` tell before how much of the prompt is read.",
       .body = native_request_schema(),
       .example = question(),
       .answers = {{.media_type = "text/event-stream", .schema = schema::event()}},

@@ -14,12 +14,6 @@
 namespace quarrel {
 namespace {
 
-// Scripts, looks and pictures only from here, calls only to here, no page of others around it, and text becomes markup
-// by way of the sanitiser alone.
-constexpr std::string_view kPolicy =
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types dompurify";
-
 constexpr std::string_view kIndex = "index.html";
 
 struct MediaType {
@@ -80,18 +74,23 @@ std::string gunzip(std::string_view bytes) {
 
 }  // namespace
 
+http::Headers page_headers() {
+  return {{"Content-Security-Policy",
+           "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri "
+           "'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types "
+           "dompurify"},
+          {"Referrer-Policy", "no-referrer"},
+          {"Cross-Origin-Opener-Policy", "same-origin"}};
+}
+
 http::Response page_file(const http::Request& request, std::string_view name) {
   const files::EmbeddedFile* file = find_file(name);
   if (file == nullptr) return plain_error({404, "not_found_error", "", "the page has no such file"});
   const std::string tag = entity_tag(file->bytes);
-  http::Response response{
-      .content_type = std::string(media_type(name)),
-      .headers = {{"Content-Security-Policy", std::string(kPolicy)},
-                  {"Referrer-Policy", "no-referrer"},
-                  {"Cross-Origin-Opener-Policy", "same-origin"},
-                  {"Cache-Control", name == kIndex ? "no-cache" : "public, max-age=31536000, immutable"},
-                  {"Vary", "Accept, Accept-Encoding"},
-                  {"ETag", tag}}};
+  http::Response response{.content_type = std::string(media_type(name)), .headers = page_headers()};
+  response.headers.emplace_back("Cache-Control", name == kIndex ? "no-cache" : "public, max-age=31536000, immutable");
+  response.headers.emplace_back("Vary", "Accept, Accept-Encoding");
+  response.headers.emplace_back("ETag", tag);
   if (request.header("If-None-Match").find(tag) != std::string_view::npos) {
     response.status = 304;
     response.content_type.clear();

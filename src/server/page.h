@@ -18,6 +18,10 @@ void page_view(Service& service, const std::shared_ptr<http::Exchange>& exchange
 // GET /assets/{name}: names change with what is in them, so browsers may keep them for ever.
 void page_asset(Service& service, const std::shared_ptr<http::Exchange>& exchange);
 
+// What goes with every file of this page and of the one at /docs: scripts, looks and pictures only from here, calls
+// only to here, no page of others around it, and text becomes markup by way of the sanitiser alone.
+http::Headers page_headers();
+
 // The answer with a file of web/dist to a request; status 404 where there is none of that name.
 http::Response page_file(const http::Request& request, std::string_view name);
 

@@ -55,7 +55,7 @@ void ProgressStream::end(const Json& result) {
 
 void ProgressStream::fail(const ApiError& error) {
   const std::scoped_lock lock(mutex_);
-  write(Json{{"error", error.what()}});
+  write(Json::parse(plain_error_body(error)));
   const std::shared_ptr<Exchange> exchange = ended_ ? nullptr : exchange_.lock();
   ended_ = true;
   if (exchange == nullptr) return;

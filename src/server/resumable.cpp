@@ -11,9 +11,9 @@ std::size_t bytes_of(const AnswerEvent& event) noexcept { return sizeof(AnswerEv
 
 }  // namespace
 
-ResumableAnswer::ResumableAnswer(std::string id, std::uint64_t caller, const ResumeOptions& options,
+ResumableAnswer::ResumableAnswer(std::string id, std::shared_ptr<const Caller> caller, const ResumeOptions& options,
                                  std::shared_ptr<AnswerReceiver> receiver)
-    : id_(std::move(id)), caller_(caller), options_(options), receiver_(std::move(receiver)) {}
+    : id_(std::move(id)), caller_(std::move(caller)), options_(options), receiver_(std::move(receiver)) {}
 
 void ResumableAnswer::set_cancel(std::function<void()> cancel) {
   {
@@ -160,7 +160,7 @@ ResumableAnswers::Answers::iterator ResumableAnswers::oldest_alone(std::optional
   auto best = answers_.end();
   std::pair<bool, Clock::time_point> best_age;
   for (auto each = answers_.begin(); each != answers_.end(); ++each) {
-    if (caller && each->second->caller() != *caller) continue;
+    if (caller && each->second->caller().key != *caller) continue;
     const std::optional<Clock::time_point> expires = each->second->expires();
     if (!expires) continue;
     const std::pair age{!each->second->ended(), *expires};
@@ -172,7 +172,8 @@ ResumableAnswers::Answers::iterator ResumableAnswers::oldest_alone(std::optional
 }
 
 void ResumableAnswers::make_room(std::uint64_t caller, std::vector<std::shared_ptr<ResumableAnswer>>& given_up) {
-  const auto count = std::ranges::count_if(answers_, [&](const auto& each) { return each.second->caller() == caller; });
+  const auto count =
+      std::ranges::count_if(answers_, [&](const auto& each) { return each.second->caller().key == caller; });
   const bool own = static_cast<std::size_t>(count) >= options_.answers_of_caller;
   if (!own && answers_.size() < options_.answers) return;
   // A caller that has too many makes room among its own.
@@ -185,13 +186,14 @@ void ResumableAnswers::make_room(std::uint64_t caller, std::vector<std::shared_p
   answers_.erase(oldest);
 }
 
-std::shared_ptr<ResumableAnswer> ResumableAnswers::create(std::uint64_t caller,
+std::shared_ptr<ResumableAnswer> ResumableAnswers::create(std::shared_ptr<const Caller> caller,
                                                           std::shared_ptr<AnswerReceiver> receiver) {
-  auto answer = std::make_shared<ResumableAnswer>(new_resume_id(), caller, options_, std::move(receiver));
+  const std::uint64_t key = caller->key;
+  auto answer = std::make_shared<ResumableAnswer>(new_resume_id(), std::move(caller), options_, std::move(receiver));
   std::vector<std::shared_ptr<ResumableAnswer>> given_up;
   {
     const std::scoped_lock lock(mutex_);
-    make_room(caller, given_up);
+    make_room(key, given_up);
     answers_.emplace(answer->id(), answer);
   }
   for (const auto& each : given_up) each->cancel();
@@ -204,7 +206,7 @@ ResumableAnswers::Attached ResumableAnswers::attach(const ResumePoint& point, st
   {
     const std::scoped_lock lock(mutex_);
     const auto found = answers_.find(point.id);
-    if (found != answers_.end() && found->second->caller() == caller) answer = found->second;
+    if (found != answers_.end() && found->second->caller().key == caller) answer = found->second;
   }
   std::optional<Remainder> left;
   if (answer != nullptr) left = answer->attach(point.event, std::move(receiver));
@@ -219,7 +221,7 @@ void ResumableAnswers::stop(const std::string& id, std::uint64_t caller) {
   {
     const std::scoped_lock lock(mutex_);
     const auto found = answers_.find(id);
-    if (found != answers_.end() && found->second->caller() == caller) answer = found->second;
+    if (found != answers_.end() && found->second->caller().key == caller) answer = found->second;
   }
   if (answer == nullptr) {
     throw ApiError(404, "not_found_error", "answer_not_found", "there is no such answer to stop", "Last-Event-ID");
@@ -254,6 +256,20 @@ void ResumableAnswers::look() {
     }
   }
   for (const auto& each : given_up) each->cancel();
+}
+
+// Whoever still runs for them is ended elsewhere, and has an end to write down first.
+void ResumableAnswers::forget(const std::function<bool(const Caller&)>& accepts) {
+  std::vector<std::shared_ptr<ResumableAnswer>> ended;
+  {
+    const std::scoped_lock lock(mutex_);
+    for (const auto& [id, answer] : answers_) {
+      if (answer->ended() && answer->expires()) ended.push_back(answer);
+    }
+  }
+  std::erase_if(ended, [&](const auto& answer) { return accepts(answer->caller()); });
+  const std::scoped_lock lock(mutex_);
+  for (const auto& answer : ended) answers_.erase(answer->id());
 }
 
 }  // namespace quarrel

@@ -23,6 +23,7 @@
 
 #include "base/clock.h"
 #include "server/answer_event.h"
+#include "server/caller.h"
 
 namespace quarrel {
 
@@ -41,11 +42,11 @@ enum class Remainder : std::uint8_t { none, some };
 
 class ResumableAnswer {
  public:
-  ResumableAnswer(std::string id, std::uint64_t caller, const ResumeOptions& options,
+  ResumableAnswer(std::string id, std::shared_ptr<const Caller> caller, const ResumeOptions& options,
                   std::shared_ptr<AnswerReceiver> receiver);
 
   const std::string& id() const noexcept { return id_; }
-  std::uint64_t caller() const noexcept { return caller_; }
+  const Caller& caller() const noexcept { return *caller_; }
 
   // Set by whoever wants no more of it: then its end is no failure.
   const std::shared_ptr<std::atomic<bool>>& stopped() const noexcept { return stopped_; }
@@ -82,7 +83,7 @@ class ResumableAnswer {
   std::uint64_t last() const noexcept { return first_ + events_.size() - 1; }
 
   const std::string id_;
-  const std::uint64_t caller_;
+  const std::shared_ptr<const Caller> caller_;
   const ResumeOptions options_;
   const std::shared_ptr<std::atomic<bool>> stopped_ = std::make_shared<std::atomic<bool>>(false);
   mutable std::mutex mutex_;  // guards all below
@@ -108,7 +109,8 @@ class ResumableAnswers {
   ResumableAnswers& operator=(const ResumableAnswers&) = delete;
 
   // Throws ApiError: 429 where the caller has too many, 503 where all have.
-  std::shared_ptr<ResumableAnswer> create(std::uint64_t caller, std::shared_ptr<AnswerReceiver> receiver);
+  std::shared_ptr<ResumableAnswer> create(std::shared_ptr<const Caller> caller,
+                                          std::shared_ptr<AnswerReceiver> receiver);
   // Throws ApiError(404): no such answer, not of this caller, or not from there on; nobody learns which.
   struct Attached {
     std::shared_ptr<ResumableAnswer> answer = {};
@@ -119,6 +121,8 @@ class ResumableAnswers {
   void stop(const std::string& id, std::uint64_t caller);
   // Sends more of long rests; gives up those whose time is over, or which are too many bytes. Some times a second.
   void look();
+  // Forgets what has ended of callers that may not ask any more: nobody can take it up. Now and then.
+  void forget(const std::function<bool(const Caller&)>& accepts);
   // All of them.
   void end();
   std::size_t size() const;

@@ -9,7 +9,7 @@ void RunningCalls::add(std::weak_ptr<RunningCall> call, std::shared_ptr<const Ca
   entries_.push_back({.call = std::move(call), .caller = std::move(caller)});
 }
 
-void RunningCalls::look(const std::function<bool(const Caller&)>& accepts) {
+void RunningCalls::look(const std::function<bool(const Caller&)>& accepts, Clock::time_point now) {
   std::vector<Entry> entries;
   {
     const std::scoped_lock lock(mutex_);
@@ -17,8 +17,11 @@ void RunningCalls::look(const std::function<bool(const Caller&)>& accepts) {
     entries = entries_;
   }
   for (const Entry& entry : entries) {
-    if (accepts(*entry.caller)) continue;
-    if (const auto call = entry.call.lock()) {
+    const auto call = entry.call.lock();
+    if (call == nullptr) continue;
+    if (accepts(*entry.caller)) {
+      call->end_if_silent(now);
+    } else {
       call->end({401, "authentication_error", "invalid_api_key", "the key is not good any more"});
     }
   }

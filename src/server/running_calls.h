@@ -1,4 +1,5 @@
-// What is computed for whom: a key may be revoked or expire in the middle of it, and then it ends with a reason.
+// What is computed for whom: a key may be revoked or expire in the middle of it, or an engine hang in a step, and then
+// it ends with a reason.
 //
 // Threads: any.
 #pragma once
@@ -8,6 +9,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/clock.h"
 #include "server/api_error.h"
 #include "server/caller.h"
 
@@ -18,13 +20,17 @@ class RunningCall {
   virtual ~RunningCall() = default;
   // It ends soon, and its client gets the reason. Waits for nobody.
   virtual void end(const ApiError& why) = 0;
+  // Ends it if nothing has come of it for longer than its engine lets anybody wait: that one hangs, and hears of
+  // nothing.
+  virtual void end_if_silent(Clock::time_point /*now*/) {}
 };
 
 class RunningCalls {
  public:
   void add(std::weak_ptr<RunningCall> call, std::shared_ptr<const Caller> caller);
-  // Forgets those that are over; ends those whose callers may not ask any more. Now and then.
-  void look(const std::function<bool(const Caller&)>& accepts);
+  // Forgets those that are over; ends those whose callers may not ask any more, and those that nothing comes of. Now
+  // and then.
+  void look(const std::function<bool(const Caller&)>& accepts, Clock::time_point now);
   std::size_t size() const;
 
  private:

@@ -155,7 +155,9 @@ void SocketHub::run() {
       answers_.look();
       if (++looks % kLooksASecond == 0) {
         for (const std::shared_ptr<SocketSession>& session : sessions()) session->may_stay();
-        running_.look([this](const Caller& caller) { return service_.accepts(caller); });
+        const auto accepts = [this](const Caller& caller) { return service_.accepts(caller); };
+        running_.look(accepts, Clock::now());
+        answers_.forget(accepts);
       }
       const double seconds = seconds_since(last);
       if (options_.broadcast.count() > 0 && Clock::now() - last >= options_.broadcast) {

@@ -106,6 +106,7 @@ std::string_view socket_error_code(const ApiError& error) noexcept {
 
 std::string error_message(std::string_view id, const ApiError& error) {
   Json payload{{"code", socket_error_code(error)}, {"message", error.what()}};
+  if (!error.code.empty()) payload["reason"] = error.code;
   if (!error.param.empty()) payload["param"] = error.param;
   if (error.status == 429 || error.status == 503) {
     const auto seconds = std::chrono::ceil<std::chrono::seconds>(error.retry_after).count();

@@ -36,8 +36,7 @@ class SocketReceiver final : public AnswerReceiver {
   void reading(std::size_t read, std::size_t prompt_tokens) override {
     const auto session = session_.lock();
     if (session == nullptr) return;
-    session->send(status_message(
-        messages_.id(), {{"state", "reading"}, {"prompt_tokens", prompt_tokens}, {"prompt_tokens_read", read}}));
+    session->send(status_message(messages_.id(), reading_status(read, prompt_tokens)));
   }
 
   bool take(std::span<const AnswerEvent> events, const ResumePoint& before) override {
@@ -261,7 +260,7 @@ void SocketSession::begin(const std::string& given, NativeRequest request) {
     Json status{{"state", "loading"}};
     std::shared_ptr<ResumableAnswer> resumable;
     if (request.resume) {
-      resumable = hub_.answers().create(caller_->key, receiver);
+      resumable = hub_.answers().create(caller_, receiver);
       status["resume"] = to_text({.id = resumable->id()});
       set_work(place, work_of(resumable, receiver));
     }

@@ -144,7 +144,8 @@ void RegistryCore::end_requests(const std::string& why) {
   {
     const std::scoped_lock lock(mutex_);
     for (const Resident& resident : residents_) {
-      if (resident.model != nullptr) models.push_back(resident.model);
+      std::shared_ptr<LoadedModel> model = resident.model != nullptr ? resident.model : resident.leased.lock();
+      if (model != nullptr) models.push_back(std::move(model));
     }
     for (auto& [name, slot] : slots_) {
       if (!slot.waiters.empty()) fail_waiters(slot, error);

@@ -98,6 +98,7 @@ constexpr std::array kRows{
     Row{nullptr, "seed", set_seed, show<&Recommended::seed>},
     Row{nullptr, "num_predict", set_max_tokens, show<&Recommended::max_tokens>},
     Row{nullptr, "num_ctx", set_context, show<&Recommended::context>},
+    Row{nullptr, "num_keep", set_integer<&Recommended::keep>, show<&Recommended::keep>},
 };
 
 // Only what sampling accepts is taken over.

@@ -36,6 +36,7 @@ struct RecommendedSampling {
   std::optional<std::uint64_t> seed = {};
   std::optional<std::int32_t> max_tokens = {};
   std::optional<std::int32_t> context = {};
+  std::optional<std::int32_t> keep = {};  // first tokens of the prompt that a shift leaves; below 0: all of them
   std::vector<std::string> stop = {};
   std::string origin = {};  // in words: "from the file", "from the store", "preset for SmolLM2"; empty: nothing is
 

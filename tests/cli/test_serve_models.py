@@ -194,7 +194,7 @@ class Exchange(ModelTest):
             file.write(b"GGUF and then nothing of use")
         self.put(self.path("broken"))
         status, answer = self.control("toy", "load", reload=True)
-        self.assertEqual((status, list(answer)), (500, ["error"]))
+        self.assertEqual((status, answer["code"]), (500, "model_failed"))
         self.assertNotIn(self.folder, answer["error"])
         time.sleep(1.1)  # the list of the store is looked at anew
         self.assertEqual(self.text("the fox"), before)

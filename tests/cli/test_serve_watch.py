@@ -201,6 +201,38 @@ class Logs(WatchTest):
         self.assertEqual(refused["error"], "authentication_error")
         self.assertEqual([line["level"] for line in lines if line["route"] == "GET /healthz"], ["debug"])
 
+    def test_the_kind_of_a_request_is_its_priority(self):
+        path = self.path("priorities.log")
+        server = self.start_server(self.toy, self.make_toy("embed", "vectors.gguf"), "--log-file", path)
+        messages = [{"role": "user", "content": "Hi"}]
+        one, vectors = {"num_predict": 1}, {"model": "vectors"}
+        asked = [
+            ("/v1/chat/completions", {"messages": messages, "max_tokens": 1}, {}, "normal"),
+            ("/v1/chat/completions", {"messages": messages, "max_tokens": 1, "stream": True}, {}, "interactive"),
+            ("/v1/completions", {"prompt": "a", "max_tokens": 1}, {"x-quarrel-priority": "batch"}, "batch"),
+            ("/api/generate", {"prompt": "a", "max_tokens": 1}, {}, "normal"),
+            ("/api/stream", {"prompt": "a", "max_tokens": 1}, {}, "interactive"),
+            ("/api/chat", {"model": "toy", "messages": messages, "options": one}, {}, "interactive"),
+            ("/api/chat", {"model": "toy", "messages": messages, "options": one, "stream": False}, {}, "normal"),
+            ("/v1/embeddings", {**vectors, "input": "a"}, {}, "batch"),
+            ("/api/embed", {**vectors, "input": "a"}, {}, "batch"),
+            ("/api/embeddings", {**vectors, "prompt": "a"}, {"x-quarrel-priority": "interactive"}, "interactive"),
+            ("/rerank", {**vectors, "query": "a", "documents": ["b"]}, {}, "batch"),
+        ]
+        for number, (route, body, headers, _) in enumerate(asked):
+            status, _, data = server.request("POST", route, body, {**headers, "x-request-id": f"n{number}"})
+            self.assertEqual(status, 200, data)
+        with WebSocketClient(server.port, headers=[("x-request-id", "socket")]) as client:
+            client.ask("a", prompt="a", max_tokens=1)
+            client.answer("a")
+        def lines():
+            found = {line["id"]: line for line in self.log_of(path) if line.get("event") == "request"}
+            return found if {"socket-1", *(f"n{number}" for number in range(len(asked)))} <= set(found) else None
+        found = until(lines, "a line for each")
+        for number, (route, _, _, priority) in enumerate(asked):
+            self.assertEqual(found[f"n{number}"]["priority"], priority, route)
+        self.assertEqual(found["socket-1"]["priority"], "interactive")
+
     def test_vectors_have_a_start_and_an_end(self):
         path = self.path("vectors.log")
         server = self.start_server(self.make_toy("embed", "vectors.gguf"), "--log-file", path)

@@ -94,6 +94,26 @@ TEST_P(MemoryTest, ARequestMayFailButTheEngineDoesNot) {
   for (const GroupCounters& group : counters.groups) EXPECT_EQ(group.used, 0);
 }
 
+// It may be refused, and nobody's prompt is copied sixteen times for that.
+TEST(PromptOfManyAnswers, IsKeptOnceUntilTheyBegin) {
+  const TempDir folder;
+  const auto device = make_device({.backend = "cpu", .threads = 1});
+  constexpr std::size_t kTokens = 4000;
+  Engine engine(std::make_unique<Executor>(GgufFile::open(write_toy("llama", folder.path(), {.context = 4096})),
+                                           *device,
+                                           ExecutorOptions{.context = 4096, .sequences = 2, .batch_rows = 32}));
+  EngineRequest request = text_request(random_tokens(kTokens, engine.executor().spec().vocabulary, 1), 1);
+  request.sampling.repeat_penalty = 1.1f;
+  request.branches = engine.most_branches();
+  ASSERT_GE(request.branches, 8);
+  engine.pause();
+  const std::int64_t before = live_bytes();
+  const Engine::Submission submission = engine.submit(request);
+  ASSERT_NE(submission.stream, nullptr);
+  // The scheduler's, with its hashes, and the engine's own.
+  EXPECT_LT(live_bytes() - before, std::int64_t{4 * kTokens * sizeof(TokenId)});
+}
+
 const ExecutorOptions kSmall{.context = 96, .sequences = 2, .batch_rows = 32};
 
 TEST_P(MemoryTest, ALoadFailsWithAnError) {

@@ -49,7 +49,9 @@ TEST(ApiErrors, EveryKindHasAStatusInBothDialects) {
     EXPECT_EQ(said.size(), 4u);
     EXPECT_TRUE(said["param"].is_null());
     EXPECT_TRUE(said["code"].is_null() || !said["code"].get<std::string>().empty());
-    EXPECT_EQ(Json::parse(plain.body), Json({{"error", said["message"]}}));
+    Json wanted{{"error", said["message"]}};
+    if (!said["code"].is_null()) wanted["code"] = said["code"];
+    EXPECT_EQ(Json::parse(plain.body), wanted);
     EXPECT_EQ(said["message"].get<std::string>().find("secret") != std::string::npos, row.told) << row.status;
     for (const http::Response& response : {openai, plain}) {
       EXPECT_EQ(header(response, "Retry-After").empty(), row.status != 503);
@@ -99,6 +101,8 @@ TEST(ApiErrors, APromptThatIsTooLongHasACode) {
   EXPECT_EQ(error.status, 400u);
   EXPECT_EQ(error.code, "context_length_exceeded");
   EXPECT_STREQ(error.what(), "this needs 5 tokens");
+  EXPECT_EQ(plain_error_body(error), R"({"error":"this needs 5 tokens","code":"context_length_exceeded"})");
+  EXPECT_EQ(Json::parse(openai_error_body(error))["error"]["code"], "context_length_exceeded");
 }
 
 TEST(ApiErrors, SayWhenToComeBack) {

@@ -163,6 +163,15 @@ TEST_F(HttpServerTest, AnAddressMakesRoomForItself) {
   EXPECT_NE(third.read_until("yes"), "");
 }
 
+TEST_F(HttpServerTest, ThisMachineHasNoLimitOfItsOwn) {
+  serve(say_yes, {.connections_per_address = 1});
+  const Client first(server_->port()), second(server_->port()), third(server_->port());
+  for (const Client* client : {&first, &second, &third}) {
+    client->send(kGet);
+    EXPECT_NE(client->read_until("yes").find("yes"), std::string::npos);
+  }
+}
+
 TEST_F(HttpServerTest, AnAddressWhoseConnectionsAllWorkGetsNoMore) {
   std::promise<std::shared_ptr<Exchange>> running;
   serve([&](const std::shared_ptr<Exchange>& exchange) { running.set_value(exchange); },
@@ -186,6 +195,40 @@ TEST_F(HttpServerTest, SeveralPortsAreOneServer) {
   }
   const ServerOptions taken{.port = 0, .further_ports = {server_->port()}};
   EXPECT_THROW(HttpServer(taken, {}, *log_), Error);
+}
+
+// A long prompt is read in silence, and whoever stands between gives up on silent streams.
+TEST_F(HttpServerTest, ASilentStreamOfEventsGetsComments) {
+  std::promise<std::shared_ptr<Exchange>> running;
+  serve([&](const std::shared_ptr<Exchange>& exchange) { running.set_value(exchange); },
+        {.comment_time = std::chrono::milliseconds(5)});
+  const Client client(server_->port());
+  const auto comes = [&](std::string_view words) { return client.read_until(words).find(words) != std::string::npos; };
+  client.send(kGet);
+  const std::shared_ptr<Exchange> exchange = running.get_future().get();
+  exchange->begin(stream_head("text/event-stream"));
+  EXPECT_TRUE(comes("3\r\n:\n\n\r\n3\r\n:\n\n\r\n"));
+  exchange->write("data: x\n\n");
+  EXPECT_TRUE(comes("9\r\ndata: x\n\n\r\n"));
+  exchange->finish();
+  EXPECT_TRUE(comes("0\r\n\r\n"));
+}
+
+TEST_F(HttpServerTest, OtherStreamsGetNone) {
+  std::promise<std::shared_ptr<Exchange>> running;
+  serve([&](const std::shared_ptr<Exchange>& exchange) { running.set_value(exchange); },
+        {.comment_time = std::chrono::milliseconds(1)});
+  const Client client(server_->port());
+  client.send(kGet);
+  const std::shared_ptr<Exchange> exchange = running.get_future().get();
+  exchange->begin(stream_head("application/x-ndjson"));
+  std::string text = client.read_until("\r\n\r\n");
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  exchange->write("{}\n");
+  exchange->finish();
+  text += client.read_until("0\r\n\r\n");
+  EXPECT_NE(text.find("{}"), std::string::npos);
+  EXPECT_EQ(text.find(":\n\n"), std::string::npos);
 }
 
 TEST_F(HttpServerTest, AnAnswerThatIsAbandonedIsNotWhole) {

@@ -205,6 +205,43 @@ TEST_F(KeyFiles, WhoIsWho) {
   }
 }
 
+// However near a guess comes, it costs the same: which key is compared with is no secret, and how it is compared does
+// not depend on where the first difference is.
+TEST_F(KeyFiles, TheSameIsComparedForEveryKey) {
+  using Compared = std::vector<std::pair<std::size_t, std::size_t>>;  // bytes of salt and of secret
+  const std::string good = create("good"), revoked = create("revoked"), brief = create("brief", {.lifetime = hours(1)});
+  store.revoke("revoked", wall);
+  wall += hours(1);
+  const auto changed = [](std::string key, std::size_t place) {
+    key[place] = key[place] == 'a' ? 'b' : 'a';
+    return key;
+  };
+  const std::string unknown = make_secret(wall).key;
+  for (const std::string& single : {std::string(), std::string("a key of the server's own")}) {
+    Compared compared;
+    KeyRing keys({.file = file,
+                  .single_key = single,
+                  .wall_time = [this] { return wall; },
+                  .now = [this] { return now; },
+                  .compare =
+                      [&](const KeySecret& stored, std::string_view secret) {
+                        compared.emplace_back(stored.salt.size(), secret.size());
+                        return secret_is_right(stored, secret);
+                      }},
+                 log);
+    EXPECT_EQ(keys.check(good).verdict, KeyRing::Verdict::right);
+    const Compared wanted = compared;
+    EXPECT_EQ(wanted.size(), single.empty() ? 1u : 2u);
+    for (const std::string& key :
+         {changed(good, 13), changed(good, good.size() - 1), changed(good, 3), unknown, revoked, brief,
+          unknown.substr(0, 13) + good.substr(13), good.substr(0, 13) + unknown.substr(13)}) {
+      compared.clear();
+      EXPECT_NE(keys.check(key).verdict, KeyRing::Verdict::right) << key;
+      EXPECT_EQ(compared, wanted) << key;
+    }
+  }
+}
+
 TEST_F(KeyFiles, AKeyEndsByItselfAndByBeingRevoked) {
   const std::string brief = create("brief", {.lifetime = hours(1)});
   const std::string lasting = create("lasting");

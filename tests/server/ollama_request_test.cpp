@@ -71,6 +71,20 @@ TEST(OllamaRequest, WhatIsWrongIsNamed) {
   EXPECT_EQ(generate(R"("messages":[])"), "messages");
 }
 
+// Whoever says what a full context keeps wants it to go on; who says both that and that it is to end means neither.
+TEST(OllamaRequest, WhatAShiftKeepsNeedsOne) {
+  const auto generate = [](const std::string& inside) {
+    return refused(read_ollama_generate, R"({"model":"toy","prompt":"a",)" + inside + "}");
+  };
+  for (const char* taken : {R"("options":{"num_keep":4})", R"("shift":true,"options":{"num_keep":-1})",
+                            R"("shift":false,"options":{"num_keep":0})", R"("shift":null,"options":{"num_keep":4})"}) {
+    EXPECT_EQ(generate(taken), "") << taken;
+  }
+  EXPECT_EQ(generate(R"("shift":false,"options":{"num_keep":4})"), "num_keep");
+  EXPECT_EQ(generate(R"("options":{"num_keep":-2})"), "num_keep");
+  EXPECT_EQ(refused(read_ollama_chat, R"({"messages":[],"shift":false,"options":{"num_keep":-1}})"), "num_keep");
+}
+
 TEST(OllamaRequest, MessagesHaveARoleAndText) {
   const auto chat = [](const std::string& message) {
     return refused(read_ollama_chat, "{\"messages\":[" + message + "]}");

@@ -66,14 +66,14 @@ constexpr Bounds kShared[] = {
     {"repetition_penalty", 0.01, 10, false},
     {"repeat_last_n", -1, kTokens, true},
     {"seed", -kSeed, kSeed, true},
-    {"n", 1, 32, true},
+    {"n", 1, 16, true},
 };
 
 TEST(OpenAiBounds, OfBothGeneratingForms) {
   for (const Bounds& row : kShared) {
     check_bounds(read_chat_request, chat(), row);
     Json body = completion();
-    body["best_of"] = 32;
+    body["best_of"] = 16;
     check_bounds(read_completion_request, body, row);
   }
 }
@@ -82,7 +82,7 @@ TEST(OpenAiBounds, OfEachForm) {
   check_bounds(read_chat_request, chat(), {"max_completion_tokens", -1, kTokens, true});
   check_bounds(read_chat_request, with(chat(), "logprobs", true), {"top_logprobs", 0, 20, true});
   check_bounds(read_completion_request, completion(), {"logprobs", 0, 20, true});
-  check_bounds(read_completion_request, completion(), {"best_of", 1, 32, true});
+  check_bounds(read_completion_request, completion(), {"best_of", 1, 16, true});
   check_bounds(read_embedding_request, embedding(), {"dimensions", 1, 1 << 20, true});
 }
 

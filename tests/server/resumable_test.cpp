@@ -44,6 +44,10 @@ class Client final : public AnswerReceiver {
 AnswerEvent piece(std::string text) { return {.text = std::move(text), .token = 1}; }
 AnswerEvent last() { return {.end = std::make_shared<AnswerEnd>(AnswerEnd{.finish_reason = "stop"})}; }
 
+std::shared_ptr<const Caller> key_holder(std::uint64_t key) {
+  return std::make_shared<const Caller>(Caller{.key = key});
+}
+
 void put(ResumableAnswer& answer, AnswerEvent event) { answer.take(std::span(&event, 1)); }
 
 struct Fixture : testing::Test {
@@ -71,7 +75,7 @@ TEST_F(Resumable, EveryEventComesOnceWhereverTheConnectionIsCut) {
   for (int round = 0; round < 200; ++round) {
     ResumableAnswers answers(options());
     auto client = std::make_shared<Client>(random() % 8);
-    const auto answer = answers.create(1, client);
+    const auto answer = answers.create(key_holder(1), client);
     answer->accepted();
     std::string wanted, text;
     std::vector<std::uint64_t> numbers;
@@ -102,7 +106,7 @@ TEST_F(Resumable, EveryEventComesOnceWhereverTheConnectionIsCut) {
 
 TEST_F(Resumable, TwoThreadsLoseNothing) {
   ResumableAnswers answers(options());
-  const auto answer = answers.create(1, std::make_shared<Client>(3));
+  const auto answer = answers.create(key_holder(1), std::make_shared<Client>(3));
   std::thread writer([&] {
     for (int i = 0; i < 2000; ++i) put(*answer, piece("x"));
     put(*answer, last());
@@ -122,7 +126,7 @@ TEST_F(Resumable, TwoThreadsLoseNothing) {
 
 TEST_F(Resumable, AnotherCallerLearnsNothing) {
   ResumableAnswers answers(options());
-  const auto answer = answers.create(1, std::make_shared<Client>());
+  const auto answer = answers.create(key_holder(1), std::make_shared<Client>());
   put(*answer, piece("a"));
   std::string messages[3];
   int i = 0;
@@ -145,7 +149,7 @@ TEST_F(Resumable, AnotherCallerLearnsNothing) {
 TEST_F(Resumable, WhoeverHasItsIdAndIsItsCallerEndsIt) {
   ResumableAnswers answers(options());
   const auto client = std::make_shared<Client>();
-  const auto answer = answers.create(1, client);
+  const auto answer = answers.create(key_holder(1), client);
   int cancelled = 0;
   answer->set_cancel([&] { ++cancelled; });
   EXPECT_THROW(answers.stop(answer->id(), 2), ApiError);
@@ -161,7 +165,7 @@ TEST_F(Resumable, HowMuchIsReadIsToldToWhoeverListens) {
   ResumableAnswers answers(options());
   const auto first = std::make_shared<Client>();
   const auto second = std::make_shared<Client>();
-  const auto answer = answers.create(1, first);
+  const auto answer = answers.create(key_holder(1), first);
   answer->reading(10, 50);
   answers.attach({.id = answer->id(), .event = 0}, 1, second);
   answer->reading(20, 50);
@@ -175,7 +179,7 @@ TEST_F(Resumable, ASecondConnectionTakesItFromTheFirst) {
   ResumableAnswers answers(options());
   const auto first = std::make_shared<Client>();
   const auto second = std::make_shared<Client>();
-  const auto answer = answers.create(1, first);
+  const auto answer = answers.create(key_holder(1), first);
   answer->accepted();
   put(*answer, piece("a"));
   answers.attach({.id = answer->id(), .event = 1}, 1, second);
@@ -191,7 +195,7 @@ TEST_F(Resumable, ASecondConnectionTakesItFromTheFirst) {
 TEST_F(Resumable, AfterItsTimeItIsEndedAndForgotten) {
   ResumableAnswers answers(options());
   const auto client = std::make_shared<Client>();
-  const auto answer = answers.create(1, client);
+  const auto answer = answers.create(key_holder(1), client);
   int cancelled = 0;
   answer->set_cancel([&] { ++cancelled; });
   now += 10min;
@@ -211,7 +215,7 @@ TEST_F(Resumable, AfterItsTimeItIsEndedAndForgotten) {
 
 TEST_F(Resumable, WhatHasEndedIsKeptForThoseWhoMissedTheEnd) {
   ResumableAnswers answers(options());
-  const auto answer = answers.create(1, std::make_shared<Client>());
+  const auto answer = answers.create(key_holder(1), std::make_shared<Client>());
   put(*answer, piece("a"));
   put(*answer, last());
   const auto client = std::make_shared<Client>();
@@ -225,10 +229,27 @@ TEST_F(Resumable, WhatHasEndedIsKeptForThoseWhoMissedTheEnd) {
   EXPECT_EQ(answers.size(), 0u);
 }
 
+TEST_F(Resumable, WhatHasEndedIsForgottenWithItsKey) {
+  ResumableAnswers answers(options());
+  const auto kept = answers.create(key_holder(1), std::make_shared<Client>(0));
+  const auto revoked = answers.create(key_holder(2), std::make_shared<Client>(0));
+  const auto running = answers.create(key_holder(2), std::make_shared<Client>(0));
+  for (const auto& answer : {kept, revoked}) put(*answer, last());
+  put(*running, piece("a"));
+  const auto forget = [&] { answers.forget([](const Caller& caller) { return caller.key == 1; }); };
+  forget();
+  EXPECT_EQ(status_of(answers, {.id = kept->id()}, 1), 200u);
+  EXPECT_EQ(status_of(answers, {.id = revoked->id()}, 2), 404u);
+  EXPECT_EQ(answers.size(), 2u) << "one that runs has an end to write down";
+  put(*running, last());
+  forget();
+  EXPECT_EQ(answers.size(), 1u);
+}
+
 TEST_F(Resumable, AnIdThatNobodyKnowsEndsWithItsConnection) {
   ResumableAnswers answers(options());
   const auto client = std::make_shared<Client>();
-  const auto answer = answers.create(1, client);
+  const auto answer = answers.create(key_holder(1), client);
   int cancelled = 0;
   answer->detach(client.get(), false);
   answer->set_cancel([&] { ++cancelled; });  // late, as it may be
@@ -239,7 +260,7 @@ TEST_F(Resumable, AnIdThatNobodyKnowsEndsWithItsConnection) {
 TEST_F(Resumable, WorkIsHeldUntilItsEnd) {
   ResumableAnswers answers(options());
   const auto client = std::make_shared<Client>();
-  const auto answer = answers.create(1, client);
+  const auto answer = answers.create(key_holder(1), client);
   auto work = std::make_shared<int>(0);
   const std::weak_ptr<int> held = work;
   answer->set_cancel([work] { ++*work; });
@@ -258,7 +279,7 @@ TEST_F(Resumable, WhatIsKeptIsBounded) {
   small.bytes = 20 * sizeof(AnswerEvent);
   ResumableAnswers answers(small);
   const auto client = std::make_shared<Client>();
-  const auto read = answers.create(1, client);
+  const auto read = answers.create(key_holder(1), client);
   int cancelled = 0;
   read->set_cancel([&] { ++cancelled; });
   for (int i = 0; i < 1000; ++i) put(*read, piece("x"));
@@ -267,7 +288,7 @@ TEST_F(Resumable, WhatIsKeptIsBounded) {
   EXPECT_EQ(status_of(answers, {.id = read->id(), .event = 1}, 1), 404u);
   EXPECT_EQ(status_of(answers, {.id = read->id(), .event = 995}, 1), 200u);
 
-  const auto alone = answers.create(1, std::make_shared<Client>(0));
+  const auto alone = answers.create(key_holder(1), std::make_shared<Client>(0));
   alone->set_cancel([&] { ++cancelled; });
   for (int i = 0; i < 1000; ++i) put(*alone, piece("x"));
   EXPECT_EQ(cancelled, 1) << "the first of them can never be sent";
@@ -282,7 +303,7 @@ TEST_F(Resumable, TheirNumberIsBounded) {
   std::vector<std::shared_ptr<ResumableAnswer>> made;
   const auto create = [&](std::uint64_t caller) {
     clients.push_back(std::make_shared<Client>());
-    made.push_back(answers.create(caller, clients.back()));
+    made.push_back(answers.create(key_holder(caller), clients.back()));
   };
   const auto status = [&](std::uint64_t caller) {
     try {
@@ -318,7 +339,7 @@ TEST_F(Resumable, ItsPlaceIsReadAsItIsWritten) {
     EXPECT_FALSE(read_resume_point(wrong)) << wrong;
   }
   ResumableAnswers answers(options());
-  const auto answer = answers.create(1, std::make_shared<Client>());
+  const auto answer = answers.create(key_holder(1), std::make_shared<Client>());
   EXPECT_EQ(status_of(answers, {.id = answer->id(), .event = 18446744073709551615u}, 1), 404u);
 }
 

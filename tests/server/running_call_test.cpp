@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <future>
+#include <mutex>
 
 #include "server/native_writer.h"
 #include "server/resumable.h"
 #include "server/served_toy.h"
+#include "support/late_device.h"
 
 namespace quarrel {
 namespace {
@@ -145,10 +148,83 @@ TEST(RunningCalls, EndThoseWhoseCallersMayNotAskAnyMore) {
   calls.add(first, std::make_shared<const Caller>(Caller{.name = "good"}));
   calls.add(second, std::make_shared<const Caller>(Caller{.name = "bad"}));
   calls.add(std::make_shared<Call>(), std::make_shared<const Caller>(Caller{.name = "bad"}));
-  calls.look([](const Caller& caller) { return caller.name == "good"; });
+  calls.look([](const Caller& caller) { return caller.name == "good"; }, Clock::now());
   EXPECT_EQ(calls.size(), 2u) << "what is over is forgotten";
   EXPECT_EQ(first->status, 0u);
   EXPECT_EQ(second->status, 401u);
+}
+
+// Steps wait while it is closed.
+class Gate {
+ public:
+  void pass() {
+    std::unique_lock lock(mutex_);
+    reached_ = reached_ || !open_;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return open_; });
+  }
+  void set(bool open) {
+    const std::scoped_lock lock(mutex_);
+    open_ = open;
+    changed_.notify_all();
+  }
+  void wait_until_reached() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return reached_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = true, reached_ = false;
+};
+
+class HangingEngine : public test::ServedToy {
+ protected:
+  explicit HangingEngine(const std::shared_ptr<Gate>& gate = std::make_shared<Gate>())
+      : ServedToy({.patience = std::chrono::milliseconds(50)},
+                  test::make_late_device({.backend = "cpu", .threads = 2},
+                                         {.before_step = [gate](Ticket) { gate->pass(); }})),
+        gate_(gate) {}
+  void TearDown() override {
+    gate_->set(true);
+    ServedToy::TearDown();
+  }
+
+  const std::shared_ptr<Gate> gate_;
+};
+
+// A device that does not come back keeps its engine's thread; whoever asked is told all the same.
+TEST_F(HangingEngine, IsWaitedForNoLongerThanAnyOther) {
+  class Reader final : public AnswerReceiver {
+   public:
+    void accepted(const ResumePoint&) override {}
+    bool take(std::span<const AnswerEvent> events, const ResumePoint&) override {
+      if (events.back().end != nullptr) end.set_value(events.back().end);
+      return true;
+    }
+    std::promise<std::shared_ptr<const AnswerEnd>> end;
+  };
+  const OfferedModel model = service_->find("", {});
+  ModelRegistry::Lease lease = service_->registry().acquire_and_wait(model.name);
+  gate_->set(false);
+  EngineRequest request;
+  request.prompt = {1, 2, 3};
+  request.max_tokens = 1;
+  const Engine::Submission hanging = lease->engine().submit(request);
+  lease.reset();
+  gate_->wait_until_reached();
+  const auto reader = std::make_shared<Reader>();
+  const auto record = service_->new_record({.route = "POST /test"});
+  const auto call = start_generation(*service_, record, model, endless,
+                                     std::make_unique<EventWriter>(reader, EventWriter::Options{}));
+  auto end = reader->end.get_future();
+  ASSERT_EQ(end.wait_for(std::chrono::minutes(1)), std::future_status::ready);
+  const std::shared_ptr<const AnswerEnd> told = end.get();
+  ASSERT_TRUE(told->error);
+  EXPECT_EQ(told->error->status, 503u);
+  EXPECT_EQ(told->error->code, "timeout");
+  EXPECT_EQ(record->facts().error, "unavailable_error");
 }
 
 class SmallStore : public test::ServedToy {
@@ -160,7 +236,7 @@ class SmallStore : public test::ServedToy {
 // doing so.
 TEST_F(SmallStore, AnAnswerThatOutgrowsItEnds) {
   const auto reader = std::make_shared<Counting>();
-  auto answer = service_->sockets().answers().create(0, reader);
+  auto answer = service_->sockets().answers().create(std::make_shared<const Caller>(), reader);
   std::weak_ptr<RequestRecord> record;
   {
     auto made = service_->new_record({.route = "POST /test"});

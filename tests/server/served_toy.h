@@ -21,11 +21,12 @@ namespace quarrel::test {
 
 class ServedToy : public testing::Test {
  protected:
-  explicit ServedToy(ServiceOptions options = {}) {
+  explicit ServedToy(ServiceOptions options = {},
+                     std::shared_ptr<Device> device = make_device({.backend = "cpu", .threads = 2})) {
     options.models = {write_toy_chat(folder_.path(), {.context = 512}).string()};
     options.text_threads = 1;
     service_ =
-        std::make_unique<Service>(std::move(options), make_device({.backend = "cpu", .threads = 2}),
+        std::make_unique<Service>(std::move(options), std::move(device),
                                   ModelStore(StorePaths{.quarrel = folder_.path() / "store", .ollama = {}}), log_);
     service_->poster()->set([this](std::function<void()> task) {
       const std::scoped_lock lock(mutex_);

@@ -64,6 +64,7 @@ TEST(ServerLog, ARequestIsALineOfJson) {
                                    {"prompt_tokens", 7},
                                    {"cached_tokens", 2},
                                    {"generated_tokens", 5},
+                                   {"priority", "normal"},
                                    {"queue_ms", 2.0},
                                    {"first_token_ms", 8.0},
                                    {"decode_ms", 12.0},

@@ -93,9 +93,11 @@ TEST(WsProtocol, MessagesAreWritten) {
   ApiError busy(503, "unavailable_error", "queue_full", "full");
   busy.retry_after = std::chrono::milliseconds(2500);
   EXPECT_EQ(error_message("x", busy),
-            R"({"type":"error","id":"x","payload":{"code":"QUEUE_FULL","message":"full","retry_after":3}})");
-  EXPECT_EQ(error_message("", invalid_field("topk", "wrong")),
-            R"({"type":"error","payload":{"code":"INVALID_REQUEST","message":"wrong","param":"topk"}})");
+            R"({"type":"error","id":"x","payload":{"code":"QUEUE_FULL","message":"full","reason":"queue_full",)"
+            R"("retry_after":3}})");
+  EXPECT_EQ(
+      error_message("", invalid_field("topk", "wrong")),
+      R"({"type":"error","payload":{"code":"INVALID_REQUEST","message":"wrong","reason":"invalid_value","param":"topk"}})");
   const AnswerEvent failed{.end = std::make_shared<AnswerEnd>(AnswerEnd{.error = ApiError(500, "", "", "bad")})};
   EXPECT_EQ(AnswerMessages("x").message(failed, ""),
             R"({"type":"error","id":"x","payload":{"code":"INFERENCE_ERROR","message":"bad"}})");

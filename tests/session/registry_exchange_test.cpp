@@ -87,6 +87,21 @@ TEST_F(RegistryExchangeTest, ARenewedOneIsWhatItsNameStandsForNow) {
   EXPECT_EQ(models->acquire_and_wait("llama"), now);
 }
 
+// The old model is nobody's but those who hold it; their requests end with everybody else's.
+TEST_F(RegistryExchangeTest, TheOldOnesRequestsAreToldOfTheEnd) {
+  const auto models = registry();
+  const Lease old = models->acquire_and_wait("llama");
+  old->engine().pause();
+  const Engine::Submission running = old->engine().submit(request());
+  models->exchange_and_wait("llama", file("qwen3"));
+  settle(*models);
+  models->end_requests("it is late");
+  ASSERT_EQ(old->engine().submit(request()).result.status, SubmitStatus::draining);
+  std::string why;
+  while (const auto event = running.stream->next()) why = event->error;
+  EXPECT_EQ(why, "it is late");
+}
+
 TEST_F(RegistryExchangeTest, ACacheIsClearedOfAModelThatIsThere) {
   const auto models = registry();
   EXPECT_FALSE(models->clear_cache("llama"));

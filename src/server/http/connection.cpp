@@ -87,6 +87,13 @@ std::string whole_text(const Response& response, const std::string& id, int mino
   return text;
 }
 
+// A part of an answer in pieces.
+void append_piece(std::string& bytes, std::string_view piece, bool chunked) {
+  if (chunked) fmt::format_to(std::back_inserter(bytes), "{:x}\r\n", piece.size());
+  bytes += piece;
+  if (chunked) bytes += "\r\n";
+}
+
 }  // namespace
 
 Connection::Connection(Socket socket, Peer peer, const std::shared_ptr<TlsContext>& tls,
@@ -361,6 +368,7 @@ asio::awaitable<bool> Connection::send_answer(std::shared_ptr<Exchange> exchange
   const std::string id = exchange->request().id;
   const bool head_only = exchange->request().method == "HEAD";
   const bool chunked = minor_version_ == 1;
+  std::chrono::milliseconds silence{0};  // that is filled with comments
   for (;;) {
     Exchange::Output output = exchange->take();
     if (output.broken || !transport_.is_open()) {
@@ -378,15 +386,12 @@ asio::awaitable<bool> Connection::send_answer(std::shared_ptr<Exchange> exchange
       output.head = {};  // a large answer is there twice no longer than it takes to write it down
     } else if (output.has_head) {
       end_means_whole_ = !chunked;
+      if (output.head.content_type == "text/event-stream") silence = limits_.comment_time;
       bytes = head_text(output.head, id, minor_version_, keep_alive && chunked && !draining_);
       if (chunked) bytes += "Transfer-Encoding: chunked\r\n";
       bytes += "\r\n";
     }
-    if (!output.pieces.empty()) {
-      if (chunked) fmt::format_to(std::back_inserter(bytes), "{:x}\r\n", output.pieces.size());
-      bytes += output.pieces;
-      if (chunked) bytes += "\r\n";
-    }
+    if (!output.pieces.empty()) append_piece(bytes, output.pieces, chunked);
     if (output.finished && !output.whole && chunked) bytes += "0\r\n\r\n";
     if (!bytes.empty()) {
       const bool sent = co_await send(std::move(bytes));
@@ -401,8 +406,25 @@ asio::awaitable<bool> Connection::send_answer(std::shared_ptr<Exchange> exchange
       if (!may_go_on) co_await say_end();
       co_return may_go_on;
     }
-    co_await waker_.sleep();
+    const bool goes_on = co_await wait_for_more(silence);
+    if (!goes_on) {
+      exchange->close();
+      co_return false;
+    }
   }
+}
+
+// Fills the silence with comments. False: the client does not take them.
+asio::awaitable<bool> Connection::wait_for_more(std::chrono::milliseconds silence) {
+  bool woken = co_await waker_.sleep(silence);
+  while (!woken) {
+    std::string comment;
+    append_piece(comment, ":\n\n", minor_version_ == 1);
+    const bool sent = co_await send(std::move(comment));
+    if (!sent) co_return false;
+    woken = co_await waker_.sleep(silence);
+  }
+  co_return true;
 }
 
 asio::awaitable<void> Connection::become_websocket(std::shared_ptr<Exchange> exchange, Exchange::Output output) {

@@ -69,6 +69,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::asio::awaitable<bool> read_body(Parser& parser, const Request& request, ByteBudget::Share& share);
   boost::asio::awaitable<bool> answer(std::shared_ptr<Exchange> exchange, bool keep_alive);
   boost::asio::awaitable<bool> send_answer(std::shared_ptr<Exchange> exchange, bool keep_alive);
+  boost::asio::awaitable<bool> wait_for_more(std::chrono::milliseconds silence);
   boost::asio::awaitable<bool> send(std::string bytes);
   boost::asio::awaitable<void> refuse(unsigned status, std::string message, std::string id,
                                       std::shared_ptr<RequestRecord> record = {});

@@ -32,6 +32,9 @@ struct Limits {
   std::chrono::milliseconds write_time = std::chrono::seconds(30);  // without any progress
   // What is sent at once may take `write_time` and as long as it takes a client that reads so many bytes a second.
   std::size_t least_read_rate = 16 * 1024;
+  // A stream of events in which nothing comes for so long gets a comment: proxies and clients give up on silent ones.
+  // 0: it does not.
+  std::chrono::milliseconds comment_time = std::chrono::seconds(5);
   std::size_t websocket_message_bytes = 1024 * 1024;  // from a client
   // Without a byte from the client for so long it gets a ping; after as long again it is gone.
   std::chrono::milliseconds websocket_ping_time = std::chrono::seconds(20);

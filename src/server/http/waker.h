@@ -5,6 +5,8 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <chrono>
+#include <utility>
 
 #include "server/http/transport.h"
 
@@ -12,21 +14,26 @@ namespace quarrel::http {
 
 class Waker {
  public:
-  explicit Waker(const Strand& strand) : timer_(strand, boost::asio::steady_timer::time_point::max()) {}
+  explicit Waker(const Strand& strand) : timer_(strand) {}
 
   // Whoever sleeps goes on; the next one to sleep does so at once if nobody does now.
   void wake() {
     woken_ = true;
     timer_.cancel();
   }
-  boost::asio::awaitable<void> sleep() {
-    boost::system::error_code cancelled;
-    if (!woken_) co_await timer_.async_wait(boost::asio::redirect_error(boost::asio::use_awaitable, cancelled));
-    woken_ = false;
+  // False: so much time has passed, and nobody woke it. 0: it sleeps until somebody does.
+  boost::asio::awaitable<bool> sleep(std::chrono::milliseconds most = {}) {
+    using Timer = boost::asio::steady_timer;
+    if (!woken_) {
+      timer_.expires_at(most.count() > 0 ? Timer::clock_type::now() + most : Timer::time_point::max());
+      boost::system::error_code cancelled;
+      co_await timer_.async_wait(boost::asio::redirect_error(boost::asio::use_awaitable, cancelled));
+    }
+    co_return std::exchange(woken_, false);
   }
 
  private:
-  boost::asio::steady_timer timer_;  // never expires
+  boost::asio::steady_timer timer_;
   bool woken_ = false;
 };
 

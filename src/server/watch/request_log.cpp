@@ -7,6 +7,7 @@
 
 #include "base/printable.h"
 #include "server/json_text.h"
+#include "server/key_record.h"
 
 namespace quarrel {
 namespace {
@@ -54,6 +55,7 @@ std::string request_json(const RequestFacts& facts) {
   if (facts.submitted) {
     json += fmt::format(R"(,"prompt_tokens":{},"cached_tokens":{},"generated_tokens":{})", facts.prompt_tokens,
                         facts.cached_tokens, facts.generated_tokens);
+    add_text("priority", priority_name(facts.priority));
   }
   add_time("model_ms", milliseconds(facts.begun, facts.acquired));
   add_time("tokenise_ms", milliseconds(facts.acquired, facts.submitted));

@@ -17,7 +17,7 @@ bool is_id(std::string_view digits) noexcept {
   return std::ranges::all_of(digits, is_digit) && digits.find_first_not_of('0') != std::string_view::npos;
 }
 
-std::uint64_t random_number() {
+std::uint64_t random_bits() {
   thread_local std::mt19937_64 random{[] {
     std::random_device source;
     std::seed_seq seed{source(), source(), source(), source()};
@@ -51,9 +51,9 @@ TraceContext new_span(std::string_view traceparent) {
   if (const std::optional<TraceContext> asking = read_traceparent(traceparent)) {
     return {.trace = asking->trace, .span = new_span_id(), .parent = asking->span, .sampled = asking->sampled};
   }
-  return {.trace = fmt::format("{:016x}{:016x}", random_number(), random_number()), .span = new_span_id()};
+  return {.trace = fmt::format("{:016x}{:016x}", random_bits(), random_bits()), .span = new_span_id()};
 }
 
-std::string new_span_id() { return fmt::format("{:016x}", random_number()); }
+std::string new_span_id() { return fmt::format("{:016x}", random_bits()); }
 
 }  // namespace quarrel
