@@ -53,6 +53,10 @@ Json model_json(const OfferedModel& model, const std::vector<ModelRegistry::Stat
   const char* status = "unloaded";
   if (found != loaded.end()) status = found->state == ModelRegistry::State::loading ? "loading" : "loaded";
   json["status"] = status;
+  if (found != loaded.end() && found->context > 0) {
+    json["context_length"] = found->context;
+    json["max_model_len"] = found->context;  // where clients of vLLM look for it
+  }
   json["size"] = model.bytes;
   if (!model.parameters.empty()) json["parameters"] = model.parameters;
   if (!model.quantisation.empty()) json["quantization"] = model.quantisation;

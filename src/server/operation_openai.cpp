@@ -91,6 +91,8 @@ Json model_schema() {
                                 {"created", integer("seconds since 1970")},
                                 {"owned_by", text()},
                                 {"status", one_of({"unloaded", "loading", "loaded"})},
+                                {"context_length", integer("tokens, of one that is loaded"), false},
+                                {"max_model_len", integer("the same, as vLLM's clients call it"), false},
                                 {"size", integer("of its file, in bytes")},
                                 {"parameters", text("how many, as its file says"), false},
                                 {"quantization", text("the type of its weights"), false}}));

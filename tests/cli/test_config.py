@@ -72,14 +72,25 @@ class Config(ServeTest):
         # Never by its path.
         self.assertEqual(self.server.post("/v1/completions", {"model": self.other, "prompt": "a"})[0], 404)
         # The file's dialect: Ollama's form would be an object of its own.
-        status, answer = self.server.post("/api/generate", {"model": "configured", "prompt": "a", "max_tokens": 2})
-        self.assertEqual((status, answer["tokens_generated"]), (200, 2))
+        status, answer = self.server.post("/api/generate", {"model": "configured", "prompt": "a", "max_tokens": 1})
+        self.assertEqual((status, answer["tokens_generated"]), (200, 1))
         status, answer = self.server.post("/api/generate", {"model": "configured", "prompt": "a"})
         self.assertIn("tokens_generated", answer)
         # It stays for ever, unlike the others.
         listed = json.loads(self.server.request("GET", "/api/ps")[2])["models"]
         self.assertEqual([model["name"] for model in listed], ["configured:latest"])
         self.assertGreater(int(listed[0]["expires_at"][:4]), 2100)
+
+    def test_whose_form_generate_takes(self):
+        server = self.start_server("--config", self.config, "--generate-dialect", "ollama")
+        status, answer = server.post("/api/generate", {"prompt": "a", "max_tokens": 2})
+        self.assertEqual(status, 400, answer)
+        self.assertIn("max_tokens", answer["error"])
+        status, answer = server.post("/api/generate", {"prompt": "a", "stream": False, "options": {"num_predict": 1}})
+        self.assertEqual((status, answer["eval_count"]), (200, 1))
+        status, answer = server.post("/api/native/generate", {"prompt": "a", "max_tokens": 1})
+        self.assertEqual((status, answer["tokens_generated"]), (200, 1))
+        self.assertEqual(server.stop()[0], 0)
 
     def test_the_default_model(self):
         for name in ("one", "two"):

@@ -4,14 +4,19 @@ import base64
 import concurrent.futures
 import json
 import os
+import re
+import shutil
 import signal
 import struct
+import subprocess
 import time
 import unittest
 
 from harness import TIMEOUT
 from serve_harness import ServeTest
+from websocket_client import WebSocketClient
 
+GUIDE = os.path.join(os.path.dirname(__file__), "..", "..", "docs", "server.md")
 CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"
 
@@ -143,7 +148,10 @@ class OpenAi(ServeTest):
         self.assertEqual(listed["data"][0]["size"], os.path.getsize(self.toy))
         self.chat(asked(model="toy", max_tokens=1))
         _, _, data = self.server.request("GET", "/v1/models/toy")
-        self.assertEqual(json.loads(data), {**listed["data"][0], "status": "loaded"})
+        told = json.loads(data)
+        self.assertGreater(told["context_length"], 0)
+        self.assertEqual({**listed["data"][0], "status": "loaded", "context_length": told["context_length"],
+                          "max_model_len": told["context_length"]}, told)
         status, _, data = self.server.request("GET", "/v1/models/nobody")
         self.expect_error(404, (status, json.loads(data)), code="model_not_found")
 
@@ -207,6 +215,24 @@ class Native(ServeTest):
             self.assertEqual(status, 400, answer)
             self.assertIsInstance(answer["error"], str)
 
+    @unittest.skipUnless(shutil.which("curl"), "there is no curl")
+    def test_the_call_of_the_guide_as_written(self):
+        with open(GUIDE, encoding="utf-8") as file:
+            command = re.search(r"^(curl -X POST localhost:8080/api/generate .*\n.*)$", file.read(), re.MULTILINE).group(1)
+        self.assertIn("""-H 'Content-Type: application/json'""", command)
+        self.assertIn("""-d '{"prompt": "Explain quantum computing", "max_tokens": 100}'""", command)
+        command = command.replace("curl", "curl --silent", 1).replace("8080", str(self.server.port))
+        done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=TIMEOUT, check=True)
+        answer = json.loads(done.stdout)
+        self.assertLessEqual({"text", "tokens_generated", "tokens_per_sec", "finish_reason"}, set(answer))
+        self.assertLessEqual(answer["tokens_generated"], 100)
+
+    def test_a_prompt_beyond_the_context_has_a_code(self):
+        for path in ("/api/generate", "/api/native/generate", "/api/stream"):
+            status, answer = self.server.post(path, {"prompt": "x " * 100000})
+            self.assertEqual((status, answer["code"]), (400, "context_length_exceeded"), answer)
+            self.assertRegex(answer["error"], r"\d+ tokens")
+
     def test_health(self):
         for path in ("/health", "/api/health", "/healthz"):
             self.assertEqual(self.server.request("GET", path)[2], b'{"status":"ok"}')
@@ -265,6 +291,42 @@ class Many(ServeTest):
         with concurrent.futures.ThreadPoolExecutor(64) as pool:
             self.assertEqual(list(pool.map(text, bodies)), alone)
         self.assertGreater(len(set(alone)), 32)
+
+    def test_every_form_among_64_is_what_the_program_says(self):
+        def told(number):
+            return json.loads(self.succeed("run", self.toy, f"Number {number}", "--json", "--seed", str(number), "-n",
+                                           "8").out)["text"]
+
+        def sse(number):
+            frames = self.server.events(CHAT, asked(f"Number {number}", seed=number, max_tokens=8, stream=True))[:-1]
+            return "".join(json.loads(frame)["choices"][0]["delta"].get("content", "") for frame in frames)
+
+        def whole(number):
+            answer = self.server.post(CHAT, asked(f"Number {number}", seed=number, max_tokens=8))[1]
+            return answer["choices"][0]["message"]["content"]
+
+        def ndjson(number):
+            body = {"model": "toy", "prompt": f"Number {number}", "options": {"seed": number, "num_predict": 8}}
+            return "".join(json.loads(line)["response"]
+                           for line in self.server.request("POST", "/api/generate", body)[2].splitlines())
+
+        def native(number):
+            events = self.server.events("/api/stream", {"prompt": f"Number {number}", "seed": number, "max_tokens": 8})
+            return "".join(json.loads(event)["token"] for event in events)
+
+        def socket(number):
+            with WebSocketClient(self.server.port) as client:
+                client.ask("a", prompt=f"Number {number}", seed=number, max_tokens=8)
+                return "".join(message["payload"]["token"] for message in client.answer("a"))
+
+        forms = (sse, whole, ndjson, native, socket)
+        expected = [told(number) for number in range(4)]
+        calls = [(forms[i % len(forms)], i // len(forms) % 4) for i in range(64)]
+        with concurrent.futures.ThreadPoolExecutor(64) as pool:
+            said = list(pool.map(lambda call: call[0](call[1]), calls))
+        for (form, number), text in zip(calls, said):
+            self.assertEqual(text, expected[number], form.__name__)
+        self.assertEqual(len(set(expected)), 4)
 
 
 class Ends(ServeTest):

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """HTTP as it comes over a socket: what would let two readers disagree, limits, odd paths, hosts, origins and keys."""
 import json
+import os
 import socket
 import unittest
 
@@ -201,6 +202,26 @@ class Descriptors(ServeTest):
         idle = [server.socket() for _ in range(400)]
         self.assertEqual(server.request("GET", "/healthz")[0], 200)
         for connection in idle:
+            connection.close()
+        self.assertEqual(server.stop()[0], 0)
+
+
+class Threads(ServeTest):
+    def test_connections_have_none_of_their_own(self):
+        server = self.start_server(self.toy)
+        def threads():
+            return len(os.listdir(f"/proc/{server.process.pid}/task"))
+        self.assertEqual(server.post("/v1/completions", {"prompt": "a", "max_tokens": 1})[0], 200)
+        connections = [server.socket()]
+        connections[0].sendall(get())
+        connections[0].recv(65536)
+        few = threads()
+        for _ in range(100):
+            connections.append(server.socket())
+            connections[-1].sendall(get())
+            connections[-1].recv(65536)
+        self.assertEqual(threads(), few)
+        for connection in connections:
             connection.close()
         self.assertEqual(server.stop()[0], 0)
 

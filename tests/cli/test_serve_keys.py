@@ -4,6 +4,7 @@ import concurrent.futures
 import json
 import os
 import random
+import re
 import signal
 import socket
 import stat
@@ -174,6 +175,16 @@ class Roles(KeyTest):
         unknown = self.ask(self.narrow, CHAT, {**QUESTION, "model": "tox"})[2]
         self.assertEqual(json.dumps(refused).replace("toy", "tox"), json.dumps(unknown))
         self.assertEqual(self.get(self.narrow, "/v1/models/toy")[0], 404)
+
+    def test_nobody_finds_what_another_has_had_cached(self):
+        body = {**QUESTION, "messages": [{"role": "user", "content": "a prompt of several blocks " * 8}]}
+        def cached(key):
+            status, _, answer = self.ask(key, body=body)
+            self.assertEqual(status, 200, answer)
+            return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+        self.assertEqual(cached(self.use), 0)
+        self.assertGreater(cached(self.use), 0)
+        self.assertEqual(cached(self.admin), 0)
 
     def test_keys_come_and_go_while_the_server_runs(self):
         def statuses(*keys):
@@ -469,6 +480,31 @@ class LimitTest(KeyTest):
         for priority in ("interactive", "normal", "batch"):
             self.assertEqual(self.ask(self.free, **{"x-quarrel-priority": priority})[0], 200)
         self.assertEqual(self.ask(self.free, **{"x-quarrel-priority": "urgent"})[0], 400)
+
+
+class QueuedTokens(KeyTest):
+    def test_a_queue_is_bounded_in_tokens_too(self):
+        server = self.start_server(self.make_toy("chat", "long.gguf", context=65536), "--cache-tokens", "64k", "--parallel",
+                                   "1", "--queue-tokens", "64")
+        bias = {str(token): -100 for token in (258, 2, 0, 1)}  # those that end an answer
+        running = server.connect()
+        self.addCleanup(running.close)
+        running.request("POST", "/v1/completions", json.dumps({"prompt": "Hello", "max_tokens": 60000, "stream": True,
+                                                              "logit_bias": bias}))
+        answer = running.getresponse()
+        self.assertTrue(answer.readline())
+        body = {"prompt": "word " * 40, "max_tokens": 1}
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(server.post, "/v1/completions", body)  # alone in the queue, it may be longer than that
+            self.eventually(True, lambda: bool(re.search(rb"^quarrel_waiting_tokens\{[^}]*\} [1-9]",
+                                                         server.request("GET", "/metrics")[2], re.MULTILINE)))
+            status, headers, data = server.request("POST", "/v1/completions", body)
+            self.expect_error(503, (status, json.loads(data)), code="queue_full")
+            self.assertGreaterEqual(int(headers["Retry-After"]), 1)
+            answer.close()
+            running.close()
+            self.assertEqual(waiting.result(TIMEOUT)[0], 200)
+        self.assertEqual(server.stop()[0], 0)
 
 
 class Patience(KeyTest):

@@ -159,19 +159,21 @@ class Options(OllamaTest):
             self.refused(400, [word], "/api/generate", prompt="a", options=options)
 
     def test_a_full_context(self):
-        endless = {**GREEDY, "num_predict": -1}
-        ended = self.answer("/api/generate", prompt="the fox", options=endless)
+        # What has come is ever likelier to come again, and no end among it.
+        endless = {**GREEDY, "num_predict": -1, "repeat_penalty": 0.5, "repeat_last_n": -1}
+        def ask(**request):
+            return self.answer("/api/generate", prompt="the fox", raw=True, **request)
+        ended = ask(options=endless)
         self.assertEqual(ended["done_reason"], "length")
         self.assertLess(ended["eval_count"], 256)
-        more = {**GREEDY, "num_predict": 400}
+        more = {**endless, "num_predict": 400}
         for request in ({"shift": True, "options": more}, {"options": {**more, "num_keep": 4}},
                         {"options": {**more, "num_keep": -1}}):
-            answer = self.answer("/api/generate", prompt="the fox", **request)
+            answer = ask(**request)
             self.assertEqual((answer["eval_count"], answer["done_reason"]), (400, "length"), request)
             self.assertTrue(answer["response"].startswith(ended["response"]), request)
         self.refused(400, ["num_keep", "shift"], "/api/generate", prompt="a", shift=False, options={"num_keep": 4})
-        self.assertEqual(self.answer("/api/generate", prompt="the fox", shift=True, options=endless)["eval_count"],
-                         2560, "ten contexts")
+        self.assertEqual(ask(shift=True, options=endless)["eval_count"], 2560, "ten contexts")
 
     def test_what_is_not_offered_is_named(self):
         for name, value in (("format", "json"), ("format", {"type": "object"}), ("think", True), ("suffix", "b"),
