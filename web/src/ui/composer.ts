@@ -136,7 +136,7 @@ export class Composer {
     const { settings } = this.#page.core;
     const items = settings.templates.get().map((template) => ({
       label: template.name,
-      hint: template.text.replace(/\s+/g, " "),
+      hint: template.text.replaceAll("{text}", "…").replace(/\s+/g, " "),
       press: () => this.write(template.text.includes("{text}") ? template.text.replaceAll("{text}", () => this.#field.value) : `${template.text}${this.#field.value}`),
     }));
     openMenu(anchor, "Templates", [...items, { label: "Your templates", icon: "edit" as const, line: true, press: () => manageTemplates(this.#page) }]);

@@ -189,7 +189,7 @@ export class MessageView {
     const { chat } = this.#page.core;
     const made: HTMLButtonElement[] = [];
     if (message.text !== "") made.push(...this.#textTools(message));
-    if (message.role === "assistant") {
+    if (message.role === "assistant" && (message.error === null || message.text !== "")) { // the error has its own Retry
       const again = tool("retry", "Regenerate", () => this.#ask(chat.regenerate(message.conversationId, message.id)), { small: true });
       again.disabled = this.#place.busy;
       made.push(again);
