@@ -59,6 +59,14 @@ test("a typing indicator, progress while the prompt is read, and the inputs disa
   expect(send).toEqual(stop); // the same place and size
 });
 
+test("a busy server: the place in the queue", async ({ chat, fake }) => {
+  fake.answers = [{ tokens: words("At last."), waiting: 2500, ahead: 3 }];
+  await chat.open();
+  await chat.ask("Go");
+  await expect(chat.answers.last()).toContainText("The server is busy: 3 requests before this one");
+  await expect(chat.answers.last().locator(".prose")).toHaveText("At last.");
+});
+
 test("the end is followed until the reader scrolls up", async ({ chat, fake }) => {
   fake.answers = [{ tokens: words("Line of the answer.\n\n".repeat(400)), gap: 4 }];
   await chat.open();
@@ -155,6 +163,32 @@ test("an error is a message with a retry, never a blank", async ({ chat, fake })
   await chat.page.getByRole("button", { name: "Retry" }).click();
   await expect(chat.answers.last().locator(".prose")).toHaveText("Better");
   await expect(chat.answers).toHaveCount(1);
+});
+
+test("an error in the middle keeps what had come, and Retry begins anew", async ({ chat, fake }) => {
+  fake.answers = [{ tokens: words("The first half"), error: { code: "INFERENCE_ERROR", message: "the model failed" } }, { tokens: ["Whole"] }];
+  await chat.open();
+  await expect(await chat.converse("Go")).toHaveText("The first half");
+  await expect(chat.answers.last()).toContainText("The model failed.");
+  await chat.page.getByRole("button", { name: "Retry" }).click();
+  await expect(chat.answers.last().locator(".prose")).toHaveText("Whole");
+});
+
+test("nothing jumps while an answer comes", async ({ chat, fake, page }) => {
+  fake.answers = [{ tokens: words(markdownAnswer), gap: 8, loading: 900, reading: 700, promptTokens: 2048 }];
+  await chat.open();
+  await page.evaluate(() => {
+    const state = globalThis as unknown as { moved: string[] };
+    state.moved = [];
+    new PerformanceObserver((list) => {
+      for (const entry of list.getEntries() as (PerformanceEntry & { hadRecentInput: boolean; sources: { node: Element | null }[] })[]) {
+        if (!entry.hadRecentInput) state.moved.push(...entry.sources.map(({ node }) => node?.className ?? "something"));
+      }
+    }).observe({ type: "layout-shift" });
+  });
+  await chat.converse("Go");
+  await page.waitForTimeout(200);
+  expect(await page.evaluate(() => (globalThis as unknown as { moved: string[] }).moved)).toEqual([]);
 });
 
 test("a full context is said, with a way on", async ({ chat, fake, page }) => {
