@@ -81,6 +81,7 @@ test("an answer that is gone, and one that fails, are failures", async () => {
   assert.deepEqual((await read([404], "ab:4")).story, ["failed MODEL_NOT_FOUND"]);
   assert.deepEqual((await read([`${event(1, "a")}event: error\ndata: {"error": "it broke"}\n\n`])).story, ["failed INFERENCE_ERROR"]);
   assert.deepEqual((await read([401])).story, ["failed KEY_NEEDED"]);
+  assert.deepEqual((await read(['event: error\ndata: {"error": "too much", "code": "context_length_exceeded"}\n\n'])).story, ["failed CONTEXT_FULL"]);
 });
 
 test("stop ends the answer at the server too", async () => {
