@@ -126,6 +126,7 @@ export class Composer {
     this.#arc.setAttribute("stroke-dashoffset", String(ROUND * (1 - share)));
     this.#gauge.classList.toggle("gauge--warn", share >= 0.8 && share < 0.95);
     this.#gauge.classList.toggle("gauge--full", share >= 0.95);
+    if (length !== null) this.#gaugeWords.style.minWidth = `${count(length).length * 2 + 3}ch`; // room for all that it may say
     setText(this.#gaugeWords, length === null ? plural(used, "token") : `${count(used)} / ${count(length)}`);
     const label = length === null ? `${plural(used, "token")} of context in use` : `${count(used)} of ${count(length)} tokens of context in use`;
     this.#gauge.setAttribute("aria-label", label);

@@ -219,8 +219,9 @@ function figures(message: Message, running: RunningAnswer | null): readonly (rea
   } else if (message.statistics !== null && message.state !== "writing") {
     const { tokensPerSecond, timeToFirstToken, generatedTokens, promptTokens } = message.statistics;
     if (tokensPerSecond > 0) parts.push(["speed", `${rounded(tokensPerSecond)} tokens/s`]);
-    if (timeToFirstToken !== null) parts.push(["first", `${duration(timeToFirstToken)} to the first`]);
+    // In the order of a running answer: what is new comes behind, and nothing moves.
     parts.push(["counts", `${count(promptTokens)} read, ${count(generatedTokens)} written`]);
+    if (timeToFirstToken !== null) parts.push(["first", `${duration(timeToFirstToken)} to the first`]);
   }
   return parts;
 }

@@ -15,6 +15,8 @@ export interface Answer {
   reading?: number;
   waiting?: number; // in the queue
   ahead?: number; // of waiting: what is told
+  /** After so many tokens it waits for that. */
+  hold?: { after: number; until: Promise<unknown> };
   finish?: string;
   promptTokens?: number;
   error?: { code: string; message: string; retry_after?: number };
@@ -204,6 +206,7 @@ export class FakeServer {
     let next = performance.now();
     let written = 0;
     for (const token of answer.tokens) {
+      if (written === answer.hold?.after) await answer.hold.until;
       if (running.stopped) break;
       if (answer.gap) {
         next += answer.gap;
