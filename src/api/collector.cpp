@@ -25,8 +25,9 @@ std::vector<std::vector<TokenLogprob>> tops_of(const std::vector<std::vector<qua
 Event::Kind kind_of(GenerationEvent::Kind kind) noexcept {
   switch (kind) {
     case GenerationEvent::Kind::started:
+    case GenerationEvent::Kind::waiting:
     case GenerationEvent::Kind::prompt_read:
-      return Event::Kind::started;  // the latter is asked for by the server alone
+      return Event::Kind::started;  // the other two are asked for by the server alone
     case GenerationEvent::Kind::prompt_score: return Event::Kind::prompt_logprob;
     case GenerationEvent::Kind::piece: return Event::Kind::piece;
     case GenerationEvent::Kind::shifted: return Event::Kind::shifted;

@@ -27,9 +27,9 @@ struct Job;
 inline constexpr std::int32_t kMostPreemptions = 3;
 inline constexpr std::int32_t kExemptLevel = std::numeric_limits<std::int32_t>::min();
 
-// What can be reported of a branch between two plans: that it started, a token or a part of the prompt of each of two
-// steps, that it was shifted, that it finished.
-inline constexpr std::size_t kEventsABranch = 5;
+// What can be reported of a branch between two plans: that it waits, that it started, a token or a part of the prompt
+// of each of two steps, that it was shifted, that it finished.
+inline constexpr std::size_t kEventsABranch = 6;
 
 // A text that has outgrown its memory is given room for that many more tokens.
 inline constexpr std::int32_t kTokenRoom = 64;
@@ -113,6 +113,7 @@ struct Job {
   bool pooled = false;
   bool stepwise = false;
   bool tell_reading = false;
+  std::int32_t told_ahead = -1;  // of `waiting`, as it was last reported
   bool use_cache = true;
   bool forked = false;
   bool queued = true;  // counts against the limits of the queue

@@ -10,6 +10,10 @@ namespace {
 // still nobody waits for ever.
 constexpr std::int64_t kSlowAgeing = 16;
 
+auto rank(const Branch& branch) noexcept {
+  return std::tuple(branch.level, branch.job->account->served, branch.job->order, branch.index);
+}
+
 }  // namespace
 
 FairQueue::FairQueue(std::int64_t ageing_us, std::int32_t idle_accounts)
@@ -26,6 +30,7 @@ void FairQueue::reserve(std::size_t branches) {
   };
   grow(fresh_);
   grow(returning_);
+  grow(order_);
 }
 
 KeyAccount& FairQueue::open(std::uint64_t key) {
@@ -100,9 +105,6 @@ Branch* FairQueue::best(std::int64_t now_us, bool returning_only, bool exempt) n
   }
   if (returning_only) return best;
   Branch* fresh = nullptr;
-  const auto rank = [](const Branch& branch) {
-    return std::tuple(branch.level, branch.job->account->served, branch.job->order);
-  };
   for (Branch* branch : fresh_) {
     branch->level = level(*branch->job, now_us);
     if (held(*branch)) continue;
@@ -110,6 +112,13 @@ Branch* FairQueue::best(std::int64_t now_us, bool returning_only, bool exempt) n
   }
   if (best == nullptr || fresh == nullptr) return best != nullptr ? best : fresh;
   return fresh->level < best->level ? fresh : best;
+}
+
+std::span<Branch* const> FairQueue::fresh_in_order(std::int64_t now_us) noexcept {
+  order_.assign(fresh_.begin(), fresh_.end());  // room was made when their requests came
+  for (Branch* branch : order_) branch->level = level(*branch->job, now_us);
+  std::sort(order_.begin(), order_.end(), [](const Branch* a, const Branch* b) { return rank(*a) < rank(*b); });
+  return order_;
 }
 
 void FairQueue::note_start(const Branch& branch) noexcept { clock_ = std::max(clock_, branch.job->account->served); }

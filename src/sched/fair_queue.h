@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -40,6 +41,8 @@ class FairQueue {
     for (Branch* branch : returning_) visit(*branch);
     for (Branch* branch : fresh_) visit(*branch);
   }
+  // Those that never ran, in the order in which they would start if nothing changed; good until the queue does.
+  std::span<Branch* const> fresh_in_order(std::int64_t now_us) noexcept;
   // The branch starts to run: the clock moves to what its key has had.
   void note_start(const Branch& branch) noexcept;
   static void charge(Job& job, std::int32_t rows) noexcept { job.account->served += static_cast<std::uint64_t>(rows); }
@@ -58,6 +61,7 @@ class FairQueue {
   std::uint64_t clock_ = 0;
   std::vector<Branch*> fresh_;
   std::vector<Branch*> returning_;
+  std::vector<Branch*> order_;                              // scratch, with room for all
   std::array<std::array<std::int32_t, 3>, 2> counts_ = {};  // [returning][priority]
   std::unordered_map<std::uint64_t, KeyAccount> accounts_;
 };

@@ -44,7 +44,7 @@ struct SchedRequest {
   bool pooled = false;        // the text becomes one vector instead of being continued; max_tokens must be 0
   bool generated = false;     // the prompt's rows are of class generated: to measure what answers are computed with
   bool stepwise = false;      // what it samples next is known to the host before its next row is planned: it has a mask
-  bool tell_reading = false;  // `prompt_read` events come while the prompt is computed
+  bool tell_reading = false;  // `waiting` events come while it is queued, `prompt_read` while its prompt is computed
   bool use_cache = true;      // false: neither reads nor feeds the prefix cache
   bool continues = false;     // the next of a call whose first was accepted: it may wait where the queue is full
 };
@@ -64,6 +64,7 @@ enum class FinishReason : std::uint8_t {
 // with what the step computed (TokenEvent), and those kinds that only it knows of.
 struct SchedEvent {
   enum class Kind : std::uint8_t {
+    waiting,  // before `started`, where it was asked for: so many in the queue would start before it, now and then
     started,
     prompt_read,  // after a step, where it was asked for: so much of the prompt is computed, and not all
     token,
@@ -79,6 +80,7 @@ struct SchedEvent {
   RequestId request = 0;
   TokenId token = 0;         // of token; a stop token is reported too, before `finished`
   std::int32_t output = -1;  // of token: its place in StepPlan::outputs and so in the step's results
+  std::int32_t ahead = 0;    // of waiting
   std::int32_t cached = 0;   // of started: tokens of the prompt that the cache had
   std::int32_t read = 0;     // of prompt_read: tokens of the prompt, those that the cache had included
   std::int32_t dropped = 0;  // of shifted: tokens forgotten behind the first `keep`

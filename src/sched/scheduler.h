@@ -195,6 +195,7 @@ class Scheduler {
 
   // scheduler_admit.cpp
   void admit(std::int64_t now_us);
+  void report_waiting(std::int64_t now_us) noexcept;
   bool still_blocked(const Branch& branch) const noexcept;
   void note_blocked(const Branch& branch, bool by_all) noexcept;
   bool try_start(Branch& branch);
@@ -315,6 +316,7 @@ class Scheduler {
   std::int64_t busy_since_us_ = 0;  // there is a request since then
   std::int64_t end_gap_us_ = 0;     // between requests that end, smoothed
   std::int64_t next_retry_us_ = 0;
+  std::int64_t next_waiting_us_ = 0;  // when those that wait are told again how many are ahead
   SchedulerCounters counts_;
 };
 

@@ -1,6 +1,7 @@
 // Who starts: the next in the queue, when there are blocks and a slot for all of its text, less what the cache has of
 // it.
 #include <algorithm>
+#include <utility>
 
 #include "base/as_size.h"
 #include "sched/scheduler.h"
@@ -10,6 +11,9 @@ namespace {
 
 // A branch that lost its blocks so often starts again only when all it may ever need is there.
 constexpr std::int32_t kPatience = kMostPreemptions - 1;
+
+// A long queue moves often, and each move concerns all of it.
+constexpr std::int64_t kWaitingEvery = 500'000;
 
 }  // namespace
 
@@ -44,6 +48,21 @@ void Scheduler::admit(std::int64_t now_us) {
     Branch* next = next_to_start(now_us);
     if (next == nullptr || !try_start(*next)) return;
     commit_blocks(*next);
+  }
+}
+
+void Scheduler::report_waiting(std::int64_t now_us) noexcept {
+  if (queue_.fresh() == 0 || now_us < next_waiting_us_) return;
+  next_waiting_us_ = now_us + kWaitingEvery;
+  std::int32_t ahead = 0;
+  for (const Branch* branch : queue_.fresh_in_order(now_us)) {
+    Job& job = *branch->job;
+    if (!job.queued) continue;
+    if (job.tell_reading && std::exchange(job.told_ahead, ahead) != ahead) {
+      events_.push_back(
+          {.kind = SchedEvent::Kind::waiting, .branch = branch->index, .request = job.id, .ahead = ahead});
+    }
+    ++ahead;
   }
 }
 

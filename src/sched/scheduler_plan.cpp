@@ -36,6 +36,7 @@ PlanStatus Scheduler::plan(std::int64_t now_us, StepPlan& plan, std::int64_t pac
     abandon_plan();
     throw;
   }
+  report_waiting(now_us);
   if (must_wait_ || picks_.empty()) {
     const bool later = must_wait_ || (in_flight_ > 0 && (!running_.empty() || queue_.size() > 0));
     abandon_plan();

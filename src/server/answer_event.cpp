@@ -38,6 +38,8 @@ void AnswerReceiver::replaced() {
   take(std::span(&event, 1), {});
 }
 
+Json queued_status(std::size_t ahead) { return {{"state", "queued"}, {"ahead", ahead}}; }
+
 Json reading_status(std::size_t read, std::size_t prompt_tokens) {
   return {{"state", "reading"}, {"prompt_tokens", prompt_tokens}, {"prompt_tokens_read", read}};
 }

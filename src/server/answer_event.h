@@ -38,6 +38,8 @@ AnswerEvent failure_event(const ApiError& error);
 // it where it is not empty. Not for an event that is an error.
 void append_payload(std::string& out, const AnswerEvent& event, std::string_view resume);
 
+// {"state":"queued","ahead"}: how many in the queue would start before it.
+Json queued_status(std::size_t ahead);
 // {"state":"reading","prompt_tokens","prompt_tokens_read"}: how much of the prompt is read.
 Json reading_status(std::size_t read, std::size_t prompt_tokens);
 
@@ -47,7 +49,9 @@ class AnswerReceiver {
   virtual ~AnswerReceiver() = default;
   // The model has taken the request. `point` is where the answer begins; its id is empty where it cannot be resumed.
   virtual void accepted(const ResumePoint& point) = 0;
-  // So much of the prompt is read, where the request asked for it; of no use to somebody who comes later.
+  // So many in the queue would start before it, and so much of the prompt is read, where the request asked for it; of
+  // no use to somebody who comes later.
+  virtual void waiting(std::size_t /*ahead*/) {}
   virtual void reading(std::size_t /*read*/, std::size_t /*prompt_tokens*/) {}
   // The next events; `before` is the place of the one before them. False: nobody is there any more.
   virtual bool take(std::span<const AnswerEvent> events, const ResumePoint& before) = 0;

@@ -222,6 +222,7 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
           if (std::ranges::find(answers_seen_, event.answer) == answers_seen_.end())
             answers_seen_.push_back(event.answer);
           break;
+        case GenerationEvent::Kind::waiting:
         case GenerationEvent::Kind::prompt_read:
         case GenerationEvent::Kind::prompt_score:
         case GenerationEvent::Kind::shifted: break;

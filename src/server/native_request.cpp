@@ -98,7 +98,9 @@ constexpr std::array kFields = {
         .read = [](const Json& v, NativeRequest& r) { r.go_on = as_flag(v); }},
     NativeField{.name = "progress",
                 .kind = FieldKind::boolean,
-                .help = "tells after each step how much of the prompt is read; for answers token by token",
+                .help =
+                    "tells how many are ahead in the queue, and after each step how much of the prompt is read; for "
+                    "answers token by token",
                 .read = [](const Json& v, NativeRequest& r) { r.progress = as_flag(v); }},
     NativeField{.name = "resume",
                 .help = "the answer may outlive its connection; for answers token by token",

@@ -27,12 +27,8 @@ class SseReceiver final : public AnswerReceiver {
     if (!point.id.empty()) exchange->write("id: " + to_text(point) + "\n\n");
   }
 
-  // It has no id: it is no part of the answer, and is not told again.
-  void reading(std::size_t read, std::size_t prompt_tokens) override {
-    const std::shared_ptr<Exchange> exchange = exchange_.lock();
-    if (exchange == nullptr) return;
-    exchange->write("event: status\ndata: " + compact_json(reading_status(read, prompt_tokens)) + "\n\n");
-  }
+  void waiting(std::size_t ahead) override { tell(queued_status(ahead)); }
+  void reading(std::size_t read, std::size_t prompt_tokens) override { tell(reading_status(read, prompt_tokens)); }
 
   bool take(std::span<const AnswerEvent> events, const ResumePoint& before) override {
     const std::shared_ptr<Exchange> exchange = exchange_.lock();
@@ -57,6 +53,12 @@ class SseReceiver final : public AnswerReceiver {
   bool begun() const noexcept { return begun_; }
 
  private:
+  // It has no id: it is no part of the answer, and is not told again.
+  void tell(const Json& status) {
+    if (const std::shared_ptr<Exchange> exchange = exchange_.lock())
+      exchange->write("event: status\ndata: " + compact_json(status) + "\n\n");
+  }
+
   static void append_event(std::string& bytes, const AnswerEvent& event) {
     if (event.end != nullptr && event.end->error) {
       bytes += "event: error\ndata: " + plain_error_body(*event.end->error) + "\n\n";

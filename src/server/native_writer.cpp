@@ -18,7 +18,7 @@ void EventWriter::take(std::span<GenerationEvent> events) {
   std::vector<AnswerEvent> pieces;
   const Clock::time_point now = Clock::now();  // all of them come now
   for (GenerationEvent& event : events) {
-    if (options_.progress) tell_reading(event);
+    if (options_.progress) tell_progress(event);
     if (event.kind == GenerationEvent::Kind::finished) reason_ = reason_name(event.reason);
     if (event.kind != GenerationEvent::Kind::piece) continue;
     if (event.token >= 0 && tokens_++ == 0) first_ = now;
@@ -33,8 +33,10 @@ void EventWriter::take(std::span<GenerationEvent> events) {
   if (!pieces.empty()) receiver_->take(pieces, {});
 }
 
-void EventWriter::tell_reading(const GenerationEvent& event) {
-  if (event.kind == GenerationEvent::Kind::started) {
+void EventWriter::tell_progress(const GenerationEvent& event) {
+  if (event.kind == GenerationEvent::Kind::waiting) {
+    receiver_->waiting(static_cast<std::size_t>(event.ahead));
+  } else if (event.kind == GenerationEvent::Kind::started) {
     receiver_->reading(static_cast<std::size_t>(event.cached), prompt_tokens_);
   } else if (event.kind == GenerationEvent::Kind::prompt_read) {
     receiver_->reading(static_cast<std::size_t>(event.read), prompt_tokens_);

@@ -37,7 +37,7 @@ class EventWriter final : public AnswerWriter {
   bool stop_is_wanted() const override { return options_.stopped != nullptr && *options_.stopped; }
 
  private:
-  void tell_reading(const GenerationEvent& event);
+  void tell_progress(const GenerationEvent& event);
   void put_end(AnswerEnd end);
 
   const std::shared_ptr<AnswerReceiver> receiver_;

@@ -31,6 +31,11 @@ void ResumableAnswer::accepted() {
   if (receiver_ != nullptr) receiver_->accepted({.id = id_});
 }
 
+void ResumableAnswer::waiting(std::size_t ahead) {
+  const std::scoped_lock lock(mutex_);
+  if (receiver_ != nullptr) receiver_->waiting(ahead);
+}
+
 void ResumableAnswer::reading(std::size_t read, std::size_t prompt_tokens) {
   const std::scoped_lock lock(mutex_);
   if (receiver_ != nullptr) receiver_->reading(read, prompt_tokens);

@@ -53,6 +53,7 @@ class ResumableAnswer {
 
   // ---- The side that writes ----
   void accepted();
+  void waiting(std::size_t ahead);
   void reading(std::size_t read, std::size_t prompt_tokens);
   void take(std::span<const AnswerEvent> events);
   // What ends the work, and holds it until the answer's end; called at most once, and not after that.
@@ -144,6 +145,9 @@ class ResumableReceiver final : public AnswerReceiver {
   explicit ResumableReceiver(const std::shared_ptr<ResumableAnswer>& answer) : answer_(answer) {}
   void accepted(const ResumePoint&) override {
     if (const auto answer = answer_.lock()) answer->accepted();
+  }
+  void waiting(std::size_t ahead) override {
+    if (const auto answer = answer_.lock()) answer->waiting(ahead);
   }
   void reading(std::size_t read, std::size_t prompt_tokens) override {
     if (const auto answer = answer_.lock()) answer->reading(read, prompt_tokens);

@@ -33,6 +33,10 @@ class SocketReceiver final : public AnswerReceiver {
     session->send(status_message(messages_.id(), status));
   }
 
+  void waiting(std::size_t ahead) override {
+    if (const auto session = session_.lock()) session->send(status_message(messages_.id(), queued_status(ahead)));
+  }
+
   void reading(std::size_t read, std::size_t prompt_tokens) override {
     const auto session = session_.lock();
     if (session == nullptr) return;

@@ -31,7 +31,7 @@ struct Ask {
   std::int32_t answers = 1;    // to the one prompt
   std::int32_t best_of = 0;    // so many are computed, and the best are the answers; 0: no more than those
   std::int32_t top = 0;        // of each token, so many most likely ones are reported
-  bool tell_reading = false;   // how much of the prompt is read, after each step that reads a part of it
+  bool tell_reading = false;   // how many are ahead in the queue, and how much of the prompt is read
   bool prompt_scores = false;  // the log-probability of each token of the prompt but the first
 
   Overflow overflow = Overflow::stop;

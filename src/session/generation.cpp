@@ -231,6 +231,11 @@ void Generation::State::fail_open_branches() noexcept {
 void Generation::State::translate(TokenEvent& event) {
   GenerationEvent result{.answer = event.branch};
   switch (event.kind) {
+    case TokenEvent::Kind::waiting:
+      result.kind = GenerationEvent::Kind::waiting;
+      result.ahead = event.ahead;
+      out_.push_back(std::move(result));
+      break;
     case TokenEvent::Kind::started:
       result.kind = GenerationEvent::Kind::started;
       result.cached = event.cached;

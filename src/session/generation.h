@@ -20,10 +20,12 @@
 
 namespace quarrel {
 
-// In order: `started`, scores of the prompt, then pieces of the answers; each answer ends with one `finished`, and
-// nothing of it follows. Of the best of several nothing is reported before all have ended: then they come best first.
+// In order: where it has to wait `waiting`, `started`, scores of the prompt, then pieces of the answers; each answer
+// ends with one `finished`, and nothing of it follows. Of the best of several nothing is reported before all have
+// ended: then they come best first.
 struct GenerationEvent {
   enum class Kind : std::uint8_t {
+    waiting,       // where it was asked for: so many in the queue would start before it
     started,       // it has left the queue
     prompt_read,   // where it was asked for: so much of the prompt is read, and not all
     prompt_score,  // the next token of the prompt: token, logprob, top
@@ -39,6 +41,7 @@ struct GenerationEvent {
   bool hidden = false;                 // of piece: it belongs to a channel that is not the answer, such as reasoning
   float logprob = 0.0f;                // as the model has it, before any sampling parameter
   std::vector<TokenLogprob> top = {};  // the most likely ones in the token's place
+  std::int32_t ahead = 0;              // of waiting
   std::int32_t cached = 0;             // of started: tokens of the prompt that the cache had
   std::int32_t read = 0;               // of prompt_read: tokens of the prompt
   std::int32_t dropped = 0;            // of shifted: tokens that were forgotten

@@ -40,6 +40,42 @@ class SocketTest(ServeTest):
         return [json.loads(frame) for frame in self.server.events("/api/stream", body)]
 
 
+class Queue(SocketTest):
+    arguments = ("--parallel", "1")
+
+    def ahead(self, client, identifier):
+        """The next number that this request is told."""
+        while True:
+            message = client.next("status")
+            if message.get("id") == identifier and message["payload"].get("state") == "queued":
+                return message["payload"]["ahead"]
+
+    def test_how_many_are_ahead(self):
+        with self.open() as client:
+            client.ask("first", **LONG)
+            client.next("inference")
+            client.ask("second", **LONG, progress=True)
+            self.assertEqual(self.ahead(client, "second"), 0)
+            client.ask("third", **BODY, progress=True)
+            self.assertEqual(self.ahead(client, "third"), 1)
+            client.send({"type": "stop", "id": "first"})
+            self.assertEqual(self.ahead(client, "third"), 0)
+            client.send({"type": "stop", "id": "second"})
+            self.assertTrue(client.answer("third")[-1]["payload"]["complete"])
+
+    def test_how_many_are_ahead_over_sse(self):
+        with self.open() as client:
+            client.ask("first", **LONG)
+            client.next("inference")
+            connection = self.server.connect()
+            self.addCleanup(connection.close)
+            connection.request("POST", "/api/stream", json.dumps({**BODY, "progress": True}))
+            lines = iter(connection.getresponse().readline, b"")
+            self.assertIn(b'data: {"state":"queued","ahead":0}\n', lines)
+            client.send({"type": "stop", "id": "first"})
+            self.assertIn(b'"complete":true', b"".join(lines))
+
+
 class Answers(SocketTest):
     arguments = ("--parallel", "64", "--cache-tokens", "128k", "--ws-broadcast", "0.3")
 

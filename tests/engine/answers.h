@@ -42,6 +42,7 @@ struct Answer {
   std::vector<std::vector<float>> values = {};  // vectors and logits, as they came
   FinishReason reason = FinishReason::stop;
   std::int32_t cached = 0;
+  std::vector<std::int32_t> ahead = {};  // how many would have started before it, while it waited
   std::vector<std::int32_t> reads = {};  // how much of the prompt was read, step by step
   std::int32_t shifts = 0;
   std::int32_t endings = 0;  // must be one
@@ -67,6 +68,7 @@ inline std::vector<Answer> read_answers(TokenStream& stream, std::int32_t branch
         answer.tokens.push_back(event->sample.id);
         answer.logprobs.push_back(event->sample.logprob);
         break;
+      case TokenEvent::Kind::waiting: answer.ahead.push_back(event->ahead); break;
       case TokenEvent::Kind::prompt_read: answer.reads.push_back(event->read); break;
       case TokenEvent::Kind::prompt_vector:
       case TokenEvent::Kind::vector: break;

@@ -1,6 +1,9 @@
 // When a branch that waits is tried, and what it must find to start.
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <vector>
+
 #include "sched/driver.h"
 
 namespace quarrel {
@@ -12,6 +15,46 @@ using sim::tokens_from;
 SchedulerConfig dense(std::int32_t blocks, std::int32_t sequences = 8) {
   return {
       .block_tokens = 4, .groups = {{.blocks = blocks}}, .context = 128, .max_rows = 64, .max_sequences = sequences};
+}
+
+std::vector<std::int32_t> told_ahead(const Driver& driver, RequestId id) {
+  std::vector<std::int32_t> told;
+  for (const SchedEvent& event : driver.events) {
+    if (event.kind == SchedEvent::Kind::waiting && event.request == id) told.push_back(event.ahead);
+  }
+  return told;
+}
+
+TEST(SchedulerAdmit, WhoAskedIsToldHowManyWouldStartBefore) {
+  SchedulerConfig config = dense(64, 1);
+  config.ageing_us = 1'000'000'000;
+  Driver driver(config);
+  driver.micros = [](const StepPlan&) { return std::int64_t{300'000}; };
+  const auto patient = [](TokenId first, bool asks) -> SchedRequest {
+    return {.prompt = tokens_from(first, 8), .max_tokens = 4, .priority = Priority::batch, .tell_reading = asks};
+  };
+  const RequestId runs = driver.submit({.prompt = tokens_from(0, 8), .max_tokens = 8, .tell_reading = true});
+  const RequestId silent = driver.submit(patient(100, false));
+  const RequestId second = driver.submit(patient(200, true));
+  const RequestId third = driver.submit(patient(300, true));
+  driver.step();
+  EXPECT_EQ(told_ahead(driver, second), (std::vector<std::int32_t>{1}));
+  EXPECT_EQ(told_ahead(driver, third), (std::vector<std::int32_t>{2}));
+  const RequestId urgent = driver.submit({.prompt = tokens_from(400, 8), .max_tokens = 4});
+  driver.run();
+  EXPECT_EQ(told_ahead(driver, second), (std::vector<std::int32_t>{1, 2, 1, 0}));
+  EXPECT_EQ(told_ahead(driver, third), (std::vector<std::int32_t>{2, 3, 2, 1, 0}));
+  for (const RequestId id : {runs, silent, urgent}) EXPECT_TRUE(told_ahead(driver, id).empty());
+}
+
+TEST(SchedulerAdmit, AQueueThatMovesQuicklyIsToldNowAndThen) {
+  Driver driver(dense(64, 1));  // steps of a millisecond
+  std::vector<RequestId> asked;
+  for (int i = 0; i < 20; ++i) {
+    asked.push_back(driver.submit({.prompt = tokens_from(100 * i, 8), .max_tokens = 4, .tell_reading = true}));
+  }
+  driver.run();
+  EXPECT_EQ(told_ahead(driver, asked.back()), (std::vector<std::int32_t>{18}));
 }
 
 TEST(SchedulerAdmit, AHeadThatDoesNotFitIsTriedAgainOnlyWhenSomethingWasFreed) {

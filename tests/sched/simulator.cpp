@@ -145,6 +145,11 @@ std::string Simulator::handle_events() {
       if (std::exchange(live.started, true)) wrong = "it had started";
       if (event.cached >= static_cast<std::int32_t>(live.request.prompt.size())) wrong = "all of it was cached";
     }
+    if (wrong.empty() && event.kind == SchedEvent::Kind::waiting) {
+      if (live.started) wrong = "it waits after its start";
+      if (!live.request.tell_reading || event.ahead < 0 || as_size(event.ahead) >= live_.size())
+        wrong = "a wrong place";
+    }
     if (wrong.empty() && event.kind == SchedEvent::Kind::token) wrong = on_token(live, event);
     if (wrong.empty() && event.kind == SchedEvent::Kind::finished) wrong = on_finished(live, event);
     if (wrong.empty() && event.kind == SchedEvent::Kind::shifted) {

@@ -142,6 +142,7 @@ SchedRequest Workload::next(std::int64_t now_us, std::int32_t longest) {
   }
   if (random_.chance(special)) request.prompt_outputs = PromptOutputs::scores;
   request.use_cache = !random_.chance(special / 2);
+  request.tell_reading = request.prompt.size() % 2 == 0;
   request.stepwise = random_.chance(special);
   request.generated = random_.chance(special / 2);
   if (config_.whole_texts || random_.chance(config_.vectors_per_mille)) {

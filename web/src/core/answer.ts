@@ -20,12 +20,13 @@ export interface AnswerEnd {
 }
 
 /** `loading`: the model is looked for and perhaps loaded; `generating`: the model has taken the request, which may have to
- * wait there; `reading`: so much of the prompt is read. */
+ * wait there; `queued`: so many would start before it; `reading`: so much of the prompt is read. */
 export interface AnswerNews {
-  state: "loading" | "generating" | "reading";
+  state: "loading" | "generating" | "queued" | "reading";
   promptTokens: number | null;
   /** Tokens of the prompt that were read. */
   readTokens: number | null;
+  ahead: number | null;
   resume: string | null;
 }
 
@@ -73,11 +74,12 @@ export function readEnd(payload: unknown): AnswerEnd | null {
 
 export function readNews(payload: unknown): AnswerNews | null {
   const state = field(payload, "state");
-  if (state !== "loading" && state !== "generating" && state !== "reading") return null;
+  if (state !== "loading" && state !== "generating" && state !== "queued" && state !== "reading") return null;
   return {
     state,
     promptTokens: numberOr(field(payload, "prompt_tokens"), null),
     readTokens: numberOr(field(payload, "prompt_tokens_read"), null),
+    ahead: numberOr(field(payload, "ahead"), null),
     resume: textOr(field(payload, "resume"), null),
   };
 }

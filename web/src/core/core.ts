@@ -88,7 +88,7 @@ export async function createCore(): Promise<Core> {
   connection.start();
   return {
     version, settings, conversations, connection, models, chat, keys,
-    dashboard: createDashboard(api),
+    dashboard: createDashboard(api, connection.activity),
     benchmark: createBenchmark(connection),
     embeddings: createEmbeddings(api),
     transfer: createTransfer(conversations),

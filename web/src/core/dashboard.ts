@@ -1,11 +1,14 @@
-// Figures over time from the server's metrics: read while somebody watches, kept for an hour.
+// Figures over time from the server's metrics: read while somebody watches, kept for an hour. The server broadcasts the
+// most important ones, which serve where the others cannot be read: a key may ask only so often.
 import type { Api } from "./api.ts";
 import { asFailure } from "./failure.ts";
 import { field, listOr, numberOr, textOr } from "./json.ts";
 import { Cell } from "./observable.ts";
-import type { Dashboard, DashboardSample, Percentiles, RequestError } from "./types.ts";
+import type { ActivityMetrics, Dashboard, DashboardSample, Percentiles, Readable, RequestError } from "./types.ts";
 
 const sampleEvery = 2000;
+/** Whoever is refused asks again after that, where the server names no time. */
+const refusedEvery = 30_000;
 const keptFor = 3_600_000;
 
 interface Histogram {
@@ -115,28 +118,48 @@ export function sampleBetween(before: Figures, after: Figures): DashboardSample 
     tokenGap: percentilesBetween(before.gap, after.gap),
     kvUse: after.kvUse, memory: after.memory, processMemory: after.processMemory,
     cacheHits: read > 0 ? hits / read : null,
-    errors: grown(before.errors, after.errors), errorsTotal: after.errors, requestsTotal: after.requests,
+    errorsTotal: after.errors, requestsTotal: after.requests,
   };
 }
 
-export function createDashboard(api: Api): Dashboard {
+const unknown: Percentiles = { p50: null, p90: null, p99: null };
+
+/** What a broadcast tells, which is less. */
+export function sampleOfBroadcast(activity: ActivityMetrics, at: number): DashboardSample {
+  const { running, tokensPerSecond, requestsTotal } = activity;
+  return {
+    at, running, tokensPerSecond, requestsTotal, waiting: null, timeToFirstToken: unknown, tokenGap: unknown,
+    kvUse: null, memory: null, processMemory: null, cacheHits: null, errorsTotal: null,
+  };
+}
+
+export function createDashboard(api: Pick<Api, "json">, activity: Readable<ActivityMetrics | null>): Dashboard {
   const samples = new Cell<readonly DashboardSample[]>([]);
   const error = new Cell<RequestError | null>(null);
   let watchers = 0;
   let before: Figures | null = null;
   let timer: ReturnType<typeof setTimeout> | null = null;
 
+  const add = (sample: DashboardSample): void => samples.set([...samples.get().filter(({ at }) => at > sample.at - keptFor), sample]);
+  const wait = (): number => {
+    const now = error.get();
+    if (now === null || now.code === "CONNECTION_LOST") return sampleEvery;
+    return now.retryAfter === null ? refusedEvery : Math.max(sampleEvery, now.retryAfter * 1000);
+  };
   const read = async (): Promise<void> => {
     try {
       const now = readFigures(await api.json("/api/metrics"), Date.now());
-      if (before !== null) samples.set([...samples.get().filter(({ at }) => at > now.at - keptFor), sampleBetween(before, now)]);
+      if (before !== null) add(sampleBetween(before, now));
       before = now;
       error.set(null);
     } catch (thrown) {
       error.set(asFailure(thrown).error);
     }
-    if (watchers > 0) timer = setTimeout(() => void read(), sampleEvery);
+    if (watchers > 0) timer = setTimeout(() => void read(), wait());
   };
+  activity.subscribe((told) => {
+    if (told !== null && watchers > 0 && error.get() !== null) add(sampleOfBroadcast(told, Date.now()));
+  });
   return {
     samples, error,
     watch: () => {

@@ -1,6 +1,6 @@
 // Answers by server-sent events: where WebSockets do not get through, and for prompts too long for one message. A stream
 // that breaks off is taken up behind the last event that came.
-import { eventNumber, readEnd, readPiece } from "./answer.ts";
+import { eventNumber, readEnd, readNews, readPiece } from "./answer.ts";
 import type { AnswerHandle, AnswerReceiver } from "./answer.ts";
 import type { Api } from "./api.ts";
 import { waitBefore } from "./backoff.ts";
@@ -116,7 +116,7 @@ class EventStreamAnswer {
     const body = this.place === null ? { body: this.body } : {};
     const response = await this.api.call("/api/stream", { method: "POST", ...body, headers, signal: this.abort.signal });
     if (response.status === 204) { this.complete(); return; }
-    this.receiver.news({ state: "generating", promptTokens: null, readTokens: null, resume: this.place });
+    this.receiver.news({ state: "generating", promptTokens: null, readTokens: null, ahead: null, resume: this.place });
     const parser = new EventParser();
     const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader();
     for (;;) {
@@ -138,6 +138,7 @@ class EventStreamAnswer {
     const payload = parseJson(event.data);
     if (event.event === "error") return this.fail(failureOfStatus(500, payload, null));
     this.attempt = 0;
+    if (event.event === "status") return this.tell(payload);
     const piece = readPiece(payload, this.place);
     if (piece !== null && piece.text !== "") this.receiver.piece(piece);
     else if (piece?.isToken === true) this.receiver.piece(piece);
@@ -145,6 +146,11 @@ class EventStreamAnswer {
     if (end === null) return;
     this.over = true;
     this.receiver.end(end);
+  }
+
+  private tell(payload: unknown): void {
+    const news = readNews(payload);
+    if (news !== null) this.receiver.news(news);
   }
 
   /** All of it had come, but for the news that it was all. */

@@ -17,10 +17,8 @@ const codes: readonly ErrorCode[] = [
   "INVALID_REQUEST", "MODEL_NOT_FOUND", "INFERENCE_ERROR", "CONNECTION_LOST", "RATE_LIMITED", "QUEUE_FULL", "CONTEXT_FULL",
 ];
 
-/** A prompt beyond the context: the server says both numbers. */
-function isTooLong(message: string): boolean {
-  return /\bcontext\b/.test(message) && /\d+ tokens/.test(message);
-}
+/** How the server names a prompt beyond the context. */
+const tooLong = "context_length_exceeded";
 
 function sentence(text: string): string {
   const trimmed = text.trim();
@@ -35,28 +33,28 @@ export function failureOfSocket(payload: unknown): Failure {
   const given = field(payload, "code");
   const code = codes.find((one) => one === given) ?? "INFERENCE_ERROR";
   const retryAfter = numberOr(field(payload, "retry_after"), null);
-  return new Failure(code === "INVALID_REQUEST" && isTooLong(said) ? "CONTEXT_FULL" : code, sentence(said), retryAfter);
+  return new Failure(field(payload, "reason") === tooLong ? "CONTEXT_FULL" : code, sentence(said), retryAfter);
 }
 
-function codeOfStatus(status: number, message: string): ErrorCode {
+function codeOfStatus(status: number, reason: unknown): ErrorCode {
+  if (reason === tooLong) return "CONTEXT_FULL";
   if (status === 401) return "KEY_NEEDED";
   if (status === 403) return "NOT_ALLOWED";
   if (status === 404) return "MODEL_NOT_FOUND";
   if (status === 429) return "RATE_LIMITED";
   if (status === 503) return "QUEUE_FULL";
-  if (status >= 500) return "INFERENCE_ERROR";
-  return isTooLong(message) ? "CONTEXT_FULL" : "INVALID_REQUEST";
+  return status >= 500 ? "INFERENCE_ERROR" : "INVALID_REQUEST";
 }
 
-/** Both of the server's forms: {"error": "…"} and {"error": {"message": "…"}}. */
-function messageOf(body: unknown): string {
+/** Both of the server's forms: {"error": "…", "code": "…"} and {"error": {"message": "…", "code": "…"}}. */
+function readError(body: unknown): { said: string; reason: unknown } {
   const error = field(body, "error");
-  return isRecord(error) ? textOr(error["message"], "") : textOr(error, "");
+  return isRecord(error) ? { said: textOr(error["message"], ""), reason: error["code"] } : { said: textOr(error, ""), reason: field(body, "code") };
 }
 
 export function failureOfStatus(status: number, body: unknown, retryAfter: number | null): Failure {
-  const said = messageOf(body);
-  return new Failure(codeOfStatus(status, said), said === "" ? `The server answered with status ${status}.` : sentence(said), retryAfter);
+  const { said, reason } = readError(body);
+  return new Failure(codeOfStatus(status, reason), said === "" ? `The server answered with status ${status}.` : sentence(said), retryAfter);
 }
 
 export function lost(message = "The server cannot be reached. Is it running?"): Failure {

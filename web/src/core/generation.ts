@@ -164,7 +164,7 @@ export class ChatController implements Chat {
   private run(message: StoredMessage, resume: string | null, continuing: boolean): void {
     const { conversationId, id: messageId } = message;
     const answer: RunningAnswer = {
-      conversationId, messageId, phase: resume === null ? "sending" : "lost", progress: null, startedAt: Date.now(), generatedTokens: 0, tokensPerSecond: 0,
+      conversationId, messageId, phase: resume === null ? "sending" : "lost", progress: null, ahead: null, startedAt: Date.now(), generatedTokens: 0, tokensPerSecond: 0,
     };
     const running: Running = {
       answer, handle: { stop: () => undefined }, stopWatching: () => undefined, firstTokenAt: null, shownAt: 0, promptTokens: 0, stopped: false,
@@ -203,10 +203,16 @@ export class ChatController implements Chat {
       this.watchLoading(running);
       return this.phase(running, "loading");
     }
-    running.stopWatching();
     if (running.answer.phase === "writing") return;
+    // A wait that is over at once is not worth a line: the timer shows it.
+    if (news.state === "queued") {
+      if (running.answer.phase === "queued") this.phase(running, "queued", { ahead: news.ahead });
+      else running.answer.ahead = news.ahead;
+      return;
+    }
+    running.stopWatching();
     const progress = news.readTokens !== null && news.promptTokens !== null ? { completed: news.readTokens, total: news.promptTokens } : null;
-    this.phase(running, "reading", { progress });
+    this.phase(running, "reading", { progress, ahead: null });
     if (news.state === "generating") this.expectReading(running);
   }
 

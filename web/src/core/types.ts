@@ -273,6 +273,8 @@ export interface RunningAnswer {
   phase: "sending" | "queued" | "loading" | "reading" | "writing" | "lost";
   /** Bytes of the model while it loads, tokens of the prompt while it is read. */
   progress: { completed: number; total: number } | null;
+  /** Requests that would start before this one while it waits in the queue; null: not known. */
+  ahead: number | null;
   startedAt: number;
   generatedTokens: number;
   tokensPerSecond: number;
@@ -323,21 +325,21 @@ export interface Percentiles {
   p99: number | null;
 }
 
+/** null: the server's broadcasts do not tell it, and the figures that do could not be read. */
 export interface DashboardSample {
   at: number; // milliseconds since 1970
   running: number;
-  waiting: number;
+  waiting: number | null;
   tokensPerSecond: number;
   /** Seconds, of what ended since the sample before. */
   timeToFirstToken: Percentiles;
   tokenGap: Percentiles;
-  kvUse: number; // 0 to 1, the fullest model's
-  memory: number; // bytes of all models
-  processMemory: number;
+  kvUse: number | null; // 0 to 1, the fullest model's
+  memory: number | null; // bytes of all models
+  processMemory: number | null;
   /** 0 to 1 of prompt tokens since the sample before; null: there were none. */
   cacheHits: number | null;
-  errors: number; // since the sample before
-  errorsTotal: number;
+  errorsTotal: number | null;
   requestsTotal: number;
 }
 
@@ -345,7 +347,7 @@ export interface Dashboard {
   /** Oldest first, at most an hour of them. */
   readonly samples: Readable<readonly DashboardSample[]>;
   readonly error: Readable<RequestError | null>;
-  /** Samples come while somebody watches; returns what ends it. */
+  /** Samples come while somebody watches, from what is broadcast where more cannot be read; returns what ends it. */
   watch(): () => void;
 }
 

@@ -57,7 +57,7 @@ export function phaseText(running: RunningAnswer, now: number): string {
   const progress = running.progress;
   switch (running.phase) {
     case "sending": return seconds >= 2 ? `Sending${since}` : "";
-    case "queued": return `The server is busy: waiting for other answers${since}`;
+    case "queued": return `The server is busy: ${placeText(running.ahead)}${since}`;
     case "loading":
       return progress && progress.total > 0 ? `Loading the model: ${bytes(progress.completed)} of ${bytes(progress.total)}${since}` : `Loading the model${since}`;
     case "reading":
@@ -66,6 +66,11 @@ export function phaseText(running: RunningAnswer, now: number): string {
     case "lost": return "Connection lost. The answer goes on when it is back.";
     case "writing": return "";
   }
+}
+
+function placeText(ahead: number | null): string {
+  if (ahead === null) return "waiting for other answers";
+  return ahead === 0 ? "next in the queue" : `${plural(ahead, "request")} before this one`;
 }
 
 /** What stands under the text of an answer that is over; null: nothing needs to be said. */

@@ -20,6 +20,7 @@ import { followKeyboard } from "./viewport.ts";
 
 const PATHS: Record<ViewName, string> = { chat: "/", status: "/status", embeddings: "/embeddings" };
 const WIDE = matchMedia("(min-width: 1024px)");
+const NARROW = matchMedia("(max-width: 639px)"); // the settings are as wide as the page
 
 export class App implements Page {
   readonly core: Core;
@@ -34,6 +35,7 @@ export class App implements Page {
   readonly #settings: SettingsPanel;
   readonly #sidebar: Sidebar;
   readonly #main = element("main", { class: "view", id: "main", tabindex: -1 });
+  readonly #stage = element("div", { class: "stage" });
   readonly #menu: HTMLButtonElement;
   readonly #drawer = new Cell(false); // the sidebar where it lies over the page
 
@@ -47,7 +49,7 @@ export class App implements Page {
     this.#chat = new ChatView(this);
     this.#status = new StatusView(this);
     this.#embeddings = new EmbeddingsView(this);
-    this.#settings = new SettingsPanel(this);
+    this.#settings = new SettingsPanel(this, () => this.#cover());
     this.#sidebar = new Sidebar(this, {
       reveal: (id) => void this.#opened.then(() => this.#chat.thread.reveal(id)),
       chosen: () => this.#drawer.set(false),
@@ -56,8 +58,8 @@ export class App implements Page {
     this.#menu = head.menu;
     this.#menu.setAttribute("aria-controls", "sidebar");
     const veil = element("div", { class: "veil", on: { click: () => this.#drawer.set(false) } });
-    replace(root, element("a", { class: "skip", href: "#main" }, "Skip to the conversation"), this.#sidebar.element, veil,
-      element("div", { class: "stage" }, head.element, banners(this), this.#main));
+    this.#stage.append(head.element, banners(this), this.#main);
+    replace(root, element("a", { class: "skip", href: "#main" }, "Skip to the conversation"), this.#sidebar.element, veil, this.#stage);
     document.body.append(this.#settings.element, this.#notes.element, this.#live);
     this.#watch();
     setShortcuts(this.#shortcuts());
@@ -72,6 +74,7 @@ export class App implements Page {
     follow(this.core.settings.sidebarOpen, fold);
     this.#drawer.subscribe(fold);
     WIDE.addEventListener("change", fold);
+    NARROW.addEventListener("change", () => this.#cover());
     follow(this.view, (view) => this.#show(view));
     window.addEventListener("popstate", () => this.#readAddress());
     window.addEventListener("hashchange", () => this.#readAddress());
@@ -181,8 +184,14 @@ export class App implements Page {
     const open = WIDE.matches ? this.core.settings.sidebarOpen.get() : this.#drawer.get();
     this.#root.classList.toggle("app--folded", !open);
     this.#menu.setAttribute("aria-expanded", open ? "true" : "false");
+    this.#stage.inert = !WIDE.matches && open; // a drawer lies over it
     if (!WIDE.matches && open) this.#sidebar.element.querySelector<HTMLElement>("button")?.focus();
     if (!open && this.#sidebar.element.contains(document.activeElement)) this.#menu.focus();
+  }
+
+  /** What lies behind the settings of a phone cannot be reached. */
+  #cover(): void {
+    this.#root.inert = this.#settings.open && NARROW.matches;
   }
 
   #escape(): boolean {
@@ -196,6 +205,7 @@ export class App implements Page {
   #shortcuts(): Shortcut[] {
     const chat = (work: () => void) => (): boolean => {
       this.go("chat");
+      this.#drawer.set(false);
       work();
       return true;
     };
@@ -221,6 +231,7 @@ export class App implements Page {
   }
 
   #searchByKey(): boolean {
+    if (this.#root.inert) this.#settings.toggle(false);
     if (WIDE.matches) this.core.settings.setSidebarOpen(true);
     else this.#drawer.set(true);
     this.#sidebar.focusSearch();

@@ -61,10 +61,10 @@ export class BenchmarkPanel {
     const rows = runs.map((run) => ({ label: `${run.streams} at once`, value: run.tokensPerSecond, text: `${rounded(run.tokensPerSecond)} tokens/s` }));
     const body = element("tbody", {});
     for (const run of runs) {
-      body.append(element("tr", {}, element("th", { scope: "row" }, `${run.streams} at once`), element("td", {}, rounded(run.tokensPerSecond)),
+      body.append(element("tr", {}, element("th", { scope: "row" }, String(run.streams)), element("td", {}, rounded(run.tokensPerSecond)),
         element("td", {}, rounded(run.tokensPerSecond / run.streams)), element("td", {}, duration(run.timeToFirstToken)), element("td", {}, duration(run.tokenGap))));
     }
-    const heads = ["Answers", "Tokens/s", "Each", "First token", "Gap"].map((text) => element("th", { scope: "col" }, text));
+    const heads = ["At once", "Tokens/s", "Each", "First token", "Gap"].map((text) => element("th", { scope: "col" }, text));
     replace(this.#result, barChart("Tokens a second, all answers together", rows),
       element("div", { class: "figures-frame", tabindex: 0, role: "region", "aria-label": "Benchmark figures" }, element("table", { class: "figures" }, element("thead", {}, element("tr", {}, ...heads)), body)));
   }

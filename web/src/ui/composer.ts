@@ -126,6 +126,7 @@ export class Composer {
     this.#arc.setAttribute("stroke-dashoffset", String(ROUND * (1 - share)));
     this.#gauge.classList.toggle("gauge--warn", share >= 0.8 && share < 0.95);
     this.#gauge.classList.toggle("gauge--full", share >= 0.95);
+    if (length !== null) this.#gaugeWords.style.minWidth = `${count(length).length * 2 + 3}ch`; // room for all that it may say
     setText(this.#gaugeWords, length === null ? plural(used, "token") : `${count(used)} / ${count(length)}`);
     const label = length === null ? `${plural(used, "token")} of context in use` : `${count(used)} of ${count(length)} tokens of context in use`;
     this.#gauge.setAttribute("aria-label", label);
@@ -136,7 +137,7 @@ export class Composer {
     const { settings } = this.#page.core;
     const items = settings.templates.get().map((template) => ({
       label: template.name,
-      hint: template.text.replace(/\s+/g, " "),
+      hint: template.text.replaceAll("{text}", "…").replace(/\s+/g, " "),
       press: () => this.write(template.text.includes("{text}") ? template.text.replaceAll("{text}", () => this.#field.value) : `${template.text}${this.#field.value}`),
     }));
     openMenu(anchor, "Templates", [...items, { label: "Your templates", icon: "edit" as const, line: true, press: () => manageTemplates(this.#page) }]);

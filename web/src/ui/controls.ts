@@ -1,5 +1,5 @@
 // Buttons, tools and bars, made the same way everywhere.
-import { element, type Attributes } from "./dom.ts";
+import { attribute, element, type Attributes } from "./dom.ts";
 import { icon, type IconName } from "./icons.ts";
 
 export interface ButtonOptions {
@@ -35,6 +35,32 @@ export function setTool(target: HTMLButtonElement, name: IconName, label: string
   target.replaceChildren(icon(name, target.classList.contains("tool--small")));
   target.setAttribute("aria-label", label);
   target.title = label;
+}
+
+export interface Segments<T extends string> {
+  element: HTMLElement;
+  show(chosen: T): void;
+  focus(): void;
+}
+
+/** Buttons of which one is chosen: one stop for Tab, and arrows go between them, as people know it of radio buttons. */
+export function segments<T extends string>(label: string, choices: readonly { value: T; label: string }[], choose: (value: T) => void): Segments<T> {
+  const buttons = choices.map(({ value, label: text }) => element("button", { type: "button", class: "tabs__tab", role: "radio", on: { click: () => choose(value) } }, text));
+  const made = element("div", { class: "tabs", role: "radiogroup", "aria-label": label }, ...buttons);
+  const steps: Record<string, number> = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
+  made.addEventListener("keydown", (event) => {
+    const step = steps[event.key];
+    if (step === undefined || event.altKey || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    const next = buttons.findIndex((each) => each === document.activeElement) + step + buttons.length;
+    buttons[next % buttons.length]?.focus();
+    buttons[next % buttons.length]?.click();
+  });
+  const show = (chosen: T): void => buttons.forEach((each, at) => {
+    attribute(each, "aria-checked", choices[at]?.value === chosen ? "true" : "false");
+    each.tabIndex = choices[at]?.value === chosen ? 0 : -1;
+  });
+  return { element: made, show, focus: () => buttons.find((each) => each.tabIndex === 0)?.focus() };
 }
 
 export interface Bar {

@@ -189,7 +189,7 @@ export class MessageView {
     const { chat } = this.#page.core;
     const made: HTMLButtonElement[] = [];
     if (message.text !== "") made.push(...this.#textTools(message));
-    if (message.role === "assistant") {
+    if (message.role === "assistant" && (message.error === null || message.text !== "")) { // the error has its own Retry
       const again = tool("retry", "Regenerate", () => this.#ask(chat.regenerate(message.conversationId, message.id)), { small: true });
       again.disabled = this.#place.busy;
       made.push(again);
@@ -219,8 +219,9 @@ function figures(message: Message, running: RunningAnswer | null): readonly (rea
   } else if (message.statistics !== null && message.state !== "writing") {
     const { tokensPerSecond, timeToFirstToken, generatedTokens, promptTokens } = message.statistics;
     if (tokensPerSecond > 0) parts.push(["speed", `${rounded(tokensPerSecond)} tokens/s`]);
-    if (timeToFirstToken !== null) parts.push(["first", `${duration(timeToFirstToken)} to the first`]);
+    // In the order of a running answer: what is new comes behind, and nothing moves.
     parts.push(["counts", `${count(promptTokens)} read, ${count(generatedTokens)} written`]);
+    if (timeToFirstToken !== null) parts.push(["first", `${duration(timeToFirstToken)} to the first`]);
   }
   return parts;
 }

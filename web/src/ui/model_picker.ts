@@ -16,6 +16,7 @@ export function modelPicker(page: Page): HTMLButtonElement {
     const model = currentModel(page);
     const info = page.core.models.list.get().find((each) => each.name === model);
     setText(name, model ?? (page.core.models.known.get() ? "No model" : "Model"));
+    made.title = model ?? ""; // a long name is cut
     setText(facts, info ? [info.parameters, info.quantization].filter(Boolean).join(" · ") : "");
   };
   const { core } = page;

@@ -1,8 +1,8 @@
 // How answers are drawn, for this conversation or as defaults, and what belongs to the page: theme and key. A slide-out
 // over the right edge.
 import type { Conversation, NumberSetting, Recommended, Settings } from "../core/types.ts";
-import { button, tool } from "./controls.ts";
-import { attribute, element, replace, setText, uniqueId } from "./dom.ts";
+import { button, segments, tool, type Segments } from "./controls.ts";
+import { attribute, element, setText, uniqueId } from "./dom.ts";
 import { currentModel } from "./model_picker.ts";
 import type { Page } from "./page.ts";
 import { follow } from "./page.ts";
@@ -29,21 +29,26 @@ export class SettingsPanel {
   readonly #page: Page;
   readonly #body = element("div", { class: "sheet__body" });
   readonly #knobs: Knob[];
-  readonly #scopes: Record<Scope, HTMLButtonElement>;
+  readonly #scopes: Segments<Scope>;
+  readonly #toggled: () => void;
   #scope: Scope = "conversation";
   #recommended: Recommended = { temperature: null, topK: null, topP: null, minP: null };
   #ownPrompt: string | null = null;
   #described = "";
   #anchor: HTMLElement | null = null;
 
-  constructor(page: Page) {
+  /** `toggled`: it was opened or closed; the focus moves after that. */
+  constructor(page: Page, toggled: () => void) {
     this.#page = page;
+    this.#toggled = toggled;
     const titleId = uniqueId("settings");
-    this.#scopes = { conversation: this.#tab("conversation", "This chat"), defaults: this.#tab("defaults", "Defaults") };
+    this.#scopes = segments("What the settings are for", [{ value: "conversation", label: "This chat" }, { value: "defaults", label: "Defaults" }], (scope) => {
+      this.#scope = scope;
+      this.#draw();
+    });
     this.#knobs = [...NUMBERS.map((each) => this.#numberKnob(each)), this.#stopKnob(), this.#promptKnob()];
     const knobs = element("div", { class: "knobs" }, ...this.#knobs.map((knob) => knob.element));
-    this.#body.append(element("div", { class: "tabs", role: "radiogroup", "aria-label": "What the settings are for" }, this.#scopes.conversation, this.#scopes.defaults),
-      knobs, this.#themes(), this.#key());
+    this.#body.append(this.#scopes.element, knobs, this.#themes(), this.#key());
     this.element = element("section", { class: "sheet", role: "dialog", "aria-labelledby": titleId, inert: true },
       element("div", { class: "sheet__head" }, element("h2", { class: "sheet__title", id: titleId }, "Settings"), tool("close", "Close settings", () => this.toggle(false))),
       this.#body,
@@ -70,12 +75,13 @@ export class SettingsPanel {
     this.element.inert = !open;
     if (anchor) this.#anchor = anchor;
     attribute(this.#anchor ?? this.element, "aria-expanded", open ? "true" : "false");
+    this.#toggled();
     if (!open) {
       this.#anchor?.focus();
       return;
     }
     this.#draw();
-    this.#scopes[this.#scope].focus();
+    this.#scopes.focus();
   }
 
   #conversation(): Conversation | null {
@@ -105,7 +111,7 @@ export class SettingsPanel {
 
   #draw(): void {
     if (!this.open) return;
-    for (const scope of ["conversation", "defaults"] as const) attribute(this.#scopes[scope], "aria-checked", scope === this.#scope ? "true" : "false");
+    this.#scopes.show(this.#scope);
     const busy = this.#page.core.chat.running.get().has(this.#page.conversation.get());
     for (const field of this.#body.querySelectorAll<HTMLInputElement | HTMLTextAreaElement>(".knobs input, .knobs textarea")) field.disabled = busy;
     for (const knob of this.#knobs) knob.draw();
@@ -125,13 +131,6 @@ export class SettingsPanel {
       return;
     }
     this.#draw();
-  }
-
-  #tab(scope: Scope, label: string): HTMLButtonElement {
-    return element("button", { type: "button", class: "tabs__tab", role: "radio", "aria-checked": "false", on: { click: () => {
-      this.#scope = scope;
-      this.#draw();
-    } } }, label);
   }
 
   /** What counts where this scope says nothing, and from where. */
@@ -159,7 +158,9 @@ export class SettingsPanel {
       made.classList.toggle("knob--own", own !== null);
       if (document.activeElement !== value || own === null) value.value = own === null ? "" : String(own);
       value.placeholder = fallback.value === null ? "none" : String(fallback.value);
-      if (range) range.value = String(own ?? fallback.value ?? bounds.least);
+      const shown = own ?? fallback.value ?? bounds.least;
+      if (range) range.value = String(shown);
+      range?.style.setProperty("--share", `${((shown - bounds.least) / (bounds.most - bounds.least)) * 100}%`);
       setText(from, fallback.value === null ? "" : `${fallback.from}: ${fallback.value}`);
       from.hidden = fallback.value === null;
     } };
@@ -190,13 +191,10 @@ export class SettingsPanel {
   }
 
   #themes(): HTMLElement {
-    const group = element("div", { class: "tabs", role: "radiogroup", "aria-label": "Theme" });
-    follow(this.#page.core.settings.theme, (chosen) => replace(group, ...THEMES.map(({ theme, label }) =>
-      element("button", { type: "button", class: "tabs__tab", role: "radio", "aria-checked": theme === chosen ? "true" : "false", on: { click: () => {
-        this.#page.core.settings.setTheme(theme);
-        group.querySelector<HTMLElement>("[aria-checked=true]")?.focus();
-      } } }, label))));
-    return element("div", { class: "field" }, element("span", { class: "field__label" }, "Theme"), group);
+    const { settings } = this.#page.core;
+    const group = segments("Theme", THEMES.map(({ theme, label }) => ({ value: theme, label })), (theme) => settings.setTheme(theme));
+    follow(settings.theme, (chosen) => group.show(chosen));
+    return element("div", { class: "field" }, element("span", { class: "field__label" }, "Theme"), group.element);
   }
 
   #key(): HTMLElement {

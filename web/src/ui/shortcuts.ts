@@ -39,7 +39,7 @@ export function showShortcuts(): void {
   const list = element("dl", { class: "keys" });
   for (const { keys, does } of listed) {
     const parts = keys.split("+").map((key) => element("kbd", {}, MAC && key === "Ctrl" ? "⌘" : key));
-    list.append(element("dt", {}, does), element("dd", {}, ...parts));
+    list.append(element("div", { class: "keys__row" }, element("dt", {}, does), element("dd", {}, ...parts)));
   }
   openDialog({ title: "Shortcuts", body: [list] });
 }

@@ -195,7 +195,10 @@ export class Sidebar {
       this.#rooms.querySelector<HTMLElement>(`[data-focus="open ${CSS.escape(conversation.id)}"]`)?.focus();
     };
     field.addEventListener("keydown", (event) => {
-      if (event.key === "Enter" && !event.isComposing) end(true);
+      if (event.key === "Enter" && !event.isComposing) {
+        event.preventDefault(); // the button that has the focus then is not pressed by it
+        end(true);
+      }
       if (event.key === "Escape") end(false);
       event.stopPropagation();
     });

@@ -3,7 +3,7 @@ import type { DashboardSample, Percentiles } from "../core/types.ts";
 import { BenchmarkPanel } from "./benchmark_panel.ts";
 import { LineChart, type Line } from "./chart.ts";
 import { element, replace, setText } from "./dom.ts";
-import { bytes, count, duration, rounded } from "./format.ts";
+import { bytes, count, duration, plural, rounded } from "./format.ts";
 import { action, facts, progress, state } from "./model_picker.ts";
 import { eachFrame, follow, type Page } from "./page.ts";
 import { footer } from "./footer.ts";
@@ -31,9 +31,11 @@ export class StatusView {
     page.core.dashboard.samples.subscribe(this.#draw);
     page.core.models.list.subscribe(this.#draw);
     page.core.models.mayControl.subscribe(this.#draw);
+    page.core.connection.activity.subscribe(this.#draw);
     follow(page.core.dashboard.error, (error) => {
       this.#problem.hidden = error === null;
-      setText(this.#problem, error?.message ?? "");
+      setText(this.#problem, error === null ? "" : `${error.message} Until the figures can be read, what the server broadcasts is shown.`);
+      this.#draw();
     });
   }
 
@@ -53,11 +55,24 @@ export class StatusView {
   #drawNow(): void {
     if (this.#end === null) return;
     const samples = this.#page.core.dashboard.samples.get().slice(-SHOWN);
-    for (const { chart, lines } of this.#charts) chart.draw(lines(samples));
+    const refused = this.#page.core.dashboard.error.get() !== null;
+    for (const { chart, lines } of this.#charts) {
+      // What cannot be read is not shown as if it were to come.
+      const known = lines(samples).filter((line) => !refused || line.values.some((value) => value !== null));
+      chart.element.hidden = known.length === 0;
+      chart.draw(known);
+    }
+    setText(this.#span, this.#lead(samples));
+    this.#drawModels();
+  }
+
+  #lead(samples: readonly DashboardSample[]): string {
     const first = samples[0];
     const last = samples.at(-1);
-    setText(this.#span, first && last ? `The last ${duration(Math.max(1000, last.at - first.at))}. ${count(last.requestsTotal)} requests since the server was started.` : "Waiting for the first figures.");
-    this.#drawModels();
+    if (first === undefined || last === undefined) return "Waiting for the first figures.";
+    const connections = this.#page.core.connection.activity.get()?.connections;
+    return [`The last ${duration(Math.max(1000, last.at - first.at))}.`, `${plural(last.requestsTotal, "request")} since the server was started.`,
+      connections === undefined ? "" : `${plural(connections, "connection")} now.`].join(" ").trim();
   }
 
   #drawModels(): void {
@@ -95,15 +110,15 @@ function charts(): { chart: LineChart; lines: (samples: readonly DashboardSample
     return value === null ? "none yet" : write(value);
   };
   return [
-    { chart: new LineChart({ title: "Tokens a second", figure: figure(rounded), write: rounded, least: 10 }), lines: (samples) => one("tokens/s", samples.map((sample) => sample.tokensPerSecond)) },
-    { chart: new LineChart({ title: "Answers", least: 4, write: count, figure: (lines) => `${count(newest(lines[0]) ?? 0)} running` }),
+    { chart: new LineChart({ title: "Tokens a second", figure: figure(rounded), write: (value) => (value >= 10 ? count(value) : rounded(value)), least: 10 }), lines: (samples) => one("tokens/s", samples.map((sample) => sample.tokensPerSecond)) },
+    { chart: new LineChart({ title: "Answers", least: 4, write: count, figure: figure((value) => `${count(value)} running`) }),
       lines: (samples) => [{ label: "running", look: "one", values: samples.map((sample) => sample.running) }, { label: "waiting", look: "two", values: samples.map((sample) => sample.waiting) }] },
     { chart: new LineChart({ title: "Time to first token", figure: figure(seconds), write: seconds, least: 0.1 }), lines: (samples) => percentiles(samples, (sample) => sample.timeToFirstToken) },
     { chart: new LineChart({ title: "Token gap", figure: figure(seconds), write: seconds, least: 0.01 }), lines: (samples) => percentiles(samples, (sample) => sample.tokenGap) },
     { chart: new LineChart({ title: "KV cache in use", figure: figure(percent), write: percent, least: 1 }), lines: (samples) => one("share", samples.map((sample) => sample.kvUse)) },
-    { chart: new LineChart({ title: "Memory", least: 1e8, write: bytes, figure: (lines) => bytes(newest(lines[0]) ?? 0) }),
+    { chart: new LineChart({ title: "Memory", least: 1e8, write: bytes, figure: figure(bytes) }),
       lines: (samples) => [{ label: "models", look: "one", values: samples.map((sample) => sample.memory) }, { label: "process", look: "two", values: samples.map((sample) => sample.processMemory) }] },
     { chart: new LineChart({ title: "Cache hits", figure: figure(percent), write: percent, least: 1 }), lines: (samples) => one("share", samples.map((sample) => sample.cacheHits)) },
-    { chart: new LineChart({ title: "Errors", figure: (lines) => `${count(newest(lines[0]) ?? 0)} in all`, write: count, least: 4 }), lines: (samples) => one("errors", samples.map((sample) => sample.errorsTotal)) },
+    { chart: new LineChart({ title: "Errors", figure: figure((value) => `${count(value)} in all`), write: count, least: 4 }), lines: (samples) => one("errors", samples.map((sample) => sample.errorsTotal)) },
   ];
 }

@@ -30,9 +30,38 @@ for (const scheme of ["light", "dark"] as const) {
     await expect(page.getByRole("dialog", { name: "Shortcuts" })).toBeVisible();
     await clean(page);
     await page.keyboard.press("Escape");
+    await page.getByRole("button", { name: "All conversations" }).click();
+    await page.getByRole("menuitem", { name: "Delete all" }).click();
+    await clean(page);
+    await page.keyboard.press("Escape");
     fake.fail();
     await expect(page.locator(".banner--bad")).toBeVisible();
     await clean(page);
+  });
+
+  test(`axe finds nothing on a phone, ${scheme}`, async ({ chat, fake, page }) => {
+    await page.setViewportSize({ width: 320, height: 640 });
+    await page.emulateMedia({ colorScheme: scheme, reducedMotion: "reduce" });
+    fake.answers = [{ tokens: words(markdownAnswer) }];
+    await chat.open();
+    await chat.converse("One");
+    await clean(page);
+    await page.getByRole("button", { name: "Settings" }).click();
+    await clean(page);
+    await page.getByRole("button", { name: "Done" }).click();
+    await page.getByRole("button", { name: "Templates" }).click();
+    await page.getByRole("menuitem", { name: "Your templates" }).click();
+    await clean(page);
+    await page.keyboard.press("Escape");
+    await page.getByRole("button", { name: "Conversations", exact: true }).click();
+    await clean(page);
+    await page.locator(".room__open").press("Delete");
+    await expect(page.getByRole("button", { name: "Undo" })).toBeVisible();
+    await clean(page);
+    for (const path of ["/status", "/embeddings"]) {
+      await chat.open(path);
+      await clean(page);
+    }
   });
 
   test(`axe finds nothing on the other views, ${scheme}`, async ({ chat, fake, page }) => {
@@ -50,7 +79,8 @@ for (const scheme of ["light", "dark"] as const) {
   });
 }
 
-test("every function by its key", async ({ chat, fake, page }) => {
+test("every function by its key", async ({ chat, context, fake, page }) => {
+  await context.grantPermissions(["clipboard-read", "clipboard-write"]);
   fake.answers = [{ tokens: ["First"] }, { tokens: ["Second"] }, { tokens: Array<string>(400).fill("x "), gap: 10 }];
   await chat.open();
   await page.locator(".thread").focus();
@@ -81,6 +111,70 @@ test("every function by its key", async ({ chat, fake, page }) => {
   await expect(chat.answers.last()).toContainText("Stopped.");
   await page.keyboard.press("Alt+ArrowDown");
   await expect(page.locator(".message--user")).toContainText("Hello");
+  await page.keyboard.press("Control+Shift+C");
+  await expect(page.getByText("Answer copied.")).toBeVisible();
+  expect(await page.evaluate(() => navigator.clipboard.readText())).toBe("Second");
+  await page.keyboard.press("Alt+ArrowUp");
+  await expect(page.locator(".message--user")).toContainText("Long");
+  const room = page.locator(".room__open").first();
+  await room.press("F2");
+  await page.getByRole("textbox", { name: "Title" }).fill("Renamed");
+  await page.keyboard.press("Enter");
+  await expect(room).toHaveText("Renamed");
+  await expect(room).toBeFocused();
+  await room.press("Delete");
+  await expect(page.locator(".room")).toHaveCount(1);
+});
+
+test("a message is edited, branched and sent without a mouse", async ({ chat, fake, page }) => {
+  fake.answers = [{ tokens: ["Paris"] }, { tokens: ["Rome"] }];
+  await chat.open();
+  await chat.converse("Capital of France?");
+  await page.locator(".thread").focus();
+  await page.keyboard.press("Tab"); // Copy
+  await page.keyboard.press("Tab");
+  await expect(page.getByRole("button", { name: "Edit and run again" })).toBeFocused();
+  await page.keyboard.press("Enter");
+  await expect(page.getByRole("textbox", { name: "Edit your message" })).toBeFocused();
+  await page.keyboard.type(" And of Italy?");
+  await page.keyboard.press("Enter");
+  await expect(chat.answers.last().locator(".prose")).toHaveText("Rome");
+  await expect(page.locator(".pager__place")).toHaveText("2/2");
+  await page.getByRole("button", { name: "Branch before" }).press("Enter");
+  await expect(chat.answers.last().locator(".prose")).toHaveText("Paris");
+});
+
+test("of buttons that are one choice arrows take the next, and Tab passes by", async ({ chat, page }) => {
+  await chat.open();
+  await page.keyboard.press("Control+,");
+  await expect(page.getByRole("radio", { name: "This chat" })).toBeFocused();
+  await page.keyboard.press("ArrowRight");
+  await expect(page.getByRole("radio", { name: "Defaults" })).toBeFocused();
+  await expect(page.getByRole("radio", { name: "Defaults" })).toBeChecked();
+  await page.keyboard.press("Tab");
+  await expect(page.locator("[data-setting=temperature]")).toBeFocused();
+  await page.getByRole("radio", { name: "System" }).focus();
+  await page.keyboard.press("ArrowLeft");
+  await expect(page.getByRole("radio", { name: "Dark" })).toBeChecked();
+  await expect(page.locator("html")).toHaveAttribute("data-theme", "dark");
+});
+
+test("what has the focus by keyboard has a ring", async ({ chat, page }) => {
+  await chat.open();
+  await chat.converse("Hello");
+  await page.evaluate(() => (document.activeElement as HTMLElement | null)?.blur());
+  for (let at = 0; at < 24; at += 1) {
+    await page.keyboard.press("Tab");
+    const ring = await page.evaluate(() => {
+      const node = document.activeElement;
+      if (node === null || node === document.body) return "none has it";
+      const drawn = node.matches(".composer__text") ? node.closest(".composer") ?? node : node;
+      const { outlineStyle, outlineWidth, boxShadow } = getComputedStyle(drawn);
+      return (outlineStyle !== "none" && parseFloat(outlineWidth) >= 2) || boxShadow !== "none" ? "" : `${node.className} ${node.textContent.slice(0, 40)}`;
+    });
+    if (ring === "none has it") break;
+    expect(ring).toBe("");
+  }
 });
 
 test("a menu is walked with arrows and gives the focus back", async ({ chat, page }) => {

@@ -59,8 +59,17 @@ test("a typing indicator, progress while the prompt is read, and the inputs disa
   expect(send).toEqual(stop); // the same place and size
 });
 
+test("a busy server: the place in the queue", async ({ chat, fake }) => {
+  fake.answers = [{ tokens: words("At last."), waiting: 2500, ahead: 3 }];
+  await chat.open();
+  await chat.ask("Go");
+  await expect(chat.answers.last()).toContainText("The server is busy: 3 requests before this one");
+  await expect(chat.answers.last().locator(".prose")).toHaveText("At last.");
+});
+
 test("the end is followed until the reader scrolls up", async ({ chat, fake }) => {
-  fake.answers = [{ tokens: words("Line of the answer.\n\n".repeat(400)), gap: 4 }];
+  let goOn = (): void => undefined;
+  fake.answers = [{ tokens: words("Line of the answer.\n\n".repeat(400)), gap: 1, hold: { after: 600, until: new Promise<void>((go) => { goOn = go; }) } }];
   await chat.open();
   const thread = chat.page.locator(".thread");
   const left = (): Promise<number> => thread.evaluate((node) => node.scrollHeight - node.clientHeight - node.scrollTop);
@@ -71,7 +80,8 @@ test("the end is followed until the reader scrolls up", async ({ chat, fake }) =
   await chat.page.mouse.wheel(0, -250);
   await expect(chat.page.getByRole("button", { name: "Latest" })).toBeVisible();
   const top = await thread.evaluate((node) => node.scrollTop);
-  await expect(chat.send).toBeVisible();
+  goOn();
+  await expect(chat.send).toBeVisible({ timeout: 30_000 });
   expect(Math.abs(await thread.evaluate((node) => node.scrollTop) - top)).toBeLessThan(400);
   expect(await left()).toBeGreaterThan(400);
   await chat.page.getByRole("button", { name: "Latest" }).click();
@@ -155,6 +165,34 @@ test("an error is a message with a retry, never a blank", async ({ chat, fake })
   await chat.page.getByRole("button", { name: "Retry" }).click();
   await expect(chat.answers.last().locator(".prose")).toHaveText("Better");
   await expect(chat.answers).toHaveCount(1);
+});
+
+test("an error in the middle keeps what had come, and Retry begins anew", async ({ chat, fake }) => {
+  fake.answers = [{ tokens: words("The first half"), error: { code: "INFERENCE_ERROR", message: "the model failed" } }, { tokens: ["Whole"] }];
+  await chat.open();
+  await expect(await chat.converse("Go")).toHaveText("The first half");
+  await expect(chat.answers.last()).toContainText("The model failed.");
+  await chat.page.getByRole("button", { name: "Retry" }).click();
+  await expect(chat.answers.last().locator(".prose")).toHaveText("Whole");
+});
+
+test("nothing jumps while an answer comes", async ({ chat, fake, page }) => {
+  fake.answers = [{ tokens: words(markdownAnswer), gap: 8, loading: 900, reading: 700, promptTokens: 2048 }];
+  await chat.open();
+  await page.evaluate(() => {
+    const state = globalThis as unknown as { moved: string[] };
+    state.moved = [];
+    new PerformanceObserver((list) => {
+      for (const entry of list.getEntries() as (PerformanceEntry & { hadRecentInput: boolean; sources: { node: Node | null }[] })[]) {
+        const nodes = entry.hadRecentInput ? [] : entry.sources.map(({ node }) => (node instanceof Element ? node : node?.parentElement ?? null));
+        // The text itself grows, and what stands under it goes down with it; everything else stays.
+        for (const node of nodes) if (node !== null && node.closest(".prose") === null && node.className !== "message__under") state.moved.push(`${node.tagName} ${node.className} ${node.textContent}`);
+      }
+    }).observe({ type: "layout-shift" });
+  });
+  await chat.converse("Go");
+  await page.waitForTimeout(200);
+  expect(await page.evaluate(() => (globalThis as unknown as { moved: string[] }).moved)).toEqual([]);
 });
 
 test("a full context is said, with a way on", async ({ chat, fake, page }) => {

@@ -70,7 +70,8 @@ test("the search goes over texts and marks what it found", async ({ chat, fake, 
   await expect(page.locator(".room")).toHaveCount(2);
 });
 
-test("one is exported as Markdown and as JSON, all are imported again", async ({ chat, page }, info) => {
+test("one or all are exported as Markdown and as JSON with time and parameters, and imported again", async ({ chat, page }, info) => {
+  await page.addInitScript(() => localStorage.setItem("quarrel.settings", JSON.stringify({ version: 1, defaults: { temperature: 0.3, seed: 7 } })));
   await begin(chat, ["About foxes", "About bears"]);
   const saved = async (press: () => Promise<void>): Promise<string> => {
     const [file] = await Promise.all([page.waitForEvent("download"), press()]);
@@ -81,11 +82,18 @@ test("one is exported as Markdown and as JSON, all are imported again", async ({
   const markdown = await readFile(await saved(() => choose(page, "About foxes", "Export as Markdown")), "utf8");
   expect(markdown).toContain("About foxes");
   expect(markdown).toContain("How can I help you today?");
-  expect(markdown).toMatch(/20\d\d-\d\d-\d\d/);
-  const all = await saved(async () => {
+  expect(markdown).toMatch(/20\d\d-\d\d-\d\dT.*default.*temperature 0.3, seed 7/);
+  expect(markdown).not.toContain("About bears");
+  const one = JSON.parse(await readFile(await saved(() => choose(page, "About foxes", "Export as JSON")), "utf8")) as { conversations: unknown[] };
+  expect(one.conversations).toHaveLength(1);
+  expect(one.conversations[0]).toMatchObject({ title: "About foxes", messages: [{ role: "user" }, { role: "assistant", settings: { temperature: 0.3, seed: 7 } }] });
+  const exportAll = (item: string) => async (): Promise<void> => {
     await page.getByRole("button", { name: "All conversations" }).click();
-    await page.getByRole("menuitem", { name: "Export all as JSON" }).click();
-  });
+    await page.getByRole("menuitem", { name: item }).click();
+  };
+  const both = await readFile(await saved(exportAll("Export all as Markdown")), "utf8");
+  for (const title of ["# About foxes", "# About bears"]) expect(both).toContain(title);
+  const all = await saved(exportAll("Export all as JSON"));
   await page.getByRole("button", { name: "All conversations" }).click();
   await page.getByRole("menuitem", { name: "Delete all" }).click();
   await page.getByRole("button", { name: "Delete all" }).click();

@@ -13,7 +13,10 @@ export interface Answer {
   /** Milliseconds before the first: the model is loaded, the prompt is read. */
   loading?: number;
   reading?: number;
-  waiting?: number; // in the queue: nothing is told
+  waiting?: number; // in the queue
+  ahead?: number; // of waiting: what is told
+  /** After so many tokens it waits for that. */
+  hold?: { after: number; until: Promise<unknown> };
   finish?: string;
   promptTokens?: number;
   error?: { code: string; message: string; retry_after?: number };
@@ -60,6 +63,12 @@ export class FakeServer {
   /** Paths that were asked for, with their query. */
   readonly paths: string[] = [];
   key: string | null = null;
+  /** Whether the key may load models. */
+  isAdmin = true;
+  /** The figures are asked for more often than the key may. */
+  isLimited = false;
+  /** Milliseconds that a model takes to load. */
+  loadTime = 300;
   /** WebSockets are refused: the page has to take server-sent events. */
   withoutSockets = false;
   metrics: () => unknown = () => ({ metrics: [] });
@@ -67,6 +76,7 @@ export class FakeServer {
   private readonly server: Server;
   private readonly sockets = new WebSocketServer({ noServer: true, handleProtocols: () => "quarrel.v1", maxPayload: 1 << 22 });
   private readonly open = new Set<WebSocket>();
+  private readonly streams = new Set<ServerResponse>();
   private readonly running = new Map<string, Running>();
   private readonly root: string;
   private made = 0;
@@ -100,6 +110,8 @@ export class FakeServer {
   cut(): void {
     for (const socket of this.open) socket.terminate();
     this.open.clear();
+    for (const stream of this.streams) stream.destroy();
+    this.streams.clear();
   }
 
   /** Nothing gets through until `up`. */
@@ -154,6 +166,8 @@ export class FakeServer {
   private call(path: string, body: string, request: IncomingMessage, response: ServerResponse): void {
     if (path === "/api/models") return json(response, 200, this.models.map((model) => ({ ...model, loaded: model.state === "loaded" })));
     const named = /^\/api\/models\/([^/]+)(\/load|\/unload)?$/.exec(path);
+    if (!this.isAdmin && named?.[2] !== undefined) return json(response, 403, { error: "this key may not do that: it has not the role" });
+    if (this.isLimited && path === "/api/metrics") return json(response, 429, { error: "this key may make 60 requests a minute" });
     if (named) return this.model(decodeURIComponent(named[1] ?? ""), named[2] ?? "", response);
     if (path === "/api/metrics") return json(response, 200, this.metrics());
     if (path === "/api/stream") return this.stream(body, request, response);
@@ -169,7 +183,7 @@ export class FakeServer {
     model.memory_usage = verb === "/load" ? model.size * 4 : 0;
     response.writeHead(200, { "Content-Type": "application/x-ndjson" });
     if (verb === "/load") response.write(`${JSON.stringify({ status: "loading", completed: model.size / 2, total: model.size })}\n`);
-    setTimeout(() => response.end(`${JSON.stringify({ status: verb === "/load" ? "ready" : "unloaded", model: name, context_length: 8192 })}\n`), verb === "/load" ? 300 : 0);
+    setTimeout(() => response.end(`${JSON.stringify({ status: verb === "/load" ? "ready" : "unloaded", model: name, context_length: 8192 })}\n`), verb === "/load" ? this.loadTime : 0);
   }
 
   // ---- Answers ----
@@ -192,6 +206,7 @@ export class FakeServer {
     let next = performance.now();
     let written = 0;
     for (const token of answer.tokens) {
+      if (written === answer.hold?.after) await answer.hold.until;
       if (running.stopped) break;
       if (answer.gap) {
         next += answer.gap;
@@ -247,6 +262,7 @@ export class FakeServer {
       send("status", { state: "loading", resume: `${running.id}:0` });
       setTimeout(() => {
         send("status", { state: "generating", resume: `${running.id}:0` });
+        if (running.answer.ahead !== undefined) send("status", { state: "queued", ahead: running.answer.ahead });
         if (running.answer.reading) this.tellReading(running.answer.reading, running.answer.promptTokens ?? 31, send);
       }, running.answer.loading ?? 0);
     }
@@ -286,7 +302,9 @@ export class FakeServer {
       for (; next < running.events.length; next += 1) response.write(`id: ${running.id}:${next + 1}\ndata: ${running.events[next] ?? ""}\n\n`);
       if (running.over) response.end();
     };
+    this.streams.add(response);
     response.on("close", () => {
+      this.streams.delete(response);
       if (!running.over && running.told === flush) running.stopped = body.includes('"resume":true') ? running.stopped : true;
     });
     running.told = flush;

@@ -124,6 +124,16 @@ test("the server's headers: a strict policy, nothing sniffed, nothing referred, 
   const tag = script.headers()["etag"] ?? "";
   expect((await request.get(real.url + asset, { headers: { "If-None-Match": tag } })).status()).toBe(304);
   for (const path of ["/status", "/embeddings"]) expect((await request.get(real.url + path, { headers: { Accept: "text/html" } })).headers()["content-type"]).toContain("text/html");
+  // What the first sight needs is named in the page itself; the languages of code come when code does.
+  const html = await answer.text();
+  expect(html).toMatch(/<link rel="modulepreload"[^>]+href="\/assets\/purify/);
+  expect(html).toMatch(/<link rel="stylesheet"[^>]+href="\/assets\/index-/);
+  expect(html).not.toContain("highlight_languages");
+  for (const [path, type] of [["/docs", "text/html"], ["/openapi.json", "application/json"]] as const) { // the footer's links
+    const linked = await request.get(real.url + path, { headers: { Accept: "text/html" } });
+    expect([path, linked.status()]).toEqual([path, 200]);
+    expect(linked.headers()["content-type"]).toContain(type);
+  }
   const plain = await request.get(real.url, { headers: { Accept: "*/*" } });
   expect(await plain.text()).toBe("Ollama is running");
 });

@@ -22,6 +22,19 @@ test("the dashboard charts what the server tells", async ({ chat, fake, page }) 
   await expect(page.locator(".card").filter({ hasText: "Memory" }).locator(".card__figure")).toContainText("896 MB");
   await expect(page.locator(".card").filter({ hasText: "Time to first token" }).locator(".chart__key")).toHaveText(["p50", "p90", "p99"]);
   await expect(page.locator(".list .model")).toHaveCount(2);
+  await expect(page.locator(".page__lead").first()).toContainText("1 connection now.");
+});
+
+test("where the figures cannot be read those that are broadcast are shown", async ({ chat, fake, page }) => {
+  fake.isLimited = true;
+  await chat.open("/status");
+  await expect(page.locator(".message__notice")).toContainText("This key may make 60 requests a minute. Until the figures can be read,");
+  for (const rate of [40, 87.5]) fake.broadcast("metrics", { running: 3, requests_total: 120, tokens_total: 4000, connections: 2, tokens_per_sec: rate });
+  const card = (title: string): ReturnType<typeof page.locator> => page.locator(".card").filter({ has: page.getByRole("heading", { name: title, exact: true }) });
+  await expect(card("Tokens a second").locator(".card__figure")).toHaveText("87.5");
+  await expect(card("Answers").locator(".card__figure")).toHaveText("3 running");
+  await expect(card("Memory")).toBeHidden();
+  await expect(page.locator(".page__lead").first()).toContainText("2 connections now.");
 });
 
 test("a benchmark runs from the page, with its picture", async ({ chat, fake, page }) => {
@@ -57,6 +70,11 @@ test("texts become a matrix of similarities, and vectors to copy and to save", a
   const [file] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Save as JSON" }).click()]);
   await file.saveAs(info.outputPath("vectors.json"));
   expect(JSON.parse(await readFile(info.outputPath("vectors.json"), "utf8"))).toMatchObject([{ text: "abc" }, { text: "abc" }, { text: "xyz" }]);
+  const [table] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Save as CSV" }).click()]);
+  await table.saveAs(info.outputPath("vectors.csv"));
+  const lines = (await readFile(info.outputPath("vectors.csv"), "utf8")).trimEnd().split("\n");
+  expect(lines.map((line) => line.split(",").length)).toEqual([27, 27, 27]);
+  expect(lines[2]).toMatch(/^"xyz",0,/);
 });
 
 test("the views have addresses, and Back goes back", async ({ chat, page }) => {

@@ -5,13 +5,14 @@ import { test } from "@playwright/test";
 import { folder, widths } from "./sizes.ts";
 
 test("the sheet", async ({ browser }) => {
-  const names = [...new Set((await readdir(folder)).map((file) => /^(.*)-(320|768|1440)-(light|dark)\.png$/.exec(file)?.[1]).filter((name) => name !== undefined))];
+  const files = await readdir(folder);
+  const names = [...new Set(files.map((file) => /^(.*)-\d+-(light|dark)\.png$/.exec(file)?.[1]).filter((name) => name !== undefined))];
   const page = await browser.newPage({ viewport: { width: 2000, height: 1000 } });
   let rows = "";
   for (const name of names) {
     rows += `<h2>${name}</h2><div>`;
     for (const theme of ["light", "dark"]) {
-      for (const [width] of widths) rows += `<img height="300" src="data:image/png;base64,${(await readFile(join(folder, `${name}-${width}-${theme}.png`))).toString("base64")}"> `;
+      for (const width of [...widths.map(([wide]) => wide), 640].filter((wide) => files.includes(`${name}-${wide}-${theme}.png`))) rows += `<img height="300" src="data:image/png;base64,${(await readFile(join(folder, `${name}-${width}-${theme}.png`))).toString("base64")}"> `;
     }
     rows += "</div>";
   }

@@ -202,7 +202,7 @@ test("errors of the server are failures of that answer", (context) => {
   connection.ask({ prompt: "b" }, long, null);
   const [first, second] = network.last.asked;
   network.last.say("error", first?.id ?? "", { code: "QUEUE_FULL", message: "too many", retry_after: 3 });
-  network.last.say("error", second?.id ?? "", { code: "INVALID_REQUEST", message: "the prompt has 9000 tokens, the context 8192" });
+  network.last.say("error", second?.id ?? "", { code: "INVALID_REQUEST", reason: "context_length_exceeded", message: "too much" });
   network.last.say("error", "", { code: "RATE_LIMITED", message: "of nobody" });
   assert.deepEqual([busy.events, long.events], [["failed QUEUE_FULL"], ["failed CONTEXT_FULL"]]);
   network.last.onmessage?.({ data: "no JSON" } as never);

@@ -1,6 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { percentilesBetween, readFigures, sampleBetween } from "../../src/core/dashboard.ts";
+import { createDashboard, percentilesBetween, readFigures, sampleBetween } from "../../src/core/dashboard.ts";
+import { Failure } from "../../src/core/failure.ts";
+import { Cell } from "../../src/core/observable.ts";
+import type { ActivityMetrics } from "../../src/core/types.ts";
 
 function histogram(name: string, counts: readonly number[]): unknown {
   const bounds = [0.1, 0.2, 0.4];
@@ -41,4 +44,27 @@ test("counters that begin anew are not negative", () => {
 test("what lies beyond the last bucket is told as its bound", () => {
   const none = { buckets: new Map<number, number>(), count: 0 };
   assert.equal(percentilesBetween(none, { buckets: new Map([[0.5, 0]]), count: 4 }).p50, 0.5);
+});
+
+test("where the figures cannot be read what is broadcast is shown, and no made-up zeros", async (context) => {
+  context.mock.timers.enable({ apis: ["setTimeout", "Date"] });
+  const activity = new Cell<ActivityMetrics | null>(null);
+  let asked = 0;
+  const dashboard = createDashboard({ json: () => {
+    asked += 1;
+    return Promise.reject(new Failure("RATE_LIMITED", "Too many requests.", asked === 1 ? 20 : null));
+  } }, activity);
+  const end = dashboard.watch();
+  await new Promise(setImmediate);
+  assert.equal(dashboard.error.get()?.code, "RATE_LIMITED");
+  activity.set({ connections: 2, running: 3, requestsTotal: 40, tokensTotal: 900, tokensPerSecond: 87.5 });
+  const [sample] = dashboard.samples.get();
+  assert.deepEqual([sample?.running, sample?.tokensPerSecond, sample?.requestsTotal, sample?.memory, sample?.kvUse, sample?.errorsTotal], [3, 87.5, 40, null, null, null]);
+  context.mock.timers.tick(19_000);
+  assert.equal(asked, 1, "the server named a time");
+  context.mock.timers.tick(1000);
+  assert.equal(asked, 2);
+  end();
+  activity.set({ connections: 1, running: 0, requestsTotal: 41, tokensTotal: 901, tokensPerSecond: 0 });
+  assert.equal(dashboard.samples.get().length, 1, "nobody watches");
 });

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import type { AnswerNews } from "../../src/core/answer.ts";
 import { Api } from "../../src/core/api.ts";
 import { EventParser, streamAnswer } from "../../src/core/event_stream.ts";
 import { eventually } from "./made.ts";
@@ -41,20 +42,28 @@ function served(answers: readonly (string | number)[]): { api: Api; calls: Call[
   return { api, calls };
 }
 
-async function read(answers: readonly (string | number)[], resume: string | null = null): Promise<{ text: string; story: string[]; calls: Call[] }> {
+async function read(answers: readonly (string | number)[], resume: string | null = null): Promise<{ text: string; story: string[]; calls: Call[]; news: AnswerNews[] }> {
   const { api, calls } = served(answers);
   const story: string[] = [];
+  const news: AnswerNews[] = [];
   let text = "";
   streamAnswer(api, { prompt: "x" }, {
-    news: () => undefined,
+    news: (one) => void news.push(one),
     piece: (piece) => { text += piece.text; },
     end: ({ reason }) => void story.push(`end ${reason}`),
     failed: ({ error }) => void story.push(`failed ${error.code}`),
     lost: () => void story.push("lost"),
   }, resume);
   await eventually(() => story.some((one) => one !== "lost"), "an end");
-  return { text, story, calls };
+  return { text, story, calls, news };
 }
+
+test("the place in the queue and the tokens that were read are told", async () => {
+  const told = ['{"state": "queued", "ahead": 2}', '{"state": "reading", "prompt_tokens": 40, "prompt_tokens_read": 16}', '{"state": "something new"}'];
+  const { text, news } = await read([`id: ab:0\n\n${told.map((data) => `event: status\ndata: ${data}\n\n`).join("")}${event(1, "a")}${event(2, "", "stop")}`]);
+  assert.equal(text, "a");
+  assert.deepEqual(news.map(({ state, ahead, promptTokens, readTokens }) => [state, ahead, promptTokens, readTokens]), [["generating", null, null, null], ["queued", 2, null, null], ["reading", null, 40, 16]]);
+});
 
 test("a stream that breaks off is taken up behind its last event, whole", async () => {
   const { text, story, calls } = await read([`id: ab:0\n\n${event(1, "one ")}${event(2, "two ")}`, event(2, "two ") + event(3, "three") + event(4, "", "length")]);
@@ -72,6 +81,7 @@ test("an answer that is gone, and one that fails, are failures", async () => {
   assert.deepEqual((await read([404], "ab:4")).story, ["failed MODEL_NOT_FOUND"]);
   assert.deepEqual((await read([`${event(1, "a")}event: error\ndata: {"error": "it broke"}\n\n`])).story, ["failed INFERENCE_ERROR"]);
   assert.deepEqual((await read([401])).story, ["failed KEY_NEEDED"]);
+  assert.deepEqual((await read(['event: error\ndata: {"error": "too much", "code": "context_length_exceeded"}\n\n'])).story, ["failed CONTEXT_FULL"]);
 });
 
 test("stop ends the answer at the server too", async () => {

@@ -80,6 +80,27 @@ test("a question and its answer, with settings and figures", async () => {
   assert.deepEqual(at.chat.contextUse(id), { used: 32, length: 512 });
 });
 
+test("a wait in the queue shows after a moment, with the place", async (context) => {
+  const at = page();
+  await at.ready;
+  const { id } = at.conversations.create("toy");
+  await at.chat.send(id, "Hello");
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  const news = { promptTokens: null, readTokens: null, ahead: null, resume: null };
+  const [asked] = at.asked;
+  const shown = (): unknown[] => [at.chat.running.get().get(id)?.phase, at.chat.running.get().get(id)?.ahead];
+  asked?.receiver.news({ ...news, state: "generating" });
+  asked?.receiver.news({ ...news, state: "queued", ahead: 2 });
+  assert.deepEqual(shown()[0], "reading", "perhaps it is over at once");
+  context.mock.timers.tick(500);
+  assert.deepEqual(shown(), ["queued", 2]);
+  asked?.receiver.news({ ...news, state: "queued", ahead: 1 });
+  assert.deepEqual(shown(), ["queued", 1]);
+  asked?.receiver.news({ ...news, state: "reading", promptTokens: 40, readTokens: 0 });
+  assert.deepEqual(shown(), ["reading", null]);
+  end(asked);
+});
+
 test("another answer and another question are branches", async () => {
   const at = page();
   const { id } = at.conversations.create(null);

@@ -1,0 +1,242 @@
+// The look: themes, sizes and places at every width, phones with their keyboard and safe areas, and motion.
+import { Chat, expect, test, words, type Page } from "./harness.ts";
+
+type Box = { x: number; y: number; width: number; height: number };
+
+async function box(page: Page, selector: string): Promise<Box> {
+  return await page.locator(selector).boundingBox() ?? { x: 0, y: 0, width: 0, height: 0 };
+}
+
+test("light, dark and system, kept over a reload", async ({ chat, page }) => {
+  await page.emulateMedia({ colorScheme: "dark" });
+  await chat.open();
+  const paper = (): Promise<string> => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  expect(await paper()).toBe("rgb(21, 23, 27)");
+  await page.getByRole("button", { name: /^Theme: system/ }).click();
+  await expect.poll(paper).toBe("rgb(251, 251, 250)");
+  await page.reload();
+  await expect(page.getByRole("button", { name: /^Theme: light/ })).toBeVisible();
+  expect(await paper()).toBe("rgb(251, 251, 250)");
+  await page.getByRole("button", { name: /^Theme: light/ }).click();
+  await expect.poll(paper).toBe("rgb(21, 23, 27)");
+});
+
+test("the theme changes smoothly, and at once for who asked for less motion", async ({ chat, page }) => {
+  await chat.open();
+  const changes = (): Promise<number> => page.evaluate(async () => {
+    document.querySelector<HTMLElement>(".head__theme")?.click();
+    await new Promise(requestAnimationFrame);
+    return document.getAnimations().filter((each) => each instanceof CSSTransition && each.transitionProperty === "background-color").length;
+  });
+  await page.emulateMedia({ colorScheme: "dark" });
+  expect(await changes()).toBeGreaterThan(0); // from the system's dark to light
+  await expect.poll(() => page.evaluate(() => document.getAnimations().length)).toBe(0);
+  await page.emulateMedia({ colorScheme: "dark", reducedMotion: "reduce" });
+  expect(await changes()).toBe(0);
+});
+
+test("the user's bubbles are blue, the model's grey and as wide as the column", async ({ chat, page }) => {
+  await chat.open();
+  await chat.converse("Hi");
+  const look = (selector: string): Promise<{ colour: string; ground: string; width: number }> => page.locator(selector).evaluate((node) => ({ colour: getComputedStyle(node).borderTopColor, ground: getComputedStyle(node).backgroundColor, width: node.getBoundingClientRect().width }));
+  const user = await look(".message--user .message__bubble");
+  const model = await look(".message--model .message__bubble");
+  const parts = (colour: string): number[] => (colour.match(/[\d.]+/g) ?? []).map(Number);
+  for (const colour of [user.colour, user.ground]) expect(parts(colour)[2]).toBeGreaterThan((parts(colour)[0] ?? 0) + 0.05);
+  const [red = 0, green = 0, blue = 0] = parts(model.ground);
+  expect(Math.max(red, green, blue) - Math.min(red, green, blue)).toBeLessThan(8); // grey
+  expect(model.ground).not.toBe(await page.evaluate(() => getComputedStyle(document.body).backgroundColor));
+  expect(model.width).toBeGreaterThan(700);
+  expect(user.width).toBeLessThan(200);
+});
+
+test("header, footer, links and a sidebar that collapses", async ({ chat, page }) => {
+  await chat.open();
+  await expect(page.getByText("Quarrel 0.1.0").first()).toBeVisible();
+  await expect(page.getByRole("link", { name: "Docs" }).first()).toHaveAttribute("href", "/docs");
+  await expect(page.getByRole("link", { name: "API" }).first()).toHaveAttribute("href", "/openapi.json");
+  await page.getByRole("button", { name: "Conversations", exact: true }).click();
+  await expect(page.getByRole("searchbox")).toBeHidden();
+  await page.reload();
+  await expect(page.getByRole("searchbox")).toBeHidden();
+  await expect(page.getByRole("button", { name: "New chat" })).toBeVisible();
+});
+
+test("wide: sidebar of 280, a column of 760 at most, settings of 360 over the right edge that move nothing", async ({ chat, page }) => {
+  await page.setViewportSize({ width: 1440, height: 900 });
+  await page.emulateMedia({ reducedMotion: "reduce" });
+  await chat.open();
+  await chat.converse("Hello");
+  expect((await box(page, ".side")).width).toBe(280);
+  const bubble = await box(page, ".message--model .message__bubble");
+  expect(bubble.width).toBeLessThanOrEqual(760);
+  expect(Math.abs(bubble.x + bubble.width / 2 - (280 + 1160 / 2))).toBeLessThan(2); // centred
+  const composer = await box(page, ".composer");
+  expect([composer.x, composer.width]).toEqual([bubble.x, bubble.width]);
+  await page.getByRole("button", { name: "Settings" }).click();
+  expect(await box(page, ".sheet")).toEqual({ x: 1080, y: 0, width: 360, height: 900 });
+  expect(await box(page, ".message--model .message__bubble")).toEqual(bubble);
+});
+
+test("middle: the sidebar is a drawer over the page, and what it covers cannot be reached", async ({ chat, page }) => {
+  await page.setViewportSize({ width: 768, height: 960 });
+  await page.emulateMedia({ reducedMotion: "reduce" });
+  await chat.open();
+  const before = await box(page, ".stage");
+  expect(before.width).toBe(768);
+  await expect(page.getByRole("searchbox")).toBeHidden();
+  await page.getByRole("button", { name: "Conversations", exact: true }).click();
+  await expect(page.getByRole("searchbox")).toBeVisible();
+  expect(await box(page, ".stage")).toEqual(before);
+  for (let at = 0; at < 20; at += 1) {
+    await page.keyboard.press("Tab");
+    expect(await page.evaluate(() => document.activeElement?.closest(".stage") === null)).toBe(true);
+  }
+  await page.keyboard.press("Escape");
+  await expect(page.getByRole("searchbox")).toBeHidden();
+  await expect(page.getByRole("button", { name: "Conversations", exact: true })).toBeFocused();
+});
+
+test("phone: a header of 48, the composer at the bottom, settings that fill the screen", async ({ chat, page }) => {
+  await page.setViewportSize({ width: 320, height: 640 });
+  await page.emulateMedia({ reducedMotion: "reduce" });
+  await chat.open();
+  expect((await box(page, ".head")).height).toBe(48);
+  const composer = await box(page, ".composer");
+  expect(composer.y + composer.height).toBeGreaterThan(640 - 16);
+  await page.getByRole("button", { name: "Settings" }).click();
+  expect(await box(page, ".sheet")).toEqual({ x: 0, y: 0, width: 320, height: 640 });
+  for (let at = 0; at < 30; at += 1) {
+    await page.keyboard.press("Tab");
+    expect(await page.evaluate(() => document.activeElement?.closest("#app") === null)).toBe(true);
+  }
+  await page.getByRole("button", { name: "Done" }).click();
+  await expect(page.getByRole("button", { name: "Settings" })).toBeFocused();
+});
+
+/** What of a phone's page is wider than the screen, or too small for a finger. */
+async function misfits(page: Page): Promise<string[]> {
+  return page.evaluate(() => {
+    const found: string[] = [];
+    if (document.documentElement.scrollWidth > innerWidth) found.push(`the page is ${document.documentElement.scrollWidth} wide`);
+    const targets = "button, input, select, .nav__link, .foot a, .side__links a, .side__brand, summary";
+    for (const node of document.querySelectorAll<HTMLElement>(targets)) {
+      const { width, height, left, right } = (node.closest(".choice") ?? node).getBoundingClientRect();
+      if (!node.checkVisibility({ visibilityProperty: true, opacityProperty: false }) || width === 0 || node.closest("[inert]") !== null) continue;
+      if (height < 43.5 || width < 43.5) found.push(`${node.className || node.tagName} ${node.textContent} ${width}×${height}`);
+      if ((left < -0.5 || right > innerWidth + 0.5) && node.closest(".md-table, .figures-frame") === null) found.push(`${node.className} is outside`);
+    }
+    return found;
+  });
+}
+
+async function everywhereOnPhone(page: Page, look: (where: string) => Promise<void>): Promise<void> {
+  await look("chat");
+  await page.getByRole("button", { name: "Templates" }).tap();
+  await look("templates");
+  await page.getByRole("menuitem", { name: "Your templates" }).tap();
+  await look("own templates");
+  await page.keyboard.press("Escape");
+  await page.getByRole("button", { name: /^Model/ }).tap();
+  await look("models");
+  await page.keyboard.press("Escape");
+  await page.getByRole("button", { name: "Settings" }).tap();
+  await look("settings");
+  await page.getByRole("button", { name: "Done" }).tap();
+  await page.getByRole("button", { name: "Conversations", exact: true }).tap();
+  await look("drawer");
+  await page.getByRole("button", { name: "All conversations" }).tap();
+  await look("menu");
+  await page.getByRole("menuitem", { name: "Delete all" }).tap();
+  await look("question");
+  await page.keyboard.press("Escape");
+  for (const view of ["Status", "Embeddings"]) {
+    if (await page.getByRole("link", { name: view }).isHidden()) await page.getByRole("button", { name: "Conversations", exact: true }).tap();
+    await page.getByRole("link", { name: view }).tap();
+    await expect(page.getByRole("heading", { name: view, level: 1 })).toBeVisible();
+    await look(view);
+  }
+}
+
+test("phones, upright and on their side: nothing is wider than the screen, targets have 44 px, the composer stays in view", async ({ browser, fake }) => {
+  fake.models = fake.models.map((model) => ({ ...model }));
+  for (const viewport of [{ width: 320, height: 640 }, { width: 640, height: 320 }]) {
+    fake.answers = [{ tokens: words("A word_that_is_very_long_".repeat(20)) }];
+    const context = await browser.newContext({ viewport, hasTouch: true, isMobile: true, reducedMotion: "reduce" });
+    const page = await context.newPage();
+    await page.goto(fake.url);
+    await page.getByRole("textbox", { name: "Message" }).fill("Hello");
+    await page.getByRole("button", { name: "Send" }).tap();
+    await expect(page.locator(".message--model")).toContainText("very_long");
+    await expect(page.getByRole("button", { name: "Send" })).toBeInViewport({ ratio: 1 });
+    await everywhereOnPhone(page, async (where) => {
+      expect({ where, misfits: await misfits(page) }).toEqual({ where, misfits: [] });
+    });
+    await context.close();
+  }
+});
+
+test("a keyboard that lies over the page: the composer stays above it", async ({ browser, fake }) => {
+  const context = await browser.newContext({ viewport: { width: 320, height: 640 }, hasTouch: true, isMobile: true });
+  const page = await context.newPage();
+  await page.goto(fake.url);
+  await expect(page.getByRole("textbox", { name: "Message" })).toBeVisible();
+  // Chromium takes the keyboard off the page itself; Safari tells its height by the visual viewport alone.
+  const keyboard = (height: number): Promise<void> => page.evaluate((left) => {
+    Object.defineProperty(visualViewport, "height", { configurable: true, get: () => left });
+    visualViewport?.dispatchEvent(new Event("resize"));
+  }, 640 - height);
+  await keyboard(260);
+  const composer = await box(page, ".composer");
+  expect(composer.y + composer.height).toBeLessThanOrEqual(380);
+  await expect(page.locator(".head")).toBeInViewport();
+  await keyboard(0);
+  expect((await box(page, ".composer")).y).toBeGreaterThan(400);
+  await context.close();
+});
+
+test("safe areas: what can be pressed stays off the phone's edges", async ({ browser, fake }) => {
+  for (const [viewport, insets] of [[{ width: 390, height: 780 }, { top: 47, bottom: 34, left: 0, right: 0 }], [{ width: 780, height: 390 }, { top: 0, bottom: 21, left: 47, right: 47 }]] as const) {
+    const context = await browser.newContext({ viewport, hasTouch: true, isMobile: true, reducedMotion: "reduce" });
+    const page = await context.newPage();
+    const session = await context.newCDPSession(page);
+    await session.send("Emulation.setSafeAreaInsetsOverride" as "Page.enable", { insets } as never);
+    const chat = new Chat(page, fake.url);
+    await chat.open();
+    await chat.converse("Hello");
+    const outside = async (scope: string): Promise<string[]> => page.evaluate(({ within, edges }) => [...document.querySelectorAll<HTMLElement>(`:is(${within}) :is(button, textarea, a, .message__bubble)`)]
+      .filter((node) => node.checkVisibility({ visibilityProperty: true }) && node.closest("[inert]") === null)
+      .filter((node) => {
+        const { left, right, top, bottom, width } = node.getBoundingClientRect();
+        let scroller = node.parentElement; // what scrolls up and down comes into sight
+        while (scroller !== null && getComputedStyle(scroller).overflowY !== "auto") scroller = scroller.parentElement;
+        const scrolled = scroller !== null;
+        return width > 0 && (left < edges.left || right > innerWidth - edges.right || (!scrolled && (top < edges.top || bottom > innerHeight - edges.bottom)));
+      }).map((node) => `${node.className} ${node.textContent.slice(0, 40)}`), { within: scope, edges: insets });
+    expect(await outside(".stage")).toEqual([]);
+    await page.getByRole("button", { name: "Settings" }).tap();
+    expect(await outside(".sheet")).toEqual([]);
+    await page.getByRole("button", { name: "Done" }).tap();
+    await page.getByRole("button", { name: "Conversations", exact: true }).tap();
+    expect(await outside(".side")).toEqual([]);
+    await context.close();
+  }
+});
+
+test("a spinner while a model is loaded", async ({ chat, fake, page }) => {
+  fake.answers = [{ tokens: ["x"], loading: 2500 }];
+  await chat.open();
+  await chat.ask("Go");
+  await expect(chat.answers.last().locator(".spinner")).toBeVisible();
+  await expect(chat.answers.last()).toContainText("Loading the model");
+  expect(await page.locator(".message .spinner").evaluate((node) => node.getAnimations().length)).toBe(1);
+});
+
+test("with reduced motion nothing moves", async ({ chat, fake, page }) => {
+  await page.emulateMedia({ reducedMotion: "reduce" });
+  fake.answers = [{ tokens: ["x"], reading: 1500 }];
+  await chat.open();
+  await chat.ask("Go");
+  await expect(page.locator(".typing")).toBeVisible();
+  expect(await page.evaluate(() => document.getAnimations().length)).toBe(0);
+});
