@@ -102,6 +102,7 @@ class EmbeddingCall final : public RunningCall, public std::enable_shared_from_t
   void start(const ModelRegistry::Lease& model) {
     if (ask_.inputs.empty()) return finish({});
     std::vector<std::vector<TokenId>> texts = encode(*model);
+    ask_.inputs = {};
     if (texts.empty()) return;
     EmbeddingOptions options = ask_.options;
     const std::shared_ptr<const Caller> caller = record_->caller();
@@ -189,7 +190,7 @@ class EmbeddingCall final : public RunningCall, public std::enable_shared_from_t
   Service& service_;
   const std::shared_ptr<RequestRecord> record_;
   const std::weak_ptr<Exchange> exchange_;
-  const EmbeddingAsk ask_;
+  EmbeddingAsk ask_;  // with texts until there are tokens
   const EmbeddingAnswer answer_;
   const Clock::time_point asked_ = Clock::now();
   double load_seconds_ = 0.0;  // set before the engine is asked, read after it has answered
@@ -206,6 +207,7 @@ void start_embedding_call(Service& service, const std::shared_ptr<Exchange>& exc
                           EmbeddingAsk ask, EmbeddingAnswer answer) {
   auto call = std::make_shared<EmbeddingCall>(service, exchange, std::move(ask), std::move(answer));
   exchange->keep(call);
+  exchange->keep(exchange->body_share());  // tokens and vectors are as large as the texts
   service.sockets().watch(call, caller_of(*exchange));
   call->acquire(model);
 }

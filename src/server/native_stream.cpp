@@ -102,8 +102,8 @@ void begin_resumable(Service& service, const std::shared_ptr<Exchange>& exchange
   detach_when_closed(service, *exchange, answer, receiver, false);
   auto writer = std::make_unique<EventWriter>(std::make_shared<ResumableReceiver>(answer),
                                               EventWriter::Options{.stopped = answer->stopped()});
-  const std::shared_ptr<GenerationCall> call =
-      start_generation(service, record, model, make_native_ask(std::move(request), true), std::move(writer));
+  const std::shared_ptr<GenerationCall> call = start_generation(
+      service, record, model, with_body_share(*exchange, make_native_ask(std::move(request), true)), std::move(writer));
   answer->set_cancel([call] { call->cancel(); });
 }
 

@@ -120,6 +120,11 @@ void Exchange::keep_with_body(std::shared_ptr<void> share) {
   kept_with_body_ = std::move(share);
 }
 
+std::shared_ptr<void> Exchange::body_share() const {
+  const std::scoped_lock lock(mutex_);
+  return kept_with_body_;
+}
+
 void Exchange::release_body() {
   request_.body = {};
   std::shared_ptr<void> share;  // let go of without the lock
