@@ -21,8 +21,7 @@ class SseReceiver final : public AnswerReceiver {
   void accepted(const ResumePoint& point) override {
     const std::shared_ptr<Exchange> exchange = exchange_.lock();
     if (exchange == nullptr) return;
-    begun_ = true;
-    exchange->begin(http::stream_head("text/event-stream"));
+    begin(*exchange);
     // Without data it is no event, only where the answer can be taken up.
     if (!point.id.empty()) exchange->write("id: " + to_text(point) + "\n\n");
   }
@@ -41,6 +40,7 @@ class SseReceiver final : public AnswerReceiver {
       if (!point.id.empty()) bytes += "id: " + to_text(point) + "\n";
       append_event(bytes, event);
     }
+    if (!begun_) begin(*exchange);  // one that was stopped before its model was there has an end and nothing before it
     const bool sent = exchange->write(bytes);
     if (sent && !events.empty() && events.back().end != nullptr) exchange->finish();
     return sent;
@@ -50,6 +50,11 @@ class SseReceiver final : public AnswerReceiver {
   bool begun() const noexcept { return begun_; }
 
  private:
+  void begin(Exchange& exchange) {
+    begun_ = true;
+    exchange.begin(http::stream_head("text/event-stream"));
+  }
+
   static void append_event(std::string& bytes, const AnswerEvent& event) {
     if (event.end != nullptr && event.end->error) {
       bytes += "event: error\ndata: " + plain_error(*event.end->error).body + "\n\n";
