@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <future>
 #include <stdexcept>
 
@@ -63,6 +64,23 @@ TEST_F(ServiceTest, ATaskThatThrowsEndsNobody) {
   std::promise<void> next;
   shared->run_text_work([&] { next.set_value(); });
   next.get_future().wait();
+}
+
+// Nobody would catch it, and the process would end.
+TEST_F(ServiceTest, TheHubGoesOnThoughItCannotEvenSayWhatFailed) {
+  struct Call final : RunningCall {
+    void end(const ApiError&) override {}
+  };
+  const auto call = std::make_shared<Call>();
+  std::promise<void> again;
+  std::atomic<int> looks = 0;
+  const std::unique_ptr<Service> shared = service();
+  shared->set_accepts([&](const Caller&) -> bool {
+    if (++looks == 2) again.set_value();
+    throw std::bad_alloc();
+  });
+  shared->sockets().watch(call, std::make_shared<const Caller>());
+  again.get_future().wait();
 }
 
 }  // namespace
