@@ -142,12 +142,20 @@ class EmbeddingCall final : public RunningCall, public std::enable_shared_from_t
       // An engine may outlive the service; a call that is still there does not.
       const std::shared_ptr<EmbeddingCall> call = weak.lock();
       if (call == nullptr) return;
-      // Off the engine's thread: thousands of numbers become text.
+      call->take(std::move(outcome));
+    });
+  }
+
+  // On the engine's thread, which calls once: thousands of numbers become text elsewhere.
+  void take(EmbeddingOutcome outcome) {
+    try {
       auto kept = std::make_shared<EmbeddingOutcome>(std::move(outcome));
-      call->service_.run_text_work([weak, kept] {
+      service_.run_text_work([weak = weak_from_this(), kept] {
         if (const auto self = weak.lock()) self->finish(*kept);
       });
-    });
+    } catch (const std::exception&) {
+      if (const auto exchange = exchange_.lock()) exchange->abandon();
+    }
   }
 
   void finish(const EmbeddingOutcome& outcome) {

@@ -149,7 +149,7 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
       answers_left_ = 0;
       record_->update([](RequestFacts& facts) { facts.error = "server_error"; });
       writer_->abandon();
-      service_.log().warn("request {} failed: {}", record_->id(), error.what());
+      service_.log().try_warn("request {} failed: {}", record_->id(), error.what());
     }
     if (answers_left_ == 0) let_go();
   }

@@ -38,10 +38,17 @@ class ModelCall : public std::enable_shared_from_this<ModelCall> {
     }
   }
 
+  // Nobody else answers: who cannot be told why is not left to wait either.
   void report(const ApiError& said, const std::exception_ptr& error) {
     log_fault(service_.log(), record_->id(), said, error);
-    record_->update([&](RequestFacts& facts) { facts.error = said.type; });
-    if (const auto exchange = exchange_.lock()) exchange->respond(plain_error(said));
+    const auto exchange = exchange_.lock();
+    if (exchange == nullptr) return;
+    try {
+      record_->update([&](RequestFacts& facts) { facts.error = said.type; });
+      exchange->respond(plain_error(said));
+    } catch (const std::exception&) {
+      exchange->abandon();
+    }
   }
 
   Service& service_;

@@ -93,7 +93,8 @@ class Exchange {
   std::string pieces_;
   MakeWebSocketHandler upgrade_;
   std::string protocol_;
-  bool woken_ = false;  // and nothing was taken since
+  bool woken_ = false;    // and nothing was taken since
+  bool unheard_ = false;  // it was broken off, and the connection could not be told yet
   std::vector<std::function<void(Response&)>> on_head_;
   std::vector<std::function<void()>> on_closed_;
   std::vector<std::shared_ptr<void>> kept_;
@@ -102,6 +103,7 @@ class Exchange {
   void set_head(Response head);
   void wake(std::unique_lock<std::mutex>& lock);
   void close(std::unique_lock<std::mutex>& lock);
+  void break_off(std::unique_lock<std::mutex>& lock);
 };
 
 }  // namespace quarrel::http
