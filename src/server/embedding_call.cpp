@@ -138,23 +138,24 @@ class EmbeddingCall final : public RunningCall, public std::enable_shared_from_t
     const std::weak_ptr<EmbeddingCall> weak = weak_from_this();
     const std::scoped_lock lock(mutex_);
     if (why_) throw ApiError(*why_);
-    run_ = start_embedding(model, std::move(texts), options, [weak](EmbeddingOutcome outcome) {
-      // An engine may outlive the service; a call that is still there does not.
-      const std::shared_ptr<EmbeddingCall> call = weak.lock();
-      if (call == nullptr) return;
-      call->take(std::move(outcome));
-    });
+    run_ = start_embedding(model, std::move(texts), options,
+                           [weak, exchange = exchange_, post = service_.text_poster()](EmbeddingOutcome outcome) {
+                             hand_over(std::move(outcome), weak, exchange, post);
+                           });
   }
 
-  // On the engine's thread, which calls once: thousands of numbers become text elsewhere.
-  void take(EmbeddingOutcome outcome) {
+  // On the engine's thread, which calls once, and may do so when there is no service any more: thousands of numbers
+  // become text elsewhere.
+  static void hand_over(EmbeddingOutcome outcome, const std::weak_ptr<EmbeddingCall>& call,
+                        const std::weak_ptr<Exchange>& exchange,
+                        const std::function<void(std::function<void()>)>& post) {
     try {
       auto kept = std::make_shared<EmbeddingOutcome>(std::move(outcome));
-      service_.run_text_work([weak = weak_from_this(), kept] {
-        if (const auto self = weak.lock()) self->finish(*kept);
+      post([call, kept] {
+        if (const auto self = call.lock()) self->finish(*kept);
       });
     } catch (const std::exception&) {
-      if (const auto exchange = exchange_.lock()) exchange->abandon();
+      if (const auto held = exchange.lock()) held->abandon();
     }
   }
 

@@ -66,6 +66,20 @@ TEST_F(ServiceTest, ATaskThatThrowsEndsNobody) {
   next.get_future().wait();
 }
 
+// An engine's thread may be about to say something when the service ends.
+TEST_F(ServiceTest, TextWorkThatComesAfterTheEndIsDropped) {
+  std::unique_ptr<Service> ending = service();
+  const auto post = ending->text_poster();
+  std::promise<void> done;
+  post([&] { done.set_value(); });
+  done.get_future().wait();
+  ending.reset();
+  auto held = std::make_shared<int>(1);
+  const std::weak_ptr<int> weak = held;
+  post([held = std::move(held)] { FAIL() << "there is no thread for it"; });
+  EXPECT_TRUE(weak.expired());
+}
+
 // Nobody would catch it, and the process would end.
 TEST_F(ServiceTest, TheHubGoesOnThoughItCannotEvenSayWhatFailed) {
   struct Call final : RunningCall {
