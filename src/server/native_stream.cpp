@@ -104,12 +104,18 @@ void begin_resumable(Service& service, const std::shared_ptr<Exchange>& exchange
   const std::shared_ptr<RequestRecord>& record = exchange->request().record;
   const auto receiver = std::make_shared<SseReceiver>(exchange);
   const std::shared_ptr<ResumableAnswer> answer = service.sockets().answers().create(record->caller()->key, receiver);
-  detach_when_closed(service, *exchange, answer, receiver, false);
-  auto writer = std::make_unique<EventWriter>(std::make_shared<ResumableReceiver>(answer),
-                                              EventWriter::Options{.stopped = answer->stopped()});
-  const std::shared_ptr<GenerationCall> call = start_generation(
-      service, record, model, with_body_share(*exchange, make_native_ask(std::move(request), true)), std::move(writer));
-  answer->set_cancel([call] { call->cancel(); });
+  try {
+    detach_when_closed(service, *exchange, answer, receiver, false);
+    auto writer = std::make_unique<EventWriter>(std::make_shared<ResumableReceiver>(answer),
+                                                EventWriter::Options{.stopped = answer->stopped()});
+    const std::shared_ptr<GenerationCall> call =
+        start_generation(service, record, model, with_body_share(*exchange, make_native_ask(std::move(request), true)),
+                         std::move(writer));
+    answer->set_cancel([call] { call->cancel(); });
+  } catch (...) {
+    answer->never_began(receiver.get(), std::current_exception());
+    throw;
+  }
 }
 
 }  // namespace

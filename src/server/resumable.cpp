@@ -25,6 +25,16 @@ void ResumableAnswer::set_cancel(std::function<void()> cancel) {
   cancel();
 }
 
+void ResumableAnswer::never_began(const AnswerReceiver* receiver, const std::exception_ptr& why) noexcept {
+  try {
+    detach(receiver, false);
+    const AnswerEvent event = failure_event(api_error(why));
+    take(std::span(&event, 1));
+  } catch (const std::exception&) {
+    return;  // its time will pass
+  }
+}
+
 void ResumableAnswer::accepted() {
   const std::scoped_lock lock(mutex_);
   accepted_ = true;

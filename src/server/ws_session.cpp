@@ -255,11 +255,12 @@ void SocketSession::finish(const AnswerPlace& place, std::string last_message) {
 void SocketSession::begin(const std::string& given, NativeRequest request) {
   if (!service_.ready()) throw ApiError(503, "unavailable_error", "draining", "the server is about to end");
   const AnswerPlace place = add_answer(given, request.model);
+  std::shared_ptr<SocketReceiver> receiver;
+  std::shared_ptr<ResumableAnswer> resumable;
   try {
-    const auto receiver = std::make_shared<SocketReceiver>(weak_from_this(), place);
+    receiver = std::make_shared<SocketReceiver>(weak_from_this(), place);
     if (request.reattach) return take_up(place, *request.reattach, receiver);
     Json status{{"state", "loading"}};
-    std::shared_ptr<ResumableAnswer> resumable;
     if (request.resume) {
       resumable = hub_.answers().create(caller_->key, receiver);
       status["resume"] = to_text({.id = resumable->id()});
@@ -270,6 +271,7 @@ void SocketSession::begin(const std::string& given, NativeRequest request) {
       self->ask(place, request, resumable, receiver);
     });
   } catch (...) {
+    if (resumable != nullptr) resumable->never_began(receiver.get(), std::current_exception());
     finish(place, {});
     throw;
   }

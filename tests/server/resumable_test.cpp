@@ -188,6 +188,20 @@ TEST_F(Resumable, ASecondConnectionTakesItFromTheFirst) {
   EXPECT_EQ(second->text, "bc");
 }
 
+TEST_F(Resumable, OneThatNeverBeganIsOver) {
+  ResumableAnswers answers(options());
+  const auto client = std::make_shared<Client>();
+  const auto answer = answers.create(1, client);
+  answer->never_began(client.get(), std::make_exception_ptr(std::bad_alloc()));
+  EXPECT_TRUE(client->numbers.empty()) << "its connection hears of it in another way";
+  const auto second = std::make_shared<Client>();
+  answers.attach({.id = answer->id()}, 1, second);
+  EXPECT_TRUE(second->complete);
+  now += 1min;
+  answers.look();
+  EXPECT_EQ(answers.size(), 0u);
+}
+
 TEST_F(Resumable, AfterItsTimeItIsEndedAndForgotten) {
   ResumableAnswers answers(options());
   const auto client = std::make_shared<Client>();
