@@ -201,6 +201,8 @@ void SocketSession::stop(const std::string& id) {
 // Where a new answer runs.
 AnswerPlace SocketSession::add_answer(const std::string& given, const std::string& model) {
   const std::scoped_lock lock(mutex_);
+  // Its message was still being read; nobody would end the answer, and nobody hears this.
+  if (closed_) throw ApiError(503, "unavailable_error", "connection_lost", "the connection is closed");
   std::string id = given;
   while (id.empty() || (given.empty() && answers_.contains(id))) id = fmt::format("answer-{}", ++made_ids_);
   if (answers_.contains(id)) throw invalid_field("id", "an answer with this 'id' runs on this connection");
