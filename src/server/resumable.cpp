@@ -51,13 +51,14 @@ void ResumableAnswer::take(std::span<const AnswerEvent> events) {
   {
     const std::scoped_lock lock(mutex_);
     if (ended_) return;
+    const bool has_all = next_ > last();  // who is behind catches up in parts, some times a second and no faster
     for (const AnswerEvent& event : events) {
       bytes_ += bytes_of(event);
       events_.push_back(event);
       ended_ = ended_ || event.end != nullptr;
     }
     if (ended_) cancel_ = {};
-    send_next();
+    if (has_all) send_next();
     // Nobody can have the whole of it any more.
     if (!forget_oldest() && !ended_) cancel = take_cancel();
   }

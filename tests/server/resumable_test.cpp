@@ -188,6 +188,29 @@ TEST_F(Resumable, ASecondConnectionTakesItFromTheFirst) {
   EXPECT_EQ(second->text, "bc");
 }
 
+// However fast the answer goes on meanwhile: each token would bring another part, and no link takes that.
+TEST_F(Resumable, WhoIsFarBehindCatchesUpInParts) {
+  ResumeOptions parts = options();
+  parts.events_at_once = 10;
+  ResumableAnswers answers(parts);
+  const auto answer = answers.create(1, std::make_shared<Client>(0));
+  for (int i = 0; i < 25; ++i) put(*answer, piece("x"));
+  const auto client = std::make_shared<Client>();
+  answers.attach({.id = answer->id()}, 1, client);
+  EXPECT_EQ(client->numbers.size(), 10u);
+  for (int i = 0; i < 3; ++i) put(*answer, piece("x"));
+  EXPECT_EQ(client->numbers.size(), 10u);
+  answers.look();
+  EXPECT_EQ(client->numbers.size(), 20u);
+  put(*answer, piece("x"));
+  answers.look();
+  EXPECT_EQ(client->numbers.size(), 29u) << "it has all";
+  put(*answer, piece("x"));
+  EXPECT_EQ(client->numbers.size(), 30u);
+  for (int i = 0; i < 12; ++i) put(*answer, i < 11 ? piece("x") : last());
+  EXPECT_TRUE(client->complete);
+}
+
 TEST_F(Resumable, OneThatNeverBeganIsOver) {
   ResumableAnswers answers(options());
   const auto client = std::make_shared<Client>();
