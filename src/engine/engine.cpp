@@ -199,9 +199,15 @@ void Engine::cancel_all(FinishReason reason, const std::string& why) {
   cancel_everything(reason, why);
 }
 
+// On the engine's own thread too, where nobody would catch what it throws.
 void Engine::cancel_everything(FinishReason reason, const std::string& why) {
   for (const auto& [id, job] : jobs_) {
-    if (scheduler_.cancel(id, reason)) job->why = why;
+    if (!scheduler_.cancel(id, reason)) continue;
+    try {
+      job->why = why;
+    } catch (const std::bad_alloc&) {
+      job->why.clear();  // it ends all the same
+    }
   }
   signal();
 }

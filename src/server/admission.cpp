@@ -13,6 +13,7 @@
 #include "server/api_error.h"
 #include "server/base64.h"
 #include "server/http/sender.h"
+#include "server/native_stream.h"
 
 namespace quarrel {
 namespace {
@@ -82,6 +83,12 @@ std::shared_ptr<const Caller> anonymous(const http::Request& request, Role role,
   return std::make_shared<const Caller>(Caller{.credential = std::string(credential),
                                                .role = role,
                                                .key = std::hash<std::string>{}(http::sender_of(request.address))});
+}
+
+// Whoever takes up an answer that lost its connection asks for no further one: that one runs, and has its place.
+Limits::Kind kind_of(const http::Request& request, const Route& route) noexcept {
+  const bool takes_up = route.handle == native_stream && !request.header("Last-Event-ID").empty();
+  return route.method == "POST" && !takes_up ? Limits::Kind::work : Limits::Kind::look;
 }
 
 // The key's priority, or a lower one that the request asks for.
@@ -296,8 +303,7 @@ http::Admission RequestAdmission::decide(const http::Request& request, bool read
     if (route.access == Access::admin) require_admin(*facts.caller);
     if (route.access != Access::everybody) {
       if (!ready) throw ApiError(503, "unavailable_error", "draining", "the server is about to end");
-      Limits::Admitted admitted =
-          limits_.admit(*facts.caller, route.method == "POST" ? Limits::Kind::work : Limits::Kind::look);
+      Limits::Admitted admitted = limits_.admit(*facts.caller, kind_of(request, route));
       if (admitted.refusal) {
         ++counters_.limited_keys;
         headers = std::move(admitted.headers);

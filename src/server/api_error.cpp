@@ -89,14 +89,15 @@ ApiError load_error(const std::exception_ptr& error) {
   return said.status == 404 || said.status == 503 ? said : model_failed();
 }
 
-void log_fault(Log& log, const std::string& request_id, const ApiError& said, const std::exception_ptr& error) {
+void log_fault(Log& log, const std::string& request_id, const ApiError& said,
+               const std::exception_ptr& error) noexcept {
   if (said.status != 500) return;
   try {
     std::rethrow_exception(error);
   } catch (const std::exception& detail) {
-    log.warn("request {} failed: {}", request_id, detail.what());
+    log.try_warn("request {} failed: {}", request_id, detail.what());
   } catch (...) {
-    log.warn("request {} failed", request_id);
+    log.try_warn("request {} failed", request_id);
   }
 }
 

@@ -37,8 +37,8 @@ ApiError api_error(const std::exception_ptr& error);
 
 // The same for a model that could not be had: what is wrong with its file is the server's matter, not the request's.
 ApiError load_error(const std::exception_ptr& error);
-// Writes down what the client is not told.
-void log_fault(Log& log, const std::string& request_id, const ApiError& said, const std::exception_ptr& error);
+// Writes down what the client is not told, where there is memory for that.
+void log_fault(Log& log, const std::string& request_id, const ApiError& said, const std::exception_ptr& error) noexcept;
 
 // {"error":{"message","type","param","code"}}, with Retry-After where it is known.
 http::Response openai_error(const ApiError& error);

@@ -102,6 +102,7 @@ class EmbeddingCall final : public RunningCall, public std::enable_shared_from_t
   void start(const ModelRegistry::Lease& model) {
     if (ask_.inputs.empty()) return finish({});
     std::vector<std::vector<TokenId>> texts = encode(*model);
+    ask_.inputs = {};
     if (texts.empty()) return;
     EmbeddingOptions options = ask_.options;
     const std::shared_ptr<const Caller> caller = record_->caller();
@@ -137,16 +138,25 @@ class EmbeddingCall final : public RunningCall, public std::enable_shared_from_t
     const std::weak_ptr<EmbeddingCall> weak = weak_from_this();
     const std::scoped_lock lock(mutex_);
     if (why_) throw ApiError(*why_);
-    run_ = start_embedding(model, std::move(texts), options, [weak](EmbeddingOutcome outcome) {
-      // An engine may outlive the service; a call that is still there does not.
-      const std::shared_ptr<EmbeddingCall> call = weak.lock();
-      if (call == nullptr) return;
-      // Off the engine's thread: thousands of numbers become text.
+    run_ = start_embedding(model, std::move(texts), options,
+                           [weak, exchange = exchange_, post = service_.text_poster()](EmbeddingOutcome outcome) {
+                             hand_over(std::move(outcome), weak, exchange, post);
+                           });
+  }
+
+  // On the engine's thread, which calls once, and may do so when there is no service any more: thousands of numbers
+  // become text elsewhere.
+  static void hand_over(EmbeddingOutcome outcome, const std::weak_ptr<EmbeddingCall>& call,
+                        const std::weak_ptr<Exchange>& exchange,
+                        const std::function<void(std::function<void()>)>& post) {
+    try {
       auto kept = std::make_shared<EmbeddingOutcome>(std::move(outcome));
-      call->service_.run_text_work([weak, kept] {
-        if (const auto self = weak.lock()) self->finish(*kept);
+      post([call, kept] {
+        if (const auto self = call.lock()) self->finish(*kept);
       });
-    });
+    } catch (const std::exception&) {
+      if (const auto held = exchange.lock()) held->abandon();
+    }
   }
 
   void finish(const EmbeddingOutcome& outcome) {
@@ -189,7 +199,7 @@ class EmbeddingCall final : public RunningCall, public std::enable_shared_from_t
   Service& service_;
   const std::shared_ptr<RequestRecord> record_;
   const std::weak_ptr<Exchange> exchange_;
-  const EmbeddingAsk ask_;
+  EmbeddingAsk ask_;  // with texts until there are tokens
   const EmbeddingAnswer answer_;
   const Clock::time_point asked_ = Clock::now();
   double load_seconds_ = 0.0;  // set before the engine is asked, read after it has answered
@@ -206,6 +216,7 @@ void start_embedding_call(Service& service, const std::shared_ptr<Exchange>& exc
                           EmbeddingAsk ask, EmbeddingAnswer answer) {
   auto call = std::make_shared<EmbeddingCall>(service, exchange, std::move(ask), std::move(answer));
   exchange->keep(call);
+  exchange->keep(exchange->body_share());  // tokens and vectors are as large as the texts
   service.sockets().watch(call, caller_of(*exchange));
   call->acquire(model);
 }

@@ -75,18 +75,19 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
   static constexpr std::chrono::seconds kGrace{1};
 
   void acquired(const ModelRegistry::Lease& model, const std::exception_ptr& error) {
+    const MakeAsk make_ask = std::exchange(make_ask_, {});  // the question is kept no longer than until it is asked
     if (error != nullptr) return report(load_error(error), error);
     record_->update([](RequestFacts& facts) { facts.acquired = Clock::now(); });
     try {
-      begin(model);
+      begin(model, make_ask);
     } catch (...) {
       report(api_error(std::current_exception()), std::current_exception());
     }
   }
 
   // Whose request it is decides on its turn and on what it shares.
-  Ask ask_for(const LoadedModel& model) const {
-    Ask ask = make_ask_(model);
+  Ask ask_for(const LoadedModel& model, const MakeAsk& make_ask) const {
+    Ask ask = make_ask(model);
     const std::shared_ptr<const Caller> caller = record_->caller();
     ask.key = caller->key;
     ask.salt = caller->salt;
@@ -130,8 +131,8 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
   }
 
   // Events may come before this is over, on another thread: they wait for the mutex.
-  void begin(const ModelRegistry::Lease& model) {
-    Ask ask = ask_for(*model);
+  void begin(const ModelRegistry::Lease& model, const MakeAsk& make_ask) {
+    Ask ask = ask_for(*model, make_ask);
     if (!cancelled()) ask.prompt = encode_prompt(*model, ask);
     const std::scoped_lock lock(mutex_);
     if (cancelled()) return fail(FinishReason::cancelled, "the request was cancelled");
@@ -168,7 +169,7 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
       answers_left_ = 0;
       record_->update([](RequestFacts& facts) { facts.error = "server_error"; });
       writer_->abandon();
-      service_.log().warn("request {} failed: {}", record_->id(), error.what());
+      service_.log().try_warn("request {} failed: {}", record_->id(), error.what());
     }
     if (answers_left_ == 0) let_go();
   }
@@ -276,7 +277,7 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
 
   Service& service_;
   const std::shared_ptr<RequestRecord> record_;
-  const MakeAsk make_ask_;
+  MakeAsk make_ask_;  // until the model is there, or will not be; of that callback alone
   std::atomic<Clock::rep> heard_ = 0;  // when its engine last had something to say of it; 0: it has no engine yet
 
   std::mutex mutex_;  // held while an answer is written; guards the next four
@@ -315,6 +316,12 @@ void HttpAnswerWriter::abandon() {
   if (const auto exchange = exchange_.lock()) exchange->abandon();
 }
 
+MakeAsk with_body_share(const http::Exchange& exchange, MakeAsk make_ask) {
+  return [share = exchange.body_share(), make_ask = std::move(make_ask)](const LoadedModel& model) {
+    return make_ask(model);
+  };
+}
+
 std::shared_ptr<GenerationCall> start_generation(Service& service, std::shared_ptr<RequestRecord> record,
                                                  const OfferedModel& model, MakeAsk make_ask,
                                                  std::unique_ptr<AnswerWriter> writer, const AcquireOptions& options) {
@@ -328,7 +335,8 @@ std::shared_ptr<GenerationCall> start_generation(Service& service, std::shared_p
 void serve_generation(Service& service, const std::shared_ptr<http::Exchange>& exchange, const OfferedModel& model,
                       MakeAsk make_ask, std::unique_ptr<AnswerWriter> writer, const AcquireOptions& options) {
   const std::shared_ptr<GenerationCall> call =
-      start_generation(service, exchange->request().record, model, std::move(make_ask), std::move(writer), options);
+      start_generation(service, exchange->request().record, model, with_body_share(*exchange, std::move(make_ask)),
+                       std::move(writer), options);
   exchange->keep(call);
   exchange->on_closed([weak = std::weak_ptr<GenerationCall>(call)] {
     if (const auto self = weak.lock()) self->cancel();

@@ -57,6 +57,9 @@ class HttpAnswerWriter : public AnswerWriter {
 // What is asked depends on the model: its recommended sampling, its ids.
 using MakeAsk = std::function<Ask(const LoadedModel& model)>;
 
+// The same with the share of the request's body: what the body says counts until the model has been asked.
+MakeAsk with_body_share(const http::Exchange& exchange, MakeAsk make_ask);
+
 class GenerationCall : public RunningCall {
  public:
   // Its writer is told of the end, if that has not come yet. Waits for nobody; from any thread, the writer's own too.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -12,6 +13,7 @@
 #include "server/question.h"
 #include "server/request_record.h"
 #include "server/routes.h"
+#include "server/running_calls.h"
 #include "server/schema.h"
 #include "session/recommended_sampling.h"
 #include "store/model_description.h"
@@ -113,7 +115,7 @@ Json event_json(const LoadEvent& event) {
 }
 
 // A request that loads a model, or loads it anew. The exchange owns it: when the client is gone it is cancelled.
-class LoadCall : public std::enable_shared_from_this<LoadCall> {
+class LoadCall final : public RunningCall, public std::enable_shared_from_this<LoadCall> {
  public:
   LoadCall(Service& service, const std::shared_ptr<Exchange>& exchange, OfferedModel model,
            const ModelControlRequest& request)
@@ -122,7 +124,7 @@ class LoadCall : public std::enable_shared_from_this<LoadCall> {
         model_(std::move(model)),
         request_(request),
         news_(exchange, request.stream) {}
-  ~LoadCall() {
+  ~LoadCall() override {
     renewal_.cancel();
     ticket_.cancel();
   }
@@ -146,6 +148,14 @@ class LoadCall : public std::enable_shared_from_this<LoadCall> {
         });
     const std::scoped_lock lock(mutex_);
     renewal_ = std::move(renewal);
+    if (why_) renewal_.cancel();
+  }
+
+  void end(const ApiError& why) override {
+    const std::scoped_lock lock(mutex_);
+    if (!why_) why_ = why;
+    renewal_.cancel();
+    ticket_.cancel();
   }
 
  private:
@@ -173,6 +183,7 @@ class LoadCall : public std::enable_shared_from_this<LoadCall> {
                          {.keep_alive = request_.keep_alive, .patience = std::chrono::milliseconds(0)});
     const std::scoped_lock lock(mutex_);
     ticket_ = std::move(ticket);
+    if (why_) ticket_.cancel();
   }
 
   void acquired(const LoadedModel& model) {
@@ -200,9 +211,15 @@ class LoadCall : public std::enable_shared_from_this<LoadCall> {
   }
 
   void report(const std::exception_ptr& error) {
-    const ApiError said = load_error(error);
+    const std::optional<ApiError> given = why();
+    const ApiError said = given ? *given : load_error(error);
     log_fault(service_.log(), record_->id(), said, error);
     news_.fail(said);
+  }
+
+  std::optional<ApiError> why() {
+    const std::scoped_lock lock(mutex_);
+    return why_;
   }
 
   Service& service_;
@@ -213,6 +230,7 @@ class LoadCall : public std::enable_shared_from_this<LoadCall> {
   std::mutex mutex_;
   ModelRegistry::Ticket renewal_, ticket_;  // guarded, like the next
   std::shared_ptr<void> watching_;
+  std::optional<ApiError> why_;  // somebody ended it, and said so
 };
 
 using LoadField = Field<ModelControlRequest>;
@@ -279,6 +297,7 @@ void load_model(Service& service, const std::shared_ptr<Exchange>& exchange) {
   OfferedModel model = named_in_path(service, *exchange);
   auto call = std::make_shared<LoadCall>(service, exchange, std::move(model), request);
   exchange->keep(call);
+  service.sockets().watch(call, caller_of(*exchange));
   call->start();
 }
 

@@ -27,26 +27,34 @@ class ModelCall : public std::enable_shared_from_this<ModelCall> {
 
  private:
   void acquired(const ModelRegistry::Lease& model, const std::exception_ptr& error) {
+    const ModelWork work = std::exchange(work_, {});  // it has texts, which are not kept until the answer has gone
     if (error != nullptr) return report(load_error(error), error);
     record_->update([](RequestFacts& facts) { facts.acquired = Clock::now(); });
     try {
-      http::Response response = work_(*model);
+      http::Response response = work(*model);
       if (const auto exchange = exchange_.lock()) exchange->respond(std::move(response));
     } catch (...) {
       report(api_error(std::current_exception()), std::current_exception());
     }
   }
 
+  // Nobody else answers: who cannot be told why is not left to wait either.
   void report(const ApiError& said, const std::exception_ptr& error) {
     log_fault(service_.log(), record_->id(), said, error);
-    record_->update([&](RequestFacts& facts) { facts.error = said.type; });
-    if (const auto exchange = exchange_.lock()) exchange->respond(plain_error(said));
+    const auto exchange = exchange_.lock();
+    if (exchange == nullptr) return;
+    try {
+      record_->update([&](RequestFacts& facts) { facts.error = said.type; });
+      exchange->respond(plain_error(said));
+    } catch (const std::exception&) {
+      exchange->abandon();
+    }
   }
 
   Service& service_;
   const std::shared_ptr<RequestRecord> record_;
   const std::weak_ptr<Exchange> exchange_;
-  const ModelWork work_;
+  ModelWork work_;  // until the model is there, or will not be; of that callback alone
   std::mutex mutex_;
   ModelRegistry::Ticket ticket_;  // guarded
 };
@@ -57,6 +65,7 @@ void start_model_call(Service& service, const std::shared_ptr<Exchange>& exchang
                       ModelWork work) {
   auto call = std::make_shared<ModelCall>(service, exchange, std::move(work));
   exchange->keep(call);
+  exchange->keep(exchange->body_share());  // the answer is as long as the text
   call->acquire(model);
 }
 

@@ -21,8 +21,7 @@ class SseReceiver final : public AnswerReceiver {
   void accepted(const ResumePoint& point) override {
     const std::shared_ptr<Exchange> exchange = exchange_.lock();
     if (exchange == nullptr) return;
-    begun_ = true;
-    exchange->begin(http::stream_head("text/event-stream"));
+    begin(*exchange);
     // Without data it is no event, only where the answer can be taken up.
     if (!point.id.empty()) exchange->write("id: " + to_text(point) + "\n\n");
   }
@@ -44,6 +43,7 @@ class SseReceiver final : public AnswerReceiver {
       if (!point.id.empty()) bytes += "id: " + to_text(point) + "\n";
       append_event(bytes, event);
     }
+    if (!begun_) begin(*exchange);  // one that was stopped before its model was there has an end and nothing before it
     const bool sent = exchange->write(bytes);
     if (sent && !events.empty() && events.back().end != nullptr) exchange->finish();
     return sent;
@@ -57,6 +57,11 @@ class SseReceiver final : public AnswerReceiver {
   void tell(const Json& status) {
     if (const std::shared_ptr<Exchange> exchange = exchange_.lock())
       exchange->write("event: status\ndata: " + compact_json(status) + "\n\n");
+  }
+
+  void begin(Exchange& exchange) {
+    begun_ = true;
+    exchange.begin(http::stream_head("text/event-stream"));
   }
 
   static void append_event(std::string& bytes, const AnswerEvent& event) {
@@ -108,13 +113,19 @@ void begin_resumable(Service& service, const std::shared_ptr<Exchange>& exchange
   const std::shared_ptr<RequestRecord>& record = exchange->request().record;
   const auto receiver = std::make_shared<SseReceiver>(exchange);
   const std::shared_ptr<ResumableAnswer> answer = service.sockets().answers().create(record->caller(), receiver);
-  detach_when_closed(service, *exchange, answer, receiver, false);
-  auto writer =
-      std::make_unique<EventWriter>(std::make_shared<ResumableReceiver>(answer),
-                                    EventWriter::Options{.progress = request.progress, .stopped = answer->stopped()});
-  const std::shared_ptr<GenerationCall> call =
-      start_generation(service, record, model, make_native_ask(std::move(request), true), std::move(writer));
-  answer->set_cancel([call] { call->cancel(); });
+  try {
+    detach_when_closed(service, *exchange, answer, receiver, false);
+    auto writer =
+        std::make_unique<EventWriter>(std::make_shared<ResumableReceiver>(answer),
+                                      EventWriter::Options{.progress = request.progress, .stopped = answer->stopped()});
+    const std::shared_ptr<GenerationCall> call =
+        start_generation(service, record, model, with_body_share(*exchange, make_native_ask(std::move(request), true)),
+                         std::move(writer));
+    answer->set_cancel([call] { call->cancel(); });
+  } catch (...) {
+    answer->never_began(receiver.get(), std::current_exception());
+    throw;
+  }
 }
 
 }  // namespace

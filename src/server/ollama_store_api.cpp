@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <mutex>
+#include <optional>
 #include <stop_token>
 #include <utility>
 
@@ -15,6 +17,7 @@
 #include "server/question.h"
 #include "server/registry_client.h"
 #include "server/request_record.h"
+#include "server/running_calls.h"
 #include "server/schema.h"
 #include "store/model_description.h"
 #include "store/modelfile.h"
@@ -63,10 +66,33 @@ Json progress_json(const RegistryProgress& progress) {
   return json;
 }
 
-// A pull that runs on a thread of its own, until its client or the server goes.
+// Ends a pull: its client or the server goes, or its key is not good any more.
+class PullCall final : public RunningCall {
+ public:
+  void end(const ApiError& why) override {
+    {
+      const std::scoped_lock lock(mutex_);
+      if (!why_) why_ = why;
+    }
+    stop();
+  }
+  void stop() { source_.request_stop(); }
+  std::stop_token token() const { return source_.get_token(); }
+  std::optional<ApiError> why() {
+    const std::scoped_lock lock(mutex_);
+    return why_;
+  }
+
+ private:
+  std::stop_source source_;
+  std::mutex mutex_;
+  std::optional<ApiError> why_;  // guarded; somebody ended it, and said so
+};
+
+// On a thread of its own.
 void pull(Service& service, ProgressStream& news, const OllamaName& name, const std::string& request_id,
-          const std::stop_token& stop) {
-  RegistryPullOptions options{.stored_name = pulled_name(name), .stop = stop};
+          PullCall& call) {
+  RegistryPullOptions options{.stored_name = pulled_name(name), .stop = call.token()};
   options.progress = [&](const RegistryProgress& progress) {
     const bool often = progress.completed > 0 && progress.completed < progress.total;
     const Json json = progress_json(progress);
@@ -75,12 +101,13 @@ void pull(Service& service, ProgressStream& news, const OllamaName& name, const 
     }
   };
   try {
-    RegistryClient client(service.pull_settings(), name, stop);
+    RegistryClient client(service.pull_settings(), name, call.token());
     pull_from_registry(name, service.store(), client, options);
     service.renew(options.stored_name);
     news.end({{"status", "success"}});
   } catch (...) {
-    const ApiError said = pull_error(std::current_exception());
+    const std::optional<ApiError> given = call.why();
+    const ApiError said = given ? *given : pull_error(std::current_exception());
     log_fault(service.log(), request_id, said, std::current_exception());
     news.fail(said);
   }
@@ -248,17 +275,18 @@ void ollama_pull(Service& service, const std::shared_ptr<Exchange>& exchange) {
   require_stores(service);
   const OllamaName name = *OllamaName::parse(request.model);
   check_registry(service.pull_settings(), name);
-  const auto gone = std::make_shared<std::stop_source>();
-  exchange->on_closed([gone] { gone->request_stop(); });
+  const auto call = std::make_shared<PullCall>();
+  exchange->on_closed([call] { call->stop(); });
+  service.sockets().watch(call, caller_of(*exchange));
   const std::weak_ptr<Exchange> weak = exchange;
-  const bool started = service.jobs().start([&service, weak, request, name, gone](const std::stop_token& ending) {
-    const std::stop_callback on_ending(ending, [gone] { gone->request_stop(); });
+  const bool started = service.jobs().start([&service, weak, request, name, call](const std::stop_token& ending) {
+    const std::stop_callback on_ending(ending, [call] { call->stop(); });
     std::shared_ptr<Exchange> held = weak.lock();
     if (held == nullptr) return;
     const std::string id = held->request().id;
     ProgressStream news(held, request.stream);
     held.reset();
-    pull(service, news, name, id, gone->get_token());
+    pull(service, news, name, id, *call);
   });
   if (!started) throw ApiError(503, "unavailable_error", "queue_full", "as many models as may be are pulled already");
 }

@@ -81,7 +81,13 @@ void start(Service& service, const std::shared_ptr<Exchange>& exchange, http::Re
   const OfferedModel model = service.find(request.model, *caller_of(*exchange));
   EmbeddingAsk ask{.query = request.query, .truncate = request.truncate};
   ask.options.priority = Priority::batch;
-  for (const std::string& text : request.documents) ask.inputs.emplace_back(text);
+  for (std::string& text : request.documents) {
+    if (request.return_documents) {
+      ask.inputs.emplace_back(text);
+    } else {
+      ask.inputs.emplace_back(std::move(text));  // the answer only counts them
+    }
+  }
   const auto respond = [request = std::move(request), name = model.name](std::span<const Embedding> embeddings,
                                                                          double) {
     return rerank_response(request, name, embeddings);

@@ -25,6 +25,16 @@ void ResumableAnswer::set_cancel(std::function<void()> cancel) {
   cancel();
 }
 
+void ResumableAnswer::never_began(const AnswerReceiver* receiver, const std::exception_ptr& why) noexcept {
+  try {
+    detach(receiver, false);
+    const AnswerEvent event = failure_event(api_error(why));
+    take(std::span(&event, 1));
+  } catch (const std::exception&) {
+    return;  // its time will pass
+  }
+}
+
 void ResumableAnswer::accepted() {
   const std::scoped_lock lock(mutex_);
   accepted_ = true;
@@ -46,13 +56,14 @@ void ResumableAnswer::take(std::span<const AnswerEvent> events) {
   {
     const std::scoped_lock lock(mutex_);
     if (ended_) return;
+    const bool has_all = next_ > last();  // who is behind catches up in parts, some times a second and no faster
     for (const AnswerEvent& event : events) {
       bytes_ += bytes_of(event);
       events_.push_back(event);
       ended_ = ended_ || event.end != nullptr;
     }
     if (ended_) cancel_ = {};
-    send_next();
+    if (has_all) send_next();
     // Nobody can have the whole of it any more.
     if (!forget_oldest() && !ended_) cancel = take_cancel();
   }

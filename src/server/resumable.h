@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -58,6 +59,9 @@ class ResumableAnswer {
   void take(std::span<const AnswerEvent> events);
   // What ends the work, and holds it until the answer's end; called at most once, and not after that.
   void set_cancel(std::function<void()> cancel);
+  // Nothing will be written: what was to do so could not begin. That receiver hears of it from whoever created the
+  // answer; whoever takes it up is told why.
+  void never_began(const AnswerReceiver* receiver, const std::exception_ptr& why) noexcept;
 
   // ---- The side that reads ----
   // `receiver` gets all after that event, and nobody else; where nothing is left it is not called. No value: that event

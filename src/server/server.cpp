@@ -129,7 +129,7 @@ void Server::handle(const std::shared_ptr<http::Exchange>& exchange) {
       }
       exchange->abandon();  // what had begun is not whole
     }
-    exchange->release_body();  // all that the answer needs of it has been read
+    exchange->release_body();  // it has been read; whoever keeps what it says keeps its share
   };
   if (route->quick) {
     answer();

@@ -33,8 +33,10 @@ class Service::TextPool {
     changed_.notify_all();
     for (std::thread& thread : threads_) thread.join();
     threads_.clear();
+    std::deque<std::function<void()>> dropped;  // with the lock open: they may be the last to hold something
     const std::scoped_lock lock(mutex_);
     ended_ = true;
+    dropped.swap(tasks_);
   }
 
   void post(std::function<void()> task) {
@@ -114,7 +116,7 @@ Service::Service(ServiceOptions options, std::shared_ptr<Device> device, ModelSt
   RegistryOptions registry{.load = options_.load, .models = options_.model_settings, .keep_alive = options_.keep_alive};
   registry.resolve = [this](const std::string& name) { return resolve(find(name, Caller{})); };
   registry.on_event = [this](const LoadEvent& event) { loads_.report(event); };
-  pool_ = std::make_unique<TextPool>(options_.text_threads, log_);
+  pool_ = std::make_shared<TextPool>(options_.text_threads, log_);
   registry_ = std::make_unique<ModelRegistry>(std::move(device), std::move(registry), log_);
   sockets_ = std::make_unique<SocketHub>(*this, options_.sockets);
   observe(sockets_->activity());
@@ -270,6 +272,10 @@ ModelRegistry::Ticket Service::acquire(const OfferedModel& model, std::weak_ptr<
 }
 
 void Service::run_text_work(std::function<void()> task) { pool_->post(std::move(task)); }
+
+std::function<void(std::function<void()>)> Service::text_poster() const {
+  return [pool = pool_](std::function<void()> task) { pool->post(std::move(task)); };
+}
 
 // An engine's step reports to every stream; only the first of them wakes an I/O thread.
 void StepPoster::post(const std::shared_ptr<StepPoster>& self, std::function<void()> task) {

@@ -127,6 +127,8 @@ class Service {
 
   // Runs a task on a thread that may take its time over a text.
   void run_text_work(std::function<void()> task);
+  // The same for somebody who may outlive the service, as an engine may: what it has to say then is dropped.
+  std::function<void(std::function<void()>)> text_poster() const;
   const std::shared_ptr<StepPoster>& poster() const noexcept { return poster_; }
 
   // Who is told what becomes of requests. Before the first of them.
@@ -178,7 +180,7 @@ class Service {
   std::atomic<bool> draining_ = false;
   const std::shared_ptr<StepPoster> poster_ = std::make_shared<StepPoster>();
   LoadWatch loads_;
-  std::unique_ptr<TextPool> pool_;
+  std::shared_ptr<TextPool> pool_;           // ended with the service, whoever holds it
   std::unique_ptr<ModelRegistry> registry_;  // what waits for a model is told so on the pool
   std::unique_ptr<SocketHub> sockets_;       // ends early
   std::unique_ptr<LongJobs> jobs_;           // end first: they use all of the above

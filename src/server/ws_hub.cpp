@@ -165,7 +165,7 @@ void SocketHub::run() {
         broadcast(seconds);
       }
     } catch (const std::exception& error) {
-      service_.log().warn("WebSockets could not be told how things are: {}", error.what());
+      service_.log().try_warn("WebSockets could not be told how things are: {}", error.what());
     }
     lock.lock();
   }

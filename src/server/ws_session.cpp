@@ -204,6 +204,8 @@ void SocketSession::stop(const std::string& id) {
 // Where a new answer runs.
 AnswerPlace SocketSession::add_answer(const std::string& given, const std::string& model) {
   const std::scoped_lock lock(mutex_);
+  // Its message was still being read; nobody would end the answer, and nobody hears this.
+  if (closed_) throw ApiError(503, "unavailable_error", "connection_lost", "the connection is closed");
   std::string id = given;
   while (id.empty() || (given.empty() && answers_.contains(id))) id = fmt::format("answer-{}", ++made_ids_);
   if (answers_.contains(id)) throw invalid_field("id", "an answer with this 'id' runs on this connection");
@@ -258,11 +260,12 @@ void SocketSession::finish(const AnswerPlace& place, std::string last_message) {
 void SocketSession::begin(const std::string& given, NativeRequest request) {
   if (!service_.ready()) throw ApiError(503, "unavailable_error", "draining", "the server is about to end");
   const AnswerPlace place = add_answer(given, request.model);
+  std::shared_ptr<SocketReceiver> receiver;
+  std::shared_ptr<ResumableAnswer> resumable;
   try {
-    const auto receiver = std::make_shared<SocketReceiver>(weak_from_this(), place);
+    receiver = std::make_shared<SocketReceiver>(weak_from_this(), place);
     if (request.reattach) return take_up(place, *request.reattach, receiver);
     Json status{{"state", "loading"}};
-    std::shared_ptr<ResumableAnswer> resumable;
     if (request.resume) {
       resumable = hub_.answers().create(caller_, receiver);
       status["resume"] = to_text({.id = resumable->id()});
@@ -273,6 +276,7 @@ void SocketSession::begin(const std::string& given, NativeRequest request) {
       self->ask(place, request, resumable, receiver);
     });
   } catch (...) {
+    if (resumable != nullptr) resumable->never_began(receiver.get(), std::current_exception());
     finish(place, {});
     throw;
   }

@@ -9,7 +9,7 @@ import threading
 import time
 import unittest
 
-from harness import TIMEOUT
+from harness import QUARREL, TIMEOUT
 from registry import Registry
 from serve_harness import ServeTest
 
@@ -215,6 +215,35 @@ class Pull(StoreTest):
         while self.chat("toy:swap")["usage"]["prompt_tokens"] == before["usage"]["prompt_tokens"]:
             self.assertLess(time.monotonic(), deadline)
         self.remove("toy:swap")
+
+
+
+class PullWithAKey(StoreTest):
+    @classmethod
+    def prepare(cls):
+        super().prepare()
+        cls.environment["XDG_DATA_HOME"] = cls.path("data")
+        cls.key = cls.keys("create", "puller", "--role", "admin")
+
+    @classmethod
+    def keys(cls, *arguments):
+        return subprocess.run([QUARREL, "key", *arguments], env=cls.environment, capture_output=True, timeout=TIMEOUT,
+                              check=True).stdout.decode().strip()
+
+    def test_a_key_that_is_revoked_takes_its_pull_with_it(self):
+        self.registry.add_model("late", self.registry.add_blob("model", self.weights))
+        self.registry.hold = threading.Event()
+        self.addCleanup(self.registry.hold.set)
+        connection = self.server.connect()
+        connection.request("POST", "/api/pull", json.dumps({"model": "toy:late"}),
+                           {"Authorization": f"Bearer {self.key}"})
+        answer = connection.getresponse()
+        self.assertEqual(json.loads(answer.readline()), {"status": "pulling manifest"})
+        self.keys("revoke", "puller")
+        last = json.loads(answer.read().splitlines()[-1])
+        self.assertEqual(last["error"], "the key is not good any more")
+        self.assertNotIn("toy:late", os.listdir(self.path("models")))
+        connection.close()
 
 
 class Create(StoreTest):

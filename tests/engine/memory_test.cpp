@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <new>
+#include <optional>
 
 #include "backend/create.h"
 #include "base/error.h"
@@ -115,6 +117,46 @@ TEST(PromptOfManyAnswers, IsKeptOnceUntilTheyBegin) {
 }
 
 const ExecutorOptions kSmall{.context = 96, .sequences = 2, .batch_rows = 32};
+
+// The end of a drain is on the engine's own thread, where what is thrown would end the process.
+TEST_P(MemoryTest, ADrainEndsWhatItCannotGiveAReason) {
+  const TempDir folder;
+  const auto path = write_toy(GetParam(), folder.path(), {.context = 96});
+  const auto device = make_device({.backend = "cpu", .threads = 2});
+  const std::string why = "a reason that has no place in a string's own few bytes";
+  int untold = 0;
+  bool failed = true;
+  for (long n = 0; failed; ++n) {
+    std::atomic<bool> done = false;
+    Engine engine(std::make_unique<Executor>(GgufFile::open(path), *device, kSmall));
+    engine.pause();
+    std::vector<Engine::Submission> waiting;
+    for (int i = 0; i < 3; ++i) waiting.push_back(engine.submit(text_request({1, 2, 3}, 4)));
+    DrainOptions options{.within = std::chrono::microseconds(0), .reason = why, .on_done = [&done] {
+                           done = true;
+                           done.notify_all();
+                         }};
+    fail_allocation(n);
+    try {
+      engine.drain(std::move(options));
+    } catch (const std::bad_alloc&) {
+      EXPECT_TRUE(fail_no_allocation());
+      continue;
+    }
+    done.wait(false);
+    failed = fail_no_allocation();
+    for (const Engine::Submission& each : waiting) {
+      std::optional<TokenEvent> last;
+      while (auto event = each.stream->next()) last = std::move(event);
+      ASSERT_TRUE(last && last->kind == TokenEvent::Kind::finished);
+      if (last->reason == FinishReason::failed) continue;  // there was no memory for the event itself
+      EXPECT_EQ(last->reason, FinishReason::cancelled);
+      if (last->error.empty()) ++untold;
+      EXPECT_TRUE(last->error.empty() || last->error == why) << last->error;
+    }
+  }
+  EXPECT_GT(untold, 0);
+}
 
 TEST_P(MemoryTest, ALoadFailsWithAnError) {
   const TempDir folder;

@@ -268,6 +268,18 @@ TEST_F(AdmissionTest, LimitsAreToldInHeaders) {
   EXPECT_EQ(admission->counters().limited_keys, 1u);
 }
 
+TEST_F(AdmissionTest, AnAnswerThatIsTakenUpHasItsPlaceAlready) {
+  const std::string key = create({.name = "a", .limits = {.concurrency = 1}});
+  const auto admission = make(with_keys());
+  Headers lost = bearer(key);
+  lost.emplace_back("Last-Event-ID", "0123:4");
+  EXPECT_EQ(decide(*admission, request("POST", "/api/stream", bearer(key))), 0u);
+  const std::shared_ptr<LimitTicket> running = facts.ticket;
+  EXPECT_EQ(decide(*admission, request("POST", "/api/stream", lost)), 0u);
+  EXPECT_EQ(decide(*admission, request("POST", "/api/stream", bearer(key))), 429u);
+  EXPECT_EQ(decide(*admission, request("POST", "/api/chat", lost)), 429u) << "there it would compute";
+}
+
 TEST_F(AdmissionTest, TheUnixSocketIsItsOwners) {
   create({.name = "a"});
   const auto admission = make(with_keys());

@@ -95,6 +95,15 @@ TEST(ApiErrors, TheLogHasWhatTheClientIsNotTold) {
   EXPECT_EQ(log.text, "");
 }
 
+// Whoever reports an error has to answer after that.
+TEST(ApiErrors, ALogThatTakesNothingIsNoReasonToFail) {
+  struct FullDisk : Log {
+    void write(LogLevel, std::string_view) override { throw std::bad_alloc(); }
+  } log;
+  const auto fault = std::make_exception_ptr(std::bad_alloc());
+  EXPECT_NO_THROW(log_fault(log, "a", {500, "server_error", "", "something"}, fault));
+}
+
 // Programs look for this code: they shorten the conversation and try again.
 TEST(ApiErrors, APromptThatIsTooLongHasACode) {
   const ApiError error = api_error(std::make_exception_ptr(TooLongError("this needs 5 tokens")));

@@ -158,6 +158,38 @@ TEST(ExchangeTest, AConnectionThatCouldNotBeWokenIsWokenLater) {
   EXPECT_EQ(calls, 2);
 }
 
+TEST(ExchangeTest, AConnectionThatIsToEndHearsOfItLater) {
+  for (const bool outgrown : {true, false}) {
+    int calls = 0;
+    bool fails = false;
+    Exchange exchange(Request{}, 10, [&] {
+      ++calls;
+      if (std::exchange(fails, false)) throw std::bad_alloc();
+    });
+    exchange.begin({});
+    EXPECT_TRUE(exchange.write("0123456789"));
+    fails = true;
+    const auto end = [&] { outgrown ? static_cast<void>(exchange.write("x")) : exchange.abandon(); };
+    EXPECT_THROW(end(), std::bad_alloc);
+    EXPECT_EQ(calls, 2);
+    end();
+    EXPECT_EQ(calls, 3);
+    end();
+    EXPECT_EQ(calls, 3) << "it knows";
+    EXPECT_TRUE(exchange.take().broken);
+  }
+}
+
+TEST(ExchangeTest, WhoFailsToHearOfTheEndKeepsItFromNobody) {
+  int wakes = 0, heard = 0;
+  Exchange exchange(Request{}, 1000, [&] { ++wakes; });
+  exchange.on_closed([] { throw std::bad_alloc(); });
+  exchange.on_closed([&] { ++heard; });
+  EXPECT_THROW(exchange.abandon(), std::bad_alloc);
+  EXPECT_EQ(heard, 1);
+  EXPECT_EQ(wakes, 1);
+}
+
 TEST(ExchangeTest, KeptWorkLivesAsLongAsItDoes) {
   Made made;
   auto work = std::make_shared<int>(1);

@@ -90,6 +90,23 @@ TEST_F(HttpServerTest, ARequestThatComesEarlyIsAnsweredInItsTurn) {
   EXPECT_LT(answers.find("first"), answers.find("yes"));
 }
 
+// There is no read that waits, and that could be cancelled, while the next bytes are always there.
+TEST_F(HttpServerTest, ABodyThatNeverEndsIsGivenUp) {
+  admit_ = [](const Request&) { return Admission{.body_bytes = std::size_t{1} << 30}; };
+  serve(say_yes, {.body_time = std::chrono::milliseconds(50)});
+  const Client client(server_->port());
+  client.send("POST /a HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n");
+  std::atomic<bool> heard = false;
+  std::thread sender([&] {
+    std::string chunks;  // of a byte each, with as much beside it that is no part of the body
+    for (int i = 0; i < 256; ++i) chunks += "1;" + std::string(1000, 'x') + "\r\na\r\n";
+    while (!heard && client.try_send(chunks)) continue;
+  });
+  EXPECT_TRUE(client.read_until("HTTP/1.1 408 ").starts_with("HTTP/1.1 408 "));
+  heard = true;
+  sender.join();
+}
+
 class BodiesTest : public SocketTest {
  protected:
   // The first request stays unanswered.

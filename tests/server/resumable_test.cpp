@@ -192,6 +192,43 @@ TEST_F(Resumable, ASecondConnectionTakesItFromTheFirst) {
   EXPECT_EQ(second->text, "bc");
 }
 
+// However fast the answer goes on meanwhile: each token would bring another part, and no link takes that.
+TEST_F(Resumable, WhoIsFarBehindCatchesUpInParts) {
+  ResumeOptions parts = options();
+  parts.events_at_once = 10;
+  ResumableAnswers answers(parts);
+  const auto answer = answers.create(key_holder(1), std::make_shared<Client>(0));
+  for (int i = 0; i < 25; ++i) put(*answer, piece("x"));
+  const auto client = std::make_shared<Client>();
+  answers.attach({.id = answer->id()}, 1, client);
+  EXPECT_EQ(client->numbers.size(), 10u);
+  for (int i = 0; i < 3; ++i) put(*answer, piece("x"));
+  EXPECT_EQ(client->numbers.size(), 10u);
+  answers.look();
+  EXPECT_EQ(client->numbers.size(), 20u);
+  put(*answer, piece("x"));
+  answers.look();
+  EXPECT_EQ(client->numbers.size(), 29u) << "it has all";
+  put(*answer, piece("x"));
+  EXPECT_EQ(client->numbers.size(), 30u);
+  for (int i = 0; i < 12; ++i) put(*answer, i < 11 ? piece("x") : last());
+  EXPECT_TRUE(client->complete);
+}
+
+TEST_F(Resumable, OneThatNeverBeganIsOver) {
+  ResumableAnswers answers(options());
+  const auto client = std::make_shared<Client>();
+  const auto answer = answers.create(key_holder(1), client);
+  answer->never_began(client.get(), std::make_exception_ptr(std::bad_alloc()));
+  EXPECT_TRUE(client->numbers.empty()) << "its connection hears of it in another way";
+  const auto second = std::make_shared<Client>();
+  answers.attach({.id = answer->id()}, 1, second);
+  EXPECT_TRUE(second->complete);
+  now += 1min;
+  answers.look();
+  EXPECT_EQ(answers.size(), 0u);
+}
+
 TEST_F(Resumable, AfterItsTimeItIsEndedAndForgotten) {
   ResumableAnswers answers(options());
   const auto client = std::make_shared<Client>();

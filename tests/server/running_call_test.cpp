@@ -7,6 +7,7 @@
 #include <future>
 #include <mutex>
 
+#include "server/model_api.h"
 #include "server/native_writer.h"
 #include "server/resumable.h"
 #include "server/served_toy.h"
@@ -136,6 +137,30 @@ TEST_F(RunningCallTest, AKeyThatEndsTakesItsAnswersWithIt) {
   ASSERT_TRUE(reader_->end_->error);
   EXPECT_EQ(reader_->end_->error->status, 401u);
   EXPECT_EQ(record_->facts().error, "authentication_error");
+}
+
+TEST_F(RunningCallTest, AndItsLoads) {
+  const auto good = std::make_shared<std::atomic<bool>>(true);
+  service_->set_accepts([good](const Caller&) { return good->load(); });
+  const std::string name = service_->find("", {}).name;
+  std::promise<void> loading, go_on;
+  const auto watching = service_->loads().watch(name, [&](const LoadEvent& event) {
+    if (event.kind != LoadEvent::Kind::loading) return;
+    loading.set_value();
+    go_on.get_future().wait();
+  });
+  const auto asked = std::make_shared<http::Exchange>(
+      http::Request{.method = "POST", .path = "/api/models/" + name + "/load", .record = record_}, std::size_t{1} << 20,
+      [] {});
+  load_model(*service_, asked);
+  loading.get_future().wait();
+  *good = false;
+  http::Exchange::Output output;
+  EXPECT_TRUE(test::eventually([&] { return (output = asked->take()).has_head; }));
+  EXPECT_EQ(output.head.status, 401u);
+  EXPECT_EQ(record_->facts().error, "authentication_error");
+  go_on.set_value();
+  EXPECT_TRUE(test::eventually([&] { return service_->registry().list().empty(); })) << "nobody wants it any more";
 }
 
 TEST(RunningCalls, EndThoseWhoseCallersMayNotAskAnyMore) {

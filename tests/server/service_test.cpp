@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <future>
 #include <stdexcept>
 
@@ -63,6 +64,37 @@ TEST_F(ServiceTest, ATaskThatThrowsEndsNobody) {
   std::promise<void> next;
   shared->run_text_work([&] { next.set_value(); });
   next.get_future().wait();
+}
+
+// An engine's thread may be about to say something when the service ends.
+TEST_F(ServiceTest, TextWorkThatComesAfterTheEndIsDropped) {
+  std::unique_ptr<Service> ending = service();
+  const auto post = ending->text_poster();
+  std::promise<void> done;
+  post([&] { done.set_value(); });
+  done.get_future().wait();
+  ending.reset();
+  auto held = std::make_shared<int>(1);
+  const std::weak_ptr<int> weak = held;
+  post([held = std::move(held)] { FAIL() << "there is no thread for it"; });
+  EXPECT_TRUE(weak.expired());
+}
+
+// Nobody would catch it, and the process would end.
+TEST_F(ServiceTest, TheHubGoesOnThoughItCannotEvenSayWhatFailed) {
+  struct Call final : RunningCall {
+    void end(const ApiError&) override {}
+  };
+  const auto call = std::make_shared<Call>();
+  std::promise<void> again;
+  std::atomic<int> looks = 0;
+  const std::unique_ptr<Service> shared = service();
+  shared->set_accepts([&](const Caller&) -> bool {
+    if (++looks == 2) again.set_value();
+    throw std::bad_alloc();
+  });
+  shared->sockets().watch(call, std::make_shared<const Caller>());
+  again.get_future().wait();
 }
 
 }  // namespace

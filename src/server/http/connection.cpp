@@ -296,7 +296,8 @@ asio::awaitable<bool> Connection::read_body(Parser& parser, const Request& reque
   set_deadline(limits_.body_time);
   parser.eager(true);
   bool fits = true;
-  while (!error && fits && !parser.is_done()) {
+  // A sender whose next bytes are always there leaves no read that the deadline could cancel.
+  while (!error && fits && !deadline_.passed() && !parser.is_done()) {
     co_await beast::http::async_read_some(transport_, buffer_, parser,
                                           asio::redirect_error(asio::use_awaitable, error));
     fits = share.grow_to(parser.get().body().size());
@@ -306,7 +307,7 @@ asio::awaitable<bool> Connection::read_body(Parser& parser, const Request& reque
     co_await refuse(503, "there are too many large requests at the moment", request.id, request.record);
     co_return false;
   }
-  if (!error) co_return true;
+  if (!error && parser.is_done()) co_return true;
   if (error == beast::http::error::body_limit) {
     co_await refuse(413, "the request's body is too large", request.id, request.record);
   } else if (deadline_.passed()) {

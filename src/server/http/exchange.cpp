@@ -1,5 +1,6 @@
 #include "server/http/exchange.h"
 
+#include <exception>
 #include <utility>
 
 namespace quarrel::http {
@@ -33,6 +34,7 @@ void Exchange::on_head(std::function<void(Response& head)> callback) {
 
 void Exchange::respond(Response response) {
   std::unique_lock lock(mutex_);
+  if (state_ == State::finished && has_head_) return wake(lock);  // the connection may not know yet, as below
   if (state_ != State::waiting) return;
   set_head(std::move(response));
   whole_ = true;
@@ -50,12 +52,14 @@ void Exchange::begin(Response head) {
 
 bool Exchange::write(std::string_view piece) {
   std::unique_lock lock(mutex_);
+  if (unheard_) {
+    break_off(lock);
+    return false;
+  }
   if (state_ != State::streaming) return false;
   // One piece is taken whatever its size: a client that reads well must not lose its answer's end to a long line.
   if (!pieces_.empty() && pieces_.size() + piece.size() > most_buffered_) {
-    broken_ = true;
-    close(lock);
-    wake_();
+    break_off(lock);
     return false;
   }
   pieces_ += piece;
@@ -72,11 +76,26 @@ void Exchange::finish() {
 
 void Exchange::abandon() {
   std::unique_lock lock(mutex_);
-  if (state_ == State::closed) return;
+  if (state_ == State::closed && !unheard_) return;
   if (state_ == State::finished) return wake(lock);  // the connection may not know yet, where it could not be told
+  break_off(lock);
+}
+
+// The connection ends, whatever it waits for. Where it cannot be told now the next call tells it.
+void Exchange::break_off(std::unique_lock<std::mutex>& lock) {
   broken_ = true;
-  close(lock);
+  unheard_ = true;
+  std::exception_ptr failure;
+  try {
+    close(lock);
+  } catch (...) {
+    failure = std::current_exception();
+  }
   wake_();
+  lock.lock();
+  unheard_ = false;
+  lock.unlock();
+  if (failure) std::rethrow_exception(failure);
 }
 
 void Exchange::upgrade(std::string protocol, MakeWebSocketHandler make_handler) {
@@ -120,6 +139,11 @@ void Exchange::keep_with_body(std::shared_ptr<void> share) {
   kept_with_body_ = std::move(share);
 }
 
+std::shared_ptr<void> Exchange::body_share() const {
+  const std::scoped_lock lock(mutex_);
+  return kept_with_body_;
+}
+
 void Exchange::release_body() {
   request_.body = {};
   std::shared_ptr<void> share;  // let go of without the lock
@@ -155,7 +179,15 @@ void Exchange::close(std::unique_lock<std::mutex>& lock) {
   }
   const std::vector<std::function<void()>> callbacks = std::exchange(on_closed_, {});
   lock.unlock();
-  for (const auto& callback : callbacks) callback();
+  std::exception_ptr failure;
+  for (const auto& callback : callbacks) {
+    try {
+      callback();
+    } catch (...) {
+      failure = std::current_exception();  // the others hear of it all the same
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace quarrel::http

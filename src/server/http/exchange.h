@@ -45,8 +45,11 @@ class Exchange {
   void on_closed(std::function<void()> callback);
   // Lives as long as the exchange.
   void keep(std::shared_ptr<void> work);
-  // The request's body has been read and is not needed any more, nor is its place among all bodies. By whoever reads
-  // it, or when nobody does any more.
+  // The body's share of the room that all bodies have: whoever keeps what the body says keeps this as long. Null: it
+  // has none, or had.
+  std::shared_ptr<void> body_share() const;
+  // The request's body has been read and is not needed any more, nor is its share, unless somebody keeps that. By
+  // whoever reads it, or when nobody does any more.
   void release_body();
 
   bool begun() const;
@@ -67,7 +70,7 @@ class Exchange {
     MakeWebSocketHandler upgrade = {};  // set: there is no answer but a WebSocket
     std::string protocol = {};
   };
-  // Held until the body is let go of.
+  // Held until the body is let go of, or by whoever keeps it longer.
   void keep_with_body(std::shared_ptr<void> share);
   // What is to be sent now.
   Output take();
@@ -90,7 +93,8 @@ class Exchange {
   std::string pieces_;
   MakeWebSocketHandler upgrade_;
   std::string protocol_;
-  bool woken_ = false;  // and nothing was taken since
+  bool woken_ = false;    // and nothing was taken since
+  bool unheard_ = false;  // it was broken off, and the connection could not be told yet
   std::vector<std::function<void(Response&)>> on_head_;
   std::vector<std::function<void()>> on_closed_;
   std::vector<std::shared_ptr<void>> kept_;
@@ -99,6 +103,7 @@ class Exchange {
   void set_head(Response head);
   void wake(std::unique_lock<std::mutex>& lock);
   void close(std::unique_lock<std::mutex>& lock);
+  void break_off(std::unique_lock<std::mutex>& lock);
 };
 
 }  // namespace quarrel::http

@@ -24,8 +24,8 @@ struct Limits {
   std::size_t connections_per_address = 256;      // 0: no limit
   std::size_t connections_per_local_address = 0;  // the same for clients on this machine
   std::uint32_t header_bytes = 16 * 1024;
-  std::size_t body_bytes_together = 256 * 1024 * 1024;               // of all requests whose bodies are being read
-  std::size_t buffered_bytes = 1024 * 1024;                          // of an answer that its client does not read
+  std::size_t body_bytes_together = 256 * 1024 * 1024;  // of all bodies that are read, or that somebody keeps
+  std::size_t buffered_bytes = 1024 * 1024;             // of an answer that its client does not read
   std::chrono::milliseconds header_time = std::chrono::seconds(10);  // from a request's first byte to its last header
   std::chrono::milliseconds body_time = std::chrono::seconds(60);
   std::chrono::milliseconds idle_time = std::chrono::seconds(75);   // between requests
