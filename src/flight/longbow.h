@@ -31,7 +31,7 @@
 
 namespace quarrel {
 
-// What a caller may do about a call that failed.
+// What a caller may do about a call that failed. Unless it says `retry`, rows of a stream may have been stored.
 enum class AfterFailure {
   give_up,    // it would fail again
   retry,      // nothing was stored: the same call may succeed later
@@ -52,7 +52,7 @@ class LongbowError : public Error {
 };
 
 struct LongbowOptions {
-  // Calls with one answer: info, lists, actions, searches, and until the first batch of a scan.
+  // Calls with one answer: info, schemas, lists, actions, searches.
   std::chrono::milliseconds call_timeout = std::chrono::seconds(30);
   // One batch of a stream, sent or received, and the end of a stream: the store may block a sender while it is busy.
   std::chrono::milliseconds batch_timeout = std::chrono::seconds(180);

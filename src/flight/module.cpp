@@ -33,7 +33,7 @@ void check_options(const LongbowAddress& address, const LongbowOptions& options)
     fail(ErrorKind::usage, "a token for {} would travel where others can read it: write longbow+tls://",
          longbow_address_text(address));
   }
-  for (const unsigned char c : options.token) {
+  for (const char c : options.token) {
     if (c < 0x21 || c > 0x7E) fail(ErrorKind::usage, "a token has printable ASCII characters only, and no spaces");
   }
   if (options.attempts < 1 || options.connections < 1 || options.largest_batch == 0) {
