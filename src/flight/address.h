@@ -16,10 +16,10 @@ inline constexpr std::uint16_t kLongbowDataPort = 3000;
 inline constexpr std::uint16_t kLongbowMetaPort = 3001;
 
 struct LongbowAddress {
-  std::string host;                            // without brackets
+  std::string host = {};                       // without brackets
   std::uint16_t data_port = kLongbowDataPort;  // DoPut, DoGet, DoExchange, DoAction
   std::uint16_t meta_port = kLongbowMetaPort;  // GetFlightInfo, ListFlights, GetSchema
-  std::string dataset;                         // empty: the server as a whole
+  std::string dataset = {};                    // empty: the server as a whole
   bool tls = false;
 
   bool operator==(const LongbowAddress&) const = default;

@@ -23,10 +23,10 @@ struct Faults {
   bool full = false;          // the queue takes nothing
   bool rate_limited = false;  // streams are refused, politely
   bool stall = false;         // streams are not read until this is over or the client gives up
-  std::optional<std::int64_t>
-      break_put_after;       // a DoPut or ingest ends after so many batches, as if the server had died
+  std::optional<std::int64_t> break_put_after =
+      {};                    // a DoPut or ingest ends after so many batches, as if the server had died
   bool keep_broken = false;  // … having queued them
-  std::optional<std::int64_t> break_get_after;  // a scan does, after so many
+  std::optional<std::int64_t> break_get_after = {};  // a scan does, after so many
 };
 
 struct ServerOptions {

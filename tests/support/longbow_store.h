@@ -34,8 +34,8 @@ struct Hit {
 };
 
 struct Query {
-  std::string dataset;
-  std::vector<float> vector;
+  std::string dataset = {};
+  std::vector<float> vector = {};
   std::int64_t k = 10;
   std::vector<Filter> filters = {};
   std::string text = {};

@@ -1,5 +1,7 @@
 #include "flight/arrow/longbow_client.h"
 
+#include <arrow/ipc/dictionary.h>
+
 #include <algorithm>
 #include <exception>
 #include <thread>

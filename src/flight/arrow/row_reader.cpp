@@ -3,6 +3,7 @@
 #include <arrow/array.h>
 #include <arrow/scalar.h>
 #include <arrow/type.h>
+#include <arrow/type_traits.h>
 #include <arrow/util/float16.h>
 #include <arrow/util/key_value_metadata.h>
 
