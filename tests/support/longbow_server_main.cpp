@@ -1,5 +1,5 @@
 // The test server as a program, for tests that run quarrel from outside. It says "ready DATA_PORT META_PORT" and runs
-// until it is ended; what it holds it holds in memory.
+// until it is ended. What it holds it holds in memory, and finds again only where it has a folder.
 #include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
@@ -27,6 +27,7 @@ struct Command {
   quarrel::longbow::Faults faults;
   std::string certificate;
   std::string key;
+  std::string folder;
   std::int64_t visible_after = 0;
   std::optional<std::int64_t> most_rows;
   std::int64_t die_after = 0;
@@ -41,6 +42,7 @@ std::optional<int> read_arguments(int count, char** arguments, Command& command)
   app.add_option("--token", command.options.token, "asked for with every call");
   app.add_option("--certificate", command.certificate, "PEM file: TLS with it")->check(CLI::ExistingFile);
   app.add_option("--key", command.key, "PEM file")->check(CLI::ExistingFile);
+  app.add_option("--folder", command.folder, "what was stored is kept there")->check(CLI::ExistingDirectory);
   app.add_option("--visible-after", command.visible_after, "milliseconds until what was stored shows");
   app.add_option("--most-rows", command.most_rows, "rows beyond these are taken and thrown away");
   app.add_flag("--slow-down", command.faults.slow_down, "each stream is greeted with a warning");
@@ -79,6 +81,10 @@ int main(int count, char** arguments) {
     sigaddset(&signals, SIGTERM);
     sigprocmask(SIG_BLOCK, &signals, nullptr);
     quarrel::longbow::Server server(command.options);
+    if (!command.folder.empty()) {
+      const arrow::Status found = server.store().set_folder(command.folder);
+      if (!found.ok()) throw std::runtime_error(found.ToString());
+    }
     server.store().set_visible_after(std::chrono::milliseconds(command.visible_after));
     server.store().set_most_rows(command.most_rows);
     server.set_faults(command.faults);

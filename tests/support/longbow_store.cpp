@@ -1,8 +1,13 @@
 #include "support/longbow_store.h"
 
 #include <arrow/api.h>
+#include <arrow/io/file.h>
+#include <arrow/ipc/reader.h>
+#include <arrow/ipc/writer.h>
 #include <arrow/util/byte_size.h>
 #include <arrow/util/float16.h>
+#include <arrow/util/key_value_metadata.h>
+#include <arrow/util/logging.h>
 
 #include <algorithm>
 #include <charconv>
@@ -176,6 +181,40 @@ void Store::show_due(Dataset& dataset) {
   dataset.pending = std::move(later);
 }
 
+// A file a batch, with its dataset's name in the schema; it has its name once it is whole.
+void Store::write(const std::string& dataset, const arrow::RecordBatch& batch) {
+  if (folder_.empty()) return;
+  const auto schema = batch.schema()->WithMetadata(arrow::key_value_metadata({"dataset"}, {dataset}));
+  const std::filesystem::path path = folder_ / (std::to_string(1'000'000 + files_++) + ".arrow");
+  const std::filesystem::path partial = path.string() + ".partial";
+  const auto sink = arrow::io::FileOutputStream::Open(partial.string()).ValueOrDie();
+  const auto writer = arrow::ipc::MakeStreamWriter(sink, schema).ValueOrDie();
+  ARROW_CHECK_OK(writer->WriteRecordBatch(*batch.ReplaceSchemaMetadata(schema->metadata())));
+  ARROW_CHECK_OK(writer->Close());
+  ARROW_CHECK_OK(sink->Close());
+  std::filesystem::rename(partial, path);
+}
+
+arrow::Status Store::set_folder(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() == ".arrow") files.push_back(entry.path());
+  }
+  std::ranges::sort(files);
+  for (const auto& file : files) {
+    ARROW_ASSIGN_OR_RAISE(auto source, arrow::io::ReadableFile::Open(file.string()));
+    ARROW_ASSIGN_OR_RAISE(auto reader, arrow::ipc::RecordBatchStreamReader::Open(source));
+    ARROW_ASSIGN_OR_RAISE(const std::string dataset, reader->schema()->metadata()->Get("dataset"));
+    ARROW_RETURN_NOT_OK(open(dataset, reader->schema()));
+    ARROW_ASSIGN_OR_RAISE(auto batches, reader->ToRecordBatches());
+    take(dataset, std::move(batches));
+  }
+  const std::lock_guard lock(mutex_);
+  folder_ = folder;
+  files_ = static_cast<int>(files.size());
+  return arrow::Status::OK();
+}
+
 arrow::Status Store::open(const std::string& name, const std::shared_ptr<arrow::Schema>& schema) {
   const std::lock_guard lock(mutex_);
   Dataset& dataset = datasets_[name];
@@ -196,6 +235,7 @@ void Store::take(const std::string& name, std::vector<Batch> batches) {
     if (most_rows_ && rows_ >= *most_rows_) return;
     if (most_rows_) batch = batch->Slice(0, std::min(batch->num_rows(), *most_rows_ - rows_));
     rows_ += batch->num_rows();
+    write(name, *batch);
     Pending pending{.due = {}, .batch = std::move(batch)};
     if (delay_) pending.due = Clock::now() + *delay_;
     datasets_[name].pending.push_back(std::move(pending));

@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -56,6 +57,9 @@ class Store {
   // Rows in all beyond which what is taken is thrown away without a word: the store's memory limit.
   void set_most_rows(std::optional<std::int64_t> rows);
 
+  // What is taken is also written there, and what lies there is taken now: a server that was killed finds it again.
+  arrow::Status set_folder(const std::filesystem::path& folder);
+
   // Makes the dataset where there is none. Invalid where a column has another type than it had.
   arrow::Status open(const std::string& dataset, const std::shared_ptr<arrow::Schema>& schema);
   void take(const std::string& dataset, std::vector<std::shared_ptr<arrow::RecordBatch>> batches);
@@ -84,12 +88,15 @@ class Store {
   };
   arrow::Result<Dataset*> find(const std::string& name);
   void show_due(Dataset& dataset);
+  void write(const std::string& dataset, const arrow::RecordBatch& batch);
 
   mutable std::mutex mutex_;
   std::map<std::string, Dataset> datasets_;
   std::optional<std::chrono::milliseconds> delay_ = std::chrono::milliseconds(0);
   std::optional<std::int64_t> most_rows_;
   std::int64_t rows_ = 0;
+  std::filesystem::path folder_;
+  int files_ = 0;
 };
 
 }  // namespace quarrel::longbow

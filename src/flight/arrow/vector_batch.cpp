@@ -78,7 +78,7 @@ std::shared_ptr<arrow::Schema> arrow_schema(const DatasetSchema& schema) {
 
 void TextColumn::add(std::string_view text) {
   must(offsets_.Append(static_cast<std::int32_t>(data_.length())));
-  must(data_.Append(text.data(), static_cast<std::int64_t>(text.size())));
+  if (!text.empty()) must(data_.Append(text.data(), static_cast<std::int64_t>(text.size())));
 }
 
 std::shared_ptr<arrow::Array> TextColumn::finish() {
