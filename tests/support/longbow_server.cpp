@@ -4,6 +4,7 @@
 #include <arrow/flight/server.h>
 #include <arrow/io/memory.h>
 #include <arrow/ipc/writer.h>
+#include <arrow/util/align_util.h>
 #include <arrow/util/byte_size.h>
 
 #include <algorithm>
@@ -30,6 +31,11 @@ constexpr std::int64_t kHitRows = 4096;
 
 void must(const Status& status) {
   if (!status.ok()) throw std::runtime_error(status.ToString());
+}
+
+// gRPC hands over bytes wherever they came to lie.
+arrow::Result<Batch> aligned(Batch batch) {
+  return arrow::util::EnsureAlignment(std::move(batch), arrow::util::kValueAlignment, arrow::default_memory_pool());
 }
 
 std::vector<Filter> filters_of(const Json& object) {
@@ -362,7 +368,8 @@ class Server::DataServer : public Base {
       if (size > shared_->options.largest_message) {
         return Status::Invalid("gRPC returned resource exhausted error, with message: larger than max");
       }
-      gathered.push_back(chunk.data);
+      ARROW_ASSIGN_OR_RAISE(auto batch, aligned(chunk.data));
+      gathered.push_back(std::move(batch));
       rows += chunk.data->num_rows();
       bytes += size;
       if (rows >= kFlushRows || bytes >= kFlushBytes) {
@@ -379,9 +386,10 @@ class Server::DataServer : public Base {
   Status exchange_search(arrow::flight::FlightMessageReader& reader, arrow::flight::FlightMessageWriter& writer) {
     ARROW_ASSIGN_OR_RAISE(const auto chunk, reader.Next());
     if (chunk.data == nullptr || chunk.data->num_rows() == 0) return Status::Invalid("no query");
-    const auto dataset = chunk.data->GetColumnByName("dataset");
-    const auto vector = chunk.data->GetColumnByName("query_vector");
-    const auto k = chunk.data->GetColumnByName("k");
+    ARROW_ASSIGN_OR_RAISE(const auto query_batch, aligned(chunk.data));
+    const auto dataset = query_batch->GetColumnByName("dataset");
+    const auto vector = query_batch->GetColumnByName("query_vector");
+    const auto k = query_batch->GetColumnByName("k");
     // Longbow itself ends where a type is another one.
     const bool right = dataset != nullptr && dataset->type_id() == arrow::Type::STRING && vector != nullptr &&
                        vector->type_id() == arrow::Type::FIXED_SIZE_LIST &&

@@ -158,7 +158,10 @@ void BatchReader::open() {
     if (!stream_.read(first)) return;
   } while (first.metadata == nullptr);
   auto messages = std::make_unique<Messages>(stream_, std::move(first), failure_);
-  auto reader = arrow::ipc::RecordBatchStreamReader::Open(std::move(messages));
+  // gRPC hands over bytes wherever they came to lie.
+  arrow::ipc::IpcReadOptions options = arrow::ipc::IpcReadOptions::Defaults();
+  options.ensure_alignment = arrow::ipc::Alignment::kDataTypeSpecificAlignment;
+  auto reader = arrow::ipc::RecordBatchStreamReader::Open(std::move(messages), options);
   check_columns(reader.status());
   reader_ = std::move(reader).ValueUnsafe();
 }
