@@ -65,7 +65,7 @@ TEST_F(Faults, AWarningIsHeardAndTheNextStreamWaits) {
   EXPECT_TRUE(put(1, 1).slow_down);
   EXPECT_EQ(client_->counters().slow_downs, 2u);
   // One that would wait can be stopped, and nothing of it is sent.
-  const auto patient =
+  const std::unique_ptr<LongbowClient> patient =
       std::make_unique<flight::ArrowLongbowClient>(address_, LongbowOptions{.first_pause = std::chrono::hours(1)});
   const auto first = patient->put(dataset(), schema());
   first->append(*batch(2, 1));
@@ -261,11 +261,12 @@ TEST_F(Faults, AStreamThatNobodyClosesEndsWithItsOwner) {
 TEST_F(Faults, PortsThatAreExchangedAreNoticed) {
   LongbowAddress exchanged = address_;
   std::swap(exchanged.data_port, exchanged.meta_port);
-  flight::ArrowLongbowClient client(exchanged, {.attempts = 1});
-  const auto info = longbow_error([&] { client.info(dataset()); });
+  const auto client = std::make_unique<flight::ArrowLongbowClient>(exchanged, LongbowOptions{.attempts = 1});
+  LongbowClient& other = *client;
+  const auto info = longbow_error([&] { other.info(dataset()); });
   ASSERT_TRUE(info);
   EXPECT_EQ(info->kind(), ErrorKind::unsupported);
-  const auto stream = client.put(dataset(), schema());
+  const auto stream = other.put(dataset(), schema());
   const auto put = error_of_stream(*stream);
   ASSERT_TRUE(put);
   EXPECT_EQ(put->kind(), ErrorKind::unsupported) << put->what();

@@ -45,7 +45,7 @@ class LongbowTest : public testing::Test {
   }
 
   // With pauses so short that no test waits.
-  std::unique_ptr<flight::ArrowLongbowClient> connect(LongbowOptions options = {}) const {
+  std::unique_ptr<LongbowClient> connect(LongbowOptions options = {}) const {
     options.first_pause = std::chrono::milliseconds(1);
     return std::make_unique<flight::ArrowLongbowClient>(address_, options);
   }
@@ -110,7 +110,7 @@ class LongbowTest : public testing::Test {
 
   std::unique_ptr<longbow::Server> server_;  // null: a real store
   LongbowAddress address_ = {.host = "127.0.0.1"};
-  std::unique_ptr<flight::ArrowLongbowClient> client_;
+  std::unique_ptr<LongbowClient> client_;
 };
 
 // For what only the test server does.
