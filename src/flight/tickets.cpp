@@ -39,7 +39,7 @@ Json filters_json(const std::vector<RowFilter>& filters) {
 // All fields every time: the store's parser may keep another request's value for one that is left out.
 Json search_json(const std::string& dataset, const SearchRequest& request) {
   return {{"dataset", dataset},
-          {"vector", request.vector},
+          {"vector", std::vector<float>(request.vector.begin(), request.vector.end())},
           {"k", request.k},
           {"filters", filters_json(request.filters)},
           {"local_only", false},

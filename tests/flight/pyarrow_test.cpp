@@ -18,9 +18,12 @@ class Pyarrow : public LongbowTest {
 
   // What the peer says, as JSON.
   nlohmann::json peer(const std::string& task) const {
+    ProcessOptions options;
+    options.timeout = std::chrono::minutes(2);
+    options.output_limit = 1 << 20;
     const ProcessResult result = run_process({QUARREL_FLIGHT_PYTHON, QUARREL_FLIGHT_PEER, task, address_.host,
                                               std::to_string(address_.data_port), dataset()},
-                                             {.timeout = std::chrono::minutes(2), .output_limit = 1 << 20});
+                                             options);
     EXPECT_EQ(result.exit_code, 0) << result.output;
     return nlohmann::json::parse(result.output, nullptr, false);
   }

@@ -27,7 +27,7 @@ using Json = nlohmann::json;
 // What one stream brings is gathered until it has so many rows or bytes, or ends.
 constexpr std::int64_t kFlushRows = 50'000;
 constexpr std::int64_t kFlushBytes = std::int64_t{32} << 20;
-constexpr std::int64_t kHitRows = 4096;
+constexpr std::size_t kHitRows = 4096;
 
 void must(const Status& status) {
   if (!status.ok()) throw std::runtime_error(status.ToString());
@@ -67,7 +67,7 @@ arrow::Result<Batch> hits_batch(const std::vector<Hit>& hits, std::size_t from, 
 arrow::Result<std::vector<Batch>> hits_batches(const std::vector<Hit>& hits) {
   std::vector<Batch> batches;
   for (std::size_t from = 0; from == 0 || from < hits.size(); from += kHitRows) {
-    ARROW_ASSIGN_OR_RAISE(auto batch, hits_batch(hits, from, std::min<std::size_t>(kHitRows, hits.size() - from)));
+    ARROW_ASSIGN_OR_RAISE(auto batch, hits_batch(hits, from, std::min(kHitRows, hits.size() - from)));
     batches.push_back(std::move(batch));
   }
   return batches;

@@ -53,8 +53,8 @@ std::shared_ptr<arrow::RecordBatch> query_batch(const CallSite& site, const std:
   check(site, k.Append(request.k));
   auto columns = arrow::schema(
       {arrow::field("dataset", arrow::utf8()), arrow::field("query_vector", type), arrow::field("k", arrow::int32())});
-  return arrow::RecordBatch::Make(std::move(columns), 1,
-                                  {value_of(site, name.Finish()), vector, value_of(site, k.Finish())});
+  return arrow::RecordBatch::Make(
+      std::move(columns), 1, arrow::ArrayVector{value_of(site, name.Finish()), vector, value_of(site, k.Finish())});
 }
 
 }  // namespace
