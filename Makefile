@@ -19,7 +19,7 @@ FIXED_LAYOUT := $(shell setarch -R true 2> /dev/null && echo setarch -R)
 TEST_CUDA := $(if $(filter 1,$(QUARREL_CUDA)),test-cuda)
 
 .PHONY: help setup setup-format setup-lint setup-web pull build man pgo shared run serve page test-page openapi check test test-release test-asan test-tsan \
-  test-cuda cross bench bench-server soak format check-style lint clean
+  test-cuda cross flight bench bench-server bench-flight soak format check-style lint clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 19
@@ -47,6 +47,12 @@ shared: build/shared/build.ninja  ## the library for other programs: build/share
 	@python3 tools/check_levels.py build/shared/libquarrel.so
 	@python3 tools/check_exports.py build/shared/libquarrel.so
 	@ls -l build/shared/libquarrel.so
+
+flight: build  ## the client of Longbow, a module beside the program: build/release/libquarrel_flight.so
+	@scripts/setup flight
+	@cmake --preset release -DQUARREL_FLIGHT=ON > /dev/null
+	@ninja -C build/release -j $(JOBS) quarrel quarrel_flight_module 1>&2
+	@ls -l build/release/libquarrel_flight.so
 
 serve: build  ## the server on http://127.0.0.1:8080 (QUARREL_PORT), and its page; MODEL=name or file
 	@[ "$$MODEL" != default ] || $(QUARREL) pull default > /dev/null
@@ -93,6 +99,12 @@ bench-server:  ## what the server's own work costs: a token's event, a body's JS
 	@cmake --preset release -DQUARREL_BENCH=ON > /dev/null
 	@ninja -C build/release -j $(JOBS) server_bench 1>&2
 	@build/release/server_bench
+
+bench-flight:  ## vectors into a store with this client and with pyarrow's, in turns
+	@scripts/setup flight
+	@cmake --preset release -DQUARREL_BENCH=ON -DQUARREL_FLIGHT=ON > /dev/null
+	@ninja -C build/release -j $(JOBS) flight_put longbow_server 1>&2
+	@.venv-flight/bin/python tools/bench_flight.py
 
 soak: pull  ## the long tests and the fuzzing campaign
 	@scripts/setup clients generators web
@@ -142,20 +154,25 @@ build/%/build.ninja: | setup
 
 # Quick tests first. What runs the real model has the cores to itself.
 test-release: pull  ## every test of the ordinary build
-	@scripts/setup clients
+	@scripts/setup clients flight
+	@cmake --preset release -DQUARREL_FLIGHT=ON > /dev/null
 	@ninja -C build/release -j $(JOBS) 1>&2
 	@ctest --test-dir build/release --output-on-failure --no-tests=error -L '^unit$$' -j $(JOBS)
 	@ctest --test-dir build/release --output-on-failure -LE '^(unit|golden|soak)$$' -j $(JOBS)
 	@ctest --test-dir build/release --output-on-failure -L '^golden$$' -j 1
 
 test-asan: build/asan-ubsan/build.ninja  ## tests under AddressSanitizer and UndefinedBehaviorSanitizer
-	@ninja -C build/asan-ubsan -j $(JOBS) tests_unit tests_ops tests_models tests_fuzz 1>&2
+	@scripts/setup flight
+	@cmake --preset asan-ubsan -DQUARREL_FLIGHT=ON > /dev/null
+	@ninja -C build/asan-ubsan -j $(JOBS) tests_unit tests_ops tests_models tests_fuzz tests_flight 1>&2
 	@UBSAN_OPTIONS=print_stacktrace=1 ctest --test-dir build/asan-ubsan --output-on-failure --no-tests=error \
-	  -L '^(unit|ops|models|fuzz)$$' -j $(JOBS)
+	  -L '^(unit|ops|models|fuzz|flight)$$' -j $(JOBS)
 
 test-tsan: build/tsan/build.ninja  ## tests of threads under ThreadSanitizer
-	@ninja -C build/tsan -j $(JOBS) tests_threads 1>&2
-	@$(FIXED_LAYOUT) ctest --test-dir build/tsan --output-on-failure -L '^threads$$' -j $(JOBS)
+	@scripts/setup flight
+	@cmake --preset tsan -DQUARREL_FLIGHT=ON > /dev/null
+	@ninja -C build/tsan -j $(JOBS) tests_threads tests_flight 1>&2
+	@$(FIXED_LAYOUT) ctest --test-dir build/tsan --output-on-failure -L '^(threads|flight)$$' -j $(JOBS)
 
 # Debian's cross compiler, and qemu-user for the tests. Left out by name: programs that take minutes there and test nothing
 # that depends on the processor, and what emulation cannot show: death tests that start themselves again, whether a program
