@@ -4,6 +4,7 @@
 #include "backend/cuda/cuda_error.h"
 #include "backend/cuda/decode_attention.h"
 #include "backend/cuda/expert_gemv.h"
+#include "backend/cuda/fused_experts.h"
 #include "backend/cuda/gemv.h"
 #include "backend/cuda/grouped_gemm.h"
 #include "backend/cuda/mixed_gemm.h"
@@ -58,6 +59,7 @@ CudaDevice::CudaDevice(int ordinal) : ordinal_(ordinal) {
   prepare_decode_attention(context);
   prepare_packed_gemm(context);
   prepare_expert_gemv(context);
+  prepare_fused_experts(context);
   prepare_grouped_gemm(context);
   prepare_mixed_gemm(context);
   prepare_prefill_attention();

@@ -1,4 +1,6 @@
 // Recurrent layers, as kernels on the backend's stream.
+#include <algorithm>
+
 #include "backend/cuda/cuda_backend.h"
 #include "backend/ssm_shape.h"
 #include "base/as_size.h"
@@ -38,6 +40,13 @@ void CudaBackend::project_scan_inputs(const SsmOp& op, ScanOp& scan, const RowSp
   scan.dt_stride = dt.stride;
 }
 
+// Whether the output projection can do it: its rows go through the integer GEMV, which norms what it reads.
+bool CudaBackend::can_defer_norm(const SsmOp& op) const {
+  const auto by_gemv = [](const Segment& rows) { return rows.tier == Tier::gemv; };
+  return op.norm.kind == NormKind::rms && op.out.width == op.inner && can_norm_groups(op.inner, op.groups) &&
+         std::ranges::all_of(segments(op.out.rows), by_gemv);
+}
+
 void CudaBackend::ssm(const SsmOp& op) {
   const Timed timed(*this, "scan");
   const SsmShape shape = ssm_shape(op, cache_.state_layers);
@@ -58,15 +67,6 @@ void CudaBackend::ssm(const SsmOp& op) {
   if (weight == nullptr || a == nullptr) {
     fail(ErrorKind::internal, "the recurrent layer {} lacks its convolution or A", op.layer);
   }
-  convolve(context_, {.runs = runs,
-                      .state = state,
-                      .in = convolved,
-                      .taps = op.conv_width,
-                      .weight = weight,
-                      .bias = weights_.vector_of(op.conv_bias, channels),
-                      .out = mixed.data,
-                      .out_stride = mixed.stride});
-  after_small_kernel_ = true;
   ScanOp scan_op{.runs = runs,
                  .state = state,
                  .convolved = convolved,
@@ -87,26 +87,50 @@ void CudaBackend::ssm(const SsmOp& op) {
                  .groups = narrow(shape.groups),
                  .y = out.data,
                  .y_stride = out.stride};
-  if (first_version) {
-    project_scan_inputs(op, scan_op, mixed);
+  if (!first_version) scan_op.dt_bias = weights_.vector_of(op.dt_bias, op.heads);
+  const float* bias = weights_.vector_of(op.conv_bias, channels);
+  const float* gate = in.data + shape.z_at;
+  // Those of a graph may be more than there are rows.
+  const bool few = shape_.prompt_rows == 0 && can_scan_few(scan_op) && runs_ * scan_op.groups <= kMaxArrivals;
+  if (few) {
+    scan_few(context_, {.scan = scan_op,
+                        .weight = weight,
+                        .bias = bias,
+                        .gate = gate,
+                        .gate_stride = in.stride,
+                        .arrivals = arrivals_});
   } else {
-    scan_op.dt_bias = weights_.vector_of(op.dt_bias, op.heads);
+    convolve(context_, {.runs = runs,
+                        .state = state,
+                        .in = convolved,
+                        .taps = op.conv_width,
+                        .weight = weight,
+                        .bias = bias,
+                        .out = mixed.data,
+                        .out_stride = mixed.stride});
+    if (first_version) project_scan_inputs(op, scan_op, mixed);
+    if (!options_.deterministic) scan_op.segments = scan_segments(runs_, in.count);
+    if (scan_segment_floats(scan_op) <= part_floats_) {
+      scan_op.segment_states = parts_;
+    } else {
+      scan_op.segments = 1;
+    }
+    scan(context_, scan_op);
   }
-  if (!options_.deterministic) scan_op.segments = scan_segments(runs_, in.count);
-  if (scan_segment_floats(scan_op) <= part_floats_) {
-    scan_op.segment_states = parts_;
-  } else {
-    scan_op.segments = 1;
-  }
-  scan(context_, scan_op);
   RowSpan rows = out;
   rows.width = op.inner;
-  gate_groups(context_, {.rows = rows,
-                         .gate = in.data + shape.z_at,
-                         .gate_stride = in.stride,
-                         .groups = narrow(shape.groups),
-                         .norm = device_norm(op.norm, op.inner, op.out.rows, 0, op.layer),
-                         .sequences = tables_.rows(0).sequences});
+  const bool defers = can_defer_norm(op);
+  if (!few || (op.norm.kind != NormKind::none && !defers)) {
+    gate_groups(context_, {.rows = rows,
+                           .gate = few ? nullptr : gate,
+                           .gate_stride = in.stride,
+                           .groups = narrow(shape.groups),
+                           .norm = device_norm(defers ? Norm{} : op.norm, op.inner, op.out.rows, 0, op.layer),
+                           .sequences = tables_.rows(0).sequences});
+  }
+  if (defers) {
+    deferred_norm_ = {.rows = op.out, .norm = op.norm, .groups = narrow(shape.groups), .layer = op.layer};
+  }
   forget_halves(out);
   after_small_kernel_ = true;
 }
