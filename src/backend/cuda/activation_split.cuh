@@ -25,19 +25,6 @@ __device__ inline float block_sum(float value, float* scratch) {
   return total;
 }
 
-// The same over `count` warps, those of this warp's group.
-__device__ inline float group_sum(float value, float* scratch, int count) {
-  for (int mask = 16; mask > 0; mask >>= 1) value += __shfl_xor_sync(~0u, value, mask);
-  __syncthreads();
-  const int warp = threadIdx.x / 32;
-  if (threadIdx.x % 32 == 0) scratch[warp] = value;
-  __syncthreads();
-  float total = 0.0f;
-  // Warps without a chunk have a sum that nobody wants.
-  for (int i = 0; i < count; ++i) total += scratch[min(warp / count * count + i, kSplitWarps - 1)];
-  return total;
-}
-
 // A chunk of 256 columns belongs to warp chunk % kSplitWarps, here as in the GEMV: a warp there needs what it has split
 // itself and nothing else, and does not wait for the others. Lane l has columns 4 l to 4 l + 3 of each half of a chunk.
 constexpr int kHeldChunks = 2;
@@ -98,7 +85,7 @@ __device__ inline RowNorm row_norm(const SplitInput& input, int row, bool report
                                    const HeldValues& held) {
   RowNorm norm;
   if (input.norm == NormKind::none) return norm;
-  const auto count = static_cast<float>(input.columns / input.norm_groups);
+  const auto count = static_cast<float>(input.columns);
   const int warp = threadIdx.x / 32;
   const auto over_row = [&](const auto& part) {
     float total = part(held, warp);
@@ -107,9 +94,6 @@ __device__ inline RowNorm row_norm(const SplitInput& input, int row, bool report
       HeldValues more;
       more.load(input, row, first);
       total += part(more, first);
-    }
-    if (input.norm_groups > 1) {
-      return group_sum(total, scratch, input.columns / input.norm_groups / kChunkColumns);
     }
     return block_sum(total, scratch);
   };
@@ -120,7 +104,7 @@ __device__ inline RowNorm row_norm(const SplitInput& input, int row, bool report
   norm.scale = 1.0f / sqrtf(squares / count + input.epsilon);
   if (!isfinite(squares)) {
     norm.scale = __int_as_float(0x7fc00000);
-    if (report && threadIdx.x % 32 == 0 && input.first_bad_layer != nullptr && input.first_bad_layer[row] < 0) {
+    if (report && threadIdx.x == 0 && input.first_bad_layer != nullptr && input.first_bad_layer[row] < 0) {
       input.first_bad_layer[row] = input.layer;
     }
   }
@@ -219,13 +203,12 @@ __device__ inline void split_chunk(const float4 (&values)[2], int chunk_number, 
   }
 }
 
-// A warp's chunks of one row; the last one is padded with zeros. Without a norm warps do not wait for each other.
-__device__ inline void split_row(const SplitInput& input, const HeldWeights& weights, int row, bool report,
-                                 float* scratch, std::byte* split) {
+// A warp's chunks of one row, of which `held` has the first values; the last one is padded with zeros. Without a norm
+// warps do not wait for each other.
+__device__ inline void split_held(const SplitInput& input, const HeldWeights& weights, HeldValues& held, int row,
+                                  bool report, float* scratch, std::byte* split) {
   const int warp = threadIdx.x / 32;
   const int chunks = (input.columns + kChunkColumns - 1) / kChunkColumns;
-  HeldValues held;
-  held.load(input, row, warp);
   const RowNorm norm = row_norm(input, row, report, scratch, held);
   for (int first = warp; first < chunks; first += kHeldChunks * kSplitWarps) {
     if (first > warp) held.load(input, row, first);
@@ -244,6 +227,13 @@ __device__ inline void split_row(const SplitInput& input, const HeldWeights& wei
       split_chunk(held.v[c], chunk, row, split_rows(input.count), split);
     }
   }
+}
+
+__device__ inline void split_row(const SplitInput& input, const HeldWeights& weights, int row, bool report,
+                                 float* scratch, std::byte* split) {
+  HeldValues held;
+  held.load(input, row, threadIdx.x / 32);
+  split_held(input, weights, held, row, report, scratch, split);
 }
 
 }  // namespace quarrel::cuda

@@ -40,16 +40,10 @@ struct SplitInput {
   float epsilon = 0.0f;
   const float* norm_weight = nullptr;
   const float* norm_bias = nullptr;
-  int norm_groups = 1;  // parts of a row that are normed each for itself (can_norm_groups)
   // One a row: set to `layer` where the norm's sum of squares is not finite, unless an earlier layer stands there.
   std::int32_t* first_bad_layer = nullptr;
   int layer = 0;
 };
-
-// An RMS norm of several parts of a row: whole chunks, and not more of them than a block has warps.
-constexpr bool can_norm_groups(int columns, int groups) {
-  return groups == 1 || (columns % (groups * kChunkColumns) == 0 && columns <= kSplitThreads / 32 * kChunkColumns);
-}
 
 constexpr std::size_t split_bytes(int columns, int count) {
   return static_cast<std::size_t>((columns + kChunkColumns - 1) / kChunkColumns) *

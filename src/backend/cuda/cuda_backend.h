@@ -199,7 +199,6 @@ class CudaBackend final : public Backend {
     RowSpan in = {};
     RowSet set = RowSet::all;
     Norm before = {};
-    int norm_groups = 1;
     int layer = 0;
     Segment rows = {};
     const std::uint16_t* halves = nullptr;
@@ -209,7 +208,6 @@ class CudaBackend final : public Backend {
   struct DeferredNorm {
     Activation rows = {};
     Norm norm = {};
-    int groups = 1;
     int layer = 0;
   };
   // Which rows `halves_` holds beside their F32 form.

@@ -46,7 +46,6 @@ void CudaBackend::settle_norm() {
   if (deferred.rows.id < 0) return;
   const RowSpan rows = row_span(deferred.rows);
   gate_groups(context_, {.rows = rows,
-                         .groups = deferred.groups,
                          .norm = device_norm(deferred.norm, rows.width, deferred.rows.rows, 0, deferred.layer),
                          .sequences = tables_.rows(0).sequences});
   after_small_kernel_ = true;
@@ -129,7 +128,6 @@ SplitInput CudaBackend::split_input(const Input& input, int first, int count) co
           .epsilon = norm.epsilon,
           .norm_weight = norm.weight,
           .norm_bias = norm.bias,
-          .norm_groups = input.norm_groups,
           .first_bad_layer = norm.first_bad,
           .layer = input.layer};
 }

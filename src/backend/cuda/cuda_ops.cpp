@@ -271,10 +271,7 @@ void CudaBackend::linear(const LinearOp& op) {
   const DeferredNorm deferred = take_deferred_norm(op);
   for (const Segment& rows : segments(op.in.rows)) {
     Input input = input_of(op.in, op.weight.columns, op.before, op.layer, rows);
-    if (deferred.rows.id >= 0) {
-      input.before = deferred.norm;
-      input.norm_groups = deferred.groups;
-    }
+    if (deferred.rows.id >= 0) input.before = deferred.norm;
     if (!op.end.x.valid()) {
       const RowSpan out = row_span(op.out);
       multiply(input, {.weight = op.weight, .bias = op.bias, .out = out.data + op.out_at, .stride = out.stride});

@@ -43,7 +43,7 @@ void CudaBackend::project_scan_inputs(const SsmOp& op, ScanOp& scan, const RowSp
 // Whether the output projection can do it: its rows go through the integer GEMV, which norms what it reads.
 bool CudaBackend::can_defer_norm(const SsmOp& op) const {
   const auto by_gemv = [](const Segment& rows) { return rows.tier == Tier::gemv; };
-  return op.norm.kind == NormKind::rms && op.out.width == op.inner && can_norm_groups(op.inner, op.groups) &&
+  return op.norm.kind == NormKind::rms && op.out.width == op.inner && op.groups == 1 &&
          std::ranges::all_of(segments(op.out.rows), by_gemv);
 }
 
@@ -129,7 +129,7 @@ void CudaBackend::ssm(const SsmOp& op) {
                            .sequences = tables_.rows(0).sequences});
   }
   if (defers) {
-    deferred_norm_ = {.rows = op.out, .norm = op.norm, .groups = narrow(shape.groups), .layer = op.layer};
+    deferred_norm_ = {.rows = op.out, .norm = op.norm, .layer = op.layer};
   }
   forget_halves(out);
   after_small_kernel_ = true;

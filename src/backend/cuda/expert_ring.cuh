@@ -78,11 +78,12 @@ class ItemRingFiller {
   int stage_ = 0;
 };
 
-// Goes through the block's items, `batch_items` at a time, whose sums are kept: [item][16 rows]. After each batch,
-// when all warps have theirs, all threads call finish(first item, end). The rings have been filled once.
-template <WeightFormat F, typename Job, typename Finish>
+// Goes through the block's items, `batch_items` at a time: store(item of the batch, row of its tile, sum) keeps what
+// they give, and after each batch, when all warps have theirs, all threads call finish(first item, end). The rings have
+// been filled once.
+template <WeightFormat F, typename Job, typename Store, typename Finish>
 __device__ inline void consume_items(const Job& job, const RingPlace& place, ItemRingFiller<F, Job>& filler,
-                                     int batch_items, float* sums, const Finish& finish) {
+                                     int batch_items, const Store& store, const Finish& finish) {
   const ColumnPlan<1> plan(place.lane);
   int stage = 0;
   int number = place.warp;
@@ -107,12 +108,12 @@ __device__ inline void consume_items(const Job& job, const RingPlace& place, Ite
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const float sum = parts.whole(0, h);
-        if (place.lane % 4 == 0) sums[(number - batch) * kTileRows + place.lane / 4 + 8 * h] = sum;
+        if (place.lane % 4 == 0) store(number - batch, place.lane / 4 + 8 * h, sum);
       }
     }
     __syncthreads();
     finish(batch, end);
-    __syncthreads();
+    if (end < job.items) __syncthreads();
   }
 }
 

@@ -17,7 +17,7 @@ constexpr int kWarps = kSplitWarps;
 constexpr int kThreads = kSplitThreads;
 constexpr int kFewerWarps = 12;  // of the second kernel, where the rings of more do not fit
 constexpr int kMaxStages = 4;
-constexpr int kMaxItemChunks = 4;
+constexpr int kMaxItemChunks = 8;
 constexpr int kUnitTiles = kStepColumns / kTileRows;
 constexpr int kBatchBytes = 8192;  // of sums that are kept before they are written
 constexpr int kReservedBytes = 1024;
@@ -30,6 +30,23 @@ constexpr int divided_up(int value, int by) { return (value + by - 1) / by; }
 struct KernelMatrix {
   const std::byte* data;
   const float* bias;
+};
+
+// A number to divide by, for products of dividend and divisor below 2^32: a multiplication.
+struct Divisor {
+  int value = 1;
+  std::uint32_t inverse = 0;  // 2^32 / value, rounded up; 0: the value is 1
+
+  Divisor() = default;
+  explicit Divisor(int number)
+      : value(number),
+        inverse(number <= 1
+                    ? 0u
+                    : static_cast<std::uint32_t>(((std::uint64_t{1} << 32) + static_cast<std::uint64_t>(number) - 1) /
+                                                 static_cast<std::uint64_t>(number))) {}
+  __device__ int quotient(int number) const {
+    return inverse == 0 ? number : static_cast<int>(__umulhi(static_cast<std::uint32_t>(number), inverse));
+  }
 };
 
 // A block's units: [first, end).
@@ -47,16 +64,31 @@ struct Run {
 struct BlockChoices {
   int experts[kMostRowsOfBlock][kMaxExpertsUsed];
   float weights[kMostRowsOfBlock][kMaxExpertsUsed];
+};
 
-  // By all threads; a barrier must follow. A row's choice is counted by the block that has its first unit.
-  __device__ void choose(const RouteRowsOp& route, int first_row, int last_row, bool counts_first, bool counts_last) {
-    const int warp = threadIdx.x / 32;
-    const int lane = threadIdx.x % 32;
-    if (warp > last_row - first_row) return;
-    const Chosen chosen = choose_experts(route, first_row + warp, lane);
-    experts[warp][lane] = chosen.expert;
-    weights[warp][lane] = chosen.weight;
-    const bool counts = warp == 0 ? counts_first : counts_last;
+// A row's choice by the warp of that number. What the router has no part in is asked for before the wait.
+struct Chooser {
+  const RouteRowsOp& route;
+  SelectionBiases<kUsualShare> biases;
+  int warp;
+  int lane;
+  int row;
+  bool chooses;
+  bool exists;
+
+  __device__ Chooser(const RouteRowsOp& op, int first_row, int last_row)
+      : route(op), biases(op, threadIdx.x % 32), warp(threadIdx.x / 32), lane(threadIdx.x % 32) {
+    row = first_row + warp;
+    chooses = row <= last_row;
+    exists = chooses && op.sequences[row] >= 0;
+  }
+  // A barrier must follow.
+  template <bool kWeights>
+  __device__ void choose(BlockChoices& choices, bool counts) const {
+    if (!chooses) return;
+    const Chosen chosen = exists ? choose_experts<kWeights>(route, biases, row, lane) : Chosen{};
+    choices.experts[warp][lane] = chosen.expert;
+    choices.weights[warp][lane] = chosen.weight;
     if (counts && route.counts != nullptr && chosen.expert >= 0) atomicAdd(route.counts + chosen.expert, 1ull);
   }
 };
@@ -68,8 +100,8 @@ struct Section {
   KernelMatrix matrices[2];
   std::size_t expert_bytes;
   int units;
-  int row_units;
-  int expert_units;
+  Divisor row_units;
+  Divisor expert_units;
   int tiles;
   int rows;        // of one expert's matrix
   std::byte* out;  // split rows, one for each expert of a row
@@ -84,8 +116,8 @@ struct InArguments {
   int chunks;
   int matrix_count;
   int item_chunks;
-  int parts;  // items of a tile
-  int unit_items;
+  Divisor parts;  // items of a tile
+  Divisor unit_items;
   int batch_units;
   int stages;
   bool next_may_start;
@@ -101,6 +133,7 @@ struct InJob {
   int first_row;
   bool is_shared;
   int items;
+  int weight_chunk_bytes;
 
   struct Unit {
     int row;
@@ -108,32 +141,31 @@ struct InJob {
     int of_expert;
   };
   __device__ Unit unit(int number) const {
-    const int row = number / section.row_units;
-    const int of_row = number - row * section.row_units;
-    const int place = of_row / section.expert_units;
-    return {.row = row, .place = place, .of_expert = of_row - place * section.expert_units};
+    const int row = section.row_units.quotient(number);
+    const int of_row = number - row * section.row_units.value;
+    const int place = section.expert_units.quotient(of_row);
+    return {.row = row, .place = place, .of_expert = of_row - place * section.expert_units.value};
   }
   __device__ int expert(const Unit& unit) const {
     return is_shared ? 0 : choices.experts[unit.row - first_row][unit.place];
   }
+  // An item is a part of a tile of the first matrix, then of the second.
   __device__ bool item(int number, ItemWork& work) const {
-    const int of_run = number / arguments.unit_items;
-    int rest = number - of_run * arguments.unit_items;
+    const int of_run = arguments.unit_items.quotient(number);
     const Unit place = unit(run.first + of_run);
     const int chosen = expert(place);
-    const int matrix = rest / (kUnitTiles * arguments.parts);
-    rest -= matrix * kUnitTiles * arguments.parts;
-    const int tile = place.of_expert * kUnitTiles + rest / arguments.parts;
+    const int of_unit = number - of_run * arguments.unit_items.value;
+    const int of_matrices = arguments.parts.quotient(of_unit);
+    const int tile = place.of_expert * kUnitTiles + of_matrices % kUnitTiles;
     if (chosen < 0 || tile >= section.tiles) return false;
-    const int first_chunk = rest % arguments.parts * arguments.item_chunks;
+    const int first_chunk = (of_unit - of_matrices * arguments.parts.value) * arguments.item_chunks;
     const std::size_t chunk = static_cast<std::size_t>(tile) * arguments.chunks + first_chunk;
-    work = {.weights = section.matrices[matrix].data + static_cast<std::size_t>(chosen) * section.expert_bytes +
-                       chunk * weight_chunk_bytes,
-            .activations = activations + row_bytes(arguments.chunks) * (place.row - first_row) + row_bytes(first_chunk),
+    work = {.weights = section.matrices[of_matrices / kUnitTiles].data +
+                       static_cast<std::size_t>(chosen) * section.expert_bytes + chunk * weight_chunk_bytes,
+            .activations = activations + row_bytes((place.row - first_row) * arguments.chunks + first_chunk),
             .chunks = min(arguments.item_chunks, arguments.chunks - first_chunk)};
     return true;
   }
-  int weight_chunk_bytes;
 };
 
 // The 32 values of a warp as step `step` of a split row: what split_chunk() makes of them.
@@ -173,31 +205,49 @@ __device__ void store_split_step(float value, std::byte* row, int step) {
   sums[8] = whole - coarse;
 }
 
-// Writes the units of items [first, end), a warp a unit.
-__device__ void finish_in(const InJob& job, int first, int end, const float* sums) {
+// The biases of a lane's value in a unit.
+struct UnitBiases {
+  float v[2] = {0.0f, 0.0f};
+
+  __device__ UnitBiases(const InJob& job, int number) {
+    if (job.section.matrices[0].bias == nullptr) return;
+    const InJob::Unit unit = job.unit(number);
+    const int expert = job.expert(unit);
+    if (expert < 0) return;
+    const std::size_t row =
+        static_cast<std::size_t>(expert) * job.section.rows + unit.of_expert * kStepColumns + threadIdx.x % 32;
+    v[0] = job.section.matrices[0].bias[row];
+    if (job.arguments.matrix_count == 2) v[1] = job.section.matrices[1].bias[row];
+  }
+};
+
+// Writes the units of items [first, end), a warp a unit. `early`: the biases of the warp's first unit of the run.
+__device__ void finish_in(const InJob& job, int first, int end, const float* sums, const UnitBiases& early) {
   const InArguments& arguments = job.arguments;
   const Section& section = job.section;
+  const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
-  for (int i = threadIdx.x / 32; i < (end - first) / arguments.unit_items; i += kWarps) {
-    const InJob::Unit unit = job.unit(job.run.first + first / arguments.unit_items + i);
-    const int expert = job.expert(unit);
-    if (expert < 0) continue;
-    const int row = unit.of_expert * kStepColumns + lane;
+  const int parts = arguments.parts.value;
+  const int first_unit = arguments.unit_items.quotient(first);
+  const int units = arguments.unit_items.quotient(end - first);
+  for (int i = warp; i < units; i += kWarps) {
+    const InJob::Unit unit = job.unit(job.run.first + first_unit + i);
+    if (job.expert(unit) < 0) continue;
+    const UnitBiases biases = first_unit + i == warp ? early : UnitBiases(job, job.run.first + first_unit + i);
     const float* place =
-        sums + (i * arguments.unit_items + lane / kTileRows * arguments.parts) * kTileRows + lane % kTileRows;
-    const auto value_of = [&](int matrix) {
-      const float* bias = section.matrices[matrix].bias;
-      const float sum = sum_of_parts(place + matrix * kUnitTiles * arguments.parts * kTileRows, arguments.parts);
-      return bias == nullptr ? sum : sum + bias[static_cast<std::size_t>(expert) * section.rows + row];
-    };
-    float value = value_of(0);
-    value = arguments.matrix_count == 2 ? gated(arguments.function, value, value_of(1))
-                                        : activated(arguments.function.kind, value);
+        sums + (i * arguments.unit_items.value + lane / kTileRows * parts) * kTileRows + lane % kTileRows;
+    float value = sum_of_parts(place, parts) + biases.v[0];
+    if (arguments.matrix_count == 2) {
+      value =
+          gated(arguments.function, value, sum_of_parts(place + kUnitTiles * parts * kTileRows, parts) + biases.v[1]);
+    } else {
+      value = activated(arguments.function.kind, value);
+    }
     const int number = job.is_shared ? unit.row : unit.row * arguments.route.used + unit.place;
     std::byte* out = section.out + static_cast<std::size_t>(number) * section.out_bytes;
     store_split_step(value, out, unit.of_expert);
     // What the last chunk lacks.
-    if (unit.of_expert + 1 < section.expert_units) continue;
+    if (unit.of_expert + 1 < section.expert_units.value) continue;
     for (int step = unit.of_expert + 1; step % kChunkSteps != 0; ++step) store_split_step(0.0f, out, step);
   }
 }
@@ -213,20 +263,28 @@ __global__ void __launch_bounds__(kThreads, 2) experts_in_kernel(const __grid_co
                         .warps = kWarps,
                         .lane = static_cast<int>(threadIdx.x) % 32};
   auto* sums = reinterpret_cast<float*>(shared + kWarps * arguments.stages * chunk_bytes(F));
-  auto* activations = reinterpret_cast<std::byte*>(sums + arguments.batch_units * arguments.unit_items * kTileRows);
+  auto* activations =
+      reinterpret_cast<std::byte*>(sums + arguments.batch_units * arguments.unit_items.value * kTileRows);
   const int block = blockIdx.x;
   const bool is_shared = block >= arguments.blocks[0];
   const Section& section = arguments.sections[is_shared ? 1 : 0];
   const Run run(section.units, is_shared ? block - arguments.blocks[0] : block, arguments.blocks[is_shared ? 1 : 0]);
-  const int first_row = run.first / section.row_units;
-  const int last_row = (run.end - 1) / section.row_units;
+  const int first_row = section.row_units.quotient(run.first);
+  const int last_row = section.row_units.quotient(run.end - 1);
   const HeldWeights norm_weights(arguments.input);
+  const Chooser chooser(arguments.route, first_row, is_shared ? first_row - 1 : last_row);
   wait_for_previous_kernel();
   // Not before: the next kernel looks at the router's logits while it waits for this one.
   if (arguments.next_may_start) allow_next_kernel();
-  if (!is_shared) {
-    choices.choose(arguments.route, first_row, last_row, run.first == first_row * section.row_units, true);
-  }
+  // Before the weights are asked for, behind which it would have to queue.
+  SplitInput one = arguments.input;
+  one.rows += static_cast<std::size_t>(first_row) * one.stride;
+  one.count = 1;
+  if (one.first_bad_layer != nullptr) one.first_bad_layer += first_row;
+  HeldValues values;
+  values.load(one, 0, place.warp);
+  // A row is counted by the block that has its first unit.
+  chooser.choose<false>(choices, chooser.row > first_row || run.first == first_row * section.row_units.value);
   __syncthreads();
   const InJob job{.arguments = arguments,
                   .section = section,
@@ -235,21 +293,26 @@ __global__ void __launch_bounds__(kThreads, 2) experts_in_kernel(const __grid_co
                   .run = run,
                   .first_row = first_row,
                   .is_shared = is_shared,
-                  .items = (run.end - run.first) * arguments.unit_items,
+                  .items = (run.end - run.first) * arguments.unit_items.value,
                   .weight_chunk_bytes = chunk_bytes(F)};
+  const UnitBiases biases(job, min(run.first + place.warp, run.end - 1));
   ItemRingFiller<F, InJob> filler(job, place);
-#pragma unroll 1
-  for (int i = 0; i < arguments.stages; ++i) filler.fill_next();
-  for (int row = first_row; row <= last_row; ++row) {
-    SplitInput one = arguments.input;
-    one.rows += static_cast<std::size_t>(row) * one.stride;
-    one.count = 1;
-    if (one.first_bad_layer != nullptr) one.first_bad_layer += row;
-    split_row(one, norm_weights, 0, true, scratch, activations + row_bytes(arguments.chunks) * (row - first_row));
+  // One of each warp's now, the others behind the barriers of the norm: a warp that asks for more than memory can give
+  // is held up, and so would be all that wait for it.
+  filler.fill_next();
+  split_held(one, norm_weights, values, 0, true, scratch, activations);
+  if (last_row > first_row) {
+    one.rows += one.stride;
+    if (one.first_bad_layer != nullptr) ++one.first_bad_layer;
+    split_row(one, norm_weights, 0, true, scratch, activations + row_bytes(arguments.chunks));
   }
+#pragma unroll 1
+  for (int i = 1; i < arguments.stages; ++i) filler.fill_next();
   __syncthreads();
-  consume_items<F>(job, place, filler, arguments.batch_units * arguments.unit_items, sums,
-                   [&](int first, int end) { finish_in(job, first, end, sums); });
+  consume_items<F>(
+      job, place, filler, arguments.batch_units * arguments.unit_items.value,
+      [&](int item, int row, float sum) { sums[item * kTileRows + row] = sum; },
+      [&](int first, int end) { finish_in(job, first, end, sums, biases); });
 }
 
 // ---- What they give ----
@@ -262,14 +325,14 @@ struct DownArguments {
   const std::byte* hidden;
   const std::byte* shared_hidden;
   int units;
-  int tiles;
+  Divisor tiles;
   int rows;
   int chunks;
   int shared_chunks;  // 0: there is no shared expert
   int item_chunks;
-  int parts;
+  Divisor parts;
   int shared_parts;
-  int unit_items;
+  Divisor unit_items;
   int batch_units;
   int stages;
   bool next_may_start;
@@ -292,22 +355,23 @@ struct DownJob {
   // Activations of all experts of a row, then of the shared one.
   __device__ int row_chunks() const { return arguments.route.used * arguments.chunks + arguments.shared_chunks; }
   __device__ bool item(int number, ItemWork& work) const {
-    const int of_run = number / arguments.unit_items;
-    const int rest = number - of_run * arguments.unit_items;
+    const int of_run = arguments.unit_items.quotient(number);
+    const int of_unit = number - of_run * arguments.unit_items.value;
     const int unit = run.first + of_run;
-    const int row = unit / arguments.tiles - first_row;
-    const int tile = unit % arguments.tiles;
-    const bool is_shared = rest >= arguments.route.used * arguments.parts;
-    const int place = is_shared ? arguments.route.used : rest / arguments.parts;
+    const int row = arguments.tiles.quotient(unit);
+    const int tile = unit - row * arguments.tiles.value;
+    const int place = min(arguments.parts.quotient(of_unit), arguments.route.used);
+    const bool is_shared = place == arguments.route.used;
     const int chunks = is_shared ? arguments.shared_chunks : arguments.chunks;
-    const int first_chunk = (rest - place * arguments.parts) * arguments.item_chunks;
-    const int expert = is_shared ? 0 : choices.experts[row][place];
+    const int first_chunk = (of_unit - place * arguments.parts.value) * arguments.item_chunks;
+    const int expert = is_shared ? 0 : choices.experts[row - first_row][place];
     if (expert < 0) return false;
     const KernelMatrix& matrix = is_shared ? arguments.shared : arguments.matrix;
     const std::size_t chunk = static_cast<std::size_t>(tile) * chunks + first_chunk;
     work = {
         .weights = matrix.data + static_cast<std::size_t>(expert) * arguments.expert_bytes + chunk * weight_chunk_bytes,
-        .activations = activations + row_bytes(row * row_chunks() + place * arguments.chunks + first_chunk),
+        .activations =
+            activations + row_bytes((row - first_row) * row_chunks() + place * arguments.chunks + first_chunk),
         .chunks = min(arguments.item_chunks, chunks - first_chunk)};
     return true;
   }
@@ -329,34 +393,88 @@ __device__ void copy_hidden(const DownJob& job, int last_row, std::uint32_t to) 
   commit_copies();
 }
 
-// Writes the units of items [first, end). `early`: what a thread's only output is added to, if `has_early`.
-__device__ void finish_down(const DownJob& job, int first, int end, const float* sums, float early, bool has_early) {
+// One of the values that a unit's outputs are made of: what expert `place` of the row, or the shared one, gives.
+struct DownValue {
+  int unit;  // of the batch
+  int place;
+  int row;         // of the tile
+  int out_row;     // of the matrix
+  int row_of_run;  // of the step, from the run's first
+
+  __device__ DownValue(const DownJob& job, int first_unit, int number) {
+    const DownArguments& arguments = job.arguments;
+    const int places = arguments.route.used + (arguments.shared_chunks > 0 ? 1 : 0);
+    unit = number / (places * kTileRows);
+    place = number / kTileRows - unit * places;
+    row = number % kTileRows;
+    const int of_all = job.run.first + first_unit + unit;
+    const int of_step = arguments.tiles.quotient(of_all);
+    row_of_run = of_step - job.first_row;
+    out_row = (of_all - of_step * arguments.tiles.value) * kTileRows + row;
+  }
+  __device__ float bias(const DownJob& job) const {
+    const DownArguments& arguments = job.arguments;
+    if (arguments.matrix.bias == nullptr || place >= arguments.route.used || out_row >= arguments.rows) return 0.0f;
+    const int expert = job.choices.experts[row_of_run][place];
+    return expert < 0 ? 0.0f : arguments.matrix.bias[static_cast<std::size_t>(expert) * arguments.rows + out_row];
+  }
+};
+
+// What is known before the kernel waits: of a thread's first value its bias, of its first output what it is added to.
+struct EarlyDown {
+  float bias = 0.0f;
+  float residual = 0.0f;
+
+  __device__ explicit EarlyDown(const DownJob& job) {
+    const DownArguments& arguments = job.arguments;
+    const int number = threadIdx.x;
+    const int places = arguments.route.used + (arguments.shared_chunks > 0 ? 1 : 0);
+    const int units = job.run.end - job.run.first;
+    if (number < units * places * kTileRows) bias = DownValue(job, 0, number).bias(job);
+    const int unit = job.run.first + number / kTileRows;
+    const int row = arguments.tiles.quotient(unit);
+    const int out_row = (unit - row * arguments.tiles.value) * kTileRows + number % kTileRows;
+    if (arguments.is_added && number < units * kTileRows && out_row < arguments.rows) {
+      residual = arguments.out.data[static_cast<std::size_t>(row) * arguments.out.stride + out_row];
+    }
+  }
+};
+
+// Writes the units of items [first, end).
+__device__ void finish_down(const DownJob& job, int first, int end, float* sums, const EarlyDown& early) {
   const DownArguments& arguments = job.arguments;
   const int used = arguments.route.used;
-  const int outputs = (end - first) / arguments.unit_items * kTileRows;
+  const int places = used + (arguments.shared_chunks > 0 ? 1 : 0);
+  const int unit_items = arguments.unit_items.value;
+  const int parts = arguments.parts.value;
+  const int first_unit = arguments.unit_items.quotient(first);
+  const int outputs = arguments.unit_items.quotient(end - first) * kTileRows;
+  for (int i = threadIdx.x; i < outputs * places; i += blockDim.x) {
+    const DownValue value(job, first_unit, i);
+    float* place = sums + (value.unit * unit_items + value.place * parts) * kTileRows + value.row;
+    const bool is_early = first == 0 && i == static_cast<int>(threadIdx.x);
+    *place = sum_of_parts(place, value.place < used ? parts : arguments.shared_parts) +
+             (is_early ? early.bias : value.bias(job));
+  }
+  __syncthreads();
   for (int i = threadIdx.x; i < outputs; i += blockDim.x) {
-    const int unit = job.run.first + first / arguments.unit_items + i / kTileRows;
-    const int row = unit / arguments.tiles;
-    const int out_row = unit % arguments.tiles * kTileRows + i % kTileRows;
+    const int unit = job.run.first + first_unit + i / kTileRows;
+    const int row = arguments.tiles.quotient(unit);
+    const int out_row = (unit - row * arguments.tiles.value) * kTileRows + i % kTileRows;
     if (out_row >= arguments.rows) continue;
-    const float* place = sums + i / kTileRows * arguments.unit_items * kTileRows + i % kTileRows;
+    const float* place = sums + i / kTileRows * unit_items * kTileRows + i % kTileRows;
     float sum = 0.0f;
     for (int k = 0; k < used; ++k) {
-      const int expert = job.choices.experts[row - job.first_row][k];
-      if (expert < 0) continue;
-      float value = sum_of_parts(place + k * arguments.parts * kTileRows, arguments.parts);
-      const float* bias = arguments.matrix.bias;
-      if (bias != nullptr) value += bias[static_cast<std::size_t>(expert) * arguments.rows + out_row];
-      sum = fmaf(job.choices.weights[row - job.first_row][k], value, sum);
+      if (job.choices.experts[row - job.first_row][k] < 0) continue;
+      sum = fmaf(job.choices.weights[row - job.first_row][k], place[k * parts * kTileRows], sum);
     }
-    if (arguments.shared_chunks > 0) {
-      sum += sum_of_parts(place + used * arguments.parts * kTileRows, arguments.shared_parts);
-    }
+    if (arguments.shared_chunks > 0) sum += place[used * parts * kTileRows];
     if (arguments.shared_values != nullptr) {
       sum += arguments.shared_values[static_cast<std::size_t>(row) * arguments.shared_stride + out_row];
     }
     float& out = arguments.out.data[static_cast<std::size_t>(row) * arguments.out.stride + out_row];
-    out = arguments.is_added ? (has_early ? early : out) + arguments.scale * sum : sum;
+    const bool is_early = first == 0 && i == static_cast<int>(threadIdx.x);
+    out = arguments.is_added ? (is_early ? early.residual : out) + arguments.scale * sum : sum;
   }
 }
 
@@ -371,53 +489,49 @@ __global__ void __launch_bounds__(kThreads, 2) experts_down_kernel(const __grid_
                         .warps = warps,
                         .lane = static_cast<int>(threadIdx.x) % 32};
   auto* sums = reinterpret_cast<float*>(shared + warps * arguments.stages * chunk_bytes(F));
-  auto* activations = reinterpret_cast<std::byte*>(sums + arguments.batch_units * arguments.unit_items * kTileRows);
+  auto* activations =
+      reinterpret_cast<std::byte*>(sums + arguments.batch_units * arguments.unit_items.value * kTileRows);
   const Run run(arguments.units, blockIdx.x, gridDim.x);
-  const int first_row = run.first / arguments.tiles;
-  const int last_row = (run.end - 1) / arguments.tiles;
+  const int first_row = arguments.tiles.quotient(run.first);
+  const int last_row = arguments.tiles.quotient(run.end - 1);
   // The router is done, and so is everything before it: the kernel before this one started us after its own wait.
-  choices.choose(arguments.route, first_row, last_row, false, false);
+  Chooser(arguments.route, first_row, last_row).choose<true>(choices, false);
   __syncthreads();
   const DownJob job{.arguments = arguments,
                     .choices = choices,
                     .activations = activations,
                     .run = run,
                     .first_row = first_row,
-                    .items = (run.end - run.first) * arguments.unit_items,
+                    .items = (run.end - run.first) * arguments.unit_items.value,
                     .weight_chunk_bytes = chunk_bytes(F)};
   ItemRingFiller<F, DownJob> filler(job, place);
 #pragma unroll 1
   for (int i = 0; i < arguments.stages; ++i) filler.fill_next();
-  const bool has_early = (run.end - run.first) * kTileRows <= static_cast<int>(blockDim.x);
-  float early = 0.0f;
-  if (has_early && arguments.is_added && static_cast<int>(threadIdx.x) < (run.end - run.first) * kTileRows) {
-    const int unit = run.first + static_cast<int>(threadIdx.x) / kTileRows;
-    const int out_row = unit % arguments.tiles * kTileRows + static_cast<int>(threadIdx.x) % kTileRows;
-    const std::size_t row = static_cast<std::size_t>(unit / arguments.tiles);
-    if (out_row < arguments.rows) early = arguments.out.data[row * arguments.out.stride + out_row];
-  }
+  const EarlyDown early(job);
   if (arguments.next_may_start) allow_next_kernel();
   wait_for_previous_kernel();
   copy_hidden(job, last_row, shared_address(activations));
   wait_for_copies(0);
   __syncthreads();
-  consume_items<F>(job, place, filler, arguments.batch_units * arguments.unit_items, sums, [&](int first, int end) {
-    finish_down(job, first, end, sums, early, has_early && arguments.batch_units * arguments.unit_items >= job.items);
-  });
+  consume_items<F>(
+      job, place, filler, arguments.batch_units * arguments.unit_items.value,
+      [&](int item, int row, float sum) { sums[item * kTileRows + row] = sum; },
+      [&](int first, int end) { finish_down(job, first, end, sums, early); });
 }
 
 // ---- Shares ----
 
-// Chunks of an item, so that warps have equal shares of a block's items for one row: a matter of shapes alone.
+// Chunks of an item, so that warps have equal shares of a block's items for one row: a matter of shapes alone. An item
+// takes about as long as a chunk more.
 template <typename ItemsOfBlock>
 int best_item_chunks(const ItemsOfBlock& items_of_block) {
   int best = 1;
   int least = 0;
   for (int chunks = 1; chunks <= kMaxItemChunks; ++chunks) {
-    const int rounds = divided_up(items_of_block(chunks), kWarps) * chunks;
-    if (chunks > 1 && rounds > least) continue;
+    const int time = divided_up(items_of_block(chunks), kWarps) * (chunks + 1);
+    if (chunks > 1 && time > least) continue;
     best = chunks;
-    least = rounds;
+    least = time;
   }
   return best;
 }
@@ -458,8 +572,8 @@ Section section_of(const ExpertMatrix (&matrices)[2], int experts, int rows, std
   Section section{.matrices = {},
                   .expert_bytes = matrices[0].expert_bytes,
                   .units = rows * experts * units,
-                  .row_units = experts * units,
-                  .expert_units = units,
+                  .row_units = Divisor(experts * units),
+                  .expert_units = Divisor(units),
                   .tiles = matrix.tiles(),
                   .rows = matrix.rows,
                   .out = out,
@@ -484,26 +598,26 @@ InPlan plan_in(const LaunchContext& context, const FusedExpertsOp& op) {
                             .chunks = matrix.chunks(),
                             .matrix_count = op.in_count,
                             .item_chunks = 0,
-                            .parts = 0,
-                            .unit_items = 0,
+                            .parts = {},
+                            .unit_items = {},
                             .batch_units = 0,
                             .stages = 0,
                             .next_may_start = false,
                             .function = op.function}};
   InArguments& a = plan.arguments;
   const auto shares = [&](int count) {
-    return share_blocks(context.multiprocessors, count * a.sections[0].row_units,
-                        has_shared ? count * a.sections[1].row_units : 0, count);
+    return share_blocks(context.multiprocessors, count * a.sections[0].row_units.value,
+                        has_shared ? count * a.sections[1].row_units.value : 0, count);
   };
   const int single = shares(1).most;
   const auto items_of = [&](int chunks) { return op.in_count * kUnitTiles * divided_up(a.chunks, chunks); };
   a.item_chunks = best_item_chunks([&](int chunks) { return single * items_of(chunks); });
-  a.parts = divided_up(a.chunks, a.item_chunks);
-  a.unit_items = items_of(a.item_chunks);
+  a.parts = Divisor(divided_up(a.chunks, a.item_chunks));
+  a.unit_items = Divisor(items_of(a.item_chunks));
   const InShares shared = shares(rows);
   a.blocks[0] = shared.blocks[0];
   a.blocks[1] = shared.blocks[1];
-  const int unit_bytes = a.unit_items * kTileRows * 4;
+  const int unit_bytes = a.unit_items.value * kTileRows * 4;
   a.batch_units = std::clamp(kBatchBytes / unit_bytes, 1, shared.most);
   const int fixed = a.batch_units * unit_bytes + std::min(rows, kMostRowsOfBlock) * row_bytes(a.chunks);
   const int stage_bytes = kWarps * chunk_bytes(matrix.format);
@@ -539,14 +653,14 @@ DownPlan plan_down(const LaunchContext& context, const FusedExpertsOp& op) {
                               .hidden = op.hidden,
                               .shared_hidden = shared_hidden_of(op),
                               .units = rows * matrix.tiles(),
-                              .tiles = matrix.tiles(),
+                              .tiles = Divisor(matrix.tiles()),
                               .rows = matrix.rows,
                               .chunks = matrix.chunks(),
                               .shared_chunks = op.has_shared() ? op.shared_down.packed.chunks() : 0,
                               .item_chunks = 0,
-                              .parts = 0,
+                              .parts = {},
                               .shared_parts = 0,
-                              .unit_items = 0,
+                              .unit_items = {},
                               .batch_units = 0,
                               .stages = 0,
                               .next_may_start = false,
@@ -559,13 +673,13 @@ DownPlan plan_down(const LaunchContext& context, const FusedExpertsOp& op) {
   const auto items_of = [&](int chunks) {
     return op.route.used * divided_up(a.chunks, chunks) + divided_up(a.shared_chunks, chunks);
   };
-  const int single = divided_up(a.tiles, std::min(a.tiles, context.multiprocessors));
+  const int single = divided_up(matrix.tiles(), std::min(matrix.tiles(), context.multiprocessors));
   a.item_chunks = best_item_chunks([&](int chunks) { return single * items_of(chunks); });
-  a.parts = divided_up(a.chunks, a.item_chunks);
+  a.parts = Divisor(divided_up(a.chunks, a.item_chunks));
   a.shared_parts = divided_up(a.shared_chunks, a.item_chunks);
-  a.unit_items = items_of(a.item_chunks);
+  a.unit_items = Divisor(items_of(a.item_chunks));
   plan.blocks = std::min(a.units, context.multiprocessors);
-  const int unit_bytes = a.unit_items * kTileRows * 4;
+  const int unit_bytes = a.unit_items.value * kTileRows * 4;
   a.batch_units = std::clamp(kBatchBytes / unit_bytes, 1, divided_up(a.units, plan.blocks));
   const int row_chunks = op.route.used * a.chunks + a.shared_chunks;
   const int fixed = a.batch_units * unit_bytes + std::min(rows, kMostRowsOfBlock) * row_bytes(row_chunks);

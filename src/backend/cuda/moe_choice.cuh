@@ -23,28 +23,41 @@ __device__ inline std::uint32_t ordered_bits(float value) {
   return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
 
-// A row's scores and what is left to choose from: a lane has experts lane, lane + 32 …
+// What is added to scores before they are compared: known before the router's logits are. A lane has those of experts
+// lane, lane + 32 …
 template <int kShare>
-struct Choice {
-  float scores[kShare];
-  std::uint32_t preferences[kShare];  // 0: there is no such expert, or it was chosen
+struct SelectionBiases {
+  float v[kShare];
 
-  __device__ Choice(const RouteRowsOp& op, const float* row, int lane) {
-    float logits[kShare];
-#pragma unroll
-    for (int k = 0; k < kShare; ++k) logits[k] = k * 32 + lane < op.logits.width ? row[k * 32 + lane] : -INFINITY;
-    score(op, logits, lane);
-    // Logits still differ where scores have run into 0 or 1.
+  __device__ SelectionBiases(const RouteRowsOp& op, int lane) {
 #pragma unroll
     for (int k = 0; k < kShare; ++k) {
       const int expert = k * 32 + lane;
-      preferences[k] = 0;
-      if (expert >= op.logits.width) continue;
-      preferences[k] = ordered_bits(op.selection_bias == nullptr ? logits[k] : scores[k] + op.selection_bias[expert]);
+      v[k] = op.selection_bias != nullptr && expert < op.logits.width ? op.selection_bias[expert] : 0.0f;
+    }
+  }
+};
+
+// A row's logits, and what is left to choose from.
+template <int kShare>
+struct Choice {
+  float logits[kShare];
+  std::uint32_t preferences[kShare];  // 0: there is no such expert, or it was chosen
+
+  __device__ Choice(const RouteRowsOp& op, const SelectionBiases<kShare>& biases, const float* row, int lane) {
+#pragma unroll
+    for (int k = 0; k < kShare; ++k) logits[k] = k * 32 + lane < op.logits.width ? row[k * 32 + lane] : -INFINITY;
+    float scores[kShare];
+    // Logits still differ where scores have run into 0 or 1.
+    if (op.selection_bias != nullptr) score(op, lane, scores);
+#pragma unroll
+    for (int k = 0; k < kShare; ++k) {
+      const float preference = op.selection_bias == nullptr ? logits[k] : scores[k] + biases.v[k];
+      preferences[k] = k * 32 + lane < op.logits.width ? ordered_bits(preference) : 0;
     }
   }
 
-  __device__ void score(const RouteRowsOp& op, const float (&logits)[kShare], int lane) {
+  __device__ void score(const RouteRowsOp& op, int lane, float (&scores)[kShare]) const {
     if (op.gating == Gating::sigmoid) {
 #pragma unroll
       for (int k = 0; k < kShare; ++k) scores[k] = 1.0f / (1.0f + expf(-logits[k]));
@@ -65,8 +78,8 @@ struct Choice {
     for (float& score : scores) score /= sum;
   }
 
-  // The best that is left, which then is not, ties to the lower expert; its score is the same in all lanes.
-  __device__ int next(int lane, float& score) {
+  // The best that is left, which then is not, ties to the lower expert.
+  __device__ int next(int lane) {
     std::uint32_t most = 0;
     int own = 0;
 #pragma unroll
@@ -77,14 +90,26 @@ struct Choice {
     }
     const std::uint32_t best = __reduce_max_sync(~0u, most);
     const int expert = __reduce_min_sync(~0u, most == best ? own : kMaxExperts);
-    float value = 0.0f;
 #pragma unroll
     for (int k = 0; k < kShare; ++k) {
-      value = expert / 32 == k ? scores[k] : value;
       if (k * 32 + lane == expert) preferences[k] = 0;
     }
-    score = __shfl_sync(~0u, value, expert % 32);
     return expert;
+  }
+
+  // What the lane's expert counts for, lane i having the i-th choice.
+  __device__ float weight(const RouteRowsOp& op, int expert, int lane) const {
+    float scores[kShare];
+    score(op, lane, scores);
+    float own = 0.0f;
+#pragma unroll
+    for (int k = 0; k < kShare; ++k) {
+      const float value = __shfl_sync(~0u, scores[k], expert % 32);
+      own = expert / 32 == k ? value : own;
+    }
+    float sum = 0.0f;
+    for (int i = 0; i < op.used; ++i) sum += __shfl_sync(~0u, own, i);
+    return own * (op.normalise && sum != 0.0f ? 1.0f / sum : 1.0f) * op.weight_scale;
   }
 };
 
@@ -94,29 +119,32 @@ struct Chosen {
   float weight = 0.0f;
 };
 
-template <int kShare>
-__device__ Chosen choose_experts(const RouteRowsOp& op, int row, int lane) {
+// For rows that are no padding. Without kWeights the weight stays 0: it takes as long as the choice.
+template <int kShare, bool kWeights>
+__device__ Chosen choose_experts(const RouteRowsOp& op, const SelectionBiases<kShare>& biases, int row, int lane) {
+  Choice<kShare> choice(op, biases, op.logits.data + static_cast<std::size_t>(row) * op.logits.stride, lane);
   Chosen chosen;
-  if (op.sequences[row] < 0) return chosen;
-  Choice<kShare> choice(op, op.logits.data + static_cast<std::size_t>(row) * op.logits.stride, lane);
-  float sum = 0.0f;
   for (int i = 0; i < op.used; ++i) {
-    float score = 0.0f;
-    const int expert = choice.next(lane, score);
-    sum += score;
-    if (lane == i) chosen = {.expert = expert, .weight = score};
+    const int expert = choice.next(lane);
+    if (lane == i) chosen.expert = expert;
   }
-  chosen.weight *= (op.normalise && sum != 0.0f ? 1.0f / sum : 1.0f) * op.weight_scale;
+  if constexpr (kWeights) chosen.weight = choice.weight(op, max(chosen.expert, 0), lane);
   return chosen;
 }
 
+inline constexpr int kUsualShare = 4;  // of a lane, where there are at most 128 experts
+
 // Apart, so that its many registers are nobody else's.
 static __device__ __noinline__ Chosen choose_of_many(const RouteRowsOp& op, int row, int lane) {
-  return choose_experts<kMaxExpertShare>(op, row, lane);
+  const SelectionBiases<kMaxExpertShare> biases(op, lane);
+  return choose_experts<kMaxExpertShare, true>(op, biases, row, lane);
 }
 
-__device__ inline Chosen choose_experts(const RouteRowsOp& op, int row, int lane) {
-  return op.logits.width <= 128 ? choose_experts<4>(op, row, lane) : choose_of_many(op, row, lane);
+template <bool kWeights>
+__device__ inline Chosen choose_experts(const RouteRowsOp& op, const SelectionBiases<kUsualShare>& biases, int row,
+                                        int lane) {
+  return op.logits.width <= 32 * kUsualShare ? choose_experts<kUsualShare, kWeights>(op, biases, row, lane)
+                                             : choose_of_many(op, row, lane);
 }
 
 }  // namespace quarrel::cuda

@@ -20,7 +20,10 @@ __global__ void __launch_bounds__(kRouteWarps * 32) route_rows_kernel(const __gr
   const int row = blockIdx.x * kRouteWarps + threadIdx.x / 32;
   if (row >= op.logits.count) return;
   const int lane = threadIdx.x % 32;
-  const Chosen chosen = choose_experts(op, row, lane);
+  Chosen chosen;
+  if (op.sequences[row] >= 0) {
+    chosen = choose_experts<true>(op, SelectionBiases<kUsualShare>(op, lane), row, lane);
+  }
   if (lane >= op.used) return;
   const std::size_t pair = static_cast<std::size_t>(row) * op.used + lane;
   op.chosen[pair] = chosen.expert;
