@@ -88,6 +88,7 @@ void test_layer(Fixture& fixture);
 void test_packed_gemm(Fixture& fixture);
 void test_experts(Fixture& fixture);
 void test_sampling(Fixture& fixture);
+void test_scan(Fixture& fixture);
 
 // ---- Templates ----
 

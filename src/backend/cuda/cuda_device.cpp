@@ -10,6 +10,7 @@
 #include "backend/cuda/mixed_gemm.h"
 #include "backend/cuda/packed_gemm.h"
 #include "backend/cuda/prefill_attention.h"
+#include "backend/cuda/ssm.h"
 #include "base/error.h"
 
 namespace quarrel::cuda {
@@ -63,6 +64,7 @@ CudaDevice::CudaDevice(int ordinal) : ordinal_(ordinal) {
   prepare_grouped_gemm(context);
   prepare_mixed_gemm(context);
   prepare_prefill_attention();
+  prepare_scan_few(context);
 }
 
 void CudaDevice::make_current() const { check(cudaSetDevice(ordinal_), "choice of the device"); }

@@ -1,6 +1,7 @@
 // A thread block has 32 channels of a run and goes through its rows. What it needs of the convolution it computes
 // itself: x of its channels, B and C of their group. Everything that the kernel before does not write is asked for
-// before the wait: the state, the convolution's last inputs, all weights.
+// before the wait: the state, the convolution's last inputs, all weights. Where groups are normed, the blocks of a
+// group are a cluster and tell each other their sums of squares.
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/primitives.cuh"
 #include "backend/cuda/scan_state.cuh"
@@ -12,6 +13,7 @@ namespace {
 constexpr int kThreads = kScanChannels * kScanLanes;
 constexpr int kShare = kMaxFewScanState / kScanLanes;  // numbers of a channel's state in a thread
 constexpr int kTaps = kMaxFewScanTaps;
+constexpr int kMostBlocksOfGroup = 16;                            // that can be a cluster
 constexpr int kConvolved = kScanChannels + 2 * kMaxFewScanState;  // channels of the convolution in a block, at most
 constexpr int kOwn = (kConvolved + kThreads - 1) / kThreads;      // of a thread
 
@@ -110,8 +112,36 @@ __device__ void begin_convolution(const FewScanOp& op, const StepRun& run, const
   }
 }
 
+// The norm of a group, of which each block of the cluster has some values.
+struct GroupNorm {
+  float values[kScanChannels];
+  // Of all blocks, for even and for odd rows: a block may be one row ahead of another.
+  float squares[2][kMostBlocksOfGroup];
+
+  // The scale for row `t` of the run, by all threads of all blocks.
+  __device__ float scale(const FewScanOp& op, std::size_t row, int t, int blocks, int width) {
+    __syncthreads();
+    if (threadIdx.x < 32) {
+      float sum = values[threadIdx.x] * values[threadIdx.x];
+      for (int mask = 16; mask > 0; mask >>= 1) sum += __shfl_xor_sync(~0u, sum, mask);
+      const int other = threadIdx.x;
+      if (other < blocks) store_in_block(&squares[t % 2][cluster_rank()], other, sum);
+    }
+    cluster_barrier();
+    float sum = 0.0f;
+    for (int i = 0; i < blocks; ++i) sum += squares[t % 2][i];
+    if (isfinite(sum)) return 1.0f / sqrtf(sum / static_cast<float>(width) + op.norm.epsilon);
+    if (threadIdx.x == 0 && op.norm.first_bad != nullptr && op.norm.first_bad[row] < 0) {
+      op.norm.first_bad[row] = op.norm.layer;
+    }
+    return __int_as_float(0x7fc00000);
+  }
+};
+
+template <bool kNorms>
 __global__ void __launch_bounds__(kThreads) scan_few_kernel(const __grid_constant__ FewScanOp op) {
   __shared__ __align__(16) RowInputs row;
+  __shared__ GroupNorm group_norm;
   __shared__ bool is_last;
   const ScanOp& scan = op.scan;
   const StepRun run = scan.runs.runs[blockIdx.y];
@@ -130,7 +160,13 @@ __global__ void __launch_bounds__(kThreads) scan_few_kernel(const __grid_constan
   const float dt_bias = scan.dt_bias == nullptr ? 0.0f : scan.dt_bias[head];
   for (int i = threadIdx.x; i < kMaxFewScanState; i += kThreads)
     row.b[i] = row.c[i] = 0.0f;  // where the state is small
-  __syncthreads();
+  const float norm_weight = kNorms && op.norm.weight != nullptr ? op.norm.weight[thread.channel] : 1.0f;
+  if constexpr (kNorms) {
+    if (threadIdx.x < kScanChannels) group_norm.values[threadIdx.x] = 0.0f;
+    cluster_barrier();  // all blocks have begun
+  } else {
+    __syncthreads();
+  }
   wait_for_previous_kernel();
   allow_next_kernel();
   if (!exists) return;
@@ -159,10 +195,12 @@ __global__ void __launch_bounds__(kThreads) scan_few_kernel(const __grid_constan
       is_last = atomicAdd(arrivals, 1) + 1 == blocks_of_group;
       if (is_last) *arrivals = 0;
     }
-    const float y = scan_row(row, thread, state);
-    if (thread.exists && thread.lane == 0) {
-      scan.y[number * scan.y_stride + thread.channel] = y * (z / (1.0f + expf(-z)));
+    float y = scan_row(row, thread, state) * (z / (1.0f + expf(-z)));
+    if constexpr (kNorms) {
+      if (thread.exists && thread.lane == 0) group_norm.values[thread.own] = y;
+      y *= group_norm.scale(op, number, t, blocks_of_group, scan.inner / scan.groups) * norm_weight;
     }
+    if (thread.exists && thread.lane == 0) scan.y[number * scan.y_stride + thread.channel] = y;
     const int slot = run.has_snapshots != 0 ? scan.runs.snapshots[number] : -1;
     if (slot >= 0) {
       if (thread.exists) state.store(thread.state_at(scan, slot), scan.state_size, thread.lane);
@@ -181,19 +219,32 @@ __global__ void __launch_bounds__(kThreads) scan_few_kernel(const __grid_constan
   }
 }
 
+int blocks_of_group(const ScanOp& op) { return (op.inner / op.groups + kScanChannels - 1) / kScanChannels; }
+
 }  // namespace
 
 bool can_scan_few(const ScanOp& op) {
   return !op.has_matrix_a && op.state_size <= kMaxFewScanState && op.taps <= kMaxFewScanTaps;
 }
 
+bool can_norm_few(const LaunchContext& context, const ScanOp& op) {
+  return context.has_wgmma && can_scan_few(op) && blocks_of_group(op) <= kMostBlocksOfGroup;
+}
+
+void prepare_scan_few(const LaunchContext& context) {
+  if (!context.has_wgmma) return;
+  check(cudaFuncSetAttribute(scan_few_kernel<true>, cudaFuncAttributeNonPortableClusterSizeAllowed, 1), "scan");
+}
+
 void scan_few(const LaunchContext& context, const FewScanOp& op) {
   const ScanOp& scan = op.scan;
   if (!can_scan_few(scan)) fail_launch("scan", "a state of more than 128 numbers or a convolution of more than 4 taps");
-  const int of_group = scan.inner / scan.groups;
-  const dim3 grid(static_cast<unsigned>((of_group + kScanChannels - 1) / kScanChannels * scan.groups),
-                  static_cast<unsigned>(scan.runs.count));
-  launch("scan", context, scan_few_kernel, grid, dim3(kThreads), 0, op);
+  const dim3 grid(static_cast<unsigned>(blocks_of_group(scan) * scan.groups), static_cast<unsigned>(scan.runs.count));
+  if (op.norm.kind == NormKind::none) {
+    return launch("scan", context, scan_few_kernel<false>, grid, dim3(kThreads), 0, op);
+  }
+  if (!can_norm_few(context, scan)) fail_launch("scan", "groups that are too wide for a cluster");
+  launch_clusters("scan", context, blocks_of_group(scan), scan_few_kernel<true>, grid, dim3(kThreads), 0, op);
 }
 
 }  // namespace quarrel::cuda
