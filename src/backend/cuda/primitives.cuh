@@ -53,6 +53,17 @@ __device__ inline void store_in_block(float* place, int rank, float value) {
 #endif
 }
 
+__device__ inline void store_in_block(double* place, int rank, double value) {
+#if __CUDA_ARCH__ >= 900
+  const auto own = static_cast<std::uint32_t>(__cvta_generic_to_shared(place));
+  std::uint32_t remote;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(own), "r"(rank));
+  asm volatile("st.shared::cluster.f64 [%0], %1;" ::"r"(remote), "d"(value) : "memory");
+#else
+  *place = value;
+#endif
+}
+
 // ---- Copies into shared memory that nobody waits for at once ----
 
 __device__ inline std::uint32_t shared_address(const void* place) {
