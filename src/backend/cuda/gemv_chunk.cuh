@@ -1,6 +1,6 @@
 // The inner loop of the GEMV: what a warp does with one chunk, 16 rows by 256 columns of weights in shared memory.
 //
-// A product of the tensor cores has eight columns, and an input row needs two of them (hi and lo). With one row the
+// An `mma` has eight columns, and an input row needs two of them (hi and lo). With one row the
 // other six are not left idle: four steps go into one set of sums, each step's activations in columns of their own and
 // zeros in the others', so that lane t of a quad ends up with the sum of step t and scales it, while its neighbours
 // scale theirs. With two rows two steps share a set; from four rows on, every lane has a row.
@@ -47,7 +47,7 @@ __device__ inline int byte_of_word(std::uint32_t word, int i) {
   return byte;
 }
 
-// How kRows input rows share the columns of a product, and where a lane 4 g + t finds what it needs of the activations.
+// How kRows input rows share the columns of an `mma`, and where a lane 4 g + t finds what it needs of the activations.
 template <int kRows>
 struct ColumnPlan {
   static constexpr int kSharing = kRows >= 4 ? 1 : 4 / kRows;  // scale groups that go into one set of sums
@@ -226,7 +226,7 @@ struct ScaleReader {
   }
 };
 
-// The minimums' part of a chunk's sums: a product of width eight, one column a group.
+// The minimums' part of a chunk's sums: an `mma` of width eight, one column a group.
 template <int kRows>
 __device__ inline float2 minimum_products(const float (&m)[4], const std::byte* activations,
                                           const ColumnPlan<kRows>& plan, int row_set) {
