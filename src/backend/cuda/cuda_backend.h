@@ -359,7 +359,7 @@ class CudaBackend final : public Backend {
   void run_shared_expert(const MoeOp& op, Input& input);
 
   // ---- cuda_ssm.cpp ----
-  enum class ScanEnd : std::uint8_t { plain, gated, normed };
+  enum class ScanEnd : std::uint8_t { none, gated, normed };  // what is done of a scan's end
   bool can_defer_norm(const SsmOp& op) const;
   ScanEnd run_scan(const SsmOp& op, FewScanOp& few, const RowSpan& mixed);
   void end_scan(const SsmOp& op, const FewScanOp& few, ScanEnd end);

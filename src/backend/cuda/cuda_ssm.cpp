@@ -128,18 +128,18 @@ CudaBackend::ScanEnd CudaBackend::run_scan(const SsmOp& op, FewScanOp& few, cons
     scan_op.segments = 1;
   }
   scan(context_, scan_op);
-  return ScanEnd::plain;
+  return ScanEnd::none;
 }
 
 // The gate and the norm, as far as they are not done and the next op cannot do them.
 void CudaBackend::end_scan(const SsmOp& op, const FewScanOp& few, ScanEnd end) {
   const bool has_norm = op.norm.kind != NormKind::none && end != ScanEnd::normed;
   const bool defers = has_norm && can_defer_norm(op);
-  if (end == ScanEnd::plain || (has_norm && !defers)) {
+  if (end == ScanEnd::none || (has_norm && !defers)) {
     RowSpan rows = row_span(op.out);
     rows.width = op.inner;
     gate_groups(context_, {.rows = rows,
-                           .gate = end == ScanEnd::plain ? few.gate : nullptr,
+                           .gate = end == ScanEnd::none ? few.gate : nullptr,
                            .gate_stride = few.gate_stride,
                            .groups = few.scan.groups,
                            .norm = device_norm(defers ? Norm{} : op.norm, op.inner, op.out.rows, 0, op.layer),

@@ -127,14 +127,16 @@ struct UnitBiases {
   float v[2] = {0.0f, 0.0f};
 
   __device__ UnitBiases(const InJob& job, int number) {
-    if (job.section.matrices[0].bias == nullptr) return;
+    const float* first = job.section.matrices[0].bias;
+    const float* second = job.section.matrices[1].bias;
+    if (first == nullptr && second == nullptr) return;
     const InJob::Unit unit = job.unit(number);
     const int expert = job.expert(unit);
     if (expert < 0) return;
     const std::size_t row =
         static_cast<std::size_t>(expert) * job.section.rows + unit.of_expert * kStepColumns + threadIdx.x % 32;
-    v[0] = job.section.matrices[0].bias[row];
-    if (job.arguments.matrix_count == 2) v[1] = job.section.matrices[1].bias[row];
+    if (first != nullptr) v[0] = first[row];
+    if (second != nullptr) v[1] = second[row];
   }
 };
 
