@@ -30,7 +30,7 @@ DeviceBuffer to_device(std::span<const T> values, const char* purpose);
 template <typename T>
 std::vector<T> to_host(const T* place, std::size_t count);
 
-// A plain copy by all multiprocessors: the bandwidth that everything is measured against.
+// A copy by all multiprocessors: the bandwidth that everything is measured against.
 void copy_on_device(const LaunchContext& context, std::byte* to, const std::byte* from, std::size_t bytes);
 
 // Device memory filled with bytes that are NaN as floats: what nobody wrote shows.
@@ -88,6 +88,7 @@ void test_layer(Fixture& fixture);
 void test_packed_gemm(Fixture& fixture);
 void test_experts(Fixture& fixture);
 void test_sampling(Fixture& fixture);
+void test_scan(Fixture& fixture);
 
 // ---- Templates ----
 

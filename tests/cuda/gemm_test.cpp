@@ -1,4 +1,4 @@
-// Products of many rows on weights decoded to F16, through cuBLASLt.
+// GEMMs of many rows on weights decoded to F16, through cuBLASLt.
 #include <fmt/format.h>
 
 #include "backend/cuda/dense_gemm.h"
@@ -22,7 +22,7 @@ std::vector<std::uint16_t> random_halves(std::size_t count, std::mt19937_64& ran
   return halves;
 }
 
-void test_product(Fixture& fixture) {
+void test_gemm_shape(Fixture& fixture) {
   constexpr int kTokens = 96;
   constexpr int kRows = 256;
   constexpr int kColumns = 1024;
@@ -81,17 +81,17 @@ void time_decoding(Fixture& fixture, WeightFormat format) {
 }  // namespace
 
 void test_gemm(Fixture& fixture) {
-  test_product(fixture);
+  test_gemm_shape(fixture);
   if (!fixture.times()) return;
   time_shape(fixture, "cuBLASLt", 8192, 8192, 8192);
-  // The products of one layer of a 7B model, all of them for a chunk of the prompt.
+  // The GEMMs of one layer of a 7B model, all of them for a chunk of the prompt.
   for (const int tokens : {512, 2048}) {
     double layer = 0.0;
     layer += time_shape(fixture, "cuBLASLt qkv", tokens, 6144, 4096);
     layer += time_shape(fixture, "cuBLASLt o", tokens, 4096, 4096);
     layer += time_shape(fixture, "cuBLASLt gate and up", tokens, 28672, 4096);
     layer += time_shape(fixture, "cuBLASLt down", tokens, 4096, 14336);
-    fixture.report(fmt::format("products of 32 layers, {} tokens: {:.2f} ms, {:.0f} tokens/s without anything else",
+    fixture.report(fmt::format("GEMMs of 32 layers, {} tokens: {:.2f} ms, {:.0f} tokens/s without anything else",
                                tokens, 32.0 * layer * 1e-3, tokens / (32.0 * layer * 1e-6)));
   }
   time_decoding(fixture, WeightFormat::q4_k);

@@ -92,7 +92,7 @@ void run(const LaunchContext& context, GemvOp op, const DeviceBuffer& split) {
   gemv(context, op);
 }
 
-// The same rows alone and among others must give the same bits, and nearly the exact product.
+// The same rows alone and among others must give the same bits, and nearly the exact sums.
 void test_format(Fixture& fixture, WeightFormat format, int rows, int columns, NormKind norm) {
   const RandomMatrix matrix(format, rows, columns, fixture.random());
   constexpr int kInputs = kMaxSplitRows;
@@ -206,7 +206,7 @@ void test_fusions(Fixture& fixture) {
   fixture.check("gemv glu", difference(to_host(out_glu.as<float>(), kInputs * 512), exact_glu), kBound);
 }
 
-// The products of q, k and v with rotation and cache in the same kernel, against the same in separate ones.
+// q, k and v with rotation and cache in the same kernel, against the same in separate ones.
 void test_qkv(Fixture& fixture) {
   constexpr int kColumns = 512;
   constexpr int kInputs = 3;

@@ -21,7 +21,7 @@ constexpr Subject kSubjects[] = {
     {"gemv", quarrel::cuda::test_gemv},          {"attention", quarrel::cuda::test_attention},
     {"gemm", quarrel::cuda::test_gemm},          {"layer", quarrel::cuda::test_layer},
     {"packed", quarrel::cuda::test_packed_gemm}, {"experts", quarrel::cuda::test_experts},
-    {"sampling", quarrel::cuda::test_sampling},
+    {"sampling", quarrel::cuda::test_sampling},  {"scan", quarrel::cuda::test_scan},
 };
 
 }  // namespace

@@ -203,13 +203,12 @@ __device__ inline void split_chunk(const float4 (&values)[2], int chunk_number, 
   }
 }
 
-// A warp's chunks of one row; the last one is padded with zeros. Without a norm warps do not wait for each other.
-__device__ inline void split_row(const SplitInput& input, const HeldWeights& weights, int row, bool report,
-                                 float* scratch, std::byte* split) {
+// A warp's chunks of one row, of which `held` has the first values; the last one is padded with zeros. Without a norm
+// warps do not wait for each other.
+__device__ inline void split_held(const SplitInput& input, const HeldWeights& weights, HeldValues& held, int row,
+                                  bool report, float* scratch, std::byte* split) {
   const int warp = threadIdx.x / 32;
   const int chunks = (input.columns + kChunkColumns - 1) / kChunkColumns;
-  HeldValues held;
-  held.load(input, row, warp);
   const RowNorm norm = row_norm(input, row, report, scratch, held);
   for (int first = warp; first < chunks; first += kHeldChunks * kSplitWarps) {
     if (first > warp) held.load(input, row, first);
@@ -228,6 +227,13 @@ __device__ inline void split_row(const SplitInput& input, const HeldWeights& wei
       split_chunk(held.v[c], chunk, row, split_rows(input.count), split);
     }
   }
+}
+
+__device__ inline void split_row(const SplitInput& input, const HeldWeights& weights, int row, bool report,
+                                 float* scratch, std::byte* split) {
+  HeldValues held;
+  held.load(input, row, threadIdx.x / 32);
+  split_held(input, weights, held, row, report, scratch, split);
 }
 
 }  // namespace quarrel::cuda

@@ -1,3 +1,5 @@
+// A row has one thread block, or on Hopper, where there are many tokens, a cluster of them, each with a slice of the
+// tokens; the first one chooses.
 #include "backend/cuda/choose_tokens.h"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/primitives.cuh"
@@ -6,7 +8,9 @@ namespace quarrel::cuda {
 namespace {
 
 constexpr int kThreads = 1024;
-constexpr int kAtOnce = 8;  // logits of a thread that are on their way together
+constexpr int kAtOnce = 8;                // logits of a thread that are on their way together
+constexpr int kMostRanks = 8;             // blocks of a row
+constexpr int kLeastOfCluster = 1 << 14;  // tokens that are worth more than one
 
 // The largest of some logits, which it is, and Σ exp(logit - largest).
 struct Share {
@@ -86,6 +90,37 @@ __device__ Share over_block(Share share) {
   return share;
 }
 
+// What the blocks of a row found, in each of them.
+struct RankShares {
+  float largest[kMostRanks];
+  float ids[kMostRanks];  // bits of integers
+  float sums[kMostRanks];
+  float bads[kMostRanks];
+};
+
+// The share of all blocks of the row, in every thread.
+__device__ Share over_cluster(const Share& share, int rank, int ranks, RankShares& shares) {
+  if (ranks == 1) return share;
+  if (static_cast<int>(threadIdx.x) < ranks) {
+    const int other = threadIdx.x;
+    store_in_block(&shares.largest[rank], other, share.largest);
+    store_in_block(&shares.ids[rank], other, __int_as_float(share.id));
+    store_in_block(&shares.sums[rank], other, share.sum);
+    store_in_block(&shares.bads[rank], other, share.bad ? 1.0f : 0.0f);
+  }
+  cluster_barrier();
+  Share whole;
+  for (int i = 0; i < ranks; ++i) {
+    Share part;
+    part.largest = shares.largest[i];
+    part.id = __float_as_int(shares.ids[i]);
+    part.sum = shares.sums[i];
+    part.bad = shares.bads[i] != 0.0f;
+    whole.join(part);
+  }
+  return whole;
+}
+
 constexpr int kWarps = kThreads / 32;
 constexpr int kPieces = 8;  // of a warp's tokens
 
@@ -105,37 +140,60 @@ __device__ int place_above(const double* sums, int count, double target, double&
   return place;
 }
 
-// Warps have runs of neighbouring tokens, in pieces; the piece in which the number falls is gone through once more.
-__device__ int drawn_token(const float* logits, int vocabulary, const TokenDraw& draw, float largest, int likeliest) {
-  __shared__ double warps[kWarps];
-  __shared__ double pieces[kWarps][kPieces];
+// Sums of weights over neighbouring tokens, in the row's first block: of blocks, of their warps, of pieces of these.
+struct DrawSums {
+  double ranks[kMostRanks];
+  double warps[kMostRanks][kWarps];
+  double pieces[kMostRanks][kWarps][kPieces];
+};
+
+// The piece in which the number falls is gone through once more, by the first block.
+__device__ int drawn_token(const float* logits, int vocabulary, const TokenDraw& draw, float largest, int likeliest,
+                           int rank, int ranks, DrawSums& sums) {
   __shared__ int found;
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
-  const int piece = (vocabulary + kWarps * kPieces * 32 - 1) / (kWarps * kPieces * 32) * 32;  // tokens
+  const int all_pieces = ranks * kWarps * kPieces;
+  const int piece = (vocabulary + all_pieces * 32 - 1) / (all_pieces * 32) * 32;  // tokens
   const auto scale = static_cast<float>(draw.scale);
   const auto weight = [&](int i) { return static_cast<double>(expf((logits[i] - largest) * scale)); };
-  double all = 0.0;
   for (int p = 0; p < kPieces; ++p) {
-    const int first = (warp * kPieces + p) * piece;
+    const int first = ((rank * kWarps + warp) * kPieces + p) * piece;
     const int end = min(first + piece, vocabulary);
     double sum = 0.0;
 #pragma unroll 8
     for (int i = first + lane; i < end; i += 32) sum += weight(i);
     sum = warp_sum(sum);
-    all += sum;
-    if (lane == 0) pieces[warp][p] = sum;
+    if (lane == 0) store_in_block(&sums.pieces[rank][warp][p], 0, sum);
   }
-  if (lane == 0) warps[warp] = all;
+  if (ranks > 1) {
+    cluster_barrier();
+  } else {
+    __syncthreads();
+  }
+  if (rank != 0) return likeliest;
+  // A warp a block of the row, a lane one of its warps.
+  if (warp < ranks) {
+    double own = 0.0;
+    for (const double sum : sums.pieces[warp][lane]) own += sum;
+    sums.warps[warp][lane] = own;
+    __syncwarp();
+    if (lane == 0) {
+      double all = 0.0;
+      for (const double sum : sums.warps[warp]) all += sum;
+      sums.ranks[warp] = all;
+    }
+  }
   __syncthreads();
   if (warp == 0) {
     double total = 0.0;
-    for (const double sum : warps) total += sum;
+    for (int r = 0; r < ranks; ++r) total += sums.ranks[r];
     const double target = draw.random * total;
     double reached = 0.0;
-    const int w = place_above(warps, kWarps, target, reached);
-    const int p = place_above(pieces[w], kPieces, target, reached);
-    const int begin = (w * kPieces + p) * piece;
+    const int r = place_above(sums.ranks, ranks, target, reached);
+    const int w = place_above(sums.warps[r], kWarps, target, reached);
+    const int p = place_above(sums.pieces[r][w], kPieces, target, reached);
+    const int begin = ((r * kWarps + w) * kPieces + p) * piece;
     const int end = min(begin + piece, vocabulary);
     int chosen = -1;
     int last = likeliest;
@@ -335,32 +393,43 @@ __device__ int drawn_from_best(const float* logits, int vocabulary, const TokenD
   return chosen;
 }
 
-__global__ void __launch_bounds__(kThreads, 1) choose_tokens_kernel(const __grid_constant__ ChooseTokensOp op) {
+__global__ void __launch_bounds__(kThreads, 1)
+    choose_tokens_kernel(const __grid_constant__ ChooseTokensOp op, int ranks) {
+  extern __shared__ __align__(16) std::byte shared[];
+  __shared__ RankShares shares;
+  const int rank = ranks > 1 ? cluster_rank() : 0;
+  if (ranks > 1) cluster_barrier();  // all blocks of the row have begun
   wait_for_previous_kernel();
   allow_next_kernel();
-  const int row = blockIdx.x;
+  const int row = blockIdx.x / ranks;
   const std::int32_t target = op.targets[row];
   if (target == kChooseNothing) return;
   const float* logits = op.logits + static_cast<std::size_t>(row) * op.vocabulary;
+  const int slice = (op.vocabulary + ranks - 1) / ranks;
+  const int end = min((rank + 1) * slice, op.vocabulary);
   Share share;
-  for (int first = threadIdx.x; first < op.vocabulary; first += kAtOnce * kThreads) {
+  for (int first = rank * slice + threadIdx.x; first < end; first += kAtOnce * kThreads) {
     float some[kAtOnce];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       const int at = first + i * kThreads;
-      some[i] = at < op.vocabulary ? logits[at] : -INFINITY;
+      some[i] = at < end ? logits[at] : -INFINITY;
     }
     share.add(some, first);
   }
-  share = over_block(share);
+  share = over_cluster(over_block(share), rank, ranks, shares);
   const bool bad = share.bad || share.largest == -INFINITY;
   int id = target >= 0 ? target : share.id;
   if (target == kChooseDrawn && !bad) {
     const TokenDraw draw = op.draws[row];
-    id = draw.top_k > 0 ? drawn_from_best(logits, op.vocabulary, draw, share.largest)
-                        : drawn_token(logits, op.vocabulary, draw, share.largest, share.id);
+    if (draw.top_k > 0) {
+      if (rank == 0) id = drawn_from_best(logits, op.vocabulary, draw, share.largest);
+    } else {
+      id = drawn_token(logits, op.vocabulary, draw, share.largest, share.id, rank, ranks,
+                       *reinterpret_cast<DrawSums*>(shared));
+    }
   }
-  if (threadIdx.x != 0) return;
+  if (threadIdx.x != 0 || rank != 0) return;
   op.ids[row] = bad ? -1 : id;
   op.logprobs[row] = bad ? 0.0f : (logits[id] - share.largest) - logf(share.sum);
 }
@@ -368,7 +437,10 @@ __global__ void __launch_bounds__(kThreads, 1) choose_tokens_kernel(const __grid
 }  // namespace
 
 void choose_tokens(const LaunchContext& context, const ChooseTokensOp& op) {
-  launch("choose tokens", context, choose_tokens_kernel, dim3(static_cast<unsigned>(op.rows)), dim3(kThreads), 0, op);
+  // A matter of the vocabulary alone: the same bits for a row whatever the number of rows.
+  const int ranks = context.has_wgmma && op.vocabulary >= kLeastOfCluster ? kMostRanks : 1;
+  launch_clusters("choose tokens", context, ranks, choose_tokens_kernel, dim3(static_cast<unsigned>(op.rows * ranks)),
+                  dim3(kThreads), static_cast<int>(sizeof(DrawSums)), op, ranks);
 }
 
 }  // namespace quarrel::cuda

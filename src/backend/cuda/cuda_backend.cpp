@@ -120,6 +120,8 @@ CudaBackend::WorkspaceSizes CudaBackend::workspace_sizes(const StepLimits& limit
     const std::size_t pairs = rows * as_size(weights_.experts_used());
     sizes.shared = sizes.value;
     sizes.expert_value = aligned(pairs * as_size(stride_of(weights_.widest_expert())) * sizeof(float));
+    sizes.split_hidden = aligned(
+        fused_hidden_bytes(weights_.experts_used(), std::max(weights_.widest_expert(), weights_.widest_input())));
     sizes.routing = 4 * aligned(pairs * sizeof(std::int32_t)) +
                     aligned(as_size(weights_.most_experts() + 1) * sizeof(std::int32_t));
   }
@@ -183,6 +185,7 @@ void CudaBackend::reserve(const StepLimits& asked, std::int32_t vocabulary) {
   shared_value_ = take_floats(sizes.shared);
   expert_hidden_ = take_floats(sizes.expert_value);
   expert_value_ = take_floats(sizes.expert_value);
+  split_hidden_ = take(sizes.split_hidden);
   if (sizes.routing > 0) {
     const std::size_t pairs = as_size(limits_.rows) * as_size(weights_.experts_used());
     const auto take_pairs = [&] {

@@ -26,6 +26,7 @@
 #include "backend/cuda/dense_gemm.h"
 #include "backend/cuda/device_memory.h"
 #include "backend/cuda/expert_gemv.h"
+#include "backend/cuda/fused_experts.h"
 #include "backend/cuda/gemv.h"
 #include "backend/cuda/op_timer.h"
 #include "backend/cuda/packed_gemm.h"
@@ -129,8 +130,9 @@ class CudaBackend final : public Backend {
     std::size_t mixed = 0;         // of recurrent layers
     std::size_t shared = 0;        // of shared experts, twice
     std::size_t expert_value = 0;  // of experts, twice
+    std::size_t split_hidden = 0;
     std::size_t routing = 0;
-    std::size_t experts() const noexcept { return 2 * shared + 2 * expert_value + routing; }
+    std::size_t experts() const noexcept { return 2 * shared + 2 * expert_value + split_hidden + routing; }
     std::size_t total() const noexcept {
       return 2 * value + normed + halves + decoded + split + attention + arrivals + logits + ids + activations +
              angles + parts + image + zeros + mixed + experts();
@@ -201,6 +203,12 @@ class CudaBackend final : public Backend {
     Segment rows = {};
     const std::uint16_t* halves = nullptr;
     RowSpan floats = {};
+  };
+  // Rows that still lack a norm, which the GEMV that takes them can do itself.
+  struct DeferredNorm {
+    Activation rows = {};
+    Norm norm = {};
+    int layer = 0;
   };
   // Which rows `halves_` holds beside their F32 form.
   struct Halved {
@@ -294,11 +302,12 @@ class CudaBackend final : public Backend {
   Tier tier_of(int rows) const noexcept;
   // `by_class`: rows of both classes are together only where nothing tells them apart.
   Segments segments(RowSet rows, bool by_class = false) const;
-  RowSpan row_span(const Activation& activation) const;
+  RowSpan row_span(const Activation& activation);
+  void settle_norm();
   int stride_of(std::int32_t width) const noexcept { return (width + 7) / 8 * 8; }
   std::int32_t* bad_of(RowSet rows) const;
   DeviceNorm device_norm(const Norm& norm, int width, RowSet rows, int first, int layer) const;
-  Input input_of(const Activation& in, int width, const Norm& before, int layer, const Segment& rows) const;
+  Input input_of(const Activation& in, int width, const Norm& before, int layer, const Segment& rows);
   // Of rows that are no activation; they are those of the segment.
   Input input_of(const RowSpan& in, const Segment& rows) const;
   void forget_halves(const RowSpan& rows);
@@ -325,6 +334,7 @@ class CudaBackend final : public Backend {
   void store_qkv(const QkvOp& op, const Input& input, const RowSpan& q, const RowSpan& k, const RowSpan& v);
   void separate_qkv(const QkvOp& op, Input& input);
   void glu_segment(const GluOp& op, Input& input, const RowSpan& out);
+  DeferredNorm take_deferred_norm(const LinearOp& op);
   void glu_by_gemms(const GluOp& op, Input& input, const RowSpan& out);
   bool can_fuse(const QkvOp& op) const;
   const float* angles_of(const Rope& rope);
@@ -334,7 +344,13 @@ class CudaBackend final : public Backend {
   // ---- cuda_moe.cpp ----
   ExpertMatrix expert_matrix(const Weight& weight, const Weight& bias) const;
   unsigned long long* expert_counts(const MoeOp& op);
+  RouteRowsOp route_of(const MoeOp& op, const Segment& rows, int first, int count);
+  bool has_router_kernel(const MoeOp& op, const Input& input) const;
+  void run_router(const MoeOp& op, Input& input);
   void route(const MoeOp& op, Input& input);
+  FusedExpertsOp fused_experts_of(const MoeOp& op, const Input& input, int first, int count, const RowSpan& out);
+  bool run_fused_experts(const MoeOp& op, Input& input, const RowSpan& out);
+  void run_separate_experts(const MoeOp& op, Input& input, const RowSpan& out);
   bool have_one_format(const MoeOp& op) const;
   bool run_experts(const MoeOp& op, Input& input);
   void run_experts_grouped(const MoeOp& op, Input& input);
@@ -343,6 +359,10 @@ class CudaBackend final : public Backend {
   void run_shared_expert(const MoeOp& op, Input& input);
 
   // ---- cuda_ssm.cpp ----
+  enum class ScanEnd : std::uint8_t { none, gated, normed };  // what is done of a scan's end
+  bool can_defer_norm(const SsmOp& op) const;
+  ScanEnd run_scan(const SsmOp& op, FewScanOp& few, const RowSpan& mixed);
+  void end_scan(const SsmOp& op, const FewScanOp& few, ScanEnd end);
   void project_scan_inputs(const SsmOp& op, ScanOp& scan, const RowSpan& mixed);
 
   // ---- cuda_ends.cpp ----
@@ -364,7 +384,7 @@ class CudaBackend final : public Backend {
   // Room that ops share, of the widest input or output of all weights.
   DeviceBuffer workspace_;
   float* first_value_ = nullptr;   // [rows][widest output]: k, gate, or what a sublayer's end takes
-  float* second_value_ = nullptr;  // v, up
+  float* second_value_ = nullptr;  // v, up, or a router's logits
   float* normed_ = nullptr;        // [rows][widest input]
   std::uint16_t* halves_ = nullptr;
   std::uint16_t* decoded_ = nullptr;  // the matrix at hand where there are no mirrors
@@ -382,8 +402,10 @@ class CudaBackend final : public Backend {
   float* shared_value_ = nullptr;
   float* expert_hidden_ = nullptr;  // [pairs][widest expert]
   float* expert_value_ = nullptr;
+  std::byte* split_hidden_ = nullptr;  // of fused experts
   Routing routing_;
   Halved halved_ = {};
+  DeferredNorm deferred_norm_ = {};
   bool after_small_kernel_ = true;  // the last kernel was no GEMV
 
   CacheConfig cache_;

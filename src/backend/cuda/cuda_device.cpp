@@ -4,11 +4,13 @@
 #include "backend/cuda/cuda_error.h"
 #include "backend/cuda/decode_attention.h"
 #include "backend/cuda/expert_gemv.h"
+#include "backend/cuda/fused_experts.h"
 #include "backend/cuda/gemv.h"
 #include "backend/cuda/grouped_gemm.h"
 #include "backend/cuda/mixed_gemm.h"
 #include "backend/cuda/packed_gemm.h"
 #include "backend/cuda/prefill_attention.h"
+#include "backend/cuda/ssm.h"
 #include "base/error.h"
 
 namespace quarrel::cuda {
@@ -58,9 +60,11 @@ CudaDevice::CudaDevice(int ordinal) : ordinal_(ordinal) {
   prepare_decode_attention(context);
   prepare_packed_gemm(context);
   prepare_expert_gemv(context);
+  prepare_fused_experts(context);
   prepare_grouped_gemm(context);
   prepare_mixed_gemm(context);
   prepare_prefill_attention();
+  prepare_scan_few(context);
 }
 
 void CudaDevice::make_current() const { check(cudaSetDevice(ordinal_), "choice of the device"); }

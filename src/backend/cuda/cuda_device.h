@@ -19,7 +19,7 @@ class CudaDevice final : public Device {
   std::int32_t ordinal() const noexcept override { return ordinal_; }
   std::string description() const override { return description_; }
   KvType default_kv_type() const noexcept override { return KvType::f16; }
-  // Quantised weights meet a hi/lo int8 split, or F16 in prompts and large batches.
+  // Quantised weights are multiplied with a hi/lo int8 split, or with F16 in prompts and large batches.
   bool supports(ActivationPrecision activations) const noexcept override {
     return activations == ActivationPrecision::int8_split;
   }

@@ -40,7 +40,19 @@ CudaBackend::Segments CudaBackend::segments(RowSet rows, bool by_class) const {
   return result;
 }
 
-RowSpan CudaBackend::row_span(const Activation& activation) const {
+// Norms rows that the next op was to norm, where that is another one than was expected.
+void CudaBackend::settle_norm() {
+  const DeferredNorm deferred = std::exchange(deferred_norm_, {});
+  if (deferred.rows.id < 0) return;
+  const RowSpan rows = row_span(deferred.rows);
+  gate_groups(context_, {.rows = rows,
+                         .norm = device_norm(deferred.norm, rows.width, deferred.rows.rows, 0, deferred.layer),
+                         .sequences = tables_.rows(0).sequences});
+  after_small_kernel_ = true;
+}
+
+RowSpan CudaBackend::row_span(const Activation& activation) {
+  if (activation.id >= 0 && activation.id == deferred_norm_.rows.id) settle_norm();
   if (activation.id < 0 || as_size(activation.id) >= activations_.size()) {
     fail(ErrorKind::internal, "an op lacks an activation");
   }
@@ -65,7 +77,7 @@ DeviceNorm CudaBackend::device_norm(const Norm& norm, int width, RowSet rows, in
 }
 
 CudaBackend::Input CudaBackend::input_of(const Activation& in, int width, const Norm& before, int layer,
-                                         const Segment& rows) const {
+                                         const Segment& rows) {
   if (width > in.width) fail(ErrorKind::internal, "an op of layer {} reads {} of {} values", layer, width, in.width);
   RowSpan span = row_span(in).from(rows.first, rows.count);
   span.width = width;

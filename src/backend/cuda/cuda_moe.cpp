@@ -1,6 +1,6 @@
 // Mixture of experts: a router, the experts that it chooses for each row, and the weighted sum of what they give. All
-// of it stays on the device. Few rows go to their experts one by one (expert_gemv.h), more are sorted by expert and go
-// there together (grouped_gemm.h).
+// of it stays on the device. Few rows go to their experts one by one (fused_experts.h; expert_gemv.h where formats are
+// mixed), more are sorted by expert and go there together (grouped_gemm.h).
 #include <algorithm>
 
 #include "backend/cuda/cuda_backend.h"
@@ -21,6 +21,8 @@ void check_op(const MoeOp& op) {
     fail(ErrorKind::internal, "the experts of layer {} are malformed", op.layer);
   }
 }
+
+bool is_plain(const MoeOp& op) { return op.end.branch.kind == NormKind::none && op.end.after.kind == NormKind::none; }
 
 GateFunction function_of(const MoeOp& op) { return {.kind = op.activation, .clamp = op.clamp, .alpha = op.alpha}; }
 
@@ -58,35 +60,52 @@ std::vector<ExpertUse> CudaBackend::expert_use() const {
   return uses;
 }
 
+// Rows [first, first + count) of the segment, by the router's logits of all of its rows.
+RouteRowsOp CudaBackend::route_of(const MoeOp& op, const Segment& rows, int first, int count) {
+  const int stride = stride_of(op.router.rows);
+  return {.logits = {.data = second_value_ + static_cast<std::ptrdiff_t>(first) * stride,
+                     .stride = stride,
+                     .width = op.router.rows,
+                     .count = count},
+          .selection_bias = weights_.vector_of(op.selection_bias, op.router.rows),
+          .used = op.used,
+          .gating = op.gating,
+          .normalise = op.normalise,
+          .weight_scale = op.weight_scale,
+          .sequences = tables_.rows(0).sequences + rows.first + first,
+          .chosen = routing_.chosen,
+          .weights = routing_.weights,
+          .counts = expert_counts(op)};
+}
+
+bool CudaBackend::has_router_kernel(const MoeOp& op, const Input& input) const {
+  return input.rows.tier == Tier::gemv && weights_[op.router].form == StoredWeight::Form::dense &&
+         input.in.width <= kMaxRouterWidth;
+}
+
+// The router's logits of a segment, into `second_value_`.
+void CudaBackend::run_router(const MoeOp& op, Input& input) {
+  const Segment& rows = input.rows;
+  const RowSpan logits = route_of(op, rows, 0, rows.count).logits;
+  after_small_kernel_ = true;
+  if (has_router_kernel(op, input)) {
+    return router_logits(context_, {.in = input.in,
+                                    .norm = device_norm(op.before, input.in.width, input.set, rows.first, op.layer),
+                                    .router = weights_[op.router].dense,
+                                    .router_bias = weights_.vector_of(op.router_bias, op.router.rows),
+                                    .out = logits});
+  }
+  multiply(input, {.weight = op.router,
+                   .bias = op.router_bias,
+                   .out = logits.data,
+                   .out_first = rows.first,
+                   .stride = logits.stride});
+}
+
 void CudaBackend::route(const MoeOp& op, Input& input) {
   const Timed timed(*this, "router");
-  const Segment& rows = input.rows;
-  const int experts = op.router.rows;
-  const int stride = stride_of(experts);
-  const RouteRowsOp choice{.logits = {.data = first_value_, .stride = stride, .width = experts, .count = rows.count},
-                           .selection_bias = weights_.vector_of(op.selection_bias, experts),
-                           .used = op.used,
-                           .gating = op.gating,
-                           .normalise = op.normalise,
-                           .weight_scale = op.weight_scale,
-                           .sequences = tables_.rows(0).sequences + rows.first,
-                           .chosen = routing_.chosen,
-                           .weights = routing_.weights,
-                           .counts = expert_counts(op)};
-  const StoredWeight& router = weights_[op.router];
-  after_small_kernel_ = true;
-  if (rows.tier == Tier::gemv && router.form == StoredWeight::Form::dense && input.in.width <= kMaxFusedWidth) {
-    return route_fused(context_, {.in = input.in,
-                                  .norm = device_norm(op.before, input.in.width, input.set, rows.first, op.layer),
-                                  .router = router.dense,
-                                  .router_bias = weights_.vector_of(op.router_bias, experts),
-                                  .route = choice,
-                                  .arrivals = arrivals_});
-  }
-  multiply(
-      input,
-      {.weight = op.router, .bias = op.router_bias, .out = first_value_, .out_first = rows.first, .stride = stride});
-  route_rows(context_, choice);
+  run_router(op, input);
+  route_rows(context_, route_of(op, input.rows, 0, input.rows.count));
   after_small_kernel_ = true;
 }
 
@@ -248,35 +267,96 @@ void CudaBackend::run_shared_expert(const MoeOp& op, Input& input) {
   halved_ = {};
 }
 
+// Rows [first, first + count) of the segment as the fused kernels take them; `out` has all of its rows.
+FusedExpertsOp CudaBackend::fused_experts_of(const MoeOp& op, const Input& input, int first, int count,
+                                             const RowSpan& out) {
+  const bool gated = op.gate.valid();
+  FusedExpertsOp fused{.route = route_of(op, input.rows, first, count),
+                       .input = split_input(input, first, count),
+                       .in_count = gated ? 2 : 1,
+                       .function = function_of(op),
+                       .down = expert_matrix(op.down, op.down_bias),
+                       .hidden = split_hidden_,
+                       .out = out.from(first, count),
+                       .is_added = is_plain(op),
+                       .scale = op.end.scale};
+  if (gated) fused.in[0] = expert_matrix(op.gate, op.gate_bias);
+  fused.in[gated ? 1 : 0] = expert_matrix(op.up, op.up_bias);
+  if (!op.shared_up.valid()) return fused;
+  if (op.shared_gate.valid() == gated && is_packed(op.shared_up) && is_packed(op.shared_down) &&
+      (!gated || is_packed(op.shared_gate))) {
+    FusedExpertsOp with_shared = fused;
+    if (gated) with_shared.shared_in[0] = expert_matrix(op.shared_gate, {});
+    with_shared.shared_in[gated ? 1 : 0] = expert_matrix(op.shared_up, {});
+    with_shared.shared_down = expert_matrix(op.shared_down, {});
+    if (can_run_fused_experts(context_, with_shared)) return with_shared;
+  }
+  const int stride = stride_of(op.down.rows);
+  fused.shared_values = shared_value_ + static_cast<std::ptrdiff_t>(first) * stride;
+  fused.shared_stride = stride;
+  return fused;
+}
+
+// Few rows with packed experts: router, experts and their sum in three kernels. False where that cannot be done.
+bool CudaBackend::run_fused_experts(const MoeOp& op, Input& input, const RowSpan& out) {
+  if (!has_router_kernel(op, input) || !is_packed(op.up) || !is_packed(op.down) ||
+      (op.gate.valid() && !is_packed(op.gate))) {
+    return false;
+  }
+  const Segment& rows = input.rows;
+  const FusedExpertsOp first_rows = fused_experts_of(op, input, 0, std::min(rows.count, kMaxFusedExpertRows), out);
+  if (!can_run_fused_experts(context_, first_rows)) return false;
+  // Before the router, whose logits lie where it would write.
+  if (first_rows.shared_values != nullptr) run_shared_expert(op, input);
+  {
+    const Timed timed(*this, "router");
+    run_router(op, input);
+  }
+  const Timed timed(*this, "experts");
+  for (int first = 0; first < rows.count; first += kMaxFusedExpertRows) {
+    const FusedExpertsOp fused =
+        fused_experts_of(op, input, first, std::min(rows.count - first, kMaxFusedExpertRows), out);
+    fused_experts_in(context_, fused);
+    after_small_kernel_ = !fused_experts_down(context_, fused);
+  }
+  return true;
+}
+
+// The same by kernels that leave their results to each other in memory.
+void CudaBackend::run_separate_experts(const MoeOp& op, Input& input, const RowSpan& out) {
+  route(op, input);
+  const bool grouped = run_experts(op, input);
+  if (op.shared_up.valid()) run_shared_expert(op, input);
+  const Timed timed(*this, "experts");
+  combine_experts(context_, {.values = expert_value_,
+                             .stride = stride_of(op.down.rows),
+                             .chosen = routing_.chosen,
+                             .places = grouped ? routing_.places : nullptr,
+                             .weights = routing_.weights,
+                             .used = op.used,
+                             .shared = op.shared_up.valid() ? shared_value_ : nullptr,
+                             .shared_stride = stride_of(op.down.rows),
+                             .out = out,
+                             .is_added = is_plain(op),
+                             .scale = op.end.scale});
+  after_small_kernel_ = true;
+}
+
 void CudaBackend::moe(const MoeOp& op) {
   check_op(op);
   for (const Segment& rows : segments(op.x.rows)) {
     Input input = input_of(op.x, op.up.columns, op.before, op.layer, rows);
-    route(op, input);
-    const bool grouped = run_experts(op, input);
-    if (op.shared_up.valid()) run_shared_expert(op, input);
-    const Timed timed(*this, "experts");
     const RowSpan x = row_span(op.end.x).from(rows.first, rows.count);
-    const bool plain = op.end.branch.kind == NormKind::none && op.end.after.kind == NormKind::none;
     const RowSpan value{.data = first_value_, .stride = stride_of(x.width), .width = x.width, .count = rows.count};
-    combine_experts(context_, {.values = expert_value_,
-                               .stride = stride_of(op.down.rows),
-                               .chosen = routing_.chosen,
-                               .places = grouped ? routing_.places : nullptr,
-                               .weights = routing_.weights,
-                               .used = op.used,
-                               .shared = op.shared_up.valid() ? shared_value_ : nullptr,
-                               .shared_stride = stride_of(op.down.rows),
-                               .out = plain ? x : value,
-                               .is_added = plain,
-                               .scale = op.end.scale});
-    after_small_kernel_ = true;
-    if (plain) continue;
+    const RowSpan& out = is_plain(op) ? x : value;
+    if (!run_fused_experts(op, input, out)) run_separate_experts(op, input, out);
+    if (is_plain(op)) continue;
     finish_branch(context_, {.x = x,
                              .value = value,
                              .branch = device_norm(op.end.branch, x.width, op.end.x.rows, rows.first, op.layer),
                              .scale = op.end.scale,
                              .after = device_norm(op.end.after, x.width, op.end.x.rows, rows.first, op.layer)});
+    after_small_kernel_ = true;
   }
   forget_halves(row_span(op.end.x));
 }

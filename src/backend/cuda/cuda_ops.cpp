@@ -257,10 +257,21 @@ void CudaBackend::attend(const AttendOp& op) {
 
 // ---- Feed-forwards and projections ----
 
+// The norm that the op's rows still lack, if its GEMV can do it; else there is none left to do.
+CudaBackend::DeferredNorm CudaBackend::take_deferred_norm(const LinearOp& op) {
+  if (deferred_norm_.rows.id < 0 || deferred_norm_.rows.id != op.in.id) return {};
+  const bool fits = op.before.kind == NormKind::none && is_packed(op.weight) && op.weight.columns == op.in.width;
+  if (fits) return std::exchange(deferred_norm_, {});
+  settle_norm();
+  return {};
+}
+
 void CudaBackend::linear(const LinearOp& op) {
   const Timed timed(*this, profile_name(op));
+  const DeferredNorm deferred = take_deferred_norm(op);
   for (const Segment& rows : segments(op.in.rows)) {
     Input input = input_of(op.in, op.weight.columns, op.before, op.layer, rows);
+    if (deferred.rows.id >= 0) input.before = deferred.norm;
     if (!op.end.x.valid()) {
       const RowSpan out = row_span(op.out);
       multiply(input, {.weight = op.weight, .bias = op.bias, .out = out.data + op.out_at, .stride = out.stride});

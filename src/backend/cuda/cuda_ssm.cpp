@@ -1,4 +1,6 @@
 // Recurrent layers, as kernels on the backend's stream.
+#include <algorithm>
+
 #include "backend/cuda/cuda_backend.h"
 #include "backend/ssm_shape.h"
 #include "base/as_size.h"
@@ -38,6 +40,13 @@ void CudaBackend::project_scan_inputs(const SsmOp& op, ScanOp& scan, const RowSp
   scan.dt_stride = dt.stride;
 }
 
+// Whether the output projection can do it: its rows go through the integer GEMV, which norms what it reads.
+bool CudaBackend::can_defer_norm(const SsmOp& op) const {
+  const auto by_gemv = [](const Segment& rows) { return rows.tier == Tier::gemv; };
+  return op.norm.kind == NormKind::rms && op.out.width == op.inner && op.groups == 1 &&
+         std::ranges::all_of(segments(op.out.rows), by_gemv);
+}
+
 void CudaBackend::ssm(const SsmOp& op) {
   const Timed timed(*this, "scan");
   const SsmShape shape = ssm_shape(op, cache_.state_layers);
@@ -58,15 +67,6 @@ void CudaBackend::ssm(const SsmOp& op) {
   if (weight == nullptr || a == nullptr) {
     fail(ErrorKind::internal, "the recurrent layer {} lacks its convolution or A", op.layer);
   }
-  convolve(context_, {.runs = runs,
-                      .state = state,
-                      .in = convolved,
-                      .taps = op.conv_width,
-                      .weight = weight,
-                      .bias = weights_.vector_of(op.conv_bias, channels),
-                      .out = mixed.data,
-                      .out_stride = mixed.stride});
-  after_small_kernel_ = true;
   ScanOp scan_op{.runs = runs,
                  .state = state,
                  .convolved = convolved,
@@ -87,28 +87,65 @@ void CudaBackend::ssm(const SsmOp& op) {
                  .groups = narrow(shape.groups),
                  .y = out.data,
                  .y_stride = out.stride};
-  if (first_version) {
-    project_scan_inputs(op, scan_op, mixed);
-  } else {
-    scan_op.dt_bias = weights_.vector_of(op.dt_bias, op.heads);
+  if (!first_version) scan_op.dt_bias = weights_.vector_of(op.dt_bias, op.heads);
+  FewScanOp few_op{.scan = scan_op,
+                   .weight = weight,
+                   .bias = weights_.vector_of(op.conv_bias, channels),
+                   .gate = in.data + shape.z_at,
+                   .gate_stride = in.stride,
+                   .arrivals = arrivals_};
+  const ScanEnd end = run_scan(op, few_op, mixed);
+  end_scan(op, few_op, end);
+  forget_halves(out);
+  after_small_kernel_ = true;
+}
+
+// From the convolution to y; what was done of the gate and the norm behind it.
+CudaBackend::ScanEnd CudaBackend::run_scan(const SsmOp& op, FewScanOp& few, const RowSpan& mixed) {
+  ScanOp& scan_op = few.scan;
+  // A graph's runs may be more than there are rows.
+  if (shape_.prompt_rows == 0 && can_scan_few(scan_op) && runs_ * scan_op.groups <= kMaxArrivals) {
+    // The norm has other bits here than behind a scan of many rows.
+    const bool norms = op.norm.kind == NormKind::rms && !op.norm.bias.valid() && !options_.deterministic &&
+                       !can_defer_norm(op) && can_norm_few(context_, scan_op);
+    if (norms) few.norm = device_norm(op.norm, op.inner, op.out.rows, 0, op.layer);
+    scan_few(context_, few);
+    return norms ? ScanEnd::normed : ScanEnd::gated;
   }
-  if (!options_.deterministic) scan_op.segments = scan_segments(runs_, in.count);
+  convolve(context_, {.runs = scan_op.runs,
+                      .state = scan_op.state,
+                      .in = scan_op.convolved,
+                      .taps = op.conv_width,
+                      .weight = few.weight,
+                      .bias = few.bias,
+                      .out = mixed.data,
+                      .out_stride = mixed.stride});
+  if (op.version == 1) project_scan_inputs(op, scan_op, mixed);
+  if (!options_.deterministic) scan_op.segments = scan_segments(runs_, mixed.count);
   if (scan_segment_floats(scan_op) <= part_floats_) {
     scan_op.segment_states = parts_;
   } else {
     scan_op.segments = 1;
   }
   scan(context_, scan_op);
-  RowSpan rows = out;
-  rows.width = op.inner;
-  gate_groups(context_, {.rows = rows,
-                         .gate = in.data + shape.z_at,
-                         .gate_stride = in.stride,
-                         .groups = narrow(shape.groups),
-                         .norm = device_norm(op.norm, op.inner, op.out.rows, 0, op.layer),
-                         .sequences = tables_.rows(0).sequences});
-  forget_halves(out);
-  after_small_kernel_ = true;
+  return ScanEnd::none;
+}
+
+// The gate and the norm, as far as they are not done and the next op cannot do them.
+void CudaBackend::end_scan(const SsmOp& op, const FewScanOp& few, ScanEnd end) {
+  const bool has_norm = op.norm.kind != NormKind::none && end != ScanEnd::normed;
+  const bool defers = has_norm && can_defer_norm(op);
+  if (end == ScanEnd::none || (has_norm && !defers)) {
+    RowSpan rows = row_span(op.out);
+    rows.width = op.inner;
+    gate_groups(context_, {.rows = rows,
+                           .gate = end == ScanEnd::none ? few.gate : nullptr,
+                           .gate_stride = few.gate_stride,
+                           .groups = few.scan.groups,
+                           .norm = device_norm(defers ? Norm{} : op.norm, op.inner, op.out.rows, 0, op.layer),
+                           .sequences = tables_.rows(0).sequences});
+  }
+  if (defers) deferred_norm_ = {.rows = op.out, .norm = op.norm, .layer = op.layer};
 }
 
 }  // namespace quarrel::cuda

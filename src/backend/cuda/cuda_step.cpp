@@ -236,8 +236,10 @@ bool CudaBackend::can_be_captured() const noexcept {
 void CudaBackend::run_kernels(const Forward& forward) {
   for (RopeTable& rope : ropes_) rope.is_ready = false;
   halved_ = {};
+  deferred_norm_ = {};
   after_small_kernel_ = true;
   forward(*this, shape_);
+  settle_norm();
 }
 
 // A graph has no copies of logits: which rows are wanted differs from step to step.

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * 32;
-constexpr int kWarpTokens = 16;                    // one k16 of the second product
+constexpr int kWarpTokens = 16;                    // one k16 of the second GEMM
 constexpr int kUnitTokens = kWarps * kWarpTokens;  // what the thread block looks at at a time: a block of the cache
 static_assert(kUnitTokens == kKvBlockTokens);
 constexpr int kStages = 3;         // units that are on their way or worked on
@@ -111,7 +111,7 @@ __device__ float4 sum_of_parts(const float* parts, std::size_t stride, int count
   return sum;
 }
 
-// kResidual: at most eight heads share keys; rows g + 8 of the products are then the residuals of rows g.
+// kResidual: at most eight heads share keys; rows g + 8 of the `mma` are then the residuals of rows g.
 template <int kDim, bool kResidual>
 __global__ void __launch_bounds__(kThreads) decode_attention_kernel(const __grid_constant__ DecodeAttentionOp op) {
   extern __shared__ __align__(1024) std::byte shared[];

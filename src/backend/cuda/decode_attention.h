@@ -1,6 +1,6 @@
 // Attention of single rows over a paged cache: what generated rows need.
 //
-// The query heads that share a head of keys and values are the rows of one tensor-core product, in two F16 numbers each
+// The query heads that share a head of keys and values are the rows of one `mma`, in two F16 numbers each
 // (value and residual), and so are the softmax's weights: 16-bit operands, nearly F32 results. A row's context is cut
 // into at most kMaxAttentionSplits runs of whole blocks; where, depends on its own position alone. The thread block
 // that ends last joins them in ascending order.

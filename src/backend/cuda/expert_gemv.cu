@@ -240,7 +240,7 @@ __global__ void __launch_bounds__(kThreads, 2) expert_gemv_kernel(const __grid_c
   }
 }
 
-// ---- Plain numbers: a warp an output ----
+// ---- F16 or F32 numbers: a warp an output ----
 
 struct DenseArguments {
   const float* rows;

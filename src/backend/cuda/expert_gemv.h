@@ -1,6 +1,6 @@
 // Single rows with the experts they chose, on the integer tensor cores: what generated rows take. Each pair of a row
 // and an expert stands alone: only weights of chosen experts are read, and a row's bits do not depend on its
-// neighbours. Experts of plain numbers have a kernel of their own, for any number of pairs.
+// neighbours. Experts of F16 or F32 numbers have a kernel of their own, for any number of pairs.
 #pragma once
 
 #include "backend/cuda/activation_split.h"
@@ -29,7 +29,7 @@ void prepare_expert_gemv(const LaunchContext& context);
 
 void expert_gemv(const LaunchContext& context, const ExpertGemvOp& op);
 
-// The same for plain numbers, without a glu; `input` has no norm then.
+// The same for F16 or F32 numbers, without a glu; `input` has no norm then.
 void dense_expert_gemv(const LaunchContext& context, const ExpertGemvOp& op);
 
 }  // namespace quarrel::cuda

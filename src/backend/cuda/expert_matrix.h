@@ -11,7 +11,7 @@
 namespace quarrel::cuda {
 
 struct ExpertMatrix {
-  PackedMatrix packed = {};      // of the first expert; without data where the weights are plain numbers
+  PackedMatrix packed = {};      // of the first expert; without data where the weights are F16 or F32
   DenseMatrix dense = {};        // the same for these
   std::size_t expert_bytes = 0;  // from an expert to the next
   const float* bias = nullptr;   // [experts][rows]

@@ -1,8 +1,8 @@
 // A thread block walks over tiles of 16 rows; its sixteen warps share a tile's columns, chunk c belonging to warp c
 // % 16. Each warp has a ring of chunks in shared memory that it fills itself by asynchronous copies, across the ends of
 // tiles, so that the memory never waits for arithmetic, for a reduction or for the kernel before: the first chunks are
-// on their way before this kernel waits for its input. Warps keep their sums in shared memory and meet only once a
-// batch of tiles.
+// on their way before this kernel waits for its input. Warps keep their sums in shared memory and wait for each other
+// only once a batch of tiles.
 #include <algorithm>
 
 #include "backend/cuda/activation_math.cuh"

@@ -1,6 +1,6 @@
 // The inner loop of the GEMV: what a warp does with one chunk, 16 rows by 256 columns of weights in shared memory.
 //
-// A product of the tensor cores has eight columns, and an input row needs two of them (hi and lo). With one row the
+// An `mma` has eight columns, and an input row needs two of them (hi and lo). With one row the
 // other six are not left idle: four steps go into one set of sums, each step's activations in columns of their own and
 // zeros in the others', so that lane t of a quad ends up with the sum of step t and scales it, while its neighbours
 // scale theirs. With two rows two steps share a set; from four rows on, every lane has a row.
@@ -47,7 +47,7 @@ __device__ inline int byte_of_word(std::uint32_t word, int i) {
   return byte;
 }
 
-// How kRows input rows share the columns of a product, and where a lane 4 g + t finds what it needs of the activations.
+// How kRows input rows share the columns of an `mma`, and where a lane 4 g + t finds what it needs of the activations.
 template <int kRows>
 struct ColumnPlan {
   static constexpr int kSharing = kRows >= 4 ? 1 : 4 / kRows;  // scale groups that go into one set of sums
@@ -226,7 +226,7 @@ struct ScaleReader {
   }
 };
 
-// The minimums' part of a chunk's sums: a product of width eight, one column a group.
+// The minimums' part of a chunk's sums: an `mma` of width eight, one column a group.
 template <int kRows>
 __device__ inline float2 minimum_products(const float (&m)[4], const std::byte* activations,
                                           const ColumnPlan<kRows>& plan, int row_set) {
@@ -250,7 +250,7 @@ __device__ inline void consume_block_scales(const std::byte* chunk, const std::b
   CodeReader<F> reader{.chunk = chunk, .lane = lane};
   ScaleReader<kRows> activation_scales(activations, plan);
   uint4 halves[2] = {};
-  if constexpr (Plan::kSharing == 1 && F != WeightFormat::mxfp4) {
+  if constexpr (Plan::kSharing == 1) {
     halves[0] = at<uint4>(records);
     halves[1] = at<uint4>(records + kOther);
   }
@@ -261,10 +261,6 @@ __device__ inline void consume_block_scales(const std::byte* chunk, const std::b
 #pragma unroll
     for (int e = 0; e < Plan::kSharing; ++e) reader.operand_of(set * Plan::kSharing + e, a[e]);
     const auto weight_of = [&](int row) {
-      if constexpr (F == WeightFormat::mxfp4) {
-        const int group = set * Plan::kSharing + (Plan::kSharing == 1 ? 0 : plan.shares_c);
-        return mxfp4_scale(at<std::uint8_t>(records + row * kOther + group)) * kUnit;
-      }
       if constexpr (Plan::kSharing == 1) return half_of(element(halves[row], set / 2), set % 2) * kUnit;
       return half_at(row * kOther + (set * Plan::kSharing + plan.shares_c) * 2) * kUnit;
     };
@@ -289,6 +285,67 @@ __device__ inline void consume_block_scales(const std::byte* chunk, const std::b
       const float2 products = minimum_products<kRows>(m, activations, plan, j);
       sums.parts[j][0][0] += products.x;
       sums.parts[j][1][0] += products.y;
+    }
+  }
+}
+
+// Four of MXFP4's numbers, twice as large as they are, where they are not negative, and zeros elsewhere: a selector of
+// eight or more repeats the sign of what it selects.
+__device__ inline std::uint32_t doubled_positives(std::uint32_t nibbles) {
+  std::uint32_t numbers;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(numbers) : "r"(0x03020100u), "r"(0x0c080604u), "r"(nibbles));
+  return numbers;
+}
+
+// MXFP4: positive and negative numbers are two operands, which takes half as many instructions as joining them in one.
+template <int kRows>
+__device__ inline void consume_mxfp4(const std::byte* chunk, const std::byte* activations,
+                                     const ColumnPlan<kRows>& plan, int lane, Sums<kRows>& sums) {
+  using Plan = ColumnPlan<kRows>;
+  constexpr WeightFormat kFormat = WeightFormat::mxfp4;
+  const std::byte* records = chunk + records_offset(kFormat) + plan.g * record_bytes(kFormat);
+  ScaleReader<kRows> activation_scales(activations, plan);
+  uint4 codes = {};
+#pragma unroll
+  for (int set = 0; set < kChunkSteps / Plan::kSharing; ++set) {
+    activation_scales.next_set(set);
+    int c[Plan::kRowSets][2][4] = {};
+    uint2 own[Plan::kRowSets];
+#pragma unroll
+    for (int j = 0; j < Plan::kRowSets; ++j) {
+      own[j] = at<uint2>(activations + (plan.g * 4 + plan.t) * 8 + j * Plan::kRowSetBytes +
+                         set * Plan::kSharing * Plan::kStepBytes);
+    }
+#pragma unroll
+    for (int e = 0; e < Plan::kSharing; ++e) {
+      const int step = set * Plan::kSharing + e;
+      if (step % 2 == 0) codes = at<uint4>(chunk + step / 2 * 512 + lane * 16);
+      std::uint32_t a[2][4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const std::uint32_t nibbles = step % 2 == 0 ? element(codes, i) : element(codes, i) >> 16;
+        a[0][i] = doubled_positives(nibbles);
+        a[1][i] = doubled_positives(nibbles ^ 0x8888u);
+      }
+      const bool has = Plan::kSharing == 1 || plan.shares_b == e;
+#pragma unroll
+      for (int j = 0; j < Plan::kRowSets; ++j) {
+        mma_k32<true>(c[j][0], a[0], has ? own[j] : uint2{0u, 0u});
+        mma_k32<true>(c[j][1], a[1], has ? own[j] : uint2{0u, 0u});
+      }
+    }
+    const int group = set * Plan::kSharing + (Plan::kSharing == 1 ? 0 : plan.shares_c);
+    const float weight0 = mxfp4_scale(at<std::uint8_t>(records + group));
+    const float weight1 = mxfp4_scale(at<std::uint8_t>(records + 8 * record_bytes(kFormat) + group));
+#pragma unroll
+    for (int j = 0; j < Plan::kRowSets; ++j) {
+      const auto& p = c[j][0];
+      const auto& n = c[j][1];
+      const float scale = activation_scales.scale(set, j);
+      float& sum0 = sums.parts[j][0][set % Plan::kParts];
+      float& sum1 = sums.parts[j][1][set % Plan::kParts];
+      sum0 = fmaf(static_cast<float>((p[0] - n[0]) * 128 + (p[1] - n[1])), weight0 * scale, sum0);
+      sum1 = fmaf(static_cast<float>((p[2] - n[2]) * 128 + (p[3] - n[3])), weight1 * scale, sum1);
     }
   }
 }
@@ -407,6 +464,8 @@ __device__ inline void consume_chunk(const std::byte* chunk, const std::byte* ac
                                      const ColumnPlan<kRows>& plan, int lane, Sums<kRows>& sums) {
   if constexpr (F == WeightFormat::q6_k) {
     consume_q6_k<kRows>(chunk, activations, plan, lane, sums);
+  } else if constexpr (F == WeightFormat::mxfp4) {
+    consume_mxfp4<kRows>(chunk, activations, plan, lane, sums);
   } else if constexpr (is_k_format(F)) {
     consume_k_scales<F, kRows>(chunk, activations, plan, lane, sums);
   } else {

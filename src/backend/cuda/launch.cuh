@@ -8,23 +8,39 @@
 
 namespace quarrel::cuda {
 
+// `cluster`: so many thread blocks that follow each other form a cluster; more than one on Hopper alone.
 template <typename... Parameters, typename... Arguments>
-void launch(const char* op, const LaunchContext& context, void (*kernel)(Parameters...), dim3 grid, dim3 block,
-            int shared_bytes, const Arguments&... arguments) {
+void launch_clusters(const char* op, const LaunchContext& context, int cluster, void (*kernel)(Parameters...),
+                     dim3 grid, dim3 block, int shared_bytes, const Arguments&... arguments) {
   // All of a multiprocessor's memory is to be shared, whoever runs: it would have to run dry to divide it anew.
-  cudaLaunchAttribute attributes[2] = {};
-  attributes[0].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
-  attributes[0].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
-  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[1].val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[3] = {};
+  unsigned count = 0;
+  attributes[count].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
+  attributes[count++].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
+  if (context.dependent_launch) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (cluster > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count].val.clusterDim.x = static_cast<unsigned>(cluster);
+    attributes[count].val.clusterDim.y = 1;
+    attributes[count++].val.clusterDim.z = 1;
+  }
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
   config.stream = context.stream;
   config.attrs = attributes;
-  config.numAttrs = context.dependent_launch ? 2 : 1;
+  config.numAttrs = count;
   check(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), op);
+}
+
+template <typename... Parameters, typename... Arguments>
+void launch(const char* op, const LaunchContext& context, void (*kernel)(Parameters...), dim3 grid, dim3 block,
+            int shared_bytes, const Arguments&... arguments) {
+  launch_clusters(op, context, 1, kernel, grid, block, shared_bytes, arguments...);
 }
 
 // More than 48 KiB of shared memory must be asked for, once a kernel and process; and that a multiprocessor gives all

@@ -384,18 +384,18 @@ __device__ float* consume(const Block& block) {
     wait_for_barrier(full + slot * 8, phase);
     const std::uint64_t a = matrix_at(block.weights + slot * kWeightSlotBytes + group * kWeightSlotBytes / 2);
     const std::uint64_t b = matrix_at(block.activations + row_slot * arguments.groups.tokens * kStageRowBytes);
-    begin_products();
+    begin_wgmma();
 #pragma unroll
     for (int k = 0; k < kStageColumns / 16; ++k) multiply_tiles<kTokens>(sums, a + 2 * k, b + 2 * k);
-    commit_products();
-    wait_for_products<1>();
+    commit_wgmma();
+    wait_for_wgmma<1>();
     if (stage > 0 && lane == 0) arrive(empty + (stage + kSlots - 1) % kSlots * 8);
     if (++row_slot == kSlots + arguments.ahead) {
       row_slot = 0;
       row_phase ^= 1;
     }
   }
-  wait_for_products<0>();
+  wait_for_wgmma<0>();
   return box_of_sums<kTokens>(block, sums);
 }
 

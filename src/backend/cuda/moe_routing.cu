@@ -1,6 +1,7 @@
 #include <cuda_fp16.h>
 
 #include "backend/cuda/launch.cuh"
+#include "backend/cuda/moe_choice.cuh"
 #include "backend/cuda/moe_routing.h"
 #include "backend/cuda/primitives.cuh"
 
@@ -8,142 +9,50 @@ namespace quarrel::cuda {
 namespace {
 
 constexpr int kRouteWarps = 4;
-constexpr int kMaxShare = kMaxExperts / 32;  // experts of a lane: lane, lane + 32 …
-constexpr int kFusedThreads = 256;
-constexpr int kHeldValues = kMaxFusedWidth / kFusedThreads;  // of a thread
+constexpr int kRouterThreads = 256;
+constexpr int kHeldValues = kMaxRouterWidth / kRouterThreads;  // of a thread
 constexpr int kGroupThreads = 256;
 constexpr int kCombineThreads = 256;
-
-template <typename Combine>
-__device__ float over_warp(float value, const Combine& combine) {
-  for (int mask = 16; mask > 0; mask >>= 1) value = combine(value, __shfl_xor_sync(~0u, value, mask));
-  return value;
-}
-
-// The best of the warp's candidates: the largest preference, ties to the lower expert.
-__device__ int best_expert(float preference, int expert) {
-  for (int mask = 16; mask > 0; mask >>= 1) {
-    const float other = __shfl_xor_sync(~0u, preference, mask);
-    const int other_expert = __shfl_xor_sync(~0u, expert, mask);
-    const bool better =
-        other_expert >= 0 && (expert < 0 || other > preference || (other == preference && other_expert < expert));
-    preference = better ? other : preference;
-    expert = better ? other_expert : expert;
-  }
-  return expert;
-}
-
-// A row's logits and what they say, by one warp: a lane has experts lane, lane + 32 …
-template <int kShare>
-struct Choice {
-  float logits[kShare];
-  float scores[kShare];
-  std::uint32_t there = 0;  // experts that exist and were not chosen yet
-
-  __device__ Choice(const RouteRowsOp& op, const float* row, int lane) {
-#pragma unroll
-    for (int k = 0; k < kShare; ++k) {
-      const bool exists = k * 32 + lane < op.logits.width;
-      logits[k] = exists ? row[k * 32 + lane] : -INFINITY;
-      there |= exists ? 1u << k : 0u;
-    }
-    if (op.gating == Gating::sigmoid) {
-#pragma unroll
-      for (int k = 0; k < kShare; ++k) scores[k] = 1.0f / (1.0f + expf(-logits[k]));
-      return;
-    }
-    float best = -INFINITY;
-#pragma unroll
-    for (int k = 0; k < kShare; ++k) best = fmaxf(best, logits[k]);
-    best = over_warp(best, [](float a, float b) { return fmaxf(a, b); });
-    float sum = 0.0f;
-#pragma unroll
-    for (int k = 0; k < kShare; ++k) {
-      scores[k] = (there >> k & 1u) != 0 ? expf(logits[k] - best) : 0.0f;
-      sum += scores[k];
-    }
-    sum = over_warp(sum, [](float a, float b) { return a + b; });
-#pragma unroll
-    for (float& score : scores) score /= sum;
-  }
-  // The best that is left, which then is not; its score is the same in all lanes.
-  __device__ int next(const RouteRowsOp& op, int lane, float& score) {
-    float most = 0.0f;
-    int expert = -1;
-#pragma unroll
-    for (int k = 0; k < kShare; ++k) {
-      if ((there >> k & 1u) == 0) continue;
-      // Logits still differ where scores have run into 0 or 1. A NaN has no place in an order.
-      float preference = op.selection_bias == nullptr ? logits[k] : scores[k] + op.selection_bias[k * 32 + lane];
-      if (isnan(preference)) preference = -INFINITY;
-      if (expert < 0 || preference > most) {
-        most = preference;
-        expert = k * 32 + lane;
-      }
-    }
-    expert = best_expert(most, expert);
-    float own = 0.0f;
-#pragma unroll
-    for (int k = 0; k < kShare; ++k) own = expert / 32 == k ? scores[k] : own;
-    score = __shfl_sync(~0u, own, expert % 32);
-    if (expert % 32 == lane) there &= ~(1u << (expert / 32));
-    return expert;
-  }
-};
-
-// What a row goes to, by one warp; lane i has the i-th choice.
-template <int kShare>
-__device__ void choose_experts(const RouteRowsOp& op, int row, int lane) {
-  int chosen = -1;
-  float weight = 0.0f;
-  if (op.sequences[row] >= 0) {
-    Choice<kShare> choice(op, op.logits.data + static_cast<std::size_t>(row) * op.logits.stride, lane);
-    float sum = 0.0f;
-    for (int i = 0; i < op.used; ++i) {
-      float score = 0.0f;
-      const int expert = choice.next(op, lane, score);
-      sum += score;
-      if (lane == i) {
-        chosen = expert;
-        weight = score;
-      }
-    }
-    weight *= (op.normalise && sum != 0.0f ? 1.0f / sum : 1.0f) * op.weight_scale;
-  }
-  if (lane >= op.used) return;
-  const std::size_t pair = static_cast<std::size_t>(row) * op.used + lane;
-  op.chosen[pair] = chosen;
-  op.weights[pair] = weight;
-  if (op.counts != nullptr && chosen >= 0) atomicAdd(op.counts + chosen, 1ull);
-}
-
-__device__ void choose_experts(const RouteRowsOp& op, int row, int lane) {
-  if (op.logits.width <= 128) return choose_experts<4>(op, row, lane);
-  choose_experts<kMaxShare>(op, row, lane);
-}
 
 __global__ void __launch_bounds__(kRouteWarps * 32) route_rows_kernel(const __grid_constant__ RouteRowsOp op) {
   wait_for_previous_kernel();
   allow_next_kernel();
   const int row = blockIdx.x * kRouteWarps + threadIdx.x / 32;
-  if (row < op.logits.count) choose_experts(op, row, threadIdx.x % 32);
+  if (row >= op.logits.count) return;
+  const int lane = threadIdx.x % 32;
+  Chosen chosen;
+  if (op.sequences[row] >= 0) {
+    chosen = choose_experts<true>(op, SelectionBiases<kUsualShare>(op, lane), row, lane);
+  }
+  if (lane >= op.used) return;
+  const std::size_t pair = static_cast<std::size_t>(row) * op.used + lane;
+  op.chosen[pair] = chosen.expert;
+  op.weights[pair] = chosen.weight;
+  if (op.counts != nullptr && chosen.expert >= 0) atomicAdd(op.counts + chosen.expert, 1ull);
 }
 
 __device__ float number(const __half* place) { return __half2float(*place); }
 __device__ float number(const float* place) { return *place; }
 
-// The sum over the block, the same in every thread.
-__device__ float sum_of_block(float value, float* parts) {
-  value = over_warp(value, [](float a, float b) { return a + b; });
+// Sums over the block, the same in every thread.
+template <int kCount>
+__device__ void sum_over_block(float (&values)[kCount], float (&parts)[kCount][kRouterThreads / 32]) {
+#pragma unroll
+  for (float& value : values) value = over_warp(value, [](float a, float b) { return a + b; });
   __syncthreads();
-  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;
+  if (threadIdx.x % 32 == 0) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) parts[i][threadIdx.x / 32] = values[i];
+  }
   __syncthreads();
-  float total = 0.0f;
-  for (int warp = 0; warp < kFusedThreads / 32; ++warp) total += parts[warp];
-  return total;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    values[i] = 0.0f;
+    for (int warp = 0; warp < kRouterThreads / 32; ++warp) values[i] += parts[i][warp];
+  }
 }
 
-// A thread's values of a row, or its weights: every kFusedThreads-th. All of them are asked for at once.
+// A thread's values of a row, or its weights: every kRouterThreads-th. All of them are asked for at once.
 struct HeldRow {
   float v[kHeldValues];
 
@@ -151,42 +60,18 @@ struct HeldRow {
   __device__ HeldRow(int width, const Load& load) {
 #pragma unroll
     for (int k = 0; k < kHeldValues; ++k) {
-      const int i = k * kFusedThreads + static_cast<int>(threadIdx.x);
+      const int i = k * kRouterThreads + static_cast<int>(threadIdx.x);
       v[k] = i < width ? load(i) : 0.0f;
     }
   }
 };
 
-// Norms a row in place, whose values behind its width are zero; false if its sum of squares is not finite.
-__device__ bool norm_held(const DeviceNorm& norm, int width, HeldRow& row, float* parts) {
-  if (norm.kind == NormKind::none) return true;
-  const auto count = static_cast<float>(width);
-  float mean = 0.0f;
-  if (norm.kind == NormKind::layer) {
-    float sum = 0.0f;
-#pragma unroll
-    for (const float value : row.v) sum += value;
-    mean = sum_of_block(sum, parts) / count;
-  }
-  float squares = 0.0f;
-#pragma unroll
-  for (int k = 0; k < kHeldValues; ++k) {
-    if (k * kFusedThreads + static_cast<int>(threadIdx.x) < width) row.v[k] -= mean;
-    squares = fmaf(row.v[k], row.v[k], squares);
-  }
-  squares = sum_of_block(squares, parts);
-  const bool finite = isfinite(squares);
-  const float scale = finite ? 1.0f / sqrtf(squares / count + norm.epsilon) : __int_as_float(0x7fc00000);
-#pragma unroll
-  for (float& value : row.v) value *= scale;
-  return finite;
-}
-
-// A block has one expert and one row; the last block of a row to come chooses.
+// A block has one expert and one row. The norm's scale is common to all values, so that it and the dot product are
+// found by one sum over the block.
 template <typename T>
-__global__ void __launch_bounds__(kFusedThreads) route_fused_kernel(const __grid_constant__ RouteFusedOp op) {
-  __shared__ float parts[kFusedThreads / 32];
-  __shared__ bool is_last;
+__global__ void __launch_bounds__(kRouterThreads) router_logits_kernel(const __grid_constant__ RouterLogitsOp op) {
+  __shared__ float parts[3][kRouterThreads / 32];
+  __shared__ float mean_parts[1][kRouterThreads / 32];
   const int row = blockIdx.y;
   const int expert = blockIdx.x;
   const int width = op.in.width;
@@ -194,32 +79,43 @@ __global__ void __launch_bounds__(kFusedThreads) route_fused_kernel(const __grid
   // What has been there all along is asked for before the kernel waits.
   const HeldRow weights(
       width, [&](int i) { return number(router + i) * (op.norm.weight == nullptr ? 1.0f : op.norm.weight[i]); });
+  float sums[3] = {};  // of products, of squares, of what the norm's bias adds
+  if (op.norm.bias != nullptr) {
+    for (int i = threadIdx.x; i < width; i += kRouterThreads)
+      sums[2] = fmaf(number(router + i), op.norm.bias[i], sums[2]);
+  }
+  const float router_bias = op.router_bias == nullptr ? 0.0f : op.router_bias[expert];
   wait_for_previous_kernel();
   allow_next_kernel();
   const float* in = op.in.data + static_cast<std::size_t>(row) * op.in.stride;
   HeldRow values(width, [&](int i) { return in[i]; });
-  const bool finite = norm_held(op.norm, width, values, parts);
-  if (!finite && expert == 0 && threadIdx.x == 0 && op.norm.first_bad != nullptr && op.norm.first_bad[row] < 0) {
-    op.norm.first_bad[row] = op.norm.layer;
-  }
-  float sum = 0.0f;
+  if (op.norm.kind == NormKind::layer) {
+    float mean[1] = {};
 #pragma unroll
-  for (int k = 0; k < kHeldValues; ++k) sum = fmaf(weights.v[k], values.v[k], sum);
-  if (op.norm.bias != nullptr) {
-    for (int i = threadIdx.x; i < width; i += kFusedThreads) sum = fmaf(number(router + i), op.norm.bias[i], sum);
+    for (const float value : values.v) mean[0] += value;
+    sum_over_block(mean, mean_parts);
+#pragma unroll
+    for (int k = 0; k < kHeldValues; ++k) {
+      if (k * kRouterThreads + static_cast<int>(threadIdx.x) < width)
+        values.v[k] -= mean[0] / static_cast<float>(width);
+    }
   }
-  sum = sum_of_block(sum, parts);
-  if (threadIdx.x == 0) {
-    if (op.router_bias != nullptr) sum += op.router_bias[expert];
-    op.route.logits.data[static_cast<std::size_t>(row) * op.route.logits.stride + expert] = sum;
-    __threadfence();
-    is_last = atomicAdd(op.arrivals + row, 1) + 1 == static_cast<int>(gridDim.x);
-    if (is_last) op.arrivals[row] = 0;
+#pragma unroll
+  for (int k = 0; k < kHeldValues; ++k) {
+    sums[0] = fmaf(weights.v[k], values.v[k], sums[0]);
+    sums[1] = fmaf(values.v[k], values.v[k], sums[1]);
   }
-  __syncthreads();
-  if (!is_last || threadIdx.x >= 32) return;
-  __threadfence();
-  choose_experts(op.route, row, threadIdx.x);
+  sum_over_block(sums, parts);
+  if (threadIdx.x != 0) return;
+  float scale = 1.0f;
+  if (op.norm.kind != NormKind::none) {
+    const bool finite = isfinite(sums[1]);
+    scale = finite ? 1.0f / sqrtf(sums[1] / static_cast<float>(width) + op.norm.epsilon) : __int_as_float(0x7fc00000);
+    if (!finite && expert == 0 && op.norm.first_bad != nullptr && op.norm.first_bad[row] < 0) {
+      op.norm.first_bad[row] = op.norm.layer;
+    }
+  }
+  op.out.data[static_cast<std::size_t>(row) * op.out.stride + expert] = fmaf(scale, sums[0], sums[2]) + router_bias;
 }
 
 // One thread block an expert: all pairs are looked through, in order.
@@ -285,13 +181,13 @@ __global__ void __launch_bounds__(kCombineThreads) combine_experts_kernel(const 
   out = op.is_added ? out + op.scale * sum : sum;
 }
 
+}  // namespace
+
 void check_limits(const RouteRowsOp& op) {
   if (op.logits.width > kMaxExperts || op.used > kMaxExpertsUsed) {
     fail_launch("router", "there are more than 1024 experts, or a row goes to more than 32");
   }
 }
-
-}  // namespace
 
 void route_rows(const LaunchContext& context, const RouteRowsOp& op) {
   check_limits(op);
@@ -299,12 +195,11 @@ void route_rows(const LaunchContext& context, const RouteRowsOp& op) {
   launch("router", context, route_rows_kernel, grid, dim3(kRouteWarps * 32), 0, op);
 }
 
-void route_fused(const LaunchContext& context, const RouteFusedOp& op) {
-  check_limits(op.route);
-  if (op.in.width > kMaxFusedWidth) fail_launch("router", "rows of more than 8192 values");
-  const dim3 grid(static_cast<unsigned>(op.route.logits.width), static_cast<unsigned>(op.in.count));
-  const auto kernel = op.router.is_f16 ? route_fused_kernel<__half> : route_fused_kernel<float>;
-  launch("router", context, kernel, grid, dim3(kFusedThreads), 0, op);
+void router_logits(const LaunchContext& context, const RouterLogitsOp& op) {
+  if (op.in.width > kMaxRouterWidth) fail_launch("router", "rows of more than 8192 values");
+  const dim3 grid(static_cast<unsigned>(op.out.width), static_cast<unsigned>(op.in.count));
+  const auto kernel = op.router.is_f16 ? router_logits_kernel<__half> : router_logits_kernel<float>;
+  launch("router", context, kernel, grid, dim3(kRouterThreads), 0, op);
 }
 
 void group_pairs(const LaunchContext& context, const GroupPairsOp& op) {

@@ -13,7 +13,7 @@ namespace quarrel::cuda {
 
 inline constexpr int kMaxExperts = 1024;
 inline constexpr int kMaxExpertsUsed = 32;
-inline constexpr int kMaxFusedWidth = 8192;  // of route_fused
+inline constexpr int kMaxRouterWidth = 8192;  // of router_logits
 
 // A pair is a row and one of its experts: pair r * used + i is the i-th best choice of row r.
 struct RouteRowsOp {
@@ -30,16 +30,18 @@ struct RouteRowsOp {
 };
 void route_rows(const LaunchContext& context, const RouteRowsOp& op);
 
-// The norm before, the router of plain numbers and the choice in one kernel, for few rows.
-struct RouteFusedOp {
+// Throws where there are more experts, or more of a row, than the kernels can tell apart.
+void check_limits(const RouteRowsOp& op);
+
+// The norm before and the router, a matrix of F16 or F32 numbers, in one kernel: the logits of few rows.
+struct RouterLogitsOp {
   RowSpan in = {};
   DeviceNorm norm = {};
   DenseMatrix router = {};
   const float* router_bias = nullptr;
-  RouteRowsOp route = {};
-  int* arrivals = nullptr;  // one a row, zero before and after
+  RowSpan out = {};  // its width is the number of experts
 };
-void route_fused(const LaunchContext& context, const RouteFusedOp& op);
+void router_logits(const LaunchContext& context, const RouterLogitsOp& op);
 
 // Sorts pairs by expert, those of one expert in their own order.
 struct GroupPairsOp {

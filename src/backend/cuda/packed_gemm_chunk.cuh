@@ -1,10 +1,10 @@
 // A chunk of packed weights, 16 rows by 256 columns, times up to 32 rows of F16 activations. Lane 4 g + t has rows g
-// and g + 8 of the weights and four neighbouring columns at a time; since the order of columns within a product is
+// and g + 8 of the weights and four neighbouring columns at a time; since the order of columns within an `mma` is
 // free, these are its columns 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 of mma.m16n8k16.
 //
 // The operands are the weights' codes themselves, which F16 holds exactly; sums over a scale group are multiplied by
 // the group's scale in F32. Codes of types with minimums are taken from the middle of their range: what is left of the
-// minimum, small as it is, meets the sum of the group's activations in one product of tf32 a chunk.
+// minimum, small as it is, is multiplied with the sum of the group's activations in one tf32 `mma` a chunk.
 #pragma once
 
 #include "backend/cuda/gemv_chunk.cuh"

@@ -13,7 +13,7 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * 32;
 constexpr int kUnitTokens = kKvBlockTokens;
-constexpr int kTokenTiles = kUnitTokens / 8;  // of the first product's results
+constexpr int kTokenTiles = kUnitTokens / 8;  // of the first GEMM's results
 constexpr int kStages = 3;
 constexpr float kLog2E = 1.4426950408889634f;
 static_assert(kPrefillTileRows == kWarps * 16);

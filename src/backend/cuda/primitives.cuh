@@ -22,6 +22,48 @@ __device__ inline void wait_for_previous_kernel() {
 #endif
 }
 
+// ---- Clusters: thread blocks that can write to each other's shared memory. Code for older devices has one block ----
+
+__device__ inline int cluster_rank() {
+  int rank = 0;
+#if __CUDA_ARCH__ >= 900
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+#endif
+  return rank;
+}
+
+// A barrier for all threads of the cluster, after which they see what the others wrote.
+__device__ inline void cluster_barrier() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+#else
+  __syncthreads();
+#endif
+}
+
+// Writes to the place in the shared memory of block `rank` that `place` is in that of this block.
+__device__ inline void store_in_block(float* place, int rank, float value) {
+#if __CUDA_ARCH__ >= 900
+  const auto own = static_cast<std::uint32_t>(__cvta_generic_to_shared(place));
+  std::uint32_t remote;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(own), "r"(rank));
+  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(remote), "f"(value) : "memory");
+#else
+  *place = value;
+#endif
+}
+
+__device__ inline void store_in_block(double* place, int rank, double value) {
+#if __CUDA_ARCH__ >= 900
+  const auto own = static_cast<std::uint32_t>(__cvta_generic_to_shared(place));
+  std::uint32_t remote;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(own), "r"(rank));
+  asm volatile("st.shared::cluster.f64 [%0], %1;" ::"r"(remote), "d"(value) : "memory");
+#else
+  *place = value;
+#endif
+}
+
 // ---- Copies into shared memory that nobody waits for at once ----
 
 __device__ inline std::uint32_t shared_address(const void* place) {

@@ -1,4 +1,5 @@
-// Between a file's rows of blocks, the packed order of weight_format.h and plain numbers. All launches; nothing waits.
+// Between a file's rows of blocks, the packed order of weight_format.h and F16 or F32 numbers. All launches; nothing
+// waits.
 #pragma once
 
 #include <cstdint>

@@ -144,10 +144,11 @@ __global__ void __launch_bounds__(kRowThreads) gate_groups_kernel(const __grid_c
   const int width = op.rows.width / op.groups;
   const int first = blockIdx.x * width;
   float* values = op.rows.data + static_cast<std::size_t>(row) * op.rows.stride + first;
-  const float* gate = op.gate + static_cast<std::size_t>(row) * op.gate_stride + first;
+  const float* gate = op.gate == nullptr ? nullptr : op.gate + static_cast<std::size_t>(row) * op.gate_stride + first;
   const bool is_padding = op.sequences[row] < 0;
   for (int i = threadIdx.x; i < width; i += kRowThreads) {
-    values[i] = is_padding ? 0.0f : values[i] * (gate[i] / (1.0f + expf(-gate[i])));
+    const float value = gate == nullptr ? values[i] : values[i] * (gate[i] / (1.0f + expf(-gate[i])));
+    values[i] = is_padding ? 0.0f : value;
   }
   if (op.norm.kind == NormKind::none || is_padding) return;
   DeviceNorm norm = op.norm;

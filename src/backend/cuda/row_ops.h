@@ -70,7 +70,7 @@ void add_rows(const LaunchContext& context, const RowSpan& rows, const float* ot
 // rows = norm of (rows * silu(gate)), each of `groups` parts of a row for itself; zeros where the row is padding.
 struct GateGroupsOp {
   RowSpan rows = {};
-  const float* gate = nullptr;
+  const float* gate = nullptr;  // null: the rows are gated already
   int gate_stride = 0;
   int groups = 1;
   DeviceNorm norm = {};  // its weights are those of the whole row

@@ -2,6 +2,7 @@
 
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/primitives.cuh"
+#include "backend/cuda/scan_state.cuh"
 #include "backend/cuda/ssm.h"
 
 namespace quarrel::cuda {
@@ -46,8 +47,6 @@ __global__ void __launch_bounds__(kConvolveThreads) convolve_kernel(const __grid
 
 // ---- The scan ----
 
-constexpr int kChannels = 32;  // of a thread block, all of one group
-constexpr int kLanes = 8;      // of a channel: each has every eighth four of its state
 constexpr int kTileRows = 16;  // rows that are fetched together
 constexpr int kTogether = 4;   // rows whose results are added up together
 
@@ -55,30 +54,13 @@ __device__ void copy_word(float* to, const float* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from) : "memory");
 }
 
-__device__ float softplus(float value) { return value > 20.0f ? value : log1pf(expf(value)); }
-
 // What the rows of a tile need of memory.
 template <int kShare>
 struct TileRows {
-  float b[kTileRows][kLanes * kShare];
-  float c[kTileRows][kLanes * kShare];
-  float x[kTileRows][kChannels];
-  float dt[kTileRows][kChannels];
-};
-
-struct ScanPlace {
-  int group;
-  int first_channel;
-  int channels;  // that exist
-
-  __device__ explicit ScanPlace(const ScanOp& op) {
-    const int of_group = op.inner / op.groups;
-    const int blocks = (of_group + kChannels - 1) / kChannels;
-    group = blockIdx.x / blocks;
-    const int first = blockIdx.x % blocks * kChannels;
-    first_channel = group * of_group + first;
-    channels = min(kChannels, of_group - first);
-  }
+  float b[kTileRows][kScanLanes * kShare];
+  float c[kTileRows][kScanLanes * kShare];
+  float x[kTileRows][kScanChannels];
+  float dt[kTileRows][kScanChannels];
 };
 
 // A warp has a row at a time.
@@ -100,26 +82,6 @@ __device__ void fetch(const ScanOp& op, const ScanPlace& place, int first_row, i
   }
   commit_copies();
 }
-
-// A thread's part of a channel's state: numbers 32 j + 4 lane … + 3.
-template <int kShare>
-struct StatePart {
-  float h[kShare];
-
-  __device__ static int index(int lane, int k) { return k / 4 * 4 * kLanes + lane * 4 + k % 4; }
-  __device__ void load(const float* state, int size, int lane) {
-#pragma unroll
-    for (int k = 0; k < kShare; ++k) {
-      h[k] = state != nullptr && index(lane, k) < size ? state[index(lane, k)] : 0.0f;
-    }
-  }
-  __device__ void store(float* state, int size, int lane) const {
-#pragma unroll
-    for (int k = 0; k < kShare; ++k) {
-      if (index(lane, k) < size) state[index(lane, k)] = h[k];
-    }
-  }
-};
 
 // What the convolution of the run's next row will need, in the slots that are asked for. The old state is read first: a
 // slot may be both.
@@ -169,7 +131,7 @@ enum class ScanPass : std::uint8_t {
 // Channels of a thread. What it reads of B and C serves all of them; where a scan is not cut, there are too few threads
 // for that.
 constexpr int channels_of_thread(ScanPass pass) { return pass == ScanPass::whole ? 1 : 2; }
-constexpr int scan_threads(ScanPass pass) { return kChannels * kLanes / channels_of_thread(pass); }
+constexpr int scan_threads(ScanPass pass) { return kScanChannels * kScanLanes / channels_of_thread(pass); }
 
 // Rows [first, end) of a run.
 struct ScanSegment {
@@ -181,36 +143,6 @@ struct ScanSegment {
     const int length = (tiles + segments - 1) / segments * kTileRows;
     first = min(run.count, number * length);
     end = min(run.count, first + length);
-  }
-};
-
-// Which channel a thread has a part of.
-struct ScanThread {
-  int lane = 0;
-  int own = 0;  // of the block's channels
-  int channel = 0;
-  bool exists = false;
-  float d = 0.0f;
-
-  ScanThread() = default;
-  __device__ ScanThread(const ScanOp& op, const ScanPlace& place, int number)
-      : lane(threadIdx.x % kLanes), own(number), exists(number < place.channels) {
-    channel = place.first_channel + min(own, place.channels - 1);
-    d = op.d == nullptr ? 0.0f : op.d[channel / (op.inner / op.heads)];
-  }
-  __device__ float* state_at(const ScanOp& op, int slot) const {
-    return op.state.scan + slot * op.state.slot_stride + static_cast<std::int64_t>(channel) * op.state_size;
-  }
-  // Of the run's segments: 0 is what the run begins with, number i what segment i - 1 ends with.
-  __device__ float* segment_state(const ScanOp& op, int number) const {
-    const std::int64_t place = (static_cast<std::int64_t>(blockIdx.y) * op.segments + number) * op.inner + channel;
-    return op.segment_states + place * op.state_size;
-  }
-  // The sum of dt over a segment.
-  __device__ float* segment_dt(const ScanOp& op, int number) const {
-    const std::int64_t states = static_cast<std::int64_t>(op.runs.count) * op.segments * op.inner * op.state_size;
-    return op.segment_states + states + (static_cast<std::int64_t>(blockIdx.y) * op.segments + number) * op.inner +
-           channel;
   }
 };
 
@@ -235,11 +167,11 @@ __device__ void join_segments(const ScanOp& op, const ScanThread& thread, const 
 // zero.
 template <int kShare, bool kMatrixA>
 __device__ void prepare_rows(const ScanOp& op, const ScanPlace& place, int count, TileRows<kShare>& tile,
-                             float (&decays)[kTileRows][kChannels]) {
+                             float (&decays)[kTileRows][kScanChannels]) {
   const int computed = (count + kTogether - 1) / kTogether * kTogether;
-  for (int i = threadIdx.x; i < computed * kChannels; i += blockDim.x) {
-    const int row = i / kChannels;
-    const int of_block = i % kChannels;
+  for (int i = threadIdx.x; i < computed * kScanChannels; i += blockDim.x) {
+    const int row = i / kScanChannels;
+    const int of_block = i % kScanChannels;
     if (row >= count || of_block >= place.channels) {
       tile.x[row][of_block] = tile.dt[row][of_block] = 0.0f;
       decays[row][of_block] = 1.0f;
@@ -257,7 +189,7 @@ template <int kShare>
 __device__ void store_results(const ScanOp& op, const StepRun& run, const ScanThread& thread,
                               const TileRows<kShare>& tile, int first, int t, int count, float (&y)[kTogether]) {
 #pragma unroll
-  for (int mask = 1; mask < kLanes; mask <<= 1) {
+  for (int mask = 1; mask < kScanLanes; mask <<= 1) {
 #pragma unroll
     for (float& value : y) value += __shfl_xor_sync(~0u, value, mask);
   }
@@ -293,7 +225,7 @@ struct ScanChannel {
 // Rows [t, t + kTogether) of a tile that begins with row `first` of the run and has `count` rows.
 template <int kShare, bool kMatrixA, bool kKeeps, bool kResults, int kOwn>
 __device__ void scan_rows(const ScanOp& op, const StepRun& run, const TileRows<kShare>& tile,
-                          const float (&decays)[kTileRows][kChannels], int first, int t, int count,
+                          const float (&decays)[kTileRows][kScanChannels], int first, int t, int count,
                           ScanChannel<kShare, kMatrixA> (&channels)[kOwn]) {
   float y[kOwn][kTogether];
 #pragma unroll
@@ -388,7 +320,7 @@ __global__ void __launch_bounds__(scan_threads(kPass), kShare <= 16 && kPass != 
   constexpr bool kResults = kPass != ScanPass::ends;
   extern __shared__ __align__(16) std::byte shared[];
   auto* tiles = reinterpret_cast<TileRows<kShare>*>(shared);
-  __shared__ float decays[kTileRows][kChannels];
+  __shared__ float decays[kTileRows][kScanChannels];
   wait_for_previous_kernel();
   allow_next_kernel();
   const StepRun run = op.runs.runs[blockIdx.y];
@@ -405,7 +337,7 @@ __global__ void __launch_bounds__(scan_threads(kPass), kShare <= 16 && kPass != 
   ScanChannel<kShare, kMatrixA> channels[kOwn];
 #pragma unroll
   for (int o = 0; o < kOwn; ++o) {
-    channels[o].begin(op, place, threadIdx.x / kLanes + o * (kChannels / kOwn));
+    channels[o].begin(op, place, threadIdx.x / kScanLanes + o * (kScanChannels / kOwn));
     begin_channel<kPass>(op, run, number, channels[o]);
   }
 #pragma unroll 1
@@ -441,7 +373,7 @@ __global__ void __launch_bounds__(scan_threads(kPass), kShare <= 16 && kPass != 
 template <int kShare, bool kMatrixA, ScanPass kPass>
 void run_scan(const LaunchContext& context, const ScanOp& op, int segments) {
   const int of_group = op.inner / op.groups;
-  const dim3 grid(static_cast<unsigned>((of_group + kChannels - 1) / kChannels * op.groups),
+  const dim3 grid(static_cast<unsigned>((of_group + kScanChannels - 1) / kScanChannels * op.groups),
                   static_cast<unsigned>(op.runs.count), static_cast<unsigned>(segments));
   const int shared_bytes = 2 * static_cast<int>(sizeof(TileRows<kShare>));
   const auto kernel = scan_kernel<kShare, kMatrixA, kPass>;
@@ -458,8 +390,8 @@ void run_scan(const LaunchContext& context, const ScanOp& op) {
 
 template <bool kMatrixA>
 void run_scan(const LaunchContext& context, const ScanOp& op) {
-  if (op.state_size <= 4 * kLanes) return run_scan<4, kMatrixA>(context, op);
-  if (op.state_size <= 16 * kLanes) return run_scan<16, kMatrixA>(context, op);
+  if (op.state_size <= 4 * kScanLanes) return run_scan<4, kMatrixA>(context, op);
+  if (op.state_size <= 16 * kScanLanes) return run_scan<16, kMatrixA>(context, op);
   run_scan<32, kMatrixA>(context, op);
 }
 

@@ -65,6 +65,26 @@ struct ScanOp {
 };
 void scan(const LaunchContext& context, const ScanOp& op);
 
+// The same with the convolution before it and the gate after it, in one launch, for runs of a few rows: y becomes
+// (state C + D x) * silu(gate), and is normed by groups where that is asked for. Of `scan`, x, B, C and the segments do
+// not count.
+inline constexpr int kMaxFewScanState = 128;
+inline constexpr int kMaxFewScanTaps = 4;
+struct FewScanOp {
+  ScanOp scan = {};
+  const float* weight = nullptr;  // of the convolution: [channels][taps]
+  const float* bias = nullptr;
+  const float* gate = nullptr;  // [rows][gate_stride]
+  int gate_stride = 0;
+  int* arrivals = nullptr;  // one for each group of each run, zero before and after
+  DeviceNorm norm = {};     // none, or an RMS norm without a bias of each group (can_norm_few)
+};
+bool can_scan_few(const ScanOp& op);
+bool can_norm_few(const LaunchContext& context, const ScanOp& op);
+// Once a process and device, before the first scan_few().
+void prepare_scan_few(const LaunchContext& context);
+void scan_few(const LaunchContext& context, const FewScanOp& op);
+
 // For how many segments there is something to be gained, and what they need. At most kMaxScanSegments a step.
 inline constexpr int kMaxScanSegments = 8;
 int scan_segments(int runs, int rows);

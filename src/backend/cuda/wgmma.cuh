@@ -1,4 +1,4 @@
-// Hopper's own instructions for GEMMs, one function each: products of a warpgroup whose operands lie in shared memory,
+// Hopper's own instructions for GEMMs, one function each: `wgmma` of a warpgroup whose operands lie in shared memory,
 // and barriers in shared memory. Only for code made for sm_90a.
 #pragma once
 
@@ -51,7 +51,7 @@ __device__ inline void sync_consumers() {
   asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
 }
 
-// ---- Products ----
+// ---- `wgmma` ----
 
 // A matrix of F16 numbers in shared memory, 64 columns of 128 bytes a row, swizzled by 128 bytes: 16-byte piece p of
 // row r lies at p ^ r % 8. Aligned to 1024 bytes; 16 columns further on is an address 32 bytes higher.
@@ -61,10 +61,10 @@ __device__ inline std::uint64_t matrix_at(std::uint32_t address) {
   return kSwizzle128 | kEightRows | std::uint64_t{1} << 16 | (address & 0x3ffffu) >> 4;
 }
 
-__device__ inline void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ inline void commit_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+__device__ inline void begin_wgmma() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ inline void commit_wgmma() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int kPending>
-__device__ inline void wait_for_products() {
+__device__ inline void wait_for_wgmma() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
@@ -121,7 +121,7 @@ __device__ inline void multiply_tiles(float (&d)[kColumns / 2], std::uint64_t a,
         : QUARREL_F16(0), QUARREL_F16(16), QUARREL_F16(32), QUARREL_F16(48), QUARREL_F16(64)
         : "l"(a), "l"(b));
   } else {
-    static_assert(kColumns == 32, "no such product");
+    static_assert(kColumns == 32, "no wgmma of that many columns");
   }
 }
 
