@@ -262,14 +262,14 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
   void report(const ApiError& said, const std::exception_ptr& error) {
     log_fault(service_.log(), record_->id(), said, error);
     const std::scoped_lock lock(mutex_);
-    const std::optional<ApiError> given = why();
-    report_to_writer(given ? *given : said);
+    report_to_writer(said);
     let_go();
   }
 
-  void report_to_writer(const ApiError& error) {
+  void report_to_writer(const ApiError& said) {
     try {
-      tell(error);
+      const std::optional<ApiError> given = why();
+      tell(given ? *given : said);
     } catch (const std::exception&) {
       writer_->abandon();
     }
@@ -277,7 +277,7 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
 
   Service& service_;
   const std::shared_ptr<RequestRecord> record_;
-  MakeAsk make_ask_;  // until the model is there, or will not be; of that callback alone
+  MakeAsk make_ask_;                   // until the model is there, or will not be; of that callback alone
   std::atomic<Clock::rep> heard_ = 0;  // when its engine last had something to say of it; 0: it has no engine yet
 
   std::mutex mutex_;  // held while an answer is written; guards the next four

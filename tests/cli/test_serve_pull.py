@@ -223,7 +223,7 @@ class PullWithAKey(StoreTest):
     def prepare(cls):
         super().prepare()
         cls.environment["XDG_DATA_HOME"] = cls.path("data")
-        cls.key = cls.keys("create", "puller", "--role", "admin")
+        cls.key = cls.keys("create", "puller", "--admin")
 
     @classmethod
     def keys(cls, *arguments):
