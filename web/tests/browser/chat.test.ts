@@ -44,7 +44,8 @@ test("only the last block is rendered again", async ({ chat, fake }) => {
 });
 
 test("a typing indicator, progress while the prompt is read, and the inputs disabled until the end", async ({ chat, fake }) => {
-  fake.answers = [{ tokens: words("Done."), loading: 400, reading: 1500, promptTokens: 2048 }];
+  let goOn = (): void => undefined;
+  fake.answers = [{ tokens: words("Done."), loading: 400, reading: 1500, promptTokens: 2048, hold: { after: 0, until: new Promise<void>((go) => { goOn = go; }) } }];
   await chat.open();
   await chat.ask("Read this");
   await expect(chat.answers.last().locator(".typing")).toBeVisible();
@@ -52,7 +53,8 @@ test("a typing indicator, progress while the prompt is read, and the inputs disa
   await expect(chat.answers.last().getByRole("progressbar")).toBeVisible();
   await expect(chat.field).toBeDisabled();
   await expect(chat.stop).toBeVisible();
-  const [stop] = [await chat.stop.boundingBox()];
+  const stop = await chat.stop.boundingBox();
+  goOn();
   await expect(chat.answers.last().locator(".prose")).toHaveText("Done.");
   await expect(chat.field).toBeEnabled();
   const send = await chat.send.boundingBox();

@@ -305,7 +305,7 @@ export class FakeServer {
     this.streams.add(response);
     response.on("close", () => {
       this.streams.delete(response);
-      if (!running.over && running.told === flush) running.stopped = body.includes('"resume":true') ? running.stopped : true;
+      if (!running.over && running.told === flush) running.stopped = place !== undefined || body.includes('"resume":true') ? running.stopped : true;
     });
     running.told = flush;
     flush();
