@@ -1,4 +1,5 @@
 // What goes into a batch, where it lies, and what is refused.
+#include <arrow/util/key_value_metadata.h>
 #include <gtest/gtest.h>
 
 #include <array>

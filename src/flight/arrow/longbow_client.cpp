@@ -57,13 +57,9 @@ std::unique_ptr<VectorStream> ArrowLongbowClient::ingest(const std::string& data
 DataStream ArrowLongbowClient::open_get(CallSite site, const std::string& ticket, std::chrono::milliseconds limit,
                                         const std::stop_token& stop) {
   const auto options = state_->call_options(std::chrono::duration<double>(-1));
-  return {
-      std::move(site),
-      state_->data,
-      state_->watch,
-      state_->options.batch_timeout,
-      stop,
-      [&](auto& transport, auto* stream) { return transport.DoGet(options, arrow::flight::Ticket(ticket), stream); }};
+  return {std::move(site), state_->data, state_->watch, limit, stop, [&](auto& transport, auto* stream) {
+            return transport.DoGet(options, arrow::flight::Ticket(ticket), stream);
+          }};
 }
 
 std::uint64_t ArrowLongbowClient::scan(const std::string& dataset, const std::vector<RowFilter>& filters,

@@ -105,7 +105,7 @@ ArrowBatch::ArrowBatch(DatasetSchema schema, std::size_t capacity, std::size_t l
   }
   const auto dimension = static_cast<std::size_t>(schema_.dimension);
   floats_ = zeroed(capacity_ * dimension * sizeof(float));
-  texts_.resize((schema_.id_type == IdType::utf8 ? 1 : 0) + (schema_.text ? 1 : 0) + schema_.columns.size());
+  texts_.resize(schema_.columns.size() + (schema_.id_type == IdType::utf8 ? 1u : 0u) + (schema_.text ? 1u : 0u));
   ids_.reserve(schema_.id_type == IdType::int64 ? capacity_ : 0);
   timestamps_.reserve(schema_.timestamp ? capacity_ : 0);
   arrow::util::InitializeUTF8();
@@ -114,7 +114,7 @@ ArrowBatch::ArrowBatch(DatasetSchema schema, std::size_t capacity, std::size_t l
 std::size_t ArrowBatch::row_bytes() const noexcept {
   const std::size_t element = schema_.vector_type == VectorType::float32 ? 4 : 2;
   return static_cast<std::size_t>(schema_.dimension) * element + 8 + (schema_.timestamp ? 8 : 0) +
-         4 * (schema_.columns.size() + (schema_.text ? 1 : 0));
+         4 * (schema_.columns.size() + (schema_.text ? 1u : 0u));
 }
 
 std::size_t ArrowBatch::bytes() const noexcept {
