@@ -28,6 +28,7 @@ using boost::system::error_code;
 
 // Of a head, which is seldom longer: whoever waits for one keeps so much.
 constexpr std::size_t kReadAtOnce = 2 * 1024;
+constexpr std::size_t kBodyAtOnce = 64 * 1024;
 // A client that is refused in the middle of its body is read on for so long: closing at once would reset the
 // connection, and it might never see the answer.
 constexpr std::chrono::seconds kLinger{1};
@@ -296,10 +297,24 @@ asio::awaitable<bool> Connection::read_body(Parser& parser, const Request& reque
   set_deadline(limits_.body_time);
   parser.eager(true);
   bool fits = true;
-  // A sender whose next bytes are always there leaves no read that the deadline could cancel.
+  bool wants_more = buffer_.size() == 0;
+  // Not by Beast's read, which goes on until a chunk's head is whole: a sender whose next bytes are always there leaves
+  // no read that waits, and that the deadline could cancel.
   while (!error && fits && !deadline_.passed() && !parser.is_done()) {
-    co_await beast::http::async_read_some(transport_, buffer_, parser,
-                                          asio::redirect_error(asio::use_awaitable, error));
+    if (wants_more) {
+      const std::size_t room = std::min(kBodyAtOnce, buffer_.max_size() - buffer_.size());
+      if (room == 0) {
+        error = beast::http::error::bad_chunk_extension;  // a head that fills the buffer
+        break;
+      }
+      buffer_.commit(
+          co_await transport_.async_read_some(buffer_.prepare(room), asio::redirect_error(asio::use_awaitable, error)));
+      if (error) break;
+    }
+    const std::size_t used = parser.put(buffer_.data(), error);
+    buffer_.consume(used);
+    wants_more = error == beast::http::error::need_more || used == 0 || buffer_.size() == 0;
+    if (error == beast::http::error::need_more) error = {};
     fits = share.grow_to(parser.get().body().size());
   }
   deadline_.clear();
