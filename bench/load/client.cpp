@@ -143,14 +143,22 @@ class Client::Wire {
 
   asio::awaitable<Outcome> ask(const Question& question, Clock::time_point run_start) {
     Outcome outcome{.begun = seconds_since(run_start)};
+    const bool used_before = open_;
     if (!open_ && !co_await connect()) {
       outcome.error = "no connection";
       co_return outcome;
     }
-    if (target_.protocol == Protocol::events) {
-      co_await ask_events(question, outcome);
-    } else {
+    if (target_.protocol == Protocol::websocket) {
       co_await ask_websocket(question, outcome);
+      co_return outcome;
+    }
+    co_await ask_events(question, outcome);
+    // Some servers close a connection between two requests: whoever has heard nothing asks again.
+    if (used_before && outcome.status == 0) {
+      outcome = {.begun = outcome.begun};
+      const bool connected = co_await connect();
+      if (connected) co_await ask_events(question, outcome);
+      if (!connected) outcome.error = "no connection";
     }
     co_return outcome;
   }
