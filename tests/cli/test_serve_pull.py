@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import threading
@@ -105,6 +106,13 @@ class Pull(StoreTest):
         self.chat("toy:cut")
         self.remove("toy:cut")
 
+    def requests_in_flight(self):
+        connection = self.server.connect()
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+        connection.close()
+        return float(re.search(r"^quarrel_http_requests_in_flight (\S+)$", text, re.MULTILINE).group(1))
+
     def test_who_leaves_ends_the_pull_and_the_next_one_goes_on(self):
         model = self.registry.add_blob("model", self.weights)
         self.registry.add_model("gone", model)
@@ -119,6 +127,9 @@ class Pull(StoreTest):
             time.sleep(0.01)
         answer.close()
         connection.close()
+        while self.requests_in_flight() > 1:  # this one: the server has noticed that the other has gone
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
         self.registry.hold.set()
         self.registry.hold = None
         self.assertEqual(self.lines("/api/pull", model="toy:gone")[-1], {"status": "success"})
