@@ -40,6 +40,13 @@ std::int64_t RowBudget::extrapolated(std::size_t known, std::size_t size) const 
   return cost + slope * (power(size - known + 1) - 2);
 }
 
+// What a size would cost by the line through two that are known, below and above it.
+std::int64_t RowBudget::between(std::size_t below, std::size_t size, std::size_t above) const noexcept {
+  const std::int64_t low = prefill_nanos_[below];
+  const std::int64_t rise = std::max<std::int64_t>(0, prefill_nanos_[above] - low);
+  return low + rise / (power(above) - power(below)) * (power(size) - power(below));
+}
+
 // Of so many rows, known or guessed. From what more rows cost in proportion, which is hopeful, but what is hoped for is
 // tried and then known; though no less than fewer rows cost.
 std::int64_t RowBudget::prefill_nanos(std::size_t size) const noexcept {
@@ -73,8 +80,9 @@ std::int32_t RowBudget::prefill_rows(std::int32_t decode_rows, std::int32_t room
   const std::int64_t decode = decode_nanos(decode_rows);
   if (decode == 0 || mixed_steps_ >= kMixedStepsInARow) return 0;
   const std::int64_t most = std::min<std::int64_t>(room, std::int64_t{2} * tried_rows_);
-  const std::int64_t aimed = decode * (gap_factor_ * 3 - 4) / 4;
-  const std::int64_t bearable = decode * (gap_factor_ * 15 - 16) / 16;
+  const std::int64_t limit = std::max(gap_factor_ * decode, unnoticed_nanos_);
+  const std::int64_t aimed = limit * 3 / 4 - decode;
+  const std::int64_t bearable = limit * 15 / 16 - decode;
   if (prefill_nanos(0) == 0) return static_cast<std::int32_t>(std::clamp<std::int64_t>(aimed / decode, 1, most));
   return affordable(aimed, bearable, most);
 }
@@ -118,11 +126,20 @@ void RowBudget::learn(std::int32_t rows, std::int64_t nanos) noexcept {
     low = std::max<std::int64_t>(1, low + change * (16 - sixteenths) / 16);
     high = std::max<std::int64_t>(1, high + change * sixteenths / 16);
   }
+  // Fewer rows never cost more: those that seemed to had a bad moment, such as the first step of all, which reads the
+  // weights from the disk.
+  const std::int64_t most = beyond == 0 || high == 0 ? low : high;
+  for (std::size_t i = 0; i < size; ++i) prefill_nanos_[i] = std::min(prefill_nanos_[i], most);
   // Sizes that are thought too dear are not seen again: that must not be for ever. Larger ones come down to what these
-  // rows predict.
-  for (std::size_t i = size + 2; i < kSizes; ++i) {
-    const std::int64_t cost = prefill_nanos_[i];
-    if (cost > 0) prefill_nanos_[i] = std::max(cost - cost / 256, std::min(cost, extrapolated(size, i)));
+  // rows predict: soon to the line between these and still larger ones, slowly to the line through fewer.
+  std::size_t larger = kSizes;
+  for (std::size_t i = kSizes; i-- > (beyond == 0 ? size + 1 : size + 2);) {
+    std::int64_t& cost = prefill_nanos_[i];
+    if (cost == 0) continue;
+    std::int64_t cheaper = std::max(cost - cost / 256, std::min(cost, extrapolated(size, i)));
+    if (larger < kSizes) cheaper = std::min(cheaper, std::max(cost - cost / 64, between(size, i, larger)));
+    cost = cheaper;
+    larger = i;
   }
   for (std::size_t i = 0; i < size; ++i) prefill_nanos_[i] -= prefill_nanos_[i] / 256;
 }

@@ -1,5 +1,6 @@
 // How many rows of prompts a step may carry beside its decode rows, so that nobody who is being answered waits longer
-// than a few times the usual for the next token. Learned from the microseconds of the steps before; integers only.
+// than a few times the usual for the next token, or than nobody would notice. Learned from the microseconds of the
+// steps before; integers only.
 //
 // Prompt rows have a price that does not depend on their number (weights are unpacked for one as for fifty) and one a
 // row. So what 1, 2, 4, 8 … of them cost is remembered, and what lies between is interpolated. Where the first row
@@ -14,8 +15,10 @@ namespace quarrel {
 
 class RowBudget {
  public:
-  // A step with prefill should take at most gap_factor times one without; three quarters of that are aimed at.
-  explicit RowBudget(std::int32_t gap_factor) : gap_factor_(gap_factor) {}
+  // A step with prefill should take at most gap_factor times one without, or `unnoticed_us` where that is more; three
+  // quarters of that are aimed at.
+  RowBudget(std::int32_t gap_factor, std::int64_t unnoticed_us)
+      : gap_factor_(gap_factor), unnoticed_nanos_(unnoticed_us * 1000) {}
 
   // At most `room` rows; without decode rows all of it. Zero when a step of decode rows alone should be measured first.
   std::int32_t prefill_rows(std::int32_t decode_rows, std::int32_t room) const noexcept;
@@ -33,11 +36,13 @@ class RowBudget {
   static std::size_t size_of(std::int32_t rows) noexcept;
   std::int64_t prefill_nanos(std::size_t size) const noexcept;
   std::int64_t extrapolated(std::size_t known, std::size_t size) const noexcept;
+  std::int64_t between(std::size_t below, std::size_t size, std::size_t above) const noexcept;
   std::int64_t rows_within(std::int64_t nanos, std::int64_t most) const noexcept;
   std::int32_t affordable(std::int64_t aimed, std::int64_t bearable, std::int64_t most) const noexcept;
   void learn(std::int32_t rows, std::int64_t nanos) noexcept;
 
   std::int32_t gap_factor_;
+  std::int64_t unnoticed_nanos_;
   std::array<std::int64_t, kSizes> decode_nanos_ = {};   // of 2^i decode rows and up to twice as many; 0: not known
   std::array<std::int64_t, kSizes> prefill_nanos_ = {};  // of 2^i rows of prefill; 0: not known
   std::int32_t tried_rows_ = 8;                          // the most rows of prefill that stood beside decode rows

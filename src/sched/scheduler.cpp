@@ -27,7 +27,7 @@ Scheduler::Scheduler(const SchedulerConfig& config)
       longest_(longest_text(config_)),
       cache_(cache_config(config_)),
       queue_(config_.ageing_us, idle_accounts(config_)),
-      budget_(config_.gap_factor),
+      budget_(config_.gap_factor, config_.unnoticed_us),
       lane_count_(lanes(config_)),
       committed_(config_.groups.size()),
       shortage_(config_.groups.size()),

@@ -28,6 +28,7 @@ SchedulerConfig resolved(SchedulerConfig config) {
   require(!config.whole_texts || !config.recurrent, "whole texts and recurrent state");
   require(config.pin_percent >= 0 && config.pin_percent <= 100, "such a share of pins");
   require(config.gap_factor >= 2 && config.gap_factor <= 1024, "such a gap factor");
+  require(config.unnoticed_us >= 0 && config.unnoticed_us <= 3'600'000'000, "such a gap");
   require(config.snapshot_interval >= 0 && config.snapshot_interval <= kMostTokens, "such a snapshot interval");
   require(config.recurrent ? config.state_slots >= 1 : !config.groups.empty(), "neither blocks nor slots");
   for (const KvGroupConfig& group : config.groups) {

@@ -139,10 +139,10 @@ void RegistryCore::unload(const std::string& name, ModelRegistry::OnUnloaded cal
 }
 
 void RegistryCore::end_requests(const std::string& why) {
-  const std::exception_ptr error = std::make_exception_ptr(Error(ErrorKind::cancelled, why));
   std::vector<std::shared_ptr<LoadedModel>> models;  // let go of with the lock open
   {
     const std::scoped_lock lock(mutex_);
+    const std::exception_ptr error = std::make_exception_ptr(Error(ErrorKind::cancelled, why));
     for (const Resident& resident : residents_) {
       std::shared_ptr<LoadedModel> model = resident.model != nullptr ? resident.model : resident.leased.lock();
       if (model != nullptr) models.push_back(std::move(model));

@@ -11,13 +11,13 @@ namespace quarrel {
 namespace {
 
 TEST(RowBudget, WithoutDecodeRowsPromptsHaveTheWholeStep) {
-  const RowBudget budget(4);
+  const RowBudget budget(4, 0);
   EXPECT_EQ(budget.prefill_rows(0, 512), 512);
   EXPECT_EQ(budget.prefill_rows(0, 0), 0);
 }
 
 TEST(RowBudget, DecodingIsMeasuredBeforePromptsJoin) {
-  RowBudget budget(4);
+  RowBudget budget(4, 0);
   EXPECT_EQ(budget.prefill_rows(8, 500), 0);
   budget.note(8, 0, 10'000);
   EXPECT_EQ(budget.decode_nanos(8), 10'000'000);
@@ -26,7 +26,7 @@ TEST(RowBudget, DecodingIsMeasuredBeforePromptsJoin) {
 }
 
 TEST(RowBudget, FollowsTheMicrosecondsOfSteps) {
-  RowBudget budget(4);
+  RowBudget budget(4, 0);
   budget.note(8, 0, 10'000);
   for (int i = 0; i < 60; ++i) {
     const std::int32_t rows = budget.prefill_rows(8, 500);
@@ -43,7 +43,7 @@ TEST(RowBudget, FollowsTheMicrosecondsOfSteps) {
 
 // What fits is not cut down to the power of two below it.
 TEST(RowBudget, CheapRowsFillTheStep) {
-  RowBudget budget(4);
+  RowBudget budget(4, 0);
   budget.note(8, 0, 10'000);
   for (int i = 0; i < 60; ++i) {
     const std::int32_t rows = budget.prefill_rows(8, 500);
@@ -53,7 +53,7 @@ TEST(RowBudget, CheapRowsFillTheStep) {
 }
 
 TEST(RowBudget, GrowsFromWhatHasGoneWell) {
-  RowBudget budget(4);
+  RowBudget budget(4, 0);
   budget.note(8, 0, 10'000);
   budget.note(0, 512, 512);  // a microsecond a row: so many more would fit, if it holds
   std::int32_t rows = budget.prefill_rows(8, 500);
@@ -65,7 +65,7 @@ TEST(RowBudget, GrowsFromWhatHasGoneWell) {
 }
 
 TEST(RowBudget, OneRowIsAlwaysAllowed) {
-  RowBudget budget(4);
+  RowBudget budget(4, 0);
   budget.note(1, 0, 1);
   budget.note(1, 1, 1'000'000);
   EXPECT_EQ(budget.prefill_rows(1, 100), 2);  // perhaps two cost no more
@@ -78,7 +78,7 @@ TEST(RowBudget, APriceThatDoesNotDependOnTheRowsIsNotPaidForOneRow) {
   for (const std::int64_t fixed : {1'000, 6'000, 9'000, 12'000, 60'000}) {
     SCOPED_TRACE(fixed);
     const auto cost = [&](std::int32_t rows) { return rows == 0 ? 0 : fixed + 200 * rows; };
-    RowBudget budget(4);
+    RowBudget budget(4, 0);
     budget.note(0, 512, 3'000 + cost(512));
     budget.note(3, 0, 4'000);
     std::int64_t rows_sum = 0;
@@ -95,9 +95,50 @@ TEST(RowBudget, APriceThatDoesNotDependOnTheRowsIsNotPaidForOneRow) {
   }
 }
 
+// Decoding of a small model is quick; a gap that nobody notices is long beside it, and prompts may use it.
+TEST(RowBudget, AGapThatNobodyNoticesIsUsed) {
+  RowBudget budget(4, 50'000);
+  budget.note(1, 0, 3'000);
+  std::int64_t longest = 0;
+  for (int i = 0; i < 60; ++i) {
+    const std::int32_t rows = budget.prefill_rows(1, 500);
+    const std::int64_t micros = 3'000 + 10'000 + 300 * rows;
+    budget.note(1, rows, micros);
+    longest = std::max(longest, micros);
+  }
+  EXPECT_NEAR(budget.prefill_rows(1, 500), 80, 15);  // 37.5 milliseconds less three, less ten
+  EXPECT_LE(longest, 50'000);
+  // Where decoding is slow, its own time counts.
+  RowBudget slow(4, 50'000);
+  slow.note(1, 0, 100'000);
+  for (int i = 0; i < 60; ++i) {
+    const std::int32_t rows = slow.prefill_rows(1, 500);
+    slow.note(1, rows, 100'000 + 1'000 * rows);
+  }
+  EXPECT_NEAR(slow.prefill_rows(1, 500), 200, 30);
+}
+
+// The first step of all reads the weights from the disk: what its few rows took is not what few rows cost.
+TEST(RowBudget, TheFirstStepIsNotTakenForAPrice) {
+  for (const std::int64_t unnoticed : {0, 50'000}) {
+    SCOPED_TRACE(unnoticed);
+    RowBudget budget(4, unnoticed);
+    budget.note(0, 2, 55'000);
+    budget.note(1, 0, 3'400);
+    budget.note(0, 64, 29'000);
+    std::int64_t rows_sum = 0;
+    for (int i = 0; i < 200; ++i) {
+      const std::int32_t rows = budget.prefill_rows(1, 448);
+      budget.note(1, rows, 3'400 + (rows == 0 ? 0 : 10'000 + 300 * rows));
+      rows_sum += rows;
+    }
+    EXPECT_GT(rows_sum, 200 * 10);
+  }
+}
+
 // A single row that happened to take long says nothing of what many rows cost.
 TEST(RowBudget, AHiccupIsNotTakenForAPrice) {
-  RowBudget budget(4);
+  RowBudget budget(4, 0);
   budget.note(8, 0, 10'000);
   const auto steps = [&](int count) {
     std::int64_t longest = 0;
@@ -117,7 +158,7 @@ TEST(RowBudget, AHiccupIsNotTakenForAPrice) {
 
 // A machine that is slow for a while is not taken for slow ever after.
 TEST(RowBudget, RecoversFromASlowMoment) {
-  RowBudget budget(4);
+  RowBudget budget(4, 0);
   budget.note(8, 0, 10'000);
   const auto steps = [&](int count, std::int64_t row) {
     for (int i = 0; i < count; ++i) {
@@ -136,7 +177,7 @@ TEST(RowBudget, RecoversFromASlowMoment) {
 TEST(RowBudget, APaceLimitsStepsWithoutDecodeRows) {
   for (const std::int64_t row : {10, 100, 1'000, 100'000}) {
     SCOPED_TRACE(row);
-    RowBudget budget(4);
+    RowBudget budget(4, 0);
     EXPECT_EQ(budget.paced_rows(10'000, 0, 500), 3);  // nothing is known of a row
     EXPECT_EQ(budget.paced_rows(10'000, 0, 2), 2);
     EXPECT_EQ(budget.paced_rows(10'000, 0, 0), 0);
@@ -155,7 +196,7 @@ TEST(RowBudget, APaceLimitsStepsWithoutDecodeRows) {
 }
 
 TEST(RowBudget, APaceCountsOnesOwnDecodeRows) {
-  RowBudget budget(4);
+  RowBudget budget(4, 0);
   budget.note(8, 0, 10'000);
   for (int i = 0; i < 100; ++i) {
     const std::int32_t rows = budget.paced_rows(10'000, 8, 500);
@@ -169,7 +210,7 @@ TEST(RowBudget, APaceCountsOnesOwnDecodeRows) {
 
 // A price that does not depend on the rows, and is more than others bear, is paid for more than one row.
 TEST(RowBudget, APaceThatCannotBeKeptIsNotKeptForOneRow) {
-  RowBudget budget(4);
+  RowBudget budget(4, 0);
   std::int64_t sum = 0;
   std::int64_t longest = 0;
   for (int i = 0; i < 500; ++i) {
@@ -184,7 +225,7 @@ TEST(RowBudget, APaceThatCannotBeKeptIsNotKeptForOneRow) {
 }
 
 TEST(RowBudget, DecodingIsMeasuredAgainNowAndThen) {
-  RowBudget budget(4);
+  RowBudget budget(4, 0);
   budget.note(4, 0, 1000);
   int alone = 0;
   for (int i = 0; i < 1000; ++i) {
@@ -201,7 +242,7 @@ TEST(RowBudget, ALongPromptNeverStretchesTheGapBeyondFourTimes) {
   for (const std::int64_t row : {5, 90, 900, 3000}) {
     for (const std::int64_t growth : {0, 1}) {
       SCOPED_TRACE(testing::Message() << row << " microseconds a row, growth " << growth);
-      sim::Driver driver({.groups = {{.blocks = 4096}}, .context = 32768, .max_sequences = 16});
+      sim::Driver driver({.groups = {{.blocks = 4096}}, .context = 32768, .max_sequences = 16, .unnoticed_us = 0});
       driver.micros = [&](const StepPlan& plan) {
         std::int64_t micros = 10'000;
         for (const StepRow& each : plan.rows) {
