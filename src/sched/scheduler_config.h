@@ -30,7 +30,7 @@ struct SchedulerConfig {
   std::int32_t max_snapshots = -1;       // -1: what running sequences leave of the slots
   std::int32_t snapshot_interval = 256;  // tokens of a prompt; 0: only at its end
   std::int32_t gap_factor = 4;           // of a step with prefill to one without, …
-  std::int64_t unnoticed_us = 50'000;    // … where that is more than this: twenty tokens a second outrun any reader
+  std::int64_t unnoticed_us = 100'000;   // … where that is more than this: ten tokens a second still outrun a reader
   std::int64_t ageing_us = 10'000'000;   // waiting that counts for one priority
   std::uint64_t hash_seed = 0;           // a secret of the process
 };
