@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/served.h"
+#include "support/sanitized.h"
 #include "support/temp_dir.h"
 #include "support/toy_model.h"
 
@@ -27,12 +28,13 @@ INSTANTIATE_TEST_SUITE_P(Toys, SmallCrowd, testing::Values("llama", "granitehybr
 TEST_P(SmallCrowd, ChangesNothing) {
   const TempDir folder;
   const auto model = write_toy(GetParam(), folder.path(), {.type = QuantType::q8_0, .context = 256});
-  expect_a_crowd_changes_nothing(model, 256, 128,
-                                 {{.sequences = 12},
-                                  {.sequences = 8, .cache_tokens = 208},
-                                  {.sequences = 12, .steps_in_flight = 2, .late = true},
-                                  {.sequences = 8, .cache_tokens = 208, .steps_in_flight = 2, .late = true}},
-                                 few_requests);
+  std::vector<Setting> crowds = {{.sequences = 12},
+                                 {.sequences = 8, .cache_tokens = 208, .steps_in_flight = 2, .late = true}};
+  if (!kSanitized) {
+    crowds.insert(crowds.end(),
+                  {{.sequences = 8, .cache_tokens = 208}, {.sequences = 12, .steps_in_flight = 2, .late = true}});
+  }
+  expect_a_crowd_changes_nothing(model, 256, 128, crowds, few_requests);
 }
 
 }  // namespace

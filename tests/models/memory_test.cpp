@@ -12,17 +12,12 @@
 #include "base/error.h"
 #include "models/runner.h"
 #include "support/golden.h"
+#include "support/sanitized.h"
 #include "support/temp_dir.h"
 #include "support/toy_model.h"
 
 namespace quarrel::test {
 namespace {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
 
 constexpr std::uint64_t kMegabyte = 1000 * 1000;
 

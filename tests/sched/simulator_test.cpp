@@ -3,17 +3,14 @@
 #include <gtest/gtest.h>
 
 #include "sched/simulator_configs.h"
+#include "support/sanitized.h"
 
 namespace quarrel::sim {
 namespace {
 
 // A million steps in all, half of them with two in flight; or a third of that where each is ten times as slow. A
 // failure names the seed that brings it back.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::uint64_t kSeeds = 3;
-#else
-constexpr std::uint64_t kSeeds = 10;
-#endif
+constexpr std::uint64_t kSeeds = test::kSanitized ? 3 : 10;
 
 class SchedulerMachines : public testing::TestWithParam<std::tuple<NamedConfig, std::int32_t>> {};
 

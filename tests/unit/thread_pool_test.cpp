@@ -16,15 +16,10 @@
 #include <vector>
 
 #include "base/error.h"
+#include "support/sanitized.h"
 
 namespace quarrel {
 namespace {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
 
 TEST(ThreadPool, EveryWorkerRunsOnceATask) {
   ThreadPool pool(4);
@@ -371,7 +366,7 @@ TEST(ThreadPoolPlaces, ACallerThatWasMovedStaysThere) {
 
 // A system that gives no more threads must not end the process. In a process of its own, because the limit would stay.
 TEST(ThreadPool, TooManyThreadsAreAnError) {
-  if (kSanitized) GTEST_SKIP() << "sanitizers take address space of their own";
+  if (test::kSanitized) GTEST_SKIP() << "sanitizers take address space of their own";
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {

@@ -3,15 +3,16 @@
 
 #include <algorithm>
 
+#include "support/sanitized.h"
 #include "text/pre_tokenizer.h"
 #include "unit/tokenizer_support.h"
 
 namespace quarrel {
 namespace {
 
-constexpr std::size_t kBytes = std::size_t{1} << 17;
-constexpr std::size_t kSmall = std::size_t{1} << 13;  // for what is tried with many texts
-constexpr double kMostGrowth = 2.3;                   // n log n gives 2.12 here
+constexpr std::size_t kBytes = std::size_t{1} << (test::kSanitized ? 14 : 17);
+constexpr std::size_t kSmall = std::size_t{1} << (test::kSanitized ? 11 : 13);  // for what is tried with many texts
+constexpr double kMostGrowth = 2.3;                                             // n log n gives 2.12 here
 
 std::vector<std::string> patterns() {
   return {"a",        " ",   "\n",     "\t",      "1",   "'",  "A",   ".",
