@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "server/service.h"
+#include "server/watch/metrics.h"
 #include "server/ws_protocol.h"
 #include "server/ws_session.h"
 
@@ -32,28 +33,21 @@ void Activity::begun(const RequestFacts& facts) {
   if (!is_work(facts)) return;
   const std::scoped_lock lock(mutex_);
   if (keys_.size() >= kManyKeys) std::erase_if(keys_, [](const auto& each) { return each.second.running == 0; });
-  for (Counts* counts : {&all_, &keys_[facts.caller->key]}) {
-    ++counts->running;
-    ++counts->requests;
-  }
+  ++keys_[facts.caller->key].running;
 }
 
 void Activity::tokens(const RequestFacts& facts, const TokenBatch& batch) {
   const std::scoped_lock lock(mutex_);
-  all_.tokens += batch.tokens;
   if (const auto found = keys_.find(facts.caller->key); found != keys_.end()) found->second.tokens += batch.tokens;
 }
 
 void Activity::ended(const RequestFacts& facts) {
   if (!is_work(facts)) return;
   const std::scoped_lock lock(mutex_);
-  --all_.running;
-  if (const auto found = keys_.find(facts.caller->key); found != keys_.end()) --found->second.running;
-}
-
-Activity::Counts Activity::all() const {
-  const std::scoped_lock lock(mutex_);
-  return all_;
+  const auto found = keys_.find(facts.caller->key);
+  if (found == keys_.end()) return;
+  --found->second.running;
+  if (!facts.model.empty()) ++found->second.requests;
 }
 
 Activity::Counts Activity::of(std::uint64_t key) const {
@@ -85,7 +79,11 @@ struct SocketHub::Place {
 };
 
 SocketHub::SocketHub(Service& service, SocketOptions options)
-    : service_(service), options_(std::move(options)), places_(std::make_shared<Places>()), answers_(options_.resume) {}
+    : service_(service),
+      options_(std::move(options)),
+      places_(std::make_shared<Places>()),
+      answers_(options_.resume),
+      feed_(options_.broadcast, [&service] { return service.metrics().read(); }) {}
 
 SocketHub::~SocketHub() { end(); }
 
@@ -108,6 +106,7 @@ void SocketHub::add(const std::shared_ptr<SocketSession>& session) {
   watch_time();
   const std::scoped_lock lock(mutex_);
   sessions_.insert_or_assign(session.get(), session);  // one may have lain there before
+  if (options_.broadcast.count() > 0) newcomers_.emplace_back(session);
 }
 
 void SocketHub::remove(const SocketSession* session) {
@@ -115,8 +114,8 @@ void SocketHub::remove(const SocketSession* session) {
   sessions_.erase(session);
 }
 
-std::vector<std::shared_ptr<SocketSession>> SocketHub::sessions() const {
-  std::vector<std::shared_ptr<SocketSession>> all;
+SocketHub::Sessions SocketHub::sessions() const {
+  Sessions all;
   const std::scoped_lock lock(mutex_);
   for (const auto& [session, weak] : sessions_) {
     if (auto held = weak.lock()) all.push_back(std::move(held));
@@ -146,7 +145,6 @@ void SocketHub::watch_time() {
 }
 
 void SocketHub::run() {
-  Clock::time_point last = Clock::now();
   unsigned looks = 0;
   std::unique_lock lock(mutex_);
   while (!ending_changed_.wait_for(lock, kLookEvery, [&] { return ending_; })) {
@@ -159,11 +157,7 @@ void SocketHub::run() {
         running_.look(accepts, Clock::now());
         answers_.forget(accepts);
       }
-      const double seconds = seconds_since(last);
-      if (options_.broadcast.count() > 0 && Clock::now() - last >= options_.broadcast) {
-        last = Clock::now();
-        broadcast(seconds);
-      }
+      if (options_.broadcast.count() > 0) broadcast(Clock::now());
     } catch (const std::exception& error) {
       service_.log().try_warn("WebSockets could not be told how things are: {}", error.what());
     }
@@ -179,40 +173,47 @@ Json SocketHub::status(const Caller& caller) const {
     if (each.context > 0) model["context_length"] = each.context;
     models.push_back(std::move(model));
   }
-  return {{"connected", true}, {"ready", service_.ready()}, {"models", std::move(models)}};
+  return {{"connected", true},
+          {"ready", service_.ready()},
+          {"broadcast", std::chrono::duration<double>(options_.broadcast).count()},
+          {"models", std::move(models)}};
 }
 
-Json SocketHub::metrics(const Caller& caller, double tokens_per_second) const {
-  const Activity::Counts all = activity_->all();
-  const Activity::Counts own = activity_->of(caller.key);
-  std::size_t connections = 0;
+Json SocketHub::metrics(const Caller& caller, const MetricsNews& news) const {
+  Json payload = metrics_payload(news, caller);
   {
     const std::scoped_lock lock(mutex_);
-    connections = sessions_.size();
+    payload["connections"] = sessions_.size();
   }
-  const auto counts = [](const Activity::Counts& of) {
-    return Json{{"running", of.running}, {"requests_total", of.requests}, {"tokens_total", of.tokens}};
-  };
-  Json payload = counts(all);
-  payload["connections"] = connections;
-  payload["tokens_per_sec"] = tokens_per_second;
-  payload["own"] = counts(own);
+  const Activity::Counts own = activity_->of(caller.key);
+  payload["own"] = {{"running", own.running}, {"requests_total", own.requests}, {"tokens_total", own.tokens}};
   return payload;
 }
 
 // A text for each key, however many connections it has.
-void SocketHub::broadcast(double seconds) {
-  const std::uint64_t tokens = activity_->all().tokens;
-  const double rate = static_cast<double>(tokens - std::exchange(tokens_before_, tokens)) / seconds;
+void SocketHub::broadcast(Clock::time_point now) {
+  MetricsFeed::Listeners listeners;
+  Sessions newcomers;
+  {
+    const std::scoped_lock lock(mutex_);
+    listeners.all = sessions_.size();
+    for (const std::weak_ptr<SocketSession>& each : newcomers_) {
+      if (auto held = each.lock()) newcomers.push_back(std::move(held));
+    }
+    newcomers_.clear();
+  }
+  listeners.newcomers = newcomers.size();
+  const std::optional<MetricsFeed::Due> due = feed_.look(now, listeners);
+  if (!due) return;
   struct Texts {
     std::string status = {}, metrics = {};
   };
   std::map<const Caller*, Texts> texts;
-  for (const std::shared_ptr<SocketSession>& session : sessions()) {
+  for (const std::shared_ptr<SocketSession>& session : due->to_all ? sessions() : newcomers) {
     const std::shared_ptr<const Caller>& caller = session->caller();
     Texts& each = texts[caller.get()];
     if (each.status.empty()) {
-      each = {.status = status_message("", status(*caller)), .metrics = metrics_message(metrics(*caller, rate))};
+      each = {.status = status_message("", status(*caller)), .metrics = metrics_message(metrics(*caller, due->news))};
     }
     session->broadcast(each.status, each.metrics);
   }

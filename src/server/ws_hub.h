@@ -1,7 +1,7 @@
 // What all WebSockets share: who is connected, how many answers each model computes for them, the answers that outlive
-// their connections, and the broadcasts of status and metrics. A broadcast shows totals and what concerns its
-// receiver's own key, nothing of another's. It also ends what runs for a key that is not good any more, on whatever
-// kind of connection.
+// their connections, and the broadcasts of status and metrics. A broadcast shows totals, which whoever has a key may
+// read at /metrics too, and what concerns its receiver's own key, nothing of another's. It also ends what runs for a
+// key that is not good any more, on whatever kind of connection.
 //
 // Threads: any; one of its own, from the first WebSocket or answer on, looks at the time.
 #pragma once
@@ -22,6 +22,7 @@
 #include "server/request_record.h"
 #include "server/resumable.h"
 #include "server/running_calls.h"
+#include "server/watch/figures.h"
 
 namespace quarrel {
 
@@ -36,24 +37,23 @@ struct SocketOptions {
   ResumeOptions resume = {};
 };
 
-// Counts what requests are worked on, in all and for each key.
+// Counts the requests of each key.
 class Activity final : public RequestObserver {
  public:
   struct Counts {
-    std::size_t running = 0;
-    std::uint64_t requests = 0, tokens = 0;  // since the start
+    std::size_t running = 0;     // that are worked on
+    std::uint64_t requests = 0;  // for a model, that have ended
+    std::uint64_t tokens = 0;    // generated
   };
   void begun(const RequestFacts& facts) override;
   void tokens(const RequestFacts& facts, const TokenBatch& batch) override;
   void ended(const RequestFacts& facts) override;
 
-  Counts all() const;
   Counts of(std::uint64_t key) const;
 
  private:
   mutable std::mutex mutex_;
-  Counts all_;                            // guarded, like the next
-  std::map<std::uint64_t, Counts> keys_;  // those that were quiet are forgotten when there are many
+  std::map<std::uint64_t, Counts> keys_;  // guarded; those that were quiet are forgotten when there are many
 };
 
 class SocketHub {
@@ -79,18 +79,20 @@ class SocketHub {
   // A place among a model's answers, until it is dropped; null: there is none.
   std::shared_ptr<const void> take_place(const std::string& model);
 
-  // {"connected","ready","models"}: what this caller may know.
+  // {"connected","ready","broadcast","models"}: what this caller may know.
   Json status(const Caller& caller) const;
 
  private:
   struct Places;
   struct Place;
 
-  std::vector<std::shared_ptr<SocketSession>> sessions() const;
+  using Sessions = std::vector<std::shared_ptr<SocketSession>>;
+
+  Sessions sessions() const;
   void watch_time();
   void run();
-  void broadcast(double seconds);
-  Json metrics(const Caller& caller, double tokens_per_second) const;
+  void broadcast(Clock::time_point now);
+  Json metrics(const Caller& caller, const MetricsNews& news) const;
 
   Service& service_;
   const SocketOptions options_;
@@ -100,10 +102,11 @@ class SocketHub {
   RunningCalls running_;
   mutable std::mutex mutex_;  // guards all below
   std::map<const SocketSession*, std::weak_ptr<SocketSession>> sessions_;
+  std::vector<std::weak_ptr<SocketSession>> newcomers_;  // since the last look; none where nothing is broadcast
   std::condition_variable ending_changed_;
   bool ending_ = false;
   std::thread thread_;
-  std::uint64_t tokens_before_ = 0;  // at the last broadcast; its thread's alone
+  MetricsFeed feed_;  // its thread's alone
 };
 
 }  // namespace quarrel

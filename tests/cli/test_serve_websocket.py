@@ -224,7 +224,9 @@ class Answers(SocketTest):
     def test_status_and_ping(self):
         with self.open() as client:
             client.send({"type": "ping", "id": "p"})
-            self.assertEqual(client.next("status"), {"type": "status", "id": "p", "payload": {"connected": True}})
+            while "id" not in (said := client.next("status")):  # a broadcast
+                pass
+            self.assertEqual(said, {"type": "status", "id": "p", "payload": {"connected": True}})
             client.ask("x", **LONG)
             client.next("inference")
             client.send({"type": "status", "id": "s"})
@@ -372,14 +374,90 @@ class Broadcast(SocketTest):
         with self.open() as client:
             first = client.next("status", "metrics")
             self.assertEqual((first["type"], "id" in first), ("status", False))
+            self.assertEqual(first["payload"]["broadcast"], 0.3)
             metrics = client.next("metrics")["payload"]
             self.assertEqual(metrics["connections"], 1)
             client.ask(**BODY)
             client.answer()
-            while (after := client.next("metrics")["payload"])["tokens_total"] < metrics["tokens_total"] + 24:
-                pass
-            self.assertEqual(after["own"]["tokens_total"], after["tokens_total"])
-            self.assertGreater(after["requests_total"], metrics["requests_total"])
+            after = metrics
+            while after["requests_total"] == metrics["requests_total"] or after["own"]["running"] > 0:
+                after = client.next("metrics")["payload"]
+            self.assertEqual(after["tokens_total"], metrics["tokens_total"] + 24)
+            self.assertEqual(after["own"], {"running": 0, "requests_total": after["requests_total"],
+                                            "tokens_total": after["tokens_total"]})
+
+    def figures(self):
+        status, _, body = self.server.request("GET", "/api/metrics")
+        self.assertEqual(status, 200)
+        return {family["name"]: family["metrics"] for family in json.loads(body)["metrics"]}
+
+    def test_metrics_are_those_of_the_endpoint(self):
+        def total(families, name, field="value", **labels):
+            return sum(member[field] for member in families.get(name, [])
+                       if labels.items() <= member["labels"].items())
+
+        def grown(name, field="value", **labels):
+            return total(after, name, field, **labels) - total(before, name, field, **labels)
+
+        ended = total(self.figures(), "quarrel_webui_requests_total")
+        self.assertEqual(self.server.post("/api/native/generate", BODY)[0], 200)  # the model has all its families then
+        with self.open() as watcher, self.open() as client:
+            idle = watcher.next("metrics")["payload"]
+            while idle["requests_total"] == ended or idle["running"] > 0 or idle["interval"] is None:
+                idle = watcher.next("metrics")["payload"]
+            before = self.figures()
+            self.assertEqual(self.server.post("/v1/completions", {"model": "none", "prompt": "a"})[0], 404)
+            client.ask(**{**BODY, "prompt": "Something else"})
+            client.answer()
+            seen = []
+            while not (seen and seen[-1]["requests_total"] > idle["requests_total"] and seen[-1]["running"] == 0
+                       and seen[-1]["errors_total"] > idle["errors_total"]):
+                seen.append(watcher.next("metrics")["payload"])
+            after = self.figures()
+        last = seen[-1]
+        for field, name, labels in (
+                ("running", "quarrel_requests_running", {}), ("waiting", "quarrel_requests_waiting", {}),
+                ("requests_total", "quarrel_webui_requests_total", {}),
+                ("tokens_total", "quarrel_webui_tokens_total", {"type": "generated"}),
+                ("errors_total", "quarrel_webui_errors_total", {}),
+                ("kv_usage", "quarrel_kv_cache_usage_ratio", {}),
+                ("memory_bytes", "quarrel_model_memory_bytes", {})):
+            self.assertEqual(last[field], total(after, name, **labels), field)
+        self.assertGreater(last["process_memory_bytes"], 0)
+        self.assertEqual([(model["name"], model["running"], model["waiting"], model["memory_bytes"])
+                          for model in last["models"]], [("toy", 0, 0, last["memory_bytes"])])
+        # Intervals are what came between two broadcasts, and nothing is left out or told twice.
+        for field, name in (("time_to_first_token", "quarrel_time_to_first_token_seconds"),
+                            ("token_gap", "quarrel_inter_token_latency_seconds")):
+            self.assertEqual(sum(each[field]["count"] for each in seen), grown(name, "count"), field)
+        self.assertAlmostEqual(sum(each["tokens_per_sec"] * each["interval"] for each in seen),
+                               grown("quarrel_webui_tokens_total", type="generated"))
+        hits, misses = (grown(f"quarrel_prefix_cache_{kind}_tokens_total") for kind in ("hit", "miss"))
+        self.assertEqual([each["cache_hits"] for each in seen if each["cache_hits"] is not None],
+                         [hits / (hits + misses)])
+        # The one first token is in the middle of its bucket.
+        first = [each["time_to_first_token"] for each in seen if each["time_to_first_token"]["count"] > 0]
+        lower = 0
+        for old, new in zip(*(families["quarrel_time_to_first_token_seconds"][0]["buckets"]
+                              for families in (before, after))):
+            if new["count"] > old["count"]:
+                break
+            lower = new["le"]
+        self.assertEqual(len(first), 1)
+        self.assertAlmostEqual(first[0]["p50"], (lower + new["le"]) / 2)
+
+    def test_who_comes_is_told_at_once(self):
+        server = self.start_server(self.models[0], "--ws-broadcast", "3600")
+        with WebSocketClient(server.port) as one, WebSocketClient(server.port) as two:
+            for client in (one, two):
+                payload = client.next("metrics")["payload"]
+                self.assertEqual((payload["interval"], payload["tokens_per_sec"]), (None, None))
+
+    def test_none_where_it_is_switched_off(self):
+        server = self.start_server(self.models[0], "--ws-broadcast", "0")
+        with WebSocketClient(server.port) as client:
+            client.send({"type": "status", "id": "s"})
+            self.assertEqual(client.receive()["payload"]["broadcast"], 0)
 
 
 class Resume(SocketTest):
@@ -618,6 +696,9 @@ class Keys(SocketTest):
                 pass
             self.assertEqual(seen["own"]["running"], 0)
             self.assertNotIn("secret-id", json.dumps(seen))
+            # Totals are for whoever has a key, as at the endpoint.
+            headers = {"Authorization": f"Bearer {self.two}"}
+            self.assertEqual(self.server.request("GET", "/api/metrics", headers=headers)[0], 200)
             while one.next("metrics")["payload"]["own"]["running"] != 1:
                 pass
             two.send({"type": "stop", "id": "secret-id"})

@@ -40,23 +40,27 @@ RequestFacts facts(const char* route, std::uint64_t key) {
   return {.route = route, .caller = std::make_shared<const Caller>(caller)};
 }
 
-TEST(Activity, CountsWorkInAllAndForEachKey) {
+TEST(Activity, CountsTheWorkOfEachKey) {
   Activity activity;
   activity.begun(facts("POST /v1/completions", 1));
   activity.begun(facts("WS /ws", 2));
   activity.begun(facts("GET /ws", 2));  // an open connection is no work
   activity.begun(facts("", 2));
   activity.tokens(facts("WS /ws", 2), {.tokens = 3, .answers = 1});
-  EXPECT_EQ(activity.all().running, 2u);
   EXPECT_EQ(activity.of(1).running, 1u);
+  EXPECT_EQ(activity.of(2).running, 1u);
   EXPECT_EQ(activity.of(2).tokens, 3u);
-  EXPECT_EQ(activity.of(3).requests, 0u);
-  activity.ended(facts("WS /ws", 2));
+  EXPECT_EQ(activity.of(2).requests, 0u) << "it has not ended";
+  RequestFacts answered = facts("WS /ws", 2);
+  answered.model = "toy";
+  activity.ended(answered);
   activity.ended(facts("GET /ws", 2));
+  activity.ended(facts("POST /v1/completions", 1));  // it was for no model
   EXPECT_EQ(activity.of(2).running, 0u);
-  EXPECT_EQ(activity.all().running, 1u);
-  EXPECT_EQ(activity.all().requests, 2u);
-  EXPECT_EQ(activity.all().tokens, 3u);
+  EXPECT_EQ(activity.of(2).requests, 1u);
+  EXPECT_EQ(activity.of(1).requests, 0u);
+  EXPECT_EQ(activity.of(1).running, 0u);
+  EXPECT_EQ(activity.of(3).running, 0u);
 }
 
 }  // namespace

@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <sstream>
@@ -61,6 +63,31 @@ void observe(Histogram& histogram, const TimePoint& from, const TimePoint& to) {
   if (from && to) histogram.Observe(std::chrono::duration<double>(*to - *from).count());
 }
 
+// Of the members of this type, where one is named.
+std::uint64_t sum_of(const Family<Counter>& counters, std::string_view type = {}) {
+  double sum = 0.0;
+  for (const MetricFamily& family : counters.Collect()) {
+    for (const prometheus::ClientMetric& member : family.metric) {
+      const auto names_it = [&](const auto& label) { return label.name == "type" && label.value == type; };
+      if (type.empty() || std::ranges::any_of(member.label, names_it)) sum += member.counter.value;
+    }
+  }
+  return static_cast<std::uint64_t>(sum);
+}
+
+HistogramReading sum_of(const Family<Histogram>& histograms) {
+  HistogramReading sum;
+  for (const MetricFamily& family : histograms.Collect()) {
+    for (const prometheus::ClientMetric& member : family.metric) {
+      sum.count += member.histogram.sample_count;
+      for (const auto& bucket : member.histogram.bucket) {
+        if (std::isfinite(bucket.upper_bound)) sum.at_most[bucket.upper_bound] += bucket.cumulative_count;
+      }
+    }
+  }
+  return sum;
+}
+
 }  // namespace
 
 class Metrics::Series {
@@ -102,6 +129,15 @@ class Metrics::Series {
 
   Gauge& in_flight() { return in_flight_; }
   std::vector<MetricFamily> collect() const { return registry_.Collect(); }
+
+  // Sums over models; what else there is stays uncollected.
+  MetricsReading read() const {
+    return {.requests = sum_of(requests_),
+            .tokens = sum_of(tokens_, "generated"),
+            .errors = sum_of(errors_),
+            .first_token = sum_of(first_token_),
+            .token_gap = sum_of(token_gap_)};
+  }
 
  private:
   Model make(const std::string& name) {
@@ -249,7 +285,7 @@ nlohmann::ordered_json member_json(MetricType type, const prometheus::ClientMetr
   said["sum"] = metric.histogram.sample_sum;
   said["buckets"] = nlohmann::ordered_json::array();
   for (const auto& bucket : metric.histogram.bucket) {
-    if (bucket.upper_bound > 1e300) continue;  // all of them: that is the count
+    if (!std::isfinite(bucket.upper_bound)) continue;  // all of them: that is the count
     said["buckets"].push_back({{"le", bucket.upper_bound}, {"count", bucket.cumulative_count}});
   }
   return said;
@@ -261,6 +297,13 @@ std::string Metrics::text() const {
   std::ostringstream out;
   prometheus::TextSerializer().Serialize(out, gather(series_->collect(), sources_));
   return std::move(out).str();
+}
+
+MetricsReading Metrics::read() const {
+  MetricsReading reading = series_->read();
+  if (sources_.models) std::ranges::transform(sources_.models(), std::back_inserter(reading.models), model_figures);
+  reading.process_bytes = resident_bytes();
+  return reading;
 }
 
 std::string Metrics::json() const {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "server/request_record.h"
+#include "server/watch/figures.h"
 #include "session/model_registry.h"
 
 namespace quarrel {
@@ -39,6 +40,8 @@ class Metrics final : public RequestObserver {
 
   std::string text() const;  // Prometheus' text format, version 0.0.4
   std::string json() const;  // the same figures: a list of families
+  // Of them those that are broadcast, as they are now.
+  MetricsReading read() const;
 
  private:
   class Series;

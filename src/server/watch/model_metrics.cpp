@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <numeric>
+#include <optional>
 
 #include "base/printable.h"
 #include "server/watch/families.h"
@@ -35,6 +36,13 @@ double blocks_of(const Watched& model, std::int32_t GroupCounters::* count) {
   return sum;
 }
 
+// None: a recurrent model has no blocks.
+std::optional<double> kv_usage(const Watched& model) {
+  const double blocks = blocks_of(model, &GroupCounters::total);
+  if (blocks <= 0.0) return std::nullopt;
+  return blocks_of(model, &GroupCounters::used) / blocks;
+}
+
 constexpr Figure kFigures[] = {
     {"quarrel_model_memory_bytes", "Memory that a loaded model takes, its cache included", MetricType::Gauge,
      [](const Watched& m) { return static_cast<double>(m.bytes); }},
@@ -63,10 +71,10 @@ void add_kv(Families& families, std::span<const Watched> models) {
                   MetricType::Gauge);
   FamilyMaker total("quarrel_kv_cache_blocks", "KV blocks that there are", MetricType::Gauge);
   for (const Watched& model : models) {
-    const double blocks = blocks_of(model, &GroupCounters::total);
-    if (blocks <= 0.0) continue;  // a recurrent model has none
-    use.gauge(of_model(model), blocks_of(model, &GroupCounters::used) / blocks);
-    total.gauge(of_model(model), blocks);
+    const std::optional<double> share = kv_usage(model);
+    if (!share) continue;
+    use.gauge(of_model(model), *share);
+    total.gauge(of_model(model), blocks_of(model, &GroupCounters::total));
   }
   use.add_to(families);
   total.add_to(families);
@@ -129,6 +137,17 @@ void add_recurrent(Families& families, std::span<const Watched> models) {
 }
 
 }  // namespace
+
+ModelFigures model_figures(const Watched& model) {
+  const SchedulerCounters& scheduler = model.counters.scheduler;
+  return {.name = model.name,
+          .running = static_cast<std::size_t>(scheduler.running),
+          .waiting = static_cast<std::size_t>(scheduler.waiting),
+          .kv_usage = kv_usage(model),
+          .bytes = model.bytes,
+          .cache_hit_tokens = scheduler.cache_hit_tokens,
+          .cache_miss_tokens = scheduler.cache_miss_tokens};
+}
 
 std::vector<MetricFamily> model_families(std::span<const Watched> models) {
   Families families;

@@ -7,10 +7,14 @@
 #include <span>
 #include <vector>
 
+#include "server/watch/figures.h"
 #include "session/model_registry.h"
 
 namespace quarrel {
 
 std::vector<prometheus::MetricFamily> model_families(std::span<const ModelRegistry::Watched> models);
+
+// Of them those that are broadcast.
+ModelFigures model_figures(const ModelRegistry::Watched& model);
 
 }  // namespace quarrel

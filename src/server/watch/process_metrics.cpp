@@ -25,7 +25,24 @@ void add(std::vector<prometheus::MetricFamily>& families, const char* name, cons
   family.add_to(families);
 }
 
+struct MemoryUse {
+  double addresses = 0.0, resident = 0.0;  // bytes
+};
+
+std::optional<MemoryUse> memory_use() {
+  std::ifstream memory("/proc/self/statm");
+  double pages = 0.0, resident = 0.0;
+  if (!(memory >> pages >> resident)) return std::nullopt;
+  const auto page = static_cast<double>(::sysconf(_SC_PAGESIZE));
+  return MemoryUse{.addresses = pages * page, .resident = resident * page};
+}
+
 }  // namespace
+
+std::optional<double> resident_bytes() {
+  const auto used = memory_use();
+  return used ? std::optional(used->resident) : std::nullopt;
+}
 
 std::vector<prometheus::MetricFamily> process_families() {
   std::vector<prometheus::MetricFamily> families;
@@ -34,12 +51,9 @@ std::vector<prometheus::MetricFamily> process_families() {
     add(families, "process_cpu_seconds_total", "Processor time, of all threads", MetricType::Counter,
         seconds(used.ru_utime) + seconds(used.ru_stime));
   }
-  std::ifstream memory("/proc/self/statm");
-  double pages = 0.0, resident = 0.0;
-  if (memory >> pages >> resident) {
-    const auto page = static_cast<double>(::sysconf(_SC_PAGESIZE));
-    add(families, "process_virtual_memory_bytes", "Addresses in use", MetricType::Gauge, pages * page);
-    add(families, "process_resident_memory_bytes", "Memory in use", MetricType::Gauge, resident * page);
+  if (const auto memory = memory_use()) {
+    add(families, "process_virtual_memory_bytes", "Addresses in use", MetricType::Gauge, memory->addresses);
+    add(families, "process_resident_memory_bytes", "Memory in use", MetricType::Gauge, memory->resident);
   }
   std::error_code error;
   double open = 0.0;

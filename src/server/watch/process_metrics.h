@@ -3,10 +3,14 @@
 
 #include <prometheus/metric_family.h>
 
+#include <optional>
 #include <vector>
 
 namespace quarrel {
 
 std::vector<prometheus::MetricFamily> process_families();
+
+// Memory in use, in bytes; none: the system does not say.
+std::optional<double> resident_bytes();
 
 }  // namespace quarrel

@@ -5,12 +5,12 @@ import type { Api } from "./api.ts";
 import { waitBefore } from "./backoff.ts";
 import { streamAnswer } from "./event_stream.ts";
 import { asFailure, Failure } from "./failure.ts";
-import { field, numberOr, parseJson, textOr } from "./json.ts";
+import { field, parseJson, textOr } from "./json.ts";
 import type { Keys } from "./keys.ts";
 import { Cell, Emitter } from "./observable.ts";
 import { SocketAnswers } from "./socket_answers.ts";
 import type { Envelope } from "./socket_answers.ts";
-import type { ActivityMetrics, Connection, ConnectionStatus } from "./types.ts";
+import type { Connection, ConnectionStatus } from "./types.ts";
 
 /** Silence after which the server is asked for a sign of life, and the time that it has for it. */
 const quietTime = 15_000;
@@ -45,23 +45,14 @@ export function protocolsFor(key: string | null): string[] {
   return key === null ? ["quarrel.v1"] : ["quarrel.v1", `quarrel.key.${toBase64Url(key)}`];
 }
 
-function readActivity(payload: unknown): ActivityMetrics {
-  return {
-    connections: numberOr(field(payload, "connections"), 0),
-    running: numberOr(field(payload, "running"), 0),
-    requestsTotal: numberOr(field(payload, "requests_total"), 0),
-    tokensTotal: numberOr(field(payload, "tokens_total"), 0),
-    tokensPerSecond: numberOr(field(payload, "tokens_per_sec"), 0),
-  };
-}
-
 const beginning: ConnectionStatus = { state: "connecting", transport: "websocket", retryAt: null, attempt: 0, reason: "" };
 
 export class ServerConnection implements Connection {
   readonly status = new Cell<ConnectionStatus>(beginning);
-  readonly activity = new Cell<ActivityMetrics | null>(null);
   /** What is loaded has changed, or a connection was made. */
   readonly serverStatus = new Emitter<unknown>();
+  /** What the server broadcasts of its figures. */
+  readonly metrics = new Emitter<unknown>();
   private readonly api: Api;
   private readonly keys: Keys;
   private readonly openSocket: OpenSocket;
@@ -231,7 +222,7 @@ export class ServerConnection implements Connection {
     switch (field(message, "type")) {
       case "inference": return this.answers.inference(id, payload);
       case "error": return this.answers.error(id, payload);
-      case "metrics": return this.activity.set(readActivity(payload));
+      case "metrics": return this.metrics.emit(payload);
       case "status":
         if (Array.isArray(field(payload, "models"))) this.serverStatus.emit(payload);
         return this.answers.status(id, payload);

@@ -88,7 +88,7 @@ export async function createCore(): Promise<Core> {
   connection.start();
   return {
     version, settings, conversations, connection, models, chat, keys,
-    dashboard: createDashboard(api, connection.activity),
+    dashboard: createDashboard(connection),
     benchmark: createBenchmark(connection),
     embeddings: createEmbeddings(api),
     transfer: createTransfer(conversations),

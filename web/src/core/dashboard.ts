@@ -1,178 +1,71 @@
-// Figures over time from the server's metrics: read while somebody watches, kept for an hour. The server broadcasts the
-// most important ones, which serve where the others cannot be read: a key may ask only so often.
-import type { Api } from "./api.ts";
-import { asFailure } from "./failure.ts";
+// Figures over time, as the server broadcasts them on the page's own connection. Nothing is asked for; they are kept
+// whether somebody looks or not, so that whoever looks sees the minutes before, too.
 import { field, listOr, numberOr, textOr } from "./json.ts";
 import { Cell } from "./observable.ts";
-import type { ActivityMetrics, Dashboard, DashboardSample, Percentiles, Readable, RequestError } from "./types.ts";
+import type { ConnectionStatus, Dashboard, DashboardSample, Events, ModelActivity, Percentiles, Readable } from "./types.ts";
 
-const sampleEvery = 2000;
-/** Whoever is refused asks again after that, where the server names no time. */
-const refusedEvery = 30_000;
-const keptFor = 3_600_000;
+/** An hour, where the server broadcasts every five seconds. */
+const mostSamples = 720;
 
-interface Histogram {
-  /** Upper bound of each bucket, and how many are at most that. */
-  buckets: ReadonlyMap<number, number>;
-  count: number;
+/** What a connection tells of the server. */
+export interface Broadcasts {
+  readonly status: Readable<ConnectionStatus>;
+  /** Payloads, as they came. */
+  readonly serverStatus: Events<unknown>;
+  readonly metrics: Events<unknown>;
 }
 
-export interface Figures {
-  at: number;
-  running: number;
-  waiting: number;
-  tokens: number;
-  requests: number;
-  errors: number;
-  hits: number;
-  misses: number;
-  kvUse: number;
-  memory: number;
-  processMemory: number;
-  firstToken: Histogram;
-  gap: Histogram;
+function readPercentiles(value: unknown): Percentiles {
+  return { p50: numberOr(field(value, "p50"), null), p90: numberOr(field(value, "p90"), null), p99: numberOr(field(value, "p99"), null) };
 }
 
-type Families = ReadonlyMap<string, readonly unknown[]>;
-
-function values(families: Families, name: string): number[] {
-  return (families.get(name) ?? []).map((member) => numberOr(field(member, "value"), 0));
+function readModel(value: unknown): ModelActivity {
+  return {
+    name: textOr(field(value, "name"), ""),
+    running: numberOr(field(value, "running"), 0),
+    waiting: numberOr(field(value, "waiting"), 0),
+    kvUse: numberOr(field(value, "kv_usage"), null),
+  };
 }
 
-function sum(families: Families, name: string): number {
-  return values(families, name).reduce((total, value) => total + value, 0);
-}
-
-/** Of the prompts' tokens and the answers' the latter. */
-function generatedTokens(families: Families): number {
-  const members = (families.get("quarrel_webui_tokens_total") ?? []).filter((member) => field(field(member, "labels"), "type") === "generated");
-  return members.reduce<number>((total, member) => total + numberOr(field(member, "value"), 0), 0);
-}
-
-/** Of all models together. */
-function histogram(families: Families, name: string): Histogram {
-  const buckets = new Map<number, number>();
-  let count = 0;
-  for (const member of families.get(name) ?? []) {
-    count += numberOr(field(member, "count"), 0);
-    for (const bucket of listOr(field(member, "buckets"))) {
-      const bound = numberOr(field(bucket, "le"), Number.POSITIVE_INFINITY);
-      buckets.set(bound, (buckets.get(bound) ?? 0) + numberOr(field(bucket, "count"), 0));
-    }
-  }
-  return { buckets, count };
-}
-
-export function readFigures(json: unknown, at: number): Figures {
-  const families = new Map(listOr(field(json, "metrics")).map((family) => [textOr(field(family, "name"), ""), listOr(field(family, "metrics"))]));
+/** What is not told is not known: no zero is made up. */
+export function readSample(payload: unknown, at: number): DashboardSample {
+  const figure = (name: string): number | null => numberOr(field(payload, name), null);
   return {
     at,
-    running: sum(families, "quarrel_requests_running"),
-    waiting: sum(families, "quarrel_requests_waiting"),
-    tokens: generatedTokens(families),
-    requests: sum(families, "quarrel_webui_requests_total"),
-    errors: sum(families, "quarrel_webui_errors_total"),
-    hits: sum(families, "quarrel_prefix_cache_hit_tokens_total"),
-    misses: sum(families, "quarrel_prefix_cache_miss_tokens_total"),
-    kvUse: Math.max(0, ...values(families, "quarrel_kv_cache_usage_ratio")),
-    memory: sum(families, "quarrel_model_memory_bytes"),
-    processMemory: sum(families, "process_resident_memory_bytes"),
-    firstToken: histogram(families, "quarrel_time_to_first_token_seconds"),
-    gap: histogram(families, "quarrel_inter_token_latency_seconds"),
+    running: figure("running"), waiting: figure("waiting"),
+    tokensPerSecond: figure("tokens_per_sec"),
+    timeToFirstToken: readPercentiles(field(payload, "time_to_first_token")),
+    tokenGap: readPercentiles(field(payload, "token_gap")),
+    kvUse: figure("kv_usage"), memory: figure("memory_bytes"), processMemory: figure("process_memory_bytes"),
+    cacheHits: figure("cache_hits"),
+    errorsTotal: figure("errors_total"), requestsTotal: figure("requests_total"), connections: figure("connections"),
+    models: listOr(field(payload, "models")).map(readModel),
   };
 }
 
-/** Of what came between the two; within a bucket evenly. */
-function percentile(before: Histogram, after: Histogram, share: number): number | null {
-  const count = after.count - before.count;
-  if (count <= 0) return null;
-  const wanted = count * share;
-  let lower = 0;
-  let below = 0;
-  for (const bound of [...after.buckets.keys()].sort((a, b) => a - b)) {
-    const upTo = (after.buckets.get(bound) ?? 0) - (before.buckets.get(bound) ?? 0);
-    if (upTo >= wanted && upTo > below) return Number.isFinite(bound) ? lower + (bound - lower) * ((wanted - below) / (upTo - below)) : lower;
-    if (Number.isFinite(bound)) lower = bound;
-    below = Math.max(below, upTo);
-  }
-  return lower;
+function problemOf(status: ConnectionStatus, broadcasts: boolean): string {
+  // A connection that comes back at the first attempt is not worth a line.
+  const lost = status.state === "disconnected" && (status.retryAt === null || status.attempt > 1);
+  if (lost) return `${status.reason} Until the page is connected, no figures come.`;
+  if (status.state === "disconnected") return "";
+  if (status.transport === "sse") return "WebSockets do not get through here, and the figures come by no other way.";
+  return broadcasts ? "" : "This server broadcasts no figures: its setting websocket.broadcast is 0.";
 }
 
-export function percentilesBetween(before: Histogram, after: Histogram): Percentiles {
-  return { p50: percentile(before, after, 0.5), p90: percentile(before, after, 0.9), p99: percentile(before, after, 0.99) };
-}
-
-/** Counters begin anew when the server does, or a model is unloaded. */
-function grown(before: number, after: number): number {
-  return after >= before ? after - before : after;
-}
-
-export function sampleBetween(before: Figures, after: Figures): DashboardSample {
-  const seconds = Math.max(0.001, (after.at - before.at) / 1000);
-  const hits = grown(before.hits, after.hits);
-  const read = hits + grown(before.misses, after.misses);
-  return {
-    at: after.at, running: after.running, waiting: after.waiting,
-    tokensPerSecond: grown(before.tokens, after.tokens) / seconds,
-    timeToFirstToken: percentilesBetween(before.firstToken, after.firstToken),
-    tokenGap: percentilesBetween(before.gap, after.gap),
-    kvUse: after.kvUse, memory: after.memory, processMemory: after.processMemory,
-    cacheHits: read > 0 ? hits / read : null,
-    errorsTotal: after.errors, requestsTotal: after.requests,
-  };
-}
-
-const unknown: Percentiles = { p50: null, p90: null, p99: null };
-
-/** What a broadcast tells, which is less. */
-export function sampleOfBroadcast(activity: ActivityMetrics, at: number): DashboardSample {
-  const { running, tokensPerSecond, requestsTotal } = activity;
-  return {
-    at, running, tokensPerSecond, requestsTotal, waiting: null, timeToFirstToken: unknown, tokenGap: unknown,
-    kvUse: null, memory: null, processMemory: null, cacheHits: null, errorsTotal: null,
-  };
-}
-
-export function createDashboard(api: Pick<Api, "json">, activity: Readable<ActivityMetrics | null>): Dashboard {
+export function createDashboard(source: Broadcasts): Dashboard {
   const samples = new Cell<readonly DashboardSample[]>([]);
-  const error = new Cell<RequestError | null>(null);
-  let watchers = 0;
-  let before: Figures | null = null;
-  let timer: ReturnType<typeof setTimeout> | null = null;
-
-  const add = (sample: DashboardSample): void => samples.set([...samples.get().filter(({ at }) => at > sample.at - keptFor), sample]);
-  const wait = (): number => {
-    const now = error.get();
-    if (now === null || now.code === "CONNECTION_LOST") return sampleEvery;
-    return now.retryAfter === null ? refusedEvery : Math.max(sampleEvery, now.retryAfter * 1000);
+  const problem = new Cell("");
+  let broadcasts = true;
+  const explain = (): void => {
+    const status = source.status.get();
+    if (status.state !== "connecting") problem.set(problemOf(status, broadcasts)); // else it is what it was
   };
-  const read = async (): Promise<void> => {
-    try {
-      const now = readFigures(await api.json("/api/metrics"), Date.now());
-      if (before !== null) add(sampleBetween(before, now));
-      before = now;
-      error.set(null);
-    } catch (thrown) {
-      error.set(asFailure(thrown).error);
-    }
-    if (watchers > 0) timer = setTimeout(() => void read(), wait());
-  };
-  activity.subscribe((told) => {
-    if (told !== null && watchers > 0 && error.get() !== null) add(sampleOfBroadcast(told, Date.now()));
+  source.metrics.on((payload) => samples.set([...samples.get().slice(1 - mostSamples), readSample(payload, Date.now())]));
+  source.serverStatus.on((status) => {
+    broadcasts = numberOr(field(status, "broadcast"), null) !== 0;
+    explain();
   });
-  return {
-    samples, error,
-    watch: () => {
-      watchers += 1;
-      if (watchers === 1) void read();
-      let over = false;
-      return () => {
-        if (over) return;
-        over = true;
-        watchers -= 1;
-        if (watchers === 0 && timer !== null) clearTimeout(timer);
-        if (watchers === 0) before = null;
-      };
-    },
-  };
+  source.status.subscribe(explain);
+  return { samples, problem };
 }

@@ -198,18 +198,8 @@ export interface ConnectionStatus {
   reason: string;
 }
 
-/** What the server broadcasts every few seconds. */
-export interface ActivityMetrics {
-  connections: number;
-  running: number;
-  requestsTotal: number;
-  tokensTotal: number;
-  tokensPerSecond: number;
-}
-
 export interface Connection {
   readonly status: Readable<ConnectionStatus>;
-  readonly activity: Readable<ActivityMetrics | null>;
   /** Now, instead of when the time is over. */
   retry(): void;
 }
@@ -325,30 +315,39 @@ export interface Percentiles {
   p99: number | null;
 }
 
-/** null: the server's broadcasts do not tell it, and the figures that do could not be read. */
+/** What a loaded model does. */
+export interface ModelActivity {
+  name: string;
+  running: number;
+  waiting: number;
+  kvUse: number | null; // 0 to 1; null: it has no KV cache
+}
+
+/** One broadcast of the server. null: it is not known, or there was nothing to measure. */
 export interface DashboardSample {
   at: number; // milliseconds since 1970
-  running: number;
+  running: number | null;
   waiting: number | null;
-  tokensPerSecond: number;
-  /** Seconds, of what ended since the sample before. */
-  timeToFirstToken: Percentiles;
+  /** Since the broadcast before, like the next two; unknown in a connection's first. */
+  tokensPerSecond: number | null;
+  timeToFirstToken: Percentiles; // seconds
   tokenGap: Percentiles;
   kvUse: number | null; // 0 to 1, the fullest model's
   memory: number | null; // bytes of all models
   processMemory: number | null;
-  /** 0 to 1 of prompt tokens since the sample before; null: there were none. */
+  /** 0 to 1 of prompt tokens since the broadcast before. */
   cacheHits: number | null;
   errorsTotal: number | null;
-  requestsTotal: number;
+  requestsTotal: number | null;
+  connections: number | null;
+  models: readonly ModelActivity[];
 }
 
 export interface Dashboard {
-  /** Oldest first, at most an hour of them. */
+  /** Oldest first, the last 720. */
   readonly samples: Readable<readonly DashboardSample[]>;
-  readonly error: Readable<RequestError | null>;
-  /** Samples come while somebody watches, from what is broadcast where more cannot be read; returns what ends it. */
-  watch(): () => void;
+  /** Why none come, for the reader; empty: they do. */
+  readonly problem: Readable<string>;
 }
 
 export interface BenchmarkRun {

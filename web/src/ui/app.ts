@@ -138,7 +138,7 @@ export class App implements Page {
 
   #show(view: ViewName): void {
     const shown = { chat: this.#chat, status: this.#status, embeddings: this.#embeddings }[view];
-    this.#status.watch(view === "status");
+    this.#status.show(view === "status");
     if (view !== "chat") this.#settings.toggle(false);
     replace(this.#main, shown.element);
     if (view === "chat") this.#chat.open();

@@ -1,5 +1,5 @@
 // The dashboard: what the server does, over the last minutes, as small charts; its models; a benchmark.
-import type { DashboardSample, Percentiles } from "../core/types.ts";
+import type { DashboardSample, ModelActivity, Percentiles } from "../core/types.ts";
 import { BenchmarkPanel } from "./benchmark_panel.ts";
 import { LineChart, type Line } from "./chart.ts";
 import { element, replace, setText } from "./dom.ts";
@@ -18,7 +18,7 @@ export class StatusView {
   readonly #span = element("p", { class: "page__lead" });
   readonly #charts: { chart: LineChart; lines: (samples: readonly DashboardSample[]) => Line[] }[];
   readonly #draw = eachFrame(() => this.#drawNow());
-  #end: (() => void) | null = null;
+  #shown = false;
 
   constructor(page: Page) {
     this.#page = page;
@@ -31,58 +31,61 @@ export class StatusView {
     page.core.dashboard.samples.subscribe(this.#draw);
     page.core.models.list.subscribe(this.#draw);
     page.core.models.mayControl.subscribe(this.#draw);
-    page.core.connection.activity.subscribe(this.#draw);
-    follow(page.core.dashboard.error, (error) => {
-      this.#problem.hidden = error === null;
-      setText(this.#problem, error === null ? "" : `${error.message} Until the figures can be read, what the server broadcasts is shown.`);
+    follow(page.core.dashboard.problem, (problem) => {
+      this.#problem.hidden = problem === "";
+      setText(this.#problem, problem);
       this.#draw();
     });
   }
 
-  /** Samples are asked for only while somebody looks. */
-  watch(on: boolean): void {
-    if (on === (this.#end !== null)) return;
-    if (on) {
-      this.#end = this.#page.core.dashboard.watch();
-      this.#drawNow();
-      void this.#page.core.models.refresh().catch(() => undefined);
-    } else {
-      this.#end?.();
-      this.#end = null;
-    }
+  /** It is drawn only while somebody looks. */
+  show(on: boolean): void {
+    if (on === this.#shown) return;
+    this.#shown = on;
+    if (!on) return;
+    this.#drawNow();
+    void this.#page.core.models.refresh().catch(() => undefined);
   }
 
   #drawNow(): void {
-    if (this.#end === null) return;
+    if (!this.#shown) return;
     const samples = this.#page.core.dashboard.samples.get().slice(-SHOWN);
-    const refused = this.#page.core.dashboard.error.get() !== null;
+    const none = this.#page.core.dashboard.problem.get() !== "";
     for (const { chart, lines } of this.#charts) {
-      // What cannot be read is not shown as if it were to come.
-      const known = lines(samples).filter((line) => !refused || line.values.some((value) => value !== null));
+      // What does not come is not shown as if it were to.
+      const known = lines(samples).filter((line) => !none || line.values.some((value) => value !== null));
       chart.element.hidden = known.length === 0;
       chart.draw(known);
     }
-    setText(this.#span, this.#lead(samples));
-    this.#drawModels();
+    setText(this.#span, lead(samples, none));
+    this.#drawModels(none ? [] : samples.at(-1)?.models ?? []);
   }
 
-  #lead(samples: readonly DashboardSample[]): string {
-    const first = samples[0];
-    const last = samples.at(-1);
-    if (first === undefined || last === undefined) return "Waiting for the first figures.";
-    const connections = this.#page.core.connection.activity.get()?.connections;
-    return [`The last ${duration(Math.max(1000, last.at - first.at))}.`, `${plural(last.requestsTotal, "request")} since the server was started.`,
-      connections === undefined ? "" : `${plural(connections, "connection")} now.`].join(" ").trim();
-  }
-
-  #drawModels(): void {
+  #drawModels(active: readonly ModelActivity[]): void {
     const models = this.#page.core.models.list.get();
     const focused = document.activeElement instanceof HTMLElement && this.#models.contains(document.activeElement) ? document.activeElement.dataset["focus"] : undefined;
     replace(this.#models, ...(models.length === 0 ? [element("li", { class: "page__lead" }, "The server offers no model.")] : models.map((model) =>
       element("li", { class: "model" }, element("div", { class: "list__words" }, element("span", { class: "model__name" }, model.name),
-        element("span", { class: "model__facts" }, ...facts(model).map((text) => element("span", {}, text)), state(model))), action(this.#page, model), progress(model)))));
+        element("span", { class: "model__facts" }, ...facts(model).map((text) => element("span", {}, text)), state(model),
+          ...work(active.find((each) => each.name === model.name)).map((text) => element("span", {}, text)))), action(this.#page, model), progress(model)))));
     if (focused !== undefined) this.#models.querySelector<HTMLElement>(`[data-focus="${CSS.escape(focused)}"]`)?.focus();
   }
+}
+
+function lead(samples: readonly DashboardSample[], none: boolean): string {
+  const first = samples[0];
+  const last = samples.at(-1);
+  if (first === undefined || last === undefined) return none ? "There are no figures." : "Waiting for the first figures.";
+  return [`The last ${duration(Math.max(1000, last.at - first.at))}.`,
+    last.requestsTotal === null ? "" : `${plural(last.requestsTotal, "request")} since the server was started.`,
+    last.connections === null ? "" : `${plural(last.connections, "connection")} now.`].filter(Boolean).join(" ");
+}
+
+/** What a model computes now. */
+function work(model: ModelActivity | undefined): string[] {
+  if (model === undefined) return [];
+  return [model.running > 0 ? `${count(model.running)} running` : "", model.waiting > 0 ? `${count(model.waiting)} waiting` : "",
+    model.kvUse !== null && model.kvUse > 0 ? `KV cache ${percent(model.kvUse)}` : ""].filter(Boolean);
 }
 
 function one(label: string, values: readonly (number | null)[]): Line[] {

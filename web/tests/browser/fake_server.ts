@@ -65,13 +65,12 @@ export class FakeServer {
   key: string | null = null;
   /** Whether the key may load models. */
   isAdmin = true;
-  /** The figures are asked for more often than the key may. */
-  isLimited = false;
+  /** Seconds between two broadcasts, as the status tells them; `broadcast` sends one. 0: the server sends none. */
+  broadcastTime = 5;
   /** Milliseconds that a model takes to load. */
   loadTime = 300;
   /** WebSockets are refused: the page has to take server-sent events. */
   withoutSockets = false;
-  metrics: () => unknown = () => ({ metrics: [] });
   url = "";
   private readonly server: Server;
   private readonly sockets = new WebSocketServer({ noServer: true, handleProtocols: () => "quarrel.v1", maxPayload: 1 << 22 });
@@ -167,9 +166,7 @@ export class FakeServer {
     if (path === "/api/models") return json(response, 200, this.models.map((model) => ({ ...model, loaded: model.state === "loaded" })));
     const named = /^\/api\/models\/([^/]+)(\/load|\/unload)?$/.exec(path);
     if (!this.isAdmin && named?.[2] !== undefined) return json(response, 403, { error: "this key may not do that: it has not the role" });
-    if (this.isLimited && path === "/api/metrics") return json(response, 429, { error: "this key may make 60 requests a minute" });
     if (named) return this.model(decodeURIComponent(named[1] ?? ""), named[2] ?? "", response);
-    if (path === "/api/metrics") return json(response, 200, this.metrics());
     if (path === "/api/stream") return this.stream(body, request, response);
     if (path === "/v1/embeddings") return embed(body, response);
     json(response, 404, { error: "no such path" });
@@ -249,7 +246,7 @@ export class FakeServer {
       if (running) running.stopped = true;
       return send("status", { state: "stopping", stopped: running ? [id] : [] });
     }
-    send("status", { connected: true, ready: true, running: [...ids.keys()], models: this.models.map(({ name, state }) => ({ name, state })) });
+    send("status", { connected: true, ready: true, broadcast: this.broadcastTime, running: [...ids.keys()], models: this.models.map(({ name, state }) => ({ name, state })) });
   }
 
   private inference(socket: WebSocket, ids: Map<string, Running>, id: string, payload: Record<string, unknown>, send: (type: string, payload: unknown) => void): void {

@@ -1,36 +1,53 @@
-// Figures of a server under a load that comes and goes, in the form of /api/metrics, further on at each call.
+// What a server under a load that comes and goes broadcasts of its figures, further on at each call.
+import { expect, type Page } from "@playwright/test";
+import type { FakeServer } from "./fake_server.ts";
 
-const bounds = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
-
-function histogram(name: string, seconds: readonly number[]): unknown {
-  const buckets = bounds.map((le) => ({ le, count: seconds.filter((value) => value <= le).length }));
-  return { name, help: "", type: "histogram", metrics: [{ labels: { model: "default" }, count: seconds.length, sum: seconds.reduce((sum, value) => sum + value, 0), buckets }] };
+export interface Figures extends Record<string, unknown> {
+  requests_total: number;
 }
 
-function single(name: string, type: string, value: number, labels: Record<string, string> = { model: "default" }): unknown {
-  return { name, help: "", type, metrics: [{ labels, value }] };
+function percentiles(least: number, most: number): unknown {
+  return { count: 20, p50: least + 0.5 * (most - least), p90: least + 0.9 * (most - least), p99: most };
 }
 
-export function dashboardMetrics(): () => unknown {
+const unknown = { count: 0, p50: null, p90: null, p99: null };
+
+/** As a connection's first message has them: of no time before it. */
+export function firstFigures(requests: number): Figures {
+  return {
+    running: 1, waiting: 0, requests_total: requests, tokens_total: 4000, errors_total: 0, kv_usage: 0.125, memory_bytes: 895_979_904, process_memory_bytes: 1_049_741_568,
+    models: [{ name: "default", running: 1, waiting: 0, kv_usage: 0.125, memory_bytes: 895_979_904 }],
+    interval: null, tokens_per_sec: null, time_to_first_token: unknown, token_gap: unknown, cache_hits: null,
+    connections: 3, own: { running: 1, requests_total: 4, tokens_total: 900 },
+  };
+}
+
+export function dashboardFigures(): () => Figures {
   let call = 0;
-  const first: number[] = [];
-  const gaps: number[] = [];
-  let tokens = 0;
+  let tokens = 40_000;
   return () => {
     call += 1;
     const load = 0.5 + 0.5 * Math.sin(call / 4);
-    for (let at = 0; at < 20; at += 1) {
-      first.push(0.08 + 0.3 * load * ((at * 7) % 20) / 20);
-      gaps.push(0.012 + 0.02 * load * ((at * 3) % 20) / 20);
-    }
-    tokens += Math.round(40 + 160 * load);
-    return { metrics: [
-      single("quarrel_requests_running", "gauge", Math.round(load * 8)), single("quarrel_requests_waiting", "gauge", Math.round(Math.max(0, load - 0.6) * 10)),
-      { name: "quarrel_webui_tokens_total", help: "", type: "counter", metrics: [{ labels: { model: "default", type: "generated" }, value: tokens }, { labels: { model: "default", type: "prompt" }, value: tokens * 3 }] },
-      histogram("quarrel_time_to_first_token_seconds", first), histogram("quarrel_inter_token_latency_seconds", gaps),
-      single("quarrel_kv_cache_usage_ratio", "gauge", 0.1 + 0.5 * load), single("quarrel_model_memory_bytes", "gauge", 895_979_904), single("process_resident_memory_bytes", "gauge", 1_049_741_568, {}),
-      single("quarrel_prefix_cache_hit_tokens_total", "counter", tokens * 2), single("quarrel_prefix_cache_miss_tokens_total", "counter", tokens),
-      single("quarrel_webui_errors_total", "counter", Math.floor(call / 20), { type: "unavailable_error" }), single("quarrel_webui_requests_total", "counter", call * 20),
-    ] };
+    tokens += Math.round(200 + 800 * load);
+    const running = Math.round(load * 8);
+    const waiting = Math.round(Math.max(0, load - 0.6) * 10);
+    const kv = 0.1 + 0.5 * load;
+    return {
+      ...firstFigures(1180 + call * 20),
+      running, waiting, tokens_total: tokens, errors_total: Math.floor(call / 20), kv_usage: kv,
+      models: [{ name: "default", running, waiting, kv_usage: kv, memory_bytes: 895_979_904 }],
+      interval: 5, tokens_per_sec: 40 + 160 * load,
+      time_to_first_token: percentiles(0.08, 0.1 + 0.3 * load), token_gap: percentiles(0.012, 0.014 + 0.02 * load), cache_hits: 0.6 + 0.2 * load,
+    };
   };
+}
+
+/** Broadcasts them, and lets the page's own clock run until they are drawn. */
+export async function tell(page: Page, fake: FakeServer, figures: Figures): Promise<void> {
+  fake.broadcast("metrics", figures);
+  const drawn = `${new Intl.NumberFormat("en").format(figures.requests_total)} requests since the server was started.`;
+  await expect(async () => {
+    await page.clock.runFor(50);
+    await expect(page.locator(".page__lead").first()).toContainText(drawn, { timeout: 50 });
+  }).toPass();
 }

@@ -99,12 +99,20 @@ test("texts are compared by the model for vectors", async ({ page, real }) => {
 });
 
 test("the dashboard and a benchmark of the real server", async ({ page, real }) => {
+  const asked: string[] = [];
+  page.on("request", (request) => asked.push(new URL(request.url()).pathname));
   await page.goto(`${real.url}/status`);
-  await expect(page.getByText(/requests since the server was started/)).toBeVisible();
+  await expect(page.getByText(/requests? since the server was started/)).toBeVisible();
   await page.getByRole("combobox", { name: "Model" }).selectOption("default");
   await page.getByRole("button", { name: "Run benchmark" }).click();
   await expect(page.getByText("Done.")).toBeVisible({ timeout: 55_000 });
   await expect(page.locator(".bars__row")).toHaveCount(4);
+  for (const title of ["Tokens a second", "Answers", "Time to first token", "Token gap", "KV cache in use", "Memory", "Cache hits", "Errors"]) {
+    const card = page.locator(".card").filter({ has: page.getByRole("heading", { name: title, exact: true }) });
+    await expect(card.locator(".card__figure")).toHaveText(/\d/, { timeout: 15_000 }); // the next broadcast
+  }
+  expect(asked).toContain("/api/models");
+  expect(asked).not.toContain("/api/metrics");
 });
 
 test("the server's headers: a strict policy, nothing sniffed, nothing referred, names that may be kept", async ({ request, real }) => {

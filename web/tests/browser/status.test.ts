@@ -1,40 +1,89 @@
 // The dashboard with its benchmark, and the embeddings view.
 import { readFile } from "node:fs/promises";
-import { expect, test, words } from "./harness.ts";
-import { dashboardMetrics } from "./metrics_sample.ts";
+import type { Locator } from "@playwright/test";
+import { expect, test, words, type Page } from "./harness.ts";
+import { dashboardFigures, firstFigures, tell } from "./metrics_sample.ts";
 
-test("the dashboard charts what the server tells", async ({ chat, fake, page }) => {
-  fake.metrics = dashboardMetrics();
+const titles = ["Tokens a second", "Answers", "Time to first token", "Token gap", "KV cache in use", "Memory", "Cache hits", "Errors"];
+
+function cardOf(page: Page, title: string): Locator {
+  return page.locator(".card").filter({ has: page.getByRole("heading", { name: title, exact: true }) });
+}
+
+test("the dashboard charts what the server broadcasts, and asks for nothing", async ({ chat, fake, page }) => {
+  const next = dashboardFigures();
   await page.clock.install();
   await chat.open("/status");
-  for (let at = 0; at < 6; at += 1) {
-    const answered = page.waitForResponse("**/api/metrics");
-    await page.clock.runFor(2000);
-    await answered;
-  }
-  fake.broadcast("metrics", { running: 3, requests_total: 120, tokens_total: 4000, connections: 1, tokens_per_sec: 87.5 });
-  await page.clock.runFor(2100);
-  for (const title of ["Tokens a second", "Answers", "Time to first token", "Token gap", "KV cache in use", "Memory", "Cache hits", "Errors"]) {
-    const card = page.locator(".card").filter({ has: page.getByRole("heading", { name: title, exact: true }) });
-    await expect(card.getByRole("img")).toHaveAttribute("aria-label", new RegExp(`^${title}: `));
-    await expect(card.locator(".chart__line").first()).toBeAttached();
-  }
-  await expect(page.locator(".card").filter({ hasText: "Memory" }).locator(".card__figure")).toContainText("896 MB");
-  await expect(page.locator(".card").filter({ hasText: "Time to first token" }).locator(".chart__key")).toHaveText(["p50", "p90", "p99"]);
   await expect(page.locator(".list .model")).toHaveCount(2);
-  await expect(page.locator(".page__lead").first()).toContainText("1 connection now.");
+  await tell(page, fake, firstFigures(1180));
+  await expect(cardOf(page, "Memory").locator(".card__figure")).toHaveText("896 MB");
+  await expect(cardOf(page, "Tokens a second").locator(".card__figure")).toHaveText("none yet"); // of no time before it
+  let asked = 0;
+  for (let at = 0; at < 12; at += 1) {
+    await tell(page, fake, next());
+    await page.clock.runFor(4900);
+    if (at === 2) asked = fake.paths.length; // what the page begins with has come
+  }
+  expect(fake.paths.slice(asked)).toEqual([]);
+  expect(fake.paths).not.toContain("/api/metrics");
+  for (const title of titles) {
+    await expect(cardOf(page, title).getByRole("img")).toHaveAttribute("aria-label", new RegExp(`^${title}: `));
+    await expect(cardOf(page, title).locator(".card__figure")).toHaveText(/\d/);
+    await expect(cardOf(page, title).locator(".chart__line").first()).toBeAttached();
+  }
+  await expect(cardOf(page, "Tokens a second").locator(".card__figure")).toHaveText("131"); // the last of them: 40 + 160 * (0.5 + 0.5 sin 3)
+  await expect(cardOf(page, "Time to first token").locator(".chart__key")).toHaveText(["p50", "p90", "p99"]);
+  await expect(page.locator(".list .model").filter({ hasText: "default" })).toContainText("5 running");
+  await expect(page.locator(".page__lead").first()).toContainText("1,420 requests since the server was started. 3 connections now.");
 });
 
-test("where the figures cannot be read those that are broadcast are shown", async ({ chat, fake, page }) => {
-  fake.isLimited = true;
+test("what was broadcast before somebody looked is there", async ({ chat, fake, page }) => {
+  const next = dashboardFigures();
+  await chat.open();
+  for (let at = 0; at < 3; at += 1) fake.broadcast("metrics", next());
+  await expect(await chat.converse("Hello")).toHaveText("Hello. How can I help you today?"); // came after them
+  await page.getByRole("link", { name: "Status" }).click();
+  await expect(page.locator(".page__lead").first()).toContainText("1,240 requests");
+  await expect(cardOf(page, "Tokens a second").locator(".chart__line")).toHaveAttribute("d", /^M[^L]*L[^L]*L[^L]*$/);
+});
+
+test("a connection that is lost is told, and the charts go on with the next", async ({ chat, fake, page }) => {
+  const next = dashboardFigures();
   await chat.open("/status");
-  await expect(page.locator(".message__notice")).toContainText("This key may make 60 requests a minute. Until the figures can be read,");
-  for (const rate of [40, 87.5]) fake.broadcast("metrics", { running: 3, requests_total: 120, tokens_total: 4000, connections: 2, tokens_per_sec: rate });
-  const card = (title: string): ReturnType<typeof page.locator> => page.locator(".card").filter({ has: page.getByRole("heading", { name: title, exact: true }) });
-  await expect(card("Tokens a second").locator(".card__figure")).toHaveText("87.5");
-  await expect(card("Answers").locator(".card__figure")).toHaveText("3 running");
-  await expect(card("Memory")).toBeHidden();
-  await expect(page.locator(".page__lead").first()).toContainText("2 connections now.");
+  for (let at = 0; at < 2; at += 1) fake.broadcast("metrics", next());
+  await expect(page.locator(".page__lead").first()).toContainText("1,220 requests");
+  fake.fail();
+  await expect(page.locator(".message__notice")).toHaveText(/Until the page is connected, no figures come\.$/);
+  fake.up();
+  await expect(chat.state).toHaveText("Connected", { timeout: 20_000 }); // at the next attempt
+  await expect(page.locator(".message__notice")).toBeHidden();
+  fake.broadcast("metrics", firstFigures(1230));
+  for (let at = 0; at < 2; at += 1) fake.broadcast("metrics", next());
+  await expect(page.locator(".page__lead").first()).toContainText("1,260 requests");
+  await expect(cardOf(page, "Tokens a second").locator(".chart__line")).toHaveCount(2); // broken where nothing is known
+  await expect(cardOf(page, "KV cache in use").locator(".chart__line")).toHaveCount(1);
+});
+
+test("who has no right to the figures, or no way to them, sees why", async ({ chat, fake, page }) => {
+  const notice = page.locator(".message__notice");
+  fake.key = "qk_secret";
+  await page.goto(`${chat.url}/status`);
+  await expect(notice).toHaveText("The server needs a key. Until the page is connected, no figures come.");
+  await expect(cardOf(page, "Memory")).toBeHidden();
+  await page.getByLabel("Key", { exact: true }).fill("qk_secret");
+  await page.getByRole("button", { name: "Use the key" }).click();
+  await expect(chat.state).toHaveText("Connected");
+  await expect(notice).toBeHidden();
+  fake.broadcast("metrics", firstFigures(20));
+  await expect(cardOf(page, "Memory").locator(".card__figure")).toHaveText("896 MB");
+  fake.key = null;
+  fake.broadcastTime = 0;
+  await page.reload();
+  await expect(notice).toHaveText("This server broadcasts no figures: its setting websocket.broadcast is 0.");
+  fake.withoutSockets = true;
+  await page.reload();
+  await expect(notice).toHaveText("WebSockets do not get through here, and the figures come by no other way.", { timeout: 15_000 });
+  expect(fake.paths).not.toContain("/api/metrics");
 });
 
 test("a benchmark runs from the page, with its picture", async ({ chat, fake, page }) => {

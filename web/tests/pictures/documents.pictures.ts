@@ -3,9 +3,8 @@ import { join } from "node:path";
 import type { Browser, Page } from "@playwright/test";
 import { FakeServer, words } from "../browser/fake_server.ts";
 import { Chat, expect, pageRoot, test } from "../browser/harness.ts";
-import { dashboardMetrics } from "../browser/metrics_sample.ts";
 import { markdownAnswer } from "../browser/samples.ts";
-import { minuteOfFigures } from "./figures.ts";
+import { minutesOfFigures } from "./figures.ts";
 
 const folder = join(import.meta.dirname, "../../../docs/pictures");
 const titles = ["Regular expression for dates", "Explain B-trees to a child", "Plan a week in Lisbon", "Which sorting algorithm should I take?"];
@@ -19,7 +18,6 @@ async function take(browser: Browser, name: string, options: { width: number; he
   const page = await context.newPage();
   const chat = new Chat(page, fake.url);
   if (options.path === "/status") await page.clock.install();
-  fake.metrics = dashboardMetrics();
   await chat.open(options.path);
   await reach(chat, page, fake);
   await page.screenshot({ path: join(folder, `${name}.png`) });
@@ -45,7 +43,7 @@ test("for the documents", async ({ browser }) => {
     await page.getByRole("button", { name: "Settings" }).click();
     await page.waitForTimeout(300);
   });
-  await take(browser, "page-status", { width: 1280, height: 800, theme: "light", path: "/status" }, (_, page, fake) => minuteOfFigures(page, fake));
+  await take(browser, "page-status", { width: 1280, height: 800, theme: "light", path: "/status" }, (_, page, fake) => minutesOfFigures(page, fake));
   await take(browser, "page-embeddings", { width: 1280, height: 800, theme: "light", path: "/embeddings" }, async (_, page) => {
     await page.getByRole("button", { name: "Compare" }).click();
     await expect(page.locator(".matrix")).toBeVisible();

@@ -1,14 +1,12 @@
-// Lets the page's own clock run on the dashboard, so that a minute and more of samples comes in seconds.
+// Lets the page's own clock run on the dashboard, so that minutes of figures come in seconds.
 import type { Page } from "@playwright/test";
 import type { FakeServer } from "../browser/fake_server.ts";
+import { dashboardFigures, tell } from "../browser/metrics_sample.ts";
 
-export async function minuteOfFigures(page: Page, fake: FakeServer): Promise<void> {
+export async function minutesOfFigures(page: Page, fake: FakeServer): Promise<void> {
+  const next = dashboardFigures();
   for (let at = 0; at < 40; at += 1) {
-    const load = 0.5 + 0.5 * Math.sin(at / 4);
-    fake.broadcast("metrics", { running: Math.round(load * 8), requests_total: 1180 + at * 20, tokens_total: 40_000 + at * 300, connections: 3, tokens_per_sec: 30 + 160 * load });
-    const answered = page.waitForResponse("**/api/metrics");
-    await page.clock.runFor(2000);
-    await answered;
+    await tell(page, fake, next());
+    await page.clock.runFor(4900);
   }
-  await page.clock.runFor(100);
 }

@@ -1,9 +1,8 @@
 // Every state that the page can be in, and how to get there.
 import { smallModel, words, type FakeServer } from "../browser/fake_server.ts";
 import { expect, type Chat, type Page } from "../browser/harness.ts";
-import { dashboardMetrics } from "../browser/metrics_sample.ts";
 import { longCode, markdownAnswer, rightToLeft, sixScripts, wideTable } from "../browser/samples.ts";
-import { minuteOfFigures } from "./figures.ts";
+import { minutesOfFigures } from "./figures.ts";
 
 const never = 600_000;
 
@@ -118,12 +117,11 @@ export const states: State[] = [
     reach: async (_, page) => { await page.getByRole("button", { name: "Templates" }).click(); await page.getByRole("menuitem", { name: "Your templates" }).click(); } },
   { name: "templates", reach: async (_, page) => { await page.getByRole("button", { name: "Templates" }).click(); } },
   { name: "shortcuts", reach: async (_, page) => { await page.locator("body").click({ position: { x: 5, y: 300 } }); await page.keyboard.press("?"); await expect(page.getByRole("dialog")).toBeVisible(); } },
-  { name: "status", path: "/status", set: (fake) => { fake.metrics = dashboardMetrics(); }, reach: (_, page, fake) => minuteOfFigures(page, fake) },
+  { name: "status", path: "/status", reach: (_, page, fake) => minutesOfFigures(page, fake) },
   { name: "embeddings", path: "/embeddings", reach: async (_, page) => { await page.getByRole("button", { name: "Compare" }).click(); await expect(page.locator(".matrix")).toBeVisible(); } },
   { name: "status-empty", path: "/status", set: (fake) => { fake.models = []; }, reach: () => Promise.resolve() },
-  { name: "status-refused", path: "/status", set: (fake) => { fake.isLimited = true; }, reach: async (_, page, fake) => {
+  { name: "status-silent", path: "/status", set: (fake) => { fake.broadcastTime = 0; }, reach: async (_, page) => {
     await expect(page.locator(".message__notice")).toBeVisible();
-    for (const rate of [40, 60, 87.5]) fake.broadcast("metrics", { running: 3, requests_total: 120, tokens_total: 4000, connections: 2, tokens_per_sec: rate });
     await page.clock.runFor(100);
   } },
   { name: "benchmark", path: "/status", set: (fake) => { fake.answers = [{ tokens: Array<string>(64).fill("x "), gap: 2 }]; }, reach: async (_, page) => {

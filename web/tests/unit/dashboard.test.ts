@@ -1,70 +1,64 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { createDashboard, percentilesBetween, readFigures, sampleBetween } from "../../src/core/dashboard.ts";
-import { Failure } from "../../src/core/failure.ts";
-import { Cell } from "../../src/core/observable.ts";
-import type { ActivityMetrics } from "../../src/core/types.ts";
+import { createDashboard, readSample } from "../../src/core/dashboard.ts";
+import { Cell, Emitter } from "../../src/core/observable.ts";
+import type { ConnectionStatus } from "../../src/core/types.ts";
 
-function histogram(name: string, counts: readonly number[]): unknown {
-  const bounds = [0.1, 0.2, 0.4];
-  return { name, metrics: [{ labels: { model: "toy" }, count: counts.at(-1), sum: 0, buckets: bounds.map((le, index) => ({ le, count: counts[index] })) }] };
+const connected: ConnectionStatus = { state: "connected", transport: "websocket", retryAt: null, attempt: 0, reason: "" };
+
+function broadcasts(): { status: Cell<ConnectionStatus>; serverStatus: Emitter<unknown>; metrics: Emitter<unknown> } {
+  return { status: new Cell(connected), serverStatus: new Emitter<unknown>(), metrics: new Emitter<unknown>() };
 }
 
-function metrics(tokens: number, running: number, firsts: readonly number[]): unknown {
-  return {
-    metrics: [
-      { name: "quarrel_requests_running", metrics: [{ labels: { model: "a" }, value: running }, { labels: { model: "b" }, value: 1 }] },
-      { name: "quarrel_requests_waiting", metrics: [] },
-      { name: "quarrel_webui_tokens_total", metrics: [{ labels: { type: "generated" }, value: tokens }, { labels: { type: "prompt" }, value: 9 * tokens }] },
-      { name: "quarrel_kv_cache_usage_ratio", metrics: [{ value: 0.25 }, { value: 0.5 }] },
-      { name: "quarrel_prefix_cache_hit_tokens_total", metrics: [{ value: tokens }] },
-      { name: "quarrel_prefix_cache_miss_tokens_total", metrics: [{ value: tokens }] },
-      histogram("quarrel_time_to_first_token_seconds", firsts),
-      { name: 7 }, "nonsense",
-    ],
-  };
-}
-
-test("a sample is what happened between two readings", () => {
-  const before = readFigures(metrics(100, 3, [0, 0, 0, 0]), 1000);
-  const after = readFigures(metrics(300, 4, [10, 10, 20, 20]), 3000);
-  const sample = sampleBetween(before, after);
-  assert.deepEqual([sample.running, sample.waiting, sample.tokensPerSecond, sample.kvUse, sample.cacheHits], [5, 0, 100, 0.5, 0.5]);
-  assert.ok(Math.abs((sample.timeToFirstToken.p50 ?? 0) - 0.1) < 1e-9);
-  assert.ok(Math.abs((sample.timeToFirstToken.p90 ?? 0) - 0.36) < 1e-9, "within a bucket evenly");
-  assert.deepEqual(sample.tokenGap, { p50: null, p90: null, p99: null });
+test("a sample is what a broadcast tells", () => {
+  const sample = readSample({
+    running: 5, waiting: 1, requests_total: 40, tokens_total: 900, errors_total: 2, kv_usage: 0.5, memory_bytes: 1000, process_memory_bytes: 2000,
+    models: [{ name: "toy", running: 5, waiting: 1, kv_usage: null, memory_bytes: 1000 }],
+    interval: 5, tokens_per_sec: 87.5, time_to_first_token: { count: 3, p50: 0.1, p90: 0.36, p99: 0.4 }, token_gap: { count: 0, p50: null, p90: null, p99: null },
+    cache_hits: 0.25, connections: 2, own: { running: 1 },
+  }, 7000);
+  assert.deepEqual(sample, {
+    at: 7000, running: 5, waiting: 1, tokensPerSecond: 87.5, timeToFirstToken: { p50: 0.1, p90: 0.36, p99: 0.4 }, tokenGap: { p50: null, p90: null, p99: null },
+    kvUse: 0.5, memory: 1000, processMemory: 2000, cacheHits: 0.25, errorsTotal: 2, requestsTotal: 40, connections: 2,
+    models: [{ name: "toy", running: 5, waiting: 1, kvUse: null }],
+  });
 });
 
-test("counters that begin anew are not negative", () => {
-  const sample = sampleBetween(readFigures(metrics(500, 0, [5, 5, 5, 5]), 0), readFigures(metrics(20, 0, [0, 0, 0, 0]), 1000));
-  assert.equal(sample.tokensPerSecond, 20);
-  assert.equal(sample.timeToFirstToken.p50, null);
+test("nothing is made up where a broadcast tells nothing, or nonsense", () => {
+  for (const payload of [null, 7, {}, { running: "many", models: 7, token_gap: [] }]) {
+    const { at, models, timeToFirstToken, tokenGap, ...figures } = readSample(payload, 1);
+    assert.deepEqual([at, models, timeToFirstToken, tokenGap], [1, [], { p50: null, p90: null, p99: null }, { p50: null, p90: null, p99: null }]);
+    assert.ok(Object.values(figures).every((value) => value === null), JSON.stringify(figures));
+  }
 });
 
-test("what lies beyond the last bucket is told as its bound", () => {
-  const none = { buckets: new Map<number, number>(), count: 0 };
-  assert.equal(percentilesBetween(none, { buckets: new Map([[0.5, 0]]), count: 4 }).p50, 0.5);
+test("samples are kept whether somebody looks or not, the last 720", () => {
+  const source = broadcasts();
+  const dashboard = createDashboard(source);
+  for (let at = 1; at <= 800; at += 1) source.metrics.emit({ requests_total: at });
+  const kept = dashboard.samples.get().map(({ requestsTotal }) => requestsTotal);
+  assert.deepEqual([kept.length, kept[0], kept.at(-1)], [720, 81, 800]);
 });
 
-test("where the figures cannot be read what is broadcast is shown, and no made-up zeros", async (context) => {
-  context.mock.timers.enable({ apis: ["setTimeout", "Date"] });
-  const activity = new Cell<ActivityMetrics | null>(null);
-  let asked = 0;
-  const dashboard = createDashboard({ json: () => {
-    asked += 1;
-    return Promise.reject(new Failure("RATE_LIMITED", "Too many requests.", asked === 1 ? 20 : null));
-  } }, activity);
-  const end = dashboard.watch();
-  await new Promise(setImmediate);
-  assert.equal(dashboard.error.get()?.code, "RATE_LIMITED");
-  activity.set({ connections: 2, running: 3, requestsTotal: 40, tokensTotal: 900, tokensPerSecond: 87.5 });
-  const [sample] = dashboard.samples.get();
-  assert.deepEqual([sample?.running, sample?.tokensPerSecond, sample?.requestsTotal, sample?.memory, sample?.kvUse, sample?.errorsTotal], [3, 87.5, 40, null, null, null]);
-  context.mock.timers.tick(19_000);
-  assert.equal(asked, 1, "the server named a time");
-  context.mock.timers.tick(1000);
-  assert.equal(asked, 2);
-  end();
-  activity.set({ connections: 1, running: 0, requestsTotal: 41, tokensTotal: 901, tokensPerSecond: 0 });
-  assert.equal(dashboard.samples.get().length, 1, "nobody watches");
+test("why no figures come is said, and not of a connection that comes back at once", () => {
+  const source = broadcasts();
+  const { problem } = createDashboard(source);
+  const lost: ConnectionStatus = { ...connected, state: "disconnected", retryAt: 1000, attempt: 1, reason: "The connection was lost." };
+  source.status.set(lost);
+  assert.equal(problem.get(), "");
+  source.status.set({ ...lost, attempt: 2 });
+  assert.match(problem.get(), /^The connection was lost\. Until the page is connected, no figures come\.$/);
+  source.status.set({ ...lost, state: "connecting", attempt: 2, reason: "" });
+  assert.match(problem.get(), /^The connection was lost\./, "it does not come and go with each attempt");
+  source.status.set(connected);
+  assert.equal(problem.get(), "");
+  source.status.set({ ...lost, retryAt: null, reason: "The server needs a key." });
+  assert.match(problem.get(), /^The server needs a key\./);
+  source.status.set({ ...connected, transport: "sse" });
+  assert.match(problem.get(), /^WebSockets do not get through/);
+  source.status.set(connected);
+  source.serverStatus.emit({ models: [], broadcast: 0 });
+  assert.match(problem.get(), /websocket\.broadcast is 0/);
+  source.serverStatus.emit({ models: [], broadcast: 5 });
+  assert.equal(problem.get(), "");
 });
