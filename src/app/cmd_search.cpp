@@ -16,6 +16,7 @@
 #include "app/workbench.h"
 #include "base/error.h"
 #include "base/printable.h"
+#include "ingest/found_json.h"
 #include "ingest/lookup.h"
 #include "ingest/model_embedder.h"
 
@@ -39,29 +40,6 @@ struct SearchCommand {
   ModelOptions options;
   LongbowFlags longbow;
 };
-
-// What was stored as JSON is JSON again; what cannot be read stays a text.
-nlohmann::ordered_json metadata_json(const std::string& text) {
-  if (text.empty()) return nullptr;
-  try {
-    return parse_json(text, "metadata");
-  } catch (const Error&) {
-    return text;
-  }
-}
-
-nlohmann::ordered_json json_of(const FoundText& found) {
-  nlohmann::ordered_json object{{"score", found.score}, {"id", found.id}};
-  if (!found.stored) return object;
-  object["text"] = found.text;
-  if (!found.doc_id.empty()) object["doc_id"] = found.doc_id;
-  if (!found.source.empty()) object["source"] = found.source;
-  if (!found.metadata.empty()) object["metadata"] = metadata_json(found.metadata);
-  for (const auto& [name, value] : found.columns) {
-    if (!object.contains(name)) object[name] = value;
-  }
-  return object;
-}
 
 // One line of a text, as much as fits.
 std::string line_of(const std::string& text, std::size_t columns) {
@@ -114,7 +92,7 @@ int run_search(const SearchCommand& command, Log& log) {
   const std::vector<FoundText> texts = find_texts(*client, address.dataset, request);
   if (command.json) {
     auto array = nlohmann::ordered_json::array();
-    for (const FoundText& found : texts) array.push_back(json_of(found));
+    for (const FoundText& found : texts) array.push_back(found_json(found));
     write_output(dump_json(array) + "\n");
     return 0;
   }

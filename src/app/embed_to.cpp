@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/printable.h"
+#include "ingest/dataset_check.h"
 #include "ingest/folder_source.h"
 #include "ingest/ingest_estimate.h"
 #include "ingest/ingestion.h"
@@ -65,28 +66,6 @@ fs::path journal_of(const EmbedToCommand& command, const LongbowAddress& address
   const fs::path folder = state_folder();
   if (folder.empty()) fail(ErrorKind::usage, "there is no home folder for the journal: name a file (--journal)");
   return journal_path(folder, longbow_address_text(address));
-}
-
-// Refuses a dataset that the vectors do not fit, and begins a new journal.
-void check_dataset(LongbowClient& client, const EmbedToCommand& command, Journal& journal, std::int32_t dimension) {
-  const std::string& dataset = client.address().dataset;
-  const bool is_there = client.readiness(dataset).state != ReadyState::missing;
-  const std::optional<StoredSchema> schema = is_there ? client.schema(dataset) : std::nullopt;
-  if (schema && schema->dimension != dimension) {
-    fail(ErrorKind::bad_input, "the dataset {} holds vectors of {} values; the model's have {}", printable(dataset),
-         schema->dimension, dimension);
-  }
-  if (schema && schema->id_type != IdType::int64) {
-    fail(ErrorKind::bad_input, "the ids of the dataset {} are no numbers: choose another dataset", printable(dataset));
-  }
-  if (!journal.is_new()) return;
-  if (schema && !command.append) {
-    fail(ErrorKind::usage,
-         "the dataset {} has rows that the journal {} knows nothing of: --append adds to them, --journal names the "
-         "journal that they were stored with",
-         printable(dataset), printable(journal.path().string(), 400));
-  }
-  journal.begin(schema ? rows_before(client, dataset, {}) : RowsBefore{});
 }
 
 std::string per_second(std::uint64_t count, double seconds) {
@@ -248,7 +227,10 @@ int run_embed_to(const EmbedToCommand& command, const std::string& file, const E
     return 0;
   }
   Journal journal(path, subject);
-  check_dataset(*client, command, journal, embedder.dimension());
+  begin_dataset(*client, address.dataset, journal, embedder.dimension(),
+                command.append ? UnknownRows::added_to : UnknownRows::refused,
+                fmt::format("--append adds to them, --journal names the one that they were stored with in place of {}",
+                            printable(path.string(), 400)));
   const IngestOptions settings{.batch_rows = static_cast<std::size_t>(command.batch)};
   const IngestCalls calls{.watch = [&watch](const IngestProgress& progress) { return watch(progress); },
                           .note = [&log](const std::string& sentence) { log.warn("{}", sentence); }};

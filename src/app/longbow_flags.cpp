@@ -27,14 +27,18 @@ void add_longbow_flags(CLI::App& command, LongbowFlags& flags) {
   command.add_option("--key-file", flags.key, "Its key")->type_name("FILE");
 }
 
-std::unique_ptr<LongbowClient> open_longbow(const LongbowAddress& address, const LongbowFlags& flags) {
+LongbowOptions longbow_options(const LongbowFlags& flags) {
   LongbowOptions options;
   options.token = file_text(flags.token_file);
   options.token.erase(options.token.find_last_not_of(" \r\n") + 1);
   options.root_certificates = file_text(flags.authorities);
   options.client_certificate = file_text(flags.certificate);
   options.client_key = file_text(flags.key);
-  return connect_longbow(address, options);
+  return options;
+}
+
+std::unique_ptr<LongbowClient> open_longbow(const LongbowAddress& address, const LongbowFlags& flags) {
+  return connect_longbow(address, longbow_options(flags));
 }
 
 }  // namespace quarrel

@@ -10,6 +10,7 @@
 #include "server/openai_request.h"
 #include "server/openai_writer.h"
 #include "server/routes.h"
+#include "server/store_texts.h"
 
 namespace quarrel {
 namespace {
@@ -47,6 +48,21 @@ std::string embeddings_body(std::span<const Embedding> embeddings, bool base64, 
   return body;
 }
 
+// What comes back goes into this dataset too, on its way.
+constexpr const char* kStoreHeader = "x-quarrel-store";
+
+std::shared_ptr<StoreTexts> texts_to_store(Service& service, const std::string& address, const EmbeddingAsk& ask) {
+  StoreTextsRequest storing{.to = service.stores().address(address, kStoreHeader), .options = ask.options};
+  for (const auto& input : ask.inputs) {
+    const std::string* text = std::get_if<std::string>(&input);
+    if (text == nullptr || is_blank(*text)) {
+      throw invalid_field("input", fmt::format("with {} each input is a text, neither tokens nor empty", kStoreHeader));
+    }
+    storing.texts.push_back({.text = *text});
+  }
+  return std::make_shared<StoreTexts>(service, std::move(storing));
+}
+
 Json model_json(const OfferedModel& model, const std::vector<ModelRegistry::Status>& loaded) {
   Json json{{"id", model.name}, {"object", "model"}, {"created", model.created}, {"owned_by", "quarrel"}};
   const auto found = std::ranges::find(loaded, model.name, &ModelRegistry::Status::name);
@@ -81,7 +97,18 @@ void openai_embeddings(Service& service, const std::shared_ptr<Exchange>& exchan
   const auto respond = [base64 = request.base64, name = model.name](std::span<const Embedding> embeddings, double) {
     return http::Response{.body = embeddings_body(embeddings, base64, name)};
   };
-  start_embedding_call(service, exchange, model, std::move(ask), {.respond = respond, .fail = openai_error});
+  EmbeddingAnswer answer{.respond = respond, .fail = openai_error};
+  const std::string_view store = exchange->request().header(kStoreHeader);
+  if (!store.empty()) {
+    answer.store =
+        store_work(service, texts_to_store(service, std::string(store), ask),
+                   [respond](std::span<const Embedding> embeddings, const IngestReport& report) {
+                     http::Response response = respond(embeddings, 0.0);
+                     response.headers.emplace_back("x-quarrel-stored", fmt::format("{}", report.progress.sent));
+                     return response;
+                   });
+  }
+  start_embedding_call(service, exchange, model, std::move(ask), std::move(answer));
 }
 
 void openai_models(Service& service, const std::shared_ptr<Exchange>& exchange) {

@@ -67,6 +67,8 @@ Operation describe_detokenize();
 Operation describe_apply_template();
 Operation describe_rerank();
 Operation describe_openai_rerank();
+Operation describe_embed_to();  // operation_longbow.cpp, like the next
+Operation describe_store_search();
 Operation describe_health();
 Operation describe_api_health();
 Operation describe_healthz();

@@ -48,9 +48,9 @@ class FakeLongbow final : public LongbowClient {
  public:
   // --- what a test sets and asks
   Fault fault = Fault::none;
-  int fault_at = 0;    // the call that it happens at, from 0
-  int faults = 1;      // so many calls in a row
-  int busy_polls = 0;  // so often it is busy before it is ready
+  int fault_at = 0;                 // the call that it happens at, from 0
+  int faults = 1;                   // so many calls in a row
+  std::atomic<int> busy_polls = 0;  // so often it is busy before it is ready
   std::int64_t unindexed = 0;
   std::vector<FakeRow> rows;
   bool exists = false;
