@@ -70,7 +70,9 @@ class Cutter {
     const std::size_t limit = std::min(text_.size(), begin + most_bytes());
     std::size_t fits = covered;
     std::size_t exceeds = std::min(limit, std::max(begin + options_.tokens * 2, covered + options_.tokens));
-    while (exceeds > fits && tokens(begin, exceeds = character(exceeds)) <= options_.tokens) {
+    for (;;) {
+      exceeds = std::max(character(exceeds), next_character(fits));  // further by a character at least
+      if (tokens(begin, exceeds) > options_.tokens) break;
       fits = exceeds;
       if (exceeds >= character(limit)) return exceeds;
       exceeds = std::min(limit, begin + 2 * (exceeds - begin));

@@ -270,6 +270,11 @@ Journal::Counts Journal::counts() const {
           .missing = count(State::missing)};
 }
 
+std::uint64_t Journal::next_id() const {
+  const std::scoped_lock lock(mutex_);
+  return before_.first_id + rows_.size();
+}
+
 template <typename Wanted>
 std::vector<std::uint32_t> Journal::ids_where(const Wanted& wanted) const {
   const std::scoped_lock lock(mutex_);

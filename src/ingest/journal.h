@@ -81,6 +81,8 @@ class Journal {
   void looked_for_all(std::span<const std::uint32_t> missing);
 
   Counts counts() const;
+  // That a new text would get.
+  std::uint64_t next_id() const;
   // Ids in ascending order: those that were sent without an answer; those known to be missing; all that were ever sent.
   std::vector<std::uint32_t> unsure() const;
   std::vector<std::uint32_t> missing() const;

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
+#include <numeric>
 #include <utility>
 
 #include "base/error.h"
+#include "base/printable.h"
 
 namespace quarrel {
 namespace {
@@ -123,6 +125,7 @@ Readiness RowSender::wait_until_ready(bool settled, const std::stop_token& stop)
 }
 
 std::vector<std::uint8_t> RowSender::seen(std::span<const std::uint32_t> ids, const std::stop_token& stop) {
+  if (ids.empty()) return {};
   std::vector<std::uint32_t> sorted(ids.begin(), ids.end());
   std::ranges::sort(sorted);
   std::vector<std::uint8_t> times(sorted.size());
@@ -156,13 +159,30 @@ std::vector<std::uint8_t> RowSender::seen(std::span<const std::uint32_t> ids, co
   return result;
 }
 
+// Somebody else gives the ids that this journal would give next: rows could not be told apart.
+void RowSender::refuse_rows_of_others(const std::stop_token& stop) {
+  bool found = false;
+  client_.scan(
+      dataset_,
+      {{.field = "id", .comparison = Comparison::greater_or_equal, .value = fmt::format("{}", journal_.next_id())}},
+      [&found](const StoredRow&) {
+        found = true;
+        return false;
+      },
+      stop);
+  if (!found) return;
+  fail(ErrorKind::usage,
+       "the dataset {} has rows with ids that its journal has not given: another program stores there, or the journal "
+       "was damaged; choose another dataset, or add to this one with a new journal",
+       printable(dataset_));
+}
+
 StoreState RowSender::settle(const std::stop_token& stop) {
   const std::vector<std::uint32_t> all = journal_.sent();
-  if (all.empty()) return {};
   const std::vector<std::uint32_t> unsure = journal_.unsure();
   const Readiness ready = wait_until_ready(!unsure.empty(), stop);
   if (ready.state == ReadyState::missing) {
-    journal_.looked_for_all(all);
+    if (!all.empty()) journal_.looked_for_all(all);
     return {.missing = all.size()};
   }
   const auto missing_of = [](std::span<const std::uint32_t> ids, std::span<const std::uint8_t> times) {
@@ -182,17 +202,21 @@ StoreState RowSender::settle(const std::stop_token& stop) {
   if (single && ready.indexed && std::cmp_equal(*ready.indexed, before + believed)) {
     std::vector<std::uint32_t> missing = journal_.missing();
     missing.insert(missing.end(), not_there.begin(), not_there.end());
-    journal_.looked_for_all(missing);
+    if (!all.empty()) journal_.looked_for_all(missing);
     return {.rows = believed, .missing = missing.size()};
   }
   const std::vector<std::uint8_t> times = seen(all, stop);
+  if (ready.indexed &&
+      std::cmp_greater(*ready.indexed, before + std::accumulate(times.begin(), times.end(), std::uint64_t{0}))) {
+    refuse_rows_of_others(stop);
+  }
   const std::vector<std::uint32_t> missing = missing_of(all, times);
-  journal_.looked_for_all(missing);
+  if (!all.empty()) journal_.looked_for_all(missing);
   StoreState state{.rows = all.size() - missing.size(), .missing = missing.size()};
   state.repeated =
       static_cast<std::uint64_t>(std::ranges::count_if(times, [](std::uint8_t count) { return count > 1; }));
-  if (ready.indexed && std::cmp_less(*ready.indexed, state.rows)) {
-    state.unindexed = state.rows - static_cast<std::uint64_t>(*ready.indexed);
+  if (ready.indexed && std::cmp_less(*ready.indexed, before + state.rows)) {
+    state.unindexed = before + state.rows - static_cast<std::uint64_t>(*ready.indexed);
   }
   return state;
 }

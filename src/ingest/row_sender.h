@@ -49,7 +49,8 @@ class RowSender {
   void send(VectorBatch& batch, std::span<const std::uint32_t> ids, const std::stop_token& stop);
 
   // Waits until the store has taken in everything, then counts rows, and looks for them where the count does not show
-  // that all are there. Throws as above, and Error(busy) where the store takes too long.
+  // that all are there. Throws as above, and Error: busy where the store takes too long, usage where another gives ids
+  // too.
   StoreState settle(const std::stop_token& stop);
 
   std::uint64_t bytes_sent() const noexcept { return bytes_; }
@@ -63,6 +64,7 @@ class RowSender {
   Readiness ready_once(const std::stop_token& stop);
   // How often each of these ids is in the store, as far as ids lie in their range.
   std::vector<std::uint8_t> seen(std::span<const std::uint32_t> ids, const std::stop_token& stop);
+  void refuse_rows_of_others(const std::stop_token& stop);
   void pause(std::chrono::milliseconds time, const std::stop_token& stop) const;
 
   LongbowClient& client_;

@@ -27,10 +27,13 @@ std::vector<std::string> allowed_ports(const std::vector<std::string>& hosts) {
   std::vector<std::string> allowed;
   for (const std::string& text : hosts) {
     const LongbowAddress entry = read_longbow_address("longbow://" + text, DatasetPart::optional);
-    if (!entry.dataset.empty()) fail(ErrorKind::usage, "'{}' is no host of a vector store", printable(text));
+    if (!entry.dataset.empty() || text.find_first_of("/?") != std::string::npos) {
+      fail(ErrorKind::usage, "'{}' is no host of a vector store: name, or name:port", printable(text));
+    }
     const std::string host = lower_case(entry.host);
     allowed.push_back(host_and_port(host, entry.data_port));
-    if (entry.data_port == kLongbowDataPort) allowed.push_back(host_and_port(host, kLongbowMetaPort));
+    const bool names_its_port = lower_case(text) == allowed.back();
+    if (!names_its_port) allowed.push_back(host_and_port(host, kLongbowMetaPort));
   }
   return allowed;
 }

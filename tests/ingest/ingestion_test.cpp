@@ -344,6 +344,22 @@ TEST_F(Ingestion, OthersRowsAreNotOurs) {
   EXPECT_EQ(store_.rows.back().id, 46);
 }
 
+// Two journals of one dataset would give the same ids.
+TEST_F(Ingestion, ADatasetInWhichAnotherGivesIdsIsRefused) {
+  for (const std::size_t before : {0u, 6u}) {
+    run(many(before));
+    const std::size_t rows = store_.rows.size();
+    store_.exists = true;
+    store_.dimension = kWidth;
+    store_.rows.push_back({.id = 9, .text = "another's", .vector = {1, 2, 3}});
+    expect_error(ErrorKind::usage, {"has not given"}, [&] { run(many(8)); });
+    EXPECT_EQ(store_.rows.size(), rows + 1) << "nothing is sent";
+    store_.rows.pop_back();
+  }
+  run(many(8));
+  expect_all(many(8));
+}
+
 TEST_F(Ingestion, AnInterruptedRunGoesOn) {
   const std::vector<std::string> texts = many(40);
   calls_.watch = [](const IngestProgress& progress) { return progress.sent < 12; };

@@ -33,7 +33,8 @@ unsigned refusal(const LongbowStores& stores, const std::string& address) {
 
 TEST(LongbowStoresTest, ReachesNamedPortsAndNoOthers) {
   NoLog log;
-  const LongbowStores stores(only({"Store.example", "127.0.0.1:4000", "127.0.0.1:4001", "[::1]:4000"}), log);
+  const LongbowStores stores(
+      only({"Store.example", "127.0.0.1:4000", "127.0.0.1:4001", "[::1]:4000", "127.0.0.2:3000"}), log);
   for (const char* taken :
        {"longbow://store.example/a", "longbow://STORE.EXAMPLE:3000/a?meta=3001", "longbow+tls://store.example/a",
         "longbow://127.0.0.1:4000/a?meta=4001", "longbow://[::1]:4000/a?meta=4000"}) {
@@ -42,7 +43,7 @@ TEST(LongbowStoresTest, ReachesNamedPortsAndNoOthers) {
   for (const char* refused :
        {"longbow://other.example/a", "longbow://store.example:22/a", "longbow://store.example/a?meta=22",
         "longbow://127.0.0.1/a", "longbow://127.0.0.1:4000/a", "longbow://store.example.other/a",
-        "longbow://[::1]:4000/a?meta=4001"}) {
+        "longbow://[::1]:4000/a?meta=4001", "longbow://127.0.0.2/a"}) {
     EXPECT_EQ(refusal(stores, refused), 403u) << refused;
   }
   for (const char* wrong : {"http://store.example/a", "longbow://store.example", "longbow://store.example/", "store"}) {
@@ -56,7 +57,9 @@ TEST(LongbowStoresTest, NothingIsReachedUnlessTheSettingsSaySo) {
   EXPECT_FALSE(none.any());
   EXPECT_EQ(refusal(none, "longbow://localhost/a"), 403u);
   EXPECT_EQ(refusal(none, ""), 400u);
-  EXPECT_THROW(LongbowStores(only({"host/dataset"}), log), Error);
+  for (const char* wrong : {"host/dataset", "host/", "host?meta=4", ""}) {
+    EXPECT_THROW(LongbowStores(only({wrong}), log), Error) << wrong;
+  }
   EXPECT_THROW(LongbowStores({.hosts = {"a"}, .address = "longbow://b/x"}, log), Error);
 }
 
