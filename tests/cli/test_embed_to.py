@@ -9,6 +9,7 @@ import subprocess
 import time
 import unittest
 
+from certificates import make_certificate
 from harness import QUARREL, ProgramTest
 
 SERVER = os.environ.get("LONGBOW_SERVER", "build/release/longbow_server")
@@ -109,7 +110,7 @@ class Ways(StoreTest):
         self.assertEqual({hit["text"] for hit in only}, {"the dog", "a word"})
 
     def test_a_folder_is_cut(self):
-        words = " ".join(["dog", "fox", "word", "long"] * 40)
+        words = " ".join(f"dog {i}" for i in range(80))
         self.write("notes/a.txt", f"the fox\n\n{words}")
         self.write("notes/deep/b.md", "a dog")
         self.write("notes/picture", b"\x89PNG\0\0")
@@ -152,6 +153,7 @@ class Ways(StoreTest):
         self.embed(file, "shared", "--journal", other, "--append")
         self.assertEqual(self.rows("shared"), 6)
         self.assertEqual(len({hit["id"] for hit in self.search("shared", "dog")}), 6)
+        self.refuse(2, ["has not given"], "embed", self.bert, "--file", file, "--to", self.address("shared"))
         model = self.make_toy("embed", "second.gguf", seed=99)
         self.refuse(2, ["another model"], "embed", model, "--file", file, "--to", self.address("shared"))
         self.refuse(2, ["dimension"], "embed", self.bert, "--file", file, "--to", self.address("shared"), "--dimensions", "5")
@@ -239,10 +241,53 @@ class Faults(StoreTest):
         self.assertIn(b"10 stored in stopped, 20 there before", self.succeed(*command, input=lines).out)
         self.expect_once("stopped", self.texts(30))
 
+    def test_a_store_that_refuses_for_a_while(self):
+        self.start_store("--refuse-calls", "2", "--slow-down")
+        self.embed(self.lines("refused.txt", 30), "refused", "--batch", "10")
+        self.expect_once("refused", self.texts(30))
+
+    def test_a_full_store_is_filled_later(self):
+        kept = self.path("full")
+        os.makedirs(kept)
+        store = self.start_store("--full", "--folder", kept)
+        file = self.lines("full.txt", 20)
+        command = ("embed", self.bert, "--file", file, "--to", self.address("full"), "--batch", "10")
+        self.refuse(1, ["127.0.0.1"], *command)
+        store.kill()
+        store.wait()
+        self.start_store("--data-port", self.ports[0], "--meta-port", self.ports[1], "--folder", kept)
+        self.succeed(*command)
+        self.expect_once("full", self.texts(20))
+
+    def test_a_store_that_is_killed_in_the_middle(self):
+        kept = self.path("kept")
+        os.makedirs(kept)
+        store = self.start_store("--folder", kept)
+        count = 400
+        command = [QUARREL, "embed", self.bert, "--file", self.lines("middle.txt", count), "--to", self.address("middle"),
+                   "--batch", "4"]
+        process = subprocess.Popen(command, env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.wait_for_rows("middle", 40)
+        store.kill()
+        store.wait()
+        self.start_store("--data-port", self.ports[0], "--meta-port", self.ports[1], "--folder", kept)
+        process.wait(120)  # it may have gone on by itself, or given up
+        self.succeed(*command[1:])
+        self.expect_once("middle", self.texts(count))
+
+    def test_a_certificate_of_somebody_else(self):
+        certificate, key = make_certificate(self.folder, "store")
+        other, _ = make_certificate(self.folder, "other")
+        self.start_store("--certificate", certificate, "--key", key)
+        secure = self.address("secure").replace("longbow://127.0.0.1", "longbow+tls://localhost")
+        command = ("embed", self.bert, "--file", self.lines("secure.txt", 3), "--to", secure)
+        self.refuse(1, ["certificate"], *command, "--ca-file", other)
+        self.succeed(*command, "--ca-file", certificate)
+
     def wait_for_rows(self, dataset, count):
         for _ in range(600):
             shown = self.run_program("datasets", self.address(dataset), "--json")
-            if shown.code == 0 and json.loads(shown.out)["rows"] == count:
+            if shown.code == 0 and (json.loads(shown.out)["rows"] or 0) >= count:
                 return
             time.sleep(0.05)
         self.fail("no rows came")
