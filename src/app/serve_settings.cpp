@@ -69,6 +69,13 @@ std::vector<Row> server_rows() {
         .value_name = "N",
         .help = "Listen on this port too, where Ollama's clients look for it: 11434"},
        [](Settings& s, const Value& v) { s.serve.http.further_ports = {whole<std::uint16_t>(v)}; }},
+      {{.key = "server.flight_port",
+        .flags = "--flight-port",
+        .kind = Kind::integer,
+        .most = 65535,
+        .value_name = "N",
+        .help = "Serve Arrow Flight on this port too (0: a free one); without it there is none"},
+       [](Settings& s, const Value& v) { s.serve.flight_port = whole<std::uint16_t>(v); }},
       {{.key = "server.unix_socket",
         .flags = "--unix-socket",
         .value_name = "PATH",
@@ -421,13 +428,6 @@ Row longbow_file(const char* key, const char* flag, std::string LongbowFlags::* 
 
 std::vector<Row> longbow_rows() {
   return {
-      {{.key = "server.flight_port",
-        .flags = "--flight-port",
-        .kind = Kind::integer,
-        .most = 65535,
-        .value_name = "N",
-        .help = "Serve Arrow Flight on this port too (0: a free one); without it there is none"},
-       [](Settings& s, const Value& v) { s.serve.flight_port = whole<std::uint16_t>(v); }},
       {{.key = "longbow.hosts",
         .flags = "--longbow-host",
         .kind = Kind::texts,
