@@ -69,7 +69,7 @@ TEST_F(StoreCall, StoresEachTextOnce) {
   ASSERT_EQ(first.status, 200u) << first.body;
   EXPECT_EQ(first.body["stored"], 2);
   EXPECT_EQ(first.body["to"], "longbow://localhost:3000/texts?meta=3001");
-  const Answer again = ask(embed_to, texts({"the fox", "the fox", "a cat"}));
+  const Answer again = ask(embed_to, texts({"the fox", "a cat", "a cat"}));
   ASSERT_EQ(again.status, 200u) << again.body;
   EXPECT_EQ(again.body["stored"], 1);
   EXPECT_EQ(again.body["stored_before"], 1);
@@ -150,19 +150,27 @@ TEST_F(StoreCall, RowsThatAnotherHasStoredAreAddedToWhereThatIsWanted) {
 }
 
 TEST_F(StoreCall, WhoComesWhenTooManyWaitIsRefused) {
-  const auto go = std::make_shared<std::latch>(1);
+  struct Gate {
+    std::shared_ptr<std::latch> latch = std::make_shared<std::latch>(1);
+    ~Gate() { latch->count_down(); }
+  } const gate;
+  // Four run once their threads are there, the others wait: then there is no room left.
+  constexpr std::size_t kRoom = 4 + 64;
   std::size_t taken = 0;
-  try {
-    for (; taken < 1000; ++taken) service_->stores().post("", {}, [go](const std::stop_token&) { go->wait(); });
-  } catch (const ApiError& error) {
-    EXPECT_EQ(error.status, 503u);
-  }
-  EXPECT_LT(taken, 1000u);
+  ASSERT_TRUE(test::eventually([&] {
+    try {
+      for (; taken < kRoom; ++taken) {
+        service_->stores().post("", {}, [latch = gate.latch](const std::stop_token&) { latch->wait(); });
+      }
+    } catch (const ApiError& error) {
+      EXPECT_EQ(error.status, 503u);
+    }
+    return taken == kRoom;
+  }));
   const Answer refused = ask(embed_to, texts({"a"}));
   EXPECT_EQ(refused.status, 503u);
   EXPECT_TRUE(std::ranges::any_of(refused.headers, [](const auto& each) { return each.first == "Retry-After"; }));
-  EXPECT_GE(service_->stores().observations().refused, 2u);
-  go->count_down();
+  EXPECT_GE(service_->stores().observations().refused, 1u);
 }
 
 TEST_F(StoreCall, EndsWhenItsClientHasGone) {
