@@ -1,14 +1,12 @@
 #include "server/longbow_api.h"
 
-#include <fmt/format.h>
-
+#include <span>
 #include <utility>
 
-#include "base/error.h"
-#include "base/printable.h"
 #include "ingest/found_json.h"
 #include "server/embedding_call.h"
 #include "server/longbow_request.h"
+#include "server/retrieval.h"
 #include "server/store_texts.h"
 
 namespace quarrel {
@@ -29,18 +27,9 @@ http::Response stored_response(const std::string& model, const LongbowAddress& t
                                 {"unindexed", report.store.unindexed}})};
 }
 
-http::Response search(Service& service, const StoreSearchRequest& asked, const LongbowAddress& from,
-                      const std::string& model, std::span<const float> vector, const std::stop_token& stop) {
-  const std::shared_ptr<LongbowClient> client = service.stores().client(from);
-  if (client->readiness(from.dataset).state == ReadyState::missing) {
-    throw ApiError(
-        404, "not_found_error", "dataset_not_found",
-        fmt::format("there is no dataset {} at {}", printable(from.dataset), host_and_port(from.host, from.data_port)),
-        "from");
-  }
-  const SearchRequest request{.vector = vector, .k = asked.k, .filters = asked.filters};
+http::Response found_response(const std::string& model, const LongbowAddress& from, std::span<const FoundText> found) {
   Json results = Json::array();
-  for (const FoundText& found : find_texts(*client, from.dataset, request, stop)) results.push_back(found_json(found));
+  for (const FoundText& each : found) results.push_back(found_json(each));
   return {.body =
               compact_json({{"model", model}, {"from", longbow_address_text(from)}, {"results", std::move(results)}})};
 }
@@ -76,8 +65,7 @@ void search_store(Service& service, const std::shared_ptr<Exchange>& exchange) {
   StoreWork work;
   work.run = [&service, request = std::move(request), from, name = model.name](std::span<const Embedding> vectors,
                                                                                const std::stop_token& stop) {
-    return ask_store(service, StoreOperation::search,
-                     [&] { return search(service, request, from, name, vectors.front().values, stop); });
+    return found_response(name, from, find_in_store(service, request, from, vectors.front().values, stop));
   };
   start_embedding_call(service, exchange, model, std::move(ask), {.fail = plain_error, .store = std::move(work)});
 }

@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "ingest/prompt_context.h"
 #include "server/question.h"
 #include "server/schema.h"
 
@@ -16,6 +17,10 @@ namespace {
 constexpr std::int32_t kMostHits = 1000;  // each is looked up
 constexpr std::size_t kMostColumns = 32;
 constexpr std::size_t kMostFilters = 32;
+constexpr std::int32_t kMostContextTexts = 32;
+constexpr std::string_view kFilterHelp =
+    "only rows whose columns compare so: `FIELD=VALUE`, or with !=, <, <=, > or >=";
+constexpr std::string_view kFromHelp = "longbow://host[:3000]/dataset; without it the address of the server's settings";
 
 // A member as a column of text holds it.
 std::string column_text(const Json& value) { return value.is_string() ? as_text(value) : compact_json(value); }
@@ -70,14 +75,25 @@ std::vector<std::string> read_strings(const Json& value, const char* field, std:
   return value.get<std::vector<std::string>>();
 }
 
-void read_filters(const Json& value, StoreSearchRequest& request) {
+std::vector<RowFilter> read_filters(const Json& value) {
+  std::vector<RowFilter> filters;
   for (const std::string& text : read_strings(value, "filters", kMostFilters)) {
     try {
-      request.filters.push_back(read_row_filter(text));
+      filters.push_back(read_row_filter(text));
     } catch (const Error& error) {
       throw invalid_field("filters", error.what());
     }
   }
+  return filters;
+}
+
+std::string read_template(const Json& value) {
+  try {
+    check_context_template(as_text(value));
+  } catch (const Error& error) {
+    throw invalid_field("template", error.what());
+  }
+  return as_text(value);
 }
 
 // Columns are taken out of the metadata, as `quarrel embed --column` takes them out of the objects.
@@ -125,7 +141,7 @@ constexpr std::array kToFields = {
             .read = [](const Json& v, EmbedToRequest& r) { r.model = as_text(v); }},
     ToField{.name = "to",
             .kind = FieldKind::text,
-            .help = "longbow://host[:3000]/dataset; without it the address of the server's settings",
+            .help = kFromHelp,
             .read = [](const Json& v, EmbedToRequest& r) { r.to = as_text(v); }},
     ToField{.name = "texts",
             .help = "texts, or objects with `text`, perhaps `id` and `metadata`",
@@ -168,7 +184,7 @@ constexpr std::array kSearchFields = {
                 .read = [](const Json& v, StoreSearchRequest& r) { r.model = as_text(v); }},
     SearchField{.name = "from",
                 .kind = FieldKind::text,
-                .help = "longbow://host[:3000]/dataset; without it the address of the server's settings",
+                .help = kFromHelp,
                 .read = [](const Json& v, StoreSearchRequest& r) { r.from = as_text(v); }},
     SearchField{.name = "query",
                 .kind = FieldKind::text,
@@ -181,8 +197,8 @@ constexpr std::array kSearchFields = {
                 .help = "how many texts; 10 without it",
                 .read = [](const Json& v, StoreSearchRequest& r) { r.k = as_integer(v); }},
     SearchField{.name = "filters",
-                .help = "only rows whose columns compare so: `FIELD=VALUE`, or with !=, <, <=, > or >=",
-                .read = read_filters,
+                .help = kFilterHelp,
+                .read = [](const Json& v, StoreSearchRequest& r) { r.filters = read_filters(v); },
                 .schema = filters_schema},
     SearchField{.name = "prefix",
                 .kind = FieldKind::text,
@@ -194,6 +210,50 @@ constexpr std::array kSearchFields = {
                 .most = kMostTokens,
                 .help = "as the dataset was filled with: only the first so many values",
                 .read = [](const Json& v, StoreSearchRequest& r) { r.dimensions = as_integer(v); }},
+};
+
+using ContextField = Field<RetrievalRequest>;
+
+constexpr std::array kRetrievalFields = {
+    ContextField{.name = "from",
+                 .kind = FieldKind::text,
+                 .help = kFromHelp,
+                 .read = [](const Json& v, RetrievalRequest& r) { r.search.from = as_text(v); }},
+    ContextField{.name = "model",
+                 .kind = FieldKind::text,
+                 .help = "the embedding model that the dataset was filled with",
+                 .read = [](const Json& v, RetrievalRequest& r) { r.search.model = as_text(v); }},
+    ContextField{.name = "k",
+                 .kind = FieldKind::integer,
+                 .least = 1,
+                 .most = kMostContextTexts,
+                 .help = "how many texts at most; 4 without it",
+                 .read = [](const Json& v, RetrievalRequest& r) { r.search.k = as_integer(v); }},
+    ContextField{
+        .name = "max_tokens",
+        .kind = FieldKind::integer,
+        .least = 1,
+        .most = kMostTokens,
+        .help = "of all texts together; 1024 without it, half of the context at most",
+        .read = [](const Json& v, RetrievalRequest& r) { r.max_tokens = static_cast<std::size_t>(as_integer(v)); }},
+    ContextField{.name = "filters",
+                 .help = kFilterHelp,
+                 .read = [](const Json& v, RetrievalRequest& r) { r.search.filters = read_filters(v); },
+                 .schema = filters_schema},
+    ContextField{.name = "prefix",
+                 .kind = FieldKind::text,
+                 .help = "put before the question when it is embedded",
+                 .read = [](const Json& v, RetrievalRequest& r) { r.search.prefix = as_text(v); }},
+    ContextField{.name = "dimensions",
+                 .kind = FieldKind::integer,
+                 .least = 1,
+                 .most = kMostTokens,
+                 .help = "as the dataset was filled with: only the first so many values",
+                 .read = [](const Json& v, RetrievalRequest& r) { r.search.dimensions = as_integer(v); }},
+    ContextField{.name = "template",
+                 .kind = FieldKind::text,
+                 .help = "what the model is asked, with {texts} and {question} in it",
+                 .read = [](const Json& v, RetrievalRequest& r) { r.prompt_template = read_template(v); }},
 };
 
 }  // namespace
@@ -213,6 +273,20 @@ StoreSearchRequest read_store_search(const Json& body) {
   return request;
 }
 
+RetrievalRequest read_retrieval(const Json& value) {
+  if (!value.is_object()) throw invalid_field("retrieval", "'retrieval' must be an object");
+  RetrievalRequest request;
+  try {
+    read_fields<RetrievalRequest>(value, kRetrievalFields, request);
+    if (request.search.model.empty()) throw invalid_field("model", "'retrieval' needs the name of an embedding model");
+  } catch (ApiError& error) {
+    error.param = error.param.empty() ? "retrieval" : "retrieval." + error.param;
+    throw;
+  }
+  return request;
+}
+
+Json retrieval_schema() { return schema::request_of<RetrievalRequest>("Retrieval", {"model"}, kRetrievalFields); }
 Json embed_to_schema() { return schema::request_of<EmbedToRequest>("EmbedToRequest", {"texts"}, kToFields); }
 Json store_search_schema() {
   return schema::request_of<StoreSearchRequest>("StoreSearchRequest", {"query"}, kSearchFields);

@@ -34,12 +34,21 @@ struct StoreSearchRequest {
   std::optional<std::int32_t> dimensions = {};
 };
 
+// Of a chat whose question is asked with texts of a store.
+struct RetrievalRequest {
+  StoreSearchRequest search = {.k = 4};  // its query: the question
+  std::size_t max_tokens = 1024;         // of the model that is asked, for all texts
+  std::string prompt_template = {};      // empty: ours
+};
+
 // Throw ApiError that names the field.
 EmbedToRequest read_embed_to(const Json& body);
 StoreSearchRequest read_store_search(const Json& body);
+RetrievalRequest read_retrieval(const Json& value);  // the field `retrieval` of a question
 
 // What they take.
 Json embed_to_schema();
 Json store_search_schema();
+Json retrieval_schema();
 
 }  // namespace quarrel

@@ -9,6 +9,7 @@
 #include "server/embedding_call.h"
 #include "server/openai_request.h"
 #include "server/openai_writer.h"
+#include "server/retrieval.h"
 #include "server/routes.h"
 #include "server/store_texts.h"
 
@@ -20,11 +21,13 @@ using http::Exchange;
 void generate(Service& service, const std::shared_ptr<Exchange>& exchange, OpenAiForm form, OpenAiRequest request) {
   const OfferedModel model = service.find(request.model, *caller_of(*exchange));
   request.ask.priority = request.stream ? Priority::interactive : Priority::normal;
-  auto writer =
-      make_openai_writer(exchange, form, request, {.model = model.name, .fingerprint = "quarrel-" + service.version()});
-  serve_generation(
-      service, exchange, model,
-      [request = std::move(request)](const LoadedModel& loaded) { return ask_of(request, loaded); }, std::move(writer));
+  const std::shared_ptr<Retrieval> retrieval =
+      Retrieval::of(service, request.retrieval, request.messages, {}, *caller_of(*exchange));
+  auto writer = make_openai_writer(exchange, form, request,
+                                   {.model = model.name, .fingerprint = "quarrel-" + service.version()}, retrieval);
+  MakeAsk make_ask = [request = std::move(request)](const LoadedModel& loaded) { return ask_of(request, loaded); };
+  serve_generation(service, exchange, model, with_retrieval(retrieval, std::move(make_ask)), std::move(writer),
+                   {.before = retrieval});
 }
 
 // The whole answer; `name` is the model's.

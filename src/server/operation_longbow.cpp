@@ -13,6 +13,18 @@ std::vector<Operation::Failure> store_errors() { return {{404}, {501}, {502}}; }
 
 }  // namespace
 
+Json sources_schema() {
+  return list(named("Source", object({{"number", integer("the text stands as [number] in the prompt")},
+                                      {"cut", boolean("to what there was room for"), false},
+                                      {"score", number("higher is nearer")},
+                                      {"id", integer()},
+                                      {"text", text("as it stands there")},
+                                      {"doc_id", text("the id that it was stored with"), false},
+                                      {"source", text(), false},
+                                      {"metadata", any(), false}})),
+              "with `retrieval`: the texts that the question was asked with");
+}
+
 Operation describe_embed_to() {
   return {.id = "embedTo",
           .tag = kStoreTag,

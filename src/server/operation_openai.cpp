@@ -63,7 +63,8 @@ Json answer(std::string_view name, std::string_view kind, Json choice) {
                              {"system_fingerprint", text("the program and its version")},
                              {"choices", list(std::move(choice))},
                              {"usage", usage()},
-                             {"timings", timings()}}));
+                             {"timings", timings()},
+                             {"sources", sources_schema(), false}}));
 }
 
 Json chat_answer() {

@@ -101,7 +101,7 @@ ApiError store_error(const LongbowError& error, Log& log) {
 
 }  // namespace
 
-http::Response ask_store(Service& service, StoreOperation operation, const std::function<http::Response()>& work) {
+void ask_store(Service& service, StoreOperation operation, const std::function<void()>& work) {
   const Clock::time_point begun = Clock::now();
   struct Count {
     Service& service;
@@ -110,7 +110,7 @@ http::Response ask_store(Service& service, StoreOperation operation, const std::
     ~Count() { service.stores().count(operation, seconds_since(begun)); }
   } const count{service, operation, begun};
   try {
-    return work();
+    work();
   } catch (const LongbowError& error) {
     throw ApiError(store_error(error, service.log()));
   } catch (const Error& error) {
@@ -164,7 +164,9 @@ StoreWork store_work(Service& service, std::shared_ptr<StoreTexts> texts,
   work.prepare = [texts](const ModelRegistry::Lease& model) { texts->prepare(model); };
   work.run = [&service, texts, answer = std::move(answer)](std::span<const Embedding> vectors,
                                                            const std::stop_token& stop) {
-    return ask_store(service, StoreOperation::put, [&] { return answer(vectors, texts->run(vectors, stop)); });
+    IngestReport report;
+    ask_store(service, StoreOperation::put, [&] { report = texts->run(vectors, stop); });
+    return answer(vectors, report);
   };
   return work;
 }

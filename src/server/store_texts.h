@@ -51,6 +51,6 @@ StoreWork store_work(Service& service, std::shared_ptr<StoreTexts> texts,
 
 // Calls `work`, which asks a store, and counts how long it took. What the store's calls throw becomes what a client may
 // see of it; the log has the rest.
-http::Response ask_store(Service& service, StoreOperation operation, const std::function<http::Response()>& work);
+void ask_store(Service& service, StoreOperation operation, const std::function<void()>& work);
 
 }  // namespace quarrel

@@ -161,6 +161,22 @@ class Ways(StoreTest):
                     "5", "--journal", self.path("third.journal"))
         self.refuse(1, ["dimension"], "search", self.bert, self.address("shared"), "dog", "--dimensions", "5")
 
+    def test_questions_are_asked_with_texts(self):
+        self.embed(self.write("pets.txt", "the fox\na dog\n"), "pets")
+        command = ("run", self.toy, "the fox", "-n", "4", "--context", self.address("pets"), "--context-model", self.bert,
+                   "--context-texts", "1")
+        self.assertIn("Sources: [1] pets.txt (0)\n", self.succeed(*command).err)
+        template = self.write("template", "{texts}\n{question}")
+        with_texts = json.loads(self.succeed(*command, "--json", "--context-template", template).out)
+        self.assertEqual([(each["number"], each["text"]) for each in with_texts["sources"]], [(1, "the fox")])
+        without = json.loads(self.succeed("run", self.toy, "[1] the fox\nthe fox", "-n", "4", "--json").out)
+        self.assertEqual(with_texts["prompt_tokens"], without["prompt_tokens"])
+        self.assertNotIn("sources", without)
+        self.refuse(1, ["no dataset"], "run", self.toy, "a", "--context", self.address("none"), "--context-model", self.bert)
+        self.refuse(2, ["--raw"], *command, "--raw")
+        self.refuse(2, ["{texts}"], *command, "--context-template", self.write("bad", "{question}"))
+        self.refuse(2, ["--context"], "run", self.toy, "a", "--context-texts", "3")
+
     def test_datasets_are_listed(self):
         self.embed(self.lines("few.txt", 3), "first")
         self.embed(self.lines("few.txt", 3), "second/part")

@@ -16,7 +16,7 @@ class LongbowTest(ServeTest):
         if not os.path.exists(STORE):
             raise unittest.SkipTest("there is no longbow_server: it is built with the Flight module (make flight)")
         cls.bert = cls.make_toy("embed", "vectors.gguf")
-        cls.models = [cls.bert]
+        cls.models = [cls.bert, cls.toy]
         cls.store = cls.start_store()
         hosts = [flag for port in cls.ports for flag in ("--longbow-host", f"127.0.0.1:{port}")]
         cls.arguments = ("--ctx", "256", "--threads", "1", *hosts, "--longbow-address", cls.address("usual"))
@@ -101,6 +101,25 @@ class Storing(LongbowTest):
         status, _ = self.server.post("/api/search",
                                      {"from": self.address("filtered"), "query": "a", "filters": ["nobody=1"]})
         self.assertEqual(status, 400)
+
+    def test_a_chat_is_asked_with_texts(self):
+        self.post("/api/embed-to", to=self.address("pets"), texts=[{"text": "the fox", "id": "f"}, "a dog"])
+        asked = {"model": "toy", "messages": [{"role": "user", "content": "the fox"}], "max_tokens": 3,
+                 "retrieval": {"from": self.address("pets"), "model": "vectors", "k": 1}}
+
+        def expect_the_fox(sources):
+            self.assertEqual([(each["number"], each["text"], each["doc_id"]) for each in sources], [(1, "the fox", "f")])
+        expect_the_fox(self.post("/v1/chat/completions", **asked)["sources"])
+        chunks = [json.loads(event) for event in self.server.events("/v1/chat/completions", {**asked, "stream": True})[:-1]]
+        self.assertEqual(["sources" in chunk for chunk in chunks], [False] * (len(chunks) - 1) + [True])
+        expect_the_fox(chunks[-1]["sources"])
+        expect_the_fox(self.post("/api/generate", **asked)["sources"])
+        last = json.loads(self.server.events("/api/stream", asked)[-1])
+        self.assertTrue(last["complete"])
+        expect_the_fox(last["sources"])
+        asked["retrieval"]["from"] = "longbow://other/x"
+        status, answer = self.server.post("/v1/chat/completions", asked)
+        self.assertEqual((status, answer["error"]["code"], answer["error"]["param"]), (403, "host_not_allowed", "retrieval.from"))
 
     def test_metrics(self):
         self.post("/api/embed-to", to=self.address("metrics"), texts=["the fox"])

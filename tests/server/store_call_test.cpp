@@ -6,8 +6,7 @@
 
 #include "server/longbow_api.h"
 #include "server/openai_api.h"
-#include "server/served_toy.h"
-#include "support/fake_longbow.h"
+#include "server/stored_toy.h"
 
 namespace quarrel {
 namespace {
@@ -16,52 +15,7 @@ using test::Fault;
 
 constexpr int kAlwaysBusy = 1 << 30;  // polls: it would be asked for minutes
 
-// The one store, whoever connects; it outlives the service.
-class SharedStore {
- public:
-  SharedStore() : made_(std::make_unique<test::FakeLongbow>()), store_(made_.get()) {}
-  ServiceOptions options(const std::filesystem::path& journals) {
-    ServiceOptions options;
-    options.longbow = {.hosts = {"localhost"}, .journals = journals};
-    options.longbow.connect = [this](const LongbowAddress&, const LongbowOptions&) {
-      ++connections_;
-      return std::move(made_);
-    };
-    return options;
-  }
-
- protected:
-  std::unique_ptr<test::FakeLongbow> made_;
-  test::FakeLongbow* const store_;
-  int connections_ = 0;
-  test::TempDir journals_;
-};
-
-class StoreCall : protected SharedStore, public test::ServedToy {
- protected:
-  StoreCall() : ServedToy(options(journals_.path())) {}
-
-  struct Answer {
-    unsigned status = 0;
-    http::Headers headers;
-    Json body;
-  };
-  using Handler = void (*)(Service&, const std::shared_ptr<http::Exchange>&);
-  Answer ask(Handler handler, const Json& body, http::Headers headers = {}) {
-    const auto made =
-        std::make_shared<http::Exchange>(http::Request{.headers = std::move(headers),
-                                                       .body = body.dump(),
-                                                       .record = service_->new_record({.route = "POST /test"})},
-                                         std::size_t{1} << 20, [] {});
-    handler(*service_, made);
-    http::Exchange::Output output;
-    EXPECT_TRUE(test::eventually([&] { return (output = made->take()).has_head; }));
-    return {.status = output.head.status, .headers = output.head.headers, .body = Json::parse(output.head.body)};
-  }
-  static Json texts(std::vector<Json> list) {
-    return {{"to", "longbow://localhost/texts"}, {"texts", std::move(list)}};
-  }
-};
+using StoreCall = test::StoredToy;
 
 TEST_F(StoreCall, StoresEachTextOnce) {
   const Json two = texts({"the fox", {{"text", "a dog"}, {"id", "d"}, {"metadata", {{"page", 7}}}}});

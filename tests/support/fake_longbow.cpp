@@ -180,6 +180,7 @@ std::vector<SearchHit> FakeLongbow::search(const std::string&, const SearchReque
                                            std::stop_token) {
   std::vector<SearchHit> hits;
   for (const FakeRow& row : rows) {
+    if (!std::ranges::all_of(request.filters, [&](const RowFilter& filter) { return matches(row, filter); })) continue;
     double squares = 0;
     for (std::size_t i = 0; i < row.vector.size(); ++i) squares += std::pow(row.vector[i] - request.vector[i], 2);
     hits.push_back(
