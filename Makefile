@@ -103,7 +103,7 @@ bench-server:  ## what the server's own work costs: a token's event, a body's JS
 bench-flight:  ## vectors into a store with this client and with pyarrow's, in turns
 	@scripts/setup flight
 	@cmake --preset release -DQUARREL_BENCH=ON -DQUARREL_FLIGHT=ON > /dev/null
-	@ninja -C build/release -j $(JOBS) flight_put longbow_server 1>&2
+	@ninja -C build/release -j $(JOBS) flight_put longbow_server quarrel quarrel_flight_module 1>&2
 	@.venv-flight/bin/python tools/bench_flight.py
 
 soak: pull  ## the long tests and the fuzzing campaign

@@ -2,16 +2,20 @@
 """Stores vectors with this client and with pyarrow's, in turns, in the same server: `make bench-flight`.
 
     bench_flight.py [--build FOLDER] [--rows N] [--dimension N] [--batch N] [--rounds N] [--store HOST:PORT]
+                    [--model NAME] [--texts N]
 
 Run it with the Python of .venv-flight. The server is the test server of the build, or a Longbow that is told by --store. Each
 round writes a dataset of its own, which is removed afterwards. Prints each client's median MB/s, their quotient, and the most
-memory that this client held.
+memory that this client held. Then `quarrel embed --to` stores texts with their vectors: what share of the time for embedding so
+many rows the time for storing them is, and the memory of a run and of one four times as long. --texts 0 leaves that out.
 """
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
+import tempfile
 import time
 
 import pyarrow as pa
@@ -44,6 +48,38 @@ def remove(host, port, dataset):
         list(client.do_action(flight.Action("delete-dataset", json.dumps({"dataset": dataset}).encode())))
 
 
+def embed_texts(options, address, folder, count):
+    """Texts a second of the whole pipeline, and the most memory it held, in MB."""
+    path = os.path.join(folder, f"{count}.txt")
+    with open(path, "w", encoding="utf-8") as file:
+        file.writelines(f"The report of day {i} tells of {i * 7 % 1000} ships in the harbour and of the weather.\n"
+                        for i in range(count))
+    process = subprocess.Popen([os.path.join(options.build, "quarrel"), "embed", options.model, "--file", path, "--to", address,
+                                "--journal", os.path.join(folder, f"{count}.journal")], stdout=subprocess.PIPE, text=True)
+    said = process.stdout.read()
+    process.stdout.close()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != 0:
+        raise SystemExit(f"embedding failed with exit code {process.returncode}")
+    rate, thousands = re.search(r"([\d.]+)(k?) texts/s", said).groups()
+    return float(rate) * (1000 if thousands else 1), usage.ru_maxrss / 1024
+
+
+def compare_with_embedding(options, host, port, meta, store_seconds):
+    with tempfile.TemporaryDirectory() as folder:
+        seen = {}
+        for count in (options.texts // 4, options.texts):
+            dataset = f"bench-{os.getpid()}-{count}-texts"
+            seen[count] = embed_texts(options, f"longbow://{host}:{port}/{dataset}?meta={meta}", folder, count)
+            remove(host, port, dataset)
+    rate, memory = seen[options.texts]
+    embed_seconds = options.rows / rate
+    print(f"{options.model}: {rate:.0f} texts/s with storing, so {options.rows} rows take {embed_seconds:.0f} s; storing alone "
+          f"takes {store_seconds:.2f} s: {100 * store_seconds / embed_seconds:.1f} %")
+    print(f"most memory of {options.texts // 4} texts {seen[options.texts // 4][1]:.0f} MB, of {options.texts} {memory:.0f} MB")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", default="build/release")
@@ -52,13 +88,16 @@ def main():
     parser.add_argument("--batch", type=int, default=4096)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--store")
+    parser.add_argument("--model", default="minilm")
+    parser.add_argument("--texts", type=int, default=8000)
     options = parser.parse_args()
     server = None
     if options.store:
         host, port = options.store.rsplit(":", 1)
+        meta = int(port) + 1
     else:
         server = subprocess.Popen([os.path.join(options.build, "longbow_server")], stdout=subprocess.PIPE, text=True)
-        host, port = "127.0.0.1", server.stdout.readline().split()[1]
+        host, (port, meta) = "127.0.0.1", server.stdout.readline().split()[1:3]
     ours, theirs, memory = [], [], 0
     try:
         for number in range(options.rounds):
@@ -71,15 +110,17 @@ def main():
             remove(host, port, dataset)
             theirs.append(pyarrow_put(host, port, dataset, options.rows, options.dimension, options.batch))
             remove(host, port, dataset)
+        size = options.rows * options.dimension * 4 / 1e6
+        mine, other = size / statistics.median(ours), size / statistics.median(theirs)
+        print(f"{options.rows} vectors of {options.dimension} floats, {options.batch} a batch, {options.rounds} rounds in turns")
+        print(f"quarrel {mine:8.0f} MB/s   most memory {memory} MB")
+        print(f"pyarrow {other:8.0f} MB/s   quotient {mine / other:.2f}", flush=True)
+        if options.texts:
+            compare_with_embedding(options, host, port, meta, statistics.median(ours))
     finally:
         if server:
             server.terminate()
             server.wait()
-    size = options.rows * options.dimension * 4 / 1e6
-    mine, other = size / statistics.median(ours), size / statistics.median(theirs)
-    print(f"{options.rows} vectors of {options.dimension} floats, {options.batch} a batch, {options.rounds} rounds in turns")
-    print(f"quarrel {mine:8.0f} MB/s   most memory {memory} MB")
-    print(f"pyarrow {other:8.0f} MB/s   quotient {mine / other:.2f}")
 
 
 if __name__ == "__main__":

@@ -26,10 +26,12 @@ BELOW = {
     "flight": {"base"},
     "engine": {"base", "quant", "gguf", "backend", "model", "sched"},
     "session": {"base", "quant", "gguf", "store", "text", "backend", "model", "sched", "engine"},
+    "ingest": {"base", "gguf", "text", "engine", "session", "flight"},
     "api": {"base", "quant", "gguf", "store", "backend", "model", "sched", "text", "engine", "session", "quarrel"},
-    "server": {"base", "quant", "gguf", "store", "backend", "model", "sched", "text", "engine", "session", "flight"},
+    "server": {"base", "quant", "gguf", "store", "backend", "model", "sched", "text", "engine", "session", "flight",
+               "ingest"},
     "app": {"base", "quant", "gguf", "store", "backend", "model", "sched", "text", "convert", "engine", "session",
-            "flight", "server"},
+            "flight", "ingest", "server"},
 }
 GENERATED_HEADERS = {"quarrel_version.h"}
 ARCHITECTURES = ("llama|llama4|mixtral|mistral|mistral3|qwen2|qwen2moe|qwen3|qwen3moe|qwen3next|phi2|phi3|gemma|gemma2|"

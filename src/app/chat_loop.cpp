@@ -14,11 +14,13 @@
 
 namespace quarrel {
 
-ChatLoop::ChatLoop(std::unique_ptr<ChatSession> session, std::string name, GivenParameters given, Open open)
+ChatLoop::ChatLoop(std::unique_ptr<ChatSession> session, std::string name, GivenParameters given, Open open,
+                   ChatContext* context)
     : session_(std::move(session)),
       name_(std::move(name)),
       given_(std::move(given)),
       open_(std::move(open)),
+      context_(context),
       parameters_(session_->parameters(given_)),
       reader_(history_path(), [this](std::string_view text, std::size_t cursor) { return complete(text, cursor); }) {
   conversation_.system = parameters_.system;
@@ -137,8 +139,9 @@ ChatLoop::Next ChatLoop::send(const std::string& text) {
 // A server that held the model may have ended since the last turn: then it is loaded here, and the chat goes on.
 Reply ChatLoop::reply_to(const std::string& text) {
   const auto try_it = [&] {
-    if (!session_->raw() && parameters_.overflow == ContextOverflow::drop) drop_turns();
-    return answer(text);
+    const Conversation conversation = sent();
+    if (!session_->raw() && parameters_.overflow == ContextOverflow::drop) drop_turns(conversation);
+    return answer(text, conversation);
   };
   try {
     return try_it();
@@ -149,9 +152,13 @@ Reply ChatLoop::reply_to(const std::string& text) {
   return try_it();
 }
 
+Conversation ChatLoop::sent() {
+  return context_ == nullptr ? conversation_ : context_->asked(conversation_, *session_);
+}
+
 // What does not fit even without them is refused by the engine, with both numbers.
-void ChatLoop::drop_turns() {
-  const auto first = session_->first_fitting(conversation_, parameters_, first_sent_);
+void ChatLoop::drop_turns(const Conversation& sent) {
+  const auto first = session_->first_fitting(sent, parameters_, first_sent_);
   if (!first || *first == first_sent_) return;
   const auto turns = std::ranges::count_if(turn_starts(conversation_),
                                            [&](std::size_t start) { return start >= first_sent_ && start < *first; });
@@ -160,14 +167,15 @@ void ChatLoop::drop_turns() {
                      turns == 1 ? "the oldest turn was" : fmt::format("the {} oldest turns were", turns)));
 }
 
-Reply ChatLoop::answer(const std::string& text) {
+Reply ChatLoop::answer(const std::string& text, const Conversation& sent) {
   AnswerView view;
   const ReplySink sink{.text = [&](std::string_view piece) { view.show(piece); },
                        .progress = [&](std::size_t done, std::size_t total) { view.progress(done, total); },
                        .cancelled = [&] { return interrupts_.requested().load(std::memory_order_relaxed); }};
   Reply reply = session_->raw() ? session_->complete(text, parameters_, sink)
-                                : session_->answer(conversation_, parameters_, sink, first_sent_);
+                                : session_->answer(sent, parameters_, sink, first_sent_);
   view.finish();
+  if (context_ != nullptr) notice(context_->sources_text());
   return reply;
 }
 

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "app/chat_context.h"
 #include "app/chat_parameters.h"
 #include "app/chat_session.h"
 #include "app/conversation.h"
@@ -26,7 +27,9 @@ class ChatLoop {
   // The model of that name or path; throws Error.
   using Open = std::function<std::unique_ptr<ChatSession>(const std::string& name, Where where)>;
   // `name`: what the session's model was asked for by; `given`: what the user wants of answers, whatever the model.
-  ChatLoop(std::unique_ptr<ChatSession> session, std::string name, GivenParameters given, Open open);
+  // `context`: where questions find texts; null: nowhere. It outlives this.
+  ChatLoop(std::unique_ptr<ChatSession> session, std::string name, GivenParameters given, Open open,
+           ChatContext* context = nullptr);
 
   // Until the user leaves.
   void run();
@@ -65,8 +68,10 @@ class ChatLoop {
   Next command(std::string_view line);
   Next send(const std::string& text);
   Reply reply_to(const std::string& text);
-  void drop_turns();
-  Reply answer(const std::string& text);
+  // The conversation as it is sent: with texts before the last question, where there are some.
+  Conversation sent();
+  void drop_turns(const Conversation& sent);
+  Reply answer(const std::string& text, const Conversation& sent);
   void end_turn(const Reply& reply);
   Next interrupted(const std::string& line);
 
@@ -94,6 +99,7 @@ class ChatLoop {
   std::string name_;  // by which its model was asked for
   GivenParameters given_;
   Open open_;
+  ChatContext* const context_;
   ChatParameters parameters_;
   Conversation conversation_;
   std::size_t first_sent_ = 0;  // the messages before it were dropped from the context

@@ -85,6 +85,8 @@ class ChatSession {
   // "the context of 512 tokens is full", and what made it so small, if something did.
   virtual std::string full_context() const = 0;
   virtual std::string template_source() = 0;
+  // Tokens of a text by itself. May throw ChatLostError.
+  virtual std::size_t text_tokens(std::string_view text) = 0;
 
   const ChatModelFacts& facts() const noexcept { return facts_; }
   bool raw() const noexcept { return facts_.template_origin.empty(); }

@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 
 #include "app/commands.h"
+#include "app/embed_to.h"
 #include "app/input.h"
 #include "app/model_options.h"
 #include "app/progress_bar.h"
@@ -40,6 +41,7 @@ struct EmbedCommand {
   std::optional<std::int32_t> dimensions;
   std::string format = "json";
   std::string out;
+  EmbedToCommand to;
 };
 
 std::optional<Pooling> pooling_of(const std::string& name) {
@@ -87,7 +89,7 @@ std::vector<std::vector<TokenId>> read_token_lists(const std::vector<std::string
 }
 
 std::vector<std::vector<TokenId>> encode_texts(const LoadedModel& model, const std::vector<std::string>& texts,
-                                               Log& log, const Interrupts& interrupts) {
+                                               const std::string& prefix, Log& log, const Interrupts& interrupts) {
   if (model.tokenizer() == nullptr) {
     fail(ErrorKind::unsupported, "the model's file has no vocabulary: give token ids instead of texts (--tokens)");
   }
@@ -95,7 +97,7 @@ std::vector<std::vector<TokenId>> encode_texts(const LoadedModel& model, const s
   lists.reserve(texts.size());
   for (const std::string& text : texts) {
     check_interrupt(interrupts);
-    EncodedText encoded = encode_text(model, text);
+    EncodedText encoded = encode_text(model, prefix.empty() ? text : prefix + text);
     lists.push_back(std::move(encoded.tokens));
     if (encoded.cut) {
       log.warn("text {} has {} tokens; cut to the model's limit of {}", lists.size(), encoded.full_tokens,
@@ -162,7 +164,24 @@ void write_vectors(const std::shared_ptr<LoadedModel>& model, const EmbeddingOpt
   }
 }
 
+int store_texts(const EmbedCommand& command, const EmbeddingOptions& options, const LoadOptions& load, Log& log,
+                const Interrupts& interrupts) {
+  if (!command.texts.empty() || command.file.empty()) {
+    fail(ErrorKind::usage, "--to stores the texts of a file: name it with --file (- is standard input)");
+  }
+  return run_embed_to(
+      command.to, command.file, options, [&] { return load_model(command.model, command.options, load, log); }, log,
+      interrupts);
+}
+
 int run_embed(const EmbedCommand& command, Log& log, const Interrupts& interrupts) {
+  const EmbeddingOptions options{
+      .pooling = pooling_of(command.pooling), .normalize = command.normalize == "on", .dimensions = command.dimensions};
+  LoadOptions load{.executor = executor_options(command.options)};
+  load.executor.pooling = options.pooling;
+  load.executor.logits = false;
+  if (!command.to.address.empty()) return store_texts(command, options, load, log, interrupts);
+
   const bool has_texts = !command.texts.empty() || !command.file.empty();
   if (!has_texts && command.tokens.empty()) {
     fail(ErrorKind::usage, "there is nothing to embed: give a TEXT, --file, - for standard input, or --tokens");
@@ -174,18 +193,13 @@ int run_embed(const EmbedCommand& command, Log& log, const Interrupts& interrupt
   if (is_binary(format) && command.out.empty() && is_terminal(Stream::output)) {
     fail(ErrorKind::usage, "--format {} writes no text: name a file (--out) or redirect the output", command.format);
   }
-  const EmbeddingOptions options{
-      .pooling = pooling_of(command.pooling), .normalize = command.normalize == "on", .dimensions = command.dimensions};
-  LoadOptions load{.executor = executor_options(command.options)};
-  load.executor.pooling = options.pooling;
-  load.executor.logits = false;
 
   std::vector<std::vector<TokenId>> lists = read_token_lists(command.tokens);
   const std::vector<std::string> texts = has_texts ? read_texts(command) : std::vector<std::string>{};
   const auto model = load_model(command.model, command.options, load, log);
   // All mistakes are told before anything is written.
   VectorShape shape{.vectors = lists.size(), .width = static_cast<std::size_t>(vector_width(*model, options))};
-  if (has_texts) lists = encode_texts(*model, texts, log, interrupts);
+  if (has_texts) lists = encode_texts(*model, texts, command.to.prefix, log, interrupts);
   const bool by_token = options.pooling == Pooling::none;
   shape.vectors = by_token ? 0 : lists.size();
   for (std::size_t i = 0; i < lists.size(); ++i) {
@@ -210,9 +224,9 @@ void add_embed(CLI::App& app, CommandContext& context) {
   command->add_option("MODEL", options->model, "A GGUF file or the name of a model")->required();
   add_texts(*command, "TEXT", options->texts, "Texts to embed; - reads them from standard input, one per line");
   command->add_option("--file", options->file, "Texts to embed, one per line")->type_name("FILE");
-  command->add_option("--tokens", options->tokens, "Token ids instead of a text: 1,2,3 or @FILE; may be repeated")
-      ->type_name("IDS")
-      ->allow_extra_args(false);
+  CLI::Option* tokens =
+      command->add_option("--tokens", options->tokens, "Token ids instead of a text: 1,2,3 or @FILE; may be repeated");
+  tokens->type_name("IDS")->allow_extra_args(false);
   command->add_option("--normalize", options->normalize, "Scale vectors to length 1: on or off")
       ->check(CLI::IsMember({"on", "off"}))
       ->type_name("SWITCH")
@@ -229,17 +243,21 @@ void add_embed(CLI::App& app, CommandContext& context) {
                    "Only the first N values, for models that allow it (Matryoshka)")
       ->check(CLI::Range(1, 1 << 24))
       ->type_name("N");
-  command->add_option("--format", options->format, "json, jsonl (one object per line), f32 (raw) or npy")
-      ->check(CLI::IsMember({"json", "jsonl", "f32", "npy"}))
-      ->type_name("FORMAT")
-      ->capture_default_str();
-  command->add_option("--out,-o", options->out, "Where to write; default: standard output")->type_name("FILE");
+  CLI::Option* format =
+      command->add_option("--format", options->format, "json, jsonl (one object per line), f32 (raw) or npy");
+  format->check(CLI::IsMember({"json", "jsonl", "f32", "npy"}))->type_name("FORMAT")->capture_default_str();
+  CLI::Option* out = command->add_option("--out,-o", options->out, "Where to write; default: standard output");
+  out->type_name("FILE");
+  add_embed_to_flags(*command, options->to)->excludes(format)->excludes(tokens)->excludes(out);
   add_model_options(*command, options->options);
   command->footer(
-      "Prefixes that some models expect (\"search_query: \", \"query: \") are not added for you.\nTexts longer than "
-      "the model's limit are cut, with a warning.\n\nExamples:\n"
+      "Prefixes that some models expect (\"search_query: \", \"query: \") are added by --prefix alone.\nTexts longer "
+      "than "
+      "the model's limit are cut, with a warning.\nWith --to a run that was ended goes on where it stopped: see "
+      "docs/longbow.md.\n\nExamples:\n"
       "  quarrel embed model.gguf \"A sentence.\" \"Another one.\"\n"
-      "  quarrel embed model.gguf --file lines.txt --format npy --out vectors.npy");
+      "  quarrel embed model.gguf --file lines.txt --format npy --out vectors.npy\n"
+      "  quarrel embed model.gguf --file notes/ --to longbow://localhost/notes");
   command->callback([options, &context] {
     context.run = [options, &context] {
       return run_interruptible(

@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 
 #include "app/answer_view.h"
+#include "app/chat_context.h"
 #include "app/chat_loop.h"
 #include "app/chat_parameters.h"
 #include "app/commands.h"
@@ -43,6 +44,7 @@ struct RunOptions {
   bool verbose = false;
   bool json = false;
   bool local = false;
+  ContextFlags context;
 };
 
 // The first run brings its model along.
@@ -101,18 +103,21 @@ std::string one_shot_prompt(const RunOptions& options) {
   return prompt;
 }
 
-nlohmann::ordered_json reply_json(const RunOptions& options, const Reply& reply, double total, double load) {
-  return {{"model", options.model},
-          {"text", reply.text},
-          {"tokens", reply.tokens},
-          {"finish_reason", reason_name(reply.reason)},
-          {"seed", reply.seed},
-          {"prompt_tokens", reply.prompt_tokens},
-          {"timings",
-           {{"total_seconds", total},
-            {"load_seconds", load},
-            {"prompt_seconds", reply.prompt_seconds},
-            {"generate_seconds", reply.generate_seconds}}}};
+nlohmann::ordered_json reply_json(const RunOptions& options, const Reply& reply, double total, double load,
+                                  const ChatContext* context) {
+  nlohmann::ordered_json json{{"model", options.model},
+                              {"text", reply.text},
+                              {"tokens", reply.tokens},
+                              {"finish_reason", reason_name(reply.reason)},
+                              {"seed", reply.seed},
+                              {"prompt_tokens", reply.prompt_tokens},
+                              {"timings",
+                               {{"total_seconds", total},
+                                {"load_seconds", load},
+                                {"prompt_seconds", reply.prompt_seconds},
+                                {"generate_seconds", reply.generate_seconds}}}};
+  if (context != nullptr) json["sources"] = context->sources_json();
+  return json;
 }
 
 // Shows the answer that `make` gives, as it comes.
@@ -138,17 +143,19 @@ Conversation question(const ChatParameters& parameters, const std::string& promp
   return {.system = parameters.system, .messages = {{.role = "user", .content = prompt}}};
 }
 
-int answer_once(ChatSession& session, const RunOptions& options, const std::string& prompt, Clock::time_point start,
-                Log& log) {
+int answer_once(ChatSession& session, const RunOptions& options, const std::string& prompt, ChatContext* context,
+                Clock::time_point start, Log& log) {
   const Interrupts interrupts;
   const ChatParameters parameters = session.parameters(options.given);
+  Conversation conversation = question(parameters, prompt);
+  if (context != nullptr) conversation = context->asked(conversation, session);
   const Reply reply = shown(!options.json, interrupts, [&](const ReplySink& sink) {
-    return session.raw() ? session.complete(prompt, parameters, sink)
-                         : session.answer(question(parameters, prompt), parameters, sink);
+    return session.raw() ? session.complete(prompt, parameters, sink) : session.answer(conversation, parameters, sink);
   });
   const double total = seconds_since(start);
   const double load = session.facts().load_seconds;
-  if (options.json) write_output(dump_json(reply_json(options, reply, total, load)) + "\n");
+  if (options.json) write_output(dump_json(reply_json(options, reply, total, load, context)) + "\n");
+  if (context != nullptr && !options.json) write_error(context->sources_text() + "\n");
   if (reply.reason == FinishReason::context) log.warn("the answer was cut: {}", session.full_context());
   if (parameters.verbose) write_error("\n" + timing_text(reply, total, load));
   return reply.reason == FinishReason::cancelled ? kInterruptedExit : 0;
@@ -184,6 +191,9 @@ int run(RunOptions options, Log& log) {
   if (options.chat.raw && std::ranges::any_of(options.given, is_system)) {
     fail(ErrorKind::usage, "--raw has no place for a system prompt, but --system was given too");
   }
+  if (options.chat.raw && !options.context.address.empty()) {
+    fail(ErrorKind::usage, "--raw asks no question, but --context was given too");
+  }
   refuse_question_as_name(options);
   // Mistakes of the command line are told before a model is looked for.
   if (options.verbose) options.given.emplace_back("verbose", "on");
@@ -192,6 +202,9 @@ int run(RunOptions options, Log& log) {
   executor_options(options.chat.model);
   const std::string prompt = chat ? "" : one_shot_prompt(options);
 
+  std::optional<ChatContext> context;
+  if (!options.context.address.empty()) context.emplace(options.context, log);
+  ChatContext* const asked_with = context ? &*context : nullptr;
   std::shared_ptr<Device> device;  // opened with the first model that is loaded here
   const auto open = [&](const std::string& name, ChatLoop::Where where) -> std::unique_ptr<ChatSession> {
     if (where == ChatLoop::Where::anywhere) {
@@ -204,15 +217,15 @@ int run(RunOptions options, Log& log) {
   };
   std::unique_ptr<ChatSession> session = open(options.model, ChatLoop::Where::anywhere);
   if (chat) {
-    ChatLoop(std::move(session), options.model, options.given, open).run();
+    ChatLoop(std::move(session), options.model, options.given, open, asked_with).run();
     return 0;
   }
   try {
-    return answer_once(*session, options, prompt, start, log);
+    return answer_once(*session, options, prompt, asked_with, start, log);
   } catch (const ChatLostError& lost) {
     log.warn("{}: the model is loaded here", lost.what());
   }
-  return answer_once(*open(options.model, ChatLoop::Where::here), options, prompt, start, log);
+  return answer_once(*open(options.model, ChatLoop::Where::here), options, prompt, asked_with, start, log);
 }
 
 }  // namespace
@@ -231,6 +244,7 @@ void add_run(CLI::App& app, CommandContext& context) {
   command->add_option("--template", options->chat.chat_template, "Chat template: a built-in name or a Jinja file")
       ->type_name("NAME|FILE");
   command->add_flag("--raw", options->chat.raw, "No template: continue the prompt as it is, control tokens included");
+  add_context_flags(*command, options->context);
   add_parameter_options(*command, options->given);
   add_model_options(*command, options->chat.model);
   command->footer(
@@ -240,7 +254,8 @@ void add_run(CLI::App& app, CommandContext& context) {
       "a Unix socket answers in place of a second copy of the model.\n\nExamples:\n  quarrel "
       "run\n"
       "  quarrel run default \"Why is the sky blue?\"\n  quarrel run model.gguf \"Summarise this:\" -f letter.txt\n"
-      "  git diff | quarrel run default \"Describe this change:\"");
+      "  git diff | quarrel run default \"Describe this change:\"\n"
+      "  quarrel run default \"How is it renewed?\" --context longbow://localhost/notes");
   command->callback([options, &context] { context.run = [options, &context] { return run(*options, context.log); }; });
 }
 

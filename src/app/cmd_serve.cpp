@@ -49,6 +49,9 @@ int run(const ServeCommand& command) {
     addresses +=
         fmt::format("{}{}://{}:{}", addresses.empty() ? "" : " and ", encrypted ? "https" : "http", host, port);
   }
+  if (const auto port = server.flight_port()) {
+    addresses += fmt::format(", Flight on {}://{}:{}", encrypted ? "grpc+tls" : "grpc", host, *port);
+  }
   write_error(fmt::format("Serving {} on {}\nCtrl-C ends it.\n",
                           names.empty() ? "no model yet (`quarrel pull` gets one)" : names, addresses));
   while (!interrupts.requested()) {

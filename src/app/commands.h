@@ -35,6 +35,8 @@ void add_template(CLI::App& app, CommandContext& context);
 void add_logits(CLI::App& app, CommandContext& context);
 void add_generate(CLI::App& app, CommandContext& context);
 void add_embed(CLI::App& app, CommandContext& context);
+void add_search(CLI::App& app, CommandContext& context);
+void add_datasets(CLI::App& app, CommandContext& context);
 void add_perplexity(CLI::App& app, CommandContext& context);
 void add_bench(CLI::App& app, CommandContext& context);
 void add_estimate(CLI::App& app, CommandContext& context);

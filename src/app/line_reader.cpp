@@ -11,6 +11,7 @@
 #include <optional>
 #include <utility>
 
+#include "app/state_folder.h"
 #include "app/style.h"
 #include "app/terminal_mode.h"
 #include "base/clock.h"
@@ -247,10 +248,8 @@ void LineReader::remember(const std::string& line) { state_->history.add(line); 
 
 fs::path history_path() {
   if (environment("QUARREL_HISTORY") == "0") return {};
-  const fs::path state = environment("XDG_STATE_HOME").value_or("");
-  if (state.is_absolute()) return state / "quarrel" / "history";
-  const fs::path home = environment("HOME").value_or("");
-  return home.is_absolute() ? home / ".local" / "state" / "quarrel" / "history" : fs::path();
+  const fs::path folder = state_folder();
+  return folder.empty() ? folder : folder / "history";
 }
 
 }  // namespace quarrel

@@ -50,6 +50,7 @@ class LocalChat final : public ChatSession {
   Reply complete(std::string_view text, const ChatParameters& parameters, const ReplySink& sink) override;
   std::string full_context() const override;
   std::string template_source() override;
+  std::size_t text_tokens(std::string_view text) override;
 
  private:
   std::size_t prompt_tokens(const Conversation& conversation, std::size_t first) override;
@@ -99,6 +100,10 @@ std::size_t LocalChat::prompt_tokens(const Conversation& conversation, std::size
 }
 
 std::string LocalChat::template_source() { return std::string(model_->require_template().source()); }
+
+std::size_t LocalChat::text_tokens(std::string_view text) {
+  return model_->require_tokenizer().encode(text, {}).size();
+}
 
 std::string LocalChat::full_context() const {
   const MemoryPlan& plan = model_->executor().plan();

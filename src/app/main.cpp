@@ -54,6 +54,8 @@ void add_commands(CLI::App& app, CommandContext& context) {
   add_logits(app, context);
   add_generate(app, context);
   add_embed(app, context);
+  add_search(app, context);
+  add_datasets(app, context);
   add_perplexity(app, context);
   add_bench(app, context);
   add_convert(app, context);

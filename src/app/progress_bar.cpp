@@ -38,7 +38,7 @@ ProgressBar::ProgressBar(ProgressUnit unit, Now now)
 
 ProgressBar::~ProgressBar() { end_line(); }
 
-void ProgressBar::show(std::string_view label, std::uint64_t done, std::uint64_t total) {
+void ProgressBar::show(std::string_view label, std::uint64_t done, std::uint64_t total, std::string_view rates) {
   if (label != label_ || start_ == Clock::time_point{}) begin(label);
   if (finished_) return;
   done_ = std::max(done_, total > 0 ? std::min(done, total) : done);
@@ -46,7 +46,7 @@ void ProgressBar::show(std::string_view label, std::uint64_t done, std::uint64_t
   const Clock::time_point now = now_();
   if (terminal_) {
     const double elapsed = std::chrono::duration<double>(now - start_).count();
-    write_error("\r" + bar_line(total, elapsed) + "\x1b[K");
+    write_error("\r" + bar_line(total, elapsed, rates) + "\x1b[K");
     open_ = true;
     if (finished_) end_line();
     return;
@@ -74,12 +74,15 @@ void ProgressBar::end_line() {
   open_ = false;
 }
 
-std::string ProgressBar::bar_line(std::uint64_t total, double elapsed) const {
+std::string ProgressBar::bar_line(std::uint64_t total, double elapsed, std::string_view rates) const {
   const double rate = elapsed > 0.2 ? static_cast<double>(done_) / elapsed : 0.0;
-  if (total == 0) return done_ == 0 ? label_ : fmt::format("{} {}", label_, amount(done_));
+  if (total == 0 && done_ == 0) return label_;
+  if (total == 0) return fmt::format("{} {}{}{}", label_, amount(done_), rates.empty() ? "" : " ", rates);
   const double share = static_cast<double>(done_) / static_cast<double>(total);
   std::string numbers = fmt::format(" {:3.0f}% {}/{}", share * 100.0, amount(done_), amount(total));
-  if (rate > 0.0 && done_ < total) {
+  if (!rates.empty()) {
+    numbers += fmt::format(" {}", rates);
+  } else if (rate > 0.0 && done_ < total) {
     numbers += fmt::format(" {}/s {}", amount(static_cast<std::uint64_t>(rate)),
                            human_duration(static_cast<double>(total - done_) / rate));
   }

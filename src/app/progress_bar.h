@@ -30,13 +30,13 @@ class ProgressBar {
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  // `total` of 0: unknown. Another label begins another bar.
-  void show(std::string_view label, std::uint64_t done, std::uint64_t total);
+  // `total` of 0: unknown. Another label begins another bar. `rates`: shown instead of what a second brings.
+  void show(std::string_view label, std::uint64_t done, std::uint64_t total, std::string_view rates = {});
 
  private:
   void begin(std::string_view label);
   void end_line();
-  std::string bar_line(std::uint64_t total, double elapsed) const;
+  std::string bar_line(std::uint64_t total, double elapsed, std::string_view rates) const;
   std::string amount(std::uint64_t value) const;
 
   const ProgressUnit unit_;

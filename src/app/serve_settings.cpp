@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "app/input.h"
+#include "app/state_folder.h"
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/printable.h"
@@ -68,6 +69,13 @@ std::vector<Row> server_rows() {
         .value_name = "N",
         .help = "Listen on this port too, where Ollama's clients look for it: 11434"},
        [](Settings& s, const Value& v) { s.serve.http.further_ports = {whole<std::uint16_t>(v)}; }},
+      {{.key = "server.flight_port",
+        .flags = "--flight-port",
+        .kind = Kind::integer,
+        .most = 65535,
+        .value_name = "N",
+        .help = "Serve Arrow Flight on this port too (0: a free one); without it there is none"},
+       [](Settings& s, const Value& v) { s.serve.flight_port = whole<std::uint16_t>(v); }},
       {{.key = "server.unix_socket",
         .flags = "--unix-socket",
         .value_name = "PATH",
@@ -413,6 +421,34 @@ std::vector<Row> pull_rows() {
   };
 }
 
+Row longbow_file(const char* key, const char* flag, std::string LongbowFlags::* member, const char* help) {
+  return {{.key = key, .flags = flag, .value_name = "FILE", .help = help},
+          [member](Settings& s, const Value& v) { s.longbow.*member = v.text(); }};
+}
+
+std::vector<Row> longbow_rows() {
+  return {
+      {{.key = "longbow.hosts",
+        .flags = "--longbow-host",
+        .kind = Kind::texts,
+        .value_name = "HOST",
+        .help = "A host, or host:port, of Longbow that requests may reach; without one they reach none"},
+       [](Settings& s, const Value& v) { s.serve.service.longbow.hosts = v.texts(); }},
+      {{.key = "longbow.address",
+        .flags = "--longbow-address",
+        .value_name = "ADDRESS",
+        .help = "The dataset of requests that name none: longbow://host[:3000]/dataset"},
+       [](Settings& s, const Value& v) { s.serve.service.longbow.address = v.text(); }},
+      longbow_file("longbow.token_file", "--longbow-token-file", &LongbowFlags::token_file,
+                   "A file with the token that Longbow asks for"),
+      longbow_file("longbow.ca_file", "--longbow-ca-file", &LongbowFlags::authorities,
+                   "Certificates that are trusted for Longbow instead of the system's (longbow+tls)"),
+      longbow_file("longbow.cert_file", "--longbow-cert-file", &LongbowFlags::certificate,
+                   "A certificate of the server's own, where Longbow asks for one"),
+      longbow_file("longbow.key_file", "--longbow-key-file", &LongbowFlags::key, "Its key"),
+  };
+}
+
 // How every command runs a model, under the names of its flags.
 Row machine_row(const ModelOptionRow& option) {
   SettingInfo info{.flags = option.flags, .choices = option.choices, .value_name = option.type, .help = option.help};
@@ -499,8 +535,8 @@ void check_pull(PullSettings& pull) {
 const std::vector<Setting<ServeSettings>>& serve_settings() {
   static const std::vector<Row> rows = [] {
     std::vector<Row> all;
-    for (std::vector<Row>& group : std::vector<std::vector<Row>>{server_rows(), limit_rows(), websocket_rows(),
-                                                                 watch_rows(), pull_rows(), engine_rows()}) {
+    for (std::vector<Row>& group : std::vector<std::vector<Row>>{
+             server_rows(), limit_rows(), websocket_rows(), watch_rows(), pull_rows(), longbow_rows(), engine_rows()}) {
       all.insert(all.end(), group.begin(), group.end());
     }
     for (const ModelOptionRow& option : model_option_rows()) all.push_back(machine_row(option));
@@ -522,6 +558,8 @@ std::string default_unix_socket() {
 ServeOptions serve_options(const ServeSettings& settings) {
   ServeOptions options = settings.serve;
   check_pull(options.service.pull);
+  options.service.longbow.connection = longbow_options(settings.longbow);
+  options.service.longbow.journals = state_folder();
   if (!settings.api_key_file.empty()) options.admission.keys.single_key = read_key(settings.api_key_file);
   // One that was named must be there: nobody is to find the server open for a misspelt name.
   std::filesystem::path& keys = options.admission.keys.file;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "app/longbow_flags.h"
 #include "app/model_options.h"
 #include "app/setting.h"
 #include "server/server.h"
@@ -28,6 +29,7 @@ struct ServeSettings {
   ModelOptions machine = {};
   std::int32_t parallel = 0, cache_tokens = 0;
   std::string api_key_file = {};
+  LongbowFlags longbow = {};
   std::chrono::milliseconds drain = {};
   std::map<std::string, ConfiguredModel> models = {};
 };

@@ -108,6 +108,7 @@ class ServedChat final : public ChatSession {
   Reply complete(std::string_view text, const ChatParameters& parameters, const ReplySink& sink) override;
   std::string full_context() const override;
   std::string template_source() override;
+  std::size_t text_tokens(std::string_view text) override;
 
  private:
   std::size_t prompt_tokens(const Conversation& conversation, std::size_t first) override;
@@ -173,7 +174,11 @@ Json ServedChat::call(const char* path, const Json& body) const {
 
 std::size_t ServedChat::prompt_tokens(const Conversation& conversation, std::size_t first) {
   const Json prompt = call("/apply-template", {{"model", name_}, {"messages", conversation.to_template(first)}});
-  return call("/tokenize", {{"model", name_}, {"content", prompt.value("prompt", "")}}).value("count", std::size_t{0});
+  return text_tokens(prompt.value("prompt", ""));
+}
+
+std::size_t ServedChat::text_tokens(std::string_view text) {
+  return call("/tokenize", {{"model", name_}, {"content", text}}).value("count", std::size_t{0});
 }
 
 std::string ServedChat::template_source() { return call("/api/show", {{"model", name_}}).value("template", ""); }

@@ -90,6 +90,7 @@ std::shared_ptr<EngineJob> make_job(const EngineRequest& request, std::int32_t m
   job->top = request.top;
   job->prompt_logits = request.prompt_logits;
   job->pooling = request.pooled ? request.pooling : Pooling::none;
+  job->vector_into = request.pooled ? request.vector_into : std::span<float>{};
   for (std::int32_t index = 0; index < std::min(request.branches, most_branches); ++index) {
     EngineBranch& branch = job->branches.emplace_back();
     branch.sampling = request.sampling;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,7 @@ struct EngineJob {
   std::int32_t top = 0;
   bool prompt_logits = false;
   Pooling pooling = Pooling::none;
+  std::span<float> vector_into = {};
   std::string why = {};  // somebody ended it, and said why
   std::vector<EngineBranch> branches = {};
 };

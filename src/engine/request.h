@@ -34,6 +34,9 @@ struct EngineRequest : SchedRequest {
   std::int32_t top = 0;             // of each token, so many most likely ones are reported, at most kMaxTopTokens
   bool prompt_logits = false;       // all logits of each score of the prompt and of the first token
   Pooling pooling = Pooling::mean;  // of a text that is `pooled`
+  // Where the vector of a text that is `pooled` goes, its first values if this is shorter; its event has none then.
+  // Written on the engine's thread, the last time before the request's `finished` is reported. Empty: to the event.
+  std::span<float> vector_into = {};
   std::function<std::unique_ptr<TokenMask>(std::int32_t branch)> mask = {};  // none: every token may come
   std::chrono::microseconds timeout = {};   // from now, waiting included; 0: none. Takes the place of `deadline_us`
   std::chrono::microseconds patience = {};  // 0: none. Takes the place of `patience_us`

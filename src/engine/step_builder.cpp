@@ -167,7 +167,14 @@ void StepBuilder::read(const StepResults& results, const EngineJobs& jobs) {
       values_[i].assign(row.begin(), row.end());
     } else if (gives_values(output)) {
       const auto row = take(results.vectors, vector_rows, vectors);
-      values_[i].assign(row.begin(), row.end());
+      // Whoever has ended meanwhile no longer owns the place.
+      const auto found = jobs.find(plan.outputs[i].request);
+      const std::span<float> into = found == jobs.end() ? std::span<float>{} : found->second->vector_into;
+      if (into.empty()) {
+        values_[i].assign(row.begin(), row.end());
+      } else {
+        std::ranges::copy(row.first(std::min(row.size(), into.size())), into.begin());
+      }
     }
     const bool chooses = output.kind == OutputKind::sample || output.kind == OutputKind::score;
     if (chooses && sample.outcome == SampleOutcome::bad_logits) {

@@ -7,6 +7,7 @@
 
 #include "base/loadable_module.h"
 #include "flight/flight_module.h"
+#include "flight/listener.h"
 
 namespace quarrel {
 namespace {
@@ -56,6 +57,16 @@ std::unique_ptr<LongbowClient> connect_longbow(const LongbowAddress& address, co
       connect(kFlightModuleVersion, &address, &options, reason.data(), reason.size()));
   if (client == nullptr) fail(ErrorKind::unsupported, "{}", reason.data());
   return client;
+}
+
+std::unique_ptr<FlightListener> listen_flight(const FlightListenerOptions& options,
+                                              std::shared_ptr<FlightHandler> handler) {
+  const auto listen = reinterpret_cast<ListenFlight>(module_function(kModule, kListenFlight));
+  std::array<char, 512> reason{};
+  std::unique_ptr<FlightListener> listener(
+      listen(kFlightModuleVersion, &options, &handler, reason.data(), reason.size()));
+  if (listener == nullptr) fail(ErrorKind::io, "{}", reason.data());
+  return listener;
 }
 
 }  // namespace quarrel

@@ -59,6 +59,7 @@ void append_payload(std::string& out, const AnswerEvent& event, std::string_view
   if (event.end != nullptr) {
     fmt::format_to(std::back_inserter(out), ",\"finish_reason\":\"{}\",\"tokens_generated\":{},\"prompt_tokens\":{}",
                    event.end->finish_reason, event.end->tokens_generated, event.end->prompt_tokens);
+    if (!event.end->sources.empty()) out += ",\"sources\":" + event.end->sources;
   }
   if (!resume.empty()) {
     out += ",\"resume\":\"";

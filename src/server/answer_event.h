@@ -21,6 +21,7 @@ struct AnswerEnd {
   std::string finish_reason = {};  // "stop", "length", "cancelled" …
   std::size_t tokens_generated = 0, prompt_tokens = 0;
   bool whole = false;                  // all of its text comes with it
+  std::string sources = {};            // a JSON array; empty: the question was asked as it was
   std::optional<ApiError> error = {};  // it failed, and the rest means nothing
 };
 
@@ -34,8 +35,8 @@ struct AnswerEvent {
 // An answer's failure, as its only or last event.
 AnswerEvent failure_event(const ApiError& error);
 
-// {"token","token_id","stream","complete","tokens_per_sec"}; the last one tells of the end too, and `resume` stands in
-// it where it is not empty. Not for an event that is an error.
+// {"token","token_id","stream","complete","tokens_per_sec"}; the last one tells of the end and of sources too, and
+// `resume` stands in it where it is not empty. Not for an event that is an error.
 void append_payload(std::string& out, const AnswerEvent& event, std::string_view resume);
 
 // {"state":"queued","ahead"}: how many in the queue would start before it.

@@ -41,10 +41,13 @@ class EmbeddingCall final : public RunningCall, public std::enable_shared_from_t
   }
 
   void end(const ApiError& why) override {
-    const std::scoped_lock lock(mutex_);
-    if (!why_) why_ = why;
-    ticket_.cancel();
-    run_.cancel();
+    {
+      const std::scoped_lock lock(mutex_);
+      if (!why_) why_ = why;
+      ticket_.cancel();
+      run_.cancel();
+    }
+    stop_.request_stop();
   }
 
  private:
@@ -100,7 +103,8 @@ class EmbeddingCall final : public RunningCall, public std::enable_shared_from_t
   }
 
   void start(const ModelRegistry::Lease& model) {
-    if (ask_.inputs.empty()) return finish({});
+    if (ask_.inputs.empty()) return finish(std::make_shared<EmbeddingOutcome>());
+    if (answer_.store.prepare) answer_.store.prepare(model);
     std::vector<std::vector<TokenId>> texts = encode(*model);
     ask_.inputs = {};
     if (texts.empty()) return;
@@ -152,26 +156,46 @@ class EmbeddingCall final : public RunningCall, public std::enable_shared_from_t
     try {
       auto kept = std::make_shared<EmbeddingOutcome>(std::move(outcome));
       post([call, kept] {
-        if (const auto self = call.lock()) self->finish(*kept);
+        if (const auto self = call.lock()) self->finish(kept);
       });
     } catch (const std::exception&) {
       if (const auto held = exchange.lock()) held->abandon();
     }
   }
 
-  void finish(const EmbeddingOutcome& outcome) {
+  void finish(const std::shared_ptr<const EmbeddingOutcome>& outcome) {
     record_->update([&](RequestFacts& facts) {
-      facts.started = outcome.started;
-      if (outcome.error == nullptr) facts.finish_reason = "done";
+      facts.started = outcome->started;
+      if (outcome->error == nullptr) facts.finish_reason = "done";
     });
-    if (outcome.error != nullptr) {
-      report(api_error(outcome.error), outcome.error);
+    if (outcome->error != nullptr) {
+      report(api_error(outcome->error), outcome->error);
       return;
     }
     const auto exchange = exchange_.lock();
     if (exchange == nullptr) return;
     try {
-      exchange->respond(answer_.respond(outcome.embeddings, load_seconds_));
+      if (answer_.store.run) return start_store_work(exchange, outcome);
+      exchange->respond(answer_.respond(outcome->embeddings, load_seconds_));
+    } catch (...) {
+      report(api_error(std::current_exception()), std::current_exception());
+    }
+  }
+
+  // The job holds the call, so it hears of a client that has gone by itself.
+  void start_store_work(const std::shared_ptr<Exchange>& exchange,
+                        const std::shared_ptr<const EmbeddingOutcome>& outcome) {
+    exchange->on_closed([stop = stop_]() mutable { stop.request_stop(); });
+    service_.stores().post(
+        answer_.store.lane, stop_,
+        [self = shared_from_this(), outcome](const std::stop_token& stop) { self->run_store_work(*outcome, stop); });
+  }
+
+  void run_store_work(const EmbeddingOutcome& outcome, const std::stop_token& stop) {
+    try {
+      if (stop.stop_requested()) throw ApiError(503, "unavailable_error", "cancelled", "the request was ended");
+      http::Response response = answer_.store.run(outcome.embeddings, stop);
+      if (const auto exchange = exchange_.lock()) exchange->respond(std::move(response));
     } catch (...) {
       report(api_error(std::current_exception()), std::current_exception());
     }
@@ -203,6 +227,7 @@ class EmbeddingCall final : public RunningCall, public std::enable_shared_from_t
   const EmbeddingAnswer answer_;
   const Clock::time_point asked_ = Clock::now();
   double load_seconds_ = 0.0;  // set before the engine is asked, read after it has answered
+  std::stop_source stop_;      // of work in a store
   http::ByteBudget::Share share_{service_.vector_bytes(), record_->caller()->key};
   std::mutex mutex_;  // guards all below
   ModelRegistry::Ticket ticket_;

@@ -1,11 +1,13 @@
 // A request for vectors, from its texts to its answer: the model is acquired, the texts tokenised on a thread for texts
-// and handed to the engine together. The exchange owns the call: when the client is gone it is cancelled.
+// and handed to the engine together; where the answer needs a vector store, a thread for such calls goes on with it.
+// The exchange owns the call: when the client is gone it is cancelled.
 #pragma once
 
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <variant>
 #include <vector>
@@ -26,10 +28,20 @@ struct EmbeddingAsk {
   AcquireOptions acquire = {};
 };
 
+// What a vector store has to do with the vectors before there is an answer.
+struct StoreWork {
+  std::string lane = {};  // what must not run at once (StorePool)
+  // With the model, before it is asked, on a thread for texts: what is to be known of it later. None: nothing.
+  std::function<void(const ModelRegistry::Lease& model)> prepare = {};
+  // In place of `respond`, on a thread that may wait for a store. What it throws is answered as an error.
+  std::function<http::Response(std::span<const Embedding> embeddings, const std::stop_token& stop)> run = {};
+};
+
 // How a dialect says what came of it. Called once, on a thread for texts.
 struct EmbeddingAnswer {
   std::function<http::Response(std::span<const Embedding> embeddings, double load_seconds)> respond = {};
   http::Response (*fail)(const ApiError& error) = nullptr;
+  StoreWork store = {};  // without `run`: no store has anything to do with it
 };
 
 // Returns at once.

@@ -33,11 +33,25 @@ std::int64_t estimated_tokens(const Ask& ask) {
 
 class Call final : public GenerationCall, public std::enable_shared_from_this<Call> {
  public:
-  Call(Service& service, std::shared_ptr<RequestRecord> record, MakeAsk make_ask, std::unique_ptr<AnswerWriter> writer)
-      : service_(service), record_(std::move(record)), make_ask_(std::move(make_ask)), writer_(std::move(writer)) {}
+  Call(Service& service, std::shared_ptr<RequestRecord> record, MakeAsk make_ask, std::unique_ptr<AnswerWriter> writer,
+       std::shared_ptr<Preparation> before)
+      : service_(service),
+        record_(std::move(record)),
+        before_(std::move(before)),
+        make_ask_(std::move(make_ask)),
+        writer_(std::move(writer)) {}
   ~Call() override {
+    if (before_ != nullptr) before_->cancel();
     ticket_.cancel();
     note_usage();
+  }
+
+  // The model is not held while something else is waited for.
+  void start(const OfferedModel& model, const AcquireOptions& options) {
+    if (before_ == nullptr) return acquire(model, options);
+    before_->start(record_, [weak = weak_from_this(), model, options](const std::exception_ptr& error) {
+      if (const auto self = weak.lock()) self->prepared(model, options, error);
+    });
   }
 
   void acquire(const OfferedModel& model, const AcquireOptions& options) {
@@ -74,6 +88,15 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
   // An engine that lives ends by itself what has waited too long.
   static constexpr std::chrono::seconds kGrace{1};
 
+  void prepared(const OfferedModel& model, const AcquireOptions& options, std::exception_ptr error) {
+    try {
+      if (error == nullptr) return acquire(model, options);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    report(api_error(error), error);
+  }
+
   void acquired(const ModelRegistry::Lease& model, const std::exception_ptr& error) {
     const MakeAsk make_ask = std::exchange(make_ask_, {});  // the question is kept no longer than until it is asked
     if (error != nullptr) return report(load_error(error), error);
@@ -108,6 +131,7 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
     const std::scoped_lock lock(cancel_mutex_);
     if (!cancelled_) why_ = why;
     cancelled_ = true;
+    if (before_ != nullptr) before_->cancel();
     ticket_.cancel();
     generation_.cancel();
     note_usage();  // a client that is gone takes the record's end with it
@@ -277,6 +301,7 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
 
   Service& service_;
   const std::shared_ptr<RequestRecord> record_;
+  const std::shared_ptr<Preparation> before_;
   MakeAsk make_ask_;                   // until the model is there, or will not be; of that callback alone
   std::atomic<Clock::rep> heard_ = 0;  // when its engine last had something to say of it; 0: it has no engine yet
 
@@ -324,16 +349,17 @@ MakeAsk with_body_share(const http::Exchange& exchange, MakeAsk make_ask) {
 
 std::shared_ptr<GenerationCall> start_generation(Service& service, std::shared_ptr<RequestRecord> record,
                                                  const OfferedModel& model, MakeAsk make_ask,
-                                                 std::unique_ptr<AnswerWriter> writer, const AcquireOptions& options) {
+                                                 std::unique_ptr<AnswerWriter> writer, const CallOptions& options) {
   record->update([&](RequestFacts& facts) { facts.model = model.name; });
-  auto call = std::make_shared<Call>(service, std::move(record), std::move(make_ask), std::move(writer));
-  call->acquire(model, options);
+  auto call =
+      std::make_shared<Call>(service, std::move(record), std::move(make_ask), std::move(writer), options.before);
+  call->start(model, options.acquire);
   service.sockets().watch(call, call->caller());
   return call;
 }
 
 void serve_generation(Service& service, const std::shared_ptr<http::Exchange>& exchange, const OfferedModel& model,
-                      MakeAsk make_ask, std::unique_ptr<AnswerWriter> writer, const AcquireOptions& options) {
+                      MakeAsk make_ask, std::unique_ptr<AnswerWriter> writer, const CallOptions& options) {
   const std::shared_ptr<GenerationCall> call =
       start_generation(service, exchange->request().record, model, with_body_share(*exchange, std::move(make_ask)),
                        std::move(writer), options);

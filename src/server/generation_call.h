@@ -3,6 +3,7 @@
 // when nobody holds it any more its generation ends.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <memory>
 #include <span>
@@ -54,6 +55,17 @@ class HttpAnswerWriter : public AnswerWriter {
   const std::weak_ptr<http::Exchange> exchange_;  // which holds the call, and so this; gone: nobody reads any more
 };
 
+// What has to be had before the model is asked, such as texts out of a store. A call starts it once and ends it with
+// itself.
+class Preparation {
+ public:
+  virtual ~Preparation() = default;
+  // `done` is called once, on any thread, with what went wrong or nothing; perhaps not at all after `cancel`.
+  virtual void start(std::shared_ptr<RequestRecord> record, std::function<void(std::exception_ptr error)> done) = 0;
+  // Waits for nobody; from any thread, more than once.
+  virtual void cancel() noexcept = 0;
+};
+
 // What is asked depends on the model: its recommended sampling, its ids.
 using MakeAsk = std::function<Ask(const LoadedModel& model)>;
 
@@ -66,13 +78,18 @@ class GenerationCall : public RunningCall {
   virtual void cancel() = 0;
 };
 
+// How a call goes about it.
+struct CallOptions {
+  AcquireOptions acquire = {};
+  std::shared_ptr<Preparation> before = {};  // null: the model is asked at once
+};
+
 // Returns at once. Whose the request is comes from its record.
 std::shared_ptr<GenerationCall> start_generation(Service& service, std::shared_ptr<RequestRecord> record,
                                                  const OfferedModel& model, MakeAsk make_ask,
-                                                 std::unique_ptr<AnswerWriter> writer,
-                                                 const AcquireOptions& options = {});
+                                                 std::unique_ptr<AnswerWriter> writer, const CallOptions& options = {});
 // The same for an exchange, which holds the call: when the client is gone the generation is cancelled.
 void serve_generation(Service& service, const std::shared_ptr<http::Exchange>& exchange, const OfferedModel& model,
-                      MakeAsk make_ask, std::unique_ptr<AnswerWriter> writer, const AcquireOptions& options = {});
+                      MakeAsk make_ask, std::unique_ptr<AnswerWriter> writer, const CallOptions& options = {});
 
 }  // namespace quarrel

@@ -17,8 +17,8 @@ using http::Exchange;
 // The whole answer as one object.
 class NativeWriter final : public HttpAnswerWriter {
  public:
-  NativeWriter(const std::shared_ptr<Exchange>& exchange, std::string model)
-      : HttpAnswerWriter(exchange), model_(std::move(model)) {}
+  NativeWriter(const std::shared_ptr<Exchange>& exchange, std::string model, std::shared_ptr<const Retrieval> retrieval)
+      : HttpAnswerWriter(exchange), model_(std::move(model)), retrieval_(std::move(retrieval)) {}
 
   void send_head(Exchange&, const LoadedModel&, const Generation&) override {}
 
@@ -36,7 +36,7 @@ class NativeWriter final : public HttpAnswerWriter {
         fmt::format(",\"tokens_generated\":{},\"tokens_per_sec\":{:.2f},\"finish_reason\":\"{}\",\"model\":",
                     usage.generated_tokens, tokens_per_second(usage.generated_tokens, usage.generate_seconds), reason_);
     append_json_string(body, model_);
-    body += fmt::format(",\"prompt_tokens\":{}}}", usage.prompt_tokens);
+    body += fmt::format(",\"prompt_tokens\":{}{}}}", usage.prompt_tokens, sources_member(retrieval_.get()));
     exchange.respond({.body = std::move(body)});
   }
 
@@ -44,6 +44,7 @@ class NativeWriter final : public HttpAnswerWriter {
 
  private:
   const std::string model_;
+  const std::shared_ptr<const Retrieval> retrieval_;
   std::string text_;
   std::string reason_ = "stop";
 };
@@ -60,8 +61,10 @@ void generate(Service& service, const std::shared_ptr<Exchange>& exchange, const
     throw unsupported_field("progress", "'progress' is for answers token by token: /api/stream and /ws");
   }
   const OfferedModel model = service.find(request.model, *caller_of(*exchange));
-  auto writer = std::make_unique<NativeWriter>(exchange, model.name);
-  serve_generation(service, exchange, model, make_native_ask(std::move(request), false), std::move(writer));
+  const std::shared_ptr<Retrieval> retrieval = retrieval_for(service, request, *caller_of(*exchange));
+  auto writer = std::make_unique<NativeWriter>(exchange, model.name, retrieval);
+  serve_generation(service, exchange, model, make_native_ask(std::move(request), false, retrieval), std::move(writer),
+                   {.before = retrieval});
 }
 
 }  // namespace

@@ -102,6 +102,10 @@ constexpr std::array kFields = {
                     "tells how many are ahead in the queue, and after each step how much of the prompt is read; for "
                     "answers token by token",
                 .read = [](const Json& v, NativeRequest& r) { r.progress = as_flag(v); }},
+    NativeField{.name = "retrieval",
+                .help = "texts of a vector store that the question is asked with; the answer tells its `sources`",
+                .read = [](const Json& v, NativeRequest& r) { r.retrieval = read_retrieval(v); },
+                .schema = retrieval_schema},
     NativeField{.name = "resume",
                 .help = "the answer may outlive its connection; for answers token by token",
                 .read = read_resume,

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "server/fields.h"
+#include "server/longbow_request.h"
 #include "server/resume_point.h"
 #include "session/ask.h"
 #include "session/loaded_model.h"
@@ -17,11 +18,12 @@ struct NativeRequest {
   std::string model = {};  // empty: the default
   std::string prompt = {};
   Json messages = nullptr;
-  RecommendedSampling options = {};          // comes in place of what the model's makers recommend
-  std::optional<bool> stream = {};           // none: as the endpoint has it
-  bool resume = false;                       // the answer may outlive its connection
-  bool go_on = false;                        // the last message is the beginning of the answer
-  bool progress = false;                     // news of how much of the prompt is read
+  RecommendedSampling options = {};  // comes in place of what the model's makers recommend
+  std::optional<bool> stream = {};   // none: as the endpoint has it
+  bool resume = false;               // the answer may outlive its connection
+  bool go_on = false;                // the last message is the beginning of the answer
+  bool progress = false;             // news of how much of the prompt is read
+  std::optional<RetrievalRequest> retrieval = {};
   std::optional<ResumePoint> reattach = {};  // nothing is asked: the rest of such an answer is wanted
 };
 

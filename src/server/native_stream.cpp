@@ -115,12 +115,13 @@ void begin_resumable(Service& service, const std::shared_ptr<Exchange>& exchange
   const std::shared_ptr<ResumableAnswer> answer = service.sockets().answers().create(record->caller(), receiver);
   try {
     detach_when_closed(service, *exchange, answer, receiver, false);
-    auto writer =
-        std::make_unique<EventWriter>(std::make_shared<ResumableReceiver>(answer),
-                                      EventWriter::Options{.progress = request.progress, .stopped = answer->stopped()});
-    const std::shared_ptr<GenerationCall> call =
-        start_generation(service, record, model, with_body_share(*exchange, make_native_ask(std::move(request), true)),
-                         std::move(writer));
+    const std::shared_ptr<Retrieval> retrieval = retrieval_for(service, request, *record->caller());
+    auto writer = std::make_unique<EventWriter>(
+        std::make_shared<ResumableReceiver>(answer),
+        EventWriter::Options{.progress = request.progress, .stopped = answer->stopped(), .retrieval = retrieval});
+    const std::shared_ptr<GenerationCall> call = start_generation(
+        service, record, model, with_body_share(*exchange, make_native_ask(std::move(request), true, retrieval)),
+        std::move(writer), {.before = retrieval});
     answer->set_cancel([call] { call->cancel(); });
   } catch (...) {
     answer->never_began(receiver.get(), std::current_exception());
@@ -141,9 +142,12 @@ void native_stream(Service& service, const std::shared_ptr<Exchange>& exchange) 
   if (lost || request.reattach) return take_up(service, exchange, lost ? *lost : *request.reattach);
   const OfferedModel model = service.find(request.model, *caller_of(*exchange));
   if (request.resume) return begin_resumable(service, exchange, model, std::move(request));
-  auto writer = std::make_unique<EventWriter>(std::make_shared<SseReceiver>(exchange),
-                                              EventWriter::Options{.progress = request.progress});
-  serve_generation(service, exchange, model, make_native_ask(std::move(request), true), std::move(writer));
+  const std::shared_ptr<Retrieval> retrieval = retrieval_for(service, request, *caller_of(*exchange));
+  auto writer =
+      std::make_unique<EventWriter>(std::make_shared<SseReceiver>(exchange),
+                                    EventWriter::Options{.progress = request.progress, .retrieval = retrieval});
+  serve_generation(service, exchange, model, make_native_ask(std::move(request), true, retrieval), std::move(writer),
+                   {.before = retrieval});
 }
 
 void stop_stream(Service& service, const std::shared_ptr<Exchange>& exchange) {

@@ -63,18 +63,23 @@ void EventWriter::abandon() {
 void EventWriter::put_end(AnswerEnd end) {
   const double rate = tokens_per_second(end.tokens_generated, seconds_since(first_));
   end.whole = !options_.stream;
+  if (options_.retrieval != nullptr) end.sources = options_.retrieval->sources();
   const AnswerEvent event{.text = std::move(text_),
                           .tokens_per_second = static_cast<float>(rate),
                           .end = std::make_shared<const AnswerEnd>(std::move(end))};
   receiver_->take(std::span(&event, 1), {});
 }
 
-MakeAsk make_native_ask(NativeRequest request, bool stream) {
-  return [request = std::move(request), stream](const LoadedModel& model) {
+MakeAsk make_native_ask(NativeRequest request, bool stream, std::shared_ptr<Retrieval> retrieval) {
+  return with_retrieval(std::move(retrieval), [request = std::move(request), stream](const LoadedModel& model) {
     Ask ask = ask_of(request, model);
     ask.priority = stream ? Priority::interactive : Priority::normal;
     return ask;
-  };
+  });
+}
+
+std::shared_ptr<Retrieval> retrieval_for(Service& service, const NativeRequest& request, const Caller& caller) {
+  return Retrieval::of(service, request.retrieval, request.messages, request.prompt, caller);
 }
 
 }  // namespace quarrel

@@ -10,6 +10,7 @@
 #include "server/answer_event.h"
 #include "server/generation_call.h"
 #include "server/native_request.h"
+#include "server/retrieval.h"
 
 namespace quarrel {
 
@@ -25,6 +26,7 @@ class EventWriter final : public AnswerWriter {
     bool progress = false;                                  // the receiver hears how much of the prompt is read
     std::shared_ptr<const std::atomic<bool>> stopped = {};  // null: never
     std::shared_ptr<const void> held = {};
+    std::shared_ptr<const Retrieval> retrieval = {};  // whose sources the end tells; null: there are none
   };
   EventWriter(std::shared_ptr<AnswerReceiver> receiver, Options options)
       : receiver_(std::move(receiver)), options_(std::move(options)) {}
@@ -49,6 +51,8 @@ class EventWriter final : public AnswerWriter {
 };
 
 // What a model is asked, with the priority of the kind of answer.
-MakeAsk make_native_ask(NativeRequest request, bool stream);
+MakeAsk make_native_ask(NativeRequest request, bool stream, std::shared_ptr<Retrieval> retrieval = {});
+// Null where the request wants none. Throws as Retrieval::of does.
+std::shared_ptr<Retrieval> retrieval_for(Service& service, const NativeRequest& request, const Caller& caller);
 
 }  // namespace quarrel

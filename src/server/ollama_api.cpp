@@ -47,10 +47,9 @@ void generate(Service& service, const std::shared_ptr<Exchange>& exchange, Ollam
   if (request.prompt.empty() && request.messages.empty()) return answer_idle(service, exchange, form, request, model);
   auto writer = make_ollama_writer(exchange, form, request);
   const AcquireOptions acquire = acquire_options(*caller_of(*exchange), request.keep_alive);
-  serve_generation(
-      service, exchange, model,
-      [request = std::move(request)](const LoadedModel& loaded) { return ask_of(request, loaded); }, std::move(writer),
-      acquire);
+  serve_generation(service, exchange, model,
+                   [request = std::move(request)](const LoadedModel& loaded) { return ask_of(request, loaded); },
+                   std::move(writer), {.acquire = acquire});
 }
 
 // Without a text the model is only loaded.

@@ -9,7 +9,9 @@
 #include "server/embedding_call.h"
 #include "server/openai_request.h"
 #include "server/openai_writer.h"
+#include "server/retrieval.h"
 #include "server/routes.h"
+#include "server/store_texts.h"
 
 namespace quarrel {
 namespace {
@@ -19,11 +21,13 @@ using http::Exchange;
 void generate(Service& service, const std::shared_ptr<Exchange>& exchange, OpenAiForm form, OpenAiRequest request) {
   const OfferedModel model = service.find(request.model, *caller_of(*exchange));
   request.ask.priority = request.stream ? Priority::interactive : Priority::normal;
-  auto writer =
-      make_openai_writer(exchange, form, request, {.model = model.name, .fingerprint = "quarrel-" + service.version()});
-  serve_generation(
-      service, exchange, model,
-      [request = std::move(request)](const LoadedModel& loaded) { return ask_of(request, loaded); }, std::move(writer));
+  const std::shared_ptr<Retrieval> retrieval =
+      Retrieval::of(service, request.retrieval, request.messages, {}, *caller_of(*exchange));
+  auto writer = make_openai_writer(exchange, form, request,
+                                   {.model = model.name, .fingerprint = "quarrel-" + service.version()}, retrieval);
+  MakeAsk make_ask = [request = std::move(request)](const LoadedModel& loaded) { return ask_of(request, loaded); };
+  serve_generation(service, exchange, model, with_retrieval(retrieval, std::move(make_ask)), std::move(writer),
+                   {.before = retrieval});
 }
 
 // The whole answer; `name` is the model's.
@@ -45,6 +49,21 @@ std::string embeddings_body(std::span<const Embedding> embeddings, bool base64, 
   append_json_string(body, name);
   body += fmt::format(",\"usage\":{{\"prompt_tokens\":{0},\"total_tokens\":{0}}}}}", tokens);
   return body;
+}
+
+// What comes back goes into this dataset too, on its way.
+constexpr const char* kStoreHeader = "x-quarrel-store";
+
+std::shared_ptr<StoreTexts> texts_to_store(Service& service, const std::string& address, const EmbeddingAsk& ask) {
+  StoreTextsRequest storing{.to = service.stores().address(address, kStoreHeader), .options = ask.options};
+  for (const auto& input : ask.inputs) {
+    const std::string* text = std::get_if<std::string>(&input);
+    if (text == nullptr || is_blank(*text)) {
+      throw invalid_field("input", fmt::format("with {} each input is a text, neither tokens nor empty", kStoreHeader));
+    }
+    storing.texts.push_back({.text = *text});
+  }
+  return std::make_shared<StoreTexts>(service, std::move(storing));
 }
 
 Json model_json(const OfferedModel& model, const std::vector<ModelRegistry::Status>& loaded) {
@@ -81,7 +100,18 @@ void openai_embeddings(Service& service, const std::shared_ptr<Exchange>& exchan
   const auto respond = [base64 = request.base64, name = model.name](std::span<const Embedding> embeddings, double) {
     return http::Response{.body = embeddings_body(embeddings, base64, name)};
   };
-  start_embedding_call(service, exchange, model, std::move(ask), {.respond = respond, .fail = openai_error});
+  EmbeddingAnswer answer{.respond = respond, .fail = openai_error};
+  const std::string_view store = exchange->request().header(kStoreHeader);
+  if (!store.empty()) {
+    answer.store =
+        store_work(service, texts_to_store(service, std::string(store), ask),
+                   [respond](std::span<const Embedding> embeddings, const IngestReport& report) {
+                     http::Response response = respond(embeddings, 0.0);
+                     response.headers.emplace_back("x-quarrel-stored", fmt::format("{}", report.progress.sent));
+                     return response;
+                   });
+  }
+  start_embedding_call(service, exchange, model, std::move(ask), std::move(answer));
 }
 
 void openai_models(Service& service, const std::shared_ptr<Exchange>& exchange) {

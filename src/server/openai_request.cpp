@@ -214,6 +214,10 @@ constexpr std::array kChatFields = {
                     r.template_arguments = v;
                   },
               .schema = [] { return Json{{"type", "object"}}; }},
+    ChatField{.name = "retrieval",
+              .help = "texts of a vector store that the question is asked with; the answer tells its `sources`",
+              .read = QUARREL_SET(retrieval, read_retrieval),
+              .schema = retrieval_schema},
     ChatField{.name = "tools", .kind = FieldKind::refused, .help = kNotOfferedYet},
     ChatField{.name = "tool_choice", .kind = FieldKind::refused, .help = kNotOfferedYet},
     ChatField{.name = "parallel_tool_calls", .kind = FieldKind::no_effect},

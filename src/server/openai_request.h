@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "server/fields.h"
+#include "server/longbow_request.h"
 #include "session/ask.h"
 #include "session/loaded_model.h"
 #include "session/recommended_sampling.h"
@@ -30,6 +31,7 @@ struct OpenAiRequest {
   std::optional<std::int32_t> max_completion_tokens = {};  // wins over `options.max_tokens`
   Ask ask = {};                                            // how many answers, and what is reported of them
   std::vector<std::pair<TokenId, float>> logit_bias = {};
+  std::optional<RetrievalRequest> retrieval = {};  // of a chat
 };
 
 // Throw ApiError that names the field.

@@ -63,8 +63,9 @@ std::string timings_json(const Usage& usage) {
 class OpenAiWriter final : public HttpAnswerWriter {
  public:
   OpenAiWriter(const std::shared_ptr<http::Exchange>& exchange, OpenAiForm form, const OpenAiRequest& request,
-               const AnswerNames& names)
+               const AnswerNames& names, std::shared_ptr<const Retrieval> retrieval)
       : HttpAnswerWriter(exchange),
+        retrieval_(std::move(retrieval)),
         form_(form),
         stream_(request.stream),
         include_usage_(request.include_usage),
@@ -126,7 +127,8 @@ class OpenAiWriter final : public HttpAnswerWriter {
       if (i > 0) body.push_back(',');
       append_choice(body, i);
     }
-    body += fmt::format("],\"usage\":{},\"timings\":{}}}", usage_json(usage), timings_json(usage));
+    body += fmt::format("],\"usage\":{},\"timings\":{}{}}}", usage_json(usage), timings_json(usage),
+                        sources_member(retrieval_.get()));
     exchange.respond({.body = std::move(body)});
   }
 
@@ -157,10 +159,13 @@ class OpenAiWriter final : public HttpAnswerWriter {
   }
   Answer& answer(const GenerationEvent& event) { return answers_[static_cast<std::size_t>(event.answer)]; }
 
-  std::string chunk(std::size_t index, std::string_view inside, std::string_view reason) const {
+  std::string chunk(std::size_t index, std::string_view inside, std::string_view reason,
+                    std::string_view more = {}) const {
     std::string text = fmt::format("data: {},\"choices\":[{{\"index\":{},{},\"finish_reason\":", head_, index, inside);
     text += reason.empty() ? "null" : fmt::format("\"{}\"", reason);
-    text += include_usage_ ? "}],\"usage\":null}\n\n" : "}]}\n\n";
+    text += include_usage_ ? "}],\"usage\":null" : "}]";
+    text += more;
+    text += "}\n\n";
     return text;
   }
 
@@ -168,7 +173,7 @@ class OpenAiWriter final : public HttpAnswerWriter {
   std::string last_chunk(const GenerationEvent& event) const {
     return chunk(static_cast<std::size_t>(event.answer),
                  chat() ? "\"delta\":{},\"logprobs\":null" : "\"text\":\"\",\"logprobs\":null",
-                 openai_reason(event.reason));
+                 openai_reason(event.reason), sources_member(retrieval_.get()));
   }
 
   // What stands around every piece of text, made once.
@@ -246,6 +251,7 @@ class OpenAiWriter final : public HttpAnswerWriter {
                         from.reason);
   }
 
+  const std::shared_ptr<const Retrieval> retrieval_;
   const OpenAiForm form_;
   const bool stream_, include_usage_, logprobs_, echo_;
   std::string head_;  // of every chunk, up to its choices
@@ -258,8 +264,9 @@ class OpenAiWriter final : public HttpAnswerWriter {
 }  // namespace
 
 std::unique_ptr<AnswerWriter> make_openai_writer(const std::shared_ptr<http::Exchange>& exchange, OpenAiForm form,
-                                                 const OpenAiRequest& request, const AnswerNames& names) {
-  return std::make_unique<OpenAiWriter>(exchange, form, request, names);
+                                                 const OpenAiRequest& request, const AnswerNames& names,
+                                                 std::shared_ptr<const Retrieval> retrieval) {
+  return std::make_unique<OpenAiWriter>(exchange, form, request, names, std::move(retrieval));
 }
 
 }  // namespace quarrel

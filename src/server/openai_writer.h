@@ -6,6 +6,7 @@
 
 #include "server/generation_call.h"
 #include "server/openai_request.h"
+#include "server/retrieval.h"
 
 namespace quarrel {
 
@@ -16,7 +17,9 @@ struct AnswerNames {
   std::string fingerprint = {};  // which program answers
 };
 
+// `retrieval`: whose sources the answer tells; null: it has none.
 std::unique_ptr<AnswerWriter> make_openai_writer(const std::shared_ptr<http::Exchange>& exchange, OpenAiForm form,
-                                                 const OpenAiRequest& request, const AnswerNames& names);
+                                                 const OpenAiRequest& request, const AnswerNames& names,
+                                                 std::shared_ptr<const Retrieval> retrieval = {});
 
 }  // namespace quarrel

@@ -67,6 +67,9 @@ Operation describe_detokenize();
 Operation describe_apply_template();
 Operation describe_rerank();
 Operation describe_openai_rerank();
+Json sources_schema();  // of an answer with `retrieval`; operation_longbow.cpp, like the next two
+Operation describe_embed_to();
+Operation describe_store_search();
 Operation describe_health();
 Operation describe_api_health();
 Operation describe_healthz();

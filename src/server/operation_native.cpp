@@ -20,7 +20,8 @@ Json generate_answer() {
                        {"tokens_per_sec", number()},
                        {"finish_reason", one_of({"stop", "length", "context"}, "why the answer ends")},
                        {"model", text()},
-                       {"prompt_tokens", integer()}}));
+                       {"prompt_tokens", integer()},
+                       {"sources", sources_schema(), false}}));
 }
 
 Json question() { return {{"prompt", "Explain quantum computing"}, {"max_tokens", 100}}; }

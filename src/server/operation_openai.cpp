@@ -63,7 +63,8 @@ Json answer(std::string_view name, std::string_view kind, Json choice) {
                              {"system_fingerprint", text("the program and its version")},
                              {"choices", list(std::move(choice))},
                              {"usage", usage()},
-                             {"timings", timings()}}));
+                             {"timings", timings()},
+                             {"sources", sources_schema(), false}}));
 }
 
 Json chat_answer() {
@@ -130,13 +131,16 @@ Operation describe_openai_embeddings() {
   const Json spent = named("EmbeddingUsage", object({{"prompt_tokens", integer()}, {"total_tokens", integer()}}));
   return {.id = "createEmbedding",
           .tag = kOpenAiTag,
+          .description =
+              "With a header `x-quarrel-store: longbow://host/dataset` what is returned is stored there too, as "
+              "/api/embed-to does; `x-quarrel-stored` in the answer says how many rows were new.",
           .body = embedding_request_schema(),
           .example = {{"model", "minilm"}, {"input", {"a fox", "a dog"}}},
           .answers = {{.schema = named("EmbeddingList", object({{"object", one_of({"list"})},
                                                                 {"data", list(item)},
                                                                 {"model", text()},
                                                                 {"usage", spent}}))}},
-          .errors = {{404}}};
+          .errors = {{404}, {501}, {502}}};
 }
 
 Operation describe_openai_models() {

@@ -7,7 +7,9 @@
 namespace quarrel {
 namespace {
 
-std::size_t bytes_of(const AnswerEvent& event) noexcept { return sizeof(AnswerEvent) + event.text.size(); }
+std::size_t bytes_of(const AnswerEvent& event) noexcept {
+  return sizeof(AnswerEvent) + event.text.size() + (event.end != nullptr ? event.end->sources.size() : 0);
+}
 
 }  // namespace
 

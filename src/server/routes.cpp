@@ -3,6 +3,7 @@
 #include <array>
 
 #include "server/docs_page.h"
+#include "server/longbow_api.h"
 #include "server/model_api.h"
 #include "server/native_api.h"
 #include "server/native_stream.h"
@@ -87,6 +88,10 @@ constexpr std::array kRoutes = {
           "Orders texts by how well they answer a query", describe_rerank},
     Route{"POST", "/v1/rerank", Access::key, Dialect::openai, kLargeBody, false, openai_rerank, "The same",
           describe_openai_rerank},
+    Route{"POST", "/api/embed-to", Access::key, Dialect::native, kLargeBody, false, embed_to,
+          "Stores texts with their vectors in Longbow", describe_embed_to},
+    Route{"POST", "/api/search", Access::key, Dialect::native, kLargeBody, false, search_store,
+          "Finds the nearest texts in a dataset of Longbow", describe_store_search},
     Route{"GET", "/api/version", Access::everybody, Dialect::native, 0, true, ollama_version,
           "Tells the program's version, as Ollama does", describe_ollama_version},
     Route{"GET", "/", Access::everybody, Dialect::native, 0, true, page_root,

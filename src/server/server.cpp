@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "base/clock.h"
 #include "server/api_error.h"
+#include "server/flight_api.h"
 #include "server/routes.h"
 
 namespace quarrel {
@@ -39,7 +41,15 @@ Server::Server(ServeOptions options, std::shared_ptr<Device> device, ModelStore 
   service_.poster()->set(http_->poster());
   watch_ = std::make_unique<Watch>(options_.watch, service_, http_->connection_count(),
                                    [admission = admission_] { return admission->counters().by_reason(); });
+  if (options_.flight_port) {
+    flight_ = serve_flight(options_.http, *options_.flight_port, service_,
+                           [this](const http::Request& request) { return admit(request); });
+  }
   http_->start();
+}
+
+std::optional<std::uint16_t> Server::flight_port() const noexcept {
+  return flight_ == nullptr ? std::nullopt : std::optional(flight_->port());
 }
 
 Server::~Server() = default;
@@ -64,9 +74,16 @@ bool Server::drain(std::chrono::milliseconds time, const std::function<bool()>& 
   for (bool last = false; !last;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
     last = left <= kLookEvery || (hurry && hurry());
-    if (http_->wait_idle(std::min(left, kLookEvery))) return true;
+    if (!http_->wait_idle(std::min(left, kLookEvery))) continue;
+    if (flight_ != nullptr && !flight_->idle()) {
+      std::this_thread::sleep_for(std::clamp(left, std::chrono::milliseconds(0), kLookEvery));
+      continue;
+    }
+    if (flight_ != nullptr) flight_->stop(std::chrono::milliseconds(0));
+    return true;
   }
   service_.end_requests("the server is about to end");
+  if (flight_ != nullptr) flight_->stop(kLastWords);
   http_->wait_idle(kLastWords);
   return false;
 }

@@ -105,6 +105,7 @@ OfferedModel offered(const ModelStore& store, const std::string& source) {
 
 Service::Service(ServiceOptions options, std::shared_ptr<Device> device, ModelStore store, Log& log)
     : options_(std::move(options)), store_(std::move(store)), log_(log) {
+  stores_ = std::make_unique<LongbowStores>(options_.longbow, log_);
   for (const std::string& source : options_.models) {
     OfferedModel model = options_.configured.contains(source) ? configured_model(source) : offered(store_, source);
     if (std::ranges::find(named_, model.name, &OfferedModel::name) != named_.end()) {
@@ -127,12 +128,14 @@ Service::Service(ServiceOptions options, std::shared_ptr<Device> device, ModelSt
 // runs out first, and takes nothing more while the registry ends. It may ask for a job too, and is refused.
 Service::~Service() {
   jobs_->end();
+  stores_->end();
   sockets_->end();
   pool_->end();
 }
 
 void Service::end_requests(const std::string& why) {
   jobs_->stop();
+  stores_->stop();
   registry_->end_requests(why);
 }
 

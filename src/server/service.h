@@ -20,6 +20,7 @@
 #include "server/limits.h"
 #include "server/load_watch.h"
 #include "server/long_jobs.h"
+#include "server/longbow_stores.h"
 #include "server/request_record.h"
 #include "server/ws_hub.h"
 #include "session/model_registry.h"
@@ -51,6 +52,7 @@ struct ServiceOptions {
   std::chrono::milliseconds patience = std::chrono::minutes(5);  // 0: for ever
   int text_threads = 1;
   PullSettings pull = {};
+  LongbowSettings longbow = {};
   std::string version = {};  // of the program
   SocketOptions sockets = {};
 };
@@ -84,7 +86,8 @@ class StepPoster {
 
 class Service {
  public:
-  // Throws Error: not_found for a model that it is to offer and that does not exist, usage for two of one name.
+  // Throws Error: not_found for a model that it is to offer and that does not exist, usage for two of one name and for
+  // vector stores that are none.
   Service(ServiceOptions options, std::shared_ptr<Device> device, ModelStore store, Log& log);
   // No request may come any more. What is being worked on is ended.
   ~Service();
@@ -123,6 +126,7 @@ class Service {
 
   LoadWatch& loads() noexcept { return loads_; }
   LongJobs& jobs() noexcept { return *jobs_; }
+  LongbowStores& stores() noexcept { return *stores_; }
   const PullSettings& pull_settings() const noexcept { return options_.pull; }
 
   // Runs a task on a thread that may take its time over a text.
@@ -184,6 +188,7 @@ class Service {
   std::unique_ptr<ModelRegistry> registry_;  // what waits for a model is told so on the pool
   std::unique_ptr<SocketHub> sockets_;       // ends early
   std::unique_ptr<LongJobs> jobs_;           // end first: they use all of the above
+  std::unique_ptr<LongbowStores> stores_;    // so do calls to these
 };
 
 // Who sent it.

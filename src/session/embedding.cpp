@@ -108,7 +108,9 @@ EncodedText encode_pair(const LoadedModel& model, const EncodedText& query, std:
 // The one sink of all texts of a call. Its mutex may be held while the engine is called, never while a callback is.
 class EmbeddingRun::State final : public EventSink, public std::enable_shared_from_this<State> {
  public:
-  State(std::shared_ptr<LoadedModel> model, std::vector<std::vector<TokenId>> texts, const EmbeddingOptions& options,
+  // `places`: one a text, or none.
+  State(std::shared_ptr<LoadedModel> model, std::vector<std::vector<TokenId>> texts,
+        std::vector<std::span<float>> places, const EmbeddingOptions& options,
         std::function<void(EmbeddingOutcome)> on_done);
 
   void start();
@@ -122,7 +124,9 @@ class EmbeddingRun::State final : public EventSink, public std::enable_shared_fr
   void fill();
   void take_one(TokenEvent& event);
   void end_with(std::exception_ptr error);
+  void take_vector(std::size_t text, std::vector<float> values);
   std::vector<float> finish(std::vector<float> values) const;
+  void finish(std::span<float> values) const;
   void report_if_done(std::unique_lock<std::mutex>& lock);
 
   std::shared_ptr<LoadedModel> model_;  // let go before the end is reported: see report_if_done
@@ -130,6 +134,7 @@ class EmbeddingRun::State final : public EventSink, public std::enable_shared_fr
   const Pooling pooling_;
   const std::size_t width_;
   std::vector<std::vector<TokenId>> texts_;
+  const std::vector<std::span<float>> places_;
   std::atomic<std::size_t> finished_ = 0;
 
   std::mutex mutex_;
@@ -144,12 +149,14 @@ class EmbeddingRun::State final : public EventSink, public std::enable_shared_fr
 };
 
 EmbeddingRun::State::State(std::shared_ptr<LoadedModel> model, std::vector<std::vector<TokenId>> texts,
-                           const EmbeddingOptions& options, std::function<void(EmbeddingOutcome)> on_done)
+                           std::vector<std::span<float>> places, const EmbeddingOptions& options,
+                           std::function<void(EmbeddingOutcome)> on_done)
     : model_(std::move(model)),
       options_(options),
       pooling_(pooling_of(*model_, options)),
       width_(as_size(vector_width(*model_, options))),
       texts_(std::move(texts)),
+      places_(std::move(places)),
       on_done_(std::move(on_done)),
       order_(texts_.size()),
       results_(texts_.size()) {
@@ -168,6 +175,7 @@ EngineRequest EmbeddingRun::State::request_for(std::size_t text) const {
   request.max_tokens = 0;
   request.pooled = pooling_ != Pooling::none;
   request.pooling = pooling_;
+  if (!places_.empty()) request.vector_into = places_[text];
   request.prompt_outputs = request.pooled ? PromptOutputs::none : PromptOutputs::vectors;
   request.use_cache = false;
   request.priority = options_.priority;
@@ -188,7 +196,10 @@ bool EmbeddingRun::State::has_room(std::size_t tokens) const {
 void EmbeddingRun::State::fill() {
   while (next_ < order_.size() && has_room(texts_[order_[next_]].size())) {
     const std::size_t text = order_[next_];
+    // Room for it is made first: once it is accepted, its events and its place belong to somebody.
     in_flight_.reserve(in_flight_.size() + 1);
+    std::unordered_map<RequestId, std::size_t> accepted{{RequestId{}, text}};
+    auto node = accepted.extract(accepted.begin());
     // A call that was accepted goes on: while others keep the queue full, one text of it may still wait there. When
     // that one is done, the next has its turn.
     EngineRequest request = request_for(text);
@@ -196,13 +207,8 @@ void EmbeddingRun::State::fill() {
     const SubmitResult result = model_->engine().submit(std::move(request), shared_from_this());
     if (result.status == SubmitStatus::queue_full && !in_flight_.empty()) return;
     require_accepted(result);
-    try {
-      in_flight_.emplace(result.id, text);
-    } catch (...) {
-      model_->engine().cancel(result.id);  // nobody would know what its events are of
-      next_ = order_.size();
-      throw;
-    }
+    node.key() = result.id;
+    in_flight_.insert(std::move(node));
     tokens_in_flight_ += texts_[text].size();
     ++next_;
   }
@@ -224,15 +230,28 @@ void EmbeddingRun::State::start() {
 
 std::vector<float> EmbeddingRun::State::finish(std::vector<float> values) const {
   values.resize(width_);
+  finish(std::span(values));
+  return values;
+}
+
+void EmbeddingRun::State::finish(std::span<float> values) const {
   double squares = 0.0;
   for (const float value : values) squares += static_cast<double>(value) * static_cast<double>(value);
   if (!std::isfinite(squares)) {
     fail(ErrorKind::bad_file, "the model gave a vector whose numbers are not finite; {}", kDamagedFileHint);
   }
-  if (!options_.normalize || pooling_ == Pooling::rank || squares == 0.0) return values;
+  if (!options_.normalize || pooling_ == Pooling::rank || squares == 0.0) return;
   const double length = std::sqrt(squares);
   for (float& value : values) value = static_cast<float>(static_cast<double>(value) / length);
-  return values;
+}
+
+// The engine has written it to its place already, if it has one.
+void EmbeddingRun::State::take_vector(std::size_t text, std::vector<float> values) {
+  if (places_.empty()) {
+    results_[text].values = finish(std::move(values));
+  } else {
+    finish(places_[text]);
+  }
 }
 
 void EmbeddingRun::State::take_one(TokenEvent& event) {
@@ -240,7 +259,7 @@ void EmbeddingRun::State::take_one(TokenEvent& event) {
   if (found == in_flight_.end()) return;
   Embedding& result = results_[found->second];
   if (event.kind == TokenEvent::Kind::started && !started_) started_ = event.at;
-  if (event.kind == TokenEvent::Kind::vector) result.values = finish(std::move(event.values));
+  if (event.kind == TokenEvent::Kind::vector) take_vector(found->second, std::move(event.values));
   if (event.kind == TokenEvent::Kind::prompt_vector) result.token_vectors.push_back(finish(std::move(event.values)));
   if (event.kind != TokenEvent::Kind::finished) return;
   tokens_in_flight_ -= texts_[found->second].size();
@@ -313,7 +332,25 @@ std::size_t EmbeddingRun::finished() const noexcept { return state_ ? state_->fi
 
 EmbeddingRun start_embedding(std::shared_ptr<LoadedModel> model, std::vector<std::vector<TokenId>> texts,
                              const EmbeddingOptions& options, std::function<void(EmbeddingOutcome)> on_done) {
-  auto state = std::make_shared<EmbeddingRun::State>(std::move(model), std::move(texts), options, std::move(on_done));
+  auto state = std::make_shared<EmbeddingRun::State>(std::move(model), std::move(texts),
+                                                     std::vector<std::span<float>>{}, options, std::move(on_done));
+  state->start();
+  return EmbeddingRun(std::move(state));
+}
+
+EmbeddingRun start_embedding_into(std::shared_ptr<LoadedModel> model, std::vector<std::vector<TokenId>> texts,
+                                  std::vector<std::span<float>> places, const EmbeddingOptions& options,
+                                  std::function<void(EmbeddingOutcome)> on_done) {
+  if (pooling_of(*model, options) == Pooling::none) {
+    fail(ErrorKind::usage, "a vector a token has no one place: only pooled vectors are written where a caller says");
+  }
+  const auto width = as_size(vector_width(*model, options));
+  const auto fits = [width](std::span<float> place) { return place.size() == width; };
+  if (places.size() != texts.size() || !std::ranges::all_of(places, fits)) {
+    fail(ErrorKind::usage, "{} texts need as many places of {} values", texts.size(), width);
+  }
+  auto state = std::make_shared<EmbeddingRun::State>(std::move(model), std::move(texts), std::move(places), options,
+                                                     std::move(on_done));
   state->start();
   return EmbeddingRun(std::move(state));
 }

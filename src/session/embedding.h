@@ -85,6 +85,9 @@ class EmbeddingRun {
  private:
   friend EmbeddingRun start_embedding(std::shared_ptr<LoadedModel>, std::vector<std::vector<TokenId>>,
                                       const EmbeddingOptions&, std::function<void(EmbeddingOutcome)>);
+  friend EmbeddingRun start_embedding_into(std::shared_ptr<LoadedModel>, std::vector<std::vector<TokenId>>,
+                                           std::vector<std::span<float>>, const EmbeddingOptions&,
+                                           std::function<void(EmbeddingOutcome)>);
   class State;
   explicit EmbeddingRun(std::shared_ptr<State> state);
   std::shared_ptr<State> state_;
@@ -94,6 +97,12 @@ class EmbeddingRun {
 // vocabulary, and what `vector_width` and the engine throw. `on_done` is called once, perhaps before this returns.
 EmbeddingRun start_embedding(std::shared_ptr<LoadedModel> model, std::vector<std::vector<TokenId>> texts,
                              const EmbeddingOptions& options, std::function<void(EmbeddingOutcome)> on_done);
+// The same, but the vector of text i is written to `places[i]`, which has `vector_width` values: copied there once from
+// the step that computed it, and normalised where it lies. `Embedding::values` stay empty. The memory must be good
+// until `on_done` is called. Throws Error(usage) for places that do not fit the texts, or with the pooling `none`.
+EmbeddingRun start_embedding_into(std::shared_ptr<LoadedModel> model, std::vector<std::vector<TokenId>> texts,
+                                  std::vector<std::span<float>> places, const EmbeddingOptions& options,
+                                  std::function<void(EmbeddingOutcome)> on_done);
 
 // Called now and then, and at the end, with how many texts are done; false ends the work with Error(cancelled).
 using EmbeddingProgress = std::function<bool(std::size_t done, std::size_t total)>;

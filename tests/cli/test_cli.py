@@ -10,7 +10,7 @@ import unittest
 from harness import DATA, QUARREL, ProgramTest
 
 COMMANDS = ("run", "list", "pull", "cp", "rm", "inspect", "estimate", "tokenize", "template", "logits", "generate",
-            "embed", "perplexity", "bench", "convert", "quantize", "regress", "completion", "help")
+            "embed", "search", "datasets", "perplexity", "bench", "convert", "quantize", "regress", "completion", "help")
 
 
 class Usage(ProgramTest):

@@ -68,6 +68,27 @@ TEST_F(Vectors, PoolingIsWhatItSays) {
   }
 }
 
+// Straight from the step to where the request says: no event carries the values, and no more are written than fit.
+TEST_F(Vectors, AVectorGoesWhereTheRequestSays) {
+  for (const Setting& setting :
+       {Setting{.sequences = 4}, Setting{.sequences = 4, .steps_in_flight = 2, .late = true}}) {
+    Served served(model("llama"), 256, 64, setting);
+    const std::vector<TokenId> tokens = random_tokens(100, served.vocabulary(), 3);
+    const std::vector<float> expected = ask(served.engine(), pooled(tokens, Pooling::mean)).values.at(0);
+    std::vector<float> memory(expected.size() + 1, -1.0f);
+    for (const std::size_t size : {expected.size(), expected.size() / 2}) {
+      std::ranges::fill(memory, -1.0f);
+      EngineRequest request = pooled(tokens, Pooling::mean);
+      request.vector_into = std::span(memory).first(size);
+      const Answer answer = ask(served.engine(), request);
+      EXPECT_TRUE(answer.values.empty());
+      EXPECT_EQ(answer.reason, FinishReason::length);
+      EXPECT_TRUE(std::ranges::equal(std::span(memory).first(size), std::span(expected).first(size)));
+      EXPECT_EQ(memory[size], -1.0f);
+    }
+  }
+}
+
 // An encoder's text goes into one step, whole; several share it.
 TEST_F(Vectors, AnEncoderTakesTextsWhole) {
   Served served(model("bert"), 256, 64, {.sequences = 16});

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 
+#include "server/longbow_request.h"
 #include "server/model_api.h"
 #include "server/native_request.h"
 #include "server/ollama_request.h"
@@ -55,6 +56,8 @@ std::vector<Body> bodies() {
       {"apply-template", apply_template_schema(), R"({"messages":[{"role":"user","content":"a"}]})",
        reader(read_apply_template)},
       {"rerank", rerank_schema(), R"({"query":"a","documents":["b"]})", reader(read_rerank)},
+      {"embed-to", embed_to_schema(), R"({"texts":["a"]})", reader(read_embed_to)},
+      {"search", store_search_schema(), R"({"query":"a"})", reader(read_store_search)},
   };
 }
 

@@ -227,6 +227,24 @@ TEST(Metrics, ModelsTellOfTheirExpertsStatesAndCaches) {
   EXPECT_EQ(seen.types.at("quarrel_moe_expert_utilization"), "gauge");
 }
 
+TEST(Metrics, VectorStoresTellWhatWentThere) {
+  StoreObservations seen{.counters = {.failures = 2, .retries = 3, .rows_sent = 5, .bytes_received = 700},
+                         .refused = 4};
+  seen.times[static_cast<std::size_t>(StoreOperation::search)].milliseconds.add(3);
+  seen.times[static_cast<std::size_t>(StoreOperation::search)].seconds = 0.0025;
+  const std::map<std::string, double> samples = read(Metrics({.stores = [&] { return seen; }}).text()).samples;
+  EXPECT_EQ(samples.at("quarrel_flight_rows_total{direction=\"sent\"}"), 5);
+  EXPECT_EQ(samples.at("quarrel_flight_bytes_total{direction=\"received\"}"), 700);
+  EXPECT_EQ(samples.at("quarrel_flight_retries_total"), 3);
+  EXPECT_EQ(samples.at("quarrel_flight_failures_total"), 2);
+  EXPECT_EQ(samples.at("quarrel_flight_refused_total"), 4);
+  EXPECT_EQ(samples.at("quarrel_flight_duration_seconds_count{operation=\"search\"}"), 1);
+  EXPECT_EQ(samples.at("quarrel_flight_duration_seconds_count{operation=\"put\"}"), 0);
+  EXPECT_DOUBLE_EQ(samples.at("quarrel_flight_duration_seconds_sum{operation=\"search\"}"), 0.0025);
+  EXPECT_FALSE(read(Metrics(MetricSources{}).text()).types.contains("quarrel_flight_rows_total"))
+      << "no store may be reached";
+}
+
 TEST(Metrics, JsonHasTheSameFigures) {
   Metrics metrics({.models = [] { return std::vector{busy_model()}; }});
   metrics.ended(answered("toy", 1));

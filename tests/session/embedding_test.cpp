@@ -203,6 +203,52 @@ TEST_F(Embed, ACallThatHasBegunOutlastsAFullQueue) {
   EXPECT_EQ(outcome->embeddings.size(), texts.size());
 }
 
+// What a caller gives is written to, with the same bits, and nothing beyond it.
+TEST_F(Embed, VectorsAreWrittenWhereTheCallerSays) {
+  for (const auto& model : {encoder(), decoder()}) {
+    for (const EmbeddingOptions& options :
+         {EmbeddingOptions{}, EmbeddingOptions{.normalize = false, .dimensions = 7}}) {
+      const std::vector<std::string> all = texts(30);
+      const std::vector<Embedding> expected = embed(model, all, options);
+      const auto width = static_cast<std::size_t>(vector_width(*model, options));
+      constexpr float kUntouched = -77.0f;
+      std::vector<float> memory(all.size() * (width + 1), kUntouched);
+      std::vector<std::vector<TokenId>> tokens;
+      std::vector<std::span<float>> places;
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        tokens.push_back(encode_text(*model, all[i]).tokens);
+        places.push_back(std::span(memory).subspan(i * (width + 1), width));
+      }
+      std::optional<EmbeddingOutcome> outcome;
+      std::atomic<bool> done = false;
+      const EmbeddingRun run =
+          start_embedding_into(model, std::move(tokens), places, options, [&](EmbeddingOutcome result) {
+            outcome = std::move(result);
+            done = true;
+          });
+      ASSERT_TRUE(eventually([&] { return done.load(); }));
+      ASSERT_FALSE(outcome->error);
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        EXPECT_EQ(std::vector<float>(places[i].begin(), places[i].end()), expected[i].values) << i;
+        EXPECT_TRUE(outcome->embeddings[i].values.empty());
+        EXPECT_EQ(outcome->embeddings[i].tokens, expected[i].tokens);
+        EXPECT_EQ(memory[i * (width + 1) + width], kUntouched) << i;
+      }
+    }
+  }
+}
+
+TEST_F(Embed, PlacesMustFitTheTexts) {
+  const auto model = encoder();
+  std::vector<float> memory(static_cast<std::size_t>(model->spec().width));
+  const auto start = [&](std::vector<std::span<float>> places, const EmbeddingOptions& options) {
+    start_embedding_into(model, {{5, 6}}, std::move(places), options, [](EmbeddingOutcome) {});
+  };
+  expect_error(ErrorKind::usage, {"places"}, [&] { start({}, {}); });
+  expect_error(ErrorKind::usage, {"places"}, [&] { start({std::span(memory).first(memory.size() - 1)}, {}); });
+  expect_error(ErrorKind::usage, {"pooled"}, [&] { start({std::span(memory)}, {.pooling = Pooling::none}); });
+}
+
 TEST_F(Embed, RowsOfTheTable) {
   const auto model = decoder();
   const std::vector<TokenId> ids = {3, 9, 3};

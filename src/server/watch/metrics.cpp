@@ -231,6 +231,36 @@ void add_one(std::vector<MetricFamily>& families, const char* name, const char* 
   family.add_to(families);
 }
 
+// Longbow's part, where a store may be reached.
+void add_stores(std::vector<MetricFamily>& families, const StoreObservations& seen) {
+  constexpr double kMillisecond = 1e-3;
+  constexpr std::size_t kBuckets = 18;  // up to two minutes
+  constexpr std::array<const char*, kStoreOperations> kNames = {"put", "search"};
+  const LongbowCounters& counters = seen.counters;
+  const auto both_ways = [&](const char* name, const char* help, std::uint64_t sent, std::uint64_t received) {
+    FamilyMaker family(name, help, MetricType::Counter);
+    family.counter({{"direction", "sent"}}, static_cast<double>(sent));
+    family.counter({{"direction", "received"}}, static_cast<double>(received));
+    family.add_to(families);
+  };
+  both_ways("quarrel_flight_rows_total", "Rows on their way to and from vector stores", counters.rows_sent,
+            counters.rows_received);
+  both_ways("quarrel_flight_bytes_total", "Bytes of these", counters.bytes_sent, counters.bytes_received);
+  const auto count = [&](const char* name, const char* help, std::uint64_t value) {
+    add_one(families, name, help, MetricType::Counter, static_cast<double>(value));
+  };
+  count("quarrel_flight_retries_total", "Calls to vector stores that were repeated", counters.retries);
+  count("quarrel_flight_failures_total", "Calls to vector stores that failed in the end", counters.failures);
+  count("quarrel_flight_refused_total", "Requests refused since too many waited for a vector store", seen.refused);
+  FamilyMaker times("quarrel_flight_duration_seconds", "What requests had to do in a vector store",
+                    MetricType::Histogram);
+  for (std::size_t i = 0; i < kStoreOperations; ++i) {
+    times.histogram({{"operation", kNames[i]}}, seen.times[i].milliseconds, seen.times[i].seconds, kMillisecond,
+                    kBuckets);
+  }
+  times.add_to(families);
+}
+
 // Everything, in the order of the names.
 std::vector<MetricFamily> gather(std::vector<MetricFamily> families, const MetricSources& sources) {
   const auto add_all = [&](std::vector<MetricFamily> more) { std::ranges::move(more, std::back_inserter(families)); };
@@ -240,6 +270,7 @@ std::vector<MetricFamily> gather(std::vector<MetricFamily> families, const Metri
             static_cast<double>(models.size()));
     add_all(model_families(models));
   }
+  if (sources.stores) add_stores(families, sources.stores());
   const auto count = [&](const char* name, const char* help, const std::function<std::uint64_t()>& source) {
     if (source) add_one(families, name, help, MetricType::Counter, static_cast<double>(source()));
   };

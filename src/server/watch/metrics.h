@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/longbow_stores.h"
 #include "server/request_record.h"
 #include "server/watch/figures.h"
 #include "session/model_registry.h"
@@ -24,7 +25,8 @@ struct MetricSources {
   std::function<std::size_t()> connections = {};
   std::function<std::uint64_t()> lost_log_lines = {};
   std::function<std::vector<std::pair<std::string, std::uint64_t>>()> refusals =
-      {};  // before a body is read, by reason
+      {};                                          // before a body is read, by reason
+  std::function<StoreObservations()> stores = {};  // of vectors
   std::function<std::uint64_t()> spans_sent = {}, spans_dropped = {};
   std::string version = {};
 };

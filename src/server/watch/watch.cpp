@@ -14,6 +14,7 @@ Watch::Watch(WatchOptions options, Service& service, std::function<std::size_t()
                         .connections = std::move(connections),
                         .refusals = std::move(refusals),
                         .version = service.version()};
+  if (service.stores().any()) sources.stores = [&service] { return service.stores().observations(); };
   if (options_.request_log != nullptr) {
     sources.lost_log_lines = [log = options_.request_log] { return log->lost(); };
     service.observe(std::make_shared<RequestLog>(options_.request_log));

@@ -1,0 +1,312 @@
+#include "ingest/journal.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/printable.h"
+#include "base/sha256.h"
+
+namespace quarrel {
+namespace {
+
+// Kinds of entries.
+constexpr std::uint8_t kSubject = 'J';       // JSON: what the journal is of
+constexpr std::uint8_t kSending = 'S';       // ids and keys of a batch; its number is how many of these came before
+constexpr std::uint8_t kAcknowledged = 'A';  // the number of a batch
+constexpr std::uint8_t kLookedFor = 'F';     // the number of a batch, and the ids that were not there
+constexpr std::uint8_t kLookedForAll = 'E';  // the ids that were not there
+
+constexpr std::size_t kSmallestTable = 1024;
+constexpr std::uint64_t kIds = std::uint64_t{1} << 32;
+
+void require_same(const std::filesystem::path& path, const char* what, const std::string& theirs,
+                  const std::string& ours) {
+  if (theirs == ours) return;
+  fail(ErrorKind::usage, "the journal {} is of {} '{}', not '{}': choose another dataset, or another journal",
+       printable(path.string()), what, printable(theirs), printable(ours));
+}
+
+std::vector<std::uint32_t> take_ids(std::string_view& payload) {
+  std::vector<std::uint32_t> ids(payload.size() / sizeof(std::uint32_t));
+  for (std::uint32_t& id : ids) id = take_u32(payload);
+  return ids;
+}
+
+}  // namespace
+
+Journal::Journal(const std::filesystem::path& path, const JournalSubject& subject)
+    : subject_(subject),
+      table_(kSmallestTable),
+      file_(path, [this, &path](std::uint8_t kind, std::string_view payload) {
+        try {
+          read_entry(path, kind, payload);
+        } catch (const nlohmann::json::exception&) {
+          fail(ErrorKind::bad_file, "the journal {} is damaged", printable(path.string()));
+        }
+      }) {
+  first_of_run_ = rows_.size();
+}
+
+bool Journal::is_new() const {
+  const std::scoped_lock lock(mutex_);
+  return is_new_;
+}
+
+void Journal::begin(const RowsBefore& before) {
+  const std::scoped_lock lock(mutex_);
+  if (!is_new_) fail(ErrorKind::internal, "a journal is begun once");
+  const nlohmann::ordered_json object{{"dataset", subject_.dataset},       {"model", subject_.model},
+                                      {"model_name", subject_.model_name}, {"dimension", subject_.dimension},
+                                      {"settings", subject_.settings},     {"columns", subject_.columns},
+                                      {"first_id", before.first_id},       {"rows", before.rows}};
+  file_.append(kSubject, object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  file_.sync();
+  before_ = before;
+  is_new_ = false;
+}
+
+RowsBefore Journal::before() const {
+  const std::scoped_lock lock(mutex_);
+  return before_;
+}
+
+// --- reading
+
+void Journal::read_entry(const std::filesystem::path& path, std::uint8_t kind, std::string_view payload) {
+  if (is_new_ != (kind == kSubject)) fail(ErrorKind::bad_file, "the journal does not begin with what it is of");
+  switch (kind) {
+    case kSubject: read_subject(path, payload); break;
+    case kSending: read_sending(payload); break;
+    case kAcknowledged:
+      for (const std::uint32_t id : settle(take_u64(payload))) set(id, State::acknowledged);
+      break;
+    case kLookedFor: read_looked_for(payload); break;
+    case kLookedForAll: settle_all(take_ids(payload)); break;
+    default: fail(ErrorKind::bad_file, "the journal has an entry of an unknown kind: a later version wrote it");
+  }
+}
+
+void Journal::read_subject(const std::filesystem::path& path, std::string_view payload) {
+  const auto object = nlohmann::json::parse(payload);
+  const auto text = [&](const char* name) { return object.at(name).get<std::string>(); };
+  require_same(path, "the dataset", text("dataset"), subject_.dataset);
+  if (text("model") != subject_.model) {
+    fail(ErrorKind::usage, "the journal {} is of another model ('{}', not this '{}'): vectors of two models do not mix",
+         printable(path.string()), printable(text("model_name")), printable(subject_.model_name));
+  }
+  require_same(path, "vectors of the dimension", fmt::format("{}", object.at("dimension").get<std::int64_t>()),
+               fmt::format("{}", subject_.dimension));
+  require_same(path, "vectors made with", text("settings"), subject_.settings);
+  require_same(path, "the columns",
+               fmt::format("{}", fmt::join(object.at("columns").get<std::vector<std::string>>(), ",")),
+               fmt::format("{}", fmt::join(subject_.columns, ",")));
+  before_ = {.first_id = object.at("first_id").get<std::uint32_t>(), .rows = object.at("rows").get<std::uint64_t>()};
+  is_new_ = false;
+}
+
+void Journal::read_sending(std::string_view payload) {
+  std::vector<std::uint32_t> ids;
+  while (!payload.empty()) {
+    const std::uint32_t id = take_u32(payload);
+    TextKey key;
+    key.high = take_u64(payload);
+    key.low = take_u64(payload);
+    if (id < before_.first_id) fail(ErrorKind::bad_file, "the journal has an id that was not its to give");
+    if (id - before_.first_id >= rows_.size()) add_rows(std::size_t{id - before_.first_id} + 1 - rows_.size());
+    Row& known = row(id);
+    if (known.state == State::unused) {
+      known.key = key;
+      add_to_table(id);
+    }
+    set(id, State::sent);
+    ids.push_back(id);
+  }
+  batches_.push_back(std::move(ids));
+}
+
+void Journal::read_looked_for(std::string_view payload) {
+  const std::uint64_t batch = take_u64(payload);
+  for (const std::uint32_t id : settle(batch)) set(id, State::stored);
+  for (const std::uint32_t id : take_ids(payload)) set(id, State::missing);
+}
+
+// --- the table of keys
+
+void Journal::add_rows(std::size_t count) {
+  rows_.resize(rows_.size() + count);
+  counts_[static_cast<std::size_t>(State::unused)] += count;
+}
+
+Journal::Row& Journal::row(std::uint32_t id) {
+  if (id < before_.first_id || id - before_.first_id >= rows_.size()) {
+    fail(ErrorKind::bad_file, "the journal names an id that it never gave");
+  }
+  return rows_[id - before_.first_id];
+}
+
+std::optional<std::uint32_t> Journal::find(const TextKey& key) const {
+  for (std::size_t slot = key.low & (table_.size() - 1);; slot = (slot + 1) & (table_.size() - 1)) {
+    if (table_[slot] == 0) return std::nullopt;
+    if (rows_[table_[slot] - 1].key == key) return before_.first_id + (table_[slot] - 1);
+  }
+}
+
+void Journal::add_to_table(std::uint32_t id) {
+  if (2 * (in_table_ + 1) > table_.size()) {
+    std::vector<std::uint32_t> old(2 * table_.size());
+    old.swap(table_);
+    for (const std::uint32_t entry : old) {
+      if (entry != 0) put_in_table(entry);
+    }
+  }
+  put_in_table(id - before_.first_id + 1);
+  ++in_table_;
+}
+
+void Journal::put_in_table(std::uint32_t entry) noexcept {
+  std::size_t slot = rows_[entry - 1].key.low & (table_.size() - 1);
+  while (table_[slot] != 0) slot = (slot + 1) & (table_.size() - 1);
+  table_[slot] = entry;
+}
+
+void Journal::set(std::uint32_t id, State state) {
+  Row& changed = row(id);
+  --counts_[static_cast<std::size_t>(changed.state)];
+  changed.state = state;
+  ++counts_[static_cast<std::size_t>(state)];
+}
+
+// --- a run
+
+Journal::Claimed Journal::claim(const TextKey& key) {
+  const std::scoped_lock lock(mutex_);
+  if (const auto id = find(key)) {
+    if (row(*id).state == State::missing) {
+      set(*id, State::claimed);
+      return {.claim = Claim::send, .id = *id, .again = true};
+    }
+    return {.claim = *id - before_.first_id < first_of_run_ ? Claim::stored : Claim::repeated, .id = *id};
+  }
+  if (before_.first_id + rows_.size() >= kIds) fail(ErrorKind::bad_input, "all {} ids of the dataset are used", kIds);
+  const auto id = static_cast<std::uint32_t>(before_.first_id + rows_.size());
+  add_rows(1);
+  rows_.back().key = key;
+  add_to_table(id);
+  set(id, State::claimed);
+  return {.claim = Claim::send, .id = id};
+}
+
+std::uint64_t Journal::sending(std::span<const std::uint32_t> ids) {
+  const std::scoped_lock lock(mutex_);
+  std::string payload;
+  for (const std::uint32_t id : ids) {
+    const TextKey key = row(id).key;
+    put_u32(payload, id);
+    put_u64(payload, key.high);
+    put_u64(payload, key.low);
+  }
+  file_.append(kSending, payload);
+  file_.sync();
+  for (const std::uint32_t id : ids) set(id, State::sent);
+  batches_.emplace_back(ids.begin(), ids.end());
+  return batches_.size() - 1;
+}
+
+// Not synced: what is lost of it makes a batch unsure, and it is looked for.
+void Journal::acknowledged(std::uint64_t batch) {
+  const std::scoped_lock lock(mutex_);
+  std::string payload;
+  put_u64(payload, batch);
+  file_.append(kAcknowledged, payload);
+  for (const std::uint32_t id : settle(batch)) set(id, State::acknowledged);
+}
+
+void Journal::looked_for(std::uint64_t batch, std::span<const std::uint32_t> missing) {
+  const std::scoped_lock lock(mutex_);
+  std::string payload;
+  put_u64(payload, batch);
+  for (const std::uint32_t id : missing) put_u32(payload, id);
+  file_.append(kLookedFor, payload);
+  for (const std::uint32_t id : settle(batch)) set(id, State::stored);
+  for (const std::uint32_t id : missing) set(id, State::missing);
+}
+
+void Journal::looked_for_all(std::span<const std::uint32_t> missing) {
+  const std::scoped_lock lock(mutex_);
+  std::string payload;
+  for (const std::uint32_t id : missing) put_u32(payload, id);
+  file_.append(kLookedForAll, payload);
+  file_.sync();
+  settle_all(missing);
+}
+
+void Journal::settle_all(std::span<const std::uint32_t> missing) {
+  for (std::vector<std::uint32_t>& batch : batches_) batch = {};
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    const State state = rows_[i].state;
+    if (state != State::unused && state != State::claimed) {
+      set(before_.first_id + static_cast<std::uint32_t>(i), State::stored);
+    }
+  }
+  for (const std::uint32_t id : missing) set(id, State::missing);
+}
+
+std::vector<std::uint32_t> Journal::settle(std::uint64_t batch) {
+  if (batch >= batches_.size()) fail(ErrorKind::bad_file, "the journal names a batch that it does not have");
+  return std::exchange(batches_[static_cast<std::size_t>(batch)], {});
+}
+
+Journal::Counts Journal::counts() const {
+  const std::scoped_lock lock(mutex_);
+  const auto count = [this](State state) { return counts_[static_cast<std::size_t>(state)]; };
+  return {.stored = count(State::stored),
+          .acknowledged = count(State::acknowledged),
+          .unsure = count(State::sent),
+          .missing = count(State::missing)};
+}
+
+std::uint64_t Journal::next_id() const {
+  const std::scoped_lock lock(mutex_);
+  return before_.first_id + rows_.size();
+}
+
+template <typename Wanted>
+std::vector<std::uint32_t> Journal::ids_where(const Wanted& wanted) const {
+  const std::scoped_lock lock(mutex_);
+  std::vector<std::uint32_t> ids;
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    if (wanted(rows_[i].state)) ids.push_back(before_.first_id + static_cast<std::uint32_t>(i));
+  }
+  return ids;
+}
+
+std::vector<std::uint32_t> Journal::unsure() const {
+  return ids_where([](State state) { return state == State::sent; });
+}
+
+std::vector<std::uint32_t> Journal::missing() const {
+  return ids_where([](State state) { return state == State::missing; });
+}
+
+std::vector<std::uint32_t> Journal::sent() const {
+  return ids_where([](State state) { return state != State::unused && state != State::claimed; });
+}
+
+// The name says which dataset it is of as far as a file's name can; the digest tells apart what looks alike then.
+std::filesystem::path journal_path(const std::filesystem::path& folder, const std::string& dataset) {
+  std::string name;
+  for (const char c : std::string_view(dataset).substr(std::min(dataset.size(), dataset.find("://") + 3))) {
+    const bool plain =
+        (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '.';
+    name += plain ? c : '_';
+  }
+  if (name.size() > 80) name.resize(80);
+  return folder / "longbow" / fmt::format("{}-{}.journal", name, sha256(dataset).substr(0, 12));
+}
+
+}  // namespace quarrel

@@ -1,0 +1,131 @@
+// What a dataset was sent: which text has which id, which batch was on its way, which was acknowledged, which rows were
+// seen in the store. One journal a dataset, kept over runs, so that a run goes on where another was killed, and every
+// text is stored once.
+//
+// An id is given to a text for ever. It is written down, and on the disk, before the row is sent; so after a crash any
+// row that may be in the store has its id here, and `unsure` says which of them have to be looked for.
+//
+// Threads: any thread may call; each call is one.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ingest/journal_file.h"
+#include "ingest/text_source.h"
+
+namespace quarrel {
+
+// What the rows of one dataset have in common: a journal is good for one of these.
+struct JournalSubject {
+  std::string dataset = {};     // the address
+  std::string model = {};       // a fingerprint of the file
+  std::string model_name = {};  // what to call it in a message; not compared
+  std::int32_t dimension = 0;   // of the vectors
+  std::string settings = {};    // how texts become vectors: pooling, normalising, prefix
+  std::vector<std::string> columns = {};
+};
+
+// Rows that were in the dataset before its journal was begun.
+struct RowsBefore {
+  std::uint32_t first_id = 0;  // the first that is free
+  std::uint64_t rows = 0;
+};
+
+class Journal {
+ public:
+  // What is to be done with a text.
+  enum class Claim {
+    send,      // with the id that comes with this
+    stored,    // nothing: an earlier run has sent it
+    repeated,  // nothing: this run has had it already
+  };
+  struct Claimed {
+    Claim claim = Claim::send;
+    std::uint32_t id = 0;
+    bool again = false;  // it was sent before, and is known to be missing
+  };
+  struct Counts {
+    std::uint64_t stored = 0;        // seen in the store, or counted there
+    std::uint64_t acknowledged = 0;  // queued by the store, not seen yet
+    std::uint64_t unsure = 0;        // sent without an answer
+    std::uint64_t missing = 0;       // known not to be there
+    std::uint64_t there() const noexcept { return stored + acknowledged; }
+  };
+
+  // Opens or makes it. Throws what JournalFile throws, and Error(usage) where it belongs to another dataset, model or
+  // way to make vectors.
+  Journal(const std::filesystem::path& path, const JournalSubject& subject);
+
+  // It was just made, and `begin` has to be called before anything else.
+  bool is_new() const;
+  void begin(const RowsBefore& before);
+  RowsBefore before() const;
+
+  // Throws Error(bad_input) when all numbers of 32 bits are used.
+  Claimed claim(const TextKey& key);
+
+  // A batch is about to be sent: on the disk when this returns. Gives the batch's number.
+  std::uint64_t sending(std::span<const std::uint32_t> ids);
+  void acknowledged(std::uint64_t batch);
+  // A batch without an answer was looked for: its rows are in the store but for these.
+  void looked_for(std::uint64_t batch, std::span<const std::uint32_t> missing);
+  // So was everything that was ever sent. On the disk when this returns.
+  void looked_for_all(std::span<const std::uint32_t> missing);
+
+  Counts counts() const;
+  // That a new text would get.
+  std::uint64_t next_id() const;
+  // Ids in ascending order: those that were sent without an answer; those known to be missing; all that were ever sent.
+  std::vector<std::uint32_t> unsure() const;
+  std::vector<std::uint32_t> missing() const;
+  std::vector<std::uint32_t> sent() const;
+  const std::filesystem::path& path() const noexcept { return file_.path(); }
+
+ private:
+  enum class State : std::uint8_t { unused, claimed, sent, acknowledged, stored, missing };
+  struct Row {
+    TextKey key;
+    State state = State::unused;
+  };
+
+  void read_entry(const std::filesystem::path& path, std::uint8_t kind, std::string_view payload);
+  void read_subject(const std::filesystem::path& path, std::string_view payload);
+  void read_sending(std::string_view payload);
+  void read_looked_for(std::string_view payload);
+  std::optional<std::uint32_t> find(const TextKey& key) const;
+  void add_to_table(std::uint32_t id);
+  void put_in_table(std::uint32_t entry) noexcept;
+  void add_rows(std::size_t count);
+  Row& row(std::uint32_t id);
+  void set(std::uint32_t id, State state);
+  // Of a batch that was not settled yet: its ids, which are forgotten.
+  std::vector<std::uint32_t> settle(std::uint64_t batch);
+  void settle_all(std::span<const std::uint32_t> missing);
+  template <typename Wanted>
+  std::vector<std::uint32_t> ids_where(const Wanted& wanted) const;
+
+  mutable std::mutex mutex_;
+  const JournalSubject subject_;
+  bool is_new_ = true;
+  RowsBefore before_;
+  std::vector<Row> rows_;             // of id before_.first_id + index
+  std::vector<std::uint32_t> table_;  // open addressing over rows_: index + 1, 0 is free
+  std::size_t in_table_ = 0;
+  std::vector<std::vector<std::uint32_t>> batches_;  // ids by number; empty: settled
+  std::array<std::uint64_t, 6> counts_{};            // by state
+  std::size_t first_of_run_ = 0;                     // rows from here on were claimed by this process
+  JournalFile file_;                                 // last: reading it fills the others
+};
+
+// Where a dataset's journal lies unless the user says otherwise: below `folder`, where the program keeps such things.
+std::filesystem::path journal_path(const std::filesystem::path& folder, const std::string& dataset);
+
+}  // namespace quarrel

@@ -1,0 +1,145 @@
+#include "ingest/journal_file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <system_error>
+
+#include "base/error.h"
+#include "base/printable.h"
+#include "base/sha256.h"
+
+namespace quarrel {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kFormat = "quarrel ingest journal ";
+constexpr std::string_view kFirstLine = "quarrel ingest journal 1\n";
+constexpr std::size_t kEntryStart = 5;  // length and kind
+constexpr std::size_t kChecksum = 8;
+
+template <typename Number>
+void put_number(std::string& payload, Number value) {
+  for (std::size_t i = 0; i < sizeof value; ++i) payload += static_cast<char>((value >> (8 * i)) & 0xFF);
+}
+
+template <typename Number>
+Number take_number(std::string_view& payload) {
+  if (payload.size() < sizeof(Number)) fail(ErrorKind::bad_file, "an entry of the journal ends too early");
+  Number value = 0;
+  for (std::size_t i = 0; i < sizeof value; ++i) {
+    value |= static_cast<Number>(static_cast<unsigned char>(payload[i])) << (8 * i);
+  }
+  payload.remove_prefix(sizeof value);
+  return value;
+}
+
+std::uint64_t checksum(std::string_view bytes) {
+  const std::string digest = sha256(bytes);
+  std::uint64_t value = 0;
+  std::from_chars(digest.data(), digest.data() + 16, value, 16);
+  return value;
+}
+
+int open_journal(const fs::path& path) {
+  std::error_code error;
+  if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
+  return ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+}
+
+}  // namespace
+
+void put_u32(std::string& payload, std::uint32_t value) { put_number(payload, value); }
+void put_u64(std::string& payload, std::uint64_t value) { put_number(payload, value); }
+std::uint32_t take_u32(std::string_view& payload) { return take_number<std::uint32_t>(payload); }
+std::uint64_t take_u64(std::string_view& payload) { return take_number<std::uint64_t>(payload); }
+
+JournalFile::JournalFile(fs::path path, const Visitor& visitor) : path_(std::move(path)), file_(open_journal(path_)) {
+  if (file_.get() < 0) refuse("open");
+  if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
+    fail(ErrorKind::busy, "another process writes the journal {}: two runs must not fill one dataset at once",
+         printable(path_.string()));
+  }
+  const std::string content = read_whole();
+  std::string_view rest = content;
+  if (rest.size() < kFirstLine.size() && kFirstLine.starts_with(rest)) {
+    write_first_line();  // a new one, or one that ended here
+    return;
+  }
+  if (!rest.starts_with(kFirstLine)) {
+    fail(ErrorKind::bad_file, "{} is {}", printable(path_.string()),
+         rest.starts_with(kFormat) ? "a journal of another version of the program" : "not a journal of `embed --to`");
+  }
+  size_ = kFirstLine.size();
+  while (size_ < content.size()) {
+    const std::string_view entry = std::string_view(content).substr(size_);
+    std::string_view front = entry;
+    if (front.size() < kEntryStart + kChecksum) break;
+    const std::size_t length = take_u32(front);
+    if (front.size() - 1 < length + kChecksum) break;
+    const std::size_t checked = kEntryStart + length;
+    std::string_view sum = entry.substr(checked, kChecksum);
+    if (take_u64(sum) != checksum(entry.substr(0, checked))) break;
+    visitor(static_cast<std::uint8_t>(entry[kEntryStart - 1]), entry.substr(kEntryStart, length));
+    size_ += checked + kChecksum;
+  }
+  if (size_ < content.size() && ::ftruncate(file_.get(), static_cast<off_t>(size_)) != 0) refuse("repair");
+}
+
+void JournalFile::refuse(const char* what) const {
+  const int error = errno;
+  fail(ErrorKind::io, "cannot {} the journal {}: {}", what, printable(path_.string()),
+       std::generic_category().message(error));
+}
+
+std::string JournalFile::read_whole() const {
+  struct stat status{};
+  if (::fstat(file_.get(), &status) != 0) refuse("read");
+  if (!S_ISREG(status.st_mode)) fail(ErrorKind::usage, "the journal {} is no plain file", printable(path_.string()));
+  return read_all(file_.get(), printable(path_.string()), static_cast<std::size_t>(status.st_size) + 1);
+}
+
+// Its name must be on the disk as well.
+void JournalFile::write_first_line() {
+  write_at(0, kFirstLine);
+  size_ = kFirstLine.size();
+  sync();
+  const fs::path folder = path_.has_parent_path() ? path_.parent_path() : fs::path(".");
+  const Descriptor parent(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (parent.get() < 0 || ::fsync(parent.get()) != 0) refuse("write");
+}
+
+void JournalFile::write_at(std::uint64_t offset, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t put = ::pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) refuse("write");
+    bytes.remove_prefix(static_cast<std::size_t>(put));
+    offset += static_cast<std::uint64_t>(put);
+  }
+}
+
+// A part of it that was written before the disk was full lies behind what counts, where the next entry is written.
+void JournalFile::append(std::uint8_t kind, std::string_view payload) {
+  if (payload.size() > 0xFFFF'FFFF) fail(ErrorKind::internal, "an entry of the journal is too large");
+  std::string entry;
+  entry.reserve(kEntryStart + payload.size() + kChecksum);
+  put_u32(entry, static_cast<std::uint32_t>(payload.size()));
+  entry += static_cast<char>(kind);
+  entry += payload;
+  put_u64(entry, checksum(entry));
+  write_at(size_, entry);
+  size_ += entry.size();
+}
+
+void JournalFile::sync() {
+  if (::fdatasync(file_.get()) != 0) refuse("write");
+}
+
+}  // namespace quarrel

@@ -1,0 +1,245 @@
+#include "ingest/row_sender.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <numeric>
+#include <utility>
+
+#include "base/error.h"
+#include "base/printable.h"
+
+namespace quarrel {
+namespace {
+
+using std::chrono::milliseconds;
+
+[[noreturn]] void stopped() { fail(ErrorKind::cancelled, "sending was interrupted"); }
+
+std::vector<RowFilter> between(std::uint32_t first, std::uint32_t last) {
+  return {{.field = "id", .comparison = Comparison::greater_or_equal, .value = fmt::format("{}", first)},
+          {.field = "id", .comparison = Comparison::less_or_equal, .value = fmt::format("{}", last)}};
+}
+
+}  // namespace
+
+RowSender::RowSender(LongbowClient& client, std::string dataset, DatasetSchema schema, Journal& journal,
+                     const SendOptions& options, Note note)
+    : client_(client),
+      dataset_(std::move(dataset)),
+      schema_(std::move(schema)),
+      journal_(journal),
+      options_(options),
+      note_(std::move(note)) {}
+
+void RowSender::pause(milliseconds time, const std::stop_token& stop) const {
+  std::mutex mutex;
+  std::condition_variable_any woken;
+  std::unique_lock lock(mutex);
+  woken.wait_for(lock, stop, time, [] { return false; });
+  if (stop.stop_requested()) stopped();
+}
+
+void RowSender::send(VectorBatch& batch, std::span<const std::uint32_t> ids, const std::stop_token& stop) {
+  const std::uint64_t number = journal_.sending(ids);
+  milliseconds time = options_.first_pause;
+  for (int tried = 1;; ++tried) {
+    switch (attempt(batch, number, tried >= options_.attempts, stop)) {
+      case Attempt::done: return;
+      case Attempt::again: break;
+      case Attempt::look:
+        if (look_for(number, ids, stop)) return;
+        break;
+    }
+    note_(fmt::format("a batch is sent again in {} ms", time.count()));
+    pause(time, stop);
+    time *= 2;
+  }
+}
+
+RowSender::Attempt RowSender::attempt(VectorBatch& batch, std::uint64_t number, bool last,
+                                      const std::stop_token& stop) {
+  try {
+    const std::unique_ptr<VectorStream> stream = client_.put(dataset_, schema_);
+    stream->append(batch);
+    bytes_ += stream->close().bytes;
+    journal_.acknowledged(number);
+    return Attempt::done;
+  } catch (const LongbowError& error) {
+    if (error.after_failure() == AfterFailure::give_up || last || stop.stop_requested()) throw;
+    note_(error.what());
+    return error.after_failure() == AfterFailure::retry ? Attempt::again : Attempt::look;
+  }
+}
+
+// All of it may be there, nothing, or a part. Only where there is nothing is the batch sent again as it is; single rows
+// that are missing come with another pass over the texts.
+bool RowSender::look_for(std::uint64_t number, std::span<const std::uint32_t> ids, const std::stop_token& stop) {
+  std::vector<std::uint32_t> missing;
+  if (wait_until_ready(true, stop).state == ReadyState::missing) return false;
+  const std::vector<std::uint8_t> times = seen(ids, stop);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (times[i] == 0) missing.push_back(ids[i]);
+  }
+  if (missing.size() == ids.size()) return false;
+  journal_.looked_for(number, missing);
+  return true;
+}
+
+// A store that does not answer may come back.
+Readiness RowSender::ready_once(const std::stop_token& stop) {
+  milliseconds time = options_.first_pause;
+  for (int tried = 1;; ++tried) {
+    try {
+      const Readiness now = client_.readiness(dataset_);
+      if (now.state != ReadyState::busy) return now;
+      return client_.wait_until_ready(dataset_, 0, options_.patience, stop);
+    } catch (const LongbowError& error) {
+      const bool hopeless = error.after_failure() == AfterFailure::give_up || tried >= options_.attempts;
+      if (hopeless || stop.stop_requested()) throw;
+      note_(error.what());
+    }
+    pause(time, stop);
+    time *= 2;
+  }
+}
+
+Readiness RowSender::wait_until_ready(bool settled, const std::stop_token& stop) {
+  const auto ready = [&] {
+    const Readiness now = ready_once(stop);
+    if (stop.stop_requested()) stopped();
+    if (now.state != ReadyState::busy) return now;
+    fail(ErrorKind::busy, "the dataset {} is still being filled by its store after {} s; run the command again later",
+         dataset_, options_.patience.count() / 1000);
+  };
+  Readiness last = ready();
+  for (bool same = !settled; !same;) {
+    pause(options_.settling, stop);
+    const Readiness now = ready();
+    same = now.state == last.state && now.indexed == last.indexed;
+    last = now;
+  }
+  return last;
+}
+
+std::vector<std::uint8_t> RowSender::seen(std::span<const std::uint32_t> ids, const std::stop_token& stop) {
+  if (ids.empty()) return {};
+  std::vector<std::uint32_t> sorted(ids.begin(), ids.end());
+  std::ranges::sort(sorted);
+  std::vector<std::uint8_t> times(sorted.size());
+  for (int tried = 1;; ++tried) {
+    std::ranges::fill(times, std::uint8_t{0});
+    try {
+      client_.scan(
+          dataset_, between(sorted.front(), sorted.back()),
+          [&](const StoredRow& row) {
+            if (!row.id) return true;
+            const auto found =
+                std::ranges::lower_bound(sorted, *row.id, {}, [](std::uint32_t id) -> std::int64_t { return id; });
+            if (found == sorted.end() || *found != *row.id) return true;
+            std::uint8_t& count = times[static_cast<std::size_t>(found - sorted.begin())];
+            if (count < 0xFF) ++count;
+            return true;
+          },
+          stop);
+      break;
+    } catch (const LongbowError& error) {
+      if (error.kind() == ErrorKind::not_found) return std::vector<std::uint8_t>(ids.size());
+      if (error.after_failure() == AfterFailure::give_up || tried >= options_.attempts || stop.stop_requested()) throw;
+      note_(error.what());
+    }
+    pause(options_.first_pause, stop);
+  }
+  std::vector<std::uint8_t> result(ids.size());
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    result[i] = times[static_cast<std::size_t>(std::ranges::lower_bound(sorted, ids[i]) - sorted.begin())];
+  }
+  return result;
+}
+
+// Somebody else gives the ids that this journal would give next: rows could not be told apart.
+void RowSender::refuse_rows_of_others(const std::stop_token& stop) {
+  bool found = false;
+  client_.scan(
+      dataset_,
+      {{.field = "id", .comparison = Comparison::greater_or_equal, .value = fmt::format("{}", journal_.next_id())}},
+      [&found](const StoredRow&) {
+        found = true;
+        return false;
+      },
+      stop);
+  if (!found) return;
+  fail(ErrorKind::usage,
+       "the dataset {} has rows with ids that its journal has not given: another program stores there, or the journal "
+       "was damaged; choose another dataset, or add to this one with a new journal",
+       printable(dataset_));
+}
+
+StoreState RowSender::settle(const std::stop_token& stop) {
+  const std::vector<std::uint32_t> all = journal_.sent();
+  const std::vector<std::uint32_t> unsure = journal_.unsure();
+  const Readiness ready = wait_until_ready(!unsure.empty(), stop);
+  if (ready.state == ReadyState::missing) {
+    if (!all.empty()) journal_.looked_for_all(all);
+    return {.missing = all.size()};
+  }
+  const auto missing_of = [](std::span<const std::uint32_t> ids, std::span<const std::uint8_t> times) {
+    std::vector<std::uint32_t> missing;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      if (times[i] == 0) missing.push_back(ids[i]);
+    }
+    return missing;
+  };
+  // The cheap way: those without an answer are looked for, and then the count is what all others are.
+  const Journal::Counts counts = journal_.counts();
+  const std::vector<std::uint8_t> unsure_times = unsure.empty() ? std::vector<std::uint8_t>{} : seen(unsure, stop);
+  const std::vector<std::uint32_t> not_there = missing_of(unsure, unsure_times);
+  const std::uint64_t believed = counts.there() + unsure.size() - not_there.size();
+  const bool single = std::ranges::all_of(unsure_times, [](std::uint8_t times) { return times <= 1; });
+  const std::uint64_t before = journal_.before().rows;
+  if (single && ready.indexed && std::cmp_equal(*ready.indexed, before + believed)) {
+    std::vector<std::uint32_t> missing = journal_.missing();
+    missing.insert(missing.end(), not_there.begin(), not_there.end());
+    if (!all.empty()) journal_.looked_for_all(missing);
+    return {.rows = believed, .missing = missing.size()};
+  }
+  const std::vector<std::uint8_t> times = seen(all, stop);
+  if (ready.indexed &&
+      std::cmp_greater(*ready.indexed, before + std::accumulate(times.begin(), times.end(), std::uint64_t{0}))) {
+    refuse_rows_of_others(stop);
+  }
+  const std::vector<std::uint32_t> missing = missing_of(all, times);
+  if (!all.empty()) journal_.looked_for_all(missing);
+  StoreState state{.rows = all.size() - missing.size(), .missing = missing.size()};
+  state.repeated =
+      static_cast<std::uint64_t>(std::ranges::count_if(times, [](std::uint8_t count) { return count > 1; }));
+  if (ready.indexed && std::cmp_less(*ready.indexed, before + state.rows)) {
+    state.unindexed = before + state.rows - static_cast<std::uint64_t>(*ready.indexed);
+  }
+  return state;
+}
+
+RowsBefore rows_before(LongbowClient& client, const std::string& dataset, const std::stop_token& stop) {
+  std::int64_t largest = -1;
+  RowsBefore before;
+  try {
+    before.rows = client.scan(
+        dataset, {},
+        [&](const StoredRow& row) {
+          if (row.id) largest = std::max(largest, *row.id);
+          return true;
+        },
+        stop);
+  } catch (const LongbowError& error) {
+    if (error.kind() != ErrorKind::not_found) throw;
+  }
+  if (largest >= kLargestVectorId) {
+    fail(ErrorKind::bad_input, "the dataset {} has the id {}: no number of 32 bits is free above it", dataset, largest);
+  }
+  before.first_id = static_cast<std::uint32_t>(largest + 1);
+  return before;
+}
+
+}  // namespace quarrel

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""Vectors over Arrow Flight, asked for by pyarrow."""
+import json
+import os
+import re
+import struct
+import unittest
+
+import pyarrow
+from pyarrow import flight
+
+from serve_harness import ServeTest
+
+
+class Flight(ServeTest):
+    @classmethod
+    def prepare(cls):
+        cls.models = [cls.make_toy("embed", "vectors.gguf")]
+        key = os.path.join(cls.folder, "key")
+        with open(key, "w", encoding="utf-8") as file:
+            file.write("a-secret\n")
+        cls.arguments = ("--ctx", "256", "--threads", "1", "--flight-port", "0", "--api-key-file", key)
+
+    @classmethod
+    def client(cls, server=None):
+        said = (server or cls.server).first
+        port = re.search(rb"Flight on grpc://127\.0\.0\.1:(\d+)", said).group(1).decode()
+        return flight.connect(f"grpc://127.0.0.1:{port}")
+
+    @staticmethod
+    def options(key="a-secret"):
+        return flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {key}".encode())])
+
+    def embed(self, batches, command=b"{}", key="a-secret"):
+        schema = pyarrow.schema([("id", pyarrow.int64()), ("text", pyarrow.utf8())])
+        with self.client() as client:
+            writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(command), self.options(key))
+            with writer:
+                writer.begin(schema)
+                vectors = []
+                for texts in batches:
+                    writer.write_batch(pyarrow.record_batch([list(range(len(texts))), texts], schema=schema))
+                    vectors.append(reader.read_chunk().data)
+                writer.done_writing()
+            return vectors
+
+    def test_the_vectors_of_http(self):
+        batches = self.embed([["the fox", "a dog"], ["one two three"]], json.dumps({"model": "vectors"}).encode())
+        self.assertEqual([batch.num_rows for batch in batches], [2, 1])
+        status, answer = self.server.post("/v1/embeddings", {"input": ["the fox", "a dog", "one two three"]},
+                                          headers={"Authorization": "Bearer a-secret"})
+        self.assertEqual(status, 200)
+        got = [row for batch in batches for row in batch.column("vector").to_pylist()]
+        for mine, theirs in zip(got, (item["embedding"] for item in answer["data"])):
+            self.assertEqual(pyarrow.array(mine, pyarrow.float32()), pyarrow.array(theirs, pyarrow.float32()))
+
+    def test_faults(self):
+        with self.assertRaises(flight.FlightUnauthenticatedError):
+            self.embed([["a"]], key="wrong")
+        with self.assertRaises(pyarrow.ArrowKeyError):
+            self.embed([["a"]], b'{"model": "nobody"}')
+        with self.assertRaises(pyarrow.ArrowInvalid):
+            self.embed([["a", None]])
+        with self.assertRaises(pyarrow.ArrowInvalid):
+            self.embed([["a"]], b"not JSON")
+        with self.client() as client, self.assertRaises(pyarrow.ArrowNotImplementedError):
+            list(client.list_flights(options=self.options()))
+        with self.client() as client, self.assertRaises(flight.FlightUnauthenticatedError):
+            list(client.list_flights())
+
+    def test_offsets_that_lie_are_refused(self):
+        # The second text would have three bytes less than none.
+        offsets = pyarrow.py_buffer(struct.pack("<iii", 0, 5, 2))
+        texts = pyarrow.StringArray.from_buffers(2, offsets, pyarrow.py_buffer(b"hello"))
+        batch = pyarrow.RecordBatch.from_arrays([texts], names=["text"])
+        with self.client() as client:
+            writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(b"{}"), self.options())
+            writer.begin(batch.schema)
+            writer.write_batch(batch)
+            with self.assertRaises(pyarrow.ArrowInvalid):
+                reader.read_chunk()
+        self.assertEqual(len(self.embed([["the fox"]])), 1, "the server goes on")
+
+    def test_an_open_stream_does_not_hold_up_the_end(self):
+        server = self.start_server(*self.models, *self.arguments)
+        with self.client(server) as client:
+            writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(b"{}"), self.options())
+            writer.begin(pyarrow.schema([("text", pyarrow.utf8())]))
+            writer.write_batch(pyarrow.record_batch([["the fox"]], names=["text"]))
+            self.assertEqual(reader.read_chunk().data.num_rows, 1)
+            self.assertEqual(server.stop()[0], 0)
+
+    def test_tables(self):
+        with self.client() as client:
+            models = client.do_get(flight.Ticket(b"models"), self.options()).read_all()
+            self.assertEqual(models.column("name").to_pylist(), ["vectors"])
+            figures = client.do_get(flight.Ticket(b"stats"), self.options()).read_all()
+            self.assertIn("quarrel_build_info", figures.column("name").to_pylist())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,391 @@
+// The whole way of texts into a store that fails at every call in every way, and a process that dies there: after
+// another run every text is there exactly once.
+#include "ingest/ingestion.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <thread>
+
+#include "base/error.h"
+#include "support/fake_longbow.h"
+#include "support/temp_dir.h"
+#include "unit/gguf_support.h"
+
+namespace quarrel::test {
+namespace {
+
+constexpr std::int32_t kWidth = 3;
+
+std::vector<float> vector_of(const std::string& text) {
+  const auto hash = static_cast<float>(std::hash<std::string>{}(text) % 1000);
+  return {hash, static_cast<float>(text.size()), 1.0f};
+}
+
+// Answers on a thread of its own, or at once.
+class FakeEmbedder final : public TextEmbedder {
+ public:
+  bool at_once = true;
+  std::string unbearable;  // a text that fails
+  std::uint64_t texts = 0;
+
+  std::int32_t dimension() const override { return kWidth; }
+  std::unique_ptr<Work> start(std::span<const std::string> given, std::vector<std::span<float>> places,
+                              std::function<void(Outcome)> done) override {
+    texts += given.size();
+    auto embed = [this, given = std::vector<std::string>(given.begin(), given.end()), places, done] {
+      for (std::size_t i = 0; i < given.size(); ++i) {
+        if (given[i] == unbearable) {
+          done({.error = std::make_exception_ptr(Error(ErrorKind::bad_file, "the numbers are not finite"))});
+          return;
+        }
+        std::ranges::copy(vector_of(given[i]), places[i].begin());
+      }
+      done({.tokens = 2 * given.size()});
+    };
+    auto work = std::make_unique<Thread>();
+    if (at_once) {
+      embed();
+    } else {
+      work->thread = std::jthread(std::move(embed));
+    }
+    return work;
+  }
+
+ private:
+  struct Thread final : Work {
+    std::jthread thread;
+  };
+};
+
+class ListSource final : public TextSource {
+ public:
+  std::vector<std::string> texts;
+  bool once = false;
+
+  bool next(TextRecord& record) override {
+    if (counts_.texts == texts.size()) return false;
+    record = {.text = texts[counts_.texts], .source = "list", .position = "{}"};
+    ++counts_.texts;
+    return true;
+  }
+  bool rewind() override {
+    if (once) return false;
+    counts_ = {};
+    return true;
+  }
+  const SourceCounts& counts() const noexcept override { return counts_; }
+
+ private:
+  SourceCounts counts_;
+};
+
+class Ingestion : public testing::Test {
+ protected:
+  static std::vector<std::string> many(std::size_t count) {
+    std::vector<std::string> texts;
+    for (std::size_t i = 0; i < count; ++i) texts.push_back("text " + std::to_string(i));
+    return texts;
+  }
+  JournalSubject subject() const { return {.dataset = "d", .model = "m", .dimension = kWidth}; }
+
+  IngestReport run(ListSource& source) {
+    source.rewind();
+    Journal journal(path_, subject());
+    if (journal.is_new()) journal.begin({});
+    return ingest(source, embedder_, store_, "texts", ingest_schema(kWidth, {}, "m"), journal, options_, calls_);
+  }
+  IngestReport run(const std::vector<std::string>& texts) {
+    ListSource source;
+    source.texts = texts;
+    return run(source);
+  }
+  // Every text once, with an id of its own and its vector.
+  void expect_all(const std::vector<std::string>& texts, const std::string& when = {}) const {
+    std::map<std::int64_t, int> ids;
+    for (const FakeRow& row : store_.rows) {
+      EXPECT_EQ(++ids[row.id], 1) << when << ": id " << row.id;
+      EXPECT_EQ(row.vector, vector_of(row.text)) << when;
+    }
+    std::map<std::string, int> expected;
+    for (const std::string& text : texts) expected[text] = 1;
+    EXPECT_EQ(store_.texts(), expected) << when;
+  }
+
+  TempDir folder_;
+  const std::filesystem::path path_ = folder_ / "journal";
+  FakeLongbow store_;
+  FakeEmbedder embedder_;
+  IngestOptions options_{
+      .batch_rows = 4,
+      .batches = 3,
+      .send = {.attempts = 3, .first_pause = {}, .patience = std::chrono::seconds(1), .settling = {}}};
+  std::vector<std::string> notes_;
+  IngestCalls calls_{.note = [this](const std::string& note) { notes_.push_back(note); }};
+};
+
+TEST_F(Ingestion, EveryTextIsStoredOnceOverRuns) {
+  for (const bool at_once : {true, false}) {
+    embedder_.at_once = at_once;
+    const IngestReport first = run(many(10));
+    EXPECT_EQ(first.progress.sent, at_once ? 10u : 0u);
+    EXPECT_EQ(first.store.missing, 0u);
+    expect_all(many(10));
+  }
+  const std::uint64_t embedded = embedder_.texts;
+  const IngestReport more = run(many(13));
+  EXPECT_EQ(more.progress.stored_before, 10u);
+  EXPECT_EQ(more.progress.sent, 3u);
+  EXPECT_EQ(more.progress.tokens, 6u);
+  EXPECT_EQ(embedder_.texts, embedded + 3);
+  expect_all(many(13));
+  EXPECT_EQ(store_.scans, 0);  // counts were enough
+}
+
+TEST_F(Ingestion, ThreadsGiveTheSame) {
+  embedder_.at_once = false;
+  options_.batch_rows = 3;
+  run(many(100));
+  expect_all(many(100));
+}
+
+TEST_F(Ingestion, RepeatedTextsAreOne) {
+  std::vector<std::string> twice = many(6);
+  twice.insert(twice.end(), {"text 1", "text 5", "text 1"});
+  const IngestReport report = run(twice);
+  EXPECT_EQ(report.progress.repeated, 3u);
+  expect_all(many(6));
+}
+
+TEST_F(Ingestion, RowsHaveTheirColumns) {
+  run({"one"});
+  ASSERT_EQ(store_.rows.size(), 1u);
+  EXPECT_EQ(store_.rows[0].columns, (std::vector<std::string>{"", "list", "{}"}));
+}
+
+TEST_F(Ingestion, FewBatchesExistAtATime) {
+  run(many(200));
+  EXPECT_LE(store_.most_batches, static_cast<int>(options_.batches) + 1);
+  EXPECT_EQ(store_.batches_alive, 0);
+  options_.batch_rows = 1000;
+  options_.batch_bytes = 100;  // long texts make small batches
+  const int before = store_.puts;
+  run(many(240));
+  EXPECT_GT(store_.puts, before + 5);
+}
+
+// The heart of it: each fault at each call, then a run without one.
+TEST_F(Ingestion, AfterAnyFaultAnotherRunHasEveryTextOnce) {
+  const std::vector<std::string> texts = many(11);
+  run(texts);
+  const int calls = store_.calls + 3;
+  for (const Fault fault : kFaults) {
+    for (const int in_a_row : {1, 2, 100}) {
+      for (int at = 0; at < calls; ++at) {
+        const std::string when = "fault " + std::to_string(static_cast<int>(fault)) + " at " + std::to_string(at) +
+                                 ", " + std::to_string(in_a_row) + " in a row";
+        std::filesystem::remove(path_);
+        store_.rows.clear();
+        store_.exists = false;
+        store_.calls = 0;
+        store_.fault = fault;
+        store_.fault_at = at;
+        store_.faults = in_a_row;
+        try {
+          run(texts);
+        } catch (const Killed&) {
+        } catch (const Error&) {
+        }
+        store_.fault = Fault::none;
+        const IngestReport report = run(texts);
+        EXPECT_EQ(report.store.missing, 0u) << when;
+        expect_all(texts, when);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+// And twice: what the second run does about the first may be interrupted too.
+TEST_F(Ingestion, AfterTwoFaultsToo) {
+  const std::vector<std::string> texts = many(9);
+  const std::vector<Fault> first_faults{Fault::killed_midway, Fault::killed_after, Fault::drop_half};
+  for (const Fault first : first_faults) {
+    for (const Fault second : kFaults) {
+      for (int first_at = 1; first_at < 3; ++first_at) {
+        for (int second_at = 0; second_at < 6; ++second_at) {
+          std::filesystem::remove(path_);
+          store_.rows.clear();
+          store_.exists = false;
+          const std::vector<std::pair<Fault, int>> runs{{first, first_at}, {second, second_at}, {Fault::none, 0}};
+          for (const auto& [fault, at] : runs) {
+            store_.calls = 0;
+            store_.fault = fault;
+            store_.fault_at = at;
+            store_.faults = 1;
+            try {
+              run(texts);
+            } catch (const Killed&) {
+            } catch (const Error&) {
+            }
+          }
+          expect_all(texts, std::to_string(static_cast<int>(first)) + "/" + std::to_string(static_cast<int>(second)) +
+                                " at " + std::to_string(first_at) + ", " + std::to_string(second_at));
+          if (HasFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+// The process ends while a batch is on its way, and the journal's last bytes never reach the disk, however many.
+TEST_F(Ingestion, AJournalTornAtAnyByteIsEnough) {
+  const std::vector<std::string> texts = many(12);
+  struct Moment {
+    std::uintmax_t synced;
+    std::vector<FakeRow> rows;
+    bool exists;
+  };
+  std::vector<Moment> moments;
+  store_.on_put = [&] { moments.push_back({std::filesystem::file_size(path_), store_.rows, store_.exists}); };
+  run(texts);
+  store_.on_put = nullptr;
+  const std::string whole = read_file(path_);
+  moments.push_back({whole.size(), store_.rows, store_.exists});
+  ASSERT_EQ(moments.size(), 4u);
+  for (std::size_t i = 0; i + 1 < moments.size(); ++i) {
+    // The store has the batch or not; what follows the last sync is there or not.
+    for (const std::size_t state : {i, i + 1}) {
+      for (std::uintmax_t size = moments[i].synced; size < moments[i + 1].synced; ++size) {
+        write_file(path_, whole.substr(0, size));
+        store_.rows = moments[state].rows;
+        store_.exists = moments[state].exists;
+        run(texts);
+        expect_all(texts, "moment " + std::to_string(i) + ", " + std::to_string(size) + " bytes");
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_F(Ingestion, DroppedRowsAreSentAgainInTheSameRun) {
+  store_.fault = Fault::drop_half;
+  store_.fault_at = 1;
+  store_.faults = 2;
+  const IngestReport report = run(many(12));
+  EXPECT_EQ(report.store.missing, 0u);
+  EXPECT_EQ(report.progress.pass, 2);
+  expect_all(many(12));
+  ASSERT_FALSE(notes_.empty());
+  EXPECT_NE(notes_.back().find("lost"), std::string::npos);
+}
+
+TEST_F(Ingestion, AStoreThatDropsForEverIsToldOf) {
+  store_.fault = Fault::drop;
+  store_.faults = 1000;
+  const IngestReport report = run(many(8));
+  EXPECT_EQ(report.progress.pass, options_.passes);
+  EXPECT_EQ(report.store.missing, 8u);
+}
+
+TEST_F(Ingestion, WhatIsReadOnceLeavesMissingRowsToTheNextRun) {
+  store_.fault = Fault::drop;
+  store_.fault_at = 1;
+  ListSource source;
+  source.texts = many(8);
+  source.once = true;
+  EXPECT_EQ(run(source).store.missing, 4u);
+  EXPECT_EQ(run(many(8)).store.missing, 0u);
+  expect_all(many(8));
+}
+
+// A text that was lost and is no longer asked for is nobody's loss.
+TEST_F(Ingestion, MissingTextsThatAreGoneAreForgotten) {
+  store_.fault = Fault::killed;
+  store_.fault_at = 1;
+  EXPECT_THROW(run(many(8)), Killed);
+  store_.fault = Fault::none;
+  const std::vector<std::string> others{"other 1", "other 2"};
+  const IngestReport report = run(others);
+  EXPECT_EQ(report.store.missing, 0u);
+  EXPECT_EQ(report.progress.pass, 1);
+}
+
+TEST_F(Ingestion, ADatasetThatWasRemovedIsFilledAnew) {
+  run(many(6));
+  store_.remove_dataset("texts");
+  EXPECT_EQ(run(many(6)).progress.sent, 6u);
+  expect_all(many(6));
+}
+
+TEST_F(Ingestion, AStoreThatIsBusyIsWaitedFor) {
+  store_.busy_polls = 5;
+  run(many(6));
+  expect_all(many(6));
+  store_.unindexed = 2;
+  EXPECT_EQ(run(many(6)).store.unindexed, 2u);
+  EXPECT_EQ(store_.rows.size(), 6u);  // they are there: nothing is sent again
+}
+
+TEST_F(Ingestion, OthersRowsAreNotOurs) {
+  store_.exists = true;
+  store_.dimension = kWidth;
+  store_.rows = {{.id = 41, .text = "another's", .vector = {1, 2, 3}}};
+  Journal journal(path_, subject());
+  journal.begin(rows_before(store_, "texts", {}));
+  EXPECT_EQ(journal.before().first_id, 42u);
+  ListSource source;
+  source.texts = many(5);
+  const IngestReport report =
+      ingest(source, embedder_, store_, "texts", ingest_schema(kWidth, {}, "m"), journal, options_, calls_);
+  EXPECT_EQ(report.store.missing, 0u);
+  EXPECT_EQ(report.store.rows, 5u);
+  EXPECT_EQ(store_.rows.back().id, 46);
+}
+
+// Two journals of one dataset would give the same ids.
+TEST_F(Ingestion, ADatasetInWhichAnotherGivesIdsIsRefused) {
+  for (const std::size_t before : {0u, 6u}) {
+    run(many(before));
+    const std::size_t rows = store_.rows.size();
+    store_.exists = true;
+    store_.dimension = kWidth;
+    store_.rows.push_back({.id = 9, .text = "another's", .vector = {1, 2, 3}});
+    expect_error(ErrorKind::usage, {"has not given"}, [&] { run(many(8)); });
+    EXPECT_EQ(store_.rows.size(), rows + 1) << "nothing is sent";
+    store_.rows.pop_back();
+  }
+  run(many(8));
+  expect_all(many(8));
+}
+
+TEST_F(Ingestion, AnInterruptedRunGoesOn) {
+  const std::vector<std::string> texts = many(40);
+  calls_.watch = [](const IngestProgress& progress) { return progress.sent < 12; };
+  expect_error(ErrorKind::cancelled, {"interrupted"}, [&] { run(texts); });
+  calls_.watch = nullptr;
+  run(texts);
+  expect_all(texts);
+}
+
+TEST_F(Ingestion, ATextThatCannotBeEmbeddedEndsTheRun) {
+  for (const bool at_once : {true, false}) {
+    embedder_.at_once = at_once;
+    embedder_.unbearable = "text 9";
+    expect_error(ErrorKind::bad_file, {"finite"}, [&] { run(many(20)); });
+  }
+  embedder_.unbearable.clear();
+  run(many(20));
+  expect_all(many(20));
+}
+
+TEST_F(Ingestion, ADatasetOfAnotherWidthIsRefused) {
+  store_.exists = true;
+  store_.dimension = 7;
+  store_.rows = {};
+  expect_error(ErrorKind::bad_input, {"mismatch"}, [&] { run(many(3)); });
+}
+
+}  // namespace
+}  // namespace quarrel::test

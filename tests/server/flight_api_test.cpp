@@ -1,0 +1,78 @@
+// Vectors over Flight without a socket: the same keys and limits, and the statuses that Flight has.
+#include "server/flight_api.h"
+
+#include <gtest/gtest.h>
+
+#include "server/admission.h"
+#include "server/served_toy.h"
+#include "server/watch/metrics.h"
+
+namespace quarrel {
+namespace {
+
+class FlightApi : public test::ServedToy {
+ protected:
+  FlightApi() {
+    AdmissionOptions options;
+    options.keys.single_key = "secret";
+    admission_ = std::make_unique<RequestAdmission>(options, "127.0.0.1", service_->limits(), log_);
+    service_->set_metrics(std::make_shared<Metrics>(MetricSources{.version = "test"}));
+    handler_ = make_flight_handler(*service_, [this](const http::Request& request) {
+      RequestFacts facts{.id = request.id, .address = request.address};
+      http::Admission admission = admission_->decide(request, service_->ready(), facts);
+      admission.record = service_->new_record(std::move(facts));
+      return admission;
+    });
+  }
+  static FlightCall caller(std::string key) {
+    return {.authorization = "Bearer " + std::move(key), .peer = "127.0.0.1", .cancelled = [] { return false; }};
+  }
+  FlightFault fault_of(const FlightCall& call, const std::string& command) {
+    try {
+      handler_->embed(call, command, {"a"});
+    } catch (const FlightRefusal& refusal) {
+      return refusal.fault();
+    }
+    ADD_FAILURE() << command;
+    return FlightFault::internal;
+  }
+
+  std::unique_ptr<RequestAdmission> admission_;
+  std::shared_ptr<FlightHandler> handler_;
+};
+
+TEST_F(FlightApi, AVectorAText) {
+  const FlightVectors vectors = handler_->embed(caller("secret"), "", {"Hello", "there"});
+  ASSERT_GT(vectors.dimension, 0);
+  EXPECT_EQ(vectors.values.size(), 2 * static_cast<std::size_t>(vectors.dimension));
+  const FlightVectors alone = handler_->embed(caller("secret"), R"({"truncate": false})", {"there"});
+  EXPECT_TRUE(std::equal(alone.values.begin(), alone.values.end(), vectors.values.begin() + vectors.dimension));
+}
+
+TEST_F(FlightApi, ManyTextsAreSeveralRequests) {
+  const FlightVectors vectors = handler_->embed(caller("secret"), "", std::vector<std::string>(2100, "a"));
+  EXPECT_EQ(vectors.values.size(), 2100 * static_cast<std::size_t>(vectors.dimension));
+}
+
+TEST_F(FlightApi, FaultsAreFlights) {
+  EXPECT_EQ(fault_of(caller("wrong"), ""), FlightFault::unauthenticated);
+  EXPECT_EQ(fault_of({.peer = "127.0.0.1"}, ""), FlightFault::unauthenticated);
+  EXPECT_EQ(fault_of(caller("secret"), R"({"model": "nobody"})"), FlightFault::not_found);
+  EXPECT_EQ(fault_of(caller("secret"), "{"), FlightFault::invalid);
+  EXPECT_EQ(fault_of(caller("secret"), R"({"no_such_field": 1})"), FlightFault::invalid);
+  service_->begin_drain();
+  EXPECT_EQ(fault_of(caller("secret"), ""), FlightFault::unavailable);
+}
+
+TEST_F(FlightApi, Tables) {
+  const FlightTable models = handler_->table(caller("secret"), "models");
+  ASSERT_EQ(models.size(), 3u);
+  EXPECT_EQ(std::get<0>(models[0].values).size(), 1u);
+  const FlightTable figures = handler_->table(caller("secret"), "stats");
+  EXPECT_EQ(std::get<0>(figures[0].values).size(), std::get<2>(figures[2].values).size());
+  EXPECT_THROW(handler_->table(caller("secret"), "other"), FlightRefusal);
+  EXPECT_THROW(handler_->table(caller("wrong"), "models"), FlightRefusal);
+}
+
+}  // namespace
+}  // namespace quarrel

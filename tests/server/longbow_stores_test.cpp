@@ -1,0 +1,183 @@
+// Which stores may be reached, the threads that wait for them, and the bodies that name them.
+#include "server/longbow_stores.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <future>
+#include <stdexcept>
+
+#include "server/api_error.h"
+#include "server/longbow_request.h"
+#include "support/fake_longbow.h"
+
+namespace quarrel {
+namespace {
+
+struct NoLog : Log {
+  void write(LogLevel, std::string_view) override {}
+};
+
+LongbowSettings only(std::vector<std::string> hosts) { return {.hosts = std::move(hosts)}; }
+
+unsigned refusal(const LongbowStores& stores, const std::string& address) {
+  try {
+    stores.address(address, "to");
+  } catch (const ApiError& error) {
+    EXPECT_EQ(error.param, "to") << address;
+    return error.status;
+  }
+  return 0;
+}
+
+TEST(LongbowStoresTest, ReachesNamedPortsAndNoOthers) {
+  NoLog log;
+  const LongbowStores stores(
+      only({"Store.example", "127.0.0.1:4000", "127.0.0.1:4001", "[::1]:4000", "127.0.0.2:3000"}), log);
+  for (const char* taken :
+       {"longbow://store.example/a", "longbow://STORE.EXAMPLE:3000/a?meta=3001", "longbow+tls://store.example/a",
+        "longbow://127.0.0.1:4000/a?meta=4001", "longbow://[::1]:4000/a?meta=4000"}) {
+    EXPECT_EQ(refusal(stores, taken), 0u) << taken;
+  }
+  for (const char* refused :
+       {"longbow://other.example/a", "longbow://store.example:22/a", "longbow://store.example/a?meta=22",
+        "longbow://127.0.0.1/a", "longbow://127.0.0.1:4000/a", "longbow://store.example.other/a",
+        "longbow://[::1]:4000/a?meta=4001", "longbow://127.0.0.2/a"}) {
+    EXPECT_EQ(refusal(stores, refused), 403u) << refused;
+  }
+  for (const char* wrong : {"http://store.example/a", "longbow://store.example", "longbow://store.example/", "store"}) {
+    EXPECT_EQ(refusal(stores, wrong), 400u) << wrong;
+  }
+}
+
+TEST(LongbowStoresTest, NothingIsReachedUnlessTheSettingsSaySo) {
+  NoLog log;
+  const LongbowStores none({}, log);
+  EXPECT_FALSE(none.any());
+  EXPECT_EQ(refusal(none, "longbow://localhost/a"), 403u);
+  EXPECT_EQ(refusal(none, ""), 400u);
+  for (const char* wrong : {"host/dataset", "host/", "host?meta=4", ""}) {
+    EXPECT_THROW(LongbowStores(only({wrong}), log), Error) << wrong;
+  }
+  EXPECT_THROW(LongbowStores({.hosts = {"a"}, .address = "longbow://b/x"}, log), Error);
+}
+
+TEST(LongbowStoresTest, WhoNamesNoAddressMeansTheOneOfTheSettings) {
+  NoLog log;
+  const LongbowStores stores({.hosts = {"localhost"}, .address = "longbow://localhost/notes"}, log);
+  EXPECT_EQ(stores.address("", "to").dataset, "notes");
+  EXPECT_EQ(stores.address("longbow://localhost/other", "to").dataset, "other");
+}
+
+TEST(LongbowStoresTest, AClientServesAllDatasetsOfItsServer) {
+  NoLog log;
+  int made = 0;
+  LongbowStores stores({.hosts = {"a", "b"},
+                        .connect =
+                            [&](const LongbowAddress& address, const LongbowOptions&) {
+                              EXPECT_EQ(address.dataset, "");
+                              ++made;
+                              return std::make_unique<test::FakeLongbow>();
+                            }},
+                       log);
+  const auto first = stores.client(stores.address("longbow://a/x", "to"));
+  EXPECT_EQ(stores.client(stores.address("longbow://a/y", "to")), first);
+  EXPECT_NE(stores.client(stores.address("longbow://b/x", "to")), first);
+  EXPECT_EQ(made, 2);
+}
+
+TEST(StorePoolTest, JobsOfALaneFollowEachOther) {
+  NoLog log;
+  StorePool pool(4, 100, log);
+  std::atomic<int> inside = 0, most = 0;
+  std::vector<int> order;
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(pool.post("lane", {}, [&, i](const std::stop_token&) {
+      most = std::max(most.load(), ++inside);
+      order.push_back(i);
+      --inside;
+    }));
+  }
+  pool.end();
+  EXPECT_EQ(order.size(), 20u);
+  EXPECT_EQ(most, 1);
+  EXPECT_TRUE(std::ranges::is_sorted(order));
+}
+
+TEST(StorePoolTest, AnotherLaneDoesNotWait) {
+  NoLog log;
+  StorePool pool(2, 100, log);
+  std::promise<void> other;
+  ASSERT_TRUE(pool.post("a", {}, [&](const std::stop_token&) { other.get_future().wait(); }));
+  ASSERT_TRUE(pool.post("a", {}, [](const std::stop_token&) { throw std::runtime_error("nobody minds"); }));
+  ASSERT_TRUE(pool.post("b", {}, [&](const std::stop_token&) { other.set_value(); }));
+  pool.end();
+}
+
+TEST(StorePoolTest, RefusesWhenFullAndRunsWhatItTook) {
+  NoLog log;
+  StorePool pool(1, 2, log);
+  std::promise<void> begun, go;
+  std::atomic<int> ran = 0;
+  ASSERT_TRUE(pool.post("", {}, [&](const std::stop_token&) {
+    begun.set_value();
+    go.get_future().wait();
+    ++ran;
+  }));
+  begun.get_future().wait();
+  const auto count = [&](const std::stop_token& stop) { ran += stop.stop_requested() ? 10 : 1; };
+  ASSERT_TRUE(pool.post("", {}, count));
+  ASSERT_TRUE(pool.post("", {}, count));
+  EXPECT_FALSE(pool.post("", {}, count));
+  pool.stop();
+  go.set_value();
+  pool.end();
+  EXPECT_EQ(ran, 21) << "those that wait hear that they are stopped";
+  EXPECT_FALSE(pool.post("", {}, count));
+}
+
+std::string refused_for(const char* body) {
+  try {
+    read_embed_to(Json::parse(body));
+  } catch (const ApiError& error) {
+    return error.param;
+  }
+  return {};
+}
+
+TEST(LongbowRequest, TextsHaveIdsAndMetadata) {
+  const EmbedToRequest request = read_embed_to(Json::parse(
+      R"({"texts":["a",{"text":"b","id":7,"metadata":{"page":3,"kind":"x"}}],"source":"s","columns":["kind","none"]})"));
+  ASSERT_EQ(request.texts.size(), 2u);
+  EXPECT_EQ(request.texts[0].text, "a");
+  EXPECT_EQ(request.texts[0].source, "s");
+  EXPECT_EQ(request.texts[0].metadata, "");
+  EXPECT_EQ(request.texts[1].id, "7");
+  EXPECT_EQ(request.texts[1].metadata, R"({"page":3})");
+  EXPECT_EQ(request.texts[1].columns, (std::vector<std::string>{"x", ""}));
+  EXPECT_TRUE(request.truncate);
+}
+
+TEST(LongbowRequest, WhatIsNoTextIsRefusedByName) {
+  for (const char* body :
+       {"{}", R"({"texts":[]})", R"({"texts":"a"})", R"({"texts":[1]})", R"({"texts":[" "]})",
+        R"({"texts":[{"id":1}]})", R"({"texts":[{"text":"a","id":[]}]})", R"({"texts":[{"text":"a","metadata":"b"}]})",
+        R"({"texts":[{"text":"a","more":1}]})", R"({"texts":[{"text":"a","id":1},{"text":"b","id":"1"}]})"}) {
+    EXPECT_EQ(refused_for(body), "texts") << body;
+  }
+  EXPECT_EQ(refused_for(R"({"texts":["a"],"columns":[1]})"), "columns");
+}
+
+TEST(LongbowRequest, FiltersAreReadAsTheCommandReadsThem) {
+  const StoreSearchRequest request =
+      read_store_search(Json::parse(R"({"query":"q","k":3,"filters":["source=a","page>=2"]})"));
+  EXPECT_EQ(request.k, 3);
+  EXPECT_EQ(request.filters,
+            (std::vector<RowFilter>{{"source", Comparison::equal, "a"}, {"page", Comparison::greater_or_equal, "2"}}));
+  EXPECT_THROW(read_store_search(Json::parse(R"({"query":"q","filters":["source"]})")), ApiError);
+  EXPECT_THROW(read_store_search(Json::parse(R"({"query":" "})")), ApiError);
+}
+
+}  // namespace
+}  // namespace quarrel

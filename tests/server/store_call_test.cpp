@@ -1,0 +1,157 @@
+// Requests that end in a vector store: every text once, what they answer when the store does not do its part, and that
+// nobody waits for it who has left.
+#include <gtest/gtest.h>
+
+#include <latch>
+
+#include "server/longbow_api.h"
+#include "server/openai_api.h"
+#include "server/stored_toy.h"
+
+namespace quarrel {
+namespace {
+
+using test::Fault;
+
+constexpr int kAlwaysBusy = 1 << 30;  // polls: it would be asked for minutes
+
+using StoreCall = test::StoredToy;
+
+TEST_F(StoreCall, StoresEachTextOnce) {
+  const Json two = texts({"the fox", {{"text", "a dog"}, {"id", "d"}, {"metadata", {{"page", 7}}}}});
+  const Answer first = ask(embed_to, two);
+  ASSERT_EQ(first.status, 200u) << first.body;
+  EXPECT_EQ(first.body["stored"], 2);
+  EXPECT_EQ(first.body["to"], "longbow://localhost:3000/texts?meta=3001");
+  const Answer again = ask(embed_to, texts({"the fox", "a cat", "a cat"}));
+  ASSERT_EQ(again.status, 200u) << again.body;
+  EXPECT_EQ(again.body["stored"], 1);
+  EXPECT_EQ(again.body["stored_before"], 1);
+  EXPECT_EQ(again.body["repeated"], 1);
+  EXPECT_EQ(store_->texts(), (std::map<std::string, int>{{"the fox", 1}, {"a dog", 1}, {"a cat", 1}}));
+  EXPECT_EQ(connections_, 1);
+}
+
+TEST_F(StoreCall, FindsWhatItStored) {
+  ASSERT_EQ(ask(embed_to, texts({"the fox", {{"text", "a dog"}, {"id", "d"}, {"metadata", {{"page", 7}}}}})).status,
+            200u);
+  const Answer found = ask(search_store, {{"from", "longbow://localhost/texts"}, {"query", "a dog"}, {"k", 1}});
+  ASSERT_EQ(found.status, 200u) << found.body;
+  ASSERT_EQ(found.body["results"].size(), 1u);
+  const Json& hit = found.body["results"][0];
+  EXPECT_EQ(hit["text"], "a dog");
+  EXPECT_EQ(hit["doc_id"], "d");
+  EXPECT_EQ(hit["metadata"], (Json{{"page", 7}}));
+  EXPECT_NEAR(hit["score"].get<double>(), 1.0, 1e-3);
+  const StoreObservations seen = service_->stores().observations();
+  std::uint64_t puts = 0;
+  for (const std::uint64_t count : seen.times[0].milliseconds.counts) puts += count;
+  EXPECT_EQ(puts, 1u);
+}
+
+TEST_F(StoreCall, ADatasetThatIsNotThereIsNotFound) {
+  EXPECT_EQ(ask(search_store, {{"from", "longbow://localhost/texts"}, {"query", "a"}}).status, 404u);
+}
+
+TEST_F(StoreCall, VectorsThatAreReturnedAreStoredToo) {
+  const Json body{{"input", {"the fox", "a dog"}}};
+  const http::Headers store{{"x-quarrel-store", "longbow://localhost/texts"}};
+  const Answer answer = ask(openai_embeddings, body, store);
+  ASSERT_EQ(answer.status, 200u) << answer.body;
+  EXPECT_EQ(answer.body["data"].size(), 2u);
+  const auto stored =
+      std::ranges::find_if(answer.headers, [](const auto& each) { return each.first == "x-quarrel-stored"; });
+  ASSERT_NE(stored, answer.headers.end());
+  EXPECT_EQ(stored->second, "2");
+  const std::vector<float> returned = answer.body["data"][0]["embedding"];
+  EXPECT_EQ(store_->rows.at(0).vector, returned);
+  EXPECT_THROW(ask(openai_embeddings, {{"input", {{1, 2}}}}, store), ApiError) << "tokens are no text";
+}
+
+TEST_F(StoreCall, HostsThatTheSettingsDoNotNameAreNotReached) {
+  Json elsewhere = texts({"a"});
+  elsewhere["to"] = "longbow://169.254.169.254/texts";
+  EXPECT_THROW(ask(embed_to, elsewhere), ApiError);
+  EXPECT_THROW(ask(search_store, {{"from", "longbow://localhost:22/x"}, {"query", "a"}}), ApiError);
+  EXPECT_THROW(ask(openai_embeddings, {{"input", "a"}}, {{"x-quarrel-store", "longbow://other/x"}}), ApiError);
+  EXPECT_EQ(connections_, 0);
+}
+
+TEST_F(StoreCall, AStoreThatFailsIsToldOfWithoutItsAddress) {
+  store_->fault = Fault::lose;
+  store_->faults = 1000;
+  const Answer gone = ask(embed_to, texts({"a"}));
+  EXPECT_EQ(gone.status, 502u);
+  EXPECT_EQ(gone.body["code"], "store_failed");
+  EXPECT_EQ(gone.body.dump().find("fake"), std::string::npos);
+  store_->fault = Fault::reject;
+  EXPECT_EQ(ask(embed_to, texts({"a"})).status, 400u);
+  store_->fault = Fault::refuse;
+  EXPECT_EQ(ask(embed_to, texts({"a"})).status, 503u);
+  store_->fault = Fault::none;
+  EXPECT_EQ(ask(embed_to, texts({"a"})).status, 200u);
+  EXPECT_EQ(store_->texts(), (std::map<std::string, int>{{"a", 1}}));
+}
+
+TEST_F(StoreCall, RowsThatAnotherHasStoredAreAddedToWhereThatIsWanted) {
+  ASSERT_EQ(ask(embed_to, texts({"a"})).status, 200u);
+  std::filesystem::remove_all(journals_.path() / "longbow");
+  Json more = texts({"b"});
+  EXPECT_EQ(ask(embed_to, more).status, 400u);
+  more["append"] = true;
+  EXPECT_EQ(ask(embed_to, more).status, 200u);
+  EXPECT_EQ(store_->texts(), (std::map<std::string, int>{{"a", 1}, {"b", 1}}));
+}
+
+TEST_F(StoreCall, WhoComesWhenTooManyWaitIsRefused) {
+  struct Gate {
+    std::shared_ptr<std::latch> latch = std::make_shared<std::latch>(1);
+    ~Gate() { latch->count_down(); }
+  } const gate;
+  // Four run once their threads are there, the others wait: then there is no room left.
+  constexpr std::size_t kRoom = 4 + 64;
+  std::size_t taken = 0;
+  ASSERT_TRUE(test::eventually([&] {
+    try {
+      for (; taken < kRoom; ++taken) {
+        service_->stores().post("", {}, [latch = gate.latch](const std::stop_token&) { latch->wait(); });
+      }
+    } catch (const ApiError& error) {
+      EXPECT_EQ(error.status, 503u);
+    }
+    return taken == kRoom;
+  }));
+  const Answer refused = ask(embed_to, texts({"a"}));
+  EXPECT_EQ(refused.status, 503u);
+  EXPECT_TRUE(std::ranges::any_of(refused.headers, [](const auto& each) { return each.first == "Retry-After"; }));
+  EXPECT_GE(service_->stores().observations().refused, 1u);
+}
+
+TEST_F(StoreCall, EndsWhenItsClientHasGone) {
+  ASSERT_EQ(ask(embed_to, texts({"a"})).status, 200u);
+  store_->busy_polls = kAlwaysBusy;
+  const auto made = exchange(texts({"b"}).dump());
+  embed_to(*service_, made);
+  ASSERT_TRUE(test::eventually([&] { return store_->busy_polls < kAlwaysBusy; }));
+  made->close();
+  const auto ended = std::make_shared<std::latch>(1);  // in the same lane: what was there before it has ended
+  service_->stores().post("longbow://localhost:3000/texts?meta=3001", {},
+                          [ended](const std::stop_token&) { ended->count_down(); });
+  EXPECT_TRUE(test::eventually([&] { return ended->try_wait(); }));
+  EXPECT_EQ(store_->texts(), (std::map<std::string, int>{{"a", 1}}));
+}
+
+TEST_F(StoreCall, EndsWithTheServer) {
+  ASSERT_EQ(ask(embed_to, texts({"a"})).status, 200u);
+  store_->busy_polls = kAlwaysBusy;
+  const auto made = exchange(texts({"b"}).dump());
+  embed_to(*service_, made);
+  ASSERT_TRUE(test::eventually([&] { return store_->busy_polls < kAlwaysBusy; }));
+  service_->end_requests("the server is about to end");
+  http::Exchange::Output output;
+  ASSERT_TRUE(test::eventually([&] { return (output = made->take()).has_head; }));
+  EXPECT_EQ(output.head.status, 503u);
+}
+
+}  // namespace
+}  // namespace quarrel
