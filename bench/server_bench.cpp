@@ -109,13 +109,13 @@ std::string conversation(std::int64_t bytes) {
 void body_by_nlohmann(benchmark::State& state) {
   const std::string body = conversation(state.range(0));
   for (auto _ : state) benchmark::DoNotOptimize(read_by_nlohmann(body));
-  state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations() * body.size()));
+  state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(body.size()));
 }
 
 void body_by_simdjson(benchmark::State& state) {
   const std::string body = conversation(state.range(0));
   for (auto _ : state) benchmark::DoNotOptimize(read_by_simdjson(body));
-  state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations() * body.size()));
+  state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(body.size()));
 }
 
 BENCHMARK(openai_events)->Arg(1)->Arg(64);

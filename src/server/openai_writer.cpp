@@ -92,7 +92,7 @@ class OpenAiWriter final : public HttpAnswerWriter {
       if (chat()) exchange.write(chunk(i, "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}", ""));
       if (!chat() && !prompt_text_.empty()) {
         std::string bytes;
-        append_piece(bytes, answers_[i], prompt_text_, "null");
+        append_piece(bytes, answers_[i], prompt_text_);
         exchange.write(bytes);
       }
     }
@@ -185,6 +185,13 @@ class OpenAiWriter final : public HttpAnswerWriter {
     after_text_ = chat() ? "},\"logprobs\":" : ",\"logprobs\":";
     after_logprobs_ =
         include_usage_ ? ",\"finish_reason\":null}],\"usage\":null}\n\n" : ",\"finish_reason\":null}]}\n\n";
+    after_text_alone_ = after_text_ + "null" + after_logprobs_;
+  }
+
+  void append_piece(std::string& bytes, const Answer& from, std::string_view text) const {
+    bytes += from.opening;
+    append_json_string(bytes, text);
+    bytes += after_text_alone_;
   }
 
   void append_piece(std::string& bytes, const Answer& from, std::string_view text, std::string_view logprobs) const {
@@ -200,9 +207,13 @@ class OpenAiWriter final : public HttpAnswerWriter {
     if (logprobs_ && event.token >= 0 && !event.hidden) append_logprob(to, event);
     if (stream_) {
       if (event.text.empty() && to.logprobs.empty() && to.tokens.empty()) return;
-      append_piece(bytes, to, event.text, logprobs_ ? logprobs_json(to) : "null");
-      to.logprobs.clear();
-      to.tokens.clear(), to.token_logprobs.clear(), to.top_logprobs.clear(), to.offsets.clear();
+      if (logprobs_) {
+        append_piece(bytes, to, event.text, logprobs_json(to));
+        to.logprobs.clear();
+        to.tokens.clear(), to.token_logprobs.clear(), to.top_logprobs.clear(), to.offsets.clear();
+      } else {
+        append_piece(bytes, to, event.text);
+      }
     } else {
       to.text += event.text;
     }
@@ -256,6 +267,7 @@ class OpenAiWriter final : public HttpAnswerWriter {
   const bool stream_, include_usage_, logprobs_, echo_;
   std::string head_;  // of every chunk, up to its choices
   std::string after_text_, after_logprobs_;
+  std::string after_text_alone_;          // the two with nothing between them
   const Tokenizer* tokenizer_ = nullptr;  // the model's, which the generation holds
   std::string prompt_text_;
   std::vector<Answer> answers_;
