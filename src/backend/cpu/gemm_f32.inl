@@ -91,7 +91,10 @@ static void gemm_f32_panels(const F32Gemm& task) {
   // A GEMV needs several panels at once: a lane's sum is one long chain of dependent instructions.
   for (; task.rows == 1 && left > 3 * kPanelRows; advance(4)) f32_panels<Block, 4>(task, panel, bytes, out, left);
   for (; left > kPanelRows; advance(2)) f32_panels<Block, 2>(task, panel, bytes, out, left);
-  for (; left > 0; advance(1)) f32_panels<Block, 1>(task, panel, bytes, out, left);
+  while (left > 0) {
+    f32_panels<Block, 1>(task, panel, bytes, out, left);
+    advance(1);
+  }
 }
 
 // A way to decode packed panels: TypeKernels::panel_bytes and ::decode_packed.
