@@ -42,7 +42,7 @@ constexpr std::array kCommandFields = {
                  .read = [](const Json& v, FlightCommand& c) { c.model = as_text(v); }},
     CommandField{.name = "prefix",
                  .kind = FieldKind::text,
-                 .read = [](const Json& v, FlightCommand& c) { c.prefix = as_text(v); }},
+                 .read = [](const Json& v, FlightCommand& c) { c.prefix = as_short_text(v, "prefix"); }},
     CommandField{.name = "dimensions",
                  .kind = FieldKind::integer,
                  .least = 1,

@@ -84,6 +84,15 @@ std::string joined_parts(const Json& parts) {
 
 }  // namespace
 
+std::string as_short_text(const Json& value, std::string_view field) {
+  constexpr std::size_t kMostBytes = 4096;
+  std::string text = as_text(value);
+  if (text.size() > kMostBytes) {
+    throw invalid_field(std::string(field), fmt::format("'{}' may have {} bytes at most", field, kMostBytes));
+  }
+  return text;
+}
+
 std::vector<std::string> read_stop_strings(const Json& value) {
   std::vector<std::string> stops;
   std::size_t bytes = 0;

@@ -27,6 +27,8 @@ inline float as_float(const Json& value) { return static_cast<float>(value.get<d
 inline std::int32_t as_integer(const Json& value) { return static_cast<std::int32_t>(value.get<double>()); }
 inline bool as_flag(const Json& value) { return value.get<bool>(); }
 inline std::string as_text(const Json& value) { return value.get<std::string>(); }
+// A text that is copied to each of many others: long ones would be as many times as long.
+std::string as_short_text(const Json& value, std::string_view field);
 
 // Throw ApiError that names the field.
 std::vector<std::string> read_stop_strings(const Json& value);  // a string or a list, none of them empty

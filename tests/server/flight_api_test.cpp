@@ -60,6 +60,7 @@ TEST_F(FlightApi, FaultsAreFlights) {
   EXPECT_EQ(fault_of(caller("secret"), R"({"model": "nobody"})"), FlightFault::not_found);
   EXPECT_EQ(fault_of(caller("secret"), "{"), FlightFault::invalid);
   EXPECT_EQ(fault_of(caller("secret"), R"({"no_such_field": 1})"), FlightFault::invalid);
+  EXPECT_EQ(fault_of(caller("secret"), R"({"prefix": ")" + std::string(4097, 'x') + "\"}"), FlightFault::invalid);
   service_->begin_drain();
   EXPECT_EQ(fault_of(caller("secret"), ""), FlightFault::unavailable);
 }

@@ -146,6 +146,17 @@ std::string refused_for(const char* body) {
   return {};
 }
 
+// Each of the texts gets a copy of them.
+TEST(LongbowRequest, PrefixAndSourceAreShort) {
+  for (const std::string field : {"prefix", "source"}) {
+    const auto body = [&](std::size_t bytes) {
+      return R"({"texts":["a"],")" + field + R"(":")" + std::string(bytes, 'x') + R"("})";
+    };
+    EXPECT_EQ(refused_for(body(4096).c_str()), "");
+    EXPECT_EQ(refused_for(body(4097).c_str()), field);
+  }
+}
+
 TEST(LongbowRequest, TextsHaveIdsAndMetadata) {
   const EmbedToRequest request = read_embed_to(Json::parse(
       R"({"texts":["a",{"text":"b","id":7,"metadata":{"page":3,"kind":"x"}}],"source":"s","columns":["kind","none"]})"));
