@@ -13,6 +13,7 @@ ErrorKind kind_of(quarrel::ErrorKind kind) noexcept {
     case quarrel::ErrorKind::io: return ErrorKind::io;
     case quarrel::ErrorKind::busy: return ErrorKind::busy;
     case quarrel::ErrorKind::cancelled: return ErrorKind::cancelled;
+    case quarrel::ErrorKind::device_lost: return ErrorKind::failed;
     case quarrel::ErrorKind::internal: return ErrorKind::internal;
   }
   return ErrorKind::internal;

@@ -19,6 +19,9 @@
 namespace quarrel {
 namespace {
 
+// For requests to hear that the device is lost.
+constexpr std::chrono::seconds kLastWords{1};
+
 struct ServeCommand {
   std::vector<std::string> models;
   GivenSettings given;
@@ -54,9 +57,13 @@ int run(const ServeCommand& command) {
   }
   write_error(fmt::format("Serving {} on {}\nCtrl-C ends it.\n",
                           names.empty() ? "no model yet (`quarrel pull` gets one)" : names, addresses));
-  while (!interrupts.requested()) {
+  while (!interrupts.requested() && !server.service().device_lost()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     if (hangups.take()) server.reload();
+  }
+  if (server.service().device_lost()) {
+    server.drain(kLastWords, [&] { return interrupts.requested(); });
+    fail(ErrorKind::device_lost, "the device does not compute any more; start the server again");
   }
   const bool twice = interrupts.take() > 1;
   write_error("Ending: what runs is finished first. Another Ctrl-C ends it at once.\n");

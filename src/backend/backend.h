@@ -7,6 +7,7 @@
 // given to `submit`, which may run on a thread of the backend's own.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -251,6 +252,14 @@ class Device {
   virtual std::unique_ptr<Backend> make_backend(const BackendOptions& options) = 0;
   // Rows that a step should have at most, unless someone asks for another number: enough to use the device well.
   virtual std::int32_t batch_rows() const noexcept { return 512; }
+
+  // Whether somebody has met Error(device_lost) on it: whoever serves by it should end, and be started again. Any
+  // thread.
+  bool lost() const noexcept { return lost_; }
+  void mark_lost() noexcept { lost_ = true; }
+
+ private:
+  std::atomic<bool> lost_ = false;
 };
 
 }  // namespace quarrel

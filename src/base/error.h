@@ -20,6 +20,7 @@ enum class ErrorKind {
   io,             // the operating system refused
   busy,           // not now: too much waits already
   cancelled,      // somebody asked for it to stop
+  device_lost,    // nothing on the device will work again in this process
   internal,       // our own mistake, reported instead of crashing
 };
 

@@ -160,7 +160,7 @@ SubmitResult Engine::submit(EngineRequest request, std::shared_ptr<EventSink> si
   request.patience_us = request.patience.count();
   request.stepwise = static_cast<bool>(request.mask);
   const std::scoped_lock lock(mutex_);
-  if (!broken_.empty()) fail(ErrorKind::bad_file, "{}", broken_);
+  if (broken_) throw Error(*broken_);
   if (stopping_ || draining_) return {.status = SubmitStatus::draining};
   jobs_.reserve(jobs_.size() + 1);  // so that what was accepted can be remembered
   const SubmitResult result = scheduler_.submit(static_cast<SchedRequest&&>(request), now());

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "engine/event_outbox.h"
 #include "engine/executor.h"
 #include "engine/request.h"
@@ -137,7 +138,7 @@ class Engine {
   EngineJobs jobs_;
   std::uint64_t failed_steps_ = 0;
   std::uint64_t tokens_ = 0;
-  std::string broken_;  // why no request can be served any more
+  std::optional<Error> broken_;  // why no request can be served any more
   bool stopping_ = false;
   bool draining_ = false;
   std::int64_t drain_until_us_ = 0;  // 0: without end

@@ -174,8 +174,9 @@ void Engine::give_up(StepBuilder& failed, std::unique_lock<std::mutex>& lock) {
   const std::size_t count = in_flight_;
   abandon_steps(lock);
   scheduler_.abort_step();
-  if (executor_->file().cut_short() && broken_.empty()) {
-    broken_ = why;
+  const bool lost = executor_->device_lost();
+  if (!broken_ && (lost || executor_->file().cut_short())) {
+    broken_.emplace(lost ? ErrorKind::device_lost : ErrorKind::bad_file, why);
     cancel_everything(FinishReason::failed, why);
   } else if (!again) {
     failures_in_a_row_ = 0;

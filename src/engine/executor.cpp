@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "base/as_size.h"
+#include "base/error.h"
 
 namespace quarrel {
 namespace {
@@ -14,15 +15,30 @@ constexpr std::uint64_t kSampleEvery = 64;
 // Not the first ones: they touch pages that nobody has touched yet.
 constexpr std::uint64_t kSampledStep = 8;
 
+// What `call` gives. A device that is lost on the way is marked so, for all who use it.
+template <typename Call>
+auto marking_loss(Device& device, const Call& call) {
+  try {
+    return call();
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::device_lost) device.mark_lost();
+    throw;
+  }
+}
+
 }  // namespace
 
 Executor::Executor(GgufFile file, Device& device, const ExecutorOptions& options)
-    : file_(std::move(file)), plan_(plan_memory(file_, device, options)) {
+    : device_(device), file_(std::move(file)), plan_(plan_memory(file_, device, options)) {
+  marking_loss(device, [&] { prepare(options); });
+}
+
+void Executor::prepare(const ExecutorOptions& options) {
   BackendOptions prepared = backend_options(plan_);
   if (options.on_load) {
     prepared.cpu.on_repacked = [&](std::uint64_t done) { options.on_load(done, plan_.released); };
   }
-  backend_ = device.make_backend(prepared);
+  backend_ = device_.make_backend(prepared);
   model_ = std::make_unique<Model>(file_, requested_spec(file_, plan_.context, options), *backend_);
   forward_ = [this](Backend& backend, const StepShape& shape) { model_->forward(backend, shape); };
   backend_->reserve(plan_.limits, this->spec().vocabulary);
@@ -44,7 +60,7 @@ Executor::~Executor() = default;
 Ticket Executor::submit(const Step& step) {
   const bool sampled = begin_sample();
   try {
-    const Ticket ticket = backend_->submit(step, forward_);
+    const Ticket ticket = marking_loss(device_, [&] { return backend_->submit(step, forward_); });
     if (sampled) sampled_ = ticket;
     return ticket;
   } catch (...) {
@@ -94,7 +110,7 @@ StepResults Executor::wait(Ticket ticket) {
   const bool sampled = sampled_ == ticket;
   StepResults results;
   try {
-    results = backend_->wait(ticket);
+    results = marking_loss(device_, [&] { return backend_->wait(ticket); });
   } catch (...) {
     if (sampled) end_sample(false);
     throw;

@@ -38,15 +38,18 @@ class Executor {
   StepResults wait(Ticket ticket);
   StepResults step(const Step& step) { return wait(submit(step)); }
 
+  bool device_lost() const noexcept { return device_.lost(); }
   Observations observe() const;
   void watch_times(bool on);  // starts them at zero
 
  private:
+  void prepare(const ExecutorOptions& options);
   // Clocks run in one step of 64 where experts or recurrent layers are to be timed; in the others they cost nothing.
   bool begin_sample();
   void end_sample(bool read) noexcept;
   void read_sample(std::span<const OpTime> times) noexcept;
 
+  Device& device_;
   GgufFile file_;
   MemoryPlan plan_;
   std::unique_ptr<Backend> backend_;

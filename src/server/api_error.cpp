@@ -42,6 +42,7 @@ ApiError from(const Error& error) {
     }
     case ErrorKind::out_of_memory: return {503, "unavailable_error", "out_of_memory", error.what()};
     case ErrorKind::cancelled: return {503, "unavailable_error", "cancelled", error.what()};
+    case ErrorKind::device_lost: return {503, "unavailable_error", "device_lost", error.what()};
     case ErrorKind::bad_file: return model_failed();
     case ErrorKind::io:
     case ErrorKind::internal: break;

@@ -104,7 +104,7 @@ OfferedModel offered(const ModelStore& store, const std::string& source) {
 }  // namespace
 
 Service::Service(ServiceOptions options, std::shared_ptr<Device> device, ModelStore store, Log& log)
-    : options_(std::move(options)), store_(std::move(store)), log_(log) {
+    : options_(std::move(options)), device_(std::move(device)), store_(std::move(store)), log_(log) {
   stores_ = std::make_unique<LongbowStores>(options_.longbow, log_);
   for (const std::string& source : options_.models) {
     OfferedModel model = options_.configured.contains(source) ? configured_model(source) : offered(store_, source);
@@ -118,7 +118,7 @@ Service::Service(ServiceOptions options, std::shared_ptr<Device> device, ModelSt
   registry.resolve = [this](const std::string& name) { return resolve(find(name, Caller{})); };
   registry.on_event = [this](const LoadEvent& event) { loads_.report(event); };
   pool_ = std::make_shared<TextPool>(options_.text_threads, log_);
-  registry_ = std::make_unique<ModelRegistry>(std::move(device), std::move(registry), log_);
+  registry_ = std::make_unique<ModelRegistry>(device_, std::move(registry), log_);
   sockets_ = std::make_unique<SocketHub>(*this, options_.sockets);
   observe(sockets_->activity());
   jobs_ = std::make_unique<LongJobs>(log_);

@@ -152,7 +152,9 @@ class Service {
   // Of vectors on their way to clients, and of what is written of them.
   const std::shared_ptr<http::ByteBudget>& vector_bytes() const noexcept { return vector_bytes_; }
 
-  bool ready() const noexcept { return !draining_; }
+  bool ready() const noexcept { return !draining_ && !device_->lost(); }
+  // Nothing can be computed any more: the server has to be started again.
+  bool device_lost() const noexcept { return device_->lost(); }
   // New requests are refused from now on.
   void begin_drain() noexcept { draining_ = true; }
   // What runs or waits is cancelled and told why; what comes later is refused. Returns at once.
@@ -168,6 +170,7 @@ class Service {
   OfferedModel configured_model(const std::string& name) const;
 
   const ServiceOptions options_;
+  const std::shared_ptr<Device> device_;
   const ModelStore store_;
   Log& log_;
   std::vector<OfferedModel> named_;   // that it was started with

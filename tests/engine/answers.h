@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "engine/engine.h"
@@ -89,6 +90,15 @@ inline Answer ask(Engine& engine, const EngineRequest& request) {
   return read_answers(*submission.stream, request.branches).front();
 }
 
+inline std::vector<Answer> read_all(const std::vector<Engine::Submission>& submissions) {
+  std::vector<Answer> answers;
+  answers.reserve(submissions.size());
+  for (const Engine::Submission& submission : submissions) {
+    answers.push_back(submission.stream ? read_answers(*submission.stream).front() : Answer{.endings = -1});
+  }
+  return answers;
+}
+
 // All at once, while the engine pauses, so that they run together as far as they fit.
 inline std::vector<Answer> ask_together(Engine& engine, const std::vector<EngineRequest>& requests) {
   engine.pause();
@@ -96,12 +106,27 @@ inline std::vector<Answer> ask_together(Engine& engine, const std::vector<Engine
   submissions.reserve(requests.size());
   for (const EngineRequest& request : requests) submissions.push_back(engine.submit(request));
   engine.resume();
-  std::vector<Answer> answers;
-  answers.reserve(requests.size());
-  for (Engine::Submission& submission : submissions) {
-    answers.push_back(submission.stream ? read_answers(*submission.stream).front() : Answer{.endings = -1});
+  return read_all(submissions);
+}
+
+// The first half of them with a low priority; the others with a high one when those have begun. Where not all of them
+// fit at once, some of the first are preempted, however fast the machine is.
+inline std::vector<Answer> ask_in_two_waves(Engine& engine, const std::vector<EngineRequest>& requests) {
+  const std::uint64_t tokens = engine.counters().tokens;
+  std::vector<Engine::Submission> submissions;
+  submissions.reserve(requests.size());
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const bool second = i >= requests.size() / 2;
+    if (i == 0) engine.pause();
+    if (i == requests.size() / 2) {
+      engine.resume();
+      while (engine.counters().tokens == tokens) std::this_thread::yield();
+    }
+    EngineRequest request = requests[i];
+    request.priority = second ? Priority::interactive : Priority::batch;
+    submissions.push_back(engine.submit(std::move(request)));
   }
-  return answers;
+  return read_all(submissions);
 }
 
 inline std::vector<TokenId> random_tokens(std::size_t count, std::int32_t vocabulary, std::uint32_t seed) {

@@ -124,6 +124,31 @@ TEST_P(FailingSteps, AnyOtherFailureEndsThemAtOnce) {
   for (const GroupCounters& group : counters.groups) EXPECT_EQ(group.used, 0);
 }
 
+// What a lost device was to compute ends with the reason, and nothing is begun on it again.
+TEST_P(FailingSteps, ALostDeviceEndsEverything) {
+  std::atomic<int> computed_after{0};
+  std::atomic<bool> lost{false};
+  Served served = serve([&](Ticket ticket) {
+    if (lost) ++computed_after;
+    if (ticket < 8) return;
+    lost = true;
+    fail(ErrorKind::device_lost, "the device has fallen off the bus");
+  });
+  for (const Answer& answer : ask_together(served.engine(), requests(served))) {
+    EXPECT_EQ(answer.reason, FinishReason::failed);
+    EXPECT_EQ(answer.error, "the device has fallen off the bus");
+    EXPECT_EQ(answer.endings, 1);
+  }
+  EXPECT_TRUE(served.engine().executor().device_lost());
+  EXPECT_LE(computed_after, GetParam().steps_in_flight - 1);
+  try {
+    served.engine().submit(requests(served)[0]);
+    ADD_FAILURE() << "it was taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::device_lost);
+  }
+}
+
 // Nobody can be answered from what is left of a file.
 TEST_P(FailingSteps, AFileThatIsCutShortEndsEverything) {
   std::atomic<bool> cut{false};

@@ -252,6 +252,36 @@ TEST_F(HangingEngine, IsWaitedForNoLongerThanAnyOther) {
   EXPECT_EQ(record->facts().error, "unavailable_error");
 }
 
+class LostDevice : public test::ServedToy {
+ protected:
+  explicit LostDevice(const std::shared_ptr<std::atomic<bool>>& lost = std::make_shared<std::atomic<bool>>(false))
+      : ServedToy({}, test::make_late_device({.backend = "cpu", .threads = 2},
+                                             {.before_step =
+                                                  [lost](Ticket) {
+                                                    if (*lost)
+                                                      fail(ErrorKind::device_lost, "the device has fallen off the bus");
+                                                  }})),
+        lost_(lost) {}
+
+  const std::shared_ptr<std::atomic<bool>> lost_;
+};
+
+// Nobody is sent here any more, and who runs the server knows that it has to be started again.
+TEST_F(LostDevice, EndsAnswersWithTheReasonAndMakesTheServerUnready) {
+  const auto reader = std::make_shared<Counting>();
+  const auto record = service_->new_record({.route = "POST /test"});
+  const auto call = start_generation(*service_, record, service_->find("", {}), endless,
+                                     std::make_unique<EventWriter>(reader, EventWriter::Options{}));
+  write_until([&] { return reader->events_ > 2; });
+  EXPECT_TRUE(service_->ready());
+  *lost_ = true;
+  write_until([&] { return reader->end_ != nullptr; });
+  ASSERT_TRUE(reader->end_->error);
+  EXPECT_EQ(reader->end_->error->what(), std::string("the device has fallen off the bus"));
+  EXPECT_FALSE(service_->ready());
+  EXPECT_TRUE(service_->device_lost());
+}
+
 class SmallStore : public test::ServedToy {
  protected:
   SmallStore() : ServedToy({.sockets = {.resume = {.bytes = 2000}}}) {}

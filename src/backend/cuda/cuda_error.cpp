@@ -4,10 +4,37 @@
 
 namespace quarrel::cuda {
 
+namespace {
+
+// Errors after which the process's context on the device is of no use.
+bool is_lasting(cudaError_t status) noexcept {
+  switch (status) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorContextIsDestroyed:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure: return true;
+    default: return false;
+  }
+}
+
+ErrorKind kind_of(cudaError_t status) noexcept {
+  if (status == cudaErrorMemoryAllocation) return ErrorKind::out_of_memory;
+  return is_lasting(status) ? ErrorKind::device_lost : ErrorKind::internal;
+}
+
+}  // namespace
+
 void check(cudaError_t status, const char* op) {
   if (status == cudaSuccess) return;
-  const ErrorKind kind = status == cudaErrorMemoryAllocation ? ErrorKind::out_of_memory : ErrorKind::internal;
-  fail(kind, "CUDA, {}: {} ({})", op, cudaGetErrorString(status), cudaGetErrorName(status));
+  fail(kind_of(status), "CUDA, {}: {} ({})", op, cudaGetErrorString(status), cudaGetErrorName(status));
 }
 
 void fail_launch(const char* op, const char* reason) { fail(ErrorKind::internal, "CUDA, {}: {}", op, reason); }

@@ -6,7 +6,8 @@
 
 namespace quarrel::cuda {
 
-// Throws Error(out_of_memory) for a failed allocation and Error(internal) for everything else that is no success.
+// Throws Error(out_of_memory) for a failed allocation, Error(device_lost) for what every later call would fail with
+// too, and Error(internal) for everything else that is no success.
 void check(cudaError_t status, const char* op);
 
 // Throws Error(internal): a launch that makes no sense.
