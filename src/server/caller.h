@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/request.h"
+#include "server/model_tag.h"
 
 namespace quarrel {
 
@@ -36,12 +37,9 @@ struct Caller {
   KeyLimits limits = {};
 
   bool may_use(std::string_view model) const noexcept {
-    constexpr std::string_view kTag = ":latest";  // which a name has or has not
-    const auto untagged = [&](std::string_view spelling) {
-      return spelling.ends_with(kTag) ? spelling.substr(0, spelling.size() - kTag.size()) : spelling;
-    };
-    return models.empty() ||
-           std::ranges::any_of(models, [&](const std::string& each) { return untagged(each) == untagged(model); });
+    return models.empty() || std::ranges::any_of(models, [&](const std::string& each) {
+             return without_tag(each) == without_tag(model);
+           });
   }
 };
 

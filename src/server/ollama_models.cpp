@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <string_view>
 #include <utility>
@@ -13,10 +12,9 @@
 #include "base/printable.h"
 #include "base/utc_time.h"
 #include "gguf/file.h"
-#include "model/architectures.h"
-#include "model/hyper.h"
-#include "model/spec_readers.h"
 #include "server/fields.h"
+#include "server/model_abilities.h"
+#include "server/model_tag.h"
 #include "server/ollama_request.h"
 #include "store/model_description.h"
 
@@ -26,15 +24,9 @@ namespace {
 using http::Exchange;
 using std::chrono::system_clock;
 
-constexpr std::string_view kLatest = ":latest";
 constexpr std::string_view kTemplateKey = "tokenizer.chat_template";
 constexpr std::size_t kShortArray = 16;                        // longer ones are shown only where all is wanted
 constexpr auto kForever = std::chrono::hours(24 * 365 * 200);  // a clock of nanoseconds ends in the year 2262
-
-// As Ollama lists it: clients look for "name:tag".
-std::string with_tag(const std::string& name) {
-  return name.find(':') == std::string::npos ? name + std::string(kLatest) : name;
-}
 
 Json details_json(const ModelDescription& model) {
   return {{"parent_model", ""},
@@ -83,20 +75,6 @@ Json info_json(const GgufFile& file, const ModelDescription& model, bool verbose
   return info;
 }
 
-// What a client may offer its user. A file that we cannot run has no abilities.
-Json capabilities_json(const GgufFile& file) {
-  Json abilities = Json::array();
-  try {
-    const Pooling pooling = read_pooling(HyperParameters(file));
-    const bool generates = read_spec(file).has_head;
-    if (generates) abilities.push_back("completion");
-    if (pooling != Pooling::rank && (pooling != Pooling::none || !generates)) abilities.push_back("embedding");
-  } catch (const Error&) {
-    abilities.clear();
-  }
-  return abilities;
-}
-
 std::string text_of(const GgufFile& file, std::string_view key) {
   const GgufEntry* entry = file.find(key);
   const bool is_text = entry != nullptr && entry->kind == GgufKind::string;
@@ -135,22 +113,26 @@ system_clock::time_point expiry(const ModelRegistry::Status& status, std::chrono
 
 Json listed_json(const OfferedModel& model, const std::filesystem::path& path) {
   const ModelDescription description = describe_file(path);
-  return {
-      {"name", with_tag(model.name)}, {"model", with_tag(model.name)}, {"modified_at", rfc3339(modified_time(path))},
-      {"size", description.bytes},    {"digest", model_digest(path)},  {"details", details_json(description)}};
+  return {{"name", with_tag(model.name)},
+          {"model", with_tag(model.name)},
+          {"modified_at", rfc3339(modified_time(path))},
+          {"size", description.bytes},
+          {"digest", model_digest(path)},
+          {"details", details_json(description)},
+          {"capabilities", read_abilities(path).capabilities}};
 }
 
 }  // namespace
 
-std::string without_tag(std::string_view name) {
-  if (name.ends_with(kLatest)) name.remove_suffix(kLatest.size());
-  return std::string(name);
+void require_stores(const Service& service) {
+  if (service.offers_stores()) return;
+  throw invalid_request("unsupported",
+                        "this server offers the models that it was started with: started without names it takes more");
 }
 
 OfferedModel find_ollama_model(const Service& service, const std::string& name, const Caller& caller) {
   if (name.empty()) return service.find(name, caller);
-  const std::array spellings = {name, without_tag(name), with_tag(name)};
-  if (std::optional<OfferedModel> found = service.look_up(spellings, caller)) return std::move(*found);
+  if (std::optional<OfferedModel> found = service.look_up(name, caller)) return std::move(*found);
   throw ApiError(404, "not_found_error", "model_not_found", fmt::format("model '{}' not found", printable(name)),
                  "model");
 }
@@ -181,7 +163,7 @@ void ollama_show(Service& service, const std::shared_ptr<Exchange>& exchange) {
             {"template", chat_template},
             {"details", details_json(description)},
             {"model_info", info_json(file, description, request.verbose)},
-            {"capabilities", capabilities_json(file)},
+            {"capabilities", read_abilities(file).capabilities},
             {"modified_at", rfc3339(modified_time(resolved.path))}};
   const std::string license = resolved.license.empty() ? text_of(file, "general.license") : resolved.license;
   if (!license.empty()) json["license"] = license;
@@ -223,7 +205,8 @@ void ollama_delete(Service& service, const std::shared_ptr<Exchange>& exchange) 
 void ollama_copy(Service& service, const std::shared_ptr<Exchange>& exchange) {
   const OllamaCopyRequest request = read_ollama_copy(parse_body(exchange->request().body));
   const OfferedModel model = find_ollama_model(service, request.source, *caller_of(*exchange));
-  service.store().add_name(service.resolve(model), without_tag(request.destination));
+  require_stores(service);
+  service.store().add_name(service.resolve(model), std::string(without_tag(request.destination)));
   service.stores_changed();
   exchange->respond({});
 }

@@ -4,18 +4,16 @@
 
 #include <memory>
 #include <string>
-#include <string_view>
 
 #include "server/http/exchange.h"
 #include "server/service.h"
 
 namespace quarrel {
 
-// "toy" for "toy:latest": the tag that may be left out.
-std::string without_tag(std::string_view name);
-
-// As Service::find, with ":latest" or without.
+// As Service::find, in Ollama's words where it is not there.
 OfferedModel find_ollama_model(const Service& service, const std::string& name, const Caller& caller);
+// Throws ApiError(400) where what comes into a store would not be offered.
+void require_stores(const Service& service);
 
 void ollama_tags(Service& service, const std::shared_ptr<http::Exchange>& exchange);
 void ollama_show(Service& service, const std::shared_ptr<http::Exchange>& exchange);

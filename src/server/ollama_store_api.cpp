@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/printable.h"
+#include "server/model_tag.h"
 #include "server/ollama_models.h"
 #include "server/ollama_request.h"
 #include "server/progress_stream.h"
@@ -29,12 +30,6 @@ namespace quarrel {
 namespace {
 
 using http::Exchange;
-
-void require_stores(const Service& service) {
-  if (service.offers_stores()) return;
-  throw invalid_request("unsupported",
-                        "this server offers the models that it was started with: started without names it takes more");
-}
 
 // What a pull came to, as whoever asked for it may know it: see pull_from_registry.
 ApiError pull_error(const std::exception_ptr& error) {
@@ -294,7 +289,7 @@ void ollama_pull(Service& service, const std::shared_ptr<Exchange>& exchange) {
 void ollama_create(Service& service, const std::shared_ptr<Exchange>& exchange) {
   const OllamaCreateRequest request = read_ollama_create(parse_body(exchange->request().body));
   require_stores(service);
-  const std::string name = without_tag(request.model);
+  const std::string name(without_tag(request.model));
   const ResolvedModel from = service.resolve(find_ollama_model(service, request.from, *caller_of(*exchange)));
   const std::string digest = model_digest(from.path);
   service.store().create(name, from, settings_of(request, from));

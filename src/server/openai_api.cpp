@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/error.h"
 #include "server/base64.h"
 #include "server/embedding_call.h"
+#include "server/model_abilities.h"
 #include "server/openai_request.h"
 #include "server/openai_writer.h"
 #include "server/retrieval.h"
@@ -66,7 +68,16 @@ std::shared_ptr<StoreTexts> texts_to_store(Service& service, const std::string& 
   return std::make_shared<StoreTexts>(service, std::move(storing));
 }
 
-Json model_json(const OfferedModel& model, const std::vector<ModelRegistry::Status>& loaded) {
+// None of one whose file cannot be read now.
+ModelAbilities abilities_of(const Service& service, const OfferedModel& model) {
+  try {
+    return read_abilities(service.resolve(model).path);
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+Json model_json(const Service& service, const OfferedModel& model, const std::vector<ModelRegistry::Status>& loaded) {
   Json json{{"id", model.name}, {"object", "model"}, {"created", model.created}, {"owned_by", "quarrel"}};
   const auto found = std::ranges::find(loaded, model.name, &ModelRegistry::Status::name);
   const char* status = "unloaded";
@@ -79,6 +90,11 @@ Json model_json(const OfferedModel& model, const std::vector<ModelRegistry::Stat
   json["size"] = model.bytes;
   if (!model.parameters.empty()) json["parameters"] = model.parameters;
   if (!model.quantisation.empty()) json["quantization"] = model.quantisation;
+  const ModelAbilities abilities = abilities_of(service, model);
+  json["capabilities"] = abilities.capabilities;
+  if (abilities.trained_context > 0) {
+    json["meta"] = {{"n_ctx_train", abilities.trained_context}};  // where clients of llama.cpp look for it
+  }
   return json;
 }
 
@@ -117,14 +133,16 @@ void openai_embeddings(Service& service, const std::shared_ptr<Exchange>& exchan
 void openai_models(Service& service, const std::shared_ptr<Exchange>& exchange) {
   const std::vector<ModelRegistry::Status> loaded = service.registry().list();
   Json list = Json::array();
-  for (const OfferedModel& model : service.models(*caller_of(*exchange))) list.push_back(model_json(model, loaded));
+  for (const OfferedModel& model : service.models(*caller_of(*exchange))) {
+    list.push_back(model_json(service, model, loaded));
+  }
   exchange->respond({.body = compact_json(Json{{"object", "list"}, {"data", list}})});
 }
 
 void openai_model(Service& service, const std::shared_ptr<Exchange>& exchange) {
   const OfferedModel model =
       service.find(route_argument(exchange->request().method, exchange->request().path), *caller_of(*exchange));
-  exchange->respond({.body = compact_json(model_json(model, service.registry().list()))});
+  exchange->respond({.body = compact_json(model_json(service, model, service.registry().list()))});
 }
 
 }  // namespace quarrel

@@ -89,7 +89,8 @@ Operation describe_ollama_tags() {
                                                   {"modified_at", text()},
                                                   {"size", integer("of its file, in bytes")},
                                                   {"digest", text()},
-                                                  {"details", details()}}));
+                                                  {"details", details()},
+                                                  {"capabilities", list(text())}}));
   return {.id = "ollamaTags",
           .tag = kOllamaTag,
           .answers = {{.schema = named("OllamaModelList", object({{"models", list(model)}}))}}};
@@ -167,9 +168,10 @@ Operation describe_ollama_create() {
 }
 
 Operation describe_ollama_version() {
-  return {.id = "ollamaVersion",
-          .tag = kOllamaTag,
-          .answers = {{.schema = named("OllamaVersion", object({{"version", text("numbers and dots")}}))}}};
+  return {
+      .id = "ollamaVersion",
+      .tag = kOllamaTag,
+      .answers = {{.schema = named("OllamaVersion", object({{"version", text("of Ollama's API that is spoken")}}))}}};
 }
 
 }  // namespace quarrel

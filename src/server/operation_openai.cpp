@@ -87,16 +87,19 @@ Json completion_answer() {
 }
 
 Json model_schema() {
-  return named("Model", object({{"id", text("the name that requests give")},
-                                {"object", one_of({"model"})},
-                                {"created", integer("seconds since 1970")},
-                                {"owned_by", text()},
-                                {"status", one_of({"unloaded", "loading", "loaded"})},
-                                {"context_length", integer("tokens, of one that is loaded"), false},
-                                {"max_model_len", integer("the same, as vLLM's clients call it"), false},
-                                {"size", integer("of its file, in bytes")},
-                                {"parameters", text("how many, as its file says"), false},
-                                {"quantization", text("the type of its weights"), false}}));
+  return named("Model",
+               object({{"id", text("the name that requests give")},
+                       {"object", one_of({"model"})},
+                       {"created", integer("seconds since 1970")},
+                       {"owned_by", text()},
+                       {"status", one_of({"unloaded", "loading", "loaded"})},
+                       {"context_length", integer("tokens, of one that is loaded"), false},
+                       {"max_model_len", integer("the same, as vLLM's clients call it"), false},
+                       {"size", integer("of its file, in bytes")},
+                       {"parameters", text("how many, as its file says"), false},
+                       {"quantization", text("the type of its weights"), false},
+                       {"capabilities", list(text(), "what it can do: `completion`, `embedding`")},
+                       {"meta", object({{"n_ctx_train", integer("the context it was trained for")}}), false}}));
 }
 
 }  // namespace

@@ -93,7 +93,7 @@ constexpr std::array kRoutes = {
     Route{"POST", "/api/search", Access::key, Dialect::native, kLargeBody, false, search_store,
           "Finds the nearest texts in a dataset of Longbow", describe_store_search},
     Route{"GET", "/api/version", Access::everybody, Dialect::native, 0, true, ollama_version,
-          "Tells the program's version, as Ollama does", describe_ollama_version},
+          "Tells the version of Ollama's API that is spoken", describe_ollama_version},
     Route{"GET", "/", Access::everybody, Dialect::native, 0, true, page_root,
           "The page for browsers; tells Ollama's clients that all is well", describe_page_root},
     Route{"GET", "/status", Access::everybody, Dialect::native, 0, true, page_view, "The page's dashboard",

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <condition_variable>
 #include <deque>
-#include <filesystem>
 #include <thread>
 #include <utility>
 
@@ -13,6 +13,8 @@
 #include "base/printable.h"
 #include "base/thread_name.h"
 #include "server/api_error.h"
+#include "server/model_tag.h"
+#include "store/model_description.h"
 
 namespace quarrel {
 
@@ -82,9 +84,16 @@ namespace {
 // How long a look at the stores counts.
 constexpr std::chrono::seconds kListedFor{1};
 
-std::int64_t seconds_of(std::filesystem::file_time_type time) {
-  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::file_clock::to_sys(time).time_since_epoch())
-      .count();
+std::int64_t seconds_of(std::chrono::system_clock::time_point time) {
+  return std::chrono::duration_cast<std::chrono::seconds>(time.time_since_epoch()).count();
+}
+
+void add_description(OfferedModel& model, const std::filesystem::path& path) {
+  ModelDescription description = describe_file(path);
+  model.bytes = description.bytes;
+  model.created = seconds_of(modified_time(path));
+  model.parameters = std::move(description.parameters);
+  model.quantisation = std::move(description.quantisation);
 }
 
 // A model that was named when the server was started: what it is called, without a path's folders.
@@ -93,11 +102,7 @@ OfferedModel offered(const ModelStore& store, const std::string& source) {
   OfferedModel model{.name = resolved.place == ModelPlace::file ? resolved.path.stem().string() : source,
                      .source = source,
                      .named = resolved.place != ModelPlace::file};
-  std::error_code error;
-  model.bytes = std::filesystem::file_size(resolved.path, error);
-  if (error) model.bytes = 0;
-  const auto written = std::filesystem::last_write_time(resolved.path, error);
-  if (!error) model.created = seconds_of(written);
+  add_description(model, resolved.path);
   return model;
 }
 
@@ -166,20 +171,27 @@ OfferedModel Service::configured_model(const std::string& name) const {
 }
 
 std::vector<OfferedModel> Service::all_models() const {
-  if (!named_.empty()) return named_;
   std::vector<OfferedModel> models;
+  for (OfferedModel model : named_) {
+    try {
+      add_description(model, resolve(model).path);
+    } catch (const Error&) {
+      if (!is_loaded(model.name)) continue;
+    }
+    models.push_back(std::move(model));
+  }
+  if (!named_.empty()) return models;
   for (const ListedModel& listed : store_.list()) {
     if (!listed.problem.empty()) continue;
     const std::string name = listed.alias.empty() ? listed.name : listed.alias;
     if (options_.configured.contains(name)) continue;
-    models.push_back(
-        {.name = name,
-         .source = name,
-         .named = true,
-         .bytes = listed.bytes,
-         .created = std::chrono::duration_cast<std::chrono::seconds>(listed.modified.time_since_epoch()).count(),
-         .parameters = listed.parameters,
-         .quantisation = listed.quantisation});
+    models.push_back({.name = name,
+                      .source = name,
+                      .named = true,
+                      .bytes = listed.bytes,
+                      .created = seconds_of(listed.modified),
+                      .parameters = listed.parameters,
+                      .quantisation = listed.quantisation});
   }
   for (const auto& each : options_.configured) {
     try {
@@ -235,24 +247,26 @@ bool Service::is_loaded(const std::string& name) const {
   });
 }
 
-std::optional<OfferedModel> Service::look_up(std::span<const std::string> names, const Caller& caller) const {
+std::optional<OfferedModel> Service::look_up(const std::string& name, const Caller& caller) const {
+  const std::array spellings = {name, std::string(without_tag(name)), with_tag(name)};  // the likeliest first
   const Clock::time_point now = Clock::now();
   for (const Clock::time_point since : {now - kListedFor, now}) {
     const std::vector<OfferedModel> all = listed_since(since);
-    for (const std::string& name : names) {
+    for (const std::string& spelling : spellings) {
       for (const OfferedModel& model : all) {
-        if (caller.may_use(model.name) && (name.empty() || model.name == name)) return model;
+        if (caller.may_use(model.name) && (name.empty() || model.name == spelling)) return model;
       }
     }
   }
-  for (const std::string& name : names) {
-    if (caller.may_use(name) && is_loaded(name)) return OfferedModel{.name = name, .source = name, .named = true};
+  for (const std::string& spelling : spellings) {
+    if (!caller.may_use(spelling) || !is_loaded(spelling)) continue;
+    return OfferedModel{.name = spelling, .source = spelling, .named = true};
   }
   return std::nullopt;
 }
 
 OfferedModel Service::find(const std::string& name, const Caller& caller) const {
-  if (std::optional<OfferedModel> found = look_up({&name, 1}, caller)) return std::move(*found);
+  if (std::optional<OfferedModel> found = look_up(name, caller)) return std::move(*found);
   const std::string message =
       name.empty() ? "this server has no model: `quarrel pull` gets one"
                    : fmt::format("there is no model '{}' here; GET /v1/models lists those that are", printable(name));

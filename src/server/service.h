@@ -9,7 +9,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -94,16 +93,17 @@ class Service {
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
 
-  // Looks at the stores anew where no names were given. Named ones are as they were at the start.
+  // Looks at the stores and files anew. What is not there any more is left out, unless it is loaded and so still
+  // served.
   std::vector<OfferedModel> all_models() const;
   // Those that the caller may use.
   std::vector<OfferedModel> models(const Caller& caller) const;
-  // The model that a request means: the one it names, the first that its caller may use where it names none. Throws
-  // ApiError(404): a model that the caller may not use is as one that is not there. One that a store lost a moment ago
-  // may still be found, and not be loaded then.
+  // The model that a request means: the one it names, with the tag that Ollama's clients see or without it, the first
+  // that its caller may use where it names none. Throws ApiError(404): a model that the caller may not use is as one
+  // that is not there. One that a store lost a moment ago may still be found, and not be loaded then.
   OfferedModel find(const std::string& name, const Caller& caller) const;
-  // The same where a model has several spellings, the likeliest first; none: it is not there.
-  std::optional<OfferedModel> look_up(std::span<const std::string> names, const Caller& caller) const;
+  // The same; none: it is not there.
+  std::optional<OfferedModel> look_up(const std::string& name, const Caller& caller) const;
 
   // Its file and what a store keeps beside it. Throws Error as ModelStore does.
   ResolvedModel resolve(const OfferedModel& model) const;

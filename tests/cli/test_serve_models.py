@@ -69,6 +69,7 @@ class Listing(ModelTest):
         self.assertEqual({model["name"] for model in models}, {"toy", "vectors"})
         for model in models:
             self.assertEqual(set(model), {"name", "loaded", "state", "parameters", "quantization", "size"})
+            self.assertTrue(model["parameters"] and model["quantization"], model)
         self.assertEqual(self.control("toy", "load")[0], 200)
         status, toy = self.get("/api/models/toy")
         self.assertEqual((toy["loaded"], toy["state"], toy["context_length"]), (True, "loaded", CONTEXT))

@@ -33,13 +33,15 @@ class Reply:
 
 class OllamaTest(ProgramTest):
     """A server of its own a class, with a model that chats and one that embeds in its store."""
+    names = ()  # that it is started with
 
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
         shutil.copy(cls.toy, cls.path("models/toy.gguf"))
         cls.make_toy("embed", "models/vectors.gguf")
-        cls.server = cls.start(cls, "serve", "--port", "0", "--ctx", "256", "--cache-tokens", "1k", "--threads", "1")
+        cls.server = cls.start(cls, "serve", *cls.names, "--port", "0", "--ctx", "256", "--cache-tokens", "1k",
+                               "--threads", "1")
         cls.addClassCleanup(cls.stop)
         line = cls.server.stderr.readline().decode()
         cls.port = int(re.search(r"http://127\.0\.0\.1:(\d+)", line).group(1))
@@ -278,6 +280,7 @@ class Models(OllamaTest):
         self.assertEqual(toy["details"]["format"], "gguf")
         self.assertEqual(toy["details"]["families"], ["llama"])
         self.assertTrue(toy["details"]["parameter_size"] and toy["details"]["quantization_level"])
+        self.assertEqual(toy["capabilities"], ["completion"])
         for path in ("/", "/api/tags", "/api/version"):
             head = self.call("HEAD", path)
             self.assertEqual((head.status, head.text), (200, ""))
@@ -316,10 +319,45 @@ class Models(OllamaTest):
 
     def test_who_is_there(self):
         self.assertEqual(self.call("GET", "/").text, "Ollama is running")
-        self.assertRegex(self.call("GET", "/api/version").json["version"], r"^\d+(\.\d+)+$")
+        version = self.call("GET", "/api/version").json["version"]
+        self.assertGreaterEqual([int(part) for part in version.split(".")], [0, 6, 4])  # what VS Code's Copilot demands
+
+    def test_names_of_tags_are_good_everywhere(self):
+        """VS Code's Copilot lists models here and asks OpenAI's endpoint."""
+        self.assertIn("toy:latest", [model["name"] for model in self.call("GET", "/api/tags").json["models"]])
+        for path, question in (("/v1/chat/completions", {"messages": [{"role": "user", "content": "the fox"}]}),
+                               ("/v1/completions", {"prompt": "the fox"}), ("/api/native/generate", {"prompt": "the fox"}),
+                               ("/tokenize", {"content": "the fox"})):
+            reply = self.post(path, model="toy:latest", **({} if path == "/tokenize" else {"max_tokens": 2}), **question)
+            self.assertEqual(reply.status, 200, (path, reply))
+        self.assertEqual(self.call("GET", "/v1/models/toy:latest").json["id"], "toy")
+        self.assertEqual(self.call("GET", "/api/models/toy:latest").json["name"], "toy")
+        self.assertEqual(self.call("GET", "/v1/models/toy:other").status, 404)
 
     def test_what_is_not_offered_says_so(self):
         self.refused(400, ["not offered"], "/api/push", model="other")
+
+
+class StartedWithNames(OllamaTest):
+    """A server that offers one model of the store, by its name."""
+    names = ("toy",)
+
+    def test_a_copy_that_nobody_could_use_is_refused(self):
+        reply = self.post("/api/copy", source="toy", destination="twin")
+        self.assertEqual((reply.status, reply.json["code"]), (400, "unsupported"), reply)
+        self.assertFalse(os.path.exists(self.path("models/twin.gguf")))
+
+    def test_what_is_removed_is_listed_no_more(self):
+        def listed():
+            return ([model["id"] for model in self.call("GET", "/v1/models").json["data"]],
+                    [model["name"] for model in self.call("GET", "/api/models").json],
+                    [model["name"] for model in self.call("GET", "/api/tags").json["models"]])
+        self.assertEqual(listed(), (["toy"], ["toy"], ["toy:latest"]))
+        self.answer("/api/generate", prompt="the fox")
+        self.assertEqual(self.call("DELETE", "/api/delete", {"model": "toy"}).status, 200)
+        self.assertEqual(listed(), ([], [], []))
+        self.assertEqual(self.post("/v1/completions", model="toy", prompt="a").status, 404)
+        self.assertEqual(self.post("/v1/completions", prompt="a").status, 404)
 
 
 if __name__ == "__main__":
