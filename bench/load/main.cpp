@@ -72,7 +72,7 @@ int run(Options& options) {
   boost::system::error_code error;
   options.target.endpoint = {boost::asio::ip::make_address(options.host, error), options.port};
   if (error) {
-    fmt::print(stderr, "'{}' is no address\n", options.host);
+    fmt::print(stderr, "'{}' is not an address\n", options.host);
     return 2;
   }
   options.target.protocol = options.websocket ? Protocol::websocket : Protocol::events;

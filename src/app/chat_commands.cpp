@@ -10,6 +10,7 @@
 #include "app/chat_completion.h"
 #include "app/chat_loop.h"
 #include "app/chat_text.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "base/nearest.h"
 #include "base/printable.h"
@@ -149,7 +150,7 @@ ChatLoop::Next ChatLoop::model(std::string_view argument) {
   first_sent_ = 0;  // it may hold more
   say_model();
   if (!conversation_.messages.empty()) {
-    notice(fmt::format("It goes on with the {} message(s) so far.", conversation_.messages.size()));
+    notice(fmt::format("It goes on with the {} so far.", counted(conversation_.messages.size(), "message")));
   }
   return Next::go_on;
 }
@@ -176,7 +177,7 @@ ChatLoop::Next ChatLoop::save(std::string_view argument) {
     return Next::go_on;
   }
   save_conversation(conversation_, path);
-  notice(fmt::format("Saved {} message(s) to '{}'.", conversation_.messages.size(), printable(path.string())));
+  notice(fmt::format("Saved {} to '{}'.", counted(conversation_.messages.size(), "message"), printable(path.string())));
   return Next::go_on;
 }
 
@@ -186,7 +187,8 @@ ChatLoop::Next ChatLoop::load(std::string_view argument) {
   conversation_ = load_conversation(path);
   first_sent_ = 0;
   give("system", conversation_.system);
-  notice(fmt::format("Loaded {} message(s) from '{}'.", conversation_.messages.size(), printable(path.string())));
+  notice(
+      fmt::format("Loaded {} from '{}'.", counted(conversation_.messages.size(), "message"), printable(path.string())));
   return Next::go_on;
 }
 

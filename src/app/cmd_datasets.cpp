@@ -103,7 +103,7 @@ int run_datasets(const DatasetsCommand& command) {
     return 0;
   }
   write_output(table_of(datasets) + (schema ? schema_text(*schema) : std::string()));
-  if (datasets.empty()) write_error("There is no dataset.\n");
+  if (datasets.empty()) write_error("There are no datasets.\n");
   return 0;
 }
 
@@ -111,7 +111,8 @@ int run_datasets(const DatasetsCommand& command) {
 
 void add_datasets(CLI::App& app, CommandContext& context) {
   auto options = std::make_shared<DatasetsCommand>();
-  CLI::App* command = app.add_subcommand("datasets", "List the datasets of a Longbow, or what one of them holds");
+  CLI::App* command =
+      app.add_subcommand("datasets", "List the datasets of a Longbow server, or what one of them holds");
   command->add_option("ADDRESS", options->address, "longbow://host[:3000][/dataset][?meta=3001]")->required();
   command->add_flag("--json", options->json, "JSON instead of tables");
   add_longbow_flags(*command, options->longbow);

@@ -10,6 +10,7 @@
 #include "app/progress_bar.h"
 #include "app/text_table.h"
 #include "app/workbench.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "engine/memory_plan.h"
 #include "session/loaded_model.h"
@@ -66,7 +67,7 @@ std::string to_text(const MemoryPlan& plan, const Device& device) {
   }
   if (plan.released == 0) add("prepared", plan.prepared, "decoded vectors");
   add("KV cache", plan.kv,
-      fmt::format("{} tokens for {} sequence(s), {}", plan.context, plan.sequences, name_of(plan.kv_type)));
+      fmt::format("{} tokens for {}, {}", plan.context, counted(plan.sequences, "sequence"), name_of(plan.kv_type)));
   add("state", plan.state, fmt::format("{} slots", plan.state_slots));
   add("expert buffers", plan.expert_workspace, "routing and the experts' results");
   add("workspace", plan.workspace, fmt::format("{} rows per step", plan.limits.rows));

@@ -39,8 +39,8 @@ std::string read_input(const std::string& path, std::size_t limit) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) {
     const int error = errno;
-    if (error == ENOENT) fail(ErrorKind::not_found, "there is no file {}", name);
-    fail(ErrorKind::io, "cannot open {}: {}", name, std::generic_category().message(error));
+    if (error == ENOENT) fail(ErrorKind::not_found, "there is no file '{}'", name);
+    fail(ErrorKind::io, "cannot open '{}': {}", name, std::generic_category().message(error));
   }
   struct stat status{};
   if (::fstat(file.get(), &status) == 0 && S_ISDIR(status.st_mode)) {

@@ -4,6 +4,7 @@
 
 #include "app/observation_text.h"
 #include "app/progress_bar.h"
+#include "base/counted.h"
 
 namespace quarrel {
 namespace {
@@ -24,11 +25,11 @@ std::string timing_text(const Reply& reply, double total_seconds, double load_se
   };
   line("total duration", human_duration(total_seconds));
   line("load duration", human_duration(load_seconds));
-  line("prompt eval count", fmt::format("{} token(s)", fed));
-  if (reply.cached_tokens > 0) line("prompt cached count", fmt::format("{} token(s)", reply.cached_tokens));
+  line("prompt eval count", counted(fed, "token"));
+  if (reply.cached_tokens > 0) line("prompt cached count", counted(reply.cached_tokens, "token"));
   line("prompt eval duration", human_duration(reply.prompt_seconds));
   line("prompt eval rate", rate(fed, reply.prompt_seconds));
-  line("eval count", fmt::format("{} token(s)", reply.generated));
+  line("eval count", counted(reply.generated, "token"));
   line("eval duration", human_duration(reply.generate_seconds));
   line("eval rate", rate(timed, reply.generate_seconds));
   line("seed", fmt::format("{}", reply.seed));

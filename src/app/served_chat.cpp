@@ -51,7 +51,7 @@ class LineReader {
 
   void take(std::string_view line) {
     const Json json = Json::parse(line, nullptr, false);
-    if (!json.is_object()) fail(ErrorKind::io, "the server sent something that is no part of an answer");
+    if (!json.is_object()) fail(ErrorKind::io, "the server sent something that is not part of an answer");
     if (const auto error = json.find("error"); error != json.end()) {
       fail(ErrorKind::io, "the server could not finish the answer: {}", error_of({.body = std::string(line)}));
     }

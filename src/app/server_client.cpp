@@ -46,9 +46,9 @@ constexpr std::size_t kMostLine = 4u << 20;
 void check_owner(const std::string& path) {
   struct stat there{};
   if (::lstat(path.c_str(), &there) != 0) return;  // connecting says it better
-  if (!S_ISSOCK(there.st_mode)) fail(ErrorKind::usage, "{} is no socket", printable(path));
+  if (!S_ISSOCK(there.st_mode)) fail(ErrorKind::usage, "'{}' is not a socket", printable(path));
   if (there.st_uid != ::geteuid() || (there.st_mode & 077) != 0) {
-    fail(ErrorKind::usage, "{} is not used: it is another user's, or others may open it", printable(path));
+    fail(ErrorKind::usage, "'{}' is not used: it belongs to another user, or others may open it", printable(path));
   }
 }
 
@@ -80,7 +80,7 @@ class ServerClient::Connection {
     try {
       socket.connect(asio::local::stream_protocol::endpoint(path), error);
     } catch (const std::exception&) {
-      fail(ErrorKind::usage, "{} is too long for a socket's path", printable(path));
+      fail(ErrorKind::usage, "'{}' is too long for the path of a socket", printable(path));
     }
     if (error) return false;
     socket_ = Socket(std::move(socket));
@@ -92,7 +92,8 @@ class ServerClient::Connection {
   bool open_tcp(const ServerAddress& to) {
     const std::string host = reachable(to.host);
     const std::optional<asio::ip::tcp::endpoint> endpoint = find(host, to.port);
-    if (!endpoint) fail(ErrorKind::usage, "'{}' is no address, and no name that is known", printable(to.host));
+    if (!endpoint)
+      fail(ErrorKind::usage, "'{}' is neither an address nor a host name that can be found", printable(to.host));
     asio::ip::tcp::socket socket(io_);
     error_code error;
     bool done = false;

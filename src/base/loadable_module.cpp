@@ -50,7 +50,7 @@ bool has_module(const LoadableModule& module) {
 
 void* module_function(const LoadableModule& module, const char* name) {
   void* function = dlsym(open_module(module), name);
-  if (function == nullptr) fail(ErrorKind::unsupported, "{} is no module of quarrel", module.file);
+  if (function == nullptr) fail(ErrorKind::unsupported, "{} is not a module of this program", module.file);
   return function;
 }
 

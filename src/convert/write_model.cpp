@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "base/printable.h"
 
@@ -27,9 +28,9 @@ void choose_types(std::span<PlannedTensor> tensors, const TargetType& target, Lo
     if (entry.count++ == 0) entry.first = &tensor;
   }
   for (const auto& [types, entry] : replaced) {
-    log.warn("{} tensor(s) become {} instead of {}, whose blocks do not fit their rows: '{}' has rows of {}",
-             entry.count, type_info(types.second).name, type_info(types.first).name, printable(entry.first->name),
-             entry.first->shape[0]);
+    log.warn("{} will be {} and not {}, whose blocks do not fit the rows: '{}' has rows of {}",
+             counted(entry.count, "tensor"), type_info(types.second).name, type_info(types.first).name,
+             printable(entry.first->name), entry.first->shape[0]);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "model/architectures.h"
 #include "model/model.h"
@@ -128,10 +129,10 @@ class Planner {
   const std::string advice =
       fitting > 0 ? fmt::format("; a context of {} would fit (--ctx)", fitting) : std::string("; no context would fit");
   fail(ErrorKind::out_of_memory,
-       "a context of {} tokens for {} sequence(s) needs {:.0f} MiB ({:.0f} of KV cache, {:.0f} of state, {:.0f} of "
-       "workspace{}), but only {:.0f} MiB are {}{}",
-       asked.context, asked.sequences, mebibytes(budget ? asked.total() : asked.anonymous()), mebibytes(asked.kv),
-       mebibytes(asked.state), mebibytes(asked.workspace + asked.expert_workspace),
+       "a context of {} tokens for {} needs {:.0f} MiB ({:.0f} of KV cache, {:.0f} of state, {:.0f} of workspace{}), "
+       "but only {:.0f} MiB are {}{}",
+       asked.context, counted(asked.sequences, "sequence"), mebibytes(budget ? asked.total() : asked.anonymous()),
+       mebibytes(asked.kv), mebibytes(asked.state), mebibytes(asked.workspace + asked.expert_workspace),
        budget ? fmt::format(", {:.0f} of weights", mebibytes(asked.shared_weights + asked.experts_held())) : "",
        mebibytes(there), budget ? "allowed (--memory-budget)" : "free", advice);
 }

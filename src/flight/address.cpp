@@ -19,7 +19,7 @@ constexpr std::size_t kLongestHost = 253;
 constexpr std::size_t kLongestDataset = 255;
 
 [[noreturn]] void refuse(std::string_view address, std::string_view why) {
-  fail(ErrorKind::usage, "'{}' is no address of Longbow: {} (longbow://host[:3000]/dataset[?meta=3001])",
+  fail(ErrorKind::usage, "'{}' is not a Longbow address: {} (longbow://host[:3000]/dataset[?meta=3001])",
        printable(address, 200), why);
 }
 
@@ -39,7 +39,7 @@ std::uint16_t read_port(std::string_view address, std::string_view text) {
   unsigned value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value == 0 || value > 65535) {
-    refuse(address, fmt::format("'{}' is no port, which is a number from 1 to 65535", printable(text)));
+    refuse(address, fmt::format("'{}' is not a port, a number from 1 to 65535", printable(text)));
   }
   return static_cast<std::uint16_t>(value);
 }

@@ -1,7 +1,7 @@
 // Writes GGUF version 3, for tests and conversion. Collect entries and tensors, then `write`; nothing is kept in memory
 // but the directory, so large tensors are handed over by a function that fills a buffer. What a reader would refuse
-// (an empty, repeated or overlong name, a shape that is no whole number of blocks) throws Error(bad_input) when it is
-// put. One thread at a time.
+// (an empty, repeated or overlong name, a shape that is not a whole number of blocks) throws Error(bad_input) when it
+// is put. One thread at a time.
 #pragma once
 
 #include <cstdint>

@@ -45,8 +45,8 @@ FolderSource::FolderSource(fs::path folder, FolderSourceOptions options, CountTo
   std::error_code error;
   const fs::file_status status = fs::status(folder_, error);
   const std::string name = printable(folder_.string());
-  if (!fs::exists(status)) fail(ErrorKind::not_found, "there is no folder {}", name);
-  if (!fs::is_directory(status)) fail(ErrorKind::usage, "{} is not a folder", name);
+  if (!fs::exists(status)) fail(ErrorKind::not_found, "there is no folder '{}'", name);
+  if (!fs::is_directory(status)) fail(ErrorKind::usage, "'{}' is not a folder", name);
   rewind();
 }
 

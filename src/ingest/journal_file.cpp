@@ -94,14 +94,15 @@ JournalFile::JournalFile(fs::path path, const Visitor& visitor) : path_(std::mov
 
 void JournalFile::refuse(const char* what) const {
   const int error = errno;
-  fail(ErrorKind::io, "cannot {} the journal {}: {}", what, printable(path_.string()),
+  fail(ErrorKind::io, "cannot {} the journal '{}': {}", what, printable(path_.string()),
        std::generic_category().message(error));
 }
 
 std::string JournalFile::read_whole() const {
   struct stat status{};
   if (::fstat(file_.get(), &status) != 0) refuse("read");
-  if (!S_ISREG(status.st_mode)) fail(ErrorKind::usage, "the journal {} is no plain file", printable(path_.string()));
+  if (!S_ISREG(status.st_mode))
+    fail(ErrorKind::usage, "the journal '{}' is not a regular file", printable(path_.string()));
   return read_all(file_.get(), printable(path_.string()), static_cast<std::size_t>(status.st_size) + 1);
 }
 

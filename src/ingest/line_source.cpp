@@ -27,8 +27,8 @@ int open_lines(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor >= 0) return descriptor;
   const int error = errno;
-  if (error == ENOENT) fail(ErrorKind::not_found, "there is no file {}", printable(path));
-  fail(ErrorKind::io, "cannot open {}: {}", printable(path), std::generic_category().message(error));
+  if (error == ENOENT) fail(ErrorKind::not_found, "there is no file '{}'", printable(path));
+  fail(ErrorKind::io, "cannot open '{}': {}", printable(path), std::generic_category().message(error));
 }
 
 std::string source_name(const std::string& path) {

@@ -95,9 +95,10 @@ std::shared_ptr<LoadedModel> LoadedModel::load(GgufFile file, const ResolvedMode
   loaded->path_ = model.path;
   loaded->device_ = std::move(device);
   loaded->device_description_ = loaded->device_->description();
+  std::string template_warning;
   if (options.vocabulary && has_vocabulary(file)) {
     loaded->tokenizer_ = Tokenizer::load(file, log);
-    loaded->compile_template(file, options.chat_template, model, log);
+    template_warning = loaded->compile_template(file, options.chat_template, model);
   }
   loaded->system_ = model.system.value_or("");
   loaded->recommended_ = read_recommended_sampling(file, model.params.value_or(""), log);
@@ -108,6 +109,7 @@ std::shared_ptr<LoadedModel> LoadedModel::load(GgufFile file, const ResolvedMode
   auto executor = std::make_unique<Executor>(std::move(file), *loaded->device_, settings);
   loaded->pooling_ = settled_pooling(executor->file(), options.executor);
   loaded->generates_ = executor->spec().has_head && settings.logits;
+  if (loaded->generates_ && !template_warning.empty()) log.warn("{}", template_warning);
   loaded->engine_ = std::make_unique<Engine>(std::move(executor), options.engine);
   if (options.warm_up) loaded->warm_up(options.on_warming);
   loaded->load_seconds_ = seconds_since(start);
@@ -118,10 +120,10 @@ std::shared_ptr<LoadedModel> LoadedModel::load(GgufFile file, const ResolvedMode
 }
 
 // A template of the file's own that is broken still leaves a model that continues texts.
-void LoadedModel::compile_template(const GgufFile& file, const TemplateSelection& selection, const ResolvedModel& model,
-                                   Log& log) {
+std::string LoadedModel::compile_template(const GgufFile& file, const TemplateSelection& selection,
+                                          const ResolvedModel& model) {
   switch (selection.kind) {
-    case TemplateSelection::Kind::none: return;
+    case TemplateSelection::Kind::none: return {};
     case TemplateSelection::Kind::named: {
       const std::string_view source = find_default_template(selection.value);
       if (source.empty()) {
@@ -130,26 +132,26 @@ void LoadedModel::compile_template(const GgufFile& file, const TemplateSelection
       }
       template_ = ChatTemplate::compile(std::string(source));
       template_origin_ = selection.value;
-      return;
+      return {};
     }
     case TemplateSelection::Kind::text:
       template_ = ChatTemplate::compile(selection.value);
       template_origin_ = selection.origin.empty() ? "a text that was given" : selection.origin;
-      return;
+      return {};
     case TemplateSelection::Kind::own: break;
   }
   const bool is_stored = model.place == ModelPlace::quarrel && model.template_text;  // Ollama's are not Jinja
   TemplateChoice choice =
       is_stored ? TemplateChoice{.source = *model.template_text} : choose_template(file, *tokenizer_);
-  if (!choice.name.empty()) log.warn("the model has no chat template; using '{}'", choice.name);
   try {
     template_ = ChatTemplate::compile(std::move(choice.source));
     template_origin_ = choice.name.empty() ? "the model's own" : choice.name;
     if (is_stored) template_origin_ = "the store's";
   } catch (const Error& error) {
     template_problem_ = error.what();
-    log.warn("the model's chat template cannot be used: {}", template_problem_);
+    return fmt::format("the model's chat template cannot be used: {}", template_problem_);
   }
+  return choice.name.empty() ? "" : fmt::format("the model has no chat template; using '{}'", choice.name);
 }
 
 // Rows of a prompt and a generated one, or a vector. It leaves nothing in the prefix cache.

@@ -106,7 +106,8 @@ class LoadedModel {
 
  private:
   LoadedModel() = default;
-  void compile_template(const GgufFile& file, const TemplateSelection& selection, const ResolvedModel& model, Log& log);
+  // Returns a warning for whoever wants to chat with the model; empty without one.
+  std::string compile_template(const GgufFile& file, const TemplateSelection& selection, const ResolvedModel& model);
   void warm_up(const std::function<void()>& on_warming) const;
 
   std::string name_;

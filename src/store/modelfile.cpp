@@ -99,7 +99,7 @@ Modelfile read_modelfile(std::string_view text) {
     } else if (name == "adapter" || name == "message" || name == "renderer" || name == "parser" || name == "requires") {
       fail(ErrorKind::unsupported, "line {} of the Modelfile: '{}' is not supported", reader.line(), name);
     } else {
-      reader.refuse(name, "is no instruction");
+      reader.refuse(name, "is not an instruction");
     }
   }
   return file;

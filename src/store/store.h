@@ -82,8 +82,8 @@ class ModelStore {
   // Both stores' models, Quarrel's first. Broken ones are listed with their problem; nothing in a store is fatal.
   std::vector<ListedModel> list() const;
 
-  // Removes a model of Quarrel's own store, all its parts. Throws Error: what resolve() throws, usage for a file
-  // elsewhere or a model of Ollama's store, which is never written; io.
+  // Removes a model of Quarrel's own store, all its parts. Throws Error: not_found, usage for a file elsewhere or a
+  // model of Ollama's store, which is never written; io.
   RemovedModel remove(const std::string& name) const;
 
   // Gives a model a further name in Quarrel's own store, by a link: a hard one within the store, so that removing

@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "base/printable.h"
 #include "store/model_description.h"
 #include "store/ollama_store.h"
@@ -97,6 +98,14 @@ fs::path link_parts(const ResolvedModel& model, const fs::path& store, const std
   return path;
 }
 
+[[noreturn]] void refuse_absent(const std::string& name, const fs::path& store) {
+  std::vector<std::string> names;
+  for (const StoredFile& file : stored_files(store)) names.push_back(file.name);
+  const std::vector<std::string> near = nearest(name, names, 1);
+  fail(ErrorKind::not_found, "there is no model '{}' in Quarrel's store{}", printable(name, 512),
+       near.empty() ? "" : fmt::format("; did you mean '{}'?", printable(near.front())));
+}
+
 }  // namespace
 
 std::optional<std::string> change_warning(const ResolvedModel& model) {
@@ -106,12 +115,15 @@ std::optional<std::string> change_warning(const ResolvedModel& model) {
 RemovedModel ModelStore::remove(const std::string& name) const {
   const auto found = find_stored(paths_.quarrel, name);
   if (!found) {
-    const ResolvedModel other = resolve(name);
-    if (other.place == ModelPlace::ollama) {
-      fail(ErrorKind::usage, "'{}' is a model of Ollama's store, which Quarrel never writes: `ollama rm` removes it",
-           printable(other.name));
+    std::error_code ignored;
+    if (fs::is_regular_file(name, ignored)) {
+      fail(ErrorKind::usage, "'{}' is a file and not a model of Quarrel's store", printable(name, 512));
     }
-    fail(ErrorKind::usage, "'{}' is a file and not a model of Quarrel's store", printable(name, 512));
+    if (const auto other = find_named(name, list_ollama(paths_.ollama))) {
+      fail(ErrorKind::usage, "'{}' is a model of Ollama's store, which Quarrel never writes: `ollama rm` removes it",
+           printable(other->name));
+    }
+    refuse_absent(name, paths_.quarrel);
   }
   RemovedModel result{.name = found->name};
   for (const fs::path& part : found->parts) {

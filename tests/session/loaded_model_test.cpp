@@ -62,6 +62,7 @@ TEST_F(Load, AnEncoderEmbedsAndDoesNothingElse) {
   EXPECT_FALSE(model->generates());
   EXPECT_TRUE(model->embeds());
   EXPECT_GT(model->executor().plan().sequences, 8);
+  EXPECT_TRUE(log_.lines.empty()) << "nobody misses a chat template: " << log_.lines.front();
   expect_error(ErrorKind::unsupported, {"predicts no tokens"}, [&] { model->require_generation(); });
   expect_error(ErrorKind::unsupported, {"predicts no tokens"},
                [&] { generate(model, {.prompt = std::string("hello"), .max_tokens = 3}); });

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "base/checked.h"
+#include "base/counted.h"
 #include "base/environment.h"
 #include "base/mapped_file.h"
 #include "base/nearest.h"
@@ -24,6 +25,12 @@ namespace {
 using test::expect_error;
 using test::TempDir;
 using test::write_file;
+
+TEST(Counted, HasRealPlurals) {
+  EXPECT_EQ(counted(0, "token"), "0 tokens");
+  EXPECT_EQ(counted(1, "token"), "1 token");
+  EXPECT_EQ(counted(std::size_t{2}, "message"), "2 messages");
+}
 
 TEST(Sha256, KnownAnswers) {
   EXPECT_EQ(sha256(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");

@@ -178,15 +178,15 @@ TEST(TemplateLimits, AddingUpALongTextIsLinear) {
 TEST(TemplateErrors, NameLineAndColumn) {
   const std::pair<const char*, const char*> cases[] = {
       {"a\n\n  {{ x.y }}", "error: template line 3, column 7: 'x' is undefined"},
-      {"{{ 1 +\n  'a' }}", "error: template line 1, column 6: '+' does not work on a int and a str"},
+      {"{{ 1 +\n  'a' }}", "error: template line 1, column 6: '+' does not work on an int and a str"},
       {"ü{% nosuch %}", "error: template line 1, column 5: there is no tag 'nosuch'"},
       {"\n{% if x %}", "error: template line 2, column 4: a block is not closed: 'endif' is missing"},
       {"{{ 'abc' | nosuch }}", "error: template line 1, column 12: there is no filter 'nosuch'"},
       {"{{ 'a\nb", "error: template line 1, column 4: a string is not closed"},
       {"\r\n{% include 'x' %}",
        "error: template line 2, column 4: 'include' is not allowed: a chat template stands alone"},
-      {"{% for a, b in [1] %}{% endfor %}",
-       "error: template line 1, column 8: a int cannot be gone through element by element"},
+      {"{% for a, b in [1] %}{% endfor %}", "error: template line 1, column 8: cannot iterate over an int"},
+      {"{{ none() }}", "error: template line 1, column 8: None cannot be called"},
       {"{{ raise_exception('Only <|two|> roles!') }}", "error: Only <|two|> roles!"},
   };
   for (const auto& [source, expected] : cases) EXPECT_EQ(render_or_error(source, Json::object()), expected) << source;

@@ -375,7 +375,8 @@ TEST_F(Store, RemovesNothingElse) {
   expect_error(ErrorKind::usage, {"'m:latest'", "Ollama", "never writes"}, [&] { store().remove("m"); });
   expect_error(ErrorKind::usage, {"is a file"}, [&] { store().remove((folder_ / "x.gguf").string()); });
   expect_error(ErrorKind::usage, {"is a file"}, [&] { store().remove((folder_ / "quarrel/y.gguf").string()); });
-  expect_error(ErrorKind::not_found, {"'z'"}, [&] { store().remove("z"); });
+  expect_error(ErrorKind::not_found, {"there is no model 'z' in Quarrel's store"}, [&] { store().remove("z"); });
+  expect_error(ErrorKind::not_found, {"'yy'", "did you mean 'y'?"}, [&] { store().remove("yy"); });
   EXPECT_EQ(listed().size(), 2U);
   EXPECT_TRUE(fs::exists(folder_ / "x.gguf"));
 }

@@ -275,7 +275,7 @@ void CudaBackend::multiply(Input& input, const Gemm& wanted) {
     return add_bias_of(wanted, out, input.rows.count);
   }
   if (weight.form == StoredWeight::Form::packed) return multiply_packed(input, wanted, weight);
-  if (weight.form != StoredWeight::Form::dense) fail(ErrorKind::internal, "a vector is no matrix");
+  if (weight.form != StoredWeight::Form::dense) fail(ErrorKind::internal, "a vector is not a matrix");
   dense_gemv(context_, {.weight = weight.dense,
                         .in = floats_of(input),
                         .bias = weights_.vector_of(wanted.bias, rows),

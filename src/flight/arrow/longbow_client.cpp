@@ -203,7 +203,7 @@ Readiness ArrowLongbowClient::readiness(const std::string& dataset) {
     const std::string answer = act_once(site, "check_readiness", dataset_body(dataset));
     const auto state = read_readiness(answer);
     if (!state)
-      fail_call(site, ErrorKind::io, AfterFailure::give_up, fmt::format("'{}' is no state", printable(answer)));
+      fail_call(site, ErrorKind::io, AfterFailure::give_up, fmt::format("'{}' is not a state", printable(answer)));
     return *state;
   });
 }

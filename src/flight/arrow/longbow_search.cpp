@@ -17,7 +17,7 @@ namespace {
 void check_request(const SearchRequest& request, SearchPath path) {
   if (request.vector.empty()) fail(ErrorKind::bad_input, "no vectors provided: a search needs one");
   for (const float value : request.vector) {
-    if (!std::isfinite(value)) fail(ErrorKind::bad_input, "the vector of a search has a value that is no number");
+    if (!std::isfinite(value)) fail(ErrorKind::bad_input, "a value of the query vector is not a finite number");
   }
   if (request.k < 1) fail(ErrorKind::bad_input, "a search for {} neighbours: at least one is needed", request.k);
   if (request.text_query.empty()) return;

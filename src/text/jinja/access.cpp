@@ -111,7 +111,7 @@ ListObject& elements(Runtime& runtime, const Value& value) {
       for (const auto& entry : value.as_dict().entries) keys->push(runtime.heap(), entry.key);
       return *keys;
     }
-    default: fault("a {} cannot be gone through element by element", type_name(value));
+    default: fault("cannot iterate over {}", a_type(value));
   }
 }
 
@@ -161,7 +161,7 @@ Value item(Runtime& runtime, const Value& object, const Value& index) {
 Value slice(Runtime& runtime, const Value& object, const Value& start, const Value& stop, const Value& step) {
   if (!object.is_defined()) fail_undefined(object);
   if (object.is(Kind::text)) return slice_text(runtime, object.as_text(), start, stop, step);
-  if (!object.is(Kind::list)) fault("a {} cannot be sliced", type_name(object));
+  if (!object.is(Kind::list)) fault("{} cannot be sliced", a_type(object));
   const ListObject& source = object.as_list();
   const SliceBounds bounds = slice_bounds(start, stop, step, source.items.size());
   ListObject* result = runtime.list(source.flavor == ListFlavor::tuple ? ListFlavor::tuple : ListFlavor::list);

@@ -32,7 +32,7 @@ bool BoundArguments::flag(std::size_t index, bool otherwise) const {
 std::int64_t BoundArguments::integer(std::size_t index, std::int64_t otherwise) const {
   const Value value = get(index, Value::integer(otherwise));
   if (!value.is_integral()) {
-    fault("'{}' of {} must be an integer, not a {}", names_[index], callee_, type_name(value));
+    fault("'{}' of {} must be an integer, not {}", names_[index], callee_, a_type(value));
   }
   return value.as_integer();
 }
@@ -40,7 +40,7 @@ std::int64_t BoundArguments::integer(std::size_t index, std::int64_t otherwise) 
 Text BoundArguments::text(std::size_t index) const {
   const Value value = (*this)[index];
   if (!value.is(Kind::text)) {
-    fault("'{}' of {} must be a string, not a {}", names_[index], callee_, type_name(value));
+    fault("'{}' of {} must be a string, not {}", names_[index], callee_, a_type(value));
   }
   return value.as_text();
 }

@@ -135,27 +135,27 @@ Value arithmetic(Runtime& runtime, ArithmeticOp op, const Value& a, const Value&
   if (op == ArithmeticOp::modulo && a.is(Kind::text)) return Value::text(format_percent(runtime, a.as_text(), b));
   if (!a.is_defined()) fail_undefined(a);
   if (!b.is_defined()) fail_undefined(b);
-  fault("'{}' does not work on a {} and a {}", kNames[static_cast<std::size_t>(op)], type_name(a), type_name(b));
+  fault("'{}' does not work on {} and {}", kNames[static_cast<std::size_t>(op)], a_type(a), a_type(b));
 }
 
 Value negate(const Value& value) {
   if (value.is(Kind::floating)) return Value::floating(-value.as_floating());
   if (value.is_integral()) return integers(ArithmeticOp::subtract, 0, value.as_integer());
   if (!value.is_defined()) fail_undefined(value);
-  fault("a {} has no negative", type_name(value));
+  fault("{} has no negative", a_type(value));
 }
 
 Value plus(const Value& value) {
   if (value.is(Kind::floating)) return value;
   if (value.is_integral()) return Value::integer(value.as_integer());
   if (!value.is_defined()) fail_undefined(value);
-  fault("a {} has no sign", type_name(value));
+  fault("{} has no sign", a_type(value));
 }
 
 std::int64_t require_integer(const Value& value, std::string_view what) {
   if (value.is_integral()) return value.as_integer();
   if (!value.is_defined()) fail_undefined(value);
-  fault("{} must be an integer, not a {}", what, type_name(value));
+  fault("{} must be an integer, not {}", what, a_type(value));
 }
 
 }  // namespace quarrel::jinja

@@ -91,7 +91,7 @@ int compare(Runtime& runtime, const Value& a, const Value& b, std::size_t depth)
   }
   if (!a.is_defined()) fail_undefined(a);
   if (!b.is_defined()) fail_undefined(b);
-  fault("a {} and a {} have no order", type_name(a), type_name(b));
+  fault("{} and {} cannot be ordered", a_type(a), a_type(b));
 }
 
 std::size_t find_text(Runtime& runtime, std::string_view haystack, std::string_view needle, std::size_t from) {
@@ -116,7 +116,7 @@ bool contains(Runtime& runtime, const Value& container, const Value& item) {
   switch (container.kind()) {
     case Kind::text:
       if (!item.is_defined()) fail_undefined(item);
-      if (!item.is(Kind::text)) fault("only a string can be in a string, not a {}", type_name(item));
+      if (!item.is(Kind::text)) fault("only a string can be in a string, not {}", a_type(item));
       return find_text(runtime, container.view(), item.view(), 0) != std::string_view::npos;
     case Kind::list:
       runtime.spend_items(container.as_list().items.size());
@@ -126,7 +126,7 @@ bool contains(Runtime& runtime, const Value& container, const Value& item) {
       return false;
     case Kind::dict: return container.as_dict().find(runtime, item) != nullptr;
     case Kind::undefined: return false;
-    default: fault("a {} contains nothing that could be looked for", type_name(container));
+    default: fault("cannot look for anything in {}", a_type(container));
   }
 }
 

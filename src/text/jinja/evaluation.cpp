@@ -94,7 +94,7 @@ Interpreter::EvaluatedArguments Interpreter::evaluate_arguments(const CallArgume
   }
   if (arguments.more_named) {
     const Value more = evaluate(*arguments.more_named);
-    if (!more.is(Kind::dict)) fault("'**' takes a dict, not a {}", type_name(more));
+    if (!more.is(Kind::dict)) fault("'**' takes a dict, not {}", a_type(more));
     runtime_.spend(more.as_dict().entries.size());
     for (const auto& entry : more.as_dict().entries) {
       if (!entry.key.is(Kind::text)) fault("'**' takes a dict whose keys are strings");
@@ -122,16 +122,16 @@ Value Interpreter::evaluate_call(const Call& call, const NamedValue* extra) {
     position_ = callee.offset;
     if (function.is(Kind::host)) return function.as_host().call(runtime_, arguments.view());
     if (!function.is_defined()) {
-      fault("a {} has no '{}' to call", type_name(object), callee.name.view());
+      fault("{} has no '{}' to call", a_type(object), callee.name.view());
     }
-    fault("a {} cannot be called", type_name(function));
+    fault("{} cannot be called", a_type(function));
   }
   const Value function = evaluate(*call.callee);
   EvaluatedArguments arguments = evaluate_arguments(call.arguments);
   if (extra != nullptr) arguments.named.push_back(*extra);
   position_ = call.callee->offset;
   if (!function.is_defined()) fail_undefined(function);
-  if (!function.is(Kind::host)) fault("a {} cannot be called", type_name(function));
+  if (!function.is(Kind::host)) fault("{} cannot be called", a_type(function));
   return function.as_host().call(runtime_, arguments.view());
 }
 

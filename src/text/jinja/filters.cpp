@@ -48,7 +48,7 @@ Value indent(Runtime& runtime, const Value& input, const Arguments& arguments) {
     indention = blanks.finish();
   }
   if (!input.is_defined()) fail_undefined(input);
-  if (!input.is(Kind::text)) fault("indent takes a string, not a {}", type_name(input));
+  if (!input.is(Kind::text)) fault("indent takes a string, not {}", a_type(input));
   TextBuilder out(runtime);
   TextBuilder whole(runtime);
   whole.append(input.as_text());
@@ -196,7 +196,7 @@ Value to_json(Runtime& runtime, const Value& input, const Arguments& arguments) 
 Value from_json(Runtime& runtime, const Value& input, const Arguments& arguments) {
   const BoundArguments none("from_json", arguments, {});
   if (!input.is_defined()) fail_undefined(input);
-  if (!input.is(Kind::text)) fault("from_json takes a string, not a {}", type_name(input));
+  if (!input.is(Kind::text)) fault("from_json takes a string, not {}", a_type(input));
   return read_json(runtime, input.as_text());
 }
 

@@ -86,7 +86,7 @@ Value absolute(Runtime& /*runtime*/, const Value& input, const Arguments& argume
   const BoundArguments none("abs", arguments, {});
   if (input.is(Kind::floating)) return Value::floating(std::abs(input.as_floating()));
   if (!input.is_defined()) fail_undefined(input);
-  if (!input.is_integral()) fault("abs takes a number, not a {}", type_name(input));
+  if (!input.is_integral()) fault("abs takes a number, not {}", a_type(input));
   return input.as_integer() < 0 ? negate(input) : Value::integer(input.as_integer());
 }
 
@@ -109,7 +109,7 @@ Value round_filter(Runtime& runtime, const Value& input, const Arguments& argume
   const std::int64_t precision = bound.integer(0, 0);
   const std::string_view method = bound.has(1) ? bound.text(1).view() : "common";
   if (!input.is_defined()) fail_undefined(input);
-  if (!input.is_number()) fault("round takes a number, not a {}", type_name(input));
+  if (!input.is_number()) fault("round takes a number, not {}", a_type(input));
   if (method == "common") {
     if (!input.is_integral()) return Value::floating(round_to(input.as_floating(), precision));
     if (precision >= 0) return Value::integer(input.as_integer());
@@ -133,7 +133,7 @@ Value default_filter(Runtime& runtime, const Value& input, const Arguments& argu
 Value length_filter(Runtime& runtime, const Value& input, const Arguments& arguments) {
   const BoundArguments none("length", arguments, {});
   const auto count = length(runtime, input);
-  if (!count) fault("a {} has no length", type_name(input));
+  if (!count) fault("{} has no length", a_type(input));
   return Value::integer(static_cast<std::int64_t>(*count));
 }
 

@@ -93,7 +93,7 @@ Value sort_filter(Runtime& runtime, const Value& input, const Arguments& argumen
 Value dictsort(Runtime& runtime, const Value& input, const Arguments& arguments) {
   const BoundArguments bound("dictsort", arguments, {"case_sensitive", "by", "reverse"});
   if (!input.is_defined()) fail_undefined(input);
-  if (!input.is(Kind::dict)) fault("dictsort takes a dict, not a {}", type_name(input));
+  if (!input.is(Kind::dict)) fault("dictsort takes a dict, not {}", a_type(input));
   const std::string_view by = bound.has(1) ? bound.text(1).view() : "key";
   if (by != "key" && by != "value") fault("dictsort sorts by key or value");
   std::vector<Keyed> keyed;
@@ -224,7 +224,7 @@ Value items(Runtime& runtime, const Value& input, const Arguments& arguments) {
   const BoundArguments none("items", arguments, {});
   ListObject* result = runtime.list(ListFlavor::generator);
   if (!input.is_defined()) return Value::list(result);
-  if (!input.is(Kind::dict)) fault("items takes a dict, not a {}", type_name(input));
+  if (!input.is(Kind::dict)) fault("items takes a dict, not {}", a_type(input));
   runtime.spend_items(input.as_dict().entries.size());
   for (const auto& entry : input.as_dict().entries) result->push(runtime.heap(), entry_pair(runtime, entry));
   return Value::list(result);

@@ -78,7 +78,7 @@ class PercentFormatter {
     if (here() == '(') {
       const std::size_t close = view_.find(')', at_);
       if (close == std::string_view::npos) fault("the format has a name without its ')'");
-      if (!value_.is(Kind::dict)) fault("a format with names needs a dict, not a {}", type_name(value_));
+      if (!value_.is(Kind::dict)) fault("a format with names needs a dict, not {}", a_type(value_));
       const Text key = pattern_.slice(at_ + 1, close - at_ - 1);
       const Value* found = value_.as_dict().find(key.view());
       if (found == nullptr) fault("the format names '{}', which is not there", key.view());
@@ -160,7 +160,7 @@ class PercentFormatter {
       default: fault("the format has no '%{}'", spec.type);
     }
     if (!value.is_defined()) fail_undefined(value);
-    fault("'%{}' takes a number, not a {}", spec.type, type_name(value));
+    fault("'%{}' takes a number, not {}", spec.type, a_type(value));
   }
 
   Runtime& runtime_;
@@ -318,7 +318,7 @@ class BraceFormatter {
       append_integer_field(out_, runtime_, value.as_integer(), spec);
     } else {
       if (!value.is_defined()) fail_undefined(value);
-      fault("a {} cannot be formatted like this", type_name(value));
+      fault("{} cannot be formatted like this", a_type(value));
     }
   }
 

@@ -79,7 +79,7 @@ void Interpreter::assign(const Target& target, const Value& value) {
     return;
   }
   const Value space = look_up(target.name);
-  if (!space.is(Kind::space)) fault("only a namespace's attributes can be set, not those of a {}", type_name(space));
+  if (!space.is(Kind::space)) fault("only a namespace's attributes can be set, not those of {}", a_type(space));
   space.as_dict().set(runtime_, Value::text(*target.attribute), value);
 }
 

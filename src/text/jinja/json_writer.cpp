@@ -70,7 +70,7 @@ class JsonWriter {
       default: break;
     }
     if (!value.is_defined()) fail_undefined(value);
-    fault("a {} cannot be written as JSON", type_name(value));
+    fault("{} cannot be written as JSON", a_type(value));
   }
 
   Text finish() { return out_.finish(); }
@@ -112,7 +112,7 @@ class JsonWriter {
       case Kind::boolean: out_.append(key.as_boolean() ? "\"true\"" : "\"false\"", origin); return;
       case Kind::integer: out_.append(fmt::format("\"{}\"", key.as_integer()), origin); return;
       case Kind::floating: out_.append(fmt::format("\"{}\"", number_text(key.as_floating())), origin); return;
-      default: fault("a {} cannot be a key in JSON", type_name(key));
+      default: fault("{} cannot be a key in JSON", a_type(key));
     }
   }
 

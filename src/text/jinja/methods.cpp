@@ -155,7 +155,7 @@ Value dict_pop(Runtime& runtime, const Value& self, const Arguments& arguments) 
 }
 
 void merge(Runtime& runtime, DictObject& target, const Value& source) {
-  if (!source.is(Kind::dict)) fault("update takes a dict, not a {}", type_name(source));
+  if (!source.is(Kind::dict)) fault("update takes a dict, not {}", a_type(source));
   const auto& entries = source.as_dict().entries;
   if (&source.as_dict() == &target) return;
   runtime.spend(entries.size());

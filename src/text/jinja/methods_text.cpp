@@ -67,7 +67,7 @@ Value affix_method(Runtime& runtime, const Value& self, const Arguments& argumen
   const Window window = window_of(runtime, self.as_text(), bound);
   const auto matches = [&](const Value& affix) {
     if (!affix.is_defined()) fail_undefined(affix);
-    if (!affix.is(Kind::text)) fault("startswith and endswith take a string or a tuple, not a {}", type_name(affix));
+    if (!affix.is(Kind::text)) fault("startswith and endswith take a string or a tuple, not {}", a_type(affix));
     runtime.spend_bytes(affix.as_text().size);
     const std::string_view text = window.text.view();
     return window.valid && (at_end ? text.ends_with(affix.view()) : text.starts_with(affix.view()));
@@ -126,7 +126,7 @@ Value join_method(Runtime& runtime, const Value& self, const Arguments& argument
   TextBuilder out(runtime);
   bool first = true;
   for (const Value& part : elements(runtime, bound[0]).items) {
-    if (!part.is(Kind::text)) fault("join takes strings, not a {}", type_name(part));
+    if (!part.is(Kind::text)) fault("join takes strings, not {}", a_type(part));
     runtime.spend(1);
     if (!first) out.append(self.as_text());
     out.append(part.as_text());

@@ -35,7 +35,7 @@ std::size_t find_text(Runtime& runtime, std::string_view haystack, std::string_v
 
 // Code points, elements or keys. Nothing for values without a length.
 std::optional<std::size_t> length(Runtime& runtime, const Value& value);
-// Everything `for` would go through; a list gives itself. Throws Fault for what cannot be gone through.
+// Everything that `for` would iterate over; a list gives itself. Throws Fault for what cannot be iterated over.
 ListObject& elements(Runtime& runtime, const Value& value);
 Value attribute(Runtime& runtime, const Value& object, Text name);      // object.name
 Value item(Runtime& runtime, const Value& object, const Value& index);  // object[index]

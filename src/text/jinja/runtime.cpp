@@ -1,5 +1,7 @@
 #include "text/jinja/runtime.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace quarrel::jinja {
@@ -149,6 +151,13 @@ std::string_view type_name(const Value& value) {
     case ListFlavor::items: return "dict_items";
   }
   return "list";
+}
+
+std::string a_type(const Value& value) {
+  const std::string_view name = type_name(value);
+  if (value.is(Kind::none)) return std::string(name);
+  const bool vowel = std::string_view("aeiou").find(name.front()) != std::string_view::npos;
+  return fmt::format("{} {}", vowel ? "an" : "a", name);
 }
 
 }  // namespace quarrel::jinja

@@ -55,7 +55,7 @@ class Runtime {
   TemplateClock clock_;
   Heap heap_;
   std::uint64_t spent_ = 0;
-  std::uint64_t work_ = 0;  // bytes gone through that do not make a step yet
+  std::uint64_t work_ = 0;  // bytes processed that do not make a step yet
 };
 
 inline Origin origin_of(bool from_variables) { return from_variables ? Origin::of_variables : Origin::of_template; }
@@ -83,7 +83,8 @@ class TextBuilder {
 // time linear in its length.
 Text concatenate(Runtime& runtime, Text left, Text right);
 
-// What a value is called in error messages, as Python calls it.
+// What a value is called in error messages, as Python calls it: "int"; with its article, "an int".
 std::string_view type_name(const Value& value);
+std::string a_type(const Value& value);
 
 }  // namespace quarrel::jinja

@@ -64,7 +64,7 @@ std::string canonical_key(Runtime& runtime, const Value& key, std::size_t depth)
     case Kind::dict:
     case Kind::space: break;
   }
-  fault("a {} cannot be a key", type_name(key));
+  fault("{} cannot be a key", a_type(key));
 }
 
 std::size_t DictObject::position(Runtime& runtime, const Value& key) const {
