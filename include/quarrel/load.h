@@ -19,7 +19,7 @@ class Model;
 // How keys and values are kept.
 enum class KvType { f32, f16 };
 
-// What activations are when they meet quantised weights.
+// The form of activations that are multiplied with quantised weights.
 enum class Activations {
   automatic,   // prompts: int8, with the residual as a second one in groups with outliers; answers: always with it
   int8_split,  // always with the residual: near exact

@@ -55,13 +55,13 @@ double bytes_per_s(const Speed& decode, const ModelCost& cost, std::int32_t batc
   return decode.tokens_per_s.mean() / batch * (cost.weight_bytes_per_step + cost.cache_bytes_per_step);
 }
 
-// The share of what the machine's arithmetic could do, were every product of a layer at its peak.
+// The share of what the machine's arithmetic could do, were every multiply-add of a layer at its peak.
 double share_of_peak(const Speed& prefill, const ModelCost& cost, const MachineSpeed& machine) {
   return prefill.tokens_per_s.mean() *
          arithmetic_seconds(cost.flops_per_token / 2.0, cost.quantised_flops_per_token / 2.0, machine);
 }
 
-// The arithmetic that most of the model's products are held to.
+// The arithmetic that most of the model's multiply-adds are held to.
 const ArithmeticSpeed& peak_of(const ModelCost& cost, const MachineSpeed& machine) {
   return 2.0 * cost.quantised_flops_per_token >= cost.flops_per_token ? machine.fastest_integer() : machine.f32;
 }

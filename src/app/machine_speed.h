@@ -32,7 +32,7 @@ struct MachineSpeed {
   std::vector<CacheLevel> caches = {};  // smallest first; empty where the system does not say
   ReadSpeed read;
   ArithmeticSpeed f32;                     // fused multiply-adds
-  std::optional<ArithmeticSpeed> integer;  // 8-bit products in vectors
+  std::optional<ArithmeticSpeed> integer;  // 8-bit multiply-adds in vectors
   std::optional<ArithmeticSpeed> int8_tiles;
   std::optional<ArithmeticSpeed> bf16_tiles;
 

@@ -72,7 +72,7 @@ const std::vector<ModelOptionRow>& model_option_rows() {
        &Options::kv},
       {"--activations",
        "TYPE",
-       "How activations meet quantised weights: int8x2 (hi/lo int8 split, near exact), int8 (coarser in prompts), "
+       "Form of activations for quantised weights: int8x2 (hi/lo int8 split, near exact), int8 (coarser in prompts), "
        "auto (the split in prompts only for groups with outliers), f32",
        {"auto", "int8x2", "int8", "f32"},
        &Options::activations},

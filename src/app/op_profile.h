@@ -1,5 +1,5 @@
 // Where a model's time went, op by op, and how near each op came to what the machine could do at best: the longer of
-// the time that reading its bytes takes and of the time that its products take. Used by `bench`. Pure functions.
+// the time that reading its bytes takes and of the time that its multiply-adds take. Used by `bench`. Pure functions.
 #pragma once
 
 #include <optional>
@@ -30,8 +30,8 @@ struct OpProfile {
   OpShare all;               // the sum; its limit is the sum of theirs
 };
 
-// How long these bytes and products take at best. Quantised weights are held to the fastest integer arithmetic, the
-// others to F32.
+// How long these bytes and multiply-adds take at best. Quantised weights are held to the fastest integer arithmetic,
+// the others to F32.
 double read_seconds(double bytes, const MachineSpeed& machine);
 double arithmetic_seconds(double macs, double quantised_macs, const MachineSpeed& machine);
 

@@ -18,7 +18,7 @@
 namespace quarrel {
 namespace {
 
-// Which share of the experts' weights `rows` tokens meet on average, were they routed evenly.
+// Which share of the experts' weights `rows` tokens use on average if they are routed evenly.
 double expert_share(const ModelSpec& spec, std::int32_t rows) {
   for (const LayerSpec& layer : spec.layers) {
     const auto* moe = std::get_if<MoeSpec>(&layer.ffn.function);

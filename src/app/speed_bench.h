@@ -28,9 +28,9 @@ struct Speed {
 
 // What the model's arithmetic and its memory traffic come to, from the file and the spec alone.
 struct ModelCost {
-  double flops_per_token = 0.0;  // 2 a weight of the layers that a token meets; attention and head not counted
+  double flops_per_token = 0.0;            // 2 a weight of the layers that a token uses; attention and head not counted
   double quantised_flops_per_token = 0.0;  // of those, with weights of a quantised type
-  double weight_bytes_per_step = 0.0;      // read once a step; of experts as many as `batch` tokens meet on average
+  double weight_bytes_per_step = 0.0;      // read once a step; of experts as many as `batch` tokens use on average
   double cache_bytes_per_step = 0.0;  // keys, values and states of all sequences, the mean over the generated tokens
 };
 ModelCost model_cost(const Executor& executor, const SpeedSettings& settings);

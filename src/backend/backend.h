@@ -101,7 +101,7 @@ struct CacheConfig {
 using Ticket = std::uint64_t;
 
 // How long each kind of op took since profiling was switched on, and what it could not do without: bytes of weights,
-// cache and state that it had to read once, and products that it had to add up.
+// cache and state that it had to read once, and multiply-adds that it had to do.
 struct OpTime {
   std::string_view name;
   double seconds = 0.0;
@@ -204,8 +204,8 @@ class Backend {
   virtual void pool(const PoolOp& op) = 0;
 };
 
-// What activations are when they meet quantised weights: int8 with a scale every 32 values, or F32. Generated rows
-// always have the residual too (a hi/lo split into two int8) where they are int8 at all.
+// The form of activations that are multiplied with quantised weights: int8 with a scale every 32 values, or F32.
+// Generated rows, where they are int8 at all, always have the residual too (a hi/lo split into two int8).
 enum class ActivationPrecision : std::uint8_t {
   outlier_groups,  // prompt rows have the split in groups with outliers: nearly as good as int8_split, nearly as fast
                    // as int8

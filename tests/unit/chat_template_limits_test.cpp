@@ -186,7 +186,7 @@ TEST(TemplateErrors, NameLineAndColumn) {
       {"\r\n{% include 'x' %}",
        "error: template line 2, column 4: 'include' is not allowed: a chat template stands alone"},
       {"{% for a, b in [1] %}{% endfor %}", "error: template line 1, column 8: cannot iterate over an int"},
-      {"{{ none() }}", "error: template line 1, column 8: None cannot be called"},
+      {"{{ none() }}", "error: template line 1, column 4: None cannot be called"},
       {"{{ raise_exception('Only <|two|> roles!') }}", "error: Only <|two|> roles!"},
   };
   for (const auto& [source, expected] : cases) EXPECT_EQ(render_or_error(source, Json::object()), expected) << source;

@@ -34,7 +34,7 @@ void score(const MoeOp& op, const float* logits, const float* selection_bias, st
   }
 }
 
-// Bytes that will be read soon: what a product would have prefetched had the matrix before it not ended.
+// Bytes that will be read soon: what a GEMV would have prefetched had the matrix before it not ended.
 void call_into_cache(const std::byte* bytes) {
   constexpr std::size_t kBytes = 4096, kLine = 64;
   for (std::size_t at = 0; at < kBytes; at += kLine) __builtin_prefetch(bytes + at, 0, 2);

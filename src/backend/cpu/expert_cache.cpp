@@ -37,59 +37,59 @@ void ExpertSet::add(std::int32_t weight, std::int32_t used, std::size_t rows, st
   experts_ = places.size();
   used_ = std::max(used_, as_size(used));
   if (!join(weight, rows, row_bytes, row_stride, places)) {
-    matrices_.push_back({.weight = weight, .part = parts_.size(), .offset = 0});
-    parts_.push_back({.at = 0,
-                      .bytes = (rows - 1) * row_stride + row_bytes,
-                      .row_stride = row_stride,
-                      .rows = rows,
-                      .places = {places.begin(), places.end()}});
+    matrices_.push_back({.weight = weight, .extent = extents_.size(), .offset = 0});
+    extents_.push_back({.at = 0,
+                        .bytes = (rows - 1) * row_stride + row_bytes,
+                        .row_stride = row_stride,
+                        .rows = rows,
+                        .places = {places.begin(), places.end()}});
   }
-  place_parts();
+  place_extents();
 }
 
 // Two matrices whose rows alternate lie in the same bytes, which are then read and kept once.
 bool ExpertSet::join(std::int32_t weight, std::size_t rows, std::size_t row_bytes, std::size_t row_stride,
                      std::span<const ExpertPlace> places) {
-  for (std::size_t p = 0; p < parts_.size(); ++p) {
-    Part& part = parts_[p];
-    const std::ptrdiff_t apart = distance(part.places.front(), places.front());
+  for (std::size_t p = 0; p < extents_.size(); ++p) {
+    Extent& extent = extents_[p];
+    const std::ptrdiff_t apart = distance(extent.places.front(), places.front());
     const auto between = static_cast<std::size_t>(apart < 0 ? -apart : apart);
-    if (part.rows != rows || part.row_stride != row_stride || between < row_bytes || between > row_stride) continue;
-    if (!std::ranges::equal(part.places, places,
+    if (extent.rows != rows || extent.row_stride != row_stride || between < row_bytes || between > row_stride) continue;
+    if (!std::ranges::equal(extent.places, places,
                             [apart](const ExpertPlace& a, const ExpertPlace& b) { return agree(a, b, apart); })) {
       continue;
     }
     if (apart < 0) {
-      part.places.assign(places.begin(), places.end());
-      part.bytes += between;
+      extent.places.assign(places.begin(), places.end());
+      extent.bytes += between;
       for (Matrix& matrix : matrices_) {
-        if (matrix.part == p) matrix.offset += between;
+        if (matrix.extent == p) matrix.offset += between;
       }
     } else {
-      part.bytes = std::max(part.bytes, between + (rows - 1) * row_stride + row_bytes);
+      extent.bytes = std::max(extent.bytes, between + (rows - 1) * row_stride + row_bytes);
     }
-    matrices_.push_back({.weight = weight, .part = p, .offset = apart < 0 ? 0 : between});
+    matrices_.push_back({.weight = weight, .extent = p, .offset = apart < 0 ? 0 : between});
     return true;
   }
   return false;
 }
 
-void ExpertSet::place_parts() {
+void ExpertSet::place_extents() {
   std::size_t at = 0;
-  for (Part& part : parts_) {
-    part.at = at;
-    at += aligned(part.bytes);
+  for (Extent& extent : extents_) {
+    extent.at = at;
+    at += aligned(extent.bytes);
   }
 }
 
 std::size_t ExpertSet::entry_bytes() const noexcept {
-  return parts_.empty() ? 0 : parts_.back().at + aligned(parts_.back().bytes);
+  return extents_.empty() ? 0 : extents_.back().at + aligned(extents_.back().bytes);
 }
 
 std::size_t ExpertSet::offset_of(std::int32_t weight) const {
   const auto found = std::ranges::find(matrices_, weight, &Matrix::weight);
   if (found == matrices_.end()) fail(ErrorKind::internal, "an expert's matrix was prepared for another layer");
-  return parts_[found->part].at + found->offset;
+  return extents_[found->extent].at + found->offset;
 }
 
 // ---- The cache ----
@@ -176,11 +176,11 @@ void ExpertCache::read(const ExpertSet& set, Entries& entries, ThreadPool& pool)
     std::span<std::byte> to;
   };
   std::vector<Piece> pieces;
-  pieces.reserve(entries.size() * set.parts().size());
+  pieces.reserve(entries.size() * set.extents().size());
   for (Entry& entry : entries) {
-    for (const ExpertSet::Part& part : set.parts()) {
+    for (const ExpertSet::Extent& extent : set.extents()) {
       pieces.push_back(
-          {.from = &part.places[as_size(entry.expert)], .to = {entry.memory.data() + part.at, part.bytes}});
+          {.from = &extent.places[as_size(entry.expert)], .to = {entry.memory.data() + extent.at, extent.bytes}});
     }
   }
   pool.run([&](int worker, int workers) {

@@ -22,7 +22,7 @@ namespace quarrel {
 class ExpertSet {
  public:
   // What is read at once for an expert: a matrix, or two whose rows alternate.
-  struct Part {
+  struct Extent {
     std::size_t at = 0;  // in the entry
     std::size_t bytes = 0;
     std::size_t row_stride = 0;
@@ -38,23 +38,23 @@ class ExpertSet {
   std::size_t bytes() const noexcept { return entry_bytes() * experts_; }     // of all experts
   std::size_t least_bytes() const noexcept { return entry_bytes() * used_; }  // of what a single row needs
   std::size_t experts() const noexcept { return experts_; }
-  std::span<const Part> parts() const noexcept { return parts_; }
+  std::span<const Extent> extents() const noexcept { return extents_; }
   // Where an entry holds this weight's matrix. Throws Error(internal) for a weight of another layer.
   std::size_t offset_of(std::int32_t weight) const;
 
  private:
   struct Matrix {
     std::int32_t weight = -1;
-    std::size_t part = 0;
-    std::size_t offset = 0;  // in the part
+    std::size_t extent = 0;
+    std::size_t offset = 0;  // in the extent
   };
   bool join(std::int32_t weight, std::size_t rows, std::size_t row_bytes, std::size_t row_stride,
             std::span<const ExpertPlace> places);
-  void place_parts();
+  void place_extents();
 
   std::size_t experts_ = 0;
   std::size_t used_ = 1;
-  std::vector<Part> parts_;
+  std::vector<Extent> extents_;
   std::vector<Matrix> matrices_;
 };
 

@@ -10,12 +10,12 @@ namespace quarrel {
 
 struct PeakLoop {
   const char* instructions = "";  // "avx512-vnni"
-  double macs_per_round = 0.0;    // products that are added to a sum
+  double macs_per_round = 0.0;    // multiply-adds
   // Gives back a sum that the caller must want, or nothing would be computed.
   std::int64_t (*run)(std::int64_t rounds) = nullptr;
 };
 
-// Products of 8-bit integers, summed in 32 bits. None where the processor has neither AVX-512 VNNI nor AVX2.
+// Multiply-adds of 8-bit integers, summed in 32 bits. None where the processor has neither AVX-512 VNNI nor AVX2.
 std::optional<PeakLoop> integer_peak_loop();
 
 // The same for tiles. None without support.

@@ -12,10 +12,10 @@ void ReferenceBackend::multiply(const Weight& weight, std::int32_t expert, std::
   const std::size_t columns = as_size(weight.columns);
   const std::size_t out_rows = as_size(weight.rows);
   if (in.size() % columns != 0)
-    fail(ErrorKind::internal, "a weight of {} columns meets rows of another width", columns);
+    fail(ErrorKind::internal, "a weight of {} columns cannot multiply rows of another width", columns);
   const std::size_t count = in.size() / columns;
   out.resize(count * out_rows);
-  // Each weight row is decoded once and meets all rows of the step.
+  // Each weight row is dequantised once and multiplied with all rows of the step.
   device_.pool().for_range(weight.rows, 1, [&](std::int64_t begin, std::int64_t end) {
     std::vector<float> decoded(columns);
     std::vector<double> values(columns);
