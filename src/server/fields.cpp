@@ -61,11 +61,17 @@ void check_field(std::string_view name, FieldKind kind, double least, double mos
 }
 
 void refuse_unknown(std::string_view name, std::span<const std::string_view> known) {
-  std::string message = fmt::format("'{}' is no field of this request", printable(name));
+  std::string message = fmt::format("'{}' is not a field of this request", printable(name));
   const std::vector<std::string> names(known.begin(), known.end());
   const std::vector<std::string> close = nearest(name, names, 1);
   if (!close.empty()) message += fmt::format("; did you mean '{}'?", close.front());
   throw unsupported_field(printable(name), message);
+}
+
+void require_no_fields(std::string_view body) {
+  if (body.empty()) return;
+  const Json json = parse_body(body);
+  if (!json.empty()) refuse_unknown(json.begin().key(), {});
 }
 
 }  // namespace quarrel

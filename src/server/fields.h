@@ -45,6 +45,9 @@ bool is_neutral(const Json& value);
 void check_field(std::string_view name, FieldKind kind, double least, double most, std::string_view help,
                  const Json& value);
 [[noreturn]] void refuse_unknown(std::string_view name, std::span<const std::string_view> known);
+// A body that says nothing: none, or an object without members, which some clients send with every request. Throws
+// ApiError that names the first.
+void require_no_fields(std::string_view body);
 
 // Throws ApiError that names the first field which is unknown or wrong. null is as good as absent.
 template <typename Target>

@@ -320,6 +320,7 @@ void unload_model(Service& service, const std::shared_ptr<Exchange>& exchange) {
 }
 
 void clear_model_cache(Service& service, const std::shared_ptr<Exchange>& exchange) {
+  require_no_fields(exchange->request().body);
   const OfferedModel model = named_in_path(service, *exchange);
   exchange->request().record->update([&](RequestFacts& facts) { facts.model = model.name; });
   const bool found = service.registry().clear_cache(model.name);

@@ -95,7 +95,7 @@ std::optional<ResumePoint> lost_at(const Exchange& exchange) {
   const std::string_view text = exchange.request().header("Last-Event-ID");
   if (text.empty()) return std::nullopt;
   std::optional<ResumePoint> point = read_resume_point(text);
-  if (!point) throw invalid_field("Last-Event-ID", "Last-Event-ID is no id of an event of ours");
+  if (!point) throw invalid_field("Last-Event-ID", "Last-Event-ID is not the id of an event that came from here");
   return point;
 }
 
@@ -151,6 +151,7 @@ void native_stream(Service& service, const std::shared_ptr<Exchange>& exchange) 
 }
 
 void stop_stream(Service& service, const std::shared_ptr<Exchange>& exchange) {
+  require_no_fields(exchange->request().body);
   const std::optional<ResumePoint> point = lost_at(*exchange);
   if (!point) throw invalid_field("Last-Event-ID", "Last-Event-ID says which answer is to end");
   service.sockets().answers().stop(point->id, caller_of(*exchange)->key);

@@ -27,6 +27,9 @@ struct StatusMeaning {
   std::string_view meaning;
 };
 constexpr std::array kMeanings = {
+    StatusMeaning{101, "The connection is a WebSocket from now on"},
+    StatusMeaning{200, "It went well"},
+    StatusMeaning{204, "Nothing is left of the answer"},
     StatusMeaning{400, "The body, a field or the request itself is wrong"},
     StatusMeaning{401, "The key is missing or wrong"},
     StatusMeaning{403, "The key, the host name or the page that asks has no right to it"},
@@ -34,6 +37,7 @@ constexpr std::array kMeanings = {
     StatusMeaning{408, "The request did not come in time"},
     StatusMeaning{409, "It cannot be done as things stand"},
     StatusMeaning{413, "The body is larger than is taken"},
+    StatusMeaning{415, "The body is compressed"},
     StatusMeaning{417, "The only expectation that is understood is 100-continue"},
     StatusMeaning{429, "More was asked than this key may"},
     StatusMeaning{431, "The head is larger than is taken"},
@@ -73,14 +77,16 @@ Json hoisted(const Json& schema, Json& components) {
 
 Json error_schema(Dialect dialect) {
   using namespace schema;
-  const Json details = named("ErrorDetails", object({{"message", text()},
-                                                     {"type", text()},
-                                                     {"param", or_null(text("the field that it is about"))},
-                                                     {"code", or_null(text())}}));
-  if (dialect == Dialect::openai) return named("OpenAiError", object({{"error", details}}));
-  return named("Error",
-               object({{"error", either({text(), details}, "details only where the request was no clean HTTP")},
-                       {"code", text("for programs, where there is one: `context_length_exceeded` …"), false}}));
+  if (dialect == Dialect::native) {
+    return named("Error",
+                 object({{"error", text()},
+                         {"code", text("for programs, where there is one: `context_length_exceeded` …"), false}}));
+  }
+  return named("OpenAiError",
+               object({{"error", named("ErrorDetails", object({{"message", text()},
+                                                               {"type", text()},
+                                                               {"param", or_null(text("the field that it is about"))},
+                                                               {"code", or_null(text())}}))}}));
 }
 
 Json header(std::string_view help, const char* type) {
@@ -144,19 +150,17 @@ class Document {
 
   void add_answers(Json& operation, const Route& row, const Operation& told) {
     Json& answers = operation["responses"] = Json::object();
-    if (!told.answers.empty()) {
-      Json well = response("It went well");
-      for (const Operation::Answer& answer : told.answers) {
-        if (answer.media_type.empty()) continue;
-        Json& content = well["content"][std::string(answer.media_type)] = Json::object();
-        if (!answer.schema.is_null()) content["schema"] = hoisted(answer.schema, schemas_);
-      }
-      answers["200"] = std::move(well);
+    for (const Operation::Answer& answer : told.answers) {
+      Json& well = answers[fmt::format("{}", answer.status)];
+      if (well.is_null()) well = response(meaning_of(answer.status));
+      if (answer.media_type.empty()) continue;
+      Json& content = well["content"][std::string(answer.media_type)] = Json::object();
+      if (!answer.schema.is_null()) content["schema"] = hoisted(answer.schema, schemas_);
     }
     std::map<unsigned, Json> failures;
     for (const unsigned status : {400u, 403u, 408u, 417u, 431u, 500u, 503u}) failures[status] = nullptr;
     if (row.access != Access::everybody) failures[401] = failures[429] = nullptr;
-    if (row.body_bytes > 0) failures[413] = nullptr;
+    if (row.body_bytes > 0) failures[413] = failures[415] = nullptr;
     for (const Operation::Failure& failure : told.errors) failures[failure.status] = failure.schema;
     for (const auto& [status, own] : failures) {
       answers[fmt::format("{}", status)] = own.is_null() ? shared_failure(row.dialect, status) : failed(status, own);

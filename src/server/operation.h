@@ -13,6 +13,7 @@ struct Operation {
   struct Answer {
     std::string_view media_type = "application/json";  // empty: it has no body
     Json schema = nullptr;                             // null: none is told; of events: each of them is this
+    unsigned status = 200;
   };
 
   std::string_view id = {};           // a name for generated clients: letters alone
@@ -21,7 +22,7 @@ struct Operation {
   Json body = nullptr;                // its schema; null: none is sent
   bool body_required = true;          // without one it is as if an empty object had come
   Json example = nullptr;             // of a body
-  std::vector<Answer> answers = {};   // with status 200
+  std::vector<Answer> answers = {};   // where it goes well
   struct Failure {
     unsigned status = 0;
     Json schema = nullptr;  // null: what errors of the row's dialect look like

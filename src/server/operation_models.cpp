@@ -119,6 +119,8 @@ Operation describe_unload_model() {
 Operation describe_clear_model_cache() {
   return {.id = "clearModelCache",
           .tag = kModelsTag,
+          .body = nothing(),
+          .body_required = false,
           .answers = {{.schema = status_answer("ClearCacheAnswer", {"cleared", "not_loaded"})}},
           .errors = {{404}}};
 }

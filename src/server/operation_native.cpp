@@ -72,7 +72,7 @@ Operation describe_native_stream() {
           "`progress` events of the type `status` tell before how much of the prompt is read.",
       .body = native_request_schema(),
       .example = question(),
-      .answers = {{.media_type = "text/event-stream", .schema = schema::event()}},
+      .answers = {{.media_type = "text/event-stream", .schema = schema::event()}, {.media_type = {}, .status = 204}},
       .errors = {{404}}};
 }
 
@@ -80,6 +80,8 @@ Operation describe_stop_stream() {
   return {.id = "stopStream",
           .tag = kNativeTag,
           .description = "Last-Event-ID is the id of any of its events.",
+          .body = nothing(),
+          .body_required = false,
           .answers = {{.schema = status()}},
           .errors = {{404}}};
 }
@@ -89,7 +91,8 @@ Operation describe_websocket() {
           .tag = kNativeTag,
           .description =
               "Messages are `{\"type\", \"id\", \"payload\"}`; the payload of `inference` is what /api/stream "
-              "takes. An upgrade is answered with 101.",
+              "takes.",
+          .answers = {{.media_type = {}, .status = 101}},
           .errors = {{426}}};
 }
 

@@ -42,7 +42,7 @@ constexpr std::array kRoutes = {
           "Answers a prompt", describe_native_generate},
     Route{"POST", "/api/stream", Access::key, Dialect::native, kLargeBody, false, native_stream,
           "Answers a prompt token by token", describe_native_stream},
-    Route{"DELETE", "/api/stream", Access::key, Dialect::native, 0, false, stop_stream,
+    Route{"DELETE", "/api/stream", Access::key, Dialect::native, kSmallBody, false, stop_stream,
           "Ends such an answer, which may outlive its connection", describe_stop_stream},
     Route{"GET", "/ws", Access::key, Dialect::native, 0, false, open_websocket,
           "Opens a WebSocket: answers, stop, status and metrics in messages", describe_websocket},
@@ -76,7 +76,7 @@ constexpr std::array kRoutes = {
           "Loads a model, or loads it anew, with news of it", describe_load_model},
     Route{"POST", "/api/models/{name}/unload", Access::admin, Dialect::native, kSmallBody, false, unload_model,
           "Unloads a model", describe_unload_model},
-    Route{"DELETE", "/api/models/{name}/cache", Access::admin, Dialect::native, 0, false, clear_model_cache,
+    Route{"DELETE", "/api/models/{name}/cache", Access::admin, Dialect::native, kSmallBody, false, clear_model_cache,
           "Forgets the texts in a model's prefix cache", describe_clear_model_cache},
     Route{"POST", "/tokenize", Access::key, Dialect::native, kTextBody, false, tokenize, "Turns a text into tokens",
           describe_tokenize},
@@ -156,7 +156,7 @@ RouteMatch find_route(std::string_view method, std::string_view path) {
       if (says_the_end(route.path) != with_end || !matches(route.path, path)) continue;
       if (route.method == wanted) return {.route = &route};
       if (!match.allowed.empty()) match.allowed += ", ";
-      match.allowed += route.method;
+      match.allowed += route.method == "GET" ? "GET, HEAD" : route.method;
     }
     if (!match.allowed.empty()) break;
   }

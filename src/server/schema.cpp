@@ -127,4 +127,6 @@ Json request(std::string_view name, std::span<const FieldFacts> fields, std::spa
   return schema;
 }
 
+Json nothing() { return request("NoFields", {}, {}); }
+
 }  // namespace quarrel::schema

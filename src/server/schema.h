@@ -65,4 +65,7 @@ Json request_of(std::string_view name, std::initializer_list<std::string_view> r
   return request(name, facts, required);
 }
 
+// Of a body that has no fields: it may be an empty object.
+Json nothing();
+
 }  // namespace quarrel::schema

@@ -103,17 +103,21 @@ http::Admission Server::admit(const http::Request& request) {
   return admission;
 }
 
-// Before admission nothing is known of a request but that it came; it counts all the same.
+// Before admission little is known of a request but that it came; it counts all the same.
 http::Response Server::refuse(const http::Refusal& refusal) {
+  const http::Request& request = refusal.request;
   const char* type = refusal.status == 503 ? "unavailable_error" : "invalid_request_error";
-  http::Response answer = openai_error({refusal.status, type, "", refusal.message});
-  std::shared_ptr<RequestRecord> record = refusal.record;
-  if (record == nullptr) record = service_.new_record({.id = refusal.id, .address = refusal.address});
+  http::Response answer = error_answer(dialect_of(request.path), {refusal.status, type, "", refusal.message});
+  std::shared_ptr<RequestRecord> record = request.record;
+  if (record == nullptr) record = service_.new_record({.id = request.id, .address = request.address});
+  std::shared_ptr<LimitTicket> ticket;
   record->update([&](RequestFacts& facts) {
     facts.status = refusal.status;
     facts.error = type;
     add_trace(facts, answer);
+    ticket = facts.ticket;
   });
+  for (auto& header : admission_->answer_headers(request, ticket.get())) answer.headers.push_back(std::move(header));
   record->end();
   return answer;
 }

@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
 """HTTP as it comes over a socket: what would let two readers disagree, limits, odd paths, hosts, origins and keys."""
+import email.utils
 import json
 import os
+import re
 import socket
+import time
 import unittest
 
 from serve_harness import ServeTest, read_all
@@ -86,7 +89,7 @@ class Framing(ServeTest):
         for length in (b"16777217", b"99999999999999", b"9223372036854775807"):
             self.expect_refused(413, POST + b"Content-Length: " + length + b"\r\n\r\n{}")
         self.expect_refused(413, POST + b"Expect: 100-continue\r\nContent-Length: 16777217\r\n\r\n")
-        self.expect_refused(413, get(headers=HOST + b"Content-Length: 5\r\n") + b"hello")
+        self.expect_refused(400, get(headers=HOST + b"Content-Length: 5\r\n") + b"hello")
         self.expect_refused(413, POST + b"Transfer-Encoding: chunked\r\n\r\nffffffff\r\n{}")
         chunk = b"100000\r\n" + b" " * (1 << 20) + b"\r\n"
         self.expect_refused(413, POST + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * 17 + b"0\r\n\r\n")
@@ -95,6 +98,44 @@ class Framing(ServeTest):
         answer = self.server.raw(POST + b"Connection: close\r\nContent-Length: 16777216\r\n\r\n" +
                                  body + b" " * (16777216 - len(body)))
         self.assertEqual(status_of(answer), 200, answer[:300])
+
+    def test_refusals_have_the_form_of_their_path(self):
+        """What OpenAI's clients read is an object, what Ollama's and ours read is a text."""
+        def post(path, rest):
+            return b"POST " + path + b" HTTP/1.1\r\n" + HOST + rest
+        for status, rest in ((413, b"Content-Length: 99999999\r\n\r\n"), (417, b"Expect: tea\r\nContent-Length: 2\r\n\r\n{}"),
+                             (415, b"Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}"),
+                             (400, b"Content-Length: 2, 2\r\n\r\n{}"), (400, b"X: a\nY: b\r\n\r\n"),
+                             (400, b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"), (431, b"X: " + b"a" * 20000 + b"\r\n\r\n")):
+            for path, dialect in ((b"/v1/completions", dict), (b"/api/chat", str), (b"/api/stream", str)):
+                with self.subTest(rest=rest[:40], path=path):
+                    answer = self.server.raw(post(path, rest))
+                    self.assertEqual(status_of(answer), status, answer)
+                    error = json.loads(answer.split(b"\r\n\r\n", 1)[1])["error"]
+                    self.assertIs(type(error), dialect, answer)
+                    self.assertTrue(error["message"] if dialect is dict else error)
+
+    def test_a_page_that_may_call_may_read_refusals(self):
+        server = self.start_server(self.toy, "--allow-origin", "https://page.example")
+        answer = server.raw(POST + b"Origin: https://page.example\r\nContent-Length: 99999999\r\n\r\n")
+        self.assertEqual(status_of(answer), 413, answer)
+        self.assertIn(b"\r\nAccess-Control-Allow-Origin: https://page.example\r\n", answer)
+
+    def test_bodies_where_none_is_taken(self):
+        for path, body, status, word in (("/api/models/toy/cache", b"{}", 200, "not_loaded"),
+                                         ("/api/models/toy/cache", b'{"all":true}', 400, "'all'"),
+                                         ("/api/stream", b"{}", 400, "Last-Event-ID")):
+            answer = self.server.request("DELETE", path, body)
+            self.assertEqual(answer[0], status, answer)
+            self.assertIn(word, answer[2].decode())
+        answer = self.server.request("GET", "/v1/models", b"{}")
+        self.assertEqual((answer[0], json.loads(answer[2])["error"]["message"]), (400, "this request takes no body"))
+
+    def test_every_answer_has_its_date(self):
+        for data in (get(headers=HOST + b"Connection: close\r\n"), get(b"/nowhere", HOST + b"Connection: close\r\n"), b"hello\r\n\r\n"):
+            answer = self.server.raw(data)
+            date = email.utils.parsedate_to_datetime(re.search(rb"\r\nDate: ([^\r]* GMT)\r\n", answer)[1].decode())
+            self.assertLess(abs(date.timestamp() - time.time()), 3600)
 
     def test_what_stands_around_chunks_is_bounded(self):
         """The parser itself would gather it until memory ends."""
@@ -156,8 +197,8 @@ class Rights(ServeTest):
         self.assertEqual(self.server.request("GET", "/heal%74h?x=/../y")[0], 200)
 
     def test_methods(self):
-        for method, path, allowed in (("GET", "/v1/chat/completions", "POST"), ("DELETE", "/v1/models/toy", "GET"),
-                                      ("HEAD", "/api/stream", "POST, DELETE"), ("PUT", "/health", "GET"),
+        for method, path, allowed in (("GET", "/v1/chat/completions", "POST"), ("DELETE", "/v1/models/toy", "GET, HEAD"),
+                                      ("HEAD", "/api/stream", "POST, DELETE"), ("PUT", "/health", "GET, HEAD"),
                                       ("OPTIONS", "/v1/completions", "POST")):
             status, headers, _ = self.server.request(method, path)
             self.assertEqual((status, headers["Allow"]), (405, allowed))

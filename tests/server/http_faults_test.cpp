@@ -105,18 +105,44 @@ TEST_F(HttpFaultsTest, WhatIsRefusedIsToldWithItsRecord) {
       {413, "Transfer-Encoding: chunked\r\n\r\nb\r\n01234567890\r\n0\r\n\r\n"},
       {408, "Content-Length: 10\r\n\r\n"},
       {400, "Transfer-Encoding: chunked\r\n\r\nno size\r\n"},
+      {415, "Content-Encoding: gzip\r\nContent-Length: 1\r\n\r\n"},
       {417, "Expect: miracles\r\n\r\n"}};
   for (const auto& [status, rest] : admitted) {
     const Refusal refusal = refused(post + rest);
     EXPECT_EQ(refusal.status, status) << rest;
-    EXPECT_EQ(refusal.record, record) << rest;
-    EXPECT_EQ(refusal.id, "mine");
+    EXPECT_EQ(refusal.request.record, record) << rest;
+    EXPECT_EQ(refusal.request.id, "mine");
+    EXPECT_EQ(refusal.request.path, "/a");
   }
   const Refusal early = refused("nonsense\r\n\r\n");
   EXPECT_EQ(early.status, 400u);
-  EXPECT_EQ(early.record, nullptr);
-  EXPECT_EQ(early.address, "127.0.0.1");
-  EXPECT_NE(early.id, "");
+  EXPECT_EQ(early.request.record, nullptr);
+  EXPECT_EQ(early.request.address, "127.0.0.1");
+  EXPECT_NE(early.request.id, "");
+  EXPECT_EQ(early.request.path, "");
+  const Refusal cut = refused("POST /v1/a HTTP/1.1\r\nX: a\nY: b\r\n\r\n");
+  EXPECT_EQ(cut.status, 400u);
+  EXPECT_EQ(cut.request.path, "/v1/a") << "how the answer looks depends on it";
+}
+
+TEST_F(HttpFaultsTest, WhatTakesNoBodySaysSo) {
+  admit_ = [](const Request&) { return Admission{}; };
+  keep_refusals();
+  serve(say_yes);
+  for (const char* body : {"Content-Length: 2\r\n\r\n{}", "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"}) {
+    const Client client(server_->port());
+    client.send(std::string("GET /a HTTP/1.1\r\nHost: localhost\r\n") + body);
+    client.read_all();
+    EXPECT_EQ(last_refusal().status, 400u);
+    EXPECT_EQ(last_refusal().message, "this request takes no body");
+  }
+}
+
+TEST_F(HttpFaultsTest, AnUncompressedBodyMaySaySo) {
+  serve(say_yes);
+  const Client client(server_->port());
+  client.send("POST /a HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: Identity\r\nContent-Length: 2\r\n\r\n{}");
+  EXPECT_TRUE(client.read_until("yes").ends_with("yes"));
 }
 
 TEST_F(HttpFaultsTest, AnUpgradeWhileDrainingIsRefusedWithItsRecord) {
@@ -133,7 +159,7 @@ TEST_F(HttpFaultsTest, AnUpgradeWhileDrainingIsRefusedWithItsRecord) {
       "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n");
   EXPECT_TRUE(client.read_all().starts_with("HTTP/1.1 503 "));
   EXPECT_EQ(last_refusal().status, 503u);
-  EXPECT_EQ(last_refusal().record, record);
+  EXPECT_EQ(last_refusal().request.record, record);
 }
 
 // A writer that has found its connection alive may post to it after it has ended: the server has to be there still.

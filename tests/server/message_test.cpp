@@ -115,6 +115,13 @@ TEST(Head, HasBounds) {
   EXPECT_EQ(head_status(head), 431u);
 }
 
+TEST(Date, IsAsHttpHasIt) {
+  using std::chrono::seconds;
+  EXPECT_EQ(http_date(std::chrono::sys_seconds(seconds(784111777))), "Sun, 06 Nov 1994 08:49:37 GMT");
+  EXPECT_EQ(http_date(std::chrono::sys_seconds(seconds(0))), "Thu, 01 Jan 1970 00:00:00 GMT");
+  EXPECT_EQ(http_date(std::chrono::sys_seconds(seconds(1709251199))), "Thu, 29 Feb 2024 23:59:59 GMT");
+}
+
 TEST(Status, HasAText) {
   for (const unsigned status :
        {200u, 204u, 400u, 401u, 403u, 404u, 405u, 408u, 413u, 415u, 417u, 421u, 426u, 429u, 431u, 500u, 503u, 505u}) {

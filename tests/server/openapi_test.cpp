@@ -69,9 +69,22 @@ TEST(OpenApi, EveryRowHasItsErrors) {
     EXPECT_EQ(operation["responses"].contains("429"), keyed);
     EXPECT_EQ(operation["security"].empty(), !keyed);
     EXPECT_EQ(operation["responses"].contains("413"), row.body_bytes > 0);
+    EXPECT_EQ(operation["responses"].contains("415"), row.body_bytes > 0);
     EXPECT_EQ(operation.contains("parameters"), row.path.find('{') != std::string_view::npos);
   }
   EXPECT_EQ(document["components"]["responses"]["OpenAiError503"]["headers"].size(), 2u) << "Retry-After is told of";
+}
+
+TEST(OpenApi, AnswersHaveTheirStatus) {
+  const Json paths = openapi_document(routes())["paths"];
+  const Json& socket = paths["/ws"]["get"]["responses"];
+  EXPECT_TRUE(socket.contains("101"));
+  EXPECT_FALSE(socket.contains("200"));
+  EXPECT_TRUE(paths["/api/stream"]["post"]["responses"].contains("204")) << "what is left of a resumed answer";
+  for (const Route& row : routes()) {
+    const Json& answers = paths[std::string(row.path)][lower(row.method)]["responses"];
+    EXPECT_TRUE(answers.contains("200") || row.path == "/ws" || row.path == "/api/push") << name_of(row);
+  }
 }
 
 // Whatever is referred to is there.

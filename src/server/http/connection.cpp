@@ -42,6 +42,29 @@ std::string new_request_id() {
   return fmt::format("req-{:016x}", random());
 }
 
+// Of the second that it is; made once for all answers of a thread in it.
+const std::string& date_now() {
+  using std::chrono::system_clock;
+  thread_local std::chrono::sys_seconds second;
+  thread_local std::string text;
+  const auto now = std::chrono::floor<std::chrono::seconds>(system_clock::now());
+  if (text.empty() || now != second) {
+    second = now;
+    text = http_date(now);
+  }
+  return text;
+}
+
+// What is wrong with a request whose body is longer than it may be.
+struct BodyFault {
+  unsigned status = 0;
+  std::string message = {};
+};
+BodyFault body_too_large(std::uint64_t most_bytes) {
+  if (most_bytes == 0) return {400, "this request takes no body"};
+  return {413, fmt::format("the request's body is larger than {} bytes", most_bytes)};
+}
+
 // What would let two readers of one request disagree on where it ends, or on whom it is for. Empty: nothing.
 std::string framing_fault(const beast::http::request_header<>& head) {
   const auto count = [&](beast::http::field field) {
@@ -54,7 +77,7 @@ std::string framing_fault(const beast::http::request_header<>& head) {
   // Beast takes "5, 5" for 5.
   const auto length = head[beast::http::field::content_length];
   if (!std::ranges::all_of(length, [](char c) { return c >= '0' && c <= '9'; })) {
-    return "the request's Content-Length is no number";
+    return "the request's Content-Length is not a number";
   }
   if (encodings > 1 || (encodings == 1 && lengths == 1)) return "the request's length is given in two ways";
   if (encodings == 1 && !equals_ignoring_case(head[beast::http::field::transfer_encoding], "chunked")) {
@@ -68,8 +91,8 @@ std::string framing_fault(const beast::http::request_header<>& head) {
 }
 
 std::string head_text(const Response& response, const std::string& id, int minor_version, bool keep_alive) {
-  std::string text = fmt::format("HTTP/1.{} {} {}\r\nServer: quarrel\r\nx-request-id: {}\r\n", minor_version,
-                                 response.status, status_text(response.status), id);
+  std::string text = fmt::format("HTTP/1.{} {} {}\r\nServer: quarrel\r\nDate: {}\r\nx-request-id: {}\r\n",
+                                 minor_version, response.status, status_text(response.status), date_now(), id);
   if (!response.content_type.empty()) text += fmt::format("Content-Type: {}\r\n", response.content_type);
   text += "X-Content-Type-Options: nosniff\r\n";
   for (const auto& [name, value] : response.headers) text += fmt::format("{}: {}\r\n", name, value);
@@ -176,6 +199,20 @@ Request Connection::read_request(const Parser& parser) const {
   return request;
 }
 
+// As much of a request as the first line of its head tells, which may be all that came.
+Request Connection::unread_request() const {
+  Request request{
+      .id = new_request_id(), .address = peer_.address, .loopback = peer_.loopback, .unix_socket = peer_.unix_socket};
+  const std::string_view seen(static_cast<const char*>(buffer_.data().data()), buffer_.size());
+  const std::string_view line = seen.substr(0, seen.find('\r'));
+  const std::size_t begin = line.find(' ');
+  const std::size_t end = begin == std::string_view::npos ? begin : line.find(' ', begin + 1);
+  if (end == std::string_view::npos) return request;
+  request.method = line.substr(0, begin);
+  if (!read_path(line.substr(begin + 1, end - begin - 1), request.path, request.query)) request.path.clear();
+  return request;
+}
+
 // False: the connection ends.
 asio::awaitable<bool> Connection::serve_one() {
   Parser parser;
@@ -184,13 +221,12 @@ asio::awaitable<bool> Connection::serve_one() {
   const auto& head = parser.get();
   minor_version_ = head.version() == 10 ? 0 : 1;
   Request request = read_request(parser);
+  const std::string_view target(head.target().data(), head.target().size());
+  const bool has_path = read_path(target, request.path, request.query);
   std::string fault = framing_fault(head);
-  if (fault.empty() &&
-      !read_path(std::string_view(head.target().data(), head.target().size()), request.path, request.query)) {
-    fault = "the request's path cannot be one";
-  }
+  if (fault.empty() && !has_path) fault = "the request's path is not valid";
   if (!fault.empty()) {
-    co_await refuse(400, fault, request.id);
+    co_await refuse(400, std::move(fault), request);
     co_return false;
   }
   being_answered_ = true;
@@ -199,13 +235,13 @@ asio::awaitable<bool> Connection::serve_one() {
   request.record = std::move(admission.record);
   // Beast looks at a length that is given only while it reads the head, when the limit is not known yet.
   if (parser.content_length().value_or(0) > admission.body_bytes) {
-    co_await refuse(413, fmt::format("the request's body is larger than {} bytes", admission.body_bytes), request.id,
-                    request.record);
+    BodyFault too_large = body_too_large(admission.body_bytes);
+    co_await refuse(too_large.status, std::move(too_large.message), request);
     co_return false;
   }
   parser.body_limit(admission.body_bytes);
   ByteBudget::Share share(context_.bodies, admission.account);
-  const bool has_body = co_await read_body(parser, request, share);
+  const bool has_body = co_await read_body(parser, request, admission.body_bytes, share);
   if (!has_body) co_return false;
   const bool keep_alive = parser.keep_alive();
   request.body = std::move(parser.get().body());
@@ -239,12 +275,16 @@ asio::awaitable<bool> Connection::read_head(Parser& parser) {
   error_code error;
   parser.header_limit(limits_.header_bytes);
   parser.body_limit(boost::none);  // known when the head is
-  buffer_.consume(parser.put(asio::const_buffer(buffer_.data().data(), length), error));
-  if (!error && parser.is_header_done()) co_return true;
+  const std::size_t used = parser.put(asio::const_buffer(buffer_.data().data(), length), error);
+  if (!error && parser.is_header_done()) {
+    buffer_.consume(used);
+    co_return true;
+  }
+  const Request request = unread_request();
   if (error == beast::http::error::bad_version) {
-    co_await refuse(505, "only HTTP/1.1 and HTTP/1.0 are spoken here", new_request_id());
+    co_await refuse(505, "only HTTP/1.1 and HTTP/1.0 are spoken here", request);
   } else {
-    co_await refuse(400, "the request is not HTTP/1.1", new_request_id());
+    co_await refuse(400, "the request is not HTTP/1.1", request);
   }
   co_return false;
 }
@@ -258,7 +298,8 @@ asio::awaitable<bool> Connection::gather_head(std::size_t& length) {
     scan.look(seen);
     if (scan.status() != 0) {
       deadline_.clear();
-      co_await refuse(scan.status(), scan.fault(), new_request_id());
+      const Request request = unread_request();
+      co_await refuse(scan.status(), scan.fault(), request);
       co_return false;
     }
     if (!seen.empty()) request_has_begun_ = true;
@@ -270,7 +311,8 @@ asio::awaitable<bool> Connection::gather_head(std::size_t& length) {
     if (error || (deadline_.passed() && request_has_begun_)) {
       if (deadline_.passed() && request_has_begun_) {
         deadline_.clear();
-        co_await refuse(408, "the request's head did not come in time", new_request_id());
+        const Request request = unread_request();
+        co_await refuse(408, "the request's head did not come in time", request);
       }
       co_return false;
     }
@@ -282,11 +324,17 @@ asio::awaitable<bool> Connection::gather_head(std::size_t& length) {
   co_return true;
 }
 
-asio::awaitable<bool> Connection::read_body(Parser& parser, const Request& request, ByteBudget::Share& share) {
+asio::awaitable<bool> Connection::read_body(Parser& parser, const Request& request, std::uint64_t most_bytes,
+                                            ByteBudget::Share& share) {
   error_code error;
   const std::string_view expected = request.header("Expect");
   if (!expected.empty() && !equals_ignoring_case(expected, "100-continue")) {
-    co_await refuse(417, "the only expectation that is understood is 100-continue", request.id, request.record);
+    co_await refuse(417, "the only expectation that is understood is 100-continue", request);
+    co_return false;
+  }
+  const std::string_view encoding = request.header("Content-Encoding");
+  if (!parser.is_done() && !encoding.empty() && !equals_ignoring_case(encoding, "identity")) {
+    co_await refuse(415, "bodies are taken as they are: Content-Encoding is not supported", request);
     co_return false;
   }
   if (!expected.empty() && minor_version_ == 1 && !parser.is_done()) {
@@ -319,17 +367,18 @@ asio::awaitable<bool> Connection::read_body(Parser& parser, const Request& reque
   }
   deadline_.clear();
   if (!fits) {
-    co_await refuse(503, "there are too many large requests at the moment", request.id, request.record);
+    co_await refuse(503, "there are too many large requests at the moment", request);
     co_return false;
   }
   if (!error && parser.is_done()) co_return true;
   if (error == beast::http::error::body_limit) {
-    co_await refuse(413, "the request's body is too large", request.id, request.record);
+    BodyFault too_large = body_too_large(most_bytes);
+    co_await refuse(too_large.status, std::move(too_large.message), request);
   } else if (deadline_.passed()) {
-    co_await refuse(408, "the request's body did not come in time", request.id, request.record);
+    co_await refuse(408, "the request's body did not come in time", request);
   } else if (error.category() == beast::http::make_error_code(beast::http::error::bad_chunk).category() &&
              error != beast::http::error::partial_message && error != beast::http::error::end_of_stream) {
-    co_await refuse(400, "the request's body is not what its head says", request.id, request.record);
+    co_await refuse(400, "the request's body is not what its head says", request);
   }
   co_return false;
 }
@@ -446,13 +495,13 @@ asio::awaitable<bool> Connection::wait_for_more(std::chrono::milliseconds silenc
 asio::awaitable<void> Connection::become_websocket(std::shared_ptr<Exchange> exchange, Exchange::Output output) {
   const Request& request = exchange->request();
   if (minor_version_ == 0) {
-    co_return co_await refuse(400, "HTTP/1.0 has no WebSockets", request.id, request.record);
+    co_return co_await refuse(400, "HTTP/1.0 has no WebSockets", request);
   }
   // A client has to wait for the answer; bytes that follow at once may be another's request.
   if (buffer_.size() != 0) {
-    co_return co_await refuse(400, "the request is followed by bytes before its answer", request.id, request.record);
+    co_return co_await refuse(400, "the request is followed by bytes before its answer", request);
   }
-  if (draining_) co_return co_await refuse(503, "the server is about to end", request.id, request.record);
+  if (draining_) co_return co_await refuse(503, "the server is about to end", request);
   const std::shared_ptr<Transport> transport(shared_from_this(), &transport_);
   const std::shared_ptr<const Request> shared_request(exchange, &request);
   websocket_ = std::make_shared<WebSocketSession>(transport, limits_, shared_request, context_.log);
@@ -483,15 +532,9 @@ asio::awaitable<bool> Connection::send(std::string bytes) {
   co_return done == bytes.size();
 }
 
-asio::awaitable<void> Connection::refuse(unsigned status, std::string message, std::string id,
-                                         std::shared_ptr<RequestRecord> record) {
-  Response response = handler_.refuse({.status = status,
-                                       .message = std::move(message),
-                                       .id = id,
-                                       .address = peer_.address,
-                                       .record = std::move(record)});
-  if (status == 503) response.headers.emplace_back("Retry-After", "1");
-  co_await send_last(std::move(response), std::move(id), false);
+asio::awaitable<void> Connection::refuse(unsigned status, std::string message, const Request& request) {
+  Response response = handler_.refuse({.status = status, .message = std::move(message), .request = request});
+  co_await send_last(std::move(response), request.id, request.method == "HEAD");
 }
 
 // TLS tells a whole answer from one that was cut. And closing a socket that has unread bytes resets the connection: the

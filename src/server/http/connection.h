@@ -66,13 +66,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::asio::awaitable<bool> serve_one();
   boost::asio::awaitable<bool> read_head(Parser& parser);
   boost::asio::awaitable<bool> gather_head(std::size_t& length);
-  boost::asio::awaitable<bool> read_body(Parser& parser, const Request& request, ByteBudget::Share& share);
+  boost::asio::awaitable<bool> read_body(Parser& parser, const Request& request, std::uint64_t most_bytes,
+                                         ByteBudget::Share& share);
   boost::asio::awaitable<bool> answer(std::shared_ptr<Exchange> exchange, bool keep_alive);
   boost::asio::awaitable<bool> send_answer(std::shared_ptr<Exchange> exchange, bool keep_alive);
   boost::asio::awaitable<bool> wait_for_more(std::chrono::milliseconds silence);
   boost::asio::awaitable<bool> send(std::string bytes);
-  boost::asio::awaitable<void> refuse(unsigned status, std::string message, std::string id,
-                                      std::shared_ptr<RequestRecord> record = {});
+  boost::asio::awaitable<void> refuse(unsigned status, std::string message, const Request& request);
   boost::asio::awaitable<void> send_last(Response response, std::string id, bool head_only);
   boost::asio::awaitable<void> become_websocket(std::shared_ptr<Exchange> exchange, Exchange::Output output);
   boost::asio::awaitable<void> say_end();
@@ -82,6 +82,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void watch_client(const std::shared_ptr<Exchange>& exchange);
   void look_at_client(const std::weak_ptr<Exchange>& watched);
   Request read_request(const Parser& parser) const;
+  Request unread_request() const;
   void cut() noexcept;
   void set_deadline(std::chrono::milliseconds time) { deadline_.set(weak_from_this(), time); }
 

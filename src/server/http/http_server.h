@@ -67,9 +67,8 @@ struct Admission {
 struct Refusal {
   unsigned status = 0;
   std::string message = {};
-  std::string id = {};
-  std::string address = {};                    // of the client
-  std::shared_ptr<RequestRecord> record = {};  // what admission hung on it; null: it did not come so far
+  // What is known of it: no body, no path where that could not be read, no record where it was not admitted.
+  Request request = {};
 };
 
 class HttpServer {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -64,6 +65,9 @@ struct Response {
 Response stream_head(std::string content_type);
 
 std::string_view status_text(unsigned status) noexcept;
+
+// "Sun, 06 Nov 1994 08:49:37 GMT", as the header Date has it.
+std::string http_date(std::chrono::sys_seconds time);
 
 // The path of a request's target: decoded once, "." and ".." refused, doubled slashes refused, no control characters.
 // False if it is none.
