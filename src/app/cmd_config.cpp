@@ -25,18 +25,26 @@ struct ConfigOptions {
   bool json = false;
 };
 
+// What is in force though nobody set it; empty: nothing is.
+std::string usual_of(const SettingInForce& entry) {
+  return entry.value || entry.info->usual == nullptr ? "" : entry.info->usual();
+}
+
 Json value_json(const SettingInForce& entry) {
+  if (const std::string usual = usual_of(entry); !usual.empty()) return usual;
   if (!entry.value) return nullptr;
   if (entry.info->secret) return kHidden;
   return std::visit([](const auto& value) { return Json(value); }, entry.value->any());
 }
+
+std::string source_of(const SettingInForce& entry) { return usual_of(entry).empty() ? entry.source : "default"; }
 
 std::string config_json(const SettingsInForce& in_force) {
   Json list = Json::array();
   for (const SettingInForce& entry : in_force.list) {
     list.push_back({{"name", entry.name},
                     {"value", value_json(entry)},
-                    {"source", entry.source.empty() ? Json() : Json(entry.source)},
+                    {"source", source_of(entry).empty() ? Json() : Json(source_of(entry))},
                     {"flag", long_flag(*entry.info)},
                     {"variables", variables_of(*entry.info)},
                     {"help", entry.info->help}});
@@ -58,8 +66,12 @@ std::string config_text(const SettingsInForce& in_force) {
       table = next;
     }
     const std::string key = entry.name.substr(dot + 1);
-    const std::string line = entry.value ? fmt::format("{} = {}", key, entry.value->toml()) : "# " + key;
-    text += fmt::format("{:<35} # {}\n", line, entry.value ? entry.source : "not set");
+    const std::string usual = usual_of(entry);
+    const std::string line = entry.value     ? fmt::format("{} = {}", key, entry.value->toml())
+                             : usual.empty() ? "# " + key
+                                             : fmt::format("# {} = {}", key, SettingValue(usual).toml());
+    const std::string source = source_of(entry);
+    text += fmt::format("{:<35} # {}\n", line, source.empty() ? "not set" : source);
   }
   return text;
 }

@@ -1,5 +1,5 @@
 // `quarrel serve`: models over HTTP until Ctrl-C or SIGTERM.
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <chrono>
 #include <memory>
@@ -14,6 +14,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "quarrel_version.h"
+#include "server/json_text.h"
 #include "server/server.h"
 
 namespace quarrel {
@@ -27,6 +28,47 @@ struct ServeCommand {
   GivenSettings given;
 };
 
+// What the server says of itself: an event of its log, and a word to people, who see standard error where that is no
+// log for programs.
+struct Announcement {
+  std::string text = {};
+  std::string hint = {};     // what only people can use
+  std::string members = {};  // of the event, as JSON
+};
+
+void announce(ServerLog& log, bool log_has_file, const Announcement& said) {
+  const bool for_people = log_has_file || !log.is_json();
+  if (for_people) write_error(fmt::format("{}\n{}\n", said.text, said.hint));
+  if (log_has_file || log.is_json()) {
+    log.write(LogLevel::info, said.text, fmt::format("{},\"message\":{}", said.members, json_string(said.text)));
+  }
+}
+
+Announcement serving(const Server& server, const ServeOptions& options, const std::vector<OfferedModel>& models) {
+  std::vector<std::string> names, addresses, quoted_names, quoted_addresses;
+  for (const OfferedModel& model : models) names.push_back(model.name);
+  const bool encrypted = !options.http.tls.certificate.empty();
+  const std::string& address = options.http.address;
+  const std::string host = address.find(':') == std::string::npos ? address : '[' + address + ']';
+  for (const std::uint16_t port : server.ports()) {
+    addresses.push_back(fmt::format("{}://{}:{}", encrypted ? "https" : "http", host, port));
+  }
+  std::string text =
+      fmt::format("Serving {} on {}",
+                  names.empty() ? "no model yet (`quarrel pull` gets one)" : fmt::format("{}", fmt::join(names, ", ")),
+                  fmt::join(addresses, " and "));
+  if (const auto port = server.flight_port()) {
+    addresses.push_back(fmt::format("{}://{}:{}", encrypted ? "grpc+tls" : "grpc", host, *port));
+    text += fmt::format(", Flight on {}", addresses.back());
+  }
+  for (const std::string& each : names) quoted_names.push_back(json_string(each));
+  for (const std::string& each : addresses) quoted_addresses.push_back(json_string(each));
+  return {.text = std::move(text),
+          .hint = "Ctrl-C ends it.",
+          .members = fmt::format(R"("event":"serving","models":[{}],"addresses":[{}])", fmt::join(quoted_names, ","),
+                                 fmt::join(quoted_addresses, ","))};
+}
+
 int run(const ServeCommand& command) {
   Interrupts interrupts;
   Hangups hangups;
@@ -36,27 +78,13 @@ int run(const ServeCommand& command) {
   if (tls.certificate.empty() != tls.key.empty()) {
     fail(ErrorKind::usage, "--tls-cert and --tls-key go together: a certificate is of no use without its key");
   }
-  const bool encrypted = !tls.certificate.empty();
   options.service.models = command.models;
   options.service.version = QUARREL_VERSION;
   options.watch.request_log = std::make_shared<ServerLog>(options.watch.log);
-  Log& log = *options.watch.request_log;
+  ServerLog& log = *options.watch.request_log;
+  const bool log_has_file = !options.watch.log.file.empty();
   Server server(options, open_device(settings.machine, log), ModelStore(StorePaths::from_environment()), log);
-  const std::vector<OfferedModel> models = server.service().all_models();
-  std::string names;
-  for (const OfferedModel& model : models) names += (names.empty() ? "" : ", ") + model.name;
-  const std::string& address = options.http.address;
-  const std::string host = address.find(':') == std::string::npos ? address : '[' + address + ']';
-  std::string addresses;
-  for (const std::uint16_t port : server.ports()) {
-    addresses +=
-        fmt::format("{}{}://{}:{}", addresses.empty() ? "" : " and ", encrypted ? "https" : "http", host, port);
-  }
-  if (const auto port = server.flight_port()) {
-    addresses += fmt::format(", Flight on {}://{}:{}", encrypted ? "grpc+tls" : "grpc", host, *port);
-  }
-  write_error(fmt::format("Serving {} on {}\nCtrl-C ends it.\n",
-                          names.empty() ? "no model yet (`quarrel pull` gets one)" : names, addresses));
+  announce(log, log_has_file, serving(server, options, server.service().all_models()));
   while (!interrupts.requested() && !server.service().device_lost()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     if (hangups.take()) server.reload();
@@ -66,7 +94,10 @@ int run(const ServeCommand& command) {
     fail(ErrorKind::device_lost, "the device does not compute any more; start the server again");
   }
   const bool twice = interrupts.take() > 1;
-  write_error("Ending: what runs is finished first. Another Ctrl-C ends it at once.\n");
+  announce(log, log_has_file,
+           {.text = "Ending: what runs is finished first.",
+            .hint = "Another Ctrl-C ends it at once.",
+            .members = R"("event":"ending")"});
   if (!server.drain(settings.drain, [&] { return twice || interrupts.requested(); })) {
     log.warn("some requests were still running and have been cut off");
   }

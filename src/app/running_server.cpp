@@ -48,8 +48,12 @@ ServerAddress server_address(const ServeSettings& settings) {
 }
 
 std::unique_ptr<ServerClient> require_server(const GivenSettings& given) {
-  ServerAddress address = server_address(settings_in_force(given, environment).settings);
+  const SettingsInForce in_force = settings_in_force(given, environment);
+  ServerAddress address = server_address(in_force.settings);
   address.ca_file = given.ca_file;
+  // Whoever names a host or a port means the server there, and not the one that happens to have the usual socket.
+  const SettingOrigin place = std::max(in_force.origin("server.host"), in_force.origin("server.port"));
+  if (place > in_force.origin("server.unix_socket")) address.unix_socket.clear();
   std::unique_ptr<ServerClient> client = ServerClient::connect(address);
   if (client != nullptr) return client;
   fail(ErrorKind::not_found,

@@ -16,7 +16,8 @@ namespace quarrel {
 // Where the settings say that a server is.
 ServerAddress server_address(const ServeSettings& settings);
 
-// Connects, or throws Error(not_found) with a sentence that says where nobody is, and what to do.
+// Connects, to the Unix socket first unless a host or a port was named by something that counts more. Throws
+// Error(not_found) with a sentence that says where nobody is, and what to do.
 std::unique_ptr<ServerClient> require_server(const GivenSettings& given);
 
 struct HeldModel {

@@ -79,6 +79,7 @@ std::vector<Row> server_rows() {
       {{.key = "server.unix_socket",
         .flags = "--unix-socket",
         .value_name = "PATH",
+        .usual = default_unix_socket,
         .help = "Listen on this socket too, for your own user alone; `run`, `ps` and `stop` look for a server there; "
                 "default: quarrel/server.sock in XDG_RUNTIME_DIR; none: on no socket"},
        [](Settings& s, const Value& v) { s.serve.http.unix_socket = v.text(); }},
@@ -104,6 +105,7 @@ std::vector<Row> server_rows() {
       {{.key = "server.keys",
         .flags = "--keys",
         .value_name = "FILE",
+        .usual = [] { return default_key_file().string(); },
         .help = "The file that `quarrel key` keeps; default: quarrel/keys.json in XDG_DATA_HOME or ~/.local/share"},
        [](Settings& s, const Value& v) { s.serve.admission.keys.file = v.text(); }},
       {{.key = "server.open",

@@ -57,7 +57,10 @@ struct SettingInfo {
   std::vector<std::string> choices = {};
   std::string value_name = {};  // in the help: "N", "SECONDS"
   std::string fallback = {};    // the default as a text; empty: it is not set
-  bool secret = false;          // never shown
+  // What is in force where it is not set, if that depends on who runs the program; empty: nothing is. It is shown and
+  // never written into a settings file: where it was meant, it may be missing.
+  std::string (*usual)() = nullptr;
+  bool secret = false;  // never shown
   std::string help = {};
 };
 

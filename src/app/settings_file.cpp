@@ -35,7 +35,7 @@ class FileReader {
 
  private:
   [[noreturn]] void refuse(const toml::node& node, std::string_view why) const {
-    fail(ErrorKind::bad_input, "{}, line {}: {}", printable(name_, 256), node.source().begin.line, why);
+    fail(ErrorKind::usage, "{}, line {}: {}", printable(name_, 256), node.source().begin.line, why);
   }
 
   bool has_table(std::string_view name) const {
@@ -109,7 +109,13 @@ class FileReader {
 }  // namespace
 
 std::vector<FileSetting> parse_settings_file(std::string_view text, std::string_view name, const SettingRows& known) {
-  return FileReader(name, known).read(parse_toml(text, name));
+  toml::table root;
+  try {
+    root = parse_toml(text, name);
+  } catch (const Error& error) {
+    fail(ErrorKind::usage, "{}", error.what());
+  }
+  return FileReader(name, known).read(root);
 }
 
 }  // namespace quarrel

@@ -25,8 +25,8 @@ struct SettingRows {
   std::vector<const SettingInfo*> model_rows = {};
 };
 
-// `name` is that of the file, for messages. Throws Error(bad_input) with the line: not TOML, an unknown key (with the
-// nearest), a value that is not what it must be.
+// `name` is that of the file, for messages. Throws Error(usage), as a wrong flag does, with the line: not TOML, an
+// unknown key (with the nearest), a value that is not what it must be.
 std::vector<FileSetting> parse_settings_file(std::string_view text, std::string_view name, const SettingRows& known);
 
 }  // namespace quarrel

@@ -71,28 +71,31 @@ class Resolver {
   }
 
  private:
-  void set(const SettingInfo* info, SettingValue value, std::string source) {
+  void set(const SettingInfo* info, SettingValue value, std::string source, SettingOrigin origin) {
     const auto entry = std::ranges::find(result_.list, info, &SettingInForce::info);
     entry->value = std::move(value);
     entry->source = std::move(source);
+    entry->origin = origin;
   }
 
+  std::optional<std::string> named_file() const { return given_.file ? given_.file : environment_("QUARREL_CONFIG"); }
+
   // Empty: none is to be read.
-  std::string file_name() const {
-    if (given_.file) return *given_.file;
-    if (const auto named = environment_("QUARREL_CONFIG")) return *named;
+  std::string usual_file() const {
     const std::string usual = default_settings_file(environment_);
     std::error_code error;
     return std::filesystem::exists(usual, error) ? usual : "";
   }
 
   void read_file() {
-    const std::string name = file_name();
+    const std::optional<std::string> named = named_file();
+    const SettingOrigin origin = named ? SettingOrigin::named_file : SettingOrigin::standing;
+    const std::string name = named ? *named : usual_file();
     if (name.empty()) return;
     for (FileSetting& each : parse_settings_file(read_input(name, kMostFileBytes), name, known_rows())) {
       std::string source = fmt::format("{}, line {}", name, each.line);
       if (each.model.empty()) {
-        set(each.info, std::move(each.value), std::move(source));
+        set(each.info, std::move(each.value), std::move(source), origin);
       } else {
         apply(model_settings(), each.info, result_.settings.models[each.model], each.value);
         models_.push_back({.info = each.info,
@@ -110,7 +113,7 @@ class Resolver {
       for (const std::string& name : variables_of(row.info)) {
         const std::optional<std::string> text = environment_(name);
         if (!text || text->empty()) continue;
-        set(&row.info, read_text(row.info, *text, name), name);
+        set(&row.info, read_text(row.info, *text, name), name, SettingOrigin::variable);
         break;
       }
     }
@@ -120,12 +123,12 @@ class Resolver {
     for (const auto& [info, texts] : given_.flags) {
       const std::string name = long_flag(*info);
       if (info->kind != SettingKind::texts) {
-        set(info, read_text(*info, texts.back(), name), name);
+        set(info, read_text(*info, texts.back(), name), name, SettingOrigin::flag);
         continue;
       }
       const std::optional<SettingValue> value = check_setting(*info, texts);
       if (!value) fail(ErrorKind::usage, "{} must be {}", name, wanted_value(*info));
-      set(info, *value, name);
+      set(info, *value, name, SettingOrigin::flag);
     }
   }
 
@@ -143,6 +146,10 @@ std::string default_settings_file(const EnvironmentLookup& environment) {
   if (folder.starts_with('/')) return folder + "/quarrel/config.toml";
   const std::string home = environment("HOME").value_or("");
   return home.empty() ? "" : home + "/.config/quarrel/config.toml";
+}
+
+SettingOrigin SettingsInForce::origin(std::string_view name) const {
+  return std::ranges::find(list, name, &SettingInForce::name)->origin;
 }
 
 SettingsInForce settings_in_force(const GivenSettings& given, const EnvironmentLookup& environment) {

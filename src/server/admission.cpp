@@ -41,6 +41,42 @@ bool is_address(std::string_view name) {
   return ::inet_pton(AF_INET, std::string(name).c_str(), ignored.data()) == 1;
 }
 
+// As the header Host has it, without a port.
+bool may_be_host(std::string_view text) {
+  constexpr std::string_view kCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._";
+  return is_address(text) || (!text.empty() && text.find_first_not_of(kCharacters) == std::string_view::npos);
+}
+
+// As browsers write it: scheme and host, and a port that is not the scheme's own. Programs that show pages have schemes
+// of their own.
+bool may_be_origin(std::string_view text) {
+  if (text == "*" || text == "null") return true;
+  const std::size_t mark = text.find("://");
+  if (mark == 0 || mark == std::string_view::npos) return false;
+  const std::string_view scheme = text.substr(0, mark), place = text.substr(mark + 3), host = host_name(place);
+  const std::string_view port = place.substr(std::min(host.size(), place.size()));
+  const bool own = (scheme == "http" && port == ":80") || (scheme == "https" && port == ":443");
+  const bool number =
+      port.starts_with(':') && port.size() > 1 && port.find_first_not_of("0123456789", 1) == std::string_view::npos;
+  return may_be_host(host) && !own && (port.empty() || number);
+}
+
+// What could never match is a mistake.
+void check_pages(const AdmissionOptions& options) {
+  for (const std::string& host : options.allowed_hosts) {
+    if (may_be_host(host)) continue;
+    fail(ErrorKind::usage, "'{}' cannot be an allowed host: give its name alone, without a scheme or a port",
+         printable(host));
+  }
+  for (const std::string& origin : options.allowed_origins) {
+    if (may_be_origin(origin)) continue;
+    fail(ErrorKind::usage,
+         "'{}' cannot be an allowed origin: give scheme and host, and a port that is not the scheme's own, as in "
+         "https://example.org or http://localhost:3000; * allows every page",
+         printable(origin));
+  }
+}
+
 // A page of the server's own.
 bool is_own_origin(std::string_view origin, std::string_view host) noexcept {
   for (const std::string_view scheme : {"http://", "https://"}) {
@@ -152,6 +188,7 @@ RequestAdmission::RequestAdmission(AdmissionOptions options, std::string address
       keys_(options_.keys, log),
       failed_(options_.now),
       log_lines_(kLogLinesAMinute, options_.now()) {
+  check_pages(options_);
   if (keys_.has_keys() || is_loopback_address(address_)) return;
   if (!options_.open) {
     fail(ErrorKind::usage,
@@ -313,7 +350,7 @@ http::Admission RequestAdmission::decide(const http::Request& request, bool read
     }
     return {.body_bytes = route.body_bytes};
   } catch (const ApiError& error) {
-    facts.error = error.type;
+    note_error(facts, error);
     http::Response answer = error_answer(dialect_of(request.path), error);
     for (auto& header : answer_headers(request, nullptr)) headers.push_back(std::move(header));
     for (auto& header : headers) answer.headers.push_back(std::move(header));

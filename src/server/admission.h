@@ -46,7 +46,7 @@ struct AdmissionCounters {
 class RequestAdmission {
  public:
   // `address`: what the server listens on. Throws what KeyRing throws, and Error(usage) for an address that others
-  // reach where there are no keys and nobody wants it open.
+  // reach where there are no keys and nobody wants it open, and for hosts and origins that could never match.
   RequestAdmission(AdmissionOptions options, std::string address, Limits& limits, Log& log);
 
   // Fills in `facts`. `ready`: false while the server is about to end.

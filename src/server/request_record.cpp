@@ -1,5 +1,8 @@
 #include "server/request_record.h"
 
+#include "server/api_error.h"
+#include "session/generation.h"
+
 namespace quarrel {
 namespace {
 
@@ -15,6 +18,19 @@ void tell(const RequestObservers& observers, const Call& call) {
 }
 
 }  // namespace
+
+void note_error(RequestFacts& facts, const ApiError& error) {
+  facts.error = error.type;
+  facts.code = error.code;
+  if (facts.row == nullptr) facts.status = error.status;
+}
+
+void note_departure(RequestFacts& facts) {
+  constexpr unsigned kServerError = 500, kClientLeft = 499;  // the latter is no standard, but what proxies log
+  if (facts.status == 0) facts.status = facts.error.empty() ? kClientLeft : kServerError;
+  const bool unfinished = facts.error.empty() && facts.finish_reason.empty();
+  if (unfinished && !facts.model.empty()) facts.finish_reason = reason_name(FinishReason::cancelled);
+}
 
 RequestRecord::RequestRecord(RequestFacts facts, const RequestObservers& observers)
     : id_(facts.id), observers_(observers), facts_(std::move(facts)) {

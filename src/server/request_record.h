@@ -36,8 +36,9 @@ struct RequestFacts {
   bool stream = false;
 
   std::size_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
-  unsigned status = 0;             // of the answer's head; 0: there was none
+  unsigned status = 0;             // of the answer's head; 0: there was none; 499: its client left before
   std::string error = {};          // its type; empty: it went well
+  std::string code = {};           // of the error, where it has one
   std::string finish_reason = {};  // of the last answer; "done": of vectors
 
   Clock::time_point begun = Clock::now();
@@ -47,6 +48,12 @@ struct RequestFacts {
   std::optional<Clock::time_point> first_token = {}, last_token = {};
   std::optional<Clock::time_point> ended = {};
 };
+
+struct ApiError;
+// That the request failed, and how. A message of a WebSocket has its status from this, for want of a head.
+void note_error(RequestFacts& facts, const ApiError& error);
+// That its client left before the answer was whole: no failure of anybody's.
+void note_departure(RequestFacts& facts);
 
 // Tokens that came together.
 struct TokenBatch {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "base/printable.h"
 #include "base/thread_name.h"
 #include "server/api_error.h"
@@ -88,6 +89,9 @@ std::int64_t seconds_of(std::chrono::system_clock::time_point time) {
   return std::chrono::duration_cast<std::chrono::seconds>(time.time_since_epoch()).count();
 }
 
+// What clients call a model of the stores.
+const std::string& name_of(const ListedModel& listed) { return listed.alias.empty() ? listed.name : listed.alias; }
+
 void add_description(OfferedModel& model, const std::filesystem::path& path) {
   ModelDescription description = describe_file(path);
   model.bytes = description.bytes;
@@ -119,6 +123,7 @@ Service::Service(ServiceOptions options, std::shared_ptr<Device> device, ModelSt
     named_.push_back(std::move(model));
   }
   for (const auto& each : options_.configured) configured_model(each.first);
+  check_names();
   RegistryOptions registry{.load = options_.load, .models = options_.model_settings, .keep_alive = options_.keep_alive};
   registry.resolve = [this](const std::string& name) { return resolve(find(name, Caller{})); };
   registry.on_event = [this](const LoadEvent& event) { loads_.report(event); };
@@ -127,6 +132,35 @@ Service::Service(ServiceOptions options, std::shared_ptr<Device> device, ModelSt
   sockets_ = std::make_unique<SocketHub>(*this, options_.sockets);
   observe(sockets_->activity());
   jobs_ = std::make_unique<LongJobs>(log_);
+}
+
+// What the settings say of a model that nobody has would never count. A registry may still bring it.
+void Service::check_names() const {
+  std::vector<std::string> known;
+  for (const OfferedModel& model : named_) known.push_back(model.name);
+  for (const auto& each : options_.configured) known.push_back(each.first);
+  bool looked = false;
+  const auto check = [&](const std::string& name, std::string_view fault, std::string_view remedy) {
+    if (!std::exchange(looked, true)) {
+      for (const ListedModel& listed : store_.list()) known.push_back(name_of(listed));
+    }
+    if (std::ranges::find(known, name) != known.end()) return;
+    if (!options_.pull.registry.empty()) {
+      return log_.warn("the model '{}' of the settings is not there yet", printable(name));
+    }
+    const std::vector<std::string> near = nearest(name, known, 1);
+    fail(ErrorKind::not_found, "{}{}{}", fault,
+         near.empty() ? "" : fmt::format("; did you mean '{}'?", printable(near.front())), remedy);
+  };
+  if (named_.empty() && !options_.default_model.empty()) {
+    const std::string& name = options_.default_model;
+    check(name, fmt::format("the default model is to be '{}', which is not there", printable(name)), "");
+  }
+  for (const auto& each : options_.model_settings) {
+    if (options_.configured.contains(each.first)) continue;
+    check(each.first, fmt::format("[models.\"{}\"] is about a model that is not there", printable(each.first)),
+          "; a file gets this name by its 'path'");
+  }
 }
 
 // What the pool still has asks the registry for models, and what the registry ends is said on the pool: so the pool
@@ -183,7 +217,7 @@ std::vector<OfferedModel> Service::all_models() const {
   if (!named_.empty()) return models;
   for (const ListedModel& listed : store_.list()) {
     if (!listed.problem.empty()) continue;
-    const std::string name = listed.alias.empty() ? listed.name : listed.alias;
+    const std::string& name = name_of(listed);
     if (options_.configured.contains(name)) continue;
     models.push_back({.name = name,
                       .source = name,

@@ -85,8 +85,8 @@ class StepPoster {
 
 class Service {
  public:
-  // Throws Error: not_found for a model that it is to offer and that does not exist, usage for two of one name and for
-  // vector stores that are none.
+  // Throws Error: not_found for a model that it is to offer, or that the settings speak of, and that does not exist,
+  // usage for two of one name and for vector stores that are none.
   Service(ServiceOptions options, std::shared_ptr<Device> device, ModelStore store, Log& log);
   // No request may come any more. What is being worked on is ended.
   ~Service();
@@ -168,6 +168,7 @@ class Service {
   std::optional<std::vector<OfferedModel>> known_since(Clock::time_point time) const;
   bool is_loaded(const std::string& name) const;
   OfferedModel configured_model(const std::string& name) const;
+  void check_names() const;
 
   const ServiceOptions options_;
   const std::shared_ptr<Device> device_;

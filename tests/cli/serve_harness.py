@@ -28,7 +28,7 @@ class Server:
             if not line:
                 raise AssertionError(self.first.decode())
             self.first += line
-            if line.startswith(b"Serving "):
+            if line.startswith(b"Serving ") or b'"event":"serving"' in line:
                 self.ports = [int(port) for port in re.findall(r"https?://127\.0\.0\.1:(\d+)", line.decode())]
         self.port = self.ports[0]
 

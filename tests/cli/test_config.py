@@ -14,7 +14,7 @@ class Config(ServeTest):
     def prepare(cls):
         cls.other = cls.make_toy("chat", "other.gguf")
         cls.config = cls.write("config.toml", f'[models.configured]\npath = "{cls.other}"\nkeep_alive = -1\n'
-                               '[models.toy]\nkeep_alive = 7200\n[server]\ngenerate_dialect = "native"\n')
+                               '[server]\ngenerate_dialect = "native"\n')
         cls.arguments = ("--config", cls.config)
         cls.models = []
 
@@ -60,10 +60,55 @@ class Config(ServeTest):
     def test_mistakes_end_the_program(self):
         wrong = self.write("wrong.toml", "[server]\nprot = 1\n")
         for command in ("config", "serve"):
-            self.refuse(1, ["wrong.toml, line 2", "'server.port'"], command, "--config", wrong)
+            self.refuse(2, ["wrong.toml, line 2", "'server.port'"], command, "--config", wrong)
+            self.refuse(2, ["broken.toml, line 1"], command, "--config", self.write("broken.toml", "[server\n"))
             self.refuse(1, ["no file"], command, "--config", self.path("absent"))
             self.refuse(2, ["QUARREL_PORT", "65535"], command, environment={"QUARREL_PORT": "99999"})
             self.refuse(2, ["--port", "65535"], command, "--port", "-3")
+
+    def test_what_could_never_match_is_refused(self):
+        for host in ("http://models.example", "models.example:8080", "*", "a b", "::1", ""):
+            self.refuse(2, ["cannot be an allowed host"], "serve", self.toy, "--port", "0", "--allow-host", host)
+        for origin in ("example.org", "https://example.org/", "https://example.org:443", "http://localhost:*",
+                       "https://*.example.org", "https://", "http://a:b"):
+            self.refuse(2, ["cannot be an allowed origin"], "serve", self.toy, "--port", "0", "--allow-origin", origin)
+        origins = ("*", "null", "https://example.org", "http://localhost:3000", "http://[::1]:8080", "app://obsidian.md",
+                   "chrome-extension://abcdefgh")
+        hosts = ("models.example", "10.0.0.7", "[::1]", "my_host")
+        named = [word for origin in origins for word in ("--allow-origin", origin)]
+        server = self.start_server(self.toy, *named, *(word for host in hosts for word in ("--allow-host", host)))
+        for host in hosts:
+            self.assertEqual(server.request("GET", "/v1/models", headers={"Host": host + ":1"})[0], 200, host)
+        for origin in origins[1:]:
+            head = server.request("GET", "/v1/models", headers={"Origin": origin})[1]
+            self.assertEqual(head["Access-Control-Allow-Origin"], origin)
+
+    def test_names_that_nobody_has_are_refused(self):
+        os.symlink(self.other, self.path("models/stored.gguf"))
+        self.addCleanup(os.unlink, self.path("models/stored.gguf"))
+        self.refuse(1, ["default model", "'storde'", "did you mean 'stored'?"], "serve", "--port", "0",
+                    "--default-model", "storde")
+        misspelt = self.write("misspelt.toml", "[models.sotred]\nkeep_alive = 1\n")
+        self.refuse(1, ["[models.\"sotred\"]", "did you mean 'stored'?", "path"], "serve", "--port", "0", "--config",
+                    misspelt)
+        # Whether it is served or not, and whether it is named by a file or not.
+        right = self.write("right.toml", "[models.stored]\nkeep_alive = 1\n[models.toy]\nkeep_alive = 1\n")
+        server = self.start_server(self.toy, "--config", right)
+        self.assertEqual(server.request("GET", "/v1/models/toy")[0], 200)
+        # A registry may still bring them.
+        later = self.start_server("--config", misspelt, "--registry", "http://127.0.0.1:1", "--default-model", "nope")
+        self.assertRegex(later.stop()[1], "'sotred'.* is not there yet")
+
+    def test_what_is_in_force_though_nobody_set_it_is_shown(self):
+        environment = {"XDG_RUNTIME_DIR": self.path("runtime"), "XDG_DATA_HOME": self.path("data")}
+        found = self.settings(environment=environment)
+        for name, path in (("server.unix_socket", "runtime/quarrel/server.sock"), ("server.keys", "data/quarrel/keys.json")):
+            self.assertEqual((found[name]["value"], found[name]["source"]), (self.path(path), "default"))
+        # As a remark: named in a file they would have to be there.
+        text = self.succeed("config", environment=environment).out.decode()
+        self.assertRegex(text, r'(?m)^# unix_socket = ".*/runtime/quarrel/server\.sock" +# default$')
+        self.assertRegex(text, r'(?m)^# keys = ".*/data/quarrel/keys\.json" +# default$')
+        self.assertIsNone(self.settings(environment={"XDG_RUNTIME_DIR": ""})["server.unix_socket"]["value"])
 
     def test_models_of_the_file_are_served(self):
         status, _, body = self.server.request("GET", "/v1/models")

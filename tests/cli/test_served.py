@@ -190,7 +190,7 @@ class Served(ServeTest):
         self.assertEqual(os.stat(folder).st_mode & 0o777, 0o700)
         self.assertEqual(os.stat(os.path.join(folder, "server.sock")).st_mode & 0o777, 0o600)
         self.assertEqual(server.post("/api/chat", {"model": "toy", "messages": []})[0], 200)
-        self.assertIn(b"toy", self.succeed("ps", "--port", "1", environment=environment).out)
+        self.assertIn(b"toy", self.succeed("ps", environment=environment).out)
         used = lambda: json.loads(server.request("GET", "/api/ps")[2])["models"][0]["expires_at"][:22]
         before = used()
         self.run_toy(environment=environment)
@@ -198,7 +198,7 @@ class Served(ServeTest):
         # A second server does without, and so does one whose folder is not its own.
         second = self.start_server(self.toy, **environment)
         self.assertIn("another server does", second.stop()[1])
-        self.assertIn(b"toy", self.succeed("ps", "--port", "1", environment=environment).out)
+        self.assertIn(b"toy", self.succeed("ps", environment=environment).out)
         self.assertEqual(server.stop()[0], 0)
         os.chmod(folder, 0o755)
         third = self.start_server(self.toy, **environment)
@@ -206,6 +206,42 @@ class Served(ServeTest):
         none = self.start_server(self.toy, "--unix-socket", "none", **environment)
         self.assertEqual(none.stop()[0], 0)
         self.assertEqual(os.listdir(folder), [])
+
+    def test_whoever_names_a_port_means_the_server_there(self):
+        """Two servers: one has the usual socket, the other one has to do without."""
+        runtime = self.path("shared")
+        os.mkdir(runtime, 0o700)
+        environment = {"XDG_RUNTIME_DIR": runtime, "QUARREL_UNIX_SOCKET": ""}
+        usual = self.start_server(self.toy, **environment)
+        other = self.start_server(self.toy, **environment)
+
+        def held(server):
+            return [model["name"] for model in json.loads(server.request("GET", "/api/ps")[2])["models"]]
+
+        config = self.path("other.toml")
+        with open(config, "w", encoding="utf-8") as file:
+            file.write(f"[server]\nport = {other.port}\n")
+        ways = [(("--port", str(other.port)), {}), (("--host", f"http://127.0.0.1:{other.port}"), {}),
+                ((), {"QUARREL_PORT": str(other.port)}), (("--config", config), {})]
+        for arguments, variables in ways:
+            with self.subTest(arguments=arguments, variables=variables):
+                for server in (usual, other):
+                    self.assertEqual(server.post("/api/chat", {"model": "toy", "messages": []})[0], 200)
+                everything = {**environment, **variables}
+                self.assertIn(b"toy", self.succeed("ps", *arguments, environment=everything).out)
+                self.succeed("stop", "toy", *arguments, environment=everything)
+                self.assertEqual((held(usual), held(other)), (["toy:latest"], []))
+        self.refuse(1, ["no server runs at 127.0.0.1 port 1;"], "ps", "--port", "1", environment=environment)
+        # A socket that is named as well is tried first.
+        path = os.path.join(runtime, "quarrel", "server.sock")
+        self.assertIn(b"toy", self.succeed("ps", "--port", "1", "--unix-socket", path, environment=environment).out)
+
+    def test_help_is_that_of_a_command_that_asks(self):
+        for command in ("ps", "stop"):
+            text = self.succeed(command, "--help").out.decode()
+            self.assertIn("Where the server is", text)
+            self.assertNotIn("isten on this socket", text)
+            self.assertNotIn("Address to listen on", text)
 
     def test_an_interrupt_ends_the_answer(self):
         self.load()

@@ -46,7 +46,7 @@ class Settings : public ::testing::Test {
       resolve({.file = path});
       ADD_FAILURE() << text << " was taken";
     } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::bad_input);
+      EXPECT_EQ(error.kind(), ErrorKind::usage);
       EXPECT_EQ(std::string(error.what()), path + ", " + words);
     }
   }
@@ -77,6 +77,23 @@ TEST_F(Settings, EachSourceOverridesTheOneBefore) {
   EXPECT_EQ(entry(in_force, "server.drain").source, "default");
   EXPECT_EQ(in_force.settings.drain, std::chrono::seconds(30));
   EXPECT_FALSE(entry(in_force, "server.unix_socket").value);
+}
+
+TEST_F(Settings, WhoSaidItIsKnown) {
+  test::TempDir home;
+  std::filesystem::create_directories(home.path() / ".config/quarrel");
+  std::ofstream(home.path() / ".config/quarrel/config.toml") << "[server]\nport = 7\nhost = \"::1\"";
+  const Variables usual = {{"HOME", home.path().string()}};
+  EXPECT_EQ(resolve({}).origin("server.port"), SettingOrigin::standing);
+  EXPECT_EQ(resolve({}, usual).origin("server.port"), SettingOrigin::standing);
+  const std::string path = file("[server]\nport = 8");
+  GivenSettings given{.file = path};
+  EXPECT_EQ(resolve(given, usual).origin("server.port"), SettingOrigin::named_file);
+  EXPECT_EQ(resolve(given, usual).origin("server.unix_socket"), SettingOrigin::standing);
+  EXPECT_EQ(resolve({}, {{"QUARREL_CONFIG", path}}).origin("server.port"), SettingOrigin::named_file);
+  EXPECT_EQ(resolve(given, {{"QUARREL_PORT", "9"}}).origin("server.port"), SettingOrigin::variable);
+  given.flags = {{&row("server.port"), {"10"}}};
+  EXPECT_EQ(resolve(given, {{"QUARREL_PORT", "9"}}).origin("server.port"), SettingOrigin::flag);
 }
 
 TEST_F(Settings, TheFileIsNamedOrLiesInItsPlace) {

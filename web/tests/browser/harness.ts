@@ -28,7 +28,7 @@ export async function startServer(models: readonly string[], options: readonly s
     let said = "";
     const read = (chunk: Buffer): void => {
       said += chunk.toString();
-      const found = /on (https?:\/\/[^\s]+)/.exec(said);
+      const found = /on (https?:\/\/[^\s"]+)[\s"]/.exec(said);
       if (found?.[1]) ready(found[1]);
     };
     child.stdout.on("data", read);
