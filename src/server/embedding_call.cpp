@@ -208,8 +208,9 @@ class EmbeddingCall final : public RunningCall, public std::enable_shared_from_t
       const std::optional<ApiError> given = why();
       const ApiError& said = given ? *given : caught;
       log_fault(service_.log(), record_->id(), said, error);
-      record_->update([&](RequestFacts& facts) { facts.error = said.type; });
-      if (exchange != nullptr) exchange->respond(answer_.fail(said));
+      if (exchange == nullptr) return;  // its client has left
+      record_->update([&](RequestFacts& facts) { note_error(facts, said); });
+      exchange->respond(answer_.fail(said));
     } catch (const std::exception&) {
       if (exchange != nullptr) exchange->abandon();
     }

@@ -87,6 +87,7 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
  private:
   // An engine that lives ends by itself what has waited too long.
   static constexpr std::chrono::seconds kGrace{1};
+  static constexpr const char* kCancelled = "cancelled";
 
   void prepared(const OfferedModel& model, const AcquireOptions& options, std::exception_ptr error) {
     try {
@@ -191,7 +192,7 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
     } catch (const std::exception& error) {
       // Nobody would call again, and the client would wait for ever.
       answers_left_ = 0;
-      record_->update([](RequestFacts& facts) { facts.error = "server_error"; });
+      record_->update([&](RequestFacts& facts) { note_error(facts, failed(FinishReason::failed, error.what())); });
       writer_->abandon();
       service_.log().try_warn("request {} failed: {}", record_->id(), error.what());
     }
@@ -258,28 +259,30 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
 
   static ApiError failed(FinishReason reason, const std::string& message) {
     switch (reason) {
-      case FinishReason::cancelled: return {503, "unavailable_error", "cancelled", message};
+      case FinishReason::cancelled: return {503, "unavailable_error", kCancelled, message};
       case FinishReason::timeout: return {503, "unavailable_error", "timeout", message};
       case FinishReason::no_token: return {400, "invalid_request_error", "no_token", message};
       default: return {500, "server_error", "model_failed", message};
     }
   }
 
-  // Who ended it may have said why. Whoever asked and wants no more has what it wants.
+  // Who ended it may have said why.
   void fail(FinishReason reason, const std::string& message) {
     note_usage();
-    const bool cancelled = reason == FinishReason::cancelled;
-    if (const std::optional<ApiError> given = why(); given && cancelled) return tell(*given);
-    const ApiError error = failed(reason, message);
-    if (cancelled && writer_->stop_is_wanted()) {
-      record_->update([&](RequestFacts& facts) { facts.finish_reason = reason_name(reason); });
-      return writer_->fail(error);
-    }
-    tell(error);
+    if (const std::optional<ApiError> given = why(); given && reason == FinishReason::cancelled) return tell(*given);
+    tell(failed(reason, message));
   }
 
+  // Whoever asked and wants no more, or is not there any more, has met no failure.
   void tell(const ApiError& error) {
-    record_->update([&](RequestFacts& facts) { facts.error = error.type; });
+    const bool left = cancelled() && !why() && error.code == kCancelled;
+    record_->update([&](RequestFacts& facts) {
+      if (left) {
+        facts.finish_reason = reason_name(FinishReason::cancelled);
+      } else {
+        note_error(facts, error);
+      }
+    });
     writer_->fail(error);
   }
 

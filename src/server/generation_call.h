@@ -31,8 +31,6 @@ class AnswerWriter {
   virtual void fail(const ApiError& error) = 0;
   // There will be no answer, or not the rest of it, and nothing can be said: nobody may take a part for the whole.
   virtual void abandon() = 0;
-  // Whoever asked has said that it wants no more: the end of a cancelled answer is no failure then.
-  virtual bool stop_is_wanted() const { return false; }
 };
 
 // Of an answer to an HTTP request.

@@ -44,7 +44,7 @@ class ModelCall : public std::enable_shared_from_this<ModelCall> {
     const auto exchange = exchange_.lock();
     if (exchange == nullptr) return;
     try {
-      record_->update([&](RequestFacts& facts) { facts.error = said.type; });
+      record_->update([&](RequestFacts& facts) { note_error(facts, said); });
       exchange->respond(plain_error(said));
     } catch (const std::exception&) {
       exchange->abandon();

@@ -36,9 +36,10 @@ class EventWriter final : public AnswerWriter {
   void end(const Usage& usage) override;
   void fail(const ApiError& error) override;
   void abandon() override;
-  bool stop_is_wanted() const override { return options_.stopped != nullptr && *options_.stopped; }
 
  private:
+  // Whoever asked has said that it wants no more: the end of a cancelled answer is no failure then.
+  bool stop_is_wanted() const { return options_.stopped != nullptr && *options_.stopped; }
   void tell_progress(const GenerationEvent& event);
   void put_end(AnswerEnd end);
 

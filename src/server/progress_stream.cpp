@@ -59,7 +59,7 @@ void ProgressStream::fail(const ApiError& error) {
   const std::shared_ptr<Exchange> exchange = ended_ ? nullptr : exchange_.lock();
   ended_ = true;
   if (exchange == nullptr) return;
-  exchange->request().record->update([&](RequestFacts& facts) { facts.error = error.type; });
+  exchange->request().record->update([&](RequestFacts& facts) { note_error(facts, error); });
   if (stream_) {
     exchange->finish();
   } else {

@@ -315,10 +315,7 @@ void SocketSession::ask(const AnswerPlace& place, const NativeRequest& request,
     const ApiError error = api_error(std::current_exception());
     if (record != nullptr) {
       log_fault(service_.log(), record->id(), error, std::current_exception());
-      record->update([&](RequestFacts& facts) {
-        facts.status = error.status;
-        facts.error = error.type;
-      });
+      record->update([&](RequestFacts& facts) { note_error(facts, error); });
     }
     const AnswerEvent event = failure_event(error);
     target->take(std::span(&event, 1), {});

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "server/api_error.h"
+#include "server/routes.h"
+
 namespace quarrel {
 namespace {
 
@@ -51,6 +54,42 @@ TEST(RequestRecord, OneThatNobodyHoldsHasEnded) {
   std::make_shared<RequestRecord>(RequestFacts{.id = "r2"}, RequestObservers{counted}).reset();
   EXPECT_EQ(counted->ends, 1);
   EXPECT_EQ(counted->last.id, "r2");
+}
+
+TEST(RequestRecord, AClientThatLeavesIsNoFailure) {
+  RequestFacts waiting{.model = "toy"};
+  note_departure(waiting);
+  EXPECT_EQ(waiting.status, 499u);
+  EXPECT_EQ(waiting.finish_reason, "cancelled");
+  EXPECT_EQ(waiting.error, "");
+  RequestFacts streaming{.model = "toy", .status = 200};
+  note_departure(streaming);
+  EXPECT_EQ(streaming.status, 200u) << "its head was out";
+  EXPECT_EQ(streaming.finish_reason, "cancelled");
+  RequestFacts answered{.model = "toy", .status = 200, .finish_reason = "stop"};
+  note_departure(answered);
+  EXPECT_EQ(answered.finish_reason, "stop") << "only its end was not read";
+  RequestFacts listing;
+  note_departure(listing);
+  EXPECT_EQ(listing.finish_reason, "") << "nothing was generated";
+}
+
+TEST(RequestRecord, AnErrorHasItsCodeAndWithoutAHeadItsStatus) {
+  const ApiError error(400, "invalid_request_error", "context_length_exceeded", "too long");
+  RequestFacts message{.status = 200};
+  note_error(message, error);
+  EXPECT_EQ(message.status, 400u);
+  EXPECT_EQ(message.error, "invalid_request_error");
+  EXPECT_EQ(message.code, "context_length_exceeded");
+  RequestFacts begun{.row = routes().data(), .status = 200};
+  note_error(begun, error);
+  EXPECT_EQ(begun.status, 200u) << "that is what its client was sent";
+  // Where nothing could be sent it was our fault.
+  RequestFacts broken{.row = routes().data(), .model = "toy"};
+  note_error(broken, {500, "server_error", "model_failed", "it broke"});
+  note_departure(broken);
+  EXPECT_EQ(broken.status, 500u);
+  EXPECT_EQ(broken.finish_reason, "");
 }
 
 TEST(Caller, MayUseWhatItsListHasOrAll) {

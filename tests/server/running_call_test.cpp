@@ -90,14 +90,24 @@ TEST_F(RunningCallTest, ACancelWaitsForNobody) {
   EXPECT_EQ(reader_->end_->error->code, "cancelled");
 }
 
-TEST_F(RunningCallTest, AnyOtherCancelIsOne) {
+TEST_F(RunningCallTest, AReaderThatIsGoneIsNoFailureEither) {
   const auto call = start(endless);
   write_until([&] { return reader_->events_ > 2; });
   call->cancel();
   write_until([&] { return reader_->end_ != nullptr; });
   ASSERT_TRUE(reader_->end_->error);
-  EXPECT_EQ(reader_->end_->error->code, "cancelled");
+  EXPECT_EQ(reader_->end_->error->code, "cancelled") << "whoever takes its place is told";
+  EXPECT_EQ(record_->facts().error, "");
+  EXPECT_EQ(record_->facts().finish_reason, "cancelled");
+}
+
+TEST_F(RunningCallTest, ACancelWithAReasonIsOne) {
+  const auto call = start(endless);
+  write_until([&] { return reader_->events_ > 2; });
+  call->end({503, "unavailable_error", "timeout", "it took too long"});
+  write_until([&] { return reader_->end_ != nullptr; });
   EXPECT_EQ(record_->facts().error, "unavailable_error");
+  EXPECT_EQ(record_->facts().code, "timeout");
 }
 
 // The call is there until its client has read the answer; a client that does not read keeps no model.

@@ -87,13 +87,14 @@ TEST(ServerLog, TextIsForPeopleAndLevelsCount) {
     RequestFacts broken = answered();
     broken.status = 500;
     broken.error = "server_error";
+    broken.code = "model_failed";
     RequestLog(log).ended(broken);
   }
   const std::vector<std::string> lines = lines_of(folder / "log");
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_NE(lines[0].find("warning: the disk is full\\x0aof lines\\x1b[2J"), std::string::npos) << lines[0];
   EXPECT_NE(lines[1].find("POST /v1/chat/completions 500"), std::string::npos) << lines[1];
-  EXPECT_NE(lines[1].find("server_error [abc-1]"), std::string::npos) << lines[1];
+  EXPECT_NE(lines[1].find("server_error model_failed [abc-1]"), std::string::npos) << lines[1];
 }
 
 TEST(ServerLog, KeysAreMasked) {

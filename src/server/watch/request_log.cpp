@@ -65,6 +65,7 @@ std::string request_json(const RequestFacts& facts) {
   add_time("duration_ms", milliseconds(facts.begun, facts.ended));
   add_text("finish_reason", facts.finish_reason);
   add_text("error", facts.error);
+  add_text("code", facts.code);
   add_text("trace_id", trace_of(facts));
   return json;
 }
@@ -79,7 +80,7 @@ std::string request_text(const RequestFacts& facts) {
   if (const auto first = milliseconds(facts.begun, facts.first_token))
     text += fmt::format(", first after {:.1f} ms", *first);
   if (const auto all = milliseconds(facts.begun, facts.ended)) text += fmt::format(", {:.1f} ms", *all);
-  text += spaced(facts.finish_reason) + spaced(facts.error);
+  text += spaced(facts.finish_reason) + spaced(facts.error) + spaced(facts.code);
   return text + fmt::format(" [{}]", facts.id);
 }
 

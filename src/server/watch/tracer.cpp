@@ -39,6 +39,7 @@ Span whole_span(const RequestFacts& facts, std::chrono::nanoseconds since_1970) 
   add_text(span, "gen_ai.request.model", facts.model);
   if (facts.status != 0) add_count(span, "http.response.status_code", facts.status);
   add_text(span, "error.type", facts.error);
+  add_text(span, "quarrel.error.code", facts.code);
   if (facts.model.empty()) return span;
   add_count(span, "gen_ai.usage.input_tokens", facts.prompt_tokens);
   add_count(span, "gen_ai.usage.output_tokens", facts.generated_tokens);
