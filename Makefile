@@ -123,6 +123,8 @@ format: setup-format  ## lays out the C++ sources
 check-style: setup-format  ## the house rules and the layout
 	@python3 tools/check_source.py --self-test
 	@python3 tools/check_source.py
+	@python3 tools/check_commits.py --self-test
+	@python3 tools/check_commits.py
 	@$(SOURCES) | xargs -0 -r clang-format-19 --dry-run --Werror
 
 lint: check-style setup-lint build/lint/build.ninja  ## the same, and clang-tidy
