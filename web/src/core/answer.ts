@@ -1,7 +1,8 @@
 // An answer on its way: what both ways to the server (socket.ts, event_stream.ts) tell of it, read from what they carry.
 import type { Failure } from "./failure.ts";
 import { field, isRecord, numberOr, textOr } from "./json.ts";
-import type { FinishReason } from "./types.ts";
+import { readSources } from "./sources.ts";
+import type { FinishReason, Source } from "./types.ts";
 
 export interface AnswerPiece {
   text: string;
@@ -17,6 +18,8 @@ export interface AnswerEnd {
   generatedTokens: number;
   promptTokens: number;
   tokensPerSecond: number;
+  /** The texts that it was asked with; null or not there: without, or it is not told. */
+  sources?: readonly Source[] | null;
 }
 
 /** `loading`: the model is looked for and perhaps loaded; `generating`: the model has taken the request, which may have to
@@ -69,6 +72,7 @@ export function readEnd(payload: unknown): AnswerEnd | null {
     generatedTokens: numberOr(field(payload, "tokens_generated"), 0),
     promptTokens: numberOr(field(payload, "prompt_tokens"), 0),
     tokensPerSecond: numberOr(field(payload, "tokens_per_sec"), 0),
+    sources: readSources(field(payload, "sources")),
   };
 }
 

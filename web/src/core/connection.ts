@@ -17,8 +17,10 @@ const quietTime = 15_000;
 const answerTime = 10_000;
 /** An attempt that takes longer has failed. */
 const openTime = 10_000;
-/** Longer prompts go by HTTP, which takes more than a message may have. */
+/** Longer prompts go by HTTP, which takes more than a message may have. In bytes, as the server counts. */
 const longestMessage = 900_000;
+/** How a server closes that was sent more than it takes. */
+const tooBig = 1009;
 /** So many attempts fail, although the server answers by HTTP, before events come in the socket's place. */
 const socketAttempts = 2;
 const eventsProbeEvery = 15_000;
@@ -35,6 +37,12 @@ export interface SocketLike {
 
 export type OpenSocket = (protocols: string[]) => SocketLike;
 
+function isLong(body: unknown): boolean {
+  const text = JSON.stringify(body);
+  if (text.length > longestMessage || text.length * 3 <= longestMessage) return text.length > longestMessage;
+  return new TextEncoder().encode(text).length > longestMessage;
+}
+
 function toBase64Url(text: string): string {
   const bytes = new TextEncoder().encode(text);
   return btoa(String.fromCharCode(...bytes)).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
@@ -43,6 +51,10 @@ function toBase64Url(text: string): string {
 /** A browser's WebSocket has no headers of ours: the key is a subprotocol, which no log keeps. */
 export function protocolsFor(key: string | null): string[] {
   return key === null ? ["quarrel.v1"] : ["quarrel.v1", `quarrel.key.${toBase64Url(key)}`];
+}
+
+function keyNeeded(): Failure {
+  return new Failure("KEY_NEEDED", "The server needs a key.");
 }
 
 const beginning: ConnectionStatus = { state: "connecting", transport: "websocket", retryAt: null, attempt: 0, reason: "" };
@@ -59,7 +71,8 @@ export class ServerConnection implements Connection {
   private readonly answers: SocketAnswers;
   private socket: SocketLike | null = null;
   private opened = false;
-  private attempt = 0;
+  private attempt = 0; // since the server last said something
+  private withoutKey = false; // it wants a key and has none: there is no use in trying
   private refusedSockets = 0;
   private byEvents = 0; // answers that run by server-sent events
   private retryTimer: ReturnType<typeof setTimeout> | null = null;
@@ -85,7 +98,11 @@ export class ServerConnection implements Connection {
 
   ask(body: Record<string, unknown>, receiver: AnswerReceiver, resume: string | null): AnswerHandle {
     const resumable = { ...body, resume: true };
-    const long = resume === null && JSON.stringify(resumable).length > longestMessage;
+    if (this.withoutKey) {
+      queueMicrotask(() => receiver.failed(keyNeeded()));
+      return { stop: () => undefined };
+    }
+    const long = resume === null && isLong(resumable);
     if (!long && this.status.get().transport === "websocket") return this.answers.ask(resumable, receiver, resume);
     return this.askByEvents(resumable, receiver, resume);
   }
@@ -109,10 +126,12 @@ export class ServerConnection implements Connection {
   // ---- Attempts ----
 
   private connect(): void {
+    this.withoutKey = false;
     this.show({ state: "connecting", retryAt: null, reason: "" });
     let socket: SocketLike;
+    const key = this.keys.current();
     try {
-      socket = this.openSocket(protocolsFor(this.keys.current()));
+      socket = this.openSocket(protocolsFor(key));
     } catch {
       void this.attemptFailed();
       return;
@@ -120,16 +139,16 @@ export class ServerConnection implements Connection {
     this.socket = socket;
     this.opened = false;
     this.expect(openTime, () => this.drop(socket));
-    socket.onopen = () => this.socketOpened(socket);
+    socket.onopen = () => this.socketOpened(socket, key);
     socket.onmessage = (event: MessageEvent<unknown>) => this.socketMessage(socket, event.data);
-    socket.onclose = () => this.socketClosed(socket);
+    socket.onclose = (event: CloseEvent) => this.socketClosed(socket, event.code);
     socket.onerror = () => undefined; // onclose follows
   }
 
-  private socketOpened(socket: SocketLike): void {
+  private socketOpened(socket: SocketLike, key: string | null): void {
     if (socket !== this.socket) return;
     this.opened = true;
-    this.attempt = 0;
+    this.keys.accept(key);
     this.refusedSockets = 0;
     this.listen(socket);
     this.show({ state: "connected", transport: "websocket", attempt: 0, retryAt: null, reason: "" });
@@ -138,10 +157,12 @@ export class ServerConnection implements Connection {
     this.send({ type: "status", id: "page-status" });
   }
 
-  private socketClosed(socket: SocketLike): void {
+  private socketClosed(socket: SocketLike, code = 0): void {
     if (socket !== this.socket) return;
     this.socket = null;
     this.clearQuiet();
+    // Sent again, it would end the next connection too, and every other answer with it.
+    if (code === tooBig) this.answers.moveUnheard((...answer) => this.askByEvents(...answer));
     this.answers.disconnected();
     if (this.opened) this.waitForRetry("The connection was lost.");
     else void this.attemptFailed();
@@ -149,12 +170,15 @@ export class ServerConnection implements Connection {
 
   /** Why a socket could not be opened the browser does not say: an ordinary request tells. */
   private async attemptFailed(): Promise<void> {
+    const key = this.keys.current();
     try {
       await this.api.json("/api/models");
+      this.keys.accept(key);
     } catch (error) {
       const { code, message, retryAfter } = asFailure(error).error;
       if (code === "KEY_NEEDED") {
-        this.answers.failAll(new Failure("KEY_NEEDED", "The server needs a key."));
+        this.withoutKey = true;
+        this.answers.failAll(keyNeeded());
         this.show({ state: "disconnected", retryAt: null, reason: "The server needs a key." }); return;
       }
       this.waitForRetry(code === "CONNECTION_LOST" ? "The server cannot be reached." : message, retryAfter); return;
@@ -190,7 +214,7 @@ export class ServerConnection implements Connection {
   private useEvents(): void {
     this.attempt = 0;
     this.show({ state: "connected", transport: "sse", retryAt: null, attempt: 0, reason: "" });
-    for (const { body, receiver, place } of this.answers.takeAll()) this.askByEvents(body, receiver, place);
+    this.answers.moveAll((...answer) => this.askByEvents(...answer));
     this.serverStatus.emit(null);
     this.probeEvents();
   }
@@ -216,6 +240,7 @@ export class ServerConnection implements Connection {
   private socketMessage(socket: SocketLike, data: unknown): void {
     if (socket !== this.socket || typeof data !== "string") return;
     this.listen(socket);
+    this.attempt = 0;
     const message = parseJson(data);
     const id = textOr(field(message, "id"), "");
     const payload = field(message, "payload");

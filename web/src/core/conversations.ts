@@ -105,6 +105,13 @@ export class Conversations implements ConversationStore {
     this.changes.emit({ kind: "path", conversationId });
   }
 
+  show(conversationId: string, messageId: string): void {
+    const chosen = this.line(conversationId, messageId).map((one) => [one.parentId ?? rootKey, one.id] as const);
+    if (chosen.length === 0) return;
+    this.update(conversationId, (record) => ({ ...record, selected: { ...record.selected, ...Object.fromEntries(chosen) } }));
+    this.changes.emit({ kind: "path", conversationId });
+  }
+
   rename(id: string, title: string): void {
     const given = title.trim();
     this.update(id, (record) => ({ ...record, title: given === "" ? record.title : given, titleIsOwn: given !== "" || record.titleIsOwn }));
@@ -293,7 +300,9 @@ export class Conversations implements ConversationStore {
     if (tree === undefined) return;
     const kept = await this.database.message(id);
     if (kept === null || this.keeper.holds(id)) return;
+    const before = tree.get(id)?.state;
     const isNew = tree.put(kept);
+    if (kept.state === "writing" && before !== "writing") this.orphans.emit(kept);
     this.changes.emit(isNew ? { kind: "path", conversationId } : { kind: "message", conversationId, messageId: id });
   }
 }

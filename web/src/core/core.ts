@@ -6,6 +6,7 @@ import type { OpenSocket } from "./connection.ts";
 import { Conversations } from "./conversations.ts";
 import { createDashboard } from "./dashboard.ts";
 import { openDatabase } from "./database.ts";
+import { KeptDrafts } from "./drafts.ts";
 import { createEmbeddings } from "./embeddings.ts";
 import { ChatController } from "./generation.ts";
 import { newId } from "./identifier.ts";
@@ -55,10 +56,13 @@ function followServer(connection: ServerConnection, models: Models, keys: Keys, 
   keys.changed.on(() => models.mayControl.set(null));
 }
 
-function followPage(connection: ServerConnection, conversations: Conversations, readSettings: () => void): void {
+function followPage(connection: ServerConnection, conversations: Conversations, drafts: KeptDrafts, readSettings: () => void): void {
   addEventListener("online", () => connection.retry());
   addEventListener("storage", readSettings);
-  addEventListener("pagehide", () => void conversations.keeper.flush());
+  addEventListener("pagehide", () => {
+    drafts.save();
+    void conversations.keeper.flush();
+  });
   document.addEventListener("visibilitychange", () => {
     if (document.visibilityState === "hidden") void conversations.keeper.flush();
     else connection.retry();
@@ -69,7 +73,9 @@ export async function createCore(): Promise<Core> {
   const lasting = storageOf(() => localStorage);
   // Browsers that follow the standard have no `subtle` outside secure contexts, whatever its type says.
   const subtle = crypto.subtle as SubtleCrypto | undefined;
-  const keys = new Keys({ session: storageOf(() => sessionStorage), lasting, crypto: subtle ?? null });
+  const session = storageOf(() => sessionStorage);
+  const keys = new Keys({ session, lasting, crypto: subtle ?? null });
+  const drafts = new KeptDrafts(session);
   const api = new Api(keys, (url, options) => fetch(url, options));
   const settings = createSettings(lasting, newId);
   const tabs = openTabs();
@@ -83,11 +89,11 @@ export async function createCore(): Promise<Core> {
     void readVersion(api, version).catch(() => undefined);
   };
   followServer(connection, models, keys, readAll);
-  followPage(connection, conversations, () => settings.readAgain());
+  followPage(connection, conversations, drafts, () => settings.readAgain());
   await conversations.start();
   connection.start();
   return {
-    version, settings, conversations, connection, models, chat, keys,
+    version, settings, conversations, drafts, connection, models, chat, keys,
     dashboard: createDashboard(connection),
     benchmark: createBenchmark(connection),
     embeddings: createEmbeddings(api),

@@ -5,11 +5,14 @@ import { field, isRecord, numberOr, textOr } from "./json.ts";
 
 export class Failure extends Error implements RequestFailure {
   readonly error: RequestError;
+  /** The server's own name for it; empty: there is none. */
+  readonly reason: string;
 
-  constructor(code: ErrorCode, message: string, retryAfter: number | null = null) {
+  constructor(code: ErrorCode, message: string, retryAfter: number | null = null, reason = "") {
     super(message);
     this.name = "Failure";
     this.error = { code, message, retryAfter };
+    this.reason = reason;
   }
 }
 
@@ -17,8 +20,16 @@ const codes: readonly ErrorCode[] = [
   "INVALID_REQUEST", "MODEL_NOT_FOUND", "INFERENCE_ERROR", "CONNECTION_LOST", "RATE_LIMITED", "QUEUE_FULL", "CONTEXT_FULL",
 ];
 
-/** How the server names a prompt beyond the context. */
-const tooLong = "context_length_exceeded";
+/** What the server's own reasons mean here, whatever the status or code they come with. */
+const reasons: Readonly<Record<string, ErrorCode>> = {
+  context_length_exceeded: "CONTEXT_FULL",
+  answer_not_found: "ANSWER_LOST",
+  connection_lost: "ANSWER_TAKEN",
+};
+
+function codeOfReason(reason: unknown): ErrorCode | null {
+  return typeof reason === "string" && Object.hasOwn(reasons, reason) ? (reasons[reason] ?? null) : null;
+}
 
 function sentence(text: string): string {
   const trimmed = text.trim();
@@ -33,11 +44,13 @@ export function failureOfSocket(payload: unknown): Failure {
   const given = field(payload, "code");
   const code = codes.find((one) => one === given) ?? "INFERENCE_ERROR";
   const retryAfter = numberOr(field(payload, "retry_after"), null);
-  return new Failure(field(payload, "reason") === tooLong ? "CONTEXT_FULL" : code, sentence(said), retryAfter);
+  const reason = textOr(field(payload, "reason"), "");
+  return new Failure(codeOfReason(reason) ?? code, sentence(said), retryAfter, reason);
 }
 
 function codeOfStatus(status: number, reason: unknown): ErrorCode {
-  if (reason === tooLong) return "CONTEXT_FULL";
+  const known = codeOfReason(reason);
+  if (known !== null) return known;
   if (status === 401) return "KEY_NEEDED";
   if (status === 403) return "NOT_ALLOWED";
   if (status === 404) return "MODEL_NOT_FOUND";
@@ -54,7 +67,7 @@ function readError(body: unknown): { said: string; reason: unknown } {
 
 export function failureOfStatus(status: number, body: unknown, retryAfter: number | null): Failure {
   const { said, reason } = readError(body);
-  return new Failure(codeOfStatus(status, reason), said === "" ? `The server answered with status ${status}.` : sentence(said), retryAfter);
+  return new Failure(codeOfStatus(status, reason), said === "" ? `The server answered with status ${status}.` : sentence(said), retryAfter, textOr(reason, ""));
 }
 
 export function lost(message = "The server cannot be reached. Is it running?"): Failure {

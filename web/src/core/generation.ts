@@ -1,18 +1,17 @@
 // Asking and answering: messages become requests, what comes back becomes messages. An answer that this tab began is this
 // tab's; one whose tab is gone is taken up again where the server still has it.
+import { AnswersElsewhere } from "./answers_elsewhere.ts";
 import type { AnswerEnd, AnswerHandle, AnswerNews, AnswerPiece, AnswerReceiver } from "./answer.ts";
 import type { Conversations } from "./conversations.ts";
 import { Failure } from "./failure.ts";
 import type { Models } from "./models.ts";
 import { Cell } from "./observable.ts";
 import type { StoredMessage } from "./records.ts";
+import { asRetrievalFailure, retrievalField, retrievalProblem } from "./retrieval.ts";
 import { requestFields } from "./settings.ts";
 import type { Tabs } from "./tabs.ts";
 import type { Chat, Message, RunningAnswer, Settings, SettingsStore } from "./types.ts";
 
-/** How long the other tabs have to say that an answer is theirs, and how often they are asked. */
-const tabTime = 400;
-const tabEvery = 10_000;
 /** The running answer's figures are shown so often. */
 const showEvery = 200;
 /** A request whose prompt is not read after so long is in a queue. */
@@ -46,29 +45,28 @@ export class ChatController implements Chat {
   private readonly conversations: Conversations;
   private readonly settings: SettingsStore;
   private readonly models: Models;
-  private readonly tabs: Tabs;
   private readonly newId: () => string;
   private readonly byConversation = new Map<string, Running>();
-  private readonly claimed = new Set<string>(); // answers that other tabs said are theirs
+  private readonly elsewhere: AnswersElsewhere;
 
   constructor(parts: { source: AnswerSource; conversations: Conversations; settings: SettingsStore; models: Models; tabs: Tabs; newId: () => string }) {
     this.source = parts.source;
     this.conversations = parts.conversations;
     this.settings = parts.settings;
     this.models = parts.models;
-    this.tabs = parts.tabs;
     this.newId = parts.newId;
-    this.conversations.orphans.on((message) => void this.adopt(message));
-    this.conversations.removed.on((ids) => ids.forEach((id) => this.stop(id)));
-    this.tabs.on((news) => {
-      if (news.kind === "writer") this.claimed.add(news.messageId);
-      else if (news.kind === "who" && this.writes(news.messageId)) this.tabs.tell({ kind: "writer", messageId: news.messageId });
+    this.elsewhere = new AnswersElsewhere(this.conversations, parts.tabs, parts.newId(), {
+      writes: (id) => this.writes(id),
+      stop: (id) => this.stop(this.ownOf(id)?.answer.conversationId ?? ""),
+      takeUp: (message) => this.takeUp(message),
+      changed: () => this.showAll(),
     });
+    this.conversations.removed.on((ids) => ids.forEach((id) => this.stop(id)));
   }
 
   async send(conversationId: string, text: string): Promise<void> {
     await this.conversations.open(conversationId);
-    if (this.byConversation.has(conversationId)) return;
+    if (this.isBusy(conversationId)) return;
     const parentId = this.conversations.path(conversationId).at(-1)?.message.id ?? null;
     this.ask(conversationId, this.newMessage(conversationId, parentId, "user", text));
   }
@@ -86,7 +84,8 @@ export class ChatController implements Chat {
     await this.conversations.open(conversationId);
     const message = this.free(conversationId, messageId);
     if (message?.role !== "assistant") return;
-    this.conversations.change(conversationId, messageId, { state: "writing", finishReason: null, error: null, resume: null });
+    const model = this.models.offered(message.model);
+    this.conversations.change(conversationId, messageId, { state: "writing", model, finishReason: null, error: null, resume: null });
     this.run(message, null, message.text !== "");
   }
 
@@ -98,23 +97,25 @@ export class ChatController implements Chat {
       this.ask(conversationId, this.newMessage(conversationId, message.parentId, "user", text));
       return;
     }
-    const { model, settings } = message;
-    this.conversations.add(conversationId, [{ ...this.newMessage(conversationId, message.parentId, "assistant", text), model, settings }]);
+    const { model, settings, sources } = message;
+    this.conversations.add(conversationId, [{ ...this.newMessage(conversationId, message.parentId, "assistant", text), model, settings, sources }]);
   }
 
   async retry(conversationId: string, messageId: string): Promise<void> {
     await this.conversations.open(conversationId);
     const message = this.free(conversationId, messageId);
     if (message?.role !== "assistant") return;
+    if (message.text !== "") return this.regenerate(conversationId, messageId);
     const { model, settings } = this.newAnswer(conversationId, message.parentId);
     this.conversations.change(conversationId, messageId, {
-      text: "", state: "writing", model, settings, finishReason: null, error: null, statistics: null, resume: null,
+      text: "", state: "writing", model, settings, finishReason: null, error: null, statistics: null, sources: null, resume: null,
     });
     this.run(message, null, false);
   }
 
   stop(conversationId: string): void {
     const running = this.byConversation.get(conversationId);
+    this.elsewhere.stop(conversationId);
     if (running === undefined) return;
     running.stopped = true;
     running.handle.stop();
@@ -126,7 +127,7 @@ export class ChatController implements Chat {
     const length = this.models.list.get().find((one) => one.name === model)?.contextLength ?? null;
     const last = path.findLast(({ message }) => message.statistics !== null && message.statistics.promptTokens > 0)?.message.statistics;
     const running = this.byConversation.get(conversationId);
-    if (running !== undefined && running.promptTokens > 0) return { used: running.promptTokens + running.answer.generatedTokens, length };
+    if (running !== undefined && running.promptTokens > 0) return { used: running.promptTokens + running.answer.generatedTokens - running.earlierTokens, length };
     return { used: last === undefined || last === null ? 0 : last.promptTokens + last.generatedTokens, length };
   }
 
@@ -138,15 +139,19 @@ export class ChatController implements Chat {
     this.run(answer, null, false);
   }
 
+  private isBusy(conversationId: string): boolean {
+    return this.running.get().has(conversationId);
+  }
+
   /** A message of a conversation in which nothing runs. */
   private free(conversationId: string, messageId: string): StoredMessage | null {
-    return this.byConversation.has(conversationId) ? null : this.conversations.message(conversationId, messageId);
+    return this.isBusy(conversationId) ? null : this.conversations.message(conversationId, messageId);
   }
 
   private newMessage(conversationId: string, parentId: string | null, role: Message["role"], text: string): StoredMessage {
     return {
       id: this.newId(), conversationId, parentId, role, createdAt: Date.now(), text, state: "complete",
-      model: null, settings: null, finishReason: null, error: null, statistics: null, resume: null,
+      model: null, settings: null, finishReason: null, error: null, statistics: null, sources: null, resume: null,
     };
   }
 
@@ -156,24 +161,30 @@ export class ChatController implements Chat {
   }
 
   private modelOf(conversationId: string): string | null {
-    return this.conversations.get(conversationId)?.model ?? this.models.defaultModel.get();
+    return this.models.offered(this.conversations.get(conversationId)?.model ?? null);
   }
 
   // ---- Requests ----
 
   private run(message: StoredMessage, resume: string | null, continuing: boolean): void {
     const { conversationId, id: messageId } = message;
+    const earlierTokens = continuing ? (message.statistics?.generatedTokens ?? 0) : 0;
     const answer: RunningAnswer = {
-      conversationId, messageId, phase: resume === null ? "sending" : "lost", progress: null, ahead: null, startedAt: Date.now(), generatedTokens: 0, tokensPerSecond: 0,
+      conversationId, messageId, phase: resume === null ? "sending" : "lost", progress: null, ahead: null, startedAt: Date.now(), generatedTokens: earlierTokens, tokensPerSecond: 0,
     };
     const running: Running = {
       answer, handle: { stop: () => undefined }, stopWatching: () => undefined, firstTokenAt: null, shownAt: 0, promptTokens: 0, stopped: false,
-      earlierTokens: continuing ? (message.statistics?.generatedTokens ?? 0) : 0,
+      earlierTokens,
     };
     this.byConversation.set(conversationId, running);
     this.show(running);
     if (this.models.known.get() && this.models.list.get().length === 0) {
       this.fail(running, new Failure("NO_MODEL", "There is no model. Fetch one with “quarrel pull default”, then try again."));
+      return;
+    }
+    const problem = retrievalProblem(this.settingsOf(message));
+    if (problem !== null && resume === null && !continuing) {
+      this.fail(running, problem);
       return;
     }
     running.handle = this.source.ask(this.bodyOf(message, continuing), {
@@ -185,13 +196,18 @@ export class ChatController implements Chat {
     }, resume);
   }
 
+  private settingsOf(message: StoredMessage): Settings {
+    return message.settings ?? this.settings.effective(this.conversations.get(message.conversationId));
+  }
+
   private bodyOf(message: StoredMessage, continuing: boolean): Record<string, unknown> {
-    const settings = message.settings ?? this.settings.effective(this.conversations.get(message.conversationId));
+    const settings = this.settingsOf(message);
     const line = this.conversations.line(message.conversationId, message.id);
     const messages = requestMessages(continuing ? line : line.slice(0, -1), settings.systemPrompt);
     const body: Record<string, unknown> = { messages, ...requestFields(settings) };
     if (message.model !== null) body["model"] = message.model;
     if (continuing) body["continue"] = true;
+    else Object.assign(body, retrievalField(settings)); // the server searches for a question's texts alone
     body["progress"] = true;
     return body;
   }
@@ -259,30 +275,28 @@ export class ChatController implements Chat {
   private end(running: Running, end: AnswerEnd): void {
     const { answer } = running;
     const promptTokens = end.promptTokens || running.promptTokens;
-    const generatedTokens = end.generatedTokens || answer.generatedTokens;
     const statistics = {
       // What was there before an answer was continued is part of the prompt now.
       promptTokens: Math.max(0, promptTokens - running.earlierTokens),
-      generatedTokens: generatedTokens + running.earlierTokens,
+      generatedTokens: end.generatedTokens > 0 ? end.generatedTokens + running.earlierTokens : answer.generatedTokens,
       tokensPerSecond: end.tokensPerSecond || answer.tokensPerSecond,
       timeToFirstToken: running.firstTokenAt === null ? null : running.firstTokenAt - answer.startedAt,
       duration: Date.now() - answer.startedAt,
     };
     const reason = running.stopped ? "cancelled" : end.reason;
     if (reason === "error") return this.fail(running, new Failure("INFERENCE_ERROR", "The server ended the answer before it was whole. Try again."));
-    this.finish(running, { state: "complete", finishReason: reason, statistics, resume: null });
+    const sources = end.sources ? { sources: end.sources } : {};
+    this.finish(running, { state: "complete", finishReason: reason, statistics, resume: null, ...sources });
   }
 
   private fail(running: Running, failure: Failure): void {
     const message = this.conversations.message(running.answer.conversationId, running.answer.messageId);
-    const kept = message !== null && message.text !== "";
-    const isLost = failure.error.code === "CONNECTION_LOST";
-    this.finish(running, {
-      state: kept && isLost ? "interrupted" : "failed",
-      finishReason: "error",
-      error: failure.error,
-      resume: null,
-    });
+    const { error } = message === null ? failure : asRetrievalFailure(failure, this.settingsOf(message), this.models.list.get());
+    if (error.code === "ANSWER_TAKEN" && message !== null) return this.handOver(running, message);
+    // What had come is no failure: it can be gone on with.
+    const isCut = message !== null && message.text !== "" && (error.code === "CONNECTION_LOST" || error.code === "ANSWER_LOST");
+    const end: Partial<StoredMessage> = isCut ? { state: "interrupted", error: null } : { state: "failed", error };
+    this.finish(running, { ...end, finishReason: "error", resume: null });
   }
 
   private finish(running: Running, patch: Partial<StoredMessage>): void {
@@ -309,27 +323,30 @@ export class ChatController implements Chat {
   }
 
   private showAll(): void {
-    this.running.set(new Map([...this.byConversation].map(([id, running]) => [id, { ...running.answer }])));
+    const own = [...this.byConversation.values()].map(({ answer }) => ({ ...answer }));
+    this.running.set(new Map([...this.elsewhere.all(), ...own].map((answer) => [answer.conversationId, answer])));
   }
 
   // ---- Answers of other tabs, and of tabs that are gone ----
 
   private writes(messageId: string): boolean {
-    return [...this.byConversation.values()].some(({ answer }) => answer.messageId === messageId);
+    return this.ownOf(messageId) !== null;
   }
 
-  private async adopt(message: StoredMessage): Promise<void> {
-    const { id, conversationId } = message;
-    this.claimed.delete(id);
-    this.tabs.tell({ kind: "who", messageId: id });
-    await new Promise((resolve) => setTimeout(resolve, tabTime));
-    const now = this.conversations.message(conversationId, id);
-    if (now?.state !== "writing" || this.writes(id)) return;
-    if (this.claimed.has(id)) {
-      setTimeout(() => void this.adopt(now), tabEvery);
-      return;
-    }
-    if (now.resume !== null && !this.byConversation.has(conversationId)) { this.run(now, now.resume, false); return; }
-    this.conversations.change(conversationId, id, { state: "interrupted", resume: null });
+  private ownOf(messageId: string): Running | null {
+    return [...this.byConversation.values()].find(({ answer }) => answer.messageId === messageId) ?? null;
+  }
+
+  private takeUp(message: StoredMessage): void {
+    const { id, conversationId, resume } = message;
+    if (resume !== null && !this.byConversation.has(conversationId)) this.run(message, resume, false);
+    else this.conversations.change(conversationId, id, { state: "interrupted", resume: null });
+  }
+
+  /** Another tab has taken up what ran here. */
+  private handOver(running: Running, message: StoredMessage): void {
+    running.stopWatching();
+    this.byConversation.delete(message.conversationId);
+    this.elsewhere.follow(message);
   }
 }

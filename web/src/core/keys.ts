@@ -70,6 +70,7 @@ export class Keys implements KeyStore, KeySource {
   readonly changed = new Emitter<undefined>();
   private readonly places: KeyPlaces;
   private key: string | null;
+  private unproven: string | null = null; // encrypted, and kept once the server has taken the key
 
   constructor(places: KeyPlaces) {
     this.places = places;
@@ -86,8 +87,17 @@ export class Keys implements KeyStore, KeySource {
     if (used !== this.key) return; // another one was given meanwhile
     this.refused.set(used !== null);
     this.key = null;
+    this.unproven = null;
     attempt(() => this.places.session?.removeItem(sessionPlace));
     this.state.set(used === null && this.kept() !== null ? "locked" : "needed");
+  }
+
+  /** The server has let in who came with this key. */
+  accept(used: string | null): void {
+    const { unproven } = this;
+    if (used === null || used !== this.key || unproven === null) return;
+    this.unproven = null;
+    attempt(() => this.places.lasting?.setItem(lastingPlace, unproven));
   }
 
   giveForSession(key: string): void {
@@ -98,9 +108,8 @@ export class Keys implements KeyStore, KeySource {
   async giveEncrypted(key: string, passphrase: string): Promise<void> {
     const { crypto, lasting } = this.places;
     if (crypto === null || lasting === null) throw new Error("Keys cannot be encrypted here: the page needs HTTPS or localhost.");
-    const kept = await encryptKey(crypto, key.trim(), passphrase);
-    lasting.setItem(lastingPlace, kept);
-    this.take(key.trim());
+    const encrypted = await encryptKey(crypto, key.trim(), passphrase);
+    this.take(key.trim(), encrypted);
   }
 
   async unlock(passphrase: string): Promise<boolean> {
@@ -116,13 +125,15 @@ export class Keys implements KeyStore, KeySource {
     attempt(() => this.places.session?.removeItem(sessionPlace));
     attempt(() => this.places.lasting?.removeItem(lastingPlace));
     this.key = null;
+    this.unproven = null;
     this.refused.set(false);
     this.state.set("open");
     this.changed.emit(undefined);
   }
 
-  private take(key: string): void {
+  private take(key: string, unproven: string | null = null): void {
     this.key = key;
+    this.unproven = unproven;
     this.refused.set(false);
     this.state.set("given");
     this.changed.emit(undefined);

@@ -1,15 +1,16 @@
 // Turns a model's text, which is hostile, into elements. Blocks that are finished are left alone: only the last one is
-// rendered again while text comes. HTML in the text is shown as text; what the parser makes passes a list of elements and
-// attributes that are allowed; nothing is fetched.
+// rendered again while text comes. HTML in the text is shown as text, but for <br>, <sub>, <sup> and <kbd>; formulas are
+// left as they are; what the parser makes passes a list of elements and attributes that are allowed; nothing is fetched.
 //
 // What it makes, for styles and handlers: `.md-block` around each block; `.md-code` (figure) with `.md-code__bar`,
 // `.md-code__language`, `button.md-code__copy[data-action="copy-code"]` and `pre.md-code__text > code`; `.md-table` (scrolls
-// inside itself, focusable) around tables; `a.md-link[rel][target]`; `.md-image` in place of images, with their text; hljs-*
-// inside code.
+// inside itself, focusable) around tables; `a.md-link[rel][target]`; `.md-image` in place of images, with their text;
+// `li.md-task` with a box in place of the list's own mark; `.md-math` around formulas; hljs-* inside code.
 import DOMPurify from "dompurify";
 import { Marked } from "marked";
 import type { Tokens } from "marked";
 import { BlockSplitter } from "./blocks.ts";
+import { directionOf } from "./direction.ts";
 import { highlightInto } from "./highlight.ts";
 
 export interface MarkdownView {
@@ -18,16 +19,25 @@ export interface MarkdownView {
 }
 
 const allowedElements = [
-  "a", "blockquote", "br", "code", "del", "em", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre", "span", "strong", "table", "tbody", "td",
-  "th", "thead", "tr", "ul",
+  "a", "blockquote", "br", "code", "del", "em", "h3", "h4", "h5", "h6", "hr", "kbd", "li", "ol", "p", "pre", "span", "strong", "sub", "sup",
+  "table", "tbody", "td", "th", "thead", "tr", "ul",
 ];
 const allowedAttributes = ["href", "align", "start", "class"];
 const allowedLinks = /^(?:https?:\/\/|mailto:)/i;
 const lineBreak = /^<br\s*\/?>$/i;
+const plainTag = /^<\/?(?:sub|sup|kbd)>$/i; // without attributes
+const ownClasses = ["md-image", "md-math", "md-task"];
+const formula = /^(?:\\\[[^]+?\\\]|\\\([^]+?\\\)|\$\$[^]+?\$\$)/;
+const formulaStart = { block: /(?<=\n)(?:\\\[|\$\$)/, inline: /\\[[(]|\$\$/ };
 
 function escapeHtml(text: string): string {
   const names: Readonly<Record<string, string>> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;" };
   return text.replace(/[&<>"']/g, (character) => names[character] ?? "");
+}
+
+function showHtml(text: string): string {
+  if (lineBreak.test(text.trim())) return "<br>";
+  return plainTag.test(text) ? text : escapeHtml(text);
 }
 
 const parser = new Marked({
@@ -35,7 +45,7 @@ const parser = new Marked({
   breaks: true,
   async: false,
   renderer: {
-    html: ({ text }: Tokens.HTML | Tokens.Tag) => (lineBreak.test(text.trim()) ? "<br>" : escapeHtml(text)),
+    html: ({ text }: Tokens.HTML | Tokens.Tag) => showHtml(text),
     image: ({ text, href }: Tokens.Image) => `<span class="md-image">${escapeHtml(text === "" ? href : text)}</span>`,
     checkbox: ({ checked }: Tokens.Checkbox) => (checked ? "☑ " : "☐ "),
     code: ({ text, lang }: Tokens.Code) => `<pre><code class="language-${escapeHtml((lang ?? "").split(/\s/)[0] ?? "")}">${escapeHtml(text)}</code></pre>`,
@@ -43,7 +53,28 @@ const parser = new Marked({
       const level = Math.min(6, depth + 2); // the page's own come before
       return `<h${level}>${this.parser.parseInline(tokens)}</h${level}>`;
     },
+    listitem(item: Tokens.ListItem) {
+      return `<li${item.task ? ' class="md-task"' : ""}>${this.parser.parse(item.tokens)}</li>\n`;
+    },
   },
+});
+
+/** Formulas keep their backslashes, underscores and stars: nothing draws them, but they can be read and copied. */
+parser.use({
+  extensions: (["block", "inline"] as const).map((level) => ({
+    name: `${level}Formula`,
+    level,
+    start: (text: string) => formulaStart[level].exec(text)?.index,
+    tokenizer: (text: string) => {
+      const raw = formula.exec(text)?.[0];
+      const isAlone = raw !== undefined && !raw.startsWith("\\(") && /^[ \t]*(?:\n|$)/.test(text.slice(raw.length));
+      return raw === undefined || (level === "block" && !isAlone) ? undefined : { type: `${level}Formula`, raw };
+    },
+    renderer: ({ raw }: Tokens.Generic) => {
+      const shown = `<span class="md-math">${escapeHtml(raw)}</span>`;
+      return level === "block" ? `<p>${shown}</p>\n` : shown;
+    },
+  })),
 });
 
 function element<K extends keyof HTMLElementTagNameMap>(tag: K, className: string, text = ""): HTMLElementTagNameMap[K] {
@@ -113,6 +144,7 @@ function dressTables(fragment: DocumentFragment): void {
     frame.tabIndex = 0;
     frame.setAttribute("role", "region");
     frame.setAttribute("aria-label", "Table");
+    give(frame, table);
     table.replaceWith(frame);
     frame.append(table);
   }
@@ -121,8 +153,26 @@ function dressTables(fragment: DocumentFragment): void {
 /** Classes come from us alone. */
 function dropForeignClasses(fragment: DocumentFragment): void {
   for (const one of fragment.querySelectorAll("[class]")) {
-    if (one.className !== "md-image" && !one.className.startsWith("language-")) one.removeAttribute("class");
+    if (!ownClasses.includes(one.className) && !one.className.startsWith("language-")) one.removeAttribute("class");
   }
+}
+
+/** Gives `target` the direction in which `source` begins; code has none. */
+function give(target: Element, source: Element): void {
+  const walk = document.createTreeWalker(source, NodeFilter.SHOW_ELEMENT | NodeFilter.SHOW_TEXT, (node) =>
+    node instanceof Element && node.matches("code, .md-code, .md-math") ? NodeFilter.FILTER_REJECT : NodeFilter.FILTER_ACCEPT);
+  for (let node = walk.nextNode(); node !== null; node = walk.nextNode()) {
+    const direction = node instanceof Text ? directionOf(node.data) : null;
+    if (direction !== null) { target.setAttribute("dir", direction); return; }
+  }
+}
+
+/** Each paragraph by its own script: an answer may hold both directions. */
+function dressDirections(fragment: DocumentFragment): void {
+  for (const one of fragment.querySelectorAll("code, .md-math")) one.setAttribute("dir", "ltr");
+  for (const one of fragment.querySelectorAll("p, h3, h4, h5, h6, td, th")) one.setAttribute("dir", "auto");
+  // A browser's "auto" passes over children that have a direction of their own.
+  for (const one of fragment.querySelectorAll("ul, ol, li, blockquote")) give(one, one);
 }
 
 /** One block, or a whole text where it does not grow. */
@@ -132,11 +182,22 @@ export function renderMarkdown(text: string): DocumentFragment {
   dressLinks(fragment);
   dressCode(fragment);
   dressTables(fragment);
-  // Each paragraph by its own script: an answer may hold both directions.
-  for (const one of fragment.querySelectorAll("p, li, h3, h4, h5, h6, td, th, blockquote")) one.setAttribute("dir", "auto");
+  dressDirections(fragment);
   // An answer may begin with any level; to readers of the page's outline all are parts of the answer.
   for (const one of fragment.querySelectorAll("h4, h5, h6")) one.setAttribute("aria-level", "3");
   return fragment;
+}
+
+/** A block as it is read aloud: without marks, and code by its language and length alone. */
+export function spokenText(block: string): string {
+  const fragment = sanitise(parser.parse(block) as string);
+  for (const pre of fragment.querySelectorAll("pre")) {
+    const language = /language-([\w+#.-]{1,40})/.exec(pre.querySelector("code")?.className ?? "")?.[1] ?? "";
+    const lines = pre.textContent.replace(/\n$/, "").split("\n").length;
+    const name = language === "" ? "Code" : `${language.charAt(0).toUpperCase()}${language.slice(1)} code`;
+    pre.replaceWith(`${name}, ${lines} ${lines === 1 ? "line" : "lines"}.`);
+  }
+  return fragment.textContent.trim();
 }
 
 /** The code of a block whose fence is not closed yet: lines are added, nothing is parsed again. */

@@ -21,11 +21,14 @@ export class MessageTree {
     return this.byId.size;
   }
 
-  /** Adds it, or takes it in the place of the one with its id. True: it is new. */
+  /** Adds it, or gives its fields to the one with its id, which stays the same object: others hold it. True: it is new. */
   put(message: StoredMessage): boolean {
-    const known = this.byId.has(message.id);
+    const known = this.byId.get(message.id);
+    if (known !== undefined) {
+      Object.assign(known, message);
+      return false;
+    }
     this.byId.set(message.id, message);
-    if (known) return false;
     const key = message.parentId ?? rootKey;
     const siblings = this.children.get(key) ?? [];
     siblings.push(message.id);

@@ -21,12 +21,18 @@ function pathOf(name: string, rest = ""): string {
 
 function readRecommended(details: unknown): Recommended {
   const values = field(details, "recommended") ?? field(details, "settings");
-  return {
-    temperature: numberOr(field(values, "temperature"), null),
-    topK: numberOr(field(values, "top_k"), null),
-    topP: numberOr(field(values, "top_p"), null),
-    minP: numberOr(field(values, "min_p"), null),
+  // A server that keeps them as 32-bit floats may write all digits of 0.2, and then some.
+  const read = (name: string): number | null => {
+    const value = numberOr(field(values, name), null);
+    return value === null ? null : Number(value.toPrecision(6));
   };
+  return { temperature: read("temperature"), topK: read("top_k"), topP: read("top_p"), minP: read("min_p") };
+}
+
+/** null: it is not told. */
+function readEmbeds(value: unknown): boolean | null {
+  const abilities = field(value, "capabilities");
+  return Array.isArray(abilities) ? abilities.includes("embedding") : null;
 }
 
 function readModel(value: unknown, before: ModelInfo | undefined): ModelInfo | null {
@@ -41,6 +47,7 @@ function readModel(value: unknown, before: ModelInfo | undefined): ModelInfo | n
     size: numberOr(field(value, "size"), 0),
     memory: state === "unloaded" ? 0 : numberOr(field(value, "memory_usage"), before?.memory ?? 0),
     contextLength: numberOr(field(value, "context_length"), state === "unloaded" ? null : (before?.contextLength ?? null)),
+    embeds: readEmbeds(value) ?? before?.embeds ?? null,
     progress: state === "loading" ? (before?.progress ?? null) : null,
   };
 }
@@ -72,10 +79,16 @@ export class Models implements ModelStore {
   readonly mayControl = new Cell<boolean | null>(null);
   private readonly api: Api;
   private readonly lookedInto = new Set<string>();
+  private readonly abilitiesAsked = new Set<string>();
   private refreshing: Promise<void> | null = null;
 
   constructor(api: Api) {
     this.api = api;
+  }
+
+  offered(name: string | null): string | null {
+    const isGone = this.known.get() && !this.list.get().some((model) => model.name === name);
+    return name === null || isGone ? this.defaultModel.get() : name;
   }
 
   refresh(): Promise<void> {
@@ -93,6 +106,11 @@ export class Models implements ModelStore {
       systemPrompt: textOr(field(details, "system"), null),
       recommended: readRecommended(details),
     };
+  }
+
+  async learnAbilities(): Promise<void> {
+    if (!this.known.get()) await this.refresh().catch(() => undefined);
+    await this.lookIntoFiles(({ embeds }) => embeds === null, this.abilitiesAsked);
   }
 
   async load(name: string): Promise<void> {
@@ -149,13 +167,14 @@ export class Models implements ModelStore {
     this.list.set(models);
     this.defaultModel.set(models[0]?.name ?? null);
     this.known.set(true);
-    void this.lookIntoFiles();
+    void this.lookIntoFiles(({ parameters }) => parameters === "", this.lookedInto);
   }
 
-  private async lookIntoFiles(): Promise<void> {
-    for (const { name, parameters } of this.list.get()) {
-      if (parameters !== "" || this.lookedInto.has(name)) continue;
-      this.lookedInto.add(name);
+  /** Once each: a server that does not tell will not. */
+  private async lookIntoFiles(isUnknown: (model: ModelInfo) => boolean, asked: Set<string>): Promise<void> {
+    for (const { name } of this.list.get().filter(isUnknown)) {
+      if (asked.has(name)) continue;
+      asked.add(name);
       await this.look(name).catch(() => null);
     }
   }

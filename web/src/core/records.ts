@@ -2,6 +2,7 @@
 // an import wrote them.
 import { field, isRecord, listOr, numberOr, textOr } from "./json.ts";
 import { emptySettings, readSettings } from "./settings.ts";
+import { readSources } from "./sources.ts";
 import type { AnswerStatistics, Conversation, ErrorCode, FinishReason, Message, MessageState, RequestError } from "./types.ts";
 
 export interface StoredConversation extends Conversation {
@@ -54,6 +55,7 @@ export function readMessage(value: unknown): StoredMessage | null {
     finishReason: reasons.find((one) => one === value["finishReason"]) ?? null,
     error: readError(value["error"]),
     statistics: readStatistics(value["statistics"]),
+    sources: readSources(value["sources"]),
     resume: textOr(value["resume"], null),
   };
 }

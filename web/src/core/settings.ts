@@ -1,6 +1,7 @@
 // Settings, theme and templates, kept in localStorage where there is one. Other tabs' changes are heard and taken over.
 import { field, isRecord, listOr, numberOr, parseJson, textOr } from "./json.ts";
 import { Cell } from "./observable.ts";
+import { readRetrieval } from "./retrieval.ts";
 import type { Conversation, NumberBounds, NumberSetting, PromptTemplate, Settings, SettingsStore, Theme } from "./types.ts";
 
 /** What of localStorage is used; a browser may refuse it altogether. */
@@ -17,13 +18,17 @@ export const settingBounds: Readonly<Record<NumberSetting, NumberBounds>> = {
   minP: { least: 0, most: 1, step: 0.01, usual: 0.05 },
   maxTokens: { least: 1, most: 131072, step: 1, usual: null },
   seed: { least: 0, most: 2 ** 53 - 1, step: 1, usual: null },
+  retrievalTexts: { least: 1, most: 32, step: 1, usual: 4 },
 };
 
 const mostStops = 4;
 const longestStop = 200;
 
 export function emptySettings(): Settings {
-  return { temperature: null, topK: null, topP: null, minP: null, maxTokens: null, seed: null, stop: [], systemPrompt: "" };
+  return {
+    temperature: null, topK: null, topP: null, minP: null, maxTokens: null, seed: null, stop: [], systemPrompt: "",
+    retrieval: null, retrievalAddress: "", retrievalModel: "", retrievalTexts: null,
+  };
 }
 
 function boundedNumber(name: NumberSetting, value: unknown): number | null {
@@ -46,7 +51,13 @@ export function readSettings(value: unknown): Partial<Settings> {
     read.stop = texts.slice(0, mostStops).map((text) => text.slice(0, longestStop));
   }
   if (typeof value["systemPrompt"] === "string") read.systemPrompt = value["systemPrompt"];
-  return read;
+  return { ...read, ...readRetrieval(value) };
+}
+
+/** What of a conversation's settings is its own: an empty field leaves the choice to the defaults. */
+function ownSettings(settings: Partial<Settings>): Partial<Settings> {
+  const isEmpty = (value: unknown): boolean => value === null || value === "" || (Array.isArray(value) && value.length === 0);
+  return Object.fromEntries(Object.entries(settings).filter(([, value]) => !isEmpty(value)));
 }
 
 /** The fields of a request's body that say how an answer is drawn; what is null is left to the server. */
@@ -158,7 +169,7 @@ export function createSettings(storage: TextStorage | null, newId: () => string)
     bounds: settingBounds, defaults, theme, templates, sidebarOpen, lastModel,
     updateDefaults: (patch) => put(defaults, { ...defaults.get(), ...readSettings(patch) }),
     resetDefaults: () => put(defaults, emptySettings()),
-    effective: (conversation: Conversation | null) => ({ ...defaults.get(), ...conversation?.settings }),
+    effective: (conversation: Conversation | null) => ({ ...defaults.get(), ...ownSettings(conversation?.settings ?? {}) }),
     setTheme: (chosen) => put(theme, chosen),
     setSidebarOpen: (open) => put(sidebarOpen, open),
     setLastModel: (name) => put(lastModel, name),

@@ -14,7 +14,11 @@ interface Running {
   last: number;
   /** Stopped while there was no connection: it is ended as soon as there is one. */
   unwanted: boolean;
+  /** It goes on by another way. */
+  moved: AnswerHandle | null;
 }
+
+export type OtherWay = (body: unknown, receiver: AnswerReceiver, resume: string | null) => AnswerHandle;
 
 export interface Envelope {
   type: string;
@@ -41,7 +45,7 @@ export class SocketAnswers {
   }
 
   ask(body: unknown, receiver: AnswerReceiver, resume: string | null): AnswerHandle {
-    const running: Running = { id: this.newId(), body, receiver, place: resume, last: eventNumber(resume), unwanted: false };
+    const running: Running = { id: this.newId(), body, receiver, place: resume, last: eventNumber(resume), unwanted: false, moved: null };
     this.byId.set(running.id, running);
     this.begin(running);
     this.changed();
@@ -68,12 +72,14 @@ export class SocketAnswers {
     for (const running of [...this.byId.values()]) this.finish(running, () => running.receiver.failed(failure));
   }
 
-  /** Hands over what runs, to go on by another way. */
-  takeAll(): { body: unknown; receiver: AnswerReceiver; place: string | null }[] {
-    const all = [...this.byId.values()].filter((running) => !running.unwanted);
-    this.byId.clear();
-    this.changed();
-    return all.map(({ body, receiver, place }) => ({ body, receiver, place }));
+  /** All that runs goes on by another way. */
+  moveAll(way: OtherWay): void {
+    for (const running of [...this.byId.values()]) this.move(running, way);
+  }
+
+  /** What the server has not answered to goes another way. */
+  moveUnheard(way: OtherWay): void {
+    for (const running of [...this.byId.values()]) if (running.place === null) this.move(running, way);
   }
 
   status(id: string, payload: unknown): void {
@@ -113,6 +119,12 @@ export class SocketAnswers {
     if (running !== undefined) this.finish(running, () => running.receiver.failed(failureOfSocket(payload)));
   }
 
+  private move(running: Running, way: OtherWay): void {
+    this.byId.delete(running.id);
+    if (!running.unwanted) running.moved = way(running.body, running.receiver, running.place);
+    this.changed();
+  }
+
   private begin(running: Running): void {
     const payload = running.place === null ? running.body : { resume: running.place };
     if (!this.send({ type: "inference", id: running.id, payload })) return;
@@ -120,6 +132,7 @@ export class SocketAnswers {
   }
 
   private stop(running: Running): void {
+    if (running.moved !== null) return running.moved.stop();
     if (!this.byId.has(running.id) || running.unwanted) return;
     if (this.send({ type: "stop", id: running.id })) return;
     const { receiver } = running;

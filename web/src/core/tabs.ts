@@ -4,9 +4,11 @@ import { field, listOr, textOr } from "./json.ts";
 export type TabNews =
   | { kind: "saved"; conversations: readonly string[]; messages: readonly { conversationId: string; id: string }[] }
   | { kind: "removed"; conversations: readonly string[] }
-  /** Who writes this answer? Its tab says `writer`. */
-  | { kind: "who"; messageId: string }
-  | { kind: "writer"; messageId: string };
+  /** Who writes this answer? Its tab says `writer`. `tab`: of the one that asks, which would take it up. */
+  | { kind: "who"; messageId: string; tab: string }
+  | { kind: "writer"; messageId: string }
+  /** The reader of another tab wants this answer ended. */
+  | { kind: "stop"; messageId: string };
 
 export interface Tabs {
   tell(news: TabNews): void;
@@ -20,7 +22,9 @@ function texts(value: unknown): string[] {
 /** null: an other version's news. */
 export function readTabNews(value: unknown): TabNews | null {
   const kind = field(value, "kind");
-  if (kind === "who" || kind === "writer") return { kind, messageId: textOr(field(value, "messageId"), "") };
+  const messageId = textOr(field(value, "messageId"), "");
+  if (kind === "who") return { kind, messageId, tab: textOr(field(value, "tab"), "") };
+  if (kind === "writer" || kind === "stop") return { kind, messageId };
   const conversations = texts(field(value, "conversations"));
   if (kind === "removed") return { kind, conversations };
   if (kind !== "saved") return null;

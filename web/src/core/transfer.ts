@@ -5,6 +5,7 @@ import { field, isRecord, parseJson } from "./json.ts";
 import { readAll, readConversation, readMessage } from "./records.ts";
 import type { StoredConversation, StoredMessage } from "./records.ts";
 import { MessageTree } from "./message_tree.ts";
+import { sourcesToMarkdown } from "./sources.ts";
 import type { ExportedFile, ImportReport, Message, Settings, Transfer } from "./types.ts";
 
 const format = "quarrel-conversations";
@@ -21,6 +22,7 @@ function parametersLine(settings: Settings): string {
     ["max tokens", settings.maxTokens], ["seed", settings.seed],
   ];
   const parts = named.filter(([, value]) => value !== null).map(([name, value]) => `${name} ${value ?? ""}`);
+  if (settings.retrieval === true) parts.push(`texts of ${settings.retrievalAddress === "" ? "the server's dataset" : settings.retrievalAddress}`);
   if (settings.stop.length > 0) parts.push(`stop ${settings.stop.map((text) => JSON.stringify(text)).join(", ")}`);
   return parts.join(", ");
 }
@@ -42,6 +44,7 @@ export function toMarkdown(conversation: StoredConversation, messages: readonly 
   for (const { message } of tree.path(conversation.selected)) {
     parts.push(`## ${message.role === "user" ? "You" : "Model"}\n\n*${noteOf(message)}*\n\n${message.text}\n`);
     if (message.error !== null) parts.push(`> ${message.error.message}\n`);
+    if (message.sources !== null) parts.push(sourcesToMarkdown(message.sources));
   }
   return parts.join("\n");
 }

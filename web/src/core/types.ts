@@ -26,6 +26,11 @@ export interface Settings {
   seed: number | null; // 0 and more
   stop: string[]; // up to four
   systemPrompt: string;
+  /** Whether questions are asked with texts of a dataset; null: they are not. */
+  retrieval: boolean | null;
+  retrievalAddress: string; // longbow://host/dataset; empty: that of the server's settings
+  retrievalModel: string; // which the dataset was filled with
+  retrievalTexts: number | null; // 1 to 32
 }
 
 export interface NumberBounds {
@@ -36,7 +41,7 @@ export interface NumberBounds {
   usual: number | null;
 }
 
-export type NumberSetting = "temperature" | "topK" | "topP" | "minP" | "maxTokens" | "seed";
+export type NumberSetting = "temperature" | "topK" | "topP" | "minP" | "maxTokens" | "seed" | "retrievalTexts";
 
 export type Theme = "light" | "dark" | "system";
 
@@ -97,7 +102,23 @@ export interface RequestError {
 
 export type ErrorCode =
   | "INVALID_REQUEST" | "MODEL_NOT_FOUND" | "INFERENCE_ERROR" | "CONNECTION_LOST" | "RATE_LIMITED" | "QUEUE_FULL"
-  | "CONTEXT_FULL" | "KEY_NEEDED" | "NOT_ALLOWED" | "STORAGE_FULL" | "NO_MODEL";
+  | "CONTEXT_FULL" | "KEY_NEEDED" | "NOT_ALLOWED" | "STORAGE_FULL" | "NO_MODEL"
+  /** The server has not this answer any more; another tab has taken it up. */
+  | "ANSWER_LOST" | "ANSWER_TAKEN"
+  /** The texts that the question should have been asked with could not be found. */
+  | "RETRIEVAL_FAILED";
+
+/** A text of a dataset that a question was asked with. Not trusted: whoever fills the dataset wrote it. */
+export interface Source {
+  number: number; // by which the answer may name it: [1]
+  score: number | null;
+  id: string; // empty: none, like the next three
+  docId: string;
+  source: string;
+  metadata: string; // JSON
+  text: string;
+  isCut: boolean; // the model has read only its beginning
+}
 
 export interface Message {
   readonly id: string;
@@ -113,6 +134,7 @@ export interface Message {
   finishReason: FinishReason | null;
   error: RequestError | null;
   statistics: AnswerStatistics | null;
+  sources: readonly Source[] | null; // of answers; null: asked without texts
 }
 
 export interface Conversation {
@@ -171,6 +193,8 @@ export interface ConversationStore {
   path(id: string): readonly ShownMessage[];
   message(conversationId: string, messageId: string): Message | null;
   select(conversationId: string, messageId: string): void;
+  /** Shows the branch in which the message is. */
+  show(conversationId: string, messageId: string): void;
   rename(id: string, title: string): void;
   setModel(id: string, model: string | null): void;
   updateSettings(id: string, patch: Partial<Settings>): void;
@@ -180,6 +204,12 @@ export interface ConversationStore {
   remove(id: string): () => void;
   removeAll(): () => void;
   search(words: string): Promise<readonly SearchHit[]>;
+}
+
+/** What was typed and not sent. null: of a conversation without messages. */
+export interface Drafts {
+  get(conversationId: string | null): string;
+  set(conversationId: string | null, text: string): void;
 }
 
 // ---- Connection ---------------------------------------------------------------------------------------------------
@@ -216,6 +246,7 @@ export interface ModelInfo {
   size: number; // bytes of the file
   memory: number; // bytes in use
   contextLength: number | null; // known when loaded
+  embeds: boolean | null; // whether it makes vectors of texts; null: nobody has looked yet
   /** Of a load that runs; total is 0 until it is known. */
   progress: LoadProgress | null;
 }
@@ -247,8 +278,12 @@ export interface ModelStore {
   readonly defaultModel: Readable<string | null>;
   /** Whether this key may load and unload; null: not known before it was tried. */
   readonly mayControl: Readable<boolean | null>;
+  /** The model that answers where `name` is wanted: the default in place of one that the server does not offer. */
+  offered(name: string | null): string | null;
   refresh(): Promise<void>;
   details(name: string): Promise<ModelDetails>;
+  /** Finds out which models make vectors of texts; it shows in `list`. */
+  learnAbilities(): Promise<void>;
   /** Both reject with a RequestFailure. Progress shows in `list`. */
   load(name: string): Promise<void>;
   unload(name: string): Promise<void>;
@@ -259,8 +294,9 @@ export interface ModelStore {
 export interface RunningAnswer {
   conversationId: string;
   messageId: string;
-  /** sending, waiting in the queue, loading the model, reading the prompt, writing; lost: trying to take it up again. */
-  phase: "sending" | "queued" | "loading" | "reading" | "writing" | "lost";
+  /** sending, waiting in the queue, loading the model, reading the prompt, writing; lost: trying to take it up again;
+   * elsewhere: another tab has it. */
+  phase: "sending" | "queued" | "loading" | "reading" | "writing" | "lost" | "elsewhere";
   /** Bytes of the model while it loads, tokens of the prompt while it is read. */
   progress: { completed: number; total: number } | null;
   /** Requests that would start before this one while it waits in the queue; null: not known. */
@@ -281,7 +317,7 @@ export interface Chat {
   continueAnswer(conversationId: string, messageId: string): Promise<void>;
   /** A user's message: a branch with the new text and a new answer. An answer: a branch with that text. */
   edit(conversationId: string, messageId: string, text: string): Promise<void>;
-  /** A failed answer, once more, in its place. */
+  /** A failed answer, once more: in its place, or beside it where it has text. */
   retry(conversationId: string, messageId: string): Promise<void>;
   stop(conversationId: string): void;
   /** Tokens of what is shown and of the model's context; null: not known. */
@@ -408,6 +444,7 @@ export interface Core {
   readonly version: Readable<string>; // of the server; empty: not known yet
   readonly settings: SettingsStore;
   readonly conversations: ConversationStore;
+  readonly drafts: Drafts;
   readonly connection: Connection;
   readonly models: ModelStore;
   readonly chat: Chat;

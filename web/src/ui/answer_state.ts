@@ -1,6 +1,6 @@
 // What stands in an answer's bubble before its text comes, and under it when it did not end as it should: loading,
 // reading, waiting, stopped, cut, failed.
-import type { Message, RunningAnswer } from "../core/types.ts";
+import type { Message, RequestError, RunningAnswer } from "../core/types.ts";
 import { bar, button, type Bar } from "./controls.ts";
 import { element, setText } from "./dom.ts";
 import { bytes, count, plural } from "./format.ts";
@@ -11,6 +11,8 @@ export interface AnswerActions {
   continueAnswer: () => void;
   newChat: () => void;
   giveKey: () => void;
+  chooseModel: () => void;
+  changeDataset: () => void;
 }
 
 /** The line and the bar of an answer without text yet. */
@@ -63,7 +65,8 @@ export function phaseText(running: RunningAnswer, now: number): string {
     case "reading":
       if (!progress || progress.total === 0) return `Reading the prompt${since}`;
       return progress.completed > 0 ? `Reading the prompt: ${count(progress.completed)} of ${plural(progress.total, "token")}${since}` : `Reading the prompt: ${plural(progress.total, "token")}${since}`;
-    case "lost": return "Connection lost. The answer goes on when it is back.";
+    case "lost": return "Connection lost. The answer continues once reconnected.";
+    case "elsewhere": return "Another tab is writing this answer.";
     case "writing": return "";
   }
 }
@@ -75,10 +78,11 @@ function placeText(ahead: number | null): string {
 
 /** What stands under the text of an answer that is over; null: nothing needs to be said. */
 export function noticeOf(message: Message, actions: AnswerActions): HTMLElement | null {
-  if (message.error !== null) return errorNotice(message, actions);
   if (message.state === "interrupted") {
-    return notice("warn", "Interrupted: the connection or the page went away before the end.", button({ label: "Continue", small: true, press: actions.continueAnswer }));
+    return notice("warn", "The answer was interrupted before it was complete.",
+      button({ label: "Continue", small: true, press: actions.continueAnswer }), button({ label: "Retry", icon: "retry", small: true, press: actions.retry }));
   }
+  if (message.error !== null) return errorNotice(message, message.error, actions);
   if (message.state !== "complete") return null;
   switch (message.finishReason) {
     case "length": {
@@ -94,13 +98,23 @@ export function noticeOf(message: Message, actions: AnswerActions): HTMLElement 
   }
 }
 
-function errorNotice(message: Message, actions: AnswerActions): HTMLElement {
-  const error = message.error;
-  const wait = error?.retryAfter ? ` Try again in ${plural(error.retryAfter, "second")}.` : "";
+function errorNotice(message: Message, error: RequestError, actions: AnswerActions): HTMLElement {
+  const wait = error.retryAfter ? ` Try again in ${plural(error.retryAfter, "second")}.` : "";
   const buttons = [button({ label: "Retry", icon: "retry", small: true, press: actions.retry })];
-  if (error?.code === "KEY_NEEDED") buttons.unshift(button({ label: "Give a key", icon: "key", small: true, press: actions.giveKey }));
-  if (error?.code === "CONTEXT_FULL") buttons.push(button({ label: "New chat", small: true, press: actions.newChat }));
-  return notice("bad", `${error?.message ?? "The answer failed."}${wait}`, ...buttons);
+  if (error.code === "KEY_NEEDED") buttons.unshift(button({ label: "Enter key", icon: "key", small: true, press: actions.giveKey }));
+  if (error.code === "RETRIEVAL_FAILED") buttons.unshift(button({ label: "Settings", icon: "sliders", small: true, press: actions.changeDataset }));
+  if (error.code === "MODEL_NOT_FOUND") buttons.unshift(button({ label: "Choose a model", small: true, press: actions.chooseModel }));
+  if (error.code === "CONTEXT_FULL") buttons.push(button({ label: "New chat", small: true, press: actions.newChat }));
+  return notice("bad", `${sentenceOf(message, error)}${wait}`, ...buttons);
+}
+
+/** The server's own words, but where they speak to programs. */
+function sentenceOf(message: Message, error: RequestError): string {
+  switch (error.code) {
+    case "MODEL_NOT_FOUND": return `The server does not offer ${message.model === null ? "that model" : `the model “${message.model}”`}. Choose another one, then retry.`;
+    case "ANSWER_LOST": return "The server no longer has this answer. It may have been restarted.";
+    default: return error.message;
+  }
 }
 
 function notice(look: "" | "warn" | "bad", text: string, ...buttons: HTMLElement[]): HTMLElement {

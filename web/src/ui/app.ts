@@ -1,7 +1,7 @@
 // The frame of the page: puts its parts together, knows which view and which conversation are shown, and keeps the
 // address in step with them.
 import { Cell } from "../core/observable.ts";
-import type { Core } from "../core/types.ts";
+import type { Core, Settings } from "../core/types.ts";
 import { banners } from "./banner.ts";
 import { ChatView } from "./chat_view.ts";
 import { copyText, offerText, saveFile } from "./clipboard.ts";
@@ -37,6 +37,7 @@ export class App implements Page {
   readonly #main = element("main", { class: "view", id: "main", tabindex: -1 });
   readonly #stage = element("div", { class: "stage" });
   readonly #menu: HTMLButtonElement;
+  readonly #picker: HTMLButtonElement;
   readonly #drawer = new Cell(false); // the sidebar where it lies over the page
 
   constructor(core: Core, root: HTMLElement) {
@@ -51,11 +52,16 @@ export class App implements Page {
     this.#embeddings = new EmbeddingsView(this);
     this.#settings = new SettingsPanel(this, () => this.#cover());
     this.#sidebar = new Sidebar(this, {
-      reveal: (id) => void this.#opened.then(() => this.#chat.thread.reveal(id)),
+      reveal: (id) => void this.#opened.then(() => {
+        core.conversations.show(this.conversation.get(), id);
+        this.#chat.thread.reveal(id);
+      }),
+      searched: () => this.#chat.thread.unmark(),
       chosen: () => this.#drawer.set(false),
     });
     const head = header(this, { toggleSidebar: () => this.#toggleSidebar(), toggleSettings: (anchor) => this.#settings.toggle(!this.#settings.open, anchor) });
     this.#menu = head.menu;
+    this.#picker = head.picker;
     this.#menu.setAttribute("aria-controls", "sidebar");
     const veil = element("div", { class: "veil", on: { click: () => this.#drawer.set(false) } });
     this.#stage.append(head.element, banners(this), this.#main);
@@ -114,6 +120,18 @@ export class App implements Page {
     this.#chat.composer.focus();
   }
 
+  chooseModel(): void {
+    this.#picker.click();
+  }
+
+  openSettings(at: keyof Settings): void {
+    this.#settings.openAt(at, document.getElementById("settings-tool"));
+  }
+
+  answerAsked(): void {
+    this.#chat.composer.expectAnswer();
+  }
+
   note(text: string, action?: NoteAction): void {
     this.#notes.show(text, action);
   }
@@ -160,8 +178,14 @@ export class App implements Page {
       if (this.core.conversations.path(this.conversation.get()).length > 0) this.newConversation();
       return;
     }
-    const known = decodeURIComponent(id);
-    if (known !== this.conversation.get() && this.core.conversations.get(known) !== null) this.openConversation(known);
+    const known = decoded(id);
+    if (known === this.conversation.get()) return;
+    if (known !== null && this.core.conversations.get(known) !== null) {
+      this.openConversation(known);
+      return;
+    }
+    this.note("That conversation is not in this browser.");
+    this.#writeAddress(true);
   }
 
   #writeAddress(inPlace: boolean): void {
@@ -254,8 +278,18 @@ export class App implements Page {
   #regenerateLast(): boolean {
     const last = this.core.conversations.path(this.conversation.get()).at(-1)?.message;
     if (last === undefined || last.role !== "assistant" || this.core.chat.running.get().has(last.conversationId)) return false;
+    this.answerAsked();
     this.core.chat.regenerate(last.conversationId, last.id).catch((failure: unknown) => this.note(failure instanceof Error ? failure.message : "The request failed."));
     return true;
+  }
+}
+
+/** null: it was cut or mistyped. */
+function decoded(text: string): string | null {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return null;
   }
 }
 

@@ -54,10 +54,10 @@ function sentence(status: ConnectionStatus): string {
 
 function keyBanner(page: Page): HTMLElement {
   const text = element("span", { class: "banner__text" });
-  const made = line(text, false, button({ label: "Give the key", icon: "key", small: true, press: () => openKeyDialog(page) }));
+  const made = line(text, false, button({ label: "Enter key", icon: "key", small: true, press: () => openKeyDialog(page) }));
   follow(page.core.keys.state, (state) => {
     made.hidden = state !== "needed" && state !== "locked";
-    setText(text, state === "locked" ? "Your key is kept encrypted. Its passphrase is needed." : "This server needs a key.");
+    setText(text, state === "locked" ? "Your key is stored encrypted. Enter its passphrase to use it." : "This server needs a key.");
   });
   return made;
 }

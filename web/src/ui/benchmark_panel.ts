@@ -3,7 +3,7 @@ import type { BenchmarkRun } from "../core/types.ts";
 import { barChart } from "./chart.ts";
 import { bar, button } from "./controls.ts";
 import { element, replace, setText } from "./dom.ts";
-import { duration, plural, rounded } from "./format.ts";
+import { duration, rounded } from "./format.ts";
 import { modelSelect } from "./model_select.ts";
 import { reason, type Page } from "./page.ts";
 
@@ -25,7 +25,7 @@ export class BenchmarkPanel {
     this.#progress.element.hidden = true;
     this.element = element("section", { class: "card card--plain bench" },
       element("h2", { class: "card__title" }, "Benchmark"),
-      element("p", { class: "page__lead" }, "Answers of 64 tokens: one alone, then 2, 4 and 8 at once. What else the server does counts too."),
+      element("p", { class: "page__lead" }, "Answers of 64 tokens: one alone, then 2, 4 and 8 at once. Other requests affect the result."),
       element("div", { class: "bench__row" }, field, this.#run), this.#progress.element, this.#text, this.#result);
   }
 
@@ -42,7 +42,7 @@ export class BenchmarkPanel {
     try {
       const runs = await this.#page.core.benchmark.run(this.#model.value || null, ({ done, total, runs: soFar }) => {
         this.#progress.set(total === 0 ? null : done / total);
-        setText(this.#text, `${done} of ${plural(total, "answer")}`);
+        if (done < total) setText(this.#text, `Round ${done + 1} of ${total}`);
         this.#draw(soFar);
       }, this.#stop.signal);
       this.#draw(runs);

@@ -1,4 +1,6 @@
 // The chat: the thread above, the composer below, and the voice that tells screen readers what has come.
+import { BlockSplitter } from "../core/blocks.ts";
+import { spokenText } from "../core/markdown.ts";
 import { Composer } from "./composer.ts";
 import { element, setText } from "./dom.ts";
 import { emptyState } from "./empty_state.ts";
@@ -18,8 +20,10 @@ export class ChatView {
     const draw = (): void => setText(title, page.core.conversations.get(page.conversation.get())?.title || "New chat");
     page.conversation.subscribe(draw);
     follow(page.core.conversations.list, draw);
-    this.element = element("div", { class: "view" }, title, this.thread.element,
-      element("div", { class: "dock" }, this.thread.jump, element("div", { class: "dock__frame" }, element("div", { class: "dock__column" }, this.composer.element, footer(page)))));
+    const dock = element("div", { class: "dock" }, this.thread.jump, element("div", { class: "dock__frame" }, element("div", { class: "dock__column" }, this.composer.element, footer(page))));
+    this.element = element("div", { class: "view" }, title, this.thread.element, dock);
+    // Notes stand above it; it is 0 where another view is shown.
+    new ResizeObserver(() => document.documentElement.style.setProperty("--dock", `${dock.offsetHeight}px`)).observe(dock);
     this.element.addEventListener("click", (event) => this.#copyCode(page, event));
     tellAnswers(page);
   }
@@ -36,25 +40,25 @@ export class ChatView {
   }
 }
 
-/** Screen readers hear that an answer is written, its paragraphs as they are whole, and how it ended. */
+/** Screen readers hear the paragraphs of an answer as they are whole, without their marks, and how it ended. */
 function tellAnswers(page: Page): void {
   const { core } = page;
-  let said = { id: "", length: 0 };
+  let told: { id: string; blocks: BlockSplitter } | null = null;
   core.conversations.changes.on((change) => {
     if (change.kind !== "message" || change.conversationId !== page.conversation.get()) return;
     const message = core.conversations.message(change.conversationId, change.messageId);
     if (message === null || message.role !== "assistant") return;
-    if (said.id !== message.id) {
-      if (message.state !== "writing") return;
-      said = { id: message.id, length: 0 };
-    }
     const over = message.state !== "writing";
-    const end = over ? message.text.length : message.text.lastIndexOf("\n\n");
-    if (end > said.length) page.announce(message.text.slice(said.length, end).trim());
-    said.length = Math.max(said.length, end);
+    if (told?.id !== message.id) {
+      if (over) return;
+      told = { id: message.id, blocks: new BlockSplitter() };
+      told.blocks.feed(message.text); // what an answer had before it was continued is known
+    }
+    const whole = told.blocks.feed(message.text);
+    if (over) whole.push(told.blocks.open(message.text));
+    for (const text of whole.map(spokenText)) if (text !== "") page.announce(text);
     if (!over) return;
-    if (message.error !== null) page.announce(message.error.message);
-    else page.announce("End of the answer.");
-    said = { id: "", length: 0 };
+    page.announce(message.error === null ? "End of the answer." : message.error.message);
+    told = null;
   });
 }

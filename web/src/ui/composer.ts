@@ -1,6 +1,7 @@
 // Where a message is written: the field, templates, the context's gauge, and Send, which is Stop while an answer comes.
+import { directionOf } from "../core/direction.ts";
 import { button } from "./controls.ts";
-import { element, setText, svg } from "./dom.ts";
+import { attribute, element, setText, svg } from "./dom.ts";
 import { count, plural } from "./format.ts";
 import { icon } from "./icons.ts";
 import { openMenu } from "./menu.ts";
@@ -8,6 +9,7 @@ import { eachFrame, reason, type Page } from "./page.ts";
 import { manageTemplates } from "./templates.ts";
 
 const ROUND = 2 * Math.PI * 7;
+const SURELY_LONG = 20_000; // characters: more than eight lines, which need not be measured at every key
 
 export class Composer {
   readonly element: HTMLElement;
@@ -19,18 +21,18 @@ export class Composer {
   readonly #gaugeWords = element("span", { class: "gauge__words" });
   readonly #arc: SVGElement;
   readonly #draw = eachFrame(() => this.#drawNow());
-  readonly #drafts = new Map<string, string>(); // what was typed and not sent, by conversation
   #busy = false;
+  #expected = false; // an answer that was asked for by a button elsewhere
   #hadFocus = false;
 
   constructor(page: Page) {
     this.#page = page;
-    this.#field = element("textarea", { class: "composer__text", rows: 1, dir: "auto", placeholder: "Ask something", "aria-label": "Message", enterkeyhint: "send" });
+    this.#field = element("textarea", { class: "composer__text", rows: 1, placeholder: "Ask something", "aria-label": "Message", enterkeyhint: "send" });
     this.#send = button({ label: "Send", look: "main", class: "composer__send", press: () => this.#pressed() });
     this.#templates = button({ label: "", look: "bare", class: "composer__templates", press: (anchor) => this.#openTemplates(anchor), attributes: { "aria-haspopup": "menu", "aria-label": "Templates" } });
     this.#templates.append(icon("text", true), element("span", {}, "Templates"));
     this.#arc = svg("circle", { class: "gauge__arc", cx: 9, cy: 9, r: 7, "stroke-dasharray": ROUND, "stroke-dashoffset": ROUND });
-    this.#gauge.append(svg("svg", { class: "gauge__ring", viewBox: "0 0 18 18", "aria-hidden": "true" }, svg("circle", { cx: 9, cy: 9, r: 7 }), this.#arc), this.#gaugeWords);
+    this.#gauge.append(this.#gaugeWords, svg("svg", { class: "gauge__ring", viewBox: "0 0 18 18", "aria-hidden": "true" }, svg("circle", { cx: 9, cy: 9, r: 7 }), this.#arc));
     this.element = element("form", { class: "composer", "aria-label": "Write a message" }, this.#field,
       element("div", { class: "composer__row" }, this.#templates, element("span", { class: "composer__space" }), this.#gauge, this.#send));
     this.element.addEventListener("submit", (event) => event.preventDefault());
@@ -46,9 +48,14 @@ export class Composer {
 
   /** Another conversation is shown: its own draft comes with it. */
   open(): void {
-    this.#field.value = this.#drafts.get(this.#page.conversation.get()) ?? "";
-    this.#grow();
+    this.#field.value = this.#page.core.drafts.get(this.#place());
+    this.#fit();
     this.#drawNow();
+  }
+
+  /** The button that asked goes away with it: Stop takes its focus, and the field when the answer is over. */
+  expectAnswer(): void {
+    this.#expected = true;
   }
 
   focus(): void {
@@ -63,14 +70,23 @@ export class Composer {
   }
 
   #typed(): void {
-    this.#drafts.set(this.#page.conversation.get(), this.#field.value);
-    this.#grow();
+    this.#page.core.drafts.set(this.#place(), this.#field.value);
+    this.#fit();
     this.#draw();
   }
 
-  #grow(): void {
-    this.#field.style.height = "auto";
-    this.#field.style.height = `${this.#field.scrollHeight}px`;
+  /** Where the draft is kept: a conversation without messages has another id after the page was loaded again. */
+  #place(): string | null {
+    const id = this.#page.conversation.get();
+    return this.#page.core.conversations.path(id).length === 0 ? null : id;
+  }
+
+  /** As high as its text, and in its direction. */
+  #fit(): void {
+    const { value, style } = this.#field;
+    attribute(this.#field, "dir", directionOf(value));
+    style.height = value.length > SURELY_LONG ? "100vh" : "auto"; // at most what its style allows
+    if (value.length <= SURELY_LONG) style.height = `${this.#field.scrollHeight}px`;
   }
 
   #key(event: KeyboardEvent): void {
@@ -88,9 +104,9 @@ export class Composer {
     const text = this.#field.value.trim();
     if (text === "" || this.#busy) return;
     const id = this.#page.conversation.get();
-    this.#drafts.delete(id);
+    this.#page.core.drafts.set(this.#place(), "");
     this.#field.value = "";
-    this.#grow();
+    this.#fit();
     this.#page.core.chat.send(id, text).catch((failure: unknown) => {
       if (this.#page.conversation.get() === id && this.#field.value === "") this.write(text);
       this.#page.note(reason(failure));
@@ -107,7 +123,11 @@ export class Composer {
 
   /** While an answer is written the inputs are disabled, and Send is Stop. */
   #turn(busy: boolean): void {
-    if (busy) this.#hadFocus = document.activeElement === this.#field || document.activeElement === this.#send;
+    if (busy) {
+      this.#hadFocus = this.#expected || document.activeElement === this.#field || document.activeElement === this.#send;
+      this.#expected = false;
+      this.#send.disabled = false; // what is disabled takes no focus
+    }
     this.#busy = busy;
     this.#field.disabled = busy;
     this.#templates.disabled = busy;

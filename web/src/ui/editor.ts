@@ -1,23 +1,29 @@
 // The field in which a message that was sent is changed.
+import { directionOf } from "../core/direction.ts";
 import { button } from "./controls.ts";
-import { element } from "./dom.ts";
+import { attribute, element } from "./dom.ts";
 
 export interface EditorOptions {
   text: string;
   user: boolean;
+  /** It was asked for just now, and takes the focus. */
+  fresh: boolean;
   typed: (text: string) => void;
   cancel: () => void;
   save: (text: string) => void;
 }
 
 export function editor(options: EditorOptions): HTMLElement {
-  const field = element("textarea", { class: "input", dir: "auto", "aria-label": options.user ? "Edit your message" : "Edit the answer" });
+  const field = element("textarea", { class: "input", dir: directionOf(options.text), "aria-label": options.user ? "Edit your message" : "Edit the answer" });
   field.value = options.text;
   field.rows = Math.min(12, options.text.split("\n").length + 1);
   const save = (): void => {
     if (field.value.trim() !== "") options.save(field.value);
   };
-  field.addEventListener("input", () => options.typed(field.value));
+  field.addEventListener("input", () => {
+    attribute(field, "dir", directionOf(field.value));
+    options.typed(field.value);
+  });
   field.addEventListener("keydown", (event) => {
     if (event.key === "Escape") {
       event.stopPropagation();
@@ -27,11 +33,13 @@ export function editor(options: EditorOptions): HTMLElement {
       save();
     }
   });
-  queueMicrotask(() => {
-    field.focus();
-    field.setSelectionRange(field.value.length, field.value.length);
-  });
-  const hint = options.user ? "What was there stays as a branch." : "The answer as it was stays as a branch.";
+  if (options.fresh) {
+    queueMicrotask(() => {
+      field.focus();
+      field.setSelectionRange(field.value.length, field.value.length);
+    });
+  }
+  const hint = options.user ? "The original stays as a branch." : "The original answer stays as a branch.";
   return element("div", { class: "editor" }, field,
     element("div", { class: "editor__row" },
       element("span", { class: "editor__hint" }, hint),

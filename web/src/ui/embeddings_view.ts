@@ -1,4 +1,4 @@
-// Texts in, vectors out: how alike they are as a matrix with colours, and the vectors to copy or to save.
+// Texts in, vectors out: their similarities as a matrix with colours, and the vectors to copy or to save.
 import { button, tool } from "./controls.ts";
 import { element, replace, setText, uniqueId } from "./dom.ts";
 import { footer } from "./footer.ts";
@@ -32,7 +32,7 @@ export class EmbeddingsView {
     });
     this.element = element("div", { class: "page" }, element("div", { class: "page__column" },
       element("p", { class: "page__lead" }, "Texts become vectors; texts that mean the same have vectors that point the same way."),
-      element("div", { class: "field" }, element("label", { class: "field__label", for: id }, "Texts"), this.#texts, element("span", { class: "field__hint" }, `One a line, up to ${MOST_TEXTS}. Ctrl+Enter compares.`)),
+      element("div", { class: "field" }, element("label", { class: "field__label", for: id }, "Texts"), this.#texts, element("span", { class: "field__hint" }, `One per line, up to ${MOST_TEXTS}. Ctrl+Enter compares.`)),
       element("div", { class: "bench__row" }, field, this.#compare), this.#problem, this.#result, footer(page)));
   }
 
@@ -65,7 +65,7 @@ export class EmbeddingsView {
   #draw(texts: readonly string[], vectors: readonly Float32Array[]): void {
     const matrix = this.#page.core.embeddings.similarities(vectors);
     replace(this.#result,
-      element("section", { class: "card card--plain" }, element("h2", { class: "card__title" }, "How alike they are"), this.#matrix(texts, matrix)),
+      element("section", { class: "card card--plain" }, element("h2", { class: "card__title" }, "Similarity"), this.#matrix(texts, matrix)),
       element("section", { class: "card card--plain" },
         element("div", { class: "card__head" }, element("h2", { class: "card__title" }, `Vectors of ${count(vectors[0]?.length ?? 0)} numbers`),
           element("span", { class: "card__tools" },

@@ -16,6 +16,7 @@ const TITLES: Record<Exclude<ViewName, "chat">, string> = { status: "Status", em
 export interface Header {
   element: HTMLElement;
   menu: HTMLButtonElement;
+  picker: HTMLButtonElement;
 }
 
 export function header(page: Page, actions: HeaderActions): Header {
@@ -35,7 +36,7 @@ export function header(page: Page, actions: HeaderActions): Header {
   });
   const made = element("header", { class: "head" }, menu, picker, title, element("span", { class: "head__space" }),
     connection(page), fresh, themeTool(page), settings);
-  return { element: made, menu };
+  return { element: made, menu, picker };
 }
 
 const LOOKS: Record<ConnectionStatus["state"], { dot: string; text: string }> = {

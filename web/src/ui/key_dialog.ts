@@ -6,6 +6,7 @@ import { element, setText, uniqueId } from "./dom.ts";
 import { reason, type Page } from "./page.ts";
 
 let open: OpenDialog | null = null;
+let wantsKept = false; // the choice of the dialog before, when the server refused its key
 
 /** Opens by itself whenever a key is needed. */
 export function watchKeys(page: Page): void {
@@ -35,29 +36,30 @@ function secret(label: string, hint: string): { field: HTMLElement; input: HTMLI
 
 function askKey(page: Page): OpenDialog {
   const { keys } = page.core;
-  const key = secret("Key", "It begins with qk_ where quarrel key create made it.");
-  const passphrase = secret("Passphrase", "Asked for when the page is opened again. It is not kept; a lost one cannot be had back.");
-  const session = choice("For this session", "Forgotten when the page is closed.", true);
-  const kept = choice("Keep it, encrypted", "In this browser, with a passphrase of yours.", false);
+  const key = secret("Key", "Keys made with “quarrel key create” begin with qk_.");
+  const passphrase = secret("Passphrase", "You will be asked for it when the page is opened again. It is not stored and cannot be recovered.");
+  const session = choice("For this session", "Forgotten when the page is closed.", !wantsKept);
+  const kept = choice("Keep it, encrypted", "In this browser, with a passphrase of your own.", wantsKept);
   const problem = element("p", { class: "field__error", role: "alert" });
   if (keys.refused.get()) setText(problem, "The server refused that key: it is wrong, expired or revoked.");
-  passphrase.field.hidden = true;
+  passphrase.field.hidden = !wantsKept;
   for (const each of [session, kept]) each.input.addEventListener("change", () => {
-    passphrase.field.hidden = !kept.input.checked;
+    wantsKept = kept.input.checked;
+    passphrase.field.hidden = !wantsKept;
   });
   const use = async (): Promise<void> => {
     const given = key.input.value.trim();
     if (given === "") { setText(problem, "Type or paste the key first."); return; }
     if (!kept.input.checked) { keys.giveForSession(given); return; }
-    if (passphrase.input.value.length < 8) { setText(problem, "Take a passphrase of at least eight characters."); return; }
+    if (passphrase.input.value.length < 8) { setText(problem, "Use at least eight characters."); return; }
     await keys.giveEncrypted(given, passphrase.input.value);
   };
   return openDialog({
     title: "A key is needed", closed,
     body: [form(page, [
-      element("p", { class: "dialog__lead" }, "Whoever runs the server has it. It is sent with each request and never put into an address."),
+      element("p", { class: "dialog__lead" }, "Ask whoever runs the server. The key is sent with each request and is never part of an address."),
       key.field,
-      keys.canEncrypt ? element("div", { role: "radiogroup", "aria-label": "How long it is kept" }, session.element, kept.element)
+      keys.canEncrypt ? element("div", { role: "radiogroup", "aria-label": "How long to keep it" }, session.element, kept.element)
         : element("p", { class: "dialog__lead" }, "This page came over plain HTTP, where the browser offers no encryption: the key is kept for this session only."),
       passphrase.field, problem,
       element("div", { class: "dialog__foot" }, button({ label: "Use the key", look: "main", attributes: { type: "submit" }, press: () => undefined })),
@@ -71,7 +73,7 @@ function askPassphrase(page: Page): OpenDialog {
   const problem = element("p", { class: "field__error", role: "alert" });
   const unlock = async (): Promise<void> => {
     if (await keys.unlock(passphrase.input.value)) return;
-    setText(problem, "That passphrase does not open it.");
+    setText(problem, "Wrong passphrase.");
     passphrase.input.select();
   };
   return openDialog({

@@ -9,6 +9,7 @@ import { count, duration, fullTime, plural, rounded } from "./format.ts";
 import type { Page } from "./page.ts";
 import { editor } from "./editor.ts";
 import { openKeyDialog } from "./key_dialog.ts";
+import { SourcesView } from "./sources_view.ts";
 
 export interface MessagePlace {
   last: boolean;
@@ -16,14 +17,22 @@ export interface MessagePlace {
   busy: boolean; // an answer of this conversation runs
 }
 
-/** Texts that were begun in editors, by message. */
-export type Drafts = Map<string, string>;
+/** What outlasts a message's view. */
+export interface MessageOwner {
+  /** Texts that were begun in editors, by message. */
+  readonly drafts: Map<string, string>;
+  /** Another branch takes this message's place: the same control there gets the focus. */
+  keepFocus(message: Message, control: Control): void;
+}
+
+export type Control = "previous" | "next" | "edit";
 
 export class MessageView {
   readonly element: HTMLElement;
   readonly #page: Page;
-  readonly #drafts: Drafts;
+  readonly #owner: MessageOwner;
   readonly #bubble = element("div", { class: "message__bubble" });
+  readonly #sources = new SourcesView();
   readonly #under = element("div", { class: "message__under" });
   readonly #figures = element("div", { class: "message__figures" });
   readonly #actions = element("div", { class: "message__actions" });
@@ -36,19 +45,19 @@ export class MessageView {
   #editing = false;
   #drawn = ""; // what the parts around the text were last drawn from
 
-  constructor(page: Page, shown: ShownMessage, place: MessagePlace, drafts: Drafts) {
+  constructor(page: Page, shown: ShownMessage, place: MessagePlace, owner: MessageOwner) {
     this.#page = page;
     this.#shown = shown;
     this.#place = place;
-    this.#drafts = drafts;
+    this.#owner = owner;
     const { message } = shown;
     const user = message.role === "user";
     this.element = element("article", {
       class: `message message--${user ? "user" : "model"}`, "data-message": message.id, "aria-label": user ? "You" : `Answer of ${message.model ?? "the model"}`,
-    }, element("h2", { class: "unseen" }, user ? "You" : "Answer"), this.#bubble, this.#under);
+    }, element("h2", { class: "unseen" }, user ? "You" : "Answer"), this.#bubble, user ? null : this.#sources.element, this.#under);
     if (user) this.#under.append(this.#actions, this.#pager);
     else this.#under.append(this.#figures, this.#pager, this.#actions);
-    if (drafts.has(message.id)) this.edit();
+    if (owner.drafts.has(message.id)) this.#edit(false);
     this.update(shown, place);
   }
 
@@ -69,7 +78,7 @@ export class MessageView {
     this.element.remove();
   }
 
-  edit(): void {
+  #edit(fresh: boolean): void {
     const { message } = this.#shown;
     this.#editing = true;
     this.#markdown = null;
@@ -78,23 +87,27 @@ export class MessageView {
     this.#bubble.classList.add("message__bubble--editing");
     const close = (): void => {
       this.#editing = false;
-      this.#drafts.delete(message.id);
+      this.#owner.drafts.delete(message.id);
       this.#bubble.classList.remove("message__bubble--editing");
       this.#bubble.replaceChildren();
       this.update(this.#shown, this.#place);
     };
     this.#drawUnder(this.#shown);
     replace(this.#bubble, editor({
-      text: this.#drafts.get(message.id) ?? message.text,
+      text: this.#owner.drafts.get(message.id) ?? message.text,
+      fresh,
       user: message.role === "user",
-      typed: (text) => this.#drafts.set(message.id, text),
+      typed: (text) => this.#owner.drafts.set(message.id, text),
       cancel: () => {
         close();
-        this.element.querySelector<HTMLElement>("[data-edit]")?.focus();
+        this.element.querySelector<HTMLElement>("[data-control=edit]")?.focus();
       },
       save: (text) => {
         close();
-        if (text !== message.text || message.role === "user") this.#ask(this.#page.core.chat.edit(message.conversationId, message.id, text));
+        if (message.role === "user") this.#page.answerAsked();
+        else if (text === message.text) return;
+        else this.#owner.keepFocus(message, "edit");
+        this.#ask(this.#page.core.chat.edit(message.conversationId, message.id, text));
       },
     }));
   }
@@ -136,6 +149,7 @@ export class MessageView {
     const { message } = shown;
     const answer = message.role === "assistant";
     if (answer) this.#drawFigures(figures(message, this.#place.running));
+    this.#sources.show(this.#editing || message.state === "writing" ? null : message.sources);
     const key = [message.state, message.finishReason, message.error?.message, shown.place, shown.siblings.length, this.#place.busy, this.#place.last, this.#editing].join("|");
     if (key === this.#drawn) return;
     this.#drawn = key;
@@ -153,10 +167,12 @@ export class MessageView {
   #drawNotice(message: Message): void {
     this.#notice?.remove();
     this.#notice = this.#editing || message.role === "user" ? null : noticeOf(message, {
-      retry: () => this.#ask(this.#page.core.chat.retry(message.conversationId, message.id)),
-      continueAnswer: () => this.#ask(this.#page.core.chat.continueAnswer(message.conversationId, message.id)),
+      retry: () => this.#askAnswer(this.#page.core.chat.retry(message.conversationId, message.id)),
+      continueAnswer: () => this.#askAnswer(this.#page.core.chat.continueAnswer(message.conversationId, message.id)),
       newChat: () => this.#page.newConversation(),
       giveKey: () => openKeyDialog(this.#page),
+      chooseModel: () => this.#page.chooseModel(),
+      changeDataset: () => this.#page.openSettings("retrievalAddress"),
     });
     this.#bubble.classList.toggle("message__bubble--bare", this.#notice !== null && message.text === "");
     if (this.#notice === null) return;
@@ -172,12 +188,16 @@ export class MessageView {
       return;
     }
     this.#pager.hidden = false;
-    const select = (at: number): void => {
+    const select = (at: number, control: Control): void => {
       const id = siblings[at];
-      if (id !== undefined) this.#page.core.conversations.select(message.conversationId, id);
+      if (id === undefined) return;
+      this.#owner.keepFocus(message, control);
+      this.#page.core.conversations.select(message.conversationId, id);
     };
-    const back = tool("left", "Branch before", () => select(place - 1), { small: true });
-    const on = tool("right", "Next branch", () => select(place + 1), { small: true });
+    const back = tool("left", "Previous branch", () => select(place - 1, "previous"), { small: true });
+    const on = tool("right", "Next branch", () => select(place + 1, "next"), { small: true });
+    back.dataset["control"] = "previous";
+    on.dataset["control"] = "next";
     back.disabled = place === 0 || this.#place.busy;
     on.disabled = place === siblings.length - 1 || this.#place.busy;
     const text = `${place + 1}/${siblings.length}`;
@@ -190,7 +210,7 @@ export class MessageView {
     const made: HTMLButtonElement[] = [];
     if (message.text !== "") made.push(...this.#textTools(message));
     if (message.role === "assistant" && (message.error === null || message.text !== "")) { // the error has its own Retry
-      const again = tool("retry", "Regenerate", () => this.#ask(chat.regenerate(message.conversationId, message.id)), { small: true });
+      const again = tool("retry", "Regenerate", () => this.#askAnswer(chat.regenerate(message.conversationId, message.id)), { small: true });
       again.disabled = this.#place.busy;
       made.push(again);
     }
@@ -199,10 +219,15 @@ export class MessageView {
 
   #textTools(message: Message): HTMLButtonElement[] {
     const made = [tool("copy", "Copy the text", () => this.#page.copy(message.text, message.role === "user" ? "Message" : "Answer"), { small: true })];
-    const change = tool("edit", message.role === "user" ? "Edit and run again" : "Edit the answer", () => this.edit(), { small: true });
-    change.setAttribute("data-edit", "");
+    const change = tool("edit", message.role === "user" ? "Edit and run again" : "Edit the answer", () => this.#edit(true), { small: true });
+    change.dataset["control"] = "edit";
     change.disabled = this.#place.busy;
     return [...made, change];
+  }
+
+  #askAnswer(begun: Promise<void>): void {
+    this.#page.answerAsked();
+    this.#ask(begun);
   }
 
   /** What fails before a request has begun shows as a note; later it is the answer's own error. */
@@ -214,14 +239,14 @@ export class MessageView {
 /** The text of each figure by the name of its class. */
 function figures(message: Message, running: RunningAnswer | null): readonly (readonly [string, string])[] {
   const parts: [string, string][] = [];
-  if (running?.phase === "writing" && running.generatedTokens > 0) {
+  if (running?.phase === "writing" && running.tokensPerSecond > 0) { // one token has no speed
     parts.push(["speed", `${rounded(running.tokensPerSecond)} tokens/s`], ["counts", plural(running.generatedTokens, "token")]);
   } else if (message.statistics !== null && message.state !== "writing") {
     const { tokensPerSecond, timeToFirstToken, generatedTokens, promptTokens } = message.statistics;
     if (tokensPerSecond > 0) parts.push(["speed", `${rounded(tokensPerSecond)} tokens/s`]);
     // In the order of a running answer: what is new comes behind, and nothing moves.
     parts.push(["counts", `${count(promptTokens)} read, ${count(generatedTokens)} written`]);
-    if (timeToFirstToken !== null) parts.push(["first", `${duration(timeToFirstToken)} to the first`]);
+    if (timeToFirstToken !== null) parts.push(["first", `first token after ${duration(timeToFirstToken)}`]);
   }
   return parts;
 }

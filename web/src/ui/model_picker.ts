@@ -1,4 +1,4 @@
-// The models of the server: which one answers, what is in memory, and loading and unloading for who may.
+// The models of the server: which one answers, what is in memory and how much is reserved for it, and loading and unloading for who may.
 import type { ModelInfo } from "../core/types.ts";
 import { bar, button } from "./controls.ts";
 import { element, replace, setText } from "./dom.ts";
@@ -28,7 +28,7 @@ export function modelPicker(page: Page): HTMLButtonElement {
 
 /** The model that the conversation asks. */
 export function currentModel(page: Page): string | null {
-  return page.core.conversations.get(page.conversation.get())?.model ?? page.core.models.defaultModel.get();
+  return page.core.models.offered(page.core.conversations.get(page.conversation.get())?.model ?? null);
 }
 
 function toggle(page: Page, anchor: HTMLButtonElement): void {
@@ -48,7 +48,7 @@ function toggle(page: Page, anchor: HTMLButtonElement): void {
       choose();
     })));
     const inUse = models.reduce((sum, model) => sum + model.memory, 0);
-    setText(foot, models.length === 0 ? "The server offers no model. Fetch one with quarrel pull." : `${bytes(inUse)} of memory in use. A model is loaded when it is first asked.`);
+    setText(foot, models.length === 0 ? "The server offers no model. Fetch one with quarrel pull." : `${bytes(inUse)} of memory reserved. A model is loaded when it is first asked.`);
     if (focused !== undefined) panel.querySelector<HTMLElement>(`[data-focus="${CSS.escape(focused)}"]`)?.focus();
   };
   draw();
@@ -77,7 +77,7 @@ export function facts(model: ModelInfo): string[] {
 /** A dot and a word: what the model is doing, and what it takes. */
 export function state(model: ModelInfo): HTMLElement {
   const looks = { loaded: "dot dot--good", loading: "dot dot--busy dot--pulse", unloading: "dot dot--warn", unloaded: "dot" } as const;
-  const text = model.state === "loaded" && model.memory > 0 ? `in memory, ${bytes(model.memory)}` : { loaded: "in memory", loading: "loading", unloading: "unloading", unloaded: "not loaded" }[model.state];
+  const text = model.state === "loaded" && model.memory > 0 ? `in memory, ${bytes(model.memory)} reserved` : { loaded: "in memory", loading: "loading", unloading: "unloading", unloaded: "not loaded" }[model.state];
   return element("span", { class: "model__state" }, element("span", { class: looks[model.state] }), text);
 }
 

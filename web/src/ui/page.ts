@@ -1,6 +1,6 @@
 // What the parts of the page share: the core, the conversation and the view that are shown, and the ways to tell the
 // reader something. app.ts makes it once.
-import type { Core, Readable } from "../core/types.ts";
+import type { Core, Readable, Settings } from "../core/types.ts";
 
 export type ViewName = "chat" | "status" | "embeddings";
 
@@ -17,6 +17,12 @@ export interface Page {
   go(view: ViewName): void;
   openConversation(id: string): void;
   newConversation(): void;
+  /** Opens the list of models. */
+  chooseModel(): void;
+  /** Opens the settings of this chat at one of them. */
+  openSettings(at: keyof Settings): void;
+  /** An answer was asked for by a button that goes away with it: the focus goes on to Stop. */
+  answerAsked(): void;
   /** A line at the edge of the page for a while. */
   note(text: string, action?: NoteAction): void;
   /** Says it to screen readers alone. */

@@ -6,22 +6,25 @@ import { attribute, element, setText, uniqueId } from "./dom.ts";
 import { currentModel } from "./model_picker.ts";
 import type { Page } from "./page.ts";
 import { follow } from "./page.ts";
+import { retrievalSettings, type Knob } from "./retrieval_settings.ts";
 import { THEMES } from "./theme.ts";
-
-interface Knob {
-  element: HTMLElement;
-  draw(): void;
-}
 
 type Scope = "conversation" | "defaults";
 
-const NUMBERS: readonly { name: NumberSetting; label: string; hint: string; slider: boolean }[] = [
-  { name: "temperature", label: "Temperature", hint: "How freely tokens are drawn; 0 is always the likeliest.", slider: true },
-  { name: "topK", label: "Top-k", hint: "Draws from this many of the likeliest tokens.", slider: true },
-  { name: "topP", label: "Top-p", hint: "Draws from those that together have this probability.", slider: true },
-  { name: "minP", label: "Min-p", hint: "Leaves out what is less likely than this share of the likeliest.", slider: true },
-  { name: "maxTokens", label: "Max tokens", hint: "Where an answer is cut. Empty: until it ends by itself.", slider: false },
-  { name: "seed", label: "Seed", hint: "The same seed, the same answer. Empty: another one each time.", slider: false },
+interface NumberKnob {
+  name: NumberSetting;
+  label: string;
+  hint: string;
+  slider: boolean;
+}
+
+const NUMBERS: readonly NumberKnob[] = [
+  { name: "temperature", label: "Temperature", hint: "Higher is more varied; 0 always picks the most likely token.", slider: true },
+  { name: "topK", label: "Top-k", hint: "Only this many of the most likely tokens are considered.", slider: true },
+  { name: "topP", label: "Top-p", hint: "Only the most likely tokens that together reach this probability are considered.", slider: true },
+  { name: "minP", label: "Min-p", hint: "Ignores tokens less likely than this share of the most likely one.", slider: true },
+  { name: "maxTokens", label: "Max tokens", hint: "Answers are cut at this length. Empty: no limit.", slider: false },
+  { name: "seed", label: "Seed", hint: "The same seed gives the same answer. Empty: a new one each time.", slider: false },
 ];
 
 export class SettingsPanel {
@@ -46,7 +49,7 @@ export class SettingsPanel {
       this.#scope = scope;
       this.#draw();
     });
-    this.#knobs = [...NUMBERS.map((each) => this.#numberKnob(each)), this.#stopKnob(), this.#promptKnob()];
+    this.#knobs = [...NUMBERS.map((each) => this.#numberKnob(each)), this.#stopKnob(), this.#promptKnob(), this.#retrievalKnob()];
     const knobs = element("div", { class: "knobs" }, ...this.#knobs.map((knob) => knob.element));
     this.#body.append(this.#scopes.element, knobs, this.#themes(), this.#key());
     this.element = element("section", { class: "sheet", role: "dialog", "aria-labelledby": titleId, inert: true },
@@ -84,6 +87,16 @@ export class SettingsPanel {
     this.#scopes.focus();
   }
 
+  /** Opens this chat's settings with the focus on one of them. */
+  openAt(name: keyof Settings, anchor: HTMLElement | null): void {
+    this.#scope = "conversation";
+    this.toggle(true, anchor ?? undefined);
+    this.#draw();
+    const field = this.#body.querySelector<HTMLElement>(`[data-setting=${name}]`);
+    field?.scrollIntoView({ block: "center" });
+    field?.focus();
+  }
+
   #conversation(): Conversation | null {
     return this.#page.core.conversations.get(this.#page.conversation.get());
   }
@@ -113,7 +126,7 @@ export class SettingsPanel {
     if (!this.open) return;
     this.#scopes.show(this.#scope);
     const busy = this.#page.core.chat.running.get().has(this.#page.conversation.get());
-    for (const field of this.#body.querySelectorAll<HTMLInputElement | HTMLTextAreaElement>(".knobs input, .knobs textarea")) field.disabled = busy;
+    for (const field of this.#body.querySelectorAll<HTMLInputElement | HTMLTextAreaElement | HTMLSelectElement>(".knobs input, .knobs textarea, .knobs select")) field.disabled = busy;
     for (const knob of this.#knobs) knob.draw();
     const model = currentModel(this.#page);
     if (model !== null && model !== this.#described) void this.#describe(model);
@@ -137,12 +150,12 @@ export class SettingsPanel {
   #fallback(name: NumberSetting): { value: number | null; from: string } {
     const defaults = this.#page.core.settings.defaults.get()[name];
     if (this.#scope === "conversation" && defaults !== null) return { value: defaults, from: "Your default" };
-    const recommended = name === "maxTokens" || name === "seed" ? null : this.#recommended[name];
+    const recommended = this.#recommended[name as keyof Recommended] ?? null; // of some
     if (recommended !== null) return { value: recommended, from: "Recommended for this model" };
     return { value: this.#page.core.settings.bounds[name].usual, from: "Usual" };
   }
 
-  #numberKnob({ name, label, hint, slider }: (typeof NUMBERS)[number]): Knob {
+  #numberKnob({ name, label, hint, slider }: NumberKnob): Knob {
     const bounds = this.#page.core.settings.bounds[name];
     const id = uniqueId(name);
     const value = element("input", { class: "input knob__value", type: "number", id, min: bounds.least, max: bounds.most, step: slider ? bounds.step : 1, inputmode: "decimal", "data-setting": name });
@@ -150,7 +163,10 @@ export class SettingsPanel {
     const from = element("span", { class: "knob__hint" });
     const made = element("div", { class: "knob" }, element("div", { class: "knob__row" }, element("label", { class: "knob__label", for: id }, label), value), range, element("span", { class: "knob__hint" }, hint), from);
     const set = (text: string): void => this.#change({ [name]: text === "" ? null : clamp(Number(text), bounds.least, bounds.most) });
-    value.addEventListener("change", () => set(value.value));
+    value.addEventListener("change", () => {
+      set(value.value);
+      value.value = String(this.#own(name) ?? ""); // within its bounds, though it has the focus
+    });
     range?.addEventListener("input", () => set(range.value));
     return { element: made, draw: () => {
       const own = this.#own(name) ?? null;
@@ -170,7 +186,7 @@ export class SettingsPanel {
     const id = uniqueId("stop");
     const field = element("textarea", { class: "input", id, rows: 2, spellcheck: "false", "data-setting": "stop" });
     field.addEventListener("change", () => this.#change({ stop: field.value.split("\n").filter((line) => line !== "").slice(0, 4) }));
-    const made = element("div", { class: "field" }, element("label", { class: "field__label", for: id }, "Stop texts"), field, element("span", { class: "field__hint" }, "One a line, up to four. An answer ends before one of them."));
+    const made = element("div", { class: "field" }, element("label", { class: "field__label", for: id }, "Stop texts"), field, element("span", { class: "field__hint" }, "One per line, up to four. The answer stops before any of them."));
     return { element: made, draw: () => {
       if (document.activeElement !== field) field.value = (this.#own("stop") ?? []).join("\n");
     } };
@@ -186,8 +202,17 @@ export class SettingsPanel {
       if (document.activeElement !== field) field.value = this.#own("systemPrompt") ?? "";
       const inherited = this.#scope === "conversation" ? this.#page.core.settings.defaults.get().systemPrompt : "";
       field.placeholder = inherited !== "" ? inherited : this.#ownPrompt ?? "";
-      setText(hint, this.#ownPrompt === null ? "Read before the conversation." : "Read before the conversation, in place of the model's own.");
+      setText(hint, this.#ownPrompt === null ? "Instructions that the model reads before the conversation." : "Instructions that the model reads before the conversation, in place of its own.");
     } };
+  }
+
+  #retrievalKnob(): Knob {
+    const texts = this.#numberKnob({ name: "retrievalTexts", label: "Texts", hint: "How many, if they all fit into the prompt.", slider: false });
+    return retrievalSettings(this.#page, {
+      own: (name) => this.#own(name),
+      inherited: (name) => (this.#scope === "conversation" ? this.#page.core.settings.defaults.get()[name] : undefined),
+      change: (patch) => this.#change(patch),
+    }, texts);
   }
 
   #themes(): HTMLElement {

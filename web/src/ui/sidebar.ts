@@ -11,6 +11,7 @@ import { allMenu, oneMenu } from "./transfer.ts";
 
 export interface SidebarActions {
   reveal: (messageId: string) => void;
+  searched: () => void; // other words are looked for
   chosen: () => void; // something was opened: a drawer closes
 }
 
@@ -27,7 +28,10 @@ export class Sidebar {
   constructor(page: Page, actions: SidebarActions) {
     this.#page = page;
     this.#actions = actions;
-    this.#search = element("input", { class: "input", type: "search", placeholder: "Search conversations", "aria-label": "Search conversations", autocomplete: "off", on: { input: () => void this.#look() } });
+    this.#search = element("input", { class: "input", type: "search", placeholder: "Search conversations", "aria-label": "Search conversations", autocomplete: "off", on: { input: () => {
+      actions.searched();
+      void this.#look();
+    } } });
     const all = tool("more", "All conversations", (anchor) => openMenu(anchor, "All conversations", allMenu(page)));
     all.setAttribute("aria-haspopup", "menu");
     this.element = element("aside", { class: "side", id: "sidebar", "aria-label": "Conversations" }, element("div", { class: "side__inner" },
@@ -48,6 +52,7 @@ export class Sidebar {
       if (event.key !== "Escape" || this.#search.value === "") return;
       event.stopPropagation();
       this.#search.value = "";
+      actions.searched();
       void this.#look();
     });
     this.#draw();
@@ -113,13 +118,15 @@ export class Sidebar {
     const focused = document.activeElement instanceof HTMLElement && this.#rooms.contains(document.activeElement) ? document.activeElement.dataset["focus"] : undefined;
     if (this.#hits !== null) this.#drawHits(this.#hits);
     else this.#drawDays();
-    if (focused !== undefined) this.#rooms.querySelector<HTMLElement>(`[data-focus="${CSS.escape(focused)}"]`)?.focus();
+    if (focused === undefined) return;
+    const same = this.#rooms.querySelector<HTMLElement>(`[data-focus="${CSS.escape(focused)}"]`);
+    (same ?? this.#rooms.querySelector<HTMLElement>(".room__open") ?? this.#search).focus(); // it may be gone
   }
 
   #drawDays(): void {
     const list = this.#page.core.conversations.list.get();
     if (list.length === 0) {
-      replace(this.#rooms, element("p", { class: "rooms__empty" }, "Conversations show here. They are kept in this browser alone."));
+      replace(this.#rooms, element("p", { class: "rooms__empty" }, "Your conversations appear here. They are kept in this browser only."));
       return;
     }
     const now = Date.now();
@@ -139,7 +146,7 @@ export class Sidebar {
 
   #drawHits(hits: readonly SearchHit[]): void {
     if (hits.length === 0) {
-      replace(this.#rooms, element("p", { class: "rooms__empty", role: "status" }, "Nothing found. Every word is looked for, in titles and texts."));
+      replace(this.#rooms, element("p", { class: "rooms__empty", role: "status" }, "No matches. All words must appear in a title or message."));
       return;
     }
     const group = element("ul", { "aria-label": "Found" });
@@ -171,7 +178,7 @@ export class Sidebar {
       if (event.key === "F2") this.#rename(id);
       if (event.key === "Delete") this.#remove(conversation);
     });
-    const more = tool("more", `More about ${title}`, (anchor) => openMenu(anchor, title, oneMenu(this.#page, conversation, {
+    const more = tool("more", `Actions for ${title}`, (anchor) => openMenu(anchor, title, oneMenu(this.#page, conversation, {
       rename: () => this.#rename(id),
       remove: () => this.#remove(conversation),
     })), { class: "room__more" });

@@ -1,13 +1,14 @@
 // The list of messages. Only those near the view are in the document; the others are empty room of the height that was
 // measured, or guessed. It follows the end of an answer until the reader scrolls up.
-import type { ConversationChange, RunningAnswer, ShownMessage } from "../core/types.ts";
+import type { ConversationChange, Message, RunningAnswer, ShownMessage } from "../core/types.ts";
 import { element } from "./dom.ts";
 import { button } from "./controls.ts";
 import { eachFrame, type Page } from "./page.ts";
-import { MessageView, type Drafts, type MessagePlace } from "./message_view.ts";
+import { MessageView, type Control, type MessageOwner, type MessagePlace } from "./message_view.ts";
 
 const NEAR = 1000; // pixels beyond the view in which messages are kept
 const AT_END = 40; // so close to the end counts as there
+const MARK_STAYS = 5000; // milliseconds, on what was searched
 
 export class Thread {
   readonly element = element("div", { class: "thread", tabindex: 0, role: "log", "aria-label": "Conversation", "aria-live": "off" });
@@ -20,7 +21,9 @@ export class Thread {
   readonly #empty: HTMLElement;
   readonly #heights = new Map<string, number>();
   readonly #views = new Map<string, MessageView>();
-  readonly #drafts: Drafts = new Map();
+  readonly #owner: MessageOwner = { drafts: new Map(), keepFocus: (message, control) => {
+    this.#focusNext = { message, control };
+  } };
   readonly #changed = new Set<string>();
   readonly #sizes = new ResizeObserver((entries) => this.#measured(entries));
   readonly #draw = eachFrame(() => this.#drawNow());
@@ -28,6 +31,8 @@ export class Thread {
   #known = new Set<string>(); // those that were there before, which do not fade in
   #following = true;
   #lastTop = 0;
+  #focusNext: { message: Message; control: Control } | null = null;
+  #marked = 0; // the timer of the mark
 
   constructor(page: Page, empty: HTMLElement) {
     this.#page = page;
@@ -40,6 +45,9 @@ export class Thread {
     this.element.addEventListener("wheel", (event) => {
       if (event.deltaY < 0) this.#letGo();
     }, { passive: true });
+    this.element.addEventListener("click", (event) => {
+      if (event.target instanceof Element && event.target.closest("summary") !== null) this.#following = false; // who opens a source wants to read it
+    });
     this.element.addEventListener("touchmove", () => this.#letGo(), { passive: true });
     this.element.addEventListener("keydown", (event) => {
       if (["PageUp", "ArrowUp", "Home"].includes(event.key)) this.#letGo();
@@ -60,7 +68,7 @@ export class Thread {
     for (const view of this.#views.values()) this.#drop(view);
     this.#views.clear();
     this.#heights.clear();
-    this.#drafts.clear();
+    this.#focusNext = null;
     this.#items = this.#read();
     this.#known = new Set(this.#items.map(({ message }) => message.id));
     this.#following = true;
@@ -86,8 +94,15 @@ export class Thread {
     requestAnimationFrame(() => {
       const view = this.#views.get(messageId);
       view?.element.scrollIntoView({ block: "start" });
+      this.unmark();
       view?.element.classList.add("message--found");
+      this.#marked = window.setTimeout(() => this.unmark(), MARK_STAYS);
     });
+  }
+
+  unmark(): void {
+    clearTimeout(this.#marked);
+    for (const { element: each } of this.#views.values()) each.classList.remove("message--found");
   }
 
   /** The reader takes the scroll in hand: the end is not followed until it is reached again. */
@@ -120,6 +135,7 @@ export class Thread {
     this.#column.hidden = none;
     this.#place();
     this.#refresh();
+    this.#giveFocus();
     if (none) this.element.scrollTop = 0;
     else if (this.#following) {
       this.element.scrollTop = this.element.scrollHeight;
@@ -167,7 +183,7 @@ export class Thread {
     if (shown === undefined) return null;
     const known = this.#views.get(shown.message.id);
     if (known) return known;
-    const made = new MessageView(this.#page, shown, this.#placeOf(at), this.#drafts);
+    const made = new MessageView(this.#page, shown, this.#placeOf(at), this.#owner);
     if (!this.#known.has(shown.message.id)) {
       this.#known.add(shown.message.id);
       made.element.classList.add("message--new");
@@ -188,6 +204,18 @@ export class Thread {
       if (this.#changed.has(shown.message.id)) this.#views.get(shown.message.id)?.update(shown, this.#placeOf(at));
     });
     this.#changed.clear();
+  }
+
+  /** A branch has taken the place of another: the control that was pressed has the focus there. */
+  #giveFocus(): void {
+    if (this.#focusNext === null) return;
+    const { message: before, control } = this.#focusNext;
+    const now = this.#items.find(({ message }) => message.parentId === before.parentId)?.message;
+    if (now === undefined || now.id === before.id) return;
+    this.#focusNext = null;
+    const found = this.#views.get(now.id)?.element;
+    const same = found?.querySelector<HTMLElement>(`[data-control=${control}]:enabled`);
+    (same ?? found?.querySelector<HTMLElement>(".pager [data-control]:enabled"))?.focus({ preventScroll: true });
   }
 
   #drop(view: MessageView): void {

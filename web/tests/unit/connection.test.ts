@@ -192,6 +192,66 @@ test("a prompt too long for a message goes by HTTP", (context) => {
   assert.equal(calls.at(-1), "POST /api/stream");
 });
 
+test("the length of a prompt is counted in bytes", (context) => {
+  const { connection, network, calls } = setting(context);
+  connection.start();
+  network.last.open();
+  connection.ask({ prompt: "x".repeat(400_000) }, story(), null);
+  assert.equal(network.last.asked.length, 1);
+  connection.ask({ prompt: "汉".repeat(400_000) }, story(), null);
+  assert.equal(network.last.asked.length, 1);
+  assert.equal(calls.at(-1), "POST /api/stream");
+});
+
+test("what is too big for the server's messages goes by HTTP, and the others go on", (context) => {
+  const { connection, network, calls } = setting(context);
+  connection.start();
+  network.last.open();
+  const other = story();
+  connection.ask({ prompt: "short" }, other, null);
+  network.last.say("status", network.last.asked[0]?.id ?? "", { state: "loading", resume: "ab:0" });
+  const big = story();
+  const handle = connection.ask({ prompt: "long" }, big, null);
+  network.last.close(1009);
+  assert.equal(calls.at(-1), "POST /api/stream");
+  context.mock.timers.tick(1000);
+  network.last.open();
+  assert.deepEqual(network.last.asked.map(({ payload }) => payload), [{ resume: "ab:0" }]);
+  handle.stop();
+  assert.deepEqual(big.events, ["end cancelled"], "it can still be stopped");
+});
+
+test("pauses grow as long as the server says nothing, although it opens connections", (context) => {
+  const { connection, network } = setting(context);
+  connection.start();
+  for (let attempt = 1; attempt <= 3; attempt += 1) {
+    network.last.open();
+    network.last.close();
+    assert.equal(connection.status.get().attempt, attempt);
+    context.mock.timers.tick(40_000);
+  }
+  network.last.open();
+  network.last.say("status", "page-status", { connected: true });
+  network.last.close();
+  assert.equal(connection.status.get().attempt, 1);
+});
+
+test("without a key that the server wants a question fails at once", async (context) => {
+  const { connection, network, keys, http } = setting(context);
+  http.status = 401;
+  connection.start();
+  network.last.close();
+  await settle();
+  const told = story();
+  connection.ask({ prompt: "a" }, told, null);
+  await settle();
+  assert.deepEqual(told.events, ["failed KEY_NEEDED"]);
+  keys.giveForSession("k");
+  network.last.open();
+  connection.ask({ prompt: "a" }, told, null);
+  assert.equal(network.last.asked.length, 1);
+});
+
 test("errors of the server are failures of that answer", (context) => {
   const { connection, network } = setting(context);
   connection.start();

@@ -36,7 +36,7 @@ function served(answers: readonly (string | number)[]): { api: Api; calls: Call[
     assert.equal(headers.get("Authorization"), "Bearer k");
     calls.push({ method: options.method ?? "", last: headers.get("Last-Event-ID"), body: (options.body as string | undefined) ?? null });
     const answer = answers[calls.length - 1] ?? 500;
-    if (typeof answer === "number") return Promise.resolve(new Response(answer === 204 ? null : '{"error": "no"}', { status: answer }));
+    if (typeof answer === "number") return Promise.resolve(new Response(answer === 204 ? null : `{"error": "no", "code": "${answer === 404 ? "answer_not_found" : ""}"}`, { status: answer }));
     return Promise.resolve(new Response(answer, { headers: { "Content-Type": "text/event-stream" } }));
   });
   return { api, calls };
@@ -78,7 +78,7 @@ test("where all had come but the end, that is told", async () => {
 });
 
 test("an answer that is gone, and one that fails, are failures", async () => {
-  assert.deepEqual((await read([404], "ab:4")).story, ["failed MODEL_NOT_FOUND"]);
+  assert.deepEqual((await read([404], "ab:4")).story, ["failed ANSWER_LOST"]);
   assert.deepEqual((await read([`${event(1, "a")}event: error\ndata: {"error": "it broke"}\n\n`])).story, ["failed INFERENCE_ERROR"]);
   assert.deepEqual((await read([401])).story, ["failed KEY_NEEDED"]);
   assert.deepEqual((await read(['event: error\ndata: {"error": "too much", "code": "context_length_exceeded"}\n\n'])).story, ["failed CONTEXT_FULL"]);

@@ -24,10 +24,10 @@ export class FakeSocket implements SocketLike {
     this.sent.push(JSON.parse(text) as Sent);
   }
 
-  close(): void {
+  close(code = 1005): void {
     if (this.readyState === 3) return;
     this.readyState = 3;
-    this.onclose?.({} as never);
+    this.onclose?.({ code } as never);
   }
 
   open(): void {

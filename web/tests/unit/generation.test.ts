@@ -136,6 +136,7 @@ test("an answer is continued where it ended", async () => {
   assert.equal(at.asked[1]?.body["continue"], true);
   assert.deepEqual(at.asked[1]?.body["messages"], [{ role: "user", content: "count" }, { role: "assistant", content: "1, 2, " }]);
   say(at.asked[1], "3");
+  assert.equal(at.chat.running.get().get(id)?.generatedTokens, 3, "those before count too");
   end(at.asked[1], "stop", 1);
   assert.deepEqual(texts(at, id), ["user: count", "assistant: 1, 2, 3"]);
   assert.equal(at.conversations.path(id)[1]?.message.statistics?.generatedTokens, 3);
@@ -156,8 +157,21 @@ test("a failure is a message, and is tried again in its place", async () => {
   await at.chat.send(id, "two");
   say(at.asked[2], "half");
   at.asked[2]?.receiver.failed(new Failure("CONNECTION_LOST", "Gone."));
-  assert.equal(at.conversations.path(id)[3]?.message.state, "interrupted");
+  const half = at.conversations.path(id)[3]?.message;
+  assert.deepEqual([half?.state, half?.error], ["interrupted", null]);
+  await at.chat.retry(id, half?.id ?? "");
+  assert.deepEqual([half?.text, at.conversations.path(id)[3]?.siblings.length], ["half", 2], "text is never thrown away");
+  at.asked[3]?.receiver.failed(new Failure("ANSWER_LOST", "Gone."));
+  assert.equal(at.conversations.path(id)[3]?.message.error?.code, "ANSWER_LOST", "nothing had come");
   assert.deepEqual(requestMessages([message("u1", null), message("a1", "u1", 0, { text: "" })], " "), [{ role: "user", content: "text of u1" }]);
+});
+
+test("a model that the server does not offer is not asked", async () => {
+  const at = page();
+  await at.ready;
+  const { id } = at.conversations.create("gone");
+  await at.chat.send(id, "one");
+  assert.equal(at.asked[0]?.body["model"], "toy");
 });
 
 test("stop ends it, and a removed conversation's answer too", async () => {
@@ -217,4 +231,61 @@ test("an answer that another tab writes is left to it; one that nobody can take 
   await eventually(() => reader.conversations.message(id, "a9")?.state === "interrupted", "the mark");
   assert.equal(reader.asked.length, 0);
   assert.equal(reader.conversations.path(id)[1]?.message.state, "writing");
+});
+
+test("a second tab shows what the first one writes, is busy meanwhile, and can end it", async () => {
+  const database = new MemoryDatabase();
+  const browser = new Browser();
+  const writer = page(database, browser, "a");
+  const { id } = writer.conversations.create(null);
+  await writer.chat.send(id, "one");
+  end(writer.asked[0]);
+  await writer.conversations.keeper.flush();
+  const reader = page(database, browser, "b");
+  await reader.conversations.start();
+  await reader.conversations.open(id);
+  await writer.chat.send(id, "two");
+  await eventually(() => reader.chat.running.get().get(id)?.phase === "elsewhere", "the answer in the other tab");
+  const shown = reader.conversations.path(id)[3]?.message;
+  say(writer.asked[1], "text");
+  await writer.conversations.keeper.flush();
+  await eventually(() => shown?.text === "text", "the text in what the other tab shows");
+  await reader.chat.send(id, "while it runs");
+  assert.equal(reader.asked.length, 0);
+  reader.chat.stop(id);
+  await eventually(() => writer.asked[1]?.stopped === true, "the end in the tab that writes");
+  await writer.conversations.keeper.flush();
+  await eventually(() => shown?.state === "complete" && reader.chat.running.get().size === 0, "the end in the other tab");
+});
+
+test("of two tabs that come back to an answer one takes it up, and the other follows", async () => {
+  const database = new MemoryDatabase();
+  const gone = page(database);
+  const { id } = gone.conversations.create(null);
+  await gone.chat.send(id, "one");
+  say(gone.asked[0], "first ", "half, ");
+  await gone.conversations.keeper.flush();
+  const browser = new Browser();
+  const tabs = ["x", "y"].map((name) => page(database, browser, name));
+  for (const tab of tabs) {
+    await tab.conversations.start();
+    await tab.conversations.open(id);
+  }
+  const asked = (): Asked[] => tabs.flatMap((tab) => tab.asked);
+  await eventually(() => asked().length > 0, "that one takes it up");
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  assert.equal(asked().length, 1);
+  say(asked()[0], "second");
+  end(asked()[0]);
+  await Promise.all(tabs.map((tab) => tab.conversations.keeper.flush()));
+  for (const tab of tabs) await eventually(() => texts(tab, id)[1] === "assistant: first half, second" && tab.chat.running.get().size === 0, "the whole in both");
+});
+
+test("an answer that another connection has taken up is followed, not failed", async () => {
+  const at = page();
+  const { id } = at.conversations.create(null);
+  await at.chat.send(id, "one");
+  say(at.asked[0], "half");
+  at.asked[0]?.receiver.failed(new Failure("ANSWER_TAKEN", "Another connection has it."));
+  assert.deepEqual([at.conversations.path(id)[1]?.message.state, at.chat.running.get().get(id)?.phase], ["writing", "elsewhere"]);
 });

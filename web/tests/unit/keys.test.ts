@@ -40,9 +40,25 @@ test("a key for the session is not in what lasts", () => {
   assert.equal(new Keys({ session, lasting, crypto: crypto.subtle }).current(), key, "the page was loaded again");
 });
 
+test("a key is kept once the server has taken it, and never when it was refused", async () => {
+  const lasting = new Kept();
+  const keys = new Keys({ session: new Kept(), lasting, crypto: crypto.subtle });
+  await keys.giveEncrypted("qk_wrong", "pass");
+  keys.refuse("qk_wrong");
+  keys.accept("qk_wrong");
+  assert.equal(lasting.values.size, 0);
+  await keys.giveEncrypted(key, "pass");
+  keys.accept("another");
+  assert.equal(lasting.values.size, 0);
+  keys.accept(key);
+  assert.equal(lasting.values.size, 1);
+});
+
 test("a key that lasts is locked when the page is opened, and a refused one is asked for anew", async () => {
   const lasting = new Kept();
-  await new Keys({ session: new Kept(), lasting, crypto: crypto.subtle }).giveEncrypted(key, "pass");
+  const before = new Keys({ session: new Kept(), lasting, crypto: crypto.subtle });
+  await before.giveEncrypted(key, "pass");
+  before.accept(key);
   const keys = new Keys({ session: new Kept(), lasting, crypto: crypto.subtle });
   assert.deepEqual([keys.state.get(), keys.current()], ["locked", null]);
   assert.equal(await keys.unlock("other"), false);

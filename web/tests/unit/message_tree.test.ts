@@ -34,6 +34,14 @@ test("a circle, as an import may hold it, is walked once", () => {
   assert.ok(ids(own).length <= 1);
 });
 
+test("news of a message reach those who hold it", () => {
+  const tree = new MessageTree();
+  tree.put(message("a1", null, 1, { text: "" }));
+  const held = tree.path({})[0]?.message;
+  assert.equal(tree.put(message("a1", null, 1, { text: "more" })), false);
+  assert.equal(held?.text, "more");
+});
+
 test("the line to a message", () => {
   const tree = new MessageTree();
   for (const one of [message("u1", null, 1), message("a1", "u1", 2), message("a2", "u1", 3)]) tree.put(one);

@@ -18,12 +18,13 @@ function served(answers: Readonly<Record<string, string | { status: number; body
 const list = '[{"name": "toy:1", "state": "unloaded", "size": 9}, {"name": "<b>", "state": "loaded"}, {"state": "loaded"}, 4]';
 
 test("the list, the default, and what files say of models that the list does not know", async () => {
-  const { models } = served({ "GET /api/models": list, "GET /api/models/toy%3A1": '{"name": "toy:1", "state": "unloaded", "parameters": "1M", "quantization": "Q8_0", "recommended": {"temperature": 0.2}}' });
+  const { models } = served({ "GET /api/models": list, "GET /api/models/toy%3A1": '{"name": "toy:1", "state": "unloaded", "parameters": "1M", "quantization": "Q8_0", "recommended": {"temperature": 0.20000000298023224, "top_k": 40}}' });
   await models.refresh();
   for (let turn = 0; turn < 50; turn += 1) await Promise.resolve();
   assert.deepEqual(models.list.get().map(({ name, state, parameters }) => [name, state, parameters]), [["toy:1", "unloaded", "1M"], ["<b>", "loaded", ""]]);
   assert.equal(models.defaultModel.get(), "toy:1");
-  assert.deepEqual((await models.details("toy:1")).recommended, { temperature: 0.2, topK: null, topP: null, minP: null });
+  assert.deepEqual((await models.details("toy:1")).recommended, { temperature: 0.2, topK: 40, topP: null, minP: null });
+  assert.deepEqual(["<b>", "gone", null].map((name) => models.offered(name)), ["<b>", "toy:1", "toy:1"]);
 });
 
 test("loading shows how far it is, and unloading", async () => {

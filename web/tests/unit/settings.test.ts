@@ -28,8 +28,9 @@ test("settings last, a conversation's own count more, and reset forgets them", (
   settings.setTheme("dark");
   const again = createSettings(place, counter("t"));
   assert.deepEqual([again.defaults.get().temperature, again.theme.get()], [0.5, "dark"]);
-  const conversation = { id: "c", createdAt: 0, updatedAt: 0, title: "", titleIsOwn: false, model: null, settings: { temperature: null, topK: 3 }, selected: {} };
-  assert.deepEqual(again.effective(conversation), { ...emptySettings(), topK: 3, systemPrompt: "Be brief." });
+  const conversation = { id: "c", createdAt: 0, updatedAt: 0, title: "", titleIsOwn: false, model: null, settings: { temperature: null, topK: 3, stop: [], systemPrompt: "" }, selected: {} };
+  assert.deepEqual(again.effective(conversation), { ...emptySettings(), temperature: 0.5, topK: 3, systemPrompt: "Be brief." }, "what was emptied is left to the defaults");
+  assert.equal(again.effective({ ...conversation, settings: { temperature: 0 } }).temperature, 0);
   again.resetDefaults();
   settings.readAgain();
   assert.deepEqual(settings.defaults.get(), emptySettings(), "the other tab has heard of it");
