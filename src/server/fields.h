@@ -33,6 +33,8 @@ struct Field {
   std::string_view help = {};  // what it does, for the documentation; of `refused`: why
   void (*read)(const Json& value, Target& target) = nullptr;
   Json (*schema)() = nullptr;  // what `any` takes, as JSON Schema has it (server/schema.h)
+  // Of `refused`: a value beside the neutral ones that asks for what is so anyway.
+  bool (*is_default)(const Json& value) = nullptr;
 };
 
 // Its text; what in it is no UTF-8, such as a file's name, is replaced.
@@ -62,7 +64,7 @@ void read_fields(const Json& body, std::span<const Field<Target>> fields, Target
       for (const Field<Target>& field : fields) known.push_back(field.name);
       refuse_unknown(name, known);
     }
-    if (value.is_null()) continue;
+    if (value.is_null() || (found->is_default != nullptr && found->is_default(value))) continue;
     check_field(name, found->kind, found->least, found->most, found->help, value);
     if (found->read != nullptr) found->read(value, target);
   }

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 #include <simdjson.h>
 
+#include <set>
+#include <string>
 #include <vector>
 
+#include "base/printable.h"
 #include "server/api_error.h"
 
 namespace quarrel {
@@ -12,7 +15,7 @@ namespace {
 
 constexpr int kDeepest = 64;
 // Members keep their order, so each new one is compared with all before it.
-constexpr int kMostKeys = 4096;
+constexpr std::size_t kMostKeys = 4096;
 // Below it there is nothing to gain.
 constexpr std::size_t kLargeBody = 4096;
 
@@ -49,12 +52,12 @@ bool convert(const simdjson::dom::element& from, int depth, Json& to) {
       if (depth >= kDeepest) return false;
       const simdjson::dom::object members = from;
       to = Json::object();
-      int keys = 0;
+      auto& made = to.get_ref<Json::object_t&>();
       for (const simdjson::dom::key_value_pair member : members) {
-        if (++keys > kMostKeys) return false;
+        if (made.size() >= kMostKeys) return false;
         Json value;
         if (!convert(member.value, depth + 1, value)) return false;
-        to[std::string(member.key)] = std::move(value);
+        if (!made.emplace(std::string(member.key), std::move(value)).second) return false;  // it comes twice
       }
       return true;
     }
@@ -80,14 +83,18 @@ Json read_by_nlohmann(std::string_view body) {
   }
   bool too_deep = false;
   bool too_many = false;
-  std::vector<int> keys;  // of the object that is open at each depth
-  const Json::parser_callback_t watch = [&](int depth, Json::parse_event_t event, Json&) {
+  std::optional<std::string> twice;                        // a name
+  std::vector<std::set<std::string>> names(kDeepest + 2);  // of the object that is open at each depth
+  const Json::parser_callback_t watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
     too_deep = too_deep || depth > kDeepest;
-    if (too_deep) return false;
-    keys.resize(kDeepest + 2);
-    if (event == Json::parse_event_t::object_start) keys[static_cast<std::size_t>(depth) + 1] = 0;
-    if (event == Json::parse_event_t::key) too_many = too_many || ++keys[static_cast<std::size_t>(depth)] > kMostKeys;
-    return !too_many;
+    if (too_deep || too_many || twice) return false;
+    if (event == Json::parse_event_t::object_start) names[static_cast<std::size_t>(depth) + 1].clear();
+    if (event != Json::parse_event_t::key) return true;
+    std::set<std::string>& known = names[static_cast<std::size_t>(depth)];
+    const auto [name, is_new] = known.insert(parsed.get<std::string>());
+    if (!is_new) twice = *name;
+    too_many = known.size() > kMostKeys;
+    return !twice && !too_many;
   };
   Json value;
   try {
@@ -100,7 +107,8 @@ Json read_by_nlohmann(std::string_view body) {
   }
   if (too_deep) throw invalid_request("invalid_json", fmt::format("the body is nested deeper than {}", kDeepest));
   if (too_many) throw invalid_request("invalid_json", fmt::format("an object has more than {} members", kMostKeys));
-  if (!value.is_object()) throw invalid_request("invalid_json", "the body is JSON, but no object");
+  if (twice) throw invalid_request("invalid_json", fmt::format("an object has two members '{}'", printable(*twice)));
+  if (!value.is_object()) throw invalid_request("invalid_json", "the body is JSON, but not an object");
   return value;
 }
 

@@ -11,8 +11,8 @@ namespace quarrel {
 
 using Json = nlohmann::ordered_json;
 
-// The body's JSON: an object, nested no deeper than is sane, in UTF-8; of a name that comes twice the last value
-// counts. Throws ApiError.
+// The body's JSON: an object, nested no deeper than is sane, in UTF-8, without a name that comes twice in one object,
+// of which others might take the first value and others the last. Throws ApiError.
 Json parse_body(std::string_view body);
 
 // ---- Its two halves, for those who compare them ----

@@ -74,14 +74,20 @@ void native_generate(Service& service, const std::shared_ptr<Exchange>& exchange
 }
 
 void shared_generate(Service& service, const std::shared_ptr<Exchange>& exchange) {
-  const Json body = parse_body(exchange->request().body);
-  const auto has = [&](const char* name) { return body.contains(name); };
+  Json body = parse_body(exchange->request().body);
   const GenerateDialect dialect = service.generate_dialect();
   if (dialect == GenerateDialect::ollama) return ollama_generate(service, exchange, body);
   if (dialect == GenerateDialect::native) return generate(service, exchange, body);
-  if (has("model") && !has("max_tokens") && !has("temperature") && !has("topk") && !has("topp")) {
-    return ollama_generate(service, exchange, body);
+  bool ours = !body.contains("model") || body["model"].is_null();
+  for (const char* name : {"max_tokens", "temperature", "topk", "topp"}) {
+    if (!body.contains(name)) continue;
+    if (body[name].is_null()) {
+      body.erase(name);  // as good as absent, and no field of Ollama's
+    } else {
+      ours = true;
+    }
   }
+  if (!ours) return ollama_generate(service, exchange, body);
   generate(service, exchange, body);
 }
 

@@ -1,7 +1,5 @@
 #include "server/native_request.h"
 
-#include <fmt/format.h>
-
 #include <array>
 #include <utility>
 
@@ -23,11 +21,12 @@ constexpr NativeField integer(std::string_view name, double least, double most, 
   return {.name = name, .kind = FieldKind::integer, .least = least, .most = most, .help = help, .read = read};
 }
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kSpellings = {
-    {{"topk", "top_k"}, {"topp", "top_p"}, {"minp", "min_p"}}};
+constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kSpellings = {
+    {{"topk", "top_k"}, {"topp", "top_p"}, {"minp", "min_p"}, {"repeat_penalty", "repetition_penalty"}}};
 
 constexpr std::string_view kTopK = "draws from this many of the likeliest tokens; 0: from all";
 constexpr std::string_view kTopP = "draws from the likeliest tokens that together have this probability";
+constexpr std::string_view kRepeatPenalty = "makes tokens of the last `repeat_last_n` less likely; 1: not at all";
 constexpr std::string_view kMinP = "leaves out tokens less likely than this share of the likeliest one";
 
 void read_top_k(const Json& v, NativeRequest& r) { r.options.top_k = as_integer(v); }
@@ -36,6 +35,10 @@ void read_min_p(const Json& v, NativeRequest& r) { r.options.min_p = as_float(v)
 void read_typical_p(const Json& v, NativeRequest& r) { r.options.typical_p = as_float(v); }
 void read_temperature(const Json& v, NativeRequest& r) { r.options.temperature = as_float(v); }
 void read_repeat_penalty(const Json& v, NativeRequest& r) { r.options.repeat_penalty = as_float(v); }
+void read_repeat_last_n(const Json& v, NativeRequest& r) { r.options.penalty_window = as_integer(v); }
+void read_mirostat_kind(const Json& v, NativeRequest& r) { r.options.mirostat = read_mirostat(v); }
+void read_mirostat_tau(const Json& v, NativeRequest& r) { r.options.mirostat_tau = as_float(v); }
+void read_mirostat_eta(const Json& v, NativeRequest& r) { r.options.mirostat_eta = as_float(v); }
 void read_presence_penalty(const Json& v, NativeRequest& r) { r.options.presence_penalty = as_float(v); }
 void read_frequency_penalty(const Json& v, NativeRequest& r) { r.options.frequency_penalty = as_float(v); }
 void read_max_tokens(const Json& v, NativeRequest& r) { r.options.max_tokens = as_integer(v); }
@@ -78,9 +81,18 @@ constexpr std::array kFields = {
     number<read_min_p>("minp", 0, 1, kMinP),
     number<read_min_p>("min_p", 0, 1, kMinP),
     number<read_typical_p>("typical_p", 0, 1, "draws from the tokens whose surprise is closest to what is expected"),
-    number<read_repeat_penalty>("repeat_penalty", 0.01, 10, "makes tokens that came lately less likely; 1: not at all"),
+    number<read_repeat_penalty>("repeat_penalty", 0.01, 10, kRepeatPenalty),
+    number<read_repeat_penalty>("repetition_penalty", 0.01, 10, kRepeatPenalty),
+    integer<read_repeat_last_n>("repeat_last_n", -1, kMostTokens, "how far the penalties look back; -1: over all"),
     number<read_presence_penalty>("presence_penalty", -2, 2, "makes tokens that came before less likely"),
     number<read_frequency_penalty>("frequency_penalty", -2, 2, "the same for each time that they came"),
+    integer<read_mirostat_kind>("mirostat", 0, 2, "0: off; 2: steers towards an even surprise"),
+    number<read_mirostat_tau>("mirostat_tau", 0, 100, "the surprise that is aimed at"),
+    number<read_mirostat_eta>("mirostat_eta", 0, 100, "how fast it is steered"),
+    NativeField{.name = "logit_bias",
+                .help = "token ids with what is added to their logits",
+                .read = [](const Json& v, NativeRequest& r) { r.logit_bias = read_logit_bias(v); },
+                .schema = logit_bias_schema},
     integer<read_max_tokens>("max_tokens", -1, kMostTokens, "the answer's length; -1: until the context is full"),
     integer<read_seed>("seed", 0, kMostSeed, "the same seed, the same answer"),
     NativeField{.name = "stop",
@@ -119,18 +131,13 @@ Json native_request_schema() { return schema::request_of<NativeRequest>("Generat
 NativeRequest read_native_request(const Json& body) {
   NativeRequest request;
   read_fields<NativeRequest>(body, kFields, request);
-  for (const auto& [old, name] : kSpellings) {
-    const auto has = [&](std::string_view field) { return body.contains(field) && !body[field].is_null(); };
-    if (has(old) && has(name)) {
-      throw invalid_field(std::string(name), fmt::format("'{}' and '{}' are the same: send one", old, name));
-    }
-  }
+  for (const auto& [old, name] : kSpellings) require_one_spelling(body, old, name);
   if (request.reattach) {
     if (body.size() > 1) throw invalid_field("resume", "'resume' with an answer's id stands alone: the rest is known");
     return request;
   }
   if (request.messages.is_null() == request.prompt.empty()) {
-    throw invalid_field("prompt", "either 'prompt' or 'messages' says what is to be answered");
+    throw invalid_field("prompt", "give either 'prompt' or 'messages', and not both");
   }
   if (request.go_on && (request.messages.is_null() || request.messages.back()["role"] != "assistant")) {
     throw invalid_field("continue", "'continue' needs 'messages' whose last is the assistant's");
@@ -162,6 +169,7 @@ Ask ask_of(const NativeRequest& request, const LoadedModel& model) {
   }
   ask.tell_reading = request.progress;
   apply_options(ask, request.options, model);
+  ask.sampling.logit_bias = request.logit_bias;
   return ask;
 }
 

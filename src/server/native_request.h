@@ -4,6 +4,8 @@
 
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "server/fields.h"
 #include "server/longbow_request.h"
@@ -19,10 +21,11 @@ struct NativeRequest {
   std::string prompt = {};
   Json messages = nullptr;
   RecommendedSampling options = {};  // comes in place of what the model's makers recommend
-  std::optional<bool> stream = {};   // none: as the endpoint has it
-  bool resume = false;               // the answer may outlive its connection
-  bool go_on = false;                // the last message is the beginning of the answer
-  bool progress = false;             // news of how much of the prompt is read
+  std::vector<std::pair<TokenId, float>> logit_bias = {};
+  std::optional<bool> stream = {};  // none: as the endpoint has it
+  bool resume = false;              // the answer may outlive its connection
+  bool go_on = false;               // the last message is the beginning of the answer
+  bool progress = false;            // news of how much of the prompt is read
   std::optional<RetrievalRequest> retrieval = {};
   std::optional<ResumePoint> reattach = {};  // nothing is asked: the rest of such an answer is wanted
 };

@@ -27,11 +27,6 @@ void read_seed(const Json& value, OllamaRequest& request) {
   if (seed >= 0) request.options.seed = static_cast<std::uint64_t>(seed);
 }
 
-void read_mirostat(const Json& value, OllamaRequest& request) {
-  if (as_integer(value) == 1) throw unsupported_field("mirostat", "'mirostat' 1 is not supported: 2 is its successor");
-  request.options.mirostat = as_integer(value) == 2;
-}
-
 // Both are gone from llama.cpp, which is as if they had these values.
 void read_tail_free(const Json& value, OllamaRequest&) {
   if (value.get<double>() != 1.0) throw unsupported_field("tfs_z", "'tfs_z' other than 1 is not supported");
@@ -123,7 +118,7 @@ constexpr std::array kOptions = {
                 .least = 0,
                 .most = 2,
                 .help = "0: off; 2: steers towards an even surprise",
-                .read = read_mirostat},
+                .read = QUARREL_SET(options.mirostat, read_mirostat)},
     OllamaField{.name = "mirostat_tau",
                 .kind = FieldKind::number,
                 .least = 0,
@@ -431,7 +426,21 @@ void check_ollama_options(const Json& options) {
   read_options(options, ignored);
 }
 
+namespace {
+
+// Most of these stand at the top of everybody else's bodies.
+void refuse_misplaced_options(const Json& body) {
+  for (const OllamaField& option : kOptions) {
+    if (!body.contains(option.name)) continue;
+    throw unsupported_field(std::string(option.name),
+                            fmt::format("'{0}' is one of the 'options': {{\"options\": {{\"{0}\": …}}}}", option.name));
+  }
+}
+
+}  // namespace
+
 OllamaRequest read_ollama_generate(const Json& body) {
+  refuse_misplaced_options(body);
   OllamaRequest request = read_request(body, kSharedFields, kGenerateFields);
   check_shift(request);
   check_logprobs(request);
@@ -442,6 +451,7 @@ OllamaRequest read_ollama_generate(const Json& body) {
 }
 
 OllamaRequest read_ollama_chat(const Json& body) {
+  refuse_misplaced_options(body);
   OllamaRequest request = read_request(body, kSharedFields, kChatFields);
   check_shift(request);
   check_logprobs(request);

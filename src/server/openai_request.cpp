@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <charconv>
 
 #include "backend/sampling.h"
 #include "server/question.h"
@@ -13,23 +12,6 @@ namespace quarrel {
 namespace {
 
 constexpr double kMostAnswers = 16;  // what a model computes for one request
-constexpr std::size_t kMostBiases = 1024;
-
-void read_bias(const Json& value, OpenAiRequest& request) {
-  if (!value.is_object() || value.size() > kMostBiases) {
-    throw invalid_field("logit_bias",
-                        fmt::format("'logit_bias' must be an object of at most {} token ids", kMostBiases));
-  }
-  for (const auto& [name, bias] : value.items()) {
-    TokenId id = -1;
-    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), id);
-    if (error != std::errc() || end != name.data() + name.size() || id < 0 || !bias.is_number() ||
-        !(bias.get<double>() >= -100.0 && bias.get<double>() <= 100.0)) {
-      throw invalid_field("logit_bias", "'logit_bias' maps token ids to numbers between -100 and 100");
-    }
-    request.logit_bias.emplace_back(id, as_float(bias));
-  }
-}
 
 constexpr std::array<Field<OpenAiRequest>, 2> kStreamOptions = {{
     {.name = "include_usage",
@@ -45,13 +27,6 @@ void read_stream_options(const Json& value, OpenAiRequest& request) {
 }
 
 Json stream_options_schema() { return schema::request_of<OpenAiRequest>("StreamOptions", {}, kStreamOptions); }
-
-Json bias_schema() {
-  return {{"type", "object"},
-          {"additionalProperties", {{"type", "number"}, {"minimum", -100}, {"maximum", 100}}},
-          {"propertyNames", {{"pattern", "^[0-9]{1,10}$"}}},
-          {"maxProperties", kMostBiases}};
-}
 
 // A text, its ids, or a list of one of these.
 Json prompt_schema() {
@@ -73,6 +48,20 @@ void read_prompt(const Json& value, OpenAiRequest& request) {
     throw invalid_field("prompt", "'prompt' must be one string or one list of token ids");
   }
 }
+
+void check_response_format(const Json& value, OpenAiRequest&) {
+  const bool is_text = value.is_object() && value.contains("type") && value["type"] == "text";
+  if (!is_text && !is_neutral(value)) {
+    throw unsupported_field("response_format",
+                            fmt::format("'response_format' other than text is not supported: {}", kNotOfferedYet));
+  }
+  if (is_text && value.size() > 1) {
+    throw invalid_field("response_format", "a 'response_format' of the type 'text' has no other members");
+  }
+}
+
+// Without tools this is so anyway.
+bool calls_nothing(const Json& choice) { return choice == "none" || choice == "auto"; }
 
 using ChatField = Field<OpenAiRequest>;
 
@@ -176,8 +165,8 @@ constexpr std::array kSharedFields = {
               .read = QUARREL_SET(ask.answers, as_integer)},
     ChatField{.name = "logit_bias",
               .help = "token ids with what is added to their logits",
-              .read = read_bias,
-              .schema = bias_schema},
+              .read = QUARREL_SET(logit_bias, read_logit_bias),
+              .schema = logit_bias_schema},
     ChatField{.name = "user", .kind = FieldKind::no_effect},
     ChatField{.name = "metadata", .kind = FieldKind::no_effect},
     ChatField{.name = "store", .kind = FieldKind::no_effect},
@@ -208,41 +197,34 @@ constexpr std::array kChatFields = {
               .read = QUARREL_SET(ask.top, as_integer)},
     ChatField{.name = "chat_template_kwargs",
               .help = "variables for the model's chat template",
-              .read =
-                  [](const Json& v, OpenAiRequest& r) {
-                    if (!v.is_object()) throw invalid_field("chat_template_kwargs", "it must be an object");
-                    r.template_arguments = v;
-                  },
+              .read = QUARREL_SET(template_arguments, read_template_arguments),
               .schema = [] { return Json{{"type", "object"}}; }},
     ChatField{.name = "retrieval",
               .help = "texts of a vector store that the question is asked with; the answer tells its `sources`",
               .read = QUARREL_SET(retrieval, read_retrieval),
               .schema = retrieval_schema},
     ChatField{.name = "tools", .kind = FieldKind::refused, .help = kNotOfferedYet},
-    ChatField{.name = "tool_choice", .kind = FieldKind::refused, .help = kNotOfferedYet},
+    ChatField{.name = "tool_choice", .kind = FieldKind::refused, .help = kNotOfferedYet, .is_default = calls_nothing},
     ChatField{.name = "parallel_tool_calls", .kind = FieldKind::no_effect},
     ChatField{.name = "functions", .kind = FieldKind::refused, .help = kNotOfferedYet},
-    ChatField{.name = "function_call", .kind = FieldKind::refused, .help = kNotOfferedYet},
+    ChatField{.name = "function_call", .kind = FieldKind::refused, .help = kNotOfferedYet, .is_default = calls_nothing},
     ChatField{.name = "reasoning_effort", .kind = FieldKind::refused, .help = kNotOfferedYet},
-    ChatField{.name = "modalities", .kind = FieldKind::refused, .help = "answers are text"},
+    ChatField{.name = "modalities",
+              .kind = FieldKind::refused,
+              .help = "answers are text",
+              .is_default = [](const Json& v) { return v == Json::array({"text"}); }},
     ChatField{.name = "audio", .kind = FieldKind::refused, .help = "answers are text"},
     ChatField{.name = "prediction", .kind = FieldKind::refused, .help = "answers are not predicted from outside"},
-    ChatField{
-        .name = "verbosity", .kind = FieldKind::refused, .help = "say in the prompt how long the answer is to be"},
+    ChatField{.name = "verbosity",
+              .kind = FieldKind::refused,
+              .help = "say in the prompt how long the answer is to be",
+              .is_default = [](const Json& v) { return v == "medium"; }},
     ChatField{.name = "moderation", .kind = FieldKind::refused, .help = "nothing is moderated here"},
     ChatField{.name = "web_search_options", .kind = FieldKind::refused, .help = "nothing is searched for"},
     ChatField{
         .name = "response_format",
         .help = "only `{\"type\": \"text\"}`",
-        .read =
-            [](const Json& v, OpenAiRequest&) {
-              const bool text = v.is_object() && v.contains("type") && v["type"] == "text";
-              if (!text && !is_neutral(v)) {
-                throw unsupported_field("response_format", fmt::format("'response_format' other than text is not "
-                                                                       "supported: {}",
-                                                                       kNotOfferedYet));
-              }
-            },
+        .read = check_response_format,
         .schema = [] { return Json{{"type", {"object", "array", "string", "boolean"}}, {"items", Json::object()}}; }},
 };
 
@@ -275,8 +257,9 @@ constexpr std::array kCompletionFields = {
 };
 #undef QUARREL_SET
 
-// What would mean nothing without a stream is no stream that somebody forgot to ask for.
-void check_stream_options(const Json& body, const OpenAiRequest& request) {
+// Of both forms. What would mean nothing without a stream may be a stream that somebody forgot to ask for.
+void check_shared_fields(const Json& body, const OpenAiRequest& request) {
+  require_one_spelling(body, "repeat_penalty", "repetition_penalty");
   if (request.stream || !body.contains("stream_options") || body["stream_options"].is_null()) return;
   throw invalid_field("stream_options", "'stream_options' needs 'stream': true");
 }
@@ -285,7 +268,7 @@ void check_stream_options(const Json& body, const OpenAiRequest& request) {
 
 OpenAiRequest read_chat_request(const Json& body) {
   OpenAiRequest request = read_request(body, kSharedFields, kChatFields);
-  check_stream_options(body, request);
+  check_shared_fields(body, request);
   if (request.messages.is_null()) throw invalid_field("messages", "'messages' is missing");
   if (request.ask.top > 0 && !request.logprobs) {
     throw invalid_field("top_logprobs", "'top_logprobs' needs 'logprobs': true");
@@ -295,7 +278,7 @@ OpenAiRequest read_chat_request(const Json& body) {
 
 OpenAiRequest read_completion_request(const Json& body) {
   OpenAiRequest request = read_request(body, kSharedFields, kCompletionFields);
-  check_stream_options(body, request);
+  check_shared_fields(body, request);
   if (!body.contains("prompt") || body["prompt"].is_null()) throw invalid_field("prompt", "'prompt' is missing");
   if (request.ask.best_of != 0 && request.ask.best_of < request.ask.answers) {
     throw invalid_field("best_of", "'best_of' must not be less than 'n'");

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <cmath>
 #include <limits>
 #include <span>
 
@@ -14,6 +16,8 @@ namespace {
 
 constexpr std::size_t kMostStops = 16;
 constexpr std::size_t kMostStopBytes = 4096;  // of all of them; each answer searches for each byte
+constexpr std::size_t kMostBiases = 1024;
+constexpr double kMostBias = 100.0;
 
 using Member = Field<Json>;  // of a message, or of a part of one
 
@@ -117,11 +121,51 @@ std::vector<TokenId> read_token_ids(const Json& value, const char* field) {
   for (const Json& id : value) {
     if (!id.is_number_integer() || id.get<std::int64_t>() < 0 ||
         id.get<std::int64_t>() > std::numeric_limits<TokenId>::max()) {
-      throw invalid_field(field, fmt::format("'{}' has something that is no token id", field));
+      throw invalid_field(field, fmt::format("'{}' must hold token ids alone", field));
     }
     ids.push_back(id.get<TokenId>());
   }
   return ids;
+}
+
+std::vector<std::pair<TokenId, float>> read_logit_bias(const Json& value) {
+  if (!value.is_object() || value.size() > kMostBiases) {
+    throw invalid_field("logit_bias",
+                        fmt::format("'logit_bias' must be an object of at most {} token ids", kMostBiases));
+  }
+  std::vector<std::pair<TokenId, float>> biases;
+  for (const auto& [name, bias] : value.items()) {
+    TokenId id = -1;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), id);
+    if (error != std::errc() || end != name.data() + name.size() || id < 0 || !bias.is_number() ||
+        !(std::abs(bias.get<double>()) <= kMostBias)) {
+      throw invalid_field(
+          "logit_bias", fmt::format("'logit_bias' maps token ids to numbers between {} and {}", -kMostBias, kMostBias));
+    }
+    biases.emplace_back(id, as_float(bias));
+  }
+  return biases;
+}
+
+bool read_mirostat(const Json& value) {
+  if (as_integer(value) == 1) throw unsupported_field("mirostat", "'mirostat' 1 is not supported: 2 is its successor");
+  return as_integer(value) == 2;
+}
+
+Json read_template_arguments(const Json& value) {
+  if (!value.is_object()) throw invalid_field("chat_template_kwargs", "'chat_template_kwargs' must be an object");
+  for (const std::string_view name : kTemplateVariables) {
+    if (!value.contains(name)) continue;
+    throw invalid_field("chat_template_kwargs",
+                        fmt::format("'{}' cannot be set by 'chat_template_kwargs': the server gives it", name));
+  }
+  return value;
+}
+
+void require_one_spelling(const Json& body, std::string_view one, std::string_view other) {
+  const auto has = [&](std::string_view field) { return body.contains(field) && !body[field].is_null(); };
+  if (!has(one) || !has(other)) return;
+  throw invalid_field(std::string(other), fmt::format("'{}' and '{}' are the same: send one", one, other));
 }
 
 Json read_conversation(const Json& value) {
@@ -170,6 +214,13 @@ Json token_ids_schema() {
   Json ids = schema::list(id);
   ids["minItems"] = 1;
   return ids;
+}
+
+Json logit_bias_schema() {
+  return {{"type", "object"},
+          {"additionalProperties", {{"type", "number"}, {"minimum", -kMostBias}, {"maximum", kMostBias}}},
+          {"propertyNames", {{"pattern", "^[0-9]{1,10}$"}}},
+          {"maxProperties", kMostBiases}};
 }
 
 Json conversation_schema() {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/token.h"
@@ -33,12 +34,19 @@ std::string as_short_text(const Json& value, std::string_view field);
 // Throw ApiError that names the field.
 std::vector<std::string> read_stop_strings(const Json& value);  // a string or a list, none of them empty
 std::vector<TokenId> read_token_ids(const Json& value, const char* field);
+std::vector<std::pair<TokenId, float>> read_logit_bias(const Json& value);
+bool read_mirostat(const Json& value);  // 0: off, 2: on
+// Variables for a chat template, none of them one that every template has.
+Json read_template_arguments(const Json& value);
+// Two names of one field: a body has one of them at most.
+void require_one_spelling(const Json& body, std::string_view one, std::string_view other);
 // A conversation as templates want it: known roles, contents that are text.
 Json read_conversation(const Json& value);
 
 // What these take.
 Json stop_strings_schema();
 Json token_ids_schema();
+Json logit_bias_schema();
 Json conversation_schema();
 
 // A body whose endpoint has fields of its own beside those that it shares with others.

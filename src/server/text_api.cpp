@@ -110,11 +110,7 @@ constexpr std::array kTemplateFields = {
                   .read = [](const Json& v, TemplateRequest& r) { r.add_generation_prompt = as_flag(v); }},
     TemplateField{.name = "chat_template_kwargs",
                   .help = "more variables of the template",
-                  .read =
-                      [](const Json& v, TemplateRequest& r) {
-                        if (!v.is_object()) throw invalid_field("chat_template_kwargs", "it must be an object");
-                        r.arguments = v;
-                      },
+                  .read = [](const Json& v, TemplateRequest& r) { r.arguments = read_template_arguments(v); },
                   .schema = [] { return Json{{"type", "object"}}; }},
     TemplateField{.name = "tools", .kind = FieldKind::refused, .help = kNotOfferedYet},
 };

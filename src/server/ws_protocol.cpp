@@ -35,7 +35,7 @@ void read_type(const Json& value, Envelope& envelope) {
   if (envelope.type) return;
   std::vector<std::string> names;
   for (const auto& each : kTypes) names.emplace_back(each.first);
-  std::string message = fmt::format("'{}' is no type of message", printable(name));
+  std::string message = fmt::format("'{}' is not a type of message", printable(name));
   const std::vector<std::string> close = nearest(name, names, 1);
   if (!close.empty()) message += fmt::format("; did you mean '{}'?", close.front());
   throw invalid_field("type", message);

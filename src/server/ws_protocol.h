@@ -36,7 +36,7 @@ SocketMessage read_socket_message(std::string_view text);
 // INVALID_REQUEST, MODEL_NOT_FOUND, INFERENCE_ERROR, CONNECTION_LOST, RATE_LIMITED or QUEUE_FULL.
 std::string_view socket_error_code(const ApiError& error) noexcept;
 
-// Messages out. An empty id is left out: they are not about one request.
+// Messages out. An empty id is left out: they answer no message.
 std::string error_message(std::string_view id, const ApiError& error);
 std::string status_message(std::string_view id, const Json& payload);
 std::string metrics_message(const Json& payload);

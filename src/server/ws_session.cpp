@@ -122,7 +122,7 @@ void SocketSession::refuse(const std::string& text, const char* why) {
   } catch (const SocketMessageError& error) {
     id = error.id;
   }
-  send(error_message(id, {429, "rate_limit_error", "rate_limit_exceeded", why}));
+  send(error_message(id_or_new(id), {429, "rate_limit_error", "rate_limit_exceeded", why}));
 }
 
 void SocketSession::work_on_messages() {
@@ -154,10 +154,10 @@ void SocketSession::work_on(const std::string& text) {
   std::string id;
   try {
     const SocketMessage message = read_socket_message(text);
-    id = message.id;
-    answer(message);
+    id = id_or_new(message.id);
+    answer(message, id);
   } catch (const SocketMessageError& error) {
-    send(error_message(error.id, error));
+    send(error_message(id_or_new(error.id), error));
   } catch (...) {
     const ApiError error = api_error(std::current_exception());
     log_fault(service_.log(), socket_->request().id, error, std::current_exception());
@@ -165,12 +165,22 @@ void SocketSession::work_on(const std::string& text) {
   }
 }
 
-void SocketSession::answer(const SocketMessage& message) {
+// Every message has one, so that what comes back can be told from broadcasts.
+std::string SocketSession::id_or_new(const std::string& given) {
+  if (!given.empty()) return given;
+  const std::scoped_lock lock(mutex_);
+  std::string id;
+  do id = fmt::format("answer-{}", ++made_ids_);
+  while (answers_.contains(id));
+  return id;
+}
+
+void SocketSession::answer(const SocketMessage& message, const std::string& id) {
   switch (message.type) {
-    case SocketMessageType::ping: send(status_message(message.id, {{"connected", true}})); break;
-    case SocketMessageType::status: send_status(message.id); break;
-    case SocketMessageType::stop: stop(message.id); break;
-    case SocketMessageType::inference: begin(message.id, read_native_request(message.payload)); break;
+    case SocketMessageType::ping: send(status_message(id, {{"connected", true}})); break;
+    case SocketMessageType::status: send_status(id); break;
+    case SocketMessageType::stop: stop(message.id, id); break;
+    case SocketMessageType::inference: begin(id, read_native_request(message.payload)); break;
   }
 }
 
@@ -185,13 +195,14 @@ void SocketSession::send_status(const std::string& id) {
   send(status_message(id, status));
 }
 
-void SocketSession::stop(const std::string& id) {
+// `wanted`: the answer that is to end; empty: all of them.
+void SocketSession::stop(const std::string& wanted, const std::string& id) {
   std::vector<std::string> stopped;
   std::vector<std::function<void()>> cancels;
   {
     const std::scoped_lock lock(mutex_);
     for (auto& [each, answer] : answers_) {
-      if (!id.empty() && each != id) continue;
+      if (!wanted.empty() && each != wanted) continue;
       *answer.work.stopped = true;
       stopped.push_back(each);
       if (answer.work.cancel) cancels.push_back(answer.work.cancel);
@@ -202,18 +213,16 @@ void SocketSession::stop(const std::string& id) {
 }
 
 // Where a new answer runs.
-AnswerPlace SocketSession::add_answer(const std::string& given, const std::string& model) {
+AnswerPlace SocketSession::add_answer(const std::string& id, const std::string& model) {
   const std::scoped_lock lock(mutex_);
   // Its message was still being read; nobody would end the answer, and nobody hears this.
   if (closed_) throw ApiError(503, "unavailable_error", "connection_lost", "the connection is closed");
-  std::string id = given;
-  while (id.empty() || (given.empty() && answers_.contains(id))) id = fmt::format("answer-{}", ++made_ids_);
   if (answers_.contains(id)) throw invalid_field("id", "an answer with this 'id' runs on this connection");
   if (answers_.size() >= hub_.options().running) {
     throw ApiError(503, "unavailable_error", "queue_full",
                    fmt::format("{} answers run on this connection, and no more may", hub_.options().running));
   }
-  AnswerPlace place{.id = std::move(id), .serial = ++made_answers_};
+  AnswerPlace place{.id = id, .serial = ++made_answers_};
   answers_.emplace(place.id, Answer{.serial = place.serial, .model = model});
   return place;
 }
@@ -257,9 +266,9 @@ void SocketSession::finish(const AnswerPlace& place, std::string last_message) {
   if (last) socket_->close(http::CloseCode::going_away, "the server is about to end");
 }
 
-void SocketSession::begin(const std::string& given, NativeRequest request) {
+void SocketSession::begin(const std::string& id, NativeRequest request) {
   if (!service_.ready()) throw ApiError(503, "unavailable_error", "draining", "the server is about to end");
-  const AnswerPlace place = add_answer(given, request.model);
+  const AnswerPlace place = add_answer(id, request.model);
   std::shared_ptr<SocketReceiver> receiver;
   std::shared_ptr<ResumableAnswer> resumable;
   try {

@@ -82,16 +82,17 @@ class SocketSession final : public http::WebSocketHandler, public std::enable_sh
   void work_on_messages();
   void work_on(const std::string& text);
   void refuse(const std::string& text, const char* why);
-  void answer(const SocketMessage& message);
+  void answer(const SocketMessage& message, const std::string& id);
+  std::string id_or_new(const std::string& given);
   void send_status(const std::string& id);
-  void stop(const std::string& id);
-  void begin(const std::string& given, NativeRequest request);
+  void stop(const std::string& wanted, const std::string& id);
+  void begin(const std::string& id, NativeRequest request);
   void take_up(const AnswerPlace& place, const ResumePoint& point, const std::shared_ptr<AnswerReceiver>& receiver);
   void ask(const AnswerPlace& place, const NativeRequest& request, const std::shared_ptr<ResumableAnswer>& resumable,
            const std::shared_ptr<AnswerReceiver>& receiver);
   void start(const AnswerPlace& place, const NativeRequest& request, const std::shared_ptr<ResumableAnswer>& resumable,
              const std::shared_ptr<AnswerReceiver>& target, const std::shared_ptr<RequestRecord>& record);
-  AnswerPlace add_answer(const std::string& given, const std::string& model);
+  AnswerPlace add_answer(const std::string& id, const std::string& model);
   void set_work(const AnswerPlace& place, Work work);
   // Of the mutex's owner: the answer that runs there; end: it has ended, whoever has its id now.
   std::map<std::string, Answer>::iterator find(const AnswerPlace& place);

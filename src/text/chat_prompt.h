@@ -2,8 +2,10 @@
 // whatever chats with a model. Pure functions: any thread may call them.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -32,13 +34,17 @@ struct ChatInput {
   std::optional<TemplateClock> clock = {};     // none: now
 };
 
+// The variables that every template has; arguments do not hide them.
+inline constexpr std::array<std::string_view, 5> kTemplateVariables = {"messages", "tools", "add_generation_prompt",
+                                                                       "bos_token", "eos_token"};
+
 struct EncodedChat {
   std::string text = {};
   std::vector<TokenId> tokens = {};
 };
 
-// Text that comes from the input never becomes a control token. Arguments do not hide the variables that every template
-// has. Throws Error(bad_input) as ChatTemplate::render does, and for messages, tools or arguments of the wrong kind.
+// Text that comes from the input never becomes a control token. Throws Error(bad_input) as ChatTemplate::render does,
+// and for messages, tools or arguments of the wrong kind.
 EncodedChat encode_chat(const Tokenizer& tokenizer, const ChatTemplate& chat_template, const ChatInput& input);
 
 // Puts BOS in front, where the vocabulary asks for it and it does not stand there yet.

@@ -127,6 +127,13 @@ class Generate(OllamaTest):
         self.refused(400, [], "/api/generate", prompt="a", context=[1 << 30])
         self.refused(400, ["context"], "/api/generate", prompt="a", context=["a"])
 
+    def test_what_decides_whose_form_it_is(self):
+        """null is as good as absent; an option in the wrong place is told where it belongs."""
+        asked = self.answer("/api/generate", prompt="a", temperature=None, max_tokens=None, topk=None, topp=None)
+        self.assertIn("response", asked)
+        self.refused(400, ["'top_p'", "'options'"], "/api/generate", prompt="a", top_p=0.5)
+        self.refused(400, ["'temperature'", "'options'"], "/api/chat", messages=[], temperature=0.5)
+
     def test_our_own_form_stays_ours(self):
         reply = self.post("/api/generate", model="toy", prompt="the fox", max_tokens=4, temperature=0)
         self.assertEqual(reply.json["tokens_generated"], 4)

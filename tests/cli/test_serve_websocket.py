@@ -29,9 +29,13 @@ class SocketTest(ServeTest):
         return client
 
     def expect_code(self, client, code, identifier=None, **payload):
+        """Without an id of its own a message is given one."""
         error = client.next("error")
         self.assertEqual(error["payload"]["code"], code, error)
-        self.assertEqual(error.get("id"), identifier, error)
+        if identifier is None:
+            self.assertRegex(error["id"], r"^answer-\d+$")
+        else:
+            self.assertEqual(error["id"], identifier, error)
         for name, value in payload.items():
             self.assertEqual(error["payload"].get(name), value, error)
         return error["payload"]
@@ -236,6 +240,24 @@ class Answers(SocketTest):
             self.assertEqual([(model["name"], model["state"]) for model in said["payload"]["models"]],
                              [("toy", "loaded")])
             self.assertIs(said["payload"]["ready"], True)
+
+    def test_every_reply_has_an_id(self):
+        """One that the server made, where the message has none; each of them another."""
+        seen = set()
+        with self.open() as client:
+            for message, key in (({"type": "ping"}, "connected"), ({"type": "status"}, "running"),
+                                 ({"type": "stop"}, "stopped")):
+                client.send(message)
+                while key not in (said := client.next("status"))["payload"]:
+                    pass
+                seen.add(said["id"])
+            client.send({"type": "inference", "payload": {}})
+            seen.add(client.next("error")["id"])
+            client.send({"type": "inference", "payload": BODY})
+            last = client.next("inference")
+            seen.add(last["id"])
+            self.assertEqual(len(seen), 5, seen)
+            self.assertEqual(len(tokens_of([last] + client.answer(last["id"]))), 24)
 
     def test_a_lost_connection_ends_its_answers(self):
         client = self.open()

@@ -38,7 +38,7 @@ std::vector<std::string> bodies() {
       R"({"a":[9007199254740993,9223372036854775807,-9223372036854775808,9223372036854775808,18446744073709551615]})",
       R"({"a":[18446744073709551616,-9223372036854775809,123456789012345678901234567890]})",
       R"({"a":[1e308,-1e308,1e-400,2.2250738585072011e-308,4.9e-324,0.1,0.30000000000000004,123456789.123456789]})",
-      // A name twice, also in other spellings.
+      // A name twice, also in other spellings: refused.
       R"({"a":1,"b":2,"a":3})", R"({"a":{"x":1},"a":{"y":2}})", R"({"a":1,"\u0061":2})", R"({"a":[1],"a":null})",
       object_of(4096, "k"), object_of(4096, "same"),
       // Depth and number of members.
@@ -99,6 +99,18 @@ TEST(JsonBody, SimdjsonTakesWhatIsUsual) {
   EXPECT_FALSE(read_by_simdjson(nested(65, "1", '[', ']')));
   EXPECT_FALSE(read_by_simdjson(object_of(4097, "k")));
   EXPECT_FALSE(read_by_simdjson("[]"));
+  EXPECT_FALSE(read_by_simdjson(R"({"a":1,"a":1})"));
+}
+
+// Of which value the sender thinks nobody knows.
+TEST(JsonBody, ANameThatComesTwiceIsRefused) {
+  for (const char* body : {R"({"a":1,"b":2,"a":3})", R"({"x":[{"a":{"b":1}},{"a":1,"\u0061":2}]})"}) {
+    for (const std::string& sent : {std::string(body), enlarged(body)}) {
+      const std::string said = outcome(parse_body, sent);
+      EXPECT_NE(said.find("refused: invalid_json: an object has two members 'a'"), std::string::npos) << said;
+    }
+  }
+  EXPECT_NO_THROW(parse_body(R"({"a":{"a":[{"a":1},{"a":2}]},"b":{"a":1}})"));
 }
 
 TEST(JsonBody, AByteOfZeroIsNoEnd) {

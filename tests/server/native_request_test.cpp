@@ -21,8 +21,9 @@ std::string refused(const std::string& body) {
 
 TEST(NativeRequest, EveryFieldIsRead) {
   const NativeRequest request = read(R"({"model":"m","prompt":"p","temperature":0.5,"topk":3,"topp":0.25,"minp":0.125,
-    "typical_p":0.75,"repeat_penalty":1.5,"presence_penalty":-1,"frequency_penalty":2,"max_tokens":9,"seed":7,
-    "stop":["a","b"],"stream":false,"resume":true})");
+    "typical_p":0.75,"repeat_penalty":1.5,"repeat_last_n":64,"presence_penalty":-1,"frequency_penalty":2,"mirostat":2,
+    "mirostat_tau":4,"mirostat_eta":0.5,"logit_bias":{"7":-100},"max_tokens":9,"seed":7,"stop":["a","b"],"stream":false,
+    "resume":true})");
   EXPECT_EQ(request.model, "m");
   EXPECT_EQ(request.prompt, "p");
   EXPECT_EQ(request.options.temperature, 0.5f);
@@ -31,6 +32,11 @@ TEST(NativeRequest, EveryFieldIsRead) {
   EXPECT_EQ(request.options.min_p, 0.125f);
   EXPECT_EQ(request.options.typical_p, 0.75f);
   EXPECT_EQ(request.options.repeat_penalty, 1.5f);
+  EXPECT_EQ(request.options.penalty_window, 64);
+  EXPECT_EQ(request.options.mirostat, true);
+  EXPECT_EQ(request.options.mirostat_tau, 4.0f);
+  EXPECT_EQ(request.options.mirostat_eta, 0.5f);
+  EXPECT_EQ(request.logit_bias, (std::vector<std::pair<TokenId, float>>{{7, -100.0f}}));
   EXPECT_EQ(request.options.presence_penalty, -1.0f);
   EXPECT_EQ(request.options.frequency_penalty, 2.0f);
   EXPECT_EQ(request.options.max_tokens, 9);
@@ -42,7 +48,8 @@ TEST(NativeRequest, EveryFieldIsRead) {
 }
 
 TEST(NativeRequest, BothSpellingsAreOneField) {
-  const NativeRequest request = read(R"({"prompt":"p","top_k":3,"top_p":0.25,"min_p":0.125})");
+  const NativeRequest request = read(R"({"prompt":"p","top_k":3,"top_p":0.25,"min_p":0.125,"repetition_penalty":2})");
+  EXPECT_EQ(request.options.repeat_penalty, 2.0f);
   EXPECT_EQ(request.options.top_k, 3);
   EXPECT_EQ(request.options.top_p, 0.25f);
   EXPECT_EQ(request.options.min_p, 0.125f);
@@ -54,6 +61,7 @@ TEST(NativeRequest, AndAreNotSentTogether) {
   EXPECT_EQ(refused(R"({"prompt":"p","topk":3,"top_k":4})"), "top_k");
   EXPECT_EQ(refused(R"({"prompt":"p","top_p":0.5,"topp":0.5})"), "top_p");
   EXPECT_EQ(refused(R"({"prompt":"p","minp":0.5,"min_p":0.1})"), "min_p");
+  EXPECT_EQ(refused(R"({"prompt":"p","repeat_penalty":1.1,"repetition_penalty":1.2})"), "repetition_penalty");
   EXPECT_EQ(refused(R"({"prompt":"p","topk":3,"top_k":null})"), "");
 }
 

@@ -204,7 +204,42 @@ TEST(OpenAiFields, OfPromptsAndInputs) {
   EXPECT_EQ(read_embedding_request(with(embedding(), "input", Json::parse("[\"a\",[1,2]]"))).inputs.size(), 2u);
 }
 
+TEST(OpenAiFields, ThatAreNotOfferedTakeWhatIsSoAnyway) {
+  const auto taken = [](const char* name, const char* value) {
+    return refused(read_chat_request, with(chat(), name, Json::parse(value)));
+  };
+  EXPECT_EQ(taken("modalities", R"(["text"])"), "");
+  EXPECT_EQ(taken("modalities", R"(["text","audio"])"), "modalities");
+  EXPECT_EQ(taken("verbosity", R"("medium")"), "");
+  EXPECT_EQ(taken("verbosity", R"("low")"), "verbosity");
+  for (const char* name : {"tool_choice", "function_call"}) {
+    EXPECT_EQ(taken(name, R"("none")"), "");
+    EXPECT_EQ(taken(name, R"("auto")"), "");
+    EXPECT_EQ(taken(name, R"("required")"), name);
+    EXPECT_EQ(taken(name, R"({"name":"f"})"), name);
+  }
+  EXPECT_EQ(taken("response_format", R"({"type":"text"})"), "");
+  EXPECT_EQ(taken("response_format", R"({"type":"text","schema":{}})"), "response_format");
+  EXPECT_EQ(taken("response_format", R"({"type":"json_object"})"), "response_format");
+}
+
+TEST(OpenAiFields, OfTemplatesAreTheirOwn) {
+  const auto taken = [](const char* value) {
+    return refused(read_chat_request, with(chat(), "chat_template_kwargs", Json::parse(value)));
+  };
+  EXPECT_EQ(taken(R"({"enable_thinking":false})"), "");
+  for (const char* value : {R"({"add_generation_prompt":false})", R"({"messages":[]})", R"({"bos_token":"x"})",
+                            R"({"eos_token":"x"})", R"({"tools":[]})", "[]"}) {
+    EXPECT_EQ(taken(value), "chat_template_kwargs") << value;
+  }
+}
+
 TEST(OpenAiFields, ThatContradictEachOther) {
+  EXPECT_EQ(refused(read_chat_request, with(with(chat(), "repeat_penalty", 1.1), "repetition_penalty", 1.2)),
+            "repetition_penalty");
+  EXPECT_EQ(refused(read_completion_request, with(with(completion(), "repeat_penalty", 1), "repetition_penalty", 2)),
+            "repetition_penalty");
+  EXPECT_EQ(refused(read_chat_request, with(with(chat(), "repeat_penalty", 1.1), "repetition_penalty", nullptr)), "");
   EXPECT_EQ(refused(read_chat_request, with(chat(), "top_logprobs", 2)), "top_logprobs");
   EXPECT_EQ(refused(read_completion_request, with(with(completion(), "n", 3), "best_of", 2)), "best_of");
   EXPECT_EQ(refused(read_completion_request, with(with(completion(), "stream", true), "best_of", 2)), "best_of");
