@@ -2,8 +2,8 @@
 // one model's part on a Device: its prepared weights, its KV cache, its workspace, and the ops. Implemented by
 // `reference` (plain loops in F32 with double sums: the meaning of every op), `cpu`, and `cuda`.
 //
-// Threads: a Device may be shared by several Backends; their steps hold the device lock one at a time, in the order
-// they came. One Backend is driven by one thread at a time. Ops may only be called from inside the forward function
+// Threads: a Device may be shared by several Backends; their steps hold the device lock one at a time, in order of
+// arrival. One Backend is driven by one thread at a time. Ops may only be called from inside the forward function
 // given to `submit`, which may run on a thread of the backend's own.
 #pragma once
 
@@ -28,9 +28,9 @@ namespace quarrel {
 // What a weight is for: how it is laid out, and along which side it could be split over devices.
 enum class WeightRole : std::uint8_t {
   embedding,        // rows are looked up by token (and multiplied with, when tied)
-  vector,           // norms, biases, sinks, scan parameters: decoded to F32 at once, so its source may go
-  head,             // gives the logits; each out row stands alone
-  column_parallel,  // each out row stands alone: q, k, v, gate, up
+  vector,           // norms, biases, sinks, scan parameters: dequantised to F32 at once, so the source may go
+  head,             // gives the logits; each out row is independent
+  column_parallel,  // each out row is independent: q, k, v, gate, up
   row_parallel,     // partial sums would be added: attention output, down
   expert_column,    // the same for stacked experts
   expert_row,
@@ -40,7 +40,7 @@ constexpr bool is_expert(WeightRole role) noexcept {
   return role == WeightRole::expert_column || role == WeightRole::expert_row;
 }
 
-// Where one expert's rows lie: mapped, and for whoever would rather read than map, where in which file.
+// Where one expert's rows lie: in mapped memory and, for backends that read instead, where in which file.
 struct ExpertPlace {
   const std::byte* data = nullptr;
   const MappedFile* file = nullptr;  // null: only in memory
@@ -56,8 +56,8 @@ struct WeightSource {
   std::int64_t experts = 1;
   const std::byte* data = nullptr;           // must outlive the backend: weights may be read in place
   std::size_t row_stride = 0;                // bytes from a row to the next; 0: rows lie one after the other
-  std::span<const ExpertPlace> places = {};  // one an expert, instead of `data`; empty: experts follow each other
-  // Of the two expert roles: the matrices of a layer are kept together, and room is made for what a row uses.
+  std::span<const ExpertPlace> places = {};  // one per expert, instead of `data`; empty: experts are contiguous
+  // For the two expert roles: the matrices of a layer are kept together, with room for the experts that a row uses.
   std::int32_t layer = 0;
   std::int32_t experts_used = 1;
 };
@@ -69,8 +69,9 @@ enum class RopeKind : std::uint8_t {
 
 struct RopeSource {
   RopeKind kind = RopeKind::interleaved;
-  std::span<const double> frequencies;  // radians a position, one a pair; dimensions beyond the pairs pass unrotated
-  double magnitude = 1.0;               // factor on cos and sin
+  std::span<const double>
+      frequencies;         // radians per position, one per pair; dimensions beyond the pairs are not rotated
+  double magnitude = 1.0;  // factor on cos and sin
 };
 
 enum class KvType : std::uint8_t { f32, f16 };
@@ -100,8 +101,8 @@ struct CacheConfig {
 
 using Ticket = std::uint64_t;
 
-// How long each kind of op took since profiling was switched on, and what it could not do without: bytes of weights,
-// cache and state that it had to read once, and multiply-adds that it had to do.
+// How long each kind of op took since profiling was switched on, and the work that it could not avoid: bytes of
+// weights, cache and state read once, and multiply-adds.
 struct OpTime {
   std::string_view name;
   double seconds = 0.0;
@@ -112,7 +113,7 @@ struct OpTime {
 };
 
 struct BackendCounters {
-  std::uint64_t kv_saturated = 0;  // values clamped to ±65504 on their way into an F16 cache
+  std::uint64_t kv_saturated = 0;  // values clamped to ±65504 when written to an F16 cache
   // Of the expert cache, where there is one. A hit found its expert in memory.
   std::uint64_t expert_hits = 0;
   std::uint64_t expert_misses = 0;
@@ -143,7 +144,7 @@ class Backend {
   virtual std::size_t prepared_bytes() const noexcept = 0;      // memory held for weights beyond their source
   virtual std::size_t released_bytes() const noexcept = 0;      // of sources that are not read again
   virtual std::size_t expert_cache_bytes() const noexcept = 0;  // what the expert cache may take; 0: there is none
-  // What `reserve` takes. Logits and vectors that steps hand out come on top, once they are asked for.
+  // What `reserve` allocates. Logits and vectors that steps return come on top, once they are asked for.
   virtual std::size_t workspace_bytes(const StepLimits& limits, std::int32_t vocabulary) const noexcept = 0;
   virtual std::size_t expert_workspace_bytes(const StepLimits& limits) const noexcept = 0;  // the experts' part of that
 
@@ -154,8 +155,9 @@ class Backend {
   virtual void allocate_cache(const CacheConfig& config) = 0;
 
   // ---- Blocks and slots as bytes, between the device and main memory ----
-  // Ordered with steps: behind those submitted before, ahead of those submitted after. `out` and `in` belong to the
-  // backend until the transfer is done. Throws Error(internal) for a place that is not there or a span of another size.
+  // Ordered with steps: after those submitted before, before those submitted after. `out` and `in` belong to the
+  // backend until the transfer is done. Throws Error(internal) for a place that does not exist or a span of another
+  // size.
   virtual Ticket start_export_block(std::int32_t group, std::int32_t block, std::span<std::byte> out) = 0;
   virtual Ticket start_import_block(std::int32_t group, std::int32_t block, std::span<const std::byte> in) = 0;
   virtual Ticket start_export_slot(std::int32_t slot, std::span<std::byte> out) = 0;
@@ -166,21 +168,21 @@ class Backend {
   // ---- Steps ----
   // The shape this step runs under: its own, or the next larger bucket of a backend that replays captured graphs.
   virtual StepShape shape_of(const Step& step) const noexcept = 0;
-  // How many rows of logits there is room for at a time: `head` and `sample` are issued for slices of so many outputs.
+  // How many rows of logits there is room for: `head` and `sample` are issued for slices of at most that many outputs.
   virtual std::int32_t logit_rows() const noexcept = 0;
-  // Copies what it needs of `step`, then runs `forward` (or replays what it captured for this shape), perhaps after it
-  // has returned: `forward` must stay good until the step was awaited. At most two tickets may be open: results can be
-  // awaited one step late.
+  // Copies what it needs of `step`, then runs `forward` (or replays what it captured for this shape), perhaps after
+  // `submit` has returned: `forward` must stay valid until the step was awaited. At most two tickets may be open:
+  // results can be awaited one step late.
   //
-  // A step that fails throws from `submit` (nothing was done that later steps could notice, but that its lanes have
-  // begun) or from `wait`: then steps submitted behind it before that was known fail too, and what they would have
-  // written to the cache, to state slots and lanes has to be begun again.
+  // A step that fails throws from `submit` (then later steps notice nothing, except that its lanes have started) or
+  // from `wait`: then steps that were submitted after it in the meantime fail too, and what they would have written to
+  // the cache, to state slots and lanes has to be computed again.
   virtual Ticket submit(const Step& step, const Forward& forward) = 0;
   virtual StepResults wait(Ticket ticket) = 0;
-  // How many steps should be open for the device never to wait for the host: 2 where steps run by themselves.
+  // How many steps should be open so that the device never waits for the host: 2 where steps run asynchronously.
   virtual std::int32_t steps_in_flight() const noexcept { return 1; }
-  // How long the steps of other models on the same device take that are running now or were a moment ago: the shortest
-  // of their typical times in microseconds. 0: nobody else is there. Safe from any thread.
+  // How long the steps of other models take that use the same device now or did a moment ago: the shortest of their
+  // typical times in microseconds. 0: there are none. Safe from any thread.
   virtual std::int64_t pace() const = 0;
 
   // ---- Measuring ----
@@ -214,12 +216,13 @@ enum class ActivationPrecision : std::uint8_t {
   f32,             // weight-only quantisation: activations stay F32 for both classes
 };
 
-// What the CPU backend alone asks for.
+// Options of the CPU backend only.
 struct CpuBackendOptions {
-  // Weights are copied into the layout that the machine reads fastest; false: they are used where they lie, which
-  // takes no memory of this process and more time.
+  // Weights are copied into the layout that the machine reads fastest; false: they are used where they lie, which is
+  // slower but takes no memory of this process.
   bool repack = true;
-  // Bytes that experts may take: they are then read into a cache as they are chosen, and the least recently used go.
+  // Bytes that experts may take: they are then read into a cache as they are chosen, and the least recently used are
+  // dropped.
   // None: experts are used where they lie.
   std::optional<std::size_t> expert_memory = {};
   // Called from the loading thread after each weight that was repacked, with released_bytes() so far.
@@ -229,10 +232,10 @@ struct CpuBackendOptions {
 struct BackendOptions {
   // Where a device does not support it (Device::supports), activations are more exact than asked for.
   ActivationPrecision activations = ActivationPrecision::outlier_groups;
-  // A row's bits may not depend on who else is in its step. Backends on the host are always so; one that is not by
-  // itself becomes it, and slower.
+  // A row's bits must not depend on other rows of its step. This always holds for backends on the host; others become
+  // slower with it.
   bool deterministic = false;
-  // Only adds up sizes: weights are neither read nor decoded, and no step may be submitted.
+  // Only adds up sizes: weights are neither read nor dequantised, and no step may be submitted.
   bool plan_only = false;
   CpuBackendOptions cpu = {};
 };
@@ -246,15 +249,14 @@ class Device {
   virtual KvType default_kv_type() const noexcept = 0;
   // Whether it has kernels for activations of that precision.
   virtual bool supports(ActivationPrecision activations) const noexcept = 0;
-  virtual std::size_t memory_available() const = 0;  // bytes this process could still take; 0: nobody knows
-  virtual std::size_t memory_total() const = 0;      // bytes that there are at all; 0: nobody knows
+  virtual std::size_t memory_available() const = 0;  // bytes this process could still take; 0: unknown
+  virtual std::size_t memory_total() const = 0;      // bytes in total; 0: unknown
   // The device must outlive its backends.
   virtual std::unique_ptr<Backend> make_backend(const BackendOptions& options) = 0;
-  // Rows that a step should have at most, unless someone asks for another number: enough to use the device well.
+  // The default for the most rows of a step: enough to use the device well.
   virtual std::int32_t batch_rows() const noexcept { return 512; }
 
-  // Whether somebody has met Error(device_lost) on it: whoever serves by it should end, and be started again. Any
-  // thread.
+  // Whether Error(device_lost) has occurred on it: a server that uses it should end and be restarted. Any thread.
   bool lost() const noexcept { return lost_; }
   void mark_lost() noexcept { lost_ = true; }
 

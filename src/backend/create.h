@@ -14,10 +14,10 @@ namespace quarrel {
 struct DeviceOptions {
   std::string backend = "cpu";  // one of built_in_backends()
   int ordinal = 0;              // which GPU
-  int threads = 0;              // 0: one a core that the process may use
+  int threads = 0;              // 0: one per core that the process may use
   bool pin = false;             // each thread to a core of its own
   std::string isa = {};         // "scalar", "avx2", "avx512", "amx"; empty: what QUARREL_ISA says, or the best here
-  // Told, in a sentence, why "auto" took the cpu.
+  // Called with the reason, a sentence, if "auto" falls back to the CPU.
   std::function<void(const std::string&)> on_fallback = {};
 };
 
@@ -26,7 +26,7 @@ struct DeviceOptions {
 std::unique_ptr<Device> make_device(const DeviceOptions& options);
 
 // The backends of this build, the usual one first: what `DeviceOptions::backend` may be. "cuda" is among them where its
-// module lies beside the program; "auto" is a GPU where there is one, or else the cpu.
+// module is beside the program; "auto" is a GPU where there is one, else the CPU.
 std::vector<std::string> built_in_backends();
 
 // Every level this machine can run, best last: "scalar avx2 avx512".

@@ -1,7 +1,7 @@
-// Who may use a device now: the steps of several backends run one at a time, in the order they asked. A mutex alone
-// would let a busy model take the device again and again. It also knows how long the steps of each user take, so that
-// one who has much to do can cut it into pieces that do not keep the others waiting (`pace`), and a step that takes
-// long all the same gives way between two of its ops to shorter ones (`Hold::give_way`). Safe from any thread.
+// The right to use a device: the steps of several backends run one at a time, in the order they asked. With a mutex
+// alone, a busy model could take the device again and again. The lock also knows how long the steps of each user take,
+// so that a user with much to do can divide it into steps that do not keep the others waiting (`pace`); a step that is
+// long all the same lets shorter ones go first between two of its ops (`Hold::give_way`). Safe from any thread.
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@ class DeviceLock {
     return static_cast<int>(next_ - serving_);
   }
 
-  // One backend that uses the device, from the making to the end of this.
+  // One backend that uses the device, for the lifetime of this object.
   class User {
    public:
     explicit User(DeviceLock& lock);
@@ -54,22 +54,22 @@ class DeviceLock {
     std::int64_t typical() const noexcept;
   };
 
-  // The device, from the making to the end of this.
+  // Holds the device for the lifetime of this object.
   class Hold {
    public:
     explicit Hold(User& user) : Hold(user.lock_, &user) {}    // for a step
-    explicit Hold(DeviceLock& lock) : Hold(lock, nullptr) {}  // for what is no step: loading
+    explicit Hold(DeviceLock& lock) : Hold(lock, nullptr) {}  // for loading, which is not a step
     ~Hold() { lock_.release(user_, held_before_, began_); }
     Hold(const Hold&) = delete;
     Hold& operator=(const Hold&) = delete;
 
-    // Microseconds that it had the device for, without those when others had it.
+    // Microseconds for which it had the device, without the times when others did.
     std::int64_t micros() const { return held_before_ + lock_.micros_since(began_); }
 
-    // True if somebody waits whose typical step is no longer than what this has had the device for at a stretch: a
-    // long step then gives way between two ops, a short one never to a long one.
+    // True if a user waits whose typical step is no longer than the time for which this has now had the device without
+    // a break: a long step gives way between two ops, a short one never to a long one.
     bool should_give_way() const { return lock_.contended() && lock_.shorter_waits(began_); }
-    // Lets those who wait go first and returns when it is this one's turn again.
+    // Lets those who wait go first and returns when this holds the device again.
     void give_way();
 
    private:
@@ -85,7 +85,7 @@ class DeviceLock {
   Clock::time_point acquire(User* user);
   // After a step that has had the device for `held_before` microseconds and since `began`.
   void release(User* user, std::int64_t held_before, Clock::time_point began) noexcept;
-  // To whoever is next.
+  // Passes the device to the next in line.
   void hand_on(User* user) noexcept;
   std::int64_t micros_since(Clock::time_point began) const;
   // More than one waits for it or has it. Without the mutex, since it is asked before every op.

@@ -2,8 +2,8 @@
 // and state memory, lanes, sampling, pooling, profiling. `reference` and `cpu` derive from it and add the arithmetic.
 // Steps run inside `submit`, on the calling thread; `wait` only hands over the results.
 //
-// A padded step has rows of its own behind those of each class. An op may compute them like any other, since nobody
-// reads what comes of it, but passes over them where it would touch the cache, a state or a count.
+// A padded step has extra rows after those of each class. An op may compute them like any other, since nobody reads
+// the results, but skips them where it would touch the cache, a state or a count.
 #pragma once
 
 #include <array>
@@ -23,11 +23,11 @@
 
 namespace quarrel {
 
-// A row whose result is wanted; of padding nothing is.
+// A row whose result is wanted; padding has none.
 struct HostOutput {
   std::int32_t row = -1;           // of the padded step; -1: padding
   std::int32_t index = -1;         // among the outputs of the step as it came
-  std::int32_t logits_place = -1;  // among the logits that are handed out; -1: none are
+  std::int32_t logits_place = -1;  // among the logits that are returned; -1: none are
   std::int32_t vector_place = -1;  // the same for vectors
   const StepOutput* wanted = nullptr;
 };
@@ -83,15 +83,15 @@ class HostBackend : public Backend {
     double magnitude;
   };
 
-  // What an op cannot do without: see OpTime.
+  // The work that an op cannot avoid: see OpTime.
   struct Work {
     std::uint64_t bytes = 0;
     std::uint64_t macs = 0;
     std::uint64_t quantised_macs = 0;
   };
 
-  // Adds the time until its end to a kind of op, when profiling is on. The op may say what it has to do; nothing is
-  // counted when profiling is off.
+  // Adds the time until its destruction to a kind of op. The op may say how much work it has. Nothing is counted when
+  // profiling is off.
   class Timer {
    public:
     Timer(HostBackend& backend, std::string_view name);
@@ -163,7 +163,7 @@ class HostBackend : public Backend {
   float* scan_state(std::int32_t slot, std::int32_t state_layer) noexcept;
   const RopeTable& rope_table(const Rope& rope) const noexcept { return ropes_[static_cast<std::size_t>(rope.id)]; }
   bool plan_only() const noexcept { return plan_only_; }
-  // Refuses a weight that no backend on the host could use: sizes out of range, a row that is no whole number of
+  // Refuses a weight that no backend on the host could use: sizes out of range, a row that is not a whole number of
   // blocks, rows that overlap, places that are missing.
   void check_weight(const WeightSource& source) const;
   // Bytes from a row of a checked weight to the next.
@@ -178,7 +178,7 @@ class HostBackend : public Backend {
   void count_experts(std::int32_t layer, std::int32_t experts, std::span<const std::int32_t> chosen);
 
  protected:
-  // What a weight's matrix takes where it is read from, one expert's if it has several.
+  // The size of a weight's matrix where it is read from, of one expert if it has several.
   struct WeightSize {
     std::size_t bytes = 0;
     bool quantised = false;
@@ -190,7 +190,7 @@ class HostBackend : public Backend {
   // All values of a weight of role `vector`.
   virtual std::span<const float> vector_values(const Weight& weight) const = 0;
 
-  // What looks through the logits, and with how many threads: run_for_each calls task(i) for every i below `count`.
+  // The loops over the logits, and their threads: run_for_each calls task(i) for every i below `count`.
   virtual const SamplingKernels& sampling_kernels() const noexcept { return scalar_sampling_kernels(); }
   virtual void run_for_each(std::size_t count, const std::function<void(std::size_t)>& task) {
     for (std::size_t i = 0; i < count; ++i) task(i);
@@ -198,7 +198,7 @@ class HostBackend : public Backend {
 
   // Called before the forward of each step, when the device lock is held.
   virtual void begin_step() {}
-  // Called when a step gets the device and when it gives it back: at its ends and where it gives way.
+  // Called when a step gets the device and when it releases it: at its start and end, and where it gives way.
   virtual void enter_device() {}
   virtual void leave_device() {}
 

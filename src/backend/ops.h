@@ -98,7 +98,7 @@ struct QkvOp {
 };
 
 // out = softmax(scale * q k / …) v over the cached positions that the row may see. Soft cap: cap * tanh(score / cap).
-// Window w: position i sees j with i - j < w. Sinks: one more score a head that takes weight and gives nothing.
+// Window w: position i sees j with i - j < w. Sinks: one more score per head that takes weight and adds nothing.
 struct AttendOp {
   std::int32_t layer = 0;
   std::int32_t kv_group = 0;
@@ -117,7 +117,7 @@ struct AttendOp {
   bool operator==(const AttendOp&) const = default;
 };
 
-// Which kind of sublayer a projection belongs to. It changes nothing that is computed: profiles are named by it.
+// Which kind of sublayer a projection belongs to. It does not affect the results: it is its name in profiles.
 enum class SublayerKind : std::uint8_t { other, attention, feed_forward, ssm };
 
 // value = W before(in) + b; then `end`, or into `out` from column `out_at` on when end.x is invalid.
@@ -221,8 +221,8 @@ struct HeadOp {
   bool operator==(const HeadOp&) const = default;
 };
 
-// Chooses or scores a token for each output of the slice that the head just computed, and hands out logits asked for.
-// Each lane takes note of its token once the whole step has been computed.
+// Chooses or scores a token for each output of the slice that the head just computed, and returns the logits that were
+// asked for. Each lane records its token once the whole step has been computed.
 struct SampleOp {
   std::int32_t slice = 0;
   std::int32_t vocabulary = 0;

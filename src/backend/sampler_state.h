@@ -1,6 +1,6 @@
 // What sampling remembers of one answer from token to token: its parameters, how many tokens it has drawn, mirostat's
-// mu, and how often each token came. Counts are kept up as tokens come, so that a step costs the same however long the
-// text is. Owned by whoever computes `sample`, one a lane; one thread at a time.
+// mu, and how often each token occurred. Counts are updated token by token, so that a step costs the same however long
+// the text is. Owned by the backend that computes `sample`, one per lane; one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +14,12 @@
 
 namespace quarrel {
 
-// How often tokens came, as a list and an index of it by token. A token that no longer counts leaves both.
+// How often tokens occurred, as a list with an index by token. A token whose counts are zero is removed from both.
 class TokenCounts {
  public:
   std::span<const TokenCount> list() const noexcept { return counts_; }
   void clear() noexcept;
-  // Makes room for so many tokens more, so that `add` needs no memory.
+  // Makes room for this many more tokens, so that `add` allocates nothing.
   void reserve(std::size_t more);
   // Changes the counts of a token; neither may fall below zero.
   void add(TokenId id, std::int32_t recent, std::int32_t answered) noexcept;
@@ -35,12 +35,12 @@ class TokenCounts {
 
 class SamplerState {
  public:
-  // Forgets all else and begins where the text has got to.
+  // Forgets everything and starts again with the text so far.
   void start(const LaneStart& start);
-  // Whether the next token is the largest logit as it came, were there no mask.
+  // Whether the next token, without a mask, is that of the largest unchanged logit.
   bool is_greedy() const noexcept;
-  // What a draw needs that takes no more than the logits as they come and this, were there no mask, `ahead` tokens
-  // after the next one; none where it takes more, or where top-k leaves more than `most` tokens.
+  // What a draw needs besides the unchanged logits, without a mask, `ahead` tokens after the next one; none if it needs
+  // more than this holds, or if top-k leaves more than `most` tokens.
   struct Draw {
     double random = 0.0;
     double temperature = 1.0;
@@ -49,9 +49,9 @@ class SamplerState {
     float min_p = 0.0f;
   };
   std::optional<Draw> draw_from_logits(std::size_t vocabulary, std::size_t most, std::uint64_t ahead) const noexcept;
-  // What decides the next token; good until the next call. After it `accept` needs no memory.
+  // What decides the next token; valid until the next call. After it `accept` allocates nothing.
   const SampleRequest& request(std::span<const std::uint64_t> mask, std::int32_t top);
-  // Takes note of what became of it.
+  // Records the result.
   void accept(const SampleResult& result) noexcept;
 
  private:

@@ -6,8 +6,8 @@
 // which counts through what is left by ascending id. Ties go to the lower id everywhere. A row with a NaN or +infinity
 // among its logits gives no token; -infinity is a probability of zero. Pure functions, safe from any thread.
 //
-// Penalties, first that for repetition and then the two that are subtracted: see PenaltyScope. What a text has of each
-// token is counted by whoever keeps a lane (sampler_state.h).
+// Penalties: first that for repetition, then the two that are subtracted; see PenaltyScope. The lane counts how often a
+// text has each token (sampler_state.h).
 #pragma once
 
 #include <cstddef>
@@ -53,19 +53,19 @@ struct SamplingFault {
   const char* parameter = "";
   const char* range = "";
 };
-// The first one; for whoever knows the parameters by other names.
+// The first one; for callers that know the parameters by other names.
 std::optional<SamplingFault> find_fault(const SamplingParams& params);
 // Throws Error(bad_input) naming it.
 void check(const SamplingParams& params);
 
-// Whether what was said before matters: only then a lane needs the text.
+// Whether earlier tokens matter: only then does a lane need the text.
 bool has_penalties(const SamplingParams& params) noexcept;
 
-// Whether a draw is from all tokens of the vocabulary, as the temperature alone has them.
+// Whether a draw is from all tokens of the vocabulary, with only the temperature applied.
 bool draws_from_all(const SamplingParams& params, std::size_t vocabulary) noexcept;
 
-// Whether a draw is from at most `most` of the likeliest tokens, which top-k, top-p and min-p leave of the logits as
-// they came.
+// Whether a draw is from at most `most` of the most likely tokens, which top-k, top-p and min-p leave of the unchanged
+// logits.
 bool draws_from_best(const SamplingParams& params, std::size_t vocabulary, std::size_t most) noexcept;
 
 // How often a token came.
@@ -107,14 +107,14 @@ struct SampleResult {
   std::vector<TokenLogprob> top;  // most likely first, as the model has it
 };
 
-// A number in [0, 1) from a seed and its place in the sequence: the same on every machine, no state to keep.
+// A number in [0, 1) from a seed and its position in the sequence: the same on every machine, without state.
 double uniform(std::uint64_t seed, std::uint64_t draw) noexcept;
 
 // Calls task(i) for every i below `count`, perhaps on several threads, and returns when all are done.
 using ForEach = std::function<void(std::size_t count, const std::function<void(std::size_t)>& task)>;
 
-// A backend may lend its kernels and its threads: the result is the same whatever the threads, and with other kernels
-// up to the last bits of a double.
+// A backend may pass its kernels and threads: the result does not depend on the threads, and on the kernels only in the
+// last bits of a double.
 SampleResult sample_row(std::span<const float> logits, const SampleRequest& request,
                         const SamplingKernels& kernels = scalar_sampling_kernels(), const ForEach& for_each = {});
 

@@ -1,9 +1,9 @@
-// One step of work for a backend: what the scheduler decided (base/step_rows.h), and what is wanted of its rows. Not a
-// word about layers.
+// One step of work for a backend: what the scheduler decided (base/step_rows.h), and what is wanted of its rows. It
+// knows nothing about layers.
 //
 // Padding: a backend that replays captured graphs rounds a step's shape up to a bucket and adds rows and outputs of its
-// own behind those of each class. They belong to no sequence, read and write neither cache nor state nor lanes, flag no
-// bad numbers, and have no place in the results. A step that is submitted never holds any.
+// own after those of each class. They belong to no sequence, read and write neither cache nor state nor lanes, flag no
+// bad numbers, and do not appear in the results. A step that is submitted never has any.
 #pragma once
 
 #include <cstdint>
@@ -19,18 +19,18 @@ namespace quarrel {
 
 enum class Pooling : std::uint8_t { none, mean, cls, last, rank };
 
-// What becomes of a row whose result is wanted.
+// What is done with a row whose result is wanted.
 enum class OutputKind : std::uint8_t {
   logits,  // no token is chosen: only what `StepOutput::logits` asks for
-  sample,  // a token is drawn with the sampling state of `lane`, which takes note of it
+  sample,  // a token is drawn with the sampling state of `lane`, which records it
   score,   // the log-probability of `score` is reported
   vector,  // the row after the final norm
   pooled,  // one vector of all rows of the sequence, those of earlier steps included, from its `lane`; at its last row
 };
 
-// What is said of lanes: a lane is a place of the backend that keeps what a branch carries from step to step beside the
-// cache. It either samples (parameters, draws, mirostat, counts for penalties: sampler_state.h) or gathers a text's
-// rows into one vector. A step's lanes take note of its tokens when all of it was computed.
+// Lanes: a lane is a place in the backend for what a branch carries from step to step besides the cache. It either
+// samples (parameters, draws, mirostat, counts for penalties: sampler_state.h) or gathers a text's rows into one
+// vector. A step's lanes record its tokens when all of it has been computed.
 
 // Ascending by row, so those of `generated` rows come first; a row may be wanted more than once, to sample several
 // tokens from it.
@@ -41,10 +41,10 @@ struct StepOutput {
   std::int32_t lane = -1;                    // of kinds sample and pooled
   TokenId score = -1;                        // of kind score
   std::int32_t top = 0;                      // how many of the most likely tokens to report, at most kMaxTopTokens
-  std::span<const std::uint64_t> mask = {};  // of kind sample: a bit a token, 1 may come; empty: all may
+  std::span<const std::uint64_t> mask = {};  // of kind sample: one bit per token, 1 allows it; empty: all
 };
 
-// What a lane begins with: before the rows of this step it forgets all else.
+// What a lane starts with: before the rows of this step it forgets everything else.
 struct LaneStart {
   std::int32_t lane = 0;
   const SamplingParams* sampling = nullptr;  // copied; null: the lane gathers rows into a vector
@@ -69,8 +69,8 @@ struct Step {
   std::function<void()> fill_masks = {};
 };
 
-// All of a step that a captured graph may depend on. Two steps of equal shape issue exactly the same calls; what
-// differs (tokens, positions, tables, slots, sampling) lies in buffers that are rewritten before each run.
+// Everything about a step that a captured graph may depend on. Two steps of equal shape issue exactly the same calls;
+// what differs (tokens, positions, tables, slots, sampling) is in buffers that are rewritten before each run.
 struct StepShape {
   std::int32_t generated_rows = 0;
   std::int32_t prompt_rows = 0;
@@ -100,7 +100,7 @@ struct StepLimits {
 
 struct StepResults {
   std::vector<SampleResult> samples;          // one an output; default where none was asked for
-  std::vector<std::int32_t> first_bad_layer;  // one a row: the first layer whose norm met a non-finite sum; -1: none
+  std::vector<std::int32_t> first_bad_layer;  // one per row: the first layer whose norm had a non-finite sum; -1: none
   // In memory of the backend, good until two more steps have been submitted.
   std::span<const float> logits = {};   // [outputs that want them][vocabulary]
   std::span<const float> vectors = {};  // [outputs of kind vector or pooled][width]; `rank` gives fewer values a row

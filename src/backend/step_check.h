@@ -1,6 +1,6 @@
-// Whether a step keeps to its rules. Steps come from our own engine, but a wrong one must end in an error and not in
-// another request's memory, on every backend: each has one of these and asks it before it touches anything. One thread
-// at a time.
+// Whether a step follows the rules. Steps come from our own engine, but on every backend a wrong one must end in an
+// error and not in another request's memory: each backend has a checker and calls it before it touches anything. One
+// thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,9 @@ class StepCheck {
   void check(const Step& step);
   // The lanes of a checked step have begun: from now on they hold what it said.
   void lanes_started(const Step& step) noexcept;
-  // The step has been taken: the next one may name tokens by its outputs.
+  // The step was accepted: the next one may refer to tokens by its outputs.
   void taken(const Step& step) noexcept;
-  // A step that had been taken failed: the next one may name no tokens of it.
+  // An accepted step failed: the next one must not refer to its tokens.
   void lost() noexcept { last_sampled_.clear(); }
 
  private:

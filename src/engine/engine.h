@@ -1,6 +1,6 @@
-// The serving engine: many requests, one model, texts to continue and texts to turn into vectors alike. Its thread asks
-// the scheduler for a step, has the executor compute it (two may be in flight), and reports what came of it. Answers do
-// not depend on who else is there: the same bits alone, in a crowd, with a cached prefix, after a preemption
+// The serving engine: many requests to one model, both to continue texts and to turn them into vectors. Its thread asks
+// the scheduler for a step, has the executor compute it (two may be in flight), and reports the results. Answers do not
+// depend on other requests: they have the same bits alone, among others, with a cached prefix, after a preemption
 // (docs/numerics.md).
 //
 // Threads: every member may be called from any thread, from sinks too unless it says otherwise. Sinks are called from
@@ -37,12 +37,12 @@ struct EngineOptions {
   std::int32_t key_queue_limit = 0;                        // requests of one key that wait; 0: no limit of its own
   std::int64_t key_queue_token_limit = 0;                  // the same in tokens
   bool prefix_cache = true;
-  std::int32_t chunk = 0;                // rows a step at most; 0: the executor's batch
+  std::int32_t chunk = 0;                // most rows of a step; 0: the executor's batch
   std::int32_t snapshot_interval = 256;  // tokens between kept recurrent states; 0: only at the end
   std::int32_t gap_factor = 4;           // how much longer a step with prompt rows may take
   std::int32_t pin_percent = 25;         // of the cache that pinned prefixes may hold
   std::chrono::microseconds ageing = std::chrono::seconds(10);               // waiting that counts for one priority
-  std::int32_t steps_in_flight = 0;                                          // 1 or 2; 0: what the backend gains by
+  std::int32_t steps_in_flight = 0;                                          // 1 or 2; 0: the backend's choice
   std::chrono::microseconds deadline_check = std::chrono::milliseconds(20);  // how often, while no step runs
 };
 
@@ -68,9 +68,9 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Throws Error(bad_input) for parameters that mean nothing, Error(unsupported) for what the model cannot do; what is
-  // expected (a full queue, a text that is too long) is a status. Events of an accepted request go to the sink, perhaps
-  // before this returns. Several requests may have one sink.
+  // Throws Error(bad_input) for invalid parameters, Error(unsupported) for what the model cannot do; what is expected
+  // (a full queue, a text that is too long) is a status. Events of an accepted request go to the sink, perhaps before
+  // this returns. Several requests may share a sink.
   SubmitResult submit(EngineRequest request, std::shared_ptr<EventSink> sink);
 
   // The same as a stream; its `result` tells whether there is one.
@@ -83,16 +83,16 @@ class Engine {
   // Ends every branch of the request, for `reason`; its blocks are free after the steps in flight. False: there is
   // none.
   bool cancel(RequestId id, FinishReason reason = FinishReason::cancelled);
-  // Ends one branch, where its text has met a stop string or nobody reads on: it has no row in any later step. The
-  // others go on as they would have. False: there is none by that number, or it has ended.
+  // Ends one branch, because its text has reached a stop string or nobody reads it: it has no row in any later step.
+  // The others are not affected. False: there is no such branch, or it has ended.
   bool cancel_branch(RequestId id, std::int32_t branch, FinishReason reason = FinishReason::cancelled);
   // Ends everything that runs or waits; `why` is reported as each one's error.
   void cancel_all(FinishReason reason, const std::string& why);
 
-  void pause();  // what waits is not started; what runs goes on
+  void pause();  // waiting requests are not started; running ones continue
   void resume();
-  // Takes no more requests, serves what it has, and says when the last event was taken. Returns at once; of several
-  // calls the earliest deadline counts.
+  // Accepts no more requests, finishes those it has, and reports when the last event was taken. Returns at once; of
+  // several calls the earliest deadline counts.
   void drain(DrainOptions options = {});
   // Drains and waits until it is done. Not from a sink: Error(internal).
   void drain_and_wait(DrainOptions options = {});

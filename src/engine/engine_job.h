@@ -1,5 +1,5 @@
-// The engine's own record of a request: who hears of it, and how each of its branches chooses tokens. The sink and the
-// numbers never change; the rest is touched by the engine's thread alone, `why` under its lock.
+// The engine's own record of a request: its sink, and how each of its branches chooses tokens. The sink and the numbers
+// never change; only the engine's thread touches the rest, `why` under its lock.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct EngineBranch {
   SamplingParams sampling = {};
   std::uint64_t drawn = 0;   // tokens of the answer
   float mirostat_mu = 0.0f;  // after the last of them
-  // Prompt and answer where penalties ask for it, the answer alone where only a mask does, else nothing.
+  // Prompt and answer where penalties need them, only the answer where a mask does, else nothing.
   std::vector<TokenId> text = {};
   std::unique_ptr<TokenMask> mask = {};
   std::string error = {};  // why it failed
@@ -27,12 +27,12 @@ struct EngineJob {
   std::int32_t unfinished = 0;  // branches
   bool keeps_text = false;
   std::int32_t prompt_length = 0;    // tokens
-  std::vector<TokenId> prompt = {};  // where penalties ask for it: a branch that begins copies it to its `text`
+  std::vector<TokenId> prompt = {};  // where penalties need it: a branch that starts copies it to its `text`
   std::int32_t top = 0;
   bool prompt_logits = false;
   Pooling pooling = Pooling::none;
   std::span<float> vector_into = {};
-  std::string why = {};  // somebody ended it, and said why
+  std::string why = {};  // the reason given by whoever ended it
   std::vector<EngineBranch> branches = {};
 };
 

@@ -1,5 +1,5 @@
-// Events on their way to their sinks. Its room is made beforehand, so that what has happened can be reported without
-// memory; a sink hears of everything in one call, its events in the order they came. Only the engine's thread uses it.
+// Events on their way to their sinks. Its memory is allocated in advance, so that reporting allocates nothing; a sink
+// gets all its events in one call, in the order they came. Only the engine's thread uses it.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// A model ready to run: file, weights on a backend, cache. It computes steps and has no policy: blocks, slots and lanes
-// are the caller's, who has them from `sched`. One thread at a time.
+// A model ready to run: file, weights on a backend, cache. It computes steps and has no policy: the caller assigns
+// blocks, slots and lanes, which `sched` manages. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ class Executor {
   KvType kv_type() const noexcept { return plan_.kv_type; }
   std::int32_t batch_rows() const noexcept { return plan_.limits.rows; }
 
-  // Begins a step; at most two may be open. Numbers that are not finite are the caller's business.
+  // Starts a step; at most two may be open. Handling numbers that are not finite is up to the caller.
   Ticket submit(const Step& step);
   StepResults wait(Ticket ticket);
   StepResults step(const Step& step) { return wait(submit(step)); }

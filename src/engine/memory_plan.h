@@ -1,6 +1,5 @@
-// What a model will take of the machine's memory, before anything is loaded: the one arithmetic behind `estimate`, the
-// choice of the context at load time, and the refusal of what cannot fit. The executor allocates exactly what a plan
-// says.
+// How much memory a model will need, before anything is loaded: the same arithmetic serves `estimate`, the choice of
+// the context at load time, and the refusal of what cannot fit. The executor allocates exactly what a plan says.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +16,9 @@ namespace quarrel {
 struct ExecutorOptions {
   std::int32_t context = 0;            // tokens a sequence may hold; 0: what the model was trained for, or what fits
   std::int32_t sequences = 1;          // how many at once
-  std::int64_t cache_tokens = 0;       // that the KV cache holds of all of them together; 0: every context in full
+  std::int64_t cache_tokens = 0;       // what the KV cache holds for all of them together; 0: every context in full
   std::int32_t snapshots = 0;          // recurrent states that are kept beside those of the sequences
-  std::int32_t batch_rows = 0;         // rows a step at most; 0: as many as the device is good at
+  std::int32_t batch_rows = 0;         // most rows of a step; 0: the device's choice
   std::optional<KvType> kv_type = {};  // none: the device's default
   ActivationPrecision activations = ActivationPrecision::outlier_groups;
   bool deterministic = false;                       // no row's bits depend on its neighbours, on any backend
@@ -49,11 +48,11 @@ struct MemoryPlan {
 
   std::uint64_t shared_weights = 0;  // mapped: what every token needs
   std::uint64_t expert_weights = 0;  // all experts of the file
-  std::uint64_t prepared = 0;        // decoded vectors and repacked weights
+  std::uint64_t prepared = 0;        // dequantised vectors and repacked weights
   std::uint64_t released = 0;        // of the mapped weights: those that were repacked are not read again
   std::uint64_t kv = 0;
   std::uint64_t state = 0;
-  std::uint64_t expert_workspace = 0;  // routing and what experts hand on
+  std::uint64_t expert_workspace = 0;  // routing and the experts' results
   std::uint64_t workspace = 0;         // all other activations and scratch
 
   std::uint64_t experts_held() const noexcept { return expert_cache.value_or(expert_weights); }
@@ -68,15 +67,15 @@ struct MemoryPlan {
 // For messages.
 inline double mebibytes(std::uint64_t bytes) noexcept { return static_cast<double>(bytes) / (1024.0 * 1024.0); }
 
-// Blocks that hold so many tokens.
+// How many blocks hold this many tokens.
 inline std::int32_t blocks_for(std::int64_t tokens, std::int32_t block_tokens) noexcept {
   return static_cast<std::int32_t>((tokens + block_tokens - 1) / block_tokens);
 }
 
-// What a backend for that plan is made with.
+// The options to make a backend for that plan.
 BackendOptions backend_options(const MemoryPlan& plan);
 
-// The file's spec with what the options change of it.
+// The file's spec, as changed by the options.
 ModelSpec requested_spec(const GgufFile& file, std::int32_t context, const ExecutorOptions& options);
 
 // Chooses the context, the expert cache and whether weights are repacked within the budget or the device's free memory.

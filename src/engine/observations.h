@@ -1,5 +1,5 @@
-// What can be watched of a running model: the one interface that `--verbose` and a metrics endpoint read. Counting is
-// always on because it costs next to nothing; the times of ops only when asked for.
+// What can be observed of a running model: the one interface that `--verbose` and the metrics endpoint read. Counters
+// are always on because they cost next to nothing; times of ops are measured on request.
 #pragma once
 
 #include <array>
@@ -11,8 +11,8 @@
 
 namespace quarrel {
 
-// How often values occurred, by size: bucket i holds those of at most 2^i that are too large for the one before; the
-// last also what is larger.
+// How often values occurred, by size: bucket i counts values above 2^(i-1) and up to 2^i; the last one also counts
+// everything larger.
 struct SizeCounts {
   static constexpr std::size_t kBuckets = 24;
   std::array<std::uint64_t, kBuckets> counts = {};

@@ -1,5 +1,4 @@
-// What the engine is asked for, and what it answers while it works: tokens in, tokens and vectors out. Text lies above
-// it.
+// The engine's requests and events: tokens in, tokens and vectors out. Text is handled above it.
 #pragma once
 
 #include <chrono>
@@ -23,15 +22,15 @@ namespace quarrel {
 class TokenMask {
  public:
   virtual ~TokenMask() = default;
-  // `answer`: all tokens of the branch so far. `allowed`: a bit a token of the vocabulary, all zero; 1 may come. A
-  // branch without any ends with FinishReason::no_token. What it throws ends that branch alone, as failed.
+  // `answer`: all tokens of the branch so far. `allowed`: one bit per token of the vocabulary, all zero; 1 allows it.
+  // If none is allowed, the branch ends with FinishReason::no_token. If this throws, only that branch ends, as failed.
   virtual void allow(std::span<const TokenId> answer, std::span<std::uint64_t> allowed) = 0;
 };
 
 // The scheduler's part is what SchedRequest says: the text, its length, its place in the queue, what is wanted of it.
 struct EngineRequest : SchedRequest {
   SamplingParams sampling = {};     // branch i draws with branch_seed(sampling.seed, i)
-  std::int32_t top = 0;             // of each token, so many most likely ones are reported, at most kMaxTopTokens
+  std::int32_t top = 0;             // how many of the most likely tokens are reported for each, at most kMaxTopTokens
   bool prompt_logits = false;       // all logits of each score of the prompt and of the first token
   Pooling pooling = Pooling::mean;  // of a text that is `pooled`
   // Where the vector of a text that is `pooled` goes, its first values if this is shorter; its event has none then.
@@ -42,14 +41,14 @@ struct EngineRequest : SchedRequest {
   std::chrono::microseconds patience = {};  // 0: none. Takes the place of `patience_us`
 };
 
-// What a branch draws with: branch 0 as a request alone would, and any other as one alone with this seed would.
+// The seed of a branch: a request with this seed and one branch gives the same answer.
 inline std::uint64_t branch_seed(std::uint64_t seed, std::int32_t branch) noexcept {
   return seed + static_cast<std::uint64_t>(branch) * 0x9e3779b97f4a7c15u;
 }
 
-// Of one request, in order: `started`, what was wanted of the prompt's rows, then tokens of its branches; each branch
-// ends with one `finished`, and nothing of it follows. The prompt's events are those of the first branch that has not
-// finished.
+// Of one request, in order: `started`, the outputs of the prompt's rows, then tokens of its branches; each branch ends
+// with one `finished`, after which nothing more of it comes. The prompt's events carry the number of the first branch
+// that has not finished.
 struct TokenEvent : SchedEvent {
   Clock::time_point at = {};       // when it happened; a step's events are reported together, later
   SampleResult sample = {};        // of token and prompt_score
@@ -57,13 +56,13 @@ struct TokenEvent : SchedEvent {
   std::string error = {};          // of finished: why it failed or was cancelled, where somebody gave a reason
 };
 
-// Takes events. The engine calls it once a step with everything that concerns its requests, in order: one call wakes
-// up thousands of streams.
+// Takes events. The engine calls it once per step with all events of its requests, in order: one call can wake
+// thousands of streams.
 class EventSink {
  public:
   virtual ~EventSink() = default;
-  // On the engine's thread, with no lock held. Must not block; may call the engine, but not wait for it. What it throws
-  // ends, as failed, the requests that these events are of.
+  // On the engine's thread, with no lock held. Must not block; may call the engine, but not wait for it. If it throws,
+  // the requests of these events end as failed.
   virtual void take(std::span<TokenEvent> events) = 0;
 };
 

@@ -22,7 +22,7 @@ class StepBuilder {
   StepPlan plan;
   Ticket ticket = 0;
   bool submitted = false;            // and not awaited yet
-  std::string failure;               // why it came to nothing
+  std::string failure;               // why it failed
   bool may_succeed_smaller = false;  // after that failure
 
   void fail(std::string why, bool may_succeed) noexcept {
@@ -33,7 +33,7 @@ class StepBuilder {
   // Makes the step of `plan`. What it points to lives in the plan, in the jobs and here.
   void build(const EngineJobs& jobs, std::int32_t vocabulary);
   const Step& step() const noexcept { return step_; }
-  // The step was submitted, and what it points to in jobs was copied: those that have ended since may go.
+  // The step was submitted, and what it points to in jobs was copied: jobs that have ended since may be destroyed.
   void let_go() noexcept { held_.clear(); }
 
   // What the results mean for the scheduler. Throws std::bad_alloc before anything has changed.
@@ -42,7 +42,7 @@ class StepBuilder {
     return {.micros = micros, .sampled = sampled_, .bad = bad_};
   }
   bool bad(const PlanOutput& output) const noexcept;
-  // What is reported of each output beside its sample: logits, a vector. Empty for most.
+  // What is reported about each output besides its sample: logits, a vector. Empty for most.
   std::vector<float>& values(std::size_t output) noexcept { return values_[output]; }
 
  private:

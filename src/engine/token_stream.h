@@ -25,7 +25,7 @@ class TokenStream {
   std::optional<TokenEvent> next_within(std::chrono::microseconds time);
   bool done() const;
 
-  // The engine's side. False: there was no memory for an event; the reader will at least hear of the end.
+  // The engine's side. False: there was no memory for an event; the reader will still get the end.
   bool put(std::span<TokenEvent> events) noexcept;
 
  private:

@@ -1,6 +1,6 @@
-// Numbered places of one kind, handed out with reference counts: the blocks of a KV group, or the slots of recurrent
-// state (running ones and snapshots). A place that nobody holds but the prefix cache knows waits in a list, oldest
-// first, and is given away again when no other is free; pinned ones last of all. Everything takes constant time.
+// Numbered places of one kind, assigned with reference counts: the blocks of a KV group, or the slots of recurrent
+// state (running ones and snapshots). A place that only the prefix cache holds is kept in a list, oldest first, and is
+// reused when no other is free; pinned ones last of all. Everything takes constant time.
 #pragma once
 
 #include <array>
@@ -24,14 +24,14 @@ class BlockPool {
   void retain(std::int32_t id) noexcept;
   void release(std::int32_t id) noexcept;
 
-  // The cache knows this place from now on; or no longer, and then nobody may find it.
+  // From now on the cache knows this place; or it no longer does, and then must not find it.
   void mark_cached(std::int32_t id) noexcept;
   void forget(std::int32_t id) noexcept;
-  // Whether it is pinned now. With no pin left the one that waits longest loses its own; if all are held, none is
-  // given.
+  // Whether it is pinned now. If no pin is left, the pinned place that has been idle longest loses its own; if all of
+  // them are held, this one is not pinned.
   bool pin(std::int32_t id) noexcept;
 
-  // The idle place that would be given away next; -1: there is none.
+  // The idle place that would be reused next; -1: there is none.
   std::int32_t oldest_idle() const noexcept;
 
   std::int32_t size() const noexcept { return static_cast<std::int32_t>(places_.size()); }

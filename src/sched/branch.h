@@ -13,7 +13,7 @@
 
 namespace quarrel {
 
-// What one key has had; keys with less go first.
+// How much one key has been served; keys with less go first.
 struct KeyAccount {
   std::uint64_t served = 0;         // rows, on the queue's virtual clock
   std::int32_t live = 0;            // requests
@@ -23,7 +23,7 @@ struct KeyAccount {
 
 struct Job;
 
-// Nobody is preempted more often. After that a branch runs only as the one that is exempt, one at a time.
+// No branch is preempted more often. After that it runs only as the exempt one, of which there is one at a time.
 inline constexpr std::int32_t kMostPreemptions = 3;
 inline constexpr std::int32_t kExemptLevel = std::numeric_limits<std::int32_t>::min();
 
@@ -57,7 +57,7 @@ struct Branch {
   std::int32_t rows_in_flight = 0;   // not committed yet; they begin at `computed`
   std::int32_t places = 0;           // its rows in one step are one, each output of its own is another
   std::int32_t pending_output = -1;  // of the last step in flight: what samples its next token; -1: nothing does
-  std::int32_t lane = -1;            // where the backend keeps what it remembers of this text; -1: nowhere
+  std::int32_t lane = -1;            // where the backend keeps its state for this text; -1: nowhere
   bool lane_begun = false;           // a plan has said so
 
   std::vector<TokenId> tokens = {};
@@ -73,15 +73,15 @@ struct Branch {
   std::int32_t node = -1;                              // of the prefix cache, held
   std::int32_t node_entries = 0;                       // blocks of the text up to that node
 
-  // In-flight prefix sharing: who waits may wait for one that runs and computes what both begin with.
-  Branch* waits_for = nullptr;       // it computes the beginning of this branch's prompt meanwhile
-  std::int32_t wait_end = 0;         // so many tokens of it are waited for
+  // In-flight prefix sharing: a branch may wait for a running one that computes their common beginning.
+  Branch* waits_for = nullptr;       // it is computing the beginning of this branch's prompt
+  std::int32_t wait_end = 0;         // how many tokens of it are waited for
   std::int32_t prefix_waits = 0;     // that it has had
-  std::uint64_t waiting_since = 0;   // steps that there had been
+  std::uint64_t waiting_since = 0;   // number of steps at that time
   std::int32_t waiters = 0;          // branches that wait for this one
   std::int32_t first_release = 0;    // the least that one of them waits for
   std::int32_t wished_snapshot = 0;  // of recurrent state, where waiters want to go on; 0: none
-  bool idle = false;                 // the last plan with rows for prompts had none for its own
+  bool idle = false;                 // the last plan with prompt rows had none for this one
 
   std::int32_t length() const noexcept { return static_cast<std::int32_t>(tokens.size()); }
   // Where its next row would stand, and where the text will end when what is in flight has been sampled.
@@ -124,13 +124,13 @@ struct Job {
   std::vector<Branch> branches = {};
 };
 
-// When it is to end, if nothing comes of it before; 0: never.
+// When it must end if it makes no progress before; 0: never.
 inline std::int64_t due_us(const Job& job) noexcept {
   if (job.deadline_us == 0 || job.patient_until_us == 0) return std::max(job.deadline_us, job.patient_until_us);
   return std::min(job.deadline_us, job.patient_until_us);
 }
 
-// Something came of it: its patience begins anew.
+// It made progress: its patience starts again.
 inline void renew_patience(Job& job, std::int64_t now_us) noexcept {
   const bool endless = job.patience_us <= 0 || job.patience_us > std::numeric_limits<std::int64_t>::max() - now_us;
   job.patient_until_us = endless ? 0 : now_us + job.patience_us;
@@ -147,7 +147,7 @@ inline std::int32_t output_rows(const Job& job) noexcept {
   return job.prompt_outputs == PromptOutputs::vectors ? job.prompt_tokens : job.prompt_tokens - 1;
 }
 
-// Whether a branch that waits leaves this plan to others, since one that runs computes what it needs.
+// Whether a waiting branch sits this plan out because a running one is computing what it needs.
 inline bool held(const Branch& branch) noexcept {
   const Branch* runner = branch.waits_for;
   if (runner == nullptr || runner->level > branch.level) return false;

@@ -1,5 +1,5 @@
-// The branches that wait for blocks, and who is next: by priority, which age raises; then those that ran before; then
-// the key that has had least, on a virtual clock of rows; then the oldest. A key that was idle does not save up.
+// The branches that wait for blocks, and which is next: by priority, which age raises; then those that ran before; then
+// the key that has been served least, on a virtual clock of rows; then the oldest. An idle key saves nothing up.
 #pragma once
 
 #include <array>
@@ -22,17 +22,17 @@ class FairQueue {
     return waited < ageing_us_ ? static_cast<std::int32_t>(job.priority) : aged_level(job, waited / ageing_us_);
   }
 
-  // Makes room for one more job of so many branches, so that nothing later needs memory. Strong guarantee.
+  // Allocates for one more job of this many branches, so that nothing later allocates. Strong guarantee.
   void reserve(std::size_t branches);
   KeyAccount& open(std::uint64_t key);
   void close(std::uint64_t key) noexcept;
-  // Null: nobody of that key is remembered.
+  // Null: that key is not remembered.
   const KeyAccount* account(std::uint64_t key) const noexcept;
 
   void push(Branch& branch) noexcept;
   void remove(Branch& branch) noexcept;
-  // The next one that waits for no other's prefix; null: there is none. With `returning_only` those that never ran
-  // stay, without `exempt` those that could only run exempt.
+  // The next one that does not wait for another's prefix; null: there is none. `returning_only` leaves out those that
+  // never ran; without `exempt` those are left out that could only run exempt.
   Branch* best(std::int64_t now_us, bool returning_only, bool exempt) noexcept;
   // The highest priority that waits, without age; beyond the lowest: nobody waits.
   std::int32_t highest(bool returning_only) const noexcept;

@@ -1,10 +1,10 @@
 // Who owns which block and slot, and which texts they hold. Full blocks of computed text are kept in a trie: a node is
-// one block's tokens behind its parent's text, with a block a KV group and possibly a snapshot of recurrent state. A
-// node is found by a hash of its parent and its tokens, but only equal tokens, classes and salts make a match: no
-// collision, chance or crafted, gives one text the blocks of another.
+// the tokens of one block after its parent's text, with one block per KV group and possibly a snapshot of recurrent
+// state. A node is found by a hash of its parent and its tokens, but only equal tokens, classes and salts match: no
+// hash collision, accidental or crafted, gives one text the blocks of another.
 //
-// A prefix can be used when every group still has the blocks that its next position sees (all of them, or a window)
-// and, for a recurrent model, a snapshot lies exactly at its end. All memory is allocated by the constructor.
+// A prefix can be used if every group still has the blocks that its next position sees (all of them, or a window)
+// and, for a recurrent model, if there is a snapshot exactly at its end. The constructor allocates all memory.
 #pragma once
 
 #include <cstdint>
@@ -48,10 +48,10 @@ class PrefixCache {
     std::int32_t tokens = 0;  // a multiple of the block
   };
 
-  // One reference each; what is cached goes when nothing is free; -1: all are held.
+  // One reference each; if none is free, cached ones are evicted; -1: all are held.
   std::int32_t take_block(std::size_t group) noexcept;
   std::int32_t take_slot() noexcept;
-  // A slot for a snapshot, within their number: the oldest one goes for it. -1: all are held.
+  // A slot for a snapshot, within their limit: the oldest snapshot is evicted for it. -1: all are held.
   std::int32_t take_snapshot() noexcept;
 
   // The longest usable prefix of at most `longest` tokens. The match is good until something is taken.
@@ -64,7 +64,7 @@ class PrefixCache {
   std::int32_t matched_block(std::size_t group, std::int32_t entry) const noexcept {
     return block(path_[index(entry)], group);
   }
-  // Pins the nodes of the match just found, as far as their text ends within so many tokens.
+  // Pins the nodes of the match just found whose text ends within this many tokens.
   void pin_path(const Match& match, std::int32_t tokens) noexcept;
   std::int32_t snapshot_of(std::int32_t node) const noexcept { return nodes_[index(node)].snapshot; }
 
@@ -79,8 +79,8 @@ class PrefixCache {
   // The node of the text's block number `entry` behind `node` (that of the block before; -1: none), found or made; -1:
   // there is no room. The caller holds `node`.
   std::int32_t extend(std::int32_t node, const Text& text, std::int32_t entry) noexcept;
-  // The block, held and full, joins the node if it has none of the group yet. Likewise a snapshot; the caller's
-  // reference remains its own.
+  // Adds the block, held and full, to the node if it has none of the group yet. Likewise a snapshot; the caller keeps
+  // its own reference.
   void offer_block(std::int32_t node, std::size_t group, std::int32_t block) noexcept;
   void offer_snapshot(std::int32_t node, std::int32_t slot) noexcept;
   void pin(std::int32_t node) noexcept;

@@ -1,5 +1,5 @@
-// What the scheduler is asked for and what it answers, as plain values: no text, no sampling, no clock. Times are
-// microseconds on whatever clock the caller uses for all of them.
+// The scheduler's requests and events, as plain values: no text, no sampling, no clock. Times are microseconds on a
+// clock of the caller's choice.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@ enum class Priority : std::uint8_t { interactive, normal, batch };
 
 // What happens to a text that would outgrow the context.
 enum class Overflow : std::uint8_t {
-  refuse,  // it is not accepted, if it could
+  refuse,  // a request that could is not accepted
   stop,    // it ends there
-  shift,   // the older half of what stands behind the first `keep` tokens is forgotten
+  shift,   // the older half of what follows the first `keep` tokens is dropped
 };
 
-// What is wanted of a text's own rows, beside what follows it.
+// Which outputs are wanted of the prompt's own rows, besides what follows it.
 enum class PromptOutputs : std::uint8_t {
   none,
   scores,   // the log-probability of each token but the first
@@ -36,17 +36,17 @@ struct SchedRequest {
   Overflow overflow = Overflow::stop;
   std::uint64_t key = 0;         // whose request it is: keys share the machine evenly
   std::uint64_t salt = 0;        // texts of different salts never share cached blocks
-  std::int64_t deadline_us = 0;  // when nobody waits any more; 0: never
-  std::int64_t patience_us = 0;  // so long it may wait for its start, then for its first token, then for each; 0: ever
-  std::int32_t pinned = 0;       // so many tokens of the prompt should stay cached, as far as pins reach
+  std::int64_t deadline_us = 0;  // when it ends at the latest; 0: never
+  std::int64_t patience_us = 0;  // limit on waiting for its start, then its first token, then each further one; 0: none
+  std::int32_t pinned = 0;       // how many tokens of the prompt should stay cached, as far as pins reach
   std::int32_t keep = 0;         // first tokens that a shift leaves
   PromptOutputs prompt_outputs = PromptOutputs::none;  // any but none: every row of the prompt is computed
   bool pooled = false;        // the text becomes one vector instead of being continued; max_tokens must be 0
   bool generated = false;     // the prompt's rows are of class generated: to measure what answers are computed with
-  bool stepwise = false;      // what it samples next is known to the host before its next row is planned: it has a mask
+  bool stepwise = false;      // the host must know each sampled token before the next row is planned: it has a mask
   bool tell_reading = false;  // `waiting` events come while it is queued, `prompt_read` while its prompt is computed
   bool use_cache = true;      // false: neither reads nor feeds the prefix cache
-  bool continues = false;     // the next of a call whose first was accepted: it may wait where the queue is full
+  bool continues = false;     // a further text of a call whose first was accepted: it may wait though the queue is full
 };
 
 enum class FinishReason : std::uint8_t {
@@ -59,14 +59,14 @@ enum class FinishReason : std::uint8_t {
   no_token,   // mask and bias left no token that may come
 };
 
-// Every branch of an accepted request ends with exactly one `finished`; nothing of it follows. `started` is reported
-// once a request, of the first branch that has not finished, when it leaves the queue. The engine's events are these
-// with what the step computed (TokenEvent), and those kinds that only it knows of.
+// Every branch of an accepted request ends with exactly one `finished`, after which nothing more of it comes. `started`
+// is reported once per request, for the first branch that has not finished, when it leaves the queue. The engine's
+// events are these with what the step computed (TokenEvent), and some kinds of its own.
 struct SchedEvent {
   enum class Kind : std::uint8_t {
-    waiting,  // before `started`, where it was asked for: so many in the queue would start before it, now and then
+    waiting,  // before `started`, on request, from time to time: how many in the queue would start before it
     started,
-    prompt_read,  // after a step, where it was asked for: so much of the prompt is computed, and not all
+    prompt_read,  // after a step, on request: how much of the prompt is computed, while it is not all
     token,
     shifted,
     finished,

@@ -1,10 +1,10 @@
-// How many rows of prompts a step may carry beside its decode rows, so that nobody who is being answered waits longer
-// than a few times the usual for the next token, or than nobody would notice. Learned from the microseconds of the
-// steps before; integers only.
+// How many prompt rows a step may carry beside its decode rows, so that nobody waits for the next token longer than a
+// few times the usual, or longer than anybody would notice. Learned from the microseconds of earlier steps; integers
+// only.
 //
-// Prompt rows have a price that does not depend on their number (weights are unpacked for one as for fifty) and one a
-// row. So what 1, 2, 4, 8 … of them cost is remembered, and what lies between is interpolated. Where the first row
-// alone takes nearly all that a step may have, more of them cost hardly more: then half as much again is spent.
+// Prompt rows have a fixed cost (weights are unpacked for one as for fifty) and a cost per row. So the cost of 1, 2, 4,
+// 8 … of them is remembered, and interpolated in between. If the first row alone takes nearly all the time that a step
+// may take, more rows cost hardly more: then half as much time again is allowed.
 #pragma once
 
 #include <array>
@@ -15,15 +15,15 @@ namespace quarrel {
 
 class RowBudget {
  public:
-  // A step with prefill should take at most gap_factor times one without, or `unnoticed_us` where that is more; three
-  // quarters of that are aimed at.
+  // A step with prefill should take at most gap_factor times one without, or `unnoticed_us` where that is more; the aim
+  // is three quarters of that.
   RowBudget(std::int32_t gap_factor, std::int64_t unnoticed_us)
       : gap_factor_(gap_factor), unnoticed_nanos_(unnoticed_us * 1000) {}
 
-  // At most `room` rows; without decode rows all of it. Zero when a step of decode rows alone should be measured first.
+  // At most `room` rows; all of it without decode rows. Zero if a step of only decode rows should be measured first.
   std::int32_t prefill_rows(std::int32_t decode_rows, std::int32_t room) const noexcept;
-  // At most `room` rows, and at least one, of a step that others on the device wait for: their own steps take
-  // `pace_us`. With its decode rows it should take at most gap_factor - 1 of theirs.
+  // At most `room` rows, and at least one, for a step that other models on the device wait for, whose own steps take
+  // `pace_us`. With its decode rows it should take at most gap_factor - 1 times that.
   std::int32_t paced_rows(std::int64_t pace_us, std::int32_t decode_rows, std::int32_t room) const noexcept;
   // What a step has taken.
   void note(std::int32_t decode_rows, std::int32_t prefill_rows, std::int64_t micros) noexcept;

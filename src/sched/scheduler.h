@@ -1,16 +1,16 @@
-// Which rows run next, and who owns which block: the whole of it, as arithmetic on integers. The engine submits
-// requests, asks for a plan, runs it, and commits what came out; the scheduler answers with events. Two steps may be in
-// flight (SchedulerConfig::steps_in_flight): the second is planned while the first runs, and names the tokens that it
+// Which rows run next, and who owns which block: all of it, as arithmetic on integers. The engine submits requests,
+// asks for a plan, runs it, and commits the results; the scheduler answers with events. Two steps may be in flight
+// (SchedulerConfig::steps_in_flight): the second is planned while the first runs, and refers to the tokens that it
 // needs by the outputs that will sample them.
 //
 //   submit → waiting → running: its prompt in chunks, then a row a step → finished
 //               ↑         ↓
 //              preempted: its blocks are given up; what the cache loses of its text is computed again
 //
-// Promises: an answer does not depend on who else runs; the oldest branch of the highest priority advances in every
+// Promises: an answer does not depend on other requests; the oldest branch of the highest priority advances in every
 // step; a higher priority does not wait behind lower ones that run, unless age has raised them; every branch ends
-// exactly once; memory is bounded by the configuration. Nothing here takes time in the size of the pools. One thread at
-// a time (the engine's); no clock: the caller says what time it is.
+// exactly once; memory is bounded by the configuration. No call takes time in proportion to the size of the pools. One
+// thread at a time (the engine's); no clock: the caller says what time it is.
 #pragma once
 
 #include <array>
@@ -63,7 +63,7 @@ struct SchedulerCounters {
   std::uint64_t aborted_steps = 0;
   std::uint64_t generated_rows = 0;
   std::uint64_t prompt_rows = 0;
-  std::uint64_t wasted_rows = 0;  // of those: of branches that had finished when their step was planned, unknowingly
+  std::uint64_t wasted_rows = 0;  // of those: of branches that had ended, which was not known when the step was planned
   std::uint64_t waits = 0;        // plans that had to wait for the step in flight
   std::int32_t snapshots = 0;
   std::int32_t slots_used = 0;
@@ -79,18 +79,18 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // Strong guarantee: when memory for the request cannot be had (std::bad_alloc), nothing has happened.
+  // Strong guarantee: if memory runs out (std::bad_alloc), nothing has happened.
   SubmitResult submit(SchedRequest request, std::int64_t now_us);
   // Every branch that has not finished does so now, for `reason`. False: there is no such request.
   bool cancel(RequestId id, FinishReason reason = FinishReason::cancelled);
-  // That branch alone does, and the others never notice. False: there is none by that number, or it has finished.
+  // Ends only that branch; the others are not affected. False: there is no such branch, or it has finished.
   bool cancel_branch(RequestId id, std::int32_t branch, FinishReason reason = FinishReason::cancelled);
 
-  // Decides the next step, while fewer than `steps_in_flight` are. What was planned is in flight until it is committed
-  // or given up; nothing is where plan says otherwise. `pace_us` above 0: others on the device wait for this step, and
-  // theirs take so long (RowBudget::paced_rows). Throws std::bad_alloc and stays sound.
+  // Decides the next step, while fewer than `steps_in_flight` are in flight. Once `planned` is returned, the step is in
+  // flight until it is committed or aborted. `pace_us` above 0: other models on the device wait for this step, and
+  // their own take that long (RowBudget::paced_rows). Throws std::bad_alloc and stays consistent.
   PlanStatus plan(std::int64_t now_us, StepPlan& plan, std::int64_t pace_us = 0);
-  // What came of the oldest step in flight.
+  // Takes the results of the oldest step in flight.
   void commit(const StepOutcome& outcome, std::int64_t now_us);
   // The oldest step in flight failed as a whole, and with it the one after it, whose tokens it would have sampled: none
   // of their rows were computed, copies may have been. Recurrent states, and texts that were being pooled, are lost and
@@ -99,11 +99,11 @@ class Scheduler {
 
   // What has happened since the last call, in order, into `events`. To be called after each of the above.
   void take_events(std::vector<SchedEvent>& events);
-  // The same without a copy, for whoever must not need memory; good until the next call that is not const.
+  // The same without a copy, for callers that must not allocate; valid until the next call that is not const.
   std::span<const SchedEvent> events() const noexcept { return events_; }
   void clear_events() noexcept { events_.clear(); }
 
-  // No request that waits is started; those that ran go on. With `refuse` no new ones are taken either.
+  // Waiting requests are not started; those that ran continue. With `refuse` no new ones are accepted either.
   void pause(bool refuse = false) noexcept;
   void resume() noexcept;
   // Nothing runs, is in flight or waits to run again: what a drain waits for.
@@ -116,7 +116,7 @@ class Scheduler {
   // How many lanes there are: PlanOutput::lane and StepSequence::lane are below that.
   std::int32_t lane_count() const noexcept { return lane_count_; }
   SchedulerCounters counters() const;
-  // For tests: walks everything and says what does not add up; none: all does.
+  // For tests: checks every invariant and returns what is wrong; none: nothing is.
   std::optional<std::string> check() const;
 
  private:

@@ -1,4 +1,4 @@
-// What a scheduler has to know of the model and the machine, and what follows from it.
+// What a scheduler has to know about the model and the machine, and what follows from it.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ struct SchedulerConfig {
 SchedulerConfig resolved(SchedulerConfig config);
 // How many lanes there are: enough that the best branch always finds its own (PlanOutput::lane, StepSequence::lane).
 std::int32_t lanes(const SchedulerConfig& config);
-// Keys that are remembered though they have no request.
+// How many keys are remembered while they have no request.
 std::int32_t idle_accounts(const SchedulerConfig& config) noexcept;
 // The longest text that can be computed: the context, or what the blocks hold. Throws Error(usage) if that is nothing.
 std::int32_t longest_text(const SchedulerConfig& config);

@@ -1,5 +1,5 @@
 // One step as the scheduler decided it: plain arrays, filled by Scheduler::plan and reused from step to step. A backend
-// takes most of them as they are (base/step_rows.h); whose rows and outputs they are stands beside them.
+// takes most of them as they are (base/step_rows.h); others say which requests the rows and outputs belong to.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace quarrel {
 
-// Whose rows a sequence of the step are.
+// The branch that a sequence of the step belongs to.
 struct PlanOwner {
   RequestId request = 0;
   std::int32_t branch = 0;
@@ -20,7 +20,7 @@ struct PlanOwner {
   std::int32_t rows = 0;
 };
 
-// A row whose result is wanted, ascending by row. The last row of a prompt has one a branch.
+// A row whose result is wanted, ascending by row. The last row of a prompt has one per branch.
 struct PlanOutput {
   enum class Kind : std::uint8_t {
     sample,  // the branch's next token
@@ -36,7 +36,7 @@ struct PlanOutput {
   std::int32_t lane = -1;  // of kinds sample and pooled
 };
 
-// A lane that was given to a branch and has to begin with what there is of its text.
+// A lane that was assigned to a branch and has to start with its text so far.
 struct PlanLane {
   std::int32_t lane = 0;
   RequestId request = 0;
@@ -76,15 +76,15 @@ struct StepPlan {
   }
 };
 
-// What planning came to.
+// The result of planning.
 enum class PlanStatus : std::uint8_t {
   planned,  // there is a step
   nothing,  // there is nothing to compute
-  wait,     // only after the step in flight is committed can it be said: somebody would have to be preempted, or all
-            // that could run depends on what is being sampled
+  wait,     // commit the step in flight first: a branch would have to be preempted, or everything that could run
+            // depends on what is being sampled
 };
 
-// What became of a step.
+// The results of a step.
 struct StepOutcome {
   std::int64_t micros = 0;                 // of the device's own time
   std::span<const TokenId> sampled = {};   // one an output; any value where nothing is sampled; kNoToken: none may come

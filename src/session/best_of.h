@@ -1,5 +1,5 @@
 // Which of a request's branches answered best: those that came to an end before those that were cut short, and among
-// them the one whose tokens were likeliest on the average, as the model has it before any sampling parameter. It reads
+// these the one with the highest mean log-probability, as the model gives it before any sampling parameter. It reads
 // the events of one request as they come, on one thread.
 #pragma once
 
@@ -17,7 +17,7 @@ class BestOf {
 
   // False: the event is of a branch that has ended, and does not count.
   bool take(const TokenEvent& event);
-  // The branch ends here, whatever the engine has computed of it meanwhile: somebody met a stop string.
+  // The branch ends here, whatever the engine has computed of it in the meantime: its text reached a stop string.
   void end(std::int32_t branch, FinishReason reason);
 
   bool open(std::int32_t branch) const { return tallies_.at(static_cast<std::size_t>(branch)).open; }
@@ -26,8 +26,8 @@ class BestOf {
   // Of the answer's tokens, a stop token included. An answer without tokens is less likely than any other.
   double mean_logprob(std::int32_t branch) const;
 
-  // The best `count` branches, best first. An answer that failed comes last, one that was cancelled or late before it,
-  // and equal ones by their numbers.
+  // The best `count` branches, best first. Answers that failed come last, before them those that were cancelled or
+  // timed out; equal ones are ordered by number.
   std::vector<std::int32_t> best(std::int32_t count) const;
 
  private:

@@ -24,27 +24,27 @@
 namespace quarrel {
 
 struct EmbeddingOptions {
-  std::optional<Pooling> pooling = {};          // none: the model's; `none`: a vector a token
+  std::optional<Pooling> pooling = {};          // none: the model's; `none`: one vector per token
   bool normalize = true;                        // to length 1; scores of `rank` never are
-  std::optional<std::int32_t> dimensions = {};  // only the first so many values
+  std::optional<std::int32_t> dimensions = {};  // keep only this many values
   Priority priority = Priority::normal;
   std::uint64_t key = 0;
   std::chrono::microseconds timeout = {};   // of each text, from when it is submitted; 0: none
-  std::chrono::microseconds patience = {};  // so long each may wait for its start, and then for its end; 0: for ever
+  std::chrono::microseconds patience = {};  // how long each may wait for its start, and then for its end; 0: no limit
 };
 
 struct Embedding {
   std::vector<float> values = {};                      // scores where the pooling is `rank`
-  std::vector<std::vector<float>> token_vectors = {};  // a vector a token, where the pooling is `none`
+  std::vector<std::vector<float>> token_vectors = {};  // one vector per token, where the pooling is `none`
   bool cut = false;                                    // the text was longer than the limit …
-  std::size_t full_tokens = 0;                         // … and would have had so many
+  std::size_t full_tokens = 0;                         // … and would have had this many
   std::size_t tokens = 0;                              // that were fed, special ones included
 };
 
 struct EncodedText {
   std::vector<TokenId> tokens = {};
   bool cut = false;             // the text was longer than the limit …
-  std::size_t full_tokens = 0;  // … and would have had so many
+  std::size_t full_tokens = 0;  // … and would have had this many
 };
 
 // Tokens that a text may have.
@@ -52,8 +52,8 @@ std::size_t longest_embedded_text(const LoadedModel& model);
 // The text's tokens with the special ones that the vocabulary adds. A text beyond the limit is cut to it and keeps its
 // closing token. Throws Error(unsupported) without a vocabulary.
 EncodedText encode_text(const LoadedModel& model, std::string_view text);
-// The first of two texts that a model which ranks reads together, with the special tokens around it. One that
-// fills the limit is cut to half of it, so that something of the other can be read. Throws as encode_text does.
+// The first of two texts that a reranker reads together, with the special tokens around it. One that fills the limit
+// is cut to half of it, to leave room for the other. Throws as encode_text does.
 EncodedText encode_query(const LoadedModel& model, std::string_view query);
 // Both, a query as `encode_query` gives it and what may answer it, with the special tokens around and between them. The
 // second is cut where both are too long. Throws as encode_text does.
@@ -71,7 +71,7 @@ struct EmbeddingOutcome {
   std::optional<std::chrono::steady_clock::time_point> started = {};
 };
 
-// A running one; cancels what still runs when it ends.
+// An embedding that runs; its destructor cancels what is not done.
 class EmbeddingRun {
  public:
   EmbeddingRun() = default;
@@ -104,7 +104,7 @@ EmbeddingRun start_embedding_into(std::shared_ptr<LoadedModel> model, std::vecto
                                   std::vector<std::span<float>> places, const EmbeddingOptions& options,
                                   std::function<void(EmbeddingOutcome)> on_done);
 
-// Called now and then, and at the end, with how many texts are done; false ends the work with Error(cancelled).
+// Called from time to time, and at the end, with how many texts are done; false ends the work with Error(cancelled).
 using EmbeddingProgress = std::function<bool(std::size_t done, std::size_t total)>;
 
 std::vector<Embedding> embed(const std::shared_ptr<LoadedModel>& model, std::vector<std::vector<TokenId>> texts,

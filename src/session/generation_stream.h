@@ -1,5 +1,5 @@
-// A generation that somebody waits for: its events one by one, or all of it at once. Text is made by the thread that
-// reads, so a slow reader holds up nobody else. Used by the program, the library and tools.
+// A generation for a thread that waits: its events one by one, or all of it at once. Text is made by the thread that
+// reads, so a slow reader delays nobody else. Used by the program, the library and tools.
 //
 // Threads: one reader; `cancel` from any thread. Not to be waited for on the engine's own thread: Error(internal).
 #pragma once
@@ -54,8 +54,8 @@ struct Answer {
   std::vector<std::vector<TokenLogprob>> top = {};  // of each token, where they were asked for
   FinishReason reason = FinishReason::failed;
   std::string error = {};   // why, where it failed
-  std::int32_t branch = 0;  // which it was of those that were computed
-  std::uint64_t seed = 0;   // what it can be had with alone
+  std::int32_t branch = 0;  // which of the computed answers it was
+  std::uint64_t seed = 0;   // reproduces it alone
 
   // Throws Error(bad_file) for an answer that failed, Error(bad_input) for one that had no token to go on with.
   void require_success() const;
@@ -79,7 +79,7 @@ struct GenerationResult {
 struct CollectOptions {
   // Called with each event as it comes; false cancels everything.
   std::function<bool(const GenerationEvent&)> on_event = {};
-  // Asked now and then, and after each event: true cancels everything.
+  // Asked from time to time, and after each event: true cancels everything.
   std::function<bool()> cancelled = {};
 };
 

@@ -1,8 +1,8 @@
 // A model that is ready to be used: file, vocabulary, chat template, what its makers recommend, and the engine that
-// runs it. The one place where these are put together. Whoever uses a model holds a shared_ptr to it; the last one to
-// let go ends the engine, from whatever thread: a sink of that very engine included.
+// runs it. The one place where these are put together. Every user of a model holds a shared_ptr to it; releasing the
+// last one ends the engine, on any thread, even in a sink of that same engine.
 //
-// Threads: immutable once loaded but for the engine, which sees to its threads itself. Any thread may use it.
+// Threads: immutable once loaded except for the engine, which is thread-safe itself. Any thread may use it.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct TemplateSelection {
   enum class Kind : std::uint8_t {
     own,    // what Quarrel's store keeps, else the file's own, else the built-in one that its vocabulary was made for
     none,   // conversations are refused, texts are not
-    named,  // the built-in one called `value`; Error(usage) for a name that is none
+    named,  // the built-in one called `value`; Error(usage) for an unknown name
     text,   // `value` is the template
   };
   Kind kind = Kind::own;
@@ -44,27 +44,27 @@ struct LoadOptions {
   // False: ids alone are used, so the file's vocabulary is not even read.
   bool vocabulary = true;
   TemplateSelection chat_template = {};
-  // Where no context is asked for, the one that is recommended is used.
+  // Use the recommended context where none is asked for.
   bool recommended_context = false;
-  // A small request is answered before anybody gets the model, so that no other pays for pages that nobody has touched
-  // yet. Error(bad_file) if that fails.
+  // Answer a small request before anybody gets the model, so that no real request pays for the first touch of its
+  // pages. Error(bad_file) if that fails.
   bool warm_up = false;
-  std::function<void()> on_warming = {};  // called when it begins and now and then while it goes on; throwing ends it
-  // Ends a model that nobody holds any more, on a thread that may wait for the model's engine; called from whatever
-  // thread lets go last. None: it is ended there and then, or by a thread made for it where that is the engine's own.
+  std::function<void()> on_warming = {};  // called at its start and from time to time while it runs; throwing ends it
+  // Destroys a model that nobody holds any more, on a thread that may wait for the model's engine; called by the thread
+  // that released it last. None: that thread destroys it, or a new one if that thread is the engine's own.
   std::function<void(std::unique_ptr<LoadedModel>)> retire = {};
 };
 
 class LoadedModel {
  public:
-  // Throws Error: what opening, reading the vocabulary, compiling a template that was asked for and loading throw. A
-  // template of the file's own that is broken is warned of, and only refuses conversations.
+  // Throws Error: what opening, reading the vocabulary, compiling a template that was asked for and loading throw. If
+  // the file's own template is broken, there is a warning, and only conversations are refused.
   static std::shared_ptr<LoadedModel> load(const ResolvedModel& model, std::shared_ptr<Device> device,
                                            const LoadOptions& options, Log& log);
   // A file by its path.
   static std::shared_ptr<LoadedModel> load(const std::filesystem::path& path, std::shared_ptr<Device> device,
                                            const LoadOptions& options, Log& log);
-  // An open one; `model` says what else is known of it, its path included.
+  // A file that is already open; `model` says what else is known about it, including its path.
   static std::shared_ptr<LoadedModel> load(GgufFile file, const ResolvedModel& model, std::shared_ptr<Device> device,
                                            const LoadOptions& options, Log& log);
   ~LoadedModel();
@@ -85,7 +85,7 @@ class LoadedModel {
   const ChatTemplate& require_template() const;  // throws Error(unsupported) with the reason
   const std::string& template_origin() const noexcept { return template_origin_; }  // in words; empty: there is none
   const RecommendedSampling& recommended() const noexcept { return recommended_; }
-  // What the store has a conversation begin with, where it does not say so itself; empty: nothing.
+  // The store's system prompt, for conversations without one of their own; empty: none.
   const std::string& system() const noexcept { return system_; }
 
   // What it can do. A decoder does the first two.
@@ -93,8 +93,8 @@ class LoadedModel {
   bool embeds() const noexcept { return pooling_ != Pooling::rank; }
   bool ranks() const noexcept { return pooling_ == Pooling::rank; }
   void require_generation() const;  // throws Error(unsupported)
-  // How a text becomes one vector, where nobody asks for another way: what was asked for at load, what the file says,
-  // or the mean of an encoder's rows and the last row of a decoder.
+  // How a text becomes one vector unless a request says otherwise: what was asked for at load, else what the file says,
+  // else the mean of an encoder's rows or the last row of a decoder.
   Pooling pooling() const noexcept { return pooling_; }
   std::int32_t vector_width(Pooling pooling) const noexcept;  // values of a vector; scores of a text where it ranks
 
@@ -128,14 +128,14 @@ class LoadedModel {
 
 bool has_vocabulary(const GgufFile& file) noexcept;
 
-// What to tell somebody who asks for so long a context (0: the model's own); nothing if the model was made for it.
+// A warning for a context of this length (0: the model's own); nothing if the model was made for it.
 std::optional<std::string> context_warning(const GgufFile& file, std::int32_t context);
 
-// The options with what is decided by the file: an encoder has room for many short texts in a step. For estimates that
-// must agree with a load.
+// The options completed by what the file decides: an encoder gets room for many short texts in a step. Estimates use it
+// too, so that they agree with a load.
 ExecutorOptions settled(const GgufFile& file, const ExecutorOptions& options);
 
-// The way a text becomes a vector where no request says it: see LoadedModel::pooling.
+// How a text becomes a vector unless a request says otherwise: see LoadedModel::pooling.
 Pooling settled_pooling(const GgufFile& file, const ExecutorOptions& options);
 
 }  // namespace quarrel

@@ -1,5 +1,5 @@
-// Ends models on a thread of its own. The last one to let go of a model may be a sink on the thread of that model's
-// engine, which cannot wait for itself, or an I/O thread, which must not wait for anybody.
+// Destroys models on a thread of its own. The last owner of a model may be a sink on the thread of that model's
+// engine, which cannot wait for itself, or an I/O thread, which must not wait at all.
 //
 // Threads: hooks are called from any thread and neither wait nor need memory.
 #pragma once

@@ -1,6 +1,6 @@
-// What the makers of a model recommend for its answers: the file's `general.sampling.*`, where that is silent the
-// parameters that a store keeps beside the model, and where neither says how tokens are chosen what is known of its
-// family (known_sampling.h). Plain values; any thread.
+// What the makers of a model recommend for its answers: the file's `general.sampling.*`, else the parameters that a
+// store keeps beside the model, and if neither says how tokens are chosen, what is known of its family
+// (known_sampling.h). Plain values; any thread.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace quarrel {
 // How tokens are chosen where neither the user nor the model's makers say it; penalties are off.
 SamplingParams default_sampling();
 
-// An empty field: not a word on it.
+// An empty field: no recommendation.
 struct RecommendedSampling {
   std::optional<float> temperature = {};
   std::optional<std::int32_t> top_k = {};

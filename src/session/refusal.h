@@ -1,4 +1,4 @@
-// What an engine's refusals and failures are as Errors: written once, for everybody who submits. Any thread.
+// Turns an engine's refusals and failures into Errors, in one place for all callers. Any thread.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@
 
 namespace quarrel {
 
-// The model takes no more for now.
+// The model accepts no more requests for now.
 class BusyError : public Error {
  public:
   BusyError(const std::string& message, std::chrono::microseconds retry_after)
@@ -35,8 +35,8 @@ class TooLongError : public Error {
 // Throws unless it was accepted: BusyError, TooLongError with the numbers, or Error(bad_input).
 void require_accepted(const SubmitResult& result);
 
-// Throws if `reason` is no good end: Error(bad_file) for a failure, with what `error` says of it, Error(bad_input)
-// where no token could come, Error(cancelled) for cancelled and timed out ones.
+// Throws unless `reason` is a normal end: Error(bad_file) for a failure, with the text of `error`, Error(bad_input) if
+// no token was allowed, Error(cancelled) if it was cancelled or timed out.
 void require_finished(FinishReason reason, const std::string& error);
 // What is said of such an end; empty: it is a good one.
 std::string failure_text(FinishReason reason, const std::string& error);

@@ -1,10 +1,10 @@
-// What a ModelRegistry is made of: which models are there, who waits for which, and the loads that wait or run. One
-// mutex guards all of it; nobody's code is called and no model is let go of while it is held.
+// The state of a ModelRegistry: which models are loaded, who waits for which, and the loads that wait or run. One mutex
+// guards all of it; no callback is called and no model is released while it is held.
 //
-// Threads: the registry's thread (`run`) alone decides: it takes what planning and loading brought, gives models up,
-// starts the next plan and the next load, and calls everybody back. Two threads work for it, one that plans and one
-// that loads. Calls from outside put something into the lists, or find a model that is there, and signal. What it
-// decides with needs no memory (list nodes move from list to list), so nothing is half done when there is none.
+// Threads: only the registry's thread (`run`) decides: it takes the results of planning and loading, unloads models,
+// starts the next plan and the next load, and calls back. Two threads work for it, one that plans and one that loads.
+// Calls from outside add to the lists, or find a loaded model, and signal. Decisions allocate nothing (list nodes move
+// from list to list), so nothing is left half done when memory runs out.
 #pragma once
 
 #include <atomic>

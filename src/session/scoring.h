@@ -17,7 +17,7 @@ namespace quarrel {
 
 struct ScoreOptions {
   RowClass row_class = RowClass::prompt;  // whose arithmetic
-  std::function<bool()> cancelled = {};   // asked now and then: true ends it with Error(cancelled)
+  std::function<bool()> cancelled = {};   // asked from time to time: true ends it with Error(cancelled)
 };
 
 // The log-probabilities of tokens [1, n), each from those before it. Throws Error: bad_input for tokens that are none
@@ -25,8 +25,8 @@ struct ScoreOptions {
 std::vector<float> score_tokens(const std::shared_ptr<LoadedModel>& model, std::span<const TokenId> tokens,
                                 const ScoreOptions& options = {});
 
-// All logits of a token sequence, row after row. A long text's fit no memory, so the engine waits for the reader where
-// it is far ahead: for tools that have the engine to themselves. One place of the context has to stay free.
+// All logits of a token sequence, row after row. Those of a long text do not fit in memory, so the engine waits when it
+// is far ahead of the reader: for tools that have the engine to themselves. One position of the context must stay free.
 class LogitReader {
  public:
   // Throws as `score_tokens` does.

@@ -16,7 +16,7 @@ class TaskThread {
   TaskThread(const TaskThread&) = delete;
   TaskThread& operator=(const TaskThread&) = delete;
 
-  // Returns at once. The task before is over or about to be, and this one does not throw.
+  // Returns at once. The previous task must be over or about to end, and this one must not throw.
   void run(std::function<void()> task) {
     const std::scoped_lock lock(mutex_);
     task_.swap(task);
