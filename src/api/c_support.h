@@ -107,8 +107,7 @@ Handle& check_handle(Handle* handle, const char* what) {
   if (handle == nullptr) refuse(ErrorKind::usage, "the {} is null", what);
   std::uint64_t kind = 0;
   std::memcpy(&kind, static_cast<const void*>(handle), sizeof kind);
-  if (kind != std::remove_const_t<Handle>::kKind)
-    refuse(ErrorKind::usage, "the {} is a handle of something else", what);
+  if (kind != std::remove_const_t<Handle>::kKind) refuse(ErrorKind::usage, "the {} is a handle of another kind", what);
   return *handle;
 }
 

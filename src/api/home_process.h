@@ -1,5 +1,5 @@
 // Which process something was made in. A forked child has the memory of a model but none of its threads: calls there
-// would wait for ever, so they are refused, and what would be ended is left alone. Any thread.
+// would wait forever, so they are refused, and what would be ended is left alone. Any thread.
 #pragma once
 
 #include <sys/types.h>

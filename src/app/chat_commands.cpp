@@ -52,11 +52,11 @@ bool is_conversation(const std::filesystem::path& path) {
 const ChatLoop::Command ChatLoop::kCommands[] = {
     {"help", "/help", "this list", &ChatLoop::help},
     {"set", "/set [PARAMETER [VALUE]]", "changes a parameter (\"\" clears it) or shows it; alone, all", &ChatLoop::set},
-    {"model", "/model [NAME]", "goes on with another model; alone, says which there are", &ChatLoop::model},
+    {"model", "/model [NAME]", "continues with another model; without NAME, lists the models", &ChatLoop::model},
     {"system", "/system [TEXT]", "sets the system prompt; alone, removes it", &ChatLoop::system},
     {"clear", "/clear", "forgets the conversation", &ChatLoop::clear},
     {"save", "/save FILE", "keeps the conversation as JSON", &ChatLoop::save},
-    {"load", "/load FILE", "goes on with a conversation that was saved", &ChatLoop::load},
+    {"load", "/load FILE", "continues a saved conversation", &ChatLoop::load},
     {"show", "/show [SUBJECT]", "info, license, messages, parameters, system or template", &ChatLoop::show},
     {"bye", "/bye", "leaves, as Ctrl-D does", &ChatLoop::bye},
     {"?", nullptr, nullptr, &ChatLoop::help},
@@ -150,7 +150,7 @@ ChatLoop::Next ChatLoop::model(std::string_view argument) {
   first_sent_ = 0;  // it may hold more
   say_model();
   if (!conversation_.messages.empty()) {
-    notice(fmt::format("It goes on with the {} so far.", counted(conversation_.messages.size(), "message")));
+    notice(fmt::format("It continues with the {} so far.", counted(conversation_.messages.size(), "message")));
   }
   return Next::go_on;
 }

@@ -123,9 +123,10 @@ ChatLoop::Next ChatLoop::send(const std::string& text) {
   } catch (const Error& error) {
     conversation_.messages.pop_back();
     say_error(error.what());
-    notice(fmt::format(
-        "Your message was not kept. /clear begins a new conversation, /save keeps this one{}.",
-        parameters_.overflow == ContextOverflow::stop ? ", /set overflow drop goes on without the oldest turns" : ""));
+    notice(fmt::format("Your message was not kept. /clear begins a new conversation, /save keeps this one{}.",
+                       parameters_.overflow == ContextOverflow::stop
+                           ? ", /set overflow drop continues without the oldest turns"
+                           : ""));
     return Next::go_on;
   }
   end_turn(reply);

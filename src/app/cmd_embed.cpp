@@ -187,7 +187,7 @@ int run_embed(const EmbedCommand& command, Log& log, const Interrupts& interrupt
     fail(ErrorKind::usage, "there is nothing to embed: give a TEXT, --file, - for standard input, or --tokens");
   }
   if (has_texts && !command.tokens.empty()) {
-    fail(ErrorKind::usage, "--tokens stands instead of texts, but texts were given too");
+    fail(ErrorKind::usage, "give either --tokens or texts, not both");
   }
   const VectorFormat format = vector_format_of(command.format);
   if (is_binary(format) && command.out.empty() && is_terminal(Stream::output)) {
@@ -253,7 +253,8 @@ void add_embed(CLI::App& app, CommandContext& context) {
   command->footer(
       "Prefixes that some models expect (\"search_query: \", \"query: \") are added by --prefix alone.\nTexts longer "
       "than "
-      "the model's limit are cut, with a warning.\nWith --to a run that was ended goes on where it stopped: see "
+      "the model's limit are cut, with a warning.\nWith --to, a run that was interrupted continues where it stopped: "
+      "see "
       "docs/longbow.md.\n\nExamples:\n"
       "  quarrel embed model.gguf \"A sentence.\" \"Another one.\"\n"
       "  quarrel embed model.gguf --file lines.txt --format npy --out vectors.npy\n"

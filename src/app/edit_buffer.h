@@ -47,7 +47,7 @@ class EditBuffer {
   bool kill_word_back();
   bool kill_blank_word_back();
   bool yank();
-  // Another kind of key came: the next cut begins anew.
+  // Another kind of key came: the next cut starts a new text.
   void end_kill() noexcept { killing_ = false; }
 
  private:

@@ -242,7 +242,7 @@ int run_embed_to(const EmbedToCommand& command, const std::string& file, const E
     write_output(summary(report, source->counts(), address.dataset, watch.seconds()));
   } catch (const std::exception&) {
     const Journal::Counts counts = journal.counts();
-    write_error(fmt::format("{} rows were sent so far; the same command goes on where this one stopped.\n",
+    write_error(fmt::format("{} rows were sent so far; the same command continues where this one stopped.\n",
                             counts.there() + counts.unsure));
     throw;
   }

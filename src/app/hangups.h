@@ -1,4 +1,4 @@
-// SIGHUP, which asks a server to open its files anew. Used by `serve`, on the main thread.
+// SIGHUP, which asks a server to reopen its files. Used by `serve`, on the main thread.
 #pragma once
 
 #include <csignal>

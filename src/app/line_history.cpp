@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr mode_t kPrivate = 0600;
-// What is read of a file at most, and the size above which it is written anew with what counts.
+// What is read of a file at most, and the size above which it is rewritten with what counts.
 constexpr std::size_t kReadBytes = 16u << 20;
 constexpr std::size_t kTrimLines = 2 * LineHistory::kMostEntries;
 // How the library that kept this file before began it; it wrote blanks and others as \ and three octal digits.

@@ -1,4 +1,4 @@
-// What is told of many durations: those that half, 95 and 99 of a hundred do not exceed, and the longest.
+// A summary of many durations: the 50th, 95th and 99th percentile, and the longest.
 #pragma once
 
 #include <cstddef>

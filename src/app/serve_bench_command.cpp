@@ -116,7 +116,7 @@ void add_serve_options(CLI::App& command, CLI::Option* serve, ServeBenchCommand&
   CLI::Option* clients = add("--clients", load.clients, "N", "Clients; each sends its next request when its last ended")
                              ->check(CLI::Range(1, kMostLoadClients))
                              ->capture_default_str();
-  add("--rate", load.rate, "R", "Requests come at random instead, so many per second")
+  add("--rate", load.rate, "R", "Requests arrive at random times instead, this many per second")
       ->check(CLI::Range(kLeastRate, kMostRate))
       ->excludes(clients);
   add("--requests", load.requests, "N", "How many in all; default: 4 per client, 64 with --rate")
@@ -137,7 +137,7 @@ void add_serve_options(CLI::App& command, CLI::Option* serve, ServeBenchCommand&
   add("--chunk", options.chunk, "N", "Most rows per step; default: 512")->check(CLI::Range(1, 1 << 16));
   add("--seed", load.seed, "N", "Seed of lengths, tokens and arrival times")->capture_default_str();
   CLI::Option* beside =
-      add("--beside", options.beside, "MODEL", "Another model on the same device that embeds texts meanwhile");
+      add("--beside", options.beside, "MODEL", "Another model on the same device that embeds texts at the same time");
   add("--beside-texts", options.neighbour.texts, "N", "How many texts it has at once")
       ->check(CLI::Range(1, 1 << 16))
       ->needs(beside)

@@ -169,7 +169,7 @@ Json ServedChat::call(const char* path, const Json& body) const {
   const ServerAnswer answer = connect()->call("POST", path, text_of(body));
   Json json = Json::parse(answer.body, nullptr, false);
   if (answer.status == 200 && json.is_object()) return json;
-  throw ChatLostError(fmt::format("the server at {} does not go on ({})", address_.unix_socket, error_of(answer)));
+  throw ChatLostError(fmt::format("the server at {} does not continue ({})", address_.unix_socket, error_of(answer)));
 }
 
 std::size_t ServedChat::prompt_tokens(const Conversation& conversation, std::size_t first) {

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 constexpr int kMostLinks = 40;  // as many as Linux follows
 
 // N when the path is an entry N of our own table of open files, as /dev/fd/N is: such an entry looks like a link to
-// what was opened, but opening that anew would lose the place in it and its append mode.
+// what was opened, but reopening that would lose the place in it and its append mode.
 std::optional<int> own_descriptor(const fs::path& path) {
   const std::string name = path.filename().string();
   int number = -1;

@@ -61,7 +61,7 @@ std::string percent_decoded(std::string_view address, std::string_view text) {
     const std::string_view digits = text.substr(i + 1, 2);
     const auto high = digits.size() == 2 ? hex_digit(digits[0]) : std::nullopt;
     const auto low = digits.size() == 2 ? hex_digit(digits[1]) : std::nullopt;
-    if (!high || !low) refuse(address, "two hexadecimal digits stand after a percent sign");
+    if (!high || !low) refuse(address, "a percent sign must be followed by two hexadecimal digits");
     decoded += static_cast<char>(*high * 16 + *low);
     i += 2;
   }
@@ -84,7 +84,7 @@ void read_host(std::string_view address, std::string_view authority, LongbowAddr
     const std::size_t end = authority.find(']');
     if (end == std::string_view::npos) refuse(address, "the bracket around its IPv6 address is not closed");
     result.host = authority.substr(1, end - 1);
-    if (!is_ipv6(result.host)) refuse(address, "what stands in brackets is no IPv6 address");
+    if (!is_ipv6(result.host)) refuse(address, "what is in brackets is not an IPv6 address");
     const std::string_view rest = authority.substr(end + 1);
     has_port = rest.starts_with(':');
     if (!rest.empty() && !has_port) refuse(address, "only a port can follow the bracket");
@@ -94,7 +94,7 @@ void read_host(std::string_view address, std::string_view authority, LongbowAddr
     has_port = colon != std::string_view::npos;
     result.host = authority.substr(0, colon);
     if (has_port) port = authority.substr(colon + 1);
-    if (port.find(':') != std::string_view::npos) refuse(address, "an IPv6 address stands in brackets");
+    if (port.find(':') != std::string_view::npos) refuse(address, "an IPv6 address must be in brackets");
     if (result.host.find('@') != std::string::npos || port.find('@') != std::string_view::npos) {
       refuse(address, "it cannot name a user");
     }

@@ -65,7 +65,7 @@ class VectorBatch {
   virtual std::span<float> vector(std::size_t row) = 0;
   // Copies it there. Throws Error(bad_input) where `values` are not as many as the schema's dimension.
   virtual void set_vector(std::size_t row, std::span<const float> values) = 0;
-  // To be filled anew. Memory that the network still holds is left to it and replaced.
+  // Empties it for reuse. Memory that the network still holds is left to it and replaced.
   virtual void clear() = 0;
 };
 

@@ -144,7 +144,7 @@ class Parser {
     const auto repeated = directory_.entry_index.build(count, [&](std::size_t i) { return entries[i].key; });
     if (repeated) {
       begin(Subject::entry, *repeated, entries[*repeated].key);
-      refuse("key", entries[*repeated].offset, "the same key stands in the file twice");
+      refuse("key", entries[*repeated].offset, "the same key is in the file twice");
     }
   }
 

@@ -17,7 +17,7 @@ void begin_dataset(LongbowClient& client, const std::string& dataset, Journal& j
          schema->dimension, dimension);
   }
   if (schema && schema->id_type != IdType::int64) {
-    fail(ErrorKind::bad_input, "the ids of the dataset {} are no numbers: choose another dataset", printable(dataset));
+    fail(ErrorKind::bad_input, "the ids of the dataset {} are not numbers: choose another dataset", printable(dataset));
   }
   if (!journal.is_new()) return;
   if (schema && unknown_rows == UnknownRows::refused) {

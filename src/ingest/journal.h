@@ -2,7 +2,7 @@
 // seen in the store. One journal a dataset, kept over runs, so that a run goes on where another was killed, and every
 // text is stored once.
 //
-// An id is given to a text for ever. It is written down, and on the disk, before the row is sent; so after a crash any
+// An id belongs to a text forever. It is written down, and on the disk, before the row is sent; so after a crash any
 // row that may be in the store has its id here, and `unsure` says which of them have to be looked for.
 //
 // Threads: any thread may call; each call is one.

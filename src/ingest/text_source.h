@@ -42,7 +42,7 @@ class TextSource {
 
   // False at the end. Throws Error: io, and what the handler of unusable texts throws.
   virtual bool next(TextRecord& record) = 0;
-  // Begins anew, with the same texts if nobody changed them. False: it can be read once only.
+  // Starts again, with the same texts if nobody changed them. False: it can be read only once.
   virtual bool rewind() = 0;
   virtual const SourceCounts& counts() const noexcept = 0;
 };

@@ -7,7 +7,7 @@ namespace quarrel {
 namespace {
 
 // Beyond its highest priority a request climbs on, but slowly: fairness between keys rules an hour of overload, and
-// still nobody waits for ever.
+// still nobody waits forever.
 constexpr std::int64_t kSlowAgeing = 16;
 
 auto rank(const Branch& branch) noexcept {

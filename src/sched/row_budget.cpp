@@ -130,8 +130,8 @@ void RowBudget::learn(std::int32_t rows, std::int64_t nanos) noexcept {
   // weights from the disk.
   const std::int64_t most = beyond == 0 || high == 0 ? low : high;
   for (std::size_t i = 0; i < size; ++i) prefill_nanos_[i] = std::min(prefill_nanos_[i], most);
-  // Sizes that are thought too dear are not seen again: that must not be for ever. Larger ones come down to what these
-  // rows predict: soon to the line between these and still larger ones, slowly to the line through fewer.
+  // Sizes that are thought too expensive are not tried again: that must not last forever. Larger ones come down to what
+  // these rows predict: soon to the line between these and still larger ones, slowly to the line through fewer.
   std::size_t larger = kSizes;
   for (std::size_t i = kSizes; i-- > (beyond == 0 ? size + 1 : size + 2);) {
     std::int64_t& cost = prefill_nanos_[i];

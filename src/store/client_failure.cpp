@@ -70,7 +70,7 @@ std::string client_failure(std::string_view output) {
     if (output.find(sign.text) != std::string_view::npos) return std::string(sign.cause);
   }
   const std::string_view line = last_line(output);
-  return line.empty() ? "it failed without a word" : printable(line, 300);
+  return line.empty() ? "it failed without a message" : printable(line, 300);
 }
 
 }  // namespace quarrel

@@ -45,7 +45,7 @@ class Reader {
       std::string value = advance(end);
       advance(quote.size());
       if (const std::string after = take_line(); after.find_first_not_of(kBlanks) != std::string::npos) {
-        refuse(instruction, "has something behind its closing quote");
+        refuse(instruction, "has something after its closing quote");
       }
       return value;
     }

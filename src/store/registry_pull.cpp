@@ -77,7 +77,7 @@ Manifest read_manifest(const std::string& text) {
   const Json json = nests_deeper(text, kDeepest) ? Json() : Json::parse(text, nullptr, false);
   const auto layers = json.is_object() ? json.find("layers") : json.end();
   if (!json.is_object() || layers == json.end() || !layers->is_array()) {
-    fail(ErrorKind::bad_file, "the registry's manifest is no JSON object with a list of layers");
+    fail(ErrorKind::bad_file, "the registry's manifest is not a JSON object with a list of layers");
   }
   Manifest manifest;
   for (const Json& each : *layers) {
@@ -171,7 +171,7 @@ class RegistryPull {
     if (settings.template_text && is_go_template(*settings.template_text)) settings.template_text.reset();
     if (settings.params &&
         (nests_deeper(*settings.params, kDeepest) || !Json::parse(*settings.params, nullptr, false).is_object())) {
-      fail(ErrorKind::bad_file, "the parameters of the model are no JSON object");
+      fail(ErrorKind::bad_file, "the parameters of the model are not a JSON object");
     }
     return settings;
   }
@@ -270,11 +270,11 @@ class RegistryPull {
     } catch (const Error&) {
     }
     blob.discard();
-    fail(ErrorKind::bad_file, "what the registry has for this model is no GGUF file that can be read");
+    fail(ErrorKind::bad_file, "what the registry has for this model is not a readable GGUF file");
   }
 
   [[noreturn]] static void refuse_digest(const Layer& layer) {
-    fail(ErrorKind::bad_file, "what came for {} is something else by its SHA-256", layer.digest());
+    fail(ErrorKind::bad_file, "the SHA-256 of what was fetched for {} is another one", layer.digest());
   }
 
   std::string blob_path(const Layer& layer) const { return fmt::format("{}/blobs/{}", repository(), layer.digest()); }

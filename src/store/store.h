@@ -1,6 +1,6 @@
 // Finds models: by path, by name in Quarrel's own store (a folder of GGUF files), by name in Ollama's store; removes
 // and renames those of Quarrel's own. Used by the command line and the server. Holds only the places to look in and
-// looks anew at each call, so that a model pulled meanwhile is found; any thread may call.
+// looks again at each call, so that a model pulled meanwhile is found; any thread may call.
 #pragma once
 
 #include <chrono>

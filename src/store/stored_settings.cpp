@@ -39,7 +39,7 @@ std::string read_whole(const fs::path& path) {
 std::optional<std::string> text_of(const Json& json, const char* key, const fs::path& path) {
   const auto found = json.find(key);
   if (found == json.end() || found->is_null()) return std::nullopt;
-  if (!found->is_string()) refuse(path, "have something else than text where text belongs");
+  if (!found->is_string()) refuse(path, "have a value that should be a string and is not");
   return found->get<std::string>();
 }
 
@@ -51,13 +51,13 @@ StoredSettings read_settings(const fs::path& path) {
   const std::string text = read_whole(path);
   if (nests_deeper(text, kDeepest)) refuse(path, "are nested too deep");
   const Json json = Json::parse(text, nullptr, false);
-  if (!json.is_object()) refuse(path, "are no JSON object");
+  if (!json.is_object()) refuse(path, "are not a JSON object");
   StoredSettings settings{.from = text_of(json, "from", path).value_or(""),
                           .system = text_of(json, "system", path),
                           .template_text = text_of(json, "template", path),
                           .license = text_of(json, "license", path).value_or("")};
   if (const auto params = json.find("parameters"); params != json.end() && !params->is_null()) {
-    if (!params->is_object()) refuse(path, "have parameters that are no JSON object");
+    if (!params->is_object()) refuse(path, "have parameters that are not a JSON object");
     settings.params = params->dump();
   }
   return settings;

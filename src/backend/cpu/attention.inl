@@ -1,4 +1,4 @@
-// Attention over the paged cache: an online softmax in steps of 64 absolute positions, begun anew in every partition of
+// Attention over the paged cache: an online softmax in steps of 64 absolute positions, restarted in every partition of
 // 256; partitions are joined in ascending order. Each query goes through the same operations whether its row is alone
 // or in a tile, and whether one worker walks all partitions or each has another: how a prompt was cut, who else is in
 // the batch and how many threads there are change nothing.

@@ -144,7 +144,7 @@ struct Block {
   __device__ bool is_glu() const { return arguments.end == ExpertEnd::glu; }
 };
 
-// A number that the compiler keeps in its register instead of making it anew.
+// A number that the compiler keeps in its register instead of computing it again.
 __device__ std::uint32_t opaque(std::uint32_t value) {
   asm volatile("" : "+r"(value));
   return value;

@@ -86,7 +86,7 @@ void fail_call(const CallSite& site, const arrow::Status& status, CallEnd end) {
   if (end == CallEnd::stopped) fail_call(site, ErrorKind::cancelled, uncertain, "it was stopped");
   const std::string& message = status.message();
   if (end == CallEnd::timed_out) {
-    fail_call(site, ErrorKind::io, uncertain, "the store did not go on within the time limit");
+    fail_call(site, ErrorKind::io, uncertain, "the store made no progress within the time limit");
   }
   if (certificate_refused(message)) {
     fail_call(site, ErrorKind::io, AfterFailure::give_up, fmt::format("no trusted connection: {}", reason_of(status)));

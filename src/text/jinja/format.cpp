@@ -81,7 +81,7 @@ class PercentFormatter {
       if (!value_.is(Kind::dict)) fault("a format with names needs a dict, not {}", a_type(value_));
       const Text key = pattern_.slice(at_ + 1, close - at_ - 1);
       const Value* found = value_.as_dict().find(key.view());
-      if (found == nullptr) fault("the format names '{}', which is not there", key.view());
+      if (found == nullptr) fault("the format names '{}', which was not given", key.view());
       named = *found;
       at_ = close + 1;
     }
@@ -244,7 +244,7 @@ class BraceFormatter {
     for (const NamedValue& argument : arguments_.named) {
       if (argument.name == name) return argument.value;
     }
-    fault("the format names '{}', which is not there", name);
+    fault("the format names '{}', which was not given", name);
   }
 
   void field() {

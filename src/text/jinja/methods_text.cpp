@@ -106,7 +106,7 @@ Value find_method_of_text(Runtime& runtime, const Value& self, const Arguments& 
   if (window.valid) at = last ? find_last(runtime, text, part) : find_text(runtime, text, part, 0);
   if (at != kNowhere)
     return Value::integer(window.first + static_cast<std::int64_t>(count_characters(text.substr(0, at))));
-  if (missing == Missing::fails) fault("the substring is not there");
+  if (missing == Missing::fails) fault("the substring was not found");
   return Value::integer(-1);
 }
 
