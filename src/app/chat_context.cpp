@@ -41,7 +41,7 @@ void add_context_flags(CLI::App& command, ContextFlags& flags) {
       ->needs(context);
   command
       .add_option("--context-filter", flags.filters,
-                  "Only texts whose column compares so: FIELD=VALUE, or with !=, <, <=, > or >=; may be repeated")
+                  "Only texts whose columns match: FIELD=VALUE, or with !=, <, <=, > or >=; may be repeated")
       ->type_name("FILTER")
       ->allow_extra_args(false)
       ->needs(context);

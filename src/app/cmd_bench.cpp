@@ -280,7 +280,7 @@ void add_bench(CLI::App& app, CommandContext& context) {
   CLI::App* command = app.add_subcommand("bench", "Measure how fast a model runs");
   command->add_option("MODEL", options->model, "A GGUF file or the name of a model")->required();
   CLI::Option* serve =
-      command->add_flag("--serve", options->serve, "Measure many requests at once instead, as a server has them");
+      command->add_flag("--serve", options->serve, "Measure many requests at once instead, as a server gets them");
   const auto add = [&](const char* name, std::int32_t& value, int least, int most, const char* description) {
     command->add_option(name, value, description)
         ->check(CLI::Range(least, most))

@@ -148,7 +148,7 @@ void add_generate(CLI::App& app, CommandContext& context) {
       ->check(CLI::Range(1, kMaxSequences))
       ->type_name("B")
       ->capture_default_str();
-  command->add_flag("--ignore-eos", options->ignore_eos, "Go on after the vocabulary's end tokens");
+  command->add_flag("--ignore-eos", options->ignore_eos, "Continue after the vocabulary's end tokens");
   command->add_flag("--json", options->json, "Tokens, log-probabilities and timings as JSON");
   add_sampling_options(*command, options->sampling);
   add_model_options(*command, options->options);

@@ -210,7 +210,7 @@ void add_key(CLI::App& app, CommandContext& context) {
   key->add_option("NAME", command->name, "Which key: 1 to 64 letters, digits, '-', '_', '.' or '@'");
   key->add_flag("--admin", command->admin, "It may also pull, create, copy, delete, load and unload models");
   key->add_option("--model", command->models, "A model that it may use; without any, all")->type_name("MODEL");
-  key->add_option("--expires", command->expires, "When it ends by itself: 12h, 90d; without, never")->type_name("TIME");
+  key->add_option("--expires", command->expires, "When it expires: 12h, 90d; default: never")->type_name("TIME");
   key->add_option("--requests-per-minute", command->limits.requests_per_minute, "The most that it may send")
       ->check(CLI::Range(std::int64_t{1}, kMostALimit))
       ->type_name("N");
@@ -218,12 +218,13 @@ void add_key(CLI::App& app, CommandContext& context) {
                   "The most that are read and generated for it")
       ->check(CLI::Range(std::int64_t{1}, kMostALimit))
       ->type_name("N");
-  key->add_option("--concurrency", command->limits.concurrency, "Requests of it that are worked on at once")
+  key->add_option("--concurrency", command->limits.concurrency, "How many of its requests may run at once")
       ->check(CLI::Range(std::int64_t{1}, kMostALimit))
       ->type_name("N");
   key->add_option("--priority", command->priority, "Of its requests, and the highest that they may ask for")
       ->check(CLI::IsMember({"interactive", "normal", "batch"}));
-  key->add_option("--overlap", command->overlap, "How long `rotate` leaves the old key good (24h)")->type_name("TIME");
+  key->add_option("--overlap", command->overlap, "How long the old key stays valid after `rotate` (24h)")
+      ->type_name("TIME");
   key->add_option("--keys", command->file, "The file of keys; default: as for `serve`")->type_name("FILE");
   key->add_flag("--json", command->json, "JSON");
   key->footer(

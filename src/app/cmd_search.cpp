@@ -116,7 +116,7 @@ void add_search(CLI::App& app, CommandContext& context) {
       ->capture_default_str();
   command
       ->add_option("--filter", options->filters,
-                   "Only rows whose column compares so: FIELD=VALUE, or with !=, <, <=, > or >=; may be repeated")
+                   "Only rows whose columns match: FIELD=VALUE, or with !=, <, <=, > or >=; may be repeated")
       ->type_name("FILTER")
       ->allow_extra_args(false);
   command->add_option("--prefix", options->prefix, "Put before the question when it is embedded")->type_name("TEXT");

@@ -22,7 +22,7 @@ void add_longbow_flags(CLI::App& command, LongbowFlags& flags) {
   command
       .add_option("--ca-file", flags.authorities, "Certificates that are trusted instead of the system's (longbow+tls)")
       ->type_name("FILE");
-  command.add_option("--cert-file", flags.certificate, "A certificate of one's own, where the store asks for one")
+  command.add_option("--cert-file", flags.certificate, "A client certificate, if the store asks for one")
       ->type_name("FILE");
   command.add_option("--key-file", flags.key, "Its key")->type_name("FILE");
 }

@@ -30,7 +30,7 @@ std::shared_ptr<LoadedModel> load_model(GgufFile file, std::shared_ptr<Device> d
 }
 
 CLI::Option* add_class_option(CLI::App& command, std::string& value) {
-  return command.add_option("--class", value, "Whose arithmetic: that of prompt or of generated rows")
+  return command.add_option("--class", value, "Which arithmetic: that of prompt rows or of generated rows")
       ->check(CLI::IsMember({"prompt", "generated"}))
       ->type_name("CLASS")
       ->capture_default_str();
