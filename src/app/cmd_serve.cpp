@@ -11,6 +11,7 @@
 #include "app/hangups.h"
 #include "app/settings_in_force.h"
 #include "app/terminal.h"
+#include "backend/create.h"
 #include "base/environment.h"
 #include "base/error.h"
 #include "quarrel_version.h"
@@ -79,7 +80,11 @@ int run(const ServeCommand& command) {
     fail(ErrorKind::usage, "--tls-cert and --tls-key go together: a certificate is of no use without its key");
   }
   options.service.models = command.models;
-  options.service.version = QUARREL_VERSION;
+  options.service.program = {.version = QUARREL_VERSION,
+                             .commit = QUARREL_COMMIT,
+                             .build = QUARREL_BUILD_TYPE,
+                             .backends = built_in_backends()};
+  std::erase(options.service.program.backends, "auto");  // it is one of the others
   options.watch.request_log = std::make_shared<ServerLog>(options.watch.log);
   ServerLog& log = *options.watch.request_log;
   const bool log_has_file = !options.watch.log.file.empty();
@@ -90,7 +95,7 @@ int run(const ServeCommand& command) {
     if (hangups.take()) server.reload();
   }
   if (server.service().device_lost()) {
-    server.drain(kLastWords, [&] { return interrupts.requested(); });
+    server.drain(kLastWords, [&]() -> bool { return interrupts.requested(); });
     fail(ErrorKind::device_lost, "the device does not compute any more; start the server again");
   }
   const bool twice = interrupts.take() > 1;

@@ -256,6 +256,12 @@ void Engine::drain_and_wait(DrainOptions options) {
   finished.wait(lock, [&] { return done; });
 }
 
+Clock::duration Engine::silent_for() const noexcept {
+  const Clock::time_point alive(Clock::duration(alive_at_.load()));
+  if (alive == Clock::time_point{}) return {};
+  return std::max(Clock::now() - std::max(alive, executor_->last_layer()), Clock::duration{});
+}
+
 EngineCounters Engine::counters() const {
   const std::scoped_lock lock(mutex_);
   return {.scheduler = scheduler_.counters(), .failed_steps = failed_steps_, .tokens = tokens_};

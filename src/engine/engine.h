@@ -8,6 +8,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -97,6 +98,9 @@ class Engine {
   // Drains and waits until it is done. Not from a sink: Error(internal).
   void drain_and_wait(DrainOptions options = {});
 
+  // How long it has had something to do without getting on with it: no layer begun, no event taken. Zero while it has
+  // nothing to do. Waits for nobody.
+  Clock::duration silent_for() const noexcept;
   EngineCounters counters() const;
   Observations observe() const;  // as of the last steps
   void watch_times(bool on);     // of ops, in `observe`; starts them at zero
@@ -131,6 +135,7 @@ class Engine {
   std::unique_ptr<Executor> executor_;
   const SchedulerConfig config_;
   const std::chrono::microseconds deadline_check_;
+  std::atomic<Clock::rep> alive_at_ = 0;  // when its thread last got on; 0: it has nothing to do
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::uint64_t signals_ = 0;  // raised by whatever could give the engine something to do

@@ -36,6 +36,7 @@ std::string end_note(EngineJob& job, EngineBranch& branch, FinishReason reason) 
 void Engine::run() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
+    alive_at_ = Clock::now().time_since_epoch().count();
     const std::uint64_t seen = signals_;
     bool worked = false;
     try {
@@ -50,11 +51,13 @@ void Engine::run() {
     // What came while sinks were called is not slept over.
     const auto something_came = [&] { return signals_ != seen; };
     if (jobs_.empty()) {
+      alive_at_ = 0;
       changed_.wait(lock, something_came);
     } else {
       changed_.wait_for(lock, deadline_check_, something_came);
     }
   }
+  alive_at_ = 0;
   abandon_steps(lock);
   cancel_everything(FinishReason::cancelled, "");
   collect({}, lock);

@@ -40,7 +40,8 @@ void Executor::prepare(const ExecutorOptions& options) {
   }
   backend_ = device_.make_backend(prepared);
   model_ = std::make_unique<Model>(file_, requested_spec(file_, plan_.context, options), *backend_);
-  forward_ = [this](Backend& backend, const StepShape& shape) { model_->forward(backend, shape); };
+  const auto on_layer = [this] { layer_at_ = Clock::now().time_since_epoch().count(); };
+  forward_ = [this, on_layer](Backend& backend, const StepShape& shape) { model_->forward(backend, shape, on_layer); };
   backend_->reserve(plan_.limits, this->spec().vocabulary);
   backend_->allocate_cache({.groups = model_->kv_groups(),
                             .state_layers = model_->state_layers(),

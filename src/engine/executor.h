@@ -2,6 +2,7 @@
 // blocks, slots and lanes, which `sched` manages. One thread at a time.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "base/clock.h"
 #include "engine/memory_plan.h"
 #include "engine/observations.h"
 #include "gguf/file.h"
@@ -39,6 +41,9 @@ class Executor {
   StepResults step(const Step& step) { return wait(submit(step)); }
 
   bool device_lost() const noexcept { return device_.lost(); }
+  // When it last began a layer on the host: a step on a small machine may take long, and go on all the while. Any
+  // thread.
+  Clock::time_point last_layer() const noexcept { return Clock::time_point(Clock::duration(layer_at_)); }
   Observations observe() const;
   void watch_times(bool on);  // starts them at zero
 
@@ -55,7 +60,8 @@ class Executor {
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Model> model_;
   Backend::Forward forward_;  // a backend may call it after `submit` has returned
-  Observations seen_;         // what the executor itself counts
+  std::atomic<Clock::rep> layer_at_ = 0;
+  Observations seen_;  // what the executor itself counts
   bool has_sampled_layers_ = false;
   std::vector<bool> recurrent_;  // by layer
   bool times_watched_ = false;

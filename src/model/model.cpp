@@ -168,9 +168,10 @@ void Model::bind_ranking(WeightBinder& weights) {
   pool_.score_bias = weights.optional_vector("cls.output.bias", scores);
 }
 
-void Model::forward(Backend& backend, const StepShape& shape) const {
+void Model::forward(Backend& backend, const StepShape& shape, const std::function<void()>& on_layer) const {
   backend.embed(embed_);
   for (const Layer& layer : layers_) {
+    if (on_layer) on_layer();
     if (layer.mixer) layer.mixer->apply(backend);
     if (layer.ffn) layer.ffn->apply(backend);
   }

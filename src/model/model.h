@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -36,8 +37,9 @@ class Model {
     return vector_width(spec_.pooling);
   }  // as the model pools by default
 
-  // Issues one step's ops. Depends on the shape alone, so a captured graph can be replayed.
-  void forward(Backend& backend, const StepShape& shape) const;
+  // Issues one step's ops. Depends on the shape alone, so a captured graph can be replayed. `on_layer` is called before
+  // each layer, for whoever watches that the pass goes on.
+  void forward(Backend& backend, const StepShape& shape, const std::function<void()>& on_layer = {}) const;
 
  private:
   struct Layer {

@@ -91,18 +91,4 @@ void shared_generate(Service& service, const std::shared_ptr<Exchange>& exchange
   generate(service, exchange, body);
 }
 
-void health(Service&, const std::shared_ptr<Exchange>& exchange) { exchange->respond({.body = "{\"status\":\"ok\"}"}); }
-
-void readiness(Service& service, const std::shared_ptr<Exchange>& exchange) {
-  if (service.ready()) {
-    exchange->respond({.body = "{\"status\":\"ready\"}"});
-  } else {
-    exchange->respond({.status = 503, .headers = {{"Retry-After", "5"}}, .body = "{\"status\":\"draining\"}"});
-  }
-}
-
-void version(Service& service, const std::shared_ptr<Exchange>& exchange) {
-  exchange->respond({.body = Json{{"version", service.version()}}.dump()});
-}
-
 }  // namespace quarrel

@@ -1,5 +1,5 @@
-// Quarrel's own endpoints: generate, health, version. Handlers of the rows in routes.cpp; what they throw is
-// answered as plain_error says.
+// Quarrel's own endpoints for answers in one piece. Handlers of the rows in routes.cpp; what they throw is answered as
+// plain_error says.
 #pragma once
 
 #include <memory>
@@ -14,9 +14,5 @@ void native_generate(Service& service, const std::shared_ptr<http::Exchange>& ex
 // The path that Ollama's clients use too: a body with max_tokens, temperature, topk or topp at its top, or without a
 // model, is ours, any other theirs.
 void shared_generate(Service& service, const std::shared_ptr<http::Exchange>& exchange);
-
-void health(Service& service, const std::shared_ptr<http::Exchange>& exchange);
-void readiness(Service& service, const std::shared_ptr<http::Exchange>& exchange);
-void version(Service& service, const std::shared_ptr<http::Exchange>& exchange);
 
 }  // namespace quarrel

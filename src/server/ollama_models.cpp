@@ -182,7 +182,7 @@ void ollama_ps(Service& service, const std::shared_ptr<Exchange>& exchange) {
                     {"digest", model_digest(status.path)},
                     {"details", details_json(describe_file(status.path))},
                     {"expires_at", rfc3339(expiry(status, service.keep_alive()))},
-                    {"size_vram", 0},
+                    {"size_vram", service.has_device_memory() ? status.bytes : 0},
                     {"context_length", status.context}});
   }
   exchange->respond({.body = compact_json({{"models", list}})});

@@ -25,8 +25,8 @@ void generate(Service& service, const std::shared_ptr<Exchange>& exchange, OpenA
   request.ask.priority = request.stream ? Priority::interactive : Priority::normal;
   const std::shared_ptr<Retrieval> retrieval =
       Retrieval::of(service, request.retrieval, request.messages, {}, *caller_of(*exchange));
-  auto writer = make_openai_writer(exchange, form, request,
-                                   {.model = model.name, .fingerprint = "quarrel-" + service.version()}, retrieval);
+  auto writer = make_openai_writer(
+      exchange, form, request, {.model = model.name, .fingerprint = "quarrel-" + service.program().version}, retrieval);
   MakeAsk make_ask = [request = std::move(request)](const LoadedModel& loaded) { return ask_of(request, loaded); };
   serve_generation(service, exchange, model, with_retrieval(retrieval, std::move(make_ask)), std::move(writer),
                    {.before = retrieval});

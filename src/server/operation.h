@@ -72,6 +72,7 @@ Json sources_schema();  // of an answer with `retrieval`; operation_longbow.cpp,
 Operation describe_embed_to();
 Operation describe_store_search();
 Operation describe_health();
+Operation describe_v1_health();
 Operation describe_api_health();
 Operation describe_healthz();
 Operation describe_readiness();

@@ -28,7 +28,24 @@ Json question() { return {{"prompt", "Explain quantum computing"}, {"max_tokens"
 
 Json status() { return named("Status", object({{"status", text()}})); }
 
-Operation health_at(std::string_view id) { return {.id = id, .tag = kHealthTag, .answers = {{.schema = status()}}}; }
+Json health_schema() {
+  return named("Health",
+               object({{"status", one_of({"ok", "stuck", "device_lost"}, "anything but ok comes with 503")},
+                       {"version", text()},
+                       {"uptime", text("as 1d 2h 3m 4s")},
+                       {"timestamp", text("RFC 3339, in UTC")},
+                       {"checks", object({{"server", status()}, {"engine", status()}, {"device", status()}})}}));
+}
+
+Operation health_at(std::string_view id) {
+  return {.id = id,
+          .tag = kHealthTag,
+          .description =
+              "503 where an engine has had something to do for 30 seconds and does not get on with it, or "
+              "where the device is lost.",
+          .answers = {{.schema = health_schema()}},
+          .errors = {{503, health_schema()}}};
+}
 
 Operation file_at(std::string_view id, std::string_view media_type) {
   return {.id = id, .tag = kDocumentTag, .answers = {{.media_type = media_type, .schema = text()}}};
@@ -97,13 +114,12 @@ Operation describe_websocket() {
 }
 
 Operation describe_health() { return health_at("health"); }
+Operation describe_v1_health() { return health_at("v1Health"); }
 Operation describe_api_health() { return health_at("apiHealth"); }
 Operation describe_healthz() { return health_at("healthz"); }
 
 Operation describe_readiness() {
-  Operation operation = health_at("readiness");
-  operation.errors = {{503, status()}};
-  return operation;
+  return {.id = "readiness", .tag = kHealthTag, .answers = {{.schema = status()}}, .errors = {{503, status()}}};
 }
 
 Operation describe_metrics() {
@@ -114,7 +130,12 @@ Operation describe_metrics_json() {
 }
 
 Operation describe_version() {
-  return {.id = "version", .tag = kHealthTag, .answers = {{.schema = named("Version", object({{"version", text()}}))}}};
+  return {.id = "version",
+          .tag = kHealthTag,
+          .answers = {
+              {.schema = named(
+                   "Version",
+                   object({{"version", text()}, {"commit", text()}, {"build", text()}, {"backends", list(text())}}))}}};
 }
 
 Operation describe_openapi_json() {

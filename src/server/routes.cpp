@@ -3,6 +3,7 @@
 #include <array>
 
 #include "server/docs_page.h"
+#include "server/health_api.h"
 #include "server/longbow_api.h"
 #include "server/model_api.h"
 #include "server/native_api.h"
@@ -102,8 +103,9 @@ constexpr std::array kRoutes = {
           describe_page_embeddings},
     Route{"GET", "/assets/{name}", Access::everybody, Dialect::native, 0, true, page_asset, "The page's files",
           describe_page_asset},
-    Route{"GET", "/health", Access::everybody, Dialect::native, 0, true, health, "Tells that the server is there",
+    Route{"GET", "/health", Access::everybody, Dialect::native, 0, true, health, "Tells whether all is well",
           describe_health},
+    Route{"GET", "/v1/health", Access::everybody, Dialect::openai, 0, true, health, "The same", describe_v1_health},
     Route{"GET", "/api/health", Access::everybody, Dialect::native, 0, true, health, "The same", describe_api_health},
     Route{"GET", "/healthz", Access::everybody, Dialect::native, 0, true, health, "The same", describe_healthz},
     Route{"GET", "/readyz", Access::everybody, Dialect::native, 0, true, readiness,

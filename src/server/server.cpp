@@ -135,6 +135,7 @@ void Server::handle(const std::shared_ptr<http::Exchange>& exchange) {
     });
     for (auto& header : admission->answer_headers(request, ticket.get())) head.headers.push_back(std::move(header));
   });
+  exchange->on_closed([record] { record->update(note_departure); });
   const auto answer = [this, exchange, route, record] {
     try {
       route->handle(service_, exchange);
@@ -143,7 +144,7 @@ void Server::handle(const std::shared_ptr<http::Exchange>& exchange) {
       try {
         const ApiError error = api_error(fault);
         log_fault(service_.log(), record->id(), error, fault);
-        record->update([&](RequestFacts& facts) { facts.error = error.type; });
+        record->update([&](RequestFacts& facts) { note_error(facts, error); });
         exchange->respond(error_answer(route->dialect, error));
       } catch (const std::exception& error) {
         service_.log().try_warn("request {} cannot be answered: {}", record->id(), error.what());

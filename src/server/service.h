@@ -38,6 +38,12 @@ struct PullSettings {
   std::vector<std::string> hosts = {};  // that models and their parts may come from beside it: "name" or "name:port"
 };
 
+// What runs.
+struct ProgramFacts {
+  std::string version = {}, commit = {}, build = {};
+  std::vector<std::string> backends = {};  // that it could compute with
+};
+
 struct ServiceOptions {
   // Names or paths, the first of them the default; empty: all of the stores and of `configured`.
   std::vector<std::string> models = {};
@@ -52,7 +58,9 @@ struct ServiceOptions {
   int text_threads = 1;
   PullSettings pull = {};
   LongbowSettings longbow = {};
-  std::string version = {};  // of the program
+  ProgramFacts program = {};
+  // An engine that does not get on for so long is stuck: whoever started the server should know.
+  std::chrono::milliseconds stuck_after = std::chrono::seconds(30);
   SocketOptions sockets = {};
 };
 
@@ -153,13 +161,19 @@ class Service {
   const std::shared_ptr<http::ByteBudget>& vector_bytes() const noexcept { return vector_bytes_; }
 
   bool ready() const noexcept { return !draining_ && !device_->lost(); }
+  bool draining() const noexcept { return draining_; }
   // Nothing can be computed any more: the server has to be started again.
   bool device_lost() const noexcept { return device_->lost(); }
   // New requests are refused from now on.
   void begin_drain() noexcept { draining_ = true; }
   // What runs or waits is cancelled and told why; what comes later is refused. Returns at once.
   void end_requests(const std::string& why);
-  const std::string& version() const noexcept { return options_.version; }
+  // An engine has something to do and does not get on with it.
+  bool stuck() const { return registry_->longest_silence() > options_.stuck_after; }
+  const ProgramFacts& program() const noexcept { return options_.program; }
+  Clock::duration uptime() const { return Clock::now() - begun_; }
+  // Whether models lie in memory of the device's own, and not in the machine's.
+  bool has_device_memory() const noexcept { return device_->name() != "cpu" && device_->name() != "reference"; }
   Log& log() noexcept { return log_; }
 
  private:
@@ -171,6 +185,7 @@ class Service {
   void check_names() const;
 
   const ServiceOptions options_;
+  const Clock::time_point begun_ = Clock::now();
   const std::shared_ptr<Device> device_;
   const ModelStore store_;
   Log& log_;

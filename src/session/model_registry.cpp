@@ -247,6 +247,7 @@ void ModelRegistry::configure(const std::string& name, ModelSettings settings) {
 
 std::vector<ModelRegistry::Status> ModelRegistry::list() const { return core_->list(); }
 std::vector<ModelRegistry::Watched> ModelRegistry::watch() const { return core_->watch(); }
+Clock::duration ModelRegistry::longest_silence() const { return core_->longest_silence(); }
 std::uint64_t ModelRegistry::bytes_used() const { return core_->bytes_used(); }
 std::uint64_t ModelRegistry::budget() const noexcept { return core_->budget(); }
 void ModelRegistry::look() { core_->look(); }

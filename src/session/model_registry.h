@@ -155,6 +155,8 @@ class ModelRegistry {
     EngineCounters counters = {};
   };
   std::vector<Watched> watch() const;
+  // The longest time for which one of their engines has made no progress with its work; zero: all do.
+  Clock::duration longest_silence() const;
   std::uint64_t bytes_used() const;  // of models until they are destroyed, and of the one that is being loaded
   std::uint64_t budget() const noexcept;
   void look();  // the clock was moved

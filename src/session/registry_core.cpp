@@ -184,6 +184,19 @@ std::vector<ModelRegistry::Watched> RegistryCore::watch() const {
   return all;
 }
 
+Clock::duration RegistryCore::longest_silence() const {
+  std::vector<std::shared_ptr<LoadedModel>> models;  // let go of with the lock open
+  {
+    const std::scoped_lock lock(mutex_);
+    for (const Resident& resident : residents_) {
+      if (resident.model != nullptr) models.push_back(resident.model);
+    }
+  }
+  Clock::duration longest{};
+  for (const std::shared_ptr<LoadedModel>& model : models) longest = std::max(longest, model->engine().silent_for());
+  return longest;
+}
+
 bool RegistryCore::clear_cache(const std::string& name) {
   std::vector<std::shared_ptr<LoadedModel>> models;  // let go of with the lock open
   {

@@ -48,6 +48,7 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
   bool clear_cache(const std::string& name);
   std::vector<ModelRegistry::Status> list() const;
   std::vector<ModelRegistry::Watched> watch() const;
+  Clock::duration longest_silence() const;
   std::uint64_t bytes_used() const;
   std::uint64_t budget() const noexcept { return budget_; }
   void require_other_thread() const;  // throws Error(internal) on one of ours

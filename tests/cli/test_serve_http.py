@@ -76,9 +76,9 @@ class Framing(ServeTest):
     def test_versions(self):
         for version in (b"HTTP/2.0", b"HTTP/1.2", b"HTTP/0.9"):
             self.expect_refused(505, get().replace(b"HTTP/1.1", version))
-        old = self.server.raw(b"GET /health HTTP/1.0\r\n\r\n")
+        old = self.server.raw(b"GET /readyz HTTP/1.0\r\n\r\n")
         self.assertTrue(old.startswith(b"HTTP/1.0 200 OK\r\n"), old)
-        self.assertTrue(old.endswith(b'\r\n\r\n{"status":"ok"}'), old)
+        self.assertTrue(old.endswith(b'\r\n\r\n{"status":"ready"}'), old)
         body = json.dumps({"prompt": "a", "max_tokens": 4, "stream": True}).encode()
         stream = self.server.raw(b"POST /v1/completions HTTP/1.0\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         self.assertNotIn(b"chunked", stream)
@@ -217,7 +217,7 @@ class Rights(ServeTest):
 
     def test_a_key(self):
         server = self.start_server(self.toy, "--allow-host", "Models.example", QUARREL_API_KEY="secret-1")
-        public = {"/health", "/api/health", "/healthz", "/readyz", "/version"}
+        public = {"/health", "/v1/health", "/api/health", "/healthz", "/readyz", "/version"}
         wrong = ("Bearer secret-2", "Bearer secret-", "Bearer secret-11", "Bearer  secret-1")
         for method, path in [("GET", path) for path in public] + [
                 ("GET", "/v1/models"), ("GET", "/v1/models/toy"), ("POST", "/v1/chat/completions"),

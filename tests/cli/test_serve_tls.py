@@ -33,7 +33,7 @@ class TlsTest(ServeTest):
         cls.second = make_certificate(cls.folder, "second")
         cls.arguments = ("--tls-cert", cls.first[0], "--tls-key", cls.first[1])
 
-    def ask(self, server, context, path="/health", body=None):
+    def ask(self, server, context, path="/readyz", body=None):
         connection = http.client.HTTPSConnection("127.0.0.1", server.port, timeout=TIMEOUT, context=context)
         try:
             connection.request("POST" if body else "GET", path, json.dumps(body) if body else None)
@@ -47,7 +47,7 @@ class Answers(TlsTest):
     def test_answers_and_streams(self):
         for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
             context = trusting(self.first[0], minimum_version=version, maximum_version=version)
-            self.assertEqual(self.ask(self.server, context), (200, b'{"status":"ok"}'))
+            self.assertEqual(self.ask(self.server, context), (200, b'{"status":"ready"}'))
             status, whole = self.ask(self.server, context, "/v1/completions", PROMPT)
             self.assertEqual(status, 200)
             status, events = self.ask(self.server, context, "/v1/completions", {**PROMPT, "stream": True})
@@ -75,8 +75,8 @@ class Answers(TlsTest):
         context = trusting(self.first[0])
         with self.server.socket() as plain:
             with context.wrap_socket(plain, server_hostname="localhost", suppress_ragged_eofs=False) as connection:
-                connection.sendall(b"GET /health HTTP/1.0\r\n\r\n")
-                self.assertTrue(read_all(connection).endswith(b'{"status":"ok"}'))
+                connection.sendall(b"GET /readyz HTTP/1.0\r\n\r\n")
+                self.assertTrue(read_all(connection).endswith(b'{"status":"ready"}'))
 
     def test_a_client_that_breaks_off_anywhere(self):
         context = trusting(self.first[0])
@@ -109,8 +109,8 @@ class Reload(TlsTest):
             shutil.copy(source, target)
         server = self.start_server(self.toy, "--tls-cert", used[0], "--tls-key", used[1])
         kept = http.client.HTTPSConnection("127.0.0.1", server.port, timeout=TIMEOUT, context=trusting(self.first[0]))
-        kept.request("GET", "/health")
-        self.assertEqual(kept.getresponse().read(), b'{"status":"ok"}')
+        kept.request("GET", "/readyz")
+        self.assertEqual(kept.getresponse().read(), b'{"status":"ready"}')
         self.assertEqual(self.issued_to(server), "first")
 
         for source, target in zip(self.second, used):
@@ -118,8 +118,8 @@ class Reload(TlsTest):
         self.assertEqual(self.issued_to(server), "first")  # only when it is told
         server.process.send_signal(signal.SIGHUP)
         self.wait_for(lambda: self.issued_to(server) == "second")
-        kept.request("GET", "/health")  # a connection from before goes on
-        self.assertEqual(kept.getresponse().read(), b'{"status":"ok"}')
+        kept.request("GET", "/readyz")  # a connection from before goes on
+        self.assertEqual(kept.getresponse().read(), b'{"status":"ready"}')
         kept.close()
 
         shutil.copy(self.first[1], used[1])  # a key that is another's

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """What can be watched of a running server: metrics, the log, traces."""
+import http.client
 import http.server
 import json
 import os
 import re
 import signal
+import socket
 import threading
 import time
 import unittest
@@ -247,11 +249,62 @@ class Logs(WatchTest):
     def test_the_log_is_json_but_on_a_terminal(self):
         server = self.start_server(self.toy)
         self.complete(server)
+        lines = [json.loads(line) for line in server.stop()[1].splitlines()]  # every one of them
+        self.assertEqual([line["event"] for line in lines if "event" in line], ["serving", "request", "ending"])
+        self.assertEqual((lines[0]["models"], lines[0]["addresses"]), (["toy"], [f"http://127.0.0.1:{server.port}"]))
+        self.assertTrue(all("time" in line and "level" in line for line in lines))
         text = self.start_server(self.toy, "--log-format", "text")
         self.complete(text)
-        said = server.stop()[1].splitlines()
-        self.assertTrue(any(json.loads(line).get("event") == "request" for line in said if line.startswith("{")), said)
         self.assertRegex(text.stop()[1], r"info: POST /v1/completions 200 toy, .* tokens asked")
+        # A file has it all; people see where the server is.
+        path = self.path("both.log")
+        both = self.start_server(self.toy, "--log-file", path)
+        self.assertRegex(both.stop()[1], r"^Serving toy on http.*\nCtrl-C ends it\.\nEnding: .*\nAnother Ctrl-C .*\n$")
+        self.assertEqual([line["event"] for line in self.log_of(path)], ["serving", "ending"])
+        terminal = self.open_terminal("serve", self.toy, "--port", "0")
+        terminal.expect("Serving toy on http://127.0.0.1:")
+        port = int(terminal.expect("\r\n"))
+        terminal.expect("Ctrl-C ends it.")
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT)
+        self.addCleanup(connection.close)
+        connection.request("POST", "/v1/completions", json.dumps(continued()))
+        self.assertEqual(connection.getresponse().status, 200)
+        terminal.expect("info: POST /v1/completions 200 toy, ")
+        terminal.type("\x03")
+        terminal.expect("Another Ctrl-C ends it at once.")
+        self.assertEqual(terminal.wait(), 0)
+
+    def test_how_a_request_ended_is_told(self):
+        path = self.path("ends.log")
+        server = self.start_server(self.make_toy("chat", "long.gguf", context=65536), "--parallel", "1", "--cache-tokens",
+                                   "64k", "--log-file", path)
+
+        def line_of(identifier):
+            return until(lambda: [line for line in self.log_of(path) if line.get("id") == identifier], identifier)[0]
+
+        def leave(identifier, **fields):
+            connection = server.connect()
+            body = continued(max_tokens=60000, logit_bias={str(token): -100 for token in (258, 2, 0, 1)}, **fields)
+            connection.request("POST", "/v1/completions", json.dumps(body), {"x-request-id": identifier})
+            if fields:
+                connection.getresponse().readline()
+            else:
+                until(lambda: self.value("quarrel_requests_running", server=server, model="long"), "it is computed")
+            connection.sock.shutdown(socket.SHUT_RDWR)
+            connection.close()
+            line = line_of(identifier)
+            self.assertNotIn("error", line)
+            return line["status"], line["finish_reason"]
+
+        self.assertEqual(leave("before-the-head"), (499, "cancelled"))
+        self.assertEqual(leave("in-the-middle", stream=True), (200, "cancelled"))
+        self.assertEqual(self.value("quarrel_requests_finished_total", server=server, model="long", reason="cancelled"), 2)
+        with WebSocketClient(server.port, headers=[("x-request-id", "socket")]) as client:
+            client.ask("a", prompt="word " * 80000, max_tokens=1)
+            self.assertEqual(client.next("error")["payload"]["code"], "INVALID_REQUEST")
+        line = line_of("socket-1")
+        self.assertEqual((line["status"], line["error"], line["code"]),
+                         (400, "invalid_request_error", "context_length_exceeded"))
 
     def test_a_full_disk_or_a_reader_that_sleeps_stops_nobody(self):
         full = self.start_server(self.toy, "--log-file", "/dev/full")

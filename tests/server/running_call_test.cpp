@@ -101,6 +101,15 @@ TEST_F(RunningCallTest, AReaderThatIsGoneIsNoFailureEither) {
   EXPECT_EQ(record_->facts().finish_reason, "cancelled");
 }
 
+TEST_F(RunningCallTest, AfterACancelOnlyTheStepsUnderWayAreComputed) {
+  const auto call = start(endless);
+  write_until([&] { return reader_->events_ > 2; });
+  call->cancel();
+  const std::uint64_t steps = counters().scheduler.steps;
+  write_until([&] { return reader_->end_ != nullptr; });
+  EXPECT_LE(counters().scheduler.steps, steps + 2);
+}
+
 TEST_F(RunningCallTest, ACancelWithAReasonIsOne) {
   const auto call = start(endless);
   write_until([&] { return reader_->events_ > 2; });

@@ -21,8 +21,9 @@ std::optional<double> milliseconds(const TimePoint& from, const TimePoint& to) {
 
 // What monitors ask for every few seconds is not worth a line each.
 bool is_routine(const RequestFacts& facts) {
-  static constexpr std::array kRoutine = {"GET /health",  "GET /api/health",  "GET /healthz", "GET /readyz",
-                                          "GET /metrics", "GET /api/metrics", "GET /version", "GET /api/version"};
+  static constexpr std::array kRoutine = {"GET /health",      "GET /v1/health", "GET /api/health",
+                                          "GET /healthz",     "GET /readyz",    "GET /metrics",
+                                          "GET /api/metrics", "GET /version",   "GET /api/version"};
   return facts.error.empty() && std::ranges::find(kRoutine, facts.route) != kRoutine.end();
 }
 

@@ -13,7 +13,7 @@ Watch::Watch(WatchOptions options, Service& service, std::function<std::size_t()
   MetricSources sources{.models = [&service] { return service.registry().watch(); },
                         .connections = std::move(connections),
                         .refusals = std::move(refusals),
-                        .version = service.version()};
+                        .version = service.program().version};
   if (service.stores().any()) sources.stores = [&service] { return service.stores().observations(); };
   if (options_.request_log != nullptr) {
     sources.lost_log_lines = [log = options_.request_log] { return log->lost(); };
@@ -21,7 +21,7 @@ Watch::Watch(WatchOptions options, Service& service, std::function<std::size_t()
   }
   if (!options_.otlp_endpoint.empty()) {
     const auto exporter = std::make_shared<SpanExporter>(SpanExporterOptions{
-        .endpoint = options_.otlp_endpoint, .service = options_.trace_service, .version = service.version()});
+        .endpoint = options_.otlp_endpoint, .service = options_.trace_service, .version = service.program().version});
     sources.spans_sent = [exporter] { return exporter->sent(); };
     sources.spans_dropped = [exporter] { return exporter->dropped(); };
     service.observe(std::make_shared<Tracer>(exporter));
