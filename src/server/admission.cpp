@@ -226,7 +226,8 @@ void RequestAdmission::check_page(const http::Request& request) {
   const std::string_view origin = request.header("Origin");
   if (!origin.empty() && !is_own_origin(origin, host) && !origin_is_listed(origin)) {
     ++counters_.foreign_pages;
-    throw ApiError(403, "permission_error", "origin_not_allowed", "pages from elsewhere may not call this server");
+    throw ApiError(403, "permission_error", "origin_not_allowed",
+                   "pages of this origin may not call this server: --allow-origin adds it");
   }
 }
 
@@ -331,7 +332,7 @@ http::Admission RequestAdmission::decide(const http::Request& request, bool read
     }
     if (match.route == nullptr) {
       headers.emplace_back("Allow", match.allowed);
-      throw ApiError(405, "invalid_request_error", "", "this path is not called with that method");
+      throw ApiError(405, "invalid_request_error", "", "this path does not support that method");
     }
     const Route& route = *match.route;
     facts.row = match.route;

@@ -16,6 +16,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr const char* kInvalid = "invalid_request_error";
+constexpr const char* kTooLong = "context_length_exceeded";
 
 // A file's fault is told with its path, which is nothing for clients.
 ApiError model_failed() {
@@ -27,7 +28,7 @@ ApiError from(const Error& error) {
     case ErrorKind::usage:
     case ErrorKind::bad_input: {
       const bool too_long = dynamic_cast<const TooLongError*>(&error) != nullptr;
-      return {400, kInvalid, too_long ? "context_length_exceeded" : "", error.what()};
+      return {400, kInvalid, too_long ? kTooLong : "", error.what()};
     }
     case ErrorKind::unsupported: return {400, kInvalid, "unsupported", error.what()};
     case ErrorKind::not_found:
@@ -83,6 +84,19 @@ ApiError api_error(const std::exception_ptr& error) {
   } catch (...) {
     return from(Error(ErrorKind::internal, ""));
   }
+}
+
+ApiError about_field(ApiError error, const std::string& field) {
+  const bool of_a_field = error.code.empty() || error.code == kTooLong;
+  if (error.status != 400 || !of_a_field || !error.param.empty()) return error;
+  error.param = field;
+  if (error.code.empty()) error.code = "invalid_value";
+  return error;
+}
+
+ApiError as_draining(ApiError error) {
+  if (error.code == "cancelled") error.code = "draining";
+  return error;
 }
 
 ApiError load_error(const std::exception_ptr& error) {

@@ -37,6 +37,11 @@ ApiError api_error(const std::exception_ptr& error);
 
 // The same for a model that could not be had: what is wrong with its file is the server's matter, not the request's.
 ApiError load_error(const std::exception_ptr& error);
+// What is wrong with a request and names no field is about this one.
+ApiError about_field(ApiError error, const std::string& field);
+// What the server cancels because it is about to end is told so, as those are who come then.
+ApiError as_draining(ApiError error);
+
 // Writes down what the client is not told, where there is memory for that.
 void log_fault(Log& log, const std::string& request_id, const ApiError& said, const std::exception_ptr& error) noexcept;
 

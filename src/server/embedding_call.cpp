@@ -58,7 +58,7 @@ class EmbeddingCall final : public RunningCall, public std::enable_shared_from_t
     try {
       start(model);
     } catch (...) {
-      report(api_error(std::current_exception()), std::current_exception());
+      report(about_field(api_error(std::current_exception()), ask_.field), std::current_exception());
     }
   }
 
@@ -81,7 +81,7 @@ class EmbeddingCall final : public RunningCall, public std::enable_shared_from_t
       const std::string& text = std::get<std::string>(ask_.inputs[i]);
       const bool pair = ranks && !ask_.query.empty();
       EncodedText encoded = pair ? encode_pair(model, query, text) : encode_text(model, text);
-      require_whole(encoded, "input", fmt::format("text {}", i + 1), model);
+      require_whole(encoded, ask_.field.c_str(), fmt::format("text {}", i + 1), model);
       texts.push_back(std::move(encoded.tokens));
     }
     return texts;
@@ -169,7 +169,7 @@ class EmbeddingCall final : public RunningCall, public std::enable_shared_from_t
       if (outcome->error == nullptr) facts.finish_reason = "done";
     });
     if (outcome->error != nullptr) {
-      report(api_error(outcome->error), outcome->error);
+      report(about_field(api_error(outcome->error), ask_.field), outcome->error);
       return;
     }
     const auto exchange = exchange_.lock();
@@ -206,7 +206,7 @@ class EmbeddingCall final : public RunningCall, public std::enable_shared_from_t
     const auto exchange = exchange_.lock();
     try {
       const std::optional<ApiError> given = why();
-      const ApiError& said = given ? *given : caught;
+      const ApiError said = given ? *given : service_.draining() ? as_draining(caught) : caught;
       log_fault(service_.log(), record_->id(), said, error);
       if (exchange == nullptr) return;  // its client has left
       record_->update([&](RequestFacts& facts) { note_error(facts, said); });

@@ -24,7 +24,8 @@ struct EmbeddingAsk {
   // Of a ranking: a model that ranks reads it together with each text; of any other its vector comes before theirs.
   std::string query = {};
   EmbeddingOptions options = {};
-  bool truncate = false;  // a text that is too long is cut, not refused
+  bool truncate = false;        // a text that is too long is cut, not refused
+  std::string field = "input";  // that the texts come from: what is wrong with one is told of it
   AcquireOptions acquire = {};
 };
 

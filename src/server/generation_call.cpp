@@ -34,11 +34,13 @@ std::int64_t estimated_tokens(const Ask& ask) {
 class Call final : public GenerationCall, public std::enable_shared_from_this<Call> {
  public:
   Call(Service& service, std::shared_ptr<RequestRecord> record, MakeAsk make_ask, std::unique_ptr<AnswerWriter> writer,
-       std::shared_ptr<Preparation> before)
+       CallOptions options)
       : service_(service),
         record_(std::move(record)),
-        before_(std::move(before)),
+        before_(std::move(options.before)),
+        prompt_field_(std::move(options.prompt_field)),
         make_ask_(std::move(make_ask)),
+        further_prompts_(std::move(options.further_prompts)),
         writer_(std::move(writer)) {}
   ~Call() override {
     if (before_ != nullptr) before_->cancel();
@@ -88,6 +90,7 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
   // An engine that lives ends by itself what has waited too long.
   static constexpr std::chrono::seconds kGrace{1};
   static constexpr const char* kCancelled = "cancelled";
+  using Prompts = std::vector<decltype(Ask::prompt)>;
 
   void prepared(const OfferedModel& model, const AcquireOptions& options, std::exception_ptr error) {
     try {
@@ -99,18 +102,20 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
   }
 
   void acquired(const ModelRegistry::Lease& model, const std::exception_ptr& error) {
-    const MakeAsk make_ask = std::exchange(make_ask_, {});  // the question is kept no longer than until it is asked
+    // The question is kept no longer than until it is asked.
+    const MakeAsk make_ask = std::exchange(make_ask_, {});
+    Prompts further = std::exchange(further_prompts_, {});
     if (error != nullptr) return report(load_error(error), error);
     record_->update([](RequestFacts& facts) { facts.acquired = Clock::now(); });
     try {
-      begin(model, make_ask);
+      begin(model, asks_for(*model, make_ask, std::move(further)));
     } catch (...) {
-      report(api_error(std::current_exception()), std::current_exception());
+      report(about_field(api_error(std::current_exception()), prompt_field_), std::current_exception());
     }
   }
 
-  // Whose request it is decides on its turn and on what it shares.
-  Ask ask_for(const LoadedModel& model, const MakeAsk& make_ask) const {
+  // One a prompt. Whose request it is decides on its turn and on what it shares.
+  std::vector<Ask> asks_for(const LoadedModel& model, const MakeAsk& make_ask, Prompts further) const {
     Ask ask = make_ask(model);
     const std::shared_ptr<const Caller> caller = record_->caller();
     ask.key = caller->key;
@@ -122,10 +127,17 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
       facts.priority = ask.priority;
       ticket = facts.ticket;
     });
-    if (ticket != nullptr) {
-      if (const auto refusal = ticket->reserve(estimated_tokens(ask))) throw ApiError(*refusal);
+    std::vector<Ask> asks = {std::move(ask)};
+    for (auto& prompt : further) {
+      asks.push_back(asks.front());
+      asks.back().prompt = std::move(prompt);
     }
-    return ask;
+    if (ticket != nullptr) {
+      std::int64_t tokens = 0;
+      for (const Ask& each : asks) tokens += estimated_tokens(each);
+      if (const auto refusal = ticket->reserve(tokens)) throw ApiError(*refusal);
+    }
+    return asks;
   }
 
   void end_early(const std::optional<ApiError>& why) {
@@ -134,14 +146,14 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
     cancelled_ = true;
     if (before_ != nullptr) before_->cancel();
     ticket_.cancel();
-    generation_.cancel();
+    generations_.cancel();
     note_usage();  // a client that is gone takes the record's end with it
   }
 
   // What was computed is counted whether anybody saw it or not: of the best of several the others were computed too.
-  // Of whoever holds a mutex that guards the generation.
+  // Of whoever holds a mutex that guards the generations.
   void note_usage() {
-    const std::size_t generated = generation_.usage().generated_tokens;
+    const std::size_t generated = generations_.usage().generated_tokens;
     record_->update([&](RequestFacts& facts) { facts.generated_tokens = std::max(facts.generated_tokens, generated); });
   }
 
@@ -156,31 +168,44 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
   }
 
   // Events may come before this is over, on another thread: they wait for the mutex.
-  void begin(const ModelRegistry::Lease& model, const MakeAsk& make_ask) {
-    Ask ask = ask_for(*model, make_ask);
-    if (!cancelled()) ask.prompt = encode_prompt(*model, ask);
+  void begin(const ModelRegistry::Lease& model, std::vector<Ask> asks) {
+    for (Ask& ask : asks) {
+      if (!cancelled()) ask.prompt = encode_prompt(*model, ask);
+    }
     const std::scoped_lock lock(mutex_);
     if (cancelled()) return fail(FinishReason::cancelled, "the request was cancelled");
     model_ = model;
-    const std::weak_ptr<Call> weak = weak_from_this();
-    Generation started = Generation::start(
-        model, ask,
-        [weak](std::span<GenerationEvent> events) {
-          if (const auto self = weak.lock()) self->take(events);
-        },
-        [poster = service_.poster()](std::function<void()> task) { StepPoster::post(poster, std::move(task)); });
+    Generations started;
+    std::int32_t answers = 0;
+    for (const Ask& ask : asks) {
+      started.add(start_one(model, ask, answers));
+      answers += ask.answers;
+    }
     {
       const std::scoped_lock cancel_lock(cancel_mutex_);
-      generation_ = std::move(started);
-      if (cancelled_) generation_.cancel();
+      generations_ = std::move(started);
+      if (cancelled_) generations_.cancel();
     }
     note_life();
     record_->update([&](RequestFacts& facts) {
       facts.submitted = Clock::now();
-      facts.prompt_tokens = generation_.prompt().size();
+      facts.prompt_tokens = generations_.usage().prompt_tokens;
     });
-    writer_->begin(*model, generation_);
-    answers_left_ = ask.answers;
+    writer_->begin(*model, generations_);
+    answers_left_ = answers;
+  }
+
+  // Its answers are numbered from `first` on.
+  Generation start_one(const ModelRegistry::Lease& model, const Ask& ask, std::int32_t first) {
+    return Generation::start(
+        model, ask,
+        [weak = weak_from_this(), first](std::span<GenerationEvent> events) {
+          const auto self = weak.lock();
+          if (self == nullptr) return;
+          for (GenerationEvent& event : events) event.answer += first;
+          self->take(events);
+        },
+        [poster = service_.poster()](std::function<void()> task) { StepPoster::post(poster, std::move(task)); });
   }
 
   void take(std::span<GenerationEvent> events) {
@@ -204,10 +229,10 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
   // The call lives until its client has read the answer; the model is not kept that long.
   void let_go() {
     model_.reset();
-    Generation ended;  // ends without the lock
+    Generations ended;  // end without the lock
     const std::scoped_lock lock(cancel_mutex_);
     note_usage();
-    std::swap(ended, generation_);
+    std::swap(ended, generations_);
   }
 
   void write(std::span<GenerationEvent> events) {
@@ -218,14 +243,14 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
       const std::string failure = failure_text(event.reason, event.error);
       if (failure.empty()) continue;
       answers_left_ = 0;
-      generation_.cancel();
+      generations_.cancel();
       fail(event.reason, failure);
       return;
     }
     writer_->take(events);
     if (answers_left_ != 0) return;
     note_usage();  // before the client has all of it, and the record ends
-    writer_->end(generation_.usage());
+    writer_->end(generations_.usage());
   }
 
   void note(std::span<const GenerationEvent> events) {
@@ -235,8 +260,8 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
       switch (event.kind) {
         case GenerationEvent::Kind::started:
           record_->update([&](RequestFacts& facts) {
-            facts.started = Clock::now();
-            facts.cached_tokens = static_cast<std::size_t>(event.cached);
+            if (!facts.started) facts.started = Clock::now();
+            facts.cached_tokens += static_cast<std::size_t>(event.cached);
           });
           break;
         case GenerationEvent::Kind::finished:
@@ -274,8 +299,9 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
   }
 
   // Whoever asked and wants no more, or is not there any more, has met no failure.
-  void tell(const ApiError& error) {
+  void tell(ApiError error) {
     const bool left = cancelled() && !why() && error.code == kCancelled;
+    if (!left && service_.draining()) error = as_draining(std::move(error));
     record_->update([&](RequestFacts& facts) {
       if (left) {
         facts.finish_reason = reason_name(FinishReason::cancelled);
@@ -305,7 +331,9 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
   Service& service_;
   const std::shared_ptr<RequestRecord> record_;
   const std::shared_ptr<Preparation> before_;
-  MakeAsk make_ask_;                   // until the model is there, or will not be; of that callback alone
+  const std::string prompt_field_;
+  MakeAsk make_ask_;  // until the model is there, or will not be; of that callback alone, like the next
+  Prompts further_prompts_;
   std::atomic<Clock::rep> heard_ = 0;  // when its engine last had something to say of it; 0: it has no engine yet
 
   std::mutex mutex_;  // held while an answer is written; guards the next four
@@ -317,15 +345,15 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
 
   std::mutex cancel_mutex_;  // held for a moment only; guards all below. Taken after the other, never before
   ModelRegistry::Ticket ticket_;
-  Generation generation_;  // changed with both: who holds either may ask it
+  Generations generations_;  // changed with both: who holds either may ask them
   bool cancelled_ = false;
   std::optional<ApiError> why_;  // it was cancelled, where somebody said so
 };
 
 }  // namespace
 
-void HttpAnswerWriter::begin(const LoadedModel& model, const Generation& generation) {
-  if (const auto exchange = exchange_.lock()) send_head(*exchange, model, generation);
+void HttpAnswerWriter::begin(const LoadedModel& model, const Generations& generations) {
+  if (const auto exchange = exchange_.lock()) send_head(*exchange, model, generations);
 }
 
 void HttpAnswerWriter::take(std::span<GenerationEvent> events) {
@@ -354,8 +382,7 @@ std::shared_ptr<GenerationCall> start_generation(Service& service, std::shared_p
                                                  const OfferedModel& model, MakeAsk make_ask,
                                                  std::unique_ptr<AnswerWriter> writer, const CallOptions& options) {
   record->update([&](RequestFacts& facts) { facts.model = model.name; });
-  auto call =
-      std::make_shared<Call>(service, std::move(record), std::move(make_ask), std::move(writer), options.before);
+  auto call = std::make_shared<Call>(service, std::move(record), std::move(make_ask), std::move(writer), options);
   call->start(model, options.acquire);
   service.sockets().watch(call, call->caller());
   return call;

@@ -8,8 +8,10 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "server/api_error.h"
+#include "server/generations.h"
 #include "server/http/exchange.h"
 #include "server/request_record.h"
 #include "server/running_calls.h"
@@ -24,7 +26,7 @@ class AnswerWriter {
  public:
   virtual ~AnswerWriter() = default;
   // The request was accepted: the head of an answer in pieces can go out.
-  virtual void begin(const LoadedModel& model, const Generation& generation) = 0;
+  virtual void begin(const LoadedModel& model, const Generations& generations) = 0;
   virtual void take(std::span<GenerationEvent> events) = 0;
   virtual void end(const Usage& usage) = 0;
   // Instead of `end`; the answer may have begun.
@@ -37,14 +39,14 @@ class AnswerWriter {
 class HttpAnswerWriter : public AnswerWriter {
  public:
   explicit HttpAnswerWriter(const std::shared_ptr<http::Exchange>& exchange) : exchange_(exchange) {}
-  void begin(const LoadedModel& model, const Generation& generation) final;
+  void begin(const LoadedModel& model, const Generations& generations) final;
   void take(std::span<GenerationEvent> events) final;
   void end(const Usage& usage) final;
   void fail(const ApiError& error) final;
   void abandon() final;
 
  protected:
-  virtual void send_head(http::Exchange& exchange, const LoadedModel& model, const Generation& generation) = 0;
+  virtual void send_head(http::Exchange& exchange, const LoadedModel& model, const Generations& generations) = 0;
   virtual void send_events(http::Exchange& exchange, std::span<GenerationEvent> events) = 0;
   virtual void send_end(http::Exchange& exchange, const Usage& usage) = 0;
   virtual void send_error(http::Exchange& exchange, const ApiError& error) = 0;
@@ -80,6 +82,9 @@ class GenerationCall : public RunningCall {
 struct CallOptions {
   AcquireOptions acquire = {};
   std::shared_ptr<Preparation> before = {};  // null: the model is asked at once
+  // Asked as the first one is; their answers are numbered behind its own.
+  std::vector<decltype(Ask::prompt)> further_prompts = {};
+  std::string prompt_field = "prompt";  // that prompts come from: what is wrong with one is told of it
 };
 
 // Returns at once. Whose the request is comes from its record.

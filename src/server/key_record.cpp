@@ -82,7 +82,7 @@ const Json& field(const Json& object, const char* name, Json::value_t type) {
   const auto found = object.find(name);
   if (found == object.end()) refuse(fmt::format("has a key without '{}'", name));
   const bool whole = type == Json::value_t::number_unsigned && found->is_number_unsigned();
-  if (!whole && found->type() != type) refuse(fmt::format("has a '{}' that cannot be one", name));
+  if (!whole && found->type() != type) refuse(fmt::format("has a '{}' that is not valid", name));
   return *found;
 }
 
@@ -104,7 +104,7 @@ std::optional<WallTime> time_field(const Json& object, const char* name) {
 
 std::uint64_t number_field(const Json& object, const char* name) {
   const std::string text = text_field(object, name);
-  if (!is_hex(text) || text.size() != 16) refuse(fmt::format("has a '{}' that cannot be one", name));
+  if (!is_hex(text) || text.size() != 16) refuse(fmt::format("has a '{}' that is not valid", name));
   return std::stoull(text, nullptr, 16);
 }
 
@@ -133,7 +133,7 @@ Json json_of(const KeyRecord& key) {
 }
 
 KeySecret read_secret(const Json& json) {
-  if (!json.is_object()) refuse("has a secret that is no object");
+  if (!json.is_object()) refuse("has a secret that is not an object");
   KeySecret secret{.id = text_field(json, "id"),
                    .salt = text_field(json, "salt"),
                    .hash = text_field(json, "hash"),
@@ -141,7 +141,7 @@ KeySecret read_secret(const Json& json) {
                    .expires = time_field(json, "expires")};
   if (secret.id.size() != kIdLetters || !is_letters(secret.id)) refuse("has a secret with an unknown kind of id");
   if (!is_hex(secret.salt) || secret.salt.size() > 128 || !is_hex(secret.hash) || secret.hash.size() != 64) {
-    refuse("has a secret whose hash cannot be one");
+    refuse("has a secret whose hash is not valid");
   }
   return secret;
 }
@@ -151,14 +151,14 @@ std::vector<std::string> read_models(const Json& json) {
   if (list.size() > kMostModels) refuse("has a key with too many models");
   std::vector<std::string> models;
   for (const Json& model : list) {
-    if (!model.is_string()) refuse("has a model that is no name");
+    if (!model.is_string()) refuse("has a model that is not a name");
     models.push_back(model.get<std::string>());
   }
   return models;
 }
 
 KeyRecord read_key(const Json& json) {
-  if (!json.is_object()) refuse("has a key that is no object");
+  if (!json.is_object()) refuse("has a key that is not an object");
   KeyRecord key{.name = text_field(json, "name"), .role = read_role(text_field(json, "role"))};
   check_key_name(key.name);
   key.models = read_models(json);

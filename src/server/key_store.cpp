@@ -41,7 +41,7 @@ FileStamp stamp_of(const struct stat& status) noexcept {
 // What others could write could give them rights, and hashes are nobody's business either.
 void require_private(const struct stat& status, const fs::path& path) {
   const std::string name = printable(path.string(), 512);
-  if (!S_ISREG(status.st_mode)) fail(ErrorKind::bad_file, "'{}' is no regular file", name);
+  if (!S_ISREG(status.st_mode)) fail(ErrorKind::bad_file, "'{}' is not a regular file", name);
   if (status.st_uid != ::geteuid() && status.st_uid != 0) {
     fail(ErrorKind::bad_file, "the file of keys '{}' belongs to another user", name);
   }

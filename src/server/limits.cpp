@@ -74,12 +74,11 @@ class KeyUse {
     const std::scoped_lock lock(mutex_);
     const Clock::time_point now = now_();
     if (takes_place && limits_.concurrency > 0 && running_ >= limits_.concurrency) {
-      return too_many(
-          fmt::format("{} requests of this key are being worked on, and it may have no more at once", running_),
-          std::chrono::seconds(1));
+      return too_many(fmt::format("{} requests of this key are running, and more may not run at once", running_),
+                      std::chrono::seconds(1));
     }
     if (requests_ && requests_->level(now) < 1.0) {
-      return too_many(fmt::format("this key may send {} requests a minute", limits_.requests_per_minute),
+      return too_many(fmt::format("this key is limited to {} requests a minute", limits_.requests_per_minute),
                       promise(*requests_, 1.0, now));
     }
     if (tokens_ && tokens_->level(now) < 1.0) return out_of_tokens(1.0, now);
@@ -153,8 +152,9 @@ class KeyUse {
   }
 
   ApiError out_of_tokens(double wanted, Clock::time_point now) {
-    return too_many(fmt::format("this key may have {} tokens a minute, read and generated", limits_.tokens_per_minute),
-                    promise(*tokens_, wanted, now));
+    return too_many(
+        fmt::format("this key is limited to {} tokens a minute (prompt and answer)", limits_.tokens_per_minute),
+        promise(*tokens_, wanted, now));
   }
 
   // Each of those who are sent away at once gets a moment of its own to come back at, in which there is enough for it.

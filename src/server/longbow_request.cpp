@@ -38,7 +38,8 @@ TextRecord read_object(const Json& object, std::size_t number) {
       record.id = column_text(value);
     } else if (name == "metadata") {
       if (value.is_null()) continue;
-      if (!value.is_object()) throw invalid_field("texts", fmt::format("the metadata of text {} is no object", number));
+      if (!value.is_object())
+        throw invalid_field("texts", fmt::format("the metadata of text {} is not an object", number));
       if (!value.empty()) record.metadata = compact_json(value);
     } else {
       throw invalid_field("texts", fmt::format("text {} has a member that is neither text, id nor metadata", number));

@@ -28,7 +28,7 @@ std::vector<std::string> allowed_ports(const std::vector<std::string>& hosts) {
   for (const std::string& text : hosts) {
     const LongbowAddress entry = read_longbow_address("longbow://" + text, DatasetPart::optional);
     if (!entry.dataset.empty() || text.find_first_of("/?") != std::string::npos) {
-      fail(ErrorKind::usage, "'{}' is no host of a vector store: name, or name:port", printable(text));
+      fail(ErrorKind::usage, "'{}' is not the host of a vector store: give a name, or name:port", printable(text));
     }
     const std::string host = lower_case(entry.host);
     allowed.push_back(host_and_port(host, entry.data_port));

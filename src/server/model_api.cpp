@@ -1,5 +1,7 @@
 #include "server/model_api.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <mutex>
@@ -8,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/utc_time.h"
+#include "server/model_abilities.h"
 #include "server/ollama_models.h"
 #include "server/progress_stream.h"
 #include "server/question.h"
@@ -60,6 +63,9 @@ Json model_json(const OfferedModel& model, const ModelRegistry::Status* status) 
           {"size", model.bytes}};
 }
 
+// 0.2, not the 0.20000000298 that the float is.
+Json shortest(float value) { return Json::parse(fmt::format("{}", value), nullptr, false); }
+
 // How its makers want it asked, where a request says nothing.
 Json recommended_json(const ResolvedModel& model, Log& log) {
   RecommendedSampling said;
@@ -69,10 +75,10 @@ Json recommended_json(const ResolvedModel& model, Log& log) {
     // A broken file recommends nothing.
   }
   Json json = Json::object();
-  if (said.temperature) json["temperature"] = *said.temperature;
+  if (said.temperature) json["temperature"] = shortest(*said.temperature);
   if (said.top_k) json["top_k"] = *said.top_k;
-  if (said.top_p) json["top_p"] = *said.top_p;
-  if (said.min_p) json["min_p"] = *said.min_p;
+  if (said.top_p) json["top_p"] = shortest(*said.top_p);
+  if (said.min_p) json["min_p"] = shortest(*said.min_p);
   return json;
 }
 
@@ -92,6 +98,7 @@ Json details_json(Service& service, const OfferedModel& model, const ModelRegist
   const Json stored = Json::parse(resolved.params.value_or("{}"), nullptr, false);
   json["settings"] = stored.is_object() ? stored : Json::object();
   json["recommended"] = recommended_json(resolved, service.log());
+  json["capabilities"] = read_abilities(resolved.path).capabilities;
   json["context_length"] = status != nullptr && status->context > 0 ? Json(status->context) : Json();
   json["memory_usage"] = status != nullptr ? status->bytes : 0;
   json["in_use"] = status != nullptr && status->in_use;

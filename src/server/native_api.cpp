@@ -20,7 +20,7 @@ class NativeWriter final : public HttpAnswerWriter {
   NativeWriter(const std::shared_ptr<Exchange>& exchange, std::string model, std::shared_ptr<const Retrieval> retrieval)
       : HttpAnswerWriter(exchange), model_(std::move(model)), retrieval_(std::move(retrieval)) {}
 
-  void send_head(Exchange&, const LoadedModel&, const Generation&) override {}
+  void send_head(Exchange&, const LoadedModel&, const Generations&) override {}
 
   void send_events(Exchange&, std::span<GenerationEvent> events) override {
     for (const GenerationEvent& event : events) {
@@ -63,8 +63,9 @@ void generate(Service& service, const std::shared_ptr<Exchange>& exchange, const
   const OfferedModel model = service.find(request.model, *caller_of(*exchange));
   const std::shared_ptr<Retrieval> retrieval = retrieval_for(service, request, *caller_of(*exchange));
   auto writer = std::make_unique<NativeWriter>(exchange, model.name, retrieval);
+  const CallOptions options = native_call_options(request, retrieval);
   serve_generation(service, exchange, model, make_native_ask(std::move(request), false, retrieval), std::move(writer),
-                   {.before = retrieval});
+                   options);
 }
 
 }  // namespace

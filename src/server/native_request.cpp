@@ -169,7 +169,7 @@ Ask ask_of(const NativeRequest& request, const LoadedModel& model) {
   }
   ask.tell_reading = request.progress;
   apply_options(ask, request.options, model);
-  ask.sampling.logit_bias = request.logit_bias;
+  apply_logit_bias(ask, request.logit_bias, model);
   return ask;
 }
 

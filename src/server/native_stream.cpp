@@ -119,9 +119,10 @@ void begin_resumable(Service& service, const std::shared_ptr<Exchange>& exchange
     auto writer = std::make_unique<EventWriter>(
         std::make_shared<ResumableReceiver>(answer),
         EventWriter::Options{.progress = request.progress, .stopped = answer->stopped(), .retrieval = retrieval});
+    const CallOptions options = native_call_options(request, retrieval);
     const std::shared_ptr<GenerationCall> call = start_generation(
         service, record, model, with_body_share(*exchange, make_native_ask(std::move(request), true, retrieval)),
-        std::move(writer), {.before = retrieval});
+        std::move(writer), options);
     answer->set_cancel([call] { call->cancel(); });
   } catch (...) {
     answer->never_began(receiver.get(), std::current_exception());
@@ -146,8 +147,9 @@ void native_stream(Service& service, const std::shared_ptr<Exchange>& exchange) 
   auto writer =
       std::make_unique<EventWriter>(std::make_shared<SseReceiver>(exchange),
                                     EventWriter::Options{.progress = request.progress, .retrieval = retrieval});
+  const CallOptions options = native_call_options(request, retrieval);
   serve_generation(service, exchange, model, make_native_ask(std::move(request), true, retrieval), std::move(writer),
-                   {.before = retrieval});
+                   options);
 }
 
 void stop_stream(Service& service, const std::shared_ptr<Exchange>& exchange) {

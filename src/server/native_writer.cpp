@@ -9,8 +9,8 @@ double tokens_per_second(std::size_t tokens, double seconds) noexcept {
   return tokens > 1 && seconds > 0.0 ? static_cast<double>(tokens - 1) / seconds : 0.0;
 }
 
-void EventWriter::begin(const LoadedModel&, const Generation& generation) {
-  prompt_tokens_ = generation.prompt().size();
+void EventWriter::begin(const LoadedModel&, const Generations& generations) {
+  prompt_tokens_ = generations.prompt(0).size();
   receiver_->accepted({});
 }
 
@@ -76,6 +76,10 @@ MakeAsk make_native_ask(NativeRequest request, bool stream, std::shared_ptr<Retr
     ask.priority = stream ? Priority::interactive : Priority::normal;
     return ask;
   });
+}
+
+CallOptions native_call_options(const NativeRequest& request, std::shared_ptr<Retrieval> retrieval) {
+  return {.before = std::move(retrieval), .prompt_field = request.messages.is_null() ? "prompt" : "messages"};
 }
 
 std::shared_ptr<Retrieval> retrieval_for(Service& service, const NativeRequest& request, const Caller& caller) {

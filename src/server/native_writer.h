@@ -31,7 +31,7 @@ class EventWriter final : public AnswerWriter {
   EventWriter(std::shared_ptr<AnswerReceiver> receiver, Options options)
       : receiver_(std::move(receiver)), options_(std::move(options)) {}
 
-  void begin(const LoadedModel& model, const Generation& generation) override;
+  void begin(const LoadedModel& model, const Generations& generations) override;
   void take(std::span<GenerationEvent> events) override;
   void end(const Usage& usage) override;
   void fail(const ApiError& error) override;
@@ -53,6 +53,7 @@ class EventWriter final : public AnswerWriter {
 
 // What a model is asked, with the priority of the kind of answer.
 MakeAsk make_native_ask(NativeRequest request, bool stream, std::shared_ptr<Retrieval> retrieval = {});
+CallOptions native_call_options(const NativeRequest& request, std::shared_ptr<Retrieval> retrieval);
 // Null where the request wants none. Throws as Retrieval::of does.
 std::shared_ptr<Retrieval> retrieval_for(Service& service, const NativeRequest& request, const Caller& caller);
 

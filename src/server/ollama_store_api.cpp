@@ -116,7 +116,7 @@ void check_template(const std::string& text) {
   try {
     ChatTemplate::compile(text);
   } catch (const Error& error) {
-    throw invalid_field("template", fmt::format("'template' is no Jinja template: {}", error.what()));
+    throw invalid_field("template", fmt::format("'template' is not a Jinja template: {}", error.what()));
   }
 }
 
@@ -245,7 +245,8 @@ OllamaPullRequest read_ollama_pull(const Json& body) {
   read_fields<OllamaPullRequest>(body, kPullFields, request);
   if (request.model.empty()) throw invalid_field("model", "'model' is missing");
   if (!OllamaName::parse(request.model)) {
-    throw invalid_field("model", fmt::format("'{}' is no model of a registry", printable(request.model)));
+    throw invalid_field("model",
+                        fmt::format("'{}' is not the name of a model in a registry", printable(request.model)));
   }
   return request;
 }
@@ -283,7 +284,7 @@ void ollama_pull(Service& service, const std::shared_ptr<Exchange>& exchange) {
     held.reset();
     pull(service, news, name, id, *call);
   });
-  if (!started) throw ApiError(503, "unavailable_error", "queue_full", "as many models as may be are pulled already");
+  if (!started) throw ApiError(503, "unavailable_error", "queue_full", "too many pulls are running");
 }
 
 void ollama_create(Service& service, const std::shared_ptr<Exchange>& exchange) {
@@ -291,11 +292,11 @@ void ollama_create(Service& service, const std::shared_ptr<Exchange>& exchange) 
   require_stores(service);
   const std::string name(without_tag(request.model));
   const ResolvedModel from = service.resolve(find_ollama_model(service, request.from, *caller_of(*exchange)));
-  const std::string digest = model_digest(from.path);
+  const std::string digest = known_digest(from.path);
   service.store().create(name, from, settings_of(request, from));
   service.renew(name);
   ProgressStream news(exchange, request.stream);
-  news.tell({{"status", fmt::format("using existing layer sha256:{}", digest)}});
+  news.tell({{"status", "using existing layer" + (digest.empty() ? "" : " sha256:" + digest)}});
   news.tell({{"status", "writing manifest"}});
   news.end({{"status", "success"}});
 }

@@ -52,10 +52,10 @@ class OllamaWriter final : public HttpAnswerWriter {
         top_logprobs_(request.top_logprobs > 0),
         with_context_(form == OllamaForm::generate && !request.raw) {}
 
-  void send_head(Exchange& exchange, const LoadedModel& model, const Generation& generation) override {
+  void send_head(Exchange& exchange, const LoadedModel& model, const Generations& generations) override {
     tokenizer_ = model.tokenizer();
     load_seconds_ = seconds_since(asked_);
-    if (with_context_) context_.assign(generation.prompt().begin(), generation.prompt().end());
+    if (with_context_) context_.assign(generations.prompt(0).begin(), generations.prompt(0).end());
     if (!stream_) return;
     exchange.begin(http::stream_head("application/x-ndjson"));
   }

@@ -27,9 +27,11 @@ void generate(Service& service, const std::shared_ptr<Exchange>& exchange, OpenA
       Retrieval::of(service, request.retrieval, request.messages, {}, *caller_of(*exchange));
   auto writer = make_openai_writer(
       exchange, form, request, {.model = model.name, .fingerprint = "quarrel-" + service.program().version}, retrieval);
+  CallOptions options{.before = retrieval, .further_prompts = further_prompts(request)};
+  if (form == OpenAiForm::chat) options.prompt_field = "messages";
   MakeAsk make_ask = [request = std::move(request)](const LoadedModel& loaded) { return ask_of(request, loaded); };
   serve_generation(service, exchange, model, with_retrieval(retrieval, std::move(make_ask)), std::move(writer),
-                   {.before = retrieval});
+                   options);
 }
 
 // The whole answer; `name` is the model's.

@@ -11,7 +11,8 @@
 namespace quarrel {
 namespace {
 
-constexpr double kMostAnswers = 16;  // what a model computes for one request
+constexpr double kMostAnswers = 16;            // what a model computes for one prompt
+constexpr std::size_t kMostCompletions = 128;  // for all prompts of a request
 
 constexpr std::array<Field<OpenAiRequest>, 2> kStreamOptions = {{
     {.name = "include_usage",
@@ -28,25 +29,35 @@ void read_stream_options(const Json& value, OpenAiRequest& request) {
 
 Json stream_options_schema() { return schema::request_of<OpenAiRequest>("StreamOptions", {}, kStreamOptions); }
 
-// A text, its ids, or a list of one of these.
+// A text, its ids, or a list of these.
 Json prompt_schema() {
-  Json one = schema::list(schema::either({schema::text(), token_ids_schema()}));
-  one["minItems"] = one["maxItems"] = 1;
-  return schema::either({schema::text(), token_ids_schema(), one});
+  Json several = schema::list(schema::either({schema::text(), token_ids_schema()}));
+  several["minItems"] = 1;
+  several["maxItems"] = kMostCompletions;
+  return schema::either({schema::text(), token_ids_schema(), several});
 }
 
 void read_messages(const Json& value, OpenAiRequest& request) { request.messages = read_conversation(value); }
 
-// A string, or ids; a list of one such thing is as good as that thing.
-void read_prompt(const Json& value, OpenAiRequest& request) {
-  const Json& only = value.is_array() && value.size() == 1 && !value.front().is_number() ? value.front() : value;
-  if (only.is_string()) {
-    request.prompt = only.get<std::string>();
-  } else if (only.is_array() && !only.empty() && only.front().is_number()) {
-    request.prompt = read_token_ids(only, "prompt");
+void add_prompt(const Json& value, OpenAiRequest& request) {
+  if (value.is_string()) {
+    request.prompts.emplace_back(value.get<std::string>());
+  } else if (value.is_array() && !value.empty()) {
+    request.prompts.emplace_back(read_token_ids(value, "prompt"));
   } else {
-    throw invalid_field("prompt", "'prompt' must be one string or one list of token ids");
+    throw invalid_field("prompt", "'prompt' must be a string, a list of token ids, or a list of these");
   }
+}
+
+// A string, ids, or a list of such.
+void read_prompts(const Json& value, OpenAiRequest& request) {
+  const bool several = value.is_array() && !value.empty() && !value.front().is_number();
+  if (!several) return add_prompt(value, request);
+  if (value.size() > kMostCompletions) {
+    throw invalid_field("prompt",
+                        fmt::format("'prompt' has {} prompts; {} are the most", value.size(), kMostCompletions));
+  }
+  for (const Json& each : value) add_prompt(each, request);
 }
 
 void check_response_format(const Json& value, OpenAiRequest&) {
@@ -230,8 +241,8 @@ constexpr std::array kChatFields = {
 
 constexpr std::array kCompletionFields = {
     ChatField{.name = "prompt",
-              .help = "the text to be continued, or its token ids",
-              .read = read_prompt,
+              .help = "the text to be continued, or its token ids; or a list of such, which are answered in order",
+              .read = read_prompts,
               .schema = prompt_schema},
     ChatField{.name = "echo",
               .kind = FieldKind::boolean,
@@ -286,21 +297,33 @@ OpenAiRequest read_completion_request(const Json& body) {
   if (request.ask.best_of > request.ask.answers && request.stream) {
     throw invalid_field("best_of", "the best of several cannot be streamed");
   }
-  if (request.echo && request.logprobs) {
-    throw unsupported_field("echo", "'echo' together with 'logprobs' is not supported");
+  if (request.echo && request.logprobs && request.stream) {
+    throw unsupported_field("echo", "'echo' together with 'logprobs' cannot be streamed");
   }
+  const std::size_t computed = request.prompts.size() * static_cast<std::size_t>(branch_count(request.ask));
+  if (computed > kMostCompletions) {
+    throw invalid_field("prompt",
+                        fmt::format("{} answers would be computed; {} are the most", computed, kMostCompletions));
+  }
+  request.ask.prompt_scores = request.echo && request.logprobs;
   return request;
 }
+
+namespace {
+
+decltype(Ask::prompt) ask_prompt(const std::variant<std::string, std::vector<TokenId>>& prompt) {
+  return std::visit([](const auto& given) { return decltype(Ask::prompt)(given); }, prompt);
+}
+
+}  // namespace
 
 Ask ask_of(const OpenAiRequest& request, const LoadedModel& model) {
   Ask ask = request.ask;
   if (!request.messages.is_null()) {
     ask.prompt =
         ChatInput{.messages = with_system(model.system(), request.messages), .arguments = request.template_arguments};
-  } else if (const auto* text = std::get_if<std::string>(&request.prompt)) {
-    ask.prompt = *text;
   } else {
-    ask.prompt = std::get<std::vector<TokenId>>(request.prompt);
+    ask.prompt = ask_prompt(request.prompts.front());
   }
   RecommendedSampling options = request.options;
   const bool penalises = options.presence_penalty || options.frequency_penalty;
@@ -311,8 +334,14 @@ Ask ask_of(const OpenAiRequest& request, const LoadedModel& model) {
   if (request.max_completion_tokens) options.max_tokens = request.max_completion_tokens;
   apply_options(ask, options, model);
   if (penalises) ask.sampling.penalty_scope = PenaltyScope::answer;  // OpenAI's meaning
-  ask.sampling.logit_bias = request.logit_bias;
+  apply_logit_bias(ask, request.logit_bias, model);
   return ask;
+}
+
+std::vector<decltype(Ask::prompt)> further_prompts(const OpenAiRequest& request) {
+  std::vector<decltype(Ask::prompt)> further;
+  for (std::size_t i = 1; i < request.prompts.size(); ++i) further.push_back(ask_prompt(request.prompts[i]));
+  return further;
 }
 
 namespace {

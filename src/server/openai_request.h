@@ -22,7 +22,7 @@ struct OpenAiRequest {
   std::string model = {};
   Json messages = nullptr;  // of a chat
   Json template_arguments = nullptr;
-  std::variant<std::string, std::vector<TokenId>> prompt = {};  // of a completion
+  std::vector<std::variant<std::string, std::vector<TokenId>>> prompts = {};  // of a completion
   bool stream = false;
   bool include_usage = false;
   bool logprobs = false;
@@ -38,8 +38,10 @@ struct OpenAiRequest {
 OpenAiRequest read_chat_request(const Json& body);
 OpenAiRequest read_completion_request(const Json& body);
 
-// The question that it is to this model.
+// The question that it is to this model; of several prompts the first.
 Ask ask_of(const OpenAiRequest& request, const LoadedModel& model);
+// Those behind the first.
+std::vector<decltype(Ask::prompt)> further_prompts(const OpenAiRequest& request);
 
 struct OpenAiEmbeddingRequest {
   std::string model = {};

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <random>
+#include <span>
 
 #include "server/json_text.h"
 #include "server/logprob_json.h"
@@ -71,28 +72,30 @@ class OpenAiWriter final : public HttpAnswerWriter {
         include_usage_(request.include_usage),
         logprobs_(request.logprobs),
         echo_(request.echo),
-        answers_(static_cast<std::size_t>(request.ask.answers)) {
+        to_a_prompt_(static_cast<std::size_t>(request.ask.answers)),
+        echoed_(request.echo ? request.prompts.size() : 0),
+        answers_(to_a_prompt_ * std::max<std::size_t>(1, request.prompts.size())) {
     head_ = fmt::format("{{\"id\":\"{}\",\"object\":\"{}\",\"created\":{},\"model\":",
                         new_id(chat() ? "chatcmpl-" : "cmpl-"), object_name(), unix_seconds());
-    if (const auto* text = std::get_if<std::string>(&request.prompt); echo_ && text != nullptr) prompt_text_ = *text;
+    for (std::size_t i = 0; i < echoed_.size(); ++i) {
+      if (const auto* text = std::get_if<std::string>(&request.prompts[i])) echoed_[i] = *text;
+    }
     append_json_string(head_, names.model);
     head_ += ",\"system_fingerprint\":";
     append_json_string(head_, names.fingerprint);
     if (stream_) prepare_frames();
   }
 
-  void send_head(http::Exchange& exchange, const LoadedModel& model, const Generation& generation) override {
+  void send_head(http::Exchange& exchange, const LoadedModel& model, const Generations& generations) override {
     tokenizer_ = model.tokenizer();
-    if (echo_ && prompt_text_.empty() && tokenizer_ != nullptr) {
-      prompt_text_ = to_valid_utf8(tokenizer_->decode(generation.prompt()));  // ids may end in half a character
-    }
+    for (std::size_t i = 0; i < echoed_.size(); ++i) begin_with_prompt(i, generations.prompt(i));
     if (!stream_) return;
     exchange.begin(http::stream_head("text/event-stream"));
     for (std::size_t i = 0; i < answers_.size(); ++i) {
       if (chat()) exchange.write(chunk(i, "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}", ""));
-      if (!chat() && !prompt_text_.empty()) {
+      if (const std::string& prompt = prompt_text(i); !prompt.empty()) {
         std::string bytes;
-        append_piece(bytes, answers_[i], prompt_text_);
+        append_piece(bytes, answers_[i], prompt);
         exchange.write(bytes);
       }
     }
@@ -107,6 +110,8 @@ class OpenAiWriter final : public HttpAnswerWriter {
       } else if (event.kind == GenerationEvent::Kind::finished) {
         answer(event).reason = openai_reason(event.reason);
         if (stream_) bytes += last_chunk(event);
+      } else if (event.kind == GenerationEvent::Kind::prompt_score) {
+        take_prompt_score(event);
       }
     }
     if (!bytes.empty()) exchange.write(bytes);
@@ -149,7 +154,7 @@ class OpenAiWriter final : public HttpAnswerWriter {
     std::string reason = {};
     // Of a completion's older form, lists that grow side by side.
     std::string tokens = {}, token_logprobs = {}, top_logprobs = {}, offsets = {};
-    std::size_t characters = 0;  // of the text so far
+    std::size_t characters = 0;  // of the text so far, the echoed prompt included
   };
 
   bool chat() const noexcept { return form_ == OpenAiForm::chat; }
@@ -157,6 +162,43 @@ class OpenAiWriter final : public HttpAnswerWriter {
     if (!chat()) return "text_completion";
     return stream_ ? "chat.completion.chunk" : "chat.completion";
   }
+  // Empty where it is not echoed.
+  const std::string& prompt_text(std::size_t answer) const {
+    static const std::string kNone;
+    return echo_ ? echoed_[answer / to_a_prompt_] : kNone;
+  }
+  std::span<Answer> answers_to(std::size_t prompt) {
+    return std::span(answers_).subspan(prompt * to_a_prompt_, to_a_prompt_);
+  }
+
+  // Of its tokens the first has no probability: nothing comes before it.
+  void begin_with_prompt(std::size_t number, std::span<const TokenId> prompt) {
+    std::string& text = echoed_[number];
+    if (text.empty() && tokenizer_ != nullptr) text = to_valid_utf8(tokenizer_->decode(prompt));  // half characters
+    for (Answer& to : answers_to(number)) {
+      if (logprobs_ && !prompt.empty()) {
+        append_json_string(to.tokens, to_valid_utf8(spelled(tokenizer_, prompt.front())));
+        to.token_logprobs = to.top_logprobs = "null";
+        to.offsets = "0";
+        to.characters = character_count(shown(prompt.front()));
+      } else {
+        to.characters = character_count(text);
+      }
+    }
+  }
+
+  // What a token adds to a text that is echoed: control tokens add nothing.
+  std::string shown(TokenId token) const {
+    return tokenizer_ == nullptr ? std::string() : to_valid_utf8(tokenizer_->decode(std::span(&token, 1)));
+  }
+
+  void take_prompt_score(const GenerationEvent& event) {
+    for (Answer& to : answers_to(static_cast<std::size_t>(event.answer) / to_a_prompt_)) {
+      append_logprob(to, event);
+      to.characters += character_count(shown(event.token));
+    }
+  }
+
   Answer& answer(const GenerationEvent& event) { return answers_[static_cast<std::size_t>(event.answer)]; }
 
   std::string chunk(std::size_t index, std::string_view inside, std::string_view reason,
@@ -230,7 +272,7 @@ class OpenAiWriter final : public HttpAnswerWriter {
     to.tokens += comma;
     append_json_string(to.tokens, to_valid_utf8(spelled(tokenizer_, event.token)));
     to.token_logprobs += fmt::format("{}{:.6g}", comma, finite_logprob(event.logprob));
-    to.offsets += fmt::format("{}{}", comma, character_count(prompt_text_) + to.characters);
+    to.offsets += fmt::format("{}{}", comma, to.characters);
     to.top_logprobs += comma;
     to.top_logprobs += "{";
     for (std::size_t i = 0; i < event.top.size(); ++i) {
@@ -256,7 +298,7 @@ class OpenAiWriter final : public HttpAnswerWriter {
       body += ",\"refusal\":null}";
     } else {
       body += "\"text\":";
-      append_json_string(body, prompt_text_ + from.text);
+      append_json_string(body, prompt_text(index) + from.text);
     }
     body += fmt::format(",\"logprobs\":{},\"finish_reason\":\"{}\"}}", logprobs_ ? logprobs_json(from) : "null",
                         from.reason);
@@ -269,8 +311,9 @@ class OpenAiWriter final : public HttpAnswerWriter {
   std::string after_text_, after_logprobs_;
   std::string after_text_alone_;          // the two with nothing between them
   const Tokenizer* tokenizer_ = nullptr;  // the model's, which the generation holds
-  std::string prompt_text_;
-  std::vector<Answer> answers_;
+  const std::size_t to_a_prompt_;         // answers
+  std::vector<std::string> echoed_;       // the prompts, where answers begin with them
+  std::vector<Answer> answers_;           // those to the first prompt first
 };
 
 }  // namespace

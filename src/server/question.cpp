@@ -239,6 +239,15 @@ void apply_options(Ask& ask, const RecommendedSampling& options, const LoadedMod
   ask.stop = options.stop.empty() ? recommended.stop : options.stop;
 }
 
+void apply_logit_bias(Ask& ask, const std::vector<std::pair<TokenId, float>>& biases, const LoadedModel& model) {
+  for (const auto& each : biases) {
+    if (each.first < model.spec().vocabulary) continue;
+    throw invalid_field("logit_bias", fmt::format("'logit_bias' names the token id {}; the model's vocabulary has {}",
+                                                  each.first, model.spec().vocabulary));
+  }
+  ask.sampling.logit_bias = biases;
+}
+
 Json with_system(const std::string& system, Json messages) {
   if (system.empty() || (!messages.empty() && messages.front()["role"] == "system")) return messages;
   messages.insert(messages.begin(), Json{{"role", "system"}, {"content", system}});

@@ -64,6 +64,8 @@ Request read_request(const Json& body, const std::array<Field<Request>, Shared>&
 SamplingParams default_sampling(const LoadedModel& model);
 // Sampling, seed, length and stop strings: what the request says, else what the model's makers recommend, else ours.
 void apply_options(Ask& ask, const RecommendedSampling& options, const LoadedModel& model);
+// Throws ApiError for an id that the model does not know.
+void apply_logit_bias(Ask& ask, const std::vector<std::pair<TokenId, float>>& biases, const LoadedModel& model);
 // The conversation, beginning with `system` if that is anything and it has no system prompt of its own.
 Json with_system(const std::string& system, Json messages);
 // A conversation of one question.

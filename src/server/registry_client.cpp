@@ -22,9 +22,9 @@ http::Url base_of(const PullSettings& settings, const OllamaName& name) {
   if (host.empty() || host == registry->authority()) return *registry;
   const std::optional<http::Url> other = http::Url::parse("https://" + host);
   if (!other || std::ranges::find(settings.hosts, host) == settings.hosts.end()) {
-    throw invalid_field("model", fmt::format("'{}' is no host that models may be fetched from: the server's settings "
-                                             "name those",
-                                             printable(name.host)));
+    throw invalid_field(
+        "model",
+        fmt::format("models may not be fetched from '{}': the server's settings name the hosts", printable(name.host)));
   }
   return *other;
 }

@@ -23,7 +23,7 @@ void read_documents(const Json& value, RerankRequest& request, const char* field
   }
   for (const Json& each : value) {
     const Json& text = each.is_object() && each.contains("text") ? each["text"] : each;
-    if (!text.is_string()) throw invalid_field(field, fmt::format("'{}' has something that is no text", field));
+    if (!text.is_string()) throw invalid_field(field, fmt::format("'{}' must hold texts alone", field));
     request.documents.push_back(as_text(text));
   }
 }
@@ -79,7 +79,8 @@ http::Response rerank_response(const RerankRequest& request, const std::string& 
 void start(Service& service, const std::shared_ptr<Exchange>& exchange, http::Response (*fail)(const ApiError&)) {
   RerankRequest request = read_rerank(parse_body(exchange->request().body));
   const OfferedModel model = service.find(request.model, *caller_of(*exchange));
-  EmbeddingAsk ask{.query = request.query, .truncate = request.truncate};
+  EmbeddingAsk ask{
+      .query = request.query, .truncate = request.truncate, .field = request.texts ? "texts" : "documents"};
   ask.options.priority = Priority::batch;
   for (std::string& text : request.documents) {
     if (request.return_documents) {

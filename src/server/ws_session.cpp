@@ -350,8 +350,9 @@ void SocketSession::start(const AnswerPlace& place, const NativeRequest& request
   const std::shared_ptr<Retrieval> retrieval = retrieval_for(service_, request, *caller_);
   options.retrieval = retrieval;
   auto writer = std::make_unique<EventWriter>(target, std::move(options));
-  const std::shared_ptr<GenerationCall> call = start_generation(
-      service_, record, model, make_native_ask(request, stream, retrieval), std::move(writer), {.before = retrieval});
+  const std::shared_ptr<GenerationCall> call =
+      start_generation(service_, record, model, make_native_ask(request, stream, retrieval), std::move(writer),
+                       native_call_options(request, retrieval));
   const auto cancel = [call] { call->cancel(); };
   if (resumable != nullptr) {
     resumable->set_cancel(cancel);

@@ -111,6 +111,44 @@ class OpenAi(ServeTest):
         for token in range(0, 259, 7):
             self.complete(continued([token], echo=True, max_tokens=1))
 
+    def test_several_prompts(self):
+        """Each is answered as it is alone; the answers to the first come first."""
+        ids = json.loads(self.succeed("tokenize", self.toy, "--special", input="the fox").out)
+        prompts = ["Hello there", "the fox", "a"]
+        alone = [self.complete(continued(prompt, n=2, echo=True)) for prompt in prompts]
+        for form in (prompts, ["Hello there", ids, "a"]):
+            together = self.complete(continued(form, n=2, echo=True))
+            self.assertEqual([choice["index"] for choice in together["choices"]], list(range(6)))
+            self.assertEqual([choice["text"] for choice in together["choices"]],
+                             [choice["text"] for answer in alone for choice in answer["choices"]])
+            for name in ("prompt_tokens", "completion_tokens"):
+                self.assertEqual(together["usage"][name], sum(answer["usage"][name] for answer in alone))
+        texts = [""] * 6
+        for frame in self.server.events(TEXT, continued(prompts, n=2, echo=True, stream=True))[:-1]:
+            for choice in json.loads(frame)["choices"]:
+                texts[choice["index"]] += choice["text"]
+        self.assertEqual(texts, [choice["text"] for choice in together["choices"]])
+        best = self.complete(continued(prompts[:2], best_of=3))
+        self.assertEqual([choice["index"] for choice in best["choices"]], [0, 1])
+
+    def test_how_likely_a_prompt_is(self):
+        """As lm-eval asks: the prompt's tokens come with what each was given by those before it."""
+        ids = json.loads(self.succeed("tokenize", self.toy, "--special", input="Hello there").out)
+        for prompt, tokens in ((ids, 0), ("Hello there", 3), ([ids, "a"], 2)):
+            choices = self.complete(continued(prompt, echo=True, logprobs=2, max_tokens=tokens))["choices"]
+            lists = choices[0]["logprobs"]
+            self.assertEqual({len(each) for each in lists.values()}, {len(ids) + tokens})
+            self.assertIsNone(lists["token_logprobs"][0])
+            self.assertIsNone(lists["top_logprobs"][0])
+            self.assertTrue(all(value <= 0 for value in lists["token_logprobs"][1:]))
+            self.assertTrue(all(len(top) == 2 for top in lists["top_logprobs"][1:]))
+            self.assertEqual(lists["text_offset"], sorted(lists["text_offset"]))
+            self.assertTrue(choices[0]["text"].startswith("Hello there"))
+        scores = self.complete(continued(ids[:4], echo=True, logprobs=0, max_tokens=0))["choices"][0]["logprobs"]
+        whole = self.complete(continued(ids, echo=True, logprobs=0, max_tokens=0))["choices"][0]["logprobs"]
+        for one, other in zip(scores["token_logprobs"][1:], whole["token_logprobs"][1:]):
+            self.assertAlmostEqual(one, other, places=3)
+
     def test_logprobs(self):
         chat = self.chat(asked(logprobs=True, top_logprobs=3))
         entries = chat["choices"][0]["logprobs"]["content"]
@@ -180,8 +218,9 @@ class OpenAi(ServeTest):
             (b"[" * 100000, 400, kind, None, "invalid_json"),
             (b'{"model":"\xff"}', 400, kind, None, "invalid_json"),
             (b'{"model":"\\ud800"}', 400, kind, None, "invalid_json"),
-            (asked(logit_bias={"999999999": 1}), 400, kind, None, None),
-            (asked("word " * 5000), 400, kind, None, None),
+            (b'{"messages":[],"messages":[]}', 400, kind, None, "invalid_json"),
+            (asked(logit_bias={"999999999": 1}), 400, kind, "logit_bias", "invalid_value"),
+            (asked("word " * 5000), 400, kind, "messages", "context_length_exceeded"),
         ]
         for body, status, error, param, code in cases:
             with self.subTest(body=str(body)[:80]):
@@ -190,9 +229,11 @@ class OpenAi(ServeTest):
                 if code is not None:
                     wanted["code"] = code
                 self.expect_error(status, answer, **wanted)
-        for body in (continued([999999999]), continued([]), continued(""), continued(["a", "b"]), continued([-1])):
-            self.expect_error(400, self.server.post(TEXT, body), type=kind)
-        self.chat(asked(tools=[], response_format={"type": "text"}, user="me", tool_choice=None))
+        for prompt in ([999999999], [], "", [-1], ["a", ""], ["a", [999999999]], ["a", []], ["a"] * 129):
+            self.expect_error(400, self.server.post(TEXT, continued(prompt)), type=kind, param="prompt", code="invalid_value")
+        self.expect_error(400, self.server.post(TEXT, continued(["a"] * 9, n=16)), type=kind, param="prompt")
+        self.chat(asked(tools=[], response_format={"type": "text"}, user="me", tool_choice="none", modalities=["text"],
+                        verbosity="medium"))
 
 
 class Native(ServeTest):
@@ -277,6 +318,8 @@ class Embeddings(ServeTest):
                      {"input": ["dog"] * 2049}):
             with self.subTest(body=str(body)[:60]):
                 self.expect_error(400, self.server.post("/v1/embeddings", body), type="invalid_request_error")
+        self.expect_error(400, self.server.post("/v1/embeddings", {"input": [999999999]}), param="input",
+                          code="invalid_value")
         self.expect_error(400, self.server.post(CHAT, asked()), type="invalid_request_error")
 
 
@@ -358,7 +401,9 @@ class Ends(ServeTest):
         """What is cut off is told why, and not left to wonder."""
         frames = reading.result(TIMEOUT).decode().split("\n\n")
         self.assertEqual(frames[-2:], ["data: [DONE]", ""])
-        self.assertIn("about to end", json.loads(frames[-3].strip().removeprefix("data: "))["error"]["message"])
+        error = json.loads(frames[-3].strip().removeprefix("data: "))["error"]
+        self.assertIn("about to end", error["message"])
+        self.assertEqual(error["code"], "draining")  # as for those who come now
 
     @classmethod
     def setUpClass(cls):

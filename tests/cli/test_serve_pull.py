@@ -158,8 +158,8 @@ class Pull(StoreTest):
         self.registry.add_model("away", model)
         other.documents = dict(self.registry.documents)
         self.registry.redirect_to = other.url
-        self.refused(400, ["no host"], "/api/pull", model="toy:away")
-        self.refused(400, ["no host"], "/api/pull", model=f"127.0.0.1:{other.port}/library/toy:away")
+        self.refused(400, ["may not be fetched from"], "/api/pull", model="toy:away")
+        self.refused(400, ["may not be fetched from"], "/api/pull", model=f"127.0.0.1:{other.port}/library/toy:away")
         self.assertEqual(other.requests, [])
         for name in ("toy:away", f"127.0.0.1:{self.registry.port}/library/toy:away"):
             server = self.start_server("--registry", self.registry.url, "--pull-host", f"127.0.0.1:{other.port}",

@@ -121,6 +121,9 @@ class Answers(OpenAiTest):
         self.assertEqual(echoed.choices[0].text, "Once upon" + answer.choices[0].text)
         self.assertEqual(len(self.client.completions.create(**ask, n=2, best_of=3).choices), 2)
         self.client.completions.create(**{**ask, "prompt": [1, 5, 7]})
+        several = self.client.completions.create(**{**ask, "prompt": ["Once upon", "the fox"]})
+        self.assertEqual([choice.index for choice in several.choices], [0, 1])
+        self.assertEqual(several.choices[0].text, answer.choices[0].text)
 
     def test_models(self):
         listed = list(self.client.models.list())
@@ -164,7 +167,7 @@ class Errors(OpenAiTest):
                             ("moderation", {"model": "m"})):
             error = self.fails(openai.BadRequestError, 400, lambda c: create(**greedy(**{name: value})))
             self.assertEqual((error.param, error.code), (name, "unsupported_parameter"))
-            self.assertNotIn("no field", error.message)
+            self.assertNotIn("not a field", error.message)
 
     def test_a_prompt_beyond_the_context(self):
         error = self.fails(openai.BadRequestError, 400, lambda client: client.chat.completions.create(

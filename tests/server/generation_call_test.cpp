@@ -16,7 +16,7 @@ namespace {
 class Watching final : public AnswerWriter {
  public:
   explicit Watching(std::shared_ptr<std::promise<void>> first) : first_(std::move(first)) {}
-  void begin(const LoadedModel&, const Generation&) override {}
+  void begin(const LoadedModel&, const Generations&) override {}
   void take(std::span<GenerationEvent> events) override {
     for (const GenerationEvent& event : events) {
       if (event.kind == GenerationEvent::Kind::piece && !std::exchange(seen_, true)) first_->set_value();

@@ -191,11 +191,14 @@ TEST(OpenAiFields, ThatAreListsAreBounded) {
 }
 
 TEST(OpenAiFields, OfPromptsAndInputs) {
-  for (const char* prompt : {"\"a\"", "[\"a\"]", "[1,2]", "[[1,2]]"}) {
-    EXPECT_EQ(refused(read_completion_request, with(completion(), "prompt", Json::parse(prompt))), "") << prompt;
+  const std::pair<const char*, std::size_t> taken[] = {{"\"a\"", 1},   {"[\"a\"]", 1},       {"[1,2]", 1},
+                                                       {"[[1,2]]", 1}, {"[\"a\",\"b\"]", 2}, {"[[1,2],\"a\",[3]]", 3}};
+  for (const auto& [prompt, count] : taken) {
+    EXPECT_EQ(read_completion_request(with(completion(), "prompt", Json::parse(prompt))).prompts.size(), count)
+        << prompt;
   }
-  for (const char* prompt : {"5", "[]", "[[]]", "{}", "[\"a\",\"b\"]", "[1,\"a\"]", "[-1]", "[1.5]", "[4294967296]",
-                             "[18446744073709551615]", "true"}) {
+  for (const char* prompt : {"5", "[]", "[[]]", "{}", "[1,\"a\"]", "[\"a\",1]", "[\"a\",[]]", "[-1]", "[1.5]",
+                             "[4294967296]", "[18446744073709551615]", "true"}) {
     EXPECT_EQ(refused(read_completion_request, with(completion(), "prompt", Json::parse(prompt))), "prompt") << prompt;
   }
   for (const char* input : {"5", "[]", "{}", "[true]", "[1,\"a\"]", "[{}]", "[[-1]]"}) {
@@ -243,7 +246,12 @@ TEST(OpenAiFields, ThatContradictEachOther) {
   EXPECT_EQ(refused(read_chat_request, with(chat(), "top_logprobs", 2)), "top_logprobs");
   EXPECT_EQ(refused(read_completion_request, with(with(completion(), "n", 3), "best_of", 2)), "best_of");
   EXPECT_EQ(refused(read_completion_request, with(with(completion(), "stream", true), "best_of", 2)), "best_of");
-  EXPECT_EQ(refused(read_completion_request, with(with(completion(), "echo", true), "logprobs", 2)), "echo");
+  const Json echoed = with(with(completion(), "echo", true), "logprobs", 2);
+  EXPECT_TRUE(read_completion_request(echoed).ask.prompt_scores);
+  EXPECT_EQ(refused(read_completion_request, with(echoed, "stream", true)), "echo");
+  const Json several = with(completion(), "prompt", Json(std::vector<std::string>(64, "x")));
+  EXPECT_EQ(refused(read_completion_request, with(several, "n", 2)), "");
+  EXPECT_EQ(refused(read_completion_request, with(several, "n", 3)), "prompt");
   EXPECT_EQ(refused(read_completion_request, with(completion(), "suffix", "x")), "suffix");
   EXPECT_EQ(refused(read_completion_request, with(completion(), "messages", Json::array())), "messages");
   EXPECT_EQ(refused(read_chat_request, with(chat(), "prompt", "x")), "prompt");

@@ -252,7 +252,7 @@ unsigned fetch(const Url& url, const FetchOptions& options, const TakeBytes& tak
   Url next = url;
   for (int redirections = 0; redirections <= kMostRedirections; ++redirections) {
     if (!is_allowed(next, options)) {
-      fail(ErrorKind::unsupported, "'{}' is no host that models may be fetched from: the server's settings name those",
+      fail(ErrorKind::unsupported, "models may not be fetched from '{}': the server's settings name the hosts",
            printable(next.authority()));
     }
     const Answer answer = Fetching(next, options, take).run();

@@ -169,7 +169,7 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
   void listen_tcp(std::uint16_t port) {
     error_code error;
     const asio::ip::address address = asio::ip::make_address(options_.address, error);
-    if (error) fail(ErrorKind::usage, "'{}' is no address to listen on: give one like 127.0.0.1", options_.address);
+    if (error) fail(ErrorKind::usage, "'{}' is not an address to listen on: give one like 127.0.0.1", options_.address);
     const asio::ip::tcp::endpoint endpoint(address, port);
     const auto check = [&](const char* what) {
       if (error) {
@@ -208,7 +208,7 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
       fail(ErrorKind::io, "{} cannot be made: {}", folder.string(), std::generic_category().message(made));
     }
     if (!S_ISDIR(there.st_mode) || there.st_uid != ::geteuid() || (there.st_mode & 077) != 0) {
-      fail(ErrorKind::io, "{} is no folder of your own that is closed to others", folder.string());
+      fail(ErrorKind::io, "{} is not a folder of your own that is closed to others", folder.string());
     }
   }
 
@@ -218,7 +218,7 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
     error_code error;
     struct stat there = {};
     if (::lstat(path.c_str(), &there) == 0) {
-      if (!S_ISSOCK(there.st_mode)) fail(ErrorKind::usage, "{} exists and is no socket", path);
+      if (!S_ISSOCK(there.st_mode)) fail(ErrorKind::usage, "{} exists and is not a socket", path);
       asio::local::stream_protocol::socket probe(io_);
       probe.connect(path_endpoint(), error);
       if (!error) fail(ErrorKind::io, "cannot listen on {}: another server does", path);
