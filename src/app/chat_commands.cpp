@@ -68,7 +68,12 @@ Completion ChatLoop::complete(std::string_view text, std::size_t cursor) const {
   for (const Command& command : kCommands) {
     if (command.usage != nullptr) words.commands.emplace_back(command.name);
   }
-  for (const ParameterInfo& info : list_parameters(parameters_)) words.parameters.push_back(info.name);
+  const std::vector<ParameterInfo> parameters = list_parameters(parameters_);
+  for (const ParameterInfo& info : parameters) words.parameters.push_back(info.name);
+  words.values = [&](std::string_view name) {
+    const auto found = std::ranges::find(parameters, name, &ParameterInfo::name);
+    return found == parameters.end() ? std::vector<std::string>() : found->words;
+  };
   words.subjects = subject_names();
   return complete_chat(words, text, cursor);
 }
@@ -118,7 +123,7 @@ ChatLoop::Next ChatLoop::set(std::string_view argument) {
   const auto info = std::find_if(known.begin(), known.end(), [&](const auto& row) { return row.name == name; });
   if (info == known.end()) set_parameter(parameters_, name, value);  // says what is wrong with the name
   say_field(info->name, printable(info->value, 256));
-  if (asks) notice(fmt::format("  {}", info->help));
+  if (asks) say_field("", info->help, 2);
   return Next::go_on;
 }
 

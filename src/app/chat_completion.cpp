@@ -64,7 +64,11 @@ Completion complete_chat(const ChatWords& words, std::string_view text, std::siz
     begin = std::min(text.find_first_not_of(kBlanks, begin + kParameter.size()), text.size());
   }
   const std::string_view start = text.substr(begin);
-  if (start.find_first_of(kBlanks) != std::string_view::npos) return {};
+  if (const std::size_t end = start.find_first_of(kBlanks); end != std::string_view::npos) {
+    if (command != "set" || !words.values) return {};
+    const std::size_t value = std::min(start.find_first_not_of(kBlanks, end), start.size());
+    return matching(begin + value, start.substr(value), words.values(start.substr(0, end)));
+  }
   if (command == "set") return matching(begin, start, words.parameters);
   if (command == "show") return matching(begin, start, words.subjects);
   if (command == "model" && words.models) return matching(begin, start, words.models());

@@ -15,7 +15,8 @@ namespace quarrel {
 struct ChatWords {
   std::vector<std::string> commands = {};  // without their slash
   std::vector<std::string> parameters = {};
-  std::vector<std::string> subjects = {};                 // of /show
+  std::vector<std::string> subjects = {};                                           // of /show
+  std::function<std::vector<std::string>(std::string_view parameter)> values = {};  // of /set; none: any
   std::function<std::vector<std::string>()> models = {};  // of /model; asked when they are needed
 };
 

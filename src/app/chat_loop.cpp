@@ -38,8 +38,9 @@ void ChatLoop::say_error(std::string_view sentence) const {
 void ChatLoop::notice(std::string_view sentence) const { say(palette_.paint(Style::notice, sentence)); }
 
 bool ChatLoop::confirm(std::string_view question) {
-  const std::string prompt = fmt::format("{} [y/N] ", question);
-  const LineInput answer = reader_.read({.plain = prompt, .shown = prompt}, LineUse::answer);
+  // On a line of its own: a prompt that leaves no room for what is typed is not shown at all.
+  notice(question);
+  const LineInput answer = reader_.read({.plain = "[y/N] ", .shown = "[y/N] "}, LineUse::answer);
   if (answer.event != LineEvent::line) {
     interrupts_.take();
     say("");
@@ -132,9 +133,7 @@ ChatLoop::Next ChatLoop::send(const std::string& text) {
   end_turn(reply);
   if (parameters_.verbose) write_error(timing_text(reply, seconds_since(start), session_->facts().load_seconds));
   say("");
-  const int presses = interrupts_.take();
-  hinted_ = presses > 0;
-  return presses > 1 || interrupts_.terminated() ? Next::leave : Next::go_on;
+  return interrupts_.take() > 1 || interrupts_.terminated() ? Next::leave : Next::go_on;
 }
 
 // A server that held the model may have ended since the last turn: then it is loaded here, and the chat goes on.

@@ -106,7 +106,7 @@ class ChatLoop {
   Interrupts interrupts_;
   Palette palette_{Stream::output};
   LineReader reader_;
-  bool hinted_ = false;  // the last thing was Ctrl-C: another one leaves
+  bool hinted_ = false;  // the last thing said was that Ctrl-C once more leaves
 };
 
 }  // namespace quarrel

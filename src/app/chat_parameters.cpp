@@ -25,7 +25,8 @@ struct Row {
   const char* help;
   void (*set)(ChatParameters& parameters, std::string_view value);
   std::string (*show)(const ChatParameters& parameters);
-  bool several = false;  // the flag may be repeated, each adding to those before
+  bool several = false;                   // the flag may be repeated, each adding to those before
+  std::array<const char*, 2> words = {};  // that the value may be; null: any
 };
 
 [[noreturn]] void refuse(std::string_view value, std::string_view wanted) {
@@ -168,8 +169,14 @@ constexpr std::array kRows{
         set_float<&P::frequency_penalty>, show_float<&P::frequency_penalty>},
     Row{"repeat_last_n", "--repeat-last-n", "N", "how many last tokens count as seen; -1: all",
         set_integer<&P::penalty_window>, show_integer<&P::penalty_window>},
-    Row{"mirostat", "--mirostat", "0|2", "mirostat 2 in place of top-k, top-p, min-p and typical-p", set_mirostat,
-        [](const Parameters& p) { return std::string(p.sampling.mirostat ? "2" : "0"); }},
+    Row{"mirostat",
+        "--mirostat",
+        "0|2",
+        "mirostat 2 in place of top-k, top-p, min-p and typical-p",
+        set_mirostat,
+        [](const Parameters& p) { return std::string(p.sampling.mirostat ? "2" : "0"); },
+        false,
+        {"0", "2"}},
     Row{"mirostat_tau", "--mirostat-tau", "X", "the surprise mirostat aims at, in bits", set_float<&P::mirostat_tau>,
         show_float<&P::mirostat_tau>},
     Row{"mirostat_eta", "--mirostat-eta", "X", "how fast mirostat learns", set_float<&P::mirostat_eta>,
@@ -183,11 +190,22 @@ constexpr std::array kRows{
     Row{"stop", "--stop", "TEXT", "ends the answer where it would appear", set_stop, show_stop, true},
     Row{"system", "--system", "TEXT", "the system prompt",
         [](Parameters& p, std::string_view value) { p.system = value; }, [](const Parameters& p) { return p.system; }},
-    Row{"overflow", nullptr, "", "a full context: drop the oldest turns, or stop", set_overflow,
-        [](const Parameters& p) { return std::string(p.overflow == ContextOverflow::drop ? "drop" : "stop"); }},
-    Row{"verbose", nullptr, "", "timings after each answer: on or off",
+    Row{"overflow",
+        nullptr,
+        "",
+        "a full context: drop the oldest turns, or stop",
+        set_overflow,
+        [](const Parameters& p) { return std::string(p.overflow == ContextOverflow::drop ? "drop" : "stop"); },
+        false,
+        {"drop", "stop"}},
+    Row{"verbose",
+        nullptr,
+        "",
+        "timings after each answer: on or off",
         [](Parameters& p, std::string_view value) { p.verbose = parse_switch(value); },
-        [](const Parameters& p) { return std::string(p.verbose ? "on" : "off"); }},
+        [](const Parameters& p) { return std::string(p.verbose ? "on" : "off"); },
+        false,
+        {"on", "off"}},
 };
 
 // Nothing is changed if it fails. `shown` is the name that the user knows the parameter by.
@@ -216,7 +234,12 @@ std::string_view option_name(const Row& row) {
 std::vector<ParameterInfo> list_parameters(const ChatParameters& parameters) {
   std::vector<ParameterInfo> result;
   result.reserve(std::size(kRows));
-  for (const Row& row : kRows) result.push_back({row.name, row.show(parameters), row.help});
+  for (const Row& row : kRows) {
+    result.push_back({row.name, row.show(parameters), row.help, {}});
+    for (const char* word : row.words) {
+      if (word != nullptr) result.back().words.emplace_back(word);
+    }
+  }
   return result;
 }
 

@@ -44,6 +44,7 @@ struct ParameterInfo {
   std::string name;
   std::string value;
   std::string help;
+  std::vector<std::string> words;  // that its value may be; empty: any
 };
 
 // Every parameter with its value, in the order of the table.

@@ -112,6 +112,8 @@ class Editing(TerminalTest):
         terminal.expect_screen([">>> /set temperature"])
         terminal.type("\x15/set mirostat\t\t")
         terminal.expect_screen(["mirostat      mirostat_eta  mirostat_tau", ">>> /set mirostat"])
+        terminal.type("\x15/set overflow s\t")
+        terminal.expect_screen([">>> /set overflow stop"])
         terminal.type("\x15/load " + self.path("to") + "\t")
         terminal.expect_screen(lambda screen: "toy.gguf" in screen.text())
 
@@ -248,6 +250,10 @@ class Commands(TerminalTest):
         terminal.expect_screen(["  temperature             0.25", ">>>"])
         terminal.type("/set temperature\r")
         terminal.expect_screen(lambda screen: re.search(r"0\.25\n.*most likely token\n>>>$", screen.text()))
+        terminal.resize(40, 24)
+        terminal.type("/set temperature\r")
+        terminal.expect_screen(lambda screen: re.search(r"0\.25\n  how freely[^\n]*\n  [^\n]*token\n>>>$", screen.text()))
+        terminal.resize(80, 24)
         terminal.type("/set seed 7\r/set seed \"\"\r")
         terminal.expect_screen(["  seed                    random", ">>>"])
         terminal.type("/set stop\r")
@@ -291,11 +297,36 @@ class Commands(TerminalTest):
         terminal.expect("Saved 0")
         self.assertIn("kind", self.content(file))
 
+    def test_a_question_longer_than_the_line_is_shown(self):
+        terminal = self.chat(columns=40)
+        file = self.path("k" * 60 + ".json")
+        terminal.type(f"/save {file}\r")
+        terminal.expect("Saved 0")
+        terminal.expect(">>> ")
+        terminal.type(f"/save {file}\r")
+        terminal.expect_screen(lambda screen: screen.lines()[-1] == "[y/N]"
+                               and "alreadyexists.Overwriteit?" in "".join(screen.text().split()))
+        terminal.type("n\r")
+        terminal.expect("Nothing was saved")
 
     @staticmethod
     def content(path):
         with open(path, encoding="utf-8") as file:
             return file.read()
+
+
+class Help(TerminalTest):
+    def test_it_is_as_wide_as_the_terminal(self):
+        def widest(text):
+            return max(len(line) for line in text.splitlines() if not line.startswith("  quarrel "))
+        self.assertLessEqual(widest(self.succeed("run", "--help").out.decode()), 100)
+        for columns in (50, 80):
+            terminal = self.open_terminal("run", "--help", columns=columns, rows=400)
+            self.assertEqual(terminal.wait(), 0)
+            shown = terminal.shown.replace("\r", "")
+            shown = shown[:shown.index("Examples:")]
+            self.assertLessEqual(widest(shown), columns)
+            self.assertGreater(widest(shown), columns - 12)
 
 
 class Overflow(TerminalTest):
@@ -362,7 +393,7 @@ class Model(TerminalTest):
         terminal.expect(">>> ")
         terminal.type("/model par\t\r")
         terminal.expect("parrot on ")
-        self.assertIn("context 700", terminal.expect("2 message(s)"))
+        self.assertIn("context 700", terminal.expect("2 messages"))
         terminal.expect(">>> ")
         terminal.type("/show parameters\r")
         shown = terminal.expect(">>> ")

@@ -13,6 +13,11 @@ namespace {
 const ChatWords kWords{.commands = {"set", "save", "show", "model"},
                        .parameters = {"temperature", "top_k", "top_p"},
                        .subjects = {"info", "template"},
+                       .values =
+                           [](std::string_view name) {
+                             return name == "overflow" ? std::vector<std::string>{"drop", "stop"}
+                                                       : std::vector<std::string>();
+                           },
                        .models = [] { return std::vector<std::string>{"default", "qwen:0.5b"}; }};
 
 using Texts = std::vector<std::string>;
@@ -24,6 +29,9 @@ TEST(ChatCompletion, KnowsWhatStandsWhere) {
   EXPECT_EQ(offered("/sh"), Texts{"show"});
   EXPECT_EQ(offered("/set t"), (Texts{"temperature", "top_k", "top_p"}));
   EXPECT_EQ(offered("/set parameter top_"), (Texts{"top_k", "top_p"}));
+  EXPECT_EQ(offered("/set overflow "), (Texts{"drop", "stop"}));
+  EXPECT_EQ(offered("/set parameter overflow  s"), Texts{"stop"});
+  EXPECT_EQ(complete_chat(kWords, "/set overflow s", 15).begin, 14u);
   EXPECT_EQ(offered("/show "), (Texts{"info", "template"}));
   EXPECT_EQ(offered("/model q"), Texts{"qwen:0.5b"});
   EXPECT_EQ(complete_chat(kWords, "/set top", 8).begin, 5u);
