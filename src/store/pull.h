@@ -41,6 +41,8 @@ std::string_view phase_name(PullPhase phase) noexcept;
 struct PullOptions {
   // Called on the caller's thread, several times a second; amounts in bytes.
   std::function<void(PullPhase phase, std::uint64_t done, std::uint64_t total)> progress;
+  // Told of a file that is there and will be replaced, as it is not what was pulled.
+  std::function<void(const std::filesystem::path& file)> on_damaged = {};
   std::stop_token stop;
   // Makes the file `target` of the model in `folder`, named as `name`. Needed for rows that are converted.
   using Progress = std::function<void(std::uint64_t done, std::uint64_t total)>;

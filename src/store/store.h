@@ -60,7 +60,7 @@ std::optional<std::string> change_warning(const ResolvedModel& model);
 // What became of a model that was removed or given a further name.
 struct RemovedModel {
   std::string name;
-  std::uint64_t bytes = 0;  // of its files; on the disk still, if it has other names
+  std::uint64_t bytes = 0;  // that were freed: none of a file that has another name
 };
 struct LinkedModel {
   std::filesystem::path path;

@@ -129,7 +129,7 @@ RemovedModel ModelStore::remove(const std::string& name) const {
   for (const fs::path& part : found->parts) {
     std::error_code fault;
     const bool is_link = fs::is_symlink(fs::symlink_status(part, fault));
-    if (!is_link) result.bytes += fs::file_size(part, fault);
+    if (!is_link && fs::hard_link_count(part, fault) == 1) result.bytes += fs::file_size(part, fault);
     fs::remove(stamp_path(part), fault);
     fs::remove(part, fault);
     if (fault) fail(ErrorKind::io, "cannot remove '{}': {}", shown(part), fault.message());

@@ -99,6 +99,12 @@ class SelfDescription(ProgramTest):
         self.assertEqual(self.complete("estimate", "--ctx", "4", "par"), {"parrot"})
         self.assertEqual(self.complete("pull", ""), {"default", "minilm"})
         self.assertEqual(self.complete("help", "quant"), {"quantize"})
+        for words in (("sh",), ("help", "sh")):
+            self.assertEqual(self.complete(*words), {"show"})
+        self.assertIn("parrot", self.complete("run", "--context-model", ""))
+        self.assertIn("toy.gguf", self.complete("run", "--template", ""))
+        for words in (("convert", "--type"), ("quantize", "parrot", "out.gguf")):
+            self.assertEqual(self.complete(*words, "Q8"), {"Q8_0"})
         self.assertEqual(self.complete("completion", ""), {"bash", "zsh", "fish"})
         self.assertEqual(self.complete("estimate", "parrot", "--kv", ""), {"f16", "f32"})
 
@@ -192,6 +198,17 @@ class List(ProgramTest):
         self.assertIn("`quarrel pull minilm`", listed.err)
         self.assertNotIn("`quarrel pull default`", listed.err)
 
+    def test_columns_that_say_nothing_are_left_out(self):
+        store = self.path("plain")
+        os.mkdir(store)
+        alone = {"QUARREL_MODELS": store, "OLLAMA_MODELS": self.path("none")}
+        shutil.copy(self.toy, os.path.join(store, "parrot.gguf"))
+        title = self.succeed("list", environment=alone).out.decode().splitlines()[0]
+        self.assertEqual(title.split(), ["NAME", "PARAMETERS", "TYPE", "SIZE", "MODIFIED", "STORE"])
+        with open(os.path.join(store, "broken.gguf"), "wb") as file:
+            file.write(b"GGUF and no more")
+        self.assertIn("PROBLEM", self.succeed("list", environment=alone).out.decode().splitlines()[0])
+
     def test_nothing_there(self):
         empty = {"QUARREL_MODELS": self.path("none"), "OLLAMA_MODELS": self.path("none")}
         self.assertEqual(json.loads(self.succeed("list", "--json", environment=empty).out), [])
@@ -210,6 +227,12 @@ class StoreCommands(ProgramTest):
         self.refuse(1, ["no model 'poll'"], "rm", "poll")
         self.refuse(2, ["is a file"], "rm", self.toy)
         self.assertTrue(os.path.exists(self.toy))
+
+    def test_removing_tells_what_was_freed(self):
+        shutil.copy(self.toy, self.path("models/macaw.gguf"))
+        self.succeed("cp", "macaw", "mine")
+        self.assertRegex(self.succeed("rm", "mine").out.decode(), r"^removed mine; its weights stay, .*\n$")
+        self.assertRegex(self.succeed("rm", "macaw").out.decode(), r"^removed macaw \([0-9.]+ [kM]B\)\n$")
 
     def test_a_pull_without_a_network_says_so(self):
         # Nobody listens on the port of the discard service.

@@ -109,7 +109,7 @@ TEST(HumanNumbers, AreShort) {
   EXPECT_EQ(human_duration(125), "2m05s");
 }
 
-TEST(ProgressBar, WritesALineInTenSecondsAtMostWhereThereIsNoTerminal) {
+TEST(ProgressBar, WritesALinePerLabelAndInTenSecondsWhereThereIsNoTerminal) {
   testing::internal::CaptureStderr();
   ProgressBar::Clock::time_point now{std::chrono::hours(1)};
   {
@@ -123,7 +123,8 @@ TEST(ProgressBar, WritesALineInTenSecondsAtMostWhereThereIsNoTerminal) {
     }
   }
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
-            "download: 0 of 1000\ndownload: 100 of 1000\nverify: 200 of 1000\n");
+            "download: 0 of 1000\ndownload: 100 of 1000\nverify: 120 of 1000\nextract: 130 of 1000\n"
+            "extract: 230 of 1000\n");
 }
 
 TEST(TextTable, LinesColumnsUp) {
@@ -134,13 +135,25 @@ TEST(TextTable, LinesColumnsUp) {
   EXPECT_EQ(table.text(), "NAME      N  NOTE\né         5\ngap of 7 bytes\nlonger  100  x\n");
 }
 
+TEST(TextTable, LeavesOutOptionalColumnsThatAreEmpty) {
+  using Side = TextTable::Side;
+  for (const bool used : {false, true}) {
+    TextTable table({{"A", Side::left, true}, {"B"}, {"PROBLEM", Side::left, true}});
+    table.add_row({used ? "a" : "", "b", ""});
+    table.add_row({"", "bb", used ? "none" : ""});
+    EXPECT_EQ(table.text(), used ? "A  B   PROBLEM\na  b\n   bb  none\n" : "B\nb\nbb\n");
+  }
+}
+
 TEST(FieldLine, BreaksItsValueBelowItself) {
   EXPECT_EQ(field_line("name", "value", 8, 0), "  name  value\n");
   EXPECT_EQ(field_line("name", "", 8, 20), "  name\n");
   EXPECT_EQ(field_line("name", "one two three four", 8, 16), "  name  one two\n        three\n        four\n");
   EXPECT_EQ(field_line("name", "/a/path/that/is/too/long and more", 8, 16),
             "  name  /a/path/that/is/too/long\n        and more\n");
-  EXPECT_EQ(field_line("a longer name", "é é", 8, 18), "  a longer nameé é\n");
+  EXPECT_EQ(field_line("a longer name", "é é", 8, 18), "  a longer name\n        é é\n");
+  EXPECT_EQ(field_line("naïve", "x", 8, 18), "  naïve x\n");
+  EXPECT_EQ(wrap_words("", "one two three", 0, 8), "one two\nthree\n");
 }
 
 TEST(WithoutControl, LeavesTextAlone) {

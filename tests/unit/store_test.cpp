@@ -363,6 +363,8 @@ TEST_F(Store, RemovesModelsOfItsOwn) {
   const RemovedModel removed = store().remove("BIG");
   EXPECT_EQ(removed.name, "big");
   EXPECT_EQ(removed.bytes, 2 * model_.size());
+  store().add_name("bigger", "biggest");
+  EXPECT_EQ(store().remove("biggest").bytes, 0U) << "the other name still holds the file";
   store().remove("default");
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_ / "quarrel"), fs::directory_iterator()), 1);
   EXPECT_TRUE(fs::exists(folder_ / "quarrel/bigger.gguf"));
