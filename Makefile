@@ -32,7 +32,7 @@ man: build  ## the manual page: build/quarrel.1
 	@ls -l build/quarrel.1
 
 # Ninja does not see that the counts have changed: what was compiled by older ones goes.
-pgo: build/pgo-train/build.ninja  ## the program optimised across files and for what the default model does: build/pgo/quarrel
+pgo: build/pgo-train/build.ninja  ## the program optimised for what the default model does: build/pgo/quarrel
 	@ninja -C build/pgo-train -j $(JOBS) quarrel 1>&2
 	@rm -rf build/profile
 	@scripts/train_profile build/pgo-train/quarrel
@@ -48,17 +48,17 @@ shared: build/shared/build.ninja  ## the library for other programs: build/share
 	@python3 tools/check_exports.py build/shared/libquarrel.so
 	@ls -l build/shared/libquarrel.so
 
-flight: build  ## the client of Longbow, a module beside the program: build/release/libquarrel_flight.so
+flight: build  ## the client of Longbow: build/release/libquarrel_flight.so
 	@scripts/setup flight
 	@cmake --preset release -DQUARREL_FLIGHT=ON > /dev/null
 	@ninja -C build/release -j $(JOBS) quarrel quarrel_flight_module 1>&2
 	@ls -l build/release/libquarrel_flight.so
 
-serve: build  ## the server on http://127.0.0.1:8080 (QUARREL_PORT), and its page; MODEL=name or file
+serve: build  ## the server on http://127.0.0.1:8080 (QUARREL_PORT) and its page; MODEL=name
 	@[ "$$MODEL" != default ] || $(QUARREL) pull default > /dev/null
 	@exec scripts/serve $(QUARREL) "$$MODEL"
 
-run: build  ## a chat in the terminal; without one, the answer to PROMPT. MODEL=name or file
+run: build  ## a chat in the terminal; without one, the answer to PROMPT; MODEL=name
 	@[ "$$MODEL" != default ] || $(QUARREL) pull default > /dev/null
 	@if [ -t 0 ] && [ -t 1 ]; then exec $(QUARREL) run "$$MODEL"; \
 	else exec $(QUARREL) run "$$MODEL" "$$PROMPT" < /dev/null; fi
@@ -83,10 +83,10 @@ check: check-style build/release/build.ninja  ## the layout, the house rules, th
 	@ninja -C build/release -j $(JOBS) tests_unit tests_ops 1>&2
 	@ctest --test-dir build/release --output-on-failure --no-tests=error -L '^(unit|ops)$$' -j $(JOBS)
 
-test: test-release test-page test-asan test-tsan $(TEST_CUDA)  ## every test, the page's too, then the sanitizer builds; CUDA's with QUARREL_CUDA=1
+test: test-release test-page test-asan test-tsan $(TEST_CUDA)  ## every test, the page's too, then with sanitizers; CUDA's with QUARREL_CUDA=1
 	@echo 'All tests passed.'
 
-bench:  ## kernels and a model a weight type: build/bench/bench.json, bench.svg; then the default model. TYPES="Q4_0 …"
+bench:  ## kernels, models of each weight type, the default model: build/bench; TYPES="Q4_0 …"
 	@scripts/setup
 	@cmake --preset release -DQUARREL_BENCH=ON > /dev/null
 	@ninja -C build/release -j $(JOBS) bench/all quarrel 1>&2

@@ -8,6 +8,7 @@
 
 #include "app/input.h"
 #include "app/model_options.h"
+#include "app/value_checks.h"
 #include "app/workbench.h"
 #include "base/error.h"
 #include "base/printable.h"
@@ -26,16 +27,16 @@ void add_context_flags(CLI::App& command, ContextFlags& flags) {
       "Ask each question with the nearest texts of a dataset of Longbow: longbow://host[:3000]/dataset");
   context->type_name("ADDRESS");
   command.add_option("--context-model", flags.model, "The embedding model that the dataset was filled with")
-      ->type_name("NAME")
+      ->type_name("MODEL")
       ->capture_default_str()
       ->needs(context);
   command.add_option("--context-texts", flags.k, "How many texts at most")
-      ->check(CLI::Range(1, kMostTexts))
+      ->check(whole_number(1, kMostTexts))
       ->type_name("N")
       ->capture_default_str()
       ->needs(context);
   command.add_option("--context-tokens", flags.max_tokens, "Tokens of all of them, half of the context at most")
-      ->check(CLI::Range(1, 1 << 30))
+      ->check(whole_number(1, 1 << 30))
       ->type_name("N")
       ->capture_default_str()
       ->needs(context);
@@ -53,7 +54,7 @@ void add_context_flags(CLI::App& command, ContextFlags& flags) {
                   "What the model is asked: a file with {texts} and {question} in it")
       ->type_name("FILE")
       ->needs(context);
-  add_longbow_flags(command, flags.longbow);
+  add_longbow_flags(command, flags.longbow, context);
 }
 
 ChatContext::ChatContext(const ContextFlags& flags, Log& log)

@@ -54,6 +54,7 @@ struct ChatModelFacts {
   std::string path = {}, architecture = {}, license = {};
   std::string template_origin = {};  // in words; empty: texts are continued as they are
   std::int32_t context = 0;
+  std::int32_t vocabulary = 0;  // 0: unknown, as of a server's, which takes no biases
   double load_seconds = 0.0;
   RecommendedSampling recommended = {};
 };

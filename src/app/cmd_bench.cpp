@@ -20,6 +20,7 @@
 #include "app/speed_bench.h"
 #include "app/text_table.h"
 #include "app/token_list.h"
+#include "app/value_checks.h"
 #include "app/workbench.h"
 #include "base/error.h"
 #include "base/printable.h"
@@ -73,7 +74,7 @@ std::int32_t needed_context(const BenchCommand& command, const GgufFile& file, s
   const SpeedSettings& settings = command.settings;
   const std::int64_t needed = bench_context(settings);
   const std::int32_t trained = read_spec(file).context_length;
-  check_fits_context(needed, given > 0 ? given : trained);
+  check_fits_context(needed, given > 0 ? given : trained, ErrorKind::usage);
   // A place for the first token after the prompt, too.
   return given > 0 ? given : static_cast<std::int32_t>(std::min<std::int64_t>(needed + 1, trained));
 }
@@ -283,7 +284,7 @@ void add_bench(CLI::App& app, CommandContext& context) {
       command->add_flag("--serve", options->serve, "Measure many requests at once instead, as a server gets them");
   const auto add = [&](const char* name, std::int32_t& value, int least, int most, const char* description) {
     command->add_option(name, value, description)
-        ->check(CLI::Range(least, most))
+        ->check(whole_number(least, most))
         ->type_name("N")
         ->excludes(serve)
         ->capture_default_str();

@@ -15,6 +15,7 @@
 #include "app/progress_bar.h"
 #include "app/text_argument.h"
 #include "app/token_list.h"
+#include "app/value_checks.h"
 #include "app/vector_writer.h"
 #include "app/workbench.h"
 #include "base/error.h"
@@ -199,6 +200,9 @@ int run_embed(const EmbedCommand& command, Log& log, const Interrupts& interrupt
   const auto model = load_model(command.model, command.options, load, log);
   // All mistakes are told before anything is written.
   VectorShape shape{.vectors = lists.size(), .width = static_cast<std::size_t>(vector_width(*model, options))};
+  for (std::size_t i = 0; i < lists.size(); ++i) {
+    check_token_ids(lists[i], model->spec().vocabulary, token_list_fault(command.tokens[i]));
+  }
   if (has_texts) lists = encode_texts(*model, texts, command.to.prefix, log, interrupts);
   const bool by_token = options.pooling == Pooling::none;
   shape.vectors = by_token ? 0 : lists.size();
@@ -228,7 +232,7 @@ void add_embed(CLI::App& app, CommandContext& context) {
       command->add_option("--tokens", options->tokens, "Token ids instead of a text: 1,2,3 or @FILE; may be repeated");
   tokens->type_name("IDS")->allow_extra_args(false);
   command->add_option("--normalize", options->normalize, "Scale vectors to length 1: on or off")
-      ->check(CLI::IsMember({"on", "off"}))
+      ->check(one_of({"on", "off"}))
       ->type_name("SWITCH")
       ->capture_default_str();
   command
@@ -236,26 +240,24 @@ void add_embed(CLI::App& app, CommandContext& context) {
           "--pooling", options->pooling,
           "How rows become a vector: none (one vector per token), mean, cls, last or rank (scores); default: what "
           "the file says, else mean for encoders and last for decoders")
-      ->check(CLI::IsMember({"none", "mean", "cls", "last", "rank"}))
+      ->check(one_of({"none", "mean", "cls", "last", "rank"}))
       ->type_name("KIND");
   command
       ->add_option("--dimensions", options->dimensions,
                    "Only the first N values, for models that allow it (Matryoshka)")
-      ->check(CLI::Range(1, 1 << 24))
+      ->check(whole_number(1, 1 << 24))
       ->type_name("N");
   CLI::Option* format =
       command->add_option("--format", options->format, "json, jsonl (one object per line), f32 (raw) or npy");
-  format->check(CLI::IsMember({"json", "jsonl", "f32", "npy"}))->type_name("FORMAT")->capture_default_str();
+  format->check(one_of({"json", "jsonl", "f32", "npy"}))->type_name("FORMAT")->capture_default_str();
   CLI::Option* out = command->add_option("--out,-o", options->out, "Where to write; default: standard output");
   out->type_name("FILE");
   add_embed_to_flags(*command, options->to)->excludes(format)->excludes(tokens)->excludes(out);
   add_model_options(*command, options->options);
   command->footer(
-      "Prefixes that some models expect (\"search_query: \", \"query: \") are added by --prefix alone.\nTexts longer "
-      "than "
-      "the model's limit are cut, with a warning.\nWith --to, a run that was interrupted continues where it stopped: "
-      "see "
-      "docs/longbow.md.\n\nExamples:\n"
+      "Prefixes that some models expect (\"search_query: \", \"query: \") are added only by --prefix.\nTexts longer "
+      "than the model's limit are cut, with a warning.\nWith --to, a run that was interrupted continues where it "
+      "stopped: see docs/longbow.md.\n\nExamples:\n"
       "  quarrel embed model.gguf \"A sentence.\" \"Another one.\"\n"
       "  quarrel embed model.gguf --file lines.txt --format npy --out vectors.npy\n"
       "  quarrel embed model.gguf --file notes/ --to longbow://localhost/notes");

@@ -9,6 +9,7 @@
 #include "app/model_options.h"
 #include "app/progress_bar.h"
 #include "app/text_table.h"
+#include "app/value_checks.h"
 #include "app/workbench.h"
 #include "base/counted.h"
 #include "base/error.h"
@@ -88,6 +89,7 @@ int run_estimate(const EstimateCommand& command, Log& log) {
   options.sequences = command.sequences;
   if (const auto warning = context_warning(file, options.context)) log.warn("{}", *warning);
   const MemoryPlan plan = plan_memory(file, *device, settled(file, options));
+  warn_of_unused(options, plan, log);
   write_output(command.json ? dump_json(to_json(plan, *device)) + "\n" : to_text(plan, *device));
   return 0;
 }
@@ -99,7 +101,7 @@ void add_estimate(CLI::App& app, CommandContext& context) {
   CLI::App* sub = app.add_subcommand("estimate", "Estimate how much memory a model needs, without loading it");
   sub->add_option("MODEL", command->model, "A GGUF file or the name of a model")->required();
   sub->add_option("--parallel", command->sequences, "Sequences at once")
-      ->check(CLI::Range(1, 4096))
+      ->check(whole_number(1, 4096))
       ->type_name("N")
       ->capture_default_str();
   sub->add_flag("--json", command->json, "One JSON object, in bytes");

@@ -11,9 +11,9 @@
 #include "app/input.h"
 #include "app/model_options.h"
 #include "app/token_list.h"
+#include "app/value_checks.h"
 #include "app/workbench.h"
 #include "base/error.h"
-#include "base/printable.h"
 #include "session/generation_stream.h"
 
 namespace quarrel {
@@ -85,7 +85,7 @@ int run_generate(const GenerateCommand& command, Log& log, const Interrupts& int
   load.executor.sequences = command.sequences;
   const auto model = load_model(command.model, command.options, load, log);
   model->require_generation();
-  check_token_ids(prompt, model->spec().vocabulary);
+  check_token_ids(prompt, model->spec().vocabulary, token_list_fault(command.tokens));
   check_fits_context(std::ssize(prompt), model->context());
 
   Ask ask{.prompt = prompt,
@@ -111,23 +111,28 @@ void add_sampling_options(CLI::App& command, SamplingParams& params) {
   const auto add = [&](const char* name, auto& value, const char* description) {
     return command.add_option(name, value, description)->capture_default_str()->group("Sampling");
   };
-  // The parser would take -1 for the largest number there is.
   add("--seed", params.seed, "Seed of the random numbers; each sequence derives its own from it")
-      ->check([](const std::string& text) {
-        return text.starts_with('-') ? fmt::format("'{}' is not a seed (a whole number from 0)", printable(text))
-                                     : std::string();
-      });
-  add("--temperature", params.temperature, "0 always takes the most likely token");
-  add("--top-k", params.top_k, "Draw from this many most likely tokens; 0: all");
-  add("--top-p", params.top_p, "Draw from the fewest tokens that together reach this probability; 1: all");
-  add("--min-p", params.min_p, "Draw from tokens with at least this share of the best one's probability; 0: all");
-  add("--typical-p", params.typical_p, "Locally typical sampling; 1: off");
-  add("--repeat-penalty", params.repeat_penalty, "Divides the logits of tokens that were seen; 1: off");
-  add("--presence-penalty", params.presence_penalty, "Subtracted once from the logit of a token that was seen");
-  add("--frequency-penalty", params.frequency_penalty, "Subtracted from a token's logit for each time it was seen");
-  add("--repeat-last-n", params.penalty_window, "How many last tokens count as seen; -1: all");
-  add("--mirostat-tau", params.mirostat_tau, "The surprise that mirostat aims at, in bits");
-  add("--mirostat-eta", params.mirostat_eta, "How fast mirostat learns");
+      ->check(any_seed())
+      ->type_name("N");
+  const auto add_number = [&](const char* name, float& value, const char* description) {
+    add(name, value, description)->check(any_number())->type_name("X");
+  };
+  const auto add_count = [&](const char* name, std::int32_t& value, const char* description) {
+    add(name, value, description)->check(any_whole_number())->type_name("N");
+  };
+  add_number("--temperature", params.temperature, "0 always takes the most likely token");
+  add_count("--top-k", params.top_k, "Draw from this many most likely tokens; 0: all");
+  add_number("--top-p", params.top_p, "Draw from the fewest tokens that together reach this probability; 1: all");
+  add_number("--min-p", params.min_p,
+             "Draw from tokens with at least this share of the best one's probability; 0: all");
+  add_number("--typical-p", params.typical_p, "Locally typical sampling; 1: off");
+  add_number("--repeat-penalty", params.repeat_penalty, "Divides the logits of tokens that were seen; 1: off");
+  add_number("--presence-penalty", params.presence_penalty, "Subtracted once from the logit of a token that was seen");
+  add_number("--frequency-penalty", params.frequency_penalty,
+             "Subtracted from a token's logit for each time it was seen");
+  add_count("--repeat-last-n", params.penalty_window, "How many last tokens count as seen; -1: all");
+  add_number("--mirostat-tau", params.mirostat_tau, "The surprise that mirostat aims at, in bits");
+  add_number("--mirostat-eta", params.mirostat_eta, "How fast mirostat learns");
   command.add_flag("--mirostat", params.mirostat, "Mirostat 2 instead of the filters")->group("Sampling");
 }
 
@@ -141,11 +146,11 @@ void add_generate(CLI::App& app, CommandContext& context) {
       ->required()
       ->type_name("IDS");
   command->add_option("-n,--max-tokens", options->count, "How many tokens to generate at most")
-      ->check(CLI::Range(1, 1 << 24))
+      ->check(whole_number(1, 1 << 24))
       ->type_name("N")
       ->capture_default_str();
   command->add_option("--seqs", options->sequences, "How many sequences to decode together")
-      ->check(CLI::Range(1, kMaxSequences))
+      ->check(whole_number(1, kMaxSequences))
       ->type_name("B")
       ->capture_default_str();
   command->add_flag("--ignore-eos", options->ignore_eos, "Continue after the vocabulary's end tokens");

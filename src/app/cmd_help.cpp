@@ -11,6 +11,7 @@
 #include "app/completion.h"
 #include "app/man_page.h"
 #include "app/terminal.h"
+#include "app/value_checks.h"
 #include "base/error.h"
 #include "quarrel_version.h"
 
@@ -62,7 +63,7 @@ void add_help(CLI::App& app, CommandContext& context) {
 void add_completion(CLI::App& app, CommandContext& context) {
   CLI::App* command = app.add_subcommand("completion", "Print a script that makes a shell complete this program");
   auto shell = std::make_shared<std::string>();
-  command->add_option("SHELL", *shell, "Which shell")->check(CLI::IsMember({"bash", "zsh", "fish"}))->required();
+  command->add_option("SHELL", *shell, "Which shell")->check(one_of({"bash", "zsh", "fish"}))->required();
   command->footer(
       "Commands, options, files and the names of models are completed.\n\nExamples:\n"
       "  quarrel completion bash > ~/.local/share/bash-completion/completions/quarrel\n"

@@ -13,6 +13,7 @@
 #include "app/settings_in_force.h"
 #include "app/terminal.h"
 #include "app/text_table.h"
+#include "app/value_checks.h"
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/printable.h"
@@ -205,24 +206,24 @@ void add_key(CLI::App& app, CommandContext& context) {
   CLI::App* key = app.add_subcommand("key", "Create, list, revoke and rotate the keys of a server's clients");
   auto command = std::make_shared<KeyCommand>();
   key->add_option("ACTION", command->action, "What to do")
-      ->check(CLI::IsMember({"create", "list", "revoke", "rotate"}))
+      ->check(one_of({"create", "list", "revoke", "rotate"}))
       ->required();
   key->add_option("NAME", command->name, "Which key: 1 to 64 letters, digits, '-', '_', '.' or '@'");
   key->add_flag("--admin", command->admin, "It may also pull, create, copy, delete, load and unload models");
   key->add_option("--model", command->models, "A model that it may use; without any, all")->type_name("MODEL");
   key->add_option("--expires", command->expires, "When it expires: 12h, 90d; default: never")->type_name("TIME");
   key->add_option("--requests-per-minute", command->limits.requests_per_minute, "The most that it may send")
-      ->check(CLI::Range(std::int64_t{1}, kMostALimit))
+      ->check(whole_number(1, kMostALimit))
       ->type_name("N");
   key->add_option("--tokens-per-minute", command->limits.tokens_per_minute,
                   "The most that are read and generated for it")
-      ->check(CLI::Range(std::int64_t{1}, kMostALimit))
+      ->check(whole_number(1, kMostALimit))
       ->type_name("N");
   key->add_option("--concurrency", command->limits.concurrency, "How many of its requests may run at once")
-      ->check(CLI::Range(std::int64_t{1}, kMostALimit))
+      ->check(whole_number(1, kMostALimit))
       ->type_name("N");
   key->add_option("--priority", command->priority, "Of its requests, and the highest that they may ask for")
-      ->check(CLI::IsMember({"interactive", "normal", "batch"}));
+      ->check(one_of({"interactive", "normal", "batch"}));
   key->add_option("--overlap", command->overlap, "How long the old key stays valid after `rotate` (24h)")
       ->type_name("TIME");
   key->add_option("--keys", command->file, "The file of keys; default: as for `serve`")->type_name("FILE");

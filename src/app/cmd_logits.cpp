@@ -6,6 +6,7 @@
 #include "app/input.h"
 #include "app/model_options.h"
 #include "app/token_list.h"
+#include "app/value_checks.h"
 #include "app/workbench.h"
 #include "base/output_file.h"
 #include "session/scoring.h"
@@ -32,7 +33,7 @@ int run_logits(const LogitsOptions& options, Log& log, const Interrupts& interru
   load.executor.batch_rows = options.chunk;
   const auto model = load_model(options.model, options.options, load, log);
   model->require_generation();
-  check_token_ids(tokens, model->spec().vocabulary);
+  check_token_ids(tokens, model->spec().vocabulary, token_list_fault(options.tokens));
   check_fits_context(std::ssize(tokens), model->context());
 
   OutputFile file(options.out);
@@ -65,7 +66,7 @@ void add_logits(CLI::App& app, CommandContext& context) {
       ->required()
       ->type_name("FILE");
   command->add_option("--chunk", options->chunk, "Tokens per step; the result does not depend on it")
-      ->check(CLI::Range(1, kMaxChunk))
+      ->check(whole_number(1, kMaxChunk))
       ->type_name("N")
       ->capture_default_str();
   add_class_option(*command, options->row_class);

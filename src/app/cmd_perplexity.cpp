@@ -11,6 +11,7 @@
 #include "app/model_options.h"
 #include "app/perplexity.h"
 #include "app/token_list.h"
+#include "app/value_checks.h"
 #include "app/workbench.h"
 
 namespace quarrel {
@@ -76,7 +77,7 @@ int run_perplexity(const PerplexityCommand& command, Log& log, const Interrupts&
   const std::string text = read_input(command.file);
   const auto model = load_model(command.model, command.options, {.executor = executor_options(command.options)}, log);
   model->require_generation();
-  check_fits_context(command.window, model->context());
+  check_fits_context(command.window, model->context(), ErrorKind::usage);
   const Tokenizer& tokenizer = model->require_tokenizer();
   const std::vector<TokenId> tokens = perplexity_tokens(tokenizer, text);
   check_token_ids(tokens, model->spec().vocabulary);
@@ -108,11 +109,11 @@ void add_perplexity(CLI::App& app, CommandContext& context) {
   command->add_option("MODEL", options->model, "A GGUF file or the name of a model")->required();
   command->add_option("--file,-f", options->file, "The text; -: standard input")->required()->type_name("FILE");
   command->add_option("--window", options->window, "Tokens per window; the second half of each is scored")
-      ->check(CLI::Range(kSmallestWindow, 1 << 20))
+      ->check(whole_number(kSmallestWindow, 1 << 20))
       ->type_name("N")
       ->capture_default_str();
   command->add_option("--windows", options->windows, "How many windows at most; 0: the whole text")
-      ->check(CLI::Range(0, 1 << 24))
+      ->check(whole_number(0, 1 << 24))
       ->type_name("N")
       ->capture_default_str();
   add_class_option(*command, options->row_class);

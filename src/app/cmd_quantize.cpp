@@ -42,7 +42,7 @@ void add_quantize(CLI::App& app, CommandContext& context) {
   command->add_option("TYPE", arguments->type, "The new type of the matrices")->required();
   command->add_flag("--force", arguments->force, "Overwrite the file");
   command->footer(fmt::format(
-      "Types: {}\nThe _M types give more bits to the tensors that are most sensitive to rounding.\n\nExample:\n"
+      "Types: {}\n\nThe _M types give more bits to the tensors that are most sensitive to rounding.\n\nExample:\n"
       "  quarrel quantize model-f16.gguf model-q4.gguf Q4_K_M",
       target_type_names()));
   command->callback(

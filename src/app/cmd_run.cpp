@@ -28,6 +28,7 @@
 #include "base/printable.h"
 #include "session/generation.h"
 #include "store/store.h"
+#include "text/chat_template.h"
 
 namespace quarrel {
 namespace {
@@ -95,6 +96,11 @@ std::string one_shot_prompt(const RunOptions& options) {
   if (!options.file.empty()) append(without_last_newline(read_input(options.file, kPromptLimit)));
   if (!is_terminal(Stream::input) && options.file != "-")
     append(without_last_newline(read_standard_input(kPromptLimit)));
+  constexpr std::size_t kMost = TemplateLimits{}.output_bytes;
+  if (!options.chat.raw && prompt.size() > kMost) {
+    fail(ErrorKind::bad_input, "the prompt is too long: it has {} bytes, and a chat takes {} at most", prompt.size(),
+         kMost);
+  }
   if (prompt.find_first_not_of(" \t\r\n") == std::string::npos) {
     fail(ErrorKind::usage,
          "there is no prompt: give one after the model's name, in a file (-f) or on standard input, or start from a "
@@ -161,6 +167,15 @@ int answer_once(ChatSession& session, const RunOptions& options, const std::stri
   return reply.reason == FinishReason::cancelled ? kInterruptedExit : 0;
 }
 
+// The one mistake of the command line that needs the model to be seen.
+void check_biases(const ChatSession& session, const GivenParameters& given) {
+  const std::int32_t vocabulary = session.facts().vocabulary;
+  for (const auto& [token, bias] : session.parameters(given).sampling.logit_bias) {
+    if (token < vocabulary) continue;
+    fail(ErrorKind::usage, "--logit-bias: token {} is not in the model's vocabulary of {} tokens", token, vocabulary);
+  }
+}
+
 // A server of this user that holds the model already; null: it is to be loaded here. What is wrong with a server is
 // told, and no reason to give up.
 std::unique_ptr<ChatSession> find_served(const RunOptions& options, const std::string& name, Log& log) {
@@ -216,6 +231,7 @@ int run(RunOptions options, Log& log) {
     return load_chat(model, options.chat, device, log);
   };
   std::unique_ptr<ChatSession> session = open(options.model, ChatLoop::Where::anywhere);
+  check_biases(*session, options.given);
   if (chat) {
     ChatLoop(std::move(session), options.model, options.given, open, asked_with).run();
     return 0;

@@ -2,10 +2,14 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <set>
+
 #include <CLI/CLI.hpp>
 
 #include "base/nearest.h"
 #include "base/printable.h"
+#include "convert/target_type.h"
 #include "store/pull.h"
 
 namespace quarrel {
@@ -25,12 +29,22 @@ std::vector<std::string> choices_of(const std::string& type) {
 
 ArgumentKind kind_of(std::string_view value) {
   if (value == "MODEL" || value == "SOURCE") return ArgumentKind::model;
-  if (value == "FILE" || value == "SUITE") return ArgumentKind::file;
+  if (value.ends_with("FILE") || value == "PATH" || value == "SUITE") return ArgumentKind::file;
   if (value == "FOLDER") return ArgumentKind::folder;
   return ArgumentKind::text;
 }
 
-ArgumentReference read_argument(const CLI::Option& option, bool positional) {
+std::vector<std::string> names_of(const std::set<CLI::Option*>& options) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : options) names.push_back(option->get_name());
+  std::ranges::sort(names);  // the set has them by address
+  return names;
+}
+
+}  // namespace
+
+ArgumentReference read_argument(const CLI::Option& option) {
+  const bool positional = option.get_positional();
   ArgumentReference result;
   const std::string type = option.get_type_name();
   if (positional) {
@@ -39,25 +53,25 @@ ArgumentReference read_argument(const CLI::Option& option, bool positional) {
   } else {
     for (const std::string& name : option.get_snames()) result.names.push_back("-" + name);
     for (const std::string& name : option.get_lnames()) result.names.push_back("--" + name);
-    if (option.get_type_size_max() > 0) result.value = type.substr(0, type.find(':'));
+    if (option.get_type_size_max() > 0) result.value = type.substr(0, type.find(":{"));
   }
   result.description = option.get_description();
   result.fallback = option.get_default_str();
   result.choices = choices_of(type);
   result.kind = result.choices.empty() ? kind_of(result.value) : ArgumentKind::choice;
   result.required = option.get_required();
-  result.repeats = positional && option.get_expected_max() > 1;
+  result.repeats = option.get_expected_max() > 1;
+  result.needs = names_of(option.get_needs());
+  result.excludes = names_of(option.get_excludes());
   return result;
 }
+
+namespace {
 
 void read_options(const CLI::App& app, std::vector<ArgumentReference>& positionals,
                   std::vector<ArgumentReference>& options) {
   for (const CLI::Option* option : app.get_options()) {
-    if (option->get_positional()) {
-      positionals.push_back(read_argument(*option, true));
-    } else {
-      options.push_back(read_argument(*option, false));
-    }
+    (option->get_positional() ? positionals : options).push_back(read_argument(*option));
   }
 }
 
@@ -66,22 +80,32 @@ void offer(ArgumentReference& argument, std::vector<std::string> choices) {
   argument.choices = std::move(choices);
 }
 
+std::vector<std::string> command_words(const ProgramReference& program) {
+  std::vector<std::string> names;
+  for (const CommandReference& command : program.commands) {
+    const std::vector<std::string> spelled = spellings(command);
+    names.insert(names.end(), spelled.begin(), spelled.end());
+  }
+  return names;
+}
+
 // Arguments whose words are known, though any word may be given.
 void add_known_words(ProgramReference& program) {
+  std::vector<std::string> types;
+  for (const TargetType& type : target_types()) types.emplace_back(type.name);
+  std::vector<std::string> pulled;
+  for (const Pullable& row : pullables()) pulled.emplace_back(row.name);
   for (CommandReference& command : program.commands) {
+    for (std::vector<ArgumentReference>* arguments : {&command.positionals, &command.options}) {
+      for (ArgumentReference& argument : *arguments) {
+        if (argument.value == "TYPE" && argument.choices.empty()) offer(argument, types);
+      }
+    }
     if (command.positionals.empty()) continue;
     ArgumentReference& first = command.positionals.front();
     if (command.name == "rm") first.kind = ArgumentKind::model;
-    if (command.name == "pull") {
-      std::vector<std::string> names;
-      for (const Pullable& row : pullables()) names.emplace_back(row.name);
-      offer(first, std::move(names));
-    }
-    if (command.name == "help") {
-      std::vector<std::string> names;
-      for (const CommandReference& other : program.commands) names.push_back(other.name);
-      offer(first, std::move(names));
-    }
+    if (command.name == "pull") offer(first, pulled);
+    if (command.name == "help") offer(first, command_words(program));
   }
 }
 

@@ -9,7 +9,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace quarrel {
 
@@ -25,6 +26,8 @@ struct ArgumentReference {
   std::vector<std::string> choices;
   bool required = false;
   bool repeats = false;
+  std::vector<std::string> needs = {};  // options that must be given too
+  std::vector<std::string> excludes = {};
 };
 
 struct CommandReference {
@@ -36,6 +39,9 @@ struct CommandReference {
   std::string footer;
 };
 
+// Its name, then its other names.
+std::vector<std::string> spellings(const CommandReference& command);
+
 struct ProgramReference {
   std::string name;
   std::string version;
@@ -45,6 +51,11 @@ struct ProgramReference {
 };
 
 ProgramReference read_reference(const CLI::App& app, std::string version);
+ArgumentReference read_argument(const CLI::Option& option);
+
+// What the help and the manual page say of it: its description, the words it may be unless that has them, its default,
+// and which other options it goes with.
+std::string explained(const ArgumentReference& argument);
 
 // What the whole program documents once: shown by the help and the manual page.
 struct NamedText {

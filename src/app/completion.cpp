@@ -33,12 +33,6 @@ std::string zsh_text(std::string_view text) {
   return result;
 }
 
-std::vector<std::string> spellings(const CommandReference& command) {
-  std::vector<std::string> names{command.name};
-  names.insert(names.end(), command.aliases.begin(), command.aliases.end());
-  return names;
-}
-
 std::string all_names(const std::vector<ArgumentReference>& options) {
   std::vector<std::string> names;
   for (const ArgumentReference& option : options) names.insert(names.end(), option.names.begin(), option.names.end());
@@ -181,7 +175,9 @@ std::string fish_positionals(const CommandReference& command, const std::string&
 
 std::string bash_completion(const ProgramReference& program) {
   std::vector<std::string> names;
-  for (const CommandReference& command : program.commands) names.push_back(command.name);
+  for (const CommandReference& command : program.commands) {
+    for (const std::string& name : spellings(command)) names.push_back(name);
+  }
   std::string text(kBashStart);
   text += fmt::format("  if ((COMP_CWORD == 1)); then _quarrel_words {}; return; fi\n",
                       shell_quoted(fmt::format("{} {}", fmt::join(names, " "), all_names(program.options))));
@@ -197,7 +193,9 @@ std::string zsh_completion(const ProgramReference& program) {
       "  _alternative \"models:model:(${names//:/\\\\:})\" 'files:file:_files'\n}\n";
   text += "_quarrel() {\n  local state line\n  local -a commands\n  commands=(\n";
   for (const CommandReference& command : program.commands) {
-    text += fmt::format("    {}\n", shell_quoted(fmt::format("{}:{}", command.name, zsh_text(command.description))));
+    for (const std::string& name : spellings(command)) {
+      text += fmt::format("    {}\n", shell_quoted(fmt::format("{}:{}", name, zsh_text(command.description))));
+    }
   }
   text += "  )\n  _arguments -C";
   for (const ArgumentReference& option : program.options) text += zsh_option(option);
@@ -216,7 +214,8 @@ std::string fish_completion(const ProgramReference& program) {
       "complete -c quarrel -n __fish_use_subcommand -f\n";
   for (const ArgumentReference& option : program.options) text += fish_option(option, "__fish_use_subcommand");
   for (const CommandReference& command : program.commands) {
-    text += fmt::format("complete -c quarrel -n __fish_use_subcommand -f -a {} -d {}\n", command.name,
+    text += fmt::format("complete -c quarrel -n __fish_use_subcommand -f -a {} -d {}\n",
+                        fish_quoted(fmt::format("{}", fmt::join(spellings(command), " "))),
                         fish_quoted(command.description));
     const std::string condition = fmt::format("__fish_seen_subcommand_from {}", fmt::join(spellings(command), " "));
     for (const ArgumentReference& option : command.options) text += fish_option(option, condition);

@@ -66,6 +66,7 @@ LocalChat::LocalChat(const ResolvedModel& model, const ChatOptions& options, std
       .executor = executor_options(options.model), .chat_template = selection_of(options), .recommended_context = true};
   load.executor.snapshots = kSnapshots;
   model_ = LoadedModel::load(model, std::move(device), load, log);
+  warn_of_unused(load.executor, model_->executor().plan(), log);
   model_->require_generation();
   model_->require_tokenizer();
   if (!options.raw) model_->require_template();
@@ -78,6 +79,7 @@ LocalChat::LocalChat(const ResolvedModel& model, const ChatOptions& options, std
             .license = std::string(executor.file().string("general.license").value_or("")),
             .template_origin = model_->chat_template() == nullptr ? "" : model_->template_origin(),
             .context = model_->context(),
+            .vocabulary = model_->spec().vocabulary,
             .load_seconds = model_->load_seconds(),
             .recommended = model_->recommended()};
 }

@@ -16,15 +16,15 @@ std::string file_text(const std::string& path) {
 
 }  // namespace
 
-void add_longbow_flags(CLI::App& command, LongbowFlags& flags) {
-  command.add_option("--token-file", flags.token_file, "A file with the token that the store asks for")
-      ->type_name("FILE");
-  command
-      .add_option("--ca-file", flags.authorities, "Certificates that are trusted instead of the system's (longbow+tls)")
-      ->type_name("FILE");
-  command.add_option("--cert-file", flags.certificate, "A client certificate, if the store asks for one")
-      ->type_name("FILE");
-  command.add_option("--key-file", flags.key, "Its key")->type_name("FILE");
+void add_longbow_flags(CLI::App& command, LongbowFlags& flags, CLI::Option* address) {
+  const auto add = [&](const char* name, std::string& file, const char* description) {
+    CLI::Option* option = command.add_option(name, file, description)->type_name("FILE");
+    if (address != nullptr) option->needs(address);
+  };
+  add("--token-file", flags.token_file, "A file with the token that the store asks for");
+  add("--ca-file", flags.authorities, "Certificates that are trusted instead of the system's (longbow+tls)");
+  add("--cert-file", flags.certificate, "A client certificate, if the store asks for one");
+  add("--key-file", flags.key, "Its key");
 }
 
 LongbowOptions longbow_options(const LongbowFlags& flags) {

@@ -8,7 +8,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace quarrel {
 
@@ -19,7 +20,8 @@ struct LongbowFlags {
   std::string key = {};
 };
 
-void add_longbow_flags(CLI::App& command, LongbowFlags& flags);
+// `address`: the option that names a store, without which they mean nothing; null: the command always has one.
+void add_longbow_flags(CLI::App& command, LongbowFlags& flags, CLI::Option* address = nullptr);
 
 // The files' contents. Throws Error of those that cannot be read.
 LongbowOptions longbow_options(const LongbowFlags& flags);

@@ -5,16 +5,19 @@
 
 #include <csignal>
 #include <cstdio>
+#include <memory>
 #include <new>
 #include <system_error>
-#include <vector>
 
 #include <CLI/CLI.hpp>
 
 #include "app/command_reference.h"
 #include "app/commands.h"
+#include "app/help_format.h"
+#include "app/parse_mistake.h"
 #include "app/style.h"
 #include "app/terminal.h"
+#include "app/text_table.h"
 #include "backend/create.h"
 #include "base/error.h"
 #include "base/printable.h"
@@ -66,27 +69,23 @@ void add_commands(CLI::App& app, CommandContext& context) {
 }
 
 // What stands below the list of commands.
-std::string footer() {
+std::string footer(std::size_t width) {
   std::string text = "Exit codes:\n";
-  for (const NamedText& code : exit_codes()) text += fmt::format("  {:<4}{}\n", code.name, code.text);
+  for (const NamedText& code : exit_codes()) text += field_line(code.name, code.text, 6, width);
   text += "\nExamples:\n  quarrel run default \"Why is the sky blue?\"\n  quarrel inspect model.gguf\n";
   return text + "\n`quarrel help COMMAND` shows more.";
 }
 
-// What the parser throws: a call for help or the version, which it prints, or a mistake.
-int finish_parsing(CLI::App& app, const CLI::ParseError& error) {
-  if (error.get_exit_code() == 0) return app.exit(error);
-  const std::vector<std::string> rest = app.remaining();
-  if (app.get_subcommands().empty() && !rest.empty() && !rest.front().starts_with('-')) {
-    say(unknown_command(app, rest.front()));
+// What the parser throws: a call for help or the version, or a mistake.
+int finish_parsing(const CLI::App& app, const CLI::ParseError& error) {
+  if (error.get_exit_code() != 0) {
+    say(parse_mistake(app, error));
     return kUsage;
   }
-  std::string sentence = printable(error.what(), 400);
-  for (const CLI::App* command : app.get_subcommands()) {
-    sentence += fmt::format(" (see quarrel {} --help)", command->get_name());
-  }
-  say(sentence);
-  return kUsage;
+  // Not by the parser, which would not notice that it cannot be written.
+  const bool version = dynamic_cast<const CLI::CallForVersion*>(&error) != nullptr;
+  write_output(version ? version_text() + "\n" : app.help());
+  return 0;
 }
 
 int parse_and_run(int argc, char** argv) {
@@ -96,7 +95,9 @@ int parse_and_run(int argc, char** argv) {
   app.set_version_flag("--version", version_text, "Print version, commit, build and the SIMD levels of this machine");
   app.set_help_flag("-h,--help", "Print this help");
   app.require_subcommand(0, 1);
-  app.footer(footer());
+  const std::size_t width = help_width();
+  app.formatter(std::make_shared<HelpFormat>(width));  // the commands take it over
+  app.footer(footer(width));
   add_commands(app, context);
   try {
     app.parse(argc, argv);
@@ -115,6 +116,7 @@ int parse_and_run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  keep_standard_streams();
   // A reader that goes away is told by the write, not by a signal.
   std::signal(SIGPIPE, SIG_IGN);
   try {

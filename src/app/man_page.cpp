@@ -50,14 +50,7 @@ std::string argument_entry(const ArgumentReference& argument, bool positional) {
     head += positional ? italic(name) : bold(name);
   }
   if (!positional && !argument.value.empty()) head += " " + italic(argument.value);
-  std::string text = escaped(argument.description);
-  if (!argument.choices.empty() && argument.choices.size() <= 8) {
-    std::string words;
-    for (const std::string& choice : argument.choices) words += (words.empty() ? "" : ", ") + bold(choice);
-    text += fmt::format(" ({})", words);
-  }
-  if (!argument.fallback.empty()) text += fmt::format(" [{}]", escaped(argument.fallback));
-  return fmt::format(".TP\n{}\n{}\n", head, text);
+  return fmt::format(".TP\n{}\n{}\n", head, escaped(explained(argument)));
 }
 
 std::string command_section(const ProgramReference& program, const CommandReference& command) {

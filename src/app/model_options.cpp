@@ -1,6 +1,6 @@
 #include "app/model_options.h"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cctype>
@@ -15,6 +15,7 @@
 
 #include "app/progress_bar.h"
 #include "app/terminal.h"
+#include "app/value_checks.h"
 #include "base/clock.h"
 #include "base/cpu_topology.h"
 #include "base/error.h"
@@ -56,11 +57,9 @@ std::function<void(std::uint64_t, std::uint64_t)> load_progress() {
 const std::vector<ModelOptionRow>& model_option_rows() {
   using Options = ModelOptions;
   static const std::vector<ModelOptionRow> rows = {
-      {"--backend",
-       "NAME",
-       fmt::format("Where the model runs: {}; auto is a GPU if one can be used", fmt::join(built_in_backends(), ", ")),
-       {"auto", "cpu", "cuda", "reference"},
-       &Options::backend},
+      {"--backend", "NAME",
+       "Where the model runs; auto is a GPU if one can be used; cuda is there if its module lies beside the program",
+       built_in_backends(), &Options::backend},
       {"--device", "NAME[:N]", "The same with a number, where there are several: cuda:1", {}, &Options::device},
       {"-t,--threads", "N", "Threads to use; 0: one per core that the process may use", {}, &Options::threads},
       {"--pin", "", "Keep each thread on a core of its own: for a machine that does nothing else", {}, &Options::pin},
@@ -107,11 +106,11 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
     if (const auto* flag = std::get_if<bool ModelOptions::*>(&row.member)) {
       option = command.add_flag(row.flags, options.*(*flag), row.help);
     } else if (const auto* number = std::get_if<int ModelOptions::*>(&row.member)) {
-      option = command.add_option(row.flags, options.*(*number), row.help)->check(CLI::NonNegativeNumber);
+      option = command.add_option(row.flags, options.*(*number), row.help)->check(whole_number(0));
     } else {
       option = command.add_option(row.flags, options.*std::get<std::string ModelOptions::*>(row.member), row.help);
     }
-    if (!row.choices.empty()) option->check(CLI::IsMember(row.choices));
+    if (!row.choices.empty()) option->check(one_of(row.choices));
     if (*row.type != '\0') option->type_name(row.type)->capture_default_str();
     option->group("Model");
   }
@@ -143,6 +142,8 @@ DeviceOptions parse_device(const std::string& text) {
 ExecutorOptions executor_options(const ModelOptions& options) {
   ExecutorOptions result;
   if (!options.context.empty()) result.context = parse_count(options.context, "--ctx");
+  if (result.context == 1)
+    fail(ErrorKind::usage, "--ctx: a context of 1 token has no room for an answer; 2 are the least");
   if (result.context > kMostContext) {
     fail(ErrorKind::usage, "--ctx: a context of {} tokens is too long; {} are the most", result.context, kMostContext);
   }
@@ -157,6 +158,12 @@ ExecutorOptions executor_options(const ModelOptions& options) {
   if (!options.memory_budget.empty()) result.memory_budget = parse_bytes(options.memory_budget, "--memory-budget");
   if (!options.expert_memory.empty()) result.expert_memory = parse_bytes(options.expert_memory, "--expert-memory");
   return result;
+}
+
+void warn_of_unused(const ExecutorOptions& options, const MemoryPlan& plan, Log& log) {
+  if (options.expert_memory && plan.expert_weights == 0) {
+    log.warn("--expert-memory has no effect: the model has no experts");
+  }
 }
 
 std::uint64_t parse_bytes(const std::string& text, const char* option) {

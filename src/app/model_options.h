@@ -49,6 +49,8 @@ std::unique_ptr<Device> open_device(const ModelOptions& options, Log& log);
 // "cuda:1" to a backend and which of its devices; throws Error(usage).
 DeviceOptions parse_device(const std::string& text);
 ExecutorOptions executor_options(const ModelOptions& options);
+// Tells `log` of what was asked for and has no effect on this model.
+void warn_of_unused(const ExecutorOptions& options, const MemoryPlan& plan, Log& log);
 
 // "4096", "32k", "1M" to a number; throws Error(usage).
 int parse_count(const std::string& text, const char* option);

@@ -15,6 +15,7 @@
 #include "app/serve_bench.h"
 #include "app/serve_report.h"
 #include "app/token_list.h"
+#include "app/value_checks.h"
 #include "app/workbench.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -65,7 +66,7 @@ ServeBenchSettings resolve(const ServeBenchCommand& command) {
 
 // Only as much context as the load fills, and not more than the model was trained for unless the user insists.
 std::int32_t needed_context(const LoadSettings& load, const ModelSpec& spec, std::int32_t given) {
-  check_fits_context(longest_text(load), given > 0 ? given : spec.context_length);
+  check_fits_context(longest_text(load), given > 0 ? given : spec.context_length, ErrorKind::usage);
   return given > 0 ? given : static_cast<std::int32_t>(longest_text(load));
 }
 
@@ -114,36 +115,36 @@ void add_serve_options(CLI::App& command, CLI::Option* serve, ServeBenchCommand&
   };
   LoadSettings& load = options.load;
   CLI::Option* clients = add("--clients", load.clients, "N", "Clients; each sends its next request when its last ended")
-                             ->check(CLI::Range(1, kMostLoadClients))
+                             ->check(whole_number(1, kMostLoadClients))
                              ->capture_default_str();
   add("--rate", load.rate, "R", "Requests arrive at random times instead, this many per second")
-      ->check(CLI::Range(kLeastRate, kMostRate))
+      ->check(number(kLeastRate, kMostRate))
       ->excludes(clients);
   add("--requests", load.requests, "N", "How many in all; default: 4 per client, 64 with --rate")
-      ->check(CLI::Range(1, kMostLoadRequests));
+      ->check(whole_number(1, kMostLoadRequests));
   add("--prompt-tokens", options.prompt_tokens, "MIN[:MAX]", "Tokens of a prompt; lengths between are equally likely")
       ->capture_default_str();
   add("--output-tokens", options.output_tokens, "MIN[:MAX]", "Tokens of an answer")->capture_default_str();
   add("--shared-prefix", load.shared_prefix, "N", "First tokens that all prompts have in common")
-      ->check(CLI::Range(0, kMostLoadTokens))
+      ->check(whole_number(0, kMostLoadTokens))
       ->capture_default_str();
   add("--long-prompt", load.long_prompt, "N", "One more request with a prompt of this length, among the others")
-      ->check(CLI::Range(1, kMostLoadTokens));
+      ->check(whole_number(1, kMostLoadTokens));
   add("--sequences", options.sequences, "N", "Answers computed at once; default: one per client, at most 64")
-      ->check(CLI::Range(1, kMostSequences));
+      ->check(whole_number(1, kMostSequences));
   add("--cache-tokens", options.cache_tokens, "N",
       "Tokens that the cache holds; default: as many texts of the greatest length as --sequences")
-      ->check(CLI::Range(1, std::numeric_limits<std::int32_t>::max()));
-  add("--chunk", options.chunk, "N", "Most rows per step; default: 512")->check(CLI::Range(1, 1 << 16));
-  add("--seed", load.seed, "N", "Seed of lengths, tokens and arrival times")->capture_default_str();
+      ->check(whole_number(1));
+  add("--chunk", options.chunk, "N", "Most rows per step; default: 512")->check(whole_number(1, 1 << 16));
+  add("--seed", load.seed, "N", "Seed of lengths, tokens and arrival times")->check(any_seed())->capture_default_str();
   CLI::Option* beside =
       add("--beside", options.beside, "MODEL", "Another model on the same device that embeds texts at the same time");
   add("--beside-texts", options.neighbour.texts, "N", "How many texts it has at once")
-      ->check(CLI::Range(1, 1 << 16))
+      ->check(whole_number(1, 1 << 16))
       ->needs(beside)
       ->capture_default_str();
   add("--beside-tokens", options.neighbour.tokens, "N", "Tokens of each")
-      ->check(CLI::Range(1, 1 << 16))
+      ->check(whole_number(1, 1 << 16))
       ->needs(beside)
       ->capture_default_str();
   command.add_flag("--no-prefix-cache", options.no_prefix_cache, "Compute every prompt from its first token")

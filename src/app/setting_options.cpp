@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include "app/settings_in_force.h"
+#include "app/value_checks.h"
 
 namespace quarrel {
 namespace {
@@ -48,7 +49,7 @@ void add_flag_of(CLI::App& command, GivenSettings& given, const SettingInfo& inf
     option = command.add_option_function<std::vector<std::string>>(info.flags, take, help);
     option->allow_extra_args(false)->type_name(info.value_name);
     if (info.kind != SettingKind::texts) option->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-    if (!info.choices.empty()) option->check(CLI::IsMember(info.choices));
+    if (!info.choices.empty()) option->check(one_of(info.choices));
     if (!info.fallback.empty()) option->default_str(info.fallback);
   }
   option->group(group_of(info));

@@ -1,5 +1,6 @@
 #include "app/terminal.h"
 
+#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -34,6 +35,14 @@ extern "C" void on_interrupt(int number) {
 }
 
 }  // namespace
+
+void keep_standard_streams() noexcept {
+  for (const Stream stream : {Stream::input, Stream::output, Stream::error}) {
+    const bool closed = ::fcntl(static_cast<int>(stream), F_GETFD) < 0 && errno == EBADF;
+    // The lowest free number is the stream's, since those below it are open by now.
+    if (closed) static_cast<void>(::open("/dev/null", O_RDONLY));
+  }
+}
 
 bool is_terminal(Stream stream) noexcept { return ::isatty(static_cast<int>(stream)) == 1; }
 

@@ -11,6 +11,10 @@ namespace quarrel {
 
 enum class Stream { input = 0, output = 1, error = 2 };
 
+// A stream that came closed is read as empty and cannot be written to, and no file that is opened later gets its
+// number: called once, before any is.
+void keep_standard_streams() noexcept;
+
 bool is_terminal(Stream stream) noexcept;
 struct TerminalSize {
   int columns = 80;

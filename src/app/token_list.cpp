@@ -61,24 +61,31 @@ std::vector<TokenId> parse_token_list(std::string_view text) {
   }
 }
 
-std::vector<TokenId> read_token_list(const std::string& argument) {
-  if (!argument.starts_with('@')) return parse_token_list(argument);
-  return parse_token_list(read_input(argument.substr(1), kMaxTokenFileBytes));
+ErrorKind token_list_fault(const std::string& argument) {
+  return argument.starts_with('@') ? ErrorKind::bad_input : ErrorKind::usage;
 }
 
-void check_token_ids(std::span<const TokenId> tokens, std::int32_t vocabulary) {
+std::vector<TokenId> read_token_list(const std::string& argument) {
+  if (argument.starts_with('@')) return parse_token_list(read_input(argument.substr(1), kMaxTokenFileBytes));
+  try {
+    return parse_token_list(argument);
+  } catch (const Error& error) {
+    fail(token_list_fault(argument), "--tokens: {}", error.what());
+  }
+}
+
+void check_token_ids(std::span<const TokenId> tokens, std::int32_t vocabulary, ErrorKind fault) {
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] < 0 || tokens[i] >= vocabulary) {
-      fail(ErrorKind::bad_input,
-           "the token id {} (number {} of the list) is not in the model's vocabulary of {} tokens", tokens[i], i + 1,
-           vocabulary);
+      fail(fault, "the token id {} (number {} of the list) is not in the model's vocabulary of {} tokens", tokens[i],
+           i + 1, vocabulary);
     }
   }
 }
 
-void check_fits_context(std::int64_t needed, std::int32_t context) {
+void check_fits_context(std::int64_t needed, std::int32_t context, ErrorKind fault) {
   if (needed > context) {
-    fail(ErrorKind::bad_input, "this needs {} positions, but the context holds only {} (--ctx)", needed, context);
+    fail(fault, "this needs {} positions, but the context holds only {} (--ctx)", needed, context);
   }
 }
 

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
 #include "base/token.h"
 
 namespace quarrel {
@@ -19,13 +20,18 @@ inline constexpr std::size_t kMaxTokenFileBytes = std::size_t{256} << 20;
 // Throws Error(bad_input) for anything but decimal ids, an empty list or one that is too long.
 std::vector<TokenId> parse_token_list(std::string_view text);
 
-// The argument itself, or after @ the file it names. Throws as parse_token_list, and Error(not_found, io) for the file.
+// What a list that cannot be used is: wrong usage where the argument is the list itself, else a file's bad input.
+ErrorKind token_list_fault(const std::string& argument);
+
+// The argument itself, or after @ the file it names. Throws as parse_token_list, but of that kind, and
+// Error(not_found, io) for the file.
 std::vector<TokenId> read_token_list(const std::string& argument);
 
-// Throws Error(bad_input) that names the first id outside [0, vocabulary) and its place.
-void check_token_ids(std::span<const TokenId> tokens, std::int32_t vocabulary);
+// Throws an Error of the kind that names the first id outside [0, vocabulary) and its place.
+void check_token_ids(std::span<const TokenId> tokens, std::int32_t vocabulary, ErrorKind fault = ErrorKind::bad_input);
 
-// Throws Error(bad_input) with both numbers when `needed` positions exceed the context.
-void check_fits_context(std::int64_t needed, std::int32_t context);
+// Throws an Error of the kind with both numbers when `needed` positions exceed the context: usage where an option's
+// value needs them, and not a text's length.
+void check_fits_context(std::int64_t needed, std::int32_t context, ErrorKind fault = ErrorKind::bad_input);
 
 }  // namespace quarrel

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "app/value_checks.h"
 #include "base/error.h"
 #include "base/printable.h"
 #include "store/store.h"
@@ -26,12 +27,14 @@ std::shared_ptr<LoadedModel> load_model(GgufFile file, std::shared_ptr<Device> d
   ResolvedModel known;
   known.path = file.path();
   known.name = file.path().stem().string();
-  return LoadedModel::load(std::move(file), known, std::move(device), load, log);
+  auto model = LoadedModel::load(std::move(file), known, std::move(device), load, log);
+  warn_of_unused(load.executor, model->executor().plan(), log);
+  return model;
 }
 
 CLI::Option* add_class_option(CLI::App& command, std::string& value) {
   return command.add_option("--class", value, "Which arithmetic: that of prompt rows or of generated rows")
-      ->check(CLI::IsMember({"prompt", "generated"}))
+      ->check(one_of({"prompt", "generated"}))
       ->type_name("CLASS")
       ->capture_default_str();
 }

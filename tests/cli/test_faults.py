@@ -2,9 +2,11 @@
 """The same fault ends every command with the same exit code; nothing is ignored or changed without a word."""
 import json
 import os
+import re
+import subprocess
 import unittest
 
-from harness import ProgramTest
+from harness import QUARREL, TIMEOUT, ProgramTest
 
 
 class SameFaultSameCode(ProgramTest):
@@ -48,12 +50,14 @@ class SameFaultSameCode(ProgramTest):
         self.each(2, ["folder"], self.reading(self.folder), input="[]")
 
     def test_options_of_a_model(self):
-        for options, words in ((("--backend", "abacus"), ["--backend", "auto,cpu,cuda,reference"]),
+        for options, words in ((("--backend", "abacus"), ["--backend", "'abacus' is not one of cpu", "reference, auto"]),
                                (("--frob",), ["--frob"]),
                                (("--ctx", "lots"), ["--ctx", "'lots'"]),
                                (("--ctx", "0"), ["--ctx", "'0'"]),
+                               (("--ctx", "1"), ["--ctx", "2 are the least"]),
                                (("--ctx", "900M"), ["--ctx", "too long"]),
-                               (("--threads", "-1"), ["--threads"]),
+                               (("--threads", "-1"), ["--threads: '-1' is not a whole number from 0 on"]),
+                               (("--threads", "many"), ["--threads: 'many' is not a whole number"]),
                                (("--threads", "100000"), ["--threads", "100000", "the most"]),
                                (("--memory-budget", "much"), ["--memory-budget", "'much'"]),
                                (("--kv", "f8"), ["--kv", "f16"])):
@@ -91,16 +95,24 @@ class SameFaultSameCode(ProgramTest):
                                         ("generate", self.toy, "--tokens", "1", *options)))
 
     def test_tokens(self):
-        for tokens in ("x", "1,,2", "99999999", "-3"):
-            self.each(1, ["token"], (("generate", self.toy, "--tokens=" + tokens),
-                                     ("logits", self.toy, "--out", self.out, "--tokens=" + tokens),
-                                     ("embed", self.toy, "--tokens=" + tokens)))
+        file = self.path("tokens.txt")
+        for tokens in ("", "x", "1,,2", "99999999", "-3"):
+            with open(file, "w", encoding="utf-8") as written:
+                written.write(tokens)
+            # What stands on the command line is wrong usage, what stands in a file is a bad file.
+            for code, argument in ((2, tokens), (1, "@" + file)):
+                self.each(code, ["token"], (("generate", self.toy, "--tokens=" + argument),
+                                            ("logits", self.toy, "--out", self.out, "--tokens=" + argument),
+                                            ("embed", self.toy, "--tokens=" + argument)))
+        self.refuse(2, ["--logit-bias", "99999999", "vocabulary"], "run", self.toy, "hi", "--logit-bias", "99999999=1")
 
     def test_what_does_not_fit_the_context(self):
         long = ",".join(["1"] * 600)
         self.each(1, ["context"], (("generate", self.toy, "--tokens", long), ("run", self.toy, "word " * 600),
-                                   ("logits", self.toy, "--out", self.out, "--tokens", long),
-                                   ("bench", self.toy, "-p", "600"), ("bench", self.toy, "-p", "0", "-n", "600"),
+                                   ("logits", self.toy, "--out", self.out, "--tokens", long)))
+        # It is not a text that is too long but a number that is too large.
+        self.each(2, ["context"], (("bench", self.toy, "-p", "600"), ("bench", self.toy, "-p", "0", "-n", "600"),
+                                   ("bench", self.toy, "--serve", "--prompt-tokens", "600"),
                                    ("perplexity", self.toy, "--file", self.text, "--window", "600")))
 
     def test_models_that_only_embed(self):
@@ -114,12 +126,29 @@ class NothingSilent(ProgramTest):
         self.refuse(2, ["--raw", "--system"], "run", self.toy, "hi", "--raw", "--system", "Be brief.")
         self.refuse(2, ["--stop", "empty"], "run", self.toy, "hi", "--stop", "")
         self.refuse(2, ["--logit-bias", "empty"], "run", self.toy, "hi", "--logit-bias", "")
+        self.refuse(2, ["--json and --names exclude each other"], "list", "--json", "--names")
+
+    def test_options_that_mean_nothing_alone(self):
+        for option in ("--token-file", "--ca-file", "--cert-file", "--key-file"):
+            self.refuse(2, [f"{option} needs --context"], "run", self.toy, "hi", option, self.toy)
+            self.refuse(2, [f"{option} needs --to"], "embed", self.toy, "hi", option, self.toy)
+
+    def test_memory_for_experts_that_are_not_there_is_warned_of(self):
+        for command in (("run", self.toy, "hi", "-n", "1"), ("generate", self.toy, "--tokens", "1", "-n", "1"),
+                        ("estimate", self.toy)):
+            self.assertEqual(self.succeed(*command, "--expert-memory", "1G").err,
+                             "warning: --expert-memory has no effect: the model has no experts\n")
+        experts = self.make_toy("mixtral", "experts.gguf")
+        self.assertEqual(self.succeed("estimate", experts, "--expert-memory", "1G").err, "")
 
     def test_messages_have_the_names_of_the_options(self):
         for command in (("run", self.toy, "hi"), ("generate", self.toy, "--tokens", "1")):
             self.assertIn("--repeat-last-n must be -1", self.refuse(2, [], *command, "--repeat-last-n", "-5").err)
             self.assertIn("--top-p must be between", self.refuse(2, [], *command, "--top-p", "7").err)
         self.assertIn("--max-tokens: '-2' is not a number of tokens", self.refuse(2, [], "run", self.toy, "hi", "-n", "-2").err)
+        for command in (("run", self.toy, "hi"), ("generate", self.toy, "--tokens", "1")):
+            self.assertIn("--temperature: 'warm' is not a number", self.refuse(2, [], *command, "--temperature", "warm").err)
+            self.assertIn("--top-k: 'few' is not a whole number", self.refuse(2, [], *command, "--top-k", "few").err)
         self.assertIn("'-1' is not a seed",
                       self.refuse(2, [], "generate", self.toy, "--tokens", "1", "--seed", "-1").err)
         self.succeed("run", self.toy, "hi", "-n", "2", "--seed", "-1")  # another one each time, as with Ollama
@@ -158,8 +187,61 @@ class NothingSilent(ProgramTest):
                          ask("Read:\n\nDear parrot\n\nThanks")["prompt_tokens"])
 
     def test_the_help_lists_the_backends_of_this_build(self):
-        out = self.succeed("run", "--help").out.decode()
-        self.assertRegex(out, r"Where the model runs: cpu,( cuda,)?\s+reference,\s+auto")
+        out = " ".join(self.succeed("run", "--help").out.decode().split())
+        listed = re.search(r"Where the model runs[^(]*\((cpu,( cuda,)? reference, auto)\) \[cpu\]", out)
+        refusal = self.refuse(2, ["--backend"], "estimate", self.toy, "--backend", "abacus").err
+        self.assertIn(f"is not one of {listed[1]} ", refusal)
+
+    def test_a_closed_standard_input_is_an_empty_one(self):
+        def closed(redirection, *arguments):
+            line = f'"$0" "$@" {redirection}'
+            return subprocess.run(["bash", "-c", line, QUARREL, *arguments], env=self.environment, timeout=TIMEOUT,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+        self.assertEqual(closed("<&-", "run", self.toy, "hi", "-n", "1").returncode, 0)
+        self.assertIn(b"there is no prompt", closed("<&-", "run", self.toy).stderr)
+        # The file that is written does not get the number of the stream that is closed.
+        out = self.path("logits.f32")
+        done = closed(">&-", "logits", self.toy, "--tokens", "1", "--out", out, "--json")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(b"cannot write to standard output", done.stderr)
+        self.assertEqual(os.path.getsize(out) % 4, 0)
+
+    def test_a_prompt_longer_than_any_chat(self):
+        self.refuse(1, ["the prompt is too long"], "run", self.toy, input="word " * 1_000_000)
+
+    def test_help_that_cannot_be_written_is_a_failure(self):
+        for arguments in (("--help",), ("--version",), ("run", "--help"), ("help", "run")):
+            with open("/dev/full", "wb") as full:
+                done = subprocess.run([QUARREL, *arguments], stdout=full, stderr=subprocess.PIPE, env=self.environment,
+                                      timeout=TIMEOUT, check=False)
+            self.assertEqual(done.returncode, 1, arguments)
+            self.assertIn(b"No space left", done.stderr)
+
+
+class Mistakes(ProgramTest):
+    """What the parser finds is told in sentences of our own, with what was meant."""
+
+    def test_unknown_options(self):
+        for words, command in ((["no option '--temprature'", "did you mean --temperature", "(see quarrel run --help)"],
+                                ("run", self.toy, "--temprature", "1")),
+                               (["no option '--tokns'", "did you mean --tokens?"], ("logits", self.toy, "--tokns=1")),
+                               (["no option '--frob' (see quarrel --help)"], ("--frob",)),
+                               (["--verbose is an option of run", "quarrel run --verbose", "(see quarrel --help)"],
+                                ("--verbose", "run")),
+                               (["'extra' is one word too many"], ("list", "extra"))):
+            self.refuse(2, words, *command)
+
+    def test_values(self):
+        for words, command in ((["--tokens needs a value: --tokens IDS"], ("logits", self.toy, "--tokens")),
+                               (["--ctx was given 2 times"], ("estimate", self.toy, "--ctx", "64", "--ctx", "128")),
+                               (["--names cannot be 'x'"], ("list", "--names=x")),
+                               (["'0' is not a whole number from 1 to 4096"], ("estimate", self.toy, "--parallel", "0")),
+                               (["'0' is not a number from 0.001 to 1000000"],
+                                ("bench", self.toy, "--serve", "--rate", "0")),
+                               (["'tcsh' is not one of bash, zsh, fish"], ("completion", "tcsh")),
+                               (["the name of the output file is empty"],
+                                ("logits", self.toy, "--tokens", "1", "--out", ""))):
+            self.refuse(2, words, *command)
 
 
 if __name__ == "__main__":
