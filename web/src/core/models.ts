@@ -81,6 +81,7 @@ export class Models implements ModelStore {
   private readonly lookedInto = new Set<string>();
   private readonly abilitiesAsked = new Set<string>();
   private refreshing: Promise<void> | null = null;
+  private learning: Promise<void> | null = null;
 
   constructor(api: Api) {
     this.api = api;
@@ -108,9 +109,9 @@ export class Models implements ModelStore {
     };
   }
 
-  async learnAbilities(): Promise<void> {
-    if (!this.known.get()) await this.refresh().catch(() => undefined);
-    await this.lookIntoFiles(({ embeds }) => embeds === null, this.abilitiesAsked);
+  learnAbilities(): Promise<void> {
+    this.learning ??= this.readAbilities().finally(() => { this.learning = null; });
+    return this.learning;
   }
 
   async load(name: string): Promise<void> {
@@ -168,6 +169,11 @@ export class Models implements ModelStore {
     this.defaultModel.set(models[0]?.name ?? null);
     this.known.set(true);
     void this.lookIntoFiles(({ parameters }) => parameters === "", this.lookedInto);
+  }
+
+  private async readAbilities(): Promise<void> {
+    if (!this.known.get()) await this.refresh().catch(() => undefined);
+    await this.lookIntoFiles(({ embeds }) => embeds === null, this.abilitiesAsked);
   }
 
   /** Once each: a server that does not tell will not. */

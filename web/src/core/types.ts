@@ -1,6 +1,6 @@
 // The seam between the page's two halves: core/ owns the data, the connection and the storage, ui/ draws them. Types only;
-// everything here is made by `createCore` (core.ts), and ui/ asks for nothing else but markdown.ts and the functions of
-// export.ts. Callbacks come on the page's one thread, never while the call that registers them still runs.
+// everything here is made by `createCore` (core.ts), and ui/ asks for nothing else but functions without a state of their own
+// (markdown.ts, sources.ts, …). Callbacks come on the page's one thread, never while the call that registers them still runs.
 
 // ---- Values that change -------------------------------------------------------------------------------------------
 

@@ -27,7 +27,10 @@ export class SourcesView {
   #list(sources: readonly Source[]): HTMLElement[] {
     const rows = sources.map(row);
     const list = element("ol", { class: "sources__list" }, ...rows.slice(0, SHOWN));
-    if (rows.length <= SHOWN) return [list];
+    if (rows.length <= SHOWN + 1) { // a button takes no less room than a line
+      list.append(...rows.slice(SHOWN));
+      return [list];
+    }
     const more = button({ label: `Show ${plural(rows.length - SHOWN, "more source")}`, small: true, look: "bare", press: () => {
       list.append(...rows.slice(SHOWN));
       more.remove();

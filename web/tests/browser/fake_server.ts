@@ -19,7 +19,9 @@ export interface Answer {
   hold?: { after: number; until: Promise<unknown> };
   finish?: string;
   promptTokens?: number;
-  error?: { code: string; message: string; retry_after?: number };
+  error?: { code: string; message: string; reason?: string; retry_after?: number };
+  /** What the last event tells of a question with `retrieval`. */
+  sources?: readonly unknown[];
   /** The connection is cut after every so many tokens. */
   cutEvery?: number;
 }
@@ -33,6 +35,8 @@ export interface FakeModel {
   memory_usage: number;
   context_length: number | null;
   settings: Record<string, number>;
+  /** Told of one model alone, not in the list. */
+  capabilities?: readonly string[];
 }
 
 interface Running {
@@ -45,10 +49,11 @@ interface Running {
 }
 
 const types: Record<string, string> = { ".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml" };
-export const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+/** As the program sends it: real.test.ts compares. */
+export const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types dompurify";
 
-export const smallModel: FakeModel = { name: "default", state: "loaded", parameters: "135M", quantization: "Q4_1", size: 98_362_432, memory_usage: 895_979_904, context_length: 8192, settings: { temperature: 0.2, top_p: 0.9 } };
-export const vectorModel: FakeModel = { name: "minilm", state: "unloaded", parameters: "22M", quantization: "F32", size: 90_504_864, memory_usage: 0, context_length: null, settings: {} };
+export const smallModel: FakeModel = { name: "default", state: "loaded", parameters: "135M", quantization: "Q4_1", size: 98_362_432, memory_usage: 895_979_904, context_length: 8192, capabilities: ["completion"], settings: { temperature: Math.fround(0.2), top_p: Math.fround(0.9) } };
+export const vectorModel: FakeModel = { name: "minilm", state: "unloaded", parameters: "22M", quantization: "F32", size: 90_504_864, memory_usage: 0, context_length: null, capabilities: ["embedding"], settings: {} };
 
 export function words(text: string): string[] {
   return text.match(/\s*\S+|\s+$/g) ?? [];
@@ -73,7 +78,7 @@ export class FakeServer {
   withoutSockets = false;
   url = "";
   private readonly server: Server;
-  private readonly sockets = new WebSocketServer({ noServer: true, handleProtocols: () => "quarrel.v1", maxPayload: 1 << 22 });
+  private readonly sockets = new WebSocketServer({ noServer: true, handleProtocols: () => "quarrel.v1", maxPayload: 1 << 20 });
   private readonly open = new Set<WebSocket>();
   private readonly streams = new Set<ServerResponse>();
   private readonly running = new Map<string, Running>();
@@ -111,6 +116,13 @@ export class FakeServer {
     this.open.clear();
     for (const stream of this.streams) stream.destroy();
     this.streams.clear();
+  }
+
+  /** As a server that was restarted: it knows nothing of the answers before. */
+  forget(): void {
+    for (const running of this.running.values()) running.stopped = true;
+    this.running.clear();
+    this.cut();
   }
 
   /** Nothing gets through until `up`. */
@@ -163,7 +175,7 @@ export class FakeServer {
   }
 
   private call(path: string, body: string, request: IncomingMessage, response: ServerResponse): void {
-    if (path === "/api/models") return json(response, 200, this.models.map((model) => ({ ...model, loaded: model.state === "loaded" })));
+    if (path === "/api/models") return json(response, 200, this.models.map(({ capabilities: _, ...model }) => ({ ...model, loaded: model.state === "loaded" })));
     const named = /^\/api\/models\/([^/]+)(\/load|\/unload)?$/.exec(path);
     if (!this.isAdmin && named?.[2] !== undefined) return json(response, 403, { error: "this key may not do that: it has not the role" });
     if (named) return this.model(decodeURIComponent(named[1] ?? ""), named[2] ?? "", response);
@@ -220,7 +232,7 @@ export class FakeServer {
     const seconds = Math.max(0.001, (performance.now() - started) / 1000);
     running.over = true;
     if (answer.error && !running.stopped) this.add(running, { error: answer.error });
-    else this.add(running, { token: "", token_id: -1, stream: true, complete: true, tokens_per_sec: written / seconds, finish_reason: running.stopped ? "cancelled" : answer.finish ?? "stop", tokens_generated: written, prompt_tokens: answer.promptTokens ?? 31 });
+    else this.add(running, { token: "", token_id: -1, stream: true, complete: true, tokens_per_sec: written / seconds, finish_reason: running.stopped ? "cancelled" : answer.finish ?? "stop", tokens_generated: written, prompt_tokens: answer.promptTokens ?? 31, ...(answer.sources === undefined ? {} : { sources: answer.sources }) });
   }
 
   private add(running: Running, payload: unknown): void {
@@ -252,7 +264,7 @@ export class FakeServer {
   private inference(socket: WebSocket, ids: Map<string, Running>, id: string, payload: Record<string, unknown>, send: (type: string, payload: unknown) => void): void {
     const [place, event] = typeof payload["resume"] === "string" ? payload["resume"].split(":") : [];
     const running = place === undefined ? this.begin(payload) : this.running.get(place);
-    if (running === undefined) return send("error", { code: "CONNECTION_LOST", message: "no such answer" });
+    if (running === undefined) return send("error", { code: "CONNECTION_LOST", reason: "answer_not_found", message: "there is no answer to take up at that place" });
     ids.set(id, running);
     let next = Number(event ?? 0);
     if (place === undefined) {
@@ -291,12 +303,12 @@ export class FakeServer {
       return json(response, 200, { status: "stopped" });
     }
     const running = place === undefined ? this.begin(JSON.parse(body) as Record<string, unknown>) : this.running.get(place);
-    if (running === undefined) return json(response, 404, { error: "no such answer" });
+    if (running === undefined) return json(response, 404, { error: "there is no answer to take up at that place", code: "answer_not_found" });
     response.writeHead(200, { "Content-Type": "text/event-stream" });
     let next = Number(event ?? 0);
     if (place === undefined) response.write(`id: ${running.id}:0\n\n`);
     const flush = (): void => {
-      for (; next < running.events.length; next += 1) response.write(`id: ${running.id}:${next + 1}\ndata: ${running.events[next] ?? ""}\n\n`);
+      for (; next < running.events.length; next += 1) response.write(eventText(`${running.id}:${next + 1}`, running.events[next] ?? "{}"));
       if (running.over) response.end();
     };
     this.streams.add(response);
@@ -311,6 +323,11 @@ export class FakeServer {
 
 function pause(milliseconds: number): Promise<void> {
   return new Promise((done) => setTimeout(done, milliseconds));
+}
+
+function eventText(id: string, payload: string): string {
+  const { error } = JSON.parse(payload) as Pick<Answer, "error">;
+  return error === undefined ? `id: ${id}\ndata: ${payload}\n\n` : `event: error\ndata: ${JSON.stringify({ error: error.message, code: error.reason })}\n\n`;
 }
 
 function json(response: ServerResponse, status: number, body: unknown): void {

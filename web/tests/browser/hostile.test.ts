@@ -92,6 +92,39 @@ test("each alone, as the messages of an import, titles too", async ({ chat, fake
   expect(wrong).toEqual([]);
 });
 
+test("as texts, names and metadata of sources, from the server and from an import", async ({ chat, fake, page }) => {
+  const wrong = await watch(page, fake.url);
+  await chat.open();
+  const sources = corpus.map((text, at) => ({ number: at + 1, score: 0.5, id: text, text, doc_id: text, source: text, metadata: { [text]: text } }));
+  const look = async (texts: readonly string[]): Promise<void> => {
+    await page.getByRole("button", { name: /^Show \d+ more source/ }).click();
+    const rows = page.locator(".source");
+    await expect(rows).toHaveCount(texts.length);
+    await rows.evaluateAll((all) => all.forEach((each) => { (each as HTMLDetailsElement).open = true; }));
+    await expect(page.locator(".source__text")).toHaveCount(texts.length);
+    expect(await page.locator(".source__text").evaluateAll((all) => all.map((each) => each.textContent))).toEqual(texts);
+    expect(await page.locator(".source__text *").count()).toBe(0);
+    expect(await dangerous(page)).toEqual([]);
+  };
+  for (let at = 0; at < sources.length; at += 100) {
+    fake.answers = [{ tokens: ["Go"], sources: sources.slice(at, at + 100) }];
+    await chat.converse("Go");
+    await look(corpus.slice(at, at + 100));
+    await page.keyboard.press("Control+Shift+O");
+  }
+  const now = Date.now();
+  const message = (id: string, parentId: string | null, role: string, kept: unknown): unknown => ({ id, parentId, role, createdAt: now, text: "x", state: "complete", settings: null, sources: kept });
+  const conversation = { id: "hostile-sources", createdAt: now, updatedAt: now, title: "Imported", settings: {}, selected: {}, messages: [message("a", null, "user", "no list"), message("b", "a", "assistant", [null, 7, ...sources.slice(0, 60)])] };
+  const [chooser] = await Promise.all([page.waitForEvent("filechooser"), (async (): Promise<void> => {
+    await page.getByRole("button", { name: "All conversations" }).click();
+    await page.getByRole("menuitem", { name: "Import" }).click();
+  })()]);
+  await chooser.setFiles({ name: "hostile.json", mimeType: "application/json", buffer: Buffer.from(JSON.stringify({ format: "quarrel-conversations", version: 1, exportedAt: "", conversations: [conversation] })) });
+  await page.locator(".room__open").filter({ hasText: "Imported" }).click();
+  await look(corpus.slice(0, 60));
+  expect(wrong).toEqual([]);
+});
+
 test("as names of models", async ({ fake, page }) => {
   const wrong = await watch(page, fake.url);
   const one = fake.models[0];

@@ -57,3 +57,10 @@ export function longConversation(messages: number): string {
   const selected = Object.fromEntries(made.map(({ id, parentId }) => [parentId ?? "", id]));
   return JSON.stringify({ format: "quarrel-conversations", version: 1, exportedAt: "", conversations: [{ id: "long", createdAt: now, updatedAt: now, title: "Long", titleIsOwn: true, model: null, settings: {}, selected, messages: made }] });
 }
+
+/** What a server tells of the texts that a question was asked with. */
+export const notes: readonly Record<string, unknown>[] = [
+  { number: 1, cut: true, score: 0.6123, id: 17, text: "Certificates are renewed with certbot, every 60 days.", doc_id: "", source: "ops.md", metadata: { offset: 0, bytes: 812 } },
+  { number: 2, score: 0.481, id: 21, text: "Runbook 7: when a certificate has expired,\n1. stop the proxy,\n2. renew it,\n3. start the proxy.", doc_id: "runbook-7" },
+  { number: 3, score: 0.407, id: 44, text: "TLS keys lie in /etc/ssl/private." },
+];

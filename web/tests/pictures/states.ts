@@ -1,7 +1,7 @@
 // Every state that the page can be in, and how to get there.
 import { smallModel, words, type FakeServer } from "../browser/fake_server.ts";
 import { expect, type Chat, type Page } from "../browser/harness.ts";
-import { longCode, markdownAnswer, rightToLeft, sixScripts, wideTable } from "../browser/samples.ts";
+import { longCode, markdownAnswer, notes, rightToLeft, sixScripts, wideTable } from "../browser/samples.ts";
 import { minutesOfFigures } from "./figures.ts";
 
 const never = 600_000;
@@ -52,6 +52,15 @@ async function openSettings(page: Page): Promise<void> {
   await page.waitForTimeout(300);
 }
 
+async function chooseDataset(page: Page): Promise<void> {
+  await openSettings(page);
+  await page.locator("[data-setting=retrieval]").check();
+  await page.locator("[data-setting=retrievalAddress]").fill("longbow://localhost/notes");
+  await page.locator("[data-setting=retrievalAddress]").press("Tab");
+  await expect(page.locator("[data-setting=retrievalModel]")).toHaveValue("minilm");
+  await page.locator("[data-setting=retrievalTexts]").scrollIntoViewIfNeeded();
+}
+
 async function giveEncrypted(page: Page, key: string): Promise<void> {
   await page.getByLabel("Key", { exact: true }).fill(key);
   await page.getByText("Keep it, encrypted").click();
@@ -92,8 +101,8 @@ export const states: State[] = [
   { name: "editing", reach: async (chat, page) => { await chat.converse(question); await page.locator(".message--user").hover(); await page.getByRole("button", { name: "Edit and run again" }).click(); } },
   { name: "sidebar", reach: talk },
   { name: "search", reach: async (chat, page) => { await talk(chat, page); await page.getByRole("searchbox").fill("help"); await expect(page.locator(".room mark").first()).toBeVisible(); } },
-  { name: "search-none", reach: async (chat, page) => { await talk(chat, page); await page.getByRole("searchbox").fill("zebra"); await expect(page.getByText("Nothing found.")).toBeVisible(); } },
-  { name: "menu", reach: async (chat, page) => { await talk(chat, page); await page.locator(".room").nth(1).hover(); await page.getByRole("button", { name: /^More about/ }).nth(1).click(); } },
+  { name: "search-none", reach: async (chat, page) => { await talk(chat, page); await page.getByRole("searchbox").fill("zebra"); await expect(page.getByText("No matches.")).toBeVisible(); } },
+  { name: "menu", reach: async (chat, page) => { await talk(chat, page); await page.locator(".room").nth(1).hover(); await page.getByRole("button", { name: /^Actions for/ }).nth(1).click(); } },
   { name: "question", reach: async (chat, page) => { await talk(chat, page); await page.getByRole("button", { name: "All conversations" }).click(); await page.getByRole("menuitem", { name: "Delete all" }).click(); } },
   { name: "deleted", reach: async (chat, page) => {
     await chat.converse("Why is the sky blue?");
@@ -103,6 +112,12 @@ export const states: State[] = [
     await expect(page.getByRole("button", { name: "Undo" })).toBeVisible();
   } },
   { name: "settings", reach: async (_, page) => { await openSettings(page); await page.locator("[data-setting=temperature]").fill("0.6"); await page.locator("[data-setting=topP]").focus(); } },
+  { ...answered("sources", "It is renewed with `certbot`, every 60 days [1]. If it has expired, stop the proxy first [2].", { sources: [...notes, ...notes, ...notes].map((each, at) => ({ ...each, number: at + 1 })) }),
+    reach: async (chat, page) => { await chat.converse("How is the certificate renewed?"); await page.locator(".source__head").nth(1).click(); await page.waitForTimeout(200); } },
+  answered("sources-none", "I do not know.", { sources: [] }),
+  { name: "sources-error", set: (fake) => { fake.answers = [{ tokens: [], error: { code: "INVALID_REQUEST", reason: "host_not_allowed", message: "no" } }]; },
+    reach: async (chat, page) => { await chooseDataset(page); await page.getByRole("button", { name: "Done" }).click(); await chat.converse(question); } },
+  { name: "settings-dataset", reach: (_, page) => chooseDataset(page) },
   { name: "settings-end", reach: async (_, page) => { await openSettings(page); await page.locator(".sheet__body").evaluate((node) => { node.scrollTop = node.scrollHeight; }); } },
   { name: "models", reach: async (_, page) => { await page.getByRole("button", { name: /^Model/ }).click(); await expect(page.getByRole("dialog", { name: "Models" })).toBeVisible(); } },
   { name: "models-loading", reach: async (_, page, fake) => {

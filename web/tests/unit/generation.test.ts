@@ -289,3 +289,29 @@ test("an answer that another connection has taken up is followed, not failed", a
   at.asked[0]?.receiver.failed(new Failure("ANSWER_TAKEN", "Another connection has it."));
   assert.deepEqual([at.conversations.path(id)[1]?.message.state, at.chat.running.get().get(id)?.phase], ["writing", "elsewhere"]);
 });
+
+test("a question is asked with texts of a dataset, and the answer keeps its sources", async () => {
+  const at = page();
+  await at.ready;
+  const { id } = at.conversations.create("toy");
+  at.conversations.updateSettings(id, { retrieval: true, retrievalAddress: "localhost/notes", retrievalModel: "minilm" });
+  await at.chat.send(id, "How?");
+  assert.deepEqual(at.asked[0]?.body["retrieval"], { from: "longbow://localhost/notes", model: "minilm" });
+  const sources = [{ number: 1, score: 0.5, id: "7", docId: "", source: "ops.md", metadata: "", text: "So.", isCut: false }];
+  say(at.asked[0], "Half");
+  at.asked[0]?.receiver.end({ reason: "length", generatedTokens: 1, promptTokens: 30, tokensPerSecond: 12, sources });
+  const answer = at.conversations.path(id)[1]?.message;
+  assert.deepEqual(answer?.sources, sources);
+  await at.chat.continueAnswer(id, answer?.id ?? "");
+  assert.ok(!("retrieval" in (at.asked[1]?.body ?? {})), "the server searches for questions alone");
+  end(at.asked[1]);
+  assert.deepEqual(at.conversations.path(id)[1]?.message.sources, sources);
+  await at.chat.regenerate(id, answer?.id ?? "");
+  at.asked[2]?.receiver.failed(new Failure("NOT_ALLOWED", "No.", null, "host_not_allowed"));
+  const failed = at.conversations.path(id)[1]?.message;
+  assert.deepEqual([failed?.error?.code, failed?.sources], ["RETRIEVAL_FAILED", null]);
+  at.conversations.updateSettings(id, { retrievalModel: "" });
+  await at.chat.retry(id, failed?.id ?? "");
+  assert.equal(at.asked.length, 3, "nothing is sent that cannot be searched for");
+  assert.match(at.conversations.path(id)[1]?.message.error?.message ?? "", /No embedding model/);
+});

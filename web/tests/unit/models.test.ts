@@ -55,6 +55,22 @@ test("broadcasts change what is loaded", async () => {
   assert.deepEqual(models.list.get().map(({ name, state, memory, contextLength }) => [name, state, memory, contextLength]), [["toy:1", "loaded", 77, 128], ["<b>", "unloaded", 0, null]]);
 });
 
+test("which models make vectors is found out once, and all who ask wait for it", async () => {
+  const { models, calls } = served({
+    "GET /api/models": '[{"name": "chat", "state": "loaded", "parameters": "1M"}, {"name": "vectors", "state": "unloaded", "parameters": "1M"}, {"name": "old", "parameters": "1M"}]',
+    "GET /api/models/chat": '{"name": "chat", "state": "loaded", "capabilities": ["completion"]}',
+    "GET /api/models/vectors": '{"name": "vectors", "state": "unloaded", "capabilities": ["embedding"]}',
+    "GET /api/models/old": '{"name": "old", "state": "unloaded"}',
+  });
+  void models.learnAbilities();
+  await models.learnAbilities();
+  assert.deepEqual(models.list.get().map(({ name, embeds }) => [name, embeds]), [["chat", false], ["vectors", true], ["old", null]]);
+  await models.refresh();
+  await models.learnAbilities();
+  assert.deepEqual(models.list.get().map(({ embeds }) => embeds), [false, true, null]);
+  assert.equal(calls.filter((call) => call.startsWith("GET /api/models/")).length, 3);
+});
+
 test("similarities are cosines", () => {
   const vectors = [[3, 4], [4, 3], [-3, -4]].map((values) => unitLength(Float32Array.from(values)));
   const rounded = similarities(vectors).map((row) => row.map((value) => Math.round(value * 100) / 100));
