@@ -140,8 +140,45 @@ test("a message is edited, branched and sent without a mouse", async ({ chat, fa
   await page.keyboard.press("Enter");
   await expect(chat.answers.last().locator(".prose")).toHaveText("Rome");
   await expect(page.locator(".pager__place")).toHaveText("2/2");
-  await page.getByRole("button", { name: "Branch before" }).press("Enter");
+  await page.getByRole("button", { name: "Previous branch" }).press("Enter");
   await expect(chat.answers.last().locator(".prose")).toHaveText("Paris");
+});
+
+test("the focus stays with what is done: Stop while an answer comes, then the composer; branches keep it", async ({ chat, fake, page }) => {
+  let goOn = (): void => undefined;
+  const next = (): void => {
+    fake.answers = [{ tokens: words("Some words"), hold: { after: 1, until: new Promise<void>((go) => { goOn = go; }) }, finish: "length" }];
+  };
+  const through = async (): Promise<void> => {
+    await expect(chat.stop).toBeFocused();
+    goOn();
+    await expect(chat.field).toBeFocused();
+    next();
+  };
+  next();
+  await chat.open();
+  await chat.field.fill("Go");
+  await page.keyboard.press("Enter");
+  await through();
+  await page.getByRole("button", { name: "Continue" }).press("Enter");
+  await through();
+  await page.getByRole("button", { name: "Regenerate" }).press("Enter");
+  await through();
+  await page.getByRole("button", { name: "Edit and run again" }).press("Enter");
+  await expect(page.getByRole("textbox", { name: "Edit your message" })).toBeFocused();
+  await page.keyboard.press("Enter");
+  await through();
+  await page.getByRole("button", { name: "Previous branch" }).first().press("Enter");
+  await expect(page.locator(".message--user .pager__place")).toHaveText("1/2");
+  await expect(page.locator(".message--user").getByRole("button", { name: "Next branch" })).toBeFocused();
+  await page.keyboard.press("Enter");
+  await expect(page.locator(".message--user .pager__place")).toHaveText("2/2");
+  await expect(page.locator(".message--user").getByRole("button", { name: "Previous branch" })).toBeFocused();
+  await page.getByRole("button", { name: "Edit the answer" }).press("Enter");
+  await page.keyboard.type(" by hand");
+  await page.keyboard.press("Control+Enter");
+  await expect(chat.answers.last()).toContainText("by hand");
+  await expect(page.getByRole("button", { name: "Edit the answer" })).toBeFocused();
 });
 
 test("of buttons that are one choice arrows take the next, and Tab passes by", async ({ chat, page }) => {
@@ -197,6 +234,17 @@ test("an answer is read out paragraph by paragraph, and its end is told", async 
   await expect(live).toContainText("The first paragraph.");
   await expect(live).toContainText("The second one.");
   await expect(live).toContainText("End of the answer.");
+});
+
+test("what is read out has no marks, and code is told by its language and length", async ({ chat, fake, page }) => {
+  fake.answers = [{ tokens: words("## A *title*\n\nWith **bold** words and `code`.\n\n```python\na = 1\nb = 2\nprint(a + b)\n```\n\n- one\n- two") }];
+  await chat.open();
+  await chat.converse("Hello");
+  const live = page.locator("[aria-live=polite]").last();
+  await expect(live).toContainText("End of the answer.");
+  const said = await live.textContent() ?? "";
+  expect(said).not.toMatch(/[*#`]|- one|print/);
+  for (const part of ["A title", "With bold words and code.", "Python code, 3 lines.", "one", "two"]) expect(said).toContain(part);
 });
 
 test("the order of the focus follows the page", async ({ chat, page }) => {

@@ -10,7 +10,7 @@ test("an answer streams in over a WebSocket, with its figures", async ({ chat, f
   await expect(chat.answers.last()).not.toContainText("eight", { timeout: 10 });
   await expect(chat.answers.last().locator(".message__figures")).toContainText("tokens/s");
   await expect(chat.answers.last().locator(".prose")).toHaveText("One two three four five six seven eight.");
-  await expect(chat.answers.last().locator(".message__figures")).toContainText("to the first");
+  await expect(chat.answers.last().locator(".message__figures")).toContainText(/first token after \d+ ms|first token after [\d.]+ s/);
   await expect(chat.answers.last().locator(".message__figures")).toContainText("17 read, 8 written");
   await expect(chat.page.getByRole("img", { name: "25 of 8,192 tokens of context in use" })).toBeVisible();
   expect(fake.asked[0]).toMatchObject({ messages: [{ role: "user", content: "Count" }], resume: true });
@@ -122,7 +122,7 @@ test("Regenerate makes a branch; ‹ and › walk between them", async ({ chat, 
     await expect(chat.send).toBeVisible();
   }
   await expect(page.locator(".pager__place")).toHaveText("3/3");
-  await page.getByRole("button", { name: "Branch before" }).click();
+  await page.getByRole("button", { name: "Previous branch" }).click();
   await expect(chat.answers.last().locator(".prose")).toHaveText("Second");
   await expect(page.locator(".pager__place")).toHaveText("2/3");
   await page.getByRole("button", { name: "Next branch" }).click();
@@ -141,7 +141,7 @@ test("a message is edited and run again, as a branch", async ({ chat, fake, page
   await editor.press("Enter");
   await expect(chat.answers.last().locator(".prose")).toHaveText("Rome");
   await expect(page.locator(".message--user .pager__place")).toHaveText("2/2");
-  await page.getByRole("button", { name: "Branch before" }).click();
+  await page.getByRole("button", { name: "Previous branch" }).click();
   await expect(page.locator(".message--user .message__text")).toHaveText("Capital of France?");
   await expect(chat.answers.last().locator(".prose")).toHaveText("Paris");
 });
@@ -169,13 +169,65 @@ test("an error is a message with a retry, never a blank", async ({ chat, fake })
   await expect(chat.answers).toHaveCount(1);
 });
 
-test("an error in the middle keeps what had come, and Retry begins anew", async ({ chat, fake }) => {
+test("an error in the middle keeps what had come, and Retry begins anew beside it", async ({ chat, fake }) => {
   fake.answers = [{ tokens: words("The first half"), error: { code: "INFERENCE_ERROR", message: "the model failed" } }, { tokens: ["Whole"] }];
   await chat.open();
   await expect(await chat.converse("Go")).toHaveText("The first half");
   await expect(chat.answers.last()).toContainText("The model failed.");
   await chat.page.getByRole("button", { name: "Retry" }).click();
   await expect(chat.answers.last().locator(".prose")).toHaveText("Whole");
+  await chat.page.getByRole("button", { name: "Previous branch" }).click();
+  await expect(chat.answers.last().locator(".prose")).toHaveText("The first half");
+});
+
+test("a model that is gone: the default answers new chats, and an error leads to the list", async ({ chat, fake, page }) => {
+  await page.addInitScript(() => localStorage.setItem("quarrel.settings", JSON.stringify({ version: 1, lastModel: "my-old-model" })));
+  await chat.open();
+  await expect(page.getByRole("button", { name: /^Model: default/ })).toBeVisible();
+  await chat.converse("Go");
+  expect(fake.asked[0]).toMatchObject({ model: "default" });
+  fake.answers = [{ tokens: [], error: { code: "MODEL_NOT_FOUND", message: "GET /v1/models lists those that are" } }, { tokens: ["Here"] }];
+  await chat.converse("Go on");
+  await expect(chat.answers.last()).toContainText("The server does not offer the model “default”.");
+  await expect(chat.answers.last()).not.toContainText("/v1/");
+  await chat.page.getByRole("button", { name: "Choose a model" }).click();
+  await page.getByRole("dialog", { name: "Models" }).getByRole("button", { name: /^minilm/ }).click();
+  await page.getByRole("button", { name: "Retry" }).click();
+  await expect(chat.answers.last().locator(".prose")).toHaveText("Here");
+  expect(fake.asked.at(-1)).toMatchObject({ model: "minilm" });
+});
+
+test("the figures of a running answer: none of one token, and those before a Continue count", async ({ chat, fake, page }) => {
+  let goOn = (): void => undefined;
+  const held = (after: number): { after: number; until: Promise<void> } => ({ after, until: new Promise<void>((go) => { goOn = go; }) });
+  fake.answers = [{ tokens: words("one two three four"), gap: 20, finish: "length" }];
+  await chat.open();
+  await chat.converse("Go");
+  fake.answers = [{ tokens: words(" five six seven"), gap: 20, hold: held(2) }];
+  await page.getByRole("button", { name: "Continue" }).click();
+  await expect(chat.answers.last().locator(".message__counts")).toHaveText(/^[56] tokens$/);
+  goOn();
+  await expect(chat.answers.last().locator(".message__counts")).toHaveText("27 read, 7 written");
+  fake.answers = [{ tokens: ["Yes"], hold: held(1), gap: 0 }];
+  const seen = await page.evaluate(() => {
+    const texts: string[] = [];
+    new MutationObserver(() => texts.push(document.querySelector(".message--last .message__figures")?.textContent ?? "")).observe(document.body, { subtree: true, childList: true, characterData: true });
+    return (globalThis as unknown as { seen: string[] }).seen = texts;
+  });
+  expect(seen).toEqual([]);
+  await chat.converse("Again");
+  expect((await page.evaluate(() => (globalThis as unknown as { seen: string[] }).seen)).filter((text) => text.includes("0.00"))).toEqual([]);
+});
+
+test("the field takes the direction of what is typed", async ({ chat }) => {
+  await chat.open();
+  await chat.field.fill("שלום");
+  await expect(chat.field).toHaveCSS("direction", "rtl");
+  await chat.field.fill("Hello שלום");
+  await expect(chat.field).toHaveCSS("direction", "ltr");
+  await expect(chat.field).toHaveAttribute("dir", "ltr"); // not auto, which reads all of it at every key
+  await chat.field.fill("word ".repeat(5000));
+  expect((await chat.field.boundingBox())?.height).toBe(232);
 });
 
 test("nothing jumps while an answer comes", async ({ chat, fake, page }) => {

@@ -50,6 +50,43 @@ test("the answer goes on by itself when the server is back", async ({ chat, fake
   await expect(chat.send).toBeVisible();
 });
 
+for (const withoutSockets of [false, true]) {
+  test(`a server that was restarted, ${withoutSockets ? "without" : "with"} WebSockets: what had come can be continued, and Retry throws nothing away`, async ({ chat, fake, page }) => {
+    fake.withoutSockets = withoutSockets;
+    const half = { tokens: words(text), hold: { after: 8, until: new Promise<void>(() => undefined) } };
+    fake.answers = [half];
+    await page.goto(chat.url);
+    await chat.ask("Go");
+    await expect(chat.answers.last()).toContainText("word5", { timeout: 20_000 });
+    fake.forget();
+    await expect(chat.answers.last()).toContainText("The answer was interrupted before it was complete.", { timeout: 20_000 });
+    fake.answers = [{ tokens: words(" and the end.") }];
+    await page.getByRole("button", { name: "Continue" }).click();
+    await expect(chat.answers.last().locator(".prose")).toContainText(/word5.* and the end\./);
+    fake.answers = [half, { tokens: words("Anew.") }];
+    await expect(chat.send).toBeVisible();
+    await chat.ask("Once more");
+    await expect(chat.answers.last()).toContainText("word5");
+    fake.forget();
+    await page.getByRole("button", { name: "Retry" }).click();
+    await expect(chat.answers.last().locator(".prose")).toHaveText("Anew.", { timeout: 20_000 });
+    await page.getByRole("button", { name: "Previous branch" }).click();
+    await expect(chat.answers.last().locator(".prose")).toContainText("word5");
+  });
+}
+
+test("a prompt too big for the server's messages ends nothing else", async ({ chat, fake, page }) => {
+  fake.answers = [{ tokens: words(text), gap: 30 }, { tokens: words("Understood.") }, { tokens: words("Hello.") }];
+  await chat.open();
+  await chat.ask("Go");
+  await expect(chat.answers.last()).toContainText("word2");
+  await page.keyboard.press("Control+Shift+O");
+  await expect(await chat.converse("汉".repeat(400_000))).toHaveText("Understood.");
+  expect(fake.paths).toContain("/api/stream");
+  await page.keyboard.press("Control+Shift+O");
+  await expect(await chat.converse("Hi")).toHaveText("Hello.");
+});
+
 test("without WebSockets answers come by server-sent events, and survive a cut", async ({ chat, fake, page }) => {
   fake.withoutSockets = true;
   fake.answers = [{ tokens: words(text), gap: 2, cutEvery: 50 }];

@@ -9,7 +9,7 @@ function room(page: Page, title: string | RegExp): ReturnType<Page["locator"]> {
 
 async function choose(page: Page, title: string, item: string): Promise<void> {
   await room(page, title).hover();
-  await room(page, title).getByRole("button", { name: /^More about/ }).click();
+  await room(page, title).getByRole("button", { name: /^Actions for/ }).click();
   await page.getByRole("menuitem", { name: item }).click();
 }
 
@@ -65,9 +65,61 @@ test("the search goes over texts and marks what it found", async ({ chat, fake, 
   await page.locator(".room__open").click();
   await expect(page.locator(".message--found")).toContainText("aardvark");
   await page.getByRole("searchbox").fill("zebra");
-  await expect(page.getByText("Nothing found.")).toBeVisible();
+  await expect(page.getByText("No matches.")).toBeVisible();
   await page.getByRole("searchbox").press("Escape");
   await expect(page.locator(".room")).toHaveCount(2);
+});
+
+test("a text in a branch that is not shown is found and shown, marked for a while", async ({ chat, fake, page }) => {
+  fake.answers = [{ tokens: words("The word aardvark is in here.") }, { tokens: words("Other words.") }];
+  await page.clock.install();
+  await begin(chat, ["First"]);
+  await page.getByRole("button", { name: "Regenerate" }).click();
+  await expect(chat.answers.last()).toContainText("Other words.");
+  await expect(chat.send).toBeVisible();
+  await page.keyboard.press("Control+K");
+  await page.keyboard.type("aardvark");
+  await page.locator(".room__open").filter({ hasText: "aardvark" }).click();
+  await expect(page.locator(".message--found")).toContainText("aardvark");
+  await expect(page.locator(".pager__place")).toHaveText("1/2");
+  await page.clock.runFor(6000);
+  await expect(page.locator(".message--found")).toHaveCount(0);
+  await page.locator(".room__open").filter({ hasText: "aardvark" }).click();
+  await expect(page.locator(".message--found")).toHaveCount(1);
+  await page.getByRole("searchbox").fill("words");
+  await expect(page.locator(".message--found")).toHaveCount(0);
+});
+
+test("what was typed and not sent is there after a reload, and an edit after a look elsewhere", async ({ chat, page }) => {
+  await begin(chat, ["About foxes", "About bears"]);
+  await chat.field.fill("half a thought");
+  await room(page, "About foxes").getByRole("button").first().click();
+  await expect(chat.field).toHaveValue("");
+  await page.keyboard.press("Control+Shift+O");
+  await chat.field.fill("a new one");
+  await page.reload();
+  await expect(chat.field).toHaveValue("a new one");
+  await room(page, "About bears").getByRole("button").first().click();
+  await expect(chat.field).toHaveValue("half a thought");
+  await page.locator(".message--user").hover();
+  await page.getByRole("button", { name: "Edit and run again" }).click();
+  await page.keyboard.type(" and wolves");
+  await room(page, "About foxes").getByRole("button").first().click();
+  await expect(page.locator(".message--user")).toContainText("About foxes");
+  await room(page, "About bears").getByRole("button").first().click();
+  await expect(page.getByRole("textbox", { name: "Edit your message" })).toHaveValue("About bears and wolves");
+});
+
+test("an address that leads nowhere is told, and everything else works", async ({ fake, page }) => {
+  for (const hash of ["#c=%E0%A4%A", "#c=unknown"]) {
+    await page.goto("about:blank");
+    await page.goto(`${fake.url}/${hash}`);
+    await expect(page.locator(".note")).toContainText("That conversation is not in this browser.");
+    expect(page.url()).toBe(`${fake.url}/`);
+    await page.evaluate(() => (document.activeElement as HTMLElement | null)?.blur());
+    await page.keyboard.press("?");
+    await expect(page.getByRole("dialog", { name: "Shortcuts" })).toBeVisible();
+  }
 });
 
 test("one or all are exported as Markdown and as JSON with time and parameters, and imported again", async ({ chat, page }, info) => {
@@ -186,6 +238,56 @@ test("two tabs see each other's messages and overwrite nothing", async ({ chat, 
   await expect(chat.answers.first()).toBeVisible();
   const texts = await kept(page, "messages");
   for (const text of all) expect(texts).toContain(text);
+});
+
+test("a second tab shows the answer as the first one writes it, and can stop it", async ({ chat, fake, context, page }) => {
+  await begin(chat, ["Shared"]);
+  const second = await context.newPage();
+  const other = new Chat(second, fake.url);
+  await second.goto(page.url());
+  await expect(other.answers).toHaveCount(1);
+  fake.answers = [{ tokens: Array.from({ length: 1000 }, (_, at) => `word${at} `), gap: 30 }];
+  await chat.ask("A long one");
+  await expect(other.answers.last()).toContainText("word30", { timeout: 20_000 });
+  await expect(other.field).toBeDisabled();
+  await other.stop.click();
+  await expect(chat.answers.last()).toContainText("Stopped.");
+  await expect(other.answers.last()).toContainText("Stopped.");
+  await expect(other.send).toBeVisible();
+});
+
+test("a tab takes over the answer of one that was closed; of two that come back one does, and both show it", async ({ chat, fake, context, page }) => {
+  await begin(chat, ["Shared"]);
+  const second = await context.newPage();
+  const other = new Chat(second, fake.url);
+  await second.goto(page.url());
+  const text = Array.from({ length: 250 }, (_, at) => `word${at}`).join(" ");
+  let goOn = (): void => undefined;
+  const next = (): void => {
+    fake.answers = [{ tokens: words(text), gap: 5, hold: { after: 20, until: new Promise<void>((go) => { goOn = go; }) } }];
+  };
+  next();
+  await chat.ask("Go");
+  await expect(other.answers.last()).toContainText("word5", { timeout: 20_000 });
+  const address = page.url();
+  await page.close();
+  goOn();
+  await expect(other.answers.last().locator(".prose")).toHaveText(text, { timeout: 30_000 });
+  next();
+  await expect(other.send).toBeVisible();
+  await other.ask("Again");
+  await expect(other.answers.last()).toContainText("word5");
+  await expect.poll(() => kept(second, "messages")).toMatch(/"resume":"f+3:/);
+  const third = await context.newPage();
+  await second.goto("about:blank");
+  await Promise.all([second, third].map((tab) => tab.goto(address)));
+  goOn();
+  for (const tab of [second, third]) {
+    const shown = new Chat(tab, fake.url);
+    await expect(shown.answers.last().locator(".prose")).toHaveText(text, { timeout: 30_000 });
+    await expect(shown.answers.last()).toContainText("250 written");
+    await expect(shown.answers.last().locator(".message__notice")).toHaveCount(0);
+  }
 });
 
 test("without storage the page says so and still chats", async ({ chat, page }) => {

@@ -21,9 +21,9 @@ export interface RealServer {
   end: () => Promise<void>;
 }
 
-export async function startServer(models: readonly string[], options: readonly string[] = [], environment: Record<string, string> = {}): Promise<RealServer> {
+export async function startServer(models: readonly string[], options: readonly string[] = [], environment: Record<string, string> = {}, port = "0"): Promise<RealServer> {
   if (!existsSync(program)) throw new Error(`no program at ${program}: run make build`);
-  const child = spawn(program, ["serve", ...models, "--port", "0", ...options], { stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, QUARREL_CONFIG: "", ...environment } });
+  const child = spawn(program, ["serve", ...models, "--port", port, ...options], { stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, QUARREL_CONFIG: "", ...environment } });
   const url = await new Promise<string>((ready, failed) => {
     let said = "";
     const read = (chunk: Buffer): void => {

@@ -26,6 +26,38 @@ test("a wrong key is refused, in words", async ({ fake, page }) => {
   await expect(page.getByRole("alert")).toContainText("refused");
 });
 
+test("a refused key is not kept, and the choice to keep it stays", async ({ chat, fake, page }) => {
+  fake.key = key;
+  await page.goto(fake.url);
+  await page.getByLabel("Key", { exact: true }).fill("qk_wrong");
+  await page.getByText("Keep it, encrypted").click();
+  await page.getByLabel("Passphrase", { exact: true }).fill("correct horse battery");
+  await page.getByRole("button", { name: "Use the key" }).click();
+  await expect(page.getByRole("alert")).toContainText("refused");
+  expect(await page.evaluate(() => localStorage.getItem("quarrel.key.encrypted"))).toBeNull();
+  await expect(page.getByRole("radio", { name: /^Keep it, encrypted/ })).toBeChecked();
+  await page.getByLabel("Key", { exact: true }).fill(key);
+  await page.getByLabel("Passphrase", { exact: true }).fill("correct horse battery");
+  await page.getByRole("button", { name: "Use the key" }).click();
+  await expect(chat.state).toHaveText("Connected");
+  expect(await page.evaluate(() => localStorage.getItem("quarrel.key.encrypted"))).not.toBeNull();
+});
+
+test("a question without the key that the server wants fails at once, with a way to enter it", async ({ chat, fake, page }) => {
+  fake.key = key;
+  await page.goto(fake.url);
+  await expect(page.getByRole("dialog", { name: "A key is needed" })).toBeVisible();
+  await page.keyboard.press("Escape");
+  await chat.ask("Hello");
+  await expect(chat.answers.last()).toContainText("The server needs a key.");
+  await chat.answers.last().getByRole("button", { name: "Enter key" }).click();
+  await page.getByLabel("Key", { exact: true }).fill(key);
+  await page.getByRole("button", { name: "Use the key" }).click();
+  await expect(chat.state).toHaveText("Connected");
+  await chat.answers.last().getByRole("button", { name: "Retry" }).click();
+  await expect(chat.answers.last().locator(".prose")).toHaveText("Hello. How can I help you today?");
+});
+
 test("kept encrypted: the passphrase opens it after a reload, a wrong one does not", async ({ chat, fake, page }) => {
   fake.key = key;
   await page.goto(fake.url);
@@ -44,7 +76,7 @@ test("kept encrypted: the passphrase opens it after a reload, a wrong one does n
   const dialog = page.getByRole("dialog", { name: "Unlock your key" });
   await dialog.getByLabel("Passphrase", { exact: true }).fill("wrong horse");
   await dialog.getByRole("button", { name: "Unlock" }).click();
-  await expect(dialog.getByRole("alert")).toContainText("does not open it");
+  await expect(dialog.getByRole("alert")).toContainText("Wrong passphrase");
   await dialog.getByLabel("Passphrase", { exact: true }).fill("correct horse battery");
   await dialog.getByRole("button", { name: "Unlock" }).click();
   await expect(chat.state).toHaveText("Connected");

@@ -240,3 +240,44 @@ test("with reduced motion nothing moves", async ({ chat, fake, page }) => {
   await expect(page.locator(".typing")).toBeVisible();
   expect(await page.evaluate(() => document.getAnimations().length)).toBe(0);
 });
+
+test("a note stands above the composer and covers nothing that is in use", async ({ chat, page }) => {
+  await chat.open();
+  await chat.converse("Hello");
+  await page.getByRole("button", { name: "Copy the text" }).last().click();
+  const note = await box(page, ".note");
+  const composer = await box(page, ".composer");
+  expect(note.y + note.height).toBeLessThanOrEqual(composer.y);
+  expect(note.y).toBeGreaterThan(composer.y - 150);
+  await page.getByRole("button", { name: /^Model/ }).click();
+  const layers = await page.evaluate(() => [".notes", ".menu", ".sheet"].map((name) => Number(getComputedStyle(document.querySelector(name) ?? document.body).zIndex)));
+  expect(layers[0]).toBeLessThan(Math.min(layers[1] ?? 0, layers[2] ?? 0));
+});
+
+test("words and rings stand together, and buttons have one size", async ({ chat, page }) => {
+  await chat.open();
+  await chat.converse("Hello");
+  const ends = await page.locator(".gauge").evaluate((gauge) => {
+    const range = document.createRange();
+    range.selectNodeContents(gauge.querySelector(".gauge__words") ?? gauge);
+    return [range.getBoundingClientRect().right, gauge.querySelector(".gauge__ring")?.getBoundingClientRect().left ?? 0];
+  });
+  expect((ends[1] ?? 0) - (ends[0] ?? 0)).toBeLessThanOrEqual(12);
+  const speed = await page.locator(".message__speed").evaluate((node) => {
+    const range = document.createRange();
+    range.selectNodeContents(node);
+    return node.getBoundingClientRect().width - range.getBoundingClientRect().width;
+  });
+  expect(speed).toBeLessThan(20);
+  await page.getByRole("button", { name: "Edit and run again" }).click();
+  for (const label of ["Cancel", "Send"]) await expect(page.locator(".editor").getByRole("button", { name: label })).toHaveCSS("font-size", "14px");
+});
+
+test("a phone on its side: the button of the key's dialog is in sight", async ({ fake, page }) => {
+  fake.key = "qk_needed";
+  await page.setViewportSize({ width: 640, height: 320 });
+  await page.goto(fake.url);
+  await page.getByText("Keep it, encrypted").click();
+  const button = await box(page, ".dialog .button--main");
+  expect(button.y + button.height).toBeLessThanOrEqual(320 - 16);
+});

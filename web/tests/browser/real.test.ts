@@ -1,4 +1,5 @@
 // The page as the program serves it, with the default model, the one for vectors, and the toy.
+import { policy } from "./fake_server.ts";
 import { Chat, expect, hasVectors, makeToy, startServer, test, type Page } from "./harness.ts";
 
 async function set(page: Page, values: Record<string, string>): Promise<void> {
@@ -81,6 +82,7 @@ test("models are loaded and unloaded, with what they take", async ({ page, real 
   await page.goto(real.url);
   await page.getByRole("button", { name: /^Model/ }).click();
   const row = page.locator(".models .model").filter({ hasText: "minilm" });
+  await expect(row).toBeVisible();
   const load = row.getByRole("button", { name: "Load minilm", exact: true });
   if (await load.count() > 0) await load.click();
   await expect(row).toContainText(/in memory, \d+ MB/, { timeout: 30_000 });
@@ -91,6 +93,7 @@ test("models are loaded and unloaded, with what they take", async ({ page, real 
 test("texts are compared by the model for vectors", async ({ page, real }) => {
   test.skip(!hasVectors, "minilm is not in the store");
   await page.goto(`${real.url}/embeddings`);
+  await expect(page.getByRole("combobox", { name: "Model" })).toHaveValue("minilm");
   await page.getByRole("button", { name: "Compare" }).click();
   await expect(page.locator(".matrix__cell")).toHaveCount(16, { timeout: 30_000 });
   const values = (await page.locator(".matrix__cell").allTextContents()).map(Number);
@@ -119,7 +122,7 @@ test("the server's headers: a strict policy, nothing sniffed, nothing referred, 
   const answer = await request.get(real.url, { headers: { Accept: "text/html" } });
   const headers = answer.headers();
   expect(headers["content-type"]).toContain("text/html");
-  const policy = headers["content-security-policy"] ?? "";
+  expect(headers["content-security-policy"]).toBe(policy); // the fake server's: all tests run under it
   expect(policy).toContain("default-src 'none'");
   expect(policy).toContain("frame-ancestors 'none'");
   expect(policy).not.toMatch(/unsafe-(inline|eval)/);

@@ -44,6 +44,35 @@ test("Reset takes a conversation's own settings back to the defaults", async ({ 
   expect(fake.asked[0]).toMatchObject({ messages: [{ role: "user" }] });
 });
 
+test("an emptied field leaves the choice to the defaults, as the panel says", async ({ chat, fake, page }) => {
+  await chat.open();
+  await openSettings(page);
+  await page.getByRole("radio", { name: "Defaults" }).click();
+  const set = async (name: string, value: string): Promise<void> => {
+    await field(page, name).fill(value);
+    await field(page, name).press("Tab");
+  };
+  const defaults = { temperature: "0.4", maxTokens: "5", stop: "END", systemPrompt: "You are a pirate." };
+  for (const [name, value] of Object.entries(defaults)) await set(name, value);
+  await page.getByRole("radio", { name: "This chat" }).click();
+  for (const [name, value] of Object.entries({ temperature: "1.3", maxTokens: "6", stop: "x", systemPrompt: "x" })) {
+    await set(name, value);
+    await set(name, "");
+  }
+  await expect(field(page, "temperature")).toHaveAttribute("placeholder", "0.4");
+  await page.getByRole("button", { name: "Done" }).click();
+  await chat.converse("Hello");
+  expect(fake.asked[0]).toMatchObject({ temperature: 0.4, max_tokens: 5, stop: ["END"], messages: [{ role: "system", content: "You are a pirate." }, { role: "user" }] });
+});
+
+test("a number beyond its bounds is shown as it counts", async ({ chat, page }) => {
+  await chat.open();
+  await openSettings(page);
+  await field(page, "temperature").fill("7");
+  await field(page, "temperature").press("Enter");
+  await expect(field(page, "temperature")).toHaveValue("2");
+});
+
 test("while an answer is written its settings are disabled too", async ({ chat, fake, page }) => {
   fake.answers = [{ tokens: Array<string>(500).fill("x "), gap: 10 }];
   await chat.open();

@@ -100,6 +100,7 @@ test("a benchmark is stopped", async ({ chat, fake, page }) => {
   fake.answers = [{ tokens: words("x ".repeat(64)), gap: 100 }];
   await chat.open("/status");
   await page.getByRole("button", { name: "Run benchmark" }).click();
+  await expect(page.getByText("Round 1 of 4")).toBeVisible();
   await page.getByRole("button", { name: "Stop" }).click();
   await expect(page.getByText("Stopped.")).toBeVisible();
 });
