@@ -48,8 +48,9 @@ class Usage(ProgramTest):
                         ("convert", self.toy, "-o", out), ("inspect", self.folder)):
             self.refuse(2, [], *command)
         for command in (("inspect", "nobody"), ("quantize", "nobody", out, "Q8_0"), ("cp", "nobody", "x"),
-                        ("rm", "nobody"), ("tokenize", "nobody"), ("estimate", "nobody")):
+                        ("tokenize", "nobody"), ("estimate", "nobody")):
             self.refuse(1, ["no model 'nobody'", "quarrel list", "quarrel pull"], *command)
+        self.refuse(1, ["no model 'nobody' in Quarrel's store"], "rm", "nobody")
 
     def test_version(self):
         out = self.succeed("--version").out.decode()

@@ -168,7 +168,7 @@ class Mistakes(EmbedTest):
     def test_each_gets_a_sentence(self):
         self.refuse(2, ["nothing to embed", "--tokens"], "embed", self.bert)
         self.refuse(2, ["MODEL"], "embed")
-        self.refuse(2, ["instead of texts"], "embed", self.bert, "dog", "--tokens", "1")
+        self.refuse(2, ["--tokens or texts"], "embed", self.bert, "dog", "--tokens", "1")
         self.refuse(2, ["--format"], "embed", self.bert, "dog", "--format", "xml")
         self.refuse(2, ["--pooling"], "embed", self.bert, "dog", "--pooling", "max")
         self.refuse(2, ["--normalize"], "embed", self.bert, "dog", "--normalize", "maybe")
@@ -181,8 +181,8 @@ class Mistakes(EmbedTest):
         self.refuse(1, ["text 2", "empty"], "embed", self.toy, "hello", "")
         self.refuse(1, ["text 2", "10 tokens", "limit is 8"], "embed", self.small, "--tokens", "1", "--tokens",
                     ",".join(["7"] * 10))
-        self.refuse(1, ["text 1", "9999"], "embed", self.bert, "--tokens", "1,9999")
-        self.refuse(1, ["banana"], "embed", self.bert, "--tokens", "banana")
+        self.refuse(2, ["9999"], "embed", self.bert, "--tokens", "1,9999")
+        self.refuse(2, ["banana"], "embed", self.bert, "--tokens", "banana")
         self.refuse(1, ["cls.output.weight"], "embed", self.bert, "dog", "--pooling", "rank")
 
     def test_help_tells_of_prefixes(self):

@@ -100,10 +100,9 @@ class SameFaultSameCode(ProgramTest):
             with open(file, "w", encoding="utf-8") as written:
                 written.write(tokens)
             # What stands on the command line is wrong usage, what stands in a file is a bad file.
-            for code, argument in ((2, tokens), (1, "@" + file)):
-                self.each(code, ["token"], (("generate", self.toy, "--tokens=" + argument),
-                                            ("logits", self.toy, "--out", self.out, "--tokens=" + argument),
-                                            ("embed", self.toy, "--tokens=" + argument)))
+            for code, given in ((2, [f"--tokens={tokens}"] if tokens else ["--tokens", ""]), (1, [f"--tokens=@{file}"])):
+                self.each(code, ["token"], (("generate", self.toy, *given), ("embed", self.toy, *given),
+                                            ("logits", self.toy, "--out", self.out, *given)))
         self.refuse(2, ["--logit-bias", "99999999", "vocabulary"], "run", self.toy, "hi", "--logit-bias", "99999999=1")
 
     def test_what_does_not_fit_the_context(self):

@@ -134,7 +134,7 @@ class ServeBench(ProgramTest):
                                  (["--sequences"], ("--serve", "--sequences", "1000"))):
             with self.subTest(arguments):
                 self.refuse(2, words, "bench", self.llama, *arguments)
-        self.refuse(1, ["664", "512"], "bench", self.llama, "--serve", "--prompt-tokens", "600")
+        self.refuse(2, ["664", "512"], "bench", self.llama, "--serve", "--prompt-tokens", "600")
         self.refuse(1, ["embeds"], "bench", self.make_toy("bert", "bert.gguf"), "--serve", "--prompt-tokens", "8",
                     "--output-tokens", "4")
 

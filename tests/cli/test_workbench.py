@@ -85,9 +85,9 @@ class Logits(WorkbenchTest):
     def test_mistakes_get_a_sentence_and_leave_no_file(self):
         out = self.path("none.f32")
         common = ("logits", self.llama, "--out", out)
-        self.refuse(1, ["320", "vocabulary"], *common, "--tokens", "1,320")
-        self.refuse(1, ["empty"], *common, "--tokens", "")
-        self.refuse(1, ["banana"], *common, "--tokens", "1,banana")
+        self.refuse(2, ["320", "vocabulary"], *common, "--tokens", "1,320")
+        self.refuse(2, ["empty"], *common, "--tokens", "")
+        self.refuse(2, ["banana"], *common, "--tokens", "1,banana")
         self.refuse(1, ["absent"], *common, "--tokens", "@" + self.path("absent"))
         self.refuse(1, ["513", "512"], *common, "--tokens", " ".join(["7"] * 513))
         self.refuse(2, ["--class"], *common, "--tokens", "1", "--class", "third")
@@ -148,7 +148,7 @@ class Generate(WorkbenchTest):
         self.assertIn("stop", [reply["finish"] for reply in stopped])
 
     def test_mistakes(self):
-        self.refuse(1, ["400"], "generate", self.llama, "--tokens", "400")
+        self.refuse(2, ["400"], "generate", self.llama, "--tokens", "400")
         self.refuse(1, ["48", "40"], "generate", self.llama, "--tokens", self.tokens, "--ctx", "40")
         self.refuse(2, ["temperature"], "generate", self.llama, "--tokens", "1", "--temperature", "-1")
         self.refuse(2, ["--max-tokens"], "generate", self.llama, "--tokens", "1", "-n", "0")
@@ -200,7 +200,7 @@ class Perplexity(WorkbenchTest):
     def test_mistakes(self):
         short = self.write("short.txt", "A few words.")
         self.refuse(1, ["64"], "perplexity", self.toy, "--file", short, "--window", "64")
-        self.refuse(1, ["100000"], "perplexity", self.toy, "--file", self.text, "--window", "100000")
+        self.refuse(2, ["100000"], "perplexity", self.toy, "--file", self.text, "--window", "100000")
         self.refuse(1, ["absent"], "perplexity", self.toy, "--file", self.path("absent"))
         self.refuse(2, ["--window"], "perplexity", self.toy, "--file", self.text, "--window", "2")
         self.refuse(1, ["vocabulary"], "perplexity", self.llama, "--file", self.text)
@@ -258,7 +258,7 @@ class Bench(WorkbenchTest):
             self.assertIn(word, out)
 
     def test_mistakes(self):
-        self.refuse(1, ["600", "512"], "bench", self.llama, "-p", "600")
+        self.refuse(2, ["600", "512"], "bench", self.llama, "-p", "600")
         self.refuse(2, ["nothing"], "bench", self.llama, "-p", "0", "-n", "0")
         self.refuse(2, ["--repeat"], "bench", self.llama, "--repeat", "0")
 
