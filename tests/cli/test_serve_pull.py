@@ -279,6 +279,14 @@ class Create(StoreTest):
         self.remove("pirate")
         self.assertEqual([name for name in os.listdir(self.path("models")) if "pirate" in name], [])
 
+    def test_what_is_told_of_it(self):
+        """No digest that nobody has computed, and numbers as they were given."""
+        lines = self.lines("/api/create", model="cool", **{"from": "toy"}, parameters={"temperature": 0.2, "top_p": 0.95})
+        self.assertEqual(lines[0], {"status": "using existing layer"})
+        status, _, data = self.server.request("GET", "/api/models/cool")
+        self.assertEqual((status, json.loads(data)["recommended"]), (200, {"temperature": 0.2, "top_p": 0.95}))
+        self.remove("cool")
+
     def test_modelfiles_templates_and_inheritance(self):
         text = 'FROM toy\nSYSTEM """one\ntwo"""\nPARAMETER num_predict 2\nPARAMETER stop a\nPARAMETER stop b\n'
         self.assertEqual(self.server.post("/api/create", {"name": "first", "modelfile": text, "stream": False}),

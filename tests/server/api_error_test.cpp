@@ -114,6 +114,23 @@ TEST(ApiErrors, APromptThatIsTooLongHasACode) {
   EXPECT_EQ(Json::parse(openai_error_body(error))["error"]["code"], "context_length_exceeded");
 }
 
+TEST(ApiErrors, OfARequestAreAboutAField) {
+  const ApiError empty = about_field({400, "invalid_request_error", "", "the prompt is empty"}, "prompt");
+  EXPECT_EQ(empty.param, "prompt");
+  EXPECT_EQ(empty.code, "invalid_value");
+  const ApiError too_long = about_field(api_error(std::make_exception_ptr(TooLongError("long"))), "messages");
+  EXPECT_EQ(too_long.param, "messages");
+  EXPECT_EQ(too_long.code, "context_length_exceeded");
+  EXPECT_EQ(about_field(invalid_field("topk", "wrong"), "prompt").param, "topk");
+  EXPECT_EQ(about_field({400, "invalid_request_error", "unsupported", "no vectors"}, "input").param, "");
+  EXPECT_EQ(about_field({503, "unavailable_error", "queue_full", "full"}, "prompt").param, "");
+}
+
+TEST(ApiErrors, OfTheServersEndHaveOneCode) {
+  EXPECT_EQ(as_draining({503, "unavailable_error", "cancelled", "the server is about to end"}).code, "draining");
+  EXPECT_EQ(as_draining({503, "unavailable_error", "timeout", "too late"}).code, "timeout");
+}
+
 TEST(ApiErrors, SayWhenToComeBack) {
   using std::chrono::milliseconds;
   const auto seconds = [](milliseconds wait) {

@@ -209,7 +209,7 @@ Request Connection::unread_request() const {
   const std::size_t end = begin == std::string_view::npos ? begin : line.find(' ', begin + 1);
   if (end == std::string_view::npos) return request;
   request.method = line.substr(0, begin);
-  if (!read_path(line.substr(begin + 1, end - begin - 1), request.path, request.query)) request.path.clear();
+  read_path(line.substr(begin + 1, end - begin - 1), request.path, request.query);
   return request;
 }
 

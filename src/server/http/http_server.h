@@ -67,7 +67,7 @@ struct Admission {
 struct Refusal {
   unsigned status = 0;
   std::string message = {};
-  // What is known of it: no body, no path where that could not be read, no record where it was not admitted.
+  // What is known of it: no body, as much of its path as could be read, no record where it was not admitted.
   Request request = {};
 };
 
