@@ -39,11 +39,11 @@ function oneStream(source: AnswerSource, model: string | null, seed: number, sig
       },
       end: () => resolve(stream),
       failed: reject,
-      lost: () => reject(new Failure("CONNECTION_LOST", "The connection was lost while it was measured. Try again.")),
+      lost: () => reject(new Failure("CONNECTION_LOST", "The connection was lost during the benchmark. Try again.")),
     }, null);
     signal.addEventListener("abort", () => {
       handle.stop();
-      reject(new Failure("CONNECTION_LOST", "The measurement was stopped."));
+      reject(new Failure("CONNECTION_LOST", "The benchmark was stopped."));
     }, { once: true });
   });
 }

@@ -184,7 +184,7 @@ export class ServerConnection implements Connection {
       this.waitForRetry(code === "CONNECTION_LOST" ? "The server cannot be reached." : message, retryAfter); return;
     }
     this.refusedSockets += 1;
-    if (this.refusedSockets < socketAttempts) { this.waitForRetry("A WebSocket does not get through."); return; }
+    if (this.refusedSockets < socketAttempts) { this.waitForRetry("WebSockets are blocked."); return; }
     this.useEvents();
   }
 

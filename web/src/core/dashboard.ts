@@ -49,7 +49,7 @@ function problemOf(status: ConnectionStatus, broadcasts: boolean): string {
   const lost = status.state === "disconnected" && (status.retryAt === null || status.attempt > 1);
   if (lost) return `${status.reason} Until the page is connected, no figures come.`;
   if (status.state === "disconnected") return "";
-  if (status.transport === "sse") return "WebSockets do not get through here, and the figures come by no other way.";
+  if (status.transport === "sse") return "The figures come over a WebSocket, and WebSockets are blocked here.";
   return broadcasts ? "" : "This server broadcasts no figures: its setting websocket.broadcast is 0.";
 }
 

@@ -27,7 +27,7 @@ export function createEmbeddings(api: Api): Embeddings {
       if (model !== null) body["model"] = model;
       const answer = await api.json("/v1/embeddings", { method: "POST", body, signal });
       const vectors = listOr(field(answer, "data")).map((one) => unitLength(fromBase64(textOr(field(one, "embedding"), ""))));
-      if (vectors.length !== texts.length) throw new Failure("INFERENCE_ERROR", "The server's answer has another number of vectors than there are texts.");
+      if (vectors.length !== texts.length) throw new Failure("INFERENCE_ERROR", "The server returned a different number of vectors than there are texts.");
       return vectors;
     },
   };

@@ -284,7 +284,7 @@ export class ChatController implements Chat {
       duration: Date.now() - answer.startedAt,
     };
     const reason = running.stopped ? "cancelled" : end.reason;
-    if (reason === "error") return this.fail(running, new Failure("INFERENCE_ERROR", "The server ended the answer before it was whole. Try again."));
+    if (reason === "error") return this.fail(running, new Failure("INFERENCE_ERROR", "The server ended the answer before it was complete. Try again."));
     const sources = end.sources ? { sources: end.sources } : {};
     this.finish(running, { state: "complete", finishReason: reason, statistics, resume: null, ...sources });
   }

@@ -10,15 +10,15 @@ import type { StorageState } from "./types.ts";
 const ready: StorageState = { state: "ready", message: "" };
 const inMemory: StorageState = {
   state: "memory",
-  message: "This browser keeps nothing for the page: conversations are gone when it is closed. Export what you want to keep.",
+  message: "This browser does not let the page store anything: conversations are lost when it is closed. Export what you want to keep.",
 };
 const full: StorageState = {
   state: "full",
-  message: "The browser has no room left for conversations. What is new is kept in this tab only: export it, or delete old conversations.",
+  message: "The browser has no room left for conversations. New messages are kept in this tab only: export them, or delete old conversations.",
 };
 const failed: StorageState = {
   state: "full",
-  message: "The browser's storage failed. What is new is kept in this tab only: export it, then load the page again.",
+  message: "The browser's storage failed. New messages are kept in this tab only: export them, then reload the page.",
 };
 
 export class Keeper {

@@ -74,7 +74,7 @@ function readImported(value: unknown): Imported | null {
 export function readFile(text: string): Imported[] {
   const file = parseJson(text);
   if (file === undefined) throw new Error("The file is not JSON. Choose one that this page exported.");
-  if (field(file, "format") !== format) throw new Error("The file holds no conversations of Quarrel. Choose one that this page exported.");
+  if (field(file, "format") !== format) throw new Error("The file has no Quarrel conversations. Choose one that this page exported.");
   if (field(file, "version") !== version) throw new Error("The file was written by a newer version of the page. Update the server, then import it.");
   return readAll(field(file, "conversations"), readImported);
 }

@@ -87,7 +87,7 @@ export function noticeOf(message: Message, actions: AnswerActions): HTMLElement 
   switch (message.finishReason) {
     case "length": {
       const limit = message.statistics ? ` at ${plural(message.statistics.generatedTokens, "token")}` : "";
-      return notice("", `Cut${limit}, the most that the settings allow.`, button({ label: "Continue", small: true, press: actions.continueAnswer }));
+      return notice("", `Cut${limit}, the limit in the settings.`, button({ label: "Continue", small: true, press: actions.continueAnswer }));
     }
     case "context":
       return notice("warn", "The context is full: the model can read no more of this conversation. Edit an earlier message, or start a new chat.",

@@ -65,7 +65,7 @@ export class BenchmarkPanel {
         element("td", {}, rounded(run.tokensPerSecond / run.streams)), element("td", {}, duration(run.timeToFirstToken)), element("td", {}, duration(run.tokenGap))));
     }
     const heads = ["At once", "Tokens/s", "Each", "First token", "Gap"].map((text) => element("th", { scope: "col" }, text));
-    replace(this.#result, barChart("Tokens a second, all answers together", rows),
+    replace(this.#result, barChart("Tokens per second, all answers together", rows),
       element("div", { class: "figures-frame", tabindex: 0, role: "region", "aria-label": "Benchmark figures" }, element("table", { class: "figures" }, element("thead", {}, element("tr", {}, ...heads)), body)));
   }
 }

@@ -31,7 +31,7 @@ export class EmbeddingsView {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) void this.#run();
     });
     this.element = element("div", { class: "page" }, element("div", { class: "page__column" },
-      element("p", { class: "page__lead" }, "Texts become vectors; texts that mean the same have vectors that point the same way."),
+      element("p", { class: "page__lead" }, "Turns texts into vectors. Texts with similar meaning have vectors that point in similar directions."),
       element("div", { class: "field" }, element("label", { class: "field__label", for: id }, "Texts"), this.#texts, element("span", { class: "field__hint" }, `One per line, up to ${MOST_TEXTS}. Ctrl+Enter compares.`)),
       element("div", { class: "bench__row" }, field, this.#compare), this.#problem, this.#result, footer(page)));
   }

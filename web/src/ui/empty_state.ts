@@ -30,9 +30,9 @@ function drawNoModel(page: Page, made: HTMLElement): void {
   const command = "quarrel pull default";
   replace(made, mark("empty__mark"),
     element("h2", { class: "empty__title" }, "No model yet"),
-    element("p", { class: "empty__lead" }, "The server has no model to answer with. Fetch one on the server's machine, then come back; the page sees it by itself."),
+    element("p", { class: "empty__lead" }, "The server has no model to answer with. Fetch one on the server's machine; it appears here by itself."),
     element("div", { class: "command" }, element("code", { tabindex: 0 }, command), button({ label: "Copy", icon: "copy", small: true, press: () => page.copy(command, "Command") })),
-    element("p", { class: "empty__lead" }, "A file that you have is served with ", element("code", {}, "quarrel serve model.gguf"), "."));
+    element("p", { class: "empty__lead" }, "A model file that you already have is served with ", element("code", {}, "quarrel serve model.gguf"), "."));
 }
 
 function drawExamples(made: HTMLElement, begin: (text: string) => void): void {

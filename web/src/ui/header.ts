@@ -55,7 +55,7 @@ function connection(page: Page): HTMLElement {
     dot.className = look.dot;
     setText(text, look.text);
     made.dataset["state"] = status.state;
-    made.title = status.transport === "sse" ? `${look.text}, by server-sent events: WebSockets do not get through` : look.text;
+    made.title = status.transport === "sse" ? `${look.text} by server-sent events, because WebSockets are blocked` : look.text;
   });
   return made;
 }

@@ -60,7 +60,7 @@ function askKey(page: Page): OpenDialog {
       element("p", { class: "dialog__lead" }, "Ask whoever runs the server. The key is sent with each request and is never part of an address."),
       key.field,
       keys.canEncrypt ? element("div", { role: "radiogroup", "aria-label": "How long to keep it" }, session.element, kept.element)
-        : element("p", { class: "dialog__lead" }, "This page came over plain HTTP, where the browser offers no encryption: the key is kept for this session only."),
+        : element("p", { class: "dialog__lead" }, "This page was loaded over plain HTTP, where browsers offer no encryption: the key is kept for this session only."),
       passphrase.field, problem,
       element("div", { class: "dialog__foot" }, button({ label: "Use the key", look: "main", attributes: { type: "submit" }, press: () => undefined })),
     ], use)],

@@ -53,7 +53,7 @@ export class MessageView {
     const { message } = shown;
     const user = message.role === "user";
     this.element = element("article", {
-      class: `message message--${user ? "user" : "model"}`, "data-message": message.id, "aria-label": user ? "You" : `Answer of ${message.model ?? "the model"}`,
+      class: `message message--${user ? "user" : "model"}`, "data-message": message.id, "aria-label": user ? "You" : `Answer from ${message.model ?? "the model"}`,
     }, element("h2", { class: "unseen" }, user ? "You" : "Answer"), this.#bubble, user ? null : this.#sources.element, this.#under);
     if (user) this.#under.append(this.#actions, this.#pager);
     else this.#under.append(this.#figures, this.#pager, this.#actions);

@@ -48,7 +48,7 @@ function toggle(page: Page, anchor: HTMLButtonElement): void {
       choose();
     })));
     const inUse = models.reduce((sum, model) => sum + model.memory, 0);
-    setText(foot, models.length === 0 ? "The server offers no model. Fetch one with quarrel pull." : `${bytes(inUse)} of memory reserved. A model is loaded when it is first asked.`);
+    setText(foot, models.length === 0 ? "The server offers no model. Fetch one with quarrel pull." : `${bytes(inUse)} of memory reserved. A model is loaded when it is first used.`);
     if (focused !== undefined) panel.querySelector<HTMLElement>(`[data-focus="${CSS.escape(focused)}"]`)?.focus();
   };
   draw();

@@ -45,7 +45,7 @@ export class SettingsPanel {
     this.#page = page;
     this.#toggled = toggled;
     const titleId = uniqueId("settings");
-    this.#scopes = segments("What the settings are for", [{ value: "conversation", label: "This chat" }, { value: "defaults", label: "Defaults" }], (scope) => {
+    this.#scopes = segments("Scope of the settings", [{ value: "conversation", label: "This chat" }, { value: "defaults", label: "Defaults" }], (scope) => {
       this.#scope = scope;
       this.#draw();
     });
@@ -152,7 +152,7 @@ export class SettingsPanel {
     if (this.#scope === "conversation" && defaults !== null) return { value: defaults, from: "Your default" };
     const recommended = this.#recommended[name as keyof Recommended] ?? null; // of some
     if (recommended !== null) return { value: recommended, from: "Recommended for this model" };
-    return { value: this.#page.core.settings.bounds[name].usual, from: "Usual" };
+    return { value: this.#page.core.settings.bounds[name].usual, from: "Server default" };
   }
 
   #numberKnob({ name, label, hint, slider }: NumberKnob): Knob {

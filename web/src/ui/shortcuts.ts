@@ -20,7 +20,7 @@ export function control(event: KeyboardEvent): boolean {
 }
 
 export function setShortcuts(shortcuts: readonly Shortcut[]): void {
-  listed.splice(0, listed.length, ...shortcuts, { keys: "Enter", does: "Send the message" }, { keys: "Shift+Enter", does: "Break the line" });
+  listed.splice(0, listed.length, ...shortcuts, { keys: "Enter", does: "Send the message" }, { keys: "Shift+Enter", does: "New line" });
   document.addEventListener("keydown", (event) => {
     if (event.defaultPrevented || event.isComposing) return;
     if (document.querySelector("dialog[open]") !== null) return;

@@ -113,7 +113,7 @@ function charts(): { chart: LineChart; lines: (samples: readonly DashboardSample
     return value === null ? "none yet" : write(value);
   };
   return [
-    { chart: new LineChart({ title: "Tokens a second", figure: figure(rounded), write: (value) => (value >= 10 ? count(value) : rounded(value)), least: 10 }), lines: (samples) => one("tokens/s", samples.map((sample) => sample.tokensPerSecond)) },
+    { chart: new LineChart({ title: "Tokens per second", figure: figure(rounded), write: (value) => (value >= 10 ? count(value) : rounded(value)), least: 10 }), lines: (samples) => one("tokens/s", samples.map((sample) => sample.tokensPerSecond)) },
     { chart: new LineChart({ title: "Answers", least: 4, write: count, figure: figure((value) => `${count(value)} running`) }),
       lines: (samples) => [{ label: "running", look: "one", values: samples.map((sample) => sample.running) }, { label: "waiting", look: "two", values: samples.map((sample) => sample.waiting) }] },
     { chart: new LineChart({ title: "Time to first token", figure: figure(seconds), write: seconds, least: 0.1 }), lines: (samples) => percentiles(samples, (sample) => sample.timeToFirstToken) },
@@ -122,6 +122,6 @@ function charts(): { chart: LineChart; lines: (samples: readonly DashboardSample
     { chart: new LineChart({ title: "Memory", least: 1e8, write: bytes, figure: figure(bytes) }),
       lines: (samples) => [{ label: "models", look: "one", values: samples.map((sample) => sample.memory) }, { label: "process", look: "two", values: samples.map((sample) => sample.processMemory) }] },
     { chart: new LineChart({ title: "Cache hits", figure: figure(percent), write: percent, least: 1 }), lines: (samples) => one("share", samples.map((sample) => sample.cacheHits)) },
-    { chart: new LineChart({ title: "Errors", figure: figure((value) => `${count(value)} in all`), write: count, least: 4 }), lines: (samples) => one("errors", samples.map((sample) => sample.errorsTotal)) },
+    { chart: new LineChart({ title: "Errors", figure: figure((value) => `${count(value)} in total`), write: count, least: 4 }), lines: (samples) => one("errors", samples.map((sample) => sample.errorsTotal)) },
   ];
 }

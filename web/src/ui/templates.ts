@@ -38,7 +38,7 @@ export function manageTemplates(page: Page): void {
 
   const draw = (): void => {
     const own = settings.templates.get().filter((template) => template.own);
-    if (own.length === 0) replace(list, element("li", { class: "dialog__lead" }, "None of your own yet. They show in the composer's menu, after the four that are always there."));
+    if (own.length === 0) replace(list, element("li", { class: "dialog__lead" }, "You have no templates yet. They appear in the composer's menu, after the four built-in ones."));
     else replace(list, ...own.map((template) => row(page, template, change)));
   };
   draw();

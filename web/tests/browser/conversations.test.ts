@@ -293,6 +293,6 @@ test("a tab takes over the answer of one that was closed; of two that come back 
 test("without storage the page says so and still chats", async ({ chat, page }) => {
   await page.addInitScript(() => Object.defineProperty(window, "indexedDB", { value: undefined }));
   await chat.open();
-  await expect(page.locator(".banner:visible")).toContainText("This browser keeps nothing");
+  await expect(page.locator(".banner:visible")).toContainText("This browser does not let the page store anything");
   await expect(await chat.converse("Hello")).toHaveText("Hello. How can I help you today?");
 });

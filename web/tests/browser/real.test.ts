@@ -110,7 +110,7 @@ test("the dashboard and a benchmark of the real server", async ({ page, real }) 
   await page.getByRole("button", { name: "Run benchmark" }).click();
   await expect(page.getByText("Done.")).toBeVisible({ timeout: 55_000 });
   await expect(page.locator(".bars__row")).toHaveCount(4);
-  for (const title of ["Tokens a second", "Answers", "Time to first token", "Token gap", "KV cache in use", "Memory", "Cache hits", "Errors"]) {
+  for (const title of ["Tokens per second", "Answers", "Time to first token", "Token gap", "KV cache in use", "Memory", "Cache hits", "Errors"]) {
     const card = page.locator(".card").filter({ has: page.getByRole("heading", { name: title, exact: true }) });
     await expect(card.locator(".card__figure")).toHaveText(/\d/, { timeout: 15_000 }); // the next broadcast
   }

@@ -41,7 +41,21 @@ export const sixScripts = `English: The quick brown fox jumps over the lazy dog.
 
 ไทย: สุนัขจิ้งจอกกระโดดข้ามสุนัขขี้เกียจ`;
 
-export const rightToLeft = "الثعلب البني السريع يقفز فوق الكلب الكسول. هذا نص طويل بما يكفي ليمتد على أكثر من سطر واحد في العمود، ليُرى كيف تُرتَّب الكلمات من اليمين إلى اليسار.\n\n- أولاً: القراءة\n- ثانياً: الكتابة";
+export const rightToLeft = "الثعلب البني السريع يقفز فوق الكلب الكسول. هذا نص طويل بما يكفي ليمتد على أكثر من سطر واحد في العمود، ليُرى كيف تُرتَّب الكلمات من اليمين إلى اليسار.\n\n- أولاً: القراءة\n- ثانياً: الكتابة مع `code()`\n\n> اقتباس قصير من كتاب\n\n| العمود | القيمة |\n|---|---|\n| الأول | 1 |\n| الثاني | 2 |";
+
+export const tasksAndFormulas = `Before the release:
+
+- [x] write the tests
+- [ ] measure the water, H<sub>2</sub>O
+- a plain point
+
+The energy is \\( E = m c^2 \\), and in a line of its own:
+
+\\[
+\\sum_{i=1}^{n} x_i * y_i = \\frac{a}{b}
+\\]
+
+Press <kbd>Ctrl</kbd> + <kbd>C</kbd>.`;
 
 export const wideTable = `| ${Array.from({ length: 14 }, (_, at) => `Column ${at + 1}`).join(" | ")} |\n|${"---|".repeat(14)}\n${Array.from({ length: 4 }, (_, row) => `| ${Array.from({ length: 14 }, (__, at) => `value ${row + 1}.${at + 1}`).join(" | ")} |`).join("\n")}`;
 

@@ -144,7 +144,7 @@ test("templates: the four that are there, and one's own", async ({ chat, page })
   await page.getByRole("button", { name: "Save" }).click();
   await expect(page.getByRole("button", { name: "Edit Haiku" })).toHaveCount(0);
   await page.getByRole("button", { name: "Remove Sonnet" }).click();
-  await expect(page.getByText("None of your own yet.")).toBeVisible();
+  await expect(page.getByText("You have no templates yet.")).toBeVisible();
   await page.keyboard.press("Escape");
   await page.getByRole("button", { name: "Templates" }).click();
   await expect(page.getByRole("menuitem", { name: /^Sonnet/ })).toHaveCount(0);

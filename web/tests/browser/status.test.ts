@@ -4,7 +4,7 @@ import type { Locator } from "@playwright/test";
 import { expect, test, words, type Page } from "./harness.ts";
 import { dashboardFigures, firstFigures, tell } from "./metrics_sample.ts";
 
-const titles = ["Tokens a second", "Answers", "Time to first token", "Token gap", "KV cache in use", "Memory", "Cache hits", "Errors"];
+const titles = ["Tokens per second", "Answers", "Time to first token", "Token gap", "KV cache in use", "Memory", "Cache hits", "Errors"];
 
 function cardOf(page: Page, title: string): Locator {
   return page.locator(".card").filter({ has: page.getByRole("heading", { name: title, exact: true }) });
@@ -17,7 +17,7 @@ test("the dashboard charts what the server broadcasts, and asks for nothing", as
   await expect(page.locator(".list .model")).toHaveCount(2);
   await tell(page, fake, firstFigures(1180));
   await expect(cardOf(page, "Memory").locator(".card__figure")).toHaveText("896 MB");
-  await expect(cardOf(page, "Tokens a second").locator(".card__figure")).toHaveText("none yet"); // of no time before it
+  await expect(cardOf(page, "Tokens per second").locator(".card__figure")).toHaveText("none yet"); // of no time before it
   let asked = 0;
   for (let at = 0; at < 12; at += 1) {
     await tell(page, fake, next());
@@ -31,7 +31,7 @@ test("the dashboard charts what the server broadcasts, and asks for nothing", as
     await expect(cardOf(page, title).locator(".card__figure")).toHaveText(/\d/);
     await expect(cardOf(page, title).locator(".chart__line").first()).toBeAttached();
   }
-  await expect(cardOf(page, "Tokens a second").locator(".card__figure")).toHaveText("131"); // the last of them: 40 + 160 * (0.5 + 0.5 sin 3)
+  await expect(cardOf(page, "Tokens per second").locator(".card__figure")).toHaveText("131"); // the last of them: 40 + 160 * (0.5 + 0.5 sin 3)
   await expect(cardOf(page, "Time to first token").locator(".chart__key")).toHaveText(["p50", "p90", "p99"]);
   await expect(page.locator(".list .model").filter({ hasText: "default" })).toContainText("5 running");
   await expect(page.locator(".page__lead").first()).toContainText("1,420 requests since the server was started. 3 connections now.");
@@ -44,7 +44,7 @@ test("what was broadcast before somebody looked is there", async ({ chat, fake, 
   await expect(await chat.converse("Hello")).toHaveText("Hello. How can I help you today?"); // came after them
   await page.getByRole("link", { name: "Status" }).click();
   await expect(page.locator(".page__lead").first()).toContainText("1,240 requests");
-  await expect(cardOf(page, "Tokens a second").locator(".chart__line")).toHaveAttribute("d", /^M[^L]*L[^L]*L[^L]*$/);
+  await expect(cardOf(page, "Tokens per second").locator(".chart__line")).toHaveAttribute("d", /^M[^L]*L[^L]*L[^L]*$/);
 });
 
 test("a connection that is lost is told, and the charts go on with the next", async ({ chat, fake, page }) => {
@@ -60,7 +60,7 @@ test("a connection that is lost is told, and the charts go on with the next", as
   fake.broadcast("metrics", firstFigures(1230));
   for (let at = 0; at < 2; at += 1) fake.broadcast("metrics", next());
   await expect(page.locator(".page__lead").first()).toContainText("1,260 requests");
-  await expect(cardOf(page, "Tokens a second").locator(".chart__line")).toHaveCount(2); // broken where nothing is known
+  await expect(cardOf(page, "Tokens per second").locator(".chart__line")).toHaveCount(2); // broken where nothing is known
   await expect(cardOf(page, "KV cache in use").locator(".chart__line")).toHaveCount(1);
 });
 
@@ -82,7 +82,7 @@ test("who has no right to the figures, or no way to them, sees why", async ({ ch
   await expect(notice).toHaveText("This server broadcasts no figures: its setting websocket.broadcast is 0.");
   fake.withoutSockets = true;
   await page.reload();
-  await expect(notice).toHaveText("WebSockets do not get through here, and the figures come by no other way.", { timeout: 15_000 });
+  await expect(notice).toHaveText("The figures come over a WebSocket, and WebSockets are blocked here.", { timeout: 15_000 });
   expect(fake.paths).not.toContain("/api/metrics");
 });
 

@@ -1,7 +1,7 @@
 // Every state that the page can be in, and how to get there.
 import { smallModel, words, type FakeServer } from "../browser/fake_server.ts";
 import { expect, type Chat, type Page } from "../browser/harness.ts";
-import { longCode, markdownAnswer, notes, rightToLeft, sixScripts, wideTable } from "../browser/samples.ts";
+import { longCode, markdownAnswer, notes, rightToLeft, sixScripts, tasksAndFormulas, wideTable } from "../browser/samples.ts";
 import { minutesOfFigures } from "./figures.ts";
 
 const never = 600_000;
@@ -88,6 +88,9 @@ export const states: State[] = [
   answered("error", "", { tokens: [], error: { code: "INFERENCE_ERROR", message: "the model's file ended before its last tensor: fetch it again with quarrel pull" } }),
   answered("busy", "", { tokens: [], error: { code: "QUEUE_FULL", message: "the queue is full", retry_after: 12 } }),
   { name: "lost", set: (fake) => { fake.answers = [{ tokens: words(markdownAnswer), gap: 40 }]; }, reach: async (chat, page, fake) => { await chat.ask(question); await expect(chat.answers.last()).toContainText("Three"); fake.fail(); await expect(page.getByRole("button", { name: "Retry now" })).toBeVisible(); } },
+  { name: "interrupted", set: (fake) => { fake.answers = [{ tokens: words(markdownAnswer), hold: { after: 40, until: new Promise(() => undefined) } }]; },
+    reach: async (chat, _, fake) => { await chat.ask(question); await expect(chat.answers.last()).toContainText("Three"); fake.forget(); await expect(chat.answers.last()).toContainText("interrupted"); } },
+  answered("model-gone", "", { tokens: [], error: { code: "MODEL_NOT_FOUND", message: "no such model" } }),
   { name: "key", set: (fake) => { fake.key = "qk_secret"; }, reach: async (_, page) => { await expect(page.getByRole("dialog")).toBeVisible(); await page.getByText("Keep it, encrypted").click(); } },
   { name: "key-plain", prepare: async (page) => page.addInitScript(() => Object.defineProperty(crypto, "subtle", { value: undefined })), set: (fake) => { fake.key = "qk_secret"; }, reach: async (_, page) => { await expect(page.getByRole("dialog")).toBeVisible(); } },
   { name: "key-locked", set: (fake) => { fake.key = "qk_secret"; }, reach: (_, page, fake) => giveEncrypted(page, fake.key ?? "") },
@@ -95,7 +98,7 @@ export const states: State[] = [
   answered("error-within", markdownAnswer.slice(0, 420), { error: { code: "INFERENCE_ERROR", message: "the model failed: its numbers were not finite" } }),
   answered("long-answer", markdownAnswer.repeat(12)),
   { name: "long-words", set: (fake) => { fake.answers = [{ tokens: words(longWords) }]; }, reach: async (chat) => { await chat.converse(longWords); } },
-  answered("one-word", "Yes."), answered("long-code", longCode), answered("wide-table", wideTable), answered("right-to-left", rightToLeft), answered("six-scripts", sixScripts),
+  answered("one-word", "Yes."), answered("long-code", longCode), answered("wide-table", wideTable), answered("right-to-left", rightToLeft), answered("tasks-formulas", tasksAndFormulas), answered("six-scripts", sixScripts),
   { name: "branches", set: (fake) => { fake.answers = [{ tokens: words("The first answer.") }, { tokens: words("The second answer, which differs.") }]; },
     reach: async (chat, page) => { await chat.converse(question); await page.getByRole("button", { name: "Regenerate" }).click(); await expect(page.locator(".pager__place")).toHaveText("2/2"); } },
   { name: "editing", reach: async (chat, page) => { await chat.converse(question); await page.locator(".message--user").hover(); await page.getByRole("button", { name: "Edit and run again" }).click(); } },

@@ -55,7 +55,7 @@ test("why no figures come is said, and not of a connection that comes back at on
   source.status.set({ ...lost, retryAt: null, reason: "The server needs a key." });
   assert.match(problem.get(), /^The server needs a key\./);
   source.status.set({ ...connected, transport: "sse" });
-  assert.match(problem.get(), /^WebSockets do not get through/);
+  assert.match(problem.get(), /WebSockets are blocked/);
   source.status.set(connected);
   source.serverStatus.emit({ models: [], broadcast: 0 });
   assert.match(problem.get(), /websocket\.broadcast is 0/);

@@ -66,7 +66,7 @@ test("what is no export is refused in a sentence, and hostile fields are left ou
   const { conversations } = await filled();
   const transfer = createTransfer(conversations);
   await assert.rejects(transfer.import("{"), /not JSON/);
-  await assert.rejects(transfer.import("[]"), /no conversations/);
+  await assert.rejects(transfer.import("[]"), /no Quarrel conversations/);
   await assert.rejects(transfer.import('{"format": "quarrel-conversations", "version": 99}'), /newer/);
   const hostile = {
     format: "quarrel-conversations", version: 1,
