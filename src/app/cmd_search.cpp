@@ -13,6 +13,7 @@
 #include "app/longbow_flags.h"
 #include "app/model_options.h"
 #include "app/text_table.h"
+#include "app/value_checks.h"
 #include "app/workbench.h"
 #include "base/error.h"
 #include "base/printable.h"
@@ -111,7 +112,7 @@ void add_search(CLI::App& app, CommandContext& context) {
   command->add_option("ADDRESS", options->address, "longbow://host[:3000]/dataset")->required();
   command->add_option("QUERY", options->query, "What is searched for")->required();
   command->add_option("-k", options->k, "How many texts")
-      ->check(CLI::Range(1, kMostHits))
+      ->check(whole_number(1, kMostHits))
       ->type_name("N")
       ->capture_default_str();
   command
@@ -121,7 +122,7 @@ void add_search(CLI::App& app, CommandContext& context) {
       ->allow_extra_args(false);
   command->add_option("--prefix", options->prefix, "Put before the question when it is embedded")->type_name("TEXT");
   command->add_option("--dimensions", options->dimensions, "As the dataset was filled with: only the first N values")
-      ->check(CLI::Range(1, 1 << 24))
+      ->check(whole_number(1, 1 << 24))
       ->type_name("N");
   command->add_flag("--json", options->json, "A JSON array with whole texts");
   add_longbow_flags(*command, options->longbow);

@@ -9,6 +9,7 @@
 
 #include "app/progress_bar.h"
 #include "app/state_folder.h"
+#include "app/value_checks.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/printable.h"
@@ -160,17 +161,17 @@ CLI::Option* add_embed_to_flags(CLI::App& command, EmbedToCommand& options) {
   command.add_option("--prefix", options.prefix, "Put before each text when it is embedded, not stored")
       ->type_name("TEXT");
   command.add_option("--input", options.input, "How the file is read: lines, jsonl, or auto (by its name)")
-      ->check(CLI::IsMember({"auto", "lines", "jsonl"}))
+      ->check(one_of({"auto", "lines", "jsonl"}))
       ->type_name("FORMAT")
       ->capture_default_str()
       ->needs(to);
   command
       .add_option("--chunk", options.chunk, "Tokens of a chunk of a folder's files; default: 256, or the model's limit")
-      ->check(CLI::Range(8, 1 << 20))
+      ->check(whole_number(8, 1 << 20))
       ->type_name("N")
       ->needs(to);
   command.add_option("--overlap", options.overlap, "Tokens that a chunk repeats of the one before, half of it at most")
-      ->check(CLI::Range(0, 1 << 20))
+      ->check(whole_number(0, 1 << 20))
       ->type_name("N")
       ->capture_default_str()
       ->needs(to);
@@ -182,7 +183,7 @@ CLI::Option* add_embed_to_flags(CLI::App& command, EmbedToCommand& options) {
       ->allow_extra_args(false)
       ->needs(to);
   command.add_option("--batch", options.batch, "Rows that are sent at once")
-      ->check(CLI::Range(1, 50'000))
+      ->check(whole_number(1, 50'000))
       ->type_name("N")
       ->capture_default_str()
       ->needs(to);
@@ -193,7 +194,7 @@ CLI::Option* add_embed_to_flags(CLI::App& command, EmbedToCommand& options) {
   command.add_flag("--skip-bad", options.skip_bad, "Leave out texts that cannot be used, with a warning")->needs(to);
   command.add_flag("--dry-run", options.dry_run, "Count texts, tokens and bytes, estimate the time, send nothing")
       ->needs(to);
-  add_longbow_flags(command, options.longbow);
+  add_longbow_flags(command, options.longbow, to);
   return to;
 }
 
