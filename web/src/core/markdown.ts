@@ -167,12 +167,11 @@ function give(target: Element, source: Element): void {
   }
 }
 
-/** Each paragraph by its own script: an answer may hold both directions. */
+/** Each part by its own script: an answer may hold both directions. A browser's "auto" would pass over children with a
+ * direction of their own, and lay a number in a right-to-left table out to the left. */
 function dressDirections(fragment: DocumentFragment): void {
   for (const one of fragment.querySelectorAll("code, .md-math")) one.setAttribute("dir", "ltr");
-  for (const one of fragment.querySelectorAll("p, h3, h4, h5, h6, td, th")) one.setAttribute("dir", "auto");
-  // A browser's "auto" passes over children that have a direction of their own.
-  for (const one of fragment.querySelectorAll("ul, ol, li, blockquote")) give(one, one);
+  for (const one of fragment.querySelectorAll("p, h3, h4, h5, h6, td, th, ul, ol, li, blockquote")) give(one, one);
 }
 
 /** One block, or a whole text where it does not grow. */

@@ -77,7 +77,7 @@ export function facts(model: ModelInfo): string[] {
 /** A dot and a word: what the model is doing, and what it takes. */
 export function state(model: ModelInfo): HTMLElement {
   const looks = { loaded: "dot dot--good", loading: "dot dot--busy dot--pulse", unloading: "dot dot--warn", unloaded: "dot" } as const;
-  const text = model.state === "loaded" && model.memory > 0 ? `in memory, ${bytes(model.memory)} reserved` : { loaded: "in memory", loading: "loading", unloading: "unloading", unloaded: "not loaded" }[model.state];
+  const text = model.state === "loaded" && model.memory > 0 ? `${bytes(model.memory)} reserved` : { loaded: "in memory", loading: "loading", unloading: "unloading", unloaded: "not loaded" }[model.state];
   return element("span", { class: "model__state" }, element("span", { class: looks[model.state] }), text);
 }
 

@@ -120,7 +120,7 @@ function charts(): { chart: LineChart; lines: (samples: readonly DashboardSample
     { chart: new LineChart({ title: "Token gap", figure: figure(seconds), write: seconds, least: 0.01 }), lines: (samples) => percentiles(samples, (sample) => sample.tokenGap) },
     { chart: new LineChart({ title: "KV cache in use", figure: figure(percent), write: percent, least: 1 }), lines: (samples) => one("share", samples.map((sample) => sample.kvUse)) },
     { chart: new LineChart({ title: "Memory", least: 1e8, write: bytes, figure: figure(bytes) }),
-      lines: (samples) => [{ label: "models", look: "one", values: samples.map((sample) => sample.memory) }, { label: "process", look: "two", values: samples.map((sample) => sample.processMemory) }] },
+      lines: (samples) => [{ label: "reserved by models", look: "one", values: samples.map((sample) => sample.memory) }, { label: "process", look: "two", values: samples.map((sample) => sample.processMemory) }] },
     { chart: new LineChart({ title: "Cache hits", figure: figure(percent), write: percent, least: 1 }), lines: (samples) => one("share", samples.map((sample) => sample.cacheHits)) },
     { chart: new LineChart({ title: "Errors", figure: figure((value) => `${count(value)} in total`), write: count, least: 4 }), lines: (samples) => one("errors", samples.map((sample) => sample.errorsTotal)) },
   ];

@@ -9,7 +9,7 @@ test("right-to-left lists, quotes and tables begin at the right, code inside the
   fake.answers = [{ tokens: words("1. العنصر الأول\n\n2. العنصر الثاني\n\n> اقتباس قصير\n\n| العمود | القيمة |\n|---|---|\n| أ | 1 |\n\nنص مع `code()` هنا\n\n- `x = 1` قائمة") }];
   await chat.open();
   await chat.converse("Go");
-  for (const selector of ["ol", "ol > li", "ol > li > p", "blockquote", "table", "ul"]) expect([selector, await direction(page, selector)]).toEqual([selector, "rtl"]);
+  for (const selector of ["ol", "ol > li", "ol > li > p", "blockquote", "table", "td:last-child", "ul"]) expect([selector, await direction(page, selector)]).toEqual([selector, "rtl"]);
   expect(await direction(page, "p > code")).toBe("ltr");
   const quote = await page.locator(".prose blockquote").evaluate((node) => [getComputedStyle(node).paddingRight, getComputedStyle(node).paddingLeft]);
   expect(quote).toEqual(["16px", "0px"]);

@@ -85,7 +85,7 @@ test("models are loaded and unloaded, with what they take", async ({ page, real 
   await expect(row).toBeVisible();
   const load = row.getByRole("button", { name: "Load minilm", exact: true });
   if (await load.count() > 0) await load.click();
-  await expect(row).toContainText(/in memory, \d+ MB/, { timeout: 30_000 });
+  await expect(row).toContainText(/\d+ MB reserved/, { timeout: 30_000 });
   await row.getByRole("button", { name: "Unload minilm" }).click();
   await expect(row).toContainText("not loaded");
 });

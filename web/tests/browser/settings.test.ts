@@ -158,11 +158,11 @@ test("the picker shows parameters, quantisation, size, state and memory; a model
   await expect(row("default")).toContainText("135M");
   await expect(row("default")).toContainText("Q4_1");
   await expect(row("default")).toContainText("98.4 MB");
-  await expect(row("default")).toContainText("in memory, 896 MB");
+  await expect(row("default")).toContainText("896 MB reserved");
   await expect(row("minilm")).toContainText("not loaded");
   await panel.getByRole("button", { name: "Load minilm" }).click();
   await expect(row("minilm").getByRole("progressbar")).toBeVisible();
-  await expect(row("minilm")).toContainText("in memory");
+  await expect(row("minilm")).toContainText("reserved");
   await panel.getByRole("button", { name: "Unload minilm" }).click();
   await expect(row("minilm")).toContainText("not loaded");
   await row("minilm").getByRole("button").first().click();
