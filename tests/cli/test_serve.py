@@ -143,7 +143,7 @@ class OpenAi(ServeTest):
             self.assertTrue(all(value <= 0 for value in lists["token_logprobs"][1:]))
             self.assertTrue(all(len(top) == 2 for top in lists["top_logprobs"][1:]))
             self.assertEqual(lists["text_offset"], sorted(lists["text_offset"]))
-            self.assertTrue(choices[0]["text"].startswith("Hello there"))
+            self.assertIn("Hello there", choices[0]["text"])
         scores = self.complete(continued(ids[:4], echo=True, logprobs=0, max_tokens=0))["choices"][0]["logprobs"]
         whole = self.complete(continued(ids, echo=True, logprobs=0, max_tokens=0))["choices"][0]["logprobs"]
         for one, other in zip(scores["token_logprobs"][1:], whole["token_logprobs"][1:]):
@@ -278,8 +278,10 @@ class Native(ServeTest):
             self.assertRegex(answer["error"], r"\d+ tokens")
 
     def test_health(self):
-        for path in ("/health", "/api/health", "/healthz"):
-            self.assertEqual(self.server.request("GET", path)[2], b'{"status":"ok"}')
+        for path in ("/health", "/v1/health", "/api/health", "/healthz"):
+            said = json.loads(self.server.request("GET", path)[2])
+            self.assertEqual((said["status"], said["checks"]["engine"]["status"]), ("ok", "ok"))
+            self.assertEqual(set(said), {"status", "version", "uptime", "timestamp", "checks"})
         self.assertEqual(self.server.request("GET", "/readyz")[0], 200)
         version = json.loads(self.server.request("GET", "/version")[2])["version"]
         self.assertIn(version, self.succeed("--version").out.decode())
@@ -415,10 +417,14 @@ class Ends(ServeTest):
         connection, answer = self.endless(server)
         answer.close()
         connection.close()
-        begun = time.monotonic()
+        # One at a time: this is answered when the other one is over, and that did not come to its end.
         self.assertEqual(server.post(CHAT, asked(max_tokens=2))[0], 200)
-        self.assertLess(time.monotonic() - begun, 20)
-        self.assertEqual(server.stop()[0], 0)
+        code, said = server.stop()
+        self.assertEqual(code, 0)
+        lines = [json.loads(line) for line in said.splitlines()]
+        left = next(line for line in lines if line.get("route") == f"POST {TEXT}")
+        self.assertEqual((left["finish_reason"], "error" in left), ("cancelled", False), left)
+        self.assertLess(left["generated_tokens"], 60000)
 
     def test_sigterm_lets_an_answer_finish(self):
         server = self.start_server(self.long)

@@ -75,6 +75,8 @@ class Listing(ModelTest):
         self.assertEqual((toy["loaded"], toy["state"], toy["context_length"]), (True, "loaded", CONTEXT))
         self.assertGreater(toy["memory_usage"], 0)
         self.assertEqual(toy["family"], "llama")
+        self.assertEqual(toy["capabilities"], ["completion"])
+        self.assertEqual(self.get("/api/models/vectors")[1]["capabilities"], ["embedding"])
         self.assertEqual(toy["size"], os.path.getsize(self.first))
         self.assertNotIn(self.folder, json.dumps([models, toy]))
         for name in ("nobody", "..%2f..%2fetc%2fpasswd", "%2fetc%2fpasswd", self.first.replace("/", "%2f")):
@@ -234,21 +236,32 @@ class Faults(ModelTest):
         self.assertEqual(self.text("the fox"), expected)
 
     def test_kill_9_of_a_client_ends_only_its_request(self):
-        expected = self.text("the fox", tokens=64)
+        log = self.path("killed.log")
+        server = self.start_server(self.make_toy("chat", "long.gguf", 65536, 1), "--parallel", "2", "--cache-tokens", "128k",
+                                   "--log-file", log)
+        question = {**self.question("the fox", 64), "model": "long"}
+        expected = server.post("/v1/chat/completions", question)[1]["choices"][0]
+        # It reads all the while: nobody is cut off for not reading.
         client = subprocess.Popen([sys.executable, "-c", (
-            "import http.client, sys, time\n"
-            f"c = http.client.HTTPConnection('127.0.0.1', {self.server.port})\n"
-            "c.request('POST', '/v1/chat/completions', sys.argv[1])\n"
-            "c.getresponse().readline()\n"
+            "import http.client, sys\n"
+            f"c = http.client.HTTPConnection('127.0.0.1', {server.port})\n"
+            "c.request('POST', '/v1/chat/completions', sys.argv[1], {'x-request-id': 'killed'})\n"
+            "answer = c.getresponse()\n"
+            "answer.readline()\n"
             "print('begun', flush=True)\n"
-            "time.sleep(1000)\n"), json.dumps(self.question("a", 480, stream=True))], stdout=subprocess.PIPE)
+            "answer.read()\n"), json.dumps({**question, "max_tokens": 60000, "stream": True})], stdout=subprocess.PIPE)
         self.addCleanup(client.stdout.close)
         self.assertEqual(client.stdout.readline(), b"begun\n")
         client.send_signal(signal.SIGKILL)
         client.wait()
-        self.assertEqual(self.text("the fox", tokens=64), expected)
-        self.wait_until(lambda: not self.get("/api/models/toy")[1]["in_use"])
-        self.assertEqual(self.server.request("GET", "/healthz")[0], 200)
+        self.assertEqual(server.post("/v1/chat/completions", question)[1]["choices"][0], expected)
+        self.wait_until(lambda: not json.loads(server.request("GET", "/api/models/long")[2])["in_use"])
+        self.assertEqual(server.request("GET", "/healthz")[0], 200)
+        self.assertEqual(server.stop()[0], 0)
+        with open(log, encoding="utf-8") as file:
+            killed = next(line for line in map(json.loads, file) if line.get("id") == "killed")
+        self.assertEqual((killed["status"], killed["finish_reason"], "error" in killed), (200, "cancelled", False), killed)
+        self.assertLess(killed["generated_tokens"], 60000)
 
 
 if __name__ == "__main__":
