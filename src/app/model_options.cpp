@@ -142,8 +142,9 @@ DeviceOptions parse_device(const std::string& text) {
 ExecutorOptions executor_options(const ModelOptions& options) {
   ExecutorOptions result;
   if (!options.context.empty()) result.context = parse_count(options.context, "--ctx");
-  if (result.context == 1)
+  if (result.context == 1) {
     fail(ErrorKind::usage, "--ctx: a context of 1 token has no room for an answer; 2 are the least");
+  }
   if (result.context > kMostContext) {
     fail(ErrorKind::usage, "--ctx: a context of {} tokens is too long; {} are the most", result.context, kMostContext);
   }

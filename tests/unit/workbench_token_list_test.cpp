@@ -59,6 +59,7 @@ TEST(TokenList, ReadsFiles) {
   EXPECT_EQ(read_token_list("@" + (folder / "tokens.json").string()), (Ids{5, 6}));
   EXPECT_EQ(read_token_list("5 6"), (Ids{5, 6}));
   message_of([&] { read_token_list("@" + (folder / "absent").string()); }, ErrorKind::not_found);
+  message_of([&] { read_token_list("5,x"); }, ErrorKind::usage);
 }
 
 TEST(TokenList, NamesTheIdOutsideTheVocabulary) {
