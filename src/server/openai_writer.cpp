@@ -180,22 +180,22 @@ class OpenAiWriter final : public HttpAnswerWriter {
         append_json_string(to.tokens, to_valid_utf8(spelled(tokenizer_, prompt.front())));
         to.token_logprobs = to.top_logprobs = "null";
         to.offsets = "0";
-        to.characters = character_count(shown(prompt.front()));
+        to.characters = characters_of(prompt.front());
       } else {
         to.characters = character_count(text);
       }
     }
   }
 
-  // What a token adds to a text that is echoed: control tokens add nothing.
-  std::string shown(TokenId token) const {
-    return tokenizer_ == nullptr ? std::string() : to_valid_utf8(tokenizer_->decode(std::span(&token, 1)));
+  // That begin with this token of a text: none with a control token, nor with the rest of one.
+  std::size_t characters_of(TokenId token) const {
+    return tokenizer_ == nullptr ? 0 : character_count(tokenizer_->decode(std::span(&token, 1)));
   }
 
   void take_prompt_score(const GenerationEvent& event) {
     for (Answer& to : answers_to(static_cast<std::size_t>(event.answer) / to_a_prompt_)) {
       append_logprob(to, event);
-      to.characters += character_count(shown(event.token));
+      to.characters += characters_of(event.token);
     }
   }
 

@@ -46,10 +46,11 @@ Json chat_logprobs() {
 }
 
 Json completion_logprobs() {
-  return named("CompletionLogprobs", object({{"tokens", list(text())},
-                                             {"token_logprobs", list(number())},
-                                             {"top_logprobs", list(Json{{"type", "object"}}, "token to logarithm")},
-                                             {"text_offset", list(integer(), "characters before each token")}}));
+  return named("CompletionLogprobs",
+               object({{"tokens", list(text())},
+                       {"token_logprobs", list(or_null(number()), "null of a first token")},
+                       {"top_logprobs", list(or_null(Json{{"type", "object"}}), "token to logarithm")},
+                       {"text_offset", list(integer(), "characters before each token")}}));
 }
 
 Json finish_reason() { return one_of({"stop", "length"}, "why the answer ends"); }

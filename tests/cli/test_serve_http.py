@@ -122,7 +122,7 @@ class Framing(ServeTest):
         self.assertIn(b"\r\nAccess-Control-Allow-Origin: https://page.example\r\n", answer)
 
     def test_bodies_where_none_is_taken(self):
-        for path, body, status, word in (("/api/models/toy/cache", b"{}", 200, "not_loaded"),
+        for path, body, status, word in (("/api/models/toy/cache", b"{}", 200, '"status"'),
                                          ("/api/models/toy/cache", b'{"all":true}', 400, "'all'"),
                                          ("/api/stream", b"{}", 400, "Last-Event-ID")):
             answer = self.server.request("DELETE", path, body)
@@ -146,7 +146,7 @@ class Framing(ServeTest):
         body = b'{"prompt":"a","max_tokens":2}'
         requests = [get(), get(b"/nowhere"), POST + b"Content-Length: %d\r\n\r\n" % len(body) + body,
                     POST + b"Transfer-Encoding: chunked\r\n\r\n%x;a=b\r\n" % len(body) + body + b"\r\n0\r\nX: y\r\n\r\n",
-                    b"HEAD /health HTTP/1.1\r\n" + HOST + b"\r\n",
+                    b"HEAD /readyz HTTP/1.1\r\n" + HOST + b"\r\n",
                     get(b"/version", HOST + b"Connection: close\r\n")]
         together = self.server.raw(b"".join(requests))
         with self.server.socket() as connection:
@@ -157,7 +157,7 @@ class Framing(ServeTest):
             parts = answers.split(b"HTTP/1.1 ")[1:]
             self.assertEqual([int(part[:3]) for part in parts], [200, 404, 200, 200, 200, 200], answers)
             head = parts[4]
-            self.assertIn(b"Content-Length: 15\r\n", head)
+            self.assertIn(b"Content-Length: 18\r\n", head)
             self.assertTrue(head.endswith(b"\r\n\r\n"), head)
 
     def test_expectations(self):
