@@ -81,6 +81,7 @@ Operation describe_native_model() {
                                                                                     {"top_k", integer(), false},
                                                                                     {"top_p", number(), false},
                                                                                     {"min_p", number(), false}}))},
+                               {"capabilities", list(one_of({"completion", "embedding"}))},
                                {"context_length", or_null(integer("of the loaded one"))},
                                {"memory_usage", integer("bytes")},
                                {"in_use", boolean()},
