@@ -3,10 +3,12 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <optional>
 
 #include "base/error.h"
+#include "base/lower_case.h"
 #include "base/printable.h"
 
 namespace quarrel {
@@ -30,9 +32,12 @@ bool is_host_name(std::string_view host) {
          std::ranges::all_of(host, [](char c) { return is_letter_or_digit(c) || c == '-' || c == '.' || c == '_'; });
 }
 
-bool is_ipv6(const std::string& host) {
-  in6_addr ignored{};
-  return inet_pton(AF_INET6, host.c_str(), &ignored) == 1;
+// In the form that every way to write it comes to; nothing: it is no IPv6 address.
+std::optional<std::string> canonical_ipv6(std::string_view host) {
+  in6_addr address{};
+  if (inet_pton(AF_INET6, std::string(host).c_str(), &address) != 1) return std::nullopt;
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  return inet_ntop(AF_INET6, &address, text.data(), text.size());
 }
 
 std::uint16_t read_port(std::string_view address, std::string_view text) {
@@ -83,8 +88,9 @@ void read_host(std::string_view address, std::string_view authority, LongbowAddr
   if (authority.starts_with('[')) {
     const std::size_t end = authority.find(']');
     if (end == std::string_view::npos) refuse(address, "the bracket around its IPv6 address is not closed");
-    result.host = authority.substr(1, end - 1);
-    if (!is_ipv6(result.host)) refuse(address, "what is in brackets is not an IPv6 address");
+    const std::optional<std::string> host = canonical_ipv6(authority.substr(1, end - 1));
+    if (!host) refuse(address, "what is in brackets is not an IPv6 address");
+    result.host = *host;
     const std::string_view rest = authority.substr(end + 1);
     has_port = rest.starts_with(':');
     if (!rest.empty() && !has_port) refuse(address, "only a port can follow the bracket");
@@ -92,7 +98,7 @@ void read_host(std::string_view address, std::string_view authority, LongbowAddr
   } else {
     const std::size_t colon = authority.find(':');
     has_port = colon != std::string_view::npos;
-    result.host = authority.substr(0, colon);
+    result.host = lower_case(authority.substr(0, colon));
     if (has_port) port = authority.substr(colon + 1);
     if (port.find(':') != std::string_view::npos) refuse(address, "an IPv6 address must be in brackets");
     if (result.host.find('@') != std::string::npos || port.find('@') != std::string_view::npos) {

@@ -2,8 +2,9 @@
 // commands, routes and settings.
 //
 // `longbow+tls://` asks for TLS on both ports: it stands in the scheme, as in https, so that nothing that shortens or
-// joins addresses can lose it. A host is a name, an IPv4 address, or an IPv6 address in brackets. The dataset is the
-// whole path after the first slash, percent-decoded; slashes within it belong to its name.
+// joins addresses can lose it. A host is a name, an IPv4 address, or an IPv6 address in brackets; each has one form
+// here, however it was written, since journals and lists of hosts go by it. The dataset is the whole path after the
+// first slash, percent-decoded; slashes within it belong to its name.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@ inline constexpr std::uint16_t kLongbowDataPort = 3000;
 inline constexpr std::uint16_t kLongbowMetaPort = 3001;
 
 struct LongbowAddress {
-  std::string host = {};                       // without brackets
+  std::string host = {};                       // in small letters, IPv6 in its shortest form, without brackets
   std::uint16_t data_port = kLongbowDataPort;  // DoPut, DoGet, DoExchange, DoAction
   std::uint16_t meta_port = kLongbowMetaPort;  // GetFlightInfo, ListFlights, GetSchema
   std::string dataset = {};                    // empty: the server as a whole

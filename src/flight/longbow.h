@@ -9,7 +9,8 @@
 //  - Searches order by Euclidean distance: vectors of length 1 make that the order of cosines.
 //
 // Threads: a client may be used by many at once; a stream by one at a time, which may change. Calls block. Each ends
-// within its time limit; calls that take a stop token end soon after a stop is requested, with Error(cancelled).
+// within its time limit; calls that take a stop token end soon after a stop is requested, with Error(cancelled): what
+// cannot be cancelled is left to its time limit, and the store may still act on it.
 #pragma once
 
 #include <chrono>
@@ -52,7 +53,8 @@ class LongbowError : public Error {
 };
 
 struct LongbowOptions {
-  // Calls with one answer: info, schemas, lists, actions, searches.
+  // Each call with one answer, as a whole: info, schemas, lists, actions, searches, look-ups. No further attempt begins
+  // when so long has passed since the first.
   std::chrono::milliseconds call_timeout = std::chrono::seconds(30);
   // One batch of a stream, sent or received, and the end of a stream: the store may block a sender while it is busy.
   std::chrono::milliseconds batch_timeout = std::chrono::seconds(180);
@@ -137,6 +139,12 @@ struct StoredRow {
 // False ends the scan.
 using RowVisitor = std::function<bool(const StoredRow&)>;
 
+// What the time limit of a scan is for.
+enum class ScanLimit {
+  each_batch,  // however many there are
+  whole_call,  // a look-up: few rows are wanted
+};
+
 struct SearchRequest {
   std::span<const float> vector = {};
   std::int32_t k = 10;
@@ -207,19 +215,23 @@ class LongbowClient {
   // against the dataset's schema first, since the store leaves rows out without a word where one does not fit: throws
   // Error(bad_input). Deleted rows show where there are filters. A scan that fails midway is not repeated.
   virtual std::uint64_t scan(const std::string& dataset, const std::vector<RowFilter>& filters,
-                             const RowVisitor& visitor, std::stop_token stop = {}) = 0;
+                             const RowVisitor& visitor, std::stop_token stop = {},
+                             ScanLimit limit = ScanLimit::each_batch) = 0;
 
-  // The nearest first. Throws Error(bad_input) for no vector, k below 1, or filters beside a text query.
+  // The nearest first, `k` at most whatever the store sends. Throws Error(bad_input) for no vector, k below 1, or
+  // filters beside a text query.
   virtual std::vector<SearchHit> search(const std::string& dataset, const SearchRequest& request,
                                         SearchPath path = SearchPath::automatic, std::stop_token stop = {}) = 0;
 
-  virtual DatasetInfo info(const std::string& dataset) = 0;
+  virtual DatasetInfo info(const std::string& dataset, std::stop_token stop = {}) = 0;
   // Names with `contains` in them, in the store's order.
-  virtual std::vector<std::string> datasets(const std::string& contains = {}) = 0;
+  virtual std::vector<std::string> datasets(const std::string& contains = {}, std::stop_token stop = {}) = 0;
   // Empty: the dataset is there and has no rows yet.
-  virtual std::optional<StoredSchema> schema(const std::string& dataset) = 0;
+  virtual std::optional<StoredSchema> schema(const std::string& dataset, std::stop_token stop = {}) = 0;
+  // As it was when it was last asked for, for what is done with every search: a column, once there, keeps its type.
+  virtual std::optional<StoredSchema> remembered_schema(const std::string& dataset, std::stop_token stop = {}) = 0;
 
-  virtual Readiness readiness(const std::string& dataset) = 0;
+  virtual Readiness readiness(const std::string& dataset, std::stop_token stop = {}) = 0;
   // Asks until the dataset is ready with at least `rows` rows, or the time is over: the last answer, which may be
   // another one. Ready with fewer rows is final too: the store has dropped the others.
   virtual Readiness wait_until_ready(const std::string& dataset, std::int64_t rows, std::chrono::milliseconds patience,

@@ -10,8 +10,8 @@ namespace quarrel {
 
 void begin_dataset(LongbowClient& client, const std::string& dataset, Journal& journal, std::int32_t dimension,
                    UnknownRows unknown_rows, std::string_view advice, const std::stop_token& stop) {
-  const bool is_there = client.readiness(dataset).state != ReadyState::missing;
-  const std::optional<StoredSchema> schema = is_there ? client.schema(dataset) : std::nullopt;
+  const bool is_there = client.readiness(dataset, stop).state != ReadyState::missing;
+  const std::optional<StoredSchema> schema = is_there ? client.schema(dataset, stop) : std::nullopt;
   if (schema && schema->dimension != dimension) {
     fail(ErrorKind::bad_input, "the dataset {} holds vectors of {} values; the model's have {}", printable(dataset),
          schema->dimension, dimension);

@@ -62,7 +62,7 @@ void RowSender::send(VectorBatch& batch, std::span<const std::uint32_t> ids, con
 RowSender::Attempt RowSender::attempt(VectorBatch& batch, std::uint64_t number, bool last,
                                       const std::stop_token& stop) {
   try {
-    const std::unique_ptr<VectorStream> stream = client_.put(dataset_, schema_);
+    const std::unique_ptr<VectorStream> stream = client_.put(dataset_, schema_, stop);
     stream->append(batch);
     bytes_ += stream->close().bytes;
     journal_.acknowledged(number);
@@ -93,7 +93,7 @@ Readiness RowSender::ready_once(const std::stop_token& stop) {
   milliseconds time = options_.first_pause;
   for (int tried = 1;; ++tried) {
     try {
-      const Readiness now = client_.readiness(dataset_);
+      const Readiness now = client_.readiness(dataset_, stop);
       if (now.state != ReadyState::busy) return now;
       return client_.wait_until_ready(dataset_, 0, options_.patience, stop);
     } catch (const LongbowError& error) {

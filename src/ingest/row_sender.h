@@ -44,8 +44,8 @@ class RowSender {
             const SendOptions& options, Note note);
 
   // A batch with its rows' ids. Returns when the store has queued it, or is known to have it; rows of it that are
-  // known to be missing are so in the journal. `stop` ends pauses and waits, never a batch on its way. Throws
-  // LongbowError, and Error: io of the journal, cancelled; then the batch is unsure.
+  // known to be missing are so in the journal. `stop` ends all of it, also a batch on its way. Throws
+  // LongbowError, and Error: io of the journal, cancelled; then the batch is unsure, and the journal knows that.
   void send(VectorBatch& batch, std::span<const std::uint32_t> ids, const std::stop_token& stop);
 
   // Waits until the store has taken in everything, then counts rows, and looks for them where the count does not show

@@ -17,7 +17,7 @@ std::vector<FoundText> find_in_store(Service& service, const StoreSearchRequest&
   std::vector<FoundText> found;
   ask_store(service, StoreOperation::search, [&] {
     const std::shared_ptr<LongbowClient> client = service.stores().client(from);
-    if (client->readiness(from.dataset).state == ReadyState::missing) {
+    if (client->readiness(from.dataset, stop).state == ReadyState::missing) {
       throw ApiError(404, "not_found_error", "dataset_not_found",
                      fmt::format("there is no dataset {} at {}", printable(from.dataset),
                                  host_and_port(from.host, from.data_port)),
@@ -37,7 +37,7 @@ std::shared_ptr<Retrieval> Retrieval::of(Service& service, const std::optional<R
   RetrievalRequest wanted = *request;
   if (!messages.is_null()) {
     if (messages.back()["role"] != "user") {
-      throw invalid_field("retrieval", "with 'retrieval' the last message is the user's: it is what is searched for");
+      throw invalid_field("retrieval", "with 'retrieval' the last message is the user's: its text is the search query");
     }
     wanted.search.query = messages.back()["content"].get<std::string>();
   } else {

@@ -1,9 +1,14 @@
 // What goes wrong, and what a caller is told of it. No test waits for a clock: the server does as it is told.
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/socket.h>
 
 #include <atomic>
+#include <functional>
 #include <thread>
 
+#include "base/descriptor.h"
 #include "flight/flight_fixture.h"
 
 namespace quarrel::test {
@@ -209,6 +214,98 @@ TEST_F(Faults, ABlockedCallIsStopped) {
     ASSERT_TRUE(error);
     EXPECT_EQ(error->kind(), ErrorKind::cancelled) << error->what();
   }
+}
+
+// Takes connections, and says nothing to anybody.
+class SilentSocket {
+ public:
+  SilentSocket() : listening_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    auto* any = reinterpret_cast<sockaddr*>(&address);
+    if (::bind(listening_.get(), any, size) != 0 || ::listen(listening_.get(), 8) != 0 ||
+        ::getsockname(listening_.get(), any, &size) != 0) {
+      ADD_FAILURE() << "no socket";
+    }
+    port_ = ntohs(address.sin_port);
+  }
+  std::uint16_t port() const noexcept { return port_; }
+  int accept() const { return ::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC); }
+
+ private:
+  const Descriptor listening_;
+  std::uint16_t port_ = 0;
+};
+
+TEST_F(Faults, AStoreThatSaysNothingIsLeftWhenAStopIsRequested) {
+  const std::vector<float> query = values(0);
+  using Call = std::function<void(LongbowClient&, const std::stop_token&)>;
+  const std::vector<std::pair<const char*, Call>> calls{
+      {"readiness", [&](auto& client, auto& stop) { client.readiness("d", stop); }},
+      {"wait", [&](auto& client, auto& stop) { client.wait_until_ready("d", 1, kPatience, stop); }},
+      {"info", [&](auto& client, auto& stop) { client.info("d", stop); }},
+      {"datasets", [&](auto& client, auto& stop) { client.datasets({}, stop); }},
+      {"schema", [&](auto& client, auto& stop) { client.schema("d", stop); }},
+      {"scan", [&](auto& client, auto& stop) { client.scan("d", {}, [](const StoredRow&) { return true; }, stop); }},
+      {"search", [&](auto& client, auto& stop) { client.search("d", {.vector = query}, SearchPath::exchange, stop); }},
+      {"put", [&](auto& client, auto& stop) { client.put("d", schema(), stop)->append(*batch(0, 1)); }},
+  };
+  for (const auto& [name, call] : calls) {
+    const SilentSocket silent;
+    const LongbowAddress address{.host = "127.0.0.1", .data_port = silent.port(), .meta_port = silent.port()};
+    const std::unique_ptr<LongbowClient> client =
+        std::make_unique<flight::ArrowLongbowClient>(address, LongbowOptions{});
+    std::stop_source stop;
+    std::optional<Descriptor> connection;
+    std::jthread stopper([&] {
+      connection.emplace(silent.accept());
+      stop.request_stop();
+    });
+    const auto error = longbow_error([&] { call(*client, stop.get_token()); });
+    ASSERT_TRUE(error) << name;
+    EXPECT_EQ(error->kind(), ErrorKind::cancelled) << name << ": " << error->what();
+  }
+}
+
+TEST_F(Faults, HitsBeyondThoseThatWereAskedForAreNotRead) {
+  put_and_wait(0, 5);
+  server_->set_faults({.endless_hits = true});
+  const std::vector<float> query = values(1);
+  for (const SearchPath path : {SearchPath::exchange, SearchPath::ticket}) {
+    EXPECT_EQ(client_->search(dataset(), {.vector = query, .k = 3}, path).size(), 3u);
+    // Of five rows a batch has five: seven come from two.
+    EXPECT_EQ(client_->search(dataset(), {.vector = query, .k = 7}, path).size(), 7u);
+  }
+}
+
+TEST_F(Faults, RowsThatNeverComeAreNotWaitedForForEver) {
+  put_and_wait(0, 3);
+  server_->set_faults({.endless_nothing = true});
+  const auto error = longbow_error([&] { ids(); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->after_failure(), AfterFailure::give_up);
+  EXPECT_TRUE(has(error->what(), "without rows")) << error->what();
+}
+
+// A few kilobytes could become gigabytes.
+TEST_F(Faults, CompressedColumnsAreRefused) {
+  put_and_wait(0, 3);
+  server_->set_faults({.compressed = true});
+  const auto error = longbow_error([&] { ids(); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->after_failure(), AfterFailure::give_up);
+  EXPECT_TRUE(has(error->what(), "compressed")) << error->what();
+}
+
+// That is for the web.
+TEST_F(Faults, TheProxyOfTheEnvironmentIsNotAsked) {
+  ASSERT_EQ(::setenv("http_proxy", "http://127.0.0.1:1", 1), 0);
+  const auto client = connect({.attempts = 1});
+  const Readiness state = client->readiness(dataset());
+  ::unsetenv("http_proxy");
+  EXPECT_EQ(state.state, ReadyState::missing);
 }
 
 TEST_F(Faults, AScanThatBreaksMidwayIsNotRepeated) {

@@ -153,5 +153,27 @@ TEST_F(StoreCall, EndsWithTheServer) {
   EXPECT_EQ(output.head.status, 503u);
 }
 
+// A store that takes a batch and says nothing is the worst of them.
+TEST_F(StoreCall, ABatchOnItsWayEndsWhenItsClientHasGone) {
+  store_->stall_puts = true;
+  const auto made = exchange(texts({"b"}).dump());
+  embed_to(*service_, made);
+  ASSERT_TRUE(test::eventually([&] { return store_->stalled == 1; }));
+  made->close();
+  EXPECT_TRUE(test::eventually([&] { return store_->stalled == 0; }));
+}
+
+TEST_F(StoreCall, ABatchOnItsWayEndsWithTheServer) {
+  store_->stall_puts = true;
+  const auto made = exchange(texts({"b"}).dump());
+  embed_to(*service_, made);
+  ASSERT_TRUE(test::eventually([&] { return store_->stalled == 1; }));
+  service_->end_requests("the server is about to end");
+  http::Exchange::Output output;
+  ASSERT_TRUE(test::eventually([&] { return (output = made->take()).has_head; }));
+  EXPECT_EQ(output.head.status, 503u);
+  EXPECT_TRUE(test::eventually([&] { return store_->stalled == 0; }));
+}
+
 }  // namespace
 }  // namespace quarrel

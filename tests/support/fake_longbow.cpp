@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <thread>
 
 namespace quarrel::test {
 namespace {
@@ -58,7 +59,8 @@ class FakeBatch final : public VectorBatch {
 
 class FakeStream final : public VectorStream {
  public:
-  FakeStream(FakeLongbow& owner, DatasetSchema schema) : owner_(owner), schema_(std::move(schema)) {}
+  FakeStream(FakeLongbow& owner, DatasetSchema schema, std::stop_token stop)
+      : owner_(owner), schema_(std::move(schema)), stop_(std::move(stop)) {}
   void append(VectorBatch& batch) override {
     if (owner_.on_put) owner_.on_put();
     auto& filled = dynamic_cast<FakeBatch&>(batch);
@@ -67,6 +69,7 @@ class FakeStream final : public VectorStream {
   }
   std::uint64_t acknowledged() const noexcept override { return 0; }
   StreamResult close() override {
+    owner_.wait_while(owner_.stall_puts, stop_, AfterFailure::read_back);
     owner_.take(schema_, rows_);
     return {.batches = 1, .rows = rows_.size(), .bytes = bytes_};
   }
@@ -74,6 +77,7 @@ class FakeStream final : public VectorStream {
  private:
   FakeLongbow& owner_;
   const DatasetSchema schema_;
+  const std::stop_token stop_;
   std::vector<FakeRow> rows_;
   std::uint64_t bytes_ = 0;
 };
@@ -94,6 +98,15 @@ std::map<std::string, int> FakeLongbow::texts() const {
   std::map<std::string, int> counts;
   for (const FakeRow& row : rows) ++counts[row.text];
   return counts;
+}
+
+void FakeLongbow::wait_while(const std::atomic<bool>& flag, const std::stop_token& stop, AfterFailure after) {
+  if (!flag) return;
+  if (!stop.stop_possible()) throw LongbowError(ErrorKind::io, "nobody could stop this call", after);
+  ++stalled;
+  while (flag && !stop.stop_requested()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  --stalled;
+  if (flag) throw LongbowError(ErrorKind::cancelled, "it was stopped", after);
 }
 
 Fault FakeLongbow::next_fault() {
@@ -136,35 +149,39 @@ void FakeLongbow::take(const DatasetSchema& schema, std::span<const FakeRow> sen
     dimension = schema.dimension;
   }
   rows.insert(rows.end(), sent.begin(), sent.begin() + static_cast<std::ptrdiff_t>(stored));
-  const bool silent = now == Fault::none || now == Fault::drop || now == Fault::drop_half;
-  if (!silent) fail_call(now, "DoPut");
+  const bool answered = now == Fault::none || now == Fault::drop || now == Fault::drop_half;
+  if (!answered) fail_call(now, "DoPut");
 }
 
 std::unique_ptr<VectorBatch> FakeLongbow::new_batch(const DatasetSchema& schema, std::size_t count) const {
   return std::make_unique<FakeBatch>(schema, count, const_cast<FakeLongbow&>(*this));
 }
 
-std::unique_ptr<VectorStream> FakeLongbow::put(const std::string&, const DatasetSchema& schema, std::stop_token) {
-  return std::make_unique<FakeStream>(*this, schema);
+std::unique_ptr<VectorStream> FakeLongbow::put(const std::string&, const DatasetSchema& schema, std::stop_token stop) {
+  return std::make_unique<FakeStream>(*this, schema, std::move(stop));
 }
 
-std::unique_ptr<VectorStream> FakeLongbow::ingest(const std::string&, const DatasetSchema& schema, std::stop_token) {
-  return std::make_unique<FakeStream>(*this, schema);
+std::unique_ptr<VectorStream> FakeLongbow::ingest(const std::string&, const DatasetSchema& schema,
+                                                  std::stop_token stop) {
+  return std::make_unique<FakeStream>(*this, schema, std::move(stop));
 }
 
 std::uint64_t FakeLongbow::scan(const std::string&, const std::vector<RowFilter>& filters, const RowVisitor& visitor,
-                                std::stop_token) {
+                                std::stop_token stop, ScanLimit) {
   ++scans;
+  wait_while(silent, stop, AfterFailure::retry);
   const Fault now = next_fault();
   if (now == Fault::killed || now == Fault::refuse || now == Fault::lose) fail_call(now, "DoGet");
   if (!exists) throw LongbowError(ErrorKind::not_found, "no dataset", AfterFailure::give_up);
   std::uint64_t found = 0;
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const FakeRow& row = rows[rows.size() - 1 - i];  // no order is promised
-    if (i == rows.size() / 2 && now != Fault::none && now != Fault::drop && now != Fault::drop_half) {
+  const std::vector<FakeRow> given = on_scan ? on_scan(filters) : rows;
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const FakeRow& row = given[given.size() - 1 - i];  // no order is promised
+    if (i == given.size() / 2 && now != Fault::none && now != Fault::drop && now != Fault::drop_half) {
       fail_call(now, "DoGet");
     }
-    if (!std::ranges::all_of(filters, [&](const RowFilter& filter) { return matches(row, filter); })) continue;
+    const bool wanted = std::ranges::all_of(filters, [&](const RowFilter& filter) { return matches(row, filter); });
+    if (!on_scan && !wanted) continue;
     ++found;
     const std::vector<std::string> names{"doc_id", "source", "metadata"};
     std::vector<StoredColumn> columns;
@@ -191,15 +208,26 @@ std::vector<SearchHit> FakeLongbow::search(const std::string&, const SearchReque
   return hits;
 }
 
-DatasetInfo FakeLongbow::info(const std::string& dataset) { return {.name = dataset}; }
-std::vector<std::string> FakeLongbow::datasets(const std::string&) { return {"texts"}; }
+DatasetInfo FakeLongbow::info(const std::string& dataset, std::stop_token) { return {.name = dataset}; }
+std::vector<std::string> FakeLongbow::datasets(const std::string&, std::stop_token) { return {"texts"}; }
 
-std::optional<StoredSchema> FakeLongbow::schema(const std::string&) {
+std::optional<StoredSchema> FakeLongbow::schema(const std::string&, std::stop_token stop) {
+  wait_while(silent, stop, AfterFailure::retry);
   if (rows.empty()) return std::nullopt;
-  return StoredSchema{.dimension = dimension, .id_type = IdType::int64};
+  StoredSchema schema{.dimension = dimension};
+  if (!id_column.empty()) {
+    schema.columns.push_back({.name = "id", .type = id_column});
+    schema.id_type = id_column == "string" ? IdType::utf8 : IdType::int64;
+  }
+  return schema;
 }
 
-Readiness FakeLongbow::readiness(const std::string&) {
+std::optional<StoredSchema> FakeLongbow::remembered_schema(const std::string& dataset, std::stop_token stop) {
+  return schema(dataset, std::move(stop));
+}
+
+Readiness FakeLongbow::readiness(const std::string&, std::stop_token stop) {
+  wait_while(silent, stop, AfterFailure::retry);
   const Fault now = next_fault();
   const bool harmless = now == Fault::none || now == Fault::drop || now == Fault::drop_half;
   if (!harmless) fail_call(now, "check_readiness");
@@ -215,7 +243,7 @@ Readiness FakeLongbow::wait_until_ready(const std::string& dataset, std::int64_t
                                         std::stop_token stop) {
   Readiness last;
   do {
-    last = readiness(dataset);
+    last = readiness(dataset, stop);
   } while (last.state == ReadyState::busy && !stop.stop_requested());
   return last;
 }

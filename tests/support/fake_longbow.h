@@ -48,19 +48,24 @@ class FakeLongbow final : public LongbowClient {
  public:
   // --- what a test sets and asks
   Fault fault = Fault::none;
-  int fault_at = 0;                 // the call that it happens at, from 0
-  int faults = 1;                   // so many calls in a row
-  std::atomic<int> busy_polls = 0;  // so often it is busy before it is ready
+  int fault_at = 0;                      // the call that it happens at, from 0
+  int faults = 1;                        // so many calls in a row
+  std::atomic<int> busy_polls = 0;       // so often it is busy before it is ready
+  std::atomic<bool> stall_puts = false;  // batches are not taken until a stop is requested, and nobody can know
+  std::atomic<bool> silent = false;      // the same of questions: nobody answers them
+  std::atomic<int> stalled = 0;          // calls that wait so
+  std::string id_column = "int64";       // its type, in Arrow's words; empty: there is none
   std::int64_t unindexed = 0;
   std::vector<FakeRow> rows;
   bool exists = false;
   std::int32_t dimension = 0;  // of the dataset
-  int calls = 0;
-  int puts = 0;
-  int scans = 0;
+  std::atomic<int> calls = 0;
+  std::atomic<int> puts = 0;
+  std::atomic<int> scans = 0;
   std::atomic<int> batches_alive = 0;
   std::atomic<int> most_batches = 0;
-  std::function<void()> on_put = {};  // before a batch is sent
+  std::function<void()> on_put = {};                                                        // before a batch is sent
+  std::function<std::vector<FakeRow>(const std::vector<RowFilter>& filters)> on_scan = {};  // what a scan gives instead
 
   // How often each id, and each text, is there.
   std::map<std::string, int> texts() const;
@@ -72,13 +77,14 @@ class FakeLongbow final : public LongbowClient {
   std::unique_ptr<VectorStream> ingest(const std::string& dataset, const DatasetSchema& schema,
                                        std::stop_token stop = {}) override;
   std::uint64_t scan(const std::string& dataset, const std::vector<RowFilter>& filters, const RowVisitor& visitor,
-                     std::stop_token stop = {}) override;
+                     std::stop_token stop = {}, ScanLimit limit = ScanLimit::each_batch) override;
   std::vector<SearchHit> search(const std::string& dataset, const SearchRequest& request, SearchPath path,
                                 std::stop_token stop = {}) override;
-  DatasetInfo info(const std::string& dataset) override;
-  std::vector<std::string> datasets(const std::string& contains = {}) override;
-  std::optional<StoredSchema> schema(const std::string& dataset) override;
-  Readiness readiness(const std::string& dataset) override;
+  DatasetInfo info(const std::string& dataset, std::stop_token stop = {}) override;
+  std::vector<std::string> datasets(const std::string& contains = {}, std::stop_token stop = {}) override;
+  std::optional<StoredSchema> schema(const std::string& dataset, std::stop_token stop = {}) override;
+  std::optional<StoredSchema> remembered_schema(const std::string& dataset, std::stop_token stop = {}) override;
+  Readiness readiness(const std::string& dataset, std::stop_token stop = {}) override;
   Readiness wait_until_ready(const std::string& dataset, std::int64_t count, std::chrono::milliseconds patience,
                              std::stop_token stop = {}) override;
   void remove(const std::string& dataset, const std::string& id) override;
@@ -89,6 +95,8 @@ class FakeLongbow final : public LongbowClient {
 
   // Of the stream that `put` gives.
   void take(const DatasetSchema& schema, std::span<const FakeRow> sent);
+  // Waits while `flag` holds and no stop is requested; then, or where none can be, the call fails.
+  void wait_while(const std::atomic<bool>& flag, const std::stop_token& stop, AfterFailure after);
 
  private:
   Fault next_fault();

@@ -6,6 +6,7 @@
 #include <arrow/ipc/writer.h>
 #include <arrow/util/align_util.h>
 #include <arrow/util/byte_size.h>
+#include <arrow/util/compression.h>
 
 #include <algorithm>
 #include <map>
@@ -101,11 +102,32 @@ class BatchStream : public arrow::RecordBatchReader {
   std::size_t next_ = 0;
 };
 
+// One batch for ever.
+class EndlessStream : public arrow::RecordBatchReader {
+ public:
+  explicit EndlessStream(Batch batch) : batch_(std::move(batch)) {}
+  std::shared_ptr<arrow::Schema> schema() const override { return batch_->schema(); }
+  Status ReadNext(Batch* batch) override {
+    *batch = batch_;
+    return Status::OK();
+  }
+
+ private:
+  const Batch batch_;
+};
+
+std::unique_ptr<arrow::flight::FlightDataStream> endless_stream_of(Batch batch) {
+  return std::make_unique<arrow::flight::RecordBatchStream>(std::make_shared<EndlessStream>(std::move(batch)));
+}
+
 std::unique_ptr<arrow::flight::FlightDataStream> stream_of(std::vector<Batch> batches,
-                                                           std::optional<std::int64_t> break_after = {}) {
+                                                           std::optional<std::int64_t> break_after = {},
+                                                           bool compressed = false) {
   if (batches.empty()) return std::make_unique<EmptyStream>();
   auto reader = std::make_shared<BatchStream>(std::move(batches), break_after);
-  return std::make_unique<arrow::flight::RecordBatchStream>(reader);
+  arrow::ipc::IpcWriteOptions options = arrow::ipc::IpcWriteOptions::Defaults();
+  if (compressed) options.codec = arrow::util::Codec::Create(arrow::Compression::LZ4_FRAME).ValueOrDie();
+  return std::make_unique<arrow::flight::RecordBatchStream>(reader, options);
 }
 
 std::unique_ptr<arrow::flight::ResultStream> results_of(std::vector<std::shared_ptr<arrow::Buffer>> bodies) {
@@ -200,7 +222,7 @@ struct Server::Shared {
       remembered[key] = hits;
     }
     ARROW_ASSIGN_OR_RAISE(auto batches, hits_batches(hits));
-    *stream = stream_of(std::move(batches));
+    *stream = current().endless_hits ? endless_stream_of(batches.front()) : stream_of(std::move(batches));
     return Status::OK();
   }
 };
@@ -227,7 +249,10 @@ class Server::Base : public arrow::flight::FlightServerBase {
     if (ticket.contains("search")) return shared_->search_ticket(ticket["search"], stream);
     const std::string dataset = ticket.value("name", ticket.value("dataset", ""));
     ARROW_ASSIGN_OR_RAISE(auto batches, shared_->store.scan(dataset, filters_of(ticket)));
-    *stream = stream_of(std::move(batches), shared_->current().break_get_after);
+    const Faults faults = shared_->current();
+    const bool nothing = faults.endless_nothing && !batches.empty();
+    *stream = nothing ? endless_stream_of(batches.front()->Slice(0, 0))
+                      : stream_of(std::move(batches), faults.break_get_after, faults.compressed);
     return Status::OK();
   }
 
@@ -404,7 +429,10 @@ class Server::DataServer : public Base {
     ARROW_ASSIGN_OR_RAISE(const auto hits, shared_->store.search(query));
     ARROW_ASSIGN_OR_RAISE(const auto batch, hits_batch(hits, 0, hits.size()));
     ARROW_RETURN_NOT_OK(writer.Begin(batch->schema()));
-    return writer.WriteRecordBatch(*batch);
+    do {
+      ARROW_RETURN_NOT_OK(writer.WriteRecordBatch(*batch));
+    } while (shared_->current().endless_hits);
+    return Status::OK();
   }
 };
 

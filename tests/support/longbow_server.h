@@ -27,6 +27,9 @@ struct Faults {
       {};                    // a DoPut or ingest ends after so many batches, as if the server had died
   bool keep_broken = false;  // … having queued them
   std::optional<std::int64_t> break_get_after = {};  // a scan does, after so many
+  bool endless_hits = false;                         // a search finds its first batch of hits again and again
+  bool endless_nothing = false;                      // a scan brings batches without rows, and no end
+  bool compressed = false;                           // what a scan brings is compressed
 };
 
 struct ServerOptions {

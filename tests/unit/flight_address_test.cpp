@@ -43,6 +43,17 @@ TEST(LongbowAddress, TakesAnIpv6AddressInBrackets) {
   EXPECT_EQ(read_longbow_address("longbow://[2001:db8::7]:4000/docs").data_port, 4000);
 }
 
+// Journals and lists of hosts go by the text: one host must not have two.
+TEST(LongbowAddress, AHostHasOneForm) {
+  EXPECT_EQ(longbow_address_text(read_longbow_address("longbow://LocalHost/Docs")),
+            longbow_address_text(read_longbow_address("longbow://localhost/Docs")));
+  EXPECT_EQ(read_longbow_address("longbow://LOCALHOST/Docs").host, "localhost");
+  EXPECT_EQ(read_longbow_address("longbow://LOCALHOST/Docs").dataset, "Docs");
+  for (const char* same : {"2001:DB8::7", "2001:0db8:0:0:0:0:0:7", "2001:db8:0000::0007"}) {
+    EXPECT_EQ(read_longbow_address("longbow://[" + std::string(same) + "]/docs").host, "2001:db8::7");
+  }
+}
+
 TEST(LongbowAddress, SlashesAndEncodedCharactersBelongToTheDataset) {
   EXPECT_EQ(read_longbow_address("longbow://store/tenant/docs").dataset, "tenant/docs");
   EXPECT_EQ(read_longbow_address("longbow://store/a%20b%3Fc%23d%2Fe").dataset, "a b?c#d/e");

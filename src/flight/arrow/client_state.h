@@ -1,5 +1,5 @@
 // What the calls of one client share: its connections, its watch, its counts, and the pause that the store asked for.
-// Any thread may call.
+// Any thread may call. Calls that outlive their client hold it.
 #pragma once
 
 #include <arrow/flight/client.h>
@@ -61,6 +61,9 @@ class StreamPause {
   std::chrono::milliseconds pause_ = {};
 };
 
+// In place of Flight's own time limit, which is for a whole call: streams are watched message by message.
+inline constexpr std::chrono::duration<double> kWatched{-1};
+
 struct ClientState {
   ClientState(const LongbowAddress& where, const LongbowOptions& how)
       : address(where),
@@ -69,7 +72,7 @@ struct ClientState {
         meta(where, where.meta_port, how),
         stream_pause(how.first_pause) {}
 
-  // Flight's own options: who calls, and, below zero for streams that are watched message by message, how long.
+  // Flight's own options: who calls, and how long.
   arrow::flight::FlightCallOptions call_options(std::chrono::duration<double> timeout) const {
     arrow::flight::FlightCallOptions result;
     result.timeout = timeout;
@@ -84,6 +87,7 @@ struct ClientState {
   ConnectionPool meta;
   CallCounts counts;
   StreamPause stream_pause;
+  std::atomic<int> left_calls = 0;  // that run though nobody waits for them any more
 };
 
 // Counts a call and its time; one that ends by an exception has failed.

@@ -16,6 +16,8 @@ arrow::flight::FlightClientOptions transport_options(const LongbowOptions& optio
   result.cert_chain = options.client_certificate;
   result.private_key = options.client_key;
   result.generic_options.emplace_back("grpc.max_receive_message_length", kLargestMessage);
+  // The proxy that the environment names is for the web: a store is reached directly.
+  result.generic_options.emplace_back("grpc.enable_http_proxy", 0);
   // Pauses between attempts to connect are this client's own.
   result.generic_options.emplace_back("grpc.max_reconnect_backoff_ms", 1000);
   return result;

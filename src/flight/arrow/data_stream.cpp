@@ -7,37 +7,70 @@
 
 #include <utility>
 
+#include "flight/arrow/ipc_check.h"
+#include "flight/arrow/left_call.h"
+
 namespace quarrel::flight {
 
 using arrow::flight::FlightPayload;
+using arrow::flight::internal::ClientDataStream;
 using arrow::flight::internal::FlightData;
 
-DataStream::DataStream(CallSite site, ConnectionPool& pool, CallWatch& watch, std::chrono::milliseconds limit,
-                       std::stop_token stop, const Open& open)
-    : site_(std::move(site)), connection_(pool.take()), watch_(watch), limit_(limit), stop_(std::move(stop)) {
-  check(site_, open(*connection_, &stream_));
-  on_stop_.emplace(stop_, [this] { stream_->TryCancel(); });
+namespace {
+
+// One after another; a store has no reason to send more.
+constexpr int kMostEmptyMessages = 1000;
+
+}  // namespace
+
+struct DataStream::OpenCall {
+  OpenCall(std::shared_ptr<ClientState> of, ConnectionPool::Lease leased)
+      : state(std::move(of)), connection(std::move(leased)) {}
+  ~OpenCall() { abandon(); }
+  OpenCall(const OpenCall&) = delete;
+  OpenCall& operator=(const OpenCall&) = delete;
+  void abandon() noexcept {
+    if (finished || stream == nullptr) return;
+    finished = true;
+    stream->TryCancel();
+    (void)stream->Finish(arrow::Status::OK());
+  }
+
+  const std::shared_ptr<ClientState> state;  // before what uses it
+  const ConnectionPool::Lease connection;
+  std::unique_ptr<ClientDataStream> stream;
+  bool finished = false;
+};
+
+DataStream::DataStream(CallSite site, std::shared_ptr<ClientState> state, std::chrono::milliseconds limit,
+                       std::stop_token stop, Open open)
+    : site_(std::move(site)), state_(std::move(state)), limit_(limit), stop_(std::move(stop)) {
+  using Opened = arrow::Result<std::unique_ptr<OpenCall>>;
+  auto opened = run_leavable(
+      state_, stop_,
+      [call = std::make_unique<OpenCall>(state_, state_->data.take()), open = std::move(open)]() mutable -> Opened {
+        ARROW_RETURN_NOT_OK(open(*call->connection, &call->stream));
+        return std::move(call);
+      });
+  if (!opened) fail_call(site_, arrow::Status::OK(), CallEnd::stopped);
+  call_ = value_of(site_, std::move(*opened));
+  on_stop_.emplace(stop_, [this] { call_->stream->TryCancel(); });
 }
 
 DataStream::~DataStream() { abandon(); }
 
-void DataStream::abandon() noexcept {
-  if (finished_ || stream_ == nullptr) return;
-  finished_ = true;
-  stream_->TryCancel();
-  (void)stream_->Finish(arrow::Status::OK());
-}
+void DataStream::abandon() noexcept { call_->abandon(); }
 
 template <typename Operation>
 auto DataStream::watched(const Operation& operation) {
-  const CallWatch::Guard guard(watch_, limit_, [this] { stream_->TryCancel(); });
+  const CallWatch::Guard guard(state_->watch, limit_, [this] { call_->stream->TryCancel(); });
   auto result = operation();
   timed_out_ = timed_out_ || guard.expired();
   return result;
 }
 
 void DataStream::check_stop() {
-  if (finished_) fail_call(site_, ErrorKind::internal, AfterFailure::give_up, "the stream is over");
+  if (call_->finished) fail_call(site_, ErrorKind::internal, AfterFailure::give_up, "the stream is over");
   if (!stop_.stop_requested()) return;
   abandon();
   fail_call(site_, arrow::Status::OK(), CallEnd::stopped);
@@ -49,14 +82,14 @@ void DataStream::fail_with(const arrow::Status& status) {
 }
 
 void DataStream::finish() {
-  const arrow::Status status = watched([this] { return stream_->Finish(arrow::Status::OK()); });
-  finished_ = true;
+  const arrow::Status status = watched([this] { return call_->stream->Finish(arrow::Status::OK()); });
+  call_->finished = true;
   if (!status.ok()) fail_with(status);
 }
 
 void DataStream::write(const FlightPayload& payload) {
   check_stop();
-  const arrow::Result<bool> written = watched([&] { return stream_->WriteData(payload); });
+  const arrow::Result<bool> written = watched([&] { return call_->stream->WriteData(payload); });
   if (written.ok() && *written) return;
   // The reason is what the call ends with, if it has one.
   finish();
@@ -86,7 +119,7 @@ void DataStream::write(const arrow::ipc::IpcPayload& payload) {
 
 void DataStream::done_writing() {
   check_stop();
-  const arrow::Status status = watched([this] { return stream_->WritesDone(); });
+  const arrow::Status status = watched([this] { return call_->stream->WritesDone(); });
   if (status.ok()) return;
   finish();
   fail_with(status);
@@ -94,7 +127,7 @@ void DataStream::done_writing() {
 
 bool DataStream::read(FlightData& data) {
   check_stop();
-  if (!watched([&] { return stream_->ReadData(&data); })) {
+  if (!watched([&] { return call_->stream->ReadData(&data); })) {
     finish();
     return false;
   }
@@ -105,7 +138,7 @@ bool DataStream::read(FlightData& data) {
 std::optional<std::string> DataStream::read_put_answer() {
   check_stop();
   std::shared_ptr<arrow::Buffer> answer;
-  if (watched([&] { return stream_->ReadPutMetadata(&answer); }) && answer != nullptr) return answer->ToString();
+  if (watched([&] { return call_->stream->ReadPutMetadata(&answer); }) && answer != nullptr) return answer->ToString();
   finish();
   return std::nullopt;
 }
@@ -113,8 +146,7 @@ std::optional<std::string> DataStream::read_put_answer() {
 // Messages without columns carry the server's own notes and are passed over.
 class BatchReader::Messages : public arrow::ipc::MessageReader {
  public:
-  Messages(DataStream& stream, FlightData first, std::exception_ptr& failure)
-      : stream_(stream), first_(std::move(first)), failure_(failure) {}
+  Messages(BatchReader& reader, FlightData first) : reader_(reader), first_(std::move(first)) {}
 
   arrow::Result<std::unique_ptr<arrow::ipc::Message>> ReadNextMessage() override {
     if (first_) {
@@ -125,28 +157,33 @@ class BatchReader::Messages : public arrow::ipc::MessageReader {
     FlightData data;
     try {
       while (!ended_) {
-        ended_ = !stream_.read(data);
+        ended_ = !reader_.stream_.read(data);
         if (!ended_ && data.metadata != nullptr) return data.OpenMessage();
+        if (!ended_) reader_.count_empty();
       }
     } catch (...) {
-      failure_ = std::current_exception();
+      reader_.failure_ = std::current_exception();
       return arrow::Status::IOError("the stream failed");
     }
     return nullptr;
   }
 
  private:
-  DataStream& stream_;
+  BatchReader& reader_;
   std::optional<FlightData> first_;
-  std::exception_ptr& failure_;
   bool ended_ = false;
 };
+
+void BatchReader::count_empty() {
+  if (++empty_ <= kMostEmptyMessages) return;
+  fail_call(stream_.site(), ErrorKind::io, AfterFailure::give_up, "the store sends messages without rows and no end");
+}
 
 void BatchReader::check_columns(const arrow::Status& status) {
   if (failure_ != nullptr) std::rethrow_exception(failure_);
   if (status.ok()) return;
   fail_call(stream_.site(), ErrorKind::io, AfterFailure::give_up,
-            fmt::format("the store sent columns that are damaged: {}", status.message()));
+            fmt::format("the store sent columns that are damaged or not allowed: {}", status.message()));
 }
 
 void BatchReader::open() {
@@ -156,8 +193,9 @@ void BatchReader::open() {
     first = {};
     // A dataset without rows ends its stream before it has said what its columns are.
     if (!stream_.read(first)) return;
+    if (first.metadata == nullptr) count_empty();
   } while (first.metadata == nullptr);
-  auto messages = std::make_unique<Messages>(stream_, std::move(first), failure_);
+  auto messages = std::make_unique<CheckedMessages>(std::make_unique<Messages>(*this, std::move(first)));
   // gRPC hands over bytes wherever they came to lie.
   arrow::ipc::IpcReadOptions options = arrow::ipc::IpcReadOptions::Defaults();
   options.ensure_alignment = arrow::ipc::Alignment::kDataTypeSpecificAlignment;
@@ -178,6 +216,8 @@ std::shared_ptr<arrow::RecordBatch> BatchReader::next() {
   arrow::Status status = reader_->ReadNext(&batch);
   if (status.ok() && batch != nullptr) status = batch->ValidateFull();
   check_columns(status);
+  if (batch != nullptr && batch->num_rows() == 0) count_empty();
+  if (batch != nullptr && batch->num_rows() > 0) empty_ = 0;
   return batch;
 }
 

@@ -17,8 +17,7 @@
 #include <string>
 
 #include "flight/arrow/call_site.h"
-#include "flight/arrow/call_watch.h"
-#include "flight/arrow/connection_pool.h"
+#include "flight/arrow/client_state.h"
 
 namespace quarrel::flight {
 
@@ -27,10 +26,10 @@ class DataStream {
   using Open = std::function<arrow::Status(arrow::flight::internal::ClientTransport&,
                                            std::unique_ptr<arrow::flight::internal::ClientDataStream>*)>;
 
-  // `limit` is for each message, and for the end. Pool and watch outlive it. Throws LongbowError, as all members do;
-  // after that the call is over.
-  DataStream(CallSite site, ConnectionPool& pool, CallWatch& watch, std::chrono::milliseconds limit,
-             std::stop_token stop, const Open& open);
+  // To the data port. `limit` is for each message, and for the end. Throws LongbowError, as all members do; after that
+  // the call is over.
+  DataStream(CallSite site, std::shared_ptr<ClientState> state, std::chrono::milliseconds limit, std::stop_token stop,
+             Open open);
   // One that has not ended is cancelled.
   ~DataStream();
   DataStream(const DataStream&) = delete;
@@ -53,6 +52,9 @@ class DataStream {
   std::uint64_t bytes_read() const noexcept { return bytes_read_; }
 
  private:
+  // A stream with the connection that it uses. One that has not ended is cancelled when it goes.
+  struct OpenCall;
+
   template <typename Operation>
   auto watched(const Operation& operation);
   void check_stop();
@@ -62,18 +64,16 @@ class DataStream {
   [[noreturn]] void fail_with(const arrow::Status& status);
 
   CallSite site_;
-  ConnectionPool::Lease connection_;
-  CallWatch& watch_;
+  const std::shared_ptr<ClientState> state_;
   std::chrono::milliseconds limit_;
   std::stop_token stop_;
-  std::unique_ptr<arrow::flight::internal::ClientDataStream> stream_;
+  std::unique_ptr<OpenCall> call_;
   std::uint64_t bytes_read_ = 0;  // of columns
-  bool finished_ = false;
   bool timed_out_ = false;
   std::optional<std::stop_callback<std::function<void()>>> on_stop_;  // last: it uses the stream
 };
 
-// The record batches that a stream brings, checked: what comes from a server may be damaged.
+// The record batches that a stream brings, checked: what comes from a server may be damaged, or meant to do harm.
 class BatchReader {
  public:
   explicit BatchReader(DataStream& stream) : stream_(stream) {}
@@ -87,9 +87,12 @@ class BatchReader {
   void open();
   // Throws the stream's failure, or one of damaged columns.
   void check_columns(const arrow::Status& status);
+  // Of a message without rows: a stream of nothing else would never end.
+  void count_empty();
 
   DataStream& stream_;
   bool opened_ = false;
+  int empty_ = 0;               // messages without rows since the last with some
   std::exception_ptr failure_;  // of the stream, which must not pass through Arrow
   std::shared_ptr<arrow::RecordBatchReader> reader_;
 };

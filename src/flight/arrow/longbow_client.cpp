@@ -20,6 +20,9 @@ constexpr std::chrono::milliseconds kFirstPoll{20};
 constexpr std::chrono::milliseconds kLongestPoll{1000};
 // What an action may answer; a server has no reason to send more.
 constexpr std::size_t kLargestAnswer = std::size_t{64} << 20;
+constexpr std::size_t kMostAnswers = 1024;
+
+using arrow::flight::internal::ClientTransport;
 
 void check_name(const std::string& dataset) {
   if (dataset.empty()) fail(ErrorKind::bad_input, "no dataset is named");
@@ -54,24 +57,27 @@ std::unique_ptr<VectorStream> ArrowLongbowClient::ingest(const std::string& data
   return open_ingest(state_, dataset, schema, std::move(stop));
 }
 
-DataStream ArrowLongbowClient::open_get(CallSite site, const std::string& ticket, std::chrono::milliseconds limit,
+DataStream ArrowLongbowClient::open_get(CallSite site, const std::string& ticket, ScanLimit limit,
                                         const std::stop_token& stop) {
-  const auto options = state_->call_options(std::chrono::duration<double>(-1));
-  return {std::move(site), state_->data, state_->watch, limit, stop, [&](auto& transport, auto* stream) {
-            return transport.DoGet(options, arrow::flight::Ticket(ticket), stream);
+  const bool whole = limit == ScanLimit::whole_call;
+  const std::chrono::milliseconds time = whole ? state_->options.call_timeout : state_->options.batch_timeout;
+  auto options = state_->call_options(whole ? std::chrono::duration<double>(time) : kWatched);
+  return {std::move(site), state_, time, stop,
+          [options = std::move(options), wanted = arrow::flight::Ticket(ticket)](auto& transport, auto* stream) {
+            return transport.DoGet(options, wanted, stream);
           }};
 }
 
 std::uint64_t ArrowLongbowClient::scan(const std::string& dataset, const std::vector<RowFilter>& filters,
-                                       const RowVisitor& visitor, std::stop_token stop) {
+                                       const RowVisitor& visitor, std::stop_token stop, ScanLimit limit) {
   check_name(dataset);
-  check_filters_of(dataset, filters);
+  check_filters_of(dataset, filters, stop);
   const std::string ticket = scan_ticket(dataset, filters);
   std::uint64_t rows = 0;
   std::exception_ptr failure;
   // Once the visitor has seen a row, it is the caller's business what to do about a failure.
   repeated(stop, [&] {
-    DataStream stream = open_get(data_site("DoGet", dataset), ticket, state_->options.batch_timeout, stop);
+    DataStream stream = open_get(data_site("DoGet", dataset), ticket, limit, stop);
     BatchReader batches(stream);
     RowReader reader;
     try {
@@ -95,48 +101,59 @@ std::uint64_t ArrowLongbowClient::scan(const std::string& dataset, const std::ve
   return rows;
 }
 
-DatasetInfo ArrowLongbowClient::info(const std::string& dataset) {
+DatasetInfo ArrowLongbowClient::info(const std::string& dataset, std::stop_token stop) {
   check_name(dataset);
   const CallSite site = meta_site("GetFlightInfo", dataset);
-  return repeated({}, [&] {
-    std::unique_ptr<arrow::flight::FlightInfo> answer;
-    const auto connection = state_->meta.take();
-    check(site, connection->GetFlightInfo(state_->call_options(state_->options.call_timeout),
-                                          arrow::flight::FlightDescriptor::Path({dataset}), &answer));
-    return DatasetInfo{.name = dataset, .batches = answer->total_records(), .bytes = answer->total_bytes()};
+  return repeated(stop, [&] {
+    return ask(state_->meta, site, stop,
+               [options = state_->call_options(state_->options.call_timeout),
+                dataset](ClientTransport& transport) -> arrow::Result<DatasetInfo> {
+                 std::unique_ptr<arrow::flight::FlightInfo> answer;
+                 ARROW_RETURN_NOT_OK(
+                     transport.GetFlightInfo(options, arrow::flight::FlightDescriptor::Path({dataset}), &answer));
+                 return DatasetInfo{
+                     .name = dataset, .batches = answer->total_records(), .bytes = answer->total_bytes()};
+               });
   });
 }
 
-std::vector<std::string> ArrowLongbowClient::datasets(const std::string& contains) {
+std::vector<std::string> ArrowLongbowClient::datasets(const std::string& contains, std::stop_token stop) {
   const CallSite site = meta_site("ListFlights", {});
-  const arrow::flight::Criteria criteria(name_criteria(contains));
-  return repeated({}, [&] {
-    std::unique_ptr<arrow::flight::FlightListing> listing;
-    const auto connection = state_->meta.take();
-    check(site, connection->ListFlights(state_->call_options(state_->options.call_timeout), criteria, &listing));
-    std::vector<std::string> names;
-    while (const auto flight = value_of(site, listing->Next())) {
-      if (!flight->descriptor().path.empty()) names.push_back(flight->descriptor().path.front());
-    }
-    return names;
+  return repeated(stop, [&] {
+    return ask(state_->meta, site, stop,
+               [options = state_->call_options(state_->options.call_timeout),
+                criteria = arrow::flight::Criteria(name_criteria(contains))](
+                   ClientTransport& transport) -> arrow::Result<std::vector<std::string>> {
+                 std::unique_ptr<arrow::flight::FlightListing> listing;
+                 ARROW_RETURN_NOT_OK(transport.ListFlights(options, criteria, &listing));
+                 std::vector<std::string> names;
+                 while (true) {
+                   ARROW_ASSIGN_OR_RAISE(const auto flight, listing->Next());
+                   if (flight == nullptr) return names;
+                   if (!flight->descriptor().path.empty()) names.push_back(flight->descriptor().path.front());
+                 }
+               });
   });
 }
 
-std::optional<StoredSchema> ArrowLongbowClient::schema_from_server(const std::string& dataset) {
-  const auto connection = state_->meta.take();
-  const auto answer = connection->GetSchema(state_->call_options(state_->options.call_timeout),
-                                            arrow::flight::FlightDescriptor::Path({dataset}));
+std::optional<StoredSchema> ArrowLongbowClient::schema_from_server(const std::string& dataset,
+                                                                   const std::stop_token& stop) {
   // A store that does not know the call, or answers it with nothing, can still be asked for rows.
-  if (!answer.ok() && !answer.status().IsNotImplemented()) fail_call(meta_site("GetSchema", dataset), answer.status());
-  if (!answer.ok() || (*answer)->serialized_schema().empty()) return std::nullopt;
-  arrow::ipc::DictionaryMemo dictionaries;
-  const auto schema = (*answer)->GetSchema(&dictionaries);
-  if (!schema.ok()) return std::nullopt;
-  return stored_schema(**schema);
+  return ask(state_->meta, meta_site("GetSchema", dataset), stop,
+             [options = state_->call_options(state_->options.call_timeout),
+              dataset](ClientTransport& transport) -> arrow::Result<std::optional<StoredSchema>> {
+               const auto answer = transport.GetSchema(options, arrow::flight::FlightDescriptor::Path({dataset}));
+               if (!answer.ok() && !answer.status().IsNotImplemented()) return answer.status();
+               if (!answer.ok() || (*answer)->serialized_schema().empty()) return std::nullopt;
+               arrow::ipc::DictionaryMemo dictionaries;
+               const auto schema = (*answer)->GetSchema(&dictionaries);
+               return schema.ok() ? std::optional(stored_schema(**schema)) : std::nullopt;
+             });
 }
 
-std::optional<StoredSchema> ArrowLongbowClient::schema_from_scan(const std::string& dataset) {
-  DataStream stream = open_get(data_site("DoGet", dataset), scan_ticket(dataset, {}), state_->options.call_timeout, {});
+std::optional<StoredSchema> ArrowLongbowClient::schema_from_scan(const std::string& dataset,
+                                                                 const std::stop_token& stop) {
+  DataStream stream = open_get(data_site("DoGet", dataset), scan_ticket(dataset, {}), ScanLimit::whole_call, stop);
   BatchReader batches(stream);
   const auto columns = batches.schema();
   if (columns == nullptr) return std::nullopt;
@@ -144,63 +161,76 @@ std::optional<StoredSchema> ArrowLongbowClient::schema_from_scan(const std::stri
   return stored_schema(*columns);
 }
 
-std::optional<StoredSchema> ArrowLongbowClient::schema(const std::string& dataset) {
+std::optional<StoredSchema> ArrowLongbowClient::schema(const std::string& dataset, std::stop_token stop) {
   check_name(dataset);
-  auto result = repeated({}, [&] {
-    auto told = schema_from_server(dataset);
-    return told ? told : schema_from_scan(dataset);
+  auto result = repeated(stop, [&] {
+    auto told = schema_from_server(dataset, stop);
+    return told ? told : schema_from_scan(dataset, stop);
   });
   const std::lock_guard lock(schemas_mutex_);
   if (result) schemas_[dataset] = *result;
   return result;
 }
 
-void ArrowLongbowClient::check_filters_of(const std::string& dataset, const std::vector<RowFilter>& filters) {
-  if (filters.empty()) return;
+std::optional<StoredSchema> ArrowLongbowClient::remembered_schema(const std::string& dataset, std::stop_token stop) {
   {
-    std::unique_lock lock(schemas_mutex_);
-    if (const auto known = schemas_.find(dataset); known != schemas_.end()) {
-      const StoredSchema copy = known->second;
-      lock.unlock();
-      try {
-        return check_filters(filters, copy, dataset);
-      } catch (const Error&) {
-        // The dataset may have been made anew since: asked again below.
-      }
-    }
+    const std::lock_guard lock(schemas_mutex_);
+    if (const auto known = schemas_.find(dataset); known != schemas_.end()) return known->second;
   }
-  // A dataset without rows has nothing to check against, and nothing to find.
-  if (const auto columns = schema(dataset)) check_filters(filters, *columns, dataset);
+  return schema(dataset, std::move(stop));
 }
 
-std::vector<std::string> ArrowLongbowClient::act(const CallSite& site, const char* type, const std::string& body) {
-  const auto connection = state_->data.take();
-  const arrow::flight::Action action(type, arrow::Buffer::FromString(body));
-  std::unique_ptr<arrow::flight::ResultStream> results;
-  check(site, connection->DoAction(state_->call_options(state_->options.call_timeout), action, &results));
-  std::vector<std::string> answers;
-  std::size_t bytes = 0;
-  while (const auto result = value_of(site, results->Next())) {
-    answers.push_back(result->body == nullptr ? "" : result->body->ToString());
-    bytes += answers.back().size();
-    if (bytes > kLargestAnswer) fail_call(site, ErrorKind::io, AfterFailure::give_up, "the answer is too long");
+void ArrowLongbowClient::check_filters_of(const std::string& dataset, const std::vector<RowFilter>& filters,
+                                          const std::stop_token& stop) {
+  if (filters.empty()) return;
+  try {
+    // A dataset without rows has nothing to check against, and nothing to find.
+    if (const auto columns = remembered_schema(dataset, stop)) check_filters(filters, *columns, dataset);
+    return;
+  } catch (const LongbowError&) {
+    throw;
+  } catch (const Error&) {
+    // The dataset may have been made anew since: asked again below.
   }
-  return answers;
+  if (const auto columns = schema(dataset, stop)) check_filters(filters, *columns, dataset);
 }
 
-std::string ArrowLongbowClient::act_once(const CallSite& site, const char* type, const std::string& body) {
-  const auto answers = act(site, type, body);
+std::vector<std::string> ArrowLongbowClient::act(const CallSite& site, const char* type, const std::string& body,
+                                                 const std::stop_token& stop) {
+  return ask(state_->data, site, stop,
+             [options = state_->call_options(state_->options.call_timeout),
+              action = arrow::flight::Action(type, arrow::Buffer::FromString(body))](
+                 ClientTransport& transport) -> arrow::Result<std::vector<std::string>> {
+               std::unique_ptr<arrow::flight::ResultStream> results;
+               ARROW_RETURN_NOT_OK(transport.DoAction(options, action, &results));
+               std::vector<std::string> answers;
+               std::size_t bytes = 0;
+               while (true) {
+                 ARROW_ASSIGN_OR_RAISE(const auto result, results->Next());
+                 if (result == nullptr) return answers;
+                 answers.push_back(result->body == nullptr ? "" : result->body->ToString());
+                 bytes += answers.back().size();
+                 if (bytes > kLargestAnswer || answers.size() > kMostAnswers) {
+                   return arrow::Status::CapacityError("the answer is too long");
+                 }
+               }
+             });
+}
+
+std::string ArrowLongbowClient::act_once(const CallSite& site, const char* type, const std::string& body,
+                                         const std::stop_token& stop) {
+  const auto answers = act(site, type, body, stop);
   if (answers.size() != 1) {
     fail_call(site, ErrorKind::io, AfterFailure::give_up, fmt::format("{} answers instead of one", answers.size()));
   }
   return answers.front();
 }
 
-Readiness ArrowLongbowClient::readiness(const std::string& dataset) {
+Readiness ArrowLongbowClient::readiness(const std::string& dataset, std::stop_token stop) {
   check_name(dataset);
   const CallSite site = data_site("DoAction check_readiness", dataset);
-  return repeated({}, [&] {
-    const std::string answer = act_once(site, "check_readiness", dataset_body(dataset));
+  return repeated(stop, [&] {
+    const std::string answer = act_once(site, "check_readiness", dataset_body(dataset), stop);
     const auto state = read_readiness(answer);
     if (!state)
       fail_call(site, ErrorKind::io, AfterFailure::give_up, fmt::format("'{}' is not a state", printable(answer)));
@@ -213,7 +243,7 @@ Readiness ArrowLongbowClient::wait_until_ready(const std::string& dataset, std::
   const Clock::time_point end = Clock::now() + patience;
   std::chrono::milliseconds pause = kFirstPoll;
   while (true) {
-    const Readiness state = readiness(dataset);
+    const Readiness state = readiness(dataset, stop);
     // Ready says that nothing is under way: rows that are missing now stay missing.
     if (state.state != ReadyState::busy || (state.indexed && *state.indexed >= rows && rows > 0)) return state;
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
@@ -226,13 +256,13 @@ Readiness ArrowLongbowClient::wait_until_ready(const std::string& dataset, std::
 void ArrowLongbowClient::remove(const std::string& dataset, const std::string& id) {
   check_name(dataset);
   const CallSite site = data_site("DoAction delete", dataset, CallEffect::writes);
-  repeated({}, [&] { return act(site, "delete", row_body(dataset, id)); });
+  repeated({}, [&] { return act(site, "delete", row_body(dataset, id), {}); });
 }
 
 void ArrowLongbowClient::remove_dataset(const std::string& dataset) {
   check_name(dataset);
   const CallSite site = data_site("DoAction delete-dataset", dataset, CallEffect::writes);
-  repeated({}, [&] { return act(site, "delete-dataset", dataset_body(dataset)); });
+  repeated({}, [&] { return act(site, "delete-dataset", dataset_body(dataset), {}); });
   const std::lock_guard lock(schemas_mutex_);
   schemas_.erase(dataset);
 }
@@ -240,7 +270,7 @@ void ArrowLongbowClient::remove_dataset(const std::string& dataset) {
 std::string ArrowLongbowClient::statistics(const std::string& dataset) {
   check_name(dataset);
   const CallSite site = data_site("DoAction GetGraphStats", dataset);
-  return repeated({}, [&] { return act_once(site, "GetGraphStats", dataset_body(dataset)); });
+  return repeated({}, [&] { return act_once(site, "GetGraphStats", dataset_body(dataset), {}); });
 }
 
 LongbowCounters ArrowLongbowClient::counters() const noexcept {

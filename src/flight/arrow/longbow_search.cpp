@@ -7,6 +7,7 @@
 
 #include <cmath>
 
+#include "flight/arrow/ipc_check.h"
 #include "flight/arrow/longbow_client.h"
 #include "flight/arrow/row_reader.h"
 #include "flight/tickets.h"
@@ -30,11 +31,13 @@ void check_request(const SearchRequest& request, SearchPath path) {
   fail_call(site, ErrorKind::io, AfterFailure::give_up, "the store's hits have columns other than id and score");
 }
 
-std::vector<SearchHit> read_hits(DataStream& stream) {
+// What comes beyond `most` is not waited for.
+std::vector<SearchHit> read_hits(DataStream& stream, std::size_t most) {
   BatchReader batches(stream);
   std::vector<SearchHit> hits;
   while (const auto batch = batches.next()) {
-    if (!append_hits(*batch, hits)) fail_hits(stream.site());
+    if (!append_hits(*batch, most, hits)) fail_hits(stream.site());
+    if (hits.size() == most) break;
   }
   return hits;
 }
@@ -63,7 +66,7 @@ std::vector<SearchHit> ArrowLongbowClient::search(const std::string& dataset, co
                                                   SearchPath path, std::stop_token stop) {
   if (dataset.empty()) fail(ErrorKind::bad_input, "no dataset is named");
   check_request(request, path);
-  check_filters_of(dataset, request.filters);
+  check_filters_of(dataset, request.filters, stop);
   if (path == SearchPath::exchange && !request.filters.empty()) {
     fail(ErrorKind::bad_input, "an exchange has no filters");
   }
@@ -74,7 +77,7 @@ std::vector<SearchHit> ArrowLongbowClient::search(const std::string& dataset, co
   return repeated(stop, [&] {
     std::vector<SearchHit> hits = path == SearchPath::exchange ? search_by_exchange(dataset, request, stop)
                                   : path == SearchPath::ticket ? search_by_ticket(dataset, request, stop)
-                                                               : search_by_action(dataset, request);
+                                                               : search_by_action(dataset, request, stop);
     state_->counts.rows_received += hits.size();
     return hits;
   });
@@ -82,10 +85,11 @@ std::vector<SearchHit> ArrowLongbowClient::search(const std::string& dataset, co
 
 std::vector<SearchHit> ArrowLongbowClient::search_by_exchange(const std::string& dataset, const SearchRequest& request,
                                                               const std::stop_token& stop) {
-  const auto options = state_->call_options(std::chrono::duration<double>(-1));
   const auto descriptor = arrow::flight::FlightDescriptor::Command("VectorSearch");
-  DataStream stream(data_site("DoExchange", dataset), state_->data, state_->watch, state_->options.call_timeout, stop,
-                    [&](auto& transport, auto* out) { return transport.DoExchange(options, out); });
+  DataStream stream(data_site("DoExchange", dataset), state_, state_->options.call_timeout, stop,
+                    [options = state_->call_options(state_->options.call_timeout)](auto& transport, auto* out) {
+                      return transport.DoExchange(options, out);
+                    });
   const auto batch = query_batch(stream.site(), dataset, request);
   arrow::ipc::IpcPayload payload;
   check(stream.site(), arrow::ipc::GetRecordBatchPayload(*batch, arrow::ipc::IpcWriteOptions::Defaults(), &payload));
@@ -93,28 +97,30 @@ std::vector<SearchHit> ArrowLongbowClient::search_by_exchange(const std::string&
   stream.write_schema(*batch->schema(), descriptor);
   stream.write(payload);
   stream.done_writing();
-  return read_hits(stream);
+  return read_hits(stream, static_cast<std::size_t>(request.k));
 }
 
 std::vector<SearchHit> ArrowLongbowClient::search_by_ticket(const std::string& dataset, const SearchRequest& request,
                                                             const std::stop_token& stop) {
   DataStream stream =
-      open_get(data_site("DoGet", dataset), search_ticket(dataset, request), state_->options.call_timeout, stop);
-  return read_hits(stream);
+      open_get(data_site("DoGet", dataset), search_ticket(dataset, request), ScanLimit::whole_call, stop);
+  return read_hits(stream, static_cast<std::size_t>(request.k));
 }
 
-std::vector<SearchHit> ArrowLongbowClient::search_by_action(const std::string& dataset, const SearchRequest& request) {
+std::vector<SearchHit> ArrowLongbowClient::search_by_action(const std::string& dataset, const SearchRequest& request,
+                                                            const std::stop_token& stop) {
   const CallSite site = data_site("DoAction VectorSearch", dataset);
-  const std::string answer = act_once(site, "VectorSearch", search_body(dataset, request));
+  const std::string answer = act_once(site, "VectorSearch", search_body(dataset, request), stop);
   arrow::io::BufferReader input(arrow::Buffer::Wrap(answer.data(), answer.size()));
-  const auto reader = value_of(site, arrow::ipc::RecordBatchStreamReader::Open(&input));
+  const auto reader = value_of(site, arrow::ipc::RecordBatchStreamReader::Open(
+                                         std::make_unique<CheckedMessages>(arrow::ipc::MessageReader::Open(&input))));
   std::vector<SearchHit> hits;
   std::shared_ptr<arrow::RecordBatch> batch;
   while (true) {
     check(site, reader->ReadNext(&batch));
-    if (batch == nullptr) return hits;
+    if (batch == nullptr || hits.size() == static_cast<std::size_t>(request.k)) return hits;
     check(site, batch->ValidateFull());
-    if (!append_hits(*batch, hits)) fail_hits(site);
+    if (!append_hits(*batch, static_cast<std::size_t>(request.k), hits)) fail_hits(site);
   }
 }
 

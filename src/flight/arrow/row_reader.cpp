@@ -166,14 +166,14 @@ bool RowReader::visit(const arrow::RecordBatch& batch, const RowVisitor& visitor
   return true;
 }
 
-bool append_hits(const arrow::RecordBatch& batch, std::vector<SearchHit>& hits) {
+bool append_hits(const arrow::RecordBatch& batch, std::size_t most, std::vector<SearchHit>& hits) {
   const auto id = batch.GetColumnByName("id");
   const auto score = batch.GetColumnByName("score");
   if (id == nullptr || id->type_id() != arrow::Type::UINT64 || score == nullptr ||
-      score->type_id() != arrow::Type::FLOAT) {
+      score->type_id() != arrow::Type::FLOAT || id->null_count() > 0 || score->null_count() > 0) {
     return false;
   }
-  for (std::int64_t row = 0; row < batch.num_rows(); ++row) {
+  for (std::int64_t row = 0; row < batch.num_rows() && hits.size() < most; ++row) {
     hits.push_back({.id = static_cast<const arrow::UInt64Array&>(*id).Value(row),
                     .score = static_cast<const arrow::FloatArray&>(*score).Value(row)});
   }

@@ -30,7 +30,8 @@ class RowReader {
   std::vector<std::string> texts_;  // of columns that are no texts
 };
 
-// The hits of a search's batch, behind those in `hits`. False where the columns are not those of hits.
-bool append_hits(const arrow::RecordBatch& batch, std::vector<SearchHit>& hits);
+// The hits of a search's batch, behind those in `hits` until these are `most`. False where the columns are not those of
+// hits, or one is missing in a row.
+bool append_hits(const arrow::RecordBatch& batch, std::size_t most, std::vector<SearchHit>& hits);
 
 }  // namespace quarrel::flight

@@ -15,7 +15,6 @@ namespace {
 constexpr std::size_t kMostNotices = 16;
 // Batches on their way before the sender waits for the first one's acknowledgement.
 constexpr std::uint64_t kMostUnacknowledged = 8;
-constexpr std::chrono::duration<double> kWatched{-1};
 
 // What both have in common: the first batch opens the call, all have one schema, a failure is the end.
 class BatchStream : public VectorStream {
@@ -100,7 +99,7 @@ class BatchStream : public VectorStream {
       fail_call(site_, ErrorKind::cancelled, AfterFailure::retry, "it was stopped");
     }
     counted_.emplace(state_->counts);
-    stream_.emplace(site_, state_->data, state_->watch, state_->options.batch_timeout, stop_, opener());
+    stream_.emplace(site_, state_, state_->options.batch_timeout, stop_, opener());
     after_open();
     stream_->write_schema(*columns_, descriptor_);
   }
