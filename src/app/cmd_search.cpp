@@ -69,7 +69,9 @@ std::string table_of(std::span<const FoundText> texts) {
   for (const FoundText& found : texts) {
     std::vector<std::string> cells{fmt::format("{:.4f}", found.score), fmt::format("{}", found.id)};
     if (sources) cells.push_back(printable(found.source, 40));
-    cells.push_back(found.stored ? line_of(found.text, length) : "(no longer stored)");
+    cells.push_back(found.state == TextState::found  ? line_of(found.text, length)
+                    : found.state == TextState::gone ? "(no longer stored)"
+                                                     : "(not shown)");
     table.add_row(std::move(cells));
   }
   return table.text();
@@ -91,6 +93,10 @@ int run_search(const SearchCommand& command, Log& log) {
   const std::vector<float> vector = embedder.embed_one(command.query);
   request.vector = vector;
   const std::vector<FoundText> texts = find_texts(*client, address.dataset, request);
+  if (!texts.empty() && texts.front().state == TextState::unreachable) {
+    log.warn("texts are not shown: rows can be looked up by ids of the types int64 and utf8, and those of {} are not",
+             printable(address.dataset));
+  }
   if (command.json) {
     auto array = nlohmann::ordered_json::array();
     for (const FoundText& found : texts) array.push_back(found_json(found));

@@ -9,8 +9,10 @@
 
 #include "app/progress_bar.h"
 #include "app/state_folder.h"
+#include "app/stop_on_interrupt.h"
 #include "app/value_checks.h"
 #include "base/clock.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "base/printable.h"
 #include "ingest/dataset_check.h"
@@ -89,7 +91,7 @@ class IngestWatch {
 
   bool operator()(const IngestProgress& progress) {
     if (bar_ && progress.settling) {
-      bar_->show("the store takes the rows in", 0, 0);
+      bar_->show("waiting for the store to index the rows", 0, 0);
     } else if (bar_) {
       // Texts are read ahead of what is done with them.
       const SourceCounts& counts = source_.counts();
@@ -112,7 +114,8 @@ class IngestWatch {
 std::string summary(const IngestReport& report, const SourceCounts& counts, const std::string& dataset,
                     double seconds) {
   const IngestProgress& progress = report.progress;
-  std::string text = fmt::format("{} texts: {} stored in {}", progress.texts, progress.sent, printable(dataset));
+  std::string text =
+      fmt::format("{}: {} stored in {}", counted(progress.texts, "text"), progress.sent, printable(dataset));
   if (progress.stored_before > 0) text += fmt::format(", {} there before", progress.stored_before);
   if (progress.repeated > 0) text += fmt::format(", {} repeated", progress.repeated);
   if (counts.unusable > 0) text += fmt::format(", {} left out", counts.unusable);
@@ -126,29 +129,34 @@ std::string estimate_text(const IngestEstimate& estimate) {
   if (estimate.stored_before > 0) text += fmt::format(", {} there before", estimate.stored_before);
   if (estimate.repeated > 0) text += fmt::format(", {} repeated", estimate.repeated);
   text += fmt::format("\ntokens     {}", estimate.tokens);
-  if (estimate.cut > 0) text += fmt::format(" ({} texts are cut to the model's limit)", estimate.cut);
+  if (estimate.cut > 0) text += fmt::format(" ({} cut to the model's limit)", counted(estimate.cut, "text"));
   text += fmt::format("\nto send    {}\n", human_bytes(estimate.bytes));
   if (estimate.sample_texts == 0) return text;
-  text += fmt::format("time       {} to embed them (a sample of {} texts with {} tokens took {})\n",
-                      human_duration(estimate.seconds), estimate.sample_texts, estimate.sample_tokens,
-                      human_duration(estimate.sample_seconds));
+  text += fmt::format("time       {} to embed them (a sample of {} with {} took {})\n",
+                      human_duration(estimate.seconds), counted(estimate.sample_texts, "text"),
+                      counted(estimate.sample_tokens, "token"), human_duration(estimate.sample_seconds));
   return text;
 }
 
 void tell_end(const IngestReport& report, const ModelEmbedder& embedder, const EmbedToCommand& command, Log& log) {
   if (embedder.cut_texts() > 0) {
-    log.warn("{} texts were longer than the model's limit of {} tokens and cut", embedder.cut_texts(),
-             embedder.longest_text());
+    log.warn("cut to the model's limit of {} tokens: {}", embedder.longest_text(),
+             counted(embedder.cut_texts(), "text"));
   }
   const StoreState& store = report.store;
-  if (store.repeated > 0) log.warn("{} rows are in the dataset more than once", store.repeated);
-  if (store.unindexed > 0) log.warn("{} rows are in the dataset, but its store does not search them", store.unindexed);
+  if (store.repeated > 0) log.warn("more than once in the dataset: {}", counted(store.repeated, "row"));
+  if (store.unindexed > 0)
+    log.warn("in the dataset, but not searched by its store: {}", counted(store.unindexed, "row"));
   if (store.missing > 0) {
     fail(ErrorKind::io,
-         "{} rows that {} took are not there: it drops rows where its memory is full; the same command "
-         "sends them again",
-         store.missing, printable(command.address, 200));
+         "{} took {} and lost them: it drops rows where its memory is full; the same command sends them again",
+         printable(command.address, 200), counted(store.missing, "row"));
   }
+}
+
+// What may pass, and what the user ended: the rest fails again.
+bool goes_on_later(ErrorKind kind) {
+  return kind == ErrorKind::io || kind == ErrorKind::busy || kind == ErrorKind::cancelled;
 }
 
 }  // namespace
@@ -201,10 +209,11 @@ CLI::Option* add_embed_to_flags(CLI::App& command, EmbedToCommand& options) {
 int run_embed_to(const EmbedToCommand& command, const std::string& file, const EmbeddingOptions& options,
                  const std::function<std::shared_ptr<LoadedModel>()>& load, Log& log, const Interrupts& interrupts) {
   const LongbowAddress address = read_longbow_address(command.address);
+  const StopOnInterrupt stop(interrupts);
   std::unique_ptr<LongbowClient> client;
   if (!command.dry_run) {
     client = open_longbow(address, command.longbow);
-    client->readiness(address.dataset);  // a store that is not there is told before a model is loaded
+    client->readiness(address.dataset, stop.token());  // a store that is not there is told before a model is loaded
   }
   const std::shared_ptr<LoadedModel> model = load();
   ModelEmbedder embedder(model, options, command.prefix);
@@ -220,7 +229,7 @@ int run_embed_to(const EmbedToCommand& command, const std::string& file, const E
   if (command.dry_run) {
     std::error_code error;
     std::optional<Journal> journal;
-    if (fs::exists(path, error)) journal.emplace(path, subject);
+    if (fs::exists(path, error)) journal.emplace(path, subject, JournalAccess::read);
     const IngestEstimate estimate =
         estimate_ingest(*source, embedder, journal ? &*journal : nullptr,
                         [&interrupts](std::uint64_t) { return !interrupts.requested().load(); });
@@ -231,7 +240,8 @@ int run_embed_to(const EmbedToCommand& command, const std::string& file, const E
   begin_dataset(*client, address.dataset, journal, embedder.dimension(),
                 command.append ? UnknownRows::added_to : UnknownRows::refused,
                 fmt::format("--append adds to them, --journal names the one that they were stored with in place of {}",
-                            printable(path.string(), 400)));
+                            printable(path.string(), 400)),
+                stop.token());
   const IngestOptions settings{.batch_rows = static_cast<std::size_t>(command.batch)};
   const IngestCalls calls{.watch = [&watch](const IngestProgress& progress) { return watch(progress); },
                           .note = [&log](const std::string& sentence) { log.warn("{}", sentence); }};
@@ -241,10 +251,12 @@ int run_embed_to(const EmbedToCommand& command, const std::string& file, const E
                ingest_schema(embedder.dimension(), command.columns, model->name()), journal, settings, calls);
     tell_end(report, embedder, command, log);
     write_output(summary(report, source->counts(), address.dataset, watch.seconds()));
-  } catch (const std::exception&) {
-    const Journal::Counts counts = journal.counts();
-    write_error(fmt::format("{} rows were sent so far; the same command continues where this one stopped.\n",
-                            counts.there() + counts.unsure));
+  } catch (const Error& error) {
+    if (goes_on_later(error.kind())) {
+      const Journal::Counts counts = journal.counts();
+      write_error(fmt::format("Sent so far: {}; the same command continues where this one stopped.\n",
+                              counted(counts.there() + counts.unsure, "row")));
+    }
     throw;
   }
   return 0;

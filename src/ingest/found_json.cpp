@@ -17,7 +17,7 @@ nlohmann::ordered_json metadata_json(const std::string& text) {
 
 nlohmann::ordered_json found_json(const FoundText& found) {
   nlohmann::ordered_json object{{"score", found.score}, {"id", found.id}};
-  if (!found.stored) return object;
+  if (found.state != TextState::found) return object;
   object["text"] = found.text;
   if (!found.doc_id.empty()) object["doc_id"] = found.doc_id;
   if (!found.source.empty()) object["source"] = found.source;

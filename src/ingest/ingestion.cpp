@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "base/thread_name.h"
 
@@ -279,19 +280,29 @@ IngestReport ingest(TextSource& source, TextEmbedder& embedder, LongbowClient& c
   RowSender sender(client, dataset, schema, journal, options.send, calls.note);
   // What another run has left open is settled first, so that the first pass sends what that one lost.
   report.store = settle_watched(sender, calls, progress);
-  std::uint64_t gone = 0;  // rows that are missing, of texts that are no longer there
+  IngestProgress first;
   for (progress.pass = 1;; ++progress.pass) {
     {
       Pass pass(embedder, client, schema, journal, sender, options, calls, progress);
       pass.run(source);
-      if (progress.pass == 1) gone = report.store.missing - std::min(report.store.missing, pass.found_again());
+      if (progress.pass == 1) report.gone = report.store.missing - std::min(report.store.missing, pass.found_again());
     }
+    if (progress.pass == 1) first = progress;
     report.store = settle_watched(sender, calls, progress);
-    report.store.missing -= std::min(report.store.missing, gone);
-    if (report.store.missing == 0 || progress.pass == options.passes || !source.rewind()) return report;
-    calls.note(fmt::format("the store has lost {} rows; they are sent again", report.store.missing));
+    report.store.missing -= std::min(report.store.missing, report.gone);
+    if (report.store.missing == 0 || progress.pass == options.passes || !source.rewind()) break;
+    calls.note(fmt::format("the store has lost {}; sending again", counted(report.store.missing, "row")));
     progress.texts = progress.stored_before = progress.repeated = 0;
   }
+  progress.texts = first.texts;
+  progress.stored_before = first.stored_before;
+  progress.repeated = first.repeated;
+  progress.sent = first.sent;
+  if (report.gone > 0) {
+    calls.note(fmt::format("the dataset lacks {} that earlier runs sent; run those texts again to store them",
+                           counted(report.gone, "row")));
+  }
+  return report;
 }
 
 }  // namespace quarrel

@@ -69,8 +69,11 @@ struct IngestProgress {
 };
 
 struct IngestReport {
+  // `texts`, `stored_before`, `repeated` and `sent` as the first pass has them: further ones only repeat what was lost.
   IngestProgress progress = {};
   StoreState store = {};  // at the end
+  // Rows that were sent earlier, are not in the dataset, and whose texts were not read this time.
+  std::uint64_t gone = 0;
 };
 
 struct IngestCalls {

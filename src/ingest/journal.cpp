@@ -39,10 +39,10 @@ std::vector<std::uint32_t> take_ids(std::string_view& payload) {
 
 }  // namespace
 
-Journal::Journal(const std::filesystem::path& path, const JournalSubject& subject)
+Journal::Journal(const std::filesystem::path& path, const JournalSubject& subject, JournalAccess access)
     : subject_(subject),
       table_(kSmallestTable),
-      file_(path, [this, &path](std::uint8_t kind, std::string_view payload) {
+      file_(path, access, [this, &path](std::uint8_t kind, std::string_view payload) {
         try {
           read_entry(path, kind, payload);
         } catch (const nlohmann::json::exception&) {
@@ -237,7 +237,13 @@ void Journal::looked_for(std::uint64_t batch, std::span<const std::uint32_t> mis
 }
 
 void Journal::looked_for_all(std::span<const std::uint32_t> missing) {
+  std::vector<std::uint32_t> sorted(missing.begin(), missing.end());
+  std::ranges::sort(sorted);
+  const std::vector<std::uint32_t> known = this->missing();
   const std::scoped_lock lock(mutex_);
+  // Runs that change nothing leave no trace.
+  const auto count = [this](State state) { return counts_[static_cast<std::size_t>(state)]; };
+  if (count(State::sent) == 0 && count(State::acknowledged) == 0 && sorted == known) return;
   std::string payload;
   for (const std::uint32_t id : missing) put_u32(payload, id);
   file_.append(kLookedForAll, payload);

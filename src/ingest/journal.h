@@ -60,9 +60,11 @@ class Journal {
     std::uint64_t there() const noexcept { return stored + acknowledged; }
   };
 
-  // Opens or makes it. Throws what JournalFile throws, and Error(usage) where it belongs to another dataset, model or
+  // Opens it, and makes it where it is to be written. One that is only read can be asked what it knows, and claims are
+  // forgotten with it. Throws what JournalFile throws, and Error(usage) where it belongs to another dataset, model or
   // way to make vectors.
-  Journal(const std::filesystem::path& path, const JournalSubject& subject);
+  Journal(const std::filesystem::path& path, const JournalSubject& subject,
+          JournalAccess access = JournalAccess::write);
 
   // It was just made, and `begin` has to be called before anything else.
   bool is_new() const;
@@ -77,7 +79,7 @@ class Journal {
   void acknowledged(std::uint64_t batch);
   // A batch without an answer was looked for: its rows are in the store but for these.
   void looked_for(std::uint64_t batch, std::span<const std::uint32_t> missing);
-  // So was everything that was ever sent. On the disk when this returns.
+  // So was everything that was ever sent. On the disk when this returns, unless it was known.
   void looked_for_all(std::span<const std::uint32_t> missing);
 
   Counts counts() const;

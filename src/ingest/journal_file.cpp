@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <optional>
 #include <system_error>
 
 #include "base/error.h"
@@ -47,10 +48,42 @@ std::uint64_t checksum(std::string_view bytes) {
   return value;
 }
 
-int open_journal(const fs::path& path) {
+int open_journal(const fs::path& path, JournalAccess access) {
+  if (access == JournalAccess::read) return ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   std::error_code error;
   if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
   return ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+}
+
+// Where the entry at `from` ends if its length and kind are to be believed.
+std::optional<std::size_t> end_of_entry(std::string_view content, std::size_t from) {
+  std::string_view front = content.substr(from);
+  if (front.size() < kEntryStart + kChecksum) return std::nullopt;
+  const std::size_t length = take_number<std::uint32_t>(front);
+  if (front.front() < 'A' || front.front() > 'Z' || front.size() - 1 < length + kChecksum) return std::nullopt;
+  return from + kEntryStart + length + kChecksum;
+}
+
+// The same of one whose checksum is right.
+std::optional<std::size_t> end_of_whole_entry(std::string_view content, std::size_t from) {
+  const std::optional<std::size_t> end = end_of_entry(content, from);
+  if (!end) return std::nullopt;
+  std::string_view sum = content.substr(*end - kChecksum, kChecksum);
+  if (take_number<std::uint64_t>(sum) != checksum(content.substr(from, *end - kChecksum - from))) return std::nullopt;
+  return end;
+}
+
+// Whether a whole entry begins somewhere after `from`. A damaged length does not say where, so every byte is tried;
+// what looks like an entry is only believed, and its checksum computed, where the file ends or goes on as after an
+// entry.
+bool whole_entry_follows(std::string_view content, std::size_t from) {
+  for (std::size_t at = from + 1; at < content.size(); ++at) {
+    const std::optional<std::size_t> end = end_of_entry(content, at);
+    if (!end) continue;
+    const bool goes_on = content.size() - *end < kEntryStart + kChecksum || end_of_entry(content, *end);
+    if (goes_on && end_of_whole_entry(content, at)) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -60,36 +93,40 @@ void put_u64(std::string& payload, std::uint64_t value) { put_number(payload, va
 std::uint32_t take_u32(std::string_view& payload) { return take_number<std::uint32_t>(payload); }
 std::uint64_t take_u64(std::string_view& payload) { return take_number<std::uint64_t>(payload); }
 
-JournalFile::JournalFile(fs::path path, const Visitor& visitor) : path_(std::move(path)), file_(open_journal(path_)) {
+JournalFile::JournalFile(fs::path path, JournalAccess access, const Visitor& visitor)
+    : path_(std::move(path)), file_(open_journal(path_, access)) {
   if (file_.get() < 0) refuse("open");
-  if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
+  const bool writes = access == JournalAccess::write;
+  if (writes && ::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
     fail(ErrorKind::busy, "another process writes the journal {}: two runs must not fill one dataset at once",
          printable(path_.string()));
   }
   const std::string content = read_whole();
-  std::string_view rest = content;
-  if (rest.size() < kFirstLine.size() && kFirstLine.starts_with(rest)) {
-    write_first_line();  // a new one, or one that ended here
+  if (content.size() < kFirstLine.size() && kFirstLine.starts_with(content)) {
+    if (writes) write_first_line();  // a new one, or one that ended here
     return;
   }
-  if (!rest.starts_with(kFirstLine)) {
-    fail(ErrorKind::bad_file, "{} is {}", printable(path_.string()),
-         rest.starts_with(kFormat) ? "a journal of another version of the program" : "not a journal of `embed --to`");
+  if (!content.starts_with(kFirstLine)) {
+    fail(
+        ErrorKind::bad_file, "{} is {}", printable(path_.string()),
+        content.starts_with(kFormat) ? "a journal of another version of the program" : "not a journal of `embed --to`");
   }
+  visit_entries(content, visitor);
+  if (writes && size_ < content.size() && ::ftruncate(file_.get(), static_cast<off_t>(size_)) != 0) refuse("repair");
+}
+
+void JournalFile::visit_entries(std::string_view content, const Visitor& visitor) {
   size_ = kFirstLine.size();
-  while (size_ < content.size()) {
-    const std::string_view entry = std::string_view(content).substr(size_);
-    std::string_view front = entry;
-    if (front.size() < kEntryStart + kChecksum) break;
-    const std::size_t length = take_u32(front);
-    if (front.size() - 1 < length + kChecksum) break;
-    const std::size_t checked = kEntryStart + length;
-    std::string_view sum = entry.substr(checked, kChecksum);
-    if (take_u64(sum) != checksum(entry.substr(0, checked))) break;
-    visitor(static_cast<std::uint8_t>(entry[kEntryStart - 1]), entry.substr(kEntryStart, length));
-    size_ += checked + kChecksum;
+  while (const std::optional<std::size_t> end = end_of_whole_entry(content, size_)) {
+    visitor(static_cast<std::uint8_t>(content[size_ + kEntryStart - 1]),
+            content.substr(size_ + kEntryStart, *end - kChecksum - kEntryStart - size_));
+    size_ = *end;
   }
-  if (size_ < content.size() && ::ftruncate(file_.get(), static_cast<off_t>(size_)) != 0) refuse("repair");
+  if (!whole_entry_follows(content, size_)) return;
+  fail(ErrorKind::bad_file,
+       "the journal {} is damaged at byte {}, and entries follow that: nothing of it was changed. Bring back a copy of "
+       "it; without one, its rows can only be added to, with another journal",
+       printable(path_.string()), size_);
 }
 
 void JournalFile::refuse(const char* what) const {

@@ -1,10 +1,11 @@
-// A file of entries that only grows, for what must be known after a crash. An entry that was synced is there whole; one
-// that was cut short, and all that follows it, is as if it had never been written.
+// A file of entries that only grows, for what must be known after a crash. An entry that was synced is there whole; a
+// last one that was cut short is as if it had never been written. An entry that is damaged while whole ones follow it
+// is something else: then the file is refused and left as it is.
 //
-// Layout: a line that names format and version; then entries of a length (32 bits), a kind (8 bits), so many bytes, and
-// a checksum (64 bits) over all of these. Numbers lie with their low byte first.
+// Layout: a line that names format and version; then entries of a length (32 bits), a kind (8 bits, a capital letter),
+// so many bytes, and a checksum (64 bits) over all of these. Numbers lie with their low byte first.
 //
-// One process at a time has a file open, one thread at a time uses it.
+// One process at a time writes a file; who only reads it is in nobody's way. One thread at a time uses it.
 #pragma once
 
 #include <cstddef>
@@ -19,16 +20,18 @@
 
 namespace quarrel {
 
+enum class JournalAccess { read, write };
+
 class JournalFile {
  public:
   using Visitor = std::function<void(std::uint8_t kind, std::string_view payload)>;
 
-  // Makes it and the folders above it where they are missing; else calls `visitor` with each entry and drops a torn
-  // tail. Throws Error: io, busy where another process has it, bad_file where it is something else or of another
-  // version.
-  JournalFile(std::filesystem::path path, const Visitor& visitor);
+  // To write, makes it and the folders above it where they are missing; else calls `visitor` with each entry, and drops
+  // a torn tail. To read, it has to be there, and nothing of it is changed. Throws Error: io, busy where another
+  // process writes it, bad_file where it is something else, of another version, or damaged before its end.
+  JournalFile(std::filesystem::path path, JournalAccess access, const Visitor& visitor);
 
-  // At its end. Throws Error(io); then nothing was added.
+  // At its end; only of one that was opened to write. Throws Error(io); then nothing was added.
   void append(std::uint8_t kind, std::string_view payload);
   // All that was appended is on the disk when this returns. Throws Error(io).
   void sync();
@@ -37,6 +40,7 @@ class JournalFile {
 
  private:
   std::string read_whole() const;
+  void visit_entries(std::string_view content, const Visitor& visitor);
   void write_first_line();
   void write_at(std::uint64_t offset, std::string_view bytes);
   [[noreturn]] void refuse(const char* what) const;

@@ -13,11 +13,18 @@
 
 namespace quarrel {
 
+enum class TextState {
+  found,
+  gone,         // the store no longer has the row that it found
+  unreachable,  // rows of this dataset cannot be looked up by their ids: they are of a type that the store cannot
+                // compare
+};
+
 struct FoundText {
   std::uint64_t id = 0;
   float score = 0;  // higher is nearer
-  // False: the store no longer has the row that it found, and the rest is empty.
-  bool stored = false;
+  TextState state = TextState::gone;
+  // Empty unless it was found.
   std::string text = {};
   std::string doc_id = {};
   std::string source = {};

@@ -67,7 +67,7 @@ PromptContext with_context(std::span<const FoundText> found, std::string_view qu
   std::string texts;
   std::size_t left = options.max_tokens;
   for (const FoundText& each : found) {
-    if (!each.stored || is_blank(each.text)) continue;
+    if (each.state != TextState::found || is_blank(each.text)) continue;
     UsedText used{.number = context.sources.size() + 1, .found = each};
     std::size_t tokens = count(entry(used.number, used.found.text));
     if (tokens > left && context.sources.empty()) {

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Texts into a vector store and out of it again, against a server that behaves as Longbow does: every text once, whatever
-is killed."""
+is killed. With QUARREL_LONGBOW=host:port (the meta port is the next one) tests that need no fault use a real Longbow."""
 import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import time
 import unittest
@@ -13,6 +14,7 @@ from certificates import make_certificate
 from harness import QUARREL, ProgramTest
 
 SERVER = os.environ.get("LONGBOW_SERVER", "build/release/longbow_server")
+REAL = os.environ.get("QUARREL_LONGBOW")
 
 
 class StoreTest(ProgramTest):
@@ -23,7 +25,15 @@ class StoreTest(ProgramTest):
         super().setUpClass()
         cls.bert = cls.make_toy("embed", "embed.gguf")
 
-    def start_store(self, *arguments):
+    def start_store(self, *arguments, own=False):
+        """`own`: one of this test's, which it may end; so is one with arguments, which ask for faults."""
+        self.host = "127.0.0.1"
+        self.suffix = ""
+        if REAL and not arguments and not own:
+            self.host, port = REAL.rsplit(":", 1)
+            self.ports = [port, str(int(port) + 1)]
+            self.suffix = f"-{os.getpid()}-{type(self).__name__}-{self._testMethodName}"  # it keeps what it has
+            return None
         store = subprocess.Popen([SERVER, *arguments], stdout=subprocess.PIPE, text=True)
 
         def end():
@@ -37,8 +47,11 @@ class StoreTest(ProgramTest):
         self.ports = words[1:3]
         return store
 
+    def name(self, dataset):
+        return dataset + self.suffix
+
     def address(self, dataset):
-        return f"longbow://127.0.0.1:{self.ports[0]}/{dataset}?meta={self.ports[1]}"
+        return f"longbow://{self.host}:{self.ports[0]}/{self.name(dataset)}?meta={self.ports[1]}"
 
     def write(self, name, data):
         path = self.path(name)
@@ -73,7 +86,7 @@ class Ways(StoreTest):
     def test_lines_are_stored_and_found(self):
         file = self.write("lines.txt", "the fox\na dog\n\na long word\n")
         result = self.embed(file, "lines")
-        self.assertIn(b"3 texts: 3 stored in lines", result.out)
+        self.assertIn(f"3 texts: 3 stored in {self.name('lines')}".encode(), result.out)
         self.assertEqual(self.rows("lines"), 3)
         hits = self.search("lines", "the fox", "-k", "2")
         self.assertEqual([hit["text"] for hit in hits][0], "the fox")
@@ -85,11 +98,12 @@ class Ways(StoreTest):
         self.assertRegex(table[0], r"^ *SCORE +ID +SOURCE +TEXT$")
         self.assertEqual(len(table), 4)
         # Another run has nothing to do.
-        self.assertIn(b"3 texts: 0 stored in lines, 3 there before", self.embed(file, "lines").out)
+        self.assertIn(f"3 texts: 0 stored in {self.name('lines')}, 3 there before".encode(), self.embed(file, "lines").out)
         self.assertEqual(self.rows("lines"), 3)
 
     def test_what_is_stored_is_what_embed_prints(self):
-        self.embed(self.write("one.txt", "Hello World\n"), "hello")
+        result = self.embed(self.write("one.txt", "Hello World\n"), "hello")
+        self.assertIn(f"1 text: 1 stored in {self.name('hello')}".encode(), result.out)
         vector = json.loads(self.succeed("embed", self.bert, "Hello World").out)[0]
         hit = self.search("hello", "Hello World")[0]
         self.assertEqual(hit["text"], "Hello World")
@@ -142,7 +156,7 @@ class Ways(StoreTest):
         self.refuse(1, ["bad.jsonl, line 2", "--skip-bad"], "embed", self.bert, "--file", bad, "--to", self.address("bad"))
         result = self.embed(bad, "bad", "--skip-bad")
         self.assertIn("line 2", result.err)
-        self.assertIn(b"1 stored in bad, 1 left out", result.out)
+        self.assertIn(f"1 stored in {self.name('bad')}, 1 left out".encode(), result.out)
         self.assertEqual(self.rows("bad"), 1)
 
     def test_a_dataset_of_others_and_other_models(self):
@@ -153,7 +167,8 @@ class Ways(StoreTest):
         self.embed(file, "shared", "--journal", other, "--append")
         self.assertEqual(self.rows("shared"), 6)
         self.assertEqual(len({hit["id"] for hit in self.search("shared", "dog")}), 6)
-        self.refuse(2, ["has not given"], "embed", self.bert, "--file", file, "--to", self.address("shared"))
+        refused = self.refuse(2, ["has not given"], "embed", self.bert, "--file", file, "--to", self.address("shared"))
+        self.assertNotIn("continues", refused.err)  # it would fail again
         model = self.make_toy("embed", "second.gguf", seed=99)
         self.refuse(2, ["another model"], "embed", model, "--file", file, "--to", self.address("shared"))
         self.refuse(2, ["dimension"], "embed", self.bert, "--file", file, "--to", self.address("shared"), "--dimensions", "5")
@@ -180,10 +195,11 @@ class Ways(StoreTest):
     def test_datasets_are_listed(self):
         self.embed(self.lines("few.txt", 3), "first")
         self.embed(self.lines("few.txt", 3), "second/part")
-        address = f"longbow://127.0.0.1:{self.ports[0]}?meta={self.ports[1]}"
+        address = f"longbow://{self.host}:{self.ports[0]}?meta={self.ports[1]}"
         names = [each["name"] for each in json.loads(self.succeed("datasets", address, "--json").out)]
-        self.assertEqual(sorted(names), ["first", "second/part"])
-        self.assertIn("second/part", self.succeed("datasets", address).out.decode())
+        ours = [self.name("first"), self.name("second/part")]
+        self.assertEqual(sorted(name for name in names if name in ours or not REAL), ours)
+        self.assertIn(self.name("second/part"), self.succeed("datasets", address).out.decode())
         shown = json.loads(self.succeed("datasets", self.address("first"), "--json").out)
         self.assertEqual(shown["schema"]["dimension"], 128)
         self.assertEqual(list(shown["schema"]["columns"])[:2], ["id", "vector"])
@@ -208,7 +224,7 @@ class Faults(StoreTest):
         return [f"the dog number {i}" for i in range(count)]
 
     def test_a_store_that_is_not_there(self):
-        self.start_store().kill()
+        self.start_store(own=True).kill()
         self.refuse(1, ["127.0.0.1"], "embed", self.bert, "--file", self.lines("few.txt", 3), "--to", self.address("x"))
 
     def test_answers_that_are_lost(self):
@@ -219,7 +235,7 @@ class Faults(StoreTest):
 
     def test_a_store_that_lost_everything_is_filled_anew(self):
         file = self.lines("again.txt", 20)
-        self.start_store().kill()
+        self.start_store(own=True).kill()
         first = self.start_store("--data-port", self.ports[0], "--meta-port", self.ports[1])
         self.embed(file, "again", "--batch", "8")
         first.kill()
@@ -253,9 +269,44 @@ class Faults(StoreTest):
         process.stdout.close()
         process.stderr.close()
         self.assertEqual(process.wait(60), 130, err)
-        self.assertIn(b"20 rows were sent so far; the same command goes on", err)
-        self.assertIn(b"10 stored in stopped, 20 there before", self.succeed(*command, input=lines).out)
+        self.assertIn(b"Sent so far: 20 rows; the same command continues", err)
+        self.assertIn(f"10 stored in {self.name('stopped')}, 20 there before".encode(), self.succeed(*command, input=lines).out)
         self.expect_once("stopped", self.texts(30))
+
+    def interrupted(self, *command):
+        """Starts the command; the function that it gives interrupts it and says what came of that."""
+        process = subprocess.Popen([QUARREL, *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                                   env=self.environment)
+
+        def interrupt():
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=600)
+            self.assertEqual(process.returncode, 130, err)
+            return err
+        return interrupt
+
+    def test_ctrl_c_ends_a_batch_that_the_store_does_not_take(self):
+        self.start_store("--stall")
+        interrupt = self.interrupted("embed", self.bert, "--file", self.lines("few.txt", 3), "--to", self.address("stalled"))
+        store = f"longbow://{self.host}:{self.ports[0]}?meta={self.ports[1]}"
+        self.wait_for(lambda: b"stalled" in self.succeed("datasets", store).out)
+        self.assertIn(b"Sent so far: 3 rows", interrupt())
+
+    def test_ctrl_c_ends_the_wait_for_a_store_that_says_nothing(self):
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            to = f"longbow://127.0.0.1:{silent.getsockname()[1]}/x?meta={silent.getsockname()[1]}"
+            interrupt = self.interrupted("embed", self.bert, "--file", self.lines("few.txt", 3), "--to", to)
+            connection, _ = silent.accept()
+            with connection:
+                self.assertNotIn(b"continues", interrupt())
+
+    def test_rows_that_a_store_has_lost_are_told_of(self):
+        store = self.start_store(own=True)
+        self.embed(self.lines("first.txt", 20), "lost")
+        store.kill()
+        store.wait()
+        self.start_store("--data-port", self.ports[0], "--meta-port", self.ports[1])
+        self.assertIn("lacks 20 rows", self.embed(self.write("new.txt", "the fox\n"), "lost").err)
 
     def test_a_store_that_refuses_for_a_while(self):
         self.start_store("--refuse-calls", "2", "--slow-down")
@@ -300,13 +351,18 @@ class Faults(StoreTest):
         self.refuse(1, ["certificate"], *command, "--ca-file", other)
         self.succeed(*command, "--ca-file", certificate)
 
-    def wait_for_rows(self, dataset, count):
+    def wait_for(self, condition):
         for _ in range(600):
-            shown = self.run_program("datasets", self.address(dataset), "--json")
-            if shown.code == 0 and (json.loads(shown.out)["rows"] or 0) >= count:
+            if condition():
                 return
             time.sleep(0.05)
-        self.fail("no rows came")
+        self.fail("it never came")
+
+    def wait_for_rows(self, dataset, count):
+        def there():
+            shown = self.run_program("datasets", self.address(dataset), "--json")
+            return shown.code == 0 and (json.loads(shown.out)["rows"] or 0) >= count
+        self.wait_for(there)
 
     def test_killed_at_any_moment(self):
         chance = random.Random(19)

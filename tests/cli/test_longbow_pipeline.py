@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """From a text to a row of a store: embedded and stored by the program, read back by pyarrow."""
 import json
+import time
 import unittest
 
 import pyarrow
@@ -14,15 +15,23 @@ class Pipeline(StoreTest):
         self.start_store()
 
     def table(self, dataset):
-        with flight.connect(f"grpc://127.0.0.1:{self.ports[0]}") as client:
-            return client.do_get(flight.Ticket(dataset.encode())).read_all()
+        with flight.connect(f"grpc://{self.host}:{self.ports[0]}") as client:
+            return client.do_get(flight.Ticket(self.name(dataset).encode())).read_all()
+
+    def wait_for_row(self, dataset):
+        """A stream that was taken shows later."""
+        for _ in range(600):
+            if self.rows(dataset):
+                return
+            time.sleep(0.05)
+        self.fail("it never came")
 
     def test_hello_world(self):
         file = self.write("hello.jsonl", json.dumps({"id": "greeting", "text": "Hello World", "version": "1.5"}) + "\n")
         self.embed(file, "hello")
-        with flight.connect(f"grpc://127.0.0.1:{self.ports[1]}") as meta:
-            info = meta.get_flight_info(flight.FlightDescriptor.for_path("hello"))
-            self.assertEqual(info.descriptor.path, [b"hello"])
+        with flight.connect(f"grpc://{self.host}:{self.ports[1]}") as meta:
+            info = meta.get_flight_info(flight.FlightDescriptor.for_path(self.name("hello")))
+            self.assertEqual(info.descriptor.path, [self.name("hello").encode()])
             self.assertEqual(info.total_records, 1, "record batches")
         rows = self.table("hello")
         self.assertEqual(rows.column_names, ["id", "vector", "timestamp", "text", "doc_id", "source", "metadata"])
@@ -37,10 +46,11 @@ class Pipeline(StoreTest):
         printed = json.loads(self.succeed("embed", self.bert, "the fox").out)[0]
         schema = pyarrow.schema([("id", pyarrow.int64()), ("vector", pyarrow.list_(pyarrow.float32(), len(printed))),
                                  ("text", pyarrow.utf8())])
-        with flight.connect(f"grpc://127.0.0.1:{self.ports[0]}") as client:
-            writer, _ = client.do_put(flight.FlightDescriptor.for_path("theirs"), schema)
+        with flight.connect(f"grpc://{self.host}:{self.ports[0]}") as client:
+            writer, _ = client.do_put(flight.FlightDescriptor.for_path(self.name("theirs")), schema)
             writer.write_batch(pyarrow.record_batch([[41], [printed], ["a fox of theirs"]], schema=schema))
             writer.close()
+        self.wait_for_row("theirs")
         hit = self.search("theirs", "the fox")[0]
         self.assertEqual((hit["id"], hit["text"]), (41, "a fox of theirs"))
         self.assertAlmostEqual(hit["score"], 1, places=4)

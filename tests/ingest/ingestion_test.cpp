@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "ingest/dataset_check.h"
 #include "support/fake_longbow.h"
 #include "support/temp_dir.h"
 #include "unit/gguf_support.h"
@@ -277,6 +278,11 @@ TEST_F(Ingestion, DroppedRowsAreSentAgainInTheSameRun) {
   EXPECT_EQ(report.store.missing, 0u);
   EXPECT_EQ(report.progress.pass, 2);
   expect_all(many(12));
+  // The second pass meets again what the first has counted.
+  EXPECT_EQ(report.progress.texts, 12u);
+  EXPECT_EQ(report.progress.sent, 12u);
+  EXPECT_EQ(report.progress.stored_before, 0u);
+  EXPECT_EQ(report.progress.repeated, 0u);
   ASSERT_FALSE(notes_.empty());
   EXPECT_NE(notes_.back().find("lost"), std::string::npos);
 }
@@ -310,6 +316,24 @@ TEST_F(Ingestion, MissingTextsThatAreGoneAreForgotten) {
   const IngestReport report = run(others);
   EXPECT_EQ(report.store.missing, 0u);
   EXPECT_EQ(report.progress.pass, 1);
+}
+
+// A store that was replaced by an empty one, and a run that brings something else: nothing of it can be sent again.
+TEST_F(Ingestion, RowsThatTheStoreLostAreToldOf) {
+  run(many(6));
+  store_.remove_dataset("texts");
+  const IngestReport report = run({"another"});
+  EXPECT_EQ(report.progress.sent, 1u);
+  EXPECT_EQ(report.store.missing, 0u);
+  EXPECT_EQ(report.gone, 6u);
+  ASSERT_FALSE(notes_.empty());
+  EXPECT_NE(notes_.back().find("lacks 6 rows"), std::string::npos) << notes_.back();
+  const std::uintmax_t size = std::filesystem::file_size(path_);
+  EXPECT_EQ(run({"another"}).gone, 6u);
+  EXPECT_EQ(std::filesystem::file_size(path_), size) << "nothing has changed";
+  notes_.clear();
+  EXPECT_EQ(run(many(6)).gone, 0u);
+  EXPECT_TRUE(notes_.empty());
 }
 
 TEST_F(Ingestion, ADatasetThatWasRemovedIsFilledAnew) {
@@ -367,6 +391,30 @@ TEST_F(Ingestion, AnInterruptedRunGoesOn) {
   calls_.watch = nullptr;
   run(texts);
   expect_all(texts);
+}
+
+// The store takes nothing and says nothing: a batch that is on its way must not hold the end of the run.
+TEST_F(Ingestion, ABatchOnItsWayDoesNotHoldTheEnd) {
+  store_.stall_puts = true;
+  calls_.watch = [this](const IngestProgress&) { return store_.stalled == 0; };
+  expect_error(ErrorKind::cancelled, {"interrupted"}, [&] { run(many(8)); });
+  EXPECT_EQ(store_.stalled, 0);
+  store_.stall_puts = false;
+  calls_.watch = nullptr;
+  run(many(8));
+  expect_all(many(8));
+}
+
+TEST_F(Ingestion, AQuestionWithoutAnAnswerDoesNotHoldTheEnd) {
+  run(many(4));
+  store_.silent = true;
+  calls_.watch = [this](const IngestProgress&) { return store_.stalled == 0; };
+  expect_error(ErrorKind::cancelled, {"interrupted"}, [&] { run(many(8)); });
+  std::stop_source stop;
+  stop.request_stop();
+  Journal journal(path_, subject());
+  expect_error(ErrorKind::cancelled, {"stopped"},
+               [&] { begin_dataset(store_, "texts", journal, kWidth, UnknownRows::refused, "", stop.get_token()); });
 }
 
 TEST_F(Ingestion, ATextThatCannotBeEmbeddedEndsTheRun) {

@@ -139,7 +139,7 @@ TEST_F(Journals, TornAtEveryByte) {
   }
 }
 
-TEST_F(Journals, AFlippedByteEndsWhatIsBelieved) {
+TEST_F(Journals, AFlippedByteOfTheLastEntryEndsWhatIsBelieved) {
   {
     Journal journal(path_, subject());
     journal.begin({});
@@ -149,6 +149,63 @@ TEST_F(Journals, AFlippedByteEndsWhatIsBelieved) {
   content[content.size() - 12] ^= 1;
   write_file(path_, content);
   EXPECT_EQ(Journal(path_, subject()).counts().unsure, 0u);
+}
+
+// What follows it was synced once, and sent: to cut it off would lose every id.
+TEST_F(Journals, DamageBeforeTheEndIsRefusedAndLeftAlone) {
+  std::uintmax_t before_last = 0;
+  std::uintmax_t last = 0;
+  {
+    Journal journal(path_, subject());
+    journal.begin({});
+    const std::uint64_t batch = send(journal, 0, 3);
+    before_last = std::filesystem::file_size(path_);
+    journal.acknowledged(batch);
+    last = std::filesystem::file_size(path_);
+    send(journal, 3, 5);
+  }
+  const std::string whole = read_file(path_);
+  for (std::size_t at = std::string("quarrel ingest journal 1\n").size(); at < last; ++at) {
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x40);
+    write_file(path_, damaged);
+    for (const JournalAccess access : {JournalAccess::write, JournalAccess::read}) {
+      expect_error(ErrorKind::bad_file, {"damaged"}, [&] { Journal(path_, subject(), access); });
+      EXPECT_EQ(read_file(path_), damaged) << at;
+    }
+    if (at >= before_last) continue;
+    // Also where the end was torn off later.
+    write_file(path_, damaged.substr(0, last + 20));
+    expect_error(ErrorKind::bad_file, {"damaged"}, [&] { Journal(path_, subject()); });
+  }
+}
+
+TEST_F(Journals, ReadingChangesNothing) {
+  expect_error(ErrorKind::io, {"journal"}, [&] { Journal(path_, subject(), JournalAccess::read); });
+  EXPECT_FALSE(std::filesystem::exists(path_));
+  Journal writer(path_, subject());
+  writer.begin({});
+  writer.acknowledged(send(writer, 0, 3));
+  const std::string whole = read_file(path_);
+  write_file(path_, whole + "torn");
+  Journal reader(path_, subject(), JournalAccess::read);  // beside the one that writes
+  EXPECT_EQ(reader.counts().acknowledged, 3u);
+  EXPECT_EQ(reader.claim(key(1)).claim, Journal::Claim::stored);
+  EXPECT_EQ(reader.claim(key(7)).id, 3u);
+  EXPECT_EQ(read_file(path_), whole + "torn");
+}
+
+TEST_F(Journals, WhatIsKnownIsNotWrittenAgain) {
+  Journal journal(path_, subject());
+  journal.begin({});
+  journal.acknowledged(send(journal, 0, 3));
+  journal.looked_for_all(Ids{2, 0});
+  const std::uintmax_t size = std::filesystem::file_size(path_);
+  journal.looked_for_all(Ids{0, 2});
+  EXPECT_EQ(std::filesystem::file_size(path_), size);
+  journal.looked_for_all(Ids{0});
+  EXPECT_GT(std::filesystem::file_size(path_), size);
+  EXPECT_EQ(journal.missing(), Ids{0});
 }
 
 TEST_F(Journals, IsRefusedForOtherVectors) {

@@ -15,7 +15,9 @@ std::size_t words(std::string_view text) {
   return static_cast<std::size_t>(std::ranges::count(text, ' ')) + (text.empty() ? 0 : 1);
 }
 
-FoundText found(std::uint64_t id, std::string text) { return {.id = id, .score = 0.5f, .stored = true, .text = text}; }
+FoundText found(std::uint64_t id, std::string text) {
+  return {.id = id, .score = 0.5f, .state = TextState::found, .text = text};
+}
 
 constexpr const char* kShort = "{texts} | {question}";
 
