@@ -11,8 +11,8 @@ test("a prompt of a megabyte in Chinese is answered in a sentence, and blocks no
   await expect(chat.answers.last().locator(".message__notice")).toBeVisible({ timeout: 45_000 });
   expect(sockets).toBe(1);
   await page.keyboard.press("Control+Shift+O");
-  await chat.ask("Hello");
-  await expect(chat.answers.last().locator(".prose")).not.toHaveText("", { timeout: 30_000 });
+  await chat.converse("Hello");
+  await expect(chat.answers.last()).toContainText(/\d+ written/); // the toy may write what cannot be seen
   await server.end();
 });
 
