@@ -250,7 +250,7 @@ class Logs(WatchTest):
         server = self.start_server(self.toy)
         self.complete(server)
         lines = [json.loads(line) for line in server.stop()[1].splitlines()]  # every one of them
-        self.assertEqual([line["event"] for line in lines if "event" in line], ["serving", "request", "ending"])
+        self.assertEqual(sorted(line["event"] for line in lines if "event" in line), ["ending", "request", "serving"])
         self.assertEqual((lines[0]["models"], lines[0]["addresses"]), (["toy"], [f"http://127.0.0.1:{server.port}"]))
         self.assertTrue(all("time" in line and "level" in line for line in lines))
         text = self.start_server(self.toy, "--log-format", "text")
@@ -298,7 +298,8 @@ class Logs(WatchTest):
 
         self.assertEqual(leave("before-the-head"), (499, "cancelled"))
         self.assertEqual(leave("in-the-middle", stream=True), (200, "cancelled"))
-        self.assertEqual(self.value("quarrel_requests_finished_total", server=server, model="long", reason="cancelled"), 2)
+        until(lambda: self.value("quarrel_requests_finished_total", server=server, model="long", reason="cancelled") == 2,
+              "both are counted")
         with WebSocketClient(server.port, headers=[("x-request-id", "socket")]) as client:
             client.ask("a", prompt="word " * 80000, max_tokens=1)
             self.assertEqual(client.next("error")["payload"]["code"], "INVALID_REQUEST")
