@@ -37,6 +37,7 @@ export class Composer {
       element("div", { class: "composer__row" }, this.#templates, element("span", { class: "composer__space" }), this.#gauge, this.#send));
     this.element.addEventListener("submit", (event) => event.preventDefault());
     this.#field.addEventListener("input", () => this.#typed());
+    this.#field.addEventListener("focus", () => { this.#expected = false; }); // the reader has gone on
     this.#field.addEventListener("keydown", (event) => this.#key(event));
     const { core } = page;
     core.chat.running.subscribe(this.#draw);

@@ -32,6 +32,14 @@ export class Notes {
     note.addEventListener("pointerleave", letGo);
     note.addEventListener("focusout", letGo);
     this.element.append(note);
+    this.#place();
     while (this.element.childElementCount > MOST) this.element.firstElementChild?.remove();
+  }
+
+  /** What lies outside of an open dialog cannot be pressed. */
+  #place(): void {
+    const dialog = document.querySelector("dialog[open]");
+    (dialog ?? document.body).append(this.element);
+    dialog?.addEventListener("close", () => document.body.append(this.element), { once: true });
   }
 }

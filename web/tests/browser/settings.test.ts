@@ -145,6 +145,9 @@ test("templates: the four that are there, and one's own", async ({ chat, page })
   await expect(page.getByRole("button", { name: "Edit Haiku" })).toHaveCount(0);
   await page.getByRole("button", { name: "Remove Sonnet" }).click();
   await expect(page.getByText("You have no templates yet.")).toBeVisible();
+  await page.getByRole("button", { name: "Undo" }).click(); // over the dialog, which lets nothing else be pressed
+  await page.getByRole("button", { name: "Remove Sonnet" }).click();
+  await expect(page.getByText("You have no templates yet.")).toBeVisible();
   await page.keyboard.press("Escape");
   await page.getByRole("button", { name: "Templates" }).click();
   await expect(page.getByRole("menuitem", { name: /^Sonnet/ })).toHaveCount(0);
