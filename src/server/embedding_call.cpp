@@ -99,7 +99,9 @@ class EmbeddingCall final : public RunningCall, public std::enable_shared_from_t
   void reserve_bytes(std::size_t texts, const LoadedModel& model, const EmbeddingOptions& options) {
     const auto width = static_cast<std::size_t>(vector_width(model, options));
     if (share_.grow_to(texts * width * kBytesAValue)) return;
-    throw ApiError(503, "unavailable_error", "queue_full", "too many vectors are on their way to clients");
+    throw ApiError(503, "unavailable_error", "queue_full",
+                   answer_.store.run ? "too many vectors are on their way to vector stores"
+                                     : "too many vectors are on their way to clients");
   }
 
   void start(const ModelRegistry::Lease& model) {
@@ -229,7 +231,8 @@ class EmbeddingCall final : public RunningCall, public std::enable_shared_from_t
   const Clock::time_point asked_ = Clock::now();
   double load_seconds_ = 0.0;  // set before the engine is asked, read after it has answered
   std::stop_source stop_;      // of work in a store
-  http::ByteBudget::Share share_{service_.vector_bytes(), record_->caller()->key};
+  http::ByteBudget::Share share_{answer_.store.run ? service_.stored_bytes() : service_.vector_bytes(),
+                                 record_->caller()->key};
   std::mutex mutex_;  // guards all below
   ModelRegistry::Ticket ticket_;
   EmbeddingRun run_;

@@ -31,7 +31,7 @@ struct EmbeddingAsk {
 
 // What a vector store has to do with the vectors before there is an answer.
 struct StoreWork {
-  std::string lane = {};  // what must not run at once (StorePool)
+  StoreLane lane = {};
   // With the model, before it is asked, on a thread for texts: what is to be known of it later. None: nothing.
   std::function<void(const ModelRegistry::Lease& model)> prepare = {};
   // In place of `respond`, on a thread that may wait for a store. What it throws is answered as an error.

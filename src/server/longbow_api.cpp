@@ -62,7 +62,7 @@ void search_store(Service& service, const std::shared_ptr<Exchange>& exchange) {
   const LongbowAddress from = service.stores().address(request.from, "from");
   EmbeddingAsk ask{.inputs = {request.prefix + request.query}, .truncate = true};
   ask.options = {.dimensions = request.dimensions, .priority = Priority::batch};
-  StoreWork work;
+  StoreWork work{.lane = search_lane(from)};
   work.run = [&service, request = std::move(request), from, name = model.name](std::span<const Embedding> vectors,
                                                                                const std::stop_token& stop) {
     return found_response(name, from, find_in_store(service, request, from, vectors.front().values, stop));

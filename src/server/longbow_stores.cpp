@@ -18,7 +18,7 @@ namespace quarrel {
 namespace {
 
 constexpr std::size_t kThreads = 4;
-constexpr std::size_t kMostWaiting = 64;
+constexpr std::size_t kMostWaiting = 64;  // a quarter of them for one dataset
 // Each has connections; beyond so many the one that nobody has used for longest goes.
 constexpr std::size_t kMostClients = 8;
 constexpr std::chrono::seconds kComeBack{2};
@@ -115,8 +115,8 @@ std::shared_ptr<LongbowClient> LongbowStores::client(const LongbowAddress& addre
   return made;
 }
 
-void LongbowStores::post(const std::string& lane, std::stop_source stop, StorePool::Job job) {
-  if (pool_.post(lane, std::move(stop), std::move(job))) return;
+void LongbowStores::post(StoreLane lane, std::stop_source stop, StorePool::Job job) {
+  if (pool_.post(std::move(lane), std::move(stop), std::move(job))) return;
   {
     const std::scoped_lock lock(mutex_);
     ++seen_.refused;

@@ -64,7 +64,7 @@ class LongbowStores {
   std::filesystem::path journal(const LongbowAddress& address) const;
 
   // Runs the job on a thread for such; see StorePool. Throws ApiError(503) when there is no room.
-  void post(const std::string& lane, std::stop_source stop, StorePool::Job job);
+  void post(StoreLane lane, std::stop_source stop, StorePool::Job job);
   void count(StoreOperation operation, double seconds);
   StoreObservations observations() const;
 

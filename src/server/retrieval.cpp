@@ -12,6 +12,10 @@
 
 namespace quarrel {
 
+StoreLane search_lane(const LongbowAddress& from) {
+  return {.name = "search " + longbow_address_text(from), .order = StoreLane::Order::at_once};
+}
+
 std::vector<FoundText> find_in_store(Service& service, const StoreSearchRequest& request, const LongbowAddress& from,
                                      std::span<const float> vector, const std::stop_token& stop) {
   std::vector<FoundText> found;
@@ -123,7 +127,7 @@ void Retrieval::hand_over(EmbeddingOutcome outcome, const std::weak_ptr<Retrieva
 void Retrieval::embedded(const EmbeddingOutcome& outcome) {
   if (outcome.error != nullptr) return report(outcome.error);
   try {
-    service_.stores().post("", stop_,
+    service_.stores().post(search_lane(from_), stop_,
                            [self = shared_from_this(), vector = outcome.embeddings.front().values](
                                const std::stop_token& stop) { self->search(vector, stop); });
   } catch (...) {

@@ -22,6 +22,8 @@
 
 namespace quarrel {
 
+// Of searches in a dataset.
+StoreLane search_lane(const LongbowAddress& from);
 // The nearest first. Blocks, on a thread of the pool for stores. Throws ApiError.
 std::vector<FoundText> find_in_store(Service& service, const StoreSearchRequest& request, const LongbowAddress& from,
                                      std::span<const float> vector, const std::stop_token& stop);

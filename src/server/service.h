@@ -159,6 +159,8 @@ class Service {
   SocketHub& sockets() noexcept { return *sockets_; }
   // Of vectors on their way to clients, and of what is written of them.
   const std::shared_ptr<http::ByteBudget>& vector_bytes() const noexcept { return vector_bytes_; }
+  // Of those that go to a vector store, which may be slow, before they go to clients.
+  const std::shared_ptr<http::ByteBudget>& stored_bytes() const noexcept { return stored_bytes_; }
 
   bool ready() const noexcept { return !draining_ && !device_->lost(); }
   bool draining() const noexcept { return draining_; }
@@ -199,6 +201,7 @@ class Service {
   std::shared_ptr<Metrics> metrics_;
   Limits limits_;
   const std::shared_ptr<http::ByteBudget> vector_bytes_ = std::make_shared<http::ByteBudget>(std::size_t{512} << 20);
+  const std::shared_ptr<http::ByteBudget> stored_bytes_ = std::make_shared<http::ByteBudget>(std::size_t{512} << 20);
   std::function<bool(const Caller&)> accepts_;
   std::atomic<bool> draining_ = false;
   const std::shared_ptr<StepPoster> poster_ = std::make_shared<StepPoster>();

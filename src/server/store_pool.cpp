@@ -9,9 +9,10 @@
 
 namespace quarrel {
 
-bool StorePool::post(const std::string& lane, std::stop_source stop, Job job) {
+bool StorePool::post(StoreLane lane, std::stop_source stop, Job job) {
   const std::scoped_lock lock(mutex_);
   if (closing_ || waiting_ >= most_waiting_) return false;
+  if (count(lane.name, false) >= std::max<std::size_t>(most_waiting_ / 4, 1)) return false;
   if (idle_ <= waiting_ && threads_.size() < most_threads_) {
     try {
       threads_.emplace_back([this] { run(); });
@@ -19,25 +20,28 @@ bool StorePool::post(const std::string& lane, std::stop_source stop, Job job) {
       if (threads_.empty()) return false;  // there is no thread for it now
     }
   }
-  entries_.push_back({.lane = lane, .stop = std::move(stop), .job = std::move(job)});
+  entries_.push_back({.lane = std::move(lane), .stop = std::move(stop), .job = std::move(job)});
   ++waiting_;
   changed_.notify_one();
   return true;
 }
 
-std::list<StorePool::Entry>::iterator StorePool::next() {
-  return std::ranges::find_if(entries_, [this](const Entry& each) {
-    return !each.running && (each.lane.empty() || std::ranges::none_of(entries_, [&](const Entry& other) {
-                               return other.running && other.lane == each.lane;
-                             }));
-  });
+std::size_t StorePool::count(const std::string& lane, bool running) const {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      entries_, [&](const Entry& each) { return each.running == running && each.lane.name == lane; }));
+}
+
+bool StorePool::may_run(const Entry& entry) const {
+  const bool in_turn = entry.lane.order == StoreLane::Order::in_turn;
+  const std::size_t at_once = in_turn ? 1 : std::max<std::size_t>(most_threads_ / 2, 1);
+  return !entry.running && count(entry.lane.name, true) < at_once;
 }
 
 void StorePool::run() {
   name_thread("quarrel-store");
   std::unique_lock lock(mutex_);
   for (;;) {
-    auto entry = next();
+    const auto entry = std::ranges::find_if(entries_, [this](const Entry& each) { return may_run(each); });
     if (entry == entries_.end()) {
       if (closing_ && entries_.empty()) return;
       ++idle_;

@@ -18,20 +18,28 @@
 
 namespace quarrel {
 
+// Whose jobs they are: a store's that is slow shall not take all places from the others.
+struct StoreLane {
+  enum class Order { in_turn, at_once };
+  std::string name = {};
+  Order order = Order::in_turn;
+};
+
 class StorePool {
  public:
   using Job = std::function<void(const std::stop_token& stop)>;
 
+  // Of those that may wait, a quarter may be of one lane.
   StorePool(std::size_t threads, std::size_t most_waiting, Log& log)
       : most_threads_(threads), most_waiting_(most_waiting), log_(log) {}
   ~StorePool() { end(); }
   StorePool(const StorePool&) = delete;
   StorePool& operator=(const StorePool&) = delete;
 
-  // Jobs of one lane run one after another; those of an empty one need not. Whoever asks `stop` to end it still has to
-  // wait for the job's own end, and one that has not begun is run all the same, so that it can say so. False: too many
-  // wait already, or these are the last.
-  bool post(const std::string& lane, std::stop_source stop, Job job);
+  // Jobs of one lane run one after another, or on half of the threads at most. Whoever asks `stop` to end it still has
+  // to wait for the job's own end, and one that has not begun is run all the same, so that it can say so. False: too
+  // many wait already, of all lanes or of this one, or these are the last.
+  bool post(StoreLane lane, std::stop_source stop, Job job);
   // Takes no more, and stops all that it has. Returns at once.
   void stop();
   // The same, and awaits them. Not from a job.
@@ -39,13 +47,15 @@ class StorePool {
 
  private:
   struct Entry {
-    std::string lane;
+    StoreLane lane;
     std::stop_source stop;
     Job job;
     bool running = false;
   };
   void run();
-  std::list<Entry>::iterator next();  // that may run now; under the lock
+  // Under the lock:
+  std::size_t count(const std::string& lane, bool running) const;
+  bool may_run(const Entry& entry) const;
 
   const std::size_t most_threads_, most_waiting_;
   Log& log_;

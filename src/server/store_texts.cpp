@@ -86,6 +86,19 @@ std::unique_ptr<Journal> open_journal(const std::filesystem::path& path, const J
   }
 }
 
+// What an ingestion says of the dataset itself, with a code for clients.
+void with_codes(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const LongbowError&) {
+    throw;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::usage && error.kind() != ErrorKind::bad_input) throw;
+    const char* code = error.kind() == ErrorKind::usage ? "dataset_has_rows" : "dataset_differs";
+    throw ApiError(400, "invalid_request_error", code, error.what());
+  }
+}
+
 ApiError store_error(const LongbowError& error, Log& log) {
   switch (error.kind()) {
     case ErrorKind::not_found: return {404, "not_found_error", "dataset_not_found", error.what()};
@@ -135,8 +148,10 @@ IngestReport StoreTexts::run(std::span<const Embedding> vectors, const std::stop
   const std::unique_ptr<Journal> opened =
       open_journal(service_.stores().journal(request_.to), subject_, service_.log());
   Journal& journal = *opened;
-  begin_dataset(*client, dataset, journal, subject_.dimension, request_.unknown_rows, "\"append\": true adds to them",
-                stop);
+  with_codes([&] {
+    begin_dataset(*client, dataset, journal, subject_.dimension, request_.unknown_rows, "\"append\": true adds to them",
+                  stop);
+  });
   GivenTexts source(request_.texts);
   GivenVectors embedder(request_.texts, vectors, subject_.dimension);
   IngestOptions options{.batch_rows = std::clamp(request_.texts.size(), std::size_t{1}, kBatchRows)};
@@ -146,9 +161,11 @@ IngestReport StoreTexts::run(std::span<const Embedding> vectors, const std::stop
   if (service_.patience().count() > 0) options.send.patience = std::min(options.send.patience, service_.patience());
   const IngestCalls calls{.watch = [&stop](const IngestProgress&) { return !stop.stop_requested(); },
                           .note = [this](const std::string& sentence) { service_.log().info("{}", sentence); }};
-  const IngestReport report =
-      ingest(source, embedder, *client, dataset,
-             ingest_schema(subject_.dimension, request_.columns, subject_.model_name), journal, options, calls);
+  IngestReport report;
+  with_codes([&] {
+    report = ingest(source, embedder, *client, dataset,
+                    ingest_schema(subject_.dimension, request_.columns, subject_.model_name), journal, options, calls);
+  });
   if (report.store.missing > 0) {
     throw ApiError(503, "unavailable_error", "store_lost_rows",
                    fmt::format("{} rows that the vector store took are not there: it drops rows where its memory is "
@@ -160,7 +177,7 @@ IngestReport StoreTexts::run(std::span<const Embedding> vectors, const std::stop
 
 StoreWork store_work(Service& service, std::shared_ptr<StoreTexts> texts,
                      std::function<http::Response(std::span<const Embedding>, const IngestReport&)> answer) {
-  StoreWork work{.lane = longbow_address_text(texts->to())};
+  StoreWork work{.lane = {.name = longbow_address_text(texts->to())}};
   work.prepare = [texts](const ModelRegistry::Lease& model) { texts->prepare(model); };
   work.run = [&service, texts, answer = std::move(answer)](std::span<const Embedding> vectors,
                                                            const std::stop_token& stop) {

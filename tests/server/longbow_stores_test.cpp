@@ -93,7 +93,7 @@ TEST(StorePoolTest, JobsOfALaneFollowEachOther) {
   std::atomic<int> inside = 0, most = 0;
   std::vector<int> order;
   for (int i = 0; i < 20; ++i) {
-    ASSERT_TRUE(pool.post("lane", {}, [&, i](const std::stop_token&) {
+    ASSERT_TRUE(pool.post({.name = "lane"}, {}, [&, i](const std::stop_token&) {
       most = std::max(most.load(), ++inside);
       order.push_back(i);
       --inside;
@@ -109,9 +109,9 @@ TEST(StorePoolTest, AnotherLaneDoesNotWait) {
   NoLog log;
   StorePool pool(2, 100, log);
   std::promise<void> other;
-  ASSERT_TRUE(pool.post("a", {}, [&](const std::stop_token&) { other.get_future().wait(); }));
-  ASSERT_TRUE(pool.post("a", {}, [](const std::stop_token&) { throw std::runtime_error("nobody minds"); }));
-  ASSERT_TRUE(pool.post("b", {}, [&](const std::stop_token&) { other.set_value(); }));
+  ASSERT_TRUE(pool.post({.name = "a"}, {}, [&](const std::stop_token&) { other.get_future().wait(); }));
+  ASSERT_TRUE(pool.post({.name = "a"}, {}, [](const std::stop_token&) { throw std::runtime_error("nobody minds"); }));
+  ASSERT_TRUE(pool.post({.name = "b"}, {}, [&](const std::stop_token&) { other.set_value(); }));
   pool.end();
 }
 
@@ -120,21 +120,50 @@ TEST(StorePoolTest, RefusesWhenFullAndRunsWhatItTook) {
   StorePool pool(1, 2, log);
   std::promise<void> begun, go;
   std::atomic<int> ran = 0;
-  ASSERT_TRUE(pool.post("", {}, [&](const std::stop_token&) {
+  ASSERT_TRUE(pool.post({.name = "a"}, {}, [&](const std::stop_token&) {
     begun.set_value();
     go.get_future().wait();
     ++ran;
   }));
   begun.get_future().wait();
   const auto count = [&](const std::stop_token& stop) { ran += stop.stop_requested() ? 10 : 1; };
-  ASSERT_TRUE(pool.post("", {}, count));
-  ASSERT_TRUE(pool.post("", {}, count));
-  EXPECT_FALSE(pool.post("", {}, count));
+  ASSERT_TRUE(pool.post({.name = "a"}, {}, count));
+  ASSERT_TRUE(pool.post({.name = "b"}, {}, count));
+  EXPECT_FALSE(pool.post({.name = "c"}, {}, count));
   pool.stop();
   go.set_value();
   pool.end();
   EXPECT_EQ(ran, 21) << "those that wait hear that they are stopped";
-  EXPECT_FALSE(pool.post("", {}, count));
+  EXPECT_FALSE(pool.post({.name = "a"}, {}, count));
+}
+
+TEST(StorePoolTest, ALaneHasAQuarterOfTheQueueAndHalfOfTheThreads) {
+  constexpr StoreLane::Order kAtOnce = StoreLane::Order::at_once;
+  NoLog log;
+  StorePool pool(4, 8, log);
+  std::promise<void> go;
+  const std::shared_future<void> gone = go.get_future().share();
+  std::atomic<int> inside = 0, most = 0;
+  std::promise<void> two, other;
+  const auto wait = [&](const std::stop_token&) {
+    most = std::max(most.load(), ++inside);
+    if (inside == 2) two.set_value();
+    gone.wait();
+    --inside;
+  };
+  const StoreLane slow{.name = "slow", .order = kAtOnce};
+  ASSERT_TRUE(pool.post(slow, {}, wait));
+  ASSERT_TRUE(pool.post(slow, {}, wait));
+  two.get_future().wait();
+  const auto nothing = [](const std::stop_token&) {};
+  ASSERT_TRUE(pool.post(slow, {}, nothing));
+  ASSERT_TRUE(pool.post(slow, {}, nothing));
+  EXPECT_FALSE(pool.post(slow, {}, nothing)) << "two of eight wait already";
+  ASSERT_TRUE(pool.post({.name = "other", .order = kAtOnce}, {}, [&](const std::stop_token&) { other.set_value(); }));
+  other.get_future().wait();  // it has a thread although those of the slow one wait
+  go.set_value();
+  pool.end();
+  EXPECT_EQ(most, 2);
 }
 
 std::string refused_for(const char* body) {

@@ -97,7 +97,9 @@ TEST_F(StoreCall, RowsThatAnotherHasStoredAreAddedToWhereThatIsWanted) {
   ASSERT_EQ(ask(embed_to, texts({"a"})).status, 200u);
   std::filesystem::remove_all(journals_.path() / "longbow");
   Json more = texts({"b"});
-  EXPECT_EQ(ask(embed_to, more).status, 400u);
+  const Answer refused = ask(embed_to, more);
+  EXPECT_EQ(refused.status, 400u);
+  EXPECT_EQ(refused.body["code"], "dataset_has_rows") << refused.body;
   more["append"] = true;
   EXPECT_EQ(ask(embed_to, more).status, 200u);
   EXPECT_EQ(store_->texts(), (std::map<std::string, int>{{"a", 1}, {"b", 1}}));
@@ -114,7 +116,8 @@ TEST_F(StoreCall, WhoComesWhenTooManyWaitIsRefused) {
   ASSERT_TRUE(test::eventually([&] {
     try {
       for (; taken < kRoom; ++taken) {
-        service_->stores().post("", {}, [latch = gate.latch](const std::stop_token&) { latch->wait(); });
+        service_->stores().post({.name = std::to_string(taken)}, {},
+                                [latch = gate.latch](const std::stop_token&) { latch->wait(); });
       }
     } catch (const ApiError& error) {
       EXPECT_EQ(error.status, 503u);
@@ -127,6 +130,28 @@ TEST_F(StoreCall, WhoComesWhenTooManyWaitIsRefused) {
   EXPECT_GE(service_->stores().observations().refused, 1u);
 }
 
+// All of a budget, by two of its accounts.
+std::vector<http::ByteBudget::Share> all_of(const std::shared_ptr<http::ByteBudget>& budget) {
+  std::vector<http::ByteBudget::Share> shares;
+  for (const std::uint64_t account : {1u, 2u}) {
+    shares.emplace_back(budget, account);
+    EXPECT_TRUE(shares.back().grow_to(std::size_t{256} << 20));
+  }
+  return shares;
+}
+
+TEST_F(StoreCall, VectorsThatWaitForAStoreTakeNoRoomFromOthers) {
+  const Json plain{{"input", "a"}};
+  {
+    const auto held = all_of(service_->stored_bytes());
+    EXPECT_EQ(ask(embed_to, texts({"a"})).status, 503u);
+    EXPECT_EQ(ask(openai_embeddings, plain).status, 200u);
+  }
+  const auto held = all_of(service_->vector_bytes());
+  EXPECT_EQ(ask(embed_to, texts({"a"})).status, 200u);
+  EXPECT_EQ(ask(openai_embeddings, plain).status, 503u);
+}
+
 TEST_F(StoreCall, EndsWhenItsClientHasGone) {
   ASSERT_EQ(ask(embed_to, texts({"a"})).status, 200u);
   store_->busy_polls = kAlwaysBusy;
@@ -135,7 +160,7 @@ TEST_F(StoreCall, EndsWhenItsClientHasGone) {
   ASSERT_TRUE(test::eventually([&] { return store_->busy_polls < kAlwaysBusy; }));
   made->close();
   const auto ended = std::make_shared<std::latch>(1);  // in the same lane: what was there before it has ended
-  service_->stores().post("longbow://localhost:3000/texts?meta=3001", {},
+  service_->stores().post({.name = "longbow://localhost:3000/texts?meta=3001"}, {},
                           [ended](const std::stop_token&) { ended->count_down(); });
   EXPECT_TRUE(test::eventually([&] { return ended->try_wait(); }));
   EXPECT_EQ(store_->texts(), (std::map<std::string, int>{{"a", 1}}));
