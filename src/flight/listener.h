@@ -41,6 +41,7 @@ class FlightRefusal : public std::runtime_error {
 // Who calls.
 struct FlightCall {
   std::string authorization = {};  // the header, "Bearer …"; empty: there was none
+  std::string request_id = {};     // the header x-request-id
   std::string peer = {};           // the address, without a port
   std::function<bool()> cancelled = {};
 };
@@ -61,8 +62,8 @@ using FlightTable = std::vector<FlightColumn>;  // columns of one length
 class FlightHandler {
  public:
   virtual ~FlightHandler() = default;
-  // Whether this caller may call at all: before anything of what it sends is read.
-  virtual void admit(const FlightCall& call) = 0;
+  // Whether this caller may call at all: before anything of what it sends is read. On whose account: that of its key.
+  virtual std::uint64_t admit(const FlightCall& call) = 0;
   // DoExchange: a vector a text, in their order. `command` is the descriptor's.
   virtual FlightVectors embed(const FlightCall& call, std::string_view command, std::vector<std::string> texts) = 0;
   // DoGet.
@@ -74,7 +75,11 @@ struct FlightListenerOptions {
   std::uint16_t port = 0;        // 0: a free one
   std::string certificate = {};  // PEM, with its key; empty: no TLS
   std::string key = {};
-  int streams = 64;  // at once; more are refused
+  int calls = 64;  // open at once; more are refused
+  int calls_of_caller = 32;
+  int message_bytes = 17 * 1024 * 1024;  // the most that one may have: 16 MiB of texts, and what surrounds them
+  // So long a message may take to come or to be taken, the silence before it included; then its connection is cut.
+  std::chrono::milliseconds message_time = std::chrono::minutes(2);
 };
 
 class FlightListener {

@@ -99,28 +99,33 @@ class ServedFlight final : public FlightHandler {
  public:
   ServedFlight(Service& service, Admit admit) : service_(service), admit_(std::move(admit)) {}
 
-  void admit(const FlightCall& call) override {
-    said_so([&] { admitted(call, "GET", "/v1/models"); });
+  std::uint64_t admit(const FlightCall& call) override {
+    const std::string id = id_of(call);
+    return said_so(id, [&] { return admitted(call, id, "GET", "/v1/models").record->caller()->key; });
   }
 
   FlightVectors embed(const FlightCall& call, std::string_view command, std::vector<std::string> texts) override {
-    return said_so([&] {
+    const std::string id = id_of(call);
+    return said_so(id, [&] {
       FlightCommand wanted;
       if (!command.empty()) read_fields<FlightCommand>(parse_body(command), kCommandFields, wanted);
       FlightVectors vectors;
       for (std::size_t first = 0; first < texts.size(); first += kMostInputs) {
         const std::size_t count = std::min(kMostInputs, texts.size() - first);
-        embed_some(call, wanted, std::span(texts).subspan(first, count), vectors);
+        // Each is a request of its own.
+        const std::string own_id = first == 0 ? id : fmt::format("{}-{}", id, first / kMostInputs + 1);
+        embed_some(call, own_id, wanted, std::span(texts).subspan(first, count), vectors);
       }
       return vectors;
     });
   }
 
   FlightTable table(const FlightCall& call, std::string_view ticket) override {
-    return said_so([&]() -> FlightTable {
-      if (ticket == "models") return models(*admitted(call, "GET", "/v1/models").record);
+    const std::string id = id_of(call);
+    return said_so(id, [&]() -> FlightTable {
+      if (ticket == "models") return models(*admitted(call, id, "GET", "/v1/models").record);
       if (ticket == "stats") {
-        admitted(call, "GET", "/metrics");
+        admitted(call, id, "GET", "/metrics");
         return statistics();
       }
       throw FlightRefusal(FlightFault::not_found, "the tickets are: models, stats");
@@ -130,21 +135,21 @@ class ServedFlight final : public FlightHandler {
  private:
   // What is thrown elsewhere as an answer of HTTP is one of Flight here.
   template <typename Work>
-  auto said_so(const Work& work) -> decltype(work()) {
+  auto said_so(const std::string& id, const Work& work) -> decltype(work()) {
     try {
       return work();
     } catch (const FlightRefusal&) {
       throw;
     } catch (...) {
       const ApiError error = api_error(std::current_exception());
-      log_fault(service_.log(), "of Flight", error, std::current_exception());
+      log_fault(service_.log(), id, error, std::current_exception());
       throw FlightRefusal(fault_of(error.status), error.what());
     }
   }
 
   // With the request's record, which has what it holds of its key's limits.
-  http::Admission admitted(const FlightCall& call, const char* method, const char* path) const {
-    http::Admission admission = admit_(request_of(call, method, path));
+  http::Admission admitted(const FlightCall& call, const std::string& id, const char* method, const char* path) const {
+    http::Admission admission = admit_(request_of(call, id, method, path));
     if (admission.refusal != 0) throw refusal_of(admission.answer);
     if (method == std::string_view("GET")) {
       admission.record->update([](RequestFacts& facts) { facts.status = 200; });  // nothing more comes of it
@@ -152,20 +157,25 @@ class ServedFlight final : public FlightHandler {
     return admission;
   }
 
-  static http::Request request_of(const FlightCall& call, const char* method, const char* path) {
-    http::Request request{.method = method, .path = path, .id = "flight", .address = call.peer};
+  // The caller's own where it may be written to a log.
+  static std::string id_of(const FlightCall& call) {
+    return http::usable_request_id(call.request_id) ? call.request_id : http::new_request_id();
+  }
+
+  static http::Request request_of(const FlightCall& call, const std::string& id, const char* method, const char* path) {
+    http::Request request{.method = method, .path = path, .id = id, .address = call.peer};
     request.loopback = is_loopback_address(call.peer);
     if (!call.authorization.empty()) request.headers.emplace_back("Authorization", call.authorization);
     return request;
   }
 
   // One request for vectors, as over HTTP.
-  void embed_some(const FlightCall& call, const FlightCommand& wanted, std::span<std::string> texts,
-                  FlightVectors& vectors) {
-    const http::Admission admission = admitted(call, "POST", "/v1/embeddings");
+  void embed_some(const FlightCall& call, const std::string& id, const FlightCommand& wanted,
+                  std::span<std::string> texts, FlightVectors& vectors) {
+    const http::Admission admission = admitted(call, id, "POST", "/v1/embeddings");
     const std::shared_ptr<RequestRecord> record = admission.record;
     require_small(texts, admission.body_bytes);
-    http::Request request = request_of(call, "POST", "/v1/embeddings");
+    http::Request request = request_of(call, id, "POST", "/v1/embeddings");
     request.record = record;
     const auto awaited = std::make_shared<AwaitedAnswer>();
     const auto exchange =
@@ -200,8 +210,9 @@ class ServedFlight final : public FlightHandler {
     std::uint64_t bytes = 0;
     for (const std::string& text : texts) bytes += text.size();
     if (bytes <= most_bytes) return;
-    throw FlightRefusal(FlightFault::invalid,
-                        fmt::format("{} texts that follow each other may have {} bytes", texts.size(), most_bytes));
+    throw FlightRefusal(
+        FlightFault::invalid,
+        fmt::format("the texts of a batch may have at most {} bytes in each {} rows", most_bytes, kMostInputs));
   }
 
   // All vectors that are on their way together have a bound, over HTTP and here.
@@ -288,7 +299,8 @@ std::unique_ptr<FlightListener> serve_flight(const http::ServerOptions& http, st
   const FlightListenerOptions options{.address = http.address,
                                       .port = port,
                                       .certificate = pem_text(http.tls.certificate),
-                                      .key = pem_text(http.tls.key)};
+                                      .key = pem_text(http.tls.key),
+                                      .message_time = http.limits.idle_time + http.limits.body_time};
   return listen_flight(options, make_flight_handler(service, std::move(admit)));
 }
 

@@ -4,12 +4,15 @@ import json
 import os
 import re
 import struct
+import time
 import unittest
 
 import pyarrow
+import pyarrow.ipc
 from pyarrow import flight
 
-from serve_harness import ServeTest
+from raw_grpc import RawGrpc
+from serve_harness import TIMEOUT, ServeTest
 
 
 class Flight(ServeTest):
@@ -22,10 +25,12 @@ class Flight(ServeTest):
         cls.arguments = ("--ctx", "256", "--threads", "1", "--flight-port", "0", "--api-key-file", key)
 
     @classmethod
+    def flight_port(cls, server=None):
+        return int(re.search(rb"Flight on grpc://127\.0\.0\.1:(\d+)", (server or cls.server).first).group(1))
+
+    @classmethod
     def client(cls, server=None):
-        said = (server or cls.server).first
-        port = re.search(rb"Flight on grpc://127\.0\.0\.1:(\d+)", said).group(1).decode()
-        return flight.connect(f"grpc://127.0.0.1:{port}")
+        return flight.connect(f"grpc://127.0.0.1:{cls.flight_port(server)}")
 
     @staticmethod
     def options(key="a-secret"):
@@ -80,6 +85,53 @@ class Flight(ServeTest):
             with self.assertRaises(pyarrow.ArrowInvalid):
                 reader.read_chunk()
         self.assertEqual(len(self.embed([["the fox"]])), 1, "the server goes on")
+
+    def most_memory(self):
+        with open(f"/proc/{self.server.process.pid}/status", encoding="utf-8") as file:
+            return int(re.search(r"VmHWM:\s+(\d+) kB", file.read()).group(1)) * 1024
+
+    def test_calls_that_say_nothing_are_counted(self):
+        key = {"authorization": "Bearer a-secret"}
+        with RawGrpc(self.flight_port(), TIMEOUT) as raw:
+            for _ in range(40):
+                raw.call("DoExchange", key)
+            self.assertEqual(len(raw.await_ends(8)), 8, "a key has 32 calls")
+            with self.assertRaises(flight.FlightUnavailableError):
+                self.embed([["the fox"]])
+        deadline = time.monotonic() + TIMEOUT
+        while True:  # the server has to hear of the end first
+            try:
+                self.assertEqual(len(self.embed([["the fox"]])), 1)
+                break
+            except flight.FlightUnavailableError:
+                self.assertLess(time.monotonic(), deadline)
+
+    def test_a_compressed_message_is_not_read(self):
+        size = 50 << 20
+        self.embed([["the fox"]])
+        before = self.most_memory()
+        message = b"\x0a\x06\x08\x02\x12\x02{}" + b"\x1a\x80\x80\x80\x19" + bytes(size)  # a command, and zeros
+        with RawGrpc(self.flight_port(), TIMEOUT) as raw:
+            raw.send_compressed(raw.call("DoExchange", {"authorization": "Bearer a-secret", "grpc-encoding": "deflate"}),
+                                message)
+            raw.await_ends(1)
+        self.assertLess(self.most_memory() - before, size)
+
+    def test_a_compressed_batch_is_not_read(self):
+        size = 1 << 28
+        self.embed([["the fox"]])
+        texts = pyarrow.StringArray.from_buffers(1, pyarrow.py_buffer(struct.pack("<ii", 0, size)),
+                                                 pyarrow.py_buffer(bytes(size)))
+        batch = pyarrow.RecordBatch.from_arrays([texts], names=["text"])
+        for codec in ("zstd", "lz4"):
+            before = self.most_memory()
+            with self.client() as client:
+                writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(b"{}"), self.options())
+                writer.begin(batch.schema, options=pyarrow.ipc.IpcWriteOptions(compression=codec))
+                writer.write_batch(batch)
+                with self.assertRaisesRegex(pyarrow.ArrowInvalid, "compressed"):
+                    reader.read_chunk()
+            self.assertLess(self.most_memory() - before, size)
 
     def test_an_open_stream_does_not_hold_up_the_end(self):
         server = self.start_server(*self.models, *self.arguments)

@@ -3,13 +3,18 @@
 
 #include <arrow/api.h>
 #include <arrow/flight/client.h>
+#include <arrow/util/compression.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
+#include <cstring>
 #include <memory>
 #include <thread>
 
+#include "flight/arrow/grpc_settings.h"
 #include "flight/arrow/listener.h"
+#include "flight/arrow/peer_socket.h"
 
 namespace quarrel {
 namespace {
@@ -22,13 +27,21 @@ class Lengths final : public FlightHandler {
  public:
   std::atomic<int> waiting = 0;
   std::atomic<bool> cancelled = false;
-  std::string peer;
+  std::string peer, request_id;
+  static constexpr std::int32_t kMuch = 1 << 22;  // more than sockets hold for a client that does not read
 
-  void admit(const FlightCall& call) override {
-    if (call.authorization != "Bearer secret") throw FlightRefusal(FlightFault::unauthenticated, "no such key");
+  std::uint64_t admit(const FlightCall& call) override {
+    if (call.authorization == "Bearer secret") return 1;
+    if (call.authorization == "Bearer other") return 2;
+    throw FlightRefusal(FlightFault::unauthenticated, "no such key");
   }
   FlightVectors embed(const FlightCall& call, std::string_view command, std::vector<std::string> texts) override {
     peer = call.peer;
+    request_id = call.request_id;
+    if (command == "much") {
+      ++waiting;
+      return {.dimension = kMuch, .values = std::vector<float>(texts.size() * kMuch)};
+    }
     if (command == "fail") throw std::runtime_error("a secret of ours");
     if (command == "wait") {
       ++waiting;
@@ -51,6 +64,15 @@ class Lengths final : public FlightHandler {
   }
 };
 
+template <typename Condition>
+bool eventually(const Condition& condition) {
+  for (int i = 0; i < 60'000; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(1ms);
+  }
+  return false;
+}
+
 std::shared_ptr<arrow::RecordBatch> batch_of(const std::vector<std::string>& texts) {
   arrow::StringBuilder builder;
   EXPECT_TRUE(builder.AppendValues(texts).ok());
@@ -61,6 +83,11 @@ std::shared_ptr<arrow::RecordBatch> batch_of(const std::vector<std::string>& tex
 class ListenerTest : public testing::Test {
  protected:
   void SetUp() override { client_ = connect(); }
+  // In place of the one that is there.
+  void listen(const FlightListenerOptions& options) {
+    listener_ = flight::make_listener(options, handler_);
+    client_ = connect();
+  }
   std::unique_ptr<af::FlightClient> connect() const {
     return af::FlightClient::Connect(af::Location::ForGrpcTcp("127.0.0.1", listener_->port()).ValueOrDie())
         .ValueOrDie();
@@ -81,6 +108,10 @@ class ListenerTest : public testing::Test {
     ARROW_ASSIGN_OR_RAISE(const af::FlightStreamChunk chunk, exchange.reader->Next());
     return chunk.data;
   }
+  static bool is_unavailable(const arrow::Status& status) {
+    const auto detail = af::FlightStatusDetail::UnwrapStatus(status);
+    return detail != nullptr && detail->code() == af::FlightStatusCode::Unavailable;
+  }
   // What one batch alone comes to.
   arrow::Status refusal(const std::string& command, const std::shared_ptr<arrow::RecordBatch>& batch,
                         const af::FlightCallOptions& options = with_key()) {
@@ -92,7 +123,7 @@ class ListenerTest : public testing::Test {
   }
 
   const std::shared_ptr<Lengths> handler_ = std::make_shared<Lengths>();
-  std::unique_ptr<FlightListener> listener_ = flight::make_listener({.streams = 3}, handler_);
+  std::unique_ptr<FlightListener> listener_ = flight::make_listener({.calls = 3, .calls_of_caller = 2}, handler_);
   std::unique_ptr<af::FlightClient> client_;
 };
 
@@ -158,16 +189,114 @@ TEST_F(ListenerTest, Tables) {
 
 TEST_F(ListenerTest, SoManyCallsRunAtOnce) {
   std::vector<Exchange> open_ones;
-  for (int i = 0; i < 3; ++i) {
+  for (const char* key : {"secret", "other", "secret"}) {
+    open_ones.push_back(open("", with_key(key)));
+    ASSERT_TRUE(open_ones.back().writer->Begin(batch_of({})->schema()).ok());
+    ASSERT_TRUE(answer(open_ones.back(), batch_of({"a"})).ok());
+  }
+  EXPECT_TRUE(is_unavailable(refusal("", batch_of({"a"}), with_key("other"))));
+  EXPECT_TRUE(is_unavailable(client_->DoGet(with_key("other"), {"numbers"}).status())) << "calls of any kind";
+  for (Exchange& each : open_ones) EXPECT_TRUE(each.writer->Close().ok());
+  EXPECT_TRUE(refusal("", batch_of({"a"})).ok());
+}
+
+TEST_F(ListenerTest, NobodyTakesAllPlaces) {
+  std::vector<Exchange> open_ones;
+  for (int i = 0; i < 2; ++i) {
     open_ones.push_back(open(""));
     ASSERT_TRUE(open_ones.back().writer->Begin(batch_of({})->schema()).ok());
     ASSERT_TRUE(answer(open_ones.back(), batch_of({"a"})).ok());
   }
-  const arrow::Status status = refusal("", batch_of({"a"}));
-  const auto detail = af::FlightStatusDetail::UnwrapStatus(status);
-  ASSERT_NE(detail, nullptr) << status.ToString();
-  EXPECT_EQ(detail->code(), af::FlightStatusCode::Unavailable);
+  EXPECT_TRUE(is_unavailable(refusal("", batch_of({"a"}))));
+  EXPECT_TRUE(refusal("", batch_of({"a"}), with_key("other")).ok());
   for (Exchange& each : open_ones) EXPECT_TRUE(each.writer->Close().ok());
+}
+
+// Each on a connection of its own, which is cut with it.
+TEST_F(ListenerTest, WhoSendsNothingLosesItsPlace) {
+  listen({.calls = 2, .message_time = 300ms});
+  std::vector<std::unique_ptr<af::FlightClient>> clients;
+  std::vector<Exchange> silent;
+  for (int i = 0; i < 2; ++i) {
+    clients.push_back(connect());
+    silent.push_back(clients.back()->DoExchange(with_key(), af::FlightDescriptor::Command("")).ValueOrDie());
+  }
+  for (Exchange& each : silent) EXPECT_FALSE(each.reader->Next().ok());
+  EXPECT_TRUE(eventually([&] { return refusal("", batch_of({"a"})).ok(); }));
+}
+
+TEST_F(ListenerTest, WhoTakesNothingLosesItsPlace) {
+  listen({.calls = 1, .message_time = 300ms});
+  const auto deaf = connect();
+  Exchange exchange = deaf->DoExchange(with_key(), af::FlightDescriptor::Command("much")).ValueOrDie();
+  ASSERT_TRUE(exchange.writer->Begin(batch_of({})->schema()).ok());
+  ASSERT_TRUE(exchange.writer->WriteRecordBatch(*batch_of({"a", "b"})).ok());
+  EXPECT_TRUE(eventually([&] { return handler_->waiting > 0 && listener_->idle(); }));
+  EXPECT_TRUE(eventually([&] { return refusal("", batch_of({"a"})).ok(); }));
+  exchange.reader->Cancel();
+}
+
+// Some kilobytes on their way, a gigabyte when they are read.
+TEST_F(ListenerTest, WhatIsCompressedIsRefused) {
+  const auto zeros = arrow::AllocateBuffer(std::int64_t{64} << 20).ValueOrDie();
+  std::memset(zeros->mutable_data(), 'a', static_cast<std::size_t>(zeros->size()));
+  const auto texts = std::make_shared<arrow::StringArray>(
+      1, arrow::Buffer::FromVector(std::vector<std::int32_t>{0, static_cast<std::int32_t>(zeros->size())}),
+      std::make_shared<arrow::Buffer>(zeros->data(), zeros->size()));
+  const auto batch = arrow::RecordBatch::Make(batch_of({})->schema(), 1, {texts});
+  for (const arrow::Compression::type kind : {arrow::Compression::ZSTD, arrow::Compression::LZ4_FRAME}) {
+    af::FlightCallOptions options = with_key();
+    options.write_options.codec = arrow::util::Codec::Create(kind).ValueOrDie();
+    const std::int64_t before = arrow::default_memory_pool()->total_bytes_allocated();
+    const arrow::Status status = refusal("", batch, options);
+    EXPECT_TRUE(status.IsInvalid()) << status.ToString();
+    EXPECT_NE(status.ToString().find("compressed"), std::string::npos) << status.ToString();
+    // The sender's share: a buffer that its codec asks for.
+    EXPECT_LT(arrow::default_memory_pool()->total_bytes_allocated() - before, 2 * zeros->size());
+  }
+  EXPECT_EQ(handler_->peer, "");
+}
+
+TEST_F(ListenerTest, DictionariesAreRefused) {
+  arrow::StringDictionaryBuilder builder;
+  ASSERT_TRUE(builder.Append("a").ok());
+  const auto column = builder.Finish().ValueOrDie();
+  const auto schema = arrow::schema({arrow::field("kind", column->type()), arrow::field("text", arrow::utf8())});
+  const auto batch = arrow::RecordBatch::Make(schema, 1, {column, batch_of({"a"})->column(0)});
+  const arrow::Status status = refusal("", batch);
+  EXPECT_TRUE(status.IsInvalid()) << status.ToString();
+  EXPECT_NE(status.ToString().find("dictionaries"), std::string::npos) << status.ToString();
+}
+
+TEST_F(ListenerTest, AMessageHasItsLimit) {
+  listen({.message_bytes = 1 << 20});
+  EXPECT_TRUE(refusal("", batch_of({std::string(900'000, 'a')})).ok());
+  handler_->peer.clear();
+  const arrow::Status status = refusal("", batch_of({std::string(1'100'000, 'a')}));
+  EXPECT_FALSE(status.ok());
+  EXPECT_NE(status.ToString().find("larger than max"), std::string::npos) << status.ToString();
+  EXPECT_EQ(handler_->peer, "");
+}
+
+TEST_F(ListenerTest, CallsMayBeNamed) {
+  af::FlightCallOptions options = with_key();
+  options.headers.emplace_back("x-request-id", "mine");
+  ASSERT_TRUE(refusal("", batch_of({"a"}), options).ok());
+  EXPECT_EQ(handler_->request_id, "mine");
+}
+
+TEST(GrpcSettings, ABuilderThatLooksOtherwiseIsLeftAlone) {
+  std::array<std::uint64_t, 32> other{};
+  EXPECT_FALSE(flight::bound_grpc_server(other.data(), 1, {}));
+  EXPECT_EQ(other, (std::array<std::uint64_t, 32>{}));
+}
+
+TEST(PeerSocket, AddressesAsGrpcWritesThem) {
+  for (const char* text : {"ipv6:[::1]:40000", "ipv6:%5B::1%5D:40000"}) {
+    EXPECT_EQ(flight::read_peer(text).address, "::1") << text;
+    EXPECT_EQ(flight::read_peer(text).port, 40000) << text;
+  }
+  EXPECT_EQ(flight::read_peer("ipv4:127.0.0.1:40000").address, "127.0.0.1");
 }
 
 TEST_F(ListenerTest, AClientThatLeavesIsNoticed) {

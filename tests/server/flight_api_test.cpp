@@ -18,6 +18,7 @@ class FlightApi : public test::ServedToy {
     admission_ = std::make_unique<RequestAdmission>(options, "127.0.0.1", service_->limits(), log_);
     service_->set_metrics(std::make_shared<Metrics>(MetricSources{.version = "test"}));
     handler_ = make_flight_handler(*service_, [this](const http::Request& request) {
+      ids_.push_back(request.id);
       RequestFacts facts{.id = request.id, .address = request.address};
       http::Admission admission = admission_->decide(request, service_->ready(), facts);
       admission.record = service_->new_record(std::move(facts));
@@ -37,6 +38,7 @@ class FlightApi : public test::ServedToy {
     return FlightFault::internal;
   }
 
+  std::vector<std::string> ids_;  // of requests that wanted to be admitted
   std::unique_ptr<RequestAdmission> admission_;
   std::shared_ptr<FlightHandler> handler_;
 };
@@ -52,6 +54,27 @@ TEST_F(FlightApi, AVectorAText) {
 TEST_F(FlightApi, ManyTextsAreSeveralRequests) {
   const FlightVectors vectors = handler_->embed(caller("secret"), "", std::vector<std::string>(2100, "a"));
   EXPECT_EQ(vectors.values.size(), 2100 * static_cast<std::size_t>(vectors.dimension));
+}
+
+TEST_F(FlightApi, EveryRequestHasItsId) {
+  handler_->embed(caller("secret"), "", std::vector<std::string>(2100, "a"));
+  handler_->embed(caller("secret"), "", {"a"});
+  ASSERT_EQ(ids_.size(), 3u);
+  EXPECT_EQ(ids_[1], ids_[0] + "-2");
+  EXPECT_NE(ids_[2], ids_[0]);
+  EXPECT_TRUE(http::usable_request_id(ids_[2])) << ids_[2];
+  FlightCall named = caller("secret");
+  named.request_id = "mine";
+  handler_->embed(named, "", {"a"});
+  EXPECT_EQ(ids_.back(), "mine");
+  named.request_id = "a line\nof a log";
+  handler_->embed(named, "", {"a"});
+  EXPECT_TRUE(http::usable_request_id(ids_.back())) << ids_.back();
+}
+
+TEST_F(FlightApi, CallersHaveAccounts) {
+  EXPECT_EQ(handler_->admit(caller("secret")), handler_->admit(caller("secret")));
+  EXPECT_THROW(handler_->admit(caller("wrong")), FlightRefusal);
 }
 
 TEST_F(FlightApi, FaultsAreFlights) {

@@ -2,67 +2,25 @@
 
 #include <arrow/api.h>
 #include <arrow/flight/server.h>
-#include <arrow/flight/server_middleware.h>
 #include <arrow/util/align_util.h>
 
+#include <array>
 #include <atomic>
-#include <optional>
-#include <thread>
 #include <utility>
+
+#include "flight/arrow/grpc_settings.h"
+#include "flight/arrow/message_guard.h"
+#include "flight/arrow/open_calls.h"
 
 namespace quarrel::flight {
 namespace {
 
 using arrow::Status;
-using arrow::flight::FlightStatusCode;
 using arrow::flight::ServerCallContext;
 
 constexpr std::int64_t kMostRows = 65'536;  // of one batch
+constexpr std::chrono::seconds kAskPeers{60}, kPeersAnswer{20};
 constexpr std::string_view kTextColumn = "text";
-
-Status refused(const FlightRefusal& refusal) {
-  const auto of = [&](FlightStatusCode code) { return arrow::flight::MakeFlightError(code, refusal.what()); };
-  switch (refusal.fault()) {
-    case FlightFault::invalid: return Status::Invalid(refusal.what());
-    case FlightFault::not_found: return Status::KeyError(refusal.what());
-    case FlightFault::unsupported: return Status::NotImplemented(refusal.what());
-    case FlightFault::unauthenticated: return of(FlightStatusCode::Unauthenticated);
-    case FlightFault::unauthorized: return of(FlightStatusCode::Unauthorized);
-    case FlightFault::unavailable: return of(FlightStatusCode::Unavailable);
-    case FlightFault::cancelled: return of(FlightStatusCode::Cancelled);
-    case FlightFault::internal: break;
-  }
-  return of(FlightStatusCode::Internal);
-}
-
-// No exception may leave through Arrow's functions.
-template <typename Work>
-Status without_exceptions(const Work& work) {
-  try {
-    return work();
-  } catch (const FlightRefusal& refusal) {
-    return refused(refusal);
-  } catch (const std::exception&) {
-    return arrow::flight::MakeFlightError(FlightStatusCode::Internal, "something went wrong; the log says what");
-  }
-}
-
-// "ipv4:127.0.0.1:40000", "ipv6:[::1]:40000" or "ipv6:%5B::1%5D:40000": the address alone.
-std::string address_of(std::string peer) {
-  if (const std::size_t kind = peer.find(':'); kind != std::string::npos) peer.erase(0, kind + 1);
-  if (const std::size_t port = peer.rfind(':'); port != std::string::npos) peer.erase(port);
-  for (const std::string_view bracket : {"%5B", "%5D", "[", "]"}) {
-    if (const std::size_t place = peer.find(bracket); place != std::string::npos) peer.erase(place, bracket.size());
-  }
-  return peer;
-}
-
-FlightCall call_of(const ServerCallContext& context) {
-  FlightCall call{.peer = address_of(context.peer()), .cancelled = [&context] { return context.is_cancelled(); }};
-  const auto found = context.incoming_headers().find("authorization");
-  if (found != context.incoming_headers().end()) call.authorization = found->second;
-  return call;
-}
 
 // The column with that name, or the only one that holds texts.
 arrow::Result<std::shared_ptr<arrow::Array>> text_column(const arrow::RecordBatch& batch) {
@@ -103,23 +61,6 @@ arrow::Result<std::vector<std::string>> texts_of(const arrow::RecordBatch& batch
   return texts;
 }
 
-// Refuses callers before anything that they send is read.
-class Gate final : public arrow::flight::ServerMiddlewareFactory {
- public:
-  explicit Gate(std::shared_ptr<FlightHandler> handler) : handler_(std::move(handler)) {}
-
-  Status StartCall(const arrow::flight::CallInfo&, const ServerCallContext& context,
-                   std::shared_ptr<arrow::flight::ServerMiddleware>*) override {
-    return without_exceptions([&] {
-      handler_->admit(call_of(context));
-      return Status::OK();
-    });
-  }
-
- private:
-  const std::shared_ptr<FlightHandler> handler_;
-};
-
 // The numbers stay where they are.
 std::shared_ptr<arrow::RecordBatch> vector_batch(const std::shared_ptr<arrow::Schema>& schema, FlightVectors vectors,
                                                  std::int64_t rows) {
@@ -142,27 +83,28 @@ arrow::Result<std::shared_ptr<arrow::Array>> column_of(const FlightColumn& colum
 
 // One more while it lives.
 struct Counted {
-  explicit Counted(std::atomic<int>& count_) : count(count_), before(count_++) {}
+  explicit Counted(std::atomic<int>& count_) : count(count_) { ++count; }
   ~Counted() { --count; }
   Counted(const Counted&) = delete;
   Counted& operator=(const Counted&) = delete;
 
   std::atomic<int>& count;
-  const int before;
 };
 
 class Endpoint final : public arrow::flight::FlightServerBase {
  public:
-  Endpoint(std::shared_ptr<FlightHandler> handler, int streams) : handler_(std::move(handler)), most_(streams) {}
+  explicit Endpoint(std::shared_ptr<FlightHandler> handler) : handler_(std::move(handler)) {}
 
   Status DoExchange(const ServerCallContext& context, std::unique_ptr<arrow::flight::FlightMessageReader> reader,
                     std::unique_ptr<arrow::flight::FlightMessageWriter> writer) override {
-    return guarded([&] { return exchange(context, *reader, *writer); });
+    return without_exceptions([&] { return exchange(context, *reader, *writer); });
   }
 
   Status DoGet(const ServerCallContext& context, const arrow::flight::Ticket& ticket,
                std::unique_ptr<arrow::flight::FlightDataStream>* stream) override {
-    return guarded([&]() -> Status {
+    return without_exceptions([&]() -> Status {
+      OpenCall& open = OpenCalls::of(context);
+      open.work();
       const Counted answering(answering_);
       arrow::FieldVector fields;
       arrow::ArrayVector columns;
@@ -175,6 +117,7 @@ class Endpoint final : public arrow::flight::FlightServerBase {
       ARROW_ASSIGN_OR_RAISE(auto reader, arrow::RecordBatchReader::Make(
                                              {arrow::RecordBatch::Make(schema, rows, std::move(columns))}, schema));
       *stream = std::make_unique<arrow::flight::RecordBatchStream>(std::move(reader));
+      open.wait_for_client();
       return Status::OK();
     });
   }
@@ -182,16 +125,6 @@ class Endpoint final : public arrow::flight::FlightServerBase {
   bool idle() const noexcept { return answering_ == 0; }
 
  private:
-  // No more than so many calls run.
-  template <typename Work>
-  Status guarded(const Work& work) {
-    const Counted call(open_);
-    if (call.before >= most_) {
-      return arrow::flight::MakeFlightError(FlightStatusCode::Unavailable, "too many streams are open already");
-    }
-    return without_exceptions(work);
-  }
-
   Status exchange(const ServerCallContext& context, arrow::flight::FlightMessageReader& reader,
                   arrow::flight::FlightMessageWriter& writer) {
     const arrow::flight::FlightDescriptor& descriptor = reader.descriptor();
@@ -199,14 +132,18 @@ class Endpoint final : public arrow::flight::FlightServerBase {
       return Status::Invalid("the descriptor is a command: JSON such as {\"model\": \"minilm\"}");
     }
     const FlightCall call = call_of(context);
+    OpenCall& open = OpenCalls::of(context);
     std::shared_ptr<arrow::Schema> schema;  // known with the first vectors
     for (;;) {
+      open.wait_for_client();
       ARROW_ASSIGN_OR_RAISE(const arrow::flight::FlightStreamChunk chunk, reader.Next());
       if (chunk.data == nullptr && chunk.app_metadata == nullptr) break;
       if (chunk.data == nullptr || chunk.data->num_rows() == 0) continue;
       const Counted answering(answering_);
+      open.work();
       ARROW_ASSIGN_OR_RAISE(std::vector<std::string> texts, texts_of(*chunk.data));
       FlightVectors vectors = handler_->embed(call, descriptor.cmd, std::move(texts));
+      open.wait_for_client();
       if (schema == nullptr) {
         schema =
             arrow::schema({arrow::field("vector", arrow::fixed_size_list(arrow::float32(), vectors.dimension), false)});
@@ -219,17 +156,17 @@ class Endpoint final : public arrow::flight::FlightServerBase {
   }
 
   const std::shared_ptr<FlightHandler> handler_;
-  const int most_;
-  std::atomic<int> open_ = 0, answering_ = 0;
+  std::atomic<int> answering_ = 0;
 };
 
 class Listener final : public FlightListener {
  public:
   Listener(const FlightListenerOptions& options, std::shared_ptr<FlightHandler> handler)
-      : endpoint_(handler, options.streams) {
-    const Status status = listen(options, std::move(handler));
+      : open_(std::make_shared<OpenCalls>(options, handler)), endpoint_(std::move(handler)) {
+    const Status status = listen(options);
     if (!status.ok()) throw std::runtime_error("Flight cannot be served: " + status.message());
     port_ = static_cast<std::uint16_t>(endpoint_.port());
+    open_->set_port(port_);
   }
   ~Listener() override { stop(std::chrono::milliseconds(0)); }
 
@@ -243,17 +180,36 @@ class Listener final : public FlightListener {
   }
 
  private:
-  Status listen(const FlightListenerOptions& options, std::shared_ptr<FlightHandler> handler) {
+  Status listen(const FlightListenerOptions& options) {
     const bool tls = !options.certificate.empty();
     ARROW_ASSIGN_OR_RAISE(const auto location,
                           tls ? arrow::flight::Location::ForGrpcTls(options.address, options.port)
                               : arrow::flight::Location::ForGrpcTcp(options.address, options.port));
     arrow::flight::FlightServerOptions settings(location);
     if (tls) settings.tls_certificates.push_back({options.certificate, options.key});
-    settings.middleware.emplace_back("gate", std::make_shared<Gate>(std::move(handler)));
-    return endpoint_.Init(settings);
+    settings.middleware.emplace_back(OpenCalls::kName, open_);
+    settings.memory_manager = make_message_guard();
+    bool bounded = false;
+    settings.builder_hook = [&](void* builder) {
+      bounded = bound_grpc_server(builder, options.message_bytes, grpc_settings(options));
+    };
+    ARROW_RETURN_NOT_OK(endpoint_.Init(settings));
+    if (bounded) return Status::OK();
+    static_cast<void>(endpoint_.Shutdown());
+    return Status::NotImplemented("the size of messages cannot be bounded with this Arrow");
   }
 
+  static std::array<GrpcSetting, 5> grpc_settings(const FlightListenerOptions& options) {
+    const auto milliseconds = [](std::chrono::milliseconds time) { return static_cast<int>(time.count()); };
+    return {{{"grpc.per_message_decompression", 0},  // what is compressed makes no sense then, and is refused
+             {"grpc.max_concurrent_streams", 2 * options.calls},  // of one connection; a client holds back the rest
+             {"grpc.max_connection_idle_ms", milliseconds(options.message_time)},
+             // Peers that have gone without a word, and those that read nothing.
+             {"grpc.keepalive_time_ms", milliseconds(kAskPeers)},
+             {"grpc.keepalive_timeout_ms", milliseconds(kPeersAnswer)}}};
+  }
+
+  const std::shared_ptr<OpenCalls> open_;
   Endpoint endpoint_;
   std::uint16_t port_ = 0;
   bool stopped_ = false;

@@ -12,7 +12,6 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/http/read.hpp>
-#include <random>
 #include <utility>
 
 #include "base/clock.h"
@@ -36,11 +35,6 @@ constexpr std::chrono::seconds kLinger{1};
 // for the end, which is followed by the end itself. Less and less often.
 constexpr std::chrono::milliseconds kLookFirst{2};
 constexpr std::chrono::milliseconds kLookLast{256};
-
-std::string new_request_id() {
-  thread_local std::mt19937_64 random(std::random_device{}());
-  return fmt::format("req-{:016x}", random());
-}
 
 // Of the second that it is; made once for all answers of a thread in it.
 const std::string& date_now() {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <random>
 
 namespace quarrel::http {
 namespace {
@@ -164,6 +165,11 @@ bool usable_request_id(std::string_view id) noexcept {
            c == ':';
   };
   return !id.empty() && id.size() <= 128 && std::ranges::all_of(id, fine);
+}
+
+std::string new_request_id() {
+  thread_local std::mt19937_64 random(std::random_device{}());
+  return fmt::format("req-{:016x}", random());
 }
 
 }  // namespace quarrel::http

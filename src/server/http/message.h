@@ -104,5 +104,7 @@ class HeadScan {
 
 // True for what may be handed back to a client and written to a log: 1 to 128 letters, digits, '-', '_', '.' or ':'.
 bool usable_request_id(std::string_view id) noexcept;
+// For a request that came without one.
+std::string new_request_id();
 
 }  // namespace quarrel::http
