@@ -8,6 +8,8 @@ Run it with the Python of .venv-flight. The server is the test server of the bui
 round writes a dataset of its own, which is removed afterwards. Prints each client's median MB/s, their quotient, and the most
 memory that this client held. Then `quarrel embed --to` stores texts with their vectors: what share of the time for embedding so
 many rows the time for storing them is, and the memory of a run and of one four times as long. --texts 0 leaves that out.
+
+A figure that has a limit is printed with it; one that misses it makes the exit code 1.
 """
 import argparse
 import json
@@ -15,11 +17,28 @@ import os
 import re
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 
 import pyarrow as pa
 from pyarrow import flight
+
+
+LEAST_QUOTIENT = 0.95  # of pyarrow's throughput
+MOST_SHARE = 0.10  # of the time for embedding
+MOST_GROWTH = 1.10  # of memory, for four times as much to store
+
+
+class Limits:
+    """What was measured against what it has to be."""
+
+    def __init__(self):
+        self.missed = 0
+
+    def check(self, what, holds, limit):
+        self.missed += not holds
+        print(f"{'ok    ' if holds else 'MISSED'}  {what} (limit: {limit})", flush=True)
 
 
 def pyarrow_put(host, port, dataset, rows, dimension, batch_rows):
@@ -41,6 +60,15 @@ def pyarrow_put(host, port, dataset, rows, dimension, batch_rows):
             pass
         writer.close()
         return time.perf_counter() - start
+
+
+def quarrel_put(options, host, port, dataset, rows):
+    """Seconds, and the most memory that the client held, in MB."""
+    said = subprocess.run([os.path.join(options.build, "flight_put"), f"longbow://{host}:{port}/{dataset}", str(rows),
+                           str(options.dimension), str(options.batch)],
+                          check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+    remove(host, port, dataset)
+    return float(said[0]), int(said[1])
 
 
 def remove(host, port, dataset):
@@ -66,7 +94,7 @@ def embed_texts(options, address, folder, count):
     return float(rate) * (1000 if thousands else 1), usage.ru_maxrss / 1024
 
 
-def compare_with_embedding(options, host, port, meta, store_seconds):
+def compare_with_embedding(options, host, port, meta, store_seconds, limits):
     with tempfile.TemporaryDirectory() as folder:
         seen = {}
         for count in (options.texts // 4, options.texts):
@@ -75,9 +103,12 @@ def compare_with_embedding(options, host, port, meta, store_seconds):
             remove(host, port, dataset)
     rate, memory = seen[options.texts]
     embed_seconds = options.rows / rate
-    print(f"{options.model}: {rate:.0f} texts/s with storing, so {options.rows} rows take {embed_seconds:.0f} s; storing alone "
-          f"takes {store_seconds:.2f} s: {100 * store_seconds / embed_seconds:.1f} %")
-    print(f"most memory of {options.texts // 4} texts {seen[options.texts // 4][1]:.0f} MB, of {options.texts} {memory:.0f} MB")
+    share = store_seconds / embed_seconds
+    few = seen[options.texts // 4][1]
+    limits.check(f"{options.model}: {rate:.0f} texts/s with storing, so {options.rows} rows take {embed_seconds:.0f} s; storing "
+                 f"alone takes {store_seconds:.2f} s: {100 * share:.1f} %", share < MOST_SHARE, f"{100 * MOST_SHARE:.0f} %")
+    limits.check(f"most memory of {options.texts // 4} texts {few:.0f} MB, of {options.texts} {memory:.0f} MB: {memory / few:.2f} "
+                 "times", memory <= MOST_GROWTH * few, f"{MOST_GROWTH:.2f} times")
 
 
 def main():
@@ -99,29 +130,31 @@ def main():
         server = subprocess.Popen([os.path.join(options.build, "longbow_server")], stdout=subprocess.PIPE, text=True)
         host, (port, meta) = "127.0.0.1", server.stdout.readline().split()[1:3]
     ours, theirs, memory = [], [], 0
+    limits = Limits()
     try:
         for number in range(options.rounds):
             dataset = f"bench-{os.getpid()}-{number}"
-            said = subprocess.run([os.path.join(options.build, "flight_put"), f"longbow://{host}:{port}/{dataset}",
-                                   str(options.rows), str(options.dimension), str(options.batch)],
-                                  check=True, stdout=subprocess.PIPE, text=True).stdout.split()
-            ours.append(float(said[0]))
-            memory = max(memory, int(said[1]))
-            remove(host, port, dataset)
+            seconds, held = quarrel_put(options, host, port, dataset, options.rows)
+            ours.append(seconds)
+            memory = max(memory, held)
             theirs.append(pyarrow_put(host, port, dataset, options.rows, options.dimension, options.batch))
             remove(host, port, dataset)
         size = options.rows * options.dimension * 4 / 1e6
         mine, other = size / statistics.median(ours), size / statistics.median(theirs)
         print(f"{options.rows} vectors of {options.dimension} floats, {options.batch} a batch, {options.rounds} rounds in turns")
-        print(f"quarrel {mine:8.0f} MB/s   most memory {memory} MB")
-        print(f"pyarrow {other:8.0f} MB/s   quotient {mine / other:.2f}", flush=True)
+        print(f"quarrel {mine:8.0f} MB/s, pyarrow {other:.0f} MB/s")
+        few = quarrel_put(options, host, port, f"bench-{os.getpid()}-few", options.rows // 4)[1]
+        limits.check(f"most memory of {options.rows // 4} vectors {few} MB, of {options.rows} {memory} MB: {memory / few:.2f} times",
+                     memory <= MOST_GROWTH * few, f"{MOST_GROWTH:.2f} times")
+        limits.check(f"quotient {mine / other:.2f}", mine / other >= LEAST_QUOTIENT, f"{LEAST_QUOTIENT}")
         if options.texts:
-            compare_with_embedding(options, host, port, meta, statistics.median(ours))
+            compare_with_embedding(options, host, port, meta, statistics.median(ours), limits)
     finally:
         if server:
             server.terminate()
             server.wait()
+    return 1 if limits.missed else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
