@@ -74,7 +74,7 @@ TEST(Modelfiles, WhatIsWrongIsNamedWithItsLine) {
   expect_error(ErrorKind::bad_input, {"line 2", "frm"}, [] { read_modelfile("\nFRM toy"); });
   expect_error(ErrorKind::bad_input, {"line 2", "twice"}, [] { read_modelfile("FROM a\nFROM b"); });
   expect_error(ErrorKind::bad_input, {"line 1", "not closed"}, [] { read_modelfile("SYSTEM \"\"\"a\nb"); });
-  expect_error(ErrorKind::bad_input, {"behind"}, [] { read_modelfile("SYSTEM \"a\" b"); });
+  expect_error(ErrorKind::bad_input, {"after its closing quote"}, [] { read_modelfile("SYSTEM \"a\" b"); });
   expect_error(ErrorKind::bad_input, {"no value"}, [] { read_modelfile("FROM \nSYSTEM a"); });
   expect_error(ErrorKind::unsupported, {"line 1", "adapter"}, [] { read_modelfile("ADAPTER ./x"); });
 }
