@@ -488,7 +488,7 @@ std::vector<Setting<ConfiguredModel>> make_model_rows() {
   return {
       {{.key = "path", .help = "A file that is offered under this name"},
        [](Model& m, const Value& v) { m.path = v.text(); }},
-      {{.key = "ctx", .kind = Kind::integer, .least = 1, .most = kMostContext, .help = "Tokens of context"},
+      {{.key = "ctx", .kind = Kind::integer, .least = 2, .most = kMostContext, .help = "Tokens of context"},
        [](Model& m, const Value& v) { m.context = whole<std::int32_t>(v); }},
       {{.key = "parallel", .kind = Kind::integer, .least = 1, .most = 1024, .help = "Answers that it computes at once"},
        [](Model& m, const Value& v) { m.parallel = whole<std::int32_t>(v); }},

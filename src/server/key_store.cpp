@@ -141,7 +141,7 @@ CreatedKey KeyStore::create(const KeyWishes& wishes, WallTime now) const {
   return change([&](std::vector<KeyRecord>& keys) {
     const auto same = std::ranges::find(keys, wishes.name, &KeyRecord::name);
     if (same != keys.end() && !same->revoked) {
-      fail(ErrorKind::usage, "there is a key '{}' already: `quarrel key rotate` gives it a new secret", wishes.name);
+      fail(ErrorKind::usage, "the key '{}' already exists: `quarrel key rotate` gives it a new secret", wishes.name);
     }
     if (same != keys.end()) keys.erase(same);
     NewSecret secret = make_secret(now);
