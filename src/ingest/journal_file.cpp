@@ -55,12 +55,14 @@ int open_journal(const fs::path& path, JournalAccess access) {
   return ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 }
 
+bool is_kind(char c) { return c >= 'A' && c <= 'Z'; }
+
 // Where the entry at `from` ends if its length and kind are to be believed.
 std::optional<std::size_t> end_of_entry(std::string_view content, std::size_t from) {
   std::string_view front = content.substr(from);
   if (front.size() < kEntryStart + kChecksum) return std::nullopt;
   const std::size_t length = take_number<std::uint32_t>(front);
-  if (front.front() < 'A' || front.front() > 'Z' || front.size() - 1 < length + kChecksum) return std::nullopt;
+  if (!is_kind(front.front()) || front.size() - 1 < length + kChecksum) return std::nullopt;
   return from + kEntryStart + length + kChecksum;
 }
 
@@ -73,15 +75,20 @@ std::optional<std::size_t> end_of_whole_entry(std::string_view content, std::siz
   return end;
 }
 
-// Whether a whole entry begins somewhere after `from`. A damaged length does not say where, so every byte is tried;
-// what looks like an entry is only believed, and its checksum computed, where the file ends or goes on as after an
-// entry.
+// Whether the file ends at `at`, or goes on with another entry or what a crash may leave of one.
+bool may_follow_an_entry(std::string_view content, std::size_t at) {
+  if (content.size() - at < kEntryStart) return true;
+  const char kind = content[at + kEntryStart - 1];
+  return is_kind(kind) || kind == 0;
+}
+
+// Whether a whole entry begins somewhere after `from`. A damaged length does not say where, so every byte is tried; the
+// checksum is computed where what is there, and what follows it, look like entries.
 bool whole_entry_follows(std::string_view content, std::size_t from) {
   for (std::size_t at = from + 1; at < content.size(); ++at) {
     const std::optional<std::size_t> end = end_of_entry(content, at);
     if (!end) continue;
-    const bool goes_on = content.size() - *end < kEntryStart + kChecksum || end_of_entry(content, *end);
-    if (goes_on && end_of_whole_entry(content, at)) return true;
+    if (may_follow_an_entry(content, *end) && end_of_whole_entry(content, at)) return true;
   }
   return false;
 }

@@ -144,7 +144,7 @@ TEST_F(Client, SearchesThatCannotBeAreRefused) {
   const std::vector<float> no_number = {0.0f, std::nanf(""), 0.0f, 0.0f};
   EXPECT_TRUE(has(bad_input([&] { client_->search(dataset(), {}); }), "no vectors provided"));
   EXPECT_TRUE(has(bad_input([&] { client_->search(dataset(), {.vector = query, .k = 0}); }), "at least one"));
-  EXPECT_TRUE(has(bad_input([&] { client_->search(dataset(), {.vector = no_number}); }), "no number"));
+  EXPECT_TRUE(has(bad_input([&] { client_->search(dataset(), {.vector = no_number}); }), "finite number"));
   const SearchRequest both = {.vector = query, .filters = {{"id", Comparison::equal, "1"}}, .text_query = "a"};
   EXPECT_TRUE(has(bad_input([&] { client_->search(dataset(), both); }), "no filters"));
   const std::vector<float> longer = values(0, 5);

@@ -175,8 +175,10 @@ TEST_F(Journals, DamageBeforeTheEndIsRefusedAndLeftAlone) {
     }
     if (at >= before_last) continue;
     // Also where the end was torn off later.
-    write_file(path_, damaged.substr(0, last + 20));
-    expect_error(ErrorKind::bad_file, {"damaged"}, [&] { Journal(path_, subject()); });
+    for (const std::string& tail : {whole.substr(last, 20), std::string(40, '\0'), std::string("S")}) {
+      write_file(path_, damaged.substr(0, last) + tail);
+      expect_error(ErrorKind::bad_file, {"damaged"}, [&] { Journal(path_, subject()); });
+    }
   }
 }
 
