@@ -220,16 +220,16 @@ TEST_F(CApi, HandlesOfAnotherKindAreTold) {
   for (void* wrong : {static_cast<void*>(cancel), static_cast<void*>(zeros.data())}) {
     auto* model = static_cast<quarrel_model*>(wrong);
     auto* result = static_cast<quarrel_result*>(wrong);
-    expect_failure(quarrel_model_get_info(model, &info, &error_), QUARREL_USAGE, "something else");
+    expect_failure(quarrel_model_get_info(model, &info, &error_), QUARREL_USAGE, "a handle of another kind");
     auto about = sized<quarrel_result_info>();
-    expect_failure(quarrel_result_get_info(result, &about, &error_), QUARREL_USAGE, "something else");
+    expect_failure(quarrel_result_get_info(result, &about, &error_), QUARREL_USAGE, "a handle of another kind");
     quarrel_model_free(model);  // left alone
     quarrel_result_free(result);
   }
   quarrel_generate_options options = unending_c(4);
   options.cancel = reinterpret_cast<const quarrel_cancel*>(handle_);
   expect_failure(quarrel_generate_text(handle_, quarrel_text_of("a"), &options, nullptr, nullptr, nullptr, &error_),
-                 QUARREL_USAGE, "something else");
+                 QUARREL_USAGE, "a handle of another kind");
   EXPECT_EQ(quarrel_cancel_now(cancel, &error_), QUARREL_OK);
   quarrel_cancel_free(cancel);
 }

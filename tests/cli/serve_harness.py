@@ -20,6 +20,7 @@ class Server:
 
         self.process = subprocess.Popen([QUARREL, "serve", "--port", "0", *arguments], stdin=subprocess.DEVNULL,
                                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment,
+                                        bufsize=0,  # `communicate` knows nothing of lines that a buffer holds
                                         preexec_fn=limit_descriptors)
         self.first = b""  # what it said before it served: its log is on standard error too
         self.ports = []

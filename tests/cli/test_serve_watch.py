@@ -327,13 +327,13 @@ class Logs(WatchTest):
         path = self.path("moved.log")
         server = self.start_server(self.toy, "--log-file", path)
         self.complete(server)
-        until(lambda: self.log_of(path), "a line")
+        until(lambda: len(self.log_of(path)) == 2, "that it serves, and a request")
         os.rename(path, path + ".1")
         server.process.send_signal(signal.SIGHUP)
         until(lambda: os.path.exists(path), "a new file")
         self.complete(server)
         until(lambda: self.log_of(path), "a line in the new file")
-        self.assertEqual(len(self.log_of(path + ".1")), 1)
+        self.assertEqual(len(self.log_of(path + ".1")), 2)
 
     def test_a_log_that_cannot_be_opened_is_refused(self):
         self.refuse(1, ["no/such/folder"], "serve", self.toy, "--log-file", self.path("no/such/folder"))

@@ -53,9 +53,10 @@ TEST(Routes, OnlyTheseAreOpenToEverybody) {
     open.insert(route.path);
     EXPECT_TRUE(route.quick) << "health never waits for a thread: " << route.path;
   }
-  EXPECT_EQ(open, (std::set<std::string_view>{"/", "/api/health", "/api/version", "/assets/{name}", "/docs",
-                                              "/docs/page.css", "/docs/page.js", "/embeddings", "/health", "/healthz",
-                                              "/openapi.json", "/openapi.yaml", "/readyz", "/status", "/version"}));
+  EXPECT_EQ(open,
+            (std::set<std::string_view>{"/", "/api/health", "/api/version", "/assets/{name}", "/docs", "/docs/page.css",
+                                        "/docs/page.js", "/embeddings", "/health", "/healthz", "/openapi.json",
+                                        "/openapi.yaml", "/readyz", "/status", "/v1/health", "/version"}));
 }
 
 TEST(Routes, WhatIsNotThereIsNotFound) {

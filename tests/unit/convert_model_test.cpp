@@ -238,7 +238,7 @@ TEST_F(Converting, WeightsBecomeTheTypeThatWasAsked) {
   EXPECT_EQ(made.find_tensor("blk.0.ffn_down.weight")->type, QuantType::q4_1);
   EXPECT_EQ(made.find_tensor("output_norm.weight")->type, QuantType::f32);
   ASSERT_EQ(log_.lines.size(), 1U);
-  EXPECT_NE(log_.lines[0].second.find("Q4_1 instead of Q4_K"), std::string::npos) << log_.lines[0].second;
+  EXPECT_NE(log_.lines[0].second.find("Q4_1 and not Q4_K"), std::string::npos) << log_.lines[0].second;
 }
 
 TEST_F(Converting, TiedEmbeddingsAreWrittenOnce) {
