@@ -385,6 +385,17 @@ class EchoTest(unittest.TestCase):
             time.sleep(0.002)
         return frames.all()
 
+    def check_close_behind_an_answer(self):
+        """What breaks the rules arrives while a long answer is on its way: the answer comes, and the close behind it."""
+        connection, _ = self.echo.connect()
+        with connection:
+            connection.sendall(text(b"long"))
+            time.sleep(0.2)
+            connection.sendall(frame(3))
+            time.sleep(0.2)
+            self.assertEqual([(kind, len(what) if kind == "text" else what) for kind, what in Frames(connection).all()],
+                             [("text", 16 << 20), closed(1002)])
+
     def run_cases(self, cases, at_least):
         count = 0
         for name, pieces, expected, how in cases:
@@ -434,6 +445,9 @@ class Cases(EchoTest):
                 connection.sendall(close())
                 self.assertEqual(frames.all(), [closed(1000)])
 
+    def test_a_close_behind_an_answer(self):
+        self.check_close_behind_an_answer()
+
     def test_what_the_list_leaves_out(self):
         self.run_cases(strictness_cases(), 11)
 
@@ -478,6 +492,9 @@ class OverTls(EchoTest):
         self.run_cases(basic_cases(), 44)
         self.run_cases(fragmentation_cases(), 20)
         self.run_cases(closing_cases(), 35)
+
+    def test_a_close_behind_an_answer(self):
+        self.check_close_behind_an_answer()
 
 
 if __name__ == "__main__":

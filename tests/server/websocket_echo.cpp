@@ -1,5 +1,5 @@
 // A server whose WebSockets send back what they get, for the protocol's cases (tests/cli/test_websocket_cases.py). It
-// prints its port and ends when its input does.
+// prints its port and ends when its input does. The message "long" has an answer that no socket's buffer holds.
 //
 //   websocket_echo [CERTIFICATE KEY]
 #include <cstdio>
@@ -14,10 +14,14 @@ struct NoLog : Log {
   void write(LogLevel, std::string_view) override {}
 };
 
+constexpr std::size_t kLongAnswer = 16 << 20;
+
 class Echo : public WebSocketHandler {
  public:
   explicit Echo(std::shared_ptr<WebSocket> socket) : socket_(std::move(socket)) {}
-  void message(std::string text) override { socket_->send(std::move(text)); }
+  void message(std::string text) override {
+    socket_->send(text == "long" ? std::string(kLongAnswer, '*') : std::move(text));
+  }
   void closed() override {}
 
  private:

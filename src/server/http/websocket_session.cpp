@@ -168,22 +168,26 @@ void WebSocketSession::take_message(std::string text) {
   }
 }
 
-// All that has gathered in one piece. It ends with a close of ours, or when nothing is read any more.
+// All that has gathered in one piece. It ends with a close of ours, or when nothing is read any more and all is said: the
+// answer to what ended the reading may gather while an earlier piece is on its way.
 asio::awaitable<void> WebSocketSession::write_frames() {
   const std::shared_ptr<WebSocketSession> self = shared_from_this();
   for (;;) {
     WebSocket::Output output = socket_->take();
-    if (!output.frames.empty()) {
-      const bool sent = co_await write(std::move(output.frames));
-      if (!sent) {
-        transport_->close();
-        co_return;
-      }
+    if (output.frames.empty()) {
+      if (!reading_) co_return;
+      co_await waker_.sleep();
+      continue;
+    }
+    const bool sent = co_await write(std::move(output.frames));
+    if (!sent) {
+      transport_->close();
+      co_return;
     }
     if (output.has_message) last_message_ = std::chrono::steady_clock::now();
-    if (output.closing && reading_ && !ending_) cut_after(kCloseTime);
-    if (output.closing || !reading_) co_return;
-    co_await waker_.sleep();
+    if (!output.closing) continue;
+    if (reading_ && !ending_) cut_after(kCloseTime);
+    co_return;
   }
 }
 
