@@ -8,6 +8,7 @@
 
 #include "app/input.h"
 #include "app/model_options.h"
+#include "app/stop_on_interrupt.h"
 #include "app/value_checks.h"
 #include "app/workbench.h"
 #include "base/error.h"
@@ -78,14 +79,15 @@ ChatContext::ChatContext(const ContextFlags& flags, Log& log)
       std::make_unique<ModelEmbedder>(load_model(flags.model, options, load, log), EmbeddingOptions{}, flags.prefix);
 }
 
-Conversation ChatContext::asked(const Conversation& conversation, ChatSession& session) {
+Conversation ChatContext::asked(const Conversation& conversation, ChatSession& session, const Interrupts& interrupts) {
   Conversation with_texts = conversation;
   std::string& question = with_texts.messages.back().content;
   sources_.clear();
   const std::vector<float> vector = embedder_->embed_one(question);
+  const StopOnInterrupt stop(interrupts);
   SearchRequest request = request_;
   request.vector = vector;
-  const std::vector<FoundText> found = find_texts(*client_, address_.dataset, request);
+  const std::vector<FoundText> found = find_texts(*client_, address_.dataset, request, stop.token());
   ContextOptions options = options_;
   options.max_tokens = std::min(options.max_tokens, static_cast<std::size_t>(session.facts().context) / 2);
   PromptContext context =

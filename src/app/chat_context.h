@@ -12,6 +12,7 @@
 #include "app/chat_session.h"
 #include "app/conversation.h"
 #include "app/longbow_flags.h"
+#include "app/terminal.h"
 #include "base/log.h"
 #include "flight/longbow.h"
 #include "ingest/model_embedder.h"
@@ -43,8 +44,8 @@ class ChatContext {
   ChatContext(const ContextFlags& flags, Log& log);
 
   // The conversation with texts before its last message, the user's, within the tokens that there are for them. Throws
-  // what a search throws, and ChatLostError.
-  Conversation asked(const Conversation& conversation, ChatSession& session);
+  // what a search throws, ChatLostError, and Error(cancelled) soon after Ctrl-C.
+  Conversation asked(const Conversation& conversation, ChatSession& session, const Interrupts& interrupts);
 
   // Of the last question: "Sources: [1] a.md (17), [2] 23", and the same for programs.
   std::string sources_text() const;

@@ -13,6 +13,11 @@
 #include "base/printable.h"
 
 namespace quarrel {
+namespace {
+
+constexpr std::string_view kNotBegun = "Stopped before the answer began; your message was not kept.";
+
+}  // namespace
 
 ChatLoop::ChatLoop(std::unique_ptr<ChatSession> session, std::string name, GivenParameters given, Open open,
                    ChatContext* context)
@@ -123,6 +128,10 @@ ChatLoop::Next ChatLoop::send(const std::string& text) {
     reply = reply_to(text);
   } catch (const Error& error) {
     conversation_.messages.pop_back();
+    if (error.kind() == ErrorKind::cancelled) {
+      notice(kNotBegun);
+      return after_turn();
+    }
     say_error(error.what());
     notice(fmt::format("Your message was not kept. /clear begins a new conversation, /save keeps this one{}.",
                        parameters_.overflow == ContextOverflow::stop
@@ -133,6 +142,10 @@ ChatLoop::Next ChatLoop::send(const std::string& text) {
   end_turn(reply);
   if (parameters_.verbose) write_error(timing_text(reply, seconds_since(start), session_->facts().load_seconds));
   say("");
+  return after_turn();
+}
+
+ChatLoop::Next ChatLoop::after_turn() {
   return interrupts_.take() > 1 || interrupts_.terminated() ? Next::leave : Next::go_on;
 }
 
@@ -153,7 +166,7 @@ Reply ChatLoop::reply_to(const std::string& text) {
 }
 
 Conversation ChatLoop::sent() {
-  return context_ == nullptr ? conversation_ : context_->asked(conversation_, *session_);
+  return context_ == nullptr ? conversation_ : context_->asked(conversation_, *session_, interrupts_);
 }
 
 // What does not fit even without them is refused by the engine, with both numbers.
@@ -182,7 +195,7 @@ Reply ChatLoop::answer(const std::string& text, const Conversation& sent) {
 void ChatLoop::end_turn(const Reply& reply) {
   if (reply.reason == FinishReason::cancelled && reply.text.empty()) {
     conversation_.messages.pop_back();
-    notice("Stopped before the answer began; your message was not kept.");
+    notice(kNotBegun);
   } else {
     conversation_.messages.push_back({.role = "assistant", .content = reply.text});
   }

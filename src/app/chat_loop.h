@@ -73,6 +73,7 @@ class ChatLoop {
   void drop_turns(const Conversation& sent);
   Reply answer(const std::string& text, const Conversation& sent);
   void end_turn(const Reply& reply);
+  Next after_turn();
   Next interrupted(const std::string& line);
 
   Next help(std::string_view argument);

@@ -154,7 +154,7 @@ int answer_once(ChatSession& session, const RunOptions& options, const std::stri
   const Interrupts interrupts;
   const ChatParameters parameters = session.parameters(options.given);
   Conversation conversation = question(parameters, prompt);
-  if (context != nullptr) conversation = context->asked(conversation, session);
+  if (context != nullptr) conversation = context->asked(conversation, session, interrupts);
   const Reply reply = shown(!options.json, interrupts, [&](const ReplySink& sink) {
     return session.raw() ? session.complete(prompt, parameters, sink) : session.answer(conversation, parameters, sink);
   });

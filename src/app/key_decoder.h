@@ -1,6 +1,6 @@
 // A terminal's bytes as keys: UTF-8, control characters, escape sequences in the dialects that terminals speak, and
 // bracketed paste. Pure and bounded: whatever comes, nothing is kept beyond a fixed size, and no sequence is waited for
-// for ever (see finish()). Used by the line reader. One thread.
+// forever (see finish()). Used by the line reader. One thread.
 #pragma once
 
 #include <cstddef>

@@ -44,7 +44,7 @@ class LineEditor {
 
   // What must be written to show the line as it is now; nothing if it is shown already.
   std::string draw(TerminalSize size);
-  // The terminal has another size: it has broken what stood there anew, and everything is to be drawn again.
+  // The terminal has another size: it has wrapped what stood there again, and everything is to be drawn again.
   void resized(TerminalSize size);
   // The cursor stands at the start of an empty row: everything is to be drawn there.
   void forget_screen();

@@ -39,7 +39,8 @@ ServerAddress server_address(const ServeSettings& settings) {
   // https://name:port is the whole of it.
   if (address.host.find("://") == std::string::npos) return address;
   const std::optional<http::Url> url = http::Url::parse(address.host);
-  if (!url || url->target != "/") fail(ErrorKind::usage, "'{}' is no address of a server", printable(address.host));
+  if (!url || url->target != "/")
+    fail(ErrorKind::usage, "'{}' is not the address of a server", printable(address.host));
   address.unix_socket.clear();
   address.host = url->host;
   address.port = url->port;
@@ -67,7 +68,7 @@ std::vector<HeldModel> held_models(ServerClient& client) {
   const nlohmann::ordered_json json = parse_json(answer.body, "the server's list of models");
   const auto list = json.is_object() ? json.find("models") : json.end();
   if (!json.is_object() || list == json.end() || !list->is_array()) {
-    fail(ErrorKind::io, "what answers at {} is no server of this kind", client.where());
+    fail(ErrorKind::io, "what answers at {} is not a Quarrel server", client.where());
   }
   std::vector<HeldModel> models;
   for (const auto& each : *list) {

@@ -86,7 +86,7 @@ std::vector<Row> server_rows() {
       {{.key = "server.tls_cert",
         .flags = "--tls-cert",
         .value_name = "FILE",
-        .help = "Speak TLS with this certificate (PEM, with those it depends on); SIGHUP reads it anew"},
+        .help = "Speak TLS with this certificate (PEM, with those it depends on); SIGHUP reads it again"},
        [](Settings& s, const Value& v) { s.serve.http.tls.certificate = v.text(); }},
       {{.key = "server.tls_key", .flags = "--tls-key", .value_name = "FILE", .help = "The certificate's private key"},
        [](Settings& s, const Value& v) { s.serve.http.tls.key = v.text(); }},
@@ -218,7 +218,7 @@ std::vector<Row> limit_rows() {
         .most = kForever,
         .value_name = "SECONDS",
         .fallback = "3600",
-        .help = "Time that a WebSocket may go without a message; 0: for ever"},
+        .help = "Time that a WebSocket may go without a message; 0: forever"},
        [](Settings& s, const Value& v) { s.serve.http.limits.websocket_idle_time = v.seconds(); }},
       {{.key = "limits.header_bytes",
         .flags = "--max-header-bytes",
@@ -262,7 +262,7 @@ std::vector<Row> limit_rows() {
         .most = kDay,
         .value_name = "SECONDS",
         .fallback = "300",
-        .help = "Time that a request may wait for its model, for its start, and then for each token; 0: for ever"},
+        .help = "Time that a request may wait for its model, for its start, and then for each token; 0: forever"},
        [](Settings& s, const Value& v) { s.serve.service.patience = v.seconds(); }},
       limit_seconds("limits.header_time", "--header-time", "10", &http::Limits::header_time,
                     "Time from a request's first byte to its last header"),
@@ -354,7 +354,7 @@ std::vector<Row> engine_rows() {
         .most = kForever,
         .value_name = "SECONDS",
         .fallback = "300",
-        .help = "Seconds that an unused model stays loaded; below 0: for ever"},
+        .help = "Seconds that an unused model stays loaded; below 0: forever"},
        [](Settings& s, const Value& v) { s.serve.service.keep_alive = v.seconds(); }},
   };
 }
@@ -389,7 +389,7 @@ std::vector<Row> watch_rows() {
       {{.key = "log.file",
         .flags = "--log-file",
         .value_name = "FILE",
-        .help = "Log to this file, which SIGHUP opens anew, in place of standard error"},
+        .help = "Log to this file, which SIGHUP reopens, in place of standard error"},
        [](Settings& s, const Value& v) { s.serve.watch.log.file = v.text(); }},
       {{.key = "traces.endpoint",
         .flags = "--otlp-endpoint",
@@ -502,7 +502,7 @@ std::vector<Setting<ConfiguredModel>> make_model_rows() {
         .kind = Kind::number,
         .least = -kForever,
         .most = kForever,
-        .help = "Seconds that it stays loaded unused; below 0: for ever"},
+        .help = "Seconds that it stays loaded unused; below 0: forever"},
        [](Model& m, const Value& v) { m.keep_alive = v.seconds(); }},
   };
 }
@@ -527,7 +527,7 @@ void check_pull(PullSettings& pull) {
   }
   for (std::string& host : pull.hosts) {
     const std::optional<http::Url> url = http::Url::parse("https://" + host);
-    if (!url || url->target != "/") fail(ErrorKind::usage, "'{}' is no host to pull from", printable(host));
+    if (!url || url->target != "/") fail(ErrorKind::usage, "'{}' is not a host to pull from", printable(host));
     host = url->authority();
   }
 }

@@ -215,7 +215,7 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
     try {
       write(events);
     } catch (const std::exception& error) {
-      // Nobody would call again, and the client would wait for ever.
+      // Nobody would call again, and the client would wait forever.
       answers_left_ = 0;
       record_->update([&](RequestFacts& facts) { note_error(facts, failed(FinishReason::failed, error.what())); });
       writer_->abandon();

@@ -85,7 +85,8 @@ Json recommended_json(const ResolvedModel& model, Log& log) {
 // The same with all that is known; the file is opened for it.
 Json details_json(Service& service, const OfferedModel& model, const ModelRegistry::Status* status) {
   const ResolvedModel resolved = service.resolve(model);
-  const ModelDescription description = describe_file(resolved.path);
+  const GgufFile file = GgufFile::open(resolved.path);
+  const ModelDescription description = describe_file(file);
   Json json = model_json(model, status);
   json["parameters"] = description.parameters;
   json["quantization"] = description.quantisation;
@@ -98,7 +99,7 @@ Json details_json(Service& service, const OfferedModel& model, const ModelRegist
   const Json stored = Json::parse(resolved.params.value_or("{}"), nullptr, false);
   json["settings"] = stored.is_object() ? stored : Json::object();
   json["recommended"] = recommended_json(resolved, service.log());
-  json["capabilities"] = read_abilities(resolved.path).capabilities;
+  json["capabilities"] = read_abilities(file).capabilities;
   json["context_length"] = status != nullptr && status->context > 0 ? Json(status->context) : Json();
   json["memory_usage"] = status != nullptr ? status->bytes : 0;
   json["in_use"] = status != nullptr && status->in_use;
@@ -121,7 +122,7 @@ Json event_json(const LoadEvent& event) {
   return nullptr;
 }
 
-// A request that loads a model, or loads it anew. The exchange owns it: when the client is gone it is cancelled.
+// A request that loads a model, or loads it again. The exchange owns it: when the client is gone it is cancelled.
 class LoadCall final : public RunningCall, public std::enable_shared_from_this<LoadCall> {
  public:
   LoadCall(Service& service, const std::shared_ptr<Exchange>& exchange, OfferedModel model,
@@ -166,7 +167,7 @@ class LoadCall final : public RunningCall, public std::enable_shared_from_this<L
   }
 
  private:
-  // What is thrown in a callback reaches nobody, and the client would wait for ever.
+  // What is thrown in a callback reaches nobody, and the client would wait forever.
   template <typename Work>
   void end_with(const Work& work) noexcept {
     try {
@@ -252,7 +253,7 @@ constexpr std::array kLoadFields = {
               .help = "what the name stands for now takes the place of what is loaded",
               .read = [](const Json& v, ModelControlRequest& r) { r.reload = as_flag(v); }},
     LoadField{.name = "keep_alive",
-              .help = "how long it stays after use, as 300 or \"5m\"; below 0: for ever",
+              .help = "how long it stays after use, as 300 or \"5m\"; below 0: forever",
               .read = [](const Json& v, ModelControlRequest& r) { r.keep_alive = read_keep_alive(v); },
               .schema = keep_alive_schema},
 };

@@ -112,14 +112,15 @@ system_clock::time_point expiry(const ModelRegistry::Status& status, std::chrono
 }
 
 Json listed_json(const OfferedModel& model, const std::filesystem::path& path) {
-  const ModelDescription description = describe_file(path);
+  const GgufFile file = GgufFile::open(path);
+  const ModelDescription description = describe_file(file);
   return {{"name", with_tag(model.name)},
           {"model", with_tag(model.name)},
           {"modified_at", rfc3339(modified_time(path))},
           {"size", description.bytes},
           {"digest", model_digest(path)},
           {"details", details_json(description)},
-          {"capabilities", read_abilities(path).capabilities}};
+          {"capabilities", read_abilities(file).capabilities}};
 }
 
 }  // namespace

@@ -16,7 +16,7 @@
 namespace quarrel {
 namespace {
 
-constexpr double kForeverSeconds = 100.0 * 365 * 24 * 3600;  // whoever asks for more means for ever
+constexpr double kForeverSeconds = 100.0 * 365 * 24 * 3600;  // whoever asks for more means forever
 
 constexpr std::string_view kTextOnly = "models read texts, no images";
 constexpr std::string_view kWritesText = "models write texts, no images";
@@ -252,7 +252,7 @@ constexpr std::array kSharedFields = {
                 .help = "the answer comes as lines of JSON, unless this is false",
                 .read = QUARREL_SET(stream, as_flag)},
     OllamaField{.name = "keep_alive",
-                .help = "how long the model stays afterwards: seconds, or a time such as `5m`; below 0: for ever",
+                .help = "how long the model stays afterwards: seconds, or a time such as `5m`; below 0: forever",
                 .read = QUARREL_SET(keep_alive, read_keep_alive),
                 .schema = keep_alive_schema},
     OllamaField{
@@ -383,7 +383,7 @@ void check_logprobs(const OllamaRequest& request) {
   }
 }
 
-// An answer that forgets could go on for ever: without a bound of its own it ends where Ollama ends it.
+// An answer that forgets could go on forever: without a bound of its own it ends where Ollama ends it.
 void apply_shift(Ask& ask, const OllamaRequest& request, const LoadedModel& model) {
   constexpr std::int64_t kMostContexts = 10;
   const std::int32_t keep = request.options.keep.value_or(model.recommended().keep.value_or(0));
@@ -502,7 +502,7 @@ constexpr std::array kSharedEmbedFields = {
                .help = "a name that GET /api/tags lists; without it, the server's default",
                .read = [](const Json& v, OllamaEmbedRequest& r) { r.model = as_text(v); }},
     EmbedField{.name = "keep_alive",
-               .help = "how long the model stays afterwards: seconds, or a time such as `5m`; below 0: for ever",
+               .help = "how long the model stays afterwards: seconds, or a time such as `5m`; below 0: forever",
                .read = [](const Json& v, OllamaEmbedRequest& r) { r.keep_alive = read_keep_alive(v); },
                .schema = keep_alive_schema},
     EmbedField{.name = "options",

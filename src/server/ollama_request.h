@@ -15,7 +15,7 @@
 
 namespace quarrel {
 
-// How long a model stays after its use; below zero: for ever. None: as it was.
+// How long a model stays after its use; below zero: forever. None: as it was.
 using KeepAlive = std::optional<std::chrono::milliseconds>;
 
 // Of generate and of chat.

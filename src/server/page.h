@@ -15,7 +15,7 @@ namespace quarrel {
 void page_root(Service& service, const std::shared_ptr<http::Exchange>& exchange);
 // GET /status and the like: the same page, which shows another part of itself.
 void page_view(Service& service, const std::shared_ptr<http::Exchange>& exchange);
-// GET /assets/{name}: names change with what is in them, so browsers may keep them for ever.
+// GET /assets/{name}: names change with what is in them, so browsers may keep them forever.
 void page_asset(Service& service, const std::shared_ptr<http::Exchange>& exchange);
 
 // What goes with every file of this page and of the one at /docs: scripts, looks and pictures only from here, calls

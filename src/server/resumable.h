@@ -143,7 +143,7 @@ class ResumableAnswers {
   Answers answers_;  // by id; guarded
 };
 
-// Hands an answer's events to it while it is there: a writer that held it would keep it for ever.
+// Hands an answer's events to it while it is there: a writer that held it would keep it forever.
 class ResumableReceiver final : public AnswerReceiver {
  public:
   explicit ResumableReceiver(const std::shared_ptr<ResumableAnswer>& answer) : answer_(answer) {}

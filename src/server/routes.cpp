@@ -74,7 +74,7 @@ constexpr std::array kRoutes = {
     Route{"GET", "/api/models/{name}", Access::key, Dialect::native, 0, false, native_model,
           "Tells all that is known of a model", describe_native_model},
     Route{"POST", "/api/models/{name}/load", Access::admin, Dialect::native, kSmallBody, false, load_model,
-          "Loads a model, or loads it anew, with news of it", describe_load_model},
+          "Loads a model, or reloads it, with news of it", describe_load_model},
     Route{"POST", "/api/models/{name}/unload", Access::admin, Dialect::native, kSmallBody, false, unload_model,
           "Unloads a model", describe_unload_model},
     Route{"DELETE", "/api/models/{name}/cache", Access::admin, Dialect::native, kSmallBody, false, clear_model_cache,

@@ -58,7 +58,7 @@ void Server::reload() {
   try {
     watch_->reload();
   } catch (const std::exception& error) {
-    service_.log().try_warn("a log could not be opened anew: {}", error.what());
+    service_.log().try_warn("a log could not be reopened: {}", error.what());
   }
   try {
     http_->reload_tls();

@@ -193,7 +193,7 @@ void Service::renew(const std::string& name) {
   const auto loaded = registry_->list();
   if (std::ranges::find(loaded, name, &ModelRegistry::Status::name) == loaded.end()) return;
   registry_->renew(name, [this, name](const std::exception_ptr& error) {
-    if (error != nullptr) log_.warn("'{}' could not be loaded anew; it is served as it was", printable(name));
+    if (error != nullptr) log_.warn("'{}' could not be reloaded; the loaded one goes on serving", printable(name));
   });
 }
 

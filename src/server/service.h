@@ -54,7 +54,7 @@ struct ServiceOptions {
   LoadOptions load = {};
   std::chrono::milliseconds keep_alive = std::chrono::minutes(5);
   // So long a request may wait for its model, for its start, and for each token.
-  std::chrono::milliseconds patience = std::chrono::minutes(5);  // 0: for ever
+  std::chrono::milliseconds patience = std::chrono::minutes(5);  // 0: forever
   int text_threads = 1;
   PullSettings pull = {};
   LongbowSettings longbow = {};
@@ -101,7 +101,7 @@ class Service {
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
 
-  // Looks at the stores and files anew. What is not there any more is left out, unless it is loaded and so still
+  // Looks at the stores and files again. What is not there any more is left out, unless it is loaded and so still
   // served.
   std::vector<OfferedModel> all_models() const;
   // Those that the caller may use.

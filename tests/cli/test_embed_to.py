@@ -300,6 +300,25 @@ class Faults(StoreTest):
             with connection:
                 self.assertNotIn(b"continues", interrupt())
 
+    def test_ctrl_c_ends_the_search_for_a_question(self):
+        store = self.start_store(own=True)
+        self.embed(self.write("pets.txt", "the fox\na dog\n"), "pets")
+        terminal = self.open_terminal("run", self.toy, "-n", "4", "--context", self.address("pets"), "--context-model",
+                                      self.bert)
+        terminal.expect(">>> ")
+        store.send_signal(signal.SIGSTOP)
+        terminal.type("the fox\r")
+        terminal.expect("\n")
+        time.sleep(0.5)
+        begun = time.monotonic()
+        terminal.process.send_signal(signal.SIGINT)
+        terminal.expect("Stopped before the answer began; your message was not kept.")
+        self.assertLess(time.monotonic() - begun, 5, "a search has longer than that")
+        store.send_signal(signal.SIGCONT)
+        terminal.expect(">>> ")
+        terminal.type("the fox\r")
+        terminal.expect("Sources: [1] pets.txt (0)")
+
     def test_rows_that_a_store_has_lost_are_told_of(self):
         store = self.start_store(own=True)
         self.embed(self.lines("first.txt", 20), "lost")

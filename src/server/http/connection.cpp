@@ -508,7 +508,7 @@ asio::awaitable<void> Connection::become_websocket(std::shared_ptr<Exchange> exc
   websocket_ = nullptr;
 }
 
-// All of it, as long as some of it goes out every now and then, and it does not take for ever.
+// All of it, as long as some of it goes out every now and then, and it does not take forever.
 asio::awaitable<bool> Connection::send(std::string bytes) {
   using std::chrono::milliseconds;
   const milliseconds at_least_rate(1000 * bytes.size() / std::max<std::size_t>(1, limits_.least_read_rate));

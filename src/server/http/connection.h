@@ -93,7 +93,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const HttpServer::Handler& handler_;
   const std::atomic<bool>& draining_;
   const Peer peer_;
-  // Bounded: the parser itself would wait for ever for the end of a chunk's header.
+  // Bounded: the parser itself would wait forever for the end of a chunk's header.
   boost::beast::flat_buffer buffer_{kMostReadAhead};
   Waker waker_;
   boost::asio::steady_timer watch_;

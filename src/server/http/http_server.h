@@ -38,7 +38,7 @@ struct Limits {
   std::size_t websocket_message_bytes = 1024 * 1024;  // from a client
   // Without a byte from the client for so long it gets a ping; after as long again it is gone.
   std::chrono::milliseconds websocket_ping_time = std::chrono::seconds(20);
-  // Without a message in either direction; 0: for ever.
+  // Without a message in either direction; 0: forever.
   std::chrono::milliseconds websocket_idle_time = std::chrono::hours(1);
 };
 
@@ -100,7 +100,7 @@ class HttpServer {
   // server.
   std::function<void(std::function<void()>)> poster() const;
 
-  // Reads certificate and key anew, for connections that come from now on. Throws Error(usage): they cannot be used,
+  // Reads certificate and key again, for connections that come from now on. Throws Error(usage): they cannot be used,
   // and those from before stay.
   void reload_tls();
 

@@ -168,8 +168,8 @@ void WebSocketSession::take_message(std::string text) {
   }
 }
 
-// All that has gathered in one piece. It ends with a close of ours, or when nothing is read any more and all is said: the
-// answer to what ended the reading may gather while an earlier piece is on its way.
+// All that has gathered in one piece. It ends with a close of ours, or when nothing is read any more and all is said:
+// the answer to what ended the reading may gather while an earlier piece is on its way.
 asio::awaitable<void> WebSocketSession::write_frames() {
   const std::shared_ptr<WebSocketSession> self = shared_from_this();
   for (;;) {

@@ -6,7 +6,7 @@
 namespace quarrel {
 namespace {
 
-// What is counted of a model begins anew when it is loaded again.
+// What is counted of a model starts again from 0 when it is loaded again.
 std::uint64_t grown(std::uint64_t before, std::uint64_t after) noexcept {
   return after >= before ? after - before : after;
 }

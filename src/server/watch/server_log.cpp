@@ -111,7 +111,7 @@ void ServerLog::write(LogLevel level, std::string_view text, std::string_view js
 }
 
 void ServerLog::reopen() {
-  if (!writer_->sink->reopen()) write(LogLevel::warning, "the log's file cannot be opened anew");
+  if (!writer_->sink->reopen()) write(LogLevel::warning, "the log's file cannot be reopened");
 }
 
 std::uint64_t ServerLog::lost() const noexcept { return writer_->sink->lost() + writer_->pool->overrun_counter(); }
