@@ -149,6 +149,13 @@ class OpenAi(ServeTest):
         for one, other in zip(scores["token_logprobs"][1:], whole["token_logprobs"][1:]):
             self.assertAlmostEqual(one, other, places=3)
 
+    def test_offsets_count_characters(self):
+        """However many bytes and tokens they have."""
+        choice = self.complete(continued("aé€😀b", echo=True, logprobs=0, max_tokens=0))["choices"][0]
+        lists = choice["logprobs"]
+        self.assertGreater(len(lists["tokens"]), len("aé€😀b"), "some characters have several tokens")
+        self.assertEqual(choice["text"][lists["text_offset"][-1]:], "b")
+
     def test_logprobs(self):
         chat = self.chat(asked(logprobs=True, top_logprobs=3))
         entries = chat["choices"][0]["logprobs"]["content"]

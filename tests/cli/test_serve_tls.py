@@ -171,7 +171,7 @@ class Commands(TlsTest):
         self.refuse(1, ["does not prove who it is"], "ps", "--host", f"https://127.0.0.1:{elsewhere.port}", "--ca-file",
                     other[0])
         for nonsense in ("https://", "ftp://localhost", "https://a/b"):
-            self.refuse(2, ["no address of a server"], "ps", "--host", nonsense)
+            self.refuse(2, ["not the address of a server"], "ps", "--host", nonsense)
         # The settings that the server was started with say it as well.
         known = {"QUARREL_TLS_CERT": self.first[0], "QUARREL_PORT": str(self.server.port)}
         self.refuse(1, ["does not prove who it is"], "ps", environment=known)

@@ -120,7 +120,7 @@ class Served(ServeTest):
         self.assertIn("broke", result.err)
         self.serve_bytes(path, [b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]"])
         result = self.run_toy(environment=environment)
-        self.assertIn("no server of this kind", result.err)
+        self.assertIn("is not a Quarrel server", result.err)
         self.serve_bytes(path, [b"\0\0\0\r\n\r\n"])
         self.assertIn("broke", self.run_toy(environment=environment).err)
 
