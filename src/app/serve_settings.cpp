@@ -237,7 +237,10 @@ std::vector<Row> limit_rows() {
         .value_name = "N",
         .fallback = "1M",
         .help = "What may wait for a client that does not read; more ends its request"},
-       [](Settings& s, const Value& v) { s.serve.http.limits.buffered_bytes = whole<std::size_t>(v); }},
+       [](Settings& s, const Value& v) {
+         s.serve.http.limits.buffered_bytes = whole<std::size_t>(v);
+         s.serve.service.sockets.resume.bytes_at_once = s.serve.http.limits.buffered_bytes / 2;
+       }},
       {{.key = "limits.queue",
         .flags = "--queue",
         .kind = Kind::integer,

@@ -141,6 +141,12 @@ class ServerClient::Connection {
         fail(ErrorKind::io, "the answer of {} is too long", where_);
       }
       if (parser.is_done()) return answer;
+      // What comes at once is not waited for, so nobody is asked there.
+      if (reading.goes_on && !reading.goes_on()) {
+        error_code ignored;
+        socket_.close(ignored);
+        return answer;
+      }
       if (!run(read_some, reading.goes_on)) return answer;
     }
   }

@@ -11,6 +11,7 @@
 #include "server/http/byte_budget.h"
 #include "server/request_record.h"
 #include "server/running_calls.h"
+#include "server/silence.h"
 
 namespace quarrel {
 namespace {
@@ -48,6 +49,15 @@ class EmbeddingCall final : public RunningCall, public std::enable_shared_from_t
       run_.cancel();
     }
     stop_.request_stop();
+  }
+
+  void end_if_silent(Clock::time_point now) override {
+    {
+      const std::scoped_lock lock(mutex_);
+      if (!silence_.is_too_long(run_, now, service_.patience()) || std::exchange(outcome_taken_, true)) return;
+      run_.cancel();
+    }
+    report({503, "unavailable_error", "timeout", "the model does not answer"}, nullptr);
   }
 
  private:
@@ -148,6 +158,7 @@ class EmbeddingCall final : public RunningCall, public std::enable_shared_from_t
                            [weak, exchange = exchange_, post = service_.text_poster()](EmbeddingOutcome outcome) {
                              hand_over(std::move(outcome), weak, exchange, post);
                            });
+    silence_.begin();
   }
 
   // On the engine's thread, which calls once, and may do so when there is no service any more: thousands of numbers
@@ -166,6 +177,10 @@ class EmbeddingCall final : public RunningCall, public std::enable_shared_from_t
   }
 
   void finish(const std::shared_ptr<const EmbeddingOutcome>& outcome) {
+    {
+      const std::scoped_lock lock(mutex_);
+      if (std::exchange(outcome_taken_, true)) return;  // it was not waited for
+    }
     record_->update([&](RequestFacts& facts) {
       facts.started = outcome->started;
       if (outcome->error == nullptr) facts.finish_reason = "done";
@@ -236,6 +251,8 @@ class EmbeddingCall final : public RunningCall, public std::enable_shared_from_t
   std::mutex mutex_;  // guards all below
   ModelRegistry::Ticket ticket_;
   EmbeddingRun run_;
+  EmbeddingSilence silence_;
+  bool outcome_taken_ = false;   // what the engine says of it, or that it says nothing
   std::optional<ApiError> why_;  // somebody ended it, and said so
 };
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "server/silence.h"
 #include "session/refusal.h"
 
 namespace quarrel {
@@ -75,11 +76,18 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
   void end_if_silent(Clock::time_point now) override {
     const std::chrono::milliseconds patience = service_.patience();
     const Clock::duration heard(heard_.load());
-    if (patience.count() == 0 || heard.count() == 0) return;
-    if (now.time_since_epoch() - heard < patience + patience / 10 + kGrace) return;
+    if (patience.count() == 0) return;
+    if (heard.count() == 0) {
+      if (before_ != nullptr) before_->end_if_silent(now);
+      return;
+    }
+    if (now.time_since_epoch() - heard < longest_silence(patience)) return;
     const ApiError error = failed(FinishReason::timeout, "the model does not answer");
     const std::scoped_lock lock(mutex_);
     if (answers_left_ <= 0) return;
+    // Of the best of several nothing is heard before all of them have ended.
+    const std::size_t generated = generations_.usage().generated_tokens;
+    if (std::exchange(generated_, generated) != generated) return note_life();
     answers_left_ = 0;
     end_early(error);
     report_to_writer(error);
@@ -87,8 +95,6 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
   }
 
  private:
-  // An engine that lives ends by itself what has waited too long.
-  static constexpr std::chrono::seconds kGrace{1};
   static constexpr const char* kCancelled = "cancelled";
   using Prompts = std::vector<decltype(Ask::prompt)>;
 
@@ -237,13 +243,15 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
 
   void write(std::span<GenerationEvent> events) {
     note(events);
-    for (GenerationEvent& event : events) {
+    for (std::size_t i = 0; i < events.size(); ++i) {
+      const GenerationEvent& event = events[i];
       if (event.kind != GenerationEvent::Kind::finished) continue;
       --answers_left_;
       const std::string failure = failure_text(event.reason, event.error);
       if (failure.empty()) continue;
       answers_left_ = 0;
       generations_.cancel();
+      writer_->take(events.first(i));  // what came before it was answered
       fail(event.reason, failure);
       return;
     }
@@ -336,11 +344,12 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
   Prompts further_prompts_;
   std::atomic<Clock::rep> heard_ = 0;  // when its engine last had something to say of it; 0: it has no engine yet
 
-  std::mutex mutex_;  // held while an answer is written; guards the next four
+  std::mutex mutex_;  // held while an answer is written; guards the next five
   // The writer spells tokens, and a generation lets its model go before it reports its end.
   ModelRegistry::Lease model_;
   std::unique_ptr<AnswerWriter> writer_;
   std::int32_t answers_left_ = 0;
+  std::size_t generated_ = 0;               // tokens, when nothing had been heard for long
   std::vector<std::int32_t> answers_seen_;  // those that the tokens of one batch belong to
 
   std::mutex cancel_mutex_;  // held for a moment only; guards all below. Taken after the other, never before

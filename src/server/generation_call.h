@@ -64,6 +64,8 @@ class Preparation {
   virtual void start(std::shared_ptr<RequestRecord> record, std::function<void(std::exception_ptr error)> done) = 0;
   // Waits for nobody; from any thread, more than once.
   virtual void cancel() noexcept = 0;
+  // Reports a timeout where an engine that it asked hangs.
+  virtual void end_if_silent(Clock::time_point now) = 0;
 };
 
 // What is asked depends on the model: its recommended sampling, its ids.

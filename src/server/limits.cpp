@@ -213,7 +213,12 @@ Limits::Admitted Limits::admit(const Caller& caller, Kind kind) {
   if (std::optional<ApiError> refusal = use->begin(takes_place)) {
     return {.refusal = std::move(refusal), .headers = use->headers()};
   }
-  return {.ticket = std::make_shared<LimitTicket>(use, takes_place)};
+  try {
+    return {.ticket = std::make_shared<LimitTicket>(use, takes_place)};
+  } catch (...) {
+    use->end(takes_place);
+    throw;
+  }
 }
 
 void LimitObserver::ended(const RequestFacts& facts) {

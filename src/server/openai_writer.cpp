@@ -91,14 +91,12 @@ class OpenAiWriter final : public HttpAnswerWriter {
     for (std::size_t i = 0; i < echoed_.size(); ++i) begin_with_prompt(i, generations.prompt(i));
     if (!stream_) return;
     exchange.begin(http::stream_head("text/event-stream"));
+    std::string bytes;  // of all, in one piece: a client cannot read them as fast as they would come
     for (std::size_t i = 0; i < answers_.size(); ++i) {
-      if (chat()) exchange.write(chunk(i, "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}", ""));
-      if (const std::string& prompt = prompt_text(i); !prompt.empty()) {
-        std::string bytes;
-        append_piece(bytes, answers_[i], prompt);
-        exchange.write(bytes);
-      }
+      if (chat()) bytes += chunk(i, "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}", "");
+      if (const std::string& prompt = prompt_text(i); !prompt.empty()) append_piece(bytes, answers_[i], prompt);
     }
+    if (!bytes.empty()) exchange.write(bytes);
   }
 
   void send_events(http::Exchange& exchange, std::span<GenerationEvent> events) override {

@@ -80,6 +80,7 @@ http::Headers page_headers() {
            "'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types "
            "dompurify"},
           {"Referrer-Policy", "no-referrer"},
+          {"X-DNS-Prefetch-Control", "off"},  // what a model writes as a link reaches nobody before it is followed
           {"Cross-Origin-Opener-Policy", "same-origin"}};
 }
 

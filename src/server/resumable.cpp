@@ -11,6 +11,12 @@ std::size_t bytes_of(const AnswerEvent& event) noexcept {
   return sizeof(AnswerEvent) + event.text.size() + (event.end != nullptr ? event.end->sources.size() : 0);
 }
 
+// On its way to a client, about: names, numbers and escapes come to it.
+std::size_t sent_bytes_of(const AnswerEvent& event) noexcept {
+  constexpr std::size_t kRest = 256;
+  return kRest + 2 * event.text.size() + (event.end != nullptr ? event.end->sources.size() : 0);
+}
+
 }  // namespace
 
 ResumableAnswer::ResumableAnswer(std::string id, std::shared_ptr<const Caller> caller, const ResumeOptions& options,
@@ -79,11 +85,20 @@ void ResumableAnswer::send_more() {
 
 void ResumableAnswer::send_next() {
   if (receiver_ == nullptr || next_ > last()) return;
-  const auto count = std::min<std::uint64_t>(last() - next_ + 1, options_.events_at_once);
+  if (next_ < first_) {  // more came than is kept, faster than it was sent
+    const AnswerEvent event =
+        failure_event({503, "unavailable_error", "answer_not_found", "more came than is kept of an answer"});
+    receiver_->take(std::span(&event, 1), {.id = id_, .event = next_ - 1});
+    return lose_receiver();
+  }
   const auto begin = events_.begin() + static_cast<std::ptrdiff_t>(next_ - first_);
-  const std::vector<AnswerEvent> part(begin, begin + static_cast<std::ptrdiff_t>(count));
+  auto end = begin;
+  for (std::size_t bytes = 0; end != events_.end() && (end == begin || bytes < options_.bytes_at_once); ++end) {
+    bytes += sent_bytes_of(*end);
+  }
+  const std::vector<AnswerEvent> part(begin, end);
   if (!receiver_->take(part, {.id = id_, .event = next_ - 1})) return lose_receiver();
-  next_ += count;
+  next_ += part.size();
   sent_ = std::max(sent_, next_ - 1);
   if (ended_ && next_ > last()) lose_receiver();  // it has all there will be
 }

@@ -34,7 +34,7 @@ struct ResumeOptions {
   std::size_t answers = 512;                                  // in all
   std::size_t answers_of_caller = 128;
   std::size_t total_bytes = std::size_t{64} << 20;
-  std::size_t events_at_once = 2048;  // to a receiver that has much to catch up on
+  std::size_t bytes_at_once = 512 * 1024;  // about, to a receiver that has much to catch up on
   std::function<Clock::time_point()> now = [] { return Clock::now(); };
 };
 

@@ -13,7 +13,9 @@
 namespace quarrel {
 
 StoreLane search_lane(const LongbowAddress& from) {
-  return {.name = "search " + longbow_address_text(from), .order = StoreLane::Order::at_once};
+  return {.name = "search " + longbow_address_text(from),
+          .store = host_and_port(from.host, from.data_port),
+          .order = StoreLane::Order::at_once};
 }
 
 std::vector<FoundText> find_in_store(Service& service, const StoreSearchRequest& request, const LongbowAddress& from,
@@ -110,6 +112,18 @@ void Retrieval::embed(const ModelRegistry::Lease& model) {
                          [weak = weak_from_this(), post = service_.text_poster()](EmbeddingOutcome outcome) {
                            hand_over(std::move(outcome), weak, post);
                          });
+  silence_.begin();
+}
+
+void Retrieval::end_if_silent(Clock::time_point now) {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (embedded_ || !silence_.is_too_long(run_, now, service_.patience())) return;
+    embedded_ = true;
+    run_.cancel();
+  }
+  report(std::make_exception_ptr(
+      ApiError(503, "unavailable_error", "timeout", "the model that makes vectors does not answer")));
 }
 
 // On the engine's thread: the rest of it is work for others.
@@ -125,6 +139,10 @@ void Retrieval::hand_over(EmbeddingOutcome outcome, const std::weak_ptr<Retrieva
 }
 
 void Retrieval::embedded(const EmbeddingOutcome& outcome) {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (std::exchange(embedded_, true)) return;  // it was not waited for
+  }
   if (outcome.error != nullptr) return report(outcome.error);
   try {
     service_.stores().post(search_lane(from_), stop_,

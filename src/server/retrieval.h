@@ -17,6 +17,7 @@
 #include "server/generation_call.h"
 #include "server/longbow_request.h"
 #include "server/service.h"
+#include "server/silence.h"
 #include "session/ask.h"
 #include "session/embedding.h"
 
@@ -41,6 +42,7 @@ class Retrieval final : public Preparation, public std::enable_shared_from_this<
 
   void start(std::shared_ptr<RequestRecord> record, std::function<void(std::exception_ptr)> done) override;
   void cancel() noexcept override;
+  void end_if_silent(Clock::time_point now) override;
 
   // Puts texts before the last message's question. Throws ApiError for a model that cannot chat.
   void put_into(Ask& ask, const LoadedModel& model);
@@ -69,6 +71,8 @@ class Retrieval final : public Preparation, public std::enable_shared_from_this<
   std::function<void(std::exception_ptr)> done_;
   ModelRegistry::Ticket ticket_;
   EmbeddingRun run_;
+  EmbeddingSilence silence_;
+  bool embedded_ = false;  // or the engine was not waited for
   bool cancelled_ = false;
 };
 

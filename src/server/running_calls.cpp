@@ -19,11 +19,10 @@ void RunningCalls::look(const std::function<bool(const Caller&)>& accepts, Clock
   for (const Entry& entry : entries) {
     const auto call = entry.call.lock();
     if (call == nullptr) continue;
-    if (accepts(*entry.caller)) {
-      call->end_if_silent(now);
-    } else {
+    if (!accepts(*entry.caller)) {
       call->end({401, "authentication_error", "invalid_api_key", "the key is not good any more"});
     }
+    call->end_if_silent(now);
   }
 }
 

@@ -1,6 +1,7 @@
 #include "server/store_pool.h"
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <system_error>
 #include <utility>
@@ -8,6 +9,12 @@
 #include "base/thread_name.h"
 
 namespace quarrel {
+namespace {
+
+// How long one that waits, and was stopped, may wait until somebody looks.
+constexpr std::chrono::milliseconds kLook{100};
+
+}  // namespace
 
 bool StorePool::post(StoreLane lane, std::stop_source stop, Job job) {
   const std::scoped_lock lock(mutex_);
@@ -31,10 +38,18 @@ std::size_t StorePool::count(const std::string& lane, bool running) const {
       entries_, [&](const Entry& each) { return each.running == running && each.lane.name == lane; }));
 }
 
+std::size_t StorePool::running_of_store(const std::string& store) const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(entries_, [&](const Entry& each) { return each.running && each.lane.store == store; }));
+}
+
 bool StorePool::may_run(const Entry& entry) const {
+  if (entry.running) return false;
+  if (entry.stop.stop_requested()) return true;  // it takes a moment
   const bool in_turn = entry.lane.order == StoreLane::Order::in_turn;
   const std::size_t at_once = in_turn ? 1 : std::max<std::size_t>(most_threads_ / 2, 1);
-  return !entry.running && count(entry.lane.name, true) < at_once;
+  if (count(entry.lane.name, true) >= at_once) return false;
+  return running_of_store(entry.lane.store) < std::max<std::size_t>(most_threads_ - 1, 1);
 }
 
 void StorePool::run() {
@@ -45,7 +60,11 @@ void StorePool::run() {
     if (entry == entries_.end()) {
       if (closing_ && entries_.empty()) return;
       ++idle_;
-      changed_.wait(lock);
+      if (waiting_ > 0) {
+        changed_.wait_for(lock, kLook);  // nobody tells us of a stop
+      } else {
+        changed_.wait(lock);
+      }
       --idle_;
       continue;
     }

@@ -22,6 +22,7 @@ namespace quarrel {
 struct StoreLane {
   enum class Order { in_turn, at_once };
   std::string name = {};
+  std::string store = {};  // that they ask; it has other lanes too
   Order order = Order::in_turn;
 };
 
@@ -36,9 +37,10 @@ class StorePool {
   StorePool(const StorePool&) = delete;
   StorePool& operator=(const StorePool&) = delete;
 
-  // Jobs of one lane run one after another, or on half of the threads at most. Whoever asks `stop` to end it still has
-  // to wait for the job's own end, and one that has not begun is run all the same, so that it can say so. False: too
-  // many wait already, of all lanes or of this one, or these are the last.
+  // Jobs of one lane run one after another, or on half of the threads at most, those of one store on all but one.
+  // Whoever asks `stop` to end it still has to wait for the job's own end; one that has not begun is run all the same,
+  // soon and out of turn, so that it can say so. False: too many wait already, of all lanes or of this one, or these
+  // are the last.
   bool post(StoreLane lane, std::stop_source stop, Job job);
   // Takes no more, and stops all that it has. Returns at once.
   void stop();
@@ -55,6 +57,7 @@ class StorePool {
   void run();
   // Under the lock:
   std::size_t count(const std::string& lane, bool running) const;
+  std::size_t running_of_store(const std::string& store) const;
   bool may_run(const Entry& entry) const;
 
   const std::size_t most_threads_, most_waiting_;

@@ -177,7 +177,8 @@ IngestReport StoreTexts::run(std::span<const Embedding> vectors, const std::stop
 
 StoreWork store_work(Service& service, std::shared_ptr<StoreTexts> texts,
                      std::function<http::Response(std::span<const Embedding>, const IngestReport&)> answer) {
-  StoreWork work{.lane = {.name = longbow_address_text(texts->to())}};
+  const LongbowAddress& to = texts->to();
+  StoreWork work{.lane = {.name = longbow_address_text(to), .store = host_and_port(to.host, to.data_port)}};
   work.prepare = [texts](const ModelRegistry::Lease& model) { texts->prepare(model); };
   work.run = [&service, texts, answer = std::move(answer)](std::span<const Embedding> vectors,
                                                            const std::stop_token& stop) {

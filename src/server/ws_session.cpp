@@ -138,7 +138,12 @@ void SocketSession::work_on_messages() {
       waiting_.pop_front();
       waiting_bytes_ -= text.size();
     }
-    work_on(text);
+    try {
+      work_on(text);
+    } catch (const std::exception& error) {
+      // Those that wait are worked on all the same.
+      service_.log().try_warn("a message of a WebSocket failed: {}", error.what());
+    }
   }
 }
 
@@ -406,8 +411,8 @@ void SocketSession::broadcast(const std::string& status, const std::string& metr
     is_news = last_status_ != status;
     if (is_news) last_status_ = status;
   }
-  if (is_news) send(status);
-  send(metrics);
+  if (is_news) socket_->broadcast(status);
+  socket_->broadcast(metrics);
 }
 
 }  // namespace quarrel

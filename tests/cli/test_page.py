@@ -84,6 +84,7 @@ class ThePage(ServeTest):
             self.assertNotIn("unsafe", headers["Content-Security-Policy"])
             self.assertEqual(headers.get_all("X-Content-Type-Options"), ["nosniff"])
             self.assertEqual(headers["Referrer-Policy"], "no-referrer")
+            self.assertEqual(headers["X-DNS-Prefetch-Control"], "off")
 
 
 if __name__ == "__main__":

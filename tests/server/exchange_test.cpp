@@ -93,6 +93,7 @@ TEST(ExchangeTest, OnePieceMayBeLargerThanTheBuffer) {
   made.exchange->begin({});
   EXPECT_TRUE(made.exchange->write("a line that is longer than ten bytes"));
   EXPECT_EQ(made.closed, 0);
+  EXPECT_TRUE(made.exchange->write("0123456789")) << "it takes no room from what follows";
   EXPECT_FALSE(made.exchange->write("x"));
 }
 

@@ -166,6 +166,41 @@ TEST(StorePoolTest, ALaneHasAQuarterOfTheQueueAndHalfOfTheThreads) {
   EXPECT_EQ(most, 2);
 }
 
+TEST(StorePoolTest, AStoreHasAllThreadsButOne) {
+  NoLog log;
+  StorePool pool(3, 100, log);
+  std::promise<void> go, other;
+  const std::shared_future<void> gone = go.get_future().share();
+  for (const char* dataset : {"a", "b", "c", "d"}) {
+    ASSERT_TRUE(pool.post({.name = dataset, .store = "slow"}, {}, [=](const std::stop_token&) { gone.wait(); }));
+  }
+  ASSERT_TRUE(pool.post({.name = "e", .store = "other"}, {}, [&](const std::stop_token&) { other.set_value(); }));
+  other.get_future().wait();
+  go.set_value();
+  pool.end();
+}
+
+// Its lane is taken, by a store that does not answer.
+TEST(StorePoolTest, OneThatIsStoppedDoesNotWaitForItsTurn) {
+  NoLog log;
+  StorePool pool(2, 100, log);
+  std::promise<void> begun, go, told;
+  ASSERT_TRUE(pool.post({.name = "lane"}, {}, [&](const std::stop_token&) {
+    begun.set_value();
+    go.get_future().wait();
+  }));
+  begun.get_future().wait();
+  std::stop_source stop;
+  ASSERT_TRUE(pool.post({.name = "lane"}, stop, [&](const std::stop_token& asked) {
+    EXPECT_TRUE(asked.stop_requested());
+    told.set_value();
+  }));
+  stop.request_stop();
+  told.get_future().wait();
+  go.set_value();
+  pool.end();
+}
+
 std::string refused_for(const char* body) {
   try {
     read_embed_to(Json::parse(body));

@@ -195,7 +195,7 @@ TEST_F(Resumable, ASecondConnectionTakesItFromTheFirst) {
 // However fast the answer goes on meanwhile: each token would bring another part, and no link takes that.
 TEST_F(Resumable, WhoIsFarBehindCatchesUpInParts) {
   ResumeOptions parts = options();
-  parts.events_at_once = 10;
+  parts.bytes_at_once = 10 * 258;  // of events with a letter each
   ResumableAnswers answers(parts);
   const auto answer = answers.create(key_holder(1), std::make_shared<Client>(0));
   for (int i = 0; i < 25; ++i) put(*answer, piece("x"));
@@ -213,6 +213,23 @@ TEST_F(Resumable, WhoIsFarBehindCatchesUpInParts) {
   EXPECT_EQ(client->numbers.size(), 30u);
   for (int i = 0; i < 12; ++i) put(*answer, i < 11 ? piece("x") : last());
   EXPECT_TRUE(client->complete);
+}
+
+// Its sources alone are more than is kept, and it is still behind.
+TEST_F(Resumable, WhoIsTooFarBehindIsTold) {
+  ResumeOptions small = options();
+  small.bytes = 100 * sizeof(AnswerEvent);
+  small.bytes_at_once = 1;
+  ResumableAnswers answers(small);
+  const auto answer = answers.create(key_holder(1), std::make_shared<Client>(0));
+  for (int i = 0; i < 25; ++i) put(*answer, piece("x"));
+  const auto client = std::make_shared<Client>();
+  answers.attach({.id = answer->id()}, 1, client);
+  EXPECT_EQ(client->numbers.size(), 1u);
+  put(*answer, {.end = std::make_shared<AnswerEnd>(AnswerEnd{.sources = std::string(small.bytes, 's')})});
+  answers.look();
+  EXPECT_TRUE(client->complete);
+  EXPECT_EQ(client->numbers.size(), 2u) << "one piece, and that there will be no more";
 }
 
 TEST_F(Resumable, OneThatNeverBeganIsOver) {

@@ -145,7 +145,8 @@ class TakenPool {
  public:
   explicit TakenPool(LongbowStores& stores) {
     for (int i = 0; i < 4; ++i) {
-      stores.post({.name = std::to_string(i)}, {}, [go = go_](const std::stop_token&) { go->wait(); });
+      stores.post({.name = std::to_string(i), .store = std::to_string(i)}, {},
+                  [go = go_](const std::stop_token&) { go->wait(); });
     }
   }
   ~TakenPool() { go_->count_down(); }

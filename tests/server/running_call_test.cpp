@@ -6,11 +6,15 @@
 #include <condition_variable>
 #include <future>
 #include <mutex>
+#include <optional>
 
+#include "server/embedding_call.h"
 #include "server/model_api.h"
 #include "server/native_writer.h"
 #include "server/resumable.h"
+#include "server/retrieval.h"
 #include "server/served_toy.h"
+#include "server/silence.h"
 #include "support/late_device.h"
 
 namespace quarrel {
@@ -32,6 +36,8 @@ class Counting final : public AnswerReceiver {
 
 class RunningCallTest : public test::ServedToy {
  protected:
+  explicit RunningCallTest(ServiceOptions options = {}) : ServedToy(std::move(options)) {}
+
   // An answer to `ask` that is read by `reader_`.
   std::shared_ptr<GenerationCall> start(MakeAsk ask) {
     return start_generation(*service_, record_, service_->find("", {}), std::move(ask),
@@ -61,6 +67,20 @@ TEST_F(RunningCallTest, AWantedStopIsNoFailure) {
   EXPECT_FALSE(reader_->end_->error);
   EXPECT_EQ(record_->facts().error, "");
   EXPECT_EQ(record_->facts().finish_reason, "cancelled");
+}
+
+// Tokens and the end may come in one batch.
+TEST_F(RunningCallTest, WhatCameBeforeAStopIsAnswered) {
+  const auto call = start(endless);
+  write_until([&] { return reader_->events_ > 2; });
+  const std::size_t told = reader_->events_;
+  const std::uint64_t steps = counters().scheduler.steps;
+  EXPECT_TRUE(test::eventually([&] { return counters().scheduler.steps > steps + 20; }));
+  *stopped_ = true;
+  call->cancel();
+  EXPECT_TRUE(test::eventually([&] { return counters().scheduler.finished == counters().scheduler.accepted; }));
+  write_until([&] { return reader_->end_ != nullptr; });
+  EXPECT_GT(reader_->events_, told + 5);
 }
 
 class EveryToken final : public TokenMask {
@@ -223,6 +243,30 @@ class Gate {
   bool open_ = true, reached_ = false;
 };
 
+// Nothing is heard of the best of several until all have ended, however well they are.
+class ImpatientService : public RunningCallTest {
+ protected:
+  ImpatientService() : RunningCallTest({.patience = std::chrono::milliseconds(50)}) {}
+};
+
+TEST_F(ImpatientService, WaitsForTheBestOfSeveral) {
+  const auto call = start([](const LoadedModel& model) {
+    Ask ask = endless(model);
+    ask.best_of = 3;
+    return ask;
+  });
+  write_until([&] { return record_->facts().started.has_value(); });
+  const auto later = [](int times) { return Clock::now() + times * longest_silence(std::chrono::milliseconds(50)); };
+  for (int times = 1; times < 4; ++times) {
+    const std::uint64_t steps = counters().scheduler.steps;
+    write_until([&] { return counters().scheduler.steps > steps + 4; });
+    call->end_if_silent(later(times));
+    EXPECT_EQ(reader_->end_, nullptr);
+  }
+  call->cancel();
+  write_until([&] { return reader_->end_ != nullptr; });
+}
+
 class HangingEngine : public test::ServedToy {
  protected:
   explicit HangingEngine(const std::shared_ptr<Gate>& gate = std::make_shared<Gate>())
@@ -235,40 +279,77 @@ class HangingEngine : public test::ServedToy {
     ServedToy::TearDown();
   }
 
+  // In a step of somebody else's.
+  void hang() {
+    ModelRegistry::Lease lease = service_->registry().acquire_and_wait(service_->find("", {}).name);
+    gate_->set(false);
+    EngineRequest request;
+    request.prompt = {1, 2, 3};
+    request.max_tokens = 1;
+    hanging_.emplace(lease->engine().submit(request));
+    lease.reset();
+    gate_->wait_until_reached();
+  }
+
   const std::shared_ptr<Gate> gate_;
+  std::optional<Engine::Submission> hanging_;
 };
 
+TEST_F(HangingEngine, KeepsNobodyWaitingForVectors) {
+  hang();
+  const auto asked = exchange();
+  start_embedding_call(*service_, asked, service_->find("", {}), {.inputs = {std::string("a")}},
+                       {.respond = [](auto, double) { return http::Response{}; }, .fail = plain_error});
+  http::Exchange::Output output;
+  ASSERT_TRUE(test::eventually([&] { return (output = asked->take()).has_head; }));
+  EXPECT_EQ(output.head.status, 503u);
+  EXPECT_EQ(asked->request().record->facts().code, "timeout");
+  gate_->set(true);
+  finish_text_work();  // what comes in the end is not answered a second time
+  EXPECT_FALSE(asked->take().has_head);
+}
+
 // A device that does not come back keeps its engine's thread; whoever asked is told all the same.
+class EndReader final : public AnswerReceiver {
+ public:
+  void accepted(const ResumePoint&) override {}
+  bool take(std::span<const AnswerEvent> events, const ResumePoint&) override {
+    if (events.back().end != nullptr) end_.set_value(events.back().end);
+    return true;
+  }
+  void expect_timeout() {
+    auto end = end_.get_future();
+    ASSERT_EQ(end.wait_for(std::chrono::minutes(1)), std::future_status::ready);
+    const std::shared_ptr<const AnswerEnd> told = end.get();
+    ASSERT_TRUE(told->error);
+    EXPECT_EQ(told->error->status, 503u);
+    EXPECT_EQ(told->error->code, "timeout");
+  }
+
+ private:
+  std::promise<std::shared_ptr<const AnswerEnd>> end_;
+};
+
 TEST_F(HangingEngine, IsWaitedForNoLongerThanAnyOther) {
-  class Reader final : public AnswerReceiver {
-   public:
-    void accepted(const ResumePoint&) override {}
-    bool take(std::span<const AnswerEvent> events, const ResumePoint&) override {
-      if (events.back().end != nullptr) end.set_value(events.back().end);
-      return true;
-    }
-    std::promise<std::shared_ptr<const AnswerEnd>> end;
-  };
-  const OfferedModel model = service_->find("", {});
-  ModelRegistry::Lease lease = service_->registry().acquire_and_wait(model.name);
-  gate_->set(false);
-  EngineRequest request;
-  request.prompt = {1, 2, 3};
-  request.max_tokens = 1;
-  const Engine::Submission hanging = lease->engine().submit(request);
-  lease.reset();
-  gate_->wait_until_reached();
-  const auto reader = std::make_shared<Reader>();
+  hang();
+  const auto reader = std::make_shared<EndReader>();
   const auto record = service_->new_record({.route = "POST /test"});
-  const auto call = start_generation(*service_, record, model, endless,
+  const auto call = start_generation(*service_, record, service_->find("", {}), endless,
                                      std::make_unique<EventWriter>(reader, EventWriter::Options{}));
-  auto end = reader->end.get_future();
-  ASSERT_EQ(end.wait_for(std::chrono::minutes(1)), std::future_status::ready);
-  const std::shared_ptr<const AnswerEnd> told = end.get();
-  ASSERT_TRUE(told->error);
-  EXPECT_EQ(told->error->status, 503u);
-  EXPECT_EQ(told->error->code, "timeout");
+  reader->expect_timeout();
   EXPECT_EQ(record->facts().error, "unavailable_error");
+}
+
+TEST_F(HangingEngine, KeepsNoQuestionWaitingForItsTexts) {
+  hang();
+  const auto reader = std::make_shared<EndReader>();
+  RetrievalRequest request;
+  request.search.query = "the fox";
+  const auto retrieval = std::make_shared<Retrieval>(*service_, request, LongbowAddress{}, service_->find("", {}));
+  const auto call =
+      start_generation(*service_, service_->new_record({.route = "POST /test"}), service_->find("", {}), endless,
+                       std::make_unique<EventWriter>(reader, EventWriter::Options{}), {.before = retrieval});
+  reader->expect_timeout();
 }
 
 class LostDevice : public test::ServedToy {

@@ -116,7 +116,7 @@ TEST_F(StoreCall, WhoComesWhenTooManyWaitIsRefused) {
   ASSERT_TRUE(test::eventually([&] {
     try {
       for (; taken < kRoom; ++taken) {
-        service_->stores().post({.name = std::to_string(taken)}, {},
+        service_->stores().post({.name = std::to_string(taken), .store = std::to_string(taken)}, {},
                                 [latch = gate.latch](const std::stop_token&) { latch->wait(); });
       }
     } catch (const ApiError& error) {

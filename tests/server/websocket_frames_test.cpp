@@ -145,7 +145,8 @@ TEST(WebSocketQueue, GathersAndEndsWithOneClose) {
 TEST(WebSocketQueue, AReaderThatIsTooSlowIsGivenUp) {
   WebSocket socket(std::make_shared<Request>(), 100, [] {});
   EXPECT_TRUE(socket.send(std::string(1000, 'x')));  // one is taken whatever its size
-  EXPECT_FALSE(socket.send("y"));
+  EXPECT_TRUE(socket.send(std::string(90, 'y')));    // and takes no room from the next
+  EXPECT_FALSE(socket.send(std::string(90, 'y')));
   EXPECT_TRUE(socket.broken());
   EXPECT_FALSE(socket.send("z"));
   EXPECT_EQ(socket.take().frames, "");

@@ -147,6 +147,29 @@ TEST_F(WebSocketTest, NothingSaidForLongClosesIt) {
   EXPECT_TRUE(closed.get().starts_with("\x88"));
 }
 
+TEST_F(WebSocketTest, ABroadcastIsNotAMessage) {
+  serve_one({.websocket_idle_time = std::chrono::milliseconds(100)});
+  const Client client(server_->port());
+  const std::shared_ptr<WebSocket> socket = open(client);
+  std::future<std::string> closed = std::async(std::launch::async, [&] { return client.read_until("\x03\xe8"); });
+  while (closed.wait_for(std::chrono::milliseconds(5)) != std::future_status::ready) socket->broadcast("news");
+  EXPECT_TRUE(closed.get().starts_with("\x81\x04news"));
+}
+
+// It has said goodbye, and hears the rest: whether it lives is not asked any more.
+TEST_F(WebSocketTest, AClientThatHasClosedIsNotPinged) {
+  constexpr std::size_t kLong = 16 << 20;  // no socket's buffers hold it
+  serve_one({.websocket_ping_time = std::chrono::milliseconds(50)});
+  const Client client(server_->port());
+  const std::shared_ptr<WebSocket> socket = open(client);
+  EXPECT_TRUE(socket->send(std::string(kLong, 'x')));
+  client.send(frame(0x88, "\x03\xe8"));
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  const std::string all = client.read_all();
+  EXPECT_EQ(all.size(), 10 + kLong + 4);
+  EXPECT_TRUE(all.ends_with("\x88\x02\x03\xe8"));
+}
+
 TEST_F(WebSocketTest, AReaderThatReadsNothingIsGivenUp) {
   serve_one({.buffered_bytes = 1'000'000, .write_time = std::chrono::milliseconds(200)});
   const Client client(server_->port());

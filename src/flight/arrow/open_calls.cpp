@@ -58,17 +58,22 @@ void OpenCall::wait_for_client() {
   watched_.emplace(calls_->watch_, calls_->message_time_, [this] { cut_connection(peer_, calls_->port_); });
 }
 
+bool OpenCall::enter() {
+  inside_ = calls_->enter(account_);
+  return inside_;
+}
+
 void OpenCall::leave() {
   watched_.reset();
-  if (!std::exchange(left_, true)) calls_->leave(account_);
+  if (std::exchange(inside_, false)) calls_->leave(account_);
 }
 
 Status OpenCalls::StartCall(const arrow::flight::CallInfo&, const arrow::flight::ServerCallContext& context,
                             std::shared_ptr<arrow::flight::ServerMiddleware>* middleware) {
   return without_exceptions([&] {
     const std::uint64_t account = handler_->admit(call_of(context));
-    if (!enter(account)) return MakeFlightError(FlightStatusCode::Unavailable, "too many calls are open already");
     const auto call = std::make_shared<OpenCall>(shared_from_this(), account, read_peer(context.peer()));
+    if (!call->enter()) return MakeFlightError(FlightStatusCode::Unavailable, "too many calls are open already");
     call->wait_for_client();
     *middleware = call;
     return Status::OK();

@@ -47,6 +47,8 @@ class OpenCall final : public arrow::flight::ServerMiddleware {
   OpenCall(std::shared_ptr<OpenCalls> calls, std::uint64_t account, PeerAddress peer);
   ~OpenCall() override { leave(); }
 
+  // False: there is no place for it.
+  bool enter();
   // For a message of it, or until it has taken one of ours: so long as the options say.
   void wait_for_client();
   void work() { watched_.reset(); }
@@ -61,7 +63,7 @@ class OpenCall final : public arrow::flight::ServerMiddleware {
   const std::shared_ptr<OpenCalls> calls_;
   const std::uint64_t account_;
   const PeerAddress peer_;
-  bool left_ = false;
+  bool inside_ = false;
   std::optional<CallWatch::Guard> watched_;
 };
 

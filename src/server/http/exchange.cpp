@@ -57,8 +57,11 @@ bool Exchange::write(std::string_view piece) {
     return false;
   }
   if (state_ != State::streaming) return false;
-  // One piece is taken whatever its size: a client that reads well must not lose its answer's end to a long line.
-  if (!pieces_.empty() && pieces_.size() + piece.size() > most_buffered_) {
+  // One piece is taken whatever its size, and takes no room from those behind it: a client that reads well must not
+  // lose its answer's end to a long line.
+  if (pieces_.empty()) {
+    long_piece_ = piece.size() > most_buffered_ ? piece.size() : 0;
+  } else if (pieces_.size() - long_piece_ + piece.size() > most_buffered_) {
     break_off(lock);
     return false;
   }

@@ -91,6 +91,7 @@ class Exchange {
   bool broken_ = false;
   Response head_;
   std::string pieces_;
+  std::size_t long_piece_ = 0;  // bytes of the first of them, where it alone is more than the buffer
   MakeWebSocketHandler upgrade_;
   std::string protocol_;
   bool woken_ = false;    // and nothing was taken since

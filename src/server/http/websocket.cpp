@@ -32,22 +32,27 @@ bool is_key(std::string_view key) noexcept {
 WebSocket::WebSocket(std::shared_ptr<const Request> request, std::size_t most_buffered, std::function<void()> wake)
     : request_(std::move(request)), most_buffered_(most_buffered), wake_(std::move(wake)) {}
 
-bool WebSocket::send(std::string text) { return append(Opcode::text, text); }
+bool WebSocket::send(std::string text) { return append(Opcode::text, text, true); }
 
-void WebSocket::control(Opcode opcode, std::string_view data) { append(opcode, data); }
+bool WebSocket::broadcast(std::string_view text) { return append(Opcode::text, text, false); }
 
-bool WebSocket::append(Opcode opcode, std::string_view payload) {
+void WebSocket::control(Opcode opcode, std::string_view data) { append(opcode, data, false); }
+
+bool WebSocket::append(Opcode opcode, std::string_view payload, bool is_message) {
   std::unique_lock lock(mutex_);
   if (state_ != State::open) return false;
-  // One frame is taken whatever its size: a client that reads well must not be lost to a long one.
-  const bool broken = !output_.frames.empty() && output_.frames.size() + payload.size() > most_buffered_;
+  // One frame is taken whatever its size, and takes no room from those behind it: a client that reads well must not be
+  // lost to a long one.
+  const bool first = output_.frames.empty();
+  if (first) long_frame_ = payload.size() > most_buffered_ ? payload.size() : 0;
+  const bool broken = !first && output_.frames.size() - long_frame_ + payload.size() > most_buffered_;
   if (broken) {
     broken_ = true;
     state_ = State::closed;
     output_ = {};
   } else {
     append_frame(output_.frames, opcode, payload);
-    output_.has_message |= opcode == Opcode::text;
+    output_.has_message |= is_message;
     // One call for however much gathers until the connection takes it.
     if (woken_) return true;
   }
@@ -69,6 +74,7 @@ void WebSocket::wake(std::unique_lock<std::mutex>& lock) {
 
 void WebSocket::close(CloseCode code, std::string_view reason) {
   std::unique_lock lock(mutex_);
+  if (state_ == State::closing && output_.closing && !woken_) return wake(lock);  // nobody could be told at first
   if (state_ != State::open) return;
   append_close_frame(output_.frames, code, reason);
   state_ = State::closing;

@@ -46,6 +46,8 @@ class WebSocket {
   // A text message; valid UTF-8. False: it will not arrive, since the WebSocket is closed or about to be, or because
   // the client reads so slowly that what waits for it has outgrown its buffer: then the connection is cut.
   bool send(std::string text);
+  // The same for what nobody asked for: a connection with nothing else is idle.
+  bool broadcast(std::string_view text);
   // After what was sent before. A reason longer than a frame of this kind may hold is cut. The first call counts.
   void close(CloseCode code, std::string_view reason);
 
@@ -77,9 +79,10 @@ class WebSocket {
   State state_ = State::open;
   bool broken_ = false;
   Output output_;
-  bool woken_ = false;  // and nothing was taken since
+  std::size_t long_frame_ = 0;  // bytes of the first in the output, where it alone is more than the buffer
+  bool woken_ = false;          // and nothing was taken since
 
-  bool append(Opcode opcode, std::string_view payload);
+  bool append(Opcode opcode, std::string_view payload, bool is_message);
   void wake(std::unique_lock<std::mutex>& lock);
 };
 

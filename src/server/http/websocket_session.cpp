@@ -53,8 +53,6 @@ asio::awaitable<void> WebSocketSession::run(std::string protocol, Headers header
     log_unexpected(log_, "a WebSocket", error);
     transport_->close();
   }
-  ping_.cancel();
-  idle_.cancel();
   socket_->end();
   tell_closed();
   try {
@@ -80,6 +78,8 @@ asio::awaitable<void> WebSocketSession::speak(std::string head) {
     transport_->close();  // which ends the writer too
   }
   reading_ = false;
+  ping_.cancel();  // nobody would hear the answer; what still goes out has its own time
+  idle_.cancel();
   wake();
   error_code unused;
   if (writing_) co_await written_.async_wait(asio::redirect_error(asio::use_awaitable, unused));
@@ -214,7 +214,7 @@ void WebSocketSession::keep_alive() {
   ping_.expires_after(limits_.websocket_ping_time);
   ping_.async_wait([weak = weak_from_this(), asked = !std::exchange(heard_, false)](error_code error) {
     const std::shared_ptr<WebSocketSession> self = weak.lock();
-    if (error || self == nullptr) return;
+    if (error || self == nullptr || !self->reading_) return;
     if (asked && !self->heard_) return self->transport_->close();
     if (!self->heard_) self->socket_->control(Opcode::ping, {});
     self->keep_alive();
@@ -226,7 +226,7 @@ void WebSocketSession::close_when_idle() {
   idle_.expires_at(last_message_ + limits_.websocket_idle_time);
   idle_.async_wait([weak = weak_from_this()](error_code error) {
     const std::shared_ptr<WebSocketSession> self = weak.lock();
-    if (error || self == nullptr) return;
+    if (error || self == nullptr || !self->reading_) return;
     if (std::chrono::steady_clock::now() - self->last_message_ >= self->limits_.websocket_idle_time) {
       self->socket_->close(CloseCode::normal, "nothing was said for a long time");
     } else {
