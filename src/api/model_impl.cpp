@@ -12,7 +12,7 @@ void end_elsewhere(std::unique_ptr<LoadedModel> model) noexcept {
   LoadedModel* const ending = model.release();
   try {
     std::thread([ending] { delete ending; }).detach();
-  } catch (const std::system_error&) {
+  } catch (const std::exception&) {
     return;
   }
 }

@@ -31,7 +31,7 @@ constexpr std::int32_t kDefaultSequences = 64;
 // Whole blocks for each text that runs at once; the long prompt's text comes on top.
 std::int64_t default_cache_tokens(const LoadSettings& load, std::int32_t sequences) {
   constexpr std::int32_t kBlockTokens = 16;  // of the host's backends; the executor rounds up to its own
-  const auto whole = [](std::int64_t tokens) { return std::int64_t{blocks_for(tokens, kBlockTokens)} * kBlockTokens; };
+  const auto whole = [](std::int64_t tokens) { return blocks_for(tokens, kBlockTokens) * kBlockTokens; };
   const std::int64_t texts = sequences * whole(longest_ordinary_text(load));
   return load.long_prompt > 0 ? texts + whole(longest_text(load)) : texts;
 }

@@ -73,6 +73,9 @@ ThreadPool::ThreadPool(const ThreadOptions& options, CpuTopology topology)
     const std::size_t made = threads_.size();
     stop();
     fail(ErrorKind::out_of_memory, "the system allows {} threads, not {}: {}", made + 1, workers_, error.what());
+  } catch (...) {
+    stop();
+    throw;
   }
 }
 

@@ -101,6 +101,8 @@ class Engine {
   // How long it has had something to do without getting on with it: no layer begun, no event taken. Zero while it has
   // nothing to do. Waits for nobody.
   Clock::duration silent_for() const noexcept;
+  // No request can be served any more: its file was cut short, or its device is lost. Waits for nobody.
+  bool broken() const noexcept { return is_broken_; }
   EngineCounters counters() const;
   Observations observe() const;  // as of the last steps
   void watch_times(bool on);     // of ops, in `observe`; starts them at zero
@@ -144,6 +146,7 @@ class Engine {
   std::uint64_t failed_steps_ = 0;
   std::uint64_t tokens_ = 0;
   std::optional<Error> broken_;  // why no request can be served any more
+  std::atomic<bool> is_broken_ = false;
   bool stopping_ = false;
   bool draining_ = false;
   std::int64_t drain_until_us_ = 0;  // 0: without end

@@ -180,6 +180,7 @@ void Engine::give_up(StepBuilder& failed, std::unique_lock<std::mutex>& lock) {
   const bool lost = executor_->device_lost();
   if (!broken_ && (lost || executor_->file().cut_short())) {
     broken_.emplace(lost ? ErrorKind::device_lost : ErrorKind::bad_file, why);
+    is_broken_ = true;
     cancel_everything(FinishReason::failed, why);
   } else if (!again) {
     failures_in_a_row_ = 0;

@@ -51,13 +51,13 @@ class Planner {
                     .repack = options_.repack};
     const std::int32_t block = backend_->block_tokens();
     for (const KvGroup& group : model_->kv_groups()) {
-      const std::int64_t all = std::int64_t{blocks_for(context, block)} * options_.sequences;
+      const std::int64_t all = blocks_for(context, block) * options_.sequences;
       // Each sequence may leave its last block half empty.
-      const std::int64_t asked = blocks_for(options_.cache_tokens, block) + std::int64_t{options_.sequences};
+      const std::int64_t asked = blocks_for(options_.cache_tokens, block) + options_.sequences;
       const std::int64_t whole = options_.cache_tokens > 0 ? asked : all;
       // A window frees what it has left behind: beside the rows of one step only its own length is held.
       const std::int64_t live =
-          std::int64_t{blocks_for(group.window, block) + 2} * options_.sequences + blocks_for(plan.limits.rows, block);
+          (blocks_for(group.window, block) + 2) * options_.sequences + blocks_for(plan.limits.rows, block);
       const std::int64_t blocks = group.window > 0 ? std::min(whole, live) : whole;
       if (blocks > (1 << 30)) fail(ErrorKind::out_of_memory, "a context of {} tokens is beyond any memory", context);
       plan.blocks.push_back(static_cast<std::int32_t>(blocks));
@@ -88,7 +88,7 @@ class Planner {
   std::int32_t largest_context(std::int32_t most, Fits&& fits) const {
     const std::int32_t block = backend_->block_tokens();
     std::int32_t low = 0;
-    std::int32_t high = blocks_for(most, block);
+    auto high = static_cast<std::int32_t>(blocks_for(most, block));
     while (low < high) {
       const std::int32_t middle = low + (high - low + 1) / 2;
       if (fits(at(std::min(middle * block, most)))) {

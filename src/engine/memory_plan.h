@@ -68,8 +68,8 @@ struct MemoryPlan {
 inline double mebibytes(std::uint64_t bytes) noexcept { return static_cast<double>(bytes) / (1024.0 * 1024.0); }
 
 // How many blocks hold this many tokens.
-inline std::int32_t blocks_for(std::int64_t tokens, std::int32_t block_tokens) noexcept {
-  return static_cast<std::int32_t>((tokens + block_tokens - 1) / block_tokens);
+inline std::int64_t blocks_for(std::int64_t tokens, std::int32_t block_tokens) noexcept {
+  return (tokens + block_tokens - 1) / block_tokens;
 }
 
 // The options to make a backend for that plan.

@@ -5,7 +5,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -25,9 +27,13 @@ class StepBuilder {
   std::string failure;               // why it failed
   bool may_succeed_smaller = false;  // after that failure
 
-  void fail(std::string why, bool may_succeed) noexcept {
-    failure.swap(why);
+  void fail(std::string_view why, bool may_succeed) noexcept {
     may_succeed_smaller = may_succeed;
+    try {
+      failure = why;
+    } catch (const std::bad_alloc&) {
+      failure.clear();  // there is no memory even to say so
+    }
   }
 
   // Makes the step of `plan`. What it points to lives in the plan, in the jobs and here.

@@ -48,8 +48,9 @@ Scheduler::Scheduler(const SchedulerConfig& config)
     step.block_copies.reserve(copies);
     step.slot_copies.reserve(sequences);
   }
-  block_copies_.reserve(copies);
-  slot_copies_.reserve(sequences);
+  // Those of the steps in flight come back to them when a step is given up.
+  block_copies_.reserve(2 * copies);
+  slot_copies_.reserve(2 * sequences);
   for (std::int32_t lane = lane_count_; lane > 0; --lane) free_lanes_.push_back(lane - 1);
 }
 

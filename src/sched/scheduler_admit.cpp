@@ -100,8 +100,11 @@ Scheduler::Start Scheduler::start_of(const Branch& branch) {
     const BlockPool& slots = cache_.slots();
     if (slots.idle(cache_.snapshot_of(start.match.node)) && slots.available() < 2) start.match = {};
   }
+  // Who was preempted often waits for room for its whole answer. Where only the context bounds that, the room of the
+  // whole cache would be waited for: as much as it has written already has to do.
   const bool patient = branch.preemptions >= kPatience;
-  const std::int32_t rest = patient ? job.max_tokens - branch.generated : 1;
+  const std::int32_t likely = job.open_ended ? std::max(kTokenRoom, branch.generated) : longest_;
+  const std::int32_t rest = patient ? std::min(job.max_tokens - branch.generated, likely) : 1;
   start.end = std::min(longest_, branch.length() + std::min(rest, longest_));
   return start;
 }

@@ -160,7 +160,9 @@ void Generation::State::note_times(const TokenEvent& event) {
 // False: there was no memory for them.
 bool Generation::State::keep(std::span<TokenEvent> events) noexcept {
   try {
-    pending_.reserve(std::max(pending_.capacity(), pending_.size() + events.size()));
+    // Twice as much each time: a reader that is late must not cost the engine a copy of all for every token.
+    const std::size_t wanted = pending_.size() + events.size();
+    if (wanted > pending_.capacity()) pending_.reserve(std::max(2 * pending_.capacity(), wanted));
     for (TokenEvent& event : events) pending_.push_back(std::move(event));
     return true;
   } catch (const std::bad_alloc&) {

@@ -33,7 +33,7 @@ void end_model(std::unique_ptr<LoadedModel> model, const std::function<void(std:
     LoadedModel* const ending = model.release();
     try {
       std::thread([ending] { delete ending; }).detach();
-    } catch (const std::system_error&) {
+    } catch (const std::exception&) {
       // Without a thread it stays where it is: better than an engine that waits for itself.
     }
   }

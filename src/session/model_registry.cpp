@@ -53,6 +53,9 @@ std::uint64_t RegistryCore::acquire(const std::string& name, ModelRegistry::OnAc
       waiter.error = cancelled(name);
     } else {
       Slot& slot = slots_[name];
+      // One that cannot serve anybody any more is loaded again; there may be a whole file by now.
+      const bool broken = slot.resident != nullptr && slot.resident->model->engine().broken();
+      if (broken && !slot.blocked && !has_job(name)) detach(*slot.resident);
       if (slot.resident == nullptr || slot.blocked) {
         if (slot.resident == nullptr && !has_job(name)) {
           std::list<Job> load = new_job(Job::Kind::load, name);

@@ -81,11 +81,6 @@ void PartialBlob::restart() {
   bytes_ = 0;
 }
 
-void PartialBlob::discard() {
-  ::unlink(path_.c_str());
-  bytes_ = 0;
-}
-
 void PartialBlob::sync() {
   if (::fsync(descriptor_) != 0) refuse(errno);
 }

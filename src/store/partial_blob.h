@@ -23,8 +23,9 @@ class PartialBlob {
   const std::filesystem::path& path() const noexcept { return path_; }
   void append(std::span<const std::byte> bytes);
   void restart();  // from nothing
-  void discard();  // it is not what it should be
-  void sync();     // to the disk; who moves it away still holds it
+  // It is not what it should be, and goes with this; until then nobody else can have it.
+  void discard() noexcept { bytes_ = 0; }
+  void sync();  // to the disk; who moves it away still holds it
 
   // Removes those that nobody has gone on with for a week.
   static void clean_up(const std::filesystem::path& folder);

@@ -77,7 +77,9 @@ class PartialFolder {
       }
       path_ = name;
       fd_ = ::open((path_ / kLockName).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-      if (fd_ >= 0 && ::flock(fd_, LOCK_EX | LOCK_NB) == 0 && still_there()) return;
+      // A file system without locks has nobody who would clean up.
+      const bool locked = fd_ >= 0 && (::flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK);
+      if (locked && still_there()) return;
       // Another process cleaned up between our two steps.
       remove();
     }

@@ -49,19 +49,25 @@ std::string model_name_of(std::string name) {
   return name;
 }
 
+constexpr int kAttempts = 16;
+
 // A hard link where that can be, so that it does not depend on the other name; else a symbolic one. It takes the place
 // of what was there at once.
 void link_file(const fs::path& source, const fs::path& target, bool hard) {
   const fs::path pending = target.parent_path() / fmt::format(".{}.link", target.filename().string());
   std::error_code fault;
-  fs::remove(pending, fault);
-  fault.clear();
-  if (hard) fs::create_hard_link(source, pending, fault);
-  if (!hard || fault) {
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    fs::remove(pending, fault);
     fault.clear();
-    fs::create_symlink(fs::absolute(source), pending, fault);
+    if (hard) fs::create_hard_link(source, pending, fault);
+    if (!hard || fault) {
+      fault.clear();
+      fs::create_symlink(fs::absolute(source), pending, fault);
+    }
+    if (!fault) fs::rename(pending, target, fault);
+    // Somebody else links to the same name at the same time: one of both comes first.
+    if (fault != std::errc::file_exists && fault != std::errc::no_such_file_or_directory) break;
   }
-  if (!fault) fs::rename(pending, target, fault);
   if (fault) {
     const std::string why = fault.message();
     fs::remove(pending, fault);

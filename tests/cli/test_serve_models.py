@@ -232,8 +232,7 @@ class Faults(ModelTest):
         self.assertEqual(list(refused), ["error"])
         self.assertEqual(self.server.request("GET", "/healthz")[0], 200)
         self.put(self.first)
-        self.assertEqual(self.control("toy", "load", reload=True)[0], 200)
-        self.assertEqual(self.text("the fox"), expected)
+        self.assertEqual(self.text("the fox"), expected, "nobody has to ask for a reload")
 
     def test_kill_9_of_a_client_ends_only_its_request(self):
         log = self.path("killed.log")

@@ -118,6 +118,28 @@ TEST(SchedulerAdmit, WhoWasPreemptedTwiceWaitsForRoomForItsWholeAnswer) {
   driver.expect_all_free();
 }
 
+// Room for a whole context it would have only alone.
+TEST(SchedulerAdmit, AnAnswerWithoutABoundWaitsForWhatItIsLikelyToNeed) {
+  SchedulerConfig config = dense(64, 2);
+  config.ageing_us = 1'000'000'000;
+  Driver driver(config);
+  const RequestId other = driver.submit({.prompt = tokens_from(0, 8), .max_tokens = 40});
+  const RequestId patient =
+      driver.submit({.prompt = tokens_from(100, 8), .max_tokens = -1, .priority = Priority::batch});
+  driver.step();
+  for (int i = 0; i < 2; ++i) {
+    while (driver.rows_of(patient) == 0) ASSERT_TRUE(driver.step());
+    driver.submit({.prompt = tokens_from(200, 8), .max_tokens = 1});
+    driver.step();
+    EXPECT_EQ(driver.rows_of(patient), 0);
+  }
+  EXPECT_EQ(driver.scheduler.counters().preemptions, 2U);
+  while (driver.rows_of(patient) == 0) ASSERT_TRUE(driver.step());
+  EXPECT_LT(driver.tokens_of(other), 40) << "it runs beside the other one";
+  driver.run();
+  driver.expect_all_free();
+}
+
 TEST(SchedulerAdmit, OnlyOneRunsExemptAtATime) {
   SchedulerConfig config = dense(64, 2);
   config.ageing_us = 1'000'000'000;
