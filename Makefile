@@ -18,7 +18,7 @@ FIXED_LAYOUT := $(shell setarch -R true 2> /dev/null && echo setarch -R)
 # CUDA is compiled for those who ask for it: QUARREL_CUDA=1.
 TEST_CUDA := $(if $(filter 1,$(QUARREL_CUDA)),test-cuda)
 
-.PHONY: help setup setup-format setup-lint setup-web pull build man pgo shared run serve page test-page openapi check test test-release test-asan test-tsan \
+.PHONY: help setup setup-format setup-lint setup-web pull build man pgo shared run serve page test-page openapi check test test-sanitizers test-release test-asan test-tsan \
   test-cuda cross flight bench bench-server bench-flight soak format check-style lint clean
 
 help:  ## this list
@@ -83,8 +83,11 @@ check: check-style build/release/build.ninja  ## the layout, the house rules, th
 	@ninja -C build/release -j $(JOBS) tests_unit tests_ops 1>&2
 	@ctest --test-dir build/release --output-on-failure --no-tests=error -L '^(unit|ops)$$' -j $(JOBS)
 
-test: test-release test-page test-asan test-tsan $(TEST_CUDA)  ## every test, the page's too, then with sanitizers; CUDA's with QUARREL_CUDA=1
+test: test-release test-page $(TEST_CUDA)  ## every test, the page's too; CUDA's with QUARREL_CUDA=1
 	@echo 'All tests passed.'
+
+test-sanitizers: test-asan test-tsan  ## those that sanitizers can run, under AddressSanitizer, UBSan and ThreadSanitizer
+	@echo 'All tests passed under sanitizers.'
 
 bench:  ## kernels, models of each weight type, the default model: build/bench; TYPES="Q4_0 …"
 	@scripts/setup
