@@ -2,6 +2,8 @@
 import { createCore } from "./core/core.ts";
 import { keptTheme } from "./core/settings.ts";
 import { App } from "./ui/app.ts";
+import { element, replace } from "./ui/dom.ts";
+import { reason } from "./ui/page.ts";
 import { applyTheme } from "./ui/theme.ts";
 
 const root = document.getElementById("app");
@@ -11,4 +13,9 @@ try {
 } catch {
   // The browser allows no storage: the system's theme it is.
 }
-new App(await createCore(), root);
+try {
+  new App(await createCore(), root);
+} catch (failure) {
+  const sentence = `The page could not start (${reason(failure).replace(/\.$/, "")}). Load it again; if that does not help, try a private window.`;
+  replace(root, element("p", { class: "splash", role: "alert" }, sentence));
+}

@@ -45,6 +45,8 @@ export interface AnswerReceiver {
 
 export interface AnswerHandle {
   stop(): void;
+  /** Nothing more of it is wanted here; the server goes on with it, for another tab. */
+  leave(): void;
 }
 
 const reasons: Readonly<Record<string, FinishReason>> = { stop: "stop", length: "length", context: "context", cancelled: "cancelled" };

@@ -72,6 +72,7 @@ export class ServerConnection implements Connection {
   private socket: SocketLike | null = null;
   private opened = false;
   private attempt = 0; // since the server last said something
+  private connects = 0; // the number of the newest attempt
   private withoutKey = false; // it wants a key and has none: there is no use in trying
   private refusedSockets = 0;
   private byEvents = 0; // answers that run by server-sent events
@@ -98,9 +99,10 @@ export class ServerConnection implements Connection {
 
   ask(body: Record<string, unknown>, receiver: AnswerReceiver, resume: string | null): AnswerHandle {
     const resumable = { ...body, resume: true };
-    if (this.withoutKey) {
+    // One that runs in the server already waits for the key.
+    if (this.withoutKey && resume === null) {
       queueMicrotask(() => receiver.failed(keyNeeded()));
-      return { stop: () => undefined };
+      return { stop: () => undefined, leave: () => undefined };
     }
     const long = resume === null && isLong(resumable);
     if (!long && this.status.get().transport === "websocket") return this.answers.ask(resumable, receiver, resume);
@@ -110,30 +112,36 @@ export class ServerConnection implements Connection {
   private askByEvents(body: unknown, receiver: AnswerReceiver, resume: string | null): AnswerHandle {
     this.byEvents += 1;
     this.showAnswers();
+    let isOver = false;
     const over = (): void => {
+      if (isOver) return;
+      isOver = true;
       this.byEvents -= 1;
       this.showAnswers();
     };
-    return streamAnswer(this.api, body, {
+    const handle = streamAnswer(this.api, body, {
       news: (news) => receiver.news(news),
       piece: (piece) => receiver.piece(piece),
       lost: () => receiver.lost(),
       end: (end) => { over(); receiver.end(end); },
       failed: (failure) => { over(); receiver.failed(failure); },
     }, resume);
+    return { stop: () => handle.stop(), leave: () => { over(); handle.leave(); } };
   }
 
   // ---- Attempts ----
 
   private connect(): void {
+    const number = ++this.connects;
     this.withoutKey = false;
+    this.closeSocket();
     this.show({ state: "connecting", retryAt: null, reason: "" });
     let socket: SocketLike;
     const key = this.keys.current();
     try {
       socket = this.openSocket(protocolsFor(key));
     } catch {
-      void this.attemptFailed();
+      void this.attemptFailed(number);
       return;
     }
     this.socket = socket;
@@ -165,20 +173,22 @@ export class ServerConnection implements Connection {
     if (code === tooBig) this.answers.moveUnheard((...answer) => this.askByEvents(...answer));
     this.answers.disconnected();
     if (this.opened) this.waitForRetry("The connection was lost.");
-    else void this.attemptFailed();
+    else void this.attemptFailed(this.connects);
   }
 
   /** Why a socket could not be opened the browser does not say: an ordinary request tells. */
-  private async attemptFailed(): Promise<void> {
+  private async attemptFailed(number: number): Promise<void> {
     const key = this.keys.current();
     try {
-      await this.api.json("/api/models");
+      await this.probe();
       this.keys.accept(key);
+      if (number !== this.connects) return; // a newer attempt knows better
     } catch (error) {
+      if (number !== this.connects) return;
       const { code, message, retryAfter } = asFailure(error).error;
       if (code === "KEY_NEEDED") {
         this.withoutKey = true;
-        this.answers.failAll(keyNeeded());
+        this.answers.failUnheard(keyNeeded());
         this.show({ state: "disconnected", retryAt: null, reason: "The server needs a key." }); return;
       }
       this.waitForRetry(code === "CONNECTION_LOST" ? "The server cannot be reached." : message, retryAfter); return;
@@ -186,6 +196,17 @@ export class ServerConnection implements Connection {
     this.refusedSockets += 1;
     if (this.refusedSockets < socketAttempts) { this.waitForRetry("WebSockets are blocked."); return; }
     this.useEvents();
+  }
+
+  /** Whether the server answers by HTTP, within the time of an attempt. */
+  private async probe(): Promise<void> {
+    const abort = new AbortController();
+    const timer = setTimeout(() => abort.abort(), openTime);
+    try {
+      await this.api.json("/api/models", { signal: abort.signal });
+    } finally {
+      clearTimeout(timer);
+    }
   }
 
   private waitForRetry(reason: string, retryAfter: number | null = null): void {
@@ -197,16 +218,19 @@ export class ServerConnection implements Connection {
   }
 
   private restart(): void {
-    const { socket } = this;
-    this.socket = null;
     this.clearRetry();
-    this.clearQuiet();
     this.attempt = 0;
-    if (socket !== null) {
-      socket.close();
-      this.answers.disconnected();
-    }
     this.connect();
+  }
+
+  /** Another one takes its place. */
+  private closeSocket(): void {
+    const { socket } = this;
+    if (socket === null) return;
+    this.socket = null;
+    this.clearQuiet();
+    socket.close();
+    this.answers.disconnected();
   }
 
   // ---- Server-sent events in the socket's place ----
@@ -221,12 +245,15 @@ export class ServerConnection implements Connection {
 
   private probeEvents(): void {
     this.clearRetry();
+    const number = this.connects;
     this.retryTimer = setTimeout(() => {
-      this.api.call("/api/models").then(() => {
+      this.probe().then(() => {
+        if (number !== this.connects) return;
         this.show({ state: "connected", reason: "" });
         this.showAnswers();
         this.probeEvents();
       }, (error: unknown) => {
+        if (number !== this.connects) return;
         // Perhaps WebSockets get through when the server is back.
         this.refusedSockets = 0;
         this.show({ transport: "websocket" });

@@ -19,6 +19,17 @@ const saveEvery = 1000;
 const mostHits = 200;
 const longestTitle = 60;
 
+export interface OwnWriting {
+  writes(messageId: string): boolean;
+  /** Another tab has more of it: what this one still gets is not wanted. */
+  giveUp(messageId: string): void;
+}
+
+/** Whether what another tab saved of an answer takes the place of what this tab writes. */
+function isFurther(kept: StoredMessage, own: StoredMessage): boolean {
+  return kept.text.length > own.text.length || (kept.state === "complete" && kept.text.length === own.text.length);
+}
+
 function titleOf(text: string): string {
   const line = text.trim().split("\n")[0]?.trim() ?? "";
   const characters = Array.from(line);
@@ -30,7 +41,9 @@ export class Conversations implements ConversationStore {
   readonly changes = new Emitter<ConversationChange>();
   /** An answer that is being written, but not by this tab; somebody should find out whether another one does. */
   readonly orphans = new Emitter<StoredMessage>();
-  readonly removed = new Emitter<readonly string[]>();
+  readonly removed = new Emitter<readonly string[]>(); // here or by another tab
+  /** Answers that this tab writes; who writes them sets it. */
+  writing: OwnWriting = { writes: () => false, giveUp: () => undefined };
   readonly keeper: Keeper;
   private readonly database: Database;
   private readonly newId: () => string;
@@ -57,12 +70,16 @@ export class Conversations implements ConversationStore {
     for (const record of all) {
       if (!forgotten.includes(record.id)) this.records.set(record.id, record);
     }
-    if (forgotten.length > 0) await this.keeper.remove(forgotten);
+    if (forgotten.length > 0) await this.forget(forgotten);
     this.showList();
   }
 
   get(id: string): StoredConversation | null {
     return this.records.get(id) ?? this.drafts.get(id) ?? null;
+  }
+
+  has(id: string): boolean {
+    return this.get(id)?.deletedAt === null;
   }
 
   create(model: string | null): Conversation {
@@ -204,7 +221,9 @@ export class Conversations implements ConversationStore {
 
   /** Takes over what was imported; false: it is here already. */
   takeOver(record: StoredConversation, messages: readonly StoredMessage[]): boolean {
-    if (this.records.get(record.id)?.deletedAt === null) return false;
+    if (this.has(record.id)) return false;
+    // What was deleted and not forgotten yet makes room: its messages have other ids than those that come back.
+    if (this.records.has(record.id)) void this.forget([record.id]);
     this.records.set(record.id, record);
     const tree = new MessageTree();
     for (const message of messages) {
@@ -212,7 +231,6 @@ export class Conversations implements ConversationStore {
       this.keeper.keepMessage(message);
     }
     this.trees.set(record.id, tree);
-    // What was deleted and not forgotten yet makes room for what comes back.
     this.keeper.updateConversation(record.id, (kept) => (kept !== null && kept.deletedAt === null ? kept : record));
     this.showList();
     return true;
@@ -253,7 +271,7 @@ export class Conversations implements ConversationStore {
       // One that was imported meanwhile is another, and stays.
       const gone = ids.filter((id) => this.records.get(id)?.deletedAt === now);
       for (const id of gone) this.drop(id);
-      void this.keeper.flush().then(() => this.keeper.remove(gone));
+      void this.keeper.flush().then(() => this.forget(gone));
     }, undoTime);
     return () => {
       if (undone) return;
@@ -262,6 +280,11 @@ export class Conversations implements ConversationStore {
       for (const id of ids) this.update(id, (record) => ({ ...record, deletedAt: null }));
       this.showList();
     };
+  }
+
+  /** A removal that fails is tried again when the page is next opened. */
+  private async forget(ids: readonly string[]): Promise<void> {
+    await this.keeper.remove(ids).catch(() => undefined);
   }
 
   private drop(id: string): void {
@@ -278,7 +301,11 @@ export class Conversations implements ConversationStore {
 
   private async hear(news: TabNews): Promise<void> {
     if (news.kind === "removed") {
-      for (const id of news.conversations) this.drop(id);
+      for (const id of news.conversations) {
+        const wasThere = this.has(id);
+        this.drop(id);
+        if (wasThere) this.tellGone(id);
+      }
       this.showList();
     } else if (news.kind === "saved") {
       for (const id of news.conversations) await this.readRecord(id);
@@ -287,22 +314,38 @@ export class Conversations implements ConversationStore {
     }
   }
 
+  private tellGone(id: string): void {
+    this.removed.emit([id]);
+    this.changes.emit({ kind: "gone", conversationId: id });
+  }
+
   private async readRecord(id: string): Promise<void> {
     const kept = this.keeper.withUpdates(id, await this.database.updateConversation(id, () => null));
     if (kept === null) return;
     const before = this.records.get(id);
     this.records.set(id, kept);
+    if (before?.deletedAt === null && kept.deletedAt !== null) this.tellGone(id);
     if (JSON.stringify(before?.selected) !== JSON.stringify(kept.selected)) this.changes.emit({ kind: "path", conversationId: id });
   }
 
-  private async readMessage(conversationId: string, id: string): Promise<void> {
+  /** Takes what is kept of a message, unless this tab has more of it. */
+  async readMessage(conversationId: string, id: string): Promise<void> {
     const tree = this.trees.get(conversationId);
     if (tree === undefined) return;
     const kept = await this.database.message(id);
-    if (kept === null || this.keeper.holds(id)) return;
-    const before = tree.get(id)?.state;
+    if (kept === null) return;
+    const own = tree.get(id);
+    const before = own?.state;
+    const isWriter = this.writing.writes(id);
+    if (isWriter) {
+      if (own !== null && !isFurther(kept, own)) return;
+      this.keeper.letGo(id);
+      this.writing.giveUp(id);
+    } else if (this.keeper.holds(id)) {
+      return;
+    }
     const isNew = tree.put(kept);
-    if (kept.state === "writing" && before !== "writing") this.orphans.emit(kept);
+    if (kept.state === "writing" && (isWriter || before !== "writing")) this.orphans.emit(kept);
     this.changes.emit(isNew ? { kind: "path", conversationId } : { kind: "message", conversationId, messageId: id });
   }
 }

@@ -97,6 +97,6 @@ export async function createCore(): Promise<Core> {
     dashboard: createDashboard(connection),
     benchmark: createBenchmark(connection),
     embeddings: createEmbeddings(api),
-    transfer: createTransfer(conversations),
+    transfer: createTransfer(conversations, newId),
   };
 }

@@ -91,6 +91,11 @@ class EventStreamAnswer {
     this.receiver.end({ reason: "cancelled", generatedTokens: 0, promptTokens: 0, tokensPerSecond: 0 });
   }
 
+  leave(): void {
+    this.over = true;
+    this.abort.abort();
+  }
+
   async run(): Promise<void> {
     while (!this.over) {
       try {
@@ -169,5 +174,5 @@ class EventStreamAnswer {
 export function streamAnswer(api: Api, body: unknown, receiver: AnswerReceiver, resume: string | null): AnswerHandle {
   const answer = new EventStreamAnswer(api, body, receiver, resume);
   void answer.run();
-  return { stop: () => answer.stop() };
+  return { stop: () => answer.stop(), leave: () => answer.leave() };
 }

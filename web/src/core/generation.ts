@@ -10,7 +10,7 @@ import type { StoredMessage } from "./records.ts";
 import { asRetrievalFailure, retrievalField, retrievalProblem } from "./retrieval.ts";
 import { requestFields } from "./settings.ts";
 import type { Tabs } from "./tabs.ts";
-import type { Chat, Message, RunningAnswer, Settings, SettingsStore } from "./types.ts";
+import type { Chat, Message, RequestError, RunningAnswer, Settings, SettingsStore } from "./types.ts";
 
 /** The running answer's figures are shown so often. */
 const showEvery = 200;
@@ -39,6 +39,12 @@ export function requestMessages(line: readonly Message[], systemPrompt: string):
   return systemPrompt.trim() === "" ? messages : [{ role: "system", content: systemPrompt }, ...messages];
 }
 
+/** What had come before an answer was cut off is no failure: it can be gone on with. */
+function endOf(message: Message | null, error: RequestError): Partial<StoredMessage> {
+  const isCut = message !== null && message.text !== "" && (error.code === "CONNECTION_LOST" || error.code === "ANSWER_LOST");
+  return { ...(isCut ? { state: "interrupted", error: null } : { state: "failed", error }), finishReason: "error", resume: null };
+}
+
 export class ChatController implements Chat {
   readonly running = new Cell<ReadonlyMap<string, RunningAnswer>>(new Map());
   private readonly source: AnswerSource;
@@ -61,19 +67,21 @@ export class ChatController implements Chat {
       takeUp: (message) => this.takeUp(message),
       changed: () => this.showAll(),
     });
+    this.conversations.writing = { writes: (id) => this.writes(id), giveUp: (id) => this.giveUp(id) };
     this.conversations.removed.on((ids) => ids.forEach((id) => this.stop(id)));
   }
 
   async send(conversationId: string, text: string): Promise<void> {
     await this.conversations.open(conversationId);
-    if (this.isBusy(conversationId)) return;
+    this.refuseWhereNoneCanRun(conversationId);
     const parentId = this.conversations.path(conversationId).at(-1)?.message.id ?? null;
     this.ask(conversationId, this.newMessage(conversationId, parentId, "user", text));
   }
 
   async regenerate(conversationId: string, messageId: string): Promise<void> {
     await this.conversations.open(conversationId);
-    const message = this.free(conversationId, messageId);
+    this.refuseWhereNoneCanRun(conversationId);
+    const message = this.conversations.message(conversationId, messageId);
     if (message?.role !== "assistant") return;
     const answer = this.newAnswer(conversationId, message.parentId);
     this.conversations.add(conversationId, [answer]);
@@ -82,7 +90,8 @@ export class ChatController implements Chat {
 
   async continueAnswer(conversationId: string, messageId: string): Promise<void> {
     await this.conversations.open(conversationId);
-    const message = this.free(conversationId, messageId);
+    this.refuseWhereNoneCanRun(conversationId);
+    const message = this.conversations.message(conversationId, messageId);
     if (message?.role !== "assistant") return;
     const model = this.models.offered(message.model);
     this.conversations.change(conversationId, messageId, { state: "writing", model, finishReason: null, error: null, resume: null });
@@ -91,7 +100,8 @@ export class ChatController implements Chat {
 
   async edit(conversationId: string, messageId: string, text: string): Promise<void> {
     await this.conversations.open(conversationId);
-    const message = this.free(conversationId, messageId);
+    this.refuseWhereNoneCanRun(conversationId);
+    const message = this.conversations.message(conversationId, messageId);
     if (message === null) return;
     if (message.role === "user") {
       this.ask(conversationId, this.newMessage(conversationId, message.parentId, "user", text));
@@ -103,7 +113,8 @@ export class ChatController implements Chat {
 
   async retry(conversationId: string, messageId: string): Promise<void> {
     await this.conversations.open(conversationId);
-    const message = this.free(conversationId, messageId);
+    this.refuseWhereNoneCanRun(conversationId);
+    const message = this.conversations.message(conversationId, messageId);
     if (message?.role !== "assistant") return;
     if (message.text !== "") return this.regenerate(conversationId, messageId);
     const { model, settings } = this.newAnswer(conversationId, message.parentId);
@@ -139,13 +150,10 @@ export class ChatController implements Chat {
     this.run(answer, null, false);
   }
 
-  private isBusy(conversationId: string): boolean {
-    return this.running.get().has(conversationId);
-  }
-
-  /** A message of a conversation in which nothing runs. */
-  private free(conversationId: string, messageId: string): StoredMessage | null {
-    return this.isBusy(conversationId) ? null : this.conversations.message(conversationId, messageId);
+  /** Not in silence: what was typed for it stays where it is. */
+  private refuseWhereNoneCanRun(conversationId: string): void {
+    if (!this.conversations.has(conversationId)) throw new Failure("INVALID_REQUEST", "This conversation was deleted.");
+    if (this.running.get().has(conversationId)) throw new Failure("INVALID_REQUEST", "An answer of this conversation is being written. Wait for its end, or stop it.");
   }
 
   private newMessage(conversationId: string, parentId: string | null, role: Message["role"], text: string): StoredMessage {
@@ -173,7 +181,7 @@ export class ChatController implements Chat {
       conversationId, messageId, phase: resume === null ? "sending" : "lost", progress: null, ahead: null, startedAt: Date.now(), generatedTokens: earlierTokens, tokensPerSecond: 0,
     };
     const running: Running = {
-      answer, handle: { stop: () => undefined }, stopWatching: () => undefined, firstTokenAt: null, shownAt: 0, promptTokens: 0, stopped: false,
+      answer, handle: { stop: () => undefined, leave: () => undefined }, stopWatching: () => undefined, firstTokenAt: null, shownAt: 0, promptTokens: 0, stopped: false,
       earlierTokens,
     };
     this.byConversation.set(conversationId, running);
@@ -293,10 +301,16 @@ export class ChatController implements Chat {
     const message = this.conversations.message(running.answer.conversationId, running.answer.messageId);
     const { error } = message === null ? failure : asRetrievalFailure(failure, this.settingsOf(message), this.models.list.get());
     if (error.code === "ANSWER_TAKEN" && message !== null) return this.handOver(running, message);
-    // What had come is no failure: it can be gone on with.
-    const isCut = message !== null && message.text !== "" && (error.code === "CONNECTION_LOST" || error.code === "ANSWER_LOST");
-    const end: Partial<StoredMessage> = isCut ? { state: "interrupted", error: null } : { state: "failed", error };
-    this.finish(running, { ...end, finishReason: "error", resume: null });
+    if (error.code === "ANSWER_LOST") void this.endLost(running, error);
+    else this.finish(running, endOf(message, error));
+  }
+
+  /** The server may have forgotten the answer because another tab has all of it. */
+  private async endLost(running: Running, error: RequestError): Promise<void> {
+    const { conversationId, messageId } = running.answer;
+    await this.conversations.readMessage(conversationId, messageId).catch(() => undefined);
+    if (this.byConversation.get(conversationId) !== running) return;
+    this.finish(running, endOf(this.conversations.message(conversationId, messageId), error));
   }
 
   private finish(running: Running, patch: Partial<StoredMessage>): void {
@@ -347,6 +361,17 @@ export class ChatController implements Chat {
   private handOver(running: Running, message: StoredMessage): void {
     running.stopWatching();
     this.byConversation.delete(message.conversationId);
+    this.conversations.keeper.letGo(message.id); // the other tab's text may be longer
     this.elsewhere.follow(message);
+  }
+
+  /** Another tab has more of what is written here. */
+  private giveUp(messageId: string): void {
+    const running = this.ownOf(messageId);
+    if (running === null) return;
+    running.stopWatching();
+    running.handle.leave();
+    this.byConversation.delete(running.answer.conversationId);
+    this.showAll();
   }
 }

@@ -17,6 +17,15 @@ export function numberOr<T>(value: unknown, otherwise: T): number | T {
   return typeof value === "number" && Number.isFinite(value) ? value : otherwise;
 }
 
+/** The last moment that a Date can have; beyond it, formatting throws. */
+const lastTime = 8.64e15;
+
+/** Milliseconds since 1970, of a moment that can be shown. */
+export function timeOr<T>(value: unknown, otherwise: T): number | T {
+  const time = numberOr(value, null);
+  return time === null ? otherwise : Math.min(Math.max(time, 0), lastTime);
+}
+
 export function listOr(value: unknown): readonly unknown[] {
   return Array.isArray(value) ? value : [];
 }

@@ -52,12 +52,18 @@ export class Keeper {
     return this.dirty.has(messageId);
   }
 
+  /** What another tab keeps of this message counts. */
+  letGo(messageId: string): void {
+    this.dirty.delete(messageId);
+  }
+
   /** What is kept, with what still waits to be saved. */
   withUpdates(id: string, kept: StoredConversation | null): StoredConversation | null {
     return this.updates.filter((one) => one.id === id).reduce<StoredConversation | null>((record, one) => one.update(record) ?? record, kept);
   }
 
   async remove(ids: readonly string[]): Promise<void> {
+    for (const { id, conversationId } of [...this.dirty.values()]) if (ids.includes(conversationId)) this.dirty.delete(id);
     await this.database.removeConversations(ids);
     this.tabs.tell({ kind: "removed", conversations: ids });
     await this.flush(); // there may be room now

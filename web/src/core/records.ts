@@ -1,6 +1,6 @@
 // What the browser keeps of conversations, as records; read with care, since an older version of the page, another one, or
 // an import wrote them.
-import { field, isRecord, listOr, numberOr, textOr } from "./json.ts";
+import { field, isRecord, listOr, numberOr, textOr, timeOr } from "./json.ts";
 import { emptySettings, readSettings } from "./settings.ts";
 import { readSources } from "./sources.ts";
 import type { AnswerStatistics, Conversation, ErrorCode, FinishReason, Message, MessageState, RequestError } from "./types.ts";
@@ -47,7 +47,7 @@ export function readMessage(value: unknown): StoredMessage | null {
   return {
     id, conversationId, role,
     parentId: textOr(value["parentId"], null),
-    createdAt: numberOr(value["createdAt"], 0),
+    createdAt: timeOr(value["createdAt"], 0),
     text: textOr(value["text"], ""),
     state: states.find((one) => one === value["state"]) ?? "complete",
     model: textOr(value["model"], null),
@@ -74,16 +74,16 @@ export function readConversation(value: unknown): StoredConversation | null {
   if (!isRecord(value)) return null;
   const id = textOr(value["id"], "");
   if (id === "") return null;
-  const createdAt = numberOr(value["createdAt"], 0);
+  const createdAt = timeOr(value["createdAt"], 0);
   return {
     id, createdAt,
-    updatedAt: numberOr(value["updatedAt"], createdAt),
+    updatedAt: timeOr(value["updatedAt"], createdAt),
     title: textOr(value["title"], ""),
     titleIsOwn: value["titleIsOwn"] === true,
     model: textOr(value["model"], null),
     settings: readSettings(value["settings"]),
     selected: readSelected(value["selected"]),
-    deletedAt: numberOr(value["deletedAt"], null),
+    deletedAt: timeOr(value["deletedAt"], null),
   };
 }
 

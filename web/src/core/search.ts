@@ -10,7 +10,7 @@ const longest = 160;
 
 export function searchPatterns(words: string): RegExp[] {
   const parts = words.trim().split(/\s+/u).filter((word) => word !== "").slice(0, 16);
-  return parts.map((word) => new RegExp(word.replace(/[\\^$.*+?()[\]{}|/-]/gu, "\\$&"), "giu"));
+  return parts.map((word) => new RegExp(word.replace(/[\\^$.*+?()[\]{}|/]/gu, "\\$&"), "giu"));
 }
 
 function marksIn(text: string, patterns: readonly RegExp[]): (readonly [number, number])[] {

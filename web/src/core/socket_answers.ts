@@ -12,8 +12,8 @@ interface Running {
   receiver: AnswerReceiver;
   place: string | null;
   last: number;
-  /** Stopped while there was no connection: it is ended as soon as there is one. */
-  unwanted: boolean;
+  /** It is ended at every connection again: the one that it was first said to may have been gone already. */
+  stopped: boolean;
   /** It goes on by another way. */
   moved: AnswerHandle | null;
 }
@@ -45,11 +45,11 @@ export class SocketAnswers {
   }
 
   ask(body: unknown, receiver: AnswerReceiver, resume: string | null): AnswerHandle {
-    const running: Running = { id: this.newId(), body, receiver, place: resume, last: eventNumber(resume), unwanted: false, moved: null };
+    const running: Running = { id: this.newId(), body, receiver, place: resume, last: eventNumber(resume), stopped: false, moved: null };
     this.byId.set(running.id, running);
     this.begin(running);
     this.changed();
-    return { stop: () => this.stop(running) };
+    return { stop: () => this.stop(running), leave: () => this.leave(running) };
   }
 
   /** A new connection: what runs is taken up there, what was not heard of is asked again. */
@@ -67,9 +67,9 @@ export class SocketAnswers {
     for (const running of [...this.byId.values()]) running.receiver.lost();
   }
 
-  /** Nothing more can come: there is no way back. */
-  failAll(failure: Failure): void {
-    for (const running of [...this.byId.values()]) this.finish(running, () => running.receiver.failed(failure));
+  /** What the server has not answered to fails; the rest can still be taken up. */
+  failUnheard(failure: Failure): void {
+    for (const running of [...this.byId.values()]) if (running.place === null) this.finish(running, () => running.receiver.failed(failure));
   }
 
   /** All that runs goes on by another way. */
@@ -121,27 +121,33 @@ export class SocketAnswers {
 
   private move(running: Running, way: OtherWay): void {
     this.byId.delete(running.id);
-    if (!running.unwanted) running.moved = way(running.body, running.receiver, running.place);
+    running.moved = way(running.body, running.receiver, running.place);
+    if (running.stopped) running.moved.stop();
     this.changed();
   }
 
   private begin(running: Running): void {
     const payload = running.place === null ? running.body : { resume: running.place };
     if (!this.send({ type: "inference", id: running.id, payload })) return;
-    if (running.unwanted) this.send({ type: "stop", id: running.id });
+    if (running.stopped) this.send({ type: "stop", id: running.id });
   }
 
   private stop(running: Running): void {
     if (running.moved !== null) return running.moved.stop();
-    if (!this.byId.has(running.id) || running.unwanted) return;
+    if (!this.byId.has(running.id)) return;
+    running.stopped = true;
     if (this.send({ type: "stop", id: running.id })) return;
     const { receiver } = running;
     running.receiver = silent;
-    running.unwanted = true;
     // What the server never heard of needs no end there.
     if (running.place === null) this.byId.delete(running.id);
     receiver.end({ reason: "cancelled", generatedTokens: 0, promptTokens: 0, tokensPerSecond: 0 });
     this.changed();
+  }
+
+  private leave(running: Running): void {
+    if (running.moved !== null) return running.moved.leave();
+    if (this.byId.delete(running.id)) this.changed();
   }
 
   private finish(running: Running, tell: () => void): void {

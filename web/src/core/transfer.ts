@@ -4,7 +4,7 @@ import type { Conversations } from "./conversations.ts";
 import { field, isRecord, parseJson } from "./json.ts";
 import { readAll, readConversation, readMessage } from "./records.ts";
 import type { StoredConversation, StoredMessage } from "./records.ts";
-import { MessageTree } from "./message_tree.ts";
+import { MessageTree, rootKey } from "./message_tree.ts";
 import { sourcesToMarkdown } from "./sources.ts";
 import type { ExportedFile, ImportReport, Message, Settings, Transfer } from "./types.ts";
 
@@ -71,6 +71,23 @@ function readImported(value: unknown): Imported | null {
   return { record: { ...record, deletedAt: null }, messages };
 }
 
+/** An id is a message's everywhere in this browser: one that a file says may be another conversation's. */
+function withNewIds({ record, messages }: Imported, newId: () => string): Imported {
+  const ids = new Map(messages.map(({ id }) => [id, newId()]));
+  const selected: Record<string, string> = {};
+  for (const [parent, child] of Object.entries(record.selected)) {
+    const newParent = parent === rootKey ? rootKey : ids.get(parent);
+    const newChild = ids.get(child);
+    if (newParent !== undefined && newChild !== undefined) selected[newParent] = newChild;
+  }
+  return {
+    record: { ...record, selected },
+    messages: messages.map((message) => ({
+      ...message, id: ids.get(message.id) ?? newId(), parentId: message.parentId === null ? null : (ids.get(message.parentId) ?? message.parentId),
+    })),
+  };
+}
+
 export function readFile(text: string): Imported[] {
   const file = parseJson(text);
   if (file === undefined) throw new Error("The file is not JSON. Choose one that this page exported.");
@@ -79,7 +96,7 @@ export function readFile(text: string): Imported[] {
   return readAll(field(file, "conversations"), readImported);
 }
 
-export function createTransfer(conversations: Conversations): Transfer {
+export function createTransfer(conversations: Conversations, newId: () => string): Transfer {
   const one = async (id: string): Promise<{ record: StoredConversation; messages: readonly StoredMessage[] } | null> => {
     const record = conversations.get(id);
     return record === null ? null : { record, messages: await conversations.allMessages(id) };
@@ -100,7 +117,8 @@ export function createTransfer(conversations: Conversations): Transfer {
     import: (text): Promise<ImportReport> => {
       const report: ImportReport = { conversations: 0, messages: 0, skipped: 0 };
       try {
-        for (const { record, messages } of readFile(text)) {
+        for (const imported of readFile(text)) {
+          const { record, messages } = withNewIds(imported, newId);
           if (conversations.takeOver(record, messages)) {
             report.conversations += 1;
             report.messages += messages.length;

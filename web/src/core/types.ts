@@ -161,6 +161,8 @@ export type ConversationChange =
   | { kind: "list" }
   /** Messages were added or removed, or another branch is shown: read path() again. */
   | { kind: "path"; conversationId: string }
+  /** Another tab has deleted it. */
+  | { kind: "gone"; conversationId: string }
   /** One message's fields have changed; its text too. */
   | { kind: "message"; conversationId: string; messageId: string };
 
@@ -186,6 +188,8 @@ export interface ConversationStore {
   readonly changes: Events<ConversationChange>;
   readonly storage: Readable<StorageState>;
   get(id: string): Conversation | null;
+  /** It is there, and was not removed, which get() does not tell. */
+  has(id: string): boolean;
   /** In memory only until its first message. */
   create(model: string | null): Conversation;
   /** Reads the messages; path() is empty before. */
@@ -309,7 +313,8 @@ export interface RunningAnswer {
 export interface Chat {
   /** By conversation; a new map at every change. Not changed by each token: see `changes` of ConversationStore. */
   readonly running: Readable<ReadonlyMap<string, RunningAnswer>>;
-  /** A user's message at the end of what is shown, and its answer. All of these come back when the request has begun. */
+  /** A user's message at the end of what is shown, and its answer. All of these come back when the request has begun,
+   * and reject where none can: an answer is being written, or the conversation was deleted. */
   send(conversationId: string, text: string): Promise<void>;
   /** Another answer beside this one. */
   regenerate(conversationId: string, messageId: string): Promise<void>;

@@ -74,6 +74,7 @@ export class App implements Page {
   }
 
   #opened: Promise<void> = Promise.resolve();
+  #chosen = 0; // how often another conversation was asked for
 
   #watch(): void {
     const fold = (): void => this.#fold();
@@ -86,6 +87,7 @@ export class App implements Page {
     window.addEventListener("hashchange", () => this.#readAddress());
     // A conversation has its address from its first message on.
     this.core.conversations.changes.on((change) => {
+      if (change.kind === "gone" && change.conversationId === this.conversation.get()) this.#replaceGone();
       if (change.kind === "path" && change.conversationId === this.conversation.get() && this.view.get() === "chat") this.#writeAddress(true);
     });
     this.#readAddress();
@@ -98,9 +100,12 @@ export class App implements Page {
   }
 
   openConversation(id: string): void {
+    const chosen = ++this.#chosen;
     this.view.set("chat");
     this.#opened = this.core.conversations.open(id).then(() => {
-      this.conversation.set(id);
+      if (chosen !== this.#chosen) return; // another one was asked for meanwhile
+      if (!this.core.conversations.has(id)) return this.note("That conversation is not in this browser.");
+      this.#switch(id);
       this.#chat.open();
       this.#writeAddress(false);
       this.#title();
@@ -110,14 +115,36 @@ export class App implements Page {
   }
 
   newConversation(): void {
+    this.#chosen += 1;
     this.view.set("chat");
     if (this.core.conversations.path(this.conversation.get()).length > 0 || this.core.conversations.get(this.conversation.get()) === null) {
-      this.conversation.set(this.core.conversations.create(this.core.settings.lastModel.get()).id);
+      this.#switch(this.core.conversations.create(this.core.settings.lastModel.get()).id);
     }
     this.#chat.open();
     this.#writeAddress(false);
     this.#title();
     this.#chat.composer.focus();
+  }
+
+  #switch(id: string): void {
+    this.#settings.settle();
+    this.conversation.set(id);
+  }
+
+  /** Another tab has deleted what is shown. What was typed and not sent goes on in a new conversation. */
+  #replaceGone(): void {
+    const { conversations, drafts, settings } = this.core;
+    const gone = this.conversation.get();
+    const texts = [drafts.get(null), drafts.get(gone)].filter((text) => text !== "");
+    drafts.set(null, texts.join("\n\n"));
+    drafts.set(gone, "");
+    this.#chosen += 1;
+    this.#switch(conversations.create(settings.lastModel.get()).id);
+    if (this.view.get() === "chat") {
+      this.#chat.open();
+      this.#writeAddress(true);
+    }
+    this.note("The conversation was deleted in another tab.");
   }
 
   chooseModel(): void {
@@ -171,6 +198,7 @@ export class App implements Page {
   }
 
   #readAddress(): void {
+    this.#chosen += 1;
     this.view.set(viewOf(location.pathname));
     const id = /^#c=(.+)$/.exec(location.hash)?.[1];
     if (this.view.get() !== "chat") return;
@@ -180,7 +208,7 @@ export class App implements Page {
     }
     const known = decoded(id);
     if (known === this.conversation.get()) return;
-    if (known !== null && this.core.conversations.get(known) !== null) {
+    if (known !== null && this.core.conversations.has(known)) {
       this.openConversation(known);
       return;
     }

@@ -1,5 +1,6 @@
 // Where a message is written: the field, templates, the context's gauge, and Send, which is Stop while an answer comes.
 import { directionOf } from "../core/direction.ts";
+import { composing } from "./composing.ts";
 import { button } from "./controls.ts";
 import { attribute, element, setText, svg } from "./dom.ts";
 import { count, plural } from "./format.ts";
@@ -91,7 +92,7 @@ export class Composer {
   }
 
   #key(event: KeyboardEvent): void {
-    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    if (composing(event) || event.key !== "Enter" || event.shiftKey) return;
     event.preventDefault();
     this.#submit();
   }
@@ -105,13 +106,18 @@ export class Composer {
     const text = this.#field.value.trim();
     if (text === "" || this.#busy) return;
     const id = this.#page.conversation.get();
-    this.#page.core.drafts.set(this.#place(), "");
+    const place = this.#place();
+    this.#page.core.chat.send(id, text).then(() => this.#sent(id, place, text), (failure: unknown) => this.#page.note(reason(failure)));
+  }
+
+  /** The text goes from the field when it is a message, not before. */
+  #sent(id: string, place: string | null, text: string): void {
+    const { drafts } = this.#page.core;
+    if (drafts.get(place).trim() === text) drafts.set(place, "");
+    if (this.#page.conversation.get() !== id || this.#field.value.trim() !== text) return;
     this.#field.value = "";
     this.#fit();
-    this.#page.core.chat.send(id, text).catch((failure: unknown) => {
-      if (this.#page.conversation.get() === id && this.#field.value === "") this.write(text);
-      this.#page.note(reason(failure));
-    });
+    this.#draw();
   }
 
   #drawNow(): void {

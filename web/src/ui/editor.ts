@@ -1,5 +1,6 @@
 // The field in which a message that was sent is changed.
 import { directionOf } from "../core/direction.ts";
+import { composing } from "./composing.ts";
 import { button } from "./controls.ts";
 import { attribute, element } from "./dom.ts";
 
@@ -25,10 +26,11 @@ export function editor(options: EditorOptions): HTMLElement {
     options.typed(field.value);
   });
   field.addEventListener("keydown", (event) => {
+    if (composing(event)) return;
     if (event.key === "Escape") {
       event.stopPropagation();
       options.cancel();
-    } else if (event.key === "Enter" && (event.ctrlKey || event.metaKey || (options.user && !event.shiftKey)) && !event.isComposing) {
+    } else if (event.key === "Enter" && (event.ctrlKey || event.metaKey || (options.user && !event.shiftKey))) {
       event.preventDefault();
       save();
     }

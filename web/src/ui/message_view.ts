@@ -103,11 +103,13 @@ export class MessageView {
         this.element.querySelector<HTMLElement>("[data-control=edit]")?.focus();
       },
       save: (text) => {
-        close();
-        if (message.role === "user") this.#page.answerAsked();
-        else if (text === message.text) return;
-        else this.#owner.keepFocus(message, "edit");
-        this.#ask(this.#page.core.chat.edit(message.conversationId, message.id, text));
+        if (message.role === "assistant" && text === message.text) return close();
+        // What was typed stays where the edit cannot be carried out.
+        this.#ask(this.#page.core.chat.edit(message.conversationId, message.id, text).then(() => {
+          close();
+          if (message.role === "user") this.#page.answerAsked();
+          else this.#owner.keepFocus(message, "edit");
+        }));
       },
     }));
   }

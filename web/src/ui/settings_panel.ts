@@ -1,6 +1,7 @@
 // How answers are drawn, for this conversation or as defaults, and what belongs to the page: theme and key. A slide-out
 // over the right edge.
 import type { Conversation, NumberSetting, Recommended, Settings } from "../core/types.ts";
+import { composing } from "./composing.ts";
 import { button, segments, tool, type Segments } from "./controls.ts";
 import { attribute, element, setText, uniqueId } from "./dom.ts";
 import { currentModel } from "./model_picker.ts";
@@ -57,7 +58,7 @@ export class SettingsPanel {
       this.#body,
       element("div", { class: "sheet__foot" }, button({ label: "Reset", press: () => this.#reset() }), button({ label: "Done", look: "main", press: () => this.toggle(false) })));
     this.element.addEventListener("keydown", (event) => {
-      if (event.key !== "Escape") return;
+      if (event.key !== "Escape" || composing(event)) return;
       event.stopPropagation();
       this.toggle(false);
     });
@@ -95,6 +96,12 @@ export class SettingsPanel {
     const field = this.#body.querySelector<HTMLElement>(`[data-setting=${name}]`);
     field?.scrollIntoView({ block: "center" });
     field?.focus();
+  }
+
+  /** Another conversation is about to be shown: what was typed in a field is still this one's. */
+  settle(): void {
+    const { activeElement } = document;
+    if (activeElement instanceof HTMLElement && this.element.contains(activeElement)) activeElement.blur();
   }
 
   #conversation(): Conversation | null {

@@ -1,4 +1,5 @@
 // The keys that do things, and their list under `?`. Those with a letter alone work outside of fields.
+import { composing } from "./composing.ts";
 import { openDialog } from "./dialog.ts";
 import { element } from "./dom.ts";
 
@@ -22,7 +23,7 @@ export function control(event: KeyboardEvent): boolean {
 export function setShortcuts(shortcuts: readonly Shortcut[]): void {
   listed.splice(0, listed.length, ...shortcuts, { keys: "Enter", does: "Send the message" }, { keys: "Shift+Enter", does: "New line" });
   document.addEventListener("keydown", (event) => {
-    if (event.defaultPrevented || event.isComposing) return;
+    if (event.defaultPrevented || composing(event)) return;
     if (document.querySelector("dialog[open]") !== null) return;
     const plain = !event.ctrlKey && !event.metaKey && !event.altKey;
     if (plain && event.key !== "Escape" && inField(event.target)) return;

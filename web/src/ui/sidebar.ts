@@ -1,5 +1,6 @@
 // The conversations by day, with search over their texts; under them the other views and the footer.
 import type { Conversation, SearchHit } from "../core/types.ts";
+import { composing } from "./composing.ts";
 import { button, tool } from "./controls.ts";
 import { attribute, element, replace } from "./dom.ts";
 import { dayGroup } from "./format.ts";
@@ -49,7 +50,7 @@ export class Sidebar {
     page.view.subscribe(() => this.#draw());
     page.core.chat.running.subscribe((running) => this.#drawRunning([...running.keys()].join(" ")));
     this.#search.addEventListener("keydown", (event) => {
-      if (event.key !== "Escape" || this.#search.value === "") return;
+      if (composing(event) || event.key !== "Escape" || this.#search.value === "") return;
       event.stopPropagation();
       this.#search.value = "";
       actions.searched();
@@ -115,6 +116,7 @@ export class Sidebar {
   }
 
   #draw(): void {
+    if (this.#renaming !== null && this.#rooms.querySelector(".room__rename") !== null) return; // a title is being typed: its end draws
     const focused = document.activeElement instanceof HTMLElement && this.#rooms.contains(document.activeElement) ? document.activeElement.dataset["focus"] : undefined;
     if (this.#hits !== null) this.#drawHits(this.#hits);
     else this.#drawDays();
@@ -202,12 +204,13 @@ export class Sidebar {
       this.#rooms.querySelector<HTMLElement>(`[data-focus="open ${CSS.escape(conversation.id)}"]`)?.focus();
     };
     field.addEventListener("keydown", (event) => {
-      if (event.key === "Enter" && !event.isComposing) {
+      event.stopPropagation();
+      if (composing(event)) return;
+      if (event.key === "Enter") {
         event.preventDefault(); // the button that has the focus then is not pressed by it
         end(true);
       }
       if (event.key === "Escape") end(false);
-      event.stopPropagation();
     });
     field.addEventListener("blur", () => end(true));
     queueMicrotask(() => {

@@ -1,7 +1,7 @@
 // Conversations in the browser: what is kept, found, exported, brought back, and shared between tabs.
 import { readFile } from "node:fs/promises";
 import { longConversation } from "./samples.ts";
-import { Chat, expect, kept, test, words, type Page } from "./harness.ts";
+import { Chat, composes, expect, kept, test, words, type Page } from "./harness.ts";
 
 function room(page: Page, title: string | RegExp): ReturnType<Page["locator"]> {
   return page.locator(".room").filter({ hasText: title });
@@ -42,6 +42,58 @@ test("a conversation is renamed", async ({ chat, page }) => {
   await page.reload();
   await expect(room(page, "Vulpes vulpes")).toBeVisible();
   await expect(page).toHaveTitle(/Vulpes vulpes/);
+});
+
+test("a title that is being typed outlasts what happens meanwhile", async ({ chat, fake, page }) => {
+  await begin(chat, ["About foxes"]);
+  let goOn = (): void => undefined;
+  fake.answers = [{ tokens: words("one two three"), hold: { after: 1, until: new Promise<void>((go) => { goOn = go; }) } }];
+  await chat.ask("More");
+  await expect(chat.stop).toBeVisible();
+  await choose(page, "About foxes", "Rename");
+  const title = page.getByRole("textbox", { name: "Title" });
+  await title.fill("Vulp");
+  goOn();
+  await expect(chat.send).toBeVisible();
+  await expect(title).toHaveValue("Vulp");
+  await expect(title).toBeFocused();
+  await page.keyboard.type("es");
+  for (const key of ["Enter", "Escape"]) await composes(title, key);
+  await expect(title).toHaveValue("Vulpes");
+  await page.keyboard.press("Enter");
+  await expect(room(page, "Vulpes")).toBeVisible();
+  await expect(page.locator(".room__running")).toHaveCount(0);
+});
+
+test("a page that cannot start says so", async ({ fake, page }) => {
+  await page.addInitScript(() => { IDBObjectStore.prototype.getAll = () => { throw new Error("The database is broken."); }; });
+  await page.goto(fake.url);
+  await expect(page.getByRole("alert")).toContainText("The page could not start (The database is broken).");
+});
+
+test("of two conversations that are asked for the later one is shown", async ({ chat, page }) => {
+  await begin(chat, ["About foxes", "About bears"]);
+  await expect.poll(() => kept(page, "messages")).toMatch(/About foxes.*About bears|About bears.*About foxes/);
+  await page.reload();
+  await expect(chat.answers).toHaveCount(1);
+  await page.evaluate(() => {
+    const read = Reflect.get<IDBIndex, "getAll">(IDBIndex.prototype, "getAll");
+    IDBIndex.prototype.getAll = function slowly(this: IDBIndex, key) {
+      const request = read.call(this, key);
+      const late = { onsuccess: null as (() => void) | null, get result() { return request.result as unknown; } };
+      request.onsuccess = () => setTimeout(() => {
+        late.onsuccess?.();
+        document.body.dataset["read"] = "late";
+      }, 300);
+      return late as unknown as IDBRequest<unknown[]>;
+    };
+  });
+  await room(page, "About foxes").getByRole("button").first().click();
+  await page.keyboard.press("Control+Shift+O");
+  await expect(page.locator("body[data-read=late]")).toHaveCount(1);
+  await expect(chat.answers).toHaveCount(0);
+  await expect(page.locator(".room--current")).toHaveCount(0);
+  expect(new URL(page.url()).hash).toBe("");
 });
 
 test("a conversation is deleted, and Undo brings it back whole", async ({ chat, page }) => {
@@ -238,6 +290,51 @@ test("two tabs see each other's messages and overwrite nothing", async ({ chat, 
   await expect(chat.answers.first()).toBeVisible();
   const texts = await kept(page, "messages");
   for (const text of all) expect(texts).toContain(text);
+});
+
+test("a conversation that another tab deletes takes no more messages, and what was typed stays", async ({ chat, fake, context, page }) => {
+  await begin(chat, ["Shared"]);
+  const second = await context.newPage();
+  const other = new Chat(second, fake.url);
+  await second.goto(page.url());
+  await expect(other.answers).toHaveCount(1);
+  await other.field.fill("half a thought");
+  await choose(page, "Shared", "Delete");
+  await expect(second.locator(".note")).toContainText("deleted in another tab");
+  await expect(other.answers).toHaveCount(0);
+  await expect(other.field).toHaveValue("half a thought");
+  expect(new URL(second.url()).hash).toBe("");
+  await other.field.press("Enter");
+  await expect(room(second, "half a thought")).toHaveClass(/room--current/);
+  await page.goBack();
+  await expect(page.locator(".note").last()).toContainText("That conversation is not in this browser.");
+  await expect(chat.answers).toHaveCount(0);
+  expect(new URL(page.url()).hash).toBe("");
+});
+
+test("an edit that cannot be sent, as another tab's answer is being written, stays", async ({ chat, fake, context, page }) => {
+  await begin(chat, ["Shared"]);
+  const second = await context.newPage();
+  const other = new Chat(second, fake.url);
+  await second.goto(page.url());
+  await expect(other.answers).toHaveCount(1);
+  await page.locator(".message--user").hover();
+  await page.getByRole("button", { name: "Edit and run again" }).click();
+  const edited = page.getByRole("textbox", { name: "Edit your message" });
+  await edited.fill("Shared by all");
+  fake.answers = [{ tokens: Array.from({ length: 1000 }, (_, at) => `word${at} `), gap: 30 }];
+  await other.ask("A long one");
+  await expect(chat.stop).toBeVisible();
+  for (const key of ["Enter", "Escape"]) await composes(edited, key);
+  await expect(page.locator(".note")).toHaveCount(0);
+  await edited.press("Enter");
+  await expect(page.locator(".note")).toContainText("is being written");
+  await expect(edited).toHaveValue("Shared by all");
+  await chat.stop.click();
+  await expect(chat.stop).toBeHidden();
+  await edited.press("Enter");
+  await expect(page.locator(".message--user").first()).toContainText("Shared by all");
+  await expect(edited).toHaveCount(0);
 });
 
 test("a second tab shows the answer as the first one writes it, and can stop it", async ({ chat, fake, context, page }) => {

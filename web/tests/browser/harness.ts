@@ -110,6 +110,11 @@ export class Chat {
   }
 }
 
+/** A key that belongs to an input method, as Safari tells of it. */
+export async function composes(field: Locator, key: string): Promise<void> {
+  await field.dispatchEvent("keydown", { key, keyCode: 229, bubbles: true, cancelable: true });
+}
+
 /** What the browser has stored, as JSON. It takes its time to write: who loads the page again waits for it first. */
 export function kept(page: Page, store: "conversations" | "messages"): Promise<string> {
   return page.evaluate(async (name) => {

@@ -1,5 +1,5 @@
 // Settings, templates and models: what can be chosen, and that it is sent.
-import { expect, test, type Page } from "./harness.ts";
+import { composes, expect, test, type Page } from "./harness.ts";
 
 const field = (page: Page, name: string): ReturnType<Page["locator"]> => page.locator(`[data-setting="${name}"]`);
 
@@ -27,6 +27,26 @@ test("every setting goes into the request, for this conversation alone", async (
   await chat.converse("Hello again");
   expect(fake.asked[1]).not.toHaveProperty("temperature");
   expect(fake.asked[1]).not.toHaveProperty("seed");
+});
+
+test("what is typed in a field is the conversation's that was shown then, and an input method's keys are its own", async ({ chat, page }) => {
+  await chat.open();
+  await chat.converse("First");
+  await page.keyboard.press("Control+Shift+O");
+  await chat.field.fill("Second");
+  await composes(chat.field, "Enter");
+  await expect(chat.field).toHaveValue("Second");
+  await chat.converse("Second");
+  await openSettings(page);
+  await field(page, "systemPrompt").fill("Be brief.");
+  await composes(field(page, "systemPrompt"), "Escape");
+  await expect(page.locator(".sheet--open")).toBeVisible();
+  await page.keyboard.press("Alt+ArrowDown");
+  await expect(page.locator(".message--user")).toContainText("First");
+  await expect(field(page, "systemPrompt")).toHaveValue("");
+  await page.keyboard.press("Alt+ArrowUp");
+  await expect(page.locator(".message--user")).toContainText("Second");
+  await expect(field(page, "systemPrompt")).toHaveValue("Be brief.");
 });
 
 test("Reset takes a conversation's own settings back to the defaults", async ({ chat, fake, page }) => {

@@ -147,6 +147,40 @@ test("stop is sent; without a connection the answer ends here, and there as soon
   assert.deepEqual(network.last.sent.slice(0, 2).map(({ type, payload }) => [type, payload]), [["inference", { resume: "cd:0" }], ["stop", undefined]]);
 });
 
+test("a stop that is said to a connection that is dying is said to the next", (context) => {
+  const { connection, network } = setting(context);
+  connection.start();
+  network.last.open();
+  const told = story();
+  const handle = connection.ask({ prompt: "a" }, told, null);
+  network.last.say("status", network.last.asked[0]?.id ?? "", { state: "loading", resume: "ab:0" });
+  handle.stop();
+  network.last.close();
+  context.mock.timers.tick(1000);
+  network.last.open();
+  assert.deepEqual(network.last.sent.slice(0, 2).map(({ type, payload }) => [type, payload]), [["inference", { resume: "ab:0" }], ["stop", undefined]]);
+  network.last.say("inference", network.last.asked[0]?.id ?? "", { ...piece(1, "", true), finish_reason: "cancelled" });
+  assert.deepEqual(told.events, ["loading", "lost", "end cancelled"]);
+});
+
+test("an answer that is left is not taken up again, and the server is not told", (context) => {
+  const { connection, network } = setting(context);
+  connection.start();
+  network.last.open();
+  const told = story();
+  const handle = connection.ask({ prompt: "a" }, told, null);
+  const id = network.last.asked[0]?.id ?? "";
+  network.last.say("status", id, { state: "loading", resume: "ab:0" });
+  handle.leave();
+  assert.equal(connection.status.get().state, "connected");
+  network.last.say("inference", id, piece(1, "late"));
+  assert.ok(!network.last.sent.some(({ type }) => type === "stop"));
+  network.last.close();
+  context.mock.timers.tick(1000);
+  network.last.open();
+  assert.deepEqual([network.last.asked, told.events, told.text], [[], ["loading"], ""]);
+});
+
 test("a server that is away is tried again and again, and a key that it wants is asked for", async (context) => {
   const { connection, network, keys, http } = setting(context);
   connection.start();
@@ -166,6 +200,56 @@ test("a server that is away is tried again and again, and a key that it wants is
   assert.equal(connection.status.get().retryAt, null, "no use in trying");
   keys.giveForSession("k");
   assert.deepEqual(network.last.protocols, protocolsFor("k"));
+});
+
+test("a page that is loaded again takes up its answer when the key is there", async (context) => {
+  const { connection, network, keys, http } = setting(context);
+  http.status = 401;
+  connection.start();
+  const [early, late] = [story(), story()];
+  connection.ask({ prompt: "a" }, early, "ab:2");
+  network.last.close();
+  await settle();
+  assert.equal(keys.state.get(), "needed");
+  connection.ask({ prompt: "b" }, late, "cd:5");
+  await settle();
+  assert.deepEqual([early.events, late.events], [["lost"], []]);
+  keys.giveForSession("k");
+  network.last.open();
+  assert.deepEqual(network.last.asked.map(({ payload }) => payload), [{ resume: "ab:2" }, { resume: "cd:5" }]);
+});
+
+test("what an older attempt finds out does not spoil a newer connection", async (context) => {
+  context.mock.timers.enable({ apis: ["setTimeout", "Date"] });
+  const answers: ((response: Response) => void)[] = [];
+  let ended = 0;
+  const keys = new Keys({ session: null, lasting: null, crypto: null });
+  const api = new Api(keys, (_url, options) => new Promise((resolve, reject) => {
+    answers.push(resolve);
+    options.signal?.addEventListener("abort", () => {
+      ended += 1;
+      reject(new DOMException("ended", "AbortError"));
+    });
+  }));
+  const network = new FakeNetwork();
+  const connection = new ServerConnection(api, keys, network.open);
+  connection.start();
+  network.last.close();
+  await settle();
+  connection.retry();
+  network.last.open();
+  answers[0]?.(new Response("busy", { status: 503 }));
+  await settle();
+  assert.equal(connection.status.get().state, "connected");
+  context.mock.timers.tick(12_000);
+  assert.equal(network.sockets.length, 2, "nothing tries again what is there");
+  keys.giveForSession("k");
+  assert.deepEqual(network.sockets.map(({ readyState }) => readyState), [3, 3, 0], "one that is replaced is closed");
+  network.last.close();
+  await settle();
+  context.mock.timers.tick(10_000);
+  await settle();
+  assert.deepEqual([ended, connection.status.get().state, connection.status.get().reason], [1, "disconnected", "The server cannot be reached."]);
 });
 
 test("where sockets do not get through answers come by events", async (context) => {

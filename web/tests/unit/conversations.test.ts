@@ -81,6 +81,59 @@ test("a removal can be undone, and then is carried out in all tabs", async (cont
   assert.equal(left, 0);
 });
 
+test("a removal that fails keeps the page from nothing, and is tried again", async () => {
+  class Stuck extends MemoryDatabase {
+    tries = 0;
+    override removeConversations(): Promise<void> {
+      this.tries += 1;
+      return Promise.reject(new Error("the browser's database gave up"));
+    }
+  }
+  const database = new Stuck();
+  await database.updateConversation("old", () => ({ id: "old", createdAt: 1, updatedAt: 1, title: "", titleIsOwn: false, model: null, settings: {}, selected: {}, deletedAt: 1 }));
+  for (const prefix of ["a", "b"]) {
+    const conversations = new Conversations(database, new Browser().tab(), counter(prefix));
+    await conversations.start();
+    assert.deepEqual([conversations.list.get(), conversations.has("old")], [[], false]);
+  }
+  assert.equal(database.tries, 2);
+});
+
+test("a conversation that another tab deletes is told of once, and is not there any more", async (context) => {
+  const factory = new IDBFactory();
+  const browser = new Browser();
+  const a = await tabOf(factory, browser, "a");
+  const b = await tabOf(factory, browser, "b");
+  const { id } = a.create(null);
+  a.add(id, [message("u1", null, 1, { conversationId: id })]);
+  await a.keeper.flush();
+  await eventually(() => b.has(id), "the conversation in the other tab");
+  const told: string[] = [];
+  for (const [name, tab] of [["a", a], ["b", b]] as const) tab.changes.on((change) => { if (change.kind === "gone") told.push(name); });
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  a.remove(id);
+  context.mock.timers.tick(0);
+  context.mock.timers.reset();
+  await a.keeper.flush();
+  await eventually(() => told.length > 0, "that it is gone");
+  assert.deepEqual([a.has(id), b.has(id)], [false, false]);
+  await a.keeper.remove([id]);
+  await eventually(() => b.get(id) === null, "its end there");
+  assert.deepEqual(told, ["b"]);
+});
+
+test("every sign of a word is looked for as it is", async () => {
+  const conversations = await tabOf(new IDBFactory(), new Browser(), "a");
+  const { id } = conversations.create(null);
+  const signs = Array.from({ length: 0x7f - 0x21 }, (_, at) => String.fromCharCode(0x21 + at)).filter((sign) => /[^a-z0-9]/i.test(sign));
+  assert.equal(signs.length, 32);
+  conversations.add(id, signs.map((sign, at) => message(`u${at}`, null, at, { conversationId: id, text: `top${sign}k` })));
+  conversations.rename(id, "signs");
+  for (const [at, sign] of signs.entries()) {
+    assert.deepEqual((await conversations.search(`top${sign}k`)).map(({ messageId }) => messageId), [`u${at}`], sign);
+  }
+});
+
 test("what finds no room stays, is told of, and is saved when there is room", async () => {
   class Full extends MemoryDatabase {
     override readonly lasting = true;

@@ -100,3 +100,14 @@ test("stop ends the answer at the server too", async () => {
   assert.deepEqual(story, ["a", "cancelled"]);
   assert.deepEqual(calls.map(({ method, last }) => [method, last]), [["POST", null], ["DELETE", "ab:1"]]);
 });
+
+test("a stream that is left ends in silence, and the server is not told", async () => {
+  const { api, calls } = served([event(1, "a")]);
+  const story: string[] = [];
+  const handle = streamAnswer(api, { prompt: "x" }, {
+    news: () => undefined, piece: () => void story.push("piece"), end: () => void story.push("end"), failed: () => void story.push("failed"), lost: () => void story.push("lost"),
+  }, "ab:0");
+  handle.leave();
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  assert.deepEqual([story, calls.map(({ method }) => method)], [[], ["POST"]]);
+});

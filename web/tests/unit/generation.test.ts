@@ -7,6 +7,7 @@ import { MemoryDatabase } from "../../src/core/database.ts";
 import { Failure } from "../../src/core/failure.ts";
 import { ChatController, requestMessages } from "../../src/core/generation.ts";
 import { Models } from "../../src/core/models.ts";
+import type { StoredMessage } from "../../src/core/records.ts";
 import { createSettings } from "../../src/core/settings.ts";
 import type { Settings } from "../../src/core/types.ts";
 import { Browser, counter, eventually, message } from "./made.ts";
@@ -16,6 +17,7 @@ interface Asked {
   receiver: AnswerReceiver;
   resume: string | null;
   stopped: boolean;
+  left: boolean;
 }
 
 interface Page {
@@ -34,9 +36,12 @@ function page(database = new MemoryDatabase(), browser = new Browser(), prefix =
   const api = new Api({ current: () => null, refuse: () => undefined }, () => Promise.resolve(new Response(models)));
   const source = {
     ask: (body: Record<string, unknown>, receiver: AnswerReceiver, resume: string | null) => {
-      const one: Asked = { body, receiver, resume, stopped: false };
+      const one: Asked = { body, receiver, resume, stopped: false, left: false };
       asked.push(one);
-      return { stop: () => { one.stopped = true; receiver.end({ reason: "cancelled", generatedTokens: 0, promptTokens: 0, tokensPerSecond: 0 }); } };
+      return {
+        stop: () => { one.stopped = true; receiver.end({ reason: "cancelled", generatedTokens: 0, promptTokens: 0, tokensPerSecond: 0 }); },
+        leave: () => { one.left = true; },
+      };
     },
   };
   const models_ = new Models(api);
@@ -162,7 +167,7 @@ test("a failure is a message, and is tried again in its place", async () => {
   await at.chat.retry(id, half?.id ?? "");
   assert.deepEqual([half?.text, at.conversations.path(id)[3]?.siblings.length], ["half", 2], "text is never thrown away");
   at.asked[3]?.receiver.failed(new Failure("ANSWER_LOST", "Gone."));
-  assert.equal(at.conversations.path(id)[3]?.message.error?.code, "ANSWER_LOST", "nothing had come");
+  await eventually(() => at.conversations.path(id)[3]?.message.error?.code === "ANSWER_LOST", "the failure: nothing had come");
   assert.deepEqual(requestMessages([message("u1", null), message("a1", "u1", 0, { text: "" })], " "), [{ role: "user", content: "text of u1" }]);
 });
 
@@ -177,16 +182,23 @@ test("a model that the server does not offer is not asked", async () => {
 test("stop ends it, and a removed conversation's answer too", async () => {
   const at = page();
   const { id } = at.conversations.create(null);
-  await at.chat.send(id, "one");
-  await at.chat.send(id, "while it runs");
+  const both = await Promise.allSettled([at.chat.send(id, "one"), at.chat.send(id, "pressed twice")]);
+  assert.deepEqual(both.map(({ status }) => status), ["fulfilled", "rejected"]);
+  const [question] = at.conversations.path(id).map(({ message: one }) => one.id);
+  await assert.rejects(at.chat.send(id, "while it runs"), /being written/);
+  await assert.rejects(at.chat.edit(id, question ?? "", "while it runs"), /being written/);
   assert.equal(at.asked.length, 1);
   say(at.asked[0], "a");
   at.chat.stop(id);
   const answer = at.conversations.path(id)[1]?.message;
   assert.deepEqual([at.asked[0]?.stopped, answer?.finishReason, answer?.text], [true, "cancelled", "a"]);
   await at.chat.send(id, "two");
-  at.conversations.remove(id)();
+  const undo = at.conversations.remove(id);
   assert.equal(at.asked[1]?.stopped, true);
+  await assert.rejects(at.chat.send(id, "to nobody"), /deleted/);
+  undo();
+  await at.chat.send(id, "three");
+  assert.equal(at.asked.length, 3);
 });
 
 test("a page without models says so", async () => {
@@ -250,7 +262,7 @@ test("a second tab shows what the first one writes, is busy meanwhile, and can e
   say(writer.asked[1], "text");
   await writer.conversations.keeper.flush();
   await eventually(() => shown?.text === "text", "the text in what the other tab shows");
-  await reader.chat.send(id, "while it runs");
+  await assert.rejects(reader.chat.send(id, "while it runs"), /being written/);
   assert.equal(reader.asked.length, 0);
   reader.chat.stop(id);
   await eventually(() => writer.asked[1]?.stopped === true, "the end in the tab that writes");
@@ -288,6 +300,83 @@ test("an answer that another connection has taken up is followed, not failed", a
   say(at.asked[0], "half");
   at.asked[0]?.receiver.failed(new Failure("ANSWER_TAKEN", "Another connection has it."));
   assert.deepEqual([at.conversations.path(id)[1]?.message.state, at.chat.running.get().get(id)?.phase], ["writing", "elsewhere"]);
+});
+
+test("an answer ends when another tab deletes its conversation", async () => {
+  const database = new MemoryDatabase();
+  const browser = new Browser();
+  const writer = page(database, browser, "a");
+  const { id } = writer.conversations.create(null);
+  await writer.chat.send(id, "one");
+  await writer.conversations.keeper.flush();
+  const other = page(database, browser, "b");
+  await other.conversations.start();
+  const undo = other.conversations.remove(id);
+  await eventually(() => writer.asked[0]?.stopped === true, "the end");
+  undo();
+});
+
+interface Shared {
+  at: Page;
+  database: MemoryDatabase;
+  id: string;
+  answer: string;
+  /** Another tab saves the answer so. */
+  save: (patch: Partial<StoredMessage>) => Promise<void>;
+}
+
+/** A tab that writes "one two ", and has saved it. */
+async function shared(): Promise<Shared> {
+  const database = new MemoryDatabase();
+  const browser = new Browser();
+  const at = page(database, browser, "a");
+  const tabs = browser.tab();
+  const { id } = at.conversations.create(null);
+  await at.chat.send(id, "count");
+  say(at.asked[0], "one ", "two ");
+  await at.conversations.keeper.flush();
+  const answer = at.conversations.path(id)[1]?.message.id ?? "";
+  const save = async (patch: Partial<StoredMessage>): Promise<void> => {
+    const kept = await database.message(answer);
+    if (kept !== null) await database.putMessages([{ ...kept, ...patch }]);
+    tabs.tell({ kind: "saved", conversations: [], messages: [{ conversationId: id, id: answer }] });
+  };
+  return { at, database, id, answer, save };
+}
+
+test("an answer that another tab has more of is that tab's, and nothing comes twice", async () => {
+  const { at, database, id, answer, save } = await shared();
+  await save({ text: "one " });
+  say(at.asked[0], "three ");
+  assert.deepEqual(texts(at, id)[1], "assistant: one two three ", "less is not taken");
+  await save({ text: "one two three four ", resume: "ab:4" });
+  await eventually(() => at.asked[0]?.left === true, "that this tab lets go");
+  assert.equal(at.asked[0]?.stopped, false, "the server goes on");
+  await eventually(() => texts(at, id)[1] === "assistant: one two three four ", "the longer text");
+  assert.equal(at.chat.running.get().get(id)?.phase, "elsewhere");
+  await at.conversations.keeper.flush();
+  assert.equal((await database.message(answer))?.text, "one two three four ");
+  await eventually(() => at.asked[1]?.resume === "ab:4", "that it is taken up there, as no other tab has it");
+});
+
+test("an answer that the server has forgotten is taken as another tab finished it", async () => {
+  const { at, database, id, answer } = await shared();
+  const kept = await database.message(answer);
+  if (kept !== null) await database.putMessages([{ ...kept, text: "one two three", state: "complete", resume: null }]);
+  at.asked[0]?.receiver.failed(new Failure("ANSWER_LOST", "Gone."));
+  await eventually(() => at.chat.running.get().size === 0, "the end");
+  await at.conversations.keeper.flush();
+  for (const one of [at.conversations.message(id, answer), await database.message(answer)]) assert.deepEqual([one?.text, one?.state], ["one two three", "complete"]);
+});
+
+test("what another tab has taken up is not overwritten by what came here last", async () => {
+  const { at, database, answer } = await shared();
+  say(at.asked[0], "three ");
+  const kept = await database.message(answer);
+  if (kept !== null) await database.putMessages([{ ...kept, text: "one two three four " }]);
+  at.asked[0]?.receiver.failed(new Failure("ANSWER_TAKEN", "Another connection has it."));
+  await at.conversations.keeper.flush();
+  assert.equal((await database.message(answer))?.text, "one two three four ");
 });
 
 test("a question is asked with texts of a dataset, and the answer keeps its sources", async () => {
