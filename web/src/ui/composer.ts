@@ -106,18 +106,13 @@ export class Composer {
     const text = this.#field.value.trim();
     if (text === "" || this.#busy) return;
     const id = this.#page.conversation.get();
-    const place = this.#place();
-    this.#page.core.chat.send(id, text).then(() => this.#sent(id, place, text), (failure: unknown) => this.#page.note(reason(failure)));
-  }
-
-  /** The text goes from the field when it is a message, not before. */
-  #sent(id: string, place: string | null, text: string): void {
-    const { drafts } = this.#page.core;
-    if (drafts.get(place).trim() === text) drafts.set(place, "");
-    if (this.#page.conversation.get() !== id || this.#field.value.trim() !== text) return;
+    this.#page.core.drafts.set(this.#place(), "");
     this.#field.value = "";
     this.#fit();
-    this.#draw();
+    this.#page.core.chat.send(id, text).catch((failure: unknown) => {
+      if (this.#page.conversation.get() === id && this.#field.value === "") this.write(text);
+      this.#page.note(reason(failure));
+    });
   }
 
   #drawNow(): void {

@@ -233,6 +233,7 @@ test("the field takes the direction of what is typed", async ({ chat }) => {
 test("nothing jumps while an answer comes", async ({ chat, fake, page }) => {
   fake.answers = [{ tokens: words(markdownAnswer), gap: 8, loading: 900, reading: 700, promptTokens: 2048 }];
   await chat.open();
+  await expect(page.locator(".picker")).toContainText("·"); // the models may come after the connection
   await page.evaluate(() => {
     const state = globalThis as unknown as { moved: string[] };
     state.moved = [];

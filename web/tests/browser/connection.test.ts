@@ -66,6 +66,7 @@ for (const withoutSockets of [false, true]) {
     fake.answers = [half, { tokens: words("Anew.") }];
     await expect(chat.send).toBeVisible();
     await chat.ask("Once more");
+    await expect(page.locator(".message--user").last()).toContainText("Once more");
     await expect(chat.answers.last()).toContainText("word5");
     fake.forget();
     await page.getByRole("button", { name: "Retry" }).click();

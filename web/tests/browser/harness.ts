@@ -103,7 +103,9 @@ export class Chat {
 
   /** Asks, and waits for the end of the answer. */
   async converse(text: string): Promise<Locator> {
+    const before = await this.answers.count() > 0 ? await this.answers.last().getAttribute("data-message") : null;
     await this.ask(text);
+    await expect(this.answers.last()).not.toHaveAttribute("data-message", before ?? "");
     await expect(this.stop).toBeHidden({ timeout: 45_000 }); // a busy machine takes its time
     await expect(this.send).toBeVisible();
     return this.answers.last().locator(".prose");

@@ -56,6 +56,7 @@ test("by the keyboard: opened with Enter, read, closed again", async ({ chat, fa
   for (let presses = 0; presses < 12 && !(await second.evaluate((node) => node === document.activeElement)); presses += 1) await page.keyboard.press("Shift+Tab");
   await expect(second).toBeFocused();
   await page.keyboard.press("Enter");
+  await expect(page.getByRole("region", { name: "Text of source 2" })).toBeVisible();
   await page.keyboard.press("Tab");
   await expect(page.getByRole("region", { name: "Text of source 2" })).toBeFocused();
   await page.keyboard.press("Shift+Tab");
