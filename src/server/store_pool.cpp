@@ -45,7 +45,7 @@ std::size_t StorePool::running_of_store(const std::string& store) const {
 
 bool StorePool::may_run(const Entry& entry) const {
   if (entry.running) return false;
-  if (entry.stop.stop_requested()) return true;  // it takes a moment
+  if (entry.stop.stop_requested() && !closing_) return true;  // it takes a moment; at the end all are stopped
   const bool in_turn = entry.lane.order == StoreLane::Order::in_turn;
   const std::size_t at_once = in_turn ? 1 : std::max<std::size_t>(most_threads_ / 2, 1);
   if (count(entry.lane.name, true) >= at_once) return false;
