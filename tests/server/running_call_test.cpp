@@ -36,8 +36,6 @@ class Counting final : public AnswerReceiver {
 
 class RunningCallTest : public test::ServedToy {
  protected:
-  explicit RunningCallTest(ServiceOptions options = {}) : ServedToy(std::move(options)) {}
-
   // An answer to `ask` that is read by `reader_`.
   std::shared_ptr<GenerationCall> start(MakeAsk ask) {
     return start_generation(*service_, record_, service_->find("", {}), std::move(ask),
@@ -244,19 +242,14 @@ class Gate {
 };
 
 // Nothing is heard of the best of several until all have ended, however well they are.
-class ImpatientService : public RunningCallTest {
- protected:
-  ImpatientService() : RunningCallTest({.patience = std::chrono::milliseconds(50)}) {}
-};
-
-TEST_F(ImpatientService, WaitsForTheBestOfSeveral) {
+TEST_F(RunningCallTest, TheBestOfSeveralAreNotTakenForSilent) {
   const auto call = start([](const LoadedModel& model) {
     Ask ask = endless(model);
     ask.best_of = 3;
     return ask;
   });
   write_until([&] { return record_->facts().started.has_value(); });
-  const auto later = [](int times) { return Clock::now() + times * longest_silence(std::chrono::milliseconds(50)); };
+  const auto later = [this](int times) { return Clock::now() + times * longest_silence(service_->patience()); };
   for (int times = 1; times < 4; ++times) {
     const std::uint64_t steps = counters().scheduler.steps;
     write_until([&] { return counters().scheduler.steps > steps + 4; });

@@ -159,12 +159,14 @@ TEST_F(WebSocketTest, ABroadcastIsNotAMessage) {
 // It has said goodbye, and hears the rest: whether it lives is not asked any more.
 TEST_F(WebSocketTest, AClientThatHasClosedIsNotPinged) {
   constexpr std::size_t kLong = 16 << 20;  // no socket's buffers hold it
-  serve_one({.websocket_ping_time = std::chrono::milliseconds(50)});
+  const std::string text(kLong, 'x');
+  serve_one({.websocket_ping_time = std::chrono::milliseconds(400)});
   const Client client(server_->port());
   const std::shared_ptr<WebSocket> socket = open(client);
-  EXPECT_TRUE(socket->send(std::string(kLong, 'x')));
+  client.send(frame(0x8a, ""));  // it is there
+  EXPECT_TRUE(socket->send(text));
   client.send(frame(0x88, "\x03\xe8"));
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  std::this_thread::sleep_for(std::chrono::milliseconds(1300));
   const std::string all = client.read_all();
   EXPECT_EQ(all.size(), 10 + kLong + 4);
   EXPECT_TRUE(all.ends_with("\x88\x02\x03\xe8"));
