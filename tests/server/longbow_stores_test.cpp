@@ -111,7 +111,7 @@ TEST(StorePoolTest, AnotherLaneDoesNotWait) {
   std::promise<void> other;
   ASSERT_TRUE(pool.post({.name = "a"}, {}, [&](const std::stop_token&) { other.get_future().wait(); }));
   ASSERT_TRUE(pool.post({.name = "a"}, {}, [](const std::stop_token&) { throw std::runtime_error("nobody minds"); }));
-  ASSERT_TRUE(pool.post({.name = "b"}, {}, [&](const std::stop_token&) { other.set_value(); }));
+  ASSERT_TRUE(pool.post({.name = "b", .store = "b"}, {}, [&](const std::stop_token&) { other.set_value(); }));
   pool.end();
 }
 

@@ -167,8 +167,8 @@ TEST_F(WebSocketTest, AClientThatHasClosedIsNotPinged) {
   EXPECT_TRUE(socket->send(text));
   client.send(frame(0x88, "\x03\xe8"));
   std::this_thread::sleep_for(std::chrono::milliseconds(1300));
-  const std::string all = client.read_all();
-  EXPECT_EQ(all.size(), 10 + kLong + 4);
+  const std::string all = client.read_exactly(10 + kLong + 4 + 2);  // a ping may have come before
+  EXPECT_GE(all.size(), 10 + kLong + 4);
   EXPECT_TRUE(all.ends_with("\x88\x02\x03\xe8"));
 }
 
