@@ -90,14 +90,8 @@ TEST(SchedulerAdmit, RoomIsNoticedThoughAsManyRun) {
   EXPECT_GT(driver.rows_of(waits), 0);
 }
 
-// Twice preempted, it starts again only where there is room for all it may ever need.
-TEST(SchedulerAdmit, WhoWasPreemptedTwiceWaitsForRoomForItsWholeAnswer) {
-  SchedulerConfig config = dense(24, 2);
-  config.ageing_us = 1'000'000'000;
-  Driver driver(config);
-  const RequestId other = driver.submit({.prompt = tokens_from(0, 8), .max_tokens = 40});
-  const RequestId patient =
-      driver.submit({.prompt = tokens_from(100, 8), .max_tokens = 72, .priority = Priority::batch});
+// Short requests of a higher priority take its place.
+void preempt_twice(Driver& driver, RequestId patient) {
   driver.step();
   for (int i = 0; i < 2; ++i) {
     while (driver.rows_of(patient) == 0) ASSERT_TRUE(driver.step());
@@ -106,6 +100,17 @@ TEST(SchedulerAdmit, WhoWasPreemptedTwiceWaitsForRoomForItsWholeAnswer) {
     EXPECT_EQ(driver.rows_of(patient), 0);
   }
   EXPECT_EQ(driver.scheduler.counters().preemptions, 2U);
+}
+
+// Twice preempted, it starts again only where there is room for all it may ever need.
+TEST(SchedulerAdmit, WhoWasPreemptedTwiceWaitsForRoomForItsWholeAnswer) {
+  SchedulerConfig config = dense(24, 2);
+  config.ageing_us = 1'000'000'000;
+  Driver driver(config);
+  const RequestId other = driver.submit({.prompt = tokens_from(0, 8), .max_tokens = 40});
+  const RequestId patient =
+      driver.submit({.prompt = tokens_from(100, 8), .max_tokens = 72, .priority = Priority::batch});
+  ASSERT_NO_FATAL_FAILURE(preempt_twice(driver, patient));
   // Twenty blocks in all: the other one must end first, though there is room for a beginning.
   while (driver.tokens_of(other) < 40) {
     ASSERT_TRUE(driver.step());
@@ -126,14 +131,7 @@ TEST(SchedulerAdmit, AnAnswerWithoutABoundWaitsForWhatItIsLikelyToNeed) {
   const RequestId other = driver.submit({.prompt = tokens_from(0, 8), .max_tokens = 40});
   const RequestId patient =
       driver.submit({.prompt = tokens_from(100, 8), .max_tokens = -1, .priority = Priority::batch});
-  driver.step();
-  for (int i = 0; i < 2; ++i) {
-    while (driver.rows_of(patient) == 0) ASSERT_TRUE(driver.step());
-    driver.submit({.prompt = tokens_from(200, 8), .max_tokens = 1});
-    driver.step();
-    EXPECT_EQ(driver.rows_of(patient), 0);
-  }
-  EXPECT_EQ(driver.scheduler.counters().preemptions, 2U);
+  ASSERT_NO_FATAL_FAILURE(preempt_twice(driver, patient));
   while (driver.rows_of(patient) == 0) ASSERT_TRUE(driver.step());
   EXPECT_LT(driver.tokens_of(other), 40) << "it runs beside the other one";
   driver.run();

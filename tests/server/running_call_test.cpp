@@ -152,11 +152,7 @@ TEST_F(RunningCallTest, TheBestOfSeveralCostWhatAllOfThemDo) {
 }
 
 TEST_F(RunningCallTest, SoDoThoseThatNobodyWaitsFor) {
-  const auto call = start([](const LoadedModel& model) {
-    Ask ask = endless(model);
-    ask.best_of = 3;
-    return ask;
-  });
+  const auto call = start(answers(1, 3, -1));
   write_until([&] { return record_->facts().started.has_value(); });
   write_until([begun = written_, this] { return written_ > begun + 4; });
   call->cancel();
@@ -243,11 +239,7 @@ class Gate {
 
 // Nothing is heard of the best of several until all have ended, however well they are.
 TEST_F(RunningCallTest, TheBestOfSeveralAreNotTakenForSilent) {
-  const auto call = start([](const LoadedModel& model) {
-    Ask ask = endless(model);
-    ask.best_of = 3;
-    return ask;
-  });
+  const auto call = start(answers(1, 3, -1));
   write_until([&] { return record_->facts().started.has_value(); });
   const auto later = [this](int times) { return Clock::now() + times * longest_silence(service_->patience()); };
   for (int times = 1; times < 4; ++times) {

@@ -6,7 +6,7 @@
 namespace quarrel::http {
 
 Exchange::Exchange(Request request, std::size_t most_buffered, std::function<void()> wake)
-    : request_(std::move(request)), most_buffered_(most_buffered), wake_(std::move(wake)) {}
+    : request_(std::move(request)), wake_(std::move(wake)), backlog_(most_buffered) {}
 
 // One call for however much gathers until the connection takes it.
 void Exchange::wake(std::unique_lock<std::mutex>& lock) {
@@ -57,11 +57,7 @@ bool Exchange::write(std::string_view piece) {
     return false;
   }
   if (state_ != State::streaming) return false;
-  // One piece is taken whatever its size, and takes no room from those behind it: a client that reads well must not
-  // lose its answer's end to a long line.
-  if (pieces_.empty()) {
-    long_piece_ = piece.size() > most_buffered_ ? piece.size() : 0;
-  } else if (pieces_.size() - long_piece_ + piece.size() > most_buffered_) {
+  if (!backlog_.takes(pieces_.size(), piece.size())) {
     break_off(lock);
     return false;
   }

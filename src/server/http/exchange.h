@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "server/http/backlog.h"
 #include "server/http/message.h"
 #include "server/http/websocket.h"
 
@@ -81,7 +82,6 @@ class Exchange {
   enum class State { waiting, streaming, finished, closed };
 
   Request request_;
-  const std::size_t most_buffered_;
   const std::function<void()> wake_;
 
   mutable std::mutex mutex_;  // guards all below
@@ -91,7 +91,7 @@ class Exchange {
   bool broken_ = false;
   Response head_;
   std::string pieces_;
-  std::size_t long_piece_ = 0;  // bytes of the first of them, where it alone is more than the buffer
+  Backlog backlog_;
   MakeWebSocketHandler upgrade_;
   std::string protocol_;
   bool woken_ = false;    // and nothing was taken since

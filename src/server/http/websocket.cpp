@@ -30,7 +30,7 @@ bool is_key(std::string_view key) noexcept {
 }  // namespace
 
 WebSocket::WebSocket(std::shared_ptr<const Request> request, std::size_t most_buffered, std::function<void()> wake)
-    : request_(std::move(request)), most_buffered_(most_buffered), wake_(std::move(wake)) {}
+    : request_(std::move(request)), wake_(std::move(wake)), backlog_(most_buffered) {}
 
 bool WebSocket::send(std::string text) { return append(Opcode::text, text, true); }
 
@@ -41,11 +41,7 @@ void WebSocket::control(Opcode opcode, std::string_view data) { append(opcode, d
 bool WebSocket::append(Opcode opcode, std::string_view payload, bool is_message) {
   std::unique_lock lock(mutex_);
   if (state_ != State::open) return false;
-  // One frame is taken whatever its size, and takes no room from those behind it: a client that reads well must not be
-  // lost to a long one.
-  const bool first = output_.frames.empty();
-  if (first) long_frame_ = payload.size() > most_buffered_ ? payload.size() : 0;
-  const bool broken = !first && output_.frames.size() - long_frame_ + payload.size() > most_buffered_;
+  const bool broken = !backlog_.takes(output_.frames.size(), payload.size());
   if (broken) {
     broken_ = true;
     state_ = State::closed;

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "server/http/backlog.h"
 #include "server/http/message.h"
 #include "server/http/websocket_frames.h"
 
@@ -72,15 +73,14 @@ class WebSocket {
   enum class State { open, closing, closed };
 
   const std::shared_ptr<const Request> request_;
-  const std::size_t most_buffered_;
   const std::function<void()> wake_;
 
   mutable std::mutex mutex_;  // guards all below
   State state_ = State::open;
   bool broken_ = false;
   Output output_;
-  std::size_t long_frame_ = 0;  // bytes of the first in the output, where it alone is more than the buffer
-  bool woken_ = false;          // and nothing was taken since
+  Backlog backlog_;
+  bool woken_ = false;  // and nothing was taken since
 
   bool append(Opcode opcode, std::string_view payload, bool is_message);
   void wake(std::unique_lock<std::mutex>& lock);
