@@ -121,13 +121,18 @@ ChatLoop::Next ChatLoop::interrupted(const std::string& line) {
 ChatLoop::Next ChatLoop::send(const std::string& text) {
   conversation_.system = parameters_.system;
   conversation_.messages.push_back({.role = "user", .content = text});
+  // Nothing of a turn that fails is kept: neither the message nor what was dropped to make room for it.
+  const auto take_back = [this, first_sent = first_sent_] {
+    conversation_.messages.pop_back();
+    first_sent_ = first_sent;
+  };
   const auto start = Clock::now();
   Reply reply;
   interrupts_.take();
   try {
     reply = reply_to(text);
   } catch (const Error& error) {
-    conversation_.messages.pop_back();
+    take_back();
     if (error.kind() == ErrorKind::cancelled) {
       notice(kNotBegun);
       return after_turn();
@@ -138,6 +143,9 @@ ChatLoop::Next ChatLoop::send(const std::string& text) {
                            ? ", /set overflow drop continues without the oldest turns"
                            : ""));
     return Next::go_on;
+  } catch (...) {
+    take_back();
+    throw;
   }
   end_turn(reply);
   if (parameters_.verbose) write_error(timing_text(reply, seconds_since(start), session_->facts().load_seconds));

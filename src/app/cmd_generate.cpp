@@ -104,6 +104,9 @@ int run_generate(const GenerateCommand& command, Log& log, const Interrupts& int
   } else {
     for (const Answer& answer : result.answers) write_output(fmt::format("{}\n", fmt::join(answer.tokens, " ")));
   }
+  if (std::ranges::count(result.answers, FinishReason::context, &Answer::reason) > 0) {
+    log.warn("the output was cut: the context of {} tokens is full", model->context());
+  }
   return failed > 0 ? 1 : 0;
 }
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <optional>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -27,7 +28,7 @@ struct PerplexityCommand {
   bool json = false;
 };
 
-// The running value on standard error: a line that is rewritten on a terminal, elsewhere a line every few windows.
+// The running value on standard error: a line that is rewritten on a terminal, elsewhere a line every ten seconds.
 class ProgressLine {
  public:
   ProgressLine() : terminal_(moves_cursor(Stream::error)) {}
@@ -42,8 +43,9 @@ class ProgressLine {
     if (terminal_) {
       write_error("\r" + line + "\x1b[K");
       open_ = true;
-    } else if (done % kPlainEvery == 0 || done == windows) {
+    } else if (const auto now = Clock::now(); !told_ || now - *told_ >= kPlainEvery) {
       write_error(line + "\n");
+      told_ = now;
     }
   }
 
@@ -53,8 +55,10 @@ class ProgressLine {
   }
 
  private:
-  static constexpr std::int32_t kPlainEvery = 4;
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::seconds kPlainEvery{10};
   const bool terminal_;
+  std::optional<Clock::time_point> told_;  // when the last plain line was written
   bool open_ = false;
 };
 

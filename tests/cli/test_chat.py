@@ -191,6 +191,20 @@ class OllamaStore(ProgramTest):
         shown = self.succeed("inspect", "parrot").out.decode()
         self.assertIn("seed 11, num_predict 4, num_ctx 256, stop '@@' (from the store)", shown)
 
+    def test_a_chat_shows_its_sampling_and_flags_count_more(self):
+        self.put_model({"temperature": 0.25, "top_k": 7}, "Be brief.")
+        for flags, temperature in (((), r"0\.25"), (("--temperature", "0.5"), r"0\.5")):
+            terminal = self.open_terminal("run", "parrot", *flags)
+            terminal.expect(">>> ")
+            terminal.type("/show\n")
+            self.assertIn("(from the store)", terminal.expect(">>> "))
+            terminal.type("/show parameters\n")
+            shown = terminal.expect(">>> ")
+            self.assertRegex(shown, rf"temperature +{temperature}\s")
+            self.assertRegex(shown, r"top_k +7\s")
+            terminal.type("/bye\n")
+            self.assertEqual(terminal.wait(), 0)
+
 
 class Chat(ProgramTest):
     def chat(self, *arguments, **options):

@@ -198,6 +198,7 @@ class List(ProgramTest):
         self.assertIn("default", listed.out.decode())
         self.assertIn("`quarrel pull minilm`", listed.err)
         self.assertNotIn("`quarrel pull default`", listed.err)
+        self.assertIn("run `quarrel pull default`", self.succeed("run", "default", "hi", "-n", "1").err)
 
     def test_columns_that_say_nothing_are_left_out(self):
         store = self.path("plain")

@@ -137,6 +137,8 @@ class Generate(WorkbenchTest):
     def test_the_context_is_the_end(self):
         reply = self.json("generate", self.llama, "--tokens", self.tokens, "-n", "100", "--ctx", "50")["sequences"][0]
         self.assertEqual((reply["finish"], len(reply["tokens"])), ("context", 2))
+        plain = self.succeed("generate", self.llama, "--tokens", self.tokens, "-n", "100", "--ctx", "50")
+        self.assertIn("the context of 50 tokens is full", plain.err)
 
     def test_end_tokens_stop_unless_ignored(self):
         arguments = ("generate", self.toy, "--tokens", "1,2,3", "-n", "300", "--temperature", "3", "--seqs", "4")
@@ -195,7 +197,7 @@ class Perplexity(WorkbenchTest):
         result = self.succeed("perplexity", self.toy, "--file", self.text, "--window", "64", "--windows", "5")
         self.assertRegex(result.out.decode(), r"^perplexity \d+\.\d+ ± \d+\.\d+ \(5 windows of 64\)\n$")
         self.assertEqual([line.split(":")[0] for line in result.err.splitlines()],
-                         ["window 4 of 5", "window 5 of 5"])
+                         ["window 1 of 5"], "a line every ten seconds at most")
 
     def test_mistakes(self):
         short = self.write("short.txt", "A few words.")

@@ -104,7 +104,7 @@ TEST(SchedulerSharing, ACommonPrefixIsComputedOnce) {
 }
 
 // No snapshot would lie where the common part ends, if nobody waited for it.
-TEST(SchedulerSharing, ARecurrentLeaderLeavesASnapshotWhereFollowersGoOn) {
+TEST(SchedulerSharing, ARecurrentBranchLeavesASnapshotForThoseThatWait) {
   EchoDriver driver(recurrent());
   for (TokenId own = 0; own < 8; ++own) driver.submit({.prompt = prompt_of(own, 7), .max_tokens = 4});
   driver.expect_all_answered();
@@ -182,7 +182,7 @@ TEST(SchedulerSharing, TreesOfPrefixesAreComputedOnceABranch) {
   EXPECT_EQ(driver.scheduler.counters().cache_miss_tokens, 32U + 2 * 24 + 6 * 3);
 }
 
-TEST(SchedulerSharing, WhenTheLeaderGoesAnotherTakesItsPlace) {
+TEST(SchedulerSharing, WhenTheOneWaitedForEndsAnotherTakesItsPlace) {
   for (const bool in_flight : {false, true}) {
     Driver driver(plain());
     const RequestId runner = driver.submit({.prompt = prompt_of(0), .max_tokens = 1});
@@ -206,7 +206,7 @@ TEST(SchedulerSharing, WhenTheLeaderGoesAnotherTakesItsPlace) {
   }
 }
 
-TEST(SchedulerSharing, WhenTheLeaderGoesAnotherThatRunsLeads) {
+TEST(SchedulerSharing, WhenTheOneWaitedForEndsAnotherThatRunsIsWaitedFor) {
   Driver driver(plain());
   const RequestId runner =
       driver.submit({.prompt = prompt_of(0), .max_tokens = 1, .prompt_outputs = PromptOutputs::scores});
@@ -241,7 +241,7 @@ TEST(SchedulerSharing, AShiftedPromptLeadsNobody) {
   driver.finish_step();
 }
 
-TEST(SchedulerSharing, AFollowerThatGoesIsForgotten) {
+TEST(SchedulerSharing, AWaitingBranchThatEndsIsForgotten) {
   Driver driver(plain());
   const RequestId runner = driver.submit({.prompt = prompt_of(0), .max_tokens = 1});
   const RequestId waiter = driver.submit({.prompt = prompt_of(1), .max_tokens = 1});
@@ -254,7 +254,7 @@ TEST(SchedulerSharing, AFollowerThatGoesIsForgotten) {
   driver.expect_all_free();
 }
 
-TEST(SchedulerSharing, BadNumbersOfTheLeaderAreNobodyElses) {
+TEST(SchedulerSharing, BadNumbersOfTheOneWaitedForAreNobodyElses) {
   Driver driver(plain());
   const RequestId runner = driver.submit({.prompt = prompt_of(0), .max_tokens = 1});
   const RequestId waiter = driver.submit({.prompt = prompt_of(1), .max_tokens = 1});
@@ -361,7 +361,7 @@ TEST(SchedulerSharing, ARecurrentPrefixNeedsASnapshot) {
 }
 
 // A long prompt that gets no rows must not take a short one with it.
-TEST(SchedulerSharing, ALeaderWithoutRowsHoldsUpNoShorterPrompt) {
+TEST(SchedulerSharing, ABranchWithoutRowsHoldsUpNoShorterPrompt) {
   Driver driver(plain());
   driver.micros = [](const StepPlan& plan) {  // a row of a prompt is so dear that a step has one
     return 1000 + 100'000 * (static_cast<std::int64_t>(plan.rows.size()) - plan.generated_rows);
@@ -383,7 +383,7 @@ TEST(SchedulerSharing, ALeaderWithoutRowsHoldsUpNoShorterPrompt) {
   for (const RequestId id : {shorter, runner, longer, waiter}) EXPECT_EQ(driver.end_of(id), FinishReason::length);
 }
 
-TEST(SchedulerSharing, NobodyWaitsForMoreThanAFewLeaders) {
+TEST(SchedulerSharing, NobodyWaitsForMoreThanAFewOthers) {
   Driver driver(plain());
   RequestId runner =
       driver.submit({.prompt = tokens_from(100, 200), .max_tokens = 1, .priority = Priority::interactive});

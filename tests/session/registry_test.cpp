@@ -272,6 +272,7 @@ TEST_F(RegistryTest, AModelThatCannotAnswerIsNotLoaded) {
   EXPECT_EQ(count(Kind::failed), 1);
   const LoadEvent last = events().back();
   EXPECT_NE(last.error.find("not finite"), std::string::npos) << last.error;
+  EXPECT_NE(last.error.find("`quarrel pull`"), std::string::npos) << last.error;
 }
 
 TEST_F(RegistryTest, ModelsThatOnlyEmbedAreWarmedUpToo) {
