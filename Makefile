@@ -107,6 +107,7 @@ bench-flight:  ## vectors into a store with this client and with pyarrow's, in t
 	@scripts/setup flight
 	@cmake --preset release -DQUARREL_BENCH=ON -DQUARREL_FLIGHT=ON > /dev/null
 	@ninja -C build/release -j $(JOBS) flight_put longbow_server quarrel quarrel_flight_module 1>&2
+	@$(QUARREL) pull minilm > /dev/null
 	@.venv-flight/bin/python tools/bench_flight.py
 
 soak: pull  ## the long tests and the fuzzing campaign

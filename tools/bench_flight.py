@@ -42,19 +42,23 @@ class Limits:
 
 
 def pyarrow_put(host, port, dataset, rows, dimension, batch_rows):
-    """Seconds, measured as bench/flight_put.cpp does it: the columns are filled, sent, and the stream is closed."""
+    """Seconds to send all batches and close the stream. The columns are there before the clock starts, so that Python's loops are
+    not counted; bench/flight_put.cpp copies its vectors into the batches while the clock runs."""
     schema = pa.schema([("id", pa.int64()), ("vector", pa.list_(pa.float32(), dimension)), ("timestamp", pa.timestamp("ns"))])
-    vectors = pa.py_buffer(bytes(4 * dimension * batch_rows))
+    values = pa.array([i % 97 / 97 for i in range(dimension * batch_rows)], pa.float32())
+    batches = []
+    for first in range(0, rows, batch_rows):
+        count = min(batch_rows, rows - first)
+        columns = [pa.array(range(first, first + count), pa.int64()),
+                   pa.FixedSizeListArray.from_arrays(values.slice(0, count * dimension), dimension),
+                   pa.array(range(count), pa.timestamp("ns"))]
+        batches.append(pa.record_batch(columns, schema=schema))
     with flight.connect(f"grpc+tcp://{host}:{port}") as client:
         list(client.do_action(flight.Action("check_readiness", b"{}")))
         start = time.perf_counter()
         writer, reader = client.do_put(flight.FlightDescriptor.for_path(dataset), schema)
-        for first in range(0, rows, batch_rows):
-            count = min(batch_rows, rows - first)
-            values = pa.Array.from_buffers(pa.float32(), count * dimension, [None, vectors])
-            columns = [pa.array(range(first, first + count), pa.int64()), pa.FixedSizeListArray.from_arrays(values, dimension),
-                       pa.array(range(count), pa.timestamp("ns"))]
-            writer.write_batch(pa.record_batch(columns, schema=schema))
+        for batch in batches:
+            writer.write_batch(batch)
         writer.done_writing()
         while reader.read() is not None:
             pass
@@ -102,11 +106,12 @@ def compare_with_embedding(options, host, port, meta, store_seconds, limits):
             seen[count] = embed_texts(options, f"longbow://{host}:{port}/{dataset}?meta={meta}", folder, count)
             remove(host, port, dataset)
     rate, memory = seen[options.texts]
-    embed_seconds = options.rows / rate
+    # The rate is that of the whole pipeline. As if nothing of storing overlapped with embedding: the share is at most this.
+    embed_seconds = options.rows / rate - store_seconds
     share = store_seconds / embed_seconds
     few = seen[options.texts // 4][1]
-    limits.check(f"{options.model}: {rate:.0f} texts/s with storing, so {options.rows} rows take {embed_seconds:.0f} s; storing "
-                 f"alone takes {store_seconds:.2f} s: {100 * share:.1f} %", share < MOST_SHARE, f"{100 * MOST_SHARE:.0f} %")
+    limits.check(f"{options.model}: {rate:.0f} texts/s with storing, so embedding {options.rows} rows takes {embed_seconds:.0f} s "
+                 f"or more; storing their vectors alone takes {store_seconds:.2f} s: {100 * share:.1f} %", share < MOST_SHARE, f"{100 * MOST_SHARE:.0f} %")
     limits.check(f"most memory of {options.texts // 4} texts {few:.0f} MB, of {options.texts} {memory:.0f} MB: {memory / few:.2f} "
                  "times", memory <= MOST_GROWTH * few, f"{MOST_GROWTH:.2f} times")
 
