@@ -18,11 +18,11 @@ FIXED_LAYOUT := $(shell setarch -R true 2> /dev/null && echo setarch -R)
 # CUDA is compiled for those who ask for it: QUARREL_CUDA=1.
 TEST_CUDA := $(if $(filter 1,$(QUARREL_CUDA)),test-cuda)
 
-.PHONY: help setup setup-format setup-lint setup-web pull build man pgo shared run serve page test-page openapi check test test-sanitizers test-release test-asan test-tsan \
+.PHONY: help setup setup-test setup-format setup-lint setup-web with-tests pull build man pgo shared run serve page test-page openapi check test test-sanitizers test-release test-asan test-tsan \
   test-cuda cross flight bench bench-server bench-flight soak format check-style lint clean
 
 help:  ## this list
-	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 19
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 21
 
 build: build/release/build.ninja  ## the program: build/release/quarrel
 	@ninja -C build/release -j $(JOBS) quarrel 1>&2
@@ -66,7 +66,7 @@ run: build  ## a chat in the terminal; without one, the answer to PROMPT; MODEL=
 page: setup-web  ## the page's files, web/dist, from what is under web/
 	@scripts/npm run --silent build
 
-test-page: setup-web pull  ## the page: its types, its rules, its parts, and the whole in a browser
+test-page: setup-web pull with-tests  ## the page: its types, its rules, its parts, and the whole in a browser
 	@ninja -C build/release -j $(JOBS) make_toy 1>&2
 	@scripts/npm run --silent types
 	@scripts/npm run --silent lint
@@ -74,12 +74,12 @@ test-page: setup-web pull  ## the page: its types, its rules, its parts, and the
 	@scripts/npm run --silent fresh
 	@scripts/npm run --silent browser
 
-openapi: build/release/build.ninja  ## docs/openapi.yaml as the server's tables say it
+openapi: with-tests  ## docs/openapi.yaml as the server's tables say it
 	@ninja -C build/release -j $(JOBS) write_openapi 1>&2
 	@build/release/write_openapi > docs/openapi.yaml
 
 # The quick part of `test`: no sanitizers, no real models, not the program itself.
-check: check-style build/release/build.ninja  ## the layout, the house rules, the unit and op tests: before every commit
+check: check-style with-tests  ## the layout, the house rules, the unit and op tests: before every commit
 	@ninja -C build/release -j $(JOBS) tests_unit tests_ops 1>&2
 	@ctest --test-dir build/release --output-on-failure --no-tests=error -L '^(unit|ops)$$' -j $(JOBS)
 
@@ -89,28 +89,28 @@ test: test-release test-page $(TEST_CUDA)  ## every test, the page's too; CUDA's
 test-sanitizers: test-asan test-tsan  ## those that sanitizers can run, under AddressSanitizer, UBSan and ThreadSanitizer
 	@echo 'All tests passed under sanitizers.'
 
-bench:  ## kernels, models of each weight type, the default model: build/bench; TYPES="Q4_0 …"
-	@scripts/setup
+bench: build/release/build.ninja  ## kernels, models of each weight type, the default model: build/bench; TYPES="Q4_0 …"
+	@scripts/setup bench
 	@cmake --preset release -DQUARREL_BENCH=ON > /dev/null
 	@ninja -C build/release -j $(JOBS) bench/all quarrel 1>&2
 	@python3 tools/run_bench.py $(if $(TYPES),--types "$$TYPES")
 	@$(QUARREL) pull default > /dev/null
 	@$(QUARREL) bench default --profile
 
-bench-server:  ## what the server's own work costs: a token's event, a body's JSON
-	@scripts/setup
+bench-server: build/release/build.ninja  ## what the server's own work costs: a token's event, a body's JSON
+	@scripts/setup bench
 	@cmake --preset release -DQUARREL_BENCH=ON > /dev/null
 	@ninja -C build/release -j $(JOBS) server_bench 1>&2
 	@build/release/server_bench
 
-bench-flight:  ## vectors into a store with this client and with pyarrow's, in turns
-	@scripts/setup flight
+bench-flight: with-tests  ## vectors into a store with this client and with pyarrow's, in turns
+	@scripts/setup bench flight
 	@cmake --preset release -DQUARREL_BENCH=ON -DQUARREL_FLIGHT=ON > /dev/null
 	@ninja -C build/release -j $(JOBS) flight_put longbow_server quarrel quarrel_flight_module 1>&2
 	@$(QUARREL) pull minilm > /dev/null
 	@.venv-flight/bin/python tools/bench_flight.py
 
-soak: pull  ## the long tests and the fuzzing campaign
+soak: pull with-tests  ## the long tests and the fuzzing campaign
 	@scripts/setup clients generators web
 	@scripts/setup prometheus || echo 'There is no Prometheus to be had: its test is skipped.' >&2
 	@ninja -C build/release -j $(JOBS) 1>&2
@@ -138,8 +138,11 @@ lint: check-style setup-lint build/lint/build.ninja  ## the same, and clang-tidy
 clean:  ## removes build/
 	rm -rf build
 
-setup:  ## installs what building and testing need
+setup:  ## installs what building needs
 	@scripts/setup
+
+setup-test:  ## installs what compiling the tests needs too
+	@scripts/setup test
 
 setup-format:  ## installs clang-format too
 	@scripts/setup format
@@ -155,11 +158,21 @@ pull: build  ## fetches the models that tests run
 	@$(QUARREL) pull minilm > /dev/null || echo 'The model minilm is not here: its tests are skipped.' >&2
 
 # Ninja runs CMake again by itself when a CMake file changes.
-build/%/build.ninja: | setup
+build/%/build.ninja: | setup-test
 	@cmake --preset $* 1>&2
 
+build/pgo-train/build.ninja build/shared/build.ninja: build/%/build.ninja: | setup
+	@cmake --preset $* 1>&2
+
+# Whoever only wants the program needs neither the tests nor what they are compiled with: `with-tests` adds them.
+build/release/build.ninja: | setup
+	@cmake --preset release -DQUARREL_TESTS=OFF 1>&2
+
+with-tests: setup-test build/release/build.ninja  ## makes build/release compile tests too
+	@grep -qs '^QUARREL_TESTS:BOOL=ON$$' build/release/CMakeCache.txt || cmake --preset release -DQUARREL_TESTS=ON 1>&2
+
 # Quick tests first. What runs the real model has the cores to itself.
-test-release: pull  ## every test of the ordinary build
+test-release: pull with-tests  ## every test of the ordinary build
 	@scripts/setup clients flight
 	@cmake --preset release -DQUARREL_FLIGHT=ON > /dev/null
 	@ninja -C build/release -j $(JOBS) 1>&2
@@ -195,7 +208,7 @@ cross:  ## the program compiled for arm64, its unit and op tests under qemu-user
 
 # A folder of its own: the other builds know nothing of CUDA. Without a GPU the program says so and returns 77.
 test-cuda:  ## the CUDA backend compiled, and tested where there is a GPU
-	@scripts/setup cuda
+	@scripts/setup test cuda
 	@cmake -G Ninja -B build/cuda -DCMAKE_BUILD_TYPE=Release -DQUARREL_CUDA=ON -DQUARREL_EXAMPLES=OFF . > /dev/null
 	@ninja -C build/cuda -j $(JOBS) tests_cuda 1>&2
 	@build/cuda/cuda_kernels --check || [ $$? -eq 77 ]

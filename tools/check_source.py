@@ -67,6 +67,10 @@ TEXT_RULES = (
     (r"(?<![\w.$){}/~-])/(?:work|home|root)(?=/|[\s\"'`),;:]|$)", "a path of somebody's machine"),
 )
 
+# On CMake files outside tests/ and bench/: `make run` installs nothing that only tests and benchmarks are compiled with.
+PROGRAM_BUILD_RULE = (r"find_package\s*\(\s*(?:GTest|benchmark)\b|\b(?:GTest|benchmark)::|\blibpcre2",
+                      "only tests/ and bench/ may need what only they are compiled with")
+
 # Comments, raw strings, strings, characters (not the quotes inside numbers).
 TOKEN = re.compile(r'''//[^\n]*|/\*.*?\*/|R"(?P<raw>[^(\s]*)\(.*?\)(?P=raw)"|"(?:\\.|[^"\\\n])*"'''
                    r"|'(?:\\'|\\[^\n']+|[^'\\\n])'", re.DOTALL)
@@ -118,6 +122,9 @@ def check(path, text):
     # The CUDA kernels' own program has functions instead.
     if path.startswith("tests/") and not path.startswith("tests/cuda/") and path.endswith("_test.cpp") and "TEST" not in text:
         yield 1, "a file of tests without a test passes whatever the code does"
+    if os.path.basename(path) == "CMakeLists.txt" or path.endswith(".cmake"):
+        if not path.startswith(("tests/", "bench/")):
+            yield from matches(PROGRAM_BUILD_RULE[0], text, PROGRAM_BUILD_RULE[1])
     if path.startswith(("include/", "examples/")):
         for match in re.finditer(r'^\s*#\s*include\s*"(?!quarrel/)', text, re.MULTILINE):
             yield text.count("\n", 0, match.start()) + 1, "what is public includes the standard library and itself alone"
@@ -223,6 +230,10 @@ CASES = (
     ("Makefile", "all:\n\ttrue\n", None),
     ("src/base/a.h", "int a;\n", "pragma once"),
     ("src/base/a.h", "// What it owns.\n#pragma once\n", None),
+    ("src/CMakeLists.txt", "find_package(GTest REQUIRED)\n", "only tests/"),
+    ("cmake/a.cmake", "pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)\n", "only tests/"),
+    ("bench/load/CMakeLists.txt", "find_package(benchmark REQUIRED)\n", None),
+    ("src/CMakeLists.txt", "find_package(fmt REQUIRED)\n", None),
     ("docs/a.md", "see /" "work/main for it\n", "machine"),
     ("scripts/a", "cd /" "root\n", "machine"),
     ("docs/a.md", "https://example.org/" "home/ and ../" "work/x\n", None),
