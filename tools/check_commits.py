@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks that the subjects of new commits are short. New are those that the upstream branch, or origin's, does not have:
-what is public already is never complained about, and without git or a remote there is nothing to check.
+"""Checks that the subjects of new commits are short. New are those after START that the upstream branch, or origin's, does
+not have: what is public already is never complained about. Without git there is nothing to check.
 
     check_commits.py               prints commit: complaint; exits 1 if there is any
     check_commits.py --self-test   tries it on repositories made for it
@@ -12,6 +12,7 @@ import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LIMIT = 72  # a subject is shorter
+START = "f31675b875b905c7029d0e71f82c89892dd5f44c"  # some subjects before it are longer, and history stays as it is
 
 
 def git(folder, *arguments):
@@ -23,18 +24,20 @@ def git(folder, *arguments):
         return None
 
 
-def new_commits(folder):
-    """(hash, subject) of each commit that is not public yet."""
-    for base in ("@{upstream}", "origin/HEAD", "origin/main"):
-        if git(folder, "rev-parse", "--verify", "--quiet", base) is not None:
-            listing = git(folder, "log", "--no-merges", "--format=%h %s", f"{base}..HEAD") or ""
-            return [line.split(" ", 1) for line in listing.splitlines()]
-    return []
+def new_commits(folder, start):
+    """(hash, subject) of each commit after `start` that is not public yet."""
+    def known(name):
+        return git(folder, "rev-parse", "--verify", "--quiet", name + "^{commit}") is not None
+
+    public = next((base for base in ("@{upstream}", "origin/HEAD", "origin/main") if known(base)), None)
+    before = ["^" + base for base in (public, start) if base and known(base)]
+    listing = git(folder, "log", "--no-merges", "--format=%h %s", "HEAD", *before) or ""
+    return [line.split(" ", 1) for line in listing.splitlines()]
 
 
-def complaints(folder):
+def complaints(folder, start=START):
     return [f"{commit}: the subject has {len(subject)} characters: make it shorter than {LIMIT}"
-            for commit, subject in new_commits(folder) if len(subject) >= LIMIT]
+            for commit, subject in new_commits(folder, start) if len(subject) >= LIMIT]
 
 
 def self_test():
@@ -49,7 +52,11 @@ def self_test():
 
         git(folder, "init", "-b", "main", shared)
         commit(shared, "o" * 100)
-        right.append(complaints(shared) == [])  # no remote
+        right.append(len(complaints(shared)) == 1)  # no remote, nor a start that is known
+        first = git(shared, "rev-parse", "HEAD").strip()
+        right.append(complaints(shared, first) == [])
+        commit(shared, "s" * LIMIT)
+        right.append(len(complaints(shared, first)) == 1)  # no remote: what comes after the start
         git(folder, "clone", shared, own)
         right.append(complaints(own) == [])  # a long one that is public
         commit(own, "é" * (LIMIT - 1))
