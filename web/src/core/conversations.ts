@@ -56,7 +56,9 @@ export class Conversations implements ConversationStore {
     this.database = database;
     this.newId = newId;
     this.keeper = new Keeper(database, tabs);
-    tabs.on((news) => void this.hear(news));
+    // One after the other: what was saved is read slowly, and must not bring back what was removed since.
+    let heard = Promise.resolve();
+    tabs.on((news) => { heard = heard.then(() => this.hear(news)).catch(() => undefined); });
   }
 
   get storage(): Keeper["storage"] {
@@ -238,7 +240,7 @@ export class Conversations implements ConversationStore {
 
   private async readTree(id: string): Promise<void> {
     const messages = await this.database.messages(id);
-    if (this.trees.has(id)) return;
+    if (this.trees.has(id) || this.get(id) === null) return; // another tab may have removed it meanwhile
     const tree = new MessageTree();
     for (const message of messages) tree.put(message);
     this.trees.set(id, tree);
@@ -307,6 +309,7 @@ export class Conversations implements ConversationStore {
         if (wasThere) this.tellGone(id);
       }
       this.showList();
+      await this.keeper.forget(news.conversations);
     } else if (news.kind === "saved") {
       for (const id of news.conversations) await this.readRecord(id);
       for (const { conversationId, id } of news.messages) await this.readMessage(conversationId, id);

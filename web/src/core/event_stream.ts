@@ -53,12 +53,34 @@ export class EventParser {
 }
 
 const mostAttempts = 8;
+/** The server fills silence with a comment every five seconds: a stream that brings nothing for three of them is half gone,
+ * which TCP may take many minutes to notice. */
+const silenceTime = 16_000;
+/** Before a stream begins, while a model is loaded, there are no comments: whether the server is there is asked so often,
+ * and it has so long to say so. */
+const askEvery = 15_000;
+const askTime = 10_000;
 
 function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     const timer = setTimeout(resolve, milliseconds);
     signal.addEventListener("abort", () => { clearTimeout(timer); resolve(); }, { once: true });
   });
+}
+
+/** Calls `then` when nobody has been heard for so long. */
+class Silence {
+  private timer: ReturnType<typeof setTimeout> | null = null;
+
+  watch(time: number, then: () => void): void {
+    this.end();
+    this.timer = setTimeout(then, time);
+  }
+
+  end(): void {
+    if (this.timer !== null) clearTimeout(this.timer);
+    this.timer = null;
+  }
 }
 
 class EventStreamAnswer {
@@ -117,14 +139,49 @@ class EventStreamAnswer {
   }
 
   private async read(): Promise<void> {
+    const connection = new AbortController();
+    const silence = new Silence();
+    const end = (): void => connection.abort();
+    this.abort.signal.addEventListener("abort", end);
+    try {
+      const response = await this.begin(connection, silence);
+      if (response.status === 204) { this.complete(); return; }
+      this.receiver.news({ state: "generating", promptTokens: null, readTokens: null, ahead: null, resume: this.place });
+      await this.follow(response, () => silence.watch(silenceTime, () => {
+        this.attempt = 0; // the server was there: this is no attempt that failed
+        end();
+      }));
+    } finally {
+      silence.end();
+      this.abort.signal.removeEventListener("abort", end);
+    }
+  }
+
+  private async begin(connection: AbortController, silence: Silence): Promise<Response> {
     const headers: Record<string, string> = this.place === null ? {} : { "Last-Event-ID": this.place };
     const body = this.place === null ? { body: this.body } : {};
-    const response = await this.api.call("/api/stream", { method: "POST", ...body, headers, signal: this.abort.signal });
-    if (response.status === 204) { this.complete(); return; }
-    this.receiver.news({ state: "generating", promptTokens: null, readTokens: null, ahead: null, resume: this.place });
+    let hasBegun = false;
+    const ask = (): void => {
+      if (hasBegun) return;
+      silence.watch(askEvery, () => {
+        silence.watch(askTime, () => connection.abort());
+        this.api.call("/version", { signal: connection.signal }).then(ask, () => { if (!hasBegun) connection.abort(); });
+      });
+    };
+    ask();
+    try {
+      return await this.api.call("/api/stream", { method: "POST", ...body, headers, signal: connection.signal });
+    } finally {
+      hasBegun = true;
+    }
+  }
+
+  /** Reads to the end; `heard` is called with every part, comments too. */
+  private async follow(response: Response, heard: () => void): Promise<void> {
     const parser = new EventParser();
     const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader();
     for (;;) {
+      heard();
       const part = await reader?.read();
       if (part === undefined || part.done || this.over) return;
       for (const event of parser.feed(part.value)) this.take(event);

@@ -63,9 +63,23 @@ export class Keeper {
   }
 
   async remove(ids: readonly string[]): Promise<void> {
-    for (const { id, conversationId } of [...this.dirty.values()]) if (ids.includes(conversationId)) this.dirty.delete(id);
+    this.letGoOf(ids);
     await this.database.removeConversations(ids);
     this.tabs.tell({ kind: "removed", conversations: ids });
+    await this.flush(); // there may be room now
+  }
+
+  /** Another tab has removed them: nothing of them is written any more, and what was on its way meanwhile goes too. */
+  async forget(ids: readonly string[]): Promise<void> {
+    this.letGoOf(ids);
+    // While a write runs the first is on its way, and leaves the list by itself.
+    const first = this.running === null ? undefined : this.updates[0];
+    this.updates.splice(0, this.updates.length, ...this.updates.filter((one) => one === first || !ids.includes(one.id)));
+    if (this.running !== null) {
+      await this.running;
+      this.letGoOf(ids); // what found no room is back
+      await this.database.removeConversations(ids).catch(() => undefined);
+    }
     await this.flush(); // there may be room now
   }
 
@@ -74,6 +88,10 @@ export class Keeper {
     this.timer = null;
     this.running ??= this.write().finally(() => { this.running = null; });
     return this.running;
+  }
+
+  private letGoOf(conversations: readonly string[]): void {
+    for (const { id, conversationId } of [...this.dirty.values()]) if (conversations.includes(conversationId)) this.dirty.delete(id);
   }
 
   private flushSoon(delay: number): void {

@@ -122,6 +122,78 @@ test("a conversation that another tab deletes is told of once, and is not there 
   assert.deepEqual(told, ["b"]);
 });
 
+test("nothing waits for a conversation that another tab has removed, and what waited for room is written", async () => {
+  class Tight extends MemoryDatabase {
+    override readonly lasting = true;
+    full = false;
+    override putMessages(messages: readonly StoredMessage[]): Promise<void> {
+      return this.full ? Promise.reject(new QuotaError("full")) : super.putMessages(messages);
+    }
+    override removeConversations(ids: readonly string[]): Promise<void> {
+      this.full = false;
+      return super.removeConversations(ids);
+    }
+  }
+  const database = new Tight();
+  const browser = new Browser();
+  const [a, b] = [new Conversations(database, browser.tab(), counter("a")), new Conversations(database, browser.tab(), counter("b"))];
+  await a.start();
+  await b.start();
+  const [gone, stays] = [b.create(null).id, b.create(null).id];
+  b.add(gone, [message("u1", null, 1, { conversationId: gone })]);
+  b.add(stays, [message("u2", null, 1, { conversationId: stays })]);
+  await b.keeper.flush();
+  await eventually(() => a.has(gone) && a.has(stays), "both in the other tab");
+  database.full = true;
+  b.add(gone, [message("a1", "u1", 2, { conversationId: gone })]);
+  b.add(stays, [message("a2", "u2", 2, { conversationId: stays })]);
+  b.rename(gone, "Another name");
+  await b.keeper.flush();
+  assert.equal(b.storage.get().state, "full");
+  await a.keeper.remove([gone]);
+  await eventually(() => b.storage.get().state === "ready", "the end of the want");
+  assert.deepEqual([await database.messages(gone), (await database.messages(stays)).map(({ id }) => id)], [[], ["u2", "a2"]]);
+  assert.deepEqual((await database.conversations()).map(({ id }) => id), [stays]);
+  assert.equal(b.has(gone), false);
+});
+
+test("what was on its way when another tab removed the conversation goes too", async () => {
+  class Slow extends MemoryDatabase {
+    goOn: () => void = () => undefined;
+    slow = false;
+    readonly story: string[] = [];
+    override async putMessages(messages: readonly StoredMessage[]): Promise<void> {
+      if (this.slow) await new Promise<void>((resolve) => { this.goOn = resolve; });
+      this.story.push(...messages.map((one) => one.id));
+      await super.putMessages(messages);
+    }
+    override removeConversations(ids: readonly string[]): Promise<void> {
+      this.story.push("removed");
+      return super.removeConversations(ids);
+    }
+  }
+  const database = new Slow();
+  const browser = new Browser();
+  const [a, b] = [new Conversations(database, browser.tab(), counter("a")), new Conversations(database, browser.tab(), counter("b"))];
+  await a.start();
+  await b.start();
+  const { id } = b.create(null);
+  b.add(id, [message("u1", null, 1, { conversationId: id })]);
+  await b.keeper.flush();
+  database.slow = true;
+  b.add(id, [message("a1", "u1", 2, { conversationId: id })]);
+  const written = b.keeper.flush();
+  await eventually(() => !b.keeper.holds("a1"), "the write");
+  await a.keeper.remove([id]);
+  await eventually(() => b.get(id) === null, "its end there");
+  database.slow = false;
+  database.goOn();
+  await written;
+  assert.deepEqual(database.story.slice(0, 3), ["u1", "removed", "a1"]);
+  let left = 1;
+  await eventually(() => { void database.messages(id).then((all) => { left = all.length; }); return left === 0; }, "its end");
+});
+
 test("every sign of a word is looked for as it is", async () => {
   const conversations = await tabOf(new IDBFactory(), new Browser(), "a");
   const { id } = conversations.create(null);

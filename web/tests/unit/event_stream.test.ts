@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import type { TestContext } from "node:test";
 import type { AnswerNews } from "../../src/core/answer.ts";
 import { Api } from "../../src/core/api.ts";
 import { EventParser, streamAnswer } from "../../src/core/event_stream.ts";
@@ -110,4 +111,93 @@ test("a stream that is left ends in silence, and the server is not told", async 
   handle.leave();
   await new Promise((resolve) => setTimeout(resolve, 20));
   assert.deepEqual([story, calls.map(({ method }) => method)], [[], ["POST"]]);
+});
+
+interface Line {
+  path: string;
+  last: string | null;
+  /** What comes on it, and its end. */
+  say(text: string): void;
+  isOpen: boolean;
+}
+
+/** A network on which nothing comes but what a test says; what is given up is closed. */
+function quietNetwork(context: TestContext, answers: (path: string) => boolean): { api: Api; lines: Line[]; wait: (milliseconds: number) => Promise<void> } {
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  const lines: Line[] = [];
+  const api = new Api({ current: () => null, refuse: () => undefined }, (path, options) => new Promise((resolve, reject) => {
+    const line: Line = { path, last: new Headers(options.headers).get("Last-Event-ID"), say: () => undefined, isOpen: true };
+    lines.push(line);
+    const body = new ReadableStream<Uint8Array>({ start: (controller) => {
+      line.say = (text) => { begin(); controller.enqueue(new TextEncoder().encode(text)); };
+      options.signal?.addEventListener("abort", () => {
+        line.isOpen = false;
+        const error = new DOMException("given up", "AbortError");
+        controller.error(error);
+        reject(error);
+      });
+    } });
+    let response: Response | null = null;
+    const begin = (): void => resolve(response ??= new Response(body));
+    if (path !== "/api/stream" && answers(path)) resolve(new Response("{}"));
+  }));
+  const settle = async (): Promise<void> => {
+    for (let turn = 0; turn < 20; turn += 1) await new Promise((resolve) => setImmediate(resolve));
+  };
+  const wait = async (milliseconds: number): Promise<void> => {
+    for (let left = milliseconds; left > 0; left -= 1000) {
+      await settle();
+      context.mock.timers.tick(Math.min(1000, left));
+    }
+    await settle();
+  };
+  return { api, lines, wait };
+}
+
+function listen(api: Api): string[] {
+  const story: string[] = [];
+  streamAnswer(api, { prompt: "x" }, {
+    news: () => undefined, piece: ({ text }) => void story.push(text), end: ({ reason }) => void story.push(`end ${reason}`), failed: ({ error }) => void story.push(`failed ${error.code}`), lost: () => void story.push("lost"),
+  }, null);
+  return story;
+}
+
+test("a stream in which not even comments come is given up and taken up again, as often as it needs", async (context) => {
+  const { api, lines, wait } = quietNetwork(context, () => true);
+  const story = listen(api);
+  lines[0]?.say(event(1, "one "));
+  for (let comment = 0; comment < 10; comment += 1) {
+    await wait(14_000);
+    lines[0]?.say(":\n\n");
+  }
+  assert.deepEqual([story, lines.length], [["one "], 1], "comments are enough");
+  for (let silent = 0; silent < 12; silent += 1) {
+    await wait(18_000);
+    assert.equal(lines[silent]?.isOpen, false);
+    assert.deepEqual([lines.length, lines.at(-1)?.last], [silent + 2, "ab:1"]);
+    lines.at(-1)?.say(":\n\n");
+  }
+  lines.at(-1)?.say(event(2, "two") + event(3, "", "stop"));
+  await wait(1);
+  assert.deepEqual(story, ["one ", ...Array<string>(12).fill("lost"), "two", "end stop"]);
+  await wait(60_000);
+  assert.equal(lines.length, 13, "what has ended is not watched any more");
+});
+
+test("a stream that begins late is waited for as long as the server is there", async (context) => {
+  let isThere = true;
+  const { api, lines, wait } = quietNetwork(context, () => isThere);
+  const story = listen(api);
+  await wait(200_000);
+  const asked = lines.filter(({ path }) => path === "/api/stream");
+  assert.deepEqual([asked.length, asked[0]?.isOpen, story], [1, true, []], "a model takes its time to load");
+  isThere = false;
+  await wait(30_000);
+  assert.deepEqual([asked[0]?.isOpen, story], [false, ["lost"]]);
+  const again = lines.filter(({ path }) => path === "/api/stream");
+  assert.equal(again.length, 2);
+  isThere = true;
+  again[1]?.say(event(1, "", "stop"));
+  await wait(1);
+  assert.deepEqual(story, ["lost", "end stop"]);
 });
