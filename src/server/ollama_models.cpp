@@ -131,6 +131,13 @@ void require_stores(const Service& service) {
                         "this server offers the models that it was started with: started without names it takes more");
 }
 
+void require_may_make(const std::string& name, const Caller& caller) {
+  if (caller.may_use(name)) return;
+  throw ApiError(403, "permission_error", "model_not_allowed",
+                 fmt::format("this key may not make or replace a model '{}': it is for other models", printable(name)),
+                 "model");
+}
+
 OfferedModel find_ollama_model(const Service& service, const std::string& name, const Caller& caller) {
   if (name.empty()) return service.find(name, caller);
   if (std::optional<OfferedModel> found = service.look_up(name, caller)) return std::move(*found);
@@ -205,9 +212,11 @@ void ollama_delete(Service& service, const std::shared_ptr<Exchange>& exchange) 
 
 void ollama_copy(Service& service, const std::shared_ptr<Exchange>& exchange) {
   const OllamaCopyRequest request = read_ollama_copy(parse_body(exchange->request().body));
+  const std::string further(without_tag(request.destination));
+  require_may_make(further, *caller_of(*exchange));
   const OfferedModel model = find_ollama_model(service, request.source, *caller_of(*exchange));
   require_stores(service);
-  service.store().add_name(service.resolve(model), std::string(without_tag(request.destination)));
+  service.store().add_name(service.resolve(model), further);
   service.stores_changed();
   exchange->respond({});
 }

@@ -14,6 +14,9 @@ namespace quarrel {
 OfferedModel find_ollama_model(const Service& service, const std::string& name, const Caller& caller);
 // Throws ApiError(400) where what comes into a store would not be offered.
 void require_stores(const Service& service);
+// Throws ApiError(403) where the caller's key is not for a model of this name: whoever may not use it may not make or
+// replace it either. It says nothing of whether there is one.
+void require_may_make(const std::string& name, const Caller& caller);
 
 void ollama_tags(Service& service, const std::shared_ptr<http::Exchange>& exchange);
 void ollama_show(Service& service, const std::shared_ptr<http::Exchange>& exchange);

@@ -268,8 +268,9 @@ OllamaCreateRequest read_ollama_create(const Json& body) {
 
 void ollama_pull(Service& service, const std::shared_ptr<Exchange>& exchange) {
   const OllamaPullRequest request = read_ollama_pull(parse_body(exchange->request().body));
-  require_stores(service);
   const OllamaName name = *OllamaName::parse(request.model);
+  require_may_make(pulled_name(name), *caller_of(*exchange));
+  require_stores(service);
   check_registry(service.pull_settings(), name);
   const auto call = std::make_shared<PullCall>();
   exchange->on_closed([call] { call->stop(); });
@@ -289,8 +290,9 @@ void ollama_pull(Service& service, const std::shared_ptr<Exchange>& exchange) {
 
 void ollama_create(Service& service, const std::shared_ptr<Exchange>& exchange) {
   const OllamaCreateRequest request = read_ollama_create(parse_body(exchange->request().body));
-  require_stores(service);
   const std::string name(without_tag(request.model));
+  require_may_make(name, *caller_of(*exchange));
+  require_stores(service);
   const ResolvedModel from = service.resolve(find_ollama_model(service, request.from, *caller_of(*exchange)));
   const std::string digest = known_digest(from.path);
   service.store().create(name, from, settings_of(request, from));

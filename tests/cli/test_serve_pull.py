@@ -228,18 +228,29 @@ class Pull(StoreTest):
         self.remove("toy:swap")
 
 
+class KeyedStoreTest(StoreTest):
+    """The same with keys."""
 
-class PullWithAKey(StoreTest):
     @classmethod
     def prepare(cls):
         super().prepare()
         cls.environment["XDG_DATA_HOME"] = cls.path("data")
-        cls.key = cls.keys("create", "puller", "--admin")
+        cls.make_keys()
+
+    @classmethod
+    def make_keys(cls):
+        raise NotImplementedError
 
     @classmethod
     def keys(cls, *arguments):
         return subprocess.run([QUARREL, "key", *arguments], env=cls.environment, capture_output=True, timeout=TIMEOUT,
                               check=True).stdout.decode().strip()
+
+
+class PullWithAKey(KeyedStoreTest):
+    @classmethod
+    def make_keys(cls):
+        cls.key = cls.keys("create", "puller", "--admin")
 
     def test_a_key_that_is_revoked_takes_its_pull_with_it(self):
         self.registry.add_model("late", self.registry.add_blob("model", self.weights))
@@ -255,6 +266,66 @@ class PullWithAKey(StoreTest):
         self.assertEqual(last["error"], "the key is not good any more")
         self.assertNotIn("toy:late", os.listdir(self.path("models")))
         connection.close()
+
+
+class KeyOfSomeModels(KeyedStoreTest):
+    """An admin's key that is for certain models changes no others."""
+
+    @classmethod
+    def make_keys(cls):
+        cls.boss = cls.keys("create", "boss", "--admin")
+        cls.narrow = cls.keys("create", "narrow", "--admin", "--model", "toy", "--model", "mine")
+
+    def call(self, key, method, path, **body):
+        status, _, data = self.server.request(method, path, body or None, {"Authorization": f"Bearer {key}"})
+        return status, json.loads(data.splitlines()[-1]) if data else None
+
+    def store(self):
+        """Every file of the store, by what it is and holds."""
+        found = {}
+        for folder, _, names in os.walk(self.path("models")):
+            for name in names:
+                path = os.path.join(folder, name)
+                with open(path, "rb") as file:
+                    found[path] = os.stat(path).st_ino, hashlib.sha256(file.read()).hexdigest()
+        return found
+
+    def test_it_makes_and_replaces_no_others(self):
+        self.registry.add_model("latest", self.registry.add_blob("model", self.weights, "library/vectors"),
+                                repository="library/vectors")
+        before = self.store()
+        self.assertEqual(self.call(self.boss, "POST", "/api/models/vectors/load")[0], 200)
+        for target in ("vectors", "vectors:latest", "unheard-of"):
+            for path, body in (("/api/create", {"model": target, "from": "toy", "system": "x", "stream": False}),
+                               ("/api/create", {"name": target, "modelfile": "FROM toy", "stream": False}),
+                               ("/api/copy", {"source": "toy", "destination": target}),
+                               ("/api/pull", {"model": target, "stream": False})):
+                status, answer = self.call(self.narrow, "POST", path, **body)
+                self.assertEqual((status, answer.get("code")), (403, "model_not_allowed"), (path, target, answer))
+        self.assertEqual(self.registry.requests, [])
+        # What it may not use is not there, as a source too.
+        for method, path, body in (("POST", "/api/create", {"model": "mine", "from": "vectors", "stream": False}),
+                                   ("POST", "/api/create", {"model": "mine", "modelfile": "FROM vectors"}),
+                                   ("POST", "/api/copy", {"source": "vectors", "destination": "mine"}),
+                                   ("DELETE", "/api/delete", {"model": "vectors"}),
+                                   ("POST", "/api/models/vectors/load", {}),
+                                   ("POST", "/api/models/vectors/load", {"reload": True}),
+                                   ("POST", "/api/models/vectors/unload", {}),
+                                   ("DELETE", "/api/models/vectors/cache", {}),
+                                   ("POST", "/api/embed", {"model": "vectors", "keep_alive": 0})):
+            status, answer = self.call(self.narrow, method, path, **body)
+            self.assertEqual(status, 404, (method, path, answer))
+        self.assertEqual(self.store(), before)
+        self.assertTrue(self.call(self.boss, "GET", "/api/models/vectors")[1]["loaded"])
+
+    def test_it_changes_its_own(self):
+        self.registry.add_model("latest", self.registry.add_blob("model", self.weights, "library/mine"),
+                                repository="library/mine")
+        for path, body in (("/api/copy", {"source": "toy:latest", "destination": "mine:latest"}),
+                           ("/api/create", {"model": "mine", "from": "toy", "system": "x", "stream": False}),
+                           ("/api/pull", {"model": "mine", "stream": False})):
+            self.assertEqual(self.call(self.narrow, "POST", path, **body)[0], 200, path)
+            self.assertEqual(self.call(self.narrow, "DELETE", "/api/delete", model="mine")[0], 200, path)
 
 
 class Create(StoreTest):
