@@ -34,7 +34,7 @@ class Stopwatch {
 
   void piece(std::string_view text) {
     const double now = seconds_since(start_);
-    if (outcome_.text.empty() && outcome_.first == 0.0) {
+    if (pieces_++ == 0) {
       outcome_.first = now;
     } else {
       outcome_.gaps.push_back(now - last_);
@@ -43,35 +43,58 @@ class Stopwatch {
     outcome_.text += text;
   }
   void end() { outcome_.total = seconds_since(start_); }
+  std::uint64_t pieces() const noexcept { return pieces_; }
 
  private:
   Outcome& outcome_;
+  std::uint64_t pieces_ = 0;
   Clock::time_point start_ = Clock::now();
   double last_ = 0.0;
 };
 
 std::string authorization(const Target& target) { return "Bearer " + target.key; }
 
-std::string completion_body(const Target& target, const Question& question) {
-  Json body{{"prompt", question.prompt},
-            {"max_tokens", question.output},
-            {"seed", question.seed},
-            {"temperature", target.temperature},
-            {"stream", true},
-            {"stream_options", {{"include_usage", true}}}};
+// What a question is in every protocol.
+Json asked(const Target& target, const Question& question) {
+  Json body{
+      {"max_tokens", question.output}, {"seed", question.seed}, {"temperature", target.temperature}, {"stream", true}};
   if (!target.model.empty()) body["model"] = target.model;
   for (const int id : target.forbidden) body["logit_bias"][std::to_string(id)] = -100;
+  return body;
+}
+
+std::string events_body(const Target& target, const Question& question) {
+  Json body = asked(target, question);
+  body["stream_options"] = {{"include_usage", true}};
+  if (target.protocol == Protocol::chat) {
+    body["messages"] = Json::array({{{"role", "user"}, {"content", question.prompt}}});
+  } else {
+    body["prompt"] = question.prompt;
+  }
   return body.dump();
 }
 
 std::string websocket_body(const Target& target, const Question& question) {
-  Json payload{{"prompt", question.prompt},
-               {"max_tokens", question.output},
-               {"seed", question.seed},
-               {"temperature", target.temperature},
-               {"stream", true}};
-  if (!target.model.empty()) payload["model"] = target.model;
+  Json payload = asked(target, question);
+  payload["prompt"] = question.prompt;
   return Json{{"type", "inference"}, {"payload", payload}}.dump();
+}
+
+// A member that may be absent, null or of another kind: servers differ.
+std::string text_member(const Json& json, const char* name) {
+  const auto found = json.is_object() ? json.find(name) : json.end();
+  return found != json.end() && found->is_string() ? found->get<std::string>() : "";
+}
+std::uint64_t number_member(const Json& json, const char* name) {
+  const auto found = json.is_object() ? json.find(name) : json.end();
+  return found != json.end() && found->is_number_unsigned() ? found->get<std::uint64_t>() : 0;
+}
+
+// Of a completion's event, or of a chat's.
+std::string text_of_event(const Json& choice) {
+  const std::string text = text_member(choice, "text");
+  const auto delta = choice.is_object() ? choice.find("delta") : choice.end();
+  return text.empty() && delta != choice.end() ? text_member(*delta, "content") : text;
 }
 
 // One event of OpenAI's stream.
@@ -84,13 +107,23 @@ void take_event(std::string_view data, Outcome& outcome, Stopwatch& watch) {
   if (!json.is_object()) return;
   if (json.contains("error")) outcome.error = json["error"].dump();
   if (json.contains("choices") && json["choices"].is_array() && !json["choices"].empty()) {
-    const std::string text = json["choices"][0].value("text", "");
+    const std::string text = text_of_event(json["choices"][0]);
     if (!text.empty()) watch.piece(text);
   }
   if (json.contains("usage") && json["usage"].is_object()) {
-    outcome.prompt_tokens = json["usage"].value("prompt_tokens", std::uint64_t{0});
-    outcome.tokens = json["usage"].value("completion_tokens", std::uint64_t{0});
+    outcome.prompt_tokens = number_member(json["usage"], "prompt_tokens");
+    outcome.tokens = number_member(json["usage"], "completion_tokens");
   }
+}
+
+// One line of a stream of events: "data:", a space or none, and the data; lines end as the server likes.
+void take_line(std::string_view line, Outcome& outcome, Stopwatch& watch) {
+  constexpr std::string_view kData = "data:";
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  if (!line.starts_with(kData)) return;
+  line.remove_prefix(kData.size());
+  if (line.starts_with(' ')) line.remove_prefix(1);
+  take_event(line, outcome, watch);
 }
 
 // One message of the WebSocket; true: the answer has ended.
@@ -180,13 +213,17 @@ class Client::Wire {
  private:
   using Stream = websocket::stream<boost::beast::tcp_stream>;
 
+  const char* path() const noexcept {
+    return target_.protocol == Protocol::chat ? "/v1/chat/completions" : "/v1/completions";
+  }
+
   asio::awaitable<void> ask_events(const Question& question, Outcome& outcome) {
     auto& stream = socket_->next_layer();
-    http::request<http::string_body> request(http::verb::post, "/v1/completions", 11);
+    http::request<http::string_body> request(http::verb::post, path(), 11);
     request.set(http::field::host, fmt::format("localhost:{}", target_.endpoint.port()));
     request.set(http::field::content_type, "application/json");
     if (!target_.key.empty()) request.set(http::field::authorization, authorization(target_));
-    request.body() = completion_body(target_, question);
+    request.body() = events_body(target_, question);
     request.prepare_payload();
     Stopwatch watch(outcome);
     error_code error;
@@ -208,6 +245,8 @@ class Client::Wire {
       co_await http::async_read_some(stream, buffer_, parser, asio::redirect_error(asio::use_awaitable, error));
     }
     watch.end();
+    // Who says nothing of usage sends a piece for each token.
+    if (outcome.tokens == 0) outcome.tokens = watch.pieces();
     if (error) outcome.error = error.message();
     if (outcome.status != 200 && outcome.error.empty()) outcome.error = pending;
     open_ = !error && parser.get().keep_alive();
@@ -216,8 +255,7 @@ class Client::Wire {
   static void take_events(std::string& pending, Outcome& outcome, Stopwatch& watch) {
     std::size_t begin = 0;
     for (std::size_t end = pending.find('\n'); end != std::string::npos; end = pending.find('\n', begin)) {
-      const std::string_view line = std::string_view(pending).substr(begin, end - begin);
-      if (line.starts_with("data: ")) take_event(line.substr(6), outcome, watch);
+      take_line(std::string_view(pending).substr(begin, end - begin), outcome, watch);
       begin = end + 1;
     }
     pending.erase(0, begin);

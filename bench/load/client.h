@@ -1,5 +1,6 @@
 // The load generator's side of a connection: one question, and what comes of it, as a coroutine. OpenAI's completions
-// as server-sent events, which other servers speak too, or Quarrel's WebSocket. Everything runs on one io_context.
+// and chats as server-sent events, which other servers speak too, or Quarrel's WebSocket. Everything runs on one
+// io_context.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
@@ -14,11 +15,11 @@
 
 namespace quarrel::load {
 
-enum class Protocol { events, websocket };
+enum class Protocol { completions, chat, websocket };
 
 struct Target {
   boost::asio::ip::tcp::endpoint endpoint = {};
-  Protocol protocol = Protocol::events;
+  Protocol protocol = Protocol::completions;
   std::string model = {};  // empty: the server's default
   std::string key = {};
   std::vector<int> forbidden = {};  // tokens that end answers: biased away, so that each has its full length

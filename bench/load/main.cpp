@@ -1,9 +1,13 @@
 // quarrel_load: puts a server of OpenAI's API, or Quarrel's WebSocket, under load and says how it held out.
 //
-//   quarrel_load --port 8080 --clients 8 --requests 64 --check       closed loop: each client one question after
-//   another quarrel_load --port 8080 --rate 20 --requests 400                open loop: they come whatever becomes of
-//   the others quarrel_load --port 8080 --clients 16 --requests 64 --overload   the peak, then ten times as many: what
-//   is left of it quarrel_load --port 8080 --websocket --idle 1000 --clients 200 --requests 200 --check
+// Closed loop, each client one question after another:
+//   quarrel_load --port 8080 --clients 8 --requests 64 --check
+// Open loop, they come whatever becomes of the others:
+//   quarrel_load --port 8080 --rate 20 --requests 400
+// The peak, then ten times as many; what is left of it:
+//   quarrel_load --port 8080 --clients 16 --requests 64 --overload
+// A crowd that is only there, beside streams:
+//   quarrel_load --port 8080 --websocket --idle 1000 --clients 200 --requests 200 --check
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -23,6 +27,7 @@ struct Options {
   Target target;
   Load load;
   bool websocket = false;
+  bool chat = false;
   bool check = false;
   bool overload = false;
   bool json = false;
@@ -75,7 +80,8 @@ int run(Options& options) {
     fmt::print(stderr, "'{}' is not an address\n", options.host);
     return 2;
   }
-  options.target.protocol = options.websocket ? Protocol::websocket : Protocol::events;
+  if (options.websocket) options.target.protocol = Protocol::websocket;
+  if (options.chat) options.target.protocol = Protocol::chat;
   allow_many_connections();
   // The first question loads the model.
   Load first = options.load;
@@ -115,7 +121,8 @@ int main(int argc, char** argv) {
   app.add_option("--idle", options.load.idle, "Connections that are only there")->capture_default_str();
   app.add_option("--first", options.load.first_number, "Number of the first question")->capture_default_str();
   app.add_option("--pid", options.load.pid, "The server's process: its memory and threads are watched");
-  app.add_flag("--websocket", options.websocket, "Quarrel's WebSocket in place of events");
+  CLI::Option* websocket = app.add_flag("--websocket", options.websocket, "Quarrel's WebSocket in place of events");
+  app.add_flag("--chat", options.chat, "OpenAI's chats in place of its completions")->excludes(websocket);
   app.add_flag("--check", options.check, "Compare each answer with the one that is given alone");
   app.add_flag("--overload", options.overload, "The peak, then ten times as much");
   app.add_flag("--json", options.json, "A JSON object for each run");

@@ -32,11 +32,11 @@ Percentiles percentiles(std::vector<double> values) {
 Summary summarize(std::span<const Outcome> outcomes, double seconds) {
   Summary summary{.asked = outcomes.size(), .seconds = seconds};
   std::vector<double> firsts, gaps, totals;
-  std::uint64_t tokens = 0, prompt = 0;
+  std::uint64_t prompt = 0;
   for (const Outcome& outcome : outcomes) {
     if (outcome.whole && outcome.error.empty()) {
       ++summary.answered;
-      tokens += outcome.tokens;
+      summary.tokens += outcome.tokens;
       prompt += outcome.prompt_tokens;
       firsts.push_back(outcome.first);
       totals.push_back(outcome.total);
@@ -54,7 +54,7 @@ Summary summarize(std::span<const Outcome> outcomes, double seconds) {
   summary.first = percentiles(std::move(firsts));
   summary.gap = percentiles(std::move(gaps));
   summary.total = percentiles(std::move(totals));
-  if (seconds > 0.0) summary.tokens_per_second = static_cast<double>(tokens) / seconds;
+  if (seconds > 0.0) summary.tokens_per_second = static_cast<double>(summary.tokens) / seconds;
   if (summary.answered > 0) summary.prompt_tokens = static_cast<double>(prompt) / static_cast<double>(summary.answered);
   return summary;
 }
@@ -95,6 +95,7 @@ nlohmann::ordered_json json_of(const Summary& summary) {
           {"first_error", summary.first_error},
           {"differing", summary.compared ? nlohmann::ordered_json(summary.differing) : nlohmann::ordered_json()},
           {"seconds", summary.seconds},
+          {"tokens", summary.tokens},
           {"tokens_per_second", summary.tokens_per_second},
           {"prompt_tokens", summary.prompt_tokens},
           {"first_token", json_of(summary.first)},

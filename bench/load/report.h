@@ -21,7 +21,8 @@ struct Summary {
   std::size_t differing = 0;                                                 // answers that are not what they are alone
   bool compared = false;
   double seconds = 0.0;
-  double tokens_per_second = 0.0;                // of answers that came whole
+  std::uint64_t tokens = 0;                      // of answers that came whole
+  double tokens_per_second = 0.0;                // the same
   double prompt_tokens = 0.0;                    // on average
   Percentiles first = {}, gap = {}, total = {};  // seconds
   std::string first_error = {};

@@ -59,7 +59,7 @@ class Runner {
 
   asio::awaitable<void> connect(Client& client) {
     const bool open = co_await client.connect();
-    if (!open && target_.protocol == Protocol::events) ++run_.idle_lost;  // of the others `stay` knows
+    if (!open && target_.protocol != Protocol::websocket) ++run_.idle_lost;  // of the others `stay` knows
   }
 
   asio::awaitable<void> stay(Client& client) {
