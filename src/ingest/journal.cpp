@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -31,6 +32,19 @@ void require_same(const std::filesystem::path& path, const char* what, const std
        printable(path.string()), what, printable(theirs), printable(ours));
 }
 
+void require_same(const std::filesystem::path& path, const JournalSubject& theirs, const JournalSubject& ours) {
+  const auto list = [](const std::vector<std::string>& names) { return fmt::format("{}", fmt::join(names, ",")); };
+  require_same(path, "the dataset", theirs.dataset, ours.dataset);
+  if (theirs.model != ours.model) {
+    fail(ErrorKind::usage, "the journal {} is of another model ('{}', not this '{}'): vectors of two models do not mix",
+         printable(path.string()), printable(theirs.model_name), printable(ours.model_name));
+  }
+  require_same(path, "vectors of the dimension", fmt::format("{}", theirs.dimension),
+               fmt::format("{}", ours.dimension));
+  require_same(path, "vectors made with", theirs.settings, ours.settings);
+  require_same(path, "the columns", list(theirs.columns), list(ours.columns));
+}
+
 std::vector<std::uint32_t> take_ids(std::string_view& payload) {
   std::vector<std::uint32_t> ids(payload.size() / sizeof(std::uint32_t));
   for (std::uint32_t& id : ids) id = take_u32(payload);
@@ -52,6 +66,59 @@ Journal::Journal(const std::filesystem::path& path, const JournalSubject& subjec
   first_of_run_ = rows_.size();
 }
 
+// --- between runs
+
+bool Journal::release() {
+  const std::scoped_lock lock(mutex_);
+  if (is_new_ || torn_) return false;
+  forget_claims();
+  file_.release();
+  return true;
+}
+
+bool Journal::resume() {
+  const std::scoped_lock lock(mutex_);
+  const bool is_same =
+      file_.resume([this](std::uint8_t kind, std::string_view payload) { read_entry(file_.path(), kind, payload); });
+  first_of_run_ = rows_.size();
+  return is_same;
+}
+
+void Journal::require(const JournalSubject& subject) const {
+  const std::scoped_lock lock(mutex_);
+  require_same(file_.path(), subject_, subject);
+}
+
+// As if it were read anew: those that were known to be missing still are, the others never were.
+void Journal::forget_claims() {
+  if (counts_[static_cast<std::size_t>(State::claimed)] == 0) return;
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    if (rows_[i].state != State::claimed) continue;
+    set(before_.first_id + static_cast<std::uint32_t>(i), rows_[i].open ? State::missing : State::unused);
+  }
+  while (!rows_.empty() && rows_.back().state == State::unused) {
+    rows_.pop_back();
+    --counts_[static_cast<std::size_t>(State::unused)];
+  }
+  std::ranges::fill(table_, 0u);
+  in_table_ = 0;
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    if (rows_[i].state == State::unused) continue;
+    put_in_table(static_cast<std::uint32_t>(i + 1));
+    ++in_table_;
+  }
+}
+
+std::uint64_t Journal::bytes_read() const {
+  const std::scoped_lock lock(mutex_);
+  return file_.bytes_read();
+}
+
+std::size_t Journal::memory() const {
+  const std::scoped_lock lock(mutex_);
+  return rows_.capacity() * sizeof(Row) + (table_.capacity() + open_.capacity()) * sizeof(std::uint32_t);
+}
+
 bool Journal::is_new() const {
   const std::scoped_lock lock(mutex_);
   return is_new_;
@@ -64,8 +131,7 @@ void Journal::begin(const RowsBefore& before) {
                                       {"model_name", subject_.model_name}, {"dimension", subject_.dimension},
                                       {"settings", subject_.settings},     {"columns", subject_.columns},
                                       {"first_id", before.first_id},       {"rows", before.rows}};
-  file_.append(kSubject, object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
-  file_.sync();
+  write(kSubject, object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace), true);
   before_ = before;
   is_new_ = false;
 }
@@ -80,7 +146,7 @@ RowsBefore Journal::before() const {
 void Journal::read_entry(const std::filesystem::path& path, std::uint8_t kind, std::string_view payload) {
   if (is_new_ != (kind == kSubject)) fail(ErrorKind::bad_file, "the journal does not begin with what it is of");
   switch (kind) {
-    case kSubject: read_subject(path, payload); break;
+    case kSubject: read_subject(path, subject_, payload); break;
     case kSending: read_sending(payload); break;
     case kAcknowledged:
       for (const std::uint32_t id : settle(take_u64(payload))) set(id, State::acknowledged);
@@ -91,21 +157,18 @@ void Journal::read_entry(const std::filesystem::path& path, std::uint8_t kind, s
   }
 }
 
-void Journal::read_subject(const std::filesystem::path& path, std::string_view payload) {
+void Journal::read_subject(const std::filesystem::path& path, const JournalSubject& wanted, std::string_view payload) {
   const auto object = nlohmann::json::parse(payload);
   const auto text = [&](const char* name) { return object.at(name).get<std::string>(); };
-  require_same(path, "the dataset", text("dataset"), subject_.dataset);
-  if (text("model") != subject_.model) {
-    fail(ErrorKind::usage, "the journal {} is of another model ('{}', not this '{}'): vectors of two models do not mix",
-         printable(path.string()), printable(text("model_name")), printable(subject_.model_name));
-  }
-  require_same(path, "vectors of the dimension", fmt::format("{}", object.at("dimension").get<std::int64_t>()),
-               fmt::format("{}", subject_.dimension));
-  require_same(path, "vectors made with", text("settings"), subject_.settings);
-  require_same(path, "the columns",
-               fmt::format("{}", fmt::join(object.at("columns").get<std::vector<std::string>>(), ",")),
-               fmt::format("{}", fmt::join(subject_.columns, ",")));
+  JournalSubject theirs{.dataset = text("dataset"),
+                        .model = text("model"),
+                        .model_name = text("model_name"),
+                        .dimension = object.at("dimension").get<std::int32_t>(),
+                        .settings = text("settings"),
+                        .columns = object.at("columns").get<std::vector<std::string>>()};
+  require_same(path, theirs, wanted);
   before_ = {.first_id = object.at("first_id").get<std::uint32_t>(), .rows = object.at("rows").get<std::uint64_t>()};
+  subject_ = std::move(theirs);
   is_new_ = false;
 }
 
@@ -126,7 +189,7 @@ void Journal::read_sending(std::string_view payload) {
     set(id, State::sent);
     ids.push_back(id);
   }
-  batches_.push_back(std::move(ids));
+  batches_.emplace(next_batch_++, std::move(ids));
 }
 
 void Journal::read_looked_for(std::string_view payload) {
@@ -179,6 +242,9 @@ void Journal::set(std::uint32_t id, State state) {
   --counts_[static_cast<std::size_t>(changed.state)];
   changed.state = state;
   ++counts_[static_cast<std::size_t>(state)];
+  if (changed.open || state == State::unused || state == State::claimed || state == State::stored) return;
+  open_.push_back(id);
+  changed.open = true;
 }
 
 // --- a run
@@ -201,6 +267,14 @@ Journal::Claimed Journal::claim(const TextKey& key) {
   return {.claim = Claim::send, .id = id};
 }
 
+// A write that fails throws, and leaves it torn.
+void Journal::write(std::uint8_t kind, std::string_view payload, bool on_disk) {
+  const bool was_torn = std::exchange(torn_, true);
+  file_.append(kind, payload);
+  if (on_disk) file_.sync();
+  torn_ = was_torn;
+}
+
 std::uint64_t Journal::sending(std::span<const std::uint32_t> ids) {
   const std::scoped_lock lock(mutex_);
   std::string payload;
@@ -210,11 +284,10 @@ std::uint64_t Journal::sending(std::span<const std::uint32_t> ids) {
     put_u64(payload, key.high);
     put_u64(payload, key.low);
   }
-  file_.append(kSending, payload);
-  file_.sync();
+  write(kSending, payload, true);
   for (const std::uint32_t id : ids) set(id, State::sent);
-  batches_.emplace_back(ids.begin(), ids.end());
-  return batches_.size() - 1;
+  batches_.emplace(next_batch_, std::vector(ids.begin(), ids.end()));
+  return next_batch_++;
 }
 
 // Not synced: what is lost of it makes a batch unsure, and it is looked for.
@@ -222,7 +295,7 @@ void Journal::acknowledged(std::uint64_t batch) {
   const std::scoped_lock lock(mutex_);
   std::string payload;
   put_u64(payload, batch);
-  file_.append(kAcknowledged, payload);
+  write(kAcknowledged, payload, false);
   for (const std::uint32_t id : settle(batch)) set(id, State::acknowledged);
 }
 
@@ -231,7 +304,7 @@ void Journal::looked_for(std::uint64_t batch, std::span<const std::uint32_t> mis
   std::string payload;
   put_u64(payload, batch);
   for (const std::uint32_t id : missing) put_u32(payload, id);
-  file_.append(kLookedFor, payload);
+  write(kLookedFor, payload, false);
   for (const std::uint32_t id : settle(batch)) set(id, State::stored);
   for (const std::uint32_t id : missing) set(id, State::missing);
 }
@@ -246,25 +319,26 @@ void Journal::looked_for_all(std::span<const std::uint32_t> missing) {
   if (count(State::sent) == 0 && count(State::acknowledged) == 0 && sorted == known) return;
   std::string payload;
   for (const std::uint32_t id : missing) put_u32(payload, id);
-  file_.append(kLookedForAll, payload);
-  file_.sync();
+  write(kLookedForAll, payload, true);
   settle_all(missing);
 }
 
 void Journal::settle_all(std::span<const std::uint32_t> missing) {
-  for (std::vector<std::uint32_t>& batch : batches_) batch = {};
-  for (std::size_t i = 0; i < rows_.size(); ++i) {
-    const State state = rows_[i].state;
-    if (state != State::unused && state != State::claimed) {
-      set(before_.first_id + static_cast<std::uint32_t>(i), State::stored);
-    }
-  }
+  batches_.clear();
+  std::erase_if(open_, [this](std::uint32_t id) {
+    Row& settled = row(id);
+    if (settled.state == State::claimed) return false;
+    set(id, State::stored);
+    settled.open = false;
+    return true;
+  });
   for (const std::uint32_t id : missing) set(id, State::missing);
 }
 
 std::vector<std::uint32_t> Journal::settle(std::uint64_t batch) {
-  if (batch >= batches_.size()) fail(ErrorKind::bad_file, "the journal names a batch that it does not have");
-  return std::exchange(batches_[static_cast<std::size_t>(batch)], {});
+  if (batch >= next_batch_) fail(ErrorKind::bad_file, "the journal names a batch that it does not have");
+  auto settled = batches_.extract(batch);
+  return settled.empty() ? std::vector<std::uint32_t>{} : std::move(settled.mapped());
 }
 
 Journal::Counts Journal::counts() const {
@@ -281,26 +355,28 @@ std::uint64_t Journal::next_id() const {
   return before_.first_id + rows_.size();
 }
 
-template <typename Wanted>
-std::vector<std::uint32_t> Journal::ids_where(const Wanted& wanted) const {
+std::vector<std::uint32_t> Journal::open_ids(State state) const {
   const std::scoped_lock lock(mutex_);
   std::vector<std::uint32_t> ids;
-  for (std::size_t i = 0; i < rows_.size(); ++i) {
-    if (wanted(rows_[i].state)) ids.push_back(before_.first_id + static_cast<std::uint32_t>(i));
-  }
+  std::ranges::copy_if(open_, std::back_inserter(ids),
+                       [&](std::uint32_t id) { return rows_[id - before_.first_id].state == state; });
+  std::ranges::sort(ids);
   return ids;
 }
 
-std::vector<std::uint32_t> Journal::unsure() const {
-  return ids_where([](State state) { return state == State::sent; });
-}
+std::vector<std::uint32_t> Journal::unsure() const { return open_ids(State::sent); }
 
-std::vector<std::uint32_t> Journal::missing() const {
-  return ids_where([](State state) { return state == State::missing; });
-}
+std::vector<std::uint32_t> Journal::missing() const { return open_ids(State::missing); }
 
 std::vector<std::uint32_t> Journal::sent() const {
-  return ids_where([](State state) { return state != State::unused && state != State::claimed; });
+  const std::scoped_lock lock(mutex_);
+  std::vector<std::uint32_t> ids;
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    const State state = rows_[i].state;
+    if (state == State::unused || state == State::claimed) continue;
+    ids.push_back(before_.first_id + static_cast<std::uint32_t>(i));
+  }
+  return ids;
 }
 
 // The name says which dataset it is of as far as a file's name can; the digest tells apart what looks alike then.

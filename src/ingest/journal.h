@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -58,6 +59,7 @@ class Journal {
     std::uint64_t unsure = 0;        // sent without an answer
     std::uint64_t missing = 0;       // known not to be there
     std::uint64_t there() const noexcept { return stored + acknowledged; }
+    std::uint64_t sent() const noexcept { return stored + acknowledged + unsure + missing; }
   };
 
   // Opens it, and makes it where it is to be written. One that is only read can be asked what it knows, and claims are
@@ -65,6 +67,17 @@ class Journal {
   // way to make vectors.
   Journal(const std::filesystem::path& path, const JournalSubject& subject,
           JournalAccess access = JournalAccess::write);
+
+  // Lets others write it, for whoever uses it again later; what was claimed and not sent is forgotten. False: it is no
+  // longer what its file is, and has to go.
+  bool release();
+  // Takes it again, with what others have added to it: the next run. False: it has to be opened anew. Throws as opening
+  // does; after that it has to go.
+  bool resume();
+  // Throws Error(usage) where it belongs to something else.
+  void require(const JournalSubject& subject) const;
+  std::uint64_t bytes_read() const;  // of its file
+  std::size_t memory() const;        // bytes that it takes
 
   // It was just made, and `begin` has to be called before anything else.
   bool is_new() const;
@@ -96,10 +109,11 @@ class Journal {
   struct Row {
     TextKey key;
     State state = State::unused;
+    bool open = false;  // its id is in open_
   };
 
   void read_entry(const std::filesystem::path& path, std::uint8_t kind, std::string_view payload);
-  void read_subject(const std::filesystem::path& path, std::string_view payload);
+  void read_subject(const std::filesystem::path& path, const JournalSubject& wanted, std::string_view payload);
   void read_sending(std::string_view payload);
   void read_looked_for(std::string_view payload);
   std::optional<std::uint32_t> find(const TextKey& key) const;
@@ -111,20 +125,26 @@ class Journal {
   // Of a batch that was not settled yet: its ids, which are forgotten.
   std::vector<std::uint32_t> settle(std::uint64_t batch);
   void settle_all(std::span<const std::uint32_t> missing);
-  template <typename Wanted>
-  std::vector<std::uint32_t> ids_where(const Wanted& wanted) const;
+  std::vector<std::uint32_t> open_ids(State state) const;
+  void write(std::uint8_t kind, std::string_view payload, bool on_disk);
+  void forget_claims();
 
   mutable std::mutex mutex_;
-  const JournalSubject subject_;
+  JournalSubject subject_;  // that was asked for; then what the file says
   bool is_new_ = true;
+  bool torn_ = false;  // a write has failed: who knows what the file has
   RowsBefore before_;
   std::vector<Row> rows_;             // of id before_.first_id + index
   std::vector<std::uint32_t> table_;  // open addressing over rows_: index + 1, 0 is free
   std::size_t in_table_ = 0;
-  std::vector<std::vector<std::uint32_t>> batches_;  // ids by number; empty: settled
-  std::array<std::uint64_t, 6> counts_{};            // by state
-  std::size_t first_of_run_ = 0;                     // rows from here on were claimed by this process
-  JournalFile file_;                                 // last: reading it fills the others
+  // Rows that are not known to be stored, and some that have become so: what is done for each request of a server, and
+  // for each entry that is read, must not look at all rows.
+  std::vector<std::uint32_t> open_;
+  std::map<std::uint64_t, std::vector<std::uint32_t>> batches_;  // ids by number; those that are settled have gone
+  std::uint64_t next_batch_ = 0;
+  std::array<std::uint64_t, 6> counts_{};  // by state
+  std::size_t first_of_run_ = 0;           // rows from here on were claimed by this run
+  JournalFile file_;                       // last: reading it fills the others
 };
 
 // Where a dataset's journal lies unless the user says otherwise: below `folder`, where the program keeps such things.

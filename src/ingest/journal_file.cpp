@@ -5,11 +5,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
 #include <optional>
 #include <system_error>
+#include <utility>
 
 #include "base/error.h"
 #include "base/printable.h"
@@ -24,6 +26,7 @@ constexpr std::string_view kFormat = "quarrel ingest journal ";
 constexpr std::string_view kFirstLine = "quarrel ingest journal 1\n";
 constexpr std::size_t kEntryStart = 5;  // length and kind
 constexpr std::size_t kChecksum = 8;
+constexpr std::uint64_t kEnding = 64;  // bytes, a checksum among them
 
 template <typename Number>
 void put_number(std::string& payload, Number value) {
@@ -104,11 +107,8 @@ JournalFile::JournalFile(fs::path path, JournalAccess access, const Visitor& vis
     : path_(std::move(path)), file_(open_journal(path_, access)) {
   if (file_.get() < 0) refuse("open");
   const bool writes = access == JournalAccess::write;
-  if (writes && ::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
-    fail(ErrorKind::busy, "another process writes the journal {}: two runs must not fill one dataset at once",
-         printable(path_.string()));
-  }
-  const std::string content = read_whole();
+  if (writes) lock();
+  const std::string content = read_from(0);
   if (content.size() < kFirstLine.size() && kFirstLine.starts_with(content)) {
     if (writes) write_first_line();  // a new one, or one that ended here
     return;
@@ -118,22 +118,51 @@ JournalFile::JournalFile(fs::path path, JournalAccess access, const Visitor& vis
         ErrorKind::bad_file, "{} is {}", printable(path_.string()),
         content.starts_with(kFormat) ? "a journal of another version of the program" : "not a journal of `embed --to`");
   }
-  visit_entries(content, visitor);
-  if (writes && size_ < content.size() && ::ftruncate(file_.get(), static_cast<off_t>(size_)) != 0) refuse("repair");
+  size_ = kFirstLine.size();
+  take_entries(std::string_view(content).substr(kFirstLine.size()), writes, visitor);
 }
 
-void JournalFile::visit_entries(std::string_view content, const Visitor& visitor) {
-  size_ = kFirstLine.size();
-  while (const std::optional<std::size_t> end = end_of_whole_entry(content, size_)) {
-    visitor(static_cast<std::uint8_t>(content[size_ + kEntryStart - 1]),
-            content.substr(size_ + kEntryStart, *end - kChecksum - kEntryStart - size_));
-    size_ = *end;
+void JournalFile::lock() {
+  if (::flock(file_.get(), LOCK_EX | LOCK_NB) == 0) return;
+  fail(ErrorKind::busy, "another process writes the journal {}: two runs must not fill one dataset at once",
+       printable(path_.string()));
+}
+
+void JournalFile::take_entries(std::string_view content, bool writes, const Visitor& visitor) {
+  std::size_t at = 0;
+  while (const std::optional<std::size_t> end = end_of_whole_entry(content, at)) {
+    visitor(static_cast<std::uint8_t>(content[at + kEntryStart - 1]),
+            content.substr(at + kEntryStart, *end - kChecksum - kEntryStart - at));
+    size_ += *end - at;
+    at = *end;
   }
-  if (!whole_entry_follows(content, size_)) return;
-  fail(ErrorKind::bad_file,
-       "the journal {} is damaged at byte {}, and entries follow that: nothing of it was changed. Bring back a copy of "
-       "it; without one, its rows can only be added to, with another journal",
-       printable(path_.string()), size_);
+  if (whole_entry_follows(content, at)) {
+    fail(ErrorKind::bad_file,
+         "the journal {} is damaged at byte {}, and entries follow that: nothing of it was changed. Bring back a copy "
+         "of it; without one, its rows can only be added to, with another journal",
+         printable(path_.string()), size_);
+  }
+  if (writes && at < content.size() && ::ftruncate(file_.get(), static_cast<off_t>(size_)) != 0) refuse("repair");
+}
+
+void JournalFile::release() {
+  ending_ = ending();
+  if (::flock(file_.get(), LOCK_UN) != 0) refuse("unlock");
+}
+
+bool JournalFile::resume(const Visitor& visitor) {
+  lock();
+  struct stat named{};
+  struct stat held{};
+  if (::fstat(file_.get(), &held) != 0) refuse("read");
+  const bool is_same = ::stat(path_.c_str(), &named) == 0 && named.st_dev == held.st_dev &&
+                       named.st_ino == held.st_ino && std::cmp_greater_equal(held.st_size, size_);
+  if (!is_same || ending() != ending_) {
+    ::flock(file_.get(), LOCK_UN);  // whoever opens it anew locks it too
+    return false;
+  }
+  if (std::cmp_greater(held.st_size, size_)) take_entries(read_from(size_), true, visitor);
+  return true;
 }
 
 void JournalFile::refuse(const char* what) const {
@@ -142,12 +171,25 @@ void JournalFile::refuse(const char* what) const {
        std::generic_category().message(error));
 }
 
-std::string JournalFile::read_whole() const {
+std::string JournalFile::read_from(std::uint64_t offset) {
   struct stat status{};
   if (::fstat(file_.get(), &status) != 0) refuse("read");
   if (!S_ISREG(status.st_mode))
     fail(ErrorKind::usage, "the journal '{}' is not a regular file", printable(path_.string()));
-  return read_all(file_.get(), printable(path_.string()), static_cast<std::size_t>(status.st_size) + 1);
+  if (::lseek(file_.get(), static_cast<off_t>(offset), SEEK_SET) < 0) refuse("read");
+  const std::uint64_t left = static_cast<std::uint64_t>(status.st_size) - offset;
+  std::string content = read_all(file_.get(), printable(path_.string()), static_cast<std::size_t>(left) + 1);
+  bytes_read_ += content.size();
+  return content;
+}
+
+std::string JournalFile::ending() {
+  std::string bytes(std::min<std::uint64_t>(size_, kEnding), '\0');
+  const ssize_t got = ::pread(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(size_ - bytes.size()));
+  if (got < 0) refuse("read");
+  bytes.resize(static_cast<std::size_t>(got));
+  bytes_read_ += bytes.size();
+  return bytes;
 }
 
 // Its name must be on the disk as well.

@@ -5,7 +5,8 @@
 // Layout: a line that names format and version; then entries of a length (32 bits), a kind (8 bits, a capital letter),
 // so many bytes, and a checksum (64 bits) over all of these. Numbers lie with their low byte first.
 //
-// One process at a time writes a file; who only reads it is in nobody's way. One thread at a time uses it.
+// One process at a time writes a file; who only reads it is in nobody's way. One thread at a time uses it. Who writes
+// now and then lets others write in between (`release`), and reads only what they have added (`resume`).
 #pragma once
 
 #include <cstddef>
@@ -36,11 +37,23 @@ class JournalFile {
   // All that was appended is on the disk when this returns. Throws Error(io).
   void sync();
 
+  // Lets others write it. Throws Error(io).
+  void release();
+  // Takes it again, and calls `visitor` with each entry that was added since. False: it was replaced by another file,
+  // or lacks what it had, and has to be opened anew. Throws as opening it does; after that it cannot be used.
+  bool resume(const Visitor& visitor);
+
   const std::filesystem::path& path() const noexcept { return path_; }
+  // How much of it was read, all in all.
+  std::uint64_t bytes_read() const noexcept { return bytes_read_; }
 
  private:
-  std::string read_whole() const;
-  void visit_entries(std::string_view content, const Visitor& visitor);
+  void lock();
+  std::string read_from(std::uint64_t offset);
+  // The last bytes of what is valid: who has them has what came before.
+  std::string ending();
+  // `content` begins at size_. What of it is no whole entry is cut off where `writes`.
+  void take_entries(std::string_view content, bool writes, const Visitor& visitor);
   void write_first_line();
   void write_at(std::uint64_t offset, std::string_view bytes);
   [[noreturn]] void refuse(const char* what) const;
@@ -48,6 +61,8 @@ class JournalFile {
   const std::filesystem::path path_;
   Descriptor file_;
   std::uint64_t size_ = 0;  // of what is valid
+  std::string ending_;      // while others may write it
+  std::uint64_t bytes_read_ = 0;
 };
 
 // Numbers in a payload.

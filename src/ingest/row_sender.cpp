@@ -178,12 +178,12 @@ void RowSender::refuse_rows_of_others(const std::stop_token& stop) {
 }
 
 StoreState RowSender::settle(const std::stop_token& stop) {
-  const std::vector<std::uint32_t> all = journal_.sent();
+  const Journal::Counts counts = journal_.counts();
   const std::vector<std::uint32_t> unsure = journal_.unsure();
   const Readiness ready = wait_until_ready(!unsure.empty(), stop);
   if (ready.state == ReadyState::missing) {
-    if (!all.empty()) journal_.looked_for_all(all);
-    return {.missing = all.size()};
+    if (counts.sent() > 0) journal_.looked_for_all(journal_.sent());
+    return {.missing = counts.sent()};
   }
   const auto missing_of = [](std::span<const std::uint32_t> ids, std::span<const std::uint8_t> times) {
     std::vector<std::uint32_t> missing;
@@ -193,7 +193,6 @@ StoreState RowSender::settle(const std::stop_token& stop) {
     return missing;
   };
   // The cheap way: those without an answer are looked for, and then the count is what all others are.
-  const Journal::Counts counts = journal_.counts();
   const std::vector<std::uint8_t> unsure_times = unsure.empty() ? std::vector<std::uint8_t>{} : seen(unsure, stop);
   const std::vector<std::uint32_t> not_there = missing_of(unsure, unsure_times);
   const std::uint64_t believed = counts.there() + unsure.size() - not_there.size();
@@ -202,9 +201,10 @@ StoreState RowSender::settle(const std::stop_token& stop) {
   if (single && ready.indexed && std::cmp_equal(*ready.indexed, before + believed)) {
     std::vector<std::uint32_t> missing = journal_.missing();
     missing.insert(missing.end(), not_there.begin(), not_there.end());
-    if (!all.empty()) journal_.looked_for_all(missing);
+    if (counts.sent() > 0) journal_.looked_for_all(missing);
     return {.rows = believed, .missing = missing.size()};
   }
+  const std::vector<std::uint32_t> all = journal_.sent();
   const std::vector<std::uint8_t> times = seen(all, stop);
   if (ready.indexed &&
       std::cmp_greater(*ready.indexed, before + std::accumulate(times.begin(), times.end(), std::uint64_t{0}))) {

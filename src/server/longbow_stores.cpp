@@ -11,7 +11,6 @@
 #include "base/lower_case.h"
 #include "base/printable.h"
 #include "flight/module.h"
-#include "ingest/journal.h"
 #include "server/api_error.h"
 
 namespace quarrel {
@@ -21,6 +20,9 @@ constexpr std::size_t kThreads = 4;
 constexpr std::size_t kMostWaiting = 64;  // a quarter of them for one dataset
 // Each has connections; beyond so many the one that nobody has used for longest goes.
 constexpr std::size_t kMostClients = 8;
+// Journals that stay in memory between requests; about 40 bytes a text that was stored.
+constexpr std::size_t kMostJournals = 8;
+constexpr std::size_t kMostJournalBytes = std::size_t{64} << 20;
 constexpr std::chrono::seconds kComeBack{2};
 
 std::vector<std::string> allowed_ports(const std::vector<std::string>& hosts) {
@@ -53,7 +55,10 @@ void add(LongbowCounters& sum, const LongbowCounters& more) {
 }  // namespace
 
 LongbowStores::LongbowStores(LongbowSettings settings, Log& log)
-    : settings_(std::move(settings)), allowed_(allowed_ports(settings_.hosts)), pool_(kThreads, kMostWaiting, log) {
+    : settings_(std::move(settings)),
+      allowed_(allowed_ports(settings_.hosts)),
+      journals_(kMostJournals, kMostJournalBytes),
+      pool_(kThreads, kMostWaiting, log) {
   if (!settings_.connect) settings_.connect = connect_longbow;
   if (settings_.address.empty()) return;
   if (!allows(read_longbow_address(settings_.address))) {
@@ -88,8 +93,10 @@ LongbowAddress LongbowStores::address(const std::string& text, const std::string
                  field);
 }
 
-std::filesystem::path LongbowStores::journal(const LongbowAddress& address) const {
-  if (!settings_.journals.empty()) return journal_path(settings_.journals, longbow_address_text(address));
+JournalShelf::Lease LongbowStores::journal(const LongbowAddress& address, const JournalSubject& subject) {
+  if (!settings_.journals.empty()) {
+    return journals_.take(journal_path(settings_.journals, longbow_address_text(address)), subject);
+  }
   throw ApiError(500, "server_error", "no_journal", "this server has no folder for journals, and stores nothing");
 }
 

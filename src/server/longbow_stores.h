@@ -17,6 +17,7 @@
 
 #include "engine/observations.h"
 #include "flight/longbow.h"
+#include "ingest/journal_shelf.h"
 #include "server/store_pool.h"
 
 namespace quarrel {
@@ -60,8 +61,9 @@ class LongbowStores {
   LongbowAddress address(const std::string& text, const std::string& field) const;
   // One for each address; a few are kept. Throws what connect_longbow throws.
   std::shared_ptr<LongbowClient> client(const LongbowAddress& address);
-  // Of the dataset. Throws ApiError where there is no folder for it.
-  std::filesystem::path journal(const LongbowAddress& address) const;
+  // Of the dataset. Throws what Journal throws, and ApiError where there is no folder for it.
+  JournalShelf::Lease journal(const LongbowAddress& address, const JournalSubject& subject);
+  const JournalShelf& journals() const noexcept { return journals_; }
 
   // Runs the job on a thread for such; see StorePool. Throws ApiError(503) when there is no room.
   void post(StoreLane lane, std::stop_source stop, StorePool::Job job);
@@ -83,6 +85,7 @@ class LongbowStores {
   mutable std::mutex mutex_;          // guards all below
   std::list<Known> clients_;          // the one used last comes first
   StoreObservations seen_;            // counters: of clients that have gone
+  JournalShelf journals_;             // has a mutex of its own
   StorePool pool_;                    // ends first: its jobs use all of the above
 };
 

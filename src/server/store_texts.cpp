@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -69,11 +68,11 @@ class GivenVectors final : public TextEmbedder {
 };
 
 // Its faults are told with its path, which is nothing for clients.
-std::unique_ptr<Journal> open_journal(const std::filesystem::path& path, const JournalSubject& subject, Log& log) {
+JournalShelf::Lease open_journal(Service& service, const LongbowAddress& to, const JournalSubject& subject) {
   try {
-    return std::make_unique<Journal>(path, subject);
+    return service.stores().journal(to, subject);
   } catch (const Error& error) {
-    log.warn("{}", error.what());
+    service.log().warn("{}", error.what());
     if (error.kind() == ErrorKind::busy) {
       throw ApiError(503, "unavailable_error", "dataset_in_use", "another program stores in this dataset now");
     }
@@ -145,8 +144,7 @@ void StoreTexts::prepare(const ModelRegistry::Lease& model) {
 IngestReport StoreTexts::run(std::span<const Embedding> vectors, const std::stop_token& stop) {
   const std::string& dataset = request_.to.dataset;
   const std::shared_ptr<LongbowClient> client = service_.stores().client(request_.to);
-  const std::unique_ptr<Journal> opened =
-      open_journal(service_.stores().journal(request_.to), subject_, service_.log());
+  const JournalShelf::Lease opened = open_journal(service_, request_.to, subject_);
   Journal& journal = *opened;
   with_codes([&] {
     begin_dataset(*client, dataset, journal, subject_.dimension, request_.unknown_rows, "\"append\": true adds to them",

@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <functional>
+#include <future>
 #include <map>
 #include <string>
 #include <thread>
@@ -30,11 +33,14 @@ class FakeEmbedder final : public TextEmbedder {
   bool at_once = true;
   std::string unbearable;  // a text that fails
   std::uint64_t texts = 0;
+  std::function<void()> on_start = {};     // before a batch is embedded
+  std::function<void()> on_embedded = {};  // after that, before it is told
 
   std::int32_t dimension() const override { return kWidth; }
   std::unique_ptr<Work> start(std::span<const std::string> given, std::vector<std::span<float>> places,
                               std::function<void(Outcome)> done) override {
     texts += given.size();
+    if (on_start) on_start();
     auto embed = [this, given = std::vector<std::string>(given.begin(), given.end()), places, done] {
       for (std::size_t i = 0; i < given.size(); ++i) {
         if (given[i] == unbearable) {
@@ -43,6 +49,7 @@ class FakeEmbedder final : public TextEmbedder {
         }
         std::ranges::copy(vector_of(given[i]), places[i].begin());
       }
+      if (on_embedded) on_embedded();
       done({.tokens = 2 * given.size()});
     };
     auto work = std::make_unique<Thread>();
@@ -149,6 +156,32 @@ TEST_F(Ingestion, ThreadsGiveTheSame) {
   options_.batch_rows = 3;
   run(many(100));
   expect_all(many(100));
+}
+
+// The second batch is embedded only once the first is on its way, and the store holds its answer to that one until the
+// second was embedded: one after the other, in either order, would wait for ever.
+TEST_F(Ingestion, ABatchIsEmbeddedWhileAnotherIsOnItsWay) {
+  constexpr std::chrono::seconds kForEver{60};
+  std::promise<void> on_its_way, embedded;
+  int started = 0, finished = 0, puts = 0;
+  bool overlap = true;
+  embedder_.on_start = [&] {
+    if (++started == 2) overlap &= on_its_way.get_future().wait_for(kForEver) == std::future_status::ready;
+  };
+  embedder_.on_embedded = [&] {
+    if (++finished == 2) embedded.set_value();
+  };
+  bool answered = true;  // of the thread that sends
+  store_.on_put = [&] {
+    if (++puts != 1) return;
+    on_its_way.set_value();
+    answered = embedded.get_future().wait_for(kForEver) == std::future_status::ready;
+  };
+  run(many(8));
+  EXPECT_TRUE(overlap) << "nothing is sent before all is embedded";
+  EXPECT_TRUE(answered) << "nothing is embedded while a batch is on its way";
+  EXPECT_EQ(puts, 2);
+  expect_all(many(8));
 }
 
 TEST_F(Ingestion, RepeatedTextsAreOne) {

@@ -32,6 +32,37 @@ TEST_F(StoreCall, StoresEachTextOnce) {
   EXPECT_EQ(connections_, 1);
 }
 
+// What was stored before costs a request nothing, however much it is.
+TEST_F(StoreCall, AJournalIsNotReadForEachRequest) {
+  std::vector<Json> many;
+  for (int i = 0; i < 300; ++i) many.emplace_back("text " + std::to_string(i));
+  ASSERT_EQ(ask(embed_to, texts(many)).status, 200u);
+  const std::uint64_t before = service_->stores().journals().bytes_read();
+  constexpr std::uint64_t kRequests = 10;
+  for (std::uint64_t i = 0; i < kRequests; ++i) {
+    const Answer answer = ask(embed_to, texts({"text 7", "more " + std::to_string(i)}));
+    ASSERT_EQ(answer.status, 200u) << answer.body;
+    EXPECT_EQ(answer.body["stored"], 1);
+    EXPECT_EQ(answer.body["stored_before"], 1);
+  }
+  EXPECT_LE(service_->stores().journals().bytes_read() - before, kRequests * 128);
+  EXPECT_EQ(store_->rows.size(), 310u);
+}
+
+// The store fails in the middle: the next request does not believe what the failed one had in mind.
+TEST_F(StoreCall, ARequestThatFailedLeavesTheJournalAsItWas) {
+  ASSERT_EQ(ask(embed_to, texts({"a"})).status, 200u);
+  store_->fault = Fault::reject;
+  store_->fault_at = 0;
+  store_->faults = 1 << 30;
+  EXPECT_EQ(ask(embed_to, texts({"b", "c"})).status, 400u);
+  store_->fault = Fault::none;
+  const Answer again = ask(embed_to, texts({"c", "b"}));
+  ASSERT_EQ(again.status, 200u) << again.body;
+  EXPECT_EQ(again.body["stored"], 2);
+  EXPECT_EQ(store_->texts(), (std::map<std::string, int>{{"a", 1}, {"b", 1}, {"c", 1}}));
+}
+
 TEST_F(StoreCall, FindsWhatItStored) {
   ASSERT_EQ(ask(embed_to, texts({"the fox", {{"text", "a dog"}, {"id", "d"}, {"metadata", {{"page", 7}}}}})).status,
             200u);
