@@ -381,10 +381,13 @@ void HttpAnswerWriter::abandon() {
   if (const auto exchange = exchange_.lock()) exchange->abandon();
 }
 
+MakeAsk with_share(std::shared_ptr<void> share, MakeAsk make_ask) {
+  return
+      [share = std::move(share), make_ask = std::move(make_ask)](const LoadedModel& model) { return make_ask(model); };
+}
+
 MakeAsk with_body_share(const http::Exchange& exchange, MakeAsk make_ask) {
-  return [share = exchange.body_share(), make_ask = std::move(make_ask)](const LoadedModel& model) {
-    return make_ask(model);
-  };
+  return with_share(exchange.body_share(), std::move(make_ask));
 }
 
 std::shared_ptr<GenerationCall> start_generation(Service& service, std::shared_ptr<RequestRecord> record,

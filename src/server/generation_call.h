@@ -71,7 +71,9 @@ class Preparation {
 // What is asked depends on the model: its recommended sampling, its ids.
 using MakeAsk = std::function<Ask(const LoadedModel& model)>;
 
-// The same with the share of the request's body: what the body says counts until the model has been asked.
+// The same with what a request holds among the bodies of all: what it says counts until the model has been asked.
+MakeAsk with_share(std::shared_ptr<void> share, MakeAsk make_ask);
+// The same of a request's body.
 MakeAsk with_body_share(const http::Exchange& exchange, MakeAsk make_ask);
 
 class GenerationCall : public RunningCall {

@@ -93,7 +93,7 @@ SocketSession::SocketSession(Service& service, std::shared_ptr<http::WebSocket> 
       rate_(hub_.options().messages_per_second, Clock::now()) {}
 
 // Small ones at once, unless others wait: then a `stop` is not held up by anybody else's long prompt.
-void SocketSession::message(std::string text) {
+void SocketSession::message(std::string text, std::shared_ptr<void> share) {
   if (!rate_.take(Clock::now())) return refuse(text, "messages come faster than this connection may send them");
   bool waits = false;
   bool fits = true;
@@ -104,14 +104,14 @@ void SocketSession::message(std::string text) {
     fits = !waits || (waiting_.size() < kMostWaiting && waiting_bytes_ + text.size() <= kMostWaitingBytes);
     if (waits && fits) {
       waiting_bytes_ += text.size();
-      waiting_.push_back(std::move(text));
+      waiting_.push_back({.text = std::move(text), .share = share});
       begins = !std::exchange(working_, true);
     }
   }
   if (begins) service_.run_text_work([self = shared_from_this()] { self->work_on_messages(); });
   if (!fits) return refuse(text, "more messages wait on this connection than it may have");
   refused_ = 0;
-  if (!waits) work_on(text);
+  if (!waits) work_on(text, share);
 }
 
 void SocketSession::refuse(const std::string& text, const char* why) {
@@ -127,19 +127,19 @@ void SocketSession::refuse(const std::string& text, const char* why) {
 
 void SocketSession::work_on_messages() {
   for (;;) {
-    std::string text;
+    Waiting next;
     {
       const std::scoped_lock lock(mutex_);
       if (waiting_.empty() || closed_) {
         working_ = false;
         return;
       }
-      text = std::move(waiting_.front());
+      next = std::move(waiting_.front());
       waiting_.pop_front();
-      waiting_bytes_ -= text.size();
+      waiting_bytes_ -= next.text.size();
     }
     try {
-      work_on(text);
+      work_on(next.text, next.share);
     } catch (const std::exception& error) {
       // Those that wait are worked on all the same.
       service_.log().try_warn("a message of a WebSocket failed: {}", error.what());
@@ -154,13 +154,13 @@ bool SocketSession::may_stay() {
   return false;
 }
 
-void SocketSession::work_on(const std::string& text) {
+void SocketSession::work_on(const std::string& text, const std::shared_ptr<void>& share) {
   if (!may_stay()) return;
   std::string id;
   try {
     const SocketMessage message = read_socket_message(text);
     id = id_or_new(message.id);
-    answer(message, id);
+    answer(message, id, share);
   } catch (const SocketMessageError& error) {
     send(error_message(id_or_new(error.id), error));
   } catch (...) {
@@ -180,12 +180,12 @@ std::string SocketSession::id_or_new(const std::string& given) {
   return id;
 }
 
-void SocketSession::answer(const SocketMessage& message, const std::string& id) {
+void SocketSession::answer(const SocketMessage& message, const std::string& id, const std::shared_ptr<void>& share) {
   switch (message.type) {
     case SocketMessageType::ping: send(status_message(id, {{"connected", true}})); break;
     case SocketMessageType::status: send_status(id); break;
     case SocketMessageType::stop: stop(message.id, id); break;
-    case SocketMessageType::inference: begin(id, read_native_request(message.payload)); break;
+    case SocketMessageType::inference: begin(id, read_native_request(message.payload), share); break;
   }
 }
 
@@ -271,7 +271,7 @@ void SocketSession::finish(const AnswerPlace& place, std::string last_message) {
   if (last) socket_->close(http::CloseCode::going_away, "the server is about to end");
 }
 
-void SocketSession::begin(const std::string& id, NativeRequest request) {
+void SocketSession::begin(const std::string& id, NativeRequest request, const std::shared_ptr<void>& share) {
   if (!service_.ready()) throw ApiError(503, "unavailable_error", "draining", "the server is about to end");
   const AnswerPlace place = add_answer(id, request.model);
   std::shared_ptr<SocketReceiver> receiver;
@@ -286,8 +286,9 @@ void SocketSession::begin(const std::string& id, NativeRequest request) {
       set_work(place, work_of(resumable, receiver));
     }
     send(status_message(place.id, status));
-    service_.run_text_work([self = shared_from_this(), place, request = std::move(request), resumable, receiver] {
-      self->ask(place, request, resumable, receiver);
+    Asked asked{.request = std::move(request), .share = share};
+    service_.run_text_work([self = shared_from_this(), place, asked = std::move(asked), resumable, receiver] {
+      self->ask(place, asked, resumable, receiver);
     });
   } catch (...) {
     if (resumable != nullptr) resumable->never_began(receiver.get(), std::current_exception());
@@ -314,17 +315,16 @@ void SocketSession::take_up(const AnswerPlace& place, const ResumePoint& point,
 }
 
 // On a thread for texts: a model is looked for, perhaps on a disk.
-void SocketSession::ask(const AnswerPlace& place, const NativeRequest& request,
-                        const std::shared_ptr<ResumableAnswer>& resumable,
+void SocketSession::ask(const AnswerPlace& place, const Asked& asked, const std::shared_ptr<ResumableAnswer>& resumable,
                         const std::shared_ptr<AnswerReceiver>& receiver) {
   std::shared_ptr<RequestRecord> record;
   std::shared_ptr<AnswerReceiver> target = receiver;
   try {
     if (resumable != nullptr) target = std::make_shared<ResumableReceiver>(resumable);
     const Limits::Admitted admitted = service_.limits().admit(*caller_, Limits::Kind::work);
-    record = new_record(request.stream.value_or(true), admitted.ticket);
+    record = new_record(asked.request.stream.value_or(true), admitted.ticket);
     if (admitted.refusal) throw *admitted.refusal;
-    start(place, request, resumable, target, record);
+    start(place, asked, resumable, target, record);
   } catch (...) {
     const ApiError error = api_error(std::current_exception());
     if (record != nullptr) {
@@ -336,9 +336,10 @@ void SocketSession::ask(const AnswerPlace& place, const NativeRequest& request,
   }
 }
 
-void SocketSession::start(const AnswerPlace& place, const NativeRequest& request,
+void SocketSession::start(const AnswerPlace& place, const Asked& asked,
                           const std::shared_ptr<ResumableAnswer>& resumable,
                           const std::shared_ptr<AnswerReceiver>& target, const std::shared_ptr<RequestRecord>& record) {
+  const NativeRequest& request = asked.request;
   const bool stream = request.stream.value_or(true);
   EventWriter::Options options{.stream = stream, .progress = request.progress};
   {
@@ -356,8 +357,8 @@ void SocketSession::start(const AnswerPlace& place, const NativeRequest& request
   options.retrieval = retrieval;
   auto writer = std::make_unique<EventWriter>(target, std::move(options));
   const std::shared_ptr<GenerationCall> call =
-      start_generation(service_, record, model, make_native_ask(request, stream, retrieval), std::move(writer),
-                       native_call_options(request, retrieval));
+      start_generation(service_, record, model, with_share(asked.share, make_native_ask(request, stream, retrieval)),
+                       std::move(writer), native_call_options(request, retrieval));
   const auto cancel = [call] { call->cancel(); };
   if (resumable != nullptr) {
     resumable->set_cancel(cancel);

@@ -51,7 +51,7 @@ class SocketSession final : public http::WebSocketHandler, public std::enable_sh
  public:
   SocketSession(Service& service, std::shared_ptr<http::WebSocket> socket);
 
-  void message(std::string text) override;
+  void message(std::string text, std::shared_ptr<void> share) override;
   void closed() override;
   bool drain() override;
 
@@ -79,18 +79,29 @@ class SocketSession final : public http::WebSocketHandler, public std::enable_sh
     Work work = {.stopped = std::make_shared<std::atomic<bool>>(false)};
   };
 
+  // A message, and what it holds among the bodies of all requests.
+  struct Waiting {
+    std::string text = {};
+    std::shared_ptr<void> share = {};
+  };
+  // The same of a question that was read from one.
+  struct Asked {
+    NativeRequest request = {};
+    std::shared_ptr<void> share = {};
+  };
+
   void work_on_messages();
-  void work_on(const std::string& text);
+  void work_on(const std::string& text, const std::shared_ptr<void>& share);
   void refuse(const std::string& text, const char* why);
-  void answer(const SocketMessage& message, const std::string& id);
+  void answer(const SocketMessage& message, const std::string& id, const std::shared_ptr<void>& share);
   std::string id_or_new(const std::string& given);
   void send_status(const std::string& id);
   void stop(const std::string& wanted, const std::string& id);
-  void begin(const std::string& id, NativeRequest request);
+  void begin(const std::string& id, NativeRequest request, const std::shared_ptr<void>& share);
   void take_up(const AnswerPlace& place, const ResumePoint& point, const std::shared_ptr<AnswerReceiver>& receiver);
-  void ask(const AnswerPlace& place, const NativeRequest& request, const std::shared_ptr<ResumableAnswer>& resumable,
+  void ask(const AnswerPlace& place, const Asked& asked, const std::shared_ptr<ResumableAnswer>& resumable,
            const std::shared_ptr<AnswerReceiver>& receiver);
-  void start(const AnswerPlace& place, const NativeRequest& request, const std::shared_ptr<ResumableAnswer>& resumable,
+  void start(const AnswerPlace& place, const Asked& asked, const std::shared_ptr<ResumableAnswer>& resumable,
              const std::shared_ptr<AnswerReceiver>& target, const std::shared_ptr<RequestRecord>& record);
   AnswerPlace add_answer(const std::string& id, const std::string& model);
   void set_work(const AnswerPlace& place, Work work);
@@ -107,7 +118,7 @@ class SocketSession final : public http::WebSocketHandler, public std::enable_sh
   std::size_t refused_ = 0;  // in a row; the strand's
 
   std::mutex mutex_;  // guards all below
-  std::deque<std::string> waiting_;
+  std::deque<Waiting> waiting_;
   std::size_t waiting_bytes_ = 0;
   bool working_ = false;
   bool closed_ = false;

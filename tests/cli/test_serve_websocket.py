@@ -5,13 +5,14 @@ import concurrent.futures
 import json
 import random
 import socket
+import struct
 import subprocess
 import time
 import unittest
 
 from harness import QUARREL, TIMEOUT
 from serve_harness import ServeTest
-from websocket_client import Closed, Refused, WebSocketClient, text_of, tokens_of
+from websocket_client import PING, TEXT, Closed, Refused, WebSocketClient, text_of, tokens_of
 
 BODY = {"prompt": "Hello there", "max_tokens": 24, "seed": 7}
 # Says the same token again and again; some thousand a second.
@@ -318,6 +319,27 @@ class Hostile(SocketTest):
         with self.open() as other:
             other.ask(**BODY)
             self.assertEqual(len(tokens_of(other.answer())), 24)
+
+    def test_messages_of_all_connections_have_one_bound(self):
+        server = self.start_server(*self.models, "--max-body-bytes-together", "1M")
+        first, second, third = (WebSocketClient(server.port) for _ in range(3))
+        for client in (first, second, third):
+            self.addCleanup(client.cut)
+        # The first frame of a message; half of the room is one address's.
+        first.connection.sendall(struct.pack("!BBQ", TEXT, 0x80 | 127, 400_000) + bytes(4) + b" " * 400_000)
+        first.send_frame(PING, b"")
+        while first.pongs == 0:  # the server has read all of that
+            first.receive()  # it tells those who are there how it is
+        with self.assertRaises(Closed) as closed:
+            second.send_text("{" + " " * 130_000)
+            while True:
+                second.receive()
+        self.assertEqual((closed.exception.code, "too many large" in closed.exception.reason), (1013, True))
+        first.send_frame(0, b"{")  # its end
+        self.expect_code(first, "INVALID_REQUEST")
+        third.send_text(json.dumps({"type": "inference", "id": "a", "payload": BODY}) + " " * 400_000)
+        self.assertEqual(len(tokens_of(third.answer("a"))), 24)
+        self.assertEqual(server.stop()[0], 0)
 
     def test_a_long_message_keeps_its_place(self):
         with self.open() as client:

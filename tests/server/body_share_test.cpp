@@ -8,6 +8,7 @@
 #include "server/rerank_api.h"
 #include "server/served_toy.h"
 #include "server/text_api.h"
+#include "server/ws_session.h"
 
 namespace quarrel {
 namespace {
@@ -22,13 +23,26 @@ class BodyShare : public test::ServedToy {
   // waits for its model until `go_on_`.
   std::shared_ptr<http::Exchange> handled(Handler handler, const std::string& body) {
     service_->run_text_work([gate = go_on_.get_future().share()] { gate.wait(); });
-    auto share = std::make_shared<http::ByteBudget::Share>(budget_, 1);
-    EXPECT_TRUE(share->grow_to(kBytes));
     std::shared_ptr<http::Exchange> made = exchange(body);
-    made->keep_with_body(std::move(share));
+    made->keep_with_body(share());
     handler(*service_, made);
     made->release_body();
     EXPECT_EQ(made->request().body, "");
+    return made;
+  }
+  // The same for a message of a WebSocket.
+  std::shared_ptr<SocketSession> told(const std::string& text) {
+    service_->run_text_work([gate = go_on_.get_future().share()] { gate.wait(); });
+    const auto request =
+        std::make_shared<http::Request>(http::Request{.record = service_->new_record({.route = "GET /ws"})});
+    auto session = std::make_shared<SocketSession>(
+        *service_, std::make_shared<http::WebSocket>(request, std::size_t{1} << 20, [] {}));
+    session->message(text, share());
+    return session;
+  }
+  std::shared_ptr<http::ByteBudget::Share> share() const {
+    auto made = std::make_shared<http::ByteBudget::Share>(budget_, 1);
+    EXPECT_TRUE(made->grow_to(kBytes));
     return made;
   }
   bool is_given_back() const { return http::ByteBudget::Share(budget_, 1).grow_to(kBytes); }
@@ -58,6 +72,28 @@ TEST_F(BodyShare, OfAnAnswerThatOutlivesItsConnectionToo) {
 TEST_F(BodyShare, OfAQuestionThatNobodyAsksAnyMoreGoesWithIt) {
   std::shared_ptr<http::Exchange> asked = handled(native_generate, R"({"prompt":"Hello","max_tokens":4})");
   asked.reset();
+  EXPECT_TRUE(is_given_back());
+  go_on_.set_value();
+}
+
+TEST_F(BodyShare, OfAMessageIsHeldUntilTheModelHasBeenAsked) {
+  const auto open = told(R"({"type":"inference","payload":{"prompt":"Hello","max_tokens":4}})");
+  EXPECT_FALSE(is_given_back());
+  go_on_.set_value();
+  EXPECT_TRUE(test::eventually([&] { return is_given_back(); }));
+}
+
+TEST_F(BodyShare, OfALongMessageGoesWithItsConnection) {
+  const std::string prompt(std::size_t{20} << 10, 'x');  // longer than those that are read at once
+  const auto open = told(R"({"type":"inference","payload":{"prompt":")" + prompt + R"("}})");
+  EXPECT_FALSE(is_given_back());
+  open->closed();
+  EXPECT_TRUE(is_given_back());
+  go_on_.set_value();
+}
+
+TEST_F(BodyShare, OfAMessageThatAsksForNothingHoldsNothing) {
+  const auto open = told(R"({"type":"ping"})");
   EXPECT_TRUE(is_given_back());
   go_on_.set_value();
 }

@@ -19,7 +19,7 @@ constexpr std::size_t kLongAnswer = 16 << 20;
 class Echo : public WebSocketHandler {
  public:
   explicit Echo(std::shared_ptr<WebSocket> socket) : socket_(std::move(socket)) {}
-  void message(std::string text) override {
+  void message(std::string text, std::shared_ptr<void>) override {
     socket_->send(text == "long" ? std::string(kLongAnswer, '*') : std::move(text));
   }
   void closed() override {}

@@ -27,9 +27,10 @@ std::string frame(unsigned first, std::string_view payload) {
 // Tells the test all that it is told.
 class Recorder : public WebSocketHandler {
  public:
-  void message(std::string text) override {
+  void message(std::string text, std::shared_ptr<void> share) override {
     if (text == "throw") throw std::bad_alloc();
     const std::scoped_lock lock(mutex_);
+    if (keeps) kept_.push_back(std::move(share));
     messages_.push_back(std::move(text));
   }
   void closed() override {
@@ -44,12 +45,19 @@ class Recorder : public WebSocketHandler {
     return messages_;
   }
 
+  void let_go() {
+    const std::scoped_lock lock(mutex_);
+    kept_.clear();
+  }
+
   std::atomic<int> closed_count = 0;
   bool waits = false;
+  bool keeps = false;  // what messages hold among all bodies
 
  private:
   std::mutex mutex_;
   std::vector<std::string> messages_;
+  std::vector<std::shared_ptr<void>> kept_;
   std::promise<void> closed_;
 };
 
@@ -243,13 +251,94 @@ TEST_F(WebSocketTest, WhatIsNoneIsRefused) {
 }
 
 // Messages from several threads, clients that leave, and the end, all at once.
+// Messages, and bodies of requests, of which 100 bytes fit on one account and 200 on all together.
+class MessageRoomTest : public SocketTest {
+ protected:
+  void SetUp() override {
+    admit_ = [](const Request& request) {
+      return Admission{.body_bytes = 100, .account = request.path == "/other" ? 2u : 1u};
+    };
+    serve(
+        [this](const std::shared_ptr<Exchange>& exchange) {
+          if (exchange->request().method == "POST") return exchange->respond({.body = "yes"});
+          exchange->upgrade("", [this](const std::shared_ptr<WebSocket>&) {
+            auto handler = std::make_shared<Recorder>();
+            handler->keeps = true;
+            const std::scoped_lock lock(mutex_);
+            handlers_.push_back(handler);
+            return handler;
+          });
+        },
+        {.body_bytes_together = 200});
+  }
+  std::shared_ptr<Recorder> open(const Client& client) {
+    client.send(kUpgrade);
+    client.read_until("\r\n\r\n");
+    const std::scoped_lock lock(mutex_);
+    return handlers_.back();
+  }
+  // When it returns, all that was sent before has been read.
+  static void settle(const Client& client) {
+    client.send(frame(0x89, "p"));
+    EXPECT_EQ(client.read_exactly(3), "\x8a\x01p");
+  }
+  static void expect_refused(const Client& client) {
+    EXPECT_EQ(client.read_until("at the moment"), "\x88\x31\x03\xf5there are too many large requests at the moment");
+  }
+  std::string post(const std::string& path) const {
+    const Client client(server_->port());
+    client.send("POST " + path + " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx");
+    client.end_sending();
+    return client.read_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<Recorder>> handlers_;
+};
+
+TEST_F(MessageRoomTest, WhatHasComeOfAMessageCountsAmongAllBodies) {
+  const Client first(server_->port()), second(server_->port());
+  const std::shared_ptr<Recorder> handler = open(first);
+  open(second);
+  first.send(frame(0x01, std::string(100, 'x')));  // the message goes on
+  settle(first);
+  EXPECT_TRUE(post("/a").starts_with("HTTP/1.1 503 "));
+  EXPECT_TRUE(post("/other").ends_with("yes")) << "somebody else's";
+  second.send(frame(0x01, "y"));
+  expect_refused(second);
+  // Who sends the byte too much is closed, not who held the others.
+  first.send(frame(0x80, "x"));
+  expect_refused(first);
+  EXPECT_TRUE(handler->messages().empty());
+  handler->wait_closed();
+  while (!post("/a").ends_with("yes")) std::this_thread::yield();  // what it held is given back with its connection
+}
+
+TEST_F(MessageRoomTest, AMessageCountsForAsLongAsItIsKept) {
+  const Client first(server_->port()), second(server_->port()), third(server_->port());
+  const std::shared_ptr<Recorder> handler = open(first);
+  first.send(frame(0x81, std::string(60, 'x')));
+  first.send(frame(0x81, std::string(40, 'x')));
+  settle(first);
+  EXPECT_EQ(handler->messages().size(), 2u);
+  open(second);
+  second.send(frame(0x81, "y"));
+  expect_refused(second);
+  handler->let_go();
+  const std::shared_ptr<Recorder> last = open(third);
+  third.send(frame(0x81, std::string(100, 'z')));
+  settle(third);
+  EXPECT_EQ(last->messages().size(), 1u);
+}
+
 TEST_F(WebSocketTest, AStormEndsWell) {
   std::mutex mutex;
   std::vector<std::thread> workers;
   std::atomic<int> made = 0, closed = 0;
   struct Counter : WebSocketHandler {
     explicit Counter(std::atomic<int>& count) : count_(count) {}
-    void message(std::string) override {}
+    void message(std::string, std::shared_ptr<void>) override {}
     void closed() override { ++count_; }
     std::atomic<int>& count_;
   };

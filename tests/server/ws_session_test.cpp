@@ -20,7 +20,7 @@ class WsSession : public test::ServedToy {
 
 TEST_F(WsSession, BeginsAnAnswer) {
   const auto open = session();
-  open->message(R"({"type":"inference","id":"a","payload":{"prompt":"Hello","max_tokens":2,"resume":true}})");
+  open->message(R"({"type":"inference","id":"a","payload":{"prompt":"Hello","max_tokens":2,"resume":true}})", {});
   EXPECT_EQ(service_->sockets().answers().size(), 1u);
   finish_text_work();
 }
@@ -29,7 +29,7 @@ TEST_F(WsSession, BeginsAnAnswer) {
 TEST_F(WsSession, ThatIsClosedBeginsNone) {
   const auto gone = session();
   gone->closed();
-  gone->message(R"({"type":"inference","id":"a","payload":{"prompt":"Hello","max_tokens":2,"resume":true}})");
+  gone->message(R"({"type":"inference","id":"a","payload":{"prompt":"Hello","max_tokens":2,"resume":true}})", {});
   EXPECT_EQ(service_->sockets().answers().size(), 0u);
   finish_text_work();
   EXPECT_TRUE(service_->registry().list().empty());

@@ -15,6 +15,12 @@ class ByteBudget {
  public:
   explicit ByteBudget(std::size_t most) : most_(most) {}
 
+  // Whose bytes they are.
+  struct Account {
+    std::shared_ptr<ByteBudget> budget = {};
+    std::uint64_t number = 0;
+  };
+
   // What one request holds; given back with the object, which may outlive everybody else. One thread at a time.
   class Share {
    public:

@@ -234,7 +234,8 @@ asio::awaitable<bool> Connection::serve_one() {
     co_return false;
   }
   parser.body_limit(admission.body_bytes);
-  ByteBudget::Share share(context_.bodies, admission.account);
+  account_ = admission.account;
+  ByteBudget::Share share(context_.bodies, account_);
   const bool has_body = co_await read_body(parser, request, admission.body_bytes, share);
   if (!has_body) co_return false;
   const bool keep_alive = parser.keep_alive();
@@ -498,7 +499,8 @@ asio::awaitable<void> Connection::become_websocket(std::shared_ptr<Exchange> exc
   if (draining_) co_return co_await refuse(503, "the server is about to end", request);
   const std::shared_ptr<Transport> transport(shared_from_this(), &transport_);
   const std::shared_ptr<const Request> shared_request(exchange, &request);
-  websocket_ = std::make_shared<WebSocketSession>(transport, limits_, shared_request, context_.log);
+  const ByteBudget::Account room{.budget = context_.bodies, .number = account_};
+  websocket_ = std::make_shared<WebSocketSession>(transport, limits_, room, shared_request, context_.log);
   try {
     co_await websocket_->run(output.protocol, output.head.headers, output.upgrade);
   } catch (...) {

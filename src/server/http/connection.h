@@ -101,6 +101,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::shared_ptr<Exchange> answering_;  // whose client is watched
   Deadline deadline_;
   std::shared_ptr<WebSocketSession> websocket_;  // while it is one
+  std::uint64_t account_ = 0;                    // whose request it is
   int minor_version_ = 1;                        // of the request's HTTP/1.x
   bool end_means_whole_ = false;                 // of the answer that is being sent: it has neither length nor chunks
   std::atomic<bool> reading_head_ = true;

@@ -25,8 +25,9 @@ namespace quarrel::http {
 class WebSocketHandler {
  public:
   virtual ~WebSocketHandler() = default;
-  // A whole message, valid UTF-8. What it throws closes the WebSocket with 1011.
-  virtual void message(std::string text) = 0;
+  // A whole message, valid UTF-8. What it throws closes the WebSocket with 1011. It counts among the bodies of all
+  // requests for as long as somebody has `share`: whoever keeps the text, or what was read of it, keeps that too.
+  virtual void message(std::string text, std::shared_ptr<void> share) = 0;
   // The WebSocket is gone, whoever ended it. Called once, and nothing after it.
   virtual void closed() = 0;
   // The server is about to end. False: there is nothing to wait for, the WebSocket is closed with 1001 now; true: the

@@ -62,6 +62,8 @@ class FrameReader {
 
   // Takes bytes off the front until an event is whole, or all are taken. After a close or a fault it takes no more.
   std::optional<FrameEvent> take(std::string_view& bytes);
+  // What has come of a message that is not whole.
+  std::size_t message_bytes() const noexcept { return message_.size(); }
 
  private:
   bool read_head(std::string_view& bytes);

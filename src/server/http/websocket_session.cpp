@@ -25,10 +25,11 @@ constexpr std::chrono::seconds kLastWords{1};
 
 }  // namespace
 
-WebSocketSession::WebSocketSession(std::shared_ptr<Transport> transport, const Limits& limits,
+WebSocketSession::WebSocketSession(std::shared_ptr<Transport> transport, const Limits& limits, ByteBudget::Account room,
                                    std::shared_ptr<const Request> request, Log& log)
     : transport_(std::move(transport)),
       limits_(limits),
+      room_(std::move(room)),
       request_(std::move(request)),
       log_(log),
       reader_(limits.websocket_message_bytes),
@@ -140,7 +141,19 @@ asio::awaitable<void> WebSocketSession::read_frames() {
     heard_ = true;
     std::string_view bytes(read_.data(), count);
     while (std::optional<FrameEvent> event = reader_.take(bytes)) take(std::move(*event));
+    if (reading_) make_room(reader_.message_bytes());
   }
+}
+
+// False: there is none for so much of a message, and the WebSocket ends. Its connection is like a request whose body
+// has no room: what would follow is not read.
+bool WebSocketSession::make_room(std::size_t bytes) {
+  if (bytes == 0) return true;
+  if (share_ == nullptr) share_ = std::make_shared<ByteBudget::Share>(room_.budget, room_.number);
+  if (share_->grow_to(bytes)) return true;
+  socket_->close(CloseCode::try_again_later, "there are too many large requests at the moment");
+  reading_ = false;
+  return false;
 }
 
 void WebSocketSession::take(FrameEvent event) {
@@ -158,10 +171,12 @@ void WebSocketSession::take(FrameEvent event) {
 }
 
 void WebSocketSession::take_message(std::string text) {
-  if (!socket_->is_open()) return;
+  const bool fits = socket_->is_open() && make_room(text.size());
+  const std::shared_ptr<ByteBudget::Share> share = std::exchange(share_, nullptr);
+  if (!fits) return;
   last_message_ = std::chrono::steady_clock::now();
   try {
-    handler_->message(std::move(text));
+    handler_->message(std::move(text), share);
   } catch (const std::exception& error) {
     log_unexpected(log_, "a message of a WebSocket", error);
     socket_->close(CloseCode::internal_error, "something failed here");

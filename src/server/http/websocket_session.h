@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "server/http/byte_budget.h"
 #include "server/http/http_server.h"
 #include "server/http/transport.h"
 #include "server/http/waker.h"
@@ -18,9 +19,10 @@ namespace quarrel::http {
 
 class WebSocketSession : public std::enable_shared_from_this<WebSocketSession> {
  public:
-  // `transport` holds the connection that it is part of.
-  WebSocketSession(std::shared_ptr<Transport> transport, const Limits& limits, std::shared_ptr<const Request> request,
-                   Log& log);
+  // `transport` holds the connection that it is part of. `room` is what messages may take on the account of whoever
+  // sends them.
+  WebSocketSession(std::shared_ptr<Transport> transport, const Limits& limits, ByteBudget::Account room,
+                   std::shared_ptr<const Request> request, Log& log);
 
   // Until the WebSocket is gone and its handler knows. `protocol` is one that the client offers, or empty; `headers`
   // go out with the answer.
@@ -39,6 +41,7 @@ class WebSocketSession : public std::enable_shared_from_this<WebSocketSession> {
   std::string accept_head(const std::string& protocol, const Headers& headers) const;
   void take(FrameEvent event);
   void take_message(std::string text);
+  bool make_room(std::size_t bytes);
   void start_writer();
   void tell_closed();
   void wake();
@@ -48,11 +51,13 @@ class WebSocketSession : public std::enable_shared_from_this<WebSocketSession> {
 
   const std::shared_ptr<Transport> transport_;
   const Limits& limits_;
+  const ByteBudget::Account room_;
   const std::shared_ptr<const Request> request_;
   Log& log_;
   std::shared_ptr<WebSocket> socket_;
   std::shared_ptr<WebSocketHandler> handler_;
   FrameReader reader_;
+  std::shared_ptr<ByteBudget::Share> share_;  // of the message that is being read
   std::array<char, 4096> read_ = {};
   bool reading_ = true;
   bool said_goodbye_ = false;  // the client has, and expects no more
