@@ -82,12 +82,10 @@ Json recommended_json(const ResolvedModel& model, Log& log) {
   return json;
 }
 
-// The same with all that is known; the file is opened for it.
-Json details_json(Service& service, const OfferedModel& model, const ModelRegistry::Status* status) {
-  const ResolvedModel resolved = service.resolve(model);
+// What its file says, and what a store keeps beside it.
+void describe_into(Json& json, Service& service, const ResolvedModel& resolved) {
   const GgufFile file = GgufFile::open(resolved.path);
   const ModelDescription description = describe_file(file);
-  Json json = model_json(model, status);
   json["parameters"] = description.parameters;
   json["quantization"] = description.quantisation;
   json["parameter_count"] = description.parameter_count;
@@ -100,6 +98,38 @@ Json details_json(Service& service, const OfferedModel& model, const ModelRegist
   json["settings"] = stored.is_object() ? stored : Json::object();
   json["recommended"] = recommended_json(resolved, service.log());
   json["capabilities"] = read_abilities(file).capabilities;
+}
+
+// Why there is no more to say of it. What is wrong with the file in detail, and where it lies, is the log's matter.
+std::string problem_of(const Error& error, bool serves) {
+  const std::string_view what = error.kind() == ErrorKind::not_found
+                                    ? "its file is not there any more"
+                                    : "its file cannot be read as a model; the server's log says why";
+  return fmt::format("{}{}", what, serves ? "; the model that was loaded goes on serving" : "");
+}
+
+// The same with all that is known; the file is opened for it. One that was replaced by something that is no model is no
+// fault of who asks, nor of the server: what is known is told, and that.
+Json details_json(Service& service, const OfferedModel& model, const ModelRegistry::Status* status) {
+  Json json = model_json(model, status);
+  json.update({{"parameter_count", 0},
+               {"family", ""},
+               {"digest", ""},
+               {"modified_at", rfc3339(std::chrono::system_clock::time_point{})},
+               {"system", nullptr},
+               {"settings", Json::object()},
+               {"recommended", Json::object()},
+               {"capabilities", Json::array()}});
+  const bool serves = status != nullptr && status->state == ModelRegistry::State::ready;
+  try {
+    describe_into(json, service, service.resolve(model));
+  } catch (const Error& error) {
+    const bool of_the_file = error.kind() == ErrorKind::bad_file || error.kind() == ErrorKind::unsupported ||
+                             error.kind() == ErrorKind::io || (error.kind() == ErrorKind::not_found && serves);
+    if (!of_the_file) throw;
+    service.log().try_warn("'{}' cannot be described: {}", model.name, error.what());
+    json["problem"] = problem_of(error, serves);
+  }
   json["context_length"] = status != nullptr && status->context > 0 ? Json(status->context) : Json();
   json["memory_usage"] = status != nullptr ? status->bytes : 0;
   json["in_use"] = status != nullptr && status->in_use;

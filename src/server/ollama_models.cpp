@@ -111,6 +111,15 @@ system_clock::time_point expiry(const ModelRegistry::Status& status, std::chrono
   return now + kForever;
 }
 
+// Of one that is loaded, whatever has become of its file since.
+Json details_of_loaded(const ModelRegistry::Status& status) {
+  try {
+    return details_json(describe_file(status.path));
+  } catch (const Error&) {
+    return details_json(ModelDescription{});
+  }
+}
+
 Json listed_json(const OfferedModel& model, const std::filesystem::path& path) {
   const GgufFile file = GgufFile::open(path);
   const ModelDescription description = describe_file(file);
@@ -188,7 +197,7 @@ void ollama_ps(Service& service, const std::shared_ptr<Exchange>& exchange) {
                     {"model", with_tag(status.name)},
                     {"size", status.bytes},
                     {"digest", model_digest(status.path)},
-                    {"details", details_json(describe_file(status.path))},
+                    {"details", details_of_loaded(status)},
                     {"expires_at", rfc3339(expiry(status, service.keep_alive()))},
                     {"size_vram", service.has_device_memory() ? status.bytes : 0},
                     {"context_length", status.context}});

@@ -86,7 +86,9 @@ Operation describe_native_model() {
                                {"memory_usage", integer("bytes")},
                                {"in_use", boolean()},
                                {"completed", integer("bytes of weights, while it loads"), false},
-                               {"total", integer(), false}}))}},
+                               {"total", integer(), false},
+                               {"problem", text("why its file cannot be described: what it would say is empty"),
+                                false}}))}},
       .errors = {{404}}};
 }
 

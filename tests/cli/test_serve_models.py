@@ -201,9 +201,37 @@ class Exchange(ModelTest):
         self.assertNotIn(self.folder, answer["error"])
         time.sleep(1.1)  # the list of the store is looked at anew
         self.assertEqual(self.text("the fox"), before)
+        # What is served is told as far as it is known, and what has become of its file.
+        status, told = self.get("/api/models/toy")
+        self.assertEqual((status, told["state"], told["loaded"]), (200, "loaded", True), told)
+        self.assertIn("cannot be read as a model", told["problem"])
+        self.assertIn("goes on serving", told["problem"])
+        self.assertGreater(told["memory_usage"], 0)
+        self.assertNotIn(self.folder, json.dumps(told))
+        status, running = self.get("/api/ps")
+        self.assertEqual((status, [model["name"] for model in running["models"]]), (200, ["toy:latest"]), running)
+        os.remove(self.path("models/toy.gguf"))
+        status, told = self.get("/api/models/toy")
+        self.assertEqual((status, told["state"]), (200, "loaded"), told)
+        self.assertIn("not there any more", told["problem"])
         self.put(self.first)
         self.assertEqual(self.control("toy", "load", reload=True)[0], 200)
+        self.assertNotIn("problem", self.get("/api/models/toy")[1])
         self.assertEqual(self.text("the fox"), before)
+
+    def test_a_file_that_breaks_before_it_is_loaded(self):
+        file = self.path("named.gguf")
+        shutil.copy(self.first, file)
+        server = self.start_server(file)
+        with open(file, "wb") as broken:
+            broken.write(b"GGUF and then nothing of use")
+        status, _, data = server.request("GET", "/api/models/named")
+        told = json.loads(data)
+        self.assertEqual((status, told["state"], told["loaded"]), (200, "unloaded", False), told)
+        self.assertIn("cannot be read as a model", told["problem"])
+        self.assertNotIn("goes on serving", told["problem"])
+        os.remove(file)
+        self.assertEqual(server.request("GET", "/api/models/named")[0], 404)
 
 
 class Faults(ModelTest):
