@@ -25,8 +25,8 @@ SsmShape ssm_shape(const SsmOp& op, std::span<const StateLayer> layers) {
   shape.state = as_size(op.state);
   shape.heads = first ? shape.inner : as_size(op.heads);
   shape.dim = shape.inner / shape.heads;
-  shape.groups = first ? 1 : as_size(op.groups);
-  shape.channels = first ? shape.inner : shape.inner + 2 * shape.groups * shape.state;
+  shape.ssm_groups = first ? 1 : as_size(op.groups);
+  shape.channels = first ? shape.inner : shape.inner + 2 * shape.ssm_groups * shape.state;
   shape.history = as_size(op.conv_width) - 1;
   shape.z_at = first ? shape.inner : 0;
   shape.x_at = first ? 0 : shape.inner;

@@ -14,7 +14,7 @@ struct SsmShape {
   std::size_t dim = 0;    // of a head
   std::size_t state = 0;
   std::size_t inner = 0;                      // heads * dim
-  std::size_t groups = 1;                     // heads of a group share B and C
+  std::size_t ssm_groups = 1;                 // heads of one share B and C
   std::size_t channels = 0;                   // that the convolution runs over: x, and in version 2 B and C
   std::size_t history = 0;                    // inputs that the convolution remembers: its width less one
   std::size_t z_at = 0, x_at = 0, dt_at = 0;  // in a row of the input; dt in version 2 alone

@@ -74,7 +74,7 @@ class Matrix {
     packed_ = AlignedBuffer(panels * panel_bytes_, "panels");
     for (std::size_t panel = 0; panel < panels; ++panel) {
       const std::size_t first = panel * kernels.panel_rows;
-      type_kernels_.pack({.rows = source_.data() + first * stride_,
+      type_kernels_.pack({.weight_rows = source_.data() + first * stride_,
                           .row_stride = stride_,
                           .count = std::min(kernels.panel_rows, rows_ - first),
                           .columns = columns_,

@@ -10,8 +10,8 @@
 namespace quarrel::QUARREL_LEVEL {
 
 static constexpr float kLowestScore = -1e30f;  // below every score, and its distance to any of them is finite
-static constexpr std::size_t kStepBlocks = kAttendStep / kKvBlock;
-static constexpr std::size_t kBlockVectors = kKvBlock / kLanes;
+static constexpr std::size_t kStepKvBlocks = kAttendStep / kKvBlock;
+static constexpr std::size_t kKvBlockVectors = kKvBlock / kLanes;
 static constexpr std::size_t kTileQueries = kAccumulators / 2;
 
 static inline Floats load_stored(const float* from) { return load(from); }
@@ -36,13 +36,13 @@ static constexpr std::size_t cells_beside(std::size_t queries, std::size_t size,
   return cells;
 }
 
-// scores[query][position] of kBlocks KV blocks. Queries come by dimension, [key_dim][kQueries].
-template <std::size_t kQueries, std::size_t kBlocks, typename Stored>
+// scores[query][position] of kKvBlocks KV blocks. Queries come by dimension, [key_dim][kQueries].
+template <std::size_t kQueries, std::size_t kKvBlocks, typename Stored>
 static inline void score_tile(const float* queries, std::size_t key_dim, const Stored* const* keys,
                               const Stored* const* ahead, float* scores) {
-  constexpr std::size_t kVectors = kBlocks * kBlockVectors;
-  const Stored* from[kBlocks];
-  for (std::size_t block = 0; block < kBlocks; ++block) from[block] = keys[block];
+  constexpr std::size_t kVectors = kKvBlocks * kKvBlockVectors;
+  const Stored* from[kKvBlocks];
+  for (std::size_t kv_block = 0; kv_block < kKvBlocks; ++kv_block) from[kv_block] = keys[kv_block];
   Floats cells[kQueries][kVectors];
 #pragma GCC unroll 16
   for (std::size_t query = 0; query < kQueries; ++query) {
@@ -53,11 +53,12 @@ static inline void score_tile(const float* queries, std::size_t key_dim, const S
     Floats key[kVectors];
 #pragma GCC unroll 16
     for (std::size_t v = 0; v < kVectors; ++v) {
-      key[v] = load_stored(from[v / kBlockVectors] + d * kKvBlock + v % kBlockVectors * kLanes);
+      key[v] = load_stored(from[v / kKvBlockVectors] + d * kKvBlock + v % kKvBlockVectors * kLanes);
     }
     if (ahead != nullptr) {
 #pragma GCC unroll 16
-      for (std::size_t block = 0; block < kBlocks; ++block) __builtin_prefetch(ahead[block] + d * kKvBlock);
+      for (std::size_t kv_block = 0; kv_block < kKvBlocks; ++kv_block)
+        __builtin_prefetch(ahead[kv_block] + d * kKvBlock);
     }
 #pragma GCC unroll 16
     for (std::size_t query = 0; query < kQueries; ++query) {
@@ -86,11 +87,11 @@ static inline void value_tile(const float* weights, std::size_t first, std::size
     }
   }
   for (std::size_t position = first; position < last;) {
-    const std::size_t block = position / kKvBlock;
-    const std::size_t until = (block + 1) * kKvBlock < last ? (block + 1) * kKvBlock : last;
+    const std::size_t kv_block = position / kKvBlock;
+    const std::size_t until = (kv_block + 1) * kKvBlock < last ? (kv_block + 1) * kKvBlock : last;
     const std::size_t place = position % kKvBlock * stride;
-    const Stored* from = values[block] + place;
-    const Stored* next = ahead == nullptr ? nullptr : ahead[block] + place;
+    const Stored* from = values[kv_block] + place;
+    const Stored* next = ahead == nullptr ? nullptr : ahead[kv_block] + place;
     for (; position < until; ++position, from += stride) {
       Floats value[kVectors];
 #pragma GCC unroll 16
@@ -191,9 +192,9 @@ static inline Places seen_in_step(const AttendTask& task, std::int32_t row, std:
 }
 
 template <typename Stored>
-struct StepBlocks {
-  const Stored* keys[kStepBlocks];
-  const Stored* values[kStepBlocks];
+struct StepKvBlocks {
+  const Stored* keys[kStepKvBlocks];
+  const Stored* values[kStepKvBlocks];
 };
 
 // `function(Count<n>())` for n = count, which is between 1 and kMost.
@@ -210,29 +211,30 @@ static inline void with_count(std::size_t count, Function function) {
   }
 }
 
-// Scores of all queries with blocks [first, last) of a step.
+// Scores of all queries with KV blocks [first, last) of a step.
 template <typename Stored>
-static void score_step(const Attention& a, const StepBlocks<Stored>& blocks, const StepBlocks<Stored>* ahead,
+static void score_step(const Attention& a, const StepKvBlocks<Stored>& kv_blocks, const StepKvBlocks<Stored>* ahead,
                        std::size_t first, std::size_t last) {
   for (std::size_t piece = 0; piece < a.pieces; ++piece) {
     const std::size_t begin = a.piece_begin(piece);
     const float* queries = a.packed + begin * a.key_dim;
     with_count<kTileQueries>(a.piece_begin(piece + 1) - begin, [&]<std::size_t kQueries>(Count<kQueries>) {
-      constexpr std::size_t kBlocks = cells_beside(kQueries, kBlockVectors, kStepBlocks);
-      const auto tile = [&]<std::size_t kMany>(Count<kMany>, std::size_t block) {
-        score_tile<kQueries, kMany>(queries, a.key_dim, blocks.keys + block, ahead ? ahead->keys + block : nullptr,
-                                    a.scores + begin * kAttendStep + block * kKvBlock);
+      constexpr std::size_t kKvBlocks = cells_beside(kQueries, kKvBlockVectors, kStepKvBlocks);
+      const auto tile = [&]<std::size_t kMany>(Count<kMany>, std::size_t kv_block) {
+        score_tile<kQueries, kMany>(queries, a.key_dim, kv_blocks.keys + kv_block,
+                                    ahead ? ahead->keys + kv_block : nullptr,
+                                    a.scores + begin * kAttendStep + kv_block * kKvBlock);
       };
-      std::size_t block = first;
-      for (; block + kBlocks <= last; block += kBlocks) tile(Count<kBlocks>(), block);
-      for (; block < last; ++block) tile(Count<1>(), block);
+      std::size_t kv_block = first;
+      for (; kv_block + kKvBlocks <= last; kv_block += kKvBlocks) tile(Count<kKvBlocks>(), kv_block);
+      for (; kv_block < last; ++kv_block) tile(Count<1>(), kv_block);
     });
   }
 }
 
 // Adds positions [first, last) of a step to the sums of some queries.
 template <typename Stored>
-static void add_values(const Attention& a, const StepBlocks<Stored>& blocks, const StepBlocks<Stored>* ahead,
+static void add_values(const Attention& a, const StepKvBlocks<Stored>& kv_blocks, const StepKvBlocks<Stored>* ahead,
                        std::size_t query, std::size_t count, Places places, float* out) {
   if (places.first >= places.last) return;
   const auto first = static_cast<std::size_t>(places.first);
@@ -244,11 +246,11 @@ static void add_values(const Attention& a, const StepBlocks<Stored>& blocks, con
     with_count<kTileQueries>(some, [&]<std::size_t kQueries>(Count<kQueries>) {
       constexpr std::size_t kVectors = cells_beside(kQueries, 1, 8);
       const auto tile = [&]<std::size_t kMany>(Count<kMany>, std::size_t column) {
-        const Stored* from[kStepBlocks] = {};
-        const Stored* next[kStepBlocks] = {};
-        for (std::size_t block = first / kKvBlock; block * kKvBlock < last; ++block) {
-          from[block] = blocks.values[block] + column;
-          if (ahead != nullptr) next[block] = ahead->values[block] + column;
+        const Stored* from[kStepKvBlocks] = {};
+        const Stored* next[kStepKvBlocks] = {};
+        for (std::size_t kv_block = first / kKvBlock; kv_block * kKvBlock < last; ++kv_block) {
+          from[kv_block] = kv_blocks.values[kv_block] + column;
+          if (ahead != nullptr) next[kv_block] = ahead->values[kv_block] + column;
         }
         value_tile<kQueries, kMany>(a.scores + query * kAttendStep, first, last, from, ahead ? next : nullptr,
                                     a.value_stride, out + query * a.width + column, a.width);
@@ -308,11 +310,12 @@ static inline void soften(float* scores, int first, int last, float soft_cap, st
 }
 
 template <typename Stored>
-static void attend_step(const Attention& a, std::int32_t start, std::size_t first_block, std::size_t last_block,
-                        const StepBlocks<Stored>& blocks, const StepBlocks<Stored>* ahead, const AttendState& state) {
+static void attend_step(const Attention& a, std::int32_t start, std::size_t first_kv_block, std::size_t last_kv_block,
+                        const StepKvBlocks<Stored>& kv_blocks, const StepKvBlocks<Stored>* ahead,
+                        const AttendState& state) {
   const AttendTask& task = a.task;
   const auto heads = static_cast<std::size_t>(task.query_heads);
-  score_step(a, blocks, ahead, first_block, last_block);
+  score_step(a, kv_blocks, ahead, first_kv_block, last_kv_block);
   Places common{0, kAttendStep};
   for (std::int32_t row = 0; row < task.rows; ++row) {
     const Places seen = seen_in_step(task, row, start);
@@ -333,43 +336,44 @@ static void attend_step(const Attention& a, std::int32_t start, std::size_t firs
       const Places seen = seen_in_step(task, row, start);
       const int first = shared && !before ? common.last : seen.first;
       const int last = shared && before ? common.first : seen.last;
-      add_values(a, blocks, ahead, static_cast<std::size_t>(row) * heads, heads, {first, last}, state.out);
+      add_values(a, kv_blocks, ahead, static_cast<std::size_t>(row) * heads, heads, {first, last}, state.out);
     }
   };
   alone(true);
   if (!shared) return;
-  add_values(a, blocks, ahead, 0, a.queries, common, state.out);
+  add_values(a, kv_blocks, ahead, 0, a.queries, common, state.out);
   alone(false);
 }
 
 // ---- Partitions ----
 
 template <typename Stored>
-static inline StepBlocks<Stored> step_blocks(const AttendTask& task, std::int32_t start, std::size_t first,
-                                             std::size_t last) {
+static inline StepKvBlocks<Stored> step_kv_blocks(const AttendTask& task, std::int32_t start, std::size_t first,
+                                                  std::size_t last) {
   const std::size_t key_values = kKvBlock * static_cast<std::size_t>(task.key_dim);
-  const std::int32_t* table = task.blocks + start / kKvBlock;
-  StepBlocks<Stored> blocks{};
-  for (std::size_t block = first; block < last; ++block) {
-    const auto entry = static_cast<std::size_t>(table[block]);
-    blocks.keys[block] = reinterpret_cast<const Stored*>(task.base + task.block_bytes * entry);
-    blocks.values[block] = blocks.keys[block] + key_values;
+  const std::int32_t* table = task.kv_blocks + start / kKvBlock;
+  StepKvBlocks<Stored> kv_blocks{};
+  for (std::size_t kv_block = first; kv_block < last; ++kv_block) {
+    const auto entry = static_cast<std::size_t>(table[kv_block]);
+    kv_blocks.keys[kv_block] = reinterpret_cast<const Stored*>(task.base + task.kv_block_bytes * entry);
+    kv_blocks.values[kv_block] = kv_blocks.keys[kv_block] + key_values;
   }
-  return blocks;
+  return kv_blocks;
 }
 
 // The same numbers in F32, a position's values padded to whole vectors.
 template <typename Stored>
-static StepBlocks<float> unpack_step(const Attention& a, const StepBlocks<Stored>& blocks, std::size_t first,
-                                     std::size_t last) {
-  StepBlocks<float> unpacked{};
-  for (std::size_t block = first; block < last; ++block) {
-    float* keys = a.keys + block * kKvBlock * a.key_dim;
-    for (std::size_t i = 0; i < kKvBlock * a.key_dim; i += kLanes) store(keys + i, load_stored(blocks.keys[block] + i));
-    float* values = a.values + block * kKvBlock * a.width;
-    unpacked.keys[block] = keys;
-    unpacked.values[block] = values;
-    const Stored* from = blocks.values[block];
+static StepKvBlocks<float> unpack_step(const Attention& a, const StepKvBlocks<Stored>& kv_blocks, std::size_t first,
+                                       std::size_t last) {
+  StepKvBlocks<float> unpacked{};
+  for (std::size_t kv_block = first; kv_block < last; ++kv_block) {
+    float* keys = a.keys + kv_block * kKvBlock * a.key_dim;
+    for (std::size_t i = 0; i < kKvBlock * a.key_dim; i += kLanes)
+      store(keys + i, load_stored(kv_blocks.keys[kv_block] + i));
+    float* values = a.values + kv_block * kKvBlock * a.width;
+    unpacked.keys[kv_block] = keys;
+    unpacked.values[kv_block] = values;
+    const Stored* from = kv_blocks.values[kv_block];
     for (int position = 0; position < kKvBlock; ++position, from += a.value_dim, values += a.width) {
       std::size_t i = 0;
       for (; i + kLanes <= a.value_dim; i += kLanes) store(values + i, load_stored(from + i));
@@ -405,16 +409,17 @@ static void partition_of(const Attention& a, std::int32_t partition, const Atten
   for (std::int32_t start = seen.first / kAttendStep * kAttendStep; start < seen.last; start += kAttendStep) {
     const auto first = static_cast<std::size_t>(seen.first > start ? seen.first - start : 0) / kKvBlock;
     const std::size_t places = static_cast<std::size_t>(seen.last - start);
-    const std::size_t last = places < kAttendStep ? (places + kKvBlock - 1) / kKvBlock : kStepBlocks;
-    const StepBlocks<Stored> blocks = step_blocks<Stored>(a.task, start, first, last);
+    const std::size_t last = places < kAttendStep ? (places + kKvBlock - 1) / kKvBlock : kStepKvBlocks;
+    const StepKvBlocks<Stored> kv_blocks = step_kv_blocks<Stored>(a.task, start, first, last);
     if (a.unpack) {
-      attend_step<float>(a, start, first, last, unpack_step(a, blocks, first, last), nullptr, state);
+      attend_step<float>(a, start, first, last, unpack_step(a, kv_blocks, first, last), nullptr, state);
       continue;
     }
     // A lone row reads each number once: the next step's are asked for while this one's are used.
     const bool more = start + 2 * kAttendStep <= seen.last;
-    const StepBlocks<Stored> ahead = more ? step_blocks<Stored>(a.task, start + kAttendStep, 0, kStepBlocks) : blocks;
-    attend_step<Stored>(a, start, first, last, blocks, more ? &ahead : nullptr, state);
+    const StepKvBlocks<Stored> ahead =
+        more ? step_kv_blocks<Stored>(a.task, start + kAttendStep, 0, kStepKvBlocks) : kv_blocks;
+    attend_step<Stored>(a, start, first, last, kv_blocks, more ? &ahead : nullptr, state);
   }
 }
 

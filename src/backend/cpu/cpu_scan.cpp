@@ -70,11 +70,11 @@ void CpuScan::ssm(const SsmOp& op) {
   scan(stage);
   if (op.norm.kind == NormKind::none) return;
   const HostBackend::Timer timer(host_, "norms and int8");
-  const std::size_t group = shape.inner / shape.groups;
+  const std::size_t normed = shape.inner / shape.ssm_groups;
   device_.for_rows(host_.row_count(op.out.rows), [&](std::int32_t r) {
     float* out = host_.row(op.out, r);
-    for (std::size_t at = 0; at < shape.inner; at += group) {
-      if (!weights_.norm_row(op.norm, out + at, out + at, group, at)) host_.flag_bad_row(op.out.rows, r, op.layer);
+    for (std::size_t at = 0; at < shape.inner; at += normed) {
+      if (!weights_.norm_row(op.norm, out + at, out + at, normed, at)) host_.flag_bad_row(op.out.rows, r, op.layer);
     }
   });
 }
@@ -158,7 +158,7 @@ void CpuScan::project_scan_inputs(Stage& stage) {
   const SsmShape& shape = stage.shape;
   if (op.version == 2) {
     stage.b = stage.mixed + shape.inner;
-    stage.c = stage.b + shape.groups * shape.state;
+    stage.c = stage.b + shape.ssm_groups * shape.state;
     stage.shared_stride = shape.channels;
     return;
   }
@@ -226,7 +226,7 @@ void CpuScan::scan_unit(const Stage& stage, const StateRows::Sequence& sequence,
   const bool by_channel = op.version == 1;
   const std::size_t head = first / shape.dim;
   const std::size_t dim = by_channel ? std::min(kSsmStrip, shape.inner - first) : shape.dim;
-  const std::size_t shared_at = head / (shape.heads / shape.groups) * shape.state;
+  const std::size_t shared_at = head / (shape.heads / shape.ssm_groups) * shape.state;
   const std::size_t state_at = first * shape.state;
   const std::size_t state_count = dim * shape.state;
   const std::int32_t state_in = host_.sequence_of(sequence.rows.front()).state_in;

@@ -43,7 +43,7 @@ class CpuScan {
     const StateRows& state_rows;
     float* mixed = nullptr;    // [rows][channels]: after convolution and SiLU
     float* dt = nullptr;       // [rows][heads]: after softplus in version 2, before bias and softplus in version 1
-    const float* b = nullptr;  // of row 0: [groups][state]
+    const float* b = nullptr;  // of row 0: [ssm_groups][state]
     const float* c = nullptr;
     std::size_t shared_stride = 0;  // of b and c
   };

@@ -70,7 +70,7 @@ void CpuWeights::pack(const WeightSource& source, std::span<const ExpertPlace> p
     const Share share = share_of(weight.rows, worker, workers);
     for (std::size_t place = 0; place < places.size(); ++place) {
       for (std::size_t row = share.first; row < share.last; row += panel_rows) {
-        weight.kernels->pack({.rows = places[place].data + row * weight.row_stride,
+        weight.kernels->pack({.weight_rows = places[place].data + row * weight.row_stride,
                               .row_stride = weight.row_stride,
                               .count = std::min(panel_rows, weight.rows - row),
                               .columns = weight.columns,

@@ -34,7 +34,7 @@ static void pack_floats(const PackTask& task) {
   using Element = typename FloatPanel<Block>::Element;
   auto* out = reinterpret_cast<Element*>(task.out);
   for (std::size_t lane = 0; lane < kPanelRows; ++lane) {
-    const std::byte* from = task.rows + lane * task.row_stride;
+    const std::byte* from = task.weight_rows + lane * task.row_stride;
     for (std::size_t k = 0; k < task.columns; ++k) {
       Element value = 0;
       if (lane < task.count) std::memcpy(&value, from + k * sizeof(Element), sizeof value);

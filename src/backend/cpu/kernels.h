@@ -1,7 +1,7 @@
 // The kernels of one instruction-set level, as a table of functions. The `.inl` files are compiled once a level, each
 // time against another simd_*.h; the cpu_*.cpp files call through the table and contain no intrinsics.
 //
-// Every kernel computes a row of activations against a row of weights by the same sequence of operations whatever the
+// Every kernel computes a row of activations against a weight row by the same sequence of operations whatever the
 // batch, so a result never depends on its neighbours.
 #pragma once
 
@@ -19,22 +19,22 @@ inline constexpr std::size_t kVectorFloats = 16;  // of the widest vector
 
 static inline std::size_t padded(std::size_t value, std::size_t step) { return (value + step - 1) / step * step; }
 
-// Up to a panel's rows of one matrix, on their way into a packed panel (packed.inl).
+// Weight rows of one matrix, at most as many as a panel has lanes, on their way into a packed panel (packed.inl).
 struct PackTask {
-  const std::byte* rows = nullptr;  // the first of them
-  std::size_t row_stride = 0;       // bytes from a row to the next
-  std::size_t count = 0;            // at most panel_rows; the panel's other rows become zero
+  const std::byte* weight_rows = nullptr;  // the first of them
+  std::size_t row_stride = 0;              // bytes from a weight row to the next
+  std::size_t count = 0;                   // at most panel_rows; the panel's other lanes become zero
   std::size_t columns = 0;
   std::byte* out = nullptr;  // TypeKernels::panel_bytes
 };
 
-// Rows [first, last) of a weight matrix, as a GEMM reads them: packed, or as they lie in the file.
+// Weight rows [first, last) of a matrix, as a GEMM reads them: packed, or as they lie in the file.
 struct WeightRows {
-  const std::byte* data = nullptr;  // row 0 of the matrix
+  const std::byte* data = nullptr;  // weight row 0 of the matrix
   QuantType type = QuantType::f32;
   bool packed = false;  // as panels; `first` is then the beginning of one
   std::size_t columns = 0;
-  std::size_t row_stride = 0;  // bytes from a row to the next where they are not packed
+  std::size_t row_stride = 0;  // bytes from a weight row to the next where they are not packed
   std::size_t first = 0, last = 0;
 };
 
@@ -85,11 +85,11 @@ std::size_t gemm_scratch_bytes(std::size_t columns);
 
 // What a level has for one weight type; null where it has nothing.
 struct TypeKernels {
-  // What a packed panel takes: the bytes of its rows, all of them. Null: this type is read where it lies.
+  // What a packed panel takes: the bytes of its weight rows, all of them. Null: this type is read where it lies.
   std::size_t (*panel_bytes)(std::size_t columns) = nullptr;
   void (*pack)(const PackTask& task) = nullptr;
-  // One row of a panel, decoded.
-  void (*decode_packed)(const std::byte* panel, std::size_t row, std::size_t columns, float* values) = nullptr;
+  // One lane of a panel, dequantised: a weight row.
+  void (*decode_packed)(const std::byte* panel, std::size_t lane, std::size_t columns, float* values) = nullptr;
   void (*gemm_f32)(const F32Gemm& task) = nullptr;  // never null
   void (*gemm_int8)(const Int8Gemm& task) = nullptr;
   // On AMX tiles. The first is bit for bit what gemm_int8 gives, and faster for a tile of rows and more.
@@ -116,11 +116,11 @@ struct AttendTask {
   std::int32_t query_heads = 1;
   std::int32_t key_dim = 0;
   std::int32_t value_dim = 0;
-  bool f16 = false;                      // the cache holds F16, else F32
-  const std::byte* base = nullptr;       // this layer's and head's keys in KV block 0
-  std::size_t block_bytes = 0;           // from a KV block to the next
-  const std::int32_t* blocks = nullptr;  // the sequence's table
-  const std::int32_t* begins = nullptr;  // [rows]: a row sees positions [begin, end), at least one
+  bool f16 = false;                         // the cache holds F16, else F32
+  const std::byte* base = nullptr;          // this layer's and head's keys in KV block 0
+  std::size_t kv_block_bytes = 0;           // from a KV block to the next
+  const std::int32_t* kv_blocks = nullptr;  // the sequence's table
+  const std::int32_t* begins = nullptr;     // [rows]: a row sees positions [begin, end), at least one
   const std::int32_t* ends = nullptr;
   float scale = 1.0f;
   float soft_cap = 0.0f;

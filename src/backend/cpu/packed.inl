@@ -410,7 +410,8 @@ static void pack_rows(const PackTask& task) {
   for (std::size_t b = 0; b < blocks; ++b) {
     for (std::size_t lane = 0; lane < kPanelRows; ++lane) {
       Block block = nothing;
-      if (lane < task.count) std::memcpy(&block, task.rows + lane * task.row_stride + b * sizeof(Block), sizeof(Block));
+      if (lane < task.count)
+        std::memcpy(&block, task.weight_rows + lane * task.row_stride + b * sizeof(Block), sizeof(Block));
       Packed<Block>::template move<true>(block, out[b], static_cast<int>(lane));
     }
   }

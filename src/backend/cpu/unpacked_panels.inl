@@ -91,7 +91,7 @@ static const typename Packed<Block>::PanelBlock* packed_panel(const WeightRows& 
     return reinterpret_cast<const PanelBlock*>(weights.data +
                                                begin / kPanelRows * packed_bytes<Block>(weights.columns));
   }
-  pack_rows<Block>({.rows = weights.data + begin * weights.row_stride,
+  pack_rows<Block>({.weight_rows = weights.data + begin * weights.row_stride,
                     .row_stride = weights.row_stride,
                     .count = count,
                     .columns = weights.columns,

@@ -57,7 +57,7 @@ void CudaBackend::ssm(const SsmOp& op) {
   const StepRuns runs = tables_.runs(runs_);
   const SsmState state = ssm_state(op.state_layer);
   const int channels = narrow(shape.channels);
-  const int shared = narrow(shape.groups * shape.state);
+  const int shared = narrow(shape.ssm_groups * shape.state);
   RowSpan convolved = in;
   convolved.data += shape.x_at;
   convolved.width = channels;
@@ -84,7 +84,7 @@ void CudaBackend::ssm(const SsmOp& op) {
                  .inner = op.inner,
                  .state_size = op.state,
                  .heads = narrow(shape.heads),
-                 .groups = narrow(shape.groups),
+                 .groups = narrow(shape.ssm_groups),
                  .y = out.data,
                  .y_stride = out.stride};
   if (!first_version) scan_op.dt_bias = weights_.vector_of(op.dt_bias, op.heads);

@@ -83,7 +83,7 @@ void ReferenceBackend::convolve(const SsmOp& op, SsmStep& step) {
 void ReferenceBackend::project_scan_inputs(const SsmOp& op, SsmStep& step) {
   const SsmShape& shape = step.shape;
   const std::size_t count = rows().size();
-  const std::size_t shared = shape.groups * shape.state;
+  const std::size_t shared = shape.ssm_groups * shape.state;
   const float* dt_bias = vector_of(op.dt_bias, shape.heads);
   step.b.resize(count * shared);
   step.c.resize(count * shared);
@@ -129,8 +129,8 @@ void ReferenceBackend::scan_head(const SsmOp& op, const SequenceRows& sequence, 
   const SsmShape& shape = step.shape;
   const bool first = op.version == 1;
   const std::size_t h = as_size(head);
-  const std::size_t shared = shape.groups * shape.state;
-  const std::size_t group_at = h / (shape.heads / shape.groups) * shape.state;
+  const std::size_t shared = shape.ssm_groups * shape.state;
+  const std::size_t group_at = h / (shape.heads / shape.ssm_groups) * shape.state;
   const float* a = vector_of(op.a, first ? shape.inner * shape.state : shape.heads);
   const float* d = vector_of(op.d, shape.heads);
   if (a == nullptr) fail(ErrorKind::internal, "the recurrent layer {} lacks A", op.layer);
@@ -167,7 +167,7 @@ void ReferenceBackend::scan_head(const SsmOp& op, const SequenceRows& sequence, 
 
 void ReferenceBackend::gate_rows(const SsmOp& op, SsmStep& step) {
   const SsmShape& shape = step.shape;
-  const std::size_t group = shape.inner / shape.groups;
+  const std::size_t group = shape.inner / shape.ssm_groups;
   vector_of(op.norm.weight, shape.inner);
   vector_of(op.norm.bias, shape.inner);
   for (std::int32_t r = 0; r < row_count(op.out.rows); ++r) {
