@@ -51,9 +51,7 @@ void ProgressBar::show(std::string_view label, std::uint64_t done, std::uint64_t
     if (finished_) end_line();
     return;
   }
-  // What begins is told at once; what takes turns with others is not told each time.
-  const bool begins = told_.insert(label_).second;
-  if (!begins && now - last_line_ < kBetweenLines) return;
+  if (last_line_ != Clock::time_point{} && now - last_line_ < kBetweenLines) return;
   last_line_ = now;
   write_error(total > 0 ? fmt::format("{}: {} of {}\n", label_, amount(done_), amount(total))
                         : fmt::format("{}\n", label_));

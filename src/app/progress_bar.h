@@ -1,11 +1,10 @@
 // Shows how far something is, on standard error: a bar that never runs backwards on a terminal; elsewhere, where it
-// ends up in a log, a plain line for each label at first and then one in ten seconds at most. One thread.
+// ends up in a log, a plain line at once and then one every ten seconds at most. One thread.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <set>
 #include <string>
 #include <string_view>
 
@@ -44,8 +43,7 @@ class ProgressBar {
   const bool terminal_;
   std::string label_;
   std::uint64_t done_ = 0;
-  std::set<std::string> told_;   // labels that had a plain line
-  Clock::time_point last_line_;  // when one was last written, whatever its label
+  Clock::time_point last_line_{};  // when a plain one was last written, whatever its label
   bool open_ = false;
   bool finished_ = false;
   Clock::time_point start_;

@@ -109,7 +109,7 @@ TEST(HumanNumbers, AreShort) {
   EXPECT_EQ(human_duration(125), "2m05s");
 }
 
-TEST(ProgressBar, WritesALinePerLabelAndInTenSecondsWhereThereIsNoTerminal) {
+TEST(ProgressBar, WritesALineInTenSecondsWhereThereIsNoTerminal) {
   testing::internal::CaptureStderr();
   ProgressBar::Clock::time_point now{std::chrono::hours(1)};
   {
@@ -122,9 +122,8 @@ TEST(ProgressBar, WritesALinePerLabelAndInTenSecondsWhereThereIsNoTerminal) {
       now += std::chrono::seconds(1);
     }
   }
-  EXPECT_EQ(testing::internal::GetCapturedStderr(),
-            "download: 0 of 1000\ndownload: 100 of 1000\nverify: 120 of 1000\nextract: 130 of 1000\n"
-            "extract: 230 of 1000\n");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "download: 0 of 1000\ndownload: 100 of 1000\nverify: 200 of 1000\n")
+      << "another label is no reason for another line";
 }
 
 TEST(TextTable, LinesColumnsUp) {
