@@ -6,15 +6,19 @@
 #include <chrono>
 #include <ctime>
 #include <memory>
+#include <optional>
 
 #include <CLI/CLI.hpp>
 
 #include "app/commands.h"
 #include "app/input.h"
 #include "app/progress_bar.h"
+#include "app/stop_on_interrupt.h"
 #include "app/terminal.h"
 #include "app/text_table.h"
+#include "base/error.h"
 #include "base/printable.h"
+#include "store/own_store.h"
 #include "store/pull.h"
 #include "store/store.h"
 
@@ -90,10 +94,30 @@ std::string names_text(const std::vector<ListedModel>& models) {
 struct ListOptions {
   bool json = false;
   bool names = false;
+  bool verify = false;
 };
 
+// Reads every file that was pulled, or is another name of one.
+std::vector<ListedModel> verified_models(const ModelStore& store) {
+  const Interrupts interrupts;
+  const StopOnInterrupt stop(interrupts);
+  ProgressBar bar;
+  return store.list([&](const StoredFile& file) -> std::optional<std::string> {
+    try {
+      const auto progress = [&](std::uint64_t done, std::uint64_t total) {
+        bar.show(fmt::format("verify {}", printable(file.name)), done, total);
+      };
+      return verify_stored(file, progress, stop.token());
+    } catch (const Error& error) {
+      if (error.kind() == ErrorKind::cancelled) throw;
+      return error.what();
+    }
+  });
+}
+
 int list(const ListOptions& options) {
-  const std::vector<ListedModel> models = ModelStore(StorePaths::from_environment()).list();
+  const ModelStore store(StorePaths::from_environment());
+  const std::vector<ListedModel> models = options.verify ? verified_models(store) : store.list();
   if (options.names) {
     write_output(names_text(models));
     return 0;
@@ -112,8 +136,11 @@ void add_list(CLI::App& app, CommandContext& context) {
   auto options = std::make_shared<ListOptions>();
   CLI::Option* json = command->add_flag("--json", options->json, "A JSON array");
   command->add_flag("--names", options->names, "Only names, one per line: for scripts")->excludes(json);
+  command->add_flag("--verify", options->verify, "Read the files and compare them with what was downloaded");
   command->footer(
-      "ALIAS is the name that `quarrel pull` knows a model by; either name can be used.\n\n"
+      "ALIAS is the name that `quarrel pull` knows a model by; either name can be used. PROBLEM says why a model "
+      "cannot\n"
+      "be run, or that its file has changed since it was downloaded.\n\n"
       "Example:\n  quarrel list --json");
   command->callback([options, &context] { context.run = [options] { return list(*options); }; });
 }

@@ -216,7 +216,7 @@ std::vector<OfferedModel> Service::all_models() const {
   }
   if (!named_.empty()) return models;
   for (const ListedModel& listed : store_.list()) {
-    if (!listed.problem.empty()) continue;
+    if (!listed.usable) continue;
     const std::string& name = name_of(listed);
     if (options_.configured.contains(name)) continue;
     models.push_back({.name = name,

@@ -52,6 +52,26 @@ std::string model_name(std::string_view stem) {
   return name;
 }
 
+std::string shown(const fs::path& path) { return printable(path.string(), 512); }
+
+// The row of the table whose model has this digest: one that was given a further name.
+const Pullable* origin(const fs::path& folder, const std::string& digest) {
+  for (const Pullable& row : pullables()) {
+    const fs::path file = folder / row.file;
+    if (digest == (row.converted ? stamp_digest(read_stamp(file)) : std::string(row.member_sha256))) return &row;
+  }
+  return nullptr;
+}
+
+// What helps a damaged model.
+std::string remedy(const StoredFile& model, const Pullable* row, const std::string& digest) {
+  if (row != nullptr) return fmt::format("run `quarrel pull {}`", row->name);
+  const std::string name = printable(model.name, 512);
+  const Pullable* source = origin(model.path().parent_path(), digest);
+  if (source == nullptr) return fmt::format("run `quarrel rm {}`, then fetch or copy it again", name);
+  return fmt::format("run `quarrel pull {0}`, `quarrel rm {1}` and `quarrel cp {0} {1}`", source->name, name);
+}
+
 }  // namespace
 
 std::string file_stem(std::string_view name) {
@@ -164,18 +184,49 @@ void write_stamp(const fs::path& model, std::string_view digest) {
   }
 }
 
-std::optional<std::string> changed_since_pull(const fs::path& model) {
-  const Pullable* row = file_row(model);
-  if (row == nullptr) return std::nullopt;
-  std::error_code fault;
-  const auto size = fs::file_size(model, fault);
-  if (fault) return std::nullopt;
-  const std::string stamp = read_stamp(model);
-  const bool wrong_size = !row->converted && size != row->member_bytes;
-  const bool touched = !stamp.empty() && stamp != stamp_line(model, stamp_digest(stamp));
-  if (!wrong_size && !touched) return std::nullopt;
-  return fmt::format("'{}' has changed since it was pulled: run `quarrel pull {}`", printable(model.string(), 512),
-                     row->name);
+void remove_stamp(const fs::path& model) {
+  std::error_code ignored;
+  fs::remove(stamp_path(model), ignored);
+}
+
+std::optional<std::string> change_of(const StoredFile& model) {
+  const Pullable* row = file_row(model.path());
+  for (const fs::path& part : model.parts) {
+    std::error_code fault;
+    const auto size = fs::file_size(part, fault);
+    if (fault) continue;
+    const std::string stamp = read_stamp(part);
+    const bool wrong_size = row != nullptr && !row->converted && size != row->member_bytes;
+    const bool touched = !stamp.empty() && stamp != stamp_line(part, stamp_digest(stamp));
+    if (!wrong_size && !touched) continue;
+    if (row != nullptr) {
+      return fmt::format("'{}' has changed since it was pulled: run `quarrel pull {}`", shown(part), row->name);
+    }
+    return fmt::format(
+        "'{}' has changed since it was put into the store: `quarrel list --verify` says whether it is whole",
+        shown(part));
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> verify_stored(const StoredFile& model, const HashProgress& progress,
+                                         const std::stop_token& stop) {
+  const Pullable* row = file_row(model.path());
+  for (const fs::path& part : model.parts) {
+    const std::string noted = stamp_digest(read_stamp(part));
+    const std::string expected = row != nullptr && !row->converted ? std::string(row->member_sha256) : noted;
+    if (expected.empty()) {
+      remove_stamp(part);  // one that says nothing
+      continue;
+    }
+    if (sha256_file(part, progress, stop) == expected) {
+      write_stamp(part, expected);
+      continue;
+    }
+    return fmt::format("'{}' is damaged, its SHA-256 is not {}: {}", shown(part), expected,
+                       remedy(model, row, expected));
+  }
+  return std::nullopt;
 }
 
 }  // namespace quarrel

@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/sha256.h"
 #include "store/pull.h"
 
 namespace quarrel {
@@ -41,8 +43,8 @@ std::optional<StoredFile> find_stored(const std::filesystem::path& folder, const
 const Pullable* find_pullable(std::string_view name);
 const Pullable* file_row(const std::filesystem::path& path);
 
-// What a pull notes beside a model that it found whole: size, time of modification and digest in a line. While that
-// still fits the file, nobody has touched it since.
+// What is noted beside a model that was pulled or found whole, and beside its further names: size, time of modification
+// and digest in a line. While that still fits the file, nobody has touched it since.
 std::filesystem::path stamp_path(const std::filesystem::path& model);
 std::string stamp_line(const std::filesystem::path& model, std::string_view digest);  // empty without the model
 std::string read_stamp(const std::filesystem::path& model);                           // empty without a stamp
@@ -50,8 +52,16 @@ std::string stamp_digest(std::string_view stamp);
 // Only saves time later, so that a failure, as in a store that may only be read, is no error.
 void write_stamp(const std::filesystem::path& model, std::string_view digest);
 
-// Whether a pulled model is no longer what was pulled, by size and stamp alone: a sentence that says so and what to do,
-// or nothing. A file that nobody pulled is its owner's affair.
-std::optional<std::string> changed_since_pull(const std::filesystem::path& model);
+// Before another file takes the model's place: what was noted does not hold for that one.
+void remove_stamp(const std::filesystem::path& model);
+
+// Whether a model is no longer what was put into the store, by size and stamp alone: a sentence that says so and what
+// to do, or nothing. A file without a stamp is its owner's affair.
+std::optional<std::string> change_of(const StoredFile& model);
+
+// The same by reading the files. Those that still have their digest get a stamp that fits again. Throws Error as
+// sha256_file does.
+std::optional<std::string> verify_stored(const StoredFile& model, const HashProgress& progress = {},
+                                         const std::stop_token& stop = {});
 
 }  // namespace quarrel

@@ -187,6 +187,7 @@ class Pull {
       model = convert(folder.path(), model.parent_path());
       digest = hash(model);
     }
+    remove_stamp(target_);
     std::error_code fault;
     fs::rename(model, target_, fault);
     if (fault) fail(ErrorKind::io, "cannot put '{}' into the model store: {}", shown(target_), fault.message());

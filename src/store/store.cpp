@@ -165,7 +165,7 @@ ResolvedModel ModelStore::resolve_name(const std::string& name) const {
   refuse_unknown(name, paths_, entries);
 }
 
-std::vector<ListedModel> ModelStore::list() const {
+std::vector<ListedModel> ModelStore::list(const Verify& verify) const {
   std::vector<ListedModel> models;
   for (const StoredFile& file : stored_files(paths_.quarrel)) {
     ListedModel model{.name = file.name, .modified = modified_time(file.path())};
@@ -176,7 +176,8 @@ std::vector<ListedModel> ModelStore::list() const {
     } catch (const Error& error) {
       model.problem = error.what();
     }
-    if (auto change = changed_since_pull(file.path())) model.problem = std::move(*change);
+    model.usable = model.problem.empty();
+    if (auto change = verify ? verify(file) : change_of(file)) model.problem = std::move(*change);
     models.push_back(std::move(model));
   }
   for (const OllamaEntry& entry : list_ollama(paths_.ollama)) {
@@ -188,6 +189,7 @@ std::vector<ListedModel> ModelStore::list() const {
       model.quantisation = found.quantisation;
     } catch (const Error& error) {
       model.problem = error.what();
+      model.usable = false;
     }
     models.push_back(std::move(model));
   }

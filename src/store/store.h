@@ -17,6 +17,7 @@
 namespace quarrel {
 
 struct OllamaEntry;
+struct StoredFile;
 
 struct StorePaths {
   std::filesystem::path quarrel;              // empty when there is no place for a store (no home)
@@ -51,10 +52,11 @@ struct ListedModel {
   std::chrono::system_clock::time_point modified;
   std::string parameters = {};    // "135M"; empty if unknown
   std::string quantisation = {};  // "Q4_1"; empty if unknown
-  std::string problem = {};       // why it cannot be used, or should not; empty if it can
+  std::string problem = {};       // why it cannot be used, or perhaps should not; empty if there is no reason
+  bool usable = true;             // whatever the problem is, it can be run
 };
 
-// What a command that is about to use a model should say first: that it is no longer what was pulled, and what to do.
+// What a command that is about to use a model should say first: that it is no longer what was stored, and what to do.
 std::optional<std::string> change_warning(const ResolvedModel& model);
 
 // What became of a model that was removed or given a further name.
@@ -80,7 +82,9 @@ class ModelStore {
   ResolvedModel resolve_name(const std::string& name) const;
 
   // Both stores' models, Quarrel's first. Broken ones are listed with their problem; nothing in a store is fatal.
-  std::vector<ListedModel> list() const;
+  // `verify`, verify_stored() for one, says what is wrong with a file of Quarrel's store; without it, its stamp does.
+  using Verify = std::function<std::optional<std::string>(const StoredFile&)>;
+  std::vector<ListedModel> list(const Verify& verify = {}) const;
 
   // Removes a model of Quarrel's own store, all its parts. Throws Error: not_found, usage for a file elsewhere or a
   // model of Ollama's store, which is never written; io.

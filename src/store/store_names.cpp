@@ -98,6 +98,7 @@ fs::path link_parts(const ResolvedModel& model, const fs::path& store, const std
   for (std::size_t i = parts.size(); i-- > 0;) {
     const std::string number = parts.size() == 1 ? "" : fmt::format("-{:05}-of-{:05}", i + 1, parts.size());
     path = store / fmt::format("{}{}{}", file_stem(name), number, kModelExtension);
+    remove_stamp(path);
     link_file(parts[i], path, model.place == ModelPlace::quarrel);
     copy_stamp(parts[i], path);
   }
@@ -115,7 +116,8 @@ fs::path link_parts(const ResolvedModel& model, const fs::path& store, const std
 }  // namespace
 
 std::optional<std::string> change_warning(const ResolvedModel& model) {
-  return model.place == ModelPlace::quarrel ? changed_since_pull(model.path) : std::nullopt;
+  if (model.place != ModelPlace::quarrel) return std::nullopt;
+  return change_of({.name = model.name, .parts = parts_of(model.path)});
 }
 
 RemovedModel ModelStore::remove(const std::string& name) const {
@@ -136,7 +138,7 @@ RemovedModel ModelStore::remove(const std::string& name) const {
     std::error_code fault;
     const bool is_link = fs::is_symlink(fs::symlink_status(part, fault));
     if (!is_link && fs::hard_link_count(part, fault) == 1) result.bytes += fs::file_size(part, fault);
-    fs::remove(stamp_path(part), fault);
+    remove_stamp(part);
     fs::remove(part, fault);
     if (fault) fail(ErrorKind::io, "cannot remove '{}': {}", shown(part), fault.message());
   }
@@ -175,6 +177,7 @@ std::filesystem::path ModelStore::adopt(const std::string& name, const fs::path&
   const std::string given = replaceable_name(name);
   write_settings(settings_path(paths_.quarrel, given), settings);
   const fs::path target = paths_.quarrel / fmt::format("{}{}", file_stem(given), kModelExtension);
+  remove_stamp(target);
   std::error_code fault;
   fs::rename(file, target, fault);
   if (fault) fail(ErrorKind::io, "cannot put '{}' into the model store: {}", shown(target), fault.message());

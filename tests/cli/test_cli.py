@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The commands that read files and print: exit codes, sentences, JSON, round trips."""
+import hashlib
 import json
 import os
 import re
@@ -126,9 +127,10 @@ class SelfDescription(ProgramTest):
             self.assertIn(word, manual)
 
     def test_the_scripts_and_the_manual_are_well_formed(self):
-        # Each checker is asked where it is installed.
+        # Each checker is asked where it is installed; test_completion.py does without them.
         for checker, text in ((["bash", "-n"], ("completion", "bash")), (["zsh", "-n"], ("completion", "zsh")),
                               (["fish", "-n"], ("completion", "fish")),
+                              (["groff", "-man", "-ww", "-z"], ("help", "--man")),
                               (["mandoc", "-Tlint", "-Werror"], ("help", "--man"))):
             if shutil.which(checker[0]) is None:
                 continue
@@ -199,6 +201,38 @@ class List(ProgramTest):
         self.assertIn("`quarrel pull minilm`", listed.err)
         self.assertNotIn("`quarrel pull default`", listed.err)
         self.assertIn("run `quarrel pull default`", self.succeed("run", "default", "hi", "-n", "1").err)
+
+    def test_a_changed_copy_is_noticed_and_verified(self):
+        store = self.path("copies")
+        os.mkdir(store)
+        alone = {"QUARREL_MODELS": store, "OLLAMA_MODELS": self.path("none")}
+        original = os.path.join(store, "parrot.gguf")
+        shutil.copy(self.toy, original)
+        with open(original, "rb") as file:
+            content = file.read()
+        status = os.stat(original)
+        with open(os.path.join(store, ".parrot.gguf.verified"), "w", encoding="utf-8") as file:
+            file.write(f"{status.st_size} {status.st_mtime_ns // 10**9}.{status.st_mtime_ns % 10**9:09} "
+                       f"{hashlib.sha256(content).hexdigest()}\n")
+        self.succeed("cp", "parrot", "polly", environment=alone)
+
+        def problems(*arguments):
+            listed = json.loads(self.succeed("list", "--json", *arguments, environment=alone).out)
+            return {model["name"]: model["problem"] for model in listed}
+
+        self.assertEqual(problems(), {"parrot": "", "polly": ""})
+        os.utime(original, ns=(0, status.st_mtime_ns + 10**9))
+        for problem in problems().values():
+            self.assertIn("has changed", problem)
+        said = self.succeed("run", "polly", "hi", "-n", "1", environment=alone).err
+        self.assertIn("has changed since it was put into the store: `quarrel list --verify`", said)
+        self.assertEqual(problems("--verify"), {"parrot": "", "polly": ""})
+        self.assertEqual(problems(), {"parrot": "", "polly": ""})
+        with open(original, "r+b") as file:  # the last byte of the weights, and so of every name
+            file.seek(-1, os.SEEK_END)
+            file.write(bytes([content[-1] ^ 1]))
+        for name, problem in problems("--verify").items():
+            self.assertIn(f"`quarrel rm {name}`", problem)
 
     def test_columns_that_say_nothing_are_left_out(self):
         store = self.path("plain")

@@ -354,6 +354,75 @@ TEST_F(Store, APulledModelOfAnotherSizeIsNoticedWithoutANote) {
       << "a file elsewhere is its owner's affair";
 }
 
+TEST_F(Store, ACopyThatWasChangedIsNoticedAndVerified) {
+  const auto touch = [](const fs::path& path) {
+    fs::last_write_time(path, fs::last_write_time(path) + std::chrono::seconds(2));
+  };
+  const auto verified = [&](const std::string& name) {
+    for (const ListedModel& model : store().list([](const StoredFile& file) { return verify_stored(file); })) {
+      if (model.name == name) return model.problem;
+    }
+    return std::string("absent");
+  };
+  const fs::path source = folder_ / "quarrel/all-MiniLM-L6-v2.F32.gguf";
+  write_file(source, model_);
+  write_stamp(source, sha256(model_));
+  const fs::path copy = store().add_name("minilm", "mine").path;
+  const fs::path other = folder_ / "quarrel/other.gguf";
+  write_file(folder_ / "quarrel/.new", model_ + "o");
+  store().adopt("other", folder_ / "quarrel/.new", sha256(model_ + "o"), {});
+  for (const std::string name : {"mine", "other"}) {
+    EXPECT_EQ(listed()[name].problem, "");
+    EXPECT_FALSE(change_warning(resolve(name)).has_value());
+  }
+
+  touch(copy);  // what is in it is the same, which only reading can tell
+  touch(other);
+  for (const std::string name : {"mine", "other"}) {
+    const auto warning = change_warning(resolve(name));
+    ASSERT_TRUE(warning.has_value());
+    EXPECT_NE(warning->find("`quarrel list --verify`"), std::string::npos) << *warning;
+    EXPECT_EQ(listed()[name].problem, *warning);
+    EXPECT_TRUE(listed()[name].usable);
+  }
+  for (const std::string name : {"mine", "other"}) {
+    EXPECT_EQ(verified(name), "");
+    EXPECT_FALSE(change_warning(resolve(name)).has_value()) << "it was noted again";
+  }
+
+  std::string damaged = model_;
+  damaged[damaged.size() - 1] ^= 1;
+  write_file(copy, damaged);  // both names of it
+  write_file(other, damaged);
+  EXPECT_NE(verified("all-MiniLM-L6-v2.F32").find("run `quarrel pull minilm`"), std::string::npos);
+  const std::string problem = verified("mine");
+  EXPECT_NE(problem.find("`quarrel pull minilm`, `quarrel rm mine` and `quarrel cp minilm mine`"), std::string::npos)
+      << problem;
+  EXPECT_NE(verified("other").find("`quarrel rm other`"), std::string::npos);
+  touch(copy);
+  touch(other);
+  EXPECT_TRUE(change_warning(resolve("mine")).has_value());
+  EXPECT_TRUE(change_warning(resolve("other")).has_value());
+
+  write_file(other, model_ + "x");
+  write_file(folder_ / "quarrel/own.gguf", model_);
+  store().create("other", resolve("own"), {});
+  EXPECT_EQ(listed()["other"].problem, "") << "nothing was noted of what took its place";
+}
+
+TEST_F(Store, EveryPartOfASplitModelIsLookedAt) {
+  const fs::path second = folder_ / "quarrel/big-00002-of-00002.gguf";
+  write_file(folder_ / "quarrel/big-00001-of-00002.gguf", model_);
+  write_file(second, model_);
+  write_stamp(folder_ / "quarrel/big-00001-of-00002.gguf", sha256(model_));
+  write_stamp(second, sha256(model_));
+  EXPECT_FALSE(change_warning(resolve("big")).has_value());
+  write_file(second, model_ + "!");
+  const auto warning = change_warning(resolve("big"));
+  ASSERT_TRUE(warning.has_value());
+  EXPECT_NE(warning->find(second.string()), std::string::npos);
+}
+
 TEST_F(Store, RemovesModelsOfItsOwn) {
   write_file(folder_ / "quarrel" / kDefaultFile, model_);
   write_file(stamp_path(folder_ / "quarrel" / kDefaultFile), "stamp");
@@ -489,6 +558,7 @@ TEST_F(Store, AModelWithBrokenSettingsIsListedWithItsProblem) {
   write_file(folder_ / "quarrel/a.gguf", model_);
   write_file(folder_ / "quarrel/a.settings.json", "{");
   EXPECT_NE(listed()["a"].problem.find("settings"), std::string::npos);
+  EXPECT_FALSE(listed()["a"].usable);
   expect_error(ErrorKind::bad_file, {"settings"}, [&] { resolve("a"); });
 }
 
