@@ -22,7 +22,7 @@ namespace {
 // Models that can be had without fetching anything.
 std::vector<ListedModel> usable_models() {
   std::vector<ListedModel> models = ModelStore(StorePaths::from_environment()).list();
-  std::erase_if(models, [](const ListedModel& model) { return !model.problem.empty(); });
+  std::erase_if(models, [](const ListedModel& model) { return !model.usable; });
   return models;
 }
 
@@ -128,7 +128,10 @@ ChatLoop::Next ChatLoop::set(std::string_view argument) {
 }
 
 void ChatLoop::give(std::string_view name, std::string_view value) {
-  set_parameter(parameters_, name, value);
+  ChatParameters changed = parameters_;
+  set_parameter(changed, name, value);
+  session_->check(changed);
+  parameters_ = std::move(changed);
   given_.emplace_back(name, value);
 }
 
@@ -142,9 +145,13 @@ ChatLoop::Next ChatLoop::model(std::string_view argument) {
     }
     return Next::go_on;
   }
+  bool others = false;  // another vocabulary
   try {
     std::unique_ptr<ChatSession> next = open_(std::string(argument), Where::anywhere);
-    parameters_ = next->parameters(given_);
+    ChatParameters parameters = next->parameters(given_);
+    next->check(parameters);
+    others = session_->facts().vocabulary != next->facts().vocabulary;
+    parameters_ = std::move(parameters);
     session_ = std::move(next);
     name_ = argument;
   } catch (const Error& error) {
@@ -154,6 +161,10 @@ ChatLoop::Next ChatLoop::model(std::string_view argument) {
   }
   first_sent_ = 0;  // it may hold more
   say_model();
+  if (others && !parameters_.sampling.logit_bias.empty()) {
+    notice(
+        "Its vocabulary is another one: logit_bias now means other tokens. /set logit_bias \"\" removes the biases.");
+  }
   if (!conversation_.messages.empty()) {
     notice(fmt::format("It continues with the {} so far.", counted(conversation_.messages.size(), "message")));
   }

@@ -169,6 +169,7 @@ Reply ChatLoop::reply_to(const std::string& text) {
   } catch (const ChatLostError& lost) {
     notice(fmt::format("{}: the model is loaded here.", lost.what()));
     session_ = open_(name_, Where::here);
+    session_->check(parameters_);  // a server's vocabulary was not known
   }
   return try_it();
 }

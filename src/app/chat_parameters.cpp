@@ -283,12 +283,19 @@ void add_parameter_options(CLI::App& command, GivenParameters& given) {
   }
 }
 
+void check_flags(const GivenParameters& given) {
+  for (const auto& [name, value] : given) {
+    const Row& row = *find_row(name);
+    if (row.several && value.empty()) fail(ErrorKind::usage, "{}: the text is empty", option_name(row));
+  }
+  ChatParameters checked;
+  apply_given(checked, given);
+}
+
 void apply_given(ChatParameters& parameters, const GivenParameters& given) {
   for (const auto& [name, value] : given) {
     const Row& row = *find_row(name);
     const std::string_view flag = option_name(row);
-    // An empty value clears a list, which is what somebody in a chat may want.
-    if (row.several && value.empty()) fail(ErrorKind::usage, "{}: the text is empty", flag);
     try {
       set_row(parameters, row, value, flag);
     } catch (const Error& error) {

@@ -60,6 +60,9 @@ void apply_recommended(ChatParameters& parameters, const RecommendedSampling& re
 // Flags in the order they were given, to be set after the model's own parameters.
 using GivenParameters = std::vector<std::pair<std::string, std::string>>;
 void add_parameter_options(CLI::App& command, GivenParameters& given);
+// Throws Error(usage) for flags that cannot be set. An empty value clears a list, which is what somebody in a chat may
+// want; on the command line it is a mistake.
+void check_flags(const GivenParameters& given);
 // Throws Error(usage).
 void apply_given(ChatParameters& parameters, const GivenParameters& given);
 

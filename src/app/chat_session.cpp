@@ -12,6 +12,14 @@ ChatParameters ChatSession::parameters(const GivenParameters& given) const {
   return result;
 }
 
+void ChatSession::check(const ChatParameters& parameters, std::string_view bias_name) const {
+  const std::int32_t vocabulary = facts_.vocabulary;
+  for (const auto& [token, bias] : parameters.sampling.logit_bias) {
+    if (vocabulary == 0 || token < vocabulary) continue;
+    fail(ErrorKind::usage, "{}: token {} is not in the model's vocabulary of {} tokens", bias_name, token, vocabulary);
+  }
+}
+
 std::optional<std::size_t> ChatSession::first_fitting(const Conversation& conversation,
                                                       const ChatParameters& parameters, std::size_t first) {
   const auto context = static_cast<std::size_t>(facts_.context);

@@ -28,8 +28,8 @@ struct ChatOptions {
 
 struct Reply {
   std::string text;
-  std::vector<TokenId> tokens;  // empty where a server answered, which does not tell them
-  std::size_t generated = 0;    // how many there are
+  std::vector<TokenId> tokens;  // those that came with the text
+  std::size_t generated = 0;    // how many were generated
   FinishReason reason = FinishReason::stop;
   std::uint64_t seed = 0;
   std::size_t prompt_tokens = 0;  // of the whole prompt
@@ -71,6 +71,9 @@ class ChatSession {
 
   // What answers are made with: the defaults, then what comes with the model, then what the user has given.
   ChatParameters parameters(const GivenParameters& given) const;
+  // Throws Error(usage) for what only the model can tell to be wrong: biases of tokens that it does not have.
+  // `bias_name`: how the user gave those.
+  void check(const ChatParameters& parameters, std::string_view bias_name = "logit_bias") const;
 
   // The assistant's next message to a conversation without the messages before `first`. What this prompt shares with
   // those before it is in the cache. Throws Error(bad_input) with both numbers when it does not fit the context, after

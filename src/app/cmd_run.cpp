@@ -167,13 +167,8 @@ int answer_once(ChatSession& session, const RunOptions& options, const std::stri
   return reply.reason == FinishReason::cancelled ? kInterruptedExit : 0;
 }
 
-// The one mistake of the command line that needs the model to be seen.
-void check_biases(const ChatSession& session, const GivenParameters& given) {
-  const std::int32_t vocabulary = session.facts().vocabulary;
-  for (const auto& [token, bias] : session.parameters(given).sampling.logit_bias) {
-    if (token < vocabulary) continue;
-    fail(ErrorKind::usage, "--logit-bias: token {} is not in the model's vocabulary of {} tokens", token, vocabulary);
-  }
+void warn_of_change(const ResolvedModel& model, Log& log) {
+  if (const auto changed = change_warning(model)) log.warn("{}", *changed);
 }
 
 // A server of this user that holds the model already; null: it is to be loaded here. What is wrong with a server is
@@ -186,7 +181,10 @@ std::unique_ptr<ChatSession> find_served(const RunOptions& options, const std::s
   try {
     const ServerAddress address = server_address(settings_in_force({}, environment).settings);
     if (address.unix_socket.empty()) return nullptr;
-    return find_served_chat(address, ModelStore(StorePaths::from_environment()).resolve(name), log);
+    const ResolvedModel model = ModelStore(StorePaths::from_environment()).resolve(name);
+    std::unique_ptr<ChatSession> served = find_served_chat(address, model, log);
+    if (served != nullptr) warn_of_change(model, log);
+    return served;
   } catch (const Error& error) {
     // A model that is not there is missed below.
     if (error.kind() != ErrorKind::not_found) log.warn("no running server is asked: {}", error.what());
@@ -212,8 +210,7 @@ int run(RunOptions options, Log& log) {
   refuse_question_as_name(options);
   // Mistakes of the command line are told before a model is looked for.
   if (options.verbose) options.given.emplace_back("verbose", "on");
-  ChatParameters checked;
-  apply_given(checked, options.given);
+  check_flags(options.given);
   executor_options(options.chat.model);
   const std::string prompt = chat ? "" : one_shot_prompt(options);
 
@@ -226,12 +223,12 @@ int run(RunOptions options, Log& log) {
       if (std::unique_ptr<ChatSession> served = find_served(options, name, log)) return served;
     }
     const ResolvedModel model = find_model(name);
-    if (const auto changed = change_warning(model)) log.warn("{}", *changed);
+    warn_of_change(model, log);
     if (device == nullptr) device = open_device(options.chat.model, log);
     return load_chat(model, options.chat, device, log);
   };
   std::unique_ptr<ChatSession> session = open(options.model, ChatLoop::Where::anywhere);
-  check_biases(*session, options.given);
+  session->check(session->parameters(options.given), "--logit-bias");
   if (chat) {
     ChatLoop(std::move(session), options.model, options.given, open, asked_with).run();
     return 0;

@@ -419,6 +419,32 @@ class Model(TerminalTest):
         terminal.expect(">>> ")
         self.assertEqual(self.said(terminal), ["Hello", "And you?"])
 
+    def test_biases_are_checked_with_its_vocabulary(self):
+        larger = self.make_toy("channels", "larger.gguf")
+
+        def vocabulary(model):
+            refused = self.refuse(2, ["vocabulary"], "run", model, "hi", "--logit-bias", "99999999=1")
+            return int(re.search(r"vocabulary of (\d+) tokens", refused.err).group(1))
+
+        small, large = vocabulary(self.toy), vocabulary(larger)
+        self.assertLess(small, large)
+        terminal = self.open_terminal("run", larger, "--logit-bias", f"{large - 1}=-1")
+        terminal.expect(">>> ")
+        terminal.type("/model parrot\r")
+        terminal.expect(f"logit_bias: token {large - 1} is not in the model's vocabulary of {small} tokens")
+        terminal.expect("The model is still larger.")
+        terminal.type(f"/set logit_bias {large}=1\r")
+        terminal.expect(f"logit_bias: token {large} is not in the model's vocabulary of {large} tokens")
+        terminal.type('/set logit_bias ""\r/set logit_bias 5=1\r')
+        terminal.expect(">>> ")
+        terminal.type("/model parrot\r")
+        terminal.expect("logit_bias now means other tokens")
+        terminal.expect(">>> ")
+        terminal.type("/model sparrow\r")
+        self.assertNotIn("logit_bias", terminal.expect("sparrow on ") + terminal.expect(">>> "))
+        terminal.type("/bye\r")
+        self.assertEqual(terminal.wait(), 0)
+
     def test_which_there_are(self):
         terminal = self.chat()
         terminal.type("/model\r")

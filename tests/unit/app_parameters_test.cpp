@@ -101,13 +101,20 @@ TEST(ChatParameters, FlagsAreRefusedByTheirOwnNames) {
       {"stop", "", "--stop: the text is empty"},
       {"logit_bias", "", "--logit-bias: the text is empty"}};
   for (const auto& [name, value, words] : cases) {
-    ChatParameters parameters;
-    const std::string sentence = refusal(ErrorKind::usage, [&] { apply_given(parameters, {{name, value}}); });
+    const std::string sentence = refusal(ErrorKind::usage, [&] { check_flags({{name, value}}); });
     EXPECT_EQ(sentence.find(words), 0u) << sentence;
   }
   ChatParameters parameters;
   const std::string sentence = refusal(ErrorKind::bad_input, [&] { set_parameter(parameters, "repeat_last_n", "-5"); });
   EXPECT_EQ(sentence.find("repeat_last_n must be -1"), 0u) << sentence;
+}
+
+// What was cleared in a chat stays so with another model.
+TEST(ChatParameters, WhatWasClearedCanBeAppliedAgain) {
+  ChatParameters parameters;
+  apply_given(parameters, {{"stop", "END"}, {"stop", ""}, {"logit_bias", "5=1"}, {"logit_bias", ""}, {"stop", "X"}});
+  EXPECT_EQ(parameters.stop, std::vector<std::string>{"X"});
+  EXPECT_TRUE(parameters.sampling.logit_bias.empty());
 }
 
 TEST(ChatParameters, AnUnknownNameGetsTheNearest) {
