@@ -67,6 +67,11 @@ const ArithmeticSpeed& peak_of(const ModelCost& cost, const MachineSpeed& machin
   return 2.0 * cost.quantised_flops_per_token >= cost.flops_per_token ? machine.fastest_integer() : machine.f32;
 }
 
+// Why decode may read faster than memory; there is a machine.
+std::string decode_reason(const BenchReport& report) {
+  return cache_reason(report.cost.weight_bytes_per_step + report.cost.cache_bytes_per_step, *report.machine);
+}
+
 double share(double part, double whole) { return whole > 0.0 ? part / whole : 0.0; }
 
 // Only as much context as the benchmark fills, and not more than the model was trained for unless the user insists.
@@ -98,15 +103,23 @@ nlohmann::ordered_json machine_json(const MachineSpeed& machine) {
   return value;
 }
 
+// A share under its name and, where it is above 1, why that is so.
+void put_share(nlohmann::ordered_json& value, const std::string& name, double share, std::string_view reason) {
+  value[name] = share;
+  if (share > 1.0) value[name + "_reason"] = reason;
+}
+
 // `profile` null: none was asked for.
-nlohmann::ordered_json speed_json(const Speed& speed, std::int64_t tokens, const OpProfile* profile) {
+nlohmann::ordered_json speed_json(const Speed& speed, std::int64_t tokens, const OpProfile* profile,
+                                  const std::optional<MachineSpeed>& machine) {
   nlohmann::ordered_json value{{"tokens", tokens},
                                {"tokens_per_s", speed.tokens_per_s.mean()},
                                {"tokens_per_s_deviation", speed.tokens_per_s.deviation()},
                                {"seconds", speed.seconds}};
   if (profile != nullptr) {
-    value["profile"] = profile_json(*profile);
-    value["share_of_limit"] = profile->all.of_limit();
+    value["profile"] = profile_json(*profile, machine);
+    put_share(value, "share_of_limit", profile->all.of_limit(),
+              machine ? excess_reason(*profile, profile->all, *machine) : "");
   }
   return value;
 }
@@ -138,26 +151,29 @@ nlohmann::ordered_json to_json(const BenchReport& report, const BenchCommand& co
   if (report.prefill) {
     const OpProfile profile = profile_of(report.prefill->profile, report.machine);
     auto& prefill = value["prefill"] =
-        speed_json(*report.prefill, settings.prompt, command.profile ? &profile : nullptr);
+        speed_json(*report.prefill, settings.prompt, command.profile ? &profile : nullptr, report.machine);
     prefill["flops_per_token"] = report.cost.flops_per_token;
     prefill["flops_per_s"] = flops_per_s(*report.prefill, report.cost);
     if (report.machine) {
       prefill["peak"] = peak_of(report.cost, *report.machine).instructions;
-      prefill["share_of_peak"] = share_of_peak(*report.prefill, report.cost, *report.machine);
-      prefill["share_of_f32_peak"] =
-          share(flops_per_s(*report.prefill, report.cost), 2.0 * report.machine->f32.macs_per_s);
+      put_share(prefill, "share_of_peak", share_of_peak(*report.prefill, report.cost, *report.machine),
+                arithmetic_reason());
+      put_share(prefill, "share_of_f32_peak",
+                share(flops_per_s(*report.prefill, report.cost), 2.0 * report.machine->f32.macs_per_s),
+                "quantised weights are multiplied as integers, which is faster than F32");
     }
   }
   if (report.decode) {
     const OpProfile profile = profile_of(report.decode->profile, report.machine);
     auto& decode = value["decode"] = speed_json(*report.decode, std::int64_t{settings.generated} * settings.batch,
-                                                command.profile ? &profile : nullptr);
+                                                command.profile ? &profile : nullptr, report.machine);
     decode["weight_bytes_per_step"] = report.cost.weight_bytes_per_step;
     decode["cache_bytes_per_step"] = report.cost.cache_bytes_per_step;
     decode["bytes_per_s"] = bytes_per_s(*report.decode, report.cost, settings.batch);
     if (report.machine) {
-      decode["share_of_read_bandwidth"] =
-          share(bytes_per_s(*report.decode, report.cost, settings.batch), report.machine->read.bytes_per_s);
+      put_share(decode, "share_of_read_bandwidth",
+                share(bytes_per_s(*report.decode, report.cost, settings.batch), report.machine->read.bytes_per_s),
+                decode_reason(report));
     }
   }
   return value;
@@ -172,13 +188,14 @@ std::string speed_text(const BenchReport& report, const SpeedSettings& settings)
     table.add_row({std::move(name), fmt::format("{:.2f}", speed.tokens_per_s.mean()),
                    fmt::format("{:.2f}", speed.tokens_per_s.deviation()), std::move(machine)});
   };
-  std::string excess;  // a share above 100 % and why
+  std::string excess;  // shares above 100 % and why
   if (report.prefill) {
     std::string machine = fmt::format("{:.1f} GFLOP/s", flops_per_s(*report.prefill, report.cost) / 1e9);
     if (report.machine) {
+      const double of_peak = share_of_peak(*report.prefill, report.cost, *report.machine);
       machine +=
-          fmt::format(", {:.1f} % of the {} peak", 100.0 * share_of_peak(*report.prefill, report.cost, *report.machine),
-                      peak_of(report.cost, *report.machine).instructions);
+          fmt::format(", {:.1f} % of the {} peak", 100.0 * of_peak, peak_of(report.cost, *report.machine).instructions);
+      if (of_peak > 1.0) excess += fmt::format("prefill is above the peak: {}\n", arithmetic_reason());
     }
     add(fmt::format("prefill of {}", settings.prompt), *report.prefill, machine);
   }
@@ -189,9 +206,7 @@ std::string speed_text(const BenchReport& report, const SpeedSettings& settings)
           share(bytes_per_s(*report.decode, report.cost, settings.batch), report.machine->read.bytes_per_s);
       machine += fmt::format(", {:.1f} % of the read bandwidth", 100.0 * of_bandwidth);
       if (of_bandwidth > 1.0) {
-        excess = fmt::format(
-            "decode reads faster than memory: {}\n",
-            cache_reason(report.cost.weight_bytes_per_step + report.cost.cache_bytes_per_step, *report.machine));
+        excess += fmt::format("decode reads faster than memory: {}\n", decode_reason(report));
       }
     }
     add(fmt::format("decode of {} for {} at depth {}", settings.generated, settings.batch, settings.depth),

@@ -89,17 +89,22 @@ std::string cache_reason(double step_bytes, const MachineSpeed& machine) {
                      human_bytes(largest.bytes), read);
 }
 
-std::string excess_text(const OpProfile& profile, const MachineSpeed& machine) {
+std::string_view arithmetic_reason() noexcept { return "the processor ran faster than while its peak was measured"; }
+
+std::string excess_reason(const OpProfile& profile, const OpShare& share, const MachineSpeed& machine) {
+  if (share.of_limit() <= 1.0) return {};
+  if (share.bound != Bound::reading) return std::string(arithmetic_reason());
   // There is an op that comes once a step.
   std::uint64_t steps = 0;
-  for (const OpShare& share : profile.ops) steps = steps == 0 ? share.op.calls : std::min(steps, share.op.calls);
-  const double all_bytes = ratio(static_cast<double>(profile.all.op.bytes), static_cast<double>(steps));
+  for (const OpShare& each : profile.ops) steps = steps == 0 ? each.op.calls : std::min(steps, each.op.calls);
+  return cache_reason(ratio(static_cast<double>(profile.all.op.bytes), static_cast<double>(steps)), machine);
+}
+
+std::string excess_text(const OpProfile& profile, const MachineSpeed& machine) {
   std::string text;
   const auto add = [&](const OpShare& share) {
-    if (share.of_limit() <= 1.0) return;
-    text += fmt::format("{} is above its limit: {}\n", share.op.name,
-                        share.bound == Bound::reading ? cache_reason(all_bytes, machine)
-                                                      : "the processor ran faster than while its peak was measured");
+    const std::string reason = excess_reason(profile, share, machine);
+    if (!reason.empty()) text += fmt::format("{} is above its limit: {}\n", share.op.name, reason);
   };
   for (const OpShare& share : profile.ops) add(share);
   add(profile.all);
@@ -121,7 +126,7 @@ std::string profile_text(std::string_view title, const OpProfile& profile) {
   return table.text();
 }
 
-nlohmann::ordered_json profile_json(const OpProfile& profile) {
+nlohmann::ordered_json profile_json(const OpProfile& profile, const std::optional<MachineSpeed>& machine) {
   auto list = nlohmann::ordered_json::array();
   for (const OpShare& share : profile.ops) {
     nlohmann::ordered_json op{{"op", share.op.name},
@@ -137,6 +142,7 @@ nlohmann::ordered_json profile_json(const OpProfile& profile) {
       op["share_of_limit"] = share.of_limit();
       op["limit"] = name_of(share.bound);
     }
+    if (machine && share.of_limit() > 1.0) op["share_of_limit_reason"] = excess_reason(profile, share, *machine);
     list.push_back(std::move(op));
   }
   return list;

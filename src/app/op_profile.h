@@ -39,6 +39,11 @@ double arithmetic_seconds(double macs, double quantised_macs, const MachineSpeed
 // part of them, as the end of a sentence: "the L3 cache (32.0 MB) holds the 20.1 MB that a step reads".
 std::string cache_reason(double step_bytes, const MachineSpeed& machine);
 
+// The same for multiply-adds beyond the measured peak.
+std::string_view arithmetic_reason() noexcept;
+
+// Why an op of the profile, or all together, is above its limit; empty: it is not.
+std::string excess_reason(const OpProfile& profile, const OpShare& share, const MachineSpeed& machine);
 // A line for each op above its limit that says why; empty if there is none.
 std::string excess_text(const OpProfile& profile, const MachineSpeed& machine);
 
@@ -46,6 +51,7 @@ std::string excess_text(const OpProfile& profile, const MachineSpeed& machine);
 OpProfile profile_of(const std::vector<OpTime>& times, const std::optional<MachineSpeed>& machine);
 
 std::string profile_text(std::string_view title, const OpProfile& profile);
-nlohmann::ordered_json profile_json(const OpProfile& profile);
+// What is above its limit has a `share_of_limit_reason`.
+nlohmann::ordered_json profile_json(const OpProfile& profile, const std::optional<MachineSpeed>& machine);
 
 }  // namespace quarrel

@@ -4,6 +4,7 @@ import array
 import json
 import math
 import os
+import re
 import time
 import unittest
 
@@ -232,6 +233,11 @@ class Bench(WorkbenchTest):
                 self.assertGreater(by_name[name]["share_of_limit"], 0)
                 self.assertIn(by_name[name]["limit"], ("reading", "arithmetic"))
             self.assertIsNone(by_name["sampling"]["share_of_limit"])
+            # Whatever is above its limit says why, and nothing else does.
+            for holder in [value[part], *ops]:
+                for name, share in holder.items():
+                    if name.startswith("share_of_") and not name.endswith("_reason"):
+                        self.assertEqual(name + "_reason" in holder, share is not None and share > 1, holder)
         self.assertGreater(value["prefill"]["share_of_peak"], 0)
         self.assertGreater(value["decode"]["share_of_read_bandwidth"], 0)
         # All of the file's weights but the embedding, which is looked up.
@@ -258,6 +264,10 @@ class Bench(WorkbenchTest):
         out = self.succeed("bench", self.llama, *self.ARGUMENTS, "--profile").out.decode()
         for word in ("prefill of 16", "decode of 4", "F32 FMA peak", "read bandwidth", "loaded in", "of the limit", "set by"):
             self.assertIn(word, out)
+        for kind, words in (("peak", "prefill is above the peak: "), ("read bandwidth", "decode reads faster than memory: ")):
+            share = float(re.search(rf"([\d.]+) % of the (?:\S+ )*{kind}", out).group(1))
+            if share != 100.0:  # a rounded one may be either
+                self.assertEqual(words in out, share > 100.0, out)
 
     def test_mistakes(self):
         self.refuse(2, ["600", "512"], "bench", self.llama, "-p", "600")

@@ -63,7 +63,7 @@ TEST(OpProfile, QuantisedWeightsAreHeldToTheFastestIntegers) {
 TEST(OpProfile, WithoutAMachineThereAreTimesAlone) {
   const OpProfile profile = profile_of(times(), std::nullopt);
   for (const OpShare& share : profile.ops) EXPECT_EQ(share.bound, Bound::none);
-  const auto json = profile_json(profile);
+  const auto json = profile_json(profile, std::nullopt);
   EXPECT_TRUE(json[0]["share_of_limit"].is_null());
   EXPECT_TRUE(json[0]["limit"].is_null());
   EXPECT_TRUE(profile_of({}, machine()).ops.empty());
@@ -71,7 +71,7 @@ TEST(OpProfile, WithoutAMachineThereAreTimesAlone) {
 
 TEST(OpProfile, TextAndJsonSayTheSame) {
   const OpProfile profile = profile_of(times(), machine());
-  const auto json = profile_json(profile);
+  const auto json = profile_json(profile, machine());
   ASSERT_EQ(json.size(), 3u);
   EXPECT_EQ(json[1]["op"], "qkv");
   EXPECT_EQ(json[1]["bytes"], 1'000'000'000);
@@ -105,6 +105,10 @@ TEST(OpProfile, AShareAboveTheLimitIsExplained) {
   fast[1].seconds = 0.1;
   EXPECT_EQ(excess_text(profile_of(fast, speed), speed),
             "qkv is above its limit: the processor ran faster than while its peak was measured\n");
+  const auto json = profile_json(profile_of(fast, speed), speed);
+  EXPECT_GT(json[1]["share_of_limit"].get<double>(), 1.0);
+  EXPECT_EQ(json[1]["share_of_limit_reason"], "the processor ran faster than while its peak was measured");
+  for (const std::size_t op : {0u, 2u}) EXPECT_FALSE(json[op].contains("share_of_limit_reason"));
 }
 
 TEST(PeakLoops, ThoseThatAreThereComputeSomething) {
