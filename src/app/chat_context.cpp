@@ -25,7 +25,7 @@ constexpr std::size_t kLargestTemplate = std::size_t{1} << 20;
 void add_context_flags(CLI::App& command, ContextFlags& flags) {
   CLI::Option* context = command.add_option(
       "--context", flags.address,
-      "Ask each question with the nearest texts of a dataset of Longbow: longbow://host[:3000]/dataset");
+      "Give the model the texts of a Longbow dataset that are nearest to each question: longbow://host[:3000]/dataset");
   context->type_name("ADDRESS");
   command.add_option("--context-model", flags.model, "The embedding model that the dataset was filled with")
       ->type_name("MODEL")
@@ -36,7 +36,9 @@ void add_context_flags(CLI::App& command, ContextFlags& flags) {
       ->type_name("N")
       ->capture_default_str()
       ->needs(context);
-  command.add_option("--context-tokens", flags.max_tokens, "Tokens of all of them, half of the context at most")
+  command
+      .add_option("--context-tokens", flags.max_tokens,
+                  "Most tokens of these texts together, and never more than half of the context")
       ->check(whole_number(1, 1 << 30))
       ->type_name("N")
       ->capture_default_str()

@@ -212,17 +212,16 @@ void add_key(CLI::App& app, CommandContext& context) {
   key->add_flag("--admin", command->admin, "It may also pull, create, copy, delete, load and unload models");
   key->add_option("--model", command->models, "A model that it may use; without any, all")->type_name("MODEL");
   key->add_option("--expires", command->expires, "When it expires: 12h, 90d; default: never")->type_name("TIME");
-  key->add_option("--requests-per-minute", command->limits.requests_per_minute, "The most that it may send")
+  key->add_option("--requests-per-minute", command->limits.requests_per_minute, "Most requests per minute")
       ->check(whole_number(1, kMostALimit))
       ->type_name("N");
-  key->add_option("--tokens-per-minute", command->limits.tokens_per_minute,
-                  "The most that are read and generated for it")
+  key->add_option("--tokens-per-minute", command->limits.tokens_per_minute, "Most tokens read and generated per minute")
       ->check(whole_number(1, kMostALimit))
       ->type_name("N");
   key->add_option("--concurrency", command->limits.concurrency, "How many of its requests may run at once")
       ->check(whole_number(1, kMostALimit))
       ->type_name("N");
-  key->add_option("--priority", command->priority, "Of its requests, and the highest that they may ask for")
+  key->add_option("--priority", command->priority, "Priority of its requests, and the highest that they may ask for")
       ->check(one_of({"interactive", "normal", "batch"}));
   key->add_option("--overlap", command->overlap, "How long the old key stays valid after `rotate` (24h)")
       ->type_name("TIME");
@@ -230,7 +229,7 @@ void add_key(CLI::App& app, CommandContext& context) {
   key->add_flag("--json", command->json, "JSON");
   key->footer(
       "A key is shown once, on standard output; a file that only you can read keeps a salted hash of it. A running\n"
-      "server reads that file again when it has changed. Once there is one, its requests need a key.\n\n"
+      "server reads that file again when it has changed. Once a key exists, every request needs one.\n\n"
       "Examples:\n  quarrel key create laptop\n  quarrel key create ci --model default --expires 90d "
       "--requests-per-minute 60\n  quarrel key rotate ci --overlap 12h\n  quarrel key revoke laptop");
   key->callback([command, &context] { context.run = [command] { return run(*command); }; });

@@ -90,8 +90,8 @@ void add_ps(CLI::App& app, CommandContext& context) {
   command->add_flag("--json", options->json, "A JSON array");
   add_address_options(*command, options->given);
   command->footer(
-      "The server is looked for where the settings say it is: at its Unix socket first, but where a host or a port is\n"
-      "named only there. --host takes a whole address, with TLS where that says https.\n\nExamples:\n  quarrel ps\n"
+      "The settings say where the server is: its Unix socket is tried first, unless a host or a port is named.\n"
+      "--host also takes a whole address; https means TLS.\n\nExamples:\n  quarrel ps\n"
       "  quarrel ps --port 8081\n  quarrel ps --host https://models.example:8443");
   command->callback([options, &context] { context.run = [options] { return list(*options); }; });
 }
@@ -102,7 +102,7 @@ void add_stop(CLI::App& app, CommandContext& context) {
   command->add_option("MODEL", options->model, "Its name, as ps lists it")->required();
   add_address_options(*command, options->given);
   command->footer(
-      "The server itself goes on, and loads the model again when it is asked for. It is looked for as by ps.\n\n"
+      "The server keeps running, and loads the model again when it is asked for. It is found as by `quarrel ps`.\n\n"
       "Examples:\n  quarrel stop default\n  quarrel stop default --port 8081");
   command->callback([options, &context] { context.run = [options] { return stop(*options); }; });
 }

@@ -185,7 +185,7 @@ CLI::Option* add_embed_to_flags(CLI::App& command, EmbedToCommand& options) {
       ->needs(to);
   command
       .add_option("--column", options.columns,
-                  "A member of the JSON objects that becomes a column to filter by; may "
+                  "A key of the JSON objects that becomes a column to filter by; may "
                   "be repeated")
       ->type_name("NAME")
       ->allow_extra_args(false)
@@ -195,7 +195,8 @@ CLI::Option* add_embed_to_flags(CLI::App& command, EmbedToCommand& options) {
       ->type_name("N")
       ->capture_default_str()
       ->needs(to);
-  command.add_option("--journal", options.journal, "Where it is kept what was stored; default: one for each dataset")
+  command
+      .add_option("--journal", options.journal, "The file that records what was stored; default: one for each dataset")
       ->type_name("FILE")
       ->needs(to);
   command.add_flag("--append", options.append, "Add to a dataset that others have filled")->needs(to);

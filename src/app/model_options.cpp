@@ -58,17 +58,13 @@ const std::vector<ModelOptionRow>& model_option_rows() {
   using Options = ModelOptions;
   static const std::vector<ModelOptionRow> rows = {
       {"--backend", "NAME",
-       "Where the model runs; auto is a GPU if one can be used; cuda is there if its module lies beside the program",
+       "Where the model runs; auto: on a GPU if one can be used; cuda needs its module beside the program",
        built_in_backends(), &Options::backend},
       {"--device", "NAME[:N]", "The same with a number, where there are several: cuda:1", {}, &Options::device},
       {"-t,--threads", "N", "Threads to use; 0: one per core that the process may use", {}, &Options::threads},
       {"--pin", "", "Keep each thread on a core of its own: for a machine that does nothing else", {}, &Options::pin},
       {"-c,--ctx", "N", "Tokens of context, as 4096 or 32k; default: the model's own", {}, &Options::context},
-      {"--kv",
-       "TYPE",
-       "How keys and values are kept: f16 or f32; default: the backend's own",
-       {"f16", "f32"},
-       &Options::kv},
+      {"--kv", "TYPE", "Type of the KV cache: f16 or f32; default: the backend's choice", {"f16", "f32"}, &Options::kv},
       {"--activations",
        "TYPE",
        "Form of activations for quantised weights: int8x2 (hi/lo int8 split, near exact), int8 (coarser in prompts), "

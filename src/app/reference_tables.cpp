@@ -10,7 +10,7 @@ constexpr std::array<NamedText, 4> kExitCodes{{
     {"0", "success"},
     {"1", "failure: a model or a file that is missing, damaged or cannot be used, a check that was missed"},
     {"2", "wrong usage: an unknown command or option, a bad value, options that exclude each other"},
-    {"130", "interrupted by Ctrl-C; leaving a chat by it is a success"},
+    {"130", "interrupted by Ctrl-C; leaving a chat that way counts as success"},
 }};
 
 constexpr std::array<NamedText, 7> kEnvironment{{

@@ -114,9 +114,10 @@ void add_serve_options(CLI::App& command, CLI::Option* serve, ServeBenchCommand&
     return command.add_option(name, value, description)->type_name(type)->needs(serve)->group(group);
   };
   LoadSettings& load = options.load;
-  CLI::Option* clients = add("--clients", load.clients, "N", "Clients; each sends its next request when its last ended")
-                             ->check(whole_number(1, kMostLoadClients))
-                             ->capture_default_str();
+  CLI::Option* clients =
+      add("--clients", load.clients, "N", "Clients; each sends its next request when the previous one has ended")
+          ->check(whole_number(1, kMostLoadClients))
+          ->capture_default_str();
   add("--rate", load.rate, "R", "Requests arrive at random times instead, this many per second")
       ->check(number(kLeastRate, kMostRate))
       ->excludes(clients);

@@ -94,7 +94,7 @@ std::vector<Row> server_rows() {
         .flags = "--allow-host",
         .kind = Kind::texts,
         .value_name = "NAME",
-        .help = "A further host name that requests may be for"},
+        .help = "Another host name that requests may be addressed to"},
        [](Settings& s, const Value& v) { s.serve.admission.allowed_hosts = v.texts(); }},
       {{.key = "server.allowed_origins",
         .flags = "--allow-origin",
@@ -140,7 +140,7 @@ std::vector<Row> server_rows() {
         .choices = {"auto", "native", "ollama"},
         .value_name = "NAME",
         .fallback = "auto",
-        .help = "Whose form POST /api/generate takes: Quarrel's own, Ollama's, or the one that a body looks like"},
+        .help = "Which API POST /api/generate follows: Quarrel's own, Ollama's, or whichever the body looks like"},
        [](Settings& s, const Value& v) {
          s.serve.service.generate_dialect = v.text() == "native"   ? GenerateDialect::native
                                             : v.text() == "ollama" ? GenerateDialect::ollama
@@ -162,7 +162,7 @@ std::vector<Row> server_rows() {
         .most = 64,
         .value_name = "N",
         .fallback = "2",
-        .help = "Threads that read bodies and make tokens of texts"},
+        .help = "Threads that parse request bodies and tokenise texts"},
        [](Settings& s, const Value& v) { s.serve.service.text_threads = whole<int>(v); }},
       {{.key = "server.drain",
         .flags = "--drain",
@@ -184,7 +184,7 @@ std::vector<Row> limit_rows() {
         .most = 1e6,
         .value_name = "N",
         .fallback = "10000",
-        .help = "Connections at once; the oldest without a complete head makes room"},
+        .help = "Connections at once; beyond that, the oldest one whose request has not arrived is closed"},
        [](Settings& s, const Value& v) { s.serve.http.limits.connections = whole<std::size_t>(v); }},
       {{.key = "limits.connections_per_address",
         .flags = "--max-connections-per-address",
@@ -201,7 +201,7 @@ std::vector<Row> limit_rows() {
         .most = 1e15,
         .value_name = "SIZE",
         .fallback = "256M",
-        .help = "What the bodies of all requests at once may have"},
+        .help = "Most bytes of all request bodies together at any time"},
        [](Settings& s, const Value& v) { s.serve.http.limits.body_bytes_together = whole<std::size_t>(v); }},
       {{.key = "limits.websocket_message_bytes",
         .flags = "--max-websocket-message",
@@ -210,7 +210,7 @@ std::vector<Row> limit_rows() {
         .most = 1 << 30,
         .value_name = "SIZE",
         .fallback = "1M",
-        .help = "The most that a WebSocket's message may have"},
+        .help = "Largest message of a WebSocket"},
        [](Settings& s, const Value& v) { s.serve.http.limits.websocket_message_bytes = whole<std::size_t>(v); }},
       {{.key = "limits.websocket_idle_time",
         .flags = "--websocket-idle-time",
@@ -227,7 +227,7 @@ std::vector<Row> limit_rows() {
         .most = 65536,
         .value_name = "N",
         .fallback = "16384",
-        .help = "The most that a request's head may have"},
+        .help = "Most bytes of a request's headers"},
        [](Settings& s, const Value& v) { s.serve.http.limits.header_bytes = whole<std::uint32_t>(v); }},
       {{.key = "limits.buffered_bytes",
         .flags = "--max-buffered-bytes",
@@ -236,7 +236,7 @@ std::vector<Row> limit_rows() {
         .most = 1 << 30,
         .value_name = "N",
         .fallback = "1M",
-        .help = "What may wait for a client that does not read; more ends its request"},
+        .help = "Most bytes buffered for a client that does not read; beyond that, its request ends"},
        [](Settings& s, const Value& v) {
          s.serve.http.limits.buffered_bytes = whole<std::size_t>(v);
          s.serve.service.sockets.resume.bytes_at_once = s.serve.http.limits.buffered_bytes / 2;
@@ -257,7 +257,7 @@ std::vector<Row> limit_rows() {
         .most = kMostCacheTokens,
         .value_name = "N",
         .fallback = "4M",
-        .help = "Tokens that they may have together"},
+        .help = "Most tokens of these requests together"},
        [](Settings& s, const Value& v) { s.serve.service.load.engine.queue_token_limit = v.integer(); }},
       {{.key = "limits.patience",
         .flags = "--patience",
@@ -271,14 +271,16 @@ std::vector<Row> limit_rows() {
                     "Time from a request's first byte to its last header"),
       limit_seconds("limits.body_time", "--body-time", "60", &http::Limits::body_time, "Time for a request's body"),
       limit_seconds("limits.idle_time", "--idle-time", "75", &http::Limits::idle_time,
-                    "Time that a connection may have no request"),
+                    "Time that a connection may stay open without a request"),
       limit_seconds("limits.write_time", "--write-time", "30", &http::Limits::write_time,
-                    "Time that a client may take nothing of its answer"),
+                    "Time that a client may go without reading its answer"),
       limit_seconds(
           "limits.comment_time", "--comment-time", "5", &http::Limits::comment_time,
-          "Time after which a silent stream of events gets a comment, which keeps proxies and clients; 0: none", 0.0),
-      limit_seconds("limits.websocket_ping_time", "--websocket-ping-time", "20", &http::Limits::websocket_ping_time,
-                    "Time after which a silent WebSocket is sent a ping; after as long again it is cut"),
+          "Time after which a silent event stream gets a comment, so that proxies and clients keep it open; 0: none",
+          0.0),
+      limit_seconds(
+          "limits.websocket_ping_time", "--websocket-ping-time", "20", &http::Limits::websocket_ping_time,
+          "Time after which a silent WebSocket is sent a ping; without an answer for as long again it is closed"),
   };
 }
 
@@ -291,7 +293,7 @@ std::vector<Row> websocket_rows() {
         .most = 1e6,
         .value_name = "N",
         .fallback = "50",
-        .help = "Messages a second that a WebSocket may send; twice as many at once after a silence"},
+        .help = "Messages per second that a WebSocket may send; twice as many in a burst"},
        [](Settings& s, const Value& v) { s.serve.service.sockets.messages_per_second = v.number(); }},
       {{.key = "websocket.running",
         .flags = "--ws-running",
@@ -382,7 +384,7 @@ std::vector<Row> watch_rows() {
         .choices = {"debug", "info", "warning", "error"},
         .value_name = "NAME",
         .fallback = "info",
-        .help = "The least that is logged"},
+        .help = "Lowest level that is logged"},
        [](Settings& s, const Value& v) {
          s.serve.watch.log.least = v.text() == "debug"     ? LogLevel::debug
                                    : v.text() == "warning" ? LogLevel::warning
@@ -421,7 +423,7 @@ std::vector<Row> pull_rows() {
         .flags = "--pull-host",
         .kind = Kind::texts,
         .value_name = "HOST",
-        .help = "A further host, or host:port, that models and their parts may be fetched from"},
+        .help = "Another host, or host:port, that models and their layers may be fetched from"},
        [](Settings& s, const Value& v) { s.serve.service.pull.hosts = v.texts(); }},
   };
 }
