@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """Runs the same work with several builds by turns, and prints each one's median, its spread and its gain.
 
+The gain is the median over the rounds of each round's own quotient: what slows a whole round down is not in it. Give a copy
+of the first program as well: its gain is what the machine's noise alone comes to.
+
     compare_builds.py [--model MODEL] [--rounds N] PROGRAM PROGRAM…
     compare_builds.py --cpu-time PROGRAM PROGRAM…
 
@@ -57,12 +60,12 @@ def main():
         for program in options.programs if turn % 2 == 0 else reversed(options.programs):
             results[program].append(measure(program, options))
     for part in ("prefill", "decode"):
-        base = statistics.median(value[part] for value in results[options.programs[0]])
+        base = [value[part] for value in results[options.programs[0]]]
         for program in options.programs:
-            values = sorted(value[part] for value in results[program])
-            middle = statistics.median(values)
-            print(f"{part:8} {program:26} median {middle:8.2f} tokens/s, {values[0]:.2f} to {values[-1]:.2f}, "
-                  f"{100 * (middle / base - 1):+.1f} %")
+            values = [value[part] for value in results[program]]
+            gain = statistics.median(value / other for value, other in zip(values, base))
+            print(f"{part:8} {program:26} median {statistics.median(values):8.2f} tokens/s, {min(values):.2f} to "
+                  f"{max(values):.2f}, {100 * (gain - 1):+.1f} %")
     return 0
 
 
