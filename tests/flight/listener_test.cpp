@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <thread>
 
 #include "flight/arrow/grpc_settings.h"
@@ -27,7 +28,6 @@ class Lengths final : public FlightHandler {
  public:
   std::atomic<int> waiting = 0;
   std::atomic<bool> cancelled = false;
-  std::string peer, request_id;
   static constexpr std::int32_t kMuch = 1 << 22;  // more than sockets hold for a client that does not read
 
   std::uint64_t admit(const FlightCall& call) override {
@@ -36,8 +36,7 @@ class Lengths final : public FlightHandler {
     throw FlightRefusal(FlightFault::unauthenticated, "no such key");
   }
   FlightVectors embed(const FlightCall& call, std::string_view command, std::vector<std::string> texts) override {
-    peer = call.peer;
-    request_id = call.request_id;
+    note(call.peer, call.request_id);
     if (command == "much") {
       ++waiting;
       return {.dimension = kMuch, .values = std::vector<float>(texts.size() * kMuch)};
@@ -62,6 +61,25 @@ class Lengths final : public FlightHandler {
             {.name = "count", .values = std::vector<std::int64_t>{1, 2}},
             {.name = "value", .values = std::vector<double>{0.5, 1.5}}};
   }
+
+  // Who called last, by which name; nothing: nobody has.
+  std::string peer() const {
+    const std::scoped_lock lock(mutex_);
+    return peer_;
+  }
+  std::string request_id() const {
+    const std::scoped_lock lock(mutex_);
+    return request_id_;
+  }
+  void note(const std::string& peer, const std::string& request_id) {
+    const std::scoped_lock lock(mutex_);
+    peer_ = peer;
+    request_id_ = request_id;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string peer_, request_id_;
 };
 
 template <typename Condition>
@@ -144,14 +162,14 @@ TEST_F(ListenerTest, EachBatchIsAnsweredWithItsVectors) {
   ASSERT_TRUE(exchange.writer->DoneWriting().ok());
   EXPECT_EQ(exchange.reader->Next().ValueOrDie().data, nullptr);
   EXPECT_TRUE(exchange.writer->Close().ok());
-  EXPECT_EQ(handler_->peer, "127.0.0.1");
+  EXPECT_EQ(handler_->peer(), "127.0.0.1");
 }
 
 TEST_F(ListenerTest, WhoHasNoKeyIsRefusedBeforeItIsHeard) {
   const auto code = [](const arrow::Status& status) { return af::FlightStatusDetail::UnwrapStatus(status)->code(); };
   EXPECT_EQ(code(refusal("", batch_of({"a"}), with_key("wrong"))), af::FlightStatusCode::Unauthenticated);
   EXPECT_EQ(code(client_->DoGet(with_key("wrong"), {"numbers"}).status()), af::FlightStatusCode::Unauthenticated);
-  EXPECT_EQ(handler_->peer, "");
+  EXPECT_EQ(handler_->peer(), "");
 }
 
 TEST_F(ListenerTest, WhatIsNoTextIsRefused) {
@@ -171,7 +189,7 @@ TEST_F(ListenerTest, WhatIsNoTextIsRefused) {
   const auto no_text = arrow::RecordBatch::Make(arrow::schema({arrow::field("text", arrow::int64())}), 1,
                                                 {numbers.Finish().ValueOrDie()});
   EXPECT_TRUE(refusal("", no_text).IsInvalid());
-  EXPECT_EQ(handler_->peer, "");
+  EXPECT_EQ(handler_->peer(), "");
 }
 
 TEST_F(ListenerTest, OurOwnMistakesAreNotTold) {
@@ -254,7 +272,7 @@ TEST_F(ListenerTest, WhatIsCompressedIsRefused) {
     // The sender's share: a buffer that its codec asks for.
     EXPECT_LT(arrow::default_memory_pool()->total_bytes_allocated() - before, 2 * zeros->size());
   }
-  EXPECT_EQ(handler_->peer, "");
+  EXPECT_EQ(handler_->peer(), "");
 }
 
 TEST_F(ListenerTest, DictionariesAreRefused) {
@@ -271,18 +289,18 @@ TEST_F(ListenerTest, DictionariesAreRefused) {
 TEST_F(ListenerTest, AMessageHasItsLimit) {
   listen({.message_bytes = 1 << 20});
   EXPECT_TRUE(refusal("", batch_of({std::string(900'000, 'a')})).ok());
-  handler_->peer.clear();
+  handler_->note("", "");
   const arrow::Status status = refusal("", batch_of({std::string(1'100'000, 'a')}));
   EXPECT_FALSE(status.ok());
   EXPECT_NE(status.ToString().find("larger than max"), std::string::npos) << status.ToString();
-  EXPECT_EQ(handler_->peer, "");
+  EXPECT_EQ(handler_->peer(), "");
 }
 
 TEST_F(ListenerTest, CallsMayBeNamed) {
   af::FlightCallOptions options = with_key();
   options.headers.emplace_back("x-request-id", "mine");
   ASSERT_TRUE(refusal("", batch_of({"a"}), options).ok());
-  EXPECT_EQ(handler_->request_id, "mine");
+  EXPECT_EQ(handler_->request_id(), "mine");
 }
 
 TEST(GrpcSettings, ABuilderThatLooksOtherwiseIsLeftAlone) {
