@@ -4,6 +4,7 @@ is killed. With QUARREL_LONGBOW=host:port (the meta port is the next one) tests 
 import json
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -204,6 +205,40 @@ class Ways(StoreTest):
         self.assertEqual(shown["schema"]["dimension"], 128)
         self.assertEqual(list(shown["schema"]["columns"])[:2], ["id", "vector"])
 
+    def figures(self, text):
+        """What texts/s, tokens/s and MB/s may have been before they were rounded."""
+        numbers = re.search(r"([\d.]+)(k?) texts/s, ([\d.]+)(k?) tokens/s, ([\d.]+) MB/s", text)
+        self.assertIsNotNone(numbers, text)
+        texts, many_texts, tokens, many_tokens, megabytes = numbers.groups()
+
+        def bounds(number, unit):
+            return (float(number) - 0.051) * unit, (float(number) + 0.051) * unit
+        return bounds(texts, 1000 if many_texts else 1), bounds(tokens, 1000 if many_tokens else 1), bounds(megabytes, 1e6)
+
+    def test_the_progress_has_its_figures(self):
+        count, words = 200, 4000  # words beyond the model's limit are stored, and not embedded
+        file = self.write("long.txt", "".join(f"dog {i} " + "the fox " * words + "\n" for i in range(count)))
+        size = os.path.getsize(file) + count * 128 * 4
+        tokens = int(re.search(r"tokens +(\d+)", self.succeed("embed", self.bert, "--file", file, "--to",
+                                                              self.address("figures"), "--dry-run").out.decode()).group(1))
+        terminal = self.open_terminal("embed", self.bert, "--file", file, "--to", self.address("figures"), "--batch", "10",
+                                      columns=200)
+        self.assertEqual(terminal.wait(), 0, terminal.shown)
+        # At least a dozen of the batches were sent when the last one was begun.
+        bars = re.findall(r"\rembedding [^\r\n]*", terminal.shown)
+        self.assertTrue(bars, terminal.shown)
+        for low, _ in self.figures(bars[-1]):
+            self.assertGreater(low, 0, bars[-1])
+        # In the end they are what was done, in the time that it took.
+        summary = re.search(r"200 texts: 200 stored in [^\r\n]*", terminal.shown).group(0)
+        took = re.search(r"\(([\d.]+)(ms|s), ", summary)
+        self.assertIsNotNone(took, summary)
+        unit, rounded = (1, 0.06) if took.group(2) == "s" else (1e-3, 0.6)
+        shortest, longest = ((float(took.group(1)) + sign * rounded) * unit for sign in (-1, 1))
+        for (low, high), done, slack in zip(self.figures(summary), (count, tokens, size), (1, 1, 1.05)):
+            self.assertLessEqual(low * shortest / slack, done, summary)
+            self.assertGreaterEqual(high * longest * slack, done, summary)
+
     def test_wrong_usage(self):
         file = self.lines("few.txt", 3)
         to = ("--to", self.address("x"))
@@ -385,7 +420,7 @@ class Faults(StoreTest):
 
     def test_killed_at_any_moment(self):
         chance = random.Random(19)
-        self.start_store("--visible-after", "20")
+        self.start_store(*([] if REAL else ["--visible-after", "20"]))  # a real one takes its time by itself
         count = 400
         file = self.lines("killed.txt", count)
         command = [QUARREL, "embed", self.bert, "--file", file, "--to", self.address("killed"), "--batch", "8"]

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import struct
+import subprocess
 import time
 import unittest
 
@@ -11,6 +12,8 @@ import pyarrow
 import pyarrow.ipc
 from pyarrow import flight
 
+from certificates import make_certificate
+from harness import QUARREL
 from raw_grpc import RawGrpc
 from serve_harness import TIMEOUT, ServeTest
 
@@ -148,6 +151,110 @@ class Flight(ServeTest):
             self.assertEqual(models.column("name").to_pylist(), ["vectors"])
             figures = client.do_get(flight.Ticket(b"stats"), self.options()).read_all()
             self.assertIn("quarrel_build_info", figures.column("name").to_pylist())
+
+
+class Encrypted(ServeTest):
+    """The certificate of HTTP is that of Flight."""
+
+    @classmethod
+    def prepare(cls):
+        cls.models = [cls.make_toy("embed", "vectors.gguf")]
+        cls.certificate, key = make_certificate(cls.folder, "own")
+        cls.other, _ = make_certificate(cls.folder, "other")
+        cls.arguments = ("--ctx", "256", "--threads", "1", "--flight-port", "0", "--tls-cert", cls.certificate, "--tls-key", key)
+
+    def names(self, scheme, trusted=None):
+        """Of the models, asked for by somebody who trusts that certificate."""
+        told = re.search(rb"Flight on grpc\+tls://127\.0\.0\.1:(\d+)", self.server.first)
+        self.assertIsNotNone(told, self.server.first)
+        options = {}
+        if trusted:
+            with open(trusted, "rb") as file:
+                options["tls_root_certs"] = file.read()
+        limit = flight.FlightCallOptions(timeout=TIMEOUT)
+        with flight.connect(f"{scheme}://localhost:{int(told.group(1))}", **options) as client:
+            return client.do_get(flight.Ticket(b"models"), limit).read_all().column("name").to_pylist()
+
+    def test_whoever_trusts_it_is_answered(self):
+        self.assertEqual(self.names("grpc+tls", self.certificate), ["vectors"])
+
+    def test_who_does_not_trust_it_does_not_go_on(self):
+        with self.assertRaises(flight.FlightUnavailableError) as failed:
+            self.names("grpc+tls", self.other)
+        self.assertRegex(str(failed.exception).lower(), "certificate.verify.failed")
+
+    def test_nothing_is_said_in_the_clear(self):
+        with self.assertRaises((flight.FlightUnavailableError, flight.FlightTimedOutError)):
+            self.names("grpc")
+        self.assertEqual(self.names("grpc+tls", self.certificate), ["vectors"], "the others go on")
+
+    def test_vectors(self):
+        told = re.search(rb"Flight on grpc\+tls://127\.0\.0\.1:(\d+)", self.server.first)
+        with open(self.certificate, "rb") as file:
+            client = flight.connect(f"grpc+tls://localhost:{int(told.group(1))}", tls_root_certs=file.read())
+        with client:
+            writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(b"{}"))
+            writer.begin(pyarrow.schema([("text", pyarrow.utf8())]))
+            writer.write_batch(pyarrow.record_batch([["the fox", "a dog"]], names=["text"]))
+            self.assertEqual(reader.read_chunk().data.num_rows, 2)
+            writer.close()
+
+
+class Limited(ServeTest):
+    """Keys have the limits that they have over HTTP, and one account for both."""
+
+    @classmethod
+    def prepare(cls):
+        cls.models = [cls.make_toy("embed", "vectors.gguf")]
+        cls.environment["XDG_DATA_HOME"] = cls.path("data")
+        cls.keys = {}
+        for name, *limits in (("few", "--requests-per-minute", "4"), ("shared", "--requests-per-minute", "4"),
+                              ("words", "--tokens-per-minute", "40"), ("free",)):
+            done = subprocess.run([QUARREL, "key", "create", name, *limits], env=cls.environment, capture_output=True,
+                                  timeout=TIMEOUT, check=True)
+            cls.keys[name] = done.stdout.decode().strip()
+        cls.arguments = ("--ctx", "256", "--threads", "1", "--flight-port", "0")
+
+    def embed(self, name, batches):
+        """How many batches of one stream are answered, and what ended it."""
+        options = Flight.options(self.keys[name])
+        answered = 0
+        with Flight.client(self.server) as client:
+            writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(b"{}"), options)
+            try:
+                writer.begin(pyarrow.schema([("text", pyarrow.utf8())]))
+                for texts in batches:
+                    writer.write_batch(pyarrow.record_batch([texts], names=["text"]))
+                    answered += reader.read_chunk().data.num_rows == len(texts)
+                writer.close()
+            except pyarrow.ArrowException as error:
+                return answered, error
+        return answered, None
+
+    def test_a_batch_is_a_request(self):
+        # The call itself is the first of four; a minute's worth is there at once, and flows in again slowly.
+        answered, error = self.embed("few", [["the fox"]] * 30)
+        self.assertIn(answered, range(3, 30))
+        self.assertIsInstance(error, flight.FlightUnavailableError)
+        self.assertIn("requests", str(error))
+        self.assertEqual(self.embed("free", [["the fox"]] * 30), (30, None), "the others go on")
+
+    def test_requests_of_http_count(self):
+        status = 200
+        for _ in range(30):
+            if status == 200:
+                status = self.server.post("/v1/embeddings", {"input": "the fox"},
+                                          headers={"Authorization": f"Bearer {self.keys['shared']}"})[0]
+        self.assertEqual(status, 429)
+        answered, error = self.embed("shared", [["the fox"]] * 30)
+        self.assertLess(answered, 3)
+        self.assertIsInstance(error, flight.FlightUnavailableError)
+
+    def test_tokens_count(self):
+        answered, error = self.embed("words", [["one two three four five six"]] * 60)
+        self.assertIn(answered, range(1, 60))
+        self.assertIsInstance(error, flight.FlightUnavailableError)
+        self.assertIn("tokens", str(error))
 
 
 if __name__ == "__main__":

@@ -1,24 +1,35 @@
 #!/usr/bin/env python3
-"""Texts through the server into a vector store and out again, against a server that behaves as Longbow does."""
+"""Texts through the server into a vector store and out again, against a server that behaves as Longbow does; against a real
+one with QUARREL_LONGBOW=host:port (the meta port is the next one), but for what ends its store."""
 import json
 import os
 import subprocess
 import unittest
 
+from harness import QUARREL, TIMEOUT
 from serve_harness import ServeTest
 
 STORE = os.environ.get("LONGBOW_SERVER", "build/release/longbow_server")
+REAL = os.environ.get("QUARREL_LONGBOW")
 
 
 class LongbowTest(ServeTest):
+    ends_its_store = False  # so it has to be its own
+
     @classmethod
     def prepare(cls):
         if not os.path.exists(STORE):
             raise unittest.SkipTest("there is no longbow_server: it is built with the Flight module (make flight)")
         cls.bert = cls.make_toy("embed", "vectors.gguf")
         cls.models = [cls.bert, cls.toy]
-        cls.store = cls.start_store()
-        hosts = [flag for port in cls.ports for flag in ("--longbow-host", f"127.0.0.1:{port}")]
+        cls.host, cls.suffix = "127.0.0.1", ""
+        if REAL and not cls.ends_its_store:
+            cls.host, port = REAL.rsplit(":", 1)
+            cls.ports = [port, str(int(port) + 1)]
+            cls.suffix = f"-{os.getpid()}-{cls.__name__}"  # it keeps what it has
+        else:
+            cls.store = cls.start_store()
+        hosts = [flag for port in cls.ports for flag in ("--longbow-host", f"{cls.host}:{port}")]
         cls.arguments = ("--ctx", "256", "--threads", "1", *hosts, "--longbow-address", cls.address("usual"))
 
     @classmethod
@@ -37,7 +48,7 @@ class LongbowTest(ServeTest):
 
     @classmethod
     def address(cls, dataset):
-        return f"longbow://127.0.0.1:{cls.ports[0]}/{dataset}?meta={cls.ports[1]}"
+        return f"longbow://{cls.host}:{cls.ports[0]}/{dataset}{cls.suffix}?meta={cls.ports[1]}"
 
     def post(self, path, **body):
         status, answer = self.server.post(path, body)
@@ -84,8 +95,9 @@ class Storing(LongbowTest):
         self.assertEqual(self.post("/api/search", query="the fox")["results"][0]["text"], "the fox")
 
     def test_only_named_hosts(self):
-        for address in ("longbow://127.0.0.1/x", f"longbow://localhost:{self.ports[0]}/x",
-                        f"longbow://127.0.0.1:{self.ports[0]}/x?meta=22"):
+        alias = "127.0.0.1" if self.host == "localhost" else "localhost"
+        for address in (f"longbow://{self.host}:1/x", f"longbow://{alias}:{self.ports[0]}/x?meta={self.ports[1]}",
+                        f"longbow://{self.host}:{self.ports[0]}/x?meta=22"):
             status, answer = self.server.post("/api/embed-to", {"to": address, "texts": ["a"]})
             self.assertEqual((status, answer["code"]), (403, "host_not_allowed"))
         status, answer = self.server.post("/v1/embeddings", {"input": "a"},
@@ -124,13 +136,62 @@ class Storing(LongbowTest):
     def test_metrics(self):
         self.post("/api/embed-to", to=self.address("metrics"), texts=["the fox"])
         text = self.server.request("GET", "/metrics")[2].decode()
-        rows = [line for line in text.splitlines() if line.startswith('quarrel_flight_rows_total{direction="sent"}')]
-        self.assertGreaterEqual(float(rows[0].split()[1]), 1)
+        for figure, least in (("rows", 1), ("bytes", 128 * 4)):
+            found = [line for line in text.splitlines() if line.startswith(f'quarrel_flight_{figure}_total{{direction="sent"}}')]
+            self.assertGreaterEqual(float(found[0].split()[1]), least)
         self.assertIn('quarrel_flight_duration_seconds_count{operation="put"}', text)
         self.assertIn("quarrel_flight_retries_total", text)
 
 
+class Limited(LongbowTest):
+    """Keys and limits are those of the other endpoints, and so is what is left of them."""
+
+    @classmethod
+    def prepare(cls):
+        super().prepare()
+        cls.environment["XDG_DATA_HOME"] = cls.path("data")
+        cls.keys = {}
+        for name, *limits in (("few", "--requests-per-minute", "3"), ("words", "--tokens-per-minute", "20"),
+                              ("chat", "--model", "toy"), ("free",)):
+            done = subprocess.run([QUARREL, "key", "create", name, *limits], env=cls.environment, capture_output=True,
+                                  timeout=TIMEOUT, check=True)
+            cls.keys[name] = done.stdout.decode().strip()
+
+    def ask(self, name, path, **body):
+        headers = {"Authorization": f"Bearer {self.keys[name]}"} if name else {}
+        status, answer = self.server.post(path, {"model": "vectors", **body}, headers=headers)
+        return status, answer.get("code")
+
+    def embed(self, name, text="the fox"):
+        return self.ask(name, "/api/embed-to", to=self.address("limited"), texts=[text])
+
+    def search(self, name):
+        return self.ask(name, "/api/search", **{"from": self.address("limited"), "query": "a dog"})
+
+    def test_without_a_key_nothing_is_stored_or_found(self):
+        self.assertEqual(self.embed(None)[0], 401)
+        self.assertEqual(self.search(None)[0], 401)
+
+    def test_requests_are_counted(self):
+        self.assertEqual(self.embed("free")[0], 200)
+        # A minute's worth is there at once, and flows in again slowly.
+        answers = {self.embed("few")[0] for _ in range(15)} | {self.search("few")[0] for _ in range(15)}
+        self.assertEqual(answers, {200, 429})
+        self.assertEqual(self.search("free")[0], 200)
+
+    def test_tokens_are_counted(self):
+        answers = [self.embed("words", f"one two three {number}")[0] for number in range(30)]
+        self.assertEqual(answers[0], 200)
+        self.assertIn(429, answers)
+
+    def test_a_key_has_its_models(self):
+        self.assertEqual(self.embed("chat")[0], 404)
+        self.assertEqual(self.search("chat")[0], 404)
+
+
 class Gone(LongbowTest):
+    ends_its_store = True
+
     def test_a_store_that_is_gone(self):
         self.post("/api/embed-to", texts=["the fox"])
         self.store.kill()
