@@ -79,6 +79,7 @@ std::vector<HeldModel> held_models(ServerClient& client) {
                       .digest = text_of(each, "digest"),
                       .bytes = static_cast<std::uint64_t>(std::max<std::int64_t>(number_of(each, "size"), 0)),
                       .context = number_of(each, "context_length"),
+                      .context_limit = text_of(each, "context_limit"),
                       .expires = text_of(each, "expires_at"),
                       .json = each});
   }

@@ -25,7 +25,8 @@ struct HeldModel {
   std::string digest = {};
   std::uint64_t bytes = 0;
   std::int64_t context = 0;
-  std::string expires = {};  // as the server writes it
+  std::string context_limit = {};  // what made it shorter than the model's own, in words; empty: nothing did
+  std::string expires = {};        // as the server writes it
   nlohmann::ordered_json json = {};
 };
 // The models in the server's memory. Throws Error(io) where it does not say.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -10,8 +11,11 @@
 #include "app/running_server.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/printable.h"
 #include "base/random_seed.h"
 #include "gguf/file.h"
+#include "model/architectures.h"
+#include "session/generation.h"
 #include "session/recommended_sampling.h"
 #include "store/model_description.h"
 
@@ -23,9 +27,16 @@ using Json = nlohmann::ordered_json;
 constexpr std::int64_t kMostContext = 1 << 30;
 constexpr std::uint64_t kMostSeed = std::uint64_t{1} << 53;  // what a number in JSON holds
 
-Json options_of(const ChatParameters& parameters, std::uint64_t seed) {
+// What the server's own form takes of these; Ollama's takes more.
+constexpr float kMostTemperature = 2.0F;
+constexpr float kMostPenalty = 2.0F;
+
+Json request_of(const std::string& model, Json messages, const ChatParameters& parameters, std::uint64_t seed) {
   const SamplingParams& sampling = parameters.sampling;
-  Json options{{"temperature", sampling.temperature},
+  Json request{{"model", model},
+               {"messages", std::move(messages)},
+               {"progress", true},
+               {"temperature", sampling.temperature},
                {"top_k", sampling.top_k},
                {"top_p", sampling.top_p},
                {"min_p", sampling.min_p},
@@ -37,54 +48,72 @@ Json options_of(const ChatParameters& parameters, std::uint64_t seed) {
                {"mirostat", sampling.mirostat ? 2 : 0},
                {"mirostat_tau", sampling.mirostat_tau},
                {"mirostat_eta", sampling.mirostat_eta},
-               {"num_predict", parameters.max_tokens},
+               {"max_tokens", parameters.max_tokens},
                {"seed", seed}};
-  if (!parameters.stop.empty()) options["stop"] = parameters.stop;
-  return options;
+  if (!parameters.stop.empty()) request["stop"] = parameters.stop;
+  return request;
 }
 
-// The lines of Ollama's chat, one by one.
-class LineReader {
+// The server-sent events of an answer, line by line.
+class EventReader {
  public:
-  LineReader(const ReplySink& sink, const ChatParameters& parameters, Reply& reply)
-      : sink_(sink), parameters_(parameters), reply_(reply) {}
+  EventReader(const ReplySink& sink, Reply& reply) : sink_(sink), reply_(reply), start_(Clock::now()) {}
 
   void take(std::string_view line) {
+    constexpr std::string_view kKind = "event: ";
+    constexpr std::string_view kData = "data: ";
+    if (line.starts_with(kKind)) kind_ = line.substr(kKind.size());
+    if (line.empty()) kind_.clear();
+    if (!line.starts_with(kData)) return;
+    line.remove_prefix(kData.size());
     const Json json = Json::parse(line, nullptr, false);
     if (!json.is_object()) fail(ErrorKind::io, "the server sent something that is not part of an answer");
-    if (const auto error = json.find("error"); error != json.end()) {
+    if (kind_ == "error") {
       fail(ErrorKind::io, "the server could not finish the answer: {}", error_of({.body = std::string(line)}));
     }
+    if (kind_ == "status") return take_status(json);
+    if (!begun_) first_ = Clock::now();
     begun_ = true;
-    if (const auto message = json.find("message"); message != json.end() && message->is_object()) {
-      const std::string text = message->value("content", "");
-      reply_.text += text;
-      if (!text.empty()) sink_.text(text);
-    }
-    if (json.value("done", false)) finish(json);
+    const std::string text = json.value("token", "");
+    if (const TokenId token = json.value("token_id", TokenId{-1}); token >= 0) reply_.tokens.push_back(token);
+    reply_.text += text;
+    if (!text.empty()) sink_.text(text);
+    if (json.value("complete", false)) finish(json);
   }
 
-  bool begun() const noexcept { return begun_; }
+  // To be called some times a second: how much of the prompt is read, until the answer begins.
+  void tell_progress() const {
+    if (!begun_ && sink_.progress) sink_.progress(read_, total_);
+  }
   bool whole() const noexcept { return whole_; }
 
  private:
+  void take_status(const Json& json) {
+    if (json.value("state", "") != "reading") return;
+    read_ = json.value("prompt_tokens_read", std::size_t{0});
+    // The first one tells what the cache had.
+    if (std::exchange(total_, json.value("prompt_tokens", std::size_t{0})) == 0) reply_.cached_tokens = read_;
+    tell_progress();
+  }
+
   void finish(const Json& json) {
-    constexpr double kNanosecond = 1e-9;
     whole_ = true;
-    reply_.prompt_tokens = json.value("prompt_eval_count", std::size_t{0});
-    reply_.generated = json.value("eval_count", std::size_t{0});
-    reply_.prompt_seconds = json.value("prompt_eval_duration", 0.0) * kNanosecond;
-    reply_.generate_seconds = json.value("eval_duration", 0.0) * kNanosecond;
-    if (json.value("done_reason", "stop") != "length") return;
-    // Ollama has one word for both.
-    const bool asked =
-        parameters_.max_tokens >= 0 && reply_.generated >= static_cast<std::size_t>(parameters_.max_tokens);
-    reply_.reason = asked ? FinishReason::length : FinishReason::context;
+    reply_.prompt_tokens = json.value("prompt_tokens", std::size_t{0});
+    reply_.cached_tokens = std::min(reply_.cached_tokens, reply_.prompt_tokens);
+    reply_.generated = json.value("tokens_generated", std::size_t{0});
+    reply_.prompt_seconds = std::chrono::duration<double>(first_ - start_).count();
+    reply_.generate_seconds = seconds_since(first_);
+    const std::string reason = json.value("finish_reason", "stop");
+    if (reason == reason_name(FinishReason::length)) reply_.reason = FinishReason::length;
+    if (reason == reason_name(FinishReason::context)) reply_.reason = FinishReason::context;
   }
 
   const ReplySink& sink_;
-  const ChatParameters& parameters_;
   Reply& reply_;
+  const Clock::time_point start_;
+  Clock::time_point first_{};
+  std::string kind_;
+  std::size_t read_ = 0, total_ = 0;
   bool begun_ = false;
   bool whole_ = false;
 };
@@ -100,8 +129,8 @@ bool same(const ModelOptions& a, const ModelOptions& b) {
 
 class ServedChat final : public ChatSession {
  public:
-  // `name`: the server's for it.
-  ServedChat(ServerAddress address, const ResolvedModel& model, std::string name, std::int64_t context, Log& log);
+  // `held`: what the server says of it.
+  ServedChat(ServerAddress address, const ResolvedModel& model, const HeldModel& held, Log& log);
 
   Reply answer(const Conversation& conversation, const ChatParameters& parameters, const ReplySink& sink,
                std::size_t first) override;
@@ -118,7 +147,9 @@ class ServedChat final : public ChatSession {
 
   const ServerAddress address_;
   const std::string name_;
-  const bool has_system_ = false;  // the store keeps a system prompt with it
+  const std::string context_limit_;  // what made the server's context shorter than the model's own
+  const bool has_system_ = false;    // the store keeps a system prompt with it
+  std::int32_t trained_context_ = 0;
 };
 
 }  // namespace
@@ -128,6 +159,11 @@ std::string reason_for_own_model(const ChatOptions& options, const ChatParameter
   if (!same(options.model, ModelOptions{})) return "how it runs is the server's choice";
   if (!parameters.sampling.logit_bias.empty()) return "--logit-bias is not offered by servers";
   if (parameters.seed && *parameters.seed > kMostSeed) return "the seed is too large for a server";
+  const SamplingParams& sampling = parameters.sampling;
+  if (sampling.temperature > kMostTemperature) return "the temperature is too high for a server";
+  if (std::abs(sampling.presence_penalty) > kMostPenalty || std::abs(sampling.frequency_penalty) > kMostPenalty) {
+    return "the penalties are too large for a server";
+  }
   return "";
 }
 
@@ -138,15 +174,18 @@ std::unique_ptr<ChatSession> find_served_chat(const ServerAddress& address, cons
   const std::vector<HeldModel> held = held_models(*client);
   const auto found = std::ranges::find(held, model_digest(model.path), &HeldModel::digest);
   if (found == held.end() || found->context <= 0) return nullptr;
-  return std::make_unique<ServedChat>(socket, model, found->name, found->context, log);
+  return std::make_unique<ServedChat>(socket, model, *found, log);
 }
 
 namespace {
 
-ServedChat::ServedChat(ServerAddress address, const ResolvedModel& model, std::string name, std::int64_t context,
-                       Log& log)
-    : address_(std::move(address)), name_(std::move(name)), has_system_(model.system.has_value()) {
+ServedChat::ServedChat(ServerAddress address, const ResolvedModel& model, const HeldModel& held, Log& log)
+    : address_(std::move(address)),
+      name_(held.name),
+      context_limit_(printable(held.context_limit)),
+      has_system_(model.system.has_value()) {
   const GgufFile file = GgufFile::open(model.path);
+  trained_context_ = read_spec(file).context_length;
   const auto text = [&](const char* key) { return std::string(file.string(key).value_or("")); };
   system_ = model.system.value_or("");
   facts_ = {.name = model.name.empty() ? name_ : model.name,
@@ -155,7 +194,7 @@ ServedChat::ServedChat(ServerAddress address, const ResolvedModel& model, std::s
             .architecture = text("general.architecture"),
             .license = text("general.license"),
             .template_origin = "the server's",
-            .context = static_cast<std::int32_t>(std::min<std::int64_t>(context, kMostContext)),
+            .context = static_cast<std::int32_t>(std::min<std::int64_t>(held.context, kMostContext)),
             .recommended = read_recommended_sampling(file, model.params.value_or(""), log)};
 }
 
@@ -184,7 +223,11 @@ std::size_t ServedChat::text_tokens(std::string_view text) {
 std::string ServedChat::template_source() { return call("/api/show", {{"model", name_}}).value("template", ""); }
 
 std::string ServedChat::full_context() const {
-  return fmt::format("the context of {} tokens that the server has for it is full", facts_.context);
+  const std::string text = fmt::format("the context of {} tokens that the server has for it is full", facts_.context);
+  if (facts_.context >= trained_context_) return text;
+  return text + fmt::format(" ({}the model was trained for {})",
+                            context_limit_.empty() ? "" : fmt::format("because of {}; ", context_limit_),
+                            trained_context_);
 }
 
 Reply ServedChat::complete(std::string_view, const ChatParameters&, const ReplySink&) {
@@ -200,20 +243,17 @@ Reply ServedChat::answer(const Conversation& conversation, const ChatParameters&
   const std::unique_ptr<ServerClient> client = connect();
   Reply reply;
   reply.seed = parameters.seed ? *parameters.seed : random_seed();
-  const Json body{{"model", name_},
-                  {"messages", conversation.to_template(first)},
-                  {"stream", true},
-                  {"options", options_of(parameters, reply.seed)}};
-  LineReader reader(sink, parameters, reply);
+  const Json body = request_of(name_, conversation.to_template(first), parameters, reply.seed);
+  EventReader reader(sink, reply);
   bool stopped = false;
   const ServerClient::Reading reading{.line = [&](std::string_view line) { reader.take(line); },
                                       .goes_on =
                                           [&] {
-                                            if (!reader.begun() && sink.progress) sink.progress(0, 0);
+                                            reader.tell_progress();
                                             stopped = stopped || (sink.cancelled && sink.cancelled());
                                             return !stopped;
                                           }};
-  const ServerAnswer answer = client->read_lines("/api/chat", text_of(body), reading);
+  const ServerAnswer answer = client->read_lines("/api/stream", text_of(body), reading);
   if (stopped) {
     reply.reason = FinishReason::cancelled;
     return reply;

@@ -201,6 +201,7 @@ void ollama_ps(Service& service, const std::shared_ptr<Exchange>& exchange) {
                     {"expires_at", rfc3339(expiry(status, service.keep_alive()))},
                     {"size_vram", service.has_device_memory() ? status.bytes : 0},
                     {"context_length", status.context}});
+    if (!status.context_limit.empty()) list.back()["context_limit"] = status.context_limit;
   }
   exchange->respond({.body = compact_json({{"models", list}})});
 }

@@ -121,7 +121,11 @@ Operation describe_ollama_ps() {
                                                         {"details", details()},
                                                         {"expires_at", text("when it goes, if nobody asks")},
                                                         {"size_vram", integer()},
-                                                        {"context_length", integer()}}));
+                                                        {"context_length", integer()},
+                                                        {"context_limit",
+                                                         text("what made it shorter than the model's own, if "
+                                                              "something did"),
+                                                         false}}));
   return {.id = "ollamaPs",
           .tag = kOllamaTag,
           .answers = {{.schema = named("OllamaLoadedModelList", object({{"models", list(model)}}))}}};

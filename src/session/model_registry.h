@@ -142,6 +142,7 @@ class ModelRegistry {
     State state = State::loading;
     std::uint64_t done = 0, total = 0;  // of loading: bytes of weights; 0: it has not begun
     std::int32_t context = 0;           // of ready: tokens that a text may have
+    std::string context_limit = {};     // what made it shorter than the model's own, in words; empty: nothing did
     bool in_use = false;
     std::optional<Clock::time_point> expires = {};  // none: it is in use, or stays loaded
   };

@@ -219,6 +219,7 @@ std::vector<ModelRegistry::Status> RegistryCore::list() const {
                    .bytes = resident.plan.bytes,
                    .state = resident.detached ? State::unloading : State::ready,
                    .context = resident.model != nullptr ? resident.model->context() : 0,
+                   .context_limit = resident.plan.context_limit,
                    .in_use = resident.leases > 0,
                    .expires = resident.detached ? std::nullopt : expiry(resident)});
   }

@@ -74,6 +74,7 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
   struct Plan {
     ResolvedModel source = {};
     LoadOptions options = {};  // with the context that fits alone
+    std::string context_limit = {};
     std::uint64_t bytes = 0;
     std::chrono::milliseconds keep_alive = {};
   };

@@ -1,4 +1,6 @@
 // What runs on the two threads that work: finding and planning a model, and loading it.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -19,6 +21,14 @@ std::string error_text(const std::exception_ptr& error) {
   }
 }
 
+// What made a context shorter than the model's own, in words.
+std::string context_limit(const ExecutorOptions& asked, const MemoryPlan& plan) {
+  if (plan.context >= plan.trained_context) return {};
+  if (asked.context > 0) return fmt::format("its setting ctx = {}", asked.context);
+  if (!asked.memory_budget) return "the machine's free memory";
+  return fmt::format("the memory budget of {:.0f} MiB", mebibytes(*asked.memory_budget));
+}
+
 }  // namespace
 
 void RegistryCore::report(const LoadEvent& event) const {
@@ -35,6 +45,7 @@ RegistryCore::Plan RegistryCore::make_plan(const std::string& name, ResolvedMode
   executor = settled(file, executor);
   if (budget_ > 0) executor.memory_budget = std::min(executor.memory_budget.value_or(budget_), budget_);
   const MemoryPlan memory = plan_memory(file, *device_, executor);
+  plan.context_limit = context_limit(executor, memory);
   // What fits alone is what is loaded, whoever must go for it.
   executor.context = memory.context;
   executor.repack = memory.repack;

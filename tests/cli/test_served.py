@@ -19,9 +19,14 @@ QUESTION = ("--seed", "7", "-n", "24", "--temp", "0.9")
 STREAM_HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
-def stream_chunk(text):
-    line = json.dumps({"message": {"content": text}, "done": False}).encode() + b"\n"
-    return b"%x\r\n%s\r\n" % (len(line), line)
+def stream_chunk(text=None, kind=None, **fields):
+    """A piece of an answer's text, or an event of another kind."""
+    data = fields if text is None else {"token": text, "token_id": 7, "complete": False, **fields}
+    event = (f"event: {kind}\n" if kind else "") + f"data: {json.dumps(data)}\n\n"
+    return b"%x\r\n%s\r\n" % (len(event), event.encode())
+
+
+STREAM_END = stream_chunk("", complete=True, finish_reason="stop", tokens_generated=1, prompt_tokens=40) + b"0\r\n\r\n"
 
 
 class Served(ServeTest):
@@ -176,6 +181,47 @@ class Served(ServeTest):
         self.assertIn("im_start", chat.expect(">>> "))
         chat.type("/bye\r")
         self.assertEqual(chat.wait(), 0)
+
+    def test_it_tells_how_much_of_the_prompt_is_read(self):
+        path = self.path("slow.sock")
+        seen = threading.Event()
+
+        def slowly():
+            yield STREAM_HEAD + stream_chunk(kind="status", state="queued", ahead=1)
+            yield stream_chunk(kind="status", state="reading", prompt_tokens=40, prompt_tokens_read=8)
+            seen.wait(TIMEOUT)
+            yield stream_chunk("Done.") + STREAM_END
+
+        self.serve_bytes(path, [self.listing(), slowly()])
+        terminal = self.open_terminal("run", self.toy, "Say something", environment={"QUARREL_UNIX_SOCKET": path})
+        terminal.expect("reading the prompt: 8 of 40 tokens")
+        seen.set()
+        self.assertEqual(terminal.wait(), 0)
+        self.assertEqual(terminal.screen.lines(), ["Done."])
+
+    def test_an_answer_that_is_cut_names_what_shrank_the_context(self):
+        plan = json.loads(self.succeed("estimate", self.toy, "--ctx", "256", "--json").out)
+        config = self.path("short.toml")
+        with open(config, "w", encoding="utf-8") as file:
+            file.write("[models.toy]\nctx = 64\n")
+        ways = ((("--config", config), ["64 tokens", "its setting ctx = 64; the model was trained for 512"]),
+                (("--parallel", "1", "--cache-tokens", "64", "--memory-budget", str(plan["bytes"]["total"])),
+                 ["the memory budget of ", "the model was trained for 512"]), ((), ["512 tokens that the server has"]))
+        for number, (arguments, words) in enumerate(ways):
+            with self.subTest(arguments=arguments):
+                path = self.path(f"cut{number}.sock")
+                server = self.start_server(self.toy, "--unix-socket", path, *arguments)
+                self.assertEqual(server.post("/api/chat", {"model": "toy", "messages": []})[0], 200)
+                # The toy hardly ever ends an answer; of several seeds one fills the context.
+                for seed in range(20):
+                    result = self.succeed("run", self.toy, "Hello", "--seed", str(seed), "--temp", "2",
+                                          environment={"QUARREL_UNIX_SOCKET": path})
+                    if result.err:
+                        break
+                self.assertIn("the answer was cut: the context of", result.err)
+                for word in words:
+                    self.assertIn(word, result.err)
+                self.assertEqual(server.stop()[0], 0)
 
     def test_a_chat_survives_its_server(self):
         path = self.path("mortal.sock")

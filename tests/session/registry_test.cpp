@@ -160,6 +160,8 @@ TEST_F(RegistryTest, EachModelHasItsSettings) {
   ASSERT_EQ(listed.size(), 2u);
   EXPECT_EQ(listed[0].expires, now() + minutes(1));
   EXPECT_EQ(listed[1].expires, now() + minutes(7));
+  EXPECT_EQ(listed[0].context_limit, "");
+  EXPECT_EQ(listed[1].context_limit, "its setting ctx = 64");
   ModelSettings shorter{.load = load_options()};
   shorter.load.executor.context = 32;
   models->configure("qwen3", shorter);
