@@ -12,7 +12,7 @@ import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LIMIT = 72  # a subject is shorter
-START = "f31675b875b905c7029d0e71f82c89892dd5f44c"  # some subjects before it are longer, and history stays as it is
+START = "3dbd946cfa57295c2c6f969d518fb93b8c9115eb"  # some subjects up to it are longer, and history stays as it is
 
 
 def git(folder, *arguments):
