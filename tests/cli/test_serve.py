@@ -491,11 +491,15 @@ class Ends(ServeTest):
         server = self.start_server(self.long, "--drain", "0", "--cache-tokens", "64k", "--parallel", "4")
         streams = [self.endless(server) for _ in range(4)]
         readings = [self.read_on(answer) for _, answer in streams]
-        waiting = []  # behind those four; no head was sent to them yet
+        waiting = []  # behind those four
         for _ in range(36):
             connection = server.connect()
             connection.request("POST", TEXT, json.dumps(continued(max_tokens=60000, stream=True)))
             waiting.append(connection)
+        end = time.monotonic() + TIMEOUT
+        while not re.search(rb"^quarrel_requests_waiting\{[^}]*\} 36$", server.request("GET", "/metrics")[2], re.MULTILINE):
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.02)
         code, said = server.stop()
         self.assertEqual(code, 0, said)
         for reading in readings:
@@ -503,6 +507,7 @@ class Ends(ServeTest):
         for connection, _ in streams:
             connection.close()
         for connection in waiting:
+            self.expect_reason(self.read_on(connection.getresponse()))
             connection.close()
 
     def test_a_port_that_is_taken(self):

@@ -508,18 +508,65 @@ class QueuedTokens(KeyTest):
 
 
 class Patience(KeyTest):
-    arguments = ("--parallel", "1", "--patience", "0.5")
-
     def test_waiting_too_long_ends_a_request(self):
+        server = self.start_server(self.make_toy("chat", "endless.gguf", context=65536), "--cache-tokens", "64k", "--parallel",
+                                   "1", "--patience", "0.5", "--drain", "0")
         # The wait for a model counts too: it is there before.
-        self.assertEqual(self.server.request("POST", "/api/models/toy/load")[0], 200)
+        self.assertEqual(server.request("POST", "/api/models/endless/load")[0], 200)
+        bias = {str(token): -100 for token in (258, 2, 0, 1)}  # those that end an answer
+        running = server.connect()
+        self.addCleanup(running.close)
+        running.request("POST", "/v1/completions", json.dumps({"prompt": "Hello", "max_tokens": 60000, "stream": True,
+                                                              "logit_bias": bias}))
+        answer = running.getresponse()
+        self.assertEqual(answer.status, 200)
+        self.assertTrue(answer.readline())
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            running = pool.submit(self.server.request, "POST", CHAT, {**QUESTION, "max_tokens": 100000, "stream": True})
-            time.sleep(0.1)
-            status, _, answer = self.ask(None)
-            if not running.done():
-                self.assertEqual((status, answer["error"]["code"]), (503, "timeout"), answer)
-            self.assertEqual(running.result()[0], 200)
+            reading = pool.submit(answer.read)  # who does not read is cut off
+            status, headers, refused = self.ask(None, server=server)
+            self.assertFalse(reading.done(), "the one before it was at work all the time")
+            self.assertEqual((status, refused["error"]["code"]), (503, "timeout"), refused)
+            self.assertGreaterEqual(int(headers["Retry-After"]), 1)
+            # It has its tokens in time, and nobody ends it; the server does.
+            server.stop()
+            self.assertIn(b"about to end", reading.result(TIMEOUT))
+
+
+class KeyFile(KeyTest):
+    """One key in a file, for the simple case."""
+
+    def serve(self, text, **environment):
+        file = self.path("the-key")
+        with open(file, "w", encoding="utf-8") as key:
+            key.write(text)
+        return self.start_server(self.toy, "--api-key-file", file, **environment)
+
+    def test_it_is_the_key(self):
+        server = self.serve("a key of one's own\r\n")
+        for headers, status in (({}, 401), (bearer("a key of one's own"), 200), (bearer("a key of one's"), 401),
+                                ({"Authorization": "ApiKey a key of one's own"}, 200)):
+            self.assertEqual(server.request("GET", "/v1/models", headers=headers)[0], status, headers)
+        self.assertEqual(self.ask("a key of one's own", server=server)[0], 200)
+        self.assertEqual(self.ask("another", server=server)[0], 401)
+        # It may do everything.
+        self.assertEqual(server.request("POST", "/api/models/toy/load", headers=bearer("a key of one's own"))[0], 200)
+        self.assertEqual(self.get(None, "/healthz", server=server)[0], 200)
+        code, said = server.stop()
+        self.assertEqual(code, 0)
+        self.assertNotIn("one's own", said)
+
+    def test_it_counts_more_than_the_environment_and_beside_the_file_of_keys(self):
+        made = self.key("create", "made")
+        server = self.serve("from the file", QUARREL_API_KEY="from the environment")
+        self.assertEqual([self.get(key, server=server)[0] for key in ("from the file", "from the environment", made)],
+                         [200, 401, 200])
+
+    def test_a_file_without_a_key_opens_nothing(self):
+        empty = self.path("empty-key")
+        with open(empty, "w", encoding="utf-8") as file:
+            file.write("\n")
+        self.refuse(2, ["no key"], "serve", self.toy, "--port", "0", "--api-key-file", empty)
+        self.refuse(1, ["nowhere"], "serve", self.toy, "--port", "0", "--api-key-file", self.path("nowhere"))
 
 
 if __name__ == "__main__":

@@ -776,31 +776,5 @@ class Keys(SocketTest):
             client.answer("a")
 
 
-class End(SocketTest):
-    def test_the_server_ends_with_open_websockets(self):
-        server = self.start_server(*self.models, "--drain", "20")
-        idle, busy = WebSocketClient(server.port), WebSocketClient(server.port)
-        self.addCleanup(idle.cut)
-        self.addCleanup(busy.cut)
-        busy.ask("a", **{**LONG, "max_tokens": 3000})
-        busy.next("inference")
-        server.process.terminate()
-        with self.assertRaises(Closed) as closed:
-            while True:
-                idle.receive()
-        self.assertEqual(closed.exception.code, 1001)
-        busy.ask("b", **BODY)
-        code = None
-        try:
-            while True:
-                message = busy.next("inference", "error")
-                if message["type"] == "error":
-                    code = message["payload"]["code"]
-        except Closed as ended:
-            self.assertEqual(ended.code, 1001)
-        self.assertIn(code, (None, "CONNECTION_LOST"))
-        self.assertEqual(server.stop()[0], 0)
-
-
 if __name__ == "__main__":
     unittest.main()
