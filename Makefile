@@ -112,7 +112,7 @@ bench-flight: with-tests  ## vectors into a store with this client and with pyar
 
 soak: pull with-tests  ## the long tests and the fuzzing campaign
 	@scripts/setup clients generators web
-	@scripts/setup prometheus || echo 'There is no Prometheus to be had: its test is skipped.' >&2
+	@scripts/setup prometheus || echo 'There is no Prometheus to be had: its test is skipped, and the soak fails at its end.' >&2
 	@ninja -C build/release -j $(JOBS) 1>&2
 	@ctest --test-dir build/release --output-on-failure -L '^soak$$' -j 1
 	@scripts/npm run --silent soak
@@ -120,6 +120,8 @@ soak: pull with-tests  ## the long tests and the fuzzing campaign
 	@ninja -C build/asan-ubsan -j $(JOBS) fuzz_requests_test 1>&2
 	@QUARREL_FUZZ_CASES=1000000 build/asan-ubsan/fuzz_requests_test --gtest_brief=1
 	@[ ! -x scripts/fuzz ] || scripts/fuzz
+	@[ -n "$$PROMETHEUS" ] || command -v prometheus > /dev/null || [ -x .prometheus/usr/bin/prometheus ] || { \
+	  echo 'error: all the rest passed, but no Prometheus has scraped the server: `scripts/setup prometheus` gets one' >&2; exit 1; }
 
 format: setup-format  ## lays out the C++ sources
 	@$(SOURCES) | xargs -0 -r clang-format-19 -i
