@@ -176,6 +176,19 @@ test("phones, upright and on their side: nothing is wider than the screen, targe
   }
 });
 
+test("a phone's sidebar: version and links stay within its padding, each with room for a finger", async ({ browser, fake }) => {
+  const context = await browser.newContext({ viewport: { width: 320, height: 640 }, hasTouch: true, isMobile: true, reducedMotion: "reduce" });
+  const page = await context.newPage();
+  await page.goto(fake.url);
+  await page.getByRole("button", { name: "Conversations", exact: true }).tap();
+  const side = await page.locator(".side__foot").boundingBox();
+  const last = await page.locator(".side__links .link").boundingBox();
+  if (side === null || last === null) throw new Error("the sidebar is not open");
+  expect(last.x + last.width).toBeLessThanOrEqual(side.x + side.width - 12);
+  for (const link of await page.locator(".side__links a, .side__links .link").all()) expect((await link.boundingBox())?.width).toBeGreaterThanOrEqual(44);
+  await context.close();
+});
+
 test("a keyboard that lies over the page: the composer stays above it", async ({ browser, fake }) => {
   const context = await browser.newContext({ viewport: { width: 320, height: 640 }, hasTouch: true, isMobile: true });
   const page = await context.newPage();
