@@ -29,12 +29,17 @@ test("each state is seen, and the dot pulses while the page connects, and only t
   expect(new Set(seen)).toEqual(new Set(["connecting 1", "connected 0", "generating 0", "disconnected 0"]));
 });
 
-test("a connection that is lost at every tenth token loses and doubles nothing", async ({ chat, fake }) => {
+test("a connection that is lost at every tenth token loses and doubles nothing", async ({ chat, fake, page }) => {
   fake.answers = [{ tokens: words(text), gap: 3, cutEvery: 10 }];
+  let connections = 0;
+  page.on("websocket", () => { connections += 1; });
   await chat.open();
   const answer = await chat.converse("Go");
   await expect(answer).toHaveText(text);
   await expect(chat.answers.last()).toContainText("120 written");
+  expect(fake.cuts).toBe(12); // each while the page was reading, the last between the last token and the end
+  expect(connections).toBeGreaterThan(12);
+  expect(fake.asked).toHaveLength(1);
 });
 
 test("the answer goes on by itself when the server is back", async ({ chat, fake, page }) => {
@@ -88,15 +93,17 @@ test("a prompt too big for the server's messages ends nothing else", async ({ ch
   await expect(await chat.converse("Hi")).toHaveText("Hello.");
 });
 
-test("without WebSockets answers come by server-sent events, and survive a cut", async ({ chat, fake, page }) => {
+test("without WebSockets answers come by server-sent events, and survive a cut at every tenth token", async ({ chat, fake, page }) => {
   fake.withoutSockets = true;
-  fake.answers = [{ tokens: words(text), gap: 2, cutEvery: 50 }];
+  fake.answers = [{ tokens: words(text), gap: 3, cutEvery: 10 }];
   await page.goto(chat.url);
   await chat.field.fill("Go");
   await chat.field.press("Enter");
   await expect(chat.answers.last().locator(".prose")).toHaveText(text, { timeout: 30_000 });
-  expect(fake.paths.filter((path) => path === "/api/stream").length).toBeGreaterThan(1); // asked once, then taken up
   await expect(chat.answers.last()).toContainText("120 written");
+  expect(fake.cuts).toBe(12);
+  expect(fake.asked).toHaveLength(1); // then taken up
+  expect(fake.paths.filter((path) => path === "/api/stream").length).toBe(13);
 });
 
 test("a page that is loaded again takes the running answer up", async ({ chat, fake, page }) => {

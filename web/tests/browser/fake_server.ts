@@ -22,8 +22,10 @@ export interface Answer {
   error?: { code: string; message: string; reason?: string; retry_after?: number };
   /** What the last event tells of a question with `retrieval`. */
   sources?: readonly unknown[];
-  /** The connection is cut after every so many tokens. */
+  /** The connection is cut after every so many tokens, and the next one waits until somebody listens again. */
   cutEvery?: number;
+  /** Filled in: when each token was written, in milliseconds of the machine's clock. */
+  times?: number[];
 }
 
 export interface FakeModel {
@@ -46,6 +48,8 @@ interface Running {
   over: boolean;
   stopped: boolean;
   told: ((event: number) => void) | null;
+  /** Whether a connection that is open carries it. */
+  isHeard: () => boolean;
 }
 
 const types: Record<string, string> = { ".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml" };
@@ -74,6 +78,8 @@ export class FakeServer {
   broadcastTime = 5;
   /** Milliseconds that a model takes to load. */
   loadTime = 300;
+  /** How often `cutEvery` has cut an answer that was being heard. */
+  cuts = 0;
   /** WebSockets are refused: the page has to take server-sent events. */
   withoutSockets = false;
   url = "";
@@ -85,6 +91,7 @@ export class FakeServer {
   private readonly root: string;
   private made = 0;
   private down = false;
+  private ended = false;
   port = 0;
 
   constructor(root: string) {
@@ -140,6 +147,7 @@ export class FakeServer {
   }
 
   async stop(): Promise<void> {
+    this.ended = true;
     this.cut();
     this.server.closeAllConnections();
     await new Promise((done) => this.server.close(done));
@@ -201,7 +209,7 @@ export class FakeServer {
     this.asked.push(body);
     const answer = (this.answers.length > 1 ? this.answers.shift() : this.answers[0]) ?? { tokens: [] };
     this.made += 1;
-    const running: Running = { id: `${this.made}`.padStart(32, "f"), answer, events: [], over: false, stopped: false, told: null };
+    const running: Running = { id: `${this.made}`.padStart(32, "f"), answer, events: [], over: false, stopped: false, told: null, isHeard: () => false };
     this.running.set(running.id, running);
     void this.write(running);
     return running;
@@ -223,16 +231,25 @@ export class FakeServer {
       }
       written += 1;
       const seconds = (performance.now() - started) / 1000;
+      answer.times?.push(performance.timeOrigin + performance.now());
       this.add(running, { token, token_id: written, stream: true, complete: false, tokens_per_sec: seconds > 0 ? Math.round(written / seconds * 100) / 100 : 0 });
-      if (answer.cutEvery && written % answer.cutEvery === 0) {
-        this.cut();
-        await pause(1);
-      }
+      if (answer.cutEvery && written % answer.cutEvery === 0) await this.cutAnswer(running);
     }
     const seconds = Math.max(0.001, (performance.now() - started) / 1000);
     running.over = true;
     if (answer.error && !running.stopped) this.add(running, { error: answer.error });
     else this.add(running, { token: "", token_id: -1, stream: true, complete: true, tokens_per_sec: written / seconds, finish_reason: running.stopped ? "cancelled" : answer.finish ?? "stop", tokens_generated: written, prompt_tokens: answer.promptTokens ?? 31, ...(answer.sources === undefined ? {} : { sources: answer.sources }) });
+  }
+
+  private async cutAnswer(running: Running): Promise<void> {
+    await this.heard(running);
+    if (running.isHeard()) this.cuts += 1;
+    this.cut();
+    await this.heard(running);
+  }
+
+  private async heard(running: Running): Promise<void> {
+    while (!running.isHeard() && !running.stopped && !this.ended) await pause(2);
   }
 
   private add(running: Running, payload: unknown): void {
@@ -284,6 +301,7 @@ export class FakeServer {
       }
     };
     running.told = flush;
+    running.isHeard = () => socket.readyState === socket.OPEN;
     flush();
   }
 
@@ -317,6 +335,7 @@ export class FakeServer {
       if (!running.over && running.told === flush) running.stopped = place !== undefined || body.includes('"resume":true') ? running.stopped : true;
     });
     running.told = flush;
+    running.isHeard = () => !response.destroyed;
     flush();
   }
 }

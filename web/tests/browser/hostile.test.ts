@@ -20,33 +20,81 @@ async function watch(page: Page, url: string): Promise<string[]> {
     if (frame !== page.mainFrame() || !frame.url().startsWith(url)) wrong.push(`went to ${frame.url()}`);
   });
   await page.exposeFunction("pwned", () => wrong.push("ran"));
+  await page.addInitScript(lookOut);
   return wrong;
 }
 
-/** Nothing in the document that could run, fetch or take the page over. */
-function dangerous(page: Page): Promise<string[]> {
-  return page.evaluate(() => {
-    const found: string[] = [];
-    for (const node of document.querySelectorAll("body *")) {
-      if (/^(script|iframe|object|embed|link|meta|base|style|img|video|audio|source|picture|form|math|portal|frame)$/i.test(node.tagName) && !node.matches(".composer, .form")) found.push(node.tagName);
-      for (const { name, value } of node.attributes) {
-        if (/^on/i.test(name) || (/^(href|src|action|xlink:href|formaction)$/i.test(name) && /^\s*(javascript|data|vbscript):/i.test(value))) found.push(`${node.tagName} ${name}=${value}`);
-      }
-      if (node.matches("a[href^='http']") && !/noopener/.test(node.getAttribute("rel") ?? "")) found.push(`link without noopener: ${node.getAttribute("href") ?? ""}`);
+/** Keeps everything in the page's body that could run, fetch or take the page over, however short it is there. */
+function lookOut(): void {
+  const kept = globalThis as unknown as { dangers: string[] };
+  kept.dangers = [];
+  const look = (node: Element): void => {
+    if (node.closest("body") === null) return;
+    if (/^(script|iframe|object|embed|link|meta|base|style|img|video|audio|source|picture|form|math|portal|frame)$/i.test(node.tagName) && !node.matches(".composer, .form")) kept.dangers.push(node.tagName);
+    for (const { name, value } of node.attributes) {
+      if (/^on/i.test(name) || (/^(href|src|action|xlink:href|formaction)$/i.test(name) && /^\s*(javascript|data|vbscript):/i.test(value))) kept.dangers.push(`${node.tagName} ${name}=${value}`);
     }
-    return found;
-  });
+    if (node.matches("a[href^='http']") && !/noopener/.test(node.getAttribute("rel") ?? "")) kept.dangers.push(`link without noopener: ${node.getAttribute("href") ?? ""}`);
+  };
+  const lookAt = (node: Node): void => {
+    if (!(node instanceof Element)) return;
+    look(node);
+    node.querySelectorAll("*").forEach(look);
+  };
+  new MutationObserver((changes) => {
+    for (const change of changes) {
+      if (change.type === "attributes" && change.target instanceof Element) look(change.target);
+      else change.addedNodes.forEach(lookAt);
+    }
+  }).observe(document, { subtree: true, childList: true, attributes: true });
+}
+
+function dangerous(page: Page): Promise<string[]> {
+  return page.evaluate(() => (globalThis as unknown as { dangers: string[] }).dangers);
+}
+
+async function importFile(page: Page, conversations: readonly unknown[]): Promise<void> {
+  const [chooser] = await Promise.all([page.waitForEvent("filechooser"), (async (): Promise<void> => {
+    await page.getByRole("button", { name: "All conversations" }).click();
+    await page.getByRole("menuitem", { name: "Import" }).click();
+  })()]);
+  await chooser.setFiles({ name: "hostile.json", mimeType: "application/json", buffer: Buffer.from(JSON.stringify({ format: "quarrel-conversations", version: 1, exportedAt: "", conversations })) });
 }
 
 test("there are 200 hostile texts", () => {
   expect(new Set(corpus).size).toBeGreaterThanOrEqual(200);
 });
 
+test("what is dangerous is found, if it is there for a moment", async ({ chat, fake, page }) => {
+  await watch(page, fake.url);
+  await chat.open();
+  await page.evaluate(() => {
+    const link = document.createElement("a");
+    document.body.append(link, document.createElement("iframe"));
+    link.setAttribute("href", "javascript:x");
+    setTimeout(() => { link.remove(); document.querySelector("iframe")?.remove(); });
+  });
+  await expect.poll(() => dangerous(page)).toEqual(["A href=javascript:x", "IFRAME", "A href=javascript:x"]); // added with it, and changed
+});
+
 for (let part = 0; part < 4; part += 1) {
-  test(`as answers, part ${part + 1}`, async ({ chat, fake, page }) => {
+  test(`each alone as an answer, part ${part + 1}`, async ({ chat, fake, page }) => {
     const wrong = await watch(page, fake.url);
     await chat.open();
-    // Several to an answer, and in pieces, so that half of a tag is rendered too.
+    // In pieces, so that half of a tag is rendered too.
+    const own = corpus.filter((_, at) => at % 4 === part);
+    fake.answers = own.map((text) => ({ tokens: text.match(/[^]{1,7}/g) ?? [], gap: 0.2 }));
+    for (const text of own) {
+      await chat.converse("Go");
+      const shown = await chat.answers.last().textContent() ?? "";
+      expect([text, await dangerous(page), wrong, /\d written/.test(shown)]).toEqual([text, [], [], true]);
+    }
+    expect(fake.asked).toHaveLength(own.length);
+  });
+
+  test(`ten to an answer, part ${part + 1}`, async ({ chat, fake, page }) => {
+    const wrong = await watch(page, fake.url);
+    await chat.open();
     const own = corpus.filter((_, at) => at % 4 === part);
     for (let at = 0; at < own.length; at += 10) {
       const text = own.slice(at, at + 10).join("\n\n");
@@ -59,36 +107,60 @@ for (let part = 0; part < 4; part += 1) {
   });
 }
 
-test("each alone, as the messages of an import, titles too", async ({ chat, fake, page }) => {
+test("as conversations of an import: title, model, settings, question, answer and its error", async ({ chat, fake, page }) => {
+  test.setTimeout(120_000);
   const wrong = await watch(page, fake.url);
+  const one = fake.models[0];
+  if (one === undefined) throw new Error("no model");
+  fake.models = corpus.map((text) => ({ ...one, name: text }));
   await chat.open();
   const now = Date.now();
-  const message = (id: string, parentId: string | null, role: string, text: string): unknown => ({ id, parentId, role, createdAt: now, text, state: "complete", model: text.slice(0, 100), settings: null, finishReason: "stop", error: { code: "INFERENCE_ERROR", message: text, retryAfter: null }, statistics: null });
-  const conversations = [0, 1].map((half) => {
-    const texts = corpus.filter((_, at) => at % 2 === half);
-    return { id: `hostile-${half}`, createdAt: now, updatedAt: now, title: texts[0], titleIsOwn: true, model: texts[1], settings: { systemPrompt: texts[2] }, selected: {}, messages: texts.map((text, at) => message(`m${half}-${at}`, at === 0 ? null : `m${half}-${at - 1}`, at % 2 === 0 ? "user" : "assistant", text)) };
-  });
-  const [chooser] = await Promise.all([page.waitForEvent("filechooser"), (async (): Promise<void> => {
-    await page.getByRole("button", { name: "All conversations" }).click();
-    await page.getByRole("menuitem", { name: "Import" }).click();
-  })()]);
-  await chooser.setFiles({ name: "hostile.json", mimeType: "application/json", buffer: Buffer.from(JSON.stringify({ format: "quarrel-conversations", version: 1, exportedAt: "", conversations })) });
-  await expect(page.locator(".room")).toHaveCount(2);
-  for (let half = 0; half < 2; half += 1) {
-    await page.locator(".room__open").nth(half).click();
-    await expect(page.locator(".message").first()).toBeVisible();
-    const thread = page.locator(".thread");
-    await thread.evaluate((node) => { node.scrollTop = 0; });
-    for (let at = 0; at < 60; at += 1) {
-      await page.waitForTimeout(30);
-      expect(await dangerous(page)).toEqual([]);
-      const ended = await thread.evaluate((node) => {
-        node.scrollTop += 1500;
-        return node.scrollTop + node.clientHeight >= node.scrollHeight - 2;
+  await importFile(page, corpus.map((text, at) => {
+    const message = (role: string, more: Record<string, unknown>): unknown => ({ id: `${role}-${at}`, role, createdAt: now, text, state: "complete", model: text, settings: null, finishReason: "stop", error: null, statistics: null, ...more });
+    return {
+      id: `hostile-${at}`, createdAt: now, updatedAt: now - at, title: text, titleIsOwn: true, model: text, settings: { systemPrompt: text, stop: [text] }, selected: {},
+      messages: [message("user", { parentId: null }), message("assistant", { parentId: `user-${at}` }), message("user", { id: `next-${at}`, parentId: `assistant-${at}` }), message("assistant", { id: `failed-${at}`, parentId: `next-${at}`, state: "failed", error: { code: text, message: text, retryAfter: null } })],
+    };
+  }));
+  const rooms = page.locator(".room__open");
+  await expect(rooms).toHaveCount(corpus.length);
+  expect(await rooms.locator(".room__title").allTextContents()).toEqual(corpus);
+  // Each is opened, and all of it is seen.
+  const seen = await page.evaluate(async () => {
+    const answers = new Set<string>();
+    const told: { model: string; question: string; error: string }[] = [];
+    const until = async (holds: () => boolean): Promise<void> => {
+      for (let frame = 0; frame < 300 && !holds(); frame += 1) {
+        await new Promise(requestAnimationFrame);
+        for (const each of document.querySelectorAll<HTMLElement>(".message--model:has(.prose)")) answers.add(each.dataset["message"] ?? "");
+      }
+    };
+    const last = (): HTMLElement | undefined => [...document.querySelectorAll<HTMLElement>(".message--model")].at(-1);
+    let before: string | undefined;
+    for (let at = 0; at < document.querySelectorAll(".room__open").length; at += 1) {
+      document.querySelectorAll<HTMLElement>(".room__open")[at]?.click();
+      await until(() => last() !== undefined && last()?.dataset["message"] !== before);
+      before = last()?.dataset["message"];
+      const error = last()?.querySelector(".message__notice")?.textContent ?? "";
+      const thread = document.querySelector(".thread");
+      thread?.dispatchEvent(new WheelEvent("wheel", { deltaY: -1 })); // the reader's hand: the end is not followed
+      await until(() => {
+        thread?.scrollBy(0, -400); // what is far from the view is not in the document
+        return thread?.scrollTop === 0;
       });
-      if (ended) break;
+      await until(() => answers.size === 2 * at + 2 && document.querySelector(".message--user") !== null);
+      told.push({ model: document.querySelector(".picker__name")?.textContent ?? "", question: document.querySelector(".message--user .message__text")?.textContent ?? "", error });
     }
-  }
+    return { told, answers: answers.size };
+  });
+  expect(seen.answers).toBe(2 * corpus.length);
+  expect(seen.told.map(({ question }) => question)).toEqual(corpus);
+  expect(seen.told.map(({ model }) => model)).toEqual(corpus);
+  expect(seen.told.map(({ error }, at) => error.includes(corpus[at] ?? "?"))).toEqual(corpus.map(() => true));
+  expect(await dangerous(page)).toEqual([]);
+  await page.getByRole("searchbox").fill("pwned");
+  await expect(page.locator(".room__found mark").first()).toBeVisible();
+  expect(await dangerous(page)).toEqual([]);
   expect(wrong).toEqual([]);
 });
 
@@ -115,11 +187,7 @@ test("as texts, names and metadata of sources, from the server and from an impor
   const now = Date.now();
   const message = (id: string, parentId: string | null, role: string, kept: unknown): unknown => ({ id, parentId, role, createdAt: now, text: "x", state: "complete", settings: null, sources: kept });
   const conversation = { id: "hostile-sources", createdAt: now, updatedAt: now, title: "Imported", settings: {}, selected: {}, messages: [message("a", null, "user", "no list"), message("b", "a", "assistant", [null, 7, ...sources.slice(0, 60)])] };
-  const [chooser] = await Promise.all([page.waitForEvent("filechooser"), (async (): Promise<void> => {
-    await page.getByRole("button", { name: "All conversations" }).click();
-    await page.getByRole("menuitem", { name: "Import" }).click();
-  })()]);
-  await chooser.setFiles({ name: "hostile.json", mimeType: "application/json", buffer: Buffer.from(JSON.stringify({ format: "quarrel-conversations", version: 1, exportedAt: "", conversations: [conversation] })) });
+  await importFile(page, [conversation]);
   await page.locator(".room__open").filter({ hasText: "Imported" }).click();
   await look(corpus.slice(0, 60));
   expect(wrong).toEqual([]);
@@ -133,6 +201,7 @@ test("as names of models", async ({ fake, page }) => {
   await page.goto(fake.url);
   await page.getByRole("button", { name: /^Model/ }).click();
   await expect(page.locator(".models .model")).toHaveCount(corpus.length);
+  expect(await page.locator(".models .model__name").allTextContents()).toEqual(corpus);
   expect(await dangerous(page)).toEqual([]);
   await page.goto(`${fake.url}/status`);
   await expect(page.locator(".list .model")).toHaveCount(corpus.length);

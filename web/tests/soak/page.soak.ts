@@ -2,9 +2,9 @@
 import type { CDPSession, Page } from "@playwright/test";
 import { Chat, expect, startServer, test, words } from "../browser/harness.ts";
 import { longConversation, markdownAnswer } from "../browser/samples.ts";
+import type { Answer, FakeServer } from "../browser/fake_server.ts";
 
-async function openLong(chat: Chat, page: Page): Promise<void> {
-  await chat.open();
+async function openLong(page: Page): Promise<void> {
   const [chooser] = await Promise.all([page.waitForEvent("filechooser"), (async (): Promise<void> => {
     await page.getByRole("button", { name: "All conversations" }).click();
     await page.getByRole("menuitem", { name: "Import" }).click();
@@ -14,9 +14,17 @@ async function openLong(chat: Chat, page: Page): Promise<void> {
   await expect(page.locator(".message").last()).toBeVisible();
 }
 
+function elements(page: Page): Promise<number> {
+  return page.evaluate(() => document.querySelectorAll("*").length);
+}
+
 test("1000 messages: few are in the document, typing and scrolling stay quick", async ({ chat, page }) => {
-  await openLong(chat, page);
+  const session = await page.context().newCDPSession(page);
+  await chat.open();
+  const empty = await elements(page);
+  await openLong(page);
   expect(await page.locator(".message").count()).toBeLessThan(20);
+  const atOpening = await elements(page);
 
   // Typing: from the key to the frame that shows it.
   await chat.field.focus();
@@ -36,6 +44,8 @@ test("1000 messages: few are in the document, typing and scrolling stay quick", 
     let longest = 0;
     let blank = 0;
     let most = 0;
+    let nodes = 0;
+    let steps = 0;
     let last = performance.now();
     while (thread.scrollTop > 0) {
       thread.scrollTop -= 700;
@@ -43,85 +53,148 @@ test("1000 messages: few are in the document, typing and scrolling stay quick", 
       const now = performance.now();
       longest = Math.max(longest, now - last);
       last = now;
+      steps += 1;
+      nodes = Math.max(nodes, document.querySelectorAll("*").length);
       most = Math.max(most, document.querySelectorAll(".message").length);
       const box = thread.getBoundingClientRect();
       if (document.elementFromPoint(box.left + box.width / 2, box.top + box.height / 2)?.closest(".message, .thread__column") === null) blank += 1;
     }
-    return { longest, blank, most };
+    return { longest, blank, most, nodes, steps };
   });
   await expect(page.locator(".message").first()).toContainText("Question 0");
-  console.log(`typing ${typing.toFixed(0)} ms at most, longest frame ${frames.longest.toFixed(0)} ms, ${frames.most} messages at most in the document`);
+  // Those that have left the document are let go.
+  await session.send("HeapProfiler.collectGarbage");
+  const { nodes: held } = await session.send("Memory.getDOMCounters");
+  console.log(`typing: ${delays.length} keys, ${typing.toFixed(0)} ms at most; scrolling: ${frames.steps} frames, ${frames.longest.toFixed(0)} ms the longest; of 1000 messages ${frames.most} at most in the document`);
+  console.log(`elements in the document: ${empty} without a conversation, ${atOpening} with 1000 messages, ${frames.nodes} at most while scrolling; ${held} nodes in memory after it`);
+  expect(delays.length).toBe("How quickly does this come?".length);
   expect(typing).toBeLessThan(50);
   expect(frames.longest).toBeLessThan(100);
   expect(frames.blank).toBe(0);
   expect(frames.most).toBeLessThan(40);
+  expect(frames.nodes).toBeLessThan(3000); // all of them would be 80 000
+  expect(held).toBeLessThan(20_000);
 });
 
-test("500 tokens a second are shown as they come, at most 100 ms behind", async ({ chat, fake, page }) => {
-  // Each token says when it was made, by a clock that both sides share.
-  await chat.open();
-  const tokens = Array.from({ length: 2500 }, (_, at) => (at % 40 === 39 ? "\n\n" : `t${at} `));
-  fake.answers = [{ tokens, gap: 2 }];
+/** By how many milliseconds the page's clock is ahead of this process's. */
+async function clockOffset(page: Page): Promise<number> {
+  let best = { took: Infinity, offset: 0 };
+  for (let at = 0; at < 20; at += 1) {
+    const before = performance.timeOrigin + performance.now();
+    const there = await page.evaluate(() => performance.timeOrigin + performance.now());
+    const after = performance.timeOrigin + performance.now();
+    if (after - before < best.took) best = { took: after - before, offset: there - (before + after) / 2 };
+  }
+  expect(best.took).toBeLessThan(20); // so exact is the offset, twice
+  return best.offset;
+}
+
+/** How long after it was written by the server each token was painted. */
+async function behind(chat: Chat, fake: FakeServer, page: Page, count: number): Promise<{ delays: number[]; rate: number }> {
+  const times: number[] = [];
+  const answer: Answer = { tokens: Array.from({ length: count }, (_, at) => (at % 40 === 39 ? "\n\n" : `t${at} `)), gap: 2, times };
+  fake.answers = [answer];
+  const offset = await clockOffset(page);
   await page.evaluate(() => {
-    const state = globalThis as unknown as { arrivals: Map<number, number>; behind: number[] };
-    state.arrivals = new Map();
-    state.behind = [];
-    // eslint-disable-next-line @typescript-eslint/unbound-method -- called with `this` below
-    const own = Object.getOwnPropertyDescriptor(MessageEvent.prototype, "data")?.get;
-    Object.defineProperty(MessageEvent.prototype, "data", { get(this: MessageEvent) {
-      const text: unknown = own?.call(this);
-      const found = typeof text === "string" ? /"token":"t(\d+) "/.exec(text) : null;
-      if (found && !state.arrivals.has(Number(found[1]))) state.arrivals.set(Number(found[1]), performance.now());
-      return text;
-    } });
+    const state = globalThis as unknown as { painted: [number, number][] };
+    state.painted = [];
     let shown = -1;
+    const channel = new MessageChannel();
+    channel.port1.onmessage = ({ data }: MessageEvent<number>) => state.painted.push([data, performance.timeOrigin + performance.now()]);
     const look = (): void => {
-      const all = document.querySelector(".message:last-of-type .prose")?.lastElementChild?.textContent ?? "";
+      const all = [...document.querySelectorAll(".message--model")].at(-1)?.querySelector(".prose")?.lastElementChild?.textContent ?? "";
       const newest = Number(/t(\d+) ?$/.exec(all.trimEnd())?.[1] ?? -1);
-      for (let at = shown + 1; at <= newest; at += 1) {
-        const came = state.arrivals.get(at);
-        if (came !== undefined) state.behind.push(performance.now() - came);
-      }
+      if (newest > shown) channel.port2.postMessage(newest); // it is heard when the frame is painted
       shown = Math.max(shown, newest);
       requestAnimationFrame(look);
     };
     requestAnimationFrame(look);
   });
-  await chat.converse("Go");
-  const behind = await page.evaluate(() => (globalThis as unknown as { behind: number[] }).behind);
-  const most = Math.max(...behind);
-  console.log(`${behind.length} tokens seen, ${most.toFixed(0)} ms behind at most, ${(behind.reduce((sum, value) => sum + value, 0) / behind.length).toFixed(0)} ms on average`);
-  expect(behind.length).toBeGreaterThan(2000);
+  await chat.ask("Go");
+  await expect.poll(() => times.length, { timeout: 30_000 }).toBe(count); // looking at the page would take its time
+  await expect(chat.send).toBeVisible();
+  const painted = await page.evaluate(() => (globalThis as unknown as { painted: [number, number][] }).painted);
+  const delays: number[] = [];
+  let next = 0;
+  for (const [newest, at] of painted) {
+    for (; next <= newest; next += 1) if (next % 40 !== 39) delays.push(at - offset - (times[next] ?? Number.NaN));
+  }
+  expect(delays.length).toBe(count - Math.floor(count / 40)); // all of them were seen
+  return { delays, rate: (count - 1) / ((times.at(-1) ?? 0) - (times[0] ?? 0)) * 1000 };
+}
+
+test("500 tokens a second are shown as they come, at most 100 ms behind the server", async ({ chat, fake, page }) => {
+  await chat.open();
+  const { delays, rate } = await behind(chat, fake, page, 2600);
+  const sorted = delays.toSorted((a, b) => a - b);
+  const most = sorted.at(-1) ?? Infinity;
+  console.log(`${delays.length} tokens at ${rate.toFixed(0)} a second: ${most.toFixed(0)} ms behind at most, ${(sorted[Math.floor(sorted.length / 2)] ?? 0).toFixed(0)} ms in the middle`);
+  expect(rate).toBeGreaterThan(480);
+  expect(sorted[0]).toBeGreaterThan(-15); // the clocks agree
   expect(most).toBeLessThan(100);
 });
 
-async function heap(session: CDPSession): Promise<number> {
-  await session.send("HeapProfiler.collectGarbage");
-  const { metrics } = await session.send("Performance.getMetrics");
-  return metrics.find(({ name }) => name === "JSHeapUsedSize")?.value ?? 0;
+test("a page that is busy with something else is seen to be behind", async ({ chat, fake, page }) => {
+  await chat.open();
+  await page.evaluate(() => setTimeout(() => {
+    const end = performance.now() + 400;
+    while (performance.now() < end);
+  }, 500));
+  const { delays } = await behind(chat, fake, page, 500);
+  expect(Math.max(...delays)).toBeGreaterThan(300);
+});
+
+interface Memory {
+  heap: number;
+  nodes: number;
 }
 
-test("memory is steady over 10000 tokens", async ({ chat, fake, page }) => {
+async function memory(session: CDPSession): Promise<Memory> {
+  await session.send("HeapProfiler.collectGarbage");
+  const { metrics } = await session.send("Performance.getMetrics");
+  const { nodes } = await session.send("Memory.getDOMCounters");
+  return { heap: metrics.find(({ name }) => name === "JSHeapUsedSize")?.value ?? 0, nodes };
+}
+
+const inMegabytes = (all: readonly Memory[]): string => all.map(({ heap }) => (heap / 1e6).toFixed(1)).join(" ");
+
+test("memory is steady over an answer of 10000 tokens, and over three", async ({ chat, fake, page }) => {
   const session = await page.context().newCDPSession(page);
   await session.send("Performance.enable");
   await chat.open();
-  fake.answers = [{ tokens: words(markdownAnswer.repeat(8)).slice(0, 1000), gap: 1 }];
-  const sizes: number[] = [];
-  for (let at = 0; at < 10; at += 1) {
-    await chat.converse("Go");
+  const text = markdownAnswer.repeat(200);
+  const tokens = words(text).slice(0, 10_000);
+  expect(tokens).toHaveLength(10_000);
+  const before = await memory(session);
+  const after: Memory[] = [];
+  const during: Memory[] = [];
+  for (let at = 0; at < 3; at += 1) {
+    const times: number[] = [];
+    fake.answers = [{ tokens, gap: 2, times }];
+    await chat.ask("Go");
+    for (let thousand = 1; thousand < 10; thousand += 1) {
+      await expect.poll(() => times.length, { timeout: 30_000, intervals: [20] }).toBeGreaterThan(thousand * 1000);
+      if (at === 2) during.push(await memory(session));
+    }
+    await expect(chat.answers.last()).toContainText("10,000 written", { timeout: 30_000 });
     await page.keyboard.press("Control+Shift+O");
-    sizes.push(await heap(session));
+    await expect(chat.answers).toHaveCount(0);
+    after.push(await memory(session));
   }
-  console.log(`heap in MB: ${sizes.map((size) => (size / 1e6).toFixed(1)).join(" ")}`);
-  const growth = (sizes.at(-1) ?? 0) - (sizes[2] ?? 0);
-  expect(growth).toBeLessThan(3e6);
+  console.log(`heap in MB: ${inMegabytes([before])} before; ${inMegabytes(during)} within an answer, at every thousand tokens; ${inMegabytes(after)} after each answer of 10000`);
+  console.log(`nodes: ${before.nodes} before; ${during.map(({ nodes }) => nodes).join(" ")} within; ${after.map(({ nodes }) => nodes).join(" ")} after`);
+  const [first, last] = [after[0], after.at(-1)];
+  if (first === undefined || last === undefined) throw new Error("nothing was measured");
+  expect((last.heap - first.heap) / 2).toBeLessThan(1e6); // texts are kept in the page, some 65 kB each
+  expect(last.nodes - first.nodes).toBeLessThan(500);
+  expect((during.at(-1)?.heap ?? Infinity) - (during[0]?.heap ?? 0)).toBeLessThan(8e6); // the answer's own elements
 });
 
 test("the first paint comes under 300 ms from the server", async ({ page }) => {
   const server = await startServer(["default"]);
   await page.goto(server.url); // the browser itself is warm; the page is not cached
   const times: number[] = [];
-  for (let at = 0; at < 3; at += 1) {
+  for (let at = 0; at < 9; at += 1) {
     const session = await page.context().newCDPSession(page);
     await session.send("Network.clearBrowserCache");
     await page.goto("about:blank");
@@ -130,6 +203,7 @@ test("the first paint comes under 300 ms from the server", async ({ page }) => {
     times.push(await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? Infinity));
   }
   await server.end();
-  console.log(`first paint in ms: ${times.map((time) => time.toFixed(0)).join(" ")}`);
-  expect(Math.min(...times)).toBeLessThan(300);
+  const sorted = times.toSorted((a, b) => a - b);
+  console.log(`first paint in ms: ${times.map((time) => time.toFixed(0)).join(" ")}; ${(sorted[4] ?? Infinity).toFixed(0)} in the middle, ${(sorted[8] ?? Infinity).toFixed(0)} the slowest`);
+  expect(sorted[4] ?? Infinity).toBeLessThan(300);
 });
