@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace quarrel::load {
 namespace {
@@ -15,6 +16,20 @@ std::string milliseconds(const Percentiles& p) {
 }
 
 nlohmann::ordered_json json_of(const Percentiles& p) { return {{"p50", p.p50}, {"p95", p.p95}, {"p99", p.p99}}; }
+
+// How many answers were between their first piece and their end at the same time.
+std::size_t most_at_once(std::span<const Outcome> outcomes) {
+  std::vector<std::pair<double, int>> changes;  // of those that end when others begin, the ends come first
+  for (const Outcome& outcome : outcomes) {
+    if (!outcome.whole || outcome.first == 0.0) continue;
+    changes.emplace_back(outcome.begun + outcome.first, 1);
+    changes.emplace_back(outcome.begun + outcome.total, -1);
+  }
+  std::ranges::sort(changes);
+  std::ptrdiff_t now = 0, most = 0;
+  for (const auto& change : changes) most = std::max(most, now += change.second);
+  return static_cast<std::size_t>(most);
+}
 
 }  // namespace
 
@@ -51,6 +66,7 @@ Summary summarize(std::span<const Outcome> outcomes, double seconds) {
       summary.first_error = fmt::format("status {}: {}", outcome.status, outcome.error.substr(0, 300));
     }
   }
+  summary.streaming_at_once = most_at_once(outcomes);
   summary.first = percentiles(std::move(firsts));
   summary.gap = percentiles(std::move(gaps));
   summary.total = percentiles(std::move(totals));
@@ -67,6 +83,7 @@ std::string text_of(const Summary& summary) {
     text += fmt::format("compared     {} answers differ from those given alone\n", summary.differing);
   text += fmt::format("tokens/s     {:.1f} in {:.1f} s, prompts of {:.0f} tokens\n", summary.tokens_per_second,
                       summary.seconds, summary.prompt_tokens);
+  text += fmt::format("at once      {} streams at most\n", summary.streaming_at_once);
   text += fmt::format("first token  {} (p50 / p95 / p99)\n", milliseconds(summary.first));
   text += fmt::format("gap          {}\n", milliseconds(summary.gap));
   text += fmt::format("whole        {}\n", milliseconds(summary.total));
@@ -94,6 +111,7 @@ nlohmann::ordered_json json_of(const Summary& summary) {
           {"failed", summary.failed},
           {"first_error", summary.first_error},
           {"differing", summary.compared ? nlohmann::ordered_json(summary.differing) : nlohmann::ordered_json()},
+          {"streaming_at_once", summary.streaming_at_once},
           {"seconds", summary.seconds},
           {"tokens", summary.tokens},
           {"tokens_per_second", summary.tokens_per_second},

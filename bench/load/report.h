@@ -19,6 +19,7 @@ Percentiles percentiles(std::vector<double> values);
 struct Summary {
   std::size_t asked = 0, answered = 0, refused = 0, honest = 0, failed = 0;  // honest: refusals with Retry-After
   std::size_t differing = 0;                                                 // answers that are not what they are alone
+  std::size_t streaming_at_once = 0;  // at most: answers of which some had come, and not all
   bool compared = false;
   double seconds = 0.0;
   std::uint64_t tokens = 0;                      // of answers that came whole

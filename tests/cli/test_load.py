@@ -27,7 +27,18 @@ class Load(ServeTest):
         self.assertGreater(run["tokens_per_second"], 0)
         self.assertLessEqual(run["first_token"]["p50"], run["first_token"]["p99"])
         self.assertGreater(run["resident_most"], 0)
+        self.assertTrue(1 <= run["streaming_at_once"] <= 8, "no more than there are clients")
         self.assertIn("quarrel-engine", run["threads"])
+
+    def test_what_ends_answers_is_forbidden_over_both_protocols(self):
+        """The toy's ends of answers; without it some answers are shorter."""
+        for protocol in ((), ("--websocket",), ("--chat",)):
+            (run,) = self.load("--clients", "2", "--requests", "32", "--forbid", "258,2,0,1", *protocol)
+            self.assertEqual((run["answered"], run["tokens"]), (32, 32 * 12), protocol)
+
+    def test_an_end_that_is_likely_shows_what_forbidding_does(self):
+        (run,) = self.load("--clients", "2", "--requests", "32", "--websocket")
+        self.assertLess(run["tokens"], 32 * 12)
 
     def test_open_loop(self):
         (run,) = self.load("--rate", "100", "--requests", "50", "--check")
