@@ -482,17 +482,25 @@ class LimitTest(KeyTest):
         self.assertEqual(self.ask(self.free, **{"x-quarrel-priority": "urgent"})[0], 400)
 
 
-class QueuedTokens(KeyTest):
-    def test_a_queue_is_bounded_in_tokens_too(self):
-        server = self.start_server(self.make_toy("chat", "long.gguf", context=65536), "--cache-tokens", "64k", "--parallel",
-                                   "1", "--queue-tokens", "64")
+class BusyTest(KeyTest):
+    def start_long_answer(self, server):
+        """A connection and the stream on it, which keeps the toy busy; its first line has been read."""
         bias = {str(token): -100 for token in (258, 2, 0, 1)}  # those that end an answer
         running = server.connect()
         self.addCleanup(running.close)
         running.request("POST", "/v1/completions", json.dumps({"prompt": "Hello", "max_tokens": 60000, "stream": True,
                                                               "logit_bias": bias}))
         answer = running.getresponse()
+        self.assertEqual(answer.status, 200)
         self.assertTrue(answer.readline())
+        return running, answer
+
+
+class QueuedTokens(BusyTest):
+    def test_a_queue_is_bounded_in_tokens_too(self):
+        server = self.start_server(self.make_toy("chat", "long.gguf", context=65536), "--cache-tokens", "64k", "--parallel",
+                                   "1", "--queue-tokens", "64")
+        running, answer = self.start_long_answer(server)
         body = {"prompt": "word " * 40, "max_tokens": 1}
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(server.post, "/v1/completions", body)  # alone in the queue, it may be longer than that
@@ -507,20 +515,13 @@ class QueuedTokens(KeyTest):
         self.assertEqual(server.stop()[0], 0)
 
 
-class Patience(KeyTest):
+class Patience(BusyTest):
     def test_waiting_too_long_ends_a_request(self):
         server = self.start_server(self.make_toy("chat", "endless.gguf", context=65536), "--cache-tokens", "64k", "--parallel",
                                    "1", "--patience", "0.5", "--drain", "0")
         # The wait for a model counts too: it is there before.
         self.assertEqual(server.request("POST", "/api/models/endless/load")[0], 200)
-        bias = {str(token): -100 for token in (258, 2, 0, 1)}  # those that end an answer
-        running = server.connect()
-        self.addCleanup(running.close)
-        running.request("POST", "/v1/completions", json.dumps({"prompt": "Hello", "max_tokens": 60000, "stream": True,
-                                                              "logit_bias": bias}))
-        answer = running.getresponse()
-        self.assertEqual(answer.status, 200)
-        self.assertTrue(answer.readline())
+        _, answer = self.start_long_answer(server)
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             reading = pool.submit(answer.read)  # who does not read is cut off
             status, headers, refused = self.ask(None, server=server)
