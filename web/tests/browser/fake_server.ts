@@ -233,7 +233,10 @@ export class FakeServer {
       const seconds = (performance.now() - started) / 1000;
       answer.times?.push(performance.timeOrigin + performance.now());
       this.add(running, { token, token_id: written, stream: true, complete: false, tokens_per_sec: seconds > 0 ? Math.round(written / seconds * 100) / 100 : 0 });
-      if (answer.cutEvery && written % answer.cutEvery === 0) await this.cutAnswer(running);
+      if (answer.cutEvery && written % answer.cutEvery === 0) {
+        await this.cutAnswer(running);
+        next = performance.now(); // the next tokens come at their pace, not all at once for the time that was lost
+      }
     }
     const seconds = Math.max(0.001, (performance.now() - started) / 1000);
     running.over = true;
@@ -241,8 +244,11 @@ export class FakeServer {
     else this.add(running, { token: "", token_id: -1, stream: true, complete: true, tokens_per_sec: written / seconds, finish_reason: running.stopped ? "cancelled" : answer.finish ?? "stop", tokens_generated: written, prompt_tokens: answer.promptTokens ?? 31, ...(answer.sources === undefined ? {} : { sources: answer.sources }) });
   }
 
+  /** What has been written reaches the page before the cut: a browser drops what a broken stream has brought and nobody has
+   * read, and asks again by itself where not even a head came. */
   private async cutAnswer(running: Running): Promise<void> {
     await this.heard(running);
+    await pause(40);
     if (running.isHeard()) this.cuts += 1;
     this.cut();
     await this.heard(running);
