@@ -137,7 +137,7 @@ export class Composer {
     this.#send.classList.toggle("composer__send--stop", busy);
     this.#send.classList.toggle("button--main", !busy);
     this.#send.replaceChildren(icon(busy ? "stop" : "send", true), busy ? "Stop" : "Send");
-    if (busy && this.#hadFocus) this.#send.focus();
+    if (busy && this.#hadFocus) this.#send.focus({ preventScroll: true }); // it is in view; scrolling there would lay everything out once more
     if (!busy && this.#hadFocus && (document.activeElement === this.#send || document.activeElement === document.body) && matchMedia("(pointer: fine)").matches) this.#field.focus();
   }
 
