@@ -104,6 +104,16 @@ def check_includes(path, code):
             yield line, f"src/{folder} must not include {target}: includes point down only"
 
 
+def check_targets(makefile):
+    """Every target in .PHONY is for people, so `make help` lists it: what it looks for is this pattern."""
+    listed = set(re.findall(r"^([a-z-]*):[^#\n]*## .", makefile, re.MULTILINE))
+    for match in re.finditer(r"^\.PHONY:((?:\\\n|[^\n])*)", makefile, re.MULTILINE):
+        for name in re.finditer(r"[^\s\\]+", match.group(1)):
+            if name.group() not in listed:
+                line = makefile.count("\n", 0, match.start(1) + name.start()) + 1
+                yield line, f"`make help` does not list {name.group()}: write what it does behind its rule, after ##"
+
+
 def check(path, text):
     """The complaints about one file, as (line, message)."""
     def matches(rule, subject, message):
@@ -125,6 +135,8 @@ def check(path, text):
     if os.path.basename(path) == "CMakeLists.txt" or path.endswith(".cmake"):
         if not path.startswith(("tests/", "bench/")):
             yield from matches(PROGRAM_BUILD_RULE[0], text, PROGRAM_BUILD_RULE[1])
+    if path == "Makefile":
+        yield from check_targets(text)
     if path.startswith(("include/", "examples/")):
         for match in re.finditer(r'^\s*#\s*include\s*"(?!quarrel/)', text, re.MULTILINE):
             yield text.count("\n", 0, match.start()) + 1, "what is public includes the standard library and itself alone"
@@ -228,6 +240,10 @@ CASES = (
     ("tests/unit/a.cpp", 'auto a = "llama";\n', None),
     ("src/base/a.cpp", "\tint a;\n", "tab"),
     ("Makefile", "all:\n\ttrue\n", None),
+    ("Makefile", ".PHONY: help run\nhelp:  ## this list\nrun: help\n", "does not list run"),
+    ("Makefile", ".PHONY: help \\\n  run\nhelp:  ## this list\nrun: help  # ## a remark\n", "does not list run"),
+    ("Makefile", ".PHONY: help \\\n  run\nhelp:  ## this list\nrun: help $(MORE)  ## a chat\n", None),
+    ("Makefile", ".PHONY: help\nhelp:  ## this list\nbuild/a:\n\ttrue\n", None),
     ("src/base/a.h", "int a;\n", "pragma once"),
     ("src/base/a.h", "// What it owns.\n#pragma once\n", None),
     ("src/CMakeLists.txt", "find_package(GTest REQUIRED)\n", "only tests/"),

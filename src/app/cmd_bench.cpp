@@ -49,30 +49,24 @@ struct BenchReport {
 };
 
 double flops_per_s(const Speed& prefill, const ModelCost& cost) {
-  return prefill.tokens_per_s.mean() * cost.flops_per_token;
+  return prefill.tokens_per_s.mean() * cost.flops_per_token();
 }
 
-double bytes_per_s(const Speed& decode, const ModelCost& cost, std::int32_t batch) {
-  return decode.tokens_per_s.mean() / batch * (cost.weight_bytes_per_step + cost.cache_bytes_per_step);
+// These are asked for parts that were measured.
+PrefillSpeed prefill_speed(const BenchReport& report) {
+  return {.tokens_per_s = report.prefill->tokens_per_s.mean(), .macs_per_token = report.cost.macs_per_token};
 }
 
-// The share of what the machine's arithmetic could do, were every multiply-add of a layer at its peak.
-double share_of_peak(const Speed& prefill, const ModelCost& cost, const MachineSpeed& machine) {
-  return prefill.tokens_per_s.mean() *
-         arithmetic_seconds(cost.flops_per_token / 2.0, cost.quantised_flops_per_token / 2.0, machine);
+DecodeSpeed decode_speed(const BenchReport& report, std::int32_t batch) {
+  const double step_bytes = report.cost.bytes_per_step();
+  return {.bytes_per_s = report.decode->tokens_per_s.mean() / batch * step_bytes, .step_bytes = step_bytes};
 }
 
-// The arithmetic that most of the model's multiply-adds are held to.
-const ArithmeticSpeed& peak_of(const ModelCost& cost, const MachineSpeed& machine) {
-  return 2.0 * cost.quantised_flops_per_token >= cost.flops_per_token ? machine.fastest_integer() : machine.f32;
+OpProfile prefill_profile(const BenchReport& report) {
+  return profile_of(report.prefill->profile, report.machine, report.cost.macs_per_token.fastest_floats());
 }
 
-// Why decode may read faster than memory; there is a machine.
-std::string decode_reason(const BenchReport& report) {
-  return cache_reason(report.cost.weight_bytes_per_step + report.cost.cache_bytes_per_step, *report.machine);
-}
-
-double share(double part, double whole) { return whole > 0.0 ? part / whole : 0.0; }
+OpProfile decode_profile(const BenchReport& report) { return profile_of(report.decode->profile, report.machine); }
 
 // Only as much context as the benchmark fills, and not more than the model was trained for unless the user insists.
 std::int32_t needed_context(const BenchCommand& command, const GgufFile& file, std::int32_t given) {
@@ -101,12 +95,6 @@ nlohmann::ordered_json machine_json(const MachineSpeed& machine) {
   add("int8_tiles", machine.int8_tiles);
   add("bf16_tiles", machine.bf16_tiles);
   return value;
-}
-
-// A share under its name and, where it is above 1, why that is so.
-void put_share(nlohmann::ordered_json& value, const std::string& name, double share, std::string_view reason) {
-  value[name] = share;
-  if (share > 1.0) value[name + "_reason"] = reason;
 }
 
 // `profile` null: none was asked for.
@@ -149,32 +137,22 @@ nlohmann::ordered_json to_json(const BenchReport& report, const BenchCommand& co
     value["machine"] = machine_json(*report.machine);
   }
   if (report.prefill) {
-    const OpProfile profile = profile_of(report.prefill->profile, report.machine);
+    const OpProfile profile = prefill_profile(report);
     auto& prefill = value["prefill"] =
         speed_json(*report.prefill, settings.prompt, command.profile ? &profile : nullptr, report.machine);
-    prefill["flops_per_token"] = report.cost.flops_per_token;
+    prefill["flops_per_token"] = report.cost.flops_per_token();
     prefill["flops_per_s"] = flops_per_s(*report.prefill, report.cost);
-    if (report.machine) {
-      prefill["peak"] = peak_of(report.cost, *report.machine).instructions;
-      put_share(prefill, "share_of_peak", share_of_peak(*report.prefill, report.cost, *report.machine),
-                arithmetic_reason());
-      put_share(prefill, "share_of_f32_peak",
-                share(flops_per_s(*report.prefill, report.cost), 2.0 * report.machine->f32.macs_per_s),
-                "quantised weights are multiplied as integers, which is faster than F32");
-    }
+    if (report.machine) put_prefill_shares(prefill, prefill_speed(report), *report.machine);
   }
   if (report.decode) {
-    const OpProfile profile = profile_of(report.decode->profile, report.machine);
+    const OpProfile profile = decode_profile(report);
+    const DecodeSpeed speed = decode_speed(report, settings.batch);
     auto& decode = value["decode"] = speed_json(*report.decode, std::int64_t{settings.generated} * settings.batch,
                                                 command.profile ? &profile : nullptr, report.machine);
     decode["weight_bytes_per_step"] = report.cost.weight_bytes_per_step;
     decode["cache_bytes_per_step"] = report.cost.cache_bytes_per_step;
-    decode["bytes_per_s"] = bytes_per_s(*report.decode, report.cost, settings.batch);
-    if (report.machine) {
-      put_share(decode, "share_of_read_bandwidth",
-                share(bytes_per_s(*report.decode, report.cost, settings.batch), report.machine->read.bytes_per_s),
-                decode_reason(report));
-    }
+    decode["bytes_per_s"] = speed.bytes_per_s;
+    if (report.machine) put_decode_share(decode, speed, *report.machine);
   }
   return value;
 }
@@ -189,26 +167,19 @@ std::string speed_text(const BenchReport& report, const SpeedSettings& settings)
                    fmt::format("{:.2f}", speed.tokens_per_s.deviation()), std::move(machine)});
   };
   std::string excess;  // shares above 100 % and why
+  const auto add_share = [&](std::string& machine, const ShareText& text) {
+    machine += ", " + text.share;
+    excess += text.excess;
+  };
   if (report.prefill) {
     std::string machine = fmt::format("{:.1f} GFLOP/s", flops_per_s(*report.prefill, report.cost) / 1e9);
-    if (report.machine) {
-      const double of_peak = share_of_peak(*report.prefill, report.cost, *report.machine);
-      machine +=
-          fmt::format(", {:.1f} % of the {} peak", 100.0 * of_peak, peak_of(report.cost, *report.machine).instructions);
-      if (of_peak > 1.0) excess += fmt::format("prefill is above the peak: {}\n", arithmetic_reason());
-    }
+    if (report.machine) add_share(machine, prefill_share(prefill_speed(report), *report.machine));
     add(fmt::format("prefill of {}", settings.prompt), *report.prefill, machine);
   }
   if (report.decode) {
-    std::string machine = fmt::format("{:.1f} GB/s", bytes_per_s(*report.decode, report.cost, settings.batch) / 1e9);
-    if (report.machine) {
-      const double of_bandwidth =
-          share(bytes_per_s(*report.decode, report.cost, settings.batch), report.machine->read.bytes_per_s);
-      machine += fmt::format(", {:.1f} % of the read bandwidth", 100.0 * of_bandwidth);
-      if (of_bandwidth > 1.0) {
-        excess += fmt::format("decode reads faster than memory: {}\n", decode_reason(report));
-      }
-    }
+    const DecodeSpeed speed = decode_speed(report, settings.batch);
+    std::string machine = fmt::format("{:.1f} GB/s", speed.bytes_per_s / 1e9);
+    if (report.machine) add_share(machine, decode_share(speed, *report.machine));
     add(fmt::format("decode of {} for {} at depth {}", settings.generated, settings.batch, settings.depth),
         *report.decode, machine);
   }
@@ -245,13 +216,12 @@ std::string to_text(const BenchReport& report, const BenchCommand& command, cons
     text += fmt::format("experts  {}\n", cache);
   }
   text += fmt::format("mean of {} after a warm-up\n\n", command.settings.repeat) + speed_text(report, command.settings);
-  const auto add_profile = [&](const char* title, const Speed& speed) {
-    const OpProfile profile = profile_of(speed.profile, report.machine);
+  const auto add_profile = [&](const char* title, const OpProfile& profile) {
     text += "\n" + profile_text(title, profile);
     if (report.machine) text += excess_text(profile, *report.machine);
   };
-  if (command.profile && report.prefill) add_profile("prefill", *report.prefill);
-  if (command.profile && report.decode) add_profile("decode", *report.decode);
+  if (command.profile && report.prefill) add_profile("prefill", prefill_profile(report));
+  if (command.profile && report.decode) add_profile("decode", decode_profile(report));
   return text;
 }
 

@@ -3,16 +3,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include <nlohmann/json.hpp>
 
-#include "app/progress_bar.h"
 #include "app/text_table.h"
 
 namespace quarrel {
 namespace {
 
-double ratio(double part, double whole) { return whole > 0.0 ? part / whole : 0.0; }
+// Ops that multiply no weights, and the router: they compute in F32 on every machine (docs/numerics.md).
+constexpr std::array<std::string_view, 4> kAlwaysF32 = {"attend", "conv", "router", "scan"};
+
+MultiplyAdds macs_of(const OpTime& op, WeightKind floats) {
+  const bool always_f32 = std::ranges::find(kAlwaysF32, op.name) != kAlwaysF32.end();
+  MultiplyAdds macs;
+  macs[always_f32 ? WeightKind::f32 : floats] = static_cast<double>(op.macs - op.quantised_macs);
+  macs[WeightKind::quantised] = static_cast<double>(op.quantised_macs);
+  return macs;
+}
 
 std::string_view name_of(Bound bound) {
   switch (bound) {
@@ -26,7 +35,7 @@ std::string_view name_of(Bound bound) {
 void add_row(TextTable& table, const OpShare& share) {
   const OpTime& op = share.op;
   const auto rate = [&](std::uint64_t count) {
-    return count == 0 ? std::string() : fmt::format("{:.1f}", ratio(static_cast<double>(count), op.seconds) / 1e9);
+    return count == 0 ? std::string() : fmt::format("{:.1f}", quotient(static_cast<double>(count), op.seconds) / 1e9);
   };
   const bool limited = share.bound != Bound::none;
   table.add_row({std::string(op.name), fmt::format("{:.4f}", op.seconds),
@@ -37,14 +46,7 @@ void add_row(TextTable& table, const OpShare& share) {
 
 }  // namespace
 
-double read_seconds(double bytes, const MachineSpeed& machine) { return ratio(bytes, machine.read.bytes_per_s); }
-
-double arithmetic_seconds(double macs, double quantised_macs, const MachineSpeed& machine) {
-  return ratio(macs - quantised_macs, machine.f32.macs_per_s) +
-         ratio(quantised_macs, machine.fastest_integer().macs_per_s);
-}
-
-OpProfile profile_of(const std::vector<OpTime>& times, const std::optional<MachineSpeed>& machine) {
+OpProfile profile_of(const std::vector<OpTime>& times, const std::optional<MachineSpeed>& machine, WeightKind floats) {
   OpProfile profile;
   profile.all.op.name = "all";
   profile.all.of_time = times.empty() ? 0.0 : 1.0;
@@ -53,11 +55,10 @@ OpProfile profile_of(const std::vector<OpTime>& times, const std::optional<Machi
   for (const OpTime& op : times) total += op.seconds;
   profile.ops.reserve(times.size());
   for (const OpTime& op : times) {
-    OpShare share{.op = op, .of_time = ratio(op.seconds, total)};
+    OpShare share{.op = op, .of_time = quotient(op.seconds, total)};
     if (machine) {
       const double read = read_seconds(static_cast<double>(op.bytes), *machine);
-      const double multiply =
-          arithmetic_seconds(static_cast<double>(op.macs), static_cast<double>(op.quantised_macs), *machine);
+      const double multiply = arithmetic_seconds(macs_of(op, floats), *machine);
       share.limit_seconds = std::max(read, multiply);
       if (share.limit_seconds > 0.0) share.bound = read >= multiply ? Bound::reading : Bound::arithmetic;
       if (share.bound == Bound::reading) reading += share.limit_seconds;
@@ -77,27 +78,13 @@ OpProfile profile_of(const std::vector<OpTime>& times, const std::optional<Machi
   return profile;
 }
 
-std::string cache_reason(double step_bytes, const MachineSpeed& machine) {
-  if (machine.caches.empty()) return "a cache holds part of what a step reads";
-  const std::string read = human_bytes(static_cast<std::uint64_t>(step_bytes));
-  for (const CacheLevel& cache : machine.caches) {
-    if (step_bytes > static_cast<double>(cache.bytes)) continue;
-    return fmt::format("the {} cache ({}) holds the {} that a step reads", cache.name, human_bytes(cache.bytes), read);
-  }
-  const CacheLevel& largest = machine.caches.back();
-  return fmt::format("the {} cache ({}) holds part of the {} that a step reads", largest.name,
-                     human_bytes(largest.bytes), read);
-}
-
-std::string_view arithmetic_reason() noexcept { return "the processor ran faster than while its peak was measured"; }
-
 std::string excess_reason(const OpProfile& profile, const OpShare& share, const MachineSpeed& machine) {
   if (share.of_limit() <= 1.0) return {};
   if (share.bound != Bound::reading) return std::string(arithmetic_reason());
   // There is an op that comes once a step.
   std::uint64_t steps = 0;
   for (const OpShare& each : profile.ops) steps = steps == 0 ? each.op.calls : std::min(steps, each.op.calls);
-  return cache_reason(ratio(static_cast<double>(profile.all.op.bytes), static_cast<double>(steps)), machine);
+  return cache_reason(quotient(static_cast<double>(profile.all.op.bytes), static_cast<double>(steps)), machine);
 }
 
 std::string excess_text(const OpProfile& profile, const MachineSpeed& machine) {

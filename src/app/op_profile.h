@@ -9,7 +9,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "app/machine_speed.h"
+#include "app/machine_limits.h"
 #include "backend/backend.h"
 
 namespace quarrel {
@@ -30,25 +30,17 @@ struct OpProfile {
   OpShare all;               // the sum; its limit is the sum of theirs
 };
 
-// How long these bytes and multiply-adds take at best. Quantised weights are held to the fastest integer arithmetic,
-// the others to F32.
-double read_seconds(double bytes, const MachineSpeed& machine);
-double arithmetic_seconds(double macs, double quantised_macs, const MachineSpeed& machine);
-
-// Why reading these bytes again and again may go beyond the read bandwidth of memory: the cache that holds them, or
-// part of them, as the end of a sentence: "the L3 cache (32.0 MB) holds the 20.1 MB that a step reads".
-std::string cache_reason(double step_bytes, const MachineSpeed& machine);
-
-// The same for multiply-adds beyond the measured peak.
-std::string_view arithmetic_reason() noexcept;
-
 // Why an op of the profile, or all together, is above its limit; empty: it is not.
 std::string excess_reason(const OpProfile& profile, const OpShare& share, const MachineSpeed& machine);
 // A line for each op above its limit that says why; empty if there is none.
 std::string excess_text(const OpProfile& profile, const MachineSpeed& machine);
 
-// Without a machine there are no limits.
-OpProfile profile_of(const std::vector<OpTime>& times, const std::optional<MachineSpeed>& machine);
+// Without a machine there are no limits. `floats`: what multiply-adds with float weights are held to. An op's are
+// counted without their kind, so for prompts it is the fastest of the model's kinds: where there are several, ops with
+// slower ones get too small a share, but none is above 100 % because of its weights. Generated rows are multiplied with
+// float weights in F32.
+OpProfile profile_of(const std::vector<OpTime>& times, const std::optional<MachineSpeed>& machine,
+                     WeightKind floats = WeightKind::f32);
 
 std::string profile_text(std::string_view title, const OpProfile& profile);
 // What is above its limit has a `share_of_limit_reason`.

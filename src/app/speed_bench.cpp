@@ -12,7 +12,6 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "quant/types.h"
 #include "session/refusal.h"
 
 namespace quarrel {
@@ -117,9 +116,8 @@ ModelCost model_cost(const Executor& executor, const SpeedSettings& settings) {
       cost.weight_bytes_per_step += static_cast<double>(tensor.bytes) * (expert ? one_step : 1.0);
     }
     if (tensor.dimensions >= 2 && tensor.name.starts_with("blk.")) {
-      const double flops = 2.0 * static_cast<double>(tensor.elements()) * (expert ? one_token : 1.0);
-      cost.flops_per_token += flops;
-      if (type_info(tensor.type).block_weights > 1) cost.quantised_flops_per_token += flops;
+      const double macs = static_cast<double>(tensor.elements()) * (expert ? one_token : 1.0);
+      cost.macs_per_token[weight_kind_of(tensor.type)] += macs;
     }
   }
   const double positions = settings.depth + (settings.generated + 1) / 2.0;

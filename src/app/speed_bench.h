@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "app/machine_limits.h"
 #include "app/statistics.h"
 #include "session/loaded_model.h"
 
@@ -28,10 +29,12 @@ struct Speed {
 
 // What the model's arithmetic and its memory traffic come to, from the file and the spec alone.
 struct ModelCost {
-  double flops_per_token = 0.0;            // 2 a weight of the layers that a token uses; attention and head not counted
-  double quantised_flops_per_token = 0.0;  // of those, with weights of a quantised type
-  double weight_bytes_per_step = 0.0;      // read once a step; of experts as many as `batch` tokens use on average
-  double cache_bytes_per_step = 0.0;  // keys, values and states of all sequences, the mean over the generated tokens
+  MultiplyAdds macs_per_token = {};    // one a weight of the layers that a token uses; attention and head not counted
+  double weight_bytes_per_step = 0.0;  // read once a step; of experts as many as `batch` tokens use on average
+  double cache_bytes_per_step = 0.0;   // keys, values and states of all sequences, the mean over the generated tokens
+
+  double flops_per_token() const noexcept { return 2.0 * macs_per_token.all(); }
+  double bytes_per_step() const noexcept { return weight_bytes_per_step + cache_bytes_per_step; }
 };
 ModelCost model_cost(const Executor& executor, const SpeedSettings& settings);
 

@@ -254,6 +254,22 @@ class Bench(WorkbenchTest):
         self.assertEqual(value["model"]["architecture"], "llama")
         self.assertIn("cpu", value["device"]["description"])
 
+    def test_float_weights_are_held_to_what_multiplies_them(self):
+        for kind, multiplications in (("F16", 3), ("BF16", 1)):
+            path = self.path(f"bench-{kind}.gguf")
+            self.succeed("quantize", self.toy, path, kind)
+            value = self.json("bench", path, "-p", "16", "-n", "0", "--repeat", "1")
+            machine = value["machine"]
+            peak, expected = machine["f32_fma_flops_per_s"] / 2, machine["f32_fma_instructions"]
+            tiles = machine["bf16_tiles"]
+            if tiles is not None and tiles["macs_per_s"] / multiplications > peak:
+                peak = tiles["macs_per_s"] / multiplications
+                expected = tiles["instructions"] + (f"/{multiplications}" if multiplications > 1 else "")
+            prefill = value["prefill"]
+            self.assertEqual(prefill["peak"], expected)
+            # All matrices of the toy's layers have the same type, so all of its work is held to one peak.
+            self.assertAlmostEqual(prefill["share_of_peak"] / (prefill["flops_per_s"] / 2 / peak), 1, places=6)
+
     def test_parts_can_be_left_out(self):
         value = self.json("bench", self.llama, "-p", "0", "-n", "2", "--repeat", "1")
         self.assertIsNone(value["prefill"])

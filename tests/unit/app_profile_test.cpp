@@ -48,18 +48,6 @@ TEST(OpProfile, TheLongerOfReadingAndArithmeticIsTheLimit) {
   EXPECT_EQ(profile.all.op.calls, 16u);
 }
 
-TEST(OpProfile, QuantisedWeightsAreHeldToTheFastestIntegers) {
-  MachineSpeed speed = machine();
-  EXPECT_DOUBLE_EQ(arithmetic_seconds(200e9, 0.0, speed), 2.0);
-  EXPECT_DOUBLE_EQ(arithmetic_seconds(200e9, 200e9, speed), 0.5);
-  EXPECT_DOUBLE_EQ(arithmetic_seconds(300e9, 200e9, speed), 1.5);
-  speed.int8_tiles = {.macs_per_s = 4000e9, .instructions = "tiles"};
-  EXPECT_DOUBLE_EQ(arithmetic_seconds(200e9, 200e9, speed), 0.05);
-  speed.integer.reset();
-  speed.int8_tiles.reset();
-  EXPECT_DOUBLE_EQ(arithmetic_seconds(200e9, 200e9, speed), 2.0) << "without integers, F32 is what there is";
-}
-
 TEST(OpProfile, WithoutAMachineThereAreTimesAlone) {
   const OpProfile profile = profile_of(times(), std::nullopt);
   for (const OpShare& share : profile.ops) EXPECT_EQ(share.bound, Bound::none);

@@ -297,13 +297,13 @@ static inline void soften(float* scores, int first, int last, float soft_cap, st
     store(scores + i * kLanes, v[i]);
     totals = add(totals, v[i]);
   }
-  const float block_total = sum(totals);
+  const float step_total = sum(totals);
   if (now == before) {
-    state.total[query] += block_total;
+    state.total[query] += step_total;
     return;
   }
   const float shrink = exponential_of(before - now);
-  state.total[query] = state.total[query] * shrink + block_total;
+  state.total[query] = state.total[query] * shrink + step_total;
   state.largest[query] = now;
   float* out = state.out + query * width;
   for (std::size_t i = 0; i < width; i += kLanes) store(out + i, mul(load(out + i), set(shrink)));

@@ -1,4 +1,4 @@
-// Panels of weights as bf16 numbers, in the order an AMX tile wants: pairs of columns, a row's beside the next's.
+// Panels of weights as bf16 numbers, in the order an AMX tile wants: pairs of columns, a lane's beside the next's.
 
 namespace quarrel::QUARREL_LEVEL {
 
@@ -8,7 +8,7 @@ struct ColumnRange {
   std::size_t first, count;  // `first` is a multiple of every type's block
 };
 
-// Some columns of the panel that begins at row `begin` of the matrix and has `count` rows.
+// Some columns of the panel that begins at weight row `begin` of the matrix and has `count` of them.
 struct PanelColumns {
   std::size_t begin, count;
   ColumnRange columns;
@@ -48,7 +48,7 @@ static inline void group_to_bf16(const typename Source::PanelBlock& panel, int g
   }
 }
 
-// The same matrix from column `columns.first` on, where its rows lie as in the file.
+// The same matrix from column `columns.first` on, where its weight rows lie as in the file.
 template <typename Block>
 static WeightRows from_column(const WeightRows& weights, const ColumnRange& columns) {
   WeightRows rest = weights;

@@ -50,22 +50,21 @@ void CpuAttention::rotate(const QkvOp& op, std::int32_t row, float* heads, std::
   }
 }
 
-// Keys lie by dimension in a block, values by position: see AttendTask.
+// Keys lie by dimension in a KV block, values by position: see AttendTask.
 std::uint64_t CpuAttention::store(const QkvOp& op, std::int32_t row, const float* keys, const float* values) {
   static_assert(kKvBlock == HostBackend::kBlockTokens);
-  constexpr std::int32_t kBlock = HostBackend::kBlockTokens;
-  constexpr std::size_t kApart = kBlock;
+  constexpr std::size_t kApart = kKvBlock;
   const std::int32_t position = host_.rows()[as_size(row)].position;
-  const std::int32_t block = host_.table_of(row, op.kv_group)[as_size(position / HostBackend::kBlockTokens)];
-  const std::int32_t place = position % HostBackend::kBlockTokens;
+  const std::int32_t kv_block = host_.table_of(row, op.kv_group)[as_size(position / kKvBlock)];
+  const std::int32_t place = position % kKvBlock;
   const std::size_t key_dim = as_size(op.key_dim);
   const std::size_t value_dim = as_size(op.value_dim);
   std::uint64_t clamped = 0;
   for (std::int32_t head = 0; head < op.kv_heads; ++head) {
     const float* key = keys + as_size(head) * key_dim;
     const float* value = values + as_size(head) * value_dim;
-    std::byte* key_place = host_.key_at(op.kv_group, op.kv_layer, block, head, 0);
-    std::byte* value_place = host_.value_at(op.kv_group, op.kv_layer, block, head, place);
+    std::byte* key_place = host_.key_at(op.kv_group, op.kv_layer, kv_block, head, 0);
+    std::byte* value_place = host_.value_at(op.kv_group, op.kv_layer, kv_block, head, place);
     if (host_.kv_type() == KvType::f32) {
       float* to = reinterpret_cast<float*>(key_place) + place;
       for (std::size_t d = 0; d < key_dim; ++d) to[d * kApart] = key[d];
@@ -152,12 +151,12 @@ void CpuAttention::plan(const AttendOp& op) {
     const std::span<const std::int32_t> table = host_.table_of(r, op.kv_group);
     const std::int32_t begin = op.window > 0 ? std::max(0, row.position - op.window + 1) : 0;
     const std::int32_t end = op.causal ? row.position + 1 : std::max(length, row.position + 1);
-    // What a window has freed is a table's beginning, so the first block a row sees tells for all of them.
-    if (table[as_size(begin / HostBackend::kBlockTokens)] < 0) {
-      fail(ErrorKind::internal, "a row at position {} needs a block that was freed", row.position);
+    // What a window has freed is a table's beginning, so the first KV block a row sees tells for all of them.
+    if (table[as_size(begin / kKvBlock)] < 0) {
+      fail(ErrorKind::internal, "a row at position {} needs a KV block that was freed", row.position);
     }
-    if (as_size((end - 1) / HostBackend::kBlockTokens) >= table.size()) {
-      fail(ErrorKind::internal, "a row at position {} sees {} positions, which have no blocks", row.position, end);
+    if (as_size((end - 1) / kKvBlock) >= table.size()) {
+      fail(ErrorKind::internal, "a row at position {} sees {} positions, which have no KV blocks", row.position, end);
     }
     begins_.push_back(begin);
     ends_.push_back(end);

@@ -303,7 +303,7 @@ void CpuExperts::run_outer(const MoeOp& op, const GemmInput& inner, const Expert
   for (std::size_t r = 0; r < batch.rows; ++r) kernels_.add(out + r * weight.rows, bias, share.last - share.first);
 }
 
-// A NUMA node takes the rows that its workers have packed, of every expert.
+// A NUMA node takes the weight rows that its workers have packed, of every expert.
 template <typename CallIn, typename Task>
 void CpuExperts::for_units(std::size_t weight_rows, std::size_t step_rows, std::span<const ExpertBatch> batches,
                            const CallIn& call_in, const Task& task) {
@@ -341,17 +341,17 @@ void CpuExperts::for_units(std::size_t weight_rows, std::size_t step_rows, std::
 
 // All that these experts compute: two regions of the pool for GEMMs, each after one for the form of their inputs.
 void CpuExperts::run(const MoeOp& op, const GemmInput& input, std::span<const ExpertBatch> batches) {
-  // A panel takes the bytes of its rows.
-  const auto call_row = [this](const Weight& handle, const std::byte* matrix, std::size_t row) {
+  // A panel takes the bytes of its weight rows.
+  const auto call_weight_row = [this](const Weight& handle, const std::byte* matrix, std::size_t weight_row) {
     const PreparedWeight& weight = weights_[handle];
-    call_into_cache(matrix + row * (weight.packed ? weight.row_bytes : weight.row_stride));
+    call_into_cache(matrix + weight_row * (weight.packed ? weight.row_bytes : weight.row_stride));
   };
   const GemmInput sorted = sort_input(input, batches);
   for_units(
       as_size(op.up.rows), input.rows, batches,
-      [&](const ExpertBatch& batch, std::size_t row) {
-        call_row(op.up, batch.up, row);
-        if (op.gate.valid()) call_row(op.gate, batch.gate, row);
+      [&](const ExpertBatch& batch, std::size_t weight_row) {
+        call_weight_row(op.up, batch.up, weight_row);
+        if (op.gate.valid()) call_weight_row(op.gate, batch.gate, weight_row);
       },
       [&](const ExpertBatch& batch, const Share& share, std::size_t worker) {
         run_inner(op, sorted, batch, share, worker);
@@ -359,7 +359,7 @@ void CpuExperts::run(const MoeOp& op, const GemmInput& input, std::span<const Ex
   const GemmInput inner = convert_inner(op, input.rows, batches);
   for_units(
       as_size(op.down.rows), input.rows, batches,
-      [&](const ExpertBatch& batch, std::size_t row) { call_row(op.down, batch.down, row); },
+      [&](const ExpertBatch& batch, std::size_t weight_row) { call_weight_row(op.down, batch.down, weight_row); },
       [&](const ExpertBatch& batch, const Share& share, std::size_t worker) {
         run_outer(op, inner, batch, share, worker);
       });

@@ -51,7 +51,7 @@ class CpuExperts {
   // The inputs of all experts' batches, in the order of routed rows.
   GemmInput sort_input(const GemmInput& input, std::span<const ExpertBatch> batches);
   GemmInput convert_inner(const MoeOp& op, std::size_t rows, std::span<const ExpertBatch> batches);
-  // task(batch, rows of the weight, worker) for all rows of a matrix of every expert; call_in(batch, row) asks for
+  // task(batch, share, worker) for all weight rows of a matrix of every expert; call_in(batch, weight_row) asks for
   // weights that will be read soon.
   template <typename CallIn, typename Task>
   void for_units(std::size_t weight_rows, std::size_t step_rows, std::span<const ExpertBatch> batches,

@@ -20,8 +20,8 @@ constexpr std::size_t kStreamedRows = 8;
 }  // namespace
 
 std::size_t gemm_scratch_bytes(std::size_t columns) {
-  // Rows are 16 at most. Either a packed panel of up to a byte and an eighth a weight, and unpacked ones with two F32
-  // every 16 columns: a cacheful, or a single one that is larger; or two panels of F32 and one row.
+  // A panel has 16 lanes at most. Either a packed one of up to a byte and an eighth a weight, and unpacked ones with
+  // two F32 every 16 columns: a cacheful, or a single one that is larger; or two panels of F32 and one weight row.
   const std::size_t groups = int8_groups(std::max<std::size_t>(columns, 1));
   const std::size_t unpacked = groups * (32 * 16 + 4 * 16 * sizeof(float));
   const std::size_t packed = groups * 40 * 16 + 64;
@@ -159,14 +159,14 @@ GemmInput CpuLinear::prepare(const float* values, std::size_t stride, std::size_
 // ---- GEMM ----
 
 template <typename Task>
-void CpuLinear::share_weights(const GemmInput& input, std::span<const std::size_t> rows, const Task& task) {
-  share_rows(device_.pool(), rows, input.rows <= kStreamedRows, task);
+void CpuLinear::share_weights(const GemmInput& input, std::span<const std::size_t> weight_rows, const Task& task) {
+  share_rows(device_.pool(), weight_rows, input.rows <= kStreamedRows, task);
 }
 
 void CpuLinear::gemm(const GemmInput& input, std::span<const Projection> projections) {
-  std::array<std::size_t, 3> rows = {};
-  for (std::size_t i = 0; i < projections.size(); ++i) rows.at(i) = weights_[projections[i].weight].rows;
-  share_weights(input, std::span(rows).first(projections.size()),
+  std::array<std::size_t, 3> weight_rows = {};
+  for (std::size_t i = 0; i < projections.size(); ++i) weight_rows.at(i) = weights_[projections[i].weight].rows;
+  share_weights(input, std::span(weight_rows).first(projections.size()),
                 [&](std::size_t i, const Share& share, std::size_t worker) {
                   const auto& [handle, out] = projections[i];
                   const PreparedWeight& weight = weights_[handle];

@@ -1,7 +1,7 @@
 // Everything that multiplies activations with a weight matrix on the CPU: rows are normed and brought into the form
-// that their class and the weights ask for, a matrix's rows are split among the workers, and the GEMM that fits is
-// called. A split is the same every time, so a worker reads the same weights again at the next token. The ops `linear`,
-// `glu` and `head` are here; attention, experts and the scan are made of the same pieces.
+// that their class and the weights ask for, a matrix's weight rows are split among the workers, and the GEMM that fits
+// is called. A split is the same every time, so a worker reads the same weights again at the next token. The ops
+// `linear`, `glu` and `head` are here; attention, experts and the scan are made of the same pieces.
 //
 // Called by the engine's thread within a step; gemm_share and convert_row by every worker.
 #pragma once
@@ -93,8 +93,8 @@ class CpuLinear {
   // Up to three projections of one input, in one region of the pool.
   void gemm(const GemmInput& input, std::span<const Projection> projections);
   void gated_gemm(const GemmInput& input, const GatedProjection& projection);
-  // The input with some rows of `matrix`, the weight's own or an expert's, in the arithmetic that the rows' class and
-  // the weight's type ask for. `out` begins with the first of those weight rows.
+  // The input with some weight rows of `matrix`, the weight's own or an expert's, in the arithmetic that the class of
+  // the input's rows and the weight's type ask for. `out` begins with the first of those weight rows.
   void gemm_share(const GemmInput& input, const PreparedWeight& weight, const std::byte* matrix, const Share& share,
                   const GemmOutput& out, std::size_t worker) const;
 
@@ -112,9 +112,9 @@ class CpuLinear {
   void gemm_int8(Int8Gemm task, const TypeKernels& kernels) const;
   std::size_t scratch_bytes() const noexcept;
   std::size_t widest_output() const noexcept;
-  // task(matrix, share, worker) for all rows of the matrices, of which `rows` are the numbers.
+  // task(matrix, share, worker) for all weight rows of the matrices, of which `weight_rows` are the numbers.
   template <typename Task>
-  void share_weights(const GemmInput& input, std::span<const std::size_t> rows, const Task& task);
+  void share_weights(const GemmInput& input, std::span<const std::size_t> weight_rows, const Task& task);
 
   HostBackend& host_;
   CpuDevice& device_;

@@ -54,7 +54,7 @@ bool CpuWeights::wants_packing(const WeightSource& source, const TypeKernels& ke
   }
 }
 
-// Each worker packs, and so is the first to touch, the rows that it or its NUMA node will multiply.
+// Each worker packs, and so is the first to touch, the weight rows that it or its NUMA node will multiply.
 void CpuWeights::pack(const WeightSource& source, std::span<const ExpertPlace> places, PreparedWeight& weight) {
   const std::size_t panel_rows = device_.kernels().panel_rows;
   const std::size_t panel_bytes = weight.kernels->panel_bytes(weight.columns);
@@ -69,12 +69,13 @@ void CpuWeights::pack(const WeightSource& source, std::span<const ExpertPlace> p
   const auto pack_share = [&](int worker, int workers) {
     const Share share = share_of(weight.rows, worker, workers);
     for (std::size_t place = 0; place < places.size(); ++place) {
-      for (std::size_t row = share.first; row < share.last; row += panel_rows) {
-        weight.kernels->pack({.weight_rows = places[place].data + row * weight.row_stride,
+      std::byte* const panels = weight.memory.data() + place * matrix_bytes;
+      for (std::size_t weight_row = share.first; weight_row < share.last; weight_row += panel_rows) {
+        weight.kernels->pack({.weight_rows = places[place].data + weight_row * weight.row_stride,
                               .row_stride = weight.row_stride,
-                              .count = std::min(panel_rows, weight.rows - row),
+                              .count = std::min(panel_rows, weight.rows - weight_row),
                               .columns = weight.columns,
-                              .out = weight.memory.data() + place * matrix_bytes + row / panel_rows * panel_bytes});
+                              .out = panels + weight_row / panel_rows * panel_bytes});
       }
     }
   };
@@ -98,14 +99,14 @@ const float* CpuWeights::vector(const Weight& weight, std::size_t count) const {
   return vector(weight);
 }
 
-void CpuWeights::decode_row(const Weight& table, std::size_t row, float* values) const {
+void CpuWeights::decode_row(const Weight& table, std::size_t weight_row, float* values) const {
   const PreparedWeight& weight = (*this)[table];
   if (!weight.packed) {
-    return quarrel::decode_row(weight.type, weight.data + row * weight.row_stride, values, weight.columns);
+    return quarrel::decode_row(weight.type, weight.data + weight_row * weight.row_stride, values, weight.columns);
   }
   const std::size_t panel_rows = device_.kernels().panel_rows;
-  const std::size_t panel = row / panel_rows * weight.kernels->panel_bytes(weight.columns);
-  weight.kernels->decode_packed(weight.data + panel, row % panel_rows, weight.columns, values);
+  const std::size_t panel = weight_row / panel_rows * weight.kernels->panel_bytes(weight.columns);
+  weight.kernels->decode_packed(weight.data + panel, weight_row % panel_rows, weight.columns, values);
 }
 
 bool CpuWeights::norm_row(const Norm& norm, const float* in, float* out, std::size_t count, std::size_t at) const {

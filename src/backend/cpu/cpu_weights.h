@@ -25,7 +25,7 @@ struct PreparedWeight {
   std::vector<float> decoded;       // vectors only
   std::vector<ExpertPlace> places;  // experts only
 
-  // Some rows of `matrix`, which is `data` or an expert's, as a GEMM takes them.
+  // Some weight rows of `matrix`, which is `data` or an expert's, as a GEMM takes them.
   WeightRows rows_of(const std::byte* matrix, const Share& share) const noexcept {
     return {.data = matrix,
             .type = type,
@@ -50,8 +50,8 @@ class CpuWeights {
   // The same; throws Error(internal) unless it has `count` values.
   const float* vector(const Weight& weight, std::size_t count) const;
 
-  // One row of a matrix, decoded.
-  void decode_row(const Weight& table, std::size_t row, float* values) const;
+  // One weight row of a matrix, decoded.
+  void decode_row(const Weight& table, std::size_t weight_row, float* values) const;
   // Norms `count` values with the norm's own from `at` on; false if the sum of squares was not finite. `out` may be
   // `in`, and a norm that is none leaves it.
   bool norm_row(const Norm& norm, const float* in, float* out, std::size_t count, std::size_t at = 0) const;
@@ -59,7 +59,7 @@ class CpuWeights {
   std::size_t prepared_bytes() const noexcept { return prepared_bytes_; }
   std::size_t released_bytes() const noexcept { return released_bytes_; }
   std::size_t widest_input() const noexcept { return widest_input_; }    // columns of any matrix
-  std::size_t widest_output() const noexcept { return widest_output_; }  // rows of any but the embedding and the head
+  std::size_t widest_output() const noexcept { return widest_output_; }  // weight rows of any but embedding and head
 
  private:
   bool wants_packing(const WeightSource& source, const TypeKernels& kernels) const;

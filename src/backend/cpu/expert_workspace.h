@@ -32,7 +32,7 @@ struct ExpertChoice {
 // row in the step, an expert's routed rows begin with a tile of activations, so that its GEMMs read whole tiles; some
 // places before the next expert's are then nobody's.
 struct ExpertWorkspace {
-  static constexpr std::size_t kUnit = 32;  // rows of an expert's matrix that a worker takes at a time
+  static constexpr std::size_t kUnit = 32;  // weight rows of an expert's matrix that a worker takes at a time
 
   // The largest of any layer.
   std::size_t experts = 0;

@@ -154,7 +154,7 @@ static std::size_t bf16_scratch_bytes(std::size_t columns) {
          int8_groups(some) * (32 * 16 + 4 * 16 * sizeof(float)) + 64;
 }
 
-// All rows with the weights of rows [begin, end), whose columns from `first_column` on are in the chunk.
+// All rows with weight rows [begin, end), whose columns from `first_column` on are in the chunk.
 static void multiply_all_rows(const Bf16Gemm& task, const Bf16Chunk& chunk, std::size_t begin, std::size_t end,
                               std::size_t first_column) {
   const Bf16Rows& rows = *task.x;

@@ -1,6 +1,6 @@
 // GEMM and GEMV in F32: for weights that are floats, for types without packed panels, and for activations kept in F32.
-// A lane sums its row's products in ascending order of the columns, so the result does not depend on how panels and
-// rows of activations were put together.
+// A lane sums its weight row's products in ascending order of the columns, so the result does not depend on how panels
+// and rows of activations were put together.
 
 namespace quarrel::QUARREL_LEVEL {
 
@@ -51,17 +51,17 @@ template <typename Block, std::size_t kPanels, std::size_t kTokens>
   for (std::size_t p = 0; p < kPanels; ++p) {
     const std::size_t begin = p * kPanelRows;
     if (begin >= count) return;
-    const std::size_t rows = count - begin < kPanelRows ? count - begin : kPanelRows;
+    const std::size_t weight_rows = count - begin < kPanelRows ? count - begin : kPanelRows;
 #pragma GCC unroll 8
     for (std::size_t t = 0; t < kTokens; ++t) {
       float lanes[kPanelRows];
       store(lanes, total[p][t]);
-      std::memcpy(out + (row + t) * task.out.stride + begin, lanes, rows * sizeof(float));
+      std::memcpy(out + (row + t) * task.out.stride + begin, lanes, weight_rows * sizeof(float));
     }
   }
 }
 
-// All rows of activations with kPanels panels, of which `count` rows are wanted.
+// All rows of activations with kPanels panels, of which `count` weight rows are wanted.
 template <typename Block, std::size_t kPanels>
 static inline void f32_panels(const F32Gemm& task, const std::byte* panels, std::size_t apart, float* out,
                               std::size_t count) {
@@ -83,9 +83,9 @@ static void gemm_f32_panels(const F32Gemm& task) {
   std::size_t left = weights.last - weights.first;
   float* out = task.out.data;
   const auto advance = [&](std::size_t panels) {
-    const std::size_t rows = panels * kPanelRows < left ? panels * kPanelRows : left;
-    left -= rows;
-    out += rows;
+    const std::size_t weight_rows = panels * kPanelRows < left ? panels * kPanelRows : left;
+    left -= weight_rows;
+    out += weight_rows;
     panel += panels * bytes;
   };
   // A GEMV needs several panels at once: a lane's sum is one long chain of dependent instructions.
@@ -100,23 +100,23 @@ static void gemm_f32_panels(const F32Gemm& task) {
 // A way to decode packed panels: TypeKernels::panel_bytes and ::decode_packed.
 struct PanelDecoder {
   std::size_t (*panel_bytes)(std::size_t columns);
-  void (*decode)(const std::byte* panel, std::size_t row, std::size_t columns, float* values);
+  void (*decode)(const std::byte* panel, std::size_t lane, std::size_t columns, float* values);
 };
 
 // The weight rows from `begin` on as a panel of floats.
 static void decode_panel(const WeightRows& weights, const PanelDecoder& decoder, std::size_t begin, std::size_t count,
-                         float* row_space, float* to) {
+                         float* lane_space, float* to) {
   const std::byte* panel = nullptr;
   if (weights.packed) panel = weights.data + begin / kPanelRows * decoder.panel_bytes(weights.columns);
-  for (std::size_t row = 0; row < kPanelRows; ++row) {
-    if (row >= count) {
-      std::memset(row_space, 0, weights.columns * sizeof(float));
+  for (std::size_t lane = 0; lane < kPanelRows; ++lane) {
+    if (lane >= count) {
+      std::memset(lane_space, 0, weights.columns * sizeof(float));
     } else if (weights.packed) {
-      decoder.decode(panel, row, weights.columns, row_space);
+      decoder.decode(panel, lane, weights.columns, lane_space);
     } else {
-      decode_row(weights.type, weights.data + (begin + row) * weights.row_stride, row_space, weights.columns);
+      decode_row(weights.type, weights.data + (begin + lane) * weights.row_stride, lane_space, weights.columns);
     }
-    for (std::size_t k = 0; k < weights.columns; ++k) to[k * kPanelRows + row] = row_space[k];
+    for (std::size_t k = 0; k < weights.columns; ++k) to[k * kPanelRows + lane] = lane_space[k];
   }
 }
 
@@ -124,12 +124,12 @@ static void decode_panel(const WeightRows& weights, const PanelDecoder& decoder,
 static void gemm_f32_decoded(const F32Gemm& task, const PanelDecoder& decoder) {
   const WeightRows& weights = task.weights;
   const std::size_t bytes = float_panel_bytes<BlockF32>(weights.columns);
-  auto* row_space = reinterpret_cast<float*>(task.scratch + 2 * bytes);
+  auto* lane_space = reinterpret_cast<float*>(task.scratch + 2 * bytes);
   for (std::size_t begin = weights.first; begin < weights.last; begin += 2 * kPanelRows) {
     const std::size_t count = weights.last - begin;
     for (std::size_t panel = 0; panel < 2 && panel * kPanelRows < count; ++panel) {
       const std::size_t rest = count - panel * kPanelRows;
-      decode_panel(weights, decoder, begin + panel * kPanelRows, rest < kPanelRows ? rest : kPanelRows, row_space,
+      decode_panel(weights, decoder, begin + panel * kPanelRows, rest < kPanelRows ? rest : kPanelRows, lane_space,
                    reinterpret_cast<float*>(task.scratch + panel * bytes));
     }
     float* out = task.out.data + (begin - weights.first);

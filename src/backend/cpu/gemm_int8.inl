@@ -163,8 +163,8 @@ static inline void add_group(const typename Source::PanelBlock& panel, int g, in
   }
 }
 
-// Where the results of a tile go: `count` of the panel's rows. Every loop over tokens is unrolled, for an array that is
-// indexed by a variable anywhere lives in memory everywhere.
+// Where the results of a tile go: `count` of the panel's lanes. Every loop over tokens is unrolled, for an array that
+// is indexed by a variable anywhere lives in memory everywhere.
 template <std::size_t kTokens>
 static inline void put_tile(const Floats (&total)[kTokens], float* out, std::size_t stride, std::size_t count) {
   if (count == kPanelRows) {
@@ -186,7 +186,7 @@ struct PanelView {
   const typename Source::PanelBlock* blocks;
   std::size_t groups;
   int bias;
-  std::size_t count;  // of the panel's rows that are wanted
+  std::size_t count;  // of the panel's lanes that are wanted
 };
 
 // A panel and kTokens rows of activations from place `at` of their tile on.

@@ -1,17 +1,17 @@
-// The packed panel: the layout of weights that every GEMM reads. A panel is kPanelRows rows of a matrix, as many as a
-// vector of floats has lanes, with four columns of each row side by side. Here the first two vectors of a panel of
-// eight rows (AVX2); w r,c is the weight of row r and column c, as a byte:
+// The packed panel: the layout of weights that every GEMM reads. A panel is kPanelRows weight rows, as many as a vector
+// of floats has lanes, with four columns of each side by side. Here the first two vectors of a panel of eight weight
+// rows (AVX2); w r,c is the weight of lane r and column c, as a byte:
 //
 //                lane 0              lane 1                    lane 7
 //   vector 0   | w0,0 w0,1 w0,2 w0,3 | w1,0 w1,1 w1,2 w1,3 | … | w7,0 w7,1 w7,2 w7,3 |
 //   vector 1   | w0,4 w0,5 w0,6 w0,7 | w1,4 w1,5 w1,6 w1,7 | … | w7,4 w7,5 w7,6 w7,7 |
 //
 // Four values of an activation, repeated in every lane, are multiplied with a vector in one instruction (VNNI's dot
-// product of four bytes), and lane r sums the dot product of row r: no shuffles, no sums across lanes, one pass over
-// memory from the first byte to the last. Weights stay quantised, so a panel takes the bytes that its rows take in the
-// file; a vector of nibbles, say, holds vector i in its low halves and vector i + 4 in its high ones.
+// product of four bytes), and a lane sums the dot product of its weight row: no shuffles, no sums across lanes, one
+// pass over memory from the first byte to the last. Weights stay quantised, so a panel takes the bytes that its weight
+// rows take in the file; a vector of nibbles, say, holds vector i in its low halves and vector i + 4 in its high ones.
 //
-// A type is a struct: its fields for the columns of one block (PanelBlock), the way in and out of them for one row, and
+// A type is a struct: its fields for the columns of one block (PanelBlock), the way in and out of them for a lane, and
 // its weights as vectors of unsigned bytes with a scale a lane: weight = scale * (byte - kBias), or
 // scale * byte + minimum. No byte is above kMaxByte, and kScaleColumns columns share a scale. The vectors come one by
 // one (`bytes`) or, where they share work, a group of 32 columns at a time (`group`, which is not inlined: it is long
@@ -31,7 +31,7 @@ static inline void move_value(T& in_block, U& in_panel) {
   }
 }
 
-// The same for bytes, four at a time: byte i of row r goes to panel[i / 4][4 r + i % 4].
+// The same for bytes, four at a time: byte i of lane r goes to panel[i / 4][4 r + i % 4].
 template <bool kPack, std::size_t kVectors, typename Byte>
 static inline void move_bytes(Byte* in_block, std::uint8_t (&panel)[kVectors][kBytes], int lane) {
   for (std::size_t i = 0; i < kVectors; ++i) {
@@ -112,7 +112,7 @@ struct Packed<BlockQ4_1> {
   static inline Floats minimum(const PanelBlock& panel, std::size_t /*index*/) { return load_half(panel.minimum); }
 };
 
-// The fifth bits of 32 weights: bit i of byte b of a row belongs to weight 4 i + b, that is to vector i.
+// The fifth bits of 32 weights: bit i of byte b of a lane belongs to weight 4 i + b, that is to vector i.
 template <bool kPack>
 static inline void move_fifth_bits(std::uint32_t& in_block, std::uint8_t (&panel)[kBytes], int lane) {
   if constexpr (kPack) {
@@ -265,7 +265,7 @@ struct Packed<BlockMxfp4Pairs> : PackedMxfp4 {
   }
 };
 
-// The scales of Q4_K and Q5_K, 12 bytes a row as in the file: for each of eight groups a byte with the scale and the
+// The scales of Q4_K and Q5_K, 12 bytes a lane as in the file: for each of eight groups a byte with the scale and the
 // two upper bits of the minimum, and the minimums' lower nibbles in pairs.
 struct PackedKScales {
   HalfBits scale[kPanelRows];
@@ -398,7 +398,7 @@ struct Packed<BlockQ6K> {
 template <typename Block>
 static std::size_t packed_bytes(std::size_t columns) {
   using PanelBlock = typename Packed<Block>::PanelBlock;
-  static_assert(sizeof(PanelBlock) == kPanelRows * sizeof(Block), "a panel takes the bytes of its rows");
+  static_assert(sizeof(PanelBlock) == kPanelRows * sizeof(Block), "a panel takes the bytes of its weight rows");
   return columns / Block::kWeights * sizeof(PanelBlock);
 }
 

@@ -70,7 +70,7 @@ struct Packed<BlockQ8K> {
   struct PanelBlock {
     float scale[kPanelRows];
     std::uint8_t quants[64][kBytes];    // 128 added
-    std::int16_t sums[16][kPanelRows];  // kept, so that a row comes out as it went in
+    std::int16_t sums[16][kPanelRows];  // kept, so that a lane comes out as it went in
   };
   template <bool kPack>
   static inline void move(BlockQ8K& block, PanelBlock& panel, int lane) {

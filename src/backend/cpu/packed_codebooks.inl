@@ -1,13 +1,12 @@
 // Panels of the types that take four or eight weights at a time from a codebook (quant/iq_codes.h): a lane looks up its
-// own row's weights, two entries at a time, so that one look-up serves all rows of the panel. What a panel is:
-// packed.inl.
+// own weights, two entries at a time, so that one look-up serves all lanes of the panel. What a panel is: packed.inl.
 
 namespace quarrel::QUARREL_LEVEL {
 
 // Weights are taken for so much more than they are, so that they are positive.
 static constexpr int kCodebookBias = 64;
 
-// 32 bits of each row, of four bytes that move_bytes laid side by side.
+// 32 bits of each lane, of four bytes that move_bytes laid side by side.
 static inline Ints load_words(const std::uint8_t* bytes) { return as_ints(load_bytes(bytes)); }
 
 // Indices of codebook entries in pairs: bytes 0 and 2 of a word, and 1 and 3.
@@ -46,21 +45,21 @@ static constexpr std::uint8_t kIq3SBytes[16] = {
     kCodebookBias - 1, kCodebookBias - 3,  kCodebookBias - 5,  kCodebookBias - 7,
     kCodebookBias - 9, kCodebookBias - 11, kCodebookBias - 13, kCodebookBias - 15};
 
-// Row k of a group of an IQ2 type, whose code stands twice in its lane: vectors 2 k and 2 k + 1. These are the group's
-// 32 signs.
-static inline void iq2_row(Ints code, Ints signs, int k, Bytes (&vectors)[8]) {
+// Entry k of a group of an IQ2 type, whose code stands twice in its lane: vectors 2 k and 2 k + 1. These are the
+// group's 32 signs.
+static inline void iq2_entry(Ints code, Ints signs, int k, Bytes (&vectors)[8]) {
   const Ints first = and_ints(move_halves<0, -2>(code), 0x03030303);
   const Ints second = and_ints(move_halves<-4, -6>(code), 0x03030303);
   vectors[2 * k] = look_up_signed(kIq2Bytes, first, signs, 2 * k);
   vectors[2 * k + 1] = look_up_signed(kIq2Bytes, second, signs, 2 * k + 1);
 }
-static inline void iq2_rows(IntPair codes, Ints signs, int k, int second, Bytes (&vectors)[8]) {
-  iq2_row(codes.low, signs, k, vectors);
-  iq2_row(codes.high, signs, second, vectors);
+static inline void iq2_entries(IntPair codes, Ints signs, int k, int second, Bytes (&vectors)[8]) {
+  iq2_entry(codes.low, signs, k, vectors);
+  iq2_entry(codes.high, signs, second, vectors);
 }
 
 // The same for IQ3, whose entries are four weights: vectors i and i + 2.
-static inline void iq3_rows(const std::uint8_t* values, IntPair codes, Ints signs, int i, Bytes (&vectors)[8]) {
+static inline void iq3_entries(const std::uint8_t* values, IntPair codes, Ints signs, int i, Bytes (&vectors)[8]) {
   const auto numbers = [](Ints code) { return and_ints(move_halves<0, -4>(code), 0x07070707); };
   vectors[i] = look_up_signed(values, numbers(codes.low), signs, i);
   vectors[i + 2] = look_up_signed(values, numbers(codes.high), signs, i + 2);
@@ -90,8 +89,8 @@ struct Packed<BlockIq2Xxs> {
   [[gnu::noinline]] static void group(const PanelBlock& panel, int g, Bytes (&vectors)[8]) {
     const Ints indices = load_words(panel.groups[2 * g]);
     const Ints signs = packed_signs(load_words(panel.groups[2 * g + 1]));
-    iq2_rows(look_up_pairs<256>(kIq2XxsCodes.at, even_bytes(indices)), signs, 0, 2, vectors);
-    iq2_rows(look_up_pairs<256>(kIq2XxsCodes.at, odd_bytes(indices)), signs, 1, 3, vectors);
+    iq2_entries(look_up_pairs<256>(kIq2XxsCodes.at, even_bytes(indices)), signs, 0, 2, vectors);
+    iq2_entries(look_up_pairs<256>(kIq2XxsCodes.at, odd_bytes(indices)), signs, 1, 3, vectors);
   }
   static inline Floats scale(const PanelBlock& panel, std::size_t index) {
     return half_step(panel.scale, shift_ints_right<28>(load_words(panel.groups[2 * index + 1])), 0.25f);
@@ -125,8 +124,8 @@ struct Packed<BlockIq2Xs> {
     const Ints low = or_ints(move_lane_bits(first, 9, 0, 0x7f), move_lane_bits(first, 25, 8, 0x7f00));
     const Ints high = or_ints(move_lane_bits(second, 9, 16, 0x7f0000), move_lane_bits(second, 25, 24, 0x7f000000));
     const Ints signs = with_even_bits(or_ints(low, high));
-    iq2_rows(look_up_pairs<512>(kIq2XsCodes.at, and_ints(first, 0x01ff01ff)), signs, 0, 1, vectors);
-    iq2_rows(look_up_pairs<512>(kIq2XsCodes.at, and_ints(second, 0x01ff01ff)), signs, 2, 3, vectors);
+    iq2_entries(look_up_pairs<512>(kIq2XsCodes.at, and_ints(first, 0x01ff01ff)), signs, 0, 1, vectors);
+    iq2_entries(look_up_pairs<512>(kIq2XsCodes.at, and_ints(second, 0x01ff01ff)), signs, 2, 3, vectors);
   }
   static inline Floats scale(const PanelBlock& panel, std::size_t index) {
     return iq2_scale(panel.scale, panel.scales, index);
@@ -159,8 +158,8 @@ struct Packed<BlockIq2S> {
     const auto high_of = [&](int k) {
       return or_ints(move_lane_bits(high, 2 * k, 8, 0x300), move_lane_bits(high, 2 * k + 4, 24, 0x3000000));
     };
-    iq2_rows(look_up_pairs<1024>(kIq2SCodes.at, or_ints(even_bytes(indices), high_of(0))), signs, 0, 2, vectors);
-    iq2_rows(look_up_pairs<1024>(kIq2SCodes.at, or_ints(odd_bytes(indices), high_of(1))), signs, 1, 3, vectors);
+    iq2_entries(look_up_pairs<1024>(kIq2SCodes.at, or_ints(even_bytes(indices), high_of(0))), signs, 0, 2, vectors);
+    iq2_entries(look_up_pairs<1024>(kIq2SCodes.at, or_ints(odd_bytes(indices), high_of(1))), signs, 1, 3, vectors);
   }
   static inline Floats scale(const PanelBlock& panel, std::size_t index) {
     return iq2_scale(panel.scale, panel.scales, index);
@@ -187,8 +186,8 @@ struct Packed<BlockIq3Xxs> {
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
       const Ints indices = load_words(panel.entries[2 * g + half]);
-      iq3_rows(kIq3XxsBytes, look_up_pairs<256>(kIq3XxsCodes.at, even_bytes(indices)), signs, 4 * half, vectors);
-      iq3_rows(kIq3XxsBytes, look_up_pairs<256>(kIq3XxsCodes.at, odd_bytes(indices)), signs, 4 * half + 1, vectors);
+      iq3_entries(kIq3XxsBytes, look_up_pairs<256>(kIq3XxsCodes.at, even_bytes(indices)), signs, 4 * half, vectors);
+      iq3_entries(kIq3XxsBytes, look_up_pairs<256>(kIq3XxsCodes.at, odd_bytes(indices)), signs, 4 * half + 1, vectors);
     }
   }
   static inline Floats scale(const PanelBlock& panel, std::size_t index) {
@@ -226,8 +225,8 @@ struct Packed<BlockIq3S> {
       const Ints indices = load_words(panel.entries[2 * g + half]);
       const Ints even = or_ints(even_bytes(indices), ninth_of(4 * half));
       const Ints odd = or_ints(odd_bytes(indices), ninth_of(4 * half + 1));
-      iq3_rows(kIq3SBytes, look_up_pairs<512>(kIq3SCodes.at, even), signs, 4 * half, vectors);
-      iq3_rows(kIq3SBytes, look_up_pairs<512>(kIq3SCodes.at, odd), signs, 4 * half + 1, vectors);
+      iq3_entries(kIq3SBytes, look_up_pairs<512>(kIq3SCodes.at, even), signs, 4 * half, vectors);
+      iq3_entries(kIq3SBytes, look_up_pairs<512>(kIq3SCodes.at, odd), signs, 4 * half + 1, vectors);
     }
   }
   static inline Floats scale(const PanelBlock& panel, std::size_t index) {
@@ -267,7 +266,7 @@ static inline void move_iq1_group(Iq1Group& group, std::uint8_t* word_at, std::u
 }
 
 // What both types have: for each group a word and half a word.
-struct Iq1Rows {
+struct Iq1Groups {
   std::uint8_t words[8][kBytes];
   std::uint8_t halves[4][kBytes];
 
@@ -278,7 +277,7 @@ struct Iq1Rows {
   // Lowest bits of a lane; what lies above belongs to somebody else.
   Ints half(int g) const { return shifted_right(load_words(halves[g / 2]), 16 * (g % 2)); }
 
-  // The weights, where bit `down(k)` of the half tells which way row k is shifted.
+  // The weights, where bit `down(k)` of the half tells which way entry k is shifted.
   template <typename Down>
   void unpack(int g, const Down& down, Bytes (&vectors)[8]) const {
     const Ints word = load_words(words[g]);
@@ -304,7 +303,7 @@ struct Packed<BlockIq1S> {
   static constexpr bool kHasMinimum = false;
   struct PanelBlock {
     HalfBits scale[kPanelRows];
-    Iq1Rows groups;  // beside the indices the group's scale of three bits, then the way of its shift
+    Iq1Groups groups;  // beside the indices the group's scale of three bits, then the way of its shift
   };
   template <bool kPack>
   static inline void move(BlockIq1S& block, PanelBlock& panel, int lane) {
@@ -346,7 +345,7 @@ struct Packed<BlockIq1M> {
   struct PanelBlock {
     HalfBits scale[kPanelRows];
     std::uint16_t scales[3][kPanelRows];
-    Iq1Rows groups;  // beside the indices the way of each row's shift
+    Iq1Groups groups;  // beside the indices the way of each entry's shift
   };
   template <bool kPack>
   static inline void move(BlockIq1M& block, PanelBlock& panel, int lane) {

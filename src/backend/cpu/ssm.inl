@@ -109,36 +109,36 @@ struct ScanRow {
   float decay;
 };
 
-// kTimes rows for kRows channels of a head from `first` on: they share B and C, and each value of the state is read and
-// written once.
-template <std::size_t kRows, std::size_t kTimes>
-static inline void scan_tile(const ScanTask& task, const ScanRow* rows, std::size_t first, float skip) {
+// kTimes rows for kChannels channels of a head from `first` on: they share B and C, and each value of the state is read
+// and written once.
+template <std::size_t kChannels, std::size_t kTimes>
+static inline void scan_some_channels(const ScanTask& task, const ScanRow* rows, std::size_t first, float skip) {
   float* values = task.values + first * task.state;
-  float input[kTimes][kRows];
-  Floats total[kTimes][kRows];
+  float input[kTimes][kChannels];
+  Floats total[kTimes][kChannels];
   for (std::size_t t = 0; t < kTimes; ++t) {
-    for (std::size_t k = 0; k < kRows; ++k) {
+    for (std::size_t k = 0; k < kChannels; ++k) {
       input[t][k] = rows[t].dt * rows[t].x[first + k];
       total[t][k] = set(0.0f);
     }
   }
   const auto advance = [&](std::size_t s, auto lanes) {
-    Floats value[kRows];
+    Floats value[kChannels];
 #pragma GCC unroll 4
-    for (std::size_t k = 0; k < kRows; ++k) value[k] = load(values + k * task.state + s, lanes);
+    for (std::size_t k = 0; k < kChannels; ++k) value[k] = load(values + k * task.state + s, lanes);
 #pragma GCC unroll 4
     for (std::size_t t = 0; t < kTimes; ++t) {
       const Floats b = load(rows[t].b + s, lanes);
       const Floats c = load(rows[t].c + s, lanes);
       const Floats decay = set(rows[t].decay);
 #pragma GCC unroll 4
-      for (std::size_t k = 0; k < kRows; ++k) {
+      for (std::size_t k = 0; k < kChannels; ++k) {
         value[k] = fma(value[k], decay, mul(set(input[t][k]), b));
         total[t][k] = fma(value[k], c, total[t][k]);
       }
     }
 #pragma GCC unroll 4
-    for (std::size_t k = 0; k < kRows; ++k) store(values + k * task.state + s, value[k], lanes);
+    for (std::size_t k = 0; k < kChannels; ++k) store(values + k * task.state + s, value[k], lanes);
   };
   std::size_t s = 0;
   for (; s + kLanes <= task.state; s += kLanes) advance(s, AllLanes{});
@@ -146,13 +146,13 @@ static inline void scan_tile(const ScanTask& task, const ScanRow* rows, std::siz
 #pragma GCC unroll 4
   for (std::size_t t = 0; t < kTimes; ++t) {
 #pragma GCC unroll 4
-    for (std::size_t k = 0; k < kRows; ++k) rows[t].out[first + k] = sum(total[t][k]) + skip * rows[t].x[first + k];
+    for (std::size_t k = 0; k < kChannels; ++k) rows[t].out[first + k] = sum(total[t][k]) + skip * rows[t].x[first + k];
   }
 }
 
 template <std::size_t kTimes>
 static inline void scan_rows(const ScanTask& task, std::size_t first_time) {
-  constexpr std::size_t kTile = 4;
+  constexpr std::size_t kChannels = 4;
   const float skip = task.d == nullptr ? 0.0f : *task.d;
   ScanRow rows[kTimes];
   for (std::size_t t = 0; t < kTimes; ++t) {
@@ -168,8 +168,8 @@ static inline void scan_rows(const ScanTask& task, std::size_t first_time) {
                .decay = decay[0]};
   }
   std::size_t i = 0;
-  for (; i + kTile <= task.dim; i += kTile) scan_tile<kTile, kTimes>(task, rows, i, skip);
-  for (; i < task.dim; ++i) scan_tile<1, kTimes>(task, rows, i, skip);
+  for (; i + kChannels <= task.dim; i += kChannels) scan_some_channels<kChannels, kTimes>(task, rows, i, skip);
+  for (; i < task.dim; ++i) scan_some_channels<1, kTimes>(task, rows, i, skip);
   for (std::size_t t = 0; t < kTimes; ++t) {
     gate_row(rows[t].out, task.z + static_cast<std::size_t>(task.rows[first_time + t]) * task.z_stride, task.dim);
   }

@@ -82,7 +82,7 @@ static void unpack_panel(const typename Packed<Block>::PanelBlock* from, std::si
   }
 }
 
-// The panel of a matrix that begins at row `begin`, packed: where it lies, or packed into `space` now.
+// The panel of a matrix that begins at weight row `begin`, packed: where it lies, or packed into `space` now.
 template <typename Block>
 static const typename Packed<Block>::PanelBlock* packed_panel(const WeightRows& weights, std::size_t begin,
                                                               std::size_t count, std::byte* space) {
