@@ -115,6 +115,9 @@ std::vector<ListedModel> verified_models(const ModelStore& store) {
   });
 }
 
+// Ollama's store is not verified.
+bool is_sound(const ListedModel& model) { return model.place != ModelPlace::quarrel || model.problem.empty(); }
+
 int list(const ListOptions& options) {
   const ModelStore store(StorePaths::from_environment());
   const std::vector<ListedModel> models = options.verify ? verified_models(store) : store.list();
@@ -125,7 +128,7 @@ int list(const ListOptions& options) {
   const bool json = options.json;
   write_output(json ? list_json(models) : list_text(models));
   if (!json) write_error((models.empty() ? "There are no models yet. " : "") + missing_text(models));
-  return 0;
+  return options.verify && !std::ranges::all_of(models, is_sound) ? 1 : 0;
 }
 
 }  // namespace
@@ -135,12 +138,15 @@ void add_list(CLI::App& app, CommandContext& context) {
   command->alias("ls");
   auto options = std::make_shared<ListOptions>();
   CLI::Option* json = command->add_flag("--json", options->json, "A JSON array");
-  command->add_flag("--names", options->names, "Only names, one per line: for scripts")->excludes(json);
-  command->add_flag("--verify", options->verify, "Read the files and compare them with what was downloaded");
+  CLI::Option* names = command->add_flag("--names", options->names, "Only names, one per line: for scripts");
+  names->excludes(json);
+  command->add_flag("--verify", options->verify, "Read the files and compare them with what was downloaded")
+      ->excludes(names);
   command->footer(
       "ALIAS is the name that `quarrel pull` knows a model by; either name can be used. PROBLEM says why a model "
       "cannot\n"
-      "be run, or that its file has changed since it was downloaded.\n\n"
+      "be run, or that its file has changed since it was downloaded. With --verify the exit code is 1 if a model of\n"
+      "Quarrel's store has a problem.\n\n"
       "Example:\n  quarrel list --json");
   command->callback([options, &context] { context.run = [options] { return list(*options); }; });
 }

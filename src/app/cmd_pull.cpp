@@ -10,7 +10,6 @@
 #include "app/progress_bar.h"
 #include "app/pull_with_progress.h"
 #include "app/terminal.h"
-#include "base/error.h"
 #include "store/pull.h"
 #include "store/store.h"
 
@@ -18,15 +17,8 @@ namespace quarrel {
 namespace {
 
 int pull_model(const std::string& name) {
-  const StorePaths paths = StorePaths::from_environment();
-  try {
-    write_output(pull_with_progress(name, paths.quarrel).string() + "\n");
-    return 0;
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::cancelled) throw;
-    write_error(fmt::format("error: {}\n", error.what()));
-    return kInterruptedExit;
-  }
+  write_output(pull_with_progress(name, StorePaths::from_environment().quarrel).string() + "\n");
+  return 0;
 }
 
 }  // namespace

@@ -15,13 +15,16 @@
 namespace quarrel {
 namespace {
 
+std::string fate_of_weights(const RemovedModel& removed) {
+  if (removed.bytes > 0) return fmt::format(" ({})", human_bytes(removed.bytes));
+  return removed.was_lost ? ", whose file was gone" : "; its weights stay, since they have another name";
+}
+
 int remove_models(const std::vector<std::string>& names) {
   const ModelStore store(StorePaths::from_environment());
   for (const std::string& name : names) {
     const RemovedModel removed = store.remove(name);
-    const std::string freed = removed.bytes > 0 ? fmt::format(" ({})", human_bytes(removed.bytes))
-                                                : "; its weights stay, since they have another name";
-    write_output(fmt::format("removed {}{}\n", printable(removed.name), freed));
+    write_output(fmt::format("removed {}{}\n", printable(removed.name), fate_of_weights(removed)));
   }
   return 0;
 }

@@ -26,7 +26,7 @@ std::filesystem::path pull_with_progress(const std::string& name, const std::fil
     bar.show(phase_name(phase), done, total);
   };
   options.on_damaged = [](const std::filesystem::path& file) {
-    write_error(fmt::format("'{}' is not as it was pulled: fetching it again.\n", printable(file.string(), 512)));
+    write_error(fmt::format("'{}' is damaged or was changed: fetching it again.\n", printable(file.string(), 512)));
   };
   MemoryLog unsaid;  // what is worth saying of these models was said before they came into the table
   options.convert = [&](const std::filesystem::path& folder, const std::filesystem::path& target,

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <charconv>
 #include <fstream>
 #include <map>
 #include <span>
@@ -24,17 +25,27 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMostFiles = 10'000;
 // A d in the pattern stands for a digit.
 constexpr std::string_view kPartPattern = "-ddddd-of-ddddd";
-constexpr std::string_view kFirstPart = "-00001";
+constexpr int kMostLinks = 40;      // that lead to one another, as for the system itself
+constexpr int kVerifyAttempts = 3;  // at a file that is replaced each time while it is read
 
-// "-00002-of-00003" at the end of a name.
-bool has_part_number(std::string_view stem) {
-  if (stem.size() <= kPartPattern.size()) return false;
+struct PartNumber {
+  std::size_t number = 0;  // from 1 on
+  std::size_t count = 0;
+};
+
+// "-00002-of-00003" at the end of a name. A number that cannot be makes it an ordinary name, as for GgufFile.
+std::optional<PartNumber> part_number(std::string_view stem) {
+  if (stem.size() <= kPartPattern.size()) return std::nullopt;
   const std::string_view tail = stem.substr(stem.size() - kPartPattern.size());
   for (std::size_t i = 0; i < kPartPattern.size(); ++i) {
     const bool fits = kPartPattern[i] == 'd' ? tail[i] >= '0' && tail[i] <= '9' : tail[i] == kPartPattern[i];
-    if (!fits) return false;
+    if (!fits) return std::nullopt;
   }
-  return true;
+  PartNumber part;
+  std::from_chars(tail.data() + 1, tail.data() + 6, part.number);
+  std::from_chars(tail.data() + 10, tail.data() + 15, part.count);
+  if (part.number == 0 || part.number > part.count) return std::nullopt;
+  return part;
 }
 
 // What `file_stem` made a file's name of.
@@ -61,6 +72,47 @@ const Pullable* origin(const fs::path& folder, const std::string& digest) {
     if (digest == (row.converted ? stamp_digest(read_stamp(file)) : std::string(row.member_sha256))) return &row;
   }
   return nullptr;
+}
+
+// Where a link leads, by way of others too.
+fs::path link_target(fs::path path) {
+  std::error_code fault;
+  for (int i = 0; i < kMostLinks && fs::is_symlink(fs::symlink_status(path, fault)); ++i) {
+    path = path.parent_path() / fs::read_symlink(path, fault);
+  }
+  return path;
+}
+
+// A failure is no error: see write_stamp.
+void write_stamp_line(const fs::path& model, const std::string& line) {
+  try {
+    OutputFile file(stamp_path(model));
+    file.write(std::as_bytes(std::span(line)));
+    file.commit();
+  } catch (const Error&) {
+  }
+}
+
+// The digest that a file should have and does not; nothing where it has it, or nobody knows which. To read a large file
+// takes minutes, in which a pull may put another one in its place, with a stamp of its own: what was found counts only
+// if file and stamp are still what they were before.
+std::optional<std::string> missed_digest(const fs::path& part, const Pullable* row, const HashProgress& progress,
+                                         const std::stop_token& stop) {
+  for (int attempt = 0; attempt < kVerifyAttempts; ++attempt) {
+    const std::string stamp = read_stamp(part);
+    std::string expected = row != nullptr && !row->converted ? std::string(row->member_sha256) : stamp_digest(stamp);
+    if (expected.empty()) {
+      if (!stamp.empty()) remove_stamp(part);  // one that says nothing
+      return std::nullopt;
+    }
+    const std::string line = stamp_line(part, expected);
+    const bool whole = sha256_file(part, progress, stop) == expected;
+    if (stamp_line(part, expected) != line || read_stamp(part) != stamp) continue;
+    if (!whole) return expected;
+    if (stamp != line) write_stamp_line(part, line);
+    return std::nullopt;
+  }
+  return std::nullopt;
 }
 
 // What helps a damaged model.
@@ -98,12 +150,19 @@ std::vector<fs::path> gguf_files(const fs::path& folder) {
   for (fs::directory_iterator it(folder, fault), end; !fault && it != end; it.increment(fault)) {
     const std::string name = it->path().filename().string();
     std::error_code ignored;
-    if (!name.ends_with(kModelExtension) || name[0] == '.' || !it->is_regular_file(ignored)) continue;
+    if (!name.ends_with(kModelExtension) || name[0] == '.') continue;
+    if (!it->is_regular_file(ignored) && !is_gone(it->path())) continue;
     result.push_back(it->path());
     if (result.size() >= kMostFiles) break;
   }
   std::sort(result.begin(), result.end());
   return result;
+}
+
+bool is_gone(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_symlink(fs::symlink_status(path, ignored)) &&
+         fs::status(path, ignored).type() == fs::file_type::not_found;
 }
 
 std::vector<StoredFile> stored_files(const fs::path& folder) {
@@ -112,20 +171,38 @@ std::vector<StoredFile> stored_files(const fs::path& folder) {
   std::map<std::string, std::size_t> split;  // by name and number of parts: where in `result`
   for (const fs::path& path : gguf_files(folder)) {
     const std::string stem = path.stem().string();
-    if (!has_part_number(stem)) {
+    const std::optional<PartNumber> part = part_number(stem);
+    if (!part) {
       result.push_back({model_name(stem), {path}});
       continue;
     }
-    const std::size_t at = stem.size() - kPartPattern.size();
-    const std::string key = stem.substr(0, at) + stem.substr(at + kFirstPart.size());
-    if (stem.compare(at, kFirstPart.size(), kFirstPart) == 0) {
+    const std::string start = stem.substr(0, stem.size() - kPartPattern.size());
+    const std::string key = fmt::format("{}/{}", start, part->count);  // no file's name holds a slash
+    if (part->number == 1) {
       split[key] = result.size();
-      result.push_back({model_name(stem.substr(0, at)), {path}});
+      result.push_back({model_name(start), {path}});
     } else if (const auto known = split.find(key); known != split.end()) {  // sorted: the first part came before
       result[known->second].parts.push_back(path);
     }
   }
   return result;
+}
+
+std::string file_ending(std::size_t number, std::size_t count) {
+  if (count == 1) return std::string(kModelExtension);
+  return fmt::format("-{:05}-of-{:05}{}", number, count, kModelExtension);
+}
+
+std::vector<fs::path> parts_of(const fs::path& path) {
+  const std::string stem = path.stem().string();
+  const std::optional<PartNumber> part = part_number(stem);
+  if (!part || part->count == 1 || path.extension().string() != kModelExtension) return {path};
+  const std::string start = stem.substr(0, stem.size() - kPartPattern.size());
+  std::vector<fs::path> parts;
+  for (std::size_t number = 1; number <= part->count; ++number) {
+    parts.push_back(path.parent_path() / (start + file_ending(number, part->count)));
+  }
+  return parts;
 }
 
 std::optional<StoredFile> find_stored(const fs::path& folder, const std::string& name) {
@@ -174,19 +251,20 @@ std::string stamp_digest(std::string_view stamp) {
   return std::string(blank == std::string_view::npos ? std::string_view() : stamp.substr(blank + 1));
 }
 
-void write_stamp(const fs::path& model, std::string_view digest) {
-  try {
-    const std::string line = stamp_line(model, digest);
-    OutputFile file(stamp_path(model));
-    file.write(std::as_bytes(std::span(line)));
-    file.commit();
-  } catch (const Error&) {
-  }
-}
+void write_stamp(const fs::path& model, std::string_view digest) { write_stamp_line(model, stamp_line(model, digest)); }
 
 void remove_stamp(const fs::path& model) {
   std::error_code ignored;
   fs::remove(stamp_path(model), ignored);
+}
+
+std::optional<std::string> lost_file(const StoredFile& model) {
+  const auto gone = std::ranges::find_if(model.parts, is_gone);
+  if (gone == model.parts.end()) return std::nullopt;
+  const Pullable* row = file_row(model.path());
+  const std::string command =
+      row != nullptr ? fmt::format("pull {}", row->name) : fmt::format("rm {}", printable(model.name, 512));
+  return fmt::format("its file '{}' is gone: run `quarrel {}`", shown(link_target(*gone)), command);
 }
 
 std::optional<std::string> change_of(const StoredFile& model) {
@@ -213,18 +291,10 @@ std::optional<std::string> verify_stored(const StoredFile& model, const HashProg
                                          const std::stop_token& stop) {
   const Pullable* row = file_row(model.path());
   for (const fs::path& part : model.parts) {
-    const std::string noted = stamp_digest(read_stamp(part));
-    const std::string expected = row != nullptr && !row->converted ? std::string(row->member_sha256) : noted;
-    if (expected.empty()) {
-      remove_stamp(part);  // one that says nothing
-      continue;
-    }
-    if (sha256_file(part, progress, stop) == expected) {
-      write_stamp(part, expected);
-      continue;
-    }
-    return fmt::format("'{}' is damaged, its SHA-256 is not {}: {}", shown(part), expected,
-                       remedy(model, row, expected));
+    const std::optional<std::string> expected = missed_digest(part, row, progress, stop);
+    if (!expected) continue;
+    return fmt::format("'{}' is damaged, its SHA-256 is not {}: {}", shown(part), *expected,
+                       remedy(model, row, *expected));
   }
   return std::nullopt;
 }

@@ -2,6 +2,7 @@
 // that any thread may call. What a user names is compared with names found on disk, never joined into a path.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -25,11 +26,20 @@ struct StoredFile {
   const std::filesystem::path& path() const { return parts.front(); }
 };
 
-// Regular GGUF files of a folder, sorted; hidden ones are somebody's work in progress.
+// GGUF files of a folder, sorted, and links of such names whose files are gone; hidden ones are somebody's work in
+// progress.
 std::vector<std::filesystem::path> gguf_files(const std::filesystem::path& folder);
+// A symbolic link that leads to nothing.
+bool is_gone(const std::filesystem::path& path);
 
 // The models of a store, sorted by name; none where the folder is absent or may not be read.
 std::vector<StoredFile> stored_files(const std::filesystem::path& folder);
+
+// All files of the model that a path names: those that the name of a part says there are, whether they exist or not,
+// else the file alone.
+std::vector<std::filesystem::path> parts_of(const std::filesystem::path& path);
+// How the file of such a part ends, counted from 1: "-00002-of-00003.gguf"; ".gguf" where there is one alone.
+std::string file_ending(std::size_t number, std::size_t count);
 
 // A name's file, without the extension: a slash cannot be in it and is spelled %2F.
 std::string file_stem(std::string_view name);
@@ -55,12 +65,16 @@ void write_stamp(const std::filesystem::path& model, std::string_view digest);
 // Before another file takes the model's place: what was noted does not hold for that one.
 void remove_stamp(const std::filesystem::path& model);
 
+// Why a model cannot be used any more: a file that it is a link to is gone. A sentence that says so and what to do, or
+// nothing.
+std::optional<std::string> lost_file(const StoredFile& model);
+
 // Whether a model is no longer what was put into the store, by size and stamp alone: a sentence that says so and what
 // to do, or nothing. A file without a stamp is its owner's affair.
 std::optional<std::string> change_of(const StoredFile& model);
 
-// The same by reading the files. Those that still have their digest get a stamp that fits again. Throws Error as
-// sha256_file does.
+// The same by reading the files. Those that still have their digest get a stamp that fits again. One that is replaced
+// while it is read, by a pull perhaps, is read again, and left alone if that goes on. Throws Error as sha256_file does.
 std::optional<std::string> verify_stored(const StoredFile& model, const HashProgress& progress = {},
                                          const std::stop_token& stop = {});
 

@@ -345,7 +345,7 @@ fs::path pull(std::string_view name, const fs::path& store, const PullOptions& o
   if (row == options.table.end()) {
     std::string names;
     for (const Pullable& known : options.table) names += fmt::format("{}'{}'", names.empty() ? "" : ", ", known.name);
-    fail(ErrorKind::not_found, "'{}' is not a model that can be pulled; these are: {}", printable(name), names);
+    fail(ErrorKind::not_found, "'{}' is not a model that can be pulled; these can be: {}", printable(name), names);
   }
   if (row->converted && !options.convert) {
     fail(ErrorKind::unsupported, "'{}' has to be converted, and there is no converter", row->name);

@@ -192,6 +192,7 @@ class RegistryPull {
   bool link_known(const Layer& layer, const StoredSettings& settings) const {
     for (const StoredFile& file : stored_files(folder_)) {
       if (file.parts.size() != 1 || known_digest(file.path()) != layer.digits) continue;
+      if (!describe_file(file.path()).problem.empty()) continue;  // what comes from the registry is whole
       report({.status = status_of(layer), .digest = layer.digest(), .total = layer.bytes, .completed = layer.bytes});
       report({.status = "writing manifest"});
       const ResolvedModel known{file.path(), file.name, ModelPlace::quarrel, {}, {}, {}};

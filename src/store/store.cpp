@@ -35,7 +35,8 @@ std::string trimmed(std::string_view text) {
 // A directory is a likely mistake; say what lies in it.
 [[noreturn]] void refuse_directory(const std::string& name) {
   std::string files;
-  const auto found = gguf_files(name);
+  auto found = gguf_files(name);
+  std::erase_if(found, is_gone);
   for (std::size_t i = 0; i < std::min<std::size_t>(found.size(), 5); ++i) {
     files += fmt::format("{}'{}'", i == 0 ? "" : ", ", printable(found[i].string(), 512));
   }
@@ -83,6 +84,26 @@ void describe(const fs::path& path, ListedModel& model) {
   model.problem = std::move(said.problem);
 }
 
+// A model of Quarrel's own store.
+ListedModel listed_file(const StoredFile& file, const fs::path& folder, const ModelStore::Verify& verify) {
+  ListedModel model{.name = file.name, .modified = modified_time(file.path())};
+  if (const Pullable* row = file_row(file.path())) model.alias = row->name;
+  if (auto lost = lost_file(file)) {
+    model.problem = std::move(*lost);
+    model.usable = false;
+    return model;
+  }
+  describe(file.path(), model);
+  try {
+    read_settings(settings_path(folder, file.name));
+  } catch (const Error& error) {
+    model.problem = error.what();
+  }
+  model.usable = model.problem.empty();
+  if (auto change = verify ? verify(file) : change_of(file)) model.problem = std::move(*change);
+  return model;
+}
+
 }  // namespace
 
 StorePaths StorePaths::from(const Lookup& lookup) {
@@ -120,6 +141,9 @@ std::string_view place_name(ModelPlace place) noexcept {
 std::optional<ResolvedModel> ModelStore::find_named(const std::string& name,
                                                     const std::vector<OllamaEntry>& entries) const {
   if (auto found = find_stored(paths_.quarrel, name)) {
+    if (const auto lost = lost_file(*found)) {
+      fail(ErrorKind::not_found, "the model '{}' cannot be used: {}", printable(found->name, 512), *lost);
+    }
     StoredSettings settings = read_settings(settings_path(paths_.quarrel, found->name));
     return ResolvedModel{found->path(),
                          std::move(found->name),
@@ -168,17 +192,7 @@ ResolvedModel ModelStore::resolve_name(const std::string& name) const {
 std::vector<ListedModel> ModelStore::list(const Verify& verify) const {
   std::vector<ListedModel> models;
   for (const StoredFile& file : stored_files(paths_.quarrel)) {
-    ListedModel model{.name = file.name, .modified = modified_time(file.path())};
-    if (const Pullable* row = file_row(file.path())) model.alias = row->name;
-    describe(file.path(), model);
-    try {
-      read_settings(settings_path(paths_.quarrel, file.name));
-    } catch (const Error& error) {
-      model.problem = error.what();
-    }
-    model.usable = model.problem.empty();
-    if (auto change = verify ? verify(file) : change_of(file)) model.problem = std::move(*change);
-    models.push_back(std::move(model));
+    models.push_back(listed_file(file, paths_.quarrel, verify));
   }
   for (const OllamaEntry& entry : list_ollama(paths_.ollama)) {
     ListedModel model{.name = entry.display, .place = ModelPlace::ollama, .modified = modified_time(entry.manifest)};

@@ -63,6 +63,7 @@ std::optional<std::string> change_warning(const ResolvedModel& model);
 struct RemovedModel {
   std::string name;
   std::uint64_t bytes = 0;  // that were freed: none of a file that has another name
+  bool was_lost = false;    // a file that it was a link to was gone
 };
 struct LinkedModel {
   std::filesystem::path path;
@@ -74,8 +75,8 @@ class ModelStore {
   explicit ModelStore(StorePaths paths) : paths_(std::move(paths)) {}
 
   // A path if a file of that name exists or the text can only be one; otherwise a name of Quarrel's store, then one of
-  // Ollama's. Throws Error: not_found with the nearest names, usage for a directory or an ambiguous name, and what
-  // read_ollama() throws. The file itself is not opened.
+  // Ollama's. Throws Error: not_found with the nearest names or for a link whose file is gone, usage for a directory or
+  // an ambiguous name, and what read_ollama() throws. The file itself is not opened.
   ResolvedModel resolve(const std::string& name) const;
 
   // The same for those who must not name files: stores alone are looked at, in the same order.
@@ -91,19 +92,23 @@ class ModelStore {
   RemovedModel remove(const std::string& name) const;
 
   // Gives a model a further name in Quarrel's own store, by a link: a hard one within the store, so that removing
-  // either leaves the other whole, a symbolic one to files elsewhere. Throws Error: what resolve() throws, usage for a
-  // name that cannot be one or exists, io.
+  // either leaves the other whole, a symbolic one to files elsewhere. All parts of a split model get it. Throws Error:
+  // what resolve() and GgufFile::open() throw, usage for a name that cannot be one or exists, io.
   LinkedModel add_name(const std::string& name, const std::string& further) const;
   LinkedModel add_name(const ResolvedModel& model, const std::string& further) const;
 
   // Makes a model of Quarrel's own store, or replaces one: the weights of `from`, linked, with settings of its own.
-  // Gives its path. Throws Error: usage for a name that cannot be one, io.
+  // Gives its path. Throws Error: usage for a name that cannot be one, what GgufFile::open() throws, io.
   std::filesystem::path create(const std::string& name, const ResolvedModel& from,
                                const StoredSettings& settings) const;
 
   // The same with weights of its own: `file`, which lies in the store's folder and has this digest, is moved there.
   std::filesystem::path adopt(const std::string& name, const std::filesystem::path& file, const std::string& digest,
                               const StoredSettings& settings) const;
+
+  // What the model is called that create() or adopt() of this name would replace: as the store spells it, since letter
+  // case and the extension make no difference, and as `pull` knows it. Nothing: it would be a new one.
+  std::vector<std::string> replaced_names(const std::string& name) const;
 
   // Throws Error(usage) for a name that no model of Quarrel's own store can have.
   static void check_model_name(const std::string& name);

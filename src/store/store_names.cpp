@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/nearest.h"
 #include "base/printable.h"
+#include "gguf/file.h"
 #include "store/model_description.h"
 #include "store/ollama_store.h"
 #include "store/own_store.h"
@@ -35,12 +36,17 @@ void check_name(const std::string& name) {
     refuse("with a slash or a colon it has to be of the form namespace/model:tag, in letters, digits, -, _ and .");
   }
   if (name.find("://") != std::string::npos) refuse("that is an address");
-  if (find_pullable(name) != nullptr) refuse("that is the name of a model to be pulled");
+  if (find_pullable(name) != nullptr) refuse("that is a name reserved for `quarrel pull`");
 }
 
 void check_new_name(const std::string& name, const fs::path& store) {
   check_name(name);
-  if (find_stored(store, name)) fail(ErrorKind::usage, "the model '{}' already exists", printable(name));
+  const std::optional<StoredFile> there = find_stored(store, name);
+  if (!there) return;
+  if (!lost_file(*there)) fail(ErrorKind::usage, "the model '{}' already exists", printable(name));
+  // Where its file was is nothing for a server's clients.
+  fail(ErrorKind::usage, "the model '{}' already exists, but its file is gone: run `quarrel rm {}` first",
+       printable(name), printable(there->name, 512));
 }
 
 // A file's name is as good as the model's.
@@ -81,25 +87,21 @@ void copy_stamp(const fs::path& source, const fs::path& target) {
   if (const std::string digest = known_digest(source); !digest.empty()) write_stamp(target, digest);
 }
 
-// The other parts of a split model beside its first one.
-std::vector<fs::path> parts_of(const fs::path& first) {
-  for (StoredFile& file : stored_files(first.parent_path())) {
-    if (file.path().filename() == first.filename()) return std::move(file.parts);
-  }
-  return {first};
+// All files of a model that is to be linked. Throws Error as GgufFile::open does: what is no model, or lacks a part,
+// gets no name.
+std::vector<fs::path> whole_model(const fs::path& path) {
+  GgufFile::open(path);
+  return parts_of(path);
 }
 
 // The path of the first part.
-fs::path link_parts(const ResolvedModel& model, const fs::path& store, const std::string& name) {
-  const std::vector<fs::path> parts =
-      model.place == ModelPlace::ollama ? std::vector{model.path} : parts_of(model.path);
+fs::path link_parts(const std::vector<fs::path>& parts, bool hard, const fs::path& store, const std::string& name) {
   fs::path path;
   // The first part last: a split model is there once that is.
   for (std::size_t i = parts.size(); i-- > 0;) {
-    const std::string number = parts.size() == 1 ? "" : fmt::format("-{:05}-of-{:05}", i + 1, parts.size());
-    path = store / fmt::format("{}{}{}", file_stem(name), number, kModelExtension);
+    path = store / (file_stem(name) + file_ending(i + 1, parts.size()));
     remove_stamp(path);
-    link_file(parts[i], path, model.place == ModelPlace::quarrel);
+    link_file(parts[i], path, hard);
     copy_stamp(parts[i], path);
   }
   return path;
@@ -133,7 +135,7 @@ RemovedModel ModelStore::remove(const std::string& name) const {
     }
     refuse_absent(name, paths_.quarrel);
   }
-  RemovedModel result{.name = found->name};
+  RemovedModel result{.name = found->name, .was_lost = lost_file(*found).has_value()};
   for (const fs::path& part : found->parts) {
     std::error_code fault;
     const bool is_link = fs::is_symlink(fs::symlink_status(part, fault));
@@ -156,20 +158,22 @@ LinkedModel ModelStore::add_name(const ResolvedModel& model, const std::string& 
   require_folder();
   const std::string given = model_name_of(further);
   check_new_name(given, paths_.quarrel);
+  const std::vector<fs::path> parts = whole_model(model.path);
   make_folder();
   write_settings(settings_path(paths_.quarrel, given), kept_settings(model));
-  return {.path = link_parts(model, paths_.quarrel, given),
+  return {.path = link_parts(parts, model.place == ModelPlace::quarrel, paths_.quarrel, given),
           .template_left = model.place == ModelPlace::ollama && model.template_text};
 }
 
 std::filesystem::path ModelStore::create(const std::string& name, const ResolvedModel& from,
                                          const StoredSettings& settings) const {
   const std::string given = replaceable_name(name);
+  const std::vector<fs::path> parts = whole_model(from.path);
   write_settings(settings_path(paths_.quarrel, given), settings);
   const std::optional<StoredFile> before = find_stored(paths_.quarrel, given);
   std::error_code fault;
   if (before && fs::equivalent(before->path(), from.path, fault)) return before->path();
-  return link_parts(from, paths_.quarrel, given);
+  return link_parts(parts, from.place == ModelPlace::quarrel, paths_.quarrel, given);
 }
 
 std::filesystem::path ModelStore::adopt(const std::string& name, const fs::path& file, const std::string& digest,
@@ -195,6 +199,14 @@ std::string ModelStore::replaceable_name(const std::string& name) const {
     fail(ErrorKind::usage, "the model '{}' exists in several parts: remove it first", printable(before->name));
   }
   return before ? before->name : name;
+}
+
+std::vector<std::string> ModelStore::replaced_names(const std::string& name) const {
+  const std::optional<StoredFile> before = find_stored(paths_.quarrel, name);
+  if (!before) return {};
+  std::vector<std::string> names = {before->name};
+  if (const Pullable* row = file_row(before->path())) names.emplace_back(row->name);
+  return names;
 }
 
 void ModelStore::check_model_name(const std::string& name) { check_name(name); }

@@ -30,6 +30,31 @@ std::string toy_model() {
   return std::string(test::as_text(writer.to_bytes()));
 }
 
+// Part `number`, from 1 on, of a model in several files.
+std::string toy_part(std::uint32_t number, std::uint32_t count) {
+  GgufWriter writer;
+  writer.put_string("general.architecture", "toy");
+  writer.put_u32("split.no", number - 1);
+  writer.put_u32("split.count", count);
+  writer.add_tensor("w" + std::to_string(number), {1000}, std::vector<float>(1000, 0.5F));
+  return std::string(test::as_text(writer.to_bytes()));
+}
+
+// While it lives the process works in another folder.
+class WorkingFolder {
+ public:
+  explicit WorkingFolder(const fs::path& folder) { fs::current_path(folder); }
+  ~WorkingFolder() {
+    std::error_code ignored;
+    fs::current_path(before_, ignored);
+  }
+  WorkingFolder(const WorkingFolder&) = delete;
+  WorkingFolder& operator=(const WorkingFolder&) = delete;
+
+ private:
+  const fs::path before_ = fs::current_path();
+};
+
 class Store : public ::testing::Test {
  protected:
   std::string blob(const std::string& text) {
@@ -52,6 +77,12 @@ class Store : public ::testing::Test {
   }
   std::string model_layer() { return layer("model", blob(model_), model_.size()); }
   void put_model(const std::string& path) { put_manifest(path, manifest(config(), model_layer())); }
+
+  void put_parts(const std::string& name, std::uint32_t count) {
+    for (std::uint32_t number = 1; number <= count; ++number) {
+      write_file(folder_ / (name + file_ending(number, count)), toy_part(number, count));
+    }
+  }
 
   ModelStore store() const { return ModelStore({folder_ / "quarrel", {folder_ / "ollama"}}); }
   ResolvedModel resolve(const std::string& name) const { return store().resolve(name); }
@@ -410,6 +441,32 @@ TEST_F(Store, ACopyThatWasChangedIsNoticedAndVerified) {
   EXPECT_EQ(listed()["other"].problem, "") << "nothing was noted of what took its place";
 }
 
+TEST_F(Store, AFileThatIsReplacedWhileItIsVerifiedKeepsANoteOfItsOwn) {
+  const fs::path path = folder_ / "quarrel/m.gguf";
+  const auto replace_by = [&](const std::string& content) {
+    write_file(folder_ / "quarrel/.new", content);
+    store().adopt("m", folder_ / "quarrel/.new", sha256(content), {});
+  };
+  int reads = 0;
+  const auto replaced_in_the_middle = [&](std::uint64_t, std::uint64_t) {
+    if (++reads == 1) replace_by(model_ + "newer");
+  };
+  replace_by(model_);
+  EXPECT_EQ(verify_stored({"m", {path}}, replaced_in_the_middle).value_or(""), "");
+  EXPECT_EQ(known_digest(path), sha256(model_ + "newer")) << "the old one had another";
+  EXPECT_EQ(reads, 2) << "the new one was read too";
+
+  write_file(path, model_ + "is wrong");
+  reads = 0;
+  EXPECT_EQ(verify_stored({"m", {path}}, replaced_in_the_middle).value_or(""), "") << "the wrong one has gone";
+  EXPECT_EQ(known_digest(path), sha256(model_ + "newer"));
+
+  reads = 0;
+  const auto replaced_each_time = [&](std::uint64_t, std::uint64_t) { replace_by(model_ + std::to_string(++reads)); };
+  EXPECT_EQ(verify_stored({"m", {path}}, replaced_each_time).value_or(""), "");
+  EXPECT_EQ(known_digest(path), sha256(model_ + std::to_string(reads)));
+}
+
 TEST_F(Store, EveryPartOfASplitModelIsLookedAt) {
   const fs::path second = folder_ / "quarrel/big-00002-of-00002.gguf";
   write_file(folder_ / "quarrel/big-00001-of-00002.gguf", model_);
@@ -464,10 +521,54 @@ TEST_F(Store, AFurtherNameIsALinkThatOutlivesTheFirst) {
 }
 
 TEST_F(Store, AllPartsOfASplitModelGetTheName) {
-  write_file(folder_ / "quarrel/a-00001-of-00002.gguf", model_);
-  write_file(folder_ / "quarrel/a-00002-of-00002.gguf", "second");
+  put_parts("quarrel/a", 2);
   EXPECT_EQ(store().add_name("a", "b").path, folder_ / "quarrel/b-00001-of-00002.gguf");
-  EXPECT_EQ(test::read_file(folder_ / "quarrel/b-00002-of-00002.gguf"), "second");
+  EXPECT_EQ(test::read_file(folder_ / "quarrel/b-00002-of-00002.gguf"), toy_part(2, 2));
+}
+
+TEST_F(Store, ASplitModelIsLinkedWholeWhicheverPartIsNamed) {
+  put_parts("x/big", 3);
+  const WorkingFolder inside(folder_ / "x");
+  for (std::uint32_t number = 1; number <= 3; ++number) {
+    const std::string given = "big" + file_ending(number, 3);
+    const std::string name = "m" + std::to_string(number);
+    const fs::path path = store().add_name(given, name).path;
+    EXPECT_EQ(path, folder_ / ("quarrel/" + name + "-00001-of-00003.gguf"));
+    const GgufFile file = GgufFile::open(path);
+    EXPECT_EQ(file.part_count(), 3U) << given;
+    EXPECT_EQ(file.tensors().size(), 3U) << given;
+    EXPECT_EQ(listed()[name].problem, "");
+  }
+}
+
+TEST_F(Store, AMissingPartIsNamedAndNothingIsLinked) {
+  put_parts("x/big", 3);
+  fs::remove(folder_ / "x/big-00002-of-00003.gguf");
+  for (const char* given : {"x/big-00001-of-00003.gguf", "x/big-00003-of-00003.gguf"}) {
+    expect_error(ErrorKind::not_found, {"big-00002-of-00003.gguf"},
+                 [&] { store().add_name((folder_ / given).string(), "m"); });
+  }
+  EXPECT_FALSE(fs::exists(folder_ / "quarrel"));
+
+  put_parts("quarrel/big", 3);
+  fs::remove(folder_ / "quarrel/big-00003-of-00003.gguf");
+  expect_error(ErrorKind::not_found, {"big-00003-of-00003.gguf"}, [&] { store().add_name("big", "m"); });
+  expect_error(ErrorKind::not_found, {"big-00003-of-00003.gguf"}, [&] { store().create("m", resolve("big"), {}); });
+  EXPECT_EQ(listed().size(), 1U);
+}
+
+TEST_F(Store, WhatIsNoModelGetsNoName) {
+  write_file(folder_ / "notes.txt", "these are notes, not a model");
+  expect_error(ErrorKind::bad_file, {"notes.txt", "not a GGUF file"},
+               [&] { store().add_name((folder_ / "notes.txt").string(), "x"); });
+  EXPECT_FALSE(fs::exists(folder_ / "quarrel"));
+
+  write_file(folder_ / "quarrel/a.gguf", model_);
+  write_file(folder_ / "quarrel/broken.gguf", "these are notes, not a model");
+  store().create("made", resolve("a"), {.system = "Old"});
+  expect_error(ErrorKind::bad_file, {"broken"}, [&] { store().create("made", resolve("broken"), {.system = "New"}); });
+  EXPECT_EQ(resolve("made").system, "Old");
+  EXPECT_EQ(test::read_file(resolve("made").path), model_);
 }
 
 TEST_F(Store, FilesElsewhereAreLinkedBySymbolAndNothingIsWrittenThere) {
@@ -483,6 +584,58 @@ TEST_F(Store, FilesElsewhereAreLinkedBySymbolAndNothingIsWrittenThere) {
   EXPECT_EQ(test::read_file(resolve("theirs").path), model_);
   EXPECT_EQ(store().remove("theirs").bytes, 0U);
   EXPECT_EQ(test::read_file(resolve("m").path), model_);
+}
+
+TEST_F(Store, ALinkWhoseFileIsGoneIsToldOfAndCanBeRemoved) {
+  const fs::path source = folder_ / "x.gguf";
+  write_file(source, model_);
+  const fs::path link = store().add_name(source.string(), "mine").path;
+  write_file(stamp_path(link), "stamp");
+  write_file(settings_path(folder_ / "quarrel", "mine"), R"({"system": "Be brief."})");
+  EXPECT_EQ(listed()["mine"].problem.find("is gone"), std::string::npos);
+  fs::remove(source);
+
+  const ListedModel mine = listed()["mine"];
+  EXPECT_EQ(mine.problem, "its file '" + source.string() + "' is gone: run `quarrel rm mine`");
+  EXPECT_FALSE(mine.usable);
+  expect_error(ErrorKind::not_found, {"the model 'mine'", mine.problem}, [&] { resolve("mine"); });
+  expect_error(ErrorKind::not_found, {"the model 'mine'", mine.problem}, [&] { store().resolve_name("mine"); });
+  expect_error(ErrorKind::usage, {"folder without GGUF"}, [&] { resolve((folder_ / "quarrel").string()); });
+
+  write_file(folder_ / "y.gguf", model_);
+  expect_error(ErrorKind::usage, {"already exists", "`quarrel rm mine`"},
+               [&] { store().add_name((folder_ / "y.gguf").string(), "mine"); });
+  const RemovedModel removed = store().remove("mine");
+  EXPECT_TRUE(removed.was_lost);
+  EXPECT_EQ(removed.bytes, 0U);
+  EXPECT_TRUE(fs::is_empty(folder_ / "quarrel"));
+}
+
+TEST_F(Store, APartWhoseFileIsGoneIsToldOf) {
+  put_parts("x/big", 2);
+  store().add_name((folder_ / "x/big-00001-of-00002.gguf").string(), "mine");
+  fs::remove(folder_ / "x/big-00002-of-00002.gguf");
+  EXPECT_NE(listed()["mine"].problem.find("big-00002-of-00002.gguf' is gone"), std::string::npos);
+  EXPECT_FALSE(listed()["mine"].usable);
+  store().remove("mine");
+  EXPECT_TRUE(fs::is_empty(folder_ / "quarrel"));
+}
+
+TEST_F(Store, AModelOfTheTableWhoseFileIsGoneIsPulled) {
+  fs::create_directory(folder_ / "quarrel");
+  fs::create_symlink(folder_ / "absent", folder_ / "quarrel" / kDefaultFile);
+  expect_error(ErrorKind::not_found, {"absent' is gone: run `quarrel pull default`"}, [&] { resolve("default"); });
+}
+
+TEST_F(Store, WhatANameWouldReplaceIsTold) {
+  write_file(folder_ / "quarrel/Alpha.gguf", model_);
+  write_file(folder_ / "quarrel" / kDefaultFile, model_);
+  for (const char* name : {"Alpha", "alpha", "ALPHA.gguf"}) {
+    EXPECT_EQ(store().replaced_names(name), std::vector<std::string>{"Alpha"}) << name;
+  }
+  EXPECT_EQ(store().replaced_names("smollm2-135m-instruct.q4_1"),
+            (std::vector<std::string>{"SmolLM2-135M-Instruct.Q4_1", "default"}));
+  EXPECT_TRUE(store().replaced_names("beta").empty());
 }
 
 TEST_F(Store, ANewNameMustBeOneAndBeFree) {
@@ -550,7 +703,8 @@ TEST_F(Store, AMadeModelHasTheWeightsOfAnotherAndSettingsOfItsOwn) {
   store().remove("copy");
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_ / "quarrel"), fs::directory_iterator()), 3)
       << "two models and a stamp";
-  expect_error(ErrorKind::usage, {"default"}, [&] { store().create("default", resolve("a"), {}); });
+  expect_error(ErrorKind::usage, {"default", "reserved for `quarrel pull`"},
+               [&] { store().create("default", resolve("a"), {}); });
   expect_error(ErrorKind::usage, {"x/../y"}, [&] { store().create("x/../y", resolve("a"), {}); });
 }
 
