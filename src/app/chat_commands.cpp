@@ -128,6 +128,9 @@ ChatLoop::Next ChatLoop::set(std::string_view argument) {
 }
 
 void ChatLoop::give(std::string_view name, std::string_view value) {
+  if (session_->raw() && name == "system") {
+    fail(ErrorKind::usage, "a chat with --raw has no system prompt: each message is continued as it is");
+  }
   ChatParameters changed = parameters_;
   set_parameter(changed, name, value);
   session_->check(changed);
@@ -138,7 +141,7 @@ void ChatLoop::give(std::string_view name, std::string_view value) {
 ChatLoop::Next ChatLoop::model(std::string_view argument) {
   if (argument.empty()) {
     say_field("model", printable(session_->facts().name));
-    std::string_view name = "there are";
+    std::string_view name = "available";
     for (const ListedModel& model : usable_models()) {
       const std::string alias = model.alias.empty() ? "" : fmt::format(" ({})", model.alias);
       say_field(std::exchange(name, ""), printable(model.name) + alias);
@@ -165,7 +168,7 @@ ChatLoop::Next ChatLoop::model(std::string_view argument) {
     notice(
         "Its vocabulary is another one: logit_bias now means other tokens. /set logit_bias \"\" removes the biases.");
   }
-  if (!conversation_.messages.empty()) {
+  if (!session_->raw() && !conversation_.messages.empty()) {
     notice(fmt::format("It continues with the {} so far.", counted(conversation_.messages.size(), "message")));
   }
   return Next::go_on;
@@ -198,6 +201,9 @@ ChatLoop::Next ChatLoop::save(std::string_view argument) {
 }
 
 ChatLoop::Next ChatLoop::load(std::string_view argument) {
+  if (session_->raw()) {
+    fail(ErrorKind::usage, "a chat with --raw has no conversation to load: each message is continued as it is");
+  }
   if (argument.empty()) fail(ErrorKind::usage, "/load needs the name of a file");
   const std::filesystem::path path = expand_home(argument);
   conversation_ = load_conversation(path);

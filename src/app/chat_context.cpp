@@ -26,8 +26,9 @@ void add_context_flags(CLI::App& command, ContextFlags& flags) {
   CLI::Option* context = command.add_option(
       "--context", flags.address,
       "Give the model the texts of a Longbow dataset that are nearest to each question: longbow://host[:3000]/dataset");
-  context->type_name("ADDRESS");
+  context->check(not_empty())->type_name("ADDRESS");
   command.add_option("--context-model", flags.model, "The embedding model that the dataset was filled with")
+      ->check(not_empty())
       ->type_name("MODEL")
       ->capture_default_str()
       ->needs(context);
@@ -55,6 +56,7 @@ void add_context_flags(CLI::App& command, ContextFlags& flags) {
   command
       .add_option("--context-template", flags.template_file,
                   "What the model is asked: a file with {texts} and {question} in it")
+      ->check(not_empty())
       ->type_name("FILE")
       ->needs(context);
   add_longbow_flags(command, flags.longbow, context);

@@ -107,7 +107,7 @@ void set_stop(ChatParameters& parameters, std::string_view value) {
   if (value.empty()) {
     parameters.stop.clear();
   } else if (parameters.stop.size() >= kMostStops) {
-    fail(ErrorKind::bad_input, "there are {} stop strings already, which is the most", kMostStops);
+    fail(ErrorKind::bad_input, "there can be at most {} stop strings", kMostStops);
   } else {
     parameters.stop.push_back(unescape(value));
   }

@@ -10,7 +10,7 @@ namespace quarrel {
 
 const ChatLoop::Subject ChatLoop::kSubjects[] = {
     {"info", "the model, its context, the conversation", &ChatLoop::show_info},
-    {"license", "under which the model is given", &ChatLoop::show_license},
+    {"license", "the model's license", &ChatLoop::show_license},
     {"messages", "what was said so far", &ChatLoop::show_messages},
     {"parameters", "what /set changes", &ChatLoop::show_parameters},
     {"system", "the system prompt", &ChatLoop::show_system},
@@ -54,7 +54,7 @@ void ChatLoop::show_parameters() const {
 }
 
 void ChatLoop::show_messages() const {
-  if (conversation_.messages.empty()) notice("Nothing was said yet.");
+  if (conversation_.messages.empty()) notice("No messages yet.");
   for (const ChatMessage& message : conversation_.messages) {
     say(fmt::format("{} {}", palette_.paint(Style::prompt, message.role + ":"), without_control(message.content)));
   }

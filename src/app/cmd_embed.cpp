@@ -227,7 +227,7 @@ void add_embed(CLI::App& app, CommandContext& context) {
   CLI::App* command = app.add_subcommand("embed", "Turn texts into vectors");
   command->add_option("MODEL", options->model, "A GGUF file or the name of a model")->required();
   add_texts(*command, "TEXT", options->texts, "Texts to embed; - reads them from standard input, one per line");
-  command->add_option("--file", options->file, "Texts to embed, one per line")->type_name("FILE");
+  command->add_option("--file", options->file, "Texts to embed, one per line")->check(not_empty())->type_name("FILE");
   CLI::Option* tokens =
       command->add_option("--tokens", options->tokens, "Token ids instead of a text: 1,2,3 or @FILE; may be repeated");
   tokens->type_name("IDS")->allow_extra_args(false);
@@ -251,7 +251,7 @@ void add_embed(CLI::App& app, CommandContext& context) {
       command->add_option("--format", options->format, "json, jsonl (one object per line), f32 (raw) or npy");
   format->check(one_of({"json", "jsonl", "f32", "npy"}))->type_name("FORMAT")->capture_default_str();
   CLI::Option* out = command->add_option("--out,-o", options->out, "Where to write; default: standard output");
-  out->type_name("FILE");
+  out->check(not_empty())->type_name("FILE");
   add_embed_to_flags(*command, options->to)->excludes(format)->excludes(tokens)->excludes(out);
   add_model_options(*command, options->options);
   command->footer(

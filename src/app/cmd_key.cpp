@@ -211,7 +211,9 @@ void add_key(CLI::App& app, CommandContext& context) {
   key->add_option("NAME", command->name, "Which key: 1 to 64 letters, digits, '-', '_', '.' or '@'");
   key->add_flag("--admin", command->admin, "It may also pull, create, copy, delete, load and unload models");
   key->add_option("--model", command->models, "A model that it may use; without any, all")->type_name("MODEL");
-  key->add_option("--expires", command->expires, "When it expires: 12h, 90d; default: never")->type_name("TIME");
+  key->add_option("--expires", command->expires, "When it expires: 12h, 90d; default: never")
+      ->check(not_empty())
+      ->type_name("TIME");
   key->add_option("--requests-per-minute", command->limits.requests_per_minute, "Most requests per minute")
       ->check(whole_number(1, kMostALimit))
       ->type_name("N");
@@ -224,8 +226,11 @@ void add_key(CLI::App& app, CommandContext& context) {
   key->add_option("--priority", command->priority, "Priority of its requests, and the highest that they may ask for")
       ->check(one_of({"interactive", "normal", "batch"}));
   key->add_option("--overlap", command->overlap, "How long the old key stays valid after `rotate` (24h)")
+      ->check(not_empty())
       ->type_name("TIME");
-  key->add_option("--keys", command->file, "The file of keys; default: as for `serve`")->type_name("FILE");
+  key->add_option("--keys", command->file, "The file of keys; default: as for `serve`")
+      ->check(not_empty())
+      ->type_name("FILE");
   key->add_flag("--json", command->json, "JSON");
   key->footer(
       "A key is shown once, on standard output; a file that only you can read keeps a salted hash of it. A running\n"

@@ -32,13 +32,13 @@ struct StopCommand {
   std::string model;
 };
 
-// "4 minutes", from the server's time of day; "for ever" for one that lies beyond every plan.
+// "4 minutes", from the server's time of day; "forever" for one that lies beyond every plan.
 std::string time_left(const std::string& expires) {
   std::tm broken{};
   if (::strptime(expires.c_str(), "%Y-%m-%dT%H:%M:%S", &broken) == nullptr) return "-";
   const double seconds = std::difftime(::timegm(&broken), std::time(nullptr));
   constexpr double kYear = 365.0 * 86400.0;
-  if (seconds > 10 * kYear) return "for ever";
+  if (seconds > 10 * kYear) return "forever";
   return human_duration(std::max(seconds, 0.0));
 }
 

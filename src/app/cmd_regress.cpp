@@ -11,6 +11,7 @@
 #include "app/input.h"
 #include "app/model_options.h"
 #include "app/regress_checks.h"
+#include "app/value_checks.h"
 #include "app/workbench.h"
 #include "base/environment.h"
 #include "base/error.h"
@@ -132,7 +133,9 @@ void add_regress(CLI::App& app, CommandContext& context) {
   auto options = std::make_shared<RegressCommand>();
   CLI::App* command = app.add_subcommand("regress", "Check models against a suite of limits");
   command->add_option("SUITE", options->suite, "A TOML file: models, prompts and limits (docs/regress.md)")->required();
-  command->add_option("--report", options->report, "Write a JSON report to this file")->type_name("FILE");
+  command->add_option("--report", options->report, "Write a JSON report to this file")
+      ->check(not_empty())
+      ->type_name("FILE");
   command->add_flag("--json", options->json, "The report on standard output instead of lines for people");
   add_model_options(*command, options->options);
   command->footer(

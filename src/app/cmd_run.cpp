@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <optional>
 
@@ -13,6 +14,7 @@
 #include "app/chat_loop.h"
 #include "app/chat_parameters.h"
 #include "app/commands.h"
+#include "app/completion.h"
 #include "app/input.h"
 #include "app/local_chat.h"
 #include "app/pull_with_progress.h"
@@ -22,11 +24,13 @@
 #include "app/settings_in_force.h"
 #include "app/terminal.h"
 #include "app/text_argument.h"
+#include "app/value_checks.h"
 #include "base/clock.h"
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/printable.h"
 #include "session/generation.h"
+#include "store/own_store.h"
 #include "store/store.h"
 #include "text/chat_template.h"
 
@@ -70,19 +74,27 @@ std::string without_last_newline(std::string text) {
   return text;
 }
 
+// What can only be meant for a file, whether it is there or not.
+bool is_written_as_path(std::string_view name) {
+  constexpr std::array<std::string_view, 4> kStarts{"/", "./", "../", "~"};
+  return name.ends_with(kModelExtension) ||
+         std::ranges::any_of(kStarts, [&](std::string_view start) { return name.starts_with(start); });
+}
+
 // `run "Why is the sky blue?"` names no model but asks a question.
 void refuse_question_as_name(const RunOptions& options) {
   const std::string& name = options.model;
-  if (!options.words.empty() || (name.find(' ') == std::string::npos && !name.ends_with('?'))) return;
+  if (!options.words.empty() || is_written_as_path(name)) return;
+  if (name.find(' ') == std::string::npos && !name.ends_with('?')) return;
   try {
     ModelStore(StorePaths::from_environment()).resolve(name);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::not_found) throw;
     const std::string shown = printable(name);
     fail(ErrorKind::usage,
-         "'{}' was taken for the name of a model, and there is none; to ask it, name the model first: quarrel run {} "
-         "\"{}\"",
-         shown, kDefaultModel, shown);
+         "'{}' was taken for the name of a model, and there is none; to ask it, name the model first: "
+         "quarrel run {} {}",
+         shown, kDefaultModel, shell_quoted(shown));
   }
 }
 
@@ -187,7 +199,7 @@ std::unique_ptr<ChatSession> find_served(const RunOptions& options, const std::s
     return served;
   } catch (const Error& error) {
     // A model that is not there is missed below.
-    if (error.kind() != ErrorKind::not_found) log.warn("no running server is asked: {}", error.what());
+    if (error.kind() != ErrorKind::not_found) log.warn("the running server cannot be used: {}", error.what());
     return nullptr;
   }
 }
@@ -205,7 +217,7 @@ int run(RunOptions options, Log& log) {
     fail(ErrorKind::usage, "--raw has no place for a system prompt, but --system was given too");
   }
   if (options.chat.raw && !options.context.address.empty()) {
-    fail(ErrorKind::usage, "--raw asks no question, but --context was given too");
+    fail(ErrorKind::usage, "--raw cannot be used with --context");
   }
   refuse_question_as_name(options);
   // Mistakes of the command line are told before a model is looked for.
@@ -250,11 +262,13 @@ void add_run(CLI::App& app, CommandContext& context) {
       ->capture_default_str();
   add_texts(*command, "PROMPT", options->words, "What to answer; without it, a chat on a terminal");
   command->add_option("-f,--file", options->file, "A file whose text joins the prompt; -: standard input")
+      ->check(not_empty())
       ->type_name("FILE");
   command->add_flag("--verbose", options->verbose, "Timings after each answer, on standard error");
   command->add_flag("--json", options->json, "One JSON object with text, tokens, finish reason and timings");
   command->add_flag("--local", options->local, "Load the model here, even if a running server of yours holds it");
   command->add_option("--template", options->chat.chat_template, "Chat template: a built-in name or a Jinja file")
+      ->check(not_empty())
       ->type_name("NAME|FILE");
   command->add_flag("--raw", options->chat.raw, "No template: continue the prompt as it is, control tokens included");
   add_context_flags(*command, options->context);

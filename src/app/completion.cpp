@@ -7,13 +7,7 @@
 namespace quarrel {
 namespace {
 
-// Inside single quotes of bash and zsh. Fish reads a backslash there, so it has its own.
-std::string shell_quoted(std::string_view text) {
-  std::string result = "'";
-  for (const char c : text) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return result + "'";
-}
-
+// Unlike bash and zsh, fish reads a backslash inside single quotes.
 std::string fish_quoted(std::string_view text) {
   std::string result = "'";
   for (const char c : text) {
@@ -172,6 +166,12 @@ std::string fish_positionals(const CommandReference& command, const std::string&
 }
 
 }  // namespace
+
+std::string shell_quoted(std::string_view text) {
+  std::string result = "'";
+  for (const char c : text) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return result + "'";
+}
 
 std::string bash_completion(const ProgramReference& program) {
   std::vector<std::string> names;

@@ -2,10 +2,14 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "app/command_reference.h"
 
 namespace quarrel {
+
+// A word in single quotes, as bash and zsh read it.
+std::string shell_quoted(std::string_view text);
 
 std::string bash_completion(const ProgramReference& program);
 std::string zsh_completion(const ProgramReference& program);

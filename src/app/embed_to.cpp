@@ -165,7 +165,7 @@ CLI::Option* add_embed_to_flags(CLI::App& command, EmbedToCommand& options) {
   CLI::Option* to = command.add_option("--to", options.address,
                                        "Store the vectors in a dataset of Longbow: longbow://host[:3000]/dataset; "
                                        "--file may be a folder of text files then");
-  to->type_name("ADDRESS");
+  to->check(not_empty())->type_name("ADDRESS");
   command.add_option("--prefix", options.prefix, "Put before each text when it is embedded, not stored")
       ->type_name("TEXT");
   command.add_option("--input", options.input, "How the file is read: lines, jsonl, or auto (by its name)")
@@ -197,6 +197,7 @@ CLI::Option* add_embed_to_flags(CLI::App& command, EmbedToCommand& options) {
       ->needs(to);
   command
       .add_option("--journal", options.journal, "The file that records what was stored; default: one for each dataset")
+      ->check(not_empty())
       ->type_name("FILE")
       ->needs(to);
   command.add_flag("--append", options.append, "Add to a dataset that others have filled")->needs(to);
@@ -238,14 +239,14 @@ int run_embed_to(const EmbedToCommand& command, const std::string& file, const E
     return 0;
   }
   Journal journal(path, subject);
-  begin_dataset(*client, address.dataset, journal, embedder.dimension(),
+  const IngestOptions settings{.batch_rows = static_cast<std::size_t>(command.batch)};
+  const IngestCalls calls{.watch = [&watch](const IngestProgress& progress) { return watch(progress); },
+                          .note = [&log](const std::string& sentence) { log.warn("{}", sentence); }};
+  begin_dataset(DatasetWait(*client, address.dataset, settings.send, calls.note), journal, embedder.dimension(),
                 command.append ? UnknownRows::added_to : UnknownRows::refused,
                 fmt::format("--append adds to them, --journal names the one that they were stored with in place of {}",
                             printable(path.string(), 400)),
                 stop.token());
-  const IngestOptions settings{.batch_rows = static_cast<std::size_t>(command.batch)};
-  const IngestCalls calls{.watch = [&watch](const IngestProgress& progress) { return watch(progress); },
-                          .note = [&log](const std::string& sentence) { log.warn("{}", sentence); }};
   try {
     const IngestReport report =
         ingest(*source, embedder, *client, address.dataset,

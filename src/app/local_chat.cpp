@@ -69,8 +69,10 @@ LocalChat::LocalChat(const ResolvedModel& model, const ChatOptions& options, std
   warn_of_unused(load.executor, model_->executor().plan(), log);
   model_->require_generation();
   model_->require_tokenizer();
-  if (!options.raw) model_->require_template();
-  system_ = model.system.value_or("");
+  if (!options.raw) {
+    model_->require_template();
+    system_ = model.system.value_or("");
+  }
   const Executor& executor = model_->executor();
   facts_ = {.name = model_->name(),
             .runs_on = model_->device_description(),

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include "app/input.h"
+#include "app/value_checks.h"
 #include "flight/module.h"
 
 namespace quarrel {
@@ -18,7 +19,7 @@ std::string file_text(const std::string& path) {
 
 void add_longbow_flags(CLI::App& command, LongbowFlags& flags, CLI::Option* address) {
   const auto add = [&](const char* name, std::string& file, const char* description) {
-    CLI::Option* option = command.add_option(name, file, description)->type_name("FILE");
+    CLI::Option* option = command.add_option(name, file, description)->check(not_empty())->type_name("FILE");
     if (address != nullptr) option->needs(address);
   };
   add("--token-file", flags.token_file, "A file with the token that the store asks for");

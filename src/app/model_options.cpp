@@ -31,7 +31,7 @@ void check_threads(int threads, Log& log) {
   const CpuTopology topology = read_cpu_topology();
   const int processors = topology.most_threads();
   if (threads > topology.thread_limit()) {
-    fail(ErrorKind::usage, "--threads: {} threads are too many: this process may use {}, so {} are the most", threads,
+    fail(ErrorKind::usage, "--threads: {} threads are too many: this process may use {}, so the maximum is {}", threads,
          processors == 1 ? "1 processor" : fmt::format("{} processors", processors), topology.thread_limit());
   }
   if (threads > processors) {
@@ -105,6 +105,7 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       option = command.add_option(row.flags, options.*(*number), row.help)->check(whole_number(0));
     } else {
       option = command.add_option(row.flags, options.*std::get<std::string ModelOptions::*>(row.member), row.help);
+      if (row.choices.empty()) option->check(not_empty());
     }
     if (!row.choices.empty()) option->check(one_of(row.choices));
     if (*row.type != '\0') option->type_name(row.type)->capture_default_str();
@@ -139,10 +140,11 @@ ExecutorOptions executor_options(const ModelOptions& options) {
   ExecutorOptions result;
   if (!options.context.empty()) result.context = parse_count(options.context, "--ctx");
   if (result.context == 1) {
-    fail(ErrorKind::usage, "--ctx: a context of 1 token has no room for an answer; 2 are the least");
+    fail(ErrorKind::usage, "--ctx: a context of 1 token has no room for an answer; the minimum is 2");
   }
   if (result.context > kMostContext) {
-    fail(ErrorKind::usage, "--ctx: a context of {} tokens is too long; {} are the most", result.context, kMostContext);
+    fail(ErrorKind::usage, "--ctx: a context of {} tokens is too long; the maximum is {}", result.context,
+         kMostContext);
   }
   if (!options.kv.empty()) result.kv_type = options.kv == "f16" ? KvType::f16 : KvType::f32;
   result.activations = options.activations == "f32"    ? ActivationPrecision::f32

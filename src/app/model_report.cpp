@@ -199,7 +199,7 @@ std::string report_text(const ModelReport& report) {
                            report.parts > 1 ? fmt::format(" in {} parts", report.parts) : ""));
   line("format", fmt::format("GGUF version {}", report.gguf_version));
   line("name", printable(report.name));
-  line("architecture", report.architecture.empty() ? "not said" : printable(report.architecture));
+  line("architecture", report.architecture.empty() ? "unknown" : printable(report.architecture));
   line("can be run", report.problem.empty() ? "yes" : "no: " + report.problem);
   line("parameters",
        fmt::format("{:.1f} million in {} tensors", static_cast<double>(report.parameters) / 1e6, report.tensors));

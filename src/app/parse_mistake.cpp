@@ -57,7 +57,7 @@ std::string unknown_option(const CLI::App& app, const LeftOver& left) {
   const std::string name = left.option();
   const CLI::App* chosen = chosen_command(app);
   if (left.command == &app && chosen != nullptr && chosen->get_option_no_throw(name) != nullptr) {
-    return fmt::format("{0} is an option of {1}: write it behind that word, as quarrel {1} {0}", printable(name),
+    return fmt::format("{0} is an option of {1}: write it after {1}, as quarrel {1} {0}", printable(name),
                        chosen->get_name());
   }
   return fmt::format("there is no option '{}'{}", printable(name), near_options(*left.command, name));
@@ -71,7 +71,7 @@ std::string wrong_number_of_values(const CLI::App& command, const std::string& n
   if (option == nullptr) return fmt::format("{} has too few values, or too many", printable(name));
   const std::size_t given = option->results().size();
   if (given > static_cast<std::size_t>(option->get_items_expected_max())) {
-    return fmt::format("{} was given {} times; once is the most", name, given);
+    return fmt::format("{} was given {} times; it may be given only once", name, given);
   }
   return fmt::format("{0} needs a value: {0} {1}", name, read_argument(*option).value);
 }
@@ -121,7 +121,7 @@ std::string parse_mistake(const CLI::App& app, const CLI::ParseError& error) {
   } else if (left && chosen == nullptr) {
     return unknown_command(app, left->word);
   } else if (left && extra) {
-    sentence = fmt::format("'{}' is one word too many", printable(left->word));
+    sentence = fmt::format("unexpected argument '{}'", printable(left->word));
   } else {
     sentence = sentence_of(app, error);
   }

@@ -67,18 +67,14 @@ class EventReader {
     if (!line.starts_with(kData)) return;
     line.remove_prefix(kData.size());
     const Json json = Json::parse(line, nullptr, false);
-    if (!json.is_object()) fail(ErrorKind::io, "the server sent something that is not part of an answer");
-    if (kind_ == "error") {
+    if (kind_ == "error" && json.is_object()) {
       fail(ErrorKind::io, "the server could not finish the answer: {}", error_of({.body = std::string(line)}));
     }
-    if (kind_ == "status") return take_status(json);
-    if (!begun_) first_ = Clock::now();
-    begun_ = true;
-    const std::string text = json.value("token", "");
-    if (const TokenId token = json.value("token_id", TokenId{-1}); token >= 0) reply_.tokens.push_back(token);
-    reply_.text += text;
-    if (!text.empty()) sink_.text(text);
-    if (json.value("complete", false)) finish(json);
+    try {
+      take_event(json);
+    } catch (const Json::exception&) {  // it is no object, or a member is not of its type
+      fail(ErrorKind::io, "the server sent something that is not part of an answer");
+    }
   }
 
   // To be called some times a second: how much of the prompt is read, until the answer begins.
@@ -88,6 +84,19 @@ class EventReader {
   bool whole() const noexcept { return whole_; }
 
  private:
+  void take_event(const Json& json) {
+    if (kind_ == "status") return take_status(json);
+    const std::string text = json.value("token", "");
+    const TokenId token = json.value("token_id", TokenId{-1});
+    const bool complete = json.value("complete", false);
+    if (!begun_) first_ = Clock::now();
+    begun_ = true;
+    if (token >= 0) reply_.tokens.push_back(token);
+    reply_.text += text;
+    if (!text.empty()) sink_.text(text);
+    if (complete) finish(json);
+  }
+
   void take_status(const Json& json) {
     if (json.value("state", "") != "reading") return;
     read_ = json.value("prompt_tokens_read", std::size_t{0});
@@ -142,8 +151,9 @@ class ServedChat final : public ChatSession {
  private:
   std::size_t prompt_tokens(const Conversation& conversation, std::size_t first) override;
   std::unique_ptr<ServerClient> connect() const;
-  // A call whose answer is JSON.
-  Json call(const char* path, const Json& body) const;
+  // A member of a call's answer, which is JSON; `fallback` where it has none.
+  template <typename Value>
+  Value call(const char* path, const Json& body, const char* member, Value fallback) const;
 
   const ServerAddress address_;
   const std::string name_;
@@ -204,23 +214,30 @@ std::unique_ptr<ServerClient> ServedChat::connect() const {
   return client;
 }
 
-Json ServedChat::call(const char* path, const Json& body) const {
+template <typename Value>
+Value ServedChat::call(const char* path, const Json& body, const char* member, Value fallback) const {
   const ServerAnswer answer = connect()->call("POST", path, text_of(body));
-  Json json = Json::parse(answer.body, nullptr, false);
-  if (answer.status == 200 && json.is_object()) return json;
-  throw ChatLostError(fmt::format("the server at {} does not continue ({})", address_.unix_socket, error_of(answer)));
+  const auto lost = [&](const std::string& why) {
+    return ChatLostError(fmt::format("the server at {} does not continue ({})", address_.unix_socket, why));
+  };
+  if (answer.status != 200) throw lost(error_of(answer));
+  try {
+    return Json::parse(answer.body).value(member, std::move(fallback));
+  } catch (const Json::exception&) {  // it is no object, or the member is not of its type
+    throw lost(fmt::format("its answer to {} cannot be read", path));
+  }
 }
 
 std::size_t ServedChat::prompt_tokens(const Conversation& conversation, std::size_t first) {
-  const Json prompt = call("/apply-template", {{"model", name_}, {"messages", conversation.to_template(first)}});
-  return text_tokens(prompt.value("prompt", ""));
+  const Json body{{"model", name_}, {"messages", conversation.to_template(first)}};
+  return text_tokens(call("/apply-template", body, "prompt", std::string()));
 }
 
 std::size_t ServedChat::text_tokens(std::string_view text) {
-  return call("/tokenize", {{"model", name_}, {"content", text}}).value("count", std::size_t{0});
+  return call("/tokenize", {{"model", name_}, {"content", text}}, "count", std::size_t{0});
 }
 
-std::string ServedChat::template_source() { return call("/api/show", {{"model", name_}}).value("template", ""); }
+std::string ServedChat::template_source() { return call("/api/show", {{"model", name_}}, "template", std::string()); }
 
 std::string ServedChat::full_context() const {
   const std::string text = fmt::format("the context of {} tokens that the server has for it is full", facts_.context);

@@ -37,7 +37,7 @@ CLI::Validator whole_number(std::int64_t least, std::int64_t most) {
   };
   const bool bounded = most < kNoLargest;
   return check_that(holds, bounded ? fmt::format("a whole number from {} to {}", least, most)
-                                   : fmt::format("a whole number from {} on", least));
+                                   : fmt::format("a whole number, {} or more", least));
 }
 
 CLI::Validator any_whole_number() {
@@ -69,6 +69,13 @@ CLI::Validator one_of(std::vector<std::string> words) {
     return std::ranges::find(words, text) != words.end();
   };
   return check_that(holds, fmt::format("one of {}", list), description);
+}
+
+CLI::Validator not_empty() {
+  const auto refusal = [](const std::string& text) {
+    return std::string(text.empty() ? "the value is empty: give one, or leave the option out" : "");
+  };
+  return CLI::Validator(refusal, "");
 }
 
 }  // namespace quarrel

@@ -13,7 +13,7 @@ namespace quarrel {
 
 inline constexpr std::int64_t kNoLargest = std::numeric_limits<std::int32_t>::max();
 
-// "'-1' is not a whole number from 0 to 4096"; without a largest one, "from 0 on".
+// "'-1' is not a whole number from 0 to 4096"; without a largest one, "a whole number, 0 or more".
 CLI::Validator whole_number(std::int64_t least, std::int64_t most = kNoLargest);
 // Any whole number that fits, or any number: what is in range, others know.
 CLI::Validator any_whole_number();
@@ -23,5 +23,7 @@ CLI::Validator number(double least, double most);
 CLI::Validator any_seed();
 // "'foo' is not one of cpu, reference"; the help and completions list the words.
 CLI::Validator one_of(std::vector<std::string> words);
+// Any text but none: `--ctx "$UNSET"` is a mistake, and not the same as no option.
+CLI::Validator not_empty();
 
 }  // namespace quarrel

@@ -5,6 +5,6 @@
 namespace quarrel {
 
 inline constexpr const char* kDamagedFileHint =
-    "its file may be damaged: `quarrel list` shows whether it has changed, `quarrel pull` fetches it again";
+    "its file may be damaged: `quarrel list --verify` checks stored files, `quarrel pull NAME` fetches one again";
 
 }  // namespace quarrel

@@ -3,6 +3,7 @@ import codecs
 import fcntl
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -175,6 +176,11 @@ class ProgramTest(unittest.TestCase):
         for word in words:
             self.assertIn(word, lines[-1])
         return result
+
+    def command_names(self):
+        """The commands as the help lists them, without their other names."""
+        name = "[a-z][a-z0-9_-]*"
+        return re.findall(rf"(?m)^  ({name})(?:, {name})*  ", self.succeed("--help").out.decode())
 
     def start(self, *arguments):
         return subprocess.Popen([QUARREL, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

@@ -277,6 +277,23 @@ class Chat(ProgramTest):
         with open(self.path("diary.txt"), encoding="utf-8") as diary:
             self.assertEqual(diary.read(), "dear diary")
 
+    def test_what_a_raw_chat_does_not_have(self):
+        file = self.path("earlier.json")
+        with open(file, "w", encoding="utf-8") as saved:
+            json.dump({"format": "quarrel-conversation", "version": 1, "system": "Be brief.",
+                       "messages": [{"role": "user", "content": "Hello"}]}, saved)
+        terminal = self.chat("--raw")
+        for line, missing in (("/system Be brief.", "no system prompt"), ("/set system Be brief.", "no system prompt"),
+                              (f"/load {file}", "no conversation")):
+            terminal.type(line + "\n")
+            self.assertIn(f"a chat with --raw has {missing}", terminal.expect(">>> ").split("error:")[1])
+        terminal.type("/show info\n")
+        shown = terminal.expect(">>> ")
+        self.assertRegex(shown, r"messages +0")
+        self.assertRegex(shown, r"system +\(none\)")
+        terminal.type("/bye\n")
+        self.assertEqual(terminal.wait(), 0)
+
     def test_a_turn_uses_the_cache(self):
         terminal = self.chat("--verbose")
         terminal.type("Hello" + " hello" * 40 + "\n")

@@ -58,7 +58,7 @@ def fish_words(line):
 class Completion(ProgramTest):
     def setUp(self):
         super().setUp()
-        self.commands = re.findall(rf"(?m)^  ({WORD})(?:, {WORD})*  ", self.output("--help"))
+        self.commands = self.command_names()
 
     def output(self, *arguments):
         return self.succeed(*arguments).out.decode()

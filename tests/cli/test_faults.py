@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import unittest
 
@@ -54,11 +55,11 @@ class SameFaultSameCode(ProgramTest):
                                (("--frob",), ["--frob"]),
                                (("--ctx", "lots"), ["--ctx", "'lots'"]),
                                (("--ctx", "0"), ["--ctx", "'0'"]),
-                               (("--ctx", "1"), ["--ctx", "2 are the least"]),
+                               (("--ctx", "1"), ["--ctx", "the minimum is 2"]),
                                (("--ctx", "900M"), ["--ctx", "too long"]),
-                               (("--threads", "-1"), ["--threads: '-1' is not a whole number from 0 on"]),
+                               (("--threads", "-1"), ["--threads: '-1' is not a whole number, 0 or more"]),
                                (("--threads", "many"), ["--threads: 'many' is not a whole number"]),
-                               (("--threads", "100000"), ["--threads", "100000", "the most"]),
+                               (("--threads", "100000"), ["--threads", "100000", "the maximum is"]),
                                (("--memory-budget", "much"), ["--memory-budget", "'much'"]),
                                (("--kv", "f8"), ["--kv", "f16"])):
             self.each(2, words, self.running(self.toy, *options))
@@ -127,6 +128,26 @@ class NothingSilent(ProgramTest):
         self.refuse(2, ["--logit-bias", "empty"], "run", self.toy, "hi", "--logit-bias", "")
         self.refuse(2, ["--json and --names exclude each other"], "list", "--json", "--names")
 
+    def test_a_value_that_is_empty_is_not_the_default(self):
+        """As of `--memory-budget "$UNSET"`, which is no wish for all of the memory."""
+        for option in ("--ctx", "--memory-budget", "--expert-memory", "--device", "--file", "--template", "--context",
+                       "--context-model", "--token-file"):
+            self.refuse(2, [f"{option}: the value is empty"], "run", self.toy, "hi", option, "")
+        for option, command in (("--to", ("embed", self.toy, "hi")), ("--out", ("embed", self.toy, "hi")),
+                                ("--file", ("embed", self.toy)), ("--journal", ("embed", self.toy, "hi")),
+                                ("--report", ("regress", self.toy)), ("--expires", ("key", "create", "laptop")),
+                                ("--overlap", ("key", "rotate", "laptop")), ("--keys", ("key", "list"))):
+            self.refuse(2, [f"{option}: the value is empty"], *command, option, "")
+
+    def test_a_damaged_model_says_what_to_do(self):
+        damaged = self.path("damaged.gguf")
+        with open(self.toy, "rb") as file:
+            content = file.read()
+        with open(damaged, "wb") as file:
+            file.write(content[:-65536] + b"\xff" * 65536)  # weights that are not numbers
+        self.refuse(1, ["its file may be damaged", "`quarrel list --verify`", "`quarrel pull NAME`"], "generate", damaged,
+                    "--tokens", "1,2,3", "-n", "1")
+
     def test_options_that_mean_nothing_alone(self):
         for option in ("--token-file", "--ca-file", "--cert-file", "--key-file"):
             self.refuse(2, [f"{option} needs --context"], "run", self.toy, "hi", option, self.toy)
@@ -167,10 +188,18 @@ class NothingSilent(ProgramTest):
                           self.succeed(*command, "--threads", str(processors + 1)).err)
 
     def test_a_question_in_place_of_a_model(self):
-        for question in ("Why is the sky blue?", "Why?", "Tell me a joke"):
-            self.refuse(2, ["taken for the name of a model", f'quarrel run default "{question}"'], "run", question)
+        for question in ("Why is the sky blue?", "Why?", "Tell me a joke", 'What is "this"?', "What's $HOME?"):
+            told = self.refuse(2, ["taken for the name of a model"], "run", question).err
+            suggested = told[told.index("quarrel run default "):]
+            self.assertEqual(shlex.split(suggested), ["quarrel", "run", "default", question])
         os.symlink(self.toy, self.path("models/my parrot.gguf"))
         self.succeed("run", "my parrot", "-n", "1", input="hi")
+
+    def test_a_path_in_place_of_a_model_is_no_question(self):
+        for path in ("my models/x.gguf", "what?.gguf", "/no such/model", "./no such model", "../no such model",
+                     "~/no such model"):
+            for command in ("run", "inspect"):
+                self.refuse(1, [f"no model '{path}'"], command, path, input="hi")
 
     def test_a_prompt_from_a_file(self):
         with open(self.path("letter.txt"), "w", encoding="utf-8") as file:
@@ -225,14 +254,16 @@ class Mistakes(ProgramTest):
                                 ("run", self.toy, "--temprature", "1")),
                                (["no option '--tokns'", "did you mean --tokens?"], ("logits", self.toy, "--tokns=1")),
                                (["no option '--frob' (see quarrel --help)"], ("--frob",)),
-                               (["--verbose is an option of run", "quarrel run --verbose", "(see quarrel --help)"],
+                               (["--verbose is an option of run: write it after run", "quarrel run --verbose",
+                                 "(see quarrel --help)"],
                                 ("--verbose", "run")),
-                               (["'extra' is one word too many"], ("list", "extra"))):
+                               (["unexpected argument 'extra'"], ("list", "extra"))):
             self.refuse(2, words, *command)
 
     def test_values(self):
         for words, command in ((["--tokens needs a value: --tokens IDS"], ("logits", self.toy, "--tokens")),
-                               (["--ctx was given 2 times"], ("estimate", self.toy, "--ctx", "64", "--ctx", "128")),
+                               (["--ctx was given 2 times; it may be given only once"],
+                                ("estimate", self.toy, "--ctx", "64", "--ctx", "128")),
                                (["--names cannot be 'x'"], ("list", "--names=x")),
                                (["'0' is not a whole number from 1 to 4096"], ("estimate", self.toy, "--parallel", "0")),
                                (["'0' is not a number from 0.001 to 1000000"],

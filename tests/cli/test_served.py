@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -26,6 +27,12 @@ def stream_chunk(text=None, kind=None, **fields):
     return b"%x\r\n%s\r\n" % (len(event), event.encode())
 
 
+def json_answer(value):
+    """A whole answer."""
+    body = json.dumps(value).encode()
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+
+
 STREAM_END = stream_chunk("", complete=True, finish_reason="stop", tokens_generated=1, prompt_tokens=40) + b"0\r\n\r\n"
 
 
@@ -40,9 +47,9 @@ class Served(ServeTest):
         status, answer = self.server.post("/api/chat", {"model": "toy", "messages": []})
         self.assertEqual((status, answer["done_reason"]), (200, "load"), answer)
 
-    def last_use(self):
+    def last_use(self, server=None):
         """The time that the server's model goes moves with each use."""
-        return json.loads(self.server.request("GET", "/api/ps")[2])["models"][0]["expires_at"][:22]  # two clocks differ by a microsecond now and then
+        return json.loads((server or self.server).request("GET", "/api/ps")[2])["models"][0]["expires_at"][:22]  # two clocks differ by a microsecond now and then
 
     def run_toy(self, *arguments, **options):
         return self.succeed("run", self.toy, "Say something", *QUESTION, *arguments, **options)
@@ -94,7 +101,11 @@ class Served(ServeTest):
         self.assertEqual(len(with_tokens["tokens"]), 24)
         self.run_toy("--raw")
         self.run_toy("--logit-bias", "5=3")
-        self.assertEqual(self.run_toy("--seed", str(2**60)).err, "")
+        # Beyond what a server takes.
+        for more in (("--seed", str(2**60)), ("--temp", "2.5"), ("--presence-penalty", "2.5"),
+                     ("--frequency-penalty", "-2.5")):
+            with self.subTest(more=more):
+                self.assertEqual(self.run_toy(*more).err, "")
         on_one = self.run_toy("--threads", "1").out
         self.assertEqual(self.last_use(), before)
         self.assertEqual(self.run_toy().out, on_one)
@@ -114,6 +125,7 @@ class Served(ServeTest):
             listener.listen()
             environment = {"QUARREL_UNIX_SOCKET": path}
             result = self.run_toy(environment=environment)
+            self.assertIn("the running server cannot be used: ", result.err)
             self.assertIn("others may open it", result.err)
             self.assertEqual(result.out, self.run_toy("--local").out)
             self.refuse(2, ["others may open it"], "ps", environment=environment)
@@ -126,17 +138,53 @@ class Served(ServeTest):
         result = self.run_program("run", self.toy, "Say something", *QUESTION, environment=environment)
         self.assertEqual((result.code, result.out), (1, b"half"), result)
         self.assertIn("broke", result.err)
-        self.serve_bytes(path, [b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]"])
+        self.serve_bytes(path, [json_answer([])])
         result = self.run_toy(environment=environment)
         self.assertIn("is not a Quarrel server", result.err)
         self.serve_bytes(path, [b"\0\0\0\r\n\r\n"])
         self.assertIn("broke", self.run_toy(environment=environment).err)
 
+    def test_a_malformed_answer_does_not_end_a_chat(self):
+        """What it tells is JSON, but not of the types that an answer has."""
+        path = self.path("malformed.sock")
+        malformed = [stream_chunk(token=None), stream_chunk("x", token_id="seven"), stream_chunk("x", complete=1),
+                     stream_chunk(kind="status", state=7), stream_chunk("", complete=True, prompt_tokens="many")]
+        self.serve_bytes(path, [self.listing(), *(STREAM_HEAD + event for event in malformed),
+                                json_answer({"template": 7})])
+        chat = self.open_terminal("run", self.toy, environment={"QUARREL_UNIX_SOCKET": path}, columns=200)
+        chat.expect("the server at")
+        chat.expect(">>> ")
+        chat.type("/set overflow stop\r")  # or the server is asked for the length of the prompt first
+        chat.expect(">>> ")
+        for event in malformed:
+            with self.subTest(event):
+                chat.type("Say something\r")
+                self.assertIn("the server sent something that is not part of an answer", chat.expect(">>> "))
+        chat.type("/show template\r")
+        self.assertIn("its answer to /api/show cannot be read", chat.expect(">>> "))
+        chat.type("/bye\r")
+        self.assertEqual(chat.wait(), 0)
+
+    def test_a_changed_file_is_told_of_though_a_server_answers(self):
+        model, stamp, path = self.path("models/parrot.gguf"), self.path("models/.parrot.gguf.verified"), self.path("own.sock")
+        shutil.copy(self.toy, model)
+        with open(stamp, "w", encoding="utf-8") as file:
+            file.write(f"1 1.000000000 {'0' * 64}\n")
+        for file in (model, stamp):
+            self.addCleanup(os.remove, file)
+        server = self.start_server("parrot", "--unix-socket", path)
+        self.assertEqual(server.post("/api/chat", {"model": "parrot", "messages": []})[0], 200)
+        before = self.last_use(server)
+        told = self.succeed("run", "parrot", "Say something", *QUESTION, environment={"QUARREL_UNIX_SOCKET": path}).err
+        self.assertIn("has changed since it was put into the store", told)
+        self.assertEqual(told.count("warning: "), 1)
+        self.assertGreater(self.last_use(server), before)
+        self.assertEqual(server.stop()[0], 0)
+
     def listing(self):
         """The answer of a server that holds the toy."""
         digest = json.loads(self.server.request("GET", "/api/tags")[2])["models"][0]["digest"]
-        models = json.dumps({"models": [{"name": "toy:latest", "digest": digest, "context_length": 64}]}).encode()
-        return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(models), models)
+        return json_answer({"models": [{"name": "toy:latest", "digest": digest, "context_length": 64}]})
 
     def serve_bytes(self, path, answers):
         """A connection for each of these answers, which it gets for what it sends; then it is closed. One that is
@@ -251,10 +299,9 @@ class Served(ServeTest):
         self.assertEqual(os.stat(os.path.join(folder, "server.sock")).st_mode & 0o777, 0o600)
         self.assertEqual(server.post("/api/chat", {"model": "toy", "messages": []})[0], 200)
         self.assertIn(b"toy", self.succeed("ps", environment=environment).out)
-        used = lambda: json.loads(server.request("GET", "/api/ps")[2])["models"][0]["expires_at"][:22]
-        before = used()
+        before = self.last_use(server)
         self.run_toy(environment=environment)
-        self.assertGreater(used(), before)
+        self.assertGreater(self.last_use(server), before)
         # A second server does without, and so does one whose folder is not its own.
         second = self.start_server(self.toy, **environment)
         self.assertIn("another server does", second.stop()[1])

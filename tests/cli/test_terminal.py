@@ -269,7 +269,7 @@ class Commands(TerminalTest):
         terminal.type("/show parameters\r")
         terminal.expect_screen(lambda screen: re.search(r"top_k +40", screen.text()) and screen.lines()[-1] == ">>>")
         terminal.type("/show messages\r")
-        terminal.expect_screen(["Nothing was said yet.", ">>>"])
+        terminal.expect_screen(["No messages yet.", ">>>"])
         terminal.type("/show frob\r")
         terminal.expect("error:")
         self.assertIn("info, license", terminal.expect(">>> "))
@@ -448,7 +448,7 @@ class Model(TerminalTest):
     def test_which_there_are(self):
         terminal = self.chat()
         terminal.type("/model\r")
-        terminal.expect_screen(lambda screen: re.search(r"model +toy\n +there are +parrot\n +sparrow\n", screen.text()))
+        terminal.expect_screen(lambda screen: re.search(r"model +toy\n +available +parrot\n +sparrow\n", screen.text()))
         terminal.type("/model \t\t")
         terminal.expect_screen(["parrot   sparrow", ">>> /model"])
 

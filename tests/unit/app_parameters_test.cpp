@@ -51,6 +51,14 @@ TEST(ChatParameters, EveryOneIsSetByNameAndShown) {
   EXPECT_EQ(list_parameters(parameters).size(), values.size() + 1);  // and `stop`, below
 }
 
+TEST(ChatParameters, StopStringsAreBounded) {
+  ChatParameters parameters;
+  for (int i = 0; i < 64; ++i) set_parameter(parameters, "stop", fmt::format("END {}", i));
+  EXPECT_EQ(refusal(ErrorKind::bad_input, [&] { set_parameter(parameters, "stop", "END"); }),
+            "there can be at most 64 stop strings");
+  EXPECT_EQ(parameters.stop.size(), 64u);
+}
+
 // A penalty that nobody asked for makes small models say that two and two is five.
 TEST(ChatParameters, NoPenaltyByDefault) {
   EXPECT_FALSE(has_penalties(ChatParameters{}.sampling));
