@@ -28,6 +28,15 @@ def numbers(text):
     return [int(each) for each in text.split(",")]
 
 
+def listening_address(host, port):
+    """That of a name's addresses where somebody listens: `localhost` is two, and a server may have one of them."""
+    try:
+        with socket.create_connection((host, port), timeout=10) as connection:
+            return connection.getpeername()[:2]
+    except OSError as fault:
+        raise ValueError(f"nobody answers at {host}:{port}: {fault}") from fault
+
+
 def address_of(url):
     """Host, as a number, and port. Raises ValueError."""
     parts = urllib.parse.urlsplit(url)
@@ -36,7 +45,7 @@ def address_of(url):
     try:
         return str(ipaddress.ip_address(parts.hostname)), parts.port or 80
     except ValueError:
-        return socket.getaddrinfo(parts.hostname, parts.port or 80, type=socket.SOCK_STREAM)[0][4][:2]
+        return listening_address(parts.hostname, parts.port or 80)
 
 
 def cells_of(options):

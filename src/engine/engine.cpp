@@ -175,6 +175,13 @@ SubmitResult Engine::submit(EngineRequest request, std::shared_ptr<EventSink> si
   return result;
 }
 
+SubmitResult Engine::admits(std::uint64_t key) {
+  const std::scoped_lock lock(mutex_);
+  if (broken_) throw Error(*broken_);
+  if (stopping_ || draining_) return {.status = SubmitStatus::draining};
+  return scheduler_.admits(key, now());
+}
+
 Engine::Submission Engine::submit(EngineRequest request) {
   auto stream = std::make_shared<TokenStream>(request.branches);
   const SubmitResult result = submit(std::move(request), std::make_shared<StreamSink>(stream));

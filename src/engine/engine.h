@@ -73,8 +73,10 @@ class Engine {
   // (a full queue, a text that is too long) is a status. Events of an accepted request go to the sink, perhaps before
   // this returns. Several requests may share a sink.
   SubmitResult submit(EngineRequest request, std::shared_ptr<EventSink> sink);
+  // Whether any request of this key would be accepted now; a refusal counts as one. Throws where `submit` would.
+  SubmitResult admits(std::uint64_t key);
 
-  // The same as a stream; its `result` tells whether there is one.
+  // `submit` as a stream; its `result` tells whether there is one.
   struct Submission {
     SubmitResult result = {};
     std::shared_ptr<TokenStream> stream = {};

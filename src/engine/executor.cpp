@@ -12,7 +12,9 @@ namespace quarrel {
 namespace {
 
 constexpr std::uint64_t kSampleEvery = 64;
-// Not the first ones: they touch pages that nobody has touched yet.
+// Not the first ones: they touch pages that nobody has touched yet. Only the last step of a model's warm-up is sampled
+// too (LoadedModel::warm_up), so that there is a figure from the beginning: its second one, which generates, or the
+// only one where nothing is generated.
 constexpr std::uint64_t kSampledStep = 8;
 
 // What `call` gives. A device that is lost on the way is marked so, for all who use it.
@@ -38,6 +40,7 @@ void Executor::prepare(const ExecutorOptions& options) {
   if (options.on_load) {
     prepared.cpu.on_repacked = [&](std::uint64_t done) { options.on_load(done, plan_.released); };
   }
+  warm_step_ = options.logits ? 1 : 0;
   backend_ = device_.make_backend(prepared);
   model_ = std::make_unique<Model>(file_, requested_spec(file_, plan_.context, options), *backend_);
   const auto on_layer = [this] { layer_at_ = Clock::now().time_since_epoch().count(); };
@@ -71,7 +74,8 @@ Ticket Executor::submit(const Step& step) {
 }
 
 bool Executor::begin_sample() {
-  const bool due = submitted_++ % kSampleEvery == kSampledStep;
+  const std::uint64_t number = submitted_++;
+  const bool due = number == warm_step_ || number % kSampleEvery == kSampledStep;
   if (!due || !has_sampled_layers_ || times_watched_ || sampled_) return false;
   backend_->set_profiling(true);
   return true;

@@ -49,7 +49,8 @@ class Executor {
 
  private:
   void prepare(const ExecutorOptions& options);
-  // Clocks run in one step of 64 where experts or recurrent layers are to be timed; in the others they cost nothing.
+  // Clocks run in one step of 64, and in one of the first, where experts or recurrent layers are to be timed; in the
+  // others they cost nothing.
   bool begin_sample();
   void end_sample(bool read) noexcept;
   void read_sample(std::span<const OpTime> times) noexcept;
@@ -66,6 +67,7 @@ class Executor {
   std::vector<bool> recurrent_;  // by layer
   bool times_watched_ = false;
   std::uint64_t submitted_ = 0;
+  std::uint64_t warm_step_ = 0;         // the early one that is sampled
   std::optional<Ticket> sampled_ = {};  // the step with the clocks on
 };
 

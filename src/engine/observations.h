@@ -47,7 +47,7 @@ struct Observations {
   std::uint64_t expert_cache_bytes = 0;  // 0: there is no cache
   std::vector<OpTime> times = {};        // "router", "experts", "conv", "scan" …; empty unless asked for
 
-  // Of one step in 64, where the model has such layers.
+  // Of one step in 64 and of one right after the load, where the model has such layers.
   LayerTimes moe_layers = {};  // router and experts, the shared one included
   LayerTimes moe_routing = {};
   LayerTimes ssm_scans = {};

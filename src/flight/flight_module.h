@@ -15,7 +15,7 @@ struct LongbowAddress;
 struct LongbowOptions;
 
 // Counts changes of what the two sides share: LongbowClient, FlightListener and everything they mention.
-inline constexpr int kFlightModuleVersion = 3;
+inline constexpr int kFlightModuleVersion = 4;
 
 // A client, to be deleted by the caller; or null, and into `reason` (of `capacity` bytes) a sentence why not.
 using ConnectLongbow = LongbowClient* (*)(int version, const LongbowAddress* address, const LongbowOptions* options,

@@ -72,8 +72,8 @@ struct LongbowOptions {
 // Since the client was made, for progress and metrics.
 struct LongbowCounters {
   std::uint64_t calls = 0;
-  std::uint64_t failures = 0;  // after all attempts
-  std::uint64_t retries = 0;
+  std::uint64_t failures = 0;  // after all attempts; of streams, those that their caller gave up
+  std::uint64_t retries = 0;   // also of streams, where their caller sent again
   std::uint64_t slow_downs = 0;
   std::uint64_t rows_sent = 0;
   std::uint64_t bytes_sent = 0;
@@ -245,6 +245,9 @@ class LongbowClient {
   virtual std::string statistics(const std::string& dataset) = 0;
 
   virtual LongbowCounters counters() const noexcept = 0;
+  // Whether a stream that failed is sent again or given up is its caller's to decide, who says here what it did.
+  virtual void note_retry() noexcept = 0;
+  virtual void note_failure() noexcept = 0;
   virtual const LongbowAddress& address() const noexcept = 0;
 };
 

@@ -1,5 +1,7 @@
 #include "ingest/dataset_check.h"
 
+#include <fmt/format.h>
+
 #include <optional>
 
 #include "base/error.h"
@@ -7,23 +9,64 @@
 #include "ingest/row_sender.h"
 
 namespace quarrel {
+namespace {
 
-void begin_dataset(LongbowClient& client, const std::string& dataset, Journal& journal, std::int32_t dimension,
-                   UnknownRows unknown_rows, std::string_view advice, const std::stop_token& stop) {
-  const bool is_there = client.readiness(dataset, stop).state != ReadyState::missing;
-  const std::optional<StoredSchema> schema = is_there ? client.schema(dataset, stop) : std::nullopt;
-  if (schema && schema->dimension != dimension) {
-    fail(ErrorKind::bad_input, "the dataset {} holds vectors of {} values; the model's have {}", printable(dataset),
-         schema->dimension, dimension);
+bool fits(const StoredSchema& schema, std::int32_t dimension) {
+  return schema.dimension == dimension && schema.id_type == IdType::int64;
+}
+
+void require_fit(const DatasetWait& store, const StoredSchema& schema, std::int32_t dimension) {
+  if (schema.dimension != dimension) {
+    fail(ErrorKind::bad_input, "the dataset {} holds vectors of {} values; the model's have {}",
+         printable(store.dataset()), schema.dimension, dimension);
   }
-  if (schema && schema->id_type != IdType::int64) {
-    fail(ErrorKind::bad_input, "the ids of the dataset {} are not numbers: choose another dataset", printable(dataset));
+  if (!fits(schema, dimension)) {
+    fail(ErrorKind::bad_input, "the ids of the dataset {} are not numbers: choose another dataset",
+         printable(store.dataset()));
   }
-  if (!journal.is_new()) return;
-  if (schema && unknown_rows == UnknownRows::refused) {
-    fail(ErrorKind::usage, "the dataset {} has rows that its journal knows nothing of: {}", printable(dataset), advice);
+}
+
+// Columns are those of a scan of the whole dataset, and a server comes here with every request: what was asked once is
+// remembered. Where that does not fit, the dataset may have been made anew since.
+void check_columns(const DatasetWait& store, std::int32_t dimension, const std::stop_token& stop) {
+  const std::optional<StoredSchema> known = store.client().remembered_schema(store.dataset(), stop);
+  if (!known || fits(*known, dimension)) return;
+  if (const auto schema = store.client().schema(store.dataset(), stop)) require_fit(store, *schema, dimension);
+}
+
+// Of a dataset that is there.
+RowsBefore known_rows(const DatasetWait& store, std::int32_t dimension, UnknownRows unknown_rows,
+                      std::string_view advice, const std::stop_token& stop) {
+  const auto has_rows = [&] {
+    const std::optional<StoredSchema> schema = store.client().schema(store.dataset(), stop);
+    if (!schema) return false;
+    require_fit(store, *schema, dimension);
+    if (unknown_rows == UnknownRows::added_to) return true;
+    fail(ErrorKind::usage, "the dataset {} has rows that its journal knows nothing of: {}", printable(store.dataset()),
+         advice);
+  };
+  has_rows();  // what is refused in any case is not waited for
+  // Rows that are still on their way into the dataset have ids too: a journal that does not count them would give some
+  // of these again, and later take the rows for another program's.
+  if (store.until_settled(stop).state == ReadyState::missing || !has_rows()) return {};
+  return rows_before(store.client(), store.dataset(), stop);
+}
+
+}  // namespace
+
+void begin_dataset(const DatasetWait& store, Journal& journal, std::int32_t dimension, UnknownRows unknown_rows,
+                   std::string_view advice, const std::stop_token& stop) {
+  const ReadyState state = store.client().readiness(store.dataset(), stop).state;
+  if (!journal.is_new()) {
+    if (state != ReadyState::missing) check_columns(store, dimension, stop);
+    return;
   }
-  journal.begin(schema ? rows_before(client, dataset, stop) : RowsBefore{});
+  if (state == ReadyState::missing) return journal.begin({});
+  if (state == ReadyState::busy) {
+    store.note(fmt::format("the dataset {} is still being filled: waiting until its store has taken in all rows",
+                           printable(store.dataset())));
+  }
+  journal.begin(known_rows(store, dimension, unknown_rows, advice, stop));
 }
 
 }  // namespace quarrel

@@ -4,10 +4,9 @@
 
 #include <cstdint>
 #include <stop_token>
-#include <string>
 #include <string_view>
 
-#include "flight/longbow.h"
+#include "ingest/dataset_wait.h"
 #include "ingest/journal.h"
 
 namespace quarrel {
@@ -15,9 +14,10 @@ namespace quarrel {
 // Rows in the dataset that a new journal knows nothing of.
 enum class UnknownRows { refused, added_to };
 
-// Refuses a dataset that the vectors do not fit, and begins a new journal. `advice` ends the message about rows that
-// are refused. Throws Error: bad_input, usage, and what the client throws.
-void begin_dataset(LongbowClient& client, const std::string& dataset, Journal& journal, std::int32_t dimension,
-                   UnknownRows unknown_rows, std::string_view advice, const std::stop_token& stop = {});
+// Refuses a dataset that the vectors do not fit, and begins a new journal, once the store shows all rows that it has.
+// `advice` ends the message about rows that are refused. Throws Error: bad_input, usage, what the wait throws, and what
+// the client throws.
+void begin_dataset(const DatasetWait& store, Journal& journal, std::int32_t dimension, UnknownRows unknown_rows,
+                   std::string_view advice, const std::stop_token& stop = {});
 
 }  // namespace quarrel

@@ -53,6 +53,20 @@ std::vector<std::uint32_t> take_ids(std::string_view& payload) {
 
 }  // namespace
 
+// A change of the file and of what is known of it. One that ends early, for a full disk or for lack of memory, may have
+// reached the one and not the other: the journal is torn then.
+class Journal::Change {
+ public:
+  explicit Change(Journal& journal) noexcept : journal_(journal), was_torn_(std::exchange(journal.torn_, true)) {}
+  Change(const Change&) = delete;
+  Change& operator=(const Change&) = delete;
+  void done() noexcept { journal_.torn_ = was_torn_; }
+
+ private:
+  Journal& journal_;
+  const bool was_torn_;
+};
+
 Journal::Journal(const std::filesystem::path& path, const JournalSubject& subject, JournalAccess access)
     : subject_(subject),
       table_(kSmallestTable),
@@ -70,6 +84,7 @@ Journal::Journal(const std::filesystem::path& path, const JournalSubject& subjec
 
 bool Journal::release() {
   const std::scoped_lock lock(mutex_);
+  if (is_new_) file_.discard();
   if (is_new_ || torn_) return false;
   forget_claims();
   file_.release();
@@ -131,9 +146,11 @@ void Journal::begin(const RowsBefore& before) {
                                       {"model_name", subject_.model_name}, {"dimension", subject_.dimension},
                                       {"settings", subject_.settings},     {"columns", subject_.columns},
                                       {"first_id", before.first_id},       {"rows", before.rows}};
+  Change change(*this);
   write(kSubject, object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace), true);
   before_ = before;
   is_new_ = false;
+  change.done();
 }
 
 RowsBefore Journal::before() const {
@@ -260,19 +277,18 @@ Journal::Claimed Journal::claim(const TextKey& key) {
   }
   if (before_.first_id + rows_.size() >= kIds) fail(ErrorKind::bad_input, "all {} ids of the dataset are used", kIds);
   const auto id = static_cast<std::uint32_t>(before_.first_id + rows_.size());
+  Change change(*this);
   add_rows(1);
   rows_.back().key = key;
   add_to_table(id);
   set(id, State::claimed);
+  change.done();
   return {.claim = Claim::send, .id = id};
 }
 
-// A write that fails throws, and leaves it torn.
 void Journal::write(std::uint8_t kind, std::string_view payload, bool on_disk) {
-  const bool was_torn = std::exchange(torn_, true);
   file_.append(kind, payload);
   if (on_disk) file_.sync();
-  torn_ = was_torn;
 }
 
 std::uint64_t Journal::sending(std::span<const std::uint32_t> ids) {
@@ -284,9 +300,11 @@ std::uint64_t Journal::sending(std::span<const std::uint32_t> ids) {
     put_u64(payload, key.high);
     put_u64(payload, key.low);
   }
+  Change change(*this);
   write(kSending, payload, true);
   for (const std::uint32_t id : ids) set(id, State::sent);
   batches_.emplace(next_batch_, std::vector(ids.begin(), ids.end()));
+  change.done();
   return next_batch_++;
 }
 
@@ -295,8 +313,10 @@ void Journal::acknowledged(std::uint64_t batch) {
   const std::scoped_lock lock(mutex_);
   std::string payload;
   put_u64(payload, batch);
+  Change change(*this);
   write(kAcknowledged, payload, false);
   for (const std::uint32_t id : settle(batch)) set(id, State::acknowledged);
+  change.done();
 }
 
 void Journal::looked_for(std::uint64_t batch, std::span<const std::uint32_t> missing) {
@@ -304,9 +324,11 @@ void Journal::looked_for(std::uint64_t batch, std::span<const std::uint32_t> mis
   std::string payload;
   put_u64(payload, batch);
   for (const std::uint32_t id : missing) put_u32(payload, id);
+  Change change(*this);
   write(kLookedFor, payload, false);
   for (const std::uint32_t id : settle(batch)) set(id, State::stored);
   for (const std::uint32_t id : missing) set(id, State::missing);
+  change.done();
 }
 
 void Journal::looked_for_all(std::span<const std::uint32_t> missing) {
@@ -319,8 +341,10 @@ void Journal::looked_for_all(std::span<const std::uint32_t> missing) {
   if (count(State::sent) == 0 && count(State::acknowledged) == 0 && sorted == known) return;
   std::string payload;
   for (const std::uint32_t id : missing) put_u32(payload, id);
+  Change change(*this);
   write(kLookedForAll, payload, true);
   settle_all(missing);
+  change.done();
 }
 
 void Journal::settle_all(std::span<const std::uint32_t> missing) {

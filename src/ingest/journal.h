@@ -69,7 +69,8 @@ class Journal {
           JournalAccess access = JournalAccess::write);
 
   // Lets others write it, for whoever uses it again later; what was claimed and not sent is forgotten. False: it is no
-  // longer what its file is, and has to go.
+  // longer what its file is, and has to go. So has one that was never begun, and its file with it: a server would keep
+  // one for each name that somebody has thought of.
   bool release();
   // Takes it again, with what others have added to it: the next run. False: it has to be opened anew. Throws as opening
   // does; after that it has to go.
@@ -105,6 +106,7 @@ class Journal {
   const std::filesystem::path& path() const noexcept { return file_.path(); }
 
  private:
+  class Change;
   enum class State : std::uint8_t { unused, claimed, sent, acknowledged, stored, missing };
   struct Row {
     TextKey key;
@@ -132,7 +134,7 @@ class Journal {
   mutable std::mutex mutex_;
   JournalSubject subject_;  // that was asked for; then what the file says
   bool is_new_ = true;
-  bool torn_ = false;  // a write has failed: who knows what the file has
+  bool torn_ = false;  // a change has failed: who knows whether the file has what this has
   RowsBefore before_;
   std::vector<Row> rows_;             // of id before_.first_id + index
   std::vector<std::uint32_t> table_;  // open addressing over rows_: index + 1, 0 is free

@@ -51,11 +51,25 @@ std::uint64_t checksum(std::string_view bytes) {
   return value;
 }
 
+// Whether the file of that descriptor is the one that lies there.
+bool lies_at(int descriptor, const fs::path& path) {
+  struct stat named{};
+  struct stat held{};
+  return ::fstat(descriptor, &held) == 0 && ::stat(path.c_str(), &named) == 0 && named.st_dev == held.st_dev &&
+         named.st_ino == held.st_ino;
+}
+
+// To write it, locked unless another has it. Between opening and locking it may lose its name (`discard`): what is
+// written to such a file nobody finds again.
 int open_journal(const fs::path& path, JournalAccess access) {
   if (access == JournalAccess::read) return ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   std::error_code error;
   if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
-  return ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  for (;;) {
+    const int number = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (number < 0 || ::flock(number, LOCK_EX | LOCK_NB) != 0 || lies_at(number, path)) return number;
+    ::close(number);
+  }
 }
 
 bool is_kind(char c) { return c >= 'A' && c <= 'Z'; }
@@ -107,7 +121,10 @@ JournalFile::JournalFile(fs::path path, JournalAccess access, const Visitor& vis
     : path_(std::move(path)), file_(open_journal(path_, access)) {
   if (file_.get() < 0) refuse("open");
   const bool writes = access == JournalAccess::write;
-  if (writes) lock();
+  if (writes) {
+    lock();
+    if (!lies_at(file_.get(), path_)) refuse_two();  // who had it has discarded it meanwhile
+  }
   const std::string content = read_from(0);
   if (content.size() < kFirstLine.size() && kFirstLine.starts_with(content)) {
     if (writes) write_first_line();  // a new one, or one that ended here
@@ -123,7 +140,10 @@ JournalFile::JournalFile(fs::path path, JournalAccess access, const Visitor& vis
 }
 
 void JournalFile::lock() {
-  if (::flock(file_.get(), LOCK_EX | LOCK_NB) == 0) return;
+  if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) refuse_two();
+}
+
+void JournalFile::refuse_two() const {
   fail(ErrorKind::busy, "another process writes the journal {}: two runs must not fill one dataset at once",
        printable(path_.string()));
 }
@@ -152,17 +172,19 @@ void JournalFile::release() {
 
 bool JournalFile::resume(const Visitor& visitor) {
   lock();
-  struct stat named{};
   struct stat held{};
   if (::fstat(file_.get(), &held) != 0) refuse("read");
-  const bool is_same = ::stat(path_.c_str(), &named) == 0 && named.st_dev == held.st_dev &&
-                       named.st_ino == held.st_ino && std::cmp_greater_equal(held.st_size, size_);
+  const bool is_same = lies_at(file_.get(), path_) && std::cmp_greater_equal(held.st_size, size_);
   if (!is_same || ending() != ending_) {
     ::flock(file_.get(), LOCK_UN);  // whoever opens it anew locks it too
     return false;
   }
   if (std::cmp_greater(held.st_size, size_)) take_entries(read_from(size_), true, visitor);
   return true;
+}
+
+void JournalFile::discard() noexcept {
+  if (lies_at(file_.get(), path_)) ::unlink(path_.c_str());
 }
 
 void JournalFile::refuse(const char* what) const {

@@ -42,6 +42,8 @@ class JournalFile {
   // Takes it again, and calls `visitor` with each entry that was added since. False: it was replaced by another file,
   // or lacks what it had, and has to be opened anew. Throws as opening it does; after that it cannot be used.
   bool resume(const Visitor& visitor);
+  // Removes it, while nobody else may write it: for one that says nothing. It has to go after that.
+  void discard() noexcept;
 
   const std::filesystem::path& path() const noexcept { return path_; }
   // How much of it was read, all in all.
@@ -57,6 +59,7 @@ class JournalFile {
   void write_first_line();
   void write_at(std::uint64_t offset, std::string_view bytes);
   [[noreturn]] void refuse(const char* what) const;
+  [[noreturn]] void refuse_two() const;  // who would write it
 
   const std::filesystem::path path_;
   Descriptor file_;

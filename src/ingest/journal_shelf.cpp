@@ -29,17 +29,14 @@ JournalShelf::Lease JournalShelf::take(const std::filesystem::path& path, const 
 }
 
 void JournalShelf::put_back(std::unique_ptr<Journal> journal) noexcept {
-  bool is_whole = false;
+  std::list<std::unique_ptr<Journal>> kept;
   try {
-    is_whole = journal->release();
-  } catch (...) {  // it is read anew the next time
+    if (journal->release()) kept.push_front(std::move(journal));
+  } catch (...) {  // it is read anew the next time; so is one that there is no memory to keep
   }
   const std::scoped_lock lock(mutex_);
-  if (is_whole) {
-    journals_.push_front(std::move(journal));
-  } else {
-    bytes_read_ += journal->bytes_read();
-  }
+  if (kept.empty()) bytes_read_ += journal->bytes_read();
+  journals_.splice(journals_.begin(), kept);
   std::size_t bytes = 0;
   for (auto each = journals_.begin(); each != journals_.end();) {
     bytes += (*each)->memory();

@@ -1,5 +1,6 @@
 // Texts from a file or standard input, a line each: the text itself, or a JSON object with `text`, perhaps `id`, and
-// whatever else belongs to it. Read as it is wanted, a line in memory at a time. One thread.
+// whatever else belongs to it. Read as it is wanted, a line in memory at a time, and some bytes for each `id` that was
+// read. One thread.
 #pragma once
 
 #include <cstddef>

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <condition_variable>
-#include <mutex>
 #include <numeric>
 #include <utility>
 
@@ -13,10 +11,6 @@
 
 namespace quarrel {
 namespace {
-
-using std::chrono::milliseconds;
-
-[[noreturn]] void stopped() { fail(ErrorKind::cancelled, "sending was interrupted"); }
 
 std::vector<RowFilter> between(std::uint32_t first, std::uint32_t last) {
   return {{.field = "id", .comparison = Comparison::greater_or_equal, .value = fmt::format("{}", first)},
@@ -32,19 +26,11 @@ RowSender::RowSender(LongbowClient& client, std::string dataset, DatasetSchema s
       schema_(std::move(schema)),
       journal_(journal),
       options_(options),
-      note_(std::move(note)) {}
-
-void RowSender::pause(milliseconds time, const std::stop_token& stop) const {
-  std::mutex mutex;
-  std::condition_variable_any woken;
-  std::unique_lock lock(mutex);
-  woken.wait_for(lock, stop, time, [] { return false; });
-  if (stop.stop_requested()) stopped();
-}
+      store_(client, dataset_, options, std::move(note)) {}
 
 void RowSender::send(VectorBatch& batch, std::span<const std::uint32_t> ids, const std::stop_token& stop) {
   const std::uint64_t number = journal_.sending(ids);
-  milliseconds time = options_.first_pause;
+  std::chrono::milliseconds time = options_.first_pause;
   for (int tried = 1;; ++tried) {
     switch (attempt(batch, number, tried >= options_.attempts, stop)) {
       case Attempt::done: return;
@@ -53,8 +39,9 @@ void RowSender::send(VectorBatch& batch, std::span<const std::uint32_t> ids, con
         if (look_for(number, ids, stop)) return;
         break;
     }
-    note_(fmt::format("a batch is sent again in {} ms", time.count()));
-    pause(time, stop);
+    client_.note_retry();
+    store_.note(fmt::format("a batch is sent again in {} ms", time.count()));
+    DatasetWait::pause(time, stop);
     time *= 2;
   }
 }
@@ -68,8 +55,12 @@ RowSender::Attempt RowSender::attempt(VectorBatch& batch, std::uint64_t number, 
     journal_.acknowledged(number);
     return Attempt::done;
   } catch (const LongbowError& error) {
-    if (error.after_failure() == AfterFailure::give_up || last || stop.stop_requested()) throw;
-    note_(error.what());
+    if (stop.stop_requested()) throw;  // no failure of the store's
+    if (error.after_failure() == AfterFailure::give_up || last) {
+      client_.note_failure();
+      throw;
+    }
+    store_.note(error.what());
     return error.after_failure() == AfterFailure::retry ? Attempt::again : Attempt::look;
   }
 }
@@ -78,7 +69,7 @@ RowSender::Attempt RowSender::attempt(VectorBatch& batch, std::uint64_t number, 
 // that are missing come with another pass over the texts.
 bool RowSender::look_for(std::uint64_t number, std::span<const std::uint32_t> ids, const std::stop_token& stop) {
   std::vector<std::uint32_t> missing;
-  if (wait_until_ready(true, stop).state == ReadyState::missing) return false;
+  if (store_.until_settled(stop).state == ReadyState::missing) return false;
   const std::vector<std::uint8_t> times = seen(ids, stop);
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (times[i] == 0) missing.push_back(ids[i]);
@@ -86,42 +77,6 @@ bool RowSender::look_for(std::uint64_t number, std::span<const std::uint32_t> id
   if (missing.size() == ids.size()) return false;
   journal_.looked_for(number, missing);
   return true;
-}
-
-// A store that does not answer may come back.
-Readiness RowSender::ready_once(const std::stop_token& stop) {
-  milliseconds time = options_.first_pause;
-  for (int tried = 1;; ++tried) {
-    try {
-      const Readiness now = client_.readiness(dataset_, stop);
-      if (now.state != ReadyState::busy) return now;
-      return client_.wait_until_ready(dataset_, 0, options_.patience, stop);
-    } catch (const LongbowError& error) {
-      const bool hopeless = error.after_failure() == AfterFailure::give_up || tried >= options_.attempts;
-      if (hopeless || stop.stop_requested()) throw;
-      note_(error.what());
-    }
-    pause(time, stop);
-    time *= 2;
-  }
-}
-
-Readiness RowSender::wait_until_ready(bool settled, const std::stop_token& stop) {
-  const auto ready = [&] {
-    const Readiness now = ready_once(stop);
-    if (stop.stop_requested()) stopped();
-    if (now.state != ReadyState::busy) return now;
-    fail(ErrorKind::busy, "the dataset {} is still being filled by its store after {} s; run the command again later",
-         dataset_, options_.patience.count() / 1000);
-  };
-  Readiness last = ready();
-  for (bool same = !settled; !same;) {
-    pause(options_.settling, stop);
-    const Readiness now = ready();
-    same = now.state == last.state && now.indexed == last.indexed;
-    last = now;
-  }
-  return last;
 }
 
 std::vector<std::uint8_t> RowSender::seen(std::span<const std::uint32_t> ids, const std::stop_token& stop) {
@@ -148,9 +103,9 @@ std::vector<std::uint8_t> RowSender::seen(std::span<const std::uint32_t> ids, co
     } catch (const LongbowError& error) {
       if (error.kind() == ErrorKind::not_found) return std::vector<std::uint8_t>(ids.size());
       if (error.after_failure() == AfterFailure::give_up || tried >= options_.attempts || stop.stop_requested()) throw;
-      note_(error.what());
+      store_.note(error.what());
     }
-    pause(options_.first_pause, stop);
+    DatasetWait::pause(options_.first_pause, stop);
   }
   std::vector<std::uint8_t> result(ids.size());
   for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -180,7 +135,7 @@ void RowSender::refuse_rows_of_others(const std::stop_token& stop) {
 StoreState RowSender::settle(const std::stop_token& stop) {
   const Journal::Counts counts = journal_.counts();
   const std::vector<std::uint32_t> unsure = journal_.unsure();
-  const Readiness ready = wait_until_ready(!unsure.empty(), stop);
+  const Readiness ready = unsure.empty() ? store_.until_ready(stop) : store_.until_settled(stop);
   if (ready.state == ReadyState::missing) {
     if (counts.sent() > 0) journal_.looked_for_all(journal_.sent());
     return {.missing = counts.sent()};

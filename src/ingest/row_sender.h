@@ -5,26 +5,17 @@
 // Threads: one at a time. Calls block.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <stop_token>
 #include <string>
 #include <vector>
 
 #include "flight/longbow.h"
+#include "ingest/dataset_wait.h"
 #include "ingest/journal.h"
 
 namespace quarrel {
-
-struct SendOptions {
-  int attempts = 6;                                                        // to send a batch
-  std::chrono::milliseconds first_pause = std::chrono::milliseconds(500);  // before another attempt; doubles
-  std::chrono::milliseconds patience = std::chrono::minutes(10);           // until the store has taken in what it has
-  // A store may still be reading what a client sent that is gone: it must say the same twice, so far apart.
-  std::chrono::milliseconds settling = std::chrono::seconds(1);
-};
 
 // What was found in the store when it had taken in everything.
 struct StoreState {
@@ -36,8 +27,7 @@ struct StoreState {
 
 class RowSender {
  public:
-  // What is going on, for whoever watches: "the store does not answer; another attempt in 2s".
-  using Note = std::function<void(const std::string& sentence)>;
+  using Note = DatasetWait::Note;
 
   // All of them must outlive this.
   RowSender(LongbowClient& client, std::string dataset, DatasetSchema schema, Journal& journal,
@@ -60,19 +50,16 @@ class RowSender {
   enum class Attempt { done, again, look };
   Attempt attempt(VectorBatch& batch, std::uint64_t number, bool last, const std::stop_token& stop);
   bool look_for(std::uint64_t number, std::span<const std::uint32_t> ids, const std::stop_token& stop);
-  Readiness wait_until_ready(bool settled, const std::stop_token& stop);
-  Readiness ready_once(const std::stop_token& stop);
   // How often each of these ids is in the store, as far as ids lie in their range.
   std::vector<std::uint8_t> seen(std::span<const std::uint32_t> ids, const std::stop_token& stop);
   void refuse_rows_of_others(const std::stop_token& stop);
-  void pause(std::chrono::milliseconds time, const std::stop_token& stop) const;
 
   LongbowClient& client_;
   const std::string dataset_;
   const DatasetSchema schema_;
   Journal& journal_;
   const SendOptions options_;
-  const Note note_;
+  const DatasetWait store_;  // the same dataset, where it has to be waited for
   std::uint64_t bytes_ = 0;
 };
 

@@ -82,17 +82,29 @@ bool Scheduler::malformed(const SchedRequest& request) const noexcept {
 }
 
 // Whoever has nothing else waiting may always wait, however long his prompt.
-bool Scheduler::queue_full(const SchedRequest& request) const noexcept {
-  if (request.continues) return false;
+bool Scheduler::queue_full(std::uint64_t key, std::int64_t prompt_tokens) const noexcept {
   const auto full = [&](std::int64_t jobs, std::int64_t tokens, std::int64_t limit, std::int64_t token_limit) {
     if (limit > 0 && jobs >= limit) return true;
-    return token_limit > 0 && tokens > 0 && tokens + static_cast<std::int64_t>(request.prompt.size()) > token_limit;
+    return token_limit > 0 && tokens > 0 && tokens + prompt_tokens > token_limit;
   };
   if (full(static_cast<std::int64_t>(waiting_jobs_), waiting_tokens_, config_.queue_limit, config_.queue_token_limit))
     return true;
-  const KeyAccount* account = queue_.account(request.key);
+  const KeyAccount* account = queue_.account(key);
   return account != nullptr &&
          full(account->waiting, account->waiting_tokens, config_.key_queue_limit, config_.key_queue_token_limit);
+}
+
+std::optional<SubmitResult> Scheduler::judge_queue(std::uint64_t key, std::int64_t prompt_tokens,
+                                                   std::int64_t now_us) noexcept {
+  if (draining_) return refusal(SubmitStatus::draining);
+  if (!queue_full(key, prompt_tokens)) return std::nullopt;
+  SubmitResult result = refusal(SubmitStatus::queue_full);
+  result.retry_after_us = retry_after(now_us);
+  return result;
+}
+
+SubmitResult Scheduler::admits(std::uint64_t key, std::int64_t now_us) noexcept {
+  return judge_queue(key, 1, now_us).value_or(SubmitResult{});
 }
 
 std::optional<SubmitResult> Scheduler::judge(const SchedRequest& request, std::int64_t now_us) {
@@ -112,13 +124,8 @@ std::optional<SubmitResult> Scheduler::judge(const SchedRequest& request, std::i
   }
   const bool negative = std::any_of(request.prompt.begin(), request.prompt.end(), [](TokenId id) { return id < 0; });
   if (negative) return refusal(SubmitStatus::malformed);
-  if (draining_) return refusal(SubmitStatus::draining);
-  if (queue_full(request)) {
-    SubmitResult result = refusal(SubmitStatus::queue_full);
-    result.retry_after_us = retry_after(now_us);
-    return result;
-  }
-  return std::nullopt;
+  if (request.continues && !draining_) return std::nullopt;
+  return judge_queue(request.key, tokens, now_us);
 }
 
 std::unique_ptr<Job> Scheduler::make_job(SchedRequest&& request, std::int64_t now_us) const {

@@ -81,6 +81,9 @@ class Scheduler {
 
   // Strong guarantee: if memory runs out (std::bad_alloc), nothing has happened.
   SubmitResult submit(SchedRequest request, std::int64_t now_us);
+  // What `submit` would say to even the shortest request of this key: a refusal counts as one. Under overload nobody
+  // tokenises a prompt only to refuse it.
+  SubmitResult admits(std::uint64_t key, std::int64_t now_us) noexcept;
   // Every branch that has not finished does so now, for `reason`. False: there is no such request.
   bool cancel(RequestId id, FinishReason reason = FinishReason::cancelled);
   // Ends only that branch; the others are not affected. False: there is no such branch, or it has finished.
@@ -157,7 +160,8 @@ class Scheduler {
   SubmitResult refusal(SubmitStatus status) noexcept;
   std::optional<SubmitResult> judge(const SchedRequest& request, std::int64_t now_us);
   bool malformed(const SchedRequest& request) const noexcept;
-  bool queue_full(const SchedRequest& request) const noexcept;
+  std::optional<SubmitResult> judge_queue(std::uint64_t key, std::int64_t prompt_tokens, std::int64_t now_us) noexcept;
+  bool queue_full(std::uint64_t key, std::int64_t prompt_tokens) const noexcept;
   std::int64_t retry_after(std::int64_t now_us) noexcept;
   std::unique_ptr<Job> make_job(SchedRequest&& request, std::int64_t now_us) const;
   void finish(Branch& branch, FinishReason reason) noexcept;

@@ -95,8 +95,8 @@ ApiError about_field(ApiError error, const std::string& field) {
 }
 
 ApiError as_draining(ApiError error) {
-  if (error.code == "cancelled") error.code = "draining";
-  return error;
+  if (error.code != "cancelled") return error;
+  return {503, "unavailable_error", "draining", "the server is about to end"};
 }
 
 ApiError load_error(const std::exception_ptr& error) {

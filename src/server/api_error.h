@@ -39,7 +39,7 @@ ApiError api_error(const std::exception_ptr& error);
 ApiError load_error(const std::exception_ptr& error);
 // What is wrong with a request and names no field is about this one.
 ApiError about_field(ApiError error, const std::string& field);
-// What the server cancels because it is about to end is told so, as those are who come then.
+// What the server cancels because it is about to end is told so, as those are who come then, whoever cancelled it.
 ApiError as_draining(ApiError error);
 
 // Writes down what the client is not told, where there is memory for that.

@@ -12,6 +12,7 @@
 #include "server/request_record.h"
 #include "server/running_calls.h"
 #include "server/silence.h"
+#include "session/refusal.h"
 
 namespace quarrel {
 namespace {
@@ -33,6 +34,7 @@ class EmbeddingCall final : public RunningCall, public std::enable_shared_from_t
 
   void acquire(const OfferedModel& model) {
     record_->update([&](RequestFacts& facts) { facts.model = model.name; });
+    ask_.acquire.key = record_->caller()->key;
     ModelRegistry::Ticket ticket = service_.acquire(
         model, weak_from_this(),
         [this](const ModelRegistry::Lease& lease, const std::exception_ptr& error) { acquired(lease, error); },
@@ -116,6 +118,8 @@ class EmbeddingCall final : public RunningCall, public std::enable_shared_from_t
 
   void start(const ModelRegistry::Lease& model) {
     if (ask_.inputs.empty()) return finish(std::make_shared<EmbeddingOutcome>());
+    // Before work that a refusal would waste.
+    if (!exchange_.expired()) require_accepted(model->engine().admits(record_->caller()->key));
     if (answer_.store.prepare) answer_.store.prepare(model);
     std::vector<std::vector<TokenId>> texts = encode(*model);
     ask_.inputs = {};

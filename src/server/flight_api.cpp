@@ -124,10 +124,7 @@ class ServedFlight final : public FlightHandler {
     const std::string id = id_of(call);
     return said_so(id, [&]() -> FlightTable {
       if (ticket == "models") return models(*admitted(call, id, "GET", "/v1/models").record);
-      if (ticket == "stats") {
-        admitted(call, id, "GET", "/metrics");
-        return statistics();
-      }
+      if (ticket == "stats") return statistics(*admitted(call, id, "GET", "/metrics").record);
       throw FlightRefusal(FlightFault::not_found, "the tickets are: models, stats");
     });
   }
@@ -252,7 +249,7 @@ class ServedFlight final : public FlightHandler {
   }
 
   // A row a figure; of a histogram its count and its sum.
-  FlightTable statistics() const {
+  FlightTable statistics(const RequestRecord& record) const {
     std::vector<std::string> names, labels;
     std::vector<double> values;
     const auto add = [&](const Json& family, const char* end, const Json& member, const char* figure) {
@@ -260,7 +257,7 @@ class ServedFlight final : public FlightHandler {
       labels.push_back(member["labels"].dump());
       values.push_back(member[figure].get<double>());
     };
-    const Json told = Json::parse(service_.metrics().json());
+    const Json told = Json::parse(service_.metrics().json(*record.caller()));
     for (const Json& family : told["metrics"]) {
       for (const Json& member : family["metrics"]) {
         if (member.contains("value")) {

@@ -57,7 +57,8 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
     });
   }
 
-  void acquire(const OfferedModel& model, const AcquireOptions& options) {
+  void acquire(const OfferedModel& model, AcquireOptions options) {
+    options.key = record_->caller()->key;
     ModelRegistry::Ticket ticket = service_.acquire(
         model, weak_from_this(),
         [this](const ModelRegistry::Lease& lease, const std::exception_ptr& error) { acquired(lease, error); },
@@ -114,6 +115,8 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
     if (error != nullptr) return report(load_error(error), error);
     record_->update([](RequestFacts& facts) { facts.acquired = Clock::now(); });
     try {
+      // Before work that a refusal would waste.
+      if (!cancelled()) require_accepted(model->engine().admits(caller()->key));
       begin(model, asks_for(*model, make_ask, std::move(further)));
     } catch (...) {
       report(about_field(api_error(std::current_exception()), prompt_field_), std::current_exception());
@@ -129,9 +132,11 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
     if (ask.patience.count() == 0) ask.patience = service_.patience();
     if (caller->priority) ask.priority = *caller->priority;
     std::shared_ptr<LimitTicket> ticket;
+    std::size_t read = 0;  // before: the question of a retrieval
     record_->update([&](RequestFacts& facts) {
       facts.priority = ask.priority;
       ticket = facts.ticket;
+      read = facts.prompt_tokens;
     });
     std::vector<Ask> asks = {std::move(ask)};
     for (auto& prompt : further) {
@@ -139,7 +144,7 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
       asks.back().prompt = std::move(prompt);
     }
     if (ticket != nullptr) {
-      std::int64_t tokens = 0;
+      auto tokens = static_cast<std::int64_t>(read);
       for (const Ask& each : asks) tokens += estimated_tokens(each);
       if (const auto refusal = ticket->reserve(tokens)) throw ApiError(*refusal);
     }
@@ -195,7 +200,7 @@ class Call final : public GenerationCall, public std::enable_shared_from_this<Ca
     note_life();
     record_->update([&](RequestFacts& facts) {
       facts.submitted = Clock::now();
-      facts.prompt_tokens = generations_.usage().prompt_tokens;
+      facts.prompt_tokens += generations_.usage().prompt_tokens;
     });
     writer_->begin(*model, generations_);
     answers_left_ = answers;

@@ -213,12 +213,12 @@ class LoadCall final : public RunningCall, public std::enable_shared_from_this<L
   }
 
   void acquire() {
-    ModelRegistry::Ticket ticket =
-        service_.acquire(model_, weak_from_this(),
-                         [this](const ModelRegistry::Lease& lease, const std::exception_ptr& error) {
-                           end_with([&] { error != nullptr ? report(error) : acquired(*lease); });
-                         },
-                         {.keep_alive = request_.keep_alive, .patience = std::chrono::milliseconds(0)});
+    ModelRegistry::Ticket ticket = service_.acquire(
+        model_, weak_from_this(),
+        [this](const ModelRegistry::Lease& lease, const std::exception_ptr& error) {
+          end_with([&] { error != nullptr ? report(error) : acquired(*lease); });
+        },
+        {.keep_alive = request_.keep_alive, .patience = std::chrono::milliseconds(0), .key = record_->caller()->key});
     const std::scoped_lock lock(mutex_);
     ticket_ = std::move(ticket);
     if (why_) ticket_.cancel();
@@ -250,7 +250,8 @@ class LoadCall final : public RunningCall, public std::enable_shared_from_this<L
 
   void report(const std::exception_ptr& error) {
     const std::optional<ApiError> given = why();
-    const ApiError said = given ? *given : load_error(error);
+    ApiError said = given ? *given : load_error(error);
+    if (!given && service_.draining()) said = as_draining(std::move(said));
     log_fault(service_.log(), record_->id(), said, error);
     news_.fail(said);
   }

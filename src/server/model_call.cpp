@@ -20,7 +20,8 @@ class ModelCall : public std::enable_shared_from_this<ModelCall> {
     record_->update([&](RequestFacts& facts) { facts.model = model.name; });
     ModelRegistry::Ticket ticket = service_.acquire(
         model, weak_from_this(),
-        [this](const ModelRegistry::Lease& lease, const std::exception_ptr& error) { acquired(lease, error); }, {});
+        [this](const ModelRegistry::Lease& lease, const std::exception_ptr& error) { acquired(lease, error); },
+        {.key = record_->caller()->key});
     const std::scoped_lock lock(mutex_);
     ticket_ = std::move(ticket);
   }
@@ -39,11 +40,12 @@ class ModelCall : public std::enable_shared_from_this<ModelCall> {
   }
 
   // Nobody else answers: who cannot be told why is not left to wait either.
-  void report(const ApiError& said, const std::exception_ptr& error) {
-    log_fault(service_.log(), record_->id(), said, error);
+  void report(const ApiError& caught, const std::exception_ptr& error) {
+    log_fault(service_.log(), record_->id(), caught, error);
     const auto exchange = exchange_.lock();
     if (exchange == nullptr) return;
     try {
+      const ApiError said = service_.draining() ? as_draining(caught) : caught;
       record_->update([&](RequestFacts& facts) { note_error(facts, said); });
       exchange->respond(plain_error(said));
     } catch (const std::exception&) {

@@ -140,11 +140,20 @@ void require_stores(const Service& service) {
                         "this server offers the models that it was started with: started without names it takes more");
 }
 
-void require_may_make(const std::string& name, const Caller& caller) {
-  if (caller.may_use(name)) return;
-  throw ApiError(403, "permission_error", "model_not_allowed",
-                 fmt::format("this key may not make or replace a model '{}': it is for other models", printable(name)),
-                 "model");
+void require_may_make(const Service& service, const std::string& name, const Caller& caller) {
+  const auto refuse = [](const std::string& message) {
+    throw ApiError(403, "permission_error", "model_not_allowed", message, "model");
+  };
+  if (!caller.may_use(name)) {
+    refuse(fmt::format("this key may not make or replace a model '{}': it is for other models", printable(name)));
+  }
+  for (const std::string& replaced : service.store().replaced_names(name)) {
+    if (caller.may_use(replaced)) continue;
+    refuse(
+        fmt::format("this key may not make a model '{}': it would replace one that the key is not for, since letter "
+                    "case and '.gguf' make no difference; choose another name",
+                    printable(name)));
+  }
 }
 
 OfferedModel find_ollama_model(const Service& service, const std::string& name, const Caller& caller) {
@@ -223,7 +232,7 @@ void ollama_delete(Service& service, const std::shared_ptr<Exchange>& exchange) 
 void ollama_copy(Service& service, const std::shared_ptr<Exchange>& exchange) {
   const OllamaCopyRequest request = read_ollama_copy(parse_body(exchange->request().body));
   const std::string further(without_tag(request.destination));
-  require_may_make(further, *caller_of(*exchange));
+  require_may_make(service, further, *caller_of(*exchange));
   const OfferedModel model = find_ollama_model(service, request.source, *caller_of(*exchange));
   require_stores(service);
   service.store().add_name(service.resolve(model), further);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <mutex>
 #include <optional>
 #include <stop_token>
@@ -72,14 +73,20 @@ class PullCall final : public RunningCall {
     stop();
   }
   void stop() { source_.request_stop(); }
+  void end_with_server() {
+    server_ends_ = true;
+    stop();
+  }
   std::stop_token token() const { return source_.get_token(); }
   std::optional<ApiError> why() {
     const std::scoped_lock lock(mutex_);
+    if (!why_ && server_ends_) return ApiError(503, "unavailable_error", "draining", "the server is about to end");
     return why_;
   }
 
  private:
   std::stop_source source_;
+  std::atomic<bool> server_ends_ = false;
   std::mutex mutex_;
   std::optional<ApiError> why_;  // guarded; somebody ended it, and said so
 };
@@ -269,7 +276,7 @@ OllamaCreateRequest read_ollama_create(const Json& body) {
 void ollama_pull(Service& service, const std::shared_ptr<Exchange>& exchange) {
   const OllamaPullRequest request = read_ollama_pull(parse_body(exchange->request().body));
   const OllamaName name = *OllamaName::parse(request.model);
-  require_may_make(pulled_name(name), *caller_of(*exchange));
+  require_may_make(service, pulled_name(name), *caller_of(*exchange));
   require_stores(service);
   check_registry(service.pull_settings(), name);
   const auto call = std::make_shared<PullCall>();
@@ -277,7 +284,7 @@ void ollama_pull(Service& service, const std::shared_ptr<Exchange>& exchange) {
   service.sockets().watch(call, caller_of(*exchange));
   const std::weak_ptr<Exchange> weak = exchange;
   const bool started = service.jobs().start([&service, weak, request, name, call](const std::stop_token& ending) {
-    const std::stop_callback on_ending(ending, [call] { call->stop(); });
+    const std::stop_callback on_ending(ending, [call] { call->end_with_server(); });
     std::shared_ptr<Exchange> held = weak.lock();
     if (held == nullptr) return;
     const std::string id = held->request().id;
@@ -291,7 +298,7 @@ void ollama_pull(Service& service, const std::shared_ptr<Exchange>& exchange) {
 void ollama_create(Service& service, const std::shared_ptr<Exchange>& exchange) {
   const OllamaCreateRequest request = read_ollama_create(parse_body(exchange->request().body));
   const std::string name(without_tag(request.model));
-  require_may_make(name, *caller_of(*exchange));
+  require_may_make(service, name, *caller_of(*exchange));
   require_stores(service);
   const ResolvedModel from = service.resolve(find_ollama_model(service, request.from, *caller_of(*exchange)));
   const std::string digest = known_digest(from.path);

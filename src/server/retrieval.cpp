@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/printable.h"
 #include "ingest/model_embedder.h"
+#include "server/limits.h"
 #include "server/store_texts.h"
 
 namespace quarrel {
@@ -63,7 +64,8 @@ void Retrieval::start(std::shared_ptr<RequestRecord> record, std::function<void(
   }
   ModelRegistry::Ticket ticket = service_.acquire(
       model_, weak_from_this(),
-      [this](const ModelRegistry::Lease& lease, const std::exception_ptr& error) { acquired(lease, error); }, {});
+      [this](const ModelRegistry::Lease& lease, const std::exception_ptr& error) { acquired(lease, error); },
+      {.key = record_->caller()->key});
   const std::scoped_lock lock(mutex_);
   ticket_ = std::move(ticket);
   if (cancelled_) ticket_.cancel();
@@ -96,6 +98,16 @@ void Retrieval::acquired(const ModelRegistry::Lease& model, const std::exception
   }
 }
 
+// The question's tokens count towards what its key may have, as those of a search do.
+void Retrieval::charge(std::size_t tokens) {
+  std::shared_ptr<LimitTicket> ticket;
+  record_->update([&](const RequestFacts& facts) { ticket = facts.ticket; });
+  if (ticket != nullptr) {
+    if (const auto refusal = ticket->reserve(static_cast<std::int64_t>(tokens))) throw ApiError(*refusal);
+  }
+  record_->update([&](RequestFacts& facts) { facts.prompt_tokens += tokens; });
+}
+
 void Retrieval::embed(const ModelRegistry::Lease& model) {
   const std::shared_ptr<const Caller> caller = record_->caller();
   EmbeddingOptions options{.dimensions = request_.search.dimensions,
@@ -105,6 +117,18 @@ void Retrieval::embed(const ModelRegistry::Lease& model) {
   const ModelEmbedder check(model, options, {});  // one vector a text
   std::vector<std::vector<TokenId>> texts;
   texts.push_back(encode_text(*model, request_.search.prefix + request_.search.query).tokens);
+  const std::size_t tokens = texts.front().size();
+  charge(tokens);
+  try {
+    submit(model, std::move(texts), options);
+  } catch (...) {  // then the engine has read nothing
+    record_->update([&](RequestFacts& facts) { facts.prompt_tokens -= tokens; });
+    throw;
+  }
+}
+
+void Retrieval::submit(const ModelRegistry::Lease& model, std::vector<std::vector<TokenId>> texts,
+                       const EmbeddingOptions& options) {
   const std::scoped_lock lock(mutex_);
   if (cancelled_) throw Error(ErrorKind::cancelled, "the request was ended");
   // The engine calls once, and may do so when there is no service any more.

@@ -52,6 +52,9 @@ class Retrieval final : public Preparation, public std::enable_shared_from_this<
  private:
   void acquired(const ModelRegistry::Lease& model, const std::exception_ptr& error);
   void embed(const ModelRegistry::Lease& model);
+  void charge(std::size_t tokens);
+  void submit(const ModelRegistry::Lease& model, std::vector<std::vector<TokenId>> texts,
+              const EmbeddingOptions& options);
   static void hand_over(EmbeddingOutcome outcome, const std::weak_ptr<Retrieval>& weak,
                         const std::function<void(std::function<void()>)>& post);
   void embedded(const EmbeddingOutcome& outcome);

@@ -142,7 +142,9 @@ void Service::check_names() const {
   bool looked = false;
   const auto check = [&](const std::string& name, std::string_view fault, std::string_view remedy) {
     if (!std::exchange(looked, true)) {
-      for (const ListedModel& listed : store_.list()) known.push_back(name_of(listed));
+      for (const ListedModel& listed : store_.list()) {
+        if (listed.usable) known.push_back(name_of(listed));
+      }
     }
     if (std::ranges::find(known, name) != known.end()) return;
     if (!options_.pull.registry.empty()) {

@@ -85,6 +85,16 @@ JournalShelf::Lease open_journal(Service& service, const LongbowAddress& to, con
   }
 }
 
+// `patience`: of a request; 0 is endless.
+IngestOptions ingest_options(std::size_t texts, std::chrono::milliseconds patience) {
+  IngestOptions options{.batch_rows = std::clamp(texts, std::size_t{1}, kBatchRows)};
+  options.send.attempts = kAttempts;
+  options.send.first_pause = kFirstPause;
+  options.send.patience = kLongestPatience;
+  if (patience.count() > 0) options.send.patience = std::min(options.send.patience, patience);
+  return options;
+}
+
 // What an ingestion says of the dataset itself, with a code for clients.
 void with_codes(const std::function<void()>& work) {
   try {
@@ -146,19 +156,15 @@ IngestReport StoreTexts::run(std::span<const Embedding> vectors, const std::stop
   const std::shared_ptr<LongbowClient> client = service_.stores().client(request_.to);
   const JournalShelf::Lease opened = open_journal(service_, request_.to, subject_);
   Journal& journal = *opened;
+  const IngestOptions options = ingest_options(request_.texts.size(), service_.patience());
+  const IngestCalls calls{.watch = [&stop](const IngestProgress&) { return !stop.stop_requested(); },
+                          .note = [this](const std::string& sentence) { service_.log().info("{}", sentence); }};
   with_codes([&] {
-    begin_dataset(*client, dataset, journal, subject_.dimension, request_.unknown_rows, "\"append\": true adds to them",
-                  stop);
+    begin_dataset(DatasetWait(*client, dataset, options.send, calls.note), journal, subject_.dimension,
+                  request_.unknown_rows, "\"append\": true adds to them", stop);
   });
   GivenTexts source(request_.texts);
   GivenVectors embedder(request_.texts, vectors, subject_.dimension);
-  IngestOptions options{.batch_rows = std::clamp(request_.texts.size(), std::size_t{1}, kBatchRows)};
-  options.send.attempts = kAttempts;
-  options.send.first_pause = kFirstPause;
-  options.send.patience = kLongestPatience;
-  if (service_.patience().count() > 0) options.send.patience = std::min(options.send.patience, service_.patience());
-  const IngestCalls calls{.watch = [&stop](const IngestProgress&) { return !stop.stop_requested(); },
-                          .note = [this](const std::string& sentence) { service_.log().info("{}", sentence); }};
   IngestReport report;
   with_codes([&] {
     report = ingest(source, embedder, *client, dataset,

@@ -1,7 +1,7 @@
 // What all WebSockets share: who is connected, how many answers each model computes for them, the answers that outlive
-// their connections, and the broadcasts of status and metrics. A broadcast shows totals, which whoever has a key may
-// read at /metrics too, and what concerns its receiver's own key, nothing of another's. It also ends what runs for a
-// key that is not good any more, on whatever kind of connection.
+// their connections, and the broadcasts of status and metrics. A broadcast shows the server's totals, for whoever has a
+// key, and what concerns its receiver's own key and models, nothing of another's. It also ends what runs for a key that
+// is not good any more, on whatever kind of connection.
 //
 // Threads: any; one of its own, from the first WebSocket or answer on, looks at the time.
 #pragma once

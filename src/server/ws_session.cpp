@@ -11,8 +11,8 @@
 namespace quarrel {
 namespace {
 
-// A message of this size is read where it came; a longer one by a thread for texts.
-constexpr std::size_t kSmallMessage = 16 * 1024;
+// A message of this size is read where it came, by a thread that others wait for; a longer one by a thread for texts.
+constexpr std::size_t kSmallMessage = 1024;
 // What waits behind a long one.
 constexpr std::size_t kMostWaiting = 256;
 constexpr std::size_t kMostWaitingBytes = 4 * 1024 * 1024;
@@ -114,6 +114,7 @@ void SocketSession::message(std::string text, std::shared_ptr<void> share) {
   if (!waits) work_on(text, share);
 }
 
+// Whoever sends too much costs next to nothing: only a small message is read for its id.
 void SocketSession::refuse(const std::string& text, const char* why) {
   if (++refused_ > kMostRefused) return socket_->close(http::CloseCode::policy_violation, why);
   std::string id;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <future>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -42,6 +43,7 @@ std::uint64_t RegistryCore::acquire(const std::string& name, ModelRegistry::OnAc
                                     const AcquireOptions& options) {
   std::list<AcquireWaiter> call;
   AcquireWaiter& waiter = call.emplace_back();
+  waiter.key = options.key;
   waiter.callback = std::move(callback);
   waiter.keep_alive = options.keep_alive;
   if (options.patience.value_or(std::chrono::milliseconds(0)).count() > 0) {
@@ -56,7 +58,11 @@ std::uint64_t RegistryCore::acquire(const std::string& name, ModelRegistry::OnAc
       // One that cannot serve anybody any more is loaded again; there may be a whole file by now.
       const bool broken = slot.resident != nullptr && slot.resident->model->engine().broken();
       if (broken && !slot.blocked && !has_job(name)) detach(*slot.resident);
-      if (slot.resident == nullptr || slot.blocked) {
+      if (slot.resident != nullptr && !slot.blocked) {
+        lend(*slot.resident, waiter);
+      } else if (queue_is_full(name, slot, options.key)) {
+        waiter.error = too_many_wait(name);
+      } else {
         if (slot.resident == nullptr && !has_job(name)) {
           std::list<Job> load = new_job(Job::Kind::load, name);
           jobs_.splice(jobs_.end(), load);
@@ -66,11 +72,19 @@ std::uint64_t RegistryCore::acquire(const std::string& name, ModelRegistry::OnAc
         signal();
         return ticket;
       }
-      lend(*slot.resident, waiter);
     }
   }
   complete(waiter);
   return 0;
+}
+
+// Those who wait for a model become those who wait in its queue: as many may, of all and of one key.
+bool RegistryCore::queue_is_full(const std::string& name, const Slot& slot, std::uint64_t key) const {
+  const auto own = settings_.find(name);
+  const EngineOptions& limits = (own == settings_.end() ? options_.load : own->second.load).engine;
+  if (limits.queue_limit > 0 && std::ssize(slot.waiters) >= limits.queue_limit) return true;
+  return limits.key_queue_limit > 0 &&
+         std::ranges::count(slot.waiters, key, &AcquireWaiter::key) >= limits.key_queue_limit;
 }
 
 std::uint64_t RegistryCore::exchange(const std::string& name, const std::filesystem::path& path,

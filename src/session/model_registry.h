@@ -68,6 +68,8 @@ struct AcquireOptions {
   // How long the call waits; then it completes with TimedOutError, and the load continues for later callers. None or
   // 0: no limit.
   std::optional<std::chrono::milliseconds> patience = {};
+  // Whose call it is. Of those that wait for a model each key has its share, as in the model's own queue.
+  std::uint64_t key = 0;
 };
 
 class ModelRegistry {
@@ -101,9 +103,10 @@ class ModelRegistry {
   ModelRegistry(const ModelRegistry&) = delete;
   ModelRegistry& operator=(const ModelRegistry&) = delete;
 
-  // The model, loaded if necessary. Completes at once if it is in memory, whatever else is being loaded. Errors: what
-  // `resolve` and the load threw, bad_file if it cannot answer even a small request, out_of_memory if it does not fit
-  // even alone or if no model was released in time, TimedOutError, cancelled.
+  // The model, loaded if necessary. Completes at once if it is in memory, whatever else is being loaded, and with
+  // BusyError if as many wait for it as its engine's queue may hold (EngineOptions), of all or of this key. Other
+  // errors: what `resolve` and the load threw, bad_file if it cannot answer even a small request, out_of_memory if it
+  // does not fit even alone or if no model was released in time, TimedOutError, cancelled.
   Ticket acquire(const std::string& name, OnAcquired callback, const AcquireOptions& options = {});
 
   // From now on `name` is this file. The old model keeps serving until the new one is ready, if there is room for

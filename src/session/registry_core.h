@@ -61,6 +61,7 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
 
   struct AcquireWaiter {
     std::uint64_t ticket = 0;
+    std::uint64_t key = 0;
     ModelRegistry::OnAcquired callback = {};
     std::optional<std::chrono::milliseconds> keep_alive = {};
     std::optional<Clock::time_point> give_up_at = {};
@@ -145,6 +146,7 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
   struct LeaseEnd;
 
   std::uint64_t add_exchange(std::list<Job> call);
+  bool queue_is_full(const std::string& name, const Slot& slot, std::uint64_t key) const;  // under the lock
 
   // Threads and callbacks: registry_core.cpp.
   void run();
@@ -184,6 +186,7 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
   void end_everything();
   std::exception_ptr cancelled(const std::string& name) const noexcept;
   static std::exception_ptr timed_out(const std::string& name) noexcept;
+  static std::exception_ptr too_many_wait(const std::string& name) noexcept;
   static std::list<Job> new_job(Job::Kind kind, const std::string& name);
   bool has_job(const std::string& name) const;
   bool has_active_job(const std::string& name) const;

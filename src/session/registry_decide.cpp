@@ -11,6 +11,8 @@ namespace {
 
 // What lies beyond this is as good as never, and no sum with it overflows.
 constexpr std::chrono::hours kLongest{24 * 365 * 10};
+// When to come back to a model that too many wait for: nobody knows how long a load takes.
+constexpr std::chrono::milliseconds kRetryAfter{2000};
 
 void earliest(std::optional<Clock::time_point>& next, const std::optional<Clock::time_point>& other) {
   if (other && (!next || *other < *next)) next = other;
@@ -233,6 +235,15 @@ std::exception_ptr RegistryCore::cancelled(const std::string& name) const noexce
 std::exception_ptr RegistryCore::timed_out(const std::string& name) noexcept {
   try {
     throw TimedOutError(fmt::format("'{}' was not loaded within the time that a request may wait", name));
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+std::exception_ptr RegistryCore::too_many_wait(const std::string& name) noexcept {
+  try {
+    throw BusyError(fmt::format("too many requests wait for '{}'; try again in {} ms", name, kRetryAfter.count()),
+                    kRetryAfter);
   } catch (...) {
     return std::current_exception();
   }

@@ -21,11 +21,11 @@ std::string error_text(const std::exception_ptr& error) {
   }
 }
 
-// What made a context shorter than the model's own, in words.
-std::string context_limit(const ExecutorOptions& asked, const MemoryPlan& plan) {
+// What made a context shorter than the model's own, in words. `budget_is_set`: somebody has set what memory it gets.
+std::string context_limit(const ExecutorOptions& asked, const MemoryPlan& plan, bool budget_is_set) {
   if (plan.context >= plan.trained_context) return {};
   if (asked.context > 0) return fmt::format("its setting ctx = {}", asked.context);
-  if (!asked.memory_budget) return "the machine's free memory";
+  if (!budget_is_set) return "the machine's free memory";
   return fmt::format("the memory budget of {:.0f} MiB", mebibytes(*asked.memory_budget));
 }
 
@@ -43,9 +43,12 @@ RegistryCore::Plan RegistryCore::make_plan(const std::string& name, ResolvedMode
   const GgufFile file = GgufFile::open(plan.source.path);
   ExecutorOptions& executor = plan.options.executor;
   executor = settled(file, executor);
-  if (budget_ > 0) executor.memory_budget = std::min(executor.memory_budget.value_or(budget_), budget_);
+  const std::optional<std::uint64_t> own = executor.memory_budget;
+  if (budget_ > 0) executor.memory_budget = std::min(own.value_or(budget_), budget_);
   const MemoryPlan memory = plan_memory(file, *device_, executor);
-  plan.context_limit = context_limit(executor, memory);
+  // `budget_` is what the device has where nobody has set one.
+  const bool budget_is_set = options_.budget > 0 || (own && own == executor.memory_budget);
+  plan.context_limit = context_limit(executor, memory, budget_is_set);
   // What fits alone is what is loaded, whoever must go for it.
   executor.context = memory.context;
   executor.repack = memory.repack;

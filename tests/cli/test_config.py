@@ -32,7 +32,7 @@ class Config(ServeTest):
     def test_every_setting_is_documented(self):
         with open(DOCUMENTATION, encoding="utf-8") as file:
             lines = file.read().splitlines()
-        help_text = self.succeed("serve", "--help").out.decode()
+        help_text = " ".join(self.succeed("serve", "--help").out.decode().split())
         for name, setting in self.settings().items():
             row = [line for line in lines if line.startswith("|") and f"`{name}`" in line]
             self.assertEqual(len(row), 1, name)
@@ -41,6 +41,24 @@ class Config(ServeTest):
                     self.assertRegex(row[0], f"`{word}[ `]", name)
             if setting["flag"]:
                 self.assertIn(setting["flag"], help_text)
+                meaning = row[0].rstrip(" |").rsplit(" | ", 1)[1].split(" (cpu, ")[0]  # which backends: the build's choice
+                self.assertIn(meaning[0].upper() + meaning[1:], help_text, name)
+
+    def test_every_default_is_documented(self):
+        with open(DOCUMENTATION, encoding="utf-8") as file:
+            rows = [line.split("|") for line in file if line.startswith("| `")]
+        told = {cells[1].strip(" `"): cells[3].strip(" `") for cells in rows if len(cells) > 4}
+        defaults = {name: setting["value"] for name, setting in self.settings().items() if setting["source"] == "default"}
+        self.assertGreater(len(defaults), 40)
+        del defaults["server.keys"]  # a path of the user's own
+        for name, value in defaults.items():
+            with self.subTest(name):
+                if isinstance(value, bool) or value is None:
+                    self.assertEqual(told[name], {True: "yes", False: "no", None: ""}[value])
+                elif isinstance(value, (int, float)):
+                    self.assertEqual(float(told[name]), value)
+                else:
+                    self.assertEqual(told[name], "" if value == [] else value)
 
     def test_what_is_printed_can_be_read_again(self):
         text = self.succeed("config", "--config", self.config, "--port", "1234", "--allow-host", "a\"b").out.decode()

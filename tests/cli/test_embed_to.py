@@ -215,6 +215,15 @@ class Ways(StoreTest):
             return (float(number) - 0.051) * unit, (float(number) + 0.051) * unit
         return bounds(texts, 1000 if many_texts else 1), bounds(tokens, 1000 if many_tokens else 1), bounds(megabytes, 1e6)
 
+    @staticmethod
+    def duration(minutes, number, unit):
+        """The seconds that a time may have been before it was rounded: 812ms, 24.3s, or 1m05s, which was cut off."""
+        if minutes:
+            whole = 60 * int(minutes) + int(number)
+            return whole, whole + 1
+        unit, rounded = (1, 0.06) if unit == "s" else (1e-3, 0.6)
+        return tuple((float(number) + sign * rounded) * unit for sign in (-1, 1))
+
     def test_the_progress_has_its_figures(self):
         count, words = 200, 4000  # words beyond the model's limit are stored, and not embedded
         file = self.write("long.txt", "".join(f"dog {i} " + "the fox " * words + "\n" for i in range(count)))
@@ -231,10 +240,9 @@ class Ways(StoreTest):
             self.assertGreater(low, 0, bars[-1])
         # In the end they are what was done, in the time that it took.
         summary = re.search(r"200 texts: 200 stored in [^\r\n]*", terminal.shown).group(0)
-        took = re.search(r"\(([\d.]+)(ms|s), ", summary)
+        took = re.search(r"\((?:(\d+)m)?([\d.]+)(ms|s), ", summary)
         self.assertIsNotNone(took, summary)
-        unit, rounded = (1, 0.06) if took.group(2) == "s" else (1e-3, 0.6)
-        shortest, longest = ((float(took.group(1)) + sign * rounded) * unit for sign in (-1, 1))
+        shortest, longest = self.duration(*took.groups())
         for (low, high), done, slack in zip(self.figures(summary), (count, tokens, size), (1, 1, 1.05)):
             self.assertLessEqual(low * shortest / slack, done, summary)
             self.assertGreaterEqual(high * longest * slack, done, summary)
@@ -267,6 +275,12 @@ class Faults(StoreTest):
         result = self.embed(self.lines("broken.txt", 30), "broken", "--batch", "10")
         self.assertIn("DoPut", result.err)
         self.expect_once("broken", self.texts(30))
+
+    def test_answers_that_are_lost_and_rows_that_come_late(self):
+        self.start_store("--break-put-after", "1", "--keep-broken", "--visible-after", "500")
+        result = self.embed(self.lines("late.txt", 30), "late", "--batch", "10")
+        self.assertIn("DoPut", result.err)
+        self.expect_once("late", self.texts(30))
 
     def test_a_store_that_lost_everything_is_filled_anew(self):
         file = self.lines("again.txt", 20)
@@ -363,8 +377,9 @@ class Faults(StoreTest):
         self.assertIn("lacks 20 rows", self.embed(self.write("new.txt", "the fox\n"), "lost").err)
 
     def test_a_store_that_refuses_for_a_while(self):
-        self.start_store("--refuse-calls", "2", "--slow-down")
-        self.embed(self.lines("refused.txt", 30), "refused", "--batch", "10")
+        self.start_store("--refuse-calls", "2", "--rate-limited", "1", "--slow-down")
+        result = self.embed(self.lines("refused.txt", 30), "refused", "--batch", "10")
+        self.assertIn("sent again", result.err)
         self.expect_once("refused", self.texts(30))
 
     def test_a_full_store_is_filled_later(self):
@@ -396,6 +411,17 @@ class Faults(StoreTest):
         self.succeed(*command[1:])
         self.expect_once("middle", self.texts(count))
 
+    def test_a_store_that_dies_with_a_batch_in_its_hands(self):
+        store = self.start_store("--die-after", "1")
+        command = ("embed", self.bert, "--file", self.lines("dying.txt", 20), "--to", self.address("dying"), "--batch", "8")
+        process = subprocess.Popen([QUARREL, *command], env=self.environment, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)
+        store.wait(60)
+        self.start_store("--data-port", self.ports[0], "--meta-port", self.ports[1])
+        process.wait(120)  # it may have gone on by itself, or given up
+        self.succeed(*command)
+        self.expect_once("dying", self.texts(20))
+
     def test_a_certificate_of_somebody_else(self):
         certificate, key = make_certificate(self.folder, "store")
         other, _ = make_certificate(self.folder, "other")
@@ -404,6 +430,24 @@ class Faults(StoreTest):
         command = ("embed", self.bert, "--file", self.lines("secure.txt", 3), "--to", secure)
         self.refuse(1, ["certificate"], *command, "--ca-file", other)
         self.succeed(*command, "--ca-file", certificate)
+
+    def test_a_store_that_asks_for_a_token_and_a_certificate(self):
+        certificate, key = make_certificate(self.folder, "guarded")
+        own, own_key = make_certificate(self.folder, "own")
+        self.start_store("--certificate", certificate, "--key", key, "--client-ca", own, "--token", "a-secret")
+        to = self.address("guarded").replace("longbow://127.0.0.1", "longbow+tls://localhost")
+        token = ("--token-file", self.write("token", "a-secret\n"))
+        shown = ("--ca-file", certificate, "--cert-file", own, "--key-file", own_key)
+        self.succeed("embed", self.bert, "--file", self.lines("guarded.txt", 3), "--to", to, *token, *shown)
+        found = self.succeed("search", self.bert, to, "the dog", "-k", "5", "--json", *token, *shown)
+        self.assertEqual(sorted(hit["text"] for hit in json.loads(found.out)), self.texts(3))
+        self.assertEqual(json.loads(self.succeed("datasets", to, "--json", *token, *shown).out)["rows"], 3)
+        self.refuse(1, ["no such token"], "datasets", to, *shown)
+        self.refuse(1, ["no such token"], "datasets", to, "--token-file", self.write("wrong", "another\n"), *shown)
+        quiet = {"GRPC_VERBOSITY": "NONE"}  # its own lines may come after ours
+        self.refuse(1, ["localhost"], "datasets", to, *token, "--ca-file", certificate, environment=quiet)
+        self.refuse(2, ["belong together"], "datasets", to, *token, "--ca-file", certificate, "--cert-file", own)
+        self.refuse(1, ["absent"], "datasets", to, "--token-file", self.path("absent"), *shown)
 
     def wait_for(self, condition):
         for _ in range(600):

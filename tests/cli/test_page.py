@@ -165,6 +165,15 @@ class ThePageIsOpened(ProgramTest):
             self.assertNotEqual(process.wait(timeout=TIMEOUT), 0)
         self.assertEqual(self.addresses(), [])
 
+    def test_broken_settings_are_told_by_the_program(self):
+        path = os.path.join(self.bin, "config.toml")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("[server]\nport = many\n")
+        process = self.start(QUARREL_CONFIG=path)
+        self.assertEqual(process.wait(timeout=TIMEOUT), 2)
+        self.assertIn(path.encode(), process.stderr.read())
+        self.assertEqual(self.addresses(), [])
+
     def test_without_a_desktop_nothing_is_opened(self):
         process = self.start(QUARREL_PORT="0", DISPLAY="", WAYLAND_DISPLAY="")
         while b"Serving " not in process.stderr.readline():

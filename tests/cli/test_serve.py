@@ -5,7 +5,6 @@ import concurrent.futures
 import json
 import os
 import re
-import shutil
 import signal
 import struct
 import subprocess
@@ -266,7 +265,6 @@ class Native(ServeTest):
             self.assertEqual(status, 400, answer)
             self.assertIsInstance(answer["error"], str)
 
-    @unittest.skipUnless(shutil.which("curl"), "there is no curl")
     def test_the_call_of_the_guide_as_written(self):
         with open(GUIDE, encoding="utf-8") as file:
             command = re.search(r"^(curl -X POST localhost:8080/api/generate .*\n.*)$", file.read(), re.MULTILINE).group(1)
@@ -321,6 +319,14 @@ class Embeddings(ServeTest):
         self.assertEqual(self.embed(input="dog")["data"][0]["embedding"], answer["data"][1]["embedding"])
         self.assertGreater(answer["usage"]["prompt_tokens"], 1)
 
+    def test_fewer_dimensions_are_the_first_ones_at_length_one(self):
+        whole = self.embed(input="the fox")["data"][0]["embedding"]
+        short = self.embed(input="the fox", dimensions=16)["data"][0]["embedding"]
+        self.assertEqual((len(whole), len(short)), (128, 16))
+        length = sum(value * value for value in whole[:16]) ** 0.5
+        for value, first in zip(short, whole):
+            self.assertAlmostEqual(value, first / length, places=5)
+
     def test_what_is_refused(self):
         for body in ({}, {"input": []}, {"input": [1, "a"]}, {"input": "a", "encoding_format": "int8"},
                      {"input": "a", "dimensions": 0}, {"input": "a", "dimensions": 1 << 20}, {"input": [999999999]},
@@ -333,7 +339,7 @@ class Embeddings(ServeTest):
 
 
 class Many(ServeTest):
-    arguments = ("--parallel", "16")
+    arguments = ("--parallel", "16", "--io-threads", "3")
 
     def test_64_streams_are_each_what_they_are_alone(self):
         bodies = [asked(f"Number {i}", seed=i, stream=True) for i in range(64)]

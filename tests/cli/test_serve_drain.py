@@ -2,9 +2,12 @@
 """The end of a server that is at work: what is cut off is told why, on every kind of stream."""
 import concurrent.futures
 import json
+import threading
+import time
 import unittest
 
 from harness import TIMEOUT
+from registry import Registry
 from serve_harness import ServeTest
 from websocket_client import Closed, WebSocketClient
 
@@ -89,6 +92,40 @@ class Reasons(DrainTest):
             self.assertEqual([(error["id"], error["payload"]["code"]) for error in errors], [("a", "CONNECTION_LOST")])
             self.assertIn(WHY, errors[0]["payload"]["message"])
             self.assertEqual((closed.code, closed.reason), (1001, WHY))
+
+
+class Pulls(DrainTest):
+    """A registry that keeps the second half of a model to itself."""
+
+    def setUp(self):
+        self.registry = Registry()
+        self.addCleanup(self.registry.close)
+        with open(self.toy, "rb") as file:
+            self.registry.add_model("late", self.registry.add_blob("model", file.read()))
+        self.registry.hold = threading.Event()
+        self.addCleanup(self.registry.hold.set)
+        self.puller = self.start_server("--registry", self.registry.url, "--drain", "0",
+                                        QUARREL_MODELS=self.path("pulled-" + self._testMethodName))
+
+    def wait_for_the_blob(self):
+        deadline = time.monotonic() + TIMEOUT
+        while not any("/blobs/" in path for path, _ in self.registry.requests):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+
+    def test_news_end_with_the_reason(self):
+        reading = self.begin(self.puller, "/api/pull", {"model": "toy:late"})
+        self.wait_for_the_blob()
+        self.assertEqual(self.puller.stop()[0], 0)
+        lines = reading.result(TIMEOUT).splitlines()
+        self.assertEqual(json.loads(lines[-1]), {"error": WHY, "code": "draining"}, lines)
+
+    def test_one_object_has_it_too(self):
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(self.puller.post, "/api/pull", {"model": "toy:late", "stream": False})
+            self.wait_for_the_blob()
+            self.assertEqual(self.puller.stop()[0], 0)
+            self.assertEqual(asked.result(TIMEOUT), (503, {"error": WHY, "code": "draining"}))
 
 
 class Sockets(DrainTest):

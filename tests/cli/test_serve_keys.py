@@ -518,7 +518,7 @@ class QueuedTokens(BusyTest):
 class Patience(BusyTest):
     def test_waiting_too_long_ends_a_request(self):
         server = self.start_server(self.make_toy("chat", "endless.gguf", context=65536), "--cache-tokens", "64k", "--parallel",
-                                   "1", "--patience", "0.5", "--drain", "0")
+                                   "1", "--patience", "2", "--drain", "0")
         # The wait for a model counts too: it is there before.
         self.assertEqual(server.request("POST", "/api/models/endless/load")[0], 200)
         _, answer = self.start_long_answer(server)

@@ -275,6 +275,8 @@ class KeyOfSomeModels(KeyedStoreTest):
     def make_keys(cls):
         cls.boss = cls.keys("create", "boss", "--admin")
         cls.narrow = cls.keys("create", "narrow", "--admin", "--model", "toy", "--model", "mine")
+        cls.spelled = cls.keys("create", "spelled", "--admin", "--model", "toy", "--model", "alpha", "--model",
+                               "Alpha.gguf")
 
     def call(self, key, method, path, **body):
         status, _, data = self.server.request(method, path, body or None, {"Authorization": f"Bearer {key}"})
@@ -317,6 +319,23 @@ class KeyOfSomeModels(KeyedStoreTest):
             self.assertEqual(status, 404, (method, path, answer))
         self.assertEqual(self.store(), before)
         self.assertTrue(self.call(self.boss, "GET", "/api/models/vectors")[1]["loaded"])
+
+    def test_it_replaces_no_other_spelling(self):
+        """Letter case and the extension make no difference to the store."""
+        shutil.copy(self.toy, self.path("models/Alpha.gguf"))
+        self.addCleanup(os.remove, self.path("models/Alpha.gguf"))
+        for target in ("alpha", "Alpha.gguf"):
+            self.registry.add_model("latest", self.registry.add_blob("model", self.weights, "library/" + target),
+                                    repository="library/" + target)
+        before = self.store()
+        for target in ("alpha", "alpha:latest", "Alpha.gguf"):
+            for path, body in (("/api/create", {"model": target, "from": "toy", "system": "x", "stream": False}),
+                               ("/api/copy", {"source": "toy", "destination": target}),
+                               ("/api/pull", {"model": target, "stream": False})):
+                status, answer = self.call(self.spelled, "POST", path, **body)
+                self.assertEqual((status, answer.get("code")), (403, "model_not_allowed"), (path, target, answer))
+        self.assertEqual(self.registry.requests, [])
+        self.assertEqual(self.store(), before)
 
     def test_it_changes_its_own(self):
         self.registry.add_model("latest", self.registry.add_blob("model", self.weights, "library/mine"),

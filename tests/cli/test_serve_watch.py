@@ -7,11 +7,12 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import threading
 import time
 import unittest
 
-from harness import TIMEOUT
+from harness import QUARREL, TIMEOUT
 from serve_harness import ServeTest
 from websocket_client import WebSocketClient
 
@@ -164,6 +165,24 @@ class KeyedMetrics(WatchTest):
             self.assertEqual(opened.request("GET", path)[0], 200)
         self.assertEqual(opened.request("GET", "/v1/models")[0], 401)
         self.assertEqual(self.value("quarrel_webui_errors_total", server=opened, type="authentication_error"), 1)
+
+    def test_a_key_for_some_models_sees_those_alone(self):
+        data = {"XDG_DATA_HOME": self.path("data")}
+        key = subprocess.run([QUARREL, "key", "create", "narrow", "--model", "toy"], env={**self.environment, **data},
+                             capture_output=True, timeout=TIMEOUT, check=True).stdout.decode().strip()
+        server = self.start_server(self.toy, self.make_toy("chat-mixtral", "hidden.gguf"), QUARREL_API_KEY=CANARY_KEY,
+                                   **data)
+        wide, narrow = ({"Authorization": "Bearer " + each} for each in (CANARY_KEY, key))
+        for model in ("toy", "hidden"):
+            self.assertEqual(server.post("/v1/completions", continued(model=model), headers=wide)[0], 200)
+            counted = ("quarrel_webui_requests_total", frozenset({("model", model)}))
+            until(lambda counted=counted: counted in self.metrics(server, wide), model)
+        for path in ("/metrics", "/api/metrics"):
+            self.assertIn(b"hidden", server.request("GET", path, headers=wide)[2])
+            status, _, told = server.request("GET", path, headers=narrow)
+            self.assertEqual(status, 200)
+            self.assertIn(b"toy", told)
+            self.assertNotIn(b"hidden", told)
 
 
 class Logs(WatchTest):

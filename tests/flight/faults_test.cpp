@@ -64,6 +64,16 @@ TEST_F(Faults, RowsThatTheStoreDroppedAreMissed) {
   EXPECT_EQ(state.indexed, 2);
 }
 
+TEST_F(Faults, AStoreThatIsBusyAsAWholeCountsNoRows) {
+  put_and_wait(0, 3);
+  server_->set_faults({.busy_as_a_whole = 2});
+  const Readiness busy = client_->readiness(dataset());
+  EXPECT_EQ(busy.state, ReadyState::busy);
+  EXPECT_FALSE(busy.indexed);
+  EXPECT_FALSE(busy.reason.empty());
+  expect_rows(3);  // the second time it is waited for
+}
+
 TEST_F(Faults, AWarningIsHeardAndTheNextStreamWaits) {
   server_->set_faults({.slow_down = true});
   EXPECT_TRUE(put(0, 1).slow_down);
@@ -167,11 +177,44 @@ TEST_F(Faults, AFullStoreIsBusy) {
   ASSERT_TRUE(error);
   EXPECT_EQ(error->kind(), ErrorKind::busy);
   EXPECT_EQ(error->after_failure(), AfterFailure::read_back);
-  server_->set_faults({.rate_limited = true});
+  server_->set_faults({.rate_limited = 1});
   const auto limited = client_->put(dataset(), schema());
   const auto refused = error_of_stream(*limited);
   ASSERT_TRUE(refused);
   EXPECT_EQ(refused->kind(), ErrorKind::busy);
+}
+
+// As gRPC itself refuses what is larger than it takes.
+TEST_F(Faults, ABatchThatIsTooLargeForTheStoreFindsItBusy) {
+  start({.largest_message = 64});
+  const auto stream = client_->put(dataset(), schema());
+  const auto error = longbow_error([&] {
+    stream->append(*batch(0, 100));
+    stream->close();
+  });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->kind(), ErrorKind::busy) << error->what();
+  EXPECT_EQ(error->after_failure(), AfterFailure::read_back);
+  EXPECT_TRUE(has(error->what(), "larger than max")) << error->what();
+}
+
+// Six calls that the store holds at once.
+TEST_F(Faults, CallsAtOnceShareFourConnections) {
+  put_and_wait(0, 3);
+  server_->set_faults({.stall = true});
+  const std::int64_t before = server_->calls();
+  std::atomic<int> right = 0;
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < 6; ++i) {
+    threads.emplace_back([&] {
+      if (ids().size() == 3) ++right;
+    });
+  }
+  while (server_->calls() < before + 6) std::this_thread::yield();
+  EXPECT_EQ(dynamic_cast<flight::ArrowLongbowClient&>(*client_).data_connections(), 4u);
+  server_->set_faults({});
+  threads.clear();
+  EXPECT_EQ(right, 6);
 }
 
 TEST_F(Faults, AStoreThatBlocksForEverMeetsTheTimeLimit) {

@@ -16,11 +16,15 @@
 #include "flight/arrow/grpc_settings.h"
 #include "flight/arrow/listener.h"
 #include "flight/arrow/peer_socket.h"
+#include "flight/arrow_caller.h"
 
 namespace quarrel {
 namespace {
 
 namespace af = arrow::flight;
+using test::answer;
+using test::batch_of;
+using test::with_key;
 using namespace std::chrono_literals;
 
 // A vector is a text's length and its first letter.
@@ -91,13 +95,6 @@ bool eventually(const Condition& condition) {
   return false;
 }
 
-std::shared_ptr<arrow::RecordBatch> batch_of(const std::vector<std::string>& texts) {
-  arrow::StringBuilder builder;
-  EXPECT_TRUE(builder.AppendValues(texts).ok());
-  return arrow::RecordBatch::Make(arrow::schema({arrow::field("text", arrow::utf8())}),
-                                  static_cast<std::int64_t>(texts.size()), {builder.Finish().ValueOrDie()});
-}
-
 class ListenerTest : public testing::Test {
  protected:
   void SetUp() override { client_ = connect(); }
@@ -106,25 +103,10 @@ class ListenerTest : public testing::Test {
     listener_ = flight::make_listener(options, handler_);
     client_ = connect();
   }
-  std::unique_ptr<af::FlightClient> connect() const {
-    return af::FlightClient::Connect(af::Location::ForGrpcTcp("127.0.0.1", listener_->port()).ValueOrDie())
-        .ValueOrDie();
-  }
-  static af::FlightCallOptions with_key(const std::string& key = "secret") {
-    af::FlightCallOptions options;
-    options.headers = {{"authorization", "Bearer " + key}};
-    return options;
-  }
-  using Exchange = af::FlightClient::DoExchangeResult;
+  std::unique_ptr<af::FlightClient> connect() const { return test::connect_flight(listener_->port()); }
+  using Exchange = test::FlightExchange;
   Exchange open(const std::string& command, const af::FlightCallOptions& options = with_key()) {
     return client_->DoExchange(options, af::FlightDescriptor::Command(command)).ValueOrDie();
-  }
-  static arrow::Result<std::shared_ptr<arrow::RecordBatch>> answer(Exchange& exchange,
-                                                                   const std::shared_ptr<arrow::RecordBatch>& batch) {
-    // What is refused may be so before this is written; the reason comes with the reading.
-    static_cast<void>(exchange.writer->WriteRecordBatch(*batch));
-    ARROW_ASSIGN_OR_RAISE(const af::FlightStreamChunk chunk, exchange.reader->Next());
-    return chunk.data;
   }
   static bool is_unavailable(const arrow::Status& status) {
     const auto detail = af::FlightStatusDetail::UnwrapStatus(status);

@@ -73,6 +73,24 @@ TEST_F(Tls, AServerWithoutItIsNotSpokenTo) {
   EXPECT_EQ(open.calls(), 0);
 }
 
+TEST_F(Tls, AClientShowsItsCertificateWhereOneIsAskedFor) {
+  make_certificate("client");
+  start({.certificate = content_of(folder_ / "right.crt"),
+         .key = content_of(folder_ / "right.key"),
+         .client_authority = content_of(folder_ / "client.crt")});
+  client_ = connect({.root_certificates = content_of(folder_ / "right.crt"),
+                     .client_certificate = content_of(folder_ / "client.crt"),
+                     .client_key = content_of(folder_ / "client.key")});
+  put_and_wait(0, 3);
+  EXPECT_EQ(client_->info(dataset()).batches, 1) << "on the other port too";
+  const std::int64_t calls = server_->calls();
+  const auto unknown = connect({.attempts = 1, .root_certificates = content_of(folder_ / "right.crt")});
+  const auto error = longbow_error([&] { unknown->info(dataset()); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->kind(), ErrorKind::io) << error->what();
+  EXPECT_EQ(server_->calls(), calls);
+}
+
 class Ipv6 : public LongbowTest {
  protected:
   void SetUp() override {

@@ -1,16 +1,23 @@
-// What clients send. `request_body`: the first byte chooses an endpoint, the others are the body. Its handler runs in a
-// service without models: what is read comes to an end there, at 404, and nothing goes wrong. `http_connection`: the
-// bytes come over a connection and nothing after them. What comes back are whole answers, none of them 500, and
-// handlers see clean requests alone.
+// What clients send. `request_body`: the first byte chooses an endpoint and one of two services, the others are the
+// body. In the service without models what is read comes to an end at 404; in the other a toy answers it, to the end.
+// Nothing goes wrong in either. `http_connection`: the bytes come over a connection and nothing after them. What comes
+// back are whole answers, none of them 500, and handlers see clean requests alone.
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
+#include <filesystem>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/create.h"
@@ -23,6 +30,7 @@
 #include "server/routes.h"
 #include "server/service.h"
 #include "support/temp_dir.h"
+#include "support/toy_model.h"
 
 namespace quarrel::fuzz {
 namespace {
@@ -33,6 +41,25 @@ struct NoLog : Log {
   void write(LogLevel, std::string_view) override {}
 };
 
+// `name` stands where a path has a model's name.
+http::Request request_to(const Route& row, std::string_view body, std::string_view name, const Service& service) {
+  http::Request request{.method = std::string(row.method), .path = std::string(row.path), .body = std::string(body)};
+  if (const std::size_t open = request.path.find('{'); open != std::string::npos) {
+    request.path.replace(open, request.path.find('}') - open + 1, name);
+  }
+  request.record = service.new_record({});
+  return request;
+}
+
+void handle_request(const Route& row, Service& service, const std::shared_ptr<http::Exchange>& exchange) {
+  try {
+    row.handle(service, exchange);
+  } catch (...) {
+    const ApiError error = api_error(std::current_exception());
+    exchange->respond(row.dialect == Dialect::openai ? openai_error(error) : plain_error(error));
+  }
+}
+
 // What handlers work with, where there is no model at all.
 class NobodyHome {
  public:
@@ -42,23 +69,81 @@ class NobodyHome {
 
   // The status that it is answered with; 0: that comes later.
   unsigned answer(const Route& row, std::string_view body) {
-    http::Request request{.method = std::string(row.method), .path = std::string(row.path), .body = std::string(body)};
-    if (const std::size_t open = request.path.find('{'); open != std::string::npos) {
-      request.path.replace(open, request.path.find('}') - open + 1, "somebody");
-    }
-    request.record = service_.new_record({});
-    const auto exchange = std::make_shared<http::Exchange>(std::move(request), std::size_t{1} << 20, [] {});
-    try {
-      row.handle(service_, exchange);
-    } catch (...) {
-      const ApiError error = api_error(std::current_exception());
-      exchange->respond(row.dialect == Dialect::openai ? openai_error(error) : plain_error(error));
-    }
+    const auto exchange =
+        std::make_shared<http::Exchange>(request_to(row, body, "somebody", service_), std::size_t{1} << 20, [] {});
+    handle_request(row, service_, exchange);
     const http::Exchange::Output output = exchange->take();
     return output.has_head ? output.head.status : 0;
   }
 
  private:
+  test::TempDir folder_;
+  NoLog log_;
+  Service service_;
+};
+
+// The same with a toy under each name that the examples have.
+class ToyHome {
+ public:
+  ToyHome()
+      : service_(with_toy(folder_.path()), make_device({.backend = "cpu", .threads = 1}),
+                 ModelStore(StorePaths{.quarrel = folder_ / "store", .ollama = {}}), log_) {
+    service_.poster()->set([](const std::function<void()>& task) { task(); });
+  }
+
+  // The status of the answer, whose end is waited for.
+  unsigned answer(const Route& row, std::string_view body) {
+    const auto news = std::make_shared<News>();
+    const auto exchange = std::make_shared<http::Exchange>(request_to(row, body, "m", service_), std::size_t{1} << 20,
+                                                           [news] { news->tell(); });
+    handle_request(row, service_, exchange);
+    http::Response head;
+    for (;;) {
+      require(news->wait(), "every request is answered");
+      http::Exchange::Output output = exchange->take();
+      require(!output.broken, "an answer is whole");
+      if (output.has_head) head = std::move(output.head);
+      if (output.finished) break;
+    }
+    const bool is_json = head.content_type == "application/json" && !head.body.empty();
+    require(!is_json || Json::accept(head.body), "an answer in JSON is JSON");
+    return head.status;
+  }
+
+ private:
+  // That the exchange has something for its client.
+  class News {
+   public:
+    void tell() {
+      const std::scoped_lock lock(mutex_);
+      there_ = true;
+      came_.notify_one();
+    }
+    // False: for long there was none.
+    bool wait() {
+      std::unique_lock lock(mutex_);
+      const bool came = came_.wait_for(lock, std::chrono::seconds(60), [this] { return there_; });
+      there_ = false;
+      return came;
+    }
+
+   private:
+    std::mutex mutex_;
+    std::condition_variable came_;
+    bool there_ = false;  // guarded
+  };
+
+  // A context so short that an answer without any bound ends soon.
+  static ServiceOptions with_toy(const std::filesystem::path& folder) {
+    const std::string file = test::write_toy_chat(folder, {.layers = 1, .context = 256}).string();
+    ServiceOptions options{.load = {.executor = {.sequences = 4}}};
+    for (const char* name : {"m", "default", "minilm"}) {
+      options.models.emplace_back(name);
+      options.configured.emplace(name, file);
+    }
+    return options;
+  }
+
   test::TempDir folder_;
   NoLog log_;
   Service service_;
@@ -175,11 +260,20 @@ unsigned answer_to_body(const Route& row, std::string_view body) {
   return home.answer(row, body);
 }
 
+unsigned answer_of_toy(const Route& row, std::string_view body) {
+  static ToyHome home;
+  compare_readers(body);
+  return home.answer(row, body);
+}
+
 void request_body(Input input) {
   if (input.empty()) return;
   const std::string_view text = as_text(input);
   const std::span<const Route* const> rows = routes_with_bodies();
-  const unsigned status = answer_to_body(*rows[static_cast<unsigned char>(text.front()) % rows.size()], text.substr(1));
+  const std::size_t chosen = static_cast<unsigned char>(text.front());
+  const Route& row = *rows[chosen % rows.size()];
+  const bool has_model = chosen / rows.size() == 1;
+  const unsigned status = has_model ? answer_of_toy(row, text.substr(1)) : answer_to_body(row, text.substr(1));
   require(status != 500, "nothing goes wrong inside");
 }
 

@@ -6,6 +6,9 @@
 #include <cstdlib>
 #include <map>
 #include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "fuzz/mutation.h"
 #include "fuzz/request_targets.h"
@@ -62,6 +65,30 @@ TEST(FuzzRequests, ChangedBodies) {
     const std::string input = static_cast<char>(which) + mutator.json(bodies[which]);
     ASSERT_NO_THROW(request_body(std::as_bytes(std::span(input)))) << i << ": " << rows[which]->path << " " << input;
   }
+}
+
+// A model takes its time, so these are fewer.
+TEST(FuzzRequests, ChangedBodiesToAModel) {
+  Mutator mutator(5);
+  const std::span<const Route* const> rows = routes_with_bodies();
+  std::vector<std::pair<const Route*, std::string>> answered;
+  for (const Route* row : rows) {
+    std::string body = body_of(*row);
+    if (answer_of_toy(*row, body) == 200) answered.emplace_back(row, std::move(body));
+  }
+  ASSERT_GE(answered.size(), 12u) << "what is changed is answered before";
+  const std::size_t count = cases() / 20;
+  std::size_t good = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto& [row, body] = answered[mutator.below(answered.size())];
+    const std::string changed = mutator.json(body);
+    unsigned status = 0;
+    ASSERT_NO_THROW(status = answer_of_toy(*row, changed)) << i << ": " << row->path << " " << changed;
+    ASSERT_NE(status, 500u) << i << ": " << row->path << " " << changed;
+    if (status == 200) ++good;
+  }
+  RecordProperty("answered", std::to_string(good));
+  EXPECT_GE(good, count / 100) << "of " << count << ": without them the model sees nothing of the changes";
 }
 
 TEST(FuzzRequests, ChangedFiles) {

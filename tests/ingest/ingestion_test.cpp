@@ -5,14 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <functional>
 #include <future>
 #include <map>
 #include <string>
-#include <thread>
 
 #include "base/error.h"
 #include "ingest/dataset_check.h"
+#include "ingest/ingest_support.h"
 #include "support/fake_longbow.h"
 #include "support/temp_dir.h"
 #include "unit/gguf_support.h"
@@ -20,89 +19,27 @@
 namespace quarrel::test {
 namespace {
 
-constexpr std::int32_t kWidth = 3;
-
-std::vector<float> vector_of(const std::string& text) {
-  const auto hash = static_cast<float>(std::hash<std::string>{}(text) % 1000);
-  return {hash, static_cast<float>(text.size()), 1.0f};
-}
-
-// Answers on a thread of its own, or at once.
-class FakeEmbedder final : public TextEmbedder {
- public:
-  bool at_once = true;
-  std::string unbearable;  // a text that fails
-  std::uint64_t texts = 0;
-  std::function<void()> on_start = {};     // before a batch is embedded
-  std::function<void()> on_embedded = {};  // after that, before it is told
-
-  std::int32_t dimension() const override { return kWidth; }
-  std::unique_ptr<Work> start(std::span<const std::string> given, std::vector<std::span<float>> places,
-                              std::function<void(Outcome)> done) override {
-    texts += given.size();
-    if (on_start) on_start();
-    auto embed = [this, given = std::vector<std::string>(given.begin(), given.end()), places, done] {
-      for (std::size_t i = 0; i < given.size(); ++i) {
-        if (given[i] == unbearable) {
-          done({.error = std::make_exception_ptr(Error(ErrorKind::bad_file, "the numbers are not finite"))});
-          return;
-        }
-        std::ranges::copy(vector_of(given[i]), places[i].begin());
-      }
-      if (on_embedded) on_embedded();
-      done({.tokens = 2 * given.size()});
-    };
-    auto work = std::make_unique<Thread>();
-    if (at_once) {
-      embed();
-    } else {
-      work->thread = std::jthread(std::move(embed));
-    }
-    return work;
-  }
-
- private:
-  struct Thread final : Work {
-    std::jthread thread;
-  };
-};
-
-class ListSource final : public TextSource {
- public:
-  std::vector<std::string> texts;
-  bool once = false;
-
-  bool next(TextRecord& record) override {
-    if (counts_.texts == texts.size()) return false;
-    record = {.text = texts[counts_.texts], .source = "list", .position = "{}"};
-    ++counts_.texts;
-    return true;
-  }
-  bool rewind() override {
-    if (once) return false;
-    counts_ = {};
-    return true;
-  }
-  const SourceCounts& counts() const noexcept override { return counts_; }
-
- private:
-  SourceCounts counts_;
-};
-
 class Ingestion : public testing::Test {
  protected:
-  static std::vector<std::string> many(std::size_t count) {
-    std::vector<std::string> texts;
-    for (std::size_t i = 0; i < count; ++i) texts.push_back("text " + std::to_string(i));
-    return texts;
-  }
-  JournalSubject subject() const { return {.dataset = "d", .model = "m", .dimension = kWidth}; }
+  static std::vector<std::string> many(std::size_t count) { return many_texts(count); }
+  JournalSubject subject() const { return {.dataset = "d", .model = "m", .dimension = kFakeWidth}; }
 
+  // As if nothing had ever been stored.
+  void start_anew() {
+    std::filesystem::remove(path_);
+    store_.remove_dataset("texts");
+    store_.calls = 0;
+  }
+  // What comes before a run with a dataset that may be another's.
+  void begin(Journal& journal, UnknownRows unknown_rows = UnknownRows::refused, const std::stop_token& stop = {}) {
+    begin_dataset(DatasetWait(store_, "texts", options_.send, calls_.note), journal, kFakeWidth, unknown_rows,
+                  "the advice", stop);
+  }
   IngestReport run(ListSource& source) {
     source.rewind();
     Journal journal(path_, subject());
     if (journal.is_new()) journal.begin({});
-    return ingest(source, embedder_, store_, "texts", ingest_schema(kWidth, {}, "m"), journal, options_, calls_);
+    return ingest(source, embedder_, store_, "texts", ingest_schema(kFakeWidth, {}, "m"), journal, options_, calls_);
   }
   IngestReport run(const std::vector<std::string>& texts) {
     ListSource source;
@@ -219,10 +156,7 @@ TEST_F(Ingestion, AfterAnyFaultAnotherRunHasEveryTextOnce) {
       for (int at = 0; at < calls; ++at) {
         const std::string when = "fault " + std::to_string(static_cast<int>(fault)) + " at " + std::to_string(at) +
                                  ", " + std::to_string(in_a_row) + " in a row";
-        std::filesystem::remove(path_);
-        store_.rows.clear();
-        store_.exists = false;
-        store_.calls = 0;
+        start_anew();
         store_.fault = fault;
         store_.fault_at = at;
         store_.faults = in_a_row;
@@ -249,9 +183,7 @@ TEST_F(Ingestion, AfterTwoFaultsToo) {
     for (const Fault second : kFaults) {
       for (int first_at = 1; first_at < 3; ++first_at) {
         for (int second_at = 0; second_at < 6; ++second_at) {
-          std::filesystem::remove(path_);
-          store_.rows.clear();
-          store_.exists = false;
+          start_anew();
           const std::vector<std::pair<Fault, int>> runs{{first, first_at}, {second, second_at}, {Fault::none, 0}};
           for (const auto& [fault, at] : runs) {
             store_.calls = 0;
@@ -301,6 +233,58 @@ TEST_F(Ingestion, AJournalTornAtAnyByteIsEnough) {
       }
     }
   }
+}
+
+// The answer to a batch is lost, and its rows show late. Sent again before that, they would be there twice.
+TEST_F(Ingestion, ABatchWithoutAnAnswerIsLookedForOnceTheStoreShowsAllRows) {
+  for (const bool is_busy : {true, false}) {
+    for (const int at : {1, 2}) {
+      start_anew();
+      store_.late_is_busy = is_busy;
+      store_.late_polls = is_busy ? 3 : 1;  // one that does not know of them says so once
+      store_.fault = Fault::lose_answer;
+      store_.fault_at = at;
+      const int puts = store_.puts;
+      run(many(8));
+      const std::string when = (is_busy ? "busy, at " : "not known, at ") + std::to_string(at);
+      expect_all(many(8), when);
+      EXPECT_EQ(store_.puts, puts + 2) << when;
+    }
+  }
+}
+
+// A run was killed, and the store still reads its last batch when the next one begins.
+TEST_F(Ingestion, AStoreIsAskedTwiceForWhatAnotherRunSent) {
+  for (const int at : {1, 2}) {
+    start_anew();
+    store_.late_is_busy = false;
+    store_.late_polls = 1;
+    store_.fault = Fault::killed_after;
+    store_.fault_at = at;
+    EXPECT_THROW(run(many(8)), Killed);
+    store_.fault = Fault::none;
+    run(many(8));
+    expect_all(many(8), "at " + std::to_string(at));
+  }
+}
+
+TEST_F(Ingestion, BatchesThatAreSentAgainAreCountedAndFailOnlyInTheEnd) {
+  store_.fault = Fault::lose;
+  store_.fault_at = 1;
+  run(many(8));
+  EXPECT_EQ(store_.counters().retries, 1u);
+  EXPECT_EQ(store_.counters().failures, 0u);
+  start_anew();
+  store_.fault = Fault::lose_answer;  // found, and not sent again
+  run(many(8));
+  EXPECT_EQ(store_.counters().retries, 1u);
+  EXPECT_EQ(store_.counters().failures, 0u);
+  start_anew();
+  store_.fault = Fault::refuse;
+  store_.faults = 100;
+  EXPECT_THROW(run(many(4)), LongbowError);
+  EXPECT_EQ(store_.counters().retries, 3u) << "of three attempts two were another one";
+  EXPECT_EQ(store_.counters().failures, 1u);
 }
 
 TEST_F(Ingestion, DroppedRowsAreSentAgainInTheSameRun) {
@@ -387,7 +371,7 @@ TEST_F(Ingestion, AStoreThatIsBusyIsWaitedFor) {
 
 TEST_F(Ingestion, OthersRowsAreNotOurs) {
   store_.exists = true;
-  store_.dimension = kWidth;
+  store_.dimension = kFakeWidth;
   store_.rows = {{.id = 41, .text = "another's", .vector = {1, 2, 3}}};
   Journal journal(path_, subject());
   journal.begin(rows_before(store_, "texts", {}));
@@ -395,10 +379,53 @@ TEST_F(Ingestion, OthersRowsAreNotOurs) {
   ListSource source;
   source.texts = many(5);
   const IngestReport report =
-      ingest(source, embedder_, store_, "texts", ingest_schema(kWidth, {}, "m"), journal, options_, calls_);
+      ingest(source, embedder_, store_, "texts", ingest_schema(kFakeWidth, {}, "m"), journal, options_, calls_);
   EXPECT_EQ(report.store.missing, 0u);
   EXPECT_EQ(report.store.rows, 5u);
   EXPECT_EQ(store_.rows.back().id, 46);
+}
+
+// Rows of others may still be on their way into it: not counted, they would later look like those of another program.
+TEST_F(Ingestion, AJournalIsBegunOnceTheStoreShowsAllRows) {
+  for (const bool is_busy : {true, false}) {
+    start_anew();
+    store_.exists = true;
+    store_.dimension = kFakeWidth;
+    store_.rows = {{.id = 3, .text = "another's", .vector = {1, 2, 3}}};
+    store_.coming = {{.id = 41, .text = "another's, late", .vector = {1, 2, 3}}};
+    store_.late_polls = 2;
+    store_.late_is_busy = is_busy;
+    Journal journal(path_, subject());
+    begin(journal, UnknownRows::added_to);
+    EXPECT_EQ(journal.before().first_id, 42u) << is_busy;
+    EXPECT_EQ(journal.before().rows, 2u) << is_busy;
+  }
+}
+
+TEST_F(Ingestion, RowsOfOthersThatShowLateAreRefusedToo) {
+  store_.exists = true;
+  store_.dimension = kFakeWidth;
+  store_.coming = {{.id = 41, .text = "another's, late", .vector = {1, 2, 3}}};
+  store_.late_polls = 2;
+  Journal journal(path_, subject());
+  expect_error(ErrorKind::usage, {"knows nothing of", "the advice"}, [&] { begin(journal); });
+  EXPECT_TRUE(journal.is_new());
+}
+
+// A server comes there with every request, and the columns are those of a scan.
+TEST_F(Ingestion, AKnownDatasetIsNotAskedForItsColumns) {
+  run(many(3));
+  store_.remembered = store_.schema("texts");
+  store_.schemas = 0;
+  Journal journal(path_, subject());
+  begin(journal);
+  EXPECT_EQ(store_.schemas, 0);
+  // Unless they do not fit: the dataset may have been made anew since.
+  store_.remembered->dimension = kFakeWidth + 1;
+  begin(journal);
+  EXPECT_EQ(store_.schemas, 1);
+  store_.dimension = kFakeWidth + 1;
+  expect_error(ErrorKind::bad_input, {"vectors of 4 values"}, [&] { begin(journal); });
 }
 
 // Two journals of one dataset would give the same ids.
@@ -407,7 +434,7 @@ TEST_F(Ingestion, ADatasetInWhichAnotherGivesIdsIsRefused) {
     run(many(before));
     const std::size_t rows = store_.rows.size();
     store_.exists = true;
-    store_.dimension = kWidth;
+    store_.dimension = kFakeWidth;
     store_.rows.push_back({.id = 9, .text = "another's", .vector = {1, 2, 3}});
     expect_error(ErrorKind::usage, {"has not given"}, [&] { run(many(8)); });
     EXPECT_EQ(store_.rows.size(), rows + 1) << "nothing is sent";
@@ -446,8 +473,7 @@ TEST_F(Ingestion, AQuestionWithoutAnAnswerDoesNotHoldTheEnd) {
   std::stop_source stop;
   stop.request_stop();
   Journal journal(path_, subject());
-  expect_error(ErrorKind::cancelled, {"stopped"},
-               [&] { begin_dataset(store_, "texts", journal, kWidth, UnknownRows::refused, "", stop.get_token()); });
+  expect_error(ErrorKind::cancelled, {"stopped"}, [&] { begin(journal, UnknownRows::refused, stop.get_token()); });
 }
 
 TEST_F(Ingestion, ATextThatCannotBeEmbeddedEndsTheRun) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "ingest/ingest_support.h"
 #include "support/temp_dir.h"
 #include "unit/gguf_support.h"
 
@@ -17,34 +18,20 @@ constexpr std::size_t kPlenty = std::size_t{1} << 20;
 // A look at whether it is the same file, before and after.
 constexpr std::uint64_t kLook = 128;
 
-TextKey shelf_key(std::uint64_t number) { return {.high = number * 77, .low = number << 3}; }
-
 class Shelf : public testing::Test {
  protected:
   static JournalSubject subject() { return {.dataset = "d", .model = "m", .dimension = 4}; }
-  // As a request does that stores the texts [from, to).
-  static void store(Journal& journal, std::uint64_t from, std::uint64_t to) {
-    if (journal.is_new()) journal.begin({});
-    std::vector<std::uint32_t> ids;
-    for (std::uint64_t i = from; i < to; ++i) {
-      const Journal::Claimed claimed = journal.claim(shelf_key(i));
-      EXPECT_EQ(claimed.claim, Journal::Claim::send) << i;
-      ids.push_back(claimed.id);
-    }
-    journal.acknowledged(journal.sending(ids));
-    journal.looked_for_all({});
-  }
-  void store(std::uint64_t from, std::uint64_t to) { store(*shelf_.take(path_, subject()), from, to); }
+  void store(std::uint64_t from, std::uint64_t to) { store_numbered(*shelf_.take(path_, subject()), from, to); }
   // As another process does.
   void store_elsewhere(std::uint64_t from, std::uint64_t to) {
     Journal journal(path_, subject());
-    store(journal, from, to);
+    store_numbered(journal, from, to);
   }
   void expect_stored(std::uint64_t count) {
     const JournalShelf::Lease lease = shelf_.take(path_, subject());
     EXPECT_EQ((*lease).counts().stored, count);
     for (std::uint64_t i = 0; i < count; ++i) {
-      const Journal::Claimed claimed = (*lease).claim(shelf_key(i));
+      const Journal::Claimed claimed = (*lease).claim(numbered_key(i));
       EXPECT_EQ(claimed.claim, Journal::Claim::stored) << i;
       EXPECT_EQ(claimed.id, i);
     }
@@ -103,7 +90,7 @@ TEST_F(Shelf, AnotherFileOfThatNameIsReadFromItsBeginning) {
   store_elsewhere(50, 100);
   const JournalShelf::Lease lease = shelf_.take(path_, subject());
   EXPECT_EQ((*lease).counts().stored, 53u);
-  EXPECT_EQ((*lease).claim(shelf_key(3)).claim, Journal::Claim::send);
+  EXPECT_EQ((*lease).claim(numbered_key(3)).claim, Journal::Claim::send);
 }
 
 TEST_F(Shelf, ATornEndIsCutOff) {
@@ -132,10 +119,10 @@ TEST_F(Shelf, ClaimsThatWereNotSentAreForgotten) {
     const JournalShelf::Lease lease = shelf_.take(path_, subject());
     Journal& journal = *lease;
     journal.looked_for_all(std::vector<std::uint32_t>{1, 2});
-    EXPECT_TRUE(journal.claim(shelf_key(1)).again);
-    journal.claim(shelf_key(100));
-    const std::uint32_t sent = journal.claim(shelf_key(101)).id;
-    journal.claim(shelf_key(102));
+    EXPECT_TRUE(journal.claim(numbered_key(1)).again);
+    journal.claim(numbered_key(100));
+    const std::uint32_t sent = journal.claim(numbered_key(101)).id;
+    journal.claim(numbered_key(102));
     EXPECT_EQ(sent, 5u);
     journal.sending(std::vector<std::uint32_t>{sent});
   }
@@ -144,9 +131,9 @@ TEST_F(Shelf, ClaimsThatWereNotSentAreForgotten) {
   Journal& journal = *lease;
   EXPECT_EQ(journal.missing(), (std::vector<std::uint32_t>{1, 2}));
   EXPECT_EQ(journal.unsure(), std::vector<std::uint32_t>{5});
-  EXPECT_EQ(journal.claim(shelf_key(101)).claim, Journal::Claim::stored) << "until it was looked for";
+  EXPECT_EQ(journal.claim(numbered_key(101)).claim, Journal::Claim::stored) << "until it was looked for";
   for (const std::uint64_t text : {1u, 2u, 100u, 102u}) {
-    EXPECT_EQ(journal.claim(shelf_key(text)).claim, Journal::Claim::send) << text;
+    EXPECT_EQ(journal.claim(numbered_key(text)).claim, Journal::Claim::send) << text;
   }
 }
 
@@ -164,7 +151,7 @@ TEST_F(Shelf, IsRefusedForOtherVectors) {
 
 TEST_F(Shelf, KeepsAFewAndTheLastWhateverItTakes) {
   const auto fill = [](JournalShelf& shelf, const std::filesystem::path& path) {
-    store(*shelf.take(path, subject()), 0, 10);
+    store_numbered(*shelf.take(path, subject()), 0, 10);
   };
   for (const char* name : {"a", "b", "c"}) fill(shelf_, folder_ / name);
   EXPECT_EQ(shelf_.size(), 2u);
@@ -172,13 +159,20 @@ TEST_F(Shelf, KeepsAFewAndTheLastWhateverItTakes) {
   for (const char* name : {"d", "e", "f"}) fill(small, folder_ / name);
   EXPECT_EQ(small.size(), 1u);
   const std::uint64_t before = small.bytes_read();
-  store(*small.take(folder_ / "f", subject()), 10, 11);
+  store_numbered(*small.take(folder_ / "f", subject()), 10, 11);
   EXPECT_LE(small.bytes_read() - before, kLook);
 }
 
 TEST_F(Shelf, OneThatWasNeverBegunIsNotKept) {
   shelf_.take(path_, subject());
   EXPECT_EQ(shelf_.size(), 0u);
+  EXPECT_FALSE(std::filesystem::exists(path_)) << "nor is its file";
+  {
+    const JournalShelf::Lease lease = shelf_.take(path_, subject());
+    std::filesystem::remove(path_);
+    write_file(path_, "another's");
+  }
+  EXPECT_EQ(read_file(path_), "another's") << "what lies there now is not its own";
 }
 
 }  // namespace

@@ -49,6 +49,28 @@ TEST(SchedulerLimits, OneKeyCannotFillTheQueueForAll) {
   driver.expect_all_free();
 }
 
+TEST(SchedulerLimits, WhoWouldBeRefusedWhateverHeAsksIsToldBeforehand) {
+  SchedulerConfig config = small();
+  config.queue_limit = 3;
+  config.key_queue_limit = 2;
+  Driver driver(config);
+  EXPECT_EQ(driver.scheduler.admits(1, driver.now_us).status, SubmitStatus::accepted);
+  EXPECT_EQ(driver.scheduler.counters().waiting, 0) << "asking takes no place";
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(ask(driver, 1), SubmitStatus::accepted);
+  const SubmitResult refused = driver.scheduler.admits(1, driver.now_us);
+  EXPECT_EQ(refused.status, SubmitStatus::queue_full);
+  EXPECT_GT(refused.retry_after_us, 0);
+  EXPECT_EQ(driver.scheduler.counters().refused, 1U);
+  EXPECT_EQ(driver.scheduler.admits(2, driver.now_us).status, SubmitStatus::accepted);
+  EXPECT_EQ(ask(driver, 2), SubmitStatus::accepted);
+  EXPECT_EQ(driver.scheduler.admits(3, driver.now_us).status, SubmitStatus::queue_full);
+  driver.run();
+  EXPECT_EQ(driver.scheduler.admits(1, driver.now_us).status, SubmitStatus::accepted);
+  driver.scheduler.pause(true);
+  EXPECT_EQ(driver.scheduler.admits(1, driver.now_us).status, SubmitStatus::draining);
+  driver.expect_all_free();
+}
+
 TEST(SchedulerLimits, WhatContinuesACallMayWaitBesideAFullQueue) {
   SchedulerConfig config = small();
   config.queue_limit = 1;

@@ -126,8 +126,10 @@ TEST(ApiErrors, OfARequestAreAboutAField) {
   EXPECT_EQ(about_field({503, "unavailable_error", "queue_full", "full"}, "prompt").param, "");
 }
 
-TEST(ApiErrors, OfTheServersEndHaveOneCode) {
-  EXPECT_EQ(as_draining({503, "unavailable_error", "cancelled", "the server is about to end"}).code, "draining");
+TEST(ApiErrors, OfTheServersEndAreOne) {
+  const ApiError ended = as_draining({503, "unavailable_error", "cancelled", "loading 'toy' was cancelled"});
+  EXPECT_EQ(ended.code, "draining");
+  EXPECT_EQ(ended.what(), std::string("the server is about to end"));
   EXPECT_EQ(as_draining({503, "unavailable_error", "timeout", "too late"}).code, "timeout");
 }
 

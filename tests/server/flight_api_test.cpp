@@ -16,11 +16,12 @@ class FlightApi : public test::ServedToy {
     AdmissionOptions options;
     options.keys.single_key = "secret";
     admission_ = std::make_unique<RequestAdmission>(options, "127.0.0.1", service_->limits(), log_);
-    service_->set_metrics(std::make_shared<Metrics>(MetricSources{.version = "test"}));
+    service_->set_metrics(metrics_);
     handler_ = make_flight_handler(*service_, [this](const http::Request& request) {
       ids_.push_back(request.id);
       RequestFacts facts{.id = request.id, .address = request.address};
       http::Admission admission = admission_->decide(request, service_->ready(), facts);
+      if (caller_ != nullptr) facts.caller = caller_;
       admission.record = service_->new_record(std::move(facts));
       return admission;
     });
@@ -38,7 +39,9 @@ class FlightApi : public test::ServedToy {
     return FlightFault::internal;
   }
 
-  std::vector<std::string> ids_;  // of requests that wanted to be admitted
+  const std::shared_ptr<Metrics> metrics_ = std::make_shared<Metrics>(MetricSources{.version = "test"});
+  std::shared_ptr<const Caller> caller_;  // that keys are taken for; null: whoever they are
+  std::vector<std::string> ids_;          // of requests that wanted to be admitted
   std::unique_ptr<RequestAdmission> admission_;
   std::shared_ptr<FlightHandler> handler_;
 };
@@ -96,6 +99,20 @@ TEST_F(FlightApi, Tables) {
   EXPECT_EQ(std::get<0>(figures[0].values).size(), std::get<2>(figures[2].values).size());
   EXPECT_THROW(handler_->table(caller("secret"), "other"), FlightRefusal);
   EXPECT_THROW(handler_->table(caller("wrong"), "models"), FlightRefusal);
+}
+
+TEST_F(FlightApi, FiguresAreThoseOfTheCallersModels) {
+  for (const char* model : {"mine", "theirs"}) metrics_->ended({.model = model});
+  const auto labels = [this] {
+    const FlightTable figures = handler_->table(caller("secret"), "stats");
+    std::string all;
+    for (const std::string& each : std::get<0>(figures.at(1).values)) all += each;
+    return all;
+  };
+  EXPECT_NE(labels().find("theirs"), std::string::npos);
+  caller_ = std::make_shared<const Caller>(Caller{.models = {"mine"}});
+  EXPECT_NE(labels().find("mine"), std::string::npos);
+  EXPECT_EQ(labels().find("theirs"), std::string::npos);
 }
 
 }  // namespace

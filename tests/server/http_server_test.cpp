@@ -154,6 +154,12 @@ TEST_F(BodiesTest, AllTogetherAreBounded) {
   EXPECT_NE(large.read_until("yes"), "");
 }
 
+TEST_F(BodiesTest, OneThatCouldNeverFitIsTooLarge) {
+  serve_bodies(100);
+  EXPECT_TRUE(answer_to(post(1, 51)).starts_with("HTTP/1.1 413 ")) << "another try would not help";
+  EXPECT_EQ(calls_, 0);
+}
+
 TEST_F(BodiesTest, ABodyThatHasBeenReadHoldsNothing) {
   serve_bodies(200);
   const Client large(server_->port());

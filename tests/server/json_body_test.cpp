@@ -6,6 +6,7 @@
 
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "server/api_error.h"
@@ -40,11 +41,11 @@ std::vector<std::string> bodies() {
       R"({"a":[1e308,-1e308,1e-400,2.2250738585072011e-308,4.9e-324,0.1,0.30000000000000004,123456789.123456789]})",
       // A name twice, also in other spellings: refused.
       R"({"a":1,"b":2,"a":3})", R"({"a":{"x":1},"a":{"y":2}})", R"({"a":1,"\u0061":2})", R"({"a":[1],"a":null})",
-      object_of(4096, "k"), object_of(4096, "same"),
+      object_of(1100, "k"), object_of(1100, "same"), object_of(1099, "k").replace(0, 1, "{\"k1098\":0,"),
       // Depth and number of members.
       nested(63, "1", '[', ']'), nested(64, "", '[', ']'), nested(64, "1", '[', ']'), nested(65, "", '[', ']'),
-      nested(70, "1", '[', ']'), nested(1025, "", '[', ']'), nested(100'000, "", '[', ']'), object_of(4097, "k"),
-      object_of(4097, "same"), std::string(1'000'000, '['), std::string(100'000, '{'),
+      nested(70, "1", '[', ']'), nested(1025, "", '[', ']'), nested(100'000, "", '[', ']'), object_of(1101, "k"),
+      object_of(1101, "same"), std::string(1'000'000, '['), std::string(100'000, '{'),
       // No JSON, or not all of it.
       "", " ", "{", "}", "{}}", "{} x", "{}{}", "[]", "1", "\"a\"", "null", "nul", "{a:1}", "{'a':1}", "{\"a\"}",
       "{\"a\":}", "{\"a\":1,}", "{,}", "{\"a\":[1,]}", "{\"a\":[,1]}", "{\"a\" 1}", "{\"a\":1 \"b\":2}", "{\"a\":tru}",
@@ -95,9 +96,9 @@ TEST(JsonBody, SimdjsonTakesWhatIsUsual) {
   EXPECT_TRUE(
       read_by_simdjson(R"({"messages":[{"role":"user","content":"\u00e9\n"}],"n":1,"temperature":0.5,"seed":-1})"));
   EXPECT_TRUE(read_by_simdjson(nested(60, "1", '[', ']')));
-  EXPECT_TRUE(read_by_simdjson(object_of(4096, "k")));
+  EXPECT_TRUE(read_by_simdjson(object_of(1100, "k")));
   EXPECT_FALSE(read_by_simdjson(nested(65, "1", '[', ']')));
-  EXPECT_FALSE(read_by_simdjson(object_of(4097, "k")));
+  EXPECT_FALSE(read_by_simdjson(object_of(1101, "k")));
   EXPECT_FALSE(read_by_simdjson("[]"));
   EXPECT_FALSE(read_by_simdjson(R"({"a":1,"a":1})"));
 }
@@ -111,6 +112,46 @@ TEST(JsonBody, ANameThatComesTwiceIsRefused) {
     }
   }
   EXPECT_NO_THROW(parse_body(R"({"a":{"a":[{"a":1},{"a":2}]},"b":{"a":1}})"));
+}
+
+TEST(JsonBody, ANameThatComesTwiceIsFoundWithoutComparingAllWithAll) {
+  std::vector<std::string> texts;
+  for (int i = 0; i < 1100; ++i) texts.push_back("k" + std::to_string(i));
+  std::vector<std::string_view> names(texts.begin(), texts.end());
+  std::size_t compared = 0;
+  const auto less = [&](std::string_view a, std::string_view b) {
+    ++compared;
+    return a < b;
+  };
+  EXPECT_FALSE(repeated_name(names, less));
+  EXPECT_LT(compared, 40 * names.size());
+  names.emplace_back("k7");
+  EXPECT_EQ(repeated_name(names, less).value_or(""), "k7");
+}
+
+// `count` times the same in a list.
+std::string list_of(int count, const std::string& each) {
+  std::string text = "{\"a\":[" + each;
+  for (int i = 1; i < count; ++i) text += "," + each;
+  return text + "]}";
+}
+
+TEST(JsonBody, WideObjectsAreTakenInAnyNumber) {
+  const std::string body = list_of(100, object_of(1100, "k"));
+  const std::optional<Json> quick = read_by_simdjson(body);
+  ASSERT_TRUE(quick);
+  EXPECT_EQ(quick->dump(), body);
+  EXPECT_EQ(read_by_nlohmann(body).dump(), body);
+}
+
+// What is no JSON goes to the second reader. If that looked at the whole list again for each object in it, it would
+// take many minutes.
+TEST(JsonBody, ALongListOfObjectsIsReadOnce) {
+  const std::string body = list_of(1'000'000, "{}");
+  const std::string said = outcome(parse_body, body + "x");
+  EXPECT_NE(said.find("refused: invalid_json: the body is not JSON: something is wrong at byte"), std::string::npos)
+      << said.substr(0, 80);
+  EXPECT_EQ(read_by_nlohmann(body)["a"].size(), 1'000'000u);
 }
 
 TEST(JsonBody, AByteOfZeroIsNoEnd) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <sstream>
@@ -225,6 +226,32 @@ TEST(Metrics, ModelsTellOfTheirExpertsStatesAndCaches) {
   EXPECT_FALSE(seen.samples.contains("quarrel_ssm_state_size_bytes{model=\"dense\"}")) << "it has none";
   EXPECT_EQ(seen.types.at("quarrel_moe_expert_selection"), "counter");
   EXPECT_EQ(seen.types.at("quarrel_moe_expert_utilization"), "gauge");
+}
+
+// A key for certain models: the others are not there, neither their names nor what was asked of them.
+TEST(Metrics, WhoMayUseSomeModelsSeesThoseAlone) {
+  Metrics metrics({.models = [] { return std::vector{busy_model(), {.name = "dense"}}; }});
+  metrics.ended(answered("mixed", 3));
+  metrics.ended(answered("dense", 2));
+  const Caller narrow{.models = {"dense:latest"}};
+  EXPECT_EQ(metrics.text(narrow).find("mixed"), std::string::npos) << metrics.text(narrow);
+  EXPECT_EQ(metrics.json(narrow).find("mixed"), std::string::npos) << metrics.json(narrow);
+  const Exposition seen = read(metrics.text(narrow));
+  EXPECT_EQ(seen.samples.at("quarrel_webui_requests_total{model=\"dense\"}"), 1);
+  EXPECT_EQ(seen.samples.at("quarrel_webui_tokens_total{model=\"dense\",type=\"prompt\"}"), 5);
+  EXPECT_TRUE(seen.samples.contains("quarrel_model_memory_bytes{model=\"dense\"}"));
+  EXPECT_EQ(seen.samples.at("quarrel_models_loaded"), 1);
+  EXPECT_EQ(seen.samples.at("quarrel_http_requests_total{route=\"POST /v1/completions\",status=\"200\"}"), 2)
+      << "it names no model";
+  EXPECT_FALSE(seen.types.contains("quarrel_moe_expert_selection")) << "a name without members tells of a model too";
+  EXPECT_EQ(nlohmann::json::parse(metrics.json(narrow))["metrics"].size(), seen.types.size());
+  EXPECT_TRUE(read(metrics.text(Caller{.name = "wide"})).samples.contains("quarrel_requests_running{model=\"mixed\"}"));
+  // Those beyond the most are told together, and may be anybody's.
+  Metrics many({});
+  for (int i = 0; i < 300; ++i) many.ended(answered("model " + std::to_string(i), 1));
+  const Exposition few = read(many.text(Caller{.models = {"model 7"}}));
+  const auto counts_a_model = [](const auto& each) { return each.first.starts_with("quarrel_webui_requests_total{"); };
+  EXPECT_EQ(std::ranges::count_if(few.samples, counts_a_model), 1);
 }
 
 TEST(Metrics, VectorStoresTellWhatWentThere) {

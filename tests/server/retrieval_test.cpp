@@ -89,6 +89,17 @@ TEST_F(RetrievalTest, StreamsTellThemAtTheirEnd) {
   EXPECT_EQ(text.find("sources"), text.rfind("sources"));
 }
 
+// Beside those of the answer's own prompt: two texts were read.
+TEST_F(RetrievalTest, TheQuestionsTokensAreChargedToo) {
+  const auto made = exchange(question().dump());
+  native_generate(*service_, made);
+  http::Exchange::Output output;
+  write_until([&] { return (output = made->take()).whole; });
+  const auto of_answer = Json::parse(output.head.body)["prompt_tokens"].get<std::size_t>();
+  EXPECT_GT(of_answer, 0u);
+  EXPECT_GT(made->request().record->facts().prompt_tokens, of_answer);
+}
+
 TEST_F(RetrievalTest, ChatCompletionsTellThem) {
   const Answer whole = ask(openai_chat, conversation());
   ASSERT_EQ(whole.status, 200u) << whole.body;

@@ -7,9 +7,11 @@
 #include <future>
 #include <mutex>
 #include <optional>
+#include <vector>
 
 #include "server/embedding_call.h"
 #include "server/model_api.h"
+#include "server/model_call.h"
 #include "server/native_writer.h"
 #include "server/resumable.h"
 #include "server/retrieval.h"
@@ -194,6 +196,48 @@ TEST_F(RunningCallTest, AndItsLoads) {
   EXPECT_EQ(record_->facts().error, "authentication_error");
   go_on.set_value();
   EXPECT_TRUE(test::eventually([&] { return service_->registry().list().empty(); })) << "nobody wants it any more";
+}
+
+// What the server's end cuts off is told so, in words and by its code, whatever waited.
+TEST_F(RunningCallTest, WhoWaitsForALoadIsToldOfTheServersEnd) {
+  const std::string name = service_->find("", {}).name;
+  for (const bool reload : {false, true}) {
+    if (reload) service_->registry().acquire_and_wait(name);
+    std::promise<void> loading, go_on;
+    const auto watching = service_->loads().watch(name, [&](const LoadEvent& event) {
+      if (event.kind != LoadEvent::Kind::loading) return;
+      loading.set_value();
+      go_on.get_future().wait();
+    });
+    const auto load =
+        std::make_shared<http::Exchange>(http::Request{.method = "POST",
+                                                       .path = "/api/models/" + name + "/load",
+                                                       .body = reload ? R"({"reload": true})" : "",
+                                                       .record = service_->new_record({.route = "POST /test"})},
+                                         std::size_t{1} << 20, [] {});
+    load_model(*service_, load);
+    loading.get_future().wait();
+    std::vector<std::shared_ptr<http::Exchange>> waiting = {load};
+    if (!reload) {  // else the old model serves
+      waiting.push_back(exchange());
+      start_model_call(*service_, waiting.back(), service_->find("", {}),
+                       [](const LoadedModel&) { return http::Response{}; });
+    }
+    service_->begin_drain();
+    service_->end_requests("the server is about to end");
+    go_on.set_value();
+    for (const auto& each : waiting) {
+      http::Exchange::Output output;
+      EXPECT_TRUE(test::eventually([&] { return (output = each->take()).has_head; }));
+      EXPECT_EQ(output.head.status, 503u);
+      EXPECT_EQ(output.head.body, R"({"error":"the server is about to end","code":"draining"})");
+    }
+    EXPECT_TRUE(test::eventually([&] {
+      return std::ranges::none_of(service_->registry().list(), [](const ModelRegistry::Status& status) {
+        return status.state == ModelRegistry::State::loading;
+      });
+    }));
+  }
 }
 
 TEST(RunningCalls, EndThoseWhoseCallersMayNotAskAnyMore) {

@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <fstream>
 #include <future>
 #include <stdexcept>
 
 #include "backend/create.h"
 #include "server/long_jobs.h"
+#include "server/ollama_models.h"
 #include "support/temp_dir.h"
 
 namespace quarrel {
@@ -78,6 +80,29 @@ TEST_F(ServiceTest, TextWorkThatComesAfterTheEndIsDropped) {
   const std::weak_ptr<int> weak = held;
   post([held = std::move(held)] { FAIL() << "there is no thread for it"; });
   EXPECT_TRUE(weak.expired());
+}
+
+// The store sees no difference in letter case and the extension, the key does.
+TEST_F(ServiceTest, AKeyReplacesNoModelOfAnotherSpelling) {
+  const std::unique_ptr<Service> shared = service();
+  std::ofstream(folder_ / "Alpha.gguf") << "weights";
+  const auto refused = [&](const std::string& name, const Caller& caller) {
+    try {
+      require_may_make(*shared, name, caller);
+    } catch (const ApiError& error) {
+      EXPECT_EQ(error.status, 403u) << name;
+      EXPECT_EQ(error.code, "model_not_allowed") << name;
+      return true;
+    }
+    return false;
+  };
+  const Caller narrow{.models = {"alpha", "ALPHA", "Alpha.gguf", "beta"}};
+  for (const char* name : {"alpha", "ALPHA", "Alpha.gguf", "Alpha"}) EXPECT_TRUE(refused(name, narrow)) << name;
+  EXPECT_FALSE(refused("beta", narrow));
+  for (const char* name : {"Alpha", "alpha"}) {
+    EXPECT_FALSE(refused(name, Caller{.models = {"alpha", "Alpha"}})) << name;
+    EXPECT_FALSE(refused(name, Caller{})) << name;
+  }
 }
 
 // Nobody would catch it, and the process would end.

@@ -250,7 +250,6 @@ TEST_F(WebSocketTest, WhatIsNoneIsRefused) {
   EXPECT_TRUE(answer(upgrade).starts_with("HTTP/1.1 503 "));
 }
 
-// Messages from several threads, clients that leave, and the end, all at once.
 // Messages, and bodies of requests, of which 100 bytes fit on one account and 200 on all together.
 class MessageRoomTest : public SocketTest {
  protected:
@@ -298,11 +297,14 @@ class MessageRoomTest : public SocketTest {
 };
 
 TEST_F(MessageRoomTest, WhatHasComeOfAMessageCountsAmongAllBodies) {
-  const Client first(server_->port()), second(server_->port());
+  const Client first(server_->port()), second(server_->port()), third(server_->port());
   const std::shared_ptr<Recorder> handler = open(first);
   open(second);
-  first.send(frame(0x01, std::string(100, 'x')));  // the message goes on
+  open(third);
+  first.send(frame(0x01, std::string(60, 'x')));  // the message goes on
+  third.send(frame(0x01, std::string(40, 'x')));
   settle(first);
+  settle(third);
   EXPECT_TRUE(post("/a").starts_with("HTTP/1.1 503 "));
   EXPECT_TRUE(post("/other").ends_with("yes")) << "somebody else's";
   second.send(frame(0x01, "y"));
@@ -313,6 +315,35 @@ TEST_F(MessageRoomTest, WhatHasComeOfAMessageCountsAmongAllBodies) {
   EXPECT_TRUE(handler->messages().empty());
   handler->wait_closed();
   while (!post("/a").ends_with("yes")) std::this_thread::yield();  // what it held is given back with its connection
+}
+
+// However alive its client is otherwise.
+TEST_F(WebSocketTest, AMessageThatDoesNotEndIsClosedInTime) {
+  serve_one({.body_time = std::chrono::milliseconds(100)});
+  const Client client(server_->port());
+  open(client);
+  client.send(frame(0x01, "it begins"));
+  EXPECT_EQ(client.read_until("in time"), "\x88\x2c\x03\xf0the rest of a message did not come in time");
+  handler_->wait_closed();
+}
+
+TEST_F(WebSocketTest, AMessageThatEndsInTimeHasNoLimitAfterwards) {
+  serve_one({.body_time = std::chrono::milliseconds(1000)});
+  const Client client(server_->port());
+  open(client);
+  client.send(frame(0x01, "it begins"));
+  client.send(frame(0x80, " and ends"));
+  std::this_thread::sleep_for(std::chrono::milliseconds(1300));
+  client.send(frame(0x89, "p"));
+  EXPECT_EQ(client.read_exactly(3), "\x8a\x01p");
+  EXPECT_EQ(handler_->messages(), std::vector<std::string>{"it begins and ends"});
+}
+
+TEST_F(MessageRoomTest, AMessageThatCouldNeverFitIsTooLarge) {
+  const Client client(server_->port());
+  open(client);
+  client.send(frame(0x81, std::string(101, 'x')));
+  EXPECT_EQ(client.read_until("too large"), "\x88\x1a\x03\xf1the message is too large");
 }
 
 TEST_F(MessageRoomTest, AMessageCountsForAsLongAsItIsKept) {
@@ -332,6 +363,7 @@ TEST_F(MessageRoomTest, AMessageCountsForAsLongAsItIsKept) {
   EXPECT_EQ(last->messages().size(), 1u);
 }
 
+// Messages from several threads, clients that leave, and the end, all at once.
 TEST_F(WebSocketTest, AStormEndsWell) {
   std::mutex mutex;
   std::vector<std::thread> workers;

@@ -3,6 +3,7 @@
 
 #include <fstream>
 
+#include "session/refusal.h"
 #include "session/registry_fixture.h"
 
 namespace quarrel::test {
@@ -11,6 +12,27 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::minutes;
 using std::chrono::seconds;
+
+// A device that says how much memory is free.
+class MeasuredDevice final : public Device {
+ public:
+  MeasuredDevice(std::shared_ptr<Device> inner, std::size_t available)
+      : inner_(std::move(inner)), available_(available) {}
+  std::string_view name() const noexcept override { return inner_->name(); }
+  std::string description() const override { return inner_->description(); }
+  KvType default_kv_type() const noexcept override { return inner_->default_kv_type(); }
+  bool supports(ActivationPrecision activations) const noexcept override { return inner_->supports(activations); }
+  std::size_t memory_available() const override { return available_; }
+  std::size_t memory_total() const override { return available_; }
+  std::unique_ptr<Backend> make_backend(const BackendOptions& options) override {
+    return inner_->make_backend(options);
+  }
+  std::int32_t batch_rows() const noexcept override { return inner_->batch_rows(); }
+
+ private:
+  const std::shared_ptr<Device> inner_;
+  const std::size_t available_;
+};
 
 TEST_F(RegistryTest, LoadsOnceAndReportsHowFarItIs) {
   const auto models = registry();
@@ -110,6 +132,81 @@ TEST_F(RegistryTest, ALoadThatNobodyWaitsForAnyMoreIsFinished) {
   EXPECT_EQ(count(Kind::failed), 0);
 }
 
+// As many wait for a load as may wait in the queue of the model that it brings.
+TEST_F(RegistryTest, SoManyMayWaitForALoad) {
+  RegistryOptions all = options();
+  all.load.engine.queue_limit = 3;
+  all.load.engine.key_queue_limit = 2;
+  all.models["qwen3"] = {.load = load_options()};
+  all.models["qwen3"].load.engine.queue_limit = 1;
+  all.models["granite"] = {.load = load_options()};
+  all.models["granite"].load.engine.queue_limit = 0;
+  std::chrono::microseconds retry_after{};
+  Gate gate;
+  const auto models = registry(std::move(all));
+  hold(gate, Kind::loading, "llama");
+  Outcome first, second, other;
+  models->acquire("llama", first.acquired(), {.key = 1});
+  gate.wait_until_reached();
+  const ModelRegistry::Ticket ticket = models->acquire("llama", second.acquired(), {.key = 1});
+  Outcome too_many_of_key;
+  models->acquire("llama", too_many_of_key.acquired(), {.key = 1});
+  EXPECT_TRUE(too_many_of_key.done()) << "at once";
+  EXPECT_EQ(too_many_of_key.error(), ErrorKind::busy);
+  EXPECT_NE(too_many_of_key.message().find("'llama'"), std::string::npos) << too_many_of_key.message();
+  models->acquire("llama", other.acquired(), {.key = 2});
+  EXPECT_FALSE(other.done());
+  models->acquire("llama",
+                  [&](const Lease& model, const std::exception_ptr& error) {
+                    EXPECT_EQ(model, nullptr);
+                    try {
+                      if (error) std::rethrow_exception(error);
+                    } catch (const BusyError& busy) {
+                      retry_after = busy.retry_after();
+                    }
+                  },
+                  {.key = 3});
+  EXPECT_GT(retry_after.count(), 0);
+  // Who waits no longer makes room.
+  ticket.cancel();
+  EXPECT_EQ(second.wait().error(), ErrorKind::cancelled);
+  Outcome third;
+  models->acquire("llama", third.acquired(), {.key = 1});
+  EXPECT_FALSE(third.done());
+  // Other models have queues of their own.
+  Outcome one, two;
+  models->acquire("qwen3", one.acquired());
+  models->acquire("qwen3", two.acquired());
+  EXPECT_TRUE(two.done());
+  std::vector<Outcome> many(8);
+  for (Outcome& each : many) models->acquire("granite", each.acquired());
+  EXPECT_TRUE(std::ranges::none_of(many, &Outcome::done)) << "it has no limit";
+  gate.open();
+  for (Outcome* each : {&first, &other, &third, &one}) EXPECT_NE(each->wait().take(), nullptr) << each->message();
+  for (Outcome& each : many) EXPECT_NE(each.wait().take(), nullptr) << each.message();
+  EXPECT_EQ(two.error(), ErrorKind::busy);
+  EXPECT_NE(models->acquire_and_wait("llama", {.key = 1}), nullptr);
+}
+
+// An old model ends what it has begun, and no more wait for the new one than may.
+TEST_F(RegistryTest, SoManyMayWaitForAnExchange) {
+  RegistryOptions all = options(room_for_one());
+  all.load.engine.queue_limit = 1;
+  const auto models = registry(std::move(all));
+  Lease old = models->acquire_and_wait("llama");
+  Outcome exchanged, waiting, refused;
+  models->exchange("llama", file("qwen3"), exchanged.exchanged());
+  while (models->list().size() < 2) std::this_thread::yield();
+  models->acquire("llama", waiting.acquired());
+  models->acquire("llama", refused.acquired());
+  EXPECT_TRUE(refused.done()) << "at once";
+  EXPECT_FALSE(waiting.done());
+  old.reset();
+  EXPECT_EQ(refused.wait().error(), ErrorKind::busy);
+  EXPECT_EQ(exchanged.wait().error(), std::nullopt);
+  EXPECT_EQ(waiting.wait().take()->path(), file("qwen3"));
+}
+
 TEST_F(RegistryTest, NobodyGoesForNothing) {
   LoadOptions large = load_options();
   large.executor.cache_tokens = 20000;
@@ -170,6 +267,32 @@ TEST_F(RegistryTest, EachModelHasItsSettings) {
   EXPECT_EQ(models->acquire_and_wait("qwen3")->context(), 32);
 }
 
+// Only who has set a budget is told of one.
+TEST_F(RegistryTest, WhatShortensAContextIsNamed) {
+  const auto of_context = [](std::int32_t context) {
+    LoadOptions load = load_options();
+    load.executor.context = context;
+    return load;
+  };
+  const std::uint64_t half = bytes_of("llama", of_context(48));
+  const auto limit_of = [&](std::uint64_t available, std::uint64_t budget, std::optional<std::uint64_t> own) {
+    RegistryOptions all = options(budget);
+    all.load = of_context(0);
+    all.load.executor.memory_budget = own;
+    ModelRegistry models(std::make_shared<MeasuredDevice>(device_, available), std::move(all), log_);
+    EXPECT_LT(models.acquire_and_wait("llama")->context(), 96);
+    return models.list().at(0).context_limit;
+  };
+  const std::string set = fmt::format("the memory budget of {:.0f} MiB", mebibytes(half));
+  const std::uint64_t little = (half / 9 + 1) * 10;  // nine tenths of it are used
+  const std::uint64_t plenty = std::uint64_t{1} << 40;
+  EXPECT_EQ(limit_of(little, 0, std::nullopt), "the machine's free memory");
+  EXPECT_EQ(limit_of(little, 0, plenty), "the machine's free memory");
+  EXPECT_EQ(limit_of(plenty, 0, half), set);
+  EXPECT_EQ(limit_of(plenty, half, std::nullopt), set);
+  EXPECT_EQ(limit_of(plenty, half, plenty), set);
+}
+
 TEST_F(RegistryTest, UnusedModelsExpireByThemselves) {
   const auto models = registry();
   models->acquire_and_wait("qwen3");
@@ -208,6 +331,26 @@ TEST_F(RegistryTest, WatchingAModelIsNoUseOfIt) {
   advance(*models, minutes(1));
   wait_for(Kind::unloaded);
   EXPECT_TRUE(models->watch().empty());
+}
+
+// The warm-up has been timed, whatever the model does: nobody has asked for anything yet.
+TEST_F(RegistryTest, ExpertsAndScansHaveTimesFromTheBeginning) {
+  for (const char* toy : {"mixtral", "mamba2", "granitehybrid"}) write_toy(toy, folder_.path(), {.context = 96});
+  for (const bool generates : {true, false}) {
+    RegistryOptions all = options();
+    all.load.executor.logits = generates;
+    const auto models = registry(std::move(all));
+    for (const char* toy : {"mixtral", "mamba2", "granitehybrid"}) models->acquire_and_wait(toy);
+    const std::vector<ModelRegistry::Watched> watched = models->watch();
+    ASSERT_EQ(watched.size(), 3u);
+    for (const ModelRegistry::Watched& each : watched) {
+      const Observations& seen = each.observations;
+      EXPECT_EQ(seen.moe_layers.calls > 0, each.name != "mamba2") << each.name << ", generates: " << generates;
+      EXPECT_EQ(seen.moe_routing.calls > 0, each.name != "mamba2") << each.name << ", generates: " << generates;
+      EXPECT_EQ(seen.ssm_scans.calls > 0, each.name != "mixtral") << each.name << ", generates: " << generates;
+      EXPECT_EQ(seen.ssm_convolutions.calls > 0, each.name != "mixtral") << each.name << ", generates: " << generates;
+    }
+  }
 }
 
 TEST_F(RegistryTest, ARequestSaysHowLongAModelStays) {
@@ -274,7 +417,9 @@ TEST_F(RegistryTest, AModelThatCannotAnswerIsNotLoaded) {
   EXPECT_EQ(count(Kind::failed), 1);
   const LoadEvent last = events().back();
   EXPECT_NE(last.error.find("not finite"), std::string::npos) << last.error;
-  EXPECT_NE(last.error.find("`quarrel pull`"), std::string::npos) << last.error;
+  for (const char* advice : {"`quarrel list --verify`", "`quarrel pull NAME`"}) {
+    EXPECT_NE(last.error.find(advice), std::string::npos) << last.error;
+  }
 }
 
 TEST_F(RegistryTest, ModelsThatOnlyEmbedAreWarmedUpToo) {

@@ -148,8 +148,9 @@ void FakeLongbow::take(const DatasetSchema& schema, std::span<const FakeRow> sen
     exists = true;
     dimension = schema.dimension;
   }
-  rows.insert(rows.end(), sent.begin(), sent.begin() + static_cast<std::ptrdiff_t>(stored));
   const bool answered = now == Fault::none || now == Fault::drop || now == Fault::drop_half;
+  std::vector<FakeRow>& there = answered || late_polls == 0 ? rows : coming;
+  there.insert(there.end(), sent.begin(), sent.begin() + static_cast<std::ptrdiff_t>(stored));
   if (!answered) fail_call(now, "DoPut");
 }
 
@@ -212,6 +213,7 @@ DatasetInfo FakeLongbow::info(const std::string& dataset, std::stop_token) { ret
 std::vector<std::string> FakeLongbow::datasets(const std::string&, std::stop_token) { return {"texts"}; }
 
 std::optional<StoredSchema> FakeLongbow::schema(const std::string&, std::stop_token stop) {
+  ++schemas;
   wait_while(silent, stop, AfterFailure::retry);
   if (rows.empty()) return std::nullopt;
   StoredSchema schema{.dimension = dimension};
@@ -223,7 +225,16 @@ std::optional<StoredSchema> FakeLongbow::schema(const std::string&, std::stop_to
 }
 
 std::optional<StoredSchema> FakeLongbow::remembered_schema(const std::string& dataset, std::stop_token stop) {
-  return schema(dataset, std::move(stop));
+  return remembered ? remembered : schema(dataset, std::move(stop));
+}
+
+bool FakeLongbow::shows_all() {
+  if (coming.empty()) return true;
+  if (polls_++ < late_polls) return false;
+  rows.insert(rows.end(), coming.begin(), coming.end());
+  coming.clear();
+  polls_ = 0;
+  return true;
 }
 
 Readiness FakeLongbow::readiness(const std::string&, std::stop_token stop) {
@@ -232,6 +243,8 @@ Readiness FakeLongbow::readiness(const std::string&, std::stop_token stop) {
   const bool harmless = now == Fault::none || now == Fault::drop || now == Fault::drop_half;
   if (!harmless) fail_call(now, "check_readiness");
   if (!exists) return {.state = ReadyState::missing};
+  const bool is_late = !shows_all();
+  if (is_late && late_is_busy) return {.state = ReadyState::busy};
   if (busy_polls > 0) {
     --busy_polls;
     return {.state = ReadyState::busy};
@@ -251,6 +264,8 @@ Readiness FakeLongbow::wait_until_ready(const std::string& dataset, std::int64_t
 void FakeLongbow::remove(const std::string&, const std::string&) {}
 void FakeLongbow::remove_dataset(const std::string&) {
   rows.clear();
+  coming.clear();
+  polls_ = 0;
   exists = false;
 }
 std::string FakeLongbow::statistics(const std::string&) { return "{}"; }

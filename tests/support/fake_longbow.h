@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -57,11 +58,18 @@ class FakeLongbow final : public LongbowClient {
   std::string id_column = "int64";       // its type, in Arrow's words; empty: there is none
   std::int64_t unindexed = 0;
   std::vector<FakeRow> rows;
+  // Rows of a put without an answer come only after so many questions for its readiness. Until then it is busy, or does
+  // not know of them: ready, with what it had.
+  std::vector<FakeRow> coming;
+  int late_polls = 0;
+  bool late_is_busy = true;
   bool exists = false;
-  std::int32_t dimension = 0;  // of the dataset
+  std::int32_t dimension = 0;                   // of the dataset
+  std::optional<StoredSchema> remembered = {};  // what is told of the columns unasked; none: nothing
   std::atomic<int> calls = 0;
   std::atomic<int> puts = 0;
   std::atomic<int> scans = 0;
+  std::atomic<int> schemas = 0;  // questions for the columns
   std::atomic<int> batches_alive = 0;
   std::atomic<int> most_batches = 0;
   std::function<void()> on_put = {};                                                        // before a batch is sent
@@ -90,7 +98,9 @@ class FakeLongbow final : public LongbowClient {
   void remove(const std::string& dataset, const std::string& id) override;
   void remove_dataset(const std::string& dataset) override;
   std::string statistics(const std::string& dataset) override;
-  LongbowCounters counters() const noexcept override { return {}; }
+  LongbowCounters counters() const noexcept override { return {.failures = failures_, .retries = retries_}; }
+  void note_retry() noexcept override { ++retries_; }
+  void note_failure() noexcept override { ++failures_; }
   const LongbowAddress& address() const noexcept override { return address_; }
 
   // Of the stream that `put` gives.
@@ -101,7 +111,12 @@ class FakeLongbow final : public LongbowClient {
  private:
   Fault next_fault();
   [[noreturn]] void fail_call(Fault fault, const char* verb) const;
+  // Asked for its readiness once more. False: there are rows that do not show yet.
+  bool shows_all();
 
+  int polls_ = 0;  // since rows are coming
+  std::atomic<std::uint64_t> retries_ = 0;
+  std::atomic<std::uint64_t> failures_ = 0;
   LongbowAddress address_{.host = "fake", .dataset = "texts"};
 };
 

@@ -167,10 +167,16 @@ struct Server::Shared {
         return MakeFlightError(FlightStatusCode::Unauthenticated, "no such token");
       }
     }
-    const std::lock_guard lock(mutex);
-    if (faults.refuse_calls == 0) return Status::OK();
-    --faults.refuse_calls;
+    if (!takes_one(&Faults::refuse_calls)) return Status::OK();
     return MakeFlightError(FlightStatusCode::Unavailable, "not now");
+  }
+
+  // Whether there is one left of a fault that comes so often.
+  bool takes_one(int Faults::* count) {
+    const std::lock_guard lock(mutex);
+    if (faults.*count == 0) return false;
+    --(faults.*count);
+    return true;
   }
 
   // Streams that the server does not read hold their client back.
@@ -291,6 +297,8 @@ class Server::Base : public arrow::flight::FlightServerBase {
       answer = {{"status", "READY"}};
     } else if (!state.found) {
       answer = {{"status", "NOT_FOUND"}, {"reason", "dataset not found"}};
+    } else if (shared_->takes_one(&Faults::busy_as_a_whole)) {
+      answer = {{"status", "BUSY"}, {"reason", "global index queue"}};
     } else if (state.busy) {
       answer = {{"status", "BUSY"}, {"reason", "pending ingestion"}, {"index_len", state.indexed}};
     } else {
@@ -327,7 +335,9 @@ class Server::DataServer : public Base {
     if (descriptor.type != arrow::flight::FlightDescriptor::PATH || descriptor.path.empty()) {
       return MakeFlightError(FlightStatusCode::Internal, "missing flight descriptor path");
     }
-    if (shared_->current().rate_limited) return MakeFlightError(FlightStatusCode::Unavailable, "rate limit exceeded");
+    if (shared_->takes_one(&Faults::rate_limited)) {
+      return MakeFlightError(FlightStatusCode::Unavailable, "rate limit exceeded");
+    }
     if (shared_->current().slow_down) {
       const auto warning = arrow::Buffer::FromString(R"({"status": "slow_down", "reason": "wal_pressure"})");
       ARROW_RETURN_NOT_OK(writer->WriteMetadata(*warning));
@@ -489,6 +499,8 @@ arrow::flight::FlightServerOptions flight_options(const ServerOptions& options, 
       tls ? arrow::flight::Location::ForGrpcTls(host, port) : arrow::flight::Location::ForGrpcTcp(host, port);
   arrow::flight::FlightServerOptions result(location.ValueOrDie());
   if (tls) result.tls_certificates.push_back({options.certificate, options.key});
+  result.verify_client = !options.client_authority.empty();
+  result.root_certificates = options.client_authority;
   return result;
 }
 

@@ -18,11 +18,12 @@ namespace quarrel::longbow {
 
 // What goes wrong from now on.
 struct Faults {
-  int refuse_calls = 0;       // so many calls of any verb find the server unavailable
-  bool slow_down = false;     // each DoPut is greeted with a warning
-  bool full = false;          // the queue takes nothing
-  bool rate_limited = false;  // streams are refused, politely
-  bool stall = false;         // streams are not read until this is over or the client gives up
+  int refuse_calls = 0;     // so many calls of any verb find the server unavailable
+  int busy_as_a_whole = 0;  // so many questions whether a dataset is ready: no rows are counted then
+  bool slow_down = false;   // each DoPut is greeted with a warning
+  bool full = false;        // the queue takes nothing
+  int rate_limited = 0;     // so many streams are refused, politely
+  bool stall = false;       // streams are not read until this is over or the client gives up
   std::optional<std::int64_t> break_put_after =
       {};                    // a DoPut or ingest ends after so many batches, as if the server had died
   bool keep_broken = false;  // … having queued them
@@ -38,6 +39,7 @@ struct ServerOptions {
   int meta_port = 0;
   std::string certificate = {};  // PEM: TLS with it
   std::string key = {};
+  std::string client_authority = {};                       // PEM: clients show a certificate that these have signed
   std::string token = {};                                  // asked for with every call
   std::int64_t largest_message = std::int64_t{512} << 20;  // bytes
   // Called with the number of batches of a stream after each; the program ends itself here.

@@ -27,6 +27,7 @@ struct Command {
   quarrel::longbow::Faults faults;
   std::string certificate;
   std::string key;
+  std::string client_authority;
   std::string folder;
   std::int64_t visible_after = 0;
   std::optional<std::int64_t> most_rows;
@@ -42,12 +43,14 @@ std::optional<int> read_arguments(int count, char** arguments, Command& command)
   app.add_option("--token", command.options.token, "asked for with every call");
   app.add_option("--certificate", command.certificate, "PEM file: TLS with it")->check(CLI::ExistingFile);
   app.add_option("--key", command.key, "PEM file")->check(CLI::ExistingFile);
+  app.add_option("--client-ca", command.client_authority, "PEM file: clients show a certificate that these have signed")
+      ->check(CLI::ExistingFile);
   app.add_option("--folder", command.folder, "what was stored is kept there")->check(CLI::ExistingDirectory);
   app.add_option("--visible-after", command.visible_after, "milliseconds until what was stored shows");
   app.add_option("--most-rows", command.most_rows, "rows beyond these are taken and thrown away");
   app.add_flag("--slow-down", command.faults.slow_down, "each stream is greeted with a warning");
   app.add_flag("--full", command.faults.full, "the queue takes nothing");
-  app.add_flag("--rate-limited", command.faults.rate_limited, "streams are refused");
+  app.add_option("--rate-limited", command.faults.rate_limited, "so many streams are refused");
   app.add_flag("--stall", command.faults.stall, "streams are not read");
   app.add_option("--refuse-calls", command.faults.refuse_calls, "so many calls find it unavailable");
   app.add_option("--break-put-after", command.faults.break_put_after, "each stream ends badly after so many batches");
@@ -69,6 +72,7 @@ int main(int count, char** arguments) {
     if (const auto code = read_arguments(count, arguments, command)) return *code;
     if (!command.certificate.empty()) command.options.certificate = content_of(command.certificate);
     if (!command.key.empty()) command.options.key = content_of(command.key);
+    if (!command.client_authority.empty()) command.options.client_authority = content_of(command.client_authority);
     if (command.die_after > 0) {
       command.options.after_batch = [after = command.die_after](std::int64_t batches) {
         if (batches >= after) kill(getpid(), SIGKILL);

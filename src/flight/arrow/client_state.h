@@ -90,12 +90,24 @@ struct ClientState {
   std::atomic<int> left_calls = 0;  // that run though nobody waits for them any more
 };
 
-// Counts a call and its time; one that ends by an exception has failed.
+// Counts a call and its time.
+class TimedCall {
+ public:
+  explicit TimedCall(CallCounts& counts) : counts_(counts) { ++counts_.calls; }
+  ~TimedCall() { counts_.microseconds += static_cast<std::uint64_t>(1e6 * seconds_since(start_)); }
+  TimedCall(const TimedCall&) = delete;
+  TimedCall& operator=(const TimedCall&) = delete;
+
+ private:
+  CallCounts& counts_;
+  Clock::time_point start_ = Clock::now();
+};
+
+// The same of one that is this client's to repeat: where it ends by an exception it has failed.
 class CountedCall {
  public:
-  explicit CountedCall(CallCounts& counts) : counts_(counts) { ++counts_.calls; }
+  explicit CountedCall(CallCounts& counts) : counts_(counts), timed_(counts) {}
   ~CountedCall() {
-    counts_.microseconds += static_cast<std::uint64_t>(1e6 * seconds_since(start_));
     if (!succeeded_) ++counts_.failures;
   }
   CountedCall(const CountedCall&) = delete;
@@ -104,7 +116,7 @@ class CountedCall {
 
  private:
   CallCounts& counts_;
-  Clock::time_point start_ = Clock::now();
+  TimedCall timed_;
   bool succeeded_ = false;
 };
 

@@ -43,6 +43,8 @@ class ArrowLongbowClient final : public LongbowClient {
   void remove_dataset(const std::string& dataset) override;
   std::string statistics(const std::string& dataset) override;
   LongbowCounters counters() const noexcept override;
+  void note_retry() noexcept override { ++state_->counts.retries; }
+  void note_failure() noexcept override { ++state_->counts.failures; }
   const LongbowAddress& address() const noexcept override { return state_->address; }
 
   // Connections to the data port that are open, for tests.

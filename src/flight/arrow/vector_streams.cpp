@@ -54,9 +54,8 @@ class BatchStream : public VectorStream {
     if (!stream_) return result_;
     stream_->done_writing();
     read_to_end();
-    counted_->succeeded();
     stream_.reset();
-    counted_.reset();
+    timed_.reset();
     state_->stream_pause.note(result_.slow_down);
     if (result_.slow_down) ++state_->counts.slow_downs;
     return result_;
@@ -81,7 +80,7 @@ class BatchStream : public VectorStream {
   arrow::flight::FlightDescriptor descriptor_;
   StreamResult result_;
   std::uint64_t acknowledged_ = 0;
-  std::optional<CountedCall> counted_;
+  std::optional<TimedCall> timed_;  // whether it failed its caller knows
   std::optional<DataStream> stream_;
 
  private:
@@ -98,7 +97,7 @@ class BatchStream : public VectorStream {
     if (const auto pause = state_->stream_pause.length(); pause.count() > 0 && !pause_for(pause, stop_)) {
       fail_call(site_, ErrorKind::cancelled, AfterFailure::retry, "it was stopped");
     }
-    counted_.emplace(state_->counts);
+    timed_.emplace(state_->counts);
     stream_.emplace(site_, state_, state_->options.batch_timeout, stop_, opener());
     after_open();
     stream_->write_schema(*columns_, descriptor_);

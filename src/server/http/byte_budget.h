@@ -15,6 +15,9 @@ class ByteBudget {
  public:
   explicit ByteBudget(std::size_t most) : most_(most) {}
 
+  // Of one account. What is larger by itself is not worth another try.
+  std::size_t most_of_one() const noexcept { return most_ / 2; }
+
   // Whose bytes they are.
   struct Account {
     std::shared_ptr<ByteBudget> budget = {};
@@ -53,7 +56,7 @@ class ByteBudget {
     const std::scoped_lock lock(mutex_);
     const auto known = accounts_.find(account);
     const std::size_t own = known == accounts_.end() ? 0 : known->second;
-    if (held_ + bytes > most_ || own + bytes > most_ / 2) return false;
+    if (held_ + bytes > most_ || own + bytes > most_of_one()) return false;
     accounts_[account] += bytes;
     held_ += bytes;
     return true;

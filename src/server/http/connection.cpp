@@ -227,6 +227,7 @@ asio::awaitable<bool> Connection::serve_one() {
   Admission admission = handler_.admit(request);
   if (admission.refusal != 0) co_return co_await answer_refused(std::move(admission), parser, request);
   request.record = std::move(admission.record);
+  admission.body_bytes = std::min<std::uint64_t>(admission.body_bytes, context_.bodies->most_of_one());
   // Beast looks at a length that is given only while it reads the head, when the limit is not known yet.
   if (parser.content_length().value_or(0) > admission.body_bytes) {
     BodyFault too_large = body_too_large(admission.body_bytes);

@@ -27,9 +27,9 @@ struct Limits {
   std::size_t body_bytes_together = 256 * 1024 * 1024;  // of all bodies that are read, or that somebody keeps
   std::size_t buffered_bytes = 1024 * 1024;             // of an answer that its client does not read
   std::chrono::milliseconds header_time = std::chrono::seconds(10);  // from a request's first byte to its last header
-  std::chrono::milliseconds body_time = std::chrono::seconds(60);
-  std::chrono::milliseconds idle_time = std::chrono::seconds(75);   // between requests
-  std::chrono::milliseconds write_time = std::chrono::seconds(30);  // without any progress
+  std::chrono::milliseconds body_time = std::chrono::seconds(60);    // of a WebSocket's message too, once it has begun
+  std::chrono::milliseconds idle_time = std::chrono::seconds(75);    // between requests
+  std::chrono::milliseconds write_time = std::chrono::seconds(30);   // without any progress
   // What is sent at once may take `write_time` and as long as it takes a client that reads so many bytes a second.
   std::size_t least_read_rate = 16 * 1024;
   // A stream of events in which nothing comes for so long gets a comment: proxies and clients give up on silent ones.

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/post.hpp>
@@ -32,9 +33,10 @@ WebSocketSession::WebSocketSession(std::shared_ptr<Transport> transport, const L
       room_(std::move(room)),
       request_(std::move(request)),
       log_(log),
-      reader_(limits.websocket_message_bytes),
+      reader_(std::min(limits.websocket_message_bytes, room_.budget->most_of_one())),
       ping_(transport_->get_executor()),
       idle_(transport_->get_executor()),
+      rest_(transport_->get_executor()),
       cut_(transport_->get_executor()),
       waker_(transport_->get_executor()),
       written_(transport_->get_executor(), asio::steady_timer::time_point::max()) {}
@@ -81,6 +83,7 @@ asio::awaitable<void> WebSocketSession::speak(std::string head) {
   reading_ = false;
   ping_.cancel();  // nobody would hear the answer; what still goes out has its own time
   idle_.cancel();
+  rest_.cancel();
   wake();
   error_code unused;
   if (writing_) co_await written_.async_wait(asio::redirect_error(asio::use_awaitable, unused));
@@ -141,7 +144,8 @@ asio::awaitable<void> WebSocketSession::read_frames() {
     heard_ = true;
     std::string_view bytes(read_.data(), count);
     while (std::optional<FrameEvent> event = reader_.take(bytes)) take(std::move(*event));
-    if (reading_) make_room(reader_.message_bytes());
+    const bool begins = share_ == nullptr;
+    if (reading_ && make_room(reader_.message_bytes()) && begins && share_ != nullptr) expect_rest();
   }
 }
 
@@ -154,6 +158,17 @@ bool WebSocketSession::make_room(std::size_t bytes) {
   socket_->close(CloseCode::try_again_later, "there are too many large requests at the moment");
   reading_ = false;
   return false;
+}
+
+// Like a request's body: nobody holds room among all of them with a message that never ends.
+void WebSocketSession::expect_rest() {
+  rest_.expires_after(limits_.body_time);
+  rest_.async_wait([weak = weak_from_this(), of = std::weak_ptr(share_)](error_code error) {
+    const std::shared_ptr<WebSocketSession> self = weak.lock();
+    const std::shared_ptr<ByteBudget::Share> share = of.lock();
+    if (error || self == nullptr || !self->reading_ || share == nullptr || share != self->share_) return;
+    self->socket_->close(CloseCode::policy_violation, "the rest of a message did not come in time");
+  });
 }
 
 void WebSocketSession::take(FrameEvent event) {

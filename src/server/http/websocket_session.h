@@ -42,6 +42,7 @@ class WebSocketSession : public std::enable_shared_from_this<WebSocketSession> {
   void take(FrameEvent event);
   void take_message(std::string text);
   bool make_room(std::size_t bytes);
+  void expect_rest();
   void start_writer();
   void tell_closed();
   void wake();
@@ -65,6 +66,7 @@ class WebSocketSession : public std::enable_shared_from_this<WebSocketSession> {
   boost::asio::steady_timer ping_;
   boost::asio::steady_timer idle_;
   std::chrono::steady_clock::time_point last_message_ = {};  // in either direction
+  boost::asio::steady_timer rest_;                           // when what is missing of a message must have come
   boost::asio::steady_timer cut_;
   bool ending_ = false;
   Waker waker_;

@@ -261,11 +261,24 @@ void add_stores(std::vector<MetricFamily>& families, const StoreObservations& se
   times.add_to(families);
 }
 
-// Everything, in the order of the names.
-std::vector<MetricFamily> gather(std::vector<MetricFamily> families, const MetricSources& sources) {
+// Leaves out what was counted of models that the caller may not use, and what all beyond the most have together.
+void hide_models(std::vector<MetricFamily>& families, const Caller& caller) {
+  if (caller.models.empty()) return;
+  const auto hides = [&](const auto& label) { return label.name == "model" && !caller.may_use(label.value); };
+  for (MetricFamily& family : families) {
+    std::erase_if(family.metric, [&](const auto& member) { return std::ranges::any_of(member.label, hides); });
+  }
+  std::erase_if(families, [](const MetricFamily& family) { return family.metric.empty(); });
+}
+
+// Everything that the caller may know, in the order of the names.
+std::vector<MetricFamily> gather(std::vector<MetricFamily> families, const MetricSources& sources,
+                                 const Caller& caller) {
   const auto add_all = [&](std::vector<MetricFamily> more) { std::ranges::move(more, std::back_inserter(families)); };
+  hide_models(families, caller);
   if (sources.models) {
-    const std::vector<ModelRegistry::Watched> models = sources.models();
+    std::vector<ModelRegistry::Watched> models = sources.models();
+    std::erase_if(models, [&](const ModelRegistry::Watched& model) { return !caller.may_use(model.name); });
     add_one(families, "quarrel_models_loaded", "Models in memory", MetricType::Gauge,
             static_cast<double>(models.size()));
     add_all(model_families(models));
@@ -324,9 +337,9 @@ nlohmann::ordered_json member_json(MetricType type, const prometheus::ClientMetr
 
 }  // namespace
 
-std::string Metrics::text() const {
+std::string Metrics::text(const Caller& caller) const {
   std::ostringstream out;
-  prometheus::TextSerializer().Serialize(out, gather(series_->collect(), sources_));
+  prometheus::TextSerializer().Serialize(out, gather(series_->collect(), sources_, caller));
   return std::move(out).str();
 }
 
@@ -337,9 +350,9 @@ MetricsReading Metrics::read() const {
   return reading;
 }
 
-std::string Metrics::json() const {
+std::string Metrics::json(const Caller& caller) const {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const MetricFamily& family : gather(series_->collect(), sources_)) {
+  for (const MetricFamily& family : gather(series_->collect(), sources_, caller)) {
     nlohmann::ordered_json members = nlohmann::ordered_json::array();
     for (const auto& metric : family.metric) members.push_back(member_json(family.type, metric));
     list.push_back({{"name", family.name},

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/caller.h"
 #include "server/longbow_stores.h"
 #include "server/request_record.h"
 #include "server/watch/figures.h"
@@ -40,8 +41,9 @@ class Metrics final : public RequestObserver {
   void tokens(const RequestFacts& facts, const TokenBatch& batch) override;
   void ended(const RequestFacts& facts) override;
 
-  std::string text() const;  // Prometheus' text format, version 0.0.4
-  std::string json() const;  // the same figures: a list of families
+  // What the caller may know: figures of a model that it may not use are left out, as if there were no such model.
+  std::string text(const Caller& caller = {}) const;  // Prometheus' text format, version 0.0.4
+  std::string json(const Caller& caller = {}) const;  // the same figures: a list of families
   // Of them those that are broadcast, as they are now.
   MetricsReading read() const;
 

@@ -36,11 +36,12 @@ void Watch::reload() {
 }
 
 void metrics_text(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
-  exchange->respond({.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = service.metrics().text()});
+  exchange->respond({.content_type = "text/plain; version=0.0.4; charset=utf-8",
+                     .body = service.metrics().text(*caller_of(*exchange))});
 }
 
 void metrics_json(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
-  exchange->respond({.body = service.metrics().json()});
+  exchange->respond({.body = service.metrics().json(*caller_of(*exchange))});
 }
 
 }  // namespace quarrel

@@ -1,0 +1,70 @@
+#include "ingest/dataset_wait.h"
+
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+
+#include "base/error.h"
+#include "base/printable.h"
+
+namespace quarrel {
+namespace {
+
+using std::chrono::milliseconds;
+
+[[noreturn]] void stopped() { fail(ErrorKind::cancelled, "waiting for the store was interrupted"); }
+
+}  // namespace
+
+DatasetWait::DatasetWait(LongbowClient& client, std::string dataset, const SendOptions& options, Note note)
+    : client_(client), dataset_(std::move(dataset)), options_(options), note_(std::move(note)) {}
+
+void DatasetWait::note(const std::string& sentence) const {
+  if (note_) note_(sentence);
+}
+
+void DatasetWait::pause(milliseconds time, const std::stop_token& stop) {
+  std::mutex mutex;
+  std::condition_variable_any woken;
+  std::unique_lock lock(mutex);
+  woken.wait_for(lock, stop, time, [] { return false; });
+  if (stop.stop_requested()) stopped();
+}
+
+// A store that does not answer may come back.
+Readiness DatasetWait::ask_patiently(const std::stop_token& stop) const {
+  milliseconds time = options_.first_pause;
+  for (int tried = 1;; ++tried) {
+    try {
+      const Readiness now = client_.readiness(dataset_, stop);
+      if (now.state != ReadyState::busy) return now;
+      return client_.wait_until_ready(dataset_, 0, options_.patience, stop);
+    } catch (const LongbowError& error) {
+      const bool hopeless = error.after_failure() == AfterFailure::give_up || tried >= options_.attempts;
+      if (hopeless || stop.stop_requested()) throw;
+      note(error.what());
+    }
+    pause(time, stop);
+    time *= 2;
+  }
+}
+
+Readiness DatasetWait::until_ready(const std::stop_token& stop) const {
+  const Readiness now = ask_patiently(stop);
+  if (stop.stop_requested()) stopped();
+  if (now.state != ReadyState::busy) return now;
+  fail(ErrorKind::busy, "the dataset {} is still being filled by its store after {} s; run the command again later",
+       printable(dataset_), options_.patience.count() / 1000);
+}
+
+Readiness DatasetWait::until_settled(const std::stop_token& stop) const {
+  Readiness last = until_ready(stop);
+  for (;;) {
+    pause(options_.settling, stop);
+    Readiness now = until_ready(stop);
+    if (now.state == last.state && now.indexed == last.indexed) return now;
+    last = std::move(now);
+  }
+}
+
+}  // namespace quarrel
