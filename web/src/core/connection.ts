@@ -71,10 +71,11 @@ export class ServerConnection implements Connection {
   private readonly answers: SocketAnswers;
   private socket: SocketLike | null = null;
   private opened = false;
+  private heard = false; // since it was opened
   private attempt = 0; // since the server last said something
   private connects = 0; // the number of the newest attempt
   private withoutKey = false; // it wants a key and has none: there is no use in trying
-  private refusedSockets = 0;
+  private refusedSockets = 0; // and those on which nothing was ever heard
   private byEvents = 0; // answers that run by server-sent events
   private retryTimer: ReturnType<typeof setTimeout> | null = null;
   private quietTimer: ReturnType<typeof setTimeout> | null = null;
@@ -146,6 +147,7 @@ export class ServerConnection implements Connection {
     }
     this.socket = socket;
     this.opened = false;
+    this.heard = false;
     this.expect(openTime, () => this.drop(socket));
     socket.onopen = () => this.socketOpened(socket, key);
     socket.onmessage = (event: MessageEvent<unknown>) => this.socketMessage(socket, event.data);
@@ -157,7 +159,6 @@ export class ServerConnection implements Connection {
     if (socket !== this.socket) return;
     this.opened = true;
     this.keys.accept(key);
-    this.refusedSockets = 0;
     this.listen(socket);
     this.show({ state: "connected", transport: "websocket", attempt: 0, retryAt: null, reason: "" });
     this.answers.connected();
@@ -172,11 +173,18 @@ export class ServerConnection implements Connection {
     // Sent again, it would end the next connection too, and every other answer with it.
     if (code === tooBig) this.answers.moveUnheard((...answer) => this.askByEvents(...answer));
     this.answers.disconnected();
-    if (this.opened) this.waitForRetry("The connection was lost.");
-    else void this.attemptFailed(this.connects);
+    if (!this.opened) return void this.attemptFailed(this.connects);
+    // A proxy may open sockets and let nothing through. One may have been the server's end; of two HTTP has to tell.
+    const isSilent = !this.heard && code !== tooBig;
+    if (isSilent && this.refusedSockets > 0) {
+      this.show({ state: "connecting", retryAt: null, reason: "" });
+      return void this.attemptFailed(this.connects);
+    }
+    if (isSilent) this.refusedSockets += 1;
+    this.waitForRetry("The connection was lost.");
   }
 
-  /** Why a socket could not be opened the browser does not say: an ordinary request tells. */
+  /** Why a socket could not be opened, or is of no use, the browser does not say: an ordinary request tells. */
   private async attemptFailed(number: number): Promise<void> {
     const key = this.keys.current();
     try {
@@ -268,6 +276,8 @@ export class ServerConnection implements Connection {
     if (socket !== this.socket || typeof data !== "string") return;
     this.listen(socket);
     this.attempt = 0;
+    this.heard = true;
+    this.refusedSockets = 0;
     const message = parseJson(data);
     const id = textOr(field(message, "id"), "");
     const payload = field(message, "payload");

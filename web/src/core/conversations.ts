@@ -11,7 +11,7 @@ import type { TabNews, Tabs } from "./tabs.ts";
 import type { Conversation, ConversationChange, ConversationStore, Message, SearchHit, Settings, ShownMessage } from "./types.ts";
 
 /** How long a removal can be undone; then it is carried out. */
-const undoTime = 20_000;
+export const undoTime = 20_000;
 /** A tab that removed something and was closed leaves it to the others. */
 const forgottenTime = 60_000;
 /** While an answer is written it is saved so often. */

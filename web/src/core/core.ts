@@ -56,9 +56,24 @@ function followServer(connection: ServerConnection, models: Models, keys: Keys, 
   keys.changed.on(() => models.mayControl.set(null));
 }
 
+/** While something has found no room the browser asks before it closes the page. Only then is there a listener: browsers put
+ * no page aside that has one. */
+function askBeforeLoss(conversations: Conversations): void {
+  const ask = (event: BeforeUnloadEvent): void => {
+    if (conversations.keeper.holdsUnsaved) event.preventDefault();
+  };
+  conversations.storage.subscribe(({ state }) => {
+    if (state === "full") addEventListener("beforeunload", ask);
+    else removeEventListener("beforeunload", ask);
+  });
+}
+
 function followPage(connection: ServerConnection, conversations: Conversations, drafts: KeptDrafts, readSettings: () => void): void {
   addEventListener("online", () => connection.retry());
   addEventListener("storage", readSettings);
+  // A page that was put aside has heard of nothing meanwhile.
+  addEventListener("pageshow", (event) => { if (event.persisted) readSettings(); });
+  askBeforeLoss(conversations);
   addEventListener("pagehide", () => {
     drafts.save();
     void conversations.keeper.flush();

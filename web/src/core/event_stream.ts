@@ -15,6 +15,8 @@ export interface ServerEvent {
 
 /** Lines to events; what is cut in two between chunks is put together. */
 export class EventParser {
+  /** How many comments have come, which keep the connection alive. */
+  comments = 0;
   private rest = "";
   private id: string | null = null;
   private event = "";
@@ -34,7 +36,10 @@ export class EventParser {
 
   private take(line: string): void {
     const colon = line.indexOf(":");
-    if (colon === 0) return; // a comment, which keeps the connection alive
+    if (colon === 0) {
+      this.comments += 1;
+      return;
+    }
     const name = colon < 0 ? line : line.slice(0, colon);
     const value = colon < 0 ? "" : line.slice(colon + 1).replace(/^ /, "");
     if (name === "id") this.id = value;
@@ -53,13 +58,16 @@ export class EventParser {
 }
 
 const mostAttempts = 8;
-/** The server fills silence with a comment every five seconds: a stream that brings nothing for three of them is half gone,
- * which TCP may take many minutes to notice. */
+/** The server fills silence with comments, every five seconds if its settings say nothing else: where comments have come, a
+ * stream that brings nothing for three of them is half gone, which TCP may take many minutes to notice. */
 const silenceTime = 16_000;
-/** Before a stream begins, while a model is loaded, there are no comments: whether the server is there is asked so often,
- * and it has so long to say so. */
+const silentComments = 3.2;
+/** Before a stream begins, while a model is loaded, there are no comments, and none later where the server's settings say so:
+ * whether it is there is asked so often, and it has so long to say so. */
 const askEvery = 15_000;
 const askTime = 10_000;
+/** A stream that has not begun after so long waits for its model. */
+const loadTime = 1000;
 
 function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
@@ -70,6 +78,8 @@ function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
 
 /** Calls `then` when nobody has been heard for so long. */
 class Silence {
+  /** Another one at every call: what was asked before it does not count any more. */
+  turn = 0;
   private timer: ReturnType<typeof setTimeout> | null = null;
 
   watch(time: number, then: () => void): void {
@@ -78,6 +88,7 @@ class Silence {
   }
 
   end(): void {
+    this.turn += 1;
     if (this.timer !== null) clearTimeout(this.timer);
     this.timer = null;
   }
@@ -92,6 +103,7 @@ class EventStreamAnswer {
   private last: number;
   private over = false;
   private attempt = 0;
+  private longestPause = 0; // before a comment
 
   constructor(api: Api, body: unknown, receiver: AnswerReceiver, resume: string | null) {
     this.api = api;
@@ -147,10 +159,7 @@ class EventStreamAnswer {
       const response = await this.begin(connection, silence);
       if (response.status === 204) { this.complete(); return; }
       this.receiver.news({ state: "generating", promptTokens: null, readTokens: null, ahead: null, resume: this.place });
-      await this.follow(response, () => silence.watch(silenceTime, () => {
-        this.attempt = 0; // the server was there: this is no attempt that failed
-        end();
-      }));
+      await this.follow(response, connection, silence);
     } finally {
       silence.end();
       this.abort.signal.removeEventListener("abort", end);
@@ -160,32 +169,50 @@ class EventStreamAnswer {
   private async begin(connection: AbortController, silence: Silence): Promise<Response> {
     const headers: Record<string, string> = this.place === null ? {} : { "Last-Event-ID": this.place };
     const body = this.place === null ? { body: this.body } : {};
-    let hasBegun = false;
-    const ask = (): void => {
-      if (hasBegun) return;
-      silence.watch(askEvery, () => {
-        silence.watch(askTime, () => connection.abort());
-        this.api.call("/version", { signal: connection.signal }).then(ask, () => { if (!hasBegun) connection.abort(); });
-      });
-    };
-    ask();
+    const loading = this.place !== null ? null : setTimeout(() => {
+      this.receiver.news({ state: "loading", promptTokens: null, readTokens: null, ahead: null, resume: null });
+    }, loadTime);
+    this.askAfterSilence(connection, silence);
     try {
       return await this.api.call("/api/stream", { method: "POST", ...body, headers, signal: connection.signal });
     } finally {
-      hasBegun = true;
+      silence.end();
+      if (loading !== null) clearTimeout(loading);
     }
   }
 
-  /** Reads to the end; `heard` is called with every part, comments too. */
-  private async follow(response: Response, heard: () => void): Promise<void> {
+  /** Gives the connection up where the server is not there, and asks again and again where it is. */
+  private askAfterSilence(connection: AbortController, silence: Silence): void {
+    silence.watch(askEvery, () => {
+      silence.watch(askTime, () => connection.abort());
+      const { turn } = silence;
+      this.api.call("/version", { signal: connection.signal }).then(
+        () => { if (turn === silence.turn) this.askAfterSilence(connection, silence); },
+        () => { if (turn === silence.turn) connection.abort(); },
+      );
+    });
+  }
+
+  /** Reads to the end. */
+  private async follow(response: Response, connection: AbortController, silence: Silence): Promise<void> {
     const parser = new EventParser();
     const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader();
-    for (;;) {
-      heard();
+    for (let heardAt = Date.now(); ; heardAt = Date.now()) {
+      if (parser.comments === 0) this.askAfterSilence(connection, silence);
+      else this.endAfterSilence(connection, silence);
       const part = await reader?.read();
       if (part === undefined || part.done || this.over) return;
+      const { comments } = parser;
       for (const event of parser.feed(part.value)) this.take(event);
+      if (parser.comments > comments) this.longestPause = Math.max(this.longestPause, Date.now() - heardAt);
     }
+  }
+
+  private endAfterSilence(connection: AbortController, silence: Silence): void {
+    silence.watch(Math.max(silenceTime, silentComments * this.longestPause), () => {
+      this.attempt = 0; // the server was there: this is no attempt that failed
+      connection.abort();
+    });
   }
 
   private take(event: ServerEvent): void {

@@ -251,6 +251,7 @@ export class ChatController implements Chat {
   /** How far a model is that the request has to wait for. */
   private watchLoading(running: Running): void {
     const name = this.modelOf(running.answer.conversationId);
+    running.stopWatching(); // it may be told again
     if (name === null) return;
     const unsubscribe = this.models.list.subscribe((models) => {
       const progress = models.find((one) => one.name === name)?.progress ?? null;

@@ -1,5 +1,6 @@
 // Writes behind: what has changed is saved soon, in order, and what found no room stays in memory until there is some.
-// Nothing is dropped, and the storage's state says how it stands.
+// Nothing is dropped, and the storage's state says how it stands. What changes while a write runs waits for the next one:
+// a growing answer is not written, and read by every other tab, as fast as the database can.
 import { QuotaError } from "./database.ts";
 import type { ConversationUpdate, Database } from "./database.ts";
 import { Cell } from "./observable.ts";
@@ -28,6 +29,7 @@ export class Keeper {
   private readonly updates: { id: string; update: ConversationUpdate }[] = [];
   private dirty = new Map<string, StoredMessage>();
   private running: Promise<void> | null = null;
+  private next: Promise<void> | null = null; // the write behind the one that runs
   private timer: ReturnType<typeof setTimeout> | null = null;
 
   constructor(database: Database, tabs: Tabs) {
@@ -52,6 +54,11 @@ export class Keeper {
     return this.dirty.has(messageId);
   }
 
+  /** Whether something found no room, and goes with the page if it is closed now. */
+  get holdsUnsaved(): boolean {
+    return this.storage.get().state === "full" && (this.running !== null || this.updates.length + this.dirty.size > 0);
+  }
+
   /** What another tab keeps of this message counts. */
   letGo(messageId: string): void {
     this.dirty.delete(messageId);
@@ -73,21 +80,30 @@ export class Keeper {
   async forget(ids: readonly string[]): Promise<void> {
     this.letGoOf(ids);
     // While a write runs the first is on its way, and leaves the list by itself.
-    const first = this.running === null ? undefined : this.updates[0];
+    const wasWriting = this.running !== null;
+    const first = wasWriting ? this.updates[0] : undefined;
     this.updates.splice(0, this.updates.length, ...this.updates.filter((one) => one === first || !ids.includes(one.id)));
-    if (this.running !== null) {
-      await this.running;
+    while (this.running !== null) await this.running;
+    if (wasWriting) {
       this.letGoOf(ids); // what found no room is back
       await this.database.removeConversations(ids).catch(() => undefined);
     }
     await this.flush(); // there may be room now
   }
 
+  /** Resolves when all is saved that had changed by now, or has found no room. */
   flush(): Promise<void> {
     if (this.timer !== null) clearTimeout(this.timer);
     this.timer = null;
-    this.running ??= this.write().finally(() => { this.running = null; });
-    return this.running;
+    if (this.running === null) {
+      this.running = this.write().finally(() => { this.running = null; });
+      return this.running;
+    }
+    this.next ??= this.running.then(() => {
+      this.next = null;
+      return this.flush();
+    });
+    return this.next;
   }
 
   private letGoOf(conversations: readonly string[]): void {
@@ -102,11 +118,9 @@ export class Keeper {
 
   private async write(): Promise<void> {
     try {
-      while (this.updates.length > 0 || this.dirty.size > 0) {
-        const conversations = await this.writeUpdates();
-        const messages = await this.writeMessages();
-        this.tabs.tell({ kind: "saved", conversations, messages });
-      }
+      const conversations = await this.writeUpdates();
+      const messages = await this.writeMessages();
+      if (conversations.length + messages.length > 0) this.tabs.tell({ kind: "saved", conversations, messages });
       if (this.database.lasting) this.storage.set(ready);
     } catch (error) {
       this.storage.set(error instanceof QuotaError ? full : failed);

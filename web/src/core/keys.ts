@@ -11,6 +11,11 @@ const mostRounds = 10_000_000; // of what is read: a passphrase is not to take m
 const sessionPlace = "quarrel.key";
 const lastingPlace = "quarrel.key.encrypted";
 
+/** Whether a header can carry it: printable ASCII without spaces. A browser sends no request with another. */
+export function canBeSent(key: string): boolean {
+  return /^[\x21-\x7e]+$/.test(key);
+}
+
 function toBase64(bytes: Uint8Array): string {
   return btoa(String.fromCharCode(...bytes));
 }
@@ -54,11 +59,13 @@ export interface KeyPlaces {
   crypto: SubtleCrypto | null;
 }
 
-function attempt(action: () => void): void {
+/** false: the browser keeps nothing, and the key lives as long as the page. */
+function attempt(action: () => void): boolean {
   try {
     action();
+    return true;
   } catch {
-    // The browser keeps nothing: the key lives as long as the page.
+    return false;
   }
 }
 
@@ -66,6 +73,7 @@ export class Keys implements KeyStore, KeySource {
   readonly state: Cell<KeyState>;
   readonly refused = new Cell(false);
   readonly canEncrypt: boolean;
+  readonly problem = new Cell("");
   /** Another key, or none. */
   readonly changed = new Emitter<undefined>();
   private readonly places: KeyPlaces;
@@ -75,7 +83,8 @@ export class Keys implements KeyStore, KeySource {
   constructor(places: KeyPlaces) {
     this.places = places;
     this.canEncrypt = places.crypto !== null && places.lasting !== null;
-    this.key = places.session?.getItem(sessionPlace) ?? null;
+    const given = places.session?.getItem(sessionPlace) ?? null;
+    this.key = given !== null && canBeSent(given) ? given : null;
     this.state = new Cell<KeyState>(this.key !== null ? "given" : this.kept() !== null ? "locked" : "open");
   }
 
@@ -97,7 +106,8 @@ export class Keys implements KeyStore, KeySource {
     const { unproven } = this;
     if (used === null || used !== this.key || unproven === null) return;
     this.unproven = null;
-    attempt(() => this.places.lasting?.setItem(lastingPlace, unproven));
+    const isKept = attempt(() => this.places.lasting?.setItem(lastingPlace, unproven));
+    this.problem.set(isKept ? "" : "The browser could not store your key: you will be asked for it when the page is next opened.");
   }
 
   giveForSession(key: string): void {
@@ -126,6 +136,7 @@ export class Keys implements KeyStore, KeySource {
     attempt(() => this.places.lasting?.removeItem(lastingPlace));
     this.key = null;
     this.unproven = null;
+    this.problem.set("");
     this.refused.set(false);
     this.state.set("open");
     this.changed.emit(undefined);
@@ -134,6 +145,7 @@ export class Keys implements KeyStore, KeySource {
   private take(key: string, unproven: string | null = null): void {
     this.key = key;
     this.unproven = unproven;
+    this.problem.set("");
     this.refused.set(false);
     this.state.set("given");
     this.changed.emit(undefined);

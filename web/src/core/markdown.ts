@@ -11,6 +11,7 @@ import { Marked } from "marked";
 import type { Tokens } from "marked";
 import { BlockSplitter } from "./blocks.ts";
 import { directionOf } from "./direction.ts";
+import { formulaAt } from "./formula.ts";
 import { highlightInto } from "./highlight.ts";
 
 export interface MarkdownView {
@@ -27,7 +28,6 @@ const allowedLinks = /^(?:https?:\/\/|mailto:)/i;
 const lineBreak = /^<br\s*\/?>$/i;
 const plainTag = /^<\/?(?:sub|sup|kbd)>$/i; // without attributes
 const ownClasses = ["md-image", "md-math", "md-task"];
-const formula = /^(?:\\\[[^]+?\\\]|\\\([^]+?\\\)|\$\$[^]+?\$\$)/;
 const formulaStart = { block: /(?<=\n)(?:\\\[|\$\$)/, inline: /\\[[(]|\$\$/ };
 
 function escapeHtml(text: string): string {
@@ -66,9 +66,9 @@ parser.use({
     level,
     start: (text: string) => formulaStart[level].exec(text)?.index,
     tokenizer: (text: string) => {
-      const raw = formula.exec(text)?.[0];
-      const isAlone = raw !== undefined && !raw.startsWith("\\(") && /^[ \t]*(?:\n|$)/.test(text.slice(raw.length));
-      return raw === undefined || (level === "block" && !isAlone) ? undefined : { type: `${level}Formula`, raw };
+      const raw = formulaAt(text);
+      const isAlone = raw !== null && !raw.startsWith("\\(") && /^[ \t]*(?:\n|$)/.test(text.slice(raw.length));
+      return raw === null || (level === "block" && !isAlone) ? undefined : { type: `${level}Formula`, raw };
     },
     renderer: ({ raw }: Tokens.Generic) => {
       const shown = `<span class="md-math">${escapeHtml(raw)}</span>`;

@@ -130,13 +130,17 @@ export class Models implements ModelStore {
     });
   }
 
-  /** A model that somebody's request loads: its progress shows in the list until it is there; returns what ends it. */
+  /** A model that somebody's request loads: its progress shows in the list until it is there, or its load has failed; returns
+   * what ends it. A request may say that it loads before its work has begun: the model is not loading yet then. */
   watchLoading(name: string): () => void {
     let over = false;
+    let isLoading = false;
     const look = async (): Promise<void> => {
       while (!over) {
         const details = await this.look(name).catch(() => null);
-        if (details === null || stateOf(field(details, "state")) !== "loading") break;
+        const state = stateOf(field(details, "state"));
+        if (details === null || state === "loaded" || (isLoading && state !== "loading")) break;
+        isLoading = state === "loading";
         await new Promise((resolve) => setTimeout(resolve, watchEvery));
       }
     };

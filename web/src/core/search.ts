@@ -1,10 +1,13 @@
 // Finds words in texts: every word has to be there, in any case of letters.
+//
+// A search reads every message that is kept: it waits until the typing pauses.
 
 export interface TextMatch {
   excerpt: string;
   marks: readonly (readonly [number, number])[];
 }
 
+const pauseTime = 150;
 const before = 40;
 const longest = 160;
 
@@ -37,4 +40,30 @@ export function findIn(text: string, patterns: readonly RegExp[]): TextMatch | n
   const cut = text.slice(start, start + longest).replace(/\s/gu, " ");
   const excerpt = `${start > 0 ? "…" : ""}${cut}${start + longest < text.length ? "…" : ""}`;
   return { excerpt, marks: marksIn(excerpt, patterns) };
+}
+
+/** A search as its words are typed: of all that is asked only the last is answered. */
+export class TypedSearch<Found> {
+  private readonly search: (words: string) => Promise<Found>;
+  private readonly show: (found: Found | null) => void;
+  private timer: ReturnType<typeof setTimeout> | undefined;
+  private asked = 0;
+
+  /** `show` gets null where nothing is looked for. */
+  constructor(search: (words: string) => Promise<Found>, show: (found: Found | null) => void) {
+    this.search = search;
+    this.show = show;
+  }
+
+  look(words: string): void {
+    const number = ++this.asked;
+    clearTimeout(this.timer);
+    if (words === "") this.show(null);
+    else this.timer = setTimeout(() => void this.ask(words, number), pauseTime);
+  }
+
+  private async ask(words: string, number: number): Promise<void> {
+    const found = await this.search(words);
+    if (number === this.asked) this.show(found);
+  }
 }

@@ -103,21 +103,30 @@ interface Kept {
 const version = 1;
 const place = "quarrel.settings";
 
-function readKept(text: string | null): Kept {
+const notKept = "The browser could not store your settings: what you changed last, templates too, holds in this tab only. Copy what you want to keep.";
+const newerKept = "A newer version of the page has stored your settings, which this one leaves as they are: what you change holds in this tab only. Load the page again.";
+
+/** What is kept, as it is; null: a newer version of the page has written it. */
+function keptRecord(text: string | null): Record<string, unknown> | null {
   const kept = text === null ? undefined : parseJson(text);
-  const theme = field(kept, "theme");
+  if (!isRecord(kept)) return {};
+  return numberOr(kept["version"], version) > version ? null : kept;
+}
+
+function readKept(kept: Record<string, unknown>): Kept {
+  const { theme } = kept;
   return {
-    defaults: { ...emptySettings(), ...readSettings(field(kept, "defaults")) },
+    defaults: { ...emptySettings(), ...readSettings(kept["defaults"]) },
     theme: theme === "light" || theme === "dark" ? theme : "system",
-    templates: readTemplates(field(kept, "templates")),
-    sidebarOpen: field(kept, "sidebarOpen") !== false,
-    lastModel: textOr(field(kept, "lastModel"), null),
+    templates: readTemplates(kept["templates"]),
+    sidebarOpen: kept["sidebarOpen"] !== false,
+    lastModel: textOr(kept["lastModel"], null),
   };
 }
 
 /** The theme alone, for what is drawn before all the rest is there. */
 export function keptTheme(storage: TextStorage): Theme {
-  return readKept(storage.getItem(place)).theme;
+  return readKept(keptRecord(storage.getItem(place)) ?? {}).theme;
 }
 
 export interface OwnSettingsStore extends SettingsStore {
@@ -125,62 +134,83 @@ export interface OwnSettingsStore extends SettingsStore {
   readAgain(): void;
 }
 
-function templateCommands(templates: Cell<readonly PromptTemplate[]>, newId: () => string, write: () => void): Pick<SettingsStore, "saveTemplate" | "removeTemplate"> {
-  return {
-    saveTemplate: ({ id, name, text }) => {
-      const saved = { id: id ?? newId(), name, text, own: true };
-      const known = templates.get().some((one) => one.own && one.id === saved.id);
-      templates.set(known ? templates.get().map((one) => (one.id === saved.id ? saved : one)) : [...templates.get(), saved]);
-      write();
-    },
-    removeTemplate: (id) => {
-      templates.set(templates.get().filter((one) => !one.own || one.id !== id));
-      write();
-    },
-  };
+/** The record in localStorage, of which a change writes its own fields alone: another tab may have changed the others, and
+ * this one not have heard of it yet. */
+class KeptSettings {
+  readonly problem = new Cell("");
+  private readonly storage: TextStorage | null;
+  private known = readKept({}); // what was read last
+  private own: Partial<Kept> = {}; // what could not be kept holds for this page
+
+  constructor(storage: TextStorage | null) {
+    this.storage = storage;
+  }
+
+  read(): Kept {
+    const kept = this.record();
+    if (kept !== null) this.known = readKept(kept);
+    return { ...this.known, ...this.own };
+  }
+
+  write(patch: Partial<Kept>): void {
+    this.own = { ...this.own, ...patch };
+    const kept = this.record();
+    if (kept === null || this.storage === null) return;
+    try {
+      this.storage.setItem(place, JSON.stringify({ ...kept, ...this.own, version }));
+      this.own = {};
+      this.problem.set("");
+    } catch {
+      this.problem.set(notKept);
+    }
+  }
+
+  private record(): Record<string, unknown> | null {
+    const kept = keptRecord(this.storage?.getItem(place) ?? null);
+    if (kept === null) this.problem.set(newerKept);
+    return kept;
+  }
+}
+
+/** Listeners draw for every change: what is the same is none. */
+function setChanged<T>(cell: Cell<T>, value: T): void {
+  if (JSON.stringify(value) !== JSON.stringify(cell.get())) cell.set(value);
 }
 
 export function createSettings(storage: TextStorage | null, newId: () => string): OwnSettingsStore {
-  const read = (): Kept => readKept(storage?.getItem(place) ?? null);
-  const first = read();
+  const record = new KeptSettings(storage);
+  const first = record.read();
   const defaults = new Cell(first.defaults);
   const theme = new Cell(first.theme);
   const templates = new Cell<readonly PromptTemplate[]>([...builtInTemplates, ...first.templates]);
   const sidebarOpen = new Cell(first.sidebarOpen);
   const lastModel = new Cell(first.lastModel);
 
-  const write = (): void => {
-    const kept: Kept & { version: number } = {
-      version, defaults: defaults.get(), theme: theme.get(), templates: templates.get().filter((one) => one.own),
-      sidebarOpen: sidebarOpen.get(), lastModel: lastModel.get(),
-    };
-    try {
-      storage?.setItem(place, JSON.stringify(kept));
-    } catch {
-      // Full, or not allowed: they hold for this page.
-    }
+  const show = (kept: Kept): void => {
+    setChanged(defaults, kept.defaults);
+    setChanged(theme, kept.theme);
+    setChanged(templates, [...builtInTemplates, ...kept.templates]);
+    setChanged(sidebarOpen, kept.sidebarOpen);
+    setChanged(lastModel, kept.lastModel);
   };
-  const put = <T>(cell: Cell<T>, value: T): void => {
-    cell.set(value);
-    write();
+  const change = (make: (kept: Kept) => Partial<Kept>): void => {
+    record.write(make(record.read()));
+    show(record.read());
   };
 
   return {
-    bounds: settingBounds, defaults, theme, templates, sidebarOpen, lastModel,
-    updateDefaults: (patch) => put(defaults, { ...defaults.get(), ...readSettings(patch) }),
-    resetDefaults: () => put(defaults, emptySettings()),
+    bounds: settingBounds, defaults, theme, templates, sidebarOpen, lastModel, problem: record.problem,
+    updateDefaults: (patch) => change((kept) => ({ defaults: { ...kept.defaults, ...readSettings(patch) } })),
+    resetDefaults: () => change(() => ({ defaults: emptySettings() })),
     effective: (conversation: Conversation | null) => ({ ...defaults.get(), ...ownSettings(conversation?.settings ?? {}) }),
-    setTheme: (chosen) => put(theme, chosen),
-    setSidebarOpen: (open) => put(sidebarOpen, open),
-    setLastModel: (name) => put(lastModel, name),
-    ...templateCommands(templates, newId, write),
-    readAgain: () => {
-      const now = read();
-      defaults.set(now.defaults);
-      theme.set(now.theme);
-      templates.set([...builtInTemplates, ...now.templates]);
-      sidebarOpen.set(now.sidebarOpen);
-      lastModel.set(now.lastModel);
+    setTheme: (chosen) => change(() => ({ theme: chosen })),
+    setSidebarOpen: (open) => change(() => ({ sidebarOpen: open })),
+    setLastModel: (name) => change(() => ({ lastModel: name })),
+    saveTemplate: ({ id, name, text }) => {
+      const saved = { id: id ?? newId(), name, text, own: true };
+      change(({ templates: own }) => ({ templates: own.some((one) => one.id === saved.id) ? own.map((one) => (one.id === saved.id ? saved : one)) : [...own, saved] }));
     },
+    removeTemplate: (id) => change(({ templates: own }) => ({ templates: own.filter((one) => one.id !== id) })),
+    readAgain: () => show(record.read()),
   };
 }

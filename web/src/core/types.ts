@@ -70,6 +70,8 @@ export interface SettingsStore {
   /** The model of new conversations; null: the server's default. */
   readonly lastModel: Readable<string | null>;
   setLastModel(name: string | null): void;
+  /** Why changes hold in this tab only, for the reader; empty: they are kept. */
+  readonly problem: Readable<string>;
 }
 
 // ---- Conversations ------------------------------------------------------------------------------------------------
@@ -340,6 +342,8 @@ export interface KeyStore {
   readonly refused: Readable<boolean>;
   /** Without WebCrypto (plain HTTP off localhost) keys are kept for the session only. */
   readonly canEncrypt: boolean;
+  /** Why a key that was to be kept is not, for the reader; empty otherwise. */
+  readonly problem: Readable<string>;
   giveForSession(key: string): void;
   giveEncrypted(key: string, passphrase: string): Promise<void>;
   /** false: the passphrase is wrong. */

@@ -76,36 +76,38 @@ function placeText(ahead: number | null): string {
   return ahead === 0 ? "next in the queue" : `${plural(ahead, "request")} before this one`;
 }
 
-/** What stands under the text of an answer that is over; null: nothing needs to be said. */
-export function noticeOf(message: Message, actions: AnswerActions): HTMLElement | null {
-  if (message.state === "interrupted") {
-    return notice("warn", "The answer was interrupted before it was complete.",
-      button({ label: "Continue", small: true, press: actions.continueAnswer }), button({ label: "Retry", icon: "retry", small: true, press: actions.retry }));
-  }
-  if (message.error !== null) return errorNotice(message, message.error, actions);
+/** How an answer that is over has ended, in words; null: as it should. */
+export function noticeText(message: Message): string | null {
+  if (message.state === "interrupted") return "The answer was interrupted before it was complete.";
+  const { error } = message;
+  if (error !== null) return `${sentenceOf(message, error)}${error.retryAfter ? ` Try again in ${plural(error.retryAfter, "second")}.` : ""}`;
   if (message.state !== "complete") return null;
   switch (message.finishReason) {
-    case "length": {
-      const limit = message.statistics ? ` at ${plural(message.statistics.generatedTokens, "token")}` : "";
-      return notice("", `Cut${limit}, the limit in the settings.`, button({ label: "Continue", small: true, press: actions.continueAnswer }));
-    }
-    case "context":
-      return notice("warn", "The context is full: the model can read no more of this conversation. Edit an earlier message, or start a new chat.",
-        button({ label: "New chat", small: true, press: actions.newChat }));
-    case "cancelled":
-      return notice("", "Stopped.", button({ label: "Continue", small: true, press: actions.continueAnswer }));
+    case "length": return `Cut${message.statistics ? ` at ${plural(message.statistics.generatedTokens, "token")}` : ""}, the limit in the settings.`;
+    case "context": return "The context is full: the model can read no more of this conversation. Edit an earlier message, or start a new chat.";
+    case "cancelled": return "Stopped.";
     default: return null;
   }
 }
 
-function errorNotice(message: Message, error: RequestError, actions: AnswerActions): HTMLElement {
-  const wait = error.retryAfter ? ` Try again in ${plural(error.retryAfter, "second")}.` : "";
+/** What stands under the text of an answer that is over; null: nothing needs to be said. */
+export function noticeOf(message: Message, actions: AnswerActions): HTMLElement | null {
+  const text = noticeText(message);
+  if (text === null) return null;
+  const goOn = (): HTMLElement => button({ label: "Continue", small: true, press: actions.continueAnswer });
+  if (message.state === "interrupted") return notice("warn", text, goOn(), button({ label: "Retry", icon: "retry", small: true, press: actions.retry }));
+  if (message.error !== null) return notice("bad", text, ...errorButtons(message.error, actions));
+  if (message.finishReason === "context") return notice("warn", text, button({ label: "New chat", small: true, press: actions.newChat }));
+  return notice("", text, goOn());
+}
+
+function errorButtons(error: RequestError, actions: AnswerActions): HTMLElement[] {
   const buttons = [button({ label: "Retry", icon: "retry", small: true, press: actions.retry })];
   if (error.code === "KEY_NEEDED") buttons.unshift(button({ label: "Enter key", icon: "key", small: true, press: actions.giveKey }));
   if (error.code === "RETRIEVAL_FAILED") buttons.unshift(button({ label: "Settings", icon: "sliders", small: true, press: actions.changeDataset }));
   if (error.code === "MODEL_NOT_FOUND") buttons.unshift(button({ label: "Choose a model", small: true, press: actions.chooseModel }));
   if (error.code === "CONTEXT_FULL") buttons.push(button({ label: "New chat", small: true, press: actions.newChat }));
-  return notice("bad", `${sentenceOf(message, error)}${wait}`, ...buttons);
+  return buttons;
 }
 
 /** The server's own words, but where they speak to programs. */

@@ -275,6 +275,7 @@ export class App implements Page {
       { keys: "Alt+↓", does: "Conversation below", matches: (event) => event.altKey && event.key === "ArrowDown", run: () => this.#neighbour(1) },
       { keys: "Ctrl+Shift+C", does: "Copy the last answer", matches: (event) => control(event) && event.shiftKey && event.code === "KeyC", run: () => this.#copyLast() },
       { keys: "Ctrl+Shift+Enter", does: "Regenerate the last answer", matches: (event) => control(event) && event.shiftKey && event.key === "Enter", run: () => this.#regenerateLast() },
+      { keys: "Ctrl+Z", does: "Undo, while it is offered", inDialogs: true, matches: (event) => control(event) && !event.shiftKey && !event.altKey && event.key.toLowerCase() === "z" && !this.#notes.isTypedIn(event.target), run: () => this.#notes.act() },
       { keys: "?", does: "Show the shortcuts", matches: (event) => event.key === "?", run: () => {
         showShortcuts();
         return true;

@@ -1,7 +1,7 @@
 // Lines under the header about what is wrong with the whole page: no connection, no key, nothing kept.
 import type { ConnectionStatus } from "../core/types.ts";
 import { button } from "./controls.ts";
-import { element, replace, setText } from "./dom.ts";
+import { element, setText } from "./dom.ts";
 import { icon } from "./icons.ts";
 import { openKeyDialog } from "./key_dialog.ts";
 import { follow, type Page } from "./page.ts";
@@ -20,18 +20,24 @@ function line(text: HTMLElement, bad: boolean, ...buttons: HTMLElement[]): HTMLE
 const SHOWS_AFTER = 600;
 
 function connectionBanner(page: Page): HTMLElement {
-  const text = element("span", { class: "banner__text" });
+  // The seconds are to be seen alone: a status that changes every second would be read out every second.
+  const said = element("span");
+  const countdown = element("span", { "aria-hidden": "true" });
+  const text = element("span", { class: "banner__text" }, said, countdown, ".");
   const retry = button({ label: "Retry now", small: true, press: () => page.core.connection.retry() });
   const made = line(text, true, retry);
   let timer = 0;
   let since = Infinity;
+  let why = ""; // while an attempt runs there is no other
   const draw = (): void => {
     const status = page.core.connection.status.get();
     const lost = isLost(status) && page.core.keys.state.get() !== "needed" && page.core.keys.state.get() !== "locked";
     if (!lost) since = Infinity;
-    else if (since === Infinity) since = Date.now();
+    if (!lost || status.reason !== "") why = status.reason;
+    if (lost && since === Infinity) since = Date.now();
     made.hidden = Date.now() - since < SHOWS_AFTER || since === Infinity;
-    setText(text, sentence(status));
+    setText(said, `${why === "" ? "The connection to the server is lost." : why} Trying again`);
+    setText(countdown, secondsLeft(status));
     retry.disabled = status.state === "connecting";
     clearInterval(timer);
     if (lost) timer = window.setInterval(draw, 250);
@@ -45,11 +51,9 @@ function isLost(status: ConnectionStatus): boolean {
   return status.state === "disconnected" || (status.state === "connecting" && status.attempt > 1);
 }
 
-function sentence(status: ConnectionStatus): string {
-  const why = status.reason === "" ? "The connection to the server is lost." : status.reason;
-  if (status.state === "connecting" || status.retryAt === null) return `${why} Trying again.`;
-  const seconds = Math.max(0, Math.ceil((status.retryAt - Date.now()) / 1000));
-  return `${why} Trying again in ${seconds} s.`;
+function secondsLeft(status: ConnectionStatus): string {
+  if (status.state === "connecting" || status.retryAt === null) return "";
+  return ` in ${Math.max(0, Math.ceil((status.retryAt - Date.now()) / 1000))} s`;
 }
 
 function keyBanner(page: Page): HTMLElement {
@@ -62,12 +66,18 @@ function keyBanner(page: Page): HTMLElement {
   return made;
 }
 
+/** What is not kept: conversations, settings, the key. */
 function storageBanner(page: Page): HTMLElement {
   const text = element("span", { class: "banner__text" });
   const made = line(text, false);
-  follow(page.core.conversations.storage, (storage) => {
-    made.hidden = storage.state === "ready";
-    replace(text, storage.message);
-  });
+  const { conversations, settings, keys } = page.core;
+  const draw = (): void => {
+    const problems = [conversations.storage.get().message, settings.problem.get(), keys.problem.get()].filter((problem) => problem !== "");
+    made.hidden = problems.length === 0;
+    setText(text, problems.join(" "));
+  };
+  conversations.storage.subscribe(draw);
+  settings.problem.subscribe(draw);
+  follow(keys.problem, draw);
   return made;
 }

@@ -1,6 +1,7 @@
 // The chat: the thread above, the composer below, and the voice that tells screen readers what has come.
 import { BlockSplitter } from "../core/blocks.ts";
 import { spokenText } from "../core/markdown.ts";
+import { noticeText } from "./answer_state.ts";
 import { Composer } from "./composer.ts";
 import { element, setText } from "./dom.ts";
 import { emptyState } from "./empty_state.ts";
@@ -40,16 +41,24 @@ export class ChatView {
   }
 }
 
-/** Screen readers hear the paragraphs of an answer as they are whole, without their marks, and how it ended. */
+/** Screen readers hear the paragraphs of an answer as they are whole, without their marks, and how it ended, which may be the
+ * first that comes of it. */
 function tellAnswers(page: Page): void {
   const { core } = page;
+  const begun = new Set<string>(); // answers that are not over yet
   let told: { id: string; blocks: BlockSplitter } | null = null;
+  core.chat.running.subscribe((running) => {
+    for (const { messageId } of running.values()) begun.add(messageId);
+  });
   core.conversations.changes.on((change) => {
-    if (change.kind !== "message" || change.conversationId !== page.conversation.get()) return;
+    if (change.kind !== "message") return;
     const message = core.conversations.message(change.conversationId, change.messageId);
     if (message === null || message.role !== "assistant") return;
     const over = message.state !== "writing";
+    const ended = over && begun.delete(message.id);
+    if (change.conversationId !== page.conversation.get()) return;
     if (told?.id !== message.id) {
+      if (ended) page.announce(noticeText(message) ?? "End of the answer.");
       if (over) return;
       told = { id: message.id, blocks: new BlockSplitter() };
       told.blocks.feed(message.text); // what an answer had before it was continued is known
@@ -58,7 +67,7 @@ function tellAnswers(page: Page): void {
     if (over) whole.push(told.blocks.open(message.text));
     for (const text of whole.map(spokenText)) if (text !== "") page.announce(text);
     if (!over) return;
-    page.announce(message.error === null ? "End of the answer." : message.error.message);
+    page.announce(noticeText(message) ?? "End of the answer.");
     told = null;
   });
 }

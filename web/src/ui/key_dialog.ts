@@ -1,5 +1,6 @@
 // Asks for the server's key, or for the passphrase of one that is kept. Off localhost over plain HTTP the browser has no
 // cryptography: then a key is for the session, and the dialog says so.
+import { canBeSent } from "../core/keys.ts";
 import { button } from "./controls.ts";
 import { openDialog, type OpenDialog } from "./dialog.ts";
 import { element, setText, uniqueId } from "./dom.ts";
@@ -50,6 +51,7 @@ function askKey(page: Page): OpenDialog {
   const use = async (): Promise<void> => {
     const given = key.input.value.trim();
     if (given === "") { setText(problem, "Type or paste the key first."); return; }
+    if (!canBeSent(given)) { setText(problem, "A key has neither spaces nor letters beyond plain ASCII. Copy it again from where it was shown."); return; }
     if (!kept.input.checked) { keys.giveForSession(given); return; }
     if (passphrase.input.value.length < 8) { setText(problem, "Use at least eight characters."); return; }
     await keys.giveEncrypted(given, passphrase.input.value);

@@ -1,45 +1,86 @@
-// Lines at the edge of the page that go by themselves, some with a way back. The pointer or the focus on one keeps it.
+// Lines at the edge of the page that go by themselves, some with a way back. The pointer or the focus on one keeps it. Screen
+// readers hear them as they come: the region in which they appear is there before.
+import { undoTime } from "../core/conversations.ts";
 import { element } from "./dom.ts";
 import { button, tool } from "./controls.ts";
 import type { NoteAction } from "./page.ts";
+import { CONTROL, inField } from "./shortcuts.ts";
 
 const STAYS = 8000;
 const MOST = 3;
+const SETTLES = 100; // milliseconds until what comes into a region that was moved is heard
 
 export class Notes {
-  readonly element = element("div", { class: "notes", role: "region", "aria-label": "Notifications" });
+  readonly element = element("div", { class: "notes", role: "region", "aria-label": "Notifications", "aria-live": "polite" });
+  #shown: HTMLElement[] = [];
+  readonly #actions = new Map<HTMLElement, () => void>(); // of those, oldest first
+  #typed = false; // since the newest action was offered
 
-  show(text: string, action?: NoteAction): void {
-    const note = element("div", { class: "note", role: "status" }, element("span", { class: "note__text" }, text));
-    const close = (): void => {
-      clearTimeout(timer);
-      note.remove();
-    };
-    if (action) {
-      note.append(button({ label: action.label, look: "bare", press: () => {
-        close();
-        action.press();
-      } }));
-    }
-    note.append(tool("close", "Dismiss", close, { small: true }));
-    let timer = window.setTimeout(close, STAYS);
-    const keep = (): void => clearTimeout(timer);
-    const letGo = (): void => {
-      timer = window.setTimeout(close, STAYS / 2);
-    };
-    note.addEventListener("pointerenter", keep);
-    note.addEventListener("focusin", keep);
-    note.addEventListener("pointerleave", letGo);
-    note.addEventListener("focusout", letGo);
-    this.element.append(note);
-    this.#place();
-    while (this.element.childElementCount > MOST) this.element.firstElementChild?.remove();
+  constructor() {
+    document.addEventListener("input", () => { this.#typed = true; });
   }
 
-  /** What lies outside of an open dialog cannot be pressed. */
-  #place(): void {
+  show(text: string, action?: NoteAction): void {
+    const note = element("div", { class: "note" }, element("span", { class: "note__text" }, text));
+    const stays = action ? undoTime : STAYS;
+    let timer = 0;
+    const close = (): void => {
+      clearTimeout(timer);
+      this.#drop(note);
+    };
+    const goIn = (time: number): void => {
+      clearTimeout(timer);
+      timer = window.setTimeout(close, time);
+    };
+    if (action) {
+      const press = (): void => {
+        close();
+        action.press();
+      };
+      this.#actions.set(note, press);
+      this.#typed = false;
+      note.append(button({ label: action.label, look: "bare", press, attributes: { "aria-keyshortcuts": `${CONTROL}+Z` } }));
+    }
+    note.append(tool("close", "Dismiss", close, { small: true }));
+    goIn(stays);
+    for (const event of ["pointerenter", "focusin"]) note.addEventListener(event, () => clearTimeout(timer));
+    for (const event of ["pointerleave", "focusout"]) note.addEventListener(event, () => goIn(stays / 2));
+    this.#place(note);
+  }
+
+  /** Runs the newest action; false: none is offered. */
+  act(): boolean {
+    const newest = [...this.#actions.values()].at(-1);
+    newest?.();
+    return newest !== undefined;
+  }
+
+  /** Whether Ctrl+Z is the field's that has the focus: not where it is empty, and nothing was typed since the action came. */
+  isTypedIn(target: EventTarget | null): boolean {
+    if (!inField(target)) return false;
+    return this.#typed || ((target instanceof HTMLInputElement || target instanceof HTMLTextAreaElement) && target.value !== "");
+  }
+
+  /** What lies outside of an open dialog can be neither pressed nor heard. */
+  #place(note: HTMLElement): void {
     const dialog = document.querySelector("dialog[open]");
-    (dialog ?? document.body).append(this.element);
+    const host = dialog ?? document.body;
+    this.#shown.push(note);
+    while (this.#shown.length > MOST && this.#shown[0]) this.#drop(this.#shown[0]);
+    if (this.element.parentElement === host) {
+      this.element.append(note);
+      return;
+    }
+    host.append(this.element);
     dialog?.addEventListener("close", () => document.body.append(this.element), { once: true });
+    setTimeout(() => {
+      if (this.#shown.includes(note)) this.element.append(note);
+    }, SETTLES);
+  }
+
+  #drop(note: HTMLElement): void {
+    this.#shown = this.#shown.filter((each) => each !== note);
+    this.#actions.delete(note);
+    note.remove();
   }
 }

@@ -8,6 +8,7 @@ export interface Shortcut {
   does: string;
   /** Of the event: whether it is this one. */
   matches: (event: KeyboardEvent) => boolean;
+  inDialogs?: boolean; // there too
   /** false: it was not for us after all, the browser goes on with it. */
   run: () => boolean;
 }
@@ -15,6 +16,8 @@ export interface Shortcut {
 const listed: { keys: string; does: string }[] = [];
 
 const MAC = navigator.userAgent.includes("Mac");
+/** As `aria-keyshortcuts` has it. */
+export const CONTROL = MAC ? "Meta" : "Control";
 
 export function control(event: KeyboardEvent): boolean {
   return MAC ? event.metaKey : event.ctrlKey;
@@ -24,15 +27,15 @@ export function setShortcuts(shortcuts: readonly Shortcut[]): void {
   listed.splice(0, listed.length, ...shortcuts, { keys: "Enter", does: "Send the message" }, { keys: "Shift+Enter", does: "New line" });
   document.addEventListener("keydown", (event) => {
     if (event.defaultPrevented || composing(event)) return;
-    if (document.querySelector("dialog[open]") !== null) return;
     const plain = !event.ctrlKey && !event.metaKey && !event.altKey;
     if (plain && event.key !== "Escape" && inField(event.target)) return;
     const found = shortcuts.find((each) => each.matches(event));
-    if (found?.run()) event.preventDefault();
+    if (found === undefined || (!found.inDialogs && document.querySelector("dialog[open]") !== null)) return;
+    if (found.run()) event.preventDefault();
   });
 }
 
-function inField(target: EventTarget | null): boolean {
+export function inField(target: EventTarget | null): boolean {
   return target instanceof HTMLElement && target.matches("input:not([type=range]):not([type=radio]), textarea, select, [contenteditable]");
 }
 

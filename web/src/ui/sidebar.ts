@@ -1,4 +1,5 @@
 // The conversations by day, with search over their texts; under them the other views and the footer.
+import { TypedSearch } from "../core/search.ts";
 import type { Conversation, SearchHit } from "../core/types.ts";
 import { composing } from "./composing.ts";
 import { button, tool } from "./controls.ts";
@@ -22,6 +23,7 @@ export class Sidebar {
   readonly #actions: SidebarActions;
   readonly #rooms = element("div", { class: "rooms" });
   readonly #search: HTMLInputElement;
+  readonly #searching: TypedSearch<readonly SearchHit[]>;
   #hits: readonly SearchHit[] | null = null; // null: nothing is looked for
   #renaming: string | null = null;
   #running = ""; // ids of conversations with an answer that runs
@@ -31,8 +33,15 @@ export class Sidebar {
     this.#actions = actions;
     this.#search = element("input", { class: "input", type: "search", placeholder: "Search conversations", "aria-label": "Search conversations", autocomplete: "off", on: { input: () => {
       actions.searched();
-      void this.#look();
+      this.#look();
     } } });
+    this.#searching = new TypedSearch((words) => page.core.conversations.search(words).catch((failure: unknown) => {
+      page.note(reason(failure));
+      return [];
+    }), (hits) => {
+      this.#hits = hits;
+      this.#draw();
+    });
     const all = tool("more", "All conversations", (anchor) => openMenu(anchor, "All conversations", allMenu(page)));
     all.setAttribute("aria-haspopup", "menu");
     this.element = element("aside", { class: "side", id: "sidebar", "aria-label": "Conversations" }, element("div", { class: "side__inner" },
@@ -54,7 +63,7 @@ export class Sidebar {
       event.stopPropagation();
       this.#search.value = "";
       actions.searched();
-      void this.#look();
+      this.#look();
     });
     this.#draw();
   }
@@ -96,23 +105,12 @@ export class Sidebar {
   }
 
   #changed(): void {
-    if (this.#hits !== null) void this.#look();
+    if (this.#hits !== null) this.#look();
     else this.#draw();
   }
 
-  async #look(): Promise<void> {
-    const words = this.#search.value.trim();
-    if (words === "") {
-      this.#hits = null;
-    } else {
-      const hits = await this.#page.core.conversations.search(words).catch((failure: unknown) => {
-        this.#page.note(reason(failure));
-        return [];
-      });
-      if (this.#search.value.trim() !== words) return;
-      this.#hits = hits;
-    }
-    this.#draw();
+  #look(): void {
+    this.#searching.look(this.#search.value.trim());
   }
 
   #draw(): void {

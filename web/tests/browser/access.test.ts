@@ -1,10 +1,16 @@
 // For everybody: axe finds nothing in any view or panel, every function has its key, and screen readers are told.
 import findViolations from "./axe.ts";
-import { expect, test, words, type Page } from "./harness.ts";
+import { smallModel } from "./fake_server.ts";
+import { expect, gate, room, test, words, type Page } from "./harness.ts";
 import { markdownAnswer } from "./samples.ts";
 
 async function clean(page: Page): Promise<void> {
   expect(await findViolations(page)).toEqual([]);
+}
+
+/** What screen readers are told alone. */
+function voice(page: Page): ReturnType<Page["locator"]> {
+  return page.locator(".unseen[aria-live=polite]");
 }
 
 for (const scheme of ["light", "dark"] as const) {
@@ -230,7 +236,7 @@ test("an answer is read out paragraph by paragraph, and its end is told", async 
   fake.answers = [{ tokens: words("The first paragraph.\n\nThe second one.") }];
   await chat.open();
   await chat.converse("Hello");
-  const live = page.locator("[aria-live=polite]").last();
+  const live = voice(page);
   await expect(live).toContainText("The first paragraph.");
   await expect(live).toContainText("The second one.");
   await expect(live).toContainText("End of the answer.");
@@ -240,11 +246,129 @@ test("what is read out has no marks, and code is told by its language and length
   fake.answers = [{ tokens: words("## A *title*\n\nWith **bold** words and `code`.\n\n```python\na = 1\nb = 2\nprint(a + b)\n```\n\n- one\n- two") }];
   await chat.open();
   await chat.converse("Hello");
-  const live = page.locator("[aria-live=polite]").last();
+  const live = voice(page);
   await expect(live).toContainText("End of the answer.");
   const said = await live.textContent() ?? "";
   expect(said).not.toMatch(/[*#`]|- one|print/);
   for (const part of ["A title", "With bold words and code.", "Python code, 3 lines.", "one", "two"]) expect(said).toContain(part);
+});
+
+test("how an answer ended is told, also where it is all that came of it", async ({ chat, fake, page }) => {
+  fake.models = [];
+  await chat.open();
+  await chat.ask("Hello");
+  await expect(voice(page)).toHaveText(/^There is no model\./);
+  fake.models = [smallModel];
+  fake.answers = [
+    { tokens: words("Cut here"), finish: "length" }, { tokens: [], error: { code: "QUEUE_FULL", message: "too many requests wait", retry_after: 3 } },
+    { tokens: words("One two three"), hold: { after: 2, until: gate().until } },
+  ];
+  await chat.open();
+  await chat.converse("Hello");
+  await expect(voice(page)).toContainText("Cut at 2 tokens, the limit in the settings.");
+  await chat.converse("Hello");
+  await expect(voice(page)).toContainText("Too many requests wait. Try again in 3 seconds.");
+  await chat.ask("Hello");
+  await expect(chat.answers.last().locator(".prose")).toHaveText("One two");
+  await page.keyboard.press("Escape");
+  await expect(voice(page)).toContainText("Stopped.");
+  await expect(voice(page)).not.toContainText("End of the answer.");
+});
+
+test("a lost connection is told once, whatever the seconds and the attempts", async ({ chat, fake, page }) => {
+  await chat.open();
+  fake.fail();
+  const banner = page.locator(".banner--bad");
+  await expect(banner).toContainText("The server cannot be reached. Trying again in");
+  const heard = await banner.evaluate(async (node) => {
+    const said = (): string => {
+      const copy = node.cloneNode(true) as Element;
+      for (const hidden of copy.querySelectorAll("[aria-hidden=true]")) hidden.remove();
+      return copy.textContent;
+    };
+    const seen = new Set<string>();
+    const shown = new Set<string>();
+    const look = (): void => {
+      seen.add(said());
+      shown.add(node.textContent);
+    };
+    const observer = new MutationObserver(look);
+    observer.observe(node, { subtree: true, childList: true, characterData: true, attributes: true });
+    look();
+    while (shown.size < 4) await new Promise((go) => setTimeout(go, 50));
+    return [...seen];
+  });
+  expect(heard).toEqual(["The server cannot be reached. Trying again.Retry now"]);
+});
+
+test("Ctrl+Z brings back what was deleted, but in a field with text it is the field's", async ({ chat, fake, page }) => {
+  fake.answers = [{ tokens: ["First"] }];
+  await chat.open();
+  await chat.converse("About foxes");
+  await page.locator(".thread").focus();
+  await page.keyboard.press("?");
+  await expect(page.getByRole("dialog", { name: "Shortcuts" })).toContainText("Undo, while it is offered");
+  await page.keyboard.press("Escape");
+  await room(page, "About foxes").locator(".room__open").press("Delete");
+  await expect(page.locator(".room")).toHaveCount(0);
+  await page.keyboard.press("Control+z");
+  await expect(room(page, "About foxes")).toBeVisible();
+  await expect(chat.answers.last().locator(".prose")).toHaveText("First");
+  await expect(page.getByRole("button", { name: "Undo" })).toHaveCount(0);
+  await page.keyboard.press("Control+z");
+  await room(page, "About foxes").locator(".room__open").press("Delete");
+  await expect(page.locator(".room")).toHaveCount(0);
+  await chat.field.pressSequentially("abc");
+  await page.keyboard.press("Control+z");
+  await expect(chat.field).not.toHaveValue("abc");
+  await expect(page.locator(".room")).toHaveCount(0);
+  await page.locator(".thread").focus();
+  await page.keyboard.press("Control+z");
+  await expect(room(page, "About foxes")).toBeVisible();
+});
+
+test("a removed template comes back by Ctrl+Z over its dialog, where notifications are heard too", async ({ chat, page }) => {
+  await page.addInitScript(() => localStorage.setItem("quarrel.settings", JSON.stringify({ version: 1, templates: [{ id: "a", name: "Haiku", text: "A haiku" }] })));
+  await chat.open();
+  await expect(page.locator("body > .notes[aria-live=polite]")).toBeAttached(); // before there is one
+  await page.getByRole("button", { name: "Templates" }).click();
+  await page.getByRole("menuitem", { name: "Your templates" }).click();
+  await page.getByRole("button", { name: "Remove Haiku" }).click();
+  await expect(page.locator("dialog .notes .note")).toContainText("Template “Haiku” removed.");
+  await page.keyboard.press("Control+z");
+  await expect(page.getByRole("button", { name: "Remove Haiku" })).toBeVisible();
+  await expect(page.locator(".note")).toHaveCount(0);
+  await page.keyboard.press("Escape");
+  await expect(page.locator("body > .notes")).toBeAttached();
+});
+
+test("a notification with Undo stays as long as it can be undone, and while it has the pointer or the focus", async ({ chat, page }) => {
+  await page.clock.install();
+  await chat.open();
+  await chat.converse("About foxes");
+  const gone = async (): Promise<void> => {
+    await room(page, "About foxes").locator(".room__open").press("Delete");
+    await expect(undo).toBeVisible();
+  };
+  const undo = page.getByRole("button", { name: "Undo" });
+  await gone();
+  await page.clock.runFor(19_000);
+  await expect(undo).toBeVisible();
+  await page.clock.runFor(1500);
+  await expect(undo).toHaveCount(0);
+  await chat.converse("About foxes");
+  await gone();
+  await undo.hover();
+  await undo.focus();
+  await undo.blur(); // ten seconds from here, although the pointer is there
+  await page.mouse.move(600, 200); // and from here
+  await page.clock.runFor(5000);
+  await undo.focus();
+  await page.clock.runFor(12_000);
+  await expect(undo).toBeVisible();
+  await undo.blur();
+  await page.clock.runFor(10_500);
+  await expect(undo).toHaveCount(0);
 });
 
 test("the order of the focus follows the page", async ({ chat, page }) => {

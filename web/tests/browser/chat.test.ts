@@ -1,14 +1,15 @@
 // The chat itself: what a reader sees while an answer comes, and everything that can be done with one.
-import { expect, test, words } from "./harness.ts";
+import { expect, gate, test, words } from "./harness.ts";
 import { markdownAnswer } from "./samples.ts";
 
 test("an answer streams in over a WebSocket, with its figures", async ({ chat, fake }) => {
-  fake.answers = [{ tokens: words("One two three four five six seven eight."), gap: 60, promptTokens: 17 }];
+  const rest = gate();
+  fake.answers = [{ tokens: words("One two three four five six seven eight."), gap: 60, promptTokens: 17, hold: { after: 3, until: rest.until } }];
   await chat.open();
   await chat.ask("Count");
-  await expect(chat.answers.last()).toContainText("two");
-  await expect(chat.answers.last()).not.toContainText("eight", { timeout: 10 });
+  await expect(chat.answers.last().locator(".prose")).toHaveText("One two three");
   await expect(chat.answers.last().locator(".message__figures")).toContainText("tokens/s");
+  rest.open();
   await expect(chat.answers.last().locator(".prose")).toHaveText("One two three four five six seven eight.");
   await expect(chat.answers.last().locator(".message__figures")).toContainText(/first token after \d+ ms|first token after [\d.]+ s/);
   await expect(chat.answers.last().locator(".message__figures")).toContainText("17 read, 8 written");
@@ -34,18 +35,21 @@ test("Markdown: headings, tables and code with highlighting, language and a copy
 });
 
 test("only the last block is rendered again", async ({ chat, fake }) => {
-  fake.answers = [{ tokens: words("First paragraph stays.\n\nSecond one grows and grows and grows and grows and grows."), gap: 50 }];
+  const rest = gate();
+  fake.answers = [{ tokens: words("First paragraph stays.\n\nSecond one grows and grows and grows and grows and grows."), gap: 20, hold: { after: 5, until: rest.until } }];
   await chat.open();
   await chat.ask("Write");
-  await expect(chat.answers.last()).toContainText("Second");
+  await expect(chat.answers.last().locator(".prose p")).toHaveText(["First paragraph stays.", "Second one"]);
   const first = await chat.answers.last().locator(".prose p").first().elementHandle();
+  rest.open();
+  await expect(chat.answers.last().locator(".prose p")).toHaveText(["First paragraph stays.", "Second one grows and grows and grows and grows and grows."]);
   await expect(chat.send).toBeVisible();
-  expect(await first.evaluate((node) => node.isConnected)).toBe(true);
+  expect(await first?.evaluate((node) => node.isConnected)).toBe(true);
 });
 
 test("a typing indicator, progress while the prompt is read, and the inputs disabled until the end", async ({ chat, fake }) => {
-  let goOn = (): void => undefined;
-  fake.answers = [{ tokens: words("Done."), loading: 400, reading: 1500, promptTokens: 2048, hold: { after: 0, until: new Promise<void>((go) => { goOn = go; }) } }];
+  const read = gate();
+  fake.answers = [{ tokens: words("Done."), reading: read.until, promptTokens: 2048 }];
   await chat.open();
   await chat.ask("Read this");
   await expect(chat.answers.last().locator(".typing")).toBeVisible();
@@ -54,35 +58,64 @@ test("a typing indicator, progress while the prompt is read, and the inputs disa
   await expect(chat.field).toBeDisabled();
   await expect(chat.stop).toBeVisible();
   const stop = await chat.stop.boundingBox();
-  goOn();
+  read.open();
   await expect(chat.answers.last().locator(".prose")).toHaveText("Done.");
   await expect(chat.field).toBeEnabled();
   const send = await chat.send.boundingBox();
   expect(send).toEqual(stop); // the same place and size
 });
 
+test("while the model is loaded: a spinner, and how much of it is read", async ({ chat, fake }) => {
+  const loaded = gate();
+  const [model] = fake.models;
+  if (model === undefined) throw new Error("no model");
+  Object.assign(model, { state: "loading", completed: 24_500_000, total: 98_000_000 });
+  fake.answers = [{ tokens: words("Done."), loading: loaded.until }];
+  await chat.open();
+  await expect(chat.page.locator(".picker")).toContainText("·"); // the models may come after the connection
+  await chat.ask("Go");
+  const answer = chat.answers.last();
+  await expect(answer.locator(".spinner")).toBeVisible();
+  await expect(answer.locator(".typing")).toBeHidden();
+  await expect(answer).toContainText("Loading the model: 24.5 MB of 98.0 MB");
+  await expect(answer.getByRole("progressbar")).toHaveAttribute("aria-valuenow", "25");
+  model.completed = 73_500_000;
+  await expect(answer).toContainText("Loading the model: 73.5 MB of 98.0 MB");
+  await expect(answer.getByRole("progressbar")).toHaveAttribute("aria-valuenow", "75");
+  model.state = "loaded";
+  loaded.open();
+  await expect(answer.locator(".prose")).toHaveText("Done.");
+  await expect(answer.locator(".waiting")).toHaveCount(0);
+});
+
 test("a busy server: the place in the queue", async ({ chat, fake }) => {
-  fake.answers = [{ tokens: words("At last."), waiting: 2500, ahead: 3 }];
+  const begun = gate();
+  fake.answers = [{ tokens: words("At last."), waiting: begun.until, ahead: 3 }];
   await chat.open();
   await chat.ask("Go");
   await expect(chat.answers.last()).toContainText("The server is busy: 3 requests before this one");
+  begun.open();
   await expect(chat.answers.last().locator(".prose")).toHaveText("At last.");
 });
 
 test("the end is followed until the reader scrolls up", async ({ chat, fake }) => {
-  let goOn = (): void => undefined;
-  fake.answers = [{ tokens: words("Line of the answer.\n\n".repeat(400)), gap: 1, hold: { after: 600, until: new Promise<void>((go) => { goOn = go; }) } }];
+  const rest = gate();
+  const lines = Array.from({ length: 300 }, (_, at) => `Line ${at} of the answer.`).join("\n\n");
+  fake.answers = [{ tokens: words(lines), gap: 1, hold: { after: 600, until: rest.until } }];
   await chat.open();
   const thread = chat.page.locator(".thread");
   const left = (): Promise<number> => thread.evaluate((node) => node.scrollHeight - node.clientHeight - node.scrollTop);
   await chat.ask("Go");
   await expect.poll(() => thread.evaluate((node) => node.scrollTop)).toBeGreaterThan(300);
   expect(await left()).toBeLessThan(60);
+  await chat.shows("Line 119 of the answer.");
+  await expect.poll(left).toBeLessThan(5);
   await thread.hover();
   await chat.page.mouse.wheel(0, -250);
   await expect(chat.page.getByRole("button", { name: "Latest" })).toBeVisible();
   const top = await thread.evaluate((node) => node.scrollTop);
-  goOn();
+  rest.open();
+  await chat.shows("Line 299 of the answer.");
   await expect(chat.send).toBeVisible({ timeout: 30_000 });
   expect(Math.abs(await thread.evaluate((node) => node.scrollTop) - top)).toBeLessThan(400);
   expect(await left()).toBeGreaterThan(400);
@@ -91,7 +124,7 @@ test("the end is followed until the reader scrolls up", async ({ chat, fake }) =
 });
 
 test("Stop ends an answer, Continue goes on with it", async ({ chat, fake }) => {
-  fake.answers = [{ tokens: Array<string>(500).fill("and "), gap: 10 }, { tokens: words("then the end.") }];
+  fake.answers = [{ tokens: Array<string>(500).fill("and "), gap: 10, hold: { after: 50, until: gate().until } }, { tokens: words("then the end.") }];
   await chat.open();
   await chat.ask("Go");
   await expect(chat.answers.last()).toContainText("and and");
@@ -198,24 +231,28 @@ test("a model that is gone: the default answers new chats, and an error leads to
 });
 
 test("the figures of a running answer: none of one token, and those before a Continue count", async ({ chat, fake, page }) => {
-  let goOn = (): void => undefined;
-  const held = (after: number): { after: number; until: Promise<void> } => ({ after, until: new Promise<void>((go) => { goOn = go; }) });
+  const rest = gate();
   fake.answers = [{ tokens: words("one two three four"), gap: 20, finish: "length" }];
   await chat.open();
   await chat.converse("Go");
-  fake.answers = [{ tokens: words(" five six seven"), gap: 20, hold: held(2) }];
+  fake.answers = [{ tokens: words(" five six seven"), gap: 20, hold: { after: 2, until: rest.until } }];
   await page.getByRole("button", { name: "Continue" }).click();
   await expect(chat.answers.last().locator(".message__counts")).toHaveText(/^[56] tokens$/);
-  goOn();
+  rest.open();
   await expect(chat.answers.last().locator(".message__counts")).toHaveText("27 read, 7 written");
-  fake.answers = [{ tokens: ["Yes"], hold: held(1), gap: 0 }];
+  const second = gate();
+  fake.answers = [{ tokens: words("Yes indeed"), gap: 0, hold: { after: 1, until: second.until } }];
   const seen = await page.evaluate(() => {
     const texts: string[] = [];
     new MutationObserver(() => texts.push(document.querySelector(".message--last .message__figures")?.textContent ?? "")).observe(document.body, { subtree: true, childList: true, characterData: true });
     return (globalThis as unknown as { seen: string[] }).seen = texts;
   });
   expect(seen).toEqual([]);
-  await chat.converse("Again");
+  await chat.ask("Again");
+  await expect(chat.answers.last().locator(".prose")).toHaveText("Yes");
+  await expect(chat.answers.last().locator(".message__figures")).toHaveText("");
+  second.open();
+  await expect(chat.answers.last().locator(".message__counts")).toHaveText("31 read, 2 written");
   expect((await page.evaluate(() => (globalThis as unknown as { seen: string[] }).seen)).filter((text) => text.includes("0.00"))).toEqual([]);
 });
 

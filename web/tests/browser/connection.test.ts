@@ -1,5 +1,5 @@
 // The connection: its states, what happens when it is lost, and the way without WebSockets.
-import { expect, kept, test, words } from "./harness.ts";
+import { expect, gate, kept, test, words } from "./harness.ts";
 
 const text = Array.from({ length: 120 }, (_, at) => `word${at}`).join(" ");
 
@@ -17,20 +17,24 @@ test("each state is seen, and the dot pulses while the page connects, and only t
     new MutationObserver(look).observe(document, { subtree: true, childList: true, attributes: true });
   });
   fake.answers = [{ tokens: words(text), gap: 5 }];
+  await page.clock.install();
   await chat.open();
   await chat.converse("Go");
   fake.fail();
   await expect(chat.state).toHaveText("Disconnected");
-  await expect(page.locator(".banner--bad")).toContainText(/Trying again in \d+ s/);
-  await page.getByRole("button", { name: "Retry now" }).click();
+  await expect(page.locator(".banner--bad")).toContainText(/Trying again in [2-9] s/); // two attempts have failed
+  await expect(page.locator(".banner--bad")).toBeVisible();
+  await page.clock.pauseAt(await page.evaluate(() => Date.now() + 60_000)); // from here on the page tries nothing by itself
+  await expect(chat.state).toHaveText("Disconnected");
   fake.up();
+  await page.getByRole("button", { name: "Retry now" }).click();
   await expect(chat.state).toHaveText("Connected");
   await expect(page.locator(".banner--bad")).toBeHidden();
   expect(new Set(seen)).toEqual(new Set(["connecting 1", "connected 0", "generating 0", "disconnected 0"]));
 });
 
 test("a connection that is lost at every tenth token loses and doubles nothing", async ({ chat, fake, page }) => {
-  fake.answers = [{ tokens: words(text), gap: 3, cutEvery: 10 }];
+  fake.answers = [{ tokens: words(text), gap: 3, cutEvery: 10, beforeCut: (written) => chat.shows(`word${written - 1}`) }];
   let connections = 0;
   page.on("websocket", () => { connections += 1; });
   await chat.open();
@@ -43,14 +47,17 @@ test("a connection that is lost at every tenth token loses and doubles nothing",
 });
 
 test("the answer goes on by itself when the server is back", async ({ chat, fake, page }) => {
-  fake.answers = [{ tokens: words(text), gap: 20 }];
+  const rest = gate();
+  fake.answers = [{ tokens: words(text), gap: 2, hold: { after: 20, until: rest.until } }];
   await chat.open();
   await chat.ask("Go");
-  await expect(chat.answers.last()).toContainText("word5");
+  await expect(chat.answers.last()).toContainText("word19");
   fake.fail();
   await expect(chat.answers.last()).toContainText("Connection lost");
-  await page.waitForTimeout(300);
+  await expect(page.locator(".banner--bad")).toBeVisible();
+  await expect(chat.stop).toBeVisible();
   fake.up();
+  rest.open();
   await expect(chat.answers.last().locator(".prose")).toHaveText(text, { timeout: 20_000 });
   await expect(chat.send).toBeVisible();
 });
@@ -82,7 +89,10 @@ for (const withoutSockets of [false, true]) {
 }
 
 test("a prompt too big for the server's messages ends nothing else", async ({ chat, fake, page }) => {
-  fake.answers = [{ tokens: words(text), gap: 30 }, { tokens: words("Understood.") }, { tokens: words("Hello.") }];
+  const rest = gate();
+  fake.answers = [{ tokens: words(text), gap: 2, hold: { after: 3, until: rest.until } }, { tokens: words("Understood.") }, { tokens: words("Hello.") }];
+  let sockets = 0;
+  page.on("websocket", () => { sockets += 1; });
   await chat.open();
   await chat.ask("Go");
   await expect(chat.answers.last()).toContainText("word2");
@@ -91,11 +101,19 @@ test("a prompt too big for the server's messages ends nothing else", async ({ ch
   expect(fake.paths).toContain("/api/stream");
   await page.keyboard.press("Control+Shift+O");
   await expect(await chat.converse("Hi")).toHaveText("Hello.");
+  await page.locator(".room__open").filter({ hasText: "Go" }).click();
+  await expect(chat.answers.last().locator(".prose")).toHaveText("word0 word1 word2");
+  await expect(chat.stop).toBeVisible();
+  rest.open();
+  await expect(chat.answers.last().locator(".prose")).toHaveText(text);
+  await expect(chat.answers.last()).toContainText("120 written");
+  expect(fake.asked).toHaveLength(3);
+  expect(sockets).toBe(1);
 });
 
 test("without WebSockets answers come by server-sent events, and survive a cut at every tenth token", async ({ chat, fake, page }) => {
   fake.withoutSockets = true;
-  fake.answers = [{ tokens: words(text), gap: 3, cutEvery: 10 }];
+  fake.answers = [{ tokens: words(text), gap: 3, cutEvery: 10, beforeCut: (written) => chat.shows(`word${written - 1}`) }];
   await page.goto(chat.url);
   await chat.field.fill("Go");
   await chat.field.press("Enter");
@@ -107,11 +125,15 @@ test("without WebSockets answers come by server-sent events, and survive a cut a
 });
 
 test("a page that is loaded again takes the running answer up", async ({ chat, fake, page }) => {
-  fake.answers = [{ tokens: words(text), gap: 25 }];
+  const rest = gate();
+  fake.answers = [{ tokens: words(text), gap: 2, hold: { after: 20, until: rest.until } }];
   await chat.open();
   await chat.ask("Go");
-  await expect(chat.answers.last()).toContainText("word10");
+  await expect(chat.answers.last()).toContainText("word19");
   await expect.poll(() => kept(page, "messages")).toMatch(/"resume":"f+1:/); // the browser takes its time to write
   await page.reload();
+  await expect(chat.answers.last()).toContainText("word19");
+  await expect(chat.stop).toBeVisible();
+  rest.open();
   await expect(chat.answers.last().locator(".prose")).toHaveText(text, { timeout: 20_000 });
 });

@@ -1,17 +1,7 @@
 // Conversations in the browser: what is kept, found, exported, brought back, and shared between tabs.
 import { readFile } from "node:fs/promises";
 import { longConversation } from "./samples.ts";
-import { Chat, composes, expect, kept, test, words, type Page } from "./harness.ts";
-
-function room(page: Page, title: string | RegExp): ReturnType<Page["locator"]> {
-  return page.locator(".room").filter({ hasText: title });
-}
-
-async function choose(page: Page, title: string, item: string): Promise<void> {
-  await room(page, title).hover();
-  await room(page, title).getByRole("button", { name: /^Actions for/ }).click();
-  await page.getByRole("menuitem", { name: item }).click();
-}
+import { Chat, choose, composes, expect, gate, kept, room, test, words, type Page } from "./harness.ts";
 
 async function begin(chat: Chat, texts: readonly string[]): Promise<void> {
   await chat.open();
@@ -46,14 +36,14 @@ test("a conversation is renamed", async ({ chat, page }) => {
 
 test("a title that is being typed outlasts what happens meanwhile", async ({ chat, fake, page }) => {
   await begin(chat, ["About foxes"]);
-  let goOn = (): void => undefined;
-  fake.answers = [{ tokens: words("one two three"), hold: { after: 1, until: new Promise<void>((go) => { goOn = go; }) } }];
+  const rest = gate();
+  fake.answers = [{ tokens: words("one two three"), hold: { after: 1, until: rest.until } }];
   await chat.ask("More");
   await expect(chat.stop).toBeVisible();
   await choose(page, "About foxes", "Rename");
   const title = page.getByRole("textbox", { name: "Title" });
   await title.fill("Vulp");
-  goOn();
+  rest.open();
   await expect(chat.send).toBeVisible();
   await expect(title).toHaveValue("Vulp");
   await expect(title).toBeFocused();
@@ -100,10 +90,14 @@ test("a conversation is deleted, and Undo brings it back whole", async ({ chat, 
   await begin(chat, ["About foxes"]);
   await choose(page, "About foxes", "Delete");
   await expect(room(page, "About foxes")).toHaveCount(0);
+  await page.getByRole("button", { name: "Undo" }).hover(); // it stays then
+  await expect.poll(() => kept(page, "conversations")).toMatch(/"deletedAt":\d/);
   await page.getByRole("button", { name: "Undo" }).click();
   await expect(room(page, "About foxes")).toBeVisible();
   await expect(chat.answers).toHaveCount(1);
+  await expect.poll(() => kept(page, "conversations")).toContain('"deletedAt":null');
   await page.reload();
+  await expect(room(page, "About foxes")).toBeVisible();
   await expect(chat.answers).toHaveCount(1);
 });
 
@@ -144,6 +138,7 @@ test("a text in a branch that is not shown is found and shown, marked for a whil
 
 test("what was typed and not sent is there after a reload, and an edit after a look elsewhere", async ({ chat, page }) => {
   await begin(chat, ["About foxes", "About bears"]);
+  await expect.poll(() => kept(page, "messages")).toMatch(/About foxes.*About bears|About bears.*About foxes/);
   await chat.field.fill("half a thought");
   await room(page, "About foxes").getByRole("button").first().click();
   await expect(chat.field).toHaveValue("");
@@ -272,19 +267,36 @@ test("all are deleted after a question, and Undo brings them back", async ({ cha
   await expect(page.locator(".room")).toHaveCount(2);
 });
 
+/** What other tabs tell comes when the test says so. */
+function hearLater(): void {
+  const add = Reflect.get<BroadcastChannel, "addEventListener">(BroadcastChannel.prototype, "addEventListener");
+  const heard = new Promise((hear) => addEventListener("hear", hear));
+  BroadcastChannel.prototype.addEventListener = function later(this: BroadcastChannel, type: string, listener: (event: MessageEvent) => void): void {
+    add.call(this, type, (event) => void heard.then(() => listener(event as MessageEvent)));
+  } as typeof add;
+}
+
 test("two tabs see each other's messages and overwrite nothing", async ({ chat, fake, context, page }) => {
   await begin(chat, ["Shared"]);
   const second = await context.newPage();
+  await second.addInitScript(hearLater);
   const other = new Chat(second, fake.url);
   await second.goto(page.url());
   await expect(other.answers).toHaveCount(1);
-  fake.answers = [{ tokens: words("from one"), gap: 40 }, { tokens: words("from two"), gap: 40 }];
-  await Promise.all([chat.ask("in the first tab"), other.ask("in the second tab")]);
+  const rest = gate();
+  fake.answers = ["from one", "from two"].map((text) => ({ tokens: words(text), hold: { after: 1, until: rest.until } }));
+  await chat.ask("in the first tab");
+  await expect.poll(() => fake.asked.length).toBe(2);
+  await other.ask("in the second tab"); // it knows nothing of the other question
+  await expect.poll(() => fake.asked.length).toBe(3);
+  await second.evaluate(() => dispatchEvent(new Event("hear")));
+  rest.open();
   const all = ["in the first tab", "in the second tab", "from one", "from two"];
   await expect.poll(async () => { // the browser takes its time to write
     const texts = await kept(page, "messages");
     return all.filter((text) => !texts.includes(text));
   }, { timeout: 20_000 }).toEqual([]);
+  for (const tab of [page, second]) await expect(tab.locator(".message--user .pager__place")).toHaveText(/^[12]\/2$/);
   await second.close();
   await page.reload();
   await expect(chat.answers.first()).toBeVisible();
@@ -322,7 +334,7 @@ test("an edit that cannot be sent, as another tab's answer is being written, sta
   await page.getByRole("button", { name: "Edit and run again" }).click();
   const edited = page.getByRole("textbox", { name: "Edit your message" });
   await edited.fill("Shared by all");
-  fake.answers = [{ tokens: Array.from({ length: 1000 }, (_, at) => `word${at} `), gap: 30 }];
+  fake.answers = [{ tokens: Array.from({ length: 1000 }, (_, at) => `word${at} `), gap: 10, hold: { after: 60, until: gate().until } }];
   await other.ask("A long one");
   await expect(chat.stop).toBeVisible();
   for (const key of ["Enter", "Escape"]) await composes(edited, key);
@@ -343,7 +355,7 @@ test("a second tab shows the answer as the first one writes it, and can stop it"
   const other = new Chat(second, fake.url);
   await second.goto(page.url());
   await expect(other.answers).toHaveCount(1);
-  fake.answers = [{ tokens: Array.from({ length: 1000 }, (_, at) => `word${at} `), gap: 30 }];
+  fake.answers = [{ tokens: Array.from({ length: 1000 }, (_, at) => `word${at} `), gap: 30, hold: { after: 100, until: gate().until } }];
   await chat.ask("A long one");
   await expect(other.answers.last()).toContainText("word30", { timeout: 20_000 });
   await expect(other.field).toBeDisabled();
@@ -359,18 +371,14 @@ test("a tab takes over the answer of one that was closed; of two that come back 
   const other = new Chat(second, fake.url);
   await second.goto(page.url());
   const text = Array.from({ length: 250 }, (_, at) => `word${at}`).join(" ");
-  let goOn = (): void => undefined;
-  const next = (): void => {
-    fake.answers = [{ tokens: words(text), gap: 5, hold: { after: 20, until: new Promise<void>((go) => { goOn = go; }) } }];
-  };
-  next();
+  const [first, again] = [gate(), gate()];
+  fake.answers = [first, again].map(({ until }) => ({ tokens: words(text), gap: 5, hold: { after: 20, until } }));
   await chat.ask("Go");
   await expect(other.answers.last()).toContainText("word5", { timeout: 20_000 });
   const address = page.url();
   await page.close();
-  goOn();
+  first.open();
   await expect(other.answers.last().locator(".prose")).toHaveText(text, { timeout: 30_000 });
-  next();
   await expect(other.send).toBeVisible();
   await other.ask("Again");
   await expect(other.answers.last()).toContainText("word5");
@@ -378,7 +386,7 @@ test("a tab takes over the answer of one that was closed; of two that come back 
   const third = await context.newPage();
   await second.goto("about:blank");
   await Promise.all([second, third].map((tab) => tab.goto(address)));
-  goOn();
+  again.open();
   for (const tab of [second, third]) {
     const shown = new Chat(tab, fake.url);
     await expect(shown.answers.last().locator(".prose")).toHaveText(text, { timeout: 30_000 });

@@ -6,16 +6,19 @@ import { extname, join, normalize } from "node:path";
 import type { AddressInfo } from "node:net";
 import { WebSocketServer, type WebSocket } from "ws";
 
+/** Milliseconds, or until that. */
+export type Span = number | Promise<unknown>;
+
 export interface Answer {
   tokens: readonly string[];
   /** Milliseconds between two tokens; 0: all at once. */
   gap?: number;
-  /** Milliseconds before the first: the model is loaded, the prompt is read. */
-  loading?: number;
-  reading?: number;
-  waiting?: number; // in the queue
+  /** Before the first, one after the other: the model is loaded, others are answered, the prompt is read. */
+  loading?: Span;
+  waiting?: Span;
+  reading?: Span;
   ahead?: number; // of waiting: what is told
-  /** After so many tokens it waits for that. */
+  /** After so many tokens it waits for that, or to be stopped. */
   hold?: { after: number; until: Promise<unknown> };
   finish?: string;
   promptTokens?: number;
@@ -24,6 +27,9 @@ export interface Answer {
   sources?: readonly unknown[];
   /** The connection is cut after every so many tokens, and the next one waits until somebody listens again. */
   cutEvery?: number;
+  /** The cut waits for that, in which the test sees that the page has what was written: a browser drops what a broken stream
+   * has brought and nobody has read, and asks again by itself where not even a head came. */
+  beforeCut?: (written: number) => Promise<unknown>;
   /** Filled in: when each token was written, in milliseconds of the machine's clock. */
   times?: number[];
 }
@@ -37,6 +43,9 @@ export interface FakeModel {
   memory_usage: number;
   context_length: number | null;
   settings: Record<string, number>;
+  /** Bytes, while it is loaded. */
+  completed?: number;
+  total?: number;
   /** Told of one model alone, not in the list. */
   capabilities?: readonly string[];
 }
@@ -47,7 +56,12 @@ interface Running {
   events: string[]; // payloads, without their place
   over: boolean;
   stopped: boolean;
+  /** When it is stopped. */
+  stopping: Promise<void>;
+  stop: () => void;
   told: ((event: number) => void) | null;
+  /** What it does before the first token. */
+  news: ((status: Record<string, unknown>) => void) | null;
   /** Whether a connection that is open carries it. */
   isHeard: () => boolean;
 }
@@ -59,12 +73,24 @@ export const policy = "default-src 'none'; script-src 'self'; style-src 'self'; 
 export const smallModel: FakeModel = { name: "default", state: "loaded", parameters: "135M", quantization: "Q4_1", size: 98_362_432, memory_usage: 895_979_904, context_length: 8192, capabilities: ["completion"], settings: { temperature: Math.fround(0.2), top_p: Math.fround(0.9) } };
 export const vectorModel: FakeModel = { name: "minilm", state: "unloaded", parameters: "22M", quantization: "F32", size: 90_504_864, memory_usage: 0, context_length: null, capabilities: ["embedding"], settings: {} };
 
+/** What something waits for until a test opens it. */
+export interface Gate {
+  until: Promise<void>;
+  open: () => void;
+}
+
+export function gate(): Gate {
+  let open = (): void => undefined;
+  const until = new Promise<void>((opened) => { open = opened; });
+  return { until, open };
+}
+
 export function words(text: string): string[] {
   return text.match(/\s*\S+|\s+$/g) ?? [];
 }
 
 export class FakeServer {
-  models: FakeModel[] = [smallModel, vectorModel];
+  models: FakeModel[] = [{ ...smallModel }, { ...vectorModel }];
   /** The next answers, in order; the last one is given again and again. */
   answers: Answer[] = [{ tokens: words("Hello. How can I help you today?") }];
   /** Every question's body. */
@@ -76,8 +102,8 @@ export class FakeServer {
   isAdmin = true;
   /** Seconds between two broadcasts, as the status tells them; `broadcast` sends one. 0: the server sends none. */
   broadcastTime = 5;
-  /** Milliseconds that a model takes to load. */
-  loadTime = 300;
+  /** What a model that is loaded by its button waits for, half of it read. */
+  loadUntil: Promise<unknown> = Promise.resolve();
   /** How often `cutEvery` has cut an answer that was being heard. */
   cuts = 0;
   /** WebSockets are refused: the page has to take server-sent events. */
@@ -127,7 +153,7 @@ export class FakeServer {
 
   /** As a server that was restarted: it knows nothing of the answers before. */
   forget(): void {
-    for (const running of this.running.values()) running.stopped = true;
+    for (const running of this.running.values()) running.stop();
     this.running.clear();
     this.cut();
   }
@@ -186,21 +212,26 @@ export class FakeServer {
     if (path === "/api/models") return json(response, 200, this.models.map(({ capabilities: _, ...model }) => ({ ...model, loaded: model.state === "loaded" })));
     const named = /^\/api\/models\/([^/]+)(\/load|\/unload)?$/.exec(path);
     if (!this.isAdmin && named?.[2] !== undefined) return json(response, 403, { error: "this key may not do that: it has not the role" });
-    if (named) return this.model(decodeURIComponent(named[1] ?? ""), named[2] ?? "", response);
+    if (named) { void this.model(decodeURIComponent(named[1] ?? ""), named[2] ?? "", response); return; }
     if (path === "/api/stream") return this.stream(body, request, response);
     if (path === "/v1/embeddings") return embed(body, response);
     json(response, 404, { error: "no such path" });
   }
 
-  private model(name: string, verb: string, response: ServerResponse): void {
+  private async model(name: string, verb: string, response: ServerResponse): Promise<void> {
     const model = this.models.find((each) => each.name === name);
-    if (model === undefined) return json(response, 404, { error: `no model ${name}` });
-    if (verb === "") return json(response, 200, { ...model, loaded: model.state === "loaded", family: "llama", parameter_count: 134_515_008, system: null });
-    model.state = verb === "/load" ? "loaded" : "unloaded";
-    model.memory_usage = verb === "/load" ? model.size * 4 : 0;
+    if (model === undefined) { json(response, 404, { error: `no model ${name}` }); return; }
+    if (verb === "") { json(response, 200, { ...model, loaded: model.state === "loaded", family: "llama", parameter_count: 134_515_008, system: null }); return; }
+    const loads = verb === "/load";
     response.writeHead(200, { "Content-Type": "application/x-ndjson" });
-    if (verb === "/load") response.write(`${JSON.stringify({ status: "loading", completed: model.size / 2, total: model.size })}\n`);
-    setTimeout(() => response.end(`${JSON.stringify({ status: verb === "/load" ? "ready" : "unloaded", model: name, context_length: 8192 })}\n`), verb === "/load" ? this.loadTime : 0);
+    if (loads) {
+      model.state = "loading";
+      response.write(`${JSON.stringify({ status: "loading", completed: model.size / 2, total: model.size })}\n`);
+      await this.loadUntil;
+    }
+    model.state = loads ? "loaded" : "unloaded";
+    model.memory_usage = loads ? model.size * 4 : 0;
+    response.end(`${JSON.stringify({ status: loads ? "ready" : "unloaded", model: name, context_length: 8192 })}\n`);
   }
 
   // ---- Answers ----
@@ -209,7 +240,12 @@ export class FakeServer {
     this.asked.push(body);
     const answer = (this.answers.length > 1 ? this.answers.shift() : this.answers[0]) ?? { tokens: [] };
     this.made += 1;
-    const running: Running = { id: `${this.made}`.padStart(32, "f"), answer, events: [], over: false, stopped: false, told: null, isHeard: () => false };
+    const { until: stopping, open } = gate();
+    const running: Running = { id: `${this.made}`.padStart(32, "f"), answer, events: [], over: false, stopped: false, stopping, stop: () => undefined, told: null, news: null, isHeard: () => false };
+    running.stop = () => {
+      running.stopped = true;
+      open();
+    };
     this.running.set(running.id, running);
     void this.write(running);
     return running;
@@ -218,12 +254,15 @@ export class FakeServer {
   /** Makes the answer's events, whether anybody listens or not. */
   private async write(running: Running): Promise<void> {
     const { answer } = running;
-    await pause((answer.loading ?? 0) + (answer.waiting ?? 0) + (answer.reading ?? 0));
+    await this.prepare(running);
     const started = performance.now();
     let next = performance.now();
     let written = 0;
     for (const token of answer.tokens) {
-      if (written === answer.hold?.after) await answer.hold.until;
+      if (written === answer.hold?.after) {
+        await Promise.race([answer.hold.until, running.stopping]);
+        next = performance.now();
+      }
       if (running.stopped) break;
       if (answer.gap) {
         next += answer.gap;
@@ -232,9 +271,9 @@ export class FakeServer {
       written += 1;
       const seconds = (performance.now() - started) / 1000;
       answer.times?.push(performance.timeOrigin + performance.now());
-      this.add(running, { token, token_id: written, stream: true, complete: false, tokens_per_sec: seconds > 0 ? Math.round(written / seconds * 100) / 100 : 0 });
+      this.add(running, { token, token_id: written, stream: true, complete: false, tokens_per_sec: answer.gap ? Math.round(written / seconds * 100) / 100 : 0 });
       if (answer.cutEvery && written % answer.cutEvery === 0) {
-        await this.cutAnswer(running);
+        await this.cutAnswer(running, written);
         next = performance.now(); // the next tokens come at their pace, not all at once for the time that was lost
       }
     }
@@ -244,11 +283,24 @@ export class FakeServer {
     else this.add(running, { token: "", token_id: -1, stream: true, complete: true, tokens_per_sec: written / seconds, finish_reason: running.stopped ? "cancelled" : answer.finish ?? "stop", tokens_generated: written, prompt_tokens: answer.promptTokens ?? 31, ...(answer.sources === undefined ? {} : { sources: answer.sources }) });
   }
 
-  /** What has been written reaches the page before the cut: a browser drops what a broken stream has brought and nobody has
-   * read, and asks again by itself where not even a head came. */
-  private async cutAnswer(running: Running): Promise<void> {
+  /** Tells what it waits for before the first token. */
+  private async prepare(running: Running): Promise<void> {
+    const { loading = 0, waiting = 0, reading = 0, ahead, promptTokens = 31 } = running.answer;
+    const spend = (span: Span): Promise<unknown> => Promise.race([typeof span === "number" ? pause(span) : span, running.stopping]);
+    await spend(loading);
+    running.news?.({ state: "generating", resume: `${running.id}:0` });
+    if (ahead !== undefined) running.news?.({ state: "queued", ahead });
+    await spend(waiting);
+    if (reading === 0) return;
+    running.news?.({ state: "reading", prompt_tokens: promptTokens, prompt_tokens_read: 0 });
+    const half = setTimeout(() => running.news?.({ state: "reading", prompt_tokens: promptTokens, prompt_tokens_read: promptTokens >> 1 }), 300);
+    await spend(reading);
+    clearTimeout(half);
+  }
+
+  private async cutAnswer(running: Running, written: number): Promise<void> {
     await this.heard(running);
-    await pause(40);
+    await running.answer.beforeCut?.(written);
     if (running.isHeard()) this.cuts += 1;
     this.cut();
     await this.heard(running);
@@ -278,7 +330,7 @@ export class FakeServer {
     if (message.type === "inference") return this.inference(socket, ids, id, message.payload ?? {}, send);
     if (message.type === "stop") {
       const running = ids.get(id);
-      if (running) running.stopped = true;
+      running?.stop();
       return send("status", { state: "stopping", stopped: running ? [id] : [] });
     }
     send("status", { connected: true, ready: true, broadcast: this.broadcastTime, running: [...ids.keys()], models: this.models.map(({ name, state }) => ({ name, state })) });
@@ -292,11 +344,7 @@ export class FakeServer {
     let next = Number(event ?? 0);
     if (place === undefined) {
       send("status", { state: "loading", resume: `${running.id}:0` });
-      setTimeout(() => {
-        send("status", { state: "generating", resume: `${running.id}:0` });
-        if (running.answer.ahead !== undefined) send("status", { state: "queued", ahead: running.answer.ahead });
-        if (running.answer.reading) this.tellReading(running.answer.reading, running.answer.promptTokens ?? 31, send);
-      }, running.answer.loading ?? 0);
+      running.news = (status) => send("status", status);
     }
     const flush = (): void => {
       for (; next < running.events.length && socket.readyState === socket.OPEN; next += 1) {
@@ -311,11 +359,6 @@ export class FakeServer {
     flush();
   }
 
-  private tellReading(time: number, total: number, send: (type: string, payload: unknown) => void): void {
-    send("status", { state: "reading", prompt_tokens: total, prompt_tokens_read: 0 });
-    setTimeout(() => send("status", { state: "reading", prompt_tokens: total, prompt_tokens_read: total >> 1 }), Math.min(300, time / 2));
-  }
-
   // ---- Server-sent events ----
 
   private stream(body: string, request: IncomingMessage, response: ServerResponse): void {
@@ -323,7 +366,7 @@ export class FakeServer {
     const [place, event] = typeof last === "string" ? last.split(":") : [];
     if (request.method === "DELETE") {
       const unwanted = this.running.get(place ?? "");
-      if (unwanted) unwanted.stopped = true;
+      unwanted?.stop();
       return json(response, 200, { status: "stopped" });
     }
     const running = place === undefined ? this.begin(JSON.parse(body) as Record<string, unknown>) : this.running.get(place);
@@ -332,13 +375,13 @@ export class FakeServer {
     let next = Number(event ?? 0);
     if (place === undefined) response.write(`id: ${running.id}:0\n\n`);
     const flush = (): void => {
-      for (; next < running.events.length; next += 1) response.write(eventText(`${running.id}:${next + 1}`, running.events[next] ?? "{}"));
+      for (; next < running.events.length && !response.destroyed; next += 1) response.write(eventText(`${running.id}:${next + 1}`, running.events[next] ?? "{}"));
       if (running.over) response.end();
     };
     this.streams.add(response);
     response.on("close", () => {
       this.streams.delete(response);
-      if (!running.over && running.told === flush) running.stopped = place !== undefined || body.includes('"resume":true') ? running.stopped : true;
+      if (!running.over && running.told === flush && place === undefined && !body.includes('"resume":true')) running.stop();
     });
     running.told = flush;
     running.isHeard = () => !response.destroyed;

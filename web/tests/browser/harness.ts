@@ -4,9 +4,9 @@ import { execFileSync, spawn, spawnSync, type ChildProcess } from "node:child_pr
 import { existsSync, mkdirSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { test as base, expect, type Locator, type Page } from "@playwright/test";
-import { FakeServer, words } from "./fake_server.ts";
+import { FakeServer, gate, words } from "./fake_server.ts";
 
-export { expect, words };
+export { expect, gate, words };
 export type { Page };
 
 const top = join(import.meta.dirname, "../../..");
@@ -101,20 +101,46 @@ export class Chat {
     await this.field.press("Enter");
   }
 
+  /** Waits until the last answer has the text. At every frame: locators are looked at twice a second after a while. */
+  async shows(text: string): Promise<void> {
+    await this.page.waitForFunction((wanted) => [...document.querySelectorAll(".message--model")].at(-1)?.querySelector(".prose")?.textContent.includes(wanted), text);
+  }
+
   /** Asks, and waits for the end of the answer. */
   async converse(text: string): Promise<Locator> {
     const before = await this.answers.count() > 0 ? await this.answers.last().getAttribute("data-message") : null;
     await this.ask(text);
+    await this.page.waitForFunction((earlier) => {
+      const last = [...document.querySelectorAll<HTMLElement>(".message--model")].at(-1)?.dataset["message"];
+      return last !== undefined && last !== earlier && document.querySelector(".composer__send")?.textContent === "Send";
+    }, before, { timeout: 45_000 }); // a busy machine takes its time
     await expect(this.answers.last()).not.toHaveAttribute("data-message", before ?? "");
-    await expect(this.stop).toBeHidden({ timeout: 45_000 }); // a busy machine takes its time
+    await expect(this.stop).toBeHidden();
     await expect(this.send).toBeVisible();
     return this.answers.last().locator(".prose");
   }
 }
 
+/** For addInitScript: the defaults of the page's settings. */
+export function withSettings(defaults: Record<string, unknown>): void {
+  localStorage.setItem("quarrel.settings", JSON.stringify({ version: 1, defaults }));
+}
+
 /** A key that belongs to an input method, as Safari tells of it. */
 export async function composes(field: Locator, key: string): Promise<void> {
   await field.dispatchEvent("keydown", { key, keyCode: 229, bubbles: true, cancelable: true });
+}
+
+/** A conversation in the sidebar. */
+export function room(page: Page, title: string | RegExp): Locator {
+  return page.locator(".room").filter({ hasText: title });
+}
+
+/** Takes an item of its menu. */
+export async function choose(page: Page, title: string, item: string): Promise<void> {
+  await room(page, title).hover();
+  await room(page, title).getByRole("button", { name: /^Actions for/ }).click();
+  await page.getByRole("menuitem", { name: item }).click();
 }
 
 /** What the browser has stored, as JSON. It takes its time to write: who loads the page again waits for it first. */

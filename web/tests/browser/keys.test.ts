@@ -26,6 +26,41 @@ test("a wrong key is refused, in words", async ({ fake, page }) => {
   await expect(page.getByRole("alert")).toContainText("refused");
 });
 
+test("a key that no request can carry is not sent, and the dialog says so", async ({ chat, fake, page }) => {
+  fake.key = key;
+  await page.goto(fake.url);
+  const dialog = page.getByRole("dialog", { name: "A key is needed" });
+  for (const damaged of ["qk_schlüssel", "qk_0123 4567", "qk_0123\u200b"]) {
+    await dialog.getByLabel("Key", { exact: true }).fill(damaged);
+    await dialog.getByRole("button", { name: "Use the key" }).click();
+    await expect(dialog.getByRole("alert")).toContainText("neither spaces nor letters beyond plain ASCII");
+  }
+  await dialog.getByLabel("Key", { exact: true }).fill(` ${key} `);
+  await dialog.getByRole("button", { name: "Use the key" }).click();
+  await expect(chat.state).toHaveText("Connected");
+});
+
+test("a key that the browser has no room for is used, and a line says that it is not kept", async ({ chat, fake, page }) => {
+  await page.addInitScript(() => {
+    const set = Reflect.get<Storage, "setItem">(Storage.prototype, "setItem");
+    Storage.prototype.setItem = function setItem(this: Storage, name, value): void {
+      if (name === "quarrel.key.encrypted") throw new DOMException("full", "QuotaExceededError");
+      set.call(this, name, value);
+    };
+  });
+  fake.key = key;
+  await page.goto(fake.url);
+  await page.getByLabel("Key", { exact: true }).fill(key);
+  await page.getByText("Keep it, encrypted").click();
+  await page.getByLabel("Passphrase", { exact: true }).fill("correct horse battery");
+  await page.getByRole("button", { name: "Use the key" }).click();
+  await expect(chat.state).toHaveText("Connected");
+  await expect(page.locator(".banner:visible")).toContainText("The browser could not store your key");
+  await page.getByRole("button", { name: "Settings" }).click();
+  await page.getByRole("button", { name: "Forget the key" }).click();
+  await expect(page.locator(".banner").filter({ hasText: "could not store" })).toBeHidden();
+});
+
 test("a refused key is not kept, and the choice to keep it stays", async ({ chat, fake, page }) => {
   fake.key = key;
   await page.goto(fake.url);
@@ -50,6 +85,7 @@ test("a question without the key that the server wants fails at once, with a way
   await page.keyboard.press("Escape");
   await chat.ask("Hello");
   await expect(chat.answers.last()).toContainText("The server needs a key.");
+  await expect(page.locator(".unseen[aria-live=polite]")).toContainText("The server needs a key.");
   await chat.answers.last().getByRole("button", { name: "Enter key" }).click();
   await page.getByLabel("Key", { exact: true }).fill(key);
   await page.getByRole("button", { name: "Use the key" }).click();

@@ -1,5 +1,5 @@
 // The look: themes, sizes and places at every width, phones with their keyboard and safe areas, and motion.
-import { Chat, expect, test, words, type Page } from "./harness.ts";
+import { Chat, expect, gate, test, words, type Page } from "./harness.ts";
 
 type Box = { x: number; y: number; width: number; height: number };
 
@@ -23,16 +23,17 @@ test("light, dark and system, kept over a reload", async ({ chat, page }) => {
 
 test("the theme changes smoothly, and at once for who asked for less motion", async ({ chat, page }) => {
   await chat.open();
-  const changes = (): Promise<number> => page.evaluate(async () => {
+  const changes = (): Promise<{ before: string; moving: number }> => page.evaluate(() => {
+    // All in one task, in which no frame can be late: the style before is made, and getAnimations makes the one after.
+    const before = getComputedStyle(document.body).backgroundColor;
     document.querySelector<HTMLElement>(".head__theme")?.click();
-    await new Promise(requestAnimationFrame);
-    return document.getAnimations().filter((each) => each instanceof CSSTransition && each.transitionProperty === "background-color").length;
+    return { before, moving: document.body.getAnimations().filter((each) => each instanceof CSSTransition && each.transitionProperty === "background-color").length };
   });
   await page.emulateMedia({ colorScheme: "dark" });
-  expect(await changes()).toBeGreaterThan(0); // from the system's dark to light
+  expect(await changes()).toEqual({ before: "rgb(21, 23, 27)", moving: 1 }); // from the system's dark to light
   await expect.poll(() => page.evaluate(() => document.getAnimations().length)).toBe(0);
   await page.emulateMedia({ colorScheme: "dark", reducedMotion: "reduce" });
-  expect(await changes()).toBe(0);
+  expect((await changes()).moving).toBe(0);
 });
 
 test("the user's bubbles are blue, the model's grey and as wide as the column", async ({ chat, page }) => {
@@ -237,22 +238,67 @@ test("safe areas: what can be pressed stays off the phone's edges", async ({ bro
 });
 
 test("a spinner while a model is loaded", async ({ chat, fake, page }) => {
-  fake.answers = [{ tokens: ["x"], loading: 2500 }];
+  const loaded = gate();
+  fake.answers = [{ tokens: ["x"], loading: loaded.until }];
   await chat.open();
   await chat.ask("Go");
   await expect(chat.answers.last().locator(".spinner")).toBeVisible();
   await expect(chat.answers.last()).toContainText("Loading the model");
   expect(await page.locator(".message .spinner").evaluate((node) => node.getAnimations().length)).toBe(1);
+  loaded.open();
+  await expect(chat.answers.last().locator(".prose")).toHaveText("x");
+  await expect(page.locator(".message .spinner")).toHaveCount(0);
 });
 
-test("with reduced motion nothing moves", async ({ chat, fake, page }) => {
-  await page.emulateMedia({ reducedMotion: "reduce" });
-  fake.answers = [{ tokens: ["x"], reading: 1500 }];
-  await chat.open();
-  await chat.ask("Go");
-  await expect(page.locator(".typing")).toBeVisible();
-  expect(await page.evaluate(() => document.getAnimations().length)).toBe(0);
-});
+/** Keeps what begins to move, by its name and what it is of. */
+function watchMotion(): void {
+  const seen = new Set<string>();
+  Object.assign(globalThis, { seen });
+  const nameOf = (node: EventTarget | null): string => (node instanceof Element ? node.closest(".prose") === null ? node.classList.item(0) ?? node.tagName : "prose" : "");
+  addEventListener("animationstart", ({ animationName, target, pseudoElement }) => seen.add(`${animationName} ${nameOf(target)}${pseudoElement}`), true);
+  addEventListener("transitionrun", ({ propertyName, target }) => seen.add(`${propertyName} ${nameOf(target)}`), true);
+}
+
+for (const reducedMotion of ["no-preference", "reduce"] as const) {
+  test(`messages fade in, dots are typed, a caret blinks, what is under the pointer shows: ${reducedMotion === "reduce" ? "with reduced motion all without moving" : "each moves"}`, async ({ chat, fake, page }) => {
+    const moved = (): Promise<string[]> => page.evaluate(() => [...(globalThis as unknown as { seen: Set<string> }).seen]);
+    const [read, rest] = [gate(), gate()];
+    await page.emulateMedia({ reducedMotion });
+    await page.addInitScript(watchMotion);
+    fake.answers = [{ tokens: words("Some words"), reading: read.until, hold: { after: 1, until: rest.until } }];
+    await chat.open();
+    await chat.ask("Go");
+    await expect(chat.answers.last().locator(".typing span")).toHaveCount(3);
+    await expect(chat.answers.last().locator(".typing")).toBeVisible();
+    expect(await page.locator(".typing span").evaluateAll((dots) => dots.map((dot) => dot.getAnimations().length))).toEqual(Array(3).fill(reducedMotion === "reduce" ? 0 : 1));
+    read.open();
+    await expect(chat.answers.last().locator(".prose")).toHaveText("Some");
+    const caret = await page.locator(".prose p").evaluate((node) => {
+      const { content, width, backgroundColor } = getComputedStyle(node, "::after");
+      return { content, width, backgroundColor };
+    });
+    expect(caret).toMatchObject({ content: '""', width: "8px" });
+    expect(caret.backgroundColor).not.toBe("rgba(0, 0, 0, 0)");
+    if (reducedMotion === "no-preference") await expect.poll(moved).toEqual(expect.arrayContaining(["appear message", "blink prose::after"]));
+    rest.open();
+    await expect(chat.send).toBeVisible();
+    expect(await page.locator(".prose p").evaluate((node) => getComputedStyle(node, "::after").content)).toBe("none");
+    const tools = page.locator(".message--user .message__actions");
+    await page.mouse.move(0, 0);
+    await expect(tools).toHaveCSS("opacity", "0");
+    await page.locator(".message--user").hover();
+    await expect(tools).toHaveCSS("opacity", "1");
+    const room = page.locator(".room");
+    await room.hover();
+    await expect(tools).toHaveCSS("opacity", "0");
+    const ground = (): Promise<string> => page.getByRole("button", { name: "New chat" }).first().evaluate((node) => getComputedStyle(node).backgroundColor);
+    const before = await ground();
+    await page.getByRole("button", { name: "New chat" }).first().hover();
+    await expect.poll(ground).not.toBe(before);
+    if (reducedMotion === "reduce") expect([await moved(), await page.evaluate(() => document.getAnimations().length)]).toEqual([[], 0]);
+    else await expect.poll(moved).toEqual(expect.arrayContaining(["opacity message__actions", "background-color button"]));
+  });
+}
 
 test("a note stands above the composer and covers nothing that is in use", async ({ chat, page }) => {
   await chat.open();

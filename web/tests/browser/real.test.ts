@@ -1,6 +1,7 @@
 // The page as the program serves it, with the default model, the one for vectors, and the toy.
+import { readFile } from "node:fs/promises";
 import { policy } from "./fake_server.ts";
-import { Chat, expect, hasVectors, makeToy, startServer, test, type Page } from "./harness.ts";
+import { Chat, choose, expect, hasVectors, kept, makeToy, room, startServer, test, withSettings, type Page } from "./harness.ts";
 
 async function set(page: Page, values: Record<string, string>): Promise<void> {
   await page.getByRole("button", { name: "Settings" }).click();
@@ -34,6 +35,7 @@ test("a chat with the default model: figures, context, regenerate, continue", as
 });
 
 test("Stop ends an answer of the real model", async ({ page, real }) => {
+  await page.addInitScript(withSettings, { temperature: 0, seed: 1, maxTokens: 4000 });
   const chat = new Chat(page, real.url);
   await chat.open();
   await chat.ask("Write a very long story about a fox.");
@@ -42,17 +44,78 @@ test("Stop ends an answer of the real model", async ({ page, real }) => {
   await expect(chat.answers.last()).toContainText("Stopped.");
 });
 
+test("what the real model wrote outlasts a reload: it is exported, deleted, and brought back by Undo", async ({ page, real }) => {
+  await page.addInitScript(withSettings, { temperature: 0, seed: 1, maxTokens: 8 });
+  const chat = new Chat(page, real.url);
+  await chat.open();
+  const text = (await (await chat.converse("Name a fox.")).textContent() ?? "").trim();
+  expect(text).toMatch(/\w+ \w+/);
+  const shown = chat.answers.last().locator(".prose");
+  await expect.poll(() => kept(page, "messages")).toContain('"generatedTokens":8');
+  await page.reload();
+  await expect(shown).toHaveText(text);
+  const [file] = await Promise.all([page.waitForEvent("download"), choose(page, "Name a fox.", "Export as JSON")]);
+  const { conversations } = JSON.parse(await readFile(await file.path(), "utf8")) as { conversations: { title: string; messages: { role: string; text: string }[] }[] };
+  expect(conversations.map(({ title }) => title)).toEqual(["Name a fox."]);
+  const [answer, question] = conversations[0]?.messages.toSorted((one, other) => one.role.localeCompare(other.role)) ?? [];
+  expect(question).toMatchObject({ role: "user", text: "Name a fox." });
+  expect(answer).toMatchObject({ role: "assistant", model: "default", finishReason: "length", statistics: { generatedTokens: 8 } });
+  expect(answer?.text.trim()).toBe(text);
+  await choose(page, "Name a fox.", "Delete");
+  await expect(room(page, "Name a fox.")).toHaveCount(0);
+  await expect(chat.answers).toHaveCount(0);
+  await page.getByRole("button", { name: "Undo" }).hover(); // it stays then
+  await expect.poll(() => kept(page, "conversations")).toMatch(/"deletedAt":\d/);
+  await page.getByRole("button", { name: "Undo" }).click();
+  await expect(shown).toHaveText(text);
+  await expect.poll(() => kept(page, "conversations")).toContain('"deletedAt":null');
+  await page.reload();
+  await expect(shown).toHaveText(text);
+});
+
+test("of a long prompt the page tells how much is read", async ({ page, real }) => {
+  test.setTimeout(180_000);
+  await page.addInitScript(withSettings, { maxTokens: 2 });
+  await page.addInitScript(() => {
+    const told = new Set<string>();
+    Object.assign(globalThis, { told });
+    new MutationObserver(() => {
+      const waiting = document.querySelector(".waiting");
+      if (waiting !== null) told.add(`${waiting.textContent} ${waiting.querySelector("[role=progressbar]")?.getAttribute("aria-valuenow") ?? ""}`);
+    }).observe(document, { subtree: true, childList: true, characterData: true, attributes: true });
+  });
+  const chat = new Chat(page, real.url);
+  await chat.open();
+  await chat.ask("The fox runs through the woods. ".repeat(250));
+  await expect(chat.answers.last()).toContainText("2 written", { timeout: 120_000 });
+  const told = await page.evaluate(() => [...(globalThis as unknown as { told: Set<string> }).told]);
+  const steps = told.map((text) => /^Reading the prompt: ([\d,]+) of ([\d,]+) tokens.* (\d+)$/.exec(text)).filter((found) => found !== null)
+    .map((found) => found.slice(1).map((number) => Number(number.replace(",", "")))) as [number, number, number][];
+  expect(steps).not.toEqual([]);
+  const [, total] = steps[0] ?? [];
+  await expect(chat.answers.last().locator(".message__counts")).toHaveText(`${new Intl.NumberFormat("en").format(total ?? 0)} read, 2 written`);
+  for (const [at, [read, of, percent]] of steps.entries()) {
+    expect(of).toBe(total);
+    expect(read).toBeLessThan(of);
+    expect(read).toBeGreaterThanOrEqual(steps[at - 1]?.[0] ?? 1);
+    expect(percent).toBe(Math.round(read / of * 100));
+  }
+});
+
 test("the connection is lost at every tenth token: the text is the one without losses", async ({ page, real }) => {
   test.setTimeout(150_000); // each loss costs a wait before the next attempt
   let cutting = false;
+  let cuts = 0;
   await page.routeWebSocket(/\/ws$/, (socket) => {
     const server = socket.connectToServer();
     let tokens = 0;
     server.onMessage((message) => {
       socket.send(message);
-      if (!String(message).includes('"token"')) return;
+      if (!cutting || !String(message).includes('"token"')) return;
       tokens += 1;
-      if (cutting && tokens === 10) void socket.close({ code: 1001 });
+      if (tokens !== 10) return;
+      cuts += 1;
+      void socket.close({ code: 1001 });
     });
   });
   const chat = new Chat(page, real.url);
@@ -65,6 +128,7 @@ test("the connection is lost at every tenth token: the text is the one without l
   await chat.ask("Name the planets and describe each.");
   await expect(chat.answers.last().locator(".prose")).toHaveText(whole, { timeout: 90_000 });
   await expect(chat.send).toBeVisible();
+  expect(cuts).toBeGreaterThanOrEqual(3); // of 45 tokens
 });
 
 test("without WebSockets the real server is asked by server-sent events", async ({ page, real }) => {
@@ -102,13 +166,14 @@ test("texts are compared by the model for vectors", async ({ page, real }) => {
 });
 
 test("the dashboard and a benchmark of the real server", async ({ page, real }) => {
+  test.setTimeout(180_000);
   const asked: string[] = [];
   page.on("request", (request) => asked.push(new URL(request.url()).pathname));
   await page.goto(`${real.url}/status`);
   await expect(page.getByText(/requests? since the server was started/)).toBeVisible();
   await page.getByRole("combobox", { name: "Model" }).selectOption("default");
   await page.getByRole("button", { name: "Run benchmark" }).click();
-  await expect(page.getByText("Done.")).toBeVisible({ timeout: 55_000 });
+  await expect(page.getByText("Done.")).toBeVisible({ timeout: 120_000 });
   await expect(page.locator(".bars__row")).toHaveCount(4);
   for (const title of ["Tokens per second", "Answers", "Time to first token", "Token gap", "KV cache in use", "Memory", "Cache hits", "Errors"]) {
     const card = page.locator(".card").filter({ has: page.getByRole("heading", { name: title, exact: true }) });

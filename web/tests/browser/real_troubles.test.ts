@@ -1,5 +1,5 @@
 // What goes wrong between the page and the real program: prompts beyond a message, a restart, a model that is gone, tabs.
-import { Chat, expect, makeToy, startServer, test } from "./harness.ts";
+import { Chat, expect, makeToy, startServer, test, withSettings } from "./harness.ts";
 
 test("a prompt of a megabyte in Chinese is answered in a sentence, and blocks nothing", async ({ page }, info) => {
   const server = await startServer([makeToy("chat", info.outputPath("toy.gguf"))]);
@@ -40,6 +40,8 @@ test("recommended values are shown as their makers wrote them, and emptied ones 
 });
 
 test("a server that is killed and started again: the answer can be continued", async ({ page }) => {
+  test.setTimeout(180_000);
+  await page.addInitScript(withSettings, { temperature: 0, seed: 1, maxTokens: 4000 });
   const before = await startServer(["default"]);
   const chat = new Chat(page, before.url);
   await chat.open();
@@ -51,7 +53,6 @@ test("a server that is killed and started again: the answer can be continued", a
   const half = await chat.answers.last().locator(".prose").textContent() ?? "";
   await page.getByRole("button", { name: "Continue" }).click();
   await expect.poll(async () => (await chat.answers.last().locator(".prose").textContent() ?? "").length, { timeout: 30_000 }).toBeGreaterThan(half.length + 5);
-  await chat.stop.click();
   await after.end();
 });
 
@@ -64,7 +65,7 @@ test("a remembered model that the server does not offer: the default answers", a
 });
 
 test("a second tab shows the real answer as it is written", async ({ page, real, context }) => {
-  await page.addInitScript(() => localStorage.setItem("quarrel.settings", JSON.stringify({ version: 1, defaults: { temperature: 0, seed: 1, maxTokens: 60 } })));
+  await page.addInitScript(withSettings, { temperature: 0, seed: 1, maxTokens: 60 });
   const chat = new Chat(page, real.url);
   await chat.open();
   await chat.converse("Say hi.");

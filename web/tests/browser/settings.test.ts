@@ -1,5 +1,5 @@
 // Settings, templates and models: what can be chosen, and that it is sent.
-import { composes, expect, test, type Page } from "./harness.ts";
+import { composes, expect, gate, test, type Page } from "./harness.ts";
 
 const field = (page: Page, name: string): ReturnType<Page["locator"]> => page.locator(`[data-setting="${name}"]`);
 
@@ -94,7 +94,7 @@ test("a number beyond its bounds is shown as it counts", async ({ chat, page }) 
 });
 
 test("while an answer is written its settings are disabled too", async ({ chat, fake, page }) => {
-  fake.answers = [{ tokens: Array<string>(500).fill("x "), gap: 10 }];
+  fake.answers = [{ tokens: Array<string>(500).fill("x "), gap: 10, hold: { after: 50, until: gate().until } }];
   await chat.open();
   await openSettings(page);
   await expect(field(page, "temperature")).toBeEnabled();
@@ -183,9 +183,16 @@ test("the picker shows parameters, quantisation, size, state and memory; a model
   await expect(row("default")).toContainText("98.4 MB");
   await expect(row("default")).toContainText("896 MB reserved");
   await expect(row("minilm")).toContainText("not loaded");
+  const loaded = gate();
+  fake.loadUntil = loaded.until;
   await panel.getByRole("button", { name: "Load minilm" }).click();
+  await expect(row("minilm").getByRole("progressbar")).toHaveAttribute("aria-valuenow", "50");
   await expect(row("minilm").getByRole("progressbar")).toBeVisible();
-  await expect(row("minilm")).toContainText("reserved");
+  await expect(row("minilm")).toContainText("45.3 MB of 90.5 MB");
+  await expect(row("minilm")).not.toContainText("reserved");
+  loaded.open();
+  await expect(row("minilm")).toContainText("362 MB reserved");
+  await expect(row("minilm").getByRole("progressbar")).toHaveCount(0);
   await panel.getByRole("button", { name: "Unload minilm" }).click();
   await expect(row("minilm")).toContainText("not loaded");
   await row("minilm").getByRole("button").first().click();

@@ -1,7 +1,7 @@
 // The dashboard with its benchmark, and the embeddings view.
 import { readFile } from "node:fs/promises";
 import type { Locator } from "@playwright/test";
-import { expect, test, words, type Page } from "./harness.ts";
+import { expect, gate, test, words, type Page } from "./harness.ts";
 import { dashboardFigures, firstFigures, tell } from "./metrics_sample.ts";
 
 const titles = ["Tokens per second", "Answers", "Time to first token", "Token gap", "KV cache in use", "Memory", "Cache hits", "Errors"];
@@ -15,6 +15,7 @@ test("the dashboard charts what the server broadcasts, and asks for nothing", as
   await page.clock.install();
   await chat.open("/status");
   await expect(page.locator(".list .model")).toHaveCount(2);
+  await expect(page.getByText("Quarrel 0.1.0").first()).toBeVisible();
   await tell(page, fake, firstFigures(1180));
   await expect(cardOf(page, "Memory").locator(".card__figure")).toHaveText("896 MB");
   await expect(cardOf(page, "Tokens per second").locator(".card__figure")).toHaveText("none yet"); // of no time before it
@@ -35,6 +36,28 @@ test("the dashboard charts what the server broadcasts, and asks for nothing", as
   await expect(cardOf(page, "Time to first token").locator(".chart__key")).toHaveText(["p50", "p90", "p99"]);
   await expect(page.locator(".list .model").filter({ hasText: "default" })).toContainText("5 running");
   await expect(page.locator(".page__lead").first()).toContainText("1,420 requests since the server was started. 3 connections now.");
+});
+
+test("each line of a chart draws its own figure", async ({ chat, fake, page }) => {
+  await page.clock.install();
+  await chat.open("/status");
+  const percentiles = (p50: number, p90: number, p99: number): unknown => ({ count: 9, p50, p90, p99 });
+  const figures = { ...firstFigures(1200), running: 3, waiting: 1, memory_bytes: 5e8, process_memory_bytes: 1.5e9, time_to_first_token: percentiles(0.1, 0.3, 0.8), token_gap: percentiles(0.02, 0.05, 0.09) };
+  for (const [requests, more] of [[1200, 0], [1220, 1]] as const) await tell(page, fake, { ...figures, requests_total: requests, waiting: figures.waiting + more });
+  /** The keys, and at the end of each line the share of the axis. */
+  const drawn = (title: string): Promise<[string, number][]> => cardOf(page, title).evaluate((card) => {
+    const keys = [...card.querySelectorAll(".chart__key")];
+    return [...card.querySelectorAll(".chart__line")].map((line, at) => {
+      const y = Number(/([\d.]+)$/.exec(line.getAttribute("d") ?? "")?.[1]);
+      const look = /--(one|two|three)/;
+      const same = look.exec(line.getAttribute("class") ?? "")?.[1] === look.exec(keys[at]?.className ?? "")?.[1];
+      return [same ? keys[at]?.textContent ?? "" : "another key", Math.round((78 - y) / 74 * 100) / 100];
+    });
+  });
+  expect(await drawn("Answers")).toEqual([["running", 0.6], ["waiting", 0.4]]); // of 5
+  expect(await drawn("Time to first token")).toEqual([["p50", 0.1], ["p90", 0.3], ["p99", 0.8]]); // of a second
+  expect(await drawn("Token gap")).toEqual([["p50", 0.2], ["p90", 0.5], ["p99", 0.9]]); // of 100 ms
+  expect(await drawn("Memory")).toEqual([["reserved by models", 0.25], ["process", 0.75]]); // of 2 GB
 });
 
 test("what was broadcast before somebody looked is there", async ({ chat, fake, page }) => {
@@ -97,7 +120,7 @@ test("a benchmark runs from the page, with its picture", async ({ chat, fake, pa
 });
 
 test("a benchmark is stopped", async ({ chat, fake, page }) => {
-  fake.answers = [{ tokens: words("x ".repeat(64)), gap: 100 }];
+  fake.answers = [{ tokens: words("x ".repeat(64)), hold: { after: 8, until: gate().until } }];
   await chat.open("/status");
   await page.getByRole("button", { name: "Run benchmark" }).click();
   await expect(page.getByText("Round 1 of 4")).toBeVisible();

@@ -1,6 +1,6 @@
 // Every state that the page can be in, and how to get there.
 import { smallModel, words, type FakeServer } from "../browser/fake_server.ts";
-import { expect, type Chat, type Page } from "../browser/harness.ts";
+import { expect, gate, type Chat, type Page } from "../browser/harness.ts";
 import { longCode, markdownAnswer, notes, rightToLeft, sixScripts, tasksAndFormulas, wideTable } from "../browser/samples.ts";
 import { minutesOfFigures } from "./figures.ts";
 
@@ -124,7 +124,7 @@ export const states: State[] = [
   { name: "settings-end", reach: async (_, page) => { await openSettings(page); await page.locator(".sheet__body").evaluate((node) => { node.scrollTop = node.scrollHeight; }); } },
   { name: "models", reach: async (_, page) => { await page.getByRole("button", { name: /^Model/ }).click(); await expect(page.getByRole("dialog", { name: "Models" })).toBeVisible(); } },
   { name: "models-loading", reach: async (_, page, fake) => {
-    fake.loadTime = never;
+    fake.loadUntil = gate().until;
     await page.getByRole("button", { name: /^Model/ }).click();
     await page.getByRole("button", { name: "Load minilm" }).click();
     await expect(page.locator(".model__progress")).toContainText("of");

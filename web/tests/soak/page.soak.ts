@@ -89,10 +89,27 @@ async function clockOffset(page: Page): Promise<number> {
   return best.offset;
 }
 
+interface Shape {
+  count: number;
+  token: (at: number) => string;
+  /** What the page makes of all. */
+  made: string;
+}
+
+/** Numbered tokens in several shapes. All but the first are one block, which is drawn anew as it grows: the longer it is, the
+ * longer that takes, so lists and tables are only as long as answers have them. */
+const shapes: Record<string, Shape> = {
+  "65 paragraphs": { count: 2600, token: (at) => (at % 40 === 39 ? "\n\n" : `t${at} `), made: ".md-block:nth-child(65) > p" },
+  "one paragraph": { count: 2600, token: (at) => `t${at} `, made: ".md-block:only-child > p" },
+  "a list of 100": { count: 1200, token: (at) => (at % 12 === 0 ? "\n- " : `t${at} `), made: ".md-block:only-child > ul > li:nth-child(100)" },
+  "a table of 50 rows": { count: 400, token: (at) => (at === 0 ? "| a | b | c |\n|---|---|---|\n| " : at % 8 === 0 ? "|\n| " : at % 8 === 3 || at % 8 === 6 ? "| " : `t${at} `), made: ".md-block:only-child tbody > tr:nth-child(50)" },
+};
+
 /** How long after it was written by the server each token was painted. */
-async function behind(chat: Chat, fake: FakeServer, page: Page, count: number): Promise<{ delays: number[]; rate: number }> {
+async function behind(chat: Chat, fake: FakeServer, page: Page, tokens: readonly string[]): Promise<{ delays: number[]; rate: number }> {
   const times: number[] = [];
-  const answer: Answer = { tokens: Array.from({ length: count }, (_, at) => (at % 40 === 39 ? "\n\n" : `t${at} `)), gap: 2, times };
+  const count = tokens.length;
+  const answer: Answer = { tokens, gap: 2, times };
   fake.answers = [answer];
   await page.waitForTimeout(1000); // nobody asks before the page has come to rest; how it opens is measured below
   const offset = await clockOffset(page);
@@ -104,7 +121,7 @@ async function behind(chat: Chat, fake: FakeServer, page: Page, count: number): 
     channel.port1.onmessage = ({ data }: MessageEvent<number>) => state.painted.push([data, performance.timeOrigin + performance.now()]);
     const look = (): void => {
       const all = [...document.querySelectorAll(".message--model")].at(-1)?.querySelector(".prose")?.lastElementChild?.textContent ?? "";
-      const newest = Number(/t(\d+) ?$/.exec(all.trimEnd())?.[1] ?? -1);
+      const newest = Number(/t(\d+)$/.exec(all.trimEnd())?.[1] ?? -1);
       if (newest > shown) channel.port2.postMessage(newest); // it is heard when the frame is painted
       shown = Math.max(shown, newest);
       requestAnimationFrame(look);
@@ -118,22 +135,25 @@ async function behind(chat: Chat, fake: FakeServer, page: Page, count: number): 
   const delays: number[] = [];
   let next = 0;
   for (const [newest, at] of painted) {
-    for (; next <= newest; next += 1) if (next % 40 !== 39) delays.push(at - offset - (times[next] ?? Number.NaN));
+    for (; next <= newest; next += 1) if (tokens[next]?.startsWith("t") === true) delays.push(at - offset - (times[next] ?? Number.NaN));
   }
-  expect(delays.length).toBe(count - Math.floor(count / 40)); // all of them were seen
+  expect(delays.length).toBe(tokens.filter((token) => token.startsWith("t")).length); // all of them were seen
   return { delays, rate: (count - 1) / ((times.at(-1) ?? 0) - (times[0] ?? 0)) * 1000 };
 }
 
-test("500 tokens a second are shown as they come, at most 100 ms behind the server", async ({ chat, fake, page }) => {
-  await chat.open();
-  const { delays, rate } = await behind(chat, fake, page, 2600);
-  const sorted = delays.toSorted((a, b) => a - b);
-  const most = sorted.at(-1) ?? Infinity;
-  console.log(`${delays.length} tokens at ${rate.toFixed(0)} a second: ${most.toFixed(0)} ms behind at most, ${(sorted[Math.floor(sorted.length / 2)] ?? 0).toFixed(0)} ms in the middle`);
-  expect(rate).toBeGreaterThan(480);
-  expect(sorted[0]).toBeGreaterThan(-15); // the clocks agree
-  expect(most).toBeLessThan(100);
-});
+for (const [shape, { count, token, made }] of Object.entries(shapes)) {
+  test(`500 tokens a second are shown as they come, at most 100 ms behind the server: ${shape}`, async ({ chat, fake, page }) => {
+    await chat.open();
+    const { delays, rate } = await behind(chat, fake, page, Array.from({ length: count }, (_, at) => token(at)));
+    const sorted = delays.toSorted((a, b) => a - b);
+    const most = sorted.at(-1) ?? Infinity;
+    console.log(`${shape}: ${delays.length} tokens at ${rate.toFixed(0)} a second: ${most.toFixed(0)} ms behind at most, ${(sorted[Math.floor(sorted.length / 2)] ?? 0).toFixed(0)} ms in the middle`);
+    await expect(page.locator(`.prose > ${made}`)).toHaveCount(1);
+    expect(rate).toBeGreaterThan(480);
+    expect(sorted[0]).toBeGreaterThan(-15); // the clocks agree
+    expect(most).toBeLessThan(100);
+  });
+}
 
 test("a page that is busy with something else is seen to be behind", async ({ chat, fake, page }) => {
   await chat.open();
@@ -145,7 +165,7 @@ test("a page that is busy with something else is seen to be behind", async ({ ch
       while (performance.now() < end);
     }, 20);
   });
-  const { delays } = await behind(chat, fake, page, 500);
+  const { delays } = await behind(chat, fake, page, Array.from({ length: 500 }, (_, at) => `t${at} `));
   expect(Math.max(...delays)).toBeGreaterThan(300);
 });
 

@@ -267,6 +267,39 @@ test("where sockets do not get through answers come by events", async (context) 
   assert.equal(connection.status.get().state, "generating");
 });
 
+test("where sockets are opened and nothing comes through them answers come by events", async (context) => {
+  const { connection, network, http, calls } = setting(context);
+  http.status = 200;
+  connection.start();
+  network.last.open();
+  const told = story();
+  connection.ask({ prompt: "a" }, told, null);
+  network.last.close(1006);
+  assert.deepEqual([connection.status.get().state, calls], ["disconnected", []], "it may have been the server's end");
+  context.mock.timers.tick(1000);
+  network.last.open();
+  network.last.close(1006);
+  assert.equal(connection.status.get().state, "connecting", "it is not there while HTTP is asked");
+  await settle();
+  assert.deepEqual([connection.status.get().state, connection.status.get().transport], ["generating", "sse"]);
+  assert.deepEqual(calls, ["GET /api/models", "POST /api/stream"]);
+});
+
+test("a connection on which something came is no sign of a proxy, nor is one that was sent too much", async (context) => {
+  const { connection, network, http, calls } = setting(context);
+  http.status = 200;
+  connection.start();
+  for (let turn = 0; turn < 6; turn += 1) {
+    network.last.open();
+    if (turn % 2 === 1) network.last.say("status", "page-status", { connected: true });
+    network.last.close(turn === 4 ? 1009 : 1006);
+    await settle();
+    assert.equal(connection.status.get().transport, "websocket");
+    context.mock.timers.tick(40_000);
+  }
+  assert.deepEqual(calls, []);
+});
+
 test("a prompt too long for a message goes by HTTP", (context) => {
   const { connection, network, calls } = setting(context);
   connection.start();
@@ -298,19 +331,20 @@ test("what is too big for the server's messages goes by HTTP, and the others go 
   const handle = connection.ask({ prompt: "long" }, big, null);
   network.last.close(1009);
   assert.equal(calls.at(-1), "POST /api/stream");
-  context.mock.timers.tick(1000);
+  context.mock.timers.tick(700);
   network.last.open();
   assert.deepEqual(network.last.asked.map(({ payload }) => payload), [{ resume: "ab:0" }]);
   handle.stop();
   assert.deepEqual(big.events, ["end cancelled"], "it can still be stopped");
 });
 
-test("pauses grow as long as the server says nothing, although it opens connections", (context) => {
+test("pauses grow as long as the server says nothing, although it opens connections", async (context) => {
   const { connection, network } = setting(context);
   connection.start();
   for (let attempt = 1; attempt <= 3; attempt += 1) {
     network.last.open();
     network.last.close();
+    await settle();
     assert.equal(connection.status.get().attempt, attempt);
     context.mock.timers.tick(40_000);
   }

@@ -194,6 +194,51 @@ test("what was on its way when another tab removed the conversation goes too", a
   await eventually(() => { void database.messages(id).then((all) => { left = all.length; }); return left === 0; }, "its end");
 });
 
+test("an answer that grows faster than it is written is written once a second, and what is asked for meanwhile is waited for", async (context) => {
+  class Slow extends MemoryDatabase {
+    writes = 0;
+    during: () => void = () => undefined;
+    override async putMessages(messages: readonly StoredMessage[]): Promise<void> {
+      this.writes += 1;
+      for (let turn = 0; turn < 5; turn += 1) {
+        await Promise.resolve();
+        if (this.writes < 100) this.during(); // a page that never comes to an end ends the test too
+      }
+      await super.putMessages(messages);
+    }
+  }
+  const database = new Slow();
+  const conversations = new Conversations(database, new Browser().tab(), counter("a"));
+  await conversations.start();
+  const { id } = conversations.create(null);
+  conversations.add(id, [message("u1", null, 1, { conversationId: id }), message("a1", "u1", 2, { conversationId: id, text: "", state: "writing" })]);
+  await conversations.keeper.flush();
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  const grow = (): void => conversations.change(id, "a1", { text: `${conversations.message(id, "a1")?.text ?? ""}x` }, true);
+  database.writes = 0;
+  database.during = grow;
+  grow();
+  await conversations.keeper.flush();
+  assert.equal(database.writes, 1);
+  for (const second of [1, 2, 3]) {
+    context.mock.timers.tick(999);
+    await Promise.resolve();
+    assert.equal(database.writes, second);
+    context.mock.timers.tick(1);
+    for (let turn = 0; turn < 50; turn += 1) await Promise.resolve();
+    assert.equal(database.writes, second + 1);
+  }
+  const ends: Promise<void>[] = [];
+  database.during = () => {
+    if (ends.length > 0) return;
+    conversations.change(id, "a1", { text: "the end", state: "complete" });
+    ends.push(conversations.keeper.flush());
+  };
+  await conversations.keeper.flush();
+  await Promise.all(ends);
+  assert.deepEqual([(await database.message("a1"))?.text, database.writes], ["the end", 6]);
+});
+
 test("every sign of a word is looked for as it is", async () => {
   const conversations = await tabOf(new IDBFactory(), new Browser(), "a");
   const { id } = conversations.create(null);
@@ -224,9 +269,10 @@ test("what finds no room stays, is told of, and is saved when there is room", as
   conversations.add(id, [message("a1", "u1", 2, { conversationId: id })]);
   await conversations.keeper.flush();
   assert.deepEqual(shown(conversations, id), ["u1", "a1"]);
+  assert.equal(conversations.keeper.holdsUnsaved, true);
   database.full = false;
   await conversations.keeper.flush();
-  assert.equal(conversations.storage.get().state, "ready");
+  assert.deepEqual([conversations.storage.get().state, conversations.keeper.holdsUnsaved], ["ready", false]);
   assert.equal((await database.messages(id)).length, 2);
 });
 

@@ -123,7 +123,7 @@ interface Line {
 
 /** A network on which nothing comes but what a test says; what is given up is closed. */
 function quietNetwork(context: TestContext, answers: (path: string) => boolean): { api: Api; lines: Line[]; wait: (milliseconds: number) => Promise<void> } {
-  context.mock.timers.enable({ apis: ["setTimeout"] });
+  context.mock.timers.enable({ apis: ["setTimeout", "Date"] });
   const lines: Line[] = [];
   const api = new Api({ current: () => null, refuse: () => undefined }, (path, options) => new Promise((resolve, reject) => {
     const line: Line = { path, last: new Headers(options.headers).get("Last-Event-ID"), say: () => undefined, isOpen: true };
@@ -154,10 +154,10 @@ function quietNetwork(context: TestContext, answers: (path: string) => boolean):
   return { api, lines, wait };
 }
 
-function listen(api: Api): string[] {
+function listen(api: Api, news: string[] = []): string[] {
   const story: string[] = [];
   streamAnswer(api, { prompt: "x" }, {
-    news: () => undefined, piece: ({ text }) => void story.push(text), end: ({ reason }) => void story.push(`end ${reason}`), failed: ({ error }) => void story.push(`failed ${error.code}`), lost: () => void story.push("lost"),
+    news: ({ state }) => void news.push(state), piece: ({ text }) => void story.push(text), end: ({ reason }) => void story.push(`end ${reason}`), failed: ({ error }) => void story.push(`failed ${error.code}`), lost: () => void story.push("lost"),
   }, null);
   return story;
 }
@@ -167,7 +167,7 @@ test("a stream in which not even comments come is given up and taken up again, a
   const story = listen(api);
   lines[0]?.say(event(1, "one "));
   for (let comment = 0; comment < 10; comment += 1) {
-    await wait(14_000);
+    await wait(5000);
     lines[0]?.say(":\n\n");
   }
   assert.deepEqual([story, lines.length], [["one "], 1], "comments are enough");
@@ -182,6 +182,57 @@ test("a stream in which not even comments come is given up and taken up again, a
   assert.deepEqual(story, ["one ", ...Array<string>(12).fill("lost"), "two", "end stop"]);
   await wait(60_000);
   assert.equal(lines.length, 13, "what has ended is not watched any more");
+});
+
+test("a pause without comments is no loss as long as the server is there", async (context) => {
+  let isThere = true;
+  const { api, lines, wait } = quietNetwork(context, () => isThere);
+  const story = listen(api);
+  const streams = (): Line[] => lines.filter(({ path }) => path === "/api/stream");
+  lines[0]?.say(event(1, "one "));
+  await wait(300_000);
+  assert.deepEqual([story, streams().length, streams()[0]?.isOpen], [["one "], 1, true]);
+  isThere = false;
+  await wait(30_000);
+  assert.deepEqual([story, streams()[0]?.isOpen, streams().length, streams()[1]?.last], [["one ", "lost"], false, 2, "ab:1"]);
+  isThere = true;
+  streams()[1]?.say(event(2, "", "stop"));
+  await wait(1);
+  assert.deepEqual(story, ["one ", "lost", "end stop"]);
+});
+
+test("a server that sends its comments rarely is given more time", async (context) => {
+  const { api, lines, wait } = quietNetwork(context, () => true);
+  const story = listen(api);
+  const streams = (): Line[] => lines.filter(({ path }) => path === "/api/stream");
+  lines[0]?.say(event(1, "one "));
+  for (let comment = 0; comment < 5; comment += 1) {
+    await wait(40_000);
+    streams()[0]?.say(":\n\n");
+  }
+  await wait(100_000);
+  assert.deepEqual([story, streams().length], [["one "], 1]);
+  await wait(40_000);
+  assert.deepEqual([story, streams().length], [["one ", "lost"], 2], "three are missing");
+});
+
+test("a stream that has not begun after a second waits for its model, and one that is taken up does not", async (context) => {
+  const { api, lines, wait } = quietNetwork(context, () => true);
+  const news: string[] = [];
+  listen(api, news);
+  await wait(1000);
+  context.mock.timers.tick(0);
+  assert.deepEqual(news, ["loading"]);
+  lines[0]?.say(event(1, "one "));
+  await wait(5000);
+  assert.deepEqual(news, ["loading", "generating"]);
+  const early: string[] = [];
+  listen(api, early);
+  lines[1]?.say(event(1, "one "));
+  const again: string[] = [];
+  streamAnswer(api, {}, { news: ({ state }) => void again.push(state), piece: () => undefined, end: () => undefined, failed: () => undefined, lost: () => undefined }, "ab:4");
+  await wait(5000);
+  assert.deepEqual([early, again], [["generating"], []]);
 });
 
 test("a stream that begins late is waited for as long as the server is there", async (context) => {

@@ -22,6 +22,7 @@ interface Asked {
 
 interface Page {
   chat: ChatController;
+  models: Models;
   conversations: Conversations;
   asked: Asked[];
   ready: Promise<void>;
@@ -47,7 +48,7 @@ function page(database = new MemoryDatabase(), browser = new Browser(), prefix =
   const models_ = new Models(api);
   const ready = models_.refresh();
   const chat = new ChatController({ source, conversations, settings, models: models_, tabs, newId: counter(`${prefix}-m`) });
-  return { chat, conversations, asked, ready, setDefaults: (patch) => settings.updateDefaults(patch) };
+  return { chat, models: models_, conversations, asked, ready, setDefaults: (patch) => settings.updateDefaults(patch) };
 }
 
 function say(asked: Asked | undefined, ...texts: string[]): void {
@@ -104,6 +105,25 @@ test("a wait in the queue shows after a moment, with the place", async (context)
   asked?.receiver.news({ ...news, state: "reading", promptTokens: 40, readTokens: 0 });
   assert.deepEqual(shown(), ["reading", null]);
   end(asked);
+});
+
+test("a model that is told twice to be loading is watched once, until the answer is over", async () => {
+  const at = page();
+  await at.ready;
+  let watched = 0;
+  at.models.watchLoading = () => {
+    watched += 1;
+    return () => { watched -= 1; };
+  };
+  const { id } = at.conversations.create("toy");
+  await at.chat.send(id, "Hello");
+  const news = { state: "loading", promptTokens: null, readTokens: null, ahead: null, resume: null } as const;
+  at.asked[0]?.receiver.news(news);
+  at.asked[0]?.receiver.lost();
+  at.asked[0]?.receiver.news(news);
+  assert.deepEqual([watched, at.chat.running.get().get(id)?.phase], [1, "loading"]);
+  end(at.asked[0]);
+  assert.equal(watched, 0);
 });
 
 test("another answer and another question are branches", async () => {

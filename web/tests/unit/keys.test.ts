@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { decryptKey, encryptKey, Keys } from "../../src/core/keys.ts";
+import { canBeSent, decryptKey, encryptKey, Keys } from "../../src/core/keys.ts";
 import type { TextStorage } from "../../src/core/settings.ts";
 
 class Kept implements TextStorage {
@@ -77,4 +77,32 @@ test("without a secure context keys are for the session", async () => {
   await assert.rejects(keys.giveEncrypted(key, "pass"), /HTTPS/);
   keys.giveForSession(key);
   assert.equal(keys.current(), key);
+});
+
+test("a key that no request can carry is not taken", () => {
+  assert.deepEqual([key, "!~", "qk_schlüssel", "qk_a b", "qk_a\u200b", "qk_a\n", ""].map((one) => canBeSent(one)), [true, true, false, false, false, false, false]);
+  const session = new Kept();
+  session.setItem("quarrel.key", "qk_schlüssel");
+  assert.deepEqual(new Keys({ session, lasting: null, crypto: null }).state.get(), "open", "the server will ask for one");
+});
+
+test("a key that could not be stored is told of", async () => {
+  class Full extends Kept {
+    isFull = true;
+    override setItem(name: string, value: string): void {
+      if (this.isFull) throw new DOMException("full", "QuotaExceededError");
+      super.setItem(name, value);
+    }
+  }
+  const lasting = new Full();
+  const keys = new Keys({ session: null, lasting, crypto: crypto.subtle });
+  await keys.giveEncrypted(key, "pass");
+  assert.equal(keys.problem.get(), "");
+  keys.accept(key);
+  assert.deepEqual([keys.current(), lasting.values.size], [key, 0]);
+  assert.match(keys.problem.get(), /could not store your key/);
+  lasting.isFull = false;
+  await keys.giveEncrypted(key, "pass");
+  keys.accept(key);
+  assert.deepEqual([keys.problem.get(), lasting.values.size], ["", 1]);
 });

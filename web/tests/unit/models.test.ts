@@ -48,6 +48,49 @@ test("who may not control models is told so, and a load that fails rejects", asy
   await assert.rejects(models.load("<b>"), /No memory/);
 });
 
+test("a model that a request loads is watched until it is there, although its load begins late", async (context) => {
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  const told = ["unloaded", "unloaded", "loading", "loading", "loaded", "unloaded"];
+  const watched = (states: readonly string[]): { models: Models; looks: () => number } => {
+    let looks = 0;
+    const api = new Api({ current: () => null, refuse: () => undefined }, (url) => {
+      if (url === "/api/models") return Promise.resolve(new Response('[{"name": "toy", "state": "unloaded", "parameters": "1M"}]'));
+      const state = states[Math.min(looks, states.length - 1)] ?? "";
+      looks += 1;
+      return Promise.resolve(new Response(JSON.stringify({ name: "toy", state, completed: looks, total: 9 })));
+    });
+    return { models: new Models(api), looks: () => looks };
+  };
+  const wait = async (): Promise<void> => {
+    for (let turn = 0; turn < 10; turn += 1) {
+      for (let step = 0; step < 20; step += 1) await new Promise((resolve) => setImmediate(resolve));
+      context.mock.timers.tick(400);
+    }
+  };
+  const { models, looks } = watched(told);
+  await models.refresh();
+  const seen: string[] = [];
+  models.list.subscribe(([toy]) => void seen.push(`${toy?.state ?? ""} ${toy?.progress?.completed ?? "-"}`));
+  models.watchLoading("toy");
+  await wait();
+  assert.deepEqual(seen, ["unloaded -", "unloaded -", "loading 3", "loading 4", "loaded -"]);
+  assert.equal(looks(), 5, "it is there");
+  const failing = watched(["unloaded", "loading", "unloaded"]);
+  await failing.models.refresh();
+  failing.models.watchLoading("toy");
+  await wait();
+  assert.equal(failing.looks(), 3, "its load has failed");
+  const late = watched(["unloaded"]);
+  await late.models.refresh();
+  const end = late.models.watchLoading("toy");
+  await wait();
+  const before = late.looks();
+  assert.ok(before >= 10);
+  end();
+  await wait();
+  assert.ok(late.looks() <= before + 1, "nobody wants to know any more");
+});
+
 test("broadcasts change what is loaded", async () => {
   const { models } = served({ "GET /api/models": list });
   await models.refresh();

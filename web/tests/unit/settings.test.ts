@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { createSettings, emptySettings, readSettings, requestFields } from "../../src/core/settings.ts";
+import { createSettings, emptySettings, keptTheme, readSettings, requestFields } from "../../src/core/settings.ts";
 import type { TextStorage } from "../../src/core/settings.ts";
 import { counter } from "./made.ts";
 
@@ -54,4 +54,78 @@ test("a browser that keeps nothing, and one that kept nonsense", () => {
   const settings = createSettings(refusing, counter("t"));
   settings.setTheme("light");
   assert.equal(settings.theme.get(), "light");
+  settings.readAgain();
+  assert.equal(settings.theme.get(), "light", "it holds for this page");
+});
+
+test("two tabs that have not heard of each other lose nothing of the other's", () => {
+  const place = storage();
+  const [one, other] = [createSettings(place, counter("one")), createSettings(place, counter("other"))];
+  one.saveTemplate({ name: "Poem", text: "A poem: {text}" });
+  one.updateDefaults({ temperature: 0.5 });
+  other.setTheme("dark");
+  other.saveTemplate({ name: "List", text: "As a list: {text}" });
+  other.updateDefaults({ topK: 3 });
+  one.setSidebarOpen(false);
+  for (const settings of [one, other, createSettings(place, counter("x"))]) {
+    assert.deepEqual(settings.templates.get().filter(({ own }) => own).map(({ name }) => name), ["Poem", "List"]);
+    assert.deepEqual([settings.theme.get(), settings.defaults.get().temperature, settings.defaults.get().topK], ["dark", 0.5, 3]);
+  }
+  one.removeTemplate("other1");
+  other.setLastModel("toy");
+  assert.equal(other.templates.get().length, 5);
+});
+
+test("a change tells of what it has changed alone", () => {
+  const settings = createSettings(storage(), counter("t"));
+  const told: string[] = [];
+  settings.defaults.subscribe(() => void told.push("defaults"));
+  settings.templates.subscribe(() => void told.push("templates"));
+  settings.setTheme("dark");
+  settings.readAgain();
+  assert.deepEqual(told, []);
+});
+
+test("what could not be stored is told of, holds for the page, and is stored when there is room", () => {
+  const place = storage();
+  let isFull = true;
+  const tight: TextStorage = { ...place, setItem: (name, value) => {
+    if (isFull) throw new DOMException("full", "QuotaExceededError");
+    place.setItem(name, value);
+  } };
+  const settings = createSettings(tight, counter("t"));
+  assert.equal(settings.problem.get(), "");
+  settings.saveTemplate({ name: "Poem", text: "A poem: {text}" });
+  settings.setTheme("dark");
+  settings.readAgain();
+  assert.deepEqual([settings.templates.get().length, settings.theme.get()], [5, "dark"]);
+  assert.match(settings.problem.get(), /could not store your settings/);
+  isFull = false;
+  settings.setSidebarOpen(false);
+  assert.equal(settings.problem.get(), "");
+  assert.deepEqual([createSettings(place, counter("x")).templates.get().length, createSettings(place, counter("x")).theme.get()], [5, "dark"]);
+});
+
+test("what a newer version of the page has stored stays as it is, and is not taken for this one's", () => {
+  const place = storage();
+  const open = createSettings(place, counter("t"));
+  open.setTheme("dark");
+  const newer = '{"version":2,"theme":{"name":"dark"},"templates":"elsewhere"}';
+  place.setItem("quarrel.settings", newer);
+  const late = createSettings(place, counter("t"));
+  for (const settings of [open, late]) {
+    settings.readAgain();
+    settings.setSidebarOpen(false);
+    assert.equal(settings.sidebarOpen.get(), false);
+    assert.match(settings.problem.get(), /newer version/);
+  }
+  assert.deepEqual([open.theme.get(), late.theme.get(), keptTheme(place)], ["dark", "system", "system"]);
+  assert.equal(place.getItem("quarrel.settings"), newer);
+});
+
+test("fields of a later page of the same version are left where they are", () => {
+  const place = storage();
+  place.setItem("quarrel.settings", '{"version":1,"more":7}');
+  createSettings(place, counter("t")).setTheme("dark");
+  assert.deepEqual(JSON.parse(place.getItem("quarrel.settings") ?? ""), { version: 1, more: 7, theme: "dark" });
 });
