@@ -82,7 +82,14 @@ ChatLoop::Next ChatLoop::command(std::string_view line) {
   const auto [word, argument] = split_word(line.substr(1));
   std::vector<std::string> names;
   for (const Command& known : kCommands) {
-    if (word == known.name) return (this->*known.act)(argument);
+    if (word == known.name) {
+      // How a command is written shows whether something may follow it.
+      const bool alone = known.usage != nullptr && std::string_view(known.usage).find(' ') == std::string_view::npos;
+      if (alone && !argument.empty()) {
+        fail(ErrorKind::usage, "{} takes nothing after it, but '{}' follows", known.usage, printable(argument, 32));
+      }
+      return (this->*known.act)(argument);
+    }
     names.emplace_back(known.name);
   }
   const std::vector<std::string> near = nearest(word, names, 1);

@@ -131,6 +131,7 @@ ChatLoop::Next ChatLoop::send(const std::string& text) {
   interrupts_.take();
   try {
     reply = reply_to(text);
+    if (reply.reason == FinishReason::cancelled && reply.text.empty()) fail(ErrorKind::cancelled, "{}", kNotBegun);
   } catch (const Error& error) {
     take_back();
     if (error.kind() == ErrorKind::cancelled) {
@@ -202,12 +203,7 @@ Reply ChatLoop::answer(const std::string& text, const Conversation& sent) {
 }
 
 void ChatLoop::end_turn(const Reply& reply) {
-  if (reply.reason == FinishReason::cancelled && reply.text.empty()) {
-    conversation_.messages.pop_back();
-    notice(kNotBegun);
-  } else {
-    conversation_.messages.push_back({.role = "assistant", .content = reply.text});
-  }
+  conversation_.messages.push_back({.role = "assistant", .content = reply.text});
   if (reply.reason != FinishReason::context) return;
   warn(fmt::format(
       "The answer was cut: {}.{}", session_->full_context(),

@@ -66,7 +66,7 @@ bool parse_switch(std::string_view value) {
 
 void set_mirostat(ChatParameters& parameters, std::string_view value) {
   if (value == "1") fail(ErrorKind::bad_input, "mirostat 1 is not supported; 0 is off and 2 is on");
-  parameters.sampling.mirostat = value == "2" || parse_switch(value);
+  parameters.sampling.mirostat = value == "2" || (!value.empty() && parse_switch(value));
 }
 
 void set_seed(ChatParameters& parameters, std::string_view value) {
@@ -286,7 +286,7 @@ void add_parameter_options(CLI::App& command, GivenParameters& given) {
 void check_flags(const GivenParameters& given) {
   for (const auto& [name, value] : given) {
     const Row& row = *find_row(name);
-    if (row.several && value.empty()) fail(ErrorKind::usage, "{}: the text is empty", option_name(row));
+    if (value.empty() && name != "system") fail(ErrorKind::usage, "{}: the value is empty", option_name(row));
   }
   ChatParameters checked;
   apply_given(checked, given);

@@ -120,7 +120,7 @@ nlohmann::ordered_json to_json(const BenchReport& report, const BenchCommand& co
                                  {"architecture", executor.spec().architecture},
                                  {"parameters", parameter_count(executor.file())},
                                  {"file_bytes", executor.file().file_bytes()}}},
-                               {"device", {{"backend", command.options.backend}, {"description", report.device}}},
+                               {"device", {{"backend", executor.backend().name()}, {"description", report.device}}},
                                {"settings",
                                 {{"prompt", settings.prompt},
                                  {"generated", settings.generated},

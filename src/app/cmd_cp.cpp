@@ -8,6 +8,7 @@
 
 #include "app/commands.h"
 #include "app/terminal.h"
+#include "app/value_checks.h"
 #include "store/store.h"
 
 namespace quarrel {
@@ -28,8 +29,8 @@ void add_copy(CLI::App& app, CommandContext& context) {
   CLI::App* command = app.add_subcommand("cp", "Give a model an additional name in Quarrel's store and print its path");
   auto model = std::make_shared<std::string>();
   auto name = std::make_shared<std::string>();
-  command->add_option("MODEL", *model, "A GGUF file or the name of a model")->required();
-  command->add_option("NAME", *name, "Its additional name")->required();
+  command->add_option("MODEL", *model, "A GGUF file or the name of a model")->required()->check(not_empty());
+  command->add_option("NAME", *name, "Its additional name")->required()->check(not_empty());
   command->footer(
       "The weights are linked, not copied. Within the store either name can be removed and the other stays; a file\n"
       "elsewhere, such as one of Ollama's, must stay where it is.\n\n"

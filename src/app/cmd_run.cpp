@@ -81,20 +81,22 @@ bool is_written_as_path(std::string_view name) {
          std::ranges::any_of(kStarts, [&](std::string_view start) { return name.starts_with(start); });
 }
 
-// `run "Why is the sky blue?"` names no model but asks a question.
+// `run "Why is the sky blue?"` names no model but asks a question; so does the same without quotes.
 void refuse_question_as_name(const RunOptions& options) {
   const std::string& name = options.model;
-  if (!options.words.empty() || is_written_as_path(name)) return;
-  if (name.find(' ') == std::string::npos && !name.ends_with('?')) return;
+  if (is_written_as_path(name)) return;
+  const std::string question = options.words.empty() ? name : fmt::format("{} {}", name, fmt::join(options.words, " "));
+  const bool unquoted = options.words.size() > 1 && question.ends_with('?');
+  const bool quoted = options.words.empty() && (name.find(' ') != std::string::npos || name.ends_with('?'));
+  if (!unquoted && !quoted) return;
   try {
     ModelStore(StorePaths::from_environment()).resolve(name);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::not_found) throw;
-    const std::string shown = printable(name);
     fail(ErrorKind::usage,
          "'{}' was taken for the name of a model, and there is none; to ask it, name the model first: "
          "quarrel run {} {}",
-         shown, kDefaultModel, shell_quoted(shown));
+         printable(name), kDefaultModel, shell_quoted(printable(question)));
   }
 }
 

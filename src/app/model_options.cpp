@@ -60,7 +60,7 @@ const std::vector<ModelOptionRow>& model_option_rows() {
       {"--backend", "NAME",
        "Where the model runs; auto: on a GPU if one can be used; cuda needs its module beside the program",
        built_in_backends(), &Options::backend},
-      {"--device", "NAME[:N]", "The same with a number, where there are several: cuda:1", {}, &Options::device},
+      {"--device", "NAME[:N]", "In place of --backend, with a number where there are several: cuda:1", {}, &Options::device},
       {"-t,--threads", "N", "Threads to use; 0: one per core that the process may use", {}, &Options::threads},
       {"--pin", "", "Keep each thread on a core of its own: for a machine that does nothing else", {}, &Options::pin},
       {"-c,--ctx", "N", "Tokens of context, as 4096 or 32k; default: the model's own", {}, &Options::context},
@@ -111,6 +111,7 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
     if (*row.type != '\0') option->type_name(row.type)->capture_default_str();
     option->group("Model");
   }
+  command.get_option("--device")->excludes("--backend");
 }
 
 std::unique_ptr<Device> open_device(const ModelOptions& options, Log& log) {

@@ -31,8 +31,14 @@ ResolvedModel find_model(const std::string& name, const std::filesystem::path& f
   return store.resolve(std::filesystem::is_regular_file(beside, ignored) ? beside.string() : name);
 }
 
+// In place of whatever the command line named.
+void run_on(const std::string& backend, ModelOptions& options) {
+  options.backend = backend;
+  options.device.clear();
+}
+
 ModelOptions with(ModelOptions options, const CheckOptions& check) {
-  if (!check.backend.empty()) options.backend = check.backend;
+  if (!check.backend.empty()) run_on(check.backend, options);
   if (!check.kv.empty()) options.kv = check.kv;
   if (!check.activations.empty()) options.activations = check.activations;
   return options;
@@ -44,7 +50,8 @@ class KeptModel {
   KeptModel(std::filesystem::path path, Log& log) : path_(std::move(path)), log_(log) {}
 
   std::shared_ptr<LoadedModel> get(const ModelOptions& options) {
-    const std::string key = fmt::format("{} {} {}", options.backend, options.kv, options.activations);
+    const std::string key =
+        fmt::format("{} {} {} {}", options.backend, options.device, options.kv, options.activations);
     if (model_ == nullptr || key != key_) {
       model_.reset();
       model_ = load_model(GgufFile::open(path_), options, {.executor = executor_options(options)}, log_);
@@ -113,7 +120,7 @@ CheckResult run_logits(const LogitCheck& check, KeptModel& kept, KeptModel& refe
   double nmse = 0.0;
   if (check.golden.empty()) {
     ModelOptions exact = options;
-    exact.backend = "reference";
+    run_on("reference", exact);
     exact.kv = "f32";
     LogitReader truth(reference.get(exact), tokens, how);
     nmse = nmse_against_reader(reader, truth, context.interrupts);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -127,6 +128,14 @@ class EventReader {
   bool whole_ = false;
 };
 
+// A server that has too much to do still holds the model, and a second copy beside it would not make the machine faster.
+void refuse_if_busy(const ServerAnswer& answer) {
+  constexpr std::array<std::string_view, 3> kBusy{"queue_full", "out_of_memory", "timeout"};
+  const bool busy = answer.status == 429 || (answer.status == 503 && std::ranges::find(kBusy, code_of(answer)) != kBusy.end());
+  if (!busy) return;
+  fail(ErrorKind::busy, "the server is busy ({}); --local loads the model here", error_of(answer));
+}
+
 std::string text_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 bool same(const ModelOptions& a, const ModelOptions& b) {
@@ -220,6 +229,7 @@ Value ServedChat::call(const char* path, const Json& body, const char* member, V
   const auto lost = [&](const std::string& why) {
     return ChatLostError(fmt::format("the server at {} does not continue ({})", address_.unix_socket, why));
   };
+  refuse_if_busy(answer);
   if (answer.status != 200) throw lost(error_of(answer));
   try {
     return Json::parse(answer.body).value(member, std::move(fallback));
@@ -275,6 +285,7 @@ Reply ServedChat::answer(const Conversation& conversation, const ChatParameters&
     reply.reason = FinishReason::cancelled;
     return reply;
   }
+  refuse_if_busy(answer);
   if (answer.status != 200) {
     throw ChatLostError(
         fmt::format("the server at {} does not take this request ({})", client->where(), error_of(answer)));

@@ -300,16 +300,28 @@ ServerAnswer ServerClient::read_lines(std::string_view path, const std::string& 
 
 const std::string& ServerClient::where() const noexcept { return connection_->where(); }
 
-std::string error_of(const ServerAnswer& answer) {
+namespace {
+
+// The member of the body, which may be anything; null: it has none.
+nlohmann::json error_in(const ServerAnswer& answer) {
   const auto json = nlohmann::json::parse(answer.body, nullptr, false);
-  if (json.is_object() && json.contains("error")) {
-    const nlohmann::json& error = json["error"];
-    if (error.is_string()) return printable(error.get<std::string>(), 400);
-    if (error.is_object() && error.contains("message") && error["message"].is_string()) {
-      return printable(error["message"].get<std::string>(), 400);
-    }
-  }
-  return fmt::format("it answers with the status {}", answer.status);
+  return json.is_object() && json.contains("error") ? json["error"] : nlohmann::json();
 }
+
+std::string text_in(const nlohmann::json& error, const char* member) {
+  if (!error.is_object() || !error.contains(member) || !error[member].is_string()) return "";
+  return printable(error[member].get<std::string>(), 400);
+}
+
+}  // namespace
+
+std::string error_of(const ServerAnswer& answer) {
+  const nlohmann::json error = error_in(answer);
+  if (error.is_string()) return printable(error.get<std::string>(), 400);
+  const std::string message = text_in(error, "message");
+  return message.empty() ? fmt::format("it answers with the status {}", answer.status) : message;
+}
+
+std::string code_of(const ServerAnswer& answer) { return text_in(error_in(answer), "code"); }
 
 }  // namespace quarrel

@@ -56,4 +56,7 @@ class ServerClient {
 // "the model 'x' is not there": what an answer that is no success says of itself, in one bounded line.
 std::string error_of(const ServerAnswer& answer);
 
+// "queue_full": the error's code in such an answer; empty: it has none.
+std::string code_of(const ServerAnswer& answer);
+
 }  // namespace quarrel

@@ -73,7 +73,7 @@ CLI::Validator one_of(std::vector<std::string> words) {
 
 CLI::Validator not_empty() {
   const auto refusal = [](const std::string& text) {
-    return std::string(text.empty() ? "the value is empty: give one, or leave the option out" : "");
+    return std::string(text.empty() ? "the value is empty: give one, or leave it out" : "");
   };
   return CLI::Validator(refusal, "");
 }

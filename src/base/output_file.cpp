@@ -2,9 +2,11 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <limits.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
@@ -21,7 +23,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMostLinks = 40;  // as many as Linux follows
+constexpr int kMostLinks = 40;            // as many as Linux follows
+constexpr std::size_t kMostOfName = 200;  // in the temporary file's: of 255 bytes, what is added to it takes up to 32
 
 // N when the path is an entry N of our own table of open files, as /dev/fd/N is: such an entry looks like a link to
 // what was opened, but reopening that would lose the place in it and its append mode.
@@ -34,6 +37,14 @@ std::optional<int> own_descriptor(const fs::path& path) {
   const fs::path table = fs::canonical("/proc/self/fd", ignored);
   if (table.empty() || fs::canonical(path.parent_path(), ignored) != table) return std::nullopt;
   return number;
+}
+
+// How much to write at once. A pipe takes so much whole or not at all: a signal that ends the wait for its reader is
+// told then, where of a longer write a part would be done and the next one would wait again.
+std::size_t most_at_once(int descriptor) {
+  struct stat status{};
+  const bool is_pipe = ::fstat(descriptor, &status) == 0 && S_ISFIFO(status.st_mode);
+  return is_pipe ? PIPE_BUF : SSIZE_MAX;
 }
 
 // Follows links to the last path, which may be absent; stops at one of our own descriptors.
@@ -72,7 +83,7 @@ OutputFile::OutputFile(const fs::path& path, OutputAccess access) : access_(acce
   }
   descriptor_ = ::open(target.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC);
   if (descriptor_ >= 0) return;
-  if (errno == EINTR) fail(ErrorKind::cancelled, "interrupted while opening '{}'", printable(path.string(), 512));
+  if (errno == EINTR) interrupted("opening");
   refuse(errno);
 }
 
@@ -86,9 +97,9 @@ OutputFile::~OutputFile() {
 void OutputFile::create_pending(const fs::path& target) {
   target_ = target;
   const mode_t mode = access_ == OutputAccess::owner ? 0600 : 0666;
+  const std::string start = target.filename().string().substr(0, kMostOfName);
   for (int attempt = 0; attempt < 1000 && descriptor_ < 0; ++attempt) {
-    pending_ = target;
-    pending_ += fmt::format(".partial-{}-{}", ::getpid(), attempt);
+    pending_ = target.parent_path() / fmt::format("{}.partial-{}-{}", start, ::getpid(), attempt);
     descriptor_ = ::open(pending_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (descriptor_ < 0 && errno != EEXIST) break;
   }
@@ -96,9 +107,10 @@ void OutputFile::create_pending(const fs::path& target) {
 }
 
 void OutputFile::write(std::span<const std::byte> bytes) {
+  const std::size_t most = most_at_once(descriptor_);
   while (!bytes.empty()) {
-    const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
+    const ssize_t written = ::write(descriptor_, bytes.data(), std::min(bytes.size(), most));
+    if (written < 0 && errno == EINTR) interrupted("writing");
     if (written < 0) refuse(errno);
     bytes = bytes.subspan(static_cast<std::size_t>(written));
   }
@@ -108,6 +120,10 @@ void OutputFile::commit() {
   if (access_ == OutputAccess::owner && !pending_.empty() && ::fsync(descriptor_) != 0) refuse(errno);
   if (!pending_.empty() && std::rename(pending_.c_str(), target_.c_str()) != 0) refuse(errno);
   if (::close(std::exchange(descriptor_, -1)) != 0) refuse(errno);
+}
+
+void OutputFile::interrupted(const char* doing) const {
+  fail(ErrorKind::cancelled, "interrupted while {} '{}'", doing, printable(path_.string(), 512));
 }
 
 void OutputFile::refuse(int error) const {

@@ -17,7 +17,7 @@ enum class OutputAccess {
 };
 
 // Every function throws Error(io), which names the path as the user gave it. A folder is Error(usage). Opening a FIFO
-// that nobody reads waits, and throws Error(cancelled) when a signal ends the wait.
+// that nobody reads and writing to one that is full waits, and throws Error(cancelled) when a signal ends the wait.
 class OutputFile {
  public:
   explicit OutputFile(const std::filesystem::path& path, OutputAccess access = OutputAccess::as_usual);
@@ -30,6 +30,7 @@ class OutputFile {
 
  private:
   void create_pending(const std::filesystem::path& target);
+  [[noreturn]] void interrupted(const char* doing) const;
   [[noreturn]] void refuse(int error) const;
 
   const OutputAccess access_;

@@ -131,13 +131,21 @@ class NothingSilent(ProgramTest):
     def test_a_value_that_is_empty_is_not_the_default(self):
         """As of `--memory-budget "$UNSET"`, which is no wish for all of the memory."""
         for option in ("--ctx", "--memory-budget", "--expert-memory", "--device", "--file", "--template", "--context",
-                       "--context-model", "--token-file"):
+                       "--context-model", "--token-file", "--temperature", "--mirostat", "--seed", "--stop"):
             self.refuse(2, [f"{option}: the value is empty"], "run", self.toy, "hi", option, "")
         for option, command in (("--to", ("embed", self.toy, "hi")), ("--out", ("embed", self.toy, "hi")),
                                 ("--file", ("embed", self.toy)), ("--journal", ("embed", self.toy, "hi")),
                                 ("--report", ("regress", self.toy)), ("--expires", ("key", "create", "laptop")),
                                 ("--overlap", ("key", "rotate", "laptop")), ("--keys", ("key", "list"))):
             self.refuse(2, [f"{option}: the value is empty"], *command, option, "")
+
+    def test_a_name_that_is_empty_is_no_model(self):
+        for command in (("rm", ""), ("rm", "toy", ""), ("pull", ""), ("cp", "", "copy"), ("cp", self.toy, "")):
+            self.refuse(2, ["the value is empty"], *command)
+
+    def test_a_device_is_named_once(self):
+        for command in (("run", self.toy, "hi"), ("regress", self.toy), ("bench", self.toy)):
+            self.refuse(2, ["--device", "--backend"], *command, "--backend", "reference", "--device", "cpu")
 
     def test_a_damaged_model_says_what_to_do(self):
         damaged = self.path("damaged.gguf")
@@ -192,6 +200,9 @@ class NothingSilent(ProgramTest):
             told = self.refuse(2, ["taken for the name of a model"], "run", question).err
             suggested = told[told.index("quarrel run default "):]
             self.assertEqual(shlex.split(suggested), ["quarrel", "run", "default", question])
+        told = self.refuse(2, ["'Why' was taken for the name of a model"], "run", "Why", "is", "the", "sky", "blue?").err
+        self.assertTrue(told.endswith("quarrel run default 'Why is the sky blue?'\n"), told)
+        self.refuse(1, ["no model 'Whyy'"], "run", "Whyy", "Why is the sky blue?")
         os.symlink(self.toy, self.path("models/my parrot.gguf"))
         self.succeed("run", "my parrot", "-n", "1", input="hi")
 

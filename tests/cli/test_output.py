@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
 """Where commands write: files appear whole, and what is no regular file is written to and never replaced."""
 import os
+import select
+import signal
 import stat
 import subprocess
+import time
 import unittest
 
 from harness import QUARREL, TIMEOUT, ProgramTest
@@ -59,6 +62,34 @@ class OutputPaths(ProgramTest):
             self.succeed(*self.logits(fifo))
             self.assertEqual(int(reader.stdout.read().split()[0]), self.size)
         self.assertTrue(stat.S_ISFIFO(os.stat(fifo).st_mode))
+
+    def test_a_reader_that_stalls_does_not_keep_the_program_from_being_stopped(self):
+        fifo = self.path("stalled")
+        os.mkfifo(fifo)
+        process = self.start("logits", self.toy, "--tokens", ",".join(["1"] * 400), "--out", fifo)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        for access in (os.O_RDONLY, os.O_WRONLY):  # the second one shows whether more would go in
+            descriptor = os.open(fifo, access)
+            self.addCleanup(os.close, descriptor)
+        room = select.poll()
+        room.register(descriptor, select.POLLOUT)
+        deadline = time.monotonic() + TIMEOUT
+        while room.poll(0) or not self.sleeps(process.pid):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(TIMEOUT), 130)
+
+    @staticmethod
+    def sleeps(pid):
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rsplit(") ", 1)[1].startswith("S")
+
+    def test_a_name_may_be_as_long_as_the_file_system_allows(self):
+        out = self.path("n" * 255)
+        self.succeed(*self.logits(out))
+        self.assertEqual(os.path.getsize(out), self.size)
 
     def test_a_link_stays(self):
         os.mkdir(self.path("elsewhere"))

@@ -144,6 +144,23 @@ class Served(ServeTest):
         self.serve_bytes(path, [b"\0\0\0\r\n\r\n"])
         self.assertIn("broke", self.run_toy(environment=environment).err)
 
+    def test_a_busy_server_is_told_of_and_no_second_copy_is_loaded(self):
+        path = self.path("busy.sock")
+        environment = {"QUARREL_UNIX_SOCKET": path}
+        for status, code in (("429 Too Many Requests", "rate_limit_exceeded"), ("503 Service Unavailable", "queue_full")):
+            with self.subTest(code):
+                self.serve_bytes(path, [self.listing(), self.refusal(status, code)])
+                self.refuse(1, ["the server is busy (so it is)", "--local"], "run", self.toy, "Say something", *QUESTION,
+                            environment=environment)
+        self.serve_bytes(path, [self.listing(), self.refusal("503 Service Unavailable", "draining")])
+        result = self.succeed("run", self.toy, "Say something", *QUESTION, environment=environment)
+        self.assertIn("the model is loaded here", result.err)
+
+    @staticmethod
+    def refusal(status, code):
+        body = json.dumps({"error": {"message": "so it is", "type": "unavailable_error", "code": code}}).encode()
+        return f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
+
     def test_a_malformed_answer_does_not_end_a_chat(self):
         """What it tells is JSON, but not of the types that an answer has."""
         path = self.path("malformed.sock")

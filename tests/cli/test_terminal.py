@@ -355,6 +355,21 @@ class Overflow(TerminalTest):
         terminal.type("/clear\r/show\r")
         terminal.expect_screen(lambda screen: re.search(r"messages +0\n", screen.text()))
 
+    def test_what_was_dropped_for_a_message_comes_back_when_that_is_stopped(self):
+        toy = self.make_toy("chat", "long.gguf", 60000)
+        terminal = self.open_terminal("run", toy, "-n", "4", "-t", "1", "--ctx", "8192", environment={"QUARREL_ISA": "scalar"})
+        terminal.expect_screen([">>>"])
+        terminal.type(pasted("word " * 2_000) + "\r")
+        terminal.expect("reading the prompt: ")
+        terminal.expect(">>> ")
+        terminal.type(pasted("again " * 2_000) + "\r")
+        terminal.expect("dropped.")
+        terminal.expect("reading the prompt: ")
+        terminal.type("\x03")
+        terminal.expect("Stopped before the answer began")
+        terminal.type("/show\r")
+        terminal.expect_screen(lambda screen: re.search(r"messages +2\n", screen.text()))
+
     def test_or_it_stops(self):
         terminal = self.chat()
         terminal.type("/set overflow\r")

@@ -339,6 +339,15 @@ class Regress(WorkbenchTest):
         self.assertEqual(result.code, 1, result)
         self.assertIn("MISS  absent: load", result.out.decode())
 
+    def test_a_device_is_compared_with_the_reference_and_not_with_itself(self):
+        suite = self.LENIENT + ('[[models]]\nname = "toy.gguf"\nprompts = []\n'
+                                '[[models.logits]]\ntext = "the fox"\nmax_nmse = 0.01\n')
+        path = self.write("device.toml", suite)
+        plain, named = self.json("regress", path), self.json("regress", path, "--device", "cpu")
+        self.assertEqual((plain["backend"], named["backend"]), ("cpu", "cpu"))
+        self.assertGreater(plain["checks"][0]["nmse"], 0)
+        self.assertEqual(named["checks"][0]["nmse"], plain["checks"][0]["nmse"])
+
     def test_optional_models_are_skipped_where_they_are_absent(self):
         optional = '[[models]]\nname = "absent"\noptional = true\n'
         suite = self.LENIENT + self.PROMPT + optional + self.logit_suite("1e-9")

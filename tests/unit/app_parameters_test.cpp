@@ -106,8 +106,11 @@ TEST(ChatParameters, FlagsAreRefusedByTheirOwnNames) {
       {"top_k", "many", "--top-k: 'many' is not a whole number"},
       {"num_predict", "-2", "--max-tokens: '-2' is not a number of tokens"},
       {"num_predict", "0", "--max-tokens: '0' is not a number of tokens"},
-      {"stop", "", "--stop: the text is empty"},
-      {"logit_bias", "", "--logit-bias: the text is empty"}};
+      {"stop", "", "--stop: the value is empty"},
+      {"logit_bias", "", "--logit-bias: the value is empty"},
+      {"mirostat", "", "--mirostat: the value is empty"},
+      {"seed", "", "--seed: the value is empty"},
+      {"temperature", "", "--temperature: the value is empty"}};
   for (const auto& [name, value, words] : cases) {
     const std::string sentence = refusal(ErrorKind::usage, [&] { check_flags({{name, value}}); });
     EXPECT_EQ(sentence.find(words), 0u) << sentence;
@@ -115,6 +118,15 @@ TEST(ChatParameters, FlagsAreRefusedByTheirOwnNames) {
   ChatParameters parameters;
   const std::string sentence = refusal(ErrorKind::bad_input, [&] { set_parameter(parameters, "repeat_last_n", "-5"); });
   EXPECT_EQ(sentence.find("repeat_last_n must be -1"), 0u) << sentence;
+}
+
+// An empty system prompt is one: it takes the place of the store's.
+TEST(ChatParameters, AnEmptySystemPromptIsAValue) { EXPECT_NO_THROW(check_flags({{"system", ""}})); }
+
+TEST(ChatParameters, WhatIsClearedIsOff) {
+  ChatParameters parameters;
+  apply_given(parameters, {{"mirostat", "2"}, {"mirostat", ""}});
+  EXPECT_FALSE(parameters.sampling.mirostat);
 }
 
 // What was cleared in a chat stays so with another model.
