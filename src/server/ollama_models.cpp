@@ -231,12 +231,12 @@ void ollama_delete(Service& service, const std::shared_ptr<Exchange>& exchange) 
 
 void ollama_copy(Service& service, const std::shared_ptr<Exchange>& exchange) {
   const OllamaCopyRequest request = read_ollama_copy(parse_body(exchange->request().body));
-  const std::string further(without_tag(request.destination));
+  const std::string further = ModelStore::further_name(std::string(without_tag(request.destination)));
   require_may_make(service, further, *caller_of(*exchange));
   const OfferedModel model = find_ollama_model(service, request.source, *caller_of(*exchange));
   require_stores(service);
   service.store().add_name(service.resolve(model), further);
-  service.stores_changed();
+  service.replaced(further);
   exchange->respond({});
 }
 

@@ -105,7 +105,7 @@ void pull(Service& service, ProgressStream& news, const OllamaName& name, const 
   try {
     RegistryClient client(service.pull_settings(), name, call.token());
     pull_from_registry(name, service.store(), client, options);
-    service.renew(options.stored_name);
+    service.replaced(options.stored_name);
     news.end({{"status", "success"}});
   } catch (...) {
     const std::optional<ApiError> given = call.why();
@@ -303,7 +303,7 @@ void ollama_create(Service& service, const std::shared_ptr<Exchange>& exchange) 
   const ResolvedModel from = service.resolve(find_ollama_model(service, request.from, *caller_of(*exchange)));
   const std::string digest = known_digest(from.path);
   service.store().create(name, from, settings_of(request, from));
-  service.renew(name);
+  service.replaced(name);
   ProgressStream news(exchange, request.stream);
   news.tell({{"status", "using existing layer" + (digest.empty() ? "" : " sha256:" + digest)}});
   news.tell({{"status", "writing manifest"}});

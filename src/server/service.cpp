@@ -190,8 +190,15 @@ void Service::stores_changed() {
   ++store_changes_;
 }
 
-void Service::renew(const std::string& name) {
+void Service::replaced(const std::string& name) {
   stores_changed();
+  renew(name);
+  for (const std::string& meant : store_.replaced_names(name)) {
+    if (meant != name) renew(meant);
+  }
+}
+
+void Service::renew(const std::string& name) {
   const auto loaded = registry_->list();
   if (std::ranges::find(loaded, name, &ModelRegistry::Status::name) == loaded.end()) return;
   registry_->renew(name, [this, name](const std::exception_ptr& error) {

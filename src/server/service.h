@@ -119,8 +119,9 @@ class Service {
   bool offers_stores() const noexcept { return named_.empty(); }
   // A store has another list of models now; what was looked up before does not count any more.
   void stores_changed();
-  // The model's file or settings are others now: if it is loaded, the new one takes the place of the old.
-  void renew(const std::string& name);
+  // A store has a model of this name that was made, or took the place of another, a moment ago: whatever is loaded
+  // under one of the names that mean it now, in another spelling perhaps, is renewed.
+  void replaced(const std::string& name);
 
   // The callback comes on a thread for texts, with no lock held, while `owner` is held; not at all if that has gone.
   // Where the options say nothing of patience, the service's counts.
@@ -183,6 +184,8 @@ class Service {
   std::vector<OfferedModel> listed_since(Clock::time_point time) const;
   std::optional<std::vector<OfferedModel>> known_since(Clock::time_point time) const;
   bool is_loaded(const std::string& name) const;
+  // The model's file or settings are others now: if it is loaded, the new one takes the place of the old.
+  void renew(const std::string& name);
   OfferedModel configured_model(const std::string& name) const;
   void check_names() const;
 

@@ -103,8 +103,8 @@ void SocketSession::message(std::string text, std::shared_ptr<void> share) {
     waits = working_ || text.size() > kSmallMessage;
     fits = !waits || (waiting_.size() < kMostWaiting && waiting_bytes_ + text.size() <= kMostWaitingBytes);
     if (waits && fits) {
-      waiting_bytes_ += text.size();
       waiting_.push_back({.text = std::move(text), .share = share});
+      waiting_bytes_ += waiting_.back().text.size();
       begins = !std::exchange(working_, true);
     }
   }

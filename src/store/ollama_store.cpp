@@ -75,6 +75,21 @@ std::string without_host(const OllamaName& name) {
   return start + name.model + ":" + name.tag;
 }
 
+// Letter case aside.
+std::vector<const OllamaEntry*> meant_by(const OllamaName& name, const std::vector<OllamaEntry>& entries) {
+  const std::string host = lower_case(name.host);
+  const std::string space = name.space.empty() ? std::string(kDefaultSpace) : lower_case(name.space);
+  const std::string tag = name.tag.empty() ? std::string(kDefaultTag) : lower_case(name.tag);
+  std::vector<const OllamaEntry*> matches;
+  for (const OllamaEntry& entry : entries) {
+    if (lower_case(entry.name.model) != lower_case(name.model) || lower_case(entry.name.tag) != tag) continue;
+    if (lower_case(entry.name.space) != space) continue;
+    if (!host.empty() && lower_case(entry.name.host) != host) continue;
+    matches.push_back(&entry);
+  }
+  return matches;
+}
+
 [[noreturn]] void refuse(const OllamaEntry& entry, const std::string& reason, ErrorKind kind = ErrorKind::bad_file) {
   fail(kind, "model '{}' of the Ollama store: {}", printable(entry.display), reason);
 }
@@ -233,21 +248,24 @@ std::vector<OllamaEntry> list_ollama(const std::vector<fs::path>& roots) {
 }
 
 std::optional<OllamaEntry> find_ollama(const std::vector<OllamaEntry>& entries, const OllamaName& name) {
-  const std::string host = lower_case(name.host);
-  const std::string space = name.space.empty() ? std::string(kDefaultSpace) : lower_case(name.space);
-  const std::string tag = name.tag.empty() ? std::string(kDefaultTag) : lower_case(name.tag);
-  std::vector<const OllamaEntry*> matches;
-  for (const OllamaEntry& entry : entries) {
-    if (lower_case(entry.name.model) != lower_case(name.model) || lower_case(entry.name.tag) != tag) continue;
-    if (lower_case(entry.name.space) != space) continue;
-    if (!host.empty() && lower_case(entry.name.host) != host) continue;
-    matches.push_back(&entry);
-  }
+  const std::vector<const OllamaEntry*> matches = meant_by(name, entries);
   if (matches.empty()) return std::nullopt;
   if (matches.size() == 1) return *matches[0];
   std::string names;
   for (const OllamaEntry* match : matches) names += (names.empty() ? "" : ", ") + match->display;
   fail(ErrorKind::usage, "the name means several models of the Ollama store; say which of them: {}", names);
+}
+
+std::vector<std::string> ollama_spellings(const std::vector<OllamaEntry>& entries, const OllamaName& name) {
+  std::vector<std::string> spellings;
+  for (const OllamaEntry* entry : meant_by(name, entries)) {
+    std::string text = name.host.empty() ? "" : entry->name.host + "/";
+    if (!name.space.empty()) text += entry->name.space + "/";
+    text += entry->name.model;
+    if (!name.tag.empty()) text += ":" + entry->name.tag;
+    spellings.push_back(std::move(text));
+  }
+  return spellings;
 }
 
 OllamaModel read_ollama(const OllamaEntry& entry) {

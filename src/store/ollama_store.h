@@ -53,6 +53,9 @@ std::vector<OllamaEntry> list_ollama(const std::vector<std::filesystem::path>& r
 // without a host matches any. Empty when there is none; throws Error(usage) when there are several.
 std::optional<OllamaEntry> find_ollama(const std::vector<OllamaEntry>& entries, const OllamaName& name);
 
+// How the store spells `name`, once for each entry that it means: with the parts that it has and no others.
+std::vector<std::string> ollama_spellings(const std::vector<OllamaEntry>& entries, const OllamaName& name);
+
 // Throws Error: bad_file for a damaged manifest or blob, not_found for an absent one, unsupported for a model that is
 // not a GGUF file on this machine.
 OllamaModel read_ollama(const OllamaEntry& entry);

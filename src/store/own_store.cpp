@@ -188,6 +188,8 @@ std::vector<StoredFile> stored_files(const fs::path& folder) {
   return result;
 }
 
+bool names_a_part(std::string_view stem) { return part_number(stem).has_value(); }
+
 std::string file_ending(std::size_t number, std::size_t count) {
   if (count == 1) return std::string(kModelExtension);
   return fmt::format("-{:05}-of-{:05}{}", number, count, kModelExtension);
@@ -206,12 +208,19 @@ std::vector<fs::path> parts_of(const fs::path& path) {
 }
 
 std::optional<StoredFile> find_stored(const fs::path& folder, const std::string& name) {
-  const Pullable* row = find_pullable(name);
-  const std::string key = lower_case(row != nullptr ? row->file : name);
-  for (StoredFile& file : stored_files(folder)) {
-    if (key == lower_case(file.name) || key == lower_case(file.path().filename().string())) return std::move(file);
-  }
-  return std::nullopt;
+  const Pullable* row = find_pullable(name);  // which knows its file, and no model of that name
+  const std::string wanted(row != nullptr ? row->file : name);
+  std::vector<StoredFile> files = stored_files(folder);
+  const auto spelled = [&](const auto& spelling) {
+    const std::string key = spelling(wanted);
+    auto found = files.end();
+    if (row == nullptr) found = std::ranges::find(files, key, [&](const auto& file) { return spelling(file.name); });
+    if (found != files.end()) return found;
+    return std::ranges::find(files, key, [&](const auto& file) { return spelling(file.path().filename().string()); });
+  };
+  auto found = spelled([](std::string_view text) { return std::string(text); });
+  if (found == files.end()) found = spelled([](std::string_view text) { return lower_case(text); });
+  return found == files.end() ? std::nullopt : std::optional(std::move(*found));
 }
 
 const Pullable* find_pullable(std::string_view name) {

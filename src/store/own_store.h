@@ -38,6 +38,8 @@ std::vector<StoredFile> stored_files(const std::filesystem::path& folder);
 // All files of the model that a path names: those that the name of a part says there are, whether they exist or not,
 // else the file alone.
 std::vector<std::filesystem::path> parts_of(const std::filesystem::path& path);
+// Whether a file of that name, which has no extension here, would be a part of a split model: "big-00002-of-00003".
+bool names_a_part(std::string_view stem);
 // How the file of such a part ends, counted from 1: "-00002-of-00003.gguf"; ".gguf" where there is one alone.
 std::string file_ending(std::size_t number, std::size_t count);
 
@@ -46,7 +48,8 @@ std::string file_stem(std::string_view name);
 // Where the settings of a model of that name lie.
 std::filesystem::path settings_path(const std::filesystem::path& folder, std::string_view name);
 
-// By name or file name, letter case aside, or by the name that `pull` knows it by.
+// By name or file name, or by the name that `pull` knows it by. Letter case makes no difference, except between two
+// that nothing else tells apart.
 std::optional<StoredFile> find_stored(const std::filesystem::path& folder, const std::string& name);
 
 // The row of the table with this name; null without one. `file_row`: the row that a file of the store was pulled by.

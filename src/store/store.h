@@ -106,9 +106,13 @@ class ModelStore {
   std::filesystem::path adopt(const std::string& name, const std::filesystem::path& file, const std::string& digest,
                               const StoredSettings& settings) const;
 
-  // What the model is called that create() or adopt() of this name would replace: as the store spells it, since letter
-  // case and the extension make no difference, and as `pull` knows it. Nothing: it would be a new one.
+  // What the models are called whose place create() or adopt() of this name would take, or has taken: as the store
+  // spells it, since letter case and the extension make no difference, as `pull` knows its file, whether that is there
+  // or not, and as Ollama's store spells what is no longer found there. Nothing: it would be a new one.
   std::vector<std::string> replaced_names(const std::string& name) const;
+
+  // The name that add_name() gives: a file's name is as good as the model's.
+  static std::string further_name(std::string further);
 
   // Throws Error(usage) for a name that no model of Quarrel's own store can have.
   static void check_model_name(const std::string& name);

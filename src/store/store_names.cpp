@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <system_error>
 
 #include "base/error.h"
+#include "base/lower_case.h"
 #include "base/nearest.h"
 #include "base/printable.h"
 #include "gguf/file.h"
@@ -36,6 +38,7 @@ void check_name(const std::string& name) {
     refuse("with a slash or a colon it has to be of the form namespace/model:tag, in letters, digits, -, _ and .");
   }
   if (name.find("://") != std::string::npos) refuse("that is an address");
+  if (names_a_part(ModelStore::further_name(name))) refuse("it ends like the name of a part of another model");
   if (find_pullable(name) != nullptr) refuse("that is a name reserved for `quarrel pull`");
 }
 
@@ -47,12 +50,6 @@ void check_new_name(const std::string& name, const fs::path& store) {
   // Where its file was is nothing for a server's clients.
   fail(ErrorKind::usage, "the model '{}' already exists, but its file is gone: run `quarrel rm {}` first",
        printable(name), printable(there->name, 512));
-}
-
-// A file's name is as good as the model's.
-std::string model_name_of(std::string name) {
-  if (name.ends_with(kModelExtension)) name.resize(name.size() - kModelExtension.size());
-  return name;
 }
 
 constexpr int kAttempts = 16;
@@ -107,6 +104,16 @@ fs::path link_parts(const std::vector<fs::path>& parts, bool hard, const fs::pat
   return path;
 }
 
+// The file of a model that another has taken the place of, under a name of its own: found by its name, it would still
+// be there.
+void remove_replaced(const fs::path& old, const fs::path& made) {
+  if (old == made) return;
+  remove_stamp(old);
+  std::error_code fault;
+  fs::remove(old, fault);
+  if (fault) fail(ErrorKind::io, "cannot remove '{}', which was replaced: {}", shown(old), fault.message());
+}
+
 [[noreturn]] void refuse_absent(const std::string& name, const fs::path& store) {
   std::vector<std::string> names;
   for (const StoredFile& file : stored_files(store)) names.push_back(file.name);
@@ -150,13 +157,13 @@ RemovedModel ModelStore::remove(const std::string& name) const {
 
 LinkedModel ModelStore::add_name(const std::string& name, const std::string& further) const {
   require_folder();
-  check_new_name(model_name_of(further), paths_.quarrel);
+  check_new_name(further_name(further), paths_.quarrel);
   return add_name(resolve(name), further);
 }
 
 LinkedModel ModelStore::add_name(const ResolvedModel& model, const std::string& further) const {
   require_folder();
-  const std::string given = model_name_of(further);
+  const std::string given = further_name(further);
   check_new_name(given, paths_.quarrel);
   const std::vector<fs::path> parts = whole_model(model.path);
   make_folder();
@@ -172,20 +179,24 @@ std::filesystem::path ModelStore::create(const std::string& name, const Resolved
   write_settings(settings_path(paths_.quarrel, given), settings);
   const std::optional<StoredFile> before = find_stored(paths_.quarrel, given);
   std::error_code fault;
-  if (before && fs::equivalent(before->path(), from.path, fault)) return before->path();
-  return link_parts(parts, from.place == ModelPlace::quarrel, paths_.quarrel, given);
+  if (before && parts.size() == 1 && fs::equivalent(before->path(), from.path, fault)) return before->path();
+  fs::path made = link_parts(parts, from.place == ModelPlace::quarrel, paths_.quarrel, given);
+  if (before) remove_replaced(before->path(), made);
+  return made;
 }
 
 std::filesystem::path ModelStore::adopt(const std::string& name, const fs::path& file, const std::string& digest,
                                         const StoredSettings& settings) const {
   const std::string given = replaceable_name(name);
   write_settings(settings_path(paths_.quarrel, given), settings);
+  const std::optional<StoredFile> before = find_stored(paths_.quarrel, given);
   const fs::path target = paths_.quarrel / fmt::format("{}{}", file_stem(given), kModelExtension);
   remove_stamp(target);
   std::error_code fault;
   fs::rename(file, target, fault);
   if (fault) fail(ErrorKind::io, "cannot put '{}' into the model store: {}", shown(target), fault.message());
   write_stamp(target, digest);
+  if (before) remove_replaced(before->path(), target);
   return target;
 }
 
@@ -202,11 +213,25 @@ std::string ModelStore::replaceable_name(const std::string& name) const {
 }
 
 std::vector<std::string> ModelStore::replaced_names(const std::string& name) const {
+  std::vector<std::string> names;
   const std::optional<StoredFile> before = find_stored(paths_.quarrel, name);
-  if (!before) return {};
-  std::vector<std::string> names = {before->name};
-  if (const Pullable* row = file_row(before->path())) names.emplace_back(row->name);
+  if (before) names.push_back(before->name);
+  const fs::path file =
+      before ? before->path() : paths_.quarrel / fmt::format("{}{}", file_stem(name), kModelExtension);
+  for (const Pullable& row : pullables()) {
+    if (lower_case(row.file) != lower_case(file.filename().string())) continue;
+    const std::optional<StoredFile> pulled = find_stored(paths_.quarrel, std::string(row.name));
+    if (!pulled || pulled->path() == file) names.emplace_back(row.name);
+  }
+  if (const auto parsed = OllamaName::parse(name)) {
+    std::ranges::move(ollama_spellings(list_ollama(paths_.ollama), *parsed), std::back_inserter(names));
+  }
   return names;
+}
+
+std::string ModelStore::further_name(std::string further) {
+  if (further.ends_with(kModelExtension)) further.resize(further.size() - kModelExtension.size());
+  return further;
 }
 
 void ModelStore::check_model_name(const std::string& name) { check_name(name); }

@@ -228,6 +228,35 @@ class Pull(StoreTest):
         self.remove("toy:swap")
 
 
+    def test_what_is_loaded_under_another_spelling_is_renewed_too(self):
+        asked = {"model": "Beta", "messages": [{"role": "user", "content": "hi"}]}
+        for way in ("create", "pull"):
+            shutil.copy(self.toy, self.path("models/Beta.gguf"))
+            before = self.server.post("/apply-template", asked)[1]["prompt"]
+            if way == "create":
+                self.lines("/api/create", model="bETA", **{"from": "toy"}, system="the dog")
+            else:
+                self.registry.add_model("latest", self.registry.add_blob("model", self.weights, "library/beta"),
+                                        self.registry.add_blob("system", b"the dog", "library/beta"),
+                                        repository="library/beta")
+                self.lines("/api/pull", model="beta")
+            deadline = time.monotonic() + TIMEOUT
+            while self.server.post("/apply-template", asked)[1]["prompt"] == before:
+                self.assertLess(time.monotonic(), deadline, way)
+            self.remove("Beta")
+
+    def test_nothing_is_called_like_a_part(self):
+        name = "toy-00001-of-00002"
+        self.registry.add_model("latest", self.registry.add_blob("model", self.weights, "library/" + name),
+                                repository="library/" + name)
+        for path, body in (("/api/pull", {"model": name, "stream": False}),
+                           ("/api/create", {"model": name, "from": "toy", "stream": False}),
+                           ("/api/copy", {"source": "toy", "destination": name})):
+            status, answer = self.server.post(path, body)
+            self.assertEqual((status, "part of another model" in answer["error"]), (400, True), answer)
+        self.assertFalse([each for each in os.listdir(self.path("models")) if "-of-" in each])
+
+
 class KeyedStoreTest(StoreTest):
     """The same with keys."""
 

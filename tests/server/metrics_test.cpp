@@ -150,7 +150,7 @@ TEST(Metrics, NamesOfModelsAreBoundedAndHarmless) {
   for (const auto& [key, value] : read(metrics.text()).samples) {
     if (!key.starts_with("quarrel_webui_requests_total{")) continue;
     ++names;
-    if (key.find("\"other\"") != std::string::npos) others = value;
+    if (key.find("\"(other)\"") != std::string::npos) others = value;
   }
   EXPECT_EQ(names, 257u);
   EXPECT_EQ(others, 300.0 - 256.0);
@@ -252,6 +252,21 @@ TEST(Metrics, WhoMayUseSomeModelsSeesThoseAlone) {
   const Exposition few = read(many.text(Caller{.models = {"model 7"}}));
   const auto counts_a_model = [](const auto& each) { return each.first.starts_with("quarrel_webui_requests_total{"); };
   EXPECT_EQ(std::ranges::count_if(few.samples, counts_a_model), 1);
+}
+
+// What is counted of many together is nobody's, whatever a model is called.
+TEST(Metrics, AModelsNameIsNotThatOfAllOthers) {
+  Metrics metrics({});
+  for (const char* name : {"other", "(other)"}) metrics.ended(answered(name, 1));
+  for (int i = 0; i < 300; ++i) metrics.ended(answered("model " + std::to_string(i), 1));
+  const auto requests = [&](const std::string& name, const Caller& caller) {
+    const Exposition seen = read(metrics.text(caller));
+    const auto found = seen.samples.find("quarrel_webui_requests_total{model=\"" + name + "\"}");
+    return found == seen.samples.end() ? 0.0 : found->second;
+  };
+  EXPECT_EQ(requests("other", Caller{.models = {"other"}}), 1);
+  EXPECT_EQ(requests("(other)", Caller{.models = {"(other)"}}), 0) << "what is told there is not of this model alone";
+  EXPECT_EQ(requests("other", {}) + requests("(other)", {}), 1 + 1 + 300 - 254);
 }
 
 TEST(Metrics, VectorStoresTellWhatWentThere) {

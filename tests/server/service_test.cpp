@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <filesystem>
 #include <fstream>
 #include <future>
 #include <stdexcept>
@@ -37,7 +38,7 @@ class ServiceTest : public testing::Test {
  protected:
   std::unique_ptr<Service> service() {
     return std::make_unique<Service>(ServiceOptions{}, make_device({.backend = "cpu", .threads = 1}),
-                                     ModelStore({.quarrel = folder_.path(), .ollama = {}}), log_);
+                                     ModelStore({.quarrel = folder_.path(), .ollama = {folder_ / "ollama"}}), log_);
   }
 
   test::TempDir folder_;
@@ -103,6 +104,29 @@ TEST_F(ServiceTest, AKeyReplacesNoModelOfAnotherSpelling) {
     EXPECT_FALSE(refused(name, Caller{.models = {"alpha", "Alpha"}})) << name;
     EXPECT_FALSE(refused(name, Caller{})) << name;
   }
+}
+
+// Nor one of Ollama's store, which Quarrel's own goes before, nor the one that `pull` knows by another name.
+TEST_F(ServiceTest, AKeyPutsNoModelBeforeAnother) {
+  const std::unique_ptr<Service> shared = service();
+  std::filesystem::create_directories(folder_ / "ollama/manifests/r.example/me/big");
+  std::ofstream(folder_ / "ollama/manifests/r.example/me/big/7B") << "{}";
+  const auto may_make = [&](const std::string& name, const std::vector<std::string>& models) {
+    try {
+      require_may_make(*shared, name, Caller{.models = models});
+    } catch (const ApiError& error) {
+      EXPECT_EQ(error.code, "model_not_allowed") << name;
+      return false;
+    }
+    return true;
+  };
+  EXPECT_FALSE(may_make("me/Big:7b", {"me/Big:7b"}));
+  EXPECT_TRUE(may_make("me/big:7B", {"me/big:7B"}));
+  EXPECT_TRUE(may_make("me/Big:7b", {"me/Big:7b", "me/big:7B"}));
+  EXPECT_TRUE(may_make("me/Big", {"me/Big"})) << "that is another tag";
+  const std::string stem = "SmolLM2-135M-Instruct.Q4_1";
+  EXPECT_FALSE(may_make(stem, {stem}));
+  EXPECT_TRUE(may_make(stem, {stem, "default"}));
 }
 
 // Nobody would catch it, and the process would end.

@@ -34,6 +34,8 @@ using prometheus::MetricType;
 
 // Models come and go; beyond so many names the others share one.
 constexpr std::size_t kMostModels = 256;
+// It tells of several models: one that is called so is counted among them.
+constexpr const char* kOtherModels = "(other)";
 
 const Histogram::BucketBoundaries& second_buckets() {
   static const Histogram::BucketBoundaries bounds = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25,
@@ -111,8 +113,9 @@ class Metrics::Series {
     const auto found = models_.find(name);
     if (found != models_.end()) return found->second;
     // The last name is that of all others.
-    if (models_.size() >= kMostModels) return models_.try_emplace("", make("other")).first->second;
-    return models_.try_emplace(name, make(printable(name))).first->second;
+    const std::string label = models_.size() >= kMostModels ? kOtherModels : printable(name);
+    if (label == kOtherModels) return models_.try_emplace("", make(label)).first->second;
+    return models_.try_emplace(name, make(label)).first->second;
   }
 
   void count_error(const std::string& type) { errors_.Add({{"type", error_label(type)}}).Increment(); }
@@ -264,7 +267,9 @@ void add_stores(std::vector<MetricFamily>& families, const StoreObservations& se
 // Leaves out what was counted of models that the caller may not use, and what all beyond the most have together.
 void hide_models(std::vector<MetricFamily>& families, const Caller& caller) {
   if (caller.models.empty()) return;
-  const auto hides = [&](const auto& label) { return label.name == "model" && !caller.may_use(label.value); };
+  const auto hides = [&](const auto& label) {
+    return label.name == "model" && (label.value == kOtherModels || !caller.may_use(label.value));
+  };
   for (MetricFamily& family : families) {
     std::erase_if(family.metric, [&](const auto& member) { return std::ranges::any_of(member.label, hides); });
   }
