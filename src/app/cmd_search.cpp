@@ -20,6 +20,7 @@
 #include "ingest/found_json.h"
 #include "ingest/lookup.h"
 #include "ingest/model_embedder.h"
+#include "ingest/text_source.h"
 
 namespace quarrel {
 namespace {
@@ -78,6 +79,7 @@ std::string table_of(std::span<const FoundText> texts) {
 }
 
 int run_search(const SearchCommand& command, Log& log) {
+  if (is_blank(command.query)) fail(ErrorKind::usage, "QUERY is empty: say what is searched for");
   const LongbowAddress address = read_longbow_address(command.address);
   SearchRequest request{.k = command.k};
   for (const std::string& filter : command.filters) request.filters.push_back(read_row_filter(filter));

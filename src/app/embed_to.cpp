@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 
@@ -82,23 +83,22 @@ std::string rates(const IngestProgress& progress, double seconds) {
                      static_cast<double>(progress.bytes) / 1e6 / std::max(seconds, 1e-3));
 }
 
-// Shows how far it is where somebody watches.
+// Shows how far it is.
 class IngestWatch {
  public:
-  IngestWatch(const TextSource& source, const Interrupts& interrupts) : source_(source), interrupts_(interrupts) {
-    if (is_terminal(Stream::error)) bar_.emplace(ProgressUnit::bytes);
-  }
+  IngestWatch(const TextSource& source, const Interrupts& interrupts) : source_(source), interrupts_(interrupts) {}
 
   bool operator()(const IngestProgress& progress) {
-    if (bar_ && progress.settling) {
-      bar_->show("waiting for the store to index the rows", 0, 0);
-    } else if (bar_) {
+    const bool is_first = std::exchange(is_first_, false);
+    if (progress.settling && !is_first) {  // most stores have nothing to do before a run, and say so at once
+      bar_.show("waiting for the store to index the rows", 0, 0);
+    } else if (!progress.settling) {
       // Texts are read ahead of what is done with them.
       const SourceCounts& counts = source_.counts();
       const std::uint64_t done =
           counts.bytes * (progress.texts - progress.waiting) / std::max(progress.texts, std::uint64_t{1});
-      bar_->show(progress.pass == 1 ? "embedding" : "embedding again", done, counts.total_bytes,
-                 rates(progress, seconds_since(start_)));
+      bar_.show(progress.pass == 1 ? "embedding" : "embedding again", done, counts.total_bytes,
+                rates(progress, seconds_since(start_)));
     }
     return !interrupts_.requested().load(std::memory_order_relaxed);
   }
@@ -108,7 +108,8 @@ class IngestWatch {
   const TextSource& source_;
   const Interrupts& interrupts_;
   const Clock::time_point start_ = Clock::now();
-  std::optional<ProgressBar> bar_;
+  ProgressBar bar_{ProgressUnit::bytes};
+  bool is_first_ = true;
 };
 
 std::string summary(const IngestReport& report, const SourceCounts& counts, const std::string& dataset,
@@ -187,6 +188,7 @@ CLI::Option* add_embed_to_flags(CLI::App& command, EmbedToCommand& options) {
       .add_option("--column", options.columns,
                   "A key of the JSON objects that becomes a column to filter by; may "
                   "be repeated")
+      ->check(not_empty())
       ->type_name("NAME")
       ->allow_extra_args(false)
       ->needs(to);
@@ -211,6 +213,7 @@ CLI::Option* add_embed_to_flags(CLI::App& command, EmbedToCommand& options) {
 int run_embed_to(const EmbedToCommand& command, const std::string& file, const EmbeddingOptions& options,
                  const std::function<std::shared_ptr<LoadedModel>()>& load, Log& log, const Interrupts& interrupts) {
   const LongbowAddress address = read_longbow_address(command.address);
+  check_column_names(command.columns);
   const StopOnInterrupt stop(interrupts);
   std::unique_ptr<LongbowClient> client;
   if (!command.dry_run) {

@@ -53,8 +53,10 @@ void ProgressBar::show(std::string_view label, std::uint64_t done, std::uint64_t
   }
   if (last_line_ != Clock::time_point{} && now - last_line_ < kBetweenLines) return;
   last_line_ = now;
-  write_error(total > 0 ? fmt::format("{}: {} of {}\n", label_, amount(done_), amount(total))
-                        : fmt::format("{}\n", label_));
+  std::string line = label_;
+  if (total > 0) line += fmt::format(": {} of {}", amount(done_), amount(total));
+  if (done_ > 0 && !rates.empty()) line += fmt::format("{} {}", total > 0 ? "," : ":", rates);
+  write_error(line + "\n");
 }
 
 std::string ProgressBar::amount(std::uint64_t value) const {

@@ -5,6 +5,7 @@
 // thread until the batch is appended to a stream, each by one.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -19,6 +20,9 @@ namespace quarrel {
 // server's own row number.
 enum class IdType { int64, utf8 };
 enum class VectorType { float32, float16 };
+
+// Columns with a meaning of their own: further ones cannot have these names.
+inline constexpr std::array<std::string_view, 4> kStoreColumns = {"id", "vector", "timestamp", "text"};
 
 // The columns of a dataset, the same for every batch of a stream and for as long as the dataset lives:
 // id, vector, and by option timestamp, text and further columns of text. The server compares types only, so that a

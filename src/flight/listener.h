@@ -64,7 +64,8 @@ class FlightHandler {
   virtual ~FlightHandler() = default;
   // Whether this caller may call at all: before anything of what it sends is read. On whose account: that of its key.
   virtual std::uint64_t admit(const FlightCall& call) = 0;
-  // DoExchange: a vector a text, in their order. `command` is the descriptor's.
+  // DoExchange: a vector a text, in their order; without texts only how wide they would be. `command` is the
+  // descriptor's.
   virtual FlightVectors embed(const FlightCall& call, std::string_view command, std::vector<std::string> texts) = 0;
   // DoGet.
   virtual FlightTable table(const FlightCall& call, std::string_view ticket) = 0;

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/printable.h"
 
@@ -49,20 +50,27 @@ Readiness DatasetWait::ask_patiently(const std::stop_token& stop) const {
   }
 }
 
-Readiness DatasetWait::until_ready(const std::stop_token& stop) const {
-  const Readiness now = ask_patiently(stop);
-  if (stop.stop_requested()) stopped();
-  if (now.state != ReadyState::busy) return now;
+void DatasetWait::give_up() const {
   fail(ErrorKind::busy, "the dataset {} is still being filled by its store after {} s; run the command again later",
        printable(dataset_), options_.patience.count() / 1000);
 }
 
+Readiness DatasetWait::until_ready(const std::stop_token& stop) const {
+  const Readiness now = ask_patiently(stop);
+  if (stop.stop_requested()) stopped();
+  if (now.state == ReadyState::busy) give_up();
+  return now;
+}
+
+// Another program may fill the dataset without end.
 Readiness DatasetWait::until_settled(const std::stop_token& stop) const {
+  const Clock::time_point deadline = Clock::now() + options_.patience;
   Readiness last = until_ready(stop);
   for (;;) {
     pause(options_.settling, stop);
     Readiness now = until_ready(stop);
     if (now.state == last.state && now.indexed == last.indexed) return now;
+    if (Clock::now() >= deadline) give_up();
     last = std::move(now);
   }
 }

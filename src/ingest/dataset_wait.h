@@ -36,13 +36,14 @@ class DatasetWait {
   // Until the store has taken in everything; `missing` where there is no such dataset. Throws LongbowError, and Error:
   // busy where the store takes too long, cancelled.
   Readiness until_ready(const std::stop_token& stop) const;
-  // The same until it has said so twice.
+  // The same until it has said so twice; busy also where it goes on changing for as long as anybody is patient.
   Readiness until_settled(const std::stop_token& stop) const;
   // Throws Error(cancelled) where a stop is requested meanwhile.
   static void pause(std::chrono::milliseconds time, const std::stop_token& stop);
 
  private:
   Readiness ask_patiently(const std::stop_token& stop) const;
+  [[noreturn]] void give_up() const;
 
   LongbowClient& client_;
   const std::string dataset_;

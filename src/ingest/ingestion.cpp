@@ -3,15 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 
 #include "base/counted.h"
 #include "base/error.h"
+#include "base/printable.h"
 #include "base/thread_name.h"
 
 namespace quarrel {
@@ -19,6 +22,9 @@ namespace {
 
 // How often whoever watches is asked while this thread waits.
 constexpr std::chrono::milliseconds kWatchEvery{50};
+
+// Of every dataset, beside those of the store.
+constexpr std::array<std::string_view, 3> kTextColumns = {"doc_id", "source", "metadata"};
 
 std::int64_t now_in_nanoseconds() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
@@ -264,9 +270,21 @@ StoreState settle_watched(RowSender& sender, const IngestCalls& calls, IngestPro
 
 }  // namespace
 
+void check_column_names(std::span<const std::string> names) {
+  std::set<std::string_view> own(kStoreColumns.begin(), kStoreColumns.end());
+  own.insert(kTextColumns.begin(), kTextColumns.end());
+  std::set<std::string_view> seen;
+  for (const std::string& name : names) {
+    if (name.empty()) fail(ErrorKind::usage, "the name of a column is empty");
+    if (!is_utf8(name)) fail(ErrorKind::usage, "the name of the column '{}' is not UTF-8", printable(name, 120));
+    if (own.contains(name)) fail(ErrorKind::usage, "every dataset has a column '{}' of its own", name);
+    if (!seen.insert(name).second) fail(ErrorKind::usage, "the column '{}' is named twice", printable(name, 120));
+  }
+}
+
 DatasetSchema ingest_schema(std::int32_t dimension, const std::vector<std::string>& columns,
                             const std::string& model_name) {
-  DatasetSchema schema{.dimension = dimension, .columns = {"doc_id", "source", "metadata"}};
+  DatasetSchema schema{.dimension = dimension, .columns = {kTextColumns.begin(), kTextColumns.end()}};
   schema.columns.insert(schema.columns.end(), columns.begin(), columns.end());
   schema.properties = {{"quarrel.model", model_name}};
   return schema;

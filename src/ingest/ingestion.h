@@ -83,6 +83,10 @@ struct IngestCalls {
   RowSender::Note note = {};
 };
 
+// Names of columns that somebody wants beside those which every dataset has. Throws Error(usage) that says which of
+// them cannot be one: it is asked before a model is loaded or a journal begun.
+void check_column_names(std::span<const std::string> names);
+
 // The columns of what is stored: id, vector, timestamp, text, and doc_id, source, metadata with those that `columns`
 // name.
 DatasetSchema ingest_schema(std::int32_t dimension, const std::vector<std::string>& columns,

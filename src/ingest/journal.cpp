@@ -72,11 +72,18 @@ Journal::Journal(const std::filesystem::path& path, const JournalSubject& subjec
       table_(kSmallestTable),
       file_(path, access, [this, &path](std::uint8_t kind, std::string_view payload) {
         try {
-          read_entry(path, kind, payload);
+          read_entry(kind, payload);
         } catch (const nlohmann::json::exception&) {
           fail(ErrorKind::bad_file, "the journal {} is damaged", printable(path.string()));
         }
       }) {
+  if (next_batch_ > 0) {
+    require_same(path, subject_, subject);
+  } else {  // begun for a run that came to nothing: what that one wanted is no reason to refuse another
+    subject_ = subject;
+    before_ = {};
+    is_new_ = true;
+  }
   first_of_run_ = rows_.size();
 }
 
@@ -84,8 +91,9 @@ Journal::Journal(const std::filesystem::path& path, const JournalSubject& subjec
 
 bool Journal::release() {
   const std::scoped_lock lock(mutex_);
-  if (is_new_) file_.discard();
-  if (is_new_ || torn_) return false;
+  const bool says_nothing = next_batch_ == 0;
+  if (says_nothing) file_.discard();
+  if (says_nothing || torn_) return false;
   forget_claims();
   file_.release();
   return true;
@@ -93,8 +101,7 @@ bool Journal::release() {
 
 bool Journal::resume() {
   const std::scoped_lock lock(mutex_);
-  const bool is_same =
-      file_.resume([this](std::uint8_t kind, std::string_view payload) { read_entry(file_.path(), kind, payload); });
+  const bool is_same = file_.resume([this](std::uint8_t kind, std::string_view payload) { read_entry(kind, payload); });
   first_of_run_ = rows_.size();
   return is_same;
 }
@@ -147,6 +154,7 @@ void Journal::begin(const RowsBefore& before) {
                                       {"settings", subject_.settings},     {"columns", subject_.columns},
                                       {"first_id", before.first_id},       {"rows", before.rows}};
   Change change(*this);
+  file_.clear();
   write(kSubject, object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace), true);
   before_ = before;
   is_new_ = false;
@@ -160,10 +168,10 @@ RowsBefore Journal::before() const {
 
 // --- reading
 
-void Journal::read_entry(const std::filesystem::path& path, std::uint8_t kind, std::string_view payload) {
+void Journal::read_entry(std::uint8_t kind, std::string_view payload) {
   if (is_new_ != (kind == kSubject)) fail(ErrorKind::bad_file, "the journal does not begin with what it is of");
   switch (kind) {
-    case kSubject: read_subject(path, subject_, payload); break;
+    case kSubject: read_subject(payload); break;
     case kSending: read_sending(payload); break;
     case kAcknowledged:
       for (const std::uint32_t id : settle(take_u64(payload))) set(id, State::acknowledged);
@@ -174,18 +182,16 @@ void Journal::read_entry(const std::filesystem::path& path, std::uint8_t kind, s
   }
 }
 
-void Journal::read_subject(const std::filesystem::path& path, const JournalSubject& wanted, std::string_view payload) {
+void Journal::read_subject(std::string_view payload) {
   const auto object = nlohmann::json::parse(payload);
   const auto text = [&](const char* name) { return object.at(name).get<std::string>(); };
-  JournalSubject theirs{.dataset = text("dataset"),
-                        .model = text("model"),
-                        .model_name = text("model_name"),
-                        .dimension = object.at("dimension").get<std::int32_t>(),
-                        .settings = text("settings"),
-                        .columns = object.at("columns").get<std::vector<std::string>>()};
-  require_same(path, theirs, wanted);
+  subject_ = {.dataset = text("dataset"),
+              .model = text("model"),
+              .model_name = text("model_name"),
+              .dimension = object.at("dimension").get<std::int32_t>(),
+              .settings = text("settings"),
+              .columns = object.at("columns").get<std::vector<std::string>>()};
   before_ = {.first_id = object.at("first_id").get<std::uint32_t>(), .rows = object.at("rows").get<std::uint64_t>()};
-  subject_ = std::move(theirs);
   is_new_ = false;
 }
 

@@ -64,13 +64,13 @@ class Journal {
 
   // Opens it, and makes it where it is to be written. One that is only read can be asked what it knows, and claims are
   // forgotten with it. Throws what JournalFile throws, and Error(usage) where it belongs to another dataset, model or
-  // way to make vectors.
+  // way to make vectors: one with which no row was ever sent belongs to nothing.
   Journal(const std::filesystem::path& path, const JournalSubject& subject,
           JournalAccess access = JournalAccess::write);
 
   // Lets others write it, for whoever uses it again later; what was claimed and not sent is forgotten. False: it is no
-  // longer what its file is, and has to go. So has one that was never begun, and its file with it: a server would keep
-  // one for each name that somebody has thought of.
+  // longer what its file is, and has to go. So has one with which nothing was sent, and its file with it: a server
+  // would keep one for each name that somebody has thought of.
   bool release();
   // Takes it again, with what others have added to it: the next run. False: it has to be opened anew. Throws as opening
   // does; after that it has to go.
@@ -80,7 +80,7 @@ class Journal {
   std::uint64_t bytes_read() const;  // of its file
   std::size_t memory() const;        // bytes that it takes
 
-  // It was just made, and `begin` has to be called before anything else.
+  // No row was sent with it before it was opened, and `begin` has to be called before anything else.
   bool is_new() const;
   void begin(const RowsBefore& before);
   RowsBefore before() const;
@@ -114,8 +114,8 @@ class Journal {
     bool open = false;  // its id is in open_
   };
 
-  void read_entry(const std::filesystem::path& path, std::uint8_t kind, std::string_view payload);
-  void read_subject(const std::filesystem::path& path, const JournalSubject& wanted, std::string_view payload);
+  void read_entry(std::uint8_t kind, std::string_view payload);
+  void read_subject(std::string_view payload);
   void read_sending(std::string_view payload);
   void read_looked_for(std::string_view payload);
   std::optional<std::uint32_t> find(const TextKey& key) const;

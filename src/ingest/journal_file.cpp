@@ -247,6 +247,12 @@ void JournalFile::append(std::uint8_t kind, std::string_view payload) {
   size_ += entry.size();
 }
 
+void JournalFile::clear() {
+  if (size_ == kFirstLine.size()) return;
+  if (::ftruncate(file_.get(), static_cast<off_t>(kFirstLine.size())) != 0) refuse("write");
+  size_ = kFirstLine.size();
+}
+
 void JournalFile::sync() {
   if (::fdatasync(file_.get()) != 0) refuse("write");
 }

@@ -34,6 +34,8 @@ class JournalFile {
 
   // At its end; only of one that was opened to write. Throws Error(io); then nothing was added.
   void append(std::uint8_t kind, std::string_view payload);
+  // Drops all entries; as above.
+  void clear();
   // All that was appended is on the disk when this returns. Throws Error(io).
   void sync();
 

@@ -39,9 +39,9 @@ void RowSender::send(VectorBatch& batch, std::span<const std::uint32_t> ids, con
         if (look_for(number, ids, stop)) return;
         break;
     }
-    client_.note_retry();
     store_.note(fmt::format("a batch is sent again in {} ms", time.count()));
     DatasetWait::pause(time, stop);
+    client_.note_retry();
     time *= 2;
   }
 }
@@ -68,9 +68,15 @@ RowSender::Attempt RowSender::attempt(VectorBatch& batch, std::uint64_t number, 
 // All of it may be there, nothing, or a part. Only where there is nothing is the batch sent again as it is; single rows
 // that are missing come with another pass over the texts.
 bool RowSender::look_for(std::uint64_t number, std::span<const std::uint32_t> ids, const std::stop_token& stop) {
+  std::vector<std::uint8_t> times;
+  try {
+    if (store_.until_settled(stop).state == ReadyState::missing) return false;
+    times = seen(ids, stop);
+  } catch (const Error&) {
+    if (!stop.stop_requested()) client_.note_failure();  // the batch is given up, and nobody knows what became of it
+    throw;
+  }
   std::vector<std::uint32_t> missing;
-  if (store_.until_settled(stop).state == ReadyState::missing) return false;
-  const std::vector<std::uint8_t> times = seen(ids, stop);
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (times[i] == 0) missing.push_back(ids[i]);
   }

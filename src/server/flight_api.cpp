@@ -16,6 +16,7 @@
 #include "server/admission.h"
 #include "server/embedding_call.h"
 #include "server/http/byte_budget.h"
+#include "server/model_call.h"
 #include "server/question.h"
 #include "server/watch/metrics.h"
 
@@ -71,8 +72,13 @@ FlightFault fault_of(unsigned status) noexcept {
 // An answer of HTTP that says why not.
 FlightRefusal refusal_of(const http::Response& answer) {
   const Json body = Json::parse(answer.body, nullptr, false);
-  const bool has_message = body.is_object() && body.contains("error") && body["error"].contains("message");
-  return {fault_of(answer.status), has_message ? body["error"]["message"].get<std::string>() : "refused"};
+  std::string message = "refused";
+  if (body.is_object() && body.contains("error")) {
+    const Json& error = body["error"];
+    if (error.is_string()) message = error.get<std::string>();
+    if (error.is_object() && error.contains("message")) message = error["message"].get<std::string>();
+  }
+  return {fault_of(answer.status), message};
 }
 
 // What a connection is to an exchange elsewhere: it waits for the answer.
@@ -110,6 +116,7 @@ class ServedFlight final : public FlightHandler {
       FlightCommand wanted;
       if (!command.empty()) read_fields<FlightCommand>(parse_body(command), kCommandFields, wanted);
       FlightVectors vectors;
+      if (texts.empty()) vectors.dimension = width_of(call, id, wanted);
       for (std::size_t first = 0; first < texts.size(); first += kMostInputs) {
         const std::size_t count = std::min(kMostInputs, texts.size() - first);
         // Each is a request of its own.
@@ -166,12 +173,15 @@ class ServedFlight final : public FlightHandler {
     return request;
   }
 
-  // One request for vectors, as over HTTP.
-  void embed_some(const FlightCall& call, const std::string& id, const FlightCommand& wanted,
-                  std::span<std::string> texts, FlightVectors& vectors) {
-    const http::Admission admission = admitted(call, id, "POST", "/v1/embeddings");
-    const std::shared_ptr<RequestRecord> record = admission.record;
-    require_small(texts, admission.body_bytes);
+  static EmbeddingOptions options_of(const FlightCommand& wanted) {
+    return {.normalize = wanted.normalize, .dimensions = wanted.dimensions, .priority = Priority::batch};
+  }
+
+  // One request for vectors, as over HTTP: what `start` begins with the exchange and the model. Returns when there is
+  // an answer.
+  template <typename Start>
+  void request_vectors(const FlightCall& call, const std::string& id, const FlightCommand& wanted,
+                       const std::shared_ptr<RequestRecord>& record, const Start& start) {
     http::Request request = request_of(call, id, "POST", "/v1/embeddings");
     request.record = record;
     const auto awaited = std::make_shared<AwaitedAnswer>();
@@ -179,9 +189,32 @@ class ServedFlight final : public FlightHandler {
         std::make_shared<http::Exchange>(std::move(request), std::size_t{1} << 20, [awaited] { awaited->wake(); });
     exchange->on_head(
         [record](http::Response& head) { record->update([&](RequestFacts& facts) { facts.status = head.status; }); });
-    const OfferedModel model = service_.find(wanted.model, *record->caller());
-    EmbeddingAsk ask{.truncate = wanted.truncate};
-    ask.options = {.normalize = wanted.normalize, .dimensions = wanted.dimensions, .priority = Priority::batch};
+    start(exchange, service_.find(wanted.model, *record->caller()));
+    const http::Response answer = answer_of(call, *exchange, *awaited);
+    if (answer.status != 200) throw refusal_of(answer);
+  }
+
+  // Of the vectors that texts would have, had there been any.
+  std::int32_t width_of(const FlightCall& call, const std::string& id, const FlightCommand& wanted) {
+    const http::Admission admission = admitted(call, id, "POST", "/v1/embeddings");
+    const auto width = std::make_shared<std::int32_t>(0);  // the call may outlive this one
+    request_vectors(call, id, wanted, admission.record,
+                    [&](const std::shared_ptr<http::Exchange>& exchange, const OfferedModel& model) {
+                      start_model_call(service_, exchange, model,
+                                       [width, options = options_of(wanted)](const LoadedModel& loaded) {
+                                         *width = vector_width(loaded, options);
+                                         return http::Response{};
+                                       });
+                    });
+    return *width;
+  }
+
+  void embed_some(const FlightCall& call, const std::string& id, const FlightCommand& wanted,
+                  std::span<std::string> texts, FlightVectors& vectors) {
+    const http::Admission admission = admitted(call, id, "POST", "/v1/embeddings");
+    const std::shared_ptr<RequestRecord> record = admission.record;
+    require_small(texts, admission.body_bytes);
+    EmbeddingAsk ask{.options = options_of(wanted), .truncate = wanted.truncate};
     for (const std::string& text : texts) ask.inputs.emplace_back(wanted.prefix + text);
     const auto found = std::make_shared<FlightVectors>();  // the call may outlive this one
     const auto respond = [found](std::span<const Embedding> embeddings, double) {
@@ -191,9 +224,10 @@ class ServedFlight final : public FlightHandler {
       }
       return http::Response{};
     };
-    start_embedding_call(service_, exchange, model, std::move(ask), {.respond = respond, .fail = openai_error});
-    const http::Response answer = answer_of(call, *exchange, *awaited);
-    if (answer.status != 200) throw refusal_of(answer);
+    request_vectors(
+        call, id, wanted, record, [&](const std::shared_ptr<http::Exchange>& exchange, const OfferedModel& model) {
+          start_embedding_call(service_, exchange, model, std::move(ask), {.respond = respond, .fail = openai_error});
+        });
     if (vectors.dimension != 0 && vectors.dimension != found->dimension) {
       throw FlightRefusal(FlightFault::unavailable, "the model was exchanged for another in the middle of the texts");
     }

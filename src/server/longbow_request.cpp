@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "ingest/ingestion.h"
 #include "ingest/prompt_context.h"
 #include "server/question.h"
 #include "server/schema.h"
@@ -88,6 +89,16 @@ std::vector<RowFilter> read_filters(const Json& value) {
   return filters;
 }
 
+std::vector<std::string> read_columns(const Json& value) {
+  std::vector<std::string> columns = read_strings(value, "columns", kMostColumns);
+  try {
+    check_column_names(columns);
+  } catch (const Error& error) {
+    throw invalid_field("columns", error.what());
+  }
+  return columns;
+}
+
 std::string read_template(const Json& value) {
   try {
     check_context_template(as_text(value));
@@ -158,7 +169,7 @@ constexpr std::array kToFields = {
             .read = [](const Json& v, EmbedToRequest& r) { r.prefix = as_short_text(v, "prefix"); }},
     ToField{.name = "columns",
             .help = "members of the metadata that become columns to filter by; the same for the life of a dataset",
-            .read = [](const Json& v, EmbedToRequest& r) { r.columns = read_strings(v, "columns", kMostColumns); },
+            .read = [](const Json& v, EmbedToRequest& r) { r.columns = read_columns(v); },
             .schema = columns_schema},
     ToField{.name = "dimensions",
             .kind = FieldKind::integer,

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -57,6 +58,18 @@ std::string embeddings_body(std::span<const Embedding> embeddings, bool base64, 
 
 // What comes back goes into this dataset too, on its way.
 constexpr const char* kStoreHeader = "x-quarrel-store";
+
+// None: the header is not there. One that says nothing is a mistake, and not the same.
+std::optional<std::string> store_address(const http::Request& request) {
+  std::optional<std::string> address;
+  for (const auto& [name, value] : request.headers) {
+    if (!http::equals_ignoring_case(name, kStoreHeader)) continue;
+    if (value.empty()) throw invalid_field(kStoreHeader, fmt::format("the header {} is empty", kStoreHeader));
+    if (address) throw invalid_field(kStoreHeader, fmt::format("the header {} is there twice", kStoreHeader));
+    address = value;
+  }
+  return address;
+}
 
 std::shared_ptr<StoreTexts> texts_to_store(Service& service, const std::string& address, const EmbeddingAsk& ask) {
   StoreTextsRequest storing{.to = service.stores().address(address, kStoreHeader), .options = ask.options};
@@ -119,10 +132,9 @@ void openai_embeddings(Service& service, const std::shared_ptr<Exchange>& exchan
     return http::Response{.body = embeddings_body(embeddings, base64, name)};
   };
   EmbeddingAnswer answer{.respond = respond, .fail = openai_error};
-  const std::string_view store = exchange->request().header(kStoreHeader);
-  if (!store.empty()) {
+  if (const auto store = store_address(exchange->request())) {
     answer.store =
-        store_work(service, texts_to_store(service, std::string(store), ask),
+        store_work(service, texts_to_store(service, *store, ask),
                    [respond](std::span<const Embedding> embeddings, const IngestReport& report) {
                      http::Response response = respond(embeddings, 0.0);
                      response.headers.emplace_back("x-quarrel-stored", fmt::format("{}", report.progress.sent));

@@ -247,6 +247,33 @@ class Ways(StoreTest):
             self.assertLessEqual(low * shortest / slack, done, summary)
             self.assertGreaterEqual(high * longest * slack, done, summary)
 
+    def test_progress_goes_to_a_log_too(self):
+        lines = self.embed(self.lines("few.txt", 3), "logged").err.splitlines()
+        self.assertTrue(lines, "the first line comes at once")
+        for line in lines:  # more than one where it takes longer than ten seconds
+            self.assertRegex(line, r"^(embedding: .* of 51 B.*|waiting for the store to index the rows)$")
+
+    def test_what_came_to_nothing_binds_nothing(self):
+        empty = self.write("empty.jsonl", "\n")
+        file = self.write("years.jsonl", '{"text": "the fox", "year": 1999}\n')
+        self.embed(empty, "unbound", "--column", "by")
+        self.embed(file, "unbound", "--column", "year")
+        self.assertEqual(self.search("unbound", "the fox", "--filter", "year=1999")[0]["text"], "the fox")
+        self.refuse(2, ["columns"], "embed", self.bert, "--file", file, "--to", self.address("unbound"))
+
+    def test_columns_have_names_of_their_own(self):
+        file = self.write("years.jsonl", '{"text": "the fox", "year": 1999}\n')
+        embed = ("embed", self.bert, "--file", file, "--to", self.address("columns"))
+        for names in (("",), ("year", "year"), ("id",), ("vector",), ("text",), ("timestamp",), ("source",)):
+            self.refuse(2, ["column" if names[0] else "empty"], *embed,
+                        *(argument for name in names for argument in ("--column", name)))
+        self.succeed(*embed, "--column", "year")
+
+    def test_a_question_says_something(self):
+        self.embed(self.lines("few.txt", 3), "questions")
+        for question in ("", " \n"):
+            self.refuse(2, ["QUERY"], "search", self.bert, self.address("questions"), question)
+
     def test_wrong_usage(self):
         file = self.lines("few.txt", 3)
         to = ("--to", self.address("x"))

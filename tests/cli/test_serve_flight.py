@@ -62,6 +62,11 @@ class Flight(ServeTest):
         for mine, theirs in zip(got, (item["embedding"] for item in answer["data"])):
             self.assertEqual(pyarrow.array(mine, pyarrow.float32()), pyarrow.array(theirs, pyarrow.float32()))
 
+    def test_a_batch_without_rows_is_answered(self):
+        batches = self.embed([[], ["the fox"], []])
+        self.assertEqual([batch.num_rows for batch in batches], [0, 1, 0])
+        self.assertEqual(batches[0].schema, batches[1].schema)
+
     def test_faults(self):
         with self.assertRaises(flight.FlightUnauthenticatedError):
             self.embed([["a"]], key="wrong")

@@ -14,8 +14,9 @@ namespace quarrel::test {
 
 using FlightExchange = arrow::flight::FlightClient::DoExchangeResult;
 
-inline std::unique_ptr<arrow::flight::FlightClient> connect_flight(std::uint16_t port) {
-  return arrow::flight::FlightClient::Connect(arrow::flight::Location::ForGrpcTcp("127.0.0.1", port).ValueOrDie())
+inline std::unique_ptr<arrow::flight::FlightClient> connect_flight(std::uint16_t port,
+                                                                   const std::string& host = "127.0.0.1") {
+  return arrow::flight::FlightClient::Connect(arrow::flight::Location::ForGrpcTcp(host, port).ValueOrDie())
       .ValueOrDie();
 }
 

@@ -5,6 +5,9 @@
 #include <arrow/flight/client.h>
 #include <arrow/util/compression.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -12,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "flight/arrow/grpc_settings.h"
 #include "flight/arrow/listener.h"
@@ -53,9 +57,10 @@ class Lengths final : public FlightHandler {
       throw FlightRefusal(FlightFault::cancelled, "the caller has gone");
     }
     FlightVectors vectors{.dimension = 2};
+    if (command == "shrink" && std::exchange(has_answered_, true)) vectors.dimension = 1;
     for (const std::string& text : texts) {
       vectors.values.push_back(static_cast<float>(text.size()));
-      vectors.values.push_back(text.empty() ? 0.0f : static_cast<float>(text.front()));
+      if (vectors.dimension > 1) vectors.values.push_back(text.empty() ? 0.0f : static_cast<float>(text.front()));
     }
     return vectors;
   }
@@ -84,6 +89,7 @@ class Lengths final : public FlightHandler {
  private:
   mutable std::mutex mutex_;
   std::string peer_, request_id_;
+  bool has_answered_ = false;
 };
 
 template <typename Condition>
@@ -145,6 +151,45 @@ TEST_F(ListenerTest, EachBatchIsAnsweredWithItsVectors) {
   EXPECT_EQ(exchange.reader->Next().ValueOrDie().data, nullptr);
   EXPECT_TRUE(exchange.writer->Close().ok());
   EXPECT_EQ(handler_->peer(), "127.0.0.1");
+}
+
+// Programs that send what they have batch by batch count on an answer to each.
+TEST_F(ListenerTest, ABatchWithoutRowsIsAnswered) {
+  Exchange exchange = open("");
+  ASSERT_TRUE(exchange.writer->Begin(batch_of({})->schema()).ok());
+  for (const std::vector<std::string>& texts : {std::vector<std::string>{}, {"fox"}, {}}) {
+    const auto vectors = answer(exchange, batch_of(texts)).ValueOrDie();
+    ASSERT_NE(vectors, nullptr);
+    EXPECT_EQ(vectors->num_rows(), std::ssize(texts));
+    EXPECT_TRUE(vectors->column(0)->type()->Equals(arrow::fixed_size_list(arrow::float32(), 2)));
+    EXPECT_TRUE(vectors->ValidateFull().ok());
+  }
+  EXPECT_TRUE(exchange.writer->Close().ok());
+}
+
+TEST_F(ListenerTest, VectorsKeepTheirWidth) {
+  Exchange exchange = open("shrink");
+  ASSERT_TRUE(exchange.writer->Begin(batch_of({})->schema()).ok());
+  ASSERT_TRUE(answer(exchange, batch_of({"fox", "a"})).ok());
+  EXPECT_TRUE(is_unavailable(answer(exchange, batch_of({"fox", "a"})).status()));
+}
+
+bool has_ipv6() {
+  const int number = ::socket(AF_INET6, SOCK_STREAM, 0);
+  sockaddr_in6 address{};
+  address.sin6_family = AF_INET6;
+  address.sin6_addr = in6addr_loopback;
+  const bool bound = number >= 0 && ::bind(number, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+  if (number >= 0) ::close(number);
+  return bound;
+}
+
+TEST_F(ListenerTest, AnAddressMayBeOneOfIpv6) {
+  if (!has_ipv6()) GTEST_SKIP() << "this machine has no ::1";
+  listener_ = flight::make_listener({.address = "::1"}, handler_);
+  client_ = test::connect_flight(listener_->port(), "[::1]");
+  EXPECT_TRUE(refusal("", batch_of({"a"})).ok());
+  EXPECT_EQ(handler_->peer(), "::1");
 }
 
 TEST_F(ListenerTest, WhoHasNoKeyIsRefusedBeforeItIsHeard) {

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "ingest/dataset_check.h"
 #include "ingest/ingest_support.h"
+#include "ingest/row_sender.h"
 #include "support/fake_longbow.h"
 #include "support/temp_dir.h"
 #include "unit/gguf_support.h"
@@ -133,6 +134,19 @@ TEST_F(Ingestion, RowsHaveTheirColumns) {
   run({"one"});
   ASSERT_EQ(store_.rows.size(), 1u);
   EXPECT_EQ(store_.rows[0].columns, (std::vector<std::string>{"", "list", "{}"}));
+}
+
+TEST(ColumnNames, AreNeitherEmptyNorTaken) {
+  const auto refused = [](const std::vector<std::string>& names, const char* word) {
+    expect_error(ErrorKind::usage, {"column", word}, [&] { check_column_names(names); });
+  };
+  refused({"year", ""}, "empty");
+  refused({"year", "by", "year"}, "'year' is named twice");
+  refused({"\xff"}, "UTF-8");
+  for (const std::string& name : ingest_schema(kFakeWidth, {}, "m").columns) refused({name}, name.c_str());
+  for (const std::string_view name : kStoreColumns) refused({std::string(name)}, "of its own");
+  check_column_names(std::vector<std::string>{"year", "by", "Year"});
+  check_column_names({});
 }
 
 TEST_F(Ingestion, FewBatchesExistAtATime) {
@@ -285,6 +299,28 @@ TEST_F(Ingestion, BatchesThatAreSentAgainAreCountedAndFailOnlyInTheEnd) {
   EXPECT_THROW(run(many(4)), LongbowError);
   EXPECT_EQ(store_.counters().retries, 3u) << "of three attempts two were another one";
   EXPECT_EQ(store_.counters().failures, 1u);
+  start_anew();
+  store_.fault = Fault::lose;  // and then nobody finds out what became of it
+  EXPECT_THROW(run(many(4)), LongbowError);
+  EXPECT_EQ(store_.counters().retries, 3u);
+  EXPECT_EQ(store_.counters().failures, 2u);
+}
+
+TEST_F(Ingestion, ABatchThatIsStoppedBeforeItIsSentAgainIsNoRetry) {
+  std::stop_source stop;
+  const DatasetSchema schema = ingest_schema(kFakeWidth, {}, "m");
+  Journal journal(path_, subject());
+  journal.begin({});
+  RowSender sender(store_, "texts", schema, journal, options_.send, [&](const std::string& note) {
+    if (note.find("sent again") != std::string::npos) stop.request_stop();
+  });
+  const std::unique_ptr<VectorBatch> batch = store_.new_batch(schema, 1);
+  const std::vector<std::uint32_t> ids{journal.claim(numbered_key(1)).id};
+  store_.fault = Fault::refuse;
+  expect_error(ErrorKind::cancelled, {}, [&] { sender.send(*batch, ids, stop.get_token()); });
+  EXPECT_EQ(store_.puts, 1);
+  EXPECT_EQ(store_.counters().retries, 0u);
+  EXPECT_EQ(store_.counters().failures, 0u) << "nor is it a failure of the store's";
 }
 
 TEST_F(Ingestion, DroppedRowsAreSentAgainInTheSameRun) {
@@ -367,6 +403,20 @@ TEST_F(Ingestion, AStoreThatIsBusyIsWaitedFor) {
   store_.unindexed = 2;
   EXPECT_EQ(run(many(6)).store.unindexed, 2u);
   EXPECT_EQ(store_.rows.size(), 6u);  // they are there: nothing is sent again
+}
+
+// Whoever stores there too may never end.
+TEST_F(Ingestion, AStoreThatGoesOnChangingIsGivenUp) {
+  store_.exists = true;
+  options_.send.patience = {};
+  std::stop_source stop;
+  int asked = 0;
+  store_.on_readiness = [&] {
+    --store_.unindexed;
+    if (++asked == 100) stop.request_stop();
+  };
+  const DatasetWait wait(store_, "texts", options_.send, calls_.note);
+  expect_error(ErrorKind::busy, {"texts", "still being filled"}, [&] { wait.until_settled(stop.get_token()); });
 }
 
 TEST_F(Ingestion, OthersRowsAreNotOurs) {

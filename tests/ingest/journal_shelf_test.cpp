@@ -167,6 +167,9 @@ TEST_F(Shelf, OneThatWasNeverBegunIsNotKept) {
   shelf_.take(path_, subject());
   EXPECT_EQ(shelf_.size(), 0u);
   EXPECT_FALSE(std::filesystem::exists(path_)) << "nor is its file";
+  (*shelf_.take(path_, subject())).begin({});
+  EXPECT_EQ(shelf_.size(), 0u);
+  EXPECT_FALSE(std::filesystem::exists(path_)) << "nor that of one with which nothing was sent";
   {
     const JournalShelf::Lease lease = shelf_.take(path_, subject());
     std::filesystem::remove(path_);

@@ -54,6 +54,27 @@ TEST_F(FlightApi, AVectorAText) {
   EXPECT_TRUE(std::equal(alone.values.begin(), alone.values.end(), vectors.values.begin() + vectors.dimension));
 }
 
+TEST_F(FlightApi, WithoutTextsTheWidth) {
+  const std::int32_t width = handler_->embed(caller("secret"), "", {"Hello"}).dimension;
+  const FlightVectors none = handler_->embed(caller("secret"), "", {});
+  EXPECT_EQ(none.dimension, width);
+  EXPECT_TRUE(none.values.empty());
+  EXPECT_EQ(handler_->embed(caller("secret"), R"({"dimensions": 3})", {}).dimension, 3);
+  const auto fault = [&](const FlightCall& call, const std::string& command) {
+    try {
+      handler_->embed(call, command, {});
+    } catch (const FlightRefusal& refusal) {
+      EXPECT_STRNE(refusal.what(), "refused");
+      return refusal.fault();
+    }
+    ADD_FAILURE() << command;
+    return FlightFault::internal;
+  };
+  EXPECT_EQ(fault(caller("wrong"), ""), FlightFault::unauthenticated);
+  EXPECT_EQ(fault(caller("secret"), R"({"model": "nobody"})"), FlightFault::not_found);
+  EXPECT_EQ(fault(caller("secret"), R"({"dimensions": 1000000})"), FlightFault::invalid);
+}
+
 TEST_F(FlightApi, ManyTextsAreSeveralRequests) {
   const FlightVectors vectors = handler_->embed(caller("secret"), "", std::vector<std::string>(2100, "a"));
   EXPECT_EQ(vectors.values.size(), 2100 * static_cast<std::size_t>(vectors.dimension));

@@ -241,7 +241,9 @@ TEST(LongbowRequest, WhatIsNoTextIsRefusedByName) {
         R"({"texts":[{"text":"a","more":1}]})", R"({"texts":[{"text":"a","id":1},{"text":"b","id":"1"}]})"}) {
     EXPECT_EQ(refused_for(body), "texts") << body;
   }
-  EXPECT_EQ(refused_for(R"({"texts":["a"],"columns":[1]})"), "columns");
+  for (const char* columns : {"[1]", R"([""])", R"(["a","a"])", R"(["text"])", R"(["id"])", R"(["metadata"])"}) {
+    EXPECT_EQ(refused_for((R"({"texts":["a"],"columns":)" + std::string(columns) + "}").c_str()), "columns") << columns;
+  }
 }
 
 TEST(LongbowRequest, FiltersAreReadAsTheCommandReadsThem) {

@@ -99,6 +99,34 @@ TEST_F(StoreCall, VectorsThatAreReturnedAreStoredToo) {
   EXPECT_THROW(ask(openai_embeddings, {{"input", {{1, 2}}}}, store), ApiError) << "tokens are no text";
 }
 
+TEST_F(StoreCall, AHeaderThatSaysNothingIsRefused) {
+  const Json body{{"input", "the fox"}};
+  const std::string store = "longbow://localhost/texts";
+  for (const http::Headers& headers : {http::Headers{{"X-Quarrel-Store", ""}},
+                                       http::Headers{{"x-quarrel-store", store}, {"x-quarrel-store", store}}}) {
+    try {
+      ask(openai_embeddings, body, headers);
+      ADD_FAILURE() << headers.size();
+    } catch (const ApiError& error) {
+      EXPECT_EQ(error.status, 400u);
+      EXPECT_EQ(error.param, "x-quarrel-store");
+    }
+  }
+  EXPECT_EQ(connections_, 0);
+}
+
+// Nor does what was begun for nothing bind those who come later to its columns.
+TEST_F(StoreCall, ARequestThatStoredNothingBindsNothing) {
+  store_->fault = Fault::reject;
+  store_->faults = 1 << 30;
+  ASSERT_NE(ask(embed_to, texts({"a"})).status, 200u);
+  store_->fault = Fault::none;
+  Json other = texts({"a"});
+  other["columns"] = {"year"};
+  const Answer answer = ask(embed_to, other);
+  EXPECT_EQ(answer.status, 200u) << answer.body;
+}
+
 TEST_F(StoreCall, HostsThatTheSettingsDoNotNameAreNotReached) {
   Json elsewhere = texts({"a"});
   elsewhere["to"] = "longbow://169.254.169.254/texts";

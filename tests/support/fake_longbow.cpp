@@ -238,6 +238,7 @@ bool FakeLongbow::shows_all() {
 }
 
 Readiness FakeLongbow::readiness(const std::string&, std::stop_token stop) {
+  if (on_readiness) on_readiness();
   wait_while(silent, stop, AfterFailure::retry);
   const Fault now = next_fault();
   const bool harmless = now == Fault::none || now == Fault::drop || now == Fault::drop_half;

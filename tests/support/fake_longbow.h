@@ -73,6 +73,7 @@ class FakeLongbow final : public LongbowClient {
   std::atomic<int> batches_alive = 0;
   std::atomic<int> most_batches = 0;
   std::function<void()> on_put = {};                                                        // before a batch is sent
+  std::function<void()> on_readiness = {};                                                  // before it is told
   std::function<std::vector<FakeRow>(const std::vector<RowFilter>& filters)> on_scan = {};  // what a scan gives instead
 
   // How often each id, and each text, is there.

@@ -126,6 +126,22 @@ TEST(ProgressBar, WritesALineInTenSecondsWhereThereIsNoTerminal) {
       << "another label is no reason for another line";
 }
 
+TEST(ProgressBar, ALineHasItsRates) {
+  testing::internal::CaptureStderr();
+  ProgressBar::Clock::time_point now{std::chrono::hours(1)};
+  {
+    ProgressBar bar(ProgressUnit::items, [&] { return now; });
+    for (const std::uint64_t total : {100u, 0u}) {
+      for (const std::uint64_t done : {0u, 5u}) {
+        bar.show(total > 0 ? "a file" : "a pipe", done, total, "2 texts/s");
+        now += std::chrono::seconds(10);
+      }
+    }
+  }
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "a file: 0 of 100\na file: 5 of 100, 2 texts/s\na pipe\na pipe: 2 texts/s\n");
+}
+
 TEST(TextTable, LinesColumnsUp) {
   TextTable table({{"NAME"}, {"N", TextTable::Side::right}, {"NOTE"}});
   table.add_row({"é", "5", ""});

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <utility>
 
+#include "flight/address.h"
 #include "flight/arrow/grpc_settings.h"
 #include "flight/arrow/message_guard.h"
 #include "flight/arrow/open_calls.h"
@@ -138,7 +139,7 @@ class Endpoint final : public arrow::flight::FlightServerBase {
       open.wait_for_client();
       ARROW_ASSIGN_OR_RAISE(const arrow::flight::FlightStreamChunk chunk, reader.Next());
       if (chunk.data == nullptr && chunk.app_metadata == nullptr) break;
-      if (chunk.data == nullptr || chunk.data->num_rows() == 0) continue;
+      if (chunk.data == nullptr) continue;
       const Counted answering(answering_);
       open.work();
       ARROW_ASSIGN_OR_RAISE(std::vector<std::string> texts, texts_of(*chunk.data));
@@ -148,6 +149,10 @@ class Endpoint final : public arrow::flight::FlightServerBase {
         schema =
             arrow::schema({arrow::field("vector", arrow::fixed_size_list(arrow::float32(), vectors.dimension), false)});
         ARROW_RETURN_NOT_OK(writer.Begin(schema));
+      }
+      if (!schema->field(0)->type()->Equals(arrow::fixed_size_list(arrow::float32(), vectors.dimension))) {
+        throw FlightRefusal(FlightFault::unavailable,
+                            "the model was exchanged for another in the middle of the stream");
       }
       const std::shared_ptr<void> share = vectors.share;
       ARROW_RETURN_NOT_OK(writer.WriteRecordBatch(*vector_batch(schema, std::move(vectors), chunk.data->num_rows())));
@@ -183,8 +188,8 @@ class Listener final : public FlightListener {
   Status listen(const FlightListenerOptions& options) {
     const bool tls = !options.certificate.empty();
     ARROW_ASSIGN_OR_RAISE(const auto location,
-                          tls ? arrow::flight::Location::ForGrpcTls(options.address, options.port)
-                              : arrow::flight::Location::ForGrpcTcp(options.address, options.port));
+                          arrow::flight::Location::Parse((tls ? "grpc+tls://" : "grpc+tcp://") +
+                                                         host_and_port(options.address, options.port)));
     arrow::flight::FlightServerOptions settings(location);
     if (tls) settings.tls_certificates.push_back({options.certificate, options.key});
     settings.middleware.emplace_back(OpenCalls::kName, open_);

@@ -67,7 +67,7 @@ std::shared_ptr<arrow::Schema> arrow_schema(const DatasetSchema& schema) {
   if (schema.timestamp) fields.push_back(arrow::field("timestamp", arrow::timestamp(arrow::TimeUnit::NANO)));
   if (schema.text) fields.push_back(arrow::field("text", arrow::utf8()));
   for (const std::string& name : schema.columns) fields.push_back(arrow::field(name, arrow::utf8()));
-  std::set<std::string> names = {"id", "vector", "timestamp", "text"};
+  std::set<std::string_view> names(kStoreColumns.begin(), kStoreColumns.end());
   for (const std::string& name : schema.columns) {
     if (name.empty() || !names.insert(name).second) {
       fail(ErrorKind::bad_input, "a dataset cannot have a further column called '{}'", printable(name));
