@@ -92,8 +92,7 @@ int run_regress(const RegressCommand& command, Log& log, const Interrupts& inter
   const Suite suite = load_suite(path);
   const ModelOptions& options = command.options;
   const std::string backend = options.device.empty() ? options.backend : parse_device(options.device).backend;
-  const RegressContext context{
-      .options = options, .folder = path.parent_path(), .log = log, .interrupts = interrupts};
+  const RegressContext context{.options = options, .folder = path.parent_path(), .log = log, .interrupts = interrupts};
   auto checks = nlohmann::ordered_json::array();
   std::size_t missed = 0;
   std::size_t skipped = 0;

@@ -128,10 +128,12 @@ class EventReader {
   bool whole_ = false;
 };
 
-// A server that has too much to do still holds the model, and a second copy beside it would not make the machine faster.
+// A server that has too much to do still holds the model, and a second copy beside it would not make the machine
+// faster.
 void refuse_if_busy(const ServerAnswer& answer) {
   constexpr std::array<std::string_view, 3> kBusy{"queue_full", "out_of_memory", "timeout"};
-  const bool busy = answer.status == 429 || (answer.status == 503 && std::ranges::find(kBusy, code_of(answer)) != kBusy.end());
+  const bool busy =
+      answer.status == 429 || (answer.status == 503 && std::ranges::find(kBusy, code_of(answer)) != kBusy.end());
   if (!busy) return;
   fail(ErrorKind::busy, "the server is busy ({}); --local loads the model here", error_of(answer));
 }
