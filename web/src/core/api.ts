@@ -24,6 +24,8 @@ function retryAfterOf(response: Response): number | null {
 }
 
 export class Api {
+  /** Answers that come as streams now; each takes one of the browser's connections. */
+  streams = 0;
   private readonly keys: KeySource;
   private readonly fetch: Fetch;
 

@@ -66,6 +66,11 @@ const silentComments = 3.2;
  * whether it is there is asked so often, and it has so long to say so. */
 const askEvery = 15_000;
 const askTime = 10_000;
+/** So many connections a browser has to a server (HTTP/1.1): with as many streams a question waits for one of them to end, and
+ * says nothing of the server. */
+const mostConnections = 6;
+/** The longest pause between two comments that is believed: a machine that slept says nothing of its server. */
+const longestRhythm = 60_000;
 /** A stream that has not begun after so long waits for its model. */
 const loadTime = 1000;
 
@@ -155,12 +160,14 @@ class EventStreamAnswer {
     const silence = new Silence();
     const end = (): void => connection.abort();
     this.abort.signal.addEventListener("abort", end);
+    this.api.streams += 1;
     try {
       const response = await this.begin(connection, silence);
       if (response.status === 204) { this.complete(); return; }
       this.receiver.news({ state: "generating", promptTokens: null, readTokens: null, ahead: null, resume: this.place });
       await this.follow(response, connection, silence);
     } finally {
+      this.api.streams -= 1;
       silence.end();
       this.abort.signal.removeEventListener("abort", end);
     }
@@ -184,6 +191,7 @@ class EventStreamAnswer {
   /** Gives the connection up where the server is not there, and asks again and again where it is. */
   private askAfterSilence(connection: AbortController, silence: Silence): void {
     silence.watch(askEvery, () => {
+      if (this.api.streams >= mostConnections) return this.askAfterSilence(connection, silence);
       silence.watch(askTime, () => connection.abort());
       const { turn } = silence;
       this.api.call("/version", { signal: connection.signal }).then(
@@ -197,14 +205,14 @@ class EventStreamAnswer {
   private async follow(response: Response, connection: AbortController, silence: Silence): Promise<void> {
     const parser = new EventParser();
     const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader();
-    for (let heardAt = Date.now(); ; heardAt = Date.now()) {
+    for (let heardAt = Date.now(); !this.over; heardAt = Date.now()) {
       if (parser.comments === 0) this.askAfterSilence(connection, silence);
       else this.endAfterSilence(connection, silence);
       const part = await reader?.read();
-      if (part === undefined || part.done || this.over) return;
+      if (part === undefined || part.done) return;
       const { comments } = parser;
       for (const event of parser.feed(part.value)) this.take(event);
-      if (parser.comments > comments) this.longestPause = Math.max(this.longestPause, Date.now() - heardAt);
+      if (parser.comments > comments) this.longestPause = Math.max(this.longestPause, Math.min(longestRhythm, Date.now() - heardAt));
     }
   }
 

@@ -53,6 +53,8 @@ export class ChatController implements Chat {
   private readonly models: Models;
   private readonly newId: () => string;
   private readonly byConversation = new Map<string, Running>();
+  /** Answers that were asked for before the server's models were known, with their conversations. */
+  private readonly nameless = new Map<string, string>();
   private readonly elsewhere: AnswersElsewhere;
 
   constructor(parts: { source: AnswerSource; conversations: Conversations; settings: SettingsStore; models: Models; tabs: Tabs; newId: () => string }) {
@@ -69,6 +71,7 @@ export class ChatController implements Chat {
     });
     this.conversations.writing = { writes: (id) => this.writes(id), giveUp: (id) => this.giveUp(id) };
     this.conversations.removed.on((ids) => ids.forEach((id) => this.stop(id)));
+    this.models.defaultModel.subscribe((name) => this.nameModels(name));
   }
 
   async send(conversationId: string, text: string): Promise<void> {
@@ -172,6 +175,18 @@ export class ChatController implements Chat {
     return this.models.offered(this.conversations.get(conversationId)?.model ?? null);
   }
 
+  /** A request without a model is the default's. */
+  private nameModels(name: string | null): void {
+    if (name === null) return;
+    const unnamed = [...this.nameless];
+    this.nameless.clear();
+    for (const [messageId, conversationId] of unnamed) {
+      const running = this.ownOf(messageId);
+      this.conversations.change(conversationId, messageId, { model: name }, running !== null); // saved with the text that comes
+      if (running?.answer.phase === "loading") this.watchLoading(running);
+    }
+  }
+
   // ---- Requests ----
 
   private run(message: StoredMessage, resume: string | null, continuing: boolean): void {
@@ -185,6 +200,7 @@ export class ChatController implements Chat {
       earlierTokens,
     };
     this.byConversation.set(conversationId, running);
+    if (message.model === null && !this.models.known.get()) this.nameless.set(messageId, conversationId);
     this.show(running);
     if (this.models.known.get() && this.models.list.get().length === 0) {
       this.fail(running, new Failure("NO_MODEL", "There is no model. Fetch one with “quarrel pull default”, then try again."));
@@ -320,7 +336,7 @@ export class ChatController implements Chat {
     if (this.byConversation.get(conversationId) === running) this.byConversation.delete(conversationId);
     this.change(running, patch, false);
     this.showAll();
-    if (this.modelOf(conversationId) !== null) void this.models.refresh().catch(() => undefined);
+    if (this.modelOf(conversationId) !== null || this.nameless.size > 0) void this.models.refresh().catch(() => undefined);
   }
 
   private change(running: Running, patch: Partial<StoredMessage>, soon: boolean): void {

@@ -11,8 +11,9 @@ export interface TextStorage {
   removeItem(name: string): void;
 }
 
+/** `usual`: what the server does without it (default_sampling of src/session/recommended_sampling.cpp). */
 export const settingBounds: Readonly<Record<NumberSetting, NumberBounds>> = {
-  temperature: { least: 0, most: 2, step: 0.05, usual: 0.8 },
+  temperature: { least: 0, most: 2, step: 0.05, usual: 0.7 },
   topK: { least: 1, most: 100, step: 1, usual: 40 },
   topP: { least: 0, most: 1, step: 0.01, usual: 0.95 },
   minP: { least: 0, most: 1, step: 0.01, usual: 0.05 },

@@ -36,6 +36,30 @@ export function replace(parent: Element, ...children: Child[]): void {
   append(parent, children);
 }
 
+/** Brings what is in `parent` to what it should be, and leaves in its place what is the same already: a button that is drawn
+ * again between the pointer's going down and up is not pressed, and loses the focus. */
+export function renew(parent: Element, ...children: Element[]): void {
+  children.forEach((wanted, at) => {
+    const now = parent.childNodes[at];
+    if (now === undefined) parent.append(wanted);
+    else if (now.isEqualNode(wanted)) return;
+    else if (now instanceof Element && isFrame(now) && now.tagName === wanted.tagName) renewFrame(now, wanted);
+    else now.replaceWith(wanted);
+  });
+  while (parent.childNodes.length > children.length) parent.lastChild?.remove();
+}
+
+/** What holds others and listens to nothing itself. */
+function isFrame(node: Element): boolean {
+  return node instanceof HTMLLIElement || node instanceof HTMLUListElement;
+}
+
+function renewFrame(now: Element, wanted: Element): void {
+  for (const { name } of [...now.attributes]) if (!wanted.hasAttribute(name)) now.removeAttribute(name);
+  for (const { name, value } of wanted.attributes) attribute(now, name, value);
+  renew(now, ...wanted.children);
+}
+
 const SVG = "http://www.w3.org/2000/svg";
 
 export function svg(tag: string, attributes: Record<string, string | number>, ...children: Element[]): SVGElement {

@@ -4,7 +4,7 @@ import { createMarkdownView, type MarkdownView } from "../core/markdown.ts";
 import type { Message, RunningAnswer, ShownMessage } from "../core/types.ts";
 import { noticeOf, Waiting } from "./answer_state.ts";
 import { tool } from "./controls.ts";
-import { element, replace, setText } from "./dom.ts";
+import { attribute, element, replace, setText } from "./dom.ts";
 import { count, duration, fullTime, plural, rounded } from "./format.ts";
 import type { Page } from "./page.ts";
 import { editor } from "./editor.ts";
@@ -53,7 +53,7 @@ export class MessageView {
     const { message } = shown;
     const user = message.role === "user";
     this.element = element("article", {
-      class: `message message--${user ? "user" : "model"}`, "data-message": message.id, "aria-label": user ? "You" : `Answer from ${message.model ?? "the model"}`,
+      class: `message message--${user ? "user" : "model"}`, "data-message": message.id, "aria-label": user ? "You" : "Answer",
     }, element("h2", { class: "unseen" }, user ? "You" : "Answer"), this.#bubble, user ? null : this.#sources.element, this.#under);
     if (user) this.#under.append(this.#actions, this.#pager);
     else this.#under.append(this.#figures, this.#pager, this.#actions);
@@ -151,11 +151,12 @@ export class MessageView {
     const { message } = shown;
     const answer = message.role === "assistant";
     if (answer) this.#drawFigures(figures(message, this.#place.running));
+    if (answer) attribute(this.element, "aria-label", `Answer from ${message.model ?? "the model"}`); // which may be known later than it began
+    attribute(this.#figures, "title", `${message.model ?? ""} ${fullTime(message.createdAt)}`.trim());
     this.#sources.show(this.#editing || message.state === "writing" ? null : message.sources);
     const key = [message.state, message.finishReason, message.error?.message, shown.place, shown.siblings.length, this.#place.busy, this.#place.last, this.#editing].join("|");
     if (key === this.#drawn) return;
     this.#drawn = key;
-    this.#figures.title = `${message.model ?? ""} ${fullTime(message.createdAt)}`.trim();
     this.#drawNotice(message);
     this.#drawPager(shown);
     replace(this.#actions, ...this.#tools(message));

@@ -1,7 +1,7 @@
 // The models of the server: which one answers, what is in memory and how much is reserved for it, and loading and unloading for who may.
 import type { ModelInfo } from "../core/types.ts";
 import { bar, button } from "./controls.ts";
-import { element, replace, setText } from "./dom.ts";
+import { element, renew, replace, setText } from "./dom.ts";
 import { bytes, duration } from "./format.ts";
 import { icon } from "./icons.ts";
 import { hang } from "./menu.ts";
@@ -43,7 +43,7 @@ function toggle(page: Page, anchor: HTMLButtonElement): void {
   const draw = (): void => {
     const models = page.core.models.list.get();
     const focused = document.activeElement instanceof HTMLElement ? document.activeElement.dataset["focus"] : undefined;
-    replace(list, ...models.map((model) => row(page, model, (choose) => {
+    renew(list, ...models.map((model) => row(page, model, (choose) => {
       close();
       choose();
     })));

@@ -1,6 +1,7 @@
 // How answers are drawn, for this conversation or as defaults, and what belongs to the page: theme and key. A slide-out
 // over the right edge.
 import type { Conversation, NumberSetting, Recommended, Settings } from "../core/types.ts";
+import { waitBefore } from "../core/backoff.ts";
 import { composing } from "./composing.ts";
 import { button, segments, tool, type Segments } from "./controls.ts";
 import { attribute, element, setText, uniqueId } from "./dom.ts";
@@ -28,6 +29,8 @@ const NUMBERS: readonly NumberKnob[] = [
   { name: "seed", label: "Seed", hint: "The same seed gives the same answer. Empty: a new one each time.", slider: false },
 ];
 
+const noValues: Recommended = { temperature: null, topK: null, topP: null, minP: null };
+
 export class SettingsPanel {
   readonly element: HTMLElement;
   readonly #page: Page;
@@ -36,9 +39,10 @@ export class SettingsPanel {
   readonly #scopes: Segments<Scope>;
   readonly #toggled: () => void;
   #scope: Scope = "conversation";
-  #recommended: Recommended = { temperature: null, topK: null, topP: null, minP: null };
+  #recommended = noValues;
   #ownPrompt: string | null = null;
-  #described = "";
+  #described = ""; // the model that was asked for
+  #refusals = 0; // so often in a row its details did not come
   #anchor: HTMLElement | null = null;
 
   /** `toggled`: it was opened or closed; the focus moves after that. */
@@ -57,6 +61,7 @@ export class SettingsPanel {
       element("div", { class: "sheet__head" }, element("h2", { class: "sheet__title", id: titleId }, "Settings"), tool("close", "Close settings", () => this.toggle(false))),
       this.#body,
       element("div", { class: "sheet__foot" }, button({ label: "Reset", press: () => this.#reset() }), button({ label: "Done", look: "main", press: () => this.toggle(false) })));
+    this.#body.addEventListener("focusout", () => this.#draw()); // what has changed meanwhile
     this.element.addEventListener("keydown", (event) => {
       if (event.key !== "Escape" || composing(event)) return;
       event.stopPropagation();
@@ -67,6 +72,8 @@ export class SettingsPanel {
     page.core.conversations.changes.on((change) => change.kind === "list" && draw());
     page.core.chat.running.subscribe(draw);
     page.conversation.subscribe(draw);
+    // The list may come after the panel was opened, and with it the model whose values are shown.
+    for (const source of [page.core.models.list, page.core.models.defaultModel, page.core.models.known] as const) source.subscribe(draw);
   }
 
   get open(): boolean {
@@ -123,6 +130,8 @@ export class SettingsPanel {
 
   #reset(): void {
     const { core } = this.#page;
+    // A field that has the focus is not drawn again. Some browsers give a button none when it is pressed.
+    if (!(document.activeElement instanceof HTMLButtonElement)) this.settle();
     if (this.#scope === "defaults") core.settings.resetDefaults();
     else core.conversations.resetSettings(this.#page.conversation.get());
     this.#draw();
@@ -146,9 +155,16 @@ export class SettingsPanel {
       if (this.#described !== model) return;
       this.#recommended = details.recommended;
       this.#ownPrompt = details.systemPrompt;
+      this.#refusals = 0;
     } catch {
-      this.#described = ""; // asked again when the panel is next drawn
-      return;
+      if (this.#described !== model) return;
+      // Another model's values are not this one's. They are asked for again as long as the panel is open.
+      this.#recommended = noValues;
+      this.#ownPrompt = null;
+      setTimeout(() => {
+        if (this.#described === model) this.#described = "";
+        this.#draw();
+      }, waitBefore(this.#refusals++));
     }
     this.#draw();
   }
@@ -179,7 +195,7 @@ export class SettingsPanel {
       const own = this.#own(name) ?? null;
       const fallback = this.#fallback(name);
       made.classList.toggle("knob--own", own !== null);
-      if (document.activeElement !== value || own === null) value.value = own === null ? "" : String(own);
+      if (document.activeElement !== value) value.value = own === null ? "" : String(own); // what is being typed stays
       value.placeholder = fallback.value === null ? "none" : String(fallback.value);
       const shown = own ?? fallback.value ?? bounds.least;
       if (range) range.value = String(shown);

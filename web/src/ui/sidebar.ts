@@ -3,7 +3,7 @@ import { TypedSearch } from "../core/search.ts";
 import type { Conversation, SearchHit } from "../core/types.ts";
 import { composing } from "./composing.ts";
 import { button, tool } from "./controls.ts";
-import { attribute, element, replace } from "./dom.ts";
+import { attribute, element, renew } from "./dom.ts";
 import { dayGroup } from "./format.ts";
 import { footerLinks } from "./footer.ts";
 import { icon, mark } from "./icons.ts";
@@ -126,27 +126,28 @@ export class Sidebar {
   #drawDays(): void {
     const list = this.#page.core.conversations.list.get();
     if (list.length === 0) {
-      replace(this.#rooms, element("p", { class: "rooms__empty" }, "Your conversations appear here. They are kept in this browser only."));
+      renew(this.#rooms, element("p", { class: "rooms__empty" }, "Your conversations appear here. They are kept in this browser only."));
       return;
     }
     const now = Date.now();
     const days = new Map<string, HTMLElement>();
-    replace(this.#rooms);
+    const made: HTMLElement[] = [];
     for (const conversation of list) {
       const day = dayGroup(conversation.updatedAt, now);
       let group = days.get(day);
       if (group === undefined) {
         group = element("ul", { "aria-label": day });
         days.set(day, group);
-        this.#rooms.append(element("h2", { class: "rooms__day" }, day), group);
+        made.push(element("h2", { class: "rooms__day" }, day), group);
       }
       group.append(this.#room(conversation));
     }
+    renew(this.#rooms, ...made);
   }
 
   #drawHits(hits: readonly SearchHit[]): void {
     if (hits.length === 0) {
-      replace(this.#rooms, element("p", { class: "rooms__empty", role: "status" }, "No matches. All words must appear in a title or message."));
+      renew(this.#rooms, element("p", { class: "rooms__empty", role: "status" }, "No matches. All words must appear in a title or message."));
       return;
     }
     const group = element("ul", { "aria-label": "Found" });
@@ -154,7 +155,7 @@ export class Sidebar {
       const conversation = this.#page.core.conversations.get(hit.conversationId);
       if (conversation !== null) group.append(this.#room(conversation, hit));
     }
-    replace(this.#rooms, element("h2", { class: "rooms__day" }, "Found"), group);
+    renew(this.#rooms, element("h2", { class: "rooms__day" }, "Found"), group);
   }
 
   #room(conversation: Conversation, hit?: SearchHit): HTMLElement {
@@ -166,7 +167,7 @@ export class Sidebar {
       return made;
     }
     const title = conversation.title === "" ? "New chat" : conversation.title;
-    const open = element("button", { type: "button", class: "room__open", "aria-current": current ? "true" : null, "data-focus": `open ${id}`, title },
+    const open = element("button", { type: "button", class: "room__open", "aria-current": current ? "true" : null, "data-focus": `open ${id}`, "data-hit": hit?.messageId ?? null, title },
       element("span", { class: "room__title", dir: "auto" }, this.#running.includes(id) ? element("span", { class: "room__running dot dot--busy dot--pulse", role: "img", "aria-label": "An answer is being written" }) : null, title),
       hit && hit.messageId !== null ? element("span", { class: "room__found", dir: "auto" }, ...marked(hit)) : null);
     open.addEventListener("click", () => {
@@ -182,8 +183,7 @@ export class Sidebar {
       rename: () => this.#rename(id),
       remove: () => this.#remove(conversation),
     })), { class: "room__more" });
-    more.setAttribute("aria-haspopup", "menu");
-    more.setAttribute("data-focus", `more ${id}`);
+    for (const [name, value] of [["aria-haspopup", "menu"], ["aria-expanded", "false"], ["data-focus", `more ${id}`]] as const) more.setAttribute(name, value);
     made.append(open, more);
     return made;
   }

@@ -2,7 +2,7 @@
 import type { DashboardSample, ModelActivity, Percentiles } from "../core/types.ts";
 import { BenchmarkPanel } from "./benchmark_panel.ts";
 import { LineChart, type Line } from "./chart.ts";
-import { element, replace, setText } from "./dom.ts";
+import { element, renew, setText } from "./dom.ts";
 import { bytes, count, duration, plural, rounded } from "./format.ts";
 import { action, facts, progress, state } from "./model_picker.ts";
 import { eachFrame, follow, type Page } from "./page.ts";
@@ -64,7 +64,7 @@ export class StatusView {
   #drawModels(active: readonly ModelActivity[]): void {
     const models = this.#page.core.models.list.get();
     const focused = document.activeElement instanceof HTMLElement && this.#models.contains(document.activeElement) ? document.activeElement.dataset["focus"] : undefined;
-    replace(this.#models, ...(models.length === 0 ? [element("li", { class: "page__lead" }, "The server offers no model.")] : models.map((model) =>
+    renew(this.#models, ...(models.length === 0 ? [element("li", { class: "page__lead" }, "The server offers no model.")] : models.map((model) =>
       element("li", { class: "model" }, element("div", { class: "list__words" }, element("span", { class: "model__name" }, model.name),
         element("span", { class: "model__facts" }, ...facts(model).map((text) => element("span", {}, text)), state(model),
           ...work(active.find((each) => each.name === model.name)).map((text) => element("span", {}, text)))), action(this.#page, model), progress(model)))));

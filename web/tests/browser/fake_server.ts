@@ -104,6 +104,10 @@ export class FakeServer {
   broadcastTime = 5;
   /** What a model that is loaded by its button waits for, half of it read. */
   loadUntil: Promise<unknown> = Promise.resolve();
+  /** What the list of models and each model's details wait for, before they are told. */
+  modelsUntil: Promise<unknown> = Promise.resolve();
+  /** So many requests for a model's details fail. */
+  failingDetails = 0;
   /** How often `cutEvery` has cut an answer that was being heard. */
   cuts = 0;
   /** WebSockets are refused: the page has to take server-sent events. */
@@ -209,7 +213,7 @@ export class FakeServer {
   }
 
   private call(path: string, body: string, request: IncomingMessage, response: ServerResponse): void {
-    if (path === "/api/models") return json(response, 200, this.models.map(({ capabilities: _, ...model }) => ({ ...model, loaded: model.state === "loaded" })));
+    if (path === "/api/models") return void this.modelsUntil.then(() => json(response, 200, this.models.map(({ capabilities: _, ...model }) => ({ ...model, loaded: model.state === "loaded" }))));
     const named = /^\/api\/models\/([^/]+)(\/load|\/unload)?$/.exec(path);
     if (!this.isAdmin && named?.[2] !== undefined) return json(response, 403, { error: "this key may not do that: it has not the role" });
     if (named) { void this.model(decodeURIComponent(named[1] ?? ""), named[2] ?? "", response); return; }
@@ -221,6 +225,8 @@ export class FakeServer {
   private async model(name: string, verb: string, response: ServerResponse): Promise<void> {
     const model = this.models.find((each) => each.name === name);
     if (model === undefined) { json(response, 404, { error: `no model ${name}` }); return; }
+    if (verb === "") await this.modelsUntil;
+    if (verb === "" && this.failingDetails-- > 0) { json(response, 500, { error: "the file cannot be read now" }); return; }
     if (verb === "") { json(response, 200, { ...model, loaded: model.state === "loaded", family: "llama", parameter_count: 134_515_008, system: null }); return; }
     const loads = verb === "/load";
     response.writeHead(200, { "Content-Type": "application/x-ndjson" });

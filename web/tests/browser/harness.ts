@@ -121,6 +121,16 @@ export class Chat {
   }
 }
 
+/** A field of the settings, by its name. */
+export function settingField(page: Page, name: string): Locator {
+  return page.locator(`[data-setting="${name}"]`);
+}
+
+export async function openSettings(page: Page): Promise<void> {
+  await page.getByRole("button", { name: "Settings", exact: true }).click();
+  await expect(page.locator(".sheet--open")).toBeVisible();
+}
+
 /** For addInitScript: the defaults of the page's settings. */
 export function withSettings(defaults: Record<string, unknown>): void {
   localStorage.setItem("quarrel.settings", JSON.stringify({ version: 1, defaults }));

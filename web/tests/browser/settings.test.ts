@@ -1,12 +1,5 @@
 // Settings, templates and models: what can be chosen, and that it is sent.
-import { composes, expect, gate, test, type Page } from "./harness.ts";
-
-const field = (page: Page, name: string): ReturnType<Page["locator"]> => page.locator(`[data-setting="${name}"]`);
-
-async function openSettings(page: Page): Promise<void> {
-  await page.getByRole("button", { name: "Settings" }).click();
-  await expect(page.locator(".sheet--open")).toBeVisible();
-}
+import { composes, expect, gate, openSettings, settingField as field, test, type Page } from "./harness.ts";
 
 test("every setting goes into the request, for this conversation alone", async ({ chat, fake, page }) => {
   await chat.open();

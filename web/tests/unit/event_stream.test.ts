@@ -252,3 +252,26 @@ test("a stream that begins late is waited for as long as the server is there", a
   await wait(1);
   assert.deepEqual(story, ["lost", "end stop"]);
 });
+
+test("a machine that slept believes the server's rhythm as before", async (context) => {
+  const { api, lines, wait } = quietNetwork(context, () => true);
+  const story = listen(api);
+  lines[0]?.say(event(1, "one "));
+  await wait(600_000);
+  lines[0]?.say(":\n\n");
+  await wait(150_000);
+  assert.deepEqual(story, ["one "]);
+  await wait(50_000);
+  assert.deepEqual(story, ["one ", "lost"], "not half an hour later");
+});
+
+test("where streams take all connections nobody is asked, and none is given up", async (context) => {
+  const { api, lines, wait } = quietNetwork(context, () => false);
+  const stories = Array.from({ length: 6 }, () => listen(api));
+  for (const line of [...lines]) line.say(event(1, "one "));
+  await wait(120_000);
+  assert.deepEqual([stories.flat(), lines.length], [Array<string>(6).fill("one "), 6]);
+  lines[0]?.say(event(2, "", "stop"));
+  await wait(30_000);
+  assert.ok(stories.slice(1).every((story) => story.includes("lost")), "with a connection free it is asked, and is not there");
+});
