@@ -24,6 +24,7 @@ const codes: readonly ErrorCode[] = [
 const reasons: Readonly<Record<string, ErrorCode>> = {
   context_length_exceeded: "CONTEXT_FULL",
   answer_not_found: "ANSWER_LOST",
+  draining: "CONNECTION_LOST",
   connection_lost: "ANSWER_TAKEN",
 };
 

@@ -33,9 +33,16 @@ interface Running {
   stopped: boolean;
 }
 
-/** What the model reads: the conversation up to an answer, without answers that never came. */
+/** What the model reads: the conversation up to an answer, without answers that never came. The questions around one become a
+ * single message: many models' templates refuse two in a row. */
 export function requestMessages(line: readonly Message[], systemPrompt: string): { role: string; content: string }[] {
-  const messages = line.filter((one) => one.role === "user" || one.text !== "").map((one) => ({ role: one.role, content: one.text }));
+  const messages: { role: string; content: string }[] = [];
+  for (const { role, text } of line) {
+    if (role === "assistant" && text === "") continue;
+    const last = messages.at(-1);
+    if (last?.role === role) last.content += `\n\n${text}`;
+    else messages.push({ role, content: text });
+  }
   return systemPrompt.trim() === "" ? messages : [{ role: "system", content: systemPrompt }, ...messages];
 }
 

@@ -1,6 +1,7 @@
 // Turns a model's text, which is hostile, into elements. Blocks that are finished are left alone: only the last one is
-// rendered again while text comes. HTML in the text is shown as text, but for <br>, <sub>, <sup> and <kbd>; formulas are
-// left as they are; what the parser makes passes a list of elements and attributes that are allowed; nothing is fetched.
+// rendered again while text comes, the less often the longer it takes. HTML in the text is shown as text, but for <br>, <sub>,
+// <sup> and <kbd>; formulas are left as they are; what the parser makes passes a list of elements and attributes that are
+// allowed; nothing is fetched.
 //
 // What it makes, for styles and handlers: `.md-block` around each block; `.md-code` (figure) with `.md-code__bar`,
 // `.md-code__language`, `button.md-code__copy[data-action="copy-code"]` and `pre.md-code__text > code`; `.md-table` (scrolls
@@ -221,6 +222,10 @@ class OpenCode {
   }
 }
 
+/** A block that grows rests so many times as long as it took to be rendered: a table of hundreds of rows takes a quarter of the
+ * page's time, not all of it. */
+const restsTimes = 3;
+
 class GrowingMarkdown implements MarkdownView {
   private readonly host: HTMLElement;
   private splitter = new BlockSplitter();
@@ -228,6 +233,8 @@ class GrowingMarkdown implements MarkdownView {
   private last: HTMLElement | null = null;
   private code: OpenCode | null = null;
   private isDone = false;
+  private restsUntil = 0; // of the open block
+  private later: ReturnType<typeof setTimeout> | undefined;
 
   constructor(host: HTMLElement) {
     this.host = host;
@@ -240,35 +247,49 @@ class GrowingMarkdown implements MarkdownView {
     this.isDone = done;
     for (const block of this.splitter.feed(text)) {
       this.lastBlock().replaceChildren(renderMarkdown(block));
-      this.last = null;
-      this.code = null;
+      this.forgetLast();
     }
-    this.showOpen(this.splitter.open(text), done);
+    this.showOpen();
   }
 
   private reset(): void {
     this.splitter = new BlockSplitter();
-    this.last = null;
-    this.code = null;
+    this.forgetLast();
     this.host.replaceChildren();
   }
 
-  private showOpen(block: string, done: boolean): void {
+  private forgetLast(): void {
+    this.last = null;
+    this.code = null;
+    this.restsUntil = 0;
+  }
+
+  private showOpen(): void {
+    clearTimeout(this.later);
+    const block = this.splitter.open(this.shown);
     if (block.trim() === "") {
       this.last?.remove();
-      this.last = null;
+      this.forgetLast();
+    } else if (this.isDone || !this.splitter.inFence) {
       this.code = null;
-      return;
-    }
-    if (done || !this.splitter.inFence) {
-      this.code = null;
-      this.lastBlock().replaceChildren(renderMarkdown(block));
+      this.renderOpen(block);
     } else if (this.code !== null) {
       this.code.update(block);
     } else {
       this.code = new OpenCode(block);
       this.lastBlock().replaceChildren(this.code.figure);
     }
+  }
+
+  private renderOpen(block: string): void {
+    const began = performance.now();
+    if (!this.isDone && began < this.restsUntil) {
+      this.later = setTimeout(() => this.showOpen(), this.restsUntil - began);
+      return;
+    }
+    this.lastBlock().replaceChildren(renderMarkdown(block));
+    const now = performance.now();
+    this.restsUntil = now + restsTimes * (now - began);
   }
 
   private lastBlock(): HTMLElement {

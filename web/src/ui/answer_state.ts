@@ -86,7 +86,7 @@ export function noticeText(message: Message): string | null {
     case "length": return `Cut${message.statistics ? ` at ${plural(message.statistics.generatedTokens, "token")}` : ""}, the limit in the settings.`;
     case "context": return "The context is full: the model can read no more of this conversation. Edit an earlier message, or start a new chat.";
     case "cancelled": return "Stopped.";
-    default: return null;
+    default: return message.text.trim() === "" ? "The model answered with nothing." : null;
   }
 }
 
@@ -95,14 +95,18 @@ export function noticeOf(message: Message, actions: AnswerActions): HTMLElement 
   const text = noticeText(message);
   if (text === null) return null;
   const goOn = (): HTMLElement => button({ label: "Continue", small: true, press: actions.continueAnswer });
-  if (message.state === "interrupted") return notice("warn", text, goOn(), button({ label: "Retry", icon: "retry", small: true, press: actions.retry }));
+  if (message.state === "interrupted") return notice("warn", text, goOn(), again(actions));
   if (message.error !== null) return notice("bad", text, ...errorButtons(message.error, actions));
   if (message.finishReason === "context") return notice("warn", text, button({ label: "New chat", small: true, press: actions.newChat }));
-  return notice("", text, goOn());
+  return notice("", text, message.finishReason === "length" || message.finishReason === "cancelled" ? goOn() : again(actions));
+}
+
+function again(actions: AnswerActions): HTMLElement {
+  return button({ label: "Retry", icon: "retry", small: true, press: actions.retry });
 }
 
 function errorButtons(error: RequestError, actions: AnswerActions): HTMLElement[] {
-  const buttons = [button({ label: "Retry", icon: "retry", small: true, press: actions.retry })];
+  const buttons = [again(actions)];
   if (error.code === "KEY_NEEDED") buttons.unshift(button({ label: "Enter key", icon: "key", small: true, press: actions.giveKey }));
   if (error.code === "RETRIEVAL_FAILED") buttons.unshift(button({ label: "Settings", icon: "sliders", small: true, press: actions.changeDataset }));
   if (error.code === "MODEL_NOT_FOUND") buttons.unshift(button({ label: "Choose a model", small: true, press: actions.chooseModel }));

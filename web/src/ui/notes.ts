@@ -1,5 +1,5 @@
-// Lines at the edge of the page that go by themselves, some with a way back. The pointer or the focus on one keeps it. Screen
-// readers hear them as they come: the region in which they appear is there before.
+// Lines at the edge of the page that go by themselves. The pointer or the focus on one keeps it, but not one with a way back:
+// that is offered as long as there is one. Screen readers hear them as they come: the region in which they appear is there before.
 import { undoTime } from "../core/conversations.ts";
 import { element } from "./dom.ts";
 import { button, tool } from "./controls.ts";
@@ -22,7 +22,6 @@ export class Notes {
 
   show(text: string, action?: NoteAction): void {
     const note = element("div", { class: "note" }, element("span", { class: "note__text" }, text));
-    const stays = action ? undoTime : STAYS;
     let timer = 0;
     const close = (): void => {
       clearTimeout(timer);
@@ -33,6 +32,7 @@ export class Notes {
       timer = window.setTimeout(close, time);
     };
     if (action) {
+      goIn(undoTime);
       const press = (): void => {
         close();
         action.press();
@@ -40,11 +40,12 @@ export class Notes {
       this.#actions.set(note, press);
       this.#typed = false;
       note.append(button({ label: action.label, look: "bare", press, attributes: { "aria-keyshortcuts": `${CONTROL}+Z` } }));
+    } else {
+      goIn(STAYS);
+      for (const event of ["pointerenter", "focusin"]) note.addEventListener(event, () => clearTimeout(timer));
+      for (const event of ["pointerleave", "focusout"]) note.addEventListener(event, () => goIn(STAYS / 2));
     }
     note.append(tool("close", "Dismiss", close, { small: true }));
-    goIn(stays);
-    for (const event of ["pointerenter", "focusin"]) note.addEventListener(event, () => clearTimeout(timer));
-    for (const event of ["pointerleave", "focusout"]) note.addEventListener(event, () => goIn(stays / 2));
     this.#place(note);
   }
 

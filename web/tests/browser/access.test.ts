@@ -87,7 +87,7 @@ for (const scheme of ["light", "dark"] as const) {
 
 test("every function by its key", async ({ chat, context, fake, page }) => {
   await context.grantPermissions(["clipboard-read", "clipboard-write"]);
-  fake.answers = [{ tokens: ["First"] }, { tokens: ["Second"] }, { tokens: Array<string>(400).fill("x "), gap: 10 }];
+  fake.answers = [{ tokens: ["First"] }, { tokens: ["Second"] }, { tokens: words("x x x"), hold: { after: 2, until: gate().until } }];
   await chat.open();
   await page.locator(".thread").focus();
   await page.keyboard.press("/");
@@ -342,33 +342,32 @@ test("a removed template comes back by Ctrl+Z over its dialog, where notificatio
   await expect(page.locator("body > .notes")).toBeAttached();
 });
 
-test("a notification with Undo stays as long as it can be undone, and while it has the pointer or the focus", async ({ chat, page }) => {
+test("a notification stays while it has the pointer or the focus, but Undo goes when nothing can be undone any more", async ({ chat, page }) => {
   await page.clock.install();
   await chat.open();
+  const told = page.locator(".note");
+  await page.evaluate(() => { location.hash = "#c=of-another-browser"; });
+  await expect(told).toContainText("not in this browser");
+  await told.hover();
+  await page.clock.runFor(30_000);
+  await page.mouse.move(600, 200); // four seconds from here
+  await told.getByRole("button", { name: "Dismiss" }).focus();
+  await page.clock.runFor(30_000);
+  await expect(told).toBeVisible();
+  await told.getByRole("button", { name: "Dismiss" }).blur();
+  await page.clock.runFor(4500);
+  await expect(told).toHaveCount(0);
   await chat.converse("About foxes");
-  const gone = async (): Promise<void> => {
-    await room(page, "About foxes").locator(".room__open").press("Delete");
-    await expect(undo).toBeVisible();
-  };
+  await room(page, "About foxes").locator(".room__open").press("Delete");
   const undo = page.getByRole("button", { name: "Undo" });
-  await gone();
-  await page.clock.runFor(19_000);
-  await expect(undo).toBeVisible();
-  await page.clock.runFor(1500);
-  await expect(undo).toHaveCount(0);
-  await chat.converse("About foxes");
-  await gone();
   await undo.hover();
   await undo.focus();
-  await undo.blur(); // ten seconds from here, although the pointer is there
-  await page.mouse.move(600, 200); // and from here
-  await page.clock.runFor(5000);
-  await undo.focus();
-  await page.clock.runFor(12_000);
-  await expect(undo).toBeVisible();
-  await undo.blur();
-  await page.clock.runFor(10_500);
+  await page.clock.runFor(19_000);
+  await expect(undo).toBeFocused();
+  await page.clock.runFor(1500);
   await expect(undo).toHaveCount(0);
+  await page.keyboard.press("Control+z");
+  await expect(room(page, "About foxes")).toHaveCount(0);
 });
 
 test("the order of the focus follows the page", async ({ chat, page }) => {

@@ -1,5 +1,5 @@
 // The chat itself: what a reader sees while an answer comes, and everything that can be done with one.
-import { expect, gate, test, words } from "./harness.ts";
+import { drawn, expect, gate, test, words } from "./harness.ts";
 import { markdownAnswer } from "./samples.ts";
 
 test("an answer streams in over a WebSocket, with its figures", async ({ chat, fake }) => {
@@ -202,6 +202,17 @@ test("an error is a message with a retry, never a blank", async ({ chat, fake })
   await expect(chat.answers).toHaveCount(1);
 });
 
+test("an answer without a word says so, and can be asked for again in its place", async ({ chat, fake }) => {
+  fake.answers = [{ tokens: [] }, { tokens: ["Better"] }];
+  await chat.open();
+  await chat.converse("Go");
+  await expect(chat.answers.last()).toContainText("The model answered with nothing.");
+  await chat.page.getByRole("button", { name: "Retry" }).click();
+  await expect(chat.answers.last().locator(".prose")).toHaveText("Better");
+  await expect(chat.answers.last().locator(".message__notice")).toHaveCount(0);
+  await expect(chat.answers).toHaveCount(1);
+});
+
 test("an error in the middle keeps what had come, and Retry begins anew beside it", async ({ chat, fake }) => {
   fake.answers = [{ tokens: words("The first half"), error: { code: "INFERENCE_ERROR", message: "the model failed" } }, { tokens: ["Whole"] }];
   await chat.open();
@@ -272,19 +283,21 @@ test("nothing jumps while an answer comes", async ({ chat, fake, page }) => {
   await chat.open();
   await expect(page.locator(".picker")).toContainText("·"); // the models may come after the connection
   await page.evaluate(() => {
-    const state = globalThis as unknown as { moved: string[] };
-    state.moved = [];
-    new PerformanceObserver((list) => {
-      for (const entry of list.getEntries() as (PerformanceEntry & { hadRecentInput: boolean; sources: { node: Node | null }[] })[]) {
+    const moved: string[] = [];
+    const look = (entries: readonly PerformanceEntry[]): void => {
+      for (const entry of entries as (PerformanceEntry & { hadRecentInput: boolean; sources: { node: Node | null }[] })[]) {
         const nodes = entry.hadRecentInput ? [] : entry.sources.map(({ node }) => (node instanceof Element ? node : node?.parentElement ?? null));
         // The text itself grows, and what stands under it goes down with it; everything else stays.
-        for (const node of nodes) if (node !== null && node.closest(".prose") === null && node.className !== "message__under") state.moved.push(`${node.tagName} ${node.className} ${node.textContent}`);
+        for (const node of nodes) if (node !== null && node.closest(".prose") === null && node.className !== "message__under") moved.push(`${node.tagName} ${node.className} ${node.textContent}`);
       }
-    }).observe({ type: "layout-shift" });
+    };
+    const observer = new PerformanceObserver((list) => look(list.getEntries()));
+    observer.observe({ type: "layout-shift" });
+    Object.assign(globalThis, { whatMoved: () => { look(observer.takeRecords()); return moved; } });
   });
   await chat.converse("Go");
-  await page.waitForTimeout(200);
-  expect(await page.evaluate(() => (globalThis as unknown as { moved: string[] }).moved)).toEqual([]);
+  await drawn(page);
+  expect(await page.evaluate(() => (globalThis as unknown as { whatMoved: () => string[] }).whatMoved())).toEqual([]);
 });
 
 test("a full context is said, with a way on", async ({ chat, fake, page }) => {

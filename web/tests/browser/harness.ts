@@ -93,7 +93,7 @@ export class Chat {
 
   async open(path = "/"): Promise<void> {
     await this.page.goto(this.url + path);
-    await expect(this.state).toHaveAttribute("data-state", /connected|generating/);
+    await expect(this.state).toHaveAttribute("data-state", /^(connected|generating)$/);
   }
 
   async ask(text: string): Promise<void> {
@@ -134,6 +134,11 @@ export async function openSettings(page: Page): Promise<void> {
 /** For addInitScript: the defaults of the page's settings. */
 export function withSettings(defaults: Record<string, unknown>): void {
   localStorage.setItem("quarrel.settings", JSON.stringify({ version: 1, defaults }));
+}
+
+/** Two frames later: what has happened by now is drawn and laid out. */
+export async function drawn(page: Page): Promise<void> {
+  await page.evaluate(() => new Promise((then) => requestAnimationFrame(() => requestAnimationFrame(then))));
 }
 
 /** A key that belongs to an input method, as Safari tells of it. */

@@ -1,6 +1,6 @@
 // What comes late, as it does from a slow server or on a busy machine: the list of models, a model's details. The page is in use
 // meanwhile, and what it shows is right in the end.
-import { settingField, expect, gate, kept, openSettings, room, test, words, type Page } from "./harness.ts";
+import { drawn, settingField, expect, gate, kept, openSettings, room, test, words, type Page } from "./harness.ts";
 
 /** The list and details are held back until the gate opens; what has been asked for before is there. */
 function holdModels(fake: { modelsUntil: Promise<unknown> }): { open: () => void } {
@@ -16,7 +16,7 @@ async function pressDuring(page: Page, name: string | RegExp, meanwhile: () => P
   await page.mouse.move(box.x + box.width / 2, box.y + box.height / 2);
   await page.mouse.down();
   await meanwhile();
-  await page.evaluate(() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn))));
+  await drawn(page);
   await page.mouse.up();
 }
 

@@ -132,23 +132,31 @@ async function misfits(page: Page): Promise<string[]> {
 }
 
 async function everywhereOnPhone(page: Page, look: (where: string) => Promise<void>): Promise<void> {
+  const dialog = page.getByRole("dialog");
   await look("chat");
   await page.getByRole("button", { name: "Templates" }).tap();
+  await expect(page.getByRole("menu")).toBeVisible();
   await look("templates");
   await page.getByRole("menuitem", { name: "Your templates" }).tap();
+  await expect(dialog).toBeVisible();
   await look("own templates");
   await page.keyboard.press("Escape");
   await page.getByRole("button", { name: /^Model/ }).tap();
+  await expect(dialog).toBeVisible();
   await look("models");
   await page.keyboard.press("Escape");
   await page.getByRole("button", { name: "Settings" }).tap();
+  await expect(page.locator(".sheet--open")).toBeVisible();
   await look("settings");
   await page.getByRole("button", { name: "Done" }).tap();
   await page.getByRole("button", { name: "Conversations", exact: true }).tap();
+  await expect(page.getByRole("searchbox")).toBeVisible();
   await look("drawer");
   await page.getByRole("button", { name: "All conversations" }).tap();
+  await expect(page.getByRole("menu")).toBeVisible();
   await look("menu");
   await page.getByRole("menuitem", { name: "Delete all" }).tap();
+  await expect(dialog).toBeVisible();
   await look("question");
   await page.keyboard.press("Escape");
   for (const view of ["Status", "Embeddings"]) {
@@ -229,9 +237,11 @@ test("safe areas: what can be pressed stays off the phone's edges", async ({ bro
       }).map((node) => `${node.className} ${node.textContent.slice(0, 40)}`), { within: scope, edges: insets });
     expect(await outside(".stage")).toEqual([]);
     await page.getByRole("button", { name: "Settings" }).tap();
+    await expect(page.locator(".sheet--open")).toBeVisible();
     expect(await outside(".sheet")).toEqual([]);
     await page.getByRole("button", { name: "Done" }).tap();
     await page.getByRole("button", { name: "Conversations", exact: true }).tap();
+    await expect(page.getByRole("searchbox")).toBeVisible();
     expect(await outside(".side")).toEqual([]);
     await context.close();
   }

@@ -1,5 +1,5 @@
 // How answers are drawn: directions, task lists, formulas, and the little of HTML that passes.
-import { expect, test, words, type Page } from "./harness.ts";
+import { expect, gate, test, words, type Page } from "./harness.ts";
 
 function direction(page: Page, selector: string): Promise<string> {
   return page.locator(`.prose ${selector}`).first().evaluate((node) => getComputedStyle(node).direction);
@@ -47,4 +47,33 @@ test("formulas keep every character; sub, sup and kbd are drawn, with attributes
   await expect(answer.locator("kbd")).toHaveText("Ctrl");
   await expect(answer).toContainText('<sub onclick="x()">n');
   await expect(answer).toContainText("A price of $5 and $6, *no star*");
+});
+
+test("a block that takes long to render leaves the page most of its time, and is whole where the text pauses", async ({ chat, fake, page }) => {
+  await page.addInitScript(() => {
+    const times: [number, number][] = [];
+    Object.assign(globalThis, { times });
+    const replace = Reflect.get<Element, "replaceChildren">(Element.prototype, "replaceChildren");
+    Element.prototype.replaceChildren = function slowly(this: Element, ...nodes): void {
+      const began = performance.now();
+      replace.apply(this, nodes);
+      if (!this.matches(".md-block")) return;
+      while (performance.now() - began < 40);
+      times.push([began, performance.now()]);
+    };
+  });
+  const text = Array.from({ length: 120 }, (_, at) => `word${at}`).join(" ");
+  const rest = gate();
+  fake.answers = [{ tokens: words(text), gap: 10, hold: { after: 100, until: rest.until } }];
+  await chat.open();
+  await page.evaluate(() => { (globalThis as unknown as { times: unknown[] }).times.length = 0; }); // of what the page rendered for itself
+  await chat.ask("Go");
+  await chat.shows("word99");
+  const share = await page.evaluate(() => {
+    const { times } = globalThis as unknown as { times: [number, number][] };
+    return times.reduce((sum, [began, ended]) => sum + ended - began, 0) / ((times.at(-1)?.[1] ?? 0) - (times[0]?.[0] ?? 0));
+  });
+  expect(share).toBeLessThan(0.4); // a quarter, and the last
+  rest.open();
+  await expect(chat.answers.last().locator(".prose")).toHaveText(text);
 });

@@ -1,5 +1,5 @@
 // Settings, templates and models: what can be chosen, and that it is sent.
-import { composes, expect, gate, openSettings, settingField as field, test, type Page } from "./harness.ts";
+import { composes, expect, gate, kept, openSettings, settingField as field, test, type Page } from "./harness.ts";
 
 test("every setting goes into the request, for this conversation alone", async ({ chat, fake, page }) => {
   await chat.open();
@@ -106,7 +106,9 @@ test("defaults hold for every conversation, and Reset takes them away", async ({
   await page.getByRole("button", { name: "Done" }).click();
   await chat.converse("One");
   expect(fake.asked[0]).toMatchObject({ temperature: 0.4 });
+  await expect.poll(() => kept(page, "messages")).toContain('"complete"');
   await page.reload();
+  await expect(chat.answers).toHaveCount(1);
   await chat.converse("Two");
   expect(fake.asked[1]).toMatchObject({ temperature: 0.4 });
   await openSettings(page);

@@ -2,7 +2,7 @@
 // wrong.
 import { readFile } from "node:fs/promises";
 import findViolations from "./axe.ts";
-import { expect, kept, test, words, type Page } from "./harness.ts";
+import { drawn, expect, kept, test, words, type Page } from "./harness.ts";
 import { notes } from "./samples.ts";
 
 const setting = (page: Page, name: string): ReturnType<Page["locator"]> => page.locator(`[data-setting="${name}"]`);
@@ -73,7 +73,7 @@ test("opening one keeps the line in its place, though the end was followed", asy
   const before = await head.boundingBox();
   await head.click();
   await expect(page.locator(".source__text")).toBeVisible();
-  await page.waitForTimeout(200);
+  await drawn(page);
   expect((await head.boundingBox())?.y).toBeCloseTo(before?.y ?? 0, 0);
 });
 

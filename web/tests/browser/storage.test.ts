@@ -1,5 +1,5 @@
 // What the browser does not keep: the page says so, and asks before it is closed with something unsaved.
-import { expect, test } from "./harness.ts";
+import { expect, kept, test } from "./harness.ts";
 
 test("a template that finds no room is told of, and kept as soon as there is some", async ({ chat, page }) => {
   await page.addInitScript(() => {
@@ -35,7 +35,9 @@ test("a page with something that found no room asks before it is closed, and no 
   });
   await chat.open();
   await chat.converse("Before");
+  await expect.poll(() => kept(page, "messages")).toContain("Before");
   await page.reload();
+  await expect(chat.answers).toHaveCount(1);
   expect(asked).toEqual([]);
   await chat.converse("Meanwhile");
   await page.evaluate(() => {

@@ -29,6 +29,8 @@ interface Call {
   body: string | null;
 }
 
+const codes: Readonly<Record<number, string>> = { 404: "answer_not_found", 503: "draining" };
+
 /** A server whose n-th answer is the n-th of these; a number is a status. */
 function served(answers: readonly (string | number)[]): { api: Api; calls: Call[] } {
   const calls: Call[] = [];
@@ -37,7 +39,7 @@ function served(answers: readonly (string | number)[]): { api: Api; calls: Call[
     assert.equal(headers.get("Authorization"), "Bearer k");
     calls.push({ method: options.method ?? "", last: headers.get("Last-Event-ID"), body: (options.body as string | undefined) ?? null });
     const answer = answers[calls.length - 1] ?? 500;
-    if (typeof answer === "number") return Promise.resolve(new Response(answer === 204 ? null : `{"error": "no", "code": "${answer === 404 ? "answer_not_found" : ""}"}`, { status: answer }));
+    if (typeof answer === "number") return Promise.resolve(new Response(answer === 204 ? null : `{"error": "no", "code": "${codes[answer] ?? ""}"}`, { status: answer }));
     return Promise.resolve(new Response(answer, { headers: { "Content-Type": "text/event-stream" } }));
   });
   return { api, calls };
@@ -83,6 +85,12 @@ test("an answer that is gone, and one that fails, are failures", async () => {
   assert.deepEqual((await read([`${event(1, "a")}event: error\ndata: {"error": "it broke"}\n\n`])).story, ["failed INFERENCE_ERROR"]);
   assert.deepEqual((await read([401])).story, ["failed KEY_NEEDED"]);
   assert.deepEqual((await read(['event: error\ndata: {"error": "too much", "code": "context_length_exceeded"}\n\n'])).story, ["failed CONTEXT_FULL"]);
+});
+
+test("a server that ends is a connection that is lost: it is asked again, and what had come is kept", async () => {
+  const { text, story, calls } = await read([503, `${event(1, "a")}${event(2, "", "stop")}`]);
+  assert.deepEqual([text, story, calls.map(({ body }) => body)], ["a", ["lost", "end stop"], ['{"prompt":"x"}', '{"prompt":"x"}']]);
+  assert.deepEqual((await read([`${event(1, "a")}event: error\ndata: {"error": "the server is about to end", "code": "draining"}\n\n`])).story, ["failed CONNECTION_LOST"]);
 });
 
 test("stop ends the answer at the server too", async () => {

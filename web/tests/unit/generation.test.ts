@@ -188,7 +188,17 @@ test("a failure is a message, and is tried again in its place", async () => {
   assert.deepEqual([half?.text, at.conversations.path(id)[3]?.siblings.length], ["half", 2], "text is never thrown away");
   at.asked[3]?.receiver.failed(new Failure("ANSWER_LOST", "Gone."));
   await eventually(() => at.conversations.path(id)[3]?.message.error?.code === "ANSWER_LOST", "the failure: nothing had come");
-  assert.deepEqual(requestMessages([message("u1", null), message("a1", "u1", 0, { text: "" })], " "), [{ role: "user", content: "text of u1" }]);
+});
+
+test("questions around an answer that never came are one message, and roles alternate", () => {
+  const line = [message("u1", null), message("a1", "u1", 0, { text: "" }), message("u2", "a1"), message("a2", "u2"), message("u3", "a2"), message("a3", "u3", 0, { text: "" })];
+  assert.deepEqual(requestMessages(line.slice(0, 2), " "), [{ role: "user", content: "text of u1" }]);
+  assert.deepEqual(requestMessages(line, "Be brief."), [
+    { role: "system", content: "Be brief." },
+    { role: "user", content: "text of u1\n\ntext of u2" },
+    { role: "assistant", content: "text of a2" },
+    { role: "user", content: "text of u3" },
+  ]);
 });
 
 test("a model that the server does not offer is not asked", async () => {
