@@ -64,8 +64,8 @@ Readiness DatasetWait::until_ready(const std::stop_token& stop) const {
 
 // Another program may fill the dataset without end.
 Readiness DatasetWait::until_settled(const std::stop_token& stop) const {
-  const Clock::time_point deadline = Clock::now() + options_.patience;
   Readiness last = until_ready(stop);
+  const Clock::time_point deadline = Clock::now() + options_.patience;
   for (;;) {
     pause(options_.settling, stop);
     Readiness now = until_ready(stop);

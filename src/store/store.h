@@ -120,9 +120,14 @@ class ModelStore {
   const StorePaths& paths() const noexcept { return paths_; }
 
  private:
+  struct ModelToMake {
+    std::string name;                               // as the store spells it, if it has it already
+    std::optional<std::filesystem::path> replaced;  // whose place it takes
+  };
+
   void require_folder() const;
   void make_folder() const;
-  std::string replaceable_name(const std::string& name) const;
+  ModelToMake to_make(const std::string& name) const;
   std::optional<ResolvedModel> find_named(const std::string& name, const std::vector<OllamaEntry>& entries) const;
 
   StorePaths paths_;

@@ -174,42 +174,44 @@ LinkedModel ModelStore::add_name(const ResolvedModel& model, const std::string& 
 
 std::filesystem::path ModelStore::create(const std::string& name, const ResolvedModel& from,
                                          const StoredSettings& settings) const {
-  const std::string given = replaceable_name(name);
+  const auto [given, replaced] = to_make(name);
   const std::vector<fs::path> parts = whole_model(from.path);
   write_settings(settings_path(paths_.quarrel, given), settings);
-  const std::optional<StoredFile> before = find_stored(paths_.quarrel, given);
   std::error_code fault;
-  if (before && parts.size() == 1 && fs::equivalent(before->path(), from.path, fault)) return before->path();
+  if (replaced && parts.size() == 1 && fs::equivalent(*replaced, from.path, fault)) return *replaced;
   fs::path made = link_parts(parts, from.place == ModelPlace::quarrel, paths_.quarrel, given);
-  if (before) remove_replaced(before->path(), made);
+  if (replaced) remove_replaced(*replaced, made);
   return made;
 }
 
 std::filesystem::path ModelStore::adopt(const std::string& name, const fs::path& file, const std::string& digest,
                                         const StoredSettings& settings) const {
-  const std::string given = replaceable_name(name);
+  const auto [given, replaced] = to_make(name);
   write_settings(settings_path(paths_.quarrel, given), settings);
-  const std::optional<StoredFile> before = find_stored(paths_.quarrel, given);
   const fs::path target = paths_.quarrel / fmt::format("{}{}", file_stem(given), kModelExtension);
   remove_stamp(target);
   std::error_code fault;
   fs::rename(file, target, fault);
   if (fault) fail(ErrorKind::io, "cannot put '{}' into the model store: {}", shown(target), fault.message());
   write_stamp(target, digest);
-  if (before) remove_replaced(before->path(), target);
+  if (replaced) remove_replaced(*replaced, target);
   return target;
 }
 
-// As the store spells it, if it has it already; a name that a model can get.
-std::string ModelStore::replaceable_name(const std::string& name) const {
+ModelStore::ModelToMake ModelStore::to_make(const std::string& name) const {
   require_folder();
   check_name(name);
   make_folder();
-  const std::optional<StoredFile> before = find_stored(paths_.quarrel, name);
-  if (before && before->parts.size() > 1) {
+  std::optional<StoredFile> before = find_stored(paths_.quarrel, name);
+  if (before && before->name != name) {  // it was called by its file's name; by its own another one may be meant
+    check_name(before->name);
+    before = find_stored(paths_.quarrel, before->name);
+  }
+  if (!before) return {.name = name, .replaced = {}};
+  if (before->parts.size() > 1) {
     fail(ErrorKind::usage, "the model '{}' exists in several parts: remove it first", printable(before->name));
   }
-  return before ? before->name : name;
+  return {.name = before->name, .replaced = before->path()};
 }
 
 std::vector<std::string> ModelStore::replaced_names(const std::string& name) const {

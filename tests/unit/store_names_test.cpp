@@ -281,6 +281,27 @@ TEST_F(StoreNames, WhatIsReplacedLeavesNoFile) {
   }
 }
 
+// A file's name is as good as the model's, which may mean another one: that must not go in its place.
+TEST_F(StoreNames, WhatIsCalledByItsFileReplacesNoOther) {
+  const auto expect_refusal = [&](const std::string& name, const std::string& word) {
+    write_file(folder_ / "quarrel/.new", model_);
+    expect_error(ErrorKind::usage, {word}, [&] { store().create(name, resolve("c"), {}); });
+    expect_error(ErrorKind::usage, {word}, [&] { store().adopt(name, folder_ / "quarrel/.new", "", {}); });
+  };
+  write_file(folder_ / "quarrel/c.gguf", model_);
+  const fs::path pulled = folder_ / "quarrel" / kDefaultFile;
+  write_file(pulled, model_ + "pulled");
+  write_file(folder_ / "quarrel/default.gguf", model_);
+  expect_refusal("default.gguf", "reserved for `quarrel pull`");
+  EXPECT_TRUE(fs::exists(pulled));
+
+  put_parts("quarrel/x", 2);
+  write_file(folder_ / "quarrel/x.gguf", model_);
+  expect_refusal("x.gguf", "several parts");
+  EXPECT_TRUE(fs::exists(folder_ / "quarrel/x-00001-of-00002.gguf"));
+  EXPECT_TRUE(fs::exists(folder_ / "quarrel/x.gguf"));
+}
+
 TEST_F(StoreNames, ANewNameMustBeOneAndBeFree) {
   write_file(folder_ / "quarrel/a.gguf", model_);
   write_file(folder_ / "quarrel/Taken.gguf", model_);
