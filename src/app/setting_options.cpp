@@ -62,6 +62,7 @@ void add_setting_options(CLI::App& command, GivenSettings& given) {
   for (const auto& row : serve_settings()) {
     if (!row.info.flags.empty()) add_flag_of(command, given, row.info, row.info.help);
   }
+  command.get_option("--device")->excludes("--backend");
 }
 
 void add_address_options(CLI::App& command, GivenSettings& given) {

@@ -63,6 +63,7 @@ class Resolver {
     read_file();
     read_environment();
     read_flags();
+    drop_device_before_backend();
     for (const SettingInForce& entry : result_.list) {
       if (entry.value) apply(serve_settings(), entry.info, result_.settings, *entry.value);
     }
@@ -130,6 +131,14 @@ class Resolver {
       if (!value) fail(ErrorKind::usage, "{} must be {}", name, wanted_value(*info));
       set(info, *value, name, SettingOrigin::flag);
     }
+  }
+
+  // A device stands in place of a backend, but not of one that was named where it counts more.
+  void drop_device_before_backend() {
+    const auto device = std::ranges::find(result_.list, "engine.device", &SettingInForce::name);
+    if (result_.origin("engine.backend") <= device->origin) return;
+    device->value.reset();
+    device->source.clear();
   }
 
   const GivenSettings& given_;

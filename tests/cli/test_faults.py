@@ -144,7 +144,8 @@ class NothingSilent(ProgramTest):
             self.refuse(2, ["the value is empty"], *command)
 
     def test_a_device_is_named_once(self):
-        for command in (("run", self.toy, "hi"), ("regress", self.toy), ("bench", self.toy)):
+        for command in (("run", self.toy, "hi"), ("regress", self.toy), ("bench", self.toy), ("serve", self.toy),
+                        ("config",)):
             self.refuse(2, ["--device", "--backend"], *command, "--backend", "reference", "--device", "cpu")
 
     def test_a_damaged_model_says_what_to_do(self):

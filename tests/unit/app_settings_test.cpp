@@ -79,6 +79,23 @@ TEST_F(Settings, EachSourceOverridesTheOneBefore) {
   EXPECT_FALSE(entry(in_force, "server.unix_socket").value);
 }
 
+TEST_F(Settings, ADeviceStandsInPlaceOfNoBackendThatCountsMore) {
+  const std::string path = file("[engine]\nbackend = \"reference\"\ndevice = \"cuda:1\"\n");
+  GivenSettings given{.file = path};
+  const auto device = [&](const Variables& variables = {}) {
+    const SettingsInForce in_force = resolve(given, variables);
+    EXPECT_EQ(entry(in_force, "engine.device").value.has_value(), !in_force.settings.machine.device.empty());
+    return in_force.settings.machine.device;
+  };
+  EXPECT_EQ(device(), "cuda:1");
+  EXPECT_EQ(device({{"QUARREL_BACKEND", "cpu"}}), "");
+  EXPECT_EQ(device({{"QUARREL_BACKEND", "cpu"}, {"QUARREL_DEVICE", "cuda:2"}}), "cuda:2");
+  given.flags = {{&row("engine.backend"), {"cpu"}}};
+  EXPECT_EQ(device({{"QUARREL_DEVICE", "cuda:2"}}), "");
+  given.flags = {{&row("engine.device"), {"cuda:3"}}};
+  EXPECT_EQ(device({{"QUARREL_BACKEND", "cpu"}}), "cuda:3");
+}
+
 TEST_F(Settings, WhoSaidItIsKnown) {
   test::TempDir home;
   std::filesystem::create_directories(home.path() / ".config/quarrel");
