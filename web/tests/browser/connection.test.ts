@@ -117,7 +117,7 @@ test("without WebSockets answers come by server-sent events, and survive a cut a
   await page.goto(chat.url);
   await chat.field.fill("Go");
   await chat.field.press("Enter");
-  await expect(chat.answers.last().locator(".prose")).toHaveText(text, { timeout: 30_000 });
+  await expect(chat.answers.last().locator(".prose")).toHaveText(text, { timeout: 60_000 });
   await expect(chat.answers.last()).toContainText("120 written");
   expect(fake.cuts).toBe(12);
   expect(fake.asked).toHaveLength(1); // then taken up

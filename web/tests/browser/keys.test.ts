@@ -125,18 +125,21 @@ test("kept encrypted: the passphrase opens it after a reload, a wrong one does n
 test("plain HTTP off localhost: keys for the session only, another way to copy, and it says so", async ({ fake }) => {
   fake.key = key;
   const browser = await chromium.launch({ executablePath: process.env["QUARREL_CHROMIUM"] ?? "/usr/bin/chromium", args: ["--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP quarrel.example 127.0.0.1"] });
-  const page = await browser.newPage();
-  const chat = new Chat(page, `http://quarrel.example:${fake.port}`);
-  await page.goto(chat.url);
-  expect(await page.evaluate(() => window.isSecureContext)).toBe(false);
-  const dialog = page.getByRole("dialog", { name: "A key is needed" });
-  await expect(dialog).toContainText("for this session only");
-  await expect(dialog.getByText("Keep it, encrypted")).toHaveCount(0);
-  await dialog.getByLabel("Key", { exact: true }).fill(key);
-  await dialog.getByRole("button", { name: "Use the key" }).click();
-  await expect(chat.state).toHaveText("Connected");
-  await chat.converse("Hello");
-  await chat.answers.last().getByRole("button", { name: "Copy the text" }).click();
-  await expect(page.getByText("Answer copied.").or(page.getByRole("dialog", { name: "Copy by hand" }))).toBeVisible();
-  await browser.close();
+  try {
+    const page = await browser.newPage();
+    const chat = new Chat(page, `http://quarrel.example:${fake.port}`);
+    await page.goto(chat.url);
+    expect(await page.evaluate(() => window.isSecureContext)).toBe(false);
+    const dialog = page.getByRole("dialog", { name: "A key is needed" });
+    await expect(dialog).toContainText("for this session only");
+    await expect(dialog.getByText("Keep it, encrypted")).toHaveCount(0);
+    await dialog.getByLabel("Key", { exact: true }).fill(key);
+    await dialog.getByRole("button", { name: "Use the key" }).click();
+    await expect(chat.state).toHaveText("Connected");
+    await chat.converse("Hello");
+    await chat.answers.last().getByRole("button", { name: "Copy the text" }).click();
+    await expect(page.getByText("Answer copied.").or(page.getByRole("dialog", { name: "Copy by hand" }))).toBeVisible();
+  } finally {
+    await browser.close();
+  }
 });

@@ -87,6 +87,7 @@ export const states: State[] = [
   { name: "stopped", set: (fake) => { fake.answers = [{ tokens: Array<string>(999).fill("and so on "), gap: 5 }]; }, reach: async (chat) => { await chat.ask(question); await expect(chat.answers.last()).toContainText("and so on"); await chat.stop.click(); await expect(chat.send).toBeVisible(); } },
   answered("error", "", { tokens: [], error: { code: "INFERENCE_ERROR", message: "the model's file ended before its last tensor: fetch it again with quarrel pull" } }),
   answered("busy", "", { tokens: [], error: { code: "QUEUE_FULL", message: "the queue is full", retry_after: 12 } }),
+  answered("nothing", ""),
   { name: "lost", set: (fake) => { fake.answers = [{ tokens: words(markdownAnswer), gap: 40 }]; }, reach: async (chat, page, fake) => { await chat.ask(question); await expect(chat.answers.last()).toContainText("Three"); fake.fail(); await expect(page.getByRole("button", { name: "Retry now" })).toBeVisible(); } },
   { name: "interrupted", set: (fake) => { fake.answers = [{ tokens: words(markdownAnswer), hold: { after: 40, until: new Promise(() => undefined) } }]; },
     reach: async (chat, _, fake) => { await chat.ask(question); await expect(chat.answers.last()).toContainText("Three"); fake.forget(); await expect(chat.answers.last()).toContainText("interrupted"); } },
