@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "backend/cuda/half_gemv.h"
 #include "backend/cuda/repack.h"
 #include "backend/cuda/rowwise.h"
 #include "base/as_size.h"
@@ -17,7 +18,8 @@
 namespace quarrel::cuda {
 namespace {
 
-constexpr double kBound = 1e-7;  // two int8 a value; 1e-6 is what a model may lose in all
+constexpr double kBound = 1e-7;       // two int8 a value; 1e-6 is what a model may lose in all
+constexpr double kHalfBound = 1e-12;  // weights in F16: all is F32
 
 std::string format_name(WeightFormat format) { return std::string(type_info(quant_type(format)).name); }
 
@@ -49,10 +51,11 @@ std::vector<double> norm_rows(const std::vector<float>& in, int rows, int column
 }
 
 // exact[r][i] = row checked[i] of the matrix times input row r.
-std::vector<double> exact_products(const RandomMatrix& matrix, const std::vector<double>& in, int rows,
+template <typename Matrix>
+std::vector<double> exact_products(const Matrix& matrix, const std::vector<double>& in, int rows,
                                    const std::vector<int>& checked) {
   std::vector<double> exact(as_size(rows) * checked.size());
-  const std::size_t columns = as_size(matrix.packed.columns);
+  const std::size_t columns = in.size() / as_size(rows);
   parallel_for(static_cast<int>(checked.size()), [&](int i) {
     const std::vector<float> weights = matrix.row(checked[as_size(i)]);
     for (std::size_t r = 0; r < as_size(rows); ++r) {
@@ -83,8 +86,18 @@ std::vector<float> pick(const std::vector<float>& values, int rows, int width, c
   return picked;
 }
 
+void set_weight(GemvMatrix& matrix, const RandomMatrix& weight) { matrix.weight = weight.packed; }
+void set_weight(GemvMatrix& matrix, const RandomHalves& weight) { matrix.halves = weight.dense; }
+int rows_of(const RandomMatrix& matrix) { return matrix.packed.rows; }
+int rows_of(const RandomHalves& matrix) { return matrix.dense.rows; }
+int columns_of(const RandomMatrix& matrix) { return matrix.packed.columns; }
+int columns_of(const RandomHalves& matrix) { return matrix.dense.columns; }
+std::string type_name(const RandomMatrix& matrix) { return format_name(matrix.packed.format); }
+std::string type_name(const RandomHalves&) { return "F16"; }
+
 // Runs the op on `rows` rows, splitting them first when they are many.
 void run(const LaunchContext& context, GemvOp op, const DeviceBuffer& split) {
+  if (op.matrices[0].halves.data != nullptr) return half_gemv(context, op);
   if (op.input.count > kMaxFusedSplitRows) {
     split_activations(context, op.input, split.data());
     op.split = split.data();
@@ -93,8 +106,10 @@ void run(const LaunchContext& context, GemvOp op, const DeviceBuffer& split) {
 }
 
 // The same rows alone and among others must give the same bits, and nearly the exact sums.
-void test_format(Fixture& fixture, WeightFormat format, int rows, int columns, NormKind norm) {
-  const RandomMatrix matrix(format, rows, columns, fixture.random());
+template <typename Matrix>
+void test_matrix(Fixture& fixture, const Matrix& matrix, NormKind norm, double bound) {
+  const int rows = rows_of(matrix);
+  const int columns = columns_of(matrix);
   constexpr int kInputs = kMaxSplitRows;
   const auto in = random_input(kInputs, columns, fixture.random());
   const auto weight = random_values(as_size(columns), 1.0f, fixture.random());
@@ -114,22 +129,23 @@ void test_format(Fixture& fixture, WeightFormat format, int rows, int columns, N
                    .norm_bias = bias.empty() ? nullptr : device_bias.as<float>()};
   const auto checked = some_rows(rows, 192, fixture.random());
   const auto exact = exact_products(matrix, norm_rows(in, kInputs, columns, input, weight, bias), kInputs, checked);
-  const std::string name = fmt::format("gemv {} {}x{}{}", format_name(format), rows, columns,
+  const std::string name = fmt::format("gemv {} {}x{}{}", type_name(matrix), rows, columns,
                                        norm == NormKind::none  ? ""
                                        : norm == NormKind::rms ? " rms"
                                                                : " layer norm");
   std::vector<float> all;
   bool same = true;
-  for (const int count : {16, 11, 8, 5, 4, 3, 1}) {
+  for (const int count : {16, 11, 8, 5, 4, 3, 2, 1}) {
     const DeviceBuffer out = poisoned(as_size(count) * as_size(rows) * sizeof(float));
     GemvOp op{.input = input};
     op.input.count = count;
-    op.matrices[0] = {.weight = matrix.packed, .out = out.as<float>(), .stride = rows};
+    op.matrices[0] = {.out = out.as<float>(), .stride = rows};
+    set_weight(op.matrices[0], matrix);
     run(fixture.context(), op, split);
     const auto values = to_host(out.as<float>(), as_size(count) * as_size(rows));
     if (all.empty()) {
       all = values;
-      fixture.check(name, difference(pick(values, count, rows, checked), exact), kBound);
+      fixture.check(name, difference(pick(values, count, rows, checked), exact), bound);
     }
     same = same && std::memcmp(values.data(), all.data(), values.size() * sizeof(float)) == 0;
   }
@@ -142,12 +158,21 @@ void test_format(Fixture& fixture, WeightFormat format, int rows, int columns, N
     const DeviceBuffer out = poisoned(as_size(count) * as_size(rows) * sizeof(float));
     GemvOp op{.input = input};
     op.input.count = count;
-    op.matrices[0] = {.weight = matrix.packed, .out = out.as<float>(), .stride = rows};
+    op.matrices[0] = {.out = out.as<float>(), .stride = rows};
+    set_weight(op.matrices[0], matrix);
     run(small, op, split);
     const auto values = to_host(out.as<float>(), as_size(count) * as_size(rows));
     same_within_less = same_within_less && std::memcmp(values.data(), all.data(), values.size() * sizeof(float)) == 0;
   }
   fixture.check(name + ", 99 KiB of shared memory", same_within_less, "the same bits");
+}
+
+void test_format(Fixture& fixture, WeightFormat format, int rows, int columns, NormKind norm) {
+  test_matrix(fixture, RandomMatrix(format, rows, columns, fixture.random()), norm, kBound);
+}
+
+void test_halves(Fixture& fixture, int rows, int columns, NormKind norm) {
+  test_matrix(fixture, RandomHalves(rows, columns, fixture.random()), norm, kHalfBound);
 }
 
 // Three matrices of different types with biases, a residual, and a gated pair.
@@ -206,20 +231,59 @@ void test_fusions(Fixture& fixture) {
   fixture.check("gemv glu", difference(to_host(out_glu.as<float>(), kInputs * 512), exact_glu), kBound);
 }
 
-// q, k and v with rotation and cache in the same kernel, against the same in separate ones.
-void test_qkv(Fixture& fixture) {
-  constexpr int kColumns = 512;
+// A residual and a gated pair with biases, of F16 weights: one row, two and more.
+void test_half_fusions(Fixture& fixture, int rows, int columns) {
   constexpr int kInputs = 3;
-  constexpr int kHeads = 4;
-  constexpr int kKvHeads = 2;
-  constexpr int kDim = 64;
-  constexpr std::size_t kBlock = kKvHeads * kKvBlockTokens * kDim;
-  const auto in = random_input(kInputs, kColumns, fixture.random());
+  const RandomHalves gate(rows, columns, fixture.random());
+  const RandomHalves up(rows, columns, fixture.random());
+  const auto in = random_input(kInputs, columns, fixture.random());
+  const auto bias = random_values(as_size(rows), 1.0f, fixture.random());
+  const auto residual = random_values(as_size(kInputs * rows), 1.0f, fixture.random());
   const DeviceBuffer device_in = to_device(in);
-  const SplitInput input{.rows = device_in.as<float>(), .stride = kColumns, .columns = kColumns, .count = kInputs};
-  const RandomMatrix q(WeightFormat::q4_k, kHeads * kDim, kColumns, fixture.random());
-  const RandomMatrix k(WeightFormat::q4_k, kKvHeads * kDim, kColumns, fixture.random());
-  const RandomMatrix v(WeightFormat::q6_k, kKvHeads * kDim, kColumns, fixture.random());
+  const DeviceBuffer device_bias = to_device(bias);
+  const auto all_rows = some_rows(rows, rows, fixture.random());
+  const std::vector<double> exact_in(in.begin(), in.end());
+  const auto exact_gate = exact_products(gate, exact_in, kInputs, all_rows);
+  const auto exact_up = exact_products(up, exact_in, kInputs, all_rows);
+  for (const int count : {1, 2, 3}) {
+    const std::size_t outputs = as_size(count * rows);
+    std::vector<double> exact_sum(outputs);
+    std::vector<double> exact_glu(outputs);
+    for (std::size_t i = 0; i < outputs; ++i) {
+      const double value = exact_gate[i] + static_cast<double>(bias[i % as_size(rows)]);
+      exact_sum[i] = static_cast<double>(residual[i]) + 0.5 * value;
+      exact_glu[i] = value / (1.0 + std::exp(-value)) * exact_up[i];
+    }
+    const SplitInput input{.rows = device_in.as<float>(), .stride = columns, .columns = columns, .count = count};
+    const DeviceBuffer sum = to_device(residual);
+    GemvOp add{.input = input, .output = GemvOutput::add, .scale = 0.5f};
+    add.matrices[0] = {.halves = gate.dense, .bias = device_bias.as<float>(), .out = sum.as<float>(), .stride = rows};
+    half_gemv(fixture.context(), add);
+    const std::string name = fmt::format("gemv F16 {}x{}, {} rows ", rows, columns, count);
+    fixture.check(name + "into a residual", difference(to_host(sum.as<float>(), outputs), exact_sum), kHalfBound);
+    const DeviceBuffer hidden = poisoned(outputs * 4);
+    GemvOp glu{.input = input, .matrix_count = 2, .output = GemvOutput::glu};
+    glu.matrices[0] = {
+        .halves = gate.dense, .bias = device_bias.as<float>(), .out = hidden.as<float>(), .stride = rows};
+    glu.matrices[1] = {.halves = up.dense};
+    half_gemv(fixture.context(), glu);
+    fixture.check(name + "glu", difference(to_host(hidden.as<float>(), outputs), exact_glu), kHalfBound);
+  }
+}
+
+constexpr int kHeads = 4;
+constexpr int kKvHeads = 2;
+constexpr int kDim = 64;
+
+// q, k and v with rotation and cache in the same kernel, against the same in separate ones.
+template <typename Q, typename V>
+void test_qkv(Fixture& fixture, const Q& q, const Q& k, const V& v) {
+  constexpr int kInputs = 3;
+  const int columns = columns_of(q);
+  constexpr std::size_t kBlock = kKvHeads * kKvBlockTokens * kDim;
+  const auto in = random_input(kInputs, columns, fixture.random());
+  const DeviceBuffer device_in = to_device(in);
+  const SplitInput input{.rows = device_in.as<float>(), .stride = columns, .columns = columns, .count = kInputs};
   const DeviceBuffer bias = to_device(random_values(kHeads * kDim, 1.0f, fixture.random()));
   const DeviceBuffer positions = to_device(std::vector<std::int32_t>{70, 9, 1});
   const DeviceBuffer sequences = to_device(std::vector<std::int32_t>{0, 1, -1});
@@ -251,11 +315,13 @@ void test_qkv(Fixture& fixture) {
               .matrix_count = 3,
               .output = fused ? GemvOutput::qkv : GemvOutput::store,
               .qkv = {.rows = rows, .kv = kv, .angles = angles.as<float>(), .pairs = kDim / 2}};
-    op.matrices[0] = {.weight = q.packed, .bias = bias.as<float>(), .out = out_q.as<float>(), .stride = kHeads * kDim};
-    op.matrices[1] = {
-        .weight = k.packed, .bias = bias.as<float>(), .out = out_k.as<float>(), .stride = kKvHeads * kDim};
-    op.matrices[2] = {.weight = v.packed, .out = out_v.as<float>(), .stride = kKvHeads * kDim};
-    const DeviceBuffer split = poisoned(split_bytes(kColumns, kInputs));
+    op.matrices[0] = {.bias = bias.as<float>(), .out = out_q.as<float>(), .stride = kHeads * kDim};
+    op.matrices[1] = {.bias = bias.as<float>(), .out = out_k.as<float>(), .stride = kKvHeads * kDim};
+    op.matrices[2] = {.out = out_v.as<float>(), .stride = kKvHeads * kDim};
+    set_weight(op.matrices[0], q);
+    set_weight(op.matrices[1], k);
+    set_weight(op.matrices[2], v);
+    const DeviceBuffer split = poisoned(split_bytes(columns, kInputs));
     run(fixture.context(), op, split);
     if (!fused) {
       rope_store(fixture.context(), {.rows = rows,
@@ -271,8 +337,8 @@ void test_qkv(Fixture& fixture) {
     caches[fused] = to_host(cache.as<std::uint16_t>(), 8 * kBlock);
     queries[fused] = to_host(out_q.as<float>(), 2 * kHeads * kDim);
   }
-  fixture.check("qkv in one kernel: q",
-                difference(queries[1], std::vector<double>(queries[0].begin(), queries[0].end())), 1e-13);
+  const std::string name = "qkv of " + type_name(q) + " in one kernel: ";
+  fixture.check(name + "q", difference(queries[1], std::vector<double>(queries[0].begin(), queries[0].end())), 1e-13);
   std::vector<float> cached;
   std::vector<double> exact;
   bool same_places = true;
@@ -282,14 +348,25 @@ void test_qkv(Fixture& fixture) {
     cached.push_back(f16_to_f32(caches[1][i]));
     exact.push_back(static_cast<double>(f16_to_f32(caches[0][i])));
   }
-  fixture.check("qkv in one kernel: cache", difference(cached, exact), 1e-8);
-  fixture.check("qkv in one kernel: places", same_places, "the same");
+  fixture.check(name + "cache", difference(cached, exact), 1e-8);
+  fixture.check(name + "places", same_places, "the same");
+}
+
+void test_qkv(Fixture& fixture) {
+  constexpr int kColumns = 512;
+  const auto packed = [&](WeightFormat format, int heads) {
+    return RandomMatrix(format, heads * kDim, kColumns, fixture.random());
+  };
+  const auto halves = [&](int heads) { return RandomHalves(heads * kDim, kColumns, fixture.random()); };
+  test_qkv(fixture, packed(WeightFormat::q4_k, kHeads), packed(WeightFormat::q4_k, kKvHeads),
+           packed(WeightFormat::q6_k, kKvHeads));
+  test_qkv(fixture, halves(kHeads), halves(kKvHeads), halves(kKvHeads));
 }
 
 // A NaN in one row reaches that row's results and no other's; the norm's row is flagged.
-void test_bad_numbers(Fixture& fixture) {
+template <typename Matrix>
+void test_bad_numbers(Fixture& fixture, const Matrix& matrix) {
   constexpr int kColumns = 512;
-  const RandomMatrix matrix(WeightFormat::q4_k, 64, kColumns, fixture.random());
   auto in = random_input(2, kColumns, fixture.random());
   in[kColumns + 40] = std::nanf("");
   const DeviceBuffer device_in = to_device(in);
@@ -304,25 +381,40 @@ void test_bad_numbers(Fixture& fixture) {
                         .epsilon = 1e-5f,
                         .first_bad_layer = flags.as<std::int32_t>(),
                         .layer = 9}};
-    op.matrices[0] = {.weight = matrix.packed, .out = out.as<float>(), .stride = 64};
-    gemv(fixture.context(), op);
+    op.matrices[0] = {.out = out.as<float>(), .stride = 64};
+    set_weight(op.matrices[0], matrix);
+    run(fixture.context(), op, {});
     const auto values = to_host(out.as<float>(), 128);
     bool right = true;
     for (std::size_t i = 0; i < 128; ++i) right = right && std::isnan(values[i]) == (i >= 64);
-    fixture.check(norm == NormKind::none ? "gemv with a NaN" : "gemv with a NaN before a norm", right,
-                  "in its own row");
+    fixture.check(
+        fmt::format("gemv {} with a NaN{}", type_name(matrix), norm == NormKind::none ? "" : " before a norm"), right,
+        "in its own row");
   }
   fixture.check("bad rows", to_host(flags.as<std::int32_t>(), 2) == std::vector<std::int32_t>{-1, 9}, "flagged");
 }
 
 // Several copies of the weights, so that the cache has none of them.
-void time_shape(Fixture& fixture, WeightFormat format, int rows, int columns, std::initializer_list<int> counts,
-                GemvOutput output) {
-  const RandomMatrix matrix(format, rows, columns, fixture.random());
-  const int copies = static_cast<int>(std::max<std::size_t>(4, (std::size_t{400} << 20) / matrix.packed.bytes()));
+template <typename Matrix>
+void time_matrix(Fixture& fixture, const Matrix& matrix, std::initializer_list<int> counts, GemvOutput output) {
+  const int rows = rows_of(matrix);
+  const int columns = columns_of(matrix);
+  const std::size_t bytes = matrix.memory.size();
+  const int copies = static_cast<int>(std::max<std::size_t>(4, (std::size_t{400} << 20) / bytes));
   const bool pair = output == GemvOutput::glu;
   std::vector<DeviceBuffer> memory;
-  for (int i = 0; i < copies * (pair ? 2 : 1); ++i) memory.push_back(copy_of(matrix.packed));
+  GemvMatrix weight;
+  set_weight(weight, matrix);
+  const bool packed = weight.weight.data != nullptr;
+  for (int i = 0; i < copies * (pair ? 2 : 1); ++i) {
+    memory.push_back(packed ? copy_of(weight.weight) : copy_of(weight.halves));
+  }
+  const auto set_copy = [&](GemvMatrix& target, int copy) {
+    target.weight = weight.weight;
+    target.halves = weight.halves;
+    if (packed) target.weight.data = memory[as_size(copy)].data();
+    if (!packed) target.halves.data = memory[as_size(copy)].data();
+  };
   const auto in = random_input(kMaxSplitRows, columns, fixture.random());
   const DeviceBuffer device_in = to_device(in);
   const DeviceBuffer out = poisoned(as_size(kMaxSplitRows) * as_size(rows) * 4);
@@ -331,28 +423,36 @@ void time_shape(Fixture& fixture, WeightFormat format, int rows, int columns, st
     const auto call = [&](int i, const LaunchContext& context) {
       GemvOp op{.input = {.rows = device_in.as<float>(), .stride = columns, .columns = columns, .count = count},
                 .output = output};
-      op.matrices[0] = {.weight = matrix.packed, .out = out.as<float>(), .stride = rows};
-      op.matrices[0].weight.data = memory[as_size(i % copies)].data();
+      op.matrices[0] = {.out = out.as<float>(), .stride = rows};
+      set_copy(op.matrices[0], i % copies);
       if (pair) {
         op.matrix_count = 2;
-        op.matrices[1].weight = matrix.packed;
-        op.matrices[1].weight.data = memory[as_size(copies + i % copies)].data();
+        set_copy(op.matrices[1], copies + i % copies);
       }
       run(context, op, split);
     };
-    const double bytes = static_cast<double>(matrix.packed.bytes()) * (pair ? 2.0 : 1.0);
     const double overlapped = fixture.microseconds(2 * copies, fixture.context(), call);
     const double alone = fixture.microseconds(2 * copies, fixture.context_without_overlap(), call);
-    fixture.report_bytes(fmt::format("gemv {}{} {}x{} rows {:2} (alone {:.2f} us)", format_name(format),
+    fixture.report_bytes(fmt::format("gemv {}{} {}x{} rows {:2} (alone {:.2f} us)", type_name(matrix),
                                      pair ? " glu 2x" : "", rows, columns, count, alone),
-                         overlapped, bytes);
+                         overlapped, static_cast<double>(bytes) * (pair ? 2.0 : 1.0));
   }
+}
+
+void time_shape(Fixture& fixture, WeightFormat format, int rows, int columns, std::initializer_list<int> counts,
+                GemvOutput output) {
+  time_matrix(fixture, RandomMatrix(format, rows, columns, fixture.random()), counts, output);
+}
+
+void time_halves(Fixture& fixture, int rows, int columns, std::initializer_list<int> counts, GemvOutput output) {
+  time_matrix(fixture, RandomHalves(rows, columns, fixture.random()), counts, output);
 }
 
 }  // namespace
 
 void test_gemv(Fixture& fixture) {
   prepare_gemv(fixture.context());
+  prepare_half_gemv(fixture.context());
   for (int format = 0; format <= static_cast<int>(WeightFormat::q6_k); ++format) {
     const auto f = static_cast<WeightFormat>(format);
     test_format(fixture, f, 200, 512, NormKind::none);
@@ -361,9 +461,21 @@ void test_gemv(Fixture& fixture) {
   }
   test_format(fixture, WeightFormat::q4_k, 1024, 14336, NormKind::none);
   test_format(fixture, WeightFormat::q6_k, 1024, 14336, NormKind::none);
+  for (const NormKind norm : {NormKind::none, NormKind::rms, NormKind::layer}) {
+    test_halves(fixture, 203, 72, norm);
+    test_halves(fixture, 1030, 576, norm);
+    test_halves(fixture, 4096, 4096, norm);
+  }
+  test_halves(fixture, 1024, 14336, NormKind::none);
+  test_halves(fixture, 9001, 2048, NormKind::rms);
+  test_halves(fixture, 32768, 5632, NormKind::none);
+  test_half_fusions(fixture, 203, 72);
+  test_half_fusions(fixture, 4096, 2048);
+  test_half_fusions(fixture, 14336, 4096);
   test_fusions(fixture);
   test_qkv(fixture);
-  test_bad_numbers(fixture);
+  test_bad_numbers(fixture, RandomMatrix(WeightFormat::q4_k, 64, 512, fixture.random()));
+  test_bad_numbers(fixture, RandomHalves(64, 512, fixture.random()));
   if (!fixture.times()) return;
   for (int format = 0; format <= static_cast<int>(WeightFormat::q6_k); ++format) {
     time_shape(fixture, static_cast<WeightFormat>(format), 14336, 4096, {1, 2, 4, 8, 16}, GemvOutput::store);
@@ -374,6 +486,11 @@ void test_gemv(Fixture& fixture) {
   time_shape(fixture, WeightFormat::q4_k, 4096, 14336, {1, 2, 4, 8, 16}, GemvOutput::store);
   time_shape(fixture, WeightFormat::q6_k, 4096, 14336, {1, 8}, GemvOutput::store);
   time_shape(fixture, WeightFormat::q6_k, 32000, 4096, {1, 8}, GemvOutput::store);
+  time_halves(fixture, 6144, 4096, {1, 2, 4}, GemvOutput::store);
+  time_halves(fixture, 4096, 4096, {1, 2, 4}, GemvOutput::add);
+  time_halves(fixture, 14336, 4096, {1, 2, 4}, GemvOutput::glu);
+  time_halves(fixture, 4096, 14336, {1, 2, 4}, GemvOutput::add);
+  time_halves(fixture, 32000, 4096, {1}, GemvOutput::store);
 }
 
 }  // namespace quarrel::cuda

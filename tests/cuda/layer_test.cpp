@@ -1,15 +1,20 @@
-// One token of a model in the shape of Mistral-7B Q4_K_M: 32 layers of five kernels and the head, captured once and
-// replayed. Random weights; what is checked is that replays, with and without overlap of kernels, agree in every bit.
+// One token of a model in the shape of Mistral-7B, Q4_K_M or F16: 32 layers of five kernels and the head, captured once
+// and replayed. Random weights; what is checked is that replays, with and without overlap of kernels, agree in every
+// bit.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
+#include <utility>
 
 #include "backend/cuda/cuda_error.h"
 #include "backend/cuda/decode_attention.h"
 #include "backend/cuda/gemv.h"
+#include "backend/cuda/half_gemv.h"
 #include "backend/cuda/repack.h"
+#include "backend/cuda/row_ops.h"
 #include "backend/cuda/rowwise.h"
 #include "base/as_size.h"
 #include "cuda/fixture.h"
@@ -31,14 +36,15 @@ bool has_more_bits(int layer, int layers) {
   return layer < layers / 8 || layer >= 7 * layers / 8 || (layer - layers / 8) % 3 == 2;
 }
 
+// A weight as GEMVs take it, without a place for results.
 struct LayerWeights {
-  PackedMatrix q, k, v, o, gate, up, down;
+  GemvMatrix q, k, v, o, gate, up, down;
 };
 
 class DecodeModel {
  public:
-  DecodeModel(Fixture& fixture, int layers, int rows, int position)
-      : rows_(rows), layers_(layers), arena_(std::size_t{64} << 20, "activations") {
+  DecodeModel(Fixture& fixture, int layers, int rows, int position, bool halves)
+      : rows_(rows), layers_(layers), halves_(halves), arena_(std::size_t{64} << 20, "activations") {
     for (int i = 0; i < layers; ++i) {
       const WeightFormat more = has_more_bits(i, layers) ? WeightFormat::q6_k : WeightFormat::q4_k;
       weights_.push_back({.q = matrix(fixture, WeightFormat::q4_k, kWidth, kWidth),
@@ -50,7 +56,9 @@ class DecodeModel {
                           .down = matrix(fixture, more, kWidth, kFfn)});
     }
     head_ = matrix(fixture, WeightFormat::q6_k, kVocabulary, kWidth);
+    const std::size_t multiplied = weight_bytes_;
     embedding_ = matrix(fixture, WeightFormat::q4_k, kVocabulary, kWidth);
+    weight_bytes_ = multiplied;
     const int table_blocks = position / kKvBlockTokens + 1;
     block_stride_ = std::int64_t{layers} * kKvHeads * kKvBlockTokens * kDim;
     keys_ = DeviceBuffer(as_size(rows * table_blocks) * static_cast<std::size_t>(block_stride_) * 2, "keys");
@@ -90,14 +98,19 @@ class DecodeModel {
 
   // The whole step, as the layer loop of a backend would launch it.
   void forward(const LaunchContext& context) const {
-    decode_rows(context, embedding_, tokens_, rows_, 1.0f, x_, kWidth);
+    if (halves_) {
+      look_up_rows(context, embedding_.halves.data, true, kVocabulary, tokens_, 1.0f,
+                   {.data = x_, .stride = kWidth, .width = kWidth, .count = rows_});
+    } else {
+      decode_rows(context, embedding_.weight, tokens_, rows_, 1.0f, x_, kWidth);
+    }
     rope_angles(context, step_, frequencies_, kDim / 2, 1.0f, angles_);
     for (int i = 0; i < layers_; ++i) {
       attention(context, i);
       feed_forward(context, i);
     }
     GemvOp head{.name = "head", .input = input(x_, kWidth, NormKind::rms)};
-    head.matrices[0] = {.weight = head_, .out = logits_, .stride = kVocabulary};
+    head.matrices[0] = into(head_, logits_, kVocabulary);
     run(context, head);
     argmax(context, logits_, rows_, kVocabulary, ids_);
   }
@@ -117,9 +130,9 @@ class DecodeModel {
                .output = GemvOutput::qkv,
                .qkv = {.rows = step_, .kv = kv, .angles = angles_, .pairs = kDim / 2},
                .follows_small_kernel = layer == 0};
-    qkv.matrices[0] = {.weight = w.q, .out = q_, .stride = kWidth};
-    qkv.matrices[1].weight = w.k;
-    qkv.matrices[2].weight = w.v;
+    qkv.matrices[0] = into(w.q, q_, kWidth);
+    qkv.matrices[1] = w.k;
+    qkv.matrices[2] = w.v;
     run(context, qkv);
     decode_attention(context, {.rows = step_,
                                .kv = kv,
@@ -133,23 +146,23 @@ class DecodeModel {
              .input = input(attended_, kWidth, NormKind::none),
              .output = GemvOutput::add,
              .follows_small_kernel = true};
-    o.matrices[0] = {.weight = w.o, .out = x_, .stride = kWidth};
+    o.matrices[0] = into(w.o, x_, kWidth);
     run(context, o);
   }
 
   void feed_forward(const LaunchContext& context, int layer) const {
     const LayerWeights& w = weights_[as_size(layer)];
     GemvOp glu{.name = "glu", .input = input(x_, kWidth, NormKind::rms), .matrix_count = 2, .output = GemvOutput::glu};
-    glu.matrices[0] = {.weight = w.gate, .out = hidden_, .stride = kFfn};
-    glu.matrices[1] = {.weight = w.up};
+    glu.matrices[0] = into(w.gate, hidden_, kFfn);
+    glu.matrices[1] = w.up;
     run(context, glu);
     GemvOp down{.name = "down", .input = input(hidden_, kFfn, NormKind::none), .output = GemvOutput::add};
-    down.matrices[0] = {.weight = w.down, .out = x_, .stride = kWidth};
+    down.matrices[0] = into(w.down, x_, kWidth);
     run(context, down);
   }
 
   std::vector<float> logits() const { return to_host(logits_, as_size(rows_ * kVocabulary)); }
-  std::size_t weight_bytes() const { return weight_bytes_; }
+  std::size_t weight_bytes() const { return weight_bytes_; }  // of all but the embedding, of which only a row is read
 
  private:
   SplitInput input(const float* rows, int columns, NormKind norm) const {
@@ -162,7 +175,14 @@ class DecodeModel {
             .norm_weight = norm == NormKind::none ? nullptr : norm_};
   }
 
+  static GemvMatrix into(GemvMatrix matrix, float* out, int stride) {
+    matrix.out = out;
+    matrix.stride = stride;
+    return matrix;
+  }
+
   void run(const LaunchContext& context, GemvOp op) const {
+    if (halves_) return half_gemv(context, op);
     if (rows_ > kMaxFusedSplitRows) {
       split_activations(context, op.input, split_);
       op.split = split_;
@@ -178,22 +198,36 @@ class DecodeModel {
   }
 
   // Random weights of each shape once, then copies: every layer has memory of its own.
-  PackedMatrix matrix(Fixture& fixture, WeightFormat format, int rows, int columns) {
-    const auto same = [&](const PackedMatrix& m) {
-      return m.format == format && m.rows == rows && m.columns == columns;
-    };
-    const auto known = std::ranges::find_if(originals_, same);
-    if (known == originals_.end()) {
-      RandomMatrix made(format, rows, columns, fixture.random());
-      originals_.push_back(made.packed);
-      memory_.push_back(std::move(made.memory));
-      weight_bytes_ += made.packed.bytes();
-      return originals_.back();
+  GemvMatrix matrix(Fixture& fixture, WeightFormat format, int rows, int columns) {
+    GemvMatrix made;
+    if (halves_) {
+      made.halves = add_matrix(half_originals_, rows, columns, [&] {
+        RandomHalves random(rows, columns, fixture.random());
+        return std::pair(random.dense, std::move(random.memory));
+      });
+    } else {
+      made.weight = add_matrix(originals_[format], rows, columns, [&] {
+        RandomMatrix random(format, rows, columns, fixture.random());
+        return std::pair(random.packed, std::move(random.memory));
+      });
+    }
+    weight_bytes_ += memory_.back().size();
+    return made;
+  }
+
+  template <typename Matrix, typename Make>
+  Matrix add_matrix(std::vector<Matrix>& originals, int rows, int columns, const Make& make) {
+    const auto same = [&](const Matrix& m) { return m.rows == rows && m.columns == columns; };
+    const auto known = std::ranges::find_if(originals, same);
+    if (known == originals.end()) {
+      auto [made, memory] = make();
+      originals.push_back(made);
+      memory_.push_back(std::move(memory));
+      return made;
     }
     memory_.push_back(copy_of(*known));
-    PackedMatrix copy = *known;
+    Matrix copy = *known;
     copy.data = memory_.back().data();
-    weight_bytes_ += copy.bytes();
     return copy;
   }
 
@@ -210,11 +244,13 @@ class DecodeModel {
 
   int rows_;
   int layers_;
+  bool halves_;
   Arena arena_;
   std::vector<LayerWeights> weights_;
-  std::vector<PackedMatrix> originals_;
+  std::map<WeightFormat, std::vector<PackedMatrix>> originals_;
+  std::vector<DenseMatrix> half_originals_;
   std::vector<DeviceBuffer> memory_;
-  PackedMatrix head_, embedding_;
+  GemvMatrix head_, embedding_;
   std::size_t weight_bytes_ = 0;
   std::int64_t block_stride_ = 0;
   DeviceBuffer keys_, values_;
@@ -228,8 +264,8 @@ class DecodeModel {
   int* arrivals_;
 };
 
-void time_model(Fixture& fixture, int layers, int rows, int position) {
-  const DecodeModel model(fixture, layers, rows, position);
+void time_model(Fixture& fixture, int layers, int rows, int position, bool halves = false) {
+  const DecodeModel model(fixture, layers, rows, position, halves);
   model.forward(fixture.context_without_overlap());
   const auto apart = model.logits();
   const bool finite = std::ranges::all_of(apart, [](float x) { return std::isfinite(x); });
@@ -239,7 +275,8 @@ void time_model(Fixture& fixture, int layers, int rows, int position) {
     const auto overlapped = model.logits();
     same = same && std::memcmp(apart.data(), overlapped.data(), apart.size() * 4) == 0;
   }
-  const std::string name = fmt::format("{} layers, {} rows, context {}", layers, rows, position + 1);
+  const char* type = halves ? "F16" : "Q4_K_M";
+  const std::string name = fmt::format("{} layers of {}, {} rows, context {}", layers, type, rows, position + 1);
   fixture.check(name, finite, "finite");
   fixture.check(name + ", overlapped", same, "the same bits");
   if (!fixture.times()) return;
@@ -256,11 +293,9 @@ void time_model(Fixture& fixture, int layers, int rows, int position) {
       layers, fixture.context(), [&](int i, const LaunchContext& context) { model.attention(context, i); });
   const double feed_forward = fixture.microseconds(
       layers, fixture.context(), [&](int i, const LaunchContext& context) { model.feed_forward(context, i); });
-  const double bytes = static_cast<double>(model.weight_bytes()) -
-                       static_cast<double>(kVocabulary) * kWidth * 0.5625;  // the embedding: a row only
-  fixture.report_bytes(fmt::format("7B Q4_K_M {} layers, {} rows, context {}: {:.0f} tokens/s", layers, rows,
+  fixture.report_bytes(fmt::format("7B {} {} layers, {} rows, context {}: {:.0f} tokens/s", type, layers, rows,
                                    position + 1, rows * 1e6 / overlapped),
-                       overlapped, bytes);
+                       overlapped, static_cast<double>(model.weight_bytes()));
   fixture.report(
       fmt::format("  without overlap {:.1f} us ({:.0f} tokens/s); a layer's attention {:.2f} us (without {:.2f}), "
                   "feed-forward {:.2f} us (without {:.2f})",
@@ -271,10 +306,13 @@ void time_model(Fixture& fixture, int layers, int rows, int position) {
 
 void test_layer(Fixture& fixture) {
   prepare_gemv(fixture.context());
+  prepare_half_gemv(fixture.context());
   prepare_decode_attention(fixture.context());
   if (!fixture.times()) {
     time_model(fixture, 2, 1, 200);
     time_model(fixture, 2, 7, 70);
+    time_model(fixture, 2, 1, 200, true);
+    time_model(fixture, 2, 7, 70, true);
     return;
   }
   time_model(fixture, 32, 1, 255);
@@ -282,6 +320,9 @@ void test_layer(Fixture& fixture) {
   time_model(fixture, 32, 8, 255);
   time_model(fixture, 32, 16, 255);
   time_model(fixture, 32, 1, 16383);
+  time_model(fixture, 32, 1, 255, true);
+  time_model(fixture, 32, 2, 255, true);
+  time_model(fixture, 32, 4, 255, true);
 }
 
 }  // namespace quarrel::cuda

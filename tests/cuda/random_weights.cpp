@@ -1,5 +1,6 @@
 #include "cuda/random_weights.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -88,10 +89,37 @@ std::vector<float> RandomMatrix::row(int row) const {
   return values;
 }
 
-DeviceBuffer copy_of(const PackedMatrix& matrix) {
-  DeviceBuffer buffer(matrix.bytes(), "weights");
-  check(cudaMemcpy(buffer.data(), matrix.data, matrix.bytes(), cudaMemcpyDeviceToDevice), "copy of weights");
+RandomHalves::RandomHalves(int rows, int columns, std::mt19937_64& random)
+    : halves(as_size(rows) * as_size(columns)), memory(halves.size() * sizeof(HalfBits), "weights") {
+  std::normal_distribution<float> normal(0.0f, 1.0f / std::sqrt(static_cast<float>(columns)));
+  // Not all of a large matrix: the same numbers again and again, from another one on in each row.
+  std::vector<HalfBits> some(std::min<std::size_t>(halves.size(), 100003));
+  for (HalfBits& half : some) half = f32_to_f16(normal(random));
+  for (std::size_t i = 0; i < halves.size(); ++i) halves[i] = some[i % some.size()];
+  check(cudaMemcpy(memory.data(), halves.data(), memory.size(), cudaMemcpyHostToDevice), "weights");
+  dense = {.data = memory.data(), .is_f16 = true, .rows = rows, .columns = columns};
+}
+
+std::vector<float> RandomHalves::row(int row) const {
+  std::vector<float> values(as_size(dense.columns));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = f16_to_f32(halves[as_size(row) * values.size() + i]);
+  return values;
+}
+
+namespace {
+
+DeviceBuffer copy_of_weights(const void* data, std::size_t bytes) {
+  DeviceBuffer buffer(bytes, "weights");
+  check(cudaMemcpy(buffer.data(), data, bytes, cudaMemcpyDeviceToDevice), "copy of weights");
   return buffer;
+}
+
+}  // namespace
+
+DeviceBuffer copy_of(const PackedMatrix& matrix) { return copy_of_weights(matrix.data, matrix.bytes()); }
+
+DeviceBuffer copy_of(const DenseMatrix& matrix) {
+  return copy_of_weights(matrix.data, as_size(matrix.rows) * as_size(matrix.columns) * sizeof(HalfBits));
 }
 
 }  // namespace quarrel::cuda

@@ -4,8 +4,10 @@
 #include <random>
 #include <vector>
 
+#include "backend/cuda/dense_gemv.h"
 #include "backend/cuda/device_memory.h"
 #include "backend/cuda/weight_format.h"
+#include "quant/blocks.h"
 #include "quant/types.h"
 
 namespace quarrel::cuda {
@@ -25,7 +27,19 @@ struct RandomMatrix {
   PackedMatrix packed;
 };
 
-// Another copy of the packed bytes, so that timing does not read from the cache.
+// The same in F16.
+struct RandomHalves {
+  RandomHalves(int rows, int columns, std::mt19937_64& random);
+
+  std::vector<float> row(int row) const;
+
+  std::vector<HalfBits> halves;
+  DeviceBuffer memory;
+  DenseMatrix dense;
+};
+
+// Another copy of the weights, so that timing does not read from the cache.
 DeviceBuffer copy_of(const PackedMatrix& matrix);
+DeviceBuffer copy_of(const DenseMatrix& matrix);  // of F16
 
 }  // namespace quarrel::cuda

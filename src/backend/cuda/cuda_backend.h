@@ -318,15 +318,18 @@ class CudaBackend final : public Backend {
   // Several matrices one below the other in 16 bits, as one GEMM of `rows` rows; null: they do not lie so.
   const std::uint16_t* joined_halves(std::initializer_list<Weight> weights) const;
   void multiply_joined(Input& input, const std::uint16_t* matrix, int rows, float* out);
-  void multiply_packed(const Input& input, const Gemm& wanted, const StoredWeight& weight);
+  void multiply_by_gemv(const Input& input, const Gemm& wanted);
   bool is_packed(const Weight& weight) const;
+  // Whether there is a GEMV with fused norms and ends for all of them together: all are packed, or all of F16.
+  bool have_gemv(std::initializer_list<Weight> weights) const;
+  GemvMatrix gemv_matrix(const Weight& weight, const Weight& bias, float* out = nullptr, int stride = 0) const;
   bool can_multiply_halves(const Weight& weight) const;
   // Packed matrices one below the other, as far as `parts_`; how many slabs it has then, 0 where that cannot be done.
   int multiply_few(Input& input, std::initializer_list<Weight> weights);
   int multiply_without_mirror(Input& input, std::initializer_list<Weight> weights, PackedGemmOp& op);
   void join_few(const Input& input, int slabs, JoinPartsOp op);
   void add_bias_of(const Gemm& wanted, float* out, int count);
-  // Splits the rows where there are too many for the kernel to do it, and runs it.
+  // With packed matrices or those of F16. Splits the rows where there are too many for the kernel to do it.
   void run_gemv(GemvOp op);
 
   // ---- cuda_ops.cpp ----

@@ -7,6 +7,7 @@
 #include "backend/cuda/fused_experts.h"
 #include "backend/cuda/gemv.h"
 #include "backend/cuda/grouped_gemm.h"
+#include "backend/cuda/half_gemv.h"
 #include "backend/cuda/mixed_gemm.h"
 #include "backend/cuda/packed_gemm.h"
 #include "backend/cuda/prefill_attention.h"
@@ -57,6 +58,7 @@ CudaDevice::CudaDevice(int ordinal) : ordinal_(ordinal) {
   const Stream stream;
   const LaunchContext context = launch_context(ordinal, stream);
   prepare_gemv(context);
+  prepare_half_gemv(context);
   prepare_decode_attention(context);
   prepare_packed_gemm(context);
   prepare_expert_gemv(context);

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/half_gemv.h"
 #include "backend/cuda/mixed_gemm.h"
 #include "backend/cuda/repack.h"
 #include "base/as_size.h"
@@ -134,6 +135,23 @@ SplitInput CudaBackend::split_input(const Input& input, int first, int count) co
 
 bool CudaBackend::is_packed(const Weight& weight) const { return weights_[weight].form == StoredWeight::Form::packed; }
 
+bool CudaBackend::have_gemv(std::initializer_list<Weight> weights) const {
+  const auto is_half = [&](const Weight& weight) {
+    return weights_[weight].experts == 1 && can_run_half_gemv(weights_[weight].dense);
+  };
+  return std::ranges::all_of(weights, [&](const Weight& weight) { return is_packed(weight); }) ||
+         std::ranges::all_of(weights, is_half);
+}
+
+GemvMatrix CudaBackend::gemv_matrix(const Weight& weight, const Weight& bias, float* out, int stride) const {
+  const StoredWeight& stored = weights_[weight];
+  return {.weight = stored.packed,
+          .halves = stored.dense,
+          .bias = weights_.vector_of(bias, weight.rows),
+          .out = out,
+          .stride = stride};
+}
+
 bool CudaBackend::can_multiply_halves(const Weight& weight) const {
   const StoredWeight& stored = weights_[weight];
   return (stored.f16 != nullptr || stored.form == StoredWeight::Form::packed) &&
@@ -141,28 +159,30 @@ bool CudaBackend::can_multiply_halves(const Weight& weight) const {
 }
 
 void CudaBackend::run_gemv(GemvOp op) {
-  if (op.input.count > kMaxFusedSplitRows) {
+  const bool packed = op.matrices[0].weight.data != nullptr;
+  if (packed && op.input.count > kMaxFusedSplitRows) {
     split_activations(context_, op.input, split_);
     op.split = split_;
     after_small_kernel_ = true;
   }
   op.follows_small_kernel = after_small_kernel_;
-  gemv(context_, op);
+  if (packed) {
+    gemv(context_, op);
+  } else {
+    half_gemv(context_, op);
+  }
   after_small_kernel_ = false;
 }
 
-void CudaBackend::multiply_packed(const Input& input, const Gemm& wanted, const StoredWeight& weight) {
+void CudaBackend::multiply_by_gemv(const Input& input, const Gemm& wanted) {
   for (int first = 0; first < input.rows.count; first += kMaxSplitRows) {
     const int count = std::min(kMaxSplitRows, input.rows.count - first);
     GemvOp op{.name = "gemv",
               .input = split_input(input, first, count),
               .output = wanted.is_added ? GemvOutput::add : GemvOutput::store,
               .scale = wanted.scale};
-    op.matrices[0] = {
-        .weight = weight.packed,
-        .bias = weights_.vector_of(wanted.bias, wanted.weight.rows),
-        .out = wanted.out + static_cast<std::ptrdiff_t>(input.rows.first + first - wanted.out_first) * wanted.stride,
-        .stride = wanted.stride};
+    float* out = wanted.out + static_cast<std::ptrdiff_t>(input.rows.first + first - wanted.out_first) * wanted.stride;
+    op.matrices[0] = gemv_matrix(wanted.weight, wanted.bias, out, wanted.stride);
     run_gemv(op);
   }
 }
@@ -274,7 +294,8 @@ void CudaBackend::multiply(Input& input, const Gemm& wanted) {
                weight.dense.data, in.data, out, wanted.is_added ? wanted.scale : 1.0f);
     return add_bias_of(wanted, out, input.rows.count);
   }
-  if (weight.form == StoredWeight::Form::packed) return multiply_packed(input, wanted, weight);
+  const bool few = input.rows.tier == Tier::gemv && have_gemv({wanted.weight});
+  if (few || weight.form == StoredWeight::Form::packed) return multiply_by_gemv(input, wanted);
   if (weight.form != StoredWeight::Form::dense) fail(ErrorKind::internal, "a vector is not a matrix");
   dense_gemv(context_, {.weight = weight.dense,
                         .in = floats_of(input),

@@ -58,8 +58,8 @@ const float* CudaBackend::angles_of(const Rope& rope) {
 bool CudaBackend::can_fuse(const QkvOp& op) const {
   const bool neighbours = !op.rope.valid() || ropes_[as_size(op.rope.id)].kind == RopeKind::interleaved;
   return neighbours && op.q_norm.kind == NormKind::none && op.k_norm.kind == NormKind::none &&
-         op.key_dim == op.value_dim && op.key_dim % 2 == 0 && cache_.kv_type == KvType::f16 && is_packed(op.q) &&
-         is_packed(op.k) && is_packed(op.v);
+         op.key_dim == op.value_dim && op.key_dim % 2 == 0 && cache_.kv_type == KvType::f16 &&
+         have_gemv({op.q, op.k, op.v});
 }
 
 void CudaBackend::fused_qkv(const QkvOp& op, const Input& input) {
@@ -78,12 +78,9 @@ void CudaBackend::fused_qkv(const QkvOp& op, const Input& input) {
                         .angles = angles == nullptr ? nullptr : angles + static_cast<std::ptrdiff_t>(row) * pairs * 2,
                         .pairs = pairs,
                         .saturated = tables_.saturated()}};
-    gemv.matrices[0] = {.weight = weights_[op.q].packed,
-                        .bias = weights_.vector_of(op.q_bias, op.q.rows),
-                        .out = q.from(row, count).data,
-                        .stride = q.stride};
-    gemv.matrices[1] = {.weight = weights_[op.k].packed, .bias = weights_.vector_of(op.k_bias, op.k.rows)};
-    gemv.matrices[2] = {.weight = weights_[op.v].packed, .bias = weights_.vector_of(op.v_bias, op.v.rows)};
+    gemv.matrices[0] = gemv_matrix(op.q, op.q_bias, q.from(row, count).data, q.stride);
+    gemv.matrices[1] = gemv_matrix(op.k, op.k_bias);
+    gemv.matrices[2] = gemv_matrix(op.v, op.v_bias);
     run_gemv(gemv);
   }
 }
@@ -94,10 +91,7 @@ void CudaBackend::store_qkv(const QkvOp& op, const Input& input, const RowSpan& 
     const int count = std::min(kMaxSplitRows, input.rows.count - first);
     GemvOp gemv{.name = "qkv", .input = split_input(input, first, count), .matrix_count = 3};
     const auto set = [&](int i, const Weight& weight, const Weight& bias, const RowSpan& out) {
-      gemv.matrices[i] = {.weight = weights_[weight].packed,
-                          .bias = weights_.vector_of(bias, weight.rows),
-                          .out = out.from(first, count).data,
-                          .stride = out.stride};
+      gemv.matrices[i] = gemv_matrix(weight, bias, out.from(first, count).data, out.stride);
     };
     set(0, op.q, op.q_bias, q);
     set(1, op.k, op.k_bias, k);
@@ -128,7 +122,7 @@ void CudaBackend::separate_qkv(const QkvOp& op, Input& input) {
     if (op.q_bias.valid()) add_bias(context_, in_q, weights_.vector_of(op.q_bias, op.q.rows));
     if (op.k_bias.valid()) add_bias(context_, in_k, weights_.vector_of(op.k_bias, op.k.rows));
     if (op.v_bias.valid()) add_bias(context_, in_v, weights_.vector_of(op.v_bias, op.v.rows));
-  } else if (rows.tier == Tier::gemv && is_packed(op.q) && is_packed(op.k) && is_packed(op.v)) {
+  } else if (rows.tier == Tier::gemv && have_gemv({op.q, op.k, op.v})) {
     store_qkv(op, input, in_q, in_k, in_v);
   } else {
     const auto store = [&](const Weight& weight, const Weight& bias, const RowSpan& out) {
@@ -314,7 +308,7 @@ void CudaBackend::glu(const GluOp& op) {
 // `out` has the segment's rows.
 void CudaBackend::glu_segment(const GluOp& op, Input& input, const RowSpan& out) {
   const Segment& rows = input.rows;
-  const bool fused = rows.tier == Tier::gemv && op.gate.valid() && is_packed(op.gate) && is_packed(op.up) &&
+  const bool fused = rows.tier == Tier::gemv && op.gate.valid() && have_gemv({op.gate, op.up}) &&
                      weights_[op.gate].packed.format == weights_[op.up].packed.format;
   if (!fused) return glu_by_gemms(op, input, out);
   for (int first = 0; first < rows.count; first += kMaxSplitRows) {
@@ -324,11 +318,8 @@ void CudaBackend::glu_segment(const GluOp& op, Input& input, const RowSpan& out)
                 .matrix_count = 2,
                 .output = GemvOutput::glu,
                 .activation = op.activation};
-    gemv.matrices[0] = {.weight = weights_[op.gate].packed,
-                        .bias = weights_.vector_of(op.gate_bias, op.gate.rows),
-                        .out = out.from(first, count).data,
-                        .stride = out.stride};
-    gemv.matrices[1] = {.weight = weights_[op.up].packed, .bias = weights_.vector_of(op.up_bias, op.up.rows)};
+    gemv.matrices[0] = gemv_matrix(op.gate, op.gate_bias, out.from(first, count).data, out.stride);
+    gemv.matrices[1] = gemv_matrix(op.up, op.up_bias);
     run_gemv(gemv);
   }
 }

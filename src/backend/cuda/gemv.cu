@@ -5,12 +5,11 @@
 // only once a batch of tiles.
 #include <algorithm>
 
-#include "backend/cuda/activation_math.cuh"
 #include "backend/cuda/activation_split.cuh"
 #include "backend/cuda/gemv.h"
 #include "backend/cuda/gemv_chunk.cuh"
+#include "backend/cuda/gemv_end.cuh"
 #include "backend/cuda/launch.cuh"
-#include "backend/cuda/saturated_half.cuh"
 
 namespace quarrel::cuda {
 namespace {
@@ -18,14 +17,9 @@ namespace {
 constexpr int kWarps = kSplitWarps;
 constexpr int kThreads = kSplitThreads;
 constexpr int kMaxStages = 4;
-// With dependent launches a kernel's blocks are to stand beside those of the kernel before, one of each on every
-// multiprocessor: each may have half of the shared memory. A kernel that needs more does not let the next one start:
-// its blocks would pile up two by two where room becomes free first, and leave the rest of the device idle.
-constexpr int kReservedBytes = 1024;  // the system's own, of each block
 // Where the kernel before has only few blocks, a kernel's own would pile up too: then it has so much shared memory that
 // two blocks do not fit, and one of it and one of the next kernel still do.
 constexpr int kLoneBytes = 126 * 1024;
-constexpr int half_of_shared(int block_limit) { return (block_limit + kReservedBytes) / 2 - kReservedBytes; }
 constexpr int kPartsBytes = 16 * 1024;
 // Kernels for one format are numbered as the formats are; the others are for Q4_K and Q6_K together, which the usual
 // mixtures have, and for anything.
@@ -44,6 +38,8 @@ struct KernelMatrix {
 };
 
 struct KernelArguments {
+  using Matrix = KernelMatrix;
+  static constexpr int kTileRows = cuda::kTileRows;
   SplitInput input;
   const std::byte* split;
   KernelMatrix matrices[kMaxGemvMatrices];
@@ -61,28 +57,8 @@ struct KernelArguments {
   QkvOutput qkv;
 };
 
-constexpr int kept_bytes(int rows) { return (8 * kThreads + 8 * rows + 15) / 16 * 16; }
-
 // Of the warps' sums of one tile.
 constexpr int tile_floats(int rows) { return kTileRows * rows * kWarps; }
-
-// The block's tiles: every gridDim.x-th unit. The two tiles of a pair, of the first and of the second matrix, follow
-// each other.
-struct Tile {
-  const KernelMatrix* matrix;
-  int tile;
-
-  __device__ Tile(const KernelArguments& arguments, int number) {
-    if (arguments.unit_tiles == 2) {
-      matrix = arguments.matrices + number % 2;
-      tile = blockIdx.x + number / 2 * gridDim.x;
-    } else {
-      matrix = arguments.matrices;
-      tile = blockIdx.x + number * gridDim.x;
-      while (tile >= matrix->tiles) tile -= matrix++->tiles;
-    }
-  }
-};
 
 // Fills a warp's ring, chunk after chunk of its share of the block's tiles.
 template <int kFormat>
@@ -138,7 +114,7 @@ class RingFiller {
   }
 
   __device__ void start_tile() {
-    const Tile tile(arguments_, number_);
+    const Tile<KernelArguments> tile(arguments_, number_);
     mixed_bytes_ = tile.matrix->chunk_bytes;
     chunk_ = warp_;
     source_ = tile.matrix->data + lane_ * 16 +
@@ -178,112 +154,6 @@ __device__ float sum_of_warps(const float* parts) {
   return sum;
 }
 
-// One output of a batch of tiles: which one it is, and where it goes.
-template <int kRows>
-struct Output {
-  Tile tile;
-  int slot;  // of the tile among those of the batch
-  int row_in_tile;
-  int input_row;
-  bool exists;
-
-  __device__ Output(const KernelArguments& arguments, int first_tile, int index)
-      : tile(arguments, first_tile + index / (kTileRows * kRows) * arguments.unit_tiles),
-        slot(index / (kTileRows * kRows) * arguments.unit_tiles),
-        row_in_tile(index % kTileRows),
-        input_row(index / kTileRows % kRows) {
-    exists = input_row < arguments.input.count && row() < tile.matrix->rows;
-  }
-  __device__ int row() const { return tile.tile * kTileRows + row_in_tile; }
-  __device__ float* place() const {
-    return tile.matrix->out + static_cast<std::size_t>(input_row) * tile.matrix->stride + row();
-  }
-};
-
-// What is known at a kernel's beginning and needed at its end waits in shared memory: registers are for the loop
-// between.
-template <int kRows>
-struct KeptForEnd {
-  float2 of_output[kThreads];  // of a thread's only output: what it is added to, or its angle
-  int positions[kRows];
-  int blocks[kRows];  // where keys and values go; -1: the row is padding
-
-  // Before the kernel waits: what the step's rows are has been there all along.
-  __device__ void keep_places(const KernelArguments& arguments) {
-    const int row = threadIdx.x;
-    if (arguments.output != GemvOutput::qkv || row >= arguments.input.count) return;
-    const StepRows& rows = arguments.qkv.rows;
-    const int sequence = rows.sequences[row];
-    const int position = rows.positions[row];
-    positions[row] = position;
-    blocks[row] = sequence < 0 ? -1 : rows.tables[sequence * rows.table_stride + position / kKvBlockTokens];
-  }
-};
-
-// The angle by which row `row` of q or k is turned; (1, 0) where nothing is.
-__device__ float2 angle_of(const KernelArguments& arguments, const KernelMatrix* matrix, int input_row, int row) {
-  const QkvOutput& qkv = arguments.qkv;
-  const int pair = row % qkv.kv.dim / 2;
-  const bool turns = matrix != arguments.matrices + 2 && qkv.angles != nullptr && pair < qkv.pairs;
-  return turns ? reinterpret_cast<const float2*>(qkv.angles)[input_row * qkv.pairs + pair] : float2{1.0f, 0.0f};
-}
-
-// One value of a head of q, k or v; `partner` is the other one of its pair.
-__device__ void store_head_value(const KernelArguments& arguments, const KernelMatrix* matrix, int position,
-                                 std::int64_t block, int row, float value, float partner, float2 angle, float* out) {
-  const QkvOutput& qkv = arguments.qkv;
-  const int dim = qkv.kv.dim;
-  const bool is_q = matrix == arguments.matrices;
-  const bool is_v = matrix == arguments.matrices + 2;
-  if (!is_v) value = row % 2 == 0 ? value * angle.x - partner * angle.y : partner * angle.y + value * angle.x;
-  if (block < 0) return;
-  if (is_q) {
-    *out = value;
-    return;
-  }
-  unsigned saturated = 0;
-  std::uint16_t* target =
-      (is_v ? qkv.kv.values + block * qkv.kv.value_block_stride : qkv.kv.keys + block * qkv.kv.key_block_stride);
-  target[(row / dim * kKvBlockTokens + position % kKvBlockTokens) * dim + row % dim] = saturated_half(value, saturated);
-  if (saturated > 0 && qkv.saturated != nullptr) atomicAdd(qkv.saturated, 1ull);
-}
-
-// Adds up the warps' sums of `count` tiles, in ascending order, and writes the results.
-template <int kRows>
-__device__ void finish(const KernelArguments& arguments, int first_tile, int count, const float* parts,
-                       const KeptForEnd<kRows>& kept, bool has_early) {
-  const int outputs = (arguments.unit_tiles == 2 ? count / 2 : count) * kTileRows * kRows;
-#pragma unroll 1
-  for (int index = threadIdx.x; index < outputs; index += kThreads) {
-    const Output<kRows> output(arguments, first_tile, index);
-    if (!output.exists) continue;
-    const KernelMatrix* matrix = output.tile.matrix;
-    const float* place = parts + ((output.slot * kTileRows + output.row_in_tile) * kRows + output.input_row) * kWarps;
-    const auto biased = [&](float value, const float* bias) {
-      return bias == nullptr ? value : value + bias[output.row()];
-    };
-    const float value = biased(sum_of_warps(place), matrix->bias);
-    float* out = output.place();
-    if (arguments.output == GemvOutput::glu) {
-      const float up = biased(sum_of_warps(place + tile_floats(kRows)), matrix[1].bias);
-      *out = activated(arguments.activation, value) * up;
-    } else if (arguments.output == GemvOutput::qkv) {
-      const int other = output.row_in_tile ^ 1;
-      const float* other_place = parts + ((output.slot * kTileRows + other) * kRows + output.input_row) * kWarps;
-      const float* bias = matrix->bias;
-      const float partner = sum_of_warps(other_place) + (bias == nullptr ? 0.0f : bias[output.row() ^ 1]);
-      const float2 angle =
-          has_early ? kept.of_output[threadIdx.x] : angle_of(arguments, matrix, output.input_row, output.row());
-      store_head_value(arguments, matrix, kept.positions[output.input_row], kept.blocks[output.input_row], output.row(),
-                       value, partner, angle, out);
-    } else if (arguments.output == GemvOutput::add) {
-      *out = (has_early ? kept.of_output[threadIdx.x].x : *out) + arguments.scale * value;
-    } else {
-      *out = value;
-    }
-  }
-}
-
 __device__ void wait_for_stage(int stages) {
   if (stages == 2) {
     wait_for_copies(1);
@@ -306,9 +176,7 @@ __global__ void __launch_bounds__(kThreads, kRows <= 2 ? 2 : 1)
   float* scratch = parts + arguments.batch_tiles * tile_floats(kRows);
   auto& kept = *reinterpret_cast<KeptForEnd<kRows>*>(scratch + kWarps);
   auto* activations = reinterpret_cast<std::byte*>(scratch + kWarps) + kept_bytes(kRows);
-  const int units =
-      (arguments.units - static_cast<int>(blockIdx.x) + static_cast<int>(gridDim.x) - 1) / static_cast<int>(gridDim.x);
-  const int tiles = units * arguments.unit_tiles;
+  const int tiles = tiles_of_block(arguments);
 
   RingFiller<kFormat> filler(arguments, tiles, warp, lane, shared_address(ring));
 #pragma unroll 1
@@ -321,16 +189,7 @@ __global__ void __launch_bounds__(kThreads, kRows <= 2 ? 2 : 1)
   wait_for_previous_kernel();
 
   const bool in_phases = kMayNeedPhases && arguments.resident_chunks < arguments.chunks;
-  // What the end will need from memory, if the block's outputs are few enough that a thread has one at most.
-  const bool has_early =
-      arguments.unit_tiles == 1 && tiles <= arguments.batch_tiles && tiles * kTileRows * kRows <= kThreads;
-  if (has_early && static_cast<int>(threadIdx.x) < tiles * kTileRows * kRows) {
-    const Output<kRows> output(arguments, 0, threadIdx.x);
-    if (output.exists && arguments.output == GemvOutput::add) kept.of_output[threadIdx.x].x = *output.place();
-    if (output.exists && arguments.output == GemvOutput::qkv) {
-      kept.of_output[threadIdx.x] = angle_of(arguments, output.tile.matrix, output.input_row, output.row());
-    }
-  }
+  const bool has_early = kept.keep_values(arguments, tiles);
   if (splits) {
 #pragma unroll 1
     for (int row = 0; row < arguments.input.count; ++row) {
@@ -347,7 +206,7 @@ __global__ void __launch_bounds__(kThreads, kRows <= 2 ? 2 : 1)
   int stage = 0;
   int first_kept = 0;  // the first tile whose sums are kept
   for (int number = 0; number < tiles; ++number) {
-    const WeightFormat format = kFormat < 0 ? Tile(arguments, number).matrix->format : WeightFormat{};
+    const WeightFormat format = kFormat < 0 ? Tile<KernelArguments>(arguments, number).matrix->format : WeightFormat{};
     Sums<kRows> sums;
     int chunk = warp;
     int first = 0;
@@ -395,7 +254,10 @@ __global__ void __launch_bounds__(kThreads, kRows <= 2 ? 2 : 1)
     }
     if (number + 1 == tiles || number + 1 - first_kept == arguments.batch_tiles) {
       __syncthreads();
-      finish<kRows>(arguments, first_kept, number + 1 - first_kept, parts, kept, has_early);
+      finish<kRows>(arguments, first_kept, number + 1 - first_kept, kept, has_early,
+                    [parts](int slot, int row, int input_row) {
+                      return sum_of_warps(parts + ((slot * kTileRows + row) * kRows + input_row) * kWarps);
+                    });
       __syncthreads();
       first_kept = number + 1;
     }

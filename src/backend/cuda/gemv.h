@@ -6,6 +6,7 @@
 #pragma once
 
 #include "backend/cuda/activation_split.h"
+#include "backend/cuda/dense_gemv.h"
 #include "backend/cuda/device_memory.h"
 #include "backend/cuda/step_rows.h"
 #include "backend/cuda/weight_format.h"
@@ -35,6 +36,7 @@ struct QkvOutput {
 
 struct GemvMatrix {
   PackedMatrix weight = {};
+  DenseMatrix halves = {};      // for half_gemv() instead: F16
   const float* bias = nullptr;  // [rows]
   float* out = nullptr;         // [input rows][stride]
   int stride = 0;
