@@ -186,7 +186,7 @@ void CudaBackend::attend_segment(const AttendOp& op, const Segment& segment) {
   const PagedKv kv = paged_kv(op.kv_group, op.kv_layer);
   const StepRows rows = tables_.rows(op.kv_group);
   const float* sinks = weights_.vector_of(op.sinks, op.heads);
-  const bool usual = op.causal && !kv.is_f32 && op.key_dim == op.value_dim;
+  const bool usual = !kv.is_f32 && op.key_dim == op.value_dim;
   const bool long_prompt = segment.is_prompt && segment.count > kMaxSplitRows && !options_.deterministic;
   if (usual && long_prompt && can_prefill(op.heads, op.kv_heads, op.key_dim)) {
     if (tiles_ == 0) return;
@@ -202,10 +202,11 @@ void CudaBackend::attend_segment(const AttendOp& op, const Segment& segment) {
                                         .scale = op.scale,
                                         .soft_cap = op.soft_cap,
                                         .window = op.window,
+                                        .causal = op.causal,
                                         .sinks = sinks});
   }
-  const bool by_rows =
-      usual && can_attend(context_, op.heads, op.kv_heads, op.key_dim) && kAttentionRows * op.kv_heads <= kMaxArrivals;
+  const bool by_rows = usual && op.causal && can_attend(context_, op.heads, op.kv_heads, op.key_dim) &&
+                       kAttentionRows * op.kv_heads <= kMaxArrivals;
   const int most = by_rows ? kAttentionRows : segment.count;
   for (int first = 0; first < segment.count; first += most) {
     const int row = segment.first + first;

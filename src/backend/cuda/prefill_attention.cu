@@ -33,8 +33,13 @@ __device__ std::uint32_t packed_halves(float a, float b) {
   return *reinterpret_cast<const std::uint32_t*>(&pair);
 }
 
-// Keys, then values, of one block of the cache. Pieces of 16 bytes are permuted within a row by its number, so that
-// those of eight rows lie in different banks. Positions beyond the last one that a row sees become zeros: what lies
+// Pieces of 16 bytes are permuted within a row by this, so that those of eight rows lie in different banks.
+template <int kDim>
+__device__ int permutation(int token) {
+  return kDim >= 64 ? token % 8 : token / 2 % 4;
+}
+
+// Keys, then values, of one block of the cache. Positions beyond the last one that a row sees become zeros: what lies
 // there may be anything.
 template <int kDim>
 __device__ void copy_unit(const PrefillAttentionOp& op, std::int64_t block, int head, int seen, std::uint32_t to) {
@@ -46,7 +51,7 @@ __device__ void copy_unit(const PrefillAttentionOp& op, std::int64_t block, int 
   for (int piece = threadIdx.x; piece < kUnitTokens * kPieces; piece += kThreads) {
     const int token = piece / kPieces;
     const int column = piece % kPieces;
-    const std::uint32_t place = to + token * kDim * 2 + ((column ^ token % 8) * 16);
+    const std::uint32_t place = to + token * kDim * 2 + ((column ^ permutation<kDim>(token)) * 16);
     const int bytes = token < seen ? 16 : 0;
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(keys + piece * 8), "r"(bytes)
                  : "memory");
@@ -59,8 +64,8 @@ __device__ void copy_unit(const PrefillAttentionOp& op, std::int64_t block, int 
 
 // The rows of a warp's lanes: g and g + 8.
 struct LaneRows {
-  int position[2];  // -1: there is no such row
-  int first[2];     // the first position that it sees
+  int first[2];  // the positions that it sees
+  int last[2];   // -1: there is no such row
   float maximum[2] = {-INFINITY, -INFINITY};
   float total[2] = {0.0f, 0.0f};
 };
@@ -82,7 +87,7 @@ __device__ void weigh(const PrefillAttentionOp& op, int first_token, bool masked
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
         const int at = first_token + i * 8 + 2 * t + c % 2;
-        if (at > rows.position[c / 2] || at < rows.first[c / 2]) scores[i][c] = -INFINITY;
+        if (at > rows.last[c / 2] || at < rows.first[c / 2]) scores[i][c] = -INFINITY;
       }
     }
   }
@@ -110,19 +115,20 @@ __device__ void weigh(const PrefillAttentionOp& op, int first_token, bool masked
   }
 }
 
-// The tensor cores' operands of 64 positions: of 16 columns of keys, or of 16 positions of 64 columns of values.
+// The tensor cores' operands of 64 positions: of 16 columns of keys, or of 16 positions of 64 columns of values (32 of
+// narrow heads).
+template <int kDim>
 struct FourOperands {
+  static constexpr int kValueColumns = kDim < 64 ? kDim : 64;
   std::uint32_t b[4][4];
 
-  template <int kDim>
   __device__ void load_keys(std::uint32_t place, int step) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) load_matrices(b[i], (place ^ (step * 32)) + i * 16 * kDim * 2);
   }
-  template <int kDim>
   __device__ void load_values(std::uint32_t place, int tokens, int columns) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < kValueColumns / 16; ++i) {
       load_matrices_transposed(b[i], (place ^ ((columns * 4 + i) * 32)) + tokens * 16 * kDim * 2);
     }
   }
@@ -144,14 +150,18 @@ __global__ void __launch_bounds__(kThreads, 2) prefill_attention_kernel(const __
   const int sequence = op.rows.sequences[tile.first];
   const std::int32_t* table = op.rows.tables + static_cast<std::size_t>(sequence) * op.rows.table_stride;
   const int first_row_position = op.rows.positions[tile.first];
-  const int last_position = op.rows.positions[tile.first + tile.count - 1];
+  // The last position that row `row` of the tile sees.
+  const auto last_seen = [&](int row) {
+    return op.causal ? op.rows.positions[tile.first + row] : op.rows.lengths[sequence] - 1;
+  };
+  const int end_position = last_seen(tile.count - 1) + 1;
   const int first_seen = op.window > 0 ? max(0, first_row_position - op.window + 1) : 0;
   const int first_unit = first_seen / kUnitTokens;
-  const int end_unit = last_position / kUnitTokens + 1;
+  const int end_unit = (end_position + kUnitTokens - 1) / kUnitTokens;
   const std::uint32_t ring = shared_address(shared);
   const auto copy = [&](int unit) {
     if (unit < end_unit) {
-      copy_unit<kDim>(op, table[unit], kv_head, last_position + 1 - unit * kUnitTokens,
+      copy_unit<kDim>(op, table[unit], kv_head, end_position - unit * kUnitTokens,
                       ring + (unit - first_unit) % kStages * stage_bytes(kDim));
     } else {
       commit_copies();
@@ -168,8 +178,8 @@ __global__ void __launch_bounds__(kThreads, 2) prefill_attention_kernel(const __
   for (int r = 0; r < 2; ++r) {
     const int row = warp * 16 + g + 8 * r;
     const bool exists = row < tile.count;
-    rows.position[r] = exists ? op.rows.positions[tile.first + row] : -1;
-    rows.first[r] = op.window > 0 ? max(0, rows.position[r] - op.window + 1) : 0;
+    rows.last[r] = exists ? last_seen(row) : -1;
+    rows.first[r] = op.window > 0 && exists ? max(0, op.rows.positions[tile.first + row] - op.window + 1) : 0;
     const float* source = op.q + static_cast<std::size_t>(tile.first + (exists ? row : 0)) * op.q_stride + head * kDim;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
@@ -180,13 +190,13 @@ __global__ void __launch_bounds__(kThreads, 2) prefill_attention_kernel(const __
       }
     }
   }
-  // The first position that some row of this warp does not see.
-  const int warp_first_position = warp * 16 < tile.count ? op.rows.positions[tile.first + warp * 16] : -1;
+  // The last position that all rows of this warp see.
+  const int warp_last_seen = warp * 16 < tile.count ? last_seen(warp * 16) : -1;
 
   float sums[kDim / 8][4] = {};
   const int key_token = lane % 8 + lane / 16 * 8;
-  const int key_offset = key_token * kDim * 2 + (lane / 8 % 2 ^ key_token % 8) * 16;
-  const int value_offset = lane % 16 * kDim * 2 + (lane / 16 ^ lane % 8) * 16;
+  const int key_offset = key_token * kDim * 2 + (lane / 8 % 2 ^ permutation<kDim>(key_token)) * 16;
+  const int value_offset = lane % 16 * kDim * 2 + (lane / 16 ^ permutation<kDim>(lane % 16)) * 16;
   for (int unit = first_unit; unit < end_unit; ++unit) {
     wait_for_copies(1);
     __syncthreads();  // and everybody is done with the unit before, whose place the next but one takes
@@ -196,11 +206,12 @@ __global__ void __launch_bounds__(kThreads, 2) prefill_attention_kernel(const __
     const std::uint32_t keys = stage + key_offset;
     const std::uint32_t values = stage + tile_bytes(kDim) + value_offset;
     float scores[kTokenTiles][4] = {};
-    FourOperands operands[2];
-    operands[0].load_keys<kDim>(keys, 0);
+    using Operands = FourOperands<kDim>;
+    Operands operands[2];
+    operands[0].load_keys(keys, 0);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      if (step + 1 < kSteps) operands[(step + 1) % 2].load_keys<kDim>(keys, step + 1);
+      if (step + 1 < kSteps) operands[(step + 1) % 2].load_keys(keys, step + 1);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const std::uint32_t(&b)[4] = operands[step % 2].b[i];
@@ -208,9 +219,9 @@ __global__ void __launch_bounds__(kThreads, 2) prefill_attention_kernel(const __
         mma_f16(scores[2 * i + 1], q[step], b[2], b[3]);
       }
     }
-    operands[0].load_values<kDim>(values, 0, 0);  // while the scores become weights
+    operands[0].load_values(values, 0, 0);  // while the scores become weights
     float correction[2];
-    const bool masked = first_token + kUnitTokens - 1 > warp_first_position || op.window > 0;
+    const bool masked = first_token + kUnitTokens - 1 > warp_last_seen || op.window > 0;
     weigh(op, first_token, masked, rows, scores, correction);
 #pragma unroll
     for (auto& sum : sums) {
@@ -219,19 +230,19 @@ __global__ void __launch_bounds__(kThreads, 2) prefill_attention_kernel(const __
       sum[2] *= correction[1];
       sum[3] *= correction[1];
     }
-    constexpr int kColumnSets = kDim / 64;
+    constexpr int kColumnSets = kDim / Operands::kValueColumns;
 #pragma unroll
     for (int j = 0; j < 4 * kColumnSets; ++j) {
       const int i = j / kColumnSets;  // of the sixteens of positions
       if (j + 1 < 4 * kColumnSets) {
-        operands[(j + 1) % 2].load_values<kDim>(values, (j + 1) / kColumnSets, (j + 1) % kColumnSets);
+        operands[(j + 1) % 2].load_values(values, (j + 1) / kColumnSets, (j + 1) % kColumnSets);
       }
       const std::uint32_t p[4] = {packed_halves(scores[2 * i][0], scores[2 * i][1]),
                                   packed_halves(scores[2 * i][2], scores[2 * i][3]),
                                   packed_halves(scores[2 * i + 1][0], scores[2 * i + 1][1]),
                                   packed_halves(scores[2 * i + 1][2], scores[2 * i + 1][3])};
 #pragma unroll
-      for (int n = 0; n < 4; ++n) {
+      for (int n = 0; n < Operands::kValueColumns / 16; ++n) {
         const std::uint32_t(&b)[4] = operands[j % 2].b[n];
         const int place = (j % kColumnSets * 4 + n) * 2;
         mma_f16(sums[place], p, b[0], b[1]);
@@ -254,7 +265,7 @@ __global__ void __launch_bounds__(kThreads, 2) prefill_attention_kernel(const __
       total = total * scale + exp2f(sink - best);
     }
     scale /= total;
-    if (rows.position[r] < 0) continue;
+    if (rows.last[r] < 0) continue;
     float* out =
         op.out + static_cast<std::size_t>(tile.first + warp * 16 + g + 8 * r) * op.out_stride + head * kDim + 2 * t;
 #pragma unroll
@@ -264,21 +275,30 @@ __global__ void __launch_bounds__(kThreads, 2) prefill_attention_kernel(const __
   }
 }
 
+template <typename Action>
+void with_kernel(int dim, const Action& action) {
+  if (dim == 32) return action(prefill_attention_kernel<32>);
+  if (dim == 64) return action(prefill_attention_kernel<64>);
+  action(prefill_attention_kernel<128>);
+}
+
 }  // namespace
 
 bool can_prefill(int heads, int kv_heads, int dim) {
-  return kv_heads > 0 && heads % kv_heads == 0 && (dim == 64 || dim == 128);
+  return kv_heads > 0 && heads % kv_heads == 0 && (dim == 32 || dim == 64 || dim == 128);
 }
 
 void prepare_prefill_attention() {
-  allow_shared_bytes("prefill attention", prefill_attention_kernel<64>, kStages * stage_bytes(64));
-  allow_shared_bytes("prefill attention", prefill_attention_kernel<128>, kStages * stage_bytes(128));
+  for (const int dim : {32, 64, 128}) {
+    with_kernel(dim, [&](auto kernel) { allow_shared_bytes("prefill attention", kernel, kStages * stage_bytes(dim)); });
+  }
 }
 
 void prefill_attention(const LaunchContext& context, const PrefillAttentionOp& op) {
   const dim3 grid(static_cast<unsigned>(op.heads), static_cast<unsigned>(op.tile_count));
-  const auto kernel = op.kv.dim == 64 ? prefill_attention_kernel<64> : prefill_attention_kernel<128>;
-  launch("prefill attention", context, kernel, grid, dim3(kThreads), kStages * stage_bytes(op.kv.dim), op);
+  with_kernel(op.kv.dim, [&](auto kernel) {
+    launch("prefill attention", context, kernel, grid, dim3(kThreads), kStages * stage_bytes(op.kv.dim), op);
+  });
 }
 
 }  // namespace quarrel::cuda

@@ -1,6 +1,6 @@
-// Attention of prompts over a paged cache: runs of rows of one sequence, on the 16-bit tensor cores with F32 sums. A
-// thread block has up to 64 rows of one head and walks over the blocks of the cache that they see; a row's sums do not
-// depend on which rows stand beside it.
+// Attention of prompts and texts over a paged cache: runs of rows of one sequence, on the 16-bit tensor cores with F32
+// sums. A thread block has up to 64 rows of one head and walks over the blocks of the cache that they see; a row's sums
+// do not depend on which rows stand beside it.
 #pragma once
 
 #include <cstdint>
@@ -31,10 +31,11 @@ struct PrefillAttentionOp {
   float scale = 1.0f;
   float soft_cap = 0.0f;         // 0: none
   int window = 0;                // 0: none
+  bool causal = true;            // false: a row sees all of its sequence
   const float* sinks = nullptr;  // [heads]
 };
 
-// Heads of 64 or 128 and an F16 cache.
+// Heads of 32, 64 or 128 and an F16 cache.
 bool can_prefill(int heads, int kv_heads, int dim);
 
 // Once a process and device, before the first prefill_attention().
