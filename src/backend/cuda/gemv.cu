@@ -20,7 +20,7 @@ constexpr int kMaxStages = 4;
 // Where the kernel before has only few blocks, a kernel's own would pile up too: then it has so much shared memory that
 // two blocks do not fit, and one of it and one of the next kernel still do.
 constexpr int kLoneBytes = 126 * 1024;
-constexpr int kPartsBytes = 16 * 1024;
+constexpr int kPartsBytes = 17 * 1024;
 // Kernels for one format are numbered as the formats are; the others are for Q4_K and Q6_K together, which the usual
 // mixtures have, and for anything.
 constexpr int kMixedFormats = -1;
@@ -57,8 +57,10 @@ struct KernelArguments {
   QkvOutput qkv;
 };
 
-// Of the warps' sums of one tile.
-constexpr int tile_floats(int rows) { return kTileRows * rows * kWarps; }
+// Of the warps' sums of one output: those of the next one begin in another bank.
+constexpr int kSumStride = kWarps + 1;
+// Of those of one tile.
+constexpr int tile_floats(int rows) { return kTileRows * rows * kSumStride; }
 
 // Fills a warp's ring, chunk after chunk of its share of the block's tiles.
 template <int kFormat>
@@ -147,10 +149,7 @@ __device__ void copy_activations(const KernelArguments& arguments, int first_chu
 __device__ float sum_of_warps(const float* parts) {
   float sum = 0.0f;
 #pragma unroll
-  for (int i = 0; i < kWarps; i += 4) {
-    const float4 four = *reinterpret_cast<const float4*>(parts + i);
-    sum = (((sum + four.x) + four.y) + four.z) + four.w;
-  }
+  for (int i = 0; i < kWarps; ++i) sum += parts[i];
   return sum;
 }
 
@@ -249,14 +248,14 @@ __global__ void __launch_bounds__(kThreads, kRows <= 2 ? 2 : 1)
       for (int h = 0; h < 2; ++h) {
         const float sum = sums.whole(j, h);
         const int input_row = 4 * j + lane % 4;
-        if (input_row < kRows) place[((lane / 4 + 8 * h) * kRows + input_row) * kWarps] = sum;
+        if (input_row < kRows) place[((lane / 4 + 8 * h) * kRows + input_row) * kSumStride] = sum;
       }
     }
     if (number + 1 == tiles || number + 1 - first_kept == arguments.batch_tiles) {
       __syncthreads();
       finish<kRows>(arguments, first_kept, number + 1 - first_kept, kept, has_early,
                     [parts](int slot, int row, int input_row) {
-                      return sum_of_warps(parts + ((slot * kTileRows + row) * kRows + input_row) * kWarps);
+                      return sum_of_warps(parts + ((slot * kTileRows + row) * kRows + input_row) * kSumStride);
                     });
       __syncthreads();
       first_kept = number + 1;
