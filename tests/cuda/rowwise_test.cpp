@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "backend/cuda/row_ops.h"
 #include "base/as_size.h"
 #include "cuda/fixture.h"
 #include "quant/half.h"
@@ -135,6 +136,55 @@ void test_rope(Fixture& fixture, int heads, int kv_heads, int dim, int pairs, bo
   fixture.check("saturation " + name, to_host(saturated.as<unsigned long long>(), 1)[0] == 1, "counted once");
 }
 
+// Gates of halves: infinite ones, which a GEMM leaves where a sum is too large, count as the largest half.
+void test_glu(Fixture& fixture, bool has_gate, bool biases) {
+  constexpr int kRows = 3;
+  constexpr int kWidth = 1032;
+  constexpr int kStride = 2 * kWidth;
+  std::vector<std::uint16_t> in(kRows * kStride);
+  for (std::uint16_t& half : in) half = f32_to_f16(random_values(1, 2.0f, fixture.random()).front());
+  in[5] = 0x7c00;
+  in[kWidth + 6] = 0xfc00;
+  const auto gate_bias = random_values(kWidth, 1.0f, fixture.random());
+  const auto up_bias = random_values(kWidth, 1.0f, fixture.random());
+  const DeviceBuffer device_in = to_device(in);
+  const DeviceBuffer device_gate_bias = to_device(gate_bias);
+  const DeviceBuffer device_up_bias = to_device(up_bias);
+  const DeviceBuffer out = poisoned(kRows * kWidth * 4);
+  const DeviceBuffer halves = poisoned(kRows * kWidth * 2);
+  glu_halves(fixture.context(), {.gate = has_gate ? device_in.as<std::uint16_t>() : nullptr,
+                                 .gate_bias = biases ? device_gate_bias.as<float>() : nullptr,
+                                 .up = device_in.as<std::uint16_t>() + kWidth,
+                                 .up_bias = biases ? device_up_bias.as<float>() : nullptr,
+                                 .stride = kStride,
+                                 .width = kWidth,
+                                 .count = kRows,
+                                 .function = {.kind = ActivationKind::silu},
+                                 .out = out.as<float>(),
+                                 .out_stride = kWidth,
+                                 .halves = halves.as<std::uint16_t>()});
+  const auto results = to_host(out.as<float>(), kRows * kWidth);
+  const auto result_halves = to_host(halves.as<std::uint16_t>(), kRows * kWidth);
+  std::vector<double> exact;
+  bool same = true;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const std::size_t column = i % kWidth;
+    const auto number = [&](std::size_t place, const std::vector<float>& bias) {
+      const double value = std::clamp(static_cast<double>(f16_to_f32(in[place])), -65504.0, 65504.0);
+      return value + (biases ? static_cast<double>(bias[column]) : 0.0);
+    };
+    const std::size_t place = i / kWidth * kStride + column;
+    const double up = number(place + kWidth, up_bias);
+    const double gate = has_gate ? number(place, gate_bias) : up;
+    exact.push_back(gate / (1.0 + std::exp(-gate)) * (has_gate ? up : 1.0));
+    same = same && result_halves[i] == f32_to_f16_saturating(results[i]);
+  }
+  const std::string name =
+      fmt::format("glu of halves{}{}", has_gate ? "" : " without a gate", biases ? " with biases" : "");
+  fixture.check(name, difference(results, exact), 1e-12);
+  fixture.check(name + ", in F16", same, "the same");
+}
+
 void test_argmax(Fixture& fixture) {
   constexpr int kRows = 3;
   constexpr int kCount = 32001;
@@ -154,6 +204,9 @@ void test_argmax(Fixture& fixture) {
 }  // namespace
 
 void test_rowwise(Fixture& fixture) {
+  test_glu(fixture, true, false);
+  test_glu(fixture, true, true);
+  test_glu(fixture, false, true);
   test_rope(fixture, 8, 2, 128, 64, true, false);
   test_rope(fixture, 4, 4, 64, 32, false, true);
   test_rope(fixture, 4, 1, 256, 32, false, false);

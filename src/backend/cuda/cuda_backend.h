@@ -339,6 +339,8 @@ class CudaBackend final : public Backend {
   void glu_segment(const GluOp& op, Input& input, const RowSpan& out);
   DeferredNorm take_deferred_norm(const LinearOp& op);
   void glu_by_gemms(const GluOp& op, Input& input, const RowSpan& out);
+  // Whether it has done it.
+  bool glu_by_halves(const GluOp& op, Input& input, const RowSpan& out);
   bool can_fuse(const QkvOp& op) const;
   const float* angles_of(const Rope& rope);
   void attend_segment(const AttendOp& op, const Segment& rows);

@@ -344,24 +344,17 @@ void CudaBackend::glu_by_gemms(const GluOp& op, Input& input, const RowSpan& out
     halved_ = halved;
     return;
   }
-  int stride = stride_of(width);
+  if (halves != nullptr && glu_by_halves(op, input, out)) {
+    halved_ = halved;
+    return;
+  }
+  const int stride = stride_of(width);
   float* gate = first_value_;
   float* up = second_value_;
-  // Both in one GEMM where they lie one below the other, in either order.
-  const bool both = rows.tier == Tier::many && op.gate.valid();
-  const std::uint16_t* gate_first = both ? joined_halves({op.gate, op.up}) : nullptr;
-  const std::uint16_t* up_first = both ? joined_halves({op.up, op.gate}) : nullptr;
-  if (gate_first != nullptr || up_first != nullptr) {
-    multiply_joined(input, gate_first != nullptr ? gate_first : up_first, 2 * width, first_value_);
-    stride = 2 * width;
-    gate = gate_first != nullptr ? first_value_ : first_value_ + width;
-    up = gate_first != nullptr ? first_value_ + width : first_value_;
-  } else {
-    if (op.gate.valid()) {
-      multiply(input, {.weight = op.gate, .out = gate, .out_first = rows.first, .stride = stride});
-    }
-    multiply(input, {.weight = op.up, .out = up, .out_first = rows.first, .stride = stride});
+  if (op.gate.valid()) {
+    multiply(input, {.weight = op.gate, .out = gate, .out_first = rows.first, .stride = stride});
   }
+  multiply(input, {.weight = op.up, .out = up, .out_first = rows.first, .stride = stride});
   glu_rows(context_,
            {.gate = op.gate.valid() ? gate : nullptr,
             .gate_bias = weights_.vector_of(op.gate_bias, width),
@@ -371,6 +364,48 @@ void CudaBackend::glu_by_gemms(const GluOp& op, Input& input, const RowSpan& out
            out.data, out.stride, halves);
   halved_ = halved;
   after_small_kernel_ = true;
+}
+
+// Gate and up leave their GEMM in F16: of all that a prompt's step writes they are the most. Into `halves_` too.
+bool CudaBackend::glu_by_halves(const GluOp& op, Input& input, const RowSpan& out) {
+  const auto fits = [&](const Weight& weight) {
+    return weights_[weight].f16 != nullptr && can_multiply_halves(weight);
+  };
+  if (input.rows.tier != Tier::many || !fits(op.up) || (op.gate.valid() && !fits(op.gate))) return false;
+  const int width = op.up.rows;
+  auto* first = reinterpret_cast<std::uint16_t*>(first_value_);
+  auto* second = reinterpret_cast<std::uint16_t*>(second_value_);
+  GluHalvesOp glu{.gate = op.gate.valid() ? first : nullptr,
+                  .gate_bias = weights_.vector_of(op.gate_bias, width),
+                  .up = second,
+                  .up_bias = weights_.vector_of(op.up_bias, width),
+                  .stride = width,
+                  .width = width,
+                  .count = input.rows.count,
+                  .function = {.kind = op.activation},
+                  .out = out.data,
+                  .out_stride = out.stride,
+                  .halves = halves_};
+  const std::uint16_t* in = halves_of(input);
+  const auto run = [&](const std::uint16_t* matrix, int rows, std::uint16_t* target) {
+    const GemmShape shape{.tokens = input.rows.count, .rows = rows, .columns = input.in.width, .f32_out = false};
+    gemm_->run(context_, shape, matrix, in, target);
+  };
+  // Both in one GEMM where they lie one below the other, in either order.
+  const std::uint16_t* gate_first = op.gate.valid() ? joined_halves({op.gate, op.up}) : nullptr;
+  const std::uint16_t* up_first = op.gate.valid() ? joined_halves({op.up, op.gate}) : nullptr;
+  if (gate_first != nullptr || up_first != nullptr) {
+    run(gate_first != nullptr ? gate_first : up_first, 2 * width, first);
+    glu.gate = gate_first != nullptr ? first : first + width;
+    glu.up = gate_first != nullptr ? first + width : first;
+    glu.stride = 2 * width;
+  } else {
+    if (op.gate.valid()) run(weights_[op.gate].f16, width, first);
+    run(weights_[op.up].f16, width, second);
+  }
+  glu_halves(context_, glu);
+  after_small_kernel_ = true;
+  return true;
 }
 
 }  // namespace quarrel::cuda

@@ -121,6 +121,50 @@ __global__ void __launch_bounds__(kRowThreads)
     halves[static_cast<std::size_t>(blockIdx.y) * op.up.width + i] = converted<std::uint16_t>(value);
 }
 
+constexpr int kEight = 8;
+
+// Eight numbers of a row, saturated ones brought back: a NaN stays one.
+__device__ void load_eight(const std::uint16_t* place, const float* bias, float (&values)[kEight]) {
+  const auto words = *reinterpret_cast<const uint4*>(place);
+  const auto* halves = reinterpret_cast<const __half*>(&words);
+#pragma unroll
+  for (int i = 0; i < kEight; ++i) {
+    const float value = __half2float(halves[i]);
+    values[i] = fabsf(value) > kLargestHalf ? copysignf(kLargestHalf, value) : value;
+    if (bias != nullptr) values[i] += bias[i];
+  }
+}
+
+__global__ void __launch_bounds__(kRowThreads) glu_halves_kernel(const __grid_constant__ GluHalvesOp op) {
+  wait_for_previous_kernel();
+  allow_next_kernel();
+  const int first = (blockIdx.x * kRowThreads + threadIdx.x) * kEight;
+  if (first >= op.width) return;
+  const auto row = static_cast<std::size_t>(blockIdx.y);
+  const auto part_of = [&](const float* bias) { return bias == nullptr ? nullptr : bias + first; };
+  float up[kEight];
+  float values[kEight];
+  load_eight(op.up + row * op.stride + first, part_of(op.up_bias), up);
+  if (op.gate != nullptr) {
+    load_eight(op.gate + row * op.stride + first, part_of(op.gate_bias), values);
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) values[i] = gated(op.function, values[i], up[i]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) values[i] = activated(op.function.kind, up[i]);
+  }
+  auto* out = reinterpret_cast<float4*>(op.out + row * op.out_stride + first);
+  out[0] = {values[0], values[1], values[2], values[3]};
+  out[1] = {values[4], values[5], values[6], values[7]};
+  std::uint32_t words[kEight / 2];
+#pragma unroll
+  for (int i = 0; i < kEight / 2; ++i) {
+    words[i] = converted<std::uint16_t>(values[2 * i]) |
+               static_cast<std::uint32_t>(converted<std::uint16_t>(values[2 * i + 1])) << 16;
+  }
+  *reinterpret_cast<uint4*>(op.halves + row * op.width + first) = {words[0], words[1], words[2], words[3]};
+}
+
 __global__ void __launch_bounds__(kRowThreads) add_bias_kernel(RowSpan rows, const float* bias) {
   wait_for_previous_kernel();
   allow_next_kernel();
@@ -231,6 +275,11 @@ void finish_branch(const LaunchContext& context, const FinishBranchOp& op) {
 void glu_rows(const LaunchContext& context, const GluRowsOp& op, float* out, int out_stride, std::uint16_t* halves) {
   launch("glu", context, glu_rows_kernel, column_grid(op.up.width, op.up.count), dim3(kRowThreads), 0, op, out,
          out_stride, halves);
+}
+
+void glu_halves(const LaunchContext& context, const GluHalvesOp& op) {
+  launch("glu", context, glu_halves_kernel, column_grid((op.width + kEight - 1) / kEight, op.count), dim3(kRowThreads),
+         0, op);
 }
 
 void add_bias(const LaunchContext& context, const RowSpan& rows, const float* bias) {

@@ -61,6 +61,22 @@ struct GluRowsOp {
 // `halves`, unless it is null, gets the same in F16, rows one after the other.
 void glu_rows(const LaunchContext& context, const GluRowsOp& op, float* out, int out_stride, std::uint16_t* halves);
 
+// The same with gate and up in F16, as a GEMM leaves them; the width is a multiple of eight.
+struct GluHalvesOp {
+  const std::uint16_t* gate = nullptr;
+  const float* gate_bias = nullptr;
+  const std::uint16_t* up = nullptr;
+  const float* up_bias = nullptr;
+  int stride = 0;  // from a row to the next, of both
+  int width = 0;
+  int count = 0;
+  GateFunction function = {};
+  float* out = nullptr;
+  int out_stride = 0;
+  std::uint16_t* halves = nullptr;
+};
+void glu_halves(const LaunchContext& context, const GluHalvesOp& op);
+
 // rows += bias
 void add_bias(const LaunchContext& context, const RowSpan& rows, const float* bias);
 

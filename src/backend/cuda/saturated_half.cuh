@@ -7,9 +7,10 @@
 
 namespace quarrel::cuda {
 
+constexpr float kLargestHalf = 65504.0f;
+
 // `saturated` counts the values that were too large.
 __device__ inline std::uint16_t saturated_half(float value, unsigned& saturated) {
-  constexpr float kLargestHalf = 65504.0f;
   saturated += fabsf(value) > kLargestHalf ? 1u : 0u;
   if (value > kLargestHalf) value = kLargestHalf;
   if (value < -kLargestHalf) value = -kLargestHalf;
