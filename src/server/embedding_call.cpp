@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "server/http/byte_budget.h"
 #include "server/request_record.h"
 #include "server/running_calls.h"
@@ -86,17 +87,19 @@ class EmbeddingCall final : public RunningCall, public std::enable_shared_from_t
     }
     for (std::size_t i = 0; i < ask_.inputs.size(); ++i) {
       if (exchange_.expired()) return {};
-      if (const auto* ids = std::get_if<std::vector<TokenId>>(&ask_.inputs[i])) {
-        texts.push_back(*ids);
-        continue;
-      }
-      const std::string& text = std::get<std::string>(ask_.inputs[i]);
-      const bool pair = ranks && !ask_.query.empty();
-      EncodedText encoded = pair ? encode_pair(model, query, text) : encode_text(model, text);
+      EncodedText encoded = encode_input(model, query, ask_.inputs[i]);
       require_whole(encoded, ask_.field.c_str(), fmt::format("text {}", i + 1), model);
       texts.push_back(std::move(encoded.tokens));
     }
     return texts;
+  }
+
+  EncodedText encode_input(const LoadedModel& model, const EncodedText& query,
+                           const std::variant<std::string, std::vector<TokenId>>& input) const {
+    if (const auto* ids = std::get_if<std::vector<TokenId>>(&input)) return fit_text(model, *ids);
+    const std::string& text = std::get<std::string>(input);
+    const bool pair = model.ranks() && !ask_.query.empty();
+    return pair ? encode_pair(model, query, text) : encode_text(model, text);
   }
 
   void require_whole(const EncodedText& encoded, const char* field, const std::string& what,
@@ -108,18 +111,28 @@ class EmbeddingCall final : public RunningCall, public std::enable_shared_from_t
   }
 
   // Many short texts become long answers: all of them together are bounded like the bodies that ask for them.
-  void reserve_bytes(std::size_t texts, const LoadedModel& model, const EmbeddingOptions& options) {
-    const auto width = static_cast<std::size_t>(vector_width(model, options));
+  void reserve_bytes(std::size_t texts, std::size_t width) {
     if (share_.grow_to(texts * width * kBytesAValue)) return;
     throw ApiError(503, "unavailable_error", "queue_full",
                    answer_.store.run ? "too many vectors are on their way to vector stores"
                                      : "too many vectors are on their way to clients");
   }
 
+  // Dimensions are no fault of the texts.
+  std::size_t width_of(const LoadedModel& model) const {
+    try {
+      return static_cast<std::size_t>(vector_width(model, ask_.options));
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::usage) throw;
+      throw invalid_field("dimensions", error.what());
+    }
+  }
+
   void start(const ModelRegistry::Lease& model) {
     if (ask_.inputs.empty()) return finish(std::make_shared<EmbeddingOutcome>());
     // Before work that a refusal would waste.
     if (!exchange_.expired()) require_accepted(model->engine().admits(record_->caller()->key));
+    const std::size_t width = width_of(*model);
     if (answer_.store.prepare) answer_.store.prepare(model);
     std::vector<std::vector<TokenId>> texts = encode(*model);
     ask_.inputs = {};
@@ -129,7 +142,7 @@ class EmbeddingCall final : public RunningCall, public std::enable_shared_from_t
     options.key = caller->key;
     options.patience = service_.patience();
     if (caller->priority) options.priority = *caller->priority;
-    reserve_bytes(texts.size(), *model, options);
+    reserve_bytes(texts.size(), width);
     std::size_t tokens = 0;
     for (const std::vector<TokenId>& text : texts) tokens += text.size();
     std::shared_ptr<LimitTicket> ticket;

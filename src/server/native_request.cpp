@@ -122,6 +122,17 @@ constexpr std::array kFields = {
                 .help = "the answer may outlive its connection; for answers token by token",
                 .read = read_resume,
                 .schema = resume_schema},
+    NativeField{.name = "user", .kind = FieldKind::no_effect},
+    NativeField{.name = "metadata", .kind = FieldKind::no_effect},
+    NativeField{.name = "store", .kind = FieldKind::no_effect},
+    NativeField{.name = "service_tier", .kind = FieldKind::no_effect},
+    NativeField{.name = "tools", .kind = FieldKind::refused, .help = kNotOfferedYet},
+    NativeField{.name = "response_format",
+                .help = "only `{\"type\": \"text\"}`",
+                .read = [](const Json& v, NativeRequest&) { check_response_format(v); },
+                .schema = response_format_schema},
+    NativeField{.name = "format", .kind = FieldKind::refused, .help = kNotOfferedYet},
+    NativeField{.name = "think", .kind = FieldKind::refused, .help = kNotOfferedYet},
 };
 
 }  // namespace

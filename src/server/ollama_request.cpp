@@ -360,20 +360,13 @@ double seconds_of(std::string_view rest) {
   return negative ? -seconds : seconds;
 }
 
-// A context that the model was made for can be asked for by anybody: more than that is what Ollama, too, only cuts to
-// it. Between the two lies what the server was started with.
-void check_context(std::int32_t wanted, const LoadedModel& model) {
-  if (wanted <= model.context() || model.context() >= model.spec().context_length) return;
-  throw invalid_field("num_ctx", fmt::format("'num_ctx' is {} and the model was loaded with a context of {} tokens: "
-                                             "the server's --ctx decides",
-                                             wanted, model.context()));
+// Ollama forgets unless it is told not to. Here whoever says what is to be kept does not mind the rest.
+bool shifts(const OllamaRequest& request, const LoadedModel& model) {
+  return request.shift.value_or(request.options.keep.value_or(model.recommended().keep.value_or(0)) != 0);
 }
 
-// Ollama forgets unless it is told not to. Here whoever says what is to be kept does not mind the rest.
-bool shifts(const OllamaRequest& request) { return request.shift.value_or(request.options.keep.value_or(0) != 0); }
-
 void check_shift(const OllamaRequest& request) {
-  if (shifts(request) || request.options.keep.value_or(0) == 0) return;
+  if (request.shift.value_or(true) || request.options.keep.value_or(0) == 0) return;
   throw invalid_field("num_keep", "'num_keep' says what a shift keeps, and 'shift' is false");
 }
 
@@ -426,12 +419,26 @@ void check_ollama_options(const Json& options) {
   read_options(options, ignored);
 }
 
+void check_context(std::int32_t wanted, std::int32_t given, std::int32_t trained) {
+  if (wanted <= given || given >= trained) return;
+  throw invalid_field("num_ctx", fmt::format("'num_ctx' is {} and the model has a context of {} tokens here: the "
+                                             "server's --ctx decides",
+                                             wanted, given));
+}
+
 namespace {
+
+// At the top, where they say nothing.
+constexpr std::array kEmptyOptions = [] {
+  auto fields = kOptions;
+  for (OllamaField& field : fields) field = {.name = field.name, .kind = FieldKind::no_effect};
+  return fields;
+}();
 
 // Most of these stand at the top of everybody else's bodies.
 void refuse_misplaced_options(const Json& body) {
   for (const OllamaField& option : kOptions) {
-    if (!body.contains(option.name)) continue;
+    if (!body.contains(option.name) || is_neutral(body[option.name])) continue;
     throw unsupported_field(std::string(option.name),
                             fmt::format("'{0}' is one of the 'options': {{\"options\": {{\"{0}\": …}}}}", option.name));
   }
@@ -441,7 +448,7 @@ void refuse_misplaced_options(const Json& body) {
 
 OllamaRequest read_ollama_generate(const Json& body) {
   refuse_misplaced_options(body);
-  OllamaRequest request = read_request(body, kSharedFields, kGenerateFields);
+  OllamaRequest request = read_request(body, kSharedFields, kGenerateFields, kEmptyOptions);
   check_shift(request);
   check_logprobs(request);
   if (request.raw && (!request.system.empty() || !request.context.empty())) {
@@ -452,20 +459,20 @@ OllamaRequest read_ollama_generate(const Json& body) {
 
 OllamaRequest read_ollama_chat(const Json& body) {
   refuse_misplaced_options(body);
-  OllamaRequest request = read_request(body, kSharedFields, kChatFields);
+  OllamaRequest request = read_request(body, kSharedFields, kChatFields, kEmptyOptions);
   check_shift(request);
   check_logprobs(request);
   return request;
 }
 
 Ask ask_of(const OllamaRequest& request, const LoadedModel& model) {
-  if (request.options.context) check_context(*request.options.context, model);
+  if (request.options.context) check_context(*request.options.context, model.context(), model.spec().context_length);
   Ask ask;
   ask.prompt = prompt_of(request, model);
   if (!request.context.empty()) ask.prompt = after_context(request.context, encode_prompt(model, ask), model);
   apply_options(ask, request.options, model);
   if (request.any_seed) ask.seed = request.options.seed;
-  if (shifts(request)) apply_shift(ask, request, model);
+  if (shifts(request, model)) apply_shift(ask, request, model);
   ask.top = request.top_logprobs;
   ask.priority = request.stream ? Priority::interactive : Priority::normal;
   return ask;

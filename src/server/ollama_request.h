@@ -76,6 +76,9 @@ Json ollama_options_schema();
 
 // `options` as a model may have them of its own. Throws ApiError that names the option.
 void check_ollama_options(const Json& options);
+// A context that a model was `trained` for can be asked for by anybody: more than that is what Ollama, too, only cuts
+// to it. Throws ApiError for one between the two where the server gives less.
+void check_context(std::int32_t wanted, std::int32_t given, std::int32_t trained);
 
 // A number of seconds, or a text such as "1h30m", "250ms" and "-1". Throws ApiError.
 std::chrono::milliseconds read_keep_alive(const Json& value);

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/printable.h"
+#include "server/model_abilities.h"
 #include "server/model_tag.h"
 #include "server/ollama_models.h"
 #include "server/ollama_request.h"
@@ -164,6 +165,14 @@ void read_license(const Json& value, OllamaCreateRequest& request) {
   }
 }
 
+// `num_ctx` as an option of a request would be refused: as the model's own it would never count.
+void check_stored_context(const Service& service, const OllamaCreateRequest& request, const std::string& name,
+                          const ResolvedModel& from) {
+  const std::int32_t given = service.load_options(name).executor.context;
+  if (given == 0 || !request.parameters.contains("num_ctx")) return;  // 0: as much as fits
+  check_context(as_integer(request.parameters["num_ctx"]), given, read_abilities(from.path).trained_context);
+}
+
 // What the model that it is made of has, under what the request says.
 StoredSettings settings_of(const OllamaCreateRequest& request, const ResolvedModel& from) {
   StoredSettings settings = kept_settings(from);
@@ -220,7 +229,9 @@ constexpr std::array kCreateFields = {
                 .read =
                     [](const Json& v, OllamaCreateRequest& r) {
                       if (!v.is_object()) throw invalid_field("parameters", "'parameters' must be an object");
-                      r.parameters = v;
+                      for (const auto& [name, value] : v.items()) {
+                        if (!value.is_null()) r.parameters[name] = value;  // as good as absent: the other model's stays
+                      }
                     },
                 .schema = ollama_options_schema},
     CreateField{.name = "license",
@@ -240,6 +251,10 @@ constexpr std::array kCreateFields = {
     CreateField{.name = "quantize", .kind = FieldKind::refused, .help = "`quarrel quantize` does that"},
     CreateField{.name = "quantization", .kind = FieldKind::refused, .help = "`quarrel quantize` does that"},
     CreateField{.name = "path", .kind = FieldKind::refused, .help = "models are named, never by a path"},
+    CreateField{.name = "renderer", .kind = FieldKind::refused, .help = "the model's template writes prompts"},
+    CreateField{.name = "parser", .kind = FieldKind::refused, .help = "answers are told as the model writes them"},
+    CreateField{.name = "requires", .kind = FieldKind::refused, .help = "there are no versions of Ollama here"},
+    CreateField{.name = "remote_host", .kind = FieldKind::refused, .help = "models run here, on no other host"},
     CreateField{.name = "info", .kind = FieldKind::refused, .help = "a model is what its file says"},
 };
 
@@ -301,6 +316,7 @@ void ollama_create(Service& service, const std::shared_ptr<Exchange>& exchange) 
   require_may_make(service, name, *caller_of(*exchange));
   require_stores(service);
   const ResolvedModel from = service.resolve(find_ollama_model(service, request.from, *caller_of(*exchange)));
+  check_stored_context(service, request, name, from);
   const std::string digest = known_digest(from.path);
   service.store().create(name, from, settings_of(request, from));
   service.replaced(name);

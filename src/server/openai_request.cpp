@@ -60,19 +60,10 @@ void read_prompts(const Json& value, OpenAiRequest& request) {
   for (const Json& each : value) add_prompt(each, request);
 }
 
-void check_response_format(const Json& value, OpenAiRequest&) {
-  const bool is_text = value.is_object() && value.contains("type") && value["type"] == "text";
-  if (!is_text && !is_neutral(value)) {
-    throw unsupported_field("response_format",
-                            fmt::format("'response_format' other than text is not supported: {}", kNotOfferedYet));
-  }
-  if (is_text && value.size() > 1) {
-    throw invalid_field("response_format", "a 'response_format' of the type 'text' has no other members");
-  }
-}
-
 // Without tools this is so anyway.
 bool calls_nothing(const Json& choice) { return choice == "none" || choice == "auto"; }
+
+constexpr std::string_view kStays = "the server's settings say how long a model stays";
 
 using ChatField = Field<OpenAiRequest>;
 
@@ -219,7 +210,13 @@ constexpr std::array kChatFields = {
     ChatField{.name = "parallel_tool_calls", .kind = FieldKind::no_effect},
     ChatField{.name = "functions", .kind = FieldKind::refused, .help = kNotOfferedYet},
     ChatField{.name = "function_call", .kind = FieldKind::refused, .help = kNotOfferedYet, .is_default = calls_nothing},
+    ChatField{.name = "reasoning", .kind = FieldKind::refused, .help = kNotOfferedYet},
     ChatField{.name = "reasoning_effort", .kind = FieldKind::refused, .help = kNotOfferedYet},
+    ChatField{.name = "enable_thinking",
+              .kind = FieldKind::refused,
+              .help = "`chat_template_kwargs` has what a model's template knows"},
+    ChatField{.name = "keep_alive", .kind = FieldKind::refused, .help = kStays},
+    ChatField{.name = "ttl", .kind = FieldKind::refused, .help = kStays},
     ChatField{.name = "modalities",
               .kind = FieldKind::refused,
               .help = "answers are text",
@@ -232,11 +229,11 @@ constexpr std::array kChatFields = {
               .is_default = [](const Json& v) { return v == "medium"; }},
     ChatField{.name = "moderation", .kind = FieldKind::refused, .help = "nothing is moderated here"},
     ChatField{.name = "web_search_options", .kind = FieldKind::refused, .help = "nothing is searched for"},
-    ChatField{
-        .name = "response_format",
-        .help = "only `{\"type\": \"text\"}`",
-        .read = check_response_format,
-        .schema = [] { return Json{{"type", {"object", "array", "string", "boolean"}}, {"items", Json::object()}}; }},
+    ChatField{.name = "response_format",
+              .help = "only `{\"type\": \"text\"}`",
+              .read = [](const Json& v, OpenAiRequest&) { check_response_format(v); },
+              .schema = response_format_schema},
+    ChatField{.name = "grammar", .kind = FieldKind::refused, .help = kNotOfferedYet},
 };
 
 constexpr std::array kCompletionFields = {

@@ -162,6 +162,17 @@ Json read_template_arguments(const Json& value) {
   return value;
 }
 
+void check_response_format(const Json& value) {
+  const bool is_text = value.is_object() && value.contains("type") && value["type"] == "text";
+  if (!is_text && !is_neutral(value)) {
+    throw unsupported_field("response_format",
+                            fmt::format("'response_format' other than text is not supported: {}", kNotOfferedYet));
+  }
+  if (is_text && value.size() > 1) {
+    throw invalid_field("response_format", "a 'response_format' of the type 'text' has no other members");
+  }
+}
+
 void require_one_spelling(const Json& body, std::string_view one, std::string_view other) {
   const auto has = [&](std::string_view field) { return body.contains(field) && !body[field].is_null(); };
   if (!has(one) || !has(other)) return;
@@ -227,6 +238,10 @@ Json conversation_schema() {
   Json messages = schema::list(schema::request_of<Json>("Message", {"role"}, kMessageMembers));
   messages["minItems"] = 1;
   return messages;
+}
+
+Json response_format_schema() {
+  return {{"type", {"object", "array", "string", "boolean"}}, {"items", Json::object()}};
 }
 
 SamplingParams default_sampling(const LoadedModel& model) { return model.recommended().over(default_sampling()); }

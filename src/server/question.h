@@ -38,6 +38,7 @@ std::vector<std::pair<TokenId, float>> read_logit_bias(const Json& value);
 bool read_mirostat(const Json& value);  // 0: off, 2: on
 // Variables for a chat template, none of them one that every template has.
 Json read_template_arguments(const Json& value);
+void check_response_format(const Json& value);  // text alone
 // Two names of one field: a body has one of them at most.
 void require_one_spelling(const Json& body, std::string_view one, std::string_view other);
 // A conversation as templates want it: known roles, contents that are text.
@@ -48,13 +49,13 @@ Json stop_strings_schema();
 Json token_ids_schema();
 Json logit_bias_schema();
 Json conversation_schema();
+Json response_format_schema();
 
 // A body whose endpoint has fields of its own beside those that it shares with others.
-template <typename Request, std::size_t Shared, std::size_t Own>
-Request read_request(const Json& body, const std::array<Field<Request>, Shared>& shared,
-                     const std::array<Field<Request>, Own>& own) {
-  std::vector<Field<Request>> fields(shared.begin(), shared.end());
-  fields.insert(fields.end(), own.begin(), own.end());
+template <typename Request, std::size_t... Sizes>
+Request read_request(const Json& body, const std::array<Field<Request>, Sizes>&... tables) {
+  std::vector<Field<Request>> fields;
+  (fields.insert(fields.end(), tables.begin(), tables.end()), ...);
   Request request;
   read_fields<Request>(body, fields, request);
   return request;

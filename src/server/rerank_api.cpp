@@ -17,19 +17,34 @@ namespace {
 
 using http::Exchange;
 
+// As an object; what else a client keeps beside the text would not be read.
+using Document = Field<std::string>;
+constexpr std::array kDocumentFields = {
+    Document{.name = "text",
+             .kind = FieldKind::text,
+             .help = "what it says",
+             .read = [](const Json& v, std::string& text) { text = as_text(v); }},
+};
+
 void read_documents(const Json& value, RerankRequest& request, const char* field) {
   if (!value.is_array() || value.empty() || value.size() > kMostInputs) {
     throw invalid_field(field, fmt::format("'{}' must be a list of 1 to {} texts", field, kMostInputs));
   }
   for (const Json& each : value) {
-    const Json& text = each.is_object() && each.contains("text") ? each["text"] : each;
-    if (!text.is_string()) throw invalid_field(field, fmt::format("'{}' must hold texts alone", field));
-    request.documents.push_back(as_text(text));
+    std::string& text = request.documents.emplace_back();
+    if (each.is_object() && each.contains("text") && !each["text"].is_null()) {
+      read_fields<std::string>(each, kDocumentFields, text);
+    } else if (each.is_string()) {
+      text = as_text(each);
+    } else {
+      throw invalid_field(field, fmt::format("'{}' must hold texts alone", field));
+    }
   }
 }
 
 Json documents_schema() {
-  Json texts = schema::list(schema::either({schema::text(), schema::object({{"text", schema::text()}})}));
+  Json texts = schema::list(
+      schema::either({schema::text(), schema::request_of<std::string>("RerankDocument", {"text"}, kDocumentFields)}));
   texts["minItems"] = 1;
   texts["maxItems"] = kMostInputs;
   return texts;
@@ -153,8 +168,8 @@ RerankRequest read_rerank(const Json& body) {
   read_fields<RerankRequest>(body, kRerankFields, request);
   if (request.query.empty()) throw invalid_field("query", "'query' is missing");
   if (request.documents.empty()) throw invalid_field("documents", "'documents' is missing");
-  const auto has = [&](const char* name) { return body.contains(name) && !body[name].is_null(); };
-  if (has("documents") && has("texts")) throw invalid_field("texts", "'texts' and 'documents' are the same: send one");
+  require_one_spelling(body, "documents", "texts");
+  require_one_spelling(body, "return_documents", "return_text");
   return request;
 }
 

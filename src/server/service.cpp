@@ -165,6 +165,11 @@ void Service::check_names() const {
   }
 }
 
+const LoadOptions& Service::load_options(const std::string& name) const {
+  const auto own = options_.model_settings.find(name);
+  return own == options_.model_settings.end() ? options_.load : own->second.load;
+}
+
 // What the pool still has asks the registry for models, and what the registry ends is said on the pool: so the pool
 // runs out first, and takes nothing more while the registry ends. It may ask for a job too, and is refused.
 Service::~Service() {

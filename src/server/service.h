@@ -129,6 +129,8 @@ class Service {
                                 ModelRegistry::OnAcquired callback, const AcquireOptions& options);
   ModelRegistry& registry() noexcept { return *registry_; }
   const ModelStore& store() const noexcept { return store_; }
+  // How the settings want a model of this name to be loaded.
+  const LoadOptions& load_options(const std::string& name) const;
   std::chrono::milliseconds keep_alive() const noexcept { return options_.keep_alive; }
   GenerateDialect generate_dialect() const noexcept { return options_.generate_dialect; }
   std::chrono::milliseconds patience() const noexcept { return options_.patience; }

@@ -136,8 +136,11 @@ void ask_store(Service& service, StoreOperation operation, const std::function<v
   } catch (const LongbowError& error) {
     throw ApiError(store_error(error, service.log()));
   } catch (const Error& error) {
-    if (error.kind() == ErrorKind::unsupported) throw ApiError(501, "server_error", "unsupported", error.what());
-    throw;
+    if (error.kind() != ErrorKind::unsupported) throw;
+    service.log().warn("no vector store can be reached: {}", error.what());  // with paths of this machine
+    throw ApiError(501, "server_error", "unsupported",
+                   "this server cannot reach vector stores: its module for them is missing or cannot be loaded; the "
+                   "server's log says why");
   }
 }
 

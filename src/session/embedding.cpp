@@ -72,17 +72,25 @@ EncodedText fitted(const LoadedModel& model, std::vector<TokenId> tokens, std::s
   result.full_tokens = result.tokens.size();
   if (result.tokens.size() <= limit) return result;
   result.cut = true;
+  const TokenId last = result.tokens.back();
   result.tokens.resize(limit);
   result.tokens.shrink_to_fit();  // many may wait, each of a text far beyond the limit
-  const SpecialTokens& special = model.require_tokenizer().special();
-  if (special.add_eos && special.eos) result.tokens.back() = *special.eos;
+  // Who sends ids needs no vocabulary.
+  const Tokenizer* tokenizer = model.tokenizer();
+  if (tokenizer != nullptr && tokenizer->special().add_eos && last == tokenizer->special().eos) {
+    result.tokens.back() = last;
+  }
   return result;
 }
 
 }  // namespace
 
+EncodedText fit_text(const LoadedModel& model, std::vector<TokenId> tokens) {
+  return fitted(model, std::move(tokens), longest_embedded_text(model));
+}
+
 EncodedText encode_text(const LoadedModel& model, std::string_view text) {
-  return fitted(model, model.require_tokenizer().encode(text, {.add_special = true}), longest_embedded_text(model));
+  return fit_text(model, model.require_tokenizer().encode(text, {.add_special = true}));
 }
 
 EncodedText encode_query(const LoadedModel& model, std::string_view query) {
@@ -102,7 +110,7 @@ EncodedText encode_pair(const LoadedModel& model, const EncodedText& query, std:
   if (tokenizer.algorithm() != "wordpiece" && special.separator) tokens.push_back(*special.separator);
   const std::vector<TokenId> second = tokenizer.encode(text, {.add_special = true});
   tokens.insert(tokens.end(), second.begin() + (special.add_bos && special.bos ? 1 : 0), second.end());
-  return fitted(model, std::move(tokens), longest_embedded_text(model));
+  return fit_text(model, std::move(tokens));
 }
 
 // The one sink of all texts of a call. Its mutex may be held while the engine is called, never while a callback is.

@@ -49,8 +49,10 @@ struct EncodedText {
 
 // Tokens that a text may have.
 std::size_t longest_embedded_text(const LoadedModel& model);
-// The text's tokens with the special ones that the vocabulary adds. A text beyond the limit is cut to it and keeps its
-// closing token. Throws Error(unsupported) without a vocabulary.
+// A text that is tokens already. Beyond the limit it is cut to it, and keeps its closing token if it has one.
+EncodedText fit_text(const LoadedModel& model, std::vector<TokenId> tokens);
+// The text's tokens with the special ones that the vocabulary adds, cut as fit_text does. Throws Error(unsupported)
+// without a vocabulary.
 EncodedText encode_text(const LoadedModel& model, std::string_view text);
 // The first of two texts that a reranker reads together, with the special tokens around it. One that fills the limit
 // is cut to half of it, to leave room for the other. Throws as encode_text does.

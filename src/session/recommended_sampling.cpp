@@ -62,9 +62,14 @@ std::optional<std::string> show_mirostat(const Recommended& recommended) {
   return *recommended.mirostat ? "2" : "0";
 }
 
+void set_top_k(Recommended& recommended, double value) {
+  recommended.top_k = std::max(whole_number(value), 0);  // below 0: all tokens, which is 0 here
+}
+
 void set_seed(Recommended& recommended, double value) {
-  const std::int32_t seed = whole_number(value);
-  if (seed >= 0) recommended.seed = static_cast<std::uint64_t>(seed);  // below 0: another one each time
+  const bool is_exact = value == std::floor(value) && std::abs(value) <= 0x1p53;
+  if (!is_exact) fail(ErrorKind::bad_input, "{} is not a whole number of at most 2^53", value);
+  if (value >= 0) recommended.seed = static_cast<std::uint64_t>(value);  // below 0: another one each time
 }
 
 void set_max_tokens(Recommended& recommended, double value) {
@@ -79,7 +84,7 @@ void set_context(Recommended& recommended, double value) {
 
 constexpr std::array kRows{
     Row{"general.sampling.temp", "temperature", set_float<&Recommended::temperature>, show<&Recommended::temperature>},
-    Row{"general.sampling.top_k", "top_k", set_integer<&Recommended::top_k>, show<&Recommended::top_k>},
+    Row{"general.sampling.top_k", "top_k", set_top_k, show<&Recommended::top_k>},
     Row{"general.sampling.top_p", "top_p", set_float<&Recommended::top_p>, show<&Recommended::top_p>},
     Row{"general.sampling.min_p", "min_p", set_float<&Recommended::min_p>, show<&Recommended::min_p>},
     Row{nullptr, "typical_p", set_float<&Recommended::typical_p>, show<&Recommended::typical_p>},

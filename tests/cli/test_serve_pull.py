@@ -406,6 +406,22 @@ class Create(StoreTest):
         self.assertEqual((status, json.loads(data)["recommended"]), (200, {"temperature": 0.2, "top_p": 0.95}))
         self.remove("cool")
 
+    def test_parameters_count_as_options_do(self):
+        """A full context goes on behind what is kept, and one longer than the server's is refused."""
+        endless = {"temperature": 0, "repeat_penalty": 0.5, "repeat_last_n": -1, "num_predict": 300}
+        asked = {"prompt": "the fox", "raw": True, "stream": False}
+        for given, length in (({}, "ends"), ({"num_keep": 4}, "goes on")):
+            self.lines("/api/create", model="endless", **{"from": "toy"}, parameters={**endless, **given})
+            counted = [self.server.post("/api/generate", {"model": "endless", **asked, **more})[1]["eval_count"]
+                       for more in ({}, {"shift": False}, {"options": {"num_keep": 0}})]
+            self.assertEqual([count == 300 for count in counted], [length == "goes on", False, False], counted)
+            self.remove("endless")
+        for given in ({"parameters": {"num_ctx": 257}}, {"modelfile": "PARAMETER num_ctx 257"}):
+            self.refused(400, ["num_ctx", "--ctx"], "/api/create", model="long", **{"from": "toy"}, **given)
+        self.refused(400, ["num_ctx", "--ctx"], "/api/generate", model="toy", prompt="a", options={"num_ctx": 257})
+        self.lines("/api/create", model="short", **{"from": "toy"}, parameters={"num_ctx": 256})
+        self.remove("short")
+
     def test_modelfiles_templates_and_inheritance(self):
         text = 'FROM toy\nSYSTEM """one\ntwo"""\nPARAMETER num_predict 2\nPARAMETER stop a\nPARAMETER stop b\n'
         self.assertEqual(self.server.post("/api/create", {"name": "first", "modelfile": text, "stream": False}),

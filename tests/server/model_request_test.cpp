@@ -56,9 +56,14 @@ TEST(ModelRequests, CreateRefusesByName) {
            {R"({"model":"a","modelfile":"FRM b"})", "modelfile"},
            {R"({"model":"a","modelfile":"FROM b\nADAPTER c"})", "modelfile"},
            {R"({"model":"a","modelfile":"FROM b\nTEMPLATE {{ .Prompt }}"})", "template"},
-           {R"({"model":"a","from":"b","license":[1]})", "license"}}) {
+           {R"({"model":"a","from":"b","license":[1]})", "license"},
+           {R"({"model":"a","from":"b","renderer":"qwen3"})", "renderer"},
+           {R"({"model":"a","from":"b","remote_host":"https://there"})", "remote_host"},
+           {R"({"model":"a","from":"b","renderer":"","parser":"","requires":"","remote_host":""})", "nothing"}}) {
     EXPECT_EQ(refused(read_ollama_create, body), field) << body;
   }
+  const Json body = parse_body(R"({"model":"a","from":"b","parameters":{"top_k":null,"top_p":1}})");
+  EXPECT_EQ(read_ollama_create(body).parameters.dump(), R"({"top_p":1})") << "null is as good as absent";
 }
 
 TEST(ModelRequests, PullNamesAModel) {
@@ -111,13 +116,17 @@ TEST(ModelRequests, RankingsHaveTwoForms) {
   EXPECT_TRUE(jina.truncate);
   const RerankRequest tei = read_rerank(parse_body(R"({"query":"q","texts":["a"],"raw_scores":true})"));
   EXPECT_TRUE(tei.texts && tei.raw_scores);
-  for (const auto& [body, field] :
-       std::vector<std::pair<const char*, const char*>>{{R"({"documents":["a"]})", "query"},
-                                                        {R"({"query":"q"})", "documents"},
-                                                        {R"({"query":"q","documents":[]})", "documents"},
-                                                        {R"({"query":"q","documents":[1]})", "documents"},
-                                                        {R"({"query":"q","documents":["a"],"texts":["b"]})", "texts"},
-                                                        {R"({"query":"q","documents":["a"],"top_n":0})", "top_n"}}) {
+  for (const auto& [body, field] : std::vector<std::pair<const char*, const char*>>{
+           {R"({"documents":["a"]})", "query"},
+           {R"({"query":"q"})", "documents"},
+           {R"({"query":"q","documents":[]})", "documents"},
+           {R"({"query":"q","documents":[1]})", "documents"},
+           {R"({"query":"q","documents":["a"],"texts":["b"]})", "texts"},
+           {R"({"query":"q","documents":[{"text":null}]})", "documents"},
+           {R"({"query":"q","documents":[{"text":1}]})", "text"},
+           {R"({"query":"q","documents":[{"text":"a","title":"b"}]})", "title"},
+           {R"({"query":"q","texts":["a"],"return_documents":true,"return_text":false})", "return_text"},
+           {R"({"query":"q","documents":["a"],"top_n":0})", "top_n"}}) {
     EXPECT_EQ(refused(read_rerank, body), field) << body;
   }
 }

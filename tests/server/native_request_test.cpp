@@ -93,6 +93,16 @@ TEST(NativeRequest, AnAnswerIsTakenUpByItsPlaceAlone) {
   }
 }
 
+TEST(NativeRequest, WhatIsNotOfferedTakesWhatSaysNothing) {
+  EXPECT_EQ(refused(R"({"prompt":"p","user":"me","metadata":{"a":1},"store":true,"service_tier":"auto","tools":[],
+                        "response_format":{"type":"text"},"format":"","think":false})"),
+            "");
+  EXPECT_EQ(refused(R"({"prompt":"p","tools":[{"type":"function"}]})"), "tools");
+  EXPECT_EQ(refused(R"({"prompt":"p","response_format":{"type":"json_object"}})"), "response_format");
+  EXPECT_EQ(refused(R"({"prompt":"p","format":"json"})"), "format");
+  EXPECT_EQ(refused(R"({"prompt":"p","think":true})"), "think");
+}
+
 TEST(NativeRequest, AnUnknownFieldIsNamed) {
   EXPECT_EQ(refused(R"({"prompt":"p","temprature":1})"), "temprature");
   EXPECT_EQ(refused(R"({"prompt":"p","stream":"yes"})"), "stream");

@@ -3,6 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
+#include "gguf/writer.h"
+#include "session/session_support.h"
+
 namespace quarrel {
 namespace {
 
@@ -53,6 +58,28 @@ TEST(OllamaRequest, OptionsBecomeWhatTheyMean) {
   EXPECT_EQ(request.options.penalty_window, -1);
 }
 
+// `/api/create` checks a model's own parameters as it does options: all of those count.
+TEST(OllamaRequest, AModelsOwnParametersAreReadAsOptionsAre) {
+  GgufWriter writer;
+  writer.add_tensor("w", {4}, std::vector<float>(4));
+  const std::vector<std::byte> bytes = writer.to_bytes();
+  const GgufFile file = GgufFile::view(bytes, "made up");
+  test::KeptLog log;
+  std::size_t numbers = 0;
+  const Json described = ollama_options_schema();
+  for (const auto& [name, schema] : described["properties"].items()) {
+    if (!schema.contains("minimum")) continue;
+    for (const char* bound : {"minimum", "maximum"}) {
+      const Json options{{name, schema[bound]}};
+      const RecommendedSampling asked = read_ollama_generate({{"prompt", "a"}, {"options", options}}).options;
+      EXPECT_EQ(read_recommended_sampling(file, options.dump(), log).list(), asked.list()) << options.dump();
+      ++numbers;
+    }
+  }
+  EXPECT_GE(numbers, 30u);
+  EXPECT_TRUE(log.lines.empty()) << log.lines.front();
+}
+
 TEST(OllamaRequest, WhatIsWrongIsNamed) {
   const auto generate = [](const std::string& inside) {
     return refused(read_ollama_generate, "{\"model\":\"toy\"," + inside + "}");
@@ -69,6 +96,23 @@ TEST(OllamaRequest, WhatIsWrongIsNamed) {
   EXPECT_EQ(generate(R"("context":[-1])"), "context");
   EXPECT_EQ(generate(R"("raw":true,"context":[1])"), "raw");
   EXPECT_EQ(generate(R"("messages":[])"), "messages");
+}
+
+TEST(OllamaRequest, OptionsAtTheTopMaySayNothing) {
+  const auto chat = [](const std::string& inside) {
+    return refused(read_ollama_chat, R"({"messages":[],)" + inside + "}");
+  };
+  const auto generate = [](const std::string& inside) { return refused(read_ollama_generate, "{" + inside + "}"); };
+  EXPECT_EQ(chat(R"("temperature":null,"stop":[])"), "");
+  EXPECT_EQ(generate(R"("top_p":null,"seed":null)"), "");
+  EXPECT_EQ(chat(R"("temperature":0)"), "temperature");
+  EXPECT_EQ(generate(R"("seed":7)"), "seed");
+}
+
+TEST(OllamaRequest, AContextIsThatOfTheServer) {
+  EXPECT_NO_THROW(check_context(256, 256, 512));
+  EXPECT_NO_THROW(check_context(4096, 512, 512)) << "all that the model was trained for";
+  EXPECT_THROW(check_context(257, 256, 512), ApiError);
 }
 
 // Whoever says what a full context keeps wants it to go on; who says both that and that it is to end means neither.

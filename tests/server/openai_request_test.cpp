@@ -221,6 +221,14 @@ TEST(OpenAiFields, ThatAreNotOfferedTakeWhatIsSoAnyway) {
     EXPECT_EQ(taken(name, R"("required")"), name);
     EXPECT_EQ(taken(name, R"({"name":"f"})"), name);
   }
+  for (const char* name : {"keep_alive", "ttl", "reasoning", "enable_thinking", "grammar"}) {
+    for (const char* nothing : {"null", "false", R"("")"}) EXPECT_EQ(taken(name, nothing), "") << name;
+  }
+  EXPECT_EQ(taken("keep_alive", R"("5m")"), "keep_alive");
+  EXPECT_EQ(taken("ttl", "60"), "ttl");
+  EXPECT_EQ(taken("reasoning", R"({"effort":"low"})"), "reasoning");
+  EXPECT_EQ(taken("enable_thinking", "true"), "enable_thinking");
+  EXPECT_EQ(taken("grammar", R"("root ::= \"a\"")"), "grammar");
   EXPECT_EQ(taken("response_format", R"({"type":"text"})"), "");
   EXPECT_EQ(taken("response_format", R"({"type":"text","schema":{}})"), "response_format");
   EXPECT_EQ(taken("response_format", R"({"type":"json_object"})"), "response_format");

@@ -152,6 +152,19 @@ TEST_F(StoreCall, AStoreThatFailsIsToldOfWithoutItsAddress) {
   EXPECT_EQ(store_->texts(), (std::map<std::string, int>{{"a", 1}}));
 }
 
+// What the loader has to say names files of the server's machine.
+TEST_F(StoreCall, AModuleThatCannotBeLoadedIsToldOfWithoutItsFile) {
+  no_client_ = "the Flight client cannot be loaded: /opt/libquarrel_flight.so: file too short";
+  for (const Answer& answer :
+       {ask(embed_to, texts({"a"})), ask(search_store, {{"from", "longbow://localhost/texts"}, {"query", "a"}})}) {
+    EXPECT_EQ(answer.status, 501u);
+    EXPECT_EQ(answer.body["code"], "unsupported");
+    EXPECT_EQ(answer.body.dump().find("libquarrel"), std::string::npos) << answer.body;
+  }
+  const auto tells = [](const auto& line) { return line.find("file too short") != std::string::npos; };
+  EXPECT_EQ(std::ranges::count_if(log_.lines, tells), 2);
+}
+
 TEST_F(StoreCall, RowsThatAnotherHasStoredAreAddedToWhereThatIsWanted) {
   ASSERT_EQ(ask(embed_to, texts({"a"})).status, 200u);
   std::filesystem::remove_all(journals_.path() / "longbow");

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "server/served_toy.h"
 #include "support/fake_longbow.h"
 
@@ -23,6 +24,7 @@ class SharedStore {
     options.longbow = {.hosts = {"localhost"}, .journals = journals};
     options.longbow.connect = [this](const LongbowAddress&, const LongbowOptions&) {
       ++connections_;
+      if (!no_client_.empty()) fail(ErrorKind::unsupported, "{}", no_client_);
       return std::move(made_);
     };
     return options;
@@ -32,6 +34,7 @@ class SharedStore {
   std::unique_ptr<FakeLongbow> made_;
   FakeLongbow* const store_;
   int connections_ = 0;
+  std::string no_client_;  // why none can be made; empty: one can
   TempDir journals_;
 };
 

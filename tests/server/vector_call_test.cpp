@@ -5,6 +5,7 @@
 
 #include "server/embedding_call.h"
 #include "server/ollama_api.h"
+#include "server/openai_api.h"
 #include "server/served_toy.h"
 
 namespace quarrel {
@@ -20,6 +21,14 @@ class VectorCall : public test::ServedToy {
     EXPECT_TRUE(test::eventually([&] { return (output = exchange->take()).has_head; }));
     return output.head.status;
   }
+  // By OpenAI's clients.
+  Json answer_to(const Json& body) {
+    const auto asked = exchange(body.dump());
+    openai_embeddings(*service_, asked);
+    http::Exchange::Output output;
+    EXPECT_TRUE(test::eventually([&] { return (output = asked->take()).has_head; }));
+    return Json::parse(output.head.body);
+  }
 };
 
 TEST_F(VectorCall, ThatIsRefusedIsNotCharged) {
@@ -34,6 +43,21 @@ TEST_F(VectorCall, ThatIsRefusedIsNotCharged) {
   const auto second = exchange();
   EXPECT_EQ(status_of({.inputs = {std::string("a")}}, second), 200u);
   EXPECT_GT(second->request().record->facts().prompt_tokens, 0u);
+}
+
+TEST_F(VectorCall, IdsAreCutAsTextsAre) {
+  Json body{{"input", {std::vector<TokenId>(3000, 5), {1, 2}}}};
+  const Json refused = answer_to(body);
+  EXPECT_EQ(refused["error"]["param"], "input") << refused;
+  EXPECT_NE(refused["error"]["message"].get<std::string>().find("truncate"), std::string::npos) << refused;
+  body["truncate"] = true;
+  EXPECT_EQ(answer_to(body)["usage"]["prompt_tokens"], 512 + 2);
+}
+
+TEST_F(VectorCall, DimensionsAreNoFaultOfTheText) {
+  const Json refused = answer_to({{"input", "a"}, {"dimensions", 5000}});
+  EXPECT_EQ(refused["error"]["param"], "dimensions") << refused;
+  EXPECT_EQ(refused["error"]["code"], "invalid_value") << refused;
 }
 
 TEST_F(VectorCall, WhoseAnswerCannotBeWrittenIsAnswered) {

@@ -95,6 +95,11 @@ TEST_F(Embed, LongTextsAreCutAndKeepTheirEnd) {
   EXPECT_EQ(encoded.tokens.size(), limit);
   EXPECT_GT(encoded.full_tokens, limit);
   EXPECT_EQ(encoded.tokens.back(), *model->tokenizer()->special().eos);
+  // Of ids, too, those that have one.
+  std::vector<TokenId> ids(2 * limit, 5);
+  EXPECT_EQ(fit_text(*model, ids).tokens, std::vector<TokenId>(limit, 5));
+  ids.back() = *model->tokenizer()->special().eos;
+  EXPECT_EQ(fit_text(*model, ids).tokens.back(), ids.back());
   const Embedding embedding = embed(model, std::vector<std::string>{words}).at(0);
   EXPECT_TRUE(embedding.cut);
   EXPECT_EQ(embedding.full_tokens, encoded.full_tokens);
