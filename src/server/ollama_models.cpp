@@ -104,11 +104,11 @@ std::string modelfile(const std::string& name, const ResolvedModel& model, const
 }
 
 // When it will be unloaded, if nobody asks for it meanwhile.
-system_clock::time_point expiry(const ModelRegistry::Status& status, std::chrono::milliseconds keep_alive) {
+system_clock::time_point expiry(const ModelRegistry::Status& status) {
   const auto now = system_clock::now();
   if (status.expires) return now + std::chrono::duration_cast<system_clock::duration>(*status.expires - Clock::now());
-  if (status.in_use && keep_alive.count() >= 0) return now + keep_alive;
-  return now + kForever;
+  const bool stays = !status.in_use || status.keep_alive.count() < 0;
+  return now + (stays ? kForever : std::min<system_clock::duration>(status.keep_alive, kForever));
 }
 
 // Of one that is loaded, whatever has become of its file since.
@@ -207,7 +207,7 @@ void ollama_ps(Service& service, const std::shared_ptr<Exchange>& exchange) {
                     {"size", status.bytes},
                     {"digest", model_digest(status.path)},
                     {"details", details_of_loaded(status)},
-                    {"expires_at", rfc3339(expiry(status, service.keep_alive()))},
+                    {"expires_at", rfc3339(expiry(status))},
                     {"size_vram", service.has_device_memory() ? status.bytes : 0},
                     {"context_length", status.context}});
     if (!status.context_limit.empty()) list.back()["context_limit"] = status.context_limit;

@@ -236,6 +236,7 @@ std::vector<OfferedModel> Service::all_models() const {
     models.push_back({.name = name,
                       .source = name,
                       .named = true,
+                      .stored = listed.alias.empty() ? "" : listed.name,
                       .bytes = listed.bytes,
                       .created = seconds_of(listed.modified),
                       .parameters = listed.parameters,
@@ -301,8 +302,11 @@ std::optional<OfferedModel> Service::look_up(const std::string& name, const Call
   for (const Clock::time_point since : {now - kListedFor, now}) {
     const std::vector<OfferedModel> all = listed_since(since);
     for (const std::string& spelling : spellings) {
-      for (const OfferedModel& model : all) {
-        if (caller.may_use(model.name) && (name.empty() || model.name == spelling)) return model;
+      for (const auto called : {&OfferedModel::name, &OfferedModel::stored}) {
+        for (const OfferedModel& model : all) {
+          if (caller.may_use(model.name) && (name.empty() || (!spelling.empty() && model.*called == spelling)))
+            return model;
+        }
       }
     }
   }

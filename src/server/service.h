@@ -69,6 +69,7 @@ struct OfferedModel {
   std::string name = {};
   std::string source = {};  // what the store is asked for: a name, or a path that the server was started with
   bool named = false;       // it is a name, which is never taken for a path
+  std::string stored = {};  // what the store calls it, by which it is found too; empty: it has one name
   std::uint64_t bytes = 0;
   std::int64_t created = 0;  // seconds since 1970
   std::string parameters = {}, quantisation = {};
@@ -131,7 +132,6 @@ class Service {
   const ModelStore& store() const noexcept { return store_; }
   // How the settings want a model of this name to be loaded.
   const LoadOptions& load_options(const std::string& name) const;
-  std::chrono::milliseconds keep_alive() const noexcept { return options_.keep_alive; }
   GenerateDialect generate_dialect() const noexcept { return options_.generate_dialect; }
   std::chrono::milliseconds patience() const noexcept { return options_.patience; }
 

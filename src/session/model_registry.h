@@ -148,6 +148,7 @@ class ModelRegistry {
     std::string context_limit = {};     // what made it shorter than the model's own, in words; empty: nothing did
     bool in_use = false;
     std::optional<Clock::time_point> expires = {};  // none: it is in use, or stays loaded
+    std::chrono::milliseconds keep_alive = {};      // how long it stays after use; below zero: it stays loaded
   };
   // Ordered by name; a model that is being exchanged is listed twice.
   std::vector<Status> list() const;

@@ -221,7 +221,8 @@ std::vector<ModelRegistry::Status> RegistryCore::list() const {
                    .context = resident.model != nullptr ? resident.model->context() : 0,
                    .context_limit = resident.plan.context_limit,
                    .in_use = resident.leases > 0,
-                   .expires = resident.detached ? std::nullopt : expiry(resident)});
+                   .expires = resident.detached ? std::nullopt : expiry(resident),
+                   .keep_alive = resident.plan.keep_alive});
   }
   for (const Job& job : jobs_) {
     if (job.kind == Job::Kind::exchange && job.phase < Job::Phase::waiting) continue;

@@ -63,6 +63,13 @@ std::string model_name(std::string_view stem) {
   return name;
 }
 
+// What a file of the store is called. A name of the table means what `pull` gets and no other file: one of that name is
+// called as it is spelled, with the extension.
+std::string stored_name(std::string_view stem, const fs::path& path) {
+  std::string name = model_name(stem);
+  return find_pullable(name) == nullptr ? name : path.filename().string();
+}
+
 std::string shown(const fs::path& path) { return printable(path.string(), 512); }
 
 // The row of the table whose model has this digest: one that was given a further name.
@@ -173,14 +180,14 @@ std::vector<StoredFile> stored_files(const fs::path& folder) {
     const std::string stem = path.stem().string();
     const std::optional<PartNumber> part = part_number(stem);
     if (!part) {
-      result.push_back({model_name(stem), {path}});
+      result.push_back({stored_name(stem, path), {path}});
       continue;
     }
     const std::string start = stem.substr(0, stem.size() - kPartPattern.size());
     const std::string key = fmt::format("{}/{}", start, part->count);  // no file's name holds a slash
     if (part->number == 1) {
       split[key] = result.size();
-      result.push_back({model_name(start), {path}});
+      result.push_back({stored_name(start, path), {path}});
     } else if (const auto known = split.find(key); known != split.end()) {  // sorted: the first part came before
       result[known->second].parts.push_back(path);
     }

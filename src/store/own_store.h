@@ -20,7 +20,9 @@ inline constexpr std::string_view kModelExtension = ".gguf";
 
 // A model of the store: one file, or the parts of a split one.
 struct StoredFile {
-  std::string name;                          // without the extension and, for a split model, without the part's number
+  // Without the extension and, for a split model, without the part's number; the file's name where that is one of
+  // `pull`.
+  std::string name;
   std::vector<std::filesystem::path> parts;  // the first one is what is opened
 
   const std::filesystem::path& path() const { return parts.front(); }

@@ -38,8 +38,9 @@ void check_name(const std::string& name) {
     refuse("with a slash or a colon it has to be of the form namespace/model:tag, in letters, digits, -, _ and .");
   }
   if (name.find("://") != std::string::npos) refuse("that is an address");
-  if (names_a_part(ModelStore::further_name(name))) refuse("it ends like the name of a part of another model");
-  if (find_pullable(name) != nullptr) refuse("that is a name reserved for `quarrel pull`");
+  const std::string without_extension = ModelStore::further_name(name);
+  if (names_a_part(without_extension)) refuse("it ends like the name of a part of another model");
+  if (find_pullable(without_extension) != nullptr) refuse("that is a name reserved for `quarrel pull`");
 }
 
 void check_new_name(const std::string& name, const fs::path& store) {

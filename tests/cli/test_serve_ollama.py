@@ -243,6 +243,21 @@ class Loading(OllamaTest):
         for wrong in ("soon", "5 m", "", "5x", [], "1m5"):
             self.refused(400, ["keep_alive"], "/api/generate", keep_alive=wrong)
 
+    def test_it_stays_after_use_as_was_asked(self):
+        """While it is in use too the last request's time counts, not the server's."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT)
+        self.addCleanup(connection.close)
+        endless = {"temperature": 0, "repeat_penalty": 0.5, "repeat_last_n": -1, "num_keep": 4}
+        body = {"model": "toy", "prompt": "the fox", "raw": True, "keep_alive": "48h", "options": endless}
+        connection.request("POST", "/api/generate", json.dumps(body))
+        reply = connection.getresponse()
+        self.assertFalse(json.loads(reply.readline())["done"])
+        expires = self.loaded()["toy:latest"]["expires_at"]
+        self.assertTrue(self.call("GET", "/api/models/toy").json["in_use"])
+        self.assertGreaterEqual(expires, time.strftime("%Y-%m-%d", time.gmtime(time.time() + 40 * 3600)))
+        reply.close()
+        self.post("/api/generate", model="toy", keep_alive="5m")
+
     def test_one_use_and_gone(self):
         self.answer("/api/generate", prompt="a", keep_alive="0s")
         deadline = time.monotonic() + TIMEOUT

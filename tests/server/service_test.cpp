@@ -13,6 +13,7 @@
 #include "server/long_jobs.h"
 #include "server/ollama_models.h"
 #include "support/temp_dir.h"
+#include "support/toy_model.h"
 
 namespace quarrel {
 namespace {
@@ -127,6 +128,20 @@ TEST_F(ServiceTest, AKeyPutsNoModelBeforeAnother) {
   const std::string stem = "SmolLM2-135M-Instruct.Q4_1";
   EXPECT_FALSE(may_make(stem, {stem}));
   EXPECT_TRUE(may_make(stem, {stem, "default"}));
+}
+
+// By the name that the store lists it under, and the same model: what a key may use is told by one name.
+TEST_F(ServiceTest, AModelIsFoundByBothItsNames) {
+  const std::string stem = "SmolLM2-135M-Instruct.Q4_1";
+  std::filesystem::rename(test::write_toy("llama", folder_.path()), folder_ / (stem + ".gguf"));
+  const std::unique_ptr<Service> shared = service();
+  for (const std::string& name : {std::string("default"), stem, stem + ":latest"}) {
+    EXPECT_EQ(shared->find(name, {}).name, "default") << name;
+    EXPECT_TRUE(shared->look_up(name, Caller{.models = {"default"}})) << name;
+    EXPECT_FALSE(shared->look_up(name, Caller{.models = {stem}})) << name;
+  }
+  EXPECT_EQ(shared->models({}).size(), 1u);
+  EXPECT_FALSE(shared->look_up(":latest", {}));
 }
 
 // Nobody would catch it, and the process would end.

@@ -257,6 +257,8 @@ TEST_F(RegistryTest, EachModelHasItsSettings) {
   ASSERT_EQ(listed.size(), 2u);
   EXPECT_EQ(listed[0].expires, now() + minutes(1));
   EXPECT_EQ(listed[1].expires, now() + minutes(7));
+  EXPECT_EQ(listed[0].keep_alive, minutes(1));
+  EXPECT_EQ(listed[1].keep_alive, minutes(7));
   EXPECT_EQ(listed[0].context_limit, "");
   EXPECT_EQ(listed[1].context_limit, "its setting ctx = 64");
   ModelSettings shorter{.load = load_options()};

@@ -280,6 +280,24 @@ TEST_F(Store, ListsAPulledModelByBothNames) {
   EXPECT_EQ(listed()["other"].alias, "");
 }
 
+// A name of the table is that of what `pull` gets, wherever a file comes from.
+TEST_F(Store, WhatIsListedIsFoundByThatName) {
+  for (const char* file :
+       {"default.gguf", "minilm-00001-of-00002.gguf", "minilm-00002-of-00002.gguf", "Default.gguf"}) {
+    write_file(folder_ / "quarrel" / file, model_);
+  }
+  std::vector<std::string> names;
+  for (const auto& [name, model] : listed()) {
+    names.push_back(name);
+    EXPECT_EQ(resolve(name).name, name);
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"Default", "default.gguf", "minilm-00001-of-00002.gguf"}));
+  EXPECT_EQ(resolve("default.gguf").path, folder_ / "quarrel/default.gguf");
+  EXPECT_THROW(resolve("default"), Error);
+  write_file(folder_ / "quarrel" / kDefaultFile, model_);
+  EXPECT_EQ(resolve("default").path, folder_ / "quarrel" / kDefaultFile);
+}
+
 TEST_F(Store, APulledModelThatWasChangedIsNoticed) {
   // minilm is converted, so that its size is not known beforehand.
   const fs::path path = folder_ / "quarrel/all-MiniLM-L6-v2.F32.gguf";
