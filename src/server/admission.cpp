@@ -130,7 +130,7 @@ Limits::Kind kind_of(const http::Request& request, const Route& route) noexcept 
 // The key's priority, or a lower one that the request asks for.
 std::shared_ptr<const Caller> with_priority(std::shared_ptr<const Caller> caller, const http::Request& request) {
   const std::string_view text = request.header("x-quarrel-priority");
-  if (text.empty()) return caller;
+  if (text.data() == nullptr) return caller;  // it is not there; an empty one is a mistake
   const std::optional<Priority> wanted = read_priority(text);
   if (!wanted) {
     throw ApiError(400, "invalid_request_error", "invalid_value",

@@ -97,6 +97,24 @@ Json response(std::string_view description) {
   return {{"description", description}, {"headers", {{"x-request-id", reference("headers", "RequestId")}}}};
 }
 
+// What a request has besides its body.
+Json parameters(const Route& row, const Operation& told) {
+  Json list = Json::array();
+  const auto add = [&](std::string_view name, const char* in, bool required, Json schema) {
+    list.push_back({{"name", name}, {"in", in}, {"required", required}, {"schema", std::move(schema)}});
+  };
+  if (const std::size_t open = row.path.find('{'); open != std::string_view::npos) {
+    add(row.path.substr(open + 1, row.path.find('}') - open - 1), "path", true,
+        Json{{"type", "string"}, {"minLength", 1}});
+  }
+  if (told.queued) {
+    add("x-quarrel-priority", "header", false,
+        schema::one_of({"interactive", "normal", "batch"}, "in place of that of its kind; a key's is the highest"));
+  }
+  for (const Operation::Header& header : told.headers) add(header.name, "header", header.required, header.schema);
+  return list;
+}
+
 // The document while it grows.
 class Document {
  public:
@@ -114,13 +132,7 @@ class Document {
     if (!told.description.empty()) operation["description"] = told.description;
     operation["security"] =
         row.access == Access::everybody ? Json::array() : Json::array({Json::object(), {{"key", Json::array()}}});
-    if (const std::size_t open = row.path.find('{'); open != std::string_view::npos) {
-      Json name{{"type", "string"}, {"minLength", 1}};
-      operation["parameters"] = Json::array({{{"name", row.path.substr(open + 1, row.path.find('}') - open - 1)},
-                                              {"in", "path"},
-                                              {"required", true},
-                                              {"schema", name}}});
-    }
+    if (Json list = parameters(row, told); !list.empty()) operation["parameters"] = std::move(list);
     if (!told.body.is_null()) add_body(operation, told);
     add_answers(operation, row, told);
     std::string method(row.method);

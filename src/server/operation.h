@@ -22,7 +22,14 @@ struct Operation {
   Json body = nullptr;                // its schema; null: none is sent
   bool body_required = true;          // without one it is as if an empty object had come
   Json example = nullptr;             // of a body
-  std::vector<Answer> answers = {};   // where it goes well
+  bool queued = false;                // it waits for its turn at a model, so that x-quarrel-priority counts
+  struct Header {
+    std::string_view name;
+    Json schema;
+    bool required = false;
+  };
+  std::vector<Header> headers = {};  // that the request may have besides those of every request
+  std::vector<Answer> answers = {};  // where it goes well
   struct Failure {
     unsigned status = 0;
     Json schema = nullptr;  // null: what errors of the row's dialect look like
@@ -68,7 +75,9 @@ Operation describe_detokenize();
 Operation describe_apply_template();
 Operation describe_rerank();
 Operation describe_openai_rerank();
-Json sources_schema();  // of an answer with `retrieval`; operation_longbow.cpp, like the next two
+// Of an answer with `retrieval`, and how one may fail; operation_longbow.cpp, like the next two.
+Json sources_schema();
+std::vector<Operation::Failure> store_errors();
 Operation describe_embed_to();
 Operation describe_store_search();
 Operation describe_health();

@@ -9,9 +9,9 @@ using namespace schema;
 
 constexpr std::string_view kStoreTag = "Vector store";
 
-std::vector<Operation::Failure> store_errors() { return {{404}, {501}, {502}}; }
-
 }  // namespace
+
+std::vector<Operation::Failure> store_errors() { return {{404}, {501}, {502}}; }
 
 Json sources_schema() {
   return list(named("Source", object({{"number", integer("the text stands as [number] in the prompt")},
@@ -35,6 +35,7 @@ Operation describe_embed_to() {
           .example = {{"model", "minilm"},
                       {"to", "longbow://localhost/notes"},
                       {"texts", {{{"id", "1"}, {"text", "The fox is red"}, {"metadata", {{"page", 7}}}}}}},
+          .queued = true,
           .answers = {{.schema = named("EmbedToAnswer",
                                        object({{"model", text()},
                                                {"to", text("the address in full")},
@@ -60,6 +61,7 @@ Operation describe_store_search() {
           .tag = kStoreTag,
           .body = store_search_schema(),
           .example = {{"model", "minilm"}, {"from", "longbow://localhost/notes"}, {"query", "a red animal"}, {"k", 3}},
+          .queued = true,
           .answers = {{.schema = named("StoreSearchAnswer", object({{"model", text()},
                                                                     {"from", text("the address in full")},
                                                                     {"results", list(result, "the nearest first")}}))}},

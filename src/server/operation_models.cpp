@@ -43,6 +43,7 @@ Operation rerank_at(std::string_view id) {
               "the score is the cosine of the query's and the text's. `texts` in place of `documents` gets a list.",
           .body = rerank_schema(),
           .example = {{"model", "minilm"}, {"query", "a fox"}, {"documents", {"a dog", "the fox"}}},
+          .queued = true,
           .answers = {{.schema = either({answer, list(scored)})}},
           .errors = {{404}}};
 }

@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "server/native_request.h"
 #include "server/ollama_request.h"
 #include "server/operation.h"
@@ -27,6 +29,12 @@ Json generate_answer() {
 Json question() { return {{"prompt", "Explain quantum computing"}, {"max_tokens", 100}}; }
 
 Json status() { return named("Status", object({{"status", text()}})); }
+
+Operation::Header last_event(bool required) {
+  Json id = text(required ? "the id of any of the answer's events" : "the id of the last event that came");
+  id["pattern"] = required ? "^[0-9a-f]{32}:[0-9]+$" : "^([0-9a-f]{32}:[0-9]+)?$";  // an empty one is none
+  return {"Last-Event-ID", std::move(id), required};
+}
 
 Json health_schema() {
   return named("Health",
@@ -63,9 +71,10 @@ Operation describe_shared_generate() {
           "`\"stream\": false`.",
       .body = either({native_request_schema(), ollama_generate_schema()}),
       .example = question(),
+      .queued = true,
       .answers = {{.schema = either({generate_answer(), ollama_generate_answer_schema()})},
                   {.media_type = "application/x-ndjson", .schema = text()}},
-      .errors = {{404}}};
+      .errors = store_errors()};
 }
 
 Operation describe_native_generate() {
@@ -74,8 +83,9 @@ Operation describe_native_generate() {
           .description = "Either `prompt` or `messages` says what is to be answered.",
           .body = native_request_schema(),
           .example = question(),
+          .queued = true,
           .answers = {{.schema = generate_answer()}},
-          .errors = {{404}}};
+          .errors = store_errors()};
 }
 
 Operation describe_native_stream() {
@@ -86,19 +96,24 @@ Operation describe_native_stream() {
           "Server-sent events with `token`, `token_id`, `stream`, `complete` and `tokens_per_sec`; the last "
           "one is complete and has the `finish_reason`. With `resume` each event has an id, and the same request with "
           "the last of them as Last-Event-ID gets the rest after a lost connection; 204 where nothing is left. With "
-          "`progress` events of the type `status` tell before how much of the prompt is read.",
+          "`progress` events of the type `status` tell before how much of the prompt is read. An answer that fails "
+          "once "
+          "it has begun ends with an event of the type `error`: what the body of an error is.",
       .body = native_request_schema(),
+      .body_required = false,  // with Last-Event-ID
       .example = question(),
+      .queued = true,
+      .headers = {last_event(false)},
       .answers = {{.media_type = "text/event-stream", .schema = schema::event()}, {.media_type = {}, .status = 204}},
-      .errors = {{404}}};
+      .errors = store_errors()};
 }
 
 Operation describe_stop_stream() {
   return {.id = "stopStream",
           .tag = kNativeTag,
-          .description = "Last-Event-ID is the id of any of its events.",
           .body = nothing(),
           .body_required = false,
+          .headers = {last_event(true)},
           .answers = {{.schema = status()}},
           .errors = {{404}}};
 }
@@ -109,6 +124,7 @@ Operation describe_websocket() {
           .description =
               "Messages are `{\"type\", \"id\", \"payload\"}`; the payload of `inference` is what /api/stream "
               "takes.",
+          .queued = true,
           .answers = {{.media_type = {}, .status = 101}},
           .errors = {{426}}};
 }

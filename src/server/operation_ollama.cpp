@@ -56,6 +56,7 @@ Operation describe_ollama_chat() {
           .example = {{"model", "default"},
                       {"messages", {{{"role", "user"}, {"content", "Why is the sky blue?"}}}},
                       {"stream", false}},
+          .queued = true,
           .answers = {{.schema = answer("OllamaChatAnswer", {"message", message})},
                       {.media_type = kLines, .schema = text()}},
           .errors = {{404}}};
@@ -66,6 +67,7 @@ Operation describe_ollama_embed() {
           .tag = kOllamaTag,
           .body = ollama_embed_schema(),
           .example = {{"model", "minilm"}, {"input", {"a fox", "a dog"}}},
+          .queued = true,
           .answers = {{.schema = named("OllamaEmbedAnswer", object({{"model", text()},
                                                                     {"embeddings", list(list(number()))},
                                                                     {"total_duration", integer("nanoseconds")},
@@ -79,6 +81,7 @@ Operation describe_ollama_embeddings() {
           .tag = kOllamaTag,
           .body = ollama_embeddings_schema(),
           .example = {{"model", "minilm"}, {"prompt", "a fox"}},
+          .queued = true,
           .answers = {{.schema = named("OllamaEmbeddingsAnswer", object({{"embedding", list(number())}}))}},
           .errors = {{404}}};
 }

@@ -113,8 +113,9 @@ Operation describe_openai_chat() {
               "each, then `[DONE]`.",
           .body = chat_request_schema(),
           .example = {{"messages", {{{"role", "user"}, {"content", "Why is the sky blue?"}}}}, {"max_tokens", 64}},
+          .queued = true,
           .answers = {{.schema = chat_answer()}, {.media_type = kStream, .schema = schema::event()}},
-          .errors = {{404}}};
+          .errors = store_errors()};
 }
 
 Operation describe_openai_completion() {
@@ -123,6 +124,7 @@ Operation describe_openai_completion() {
           .description = "With `stream` the answer comes as server-sent events, then `[DONE]`.",
           .body = completion_request_schema(),
           .example = {{"prompt", "Once upon a time"}, {"max_tokens", 32}},
+          .queued = true,
           .answers = {{.schema = completion_answer()}, {.media_type = kStream, .schema = schema::event()}},
           .errors = {{404}}};
 }
@@ -136,15 +138,18 @@ Operation describe_openai_embeddings() {
   return {.id = "createEmbedding",
           .tag = kOpenAiTag,
           .description =
-              "With a header `x-quarrel-store: longbow://host/dataset` what is returned is stored there too, as "
-              "/api/embed-to does; `x-quarrel-stored` in the answer says how many rows were new.",
+              "What a header `x-quarrel-store` has stored is told by `x-quarrel-stored` in the answer: how many rows "
+              "were new.",
           .body = embedding_request_schema(),
           .example = {{"model", "minilm"}, {"input", {"a fox", "a dog"}}},
+          .queued = true,
+          .headers = {{"x-quarrel-store",
+                       text("longbow://host/dataset: what is returned is stored there too, as /api/embed-to does")}},
           .answers = {{.schema = named("EmbeddingList", object({{"object", one_of({"list"})},
                                                                 {"data", list(item)},
                                                                 {"model", text()},
                                                                 {"usage", spent}}))}},
-          .errors = {{404}, {501}, {502}}};
+          .errors = store_errors()};
 }
 
 Operation describe_openai_models() {

@@ -217,10 +217,11 @@ class Rights(ServeTest):
 
     def test_a_key(self):
         server = self.start_server(self.toy, "--allow-host", "Models.example", QUARREL_API_KEY="secret-1")
-        public = {"/health", "/v1/health", "/api/health", "/healthz", "/readyz", "/version"}
+        public = {"/health", "/v1/health", "/api/health", "/healthz", "/readyz"}
         wrong = ("Bearer secret-2", "Bearer secret-", "Bearer secret-11", "Bearer  secret-1")
         for method, path in [("GET", path) for path in public] + [
-                ("GET", "/v1/models"), ("GET", "/v1/models/toy"), ("POST", "/v1/chat/completions"),
+                ("GET", "/version"), ("GET", "/api/version"), ("GET", "/v1/models"), ("GET", "/v1/models/toy"),
+                ("POST", "/v1/chat/completions"),
                 ("POST", "/v1/completions"), ("POST", "/v1/embeddings"), ("POST", "/api/generate"),
                 ("POST", "/api/native/generate"), ("POST", "/api/stream")]:
             for given in (None, "", "Bearer", "Bearer ", "secret-1", "Basic secret-1", "Bearer secret-1",

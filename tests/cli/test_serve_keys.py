@@ -135,8 +135,10 @@ class Roles(KeyTest):
         cls.narrow = cls.key("create", "narrow", "--model", "other")
 
     def test_what_needs_no_key(self):
-        for path in ("/health", "/healthz", "/readyz", "/version"):
+        for path in ("/health", "/healthz", "/readyz", "/openapi.json", "/docs", "/status"):
             self.assertEqual(self.get(None, path)[0], 200, path)
+        for path in ("/version", "/api/version"):
+            self.assertEqual((self.get(None, path)[0], self.get(self.use, path)[0]), (401, 200), path)
         self.assertEqual(self.get(None)[0], 401)
 
     def test_roles(self):

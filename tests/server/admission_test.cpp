@@ -249,9 +249,11 @@ TEST_F(AdmissionTest, PrioritiesGoDownAndNotUp) {
   EXPECT_EQ(priority(slow, ""), Priority::normal);
   EXPECT_EQ(priority(slow, "interactive"), Priority::normal);
   EXPECT_EQ(priority(slow, "batch"), Priority::batch);
-  Headers wrong = bearer(usual);
-  wrong.emplace_back("x-quarrel-priority", "urgent");
-  EXPECT_EQ(decide(*admission, request("POST", "/v1/completions", wrong)), 400u);
+  for (const char* none : {"urgent", ""}) {
+    Headers wrong = bearer(usual);
+    wrong.emplace_back("x-quarrel-priority", none);
+    EXPECT_EQ(decide(*admission, request("POST", "/v1/completions", wrong)), 400u) << none;
+  }
 }
 
 TEST_F(AdmissionTest, LimitsAreToldInHeaders) {

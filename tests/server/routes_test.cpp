@@ -53,10 +53,9 @@ TEST(Routes, OnlyTheseAreOpenToEverybody) {
     open.insert(route.path);
     EXPECT_TRUE(route.quick) << "health never waits for a thread: " << route.path;
   }
-  EXPECT_EQ(open,
-            (std::set<std::string_view>{"/", "/api/health", "/api/version", "/assets/{name}", "/docs", "/docs/page.css",
-                                        "/docs/page.js", "/embeddings", "/health", "/healthz", "/openapi.json",
-                                        "/openapi.yaml", "/readyz", "/status", "/v1/health", "/version"}));
+  EXPECT_EQ(open, (std::set<std::string_view>{"/", "/api/health", "/assets/{name}", "/docs", "/docs/page.css",
+                                              "/docs/page.js", "/embeddings", "/health", "/healthz", "/openapi.json",
+                                              "/openapi.yaml", "/readyz", "/status", "/v1/health"}));
 }
 
 TEST(Routes, WhatIsNotThereIsNotFound) {
