@@ -64,8 +64,8 @@ void generate(Service& service, const std::shared_ptr<Exchange>& exchange, const
   const std::shared_ptr<Retrieval> retrieval = retrieval_for(service, request, *caller_of(*exchange));
   auto writer = std::make_unique<NativeWriter>(exchange, model.name, retrieval);
   const CallOptions options = native_call_options(request, retrieval);
-  serve_generation(service, exchange, model, make_native_ask(std::move(request), false, retrieval), std::move(writer),
-                   options);
+  serve_generation(service, exchange, model, make_native_ask(std::move(request), Priority::normal, retrieval),
+                   std::move(writer), options);
 }
 
 }  // namespace

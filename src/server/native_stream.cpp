@@ -121,7 +121,8 @@ void begin_resumable(Service& service, const std::shared_ptr<Exchange>& exchange
         EventWriter::Options{.progress = request.progress, .stopped = answer->stopped(), .retrieval = retrieval});
     const CallOptions options = native_call_options(request, retrieval);
     const std::shared_ptr<GenerationCall> call = start_generation(
-        service, record, model, with_body_share(*exchange, make_native_ask(std::move(request), true, retrieval)),
+        service, record, model,
+        with_body_share(*exchange, make_native_ask(std::move(request), Priority::interactive, retrieval)),
         std::move(writer), options);
     answer->set_cancel([call] { call->cancel(); });
   } catch (...) {
@@ -148,8 +149,8 @@ void native_stream(Service& service, const std::shared_ptr<Exchange>& exchange) 
       std::make_unique<EventWriter>(std::make_shared<SseReceiver>(exchange),
                                     EventWriter::Options{.progress = request.progress, .retrieval = retrieval});
   const CallOptions options = native_call_options(request, retrieval);
-  serve_generation(service, exchange, model, make_native_ask(std::move(request), true, retrieval), std::move(writer),
-                   options);
+  serve_generation(service, exchange, model, make_native_ask(std::move(request), Priority::interactive, retrieval),
+                   std::move(writer), options);
 }
 
 void stop_stream(Service& service, const std::shared_ptr<Exchange>& exchange) {

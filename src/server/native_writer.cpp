@@ -44,12 +44,14 @@ void EventWriter::tell_progress(const GenerationEvent& event) {
 }
 
 void EventWriter::end(const Usage& usage) {
-  put_end({.finish_reason = reason_, .tokens_generated = usage.generated_tokens, .prompt_tokens = usage.prompt_tokens});
+  put_end({.finish_reason = reason_, .tokens_generated = usage.generated_tokens, .prompt_tokens = usage.prompt_tokens},
+          usage.generate_seconds);
 }
 
 void EventWriter::fail(const ApiError& error) {
   if (stop_is_wanted() && error.code == "cancelled") {
-    put_end({.finish_reason = "cancelled", .tokens_generated = tokens_, .prompt_tokens = prompt_tokens_});
+    put_end({.finish_reason = "cancelled", .tokens_generated = tokens_, .prompt_tokens = prompt_tokens_},
+            seconds_since(first_));
     return;
   }
   const AnswerEvent event = failure_event(error);
@@ -60,8 +62,8 @@ void EventWriter::abandon() {
   fail({500, "server_error", "", "something went wrong in the server; its log says what"});
 }
 
-void EventWriter::put_end(AnswerEnd end) {
-  const double rate = tokens_per_second(end.tokens_generated, seconds_since(first_));
+void EventWriter::put_end(AnswerEnd end, double seconds) {
+  const double rate = tokens_per_second(end.tokens_generated, seconds);
   end.whole = !options_.stream;
   if (options_.retrieval != nullptr) end.sources = options_.retrieval->sources();
   const AnswerEvent event{.text = std::move(text_),
@@ -70,10 +72,10 @@ void EventWriter::put_end(AnswerEnd end) {
   receiver_->take(std::span(&event, 1), {});
 }
 
-MakeAsk make_native_ask(NativeRequest request, bool stream, std::shared_ptr<Retrieval> retrieval) {
-  return with_retrieval(std::move(retrieval), [request = std::move(request), stream](const LoadedModel& model) {
+MakeAsk make_native_ask(NativeRequest request, Priority priority, std::shared_ptr<Retrieval> retrieval) {
+  return with_retrieval(std::move(retrieval), [request = std::move(request), priority](const LoadedModel& model) {
     Ask ask = ask_of(request, model);
-    ask.priority = stream ? Priority::interactive : Priority::normal;
+    ask.priority = priority;
     return ask;
   });
 }

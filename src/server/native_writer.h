@@ -41,7 +41,7 @@ class EventWriter final : public AnswerWriter {
   // Whoever asked has said that it wants no more: the end of a cancelled answer is no failure then.
   bool stop_is_wanted() const { return options_.stopped != nullptr && *options_.stopped; }
   void tell_progress(const GenerationEvent& event);
-  void put_end(AnswerEnd end);
+  void put_end(AnswerEnd end, double seconds);
 
   const std::shared_ptr<AnswerReceiver> receiver_;
   const Options options_;
@@ -51,8 +51,8 @@ class EventWriter final : public AnswerWriter {
   Clock::time_point first_ = Clock::now();
 };
 
-// What a model is asked, with the priority of the kind of answer.
-MakeAsk make_native_ask(NativeRequest request, bool stream, std::shared_ptr<Retrieval> retrieval = {});
+// What a model is asked, with the priority of the kind of answer: who waits at a WebSocket or a stream comes first.
+MakeAsk make_native_ask(NativeRequest request, Priority priority, std::shared_ptr<Retrieval> retrieval = {});
 CallOptions native_call_options(const NativeRequest& request, std::shared_ptr<Retrieval> retrieval);
 // Null where the request wants none. Throws as Retrieval::of does.
 std::shared_ptr<Retrieval> retrieval_for(Service& service, const NativeRequest& request, const Caller& caller);

@@ -21,13 +21,17 @@ namespace {
 
 using http::Exchange;
 
+// What an answer calls its model: a program may look for the name that it sent.
+std::string as_asked(const std::string& name, const OfferedModel& model) { return name.empty() ? model.name : name; }
+
 void generate(Service& service, const std::shared_ptr<Exchange>& exchange, OpenAiForm form, OpenAiRequest request) {
   const OfferedModel model = service.find(request.model, *caller_of(*exchange));
   request.ask.priority = request.stream ? Priority::interactive : Priority::normal;
   const std::shared_ptr<Retrieval> retrieval =
       Retrieval::of(service, request.retrieval, request.messages, {}, *caller_of(*exchange));
   auto writer = make_openai_writer(
-      exchange, form, request, {.model = model.name, .fingerprint = "quarrel-" + service.program().version}, retrieval);
+      exchange, form, request,
+      {.model = as_asked(request.model, model), .fingerprint = "quarrel-" + service.program().version}, retrieval);
   CallOptions options{.before = retrieval, .further_prompts = further_prompts(request)};
   if (form == OpenAiForm::chat) options.prompt_field = "messages";
   MakeAsk make_ask = [request = std::move(request)](const LoadedModel& loaded) { return ask_of(request, loaded); };
@@ -128,7 +132,8 @@ void openai_embeddings(Service& service, const std::shared_ptr<Exchange>& exchan
   const OfferedModel model = service.find(request.model, *caller_of(*exchange));
   EmbeddingAsk ask{.inputs = std::move(request.inputs), .truncate = request.truncate};
   ask.options = {.normalize = request.normalize, .dimensions = request.dimensions, .priority = Priority::batch};
-  const auto respond = [base64 = request.base64, name = model.name](std::span<const Embedding> embeddings, double) {
+  const auto respond = [base64 = request.base64, name = as_asked(request.model, model)](
+                           std::span<const Embedding> embeddings, double) {
     return http::Response{.body = embeddings_body(embeddings, base64, name)};
   };
   EmbeddingAnswer answer{.respond = respond, .fail = openai_error};

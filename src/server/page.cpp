@@ -86,7 +86,7 @@ http::Headers page_headers() {
 
 http::Response page_file(const http::Request& request, std::string_view name) {
   const files::EmbeddedFile* file = find_file(name);
-  if (file == nullptr) return plain_error({404, "not_found_error", "", "the page has no such file"});
+  if (file == nullptr) throw ApiError(404, "not_found_error", "", "the page has no such file");
   const std::string tag = entity_tag(file->bytes);
   http::Response response{.content_type = std::string(media_type(name)), .headers = page_headers()};
   response.headers.emplace_back("Cache-Control", name == kIndex ? "no-cache" : "public, max-age=31536000, immutable");

@@ -76,7 +76,12 @@ bool MessageRate::take(Clock::time_point now) noexcept {
 }
 
 void open_websocket(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
-  const std::vector<std::string> offered = http::offered_protocols(exchange->request());
+  const http::Request& request = exchange->request();
+  if (const http::UpgradeFault fault = http::upgrade_fault(request); fault.status != 0) {
+    const ApiError error(fault.status, "invalid_request_error", "", fault.message);
+    request.record->update([&](RequestFacts& facts) { note_error(facts, error); });
+  }
+  const std::vector<std::string> offered = http::offered_protocols(request);
   const bool knows_ours = std::ranges::find(offered, kSocketProtocol) != offered.end();
   exchange->upgrade(std::string(knows_ours ? kSocketProtocol : ""), [&service](const auto& socket) {
     auto session = std::make_shared<SocketSession>(service, socket);
@@ -357,9 +362,9 @@ void SocketSession::start(const AnswerPlace& place, const Asked& asked,
   const std::shared_ptr<Retrieval> retrieval = retrieval_for(service_, request, *caller_);
   options.retrieval = retrieval;
   auto writer = std::make_unique<EventWriter>(target, std::move(options));
-  const std::shared_ptr<GenerationCall> call =
-      start_generation(service_, record, model, with_share(asked.share, make_native_ask(request, stream, retrieval)),
-                       std::move(writer), native_call_options(request, retrieval));
+  const std::shared_ptr<GenerationCall> call = start_generation(
+      service_, record, model, with_share(asked.share, make_native_ask(request, Priority::interactive, retrieval)),
+      std::move(writer), native_call_options(request, retrieval));
   const auto cancel = [call] { call->cancel(); };
   if (resumable != nullptr) {
     resumable->set_cancel(cancel);

@@ -53,6 +53,19 @@ class OpenAi(ServeTest):
         self.assertEqual(choice["finish_reason"], told["finish_reason"])
         self.assertEqual(usage["completion_tokens"], len(told["tokens"]))
 
+    def test_streams_are_neither_kept_nor_held_up_on_their_way(self):
+        messages = [{"role": "user", "content": "a"}]
+        for path, body in ((CHAT, asked(stream=True)), (TEXT, continued(stream=True)),
+                           ("/api/stream", {"prompt": "a", "max_tokens": 2}),
+                           ("/api/chat", {"model": "toy", "messages": messages, "options": {"num_predict": 2}}),
+                           ("/api/models/toy/load", {"stream": True})):
+            status, headers, _ = self.server.request("POST", path, body)
+            self.assertEqual((status, headers["Cache-Control"], headers["X-Accel-Buffering"]), (200, "no-cache", "no"), path)
+
+    def test_the_model_is_called_as_it_was_asked_for(self):
+        for name, told in (("toy:latest",) * 2, ("toy",) * 2, (None, "toy")):
+            self.assertEqual(self.chat(asked(model=name))["model"], told)
+
     def test_a_stream_says_the_same_in_frames(self):
         whole = self.chat(asked())
         frames = self.server.events(CHAT, asked(stream=True, stream_options={"include_usage": True}))
@@ -306,6 +319,7 @@ class Embeddings(ServeTest):
         texts = ["the fox", "dog"]
         answer = self.embed(input=texts)
         self.assertEqual((answer["object"], answer["model"]), ("list", "words"))
+        self.assertEqual(self.embed(model="words:latest", input="a")["model"], "words:latest")
         self.assertEqual([(each["object"], each["index"]) for each in answer["data"]],
                          [("embedding", 0), ("embedding", 1)])
         packed = self.embed(input=texts, encoding_format="base64")

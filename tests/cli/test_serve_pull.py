@@ -406,6 +406,21 @@ class Create(StoreTest):
         self.assertEqual((status, json.loads(data)["recommended"]), (200, {"temperature": 0.2, "top_p": 0.95}))
         self.remove("cool")
 
+    def test_variables_of_a_template_change_the_prompt(self):
+        template = "{% if loud %}LOUD LOUD {% endif %}{{ messages[0].content }}"
+        self.lines("/api/create", model="loud", **{"from": "toy"}, template=template)
+        asked = {"model": "loud", "messages": [{"role": "user", "content": "hi"}]}
+        read = []
+        for given, prompt in (({}, "hi"), ({"loud": False}, "hi"), ({"loud": True}, "LOUD LOUD hi")):
+            body = {**asked, "chat_template_kwargs": given}
+            self.assertEqual(self.server.post("/apply-template", body)[1]["prompt"], prompt)
+            status, answer = self.server.post("/v1/chat/completions", {**body, "max_tokens": 1})
+            self.assertEqual(status, 200, answer)
+            read.append(answer["usage"]["prompt_tokens"])
+        self.assertEqual(read[0], read[1])
+        self.assertGreater(read[2], read[1])
+        self.remove("loud")
+
     def test_parameters_count_as_options_do(self):
         """A full context goes on behind what is kept, and one longer than the server's is refused."""
         endless = {"temperature": 0, "repeat_penalty": 0.5, "repeat_last_n": -1, "num_predict": 300}

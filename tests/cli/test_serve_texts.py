@@ -59,6 +59,19 @@ class Tokens(TextTest):
         self.refused(["messages"], "/apply-template", messages="hi")
 
 
+class Penalties(TextTest):
+    def test_openais_count_the_answer_alone(self):
+        """What a bias makes the likeliest is said until it was said too often; in the prompt it was already."""
+        word = self.post("/tokenize", content=" the")["tokens"]
+        self.assertEqual(len(word), 1)
+        asked = {"prompt": word * 20, "max_tokens": 16, "temperature": 0, "logit_bias": {str(word[0]): 12}}
+        said = self.post("/v1/completions", **asked)["choices"][0]["text"]
+        self.assertEqual(said, " the" * 16)
+        often = self.post("/v1/completions", frequency_penalty=2, **asked)["choices"][0]["text"]
+        self.assertTrue(often.startswith(" the"), often)
+        self.assertNotEqual(often, said)
+
+
 class Ranking(TextTest):
     documents = ["a dog", "the fox", "one two three"]
 

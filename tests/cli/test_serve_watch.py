@@ -78,6 +78,8 @@ class Metrics(WatchTest):
                                                     "max_tokens": 8, "seed": 1})
         self.server.post("/v1/completions", continued(model="nobody"))
         self.server.request("GET", "/nowhere")
+        self.assertEqual(self.server.request("GET", "/assets/nothing.js")[0], 404)
+        self.assertEqual(self.server.request("GET", "/ws")[0], 426)
         toy = {"model": "toy"}
         # A request has ended when its answer is out, which its client may know first.
         until(lambda: self.value("quarrel_webui_requests_total", **toy) >= 2 + before.get(
@@ -99,7 +101,8 @@ class Metrics(WatchTest):
             self.assertGreaterEqual(grown(name + "_sum", **toy), 0, name)
         # A gap lies between reports, and on a quick machine one report has all tokens: how many is the unit test's matter.
         self.assertIn(("quarrel_inter_token_latency_seconds_count", frozenset(toy.items())), seen)
-        self.assertEqual(grown("quarrel_webui_errors_total", type="not_found_error"), 2)
+        self.assertEqual(grown("quarrel_webui_errors_total", type="not_found_error"), 3)
+        self.assertEqual(grown("quarrel_webui_errors_total", type="invalid_request_error"), 1, "of the WebSocket")
         self.assertEqual(grown("quarrel_http_requests_total", route="POST /v1/completions", status="404"), 1)
         self.assertEqual(grown("quarrel_http_requests_total", route="none", status="404"), 1)
         self.assertGreaterEqual(seen[("quarrel_webui_connections_active", frozenset())], 1)
@@ -246,13 +249,15 @@ class Logs(WatchTest):
         with WebSocketClient(server.port, headers=[("x-request-id", "socket")]) as client:
             client.ask("a", prompt="a", max_tokens=1)
             client.answer("a")
+            client.ask("b", prompt="a", max_tokens=1, stream=False)
+            client.answer("b")
         def lines():
             found = {line["id"]: line for line in self.log_of(path) if line.get("event") == "request"}
-            return found if {"socket-1", *(f"n{number}" for number in range(len(asked)))} <= set(found) else None
+            return found if {"socket-1", "socket-2", *(f"n{number}" for number in range(len(asked)))} <= set(found) else None
         found = until(lines, "a line for each")
         for number, (route, _, _, priority) in enumerate(asked):
             self.assertEqual(found[f"n{number}"]["priority"], priority, route)
-        self.assertEqual(found["socket-1"]["priority"], "interactive")
+        self.assertEqual([found[f"socket-{n}"]["priority"] for n in (1, 2)], ["interactive"] * 2)
 
     def test_vectors_have_a_start_and_an_end(self):
         path = self.path("vectors.log")

@@ -87,6 +87,9 @@ TEST(Metrics, CountsWhatTheRecordsSay) {
   bad.ended = bad.begun;
   metrics.begun(bad);
   metrics.ended(bad);
+  bad.error = "upstream_error";
+  metrics.begun(bad);
+  metrics.ended(bad);
   bad.error = "a name that nobody has heard of";
   bad.route = "";
   metrics.begun(bad);
@@ -102,6 +105,7 @@ TEST(Metrics, CountsWhatTheRecordsSay) {
   EXPECT_EQ(at("quarrel_webui_tokens_total{model=\"toy\",type=\"prompt\"}"), 5);
   EXPECT_EQ(at("quarrel_webui_tokens_total{model=\"toy\",type=\"generated\"}"), 3);
   EXPECT_EQ(at("quarrel_webui_errors_total{type=\"not_found_error\"}"), 1);
+  EXPECT_EQ(at("quarrel_webui_errors_total{type=\"upstream_error\"}"), 1);
   EXPECT_EQ(at("quarrel_webui_errors_total{type=\"other\"}"), 1) << "label values are bounded";
   EXPECT_EQ(at("quarrel_webui_inference_duration_seconds_count{model=\"toy\"}"), 1);
   EXPECT_NEAR(at("quarrel_webui_inference_duration_seconds_sum{model=\"toy\"}"), 0.4, 1e-9);

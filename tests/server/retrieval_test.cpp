@@ -195,7 +195,7 @@ TEST_F(RetrievalTest, AStopWhileTheStoreIsAskedIsNoFailure) {
     const auto retrieval = retrieval_for(*service_, request, {});
     const auto call = start_generation(
         *service_, service_->new_record({.route = "POST /test"}), service_->find("", {}),
-        make_native_ask(request, true, retrieval),
+        make_native_ask(request, Priority::interactive, retrieval),
         std::make_unique<EventWriter>(reader, EventWriter::Options{.stopped = stopped, .retrieval = retrieval}),
         {.before = retrieval});
     *stopped = true;
@@ -217,7 +217,7 @@ TEST_F(RetrievalTest, WhoHoldsTheCallHearsOfItsEnd) {
     const auto retrieval = retrieval_for(*service_, request, {});
     call = start_generation(
         *service_, service_->new_record({.route = "POST /test"}), service_->find("", {}),
-        make_native_ask(request, true, retrieval),
+        make_native_ask(request, Priority::interactive, retrieval),
         std::make_unique<EventWriter>(reader, EventWriter::Options{.stopped = stopped, .retrieval = retrieval}),
         {.before = retrieval});
     *stopped = true;

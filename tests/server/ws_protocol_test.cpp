@@ -111,5 +111,28 @@ TEST(NativeAnswer, OneTokenHasNoRate) {
   EXPECT_EQ(tokens_per_second(0, 0.0), 0.0);
 }
 
+struct LastEvent final : AnswerReceiver {
+  void accepted(const ResumePoint&) override {}
+  bool take(std::span<const AnswerEvent> events, const ResumePoint&) override {
+    last = events.back();
+    return true;
+  }
+  AnswerEvent last = {};
+};
+
+// Of the time that the model took, as over HTTP: where all tokens come in one batch there is none between them.
+TEST(NativeAnswer, TheEndHasTheRateOfTheWhole) {
+  for (const bool stream : {true, false}) {
+    const auto receiver = std::make_shared<LastEvent>();
+    EventWriter writer(receiver, {.stream = stream});
+    std::vector<GenerationEvent> tokens(11, {.text = "a", .token = 7});
+    writer.take(tokens);
+    writer.end({.generated_tokens = 11, .generate_seconds = 2.0});
+    ASSERT_NE(receiver->last.end, nullptr);
+    EXPECT_EQ(receiver->last.tokens_per_second, 5.0f);
+    EXPECT_EQ(receiver->last.text, stream ? "" : "aaaaaaaaaaa");
+  }
+}
+
 }  // namespace
 }  // namespace quarrel

@@ -47,7 +47,7 @@ const Histogram::BucketBoundaries& second_buckets() {
 std::string error_label(const std::string& type) {
   static constexpr std::array kTypes = {"invalid_request_error", "authentication_error", "permission_error",
                                         "not_found_error",       "rate_limit_error",     "unavailable_error",
-                                        "server_error"};
+                                        "upstream_error",        "server_error"};
   return std::ranges::find(kTypes, type) != kTypes.end() ? type : "other";
 }
 
