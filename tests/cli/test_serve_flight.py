@@ -225,8 +225,8 @@ class Limited(ServeTest):
         options = Flight.options(self.keys[name])
         answered = 0
         with Flight.client(self.server) as client:
-            writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(b"{}"), options)
             try:
+                writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(b"{}"), options)
                 writer.begin(pyarrow.schema([("text", pyarrow.utf8())]))
                 for texts in batches:
                     writer.write_batch(pyarrow.record_batch([texts], names=["text"]))
