@@ -109,7 +109,9 @@ async function send(call, controls) {
 // The part of an operation that makes calls.
 function trial(method, path, operation) {
   const inputs = (operation.parameters ?? []).map((parameter) => {
-    const input = make("input", { name: parameter.name, required: true, spellcheck: false });
+    const { name, required, schema } = parameter;
+    const hint = schema.enum?.join(", ") ?? "";
+    const input = make("input", { name, required, placeholder: hint, title: schema.description ?? "", spellcheck: false });
     return { parameter, input, label: make("label", {}, `${parameter.name} `, input) };
   });
   const example = operation.requestBody?.content["application/json"].example ?? {};
@@ -131,8 +133,11 @@ function trial(method, path, operation) {
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     let target = path;
-    for (const one of inputs) target = target.replace(`{${one.parameter.name}}`, encodeURIComponent(one.input.value));
     const headers = {};
+    for (const { parameter, input } of inputs) {
+      if (parameter.in === "path") target = target.replace(`{${parameter.name}}`, encodeURIComponent(input.value));
+      else if (input.value.trim()) headers[parameter.name] = input.value.trim();
+    }
     const key = document.getElementById("key").value.trim();
     if (key) headers.Authorization = `Bearer ${key}`;
     if (body) headers["Content-Type"] = "application/json";

@@ -213,6 +213,24 @@ test("the server's headers: a strict policy, nothing sniffed, nothing referred, 
   expect(await plain.text()).toBe("Ollama is running");
 });
 
+test("the description's page sends what is filled in, and no more", async ({ page, real }) => {
+  await page.goto(`${real.url}/docs#ollamaEmbeddings`);
+  const form = page.locator("#ollamaEmbeddings form");
+  const send = form.getByRole("button", { name: "Send" });
+  const priority = async (): Promise<string | undefined> => {
+    const [sent] = await Promise.all([page.waitForRequest(/\/api\/embeddings$/), send.click()]);
+    return sent.headers()["x-quarrel-priority"];
+  };
+  expect(await priority()).toBeUndefined();
+  await expect(send).toBeEnabled();
+  await form.getByLabel("x-quarrel-priority").fill("batch");
+  expect(await priority()).toBe("batch");
+  await page.goto(`${real.url}/docs#retrieveModel`);
+  const one = page.locator("#retrieveModel form");
+  await one.getByLabel("id").fill("default");
+  await Promise.all([page.waitForRequest(/\/v1\/models\/default$/), one.getByRole("button", { name: "Send" }).click()]);
+});
+
 test("a server with a key asks for it, and the page chats with it", async ({ page }) => {
   const key = "qk_a-key-of-the-browser-tests";
   const server = await startServer(["default"], [], { QUARREL_API_KEY: key });
