@@ -70,6 +70,8 @@ class Penalties(TextTest):
         often = self.post("/v1/completions", frequency_penalty=2, **asked)["choices"][0]["text"]
         self.assertTrue(often.startswith(" the"), often)
         self.assertNotEqual(often, said)
+        ours = self.post("/api/native/generate", frequency_penalty=2, **{**asked, "prompt": said})["text"]
+        self.assertFalse(ours.startswith(" the"), "it counts the prompt too")
 
 
 class Ranking(TextTest):
