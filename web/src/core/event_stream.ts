@@ -194,7 +194,7 @@ class EventStreamAnswer {
       if (this.api.streams >= mostConnections) return this.askAfterSilence(connection, silence);
       silence.watch(askTime, () => connection.abort());
       const { turn } = silence;
-      this.api.call("/version", { signal: connection.signal }).then(
+      this.api.call("/healthz", { signal: connection.signal }).then(
         () => { if (turn === silence.turn) this.askAfterSilence(connection, silence); },
         () => { if (turn === silence.turn) connection.abort(); },
       );

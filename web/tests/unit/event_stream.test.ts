@@ -200,6 +200,8 @@ test("a pause without comments is no loss as long as the server is there", async
   lines[0]?.say(event(1, "one "));
   await wait(300_000);
   assert.deepEqual([story, streams().length, streams()[0]?.isOpen], [["one "], 1, true]);
+  const asked = new Set(lines.map(({ path }) => path));
+  assert.deepEqual([...asked], ["/api/stream", "/healthz"], "which no key, no limit and no server that is ending refuses");
   isThere = false;
   await wait(30_000);
   assert.deepEqual([story, streams()[0]?.isOpen, streams().length, streams()[1]?.last], [["one ", "lost"], false, 2, "ab:1"]);
