@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What models make of texts without generating: tokens, rendered conversations, rankings; and answers in channels."""
 import json
+import math
 import unittest
 
 from serve_harness import ServeTest
@@ -9,7 +10,8 @@ from serve_harness import ServeTest
 class TextTest(ServeTest):
     @classmethod
     def prepare(cls):
-        cls.models = [cls.toy, cls.make_toy("embed", "vectors.gguf"), cls.make_toy("channels", "channels.gguf")]
+        cls.models = [cls.toy, cls.make_toy("embed", "vectors.gguf"), cls.make_toy("channels", "channels.gguf"),
+                      cls.make_toy("rank", "scores.gguf")]
         cls.arguments = ("--ctx", "256", "--cache-tokens", "1k", "--threads", "1")
 
     def post(self, path, **body):
@@ -94,6 +96,22 @@ class Ranking(TextTest):
         for result in results:
             cosine = sum(x * y for x, y in zip(vectors[0], vectors[result["index"] + 1]))
             self.assertAlmostEqual(result["relevance_score"], cosine, places=4)
+
+    def test_by_scores_of_pairs(self):
+        """A model that ranks reads each text together with the query."""
+        asked = {"model": "scores", "query": "the fox", "texts": self.documents}
+        raw = {each["index"]: each["score"] for each in self.post("/rerank", raw_scores=True, **asked)}
+        for index, text in enumerate(self.documents):
+            ids = [self.post("/tokenize", model="scores", content=each, add_special=True)["tokens"]
+                   for each in ("the fox", text)]
+            score = self.post("/v1/embeddings", model="scores", input=ids[0] + ids[1][1:])["data"][0]["embedding"]
+            self.assertEqual(len(score), 1)
+            self.assertAlmostEqual(raw[index], score[0], places=4)
+        self.assertGreater(max(raw.values()) - min(raw.values()), 0.01)
+        for each in self.post("/rerank", **asked):
+            self.assertAlmostEqual(each["score"], 1 / (1 + math.exp(-raw[each["index"]])), places=4)
+        results = self.post("/v1/rerank", model="scores", query="the fox", documents=self.documents)["results"]
+        self.assertEqual([each["index"] for each in results], sorted(raw, key=raw.get, reverse=True))
 
     def test_the_other_form(self):
         answer = self.post("/rerank", model="vectors", query="the fox", texts=self.documents, return_text=True)

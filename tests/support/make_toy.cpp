@@ -1,5 +1,5 @@
 // Writes a toy model to a file, for tests that run the program: make_toy NAME FILE [CONTEXT [SEED]]. NAME is
-// "chat", "channels", "embed", "chat-" before one of toy_names(), or one of those.
+// "chat", "channels", "embed", "rank", "chat-" before one of toy_names(), or one of those.
 
 #include <cstdio>
 #include <exception>
@@ -20,9 +20,10 @@ int main(int argc, char** argv) {
     const std::string_view name = argv[1];
     constexpr std::string_view kChatting = "chat-";
     options.channels = name == "channels";
+    options.ranks = name == "rank";
     save_bytes(argv[2], name == "chat" || name == "channels" ? make_toy_chat(options)
                         : name.starts_with(kChatting)        ? make_toy_chat(options, name.substr(kChatting.size()))
-                        : name == "embed"                    ? make_toy_embed(options)
+                        : name == "embed" || options.ranks   ? make_toy_embed(options)
                                                              : make_toy(name, options));
     return 0;
   } catch (const std::exception& error) {

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cmath>
+#include <vector>
 
 #include "base/error.h"
 #include "support/golden.h"
@@ -35,6 +37,7 @@ GgufWriter embed_writer(const ToyOptions& options) {
 
   ToyRecipe recipe = toy_recipe("bert", options);
   recipe.name = "embed";
+  recipe.ranks = options.ranks;
   recipe.vocabulary = static_cast<std::uint32_t>(tokens.size());
   GgufWriter writer;
   put_toy_entries(writer, recipe);
@@ -47,6 +50,12 @@ GgufWriter embed_writer(const ToyOptions& options) {
   writer.put_u32("tokenizer.ggml.seperator_token_id", kSeparator);
   writer.put_u32("tokenizer.ggml.mask_token_id", kMask);
   add_toy_tensors(writer, recipe, options.seed, options.type);
+  if (options.ranks) {
+    std::vector<float> head(recipe.embedding);
+    for (std::size_t i = 0; i < head.size(); ++i) head[i] = static_cast<float>(std::sin(static_cast<double>(i)));
+    writer.add_tensor("cls.output.weight", {recipe.embedding, 1}, head);
+    writer.add_tensor("cls.output.bias", {1}, std::vector<float>{0.25f});
+  }
   return writer;
 }
 

@@ -302,7 +302,7 @@ void put_toy_entries(GgufWriter& writer, const ToyRecipe& recipe) {
     put.integer("rope.scaling.original_context_length", recipe.yarn->context);
   }
   if (recipe.encoder) {
-    put.integer("pooling_type", 1);
+    put.integer("pooling_type", recipe.ranks ? 4 : 1);
     put.boolean("attention.causal", false);
     writer.put_u32("tokenizer.ggml.token_type_count", 2);
   }

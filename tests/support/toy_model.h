@@ -31,6 +31,7 @@ struct ToyOptions {
   std::optional<double> rope_base = {};
   std::optional<ToySsm> ssm = {};
   bool channels = false;  // of the one that chats: it speaks in channels, by control tokens behind all others
+  bool ranks = false;     // of the one that embeds: a score in place of a vector
 };
 
 // Every toy: "llama", "llama3", "mixtral", "qwen2" … "bert".

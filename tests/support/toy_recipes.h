@@ -40,6 +40,7 @@ struct ToyRecipe {
   bool tied = false;   // no output matrix of its own
   bool rope_freqs = false;
   bool encoder = false;  // embeds instead of generating
+  bool ranks = false;    // or gives a score
   std::uint32_t experts = 0, experts_used = 0, shared_feed_forward = 0;
   double expert_weights_scale = 0;
   std::uint32_t window = 0;
