@@ -1,4 +1,4 @@
-// GEMMs of a few dozen rows with packed weights, by both kernels that do them, against sums in double, for every format
+// GEMMs of a few dozen rows with packed weights, by all kernels that do them, against sums in double, for every format
 // and every way to end; then times.
 #include "backend/cuda/packed_gemm.h"
 
@@ -8,8 +8,11 @@
 #include <cmath>
 #include <memory>
 
+#include "backend/cuda/cuda_error.h"
 #include "backend/cuda/mixed_gemm.h"
+#include "backend/cuda/register_gemm.h"
 #include "backend/cuda/repack.h"
+#include "backend/cuda/row_ops.h"
 #include "base/as_size.h"
 #include "cuda/fixture.h"
 #include "cuda/random_weights.h"
@@ -18,8 +21,9 @@
 namespace quarrel::cuda {
 namespace {
 
-constexpr double kBound = 1e-7;       // types without minimums stand at 1e-14
-constexpr double kMixedBound = 2e-7;  // weights and their scales are rounded to F16
+constexpr double kBound = 1e-7;          // types without minimums stand at 1e-14
+constexpr double kMixedBound = 2e-7;     // weights and their scales are rounded to F16
+constexpr double kRegisterBound = 5e-8;  // Q6_K's products are rounded; other types stand at 1e-13
 constexpr std::size_t kPartFloats = std::size_t{16} << 20;
 
 std::vector<std::uint16_t> halves_of(const std::vector<float>& values) {
@@ -28,29 +32,77 @@ std::vector<std::uint16_t> halves_of(const std::vector<float>& values) {
   return halves;
 }
 
-// A kernel that leaves the parts of a GEMM; how many slabs they are, 0 where it cannot be cut.
+std::vector<float> floats_of(const std::vector<std::uint16_t>& halves) {
+  std::vector<float> values;
+  for (const std::uint16_t half : halves) values.push_back(f16_to_f32(half));
+  return values;
+}
+
+// The input of a GEMM in all forms that kernels take.
+struct Input {
+  DeviceBuffer halves;
+  DeviceBuffer image;    // of register_gemm()
+  DeviceBuffer scratch;  // for the image of mixed_gemm()
+
+  Input(const LaunchContext& context, const std::vector<std::uint16_t>& in, int rows, int columns)
+      : halves(to_device(in)), scratch(poisoned(image_numbers(rows, columns) * 2)) {
+    if (rows > kMaxRegisterGemmRows) return;
+    image = poisoned(register_image_numbers(rows, columns) * 2);
+    const DeviceBuffer floats = to_device(floats_of(in));
+    norm_rows_to_image(context, {.data = floats.as<float>(), .stride = columns, .width = columns, .count = rows}, {},
+                       image.as<std::uint16_t>(), image_rows(rows));
+    cuda::check(cudaStreamSynchronize(context.stream), "image");
+  }
+};
+
+// A GEMM and what comes after it; false where it cannot be cut.
 struct Way {
   std::string name;
   double bound;
-  int (*run)(const LaunchContext& context, const PackedGemmOp& op, std::uint16_t* image);
+  bool (*run)(const LaunchContext& context, PackedGemmOp op, const Input& in, JoinPartsOp end);
 };
 
-int run_packed(const LaunchContext& context, const PackedGemmOp& op, std::uint16_t*) {
+bool join(const LaunchContext& context, const PackedGemmOp& op, int slabs, JoinPartsOp end) {
+  end.parts = op.parts;
+  end.slabs = slabs;
+  end.rows = op.rows;
+  end.width = op.width();
+  join_parts(context, end);
+  return true;
+}
+
+bool run_packed(const LaunchContext& context, PackedGemmOp op, const Input& in, JoinPartsOp end) {
   const auto plan = plan_packed_gemm(context, op, kPartFloats);
-  if (plan) packed_gemm(context, op, *plan);
-  return plan ? plan->slabs : 0;
+  if (!plan) return false;
+  op.in = in.halves.as<std::uint16_t>();
+  packed_gemm(context, op, *plan);
+  return join(context, op, plan->slabs, end);
 }
 
-int run_mixed(const LaunchContext& context, const PackedGemmOp& op, std::uint16_t* image) {
+bool run_mixed(const LaunchContext& context, PackedGemmOp op, const Input& in, JoinPartsOp end) {
   const auto plan = plan_mixed_gemm(context, op, kPartFloats);
-  if (plan) mixed_gemm(context, op, *plan, image);
-  return plan ? plan->slabs : 0;
+  if (!plan) return false;
+  op.in = in.halves.as<std::uint16_t>();
+  mixed_gemm(context, op, *plan, in.scratch.as<std::uint16_t>());
+  return join(context, op, plan->slabs, end);
 }
 
-std::vector<Way> ways(const Fixture& fixture, int rows) {
+bool run_register(const LaunchContext& context, PackedGemmOp op, const Input& in, JoinPartsOp end) {
+  const auto plan = plan_register_gemm(context, op, end, kPartFloats);
+  if (!plan) return false;
+  op.in = in.image.as<std::uint16_t>();
+  register_gemm(context, op, *plan, end);
+  return true;
+}
+
+std::vector<Way> ways(const Fixture& fixture, const std::vector<WeightFormat>& formats, int rows) {
   std::vector<Way> found;
   if (rows <= kMaxPackedGemmRows) found.push_back({.name = "packed gemm", .bound = kBound, .run = run_packed});
-  if (fixture.context().has_wgmma) found.push_back({.name = "mixed gemm", .bound = kMixedBound, .run = run_mixed});
+  if (!fixture.context().has_wgmma) return found;
+  if (rows <= kMaxRegisterGemmRows && std::ranges::all_of(formats, is_k_format)) {
+    found.push_back({.name = "register gemm", .bound = kRegisterBound, .run = run_register});
+  }
+  found.push_back({.name = "mixed gemm", .bound = kMixedBound, .run = run_mixed});
   return found;
 }
 
@@ -90,29 +142,25 @@ void test_products(Fixture& fixture, const std::vector<WeightFormat>& formats, i
   shape += fmt::format(" {}x{}, {} rows", out_rows, columns, rows);
   const int width = op.width();
   const auto in = halves_of(random_values(as_size(rows) * as_size(columns), 1.0f, fixture.random()));
-  const DeviceBuffer device_in = to_device(in);
+  const Input device_in(fixture.context(), in, rows, columns);
   const auto exact = exact_products(matrices, in, rows, columns);
   const auto bias = random_values(as_size(width), 1.0f, fixture.random());
   const DeviceBuffer device_bias = to_device(bias);
-  op.in = device_in.as<std::uint16_t>();
-  for (const Way& way : ways(fixture, rows)) {
+  for (const Way& way : ways(fixture, formats, rows)) {
     const std::string name = way.name + shape;
     const DeviceBuffer parts = poisoned(kPartFloats * 4);
     const DeviceBuffer out = poisoned(as_size(rows) * as_size(width) * 4);
     op.parts = parts.as<float>();
-    const DeviceBuffer image = poisoned(image_numbers(rows, columns) * 2);
-    const int slabs = way.run(fixture.context(), op, image.as<std::uint16_t>());
-    fixture.check(name, slabs > 0, "can be cut");
-    if (slabs == 0) continue;
-    JoinPartsOp join{
-        .parts = op.parts, .slabs = slabs, .rows = rows, .width = width, .out = out.as<float>(), .out_stride = width};
-    join_parts(fixture.context(), join);
+    JoinPartsOp end{.out = out.as<float>(), .out_stride = width};
+    const bool can_run = way.run(fixture.context(), op, device_in, end);
+    fixture.check(name, can_run, "can be cut");
+    if (!can_run) continue;
     fixture.check(name, difference(to_host(out.as<float>(), exact.size()), exact), way.bound);
     // Added to what is there, with a bias and a scale.
-    join.end = PartsEnd::add;
-    join.bias = device_bias.as<float>();
-    join.scale = 0.5f;
-    join_parts(fixture.context(), join);
+    end.end = PartsEnd::add;
+    end.bias = device_bias.as<float>();
+    end.scale = 0.5f;
+    way.run(fixture.context(), op, device_in, end);
     std::vector<double> added(exact.size());
     for (std::size_t i = 0; i < added.size(); ++i) {
       added[i] = 1.5 * exact[i] + 0.5 * static_cast<double>(bias[i % as_size(width)]);
@@ -144,51 +192,94 @@ void test_neighbours(Fixture& fixture) {
   }
 }
 
-void test_glu(Fixture& fixture) {
-  constexpr int kRows = 11;
-  constexpr int kOut = 80;
+void test_register_neighbours(Fixture& fixture) {
+  if (!fixture.context().has_wgmma) return;
+  constexpr int kMost = 64;
+  constexpr int kColumns = 1024;
+  const RandomMatrix matrix(WeightFormat::q4_k, 160, kColumns, fixture.random());
+  const auto in = halves_of(random_values(std::size_t{kMost} * kColumns, 1.0f, fixture.random()));
+  const DeviceBuffer out = poisoned(std::size_t{kMost} * 160 * 4);
+  std::vector<float> all;
+  for (const int rows : {kMost, 40, 29, 12, 7}) {
+    const Input device_in(fixture.context(), in, rows, kColumns);
+    PackedGemmOp op{.in = device_in.image.as<std::uint16_t>(), .rows = rows, .columns = kColumns, .matrix_count = 1};
+    op.matrices[0] = matrix.packed;
+    register_gemm(fixture.context(), op,
+                  {.block_tiles = 7, .slab_chunks = 4, .slabs = 1, .is_paired = false, .ring = 3, .row_slots = 2},
+                  {.out = out.as<float>(), .out_stride = 160});
+    const auto results = to_host(out.as<float>(), as_size(rows) * 160);
+    if (all.empty()) all = results;
+    fixture.check(fmt::format("register gemm, {} rows", rows), std::equal(results.begin(), results.end(), all.begin()),
+                  "the same bits as among others");
+  }
+}
+
+// As it was written, one row after the other.
+std::vector<std::uint16_t> rows_of_image(const std::vector<std::uint16_t>& image, int rows, int columns) {
+  const int places = image_rows(rows);
+  const std::size_t chunk_numbers = register_image_numbers(rows, kChunkColumns);
+  std::vector<std::uint16_t> halves;
+  for (int r = 0; r < rows; ++r) {
+    for (int c = 0; c < columns; ++c) {
+      const int within = c % 16;
+      const int ordered = c % 64 - within + within % 2 * 8 + within / 2;
+      const int piece = ordered / 8 ^ r % 8;
+      halves.push_back(image[as_size(c / kChunkColumns) * chunk_numbers +
+                             as_size((c % kChunkColumns / 64 * places + r) * 64 + piece * 8 + ordered % 8)]);
+    }
+  }
+  return halves;
+}
+
+void test_glu(Fixture& fixture, int out_rows, int rows) {
   constexpr int kColumns = 512;
   std::vector<std::unique_ptr<RandomMatrix>> matrices;
   for (int i = 0; i < 2; ++i) {
-    matrices.push_back(std::make_unique<RandomMatrix>(WeightFormat::q5_k, kOut, kColumns, fixture.random()));
+    matrices.push_back(std::make_unique<RandomMatrix>(WeightFormat::q5_k, out_rows, kColumns, fixture.random()));
   }
-  const auto in = halves_of(random_values(as_size(kRows) * kColumns, 0.2f, fixture.random()));
-  const DeviceBuffer device_in = to_device(in);
-  const DeviceBuffer parts = poisoned(std::size_t{1} << 20);
-  const DeviceBuffer out = poisoned(as_size(kRows) * kOut * 4);
-  const DeviceBuffer halves = poisoned(as_size(kRows) * kOut * 2);
-  PackedGemmOp op{.in = device_in.as<std::uint16_t>(),
-                  .rows = kRows,
-                  .columns = kColumns,
-                  .matrices = {matrices[0]->packed, matrices[1]->packed},
-                  .matrix_count = 2,
-                  .parts = parts.as<float>()};
-  const auto plan = plan_packed_gemm(fixture.context(), op, std::size_t{1} << 18);
-  fixture.check("packed glu", plan.has_value(), "can be cut");
-  if (!plan) return;
-  packed_gemm(fixture.context(), op, *plan);
-  join_parts(fixture.context(), {.parts = op.parts,
-                                 .slabs = plan->slabs,
-                                 .rows = kRows,
-                                 .width = 2 * kOut,
-                                 .end = PartsEnd::glu,
-                                 .out = out.as<float>(),
-                                 .out_stride = kOut,
-                                 .halves = halves.as<std::uint16_t>()});
-  const auto products = exact_products(matrices, in, kRows, kColumns);
-  std::vector<double> exact(as_size(kRows) * kOut);
-  for (std::size_t r = 0; r < kRows; ++r) {
-    for (std::size_t o = 0; o < kOut; ++o) {
-      const double gate = products[r * 2 * kOut + o];
-      exact[r * kOut + o] = gate / (1.0 + std::exp(-gate)) * products[r * 2 * kOut + kOut + o];
+  const auto in = halves_of(random_values(as_size(rows) * kColumns, 0.2f, fixture.random()));
+  const Input device_in(fixture.context(), in, rows, kColumns);
+  const DeviceBuffer bias = to_device(random_values(as_size(2 * out_rows), 1.0f, fixture.random()));
+  const auto host_bias = to_host(bias.as<float>(), as_size(2 * out_rows));
+  const auto products = exact_products(matrices, in, rows, kColumns);
+  const auto width = as_size(out_rows);
+  std::vector<double> exact(as_size(rows) * width);
+  for (std::size_t r = 0; r < as_size(rows); ++r) {
+    for (std::size_t o = 0; o < width; ++o) {
+      const double gate = products[r * 2 * width + o] + static_cast<double>(host_bias[o]);
+      const double up = products[(r * 2 + 1) * width + o] + static_cast<double>(host_bias[width + o]);
+      exact[r * width + o] = gate / (1.0 + std::exp(-gate)) * up;
     }
   }
-  const auto results = to_host(out.as<float>(), exact.size());
-  fixture.check("packed glu", difference(results, exact), 1e-6);
-  const auto in_halves = to_host(halves.as<std::uint16_t>(), exact.size());
-  bool same = true;
-  for (std::size_t i = 0; i < results.size(); ++i) same = same && in_halves[i] == f32_to_f16_saturating(results[i]);
-  fixture.check("packed glu", same, "the same in F16");
+  for (const Way& way : ways(fixture, {WeightFormat::q5_k}, rows)) {
+    const bool is_image = way.run == run_register;
+    const DeviceBuffer parts = poisoned(kPartFloats * 4);
+    const DeviceBuffer out = poisoned(exact.size() * 4);
+    const DeviceBuffer halves = poisoned(register_image_numbers(rows, out_rows) * 2);
+    PackedGemmOp op{.rows = rows,
+                    .columns = kColumns,
+                    .matrices = {matrices[0]->packed, matrices[1]->packed},
+                    .matrix_count = 2,
+                    .parts = parts.as<float>()};
+    const bool can_run = way.run(fixture.context(), op, device_in,
+                                 {.end = PartsEnd::glu,
+                                  .bias = bias.as<float>(),
+                                  .second_bias = bias.as<float>() + width,
+                                  .out = out.as<float>(),
+                                  .out_stride = out_rows,
+                                  .halves = halves.as<std::uint16_t>(),
+                                  .image_rows = is_image ? image_rows(rows) : 0});
+    const std::string name = fmt::format("{}, gate and up of {}, {} rows", way.name, out_rows, rows);
+    fixture.check(name, can_run, "can be cut");
+    if (!can_run) continue;
+    const auto results = to_host(out.as<float>(), exact.size());
+    fixture.check(name, difference(results, exact), 1e-6);
+    auto in_halves = to_host(halves.as<std::uint16_t>(), register_image_numbers(rows, out_rows));
+    if (is_image) in_halves = rows_of_image(in_halves, rows, out_rows);
+    bool same = true;
+    for (std::size_t i = 0; i < results.size(); ++i) same = same && in_halves[i] == f32_to_f16_saturating(results[i]);
+    fixture.check(name, same, "the same in F16");
+  }
 }
 
 void time_products(Fixture& fixture, WeightFormat format, int matrices, int out_rows, int columns, int rows) {
@@ -197,26 +288,26 @@ void time_products(Fixture& fixture, WeightFormat format, int matrices, int out_
   std::vector<DeviceBuffer> copies;
   for (int i = 0; i < kCopies * matrices; ++i) copies.push_back(copy_of(original.packed));
   const auto in = halves_of(random_values(as_size(rows) * as_size(columns), 1.0f, fixture.random()));
-  const DeviceBuffer device_in = to_device(in);
+  const Input device_in(fixture.context(), in, rows, columns);
   const DeviceBuffer parts = poisoned(kPartFloats * 4);
-  PackedGemmOp op{.in = device_in.as<std::uint16_t>(),
-                  .rows = rows,
-                  .columns = columns,
-                  .matrix_count = matrices,
-                  .parts = parts.as<float>()};
+  PackedGemmOp op{.rows = rows, .columns = columns, .matrix_count = matrices, .parts = parts.as<float>()};
   for (int i = 0; i < matrices; ++i) op.matrices[i] = original.packed;
   const DeviceBuffer out = poisoned(as_size(rows) * as_size(op.width()) * 4);
-  const DeviceBuffer image = poisoned(image_numbers(rows, columns) * 2);
-  for (const Way& way : ways(fixture, rows)) {
+  const DeviceBuffer halves = poisoned(register_image_numbers(std::min(rows, kMaxRegisterGemmRows), out_rows) * 2);
+  for (const Way& way : ways(fixture, {format}, rows)) {
+    const bool is_image = way.run == run_register;
+    JoinPartsOp end{.out = out.as<float>(), .out_stride = op.width()};
+    if (matrices == 2) {
+      end = {.end = PartsEnd::glu, .out = out.as<float>(), .out_stride = out_rows};
+      if (is_image) {
+        end.halves = halves.as<std::uint16_t>();
+        end.image_rows = image_rows(rows);
+      }
+    }
     const double time = fixture.microseconds(kCopies, fixture.context(), [&](int i, const LaunchContext& context) {
       PackedGemmOp each = op;
       for (int m = 0; m < matrices; ++m) each.matrices[m].data = copies[as_size(i * matrices + m)].data();
-      join_parts(context, {.parts = op.parts,
-                           .slabs = way.run(context, each, image.as<std::uint16_t>()),
-                           .rows = rows,
-                           .width = op.width(),
-                           .out = out.as<float>(),
-                           .out_stride = op.width()});
+      way.run(context, each, device_in, end);
     });
     fixture.report_bytes(fmt::format("{} {} {}x {}x{}, {} rows", way.name, type_info(quant_type(format)).name, matrices,
                                      out_rows, columns, rows),
@@ -229,18 +320,22 @@ void time_products(Fixture& fixture, WeightFormat format, int matrices, int out_
 void test_packed_gemm(Fixture& fixture) {
   prepare_packed_gemm(fixture.context());
   prepare_mixed_gemm(fixture.context());
+  prepare_register_gemm(fixture.context());
   for (int format = 0; format < kWeightFormats; ++format) {
     const auto f = static_cast<WeightFormat>(format);
     test_products(fixture, {f}, 48, is_k_format(f) ? 768 : 576, 5 + 3 * format);
   }
   test_products(fixture, {WeightFormat::q4_k}, 250, 4096, 31);
-  test_products(fixture, {WeightFormat::q4_k}, 100, 14336, 32);
+  for (const int rows : {6, 32, 64}) test_products(fixture, {WeightFormat::q4_k}, 100, 14336, rows);
   test_products(fixture, {WeightFormat::q4_k, WeightFormat::q4_k, WeightFormat::q6_k}, 72, 1024, 9);
-  for (const int rows : {40, 64, 90, 128, 190, 300}) {
+  for (const int rows : {16, 40, 64, 90, 128, 190, 300}) {
     test_products(fixture, {WeightFormat::q4_k, WeightFormat::q6_k}, 200, 1280, rows);
   }
   test_neighbours(fixture);
-  test_glu(fixture);
+  test_register_neighbours(fixture);
+  test_glu(fixture, 80, 11);    // columns are cut
+  test_glu(fixture, 1536, 31);  // pairs in one block
+  test_glu(fixture, 4096, 60);
   if (!fixture.times()) return;
   for (const int rows : {8, 16, 32, 64, 128}) {
     time_products(fixture, WeightFormat::q4_k, 2, 14336, 4096, rows);

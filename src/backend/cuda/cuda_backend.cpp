@@ -6,6 +6,7 @@
 #include "backend/cuda/cuda_error.h"
 #include "backend/cuda/decode_attention.h"
 #include "backend/cuda/mixed_gemm.h"
+#include "backend/cuda/register_gemm.h"
 #include "base/as_size.h"
 #include "base/error.h"
 
@@ -114,6 +115,7 @@ CudaBackend::WorkspaceSizes CudaBackend::workspace_sizes(const StepLimits& limit
   sizes.ids = aligned(rows * sizeof(std::int32_t));
   sizes.parts = kPartBytes;
   sizes.image = aligned(image_numbers(kMostMixedRows, weights_.widest_input()) * 2);
+  sizes.register_image = aligned(register_image_numbers(kMaxRegisterGemmRows, weights_.widest_input()) * 2);
   sizes.zeros = kAlignment;
   sizes.mixed = aligned(rows * as_size(stride_of(widest)) * sizeof(float));
   if (weights_.experts_used() > 0) {
@@ -177,6 +179,8 @@ void CudaBackend::reserve(const StepLimits& asked, std::int32_t vocabulary) {
   parts_ = take_floats(sizes.parts);
   part_floats_ = sizes.parts / sizeof(float);
   image_ = reinterpret_cast<std::uint16_t*>(take(sizes.image));
+  row_image_ = reinterpret_cast<std::uint16_t*>(take(sizes.register_image));
+  hidden_image_ = reinterpret_cast<std::uint16_t*>(take(sizes.register_image));
   logits_ = take_floats(sizes.logits);
   ids_ = reinterpret_cast<std::int32_t*>(take(sizes.ids));
   zeros_ = reinterpret_cast<const std::int32_t*>(take(sizes.zeros));

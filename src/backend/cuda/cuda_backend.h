@@ -4,7 +4,8 @@
 //
 // Which kernel a row takes depends on how many there are of its class, unless the options say `deterministic`: up to
 // four (eight in small models) go through the integer GEMV, whose bits do not depend on how many there are, up to 32
-// through GEMMs in 16 bits on packed weights, and more through GEMMs on weights in 16 bits.
+// (64 where K-quants meet Hopper) through GEMMs in 16 bits on packed weights, and more through GEMMs on weights in 16
+// bits.
 //
 // Greedy tokens, draws from all tokens and scores are chosen on the device, and the next step reads them there. Where
 // sampling asks for more,
@@ -126,6 +127,7 @@ class CudaBackend final : public Backend {
     std::size_t angles = 0;
     std::size_t parts = 0;
     std::size_t image = 0;
+    std::size_t register_image = 0;  // of an op's input and of a gate's results
     std::size_t zeros = 0;
     std::size_t mixed = 0;         // of recurrent layers
     std::size_t shared = 0;        // of shared experts, twice
@@ -135,7 +137,7 @@ class CudaBackend final : public Backend {
     std::size_t experts() const noexcept { return 2 * shared + 2 * expert_value + split_hidden + routing; }
     std::size_t total() const noexcept {
       return 2 * value + normed + halves + decoded + split + attention + arrivals + logits + ids + activations +
-             angles + parts + image + zeros + mixed + experts();
+             angles + parts + image + 2 * register_image + zeros + mixed + experts();
     }
   };
   // Where the rows of a layer with experts go.
@@ -202,6 +204,7 @@ class CudaBackend final : public Backend {
     int layer = 0;
     Segment rows = {};
     const std::uint16_t* halves = nullptr;
+    const std::uint16_t* image = nullptr;
     RowSpan floats = {};
   };
   // Rows that still lack a norm, which the GEMV that takes them can do itself.
@@ -210,11 +213,12 @@ class CudaBackend final : public Backend {
     Norm norm = {};
     int layer = 0;
   };
-  // Which rows `halves_` holds beside their F32 form.
+  // Which rows `halves_` (or `hidden_image_`) holds beside their F32 form.
   struct Halved {
     const float* rows = nullptr;
     int count = 0;
     int width = 0;
+    bool is_image = false;
     bool operator==(const Halved&) const = default;
   };
   struct Gemm {
@@ -313,6 +317,7 @@ class CudaBackend final : public Backend {
   void forget_halves(const RowSpan& rows);
   RowSpan floats_of(Input& input);
   const std::uint16_t* halves_of(Input& input);
+  const std::uint16_t* image_of(Input& input);  // for register_gemm()
   SplitInput split_input(const Input& input, int first, int count) const;
   void multiply(Input& input, const Gemm& wanted);
   // Several matrices one below the other in 16 bits, as one GEMM of `rows` rows; null: they do not lie so.
@@ -324,10 +329,12 @@ class CudaBackend final : public Backend {
   bool have_gemv(std::initializer_list<Weight> weights) const;
   GemvMatrix gemv_matrix(const Weight& weight, const Weight& bias, float* out = nullptr, int stride = 0) const;
   bool can_multiply_halves(const Weight& weight) const;
-  // Packed matrices one below the other, as far as `parts_`; how many slabs it has then, 0 where that cannot be done.
-  int multiply_few(Input& input, std::initializer_list<Weight> weights);
+  // Packed matrices one below the other; `end` names neither parts nor their shape. False where that cannot be done.
+  bool multiply_few(Input& input, std::initializer_list<Weight> weights, JoinPartsOp end);
+  void note_halves(const JoinPartsOp& end, const PackedGemmOp& op);
+  // As far as `parts_`; how many slabs it has then, 0 where that cannot be done.
+  int multiply_in_slabs(Input& input, PackedGemmOp& op);
   int multiply_without_mirror(Input& input, std::initializer_list<Weight> weights, PackedGemmOp& op);
-  void join_few(const Input& input, int slabs, JoinPartsOp op);
   void add_bias_of(const Gemm& wanted, float* out, int count);
   // With packed matrices or those of F16. Splits the rows where there are too many for the kernel to do it.
   void run_gemv(GemvOp op);
@@ -394,8 +401,10 @@ class CudaBackend final : public Backend {
   std::uint16_t* halves_ = nullptr;
   std::uint16_t* decoded_ = nullptr;  // the matrix at hand where there are no mirrors
   std::byte* split_ = nullptr;
-  float* parts_ = nullptr;          // of GEMMs of few rows
-  std::uint16_t* image_ = nullptr;  // of their activations
+  float* parts_ = nullptr;                 // of GEMMs of few rows
+  std::uint16_t* image_ = nullptr;         // of their activations
+  std::uint16_t* row_image_ = nullptr;     // of an input of register_gemm()
+  std::uint16_t* hidden_image_ = nullptr;  // the same of what a gate leaves
   std::size_t part_floats_ = 0;
   std::byte* attention_workspace_ = nullptr;
   int* arrivals_ = nullptr;

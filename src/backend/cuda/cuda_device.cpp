@@ -11,6 +11,7 @@
 #include "backend/cuda/mixed_gemm.h"
 #include "backend/cuda/packed_gemm.h"
 #include "backend/cuda/prefill_attention.h"
+#include "backend/cuda/register_gemm.h"
 #include "backend/cuda/ssm.h"
 #include "base/error.h"
 
@@ -65,6 +66,7 @@ CudaDevice::CudaDevice(int ordinal) : ordinal_(ordinal) {
   prepare_fused_experts(context);
   prepare_grouped_gemm(context);
   prepare_mixed_gemm(context);
+  prepare_register_gemm(context);
   prepare_prefill_attention();
   prepare_scan_few(context);
 }

@@ -4,6 +4,7 @@
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/half_gemv.h"
 #include "backend/cuda/mixed_gemm.h"
+#include "backend/cuda/register_gemm.h"
 #include "backend/cuda/repack.h"
 #include "base/as_size.h"
 #include "base/error.h"
@@ -102,7 +103,7 @@ RowSpan CudaBackend::floats_of(Input& input) {
 
 const std::uint16_t* CudaBackend::halves_of(Input& input) {
   if (input.halves != nullptr) return input.halves;
-  const Halved wanted{.rows = input.in.data, .count = input.in.count, .width = input.in.width};
+  const Halved wanted{.rows = input.in.data, .count = input.in.count, .width = input.in.width, .is_image = false};
   if (halved_ != wanted || input.before.kind != NormKind::none) {
     norm_rows(context_, input.in, device_norm(input.before, input.in.width, input.set, input.rows.first, input.layer),
               halves_, input.in.width);
@@ -110,6 +111,17 @@ const std::uint16_t* CudaBackend::halves_of(Input& input) {
     after_small_kernel_ = true;
   }
   return input.halves = halves_;
+}
+
+const std::uint16_t* CudaBackend::image_of(Input& input) {
+  if (input.image != nullptr) return input.image;
+  const Halved wanted{.rows = input.in.data, .count = input.in.count, .width = input.in.width, .is_image = true};
+  if (halved_ == wanted && input.before.kind == NormKind::none) return input.image = hidden_image_;
+  norm_rows_to_image(context_, input.in,
+                     device_norm(input.before, input.in.width, input.set, input.rows.first, input.layer), row_image_,
+                     image_rows(input.in.count));
+  after_small_kernel_ = true;
+  return input.image = row_image_;
 }
 
 // After rows were written that `halves_` may hold as they were.
@@ -205,19 +217,48 @@ void CudaBackend::multiply_joined(Input& input, const std::uint16_t* matrix, int
   after_small_kernel_ = true;
 }
 
-int CudaBackend::multiply_few(Input& input, std::initializer_list<Weight> weights) {
-  if (input.rows.tier == Tier::gemv) return 0;
+bool CudaBackend::multiply_few(Input& input, std::initializer_list<Weight> weights, JoinPartsOp end) {
+  if (input.rows.tier == Tier::gemv) return false;
   PackedGemmOp op{.rows = input.rows.count, .columns = input.in.width, .matrix_count = 0, .parts = parts_};
   for (const Weight& weight : weights) {
-    if (!is_packed(weight)) return 0;
+    if (!is_packed(weight)) return false;
     op.matrices[op.matrix_count++] = weights_[weight].packed;
   }
-  if (input.rows.tier == Tier::many) return multiply_without_mirror(input, weights, op);
+  if (const auto plan = plan_register_gemm(context_, op, end, part_floats_)) {
+    op.in = image_of(input);
+    if (end.halves != nullptr) {
+      end.halves = hidden_image_;
+      end.image_rows = image_rows(op.rows);
+    }
+    register_gemm(context_, op, *plan, end);
+    after_small_kernel_ = true;
+    note_halves(end, op);
+    return true;
+  }
+  const int slabs =
+      input.rows.tier == Tier::many ? multiply_without_mirror(input, weights, op) : multiply_in_slabs(input, op);
+  if (slabs == 0) return false;
+  end.parts = parts_;
+  end.slabs = slabs;
+  end.rows = op.rows;
+  end.width = op.width();
+  join_parts(context_, end);
+  after_small_kernel_ = true;
+  note_halves(end, op);
+  return true;
+}
+
+// What a gate has left beside its results.
+void CudaBackend::note_halves(const JoinPartsOp& end, const PackedGemmOp& op) {
+  if (end.halves == nullptr) return;
+  halved_ = {.rows = end.out, .count = op.rows, .width = op.width() / 2, .is_image = end.image_rows > 0};
+}
+
+int CudaBackend::multiply_in_slabs(Input& input, PackedGemmOp& op) {
   const auto plan = plan_packed_gemm(context_, op, part_floats_);
   if (!plan) return 0;
   op.in = halves_of(input);
   packed_gemm(context_, op, *plan);
-  after_small_kernel_ = true;
   return plan->slabs;
 }
 
@@ -229,16 +270,7 @@ int CudaBackend::multiply_without_mirror(Input& input, std::initializer_list<Wei
   if (!plan) return 0;
   op.in = halves_of(input);
   mixed_gemm(context_, op, *plan, image_);
-  after_small_kernel_ = true;
   return plan->slabs;
-}
-
-void CudaBackend::join_few(const Input& input, int slabs, JoinPartsOp op) {
-  op.parts = parts_;
-  op.slabs = slabs;
-  op.rows = input.rows.count;
-  join_parts(context_, op);
-  after_small_kernel_ = true;
 }
 
 // After a GEMM of cuBLASLt.
@@ -255,15 +287,12 @@ void CudaBackend::multiply(Input& input, const Gemm& wanted) {
   const StoredWeight& weight = weights_[wanted.weight];
   const int rows = wanted.weight.rows;
   float* out = wanted.out + static_cast<std::ptrdiff_t>(input.rows.first - wanted.out_first) * wanted.stride;
-  if (const int slabs = multiply_few(input, {wanted.weight})) {
-    return join_few(input, slabs,
-                    {.width = rows,
-                     .end = wanted.is_added ? PartsEnd::add : PartsEnd::store,
-                     .bias = weights_.vector_of(wanted.bias, rows),
-                     .scale = wanted.scale,
-                     .out = out,
-                     .out_stride = wanted.stride});
-  }
+  const JoinPartsOp end{.end = wanted.is_added ? PartsEnd::add : PartsEnd::store,
+                        .bias = weights_.vector_of(wanted.bias, rows),
+                        .scale = wanted.scale,
+                        .out = out,
+                        .out_stride = wanted.stride};
+  if (multiply_few(input, {wanted.weight}, end)) return;
   if (input.rows.tier != Tier::gemv && can_multiply_halves(wanted.weight) && wanted.stride % 4 == 0) {
     const std::uint16_t* in = halves_of(input);
     const std::uint16_t* matrix = weight.f16;

@@ -108,14 +108,11 @@ void CudaBackend::separate_qkv(const QkvOp& op, Input& input) {
   RowSpan in_k{.data = first_value_, .stride = op.k.rows, .width = op.k.rows, .count = rows.count};
   RowSpan in_v{.data = second_value_, .stride = op.v.rows, .width = op.v.rows, .count = rows.count};
   const bool fits = width <= 2 * weights_.widest_output();
-  const int slabs = fits ? multiply_few(input, {op.q, op.k, op.v}) : 0;
-  const std::uint16_t* joined = fits && rows.tier == Tier::many ? joined_halves({op.q, op.k, op.v}) : nullptr;
-  if (slabs > 0 || joined != nullptr) {
-    if (slabs > 0) {
-      join_few(input, slabs, {.width = width, .out = first_value_, .out_stride = width});
-    } else {
-      multiply_joined(input, joined, width, first_value_);
-    }
+  const bool multiplied = fits && multiply_few(input, {op.q, op.k, op.v}, {.out = first_value_, .out_stride = width});
+  const std::uint16_t* joined =
+      fits && !multiplied && rows.tier == Tier::many ? joined_halves({op.q, op.k, op.v}) : nullptr;
+  if (multiplied || joined != nullptr) {
+    if (!multiplied) multiply_joined(input, joined, width, first_value_);
     in_q = {.data = first_value_, .stride = width, .width = op.q.rows, .count = rows.count};
     in_k = {.data = first_value_ + op.q.rows, .stride = width, .width = op.k.rows, .count = rows.count};
     in_v = {.data = in_k.data + op.k.rows, .stride = width, .width = op.v.rows, .count = rows.count};
@@ -329,21 +326,17 @@ void CudaBackend::glu_by_gemms(const GluOp& op, Input& input, const RowSpan& out
   const Segment rows = input.rows;
   const int width = op.up.rows;
   std::uint16_t* halves = rows.tier != Tier::gemv && width == out.width ? halves_ : nullptr;
-  const Halved halved = halves == nullptr ? Halved{} : Halved{.rows = out.data, .count = rows.count, .width = width};
   halved_ = {};
-  if (const int slabs = op.gate.valid() ? multiply_few(input, {op.gate, op.up}) : 0) {
-    join_few(input, slabs,
-             {.width = 2 * width,
-              .end = PartsEnd::glu,
-              .bias = weights_.vector_of(op.gate_bias, width),
-              .second_bias = weights_.vector_of(op.up_bias, width),
-              .activation = op.activation,
-              .out = out.data,
-              .out_stride = out.stride,
-              .halves = halves});
-    halved_ = halved;
-    return;
-  }
+  const JoinPartsOp end{.end = PartsEnd::glu,
+                        .bias = weights_.vector_of(op.gate_bias, width),
+                        .second_bias = weights_.vector_of(op.up_bias, width),
+                        .activation = op.activation,
+                        .out = out.data,
+                        .out_stride = out.stride,
+                        .halves = halves};
+  if (op.gate.valid() && multiply_few(input, {op.gate, op.up}, end)) return;
+  const Halved halved =
+      halves == nullptr ? Halved{} : Halved{.rows = out.data, .count = rows.count, .width = width, .is_image = false};
   if (halves != nullptr && glu_by_halves(op, input, out)) {
     halved_ = halved;
     return;

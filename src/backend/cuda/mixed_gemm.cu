@@ -9,6 +9,7 @@
 #include <array>
 
 #include "backend/cuda/activation_math.cuh"
+#include "backend/cuda/chunk_ring.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/mixed_decode.cuh"
 #include "backend/cuda/mixed_gemm.h"
@@ -187,52 +188,6 @@ class RowFetcher {
   std::uint32_t barriers_;
   int left_;
   int slot_ = 0;
-};
-
-// The packed weights of a warp: one tile, chunk after chunk.
-template <WeightFormat F>
-class ChunkRing {
- public:
-  // A barrier for each chunk of the ring.
-  __device__ ChunkRing(const std::byte* source, int chunks, int ring, int lane, std::byte* shared,
-                       std::uint32_t barriers)
-      : source_(source),
-        left_(source == nullptr ? 0 : chunks),
-        ring_(ring),
-        lane_(lane),
-        shared_(shared),
-        barriers_(barriers) {}
-
-  // All lanes are done with the chunk that was taken before the last one.
-  __device__ void fetch_next() {
-    if (left_-- <= 0) return;
-    if (lane_ == 0) {
-      announce_bytes(barriers_ + filled_ * 8, chunk_bytes(F));
-      copy_bulk(shared_address(shared_ + filled_ * chunk_bytes(F)), source_, chunk_bytes(F), barriers_ + filled_ * 8);
-    }
-    source_ += chunk_bytes(F);
-    filled_ = filled_ + 1 == ring_ ? 0 : filled_ + 1;
-  }
-  __device__ const std::byte* take_next() {
-    wait_for_barrier(barriers_ + taken_ * 8, phase_);
-    const std::byte* chunk = shared_ + taken_ * chunk_bytes(F);
-    if (++taken_ == ring_) {
-      taken_ = 0;
-      phase_ ^= 1;
-    }
-    return chunk;
-  }
-
- private:
-  const std::byte* source_;
-  int left_;
-  int ring_;
-  int lane_;
-  std::byte* shared_;
-  std::uint32_t barriers_;
-  int filled_ = 0;
-  int taken_ = 0;
-  int phase_ = 0;
 };
 
 template <WeightFormat F>

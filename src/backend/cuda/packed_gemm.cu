@@ -1,10 +1,9 @@
 #include <algorithm>
 
-#include "backend/cuda/activation_math.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/packed_gemm.h"
 #include "backend/cuda/packed_gemm_chunk.cuh"
-#include "backend/cuda/saturated_half.cuh"
+#include "backend/cuda/parts_end.cuh"
 
 namespace quarrel::cuda {
 namespace {
@@ -256,13 +255,15 @@ int largest_chunk(const PackedGemmOp& op) {
 
 constexpr int kJoinThreads = 256;
 
-__device__ float joined(const JoinPartsOp& op, int row, int column, const float* bias, int bias_column) {
+__host__ __device__ int outputs_of(const JoinPartsOp& op) { return op.end == PartsEnd::glu ? op.width / 2 : op.width; }
+
+__device__ float joined(const JoinPartsOp& op, int row, int column) {
   const float* place = op.parts + static_cast<std::size_t>(row) * op.width + column;
   const std::size_t stride = static_cast<std::size_t>(op.rows) * op.width;
   float sum = 0.0f;
-#pragma unroll 4
+#pragma unroll 8
   for (int slab = 0; slab < op.slabs; ++slab) sum += place[slab * stride];
-  return bias == nullptr ? sum : sum + bias[bias_column];
+  return sum;
 }
 
 __global__ void __launch_bounds__(kJoinThreads) join_parts_kernel(const __grid_constant__ JoinPartsOp op) {
@@ -270,21 +271,16 @@ __global__ void __launch_bounds__(kJoinThreads) join_parts_kernel(const __grid_c
   const int row = blockIdx.y;
   wait_for_previous_kernel();
   allow_next_kernel();
-  const int outputs = op.end == PartsEnd::glu ? op.width / 2 : op.width;
+  const int outputs = outputs_of(op);
   if (i >= outputs) return;
-  const float value = joined(op, row, i, op.bias, i);
-  float* out = op.out + static_cast<std::size_t>(row) * op.out_stride + i;
-  if (op.end == PartsEnd::store) {
-    *out = value;
-  } else if (op.end == PartsEnd::add) {
-    *out += op.scale * value;
+  if (op.end != PartsEnd::glu) return end_sum(op, row, i, joined(op, row, i));
+  const float value = end_glu(op, row, i, joined(op, row, i), joined(op, row, outputs + i));
+  if (op.halves == nullptr) return;
+  if (op.image_rows > 0) {
+    image_of(op).put_by_half_warp(row, i, value);
   } else {
-    const float result = activated(op.activation, value) * joined(op, row, outputs + i, op.second_bias, i);
-    *out = result;
     unsigned saturated = 0;
-    if (op.halves != nullptr) {
-      op.halves[static_cast<std::size_t>(row) * outputs + i] = saturated_half(result, saturated);
-    }
+    op.halves[static_cast<std::size_t>(row) * outputs + i] = saturated_half(value, saturated);
   }
 }
 
@@ -364,8 +360,8 @@ void packed_gemm(const LaunchContext& context, const PackedGemmOp& op, const Pac
 }
 
 void join_parts(const LaunchContext& context, const JoinPartsOp& op) {
-  const int outputs = op.end == PartsEnd::glu ? op.width / 2 : op.width;
-  const dim3 grid(static_cast<unsigned>((outputs + kJoinThreads - 1) / kJoinThreads), static_cast<unsigned>(op.rows));
+  const dim3 grid(static_cast<unsigned>((outputs_of(op) + kJoinThreads - 1) / kJoinThreads),
+                  static_cast<unsigned>(op.rows));
   launch("join parts", context, join_parts_kernel, grid, dim3(kJoinThreads), 0, op);
 }
 

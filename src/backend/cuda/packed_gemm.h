@@ -68,7 +68,8 @@ struct JoinPartsOp {
   float scale = 1.0f;
   float* out = nullptr;
   int out_stride = 0;
-  std::uint16_t* halves = nullptr;  // of a glu: the same in F16, rows one after the other; null: not wanted
+  std::uint16_t* halves = nullptr;  // of a glu: the same in F16; null: not wanted
+  int image_rows = 0;               // of register_gemm()'s image that they are; 0: rows one after the other
 };
 void join_parts(const LaunchContext& context, const JoinPartsOp& op);
 

@@ -1,5 +1,5 @@
-// Hopper's own instructions for GEMMs, one function each: `wgmma` of a warpgroup whose operands lie in shared memory,
-// and barriers in shared memory. Only for code made for sm_90a.
+// Hopper's own instructions for GEMMs, one function each: `wgmma` of a warpgroup, whose first operand lies in shared
+// memory or in registers, and barriers in shared memory. Only for code made for sm_90a.
 #pragma once
 
 #include <cstdint>
@@ -41,6 +41,14 @@ __device__ inline void copy_bulk(std::uint32_t to, const void* from, int bytes, 
                "l"(from), "r"(bytes), "r"(barrier)
                : "memory");
 }
+__device__ inline void copy_bulk(std::uint32_t to, const void* from, int bytes, std::uint32_t barrier,
+                                 std::uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
+          "r"(to),
+      "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
+      : "memory");
+}
 
 // What this thread has written to shared memory may now be read by the tensor cores.
 __device__ inline void show_to_tensor_cores() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
@@ -61,6 +69,19 @@ __device__ inline std::uint64_t matrix_at(std::uint32_t address) {
   return kSwizzle128 | kEightRows | std::uint64_t{1} << 16 | (address & 0x3ffffu) >> 4;
 }
 
+// One of 16 columns without swizzling: eight rows by eight columns are 128 bytes, and two of these beside each other
+// come before the next eight rows.
+__device__ inline std::uint64_t narrow_matrix_at(std::uint32_t address) {
+  constexpr std::uint64_t kEightRows = std::uint64_t{256 >> 4} << 32;
+  constexpr std::uint64_t kEightColumns = std::uint64_t{128 >> 4} << 16;
+  return kEightRows | kEightColumns | (address & 0x3ffffu) >> 4;
+}
+
+// The matrix that lies so much further on.
+__device__ inline std::uint64_t further_on(std::uint64_t matrix, std::uint32_t bytes) {
+  return (matrix & 0xffffffff00000000u) | (static_cast<std::uint32_t>(matrix) + (bytes >> 4));
+}
+
 __device__ inline void begin_wgmma() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ inline void commit_wgmma() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int kPending>
@@ -69,7 +90,10 @@ __device__ inline void wait_for_wgmma() {
 }
 
 #define QUARREL_F4(i) "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3])
-#define QUARREL_F16(i) QUARREL_F4(i), QUARREL_F4((i) + 4), QUARREL_F4((i) + 8), QUARREL_F4((i) + 12)
+#define QUARREL_F8(i) QUARREL_F4(i), QUARREL_F4((i) + 4)
+#define QUARREL_F16(i) QUARREL_F8(i), QUARREL_F8((i) + 8)
+
+#define QUARREL_OPERANDS "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])
 
 // d += A * B^T: 64 rows of A by kColumns rows of B, over 16 columns of both. A lane 4 g + t of warp w has d[4 i + c]:
 // row 16 w + g + c / 2 * 8, column 8 i + 2 t + c % 2.
@@ -125,7 +149,54 @@ __device__ inline void multiply_tiles(float (&d)[kColumns / 2], std::uint64_t a,
   }
 }
 
+// The same with A in registers: each warp has 16 rows, as mma.m16n8k16 takes them. Without kAdds d is set.
+template <int kColumns, bool kAdds>
+__device__ inline void multiply_operands(float (&d)[kColumns / 2], const std::uint32_t (&a)[4], std::uint64_t b) {
+  if constexpr (kColumns == 8) {
+    asm volatile(
+        "{\n.reg .pred adds;\nsetp.ne.b32 adds, %9, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {"
+        "%0,%1,%2,%3"
+        "}, {%4,%5,%6,%7}, %8, adds, 1, 1, 0;\n"
+        "}"
+        : QUARREL_F4(0)
+        : QUARREL_OPERANDS, "l"(b), "r"(kAdds ? 1 : 0));
+  } else if constexpr (kColumns == 16) {
+    asm volatile(
+        "{\n.reg .pred adds;\nsetp.ne.b32 adds, %13, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {"
+        "%0,%1,%2,%3,%4,%5,%6,%7"
+        "}, {%8,%9,%10,%11}, %12, adds, 1, 1, 0;\n"
+        "}"
+        : QUARREL_F8(0)
+        : QUARREL_OPERANDS, "l"(b), "r"(kAdds ? 1 : 0));
+  } else if constexpr (kColumns == 32) {
+    asm volatile(
+        "{\n.reg .pred adds;\nsetp.ne.b32 adds, %21, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"
+        "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+        "}, {%16,%17,%18,%19}, %20, adds, 1, 1, 0;\n"
+        "}"
+        : QUARREL_F16(0)
+        : QUARREL_OPERANDS, "l"(b), "r"(kAdds ? 1 : 0));
+  } else if constexpr (kColumns == 64) {
+    asm volatile(
+        "{\n.reg .pred adds;\nsetp.ne.b32 adds, %37, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+        "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+        "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+        "}, {%32,%33,%34,%35}, %36, adds, 1, 1, 0;\n"
+        "}"
+        : QUARREL_F16(0), QUARREL_F16(16)
+        : QUARREL_OPERANDS, "l"(b), "r"(kAdds ? 1 : 0));
+  } else {
+    static_assert(kColumns == 8, "no wgmma of that many columns");
+  }
+}
+
+#undef QUARREL_OPERANDS
 #undef QUARREL_F16
+#undef QUARREL_F8
 #undef QUARREL_F4
 
 }  // namespace quarrel::cuda
