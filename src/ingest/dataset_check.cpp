@@ -26,19 +26,36 @@ void require_fit(const DatasetWait& store, const StoredSchema& schema, std::int3
   }
 }
 
+// A store that is busy as a whole says so before it looks whether there is such a dataset, so that one which is new can
+// come up to here.
+template <typename Ask>
+std::optional<StoredSchema> columns_if_any(const Ask& ask) {
+  try {
+    return ask();
+  } catch (const LongbowError& error) {
+    if (error.kind() != ErrorKind::not_found) throw;
+    return std::nullopt;
+  }
+}
+
+std::optional<StoredSchema> stored_columns(const DatasetWait& store, const std::stop_token& stop) {
+  return columns_if_any([&] { return store.client().schema(store.dataset(), stop); });
+}
+
 // Columns are those of a scan of the whole dataset, and a server comes here with every request: what was asked once is
 // remembered. Where that does not fit, the dataset may have been made anew since.
 void check_columns(const DatasetWait& store, std::int32_t dimension, const std::stop_token& stop) {
-  const std::optional<StoredSchema> known = store.client().remembered_schema(store.dataset(), stop);
+  const std::optional<StoredSchema> known =
+      columns_if_any([&] { return store.client().remembered_schema(store.dataset(), stop); });
   if (!known || fits(*known, dimension)) return;
-  if (const auto schema = store.client().schema(store.dataset(), stop)) require_fit(store, *schema, dimension);
+  if (const auto schema = stored_columns(store, stop)) require_fit(store, *schema, dimension);
 }
 
-// Of a dataset that is there.
+// Of a dataset that the store has not said to be missing.
 RowsBefore known_rows(const DatasetWait& store, std::int32_t dimension, UnknownRows unknown_rows,
                       std::string_view advice, const std::stop_token& stop) {
   const auto has_rows = [&] {
-    const std::optional<StoredSchema> schema = store.client().schema(store.dataset(), stop);
+    const std::optional<StoredSchema> schema = stored_columns(store, stop);
     if (!schema) return false;
     require_fit(store, *schema, dimension);
     if (unknown_rows == UnknownRows::added_to) return true;
@@ -63,7 +80,7 @@ void begin_dataset(const DatasetWait& store, Journal& journal, std::int32_t dime
   }
   if (state == ReadyState::missing) return journal.begin({});
   if (state == ReadyState::busy) {
-    store.note(fmt::format("the dataset {} is still being filled: waiting until its store has taken in all rows",
+    store.note(fmt::format("the store of the dataset {} is busy: waiting until it has taken in what it was sent",
                            printable(store.dataset())));
   }
   journal.begin(known_rows(store, dimension, unknown_rows, advice, stop));

@@ -330,6 +330,13 @@ class Faults(StoreTest):
         self.embed(self.lines("late.txt", 30), "late", "--batch", "7")
         self.expect_once("late", self.texts(30))
 
+    def test_a_new_dataset_of_a_busy_store_is_stored(self):
+        """It says that it is busy before it looks whether there is such a dataset."""
+        self.start_store("--busy-as-a-whole", "4")
+        result = self.embed(self.lines("new.txt", 5), "new")
+        self.assertIn("busy", result.err)
+        self.expect_once("new", self.texts(5))
+
     def test_ctrl_c_says_how_to_go_on(self):
         self.start_store()
         lines = "".join(text + "\n" for text in self.texts(30))

@@ -159,6 +159,16 @@ class Repeated(LongbowTest):
         self.assertEqual(self.figure("quarrel_flight_failures_total"), 0)
 
 
+class Busy(LongbowTest):
+    """A store that is busy as a whole, and says so before it looks whether there is such a dataset."""
+    own_store = True
+    store_arguments = ("--busy-as-a-whole", "4")
+
+    def test_a_new_dataset_is_stored(self):
+        self.assertEqual(self.post("/api/embed-to", texts=["the fox"])["stored"], 1)
+        self.assertEqual(self.post("/api/search", query="the fox")["results"][0]["text"], "the fox")
+
+
 class Guarded(LongbowTest):
     """A store behind TLS that asks for a token and a certificate: the settings name the files of both."""
     own_store = True

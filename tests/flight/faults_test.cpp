@@ -74,6 +74,12 @@ TEST_F(Faults, AStoreThatIsBusyAsAWholeCountsNoRows) {
   expect_rows(3);  // the second time it is waited for
 }
 
+TEST_F(Faults, AStoreThatIsBusyAsAWholeDoesNotLookForADataset) {
+  server_->set_faults({.busy_as_a_whole = 2});
+  EXPECT_EQ(client_->readiness("new").state, ReadyState::busy);
+  EXPECT_EQ(client_->wait_until_ready("new", 0, kPatience).state, ReadyState::missing);
+}
+
 TEST_F(Faults, AWarningIsHeardAndTheNextStreamWaits) {
   server_->set_faults({.slow_down = true});
   EXPECT_TRUE(put(0, 1).slow_down);

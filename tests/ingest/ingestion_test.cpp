@@ -416,7 +416,7 @@ TEST_F(Ingestion, AStoreThatGoesOnChangingIsGivenUp) {
     if (++asked == 100) stop.request_stop();
   };
   const DatasetWait wait(store_, "texts", options_.send, calls_.note);
-  expect_error(ErrorKind::busy, {"texts", "still being filled"}, [&] { wait.until_settled(stop.get_token()); });
+  expect_error(ErrorKind::busy, {"texts", "still taking in rows"}, [&] { wait.until_settled(stop.get_token()); });
 }
 
 TEST_F(Ingestion, OthersRowsAreNotOurs) {
@@ -460,6 +460,29 @@ TEST_F(Ingestion, RowsOfOthersThatShowLateAreRefusedToo) {
   Journal journal(path_, subject());
   expect_error(ErrorKind::usage, {"knows nothing of", "the advice"}, [&] { begin(journal); });
   EXPECT_TRUE(journal.is_new());
+}
+
+// It says so before it looks whether there is such a dataset.
+TEST_F(Ingestion, AStoreThatIsBusyAsAWholeIsWaitedForByANewDataset) {
+  for (const UnknownRows unknown_rows : {UnknownRows::refused, UnknownRows::added_to}) {
+    start_anew();
+    store_.busy_polls = 3;
+    Journal journal(path_, subject());
+    begin(journal, unknown_rows);
+    EXPECT_FALSE(journal.is_new());
+    EXPECT_EQ(journal.before().rows, 0u);
+    EXPECT_EQ(journal.before().first_id, 0u);
+    EXPECT_EQ(store_.busy_polls, 0);
+  }
+}
+
+TEST_F(Ingestion, ABusyStoreMayHaveLostADatasetThatAJournalKnows) {
+  run(many(3));
+  store_.remove_dataset("texts");
+  store_.busy_polls = 1;
+  Journal journal(path_, subject());
+  begin(journal);
+  EXPECT_EQ(store_.busy_polls, 0);
 }
 
 // A server comes there with every request, and the columns are those of a scan.

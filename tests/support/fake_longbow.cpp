@@ -215,6 +215,7 @@ std::vector<std::string> FakeLongbow::datasets(const std::string&, std::stop_tok
 std::optional<StoredSchema> FakeLongbow::schema(const std::string&, std::stop_token stop) {
   ++schemas;
   wait_while(silent, stop, AfterFailure::retry);
+  if (!exists) throw LongbowError(ErrorKind::not_found, "no dataset", AfterFailure::give_up);
   if (rows.empty()) return std::nullopt;
   StoredSchema schema{.dimension = dimension};
   if (!id_column.empty()) {
@@ -243,13 +244,13 @@ Readiness FakeLongbow::readiness(const std::string&, std::stop_token stop) {
   const Fault now = next_fault();
   const bool harmless = now == Fault::none || now == Fault::drop || now == Fault::drop_half;
   if (!harmless) fail_call(now, "check_readiness");
-  if (!exists) return {.state = ReadyState::missing};
-  const bool is_late = !shows_all();
-  if (is_late && late_is_busy) return {.state = ReadyState::busy};
-  if (busy_polls > 0) {
+  if (busy_polls > 0) {  // as a whole: it does not look at the dataset then
     --busy_polls;
     return {.state = ReadyState::busy};
   }
+  if (!exists) return {.state = ReadyState::missing};
+  const bool is_late = !shows_all();
+  if (is_late && late_is_busy) return {.state = ReadyState::busy};
   return {.state = ReadyState::ready, .indexed = std::ssize(rows) - unindexed};
 }
 

@@ -295,10 +295,10 @@ class Server::Base : public arrow::flight::FlightServerBase {
     Json answer;
     if (dataset.empty()) {
       answer = {{"status", "READY"}};
+    } else if (shared_->takes_one(&Faults::busy_as_a_whole)) {  // before the dataset is looked at
+      answer = {{"status", "BUSY"}, {"reason", "global index queue"}};
     } else if (!state.found) {
       answer = {{"status", "NOT_FOUND"}, {"reason", "dataset not found"}};
-    } else if (shared_->takes_one(&Faults::busy_as_a_whole)) {
-      answer = {{"status", "BUSY"}, {"reason", "global index queue"}};
     } else if (state.busy) {
       answer = {{"status", "BUSY"}, {"reason", "pending ingestion"}, {"index_len", state.indexed}};
     } else {

@@ -48,6 +48,8 @@ std::optional<int> read_arguments(int count, char** arguments, Command& command)
   app.add_option("--folder", command.folder, "what was stored is kept there")->check(CLI::ExistingDirectory);
   app.add_option("--visible-after", command.visible_after, "milliseconds until what was stored shows");
   app.add_option("--most-rows", command.most_rows, "rows beyond these are taken and thrown away");
+  app.add_option("--busy-as-a-whole", command.faults.busy_as_a_whole,
+                 "so many questions whether a dataset is ready find a busy store, also where there is no such dataset");
   app.add_flag("--slow-down", command.faults.slow_down, "each stream is greeted with a warning");
   app.add_flag("--full", command.faults.full, "the queue takes nothing");
   app.add_option("--rate-limited", command.faults.rate_limited, "so many streams are refused");
