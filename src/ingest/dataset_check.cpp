@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "base/error.h"
@@ -65,8 +66,12 @@ RowsBefore known_rows(const DatasetWait& store, std::int32_t dimension, UnknownR
   has_rows();  // what is refused in any case is not waited for
   // Rows that are still on their way into the dataset have ids too: a journal that does not count them would give some
   // of these again, and later take the rows for another program's.
-  if (store.until_settled(stop).state == ReadyState::missing || !has_rows()) return {};
-  return rows_before(store.client(), store.dataset(), stop);
+  const Readiness settled = store.until_settled(stop);
+  if (settled.state == ReadyState::missing || !has_rows()) return {};
+  RowsBefore before = rows_before(store.client(), store.dataset(), stop);
+  // What the store says here is what its later counts are compared with.
+  if (settled.indexed) before.rows = static_cast<std::uint64_t>(std::max<std::int64_t>(*settled.indexed, 0));
+  return before;
 }
 
 }  // namespace

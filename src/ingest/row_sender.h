@@ -63,7 +63,8 @@ class RowSender {
   std::uint64_t bytes_ = 0;
 };
 
-// A dataset that no journal knows of: the first id that is free, and how many rows it has. Reads all of it.
+// A dataset that no journal knows of: the first id that is free, and how many rows it has, those that were deleted
+// among them. Its ids are numbers. Reads all of it.
 RowsBefore rows_before(LongbowClient& client, const std::string& dataset, const std::stop_token& stop);
 
 }  // namespace quarrel

@@ -452,6 +452,35 @@ TEST_F(Ingestion, AJournalIsBegunOnceTheStoreShowsAllRows) {
   }
 }
 
+// They show in scans with filters, and the store counts them.
+TEST_F(Ingestion, RowsThatWereDeletedKeepTheirIds) {
+  for (const bool counts : {true, false}) {  // the store may not have an index of all of them
+    start_anew();
+    store_.exists = true;
+    store_.dimension = kFakeWidth;
+    for (std::int64_t id = 0; id < 5; ++id) {
+      store_.rows.push_back({.id = id, .text = "another's " + std::to_string(id), .vector = {1, 2, 3}});
+    }
+    store_.remove("texts", "4");
+    store_.unindexed = counts ? 0 : 1;
+    Journal journal(path_, subject());
+    begin(journal, UnknownRows::added_to);
+    EXPECT_EQ(journal.before().first_id, 5u);
+    ListSource source;
+    source.texts = many(3);
+    for (int i = 0; i < 2; ++i) {
+      source.rewind();
+      const IngestReport report =
+          ingest(source, embedder_, store_, "texts", ingest_schema(kFakeWidth, {}, "m"), journal, options_, calls_);
+      EXPECT_EQ(report.store.missing, 0u);
+      EXPECT_EQ(report.store.unindexed, 0u) << "rows of others are no concern of ours";
+    }
+    EXPECT_EQ(store_.rows.size(), 8u);
+    EXPECT_EQ(store_.scans, counts ? 1 : 2) << "counts were enough";
+    store_.unindexed = 0;
+  }
+}
+
 TEST_F(Ingestion, RowsOfOthersThatShowLateAreRefusedToo) {
   store_.exists = true;
   store_.dimension = kFakeWidth;

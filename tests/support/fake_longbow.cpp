@@ -182,7 +182,8 @@ std::uint64_t FakeLongbow::scan(const std::string&, const std::vector<RowFilter>
       fail_call(now, "DoGet");
     }
     const bool wanted = std::ranges::all_of(filters, [&](const RowFilter& filter) { return matches(row, filter); });
-    if (!on_scan && !wanted) continue;
+    const bool hidden = filters.empty() && removed.contains(row.id);
+    if (!on_scan && (!wanted || hidden)) continue;
     ++found;
     const std::vector<std::string> names{"doc_id", "source", "metadata"};
     std::vector<StoredColumn> columns;
@@ -263,9 +264,10 @@ Readiness FakeLongbow::wait_until_ready(const std::string& dataset, std::int64_t
   return last;
 }
 
-void FakeLongbow::remove(const std::string&, const std::string&) {}
+void FakeLongbow::remove(const std::string&, const std::string& id) { removed.insert(std::stoll(id)); }
 void FakeLongbow::remove_dataset(const std::string&) {
   rows.clear();
+  removed.clear();
   coming.clear();
   polls_ = 0;
   exists = false;

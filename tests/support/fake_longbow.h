@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -58,6 +59,7 @@ class FakeLongbow final : public LongbowClient {
   std::string id_column = "int64";       // its type, in Arrow's words; empty: there is none
   std::int64_t unindexed = 0;
   std::vector<FakeRow> rows;
+  std::set<std::int64_t> removed;  // ids that a scan without filters leaves out
   // Rows of a put without an answer come only after so many questions for its readiness. Until then it is busy, or does
   // not know of them: ready, with what it had.
   std::vector<FakeRow> coming;
