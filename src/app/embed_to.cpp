@@ -139,13 +139,19 @@ std::string estimate_text(const IngestEstimate& estimate) {
   return text;
 }
 
+// What is to be known of a run that went to its end. Throws Error(io) where rows are missing.
 void tell_end(const IngestReport& report, const ModelEmbedder& embedder, const EmbedToCommand& command, Log& log) {
   if (embedder.cut_texts() > 0) {
     log.warn("cut to the model's limit of {} tokens: {}", embedder.longest_text(),
              counted(embedder.cut_texts(), "text"));
   }
   const StoreState& store = report.store;
-  if (store.repeated > 0) log.warn("more than once in the dataset: {}", counted(store.repeated, "row"));
+  if (store.repeated > 0) {
+    log.warn(
+        "more than once in the dataset: {}. Its store took in a batch that it had not shown, after the batch was sent "
+        "again; searches find these texts twice. Delete the dataset and run the command again to have each once",
+        counted(store.repeated, "row"));
+  }
   if (store.unindexed > 0)
     log.warn("in the dataset, but not searched by its store: {}", counted(store.unindexed, "row"));
   if (store.missing > 0) {
@@ -256,6 +262,7 @@ int run_embed_to(const EmbedToCommand& command, const std::string& file, const E
                ingest_schema(embedder.dimension(), command.columns, model->name()), journal, settings, calls);
     tell_end(report, embedder, command, log);
     write_output(summary(report, source->counts(), address.dataset, watch.seconds()));
+    return report.store.repeated == 0 ? 0 : 1;
   } catch (const Error& error) {
     if (goes_on_later(error.kind())) {
       const Journal::Counts counts = journal.counts();
@@ -264,7 +271,6 @@ int run_embed_to(const EmbedToCommand& command, const std::string& file, const E
     }
     throw;
   }
-  return 0;
 }
 
 }  // namespace quarrel

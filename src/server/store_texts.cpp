@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "ingest/model_embedder.h"
 
@@ -173,6 +174,10 @@ IngestReport StoreTexts::run(std::span<const Embedding> vectors, const std::stop
     report = ingest(source, embedder, *client, dataset,
                     ingest_schema(subject_.dimension, request_.columns, subject_.model_name), journal, options, calls);
   });
+  if (report.store.repeated > 0) {
+    service_.log().warn("more than once in {}: {}", longbow_address_text(request_.to),
+                        counted(report.store.repeated, "row"));
+  }
   if (report.store.missing > 0) {
     throw ApiError(503, "unavailable_error", "store_lost_rows",
                    fmt::format("{} rows that the vector store took are not there: it drops rows where its memory is "

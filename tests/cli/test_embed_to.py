@@ -337,6 +337,22 @@ class Faults(StoreTest):
         self.assertIn("busy", result.err)
         self.expect_once("new", self.texts(5))
 
+    def test_a_store_that_takes_in_rows_long_after_it_read_them(self):
+        """Nobody can know of them meanwhile: rows that are there twice are told of, and make the exit code."""
+        store = self.start_store("--overtaken")
+        command = ("embed", self.bert, "--file", self.lines("late.txt", 5), "--to", self.address("overtaken"))
+        process = subprocess.Popen([QUARREL, *command], env=self.environment, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)
+        self.assertEqual(store.stdout.readline(), "read\n")
+        process.kill()
+        process.wait()
+        self.run_program(*command)  # it may see what it brought about already, or not yet
+        self.wait_for_rows("overtaken", 10)
+        result = self.run_program(*command)
+        self.assertEqual(result.code, 1, result)
+        self.assertIn("more than once in the dataset: 5 rows", result.err)
+        self.assertIn(b"5 there before", result.out)
+
     def test_ctrl_c_says_how_to_go_on(self):
         self.start_store()
         lines = "".join(text + "\n" for text in self.texts(30))

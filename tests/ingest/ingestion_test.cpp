@@ -267,6 +267,21 @@ TEST_F(Ingestion, ABatchWithoutAnAnswerIsLookedForOnceTheStoreShowsAllRows) {
   }
 }
 
+// There is no moment from which on a store cannot do so: what came of it is found later.
+TEST_F(Ingestion, AStoreThatTakesInABatchAfterItWasSentAgainIsToldOf) {
+  store_.late_is_busy = false;
+  store_.late_polls = 7;  // longer than anybody waits
+  store_.fault = Fault::killed_after;
+  store_.fault_at = 1;
+  EXPECT_THROW(run(many(3)), Killed);
+  store_.fault = Fault::none;
+  for (int i = 0; i < 4 && store_.rows.size() < 6; ++i) run(many(3));
+  EXPECT_EQ(store_.rows.size(), 6u);
+  const IngestReport report = run(many(3));
+  EXPECT_EQ(report.store.repeated, 3u);
+  EXPECT_EQ(report.store.missing, 0u);
+}
+
 // A run was killed, and the store still reads its last batch when the next one begins.
 TEST_F(Ingestion, AStoreIsAskedTwiceForWhatAnotherRunSent) {
   for (const int at : {1, 2}) {

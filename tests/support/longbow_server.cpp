@@ -147,6 +147,7 @@ struct Server::Shared {
   Store store;
   std::atomic<std::int64_t> calls = 0;
   std::atomic<std::int64_t> streams = 0;
+  std::atomic<int> streams_read = 0;  // to their end
   std::mutex mutex;
   Faults faults;
   // What the store's parser keeps of one search for the next that does not say.
@@ -186,6 +187,16 @@ struct Server::Shared {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
     return Status::OK();
+  }
+
+  // Until another stream was queued, whether the client of this one is still there or not.
+  void wait_while_overtaken() {
+    while (current().overtaken) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+
+  void end_overtaking() {
+    const std::lock_guard lock(mutex);
+    faults.overtaken = false;
   }
 
   arrow::Result<Query> query_of(const Json& search, bool strict) {
@@ -415,7 +426,11 @@ class Server::DataServer : public Base {
       if (shared_->options.after_batch) shared_->options.after_batch(batches);
       ARROW_RETURN_NOT_OK(acknowledge(batches, chunk.data->num_rows()));
     }
-    return flush(dataset, gathered);
+    const bool is_first = shared_->streams_read++ == 0;
+    if (is_first) shared_->wait_while_overtaken();
+    ARROW_RETURN_NOT_OK(flush(dataset, gathered));
+    if (!is_first) shared_->end_overtaking();
+    return Status::OK();
   }
 
   Status exchange_search(arrow::flight::FlightMessageReader& reader, arrow::flight::FlightMessageWriter& writer) {

@@ -27,6 +27,7 @@ struct Faults {
   std::optional<std::int64_t> break_put_after =
       {};                    // a DoPut or ingest ends after so many batches, as if the server had died
   bool keep_broken = false;  // … having queued them
+  bool overtaken = false;    // the first stream's rows are queued only after those of another, and meanwhile not busy
   std::optional<std::int64_t> break_get_after = {};  // a scan does, after so many
   bool endless_hits = false;                         // a search finds its first batch of hits again and again
   bool endless_nothing = false;                      // a scan brings batches without rows, and no end

@@ -57,6 +57,8 @@ std::optional<int> read_arguments(int count, char** arguments, Command& command)
   app.add_option("--refuse-calls", command.faults.refuse_calls, "so many calls find it unavailable");
   app.add_option("--break-put-after", command.faults.break_put_after, "each stream ends badly after so many batches");
   app.add_flag("--keep-broken", command.faults.keep_broken, "... and they are stored");
+  app.add_flag("--overtaken", command.faults.overtaken,
+               "the first stream's rows are stored only after those of another; says \"read\" when it has them");
   app.add_option("--die-after", command.die_after, "ends itself by SIGKILL after so many batches of a stream");
   try {
     app.parse(count, arguments);
@@ -78,6 +80,12 @@ int main(int count, char** arguments) {
     if (command.die_after > 0) {
       command.options.after_batch = [after = command.die_after](std::int64_t batches) {
         if (batches >= after) kill(getpid(), SIGKILL);
+      };
+    }
+    if (command.faults.overtaken) {
+      command.options.after_batch = [](std::int64_t) {
+        fmt::print("read\n");
+        std::fflush(stdout);
       };
     }
     // Before there are other threads: they inherit the mask, and `sigwait` sees what ends the program.
