@@ -41,7 +41,7 @@ enum class AfterFailure {
 
 // Says in its message which verb failed on which dataset at which host, and why. Kinds: not_found (no such dataset or
 // id), bad_input (the store refuses what was sent), unsupported (it does not know the call), busy (full, or too many
-// calls), io (not reachable, gone, too slow, or its certificate is not trusted), cancelled.
+// calls), io (not reachable, gone, too slow, its certificate is not trusted, or it does not take our token), cancelled.
 class LongbowError : public Error {
  public:
   LongbowError(ErrorKind kind, const std::string& message, AfterFailure after_failure)

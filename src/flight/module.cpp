@@ -21,18 +21,13 @@ bool is_this_machine(const std::string& host) {
   return host == "localhost" || host == "::1";
 }
 
-void check_options(const LongbowAddress& address, const LongbowOptions& options) {
-  const bool certificates = !options.root_certificates.empty() || !options.client_certificate.empty();
-  if (!address.tls && certificates) {
-    fail(ErrorKind::usage, "there are certificates for {} and no TLS: write longbow+tls:// to use them",
-         longbow_address_text(address));
-  }
+}  // namespace
+
+bool has_flight_module() { return has_module(kModule); }
+
+void check_longbow_options(const LongbowOptions& options) {
   if (options.client_certificate.empty() != options.client_key.empty()) {
     fail(ErrorKind::usage, "a client's certificate and its key belong together, and one of them is missing");
-  }
-  if (!options.token.empty() && !address.tls && !is_this_machine(address.host)) {
-    fail(ErrorKind::usage, "a token for {} would travel where others can read it: write longbow+tls://",
-         longbow_address_text(address));
   }
   for (const char c : options.token) {
     if (c < 0x21 || c > 0x7E) fail(ErrorKind::usage, "a token has printable ASCII characters only, and no spaces");
@@ -45,12 +40,21 @@ void check_options(const LongbowAddress& address, const LongbowOptions& options)
   }
 }
 
-}  // namespace
-
-bool has_flight_module() { return has_module(kModule); }
+void check_longbow_tls(const LongbowAddress& address, const LongbowOptions& options) {
+  if (address.tls) return;
+  if (!options.root_certificates.empty() || !options.client_certificate.empty()) {
+    fail(ErrorKind::usage, "there are certificates for {} and no TLS: write longbow+tls:// to use them",
+         longbow_address_text(address));
+  }
+  if (!options.token.empty() && !is_this_machine(address.host)) {
+    fail(ErrorKind::usage, "a token for {} would travel where others can read it: write longbow+tls://",
+         longbow_address_text(address));
+  }
+}
 
 std::unique_ptr<LongbowClient> connect_longbow(const LongbowAddress& address, const LongbowOptions& options) {
-  check_options(address, options);
+  check_longbow_options(options);
+  check_longbow_tls(address, options);
   const auto connect = reinterpret_cast<ConnectLongbow>(module_function(kModule, kConnectLongbow));
   std::array<char, 512> reason{};
   std::unique_ptr<LongbowClient> client(

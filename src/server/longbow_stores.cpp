@@ -40,6 +40,21 @@ std::vector<std::string> allowed_ports(const std::vector<std::string>& hosts) {
   return allowed;
 }
 
+// What is wrong with the settings is told when they are read: clients can do nothing about it.
+void check_connection(const LongbowSettings& settings) {
+  try {
+    check_longbow_options(settings.connection);
+  } catch (const Error& error) {
+    fail(ErrorKind::usage, "{} (longbow.token_file, longbow.cert_file, longbow.key_file)", error.what());
+  }
+  if (settings.address.empty()) return;
+  try {
+    check_longbow_tls(read_longbow_address(settings.address), settings.connection);
+  } catch (const Error& error) {
+    fail(ErrorKind::usage, "{} (longbow.address)", error.what());
+  }
+}
+
 void add(LongbowCounters& sum, const LongbowCounters& more) {
   sum.calls += more.calls;
   sum.failures += more.failures;
@@ -60,6 +75,7 @@ LongbowStores::LongbowStores(LongbowSettings settings, Log& log)
       journals_(kMostJournals, kMostJournalBytes),
       pool_(kThreads, kMostWaiting, log) {
   if (!settings_.connect) settings_.connect = connect_longbow;
+  check_connection(settings_);
   if (settings_.address.empty()) return;
   if (!allows(read_longbow_address(settings_.address))) {
     fail(ErrorKind::usage, "the vector store {} is not among the hosts that may be reached (longbow.hosts)",
@@ -75,6 +91,18 @@ bool LongbowStores::allows(const LongbowAddress& address) const {
   return listed(address.data_port) && listed(address.meta_port);
 }
 
+// The same host may be reached with TLS: so this is for the client to mend.
+void LongbowStores::require_tls(const LongbowAddress& address, const std::string& field) const {
+  try {
+    check_longbow_tls(address, settings_.connection);
+  } catch (const Error&) {
+    throw ApiError(400, "invalid_request_error", "tls_required",
+                   fmt::format("this server reaches {} with TLS only: write longbow+tls://",
+                               host_and_port(address.host, address.data_port)),
+                   field);
+  }
+}
+
 LongbowAddress LongbowStores::address(const std::string& text, const std::string& field) const {
   const std::string& meant = text.empty() ? settings_.address : text;
   if (meant.empty()) {
@@ -86,7 +114,10 @@ LongbowAddress LongbowStores::address(const std::string& text, const std::string
   } catch (const Error& error) {
     throw invalid_field(field, error.what());
   }
-  if (allows(address)) return address;
+  if (allows(address)) {
+    require_tls(address, field);
+    return address;
+  }
   throw ApiError(403, "permission_error", "host_not_allowed",
                  fmt::format("{} and port {} are not both among the stores that this server may reach",
                              host_and_port(address.host, address.data_port), address.meta_port),

@@ -49,7 +49,7 @@ struct StoreObservations {
 
 class LongbowStores {
  public:
-  // Throws Error(usage) for settings that mean nothing.
+  // Throws Error(usage) that names the settings which mean nothing, or with which no store could be reached.
   LongbowStores(LongbowSettings settings, Log& log);
   LongbowStores(const LongbowStores&) = delete;
   LongbowStores& operator=(const LongbowStores&) = delete;
@@ -57,7 +57,7 @@ class LongbowStores {
   // Whether any host may be reached.
   bool any() const noexcept { return !allowed_.empty(); }
   // Where a request wants to go; an empty text is the settings' own address. Throws ApiError that names the field: 400
-  // for what is no address, 403 for a host that the settings do not name.
+  // for what is no address, or one without TLS that needs it, 403 for a host that the settings do not name.
   LongbowAddress address(const std::string& text, const std::string& field) const;
   // One for each address; a few are kept. Throws what connect_longbow throws.
   std::shared_ptr<LongbowClient> client(const LongbowAddress& address);
@@ -79,6 +79,7 @@ class LongbowStores {
     std::shared_ptr<LongbowClient> client;
   };
   bool allows(const LongbowAddress& address) const;
+  void require_tls(const LongbowAddress& address, const std::string& field) const;
 
   LongbowSettings settings_;
   std::vector<std::string> allowed_;  // host:port in small letters

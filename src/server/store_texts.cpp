@@ -119,7 +119,8 @@ ApiError store_error(const LongbowError& error, Log& log) {
     default: break;
   }
   log.warn("a vector store failed: {}", error.what());
-  return {502, "unavailable_error", "store_failed", "the vector store does not answer; the server's log says more"};
+  return {502, "unavailable_error", "store_failed",
+          "the vector store does not answer, or not this server; the server's log says more"};
 }
 
 }  // namespace

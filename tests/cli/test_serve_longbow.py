@@ -183,8 +183,9 @@ class Guarded(LongbowTest):
         super().prepare()
         files = {"token_file": token, "ca_file": certificate, "cert_file": own, "key_file": own_key}
         rows = "".join(f"{name} = {json.dumps(path)}\n" for name, path in files.items())
-        cls.without = cls.arguments
-        cls.arguments = (*cls.arguments, "--config", cls.write("guarded.toml", "[longbow]\n" + rows))
+        cls.without, cls.token = cls.arguments, token
+        cls.config = cls.write("guarded.toml", "[longbow]\n" + rows)
+        cls.arguments = (*cls.arguments, "--config", cls.config)
 
     @classmethod
     def write(cls, name, text):
@@ -200,6 +201,27 @@ class Guarded(LongbowTest):
         server = self.start_server(*self.models, *self.without)
         status, answer = server.post("/api/search", {"query": "the fox"})
         self.assertEqual((status, answer["code"]), (502, "store_failed"), answer)
+
+
+    def test_a_token_that_the_store_does_not_know(self):
+        wrong = self.write("wrong", "another\n")
+        server = self.start_server(*self.models, *self.without, "--config", self.config, "--longbow-token-file", wrong)
+        for path, body in (("/api/search", {"query": "the fox"}), ("/api/embed-to", {"texts": ["a dog"]})):
+            status, answer = server.post(path, body)
+            self.assertEqual((status, answer["code"]), (502, "store_failed"), answer)
+            self.assertNotIn("token", answer["error"])
+        said = server.stop()[1]
+        self.assertEqual(said.count("no such token"), 2, said)
+
+    def test_what_no_request_could_mend_is_told_at_the_start(self):
+        remote = ("--longbow-host", "192.0.2.1", "--longbow-token-file", self.token)
+        self.refuse(2, ["longbow.address", "longbow+tls://"], "serve", *self.models, *remote, "--longbow-address",
+                    "longbow://192.0.2.1/x")
+        self.refuse(2, ["longbow.cert_file", "belong together"], "serve", *self.models, *remote, "--longbow-key-file",
+                    self.token)
+        server = self.start_server(*self.models, *remote)
+        status, answer = server.post("/api/search", {"from": "longbow://192.0.2.1/x", "query": "the fox"})
+        self.assertEqual((status, answer["code"]), (400, "tls_required"), answer)
 
 
 class Limited(LongbowTest):

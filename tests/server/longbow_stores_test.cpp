@@ -70,6 +70,47 @@ TEST(LongbowStoresTest, WhoNamesNoAddressMeansTheOneOfTheSettings) {
   EXPECT_EQ(stores.address("longbow://localhost/other", "to").dataset, "other");
 }
 
+// No client could do anything about them.
+TEST(LongbowStoresTest, SettingsWithWhichNoStoreIsReachedAreRefusedByName) {
+  NoLog log;
+  const auto refused = [&](const LongbowSettings& settings) -> std::string {
+    try {
+      const LongbowStores stores(settings, log);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::usage);
+      return error.what();
+    }
+    return {};
+  };
+  const auto names = [](const std::string& sentence, const char* setting) {
+    return sentence.find(setting) != std::string::npos;
+  };
+  LongbowSettings settings{.hosts = {"192.0.2.1"}, .address = "longbow://192.0.2.1/x", .connection = {.token = "t"}};
+  EXPECT_TRUE(names(refused(settings), "longbow.address")) << refused(settings);
+  settings.address = "longbow+tls://192.0.2.1/x";
+  EXPECT_EQ(refused(settings), "");
+  settings.connection.client_key = "pem";
+  EXPECT_TRUE(names(refused(settings), "longbow.cert_file")) << refused(settings);
+  settings = {.hosts = {"localhost"}, .address = "longbow://localhost/x", .connection = {.token = "t"}};
+  EXPECT_EQ(refused(settings), "") << "nobody else reads it there";
+  settings.connection.token = "two words";
+  EXPECT_TRUE(names(refused(settings), "longbow.token_file")) << refused(settings);
+}
+
+TEST(LongbowStoresTest, WhatNeedsTlsIsAskedForWithIt) {
+  NoLog log;
+  const LongbowStores stores({.hosts = {"192.0.2.1", "localhost"}, .connection = {.token = "t"}}, log);
+  EXPECT_EQ(refusal(stores, "longbow+tls://192.0.2.1/x"), 0u);
+  EXPECT_EQ(refusal(stores, "longbow://localhost/x"), 0u);
+  EXPECT_EQ(refusal(stores, "longbow://192.0.2.1/x"), 400u);
+  try {
+    stores.address("longbow://192.0.2.1/x", "to");
+    FAIL();
+  } catch (const ApiError& error) {
+    EXPECT_EQ(error.code, "tls_required");
+  }
+}
+
 TEST(LongbowStoresTest, AClientServesAllDatasetsOfItsServer) {
   NoLog log;
   int made = 0;

@@ -46,7 +46,7 @@ Meaning meaning_of_detail(arrow::flight::FlightStatusCode code, std::string_view
     case FlightStatusCode::TimedOut: return {ErrorKind::io, true};
     case FlightStatusCode::Cancelled: return {ErrorKind::cancelled, false};
     case FlightStatusCode::Unauthenticated:
-    case FlightStatusCode::Unauthorized: return {ErrorKind::bad_input, false};
+    case FlightStatusCode::Unauthorized: return {ErrorKind::io, false};  // of who we are, not of what was asked
     case FlightStatusCode::Unavailable: {
       const bool full = has(message, "exhausted") || has(message, "rate limit") || has(message, "memory");
       return {full ? ErrorKind::busy : ErrorKind::io, true};
