@@ -54,6 +54,12 @@ void add_context_flags(CLI::App& command, ContextFlags& flags) {
       ->type_name("TEXT")
       ->needs(context);
   command
+      .add_option("--context-dimensions", flags.dimensions,
+                  "As the dataset was filled with: only the first N values of a vector")
+      ->check(whole_number(1, 1 << 24))
+      ->type_name("N")
+      ->needs(context);
+  command
       .add_option("--context-template", flags.template_file,
                   "What the model is asked: a file with {texts} and {question} in it")
       ->check(not_empty())
@@ -79,8 +85,8 @@ ChatContext::ChatContext(const ContextFlags& flags, Log& log)
   const ModelOptions options;
   LoadOptions load{.executor = executor_options(options)};
   load.executor.logits = false;
-  embedder_ =
-      std::make_unique<ModelEmbedder>(load_model(flags.model, options, load, log), EmbeddingOptions{}, flags.prefix);
+  embedder_ = std::make_unique<ModelEmbedder>(load_model(flags.model, options, load, log),
+                                              EmbeddingOptions{.dimensions = flags.dimensions}, flags.prefix);
 }
 
 Conversation ChatContext::asked(const Conversation& conversation, ChatSession& session, const Interrupts& interrupts) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct ContextFlags {
   std::string address = {};  // empty: questions are asked as they are
   std::string model = "minilm";
   std::string prefix = {};
+  std::optional<std::int32_t> dimensions = {};
   std::int32_t k = 4;
   std::int32_t max_tokens = 1024;
   std::vector<std::string> filters = {};

@@ -193,6 +193,14 @@ class Ways(StoreTest):
         self.refuse(2, ["{texts}"], *command, "--context-template", self.write("bad", "{question}"))
         self.refuse(2, ["--context"], "run", self.toy, "a", "--context-texts", "3")
 
+    def test_questions_have_the_width_of_the_dataset(self):
+        self.embed(self.write("pets.txt", "the fox\na dog\n"), "narrow", "--dimensions", "5")
+        command = ("run", self.toy, "the fox", "-n", "4", "--context", self.address("narrow"), "--context-model", self.bert,
+                   "--context-texts", "1")
+        self.assertIn("Sources: [1] pets.txt (0)\n", self.succeed(*command, "--context-dimensions", "5").err)
+        self.refuse(1, ["dimension"], *command)
+        self.refuse(2, ["--context"], "run", self.toy, "a", "--context-dimensions", "5")
+
     def test_datasets_are_listed(self):
         self.embed(self.lines("few.txt", 3), "first")
         self.embed(self.lines("few.txt", 3), "second/part")
