@@ -17,6 +17,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/clock.h"
 #include "flight/arrow/grpc_settings.h"
 #include "flight/arrow/listener.h"
 #include "flight/arrow/peer_socket.h"
@@ -268,6 +269,34 @@ TEST_F(ListenerTest, WhoSendsNothingLosesItsPlace) {
   }
   for (Exchange& each : silent) EXPECT_FALSE(each.reader->Next().ok());
   EXPECT_TRUE(eventually([&] { return refusal("", batch_of({"a"})).ok(); }));
+}
+
+// A few bytes now and then keep no place: only texts do.
+TEST_F(ListenerTest, WhoSendsNoTextsLosesItsPlace) {
+  constexpr auto kTime = 1000ms;
+  listen({.calls = 1, .message_time = kTime});
+  const auto nothing = arrow::Buffer::FromString("x");
+  for (const bool is_batch : {false, true}) {
+    const auto client = connect();
+    Exchange exchange = client->DoExchange(with_key(), af::FlightDescriptor::Command("")).ValueOrDie();
+    ASSERT_TRUE(exchange.writer->Begin(batch_of({})->schema()).ok());
+    // One that brings texts in between has all of its time again.
+    std::this_thread::sleep_for(kTime / 2);
+    ASSERT_TRUE(answer(exchange, batch_of({"a"})).ok());
+    const auto begun = Clock::now();
+    bool is_open = true;
+    while (is_open && Clock::now() - begun < 60s) {
+      std::this_thread::sleep_for(kTime / 10);
+      if (is_batch) {
+        is_open = answer(exchange, batch_of({})).ok();
+      } else {
+        is_open = exchange.writer->WriteMetadata(nothing).ok();
+      }
+    }
+    EXPECT_FALSE(is_open) << is_batch;
+    EXPECT_GE(Clock::now() - begun, kTime - kTime / 10) << "it had its time";
+    EXPECT_TRUE(eventually([&] { return refusal("", batch_of({"a"})).ok(); })) << is_batch;
+  }
 }
 
 TEST_F(ListenerTest, WhoTakesNothingLosesItsPlace) {

@@ -135,16 +135,19 @@ class Endpoint final : public arrow::flight::FlightServerBase {
     const FlightCall call = call_of(context);
     OpenCall& open = OpenCalls::of(context);
     std::shared_ptr<arrow::Schema> schema;  // known with the first vectors
+    // What brings no texts gives its sender no more time: otherwise a few bytes now and then would keep a place for
+    // ever.
+    open.wait_for_client();
     for (;;) {
-      open.wait_for_client();
       ARROW_ASSIGN_OR_RAISE(const arrow::flight::FlightStreamChunk chunk, reader.Next());
       if (chunk.data == nullptr && chunk.app_metadata == nullptr) break;
       if (chunk.data == nullptr) continue;
+      const bool has_rows = chunk.data->num_rows() > 0;
       const Counted answering(answering_);
       open.work();
       ARROW_ASSIGN_OR_RAISE(std::vector<std::string> texts, texts_of(*chunk.data));
       FlightVectors vectors = handler_->embed(call, descriptor.cmd, std::move(texts));
-      open.wait_for_client();
+      has_rows ? open.wait_for_client() : open.wait_on_for_client();
       if (schema == nullptr) {
         schema =
             arrow::schema({arrow::field("vector", arrow::fixed_size_list(arrow::float32(), vectors.dimension), false)});
@@ -156,6 +159,7 @@ class Endpoint final : public arrow::flight::FlightServerBase {
       }
       const std::shared_ptr<void> share = vectors.share;
       ARROW_RETURN_NOT_OK(writer.WriteRecordBatch(*vector_batch(schema, std::move(vectors), chunk.data->num_rows())));
+      if (has_rows) open.wait_for_client();
     }
     return schema == nullptr ? Status::OK() : writer.Close();
   }

@@ -1,5 +1,6 @@
 #include "flight/arrow/open_calls.h"
 
+#include <algorithm>
 #include <exception>
 #include <string_view>
 #include <utility>
@@ -54,8 +55,19 @@ FlightCall call_of(const arrow::flight::ServerCallContext& context) {
 OpenCall::OpenCall(std::shared_ptr<OpenCalls> calls, std::uint64_t account, PeerAddress peer)
     : calls_(std::move(calls)), account_(account), peer_(std::move(peer)) {}
 
-void OpenCall::wait_for_client() {
-  watched_.emplace(calls_->watch_, calls_->message_time_, [this] { cut_connection(peer_, calls_->port_); });
+void OpenCall::wait_for_client() { watch(calls_->message_time_); }
+
+void OpenCall::wait_on_for_client() { watch(left_); }
+
+void OpenCall::watch(std::chrono::milliseconds time) {
+  until_ = Clock::now() + time;
+  watched_.emplace(calls_->watch_, time, [this] { cut_connection(peer_, calls_->port_); });
+}
+
+void OpenCall::work() {
+  left_ = std::max(std::chrono::duration_cast<std::chrono::milliseconds>(until_ - Clock::now()),
+                   std::chrono::milliseconds(0));
+  watched_.reset();
 }
 
 bool OpenCall::enter() {

@@ -17,6 +17,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "base/clock.h"
 #include "flight/arrow/call_watch.h"
 #include "flight/arrow/peer_socket.h"
 #include "flight/listener.h"
@@ -51,7 +52,9 @@ class OpenCall final : public arrow::flight::ServerMiddleware {
   bool enter();
   // For a message of it, or until it has taken one of ours: so long as the options say.
   void wait_for_client();
-  void work() { watched_.reset(); }
+  // The same, with what was left of that time when `work` began: the message that came brought nothing.
+  void wait_on_for_client();
+  void work();
 
   std::string name() const override { return "open call"; }
   void SendingHeaders(arrow::flight::AddCallHeaders*) override {}
@@ -64,6 +67,10 @@ class OpenCall final : public arrow::flight::ServerMiddleware {
   const std::uint64_t account_;
   const PeerAddress peer_;
   bool inside_ = false;
+  void watch(std::chrono::milliseconds time);
+
+  Clock::time_point until_ = {};         // that it is waited for
+  std::chrono::milliseconds left_ = {};  // of that, when it was heard
   std::optional<CallWatch::Guard> watched_;
 };
 
