@@ -469,6 +469,41 @@ class Faults(StoreTest):
         self.succeed(*command[1:])
         self.expect_once("middle", self.texts(count))
 
+    def stalled_in_the_middle(self, dataset, count):
+        """A run whose store has taken some batches and is silent now; its command."""
+        store = self.start_store(own=True)
+        command = ("embed", self.bert, "--file", self.lines("silent.txt", count), "--to", self.address(dataset), "--batch", "4")
+        process = subprocess.Popen([QUARREL, *command], env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(process.kill)
+        self.wait_for_rows(dataset, 40)
+        store.send_signal(signal.SIGSTOP)
+        self.addCleanup(store.send_signal, signal.SIGCONT)
+        self.assertIsNone(process.poll(), "it was stopped in the middle")
+        return store, process, command
+
+    def test_a_store_that_stalls_in_the_middle_and_goes_on(self):
+        count = 1000
+        store, process, _ = self.stalled_in_the_middle("pausing", count)
+        time.sleep(2)
+        store.send_signal(signal.SIGCONT)
+        out, err = process.communicate(timeout=120)
+        self.assertEqual(process.returncode, 0, err)
+        self.assertIn(f"{count} stored".encode(), out)
+        self.expect_once("pausing", self.texts(count))
+
+    def test_a_run_is_ended_that_a_store_stalls_in_the_middle(self):
+        count = 1000
+        store, process, command = self.stalled_in_the_middle("stalling", count)
+        begun = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=120)
+        self.assertEqual(process.returncode, 130, err)
+        self.assertLess(time.monotonic() - begun, 20, "a batch has longer than that")
+        self.assertIn(b"the same command continues", err)
+        store.send_signal(signal.SIGCONT)
+        self.succeed(*command)
+        self.expect_once("stalling", self.texts(count))
+
     def test_a_store_that_dies_with_a_batch_in_its_hands(self):
         store = self.start_store("--die-after", "1")
         command = ("embed", self.bert, "--file", self.lines("dying.txt", 20), "--to", self.address("dying"), "--batch", "8")

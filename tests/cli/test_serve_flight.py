@@ -210,23 +210,24 @@ class Limited(ServeTest):
 
     @classmethod
     def prepare(cls):
-        cls.models = [cls.make_toy("embed", "vectors.gguf")]
+        cls.models = [cls.make_toy("embed", "vectors.gguf"), cls.toy]
         cls.environment["XDG_DATA_HOME"] = cls.path("data")
         cls.keys = {}
         for name, *limits in (("few", "--requests-per-minute", "4"), ("shared", "--requests-per-minute", "4"),
-                              ("words", "--tokens-per-minute", "40"), ("free",)):
+                              ("words", "--tokens-per-minute", "40"), ("vectors", "--model", "vectors"),
+                              ("chat", "--model", "toy"), ("free",)):
             done = subprocess.run([QUARREL, "key", "create", name, *limits], env=cls.environment, capture_output=True,
                                   timeout=TIMEOUT, check=True)
             cls.keys[name] = done.stdout.decode().strip()
         cls.arguments = ("--ctx", "256", "--threads", "1", "--flight-port", "0")
 
-    def embed(self, name, batches):
+    def embed(self, name, batches, command=b"{}"):
         """How many batches of one stream are answered, and what ended it."""
         options = Flight.options(self.keys[name])
         answered = 0
         with Flight.client(self.server) as client:
             try:
-                writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(b"{}"), options)
+                writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(command), options)
                 writer.begin(pyarrow.schema([("text", pyarrow.utf8())]))
                 for texts in batches:
                     writer.write_batch(pyarrow.record_batch([texts], names=["text"]))
@@ -235,6 +236,23 @@ class Limited(ServeTest):
             except pyarrow.ArrowException as error:
                 return answered, error
         return answered, None
+
+    def test_a_key_has_its_models(self):
+        asked = b'{"model": "vectors"}'
+        answered, error = self.embed("chat", [["the fox"]], asked)
+        self.assertEqual(answered, 0)
+        self.assertIsInstance(error, pyarrow.ArrowKeyError)
+        self.assertEqual(self.embed("vectors", [["the fox"]], asked), (1, None))
+        for name, models in (("chat", ["toy"]), ("vectors", ["vectors"]), ("free", ["toy", "vectors"])):
+            with Flight.client(self.server) as client:
+                table = client.do_get(flight.Ticket(b"models"), Flight.options(self.keys[name])).read_all()
+            self.assertEqual(sorted(table.column("name").to_pylist()), models)
+
+    def test_the_texts_of_a_batch_have_the_room_of_a_body(self):
+        answered, error = self.embed("free", [["the fox"], ["a" * (1 << 20)] * 16 + ["the fox"]])
+        self.assertEqual(answered, 1)
+        self.assertIsInstance(error, pyarrow.ArrowInvalid)
+        self.assertIn("bytes", str(error))
 
     def test_a_batch_is_a_request(self):
         # The call itself is the first of four; a minute's worth is there at once, and flows in again slowly.

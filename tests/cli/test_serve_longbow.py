@@ -1,9 +1,13 @@
 #!/usr/bin/env python3
 """Texts through the server into a vector store and out again, against a server that behaves as Longbow does; against a real
 one with QUARREL_LONGBOW=host:port (the meta port is the next one), but for what ends its store."""
+import http.client
 import json
 import os
+import random
 import subprocess
+import threading
+import time
 import unittest
 
 from certificates import make_certificate
@@ -167,6 +171,52 @@ class Busy(LongbowTest):
     def test_a_new_dataset_is_stored(self):
         self.assertEqual(self.post("/api/embed-to", texts=["the fox"])["stored"], 1)
         self.assertEqual(self.post("/api/search", query="the fox")["results"][0]["text"], "the fox")
+
+
+class Killed(LongbowTest):
+    """The server is killed, at any moment of a request."""
+    own_store = True
+    store_arguments = ("--visible-after", "300")
+
+    def kill_within(self, seconds, asked):
+        """A server that is killed so long after a request came; whether that was in the middle of it."""
+        server = self.start_server(*self.models, *self.arguments)
+
+        def ask():
+            try:
+                server.post("/api/embed-to", asked)
+            except (OSError, http.client.HTTPException):
+                pass  # it was killed
+        asking = threading.Thread(target=ask)
+        asking.start()
+        asking.join(seconds)
+        in_the_middle = asking.is_alive()
+        server.process.kill()
+        server.process.wait()
+        asking.join()
+        return in_the_middle
+
+    def test_the_same_request_stores_every_text_once(self):
+        chance = random.Random(19)
+        texts = [f"the dog number {i}" for i in range(300)]
+        begun = time.monotonic()
+        self.post("/api/embed-to", to=self.address("measured"), texts=texts)
+        whole = time.monotonic() - begun
+        self.server.stop()  # a dataset's journal has one user
+        rounds, kills = 6, 0
+        for number in range(rounds):
+            asked = {"to": self.address(f"killed-{number}"), "texts": texts}
+            kills += self.kill_within(whole * (number + 0.5) / rounds, asked)
+            self.kill_within(chance.uniform(0, whole + 1), asked)  # this one looks twice first, a second apart
+            server = self.start_server(*self.models, *self.arguments)
+            status, answer = server.post("/api/embed-to", asked)
+            self.assertEqual((status, answer["stored"] + answer["stored_before"]), (200, len(texts)), answer)
+            status, found = server.post("/api/search", {"from": asked["to"], "query": "the dog", "k": 1000})
+            server.stop()
+            self.assertEqual(status, 200, found)
+            self.assertEqual(sorted(hit["text"] for hit in found["results"]), sorted(texts))
+            self.assertEqual(len({hit["id"] for hit in found["results"]}), len(texts))
+        self.assertGreater(kills, rounds / 2, "most of them were in the middle")
 
 
 class Guarded(LongbowTest):

@@ -21,6 +21,7 @@ class FlightApi : public test::ServedToy {
       ids_.push_back(request.id);
       RequestFacts facts{.id = request.id, .address = request.address};
       http::Admission admission = admission_->decide(request, service_->ready(), facts);
+      body_bytes_ = admission.body_bytes;
       if (caller_ != nullptr) facts.caller = caller_;
       admission.record = service_->new_record(std::move(facts));
       return admission;
@@ -42,6 +43,7 @@ class FlightApi : public test::ServedToy {
   const std::shared_ptr<Metrics> metrics_ = std::make_shared<Metrics>(MetricSources{.version = "test"});
   std::shared_ptr<const Caller> caller_;  // that keys are taken for; null: whoever they are
   std::vector<std::string> ids_;          // of requests that wanted to be admitted
+  std::uint64_t body_bytes_ = 0;          // that the last of them might have
   std::unique_ptr<RequestAdmission> admission_;
   std::shared_ptr<FlightHandler> handler_;
 };
@@ -110,6 +112,46 @@ TEST_F(FlightApi, FaultsAreFlights) {
   EXPECT_EQ(fault_of(caller("secret"), R"({"prefix": ")" + std::string(4097, 'x') + "\"}"), FlightFault::invalid);
   service_->begin_drain();
   EXPECT_EQ(fault_of(caller("secret"), ""), FlightFault::unavailable);
+}
+
+TEST_F(FlightApi, TextsHaveTheRoomOfABody) {
+  handler_->embed(caller("secret"), "", {"a"});
+  ASSERT_GT(body_bytes_, 0u);
+  const std::string half(body_bytes_ / 2 + 1, 'a');
+  try {
+    handler_->embed(caller("secret"), "", {half, half});
+    FAIL();
+  } catch (const FlightRefusal& refusal) {
+    EXPECT_EQ(refusal.fault(), FlightFault::invalid);
+    EXPECT_NE(std::string(refusal.what()).find(std::to_string(body_bytes_) + " bytes"), std::string::npos)
+        << refusal.what();
+  }
+}
+
+// Over HTTP and here together.
+TEST_F(FlightApi, VectorsOnTheirWayHaveABound) {
+  {
+    std::vector<http::ByteBudget::Share> all;
+    for (const std::uint64_t account : {1u, 2u}) {
+      all.emplace_back(service_->vector_bytes(), account);
+      ASSERT_TRUE(all.back().grow_to(std::size_t{256} << 20));
+    }
+    EXPECT_EQ(fault_of(caller("secret"), ""), FlightFault::unavailable);
+  }
+  EXPECT_FALSE(handler_->embed(caller("secret"), "", {"a"}).values.empty());
+}
+
+TEST_F(FlightApi, AKeyHasItsModels) {
+  const auto models = [this] { return std::get<0>(handler_->table(caller("secret"), "models").at(0).values); };
+  const std::vector<std::string> all = models();
+  ASSERT_EQ(all.size(), 1u);
+  caller_ = std::make_shared<const Caller>(Caller{.models = {"another"}});
+  EXPECT_EQ(fault_of(caller("secret"), R"({"model": ")" + all.front() + "\"}"), FlightFault::not_found);
+  EXPECT_EQ(fault_of(caller("secret"), ""), FlightFault::not_found);
+  EXPECT_TRUE(models().empty());
+  caller_ = std::make_shared<const Caller>(Caller{.models = {all.front()}});
+  EXPECT_FALSE(handler_->embed(caller("secret"), "", {"a"}).values.empty());
+  EXPECT_EQ(models(), all);
 }
 
 TEST_F(FlightApi, Tables) {
