@@ -12,14 +12,14 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/json_depth.h"
+#include "base/json_reader.h"
 #include "base/printable.h"
 
 namespace quarrel {
 namespace {
 
 constexpr std::size_t kReadAtOnce = std::size_t{64} << 10;
-constexpr int kDeepestJson = 64;
+constexpr std::size_t kDeepestJson = 64;
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 int open_lines(const std::string& path) {
@@ -47,6 +47,14 @@ std::string reason_of(std::string_view message) {
   const std::size_t column = message.find("column ");
   const std::size_t colon = column == std::string_view::npos ? column : message.find(": ", column);
   return printable(colon == std::string_view::npos ? message : message.substr(colon + 2), 120);
+}
+
+std::string wrong_with(const JsonFault& fault) {
+  switch (fault.flaw) {
+    case JsonFlaw::nesting: return fmt::format("it nests deeper than {} levels", kDeepestJson);
+    case JsonFlaw::syntax: return fmt::format("it is not valid JSON: column {}: {}", fault.at, reason_of(fault.detail));
+    default: return fmt::format("it is not usable JSON: {}", printable(fault.detail, 120));
+  }
 }
 
 }  // namespace
@@ -153,22 +161,16 @@ bool LineSource::take_text(TextRecord& record) {
 }
 
 bool LineSource::take_object(TextRecord& record) {
-  if (nests_deeper(line_, kDeepestJson)) return refuse(fmt::format("it nests deeper than {} levels", kDeepestJson));
-  try {
-    if (!read_object(record)) return false;
-  } catch (const nlohmann::json::parse_error& error) {
-    return refuse(fmt::format("it is not valid JSON: column {}: {}", error.byte, reason_of(error.what())));
-  } catch (const nlohmann::json::exception& error) {
-    return refuse(fmt::format("it is not usable JSON: {}", printable(error.what(), 120)));
-  }
+  JsonReading read = read_json(line_, {.levels = kDeepestJson});
+  if (read.fault) return refuse(wrong_with(*read.fault));
+  if (!read_object(read.value, record)) return false;
   if (record.id.empty()) return true;
   const auto [found, is_new] = ids_.emplace(key_of({.id = record.id}), number_);
   if (is_new) return true;
   return refuse(fmt::format("its id '{}' is that of line {} too", printable(record.id), found->second));
 }
 
-bool LineSource::read_object(TextRecord& record) {
-  nlohmann::ordered_json object = nlohmann::ordered_json::parse(line_);
+bool LineSource::read_object(nlohmann::ordered_json& object, TextRecord& record) {
   if (!object.is_object()) return refuse("it is not a JSON object");
   const auto text = object.find("text");
   if (text == object.end() || !text->is_string()) return refuse("it has no member \"text\" that is a string");

@@ -11,6 +11,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "base/descriptor.h"
 #include "ingest/text_source.h"
 
@@ -39,7 +41,7 @@ class LineSource final : public TextSource {
   bool fill();
   bool take_text(TextRecord& record);
   bool take_object(TextRecord& record);
-  bool read_object(TextRecord& record);
+  bool read_object(nlohmann::ordered_json& object, TextRecord& record);
   bool refuse(const std::string& why);
   std::string place() const;
 

@@ -114,6 +114,30 @@ TEST_F(Sources, BadObjectsAreToldWithTheirNumbers) {
   }
 }
 
+TEST_F(Sources, BadObjectsAreToldWithTheReason) {
+  EXPECT_TRUE(objects("{\"text\":\"x\",}\n{\"text\":\"x\",\"a\":1e999}\n").empty());
+  ASSERT_EQ(complaints_.size(), 2u);
+  EXPECT_NE(complaints_[0].find("not valid JSON: column 13: "), std::string::npos) << complaints_[0];
+  EXPECT_NE(complaints_[0].find("expected string literal"), std::string::npos) << complaints_[0];
+  EXPECT_NE(complaints_[1].find("number overflow"), std::string::npos) << complaints_[1];
+}
+
+// If each name were compared with all before it, this would take minutes.
+TEST_F(Sources, WideObjectsAreTaken) {
+  std::string wide;
+  for (int i = 0; i < 500'000; ++i) wide += ",\"" + std::to_string(i) + "\":0";
+  const auto records = objects("{\"text\":\"one\"" + wide + "}\n", {"499999"});
+  ASSERT_EQ(texts(records), Texts{"one"});
+  EXPECT_EQ(records[0].columns, Texts{"0"});
+  EXPECT_TRUE(records[0].metadata.starts_with(R"({"0":0,"1":0,)"));
+}
+
+TEST_F(Sources, OfANameThatComesTwiceTheLastCounts) {
+  const auto records = objects(R"({"text":"one","a":1,"b":2,"text":"two","a":3})");
+  ASSERT_EQ(texts(records), Texts{"two"});
+  EXPECT_EQ(records[0].metadata, R"({"a":3,"b":2})");
+}
+
 TEST_F(Sources, ItIsReadAgain) {
   write_file(folder_ / "in.jsonl", "{\"text\":\"a\",\"id\":1}\n{\"text\":\"b\",\"id\":2}\n");
   LineSource source(folder_ / "in.jsonl", {.format = LineFormat::json}, keep_);
