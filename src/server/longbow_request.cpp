@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "base/json_reader.h"
 #include "ingest/ingestion.h"
 #include "ingest/prompt_context.h"
 #include "server/question.h"
@@ -114,7 +115,7 @@ void take_columns(EmbedToRequest& request) {
     record.source = request.source;
     record.columns.assign(request.columns.size(), "");
     if (record.metadata.empty() || request.columns.empty()) continue;
-    Json metadata = Json::parse(record.metadata);
+    Json metadata = read_json(record.metadata).value;  // an object: it was written here
     for (std::size_t i = 0; i < request.columns.size(); ++i) {
       const auto member = metadata.find(request.columns[i]);
       if (member == metadata.end()) continue;

@@ -8,6 +8,7 @@
 #include <future>
 #include <stdexcept>
 
+#include "base/json_reader.h"
 #include "server/api_error.h"
 #include "server/longbow_request.h"
 #include "support/fake_longbow.h"
@@ -273,6 +274,17 @@ TEST(LongbowRequest, TextsHaveIdsAndMetadata) {
   EXPECT_EQ(request.texts[1].metadata, R"({"page":3})");
   EXPECT_EQ(request.texts[1].columns, (std::vector<std::string>{"x", ""}));
   EXPECT_TRUE(request.truncate);
+}
+
+// If each name were compared with all before it, this would take minutes.
+TEST(LongbowRequest, ColumnsAreTakenOutOfWideMetadata) {
+  std::string wide = "{\"kind\":\"x\"";
+  for (int i = 0; i < 500'000; ++i) wide += ",\"" + std::to_string(i) + "\":0";
+  const EmbedToRequest request = read_embed_to(
+      read_json(R"({"texts":[{"text":"b","metadata":)" + wide + R"(}}],"columns":["kind","499999"]})").value);
+  ASSERT_EQ(request.texts.size(), 1u);
+  EXPECT_EQ(request.texts[0].columns, (std::vector<std::string>{"x", "0"}));
+  EXPECT_TRUE(request.texts[0].metadata.starts_with(R"({"0":0,"1":0,)"));
 }
 
 TEST(LongbowRequest, WhatIsNoTextIsRefusedByName) {
