@@ -6,6 +6,7 @@
 
 #include "server/longbow_api.h"
 #include "server/openai_api.h"
+#include "server/store_texts.h"
 #include "server/stored_toy.h"
 
 namespace quarrel {
@@ -152,6 +153,18 @@ TEST_F(StoreCall, AStoreThatFailsIsToldOfWithoutItsAddress) {
   EXPECT_EQ(store_->texts(), (std::map<std::string, int>{{"a", 1}}));
 }
 
+// One that is taking in rows for longer than anybody waits: no fault of this server's queues.
+TEST_F(StoreCall, AStoreThatStaysBusyIsToldOfWithItsOwnCode) {
+  try {
+    ask_store(*service_, StoreOperation::put, [] { fail(ErrorKind::busy, "the store is still taking in rows"); });
+    FAIL() << "no failure";
+  } catch (const ApiError& error) {
+    EXPECT_EQ(error.status, 503u);
+    EXPECT_EQ(error.code, "store_busy");
+    EXPECT_STREQ(error.what(), "the store is still taking in rows");
+  }
+}
+
 // What the loader has to say names files of the server's machine.
 TEST_F(StoreCall, AModuleThatCannotBeLoadedIsToldOfWithoutItsFile) {
   no_client_ = "the Flight client cannot be loaded: /opt/libquarrel_flight.so: file too short";
@@ -163,6 +176,16 @@ TEST_F(StoreCall, AModuleThatCannotBeLoadedIsToldOfWithoutItsFile) {
   }
   const auto tells = [](const auto& line) { return line.find("file too short") != std::string::npos; };
   EXPECT_EQ(std::ranges::count_if(log_.lines, tells), 2);
+}
+
+// Its columns are remembered as they were.
+TEST_F(StoreCall, ADatasetThatWasMadeAnewWithOtherVectorsDiffers) {
+  ASSERT_EQ(ask(embed_to, texts({"a"})).status, 200u);
+  store_->remembered = store_->schema("texts");
+  ++store_->dimension;
+  const Answer answer = ask(embed_to, texts({"b"}));
+  EXPECT_EQ(answer.status, 400u);
+  EXPECT_EQ(answer.body["code"], "dataset_differs") << answer.body;
 }
 
 TEST_F(StoreCall, RowsThatAnotherHasStoredAreAddedToWhereThatIsWanted) {
