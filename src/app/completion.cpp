@@ -72,23 +72,58 @@ std::string bash_command(const CommandReference& command) {
 
 constexpr std::string_view kBashStart = R"bash(# bash completion for quarrel, made by `quarrel completion bash`
 _quarrel_words() { COMPREPLY=($(compgen -W "$1" -- "$cur")); }
-_quarrel_files() { compopt -o filenames 2> /dev/null; COMPREPLY=($(compgen "$1" -- "$cur")); }
+# Offers those lines of standard input that go on from what is typed, so that the shell will read them as they are:
+# a name may hold whatever a file's name may. With $1 files, folders end in a slash.
+_quarrel_offer() {
+  local line text
+  while IFS= read -r line; do
+    [[ $line == "$typed"* ]] || continue
+    case $quote in
+      \') [[ $line != *\'* ]] || continue; text=$line ;;
+      \") text=${line//\\/\\\\}; text=${text//\"/\\\"}; text=${text//\$/\\\$}; text=${text//\`/\\\`} ;;
+      *) printf -v text %q "$line"; text=${text/#\\~\//\~/} ;;
+    esac
+    if [[ $1 == files && -d ${line/#~\//$HOME/} ]]; then text+=/; compopt -o nospace 2> /dev/null; fi
+    # For bash a word begins behind a colon, and only what begins there is replaced.
+    if [[ -z $quote && $cur == *:* && $COMP_WORDBREAKS == *:* ]]; then text=${text#"${cur%"${cur##*:}"}"}; fi
+    COMPREPLY+=("$text")
+  done
+}
+_quarrel_files() { _quarrel_offer files < <(compgen "$1" -- "$typed"); }
 _quarrel_models() {
-  compopt -o filenames 2> /dev/null
-  COMPREPLY=($(compgen -W "$("${COMP_WORDS[0]}" list --names 2> /dev/null)" -- "$cur") $(compgen -f -- "$cur"))
-  # A colon divides words in bash, but not names of models.
-  if declare -F __ltrim_colon_completions > /dev/null; then __ltrim_colon_completions "$cur"; fi
+  _quarrel_offer names < <("${COMP_WORDS[0]}" list --names 2> /dev/null)
+  _quarrel_files -f
+}
+# Sets words: the command line up to the cursor, cut where it has blanks and not at the colons of names.
+_quarrel_join() {
+  local word last=-1 line=${COMP_LINE:0:COMP_POINT}
+  words=()
+  for word in "${COMP_WORDS[@]:0:COMP_CWORD + 1}"; do
+    if [[ $last -ge 0 && $line != [[:blank:]]* && ($word == :* || ${words[last]} == *:) ]]; then
+      words[last]+=$word
+    else
+      words[++last]=$word
+    fi
+    line=${line#"${line%%[![:blank:]]*}"}
+    line=${line#"$word"}
+  done
 }
 # Sets place: how many arguments stand before this one that belong to no option. $1 lists the options with a value.
 _quarrel_place() {
   local i
   place=0
-  for ((i = 2; i < COMP_CWORD; ++i)); do
-    if [[ $1 == *" ${COMP_WORDS[i]} "* ]]; then ((++i)); elif [[ ${COMP_WORDS[i]} != -* ]]; then ((++place)); fi
+  for ((i = 2; i < ${#words[@]} - 1; ++i)); do
+    if [[ $1 == *" ${words[i]} "* ]]; then ((++i)); elif [[ ${words[i]} != -* ]]; then ((++place)); fi
   done
 }
 _quarrel() {
-  local IFS=$' \t\n' cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} place
+  local IFS=$' \t\n' words place
+  _quarrel_join
+  local cur=${words[${#words[@]} - 1]} prev=${words[${#words[@]} - 2]} quote= typed
+  case $cur in
+    [\'\"]*) quote=${cur:0:1}; typed=${cur:1} ;;
+    *) typed=${cur//\\/} ;;
+  esac
   COMPREPLY=()
 )bash";
 
@@ -179,9 +214,9 @@ std::string bash_completion(const ProgramReference& program) {
     for (const std::string& name : spellings(command)) names.push_back(name);
   }
   std::string text(kBashStart);
-  text += fmt::format("  if ((COMP_CWORD == 1)); then _quarrel_words {}; return; fi\n",
+  text += fmt::format("  if ((${{#words[@]}} == 2)); then _quarrel_words {}; return; fi\n",
                       shell_quoted(fmt::format("{} {}", fmt::join(names, " "), all_names(program.options))));
-  text += "  case ${COMP_WORDS[1]} in\n";
+  text += "  case ${words[1]} in\n";
   for (const CommandReference& command : program.commands) text += bash_command(command);
   return text + "  esac\n}\ncomplete -F _quarrel quarrel\n";
 }
@@ -190,7 +225,7 @@ std::string zsh_completion(const ProgramReference& program) {
   std::string text = "#compdef quarrel\n# zsh completion for quarrel, made by `quarrel completion zsh`\n";
   text +=
       "_quarrel_models() {\n  local -a names\n  names=(${(f)\"$(quarrel list --names 2> /dev/null)\"})\n"
-      "  _alternative \"models:model:(${names//:/\\\\:})\" 'files:file:_files'\n}\n";
+      "  _alternative 'models:model:compadd -a names' 'files:file:_files'\n}\n";
   text += "_quarrel() {\n  local state line\n  local -a commands\n  commands=(\n";
   for (const CommandReference& command : program.commands) {
     for (const std::string& name : spellings(command)) {

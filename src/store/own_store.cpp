@@ -269,6 +269,11 @@ std::string stamp_digest(std::string_view stamp) {
 
 void write_stamp(const fs::path& model, std::string_view digest) { write_stamp_line(model, stamp_line(model, digest)); }
 
+void carry_stamp(const fs::path& model, const fs::path& further) {
+  const std::string stamp = read_stamp(model);
+  if (!stamp_digest(stamp).empty()) write_stamp_line(further, stamp);
+}
+
 void remove_stamp(const fs::path& model) {
   std::error_code ignored;
   fs::remove(stamp_path(model), ignored);

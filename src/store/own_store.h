@@ -66,6 +66,9 @@ std::string read_stamp(const std::filesystem::path& model);                     
 std::string stamp_digest(std::string_view stamp);
 // Only saves time later, so that a failure, as in a store that may only be read, is no error.
 void write_stamp(const std::filesystem::path& model, std::string_view digest);
+// Notes beside a further name of a file what is noted beside the file, also where that no longer fits: the other name
+// has changed as much.
+void carry_stamp(const std::filesystem::path& model, const std::filesystem::path& further);
 
 // Before another file takes the model's place: what was noted does not hold for that one.
 void remove_stamp(const std::filesystem::path& model);

@@ -27,7 +27,7 @@ std::string shown(const fs::path& path) { return printable(path.string(), 512); 
 // A name that is a file name, visible, and means nothing else. Those with a slash or a colon are Ollama's.
 void check_name(const std::string& name) {
   const auto refuse = [&](std::string_view why) {
-    fail(ErrorKind::usage, "a model cannot be called '{}': {}", printable(name), why);
+    fail(ErrorKind::usage, "a model cannot have the name '{}': {}", printable(name), why);
   };
   if (name.empty()) refuse("the name is empty");
   if (name.size() > kLongestName) refuse(fmt::format("the name is longer than {} bytes", kLongestName));
@@ -82,7 +82,11 @@ void link_file(const fs::path& source, const fs::path& target, bool hard) {
 
 // What is known of a file is known of its further name.
 void copy_stamp(const fs::path& source, const fs::path& target) {
-  if (const std::string digest = known_digest(source); !digest.empty()) write_stamp(target, digest);
+  if (const std::string digest = known_digest(source); !digest.empty()) {
+    write_stamp(target, digest);
+  } else {
+    carry_stamp(source, target);
+  }
 }
 
 // All files of a model that is to be linked. Throws Error as GgufFile::open does: what is no model, or lacks a part,
@@ -233,7 +237,8 @@ std::vector<std::string> ModelStore::replaced_names(const std::string& name) con
 }
 
 std::string ModelStore::further_name(std::string further) {
-  if (further.ends_with(kModelExtension)) further.resize(further.size() - kModelExtension.size());
+  // All of them: what is allowed under a name must not become another name when it is read once more.
+  while (further.ends_with(kModelExtension)) further.resize(further.size() - kModelExtension.size());
   return further;
 }
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import unittest
@@ -75,16 +76,43 @@ class Usage(ProgramTest):
 
 
 class SelfDescription(ProgramTest):
-    def complete(self, *words):
-        """What bash offers for the last word."""
-        line = " ".join(f"'{word}'" for word in words)
+    def offers(self, *words, line=None):
+        """What bash offers for the last word, as it would put it into the line; `words` are as bash cuts that."""
+        line = " ".join(["quarrel", *words]) if line is None else "quarrel " + line
+        quoted = " ".join(shlex.quote(word) for word in words)
         program = os.path.abspath(QUARREL)
-        script = (f'source <("{program}" completion bash); COMP_WORDS=("{program}" {line}); COMP_CWORD={len(words)}; '
-                  'COMP_LINE="${COMP_WORDS[*]}"; _quarrel; printf "%s\\n" "${COMPREPLY[@]}"')
+        script = (f'source <("{program}" completion bash); COMP_WORDS=("{program}" {quoted}); COMP_CWORD={len(words)}; '
+                  f'COMP_LINE={shlex.quote(line)}; COMP_LINE="{program}${{COMP_LINE#quarrel}}"; '
+                  'COMP_POINT=${#COMP_LINE}; _quarrel; printf "%s\\n" "${COMPREPLY[@]}"')
         done = subprocess.run(["bash", "-c", script], env=self.environment, cwd=self.folder, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, check=True)
         self.assertEqual(done.stderr, b"")
-        return set(done.stdout.decode().split())
+        return set(done.stdout.decode().splitlines()) - {""}
+
+    def complete(self, *words):
+        return {name for line in self.offers(*words) for name in line.split()}
+
+    def test_bash_completes_names_as_it_would_read_them(self):
+        os.mkdir(self.path("a folder"))
+        for name in ("two words.gguf", "it's.gguf", 'a "quoted" one.gguf', "cost$HOME.gguf"):
+            os.symlink(self.toy, self.path(name))
+        self.assertEqual(self.offers("inspect", "two"), {"two\\ words.gguf"})
+        self.assertEqual(self.offers("inspect", "two\\ w"), {"two\\ words.gguf"})
+        self.assertEqual(self.offers("inspect", "'two w"), {"two words.gguf"})
+        self.assertEqual(self.offers("inspect", "'it"), set())  # a single quote cannot stand in such
+        self.assertEqual(self.offers("inspect", '"it'), {"it's.gguf"})
+        self.assertEqual(self.offers("inspect", '"cost'), {"cost\\$HOME.gguf"})
+        self.assertEqual(self.offers("inspect", "a"), {"a\\ folder/", 'a\\ \\"quoted\\"\\ one.gguf'})
+
+    def test_bash_completes_names_with_a_colon(self):
+        self.succeed("cp", self.toy, "toucan:7b")
+        # Bash cuts at a colon, and puts in the place of what stands behind it.
+        self.assertEqual(self.offers("inspect", "toucan", ":", "7", line="inspect toucan:7"), {"7b"})
+        self.assertEqual(self.offers("inspect", "toucan", ":", line="inspect toucan:"), {"7b"})
+        self.assertEqual(self.offers("inspect", "touc"), {"toucan:7b"})
+        self.assertEqual(self.offers("estimate", "toucan", ":", "7b", "--kv", "", line="estimate toucan:7b --kv "),
+                         {"f16", "f32"})
+        self.assertNotIn("7b", self.offers("run", "toucan", ":", "", line="run toucan: "))
 
     def test_bash_completes(self):
         os.symlink(self.toy, self.path("models/parrot.gguf"))
@@ -232,6 +260,10 @@ class List(ProgramTest):
         for name, problem in problems("--verify", code=1).items():
             self.assertIn(f"`quarrel rm {name}`", problem)
         self.assertEqual(self.run_program("list", "--verify", environment=alone).code, 1)
+        # A name that is given after the damage says as much.
+        self.succeed("cp", "polly", "macaw", environment=alone)
+        self.assertIn("has changed", problems()["macaw"])
+        self.assertIn("is damaged", problems("--verify", code=1)["macaw"])
 
     def test_a_link_whose_file_is_gone(self):
         store = self.path("links")

@@ -74,6 +74,13 @@ TEST_F(StoreNames, AFurtherNameIsALinkThatOutlivesTheFirst) {
   EXPECT_EQ(test::read_file(resolve("b").path), model_);
 }
 
+// A server judges the name and the store uses it: both must mean the same one.
+TEST_F(StoreNames, AFurtherNameIsTheSameHoweverOftenItIsRead) {
+  for (const char* name : {"polly", "polly.gguf", "polly.gguf.gguf", "polly.gguf.gguf.gguf"}) {
+    EXPECT_EQ(ModelStore::further_name(name), "polly");
+  }
+}
+
 TEST_F(StoreNames, AllPartsOfASplitModelGetTheName) {
   put_parts("quarrel/a", 2);
   EXPECT_EQ(store().add_name("a", "b").path, folder_ / "quarrel/b-00001-of-00002.gguf");
@@ -241,7 +248,7 @@ TEST_F(StoreNames, NoNameIsThatOfAPart) {
   write_file(folder_ / "quarrel/.new", model_);
   for (const char* name :
        {"big-00001-of-00002", "big-00002-of-00002.gguf", "c-00001-of-00003", "me/c:1-00001-of-00001"}) {
-    const std::vector<std::string> words{"cannot be called", "part of another model"};
+    const std::vector<std::string> words{"cannot have the name", "part of another model"};
     expect_error(ErrorKind::usage, words, [&] { store().add_name("a", name); });
     expect_error(ErrorKind::usage, words, [&] { store().create(name, resolve("a"), {}); });
     expect_error(ErrorKind::usage, words, [&] { store().adopt(name, folder_ / "quarrel/.new", "", {}); });
