@@ -14,21 +14,29 @@
 #include "base/error.h"
 #include "base/nearest.h"
 #include "base/printable.h"
+#include "server/model_abilities.h"
 #include "store/store.h"
 
 namespace quarrel {
 namespace {
 
-// Models that can be had without fetching anything.
-std::vector<ListedModel> usable_models() {
-  std::vector<ListedModel> models = ModelStore(StorePaths::from_environment()).list();
-  std::erase_if(models, [](const ListedModel& model) { return !model.usable; });
+bool generates(const std::filesystem::path& path) {
+  const Json abilities = read_abilities(path).capabilities;
+  return std::ranges::find(abilities, "completion") != abilities.end();
+}
+
+// Models to chat with that can be had without fetching anything.
+std::vector<ListedModel> chat_models() {
+  const ModelStore store(StorePaths::from_environment());
+  std::vector<ListedModel> models = store.list();
+  std::erase_if(models,
+                [&](const ListedModel& model) { return !model.usable || !generates(store.resolve(model.name).path); });
   return models;
 }
 
 std::vector<std::string> model_names() {
   std::vector<std::string> names;
-  for (const ListedModel& model : usable_models()) {
+  for (const ListedModel& model : chat_models()) {
     names.push_back(model.name);
     if (!model.alias.empty()) names.push_back(model.alias);
   }
@@ -149,7 +157,7 @@ ChatLoop::Next ChatLoop::model(std::string_view argument) {
   if (argument.empty()) {
     say_field("model", printable(session_->facts().name));
     std::string_view name = "available";
-    for (const ListedModel& model : usable_models()) {
+    for (const ListedModel& model : chat_models()) {
       const std::string alias = model.alias.empty() ? "" : fmt::format(" ({})", model.alias);
       say_field(std::exchange(name, ""), printable(model.name) + alias);
     }

@@ -139,10 +139,7 @@ ChatLoop::Next ChatLoop::send(const std::string& text) {
       return after_turn();
     }
     say_error(error.what());
-    notice(fmt::format("Your message was not kept. /clear begins a new conversation, /save keeps this one{}.",
-                       parameters_.overflow == ContextOverflow::stop
-                           ? ", /set overflow drop continues without the oldest turns"
-                           : ""));
+    notice(fmt::format("Your message was not kept.{}", way_on()));
     return Next::go_on;
   } catch (...) {
     take_back();
@@ -152,6 +149,14 @@ ChatLoop::Next ChatLoop::send(const std::string& text) {
   if (parameters_.verbose) write_error(timing_text(reply, seconds_since(start), session_->facts().load_seconds));
   say("");
   return after_turn();
+}
+
+// What may help after a turn that failed: nothing of this, where no earlier turn could be in the way.
+std::string ChatLoop::way_on() const {
+  if (conversation_.messages.empty() || session_->raw()) return "";
+  return fmt::format(
+      " /clear begins a new conversation, /save keeps this one{}.",
+      parameters_.overflow == ContextOverflow::stop ? ", /set overflow drop continues without the oldest turns" : "");
 }
 
 ChatLoop::Next ChatLoop::after_turn() {
@@ -205,9 +210,8 @@ Reply ChatLoop::answer(const std::string& text, const Conversation& sent) {
 void ChatLoop::end_turn(const Reply& reply) {
   conversation_.messages.push_back({.role = "assistant", .content = reply.text});
   if (reply.reason != FinishReason::context) return;
-  warn(fmt::format(
-      "The answer was cut: {}.{}", session_->full_context(),
-      parameters_.overflow == ContextOverflow::drop ? "" : " /clear begins a new conversation, /save keeps this one."));
+  warn(fmt::format("The answer was cut: {}.{}", session_->full_context(),
+                   parameters_.overflow == ContextOverflow::drop ? "" : way_on()));
 }
 
 }  // namespace quarrel

@@ -73,6 +73,7 @@ class ChatLoop {
   void drop_turns(const Conversation& sent);
   Reply answer(const std::string& text, const Conversation& sent);
   void end_turn(const Reply& reply);
+  std::string way_on() const;
   Next after_turn();
   Next interrupted(const std::string& line);
 

@@ -18,7 +18,7 @@ std::string wrapped(std::string_view sentence, Stream stream) {
 }  // namespace
 
 std::string_view trim(std::string_view text) {
-  constexpr std::string_view kBlank = " \t";
+  constexpr std::string_view kBlank = " \t\r\n";
   const std::size_t begin = text.find_first_not_of(kBlank);
   if (begin == std::string_view::npos) return {};
   return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);

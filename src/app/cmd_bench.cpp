@@ -232,14 +232,14 @@ int run_bench(const BenchCommand& command, Log& log, const Interrupts& interrupt
   LoadOptions load{.executor = executor_options(command.options), .vocabulary = false};
   load.executor.sequences = command.settings.batch;
   GgufFile file = open_model_file(command.model);
+  if (const ModelSpec spec = read_spec(file); !spec.has_head && command.settings.generated > 0) {
+    fail(ErrorKind::unsupported, "this model ({}) embeds texts and generates none: measure it with -n 0",
+         printable(spec.architecture));
+  }
   load.executor.context = needed_context(command, file, load.executor.context);
   const auto model = load_model(std::move(file), command.options, load, log);
   const Executor& executor = model->executor();
   const Device& device = model->device();
-  if (!model->generates() && command.settings.generated > 0) {
-    fail(ErrorKind::unsupported, "this model ({}) embeds texts and generates none: measure it with -n 0",
-         printable(executor.spec().architecture));
-  }
 
   BenchReport report;
   report.load_seconds = model->load_seconds();

@@ -42,7 +42,9 @@ void add_convert(CLI::App& app, CommandContext& context) {
       ->add_option("FOLDER", arguments->folder,
                    "A folder with config.json, model.safetensors or its parts, and a tokenizer")
       ->required();
-  command->add_option("-o,--output", arguments->output, "The file to write")->required()->type_name("FILE");
+  command->add_option("-o,--output", arguments->output, "The file to write; -: standard output")
+      ->required()
+      ->type_name("FILE");
   command->add_option("--type", arguments->type, "The type of the matrices; default: as they are stored")
       ->type_name("TYPE");
   command->add_option("--name", arguments->name, "The model's name; default: the folder's")->type_name("NAME");

@@ -105,7 +105,7 @@ int run_generate(const GenerateCommand& command, Log& log, const Interrupts& int
     for (const Answer& answer : result.answers) write_output(fmt::format("{}\n", fmt::join(answer.tokens, " ")));
   }
   if (std::ranges::count(result.answers, FinishReason::context, &Answer::reason) > 0) {
-    log.warn("the output was cut: the context of {} tokens is full", model->context());
+    log.warn("the output was cut: {}", full_context_text(model->executor().plan(), command.options, false));
   }
   return failed > 0 ? 1 : 0;
 }

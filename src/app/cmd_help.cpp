@@ -25,6 +25,7 @@ struct HelpOptions {
 
 int show_help(const CLI::App& app, const HelpOptions& options) {
   if (options.man) {
+    if (!options.command.empty()) fail(ErrorKind::usage, "--man is the manual page of all commands: name none");
     write_output(man_page(read_reference(app, QUARREL_VERSION)));
     return 0;
   }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <memory>
@@ -16,8 +17,11 @@
 #include "app/value_checks.h"
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/nearest.h"
 #include "base/printable.h"
 #include "server/key_store.h"
+#include "server/model_tag.h"
+#include "store/store.h"
 
 namespace quarrel {
 namespace {
@@ -126,6 +130,33 @@ int show_new(const CreatedKey& created, const KeyCommand& command, const std::st
   return 0;
 }
 
+// Those of the stores, by both their names, and of the settings file.
+std::vector<std::string> known_models() {
+  std::vector<std::string> known;
+  for (const ListedModel& model : ModelStore(StorePaths::from_environment()).list()) {
+    known.push_back(model.name);
+    if (!model.alias.empty()) known.push_back(model.alias);
+  }
+  try {
+    for (const auto& each : settings_in_force({}, environment).settings.models) known.push_back(each.first);
+  } catch (const Error&) {
+    // It is `serve` that says what is wrong with the file; here its names are missed, no more.
+  }
+  return known;
+}
+
+// It may be right all the same: a server is started with files, too, and a model may come later.
+void warn_of_unknown_models(const std::vector<std::string>& models) {
+  if (models.empty()) return;
+  const std::vector<std::string> known = known_models();
+  for (const std::string& model : models) {
+    if (std::ranges::any_of(known, [&](const std::string& each) { return is_one_model(each, model); })) continue;
+    const std::vector<std::string> near = nearest(model, known, 1);
+    write_error(fmt::format("warning: there is no model '{}' here{}\n", printable(model),
+                            near.empty() ? "" : fmt::format("; did you mean '{}'?", printable(near.front()))));
+  }
+}
+
 int create(const KeyCommand& command, const KeyStore& store) {
   KeyWishes wishes{.name = command.name,
                    .role = command.admin ? Role::admin : Role::use,
@@ -134,6 +165,7 @@ int create(const KeyCommand& command, const KeyStore& store) {
   if (!command.priority.empty()) wishes.priority = read_priority(command.priority);
   if (!command.expires.empty()) wishes.lifetime = read_time(command.expires, "--expires");
   const CreatedKey created = store.create(wishes, now());
+  warn_of_unknown_models(command.models);
   return show_new(
       created, command,
       fmt::format("This is the key '{}', role {}. It is shown this once: only a hash of it is kept, in {}.\n",
@@ -177,7 +209,7 @@ void check(const KeyCommand& command) {
   const bool creates = command.action == "create";
   const bool has_wishes = command.admin || !command.models.empty() || !command.expires.empty() ||
                           !command.priority.empty() || command.limits.any();
-  if (has_wishes && !creates) fail(ErrorKind::usage, "what a key may do is said when it is created");
+  if (has_wishes && !creates) fail(ErrorKind::usage, "what a key may do is set when it is created");
   if (!command.overlap.empty() && command.action != "rotate") fail(ErrorKind::usage, "--overlap is for `key rotate`");
   if (command.action == "list" && !command.name.empty()) fail(ErrorKind::usage, "`key list` takes no name");
   if (command.action != "list" && command.name.empty())

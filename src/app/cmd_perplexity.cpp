@@ -14,6 +14,7 @@
 #include "app/token_list.h"
 #include "app/value_checks.h"
 #include "app/workbench.h"
+#include "base/counted.h"
 
 namespace quarrel {
 namespace {
@@ -99,8 +100,8 @@ int run_perplexity(const PerplexityCommand& command, Log& log, const Interrupts&
   if (command.json) {
     write_output(dump_json(to_json(result, command, *model, seconds)) + "\n");
   } else {
-    write_output(fmt::format("perplexity {:.4f} ± {:.4f} ({} windows of {})\n", result.value(), result.error(),
-                             result.windows.size(), command.window));
+    write_output(fmt::format("perplexity {:.4f} ± {:.4f} ({} of {})\n", result.value(), result.error(),
+                             counted(result.windows.size(), "window"), command.window));
   }
   return 0;
 }

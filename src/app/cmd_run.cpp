@@ -13,8 +13,8 @@
 #include "app/chat_context.h"
 #include "app/chat_loop.h"
 #include "app/chat_parameters.h"
+#include "app/command_reference.h"
 #include "app/commands.h"
-#include "app/completion.h"
 #include "app/input.h"
 #include "app/local_chat.h"
 #include "app/pull_with_progress.h"
@@ -85,18 +85,18 @@ bool is_written_as_path(std::string_view name) {
 void refuse_question_as_name(const RunOptions& options) {
   const std::string& name = options.model;
   if (is_written_as_path(name)) return;
-  const std::string question = options.words.empty() ? name : fmt::format("{} {}", name, fmt::join(options.words, " "));
-  const bool unquoted = options.words.size() > 1 && question.ends_with('?');
   const bool quoted = options.words.empty() && (name.find(' ') != std::string::npos || name.ends_with('?'));
-  if (!unquoted && !quoted) return;
+  if (!quoted && options.words.size() < 2) return;
+  const std::string question = quoted ? name : fmt::format("{} {}", name, fmt::join(options.words, " "));
   try {
     ModelStore(StorePaths::from_environment()).resolve(name);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::not_found) throw;
-    fail(ErrorKind::usage,
-         "'{}' was taken for the name of a model, and there is none; to ask it, name the model first: "
-         "quarrel run {} {}",
-         printable(name), kDefaultModel, shell_quoted(printable(question)));
+    const std::string way = way_to_ask(question);
+    if (quoted || question.ends_with('?')) {
+      fail(ErrorKind::usage, "'{}' was taken for the name of a model, and there is none; {}", printable(name), way);
+    }
+    fail(ErrorKind::not_found, "{}; {}", error.what(), way);  // it may as well be a model's name with a mistake in it
   }
 }
 
@@ -216,7 +216,7 @@ int run(RunOptions options, Log& log) {
     fail(ErrorKind::usage, "--raw uses no template, but --template was given too");
   }
   if (options.chat.raw && std::ranges::any_of(options.given, is_system)) {
-    fail(ErrorKind::usage, "--raw has no place for a system prompt, but --system was given too");
+    fail(ErrorKind::usage, "--raw takes no system prompt, but --system was given too");
   }
   if (options.chat.raw && !options.context.address.empty()) {
     fail(ErrorKind::usage, "--raw cannot be used with --context");
@@ -263,12 +263,12 @@ void add_run(CLI::App& app, CommandContext& context) {
   command->add_option("MODEL", options->model, "A GGUF file or the name of a model; default: a small one")
       ->capture_default_str();
   add_texts(*command, "PROMPT", options->words, "What to answer; without it, a chat on a terminal");
-  command->add_option("-f,--file", options->file, "A file whose text joins the prompt; -: standard input")
+  command->add_option("-f,--file", options->file, "A text file that joins the prompt; -: standard input")
       ->check(not_empty())
       ->type_name("FILE");
   command->add_flag("--verbose", options->verbose, "Timings after each answer, on standard error");
   command->add_flag("--json", options->json, "One JSON object with text, tokens, finish reason and timings");
-  command->add_flag("--local", options->local, "Load the model here, even if a running server of yours holds it");
+  command->add_flag("--local", options->local, "Load the model here, even if your own running server holds it");
   command->add_option("--template", options->chat.chat_template, "Chat template: a built-in name or a Jinja file")
       ->check(not_empty())
       ->type_name("NAME|FILE");
@@ -278,8 +278,8 @@ void add_run(CLI::App& app, CommandContext& context) {
   add_model_options(*command, options->chat.model);
   command->footer(
       "What is piped in joins the prompt, without its last newline. What the model's makers recommend\n"
-      "takes the place of the defaults above (quarrel inspect MODEL shows it); options that are given\n"
-      "count more. Ctrl-C stops an answer, twice leaves. A server of yours that holds the model and listens on\n"
+      "takes the place of the defaults above (quarrel inspect MODEL shows it); options that you give\n"
+      "override both. Ctrl-C stops an answer, twice leaves. Your own server that holds the model and listens on\n"
       "a Unix socket answers in place of a second copy of the model.\n\nExamples:\n  quarrel "
       "run\n"
       "  quarrel run default \"Why is the sky blue?\"\n  quarrel run model.gguf \"Summarise this:\" -f letter.txt\n"

@@ -118,14 +118,14 @@ void add_search(CLI::App& app, CommandContext& context) {
       app.add_subcommand("search", "Find the texts of a Longbow dataset that are nearest to a question");
   command->add_option("MODEL", options->model, "The model that the dataset was filled with")->required();
   command->add_option("ADDRESS", options->address, "longbow://host[:3000]/dataset")->required();
-  command->add_option("QUERY", options->query, "What is searched for")->required();
+  command->add_option("QUERY", options->query, "What to search for")->required();
   command->add_option("-k", options->k, "How many texts")
       ->check(whole_number(1, kMostHits))
       ->type_name("N")
       ->capture_default_str();
   command
       ->add_option("--filter", options->filters,
-                   "Only rows whose columns match: FIELD=VALUE, or with !=, <, <=, > or >=; may be repeated")
+                   "Only rows with matching columns: FIELD=VALUE, or with !=, <, <=, > or >=; may be repeated")
       ->type_name("FILTER")
       ->allow_extra_args(false);
   command->add_option("--prefix", options->prefix, "Put before the question when it is embedded")->type_name("TEXT");

@@ -96,7 +96,7 @@ int run(const ServeCommand& command) {
   }
   if (server.service().device_lost()) {
     server.drain(kLastWords, [&]() -> bool { return interrupts.requested(); });
-    fail(ErrorKind::device_lost, "the device does not compute any more; start the server again");
+    fail(ErrorKind::device_lost, "the device has stopped working; start the server again");
   }
   const bool twice = interrupts.take() > 1;
   announce(log, log_has_file,

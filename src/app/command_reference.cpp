@@ -7,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "app/completion.h"
 #include "base/nearest.h"
 #include "base/printable.h"
 #include "convert/target_type.h"
@@ -142,7 +143,12 @@ std::string unknown_command(const CLI::App& app, const std::string& word) {
   std::string sentence = fmt::format("there is no command '{}'", printable(word));
   const std::vector<std::string> near = nearest(word, names);
   if (!near.empty()) sentence += fmt::format("; did you mean {}?", fmt::join(near, ", "));
+  if (word.find(' ') != std::string::npos || word.ends_with('?')) sentence += "; " + way_to_ask(word);
   return sentence;
+}
+
+std::string way_to_ask(const std::string& question) {
+  return fmt::format("to ask it, name the model first: quarrel run default {}", shell_quoted(printable(question)));
 }
 
 }  // namespace quarrel

@@ -65,7 +65,10 @@ struct NamedText {
 std::span<const NamedText> exit_codes() noexcept;
 std::span<const NamedText> environment_variables() noexcept;
 
-// "there is no command 'inspekt'; did you mean inspect?"
+// "there is no command 'inspekt'; did you mean inspect?" A question is told where questions go.
 std::string unknown_command(const CLI::App& app, const std::string& word);
+
+// What to say to somebody who has asked a question where it cannot be asked.
+std::string way_to_ask(const std::string& question);
 
 }  // namespace quarrel

@@ -110,20 +110,8 @@ std::size_t LocalChat::text_tokens(std::string_view text) {
 }
 
 std::string LocalChat::full_context() const {
-  const MemoryPlan& plan = model_->executor().plan();
-  std::string text = fmt::format("the context of {} tokens is full", plan.context);
-  if (plan.context >= plan.trained_context) return text;
-  const bool recommended = options_.context.empty() && model_->recommended().context;
-  if (!options_.context.empty()) {
-    text += fmt::format(" (--ctx {}", options_.context);
-  } else if (recommended) {
-    text += " (the store's num_ctx; --ctx changes it";
-  } else if (!options_.memory_budget.empty()) {
-    text += fmt::format(" (--memory-budget {} has room for no more", options_.memory_budget);
-  } else {
-    text += " (memory has room for no more";
-  }
-  return text + fmt::format("; the model was trained for {})", plan.trained_context);
+  return full_context_text(model_->executor().plan(), options_,
+                           options_.context.empty() && model_->recommended().context.has_value());
 }
 
 Reply LocalChat::reply_to(Ask ask, const ChatParameters& parameters, const ReplySink& sink) {

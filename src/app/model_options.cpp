@@ -57,21 +57,24 @@ std::function<void(std::uint64_t, std::uint64_t)> load_progress() {
 const std::vector<ModelOptionRow>& model_option_rows() {
   using Options = ModelOptions;
   static const std::vector<ModelOptionRow> rows = {
-      {"--backend", "NAME",
+      {"--backend",
+       "NAME",
        "Where the model runs; auto: on a GPU if one can be used; cuda needs its module beside the program",
-       built_in_backends(), &Options::backend},
+       built_in_backends(),
+       &Options::backend,
+       {"cuda"}},
       {"--device",
        "NAME[:N]",
-       "In place of --backend, with a number where there are several: cuda:1",
+       "In place of --backend, with a number where there are several, such as cuda:1",
        {},
        &Options::device},
       {"-t,--threads", "N", "Threads to use; 0: one per core that the process may use", {}, &Options::threads},
       {"--pin", "", "Keep each thread on a core of its own: for a machine that does nothing else", {}, &Options::pin},
-      {"-c,--ctx", "N", "Tokens of context, as 4096 or 32k; default: the model's own", {}, &Options::context},
+      {"-c,--ctx", "N", "Tokens of context, such as 4096 or 32k; default: the model's own", {}, &Options::context},
       {"--kv", "TYPE", "Type of the KV cache: f16 or f32; default: the backend's choice", {"f16", "f32"}, &Options::kv},
       {"--activations",
        "TYPE",
-       "Form of activations for quantised weights: int8x2 (hi/lo int8 split, near exact), int8 (coarser in prompts), "
+       "Form of activations for quantised weights: int8x2 (hi/lo int8 split, nearly exact), int8 (coarser in prompts), "
        "auto (the split in prompts only for groups with outliers), f32",
        {"auto", "int8x2", "int8", "f32"},
        &Options::activations},
@@ -87,7 +90,8 @@ const std::vector<ModelOptionRow>& model_option_rows() {
        &Options::no_repack},
       {"--memory-budget",
        "SIZE",
-       "Memory for weights, cache and workspace together, as 800M or 8G; experts that do not fit are read as they are "
+       "Memory for weights, cache and workspace together, such as 800M or 8G; experts that do not fit are read as they "
+       "are "
        "needed",
        {},
        &Options::memory_budget},
@@ -111,7 +115,7 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       option = command.add_option(row.flags, options.*std::get<std::string ModelOptions::*>(row.member), row.help);
       if (row.choices.empty()) option->check(not_empty());
     }
-    if (!row.choices.empty()) option->check(one_of(row.choices));
+    if (!row.choices.empty()) option->check(one_of(row.choices, row.understood));
     if (*row.type != '\0') option->type_name(row.type)->capture_default_str();
     option->group("Model");
   }
@@ -168,6 +172,21 @@ void warn_of_unused(const ExecutorOptions& options, const MemoryPlan& plan, Log&
   if (options.expert_memory && plan.expert_weights == 0) {
     log.warn("--expert-memory has no effect: the model has no experts");
   }
+}
+
+std::string full_context_text(const MemoryPlan& plan, const ModelOptions& options, bool stored) {
+  std::string text = fmt::format("the context of {} tokens is full", plan.context);
+  if (plan.context >= plan.trained_context) return text;
+  if (!options.context.empty()) {
+    text += fmt::format(" (--ctx {}", options.context);
+  } else if (stored) {
+    text += " (the store's num_ctx; --ctx changes it";
+  } else if (!options.memory_budget.empty()) {
+    text += fmt::format(" (--memory-budget {} has room for no more", options.memory_budget);
+  } else {
+    text += " (memory has room for no more";
+  }
+  return text + fmt::format("; the model was trained for {})", plan.trained_context);
 }
 
 std::uint64_t parse_bytes(const std::string& text, const char* option) {

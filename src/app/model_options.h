@@ -39,6 +39,7 @@ struct ModelOptionRow {
   std::string help;
   std::vector<std::string> choices;  // empty: any value
   std::variant<std::string ModelOptions::*, int ModelOptions::*, bool ModelOptions::*> member;
+  std::vector<std::string> understood = {};  // not offered: what takes them says why not
 };
 const std::vector<ModelOptionRow>& model_option_rows();
 void add_model_options(CLI::App& command, ModelOptions& options);
@@ -51,6 +52,10 @@ DeviceOptions parse_device(const std::string& text);
 ExecutorOptions executor_options(const ModelOptions& options);
 // Tells `log` of what was asked for and has no effect on this model.
 void warn_of_unused(const ExecutorOptions& options, const MemoryPlan& plan, Log& log);
+
+// A sentence: that the context is full, what made it shorter than the model's own if something did, and what to do.
+// `stored`: the length was the store's.
+std::string full_context_text(const MemoryPlan& plan, const ModelOptions& options, bool stored);
 
 // "4096", "32k", "1M" to a number; throws Error(usage).
 int parse_count(const std::string& text, const char* option);

@@ -123,7 +123,7 @@ std::vector<Row> server_rows() {
       {{.key = "server.api_key_file",
         .flags = "--api-key-file",
         .value_name = "FILE",
-        .help = "A file with one key, beside those of the file of keys; counts more than QUARREL_API_KEY"},
+        .help = "A file with one key, beside those of the file of keys; takes precedence over QUARREL_API_KEY"},
        [](Settings& s, const Value& v) { s.api_key_file = v.text(); }},
       {{.variables = {"QUARREL_API_KEY"},
         .secret = true,
@@ -459,7 +459,11 @@ std::vector<Row> longbow_rows() {
 
 // How every command runs a model, under the names of its flags.
 Row machine_row(const ModelOptionRow& option) {
-  SettingInfo info{.flags = option.flags, .choices = option.choices, .value_name = option.type, .help = option.help};
+  SettingInfo info{.flags = option.flags,
+                   .choices = option.choices,
+                   .understood = option.understood,
+                   .value_name = option.type,
+                   .help = option.help};
   std::string name = long_flag(info).substr(2);
   std::ranges::replace(name, '-', '_');
   info.key = "engine." + name;

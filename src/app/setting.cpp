@@ -17,6 +17,10 @@ namespace {
 constexpr std::size_t kMostText = 4096;
 constexpr std::size_t kMostTexts = 1000;
 
+bool contains(const std::vector<std::string>& words, const std::string& word) {
+  return std::ranges::find(words, word) != words.end();
+}
+
 bool usable_text(std::string_view text) {
   return text.size() <= kMostText && std::ranges::none_of(text, [](unsigned char c) { return c < 0x20 || c == 0x7f; });
 }
@@ -149,8 +153,8 @@ std::optional<SettingValue> check_setting(const SettingInfo& info, SettingValue:
       usable = std::holds_alternative<std::string>(value) && usable_text(std::get<std::string>(value));
       break;
     case SettingKind::choice:
-      usable = std::holds_alternative<std::string>(value) &&
-               std::ranges::find(info.choices, std::get<std::string>(value)) != info.choices.end();
+      usable = std::holds_alternative<std::string>(value) && (contains(info.choices, std::get<std::string>(value)) ||
+                                                              contains(info.understood, std::get<std::string>(value)));
       break;
     case SettingKind::texts: {
       const auto* list = std::get_if<std::vector<std::string>>(&value);

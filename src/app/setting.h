@@ -55,8 +55,9 @@ struct SettingInfo {
   SettingKind kind = SettingKind::text;
   double least = 0.0, most = 0.0;  // of integers, numbers and bytes
   std::vector<std::string> choices = {};
-  std::string value_name = {};  // in the help: "N", "SECONDS"
-  std::string fallback = {};    // the default as a text; empty: it is not set
+  std::vector<std::string> understood = {};  // choices that are not offered: what takes them says why not
+  std::string value_name = {};               // in the help: "N", "SECONDS"
+  std::string fallback = {};                 // the default as a text; empty: it is not set
   // What is in force where it is not set, if that depends on who runs the program; empty: nothing is. It is shown and
   // never written into a settings file: where it was meant, it may be missing.
   std::string (*usual)() = nullptr;

@@ -37,7 +37,7 @@ constexpr std::array<AddressOption, 4> kAddressOptions = {{
     {"server.unix_socket",
      "The socket that it listens on, which is tried first; default: quarrel/server.sock in XDG_RUNTIME_DIR, unless a "
      "host or a port is named; none: only the port is tried"},
-    {"server.api_key_file", "A file with the key that is sent; counts more than QUARREL_API_KEY"},
+    {"server.api_key_file", "A file with the key that is sent; takes precedence over QUARREL_API_KEY"},
 }};
 
 void add_flag_of(CLI::App& command, GivenSettings& given, const SettingInfo& info, const std::string& help) {
@@ -49,7 +49,7 @@ void add_flag_of(CLI::App& command, GivenSettings& given, const SettingInfo& inf
     option = command.add_option_function<std::vector<std::string>>(info.flags, take, help);
     option->allow_extra_args(false)->type_name(info.value_name);
     if (info.kind != SettingKind::texts) option->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-    if (!info.choices.empty()) option->check(one_of(info.choices));
+    if (!info.choices.empty()) option->check(one_of(info.choices, info.understood));
     if (!info.fallback.empty()) option->default_str(info.fallback);
   }
   option->group(group_of(info));

@@ -61,12 +61,14 @@ CLI::Validator any_seed() {
                     "a seed (a whole number from 0)");
 }
 
-CLI::Validator one_of(std::vector<std::string> words) {
+CLI::Validator one_of(std::vector<std::string> words) { return one_of(std::move(words), {}); }
+
+CLI::Validator one_of(std::vector<std::string> words, std::vector<std::string> understood) {
   const std::string list = fmt::format("{}", fmt::join(words, ", "));
   // In braces: where command_reference.cpp looks for them.
   const std::string description = fmt::format("{{{}}}", fmt::join(words, ","));
-  const auto holds = [words = std::move(words)](const std::string& text) {
-    return std::ranges::find(words, text) != words.end();
+  const auto holds = [words = std::move(words), understood = std::move(understood)](const std::string& text) {
+    return std::ranges::find(words, text) != words.end() || std::ranges::find(understood, text) != understood.end();
   };
   return check_that(holds, fmt::format("one of {}", list), description);
 }

@@ -23,6 +23,8 @@ CLI::Validator number(double least, double most);
 CLI::Validator any_seed();
 // "'foo' is not one of cpu, reference"; the help and completions list the words.
 CLI::Validator one_of(std::vector<std::string> words);
+// `understood`: words that are not offered; what takes them says why not.
+CLI::Validator one_of(std::vector<std::string> words, std::vector<std::string> understood);
 // Any text but none: `--ctx "$UNSET"` is a mistake, and not the same as no option.
 CLI::Validator not_empty();
 

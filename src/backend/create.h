@@ -12,7 +12,7 @@
 namespace quarrel {
 
 struct DeviceOptions {
-  std::string backend = "cpu";  // one of built_in_backends()
+  std::string backend = "cpu";  // one of built_in_backends(); "cuda" always, which says what it lacks
   int ordinal = 0;              // which GPU
   int threads = 0;              // 0: one per core that the process may use
   bool pin = false;             // each thread to a core of its own

@@ -48,7 +48,7 @@ void warn_if_nothing_is_gained(std::span<const PlannedTensor> tensors, const Tar
   const auto less = [](const auto& a, const auto& b) { return a.second < b.second; };
   const auto most = std::max_element(sources.begin(), sources.end(), less);
   if (type_info(most->first).block_weights == 1) return;  // a float type was chosen for its own sake
-  log.warn("nothing is gained: the weights are {} already, and {} does not bring back what that rounded away",
+  log.warn("nothing is gained: the weights are {} already, and {} cannot restore what was rounded away",
            type_info(most->first).name, target.name);
 }
 

@@ -67,7 +67,7 @@ void check_request(const EngineRequest& request, const ModelSpec& spec) {
   }
   const bool wants_tokens = request.max_tokens != 0 || request.prompt_outputs == PromptOutputs::scores;
   if (wants_tokens && !spec.has_head) {
-    fail(ErrorKind::unsupported, "the model ({}) turns texts into vectors; it predicts no tokens", spec.architecture);
+    fail(ErrorKind::unsupported, "the model ({}) turns texts into vectors; it cannot generate text", spec.architecture);
   }
   const bool ranks = request.pooled && request.pooling == Pooling::rank;
   if (ranks && spec.pooling != Pooling::rank) {

@@ -185,7 +185,7 @@ MemoryPlan plan_memory(const GgufFile& file, Device& device, const ExecutorOptio
   }
   const std::int32_t trained = planner.spec().context_length;
   if (planner.spec().position_table && options.context > trained) {
-    fail(ErrorKind::bad_input, "the model has positions for {} tokens, so a context of {} is not possible", trained,
+    fail(ErrorKind::usage, "the model has positions for {} tokens, so a context of {} is not possible", trained,
          options.context);
   }
   if (options.expert_memory && planner.has_experts() && *options.expert_memory < planner.least_experts()) {

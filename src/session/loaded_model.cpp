@@ -45,11 +45,12 @@ bool has_vocabulary(const GgufFile& file) noexcept { return file.find("tokenizer
 
 std::optional<std::string> context_warning(const GgufFile& file, std::int32_t context) {
   if (context <= 0) return std::nullopt;
-  const std::int32_t own = read_spec(file, context).context_length;
-  if (context <= own) return std::nullopt;
+  const ModelSpec spec = read_spec(file, context);
+  // Without positions for it there is no such context: the load refuses it.
+  if (context <= spec.context_length || spec.position_table) return std::nullopt;
   return fmt::format(
-      "a context of {} tokens is more than the {} that the model was made for: answers may get worse there", context,
-      own);
+      "a context of {} tokens is more than the {} that the model was made for: its {} may get worse there", context,
+      spec.context_length, spec.has_head ? "answers" : "vectors");
 }
 
 ExecutorOptions settled(const GgufFile& file, const ExecutorOptions& options) {
@@ -193,7 +194,7 @@ const ChatTemplate& LoadedModel::require_template() const {
 
 void LoadedModel::require_generation() const {
   if (generates_) return;
-  fail(ErrorKind::unsupported, "this model ({}) embeds texts; it predicts no tokens", printable(spec().architecture));
+  fail(ErrorKind::unsupported, "this model ({}) embeds texts; it cannot generate text", printable(spec().architecture));
 }
 
 std::int32_t LoadedModel::vector_width(Pooling pooling) const noexcept {

@@ -38,7 +38,7 @@ TEST_F(ApiEmbedding, GivesTheVectorsOfTheLayerBelow) {
   }
   EXPECT_TRUE(model_.embed(std::vector<std::string>{}).empty());
   EXPECT_FALSE(model_.info().generates);
-  expect_api_error(api::ErrorKind::unsupported, "predicts no tokens", [&] { model_.generate("a fox"); });
+  expect_api_error(api::ErrorKind::unsupported, "cannot generate text", [&] { model_.generate("a fox"); });
 }
 
 TEST_F(ApiEmbedding, TokensWillDo) {

@@ -118,7 +118,31 @@ class SameFaultSameCode(ProgramTest):
     def test_models_that_only_embed(self):
         self.each(1, ["embed"], (("run", self.bert, "hi"), ("generate", self.bert, "--tokens", "1"),
                                  ("bench", self.bert), ("bench", self.bert, "--serve"),
+                                 ("bench", self.bert, "-p", "100000"),
                                  ("perplexity", self.bert, "--file", self.text)))
+
+    def test_a_context_that_the_model_has_no_positions_for(self):
+        for command in (("embed", self.bert, "hi"), ("estimate", self.bert)):
+            said = self.refuse(2, ["has positions for"], *command, "--ctx", "100000").err
+            self.assertNotIn("warning", said)
+
+    def test_a_backend_that_this_build_lacks(self):
+        environment = {"QUARREL_CONFIG": self.path("settings.toml")}
+        with open(environment["QUARREL_CONFIG"], "w", encoding="utf-8") as file:
+            file.write('[engine]\nbackend = "cuda"\n')
+        if re.search(r"\([^()]*\bcuda\b[^()]*\bauto\b[^()]*\)", self.succeed("run", "--help").out.decode()):
+            self.skipTest("this build has the CUDA backend")
+        for option in (("--backend", "cuda"), ("--device", "cuda"), ("--device", "cuda:1")):
+            for command in (("run", self.toy, "hi"), ("bench", self.toy), ("serve", self.toy, "--port", "0")):
+                self.refuse(1, ["this build has no CUDA backend", "libquarrel_cuda.so"], *command, *option)
+        self.refuse(1, ["this build has no CUDA backend"], "serve", self.toy, "--port", "0", environment=environment)
+
+    def test_an_output_in_a_folder_that_is_not_there(self):
+        self.refuse(2, [f"cannot write '{self.path('absent/')}': there is no such folder"], "embed", self.bert, "--tokens",
+                    "1,2", "-o", self.path("absent/"))
+
+    def test_the_manual_page_is_of_all_commands(self):
+        self.refuse(2, ["--man", "name none"], "help", "--man", "run")
 
 
 class NothingSilent(ProgramTest):
@@ -204,6 +228,10 @@ class NothingSilent(ProgramTest):
         told = self.refuse(2, ["'Why' was taken for the name of a model"], "run", "Why", "is", "the", "sky", "blue?").err
         self.assertTrue(told.endswith("quarrel run default 'Why is the sky blue?'\n"), told)
         self.refuse(1, ["no model 'Whyy'"], "run", "Whyy", "Why is the sky blue?")
+        told = self.refuse(1, ["no model 'Tell'", "`quarrel list`"], "run", "Tell", "me", "a", "joke").err
+        self.assertTrue(told.endswith("quarrel run default 'Tell me a joke'\n"), told)
+        told = self.refuse(2, ["there is no command 'Why is the sky blue?'"], "Why is the sky blue?").err
+        self.assertTrue(told.endswith("quarrel run default 'Why is the sky blue?'\n"), told)
         os.symlink(self.toy, self.path("models/my parrot.gguf"))
         self.succeed("run", "my parrot", "-n", "1", input="hi")
 

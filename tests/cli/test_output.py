@@ -48,6 +48,7 @@ class OutputPaths(ProgramTest):
     def test_standard_output_by_name(self):
         out = self.shell('"$quarrel" logits "$toy" --tokens 1,2 --out /dev/stdout | wc -c')
         self.assertEqual(int(out), self.size)
+        self.assertEqual(int(self.shell('cd "$(mktemp -d)"; "$quarrel" logits "$toy" --tokens 1,2 --out - | wc -c; ls')), self.size)
         log = self.path("log")
         self.shell(f'echo first > {log}; "$quarrel" logits "$toy" --tokens 1,2 --out /dev/stdout >> {log}')
         with open(log, "rb") as file:

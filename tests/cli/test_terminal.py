@@ -380,8 +380,23 @@ class Overflow(TerminalTest):
         terminal.expect_screen(["  overflow                stop", ">>>"])
         shown = self.turns(terminal, 6)
         self.assertIn("error:", shown)
-        self.assertIn("not kept", shown)
+        self.assertIn("not kept. /clear begins a new conversation", shown)
         self.assertNotIn("dropped", shown)
+
+    def test_what_earlier_turns_have_no_part_in(self):
+        terminal = self.chat()
+        for overflow in ("drop", "stop"):
+            terminal.type(f"/set overflow {overflow}\r")
+            terminal.expect_screen([f"  overflow                {overflow}", ">>>"])
+            terminal.type("x!" * 400 + "\r")
+            terminal.expect("error:")
+            self.assertNotIn("/clear", terminal.expect(">>> "))
+
+    def test_blank_lines_are_no_message(self):
+        terminal = self.chat()
+        terminal.type(pasted(" \n\t\n\n") + "\r")
+        terminal.expect(">>> ")
+        self.assertEqual(self.said(terminal), [])
 
     def test_an_answer_that_is_cut(self):
         terminal = self.chat("-n", "-1", "--ctx", "64", *(word for token in range(3) for word in
@@ -418,6 +433,17 @@ class Model(TerminalTest):
         terminal.expect("\n")
         terminal.expect(">>> ")
         self.assertEqual(self.said(terminal), ["Hello", "And you?"])
+
+    def test_models_without_answers_are_not_offered(self):
+        os.symlink(self.make_toy("bert", "bert.gguf"), self.path("models/partial.gguf"))
+        terminal = self.chat()
+        terminal.type("/model\r")
+        terminal.expect("available")
+        shown = terminal.expect(">>> ")
+        self.assertIn("sparrow", shown)
+        self.assertNotIn("partial", shown)
+        terminal.type("/model par\t")
+        terminal.expect_screen([">>> /model parrot"])
 
     def test_a_failed_load_keeps_the_old_one(self):
         terminal = self.chat()

@@ -139,7 +139,7 @@ class Generate(WorkbenchTest):
         reply = self.json("generate", self.llama, "--tokens", self.tokens, "-n", "100", "--ctx", "50")["sequences"][0]
         self.assertEqual((reply["finish"], len(reply["tokens"])), ("context", 2))
         plain = self.succeed("generate", self.llama, "--tokens", self.tokens, "-n", "100", "--ctx", "50")
-        self.assertIn("the context of 50 tokens is full", plain.err)
+        self.assertRegex(plain.err, r"the context of 50 tokens is full \(--ctx 50; the model was trained for \d+\)")
 
     def test_end_tokens_stop_unless_ignored(self):
         arguments = ("generate", self.toy, "--tokens", "1,2,3", "-n", "300", "--temperature", "3", "--seqs", "4")
@@ -199,6 +199,8 @@ class Perplexity(WorkbenchTest):
         self.assertRegex(result.out.decode(), r"^perplexity \d+\.\d+ ± \d+\.\d+ \(5 windows of 64\)\n$")
         self.assertEqual([line.split(":")[0] for line in result.err.splitlines()],
                          ["window 1 of 5"], "a line every ten seconds at most")
+        self.assertIn(b"(1 window of 64)", self.succeed("perplexity", self.toy, "--file", self.text, "--window", "64",
+                                                        "--windows", "1").out)
 
     def test_mistakes(self):
         short = self.write("short.txt", "A few words.")

@@ -63,8 +63,8 @@ TEST_F(Load, AnEncoderEmbedsAndDoesNothingElse) {
   EXPECT_TRUE(model->embeds());
   EXPECT_GT(model->executor().plan().sequences, 8);
   EXPECT_TRUE(log_.lines.empty()) << "nobody misses a chat template: " << log_.lines.front();
-  expect_error(ErrorKind::unsupported, {"predicts no tokens"}, [&] { model->require_generation(); });
-  expect_error(ErrorKind::unsupported, {"predicts no tokens"},
+  expect_error(ErrorKind::unsupported, {"cannot generate text"}, [&] { model->require_generation(); });
+  expect_error(ErrorKind::unsupported, {"cannot generate text"},
                [&] { generate(model, {.prompt = std::string("hello"), .max_tokens = 3}); });
 }
 

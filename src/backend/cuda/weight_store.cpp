@@ -39,7 +39,7 @@ void check_source(const WeightSource& source, bool plan_only) {
          source.experts);
   }
   if (source.data == nullptr && source.places.empty() && !plan_only) {
-    fail(ErrorKind::unsupported, "weight {} lies nowhere", source.name);
+    fail(ErrorKind::unsupported, "weight {} has no memory", source.name);
   }
 }
 
