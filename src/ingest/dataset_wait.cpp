@@ -51,7 +51,7 @@ Readiness DatasetWait::ask_patiently(const std::stop_token& stop) const {
 }
 
 void DatasetWait::give_up() const {
-  fail(ErrorKind::busy, "the store of the dataset {} is still taking in rows after {} s; run the command again later",
+  fail(ErrorKind::busy, "the store of the dataset {} is still taking in rows after {} s; try again later",
        printable(dataset_), options_.patience.count() / 1000);
 }
 

@@ -138,6 +138,8 @@ void ask_store(Service& service, StoreOperation operation, const std::function<v
   } catch (const LongbowError& error) {
     throw ApiError(store_error(error, service.log()));
   } catch (const Error& error) {
+    // It was waited for as long as a request may wait.
+    if (error.kind() == ErrorKind::busy) throw ApiError(503, "unavailable_error", "store_busy", error.what());
     if (error.kind() != ErrorKind::unsupported) throw;
     service.log().warn("no vector store can be reached: {}", error.what());  // with paths of this machine
     throw ApiError(501, "server_error", "unsupported",
