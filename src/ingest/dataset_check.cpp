@@ -49,7 +49,7 @@ void check_columns(const DatasetWait& store, std::int32_t dimension, const std::
   const std::optional<StoredSchema> known =
       columns_if_any([&] { return store.client().remembered_schema(store.dataset(), stop); });
   if (!known || fits(*known, dimension)) return;
-  if (const auto schema = stored_columns(store, stop)) require_fit(store, *schema, dimension);
+  check_live_columns(store, dimension, stop);
 }
 
 // Of a dataset that the store has not said to be missing.
@@ -75,6 +75,10 @@ RowsBefore known_rows(const DatasetWait& store, std::int32_t dimension, UnknownR
 }
 
 }  // namespace
+
+void check_live_columns(const DatasetWait& store, std::int32_t dimension, const std::stop_token& stop) {
+  if (const auto schema = stored_columns(store, stop)) require_fit(store, *schema, dimension);
+}
 
 void begin_dataset(const DatasetWait& store, Journal& journal, std::int32_t dimension, UnknownRows unknown_rows,
                    std::string_view advice, const std::stop_token& stop) {

@@ -20,4 +20,8 @@ enum class UnknownRows { refused, added_to };
 void begin_dataset(const DatasetWait& store, Journal& journal, std::int32_t dimension, UnknownRows unknown_rows,
                    std::string_view advice, const std::stop_token& stop = {});
 
+// Of a store that refuses rows: whether the vectors fit the dataset as it is now, which may have been made anew since
+// its columns were last asked for. Throws as above.
+void check_live_columns(const DatasetWait& store, std::int32_t dimension, const std::stop_token& stop = {});
+
 }  // namespace quarrel

@@ -166,16 +166,23 @@ IngestReport StoreTexts::run(std::span<const Embedding> vectors, const std::stop
   const IngestOptions options = ingest_options(request_.texts.size(), service_.patience());
   const IngestCalls calls{.watch = [&stop](const IngestProgress&) { return !stop.stop_requested(); },
                           .note = [this](const std::string& sentence) { service_.log().info("{}", sentence); }};
+  const DatasetWait store(*client, dataset, options.send, calls.note);
   with_codes([&] {
-    begin_dataset(DatasetWait(*client, dataset, options.send, calls.note), journal, subject_.dimension,
-                  request_.unknown_rows, "\"append\": true adds to them", stop);
+    begin_dataset(store, journal, subject_.dimension, request_.unknown_rows, "\"append\": true adds to them", stop);
   });
   GivenTexts source(request_.texts);
   GivenVectors embedder(request_.texts, vectors, subject_.dimension);
   IngestReport report;
   with_codes([&] {
-    report = ingest(source, embedder, *client, dataset,
-                    ingest_schema(subject_.dimension, request_.columns, subject_.model_name), journal, options, calls);
+    try {
+      report =
+          ingest(source, embedder, *client, dataset,
+                 ingest_schema(subject_.dimension, request_.columns, subject_.model_name), journal, options, calls);
+    } catch (const LongbowError& error) {
+      if (error.kind() != ErrorKind::usage && error.kind() != ErrorKind::bad_input) throw;
+      check_live_columns(store, subject_.dimension, stop);
+      throw;
+    }
   });
   if (report.store.repeated > 0) {
     service_.log().warn("more than once in {}: {}", longbow_address_text(request_.to),

@@ -178,6 +178,16 @@ TEST_F(StoreCall, AModuleThatCannotBeLoadedIsToldOfWithoutItsFile) {
   EXPECT_EQ(std::ranges::count_if(log_.lines, tells), 2);
 }
 
+// Its columns are remembered as they were.
+TEST_F(StoreCall, ADatasetThatWasMadeAnewWithOtherVectorsDiffers) {
+  ASSERT_EQ(ask(embed_to, texts({"a"})).status, 200u);
+  store_->remembered = store_->schema("texts");
+  ++store_->dimension;
+  const Answer answer = ask(embed_to, texts({"b"}));
+  EXPECT_EQ(answer.status, 400u);
+  EXPECT_EQ(answer.body["code"], "dataset_differs") << answer.body;
+}
+
 TEST_F(StoreCall, RowsThatAnotherHasStoredAreAddedToWhereThatIsWanted) {
   ASSERT_EQ(ask(embed_to, texts({"a"})).status, 200u);
   std::filesystem::remove_all(journals_.path() / "longbow");
