@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "server/api_error.h"
 #include "server/json_body.h"
@@ -33,7 +34,7 @@ struct Field {
   std::string_view help = {};  // what it does, for the documentation; of `refused`: why
   void (*read)(const Json& value, Target& target) = nullptr;
   Json (*schema)() = nullptr;  // what `any` takes, as JSON Schema has it (server/schema.h)
-  // Of `refused`: a value beside the neutral ones that asks for what is so anyway.
+  // A value beside null that asks for what is so anyway; of `refused`, beside the neutral ones.
   bool (*is_default)(const Json& value) = nullptr;
 };
 
@@ -51,17 +52,30 @@ void check_field(std::string_view name, FieldKind kind, double least, double mos
 // ApiError that names the first.
 void require_no_fields(std::string_view body);
 
+// What becomes of a field that stands in no row.
+enum class OtherFields : std::uint8_t {
+  refused,
+  as_in_questions,  // known_fields.h may know it
+};
+// Whether one of known_fields.h may be there with this value. Throws ApiError for one that no form offers.
+bool take_known_field(std::string_view name, const Json& value);
+// Those that could have been meant by another name.
+void append_known_names(std::vector<std::string_view>& names);
+
 // Throws ApiError that names the first field which is unknown or wrong. null is as good as absent.
 template <typename Target>
-void read_fields(const Json& body, std::span<const Field<Target>> fields, Target& target) {
+void read_fields(const Json& body, std::span<const Field<Target>> fields, Target& target,
+                 OtherFields others = OtherFields::refused) {
   for (const auto& [name, value] : body.items()) {
     const Field<Target>* found = nullptr;
     for (const Field<Target>& field : fields) {
       if (field.name == name) found = &field;
     }
     if (found == nullptr) {
+      if (others == OtherFields::as_in_questions && take_known_field(name, value)) continue;
       std::vector<std::string_view> known;
       for (const Field<Target>& field : fields) known.push_back(field.name);
+      if (others == OtherFields::as_in_questions) append_known_names(known);
       refuse_unknown(name, known);
     }
     if (value.is_null() || (found->is_default != nullptr && found->is_default(value))) continue;

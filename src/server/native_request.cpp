@@ -122,26 +122,18 @@ constexpr std::array kFields = {
                 .help = "the answer may outlive its connection; for answers token by token",
                 .read = read_resume,
                 .schema = resume_schema},
-    NativeField{.name = "user", .kind = FieldKind::no_effect},
-    NativeField{.name = "metadata", .kind = FieldKind::no_effect},
-    NativeField{.name = "store", .kind = FieldKind::no_effect},
-    NativeField{.name = "service_tier", .kind = FieldKind::no_effect},
-    NativeField{.name = "tools", .kind = FieldKind::refused, .help = kNotOfferedYet},
     NativeField{.name = "response_format",
                 .help = "only `{\"type\": \"text\"}`",
                 .read = [](const Json& v, NativeRequest&) { check_response_format(v); },
                 .schema = response_format_schema},
-    NativeField{.name = "format", .kind = FieldKind::refused, .help = kNotOfferedYet},
-    NativeField{.name = "think", .kind = FieldKind::refused, .help = kNotOfferedYet},
 };
 
 }  // namespace
 
-Json native_request_schema() { return schema::request_of<NativeRequest>("GenerateRequest", {}, kFields); }
+Json native_request_schema() { return schema::question_of<NativeRequest>("GenerateRequest", {}, kFields); }
 
 NativeRequest read_native_request(const Json& body) {
-  NativeRequest request;
-  read_fields<NativeRequest>(body, kFields, request);
+  auto request = read_request<NativeRequest>(body, kFields);
   for (const auto& [old, name] : kSpellings) require_one_spelling(body, old, name);
   if (request.reattach) {
     if (body.size() > 1) throw invalid_field("resume", "'resume' with an answer's id stands alone: the rest is known");

@@ -19,7 +19,6 @@ namespace {
 constexpr double kForeverSeconds = 100.0 * 365 * 24 * 3600;  // whoever asks for more means forever
 
 constexpr std::string_view kTextOnly = "models read texts, no images";
-constexpr std::string_view kWritesText = "models write texts, no images";
 
 void read_seed(const Json& value, OllamaRequest& request) {
   const auto seed = static_cast<std::int64_t>(value.get<double>());
@@ -219,7 +218,10 @@ constexpr std::array kMessageFields = {
                  .kind = FieldKind::text,
                  .help = "which call a tool's message answers",
                  .read = [](const Json& v, Message& m) { m.json["tool_call_id"] = v; }},
-    MessageField{.name = "thinking", .kind = FieldKind::refused, .help = kNotOfferedYet},
+    MessageField{.name = "thinking",
+                 .kind = FieldKind::text,
+                 .help = "what an assistant thought, for the model's template",
+                 .read = [](const Json& v, Message& m) { m.json["thinking"] = v; }},
     MessageField{.name = "images", .kind = FieldKind::refused, .help = kTextOnly},
 };
 
@@ -266,8 +268,6 @@ constexpr std::array kSharedFields = {
     OllamaField{.name = "truncate",
                 .kind = FieldKind::refused,
                 .help = "a prompt that is too long is refused with the numbers, never cut"},
-    OllamaField{.name = "format", .kind = FieldKind::refused, .help = kNotOfferedYet},
-    OllamaField{.name = "think", .kind = FieldKind::refused, .help = kNotOfferedYet},
     OllamaField{.name = "logprobs",
                 .kind = FieldKind::boolean,
                 .help = "how likely each token was",
@@ -297,14 +297,9 @@ constexpr std::array kGenerateFields = {
                 .help = "the ids that an earlier answer ended with",
                 .read = read_context,
                 .schema = [] { return schema::list(schema::integer()); }},
-    OllamaField{.name = "suffix", .kind = FieldKind::refused, .help = "texts are continued, not filled in"},
     OllamaField{.name = "template",
                 .kind = FieldKind::refused,
                 .help = "the model's own is used; with 'raw' the prompt is the whole text"},
-    OllamaField{.name = "images", .kind = FieldKind::refused, .help = kTextOnly},
-    OllamaField{.name = "width", .kind = FieldKind::refused, .help = kWritesText},
-    OllamaField{.name = "height", .kind = FieldKind::refused, .help = kWritesText},
-    OllamaField{.name = "steps", .kind = FieldKind::refused, .help = kWritesText},
 };
 
 constexpr std::array kChatFields = {
@@ -312,7 +307,6 @@ constexpr std::array kChatFields = {
                 .help = "the conversation; without it the model is only loaded",
                 .read = read_messages,
                 .schema = messages_schema},
-    OllamaField{.name = "tools", .kind = FieldKind::refused, .help = kNotOfferedYet},
 };
 #undef QUARREL_SET
 
@@ -428,17 +422,10 @@ void check_context(std::int32_t wanted, std::int32_t given, std::int32_t trained
 
 namespace {
 
-// At the top, where they say nothing.
-constexpr std::array kEmptyOptions = [] {
-  auto fields = kOptions;
-  for (OllamaField& field : fields) field = {.name = field.name, .kind = FieldKind::no_effect};
-  return fields;
-}();
-
 // Most of these stand at the top of everybody else's bodies.
 void refuse_misplaced_options(const Json& body) {
   for (const OllamaField& option : kOptions) {
-    if (!body.contains(option.name) || is_neutral(body[option.name])) continue;
+    if (option.kind == FieldKind::no_effect || !body.contains(option.name) || is_neutral(body[option.name])) continue;
     throw unsupported_field(std::string(option.name),
                             fmt::format("'{0}' is one of the 'options': {{\"options\": {{\"{0}\": …}}}}", option.name));
   }
@@ -448,7 +435,7 @@ void refuse_misplaced_options(const Json& body) {
 
 OllamaRequest read_ollama_generate(const Json& body) {
   refuse_misplaced_options(body);
-  OllamaRequest request = read_request(body, kSharedFields, kGenerateFields, kEmptyOptions);
+  OllamaRequest request = read_request(body, kSharedFields, kGenerateFields);
   check_shift(request);
   check_logprobs(request);
   if (request.raw && (!request.system.empty() || !request.context.empty())) {
@@ -459,7 +446,7 @@ OllamaRequest read_ollama_generate(const Json& body) {
 
 OllamaRequest read_ollama_chat(const Json& body) {
   refuse_misplaced_options(body);
-  OllamaRequest request = read_request(body, kSharedFields, kChatFields, kEmptyOptions);
+  OllamaRequest request = read_request(body, kSharedFields, kChatFields);
   check_shift(request);
   check_logprobs(request);
   return request;
@@ -580,6 +567,7 @@ OllamaEmbedRequest read_ollama_embeddings(const Json& body) {
 OllamaModelRequest read_ollama_model(const Json& body) {
   OllamaModelRequest request;
   read_fields<OllamaModelRequest>(body, kModelFields, request);
+  require_same_text(body, "model", "name");
   if (request.model.empty()) throw invalid_field("model", "'model' is missing");
   return request;
 }
@@ -593,16 +581,16 @@ OllamaCopyRequest read_ollama_copy(const Json& body) {
 }
 
 Json ollama_generate_schema() {
-  return schema::request_of<OllamaRequest>("OllamaGenerateRequest", {}, kSharedFields, kGenerateFields);
+  return schema::question_of<OllamaRequest>("OllamaGenerateRequest", {}, kSharedFields, kGenerateFields);
 }
 Json ollama_chat_schema() {
-  return schema::request_of<OllamaRequest>("OllamaChatRequest", {}, kSharedFields, kChatFields);
+  return schema::question_of<OllamaRequest>("OllamaChatRequest", {}, kSharedFields, kChatFields);
 }
 Json ollama_embed_schema() {
-  return schema::request_of<OllamaEmbedRequest>("OllamaEmbedRequest", {}, kSharedEmbedFields, kEmbedFields);
+  return schema::question_of<OllamaEmbedRequest>("OllamaEmbedRequest", {}, kSharedEmbedFields, kEmbedFields);
 }
 Json ollama_embeddings_schema() {
-  return schema::request_of<OllamaEmbedRequest>("OllamaEmbeddingsRequest", {}, kSharedEmbedFields, kEmbeddingsFields);
+  return schema::question_of<OllamaEmbedRequest>("OllamaEmbeddingsRequest", {}, kSharedEmbedFields, kEmbeddingsFields);
 }
 Json ollama_model_schema() { return schema::request_of<OllamaModelRequest>("OllamaModelRequest", {}, kModelFields); }
 Json ollama_copy_schema() {

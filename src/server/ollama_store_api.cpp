@@ -230,7 +230,8 @@ constexpr std::array kCreateFields = {
                     [](const Json& v, OllamaCreateRequest& r) {
                       if (!v.is_object()) throw invalid_field("parameters", "'parameters' must be an object");
                       for (const auto& [name, value] : v.items()) {
-                        if (!value.is_null()) r.parameters[name] = value;  // as good as absent: the other model's stays
+                        // As good as absent: the other model's stays.
+                        if (!value.is_null() && value != "") r.parameters[name] = value;
                       }
                     },
                 .schema = ollama_options_schema},
@@ -265,6 +266,7 @@ Json ollama_pull_schema() { return schema::request_of<OllamaPullRequest>("Ollama
 OllamaPullRequest read_ollama_pull(const Json& body) {
   OllamaPullRequest request;
   read_fields<OllamaPullRequest>(body, kPullFields, request);
+  require_same_text(body, "model", "name");
   if (request.model.empty()) throw invalid_field("model", "'model' is missing");
   if (!OllamaName::parse(request.model)) {
     throw invalid_field("model",
@@ -280,6 +282,7 @@ Json ollama_create_schema() {
 OllamaCreateRequest read_ollama_create(const Json& body) {
   OllamaCreateRequest request;
   read_fields<OllamaCreateRequest>(body, kCreateFields, request);
+  require_same_text(body, "model", "name");
   if (body.contains("modelfile") && body["modelfile"].is_string()) read_modelfile_into(body["modelfile"], request);
   if (request.model.empty()) throw invalid_field("model", "'model' is missing");
   if (request.from.empty()) throw invalid_field("from", "'from' is missing: it names the model to begin with");

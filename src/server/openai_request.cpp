@@ -60,11 +60,6 @@ void read_prompts(const Json& value, OpenAiRequest& request) {
   for (const Json& each : value) add_prompt(each, request);
 }
 
-// Without tools this is so anyway.
-bool calls_nothing(const Json& choice) { return choice == "none" || choice == "auto"; }
-
-constexpr std::string_view kStays = "the server's settings say how long a model stays";
-
 using ChatField = Field<OpenAiRequest>;
 
 // Both endpoints have these.
@@ -169,14 +164,6 @@ constexpr std::array kSharedFields = {
               .help = "token ids with what is added to their logits",
               .read = QUARREL_SET(logit_bias, read_logit_bias),
               .schema = logit_bias_schema},
-    ChatField{.name = "user", .kind = FieldKind::no_effect},
-    ChatField{.name = "metadata", .kind = FieldKind::no_effect},
-    ChatField{.name = "store", .kind = FieldKind::no_effect},
-    ChatField{.name = "service_tier", .kind = FieldKind::no_effect},
-    ChatField{.name = "safety_identifier", .kind = FieldKind::no_effect},
-    ChatField{.name = "prompt_cache_key", .kind = FieldKind::no_effect},
-    ChatField{.name = "prompt_cache_options", .kind = FieldKind::no_effect},
-    ChatField{.name = "prompt_cache_retention", .kind = FieldKind::no_effect},
 };
 
 constexpr std::array kChatFields = {
@@ -205,35 +192,10 @@ constexpr std::array kChatFields = {
               .help = "texts of a vector store that the question is asked with; the answer tells its `sources`",
               .read = QUARREL_SET(retrieval, read_retrieval),
               .schema = retrieval_schema},
-    ChatField{.name = "tools", .kind = FieldKind::refused, .help = kNotOfferedYet},
-    ChatField{.name = "tool_choice", .kind = FieldKind::refused, .help = kNotOfferedYet, .is_default = calls_nothing},
-    ChatField{.name = "parallel_tool_calls", .kind = FieldKind::no_effect},
-    ChatField{.name = "functions", .kind = FieldKind::refused, .help = kNotOfferedYet},
-    ChatField{.name = "function_call", .kind = FieldKind::refused, .help = kNotOfferedYet, .is_default = calls_nothing},
-    ChatField{.name = "reasoning", .kind = FieldKind::refused, .help = kNotOfferedYet},
-    ChatField{.name = "reasoning_effort", .kind = FieldKind::refused, .help = kNotOfferedYet},
-    ChatField{.name = "enable_thinking",
-              .kind = FieldKind::refused,
-              .help = "`chat_template_kwargs` has what a model's template knows"},
-    ChatField{.name = "keep_alive", .kind = FieldKind::refused, .help = kStays},
-    ChatField{.name = "ttl", .kind = FieldKind::refused, .help = kStays},
-    ChatField{.name = "modalities",
-              .kind = FieldKind::refused,
-              .help = "answers are text",
-              .is_default = [](const Json& v) { return v == Json::array({"text"}); }},
-    ChatField{.name = "audio", .kind = FieldKind::refused, .help = "answers are text"},
-    ChatField{.name = "prediction", .kind = FieldKind::refused, .help = "answers are not predicted from outside"},
-    ChatField{.name = "verbosity",
-              .kind = FieldKind::refused,
-              .help = "say in the prompt how long the answer is to be",
-              .is_default = [](const Json& v) { return v == "medium"; }},
-    ChatField{.name = "moderation", .kind = FieldKind::refused, .help = "nothing is moderated here"},
-    ChatField{.name = "web_search_options", .kind = FieldKind::refused, .help = "nothing is searched for"},
     ChatField{.name = "response_format",
               .help = "only `{\"type\": \"text\"}`",
               .read = [](const Json& v, OpenAiRequest&) { check_response_format(v); },
               .schema = response_format_schema},
-    ChatField{.name = "grammar", .kind = FieldKind::refused, .help = kNotOfferedYet},
 };
 
 constexpr std::array kCompletionFields = {
@@ -254,14 +216,14 @@ constexpr std::array kCompletionFields = {
                   [](const Json& v, OpenAiRequest& r) {
                     r.logprobs = true;
                     r.ask.top = as_integer(v);
-                  }},
+                  },
+              .is_default = [](const Json& v) { return v == false; }},  // as a chat has it
     ChatField{.name = "best_of",
               .kind = FieldKind::integer,
               .least = 1,
               .most = kMostAnswers,
               .help = "computes so many and gives the `n` likeliest of them",
               .read = QUARREL_SET(ask.best_of, as_integer)},
-    ChatField{.name = "suffix", .kind = FieldKind::refused, .help = "texts are continued, not filled in"},
 };
 #undef QUARREL_SET
 
@@ -404,26 +366,24 @@ constexpr std::array kEmbeddingFields = {
                    .kind = FieldKind::boolean,
                    .help = "vectors of length 1",
                    .read = [](const Json& v, OpenAiEmbeddingRequest& r) { r.normalize = as_flag(v); }},
-    EmbeddingField{.name = "user", .kind = FieldKind::no_effect},
 };
 
 }  // namespace
 
 OpenAiEmbeddingRequest read_embedding_request(const Json& body) {
-  OpenAiEmbeddingRequest request;
-  read_fields<OpenAiEmbeddingRequest>(body, kEmbeddingFields, request);
+  auto request = read_request<OpenAiEmbeddingRequest>(body, kEmbeddingFields);
   if (request.inputs.empty()) throw invalid_field("input", "'input' is missing");
   return request;
 }
 
 Json chat_request_schema() {
-  return schema::request_of<OpenAiRequest>("ChatCompletionRequest", {"messages"}, kChatFields, kSharedFields);
+  return schema::question_of<OpenAiRequest>("ChatCompletionRequest", {"messages"}, kChatFields, kSharedFields);
 }
 Json completion_request_schema() {
-  return schema::request_of<OpenAiRequest>("CompletionRequest", {"prompt"}, kCompletionFields, kSharedFields);
+  return schema::question_of<OpenAiRequest>("CompletionRequest", {"prompt"}, kCompletionFields, kSharedFields);
 }
 Json embedding_request_schema() {
-  return schema::request_of<OpenAiEmbeddingRequest>("EmbeddingRequest", {"input"}, kEmbeddingFields);
+  return schema::question_of<OpenAiEmbeddingRequest>("EmbeddingRequest", {"input"}, kEmbeddingFields);
 }
 
 }  // namespace quarrel

@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "server/known_fields.h"
 #include "server/schema.h"
 
 namespace quarrel {
@@ -18,9 +19,20 @@ constexpr std::string_view kDescription =
     "OpenAI's API, Ollama's, and Quarrel's own, on one port.\n\n"
     "Every answer carries `x-request-id`: the request's own, or a new one. A field that is not known is refused by "
     "name. "
-    "Where the server has keys, requests carry `Authorization: Bearer KEY`. A path that is called with another method "
-    "than "
-    "it has is answered with 405 and `Allow`, a version of HTTP other than 1.0 and 1.1 with 505.";
+    "Where the server has keys, requests carry `Authorization: Bearer KEY`.";
+
+// The lists that all questions share are told once.
+std::string known_and_not_offered() {
+  std::string names;
+  for (const KnownField& field : known_fields()) {
+    if (field.kind == FieldKind::refused && !field.help.empty()) {
+      names += fmt::format("{}`{}`", names.empty() ? "" : ", ", field.name);
+    }
+  }
+  return "\n\nA question may hold what another form offers and what none does with a value that asks for nothing "
+         "(`null`, `false`, `[]`, `{}`, an empty text); any other is refused by name. None offers " +
+         names + ".";
+}
 
 struct StatusMeaning {
   unsigned status;
@@ -34,8 +46,9 @@ constexpr std::array kMeanings = {
     StatusMeaning{401, "The key is missing or wrong"},
     StatusMeaning{403, "The key, the host name or the page that asks has no right to it"},
     StatusMeaning{404, "There is no such model, dataset or path"},
+    StatusMeaning{405, "The path is asked for by another method than those that `Allow` lists"},
     StatusMeaning{408, "The request did not come in time"},
-    StatusMeaning{409, "It cannot be done as things stand"},
+    StatusMeaning{409, "Another connection has taken this over"},
     StatusMeaning{413, "The body is larger than is taken"},
     StatusMeaning{415, "The body is compressed"},
     StatusMeaning{417, "The only expectation that is understood is 100-continue"},
@@ -45,6 +58,7 @@ constexpr std::array kMeanings = {
     StatusMeaning{501, "This server was built, or started, without what it takes"},
     StatusMeaning{502, "Another server, which was asked for this, failed"},
     StatusMeaning{503, "Too much waits already, there is no memory, or the server is about to end"},
+    StatusMeaning{505, "The request is of another HTTP than 1.0 and 1.1"},
     StatusMeaning{507, "The disk with the store is full"},
 };
 
@@ -120,6 +134,7 @@ class Document {
  public:
   Document() {
     headers_["RequestId"] = header("the request's own, or a new one", "string");
+    headers_["Allow"] = header("the methods that the path has", "string");
     headers_["RetryAfter"] = header("seconds after which to try again", "integer");
   }
 
@@ -142,7 +157,10 @@ class Document {
 
   Json finish() && {
     Json document{{"openapi", "3.1.0"},
-                  {"info", {{"title", "Quarrel"}, {"version", kApiVersion}, {"description", kDescription}}},
+                  {"info",
+                   {{"title", "Quarrel"},
+                    {"version", kApiVersion},
+                    {"description", std::string(kDescription) + known_and_not_offered()}}},
                   {"servers", Json::array({{{"url", "/"}}})}};
     document["paths"] = std::move(paths_);
     Json& components = document["components"];
@@ -170,7 +188,7 @@ class Document {
       if (!answer.schema.is_null()) content["schema"] = hoisted(answer.schema, schemas_);
     }
     std::map<unsigned, Json> failures;
-    for (const unsigned status : {400u, 403u, 408u, 417u, 431u, 500u, 503u}) failures[status] = nullptr;
+    for (const unsigned status : {400u, 403u, 405u, 408u, 417u, 431u, 500u, 503u, 505u}) failures[status] = nullptr;
     if (row.access != Access::everybody) failures[401] = failures[429] = nullptr;
     if (row.body_bytes > 0) failures[413] = failures[415] = nullptr;
     for (const Operation::Failure& failure : told.errors) failures[failure.status] = failure.schema;
@@ -182,6 +200,7 @@ class Document {
   Json failed(unsigned status, const Json& body) {
     Json answer = response(meaning_of(status));
     if (status == 429 || status == 503) answer["headers"]["Retry-After"] = reference("headers", "RetryAfter");
+    if (status == 405) answer["headers"]["Allow"] = reference("headers", "Allow");
     answer["content"]["application/json"]["schema"] = hoisted(body, schemas_);
     return answer;
   }

@@ -30,6 +30,13 @@ Json question() { return {{"prompt", "Explain quantum computing"}, {"max_tokens"
 
 Json status() { return named("Status", object({{"status", text()}})); }
 
+// Also that another connection has taken the answer up before it had begun here.
+std::vector<Operation::Failure> stream_errors() {
+  std::vector<Operation::Failure> errors = store_errors();
+  errors.push_back({409});
+  return errors;
+}
+
 Operation::Header last_event(bool required) {
   Json id = text(required ? "the id of any of the answer's events" : "the id of the last event that came");
   id["pattern"] = required ? "^[0-9a-f]{32}:[0-9]+$" : "^([0-9a-f]{32}:[0-9]+)?$";  // an empty one is none
@@ -105,7 +112,7 @@ Operation describe_native_stream() {
       .queued = true,
       .headers = {last_event(false)},
       .answers = {{.media_type = "text/event-stream", .schema = schema::event()}, {.media_type = {}, .status = 204}},
-      .errors = store_errors()};
+      .errors = stream_errors()};
 }
 
 Operation describe_stop_stream() {

@@ -99,6 +99,7 @@ std::string as_short_text(const Json& value, std::string_view field) {
 
 std::vector<std::string> read_stop_strings(const Json& value) {
   std::vector<std::string> stops;
+  if (value.is_string() && value.get_ref<const std::string&>().empty()) return stops;  // as good as absent
   std::size_t bytes = 0;
   for (const Json& each : value.is_array() ? value : Json::array({value})) {
     if (!each.is_string() || each.get_ref<const std::string&>().empty() || stops.size() == kMostStops) {
@@ -129,6 +130,7 @@ std::vector<TokenId> read_token_ids(const Json& value, const char* field) {
 }
 
 std::vector<std::pair<TokenId, float>> read_logit_bias(const Json& value) {
+  if (value.is_array() && value.empty()) return {};  // what some clients' languages write for an empty object
   if (!value.is_object() || value.size() > kMostBiases) {
     throw invalid_field("logit_bias",
                         fmt::format("'logit_bias' must be an object of at most {} token ids", kMostBiases));
@@ -179,6 +181,13 @@ void require_one_spelling(const Json& body, std::string_view one, std::string_vi
   throw invalid_field(std::string(other), fmt::format("'{}' and '{}' are the same: send one", one, other));
 }
 
+void require_same_text(const Json& body, std::string_view name, std::string_view older) {
+  const auto has = [&](std::string_view field) { return body.contains(field) && !is_neutral(body[field]); };
+  if (!has(name) || !has(older) || body[name] == body[older]) return;
+  throw invalid_field(std::string(older),
+                      fmt::format("'{}' is an older name of '{}', and the two differ: send one", older, name));
+}
+
 Json read_conversation(const Json& value) {
   if (!value.is_array() || value.empty()) throw invalid_field("messages", "'messages' must be a list with a message");
   Json messages = Json::array();
@@ -215,7 +224,8 @@ Json stop_strings_schema() {
   one["minLength"] = 1;
   Json several = schema::list(one);
   several["maxItems"] = kMostStops;
-  return schema::either({one, several}, fmt::format("together at most {} bytes", kMostStopBytes));
+  return schema::either({schema::text("empty: none"), several},
+                        fmt::format("together at most {} bytes", kMostStopBytes));
 }
 
 Json token_ids_schema() {

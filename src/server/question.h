@@ -41,6 +41,8 @@ Json read_template_arguments(const Json& value);
 void check_response_format(const Json& value);  // text alone
 // Two names of one field: a body has one of them at most.
 void require_one_spelling(const Json& body, std::string_view one, std::string_view other);
+// The same of texts, which may both be there if they say the same: clients fill in the older name for older servers.
+void require_same_text(const Json& body, std::string_view name, std::string_view older);
 // A conversation as templates want it: known roles, contents that are text.
 Json read_conversation(const Json& value);
 
@@ -51,13 +53,14 @@ Json logit_bias_schema();
 Json conversation_schema();
 Json response_format_schema();
 
-// A body whose endpoint has fields of its own beside those that it shares with others.
+// A question of one of the forms: its endpoint has fields of its own beside those that it shares with others, and what
+// none of them has may be one that clients send everywhere (known_fields.h).
 template <typename Request, std::size_t... Sizes>
 Request read_request(const Json& body, const std::array<Field<Request>, Sizes>&... tables) {
   std::vector<Field<Request>> fields;
   (fields.insert(fields.end(), tables.begin(), tables.end()), ...);
   Request request;
-  read_fields<Request>(body, fields, request);
+  read_fields<Request>(body, fields, request, OtherFields::as_in_questions);
   return request;
 }
 

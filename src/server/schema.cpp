@@ -7,6 +7,8 @@
 #include <limits>
 #include <utility>
 
+#include "server/known_fields.h"
+
 namespace quarrel::schema {
 namespace {
 
@@ -41,6 +43,8 @@ Json of_kind(const FieldFacts& field) {
 }
 
 }  // namespace
+
+Json without_effect() { return named("WithoutEffect", Json{{"description", "Taken, and without effect."}}); }
 
 Json text(std::string_view help) { return of_type("string", help); }
 Json integer(std::string_view help) { return of_type("integer", help); }
@@ -117,7 +121,7 @@ Json request(std::string_view name, std::span<const FieldFacts> fields, std::spa
     Json property = field.schema != nullptr ? field.schema() : of_kind(field);
     const bool needed = std::ranges::find(required, field.name) != required.end();
     if (!needed) property = or_null(std::move(property));
-    if (field.kind == FieldKind::no_effect) property["description"] = "Taken, and without effect.";
+    if (field.kind == FieldKind::no_effect) property = without_effect();
     if (!field.help.empty()) property["description"] = field.help;
     schema["properties"][std::string(field.name)] = std::move(property);
   }
@@ -125,6 +129,14 @@ Json request(std::string_view name, std::span<const FieldFacts> fields, std::spa
   schema["additionalProperties"] = false;
   if (!refused.empty()) schema["description"] = refused + ".";
   return schema;
+}
+
+Json with_known_fields(Json question) {
+  for (const KnownField& field : known_fields()) {
+    if (field.kind != FieldKind::no_effect || question["properties"].contains(field.name)) continue;
+    question["properties"][std::string(field.name)] = without_effect();
+  }
+  return question;
 }
 
 Json nothing() { return request("NoFields", {}, {}); }

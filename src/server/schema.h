@@ -22,6 +22,7 @@ Json one_of(std::initializer_list<std::string_view> values, std::string_view hel
 Json either(std::initializer_list<Json> kinds, std::string_view help = {});
 Json or_null(Json kind);
 Json any(std::string_view help = {});
+Json without_effect();
 
 struct Property {
   std::string_view name;
@@ -63,6 +64,13 @@ Json request_of(std::string_view name, std::initializer_list<std::string_view> r
   std::vector<FieldFacts> facts;
   (append_facts<Target>(facts, tables), ...);
   return request(name, facts, required);
+}
+
+// Such a body asks for an answer, and may have what clients send with every question without an effect.
+Json with_known_fields(Json question);
+template <typename Target, typename... Tables>
+Json question_of(std::string_view name, std::initializer_list<std::string_view> required, const Tables&... tables) {
+  return with_known_fields(request_of<Target>(name, required, tables...));
 }
 
 // Of a body that has no fields: it may be an empty object.

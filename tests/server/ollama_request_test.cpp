@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gguf/writer.h"
+#include "server/ollama_store_api.h"
 #include "session/session_support.h"
 
 namespace quarrel {
@@ -135,6 +136,9 @@ TEST(OllamaRequest, MessagesHaveARoleAndText) {
   };
   EXPECT_EQ(chat(R"({"role":"user","content":"a"})"), "");
   EXPECT_EQ(chat(R"({"role":"assistant"})"), "");
+  const Json body = Json::parse(R"({"messages":[{"role":"assistant","content":"a","thinking":"hm"}]})");
+  EXPECT_EQ(read_ollama_chat(body).messages[0]["thinking"], "hm") << "as it came with an answer";
+  EXPECT_EQ(chat(R"({"role":"assistant","thinking":["a"]})"), "thinking");
   EXPECT_EQ(chat(R"({"content":"a"})"), "messages");
   EXPECT_EQ(chat(R"({"role":"user","content":["a"]})"), "content");
   EXPECT_EQ(chat(R"({"role":"user","content":"a","images":["b"]})"), "images");
@@ -153,6 +157,17 @@ TEST(OllamaRequest, ModelsAreNamedTheOldWayToo) {
   EXPECT_EQ(read_ollama_model(Json::parse(R"({"name":"toy"})")).model, "toy");
   EXPECT_EQ(read_ollama_model(Json::parse(R"({"model":"toy","name":""})")).model, "toy");
   EXPECT_EQ(refused(read_ollama_model, "{}"), "model");
+  // Whichever came last would be shown, or removed.
+  for (const char* both : {R"({"model":"a","name":"b"})", R"({"name":"b","model":"a"})"}) {
+    EXPECT_EQ(refused(read_ollama_model, both), "name");
+    EXPECT_EQ(refused(read_ollama_pull, both), "name");
+    EXPECT_EQ(refused(read_ollama_create, Json::parse(both).dump().insert(1, R"("from":"c",)")), "name");
+  }
+  for (const char* same :
+       {R"({"model":"a","name":"a"})", R"({"model":"a","name":null})", R"({"model":"","name":"a"})"}) {
+    EXPECT_EQ(read_ollama_model(Json::parse(same)).model, "a");
+    EXPECT_EQ(read_ollama_pull(Json::parse(same)).model, "a");
+  }
   EXPECT_EQ(refused(read_ollama_copy, R"({"source":"a"})"), "destination");
 }
 
