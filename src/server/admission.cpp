@@ -14,6 +14,7 @@
 #include "server/base64.h"
 #include "server/http/sender.h"
 #include "server/native_stream.h"
+#include "server/ws_session.h"
 
 namespace quarrel {
 namespace {
@@ -124,7 +125,8 @@ std::shared_ptr<const Caller> anonymous(const http::Request& request, Role role,
 // Whoever takes up an answer that lost its connection asks for no further one: that one runs, and has its place.
 Limits::Kind kind_of(const http::Request& request, const Route& route) noexcept {
   const bool takes_up = route.handle == native_stream && !request.header("Last-Event-ID").empty();
-  return route.method == "POST" && !takes_up ? Limits::Kind::work : Limits::Kind::look;
+  if (takes_up || route.handle == open_websocket) return Limits::Kind::passage;
+  return route.method == "POST" ? Limits::Kind::work : Limits::Kind::look;
 }
 
 // The key's priority, or a lower one that the request asks for.

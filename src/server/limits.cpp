@@ -210,7 +210,9 @@ Limits::Admitted Limits::admit(const Caller& caller, Kind kind) {
   if (!caller.limits.any()) return {};
   const std::shared_ptr<KeyUse> use = use_of(caller);
   const bool takes_place = kind == Kind::work;
-  if (std::optional<ApiError> refusal = use->begin(takes_place)) {
+  std::optional<ApiError> refusal;
+  if (kind != Kind::passage) refusal = use->begin(takes_place);
+  if (refusal) {
     return {.refusal = std::move(refusal), .headers = use->headers()};
   }
   try {

@@ -69,7 +69,10 @@ class Limits {
 
   enum class Kind : std::uint8_t {
     work,  // computes an answer: counts among those at once
-    look,  // is over in a moment, or waits for others to send
+    look,  // is over in a moment
+    // Was charged before, or will be: what takes up an answer that runs, and what only opens the way for questions.
+    // Never refused, for whoever waits outside loses what runs.
+    passage,
   };
   struct Admitted {
     std::shared_ptr<LimitTicket> ticket = {};  // null: it was refused, or its key has no limits

@@ -65,6 +65,12 @@ class SocketReceiver final : public AnswerReceiver {
   const std::uint64_t serial_;
 };
 
+// It was charged when it began.
+bool takes_up_an_answer(const SocketMessage& message) {
+  return message.type == SocketMessageType::inference && message.payload.contains("resume") &&
+         message.payload["resume"].is_string();
+}
+
 }  // namespace
 
 bool MessageRate::take(Clock::time_point now) noexcept {
@@ -163,17 +169,29 @@ bool SocketSession::may_stay() {
 void SocketSession::work_on(const std::string& text, const std::shared_ptr<void>& share) {
   if (!may_stay()) return;
   std::string id;
+  Limits::Kind kind = Limits::Kind::look;
   try {
     const SocketMessage message = read_socket_message(text);
     id = id_or_new(message.id);
+    if (takes_up_an_answer(message)) kind = Limits::Kind::passage;
     answer(message, id, share);
   } catch (const SocketMessageError& error) {
-    send(error_message(id_or_new(error.id), error));
+    tell_failure(id_or_new(error.id), error, kind);
   } catch (...) {
-    const ApiError error = api_error(std::current_exception());
-    log_fault(service_.log(), socket_->request().id, error, std::current_exception());
-    send(error_message(id, error));
+    tell_failure(id, api_error(std::current_exception()), kind);
   }
+}
+
+// What fails while it is read, or has no place, is a request as over HTTP: it counts against its key's limits and has
+// its line. While it is caught: the log has what clients are not told.
+void SocketSession::tell_failure(const std::string& id, const ApiError& error, Limits::Kind kind) {
+  const Limits::Admitted admitted = service_.limits().admit(*caller_, kind);
+  const ApiError& said = admitted.refusal ? *admitted.refusal : error;
+  const std::shared_ptr<RequestRecord> record = new_record(true, admitted.ticket);
+  log_fault(service_.log(), record->id(), said, std::current_exception());
+  record->update([&](RequestFacts& facts) { note_error(facts, said); });
+  record->end();
+  send(error_message(id, said));
 }
 
 // Every message has one, so that what comes back can be told from broadcasts.

@@ -93,6 +93,7 @@ class SocketSession final : public http::WebSocketHandler, public std::enable_sh
   void work_on_messages();
   void work_on(const std::string& text, const std::shared_ptr<void>& share);
   void refuse(const std::string& text, const char* why);
+  void tell_failure(const std::string& id, const ApiError& error, Limits::Kind kind);
   void answer(const SocketMessage& message, const std::string& id, const std::shared_ptr<void>& share);
   std::string id_or_new(const std::string& given);
   void send_status(const std::string& id);

@@ -104,6 +104,21 @@ TEST_F(LimitsTest, PlacesAreGivenBackWithTheirTickets) {
   EXPECT_FALSE(limits.admit(who, Limits::Kind::work).refusal);
 }
 
+// An answer that runs was charged when it began: no token of it is lost to a limit.
+TEST_F(LimitsTest, APassageIsNeverRefusedAndCostsNothing) {
+  const Caller who = caller({.requests_per_minute = 2, .tokens_per_minute = 100, .concurrency = 1});
+  const auto left = [&] {
+    return value_of(limits.admit(who, Limits::Kind::passage).ticket->headers(), "x-ratelimit-remaining-requests");
+  };
+  const Limits::Admitted running = limits.admit(who, Limits::Kind::work);
+  EXPECT_FALSE(running.ticket->reserve(100));
+  EXPECT_EQ(left(), "1");
+  EXPECT_EQ(left(), "1");
+  EXPECT_TRUE(limits.admit(who, Limits::Kind::look).refusal) << "there are no tokens left";
+  EXPECT_FALSE(limits.admit(who, Limits::Kind::passage).refusal);
+  EXPECT_TRUE(limits.admit(who, Limits::Kind::work).refusal) << "the answer has its place all the while";
+}
+
 TEST_F(LimitsTest, TokensAreReservedAndSettled) {
   const Caller who = caller({.tokens_per_minute = 1000});
   const auto left = [&] {

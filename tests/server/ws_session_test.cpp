@@ -11,6 +11,12 @@
 namespace quarrel {
 namespace {
 
+// What became of the requests that have ended.
+struct KeptFacts : RequestObserver {
+  void ended(const RequestFacts& facts) override { kept.push_back(facts); }
+  std::vector<RequestFacts> kept;
+};
+
 // A small message is read where it came.
 constexpr std::size_t kSmall = 1024;
 
@@ -18,9 +24,10 @@ class WsSession : public test::ServedToy {
  protected:
   explicit WsSession(const SocketOptions& sockets = {}) : ServedToy({.sockets = sockets}) {}
 
-  std::shared_ptr<SocketSession> session() {
-    const auto request =
-        std::make_shared<http::Request>(http::Request{.record = service_->new_record({.route = "GET /ws"})});
+  std::shared_ptr<SocketSession> session(const KeyLimits& limits = {}) {
+    const auto caller = std::make_shared<const Caller>(Caller{.key = 7, .limits = limits});
+    const auto request = std::make_shared<http::Request>(
+        http::Request{.record = service_->new_record({.route = "GET /ws", .caller = caller})});
     socket_ = std::make_shared<http::WebSocket>(request, std::size_t{1} << 20, [] {});
     return std::make_shared<SocketSession>(*service_, socket_);
   }
@@ -88,6 +95,65 @@ TEST_F(HurriedWsSession, ReadsOnlySmallMessagesThatItRefuses) {
     EXPECT_NE(said.find(R"("payload":{"code":"RATE_LIMITED")"), std::string::npos) << size;
     EXPECT_EQ(said.find(R"("id":"large")"), std::string::npos) << size;
   }
+}
+
+// One answer at a time.
+class NarrowWsSession : public WsSession {
+ protected:
+  NarrowWsSession() : WsSession({.running = 1}) { service_->observe(facts_); }
+
+  static std::string question(const std::string& id, const std::string& more = {}) {
+    return R"({"type":"inference","id":")" + id + R"(","payload":{"prompt":"Hello","max_tokens":2)" + more + "}}";
+  }
+  const std::shared_ptr<KeptFacts> facts_ = std::make_shared<KeptFacts>();
+};
+
+// As over HTTP: whoever watches the server sees it.
+TEST_F(NarrowWsSession, AQuestionThatIsRefusedHasItsRecord) {
+  const auto open = session();
+  const auto refused = [&](const std::string& message) {
+    const std::size_t before = facts_->kept.size();
+    open->message(message, {});
+    EXPECT_EQ(facts_->kept.size(), before + 1) << message;
+    const RequestFacts& last = facts_->kept.back();
+    EXPECT_EQ(last.route, "WS /ws");
+    EXPECT_FALSE(last.error.empty());
+    return std::pair(last.status, last.code);
+  };
+  using Said = std::pair<unsigned, std::string>;
+  EXPECT_EQ(refused(question("a", R"(,"temprature":1)")), Said(400, "unsupported_parameter"));
+  EXPECT_EQ(refused(question("a", R"(,"seed":"x")")), Said(400, "invalid_value"));
+  EXPECT_EQ(refused(R"({"type":"nonsense"})"), Said(400, "invalid_value"));
+  EXPECT_EQ(refused("{"), Said(400, "invalid_json"));
+  EXPECT_EQ(refused(R"({"type":"inference","payload":{"resume":"0123456789abcdef0123456789abcdef:1"}})"),
+            Said(404, "answer_not_found"));
+  std::promise<void> busy, free;
+  service_->run_text_work([&] {
+    busy.set_value();
+    free.get_future().wait();
+  });
+  busy.get_future().wait();
+  open->message(question("a"), {});
+  EXPECT_EQ(refused(question("a")), Said(400, "invalid_value")) << "that id runs";
+  EXPECT_EQ(refused(question("b")), Said(503, "queue_full"));
+  service_->begin_drain();
+  EXPECT_EQ(refused(question("b")), Said(503, "draining"));
+  free.set_value();
+  finish_text_work();
+}
+
+TEST_F(NarrowWsSession, AndCountsAgainstItsKeysLimits) {
+  const auto open = session({.requests_per_minute = 2});
+  const std::string lost = R"({"type":"inference","payload":{"resume":"0123456789abcdef0123456789abcdef:1"}})";
+  const auto code = [&](const std::string& message) {
+    open->message(message, {});
+    return facts_->kept.back().code;
+  };
+  EXPECT_EQ(code(lost), "answer_not_found");
+  EXPECT_EQ(code("{"), "invalid_json");
+  EXPECT_EQ(code(question("a", R"(,"temprature":1)")), "unsupported_parameter");
+  EXPECT_EQ(code("{"), "rate_limit_exceeded");
+  EXPECT_EQ(code(lost), "answer_not_found") << "what runs was charged when it began";
 }
 
 }  // namespace
