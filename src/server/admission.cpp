@@ -28,6 +28,17 @@ std::string_view host_name(std::string_view host) noexcept {
   return host.substr(0, host.find(':'));
 }
 
+// The port, or nothing, behind the name: else two readers could take different parts of it for the host.
+bool is_host(std::string_view host) noexcept {
+  const std::string_view name = host_name(host);
+  const std::string_view behind = host.substr(name.size());
+  const std::string_view inside = name.starts_with('[') ? name.substr(1, name.size() - 2) : name;
+  constexpr std::size_t kLongestPort = 5;
+  const bool port = behind.empty() || (behind.starts_with(':') && behind.size() <= 1 + kLongestPort &&
+                                       behind.find_first_not_of("0123456789", 1) == std::string_view::npos);
+  return !inside.empty() && port && inside.find_first_of("[]@/?#\\ \t,") == std::string_view::npos;
+}
+
 // 127.0.0.1 and its neighbours, but not 127.example.org, which is whoever's it is.
 bool is_loopback_number(std::string_view name) noexcept {
   return name.starts_with("127.") && name.find_first_not_of("0123456789.") == std::string_view::npos;
@@ -91,13 +102,30 @@ bool is_preflight(const http::Request& request) noexcept {
          !request.header("Access-Control-Request-Method").empty();
 }
 
+// As whoever reads the log would decode it; what is no encoding stays as it is.
+std::string decoded(std::string_view text) {
+  const auto digit = [](char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    const char small = static_cast<char>(c | 0x20);
+    return small >= 'a' && small <= 'f' ? small - 'a' + 10 : -1;
+  };
+  std::string plain;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool encoded = text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0;
+    plain += encoded ? static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2])) : text[i];
+    if (encoded) i += 2;
+  }
+  return plain;
+}
+
 // Addresses end up in logs, histories and other servers' statistics.
 void refuse_key_in_url(std::string_view query) {
-  constexpr std::array<std::string_view, 6> kNames = {"key", "api_key", "apikey", "api-key", "token", "access_token"};
-  bool found = query.find("qk_") != std::string_view::npos;
+  constexpr std::array<std::string_view, 8> kNames = {"key",   "api_key",      "apikey",    "api-key",
+                                                      "token", "access_token", "x-api-key", "authorization"};
+  bool found = decoded(query).find("qk_") != std::string::npos;
   while (!query.empty() && !found) {
     const std::size_t end = std::min(query.find('&'), query.size());
-    const std::string_view name = query.substr(0, std::min(query.find('='), end));
+    const std::string name = decoded(query.substr(0, std::min(query.find('='), end)));
     found = std::ranges::any_of(kNames, [&](std::string_view each) { return http::equals_ignoring_case(name, each); });
     query.remove_prefix(std::min(end + 1, query.size()));
   }
@@ -122,7 +150,8 @@ std::shared_ptr<const Caller> anonymous(const http::Request& request, Role role,
                                                .key = std::hash<std::string>{}(http::sender_of(request.address))});
 }
 
-// Whoever takes up an answer that lost its connection asks for no further one: that one runs, and has its place.
+// Whoever takes up an answer that lost its connection asks for no further one: that one runs, and has its place. Over a
+// WebSocket each question is charged by itself.
 Limits::Kind kind_of(const http::Request& request, const Route& route) noexcept {
   const bool takes_up = route.handle == native_stream && !request.header("Last-Event-ID").empty();
   if (takes_up || route.handle == open_websocket) return Limits::Kind::passage;
@@ -220,6 +249,10 @@ bool RequestAdmission::origin_is_listed(std::string_view origin) const {
 
 void RequestAdmission::check_page(const http::Request& request) {
   const std::string_view host = request.header("Host");
+  if (host.data() != nullptr && !is_host(host)) {  // none at all is HTTP/1.0's
+    throw ApiError(400, "invalid_request_error", "invalid_value", "the header Host is not a name or an address",
+                   "Host");
+  }
   if (!host.empty() && !host_is_known(host) && !keys_.has_keys()) {
     ++counters_.foreign_pages;
     throw ApiError(403, "permission_error", "host_not_allowed",

@@ -106,15 +106,56 @@ TEST_F(AdmissionTest, NothingIsOpenByAccident) {
 TEST_F(AdmissionTest, AKeyInTheUrlIsRefused) {
   const std::string key = create({.name = "a"});
   const auto admission = make(with_keys());
-  for (const std::string& query :
-       std::vector<std::string>{"key=" + key, "api_key=x", "a=b&token=x", "API_KEY=x", "x=" + key}) {
+  for (const std::string& query : std::vector<std::string>{
+           "key=" + key, "api_key=x", "a=b&token=x", "API_KEY=x", "x=" + key, "x-api-key=x", "%6bey=x", "a=b&to%6Ben=x",
+           "api%5Fkey=x", "x=%71k_" + key.substr(3), "x=q%6b%5F" + key.substr(3), "Authorization=Bearer%20x"}) {
     http::Request each = request("GET", "/v1/models", bearer(key));
     each.query = query;
     EXPECT_EQ(decide(*admission, each), 400u) << query;
   }
   http::Request harmless = request("GET", "/v1/models", bearer(key));
-  harmless.query = "limit=3&monkey=x";
-  EXPECT_EQ(decide(*admission, harmless), 0u);
+  for (const char* query : {"limit=3&monkey=x", "a=%", "a=%4", "a=%zz&b=%6b", "100%key=1"}) {
+    harmless.query = query;
+    EXPECT_EQ(decide(*admission, harmless), 0u) << query;
+  }
+}
+
+// What is behind the name is a port, or another reader may take it for a part of the name.
+TEST_F(AdmissionTest, AHostIsANameAndAPort) {
+  const auto open = make();
+  const std::string key = create({.name = "a"});
+  const auto keyed = make(with_keys());
+  const auto status = [&](RequestAdmission& admission, const std::string& host) {
+    http::Request each{.method = "GET", .path = "/v1/models", .headers = bearer(key), .id = "r"};
+    each.headers.emplace_back("Host", host);
+    return decide(admission, each);
+  };
+  for (const char* host : {"localhost", "LOCALHOST:8080", "127.0.0.1:80", "[::1]", "[::1]:65535", "localhost:"}) {
+    EXPECT_EQ(status(*open, host), 0u) << host;
+    EXPECT_EQ(status(*keyed, host), 0u) << host;
+  }
+  for (const char* host : {"", ":80", "[::1]evil.com", "[::1", "[]", "localhost:evil", "localhost:80:80",
+                           "127.0.0.1:80:80", "localhost:8080/", "user@localhost", "localhost:123456", "localhost:-1",
+                           "local host", "localhost,evil.com", "::1", "localhost:80]"}) {
+    EXPECT_EQ(status(*open, host), 400u) << host;
+    EXPECT_EQ(status(*keyed, host), 400u) << host;
+  }
+}
+
+// The answer was charged when it began, and each question of a WebSocket is charged by itself.
+TEST_F(AdmissionTest, WhatRunsIsTakenUpBeyondALimit) {
+  const std::string key = create({.name = "a", .limits = {.requests_per_minute = 1, .concurrency = 1}});
+  const auto admission = make(with_keys());
+  const Headers lost = {{"Authorization", "Bearer " + key}, {"Last-Event-ID", std::string(32, '0') + ":7"}};
+  EXPECT_EQ(decide(*admission, request("POST", "/api/stream", bearer(key))), 0u);
+  const RequestFacts running = facts;  // the answer goes on
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(decide(*admission, request("POST", "/api/stream", lost)), 0u);
+    EXPECT_EQ(decide(*admission, request("GET", "/ws", bearer(key))), 0u);
+  }
+  EXPECT_EQ(decide(*admission, request("GET", "/v1/models", bearer(key))), 429u);
+  EXPECT_EQ(decide(*admission, request("POST", "/api/stream", bearer(key))), 429u);
+  EXPECT_EQ(decide(*admission, request("POST", "/api/generate", lost)), 429u) << "there nothing is taken up";
 }
 
 TEST_F(AdmissionTest, ABrowsersWebSocketOffersItsKey) {
