@@ -37,9 +37,8 @@ struct Caller {
   KeyLimits limits = {};
 
   bool may_use(std::string_view model) const noexcept {
-    return models.empty() || std::ranges::any_of(models, [&](const std::string& each) {
-             return without_tag(each) == without_tag(model);
-           });
+    return models.empty() ||
+           std::ranges::any_of(models, [&](const std::string& each) { return is_one_model(each, model); });
   }
 };
 

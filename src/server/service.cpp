@@ -100,12 +100,14 @@ void add_description(OfferedModel& model, const std::filesystem::path& path) {
   model.quantisation = std::move(description.quantisation);
 }
 
-// A model that was named when the server was started: what it is called, without a path's folders.
+// A model that was named when the server was started: what it is called, without a path's folders. One of a store has
+// the names that it would have without that.
 OfferedModel offered(const ModelStore& store, const std::string& source) {
   const ResolvedModel resolved = store.resolve(source);
   OfferedModel model{.name = resolved.place == ModelPlace::file ? resolved.path.stem().string() : source,
                      .source = source,
                      .named = resolved.place != ModelPlace::file};
+  if (model.named) model.stored = source == resolved.name ? other_name(source) : std::string_view(resolved.name);
   add_description(model, resolved.path);
   return model;
 }
@@ -124,7 +126,7 @@ Service::Service(ServiceOptions options, std::shared_ptr<Device> device, ModelSt
   }
   for (const auto& each : options_.configured) configured_model(each.first);
   check_names();
-  RegistryOptions registry{.load = options_.load, .models = options_.model_settings, .keep_alive = options_.keep_alive};
+  RegistryOptions registry{.load = options_.load, .models = model_settings_, .keep_alive = options_.keep_alive};
   registry.resolve = [this](const std::string& name) { return resolve(find(name, Caller{})); };
   registry.on_event = [this](const LoadEvent& event) { loads_.report(event); };
   pool_ = std::make_shared<TextPool>(options_.text_threads, log_);
@@ -132,6 +134,21 @@ Service::Service(ServiceOptions options, std::shared_ptr<Device> device, ModelSt
   sockets_ = std::make_unique<SocketHub>(*this, options_.sockets);
   observe(sockets_->activity());
   jobs_ = std::make_unique<LongJobs>(log_);
+}
+
+// A model that has two names is one model under both.
+std::map<std::string, ModelSettings> Service::settings_by_all_names() const {
+  std::map<std::string, ModelSettings> settings = options_.model_settings;
+  for (const auto& [name, own] : options_.model_settings) {
+    const std::string other(other_name(name));
+    if (other.empty() || options_.configured.contains(name) || options_.configured.contains(other)) continue;
+    if (options_.model_settings.contains(other)) {
+      fail(ErrorKind::usage, "[models.\"{}\"] and [models.\"{}\"] are about one model", printable(name),
+           printable(other));
+    }
+    settings.emplace(other, own);
+  }
+  return settings;
 }
 
 // What the settings say of a model that nobody has would never count. A registry may still bring it.
@@ -143,7 +160,9 @@ void Service::check_names() const {
   const auto check = [&](const std::string& name, std::string_view fault, std::string_view remedy) {
     if (!std::exchange(looked, true)) {
       for (const ListedModel& listed : store_.list()) {
-        if (listed.usable) known.push_back(name_of(listed));
+        if (!listed.usable) continue;
+        known.push_back(listed.name);
+        if (!listed.alias.empty()) known.push_back(listed.alias);
       }
     }
     if (std::ranges::find(known, name) != known.end()) return;
@@ -154,9 +173,9 @@ void Service::check_names() const {
     fail(ErrorKind::not_found, "{}{}{}", fault,
          near.empty() ? "" : fmt::format("; did you mean '{}'?", printable(near.front())), remedy);
   };
-  if (named_.empty() && !options_.default_model.empty()) {
+  if (!options_.default_model.empty()) {
     const std::string& name = options_.default_model;
-    check(name, fmt::format("the default model is to be '{}', which is not there", printable(name)), "");
+    check(name, fmt::format("there is no model '{}', which the settings name as the default", printable(name)), "");
   }
   for (const auto& each : options_.model_settings) {
     if (options_.configured.contains(each.first)) continue;
@@ -166,8 +185,8 @@ void Service::check_names() const {
 }
 
 const LoadOptions& Service::load_options(const std::string& name) const {
-  const auto own = options_.model_settings.find(name);
-  return own == options_.model_settings.end() ? options_.load : own->second.load;
+  const auto own = model_settings_.find(name);
+  return own == model_settings_.end() ? options_.load : own->second.load;
 }
 
 // What the pool still has asks the registry for models, and what the registry ends is said on the pool: so the pool
@@ -197,9 +216,14 @@ void Service::stores_changed() {
 
 void Service::replaced(const std::string& name) {
   stores_changed();
-  renew(name);
-  for (const std::string& meant : store_.replaced_names(name)) {
-    if (meant != name) renew(meant);
+  try {
+    renew(name);
+    for (const std::string& meant : store_.replaced_names(name)) {
+      if (meant != name) renew(meant);
+    }
+  } catch (const std::exception& error) {
+    // What was made is there all the same: who made it must not hear that it failed.
+    log_.try_warn("models that were loaded from '{}' may not have been renewed: {}", printable(name), error.what());
   }
 }
 
@@ -251,7 +275,8 @@ std::vector<OfferedModel> Service::all_models() const {
   }
   // Without names the default is that of the settings, or the model that `pull` gets, if it is there.
   const std::string wanted = options_.default_model.empty() ? "default" : options_.default_model;
-  const auto first = std::ranges::find(models, wanted, &OfferedModel::name);
+  const auto first = std::ranges::find_if(
+      models, [&](const OfferedModel& model) { return model.name == wanted || model.stored == wanted; });
   if (first != models.end()) std::rotate(models.begin(), first, first + 1);
   return models;
 }

@@ -69,7 +69,7 @@ struct OfferedModel {
   std::string name = {};
   std::string source = {};  // what the store is asked for: a name, or a path that the server was started with
   bool named = false;       // it is a name, which is never taken for a path
-  std::string stored = {};  // what the store calls it, by which it is found too; empty: it has one name
+  std::string stored = {};  // its other name in the store, by which it is found too; empty: it has one
   std::uint64_t bytes = 0;
   std::int64_t created = 0;  // seconds since 1970
   std::string parameters = {}, quantisation = {};
@@ -95,7 +95,7 @@ class StepPoster {
 class Service {
  public:
   // Throws Error: not_found for a model that it is to offer, or that the settings speak of, and that does not exist,
-  // usage for two of one name and for vector stores that are none.
+  // usage for two of one name, for two tables about one model and for vector stores that are none.
   Service(ServiceOptions options, std::shared_ptr<Device> device, ModelStore store, Log& log);
   // No request may come any more. What is being worked on is ended.
   ~Service();
@@ -189,9 +189,11 @@ class Service {
   // The model's file or settings are others now: if it is loaded, the new one takes the place of the old.
   void renew(const std::string& name);
   OfferedModel configured_model(const std::string& name) const;
+  std::map<std::string, ModelSettings> settings_by_all_names() const;
   void check_names() const;
 
   const ServiceOptions options_;
+  const std::map<std::string, ModelSettings> model_settings_ = settings_by_all_names();
   const Clock::time_point begun_ = Clock::now();
   const std::shared_ptr<Device> device_;
   const ModelStore store_;

@@ -93,6 +93,14 @@ class KeyCommand(KeyTest):
                          ("admin", ["toy"], 60, 1000, 2, "batch", "valid"))
         self.assertNotIn("hash", json.dumps(listed))
 
+    def test_a_model_that_is_not_there_is_warned_of(self):
+        self.make_toy("chat", "models/stored.gguf")
+        made = self.succeed("key", "create", "mistyped", "--model", "storde", "--model", "stored")
+        self.assertRegex(made.out.decode(), r"^qk_[0-9A-Za-z]{53}\n$")
+        self.assertIn("warning: there is no model 'storde' here; did you mean 'stored'?", made.err)
+        self.assertEqual(made.err.count("warning"), 1)
+        self.assertNotIn("warning", self.succeed("key", "create", "right", "--model", "stored:latest").err)
+
     def test_what_makes_no_sense_is_refused(self):
         self.refuse(2, ["which key"], "key", "create")
         self.refuse(2, ["name"], "key", "create", "a b")
@@ -496,6 +504,36 @@ class BusyTest(KeyTest):
         self.assertEqual(answer.status, 200)
         self.assertTrue(answer.readline())
         return running, answer
+
+
+class Order(BusyTest):
+    def test_what_waits_starts_by_its_priority(self):
+        server = self.start_server(self.make_toy("chat", "ordered.gguf", context=65536), "--cache-tokens", "64k",
+                                   "--parallel", "1")
+        running, answer = self.start_long_answer(server)
+        ended = []
+
+        def ask(priority):
+            status, _, data = server.request("POST", "/v1/completions", {"prompt": "word", "max_tokens": 400},
+                                             {"x-quarrel-priority": priority})
+            ended.append(priority)
+            return status, data
+
+        def waiting():
+            figures = server.request("GET", "/metrics")[2].decode()
+            return int(re.search(r"^quarrel_requests_waiting\{[^}]*\} (\d+)", figures, re.MULTILINE).group(1))
+
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            asked = []
+            for priority in ("batch", "normal", "interactive"):
+                asked.append(pool.submit(ask, priority))
+                self.eventually(len(asked), waiting)  # they came in this order
+            answer.close()
+            running.close()
+            for each in asked:
+                self.assertEqual(each.result(TIMEOUT)[0], 200)
+        self.assertEqual(ended, ["interactive", "normal", "batch"])
+        self.assertEqual(server.stop()[0], 0)
 
 
 class QueuedTokens(BusyTest):

@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "backend/create.h"
+#include "base/error.h"
 #include "server/long_jobs.h"
 #include "server/ollama_models.h"
 #include "support/temp_dir.h"
@@ -37,8 +38,8 @@ TEST(LongJobsTest, TheEndStopsThemAndTakesNoMore) {
 
 class ServiceTest : public testing::Test {
  protected:
-  std::unique_ptr<Service> service() {
-    return std::make_unique<Service>(ServiceOptions{}, make_device({.backend = "cpu", .threads = 1}),
+  std::unique_ptr<Service> service(ServiceOptions options = {}) {
+    return std::make_unique<Service>(std::move(options), make_device({.backend = "cpu", .threads = 1}),
                                      ModelStore({.quarrel = folder_.path(), .ollama = {folder_ / "ollama"}}), log_);
   }
 
@@ -126,22 +127,70 @@ TEST_F(ServiceTest, AKeyPutsNoModelBeforeAnother) {
   EXPECT_TRUE(may_make("me/Big:7b", {"me/Big:7b", "me/big:7B"}));
   EXPECT_TRUE(may_make("me/Big", {"me/Big"})) << "that is another tag";
   const std::string stem = "SmolLM2-135M-Instruct.Q4_1";
-  EXPECT_FALSE(may_make(stem, {stem}));
-  EXPECT_TRUE(may_make(stem, {stem, "default"}));
+  EXPECT_TRUE(may_make(stem, {stem})) << "its two names are one model";
+  EXPECT_TRUE(may_make(stem, {"default"}));
+  EXPECT_FALSE(may_make(stem, {"other"}));
 }
 
-// By the name that the store lists it under, and the same model: what a key may use is told by one name.
+constexpr const char* kStem = "SmolLM2-135M-Instruct.Q4_1";  // the file of the model `default`
+
+// A key may name it by either, whichever name a server that was started with names was given.
 TEST_F(ServiceTest, AModelIsFoundByBothItsNames) {
-  const std::string stem = "SmolLM2-135M-Instruct.Q4_1";
-  std::filesystem::rename(test::write_toy("llama", folder_.path()), folder_ / (stem + ".gguf"));
-  const std::unique_ptr<Service> shared = service();
-  for (const std::string& name : {std::string("default"), stem, stem + ":latest"}) {
-    EXPECT_EQ(shared->find(name, {}).name, "default") << name;
-    EXPECT_TRUE(shared->look_up(name, Caller{.models = {"default"}})) << name;
-    EXPECT_FALSE(shared->look_up(name, Caller{.models = {stem}})) << name;
+  std::filesystem::rename(test::write_toy("llama", folder_.path()), folder_ / (std::string(kStem) + ".gguf"));
+  for (const std::string started_with : {"", "default", kStem}) {
+    SCOPED_TRACE(started_with);
+    ServiceOptions options;
+    if (!started_with.empty()) options.models = {started_with};
+    const std::unique_ptr<Service> shared = service(options);
+    const std::string offered = started_with.empty() ? "default" : started_with;
+    for (const std::string& name : {std::string("default"), std::string(kStem), std::string(kStem) + ":latest"}) {
+      ASSERT_TRUE(shared->look_up(name, {})) << name;
+      EXPECT_EQ(shared->find(name, {}).name, offered) << name;
+      for (const std::string key : {"default", kStem}) {
+        EXPECT_TRUE(shared->look_up(name, Caller{.models = {key}})) << name << " by a key for " << key;
+      }
+      EXPECT_FALSE(shared->look_up(name, Caller{.models = {"other"}})) << name;
+    }
+    EXPECT_EQ(shared->models({}).size(), 1u);
+    EXPECT_FALSE(shared->look_up(":latest", {}));
   }
-  EXPECT_EQ(shared->models({}).size(), 1u);
-  EXPECT_FALSE(shared->look_up(":latest", {}));
+}
+
+// What fails a start with these options; nothing: it starts.
+class StartTest : public ServiceTest {
+ protected:
+  std::optional<ErrorKind> fault(ServiceOptions options) {
+    try {
+      service(std::move(options));
+    } catch (const Error& error) {
+      return error.kind();
+    }
+    return std::nullopt;
+  }
+};
+
+TEST_F(StartTest, ATableIsAboutAModelByEitherOfItsNames) {
+  std::filesystem::rename(test::write_toy("llama", folder_.path()), folder_ / (std::string(kStem) + ".gguf"));
+  for (const std::string name : {"default", kStem}) {
+    ServiceOptions options;
+    options.model_settings[name].load.executor.context = 77;
+    const std::unique_ptr<Service> shared = service(options);
+    EXPECT_EQ(shared->load_options("default").executor.context, 77) << name;
+    EXPECT_EQ(shared->load_options(kStem).executor.context, 77) << name;
+  }
+  ServiceOptions both;
+  both.model_settings["default"] = both.model_settings[kStem] = {};
+  EXPECT_EQ(fault(both), ErrorKind::usage);
+}
+
+// Also where the server is started with names, which come before it.
+TEST_F(StartTest, ADefaultModelThatIsNotThereIsAFault) {
+  std::filesystem::rename(test::write_toy("llama", folder_.path()), folder_ / (std::string(kStem) + ".gguf"));
+  for (const std::vector<std::string>& names : {std::vector<std::string>{}, std::vector<std::string>{"default"}}) {
+    EXPECT_EQ(fault({.models = names, .default_model = "nosuch"}), ErrorKind::not_found);
+    EXPECT_EQ(fault({.models = names, .default_model = "default"}), std::nullopt);
+    EXPECT_EQ(fault({.models = names, .default_model = kStem}), std::nullopt);
+  }
 }
 
 // Nobody would catch it, and the process would end.
