@@ -70,6 +70,10 @@ ApiError unsupported_field(const std::string& field, const std::string& message)
   return {400, kInvalid, "unsupported_parameter", message, field};
 }
 
+ApiError too_long_field(const std::string& field, const std::string& message) {
+  return {400, kInvalid, kTooLong, message, field};
+}
+
 ApiError invalid_request(const std::string& code, const std::string& message) { return {400, kInvalid, code, message}; }
 
 ApiError api_error(const std::exception_ptr& error) {

@@ -30,6 +30,8 @@ struct ApiError : std::runtime_error {
 // A field that cannot be what it is, or that is not understood.
 ApiError invalid_field(const std::string& field, const std::string& message);
 ApiError unsupported_field(const std::string& field, const std::string& message);
+// One whose text is longer than the model's context.
+ApiError too_long_field(const std::string& field, const std::string& message);
 ApiError invalid_request(const std::string& code, const std::string& message);
 
 // What was thrown, as a client may see it: no paths, no addresses, nothing of our own mistakes but that there was one.

@@ -105,9 +105,9 @@ class EmbeddingCall final : public RunningCall, public std::enable_shared_from_t
   void require_whole(const EncodedText& encoded, const char* field, const std::string& what,
                      const LoadedModel& model) const {
     if (!encoded.cut || ask_.truncate) return;
-    throw invalid_field(field, fmt::format("{} has {} tokens and the model takes {}: send \"truncate\": true to have "
-                                           "it cut",
-                                           what, encoded.full_tokens, longest_embedded_text(model)));
+    throw too_long_field(
+        field, fmt::format("{} has {} tokens and the model takes {}: send \"truncate\": true to have it cut", what,
+                           encoded.full_tokens, longest_embedded_text(model)));
   }
 
   // Many short texts become long answers: all of them together are bounded like the bodies that ask for them.

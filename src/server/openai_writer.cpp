@@ -35,11 +35,13 @@ std::string_view openai_reason(FinishReason reason) noexcept {
   return reason == FinishReason::length || reason == FinishReason::context ? "length" : "stop";
 }
 
-std::string usage_json(const Usage& usage) {
+// `hidden`: tokens of the answers' other channels.
+std::string usage_json(const Usage& usage, std::size_t hidden) {
   return fmt::format(
       "{{\"prompt_tokens\":{},\"completion_tokens\":{},\"total_tokens\":{},\"prompt_tokens_details\":"
-      "{{\"cached_tokens\":{}}},\"completion_tokens_details\":{{\"reasoning_tokens\":0}}}}",
-      usage.prompt_tokens, usage.generated_tokens, usage.prompt_tokens + usage.generated_tokens, usage.cached_tokens);
+      "{{\"cached_tokens\":{}}},\"completion_tokens_details\":{{\"reasoning_tokens\":{}}}}}",
+      usage.prompt_tokens, usage.generated_tokens, usage.prompt_tokens + usage.generated_tokens, usage.cached_tokens,
+      hidden);
 }
 
 // In UTF-8.
@@ -119,7 +121,7 @@ class OpenAiWriter final : public HttpAnswerWriter {
     if (stream_) {
       if (include_usage_) {
         exchange.write(fmt::format("data: {},\"choices\":[],\"usage\":{},\"timings\":{}}}\n\n", head_,
-                                   usage_json(usage), timings_json(usage)));
+                                   usage_json(usage, hidden_tokens_), timings_json(usage)));
       }
       exchange.write("data: [DONE]\n\n");
       exchange.finish();
@@ -130,7 +132,7 @@ class OpenAiWriter final : public HttpAnswerWriter {
       if (i > 0) body.push_back(',');
       append_choice(body, i);
     }
-    body += fmt::format("],\"usage\":{},\"timings\":{}{}}}", usage_json(usage), timings_json(usage),
+    body += fmt::format("],\"usage\":{},\"timings\":{}{}}}", usage_json(usage, hidden_tokens_), timings_json(usage),
                         sources_member(retrieval_.get()));
     exchange.respond({.body = std::move(body)});
   }
@@ -244,6 +246,7 @@ class OpenAiWriter final : public HttpAnswerWriter {
 
   void take_piece(const GenerationEvent& event, std::string& bytes) {
     Answer& to = answer(event);
+    if (event.hidden && event.token >= 0) ++hidden_tokens_;
     if (logprobs_ && event.token >= 0 && !event.hidden) append_logprob(to, event);
     if (stream_) {
       if (event.text.empty() && to.logprobs.empty() && to.tokens.empty()) return;
@@ -312,6 +315,7 @@ class OpenAiWriter final : public HttpAnswerWriter {
   const std::size_t to_a_prompt_;         // answers
   std::vector<std::string> echoed_;       // the prompts, where answers begin with them
   std::vector<Answer> answers_;           // those to the first prompt first
+  std::size_t hidden_tokens_ = 0;
 };
 
 }  // namespace

@@ -60,8 +60,7 @@ std::vector<double> scores_of(const RerankRequest& request, std::span<const Embe
       score = embedding.values.empty() ? 0.0 : embedding.values.front();
       if (!request.raw_scores) score = 1.0 / (1.0 + std::exp(-score));
     } else {
-      const std::vector<float>& query = embeddings.front().values;
-      score = std::inner_product(query.begin(), query.end(), embedding.values.begin(), 0.0);
+      score = cosine(embeddings.front().values, embedding.values);
     }
     scores.push_back(score);
   }
@@ -160,6 +159,10 @@ constexpr std::array kRerankFields = {
 };
 
 }  // namespace
+
+double cosine(std::span<const float> one, std::span<const float> other) {
+  return std::clamp(std::inner_product(one.begin(), one.end(), other.begin(), 0.0), -1.0, 1.0);
+}
 
 Json rerank_schema() { return schema::request_of<RerankRequest>("RerankRequest", {"query"}, kRerankFields); }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,9 @@ struct RerankRequest {
 RerankRequest read_rerank(const Json& body);
 
 Json rerank_schema();  // what it takes
+
+// Of vectors of length 1, whose product may come out a rounding beyond.
+double cosine(std::span<const float> one, std::span<const float> other);
 
 void rerank(Service& service, const std::shared_ptr<http::Exchange>& exchange);
 void openai_rerank(Service& service, const std::shared_ptr<http::Exchange>& exchange);  // with errors in their form

@@ -139,13 +139,19 @@ class Channels(TextTest):
         self.assertEqual(thinking["choices"][0]["message"]["content"], "")
         self.assertEqual(thinking["choices"][0]["logprobs"]["content"], [])
         self.assertEqual(thinking["usage"]["completion_tokens"], 6)
+        self.assertEqual(thinking["usage"]["completion_tokens_details"], {"reasoning_tokens": 6})
         data = self.server.events("/v1/chat/completions", {**asked, "stream": True})
+        *_, last, done = self.server.events("/v1/chat/completions", {**asked, "stream": True,
+                                                                     "stream_options": {"include_usage": True}})
+        self.assertEqual(done, "[DONE]")
+        self.assertEqual(json.loads(last)["usage"]["completion_tokens_details"], {"reasoning_tokens": 6})
         self.assertEqual("".join(json.loads(each)["choices"][0]["delta"].get("content", "") for each in data[:-1]), "")
         # The model goes on in the final channel where the prompt left it there.
         prompt = self.post("/apply-template", model="channels", messages=asked["messages"])["prompt"]
         spoken = self.post("/v1/completions", model="channels", prompt=prompt + "<|channel|>final<|message|>", max_tokens=3,
                            temperature=0, logit_bias=asked["logit_bias"])
         self.assertEqual(spoken["choices"][0]["text"], " the the the")
+        self.assertEqual(spoken["usage"]["completion_tokens_details"], {"reasoning_tokens": 0})
 
 
 class Likelihood(TextTest):

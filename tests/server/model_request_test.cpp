@@ -131,5 +131,14 @@ TEST(ModelRequests, RankingsHaveTwoForms) {
   }
 }
 
+// A vector's product with itself comes out a rounding beyond 1, which nothing can be alike.
+TEST(Rankings, NothingIsMoreAlikeThanTheSame) {
+  const std::vector<float> one(3, 0.57735030f), opposite(3, -0.57735030f), half = {1.0f, 0.0f, 0.0f};
+  EXPECT_GT(3 * static_cast<double>(one[0]) * static_cast<double>(one[0]), 1.0);
+  EXPECT_EQ(cosine(one, one), 1.0);
+  EXPECT_EQ(cosine(one, opposite), -1.0);
+  EXPECT_NEAR(cosine(one, half), 0.577, 1e-3);
+}
+
 }  // namespace
 }  // namespace quarrel

@@ -49,6 +49,7 @@ TEST_F(VectorCall, IdsAreCutAsTextsAre) {
   Json body{{"input", {std::vector<TokenId>(3000, 5), {1, 2}}}};
   const Json refused = answer_to(body);
   EXPECT_EQ(refused["error"]["param"], "input") << refused;
+  EXPECT_EQ(refused["error"]["code"], "context_length_exceeded") << refused;
   EXPECT_NE(refused["error"]["message"].get<std::string>().find("truncate"), std::string::npos) << refused;
   body["truncate"] = true;
   EXPECT_EQ(answer_to(body)["usage"]["prompt_tokens"], 512 + 2);
