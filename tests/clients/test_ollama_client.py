@@ -10,6 +10,7 @@ import httpx
 import ollama
 
 from client_harness import ClientTest
+from registry import Registry
 
 GREEDY = {"temperature": 0, "num_predict": 8}
 # The toy called long repeats itself after this prompt until it may not go on.
@@ -188,12 +189,48 @@ class Cancellation(OllamaTest):
 
 
 class Store(OllamaTest):
-    """Names are given and taken in the server's own store."""
+    """Models come into the server's own store and go again: from a registry of this machine, and made of others."""
 
     @classmethod
     def prepare(cls):
+        with open(cls.toy, "rb") as file:
+            cls.weights = file.read()
         os.rename(cls.toy, cls.path("models/toy.gguf"))
         cls.models = []
+        cls.registry = Registry()
+        cls.addClassCleanup(cls.registry.close)
+        cls.arguments = (*ClientTest.arguments, "--registry", cls.registry.url)
+
+    def names(self):
+        return {model.model for model in self.client.list().models}
+
+    def test_pull(self):
+        model = self.registry.add_blob("model", self.weights)
+        self.registry.add_model("1b", model)
+        self.assertEqual(self.client.pull("toy:1b").status, "success")
+        self.assertIn("toy:1b", self.names())
+        self.client.generate("toy:1b", "Hello", options=GREEDY)
+        self.client.delete("toy:1b")
+        self.assertNotIn("toy:1b", self.names())
+        news = list(self.client.pull("toy:1b", stream=True))
+        self.assertEqual((news[0].status, news[-1].status), ("pulling manifest", "success"))
+        told = [each for each in news if each.digest == model["digest"]]
+        self.assertEqual((told[-1].total, told[-1].completed), (len(self.weights), len(self.weights)))
+        self.client.delete("toy:1b")
+        self.fails(404, lambda: self.client.pull("toy:nowhere"))
+        self.fails(400, lambda: self.client.pull("elsewhere.example/me/toy"), "elsewhere.example")
+
+    def test_create(self):
+        self.assertEqual(self.client.create("pirate", from_="toy", system="You are a pirate.",
+                                            parameters={"temperature": 0, "num_predict": 3}).status, "success")
+        self.assertIn("pirate:latest", self.names())
+        self.assertIn("temperature", self.client.show("pirate").parameters)
+        plain, pirate = (self.client.chat(name, HELLO, options=GREEDY) for name in ("toy", "pirate"))
+        self.assertGreater(pirate.prompt_eval_count, plain.prompt_eval_count, "the system prompt counts")
+        self.assertEqual([each.status for each in self.client.create("pirate", from_="toy", stream=True)][-1], "success")
+        self.client.delete("pirate")
+        self.assertNotIn("pirate:latest", self.names())
+        self.fails(404, lambda: self.client.create("pirate", from_="nobody"))
 
     def test_copy_and_delete(self):
         self.client.copy("toy", "other")

@@ -3,7 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <map>
 #include <set>
+#include <sstream>
+#include <string>
+#include <vector>
 
 namespace quarrel {
 namespace {
@@ -56,6 +61,37 @@ TEST(Routes, OnlyTheseAreOpenToEverybody) {
   EXPECT_EQ(open, (std::set<std::string_view>{"/", "/api/health", "/assets/{name}", "/docs", "/docs/page.css",
                                               "/docs/page.js", "/embeddings", "/health", "/healthz", "/openapi.json",
                                               "/openapi.yaml", "/readyz", "/status", "/v1/health"}));
+}
+
+// The guide's table of endpoints: each path with what its column `key` says.
+std::map<std::string, std::string> told_keys() {
+  std::ifstream guide(QUARREL_GUIDE);
+  std::map<std::string, std::string> told;
+  for (std::string line; std::getline(guide, line);) {
+    std::vector<std::string> cells;
+    std::istringstream row(line);
+    for (std::string cell; std::getline(row, cell, '|');) cells.push_back(cell);
+    if (cells.size() < 5 || (cells[3] != " no " && cells[3] != " yes " && cells[3] != " admin ")) continue;
+    for (std::size_t at = cells[2].find("`/"); at != std::string::npos; at = cells[2].find("`/", at)) {
+      const std::size_t end = cells[2].find('`', at + 1);
+      told[cells[2].substr(at + 1, end - at - 1)] = cells[3].substr(1, cells[3].size() - 2);
+      at = end + 1;
+    }
+  }
+  return told;
+}
+
+TEST(Routes, TheGuideSaysWhichNeedAKey) {
+  std::map<std::string, std::string> told = told_keys();
+  for (const Route& route : routes()) {
+    const std::string path(route.path);
+    if (route.access == Access::everybody) {
+      EXPECT_EQ(told[path], "no") << path;
+    } else if (told.contains(path)) {
+      EXPECT_EQ(told[path], route.access == Access::admin ? "admin" : "yes") << path;
+    }
+  }
+  EXPECT_GE(told.size(), 30u);
 }
 
 TEST(Routes, WhatIsNotThereIsNotFound) {
