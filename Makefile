@@ -112,7 +112,7 @@ bench-flight: with-tests  ## vectors into a store with this client and with pyar
 
 soak: pull with-tests  ## the long tests and the fuzzing campaign
 	@scripts/setup clients generators web
-	@scripts/setup prometheus || echo 'There is no Prometheus to be had: its test is skipped, and the soak fails at its end.' >&2
+	@scripts/setup prometheus || echo 'Prometheus cannot be installed here: its test is skipped, and the soak fails at its end.' >&2
 	@ninja -C build/release -j $(JOBS) 1>&2
 	@ctest --test-dir build/release --output-on-failure -L '^soak$$' -j 1
 	@scripts/npm run --silent soak

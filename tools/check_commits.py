@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks that the subjects of commits are short: of all after START, whatever branches a remote has. Without git, or in a
-clone whose history does not reach back to START, there is nothing to check.
+"""Checks that commits have a short subject, and a body that says why: all after START, whatever branches a remote has.
+Without git, or in a clone whose history does not reach back to START, there is nothing to check.
 
     check_commits.py               prints commit: complaint; exits 1 if there is any
     check_commits.py --self-test   tries it on repositories made for it
@@ -12,7 +12,7 @@ import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LIMIT = 72  # a subject is shorter
-START = "3dbd946cfa57295c2c6f969d518fb93b8c9115eb"  # some subjects up to it are longer, and history stays as it is
+START = "f68ba6469a16f3752d17a48d21b4d281c968bdf3"  # some up to it lack a body, and history stays as it is
 
 
 def git(folder, *arguments):
@@ -25,16 +25,21 @@ def git(folder, *arguments):
 
 
 def new_commits(folder, start):
-    """(hash, subject) of each commit after `start`; none where the history does not have it."""
+    """(hash, subject, body) of each commit after `start`; none where the history does not have it."""
     if git(folder, "rev-parse", "--verify", "--quiet", start + "^{commit}") is None:
         return []
-    listing = git(folder, "log", "--no-merges", "--format=%h %s", "HEAD", "^" + start) or ""
-    return [line.split(" ", 1) for line in listing.splitlines()]
+    listing = git(folder, "log", "--no-merges", "-z", "--format=%h%n%s%n%b", "HEAD", "^" + start) or ""
+    return [entry.split("\n", 2) for entry in listing.split("\0") if entry]
 
 
 def complaints(folder, start=START):
-    return [f"{commit}: the subject has {len(subject)} characters: make it shorter than {LIMIT}"
-            for commit, subject in new_commits(folder, start) if len(subject) >= LIMIT]
+    found = []
+    for commit, subject, body in new_commits(folder, start):
+        if len(subject) >= LIMIT:
+            found.append(f"{commit}: the subject has {len(subject)} characters: make it shorter than {LIMIT}")
+        if not body.strip():
+            found.append(f"{commit}: there is no body: say why the change was made")
+    return found
 
 
 def self_test():
@@ -43,9 +48,9 @@ def self_test():
         right.append(complaints(folder) == [])  # no repository
         shared, own = os.path.join(folder, "shared"), os.path.join(folder, "own")
 
-        def commit(where, subject):
+        def commit(where, subject, body="Because."):
             git(where, "-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false", "commit",
-                "--allow-empty", "-m", subject)
+                "--allow-empty", "-m", subject, "-m", body)
 
         git(folder, "init", "-b", "main", shared)
         commit(shared, "o" * 100)
@@ -56,8 +61,10 @@ def self_test():
         right.append(complaints(shared, first) == [])
         commit(shared, "s" * LIMIT)
         right.append(len(complaints(shared, first)) == 1 and "72 characters" in complaints(shared, first)[0])
+        commit(shared, "s", "")
+        right.append(len(complaints(shared, first)) == 2 and "no body" in complaints(shared, first)[0])
         git(folder, "clone", shared, own)
-        right.append(len(complaints(own, first)) == 1)  # that a remote has it does not make it shorter
+        right.append(len(complaints(own, first)) == 2)  # that a remote has it does not make it shorter
     print(f"check_commits.py: {sum(right)} of {len(right)} cases right")
     return 0 if all(right) else 1
 
