@@ -22,7 +22,8 @@ std::string text_of(const fs::path& path) {
 
 // As errors and refusals are written: `refuse(400, …`, `ApiError error(429, …`, `return {503, "…`.
 std::set<std::string> sent_by(const fs::path& path) {
-  static const std::regex kSent(R"((?:refuse\(|ApiError(?: \w+)?[({]|\{|\(\{)\s*([45]\d\d),\s*(?:"|kInvalid|std::|fmt::))");
+  static const std::regex kSent(
+      R"((?:refuse\(|ApiError(?: \w+)?[({]|\{|\(\{)\s*([45]\d\d),\s*(?:"|kInvalid|std::|fmt::))");
   std::set<std::string> statuses;
   const std::string text = text_of(path);
   for (std::sregex_iterator found(text.begin(), text.end(), kSent), end; found != end; ++found) {
