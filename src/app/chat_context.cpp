@@ -46,7 +46,7 @@ void add_context_flags(CLI::App& command, ContextFlags& flags) {
       ->needs(context);
   command
       .add_option("--context-filter", flags.filters,
-                  "Only texts whose columns match: FIELD=VALUE, or with !=, <, <=, > or >=; may be repeated")
+                  "Only texts with matching columns: FIELD=VALUE, or with !=, <, <=, > or >=; may be repeated")
       ->type_name("FILTER")
       ->allow_extra_args(false)
       ->needs(context);

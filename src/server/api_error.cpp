@@ -99,7 +99,8 @@ ApiError about_field(ApiError error, const std::string& field) {
 }
 
 ApiError as_draining(ApiError error) {
-  if (error.code != "cancelled") return error;
+  // An engine that drains takes no more requests, which elsewhere means that its queue is full.
+  if (error.code != "cancelled" && error.code != "queue_full") return error;
   return {503, "unavailable_error", "draining", "the server is about to end"};
 }
 

@@ -67,7 +67,7 @@ constexpr std::array kFields = {
                 .read = [](const Json& v, NativeRequest& r) { r.model = as_text(v); }},
     NativeField{.name = "prompt",
                 .kind = FieldKind::text,
-                .help = "what is to be answered",
+                .help = "the text to answer",
                 .read = [](const Json& v, NativeRequest& r) { r.prompt = as_text(v); }},
     NativeField{.name = "messages",
                 .help = "a conversation, in place of a prompt",

@@ -100,7 +100,7 @@ void pull(Service& service, ProgressStream& news, const OllamaName& name, const 
     const bool often = progress.completed > 0 && progress.completed < progress.total;
     const Json json = progress_json(progress);
     if (!(often ? news.tell_now_and_then(json) : news.tell(json))) {
-      fail(ErrorKind::cancelled, "nobody waits for the pull any more");
+      fail(ErrorKind::cancelled, "the pull was cancelled: no client waits for it any more");
     }
   };
   try {

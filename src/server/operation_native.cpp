@@ -87,7 +87,7 @@ Operation describe_shared_generate() {
 Operation describe_native_generate() {
   return {.id = "nativeGenerate",
           .tag = kNativeTag,
-          .description = "Either `prompt` or `messages` says what is to be answered.",
+          .description = "Give either `prompt` or `messages`.",
           .body = native_request_schema(),
           .example = question(),
           .queued = true,

@@ -175,7 +175,8 @@ void Service::check_names() const {
   };
   if (!options_.default_model.empty()) {
     const std::string& name = options_.default_model;
-    check(name, fmt::format("there is no model '{}', which the settings name as the default", printable(name)), "");
+    check(name, fmt::format("there is no model '{}', which the settings name as the default model", printable(name)),
+          "");
   }
   for (const auto& each : options_.model_settings) {
     if (options_.configured.contains(each.first)) continue;

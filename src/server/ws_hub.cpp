@@ -159,7 +159,7 @@ void SocketHub::run() {
       }
       if (options_.broadcast.count() > 0) broadcast(Clock::now());
     } catch (const std::exception& error) {
-      service_.log().try_warn("WebSockets could not be told how things are: {}", error.what());
+      service_.log().try_warn("the status could not be sent to WebSockets: {}", error.what());
     }
     lock.lock();
   }

@@ -130,6 +130,7 @@ TEST(ApiErrors, OfTheServersEndAreOne) {
   const ApiError ended = as_draining({503, "unavailable_error", "cancelled", "loading 'toy' was cancelled"});
   EXPECT_EQ(ended.code, "draining");
   EXPECT_EQ(ended.what(), std::string("the server is about to end"));
+  EXPECT_EQ(as_draining({503, "unavailable_error", "queue_full", "the model takes no more requests"}).code, "draining");
   EXPECT_EQ(as_draining({503, "unavailable_error", "timeout", "too late"}).code, "timeout");
 }
 
