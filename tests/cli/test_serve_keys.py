@@ -453,6 +453,25 @@ class LimitTest(KeyTest):
         self.expect_error(429, (answers[-1][0], answers[-1][2]), type="rate_limit_error", code="rate_limit_exceeded")
         self.assertIsNone(self.ask(self.free)[1]["x-ratelimit-limit-requests"])
 
+    def test_an_answer_that_runs_is_taken_up_beyond_the_limit(self):
+        fresh = self.key("create", "fresh", "--requests-per-minute", "1")
+        body = {"prompt": "Hello", "resume": True, "max_tokens": 40, "seed": 7, "logit_bias": {"0": -100, "2": -100}}
+
+        def events(**headers):
+            status, _, data = self.server.request("POST", "/api/stream", body, {**bearer(fresh), **headers})
+            self.assertEqual(status, 200, data)
+            return [block for block in data.decode().split("\n\n") if "data: " in block]
+
+        def opened():  # as far as that goes without a handshake
+            return self.server.request("GET", "/ws", headers=bearer(fresh))[0]
+
+        self.eventually(426, opened)  # the server has read of the key
+        whole = events()
+        place = re.match(r"id: (\S+)", whole[4]).group(1)
+        self.assertEqual(self.get(fresh)[0], 429)
+        self.assertEqual(opened(), 426)
+        self.assertEqual(events(**{"Last-Event-ID": place}), whole[5:])
+
     def test_tokens_a_minute(self):
         status, headers, answer = self.ask(self.short, body={**QUESTION, "max_tokens": 40})
         self.assertEqual((status, headers["x-ratelimit-limit-tokens"]), (200, "60"))
