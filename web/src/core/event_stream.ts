@@ -58,6 +58,8 @@ export class EventParser {
 }
 
 const mostAttempts = 8;
+/** A server that wants to be left alone for longer has forgotten the answer by then. */
+const longestWait = 300_000;
 /** The server fills silence with comments, every five seconds if its settings say nothing else: where comments have come, a
  * stream that brings nothing for three of them is half gone, which TCP may take many minutes to notice. */
 const silenceTime = 16_000;
@@ -142,13 +144,21 @@ class EventStreamAnswer {
         if (this.ended()) return;
         throw new Failure("CONNECTION_LOST", "The connection broke off.");
       } catch (error) {
-        const failure = asFailure(error);
+        const failure = this.asLost(asFailure(error));
         if (this.ended()) return;
-        if (failure.error.code !== "CONNECTION_LOST" || ++this.attempt > mostAttempts) { this.fail(failure); return; }
+        const wait = Math.max(waitBefore(this.attempt), (failure.error.retryAfter ?? 0) * 1000);
+        this.attempt += 1;
+        if (failure.error.code !== "CONNECTION_LOST" || this.attempt > mostAttempts || wait > longestWait) { this.fail(failure); return; }
         this.receiver.lost();
-        await pause(waitBefore(this.attempt - 1), this.abort.signal);
+        await pause(wait, this.abort.signal);
       }
     }
+  }
+
+  /** An answer that has begun goes on in a server that has no time for the request that would take it up. */
+  private asLost(failure: Failure): Failure {
+    if (!failure.isBusy || this.place === null) return failure;
+    return new Failure("CONNECTION_LOST", failure.message, failure.error.retryAfter);
   }
 
   private ended(): boolean {

@@ -7,12 +7,15 @@ export class Failure extends Error implements RequestFailure {
   readonly error: RequestError;
   /** The server's own name for it; empty: there is none. */
   readonly reason: string;
+  /** The server, or a proxy before it, has no time for a request now: it says nothing of what was asked for. */
+  readonly isBusy: boolean;
 
-  constructor(code: ErrorCode, message: string, retryAfter: number | null = null, reason = "") {
+  constructor(code: ErrorCode, message: string, retryAfter: number | null = null, reason = "", isBusy = false) {
     super(message);
     this.name = "Failure";
     this.error = { code, message, retryAfter };
     this.reason = reason;
+    this.isBusy = isBusy;
   }
 }
 
@@ -60,6 +63,8 @@ function codeOfStatus(status: number, reason: unknown): ErrorCode {
   return status >= 500 ? "INFERENCE_ERROR" : "INVALID_REQUEST";
 }
 
+const busyStatuses: readonly number[] = [429, 502, 503, 504];
+
 /** Both of the server's forms: {"error": "…", "code": "…"} and {"error": {"message": "…", "code": "…"}}. */
 function readError(body: unknown): { said: string; reason: unknown } {
   const error = field(body, "error");
@@ -68,7 +73,8 @@ function readError(body: unknown): { said: string; reason: unknown } {
 
 export function failureOfStatus(status: number, body: unknown, retryAfter: number | null): Failure {
   const { said, reason } = readError(body);
-  return new Failure(codeOfStatus(status, reason), said === "" ? `The server answered with status ${status}.` : sentence(said), retryAfter, textOr(reason, ""));
+  const message = said === "" ? `The server answered with status ${status}.` : sentence(said);
+  return new Failure(codeOfStatus(status, reason), message, retryAfter, textOr(reason, ""), busyStatuses.includes(status));
 }
 
 export function lost(message = "The server cannot be reached. Is it running?"): Failure {

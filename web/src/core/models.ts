@@ -5,7 +5,11 @@ import { field, isRecord, listOr, numberOr, parseJson, textOr } from "./json.ts"
 import { Cell } from "./observable.ts";
 import type { LoadProgress, ModelDetails, ModelInfo, ModelState, ModelStore, Recommended } from "./types.ts";
 
-const watchEvery = 400;
+/** How often a model that is loaded by somebody's request is looked at: ever less, since each look counts against the key's
+ * quota, and a model that takes long is not watched for its last second. */
+const watchFirst = 1000;
+const watchLast = 5000;
+const watchGrowth = 1.25;
 
 const stateNames: Readonly<Record<string, ModelState>> = {
   loading: "loading", loaded: "loaded", ready: "loaded", unloading: "unloading", unloaded: "unloaded",
@@ -135,13 +139,15 @@ export class Models implements ModelStore {
   watchLoading(name: string): () => void {
     let over = false;
     let isLoading = false;
+    let wait = watchFirst;
     const look = async (): Promise<void> => {
       while (!over) {
         const details = await this.look(name).catch(() => null);
         const state = stateOf(field(details, "state"));
         if (details === null || state === "loaded" || (isLoading && state !== "loading")) break;
         isLoading = state === "loading";
-        await new Promise((resolve) => setTimeout(resolve, watchEvery));
+        await new Promise((resolve) => setTimeout(resolve, wait));
+        wait = Math.min(watchLast, wait * watchGrowth);
       }
     };
     void look();

@@ -32,14 +32,14 @@ interface Call {
 const codes: Readonly<Record<number, string>> = { 404: "answer_not_found", 503: "draining" };
 
 /** A server whose n-th answer is the n-th of these; a number is a status. */
-function served(answers: readonly (string | number)[]): { api: Api; calls: Call[] } {
+function served(answers: readonly (string | number)[], headers: Readonly<Record<string, string>> = {}): { api: Api; calls: Call[] } {
   const calls: Call[] = [];
   const api = new Api({ current: () => "k", refuse: () => undefined }, (_url, options) => {
-    const headers = new Headers(options.headers);
-    assert.equal(headers.get("Authorization"), "Bearer k");
-    calls.push({ method: options.method ?? "", last: headers.get("Last-Event-ID"), body: (options.body as string | undefined) ?? null });
+    const sent = new Headers(options.headers);
+    assert.equal(sent.get("Authorization"), "Bearer k");
+    calls.push({ method: options.method ?? "", last: sent.get("Last-Event-ID"), body: (options.body as string | undefined) ?? null });
     const answer = answers[calls.length - 1] ?? 500;
-    if (typeof answer === "number") return Promise.resolve(new Response(answer === 204 ? null : `{"error": "no", "code": "${codes[answer] ?? ""}"}`, { status: answer }));
+    if (typeof answer === "number") return Promise.resolve(new Response(answer === 204 ? null : `{"error": "no", "code": "${codes[answer] ?? ""}"}`, { status: answer, headers }));
     return Promise.resolve(new Response(answer, { headers: { "Content-Type": "text/event-stream" } }));
   });
   return { api, calls };
@@ -91,6 +91,44 @@ test("a server that ends is a connection that is lost: it is asked again, and wh
   const { text, story, calls } = await read([503, `${event(1, "a")}${event(2, "", "stop")}`]);
   assert.deepEqual([text, story, calls.map(({ body }) => body)], ["a", ["lost", "end stop"], ['{"prompt":"x"}', '{"prompt":"x"}']]);
   assert.deepEqual((await read([`${event(1, "a")}event: error\ndata: {"error": "the server is about to end", "code": "draining"}\n\n`])).story, ["failed CONNECTION_LOST"]);
+});
+
+test("a server too busy to let an answer be taken up is asked again when it says, and nothing is lost", async (context) => {
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  const turns = async (): Promise<void> => {
+    for (let turn = 0; turn < 50; turn += 1) await new Promise((resolve) => setImmediate(resolve));
+  };
+  const listen = (answers: readonly (string | number)[], headers: Readonly<Record<string, string>> = {}): { story: string[]; calls: Call[] } => {
+    const { api, calls } = served(answers, headers);
+    const story: string[] = [];
+    streamAnswer(api, { prompt: "x" }, {
+      news: () => undefined, piece: ({ text }) => void story.push(text), end: ({ reason }) => void story.push(`end ${reason}`),
+      failed: ({ error }) => void story.push(`failed ${error.code}`), lost: () => void story.push("lost"),
+    }, null);
+    return { story, calls };
+  };
+  for (const status of [429, 502, 503, 504]) {
+    const { story, calls } = listen([event(1, "one "), status, event(2, "two") + event(3, "", "stop")], { "Retry-After": "7" });
+    await turns();
+    context.mock.timers.tick(600); // the first loss
+    await turns();
+    assert.equal(calls.length, 2);
+    context.mock.timers.tick(6900);
+    await turns();
+    assert.deepEqual([calls.length, story], [2, ["one ", "lost", "lost"]], "it said when to come back");
+    context.mock.timers.tick(101);
+    await turns();
+    assert.deepEqual([story, calls.at(-1)?.last], [["one ", "lost", "lost", "two", "end stop"], "ab:1"]);
+  }
+  const refused = listen([429]);
+  await turns();
+  assert.deepEqual(refused.story, ["failed RATE_LIMITED"], "what has not begun is the reader's to ask again");
+  const never = listen([event(1, "one "), ...Array<number>(20).fill(429)]);
+  for (let attempt = 0; attempt < 20; attempt += 1) {
+    await turns();
+    context.mock.timers.tick(40_000);
+  }
+  assert.deepEqual([never.story.at(-1), never.calls.length], ["failed CONNECTION_LOST", 9], "the text that had come is kept as one that was cut off");
 });
 
 test("stop ends the answer at the server too", async () => {

@@ -61,10 +61,10 @@ test("a model that a request loads is watched until it is there, although its lo
     });
     return { models: new Models(api), looks: () => looks };
   };
-  const wait = async (): Promise<void> => {
-    for (let turn = 0; turn < 10; turn += 1) {
+  const wait = async (seconds = 30): Promise<void> => {
+    for (let turn = 0; turn < seconds * 10; turn += 1) {
       for (let step = 0; step < 20; step += 1) await new Promise((resolve) => setImmediate(resolve));
-      context.mock.timers.tick(400);
+      context.mock.timers.tick(100);
     }
   };
   const { models, looks } = watched(told);
@@ -83,9 +83,12 @@ test("a model that a request loads is watched until it is there, although its lo
   const late = watched(["unloaded"]);
   await late.models.refresh();
   const end = late.models.watchLoading("toy");
-  await wait();
+  await wait(5);
+  const atFirst = late.looks();
+  assert.ok(atFirst >= 4 && atFirst <= 6, `${atFirst} in five seconds: each counts against a key's quota`);
+  await wait(60);
   const before = late.looks();
-  assert.ok(before >= 10);
+  assert.ok(before - atFirst >= 11 && before - atFirst <= 20, `${before - atFirst} in the minute after`);
   end();
   await wait();
   assert.ok(late.looks() <= before + 1, "nobody wants to know any more");
