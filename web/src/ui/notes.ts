@@ -1,5 +1,5 @@
 // Lines at the edge of the page that go by themselves. The pointer or the focus on one keeps it, but not one with a way back:
-// that is offered as long as there is one. Screen readers hear them as they come: the region in which they appear is there before.
+// that is offered as long as there is one: it makes no room for others, and may have the region scroll. Screen readers hear them as they come: the region in which they appear is there before.
 import { undoTime } from "../core/conversations.ts";
 import { element } from "./dom.ts";
 import { button, tool } from "./controls.ts";
@@ -67,21 +67,34 @@ export class Notes {
     const dialog = document.querySelector("dialog[open]");
     const host = dialog ?? document.body;
     this.#shown.push(note);
-    while (this.#shown.length > MOST && this.#shown[0]) this.#drop(this.#shown[0]);
+    this.#makeRoom(note);
     if (this.element.parentElement === host) {
-      this.element.append(note);
+      this.#append(note);
       return;
     }
     host.append(this.element);
     dialog?.addEventListener("close", () => document.body.append(this.element), { once: true });
     setTimeout(() => {
-      if (this.#shown.includes(note)) this.element.append(note);
+      if (this.#shown.includes(note)) this.#append(note);
     }, SETTLES);
+  }
+
+  #append(note: HTMLElement): void {
+    this.element.append(note);
+    this.element.scrollTop = this.element.scrollHeight;
+  }
+
+  /** The oldest without a way back go. */
+  #makeRoom(newest: HTMLElement): void {
+    const others = this.#shown.filter((each) => each !== newest && !this.#actions.has(each));
+    for (const oldest of others.slice(0, Math.max(0, this.#shown.length - MOST))) this.#drop(oldest);
+    this.element.classList.toggle("notes--many", this.#shown.length > MOST);
   }
 
   #drop(note: HTMLElement): void {
     this.#shown = this.#shown.filter((each) => each !== note);
     this.#actions.delete(note);
+    this.element.classList.toggle("notes--many", this.#shown.length > MOST);
     note.remove();
   }
 }

@@ -370,6 +370,32 @@ test("a notification stays while it has the pointer or the focus, but Undo goes 
   await expect(room(page, "About foxes")).toHaveCount(0);
 });
 
+test("what can be undone is offered for its time, however many notifications come after it", async ({ chat, page }) => {
+  await page.clock.install();
+  await chat.open();
+  for (const text of ["About foxes", "About cats", "About dogs", "About owls"]) {
+    await chat.converse(text);
+    await page.keyboard.press("Control+Shift+O");
+  }
+  const notes = page.locator(".note");
+  await room(page, "About foxes").locator(".room__open").press("Delete");
+  await expect(notes).toHaveCount(1);
+  for (let at = 0; at < 4; at += 1) {
+    await page.evaluate((name) => { location.hash = `#c=of-another-browser-${name}`; }, at);
+    await expect(notes).toHaveCount(Math.min(3, at + 2));
+    await expect(notes.last()).toContainText("not in this browser");
+  }
+  await expect(notes.first()).toContainText("Undo");
+  for (const title of ["About cats", "About dogs", "About owls"]) await room(page, title).locator(".room__open").press("Delete");
+  await expect(page.getByRole("button", { name: "Undo" })).toHaveCount(4);
+  await expect(notes).toHaveCount(4);
+  await expect(notes.last()).toBeInViewport();
+  await notes.first().getByRole("button", { name: "Undo" }).click();
+  await expect(room(page, "About foxes")).toBeVisible();
+  await page.clock.runFor(20_500);
+  await expect(notes).toHaveCount(0);
+});
+
 test("the order of the focus follows the page", async ({ chat, page }) => {
   await chat.open();
   await page.evaluate(() => (document.activeElement as HTMLElement | null)?.blur());
