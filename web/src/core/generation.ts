@@ -6,7 +6,7 @@ import type { Conversations } from "./conversations.ts";
 import { Failure } from "./failure.ts";
 import type { Models } from "./models.ts";
 import { Cell } from "./observable.ts";
-import type { StoredMessage } from "./records.ts";
+import type { AnswerSoFar, StoredMessage } from "./records.ts";
 import { asRetrievalFailure, retrievalField, retrievalProblem } from "./retrieval.ts";
 import { requestFields } from "./settings.ts";
 import type { Tabs } from "./tabs.ts";
@@ -25,12 +25,14 @@ interface Running {
   answer: RunningAnswer;
   handle: AnswerHandle;
   stopWatching: () => void;
-  firstTokenAt: number | null;
   shownAt: number;
-  /** Tokens of the answer before it was continued. */
-  earlierTokens: number;
-  promptTokens: number;
+  /** Kept with the message: the page may be loaded again, or another tab may take the answer up. */
+  soFar: AnswerSoFar;
   stopped: boolean;
+}
+
+function notBegun(earlierTokens: number): AnswerSoFar {
+  return { startedAt: Date.now(), firstTokenAt: null, earlierTokens, generatedTokens: earlierTokens, promptTokens: 0, tokensPerSecond: 0 };
 }
 
 /** What the model reads: the conversation up to an answer, without answers that never came. The questions around one become a
@@ -129,7 +131,7 @@ export class ChatController implements Chat {
     if (message.text !== "") return this.regenerate(conversationId, messageId);
     const { model, settings } = this.newAnswer(conversationId, message.parentId);
     this.conversations.change(conversationId, messageId, {
-      text: "", state: "writing", model, settings, finishReason: null, error: null, statistics: null, sources: null, resume: null,
+      text: "", state: "writing", model, settings, finishReason: null, error: null, statistics: null, sources: null, resume: null, soFar: null,
     });
     this.run(message, null, false);
   }
@@ -148,7 +150,10 @@ export class ChatController implements Chat {
     const length = this.models.list.get().find((one) => one.name === model)?.contextLength ?? null;
     const last = path.findLast(({ message }) => message.statistics !== null && message.statistics.promptTokens > 0)?.message.statistics;
     const running = this.byConversation.get(conversationId);
-    if (running !== undefined && running.promptTokens > 0) return { used: running.promptTokens + running.answer.generatedTokens - running.earlierTokens, length };
+    if (running !== undefined && running.soFar.promptTokens > 0) {
+      const { promptTokens, generatedTokens, earlierTokens } = running.soFar;
+      return { used: promptTokens + generatedTokens - earlierTokens, length };
+    }
     return { used: last === undefined || last === null ? 0 : last.promptTokens + last.generatedTokens, length };
   }
 
@@ -169,7 +174,7 @@ export class ChatController implements Chat {
   private newMessage(conversationId: string, parentId: string | null, role: Message["role"], text: string): StoredMessage {
     return {
       id: this.newId(), conversationId, parentId, role, createdAt: Date.now(), text, state: "complete",
-      model: null, settings: null, finishReason: null, error: null, statistics: null, sources: null, resume: null,
+      model: null, settings: null, finishReason: null, error: null, statistics: null, sources: null, resume: null, soFar: null,
     };
   }
 
@@ -198,13 +203,14 @@ export class ChatController implements Chat {
 
   private run(message: StoredMessage, resume: string | null, continuing: boolean): void {
     const { conversationId, id: messageId } = message;
-    const earlierTokens = continuing ? (message.statistics?.generatedTokens ?? 0) : 0;
+    const earlierTokens = continuing ? ((message.soFar ?? message.statistics)?.generatedTokens ?? 0) : 0;
+    const soFar = resume === null || message.soFar === null ? notBegun(earlierTokens) : { ...message.soFar };
     const answer: RunningAnswer = {
-      conversationId, messageId, phase: resume === null ? "sending" : "lost", progress: null, ahead: null, startedAt: Date.now(), generatedTokens: earlierTokens, tokensPerSecond: 0,
+      conversationId, messageId, phase: resume === null ? "sending" : "lost", progress: null, ahead: null,
+      startedAt: soFar.startedAt, generatedTokens: soFar.generatedTokens, tokensPerSecond: soFar.tokensPerSecond,
     };
     const running: Running = {
-      answer, handle: { stop: () => undefined, leave: () => undefined }, stopWatching: () => undefined, firstTokenAt: null, shownAt: 0, promptTokens: 0, stopped: false,
-      earlierTokens,
+      answer, handle: { stop: () => undefined, leave: () => undefined }, stopWatching: () => undefined, shownAt: 0, soFar, stopped: false,
     };
     this.byConversation.set(conversationId, running);
     if (message.model === null && !this.models.known.get()) this.nameless.set(messageId, conversationId);
@@ -244,8 +250,8 @@ export class ChatController implements Chat {
   }
 
   private takeNews(running: Running, news: AnswerNews): void {
-    running.promptTokens = news.promptTokens ?? running.promptTokens;
-    if (news.resume !== null) this.change(running, { resume: news.resume }, false); // at once: a page that is closed now can still take it up
+    running.soFar.promptTokens = news.promptTokens ?? running.soFar.promptTokens;
+    if (news.resume !== null) this.change(running, { resume: news.resume, soFar: { ...running.soFar } }, false); // at once: a page that is closed now can still take it up
     if (news.state === "loading") {
       this.watchLoading(running);
       return this.phase(running, "loading");
@@ -288,11 +294,12 @@ export class ChatController implements Chat {
   }
 
   private takePiece(running: Running, piece: AnswerPiece): void {
-    const { answer } = running;
+    const { answer, soFar } = running;
     const now = Date.now();
-    if (piece.isToken) answer.generatedTokens += 1;
-    answer.tokensPerSecond = piece.tokensPerSecond;
-    running.firstTokenAt ??= now;
+    if (piece.isToken) soFar.generatedTokens += 1;
+    soFar.tokensPerSecond = piece.tokensPerSecond;
+    soFar.firstTokenAt ??= now;
+    Object.assign(answer, { generatedTokens: soFar.generatedTokens, tokensPerSecond: soFar.tokensPerSecond });
     const message = this.conversations.message(answer.conversationId, answer.messageId);
     if (message === null) return running.handle.stop();
     if (answer.phase !== "writing") {
@@ -301,24 +308,23 @@ export class ChatController implements Chat {
     } else if (now - running.shownAt >= showEvery) {
       this.show(running);
     }
-    this.change(running, { text: message.text + piece.text, resume: piece.resume }, true);
+    this.change(running, { text: message.text + piece.text, resume: piece.resume, soFar: { ...soFar } }, true);
   }
 
   private end(running: Running, end: AnswerEnd): void {
-    const { answer } = running;
-    const promptTokens = end.promptTokens || running.promptTokens;
+    const { startedAt, firstTokenAt, earlierTokens, generatedTokens, promptTokens, tokensPerSecond } = running.soFar;
     const statistics = {
       // What was there before an answer was continued is part of the prompt now.
-      promptTokens: Math.max(0, promptTokens - running.earlierTokens),
-      generatedTokens: end.generatedTokens > 0 ? end.generatedTokens + running.earlierTokens : answer.generatedTokens,
-      tokensPerSecond: end.tokensPerSecond || answer.tokensPerSecond,
-      timeToFirstToken: running.firstTokenAt === null ? null : running.firstTokenAt - answer.startedAt,
-      duration: Date.now() - answer.startedAt,
+      promptTokens: Math.max(0, (end.promptTokens || promptTokens) - earlierTokens),
+      generatedTokens: end.generatedTokens > 0 ? end.generatedTokens + earlierTokens : generatedTokens,
+      tokensPerSecond: end.tokensPerSecond || tokensPerSecond,
+      timeToFirstToken: firstTokenAt === null ? null : firstTokenAt - startedAt,
+      duration: Date.now() - startedAt,
     };
     const reason = running.stopped ? "cancelled" : end.reason;
     if (reason === "error") return this.fail(running, new Failure("INFERENCE_ERROR", "The server ended the answer before it was complete. Try again."));
     const sources = end.sources ? { sources: end.sources } : {};
-    this.finish(running, { state: "complete", finishReason: reason, statistics, resume: null, ...sources });
+    this.finish(running, { state: "complete", finishReason: reason, statistics, resume: null, soFar: null, ...sources });
   }
 
   private fail(running: Running, failure: Failure): void {

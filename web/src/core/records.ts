@@ -13,6 +13,20 @@ export interface StoredConversation extends Conversation {
 export interface StoredMessage extends Message {
   /** Where the server's answer can be taken up behind this text: "<id>:<event>"; null: it cannot. */
   resume: string | null;
+  /** Of an answer that is not over: what its figures are made of, wherever it goes on. null: it has not begun, or is complete. */
+  soFar: AnswerSoFar | null;
+}
+
+/** Times are in milliseconds since 1970. */
+export interface AnswerSoFar {
+  startedAt: number;
+  firstTokenAt: number | null;
+  /** Tokens that were there before it was continued. */
+  earlierTokens: number;
+  /** Tokens until now, those with it. */
+  generatedTokens: number;
+  promptTokens: number; // 0: not known yet
+  tokensPerSecond: number;
 }
 
 const states: readonly MessageState[] = ["writing", "complete", "failed", "interrupted"];
@@ -26,6 +40,19 @@ function readStatistics(value: unknown): AnswerStatistics | null {
     tokensPerSecond: numberOr(value["tokensPerSecond"], 0),
     timeToFirstToken: numberOr(value["timeToFirstToken"], null),
     duration: numberOr(value["duration"], 0),
+  };
+}
+
+function readSoFar(value: unknown): AnswerSoFar | null {
+  const startedAt = timeOr(field(value, "startedAt"), null);
+  if (startedAt === null) return null;
+  return {
+    startedAt,
+    firstTokenAt: timeOr(field(value, "firstTokenAt"), null),
+    earlierTokens: numberOr(field(value, "earlierTokens"), 0),
+    generatedTokens: numberOr(field(value, "generatedTokens"), 0),
+    promptTokens: numberOr(field(value, "promptTokens"), 0),
+    tokensPerSecond: numberOr(field(value, "tokensPerSecond"), 0),
   };
 }
 
@@ -57,6 +84,7 @@ export function readMessage(value: unknown): StoredMessage | null {
     statistics: readStatistics(value["statistics"]),
     sources: readSources(value["sources"]),
     resume: textOr(value["resume"], null),
+    soFar: readSoFar(value["soFar"]),
   };
 }
 

@@ -51,8 +51,8 @@ export function toMarkdown(conversation: StoredConversation, messages: readonly 
 
 function toRecord(conversation: StoredConversation, messages: readonly StoredMessage[]): Record<string, unknown> {
   const { deletedAt: _deletedAt, ...kept } = conversation;
-  // Where an answer can be taken up is nobody else's business.
-  return { ...kept, messages: messages.map(({ resume: _resume, ...message }) => message) };
+  // Where and how an answer can be taken up is nobody else's business.
+  return { ...kept, messages: messages.map(({ resume: _resume, soFar: _soFar, ...message }) => message) };
 }
 
 interface Imported {

@@ -258,6 +258,68 @@ test("a page that was loaded again takes up its answer behind what is kept", asy
   assert.deepEqual(texts(after, id), ["user: one", "assistant: first half, second"]);
 });
 
+test("the figures of an answer that is taken up after a reload are those of the whole", async (context) => {
+  context.mock.timers.enable({ apis: ["setTimeout", "Date"], now: 1_000_000 });
+  const turns = async (): Promise<void> => {
+    for (let turn = 0; turn < 50; turn += 1) await Promise.resolve();
+  };
+  const keep = async (at: Page): Promise<void> => {
+    const kept = at.conversations.keeper.flush();
+    await turns();
+    context.mock.timers.tick(1);
+    await kept;
+  };
+  const again = async (name: string): Promise<Page> => {
+    const at = page(database, new Browser(), name);
+    await at.conversations.start();
+    await at.conversations.open(id);
+    context.mock.timers.tick(1000);
+    await turns();
+    return at;
+  };
+  const figures = (at: Page): unknown => {
+    const { statistics } = at.conversations.path(id)[1]?.message ?? {};
+    return statistics && [statistics.promptTokens, statistics.generatedTokens, statistics.tokensPerSecond, statistics.timeToFirstToken, statistics.duration];
+  };
+  const database = new MemoryDatabase();
+  const before = page(database);
+  const { id } = before.conversations.create(null);
+  await before.chat.send(id, "one");
+  before.asked[0]?.receiver.news({ state: "reading", promptTokens: 30, readTokens: 0, ahead: null, resume: null });
+  context.mock.timers.tick(700);
+  say(before.asked[0], "first ", "half, ");
+  await keep(before);
+  const after = await again("after");
+  context.mock.timers.tick(3000);
+  say(after.asked[0], "second");
+  assert.equal(after.chat.running.get().get(id)?.generatedTokens, 3);
+  assert.equal(after.chat.contextUse(id).used, 33);
+  // All of it had come: this end tells no figures.
+  after.asked[0]?.receiver.end({ reason: "stop", generatedTokens: 0, promptTokens: 0, tokensPerSecond: 0 });
+  assert.deepEqual(figures(after), [30, 3, 10, 700, 700 + 1 + 1000 + 3000]);
+  assert.equal(after.conversations.message(id, after.conversations.path(id)[1]?.message.id ?? "")?.soFar, null);
+
+  await after.chat.continueAnswer(id, after.conversations.path(id)[1]?.message.id ?? "");
+  say(after.asked[1], " and", " more");
+  await keep(after);
+  const last = await again("last");
+  say(last.asked[0], " still");
+  end(last.asked[0], "stop", 3);
+  assert.deepEqual((figures(last) as number[]).slice(0, 2), [27, 6], "of the end's 30 tokens three were written before it was continued");
+});
+
+test("what an answer had before it was cut off counts when it is continued", async () => {
+  const at = page();
+  const { id } = at.conversations.create(null);
+  await at.chat.send(id, "one");
+  say(at.asked[0], "a", "b", "c");
+  at.asked[0]?.receiver.failed(new Failure("CONNECTION_LOST", "Gone."));
+  await at.chat.continueAnswer(id, at.conversations.path(id)[1]?.message.id ?? "");
+  say(at.asked[1], "d");
+  end(at.asked[1], "stop", 1);
+  assert.equal(at.conversations.path(id)[1]?.message.statistics?.generatedTokens, 4);
+});
+
 test("an answer that another tab writes is left to it; one that nobody can take up is marked", async () => {
   const database = new MemoryDatabase();
   const browser = new Browser();

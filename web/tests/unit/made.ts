@@ -5,7 +5,7 @@ import type { TabNews, Tabs } from "../../src/core/tabs.ts";
 export function message(id: string, parentId: string | null, createdAt = 0, more: Partial<StoredMessage> = {}): StoredMessage {
   return {
     id, parentId, createdAt, conversationId: "c", role: id.startsWith("a") ? "assistant" : "user", text: `text of ${id}`, state: "complete",
-    model: null, settings: null, finishReason: null, error: null, statistics: null, sources: null, resume: null, ...more,
+    model: null, settings: null, finishReason: null, error: null, statistics: null, sources: null, resume: null, soFar: null, ...more,
   };
 }
 
