@@ -85,11 +85,16 @@ export class Keys implements KeyStore, KeySource {
     this.canEncrypt = places.crypto !== null && places.lasting !== null;
     const given = places.session?.getItem(sessionPlace) ?? null;
     this.key = given !== null && canBeSent(given) ? given : null;
-    this.state = new Cell<KeyState>(this.key !== null ? "given" : this.kept() !== null ? "locked" : "open");
+    // One that is kept is unlocked for a server that asks for it: another one may run at this address without keys.
+    this.state = new Cell<KeyState>(this.key !== null ? "given" : "open");
   }
 
   current(): string | null {
     return this.key;
+  }
+
+  isKept(): boolean {
+    return this.kept() !== null;
   }
 
   refuse(used: string | null): void {

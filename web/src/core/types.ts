@@ -333,7 +333,7 @@ export interface Chat {
 
 // ---- Keys ---------------------------------------------------------------------------------------------------------
 
-/** `open`: no key is needed, or none was asked for yet; `locked`: one is kept, its passphrase is needed. */
+/** `open`: no key is needed, or none was asked for yet; `locked`: one was asked for and is kept, its passphrase is needed. */
 export type KeyState = "open" | "needed" | "locked" | "given";
 
 export interface KeyStore {
@@ -344,6 +344,8 @@ export interface KeyStore {
   readonly canEncrypt: boolean;
   /** Why a key that was to be kept is not, for the reader; empty otherwise. */
   readonly problem: Readable<string>;
+  /** Whether one is kept encrypted, in use or not. */
+  isKept(): boolean;
   giveForSession(key: string): void;
   giveEncrypted(key: string, passphrase: string): Promise<void>;
   /** false: the passphrase is wrong. */

@@ -247,12 +247,19 @@ export class SettingsPanel {
 
   #key(): HTMLElement {
     const { keys } = this.#page.core;
-    const made = element("div", { class: "field" }, element("span", { class: "field__label" }, "Key"),
-      element("span", { class: "field__hint" }, keys.canEncrypt ? "A key is in use." : "A key is in use, for this session only."),
-      button({ label: "Forget the key", icon: "key", press: () => keys.forget() }));
-    follow(keys.state, (state) => {
-      made.hidden = state !== "given";
-    });
+    const hint = element("span", { class: "field__hint" });
+    const made = element("div", { class: "field" }, element("span", { class: "field__label" }, "Key"), hint,
+      button({ label: "Forget the key", icon: "key", press: () => {
+        keys.forget();
+        draw();
+      } }));
+    const draw = (): void => {
+      const state = keys.state.get();
+      made.hidden = state !== "given" && !(state === "open" && keys.isKept());
+      if (state === "open") setText(hint, "A key is kept, encrypted. This server asks for none.");
+      else setText(hint, keys.canEncrypt ? "A key is in use." : "A key is in use, for this session only.");
+    };
+    follow(keys.state, draw);
     return made;
   }
 }

@@ -122,6 +122,28 @@ test("kept encrypted: the passphrase opens it after a reload, a wrong one does n
   await expect(page.getByRole("dialog", { name: "A key is needed" })).toBeVisible();
 });
 
+test("a key that is kept is not asked for by a server that wants none, and can be forgotten there", async ({ chat, fake, page }) => {
+  fake.key = key;
+  await page.goto(fake.url);
+  await page.getByLabel("Key", { exact: true }).fill(key);
+  await page.getByText("Keep it, encrypted").click();
+  await page.getByLabel("Passphrase", { exact: true }).fill("correct horse battery");
+  await page.getByRole("button", { name: "Use the key" }).click();
+  await expect(chat.state).toHaveText("Connected");
+  await page.evaluate(() => sessionStorage.clear());
+  fake.key = null;
+  await page.reload();
+  await expect(chat.state).toHaveText("Connected");
+  await chat.converse("Hello");
+  await expect(page.getByRole("dialog")).toHaveCount(0);
+  await expect(page.locator(".banner:visible")).toHaveCount(0);
+  await page.getByRole("button", { name: "Settings" }).click();
+  await expect(page.getByText("This server asks for none.")).toBeVisible();
+  await page.getByRole("button", { name: "Forget the key" }).click();
+  await expect(page.getByRole("button", { name: "Forget the key" })).toBeHidden();
+  expect(await page.evaluate(() => localStorage.getItem("quarrel.key.encrypted"))).toBeNull();
+});
+
 test("plain HTTP off localhost: keys for the session only, another way to copy, and it says so", async ({ fake }) => {
   fake.key = key;
   const browser = await chromium.launch({ executablePath: process.env["QUARREL_CHROMIUM"] ?? "/usr/bin/chromium", args: ["--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP quarrel.example 127.0.0.1"] });

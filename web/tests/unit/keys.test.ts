@@ -54,13 +54,15 @@ test("a key is kept once the server has taken it, and never when it was refused"
   assert.equal(lasting.values.size, 1);
 });
 
-test("a key that lasts is locked when the page is opened, and a refused one is asked for anew", async () => {
+test("a key that lasts is unlocked for a server that asks for one, and a refused one is asked for anew", async () => {
   const lasting = new Kept();
   const before = new Keys({ session: new Kept(), lasting, crypto: crypto.subtle });
   await before.giveEncrypted(key, "pass");
   before.accept(key);
   const keys = new Keys({ session: new Kept(), lasting, crypto: crypto.subtle });
-  assert.deepEqual([keys.state.get(), keys.current()], ["locked", null]);
+  assert.deepEqual([keys.state.get(), keys.current(), keys.isKept()], ["open", null, true], "the server may want none");
+  keys.refuse(null);
+  assert.deepEqual([keys.state.get(), keys.current(), keys.refused.get()], ["locked", null, false]);
   assert.equal(await keys.unlock("other"), false);
   assert.equal(await keys.unlock("pass"), true);
   keys.refuse("an older one");
