@@ -42,10 +42,23 @@ function oneStream(source: AnswerSource, model: string | null, seed: number, sig
       lost: () => reject(new Failure("CONNECTION_LOST", "The connection was lost during the benchmark. Try again.")),
     }, null);
     signal.addEventListener("abort", () => {
-      handle.stop();
-      reject(new Failure("CONNECTION_LOST", "The benchmark was stopped."));
+      reject(new Failure("CONNECTION_LOST", "The benchmark was stopped.")); // first: some ways to the server end at once
+      handle.stop(); // one that is over hears nothing of it
     }, { once: true });
   });
+}
+
+/** Several at once. One that fails ends the others: they would go on in the server, and be taken up for nobody. */
+async function oneRound(source: AnswerSource, model: string | null, seeds: readonly number[], signal: AbortSignal): Promise<Stream[]> {
+  const round = new AbortController();
+  const end = (): void => round.abort();
+  signal.addEventListener("abort", end);
+  try {
+    return await Promise.all(seeds.map((seed) => oneStream(source, model, seed, round.signal)));
+  } finally {
+    signal.removeEventListener("abort", end);
+    end();
+  }
 }
 
 export function createBenchmark(source: AnswerSource): Benchmark {
@@ -54,10 +67,10 @@ export function createBenchmark(source: AnswerSource): Benchmark {
       const runs: BenchmarkRun[] = [];
       const tell = (): void => progress({ done: runs.length, total: streamCounts.length, runs: [...runs] });
       tell();
-      await oneStream(source, model, 0, signal); // the model is loaded and warm after it
+      await oneRound(source, model, [0], signal); // the model is loaded and warm after it
       for (const streams of streamCounts) {
         const began = performance.now();
-        const seen = await Promise.all(Array.from({ length: streams }, (_, index) => oneStream(source, model, runs.length * 10 + index + 1, signal)));
+        const seen = await oneRound(source, model, Array.from({ length: streams }, (_, index) => runs.length * 10 + index + 1), signal);
         const seconds = (performance.now() - began) / 1000;
         runs.push({
           streams,
