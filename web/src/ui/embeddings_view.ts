@@ -17,6 +17,7 @@ export class EmbeddingsView {
   readonly #result = element("div", { class: "page__part" });
   readonly #problem = element("p", { class: "field__error", role: "alert" });
   readonly #compare: HTMLButtonElement;
+  #looked: Promise<void> = Promise.resolve(); // which models make vectors
   #stop: AbortController | null = null;
 
   constructor(page: Page) {
@@ -24,7 +25,7 @@ export class EmbeddingsView {
     const id = uniqueId("texts");
     this.#texts = element("textarea", { class: "input embed__texts", id, rows: 6, dir: "auto", spellcheck: "false" });
     this.#texts.value = EXAMPLE;
-    const { field, select } = modelSelect(page, "Model", (name) => /embed|minilm|bge|e5|bert/i.test(name));
+    const { field, select } = modelSelect(page, "Model", ({ embeds }) => embeds === true);
     this.#model = select;
     this.#compare = button({ label: "Compare", look: "main", press: () => void this.#run() });
     this.#texts.addEventListener("keydown", (event) => {
@@ -37,7 +38,9 @@ export class EmbeddingsView {
   }
 
   shown(now: boolean): void {
-    if (now) void this.#page.core.models.refresh().catch(() => undefined);
+    if (!now) return;
+    const { models } = this.#page.core;
+    this.#looked = models.refresh().catch(() => undefined).then(() => models.learnAbilities());
   }
 
   async #run(): Promise<void> {
@@ -51,6 +54,7 @@ export class EmbeddingsView {
     this.#compare.disabled = true;
     this.#result.setAttribute("aria-busy", "true");
     try {
+      await this.#looked; // who is quick does not ask a model that only writes
       const vectors = await this.#page.core.embeddings.embed(this.#model.value || null, texts, stop.signal);
       this.#draw(texts, vectors);
       this.#page.announce(`${plural(vectors.length, "text")} compared.`);

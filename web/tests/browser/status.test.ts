@@ -2,6 +2,7 @@
 import { readFile } from "node:fs/promises";
 import type { Locator } from "@playwright/test";
 import { expect, gate, test, words, type Page } from "./harness.ts";
+import { smallModel, vectorModel } from "./fake_server.ts";
 import { dashboardFigures, firstFigures, tell } from "./metrics_sample.ts";
 
 const titles = ["Tokens per second", "Answers", "Time to first token", "Token gap", "KV cache in use", "Memory", "Cache hits", "Errors"];
@@ -126,6 +127,17 @@ test("a benchmark is stopped", async ({ chat, fake, page }) => {
   await expect(page.getByText("Round 1 of 4")).toBeVisible();
   await page.getByRole("button", { name: "Stop" }).click();
   await expect(page.getByText("Stopped.")).toBeVisible();
+});
+
+test("the model for vectors is the one that makes some, whatever it is called", async ({ chat, fake, page }) => {
+  fake.models = [{ ...smallModel, name: "bert-the-storyteller" }, { ...vectorModel, name: "my-finetune" }];
+  await chat.open("/embeddings");
+  const model = page.getByRole("combobox", { name: "Model" });
+  await expect(model).toHaveValue("my-finetune");
+  await model.selectOption("bert-the-storyteller");
+  await page.getByRole("link", { name: "Chat", exact: true }).click();
+  await page.getByRole("link", { name: "Embeddings", exact: true }).click();
+  await expect(model).toHaveValue("bert-the-storyteller");
 });
 
 test("texts become a matrix of similarities, and vectors to copy and to save", async ({ chat, page, context }, info) => {
