@@ -42,8 +42,17 @@ export class Notes {
       note.append(button({ label: action.label, look: "bare", press, attributes: { "aria-keyshortcuts": `${CONTROL}+Z` } }));
     } else {
       goIn(STAYS);
-      for (const event of ["pointerenter", "focusin"]) note.addEventListener(event, () => clearTimeout(timer));
-      for (const event of ["pointerleave", "focusout"]) note.addEventListener(event, () => goIn(STAYS / 2));
+      const holds = new Set<string>(); // the pointer, the focus
+      for (const [by, comes, goes] of [["pointer", "pointerenter", "pointerleave"], ["focus", "focusin", "focusout"]] as const) {
+        note.addEventListener(comes, () => {
+          holds.add(by);
+          clearTimeout(timer);
+        });
+        note.addEventListener(goes, () => {
+          holds.delete(by);
+          if (holds.size === 0) goIn(STAYS / 2);
+        });
+      }
     }
     note.append(tool("close", "Dismiss", close, { small: true }));
     this.#place(note);
