@@ -47,12 +47,13 @@ export function makeToy(kind: string, path: string): string {
 
 function ended(child: ChildProcess): Promise<void> {
   return new Promise((done) => {
+    if (child.exitCode !== null || child.signalCode !== null) return done();
     child.on("exit", () => done());
     child.kill("SIGKILL");
   });
 }
 
-export const test = base.extend<{ fake: FakeServer; chat: Chat }, { real: RealServer }>({
+export const test = base.extend<{ fake: FakeServer; chat: Chat; start: typeof startServer }, { real: RealServer }>({
   // Playwright reads the pattern: nothing else may stand there.
   // eslint-disable-next-line no-empty-pattern
   fake: async ({}, use) => {
@@ -62,6 +63,17 @@ export const test = base.extend<{ fake: FakeServer; chat: Chat }, { real: RealSe
   },
   chat: async ({ page, fake }, use) => {
     await use(new Chat(page, fake.url));
+  },
+  // Servers of a test's own: they end with it, however it ends.
+  // eslint-disable-next-line no-empty-pattern
+  start: async ({}, use) => {
+    const servers: RealServer[] = [];
+    await use(async (...given) => {
+      const server = await startServer(...given);
+      servers.push(server);
+      return server;
+    });
+    await Promise.all(servers.map((server) => server.end()));
   },
   // eslint-disable-next-line no-empty-pattern
   real: [async ({}, use) => {
@@ -134,6 +146,13 @@ export async function openSettings(page: Page): Promise<void> {
 /** For addInitScript: the defaults of the page's settings. */
 export function withSettings(defaults: Record<string, unknown>): void {
   localStorage.setItem("quarrel.settings", JSON.stringify({ version: 1, defaults }));
+}
+
+/** For addInitScript: the pause before a first attempt to connect again passes at once. */
+export function withoutPauses(): void {
+  const wait = setTimeout;
+  const quick = (work: () => void, time = 0): unknown => wait(work, time >= 400 && time <= 600 ? 10 : time);
+  Object.assign(globalThis, { setTimeout: quick });
 }
 
 /** Two frames later: what has happened by now is drawn and laid out. */

@@ -62,13 +62,13 @@ test("a block that takes long to render leaves the page most of its time, and is
       times.push([began, performance.now()]);
     };
   });
-  const text = Array.from({ length: 120 }, (_, at) => `word${at}`).join(" ");
+  const text = Array.from({ length: 400 }, (_, at) => `word${at}`).join(" ");
   const rest = gate();
-  fake.answers = [{ tokens: words(text), gap: 10, hold: { after: 100, until: rest.until } }];
+  fake.answers = [{ tokens: words(text), gap: 10, hold: { after: 380, until: rest.until } }];
   await chat.open();
   await page.evaluate(() => { (globalThis as unknown as { times: unknown[] }).times.length = 0; }); // of what the page rendered for itself
   await chat.ask("Go");
-  await chat.shows("word99");
+  await chat.shows("word379");
   const share = await page.evaluate(() => {
     const { times } = globalThis as unknown as { times: [number, number][] };
     return times.reduce((sum, [began, ended]) => sum + ended - began, 0) / ((times.at(-1)?.[1] ?? 0) - (times[0]?.[0] ?? 0));

@@ -1,7 +1,7 @@
 // The page as the program serves it, with the default model, the one for vectors, and the toy.
 import { readFile } from "node:fs/promises";
 import { policy } from "./fake_server.ts";
-import { Chat, choose, expect, hasVectors, kept, makeToy, room, startServer, test, withSettings, type Page } from "./harness.ts";
+import { Chat, choose, expect, hasVectors, kept, makeToy, room, test, withoutPauses, withSettings, type Page } from "./harness.ts";
 
 async function set(page: Page, values: Record<string, string>): Promise<void> {
   await page.getByRole("button", { name: "Settings" }).click();
@@ -102,7 +102,7 @@ test("of a long prompt the page tells how much is read", async ({ page, real }) 
 });
 
 test("the connection is lost at every tenth token: the text is the one without losses", async ({ page, real }) => {
-  test.setTimeout(150_000); // each loss costs a wait before the next attempt
+  await page.addInitScript(withoutPauses);
   let cutting = false;
   let cuts = 0;
   await page.routeWebSocket(/\/ws$/, (socket) => {
@@ -176,7 +176,7 @@ test("the dashboard and a benchmark of the real server", async ({ page, real }) 
   await expect(page.locator(".bars__row")).toHaveCount(4);
   for (const title of ["Tokens per second", "Answers", "Time to first token", "Token gap", "KV cache in use", "Memory", "Cache hits", "Errors"]) {
     const card = page.locator(".card").filter({ has: page.getByRole("heading", { name: title, exact: true }) });
-    await expect(card.locator(".card__figure")).toHaveText(/\d/, { timeout: 15_000 }); // the next broadcast
+    await expect(card.locator(".card__figure")).toHaveText(/\d/); // the next broadcast
   }
   expect(asked).toContain("/api/models");
   expect(asked).not.toContain("/api/metrics");
@@ -231,9 +231,9 @@ test("the description's page sends what is filled in, and no more", async ({ pag
   await Promise.all([page.waitForRequest(/\/v1\/models\/default$/), one.getByRole("button", { name: "Send" }).click()]);
 });
 
-test("a server with a key asks for it, and the page chats with it", async ({ page }) => {
+test("a server with a key asks for it, and the page chats with it", async ({ page, start }) => {
   const key = "qk_a-key-of-the-browser-tests";
-  const server = await startServer(["default"], [], { QUARREL_API_KEY: key });
+  const server = await start(["default"], [], { QUARREL_API_KEY: key });
   const chat = new Chat(page, server.url);
   const addresses: string[] = [];
   page.on("request", (request) => addresses.push(request.url()));
@@ -244,11 +244,10 @@ test("a server with a key asks for it, and the page chats with it", async ({ pag
   await set(page, { ...sure, maxTokens: "5" });
   await expect(await chat.converse("Hello")).not.toHaveText("");
   expect(addresses.filter((address) => address.includes("qk_"))).toEqual([]);
-  await server.end();
 });
 
-test("the toy: a model that is quick, says nonsense, and reaches the end of its context", async ({ page }, info) => {
-  const server = await startServer([makeToy("chat", info.outputPath("toy.gguf"))]);
+test("the toy: a model that is quick, says nonsense, and reaches the end of its context", async ({ page, start }, info) => {
+  const server = await start([makeToy("chat", info.outputPath("toy.gguf"))]);
   const chat = new Chat(page, server.url);
   await chat.open();
   await set(page, { temperature: "0", maxTokens: "20" });
@@ -257,5 +256,4 @@ test("the toy: a model that is quick, says nonsense, and reaches the end of its 
   await chat.ask("word ".repeat(3000));
   await expect(chat.answers.last()).toContainText(/context holds 512/);
   await expect(chat.answers.last().getByRole("button", { name: "New chat" })).toBeVisible();
-  await server.end();
 });

@@ -1,8 +1,8 @@
 // What goes wrong between the page and the real program: prompts beyond a message, a restart, a model that is gone, tabs.
-import { Chat, expect, makeToy, startServer, test, withSettings } from "./harness.ts";
+import { Chat, expect, makeToy, test, withSettings } from "./harness.ts";
 
-test("a prompt of a megabyte in Chinese is answered in a sentence, and blocks nothing", async ({ page }, info) => {
-  const server = await startServer([makeToy("chat", info.outputPath("toy.gguf"))]);
+test("a prompt of a megabyte in Chinese is answered in a sentence, and blocks nothing", async ({ page, start }, info) => {
+  const server = await start([makeToy("chat", info.outputPath("toy.gguf"))]);
   let sockets = 0;
   page.on("websocket", () => { sockets += 1; });
   const chat = new Chat(page, server.url);
@@ -13,7 +13,6 @@ test("a prompt of a megabyte in Chinese is answered in a sentence, and blocks no
   await page.keyboard.press("Control+Shift+O");
   await chat.converse("Hello");
   await expect(chat.answers.last()).toContainText(/\d+ written/); // the toy may write what cannot be seen
-  await server.end();
 });
 
 test("recommended values are shown as their makers wrote them, and emptied ones fall back to the defaults", async ({ page, real }) => {
@@ -39,21 +38,20 @@ test("recommended values are shown as their makers wrote them, and emptied ones 
   expect(sent.find((text) => text.includes('"messages"'))).toContain('"max_tokens":3');
 });
 
-test("a server that is killed and started again: the answer can be continued", async ({ page }) => {
+test("a server that is killed and started again: the answer can be continued", async ({ page, start }) => {
   test.setTimeout(180_000);
   await page.addInitScript(withSettings, { temperature: 0, seed: 1, maxTokens: 4000 });
-  const before = await startServer(["default"]);
+  const before = await start(["default"]);
   const chat = new Chat(page, before.url);
   await chat.open();
   await chat.ask("Write a very long story about a fox.");
   await expect(chat.answers.last().locator(".prose")).toContainText(/\w+ \w+/, { timeout: 30_000 });
   await before.end();
-  const after = await startServer(["default"], [], {}, new URL(before.url).port);
+  await start(["default"], [], {}, new URL(before.url).port);
   await expect(chat.answers.last()).toContainText("The answer was interrupted before it was complete.", { timeout: 45_000 });
   const half = await chat.answers.last().locator(".prose").textContent() ?? "";
   await page.getByRole("button", { name: "Continue" }).click();
   await expect.poll(async () => (await chat.answers.last().locator(".prose").textContent() ?? "").length, { timeout: 30_000 }).toBeGreaterThan(half.length + 5);
-  await after.end();
 });
 
 test("a remembered model that the server does not offer: the default answers", async ({ page, real }) => {

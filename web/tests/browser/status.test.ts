@@ -106,7 +106,7 @@ test("who has no right to the figures, or no way to them, sees why", async ({ ch
   await expect(notice).toHaveText("This server broadcasts no figures: its setting websocket.broadcast is 0.");
   fake.withoutSockets = true;
   await page.reload();
-  await expect(notice).toHaveText("The figures come over a WebSocket, and WebSockets are blocked here.", { timeout: 15_000 });
+  await expect(notice).toHaveText("The figures come over a WebSocket, and WebSockets are blocked here.");
   expect(fake.paths).not.toContain("/api/metrics");
 });
 
