@@ -1,7 +1,7 @@
 // Conversations in the browser: what is kept, found, exported, brought back, and shared between tabs.
 import { readFile } from "node:fs/promises";
 import { longConversation } from "./samples.ts";
-import { Chat, choose, composes, expect, gate, kept, room, test, words, type Page } from "./harness.ts";
+import { Chat, choose, composes, expect, gate, importText, kept, room, test, words } from "./harness.ts";
 
 async function begin(chat: Chat, texts: readonly string[]): Promise<void> {
   await chat.open();
@@ -206,14 +206,6 @@ test("one or all are exported as Markdown and as JSON with time and parameters, 
   await room(page, "About foxes").getByRole("button").first().click();
   await expect(chat.answers.last().locator(".prose")).toHaveText("Hello. How can I help you today?");
 });
-
-async function importText(page: Page, text: string): Promise<void> {
-  const [chooser] = await Promise.all([page.waitForEvent("filechooser"), (async (): Promise<void> => {
-    await page.getByRole("button", { name: "All conversations" }).click();
-    await page.getByRole("menuitem", { name: "Import" }).click();
-  })()]);
-  await chooser.setFiles({ name: "x.json", mimeType: "application/json", buffer: Buffer.from(text) });
-}
 
 test("of 1000 messages only those near the view are in the document", async ({ chat, page }) => {
   await chat.open();

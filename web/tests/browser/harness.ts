@@ -2,6 +2,7 @@
 // through the page.
 import { execFileSync, spawn, spawnSync, type ChildProcess } from "node:child_process";
 import { existsSync, mkdirSync } from "node:fs";
+import { connect, createServer, type AddressInfo, type Server, type Socket } from "node:net";
 import { dirname, join } from "node:path";
 import { test as base, expect, type Locator, type Page } from "@playwright/test";
 import { FakeServer, gate, words } from "./fake_server.ts";
@@ -36,6 +37,48 @@ export async function startServer(models: readonly string[], options: readonly s
     child.on("exit", (code) => failed(new Error(`the server ended with ${code}: ${said}`)));
   });
   return { url, end: () => ended(child) };
+}
+
+/** Between the page and a server: a network that can be cut. */
+export class Line {
+  url = "";
+  cuts = 0;
+  private readonly port: number;
+  private readonly open = new Set<Socket>();
+  private readonly server: Server;
+
+  private constructor(url: string) {
+    this.port = Number(new URL(url).port);
+    this.server = createServer((near) => {
+      const far = connect(this.port, "127.0.0.1");
+      for (const [from, to] of [[near, far], [far, near]] as const) {
+        this.open.add(from);
+        from.pipe(to);
+        from.on("error", () => undefined);
+        from.on("close", () => {
+          this.open.delete(from);
+          to.destroy();
+        });
+      }
+    });
+  }
+
+  static async to(url: string): Promise<Line> {
+    const made = new Line(url);
+    await new Promise<void>((ready) => made.server.listen(0, "127.0.0.1", ready));
+    made.url = `http://127.0.0.1:${(made.server.address() as AddressInfo).port}`;
+    return made;
+  }
+
+  cut(): void {
+    this.cuts += 1;
+    for (const socket of this.open) socket.destroy();
+  }
+
+  end(): void {
+    this.cut();
+    this.server.close();
+  }
 }
 
 /** A toy model of the tests, made beside the program. */
@@ -175,6 +218,15 @@ export async function choose(page: Page, title: string, item: string): Promise<v
   await room(page, title).hover();
   await room(page, title).getByRole("button", { name: /^Actions for/ }).click();
   await page.getByRole("menuitem", { name: item }).click();
+}
+
+/** Gives the page a file of conversations. */
+export async function importText(page: Page, text: string): Promise<void> {
+  const [chooser] = await Promise.all([page.waitForEvent("filechooser"), (async (): Promise<void> => {
+    await page.getByRole("button", { name: "All conversations" }).click();
+    await page.getByRole("menuitem", { name: "Import" }).click();
+  })()]);
+  await chooser.setFiles({ name: "conversations.json", mimeType: "application/json", buffer: Buffer.from(text) });
 }
 
 /** What the browser has stored, as JSON. It takes its time to write: who loads the page again waits for it first. */
