@@ -10,7 +10,8 @@ export async function watch(page: Page, url: string): Promise<string[]> {
   });
   page.on("request", (request) => {
     if (!request.url().startsWith(url) && !request.url().startsWith("blob:")) wrong.push(`fetched: ${request.url()}`);
-    if (/evil|pwned/.test(request.url())) wrong.push(`fetched: ${request.url()}`);
+    // The server is asked for a model by its name, whatever that is.
+    if (/evil|pwned/.test(request.url()) && !request.url().startsWith(`${url}/api/models/`)) wrong.push(`fetched: ${request.url()}`);
   });
   page.on("popup", (popup) => wrong.push(`popup: ${popup.url()}`));
   page.on("framenavigated", (frame) => {

@@ -2,7 +2,7 @@
 // text, a phone.
 import { readFile } from "node:fs/promises";
 import findViolations from "./axe.ts";
-import { Chat, choose, expect, importText, Line, room, test, withoutPauses, withSettings, type Page } from "./harness.ts";
+import { Chat, choose, expect, importText, kept, Line, room, test, withoutPauses, withSettings, type Page } from "./harness.ts";
 import { dangerous, watch } from "./hostile_watch.ts";
 
 const brief = { temperature: 0, seed: 1, maxTokens: 8 };
@@ -10,6 +10,14 @@ const brief = { temperature: 0, seed: 1, maxTokens: 8 };
 async function withoutSockets(page: Page): Promise<void> {
   await page.addInitScript(withoutPauses);
   await page.routeWebSocket(/\/ws$/, (socket) => void socket.close({ code: 1011 }));
+}
+
+/** Loads the page again once the branch that is shown is kept. */
+async function reloaded(chat: Chat): Promise<void> {
+  const id = await chat.answers.last().getAttribute("data-message") ?? "";
+  await expect.poll(() => kept(chat.page, "conversations")).toContain(`:"${id}"`);
+  await expect.poll(() => kept(chat.page, "messages")).toContain(`"id":"${id}"`);
+  await chat.page.reload();
 }
 
 test("by server-sent events: an answer whose connection is cut is taken up, whole", async ({ page, real }) => {
@@ -104,7 +112,7 @@ test("questions and answers that are edited are branches, which outlast a reload
   await expect(shown).toHaveText(first);
   await page.locator(".message--user").getByRole("button", { name: "Next branch" }).click();
   await expect(shown).toHaveText("One, two.");
-  await page.reload();
+  await reloaded(chat);
   await expect(shown).toHaveText("One, two.");
   await expect(page.locator(".pager__place")).toHaveText(["2/2", "2/2"]);
 });
@@ -122,7 +130,7 @@ test("a hostile text is text, under the program's own policy", async ({ page, re
   await page.getByRole("textbox", { name: /^Edit/ }).fill(hostile);
   await page.getByRole("textbox", { name: /^Edit/ }).press("Control+Enter");
   await expect(chat.answers.last().locator(".prose")).toContainText(/Harmless.*end/);
-  await page.reload();
+  await reloaded(chat);
   await expect(chat.answers.last().locator(".prose")).toContainText(/Harmless.*end/);
   expect([wrong, await dangerous(page)]).toEqual([[], []]);
   // What got past the page would meet the policy.
