@@ -40,6 +40,11 @@ export class Composer {
     this.#field.addEventListener("input", () => this.#typed());
     this.#field.addEventListener("focus", () => { this.#expected = false; }); // the reader has gone on
     this.#field.addEventListener("keydown", (event) => this.#key(event));
+    // It has the focus most of the time, and a thin edge for it; who comes with the keyboard sees a ring.
+    this.#field.addEventListener("keyup", ({ key }) => {
+      if (key === "Tab") this.element.classList.add("composer--tabbed");
+    });
+    this.#field.addEventListener("blur", () => this.element.classList.remove("composer--tabbed"));
     const { core } = page;
     core.chat.running.subscribe(this.#draw);
     core.conversations.changes.on(this.#draw);

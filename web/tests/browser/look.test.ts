@@ -1,5 +1,6 @@
 // The look: themes, sizes and places at every width, phones with their keyboard and safe areas, and motion.
-import { Chat, expect, gate, test, words, type Page } from "./harness.ts";
+import { Chat, drawn, expect, gate, test, words, type Page } from "./harness.ts";
+import { firstFigures } from "./metrics_sample.ts";
 
 type Box = { x: number; y: number; width: number; height: number };
 
@@ -321,6 +322,86 @@ test("a note stands above the composer and covers nothing that is in use", async
   await page.getByRole("button", { name: /^Model/ }).click();
   const layers = await page.evaluate(() => [".notes", ".menu", ".sheet"].map((name) => Number(getComputedStyle(document.querySelector(name) ?? document.body).zIndex)));
   expect(layers[0]).toBeLessThan(Math.min(layers[1] ?? 0, layers[2] ?? 0));
+});
+
+test("charts side by side stand in line, whatever their titles and figures", async ({ chat, fake, page }) => {
+  await chat.open("/status");
+  fake.broadcast("metrics", firstFigures(20));
+  await expect(page.locator(".card").filter({ hasText: "Memory" }).locator(".card__figure")).toHaveText("896 MB");
+  for (const [width, columns] of [[1280, 4], [800, 2]] as const) {
+    await page.setViewportSize({ width, height: 900 });
+    await drawn(page);
+    const tops = await page.locator(".chart__plot").evaluateAll((plots) => plots.map((plot) => Math.round(plot.getBoundingClientRect().top)));
+    expect(tops).toHaveLength(8);
+    tops.forEach((top, at) => { expect([width, at, top]).toEqual([width, at, tops[at - at % columns]]); });
+  }
+  for (const model of ["Unload default", "Load minilm"]) await expect(page.getByRole("button", { name: model, exact: true })).toHaveCSS("font-weight", "550");
+});
+
+test("the thread fades out above the composer, and nothing of its end lies in the fade", async ({ chat, fake, page }) => {
+  fake.answers = [{ tokens: words("A long line.\n\n".repeat(60)) }];
+  await chat.open();
+  await chat.converse("Go on");
+  const fade = await page.locator(".thread").evaluate((node) => {
+    const { position, height, bottom, pointerEvents } = getComputedStyle(node, "::after");
+    return { position, bottom, pointerEvents, height: Number.parseFloat(height), room: node.getBoundingClientRect().bottom - (node.querySelector(".message--last .message__under")?.getBoundingClientRect().bottom ?? 0) };
+  });
+  expect(fade).toMatchObject({ position: "sticky", bottom: "0px", pointerEvents: "none" });
+  expect(fade.height).toBeGreaterThanOrEqual(16);
+  expect(fade.height).toBeLessThanOrEqual(24);
+  expect(fade.room).toBeGreaterThanOrEqual(fade.height);
+});
+
+test("on a phone, Latest stands in the composer's row and covers nothing", async ({ browser, fake }) => {
+  fake.answers = [{ tokens: words("A long line.\n\n".repeat(60)) }];
+  const context = await browser.newContext({ viewport: { width: 320, height: 640 }, hasTouch: true, isMobile: true, reducedMotion: "reduce" });
+  const page = await context.newPage();
+  const chat = new Chat(page, fake.url);
+  await chat.open();
+  await chat.converse("Go on");
+  await page.locator(".thread").evaluate((node) => { node.scrollTop = 0; });
+  const latest = page.getByRole("button", { name: "Latest" });
+  await expect(latest).toBeVisible();
+  const own = await box(page, ".jump");
+  for (const other of [".thread", ".composer__text", ".composer__templates", ".gauge", ".composer__send"]) {
+    const { x, y, width, height } = await box(page, other);
+    const apart = own.x >= x + width || x >= own.x + own.width || own.y >= y + height || y >= own.y + own.height;
+    expect([other, apart]).toEqual([other, true]);
+  }
+  await latest.tap();
+  await expect(latest).toBeHidden();
+  await context.close();
+});
+
+test("the composer has a thin edge while it has the focus, and a ring for who comes with the keyboard", async ({ chat, page }) => {
+  await chat.open();
+  const composer = page.locator(".composer");
+  await chat.field.click();
+  await expect(composer).toHaveCSS("border-top-color", "rgb(36, 89, 211)");
+  await expect(composer).toHaveCSS("box-shadow", "none");
+  await page.keyboard.press("Tab");
+  await expect(chat.field).not.toBeFocused();
+  await page.keyboard.press("Shift+Tab");
+  await expect(chat.field).toBeFocused();
+  await expect(composer).toHaveCSS("box-shadow", "rgb(36, 89, 211) 0px 0px 0px 1px");
+  await chat.field.blur();
+  await expect(composer).toHaveCSS("box-shadow", "none");
+});
+
+test("a title in the sidebar has all the room until its menu shows", async ({ chat, page }) => {
+  await chat.open();
+  await chat.converse("A question with a title that is longer than the sidebar is wide");
+  const room = await box(page, ".room");
+  const gap = async (): Promise<number> => {
+    const title = await box(page, ".room__title");
+    return room.x + room.width - title.x - title.width;
+  };
+  await page.mouse.move(700, 300);
+  expect(await gap()).toBeLessThanOrEqual(12);
+  await page.locator(".room").hover();
+  const more = await box(page, ".room__more");
+  expect(await gap()).toBeGreaterThanOrEqual(more.width);
+  await expect(page.locator(".room__more")).toHaveCSS("opacity", "1");
 });
 
 test("words and rings stand together, and buttons have one size", async ({ chat, page }) => {
