@@ -6,6 +6,7 @@
 
 #include "base/utc_time.h"
 #include "server/json_body.h"
+#include "server/key_record.h"
 
 namespace quarrel {
 namespace {
@@ -67,7 +68,8 @@ void version(Service& service, const std::shared_ptr<Exchange>& exchange) {
   exchange->respond({.body = Json{{"version", program.version},
                                   {"commit", program.commit},
                                   {"build", program.build},
-                                  {"backends", program.backends}}
+                                  {"backends", program.backends},
+                                  {"role", role_name(caller_of(*exchange)->role)}}
                                  .dump()});
 }
 

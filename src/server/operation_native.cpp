@@ -155,10 +155,11 @@ Operation describe_metrics_json() {
 Operation describe_version() {
   return {.id = "version",
           .tag = kHealthTag,
-          .answers = {
-              {.schema = named(
-                   "Version",
-                   object({{"version", text()}, {"commit", text()}, {"build", text()}, {"backends", list(text())}}))}}};
+          .answers = {{.schema = named("Version", object({{"version", text()},
+                                                          {"commit", text()},
+                                                          {"build", text()},
+                                                          {"backends", list(text())},
+                                                          {"role", one_of({"use", "admin"})}}))}}};
 }
 
 Operation describe_openapi_json() {

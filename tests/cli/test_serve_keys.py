@@ -152,6 +152,8 @@ class Roles(KeyTest):
     def test_roles(self):
         self.assertEqual(self.ask(self.use)[0], 200)
         self.assertEqual(self.ask(self.admin)[0], 200)
+        for key, role in ((self.use, "use"), (self.admin, "admin")):
+            self.assertEqual(json.loads(self.get(key, "/version")[1])["role"], role)
         changes = [("POST", "/api/copy", {"source": "toy", "destination": "copied"}),
                    ("DELETE", "/api/delete", {"model": "nowhere"}), ("POST", "/api/pull", {"model": "x"}),
                    ("POST", "/api/create", {"model": "x", "from": "toy"})]

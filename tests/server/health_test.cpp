@@ -91,8 +91,10 @@ TEST_F(HealthTest, WhatRunsIsTold) {
   EXPECT_EQ(well.body["version"], "1.2.3");
   EXPECT_EQ(well.body["timestamp"].get<std::string>().back(), 'Z');
   EXPECT_FALSE(well.body["uptime"].get<std::string>().empty());
-  EXPECT_EQ(ask(version).body,
-            (nlohmann::json{{"version", "1.2.3"}, {"commit", "abc"}, {"build", "Release"}, {"backends", {"cpu"}}}));
+  EXPECT_EQ(
+      ask(version).body,
+      (nlohmann::json{
+          {"version", "1.2.3"}, {"commit", "abc"}, {"build", "Release"}, {"backends", {"cpu"}}, {"role", "admin"}}));
   service_->begin_drain();
   EXPECT_EQ(ask(health).status, 200u) << "it lives";
   EXPECT_EQ(ask(readiness).body["status"], "draining");

@@ -37,8 +37,10 @@ const openSocket: OpenSocket = (protocols) => {
   return new WebSocket(address, protocols);
 };
 
-async function readVersion(api: Api, version: Cell<string>): Promise<void> {
-  version.set(textOr(field(await api.json("/version"), "version"), ""));
+async function readVersion(api: Api, version: Cell<string>, models: Models): Promise<void> {
+  const said = await api.json("/version");
+  version.set(textOr(field(said, "version"), ""));
+  models.mayControl.set(field(said, "role") === "admin");
 }
 
 function followServer(connection: ServerConnection, models: Models, keys: Keys, readAll: () => void): void {
@@ -46,11 +48,7 @@ function followServer(connection: ServerConnection, models: Models, keys: Keys, 
   let wasThere = false;
   connection.status.subscribe(({ state }) => {
     const isThere = state === "connected" || state === "generating";
-    if (isThere && !wasThere) {
-      // Where nobody needs a key everybody may do everything.
-      if (keys.state.get() === "open") models.mayControl.set(true);
-      readAll();
-    }
+    if (isThere && !wasThere) readAll();
     wasThere = isThere;
   });
   keys.changed.on(() => models.mayControl.set(null));
@@ -101,7 +99,7 @@ export async function createCore(): Promise<Core> {
   const version = new Cell("");
   const readAll = (): void => {
     void models.refresh().catch(() => undefined);
-    void readVersion(api, version).catch(() => undefined);
+    void readVersion(api, version, models).catch(() => undefined);
   };
   followServer(connection, models, keys, readAll);
   followPage(connection, conversations, drafts, () => settings.readAgain());

@@ -282,7 +282,7 @@ export interface ModelStore {
   readonly known: Readable<boolean>;
   /** The model of requests that name none; null: there is none. */
   readonly defaultModel: Readable<string | null>;
-  /** Whether this key may load and unload; null: not known before it was tried. */
+  /** Whether whoever asks may load and unload; null: the server has not said. */
   readonly mayControl: Readable<boolean | null>;
   /** The model that answers where `name` is wanted: the default in place of one that the server does not offer. */
   offered(name: string | null): string | null;

@@ -82,7 +82,7 @@ export function state(model: ModelInfo): HTMLElement {
 }
 
 export function action(page: Page, model: ModelInfo): HTMLElement | null {
-  if (page.core.models.mayControl.get() === false) return null;
+  if (page.core.models.mayControl.get() !== true) return null;
   const loaded = model.state === "loaded";
   const change = (): void => {
     const asked = loaded ? page.core.models.unload(model.name) : page.core.models.load(model.name);

@@ -197,7 +197,7 @@ export class FakeServer {
     if (await this.page(address.pathname, response)) return;
     if (address.pathname === "/healthz") { json(response, 200, { status: "ok" }); return; }
     if (!this.admitted(request)) { json(response, 401, { error: "a key is needed" }); return; }
-    if (address.pathname === "/version") { json(response, 200, { version: "0.1.0" }); return; }
+    if (address.pathname === "/version") { json(response, 200, { version: "0.1.0", role: this.isAdmin ? "admin" : "use" }); return; }
     let body = "";
     for await (const chunk of request) body += String(chunk);
     this.call(address.pathname, body, request, response);

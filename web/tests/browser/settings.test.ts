@@ -196,11 +196,23 @@ test("the picker shows parameters, quantisation, size, state and memory; a model
   expect(fake.asked[0]).toMatchObject({ model: "minilm" });
 });
 
-test("a key that may not load models is told so, and is offered it no more", async ({ chat, fake, page }) => {
+test("a key that may not load models is not offered it", async ({ chat, fake, page }) => {
   fake.isAdmin = false;
+  const version = page.waitForResponse(/\/version$/);
+  await chat.open();
+  await version;
+  await page.getByRole("button", { name: /^Model: default/ }).click();
+  const panel = page.getByRole("dialog", { name: "Models" });
+  await expect(panel.locator(".model").filter({ hasText: "minilm" })).toContainText("not loaded");
+  await expect(panel.getByRole("button", { name: /^(Load|Unload) / })).toHaveCount(0);
+});
+
+test("a key that may load models no more is told so, and is offered it no more", async ({ chat, fake, page }) => {
   await chat.open();
   await page.getByRole("button", { name: /^Model: default/ }).click();
   const panel = page.getByRole("dialog", { name: "Models" });
+  await expect(panel.getByRole("button", { name: "Load minilm" })).toBeVisible();
+  fake.isAdmin = false;
   await panel.getByRole("button", { name: "Load minilm" }).click();
   await expect(page.locator(".note")).toContainText("This key may not");
   await expect(panel.getByRole("button", { name: /^(Load|Unload) / })).toHaveCount(0);
