@@ -20,17 +20,21 @@
 namespace quarrel {
 namespace {
 
-bool generates(const std::filesystem::path& path) {
-  const Json abilities = read_abilities(path).capabilities;
-  return std::ranges::find(abilities, "completion") != abilities.end();
+// A model that was removed since it was listed does not.
+bool generates(const ModelStore& store, const std::string& name) {
+  try {
+    const Json abilities = read_abilities(store.resolve_name(name).path).capabilities;
+    return std::ranges::find(abilities, "completion") != abilities.end();
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 // Models to chat with that can be had without fetching anything.
 std::vector<ListedModel> chat_models() {
   const ModelStore store(StorePaths::from_environment());
   std::vector<ListedModel> models = store.list();
-  std::erase_if(models,
-                [&](const ListedModel& model) { return !model.usable || !generates(store.resolve(model.name).path); });
+  std::erase_if(models, [&](const ListedModel& model) { return !model.usable || !generates(store, model.name); });
   return models;
 }
 

@@ -9,6 +9,7 @@
 #include "app/commands.h"
 #include "app/conversion.h"
 #include "app/terminal.h"
+#include "app/value_checks.h"
 #include "convert/convert.h"
 #include "convert/hugging_face_names.h"
 
@@ -42,8 +43,9 @@ void add_convert(CLI::App& app, CommandContext& context) {
       ->add_option("FOLDER", arguments->folder,
                    "A folder with config.json, model.safetensors or its parts, and a tokenizer")
       ->required();
-  command->add_option("-o,--output", arguments->output, "The file to write; -: standard output")
+  command->add_option("-o,--output", arguments->output, "The file to write")
       ->required()
+      ->check(not_standard_output())
       ->type_name("FILE");
   command->add_option("--type", arguments->type, "The type of the matrices; default: as they are stored")
       ->type_name("TYPE");

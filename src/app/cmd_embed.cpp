@@ -112,7 +112,7 @@ std::vector<std::vector<TokenId>> encode_texts(const LoadedModel& model, const s
 class VectorOutput {
  public:
   explicit VectorOutput(const std::string& path) {
-    if (!path.empty()) file_.emplace(path);
+    if (!path.empty() && path != "-") file_.emplace(path);
   }
 
   void write(std::string_view bytes) {
@@ -250,7 +250,7 @@ void add_embed(CLI::App& app, CommandContext& context) {
   CLI::Option* format =
       command->add_option("--format", options->format, "json, jsonl (one object per line), f32 (raw) or npy");
   format->check(one_of({"json", "jsonl", "f32", "npy"}))->type_name("FORMAT")->capture_default_str();
-  CLI::Option* out = command->add_option("--out,-o", options->out, "Where to write; default: standard output");
+  CLI::Option* out = command->add_option("--out,-o", options->out, "Where to write; default, and -: standard output");
   out->check(not_empty())->type_name("FILE");
   add_embed_to_flags(*command, options->to)->excludes(format)->excludes(tokens)->excludes(out);
   add_model_options(*command, options->options);

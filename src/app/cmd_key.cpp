@@ -165,11 +165,13 @@ int create(const KeyCommand& command, const KeyStore& store) {
   if (!command.priority.empty()) wishes.priority = read_priority(command.priority);
   if (!command.expires.empty()) wishes.lifetime = read_time(command.expires, "--expires");
   const CreatedKey created = store.create(wishes, now());
+  // Shown before anything else can fail.
+  const int code =
+      show_new(created, command,
+               fmt::format("This is the key '{}', role {}. It is shown this once: only a hash of it is kept, in {}.\n",
+                           created.record.name, role_name(created.record.role), store.file().string()));
   warn_of_unknown_models(command.models);
-  return show_new(
-      created, command,
-      fmt::format("This is the key '{}', role {}. It is shown this once: only a hash of it is kept, in {}.\n",
-                  created.record.name, role_name(created.record.role), store.file().string()));
+  return code;
 }
 
 int rotate(const KeyCommand& command, const KeyStore& store) {

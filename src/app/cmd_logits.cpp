@@ -28,6 +28,9 @@ struct LogitsOptions {
 };
 
 int run_logits(const LogitsOptions& options, Log& log, const Interrupts& interrupts) {
+  if (options.json && options.out == "-") {
+    fail(ErrorKind::usage, "--json describes the file: with --out - both would be on standard output");
+  }
   const std::vector<TokenId> tokens = read_token_list(options.tokens);
   LoadOptions load{.executor = executor_options(options.options), .vocabulary = false};
   load.executor.batch_rows = options.chunk;
@@ -36,7 +39,7 @@ int run_logits(const LogitsOptions& options, Log& log, const Interrupts& interru
   check_token_ids(tokens, model->spec().vocabulary, token_list_fault(options.tokens));
   check_fits_context(std::ssize(tokens), model->context());
 
-  OutputFile file(options.out);
+  OutputFile file(options.out == "-" ? "/dev/stdout" : options.out);
   LogitReader reader(model, tokens, {.row_class = row_class_of(options.row_class)});
   for (auto row = reader.next(); !row.empty(); row = reader.next()) {
     check_interrupt(interrupts);
@@ -62,7 +65,9 @@ void add_logits(CLI::App& app, CommandContext& context) {
   CLI::App* command = app.add_subcommand("logits", "Write all logits of a token sequence to a file");
   command->add_option("MODEL", options->model, "A GGUF file or the name of a model")->required();
   command->add_option("--tokens", options->tokens, "The token ids: 1,2,3 or @FILE")->required()->type_name("IDS");
-  command->add_option("--out,-o", options->out, "Where to write them: raw float32 [tokens][vocabulary]")
+  command
+      ->add_option("--out,-o", options->out,
+                   "Where to write them: raw float32 [tokens][vocabulary]; -: standard output")
       ->required()
       ->type_name("FILE");
   command->add_option("--chunk", options->chunk, "Tokens per step; the result does not depend on it")

@@ -9,6 +9,7 @@
 #include "app/commands.h"
 #include "app/conversion.h"
 #include "app/terminal.h"
+#include "app/value_checks.h"
 #include "app/workbench.h"
 #include "convert/quantize.h"
 
@@ -38,7 +39,7 @@ void add_quantize(CLI::App& app, CommandContext& context) {
   CLI::App* command = app.add_subcommand("quantize", "Quantise a model: write its weights as another type");
   auto arguments = std::make_shared<QuantizeArguments>();
   command->add_option("MODEL", arguments->model, "A GGUF file or the name of a model")->required();
-  command->add_option("FILE", arguments->output, "The file to write")->required();
+  command->add_option("FILE", arguments->output, "The file to write")->required()->check(not_standard_output());
   command->add_option("TYPE", arguments->type, "The new type of the matrices")->required();
   command->add_flag("--force", arguments->force, "Overwrite the file");
   command->footer(fmt::format(

@@ -134,7 +134,8 @@ void add_regress(CLI::App& app, CommandContext& context) {
   auto options = std::make_shared<RegressCommand>();
   CLI::App* command = app.add_subcommand("regress", "Check models against a suite of limits");
   command->add_option("SUITE", options->suite, "A TOML file: models, prompts and limits (docs/regress.md)")->required();
-  command->add_option("--report", options->report, "Write a JSON report to this file; -: standard output")
+  command->add_option("--report", options->report, "Write a JSON report to this file")
+      ->check(not_standard_output())
       ->check(not_empty())
       ->type_name("FILE");
   command->add_flag("--json", options->json, "The report on standard output instead of lines for people");

@@ -148,8 +148,9 @@ void tell_end(const IngestReport& report, const ModelEmbedder& embedder, const E
   const StoreState& store = report.store;
   if (store.repeated > 0) {
     log.warn(
-        "more than once in the dataset: {}. Its store took in a batch that it had not shown, after the batch was sent "
-        "again; searches find these texts twice. Delete the dataset and run the command again to have each once",
+        "more than once in the dataset: {}. The store took in a batch late, after it had been sent again; searches "
+        "find "
+        "these texts twice. Delete the dataset and run the command again to have each once",
         counted(store.repeated, "row"));
   }
   if (store.unindexed > 0)
@@ -161,9 +162,12 @@ void tell_end(const IngestReport& report, const ModelEmbedder& embedder, const E
   }
 }
 
-// What may pass, and what the user ended: the rest fails again.
-bool goes_on_later(ErrorKind kind) {
-  return kind == ErrorKind::io || kind == ErrorKind::busy || kind == ErrorKind::cancelled;
+// What may pass, and what the user ended: the rest fails again, as does a token or a certificate that is wrong.
+bool goes_on_later(const Error& error) {
+  if (error.kind() == ErrorKind::cancelled) return true;
+  const auto* store = dynamic_cast<const LongbowError*>(&error);
+  if (store != nullptr && store->after_failure() == AfterFailure::give_up) return false;
+  return error.kind() == ErrorKind::io || error.kind() == ErrorKind::busy;
 }
 
 }  // namespace
@@ -264,7 +268,7 @@ int run_embed_to(const EmbedToCommand& command, const std::string& file, const E
     write_output(summary(report, source->counts(), address.dataset, watch.seconds()));
     return report.store.repeated == 0 ? 0 : 1;
   } catch (const Error& error) {
-    if (goes_on_later(error.kind())) {
+    if (goes_on_later(error)) {
       const Journal::Counts counts = journal.counts();
       write_error(fmt::format("Sent so far: {}; the same command continues where this one stopped.\n",
                               counted(counts.there() + counts.unsure, "row")));

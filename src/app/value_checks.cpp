@@ -61,8 +61,6 @@ CLI::Validator any_seed() {
                     "a seed (a whole number from 0)");
 }
 
-CLI::Validator one_of(std::vector<std::string> words) { return one_of(std::move(words), {}); }
-
 CLI::Validator one_of(std::vector<std::string> words, std::vector<std::string> understood) {
   const std::string list = fmt::format("{}", fmt::join(words, ", "));
   // In braces: where command_reference.cpp looks for them.
@@ -76,6 +74,13 @@ CLI::Validator one_of(std::vector<std::string> words, std::vector<std::string> u
 CLI::Validator not_empty() {
   const auto refusal = [](const std::string& text) {
     return std::string(text.empty() ? "the value is empty: give one, or leave it out" : "");
+  };
+  return CLI::Validator(refusal, "");
+}
+
+CLI::Validator not_standard_output() {
+  const auto refusal = [](const std::string& text) {
+    return std::string(text == "-" ? "it cannot go to standard output, which has a summary: name a file" : "");
   };
   return CLI::Validator(refusal, "");
 }

@@ -22,10 +22,11 @@ CLI::Validator number(double least, double most);
 // The parser would take -1 for the largest number there is.
 CLI::Validator any_seed();
 // "'foo' is not one of cpu, reference"; the help and completions list the words.
-CLI::Validator one_of(std::vector<std::string> words);
 // `understood`: words that are not offered; what takes them says why not.
-CLI::Validator one_of(std::vector<std::string> words, std::vector<std::string> understood);
+CLI::Validator one_of(std::vector<std::string> words, std::vector<std::string> understood = {});
 // Any text but none: `--ctx "$UNSET"` is a mistake, and not the same as no option.
 CLI::Validator not_empty();
+// A file's name and not "-", which stands for standard output elsewhere.
+CLI::Validator not_standard_output();
 
 }  // namespace quarrel

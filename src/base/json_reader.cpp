@@ -127,7 +127,7 @@ class JsonBuilder final : public nlohmann::json_sax<Json> {
 JsonReading read_json(std::string_view text, const JsonLimits& limits) {
   // The library's lexer takes this byte for the end, whatever comes behind it.
   if (const std::size_t at = text.find('\0'); at != std::string_view::npos) {
-    return {.fault = JsonFault{.flaw = JsonFlaw::syntax, .at = at + 1, .detail = "a byte of zero is no JSON"}};
+    return {.fault = JsonFault{.flaw = JsonFlaw::syntax, .at = at + 1, .detail = "JSON may not contain a zero byte"}};
   }
   JsonBuilder builder(limits);
   Json::sax_parse(text, &builder);

@@ -64,7 +64,7 @@ fs::path last_of_links(fs::path path) {
 OutputFile::OutputFile(const fs::path& path, OutputAccess access) : access_(access), path_(path) {
   if (path.empty()) fail(ErrorKind::usage, "the name of the output file is empty");
   const fs::path target = last_of_links(path);
-  if (const std::optional<int> number = path == "-" ? STDOUT_FILENO : own_descriptor(target)) {
+  if (const std::optional<int> number = own_descriptor(target)) {
     descriptor_ = ::fcntl(*number, F_DUPFD_CLOEXEC, 0);
     if (descriptor_ < 0) refuse(errno);
     return;

@@ -2,8 +2,7 @@
 //
 // A regular file appears whole or not at all: the bytes go to a temporary file beside it, which `commit` renames over
 // it and the destructor otherwise removes. A symbolic link stays, and what it points to is replaced so. Everything
-// else (a device, a FIFO, /dev/stdout, the shell's `>(command)`) is opened and written to as the bytes come. "-" is
-// standard output, as everywhere.
+// else (a device, a FIFO, /dev/stdout, the shell's `>(command)`) is opened and written to as the bytes come.
 #pragma once
 
 #include <cstddef>

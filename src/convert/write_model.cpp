@@ -82,7 +82,10 @@ void check_target(const fs::path& target, bool overwrite, std::span<const fs::pa
   const std::string name = printable(target.string(), 512);
   std::error_code fault;
   const fs::file_status status = fs::status(target, fault);
-  if (target.filename().empty() || fs::is_directory(status)) {
+  if (!fs::exists(status) && target.filename().empty()) {
+    fail(ErrorKind::usage, "cannot write '{}': there is no such folder", name);
+  }
+  if (fs::is_directory(status)) {
     fail(ErrorKind::usage, "cannot write '{}': it is a folder", name);
   }
   if (!fs::exists(status)) return;

@@ -29,8 +29,8 @@ std::string known_and_not_offered() {
       names += fmt::format("{}`{}`", names.empty() ? "" : ", ", field.name);
     }
   }
-  return "\n\nA question may hold what another form offers and what none does with a value that asks for nothing "
-         "(`null`, `false`, `[]`, `{}`, an empty text); any other is refused by name. None offers " +
+  return "\n\nFields that only another form offers, or none, are taken if they ask for nothing (`null`, `false`, `[]`, "
+         "`{}`, an empty text), and refused by name otherwise. No form offers " +
          names + ".";
 }
 
@@ -46,7 +46,7 @@ constexpr std::array kMeanings = {
     StatusMeaning{401, "The key is missing or wrong"},
     StatusMeaning{403, "The key, the host name or the page that asks has no right to it"},
     StatusMeaning{404, "There is no such model, dataset or path"},
-    StatusMeaning{405, "The path is asked for by another method than those that `Allow` lists"},
+    StatusMeaning{405, "The path does not take this method; `Allow` lists those it takes"},
     StatusMeaning{408, "The request did not come in time"},
     StatusMeaning{409, "Another connection has taken this over"},
     StatusMeaning{413, "The body is larger than is taken"},

@@ -120,7 +120,7 @@ ApiError store_error(const LongbowError& error, Log& log) {
   }
   log.warn("a vector store failed: {}", error.what());
   return {502, "unavailable_error", "store_failed",
-          "the vector store does not answer, or not this server; the server's log says more"};
+          "the vector store does not answer, or refuses this server; the server's log says more"};
 }
 
 }  // namespace

@@ -469,31 +469,36 @@ class Faults(StoreTest):
         self.succeed(*command[1:])
         self.expect_once("middle", self.texts(count))
 
-    def stalled_in_the_middle(self, dataset, count):
-        """A run whose store has taken some batches and is silent now; its command."""
+    def stalled_in_the_middle(self):
+        """A run whose store has taken some batches and is silent now: of as many texts as it takes to come in time."""
         store = self.start_store(own=True)
-        command = ("embed", self.bert, "--file", self.lines("silent.txt", count), "--to", self.address(dataset), "--batch", "4")
-        process = subprocess.Popen([QUARREL, *command], env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self.addCleanup(process.kill)
-        self.wait_for_rows(dataset, 40)
-        store.send_signal(signal.SIGSTOP)
-        self.addCleanup(store.send_signal, signal.SIGCONT)
-        self.assertIsNone(process.poll(), "it was stopped in the middle")
-        return store, process, command
+        for count in (1_000, 8_000, 64_000):
+            dataset = f"silent-{count}"
+            command = ("embed", self.bert, "--file", self.lines(f"{dataset}.txt", count), "--to", self.address(dataset),
+                       "--batch", "4")
+            process = subprocess.Popen([QUARREL, *command], env=self.environment, stdout=subprocess.PIPE,
+                                       stderr=subprocess.PIPE)
+            self.addCleanup(process.kill)
+            self.wait_for_rows(dataset, 40)
+            store.send_signal(signal.SIGSTOP)
+            self.addCleanup(store.send_signal, signal.SIGCONT)
+            if process.poll() is None:
+                return store, process, command, dataset, count
+            store.send_signal(signal.SIGCONT)
+            process.communicate()
+        self.fail("it was never in the middle")
 
     def test_a_store_that_stalls_in_the_middle_and_goes_on(self):
-        count = 1000
-        store, process, _ = self.stalled_in_the_middle("pausing", count)
+        store, process, _, dataset, count = self.stalled_in_the_middle()
         time.sleep(2)
         store.send_signal(signal.SIGCONT)
         out, err = process.communicate(timeout=120)
         self.assertEqual(process.returncode, 0, err)
         self.assertIn(f"{count} stored".encode(), out)
-        self.expect_once("pausing", self.texts(count))
+        self.expect_once(dataset, self.texts(count))
 
     def test_a_run_is_ended_that_a_store_stalls_in_the_middle(self):
-        count = 1000
-        store, process, command = self.stalled_in_the_middle("stalling", count)
+        store, process, command, dataset, count = self.stalled_in_the_middle()
         begun = time.monotonic()
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=120)
@@ -502,7 +507,7 @@ class Faults(StoreTest):
         self.assertIn(b"the same command continues", err)
         store.send_signal(signal.SIGCONT)
         self.succeed(*command)
-        self.expect_once("stalling", self.texts(count))
+        self.expect_once(dataset, self.texts(count))
 
     def test_a_store_that_dies_with_a_batch_in_its_hands(self):
         store = self.start_store("--die-after", "1")
@@ -537,6 +542,8 @@ class Faults(StoreTest):
         self.assertEqual(json.loads(self.succeed("datasets", to, "--json", *token, *shown).out)["rows"], 3)
         self.refuse(1, ["no such token"], "datasets", to, *shown)
         self.refuse(1, ["no such token"], "datasets", to, "--token-file", self.write("wrong", "another\n"), *shown)
+        refused = self.refuse(1, ["no such token"], "embed", self.bert, "--file", self.lines("guarded.txt", 3), "--to", to, *shown)
+        self.assertNotIn("the same command continues", refused.err)
         quiet = {"GRPC_VERBOSITY": "NONE"}  # its own lines may come after ours
         self.refuse(1, ["localhost"], "datasets", to, *token, "--ca-file", certificate, environment=quiet)
         self.refuse(2, ["belong together"], "datasets", to, *token, "--ca-file", certificate, "--cert-file", own)

@@ -49,6 +49,9 @@ class OutputPaths(ProgramTest):
         out = self.shell('"$quarrel" logits "$toy" --tokens 1,2 --out /dev/stdout | wc -c')
         self.assertEqual(int(out), self.size)
         self.assertEqual(int(self.shell('cd "$(mktemp -d)"; "$quarrel" logits "$toy" --tokens 1,2 --out - | wc -c; ls')), self.size)
+        for command in (("quantize", self.toy, "-", "Q8_0"), ("convert", self.folder, "-o", "-"),
+                        ("regress", self.toy, "--report", "-"), ("logits", self.toy, "--tokens", "1", "--out", "-", "--json")):
+            self.refuse(2, ["standard output"], *command)
         log = self.path("log")
         self.shell(f'echo first > {log}; "$quarrel" logits "$toy" --tokens 1,2 --out /dev/stdout >> {log}')
         with open(log, "rb") as file:

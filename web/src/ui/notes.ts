@@ -1,5 +1,7 @@
 // Lines at the edge of the page that go by themselves. The pointer or the focus on one keeps it, but not one with a way back:
-// that is offered as long as there is one: it makes no room for others, and may have the region scroll. Screen readers hear them as they come: the region in which they appear is there before.
+// that is offered as long as there is one. It
+// makes no room for others, and may have the region scroll. Screen readers hear notes as they come, for the region in which they
+// appear is there before.
 import { undoTime } from "../core/conversations.ts";
 import { element } from "./dom.ts";
 import { button, tool } from "./controls.ts";
