@@ -36,6 +36,7 @@ struct Caller {
   std::optional<Priority> priority = {};  // comes in place of what the kind of request has
   KeyLimits limits = {};
 
+  // By the name itself: Service::may_use knows which models have another one.
   bool may_use(std::string_view model) const noexcept {
     return models.empty() ||
            std::ranges::any_of(models, [&](const std::string& each) { return is_one_model(each, model); });

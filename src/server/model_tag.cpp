@@ -15,9 +15,4 @@ std::string_view other_name(std::string_view name) noexcept {
   return {};
 }
 
-bool is_one_model(std::string_view one, std::string_view other) noexcept {
-  one = without_tag(one), other = without_tag(other);
-  return one == other || (!other.empty() && other_name(one) == other);
-}
-
 }  // namespace quarrel

@@ -144,11 +144,21 @@ void require_may_make(const Service& service, const std::string& name, const Cal
   const auto refuse = [](const std::string& message) {
     throw ApiError(403, "permission_error", "model_not_allowed", message, "model");
   };
-  if (!caller.may_use(name)) {
+  // By its other name, if neither means another model now: what is not there yet will have both.
+  const auto is_free = [&](const std::string& each) {
+    const std::optional<OfferedModel> meant = service.look_up(each, {});
+    return !meant || service.may_use(caller, *meant);
+  };
+  const auto may_make = [&](const std::string& each) {
+    if (caller.may_use(each)) return true;
+    const std::string other(other_name(each));
+    return !other.empty() && caller.may_use(other) && is_free(each) && is_free(other);
+  };
+  if (!may_make(name)) {
     refuse(fmt::format("this key may not make or replace a model '{}': it is for other models", printable(name)));
   }
   for (const std::string& replaced : service.store().replaced_names(name)) {
-    if (caller.may_use(replaced)) continue;
+    if (may_make(replaced)) continue;
     refuse(
         fmt::format("this key may not make a model '{}': it would replace one that the key is not for, since letter "
                     "case and '.gguf' make no difference; choose another name",
@@ -201,7 +211,7 @@ void ollama_ps(Service& service, const std::shared_ptr<Exchange>& exchange) {
   Json list = Json::array();
   const std::shared_ptr<const Caller> caller = caller_of(*exchange);
   for (const ModelRegistry::Status& status : service.registry().list()) {
-    if (status.state != ModelRegistry::State::ready || !caller->may_use(status.name)) continue;
+    if (status.state != ModelRegistry::State::ready || !service.may_use(*caller, status.name)) continue;
     list.push_back({{"name", with_tag(status.name)},
                     {"model", with_tag(status.name)},
                     {"size", status.bytes},

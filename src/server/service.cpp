@@ -16,6 +16,7 @@
 #include "server/api_error.h"
 #include "server/model_tag.h"
 #include "store/model_description.h"
+#include "store/pull.h"
 
 namespace quarrel {
 
@@ -106,8 +107,13 @@ OfferedModel offered(const ModelStore& store, const std::string& source) {
   const ResolvedModel resolved = store.resolve(source);
   OfferedModel model{.name = resolved.place == ModelPlace::file ? resolved.path.stem().string() : source,
                      .source = source,
-                     .named = resolved.place != ModelPlace::file};
-  if (model.named) model.stored = source == resolved.name ? other_name(source) : std::string_view(resolved.name);
+                     .named = resolved.place != ModelPlace::file,
+                     .place = resolved.place};
+  if (model.named && source != resolved.name) {
+    model.stored = resolved.name;
+  } else if (model.named && resolved.path.filename() == source + ".gguf") {  // in one piece, as `pull` has it
+    model.stored = other_name(source);
+  }
   add_description(model, resolved.path);
   return model;
 }
@@ -125,6 +131,8 @@ Service::Service(ServiceOptions options, std::shared_ptr<Device> device, ModelSt
     named_.push_back(std::move(model));
   }
   for (const auto& each : options_.configured) configured_model(each.first);
+  second_names_ = find_second_names();
+  model_settings_ = settings_by_all_names();
   check_names();
   RegistryOptions registry{.load = options_.load, .models = model_settings_, .keep_alive = options_.keep_alive};
   registry.resolve = [this](const std::string& name) { return resolve(find(name, Caller{})); };
@@ -136,12 +144,48 @@ Service::Service(ServiceOptions options, std::shared_ptr<Device> device, ModelSt
   jobs_ = std::make_unique<LongJobs>(log_);
 }
 
+// Without the tag, which each of Ollama's has, only models of our own store are called so, unless the settings or the
+// start name something else.
+Service::SecondNames Service::find_second_names() const {
+  const auto means_another = [this](std::string_view name) {
+    return options_.configured.contains(std::string(name)) ||
+           std::ranges::any_of(named_, [name](const OfferedModel& model) {
+             return model.name == name && model.place != ModelPlace::quarrel;
+           });
+  };
+  SecondNames names;
+  for (const Pullable& row : pullables()) {
+    const std::string_view file = other_name(row.name);
+    if (means_another(row.name) || means_another(file)) continue;
+    names.emplace(row.name, file);
+    names.emplace(file, row.name);
+  }
+  return names;
+}
+
+std::string Service::second_name(const std::string& name) const {
+  const auto found = second_names_.find(name);
+  return found == second_names_.end() ? std::string() : found->second;
+}
+
+bool Service::may_use(const Caller& caller, const std::string& name) const {
+  if (caller.may_use(name)) return true;
+  const std::string other = second_name(name);
+  return !other.empty() && caller.may_use(other);
+}
+
+// The name alone is not enough where the model is at hand: one in parts, for example, has no second name.
+bool Service::may_use(const Caller& caller, const OfferedModel& model) const {
+  return caller.may_use(model.name) || (!model.stored.empty() && model.stored == second_name(model.name) &&
+                                        model.place == ModelPlace::quarrel && caller.may_use(model.stored));
+}
+
 // A model that has two names is one model under both.
 std::map<std::string, ModelSettings> Service::settings_by_all_names() const {
   std::map<std::string, ModelSettings> settings = options_.model_settings;
   for (const auto& [name, own] : options_.model_settings) {
-    const std::string other(other_name(name));
-    if (other.empty() || options_.configured.contains(name) || options_.configured.contains(other)) continue;
+    const std::string other = second_name(name);
+    if (other.empty()) continue;
     if (options_.model_settings.contains(other)) {
       fail(ErrorKind::usage, "[models.\"{}\"] and [models.\"{}\"] are about one model", printable(name),
            printable(other));
@@ -261,6 +305,7 @@ std::vector<OfferedModel> Service::all_models() const {
     models.push_back({.name = name,
                       .source = name,
                       .named = true,
+                      .place = listed.place,
                       .stored = listed.alias.empty() ? "" : listed.name,
                       .bytes = listed.bytes,
                       .created = seconds_of(listed.modified),
@@ -311,7 +356,7 @@ std::vector<OfferedModel> Service::listed_since(Clock::time_point time) const {
 
 std::vector<OfferedModel> Service::models(const Caller& caller) const {
   std::vector<OfferedModel> usable = all_models();
-  std::erase_if(usable, [&](const OfferedModel& model) { return !caller.may_use(model.name); });
+  std::erase_if(usable, [&](const OfferedModel& model) { return !may_use(caller, model); });
   return usable;
 }
 
@@ -330,14 +375,14 @@ std::optional<OfferedModel> Service::look_up(const std::string& name, const Call
     for (const std::string& spelling : spellings) {
       for (const auto called : {&OfferedModel::name, &OfferedModel::stored}) {
         for (const OfferedModel& model : all) {
-          if (caller.may_use(model.name) && (name.empty() || (!spelling.empty() && model.*called == spelling)))
+          if (may_use(caller, model) && (name.empty() || (!spelling.empty() && model.*called == spelling)))
             return model;
         }
       }
     }
   }
   for (const std::string& spelling : spellings) {
-    if (!caller.may_use(spelling) || !is_loaded(spelling)) continue;
+    if (!may_use(caller, spelling) || !is_loaded(spelling)) continue;
     return OfferedModel{.name = spelling, .source = spelling, .named = true};
   }
   return std::nullopt;

@@ -69,7 +69,8 @@ struct OfferedModel {
   std::string name = {};
   std::string source = {};  // what the store is asked for: a name, or a path that the server was started with
   bool named = false;       // it is a name, which is never taken for a path
-  std::string stored = {};  // its other name in the store, by which it is found too; empty: it has one
+  ModelPlace place = ModelPlace::file;  // as it was found there
+  std::string stored = {};              // its other name in the store, by which it is found too; empty: it has one
   std::uint64_t bytes = 0;
   std::int64_t created = 0;  // seconds since 1970
   std::string parameters = {}, quantisation = {};
@@ -111,6 +112,11 @@ class Service {
   // that its caller may use where it names none. Throws ApiError(404): a model that the caller may not use is as one
   // that is not there. One that a store lost a moment ago may still be found, and not be loaded then.
   OfferedModel find(const std::string& name, const Caller& caller) const;
+  // Whether a caller may use a model. A key for one of its names is good for both, but only where they mean one model
+  // of our own store: the other may be the name of a file, or of a model of Ollama's store, and then means that alone.
+  bool may_use(const Caller& caller, const OfferedModel& model) const;
+  // The same for a model that is loaded, or was, and goes by this name.
+  bool may_use(const Caller& caller, const std::string& name) const;
   // The same; none: it is not there.
   std::optional<OfferedModel> look_up(const std::string& name, const Caller& caller) const;
 
@@ -189,16 +195,21 @@ class Service {
   // The model's file or settings are others now: if it is loaded, the new one takes the place of the old.
   void renew(const std::string& name);
   OfferedModel configured_model(const std::string& name) const;
+  using SecondNames = std::map<std::string, std::string, std::less<>>;
+  SecondNames find_second_names() const;
+  // The other name of the model of our own store that this one means; empty: it has one, or the other means another.
+  std::string second_name(const std::string& name) const;
   std::map<std::string, ModelSettings> settings_by_all_names() const;
   void check_names() const;
 
   const ServiceOptions options_;
-  const std::map<std::string, ModelSettings> model_settings_ = settings_by_all_names();
   const Clock::time_point begun_ = Clock::now();
   const std::shared_ptr<Device> device_;
   const ModelStore store_;
   Log& log_;
-  std::vector<OfferedModel> named_;   // that it was started with
+  std::vector<OfferedModel> named_;  // that it was started with; fixed from then on, like the next two
+  SecondNames second_names_;
+  std::map<std::string, ModelSettings> model_settings_;
   mutable std::mutex listing_mutex_;  // held by who looks at the stores, before the other
   mutable std::mutex listed_mutex_;
   mutable std::vector<OfferedModel> listed_;            // of the stores, as they were; guarded, like the next

@@ -168,7 +168,7 @@ void SocketHub::run() {
 Json SocketHub::status(const Caller& caller) const {
   Json models = Json::array();
   for (const ModelRegistry::Status& each : service_.registry().list()) {
-    if (!caller.may_use(each.name)) continue;
+    if (!service_.may_use(caller, each.name)) continue;
     Json model{{"name", each.name}, {"state", name_of(each.state)}, {"bytes", each.bytes}};
     if (each.context > 0) model["context_length"] = each.context;
     models.push_back(std::move(model));
@@ -180,7 +180,7 @@ Json SocketHub::status(const Caller& caller) const {
 }
 
 Json SocketHub::metrics(const Caller& caller, const MetricsNews& news) const {
-  Json payload = metrics_payload(news, caller);
+  Json payload = metrics_payload(news, [&](const std::string& model) { return service_.may_use(caller, model); });
   {
     const std::scoped_lock lock(mutex_);
     payload["connections"] = sessions_.size();

@@ -317,6 +317,7 @@ class TwoNames(KeyTest):
         self.assertEqual(self.seen(self.other, self.server), [set()] * 5)
 
     def test_another_model_of_the_name_is_not_meant(self):
+        os.mkdir(self.path("elsewhere"))
         config = self.path("foreign.toml")
         with open(config, "w", encoding="utf-8") as file:
             file.write(f'[models.default]\npath = "{self.make_toy("chat", "private.gguf")}"\n')

@@ -250,6 +250,14 @@ TEST(Metrics, WhoMayUseSomeModelsSeesThoseAlone) {
   EXPECT_FALSE(seen.types.contains("quarrel_moe_expert_selection")) << "a name without members tells of a model too";
   EXPECT_EQ(nlohmann::json::parse(metrics.json(narrow))["metrics"].size(), seen.types.size());
   EXPECT_TRUE(read(metrics.text(Caller{.name = "wide"})).samples.contains("quarrel_requests_running{model=\"mixed\"}"));
+  // A model may have another name, which others know of.
+  Metrics told({.models = [] { return std::vector{busy_model(), {.name = "dense"}}; },
+                .may_use = [](const Caller&, const std::string& model) { return model == "mixed"; }});
+  told.ended(answered("mixed", 3));
+  const Exposition mixed = read(told.text(narrow));
+  EXPECT_EQ(mixed.samples.at("quarrel_webui_requests_total{model=\"mixed\"}"), 1);
+  EXPECT_TRUE(mixed.samples.contains("quarrel_model_memory_bytes{model=\"mixed\"}"));
+  EXPECT_FALSE(mixed.samples.contains("quarrel_model_memory_bytes{model=\"dense\"}"));
   // Those beyond the most are told together, and may be anybody's.
   Metrics many({});
   for (int i = 0; i < 300; ++i) many.ended(answered("model " + std::to_string(i), 1));

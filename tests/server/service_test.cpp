@@ -156,6 +156,93 @@ TEST_F(ServiceTest, AModelIsFoundByBothItsNames) {
   }
 }
 
+// A name that `pull` gives a model may be another's here, whose key is another one then.
+class ForeignNameTest : public ServiceTest {
+ protected:
+  // A model of our own store, whole and in one file.
+  void store(const std::string& stem) {
+    std::filesystem::rename(test::write_toy("llama", folder_.path()), folder_ / (stem + ".gguf"));
+  }
+  std::string private_file(const std::string& name) {
+    std::filesystem::create_directories(folder_ / "private");
+    const std::filesystem::path path = folder_ / "private" / (name + ".gguf");
+    std::filesystem::rename(test::write_toy("llama", folder_.path()), path);
+    return path.string();
+  }
+  void put_into_ollamas_store(const std::string& model) {
+    const std::string digest(64, 'a');
+    std::filesystem::create_directories(folder_ / "ollama/blobs");
+    const std::filesystem::path weights = folder_ / "ollama/blobs" / ("sha256-" + digest);
+    std::filesystem::rename(test::write_toy("llama", folder_.path()), weights);
+    const std::string config(64, 'b');
+    std::ofstream(folder_ / "ollama/blobs" / ("sha256-" + config)) << R"({"model_format":"gguf"})";
+    const std::filesystem::path place = folder_ / "ollama/manifests/registry.ollama.ai/library" / model;
+    std::filesystem::create_directories(place);
+    std::ofstream(place / "latest") << R"({"config":{"digest":"sha256:)" << config
+                                    << R"("},"layers":[{"mediaType":"application/vnd.ollama.image.model","digest":")"
+                                    << "sha256:" << digest << R"(","size":)" << std::filesystem::file_size(weights)
+                                    << "}]}";
+  }
+  // What a key for these models gets when it asks for that name: its source, or "" for nothing.
+  static std::string got(const Service& shared, const std::string& name, std::vector<std::string> models) {
+    const std::optional<OfferedModel> found = shared.look_up(name, Caller{.models = std::move(models)});
+    return found ? found->source : "";
+  }
+};
+
+TEST_F(ForeignNameTest, AFileOfTheSettingsIsForItsOwnKeys) {
+  store(kStem);
+  ServiceOptions options;
+  options.configured["default"] = private_file("secret");
+  const std::unique_ptr<Service> shared = service(options);
+  EXPECT_EQ(got(*shared, "default", {kStem}), "");
+  EXPECT_EQ(got(*shared, "default", {"default"}), options.configured["default"]);
+  EXPECT_FALSE(shared->may_use(Caller{.models = {kStem}}, "default")) << "metrics ask that";
+  EXPECT_TRUE(shared->models(Caller{.models = {kStem}}).empty());
+  EXPECT_THROW(require_may_make(*shared, "default", Caller{.models = {kStem}}), ApiError);
+}
+
+TEST_F(ForeignNameTest, AFileThatTheServerWasStartedWithIsForItsOwnKeys) {
+  store(kStem);
+  const std::string file = private_file("default");
+  const std::unique_ptr<Service> shared = service({.models = {file, kStem}});
+  EXPECT_EQ(got(*shared, "default", {"default"}), file);
+  EXPECT_EQ(got(*shared, kStem, {"default"}), "");
+  EXPECT_NE(got(*shared, "default", {kStem}), file);
+  EXPECT_FALSE(shared->may_use(Caller{.models = {kStem}}, "default"));
+  EXPECT_FALSE(shared->may_use(Caller{.models = {"default"}}, kStem));
+  const std::string other = private_file(kStem);
+  EXPECT_NE(got(*service({.models = {"default", other}}), kStem, {"default"}), other);
+}
+
+TEST_F(ForeignNameTest, AModelOfOllamasIsForItsOwnKeys) {
+  const std::string stem = "all-MiniLM-L6-v2.F32";
+  put_into_ollamas_store("minilm");
+  for (const std::vector<std::string>& names : {std::vector<std::string>{}, std::vector<std::string>{"minilm"}}) {
+    const std::unique_ptr<Service> shared = service({.models = names});
+    for (const char* asked : {"minilm", "minilm:latest"}) {
+      EXPECT_EQ(got(*shared, asked, {stem}), "") << asked;
+      EXPECT_NE(got(*shared, asked, {"minilm"}), "") << asked;
+      EXPECT_FALSE(!names.empty() && shared->may_use(Caller{.models = {stem}}, asked)) << asked;
+    }
+    EXPECT_FALSE(shared->may_use(Caller{.models = {stem}}, "minilm:latest"));
+    EXPECT_THROW(require_may_make(*shared, stem, Caller{.models = {stem}}), ApiError) << "it would come before it";
+  }
+  // Beside it our own, which has both names; Ollama's keeps its tag.
+  store(stem);
+  const std::unique_ptr<Service> both = service();
+  EXPECT_EQ(got(*both, "minilm", {stem}), "minilm");
+  EXPECT_EQ(got(*both, "minilm:latest", {stem}), "minilm") << "the one that the key is for";
+  EXPECT_FALSE(both->may_use(Caller{.models = {stem}}, "minilm:latest"));
+}
+
+TEST_F(ForeignNameTest, AModelInPartsHasNoSecondName) {
+  store(std::string(kStem) + "-00001-of-00001");
+  const std::unique_ptr<Service> shared = service({.models = {kStem}});
+  EXPECT_EQ(got(*shared, kStem, {kStem}), kStem);
+  EXPECT_EQ(got(*shared, kStem, {"default"}), "");
+}
+
 // What fails a start with these options; nothing: it starts.
 class StartTest : public ServiceTest {
  protected:
@@ -181,6 +268,16 @@ TEST_F(StartTest, ATableIsAboutAModelByEitherOfItsNames) {
   ServiceOptions both;
   both.model_settings["default"] = both.model_settings[kStem] = {};
   EXPECT_EQ(fault(both), ErrorKind::usage);
+  // A file that is called so is another model.
+  const std::filesystem::path file = folder_ / "files/default.gguf";
+  std::filesystem::create_directories(file.parent_path());
+  std::filesystem::copy_file(folder_ / (std::string(kStem) + ".gguf"), file);
+  both.models = {file.string()};
+  EXPECT_EQ(fault(both), std::nullopt);
+  both.model_settings.erase(kStem);
+  both.model_settings["default"].load.executor.context = 77;
+  EXPECT_EQ(service(both)->load_options("default").executor.context, 77);
+  EXPECT_NE(service(both)->load_options(kStem).executor.context, 77);
 }
 
 // Also where the server is started with names, which come before it.

@@ -55,10 +55,10 @@ Json percentiles_json(const Percentiles& of) {
   return {{"count", of.count}, {"p50", or_null(of.p50)}, {"p90", or_null(of.p90)}, {"p99", or_null(of.p99)}};
 }
 
-Json models_json(const MetricsReading& reading, const Caller& caller) {
+Json models_json(const MetricsReading& reading, const std::function<bool(const std::string&)>& may_use) {
   Json models = Json::array();
   for (const ModelFigures& model : reading.models) {
-    if (!caller.may_use(model.name)) continue;
+    if (!may_use(model.name)) continue;
     models.push_back({{"name", model.name},
                       {"running", model.running},
                       {"waiting", model.waiting},
@@ -84,7 +84,7 @@ MetricsChange change_between(const MetricsReading& before, const MetricsReading&
   return change;
 }
 
-Json metrics_payload(const MetricsNews& news, const Caller& caller) {
+Json metrics_payload(const MetricsNews& news, const std::function<bool(const std::string& model)>& may_use) {
   const MetricsReading& now = news.now;
   std::size_t running = 0, waiting = 0;
   std::uint64_t bytes = 0;
@@ -112,7 +112,7 @@ Json metrics_payload(const MetricsNews& news, const Caller& caller) {
           {"kv_usage", or_null(fullest)},
           {"memory_bytes", bytes},
           {"process_memory_bytes", or_null(now.process_bytes)},
-          {"models", models_json(now, caller)},
+          {"models", models_json(now, may_use)},
           {"interval", or_null(seconds)},
           {"tokens_per_sec", or_null(rate)},
           {"time_to_first_token", percentiles_json(change.first_token)},

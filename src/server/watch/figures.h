@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "server/caller.h"
 #include "server/fields.h"
 
 namespace quarrel {
@@ -65,8 +64,8 @@ struct MetricsNews {
   std::optional<MetricsChange> change = {};  // none: there was no reading before
 };
 
-// What a `metrics` message tells this caller: totals, and of models those that it may use.
-Json metrics_payload(const MetricsNews& news, const Caller& caller);
+// What a `metrics` message tells a caller: totals, and of models those that it may use.
+Json metrics_payload(const MetricsNews& news, const std::function<bool(const std::string& model)>& may_use);
 
 // When the figures are read: as often as they are broadcast while somebody listens, at once for those who have just
 // come, and never while nobody listens.

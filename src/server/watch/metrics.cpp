@@ -265,10 +265,9 @@ void add_stores(std::vector<MetricFamily>& families, const StoreObservations& se
 }
 
 // Leaves out what was counted of models that the caller may not use, and what all beyond the most have together.
-void hide_models(std::vector<MetricFamily>& families, const Caller& caller) {
-  if (caller.models.empty()) return;
+void hide_models(std::vector<MetricFamily>& families, const std::function<bool(const std::string&)>& may_use) {
   const auto hides = [&](const auto& label) {
-    return label.name == "model" && (label.value == kOtherModels || !caller.may_use(label.value));
+    return label.name == "model" && (label.value == kOtherModels || !may_use(label.value));
   };
   for (MetricFamily& family : families) {
     std::erase_if(family.metric, [&](const auto& member) { return std::ranges::any_of(member.label, hides); });
@@ -280,10 +279,13 @@ void hide_models(std::vector<MetricFamily>& families, const Caller& caller) {
 std::vector<MetricFamily> gather(std::vector<MetricFamily> families, const MetricSources& sources,
                                  const Caller& caller) {
   const auto add_all = [&](std::vector<MetricFamily> more) { std::ranges::move(more, std::back_inserter(families)); };
-  hide_models(families, caller);
+  const auto may_use = [&](const std::string& model) {
+    return sources.may_use ? sources.may_use(caller, model) : caller.may_use(model);
+  };
+  if (!caller.models.empty()) hide_models(families, may_use);
   if (sources.models) {
     std::vector<ModelRegistry::Watched> models = sources.models();
-    std::erase_if(models, [&](const ModelRegistry::Watched& model) { return !caller.may_use(model.name); });
+    std::erase_if(models, [&](const ModelRegistry::Watched& model) { return !may_use(model.name); });
     add_one(families, "quarrel_models_loaded", "Models in memory", MetricType::Gauge,
             static_cast<double>(models.size()));
     add_all(model_families(models));

@@ -23,6 +23,8 @@ namespace quarrel {
 // What is read off when somebody asks. None: it is not told of.
 struct MetricSources {
   std::function<std::vector<ModelRegistry::Watched>()> models = {};
+  // Whether a caller may use a model of this name; none: by its own names alone.
+  std::function<bool(const Caller&, const std::string& model)> may_use = {};
   std::function<std::size_t()> connections = {};
   std::function<std::uint64_t()> lost_log_lines = {};
   std::function<std::vector<std::pair<std::string, std::uint64_t>>()> refusals =

@@ -10,10 +10,12 @@ namespace quarrel {
 Watch::Watch(WatchOptions options, Service& service, std::function<std::size_t()> connections,
              std::function<std::vector<std::pair<std::string, std::uint64_t>>()> refusals)
     : options_(std::move(options)) {
-  MetricSources sources{.models = [&service] { return service.registry().watch(); },
-                        .connections = std::move(connections),
-                        .refusals = std::move(refusals),
-                        .version = service.program().version};
+  MetricSources sources{
+      .models = [&service] { return service.registry().watch(); },
+      .may_use = [&service](const Caller& caller, const std::string& model) { return service.may_use(caller, model); },
+      .connections = std::move(connections),
+      .refusals = std::move(refusals),
+      .version = service.program().version};
   if (service.stores().any()) sources.stores = [&service] { return service.stores().observations(); };
   if (options_.request_log != nullptr) {
     sources.lost_log_lines = [log = options_.request_log] { return log->lost(); };
