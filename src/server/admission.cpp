@@ -102,30 +102,15 @@ bool is_preflight(const http::Request& request) noexcept {
          !request.header("Access-Control-Request-Method").empty();
 }
 
-// As whoever reads the log would decode it; what is no encoding stays as it is.
-std::string decoded(std::string_view text) {
-  const auto digit = [](char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    const char small = static_cast<char>(c | 0x20);
-    return small >= 'a' && small <= 'f' ? small - 'a' + 10 : -1;
-  };
-  std::string plain;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const bool encoded = text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0;
-    plain += encoded ? static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2])) : text[i];
-    if (encoded) i += 2;
-  }
-  return plain;
-}
-
-// Addresses end up in logs, histories and other servers' statistics.
+// Addresses end up in logs, histories and other servers' statistics. Looked at as whoever reads the log would decode
+// them.
 void refuse_key_in_url(std::string_view query) {
   constexpr std::array<std::string_view, 8> kNames = {"key",   "api_key",      "apikey",    "api-key",
                                                       "token", "access_token", "x-api-key", "authorization"};
-  bool found = decoded(query).find("qk_") != std::string::npos;
+  bool found = http::percent_decoded(query).find("qk_") != std::string::npos;
   while (!query.empty() && !found) {
     const std::size_t end = std::min(query.find('&'), query.size());
-    const std::string name = decoded(query.substr(0, std::min(query.find('='), end)));
+    const std::string name = http::percent_decoded(query.substr(0, std::min(query.find('='), end)));
     found = std::ranges::any_of(kNames, [&](std::string_view each) { return http::equals_ignoring_case(name, each); });
     query.remove_prefix(std::min(end + 1, query.size()));
   }

@@ -22,6 +22,12 @@ TEST(Path, IsDecodedOnce) {
   EXPECT_EQ(path_of("/\xc3\xa9"), "/\xc3\xa9");
 }
 
+TEST(PercentDecoded, IsDecodedOnceAndLeavesWhatIsNoCode) {
+  EXPECT_EQ(percent_decoded("q%6b%5F1"), "qk_1");
+  EXPECT_EQ(percent_decoded("%2541"), "%41");
+  for (const char* plain : {"", "%", "%4", "%zz", "100%key", "a+b"}) EXPECT_EQ(percent_decoded(plain), plain);
+}
+
 TEST(Path, HasOneSpelling) {
   for (const char* target : {"",       "health", "*",           "http://localhost/health",
                              "/.",     "/..",    "/a/.",        "/a/../b",

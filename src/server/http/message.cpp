@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <random>
 
 namespace quarrel::http {
@@ -21,17 +22,26 @@ int hex_value(char c) noexcept {
   return small >= 'a' && small <= 'f' ? small - 'a' + 10 : -1;
 }
 
+constexpr std::size_t kCodeLength = 3;
+
+// What a text like "%41" begins with: 'A'; none: that is no code.
+std::optional<char> code_at(std::string_view text) noexcept {
+  if (text.size() < kCodeLength || text[0] != '%') return std::nullopt;
+  const int high = hex_value(text[1]);
+  const int low = hex_value(text[2]);
+  if (high < 0 || low < 0) return std::nullopt;
+  return static_cast<char>(high * 16 + low);
+}
+
 // "%41" becomes "A"; false for half a code, or one of a control character.
 bool decode(std::string_view text, std::string& out) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     char c = text[i];
     if (c == '%') {
-      if (i + 2 >= text.size()) return false;
-      const int high = hex_value(text[i + 1]);
-      const int low = hex_value(text[i + 2]);
-      if (high < 0 || low < 0) return false;
-      c = static_cast<char>(high * 16 + low);
-      i += 2;
+      const std::optional<char> code = code_at(text.substr(i));
+      if (!code) return false;
+      c = *code;
+      i += kCodeLength - 1;
     }
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f || c == '\\') return false;
     out.push_back(c);
@@ -54,6 +64,16 @@ bool is_normal(std::string_view path) noexcept {
 }
 
 }  // namespace
+
+std::string percent_decoded(std::string_view text) {
+  std::string plain;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const std::optional<char> code = code_at(text.substr(i));
+    plain += code.value_or(text[i]);
+    if (code) i += kCodeLength - 1;
+  }
+  return plain;
+}
 
 bool equals_ignoring_case(std::string_view a, std::string_view b) noexcept {
   return std::ranges::equal(a, b, {}, lower, lower);

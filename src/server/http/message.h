@@ -69,6 +69,9 @@ std::string_view status_text(unsigned status) noexcept;
 // "Sun, 06 Nov 1994 08:49:37 GMT", as the header Date has it.
 std::string http_date(std::chrono::sys_seconds time);
 
+// "%41" becomes "A", once; what is no such code stays as it is.
+std::string percent_decoded(std::string_view text);
+
 // The path of a request's target: decoded once, "." and ".." refused, doubled slashes refused, no control characters.
 // False if it is none.
 bool read_path(std::string_view target, std::string& path, std::string& query);
