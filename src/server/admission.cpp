@@ -14,6 +14,7 @@
 #include "server/base64.h"
 #include "server/http/sender.h"
 #include "server/native_stream.h"
+#include "server/resume_point.h"
 #include "server/ws_session.h"
 
 namespace quarrel {
@@ -135,11 +136,12 @@ std::shared_ptr<const Caller> anonymous(const http::Request& request, Role role,
                                                .key = std::hash<std::string>{}(http::sender_of(request.address))});
 }
 
-// Whoever takes up an answer that lost its connection asks for no further one: that one runs, and has its place. Over a
-// WebSocket each question is charged by itself.
+// Whoever takes up an answer that lost its connection, or ends it, asks for no further one: that one runs, and has its
+// place. If there is none, its handler charges for that. Over a WebSocket each question is charged by itself.
 Limits::Kind kind_of(const http::Request& request, const Route& route) noexcept {
-  const bool takes_up = route.handle == native_stream && !request.header("Last-Event-ID").empty();
-  if (takes_up || route.handle == open_websocket) return Limits::Kind::passage;
+  const bool is_of_an_answer = (route.handle == native_stream || route.handle == stop_stream) &&
+                               read_resume_point(request.header("Last-Event-ID"));
+  if (is_of_an_answer || route.handle == open_websocket) return Limits::Kind::passage;
   return route.method == "POST" ? Limits::Kind::work : Limits::Kind::look;
 }
 

@@ -206,6 +206,11 @@ std::shared_ptr<KeyUse> Limits::use_of(const Caller& caller) {
   return found->second;
 }
 
+void Limits::charge_vain_passage(const Caller& caller) {
+  const Admitted admitted = admit(caller, Kind::look);
+  if (admitted.refusal) throw ApiError(*admitted.refusal);
+}
+
 Limits::Admitted Limits::admit(const Caller& caller, Kind kind) {
   if (!caller.limits.any()) return {};
   const std::shared_ptr<KeyUse> use = use_of(caller);

@@ -70,8 +70,8 @@ class Limits {
   enum class Kind : std::uint8_t {
     work,  // computes an answer: counts among those at once
     look,  // is over in a moment
-    // Was charged before, or will be: what takes up an answer that runs, and what only opens the way for questions.
-    // Never refused, for whoever waits outside loses what runs.
+    // Was charged before, or will be: what takes up an answer that runs or ends it, and what only opens the way for
+    // questions. Never refused, for whoever waits outside loses what runs, or cannot stop it.
     passage,
   };
   struct Admitted {
@@ -81,6 +81,8 @@ class Limits {
   };
   // One more request.
   Admitted admit(const Caller& caller, Kind kind);
+  // A passage that led nowhere counts as a look after all. Throws ApiError(429) where the key has none left.
+  void charge_vain_passage(const Caller& caller);
 
  private:
   std::shared_ptr<KeyUse> use_of(const Caller& caller);

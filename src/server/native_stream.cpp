@@ -99,6 +99,17 @@ std::optional<ResumePoint> lost_at(const Exchange& exchange) {
   return point;
 }
 
+// For what admission let pass uncharged since an answer is named: without one it is a request like others.
+template <typename Call>
+void as_passage(Service& service, const Exchange& exchange, const Call& call) {
+  try {
+    call();
+  } catch (const ApiError&) {
+    service.limits().charge_vain_passage(*caller_of(exchange));
+    throw;
+  }
+}
+
 void take_up(Service& service, const std::shared_ptr<Exchange>& exchange, const ResumePoint& point) {
   const auto receiver = std::make_shared<SseReceiver>(exchange);
   const ResumableAnswers::Attached attached =
@@ -135,13 +146,13 @@ void begin_resumable(Service& service, const std::shared_ptr<Exchange>& exchange
 
 void native_stream(Service& service, const std::shared_ptr<Exchange>& exchange) {
   const std::optional<ResumePoint> lost = lost_at(*exchange);
-  // Whoever repeats a request has its body with it; what is in it was answered before.
-  if (lost && exchange->request().body.empty()) return take_up(service, exchange, *lost);
+  // Whoever repeats a request has its body with it; what is in it was answered before, and is not read again.
+  if (lost) return as_passage(service, *exchange, [&] { take_up(service, exchange, *lost); });
   NativeRequest request = read_native_request(parse_body(exchange->request().body));
   if (!request.stream.value_or(true)) {
     throw invalid_field("stream", "'stream' is true here: /api/generate answers in one piece");
   }
-  if (lost || request.reattach) return take_up(service, exchange, lost ? *lost : *request.reattach);
+  if (request.reattach) return take_up(service, exchange, *request.reattach);
   const OfferedModel model = service.find(request.model, *caller_of(*exchange));
   if (request.resume) return begin_resumable(service, exchange, model, std::move(request));
   const std::shared_ptr<Retrieval> retrieval = retrieval_for(service, request, *caller_of(*exchange));
@@ -154,10 +165,12 @@ void native_stream(Service& service, const std::shared_ptr<Exchange>& exchange) 
 }
 
 void stop_stream(Service& service, const std::shared_ptr<Exchange>& exchange) {
-  require_no_fields(exchange->request().body);
   const std::optional<ResumePoint> point = lost_at(*exchange);
   if (!point) throw invalid_field("Last-Event-ID", "Last-Event-ID says which answer is to end");
-  service.sockets().answers().stop(point->id, caller_of(*exchange)->key);
+  as_passage(service, *exchange, [&] {
+    require_no_fields(exchange->request().body);
+    service.sockets().answers().stop(point->id, caller_of(*exchange)->key);
+  });
   exchange->respond({.body = R"({"status":"stopped"})"});
 }
 

@@ -65,10 +65,12 @@ class SocketReceiver final : public AnswerReceiver {
   const std::uint64_t serial_;
 };
 
-// It was charged when it began.
+// It was charged when it began. What cannot be read as such a place, or has more beside it, is a request like others.
 bool takes_up_an_answer(const SocketMessage& message) {
-  return message.type == SocketMessageType::inference && message.payload.contains("resume") &&
-         message.payload["resume"].is_string();
+  if (message.type != SocketMessageType::inference || message.payload.size() != 1) return false;
+  const auto place = message.payload.find("resume");
+  return place != message.payload.end() && place->is_string() &&
+         read_resume_point(place->get_ref<const std::string&>());
 }
 
 }  // namespace
@@ -333,7 +335,13 @@ SocketSession::Work SocketSession::work_of(const std::shared_ptr<ResumableAnswer
 
 void SocketSession::take_up(const AnswerPlace& place, const ResumePoint& point,
                             const std::shared_ptr<AnswerReceiver>& receiver) {
-  const ResumableAnswers::Attached attached = hub_.answers().attach(point, caller_->key, receiver);
+  ResumableAnswers::Attached attached;
+  try {
+    attached = hub_.answers().attach(point, caller_->key, receiver);
+  } catch (const ApiError&) {
+    service_.limits().charge_vain_passage(*caller_);
+    throw;
+  }
   if (attached.left == Remainder::some) return set_work(place, work_of(attached.answer, receiver));
   finish(place, status_message(place.id, {{"state", "complete"}}));
 }

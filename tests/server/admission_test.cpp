@@ -152,10 +152,16 @@ TEST_F(AdmissionTest, WhatRunsIsTakenUpBeyondALimit) {
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(decide(*admission, request("POST", "/api/stream", lost)), 0u);
     EXPECT_EQ(decide(*admission, request("GET", "/ws", bearer(key))), 0u);
+    EXPECT_EQ(decide(*admission, request("DELETE", "/api/stream", lost)), 0u) << "else it would go on, and cost tokens";
   }
   EXPECT_EQ(decide(*admission, request("GET", "/v1/models", bearer(key))), 429u);
   EXPECT_EQ(decide(*admission, request("POST", "/api/stream", bearer(key))), 429u);
   EXPECT_EQ(decide(*admission, request("POST", "/api/generate", lost)), 429u) << "there nothing is taken up";
+  for (const std::string& no_place : {std::string("7"), std::string("0123:4"), std::string(32, '0') + ":"}) {
+    const Headers headers = {{"Authorization", "Bearer " + key}, {"Last-Event-ID", no_place}};
+    EXPECT_EQ(decide(*admission, request("POST", "/api/stream", headers)), 429u) << no_place;
+    EXPECT_EQ(decide(*admission, request("DELETE", "/api/stream", headers)), 429u) << no_place;
+  }
 }
 
 TEST_F(AdmissionTest, ABrowsersWebSocketOffersItsKey) {
@@ -315,7 +321,7 @@ TEST_F(AdmissionTest, AnAnswerThatIsTakenUpHasItsPlaceAlready) {
   const std::string key = create({.name = "a", .limits = {.concurrency = 1}});
   const auto admission = make(with_keys());
   Headers lost = bearer(key);
-  lost.emplace_back("Last-Event-ID", "0123:4");
+  lost.emplace_back("Last-Event-ID", std::string(32, '0') + ":4");
   EXPECT_EQ(decide(*admission, request("POST", "/api/stream", bearer(key))), 0u);
   const std::shared_ptr<LimitTicket> running = facts.ticket;
   EXPECT_EQ(decide(*admission, request("POST", "/api/stream", lost)), 0u);

@@ -46,6 +46,46 @@ TEST_F(NativeStream, TakesUpAnAnswerThatWasStoppedBeforeItBegan) {
   }
 }
 
+// A repeated request: what it asks was answered before.
+TEST_F(NativeStream, DoesNotReadABodyBesideAPlace) {
+  const auto runs = answer();
+  const auto exchange =
+      std::make_shared<http::Exchange>(http::Request{.headers = {{"Last-Event-ID", to_text({.id = runs->id()})}},
+                                                     .body = "{",
+                                                     .record = service_->new_record({.route = "POST /api/stream"})},
+                                       std::size_t{1} << 20, [] {});
+  EXPECT_NO_THROW(native_stream(*service_, exchange));
+}
+
+// Neither costs a request where there is an answer; where there is none it does.
+TEST_F(NativeStream, ChargesWhatFindsNoAnswer) {
+  const auto caller = std::make_shared<const Caller>(Caller{.key = 7, .limits = {.requests_per_minute = 2}});
+  const auto runs = service_->sockets().answers().create(caller, std::make_shared<Nobody>());
+  const std::string unknown(32, '0');
+  const auto status = [&](auto handler, const std::string& id, std::string body = {}) {
+    const auto exchange = std::make_shared<http::Exchange>(
+        http::Request{.headers = {{"Last-Event-ID", to_text({.id = id})}},
+                      .body = std::move(body),
+                      .record = service_->new_record({.route = "/api/stream", .caller = caller})},
+        std::size_t{1} << 20, [] {});
+    try {
+      handler(*service_, exchange);
+    } catch (const ApiError& error) {
+      return error.status;
+    }
+    return 0u;
+  };
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(status(native_stream, runs->id()), 0u);
+  EXPECT_EQ(status(native_stream, unknown), 404u);
+  EXPECT_EQ(status(stop_stream, unknown), 404u);
+  EXPECT_EQ(status(native_stream, unknown), 429u);
+  EXPECT_EQ(status(stop_stream, unknown), 429u);
+  EXPECT_EQ(status(stop_stream, runs->id(), "{"), 429u) << "that is no way to stop it";
+  EXPECT_EQ(status(native_stream, runs->id()), 0u);
+  EXPECT_EQ(status(stop_stream, runs->id()), 0u);
+  EXPECT_TRUE(*runs->stopped());
+}
+
 TEST_F(NativeStream, TellsWhyAnAnswerDidNotBegin) {
   const auto failed = answer();
   const AnswerEvent end = failure_event({503, "unavailable_error", "queue_full", "full"});

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <future>
+#include <span>
 #include <string>
 
+#include "server/resumable.h"
 #include "server/served_toy.h"
 
 namespace quarrel {
@@ -15,6 +17,12 @@ namespace {
 struct KeptFacts : RequestObserver {
   void ended(const RequestFacts& facts) override { kept.push_back(facts); }
   std::vector<RequestFacts> kept;
+};
+
+class Nobody final : public AnswerReceiver {
+ public:
+  void accepted(const ResumePoint&) override {}
+  bool take(std::span<const AnswerEvent>, const ResumePoint&) override { return false; }
 };
 
 // A small message is read where it came.
@@ -143,17 +151,27 @@ TEST_F(NarrowWsSession, AQuestionThatIsRefusedHasItsRecord) {
 }
 
 TEST_F(NarrowWsSession, AndCountsAgainstItsKeysLimits) {
-  const auto open = session({.requests_per_minute = 2});
-  const std::string lost = R"({"type":"inference","payload":{"resume":"0123456789abcdef0123456789abcdef:1"}})";
+  const auto open = session({.requests_per_minute = 4});
+  const std::string id = "0123456789abcdef0123456789abcdef";
+  const auto lost = [](const std::string& place) {
+    return R"({"type":"inference","payload":{"resume":")" + place + "\"}}";
+  };
   const auto code = [&](const std::string& message) {
     open->message(message, {});
     return facts_->kept.back().code;
   };
-  EXPECT_EQ(code(lost), "answer_not_found");
+  EXPECT_EQ(code(lost(id + ":1")), "answer_not_found") << "there is nothing that was charged before";
+  EXPECT_EQ(code(lost("no place")), "invalid_value");
   EXPECT_EQ(code("{"), "invalid_json");
   EXPECT_EQ(code(question("a", R"(,"temprature":1)")), "unsupported_parameter");
   EXPECT_EQ(code("{"), "rate_limit_exceeded");
-  EXPECT_EQ(code(lost), "answer_not_found") << "what runs was charged when it began";
+  for (const std::string& place : {id + ":1", std::string("no place")}) {
+    EXPECT_EQ(code(lost(place)), "rate_limit_exceeded") << place;
+  }
+  const auto runs = service_->sockets().answers().create(open->caller(), std::make_shared<Nobody>());
+  const std::size_t before = facts_->kept.size();
+  open->message(lost(to_text({.id = runs->id()})), {});
+  EXPECT_EQ(facts_->kept.size(), before) << "what runs was charged when it began";
 }
 
 }  // namespace
