@@ -2,7 +2,7 @@
 // text, a phone.
 import { readFile } from "node:fs/promises";
 import findViolations from "./axe.ts";
-import { Chat, choose, expect, importText, kept, Line, room, test, withoutPauses, withSettings, type Page } from "./harness.ts";
+import { Chat, choose, expect, importText, kept, Line, openSettings, room, settingField, test, withoutPauses, withSettings, type Page } from "./harness.ts";
 import { dangerous, watch } from "./hostile_watch.ts";
 
 const brief = { temperature: 0, seed: 1, maxTokens: 8 };
@@ -115,6 +115,47 @@ test("questions and answers that are edited are branches, which outlast a reload
   await reloaded(chat);
   await expect(shown).toHaveText("One, two.");
   await expect(page.locator(".pager__place")).toHaveText(["2/2", "2/2"]);
+});
+
+test("settings are what the model answers by: a seed repeats, another one does not", async ({ page, real }) => {
+  await page.addInitScript(withSettings, { temperature: 1.5, seed: 7, maxTokens: 12 });
+  const chat = new Chat(page, real.url);
+  await chat.open();
+  const ask = async (): Promise<string> => {
+    const said = await (await chat.converse("Invent a name for a ship.")).textContent() ?? "";
+    expect(said).not.toBe("");
+    return said;
+  };
+  const first = await ask();
+  await page.keyboard.press("Control+Shift+O");
+  expect(await ask()).toBe(first);
+  await page.keyboard.press("Control+Shift+O");
+  await openSettings(page);
+  await settingField(page, "seed").fill("8");
+  await settingField(page, "seed").press("Tab");
+  await page.getByRole("button", { name: "Done" }).click();
+  expect(await ask()).not.toBe(first);
+});
+
+test("by the keyboard alone: a template, the list of shortcuts, a question; the theme outlasts a reload", async ({ page, real }) => {
+  await page.emulateMedia({ colorScheme: "dark" });
+  const chat = new Chat(page, real.url);
+  await chat.open();
+  await chat.field.fill("Foxes are quick.");
+  await page.getByRole("button", { name: "Templates" }).press("Enter");
+  await page.getByRole("menuitem", { name: /^Summarize/ }).press("Enter");
+  await expect(chat.field).toHaveValue(/^Summarize[^]*Foxes are quick\.$/);
+  await chat.field.press("Enter");
+  await expect(chat.answers.last()).toContainText(/\d written/);
+  await page.locator(".thread").focus();
+  await page.keyboard.press("?");
+  await expect(page.getByRole("dialog", { name: "Shortcuts" })).toBeVisible();
+  await page.keyboard.press("Escape");
+  await page.getByRole("button", { name: /^Theme: system/ }).press("Enter");
+  await expect(page.getByRole("button", { name: /^Theme: light/ })).toBeVisible();
+  await page.reload();
+  await expect(page.getByRole("button", { name: /^Theme: light/ })).toBeVisible();
+  await expect.poll(() => page.evaluate(() => getComputedStyle(document.body).backgroundColor)).toBe("rgb(251, 251, 250)");
 });
 
 test("a hostile text is text, under the program's own policy", async ({ page, real }) => {
