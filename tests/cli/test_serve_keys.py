@@ -168,10 +168,12 @@ class Roles(KeyTest):
             for path in ("/api/generate", "/api/embed"):
                 self.assertEqual(self.ask(self.use, path, body)[0], 403)
                 self.assertEqual(self.ask(self.admin, path, body)[0], 200)
+        loaded = lambda: [model["name"] for model in json.loads(self.get(self.use, "/api/ps")[1])["models"]]
+        self.eventually([], loaded)  # whoever came before that would see it unloaded after all
         # With a prompt it is asked for by clients that never thought of it, and unloads nothing.
         body = {"model": "toy", "prompt": "Hello", "stream": False, "keep_alive": 0, "options": {"num_predict": 2}}
         self.assertEqual(self.ask(self.use, "/api/generate", body)[0], 200)
-        self.assertEqual([model["name"] for model in json.loads(self.get(self.use, "/api/ps")[1])["models"]], ["toy:latest"])
+        self.assertEqual(loaded(), ["toy:latest"])
 
     def test_a_model_that_a_key_may_not_use_is_not_there(self):
         status, data = self.get(self.narrow)
@@ -566,13 +568,14 @@ class LimitTest(KeyTest):
 
 
 class BusyTest(KeyTest):
+    ENDLESS = {str(token): -100 for token in (258, 2, 0, 1)}  # without those that end an answer
+
     def start_long_answer(self, server):
         """A connection and the stream on it, which keeps the toy busy; its first line has been read."""
-        bias = {str(token): -100 for token in (258, 2, 0, 1)}  # those that end an answer
         running = server.connect()
         self.addCleanup(running.close)
         running.request("POST", "/v1/completions", json.dumps({"prompt": "Hello", "max_tokens": 60000, "stream": True,
-                                                              "logit_bias": bias}))
+                                                              "logit_bias": self.ENDLESS}))
         answer = running.getresponse()
         self.assertEqual(answer.status, 200)
         self.assertTrue(answer.readline())
@@ -602,8 +605,9 @@ class Order(BusyTest):
         ended = []
 
         def ask(priority):
-            status, _, data = server.request("POST", "/v1/completions", {"prompt": "word", "max_tokens": 400},
-                                             {"x-quarrel-priority": priority})
+            # Long enough that who ends later is seen later.
+            body = {"prompt": "word", "max_tokens": 400, "logit_bias": self.ENDLESS}
+            status, _, data = server.request("POST", "/v1/completions", body, {"x-quarrel-priority": priority})
             ended.append(priority)
             return status, data
 

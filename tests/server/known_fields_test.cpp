@@ -99,7 +99,8 @@ TEST(KnownFields, AreAllThatAFormHas) {
       }
     }
   }
-  for (const auto& field : ollama_options_schema()["properties"].items()) {
+  const Json options = ollama_options_schema();
+  for (const auto& field : options["properties"].items()) {
     for (const Form& form : all) EXPECT_EQ(refused(form, field.key(), nullptr), "") << form.name;
   }
 }
