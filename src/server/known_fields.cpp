@@ -24,8 +24,19 @@ bool is_one(const Json& value) { return value == 1; }
 // What the server decided when it was started, what is so in any case, and what only a service for many would use.
 constexpr KnownField without_effect(std::string_view name) { return {.name = name, .kind = FieldKind::no_effect}; }
 // What another form offers.
-constexpr KnownField of_another_form(std::string_view name, bool (*is_default)(const Json&) = nullptr) {
-  return {.name = name, .is_default = is_default};
+constexpr KnownField of_another_form(std::string_view name, Nothing nothing = Nothing::none,
+                                     bool (*is_default)(const Json&) = nullptr) {
+  return {.name = name, .is_default = is_default, .nothing = nothing};
+}
+
+bool asks_for_nothing(const Json& value, Nothing nothing) {
+  if (value.is_null() || nothing == Nothing::any) return is_neutral(value);
+  const Nothing kind = value.is_boolean()  ? Nothing::flag
+                       : value.is_string() ? Nothing::text
+                       : value.is_array()  ? Nothing::list
+                       : value.is_object() ? Nothing::object
+                                           : Nothing::none;
+  return (static_cast<unsigned>(kind) & static_cast<unsigned>(nothing)) != 0 && is_neutral(value);
 }
 
 constexpr std::array kKnownFields = {
@@ -89,14 +100,14 @@ constexpr std::array kKnownFields = {
     KnownField{.name = "dry_multiplier", .help = "it is not among the ways to draw answers", .is_default = is_zero},
     KnownField{.name = "xtc_probability", .help = "it is not among the ways to draw answers", .is_default = is_zero},
 
-    of_another_form("stream"),
-    of_another_form("stream_options"),
-    of_another_form("system"),
-    of_another_form("raw"),
-    of_another_form("context"),
-    of_another_form("options"),
-    of_another_form("shift"),
-    of_another_form("truncate"),
+    of_another_form("stream", Nothing::flag),
+    of_another_form("stream_options", Nothing::object),
+    of_another_form("system", Nothing::text),
+    of_another_form("raw", Nothing::flag),
+    of_another_form("context", Nothing::list),
+    of_another_form("options", Nothing::object),
+    of_another_form("shift", Nothing::flag),
+    of_another_form("truncate", Nothing::flag),
     of_another_form("max_tokens"),
     of_another_form("max_completion_tokens"),
     of_another_form("num_predict"),
@@ -115,27 +126,27 @@ constexpr std::array kKnownFields = {
     of_another_form("repeat_last_n"),
     of_another_form("presence_penalty"),
     of_another_form("frequency_penalty"),
-    of_another_form("penalize_newline"),
-    of_another_form("tfs_z", is_one),
-    of_another_form("mirostat", is_zero),
+    of_another_form("penalize_newline", Nothing::flag),
+    of_another_form("tfs_z", Nothing::none, is_one),
+    of_another_form("mirostat", Nothing::none, is_zero),
     of_another_form("mirostat_tau"),
     of_another_form("mirostat_eta"),
-    of_another_form("logit_bias"),
-    of_another_form("logprobs"),
-    of_another_form("top_logprobs", is_zero),
+    of_another_form("logit_bias", Nothing::object),
+    of_another_form("logprobs", Nothing::flag),
+    of_another_form("top_logprobs", Nothing::none, is_zero),
     of_another_form("seed"),
-    of_another_form("stop"),
-    of_another_form("n", is_one),
-    of_another_form("best_of", is_one),
-    of_another_form("echo"),
-    of_another_form("chat_template_kwargs"),
-    of_another_form("retrieval"),
-    of_another_form("continue"),
-    of_another_form("progress"),
-    of_another_form("resume"),
-    of_another_form("encoding_format", [](const Json& v) { return v == "float"; }),
-    of_another_form("dimensions", is_zero),
-    of_another_form("normalize"),
+    of_another_form("stop", Nothing::text_or_list),
+    of_another_form("n", Nothing::none, is_one),
+    of_another_form("best_of", Nothing::none, is_one),
+    of_another_form("echo", Nothing::flag),
+    of_another_form("chat_template_kwargs", Nothing::object),
+    of_another_form("retrieval", Nothing::object),
+    of_another_form("continue", Nothing::flag),
+    of_another_form("progress", Nothing::flag),
+    of_another_form("resume", Nothing::flag),
+    of_another_form("encoding_format", Nothing::text, [](const Json& v) { return v == "float"; }),
+    of_another_form("dimensions", Nothing::none, is_zero),
+    of_another_form("normalize", Nothing::flag),
 };
 
 // What is asked itself: in a form that does not read it, it would be an answer to nothing.
@@ -149,7 +160,7 @@ bool take_known_field(std::string_view name, const Json& value) {
   if (std::ranges::find(kQuestions, name) != kQuestions.end()) return value.is_null();
   const auto found = std::ranges::find(kKnownFields, name, &KnownField::name);
   if (found == kKnownFields.end()) return false;
-  if (found->kind == FieldKind::no_effect || is_neutral(value)) return true;
+  if (found->kind == FieldKind::no_effect || asks_for_nothing(value, found->nothing)) return true;
   if (found->is_default != nullptr && found->is_default(value)) return true;
   if (found->help.empty()) return false;
   throw unsupported_field(std::string(name), fmt::format("'{}' is not supported: {}", name, found->help));

@@ -60,11 +60,22 @@ Json resume_schema() {
                         "the answer may outlive its connection; for answers token by token");
 }
 
+// Ollama's form has it on the same path, as a text or a number.
+void refuse_keep_alive(const Json& value, NativeRequest&) {
+  if (as_text(value).empty()) return;
+  throw unsupported_field("keep_alive",
+                          "'keep_alive' is not supported: the server's settings say how long a model stays");
+}
+
 constexpr std::array kFields = {
     NativeField{.name = "model",
                 .kind = FieldKind::text,
                 .help = "a name that GET /v1/models lists; without it, the server's default",
                 .read = [](const Json& v, NativeRequest& r) { r.model = as_text(v); }},
+    NativeField{.name = "keep_alive",
+                .kind = FieldKind::text,
+                .help = "none: the server's settings say how long a model stays",
+                .read = refuse_keep_alive},
     NativeField{.name = "prompt",
                 .kind = FieldKind::text,
                 .help = "the text to answer",

@@ -79,12 +79,33 @@ TEST(KnownFields, NotOfferedTakeWhatAsksForNothing) {
       EXPECT_EQ(refused(form, name, nullptr), "") << form.name << " " << name;
       if (form.schema["properties"].contains(name)) continue;  // it offers it, and says what it takes
       for (const Json& value : neutral_values()) {
+        if (field.nothing != Nothing::any) continue;
         EXPECT_EQ(refused(form, name, value), "") << form.name << " " << name << " " << value.dump();
       }
       EXPECT_EQ(refused(form, name, "what it would be"), name) << form.name;
       EXPECT_EQ(refused(form, name, 77), name) << form.name;
     }
   }
+}
+
+// A form that shares its path with another one must not take what neither of them describes.
+TEST(KnownFields, OfAnotherFormAreNothingOnlyInItsOwnWay) {
+  const std::vector<Json> nothings{false, "", Json::array(), Json::object()};
+  const auto taken = [&](const std::string& field) {
+    const std::vector<Form> all = forms();
+    const auto native = std::ranges::find(all, "native", &Form::name);
+    std::vector<Json> values;
+    for (const Json& value : nothings) {
+      if (refused(*native, field, value).empty()) values.push_back(value);
+    }
+    return values;
+  };
+  EXPECT_EQ(taken("context"), std::vector<Json>{Json::array()});
+  EXPECT_EQ(taken("options"), std::vector<Json>{Json::object()});
+  EXPECT_EQ(taken("raw"), std::vector<Json>{false});
+  EXPECT_EQ(taken("keep_alive"), std::vector<Json>{""});
+  EXPECT_TRUE(taken("num_ctx").empty());
+  EXPECT_EQ(taken("images"), nothings) << "no form offers them";
 }
 
 // A field that one form gets has its place in the list.
