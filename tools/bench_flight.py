@@ -137,7 +137,7 @@ def main():
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--dimension", type=int, default=384)
     parser.add_argument("--batch", type=int, default=4096)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=31)
     parser.add_argument("--store")
     parser.add_argument("--model", default="minilm")
     parser.add_argument("--texts", type=int, default=8000)
