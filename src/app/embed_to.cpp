@@ -149,8 +149,7 @@ void tell_end(const IngestReport& report, const ModelEmbedder& embedder, const E
   if (store.repeated > 0) {
     log.warn(
         "more than once in the dataset: {}. The store took in a batch late, after it had been sent again; searches "
-        "find "
-        "these texts twice. Delete the dataset and run the command again to have each once",
+        "find these texts twice. Delete the dataset and run the command again to have each once",
         counted(store.repeated, "row"));
   }
   if (store.unindexed > 0)

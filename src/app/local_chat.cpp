@@ -110,8 +110,7 @@ std::size_t LocalChat::text_tokens(std::string_view text) {
 }
 
 std::string LocalChat::full_context() const {
-  return full_context_text(model_->executor().plan(), options_,
-                           options_.context.empty() && model_->recommended().context.has_value());
+  return full_context_text(model_->executor().plan(), options_, model_->recommended().context.has_value());
 }
 
 Reply LocalChat::reply_to(Ask ask, const ChatParameters& parameters, const ReplySink& sink) {

@@ -91,8 +91,7 @@ const std::vector<ModelOptionRow>& model_option_rows() {
       {"--memory-budget",
        "SIZE",
        "Memory for weights, cache and workspace together, such as 800M or 8G; experts that do not fit are read as they "
-       "are "
-       "needed",
+       "are needed",
        {},
        &Options::memory_budget},
       {"--expert-memory",

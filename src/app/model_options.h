@@ -54,7 +54,7 @@ ExecutorOptions executor_options(const ModelOptions& options);
 void warn_of_unused(const ExecutorOptions& options, const MemoryPlan& plan, Log& log);
 
 // A sentence: that the context is full, what made it shorter than the model's own if something did, and what to do.
-// `stored`: the length was the store's.
+// `stored`: the store has a length, which holds unless the options name another.
 std::string full_context_text(const MemoryPlan& plan, const ModelOptions& options, bool stored);
 
 // "4096", "32k", "1M" to a number; throws Error(usage).

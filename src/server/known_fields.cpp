@@ -11,9 +11,7 @@ namespace quarrel {
 namespace {
 
 constexpr std::string_view kAnswersAreText = "answers are text";
-constexpr std::string_view kTextsAreRead = "models read texts, no images";
 constexpr std::string_view kTextsAreWritten = "models write texts, no images";
-constexpr std::string_view kStays = "the server's settings say how long a model stays";
 
 // Without tools this is so anyway.
 bool calls_nothing(const Json& value) { return value == "none" || value == "auto"; }

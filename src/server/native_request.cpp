@@ -1,5 +1,7 @@
 #include "server/native_request.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <utility>
 
@@ -63,8 +65,7 @@ Json resume_schema() {
 // Ollama's form has it on the same path, as a text or a number.
 void refuse_keep_alive(const Json& value, NativeRequest&) {
   if (as_text(value).empty()) return;
-  throw unsupported_field("keep_alive",
-                          "'keep_alive' is not supported: the server's settings say how long a model stays");
+  throw unsupported_field("keep_alive", fmt::format("'keep_alive' is not supported: {}", kStays));
 }
 
 constexpr std::array kFields = {

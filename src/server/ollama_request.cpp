@@ -18,8 +18,6 @@ namespace {
 
 constexpr double kForeverSeconds = 100.0 * 365 * 24 * 3600;  // whoever asks for more means forever
 
-constexpr std::string_view kTextOnly = "models read texts, no images";
-
 void read_seed(const Json& value, OllamaRequest& request) {
   const auto seed = static_cast<std::int64_t>(value.get<double>());
   request.any_seed = seed < 0;
@@ -222,7 +220,7 @@ constexpr std::array kMessageFields = {
                  .kind = FieldKind::text,
                  .help = "what an assistant thought, for the model's template",
                  .read = [](const Json& v, Message& m) { m.json["thinking"] = v; }},
-    MessageField{.name = "images", .kind = FieldKind::refused, .help = kTextOnly},
+    MessageField{.name = "images", .kind = FieldKind::refused, .help = kTextsAreRead},
 };
 
 void read_message(const Json& value, Json& messages) {

@@ -22,6 +22,8 @@ inline constexpr double kMostTokens = 1 << 30;
 inline constexpr double kMostSeed = 9007199254740992.0;  // what a number in JSON holds exactly
 inline constexpr std::size_t kMostInputs = 2048;         // texts of one request
 inline constexpr std::string_view kNotOfferedYet = "structured output, tools and reasoning are not offered yet";
+inline constexpr std::string_view kTextsAreRead = "models read texts, no images";
+inline constexpr std::string_view kStays = "the server's settings say how long a model stays";
 
 // Of values that check_field() has seen.
 inline float as_float(const Json& value) { return static_cast<float>(value.get<double>()); }

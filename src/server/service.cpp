@@ -16,6 +16,7 @@
 #include "server/api_error.h"
 #include "server/model_tag.h"
 #include "store/model_description.h"
+#include "store/own_store.h"
 #include "store/pull.h"
 
 namespace quarrel {
@@ -111,7 +112,8 @@ OfferedModel offered(const ModelStore& store, const std::string& source) {
                      .place = resolved.place};
   if (model.named && source != resolved.name) {
     model.stored = resolved.name;
-  } else if (model.named && resolved.path.filename() == source + ".gguf") {  // in one piece, as `pull` has it
+  } else if (model.named &&
+             resolved.path.filename() == source + std::string(kModelExtension)) {  // in one piece, as `pull` has it
     model.stored = other_name(source);
   }
   add_description(model, resolved.path);

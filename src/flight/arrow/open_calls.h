@@ -62,13 +62,12 @@ class OpenCall final : public arrow::flight::ServerMiddleware {
 
  private:
   void leave();
+  void watch(std::chrono::milliseconds time);
 
   const std::shared_ptr<OpenCalls> calls_;
   const std::uint64_t account_;
   const PeerAddress peer_;
   bool inside_ = false;
-  void watch(std::chrono::milliseconds time);
-
   Clock::time_point until_ = {};         // that it is waited for
   std::chrono::milliseconds left_ = {};  // of that, when it was heard
   std::optional<CallWatch::Guard> watched_;
