@@ -212,9 +212,9 @@ TEST_F(ApiOptions, QueuesHaveLimitsAndPriorities) {
   load.queue_limit = 3;
   load.key_queue_limit = 2;
   const api::Model model = api::Model::load(file_, load);
-  Gate gate;
-  api::Generation held = model.open(kPrompt, gate.holding(unending(2)));
-  gate.wait_until_held();
+  const Gate gate;
+  api::Generation held = model.open(kPrompt, held_at(gate, unending(2)));
+  gate.wait_until_reached();
   api::GenerateOptions options = unending(2);
   options.key = 7;
   options.priority = api::Priority::batch;
@@ -237,9 +237,9 @@ TEST_F(ApiOptions, QueuesHaveLimitsAndPriorities) {
   load.queue_limit = 1024;
   load.queue_token_limit = 100;
   const api::Model narrow = api::Model::load(file_, load);
-  Gate other;
-  api::Generation busy = narrow.open(kPrompt, other.holding(unending(2)));
-  other.wait_until_held();
+  const Gate other;
+  api::Generation busy = narrow.open(kPrompt, held_at(other, unending(2)));
+  other.wait_until_reached();
   api::Generation fits = narrow.open(std::vector<api::Token>(60, 65), unending(2));
   expect_api_error(api::ErrorKind::busy, "wait", [&] { narrow.open(std::vector<api::Token>(60, 65), unending(2)); });
   other.open();

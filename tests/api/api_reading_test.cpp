@@ -1,7 +1,6 @@
 // Answers that no thread waits for, read as they come: open, next, close, and a descriptor for event loops.
 #include <poll.h>
 
-#include <future>
 #include <thread>
 
 #include "api/api_support.h"
@@ -53,9 +52,9 @@ TEST_F(ApiReading, EventsAreTheAnswer) {
 }
 
 TEST_F(ApiReading, NothingWithinTheTimeIsNotTheEnd) {
-  Gate gate;
-  api::Generation generation = model_.open(kPrompt, gate.holding(unending(4)));
-  gate.wait_until_held();
+  const Gate gate;
+  api::Generation generation = model_.open(kPrompt, held_at(gate, unending(4)));
+  gate.wait_until_reached();
   while (generation.next(milliseconds(1))) continue;  // it may have been started
   EXPECT_FALSE(generation.done());
   EXPECT_FALSE(generation.next(kNow));
@@ -69,9 +68,9 @@ TEST_F(ApiReading, NothingWithinTheTimeIsNotTheEnd) {
 }
 
 TEST_F(ApiReading, ADescriptorSaysWhenThereIsSomethingToRead) {
-  Gate gate;
-  api::Generation generation = model_.open(kPrompt, gate.holding(unending(40)));
-  gate.wait_until_held();
+  const Gate gate;
+  api::Generation generation = model_.open(kPrompt, held_at(gate, unending(40)));
+  gate.wait_until_reached();
   const int descriptor = generation.event_fd();
   EXPECT_EQ(generation.event_fd(), descriptor);
   while (generation.next(kNow)) continue;
@@ -152,11 +151,11 @@ TEST_F(ApiReading, CancellingIsTheEndOfPieces) {
 }
 
 TEST_F(ApiReading, AnyThreadCancelsWhileAnotherWaits) {
-  Gate gate;
-  api::GenerateOptions options = gate.holding(unending(-1));
+  const Gate gate;
+  api::GenerateOptions options = held_at(gate, unending(-1));
   options.cancel = api::CancelToken();
   api::Generation generation = model_.open(kPrompt, options);
-  gate.wait_until_held();
+  gate.wait_until_reached();
   auto reader = std::async(std::launch::async, [&] { return generation.wait(); });
   options.cancel->cancel();
   gate.open();

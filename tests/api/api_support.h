@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <functional>
-#include <future>
 #include <memory>
 #include <string_view>
 
 #include "quarrel/quarrel.h"
+#include "support/gate.h"
 #include "support/temp_dir.h"
 #include "support/toy_model.h"
 
@@ -32,29 +32,14 @@ class ApiTest : public testing::Test {
   const api::Model model_ = api::Model::load(file_, small_load());
 };
 
-// Holds a model up in the mask of an answer, until it is opened.
-class Gate {
- public:
-  api::GenerateOptions holding(api::GenerateOptions options) const {
-    options.mask = [state = state_](std::size_t, std::span<const api::Token> tokens, std::span<std::uint64_t> allowed) {
-      if (tokens.empty()) {
-        state->held.set_value();
-        state->opened.get_future().wait();
-      }
-      std::ranges::fill(allowed, ~std::uint64_t{0});
-    };
-    return options;
-  }
-  void wait_until_held() const { state_->held.get_future().wait(); }
-  void open() const { state_->opened.set_value(); }
-
- private:
-  struct State {
-    std::promise<void> held;
-    std::promise<void> opened;
+// An answer whose mask holds the model up at the gate.
+inline api::GenerateOptions held_at(const Gate& gate, api::GenerateOptions options) {
+  options.mask = [gate](std::size_t, std::span<const api::Token> tokens, std::span<std::uint64_t> allowed) {
+    if (tokens.empty()) gate.pass();
+    std::ranges::fill(allowed, ~std::uint64_t{0});
   };
-  std::shared_ptr<State> state_ = std::make_shared<State>();
-};
+  return options;
+}
 
 inline void expect_api_error(api::ErrorKind kind, std::string_view words, const std::function<void()>& act) {
   try {

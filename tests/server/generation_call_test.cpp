@@ -10,6 +10,7 @@
 #include "backend/create.h"
 #include "server/embedding_call.h"
 #include "session/session_support.h"
+#include "support/gate.h"
 
 namespace quarrel {
 namespace {
@@ -93,31 +94,27 @@ class Crowded : public Calls {
 TEST_F(Leaving, EndsAnAnswerWhileTheThreadsForTextsAreBusy) {
   const Client client = serve(endless);
   client.first->get_future().wait();
-  std::promise<void> busy, free;
-  service_.run_text_work([&] {
-    busy.set_value();
-    free.get_future().wait();
-  });
-  busy.get_future().wait();
+  const test::Gate texts;
+  service_.run_text_work([texts] { texts.pass(); });
+  texts.wait_until_reached();
   EXPECT_LT(counters().scheduler.finished, counters().scheduler.accepted);
   client.exchange->close();
   EXPECT_TRUE(test::eventually([&] { return counters().scheduler.finished == counters().scheduler.accepted; }));
-  free.set_value();
+  texts.open();
 }
 
 // It is noticed by a thread that others wait for: that one does not wait, and the engine never hears of the request.
 TEST_F(Leaving, BeforeThePromptIsReadLeavesTheEngineAlone) {
-  std::promise<void> reading, go_on;
+  const test::Gate reading;
   std::promise<std::uint64_t> before;
   const Client client = serve([&](const LoadedModel& model) {
     before.set_value(counters().scheduler.accepted);
-    reading.set_value();
-    go_on.get_future().wait();
+    reading.pass();
     return endless(model);
   });
-  reading.get_future().wait();
+  reading.wait_until_reached();
   client.exchange->close();
-  go_on.set_value();
+  reading.open();
   std::promise<void> over;  // the one thread for texts takes its tasks in turn
   service_.run_text_work([&] { over.set_value(); });
   over.get_future().wait();

@@ -1,7 +1,6 @@
 // What the server says of itself when an engine does not get on, and when it does again.
 #include <gtest/gtest.h>
 
-#include <future>
 #include <thread>
 
 #include <nlohmann/json.hpp>
@@ -24,17 +23,14 @@ class Silent final : public AnswerWriter {
 // Holds the engine's thread in the middle of a step.
 class Holding final : public TokenMask {
  public:
-  Holding(std::promise<void>& reached, std::shared_future<void> go_on) : reached_(reached), go_on_(std::move(go_on)) {}
+  explicit Holding(const test::Gate& gate) : gate_(gate) {}
   void allow(std::span<const TokenId>, std::span<std::uint64_t> allowed) override {
-    if (!std::exchange(held_, true)) reached_.set_value();
-    go_on_.wait();
+    gate_.pass();
     std::ranges::fill(allowed, ~std::uint64_t{0});
   }
 
  private:
-  std::promise<void>& reached_;
-  const std::shared_future<void> go_on_;
-  bool held_ = false;
+  const test::Gate gate_;
 };
 
 class HealthTest : public test::ServedToy {
@@ -58,19 +54,17 @@ class HealthTest : public test::ServedToy {
 
 TEST_F(HealthTest, AnEngineThatDoesNotGetOnIsNoticedAndWellAgainAfterwards) {
   EXPECT_EQ(ask(health).status, 200u) << "nothing is to be done";
-  std::promise<void> reached, go_on;
+  const test::Gate gate;
   const auto call = start_generation(
       *service_, service_->new_record({.route = "POST /test"}), service_->find("", {}),
-      [&](const LoadedModel& model) {
+      [gate](const LoadedModel& model) {
         Ask ask = endless(model);
         ask.max_tokens = 3;
-        ask.mask = [&, future = go_on.get_future().share()](std::int32_t) {
-          return std::make_unique<Holding>(reached, future);
-        };
+        ask.mask = [gate](std::int32_t) { return std::make_unique<Holding>(gate); };
         return ask;
       },
       std::make_unique<Silent>());
-  reached.get_future().wait();
+  gate.wait_until_reached();
   while (!service_->stuck()) std::this_thread::yield();
   const Said ill = ask(health);
   EXPECT_EQ(ill.status, 503u);
@@ -79,7 +73,7 @@ TEST_F(HealthTest, AnEngineThatDoesNotGetOnIsNoticedAndWellAgainAfterwards) {
   EXPECT_EQ(ill.body["checks"]["device"]["status"], "ok");
   EXPECT_EQ(ask(readiness).status, 503u);
   EXPECT_EQ(ask(readiness).body["status"], "stuck");
-  go_on.set_value();
+  gate.open();
   write_until([&] { return !service_->stuck() && counters().tokens >= 3; });
   write_until([&] { return ask(health).status == 200; });
   EXPECT_EQ(ask(readiness).body["status"], "ready");

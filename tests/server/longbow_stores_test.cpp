@@ -12,6 +12,7 @@
 #include "server/api_error.h"
 #include "server/longbow_request.h"
 #include "support/fake_longbow.h"
+#include "support/gate.h"
 
 namespace quarrel {
 namespace {
@@ -160,20 +161,19 @@ TEST(StorePoolTest, AnotherLaneDoesNotWait) {
 TEST(StorePoolTest, RefusesWhenFullAndRunsWhatItTook) {
   NoLog log;
   StorePool pool(1, 2, log);
-  std::promise<void> begun, go;
+  const test::Gate gate;
   std::atomic<int> ran = 0;
   ASSERT_TRUE(pool.post({.name = "a"}, {}, [&](const std::stop_token&) {
-    begun.set_value();
-    go.get_future().wait();
+    gate.pass();
     ++ran;
   }));
-  begun.get_future().wait();
+  gate.wait_until_reached();
   const auto count = [&](const std::stop_token& stop) { ran += stop.stop_requested() ? 10 : 1; };
   ASSERT_TRUE(pool.post({.name = "a"}, {}, count));
   ASSERT_TRUE(pool.post({.name = "b"}, {}, count));
   EXPECT_FALSE(pool.post({.name = "c"}, {}, count));
   pool.stop();
-  go.set_value();
+  gate.open();
   pool.end();
   EXPECT_EQ(ran, 21) << "those that wait hear that they are stopped";
   EXPECT_FALSE(pool.post({.name = "a"}, {}, count));
@@ -226,12 +226,10 @@ TEST(StorePoolTest, AStoreHasAllThreadsButOne) {
 TEST(StorePoolTest, OneThatIsStoppedDoesNotWaitForItsTurn) {
   NoLog log;
   StorePool pool(2, 100, log);
-  std::promise<void> begun, go, told;
-  ASSERT_TRUE(pool.post({.name = "lane"}, {}, [&](const std::stop_token&) {
-    begun.set_value();
-    go.get_future().wait();
-  }));
-  begun.get_future().wait();
+  const test::Gate gate;
+  std::promise<void> told;
+  ASSERT_TRUE(pool.post({.name = "lane"}, {}, [&](const std::stop_token&) { gate.pass(); }));
+  gate.wait_until_reached();
   std::stop_source stop;
   ASSERT_TRUE(pool.post({.name = "lane"}, stop, [&](const std::stop_token& asked) {
     EXPECT_TRUE(asked.stop_requested());
@@ -239,7 +237,7 @@ TEST(StorePoolTest, OneThatIsStoppedDoesNotWaitForItsTurn) {
   }));
   stop.request_stop();
   told.get_future().wait();
-  go.set_value();
+  gate.open();
   pool.end();
 }
 

@@ -6,7 +6,6 @@
 
 #include <array>
 #include <atomic>
-#include <future>
 #include <new>
 #include <vector>
 
@@ -74,14 +73,12 @@ class HeldLoad : public test::ServedToy {
 
 // A model's queue is as long while it is loaded, and each key has its share of it.
 TEST_F(HeldLoad, NoMoreOfAKeyWaitForItThanForTheModel) {
-  std::promise<void> loading, go_on;
-  const auto watching = service_->loads().watch(service_->find("", {}).name, [&](const LoadEvent& event) {
-    if (event.kind != LoadEvent::Kind::loading) return;
-    loading.set_value();
-    go_on.get_future().wait();
+  const test::Gate loading;
+  const auto watching = service_->loads().watch(service_->find("", {}).name, [loading](const LoadEvent& event) {
+    if (event.kind == LoadEvent::Kind::loading) loading.pass();
   });
   std::vector<std::shared_ptr<http::Exchange>> waiting = {ask(kKinds[0], 1)};
-  loading.get_future().wait();
+  loading.wait_until_reached();
   const auto says_when = [](const auto& header) { return header.first == "Retry-After"; };
   std::uint64_t others = 1;
   for (const Kind& kind : kKinds) {
@@ -92,7 +89,7 @@ TEST_F(HeldLoad, NoMoreOfAKeyWaitForItThanForTheModel) {
     waiting.push_back(ask(kind, ++others));
     EXPECT_FALSE(waiting.back()->take().has_head) << kind.body;
   }
-  go_on.set_value();
+  loading.open();
   for (const auto& each : waiting) {
     http::Exchange::Output answer;
     write_until([&] { return (answer = each->take()).has_head; });

@@ -3,9 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <future>
-#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -92,19 +90,18 @@ class EveryToken final : public TokenMask {
 
 // Whoever cancels may be one that others wait for, or the one that writes.
 TEST_F(RunningCallTest, ACancelWaitsForNobody) {
-  std::promise<void> submitting, go_on;
-  const auto call = start([&](const LoadedModel& model) {
+  const test::Gate submitting;
+  const auto call = start([submitting](const LoadedModel& model) {
     Ask ask = endless(model);
-    ask.mask = [&](std::int32_t) {
-      submitting.set_value();
-      go_on.get_future().wait();
+    ask.mask = [submitting](std::int32_t) {
+      submitting.pass();
       return std::make_unique<EveryToken>();
     };
     return ask;
   });
-  submitting.get_future().wait();
+  submitting.wait_until_reached();
   call->cancel();  // the request is on its way to the engine
-  go_on.set_value();
+  submitting.open();
   write_until([&] { return reader_->end_ != nullptr; });
   ASSERT_TRUE(reader_->end_->error);
   EXPECT_EQ(reader_->end_->error->code, "cancelled");
@@ -178,23 +175,21 @@ TEST_F(RunningCallTest, AndItsLoads) {
   const auto good = std::make_shared<std::atomic<bool>>(true);
   service_->set_accepts([good](const Caller&) { return good->load(); });
   const std::string name = service_->find("", {}).name;
-  std::promise<void> loading, go_on;
-  const auto watching = service_->loads().watch(name, [&](const LoadEvent& event) {
-    if (event.kind != LoadEvent::Kind::loading) return;
-    loading.set_value();
-    go_on.get_future().wait();
+  const test::Gate loading;
+  const auto watching = service_->loads().watch(name, [loading](const LoadEvent& event) {
+    if (event.kind == LoadEvent::Kind::loading) loading.pass();
   });
   const auto asked = std::make_shared<http::Exchange>(
       http::Request{.method = "POST", .path = "/api/models/" + name + "/load", .record = record_}, std::size_t{1} << 20,
       [] {});
   load_model(*service_, asked);
-  loading.get_future().wait();
+  loading.wait_until_reached();
   *good = false;
   http::Exchange::Output output;
   EXPECT_TRUE(test::eventually([&] { return (output = asked->take()).has_head; }));
   EXPECT_EQ(output.head.status, 401u);
   EXPECT_EQ(record_->facts().error, "authentication_error");
-  go_on.set_value();
+  loading.open();
   EXPECT_TRUE(test::eventually([&] { return service_->registry().list().empty(); })) << "nobody wants it any more";
 }
 
@@ -203,11 +198,9 @@ TEST_F(RunningCallTest, WhoWaitsForALoadIsToldOfTheServersEnd) {
   const std::string name = service_->find("", {}).name;
   for (const bool reload : {false, true}) {
     if (reload) service_->registry().acquire_and_wait(name);
-    std::promise<void> loading, go_on;
-    const auto watching = service_->loads().watch(name, [&](const LoadEvent& event) {
-      if (event.kind != LoadEvent::Kind::loading) return;
-      loading.set_value();
-      go_on.get_future().wait();
+    const test::Gate loading;
+    const auto watching = service_->loads().watch(name, [loading](const LoadEvent& event) {
+      if (event.kind == LoadEvent::Kind::loading) loading.pass();
     });
     const auto load =
         std::make_shared<http::Exchange>(http::Request{.method = "POST",
@@ -216,7 +209,7 @@ TEST_F(RunningCallTest, WhoWaitsForALoadIsToldOfTheServersEnd) {
                                                        .record = service_->new_record({.route = "POST /test"})},
                                          std::size_t{1} << 20, [] {});
     load_model(*service_, load);
-    loading.get_future().wait();
+    loading.wait_until_reached();
     std::vector<std::shared_ptr<http::Exchange>> waiting = {load};
     if (!reload) {  // else the old model serves
       waiting.push_back(exchange());
@@ -225,7 +218,7 @@ TEST_F(RunningCallTest, WhoWaitsForALoadIsToldOfTheServersEnd) {
     }
     service_->begin_drain();
     service_->end_requests("the server is about to end");
-    go_on.set_value();
+    loading.open();
     for (const auto& each : waiting) {
       http::Exchange::Output output;
       EXPECT_TRUE(test::eventually([&] { return (output = each->take()).has_head; }));
@@ -256,31 +249,6 @@ TEST(RunningCalls, EndThoseWhoseCallersMayNotAskAnyMore) {
   EXPECT_EQ(second->status, 401u);
 }
 
-// Steps wait while it is closed.
-class Gate {
- public:
-  void pass() {
-    std::unique_lock lock(mutex_);
-    reached_ = reached_ || !open_;
-    changed_.notify_all();
-    changed_.wait(lock, [this] { return open_; });
-  }
-  void set(bool open) {
-    const std::scoped_lock lock(mutex_);
-    open_ = open;
-    changed_.notify_all();
-  }
-  void wait_until_reached() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return reached_; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool open_ = true, reached_ = false;
-};
-
 // Nothing is heard of the best of several until all have ended, however well they are.
 TEST_F(RunningCallTest, TheBestOfSeveralAreNotTakenForSilent) {
   const auto call = start(answers(1, 3, -1));
@@ -298,29 +266,30 @@ TEST_F(RunningCallTest, TheBestOfSeveralAreNotTakenForSilent) {
 
 class HangingEngine : public test::ServedToy {
  protected:
-  explicit HangingEngine(const std::shared_ptr<Gate>& gate = std::make_shared<Gate>())
-      : ServedToy({.patience = std::chrono::milliseconds(50)},
-                  test::make_late_device({.backend = "cpu", .threads = 2},
-                                         {.before_step = [gate](Ticket) { gate->pass(); }})),
+  // Steps wait while the gate is closed.
+  explicit HangingEngine(const test::Gate& gate = test::Gate(true))
+      : ServedToy(
+            {.patience = std::chrono::milliseconds(50)},
+            test::make_late_device({.backend = "cpu", .threads = 2}, {.before_step = [gate](Ticket) { gate.pass(); }})),
         gate_(gate) {}
   void TearDown() override {
-    gate_->set(true);
+    gate_.open();
     ServedToy::TearDown();
   }
 
   // In a step of somebody else's.
   void hang() {
     ModelRegistry::Lease lease = service_->registry().acquire_and_wait(service_->find("", {}).name);
-    gate_->set(false);
+    gate_.close();
     EngineRequest request;
     request.prompt = {1, 2, 3};
     request.max_tokens = 1;
     hanging_.emplace(lease->engine().submit(request));
     lease.reset();
-    gate_->wait_until_reached();
+    gate_.wait_until_reached();
   }
 
-  const std::shared_ptr<Gate> gate_;
+  const test::Gate gate_;
   std::optional<Engine::Submission> hanging_;
 };
 
@@ -333,7 +302,7 @@ TEST_F(HangingEngine, KeepsNobodyWaitingForVectors) {
   ASSERT_TRUE(test::eventually([&] { return (output = asked->take()).has_head; }));
   EXPECT_EQ(output.head.status, 503u);
   EXPECT_EQ(asked->request().record->facts().code, "timeout");
-  gate_->set(true);
+  gate_.open();
   finish_text_work();  // what comes in the end is not answered a second time
   EXPECT_FALSE(asked->take().has_head);
 }

@@ -16,6 +16,7 @@
 #include "backend/create.h"
 #include "server/generation_call.h"
 #include "session/session_support.h"
+#include "support/gate.h"
 
 namespace quarrel::test {
 
@@ -61,6 +62,14 @@ class ServedToy : public testing::Test {
       task();
       ++written_;
     }
+  }
+
+  // The one thread for texts, until the gate is opened.
+  test::Gate hold_text_work() {
+    const Gate gate;
+    service_->run_text_work([gate] { gate.pass(); });
+    gate.wait_until_reached();
+    return gate;
   }
 
   // The one thread for texts takes its tasks in turn.

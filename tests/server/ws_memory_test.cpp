@@ -1,7 +1,6 @@
 // A WebSocket's session when memory runs out.
 #include <gtest/gtest.h>
 
-#include <future>
 #include <memory>
 #include <new>
 #include <string>
@@ -26,12 +25,7 @@ class WsMemory : public test::ServedToy {
 
 TEST_F(WsMemory, AMessageThatIsNotKeptTakesNoRoom) {
   const auto session = std::make_shared<SocketSession>(*service_, socket_);
-  std::promise<void> busy, free;
-  service_->run_text_work([&] {
-    busy.set_value();
-    free.get_future().wait();
-  });
-  busy.get_future().wait();
+  const test::Gate texts = hold_text_work();
   session->message(std::string(2000, ' '), {});  // those behind it wait too
   const auto is_kept = [&](std::size_t size) {
     std::string text(size, ' ');
@@ -50,7 +44,7 @@ TEST_F(WsMemory, AMessageThatIsNotKeptTakesNoRoom) {
   EXPECT_FALSE(is_kept(kLarge));
   session->message(std::string(kLarge, ' '), {});
   EXPECT_EQ(socket_->take().frames, "") << "it was refused";
-  free.set_value();
+  texts.open();
   finish_text_work();
 }
 

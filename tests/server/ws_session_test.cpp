@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <future>
 #include <span>
 #include <string>
 
@@ -76,17 +75,12 @@ TEST_F(WsSession, ThatIsClosedBeginsNone) {
 
 TEST_F(WsSession, LeavesAllButSmallMessagesToTheThreadsForTexts) {
   const auto open = session();
-  std::promise<void> busy, free;
-  service_->run_text_work([&] {
-    busy.set_value();
-    free.get_future().wait();
-  });
-  busy.get_future().wait();
+  const test::Gate texts = hold_text_work();
   open->message(ping("small", kSmall), {});
   EXPECT_NE(sent().find(R"("id":"small")"), std::string::npos);
   open->message(ping("large", kSmall + 1), {});
   EXPECT_EQ(sent(), "");
-  free.set_value();
+  texts.open();
   finish_text_work();
   EXPECT_NE(sent().find(R"("id":"large")"), std::string::npos);
 }
@@ -135,18 +129,13 @@ TEST_F(NarrowWsSession, AQuestionThatIsRefusedHasItsRecord) {
   EXPECT_EQ(refused("{"), Said(400, "invalid_json"));
   EXPECT_EQ(refused(R"({"type":"inference","payload":{"resume":"0123456789abcdef0123456789abcdef:1"}})"),
             Said(404, "answer_not_found"));
-  std::promise<void> busy, free;
-  service_->run_text_work([&] {
-    busy.set_value();
-    free.get_future().wait();
-  });
-  busy.get_future().wait();
+  const test::Gate texts = hold_text_work();
   open->message(question("a"), {});
   EXPECT_EQ(refused(question("a")), Said(400, "invalid_value")) << "that id runs";
   EXPECT_EQ(refused(question("b")), Said(503, "queue_full"));
   service_->begin_drain();
   EXPECT_EQ(refused(question("b")), Said(503, "draining"));
-  free.set_value();
+  texts.open();
   finish_text_work();
 }
 

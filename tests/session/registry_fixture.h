@@ -22,36 +22,12 @@
 #include "base/error.h"
 #include "engine/answers.h"
 #include "session/model_registry.h"
+#include "support/gate.h"
 #include "support/rewritten_toy.h"
 #include "support/temp_dir.h"
 #include "support/toy_model.h"
 
 namespace quarrel::test {
-
-// Holds up whoever comes until it is opened.
-class Gate {
- public:
-  void pass() {
-    std::unique_lock lock(mutex_);
-    reached_ = true;
-    changed_.notify_all();
-    changed_.wait(lock, [this] { return open_; });
-  }
-  void wait_until_reached() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return reached_; });
-  }
-  void open() {
-    const std::scoped_lock lock(mutex_);
-    open_ = true;
-    changed_.notify_all();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool reached_ = false, open_ = false;
-};
 
 // What a call came to.
 class Outcome {
@@ -207,8 +183,8 @@ class RegistryTest : public testing::Test {
     on_event_ = std::move(call);
   }
   // The next event of this kind about this name waits for the gate.
-  void hold(Gate& gate, Kind kind, const std::string& name) {
-    set_on_event([&gate, kind, name](const LoadEvent& event) {
+  void hold(const Gate& gate, Kind kind, const std::string& name) {
+    set_on_event([gate, kind, name](const LoadEvent& event) {
       if (event.kind == kind && event.name == name) gate.pass();
     });
   }

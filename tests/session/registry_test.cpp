@@ -99,7 +99,7 @@ TEST_F(RegistryTest, OrSaysThatThereIsNone) {
 
 // Who waits too long is told so; the load goes on, and the next one finds the model.
 TEST_F(RegistryTest, ACallHasItsOwnPatience) {
-  Gate gate;
+  const Gate gate;
   const auto models = registry();
   hold(gate, Kind::loading, "llama");
   Outcome patient, impatient;
@@ -119,7 +119,7 @@ TEST_F(RegistryTest, ACallHasItsOwnPatience) {
 }
 
 TEST_F(RegistryTest, ALoadThatNobodyWaitsForAnyMoreIsFinished) {
-  Gate gate;
+  const Gate gate;
   const auto models = registry();
   hold(gate, Kind::loading, "llama");
   Outcome impatient;
@@ -142,7 +142,7 @@ TEST_F(RegistryTest, SoManyMayWaitForALoad) {
   all.models["granite"] = {.load = load_options()};
   all.models["granite"].load.engine.queue_limit = 0;
   std::chrono::microseconds retry_after{};
-  Gate gate;
+  const Gate gate;
   const auto models = registry(std::move(all));
   hold(gate, Kind::loading, "llama");
   Outcome first, second, other;
@@ -495,7 +495,7 @@ TEST_F(RegistryTest, UnloadingLeavesAModelToThoseWhoHoldIt) {
 
 TEST_F(RegistryTest, UnloadingEndsALoad) {
   const auto models = registry();
-  Gate gate;
+  const Gate gate;
   hold(gate, Kind::loading, "llama");
   Outcome acquired, unloaded;
   models->acquire("llama", acquired.acquired());

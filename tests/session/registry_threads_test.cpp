@@ -16,7 +16,7 @@ using RegistryThreadsTest = RegistryTest;
 TEST_F(RegistryThreadsTest, AModelThatIsThereComesAtOnceWhileAnotherIsLoaded) {
   const auto models = registry();
   models->acquire_and_wait("llama");
-  Gate gate;
+  const Gate gate;
   hold(gate, Kind::progress, "qwen3");
   Outcome slow, quick, later;
   models->acquire("qwen3", slow.acquired());
@@ -45,9 +45,9 @@ TEST_F(RegistryThreadsTest, AModelThatIsThereComesAtOnceWhileAnotherIsLoaded) {
 
 TEST_F(RegistryThreadsTest, LoadsComeInTheOrderOfTheCalls) {
   const auto models = registry();
-  Gate gate;
+  const Gate gate;
   Outcome first, second;
-  models->acquire("llama", [&gate](const Lease&, const std::exception_ptr&) { gate.pass(); });
+  models->acquire("llama", [gate](const Lease&, const std::exception_ptr&) { gate.pass(); });
   gate.wait_until_reached();
   models->acquire("qwen3", first.acquired());
   models->acquire("granite", second.acquired());
@@ -114,7 +114,7 @@ TEST_F(RegistryThreadsTest, ManyThreadsComeAndGo) {
 
 TEST_F(RegistryThreadsTest, ACallCanBeTakenBack) {
   const auto models = registry();
-  Gate gate;
+  const Gate gate;
   hold(gate, Kind::loading, "llama");
   Outcome stays, leaves;
   models->acquire("llama", stays.acquired());
@@ -133,7 +133,7 @@ TEST_F(RegistryThreadsTest, ACallCanBeTakenBack) {
 
 TEST_F(RegistryThreadsTest, ALoadThatNobodyWaitsForIsEnded) {
   const auto models = registry();
-  Gate gate;
+  const Gate gate;
   hold(gate, Kind::loading, "llama");
   Outcome leaves, comes;
   const ModelRegistry::Ticket ticket = models->acquire("llama", leaves.acquired());
@@ -180,7 +180,7 @@ TEST_F(RegistryThreadsTest, ACallbackMayCallAndThrowButNotWait) {
 
 TEST_F(RegistryThreadsTest, ACallbackMayHoldTheLastLease) {
   const auto models = registry();
-  Gate gate;
+  const Gate gate;
   hold(gate, Kind::loading, "llama");
   auto kept = std::make_shared<Lease>();
   models->acquire("llama", [kept](Lease model, const std::exception_ptr&) { *kept = std::move(model); },
@@ -194,10 +194,9 @@ TEST_F(RegistryThreadsTest, ACallbackMayHoldTheLastLease) {
 // Holds a lease until its request has finished: it is dropped on the engine's thread.
 class HoldingSink final : public EventSink {
  public:
-  HoldingSink(ModelRegistry::Lease lease, std::shared_ptr<Gate> gate)
-      : lease_(std::move(lease)), gate_(std::move(gate)) {}
+  HoldingSink(ModelRegistry::Lease lease, const Gate& gate) : lease_(std::move(lease)), gate_(gate) {}
   void take(std::span<TokenEvent> events) override {
-    gate_->pass();
+    gate_.pass();
     for (const TokenEvent& event : events) {
       if (event.kind == TokenEvent::Kind::finished) lease_.reset();
     }
@@ -205,21 +204,21 @@ class HoldingSink final : public EventSink {
 
  private:
   ModelRegistry::Lease lease_;
-  const std::shared_ptr<Gate> gate_;
+  const Gate gate_;
 };
 
 // The engine's thread used to wait for itself.
 TEST_F(RegistryThreadsTest, ASinkMayHoldTheLastLease) {
   const auto models = registry();
-  const auto gate = std::make_shared<Gate>();
+  const Gate gate;
   Lease lease = models->acquire_and_wait("llama");
   const SubmitResult result = lease->engine().submit(request(), std::make_shared<HoldingSink>(lease, gate));
   ASSERT_EQ(result.status, SubmitStatus::accepted);
-  gate->wait_until_reached();
+  gate.wait_until_reached();
   models->exchange_and_wait("llama", file("qwen3"));
   lease.reset();
   EXPECT_EQ(models->bytes_used(), bytes_of("llama") + bytes_of("qwen3"));
-  gate->open();
+  gate.open();
   wait_for(Kind::unloaded);
   EXPECT_EQ(events().back().path, file("llama"));
   EXPECT_EQ(models->bytes_used(), bytes_of("qwen3"));
@@ -227,15 +226,15 @@ TEST_F(RegistryThreadsTest, ASinkMayHoldTheLastLease) {
 
 TEST_F(RegistryThreadsTest, AndOutliveTheRegistryWithIt) {
   auto models = registry();
-  const auto gate = std::make_shared<Gate>();
+  const Gate gate;
   Lease lease = models->acquire_and_wait("llama");
   const SubmitResult result = lease->engine().submit(request(), std::make_shared<HoldingSink>(lease, gate));
   ASSERT_EQ(result.status, SubmitStatus::accepted);
-  gate->wait_until_reached();
+  gate.wait_until_reached();
   models.reset();
   lease.reset();
   EXPECT_GT(device_.use_count(), 1);
-  gate->open();
+  gate.open();
   while (device_.use_count() > 1) std::this_thread::yield();
 }
 
@@ -254,7 +253,7 @@ TEST_F(RegistryThreadsTest, LeasesOutliveTheRegistry) {
 TEST_F(RegistryThreadsTest, ItsEndCompletesWhatWaits) {
   auto models = registry();
   Lease held = models->acquire_and_wait("granite");
-  Gate gate;
+  const Gate gate;
   hold(gate, Kind::loading, "llama");
   Outcome loading, queued, exchanged, unloaded;
   models->unload("granite", unloaded.unloaded());
