@@ -19,7 +19,7 @@ FIXED_LAYOUT := $(shell setarch -R true 2> /dev/null && echo setarch -R)
 TEST_CUDA := $(if $(filter 1,$(QUARREL_CUDA)),test-cuda)
 
 .PHONY: help setup setup-test setup-format setup-lint setup-web with-tests pull build man pgo shared run serve page test-page openapi check test test-sanitizers test-release test-asan test-tsan \
-  test-cuda cross flight bench bench-server bench-flight soak format check-style lint clean
+  cuda test-cuda cross flight bench bench-server bench-flight soak format check-style lint clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 21
@@ -208,10 +208,17 @@ cross:  ## the program compiled for arm64, its unit and op tests under qemu-user
 	@GTEST_FILTER='-$(CROSS_NOT_EMULATED)' ctest --test-dir build/arm64 --output-on-failure --no-tests=error \
 	  -L '^(unit|ops)$$' -E '^($(CROSS_SLOW))$$' -j $(JOBS)
 
-# A folder of its own: the other builds know nothing of CUDA. Without a GPU the program says so and returns 77.
+# A folder of its own: the other builds know nothing of CUDA.
+cuda:  ## the program with its module for NVIDIA GPUs: build/cuda/quarrel
+	@scripts/setup cuda
+	@cmake -G Ninja -B build/cuda -DCMAKE_BUILD_TYPE=Release -DQUARREL_CUDA=ON -DQUARREL_TESTS=OFF -DQUARREL_EXAMPLES=OFF . > /dev/null
+	@ninja -C build/cuda -j $(JOBS) quarrel quarrel_cuda_module 1>&2
+	@ls -l build/cuda/quarrel build/cuda/libquarrel_cuda.so
+
+# Without a GPU the program says so and returns 77.
 test-cuda:  ## the CUDA backend compiled, and tested where there is a GPU
 	@scripts/setup test cuda
-	@cmake -G Ninja -B build/cuda -DCMAKE_BUILD_TYPE=Release -DQUARREL_CUDA=ON -DQUARREL_EXAMPLES=OFF . > /dev/null
+	@cmake -G Ninja -B build/cuda -DCMAKE_BUILD_TYPE=Release -DQUARREL_CUDA=ON -DQUARREL_TESTS=ON -DQUARREL_EXAMPLES=OFF . > /dev/null
 	@ninja -C build/cuda -j $(JOBS) tests_cuda 1>&2
 	@build/cuda/cuda_kernels --check || [ $$? -eq 77 ]
 	@build/cuda/cuda_backend_test --gtest_brief=1

@@ -4,7 +4,7 @@
 # Machine code for Hopper (sm_90a: wgmma and the like), PTX for everything from compute capability 8.0 on.
 find_program(QUARREL_NVCC nvcc
   PATHS ${PROJECT_SOURCE_DIR}/.cuda/nvidia/cu13/bin /usr/local/cuda/bin
-  DOC "CUDA's compiler, of version 12 or later")
+  DOC "CUDA's compiler, of version 12.4 or later")
 if(NOT QUARREL_NVCC)
   message(FATAL_ERROR "QUARREL_CUDA is on and there is no nvcc: run scripts/setup cuda")
 endif()

@@ -25,6 +25,7 @@ enum class Activations {
   int8_split,  // always with the residual: near exact
   int8,        // prompts: int8 alone, which is coarser
   f32,         // as they are
+  f16,         // rounded to 16 bits; on a GPU alone, elsewhere int8_split is used instead
 };
 
 struct LoadOptions {

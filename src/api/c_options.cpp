@@ -250,6 +250,7 @@ static_assert(QUARREL_ACTIVATIONS_AUTOMATIC == static_cast<int>(api::Activations
 static_assert(QUARREL_ACTIVATIONS_INT8_SPLIT == static_cast<int>(api::Activations::int8_split));
 static_assert(QUARREL_ACTIVATIONS_INT8 == static_cast<int>(api::Activations::int8));
 static_assert(QUARREL_ACTIVATIONS_F32 == static_cast<int>(api::Activations::f32));
+static_assert(QUARREL_ACTIVATIONS_F16 == static_cast<int>(api::Activations::f16));
 static_assert(QUARREL_POOLING_NONE == 1 + static_cast<int>(api::Pooling::none));
 static_assert(QUARREL_POOLING_MEAN == 1 + static_cast<int>(api::Pooling::mean));
 static_assert(QUARREL_POOLING_CLS == 1 + static_cast<int>(api::Pooling::cls));

@@ -195,7 +195,7 @@ EmbeddingOptions embedding_options_of(const EmbedOptions& options) {
 quarrel::LoadOptions load_options_of(const LoadOptions& options) {
   constexpr std::array kKvTypes{quarrel::KvType::f32, quarrel::KvType::f16};
   constexpr std::array kActivations{ActivationPrecision::outlier_groups, ActivationPrecision::int8_split,
-                                    ActivationPrecision::int8, ActivationPrecision::f32};
+                                    ActivationPrecision::int8, ActivationPrecision::f32, ActivationPrecision::f16};
   check_ranges(options);
   quarrel::LoadOptions result;
   ExecutorOptions& executor = result.executor;

@@ -110,8 +110,11 @@ MemoryEstimate Model::estimate(const std::string& name, const LoadOptions& optio
   return guarded([&]() -> MemoryEstimate {
     const quarrel::LoadOptions settings = load_options_of(options);
     const Source source = open_source(name);
-    const auto device = options.beside != nullptr ? options.beside->impl().device : own_device(options);
-    const MemoryPlan plan = plan_memory(source.file, *device, settled(source.file, settings.executor));
+    const ExecutorOptions wanted = settled(source.file, settings.executor);
+    const auto device =
+        fitting_device(source.file, options.beside != nullptr ? options.beside->impl().device : own_device(options),
+                       wanted, [](const std::string&) {});
+    const MemoryPlan plan = plan_memory(source.file, *device, wanted);
     return {.total = plan.total(),
             .mapped = plan.mapped(),
             .weights = plan.prepared,

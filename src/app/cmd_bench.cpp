@@ -30,6 +30,9 @@
 namespace quarrel {
 namespace {
 
+constexpr std::int32_t kShortContext = 1024;
+constexpr std::int64_t kSpareTokens = 64;  // a sequence
+
 struct BenchCommand {
   std::string model;
   ModelOptions options;
@@ -42,8 +45,11 @@ struct BenchCommand {
 
 struct BenchReport {
   std::string device;
+  std::string activations;
   double load_seconds = 0.0;
-  std::optional<MachineSpeed> machine;  // none for a device whose memory is not the machine's
+  std::optional<DeviceSpeed> gpu;  // what a GPU can do; none on the host
+  MachineSpeed machine;
+  std::optional<Speed> without_graphs;  // decode, where a GPU was profiled
   ModelCost cost;
   std::optional<Speed> prefill, decode;
 };
@@ -97,18 +103,37 @@ nlohmann::ordered_json machine_json(const MachineSpeed& machine) {
   return value;
 }
 
+nlohmann::ordered_json gpu_json(const DeviceSpeed& speed) {
+  return {{"copy_bytes_per_s", speed.copy_bytes_per_s},
+          {"gemm_f16_flops_per_s", speed.gemm_flops_per_s},
+          {"peak_bytes_per_s", speed.peak_bytes_per_s}};
+}
+
+// What only a GPU's decode has.
+void put_gpu_figures(nlohmann::ordered_json& decode, const BenchReport& report) {
+  if (!report.gpu) return;
+  auto computed = nlohmann::ordered_json::array();
+  for (const ScaledSpeed& other : scaled_to_others(report.decode->tokens_per_s.mean(), *report.gpu)) {
+    computed.push_back(
+        {{"device", other.device}, {"bytes_per_s", other.bytes_per_s}, {"tokens_per_s", other.tokens_per_s}});
+  }
+  decode["computed_for"] = computed;
+  if (report.without_graphs) decode["tokens_per_s_without_graphs"] = report.without_graphs->tokens_per_s.mean();
+}
+
 // `profile` null: none was asked for.
 nlohmann::ordered_json speed_json(const Speed& speed, std::int64_t tokens, const OpProfile* profile,
-                                  const std::optional<MachineSpeed>& machine) {
+                                  const MachineSpeed& machine) {
   nlohmann::ordered_json value{{"tokens", tokens},
                                {"tokens_per_s", speed.tokens_per_s.mean()},
                                {"tokens_per_s_deviation", speed.tokens_per_s.deviation()},
                                {"seconds", speed.seconds}};
   if (profile != nullptr) {
     value["profile"] = profile_json(*profile, machine);
-    put_share(value, "share_of_limit", profile->all.of_limit(),
-              machine ? excess_reason(*profile, profile->all, *machine) : "");
+    value["parts"] = parts_json(*profile);
+    put_share(value, "share_of_limit", profile->all.of_limit(), excess_reason(*profile, profile->all, machine));
   }
+  if (speed.watch.has_seen()) value["state"] = speed.watch.json();
   return value;
 }
 
@@ -128,21 +153,19 @@ nlohmann::ordered_json to_json(const BenchReport& report, const BenchCommand& co
                                  {"batch", settings.batch},
                                  {"repeat", settings.repeat},
                                  {"kv", name_of(executor.kv_type())},
-                                 {"activations", command.options.activations}}},
+                                 {"activations", report.activations}}},
                                {"load_seconds", report.load_seconds},
                                {"machine", nullptr},
                                {"prefill", nullptr},
                                {"decode", nullptr}};
-  if (report.machine) {
-    value["machine"] = machine_json(*report.machine);
-  }
+  value["machine"] = report.gpu ? gpu_json(*report.gpu) : machine_json(report.machine);
   if (report.prefill) {
     const OpProfile profile = prefill_profile(report);
     auto& prefill = value["prefill"] =
         speed_json(*report.prefill, settings.prompt, command.profile ? &profile : nullptr, report.machine);
     prefill["flops_per_token"] = report.cost.flops_per_token();
     prefill["flops_per_s"] = flops_per_s(*report.prefill, report.cost);
-    if (report.machine) put_prefill_shares(prefill, prefill_speed(report), *report.machine);
+    put_prefill_shares(prefill, prefill_speed(report), report.machine);
   }
   if (report.decode) {
     const OpProfile profile = decode_profile(report);
@@ -152,7 +175,8 @@ nlohmann::ordered_json to_json(const BenchReport& report, const BenchCommand& co
     decode["weight_bytes_per_step"] = report.cost.weight_bytes_per_step;
     decode["cache_bytes_per_step"] = report.cost.cache_bytes_per_step;
     decode["bytes_per_s"] = speed.bytes_per_s;
-    if (report.machine) put_decode_share(decode, speed, *report.machine);
+    put_decode_share(decode, speed, report.machine);
+    put_gpu_figures(decode, report);
   }
   return value;
 }
@@ -173,13 +197,13 @@ std::string speed_text(const BenchReport& report, const SpeedSettings& settings)
   };
   if (report.prefill) {
     std::string machine = fmt::format("{:.1f} GFLOP/s", flops_per_s(*report.prefill, report.cost) / 1e9);
-    if (report.machine) add_share(machine, prefill_share(prefill_speed(report), *report.machine));
+    add_share(machine, prefill_share(prefill_speed(report), report.machine));
     add(fmt::format("prefill of {}", settings.prompt), *report.prefill, machine);
   }
   if (report.decode) {
     const DecodeSpeed speed = decode_speed(report, settings.batch);
     std::string machine = fmt::format("{:.1f} GB/s", speed.bytes_per_s / 1e9);
-    if (report.machine) add_share(machine, decode_share(speed, *report.machine));
+    add_share(machine, decode_share(speed, report.machine));
     add(fmt::format("decode of {} for {} at depth {}", settings.generated, settings.batch, settings.depth),
         *report.decode, machine);
   }
@@ -201,6 +225,36 @@ std::string machine_text(const MachineSpeed& machine) {
   return text;
 }
 
+std::string gpu_text(const DeviceSpeed& speed) {
+  return fmt::format("limits   copies {:.0f} GB/s, cuBLASLt multiplies F16 at {:.0f} TFLOP/s\n",
+                     speed.copy_bytes_per_s / 1e9, speed.gemm_flops_per_s / 1e12);
+}
+
+std::string gpu_figures_text(const BenchReport& report, const SpeedSettings& settings) {
+  std::string text = "\n";
+  const auto add_state = [&](const char* name, const std::optional<Speed>& speed) {
+    if (speed && speed->watch.has_seen()) text += fmt::format("{:<9}{}\n", name, speed->watch.text());
+  };
+  add_state("prefill", report.prefill);
+  add_state("decode", report.decode);
+  if (!report.decode) return text;
+  const double tokens_per_s = report.decode->tokens_per_s.mean();
+  std::string others;
+  for (const ScaledSpeed& other : scaled_to_others(tokens_per_s, *report.gpu)) {
+    others += fmt::format("{}{:.0f} tokens/s on an {} ({:.0f} GB/s)", others.empty() ? "" : ", ", other.tokens_per_s,
+                          other.device, other.bytes_per_s / 1e9);
+  }
+  text += fmt::format("computed decode scaled by memory bandwidth: {}\n", others);
+  if (report.without_graphs) {
+    const double batch = settings.batch;
+    const double with = 1e6 * quotient(batch, tokens_per_s);
+    const double without = 1e6 * quotient(batch, report.without_graphs->tokens_per_s.mean());
+    text += fmt::format("launch   a step of decode takes {:.0f} us with graphs and {:.0f} without: {:.0f} less\n", with,
+                        without, without - with);
+  }
+  return text;
+}
+
 std::string to_text(const BenchReport& report, const BenchCommand& command, const Executor& executor,
                     const Observations& seen) {
   const std::string name = executor.spec().name.empty() ? command.model : executor.spec().name;
@@ -208,21 +262,29 @@ std::string to_text(const BenchReport& report, const BenchCommand& command, cons
                                  static_cast<double>(parameter_count(executor.file())) / 1e6,
                                  human_bytes(executor.file().file_bytes()));
   text += fmt::format("device   {}, {} cache, {} activations, loaded in {}\n", report.device,
-                      name_of(executor.kv_type()), command.options.activations, human_duration(report.load_seconds));
-  if (report.machine) {
-    text += machine_text(*report.machine);
-  }
+                      name_of(executor.kv_type()), report.activations, human_duration(report.load_seconds));
+  text += report.gpu ? gpu_text(*report.gpu) : machine_text(report.machine);
   if (const std::string cache = expert_cache_text(seen); !cache.empty()) {
     text += fmt::format("experts  {}\n", cache);
   }
   text += fmt::format("mean of {} after a warm-up\n\n", command.settings.repeat) + speed_text(report, command.settings);
+  if (report.gpu) text += gpu_figures_text(report, command.settings);
   const auto add_profile = [&](const char* title, const OpProfile& profile) {
     text += "\n" + profile_text(title, profile);
-    if (report.machine) text += excess_text(profile, *report.machine);
+    text += excess_text(profile, report.machine);
   };
   if (command.profile && report.prefill) add_profile("prefill", prefill_profile(report));
   if (command.profile && report.decode) add_profile("decode", decode_profile(report));
   return text;
+}
+
+// A model of its own, which has gone when this returns.
+std::optional<Speed> decode_without_graphs(const BenchCommand& command, const std::shared_ptr<Device>& device,
+                                           LoadOptions load, Log& log, const Interrupts& interrupts) {
+  load.executor.graphs = false;
+  const auto model = load_model(open_model_file(command.model), device, load, log);
+  if (&model->device() != device.get()) return std::nullopt;
+  return SpeedBench(model, command.settings, [&] { check_interrupt(interrupts); }).decode(false);
 }
 
 int run_bench(const BenchCommand& command, Log& log, const Interrupts& interrupts) {
@@ -237,16 +299,28 @@ int run_bench(const BenchCommand& command, Log& log, const Interrupts& interrupt
          printable(spec.architecture));
   }
   load.executor.context = needed_context(command, file, load.executor.context);
-  const auto model = load_model(std::move(file), command.options, load, log);
+  // More than short sequences need: of a cache that is just large enough for them the scheduler keeps a part back.
+  if (command.settings.batch > 1 && load.executor.context <= kShortContext) {
+    load.executor.cache_tokens = std::int64_t{command.settings.batch} * (load.executor.context + kSpareTokens);
+  }
+  BenchReport report;
+  const std::shared_ptr<Device> opened = open_device(command.options, log);
+  report.gpu = opened->measure_speed();
+  if (report.gpu && command.profile && command.settings.generated > 0) {
+    report.without_graphs = decode_without_graphs(command, opened, load, log, interrupts);
+  }
+  const auto model = load_model(std::move(file), opened, load, log);
   const Executor& executor = model->executor();
   const Device& device = model->device();
-
-  BenchReport report;
   report.load_seconds = model->load_seconds();
   report.device = model->device_description();
+  report.activations = device.activations_used(executor.plan().activations);
   report.cost = model_cost(executor, command.settings);
   check_interrupt(interrupts);
-  if (device.name() != "cuda") {
+  if (&device != opened.get()) report.gpu.reset();  // the model did not fit there
+  if (report.gpu) {
+    report.machine = machine_of(*report.gpu);
+  } else {
     const int threads = command.options.threads > 0 ? command.options.threads : usable_threads();
     report.machine = measure_machine(threads, device.memory_available());
   }
@@ -281,12 +355,15 @@ void add_bench(CLI::App& app, CommandContext& context) {
   add("--repeat", options->settings.repeat, 1, 1000, "How often to measure, after a warm-up");
   command
       ->add_flag("--profile", options->profile,
-                 "Show how long each kind of operation took, and how near it came to the machine's limit")
+                 "Show how long each kind of operation took and how near it came to the machine's limit; on a GPU also "
+                 "what replaying captured steps gains")
       ->excludes(serve);
   command->add_flag("--json", options->json, "Everything as JSON");
   add_serve_options(*command, serve, options->serving);
   add_model_options(*command, options->options);
   command->footer(
+      "On a GPU it measures what a kernel copies and what cuBLASLt multiplies first, and shows load, clocks, power and "
+      "memory beside the speed; what --deterministic costs is the difference to a second run with it.\n\n"
       "Examples:\n  quarrel bench default\n  quarrel bench model.gguf -p 0 -n 64 --batch 8 --depth 1024 --profile\n"
       "  quarrel bench default --serve --clients 32 --prompt-tokens 64:256 --shared-prefix 32\n"
       "  quarrel bench default --serve --rate 2.5 --requests 100 --json");

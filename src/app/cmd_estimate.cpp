@@ -38,6 +38,7 @@ nlohmann::ordered_json to_json(const MemoryPlan& plan, const Device& device) {
             {"expert_weights", plan.expert_weights},
             {"experts_held", plan.experts_held()},
             {"prepared", plan.prepared},
+            {"mirrors", plan.mirrors},
             {"released", plan.released},
             {"kv", plan.kv},
             {"state", plan.state},
@@ -56,7 +57,8 @@ std::string to_text(const MemoryPlan& plan, const Device& device) {
     if (bytes > 0) table.add_row({part, human_bytes(bytes), std::move(note)});
   };
   if (plan.released > 0) {
-    add("weights", plan.prepared, "repacked for this machine");
+    add("weights", plan.prepared - plan.mirrors, "repacked for this machine");
+    add("mirrors", plan.mirrors, "copies in 16 bits for large batches");
     add("tables", plan.mapped(), "mapped from the file: the system may drop and reread them");
   } else {
     add("weights", plan.shared_weights, "mapped from the file: the system may drop and reread them");
@@ -84,11 +86,13 @@ std::string to_text(const MemoryPlan& plan, const Device& device) {
 
 int run_estimate(const EstimateCommand& command, Log& log) {
   const GgufFile file = open_model_file(command.model);
-  const auto device = open_device(command.options, log);
   ExecutorOptions options = executor_options(command.options);
   options.sequences = command.sequences;
   if (const auto warning = context_warning(file, options.context)) log.warn("{}", *warning);
-  const MemoryPlan plan = plan_memory(file, *device, settled(file, options));
+  const ExecutorOptions settings = settled(file, options);
+  const auto device = fitting_device(file, open_device(command.options, log), settings,
+                                     [&log](const std::string& reason) { log.warn("{}", reason); });
+  const MemoryPlan plan = plan_memory(file, *device, settings);
   warn_of_unused(options, plan, log);
   write_output(command.json ? dump_json(to_json(plan, *device)) + "\n" : to_text(plan, *device));
   return 0;

@@ -73,7 +73,7 @@ nlohmann::ordered_json to_json(const Perplexity& result, const PerplexityCommand
           {"windows", result.windows},
           {"backend", model.device().name()},
           {"kv", name_of(model.executor().kv_type())},
-          {"activations", command.options.activations},
+          {"activations", model.device().activations_used(model.executor().plan().activations)},
           {"class", command.row_class},
           {"seconds", seconds}};
 }

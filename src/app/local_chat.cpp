@@ -123,7 +123,8 @@ Reply LocalChat::reply_to(Ask ask, const ChatParameters& parameters, const Reply
   ask.stop = parameters.stop;
   ask.priority = Priority::interactive;
   Engine& engine = model_->engine();
-  engine.watch_times(parameters.verbose);
+  // Not where they would make the speed another one, which is shown beside them: `bench --profile` tells them there.
+  engine.watch_times(parameters.verbose && !model_->executor().backend().profiling_costs());
   // Nobody else uses this engine: the rows that it counts are this prompt's.
   const std::uint64_t rows_before = engine.counters().scheduler.prompt_rows;
   std::size_t cached = 0;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -65,6 +66,26 @@ WeightKind MultiplyAdds::fastest_floats() const noexcept {
 }
 
 // ---- Limits ----
+
+MachineSpeed machine_of(const DeviceSpeed& speed) {
+  MachineSpeed machine;
+  machine.is_gpu = true;
+  machine.read = {.bytes_per_s = speed.copy_bytes_per_s, .buffer_bytes = 0, .method = "copy"};
+  machine.f32 = {.macs_per_s = speed.gemm_flops_per_s / 2.0, .instructions = "F16 GEMM"};
+  if (speed.cache_bytes > 0) machine.caches.push_back({.name = "L2", .bytes = speed.cache_bytes});
+  return machine;
+}
+
+std::vector<ScaledSpeed> scaled_to_others(double tokens_per_s, const DeviceSpeed& speed) {
+  // By what makers say of each, not by what one of them was measured to copy.
+  const double own = speed.peak_bytes_per_s > 0.0 ? speed.peak_bytes_per_s : speed.copy_bytes_per_s;
+  std::vector<ScaledSpeed> scaled;
+  for (const auto& [device, bytes_per_s] : {std::pair{"RTX 3090", 936e9}, std::pair{"RTX 4090", 1008e9}}) {
+    scaled.push_back(
+        {.device = device, .bytes_per_s = bytes_per_s, .tokens_per_s = tokens_per_s * quotient(bytes_per_s, own)});
+  }
+  return scaled;
+}
 
 double quotient(double part, double whole) noexcept { return whole > 0.0 ? part / whole : 0.0; }
 
@@ -131,13 +152,15 @@ void put_prefill_shares(nlohmann::ordered_json& value, const PrefillSpeed& prefi
   const MultiplyAdds& macs = prefill.macs_per_token;
   value["peak"] = peak_for(macs.most(), machine).instructions;
   put_share(value, "share_of_peak", share_of_peak(prefill, machine), arithmetic_reason());
+  if (machine.is_gpu) return;
   put_share(value, "share_of_f32_peak", quotient(prefill.tokens_per_s * macs.all(), machine.f32.macs_per_s),
             f32_reason(macs, machine));
 }
 
 ShareText decode_share(const DecodeSpeed& decode, const MachineSpeed& machine) {
   const double share = share_of_bandwidth(decode, machine);
-  ShareText text{.share = fmt::format("{:.1f} % of the read bandwidth", 100.0 * share), .excess = {}};
+  ShareText text{.share = fmt::format("{:.1f} % of the {} bandwidth", 100.0 * share, machine.is_gpu ? "copy" : "read"),
+                 .excess = {}};
   if (share > 1.0) {
     text.excess = fmt::format("decode reads faster than memory: {}\n", cache_reason(decode.step_bytes, machine));
   }
@@ -145,8 +168,8 @@ ShareText decode_share(const DecodeSpeed& decode, const MachineSpeed& machine) {
 }
 
 void put_decode_share(nlohmann::ordered_json& value, const DecodeSpeed& decode, const MachineSpeed& machine) {
-  put_share(value, "share_of_read_bandwidth", share_of_bandwidth(decode, machine),
-            cache_reason(decode.step_bytes, machine));
+  put_share(value, machine.is_gpu ? "share_of_copy_bandwidth" : "share_of_read_bandwidth",
+            share_of_bandwidth(decode, machine), cache_reason(decode.step_bytes, machine));
 }
 
 }  // namespace quarrel

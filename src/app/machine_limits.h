@@ -6,10 +6,12 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
 #include "app/machine_speed.h"
+#include "backend/backend.h"
 #include "quant/types.h"
 
 namespace quarrel {
@@ -32,6 +34,18 @@ class MultiplyAdds {
  private:
   std::array<double, 4> counts_ = {};
 };
+
+// A GPU as a machine: its memory is what is read, and whatever its weights are they are multiplied in 16 bits.
+MachineSpeed machine_of(const DeviceSpeed& speed);
+
+// How fast a decode that is bound by a GPU's memory would be on other ones: by the bandwidths of their memories alone,
+// computed.
+struct ScaledSpeed {
+  std::string_view device;
+  double bytes_per_s = 0.0;
+  double tokens_per_s = 0.0;
+};
+std::vector<ScaledSpeed> scaled_to_others(double tokens_per_s, const DeviceSpeed& speed);
 
 double quotient(double part, double whole) noexcept;  // 0 where there is no whole
 
@@ -68,14 +82,14 @@ struct PrefillSpeed {
 // The share of what the machine's arithmetic could do, were every multiply-add at its peak; the peak that is named is
 // that of most of them.
 ShareText prefill_share(const PrefillSpeed& prefill, const MachineSpeed& machine);
-// The same as `peak` and `share_of_peak`, and `share_of_f32_peak`.
+// The same as `peak` and `share_of_peak`, and `share_of_f32_peak` on the host.
 void put_prefill_shares(nlohmann::ordered_json& value, const PrefillSpeed& prefill, const MachineSpeed& machine);
 
 struct DecodeSpeed {
   double bytes_per_s = 0.0;
   double step_bytes = 0.0;
 };
-// The share of the read bandwidth.
+// The share of the read bandwidth, or of a GPU's copy bandwidth.
 ShareText decode_share(const DecodeSpeed& decode, const MachineSpeed& machine);
 void put_decode_share(nlohmann::ordered_json& value, const DecodeSpeed& decode, const MachineSpeed& machine);
 

@@ -28,6 +28,8 @@ struct CacheLevel {
 };
 
 struct MachineSpeed {
+  // A GPU: `read` is what it copies, `f32` how fast it multiplies in 16 bits, which everything is held to.
+  bool is_gpu = false;
   int threads = 1;
   std::vector<CacheLevel> caches = {};  // smallest first; empty where the system does not say
   ReadSpeed read;

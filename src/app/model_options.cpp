@@ -75,8 +75,8 @@ const std::vector<ModelOptionRow>& model_option_rows() {
       {"--activations",
        "TYPE",
        "Form of activations for quantised weights: int8x2 (hi/lo int8 split, nearly exact), int8 (coarser in prompts), "
-       "auto (the split in prompts only for groups with outliers), f32",
-       {"auto", "int8x2", "int8", "f32"},
+       "auto (the split in prompts only for groups with outliers), f16 (on a GPU), f32 (elsewhere)",
+       {"auto", "int8x2", "int8", "f16", "f32"},
        &Options::activations},
       {"--deterministic",
        "",
@@ -156,9 +156,13 @@ ExecutorOptions executor_options(const ModelOptions& options) {
   }
   if (!options.kv.empty()) result.kv_type = options.kv == "f16" ? KvType::f16 : KvType::f32;
   result.activations = options.activations == "f32"    ? ActivationPrecision::f32
+                       : options.activations == "f16"  ? ActivationPrecision::f16
                        : options.activations == "int8" ? ActivationPrecision::int8
                        : options.activations == "auto" ? ActivationPrecision::outlier_groups
                                                        : ActivationPrecision::int8_split;
+  if (result.activations == ActivationPrecision::f16 && options.deterministic) {
+    fail(ErrorKind::usage, "--activations f16 and --deterministic exclude each other: the latter needs int8x2");
+  }
   result.deterministic = options.deterministic;
   result.repack = !options.no_repack;
   result.on_load = load_progress();

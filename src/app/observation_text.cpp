@@ -44,6 +44,9 @@ std::string observation_text(const Observations& seen) {
   if (seen.state_bytes > 0)
     text += fmt::format("{:<22}{} a sequence\n", "recurrent state:", human_bytes(seen.state_bytes));
   if (seen.kv_saturated > 0) text += fmt::format("{:<22}{} values clamped to F16\n", "KV cache:", seen.kv_saturated);
+  if (seen.weights_saturated > 0) {
+    text += fmt::format("{:<22}{} values clamped to F16\n", "weights:", seen.weights_saturated);
+  }
   if (seen.divergences > 0) {
     text += fmt::format("{:<22}{} steps, the last from layer {} on\n", "not finite:", seen.divergences,
                         seen.last_bad_layer);

@@ -15,6 +15,31 @@ namespace {
 // Ops that multiply no weights, and the router: they compute in F32 on every machine (docs/numerics.md).
 constexpr std::array<std::string_view, 4> kAlwaysF32 = {"attend", "conv", "router", "scan"};
 
+struct PartOf {
+  std::string_view op;
+  std::string_view part;
+};
+constexpr std::array<PartOf, 20> kParts = {{{"qkv", "attention"},
+                                            {"attend", "attention"},
+                                            {"attention out", "attention"},
+                                            {"glu", "feed-forward"},
+                                            {"down", "feed-forward"},
+                                            {"router", "feed-forward"},
+                                            {"experts", "feed-forward"},
+                                            {"shared experts", "feed-forward"},
+                                            {"ssm in", "recurrent"},
+                                            {"conv", "recurrent"},
+                                            {"scan inputs", "recurrent"},
+                                            {"scan", "recurrent"},
+                                            {"ssm out", "recurrent"},
+                                            {"projections", "recurrent"},
+                                            {"norms", "norms"},
+                                            {"norms and int8", "norms"},
+                                            {"head", "head and sampling"},
+                                            {"sampling", "head and sampling"},
+                                            {"embedding", "rest"},
+                                            {"other", "rest"}}};
+
 MultiplyAdds macs_of(const OpTime& op, WeightKind floats) {
   const bool always_f32 = std::ranges::find(kAlwaysF32, op.name) != kAlwaysF32.end();
   MultiplyAdds macs;
@@ -98,6 +123,28 @@ std::string excess_text(const OpProfile& profile, const MachineSpeed& machine) {
   return text;
 }
 
+std::vector<PartTime> parts_of(const OpProfile& profile) {
+  std::vector<PartTime> parts{{.name = "attention"}, {.name = "feed-forward"},      {.name = "recurrent"},
+                              {.name = "norms"},     {.name = "head and sampling"}, {.name = "rest"}};
+  for (const OpShare& share : profile.ops) {
+    const auto* const known = std::ranges::find(kParts, share.op.name, &PartOf::op);
+    const std::string_view name = known == kParts.end() ? "rest" : known->part;
+    PartTime& part = *std::ranges::find(parts, name, &PartTime::name);
+    part.seconds += share.op.seconds;
+    part.of_time += share.of_time;
+  }
+  std::erase_if(parts, [](const PartTime& part) { return part.seconds <= 0.0; });
+  return parts;
+}
+
+nlohmann::ordered_json parts_json(const OpProfile& profile) {
+  auto json = nlohmann::ordered_json::object();
+  for (const PartTime& part : parts_of(profile)) {
+    json[part.name] = {{"seconds", part.seconds}, {"share", part.of_time}};
+  }
+  return json;
+}
+
 std::string profile_text(std::string_view title, const OpProfile& profile) {
   using Side = TextTable::Side;
   TextTable table({{std::string(title), Side::left},
@@ -110,7 +157,11 @@ std::string profile_text(std::string_view title, const OpProfile& profile) {
                    {"set by", Side::left}});
   for (const OpShare& share : profile.ops) add_row(table, share);
   add_row(table, profile.all);
-  return table.text();
+  std::string parts;
+  for (const PartTime& part : parts_of(profile)) {
+    parts += fmt::format("{}{} {:.1f} %", parts.empty() ? "" : ", ", part.name, 100.0 * part.of_time);
+  }
+  return table.text() + (parts.empty() ? "" : parts + "\n");
 }
 
 nlohmann::ordered_json profile_json(const OpProfile& profile, const std::optional<MachineSpeed>& machine) {

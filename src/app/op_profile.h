@@ -42,7 +42,17 @@ std::string excess_text(const OpProfile& profile, const MachineSpeed& machine);
 OpProfile profile_of(const std::vector<OpTime>& times, const std::optional<MachineSpeed>& machine,
                      WeightKind floats = WeightKind::f32);
 
+// The parts of a model that ops belong to: attention, feed-forward, recurrent layers, norms, head and sampling, the
+// rest. Those without time are left out.
+struct PartTime {
+  std::string_view name;
+  double seconds = 0.0;
+  double of_time = 0.0;
+};
+std::vector<PartTime> parts_of(const OpProfile& profile);
+
 std::string profile_text(std::string_view title, const OpProfile& profile);
+nlohmann::ordered_json parts_json(const OpProfile& profile);
 // What is above its limit has a `share_of_limit_reason`.
 nlohmann::ordered_json profile_json(const OpProfile& profile, const std::optional<MachineSpeed>& machine);
 

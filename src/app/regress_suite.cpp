@@ -175,7 +175,7 @@ SuitePrompt read_prompt(TableReader reader) {
 CheckOptions read_options(TableReader& reader) {
   return {.backend = reader.one_of("backend", {"reference", "cpu", "cuda", "auto"}, ""),
           .kv = reader.one_of("kv", {"f32", "f16"}, ""),
-          .activations = reader.one_of("activations", {"auto", "int8x2", "int8", "f32"}, ""),
+          .activations = reader.one_of("activations", {"auto", "int8x2", "int8", "f16", "f32"}, ""),
           .row_class = reader.one_of("class", {"prompt", "generated"}, "prompt")};
 }
 

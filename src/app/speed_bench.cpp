@@ -132,7 +132,10 @@ ModelCost model_cost(const Executor& executor, const SpeedSettings& settings) {
 }
 
 SpeedBench::SpeedBench(std::shared_ptr<LoadedModel> model, const SpeedSettings& settings, std::function<void()> go_on)
-    : model_(std::move(model)), settings_(settings), go_on_(std::move(go_on)) {
+    : model_(std::move(model)), settings_(settings), go_on_([this, ask = std::move(go_on)] {
+        ask();
+        watch_.look(model_->device());
+      }) {
   // Random ids, so that experts are met as evenly as in a text and not as in a loop.
   constexpr std::uint64_t kSeed = 1;
   const auto count = static_cast<std::size_t>(std::max({settings.prompt, settings.depth, 1}));
@@ -186,12 +189,15 @@ SpeedBench::Run SpeedBench::decode_once() {
 
 Speed SpeedBench::measure(bool with_profile, const std::function<Run()>& once) {
   once();
+  watch_ = {};
   Speed speed;
   for (std::int32_t i = 0; i < settings_.repeat; ++i) {
     const Run run = once();
     speed.seconds.push_back(run.seconds);
     speed.tokens_per_s.add(static_cast<double>(run.tokens) / run.seconds);
   }
+  watch_.look(model_->device());
+  speed.watch = watch_;
   if (with_profile) {
     // A run of its own: reading the clock around each op takes time too.
     model_->engine().watch_times(true);

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "app/device_watch.h"
 #include "app/machine_limits.h"
 #include "app/statistics.h"
 #include "session/loaded_model.h"
@@ -25,6 +26,7 @@ struct Speed {
   RunningMean tokens_per_s;
   std::vector<double> seconds;  // of each repetition
   std::vector<OpTime> profile;  // of one more, slowest first; empty unless asked for
+  DeviceWatch watch;            // a GPU's clocks and load meanwhile
 };
 
 // What the model's arithmetic and its memory traffic come to, from the file and the spec alone.
@@ -61,6 +63,7 @@ class SpeedBench {
   const std::shared_ptr<LoadedModel> model_;
   const SpeedSettings settings_;
   const std::function<void()> go_on_;
+  DeviceWatch watch_;            // of what is being measured
   std::vector<TokenId> tokens_;  // random, the same in every run
 };
 

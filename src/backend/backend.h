@@ -2,9 +2,10 @@
 // one model's part on a Device: its prepared weights, its KV cache, its workspace, and the ops. Implemented by
 // `reference` (plain loops in F32 with double sums: the meaning of every op), `cpu`, and `cuda`.
 //
-// Threads: a Device may be shared by several Backends; their steps hold the device lock one at a time, in order of
-// arrival. One Backend is driven by one thread at a time. Ops may only be called from inside the forward function
-// given to `submit`, which may run on a thread of the backend's own.
+// Threads: a Device may be shared by several Backends. On the host their steps hold the device lock one at a time, in
+// order of arrival; a GPU has a stream for each and interleaves them itself. One Backend is driven by one thread at a
+// time. Ops may only be called from inside the forward function given to `submit`, which may run on a thread of the
+// backend's own.
 #pragma once
 
 #include <atomic>
@@ -12,10 +13,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "backend/ops.h"
@@ -113,7 +116,8 @@ struct OpTime {
 };
 
 struct BackendCounters {
-  std::uint64_t kv_saturated = 0;  // values clamped to ±65504 when written to an F16 cache
+  std::uint64_t kv_saturated = 0;       // values clamped to ±65504 when written to an F16 cache
+  std::uint64_t weights_saturated = 0;  // the same of weights that a device keeps in F16
   // Of the expert cache, where there is one. A hit found its expert in memory.
   std::uint64_t expert_hits = 0;
   std::uint64_t expert_misses = 0;
@@ -141,8 +145,10 @@ class Backend {
   virtual Activation make_activation(std::int32_t width, RowSet rows) = 0;
   // Makes room for steps up to `limits` with a vocabulary of that size; after all weights and activations.
   virtual void reserve(const StepLimits& limits, std::int32_t vocabulary) = 0;
-  virtual std::size_t prepared_bytes() const noexcept = 0;      // memory held for weights beyond their source
-  virtual std::size_t released_bytes() const noexcept = 0;      // of sources that are not read again
+  virtual std::size_t prepared_bytes() const noexcept = 0;  // memory held for weights beyond their source
+  virtual std::size_t released_bytes() const noexcept = 0;  // of sources that are not read again
+  // Of the prepared bytes: copies that BackendOptions::mirrors leaves out.
+  virtual std::size_t mirror_bytes() const noexcept { return 0; }
   virtual std::size_t expert_cache_bytes() const noexcept = 0;  // what the expert cache may take; 0: there is none
   // What `reserve` allocates. Logits and vectors that steps return come on top, once they are asked for.
   virtual std::size_t workspace_bytes(const StepLimits& limits, std::int32_t vocabulary) const noexcept = 0;
@@ -187,6 +193,8 @@ class Backend {
 
   // ---- Measuring ----
   virtual void set_profiling(bool on) = 0;
+  // Whether steps are slower while it is on: then they say nothing of the model's speed.
+  virtual bool profiling_costs() const noexcept { return false; }
   virtual std::vector<OpTime> profile() const = 0;
   virtual BackendCounters counters() const noexcept = 0;
   virtual std::vector<ExpertUse> expert_use() const = 0;  // by layer, since the backend was made
@@ -206,17 +214,30 @@ class Backend {
   virtual void pool(const PoolOp& op) = 0;
 };
 
-// The form of activations that are multiplied with quantised weights: int8 with a scale every 32 values, or F32.
+// The form of activations that are multiplied with quantised weights: int8 with a scale every 32 values, F16 or F32.
 // Generated rows, where they are int8 at all, always have the residual too (a hi/lo split into two int8).
 enum class ActivationPrecision : std::uint8_t {
   outlier_groups,  // prompt rows have the split in groups with outliers: nearly as good as int8_split, nearly as fast
                    // as int8
   int8_split,      // prompt rows have it everywhere
   int8,            // prompt rows have it nowhere: as coarse as int8 is
+  f16,             // weight-only quantisation on a GPU: activations are F16 for both classes
   f32,             // weight-only quantisation: activations stay F32 for both classes
 };
 
-// Options of the CPU backend only.
+// As the command line has them.
+constexpr std::string_view name_of(ActivationPrecision activations) noexcept {
+  switch (activations) {
+    case ActivationPrecision::outlier_groups: return "auto";
+    case ActivationPrecision::int8_split: return "int8x2";
+    case ActivationPrecision::int8: return "int8";
+    case ActivationPrecision::f16: return "f16";
+    case ActivationPrecision::f32: break;
+  }
+  return "f32";
+}
+
+// Of the CPU backend; others heed `on_repacked` alone.
 struct CpuBackendOptions {
   // Weights are copied into the layout that the machine reads fastest; false: they are used where they lie, which is
   // slower but takes no memory of this process.
@@ -225,19 +246,43 @@ struct CpuBackendOptions {
   // dropped.
   // None: experts are used where they lie.
   std::optional<std::size_t> expert_memory = {};
-  // Called from the loading thread after each weight that was repacked, with released_bytes() so far.
+  // Called from the loading thread after each weight that was repacked or uploaded, with released_bytes() so far.
   std::function<void(std::uint64_t)> on_repacked = {};
 };
 
 struct BackendOptions {
-  // Where a device does not support it (Device::supports), activations are more exact than asked for.
+  // Where a device does not support it (Device::supports), activations are more exact than asked for; where it has
+  // nothing so exact, plan_memory() refuses.
   ActivationPrecision activations = ActivationPrecision::outlier_groups;
   // A row's bits must not depend on other rows of its step. This always holds for backends on the host; others become
   // slower with it.
   bool deterministic = false;
+  // Copies of packed weights in 16 bits beside them, with which large batches are faster, where a backend makes such.
+  bool mirrors = true;
+  // False: steps are never replayed from what was captured of them. For measuring what that gains.
+  bool graphs = true;
   // Only adds up sizes: weights are neither read nor dequantised, and no step may be submitted.
   bool plan_only = false;
   CpuBackendOptions cpu = {};
+};
+
+// What a device can do at best, measured.
+struct DeviceSpeed {
+  double copy_bytes_per_s = 0.0;  // read and written within its memory
+  double gemm_flops_per_s = 0.0;  // of F16 matrices
+  double peak_bytes_per_s = 0.0;  // what its memory's clock and bus come to; 0: unknown
+  std::size_t cache_bytes = 0;    // its last cache
+};
+
+// How a device does at the moment; none: nobody can say.
+struct DeviceState {
+  std::optional<double> busy = {};  // the share of the last moments in which it computed
+  std::optional<double> clock_hz = {};
+  std::optional<double> memory_clock_hz = {};
+  std::optional<double> watts = {};
+  std::size_t memory_used = 0;  // by everybody
+  std::size_t memory_total = 0;
+  std::string missing = {};  // why load, clocks and power are not known, if they are not
 };
 
 class Device {
@@ -249,10 +294,15 @@ class Device {
   virtual KvType default_kv_type() const noexcept = 0;
   // Whether it has kernels for activations of that precision.
   virtual bool supports(ActivationPrecision activations) const noexcept = 0;
+  // For people: what it multiplies quantised weights with where that was asked for.
+  virtual std::string_view activations_used(ActivationPrecision asked) const noexcept { return name_of(asked); }
   virtual std::size_t memory_available() const = 0;  // bytes this process could still take; 0: unknown
   virtual std::size_t memory_total() const = 0;      // bytes in total; 0: unknown
   // The device must outlive its backends.
   virtual std::unique_ptr<Backend> make_backend(const BackendOptions& options) = 0;
+  // Of a device that is not the machine itself. It takes some of the device's memory, and a second.
+  virtual std::optional<DeviceSpeed> measure_speed() { return std::nullopt; }
+  virtual std::optional<DeviceState> state() const { return std::nullopt; }
   // The default for the most rows of a step: enough to use the device well.
   virtual std::int32_t batch_rows() const noexcept { return 512; }
 
@@ -260,8 +310,21 @@ class Device {
   bool lost() const noexcept { return lost_; }
   void mark_lost() noexcept { lost_ = true; }
 
+  // Where models go that are too large for it: made when it is first asked for, shared by all of them. Null: nowhere,
+  // they are refused. Any thread; `make` is set before the device is shared.
+  std::shared_ptr<Device> fallback() {
+    const std::scoped_lock lock(fallback_mutex_);
+    if (fallback_ == nullptr && make_fallback_) fallback_ = make_fallback_();
+    return fallback_;
+  }
+  bool has_fallback() const noexcept { return make_fallback_ != nullptr; }
+  void set_fallback(std::function<std::shared_ptr<Device>()> make) { make_fallback_ = std::move(make); }
+
  private:
   std::atomic<bool> lost_ = false;
+  std::mutex fallback_mutex_;
+  std::function<std::shared_ptr<Device>()> make_fallback_;
+  std::shared_ptr<Device> fallback_;
 };
 
 }  // namespace quarrel

@@ -14,13 +14,16 @@ namespace quarrel {
 std::unique_ptr<Device> make_device(const DeviceOptions& options) {
   if (options.backend == "cuda") return open_cuda_device(options.ordinal);
   if (options.backend == "auto") {
+    DeviceOptions cpu = options;
+    cpu.backend = "cpu";
+    cpu.on_fallback = {};
     try {
-      return open_cuda_device(options.ordinal);
+      std::unique_ptr<Device> gpu = open_cuda_device(options.ordinal);
+      gpu->set_fallback([cpu] { return make_device(cpu); });
+      return gpu;
     } catch (const Error& error) {
       if (options.on_fallback) options.on_fallback(fmt::format("the model runs on the cpu: {}", error.what()));
     }
-    DeviceOptions cpu = options;
-    cpu.backend = "cpu";
     return make_device(cpu);
   }
   const ThreadOptions threads{.count = options.threads, .pin = options.pin};

@@ -17,7 +17,8 @@ struct DeviceOptions {
   int threads = 0;              // 0: one per core that the process may use
   bool pin = false;             // each thread to a core of its own
   std::string isa = {};         // "scalar", "avx2", "avx512", "amx"; empty: what QUARREL_ISA says, or the best here
-  // Called with the reason, a sentence, if "auto" falls back to the CPU.
+  // Called with the reason, a sentence, if "auto" falls back to the CPU because there is no GPU it could use. For
+  // models that are too large for the one there is it has a Device::fallback().
   std::function<void(const std::string&)> on_fallback = {};
 };
 

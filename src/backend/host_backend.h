@@ -17,6 +17,7 @@
 
 #include "backend/backend.h"
 #include "backend/device_lock.h"
+#include "backend/op_work.h"
 #include "backend/sampler_state.h"
 #include "backend/step_check.h"
 #include "base/aligned_buffer.h"
@@ -83,13 +84,6 @@ class HostBackend : public Backend {
     double magnitude;
   };
 
-  // The work that an op cannot avoid: see OpTime.
-  struct Work {
-    std::uint64_t bytes = 0;
-    std::uint64_t macs = 0;
-    std::uint64_t quantised_macs = 0;
-  };
-
   // Adds the time until its destruction to a kind of op. The op may say how much work it has. Nothing is counted when
   // profiling is off.
   class Timer {
@@ -108,15 +102,12 @@ class HostBackend : public Backend {
     void scan(const SsmOp& op);
 
    private:
-    void add(const Work& work);
+    void add(const OpWork& work);
 
     HostBackend* backend_;  // null when profiling is off
     std::string_view name_;
     std::chrono::steady_clock::time_point start_;
   };
-
-  // What a projection is called in a profile.
-  static std::string_view profile_name(const LinearOp& op) noexcept;
 
   // ---- The running step, with its padding ----
   const StepShape& shape() const noexcept { return shape_; }
@@ -178,11 +169,6 @@ class HostBackend : public Backend {
   void count_experts(std::int32_t layer, std::int32_t experts, std::span<const std::int32_t> chosen);
 
  protected:
-  // The size of a weight's matrix where it is read from, of one expert if it has several.
-  struct WeightSize {
-    std::size_t bytes = 0;
-    bool quantised = false;
-  };
   virtual WeightSize weight_size(const Weight& weight) const = 0;
 
   // Norms one row; false if its sum of squares was not finite. `out` may be `in`.
@@ -226,7 +212,6 @@ class HostBackend : public Backend {
   void start_lanes(const Step& step);
   void run_step(const Step& step, const Forward& forward);
   void finish_step(const Step& step);
-  Work attention_work(const AttendOp& op) const;
   void gather(const PoolOp& op, std::int32_t first, std::int32_t count, float* normed);
   void rank(const PoolOp& op, std::span<const double> row, float* out) const;
   std::span<std::byte> slot_span(std::int32_t slot);

@@ -67,6 +67,7 @@ void SamplerState::start(const LaneStart& start) {
   request_.params = *start.sampling;
   request_.draw = start.draw;
   request_.mirostat_mu = start.mirostat_mu;
+  std::ranges::stable_sort(request_.params.logit_bias, {}, &std::pair<TokenId, float>::first);
   const SamplingParams& params = request_.params;
   const bool subtracts = params.presence_penalty != 0.0f || params.frequency_penalty != 0.0f;
   const bool recent = params.penalty_scope == PenaltyScope::recent;
@@ -87,30 +88,45 @@ void SamplerState::start(const LaneStart& start) {
   }
 }
 
-bool SamplerState::is_greedy() const noexcept {
-  const SamplingParams& params = request_.params;
-  return params.temperature <= 0.0f && !params.mirostat && params.logit_bias.empty() && !has_penalties(params);
+bool SamplerState::changes_logits() const noexcept {
+  return !request_.params.logit_bias.empty() || counts_recent_ || counts_answered_;
 }
 
-std::optional<SamplerState::Draw> SamplerState::draw_from_logits(std::size_t vocabulary, std::size_t most,
-                                                                 std::uint64_t ahead) const noexcept {
-  const SamplingParams& params = request_.params;
-  Draw draw{.random = uniform(params.seed, request_.draw + ahead),
-            .temperature = static_cast<double>(params.temperature)};
-  if (draws_from_all(params, vocabulary)) return draw;
-  if (!draws_from_best(params, vocabulary, most)) return std::nullopt;
-  draw.top_k = params.top_k;
-  draw.top_p = params.top_p;
-  draw.min_p = params.min_p;
-  return draw;
+// An unseen token takes the place of the oldest in a full window.
+void SamplerState::copy_counts(std::int32_t unseen, std::vector<TokenCount>& counts) const {
+  const std::span<const TokenCount> known = counts_.list();
+  counts.assign(known.begin(), known.end());
+  const std::int32_t window = request_.params.penalty_window;
+  if (!counts_recent_ || window < 0) return;
+  const std::size_t room = as_size(window) - window_.size();
+  const std::size_t leaving = std::min(window_.size(), as_size(unseen) - std::min(room, as_size(unseen)));
+  for (std::size_t i = 0; i < leaving; ++i) {
+    const TokenId id = window_[(oldest_ + i) % window_.size()];
+    --std::ranges::find(counts, id, &TokenCount::id)->recent;
+  }
 }
 
-const SampleRequest& SamplerState::request(std::span<const std::uint64_t> mask, std::int32_t top) {
+SamplerState::Draw SamplerState::draw(std::size_t vocabulary, std::uint64_t ahead) const noexcept {
+  const SamplingParams& params = request_.params;
+  return {.random = uniform(params.seed, request_.draw + ahead),
+          .temperature = static_cast<double>(params.temperature),
+          .mirostat = params.mirostat,
+          .top_k = as_size(params.top_k) < vocabulary ? params.top_k : 0,
+          .typical_p = params.typical_p,
+          .top_p = params.top_p,
+          .min_p = params.min_p};
+}
+
+void SamplerState::make_room() {
   if (counts_recent_ || counts_answered_) counts_.reserve(1);
   if (counts_recent_ && request_.params.penalty_window > 0 && window_.size() == window_.capacity() &&
       window_.size() < as_size(request_.params.penalty_window)) {
     window_.reserve(2 * window_.size() + 1);
   }
+}
+
+const SampleRequest& SamplerState::request(std::span<const std::uint64_t> mask, std::int32_t top) {
+  make_room();
   request_.seen = counts_.list();
   request_.mask = mask;
   request_.top = top;

@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -37,20 +36,32 @@ class SamplerState {
  public:
   // Forgets everything and starts again with the text so far.
   void start(const LaneStart& start);
-  // Whether the next token, without a mask, is that of the largest unchanged logit.
-  bool is_greedy() const noexcept;
-  // What a draw needs besides the unchanged logits, without a mask, `ahead` tokens after the next one; none if it needs
-  // more than this holds, or if top-k leaves more than `most` tokens.
+  // For a backend that samples elsewhere than on the host. First whether, and by what, logits change before the choice;
+  // of the biases those of a token follow each other, in their order.
+  bool changes_logits() const noexcept;
+  const SamplingParams& params() const noexcept { return request_.params; }
+  // What penalties count, `unseen` tokens after those that are known; what each of these adds to its own counts.
+  std::size_t counted_tokens() const noexcept { return counts_.list().size(); }
+  void copy_counts(std::int32_t unseen, std::vector<TokenCount>& counts) const;
+  TokenCount added_by_token() const noexcept { return {.recent = counts_recent_, .answered = counts_answered_}; }
+  // Then whether the token is that of the largest logit.
+  bool is_greedy() const noexcept { return !(request_.params.temperature > 0.0f); }
+  float mirostat_mu() const noexcept { return request_.mirostat_mu; }
+  // Or what a draw from the logits takes, `ahead` tokens after the next one.
   struct Draw {
     double random = 0.0;
     double temperature = 1.0;
-    std::int32_t top_k = 0;  // 0: from all tokens, and the next two do not count
+    bool mirostat = false;   // and then the others do not count
+    std::int32_t top_k = 0;  // less than the vocabulary; 0: all tokens
+    float typical_p = 1.0f;
     float top_p = 1.0f;
     float min_p = 0.0f;
   };
-  std::optional<Draw> draw_from_logits(std::size_t vocabulary, std::size_t most, std::uint64_t ahead) const noexcept;
-  // What decides the next token; valid until the next call. After it `accept` allocates nothing.
+  Draw draw(std::size_t vocabulary, std::uint64_t ahead) const noexcept;
+  // What decides the next token; valid until the next call. It makes room, too.
   const SampleRequest& request(std::span<const std::uint64_t> mask, std::int32_t top);
+  // Room for one more token: after it `accept` allocates nothing. It must come before each.
+  void make_room();
   // Records the result.
   void accept(const SampleResult& result) noexcept;
 

@@ -466,17 +466,6 @@ void check(const SamplingParams& params) {
   }
 }
 
-bool draws_from_all(const SamplingParams& params, std::size_t vocabulary) noexcept {
-  return params.temperature > 0.0f && keeps_all(params, vocabulary) && params.logit_bias.empty() &&
-         !has_penalties(params);
-}
-
-bool draws_from_best(const SamplingParams& params, std::size_t vocabulary, std::size_t most) noexcept {
-  const auto top_k = static_cast<std::size_t>(params.top_k);
-  return params.temperature > 0.0f && top_k > 0 && top_k < vocabulary && top_k <= most && !params.mirostat &&
-         params.typical_p >= 1.0f && params.logit_bias.empty() && !has_penalties(params);
-}
-
 bool has_penalties(const SamplingParams& params) noexcept {
   return params.repeat_penalty != 1.0f || params.presence_penalty != 0.0f || params.frequency_penalty != 0.0f;
 }

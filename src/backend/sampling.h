@@ -61,13 +61,6 @@ void check(const SamplingParams& params);
 // Whether earlier tokens matter: only then does a lane need the text.
 bool has_penalties(const SamplingParams& params) noexcept;
 
-// Whether a draw is from all tokens of the vocabulary, with only the temperature applied.
-bool draws_from_all(const SamplingParams& params, std::size_t vocabulary) noexcept;
-
-// Whether a draw is from at most `most` of the most likely tokens, which top-k, top-p and min-p leave of the unchanged
-// logits.
-bool draws_from_best(const SamplingParams& params, std::size_t vocabulary, std::size_t most) noexcept;
-
 // How often a token came.
 struct TokenCount {
   TokenId id = 0;

@@ -135,6 +135,7 @@ class Engine {
   void deliver(std::unique_lock<std::mutex>& lock);
   void end_drain(std::unique_lock<std::mutex>& lock);
   void refresh_observations(bool at_once);
+  void end_for_good(ErrorKind kind, std::string_view why) noexcept;
 
   std::unique_ptr<Executor> executor_;
   const SchedulerConfig config_;

@@ -178,10 +178,8 @@ void Engine::give_up(StepBuilder& failed, std::unique_lock<std::mutex>& lock) {
   abandon_steps(lock);
   scheduler_.abort_step();
   const bool lost = executor_->device_lost();
-  if (!broken_ && (lost || executor_->file().cut_short())) {
-    broken_.emplace(lost ? ErrorKind::device_lost : ErrorKind::bad_file, why);
-    is_broken_ = true;
-    cancel_everything(FinishReason::failed, why);
+  if (lost || executor_->file().cut_short()) {
+    end_for_good(lost ? ErrorKind::device_lost : ErrorKind::bad_file, why);
   } else if (!again) {
     failures_in_a_row_ = 0;
     for (std::size_t i = 0; i < count; ++i) {
@@ -277,8 +275,22 @@ void Engine::refresh_observations(bool at_once) {
   try {
     observed_ = executor_->observe();
     observed_at_ = time;
-  } catch (const std::bad_alloc&) {
+  } catch (const Error& error) {
+    // What was committed stays so, and the next step will tell; unless the device is lost, and there is none.
+    if (error.kind() == ErrorKind::device_lost) end_for_good(error.kind(), error.what());
+  } catch (const std::exception&) {
     // The next step will tell.
+  }
+}
+
+// No request can be served any more.
+void Engine::end_for_good(ErrorKind kind, std::string_view why) noexcept {
+  if (is_broken_.exchange(true)) return;
+  try {
+    broken_.emplace(kind, std::string(why));
+    cancel_everything(FinishReason::failed, broken_->what());
+  } catch (const std::bad_alloc&) {
+    is_broken_ = false;  // the next step finds it so, too
   }
 }
 

@@ -12,6 +12,7 @@ namespace quarrel {
 namespace {
 
 constexpr std::uint64_t kSampleEvery = 64;
+constexpr std::uint64_t kSampleSeldom = 1024;  // where a step with the clocks on is slower than others
 // Not the first ones: they touch pages that nobody has touched yet. Only the last step of a model's warm-up is sampled
 // too (LoadedModel::warm_up), so that there is a figure from the beginning: its second one, which generates, or the
 // only one where nothing is generated.
@@ -31,12 +32,15 @@ auto marking_loss(Device& device, const Call& call) {
 }  // namespace
 
 Executor::Executor(GgufFile file, Device& device, const ExecutorOptions& options)
-    : device_(device), file_(std::move(file)), plan_(plan_memory(file_, device, options)) {
+    : device_(device),
+      file_(std::move(file)),
+      plan_(marking_loss(device, [&] { return plan_memory(file_, device, options); })) {
   marking_loss(device, [&] { prepare(options); });
 }
 
 void Executor::prepare(const ExecutorOptions& options) {
   BackendOptions prepared = backend_options(plan_);
+  prepared.graphs = options.graphs;
   if (options.on_load) {
     prepared.cpu.on_repacked = [&](std::uint64_t done) { options.on_load(done, plan_.released); };
   }
@@ -73,9 +77,13 @@ Ticket Executor::submit(const Step& step) {
   }
 }
 
+std::uint64_t Executor::sample_every() const noexcept {
+  return backend_->profiling_costs() ? kSampleSeldom : kSampleEvery;
+}
+
 bool Executor::begin_sample() {
   const std::uint64_t number = submitted_++;
-  const bool due = number == warm_step_ || number % kSampleEvery == kSampledStep;
+  const bool due = number == warm_step_ || number % sample_every() == kSampledStep;
   if (!due || !has_sampled_layers_ || times_watched_ || sampled_) return false;
   backend_->set_profiling(true);
   return true;
@@ -137,9 +145,14 @@ StepResults Executor::wait(Ticket ticket) {
 }
 
 Observations Executor::observe() const {
+  return marking_loss(device_, [this] { return look(); });
+}
+
+Observations Executor::look() const {
   Observations result = seen_;
   const BackendCounters counters = backend_->counters();
   result.kv_saturated = counters.kv_saturated;
+  result.weights_saturated = counters.weights_saturated;
   result.expert_hits = counters.expert_hits;
   result.expert_misses = counters.expert_misses;
   result.expert_bytes_read = counters.expert_bytes_read;

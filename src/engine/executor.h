@@ -44,13 +44,15 @@ class Executor {
   // When it last began a layer on the host: a step on a small machine may take long, and go on all the while. Any
   // thread.
   Clock::time_point last_layer() const noexcept { return Clock::time_point(Clock::duration(layer_at_)); }
-  Observations observe() const;
-  void watch_times(bool on);  // starts them at zero
+  Observations observe() const;  // may throw what the device fails with: nothing of a step is lost by it
+  void watch_times(bool on);     // starts them at zero
 
  private:
   void prepare(const ExecutorOptions& options);
-  // Clocks run in one step of 64, and in one of the first, where experts or recurrent layers are to be timed; in the
-  // others they cost nothing.
+  Observations look() const;
+  // Clocks run in one step of 64 (of 1024 where they cost time), and in one of the first, where experts or recurrent
+  // layers are to be timed; in the others they cost nothing.
+  std::uint64_t sample_every() const noexcept;
   bool begin_sample();
   void end_sample(bool read) noexcept;
   void read_sample(std::span<const OpTime> times) noexcept;

@@ -1,6 +1,7 @@
 #include "engine/memory_plan.h"
 
 #include <algorithm>
+#include <array>
 #include <memory>
 
 #include "base/counted.h"
@@ -13,6 +14,20 @@ namespace quarrel {
 namespace {
 
 constexpr std::int32_t kEnough = 4096;  // tokens of context: with more, a smaller one is no reason to save elsewhere
+
+// What is asked for, or the least exact form beyond it that the device has.
+void check_activations(const Device& device, ActivationPrecision asked) {
+  using enum ActivationPrecision;
+  constexpr std::array kByExactness = {int8, outlier_groups, f16, int8_split, f32};
+  const auto* const least = std::ranges::find(kByExactness, asked);
+  if (std::any_of(least, kByExactness.end(), [&](ActivationPrecision form) { return device.supports(form); })) return;
+  fail(ErrorKind::unsupported,
+       "{} multiplies quantised weights with activations as {}, which is coarser than {} (--activations)",
+       device.name(), device.activations_used(asked), name_of(asked));
+}
+
+// A share stays free for the file's pages and everybody else.
+std::uint64_t share_of(std::uint64_t available) { return available / 10 * 9; }
 
 // A model bound to a backend that only adds up, and the sums at any context.
 class Planner {
@@ -29,12 +44,14 @@ class Planner {
                          : options.activations),
         backend_(device.make_backend({.activations = activations_,
                                       .deterministic = options.deterministic,
+                                      .mirrors = options.mirrors,
                                       .plan_only = true,
                                       .cpu = {.repack = options.repack, .expert_memory = options.expert_memory}})),
         model_(std::make_unique<Model>(file, spec_, *backend_)) {}
 
   const ModelSpec& spec() const { return model_->spec(); }
   std::uint64_t available() const { return available_; }
+  bool has_mirrors() const { return backend_->mirror_bytes() > 0; }
   bool has_experts() const { return all_experts() > 0; }
   std::uint64_t all_experts() const { return model_->expert_bytes(); }
   // What a cache must at least hold: the experts of one token in one layer.
@@ -48,7 +65,8 @@ class Planner {
                     .kv_type = kv_type_,
                     .activations = activations_,
                     .deterministic = options_.deterministic,
-                    .repack = options_.repack};
+                    .repack = options_.repack,
+                    .mirrored = has_mirrors()};
     const std::int32_t block = backend_->block_tokens();
     for (const KvGroup& group : model_->kv_groups()) {
       const std::int64_t all = blocks_for(context, block) * options_.sequences;
@@ -70,13 +88,15 @@ class Planner {
     plan.shared_weights = model_->shared_bytes();
     plan.expert_weights = model_->expert_bytes();
     plan.prepared = backend_->prepared_bytes();
+    plan.mirrors = backend_->mirror_bytes();
     plan.released = backend_->released_bytes();
     plan.expert_workspace = backend_->expert_workspace_bytes(plan.limits);
     plan.workspace = backend_->workspace_bytes(plan.limits, spec().vocabulary) - plan.expert_workspace;
     if (options_.expert_memory && *options_.expert_memory < plan.expert_weights) {
       if (backend_->expert_cache_bytes() == 0) {
-        fail(ErrorKind::unsupported, "the {} backend keeps no cache of experts: give it memory for all of them",
-             backend_->name());
+        fail(ErrorKind::unsupported,
+             "the {} backend keeps no cache of experts: give it memory for all of them, {:.0f} MiB instead of {:.0f}",
+             backend_->name(), mebibytes(plan.expert_weights), mebibytes(*options_.expert_memory));
       }
       plan.expert_cache = options_.expert_memory;
     }
@@ -128,13 +148,17 @@ class Planner {
 [[noreturn]] void refuse(const MemoryPlan& asked, std::uint64_t there, std::int32_t fitting, bool budget) {
   const std::string advice =
       fitting > 0 ? fmt::format("; a context of {} would fit (--ctx)", fitting) : std::string("; no context would fit");
+  const std::uint64_t needed = budget ? asked.total() : asked.anonymous();
+  const std::uint64_t workspace = asked.workspace + asked.expert_workspace;
+  const std::uint64_t weights = needed - asked.kv - asked.state - workspace - asked.mirrors;
   fail(ErrorKind::out_of_memory,
-       "a context of {} tokens for {} needs {:.0f} MiB ({:.0f} of KV cache, {:.0f} of state, {:.0f} of workspace{}), "
-       "but only {:.0f} MiB are {}{}",
-       asked.context, counted(asked.sequences, "sequence"), mebibytes(budget ? asked.total() : asked.anonymous()),
-       mebibytes(asked.kv), mebibytes(asked.state), mebibytes(asked.workspace + asked.expert_workspace),
-       budget ? fmt::format(", {:.0f} of weights", mebibytes(asked.shared_weights + asked.experts_held())) : "",
-       mebibytes(there), budget ? "allowed (--memory-budget)" : "free", advice);
+       "a context of {} tokens for {} needs {:.0f} MiB ({:.0f} of {}weights{}, {:.0f} of KV cache, {:.0f} of state, "
+       "{:.0f} of workspace), but only {:.0f} MiB are {}{}",
+       asked.context, counted(asked.sequences, "sequence"), mebibytes(needed), mebibytes(weights),
+       budget || asked.released > 0 ? "" : "decoded ",
+       asked.mirrors > 0 ? fmt::format(", {:.0f} of their copies in 16 bits", mebibytes(asked.mirrors)) : "",
+       mebibytes(asked.kv), mebibytes(asked.state), mebibytes(workspace), mebibytes(there),
+       budget ? "allowed (--memory-budget)" : "free", advice);
 }
 
 // Everything within the budget: first with all experts in memory; when that leaves too little context, with a cache for
@@ -160,11 +184,24 @@ MemoryPlan plan_within(const GgufFile& file, Device& device, const Planner& plan
   return Planner(file, device, cached).at(plan.context);
 }
 
+// Copies for large batches get what everything else leaves: neither context nor experts become less for them.
+MemoryPlan plan_with_mirrors(const GgufFile& file, Device& device, const Planner& planner,
+                             const ExecutorOptions& options) {
+  ExecutorOptions without = options;
+  without.mirrors = false;
+  MemoryPlan plain = plan_memory(file, device, without);
+  const MemoryPlan mirrored = planner.at(plain.context);
+  const bool allowed = !options.memory_budget || mirrored.total() <= *options.memory_budget;
+  const bool is_free = planner.available() == 0 || mirrored.anonymous() <= share_of(planner.available());
+  return allowed && is_free && !plain.expert_cache ? mirrored : plain;
+}
+
 }  // namespace
 
 BackendOptions backend_options(const MemoryPlan& plan) {
   return {.activations = plan.activations,
           .deterministic = plan.deterministic,
+          .mirrors = plan.mirrored,
           .cpu = {.repack = plan.repack, .expert_memory = plan.expert_cache}};
 }
 
@@ -176,6 +213,7 @@ ModelSpec requested_spec(const GgufFile& file, std::int32_t context, const Execu
 }
 
 MemoryPlan plan_memory(const GgufFile& file, Device& device, const ExecutorOptions& options) {
+  check_activations(device, options.activations);
   const Planner planner(file, device, options);
   if (options.expert_memory && *options.expert_memory >= planner.all_experts()) {
     // Room for all experts is no cache of them: they are prepared like every other weight.
@@ -183,6 +221,7 @@ MemoryPlan plan_memory(const GgufFile& file, Device& device, const ExecutorOptio
     all.expert_memory.reset();
     return plan_memory(file, device, all);
   }
+  if (planner.has_mirrors()) return plan_with_mirrors(file, device, planner, options);
   const std::int32_t trained = planner.spec().context_length;
   if (planner.spec().position_table && options.context > trained) {
     fail(ErrorKind::usage, "the model has positions for {} tokens, so a context of {} is not possible", trained,
@@ -194,8 +233,7 @@ MemoryPlan plan_memory(const GgufFile& file, Device& device, const ExecutorOptio
          mebibytes(*options.expert_memory), mebibytes(planner.least_experts()));
   }
   if (options.memory_budget) return plan_within(file, device, planner, options, *options.memory_budget);
-  // A share stays free for the file's pages and everybody else.
-  const std::uint64_t there = planner.available() / 10 * 9;
+  const std::uint64_t there = share_of(planner.available());
   if (planner.available() == 0) return planner.at(options.context > 0 ? options.context : trained);
   const auto fits = [&](const MemoryPlan& plan) { return plan.anonymous() <= there; };
   // Weights that are used where they lie can be given back and read again; copies of them cannot.
@@ -212,6 +250,23 @@ MemoryPlan plan_memory(const GgufFile& file, Device& device, const ExecutorOptio
   const std::int32_t context = planner.largest_context(trained, fits);
   if (context < 1) refuse(planner.at(std::min(trained, 512)), there, 0, false);
   return planner.at(context);
+}
+
+std::shared_ptr<Device> fitting_device(const GgufFile& file, std::shared_ptr<Device> device,
+                                       const ExecutorOptions& options,
+                                       const std::function<void(const std::string&)>& told) {
+  if (!device->has_fallback()) return device;
+  try {
+    plan_memory(file, *device, options);
+    return device;
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::device_lost) device->mark_lost();
+    if (error.kind() != ErrorKind::out_of_memory) throw;
+    std::shared_ptr<Device> other = device->fallback();
+    told(fmt::format("the model runs on the {}, because {} has too little memory: {}", other->name(),
+                     device->description(), error.what()));
+    return other;
+  }
 }
 
 }  // namespace quarrel

@@ -23,6 +23,8 @@ struct ExecutorOptions {
   ActivationPrecision activations = ActivationPrecision::outlier_groups;
   bool deterministic = false;                       // no row's bits depend on its neighbours, on any backend
   bool repack = true;                               // weights in the machine's own layout, where memory allows it
+  bool graphs = true;                               // steps are replayed, where a device does such
+  bool mirrors = true;                              // and copies of them for large batches, where a device has such
   std::optional<Pooling> pooling = {};              // none: what the file says
   bool logits = true;                               // false: only embeddings are wanted, so the head is left out
   std::optional<std::uint64_t> memory_budget = {};  // bytes for everything below; none: what the device has
@@ -45,10 +47,12 @@ struct MemoryPlan {
   ActivationPrecision activations = ActivationPrecision::outlier_groups;
   bool deterministic = false;
   bool repack = true;
+  bool mirrored = false;  // weights have copies for large batches
 
   std::uint64_t shared_weights = 0;  // mapped: what every token needs
   std::uint64_t expert_weights = 0;  // all experts of the file
   std::uint64_t prepared = 0;        // dequantised vectors and repacked weights
+  std::uint64_t mirrors = 0;         // of that: copies for large batches
   std::uint64_t released = 0;        // of the mapped weights: those that were repacked are not read again
   std::uint64_t kv = 0;
   std::uint64_t state = 0;
@@ -78,9 +82,16 @@ BackendOptions backend_options(const MemoryPlan& plan);
 // The file's spec, as changed by the options.
 ModelSpec requested_spec(const GgufFile& file, std::int32_t context, const ExecutorOptions& options);
 
-// Chooses the context, the expert cache and whether weights are repacked within the budget or the device's free memory.
+// Chooses the context, the expert cache and whether weights are repacked within the budget or the device's free memory;
+// copies for large batches get what that leaves, if it is enough for them.
 // Throws Error(out_of_memory) with what was asked, what there is and which context would fit; Error(bad_file) for a
 // file that cannot be bound.
 MemoryPlan plan_memory(const GgufFile& file, Device& device, const ExecutorOptions& options);
+
+// The device, or what it falls back to where the model is too large for it; then `told` hears why, in a sentence.
+// Throws what plan_memory() throws.
+std::shared_ptr<Device> fitting_device(const GgufFile& file, std::shared_ptr<Device> device,
+                                       const ExecutorOptions& options,
+                                       const std::function<void(const std::string&)>& told);
 
 }  // namespace quarrel

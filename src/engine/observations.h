@@ -39,6 +39,7 @@ struct Observations {
   std::uint64_t ssm_divergences = 0;    // of them: first seen in a recurrent layer, or right behind one
   SizeCounts step_rows = {};            // steps by their rows
   std::uint64_t kv_saturated = 0;       // values clamped on their way into an F16 cache
+  std::uint64_t weights_saturated = 0;  // weights clamped on their way into F16
   std::uint64_t state_bytes = 0;        // recurrent state of one sequence
   std::vector<ExpertUse> experts = {};  // by layer; the counts of a layer sum to experts used x rows
   std::uint64_t expert_hits = 0;        // of the expert cache
@@ -47,7 +48,7 @@ struct Observations {
   std::uint64_t expert_cache_bytes = 0;  // 0: there is no cache
   std::vector<OpTime> times = {};        // "router", "experts", "conv", "scan" …; empty unless asked for
 
-  // Of one step in 64 and of one right after the load, where the model has such layers.
+  // Of one step in 64 (1024 on a GPU) and of one right after the load, where the model has such layers.
   LayerTimes moe_layers = {};  // router and experts, the shared one included
   LayerTimes moe_routing = {};
   LayerTimes ssm_scans = {};

@@ -94,8 +94,6 @@ std::shared_ptr<LoadedModel> LoadedModel::load(GgufFile file, const ResolvedMode
   std::unique_ptr<LoadedModel> loaded(new LoadedModel);
   loaded->name_ = model.name;
   loaded->path_ = model.path;
-  loaded->device_ = std::move(device);
-  loaded->device_description_ = loaded->device_->description();
   std::string template_warning;
   if (options.vocabulary && has_vocabulary(file)) {
     loaded->tokenizer_ = Tokenizer::load(file, log);
@@ -107,7 +105,14 @@ std::shared_ptr<LoadedModel> LoadedModel::load(GgufFile file, const ResolvedMode
   if (options.recommended_context && wanted.context == 0) wanted.context = loaded->recommended_.context.value_or(0);
   if (const auto warning = context_warning(file, wanted.context)) log.warn("{}", *warning);
   const ExecutorOptions settings = settled(file, wanted);
+  const auto told = [&log](const std::string& reason) { log.warn("{}", reason); };
+  loaded->device_ = options.has_device ? std::move(device) : fitting_device(file, std::move(device), settings, told);
+  loaded->device_description_ = loaded->device_->description();
   auto executor = std::make_unique<Executor>(std::move(file), *loaded->device_, settings);
+  if (const std::uint64_t clamped = executor->backend().counters().weights_saturated; clamped > 0) {
+    log.warn("{} weights are beyond the range of F16, in which the device keeps them, and were clamped to ±65504",
+             clamped);
+  }
   loaded->pooling_ = settled_pooling(executor->file(), options.executor);
   loaded->generates_ = executor->spec().has_head && settings.logits;
   if (loaded->generates_ && !template_warning.empty()) log.warn("{}", template_warning);

@@ -44,6 +44,8 @@ struct LoadOptions {
   // False: ids alone are used, so the file's vocabulary is not even read.
   bool vocabulary = true;
   TemplateSelection chat_template = {};
+  // The device is the one to run on, and no other where there is too little memory.
+  bool has_device = false;
   // Use the recommended context where none is asked for.
   bool recommended_context = false;
   // Answer a small request before anybody gets the model, so that no real request pays for the first touch of its

@@ -76,7 +76,8 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
     ResolvedModel source = {};
     LoadOptions options = {};  // with the context that fits alone
     std::string context_limit = {};
-    std::uint64_t bytes = 0;
+    std::shared_ptr<Device> device = {};
+    std::uint64_t bytes = 0;  // of the registry's device
     std::chrono::milliseconds keep_alive = {};
   };
 

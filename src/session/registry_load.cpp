@@ -45,14 +45,19 @@ RegistryCore::Plan RegistryCore::make_plan(const std::string& name, ResolvedMode
   executor = settled(file, executor);
   const std::optional<std::uint64_t> own = executor.memory_budget;
   if (budget_ > 0) executor.memory_budget = std::min(own.value_or(budget_), budget_);
-  const MemoryPlan memory = plan_memory(file, *device_, executor);
+  plan.device = fitting_device(file, device_, executor, [this](const std::string& reason) { log_.warn("{}", reason); });
+  if (plan.device != device_) executor.memory_budget = own;
+  const MemoryPlan memory = plan_memory(file, *plan.device, executor);
   // `budget_` is what the device has where nobody has set one.
-  const bool budget_is_set = options_.budget > 0 || (own && own == executor.memory_budget);
+  const bool is_within_budget = plan.device == device_ && options_.budget > 0;
+  const bool budget_is_set = is_within_budget || (own && own == executor.memory_budget);
   plan.context_limit = context_limit(executor, memory, budget_is_set);
   // What fits alone is what is loaded, whoever must go for it.
   executor.context = memory.context;
   executor.repack = memory.repack;
-  plan.bytes = memory.total();
+  executor.mirrors = memory.mirrored;
+  plan.options.has_device = true;
+  plan.bytes = plan.device == device_ ? memory.total() : 0;
   return plan;
 }
 
@@ -144,7 +149,7 @@ void RegistryCore::load_resident(Job& job, Resident& resident) {
   options.retire = retirer_.hook([core = weak_from_this(), id = resident.id] {
     if (const std::shared_ptr<RegistryCore> registry = core.lock()) registry->gone(id);
   });
-  resident.model = LoadedModel::load(resident.plan.source, device_, options, log_);
+  resident.model = LoadedModel::load(resident.plan.source, resident.plan.device, options, log_);
 }
 
 }  // namespace quarrel

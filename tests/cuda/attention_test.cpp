@@ -10,6 +10,7 @@
 
 #include "backend/cuda/decode_attention.h"
 #include "backend/cuda/prefill_attention.h"
+#include "backend/cuda/register_gemm.h"
 #include "base/as_size.h"
 #include "cuda/fixture.h"
 #include "quant/half.h"
@@ -27,7 +28,18 @@ struct AttentionCase {
   int window = 0;
   float soft_cap = 0.0f;
   bool sinks = false;
-  float size = 1.0f;  // of keys and queries
+  float size = 1.0f;      // of keys and queries
+  bool extremes = false;  // keys and values of the largest numbers and the smallest
+  int context = 0;        // what the kernel is told that there may be; 0: it does not know
+};
+
+// The largest F16 and subnormals. Keys are the same in all dimensions and queries are ones, so that of what a row sees
+// all positions of the largest key count alike.
+struct ExtremeNumbers {
+  float operator()(std::mt19937_64& random) const {
+    constexpr float kNumbers[] = {65504.0f, -65504.0f, 5.96e-8f, -5.96e-8f, 0.0f, 1.0f};
+    return kNumbers[random() % std::size(kNumbers)];
+  }
 };
 
 // A cache with a sequence a row, its blocks in random order, and NaN wherever nobody may look.
@@ -58,14 +70,16 @@ class AttentionData {
         if (setting.window > 0 && positions[r] - j >= setting.window) continue;
         for (int head = 0; head < setting.kv_heads; ++head) {
           const std::size_t at = place(r, j, head);
+          const float key = setting.extremes ? ExtremeNumbers()(fixture.random()) : 0.0f;
           for (std::size_t i = 0; i < as_size(setting.dim); ++i) {
-            keys_[at + i] = f32_to_f16_saturating(setting.size * uniform());
-            values_[at + i] = f32_to_f16(uniform());
+            keys_[at + i] = f32_to_f16_saturating(setting.extremes ? key : setting.size * uniform());
+            values_[at + i] = f32_to_f16(setting.extremes ? ExtremeNumbers()(fixture.random()) : uniform());
           }
         }
       }
     }
     q_ = random_values(positions.size() * as_size(setting.heads * setting.dim), setting.size, fixture.random());
+    if (setting.extremes) std::ranges::fill(q_, 1.0f);
     if (setting.sinks) sinks_ = random_values(as_size(setting.heads), 2.0f, fixture.random());
     device_positions_ = to_device(positions_);
     device_sequences_ = to_device(sequences_);
@@ -98,6 +112,7 @@ class AttentionData {
             .scale = scale(),
             .soft_cap = setting_.soft_cap,
             .window = setting_.window,
+            .context = setting_.context,
             .sinks = setting_.sinks ? device_sinks_.as<float>() : nullptr,
             .workspace = workspace_.data(),
             .arrivals = arrivals_.as<int>()};
@@ -163,23 +178,38 @@ class AttentionData {
 };
 
 void test_case(Fixture& fixture, const AttentionCase& setting, const std::vector<std::int32_t>& positions) {
+  if (!can_attend(fixture.context(), setting.heads, setting.kv_heads, setting.dim)) return;
   const AttentionData data(fixture, setting, positions);
   decode_attention(fixture.context(), data.op());
   const auto first = data.results();
-  decode_attention(fixture.context(), data.op());
-  const auto second = data.results();
+  const int rows = static_cast<int>(positions.size());
   const std::size_t width = as_size(setting.heads * setting.dim);
-  const std::string name = fmt::format("attention {}/{} heads of {}{}{}{}{}", setting.heads, setting.kv_heads,
+  const DeviceBuffer image = poisoned(register_image_numbers(rows, static_cast<int>(width)) * 2);
+  DecodeAttentionOp again = data.op();
+  again.image = image.as<std::uint16_t>();
+  again.image_rows = image_rows(rows);
+  decode_attention(fixture.context(), again);
+  const auto second = data.results();
+  const auto halves =
+      rows_of_image(to_host(image.as<std::uint16_t>(), image.size() / 2), rows, static_cast<int>(width));
+  const std::string name = fmt::format("attention {}/{} heads of {}{}{}{}{}{}", setting.heads, setting.kv_heads,
                                        setting.dim, setting.window > 0 ? fmt::format(" window {}", setting.window) : "",
                                        setting.soft_cap > 0.0f ? " soft cap" : "", setting.sinks ? " sinks" : "",
-                                       setting.size > 1.0f ? " large" : "");
+                                       setting.size > 1.0f ? " large"
+                                       : setting.extremes  ? " extremes"
+                                                           : "",
+                                       setting.context > 0 ? fmt::format(" context {}", setting.context) : "");
   Difference worst;
   bool padding_kept = true;
+  bool same_halves = true;
   for (std::size_t r = 0; r < positions.size(); ++r) {
     const std::span<const float> results(first.data() + r * width, width);
     if (positions[r] < 0) {
       padding_kept = padding_kept && std::ranges::all_of(results, [](float x) { return std::isnan(x); });
       continue;
+    }
+    for (std::size_t i = 0; i < width; ++i) {
+      same_halves = same_halves && halves[r * width + i] == f32_to_f16_saturating(results[i]);
     }
     const Difference found = difference(results, data.exact(r));
     if (!(found.nmse <= worst.nmse)) worst = found;
@@ -187,6 +217,7 @@ void test_case(Fixture& fixture, const AttentionCase& setting, const std::vector
   fixture.check(name, worst, setting.heads / setting.kv_heads > 8 ? kBoundManyHeads : kBound);
   fixture.check(name + ", again", std::memcmp(first.data(), second.data(), first.size() * 4) == 0, "the same bits");
   fixture.check(name + ", padding", padding_kept, "untouched");
+  fixture.check(name + ", image", same_halves, "the same in F16");
 }
 
 void time_case(Fixture& fixture, const AttentionCase& setting, int rows, int position) {
@@ -212,6 +243,9 @@ struct PrefillCase {
   int dim = 64;
   int window = 0;
   bool causal = true;
+  float soft_cap = 0.0f;
+  bool sinks = false;
+  bool extremes = false;
 };
 
 class PrefillData {
@@ -231,9 +265,11 @@ class PrefillData {
     for (std::size_t s = 0; s < lengths.size(); ++s) {
       for (int j = 0; j < lengths[s]; ++j) {
         for (int head = 0; head < setting.kv_heads; ++head) {
+          const float key = setting.extremes ? ExtremeNumbers()(fixture.random()) : 0.0f;
           for (std::size_t i = 0; i < as_size(setting.dim); ++i) {
-            keys_[place(s, j, head) + i] = f32_to_f16(uniform());
-            values_[place(s, j, head) + i] = f32_to_f16(uniform());
+            keys_[place(s, j, head) + i] = f32_to_f16(setting.extremes ? key : uniform());
+            const float value = setting.extremes ? ExtremeNumbers()(fixture.random()) : uniform();
+            values_[place(s, j, head) + i] = f32_to_f16(value);
           }
         }
         if (j < old) continue;
@@ -246,6 +282,9 @@ class PrefillData {
       }
     }
     q_ = random_values(positions_.size() * width(), 1.0f, fixture.random());
+    if (setting.extremes) std::ranges::fill(q_, 1.0f);
+    if (setting.sinks) sinks_ = random_values(as_size(setting.heads), 2.0f, fixture.random());
+    device_sinks_ = to_device(sinks_);
     device_positions_ = to_device(positions_);
     device_sequences_ = to_device(sequences_);
     device_tables_ = to_device(tables_);
@@ -279,8 +318,10 @@ class PrefillData {
             .out_stride = width,
             .heads = setting_.heads,
             .scale = scale(),
+            .soft_cap = setting_.soft_cap,
             .window = setting_.window,
-            .causal = setting_.causal};
+            .causal = setting_.causal,
+            .sinks = setting_.sinks ? device_sinks_.as<float>() : nullptr};
   }
 
   std::size_t rows() const { return positions_.size(); }
@@ -301,15 +342,24 @@ class PrefillData {
       const int kv_head = head / (setting_.heads / setting_.kv_heads);
       const float* query = q_.data() + r * width() + as_size(head) * dim;
       double* sums = out.data() + as_size(head) * dim;
-      double total = 0.0;
+      std::vector<double> scores;
+      double most = setting_.sinks ? static_cast<double>(sinks_[as_size(head)]) : -1e300;
       for (int j = begin(r); j < end(r); ++j) {
         const std::size_t at = place(s, j, kv_head);
         double score = 0.0;
         for (std::size_t i = 0; i < dim; ++i) {
           score += static_cast<double>(query[i]) * static_cast<double>(f16_to_f32(keys_[at + i]));
         }
-        const double weight = std::exp(score * static_cast<double>(scale()));
+        score *= static_cast<double>(scale());
+        const auto cap = static_cast<double>(setting_.soft_cap);
+        scores.push_back(cap > 0.0 ? cap * std::tanh(score / cap) : score);
+        most = std::max(most, scores.back());
+      }
+      double total = setting_.sinks ? std::exp(static_cast<double>(sinks_[as_size(head)]) - most) : 0.0;
+      for (int j = begin(r); j < end(r); ++j) {
+        const double weight = std::exp(scores[as_size(j - begin(r))] - most);
         total += weight;
+        const std::size_t at = place(s, j, kv_head);
         for (std::size_t i = 0; i < dim; ++i) sums[i] += weight * static_cast<double>(f16_to_f32(values_[at + i]));
       }
       for (std::size_t i = 0; i < dim; ++i) sums[i] /= total;
@@ -337,12 +387,15 @@ class PrefillData {
   std::vector<std::uint16_t> keys_;
   std::vector<std::uint16_t> values_;
   std::vector<float> q_;
+  std::vector<float> sinks_;
   DeviceBuffer device_positions_, device_sequences_, device_tables_, device_lengths_, device_tiles_, device_keys_,
-      device_values_, device_q_, out_;
+      device_values_, device_q_, device_sinks_, out_;
 };
 
-void test_prefill(Fixture& fixture, const PrefillCase& setting) {
-  const PrefillData data(fixture, setting, {300, 64, 41, 129}, 40);
+// `old` positions of each text were computed before.
+void test_prefill(Fixture& fixture, const PrefillCase& setting,
+                  const std::vector<std::int32_t>& lengths = {300, 64, 41, 129}, int old = 40) {
+  const PrefillData data(fixture, setting, lengths, old);
   prefill_attention(fixture.context(), data.op());
   const auto results = data.results();
   std::vector<double> exact(results.size());
@@ -351,8 +404,10 @@ void test_prefill(Fixture& fixture, const PrefillCase& setting) {
     std::ranges::copy(data.exact(r), exact.begin() + static_cast<std::ptrdiff_t>(r * data.width()));
   });
   fixture.check(
-      fmt::format("{} {}/{} heads of {}{}", setting.causal ? "prompts" : "texts", setting.heads, setting.kv_heads,
-                  setting.dim, setting.window > 0 ? fmt::format(" window {}", setting.window) : ""),
+      fmt::format("{} {}/{} heads of {}{}{}{}{}{}", setting.causal ? "prompts" : "texts", setting.heads,
+                  setting.kv_heads, setting.dim, setting.window > 0 ? fmt::format(" window {}", setting.window) : "",
+                  setting.soft_cap > 0.0f ? " soft cap" : "", setting.sinks ? " sinks" : "",
+                  setting.extremes ? " extremes" : "", old > 40 ? fmt::format(" from {}", old) : ""),
       difference(results, exact), kBoundManyHeads);
 }
 
@@ -374,14 +429,33 @@ void test_attention(Fixture& fixture) {
     test_prefill(fixture, {.causal = causal});
     test_prefill(fixture, {.heads = 12, .kv_heads = 12, .dim = 32, .causal = causal});
     test_prefill(fixture, {.heads = 4, .kv_heads = 4, .dim = 128, .window = 100, .causal = causal});
+    test_prefill(fixture, {.causal = causal, .soft_cap = 2.0f, .sinks = true});
+    test_prefill(fixture, {.causal = causal, .extremes = true});
+    test_prefill(fixture, {.heads = 4, .kv_heads = 2, .dim = 128, .causal = causal, .sinks = true, .extremes = true});
   }
+  test_prefill(fixture, {.heads = 8, .kv_heads = 2, .dim = 64, .window = 128, .sinks = true});
+  test_prefill(fixture, {.heads = 4, .kv_heads = 2, .dim = 128}, {4096}, 4096 - 200);
+  test_prefill(fixture, {.heads = 4, .kv_heads = 2, .dim = 64, .soft_cap = 30.0f, .sinks = true}, {4096, 4000}, 3950);
+  test_prefill(fixture, {.heads = 4, .kv_heads = 1, .dim = 128}, {32768}, 32768 - 80);
+  test_prefill(fixture, {.heads = 4, .kv_heads = 2, .dim = 64, .window = 4096, .sinks = true}, {32768}, 32768 - 80);
   const std::vector<std::int32_t> positions{0, 15, 16, 63, 64, -1, 500, 2047, 2048, 4999};
   test_case(fixture, {}, positions);
   test_case(fixture, {.heads = 12, .kv_heads = 4, .dim = 64, .sinks = true}, positions);
   test_case(fixture, {.heads = 32, .kv_heads = 2, .dim = 64, .window = 128, .sinks = true}, positions);
   test_case(fixture, {.heads = 4, .kv_heads = 2, .dim = 256, .window = 100, .soft_cap = 30.0f}, positions);
   test_case(fixture, {.heads = 16, .kv_heads = 16, .dim = 128, .size = 40.0f}, positions);
-  test_case(fixture, {.heads = 8, .kv_heads = 2, .dim = 128}, {32767});
+  test_case(fixture, {.extremes = true}, positions);
+  test_case(fixture, {.heads = 12, .kv_heads = 4, .dim = 64, .window = 30, .sinks = true, .extremes = true}, positions);
+  test_case(fixture, {.heads = 8, .kv_heads = 2, .dim = 128}, {32767, 4095});
+  // Shorter rows may have more splits than the longest one.
+  for (const int context : {1000, 8192, 10000, 32768}) {
+    std::vector<std::int32_t> within{0, 63, 64, 999};
+    for (int position = 2000; position < context; position += 1500) within.push_back(position);
+    within.push_back(context - 1);
+    test_case(fixture, {.heads = 8, .kv_heads = 2, .dim = 64, .context = context}, within);
+  }
+  test_case(fixture, {.heads = 8, .kv_heads = 2, .dim = 64, .window = 4096, .soft_cap = 30.0f, .sinks = true},
+            {32767, 4095, 5000});
   if (!fixture.times()) return;
   time_prefill(fixture, {.heads = 32, .kv_heads = 8, .dim = 128}, {2048});
   time_prefill(fixture, {.heads = 12, .kv_heads = 12, .dim = 64, .causal = false}, {512, 512, 512, 512});

@@ -1,8 +1,9 @@
-// What a backend promises beside numbers: tokens that the next step reads before anybody saw them, graphs that change
-// no bit, samplers on the host, copies of blocks and of recurrent state.
+// What a backend promises beside numbers: tokens that the next step reads before anybody saw them, and that penalties
+// count, graphs that change no bit, samplers on the host, copies of blocks and of recurrent state.
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <map>
 
 #include "backend/reference/reference_backend.h"
 #include "cuda/cuda_test.h"
@@ -24,9 +25,14 @@ std::vector<TokenId> prompt_of(std::int32_t text) {
 }
 
 // Three texts as steps by hand: a prompt each, then a token a step.
+struct Sampling {
+  std::array<SamplingParams, kTexts> params = {};
+  std::vector<std::uint64_t> mask = {};  // of the last text
+};
+
 class ByHand {
  public:
-  ByHand(LoneModel& model, const std::array<SamplingParams, kTexts>& params) : model_(model), params_(params) {
+  ByHand(LoneModel& model, const Sampling& sampling) : model_(model), params_(sampling.params), mask_(sampling.mask) {
     for (std::size_t s = 0; s < kTexts; ++s) {
       for (std::int32_t entry = 0; entry < 4; ++entry) {
         blocks_[s].push_back(4 * static_cast<std::int32_t>(s) + entry);
@@ -53,6 +59,7 @@ class ByHand {
       lengths_[at] += count;
       sequences_.push_back({.tables = tables_[at], .length = lengths_[at]});
       outputs_.push_back({.row = static_cast<std::int32_t>(rows_.size()) - 1, .logits = s == 1, .lane = s});
+      if (s + 1 == kTexts) outputs_.back().mask = mask_;
       if (begins) starts_.push_back({.lane = s, .sampling = &params_[at]});
     }
     return model_.backend().submit({.rows = rows_,
@@ -66,6 +73,7 @@ class ByHand {
  private:
   LoneModel& model_;
   std::array<SamplingParams, kTexts> params_;
+  std::vector<std::uint64_t> mask_;
   std::array<std::int32_t, kTexts> lengths_ = {};
   std::array<std::vector<std::int32_t>, kTexts> blocks_;
   std::array<std::vector<BlockTable>, kTexts> tables_;
@@ -83,8 +91,8 @@ void take(const StepResults& results, std::vector<float>& numbers) {
   numbers.insert(numbers.end(), results.logits.begin(), results.logits.end());
 }
 
-std::vector<float> one_at_a_time(LoneModel& model, const std::array<SamplingParams, kTexts>& params) {
-  ByHand by_hand(model, params);
+std::vector<float> one_at_a_time(LoneModel& model, const Sampling& sampling) {
+  ByHand by_hand(model, sampling);
   std::vector<float> numbers;
   std::vector<TokenId> tokens(kTexts);
   for (int step = 0; step < kSteps; ++step) {
@@ -95,8 +103,8 @@ std::vector<float> one_at_a_time(LoneModel& model, const std::array<SamplingPara
   return numbers;
 }
 
-std::vector<float> two_in_flight(LoneModel& model, const std::array<SamplingParams, kTexts>& params) {
-  ByHand by_hand(model, params);
+std::vector<float> two_in_flight(LoneModel& model, const Sampling& sampling) {
+  ByHand by_hand(model, sampling);
   std::vector<float> numbers;
   const std::array<TokenId, kTexts> before = {~0, ~1, ~2};
   Ticket open = by_hand.submit(before, true);
@@ -129,33 +137,52 @@ class CudaSteps : public CudaTest {
 };
 
 TEST_F(CudaSteps, TwoInFlightAndGraphsChangeNoBit) {
-  const std::array<SamplingParams, kTexts> greedy = {};
-  std::array<SamplingParams, kTexts> mixed = {};
-  mixed[0] = {.temperature = 0.9f, .seed = 3};  // on the device, the others on the host
-  mixed[1] = {.temperature = 0.8f, .mirostat = true, .seed = 4};
-  mixed[2] = {.temperature = 1.0f, .repeat_penalty = 1.3f, .penalty_window = 4, .seed = 5};
-  std::array<SamplingParams, kTexts> filtered = {};  // all on the device
-  filtered[0] = {.temperature = 0.7f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .seed = 6};
-  filtered[1] = {.temperature = 1.2f, .top_k = 200, .seed = 7};
-  filtered[2] = {.temperature = 0.9f, .top_k = 8, .top_p = 0.6f, .seed = 8};
+  const Sampling greedy;
+  Sampling mixed;
+  mixed.params[0] = {.temperature = 0.9f, .seed = 3};
+  mixed.params[1] = {.temperature = 0.8f, .mirostat = true, .seed = 4};
+  mixed.params[2] = {.temperature = 1.0f, .repeat_penalty = 1.3f, .penalty_window = 4, .seed = 5};
+  Sampling filtered;  // all on the device
+  filtered.params[0] = {.temperature = 0.7f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .seed = 6};
+  filtered.params[1] = {.temperature = 1.2f, .top_k = 200, .seed = 7};
+  filtered.params[2] = {.temperature = 0.9f, .top_k = 8, .top_p = 0.6f, .seed = 8};
+  Sampling changed;  // those whose logits nobody asked for on the device
+  changed.params[0] = {.presence_penalty = 0.7f, .frequency_penalty = 0.4f, .logit_bias = {{3, 4.0f}, {9, -2.0f}}};
+  changed.params[1] = {.temperature = 0.7f, .top_k = 30, .frequency_penalty = 0.5f, .seed = 9};
+  changed.params[2] = {.temperature = 0.8f,
+                       .top_k = 40,
+                       .repeat_penalty = 1.4f,
+                       .presence_penalty = 0.3f,
+                       .penalty_scope = PenaltyScope::recent,
+                       .penalty_window = 3,
+                       .seed = 10};
+  Sampling rare;
+  rare.params[0] = {.temperature = 0.9f, .mirostat = true, .mirostat_tau = 3.0f, .seed = 11};
+  rare.params[1] = {.temperature = 1.1f, .typical_p = 0.7f, .seed = 12};
+  rare.params[2] = {
+      .temperature = 0.8f, .top_k = 100, .top_p = 0.9f, .typical_p = 0.9f, .frequency_penalty = 0.5f, .seed = 13};
+  changed.mask = {0x0f0f'0f0f'0f0f'0f0fu, 0x00ff'00ff'00ff'00ffu, 0x1234'5678'9abc'def0u, 0xffffu, 0x5555u};
   const auto reference_device = make_reference_device({});
   for (const QuantType type : {QuantType::f32, QuantType::q4_k, QuantType::q8_0}) {
     for (const std::uint32_t head : {32u, 64u}) {
-      for (const auto& params : {greedy, mixed, filtered}) {
+      for (const Sampling& sampling : {greedy, mixed, filtered, changed, rare}) {
+        const auto& params = sampling.params;
         SCOPED_TRACE(testing::Message() << type_info(type).name << ", heads of " << head << ", "
                                         << (params[1].temperature > 0.0f ? "some drawn" : "greedy"));
         const auto file = toy(type, head);
         const LoneModel::Options options{.kv_type = KvType::f16};
         LoneModel plain(GgufFile::open(file), *cuda_, options);
-        const std::vector<float> expected = one_at_a_time(plain, params);
+        const std::vector<float> expected = one_at_a_time(plain, sampling);
         LoneModel late(GgufFile::open(file), *cuda_, options);
-        EXPECT_EQ(two_in_flight(late, params), expected);
-        EXPECT_EQ(two_in_flight(late, params), expected) << "from graphs alone";
+        EXPECT_EQ(two_in_flight(late, sampling), expected);
+        EXPECT_EQ(two_in_flight(late, sampling), expected) << "from graphs alone";
+        LoneModel unreplayed(GgufFile::open(file), *cuda_, {.kv_type = KvType::f16, .backend = {.graphs = false}});
+        EXPECT_EQ(two_in_flight(unreplayed, sampling), expected) << "without graphs";
         // Other arithmetic may draw another token, where the random number falls between two.
         if (type != QuantType::f32 && params[1].temperature > 0.0f) continue;
         LoneModel reference(GgufFile::open(file), *reference_device, options);
         const auto vocabulary = static_cast<std::size_t>(plain.model().spec().vocabulary);
-        EXPECT_EQ(ids_of(expected, vocabulary), ids_of(one_at_a_time(reference, params), vocabulary));
+        EXPECT_EQ(ids_of(expected, vocabulary), ids_of(one_at_a_time(reference, sampling), vocabulary));
       }
     }
   }
@@ -251,6 +278,34 @@ TEST_F(CudaSteps, SlotsTravelAndAreCopied) {
     };
     EXPECT_LE(nmse(numbers(states[0][i]), numbers(states[1][i])), 1e-9) << "state " << i;
   }
+}
+
+// By the same rules as everywhere.
+TEST_F(CudaSteps, AProfileCountsTheWorkThatTheReferenceCounts) {
+  const auto file = write_toy("granitehybrid", folder_.path());
+  const auto reference_device = make_reference_device({});
+  std::array<std::map<std::string, OpTime>, 2> profiles;
+  std::size_t which = 0;
+  for (Device* device : {cuda_.get(), reference_device.get()}) {
+    LoneModel model(GgufFile::open(file), *device, {.kv_type = KvType::f32});
+    model.backend().set_profiling(true);
+    Sequences texts(model);
+    TestSequence text = texts.make();
+    const std::vector<TokenId> tokens = prompt_of(4);
+    const Want last{.index = static_cast<std::int32_t>(tokens.size()) - 1, .score = 0};
+    texts.run_chunked({.sequence = &text, .tokens = tokens, .wants = {&last, 1}}, 64);
+    for (const OpTime& op : model.backend().profile()) profiles[which][std::string(op.name)] = op;
+    ++which;
+  }
+  for (const char* name : {"embedding", "qkv", "attend", "attention out", "router", "shared experts", "head"}) {
+    SCOPED_TRACE(name);
+    ASSERT_TRUE(profiles[0].contains(name) && profiles[1].contains(name));
+    EXPECT_GT(profiles[0][name].bytes, 0u);
+    EXPECT_EQ(profiles[0][name].bytes, profiles[1][name].bytes);
+    EXPECT_EQ(profiles[0][name].macs, profiles[1][name].macs);
+    EXPECT_GT(profiles[0][name].seconds, 0.0);
+  }
+  EXPECT_EQ(profiles[0]["experts"].macs, profiles[1]["experts"].macs);
 }
 
 TEST_F(CudaSteps, ExpertsAreCounted) {

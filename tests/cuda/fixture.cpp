@@ -11,7 +11,10 @@
 #include <thread>
 
 #include "backend/cuda/cuda_error.h"
+#include "backend/cuda/device_speed.h"
+#include "backend/cuda/register_gemm.h"
 #include "base/as_size.h"
+#include "cuda/shared_use.h"
 
 namespace quarrel::cuda {
 
@@ -70,7 +73,30 @@ void poison(const DeviceBuffer& buffer) {
   cuda::check(cudaDeviceSynchronize(), "poison");
 }
 
-Fixture::Fixture(bool times) : context_(launch_context(0, stream_)), random_(std::random_device{}()), times_(times) {
+std::vector<std::uint16_t> rows_of_image(const std::vector<std::uint16_t>& image, int rows, int columns) {
+  const int places = image_rows(rows);
+  const std::size_t chunk_numbers = register_image_numbers(rows, kChunkColumns);
+  std::vector<std::uint16_t> halves;
+  for (int r = 0; r < rows; ++r) {
+    for (int c = 0; c < columns; ++c) {
+      const int within = c % 16;
+      const int ordered = c % 64 - within + within % 2 * 8 + within / 2;
+      const int piece = ordered / 8 ^ r % 8;
+      halves.push_back(image[as_size(c / kChunkColumns) * chunk_numbers +
+                             as_size((c % kChunkColumns / 64 * places + r) * 64 + piece * 8 + ordered % 8)]);
+    }
+  }
+  return halves;
+}
+
+Fixture::Fixture(bool times, std::uint64_t seed, int shared_kib)
+    : context_(launch_context(0, stream_)), random_(seed), times_(times), is_limited_(shared_kib > 0) {
+  report(fmt::format("seed {}", seed));
+  if (is_limited_) {
+    context_.shared_bytes = shared_kib * 1024;
+    context_.dependent_launch = false;
+    context_.has_wgmma = false;
+  }
   if (times_) measure_copy_rate();
 }
 
@@ -160,7 +186,10 @@ void Fixture::report(const std::string& line) {
   std::fflush(stdout);
 }
 
-int Fixture::finish() const {
+int Fixture::finish() {
+  const SharedUse& use = largest_shared_use();
+  check("shared memory of a thread block", use.bytes <= static_cast<std::size_t>(context_.shared_bytes),
+        fmt::format("within {} bytes: {} in {}", context_.shared_bytes, use.bytes, use.kernel));
   std::printf("\n");
   for (const std::string& line : lines_) std::printf("%s\n", line.c_str());
   std::printf("%d of %d checks passed\n", checks_ - failures_, checks_);

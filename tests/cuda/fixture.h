@@ -31,21 +31,27 @@ template <typename T>
 std::vector<T> to_host(const T* place, std::size_t count);
 
 // A copy by all multiprocessors: the bandwidth that everything is measured against.
-void copy_on_device(const LaunchContext& context, std::byte* to, const std::byte* from, std::size_t bytes);
 
 // Device memory filled with bytes that are NaN as floats: what nobody wrote shows.
 DeviceBuffer poisoned(std::size_t bytes);
 void poison(const DeviceBuffer& buffer);
 
+// Rows as register_gemm()'s image of them has them, one after the other.
+std::vector<std::uint16_t> rows_of_image(const std::vector<std::uint16_t>& image, int rows, int columns);
+
 class Fixture {
  public:
-  explicit Fixture(bool times);
+  // All random numbers follow from the seed, which is printed. `shared_kib`: kernels are to do with as much shared
+  // memory a thread block, and without what Hopper alone has; 0: as the device is.
+  Fixture(bool times, std::uint64_t seed, int shared_kib = 0);
 
   const LaunchContext& context() const noexcept { return context_; }
   LaunchContext context_without_overlap() const;
   const Stream& stream() const noexcept { return stream_; }
   std::mt19937_64& random() noexcept { return random_; }
   bool times() const noexcept { return times_; }
+  // With less shared memory than the device has: what takes more is left out, as the backend leaves it out.
+  bool is_limited() const noexcept { return is_limited_; }
 
   double copy_rate() const noexcept { return copy_rate_; }  // bytes a second, read and written
   double gemm_rate() const noexcept { return gemm_rate_; }  // operations a second
@@ -62,7 +68,7 @@ class Fixture {
   void report_operations(const std::string& name, double microseconds, double operations);
   void report(const std::string& line);
   // Prints the table; the number of failures.
-  int finish() const;
+  int finish();
 
  private:
   void measure_copy_rate();
@@ -71,6 +77,7 @@ class Fixture {
   LaunchContext context_;
   std::mt19937_64 random_;
   bool times_;
+  bool is_limited_;
   double copy_rate_ = 0.0;
   double gemm_rate_ = 0.0;
   int failures_ = 0;
@@ -88,6 +95,7 @@ void test_layer(Fixture& fixture);
 void test_packed_gemm(Fixture& fixture);
 void test_experts(Fixture& fixture);
 void test_sampling(Fixture& fixture);
+void test_edits(Fixture& fixture);
 void test_scan(Fixture& fixture);
 
 // ---- Templates ----

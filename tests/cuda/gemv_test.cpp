@@ -98,8 +98,9 @@ std::string type_name(const RandomHalves&) { return "F16"; }
 // Runs the op on `rows` rows, splitting them first when they are many.
 void run(const LaunchContext& context, GemvOp op, const DeviceBuffer& split) {
   if (op.matrices[0].halves.data != nullptr) return half_gemv(context, op);
-  if (op.input.count > kMaxFusedSplitRows) {
-    split_activations(context, op.input, split.data());
+  const int room = gemv_rows(context, op);
+  if (room > kMaxFusedSplitRows) {
+    split_activations(context, op.input, room, split.data());
     op.split = split.data();
   }
   gemv(context, op);
@@ -220,15 +221,20 @@ void test_fusions(Fixture& fixture) {
     exact_add[i] = 0.5 * exact_add[i] + static_cast<double>(residual[i]);
   fixture.check("gemv into a residual", difference(to_host(out_add.as<float>(), kInputs * 128), exact_add), kBound);
 
-  const DeviceBuffer out_glu = poisoned(kInputs * 512 * 4);
-  GemvOp glu{.input = input, .matrix_count = 2, .output = GemvOutput::glu};
-  glu.matrices[0] = {.weight = a.packed, .out = out_glu.as<float>(), .stride = 512};
-  glu.matrices[1] = {.weight = up.packed};
-  run(fixture.context(), glu, split);
   auto exact_glu = exact(a);
   const auto exact_up = exact(up);
   for (std::size_t i = 0; i < exact_glu.size(); ++i) exact_glu[i] *= exact_up[i] / (1.0 + std::exp(-exact_glu[i]));
-  fixture.check("gemv glu", difference(to_host(out_glu.as<float>(), kInputs * 512), exact_glu), kBound);
+  for (const int count : {kInputs, 1}) {
+    const DeviceBuffer out_glu = poisoned(as_size(count) * 512 * 4);
+    GemvOp glu{.input = input, .matrix_count = 2, .output = GemvOutput::glu};
+    glu.input.count = count;
+    glu.matrices[0] = {.weight = a.packed, .out = out_glu.as<float>(), .stride = 512};
+    glu.matrices[1] = {.weight = up.packed};
+    run(fixture.context(), glu, split);
+    exact_glu.resize(as_size(count) * 512);
+    fixture.check(fmt::format("gemv glu, {} rows", count),
+                  difference(to_host(out_glu.as<float>(), as_size(count) * 512), exact_glu), kBound);
+  }
 }
 
 // A residual and a gated pair with biases, of F16 weights: one row, two and more.
@@ -277,13 +283,13 @@ constexpr int kDim = 64;
 
 // q, k and v with rotation and cache in the same kernel, against the same in separate ones.
 template <typename Q, typename V>
-void test_qkv(Fixture& fixture, const Q& q, const Q& k, const V& v) {
+void test_qkv(Fixture& fixture, const Q& q, const Q& k, const V& v, bool half_split, int count) {
   constexpr int kInputs = 3;
   const int columns = columns_of(q);
   constexpr std::size_t kBlock = kKvHeads * kKvBlockTokens * kDim;
   const auto in = random_input(kInputs, columns, fixture.random());
   const DeviceBuffer device_in = to_device(in);
-  const SplitInput input{.rows = device_in.as<float>(), .stride = columns, .columns = columns, .count = kInputs};
+  const SplitInput input{.rows = device_in.as<float>(), .stride = columns, .columns = columns, .count = count};
   const DeviceBuffer bias = to_device(random_values(kHeads * kDim, 1.0f, fixture.random()));
   const DeviceBuffer positions = to_device(std::vector<std::int32_t>{70, 9, 1});
   const DeviceBuffer sequences = to_device(std::vector<std::int32_t>{0, 1, -1});
@@ -296,7 +302,7 @@ void test_qkv(Fixture& fixture, const Q& q, const Q& k, const V& v) {
                       .sequences = sequences.as<std::int32_t>(),
                       .tables = tables.as<std::int32_t>(),
                       .table_stride = 2,
-                      .count = kInputs};
+                      .count = count};
   rope_angles(fixture.context(), rows, device_frequencies.as<double>(), kDim / 2, 1.0f, angles.as<float>());
   std::vector<std::uint16_t> caches[2];
   std::vector<float> queries[2];
@@ -311,10 +317,11 @@ void test_qkv(Fixture& fixture, const Q& q, const Q& k, const V& v) {
     const DeviceBuffer out_q = poisoned(kInputs * kHeads * kDim * 4);
     const DeviceBuffer out_k = poisoned(kInputs * kKvHeads * kDim * 4);
     const DeviceBuffer out_v = poisoned(kInputs * kKvHeads * kDim * 4);
-    GemvOp op{.input = input,
-              .matrix_count = 3,
-              .output = fused ? GemvOutput::qkv : GemvOutput::store,
-              .qkv = {.rows = rows, .kv = kv, .angles = angles.as<float>(), .pairs = kDim / 2}};
+    GemvOp op{
+        .input = input,
+        .matrix_count = 3,
+        .output = fused ? GemvOutput::qkv : GemvOutput::store,
+        .qkv = {.rows = rows, .kv = kv, .angles = angles.as<float>(), .pairs = kDim / 2, .half_split = half_split}};
     op.matrices[0] = {.bias = bias.as<float>(), .out = out_q.as<float>(), .stride = kHeads * kDim};
     op.matrices[1] = {.bias = bias.as<float>(), .out = out_k.as<float>(), .stride = kKvHeads * kDim};
     op.matrices[2] = {.out = out_v.as<float>(), .stride = kKvHeads * kDim};
@@ -332,12 +339,13 @@ void test_qkv(Fixture& fixture, const Q& q, const Q& k, const V& v) {
                                      .heads = kHeads,
                                      .angles = angles.as<float>(),
                                      .pairs = kDim / 2,
-                                     .interleaved = true});
+                                     .interleaved = !half_split});
     }
     caches[fused] = to_host(cache.as<std::uint16_t>(), 8 * kBlock);
-    queries[fused] = to_host(out_q.as<float>(), 2 * kHeads * kDim);
+    queries[fused] = to_host(out_q.as<float>(), as_size(std::min(count, 2)) * kHeads * kDim);
   }
-  const std::string name = "qkv of " + type_name(q) + " in one kernel: ";
+  const std::string name =
+      "qkv of " + type_name(q) + (half_split ? ", halves" : "") + fmt::format(", {} rows, in one kernel: ", count);
   fixture.check(name + "q", difference(queries[1], std::vector<double>(queries[0].begin(), queries[0].end())), 1e-13);
   std::vector<float> cached;
   std::vector<double> exact;
@@ -358,40 +366,48 @@ void test_qkv(Fixture& fixture) {
     return RandomMatrix(format, heads * kDim, kColumns, fixture.random());
   };
   const auto halves = [&](int heads) { return RandomHalves(heads * kDim, kColumns, fixture.random()); };
-  test_qkv(fixture, packed(WeightFormat::q4_k, kHeads), packed(WeightFormat::q4_k, kKvHeads),
-           packed(WeightFormat::q6_k, kKvHeads));
-  test_qkv(fixture, halves(kHeads), halves(kKvHeads), halves(kKvHeads));
+  for (const bool half_split : {false, true}) {
+    for (const int count : {3, 1}) {
+      test_qkv(fixture, packed(WeightFormat::q4_k, kHeads), packed(WeightFormat::q4_k, kKvHeads),
+               packed(WeightFormat::q6_k, kKvHeads), half_split, count);
+      test_qkv(fixture, halves(kHeads), halves(kKvHeads), halves(kKvHeads), half_split, count);
+    }
+  }
 }
 
 // A NaN in one row reaches that row's results and no other's; the norm's row is flagged.
 template <typename Matrix>
-void test_bad_numbers(Fixture& fixture, const Matrix& matrix) {
+void test_bad_numbers(Fixture& fixture, const Matrix& matrix, int count) {
   constexpr int kColumns = 512;
-  auto in = random_input(2, kColumns, fixture.random());
+  auto in = random_input(count, kColumns, fixture.random());
   in[kColumns + 40] = std::nanf("");
   const DeviceBuffer device_in = to_device(in);
-  const DeviceBuffer flags = to_device(std::vector<std::int32_t>{-1, -1});
-  const DeviceBuffer out = poisoned(2 * 64 * 4);
+  std::vector<std::int32_t> expected(as_size(count), -1);
+  const DeviceBuffer flags = to_device(expected);
+  const DeviceBuffer out = poisoned(as_size(count) * 64 * 4);
+  const DeviceBuffer split = poisoned(split_bytes(kColumns, count));
   for (const NormKind norm : {NormKind::none, NormKind::rms}) {
     GemvOp op{.input = {.rows = device_in.as<float>(),
                         .stride = kColumns,
                         .columns = kColumns,
-                        .count = 2,
+                        .count = count,
                         .norm = norm,
                         .epsilon = 1e-5f,
                         .first_bad_layer = flags.as<std::int32_t>(),
                         .layer = 9}};
     op.matrices[0] = {.out = out.as<float>(), .stride = 64};
     set_weight(op.matrices[0], matrix);
-    run(fixture.context(), op, {});
-    const auto values = to_host(out.as<float>(), 128);
+    run(fixture.context(), op, split);
+    const auto values = to_host(out.as<float>(), as_size(count) * 64);
     bool right = true;
-    for (std::size_t i = 0; i < 128; ++i) right = right && std::isnan(values[i]) == (i >= 64);
-    fixture.check(
-        fmt::format("gemv {} with a NaN{}", type_name(matrix), norm == NormKind::none ? "" : " before a norm"), right,
-        "in its own row");
+    for (std::size_t i = 0; i < values.size(); ++i) right = right && std::isnan(values[i]) == (i / 64 == 1);
+    fixture.check(fmt::format("gemv {} with a NaN{}, {} rows", type_name(matrix),
+                              norm == NormKind::none ? "" : " before a norm", count),
+                  right, "in its own row");
   }
-  fixture.check("bad rows", to_host(flags.as<std::int32_t>(), 2) == std::vector<std::int32_t>{-1, 9}, "flagged");
+  expected[1] = 9;
+  fixture.check(fmt::format("bad rows of {}", count), to_host(flags.as<std::int32_t>(), as_size(count)) == expected,
+                "flagged");
 }
 
 // Several copies of the weights, so that the cache has none of them.
@@ -461,6 +477,11 @@ void test_gemv(Fixture& fixture) {
   }
   test_format(fixture, WeightFormat::q4_k, 1024, 14336, NormKind::none);
   test_format(fixture, WeightFormat::q6_k, 1024, 14336, NormKind::none);
+  test_format(fixture, WeightFormat::q8_0, 1024, 14336, NormKind::none);
+  // Rows of fewer chunks than there are warps.
+  test_format(fixture, WeightFormat::q4_0, 8500, 2048, NormKind::rms);
+  test_format(fixture, WeightFormat::q8_0, 6400, 576, NormKind::none);
+  test_format(fixture, WeightFormat::q6_k, 20000, 512, NormKind::rms);
   for (const NormKind norm : {NormKind::none, NormKind::rms, NormKind::layer}) {
     test_halves(fixture, 203, 72, norm);
     test_halves(fixture, 1030, 576, norm);
@@ -474,8 +495,10 @@ void test_gemv(Fixture& fixture) {
   test_half_fusions(fixture, 14336, 4096);
   test_fusions(fixture);
   test_qkv(fixture);
-  test_bad_numbers(fixture, RandomMatrix(WeightFormat::q4_k, 64, 512, fixture.random()));
-  test_bad_numbers(fixture, RandomHalves(64, 512, fixture.random()));
+  for (const int count : {2, 3, 16}) {
+    test_bad_numbers(fixture, RandomMatrix(WeightFormat::q4_k, 64, 512, fixture.random()), count);
+    test_bad_numbers(fixture, RandomHalves(64, 512, fixture.random()), count);
+  }
   if (!fixture.times()) return;
   for (int format = 0; format <= static_cast<int>(WeightFormat::q6_k); ++format) {
     time_shape(fixture, static_cast<WeightFormat>(format), 14336, 4096, {1, 2, 4, 8, 16}, GemvOutput::store);

@@ -183,8 +183,9 @@ class DecodeModel {
 
   void run(const LaunchContext& context, GemvOp op) const {
     if (halves_) return half_gemv(context, op);
-    if (rows_ > kMaxFusedSplitRows) {
-      split_activations(context, op.input, split_);
+    const int room = gemv_rows(context, op);
+    if (room > kMaxFusedSplitRows) {
+      split_activations(context, op.input, room, split_);
       op.split = split_;
     }
     gemv(context, op);

@@ -1,6 +1,12 @@
-// cuda_kernels [--check] [subject …]: tests every kernel against sums in double and, without --check, times it.
+// cuda_kernels [--check] [--seed N] [--shared KIB] [subject …]: tests every kernel against sums in double and, without
+// --check, times it. Random numbers are others in every run, unless the seed that a run has printed is given again.
+// --shared 99 is what GPUs other than Hopper and A100 have: no thread block may ask for more, and none of Hopper's own
+// kernels runs.
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <random>
 #include <set>
 #include <string>
 
@@ -21,17 +27,24 @@ constexpr Subject kSubjects[] = {
     {"gemv", quarrel::cuda::test_gemv},          {"attention", quarrel::cuda::test_attention},
     {"gemm", quarrel::cuda::test_gemm},          {"layer", quarrel::cuda::test_layer},
     {"packed", quarrel::cuda::test_packed_gemm}, {"experts", quarrel::cuda::test_experts},
-    {"sampling", quarrel::cuda::test_sampling},  {"scan", quarrel::cuda::test_scan},
+    {"sampling", quarrel::cuda::test_sampling},  {"edits", quarrel::cuda::test_edits},
+    {"scan", quarrel::cuda::test_scan},
 };
 
 }  // namespace
 
 int main(int argc, char** argv) {
   bool times = true;
+  std::uint64_t seed = std::random_device{}();
+  int shared_kib = 0;
   std::set<std::string> wanted;
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--check") == 0) {
       times = false;
+    } else if (std::strcmp(argv[i], "--seed") == 0 && i + 1 < argc) {
+      seed = std::strtoull(argv[++i], nullptr, 10);
+    } else if (std::strcmp(argv[i], "--shared") == 0 && i + 1 < argc) {
+      shared_kib = std::atoi(argv[++i]);
     } else {
       wanted.insert(argv[i]);
     }
@@ -43,7 +56,7 @@ int main(int argc, char** argv) {
     return kSkipped;
   }
   try {
-    quarrel::cuda::Fixture fixture(times);
+    quarrel::cuda::Fixture fixture(times, seed, shared_kib);
     if (times) fixture.report("copy: " + std::to_string(fixture.copy_rate() * 1e-9) + " GB/s, read and written");
     for (const Subject& subject : kSubjects) {
       if (!wanted.empty() && !wanted.contains(subject.name)) continue;

@@ -12,7 +12,7 @@
 #include "backend/cuda/mixed_gemm.h"
 #include "backend/cuda/register_gemm.h"
 #include "backend/cuda/repack.h"
-#include "backend/cuda/row_ops.h"
+#include "backend/cuda/row_image.h"
 #include "base/as_size.h"
 #include "cuda/fixture.h"
 #include "cuda/random_weights.h"
@@ -49,8 +49,9 @@ struct Input {
     if (rows > kMaxRegisterGemmRows) return;
     image = poisoned(register_image_numbers(rows, columns) * 2);
     const DeviceBuffer floats = to_device(floats_of(in));
-    norm_rows_to_image(context, {.data = floats.as<float>(), .stride = columns, .width = columns, .count = rows}, {},
-                       image.as<std::uint16_t>(), image_rows(rows));
+    make_row_image(context, {.rows = {.data = floats.as<float>(), .stride = columns, .width = columns, .count = rows},
+                             .image = image.as<std::uint16_t>(),
+                             .image_rows = image_rows(rows)});
     cuda::check(cudaStreamSynchronize(context.stream), "image");
   }
 };
@@ -91,7 +92,7 @@ bool run_register(const LaunchContext& context, PackedGemmOp op, const Input& in
   const auto plan = plan_register_gemm(context, op, end, kPartFloats);
   if (!plan) return false;
   op.in = in.image.as<std::uint16_t>();
-  register_gemm(context, op, *plan, end);
+  if (const auto left = register_gemm(context, op, *plan, end)) join_parts(context, *left);
   return true;
 }
 
@@ -153,6 +154,7 @@ void test_products(Fixture& fixture, const std::vector<WeightFormat>& formats, i
     op.parts = parts.as<float>();
     JoinPartsOp end{.out = out.as<float>(), .out_stride = width};
     const bool can_run = way.run(fixture.context(), op, device_in, end);
+    if (!can_run && fixture.is_limited()) continue;
     fixture.check(name, can_run, "can be cut");
     if (!can_run) continue;
     fixture.check(name, difference(to_host(out.as<float>(), exact.size()), exact), way.bound);
@@ -204,9 +206,11 @@ void test_register_neighbours(Fixture& fixture) {
     const Input device_in(fixture.context(), in, rows, kColumns);
     PackedGemmOp op{.in = device_in.image.as<std::uint16_t>(), .rows = rows, .columns = kColumns, .matrix_count = 1};
     op.matrices[0] = matrix.packed;
-    register_gemm(fixture.context(), op,
-                  {.block_tiles = 7, .slab_chunks = 4, .slabs = 1, .is_paired = false, .ring = 3, .row_slots = 2},
-                  {.out = out.as<float>(), .out_stride = 160});
+    const auto left = register_gemm(
+        fixture.context(), op,
+        {.block_tiles = 7, .slab_chunks = 4, .slabs = 1, .is_paired = false, .ring = 3, .row_slots = rows <= 8 ? 4 : 2},
+        {.out = out.as<float>(), .out_stride = 160});
+    fixture.check(fmt::format("register gemm, {} rows", rows), !left, "nothing left to be joined");
     const auto results = to_host(out.as<float>(), as_size(rows) * 160);
     if (all.empty()) all = results;
     fixture.check(fmt::format("register gemm, {} rows", rows), std::equal(results.begin(), results.end(), all.begin()),
@@ -214,21 +218,45 @@ void test_register_neighbours(Fixture& fixture) {
   }
 }
 
-// As it was written, one row after the other.
-std::vector<std::uint16_t> rows_of_image(const std::vector<std::uint16_t>& image, int rows, int columns) {
-  const int places = image_rows(rows);
-  const std::size_t chunk_numbers = register_image_numbers(rows, kChunkColumns);
-  std::vector<std::uint16_t> halves;
-  for (int r = 0; r < rows; ++r) {
-    for (int c = 0; c < columns; ++c) {
-      const int within = c % 16;
-      const int ordered = c % 64 - within + within % 2 * 8 + within / 2;
-      const int piece = ordered / 8 ^ r % 8;
-      halves.push_back(image[as_size(c / kChunkColumns) * chunk_numbers +
-                             as_size((c % kChunkColumns / 64 * places + r) * 64 + piece * 8 + ordered % 8)]);
-    }
-  }
-  return halves;
+// Rows whose last addend is in parts, completed, normed and as an image, by one kernel and by one for each.
+void test_row_image(Fixture& fixture, NormKind kind, int width, int rows, int slabs, PartsEnd end) {
+  const auto numbers = as_size(rows) * as_size(width);
+  const DeviceBuffer parts = to_device(random_values(as_size(slabs) * numbers, 1.0f, fixture.random()));
+  const DeviceBuffer vectors = to_device(random_values(as_size(3 * width), 1.0f, fixture.random()));
+  const auto before = random_values(numbers, 1.0f, fixture.random());
+  const DeviceBuffer bad = to_device(std::vector<std::int32_t>(as_size(rows), -1));
+  const DeviceNorm norm{.kind = kind,
+                        .epsilon = 1e-5f,
+                        .weight = vectors.as<float>(),
+                        .bias = vectors.as<float>() + width,
+                        .first_bad = bad.as<std::int32_t>(),
+                        .layer = 3};
+  JoinPartsOp join{.parts = parts.as<float>(),
+                   .slabs = slabs,
+                   .rows = rows,
+                   .width = width,
+                   .end = end,
+                   .bias = vectors.as<float>() + 2 * width,
+                   .scale = 0.7f,
+                   .out_stride = width};
+  const DeviceBuffer x = to_device(before);
+  const RowSpan span{.data = x.as<float>(), .stride = width, .width = width, .count = rows};
+  join.out = span.data;
+  const DeviceBuffer image = poisoned(register_image_numbers(rows, width) * 2);
+  make_row_image(
+      fixture.context(),
+      {.rows = span, .join = join, .norm = norm, .image = image.as<std::uint16_t>(), .image_rows = image_rows(rows)});
+  const auto completed = to_host(span.data, numbers);
+  const auto in_halves =
+      rows_of_image(to_host(image.as<std::uint16_t>(), register_image_numbers(rows, width)), rows, width);
+  copy_to_device(span.data, before.data(), numbers * 4);
+  const DeviceBuffer halves = poisoned(numbers * 2);
+  join_parts(fixture.context(), join);
+  norm_rows(fixture.context(), span, norm, halves.as<std::uint16_t>(), width);
+  const std::string name = fmt::format("image of {} rows of {}, {} parts", rows, width, slabs);
+  fixture.check(name, completed == to_host(span.data, numbers), "completed as by a kernel of its own");
+  const auto expected = floats_of(to_host(halves.as<std::uint16_t>(), numbers));
+  fixture.check(name, difference(floats_of(in_halves), std::vector<double>(expected.begin(), expected.end())), 1e-8);
 }
 
 void test_glu(Fixture& fixture, int out_rows, int rows) {
@@ -270,6 +298,7 @@ void test_glu(Fixture& fixture, int out_rows, int rows) {
                                   .halves = halves.as<std::uint16_t>(),
                                   .image_rows = is_image ? image_rows(rows) : 0});
     const std::string name = fmt::format("{}, gate and up of {}, {} rows", way.name, out_rows, rows);
+    if (!can_run && fixture.is_limited()) continue;
     fixture.check(name, can_run, "can be cut");
     if (!can_run) continue;
     const auto results = to_host(out.as<float>(), exact.size());
@@ -315,18 +344,41 @@ void time_products(Fixture& fixture, WeightFormat format, int matrices, int out_
   }
 }
 
+// Rows that take the same room have the same plan, so that a row's bits do not depend on how many there are.
+void test_plans(Fixture& fixture, int matrix_rows, int columns) {
+  const auto op = [&](int rows) {
+    PackedGemmOp made{.rows = rows, .columns = columns};
+    made.matrices[0] = {.format = WeightFormat::q4_k, .rows = matrix_rows, .columns = columns};
+    return made;
+  };
+  bool same = true;
+  for (const int most : {8, 16, 32, 64}) {
+    for (int rows = most / 2 + 1; rows <= most; ++rows) {
+      same = same && plan_register_gemm(fixture.context(), op(rows), {}, kPartFloats) ==
+                         plan_register_gemm(fixture.context(), op(most), {}, kPartFloats);
+      if (most > kMaxPackedGemmRows) continue;
+      same = same && plan_packed_gemm(fixture.context(), op(rows), kPartFloats) ==
+                         plan_packed_gemm(fixture.context(), op(most), kPartFloats);
+    }
+  }
+  fixture.check(fmt::format("plans for a matrix of {}x{}", matrix_rows, columns), same, "the same for the same room");
+}
+
 }  // namespace
 
 void test_packed_gemm(Fixture& fixture) {
   prepare_packed_gemm(fixture.context());
   prepare_mixed_gemm(fixture.context());
   prepare_register_gemm(fixture.context());
+  test_plans(fixture, 4096, 4096);
+  test_plans(fixture, 1000, 14336);
   for (int format = 0; format < kWeightFormats; ++format) {
     const auto f = static_cast<WeightFormat>(format);
     test_products(fixture, {f}, 48, is_k_format(f) ? 768 : 576, 5 + 3 * format);
   }
   test_products(fixture, {WeightFormat::q4_k}, 250, 4096, 31);
   for (const int rows : {6, 32, 64}) test_products(fixture, {WeightFormat::q4_k}, 100, 14336, rows);
+  for (const auto format : {WeightFormat::q5_k, WeightFormat::q6_k}) test_products(fixture, {format}, 500, 8192, 8);
   test_products(fixture, {WeightFormat::q4_k, WeightFormat::q4_k, WeightFormat::q6_k}, 72, 1024, 9);
   for (const int rows : {16, 40, 64, 90, 128, 190, 300}) {
     test_products(fixture, {WeightFormat::q4_k, WeightFormat::q6_k}, 200, 1280, rows);
@@ -334,8 +386,15 @@ void test_packed_gemm(Fixture& fixture) {
   test_neighbours(fixture);
   test_register_neighbours(fixture);
   test_glu(fixture, 80, 11);    // columns are cut
+  test_glu(fixture, 1536, 7);   // pairs in one block, all rows at once
   test_glu(fixture, 1536, 31);  // pairs in one block
   test_glu(fixture, 4096, 60);
+  if (fixture.context().has_wgmma) {
+    test_row_image(fixture, NormKind::rms, 256, 3, 1, PartsEnd::store);
+    test_row_image(fixture, NormKind::rms, 4096, 8, 8, PartsEnd::add);
+    test_row_image(fixture, NormKind::layer, 5120, 64, 3, PartsEnd::add);
+    test_row_image(fixture, NormKind::none, 14336, 9, 11, PartsEnd::add);
+  }
   if (!fixture.times()) return;
   for (const int rows : {8, 16, 32, 64, 128}) {
     time_products(fixture, WeightFormat::q4_k, 2, 14336, 4096, rows);

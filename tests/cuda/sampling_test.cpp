@@ -9,14 +9,15 @@
 #include <limits>
 
 #include "backend/cuda/choose_tokens.h"
+#include "backend/cuda/logit_edits.h"
 #include "base/as_size.h"
+#include "cuda/draws.h"
 #include "cuda/fixture.h"
 
 namespace quarrel::cuda {
 namespace {
 
 constexpr int kRows = 256;  // of the same logits, with other random numbers
-constexpr double kBoundary = 1e-6;
 
 struct Case {
   std::string name;
@@ -24,29 +25,17 @@ struct Case {
   SamplingParams params;
 };
 
-// How far the number is from the share of tokens that the device's choice stands for: 0 within it.
-double beyond(const std::vector<std::pair<TokenId, double>>& distribution, TokenId id, double random) {
-  auto by_id = distribution;
-  std::ranges::sort(by_id);
-  double before = 0.0;
-  for (const auto& [token, share] : by_id) {
-    if (token == id) return std::max({0.0, before - random, random - (before + share)});
-    before += share;
-  }
-  return 1.0;
-}
-
 void test_draws(Fixture& fixture, const Case& c) {
   const int vocabulary = static_cast<int>(c.logits.size());
   std::vector<float> logits;
   std::vector<TokenDraw> draws;
   for (int row = 0; row < kRows; ++row) {
     logits.insert(logits.end(), c.logits.begin(), c.logits.end());
-    draws.push_back({.random = uniform(c.params.seed, static_cast<std::uint64_t>(row)),
-                     .scale = 1.0 / static_cast<double>(c.params.temperature),
-                     .top_k = c.params.top_k,
-                     .top_p = c.params.top_p,
-                     .min_p = c.params.min_p});
+    draws.push_back(token_draw({.random = uniform(c.params.seed, static_cast<std::uint64_t>(row)),
+                                .temperature = static_cast<double>(c.params.temperature),
+                                .top_k = c.params.top_k,
+                                .top_p = c.params.top_p,
+                                .min_p = c.params.min_p}));
   }
   const DeviceBuffer device_logits = to_device(logits);
   const DeviceBuffer device_draws = to_device(draws);
@@ -75,9 +64,16 @@ void test_draws(Fixture& fixture, const Case& c) {
                 fmt::format("{} of {} others, {:.1e} beyond their share", others, kRows, farthest));
 }
 
-void time_draws(Fixture& fixture, int vocabulary, const char* name, const TokenDraw& draw) {
+struct Filters {
+  const char* what;
+  std::int32_t top_k;
+  float top_p;
+  float min_p;
+};
+
+void time_draws(Fixture& fixture, int vocabulary, const char* name, const SamplerState::Draw& draw) {
   const DeviceBuffer logits = to_device(random_values(as_size(vocabulary), 3.0f, fixture.random()));
-  const DeviceBuffer draws = to_device(std::vector{draw});
+  const DeviceBuffer draws = to_device(std::vector{token_draw(draw)});
   const DeviceBuffer targets = to_device(std::vector<std::int32_t>{kChooseDrawn});
   const DeviceBuffer results = poisoned(8);
   const double time = fixture.microseconds(10, fixture.context(), [&](int, const LaunchContext& context) {
@@ -121,6 +117,18 @@ void test_sampling(Fixture& fixture) {
                          })});
     test_draws(fixture, {fmt::format("{}, top-k 1", name), *logits, with([](auto& p) { p.top_k = 1; })});
     test_draws(fixture, {fmt::format("{}, top-p 0", name), *logits, with([](auto& p) { p.top_p = 0.0f; })});
+    for (const auto& [what, top_k, top_p, min_p] :
+         {Filters{"top-p", 0, 0.9f, 0.0f}, Filters{"top-p close to 1", 0, 0.9999f, 0.0f},
+          Filters{"top-p 0 alone", 0, 0.0f, 0.0f}, Filters{"min-p", 0, 1.0f, 0.02f}, Filters{"both", 0, 0.8f, 0.1f},
+          Filters{"1 of 257", 257, 1.0f, 0.0f}, Filters{"top-k 1500 and top-p", 1500, 0.7f, 0.0f},
+          Filters{"top-k, top-p and min-p", 1900, 0.95f, 0.01f}}) {
+      test_draws(fixture, {fmt::format("{}, {}", name, what), *logits, with([&](auto& p) {
+                             p.top_k = top_k;
+                             p.top_p = top_p;
+                             p.min_p = min_p;
+                             p.temperature = 1.2f;
+                           })});
+    }
     test_draws(fixture, {fmt::format("{}, all", name), *logits, with([](auto& p) {
                            p.top_k = 0;
                            p.top_p = 1.0f;
@@ -131,7 +139,10 @@ void test_sampling(Fixture& fixture) {
   for (const int vocabulary : {32000, 201088}) {
     time_draws(fixture, vocabulary, "from all", {.random = 0.4});
     time_draws(fixture, vocabulary, "usual",
-               {.random = 0.4, .scale = 1.4, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f});
+               {.random = 0.4, .temperature = 0.7, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f});
+    time_draws(fixture, vocabulary, "top-p 0.95", {.random = 0.4, .temperature = 0.7, .top_p = 0.95f});
+    time_draws(fixture, vocabulary, "top-k 1000, top-p 0.95",
+               {.random = 0.4, .temperature = 0.7, .top_k = 1000, .top_p = 0.95f});
   }
 }
 

@@ -32,7 +32,7 @@ class FailingSteps : public testing::TestWithParam<Fault> {
             {.sequences = 4,
              .steps_in_flight = GetParam().steps_in_flight,
              .late = true,
-             .lateness = {.before_step = [this](Ticket ticket) { fails_(ticket); }}}};
+             .lateness = {.before_step = [this](Ticket ticket) { fails_(ticket); }, .when_observed = observing_}}};
   }
   std::filesystem::path model() const {
     return write_toy(GetParam().recurrent ? "granitehybrid" : "llama", folder_.path(), {.context = 256});
@@ -50,6 +50,7 @@ class FailingSteps : public testing::TestWithParam<Fault> {
 
   TempDir folder_;
   Fails fails_ = [](Ticket) {};
+  std::function<void()> observing_ = {};
 };
 INSTANTIATE_TEST_SUITE_P(All, FailingSteps,
                          testing::Values(Fault{}, Fault{.steps_in_flight = 2}, Fault{.recurrent = true},
@@ -147,6 +148,38 @@ TEST_P(FailingSteps, ALostDeviceEndsEverything) {
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::device_lost);
   }
+}
+
+// What a step gave is committed before anybody looks at the counters.
+TEST_P(FailingSteps, CountersThatCannotBeReadEndNothing) {
+  Served sound(model(), 256, 64, {.sequences = 4});
+  const std::vector<EngineRequest> asked = requests(sound);
+  const std::vector<Answer> expected = ask_together(sound.engine(), asked);
+  std::atomic<int> observed{0};
+  observing_ = [&] {
+    ++observed;
+    fail(ErrorKind::internal, "the counters cannot be read");
+  };
+  Served served = serve([](Ticket) {});
+  EXPECT_EQ(ask_together(served.engine(), asked), expected);
+  EXPECT_GT(observed, 0);
+  EXPECT_EQ(served.engine().counters().failed_steps, 0u);
+  EXPECT_FALSE(served.engine().broken());
+}
+
+// It may be the counters that tell of it first, and no step may follow that would.
+TEST_P(FailingSteps, ADeviceFoundLostByItsCountersEndsEverything) {
+  observing_ = [] { fail(ErrorKind::device_lost, "the device has fallen off the bus"); };
+  Served served = serve([](Ticket) {});
+  for (const Answer& answer : ask_together(served.engine(), requests(served))) {
+    EXPECT_EQ(answer.reason, FinishReason::failed);
+    EXPECT_EQ(answer.error, "the device has fallen off the bus");
+    EXPECT_EQ(answer.endings, 1);
+  }
+  EXPECT_TRUE(served.engine().executor().device_lost());
+  EXPECT_TRUE(served.engine().broken());
+  EXPECT_EQ(served.engine().counters().failed_steps, 0u);
+  EXPECT_THROW(served.engine().submit(requests(served)[0]), Error);
 }
 
 // Nobody can be answered from what is left of a file.

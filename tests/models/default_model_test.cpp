@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/perplexity.h"
-#include "models/runner.h"
+#include "models/recorded_answers.h"
 #include "support/golden.h"
 #include "text/tokenizer.h"
 
@@ -27,20 +27,6 @@ class DefaultModel : public DefaultModelTest {
   }
 };
 
-std::string read_text(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-json recorded_texts() { return json::parse(read_text(test_data("smollm2/greedy.json"))); }
-
-double log_probability(std::span<const float> logits, TokenId id) {
-  const double largest = *std::ranges::max_element(logits);
-  double total = 0;
-  for (const float logit : logits) total += std::exp(static_cast<double>(logit) - largest);
-  return static_cast<double>(logits[static_cast<std::size_t>(id)]) - largest - std::log(total);
-}
-
 TEST_F(DefaultModel, TokenizesTheRecordedTexts) {
   const auto vocabulary = tokenizer();
   for (const json& text : recorded_texts()) {
@@ -51,65 +37,8 @@ TEST_F(DefaultModel, TokenizesTheRecordedTexts) {
   }
 }
 
-// Feeds the recorded token at every step: prompt rows for the text, generated rows for the answer.
 TEST_F(DefaultModel, FollowsTheRecordedAnswers) {
-  for (const NamedDevice& named : all_devices()) {
-    SCOPED_TRACE(named.name);
-    Executor executor(GgufFile::open(path_), *named.device, {.context = 256, .batch_rows = 128});
-    const auto vocabulary = static_cast<std::size_t>(executor.spec().vocabulary);
-    double difference = 0;
-    int compared = 0;
-    int near_ties = 0;
-    for (const json& text : recorded_texts()) {
-      const auto tokens = text["tokens"].get<std::vector<TokenId>>();
-      const auto answer = text["greedy"].get<std::vector<TokenId>>();
-      const auto margins = text["greedy_margin"].get<std::vector<double>>();
-      const auto expected = text["logprob_of_next"].get<std::vector<double>>();
-      std::vector<float> logits((tokens.size() + answer.size()) * vocabulary);
-      const auto wants = [&](std::size_t first, std::size_t count) {
-        std::vector<Want> list;
-        for (std::size_t i = 0; i < count; ++i) {
-          list.push_back({.index = static_cast<std::int32_t>(i), .logits = logits.data() + (first + i) * vocabulary});
-        }
-        return list;
-      };
-      Sequences texts(executor);
-      TestSequence sequence = texts.make();
-      const auto prompt_wants = wants(0, tokens.size());
-      texts.run_chunked({.sequence = &sequence, .tokens = tokens, .wants = prompt_wants});
-      const auto answer_wants = wants(tokens.size(), answer.size());
-      texts.run_chunked(
-          {.sequence = &sequence, .tokens = answer, .row_class = RowClass::generated, .wants = answer_wants});
-      texts.truncate(sequence, 0);
-      const auto row = [&](std::size_t i) { return std::span(logits).subspan(i * vocabulary, vocabulary); };
-
-      for (std::size_t i = 0; i < expected.size(); ++i) {
-        const double error = std::abs(log_probability(row(i), tokens[i + 1]) - expected[i]);
-        EXPECT_LE(error, named.exact ? 1e-3 : 10.0) << "token " << i;
-        difference += error;
-        ++compared;
-      }
-      for (const json& top : text["top10_at_end"]) {
-        const double error =
-            std::abs(log_probability(row(tokens.size() - 1), top[0].get<TokenId>()) - top[1].get<double>());
-        EXPECT_LE(error, named.exact ? 1e-3 : 10.0);
-        difference += error;
-        ++compared;
-      }
-      for (std::size_t i = 0; i < answer.size(); ++i) {
-        const auto scores = row(tokens.size() - 1 + i);
-        const auto best = static_cast<TokenId>(std::ranges::max_element(scores) - scores.begin());
-        if (margins[i] > (named.exact ? 0.01 : 0.5)) {
-          EXPECT_EQ(best, answer[i]) << "answer token " << i << " with a margin of " << margins[i];
-        } else {
-          near_ties += best != answer[i];
-        }
-      }
-    }
-    std::printf("%-12s mean |Δ log p| %.2e over %d; %d near ties decided otherwise\n", named.name.c_str(),
-                difference / compared, compared, near_ties);
-    EXPECT_LE(difference / compared, named.exact ? 1e-3 : 0.05);
-  }
+  for (const NamedDevice& named : all_devices()) expect_recorded_answers(path_, named);
 }
 
 class DefaultModelPerplexity : public DefaultModel {

@@ -7,11 +7,13 @@
 #include <algorithm>
 #include <fstream>
 #include <numeric>
+#include <regex>
 
 #include "backend/create.h"
 #include "base/error.h"
 #include "models/runner.h"
 #include "support/golden.h"
+#include "support/other_device.h"
 #include "support/sanitized.h"
 #include "support/temp_dir.h"
 #include "support/toy_model.h"
@@ -192,6 +194,79 @@ TEST(MemoryBudget, RefusesWithASentence) {
   EXPECT_NE(budget.find("--memory-budget"), std::string::npos) << budget;
   const std::string few = refusal(write_toy("mixtral", folder.path()), {.expert_memory = 1000});
   EXPECT_NE(few.find("--expert-memory"), std::string::npos) << few;
+}
+
+// Copies for large batches come last: neither context nor budget gives way for them.
+TEST(Mirrors, GetWhatEverythingElseLeaves) {
+  constexpr std::size_t kMirrors = 10'000'000;
+  const TempDir folder;
+  const auto file = write_toy("llama", folder.path());
+  OtherDevice roomy({.mirrors = kMirrors});
+  const MemoryPlan all = plan_memory(GgufFile::open(file), roomy, {});
+  EXPECT_TRUE(all.mirrored);
+  EXPECT_EQ(all.mirrors, kMirrors);
+  EXPECT_TRUE(backend_options(all).mirrors);
+  const MemoryPlan plain = plan_memory(GgufFile::open(file), roomy, {.mirrors = false});
+  EXPECT_EQ(plain.mirrors, 0u);
+  EXPECT_EQ(plain.prepared + kMirrors, all.prepared);
+  EXPECT_FALSE(backend_options(plain).mirrors);
+
+  EXPECT_TRUE(plan_memory(GgufFile::open(file), roomy, {.memory_budget = all.total()}).mirrored);
+  const MemoryPlan within = plan_memory(GgufFile::open(file), roomy, {.memory_budget = all.total() - 1});
+  EXPECT_FALSE(within.mirrored);
+  EXPECT_EQ(within.context, all.context);
+
+  // A tenth stays free.
+  OtherDevice enough({.memory = all.anonymous() / 9 * 10 + 1000, .mirrors = kMirrors});
+  EXPECT_TRUE(plan_memory(GgufFile::open(file), enough, {}).mirrored);
+  OtherDevice tight({.memory = all.anonymous() / 9 * 10 - 1000, .mirrors = kMirrors});
+  const MemoryPlan fitting = plan_memory(GgufFile::open(file), tight, {.memory_budget = std::uint64_t{1} << 40});
+  EXPECT_FALSE(fitting.mirrored);
+  EXPECT_EQ(fitting.context, all.context);
+}
+
+// The numbers in brackets are the whole.
+TEST(MemoryBudget, TheRefusalsPartsAddUp) {
+  const TempDir folder;
+  const auto file = write_toy("llama", folder.path(), {.embedding = 1024, .feed_forward = 4096, .heads = 16});
+  for (const std::optional<std::uint64_t> budget : {std::optional<std::uint64_t>(), std::optional(kMegabyte)}) {
+    OtherDevice device({.memory = 8 * kMegabyte});
+    try {
+      plan_memory(GgufFile::open(file), device, {.context = 512, .repack = false, .memory_budget = budget});
+      ADD_FAILURE() << "it was taken";
+    } catch (const Error& error) {
+      const std::string text = error.what();
+      std::smatch parts;
+      ASSERT_TRUE(std::regex_search(
+          text, parts,
+          std::regex(
+              "needs (\\d+) MiB \\((\\d+) of (?:decoded )?weights, (\\d+) of KV cache, (\\d+) of state, (\\d+) of "
+              "workspace\\)")))
+          << text;
+      const auto number = [&](std::size_t i) { return std::stoi(parts[i]); };
+      EXPECT_NEAR(number(1), number(2) + number(3) + number(4) + number(5), 2) << text;
+    }
+  }
+}
+
+// What is more exact than asked for will do; what is coarser will not.
+TEST(Activations, AreRefusedWhereTheDeviceIsCoarser) {
+  const TempDir folder;
+  const auto file = write_toy("llama", folder.path());
+  OtherDevice device({.activations = {ActivationPrecision::int8_split}});
+  for (const ActivationPrecision asked :
+       {ActivationPrecision::outlier_groups, ActivationPrecision::int8_split, ActivationPrecision::int8}) {
+    EXPECT_NO_THROW(plan_memory(GgufFile::open(file), device, {.activations = asked})) << name_of(asked);
+  }
+  try {
+    plan_memory(GgufFile::open(file), device, {.activations = ActivationPrecision::f32});
+    ADD_FAILURE() << "it was taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::unsupported);
+    EXPECT_NE(std::string(error.what()).find("coarser than f32 (--activations)"), std::string::npos) << error.what();
+  }
+  const auto reference = make_device({.backend = "reference"});
+  EXPECT_NO_THROW(plan_memory(GgufFile::open(file), *reference, {.activations = ActivationPrecision::int8}));
 }
 
 // A backend that would use all experts where they lie must not take a budget for them and ignore it.

@@ -14,10 +14,14 @@ TEST(MakeDevice, AutoTakesTheCpuAndSaysWhyWhereThereIsNoGpu) {
       make_device({.backend = "auto", .threads = 1, .on_fallback = [&](const std::string& reason) { told = reason; }});
   if (device->name() == "cuda") {
     EXPECT_TRUE(told.empty()) << told;
+    ASSERT_NE(device->fallback(), nullptr);
+    EXPECT_EQ(device->fallback()->name(), "cpu");
+    EXPECT_EQ(device->fallback(), device->fallback());
     return;
   }
   EXPECT_EQ(device->name(), "cpu");
   EXPECT_EQ(told.find("the model runs on the cpu: "), 0u) << told;
+  EXPECT_EQ(device->fallback(), nullptr);
   try {
     make_device({.backend = "cuda"});
     FAIL() << "a GPU that auto did not find";

@@ -1,6 +1,8 @@
-// The devices that every op case runs on. A new backend or instruction set is one more row in devices.cpp.
+// The devices that every op case runs on. A new backend or instruction set is one more row in devices.cpp; those of
+// GPUs are in tests/cuda/ops_devices.cpp, with which the same cases are a program of their own.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 
 #include "backend/backend.h"
@@ -13,6 +15,9 @@ struct DeviceUnderTest {
   double epsilon;
   // The same for GEMMs with quantised weights, whose rows a backend may round to int8 first.
   double quantised_epsilon;
+  bool deterministic = false;           // what its backends are asked to be
+  bool same_bits = true;                // a row's bits depend on nothing else
+  std::int32_t largest_head = 1 << 20;  // dimensions that it takes at most
 };
 
 // Runs `test` on each device in turn; failures say which.

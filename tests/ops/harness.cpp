@@ -119,8 +119,10 @@ StepPlan& StepPlan::add(std::int32_t position, std::int32_t count, const Planned
   return *this;
 }
 
-OpFixture::OpFixture(const DeviceUnderTest& device, const BackendOptions& options)
-    : epsilon_(device.epsilon), backend_(device.device.make_backend(options)) {}
+OpFixture::OpFixture(const DeviceUnderTest& device, BackendOptions options) : epsilon_(device.epsilon) {
+  options.deterministic = options.deterministic || device.deterministic;
+  backend_ = device.device.make_backend(options);
+}
 
 Weight OpFixture::prepare(const Floats& values, WeightSource source) {
   const std::vector<std::byte>& memory = memory_.emplace_back(encoded(values, source.type));
@@ -216,7 +218,9 @@ Ticket OpFixture::submit(const StepPlan& plan, const ShapedOps& ops) {
     std::vector<BlockTable>& of_sequence = tables.emplace_back();
     for (const auto& blocks : sequence.tables) {
       const auto live = std::ranges::find_if(blocks, [](std::int32_t block) { return block >= 0; });
-      of_sequence.push_back({.blocks = blocks, .first_live = 16 * static_cast<std::int32_t>(live - blocks.begin())});
+      of_sequence.push_back(
+          {.blocks = blocks,
+           .first_live = backend_->block_tokens() * static_cast<std::int32_t>(live - blocks.begin())});
     }
     sequences.push_back({.tables = of_sequence,
                          .length = sequence.length,

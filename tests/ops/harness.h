@@ -93,7 +93,7 @@ class OpFixture {
   // Prompt rows are split into two int8 everywhere, so that the bounds are tight; other options are for the cases that
   // are about them.
   explicit OpFixture(const DeviceUnderTest& device,
-                     const BackendOptions& options = {.activations = ActivationPrecision::int8_split});
+                     BackendOptions options = {.activations = ActivationPrecision::int8_split});
 
   Backend& backend() { return *backend_; }
   double epsilon() const { return epsilon_; }

@@ -169,7 +169,7 @@ void run_case(const MoeCase& c) {
     ASSERT_EQ(use[0].chosen.size(), c.experts);
     EXPECT_EQ(std::accumulate(use[0].chosen.begin(), use[0].chosen.end(), std::uint64_t{0}), as_size(c.used) * c.rows);
     // How many rows an expert serves does not change a row's bits.
-    for (std::size_t r = 0; r < c.rows; r += 5) {
+    for (std::size_t r = 0; device.same_bits && r < c.rows; r += 5) {
       EXPECT_EQ(fixture.run(rows_from(static_cast<std::int32_t>(r), 1), op.x, ops).row(0), together.row(r));
     }
   });
@@ -240,7 +240,7 @@ TEST(Moe, NanRowHarmsNobodyElse) {
     const MoeOp op = make_op(fixture, c, data);
     const Floats after = fixture.run(rows_from(0, c.rows), op.x, [&](Backend& b) { b.moe(op); });
     for (std::size_t r = 0; r < c.rows; ++r) {
-      if (r != 4) {
+      if (r != 4 && device.same_bits) {
         EXPECT_EQ(after.row(r), before.row(r));
       }
       EXPECT_EQ(fixture.results().first_bad_layer[r], r == 4 ? 2 : -1);

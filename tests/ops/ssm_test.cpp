@@ -33,6 +33,7 @@ TEST_P(Ssm, MatchesTheLoop) {
 
 TEST_P(Ssm, ChunksAndSingleTokensGiveTheSameBits) {
   for_each_device([&](const DeviceUnderTest& device) {
+    if (!device.same_bits) return;
     SsmFixture fixture(device, c_, data_);
     const Floats at_once = fixture.run(StepPlan().add(0, kTokens, {.state_out = 0}));
     for (const std::int32_t chunk : {7, 2, 1}) {
@@ -56,6 +57,7 @@ TEST_P(Ssm, ChunksAndSingleTokensGiveTheSameBits) {
 
 TEST_P(Ssm, SnapshotsAreTheStateAfterTheirRow) {
   for_each_device([&](const DeviceUnderTest& device) {
+    if (!device.same_bits) return;
     SsmFixture fixture(device, c_, data_);
     fixture.run(StepPlan().add(0, 9, {.state_out = 0}));
     StepPlan plan = StepPlan().add(0, kTokens, {.state_out = 1});

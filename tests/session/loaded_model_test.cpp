@@ -9,6 +9,7 @@
 #include "gguf/writer.h"
 #include "session/embedding.h"
 #include "session/session_support.h"
+#include "support/other_device.h"
 #include "unit/gguf_support.h"
 
 namespace quarrel::test {
@@ -42,6 +43,31 @@ TEST_F(Load, AModelThatChats) {
   EXPECT_EQ(model->device_description(), model->device().description());
   EXPECT_EQ(model->engine().counters().scheduler.cache_hit_tokens, 0u);
   EXPECT_TRUE(log_.lines.empty());
+}
+
+TEST_F(Load, AModelThatIsTooLargeForItsDeviceGoesWhereThatFallsBackTo) {
+  for (const std::size_t memory : {std::size_t{1} << 30, std::size_t{100'000}}) {
+    const auto device = std::make_shared<OtherDevice>(OtherLimits{.memory = memory});
+    if (memory == 100'000) {
+      expect_error(ErrorKind::out_of_memory, {"MiB are free"},
+                   [&] { LoadedModel::load(chat(), device, LoadOptions{}, log_); });
+    }
+    device->set_fallback([] { return make_device({.backend = "cpu", .threads = 1}); });
+    log_.lines.clear();
+    const auto model = LoadedModel::load(chat(), device, LoadOptions{}, log_);
+    if (memory > 100'000) {
+      EXPECT_EQ(&model->device(), device.get());
+      EXPECT_TRUE(log_.lines.empty());
+      continue;
+    }
+    EXPECT_EQ(model->device().name(), "cpu");
+    EXPECT_EQ(&model->device(), device->fallback().get());
+    EXPECT_EQ(model->device_description(), model->device().description());
+    ASSERT_EQ(log_.lines.size(), 1u);
+    for (const char* part : {"runs on the cpu, because other", "has too little memory", "MiB", "workspace"}) {
+      EXPECT_NE(log_.lines[0].find(part), std::string::npos) << log_.lines[0];
+    }
+  }
 }
 
 TEST_F(Load, TemplatesByChoice) {

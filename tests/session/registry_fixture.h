@@ -118,7 +118,8 @@ class RegistryTest : public testing::Test {
   using State = ModelRegistry::State;
   using Names = std::vector<std::string>;
 
-  RegistryTest() : device_(make_device({.backend = "cpu", .threads = 2})) {
+  explicit RegistryTest(std::shared_ptr<Device> device = make_device({.backend = "cpu", .threads = 2}))
+      : device_(std::move(device)) {
     for (const char* toy : {"llama", "qwen3", "granite"}) write_toy(toy, folder_.path(), {.context = 96});
   }
 

@@ -67,6 +67,18 @@ TEST_F(RegistryTest, TheOldestGoesWhenAnotherNeedsTheRoom) {
   EXPECT_EQ(names(*models), (Names{"llama", "qwen3"}));
 }
 
+// A model that its GPU has no room for is loaded elsewhere, and takes nothing of what the others have.
+TEST_F(RegistryTest, WhatIsTooLargeForTheDeviceGoesWhereThatFallsBackTo) {
+  const auto device = std::make_shared<MeasuredDevice>(device_, 100'000);
+  device->set_fallback([this] { return device_; });
+  ModelRegistry models(device, options(), log_);
+  const Lease lease = models.acquire_and_wait("llama");
+  EXPECT_EQ(&lease->device(), device_.get());
+  EXPECT_EQ(ask(lease->engine(), request()).tokens.size(), 8u);
+  EXPECT_EQ(models.bytes_used(), 0u);
+  EXPECT_NE(log_.text().find("has too little memory"), std::string::npos) << log_.text();
+}
+
 TEST_F(RegistryTest, WaitsForRoomWithoutAThread) {
   const auto models = registry(room_for_one());
   Lease held = models->acquire_and_wait("llama");

@@ -133,6 +133,7 @@ class LateBackend final : public Backend {
   }
   std::vector<ExpertUse> expert_use() const override {
     await_all();
+    if (options_.when_observed) options_.when_observed();
     return inner_->expert_use();
   }
 

@@ -16,6 +16,8 @@ struct LateOptions {
   std::chrono::microseconds delay{100};  // before each step
   // Called on the thread of a step before it is computed. What it throws the step fails with.
   std::function<void(Ticket)> before_step = {};
+  // Called when the use of experts is asked for, which whoever observes does.
+  std::function<void()> when_observed = {};
 };
 
 // The smallest bucket that holds so many.

@@ -53,6 +53,37 @@ TEST(MachineLimits, TheTypeOfWeightsIsTheirKind) {
   EXPECT_EQ(weight_kind_of(QuantType::tq1_0), WeightKind::quantised);
 }
 
+TEST(MachineLimits, AGpuIsHeldToWhatItCopiesAndToItsGemm) {
+  const MachineSpeed gpu =
+      machine_of({.copy_bytes_per_s = 4e12, .gemm_flops_per_s = 600e12, .cache_bytes = 50'000'000});
+  for (const WeightKind kind : {WeightKind::f32, WeightKind::f16, WeightKind::bf16, WeightKind::quantised}) {
+    EXPECT_DOUBLE_EQ(peak_for(kind, gpu).macs_per_s, 300e12);
+    // A billion weights at 150 000 tokens/s.
+    EXPECT_EQ(prefill_share(prefill_of(150e3, kind), gpu).share, "50.0 % of the F16 GEMM peak");
+  }
+  const auto prefill = prefill_json(prefill_of(150e3, WeightKind::quantised), gpu);
+  EXPECT_DOUBLE_EQ(prefill["share_of_peak"].get<double>(), 0.5);
+  EXPECT_FALSE(prefill.contains("share_of_f32_peak"));
+  const DecodeSpeed speed{.bytes_per_s = 3e12, .step_bytes = 4e9};
+  EXPECT_EQ(decode_share(speed, gpu).share, "75.0 % of the copy bandwidth");
+  nlohmann::ordered_json decode;
+  put_decode_share(decode, speed, gpu);
+  EXPECT_DOUBLE_EQ(decode["share_of_copy_bandwidth"].get<double>(), 0.75);
+  const DecodeSpeed cached{.bytes_per_s = 5e12, .step_bytes = 4e7};
+  EXPECT_NE(decode_share(cached, gpu).excess.find("the L2 cache (50.0 MB) holds the 40.0 MB"), std::string::npos)
+      << decode_share(cached, gpu).excess;
+}
+
+// Makers' figures are compared with makers' figures, as far as they are known.
+TEST(MachineLimits, DecodeIsScaledToOtherGpusByTheirBandwidth) {
+  const auto known = scaled_to_others(500.0, {.copy_bytes_per_s = 4e12, .peak_bytes_per_s = 4.68e12});
+  ASSERT_EQ(known.size(), 2u);
+  EXPECT_EQ(known[0].device, "RTX 3090");
+  EXPECT_DOUBLE_EQ(known[0].tokens_per_s, 100.0);
+  EXPECT_NEAR(known[1].tokens_per_s, 107.69, 0.01);
+  EXPECT_DOUBLE_EQ(scaled_to_others(500.0, {.copy_bytes_per_s = 4e12})[0].tokens_per_s, 117.0);
+}
+
 TEST(MachineLimits, QuantisedWeightsAreHeldToTheFastestIntegers) {
   MultiplyAdds mixed = macs_with(WeightKind::quantised, 200e9);
   MachineSpeed speed = plain_machine();

@@ -108,5 +108,24 @@ TEST(PeakLoops, ThoseThatAreThereComputeSomething) {
   }
 }
 
+TEST(OpProfile, PartsHoldEveryOpOnce) {
+  const std::vector<OpTime> times{{.name = "qkv", .seconds = 1.0},      {.name = "attend", .seconds = 2.0},
+                                  {.name = "glu", .seconds = 3.0},      {.name = "norms and int8", .seconds = 0.5},
+                                  {.name = "sampling", .seconds = 1.5}, {.name = "something new", .seconds = 2.0}};
+  const OpProfile profile = profile_of(times, machine());
+  const std::vector<PartTime> parts = parts_of(profile);
+  ASSERT_EQ(parts.size(), 5u);  // no recurrent layers
+  EXPECT_EQ(parts[0].name, "attention");
+  EXPECT_DOUBLE_EQ(parts[0].seconds, 3.0);
+  EXPECT_DOUBLE_EQ(parts[0].of_time, 0.3);
+  EXPECT_EQ(parts[4].name, "rest");
+  double share = 0.0;
+  for (const PartTime& part : parts) share += part.of_time;
+  EXPECT_DOUBLE_EQ(share, 1.0);
+  EXPECT_NE(profile_text("decode", profile).find("attention 30.0 %, feed-forward 30.0 %, norms 5.0 %"),
+            std::string::npos);
+  EXPECT_DOUBLE_EQ(parts_json(profile)["attention"]["share"].get<double>(), 0.3);
+}
+
 }  // namespace
 }  // namespace quarrel

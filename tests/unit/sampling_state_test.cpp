@@ -116,38 +116,88 @@ TEST(SamplerState, OnlyATokenCounts) {
   EXPECT_EQ(state.request(mask, 4).top, 4);
 }
 
-// Which draws a device can make that has nothing but the logits, and what it is told.
-TEST(SamplerState, DrawsFromLogitsAlone) {
-  const auto draw = [](const SamplingParams& params, std::uint64_t ahead = 0) {
+// What a device is told that draws by itself.
+TEST(SamplerState, TellsWhatADrawTakes) {
+  const auto state_of = [](const SamplingParams& params) {
     SamplerState state;
-    state.start({.sampling = &params, .draw = 3});
-    return state.draw_from_logits(1000, 256, ahead);
+    state.start({.sampling = &params, .draw = 3, .mirostat_mu = 1.5f});
+    return state;
   };
-  const SamplingParams usual{.temperature = 0.7f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .seed = 9};
-  ASSERT_TRUE(draw(usual).has_value());
-  EXPECT_EQ(draw(usual)->random, uniform(9, 3));
-  EXPECT_EQ(draw(usual, 2)->random, uniform(9, 5));
-  EXPECT_EQ(draw(usual)->temperature, static_cast<double>(0.7f));
-  EXPECT_EQ(draw(usual)->top_k, 40);
-  EXPECT_EQ(draw(usual)->top_p, 0.95f);
-  EXPECT_EQ(draw(usual)->min_p, 0.05f);
-  const auto with = [&](auto change) {
-    SamplingParams params = usual;
-    change(params);
-    return draw(params);
+  SamplingParams params{.temperature = 0.7f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .typical_p = 0.8f, .seed = 9};
+  const SamplerState::Draw draw = state_of(params).draw(1000, 0);
+  EXPECT_EQ(draw.random, uniform(9, 3));
+  EXPECT_EQ(state_of(params).draw(1000, 2).random, uniform(9, 5));
+  EXPECT_EQ(draw.temperature, static_cast<double>(0.7f));
+  EXPECT_EQ(draw.top_k, 40);
+  EXPECT_EQ(draw.typical_p, 0.8f);
+  EXPECT_EQ(draw.top_p, 0.95f);
+  EXPECT_EQ(draw.min_p, 0.05f);
+  EXPECT_FALSE(draw.mirostat);
+  EXPECT_FALSE(state_of(params).is_greedy());
+  params.top_k = 999;
+  EXPECT_EQ(state_of(params).draw(1000, 0).top_k, 999);
+  params.top_k = 1000;
+  EXPECT_EQ(state_of(params).draw(1000, 0).top_k, 0) << "that is all of them";
+  params.mirostat = true;
+  EXPECT_TRUE(state_of(params).draw(1000, 0).mirostat);
+  EXPECT_EQ(state_of(params).mirostat_mu(), 1.5f);
+  params.temperature = 0.0f;
+  EXPECT_TRUE(state_of(params).is_greedy());
+}
+
+// A device counts the tokens that it has drawn and nobody has seen: what it is told must leave room for them.
+TEST(SamplerState, CountsWithUnseenTokensAreThoseOfTheWholeText) {
+  for (const std::int32_t window : {-1, 1, 4, 100}) {
+    for (const PenaltyScope scope : {PenaltyScope::answer, PenaltyScope::recent}) {
+      const SamplingParams params{
+          .repeat_penalty = 1.2f, .presence_penalty = 0.5f, .penalty_scope = scope, .penalty_window = window};
+      std::vector<TokenId> text = {1, 2, 3, 1, 2};
+      SamplerState state;
+      state.start({.sampling = &params, .text = text, .prompt_tokens = 3});
+      for (int step = 0; step < 12; ++step) {
+        SCOPED_TRACE(testing::Message() << "window " << window << ", step " << step);
+        const TokenId next = step * 5 % 4;
+        text.push_back(next);
+        std::vector<TokenCount> counts;
+        state.copy_counts(1, counts);
+        const TokenCount added = state.added_by_token();
+        auto known = std::ranges::find(counts, next, &TokenCount::id);
+        if (known == counts.end()) known = counts.insert(known, {.id = next});
+        known->recent += added.recent;
+        known->answered += added.answered;
+        std::erase_if(counts, [](const TokenCount& count) { return count.recent == 0 && count.answered == 0; });
+        std::ranges::sort(counts, by_id);
+        const auto expected = counted(text, 3, params);
+        ASSERT_EQ(counts.size(), expected.size());
+        for (std::size_t i = 0; i < counts.size(); ++i) {
+          EXPECT_EQ(counts[i].id, expected[i].id);
+          EXPECT_EQ(counts[i].recent, expected[i].recent) << counts[i].id;
+          EXPECT_EQ(counts[i].answered, expected[i].answered) << counts[i].id;
+        }
+        state.accept(token(next));
+      }
+    }
+  }
+}
+
+TEST(SamplerState, SaysWhetherLogitsChange) {
+  const auto changes = [](const SamplingParams& params) {
+    SamplerState state;
+    state.start({.sampling = &params});
+    return state.changes_logits();
   };
-  EXPECT_TRUE(with([](auto& p) { p.top_k = 256; }).has_value());
-  EXPECT_FALSE(with([](auto& p) { p.top_k = 257; }).has_value());
-  EXPECT_FALSE(with([](auto& p) { p.top_k = 0; }).has_value());
-  EXPECT_FALSE(with([](auto& p) { p.top_k = 1000; }).has_value());
-  EXPECT_FALSE(with([](auto& p) { p.temperature = 0.0f; }).has_value());
-  EXPECT_FALSE(with([](auto& p) { p.mirostat = true; }).has_value());
-  EXPECT_FALSE(with([](auto& p) { p.typical_p = 0.9f; }).has_value());
-  EXPECT_FALSE(with([](auto& p) { p.repeat_penalty = 1.1f; }).has_value());
-  EXPECT_FALSE(with([](auto& p) { p.logit_bias = {{1, 2.0f}}; }).has_value());
-  const auto all = draw({.temperature = 1.0f, .top_k = 1000, .seed = 9});
-  ASSERT_TRUE(all.has_value());
-  EXPECT_EQ(all->top_k, 0);
+  EXPECT_FALSE(changes({.temperature = 1.0f}));
+  EXPECT_TRUE(changes({.repeat_penalty = 1.1f}));
+  EXPECT_FALSE(changes({.repeat_penalty = 1.1f, .penalty_window = 0}));
+  EXPECT_TRUE(changes({.presence_penalty = 0.1f}));
+  EXPECT_TRUE(changes({.frequency_penalty = 0.1f}));
+  EXPECT_TRUE(changes({.logit_bias = {{1, 2.0f}}}));
+  // Those of a token in their order: what they are rounded to between depends on it.
+  const SamplingParams several{.logit_bias = {{7, 1.0f}, {3, 2.0f}, {7, 3.0f}, {3, 4.0f}}};
+  SamplerState state;
+  state.start({.sampling = &several});
+  const std::vector<std::pair<TokenId, float>> expected = {{3, 2.0f}, {3, 4.0f}, {7, 1.0f}, {7, 3.0f}};
+  EXPECT_EQ(state.params().logit_bias, expected);
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ void CpuBackend::enter_device() { caller_.emplace(device_.pool()); }
 
 void CpuBackend::leave_device() { caller_.reset(); }
 
-HostBackend::WeightSize CpuBackend::weight_size(const Weight& weight) const {
+WeightSize CpuBackend::weight_size(const Weight& weight) const {
   const PreparedWeight& found = weights_[weight];
   return {.bytes = found.rows * found.row_bytes, .quantised = type_info(found.type).block_weights > 1};
 }

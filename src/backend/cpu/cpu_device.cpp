@@ -24,7 +24,9 @@ std::size_t CpuDevice::memory_available() const { return host_memory_available()
 std::size_t CpuDevice::memory_total() const { return host_memory_total(); }
 
 std::unique_ptr<Backend> CpuDevice::make_backend(const BackendOptions& options) {
-  return std::make_unique<CpuBackend>(*this, options);
+  BackendOptions own = options;
+  own.activations = nearest(options.activations);
+  return std::make_unique<CpuBackend>(*this, own);
 }
 
 }  // namespace quarrel

@@ -21,7 +21,12 @@ class CpuDevice final : public Device {
   std::string_view name() const noexcept override { return "cpu"; }
   std::string description() const override;
   KvType default_kv_type() const noexcept override { return KvType::f16; }
-  bool supports(ActivationPrecision /*activations*/) const noexcept override { return true; }
+  bool supports(ActivationPrecision activations) const noexcept override {
+    return activations != ActivationPrecision::f16;
+  }
+  std::string_view activations_used(ActivationPrecision asked) const noexcept override {
+    return name_of(nearest(asked));
+  }
   std::size_t memory_available() const override;
   std::size_t memory_total() const override;
   std::unique_ptr<Backend> make_backend(const BackendOptions& options) override;
@@ -40,6 +45,11 @@ class CpuDevice final : public Device {
   }
 
  private:
+  // What is used for what is asked for: it is more exact.
+  static ActivationPrecision nearest(ActivationPrecision asked) noexcept {
+    return asked == ActivationPrecision::f16 ? ActivationPrecision::int8_split : asked;
+  }
+
   IsaLevel level_;
   const CpuKernels& kernels_;
   ThreadPool pool_;

@@ -302,7 +302,7 @@ void CpuLinear::finish_branch(const BranchEnd& end, const Weight& bias, float* v
 
 void CpuLinear::linear(const LinearOp& op) {
   const GemmInput input = prepare(op.in, 0, host_.row_count(op.in.rows), op.before, op.layer, {&op.weight, 1});
-  HostBackend::Timer timer(host_, HostBackend::profile_name(op));
+  HostBackend::Timer timer(host_, profile_name(op));
   timer.gemm(input.rows, {op.weight});
   if (op.end.x.valid()) {
     const GemmOutput out{first_.floats(), as_size(op.weight.rows)};

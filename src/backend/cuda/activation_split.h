@@ -1,5 +1,5 @@
 // Activations as the integer tensor cores take them: groups of 32 values share a scale s, and a value is
-// s * (128 hi + lo) with int8 hi and lo: 15 bits together. Sums of products of a group are exact integers.
+// s * (256 hi + lo) with int8 hi and lo: 16 bits together. Sums of products of a group are exact integers.
 //
 // The rows of a step lie together, with room for 1, 2, 4, 8 or 16 of them. A chunk of 256 columns is one piece for
 // `rows` rows (what lies in the places of rows that are not there does not matter):
@@ -10,6 +10,10 @@
 //   scales    [rows][8 steps] F32
 //   sums      [2 rows][4][2] F32: the sum over each group, as two numbers that tf32 can hold, steps t and t + 4
 //             together: the B operand of mma.m16n8k8, for types with minimums
+//
+// Behind the last chunk:
+//
+//   squares   [rows][16 warps] F32: parts of the sum of squares, for the scale of an RMS norm, which is left to the end
 #pragma once
 
 #include <cstddef>
@@ -22,6 +26,8 @@ namespace quarrel::cuda {
 
 inline constexpr int kMaxSplitRows = 16;
 inline constexpr int kSplitThreads = 512;  // the same everywhere: the sum of squares depends on it
+inline constexpr int kSplitWarps = kSplitThreads / 32;
+inline constexpr int kSplitBase = 256;
 
 // The room that `count` rows take.
 constexpr int split_rows(int count) { return count <= 2 ? count : count <= 4 ? 4 : count <= 8 ? 8 : 16; }
@@ -45,12 +51,16 @@ struct SplitInput {
   int layer = 0;
 };
 
+constexpr int split_square_bytes(int rows) { return rows * kSplitWarps * 4; }
+
 constexpr std::size_t split_bytes(int columns, int count) {
+  const int rows = split_rows(count);
   return static_cast<std::size_t>((columns + kChunkColumns - 1) / kChunkColumns) *
-         static_cast<std::size_t>(split_chunk_bytes(split_rows(count)));
+             static_cast<std::size_t>(split_chunk_bytes(rows)) +
+         static_cast<std::size_t>(split_square_bytes(rows));
 }
 
-// Norms and splits all rows into `split`, split_bytes() long.
-void split_activations(const LaunchContext& context, const SplitInput& input, std::byte* split);
+// Norms and splits all rows into `split`, which has room for `room` of them: 1, 2, 4, 8 or 16.
+void split_activations(const LaunchContext& context, const SplitInput& input, int room, std::byte* split);
 
 }  // namespace quarrel::cuda

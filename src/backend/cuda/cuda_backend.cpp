@@ -17,6 +17,10 @@ constexpr std::size_t kAlignment = 256;
 constexpr int kPadding = 64;                               // rows that buckets add to a class at most
 constexpr std::size_t kPartBytes = std::size_t{64} << 20;  // parts of GEMMs of few rows: as much as a cache may hold
 
+// What nobody can list beforehand: code of kernels, which is loaded when they first run, graphs, cuBLASLt's own memory,
+// sums of texts that become vectors. Staging of weights is gone before the workspace comes.
+constexpr std::size_t kUnlistedBytes = std::size_t{128} << 20;
+
 std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 void require(bool condition, const char* what) {
@@ -32,16 +36,22 @@ CudaBackend::CudaBackend(CudaDevice& device, const BackendOptions& options)
       options_(options),
       context_(launch_context(device.ordinal(), stream_)),
       weights_({.device = device.ordinal(),
-                .device_memory = device.memory_total(),
+                .mirrors = options.mirrors && !options.deterministic,  // the first tier does without
                 .plan_only = options.plan_only,
                 .on_uploaded = options.cpu.on_repacked}) {}
 
 CudaBackend::~CudaBackend() {
   cudaSetDevice(device_.ordinal());
   cudaStreamSynchronize(stream_.get());
+  drop_graphs();
+}
+
+// They name places of the workspace, the cache and the tables.
+void CudaBackend::drop_graphs() noexcept {
   for (const Graph& graph : graphs_) {
     if (graph.executable != nullptr) cudaGraphExecDestroy(graph.executable);
   }
+  graphs_.clear();
 }
 
 Weight CudaBackend::prepare_weight(const WeightSource& source) {
@@ -106,13 +116,14 @@ CudaBackend::WorkspaceSizes CudaBackend::workspace_sizes(const StepLimits& limit
   sizes.value = aligned(rows * out * sizeof(float));
   sizes.normed = aligned(rows * in * sizeof(float));
   sizes.halves = aligned(rows * std::max(in, out) * 2);
-  sizes.decoded = aligned(weights_.decoded_numbers() * 2);
+  sizes.decoded = options_.deterministic ? 0 : aligned(weights_.decoded_numbers() * 2);
   sizes.split = aligned(split_bytes(weights_.widest_input(), kMaxSplitRows));
   // Heads of 64 at least: a head has four numbers more than its dimension.
   sizes.attention = aligned(decode_attention_workspace(kAttentionRows, widest / 64 + 1, 64));
   sizes.arrivals = aligned(kMaxArrivals * sizeof(int));
   sizes.logits = aligned(as_size(std::min(limits.outputs, kLogitRows)) * as_size(vocabulary) * sizeof(float));
   sizes.ids = aligned(rows * sizeof(std::int32_t));
+  sizes.reports = aligned(as_size(limits.outputs) * sizeof(RowReport));
   sizes.parts = kPartBytes;
   sizes.image = aligned(image_numbers(kMostMixedRows, weights_.widest_input()) * 2);
   sizes.register_image = aligned(register_image_numbers(kMaxRegisterGemmRows, weights_.widest_input()) * 2);
@@ -126,6 +137,8 @@ CudaBackend::WorkspaceSizes CudaBackend::workspace_sizes(const StepLimits& limit
         fused_hidden_bytes(weights_.experts_used(), std::max(weights_.widest_expert(), weights_.widest_input())));
     sizes.routing = 4 * aligned(pairs * sizeof(std::int32_t)) +
                     aligned(as_size(weights_.most_experts() + 1) * sizeof(std::int32_t));
+    sizes.expert_counts =
+        aligned(weights_.expert_layers().size() * as_size(weights_.most_experts()) * sizeof(unsigned long long));
   }
   return sizes;
 }
@@ -143,7 +156,7 @@ std::size_t CudaBackend::workspace_bytes(const StepLimits& asked, std::int32_t v
   constexpr int kUsualGroups = 2;
   const StepLimits limits = padded(asked);
   return workspace_sizes(limits, vocabulary).total() + StepTables::bytes(table_limits(limits, kUsualGroups)) +
-         DenseGemm::workspace_bytes();
+         DenseGemm::workspace_bytes() + kUnlistedBytes;
 }
 
 std::size_t CudaBackend::expert_workspace_bytes(const StepLimits& limits) const noexcept {
@@ -153,6 +166,8 @@ std::size_t CudaBackend::expert_workspace_bytes(const StepLimits& limits) const 
 void CudaBackend::reserve(const StepLimits& asked, std::int32_t vocabulary) {
   if (options_.plan_only) fail(ErrorKind::internal, "a backend that only plans cannot be made ready for steps");
   device_.make_current();
+  stream_.synchronize();
+  drop_graphs();
   weights_.finish(context_);
   check_.set_limits(asked, vocabulary);
   lanes_.clear();
@@ -183,6 +198,7 @@ void CudaBackend::reserve(const StepLimits& asked, std::int32_t vocabulary) {
   hidden_image_ = reinterpret_cast<std::uint16_t*>(take(sizes.register_image));
   logits_ = take_floats(sizes.logits);
   ids_ = reinterpret_cast<std::int32_t*>(take(sizes.ids));
+  reports_ = reinterpret_cast<RowReport*>(take(sizes.reports));
   zeros_ = reinterpret_cast<const std::int32_t*>(take(sizes.zeros));
   mixed_ = take_floats(sizes.mixed);
   shared_hidden_ = take_floats(sizes.shared);
@@ -202,6 +218,11 @@ void CudaBackend::reserve(const StepLimits& asked, std::int32_t vocabulary) {
                 .starts = nullptr};
     routing_.starts =
         reinterpret_cast<std::int32_t*>(take(aligned(as_size(weights_.most_experts() + 1) * sizeof(std::int32_t))));
+    expert_counts_ = reinterpret_cast<unsigned long long*>(take(sizes.expert_counts));
+    known_expert_counts_.assign(weights_.expert_layers().size() * as_size(weights_.most_experts()), 0);
+    for (ResultMemory& memory : result_memory_) {
+      memory.expert_counts = PinnedBuffer(known_expert_counts_.size() * sizeof(std::uint64_t), "counts of experts");
+    }
   }
   for (ActivationPlace& place : activations_) {
     place.data = take_floats(activation_bytes(place, limits_));
@@ -209,6 +230,7 @@ void CudaBackend::reserve(const StepLimits& asked, std::int32_t vocabulary) {
   for (RopeTable& rope : ropes_) {
     rope.angles = take_floats(angle_bytes(rope, limits_));
   }
+  lane_mu_ = DeviceBuffer(as_size(asked.lanes) * sizeof(float), "sampling state");
   tables_ = StepTables(table_limits(limits_, static_cast<int>(cache_.groups.size())), context_);
   warm_up_gemms(asked.rows);
   stream_.synchronize();
@@ -247,6 +269,7 @@ std::size_t CudaBackend::state_bytes(std::span<const StateLayer> layers) const n
 void CudaBackend::allocate_cache(const CacheConfig& config) {
   device_.make_current();
   stream_.synchronize();
+  drop_graphs();
   cache_ = config;
   check_.set_cache(config, kKvBlockTokens);
   kv_.clear();
@@ -383,6 +406,8 @@ std::vector<OpTime> CudaBackend::profile() const {
   return times;
 }
 
-BackendCounters CudaBackend::counters() const noexcept { return {.kv_saturated = saturated_.load()}; }
+BackendCounters CudaBackend::counters() const noexcept {
+  return {.kv_saturated = saturated_.load(), .weights_saturated = weights_.saturated()};
+}
 
 }  // namespace quarrel::cuda

@@ -3,15 +3,15 @@
 // and replayed as a graph from the third of their shape on.
 //
 // Which kernel a row takes depends on how many there are of its class, unless the options say `deterministic`: up to
-// four (eight in small models) go through the integer GEMV, whose bits do not depend on how many there are, up to 32
-// (64 where K-quants meet Hopper) through GEMMs in 16 bits on packed weights, and more through GEMMs on weights in 16
-// bits.
+// four (eight in small models) go through the integer GEMV (or that of F16 weights), whose bits do not depend on how
+// many there are, up to 32 (64 where K-quants meet Hopper) through GEMMs in 16 bits on packed weights, and more through
+// GEMMs on weights in 16 bits (without mirrors, up to 512 through one that decodes packed weights as it goes).
 //
-// Greedy tokens, draws from all tokens and scores are chosen on the device, and the next step reads them there. Where
-// sampling asks for more,
-// the logits come to the host's sampler, and a step that names such a token waits for it.
+// Tokens are chosen on the device, after bias, mask and penalties, and the next step reads them there; how likely a
+// given one is, and which were the likeliest, comes from there too. Only rows that are changed and whose logits
+// somebody wants come to the host's sampler, and a step that names such a token waits for it.
 //
-// Driven by one thread at a time; counters() may be asked by any.
+// Made as a CountedBackend. Driven by one thread at a time; counters() may be asked by any.
 #pragma once
 
 #include <array>
@@ -29,6 +29,7 @@
 #include "backend/cuda/expert_gemv.h"
 #include "backend/cuda/fused_experts.h"
 #include "backend/cuda/gemv.h"
+#include "backend/cuda/logit_edits.h"
 #include "backend/cuda/op_timer.h"
 #include "backend/cuda/packed_gemm.h"
 #include "backend/cuda/row_ops.h"
@@ -37,15 +38,16 @@
 #include "backend/cuda/weight_store.h"
 #include "backend/sampler_state.h"
 #include "backend/step_check.h"
+#include "base/clock.h"
 #include "base/thread_pool.h"
 
 namespace quarrel::cuda {
 
-class CudaBackend final : public Backend {
+class CudaBackend : public Backend {
  public:
   static constexpr std::int32_t kLogitRows = 128;
   static constexpr int kMaxGemvRows = 4;          // of a class; with more it is a GEMM's turn
-  static constexpr int kAttentionRows = 32;       // of class generated that have room for their splits at a time
+  static constexpr int kAttentionRows = 64;       // of class generated that have room for their splits at a time
   static constexpr int kMaxArrivals = 32 * 1024;  // kAttentionRows times heads of the cache
 
   CudaBackend(CudaDevice& device, const BackendOptions& options);
@@ -58,6 +60,7 @@ class CudaBackend final : public Backend {
   void reserve(const StepLimits& limits, std::int32_t vocabulary) override;
   std::size_t prepared_bytes() const noexcept override { return weights_.prepared_bytes(); }
   std::size_t released_bytes() const noexcept override { return weights_.released_bytes(); }
+  std::size_t mirror_bytes() const noexcept override { return weights_.mirror_bytes(); }
   std::size_t expert_cache_bytes() const noexcept override { return 0; }
   std::size_t workspace_bytes(const StepLimits& limits, std::int32_t vocabulary) const noexcept override;
   std::size_t expert_workspace_bytes(const StepLimits& limits) const noexcept override;
@@ -81,6 +84,9 @@ class CudaBackend final : public Backend {
   std::int64_t pace() const override { return 0; }  // steps of other models are interleaved by the device itself
 
   void set_profiling(bool on) override;
+  bool profiling_costs() const noexcept override {
+    return true;
+  }  // such steps are no graphs, and kernels do not overlap
   std::vector<OpTime> profile() const override;
   BackendCounters counters() const noexcept override;
   std::vector<ExpertUse> expert_use() const override;
@@ -99,6 +105,8 @@ class CudaBackend final : public Backend {
   void pool(const PoolOp& op) override;
 
  private:
+  friend class CountedBackend;  // which looks at a step and its weights
+
   struct ActivationPlace {
     std::int32_t width = 0;
     RowSet rows = RowSet::all;
@@ -123,6 +131,7 @@ class CudaBackend final : public Backend {
     std::size_t arrivals = 0;
     std::size_t logits = 0;
     std::size_t ids = 0;
+    std::size_t reports = 0;
     std::size_t activations = 0;
     std::size_t angles = 0;
     std::size_t parts = 0;
@@ -134,10 +143,13 @@ class CudaBackend final : public Backend {
     std::size_t expert_value = 0;  // of experts, twice
     std::size_t split_hidden = 0;
     std::size_t routing = 0;
-    std::size_t experts() const noexcept { return 2 * shared + 2 * expert_value + split_hidden + routing; }
+    std::size_t expert_counts = 0;
+    std::size_t experts() const noexcept {
+      return 2 * shared + 2 * expert_value + split_hidden + routing + expert_counts;
+    }
     std::size_t total() const noexcept {
-      return 2 * value + normed + halves + decoded + split + attention + arrivals + logits + ids + activations +
-             angles + parts + image + 2 * register_image + zeros + mixed + experts();
+      return 2 * value + normed + halves + decoded + split + attention + arrivals + logits + ids + reports +
+             activations + angles + parts + image + 2 * register_image + zeros + mixed + experts();
     }
   };
   // Where the rows of a layer with experts go.
@@ -229,6 +241,7 @@ class CudaBackend final : public Backend {
     int stride = 0;
     bool is_added = false;
     float scale = 1.0f;
+    bool may_wait = false;  // parts may be left to be added up by whoever reads the results
   };
   struct OutputRecord {
     StepOutput wanted = {};
@@ -236,6 +249,8 @@ class CudaBackend final : public Backend {
     bool on_host = false;  // the host's sampler chooses
     int logits_row = -1;   // of the pinned logits
     int vector_row = -1;
+    bool has_report = false;  // the device leaves one
+    bool has_mu = false;      // with mirostat's mu
     std::vector<std::uint64_t> mask = {};
   };
   // A step that was submitted and not awaited.
@@ -247,6 +262,7 @@ class CudaBackend final : public Backend {
     int logits_wanted = 0;             // rows of pinned logits that are handed out; those for the sampler follow
     int vectors_wanted = 0;
     int vector_width = 0;
+    bool has_expert_counts = false;
     StepResults results;
     std::exception_ptr error;
   };
@@ -254,6 +270,8 @@ class CudaBackend final : public Backend {
   struct ResultMemory {
     PinnedBuffer logits;
     PinnedBuffer vectors;
+    PinnedBuffer expert_counts;
+    PinnedBuffer reports;
     Event begin{true};
     Event end{true};
   };
@@ -268,6 +286,7 @@ class CudaBackend final : public Backend {
     bool is_known = false;
     std::vector<int> places;
     std::vector<bool> on_host;
+    std::vector<std::int32_t> lanes;
     std::vector<TokenId> ids;  // once it is known
   };
 
@@ -288,17 +307,26 @@ class CudaBackend final : public Backend {
   void load_rows(const Step& step, Record& record);
   void load_outputs(const Step& step, Record& record);
   std::int32_t token_of(std::int32_t token);
+  void finish_last();
+  void finish_where_counts_lag(const Step& step);
   void start_lanes(const Step& step);
   void load_pooled_rows(const Step& step);
-  std::uint64_t tokens_ahead(std::int32_t lane) const;
+  std::vector<StateSnapshot> first_snapshots(const Step& step, const Record& record);
+  void copy_slots(std::span<const SlotCopy> copies);
+  void count_tokens_ahead();
   std::optional<std::int32_t> choice_on_device(const StepOutput& output, TokenDraw& draw) const;
+  bool changes_logits(const StepOutput& output) const;
+  OutputEdits edits_of(const StepOutput& output, const TokenDraw& draw, std::int32_t row) const;
   void issue(const Step& step, const Forward& forward);
   void run_forward(const Forward& forward);
   void run_kernels(const Forward& forward);
   bool can_be_captured() const noexcept;
   void copy_logits(int first, int count);
+  void copy_reports();
+  void take_report(const OutputRecord& output, const ResultMemory& memory, SampleResult& result) const;
   void finish(Record& record);
   void take_results(Record& record);
+  void drop_graphs() noexcept;
   void sample_on_host(Record& record, std::span<const float> logits);
   Record* record_of(Ticket ticket);
 
@@ -307,7 +335,10 @@ class CudaBackend final : public Backend {
   // `by_class`: rows of both classes are together only where nothing tells them apart.
   Segments segments(RowSet rows, bool by_class = false) const;
   RowSpan row_span(const Activation& activation);
+  RowSpan unsettled_rows(const Activation& activation);  // those of a pending join as they are
   void settle_norm();
+  void settle_join();
+  void settle(const Input& input);
   int stride_of(std::int32_t width) const noexcept { return (width + 7) / 8 * 8; }
   std::int32_t* bad_of(RowSet rows) const;
   DeviceNorm device_norm(const Norm& norm, int width, RowSet rows, int first, int layer) const;
@@ -330,7 +361,8 @@ class CudaBackend final : public Backend {
   GemvMatrix gemv_matrix(const Weight& weight, const Weight& bias, float* out = nullptr, int stride = 0) const;
   bool can_multiply_halves(const Weight& weight) const;
   // Packed matrices one below the other; `end` names neither parts nor their shape. False where that cannot be done.
-  bool multiply_few(Input& input, std::initializer_list<Weight> weights, JoinPartsOp end);
+  // Unless `left` is null, it gets what is left to be done with the parts, if there are any.
+  bool multiply_few(Input& input, std::initializer_list<Weight> weights, JoinPartsOp end, JoinPartsOp* left = nullptr);
   void note_halves(const JoinPartsOp& end, const PackedGemmOp& op);
   // As far as `parts_`; how many slabs it has then, 0 where that cannot be done.
   int multiply_in_slabs(Input& input, PackedGemmOp& op);
@@ -348,14 +380,17 @@ class CudaBackend final : public Backend {
   void glu_by_gemms(const GluOp& op, Input& input, const RowSpan& out);
   // Whether it has done it.
   bool glu_by_halves(const GluOp& op, Input& input, const RowSpan& out);
+  static bool can_fuse(const RopeTable& rope, int dim);
   bool can_fuse(const QkvOp& op) const;
   const float* angles_of(const Rope& rope);
-  void attend_segment(const AttendOp& op, const Segment& rows);
+  bool attend_segment(const AttendOp& op, const Segment& rows);
   int row_count(RowSet rows) const noexcept { return rows == RowSet::all ? shape_.rows() : shape_.outputs(); }
 
   // ---- cuda_moe.cpp ----
   ExpertMatrix expert_matrix(const Weight& weight, const Weight& bias) const;
-  unsigned long long* expert_counts(const MoeOp& op);
+  unsigned long long* expert_counts(const MoeOp& op) const;
+  bool copy_expert_counts();
+  bool are_all_finished() const noexcept;
   RouteRowsOp route_of(const MoeOp& op, const Segment& rows, int first, int count);
   bool has_router_kernel(const MoeOp& op, const Input& input) const;
   void run_router(const MoeOp& op, Input& input);
@@ -408,8 +443,9 @@ class CudaBackend final : public Backend {
   std::size_t part_floats_ = 0;
   std::byte* attention_workspace_ = nullptr;
   int* arrivals_ = nullptr;
-  float* logits_ = nullptr;  // [kLogitRows][vocabulary]
-  std::int32_t* ids_ = nullptr;
+  float* logits_ = nullptr;       // [kLogitRows][vocabulary]
+  std::int32_t* ids_ = nullptr;   // [rows]: the step's tokens, as they were found
+  RowReport* reports_ = nullptr;  // [outputs]
   const std::int32_t* zeros_ = nullptr;
   float* mixed_ = nullptr;          // [rows][widest activation]: what a convolution gives
   float* shared_hidden_ = nullptr;  // [rows][widest output]
@@ -420,17 +456,23 @@ class CudaBackend final : public Backend {
   Routing routing_;
   Halved halved_ = {};
   DeferredNorm deferred_norm_ = {};
+  JoinPartsOp pending_join_ = {};   // of an activation whose last addend is still in `parts_`; no parts: none is
   bool after_small_kernel_ = true;  // the last kernel was no GEMV
 
   CacheConfig cache_;
   std::vector<KvMemory> kv_;
   DeviceBuffer states_;  // [slots][recurrent layers][convolution, scan]
   std::size_t slot_bytes_ = 0;
-  std::vector<std::size_t> state_offsets_;              // of each recurrent layer in a slot, in numbers
-  std::map<std::int32_t, DeviceBuffer> expert_counts_;  // by layer, [experts]
+  std::vector<std::size_t> state_offsets_;          // of each recurrent layer in a slot, in numbers
+  unsigned long long* expert_counts_ = nullptr;     // [layers with experts][most experts]
+  std::vector<std::uint64_t> known_expert_counts_;  // the same, as of some step
+  Clock::time_point expert_counts_at_ = {};         // when they were last asked for
   StepTables tables_;
+  LogitEditMemory edits_;
+  DeviceBuffer lane_mu_;  // [lanes]: mirostat's
   StepCheck check_;
   std::vector<SamplerState> lanes_;
+  std::vector<std::uint64_t> tokens_ahead_;  // of each lane, as the step is loaded
   std::vector<PoolLane> pool_lanes_;
   DeviceBuffer lane_sums_;                // [lanes][width]
   std::vector<PooledRows> pooled_rows_;   // of the step that is being issued
@@ -444,7 +486,9 @@ class CudaBackend final : public Backend {
   int runs_ = 0;     // its sequences that have rows
   Record* issued_ = nullptr;
   bool is_captured_ = false;
+  std::vector<SlotCopy> late_copies_;  // behind its rows
   std::vector<StepRow> rows_;
+  std::vector<std::int32_t> sequence_lengths_;
   std::vector<std::int32_t> tokens_;
   Ticket last_ticket_ = 0;
   std::array<Record, 2> records_;

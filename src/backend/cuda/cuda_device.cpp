@@ -1,8 +1,11 @@
 #include "backend/cuda/cuda_device.h"
 
-#include "backend/cuda/cuda_backend.h"
+#include <array>
+
+#include "backend/cuda/counted_backend.h"
 #include "backend/cuda/cuda_error.h"
 #include "backend/cuda/decode_attention.h"
+#include "backend/cuda/device_speed.h"
 #include "backend/cuda/expert_gemv.h"
 #include "backend/cuda/fused_experts.h"
 #include "backend/cuda/gemv.h"
@@ -29,8 +32,8 @@ int device_count() {
       int driver = 0;
       cudaDriverGetVersion(&driver);
       if (driver == 0) fail(ErrorKind::unsupported, "this machine has no NVIDIA driver");
-      fail(ErrorKind::unsupported, "the NVIDIA driver is too old: it is made for CUDA {}.{}", driver / 1000,
-           driver % 1000 / 10);
+      fail(ErrorKind::unsupported, "the NVIDIA driver is too old: it is made for CUDA {}.{}, and {}.{} is needed",
+           driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
     }
     case cudaErrorNoDevice: count = 0; break;
     default: fail(ErrorKind::unsupported, "CUDA cannot be used: {}", cudaGetErrorString(status));
@@ -83,7 +86,28 @@ std::size_t CudaDevice::memory_available() const {
 
 std::unique_ptr<Backend> CudaDevice::make_backend(const BackendOptions& options) {
   make_current();
-  return std::make_unique<CudaBackend>(*this, options);
+  return std::make_unique<CountedBackend>(*this, options);
+}
+
+std::optional<DeviceSpeed> CudaDevice::measure_speed() {
+  make_current();
+  return measure_device(ordinal_);
+}
+
+std::optional<DeviceState> CudaDevice::state() const {
+  make_current();
+  DeviceState state;
+  std::size_t available = 0;
+  check(cudaMemGetInfo(&available, &state.memory_total), "memory");
+  state.memory_used = state.memory_total - available;
+  const std::scoped_lock lock(nvml_mutex_);
+  if (nvml_ == nullptr) {
+    std::array<char, 32> bus_id{};
+    check(cudaDeviceGetPCIBusId(bus_id.data(), static_cast<int>(bus_id.size()), ordinal_), "place of the device");
+    nvml_ = std::make_unique<Nvml>(bus_id.data());
+  }
+  nvml_->read(state);
+  return state;
 }
 
 }  // namespace quarrel::cuda

@@ -45,6 +45,7 @@ void CudaBackend::embed(const EmbedOp& op) {
 
 void CudaBackend::select_rows(const SelectRowsOp& op) {
   const Timed timed(*this, "other");
+  if (row_count(op.out.rows) == 0) return;
   gather_rows(context_, row_span(op.in), tables_.output_rows(), row_span(op.out));
   after_small_kernel_ = true;
 }
@@ -89,14 +90,18 @@ void CudaBackend::sample(const SampleOp& op) {
   const Timed timed(*this, "sampling");
   const int first = op.slice * kLogitRows;
   const int count = std::min(shape_.outputs(), first + kLogitRows) - first;
+  if (count <= 0) return;
   if (op.vocabulary != vocabulary_) fail(ErrorKind::internal, "logits of another vocabulary than was reserved for");
   choose_tokens(context_, {.logits = logits_,
                            .targets = tables_.targets() + first,
                            .draws = tables_.draws() + first,
+                           .edit_places = tables_.edit_places() + first,
+                           .edits = tables_.edits(),
                            .rows = count,
                            .vocabulary = op.vocabulary,
                            .ids = tables_.ids() + first,
-                           .logprobs = tables_.logprobs() + first});
+                           .logprobs = tables_.logprobs() + first,
+                           .reports = reports_ + first});
   after_small_kernel_ = true;
   if (!is_captured_) copy_logits(first, count);
 }

@@ -6,9 +6,20 @@ namespace quarrel::cuda {
 
 namespace {
 
-// Errors after which the process's context on the device is of no use.
+// Lasting errors that not every toolkit has a name for; their numbers never change.
+constexpr int kContained = 226;
+constexpr int kTensorMemoryLeak = 721;
+constexpr int kMpsClientTerminated = 810;
+constexpr int kExternalDevice = 911;
+
+}  // namespace
+
 bool is_lasting(cudaError_t status) noexcept {
-  switch (status) {
+  switch (static_cast<int>(status)) {
+    case kContained:
+    case kTensorMemoryLeak:
+    case kMpsClientTerminated:
+    case kExternalDevice:
     case cudaErrorECCUncorrectable:
     case cudaErrorNvlinkUncorrectable:
     case cudaErrorIllegalAddress:
@@ -24,6 +35,8 @@ bool is_lasting(cudaError_t status) noexcept {
     default: return false;
   }
 }
+
+namespace {
 
 ErrorKind kind_of(cudaError_t status) noexcept {
   if (status == cudaErrorMemoryAllocation) return ErrorKind::out_of_memory;

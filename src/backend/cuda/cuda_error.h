@@ -10,6 +10,9 @@ namespace quarrel::cuda {
 // too, and Error(internal) for everything else that is no success.
 void check(cudaError_t status, const char* op);
 
+// Whether the process's context on the device is of no use after it.
+bool is_lasting(cudaError_t status) noexcept;
+
 // Throws Error(internal): a launch that makes no sense.
 [[noreturn]] void fail_launch(const char* op, const char* reason);
 

@@ -6,6 +6,7 @@
 #include "backend/cuda/mixed_gemm.h"
 #include "backend/cuda/register_gemm.h"
 #include "backend/cuda/repack.h"
+#include "backend/cuda/row_image.h"
 #include "base/as_size.h"
 #include "base/error.h"
 
@@ -19,7 +20,9 @@ constexpr std::int64_t kSmallMatrix = std::int64_t{1} << 24;
 CudaBackend::Tier CudaBackend::tier_of(int rows) const noexcept {
   // Where all matrices are small, it is the number of kernels that counts, and a GEMV has most of them fused.
   const bool small = std::int64_t{weights_.widest_input()} * weights_.widest_output() < kSmallMatrix;
-  if (options_.deterministic || rows <= (small ? 2 * kMaxGemvRows : kMaxGemvRows)) return Tier::gemv;
+  const int most = small ? 2 * kMaxGemvRows : kMaxGemvRows;
+  if (options_.deterministic) return Tier::gemv;
+  if (options_.activations != ActivationPrecision::f16 && rows <= most) return Tier::gemv;
   return rows <= kMaxPackedGemmRows ? Tier::few : Tier::many;
 }
 
@@ -53,7 +56,21 @@ void CudaBackend::settle_norm() {
   after_small_kernel_ = true;
 }
 
+// Adds up the parts that the op which reads the results was to add up, where that is another one than was expected.
+void CudaBackend::settle_join() {
+  const JoinPartsOp join = std::exchange(pending_join_, {});
+  if (join.parts == nullptr) return;
+  join_parts(context_, join);
+  after_small_kernel_ = true;
+}
+
 RowSpan CudaBackend::row_span(const Activation& activation) {
+  const RowSpan rows = unsettled_rows(activation);
+  if (rows.data == pending_join_.out) settle_join();
+  return rows;
+}
+
+RowSpan CudaBackend::unsettled_rows(const Activation& activation) {
   if (activation.id >= 0 && activation.id == deferred_norm_.rows.id) settle_norm();
   if (activation.id < 0 || as_size(activation.id) >= activations_.size()) {
     fail(ErrorKind::internal, "an op lacks an activation");
@@ -81,7 +98,8 @@ DeviceNorm CudaBackend::device_norm(const Norm& norm, int width, RowSet rows, in
 CudaBackend::Input CudaBackend::input_of(const Activation& in, int width, const Norm& before, int layer,
                                          const Segment& rows) {
   if (width > in.width) fail(ErrorKind::internal, "an op of layer {} reads {} of {} values", layer, width, in.width);
-  RowSpan span = row_span(in).from(rows.first, rows.count);
+  // A GEMM may add the parts that are pending itself (image_of()); whoever else reads the rows settles them.
+  RowSpan span = (rows.tier == Tier::gemv ? row_span(in) : unsettled_rows(in)).from(rows.first, rows.count);
   span.width = width;
   return {.in = span, .set = in.rows, .before = before, .layer = layer, .rows = rows};
 }
@@ -90,8 +108,17 @@ CudaBackend::Input CudaBackend::input_of(const RowSpan& in, const Segment& rows)
   return {.in = in, .rows = rows};
 }
 
+// Before an op reads its rows as they are.
+void CudaBackend::settle(const Input& input) {
+  const JoinPartsOp& join = pending_join_;
+  if (join.parts == nullptr) return;
+  const float* end = join.out + static_cast<std::ptrdiff_t>(join.rows) * join.out_stride;
+  if (input.in.data >= join.out && input.in.data < end) settle_join();
+}
+
 RowSpan CudaBackend::floats_of(Input& input) {
   if (input.floats.data != nullptr) return input.floats;
+  settle(input);
   if (input.before.kind == NormKind::none) return input.floats = input.in;
   const int width = input.in.width;
   const DeviceNorm norm = device_norm(input.before, width, input.set, input.rows.first, input.layer);
@@ -103,6 +130,7 @@ RowSpan CudaBackend::floats_of(Input& input) {
 
 const std::uint16_t* CudaBackend::halves_of(Input& input) {
   if (input.halves != nullptr) return input.halves;
+  settle(input);
   const Halved wanted{.rows = input.in.data, .count = input.in.count, .width = input.in.width, .is_image = false};
   if (halved_ != wanted || input.before.kind != NormKind::none) {
     norm_rows(context_, input.in, device_norm(input.before, input.in.width, input.set, input.rows.first, input.layer),
@@ -114,12 +142,17 @@ const std::uint16_t* CudaBackend::halves_of(Input& input) {
 }
 
 const std::uint16_t* CudaBackend::image_of(Input& input) {
+  // Whatever takes the image overwrites the parts.
+  const bool is_joined = pending_join_.out == input.in.data && pending_join_.rows == input.in.count;
+  if (!is_joined) settle_join();
   if (input.image != nullptr) return input.image;
   const Halved wanted{.rows = input.in.data, .count = input.in.count, .width = input.in.width, .is_image = true};
   if (halved_ == wanted && input.before.kind == NormKind::none) return input.image = hidden_image_;
-  norm_rows_to_image(context_, input.in,
-                     device_norm(input.before, input.in.width, input.set, input.rows.first, input.layer), row_image_,
-                     image_rows(input.in.count));
+  make_row_image(context_, {.rows = input.in,
+                            .join = std::exchange(pending_join_, {}),
+                            .norm = device_norm(input.before, input.in.width, input.set, input.rows.first, input.layer),
+                            .image = row_image_,
+                            .image_rows = image_rows(input.in.count)});
   after_small_kernel_ = true;
   return input.image = row_image_;
 }
@@ -172,8 +205,9 @@ bool CudaBackend::can_multiply_halves(const Weight& weight) const {
 
 void CudaBackend::run_gemv(GemvOp op) {
   const bool packed = op.matrices[0].weight.data != nullptr;
-  if (packed && op.input.count > kMaxFusedSplitRows) {
-    split_activations(context_, op.input, split_);
+  const int room = packed ? gemv_rows(context_, op) : 0;
+  if (room > kMaxFusedSplitRows) {
+    split_activations(context_, op.input, room, split_);
     op.split = split_;
     after_small_kernel_ = true;
   }
@@ -187,6 +221,7 @@ void CudaBackend::run_gemv(GemvOp op) {
 }
 
 void CudaBackend::multiply_by_gemv(const Input& input, const Gemm& wanted) {
+  settle(input);
   for (int first = 0; first < input.rows.count; first += kMaxSplitRows) {
     const int count = std::min(kMaxSplitRows, input.rows.count - first);
     GemvOp op{.name = "gemv",
@@ -217,32 +252,40 @@ void CudaBackend::multiply_joined(Input& input, const std::uint16_t* matrix, int
   after_small_kernel_ = true;
 }
 
-bool CudaBackend::multiply_few(Input& input, std::initializer_list<Weight> weights, JoinPartsOp end) {
+bool CudaBackend::multiply_few(Input& input, std::initializer_list<Weight> weights, JoinPartsOp end,
+                               JoinPartsOp* left) {
   if (input.rows.tier == Tier::gemv) return false;
   PackedGemmOp op{.rows = input.rows.count, .columns = input.in.width, .matrix_count = 0, .parts = parts_};
-  for (const Weight& weight : weights) {
-    if (!is_packed(weight)) return false;
-    op.matrices[op.matrix_count++] = weights_[weight].packed;
+  const bool are_packed = std::ranges::all_of(weights, [&](const Weight& weight) { return is_packed(weight); });
+  if (are_packed) {
+    for (const Weight& weight : weights) op.matrices[op.matrix_count++] = weights_[weight].packed;
   }
-  if (const auto plan = plan_register_gemm(context_, op, end, part_floats_)) {
+  const auto plan = are_packed ? plan_register_gemm(context_, op, end, part_floats_) : std::nullopt;
+  if (!plan) settle_join();
+  if (!are_packed) return false;
+  std::optional<JoinPartsOp> join;
+  if (plan) {
     op.in = image_of(input);
     if (end.halves != nullptr) {
       end.halves = hidden_image_;
       end.image_rows = image_rows(op.rows);
     }
-    register_gemm(context_, op, *plan, end);
-    after_small_kernel_ = true;
-    note_halves(end, op);
-    return true;
+    join = register_gemm(context_, op, *plan, end);
+  } else {
+    const int slabs =
+        input.rows.tier == Tier::many ? multiply_without_mirror(input, weights, op) : multiply_in_slabs(input, op);
+    if (slabs == 0) return false;
+    join = end;
+    join->parts = parts_;
+    join->slabs = slabs;
+    join->rows = op.rows;
+    join->width = op.width();
   }
-  const int slabs =
-      input.rows.tier == Tier::many ? multiply_without_mirror(input, weights, op) : multiply_in_slabs(input, op);
-  if (slabs == 0) return false;
-  end.parts = parts_;
-  end.slabs = slabs;
-  end.rows = op.rows;
-  end.width = op.width();
-  join_parts(context_, end);
+  if (join && left != nullptr) {
+    *left = *join;
+  } else if (join) {
+    join_parts(context_, *join);
+  }
   after_small_kernel_ = true;
   note_halves(end, op);
   return true;
@@ -292,7 +335,7 @@ void CudaBackend::multiply(Input& input, const Gemm& wanted) {
                         .scale = wanted.scale,
                         .out = out,
                         .out_stride = wanted.stride};
-  if (multiply_few(input, {wanted.weight}, end)) return;
+  if (multiply_few(input, {wanted.weight}, end, wanted.may_wait ? &pending_join_ : nullptr)) return;
   if (input.rows.tier != Tier::gemv && can_multiply_halves(wanted.weight) && wanted.stride % 4 == 0) {
     const std::uint16_t* in = halves_of(input);
     const std::uint16_t* matrix = weight.f16;

@@ -9,7 +9,7 @@ namespace quarrel {
 class Device;
 
 // Counts changes of what the two sides share: Device, Backend and everything they mention.
-inline constexpr int kCudaModuleVersion = 1;
+inline constexpr int kCudaModuleVersion = 2;
 
 // The device `ordinal`, to be deleted by the caller; or null, and into `reason` (of `capacity` bytes) a sentence why
 // not.

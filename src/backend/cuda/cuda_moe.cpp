@@ -22,6 +22,8 @@ void check_op(const MoeOp& op) {
   }
 }
 
+constexpr std::chrono::milliseconds kCountEvery{50};
+
 bool is_plain(const MoeOp& op) { return op.end.branch.kind == NormKind::none && op.end.after.kind == NormKind::none; }
 
 GateFunction function_of(const MoeOp& op) { return {.kind = op.activation, .clamp = op.clamp, .alpha = op.alpha}; }
@@ -36,26 +38,45 @@ ExpertMatrix CudaBackend::expert_matrix(const Weight& weight, const Weight& bias
           .bias = weights_.vector_of(bias, weight.experts * weight.rows)};
 }
 
-// Made before a step is captured: shapes are run before.
-unsigned long long* CudaBackend::expert_counts(const MoeOp& op) {
-  DeviceBuffer& counts = expert_counts_[op.layer];
-  if (counts.data() == nullptr) {
-    counts = DeviceBuffer(as_size(op.up.experts) * sizeof(unsigned long long), "counts of experts");
-    check(cudaMemsetAsync(counts.data(), 0, counts.size(), stream_.get()), "counts of experts");
-  }
-  return counts.as<unsigned long long>();
+unsigned long long* CudaBackend::expert_counts(const MoeOp& op) const {
+  const std::vector<std::int32_t>& layers = weights_.expert_layers();
+  const auto found = std::ranges::find(layers, op.layer);
+  if (found == layers.end()) fail(ErrorKind::internal, "layer {} has no experts of its own", op.layer);
+  return expert_counts_ + (found - layers.begin()) * weights_.most_experts();
+}
+
+// Now and then, behind a step's results: whoever asks for the counts while steps run gets those of the last copy.
+bool CudaBackend::copy_expert_counts() {
+  if (known_expert_counts_.empty()) return false;
+  const Clock::time_point now = Clock::now();
+  if (now - expert_counts_at_ < kCountEvery) return false;
+  expert_counts_at_ = now;
+  const PinnedBuffer& memory = result_memory_[as_size(which_)].expert_counts;
+  check(cudaMemcpyAsync(memory.data(), expert_counts_, memory.size(), cudaMemcpyDeviceToHost, stream_.get()),
+        "counts of experts");
+  return true;
+}
+
+bool CudaBackend::are_all_finished() const noexcept {
+  return std::ranges::all_of(records_, [](const Record& record) { return record.ticket == 0 || record.is_finished; });
 }
 
 std::vector<ExpertUse> CudaBackend::expert_use() const {
-  std::vector<ExpertUse> uses;
-  device_.make_current();
-  stream_.synchronize();
-  for (const auto& [layer, counts] : expert_counts_) {
-    std::vector<std::uint64_t> chosen(counts.size() / sizeof(std::uint64_t));
-    check(cudaMemcpyAsync(chosen.data(), counts.data(), counts.size(), cudaMemcpyDeviceToHost, stream_.get()),
+  std::vector<std::uint64_t> counts = known_expert_counts_;
+  if (!counts.empty() && are_all_finished()) {
+    // Nothing is running that this would wait for.
+    device_.make_current();
+    check(cudaMemcpyAsync(counts.data(), expert_counts_, counts.size() * sizeof(std::uint64_t), cudaMemcpyDeviceToHost,
+                          stream_.get()),
           "counts of experts");
     stream_.synchronize();
-    uses.push_back({.layer = layer, .chosen = std::move(chosen)});
+  }
+  std::vector<ExpertUse> uses;
+  auto first = counts.begin();
+  for (std::size_t i = 0; i < weights_.expert_layers().size() && first != counts.end(); ++i) {
+    const int experts = weights_.experts_of_layer(i);
+    uses.push_back({.layer = weights_.expert_layers()[i], .chosen = {first, first + experts}});
+    first += weights_.most_experts();
   }
   return uses;
 }

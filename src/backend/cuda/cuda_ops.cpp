@@ -6,6 +6,8 @@
 #include "backend/cuda/decode_attention.h"
 #include "backend/cuda/general_attention.h"
 #include "backend/cuda/prefill_attention.h"
+#include "backend/cuda/register_gemm.h"
+#include "backend/cuda/row_image.h"
 #include "backend/cuda/rowwise.h"
 #include "base/as_size.h"
 #include "base/error.h"
@@ -54,12 +56,18 @@ const float* CudaBackend::angles_of(const Rope& rope) {
   return table.angles;
 }
 
-// All of it in one GEMV: pairs that a rotation turns must be neighbours.
+// Pairs that a rotation turns are neighbours, or lie apart by a power of two of whole tiles.
+bool CudaBackend::can_fuse(const RopeTable& rope, int dim) {
+  if (rope.kind == RopeKind::interleaved) return true;
+  return std::cmp_equal(rope.frequencies.size() * 2, dim) && dim >= 2 * kTileRows &&
+         std::has_single_bit(static_cast<unsigned>(dim));
+}
+
+// All of it in one GEMV.
 bool CudaBackend::can_fuse(const QkvOp& op) const {
-  const bool neighbours = !op.rope.valid() || ropes_[as_size(op.rope.id)].kind == RopeKind::interleaved;
-  return neighbours && op.q_norm.kind == NormKind::none && op.k_norm.kind == NormKind::none &&
-         op.key_dim == op.value_dim && op.key_dim % 2 == 0 && cache_.kv_type == KvType::f16 &&
-         have_gemv({op.q, op.k, op.v});
+  return (!op.rope.valid() || can_fuse(ropes_[as_size(op.rope.id)], op.key_dim)) && op.q_norm.kind == NormKind::none &&
+         op.k_norm.kind == NormKind::none && op.key_dim == op.value_dim && op.key_dim % 2 == 0 &&
+         cache_.kv_type == KvType::f16 && have_gemv({op.q, op.k, op.v});
 }
 
 void CudaBackend::fused_qkv(const QkvOp& op, const Input& input) {
@@ -77,6 +85,7 @@ void CudaBackend::fused_qkv(const QkvOp& op, const Input& input) {
                         .kv = paged_kv(op.kv_group, op.kv_layer),
                         .angles = angles == nullptr ? nullptr : angles + static_cast<std::ptrdiff_t>(row) * pairs * 2,
                         .pairs = pairs,
+                        .half_split = angles != nullptr && ropes_[as_size(op.rope.id)].kind == RopeKind::half,
                         .saturated = tables_.saturated()}};
     gemv.matrices[0] = gemv_matrix(op.q, op.q_bias, q.from(row, count).data, q.stride);
     gemv.matrices[1] = gemv_matrix(op.k, op.k_bias);
@@ -108,17 +117,24 @@ void CudaBackend::separate_qkv(const QkvOp& op, Input& input) {
   RowSpan in_k{.data = first_value_, .stride = op.k.rows, .width = op.k.rows, .count = rows.count};
   RowSpan in_v{.data = second_value_, .stride = op.v.rows, .width = op.v.rows, .count = rows.count};
   const bool fits = width <= 2 * weights_.widest_output();
-  const bool multiplied = fits && multiply_few(input, {op.q, op.k, op.v}, {.out = first_value_, .out_stride = width});
+  // What rope_store() is to do of a GEMM's end.
+  JoinPartsOp left;
+  const float* q_bias = nullptr;
+  const float* k_bias = nullptr;
+  const float* v_bias = nullptr;
+  const bool multiplied =
+      fits && multiply_few(input, {op.q, op.k, op.v}, {.out = first_value_, .out_stride = width}, &left);
   const std::uint16_t* joined =
       fits && !multiplied && rows.tier == Tier::many ? joined_halves({op.q, op.k, op.v}) : nullptr;
   if (multiplied || joined != nullptr) {
     if (!multiplied) multiply_joined(input, joined, width, first_value_);
-    in_q = {.data = first_value_, .stride = width, .width = op.q.rows, .count = rows.count};
-    in_k = {.data = first_value_ + op.q.rows, .stride = width, .width = op.k.rows, .count = rows.count};
+    float* first = left.parts != nullptr ? parts_ : first_value_;
+    in_q = {.data = first, .stride = width, .width = op.q.rows, .count = rows.count};
+    in_k = {.data = first + op.q.rows, .stride = width, .width = op.k.rows, .count = rows.count};
     in_v = {.data = in_k.data + op.k.rows, .stride = width, .width = op.v.rows, .count = rows.count};
-    if (op.q_bias.valid()) add_bias(context_, in_q, weights_.vector_of(op.q_bias, op.q.rows));
-    if (op.k_bias.valid()) add_bias(context_, in_k, weights_.vector_of(op.k_bias, op.k.rows));
-    if (op.v_bias.valid()) add_bias(context_, in_v, weights_.vector_of(op.v_bias, op.v.rows));
+    q_bias = weights_.vector_of(op.q_bias, op.q.rows);
+    k_bias = weights_.vector_of(op.k_bias, op.k.rows);
+    v_bias = weights_.vector_of(op.v_bias, op.v.rows);
   } else if (rows.tier == Tier::gemv && have_gemv({op.q, op.k, op.v})) {
     store_qkv(op, input, in_q, in_k, in_v);
   } else {
@@ -144,6 +160,11 @@ void CudaBackend::separate_qkv(const QkvOp& op, Input& input) {
               .k_stride = in_k.stride,
               .v = in_v.data,
               .v_stride = in_v.stride,
+              .parts = left.parts != nullptr ? left.slabs : 1,
+              .part_stride = as_size(rows.count) * as_size(width),
+              .q_bias = q_bias,
+              .k_bias = k_bias,
+              .v_bias = v_bias,
               .heads = op.heads,
               .angles = angles == nullptr ? nullptr : angles + static_cast<std::ptrdiff_t>(rows.first) * pairs * 2,
               .pairs = pairs,
@@ -177,7 +198,8 @@ void CudaBackend::qkv(const QkvOp& op) {
   }
 }
 
-void CudaBackend::attend_segment(const AttendOp& op, const Segment& segment) {
+// Whether it has left `hidden_image_` beside its results: what follows may be register_gemm().
+bool CudaBackend::attend_segment(const AttendOp& op, const Segment& segment) {
   const RowSpan q = row_span(op.q);
   const RowSpan out = row_span(op.out);
   const PagedKv kv = paged_kv(op.kv_group, op.kv_layer);
@@ -186,24 +208,27 @@ void CudaBackend::attend_segment(const AttendOp& op, const Segment& segment) {
   const bool usual = !kv.is_f32 && op.key_dim == op.value_dim;
   const bool long_prompt = segment.is_prompt && segment.count > kMaxSplitRows && !options_.deterministic;
   if (usual && long_prompt && can_prefill(op.heads, op.kv_heads, op.key_dim)) {
-    if (tiles_ == 0) return;
-    return prefill_attention(context_, {.rows = rows,
-                                        .tiles = tables_.tiles(),
-                                        .tile_count = tiles_,
-                                        .kv = kv,
-                                        .q = q.data,
-                                        .out = out.data,
-                                        .q_stride = q.stride,
-                                        .out_stride = out.stride,
-                                        .heads = op.heads,
-                                        .scale = op.scale,
-                                        .soft_cap = op.soft_cap,
-                                        .window = op.window,
-                                        .causal = op.causal,
-                                        .sinks = sinks});
+    if (tiles_ == 0) return false;
+    prefill_attention(context_, {.rows = rows,
+                                 .tiles = tables_.tiles(),
+                                 .tile_count = tiles_,
+                                 .kv = kv,
+                                 .q = q.data,
+                                 .out = out.data,
+                                 .q_stride = q.stride,
+                                 .out_stride = out.stride,
+                                 .heads = op.heads,
+                                 .scale = op.scale,
+                                 .soft_cap = op.soft_cap,
+                                 .window = op.window,
+                                 .causal = op.causal,
+                                 .sinks = sinks});
+    return false;
   }
   const bool by_rows = usual && op.causal && can_attend(context_, op.heads, op.kv_heads, op.key_dim) &&
                        kAttentionRows * op.kv_heads <= kMaxArrivals;
+  const bool leaves_image = by_rows && context_.has_wgmma && segment.tier != Tier::gemv && segment.count == out.count &&
+                            out.count <= kMaxRegisterGemmRows && out.width <= kMaxImageColumns;
   const int most = by_rows ? kAttentionRows : segment.count;
   for (int first = 0; first < segment.count; first += most) {
     const int row = segment.first + first;
@@ -215,6 +240,9 @@ void CudaBackend::attend_segment(const AttendOp& op, const Segment& segment) {
                                   .out = out.from(row, count).data,
                                   .q_stride = q.stride,
                                   .out_stride = out.stride,
+                                  .image = leaves_image ? hidden_image_ : nullptr,
+                                  .image_rows = image_rows(out.count),
+                                  .image_first = row,
                                   .heads = op.heads,
                                   .scale = op.scale,
                                   .soft_cap = op.soft_cap,
@@ -238,12 +266,16 @@ void CudaBackend::attend_segment(const AttendOp& op, const Segment& segment) {
                                    .sinks = sinks});
     }
   }
+  return leaves_image;
 }
 
 void CudaBackend::attend(const AttendOp& op) {
   const Timed timed(*this, "attend");
-  for (const Segment& rows : segments(op.q.rows, true)) attend_segment(op, rows);
-  forget_halves(row_span(op.out));
+  bool leaves_image = false;
+  for (const Segment& rows : segments(op.q.rows, true)) leaves_image = attend_segment(op, rows);
+  const RowSpan out = row_span(op.out);
+  forget_halves(out);
+  if (leaves_image) halved_ = {.rows = out.data, .count = out.count, .width = out.width, .is_image = true};
   after_small_kernel_ = true;
 }
 
@@ -277,7 +309,8 @@ void CudaBackend::linear(const LinearOp& op) {
                        .out = x.data,
                        .stride = x.stride,
                        .is_added = true,
-                       .scale = op.end.scale});
+                       .scale = op.end.scale,
+                       .may_wait = rows.count == x.count && rows.count <= kMaxRegisterGemmRows});
       continue;
     }
     const int stride = stride_of(op.weight.rows);
@@ -290,7 +323,7 @@ void CudaBackend::linear(const LinearOp& op) {
                              .after = device_norm(op.end.after, x.width, op.end.x.rows, rows.first, op.layer)});
     after_small_kernel_ = true;
   }
-  forget_halves(row_span(op.end.x.valid() ? op.end.x : op.out));
+  forget_halves(unsettled_rows(op.end.x.valid() ? op.end.x : op.out));
 }
 
 void CudaBackend::glu(const GluOp& op) {

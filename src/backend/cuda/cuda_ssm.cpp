@@ -67,6 +67,7 @@ void CudaBackend::ssm(const SsmOp& op) {
   if (weight == nullptr || a == nullptr) {
     fail(ErrorKind::internal, "the recurrent layer {} lacks its convolution or A", op.layer);
   }
+  weights_.vector_of(op.norm.weight, op.inner);  // which must fit, whoever applies it
   ScanOp scan_op{.runs = runs,
                  .state = state,
                  .convolved = convolved,
@@ -122,6 +123,7 @@ CudaBackend::ScanEnd CudaBackend::run_scan(const SsmOp& op, FewScanOp& few, cons
                       .out_stride = mixed.stride});
   if (op.version == 1) project_scan_inputs(op, scan_op, mixed);
   if (!options_.deterministic) scan_op.segments = scan_segments(runs_, mixed.count);
+  settle_join();
   if (scan_segment_floats(scan_op) <= part_floats_) {
     scan_op.segment_states = parts_;
   } else {

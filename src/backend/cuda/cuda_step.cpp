@@ -15,6 +15,7 @@ namespace {
 constexpr int kEagerSteps = 2;  // of a shape, before it is captured: then all of its kernels have been loaded
 constexpr int kMaxGraphs = 64;
 constexpr int kMaxSamplers = 8;  // threads
+static_assert(kMaxTop == kMaxTopTokens);
 
 void require(bool condition, const char* what) {
   if (!condition) fail(ErrorKind::internal, "a backend was called wrongly: {}", what);
@@ -51,14 +52,29 @@ std::int32_t CudaBackend::token_of(std::int32_t token) {
   if (token >= 0) return token;
   const std::size_t output = as_size(~token);
   require(output < last_.places.size(), "a token of an output that is not there");
-  if (!last_.is_known && last_.on_host[output]) {
-    Record* record = record_of(last_.ticket);
-    require(record != nullptr, "a token of a step that is gone");
-    finish(*record);
-    if (record->error) std::rethrow_exception(record->error);
-  }
+  if (!last_.is_known && last_.on_host[output]) finish_last();
   // Where no token could be chosen any will do: whoever reads that result drops the row.
   return last_.is_known ? std::max(0, last_.ids[output]) : ~last_.places[output];
+}
+
+void CudaBackend::finish_last() {
+  Record* record = record_of(last_.ticket);
+  require(record != nullptr, "a token of a step that is gone");
+  finish(*record);
+  if (record->error) std::rethrow_exception(record->error);
+}
+
+// A token that a lane counts and that nobody has seen yet is read where the row that follows it reads it. Should
+// another row be wanted, its step must be over first.
+void CudaBackend::finish_where_counts_lag(const Step& step) {
+  if (last_.ticket == 0 || last_.is_known) return;
+  count_tokens_ahead();
+  for (const StepOutput& output : step.outputs) {
+    if (!changes_logits(output) || tokens_ahead_[as_size(output.lane)] == 0) continue;
+    const std::int32_t token = step.rows[as_size(output.row)].token;
+    if (token < 0 && last_.lanes[as_size(~token)] == output.lane) continue;
+    return finish_last();
+  }
 }
 
 void CudaBackend::load_rows(const Step& step, Record& record) {
@@ -74,13 +90,30 @@ void CudaBackend::load_rows(const Step& step, Record& record) {
   }
   tables_.set_rows(which_, rows_, tokens_);
   tables_.set_sequences(which_, step.sequences);
+  sequence_lengths_.clear();
+  for (const StepSequence& sequence : step.sequences) sequence_lengths_.push_back(sequence.length);
   tiles_ = tables_.set_tiles(which_, rows_, shape_.generated_rows);
-  std::vector<StateSnapshot> snapshots(step.snapshots.begin(), step.snapshots.end());
-  for (StateSnapshot& snapshot : snapshots) snapshot.row = record.places[as_size(snapshot.row)];
+  const std::vector<StateSnapshot> snapshots = first_snapshots(step, record);
   runs_ = tables_.set_runs(which_, rows_, step.sequences, snapshots);
   // A graph looks at all that there may be.
   if (shape_.prompt_rows == 0) runs_ = std::min(shape_.generated_rows, limits_.sequences);
   load_pooled_rows(step);
+}
+
+// By padded row, one a row: what another slot is to have of it is copied there once the rows have been computed.
+std::vector<StateSnapshot> CudaBackend::first_snapshots(const Step& step, const Record& record) {
+  std::vector<StateSnapshot> first;
+  late_copies_.clear();
+  for (const StateSnapshot& snapshot : step.snapshots) {
+    const std::int32_t row = record.places[as_size(snapshot.row)];
+    const auto known = std::ranges::find(first, row, &StateSnapshot::row);
+    if (known == first.end()) {
+      first.push_back({.row = row, .slot = snapshot.slot});
+    } else {
+      late_copies_.push_back({.from = known->slot, .to = snapshot.slot});
+    }
+  }
+  return first;
 }
 
 void CudaBackend::load_pooled_rows(const Step& step) {
@@ -96,41 +129,52 @@ void CudaBackend::load_pooled_rows(const Step& step) {
   }
 }
 
-// Tokens of the lane that are being drawn and that it has not noted yet.
-std::uint64_t CudaBackend::tokens_ahead(std::int32_t lane) const {
-  std::uint64_t count = 0;
+// How many tokens of each lane are being drawn that it has not noted yet.
+void CudaBackend::count_tokens_ahead() {
+  tokens_ahead_.assign(lanes_.size(), 0);
   for (const Record& record : records_) {
     if (record.ticket == 0 || record.is_finished) continue;
     for (const OutputRecord& output : record.outputs) {
-      count += output.wanted.kind == OutputKind::sample && output.wanted.lane == lane ? 1 : 0;
+      if (output.wanted.kind == OutputKind::sample) ++tokens_ahead_[as_size(output.wanted.lane)];
     }
   }
-  return count;
 }
 
-// What takes no more than the largest logit, a draw from all or the likeliest tokens, or how likely a given one is:
-// what the kernel is told then. Nothing where the host must choose.
+bool CudaBackend::changes_logits(const StepOutput& output) const {
+  return output.kind == OutputKind::sample && (!output.mask.empty() || lanes_[as_size(output.lane)].changes_logits());
+}
+
+// `row`: with padding.
+OutputEdits CudaBackend::edits_of(const StepOutput& output, const TokenDraw& draw, std::int32_t row) const {
+  if (!changes_logits(output) && draw.from != kFromTypical && draw.from != kFromSurprise) return {};
+  return {.lane = &lanes_[as_size(output.lane)],
+          .mask = output.mask,
+          .unseen = tokens_ahead_[as_size(output.lane)] > 0 ? ids_ + row : nullptr,
+          .lane_mu = lane_mu_.as<float>() + output.lane};
+}
+
+// What the kernel is told of an output: a token to be scored, or to take the likeliest, or a draw. Nothing where the
+// host is to see logits that the kernel would change.
 std::optional<std::int32_t> CudaBackend::choice_on_device(const StepOutput& output, TokenDraw& draw) const {
-  if (output.top > 0 || !output.mask.empty()) return std::nullopt;
+  if (output.logits && changes_logits(output)) return std::nullopt;
+  draw.top = static_cast<std::int16_t>(output.top);
   if (output.kind == OutputKind::score) return output.score;
   if (output.kind != OutputKind::sample) return std::nullopt;
   const SamplerState& lane = lanes_[as_size(output.lane)];
   if (lane.is_greedy()) return kChooseLargest;
-  const auto drawn = lane.draw_from_logits(as_size(vocabulary_), kMaxTopK, tokens_ahead(output.lane));
-  if (!drawn) return std::nullopt;
-  draw = {.random = drawn->random,
-          .scale = 1.0 / drawn->temperature,
-          .top_k = drawn->top_k,
-          .top_p = drawn->top_p,
-          .min_p = drawn->min_p};
+  draw = token_draw(lane.draw(as_size(vocabulary_), tokens_ahead_[as_size(output.lane)]));
+  draw.top = static_cast<std::int16_t>(output.top);
   return kChooseDrawn;
 }
 
 void CudaBackend::load_outputs(const Step& step, Record& record) {
   const std::int32_t shift = shape_.generated_rows - step.generated_rows;
+  count_tokens_ahead();
   std::vector<std::int32_t> rows(as_size(shape_.outputs()), -1);
   std::vector<std::int32_t> targets(rows.size(), kChooseNothing);
   std::vector<TokenDraw> draws(rows.size());
+  std::vector<OutputEdits> changes(rows.size());
+  std::vector<std::int32_t> edit_places(rows.size());
   record.outputs.clear();
   record.outputs.resize(step.outputs.size());
   record.logits_wanted = 0;
@@ -152,12 +196,18 @@ void CudaBackend::load_outputs(const Step& step, Record& record) {
     if (kept.on_host) kept.mask.assign(output.mask.begin(), output.mask.end());
     kept.wanted.mask = kept.mask;
     rows[place] = output.row + (generated ? 0 : shift);
-    if (choice) targets[place] = *choice;
+    if (!choice) continue;
+    targets[place] = *choice;
+    changes[place] = edits_of(output, draws[place], rows[place]);
+    kept.has_report = output.top > 0 || draws[place].from == kFromSurprise;
+    kept.has_mu = draws[place].from == kFromSurprise;
   }
   int logits = record.logits_wanted;
   for (OutputRecord& kept : record.outputs) {
     if (kept.on_host && kept.logits_row < 0) kept.logits_row = logits++;
   }
+  edits_.gather(which_, changes, edit_places);
+  tables_.set_edits(which_, edit_places, edits_.edits());
   tables_.set_outputs(which_, rows, targets, draws);
   ResultMemory& memory = result_memory_[as_size(which_)];
   const std::size_t bytes = as_size(logits) * as_size(vocabulary_) * sizeof(float);
@@ -190,6 +240,7 @@ Ticket CudaBackend::submit(const Step& step, const Forward& forward) {
   }
   *free = {};
   shape_ = shape_of(step);
+  finish_where_counts_lag(step);
   load_rows(step, *free);
   load_outputs(step, *free);
   issued_ = &*free;
@@ -202,12 +253,21 @@ Ticket CudaBackend::submit(const Step& step, const Forward& forward) {
   }
   check_.taken(step);
   free->ticket = last_ticket_ = ticket;
-  last_ = {.ticket = ticket, .is_known = false, .places = {}, .on_host = {}, .ids = {}};
+  last_ = {.ticket = ticket, .is_known = false, .places = {}, .on_host = {}, .lanes = {}, .ids = {}};
   for (const OutputRecord& output : free->outputs) {
     last_.places.push_back(output.place);
     last_.on_host.push_back(output.on_host);
+    last_.lanes.push_back(output.wanted.lane);
   }
   return ticket;
+}
+
+void CudaBackend::copy_slots(std::span<const SlotCopy> copies) {
+  for (const SlotCopy& copy : copies) {
+    check(cudaMemcpyAsync(slot_place(copy.to), slot_place(copy.from), slot_bytes_, cudaMemcpyDeviceToDevice,
+                          stream_.get()),
+          "copy of a slot");
+  }
 }
 
 void CudaBackend::issue(const Step& step, const Forward& forward) {
@@ -218,28 +278,31 @@ void CudaBackend::issue(const Step& step, const Forward& forward) {
                           kv_[as_size(copy.group)].block_bytes, cudaMemcpyDeviceToDevice, stream_.get()),
           "copy of a block");
   }
-  for (const SlotCopy& copy : step.slot_copies) {
-    check(cudaMemcpyAsync(slot_place(copy.to), slot_place(copy.from), slot_bytes_, cudaMemcpyDeviceToDevice,
-                          stream_.get()),
-          "copy of a slot");
-  }
+  copy_slots(step.slot_copies);
   tables_.upload(which_, context_);
+  edits_.upload(which_, context_);
   if (!step.rows.empty()) run_forward(forward);  // there may be nothing but copies
+  copy_slots(late_copies_);
   tables_.download(which_, context_);
+  copy_reports();
+  issued_->has_expert_counts = copy_expert_counts();
   memory.end.record(stream_);
 }
 
 bool CudaBackend::can_be_captured() const noexcept {
-  return !profiling_ && shape_.prompt_rows == 0 && !shape_.vectors && !shape_.pooled && shape_.outputs() <= kLogitRows;
+  return options_.graphs && !profiling_ && shape_.prompt_rows == 0 && !shape_.vectors && !shape_.pooled &&
+         shape_.outputs() <= kLogitRows;
 }
 
 void CudaBackend::run_kernels(const Forward& forward) {
   for (RopeTable& rope : ropes_) rope.is_ready = false;
   halved_ = {};
   deferred_norm_ = {};
+  pending_join_ = {};
   after_small_kernel_ = true;
   forward(*this, shape_);
   settle_norm();
+  settle_join();
 }
 
 // A graph has no copies of logits: which rows are wanted differs from step to step.
@@ -274,6 +337,19 @@ void CudaBackend::run_forward(const Forward& forward) {
   }
   check(cudaGraphLaunch(graph->executable, stream_.get()), "replay of a step");
   copy_logits(0, shape_.outputs());
+}
+
+// Of the outputs up to the last one that asks for one.
+void CudaBackend::copy_reports() {
+  int end = 0;
+  for (const OutputRecord& output : issued_->outputs) {
+    if (output.has_report) end = std::max(end, output.place + 1);
+  }
+  if (end == 0) return;
+  const std::size_t bytes = as_size(end) * sizeof(RowReport);
+  PinnedBuffer& memory = result_memory_[as_size(which_)].reports;
+  if (memory.size() < bytes) memory = PinnedBuffer(2 * bytes, "reports of rows");
+  check(cudaMemcpyAsync(memory.data(), reports_, bytes, cudaMemcpyDeviceToHost, stream_.get()), "reports of rows");
 }
 
 // Those that the host wants of outputs [first, first + count), which are what `logits_` holds.
@@ -315,6 +391,9 @@ void CudaBackend::take_results(Record& record) {
   results.micros = static_cast<std::int64_t>(memory.begin.until(memory.end) * 1000.0f);
   saturated_ = tables_.host_saturated(which);
   timers_[as_size(which)].add_to(times_);
+  if (record.has_expert_counts) {
+    std::memcpy(known_expert_counts_.data(), memory.expert_counts.data(), memory.expert_counts.size());
+  }
   results.first_bad_layer.resize(record.places.size());
   std::ranges::transform(record.places, results.first_bad_layer.begin(),
                          [&](std::int32_t place) { return tables_.host_bad_rows(which)[as_size(place)]; });
@@ -329,11 +408,18 @@ void CudaBackend::take_results(Record& record) {
     SampleResult& result = results.samples[o];
     const bool samples = output.wanted.kind == OutputKind::sample;
     if (!output.on_host && (samples || output.wanted.kind == OutputKind::score)) {
-      result.id = tables_.host_ids(which)[as_size(output.place)];
-      result.outcome = result.id < 0 ? SampleOutcome::bad_logits : SampleOutcome::token;
+      const std::int32_t id = tables_.host_ids(which)[as_size(output.place)];
+      result.id = std::max(id, -1);
+      result.outcome = id == kNoTokenLeft ? SampleOutcome::no_token
+                       : id < 0           ? SampleOutcome::bad_logits
+                                          : SampleOutcome::token;
       result.logprob = tables_.host_logprob(which, output.place);
+      if (samples) result.mirostat_mu = lanes_[as_size(output.wanted.lane)].mirostat_mu();
+      if (output.has_report && id != kBadLogits) take_report(output, memory, result);
     }
-    if (samples) lanes_[as_size(output.wanted.lane)].accept(result);
+    if (!samples) continue;
+    lanes_[as_size(output.wanted.lane)].make_room();
+    lanes_[as_size(output.wanted.lane)].accept(result);
   }
   results.logits = {logits, as_size(record.logits_wanted) * vocabulary};
   results.vectors = {reinterpret_cast<const float*>(memory.vectors.data()),
@@ -342,6 +428,14 @@ void CudaBackend::take_results(Record& record) {
   last_.is_known = true;
   last_.ids.clear();
   for (const SampleResult& sample : results.samples) last_.ids.push_back(sample.id);
+}
+
+void CudaBackend::take_report(const OutputRecord& output, const ResultMemory& memory, SampleResult& result) const {
+  const RowReport& report = reinterpret_cast<const RowReport*>(memory.reports.data())[output.place];
+  for (std::int32_t i = 0; i < output.wanted.top && report.top[i].id >= 0; ++i) {
+    result.top.push_back({.id = report.top[i].id, .logprob = report.top[i].logprob});
+  }
+  if (output.has_mu && result.id >= 0) result.mirostat_mu = report.mirostat_mu;
 }
 
 // Several rows at a time: each looks through the whole vocabulary.

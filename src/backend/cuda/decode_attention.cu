@@ -5,6 +5,7 @@
 #include "backend/cuda/decode_attention.h"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/primitives.cuh"
+#include "backend/cuda/register_image.cuh"
 
 namespace quarrel::cuda {
 namespace {
@@ -84,18 +85,38 @@ __device__ void split_pair(float a, float b, std::uint32_t& value, std::uint32_t
   rest = packed_halves(__float2half_rn(a - __half2float(ha)), __float2half_rn(b - __half2float(hb)));
 }
 
-// How much each part of a head counts, all of them divided by the total: one warp, a lane a part. `part` has a part's
-// maximum and total. Scores are powers of two. The maximum and total of all parts are returned.
-__device__ float2 weigh_parts(bool exists, float2 part, float sink, bool divide, float& weight) {
+// How much each warp's part of a head counts; `parts` has each one's maximum and total, `stride` floats apart. Scores
+// are powers of two. The maximum and total of all are returned. Every thread does this for itself: that takes less time
+// than another barrier.
+__device__ float2 weigh_warps(const float* parts, int stride, float sink, float (&weights)[kWarps]) {
+  float2 of_warp[kWarps];
+  float best = sink;
+#pragma unroll
+  for (int warp = 0; warp < kWarps; ++warp) {
+    of_warp[warp] = *reinterpret_cast<const float2*>(parts + warp * stride);
+    best = fmaxf(best, of_warp[warp].x);
+  }
+  float total = sink == -INFINITY ? 0.0f : exp2f(sink - best);
+#pragma unroll
+  for (int warp = 0; warp < kWarps; ++warp) {
+    const bool sees_any = of_warp[warp].x != -INFINITY;
+    weights[warp] = sees_any ? exp2f(of_warp[warp].x - best) : 0.0f;
+    if (sees_any) total += weights[warp] * of_warp[warp].y;
+  }
+  return {best, total};
+}
+
+// How much each split of a head counts, divided by the total of all: one warp, a lane a split. `part` has a split's
+// maximum and total.
+__device__ float weigh_parts(bool exists, float2 part, float sink) {
   float best = exists ? part.x : -INFINITY;
   for (int mask = 16; mask > 0; mask >>= 1) best = fmaxf(best, __shfl_xor_sync(~0u, best, mask));
   best = fmaxf(best, sink);
-  weight = exists && part.x != -INFINITY ? exp2f(part.x - best) : 0.0f;
+  const float weight = exists && part.x != -INFINITY ? exp2f(part.x - best) : 0.0f;
   float total = exists ? weight * part.y : 0.0f;
   for (int mask = 16; mask > 0; mask >>= 1) total += __shfl_xor_sync(~0u, total, mask);
   if (sink != -INFINITY) total += exp2f(sink - best);
-  if (divide) weight /= total;
-  return {best, total};
+  return weight / total;
 }
 
 // Σ weight * part, in ascending order. Parts are `stride` floats apart.
@@ -320,21 +341,29 @@ __global__ void __launch_bounds__(kThreads) decode_attention_kernel(const __grid
   };
   const int out_stride = op.out_stride == 0 ? op.heads * kDim : op.out_stride;
   float* out = op.out + static_cast<std::size_t>(row) * out_stride + kv_head * group * kDim;
-  for (int head = warp; head < group; head += kWarps) {
-    const bool exists = lane < kWarps;
-    const float2 part = exists ? *reinterpret_cast<const float2*>(results + (lane * kMaxGroup + head) * kResult + kDim)
-                               : float2{0.0f, 0.0f};
-    float weight;
-    const float2 all = weigh_parts(exists, part, is_only ? sink_of(head) : -INFINITY, is_only, weight);
-    if (exists) weights_of_parts[head][lane] = weight;
-    if (!is_only && lane == 0) *reinterpret_cast<float2*>(workspace_of(head, split) + kDim) = all;
-  }
-  __syncthreads();
+  const auto put_result = [&](int i, float4 result) {
+    *reinterpret_cast<float4*>(out + i) = result;
+    if (op.image == nullptr) return;
+    RegisterImage{.numbers = op.image, .rows = op.image_rows}.put_four(op.image_first + row, kv_head * group * kDim + i,
+                                                                       result);
+  };
   for (int i = threadIdx.x * 4; i < group * kDim; i += kThreads * 4) {
     const int head = i / kDim;
-    const float4 sum =
-        sum_of_parts(results + head * kResult + i % kDim, kMaxGroup * kResult, kWarps, weights_of_parts[head]);
-    *reinterpret_cast<float4*>(is_only ? out + i : workspace_of(head, split) + i % kDim) = sum;
+    const float* of_head = results + head * kResult;
+    float weights[kWarps];
+    const float2 all = weigh_warps(of_head + kDim, kMaxGroup * kResult, is_only ? sink_of(head) : -INFINITY, weights);
+    if (is_only) {
+#pragma unroll
+      for (float& weight : weights) weight *= 1.0f / all.y;
+    } else if (i % kDim == 0) {
+      *reinterpret_cast<float2*>(workspace_of(head, split) + kDim) = all;
+    }
+    const float4 sum = sum_of_parts(of_head + i % kDim, kMaxGroup * kResult, kWarps, weights);
+    if (is_only) {
+      put_result(i, sum);
+    } else {
+      *reinterpret_cast<float4*>(workspace_of(head, split) + i % kDim) = sum;
+    }
   }
   if (is_only) return;
 
@@ -351,15 +380,12 @@ __global__ void __launch_bounds__(kThreads) decode_attention_kernel(const __grid
   for (int head = warp; head < group; head += kWarps) {
     const bool exists = lane < seen.splits;
     const float2 part = exists ? *reinterpret_cast<const float2*>(workspace_of(head, lane) + kDim) : float2{0.0f, 0.0f};
-    float weight;
-    weigh_parts(exists, part, sink_of(head), true, weight);
-    weights_of_parts[head][lane] = weight;
+    weights_of_parts[head][lane] = weigh_parts(exists, part, sink_of(head));
   }
   __syncthreads();
   for (int i = threadIdx.x * 4; i < group * kDim; i += kThreads * 4) {
     const int head = i / kDim;
-    *reinterpret_cast<float4*>(out + i) =
-        sum_of_parts(workspace_of(head, 0) + i % kDim, kResult, seen.splits, weights_of_parts[head]);
+    put_result(i, sum_of_parts(workspace_of(head, 0) + i % kDim, kResult, seen.splits, weights_of_parts[head]));
   }
 }
 
@@ -381,12 +407,12 @@ void with_kernels(int dim, bool residual, const Action& action) {
   }
 }
 
-// As many as the longest context has: thread blocks that only find that they have nothing to do take time too.
+// As many as any row of the context may have: thread blocks that only find that they have nothing to do take time too.
+// A shorter row may have more splits than the longest one, whose splits are longer.
 int most_splits(int positions) {
   if (positions <= 0) return kMaxAttentionSplits;
   const int units = (positions + kUnitTokens - 1) / kUnitTokens + 1;  // a window may begin within one
-  const int units_a_split = std::max((units + kMaxAttentionSplits - 1) / kMaxAttentionSplits, kMinSplitUnits);
-  return std::min(kMaxAttentionSplits, (units + units_a_split - 1) / units_a_split);
+  return std::min(kMaxAttentionSplits, (units + kMinSplitUnits - 1) / kMinSplitUnits);
 }
 
 }  // namespace
@@ -405,7 +431,8 @@ void prepare_decode_attention(const LaunchContext& context) {
   for (const int dim : {64, 128, 256}) {
     if (!can_attend(context, 1, 1, dim)) continue;
     for (const bool residual : {false, true}) {
-      with_kernels(dim, residual, [&](auto kernel) { allow_shared_bytes("attention", kernel, shared_bytes(dim)); });
+      const int bytes = std::max(shared_bytes(dim), context.shared_bytes / 2);
+      with_kernels(dim, residual, [&](auto kernel) { allow_shared_bytes("attention", kernel, bytes); });
     }
   }
 }
@@ -413,9 +440,13 @@ void prepare_decode_attention(const LaunchContext& context) {
 void decode_attention(const LaunchContext& context, const DecodeAttentionOp& op) {
   const dim3 grid(static_cast<unsigned>(most_splits(op.context)), static_cast<unsigned>(op.kv.heads),
                   static_cast<unsigned>(op.rows.count));
-  with_kernels(op.kv.dim, op.heads / op.kv.heads <= 8, [&](auto kernel) {
-    launch("attention", context, kernel, grid, dim3(kThreads), shared_bytes(op.kv.dim), op);
-  });
+  // Where there are no more blocks than multiprocessors, no two shall pile up on one: they would leave no room for a
+  // block of the GEMM that follows.
+  const bool is_lone =
+      op.image != nullptr && grid.x * grid.y * grid.z <= static_cast<unsigned>(context.multiprocessors);
+  const int bytes = std::max(shared_bytes(op.kv.dim), is_lone ? context.shared_bytes / 2 : 0);
+  with_kernels(op.kv.dim, op.heads / op.kv.heads <= 8,
+               [&](auto kernel) { launch("attention", context, kernel, grid, dim3(kThreads), bytes, op); });
 }
 
 }  // namespace quarrel::cuda

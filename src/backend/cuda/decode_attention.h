@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "backend/cuda/device_memory.h"
 #include "backend/cuda/step_rows.h"
@@ -22,6 +23,9 @@ struct DecodeAttentionOp {
   float* out = nullptr;      // the same shape
   int q_stride = 0;          // from a row to the next; 0: rows follow each other
   int out_stride = 0;
+  std::uint16_t* image = nullptr;  // register_gemm()'s of the same, of `image_rows` rows from `image_first` on
+  int image_rows = 0;
+  int image_first = 0;
   int heads = 0;  // at most 16 for each head of the cache
   float scale = 1.0f;
   float soft_cap = 0.0f;         // 0: none

@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "backend/cuda/cuda_error.h"
 #include "base/error.h"
 
 namespace quarrel::cuda {
@@ -13,8 +14,15 @@ constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
 constexpr std::uint32_t kAlignment = 16;
 
 void check_blas(cublasStatus_t status, const char* op) {
-  if (status != CUBLAS_STATUS_SUCCESS)
-    fail(ErrorKind::internal, "cuBLASLt, {}: status {}", op, static_cast<int>(status));
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  const char* name = cublasLtGetStatusName(status);
+  if (status == CUBLAS_STATUS_ALLOC_FAILED) fail_for_memory(fmt::format("cuBLASLt, {} ({})", op, name), 0);
+  // A kernel could not run: what the device says of it tells more, if it says anything.
+  if (status == CUBLAS_STATUS_EXECUTION_FAILED) {
+    check(cudaGetLastError(), op);
+    fail(ErrorKind::device_lost, "cuBLASLt, {}: the device did not run it ({})", op, name);
+  }
+  fail(ErrorKind::internal, "cuBLASLt, {}: {}", op, name);
 }
 
 // What a shape is described by; destroyed with it.

@@ -2,6 +2,7 @@
 
 #include "backend/cuda/cuda_error.h"
 #include "backend/cuda/rowwise.h"
+#include "backend/host_memory.h"
 #include "base/error.h"
 
 namespace quarrel::cuda {
@@ -14,18 +15,21 @@ double gigabytes(std::size_t bytes) { return static_cast<double>(bytes) / kGigab
 
 }  // namespace
 
+void fail_for_memory(std::string_view purpose, std::size_t bytes) {
+  cudaGetLastError();  // a failed allocation is no reason to fail the next call
+  std::size_t available = 0;
+  std::size_t total = 0;
+  check(cudaMemGetInfo(&available, &total), "memory");
+  const std::string size = bytes > 0 ? fmt::format("takes {:.2f} GB", gigabytes(bytes)) : "lacks memory";
+  fail(ErrorKind::out_of_memory, "{} {}, and {:.2f} of the device's {:.2f} GB are free", purpose, size,
+       gigabytes(available), gigabytes(total));
+}
+
 DeviceBuffer::DeviceBuffer(std::size_t bytes, const char* purpose) : bytes_(bytes) {
   if (bytes == 0) return;
   void* place = nullptr;
   const cudaError_t status = cudaMalloc(&place, bytes);
-  if (status == cudaErrorMemoryAllocation) {
-    cudaGetLastError();  // a failed allocation is no reason to fail the next call
-    std::size_t available = 0;
-    std::size_t total = 0;
-    check(cudaMemGetInfo(&available, &total), "memory");
-    fail(ErrorKind::out_of_memory, "{} takes {:.2f} GB, and {:.2f} of the device's {:.2f} GB are free", purpose,
-         gigabytes(bytes), gigabytes(available), gigabytes(total));
-  }
+  if (status == cudaErrorMemoryAllocation) fail_for_memory(purpose, bytes);
   check(status, purpose);
   data_ = static_cast<std::byte*>(place);
 }
@@ -35,7 +39,15 @@ DeviceBuffer::~DeviceBuffer() { cudaFree(data_); }
 PinnedBuffer::PinnedBuffer(std::size_t bytes, const char* purpose) : bytes_(bytes) {
   if (bytes == 0) return;
   void* place = nullptr;
-  check(cudaMallocHost(&place, bytes), purpose);
+  const cudaError_t status = cudaMallocHost(&place, bytes);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    const double mebibyte = 1024.0 * 1024.0;
+    fail(ErrorKind::out_of_memory,
+         "{} takes {:.1f} MiB of main memory that cannot be paged out, and {:.0f} MiB are free", purpose,
+         static_cast<double>(bytes) / mebibyte, static_cast<double>(host_memory_available()) / mebibyte);
+  }
+  check(status, purpose);
   data_ = static_cast<std::byte*>(place);
 }
 

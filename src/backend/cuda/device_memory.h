@@ -5,9 +5,13 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <string_view>
 #include <utility>
 
 namespace quarrel::cuda {
+
+// Throws Error(out_of_memory): what asked, how much of the device's memory that is (0: unknown), and how much is free.
+[[noreturn]] void fail_for_memory(std::string_view purpose, std::size_t bytes);
 
 // Memory on the device. Asking for more than there is throws Error(out_of_memory) with figures.
 class DeviceBuffer {
@@ -35,7 +39,8 @@ class DeviceBuffer {
   std::size_t bytes_ = 0;
 };
 
-// Host memory that the device copies from and to without the processor's help.
+// Host memory that the device copies from and to without the processor's help. Asking for more than there is throws
+// Error(out_of_memory) with figures.
 class PinnedBuffer {
  public:
   PinnedBuffer() = default;

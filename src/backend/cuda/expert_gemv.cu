@@ -49,7 +49,8 @@ struct KernelArguments {
   int stride;
 };
 
-constexpr int activation_bytes(int chunks) { return chunks * split_chunk_bytes(1); }
+// Of one row: its chunks and its squares.
+constexpr int activation_bytes(int chunks) { return chunks * split_chunk_bytes(1) + split_square_bytes(1); }
 
 // The block's tiles: units [first, end). Items go through a unit's matrices, and through a tile's chunks.
 struct Run {
@@ -136,9 +137,22 @@ class RingFiller {
   int stage_ = 0;
 };
 
-// Norms and splits the input rows of the block's pairs, one behind the other; the first one's number.
-__device__ int split_inputs(const KernelArguments& arguments, const Run& run, const HeldWeights& weights,
-                            float* scratch, std::byte* activations) {
+// The block's split rows, one behind the other.
+struct Inputs {
+  std::byte* rows;
+  int first_row;
+
+  __device__ std::byte* row_of(const KernelArguments& a, int pair) const {
+    return rows + (pair / a.pairs_a_row - first_row) * activation_bytes(a.chunks);
+  }
+  __device__ float scale_of(const KernelArguments& a, int pair) const {
+    return left_scale(a.input, reinterpret_cast<const float*>(row_of(a, pair) + a.chunks * split_chunk_bytes(1)));
+  }
+};
+
+// Splits the input rows of the block's pairs.
+__device__ Inputs split_inputs(const KernelArguments& arguments, const Run& run, FirstChunk& chunk, float* scratch,
+                               std::byte* activations) {
   const int last_pair = (run.end - 1) / arguments.tiles;
   const int first_row = run.first_pair / arguments.pairs_a_row;
   const int last_row = last_pair / arguments.pairs_a_row;
@@ -147,9 +161,12 @@ __device__ int split_inputs(const KernelArguments& arguments, const Run& run, co
     one.rows += static_cast<std::size_t>(row) * one.stride;
     one.count = 1;
     if (one.first_bad_layer != nullptr) one.first_bad_layer += row;
-    split_row(one, weights, 0, true, scratch, activations + (row - first_row) * activation_bytes(arguments.chunks));
+    std::byte* split = activations + (row - first_row) * activation_bytes(arguments.chunks);
+    auto* squares = reinterpret_cast<float*>(split + arguments.chunks * split_chunk_bytes(1));
+    chunk.load_row(one, 0);
+    split_row(one, chunk, 0, true, 0, 1, squares, scratch, split);
   }
-  return first_row;
+  return {.rows = activations, .first_row = first_row};
 }
 
 __device__ float biased(const KernelArguments& arguments, int matrix, int expert, int row, float value) {
@@ -165,7 +182,8 @@ __device__ float sum_of_items(const KernelArguments& arguments, const float* sum
 }
 
 // Writes what items [first, first + count) of the block gave, whole units.
-__device__ void finish(const KernelArguments& arguments, const Run& run, int first, int count, const float* sums) {
+__device__ void finish(const KernelArguments& arguments, const Run& run, const Inputs& inputs, int first, int count,
+                       const float* sums) {
   const int units = count / arguments.unit_items;
   for (int i = threadIdx.x; i < units * kTileRows; i += kThreads) {
     const int unit = run.first + first / arguments.unit_items + i / kTileRows;
@@ -174,15 +192,23 @@ __device__ void finish(const KernelArguments& arguments, const Run& run, int fir
     const int expert = arguments.chosen[pair];
     if (expert < 0 || row >= arguments.rows) continue;
     const float* place = sums + i / kTileRows * arguments.unit_items * kTileRows + i % kTileRows;
-    float value = biased(arguments, 0, expert, row, sum_of_items(arguments, place));
+    const float scale = inputs.scale_of(arguments, pair);
+    float value = biased(arguments, 0, expert, row, sum_of_items(arguments, place) * scale);
     if (arguments.end == ExpertEnd::glu) {
-      const float up = sum_of_items(arguments, place + arguments.parts * kTileRows);
+      const float up = sum_of_items(arguments, place + arguments.parts * kTileRows) * scale;
       value = gated(arguments.function, value, biased(arguments, 1, expert, row, up));
     } else if (arguments.end == ExpertEnd::activate) {
       value = activated(arguments.function.kind, value);
     }
     arguments.out[static_cast<std::size_t>(pair) * arguments.stride + row] = value;
   }
+}
+
+// Rows whose norm is no number: every block that has one of their pairs says the same.
+__device__ void note_bad_rows(const KernelArguments& arguments, const Run& run, const Inputs& inputs) {
+  const int pair = run.first_pair + static_cast<int>(threadIdx.x);
+  if (pair * arguments.tiles >= run.end || isfinite(inputs.scale_of(arguments, pair))) return;
+  note_bad_row(arguments.input, pair / arguments.pairs_a_row);
 }
 
 template <WeightFormat F>
@@ -195,13 +221,13 @@ __global__ void __launch_bounds__(kThreads, 2) expert_gemv_kernel(const __grid_c
   float* scratch = sums + kBatchItems * kTileRows;
   auto* activations = reinterpret_cast<std::byte*>(scratch + kWarps);
   const Run run(arguments);
-  const HeldWeights norm_weights(arguments.input);
+  FirstChunk first_chunk(arguments.input);
   if (arguments.next_may_start) allow_next_kernel();
   wait_for_previous_kernel();
   RingFiller<F> filler(arguments, run, warp, lane, shared_address(ring));
 #pragma unroll 1
   for (int i = 0; i < arguments.stages; ++i) filler.fill_next();
-  const int first_row = split_inputs(arguments, run, norm_weights, scratch, activations);
+  const Inputs inputs = split_inputs(arguments, run, first_chunk, scratch, activations);
   __syncthreads();
 
   const ColumnPlan<1> plan(lane);
@@ -215,9 +241,7 @@ __global__ void __launch_bounds__(kThreads, 2) expert_gemv_kernel(const __grid_c
       const Item item(arguments, run, number);
       const int pair = item.unit / arguments.tiles;
       if (arguments.chosen[pair] < 0) continue;
-      const std::byte* rows = activations +
-                              (pair / arguments.pairs_a_row - first_row) * activation_bytes(arguments.chunks) +
-                              item.first_chunk * split_chunk_bytes(1);
+      const std::byte* rows = inputs.row_of(arguments, pair) + item.first_chunk * split_chunk_bytes(1);
       Sums<1> parts;
 #pragma unroll 1
       for (int chunk = 0; chunk < item.chunks; ++chunk) {
@@ -235,9 +259,10 @@ __global__ void __launch_bounds__(kThreads, 2) expert_gemv_kernel(const __grid_c
       }
     }
     __syncthreads();
-    finish(arguments, run, batch, end - batch, sums);
+    finish(arguments, run, inputs, batch, end - batch, sums);
     __syncthreads();
   }
+  note_bad_rows(arguments, run, inputs);
 }
 
 // ---- F16 or F32 numbers: a warp an output ----

@@ -109,7 +109,7 @@ inline int half_of_shared(const LaunchContext& context) {
 }
 
 // As much of a block's shared memory as the compiler gives to the choices and the like.
-inline constexpr int kStaticBytes = sizeof(BlockChoices) + kWarps * 4;
+inline constexpr int kStaticBytes = sizeof(BlockChoices) + (1 + kMostRowsOfBlock) * kWarps * 4;
 
 // The shared expert's hidden rows lie behind those of the others.
 inline std::byte* shared_hidden_of(const FusedExpertsOp& op) {

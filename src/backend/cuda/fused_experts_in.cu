@@ -46,6 +46,7 @@ struct InJob {
   const Section& section;
   const BlockChoices& choices;
   const std::byte* activations;
+  const float* squares;  // [rows of the block][warps]
   Run run;
   int first_row;
   bool is_shared;
@@ -62,6 +63,9 @@ struct InJob {
     const int of_row = number - row * section.row_units.value;
     const int place = section.expert_units.quotient(of_row);
     return {.row = row, .place = place, .of_expert = of_row - place * section.expert_units.value};
+  }
+  __device__ float scale(const Unit& unit) const {
+    return left_scale(arguments.input, squares + (unit.row - first_row) * kWarps);
   }
   __device__ int expert(const Unit& unit) const {
     return is_shared ? 0 : choices.experts[unit.row - first_row][unit.place];
@@ -84,43 +88,6 @@ struct InJob {
     return true;
   }
 };
-
-// The 32 values of a warp as step `step` of a split row: what split_chunk() makes of them.
-__device__ void store_split_step(float value, std::byte* row, int step) {
-  const int lane = threadIdx.x % 32;
-  const std::uint32_t largest = __reduce_max_sync(~0u, __float_as_uint(value) & 0x7fffffffu);
-  const float maximum = __uint_as_float(largest);
-  const bool is_zero = maximum < kSmallestSplit;
-  float scale = is_zero ? 0.0f : maximum * (1.0f / kSplitRange);
-  const float inverse = is_zero ? 0.0f : __fdividef(kSplitRange, maximum);
-  if (largest >= 0x7f800000u) scale = __int_as_float(0x7fc00000);
-  const int q = min(max(__float2int_rn(value * inverse), -kSplitLargest), kSplitLargest);
-  const int hi = (q + 64) >> 7;
-  std::uint32_t high = (static_cast<std::uint32_t>(hi) & 255u) << (8 * (lane % 4));
-  std::uint32_t low = (static_cast<std::uint32_t>(q - hi * 128) & 255u) << (8 * (lane % 4));
-#pragma unroll
-  for (int mask = 1; mask < 4; mask <<= 1) {
-    high |= __shfl_xor_sync(~0u, high, mask);
-    low |= __shfl_xor_sync(~0u, low, mask);
-  }
-  const int sum = __reduce_add_sync(~0u, q);
-  std::byte* chunk = row + row_bytes(step / kChunkSteps);
-  step %= kChunkSteps;
-  auto* operands = reinterpret_cast<std::uint32_t*>(chunk) + step * 16;
-  const int word = lane / 4;
-  if (lane % 4 == 0) {
-    operands[word % 4 * 2 + word / 4] = high;
-    operands[word % 4 * 2 + word / 4 + 8] = low;
-  }
-  if (lane != 0) return;
-  auto* scales = reinterpret_cast<float*>(chunk + split_operand_bytes(1));
-  scales[step] = scale;
-  float* sums = scales + kChunkSteps + step % 4 * 2 + step / 4;
-  const float whole = scale * static_cast<float>(sum);
-  const float coarse = __uint_as_float(__float_as_uint(whole) & 0xffffe000u);
-  sums[0] = coarse;
-  sums[8] = whole - coarse;
-}
 
 // The biases of a lane's value in a unit.
 struct UnitBiases {
@@ -155,19 +122,18 @@ __device__ void finish_in(const InJob& job, int first, int end, const float* sum
     const UnitBiases biases = first_unit + i == warp ? early : UnitBiases(job, job.run.first + first_unit + i);
     const float* place =
         sums + (i * arguments.unit_items.value + lane / kTileRows * parts) * kTileRows + lane % kTileRows;
-    float value = sum_of_parts(place, parts) + biases.v[0];
+    const float scale = job.scale(unit);
+    float value = sum_of_parts(place, parts) * scale + biases.v[0];
     if (arguments.matrix_count == 2) {
-      value =
-          gated(arguments.function, value, sum_of_parts(place + kUnitTiles * parts * kTileRows, parts) + biases.v[1]);
+      const float second = sum_of_parts(place + kUnitTiles * parts * kTileRows, parts) * scale + biases.v[1];
+      value = gated(arguments.function, value, second);
     } else {
       value = activated(arguments.function.kind, value);
     }
     const int number = job.is_shared ? unit.row : unit.row * arguments.route.used + unit.place;
     std::byte* out = section.out + static_cast<std::size_t>(number) * section.out_bytes;
-    store_split_step(value, out, unit.of_expert);
-    // What the last chunk lacks.
-    if (unit.of_expert + 1 < section.expert_units.value) continue;
-    for (int step = unit.of_expert + 1; step % kChunkSteps != 0; ++step) store_split_step(0.0f, out, step);
+    split_step(value, out, unit.of_expert);
+    if (unit.of_expert + 1 == section.expert_units.value) split_rest_of_chunk(out, unit.of_expert + 1);
   }
 }
 
@@ -176,6 +142,7 @@ __global__ void __launch_bounds__(kThreads, 2) experts_in_kernel(const __grid_co
   extern __shared__ __align__(16) std::byte shared[];
   __shared__ BlockChoices choices;
   __shared__ float scratch[kWarps];
+  __shared__ float squares[kMostRowsOfBlock][kWarps];
   const RingPlace place{.ring = shared + threadIdx.x / 32 * arguments.stages * chunk_bytes(F),
                         .stages = arguments.stages,
                         .warp = static_cast<int>(threadIdx.x) / 32,
@@ -190,7 +157,7 @@ __global__ void __launch_bounds__(kThreads, 2) experts_in_kernel(const __grid_co
   const Run run(section.units, is_shared ? block - arguments.blocks[0] : block, arguments.blocks[is_shared ? 1 : 0]);
   const int first_row = section.row_units.quotient(run.first);
   const int last_row = section.row_units.quotient(run.end - 1);
-  const HeldWeights norm_weights(arguments.input);
+  FirstChunk first_chunk(arguments.input);
   const Chooser chooser(arguments.route, first_row, is_shared ? first_row - 1 : last_row);
   wait_for_previous_kernel();
   // Not before: the next kernel looks at the router's logits while it waits for this one.
@@ -200,8 +167,7 @@ __global__ void __launch_bounds__(kThreads, 2) experts_in_kernel(const __grid_co
   one.rows += static_cast<std::size_t>(first_row) * one.stride;
   one.count = 1;
   if (one.first_bad_layer != nullptr) one.first_bad_layer += first_row;
-  HeldValues values;
-  values.load(one, 0, place.warp);
+  first_chunk.load_row(one, 0);
   // A row is counted by the block that has its first unit.
   chooser.choose<false>(choices, chooser.row > first_row || run.first == first_row * section.row_units.value);
   __syncthreads();
@@ -209,6 +175,7 @@ __global__ void __launch_bounds__(kThreads, 2) experts_in_kernel(const __grid_co
                   .section = section,
                   .choices = choices,
                   .activations = activations,
+                  .squares = squares[0],
                   .run = run,
                   .first_row = first_row,
                   .is_shared = is_shared,
@@ -216,14 +183,13 @@ __global__ void __launch_bounds__(kThreads, 2) experts_in_kernel(const __grid_co
                   .weight_chunk_bytes = chunk_bytes(F)};
   const UnitBiases biases(job, min(run.first + place.warp, run.end - 1));
   ItemRingFiller<F, InJob> filler(job, place);
-  // One of each warp's now, the others behind the barriers of the norm: a warp that asks for more than memory can give
-  // is held up, and so would be all that wait for it.
+  // One of each warp's now, the others when the rows are split: a warp that asks for more than memory can give is held
+  // up.
   filler.fill_next();
-  split_held(one, norm_weights, values, 0, true, scratch, activations);
+  split_row(one, first_chunk, 0, true, 0, 1, squares[0], scratch, activations);
   if (last_row > first_row) {
-    one.rows += one.stride;
-    if (one.first_bad_layer != nullptr) ++one.first_bad_layer;
-    split_row(one, norm_weights, 0, true, scratch, activations + row_bytes(arguments.chunks));
+    first_chunk.load_row(one, 1);
+    split_row(one, first_chunk, 1, true, 0, 1, squares[1], scratch, activations + row_bytes(arguments.chunks));
   }
 #pragma unroll 1
   for (int i = 1; i < arguments.stages; ++i) filler.fill_next();
@@ -232,6 +198,8 @@ __global__ void __launch_bounds__(kThreads, 2) experts_in_kernel(const __grid_co
       job, place, filler, arguments.batch_units * arguments.unit_items.value,
       [&](int item, int row, float sum) { sums[item * kTileRows + row] = sum; },
       [&](int first, int end) { finish_in(job, first, end, sums, biases); });
+  const int row = static_cast<int>(threadIdx.x);
+  if (row <= last_row - first_row && !isfinite(left_scale(arguments.input, squares[row]))) note_bad_row(one, row);
 }
 
 struct InShares {
@@ -239,8 +207,8 @@ struct InShares {
   int most = 0;  // units of a block
 };
 
-// Blocks for the chosen experts and for the shared one, so that none has more units than it must. A block has two rows
-// at most.
+// Blocks for the chosen experts and for the shared one, so that none has more units than it must, and each has one. A
+// block has two rows at most.
 InShares share_blocks(int multiprocessors, int units, int shared_units, int rows) {
   const int grid = std::min(multiprocessors, units + shared_units);
   if (shared_units == 0) return {.blocks = {grid, 0}, .most = divided_up(units, grid)};
@@ -249,6 +217,8 @@ InShares share_blocks(int multiprocessors, int units, int shared_units, int rows
     const int most = std::max(divided_up(units, first), divided_up(shared_units, grid - first));
     if (best.most == 0 || most < best.most) best = {.blocks = {first, grid - first}, .most = most};
   }
+  best.blocks[0] = std::min(best.blocks[0], units);
+  best.blocks[1] = std::min(best.blocks[1], shared_units);
   return best;
 }
 

@@ -20,7 +20,9 @@ constexpr int kMaxStages = 4;
 // Where the kernel before has only few blocks, a kernel's own would pile up too: then it has so much shared memory that
 // two blocks do not fit, and one of it and one of the next kernel still do.
 constexpr int kLoneBytes = 126 * 1024;
-constexpr int kPartsBytes = 17 * 1024;
+constexpr int kPartsBytes = 18 * 1024;
+// Kernels of so many rows and more can go through a long row in phases.
+constexpr int kLeastPhasedRows = 4;
 // Kernels for one format are numbered as the formats are; the others are for Q4_K and Q6_K together, which the usual
 // mixtures have, and for anything.
 constexpr int kMixedFormats = -1;
@@ -44,7 +46,8 @@ struct KernelArguments {
   const std::byte* split;
   KernelMatrix matrices[kMaxGemvMatrices];
   int units;       // tiles to be shared out, or pairs of them
-  int unit_tiles;  // 1, or 2: the gate's tile and up's
+  int unit_tiles;  // 1, or 2: those whose sums are needed together
+  int half_shift;
   int chunks;
   int stages;
   int stage_bytes;
@@ -57,17 +60,44 @@ struct KernelArguments {
   QkvOutput qkv;
 };
 
-// Of the warps' sums of one output: those of the next one begin in another bank.
-constexpr int kSumStride = kWarps + 1;
+// Of the warps' sums of one output: four of them are read at once, and those of eight outputs begin in different banks.
+constexpr int kSumStride = kWarps + 4;
 // Of those of one tile.
 constexpr int tile_floats(int rows) { return kTileRows * rows * kSumStride; }
+
+// How a block divides its warps' rings: into stages for the largest chunks that it has itself. Where all chunks have
+// one size this is known to everybody and takes no registers.
+template <int kFormat>
+class RingStages {
+ public:
+  __device__ RingStages(const KernelArguments& arguments, int tiles) : arguments_(arguments) {
+    if constexpr (kFormat < 0) {
+      for (int i = 0; i < tiles; ++i) bytes_ = max(bytes_, Tile<KernelArguments>(arguments, i).matrix->chunk_bytes);
+      count_ = min(kMaxStages, arguments.stages * arguments.stage_bytes / bytes_);
+    }
+  }
+  __device__ int bytes() const { return kFormat < 0 ? bytes_ : arguments_.stage_bytes; }  // of a stage
+  __device__ int count() const { return kFormat < 0 ? count_ : arguments_.stages; }
+  // Where the next one begins.
+  __device__ int after(int stage) const {
+    const int next = stage + bytes();
+    return next == count() * bytes() ? 0 : next;
+  }
+
+ private:
+  const KernelArguments& arguments_;
+  int bytes_ = 1;
+  int count_ = 0;
+};
 
 // Fills a warp's ring, chunk after chunk of its share of the block's tiles.
 template <int kFormat>
 class RingFiller {
  public:
-  __device__ RingFiller(const KernelArguments& arguments, int tiles, int warp, int lane, std::uint32_t ring)
+  __device__ RingFiller(const KernelArguments& arguments, const RingStages<kFormat>& stages, int tiles, int warp,
+                        int lane, std::uint32_t ring)
       : arguments_(arguments),
+        stages_(stages),
         lane_(lane),
         left_(warp < arguments.chunks ? tiles * ((arguments.chunks - warp + kWarps - 1) / kWarps) : 0),
         warp_(warp),
@@ -93,20 +123,21 @@ class RingFiller {
           if (at + 512 <= bytes() || lane_ * 16 < bytes() - at) copy_async(to + at, source_ + at, policy_);
         }
       }
-      stage_ = stage_ + arguments_.stage_bytes == arguments_.stages * arguments_.stage_bytes
-                   ? 0
-                   : stage_ + arguments_.stage_bytes;
-      chunk_ += kWarps;
-      source_ += kWarps * bytes();
-      if (chunk_ >= arguments_.chunks && left_ > 0) {
-        ++number_;
-        start_tile();
-      }
+      stage_ = stages_.after(stage_);
+      step();
     }
     commit_copies();
   }
 
  private:
+  __device__ void step() {
+    chunk_ += kWarps;
+    source_ += kWarps * bytes();
+    if (chunk_ < arguments_.chunks || left_ == 0) return;
+    ++number_;
+    start_tile();
+  }
+
   __device__ int bytes() const {
     if constexpr (kFormat < 0) {
       return mixed_bytes_;
@@ -124,6 +155,7 @@ class RingFiller {
   }
 
   const KernelArguments& arguments_;
+  const RingStages<kFormat>& stages_;
   int lane_;
   int left_;  // chunks
   int warp_;
@@ -146,12 +178,37 @@ __device__ void copy_activations(const KernelArguments& arguments, int first_chu
   commit_copies();
 }
 
-__device__ float sum_of_warps(const float* parts) {
-  float sum = 0.0f;
-#pragma unroll
-  for (int i = 0; i < kWarps; ++i) sum += parts[i];
-  return sum;
+// What a row's values are yet to be multiplied with, a row a thread.
+template <int kRows>
+__device__ void take_scales(const KernelArguments& arguments, float* scales) {
+  const int row = threadIdx.x;
+  if (row >= kRows) return;
+  const std::byte* squares = arguments.split + static_cast<std::size_t>(arguments.chunks) * split_chunk_bytes(kRows);
+  scales[row] = left_scale(arguments.input, reinterpret_cast<const float*>(squares) + row * kWarps);
 }
+
+// What the end of the kernel reads: sums of all warps, and what an RMS norm has left.
+template <int kRows>
+struct WarpSums {
+  static constexpr bool kSplits = kRows <= kMaxFusedSplitRows;
+  const SplitInput& input;
+  const float* parts;
+  const float* squares;  // of rows that were split before, their scales
+
+  __device__ float quarter(int slot, int row, int input_row, int quarter) const {
+    const float* sums = parts + ((slot * kTileRows + row) * kRows + input_row) * kSumStride;
+    return quarter_of_warps(sums, quarter);
+  }
+  __device__ float scale_of(int input_row) const {
+    return kSplits ? left_scale(input, squares + input_row * kWarps) : squares[input_row];
+  }
+  __device__ float scale_of_quad(int input_row) const {
+    if (!kSplits) return squares[input_row];
+    if (!leaves_scale(input)) return 1.0f;
+    return left_scale_of(
+        input, sum_of_quad([&](int quarter) { return quarter_of_warps(squares + input_row * kWarps, quarter); }));
+  }
+};
 
 __device__ void wait_for_stage(int stages) {
   if (stages == 2) {
@@ -164,8 +221,8 @@ __device__ void wait_for_stage(int stages) {
 template <int kRows, int kFormat>
 __global__ void __launch_bounds__(kThreads, kRows <= 2 ? 2 : 1)
     gemv_kernel(const __grid_constant__ KernelArguments arguments) {
-  // Fewer rows always fit as a whole.
-  constexpr bool kMayNeedPhases = kRows >= 4;
+  constexpr bool kMayNeedPhases = kRows >= kLeastPhasedRows;
+  constexpr bool kSplits = kRows <= kMaxFusedSplitRows;
   extern __shared__ __align__(16) std::byte shared[];
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
@@ -173,33 +230,43 @@ __global__ void __launch_bounds__(kThreads, kRows <= 2 ? 2 : 1)
   std::byte* ring = shared + warp * ring_bytes;
   auto* parts = reinterpret_cast<float*>(shared + kWarps * ring_bytes);
   float* scratch = parts + arguments.batch_tiles * tile_floats(kRows);
-  auto& kept = *reinterpret_cast<KeptForEnd<kRows>*>(scratch + kWarps);
-  auto* activations = reinterpret_cast<std::byte*>(scratch + kWarps) + kept_bytes(kRows);
+  float* squares = scratch + kWarps;
+  auto& kept = *reinterpret_cast<KeptForEnd<kRows>*>(squares + kRows * kWarps);
+  std::byte* activations = reinterpret_cast<std::byte*>(&kept) + sizeof(kept);
   const int tiles = tiles_of_block(arguments);
+  const RingStages<kFormat> stages(arguments, tiles);
 
-  RingFiller<kFormat> filler(arguments, tiles, warp, lane, shared_address(ring));
+  RingFiller<kFormat> filler(arguments, stages, tiles, warp, lane, shared_address(ring));
 #pragma unroll 1
-  for (int i = 0; i < arguments.stages; ++i) filler.fill_next();
-  const bool splits = arguments.split == nullptr;
-  const HeldWeights norm_weights(arguments.input);
-  kept.keep_places(arguments);
+  for (int i = 0; i < stages.count(); ++i) filler.fill_next();
+  const int outputs = kept_outputs<kRows>(arguments, tiles);
+  const float* rest = kept.keep_places(arguments, outputs);
+  FirstChunk first_chunk(arguments.input);
   // At once: then the next kernel's blocks take the places that the one before leaves, one on every multiprocessor.
   if (arguments.next_may_start) allow_next_kernel();
   wait_for_previous_kernel();
 
   const bool in_phases = kMayNeedPhases && arguments.resident_chunks < arguments.chunks;
-  const bool has_early = kept.keep_values(arguments, tiles);
-  if (splits) {
+  if constexpr (kSplits) {
+    first_chunk.load_row(arguments.input, 0);
+    kept.request_rest(arguments, rest);
 #pragma unroll 1
-    for (int row = 0; row < arguments.input.count; ++row) {
-      split_row(arguments.input, norm_weights, row, blockIdx.x == 0, scratch, activations);
+    for (int row = 0; row < kRows; ++row) {
+      if (row > 0) first_chunk.load_row(arguments.input, row);
+      split_row(arguments.input, first_chunk, row, blockIdx.x == 0, row, kRows, squares + row * kWarps, scratch,
+                activations);
     }
     __syncwarp();
-  } else if (!in_phases) {
-    copy_activations<kRows>(arguments, 0, arguments.chunks, shared_address(activations));
-    wait_for_copies(0);
-    __syncthreads();
+  } else {
+    kept.request_rest(arguments, rest);
+    if (!in_phases) copy_activations<kRows>(arguments, 0, arguments.chunks, shared_address(activations));
+    take_scales<kRows>(arguments, squares);
+    if (!in_phases) {
+      wait_for_copies(0);
+      __syncthreads();
+    }
   }
+  const WarpSums<kRows> all_sums{.input = arguments.input, .parts = parts, .squares = squares};
 
   const ColumnPlan<kRows> plan(lane);
   int stage = 0;
@@ -219,11 +286,11 @@ __global__ void __launch_bounds__(kThreads, kRows <= 2 ? 2 : 1)
         __syncthreads();
       }
       for (; chunk < end; chunk += kWarps) {
-        wait_for_stage(arguments.stages);
+        wait_for_stage(stages.count());
         __syncwarp();
         const std::byte* weights = ring + stage;
         const std::byte* rows = activations + (chunk - first) * split_chunk_bytes(kRows);
-        stage = stage + arguments.stage_bytes == ring_bytes ? 0 : stage + arguments.stage_bytes;
+        stage = stages.after(stage);
         const auto consume = [&]<WeightFormat F>() { consume_chunk<F, kRows>(weights, rows, plan, lane, sums); };
         if constexpr (kFormat == kMixedFormats) {
           with_format(format, consume);
@@ -251,15 +318,20 @@ __global__ void __launch_bounds__(kThreads, kRows <= 2 ? 2 : 1)
         if (input_row < kRows) place[((lane / 4 + 8 * h) * kRows + input_row) * kSumStride] = sum;
       }
     }
-    if (number + 1 == tiles || number + 1 - first_kept == arguments.batch_tiles) {
+    if (number + 1 < tiles && number + 1 - first_kept < arguments.batch_tiles) continue;
+    if (outputs > 0) wait_for_all_copies();
+    __syncthreads();
+    if (outputs > 0) {
+      finish_kept<kRows>(arguments, outputs, kept, all_sums);
+    } else {
+      finish<kRows>(arguments, first_kept, number + 1 - first_kept, all_sums);
       __syncthreads();
-      finish<kRows>(arguments, first_kept, number + 1 - first_kept, kept, has_early,
-                    [parts](int slot, int row, int input_row) {
-                      return sum_of_warps(parts + ((slot * kTileRows + row) * kRows + input_row) * kSumStride);
-                    });
-      __syncthreads();
-      first_kept = number + 1;
     }
+    first_kept = number + 1;
+  }
+  // By the way: nobody needs it in this step.
+  if (blockIdx.x == 0 && static_cast<int>(threadIdx.x) < arguments.input.count) {
+    if (!isfinite(all_sums.scale_of(threadIdx.x))) note_bad_row(arguments.input, threadIdx.x);
   }
 }
 
@@ -273,7 +345,7 @@ void with_kernel(int format, const Action& action) {
 
 template <typename Action>
 void with_kernel(int rows, int format, const Action& action) {
-  switch (split_rows(rows)) {
+  switch (rows) {
     case 1: return with_kernel<1>(format, action);
     case 2: return with_kernel<2>(format, action);
     case 4: return with_kernel<4>(format, action);
@@ -294,24 +366,19 @@ int kernel_format(const GemvOp& op) {
   return usual ? kQ4KAndQ6K : kMixedFormats;
 }
 
-}  // namespace
+struct GemvLaunch {
+  KernelArguments arguments;
+  int grid = 0;
+  int shared_bytes = 0;  // 0: the rows are too long for a block's
+};
 
-void prepare_gemv(const LaunchContext& context) {
-  for (const int rows : {1, 2, 4, 8, 16}) {
-    for (int format = kQ4KAndQ6K; format < kWeightFormats; ++format) {
-      with_kernel(rows, format, [&](auto kernel) { allow_shared_bytes("gemv", kernel, context.shared_bytes); });
-    }
-  }
-}
-
-void gemv(const LaunchContext& context, const GemvOp& op) {
-  const int rows = split_rows(op.input.count);
-  const int format = kernel_format(op);
+GemvLaunch launch_of(const LaunchContext& context, const GemvOp& op, int rows) {
   KernelArguments arguments{.input = op.input,
                             .split = op.split,
                             .matrices = {},
                             .units = 0,
-                            .unit_tiles = op.output == GemvOutput::glu ? 2 : 1,
+                            .unit_tiles = 1,
+                            .half_shift = half_shift_of(op, kTileRows),
                             .chunks = op.matrices[0].weight.chunks(),
                             .stages = 0,
                             .stage_bytes = 0,
@@ -322,6 +389,7 @@ void gemv(const LaunchContext& context, const GemvOp& op) {
                             .scale = op.scale,
                             .next_may_start = false,
                             .qkv = op.qkv};
+  if (op.output == GemvOutput::glu || arguments.half_shift >= 0) arguments.unit_tiles = 2;
   for (int i = 0; i < op.matrix_count; ++i) {
     const GemvMatrix& matrix = op.matrices[i];
     arguments.matrices[i] = {.data = matrix.weight.data,
@@ -343,7 +411,7 @@ void gemv(const LaunchContext& context, const GemvOp& op) {
   arguments.batch_tiles = std::clamp(fitting_tiles, arguments.unit_tiles, block_tiles);
 
   // As deep a ring as half of the shared memory allows; where that is not enough, more.
-  const int fixed_bytes = arguments.batch_tiles * tile_bytes + 4 * kWarps + kept_bytes(rows);
+  const int fixed_bytes = arguments.batch_tiles * tile_bytes + 4 * kWarps + split_square_bytes(rows) + kept_bytes(rows);
   const int stage_bytes = kWarps * arguments.stage_bytes;
   const auto stages_within = [&](int limit) {
     return std::min(kMaxStages, (limit - fixed_bytes - arguments.chunks * split_chunk_bytes(rows)) / stage_bytes);
@@ -355,16 +423,39 @@ void gemv(const LaunchContext& context, const GemvOp& op) {
       std::min(arguments.chunks,
                (context.shared_bytes - fixed_bytes - arguments.stages * stage_bytes) / split_chunk_bytes(rows));
   if (arguments.resident_chunks < arguments.chunks) {
-    if (rows < 4 || op.split == nullptr || arguments.resident_chunks < 1) {
-      fail_launch(op.name, "these rows are too long for the shared memory");
-    }
+    if (rows < kLeastPhasedRows || arguments.resident_chunks < 1) return {};
     if (arguments.resident_chunks > kWarps) arguments.resident_chunks = arguments.resident_chunks / kWarps * kWarps;
   }
   int shared_bytes = fixed_bytes + arguments.stages * stage_bytes + arguments.resident_chunks * split_chunk_bytes(rows);
   if (op.follows_small_kernel && context.shared_bytes > kLoneBytes) shared_bytes = std::max(shared_bytes, half + 16);
   arguments.next_may_start = rows <= 2 && (shared_bytes <= half || op.follows_small_kernel);
-  with_kernel(rows, format, [&](auto kernel) {
-    launch(op.name, context, kernel, dim3(static_cast<unsigned>(grid)), dim3(kThreads), shared_bytes, arguments);
+  return {.arguments = arguments, .grid = grid, .shared_bytes = shared_bytes};
+}
+
+}  // namespace
+
+void prepare_gemv(const LaunchContext& context) {
+  for (const int rows : {1, 2, 4, 8, 16}) {
+    for (int format = kQ4KAndQ6K; format < kWeightFormats; ++format) {
+      with_kernel(rows, format, [&](auto kernel) { allow_shared_bytes("gemv", kernel, context.shared_bytes); });
+    }
+  }
+}
+
+int gemv_rows(const LaunchContext& context, const GemvOp& op) {
+  const int rows = split_rows(op.input.count);
+  const bool fits = rows > kMaxFusedSplitRows || launch_of(context, op, rows).shared_bytes > 0;
+  return fits ? rows : kLeastPhasedRows;
+}
+
+void gemv(const LaunchContext& context, const GemvOp& op) {
+  const int rows = gemv_rows(context, op);
+  if ((op.split == nullptr) != (rows <= kMaxFusedSplitRows)) fail_launch(op.name, "rows that nobody has split");
+  const GemvLaunch plan = launch_of(context, op, rows);
+  if (plan.shared_bytes == 0) fail_launch(op.name, "these rows are too long for the shared memory");
+  with_kernel(rows, kernel_format(op), [&](auto kernel) {
+    launch(op.name, context, kernel, dim3(static_cast<unsigned>(plan.grid)), dim3(kThreads), plan.shared_bytes,
+           plan.arguments);
   });
 }
 

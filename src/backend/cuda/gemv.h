@@ -25,12 +25,13 @@ enum class GemvOutput : std::uint8_t {
   qkv,    // three matrices: q is rotated and stored, k is rotated, k and v go to the cache
 };
 
-// Where the heads of q, k and v go. Pairs that a rotation turns are neighbouring rows of the matrices.
+// Where the heads of q, k and v go.
 struct QkvOutput {
   StepRows rows = {};
   PagedKv kv = {};
   const float* angles = nullptr;  // [rows][pairs] of cosine and sine (rope_angles); null: no rotation
   int pairs = 0;
+  bool half_split = false;  // the two of a pair lie half a head apart; pairs = dim / 2, a power of two, at least a tile
   unsigned long long* saturated = nullptr;  // counts values that F16 could not hold
 };
 
@@ -46,7 +47,8 @@ struct GemvMatrix {
 struct GemvOp {
   const char* name = "gemv";
   SplitInput input = {};
-  // Already split rows; null: the kernel splits `input` itself, which may then have kMaxFusedSplitRows rows at most.
+  // Rows that are split already, with room for gemv_rows(); null: the kernel splits `input` itself, which it does for
+  // kMaxFusedSplitRows at most.
   const std::byte* split = nullptr;
   GemvMatrix matrices[kMaxGemvMatrices] = {};
   int matrix_count = 1;
@@ -60,6 +62,10 @@ struct GemvOp {
 
 // Once a process and device, before the first gemv().
 void prepare_gemv(const LaunchContext& context);
+
+// The rows that the op's kernel is for: usually those of the input, rounded up. Where single rows are too long for a
+// block's shared memory, which may be 99 KiB, more, since those kernels can take a row in phases.
+int gemv_rows(const LaunchContext& context, const GemvOp& op);
 
 void gemv(const LaunchContext& context, const GemvOp& op);
 

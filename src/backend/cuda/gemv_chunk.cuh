@@ -190,7 +190,7 @@ __device__ inline SetProducts products_of_32(const std::uint32_t (&a)[ColumnPlan
     const bool has = Plan::kSharing == 1 || plan.shares_b == e;
     mma_k32<is_symmetric(F)>(c, a[e], has ? own : uint2{0u, 0u});
   }
-  SetProducts products{.row0 = c[0] * 128 + c[1], .row1 = c[2] * 128 + c[3]};
+  SetProducts products{.row0 = c[0] * kSplitBase + c[1], .row1 = c[2] * kSplitBase + c[3]};
   if constexpr (shifts_sums(F)) {
     const int shift = (set * Plan::kSharing + (Plan::kSharing == 1 ? 0 : plan.shares_c)) % 2 * 4;
     products = {.row0 = products.row0 >> shift, .row1 = products.row1 >> shift};
@@ -344,13 +344,13 @@ __device__ inline void consume_mxfp4(const std::byte* chunk, const std::byte* ac
       const float scale = activation_scales.scale(set, j);
       float& sum0 = sums.parts[j][0][set % Plan::kParts];
       float& sum1 = sums.parts[j][1][set % Plan::kParts];
-      sum0 = fmaf(static_cast<float>((p[0] - n[0]) * 128 + (p[1] - n[1])), weight0 * scale, sum0);
-      sum1 = fmaf(static_cast<float>((p[2] - n[2]) * 128 + (p[3] - n[3])), weight1 * scale, sum1);
+      sum0 = fmaf(static_cast<float>((p[0] - n[0]) * kSplitBase + (p[1] - n[1])), weight0 * scale, sum0);
+      sum1 = fmaf(static_cast<float>((p[2] - n[2]) * kSplitBase + (p[3] - n[3])), weight1 * scale, sum1);
     }
   }
 }
 
-// Q4_K and Q5_K: the group's integer scale is multiplied in as an integer, at most 32 * 31 * 16256 * 63 < 2^31.
+// Q4_K and Q5_K: the group's integer scale is multiplied in as an integer, at most 32 * 31 * 32512 * 63 < 2^31.
 template <WeightFormat F, int kRows>
 __device__ inline void consume_k_scales(const std::byte* chunk, const std::byte* activations,
                                         const ColumnPlan<kRows>& plan, int lane, Sums<kRows>& sums) {
@@ -400,7 +400,7 @@ __device__ inline void consume_k_scales(const std::byte* chunk, const std::byte*
 }
 
 // Q6_K: a scale every 16 columns, so the groups that share a set are half a step each. Codes stand four times too large
-// at the top of their bytes; the sums are made smaller again before the scales come, at most 16 * 32 * 16256 * 128 <
+// at the top of their bytes; the sums are made smaller again before the scales come, at most 16 * 32 * 32512 * 128 <
 // 2^31.
 template <int kRows>
 __device__ inline void consume_q6_k(const std::byte* chunk, const std::byte* activations, const ColumnPlan<kRows>& plan,
@@ -439,8 +439,8 @@ __device__ inline void consume_q6_k(const std::byte* chunk, const std::byte* act
     for (int j = 0; j < Plan::kRowSets; ++j) {
       const auto scale = at<float>(activations + plan.scales + j * 4 * kChunkSteps * 4 + first / 2 * 4 +
                                    (first % 2 + plan.shares_c) / 2 * 4);
-      const int product0 = c[j][0] * 32 + (c[j][1] >> 2);
-      const int product1 = c[j][2] * 32 + (c[j][3] >> 2);
+      const int product0 = c[j][0] * (kSplitBase / 4) + (c[j][1] >> 2);
+      const int product1 = c[j][2] * (kSplitBase / 4) + (c[j][3] >> 2);
       float& part0 = parts[j][0][set % Plan::kParts];
       float& part1 = parts[j][1][set % Plan::kParts];
       part0 = fmaf(static_cast<float>(product0 * weight0), scale, part0);

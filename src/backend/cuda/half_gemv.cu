@@ -46,8 +46,9 @@ struct HalfArguments {
   SplitInput input;
   HalfMatrix matrices[kMaxGemvMatrices];
   int units;       // tiles to be shared out, or pairs of them
-  int unit_tiles;  // 1, or 2: the gate's tile and up's
-  int pieces;      // of a row
+  int unit_tiles;  // 1, or 2: those whose sums are needed together
+  int half_shift;
+  int pieces;  // of a row
   int phases;
   int warp_pieces;  // of a warp in a phase
   int row_warps;    // that share a row
@@ -191,6 +192,23 @@ __device__ float scattered_sum(const float (&values)[kCount], int lane) {
   }
 }
 
+// What the end of the kernel reads: sums of the warps that share a row.
+template <int kRows>
+struct WarpSums {
+  const float* parts;
+  int row_warps;
+
+  __device__ float quarter(int slot, int row, int input_row, int quarter) const {
+    const float* of_warps = parts + ((slot * HalfArguments::kTileRows + row) * kRows + input_row) * (row_warps + 1);
+    const int share = max(row_warps / 4, 1);
+    float sum = 0.0f;
+    for (int warp = quarter * share; warp < min((quarter + 1) * share, row_warps); ++warp) sum += of_warps[warp];
+    return sum;
+  }
+  __device__ static float scale_of(int) { return 1.0f; }
+  __device__ static float scale_of_quad(int) { return 1.0f; }
+};
+
 template <int kRows>
 __global__ void __launch_bounds__(kThreads, kRows <= 2 ? 2 : 1)
     half_gemv_kernel(const __grid_constant__ HalfArguments arguments) {
@@ -210,20 +228,19 @@ __global__ void __launch_bounds__(kThreads, kRows <= 2 ? 2 : 1)
 #pragma unroll 1
   for (int i = 0; i < arguments.stages; ++i) filler.fill_next();
   const Eight first_weights = norm_weights_of(arguments.input, place.piece_of(arguments, 0));
-  kept.keep_places(arguments);
+  const int outputs = kept_outputs<kRows>(arguments, tiles);
+  const float* rest = kept.keep_places(arguments, outputs);
   // At once: then the next kernel's blocks take the places that the one before leaves, one on every multiprocessor.
   if (arguments.next_may_start) allow_next_kernel();
   wait_for_previous_kernel();
 
-  const bool has_early = kept.keep_values(arguments, tiles);
+  kept.request_rest(arguments, rest);
   RowNorm norms[kRows];
   if (arguments.input.norm != NormKind::none) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       if (r >= arguments.input.count) break;
-      HeldValues held;
-      held.load(arguments.input, r, threadIdx.x / 32);
-      norms[r] = row_norm(arguments.input, r, blockIdx.x == 0, scratch, held);
+      norms[r] = row_norm(arguments.input, r, blockIdx.x == 0, scratch);
     }
   }
 
@@ -284,15 +301,15 @@ __global__ void __launch_bounds__(kThreads, kRows <= 2 ? 2 : 1)
         }
       }
     }
+    if (outputs > 0) wait_for_all_copies();
     __syncthreads();
-    finish<kRows>(arguments, first, end - first, kept, has_early, [&](int slot, int row, int input_row) {
-      const float* of_warps = parts + ((slot * kTileRows + row) * kRows + input_row) * (arguments.row_warps + 1);
-      float sum = 0.0f;
-#pragma unroll 8
-      for (int warp = 0; warp < arguments.row_warps; ++warp) sum += of_warps[warp];
-      return sum;
-    });
-    if (end < tiles) __syncthreads();
+    const WarpSums<kRows> all_sums{.parts = parts, .row_warps = arguments.row_warps};
+    if (outputs > 0) {
+      finish_kept<kRows>(arguments, outputs, kept, all_sums);
+    } else {
+      finish<kRows>(arguments, first, end - first, all_sums);
+      if (end < tiles) __syncthreads();
+    }
   }
 }
 
@@ -335,7 +352,8 @@ void run_half_gemv(const LaunchContext& context, const GemvOp& op) {
   HalfArguments arguments{.input = op.input,
                           .matrices = {},
                           .units = 0,
-                          .unit_tiles = op.output == GemvOutput::glu ? 2 : 1,
+                          .unit_tiles = 1,
+                          .half_shift = half_shift_of(op, HalfArguments::kTileRows),
                           .pieces = 0,
                           .phases = 0,
                           .warp_pieces = 0,
@@ -347,6 +365,7 @@ void run_half_gemv(const LaunchContext& context, const GemvOp& op) {
                           .scale = op.scale,
                           .next_may_start = false,
                           .qkv = op.qkv};
+  if (op.output == GemvOutput::glu || arguments.half_shift >= 0) arguments.unit_tiles = 2;
   for (int i = 0; i < op.matrix_count; ++i) {
     const GemvMatrix& matrix = op.matrices[i];
     const int tiles = (matrix.halves.rows + HalfArguments::kTileRows - 1) / HalfArguments::kTileRows;

@@ -145,12 +145,6 @@ struct Block {
   __device__ bool is_glu() const { return arguments.end == ExpertEnd::glu; }
 };
 
-// A number that the compiler keeps in its register instead of computing it again.
-__device__ std::uint32_t opaque(std::uint32_t value) {
-  asm volatile("" : "+r"(value));
-  return value;
-}
-
 // ---- Producers ----
 
 // Fetches the activations of one stage after the other; one thread does.
@@ -203,7 +197,7 @@ __device__ void produce(const Block& block, const KernelMatrix& matrix, int tile
     source = matrix.data + static_cast<std::size_t>(block.rows.expert) * matrix.expert_bytes +
              (static_cast<std::size_t>(tile) * arguments.chunks + block.first_chunk) * chunk_bytes(F);
   }
-  ChunkRing<F> ring(source, chunks, arguments.ring, lane,
+  ChunkRing<F> ring(source, chunks, arguments.ring,
                     block.shared + layout.ring + warp * arguments.ring * arguments.chunk_bytes, ring_barriers);
   std::byte* table = block.shared + layout.tables + warp * kScaleTableBytes;
   std::byte* decoded = block.shared + layout.weights + warp * kTileRows * kStageRowBytes;

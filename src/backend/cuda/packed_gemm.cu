@@ -290,6 +290,7 @@ __global__ void __launch_bounds__(kJoinThreads) join_parts_kernel(const __grid_c
 std::optional<PackedGemmPlan> plan_packed_gemm(const LaunchContext& context, const PackedGemmOp& op,
                                                std::size_t part_floats) {
   const int chunks = op.matrices[0].chunks();
+  // By the room that rows have, not by their number: then a row's bits do not depend on how many there are.
   const int rows = input_tiles(op.rows) * 8;
   const int stage_bytes = kWarps * largest_chunk(op);
   int tiles = 0;
@@ -302,7 +303,7 @@ std::optional<PackedGemmPlan> plan_packed_gemm(const LaunchContext& context, con
     const int stages = std::min(kMaxStages, (context.shared_bytes - rows * slab_row_bytes) / stage_bytes);
     const int blocks = std::min(context.multiprocessors / slabs, (tiles + kWarps - 1) / kWarps);
     const std::size_t floats =
-        static_cast<std::size_t>(slabs) * static_cast<std::size_t>(op.rows) * static_cast<std::size_t>(op.width());
+        static_cast<std::size_t>(slabs) * static_cast<std::size_t>(rows) * static_cast<std::size_t>(op.width());
     if (stages < 2 || blocks < 1 || floats > part_floats) continue;
     const int rounds = (tiles + blocks * kWarps - 1) / (blocks * kWarps);
     const double cost = static_cast<double>(rounds * slab_chunks) + static_cast<double>(floats) * 1.6e-6;

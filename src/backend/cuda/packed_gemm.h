@@ -41,6 +41,8 @@ struct PackedGemmPlan {
   int slabs = 0;
   int blocks_a_slab = 0;
   int stages = 0;
+
+  bool operator==(const PackedGemmPlan&) const = default;
 };
 std::optional<PackedGemmPlan> plan_packed_gemm(const LaunchContext& context, const PackedGemmOp& op,
                                                std::size_t part_floats);

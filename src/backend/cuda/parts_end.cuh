@@ -14,6 +14,25 @@ __device__ inline void end_sum(const JoinPartsOp& op, int row, int column, float
   *out = op.end == PartsEnd::add ? *out + op.scale * sum : sum;
 }
 
+// What `store` and `add` leave of four neighbouring columns, whose parts it adds up; whoever calls it writes them.
+__device__ inline float4 joined_four(const JoinPartsOp& op, int row, int column) {
+  const float* place = op.parts + static_cast<std::size_t>(row) * op.width + column;
+  const std::size_t stride = static_cast<std::size_t>(op.rows) * op.width;
+  float4 sum = {};
+#pragma unroll 8
+  for (int slab = 0; slab < op.slabs; ++slab) {
+    const float4 part = *reinterpret_cast<const float4*>(place + slab * stride);
+    sum = {sum.x + part.x, sum.y + part.y, sum.z + part.z, sum.w + part.w};
+  }
+  if (op.bias != nullptr) {
+    const float4 bias = *reinterpret_cast<const float4*>(op.bias + column);
+    sum = {sum.x + bias.x, sum.y + bias.y, sum.z + bias.z, sum.w + bias.w};
+  }
+  if (op.end != PartsEnd::add) return sum;
+  const float4 old = *reinterpret_cast<const float4*>(op.out + static_cast<std::size_t>(row) * op.out_stride + column);
+  return {old.x + op.scale * sum.x, old.y + op.scale * sum.y, old.z + op.scale * sum.z, old.w + op.scale * sum.w};
+}
+
 // What a gate leaves.
 __device__ inline float end_glu(const JoinPartsOp& op, int row, int column, float gate, float up) {
   if (op.bias != nullptr) gate += op.bias[column];

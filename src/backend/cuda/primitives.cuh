@@ -64,6 +64,12 @@ __device__ inline void store_in_block(double* place, int rank, double value) {
 #endif
 }
 
+// A number that the compiler keeps in its register instead of computing it again.
+__device__ inline std::uint32_t opaque(std::uint32_t value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
 // ---- Copies into shared memory that nobody waits for at once ----
 
 __device__ inline std::uint32_t shared_address(const void* place) {
@@ -78,6 +84,13 @@ __device__ inline std::uint64_t evict_first_policy() {
 
 __device__ inline void copy_async(std::uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+
+__device__ inline void copy_async_4(std::uint32_t to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+}
+__device__ inline void copy_async_8(std::uint32_t to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to), "l"(from) : "memory");
 }
 
 // Weights are read once a step: they shall not push anything else out of the L2 cache.
@@ -97,6 +110,9 @@ __device__ inline void wait_for_copies(int pending) {
     default: asm volatile("cp.async.wait_group 3;" ::: "memory"); break;
   }
 }
+
+// Of those that are in no group yet, too.
+__device__ inline void wait_for_all_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 // ---- Tensor cores. Operands as PTX describes them: lane = 4 g + t holds rows g and g + 8, columns 4 t … or 2 t … ----
 

@@ -74,15 +74,22 @@ class IntegerChunk {
       const auto turned = [&](std::uint32_t word) { return (word ^ 0xaaaaaaaau) >> (pair % 2 * 4); };
       high_ = {turned(high.x), turned(high.y), turned(high.z), turned(high.w)};
     }
+    // Behind 0x54 a byte is a sixteenth of what it is behind 0x64, and so are the scales of odd steps, whose codes are
+    // left in the high nibbles.
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       if constexpr (kHasMinimums) {
-        own_scales_[r] = pair < 2 ? scales_[r][0] : scales_[r][1];
+        const std::uint32_t scales = pair < 2 ? scales_[r][0] : scales_[r][1];
+        own_scales_[r][0] = __hadd2(as_half2(__byte_perm(scales, behind_, pair % 2 == 0 ? 0x5140u : 0x5342u)),
+                                    __halves2half2(__float2half_rn(-1024.0f), __float2half_rn(-64.0f)));
       } else {
-        own_scales_[r] = at<std::uint32_t>(record_ + 8 * r * record_bytes(F) + pair * 4) ^ 0x80808080u;
+        const auto scales = at<std::uint32_t>(record_ + 8 * r * record_bytes(F) + pair * 4) ^ 0x80808080u;
+        own_scales_[r][0] = __hadd2(as_half2(__byte_perm(scales, behind_, 0x4140u)), __float2half2_rn(-1152.0f));
+        own_scales_[r][1] = __hadd2(as_half2(__byte_perm(scales, behind_, 0x5352u)), __float2half2_rn(-72.0f));
+        own_rests_[r][0] = __hmul2(own_scales_[r][0], __float2half2_rn(-32.0f / 16777216.0f));
+        own_rests_[r][1] = __hmul2(own_scales_[r][1], __float2half2_rn(-512.0f / 16777216.0f));
       }
     }
-    first_scale_ = kHasMinimums ? pair % 2 * 2 : 0;
   }
 
   // Step `odd` (a constant) of the pair: operands[k] has columns [16 k, 16 k + 16) of rows g and g + 8, as
@@ -92,10 +99,10 @@ class IntegerChunk {
     for (int k = 0; k < 2; ++k) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const __half2 both = twice_behind_1024(own_scales_[r], kHasMinimums ? first_scale_ + odd : 2 * odd + k);
-        const float offset = kHasMinimums ? -1024.0f : -1152.0f;
-        const __half2 scale = odd == 0 ? __hadd2(both, __float2half2_rn(offset))
-                                       : __hfma2(both, __float2half2_rn(0.0625f), __float2half2_rn(offset * 0.0625f));
+        const auto twice = [&](__half2 two) {
+          return (kHasMinimums ? odd : k) == 0 ? __low2half2(two) : __high2half2(two);
+        };
+        const __half2 scale = twice(own_scales_[r][kHasMinimums ? 0 : odd]);
 #pragma unroll
         for (int byte = 0; byte < 2; ++byte) {
           const std::uint32_t codes = every_other_code(odd, 2 * k + r, byte);
@@ -103,9 +110,7 @@ class IntegerChunk {
           if constexpr (kHasMinimums) {
             operand = as_bits(__hmul2(as_half2(codes), scale));
           } else {
-            const float zero = odd == 0 ? 32.0f : 512.0f;
-            const __half2 rest = __hmul2(scale, __float2half2_rn(-zero / 16777216.0f));
-            operand = as_bits(__hfma2(as_half2(codes), scale, rest));
+            operand = as_bits(__hfma2(as_half2(codes), scale, twice(own_rests_[r][odd])));
           }
         }
       }
@@ -124,12 +129,14 @@ class IntegerChunk {
 
   const std::byte* chunk_;
   const std::byte* record_;
+  const std::uint32_t behind_ = opaque(0x5464u);
   float units_[2];
   float minimum_units_[2];
   std::uint32_t minimums_[4];
   std::uint32_t scales_[2][2];  // a byte a step
-  std::uint32_t own_scales_[2];
-  int first_scale_;
+  // Of this pair: with minimums those of both steps, without (a scale every 16 columns) two of each.
+  __half2 own_scales_[2][kHasMinimums ? 1 : 2];
+  __half2 own_rests_[2][2];  // without minimums: what makes codes of those from zero on
   uint4 codes_;
   uint4 high_;
 };

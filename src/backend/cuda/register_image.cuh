@@ -50,25 +50,26 @@ struct RegisterImage {
     for (int mask = kMeanColumns / 2; mask > 0; mask /= 2) sum += __shfl_xor_sync(lanes, sum, mask);
     if (column % kMeanColumns == 0) put_mean(row, column / kMeanColumns, sum * (1.0f / kMeanColumns));
   }
-  // The columns of a mean by one thread.
-  __device__ void put_sixteen(int row, int mean, const float (&values)[kMeanColumns]) const {
+  // By the four neighbouring lanes that have the columns of a mean, all of which call this.
+  __device__ void put_four(int row, int column, float4 values) const {
+    unsigned saturated = 0;
+    const auto pair = [&](float first, float second) {
+      const std::uint32_t low = saturated_half(first, saturated);
+      return low | static_cast<std::uint32_t>(saturated_half(second, saturated)) << 16;
+    };
+    const std::uint32_t pairs[2] = {pair(values.x, values.z), pair(values.y, values.w)};
+    const int first = column - column % kMeanColumns;
     float sum = 0.0f;
 #pragma unroll
     for (int odd = 0; odd < 2; ++odd) {
-      std::uint32_t pairs[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        unsigned saturated = 0;
-        const std::uint32_t low = saturated_half(values[4 * i + odd], saturated);
-        const std::uint32_t high = saturated_half(values[4 * i + 2 + odd], saturated);
-        pairs[i] = low | high << 16;
-        const float2 both = __half22float2(*reinterpret_cast<const __half2*>(pairs + i));
-        sum += both.x + both.y;
-      }
-      *reinterpret_cast<uint4*>(place_of(row, mean * kMeanColumns + odd * 8)) =
-          uint4{pairs[0], pairs[1], pairs[2], pairs[3]};
+      *reinterpret_cast<std::uint32_t*>(place_of(row, first + odd * 8 + column % kMeanColumns / 2)) = pairs[odd];
+      const float2 both = __half22float2(*reinterpret_cast<const __half2*>(pairs + odd));
+      sum += both.x + both.y;
     }
-    put_mean(row, mean, sum * (1.0f / kMeanColumns));
+    const unsigned lanes = 0xfu << (threadIdx.x % 32 & ~3u);
+    sum += __shfl_xor_sync(lanes, sum, 1);
+    sum += __shfl_xor_sync(lanes, sum, 2);
+    if (column == first) put_mean(row, column / kMeanColumns, sum * (1.0f / kMeanColumns));
   }
 
  private:

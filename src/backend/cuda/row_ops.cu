@@ -3,7 +3,6 @@
 #include "backend/cuda/activation_math.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/primitives.cuh"
-#include "backend/cuda/register_image.cuh"
 #include "backend/cuda/row_ops.h"
 #include "backend/cuda/saturated_half.cuh"
 
@@ -81,67 +80,6 @@ __global__ void __launch_bounds__(kRowThreads) norm_rows_kernel(RowSpan in, Devi
   Out* target = out + static_cast<std::size_t>(row) * out_stride;
   for (int i = threadIdx.x; i < in.width; i += kRowThreads)
     target[i] = converted<Out>(normed(norm, scale, values[i], i));
-}
-
-constexpr int kImageThreads = kMaxImageColumns / kMeanColumns;
-
-// A thread has the columns of a mean, which it requests at once.
-__global__ void __launch_bounds__(kImageThreads) norm_image_kernel(RowSpan in, DeviceNorm norm, RegisterImage image) {
-  __shared__ float parts[2][kImageThreads / 32];
-  const int row = blockIdx.x;
-  const int first = threadIdx.x * kMeanColumns;
-  const bool exists = first < in.width;
-  const bool is_normed = norm.kind != NormKind::none;
-  const auto read = [&](const float* from, float(&to)[kMeanColumns]) {
-#pragma unroll
-    for (int i = 0; i < kMeanColumns; i += 4) {
-      const float4 four = *reinterpret_cast<const float4*>(from + first + i);
-      to[i] = four.x;
-      to[i + 1] = four.y;
-      to[i + 2] = four.z;
-      to[i + 3] = four.w;
-    }
-  };
-  const auto sum_of_row = [&](float value, float* of_warps) {
-#pragma unroll
-    for (int mask = 16; mask > 0; mask >>= 1) value += __shfl_xor_sync(~0u, value, mask);
-    if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = value;
-    __syncthreads();
-    float total = 0.0f;
-    for (int warp = 0; warp < static_cast<int>(blockDim.x / 32); ++warp) total += of_warps[warp];
-    return total;
-  };
-  float weights[kMeanColumns] = {};
-  if (exists && norm.weight != nullptr) read(norm.weight, weights);
-  wait_for_previous_kernel();
-  allow_next_kernel();
-  float values[kMeanColumns] = {};
-  if (exists) read(in.data + static_cast<std::size_t>(row) * in.stride, values);
-  const auto width = static_cast<float>(in.width);
-  float mean = 0.0f;
-  if (norm.kind == NormKind::layer) {
-    for (const float value : values) mean += value;
-    mean = sum_of_row(mean, parts[0]) / width;
-  }
-  float scale = 1.0f;
-  if (is_normed) {
-    float squares = 0.0f;
-    for (const float value : values) squares += exists ? (value - mean) * (value - mean) : 0.0f;
-    squares = sum_of_row(squares, parts[1]);
-    scale = 1.0f / sqrtf(squares / width + norm.epsilon);
-    if (!isfinite(squares)) {
-      scale = __int_as_float(0x7fc00000);
-      if (threadIdx.x == 0 && norm.first_bad != nullptr && norm.first_bad[row] < 0) norm.first_bad[row] = norm.layer;
-    }
-  }
-  if (!exists) return;
-#pragma unroll
-  for (int i = 0; i < kMeanColumns; ++i) {
-    if (is_normed) values[i] = (values[i] - mean) * scale;
-    if (is_normed && norm.weight != nullptr) values[i] *= weights[i];
-    if (is_normed && norm.bias != nullptr) values[i] += norm.bias[first + i];
-  }
-  image.put_sixteen(row, threadIdx.x, values);
 }
 
 __global__ void __launch_bounds__(kRowThreads) finish_branch_kernel(const __grid_constant__ FinishBranchOp op) {
@@ -328,13 +266,6 @@ void norm_rows(const LaunchContext& context, const RowSpan& in, const DeviceNorm
                int out_stride) {
   launch("norm to f16", context, norm_rows_kernel<std::uint16_t>, row_grid(in.count), dim3(kRowThreads), 0, in, norm,
          out, out_stride);
-}
-
-void norm_rows_to_image(const LaunchContext& context, const RowSpan& in, const DeviceNorm& norm, std::uint16_t* image,
-                        int image_rows) {
-  const auto threads = static_cast<unsigned>((in.width / kMeanColumns + 31) / 32 * 32);
-  launch("norm to an image", context, norm_image_kernel, row_grid(in.count), dim3(threads), 0, in, norm,
-         RegisterImage{.numbers = image, .rows = image_rows});
 }
 
 void finish_branch(const LaunchContext& context, const FinishBranchOp& op) {

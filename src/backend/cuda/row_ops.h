@@ -38,10 +38,6 @@ struct RowSpan {
 void norm_rows(const LaunchContext& context, const RowSpan& in, const DeviceNorm& norm, float* out, int out_stride);
 void norm_rows(const LaunchContext& context, const RowSpan& in, const DeviceNorm& norm, std::uint16_t* out,
                int out_stride);
-// The same to an image for register_gemm(), of `image_rows` rows: whole chunks of at most so many columns.
-inline constexpr int kMaxImageColumns = 16384;
-void norm_rows_to_image(const LaunchContext& context, const RowSpan& in, const DeviceNorm& norm, std::uint16_t* image,
-                        int image_rows);
 
 // x = after(x + scale * branch(value + bias)); `value` is used up.
 struct FinishBranchOp {

@@ -8,12 +8,16 @@ namespace quarrel::cuda {
 namespace {
 
 __global__ void __launch_bounds__(kSplitThreads)
-    split_kernel(const __grid_constant__ SplitInput input, std::byte* split) {
+    split_kernel(const __grid_constant__ SplitInput input, int rows, std::byte* split) {
   __shared__ float scratch[kSplitWarps];
-  const HeldWeights weights(input);
+  FirstChunk first(input);
   wait_for_previous_kernel();
   allow_next_kernel();
-  split_row(input, weights, blockIdx.x, true, scratch, split);
+  const int row = blockIdx.x;
+  const int chunks = (input.columns + kChunkColumns - 1) / kChunkColumns;
+  auto* squares = reinterpret_cast<float*>(split + static_cast<std::size_t>(chunks) * split_chunk_bytes(rows));
+  first.load_row(input, row);
+  split_row(input, first, row, true, row, rows, squares + row * kSplitWarps, scratch, split);
 }
 
 __global__ void rope_angles_kernel(StepRows rows, const double* frequencies, int pairs, float magnitude, float2* out) {
@@ -47,13 +51,18 @@ struct HeadPlaces {
 };
 
 __global__ void __launch_bounds__(kHeadWarps * 32) rope_store_kernel(const __grid_constant__ RopeStoreOp op) {
-  wait_for_previous_kernel();
   allow_next_kernel();
   const int row = blockIdx.y;
   const int lane = threadIdx.x % 32;
   const int number = blockIdx.x * kHeadWarps + threadIdx.x / 32;  // heads of q, then of k, then of v
+  // What the step's rows are was there before its first kernel.
   const int sequence = op.rows.sequences[row];
-  if (number >= op.heads + 2 * op.kv.heads || sequence < 0) return;
+  const int position = op.rows.positions[row];
+  const bool exists = number < op.heads + 2 * op.kv.heads && sequence >= 0;
+  std::int64_t block = 0;
+  if (exists) block = op.rows.tables[sequence * op.rows.table_stride + position / kKvBlockTokens];
+  wait_for_previous_kernel();
+  if (!exists) return;
   const bool is_q = number < op.heads;
   const bool is_v = number >= op.heads + op.kv.heads;
   const int head = is_q ? number : (number - op.heads) % op.kv.heads;
@@ -67,12 +76,28 @@ __global__ void __launch_bounds__(kHeadWarps * 32) rope_store_kernel(const __gri
   const float* source = (is_q ? in_q : is_v ? op.v : op.k) + row * stride + head * dim;
   const HeadPlaces places{.pairs = is_v || op.angles == nullptr ? 0 : op.pairs, .interleaved = op.interleaved};
 
-  float values[kMaxHeadElements];
+  // All that is read from memory is asked for at once.
+  float2 angles[kMaxHeadElements / 2];
+#pragma unroll
+  for (int i = 0; i < kMaxHeadElements / 2; ++i) {
+    const int pair = lane + i * 32;
+    if (pair < places.pairs) angles[i] = reinterpret_cast<const float2*>(op.angles)[row * op.pairs + pair];
+  }
+  float values[kMaxHeadElements] = {};
+#pragma unroll 4
+  for (int part = 0; part < op.parts; ++part) {
+#pragma unroll
+    for (int e = 0; e < kMaxHeadElements; ++e) {
+      const int at = places(lane, e);
+      if (at < dim) values[e] += source[part * op.part_stride + at];
+    }
+  }
+  const float* bias = is_q ? op.q_bias : is_v ? op.v_bias : op.k_bias;
   float squares = 0.0f;
 #pragma unroll
   for (int e = 0; e < kMaxHeadElements; ++e) {
     const int at = places(lane, e);
-    values[e] = at < dim ? source[at] : 0.0f;
+    if (bias != nullptr && at < dim) values[e] += bias[head * dim + at];
     squares += values[e] * values[e];
   }
   const float* norm = is_q ? op.q_norm : is_v ? nullptr : op.k_norm;
@@ -92,7 +117,7 @@ __global__ void __launch_bounds__(kHeadWarps * 32) rope_store_kernel(const __gri
   for (int e = 0; e < kMaxHeadElements; e += 2) {
     const int pair = lane + e / 2 * 32;
     if (pair < places.pairs) {
-      const float2 angle = reinterpret_cast<const float2*>(op.angles)[row * op.pairs + pair];
+      const float2 angle = angles[e / 2];
       const float first = values[e];
       const float second = values[e + 1];
       values[e] = first * angle.x - second * angle.y;
@@ -108,8 +133,6 @@ __global__ void __launch_bounds__(kHeadWarps * 32) rope_store_kernel(const __gri
     }
     return;
   }
-  const int position = op.rows.positions[row];
-  const std::int64_t block = op.rows.tables[sequence * op.rows.table_stride + position / kKvBlockTokens];
   std::uint16_t* base = is_v ? op.kv.values : op.kv.keys;
   const std::int64_t offset = block * (is_v ? op.kv.value_block_stride : op.kv.key_block_stride) +
                               (head * kKvBlockTokens + position % kKvBlockTokens) * dim;
@@ -181,9 +204,9 @@ bool kernels_wait_for_previous() {
   return attributes.ptxVersion >= 90;
 }
 
-void split_activations(const LaunchContext& context, const SplitInput& input, std::byte* split) {
+void split_activations(const LaunchContext& context, const SplitInput& input, int room, std::byte* split) {
   launch("split activations", context, split_kernel, dim3(static_cast<unsigned>(input.count)), dim3(kSplitThreads), 0,
-         input, split);
+         input, room, split);
 }
 
 void rope_angles(const LaunchContext& context, const StepRows& rows, const double* frequencies, int pairs,

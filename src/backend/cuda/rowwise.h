@@ -1,6 +1,7 @@
 // What is computed row by row between the GEMVs.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "backend/cuda/device_memory.h"
@@ -28,6 +29,11 @@ struct RopeStoreOp {
   int k_stride = 0;
   const float* v = nullptr;
   int v_stride = 0;
+  int parts = 1;                // of q_in, k and v, to be added up first
+  std::size_t part_stride = 0;  // numbers from one to the next
+  const float* q_bias = nullptr;
+  const float* k_bias = nullptr;
+  const float* v_bias = nullptr;
   int heads = 0;
   const float* angles = nullptr;  // null: no rotation
   int pairs = 0;
@@ -40,7 +46,7 @@ struct RopeStoreOp {
   unsigned long long* saturated = nullptr;  // counts values that F16 could not hold
 };
 
-// Norms and rotates the heads of q and k, and stores k and v in the cache.
+// Norms and rotates the heads of q and k, and stores k and v in the cache; what a GEMM left to do before comes first.
 void rope_store(const LaunchContext& context, const RopeStoreOp& op);
 
 // ids[row] = the index of the largest of `count` logits, ties to the lower one; a NaN is never chosen.

@@ -54,6 +54,8 @@ void StepTables::lay_out() {
   take(output_rows_, outputs);
   take(targets_, outputs);
   take(draws_, outputs * (sizeof(TokenDraw) / kWord));
+  take(edit_places_, outputs);
+  take(edits_, sizeof(const LogitEdits*) / kWord);
   take(tiles_, 2 * as_size(tile_limit(limits_)));
   take(runs_, kRunWords * as_size(limits_.sequences));
   take(run_of_, rows);
@@ -98,6 +100,11 @@ void StepTables::set_outputs(int which, std::span<const std::int32_t> rows, std:
   std::ranges::copy(rows, up(which, output_rows_));
   std::ranges::copy(targets, up(which, targets_));
   std::memcpy(up(which, draws_), draws.data(), draws.size_bytes());
+}
+
+void StepTables::set_edits(int which, std::span<const std::int32_t> places, const LogitEdits* edits) {
+  std::ranges::copy(places, up(which, edit_places_));
+  std::memcpy(up(which, edits_), &edits, sizeof edits);
 }
 
 void StepTables::set_sequences(int which, std::span<const StepSequence> sequences) {

@@ -45,6 +45,8 @@ class StepTables {
   const std::int32_t* output_rows() const { return device(output_rows_); }
   const std::int32_t* targets() const { return device(targets_); }
   const TokenDraw* draws() const { return reinterpret_cast<const TokenDraw*>(device(draws_)); }
+  const std::int32_t* edit_places() const { return device(edit_places_); }
+  const LogitEdits* const* edits() const { return reinterpret_cast<const LogitEdits* const*>(device(edits_)); }
   StepRuns runs(int count) const;
   const PrefillTile* tiles() const { return reinterpret_cast<const PrefillTile*>(device(tiles_)); }
   unsigned long long* saturated() const { return reinterpret_cast<unsigned long long*>(device(0)); }
@@ -55,6 +57,8 @@ class StepTables {
   // Row of each output, -1 for padding, and what is to be chosen there.
   void set_outputs(int which, std::span<const std::int32_t> rows, std::span<const std::int32_t> targets,
                    std::span<const TokenDraw> draws);
+  // Which edits each output's logits have, and where they all are.
+  void set_edits(int which, std::span<const std::int32_t> places, const LogitEdits* edits);
   void set_sequences(int which, std::span<const StepSequence> sequences);
   // Runs of prompt rows, from row `first` on; how many.
   int set_tiles(int which, std::span<const StepRow> rows, int first);
@@ -80,8 +84,8 @@ class StepTables {
 
   TableLimits limits_;
   std::size_t ids_ = 0, logprobs_ = 0, bad_rows_ = 0, bad_outputs_ = 0, tokens_ = 0, positions_ = 0, sequences_ = 0,
-              first_new_ = 0, output_rows_ = 0, targets_ = 0, draws_ = 0, tiles_ = 0, runs_ = 0, run_of_ = 0,
-              snapshots_ = 0, lengths_ = 0, tables_ = 0, end_ = 0;
+              first_new_ = 0, output_rows_ = 0, targets_ = 0, draws_ = 0, edit_places_ = 0, edits_ = 0, tiles_ = 0,
+              runs_ = 0, run_of_ = 0, snapshots_ = 0, lengths_ = 0, tables_ = 0, end_ = 0;
   DeviceBuffer memory_;
   PinnedBuffer up_[2];
   PinnedBuffer down_[2];

@@ -1,5 +1,5 @@
 // Weights from the mapped file to the device: the processor copies a piece into pinned memory while the one before
-// travels and the one before that is repacked, so that a load takes as long as the slowest of the three.
+// travels and is repacked, one after the other on one stream, so that a load takes as long as the slower of the two.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,7 @@
 #include "backend/cuda/weight_store.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -15,6 +16,7 @@ namespace quarrel::cuda {
 namespace {
 
 constexpr std::size_t kAlignment = 256;
+constexpr float kLargestF16 = 65504.0f;
 
 std::size_t count_of(std::int64_t value) { return static_cast<std::size_t>(value); }
 
@@ -95,6 +97,7 @@ Weight WeightStore::add(const WeightSource& source) {
       widest_expert_ = std::max({widest_expert_, rows, columns});
       experts_used_ = std::max(experts_used_, source.experts_used);
       most_experts_ = std::max(most_experts_, static_cast<int>(source.experts));
+      note_layer(source);
     } else {
       const bool logits = source.role == WeightRole::embedding || source.role == WeightRole::head;
       if (!logits) widest_output_ = std::max(widest_output_, rows);
@@ -110,6 +113,12 @@ Weight WeightStore::add(const WeightSource& source) {
           .rows = static_cast<std::int32_t>(source.rows),
           .columns = static_cast<std::int32_t>(source.columns),
           .experts = static_cast<std::int32_t>(source.experts)};
+}
+
+void WeightStore::note_layer(const WeightSource& source) {
+  if (std::ranges::find(expert_layers_, source.layer) != expert_layers_.end()) return;
+  expert_layers_.push_back(source.layer);
+  layer_experts_.push_back(static_cast<int>(source.experts));
 }
 
 void WeightStore::add_packed(const WeightSource& source, WeightFormat format, StoredWeight& weight) {
@@ -196,6 +205,8 @@ void WeightStore::upload_as_f16(const WeightSource& source, const std::byte* row
       decode_row(source.type, rows + (first + row) * stride_of(source), values.data(), columns);
       std::transform(values.begin(), values.end(), halves.begin() + static_cast<std::ptrdiff_t>(row * columns),
                      [](float value) { return f32_to_f16_saturating(value); });
+      saturated_ += static_cast<std::uint64_t>(
+          std::ranges::count_if(values, [](float value) { return std::abs(value) > kLargestF16; }));
     }
     uploader().upload(target + first * columns * 2, reinterpret_cast<const std::byte*>(halves.data()),
                       count * columns * 2);
@@ -222,7 +233,7 @@ void WeightStore::add_vector(const WeightSource& source, StoredWeight& weight) {
 void WeightStore::finish(const LaunchContext& context) {
   if (uploader_) uploader_->finish();
   uploader_.reset();
-  if (mirror_bytes_ == 0 || !mirrors_fit() || mirrors_.data() != nullptr) return;
+  if (mirror_bytes_ == 0 || !options_.mirrors || mirrors_.data() != nullptr) return;
   mirrors_ = DeviceBuffer(mirror_bytes_, "weights in 16 bits");
   for (StoredWeight& weight : weights_) {
     if (!weight.has_mirror) continue;
@@ -265,8 +276,6 @@ std::vector<GemmShape> WeightStore::gemm_shapes() const {
   return shapes;
 }
 
-std::size_t WeightStore::prepared_bytes() const noexcept {
-  return prepared_bytes_ + (mirrors_fit() ? mirror_bytes_ : 0);
-}
+std::size_t WeightStore::prepared_bytes() const noexcept { return prepared_bytes_ + mirror_bytes(); }
 
 }  // namespace quarrel::cuda

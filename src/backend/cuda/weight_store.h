@@ -1,6 +1,7 @@
 // A model's weights in device memory: quantised matrices in the packed order of weight_format.h, F32 and F16 ones as
-// they are, every other type decoded to F16, vectors in F32. Where memory allows, packed matrices have a mirror in F16
-// beside them for prompts and large batches. Used by the backend alone; one thread at a time.
+// they are, every other type decoded to F16, vectors in F32. Where the plan of the model's memory allows it, packed
+// matrices have a mirror in F16 beside them for prompts and large batches. Used by the backend alone; one thread at a
+// time.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +38,7 @@ class WeightStore {
  public:
   struct Options {
     int device = 0;
-    std::size_t device_memory = 0;  // all that the device has: mirrors may take a quarter of it
+    bool mirrors = true;
     bool plan_only = false;
     std::function<void(std::uint64_t)> on_uploaded = {};  // with released_bytes() so far
   };
@@ -66,6 +67,9 @@ class WeightStore {
 
   std::size_t prepared_bytes() const noexcept;
   std::size_t released_bytes() const noexcept { return released_bytes_; }
+  std::size_t mirror_bytes() const noexcept { return options_.mirrors ? mirror_bytes_ : 0; }
+  // Values beyond the range of F16 that became its largest number.
+  std::uint64_t saturated() const noexcept { return saturated_; }
   int widest_input() const noexcept { return widest_input_; }
   int widest_output() const noexcept { return widest_output_; }  // of all but embeddings and heads
   // Of a row's experts: the numbers that one has going in or out at most, and how many there are; 0: the model has
@@ -73,10 +77,14 @@ class WeightStore {
   int widest_expert() const noexcept { return widest_expert_; }
   int experts_used() const noexcept { return experts_used_; }
   int most_experts() const noexcept { return most_experts_; }
+  // The layers that have experts, and how many the one at `index` of them has.
+  const std::vector<std::int32_t>& expert_layers() const noexcept { return expert_layers_; }
+  int experts_of_layer(std::size_t index) const { return layer_experts_[index]; }
   // Numbers of the largest packed matrix, where there are no mirrors: it is decoded before each large GEMM.
-  std::size_t decoded_numbers() const noexcept { return mirrors_fit() ? 0 : largest_packed_; }
+  std::size_t decoded_numbers() const noexcept { return options_.mirrors ? 0 : largest_packed_; }
 
  private:
+  void note_layer(const WeightSource& source);
   void add_packed(const WeightSource& source, WeightFormat format, StoredWeight& weight);
   void add_dense(const WeightSource& source, StoredWeight& weight);
   void upload_packed(const WeightSource& source, const PackedMatrix& target, const std::byte* rows);
@@ -85,7 +93,6 @@ class WeightStore {
   void upload_as_f16(const WeightSource& source, const std::byte* rows, std::byte* target);
   DeviceBuffer allocate(std::size_t bytes, const char* purpose);
   WeightUploader& uploader();
-  bool mirrors_fit() const noexcept { return mirror_bytes_ <= options_.device_memory / 4; }
 
   Options options_;
   std::unique_ptr<WeightUploader> uploader_;
@@ -100,6 +107,9 @@ class WeightStore {
   int widest_expert_ = 0;
   int experts_used_ = 0;
   int most_experts_ = 0;
+  std::vector<std::int32_t> expert_layers_;
+  std::vector<int> layer_experts_;  // how many each of them has
+  std::uint64_t saturated_ = 0;
 };
 
 }  // namespace quarrel::cuda

@@ -12,6 +12,20 @@ __device__ inline void init_barrier(std::uint32_t barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
+// True in one lane of a whole warp, always the same one. Instructions that take their operands from registers of the
+// warp, as the copy engine's and barriers' do, are otherwise made a loop over the lanes.
+__device__ inline bool is_elected() {
+  unsigned elected;
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "elect.sync _|p, 0xffffffff;\n"
+      "selp.u32 %0, 1, 0, p;\n"
+      "}"
+      : "=r"(elected));
+  return elected != 0;
+}
+
 __device__ inline void arrive(std::uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
@@ -29,6 +43,21 @@ __device__ inline void wait_for_barrier(std::uint32_t barrier, int parity) {
       "}" ::"r"(barrier),
       "r"(parity)
       : "memory");
+}
+
+// Whether the phase with this parity is over.
+__device__ inline bool is_over(std::uint32_t barrier, int parity) {
+  unsigned over;
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, p;\n"
+      "}"
+      : "=r"(over)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return over != 0;
 }
 
 // A copy from global to shared memory by the copy engine: sizes and places are multiples of 16 bytes. The barrier's

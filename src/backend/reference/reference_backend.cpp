@@ -50,7 +50,7 @@ Weight ReferenceBackend::prepare_weight(const WeightSource& source) {
           .experts = static_cast<std::int32_t>(source.experts)};
 }
 
-HostBackend::WeightSize ReferenceBackend::weight_size(const Weight& weight) const {
+WeightSize ReferenceBackend::weight_size(const Weight& weight) const {
   const TypeInfo& info = type_info(prepared(weight).type);
   return {.bytes = as_size(weight.rows) * row_bytes(info, as_size(weight.columns)),
           .quantised = info.block_weights > 1};

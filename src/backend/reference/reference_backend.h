@@ -26,6 +26,7 @@ class ReferenceDevice final : public Device {
   bool supports(ActivationPrecision activations) const noexcept override {
     return activations == ActivationPrecision::f32;
   }
+  std::string_view activations_used(ActivationPrecision) const noexcept override { return "f32"; }
   std::size_t memory_available() const override;
   std::size_t memory_total() const override;
   std::unique_ptr<Backend> make_backend(const BackendOptions& options) override;
